@@ -1,0 +1,122 @@
+//! What is asked: a model, its input, the training recipe, the card.
+//!
+//! One format serves the file (TOML or JSON), the command line, the share link, the server and the probe.
+//! The types here hold a *valid* scenario with every default filled in; [`Scenario::from_json`] and its siblings
+//! are the way in and refuse everything else with an [`crate::Error`] that names the key.
+
+mod recipe;
+
+pub use recipe::{
+    Attention, AttentionMask, Checkpointing, Lora, LoraTargets, Mode, Optimizer, OptimizerImpl, Precision, Task,
+    ZeroGrad, ZeroGradAt,
+};
+
+use serde_json::{Map, Value};
+
+use crate::Bytes;
+
+/// A complete question, every default filled in. Field by field the contract of the design's section 4.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// `[model]`.
+    pub model: Model,
+    /// `[input]`.
+    pub input: Input,
+    /// `[training]`.
+    pub training: Training,
+    /// `[device]`.
+    pub device: Device,
+    /// `[software]`.
+    pub software: Software,
+}
+
+/// `[model]`: where the architecture comes from, and what is trained on it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    /// Exactly one of the keys `catalog`, `hf`, `family`.
+    pub source: ModelSource,
+    /// `task`.
+    pub task: Task,
+}
+
+/// Where the architecture's sizes come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ModelSource {
+    /// `catalog = "llama-3.2-1b"`: an id in `data/models`.
+    Catalog(String),
+    /// `hf = {...}`: the content of a Hugging Face `config.json`, as pasted; `model_type` is always a string in it.
+    HuggingFace(Map<String, Value>),
+    /// `family = "mlp"` and the family's own keys (`d_in`, `hidden`, ...) beside it.
+    Family {
+        /// `mlp`, `nanogpt`, `nbeats`, ...
+        name: String,
+        /// The keys given beside `family`; a missing one takes the family's default.
+        keys: Map<String, Value>,
+    },
+}
+
+/// `[input]`: what one micro-batch looks like.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Input {
+    /// Micro-batch on one device, in samples.
+    pub batch: u64,
+    /// Tokens per sample (nodes, for graphs); `None` only where the family has no sequence (`mlp`, `nbeats`).
+    pub seq: Option<u64>,
+    /// Decoder tokens of a sequence-to-sequence model.
+    pub target_seq: Option<u64>,
+    /// Side of a square image in pixels.
+    pub image: Option<u64>,
+    /// `attention_mask`.
+    pub attention_mask: AttentionMask,
+}
+
+/// `[training]`: the recipe.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Training {
+    /// `mode`.
+    pub mode: Mode,
+    /// `precision`.
+    pub precision: Precision,
+    /// `optimizer`.
+    pub optimizer: Optimizer,
+    /// `optimizer_impl`.
+    pub optimizer_impl: OptimizerImpl,
+    /// Micro-batches per optimizer step.
+    pub accumulation: u64,
+    /// `checkpointing`.
+    pub checkpointing: Checkpointing,
+    /// `attention`.
+    pub attention: Attention,
+    /// Whether `clip_grad_norm_` runs before the optimizer.
+    pub clip_grad_norm: bool,
+    /// `zero_grad`.
+    pub zero_grad: ZeroGrad,
+    /// `zero_grad_at`.
+    pub zero_grad_at: ZeroGradAt,
+    /// Whether the loop holds the model's outputs (logits) through backward.
+    pub keep_outputs: bool,
+    /// `lora`; absent means full training.
+    pub lora: Option<Lora>,
+}
+
+/// `[device]`: the card.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Device {
+    /// An id in `data/gpus.toml`.
+    pub gpu: String,
+    /// Overrides the card's capacity.
+    pub memory: Option<Bytes>,
+    /// Overrides the load line.
+    pub load_line: Option<Bytes>,
+    /// Whether what kernels allocate inside (cuBLAS workspaces, ...) is counted.
+    pub workspaces: bool,
+}
+
+/// `[software]`: versions that rules hang on, `major.minor`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Software {
+    /// PyTorch's version.
+    pub torch: String,
+    /// transformers' version.
+    pub transformers: String,
+}

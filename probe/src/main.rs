@@ -1,0 +1,2 @@
+//! The native binary `plimsoll`.
+fn main() {}

@@ -1,0 +1,2 @@
+//! The planner.
+fn main() {}
