@@ -181,3 +181,10 @@ pub enum LoraTargets {
     /// Module names as peft matches them: the last part of the dotted path.
     Names(Vec<String>),
 }
+
+impl Precision {
+    /// Whether the forward runs under autocast.
+    pub const fn is_amp(self) -> bool {
+        matches!(self, Self::Fp16Amp | Self::Bf16Amp)
+    }
+}
