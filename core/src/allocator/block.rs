@@ -2,7 +2,7 @@
 
 use std::ops::{Index, IndexMut};
 
-use super::free_list::Key;
+use super::free_list::Pool;
 
 /// "No block": the edge of a segment, or a storage without bytes.
 pub(super) const NONE: u32 = u32::MAX;
@@ -19,14 +19,7 @@ pub(super) struct Block {
     /// Whether it lies in the free list of its pool.
     pub free: bool,
     /// Which pool it belongs to.
-    pub small: bool,
-}
-
-impl Block {
-    /// How the free list of its pool sorts it, `index` being its own.
-    pub fn key(self, index: u32) -> Key {
-        Key::new(self.size, self.address, index)
-    }
+    pub pool: Pool,
 }
 
 /// All blocks, densely, with the slots of vanished ones used again.
@@ -43,8 +36,7 @@ impl Blocks {
             self[index] = block;
             index
         } else {
-            // Ids have 31 bits and every live block beyond the first of a segment needs a live or earlier storage
-            // beside it, so this index stays far below NONE.
+            // Memory ends long before 2^32 blocks do, so this never reaches NONE.
             self.slots.push(block);
             (self.slots.len() - 1) as u32
         }
@@ -55,15 +47,15 @@ impl Blocks {
         self.vacant.push(index);
     }
 
-    /// `index` itself when there is such a block and it is free.
-    pub fn free_neighbour(&self, index: u32) -> Option<u32> {
-        (index != NONE && self[index].free).then_some(index)
+    /// The block with this index when there is one and it is free.
+    pub fn free_block(&self, index: u32) -> Option<Block> {
+        self.slots.get(index as usize).copied().filter(|block| block.free)
     }
 
     /// Cuts `units` off the front of a block as a new block in use. `index` keeps the rest.
     pub fn split_front(&mut self, index: u32, units: u64) -> u32 {
-        let Block { address, prev, small, .. } = self[index];
-        let front = self.add(Block { size: units, address, prev, next: index, free: false, small });
+        let Block { address, prev, pool, .. } = self[index];
+        let front = self.add(Block { size: units, address, prev, next: index, free: false, pool });
         if prev != NONE {
             self[prev].next = front;
         }
@@ -74,31 +66,44 @@ impl Blocks {
         front
     }
 
-    /// Merges the block behind `index` into it.
-    pub fn absorb_next(&mut self, index: u32) {
+    /// Merges the block behind `index` into it and returns the result.
+    pub fn absorb_next(&mut self, index: u32) -> Block {
         let gone = self[index].next;
         let Block { size, next, .. } = self[gone];
         let block = &mut self[index];
         block.size += size;
         block.next = next;
+        let merged = *block;
         if next != NONE {
             self[next].prev = index;
         }
         self.recycle(gone);
+        merged
     }
 
-    /// Merges the block before `index` into it.
-    pub fn absorb_prev(&mut self, index: u32) {
+    /// Merges the block before `index` into it and returns the result.
+    pub fn absorb_prev(&mut self, index: u32) -> Block {
         let gone = self[index].prev;
         let Block { size, address, prev, .. } = self[gone];
         let block = &mut self[index];
         block.size += size;
         block.address = address;
         block.prev = prev;
+        let merged = *block;
         if prev != NONE {
             self[prev].next = index;
         }
         self.recycle(gone);
+        merged
+    }
+}
+
+#[cfg(test)]
+impl Blocks {
+    /// Every block there is, with its index.
+    pub fn live(&self) -> Vec<(u32, Block)> {
+        let indices = 0..self.slots.len() as u32;
+        indices.filter(|index| !self.vacant.contains(index)).map(|index| (index, self[index])).collect()
     }
 }
 

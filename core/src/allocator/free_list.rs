@@ -1,93 +1,118 @@
 //! The free blocks of one pool, sorted as the best fit wants them.
 
-/// The largest block, in units of 512 bytes: 64 PiB.
-pub(super) const MAX_SIZE: u64 = (1 << 47) - 1;
-/// The largest address, in units of 512 bytes: 256 PiB.
-pub(super) const MAX_ADDRESS: u64 = (1 << 49) - 1;
+/// The largest block, in units of 512 bytes: 32 TiB.
+pub(super) const MAX_SIZE: u64 = (1 << 36) - 1;
+/// The largest address, in units of 512 bytes: 256 TiB.
+pub(super) const MAX_ADDRESS: u64 = (1 << 39) - 1;
 
-/// A free block as one number: size (47 bits), address (49), index (32). Comparing it compares (size, address), and
-/// the list stays one flat array of 16 byte entries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key(u128);
+/// Which of the two pools; decides how a block's size and address share the 64 bits of its sort key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pool {
+    /// Requests up to 1 MiB in segments of 2 MiB: 13 bits of size are enough, 39 hold the address.
+    Small,
+    /// Everything larger. All its blocks, rests included, exceed 1 MiB, so addresses in whole MiB tell them apart:
+    /// 36 bits of size, 28 of address.
+    Large,
+}
 
-impl Key {
-    pub fn new(size: u64, address: u64, index: u32) -> Self {
-        debug_assert!(size <= MAX_SIZE && address <= MAX_ADDRESS);
-        Self((u128::from(size) << 81) | (u128::from(address) << 32) | u128::from(index))
-    }
-
-    /// Below every block of this size, above every smaller one.
-    fn first_of_size(size: u64) -> Self {
-        Self(u128::from(size) << 81)
-    }
-
-    fn index(self) -> u32 {
-        self.0 as u32
+impl Pool {
+    /// Comparing keys compares (size, address).
+    fn key(self, size: u64, address: u64) -> u64 {
+        match self {
+            Self::Small => (size << 39) | address,
+            Self::Large => (size << 28) | (address >> 11),
+        }
     }
 }
 
-/// Keys in ascending order. There are at most some hundreds, so moving the entries between two positions beats any tree;
-/// a block that shrinks or grows in place moves only past the blocks it overtakes.
-#[derive(Clone, Debug, Default)]
+/// A free block in the list.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    key: u64,
+    block: u32,
+}
+
+/// Free blocks in descending order: requests are mostly served by blocks far smaller than the largest cached ones, so
+/// the entries behind them, which an insertion or a removal moves, are few. There are at most some hundreds in all, and
+/// no tree beats that; a block that shrinks or grows in place moves only past the blocks it overtakes.
+#[derive(Clone, Debug)]
 pub(super) struct FreeList {
-    keys: Vec<Key>,
+    pool: Pool,
+    entries: Vec<Entry>,
 }
 
 impl FreeList {
-    /// Position of the smallest block of at least `units`, the lowest address among equals.
-    pub fn best_fit(&self, units: u64) -> Option<usize> {
-        let wanted = if units <= MAX_SIZE { Key::first_of_size(units) } else { return None };
-        let at = self.position(wanted);
-        (at < self.keys.len()).then_some(at)
+    pub fn new(pool: Pool) -> Self {
+        Self { pool, entries: Vec::with_capacity(256) }
+    }
+
+    /// Position of the smallest block of at least `size`, the lowest address among equals.
+    pub fn best_fit(&self, size: u64) -> Option<usize> {
+        if size > MAX_SIZE {
+            return None;
+        }
+        let wanted = self.pool.key(size, 0);
+        // Everything before this position is large enough.
+        self.entries.partition_point(|entry| entry.key >= wanted).checked_sub(1)
     }
 
     /// The block at a position.
     pub fn block(&self, at: usize) -> u32 {
-        self.keys[at].index()
+        self.entries[at].block
     }
 
-    pub fn insert(&mut self, key: Key) {
+    /// Adds a block of this size and address.
+    pub fn insert(&mut self, size: u64, address: u64, block: u32) {
+        let entry = Entry { key: self.pool.key(size, address), block };
+        let at = self.position(entry.key);
+        self.entries.insert(at, entry);
+    }
+
+    /// Where the block of this size and address is.
+    pub fn find(&self, size: u64, address: u64) -> usize {
+        let key = self.pool.key(size, address);
         let at = self.position(key);
-        self.keys.insert(at, key);
+        debug_assert_eq!(self.entries.get(at).map(|entry| entry.key), Some(key));
+        at
     }
 
-    pub fn remove(&mut self, key: Key) {
-        let at = self.position(key);
-        debug_assert_eq!(self.keys.get(at), Some(&key));
-        self.keys.remove(at);
+    /// Takes the block at a position out.
+    pub fn remove(&mut self, at: usize) {
+        self.entries.remove(at);
     }
 
-    pub fn remove_at(&mut self, at: usize) {
-        self.keys.remove(at);
-    }
-
-    /// `old`, which is in the list, is now `new`.
-    pub fn replace(&mut self, old: Key, new: Key) {
-        let at = self.position(old);
-        debug_assert_eq!(self.keys.get(at), Some(&old));
-        self.replace_at(at, new);
-    }
-
-    /// The entry at this position is now `new`.
-    pub fn replace_at(&mut self, at: usize, new: Key) {
-        if new > self.keys[at] {
-            let to = at + self.keys[at + 1..].partition_point(|&k| k < new);
-            self.keys.copy_within(at + 1..=to, at);
-            self.keys[to] = new;
-        } else {
-            let to = self.keys[..at].partition_point(|&k| k < new);
-            self.keys.copy_within(to..at, to + 1);
-            self.keys[to] = new;
+    /// The block at this position now has this size and address. It mostly stays where it is or overtakes a few.
+    pub fn resize(&mut self, mut at: usize, size: u64, address: u64) {
+        let entry = Entry { key: self.pool.key(size, address), block: self.entries[at].block };
+        while at > 0 && self.entries[at - 1].key < entry.key {
+            self.entries[at] = self.entries[at - 1];
+            at -= 1;
         }
+        while at + 1 < self.entries.len() && self.entries[at + 1].key > entry.key {
+            self.entries[at] = self.entries[at + 1];
+            at += 1;
+        }
+        self.entries[at] = entry;
     }
 
     /// Drops the entries whose block `keep` turns down.
     pub fn retain(&mut self, mut keep: impl FnMut(u32) -> bool) {
-        self.keys.retain(|key| keep(key.index()));
+        self.entries.retain(|entry| keep(entry.block));
     }
 
     /// Where `key` is, or would be.
-    fn position(&self, key: Key) -> usize {
-        self.keys.partition_point(|&k| k < key)
+    fn position(&self, key: u64) -> usize {
+        self.entries.partition_point(|entry| entry.key > key)
+    }
+}
+
+#[cfg(test)]
+impl FreeList {
+    pub fn contains(&self, block: u32) -> bool {
+        self.entries.iter().filter(|entry| entry.block == block).count() == 1
+    }
+
+    pub fn is_sorted(&self) -> bool {
+        self.entries.is_sorted_by(|a, b| a.key > b.key)
     }
 }

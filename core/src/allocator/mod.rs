@@ -26,7 +26,7 @@ mod rule_tests;
 
 use block::{Block, Blocks, NONE};
 pub use event::Event;
-use free_list::FreeList;
+use free_list::{FreeList, MAX_ADDRESS, MAX_SIZE, Pool};
 pub use out_of_memory::OutOfMemory;
 
 use crate::Bytes;
@@ -61,8 +61,8 @@ pub struct CachingAllocator {
     blocks: Blocks,
     /// The block of every storage; `NONE` for a storage that is empty, freed or was refused.
     block_of: Vec<u32>,
-    small: FreeList,
-    large: FreeList,
+    /// By [`Pool`].
+    free: [FreeList; 2],
     /// Where the driver puts the next segment.
     next_address: u64,
     allocated: u64,
@@ -84,8 +84,7 @@ impl CachingAllocator {
             limit,
             blocks: Blocks::default(),
             block_of: Vec::with_capacity(storages),
-            small: FreeList::default(),
-            large: FreeList::default(),
+            free: [FreeList::new(Pool::Small), FreeList::new(Pool::Large)],
             next_address: 0,
             allocated: 0,
             reserved: 0,
@@ -105,10 +104,10 @@ impl CachingAllocator {
         let block = if units == 0 {
             NONE
         } else {
-            let list = if units <= SMALL_REQUEST { &mut self.small } else { &mut self.large };
-            match list.best_fit(units) {
-                Some(at) => self.take_cached(at, units),
-                None => self.take_new(units).ok_or_else(|| self.out_of_memory(size))?,
+            let pool = pool_for(units);
+            match self.free[pool as usize].best_fit(units) {
+                Some(at) => self.take_cached(pool, at, units),
+                None => self.take_new(pool, units).ok_or_else(|| self.out_of_memory(size))?,
             }
         };
         self.name(id, block);
@@ -122,33 +121,30 @@ impl CachingAllocator {
         if index == NONE {
             return;
         }
-        let block = self.blocks[index];
-        self.allocated -= block.size;
-        let list = if block.small { &mut self.small } else { &mut self.large };
-
-        let before = self.blocks.free_neighbour(block.prev);
-        let after = self.blocks.free_neighbour(block.next);
-        match (before, after) {
+        let Block { size, address, prev, next, pool, .. } = self.blocks[index];
+        self.allocated -= size;
+        let list = &mut self.free[pool as usize];
+        match (self.blocks.free_block(prev), self.blocks.free_block(next)) {
             (None, None) => {
                 self.blocks[index].free = true;
-                list.insert(block.key(index));
+                list.insert(size, address, index);
             }
-            (Some(prev), None) => {
-                let old = self.blocks[prev].key(prev);
-                self.blocks.absorb_next(prev);
-                list.replace(old, self.blocks[prev].key(prev));
+            (Some(before), None) => {
+                let at = list.find(before.size, before.address);
+                let merged = self.blocks.absorb_next(prev);
+                list.resize(at, merged.size, merged.address);
             }
-            (None, Some(next)) => {
-                let old = self.blocks[next].key(next);
-                self.blocks.absorb_prev(next);
-                list.replace(old, self.blocks[next].key(next));
+            (None, Some(after)) => {
+                let at = list.find(after.size, after.address);
+                let merged = self.blocks.absorb_prev(next);
+                list.resize(at, merged.size, merged.address);
             }
-            (Some(prev), Some(next)) => {
-                list.remove(self.blocks[next].key(next));
-                let old = self.blocks[prev].key(prev);
+            (Some(before), Some(after)) => {
+                list.remove(list.find(after.size, after.address));
+                let at = list.find(before.size, before.address);
                 self.blocks.absorb_next(prev);
-                self.blocks.absorb_next(prev);
-                list.replace(old, self.blocks[prev].key(prev));
+                let merged = self.blocks.absorb_next(prev);
+                list.resize(at, merged.size, merged.address);
             }
         }
     }
@@ -179,16 +175,15 @@ impl CachingAllocator {
     }
 
     /// Uses the cached block at position `at` of its free list, which has at least `units`.
-    fn take_cached(&mut self, at: usize, units: u64) -> u32 {
-        let list = if units <= SMALL_REQUEST { &mut self.small } else { &mut self.large };
+    fn take_cached(&mut self, pool: Pool, at: usize, units: u64) -> u32 {
+        let list = &mut self.free[pool as usize];
         let index = list.block(at);
         let block = self.blocks[index];
         let taken = if splits(block, units) {
-            let front = self.blocks.split_front(index, units);
-            list.replace_at(at, self.blocks[index].key(index));
-            front
+            list.resize(at, block.size - units, block.address + units);
+            self.blocks.split_front(index, units)
         } else {
-            list.remove_at(at);
+            list.remove(at);
             self.blocks[index].free = false;
             index
         };
@@ -197,7 +192,7 @@ impl CachingAllocator {
     }
 
     /// Takes a segment from the driver and the front of it; `None` when the limit leaves no room.
-    fn take_new(&mut self, units: u64) -> Option<u32> {
+    fn take_new(&mut self, pool: Pool, units: u64) -> Option<u32> {
         let segment = segment_for(units)?;
         if !self.has_room(segment) {
             self.release_cached_segments();
@@ -211,15 +206,12 @@ impl CachingAllocator {
         self.reserved += segment;
         self.peak_reserved = self.peak_reserved.max(self.reserved);
 
-        let small = units <= SMALL_REQUEST;
-        let block = Block { size: segment, address, prev: NONE, next: NONE, free: false, small };
+        let block = Block { size: segment, address, prev: NONE, next: NONE, free: false, pool };
         let index = self.blocks.add(block);
         let taken = if splits(block, units) {
-            let front = self.blocks.split_front(index, units);
             self.blocks[index].free = true;
-            let rest = self.blocks[index].key(index);
-            if small { self.small.insert(rest) } else { self.large.insert(rest) }
-            front
+            self.free[pool as usize].insert(segment - units, address + units, index);
+            self.blocks.split_front(index, units)
         } else {
             index
         };
@@ -230,12 +222,12 @@ impl CachingAllocator {
     /// Whether `segment` more units fit the limit and the address space.
     fn has_room(&self, segment: u64) -> bool {
         let fits_limit = self.limit.is_none_or(|limit| self.reserved + segment <= limit.get() / UNIT);
-        fits_limit && self.next_address + segment <= free_list::MAX_ADDRESS
+        fits_limit && self.next_address + segment <= MAX_ADDRESS
     }
 
     /// Returns every segment that is one free block to the driver.
     fn release_cached_segments(&mut self) {
-        for list in [&mut self.large, &mut self.small] {
+        for list in &mut self.free {
             list.retain(|index| {
                 let block = self.blocks[index];
                 let whole = block.prev == NONE && block.next == NONE;
@@ -271,10 +263,18 @@ impl CachingAllocator {
     }
 }
 
+/// The pool that serves a request (`get_pool`).
+const fn pool_for(units: u64) -> Pool {
+    if units <= SMALL_REQUEST { Pool::Small } else { Pool::Large }
+}
+
 /// Whether the rest of `block` behind `units` becomes a block of its own (`should_split`).
 fn splits(block: Block, units: u64) -> bool {
     let rest = block.size - units;
-    if block.small { rest >= 1 } else { rest > SMALL_REQUEST }
+    match block.pool {
+        Pool::Small => rest >= 1,
+        Pool::Large => rest > SMALL_REQUEST,
+    }
 }
 
 /// The segment a request asks the driver for (`get_allocation_size`); `None` past what can be addressed.
@@ -286,7 +286,7 @@ fn segment_for(units: u64) -> Option<u64> {
     } else {
         units.next_multiple_of(SEGMENT_ROUNDING)
     };
-    (segment <= free_list::MAX_SIZE).then_some(segment)
+    (segment <= MAX_SIZE).then_some(segment)
 }
 
 const fn bytes(units: u64) -> Bytes {
