@@ -9,9 +9,6 @@ use crate::nn::{Activation, Linear, Scope};
 use crate::ops;
 use crate::tensor::{Context, DType, Tensor};
 
-/// The family's keys and their defaults.
-pub const KEYS: &[(&str, &str)] = &[("d_in", "1024"), ("hidden", "4096"), ("layers", "4"), ("d_out", "10")];
-
 #[derive(Debug)]
 struct Mlp {
     cx: Rc<Context>,

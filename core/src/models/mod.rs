@@ -72,13 +72,6 @@ pub struct Built {
     pub parameters: Vec<Tensor>,
 }
 
-/// Families of ours by name, with the keys each takes and their defaults.
-pub const FAMILIES: &[(&str, &[(&str, &str)])] =
-    &[("mlp", mlp::KEYS), ("nanogpt", nanogpt::KEYS), ("nbeats", nbeats::KEYS)];
-
-/// Hugging Face `model_type`s that can be estimated.
-pub const MODEL_TYPES: &[&str] = &["llama", "mistral", "qwen2", "qwen3", "gpt2"];
-
 /// Builds the scenario's model, its parameters allocated in the order `.to(device)` moves them.
 ///
 /// # Errors
@@ -144,14 +137,13 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
         other => Err(Error::new(
             "model.hf.model_type",
             format!("{other:?} is not estimated yet"),
-            format!("supported are {}", MODEL_TYPES.join(", ")),
+            "see the list of supported model types",
         )),
     }
 }
 
 fn unknown_family(name: &str) -> Error {
-    let known: Vec<&str> = FAMILIES.iter().map(|(n, _)| *n).collect();
-    Error::new("model.family", format!("{name:?} is not estimated yet"), format!("supported are {}", known.join(", ")))
+    Error::new("model.family", format!("{name:?} is not estimated yet"), "see the list of supported families")
 }
 
 fn unknown_activation(config: &Config<'_>, key: &str, name: &str) -> Error {

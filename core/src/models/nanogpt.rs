@@ -10,17 +10,6 @@ use crate::scenario::Attention;
 use crate::tensor::{Context, DType, ModuleId, Tensor};
 use crate::{Error, Result};
 
-/// The family's keys and their defaults.
-pub const KEYS: &[(&str, &str)] = &[
-    ("n_layer", "12"),
-    ("n_head", "12"),
-    ("n_embd", "768"),
-    ("vocab_size", "50304"),
-    ("block_size", "1024"),
-    ("dropout", "0.0"),
-    ("bias", "false"),
-];
-
 #[derive(Debug)]
 struct Block {
     ln1: LayerNorm,

@@ -9,10 +9,6 @@ use crate::nn::{Activation, Linear, Scope};
 use crate::ops;
 use crate::tensor::{Context, DType, ModuleId, Tensor};
 
-/// The family's keys and their defaults: 30 generic blocks of four 512-wide layers.
-pub const KEYS: &[(&str, &str)] =
-    &[("stacks", "30"), ("layers", "4"), ("width", "512"), ("theta", "32"), ("backcast", "96"), ("horizon", "24")];
-
 #[derive(Debug)]
 struct Block {
     fc: Vec<(Linear, Option<Activation>)>,
