@@ -244,6 +244,21 @@ fn the_load_line_of_every_12_gib_card_is_11_gib() {
 }
 
 #[test]
+fn every_card_of_the_catalog_has_sensible_limits() {
+    assert!(!crate::catalog::gpus().is_empty());
+    for gpu in crate::catalog::gpus() {
+        let found = limits(gpu, None, None);
+        assert!(found.load_line < found.capacity && found.capacity <= gpu.memory, "{found:?}");
+        assert!(context(gpu).bytes < Bytes::from_gib(1), "{}: {:?}", gpu.id, context(gpu));
+        // Apple's memory is the working set, two thirds of what is soldered in.
+        let nominal = gpu.memory.round_up_to(Bytes::from_gib(1));
+        if nominal == Bytes::from_gib(12) && gpu.vendor != Vendor::Apple {
+            assert_eq!(found.load_line, Bytes::from_gib(11), "{}", gpu.id);
+        }
+    }
+}
+
+#[test]
 fn load_lines_are_92_percent_at_the_nearest_quarter() {
     let line = |gpu| limits(&gpu, None, None).load_line;
     assert_eq!(line(rtx_4090()), Bytes::from_gib(22));
