@@ -76,7 +76,10 @@ impl Loop<'_> {
         };
         let Output { mut loss, held } = cx.with_autocast(autocast, || self.model.forward(&self.locals.batch));
         self.locals.loss = None;
-        self.locals.outputs = if training.keep_outputs { held } else { Vec::new() };
+        self.locals.outputs = held;
+        if !training.keep_outputs {
+            self.locals.outputs.clear();
+        }
         if training.accumulation > 1 {
             loss = ops::div_scalar(&loss);
         }
