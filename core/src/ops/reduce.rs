@@ -10,7 +10,7 @@ pub fn mean_last(x: &Tensor) -> Tensor {
         *last = 1;
     }
     let mut out = x.cx().empty_sizes("mean.dim", &sizes, x.dtype());
-    let from = *x.geometry();
+    let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         // sum_backward expands the gradient; the division makes it real.
         let expanded = g.grad().geometry().expanded(from.dims());

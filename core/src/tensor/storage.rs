@@ -109,7 +109,7 @@ impl Tensor {
 
     /// `detach()`.
     pub fn detach(&self) -> Self {
-        self.unsafe_view_as(self.geometry)
+        self.unsafe_view_as(self.geometry.clone())
     }
 
     pub(super) fn set_edge(&mut self, node: &Rc<Node>, slot: u32) {
