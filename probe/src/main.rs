@@ -15,7 +15,7 @@ const ABOUT: &str = "Says how much GPU memory a PyTorch training run takes, befo
 
 const EXAMPLES: &str = "\
 Examples:
-  plimsoll estimate --model llama-3.2-1b --gpu rtx-5070-ti-laptop --batch 4 --seq 1024
+  plimsoll estimate --model llama-3.2-1b --gpu rtx-5070-ti-laptop --batch 4
   plimsoll estimate run.toml --checkpointing full
   plimsoll models qwen
   plimsoll gpus 5070

@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
                     })
                     .collect();
                 let flag = paint.strong(&format!("{:<30}", format!("--family {}", family.name)));
-                let _ = writeln!(out, "{flag} {}\n{:31}{}", family.about, "", paint.quiet(&keys.join(" ")));
+                let _ = writeln!(out, "{flag} {}\n    {}", family.about, paint.quiet(&keys.join(" ")));
             }
             if out.is_empty() {
                 out.push_str("No model like that; paste its config.json with --hf-config.\n");

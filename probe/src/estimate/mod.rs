@@ -23,7 +23,7 @@ Examples:
   plimsoll estimate '?model=gpt2&gpu=h200&batch=8'
   plimsoll estimate --jsonl < scenarios.jsonl > estimates.jsonl
 
-A scenario in TOML (JSON has the same shape; every key but the model has a default):
+A scenario in TOML (JSON has the same shape; all but the model has a default):
   [model]
   catalog = \"llama-3.2-1b\"
   [input]
@@ -35,9 +35,9 @@ A scenario in TOML (JSON has the same shape; every key but the model has a defau
   [device]
   gpu = \"rtx-5070-ti-laptop\"
 
-Exit codes: 0 it fits (or is tight), 1 it does not fit, 2 wrong usage or a scenario
-that cannot be estimated, 3 a file cannot be read. With --jsonl: 0, or 2 when a line
-was bad.";
+Exit codes: 0 it fits (or is tight), 1 it does not fit, 2 wrong usage or a
+scenario that cannot be estimated, 3 a file cannot be read. With --jsonl: 0, or
+2 when a line was bad.";
 
 /// Say how much memory a run takes, why, and whether it fits the card
 #[derive(Debug, clap::Args)]
@@ -64,9 +64,10 @@ pub struct Args {
 /// How to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people
+    // Plain comments: documented values would stretch `--help` to a paragraph an option.
+    // For people.
     Text,
-    /// For programs
+    // For programs.
     Json,
 }
 

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use plimsoll_core::Bytes;
 use plimsoll_core::estimate::Holding;
 
-use super::number::Unit;
 use super::stack::Layer;
 use super::{Paint, WIDTH, fit};
 
@@ -14,14 +13,15 @@ const MOST: usize = 10;
 
 /// The table, largest group first.
 pub fn holdings(holdings: &[Holding], paint: Paint) -> String {
-    let Some(largest) = holdings.iter().map(|h| h.bytes).max() else { return String::new() };
-    let unit = Unit::of(largest);
+    if holdings.is_empty() {
+        return String::new();
+    }
     let mut out = String::new();
     let _ = writeln!(out, "  {}", paint.strong("What fills it"));
     for holding in holdings.iter().take(MOST) {
         let front = format!(
-            "{:>11}  {:>5} x {:<22}",
-            unit.text(holding.bytes),
+            "{:>10}  {:>5} x {:<22}",
+            holding.bytes.to_string(),
             holding.count,
             fit(&format!("{} {}", shape(&holding.shape), dtype(&holding.dtype)), 22),
         );
@@ -30,14 +30,14 @@ pub fn holdings(holdings: &[Holding], paint: Paint) -> String {
             (module, "") => module.to_owned(),
             (module, op) => format!("{module}: {op}"),
         };
-        let room = WIDTH - 4 - front.chars().count() - 2;
+        let room = (WIDTH - 6).saturating_sub(front.chars().count());
         let swatch = paint.cells(Layer::Tensors(holding.category), 1);
         let _ = writeln!(out, "  {swatch} {front}  {}", fit(&origin, room));
     }
     let rest: Bytes = holdings.iter().skip(MOST).map(|h| h.bytes).sum();
     if rest.get() > 0 {
         let more = holdings.len() - MOST;
-        let line = format!("{:>11}  in {more} more group{}", unit.text(rest), if more == 1 { "" } else { "s" });
+        let line = format!("{:>10}  in {more} more group{}", rest.to_string(), if more == 1 { "" } else { "s" });
         let _ = writeln!(out, "    {}", paint.quiet(&line));
     }
     out
