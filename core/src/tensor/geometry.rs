@@ -24,7 +24,7 @@ impl Geometry {
         for i in (0..sizes.len()).rev() {
             g.dims[i] = sizes[i];
             g.strides[i] = next;
-            next *= sizes[i].max(1);
+            next = next.saturating_mul(sizes[i].max(1));
         }
         g
     }
@@ -44,9 +44,9 @@ impl Geometry {
         usize::from(self.rank)
     }
 
-    /// Number of elements.
+    /// Number of elements; stops at 2^64 - 1, which is refused as too large later.
     pub fn numel(&self) -> u64 {
-        self.dims().iter().product()
+        self.dims().iter().fold(1, |n, &d| n.saturating_mul(d))
     }
 
     /// Size of dimension `i`; negative counts from the end.
@@ -67,7 +67,7 @@ impl Geometry {
                 if self.strides[i] != expected {
                     return false;
                 }
-                expected *= self.dims[i];
+                expected = expected.saturating_mul(self.dims[i]);
             }
         }
         true
@@ -90,7 +90,7 @@ impl Geometry {
             if self.strides[i] != expected {
                 return false;
             }
-            expected *= self.dims[i];
+            expected = expected.saturating_mul(self.dims[i]);
         }
         true
     }
@@ -122,7 +122,7 @@ impl Geometry {
     /// `unsqueeze(at)`.
     pub fn unsqueezed(&self, at: isize) -> Self {
         let at = if at < 0 { (self.rank as isize + 1 + at) as usize } else { at as usize };
-        let stride = if at < self.rank() { self.dims[at] * self.strides[at] } else { 1 };
+        let stride = if at < self.rank() { self.dims[at].saturating_mul(self.strides[at]) } else { 1 };
         let mut g = *self;
         g.rank += 1;
         for i in (at + 1..g.rank()).rev() {
@@ -143,6 +143,8 @@ impl Geometry {
             g.strides[i] = self.strides[i + 1];
         }
         g.rank -= 1;
+        // Unused places always hold 1, so that equal geometries compare equal.
+        (g.dims[g.rank()], g.strides[g.rank()]) = (1, 1);
         g
     }
 
@@ -163,10 +165,10 @@ impl Geometry {
 
     /// `expand(sizes)`: sizes of 1 grow with stride 0; leading dimensions may be added.
     pub fn expanded(&self, sizes: &[u64]) -> Self {
-        let mut g = Self { rank: sizes.len() as u8, dims: [1; MAX_RANK], strides: [0; MAX_RANK] };
+        let mut g = Self { rank: sizes.len() as u8, dims: [1; MAX_RANK], strides: [1; MAX_RANK] };
         let offset = sizes.len() - self.rank();
         for (i, &size) in sizes.iter().enumerate() {
-            g.dims[i] = size;
+            (g.dims[i], g.strides[i]) = (size, 0);
             if i >= offset && (self.dims[i - offset] == size) {
                 g.strides[i] = self.strides[i - offset];
             }
@@ -187,7 +189,7 @@ impl Geometry {
         let mut chunk_base = self.strides[self.rank() - 1];
         let (mut old_numel, mut new_numel) = (1, 1);
         for d in (0..self.rank()).rev() {
-            old_numel *= self.dims[d];
+            old_numel = self.dims[d].saturating_mul(old_numel);
             let chunk_ends = d == 0 || (self.dims[d - 1] != 1 && self.strides[d - 1] != old_numel * chunk_base);
             if chunk_ends {
                 while view_d >= 0 && (new_numel < old_numel || sizes[view_d as usize] == 1) {
@@ -284,7 +286,7 @@ impl Geometry {
         let mut next = 1;
         for &d in &perm[..rank] {
             g.strides[d] = next;
-            next *= dims[d];
+            next = next.saturating_mul(dims[d]);
         }
         g
     }
