@@ -160,6 +160,15 @@ fn what_is_in_no_catalog_or_not_supported() {
 }
 
 #[test]
+fn sizes_that_contradict_one_another() {
+    let config = br#"{"model_type": "llama", "hidden_size": 100, "intermediate_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "vocab_size": 128}"#;
+    let path = file("heads.json", config);
+    refuses(&["estimate", "--hf-config", path.to_str().unwrap()], b"", 2, &["error", "num_attention_heads", "hint: "]);
+    refuses(&["estimate", "--family", "nanogpt", "--set", "n_head=5"], b"", 2, &["n_head", "hint: "]);
+}
+
+#[test]
 fn links() {
     refuses(&["estimate", "?model=gpt2&bacth=4"], b"", 2, &["in the link", "bacth: unknown parameter", "batch"]);
     refuses(&["estimate", "?%%%&&=x#m=@@"], b"", 2, &["percent-encoding"]);

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use plimsoll_core::{Bytes, Estimate};
 
-use super::number::{Unit, shares};
+use super::number::{Unit, plain_op, shares};
 use super::stack::Layer;
 use super::{Paint, WIDTH, fit};
 
@@ -24,7 +24,7 @@ pub fn breakdown(estimate: &Estimate, layers: &[(Layer, Bytes)], paint: Paint) -
         place = peak.phase.as_str().to_owned();
     }
     if !peak.op.is_empty() {
-        let _ = write!(place, ", {}", peak.op);
+        let _ = write!(place, ", {}", plain_op(&peak.op));
     }
     if !peak.module.is_empty() {
         let _ = write!(place, " in {}", peak.module);

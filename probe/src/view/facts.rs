@@ -4,8 +4,7 @@ use std::fmt::Write as _;
 
 use plimsoll_core::Estimate;
 
-use super::number::wrapped;
-use super::{Paint, WIDTH, grouped};
+use super::{Paint, WIDTH, grouped, wrapped};
 
 /// The largest batch and the parameters.
 pub fn facts(estimate: &Estimate, paint: Paint) -> String {

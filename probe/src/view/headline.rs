@@ -4,8 +4,7 @@ use plimsoll_core::estimate::Verdict;
 use plimsoll_core::scenario::{Checkpointing, ModelSource};
 use plimsoll_core::{Bytes, Estimate, Scenario, catalog};
 
-use super::number::wrapped;
-use super::{Paint, WIDTH, fit};
+use super::{Paint, WIDTH, fit, wrapped};
 
 /// What was asked.
 pub fn question(scenario: &Scenario, paint: Paint) -> String {
@@ -26,8 +25,12 @@ pub fn verdict(estimate: &Estimate, paint: Paint) -> String {
         Verdict::Tight => ("TIGHT", format!("{distance} below the line, but it runs")),
         Verdict::DoesNotFit => ("DOES NOT FIT", format!("{distance} too much")),
     };
-    let peak = paint.strong(&estimate.peak.process.to_string());
-    format!("  {}   {peak} of {}: {comment}\n", paint.verdict(estimate.verdict, label), estimate.device.load_line)
+    let (peak, line) = (estimate.peak.process.to_string(), estimate.device.load_line);
+    let sizes = format!("peak {}, load line {line}:", paint.strong(&peak));
+    let plain = label.len() + peak.len() + line.to_string().len() + comment.len();
+    // What stands between them takes 24 columns. Only absurd sizes need a second line.
+    let between = if plain + 24 > WIDTH { "\n  " } else { " " };
+    format!("  {}   {sizes}{between}{comment}\n", paint.verdict(estimate.verdict, label))
 }
 
 fn model_name(scenario: &Scenario) -> String {

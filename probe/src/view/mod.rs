@@ -18,7 +18,7 @@ mod tests;
 use plimsoll_core::estimate::Holding;
 use plimsoll_core::{Estimate, Scenario};
 
-pub use number::{fit, grouped};
+pub use number::{fit, grouped, wrapped};
 pub use paint::Paint;
 
 /// Everything the report is written from.

@@ -64,7 +64,8 @@ fn the_table_sums_to_the_peak_as_printed() {
 fn verdicts_in_words() {
     let (scenario, mut estimate, holdings) = sample::fitting();
     assert!(
-        written(&(scenario.clone(), estimate.clone(), holdings.clone()), false).contains("FITS   25.35 GiB of 74.00")
+        written(&(scenario.clone(), estimate.clone(), holdings.clone()), false)
+            .contains("FITS   peak 25.35 GiB, load line 74.00 GiB: 48.65 GiB to spare")
     );
     estimate.verdict = Verdict::Tight;
     estimate.headroom = -(1 << 29);
