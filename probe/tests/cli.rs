@@ -180,6 +180,14 @@ fn links() {
 }
 
 #[test]
+fn the_message_says_where_it_was_wrong() {
+    let path = file("where.toml", b"[model]\ncatalog = \"gpt2\"\n[input]\nbatch = 0\n");
+    let path = path.to_str().unwrap();
+    refuses(&["estimate", path], b"", 2, &["where.toml: input.batch: 0 is too small"]);
+    refuses(&["estimate", path, "--batch", "-1"], b"", 2, &["error: input.batch: -1 is negative"]);
+}
+
+#[test]
 fn the_world_outside() {
     refuses(&["estimate", "no/such/run.toml"], b"", 3, &["cannot read no/such/run.toml", "check the path"]);
     refuses(&["estimate", "--hf-config", "no/such/config.json"], b"", 3, &["cannot read no/such/config.json"]);

@@ -77,12 +77,11 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     if args.jsonl {
         return jsonl::run(args.source.as_deref(), &overlay);
     }
-    let named = args.source.as_deref().map(source::name);
-    let outcome = answer(args, &overlay);
-    match named.flatten() {
-        Some(name) => outcome.map_err(|failure| failure.in_file(&name)),
-        None => outcome,
-    }
+    answer(args, &overlay).map_err(|failure| match (args.source.as_deref().and_then(source::name), &failure) {
+        // What a flag said is not the file's fault.
+        (Some(name), Failure::Scenario { error, .. }) if !overlay.says(&error.key) => failure.in_file(&name),
+        _ => failure,
+    })
 }
 
 fn answer(args: &Args, overlay: &flags::Overlay) -> Result<u8, Failure> {
