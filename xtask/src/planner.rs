@@ -17,8 +17,16 @@ use crate::{
 };
 
 /// Everything the planner is made of, below the root.
-const INPUTS: [&str; 8] =
-    ["web", "core", "data", "xtask/src", "Cargo.toml", "Cargo.lock", "rust-toolchain.toml", "tests/tools/package.json"];
+const INPUTS: [&str; 8] = [
+    "web",
+    "core",
+    "data",
+    "xtask/src/planner.rs",
+    "xtask/src/compress.rs",
+    "Cargo.toml",
+    "Cargo.lock",
+    "rust-toolchain.toml",
+];
 
 /// Where the planner is built.
 pub fn dist() -> PathBuf {
@@ -57,7 +65,7 @@ fn trunk(tools: &Tools) -> Result<Command> {
     match &tools.wasm_opt {
         Some(_) => trunk.arg("--release"),
         // Trunk runs wasm-opt in its release mode only; the profile is what makes the planner an optimised one.
-        None => trunk.args(["--cargo-profile", "wasm-release", "--minify"]),
+        None => trunk.args(["--cargo-profile", "wasm-release"]),
     };
     trunk
         .args(["--locked", "--dist", "dist"])

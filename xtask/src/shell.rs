@@ -30,11 +30,13 @@ pub fn cargo() -> Command {
     cargo
 }
 
-/// Runs a command whose output goes where ours goes, and fails when it fails.
+/// Runs a command whose output goes to our standard error, and fails when it fails. Standard output is kept for what
+/// was asked for: the planner's address, the tests' results.
 pub fn run(command: &mut Command) -> Result<()> {
     note(&format!("$ {}", shown(command)));
     let start = Instant::now();
-    let status = command.status().with_context(|| format!("cannot start `{}`", shown(command)))?;
+    let status =
+        command.stdout(std::io::stderr()).status().with_context(|| format!("cannot start `{}`", shown(command)))?;
     check(command, status)?;
     if start.elapsed() > Duration::from_secs(2) {
         note(&format!("took {}", seconds(start.elapsed())));
