@@ -52,7 +52,7 @@ pub struct ExpectedPeak {
     pub requested: Bytes,
     /// `max_memory_reserved`.
     pub reserved: Bytes,
-    /// Where `requested` peaks: `name@step.micro_batch`.
+    /// Where `requested` peaks: `name@step.micro_batch`; the optimizer is called `optim` here.
     pub phase: String,
     /// The op whose allocation made the peak; in backward with its node (`op@Node`).
     pub op: String,

@@ -54,10 +54,10 @@ impl Page {
         self.line(&format!("| {} |", cells.join(" | ")));
     }
 
-    /// A table's head; the first `words` columns are text, the others numbers.
-    fn head(&mut self, titles: &[&str], words: usize) {
+    /// A table's head; `words` are the titles of columns of text, all others hold numbers.
+    fn head(&mut self, titles: &[&str], words: &[&str]) {
         self.line(&format!("| {} |", titles.join(" | ")));
-        let rules: Vec<&str> = (0..titles.len()).map(|i| if i < words { "---" } else { "---:" }).collect();
+        let rules: Vec<&str> = titles.iter().map(|t| if words.contains(t) { "---" } else { "---:" }).collect();
         self.line(&format!("| {} |", rules.join(" | ")));
     }
 }
@@ -67,7 +67,7 @@ fn summary(page: &mut Page, scores: &[&Score], refused: usize) {
     let rows = scores.len();
     let refusal = if refused == 0 { String::new() } else { format!("; {refused} more are refused by name, see below") };
     page.line(&format!("{rows} rows{refusal}.\n"));
-    page.head(&["peak", "median", "95th percentile", "worst", "exact to the byte"], 1);
+    page.head(&["peak", "median", "95th percentile", "worst", "exact to the byte"], &["peak"]);
     for (name, error) in MEASURES {
         let spread = Spread::of(scores.iter().map(|s| error(s)));
         page.row(&[
@@ -152,7 +152,7 @@ fn groups<'a>(scores: &[&'a Score], group: impl Fn(&Score) -> String) -> Vec<(St
 
 fn by_family(page: &mut Page, scores: &[&Score]) {
     page.line("## By family\n");
-    page.head(&[&["family"][..], &SPREAD_TITLES[..]].concat(), 1);
+    page.head(&[&["family"][..], &SPREAD_TITLES[..]].concat(), &["family"]);
     for (family, members) in groups(scores, |s| s.row.family().to_owned()) {
         page.row(&[&[family][..], &spread_cells(&members)[..]].concat());
     }
@@ -176,7 +176,7 @@ const LEVERS: [Lever; 7] = [
 
 fn by_lever(page: &mut Page, scores: &[&Score]) {
     page.line("## By lever\n");
-    page.head(&[&["lever", "value"][..], &SPREAD_TITLES[..]].concat(), 2);
+    page.head(&[&["lever", "value"][..], &SPREAD_TITLES[..]].concat(), &["lever", "value"]);
     for (lever, value) in LEVERS {
         let mut groups = groups(scores, value);
         groups.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -193,7 +193,10 @@ fn furthest(page: &mut Page, scores: &[&Score]) {
         return;
     }
     page.line("## The furthest rows\n");
-    page.head(&["row", "model", "what was run", "allocated", "reserved", "requested", "where it comes from"], 3);
+    page.head(
+        &["row", "model", "what was run", "allocated", "reserved", "requested", "where it comes from"],
+        &["row", "model", "what was run", "where it comes from"],
+    );
     for score in rows {
         page.row(&[
             format!("`{}`", score.row.id),
@@ -220,7 +223,7 @@ fn rules(page: &mut Page, scores: &[&Score]) {
          all weights trained, Adam or AdamW. Too low is what runs out of memory.\n",
         shaped.len()
     ));
-    page.head(&["estimate", "median", "95th percentile", "worst", "too low by more than 10 %"], 1);
+    page.head(&["estimate", "median", "95th percentile", "worst", "too low by more than 10 %"], &["estimate"]);
     let mut line = |name: &str, errors: Vec<f64>| {
         let spread = Spread::of(errors.iter().copied());
         let low = errors.iter().filter(|&&e| e < -0.1).count();
