@@ -30,7 +30,9 @@ pub fn report(outcomes: &[Outcome]) -> String {
     page.line(
         "How far Plimsoll is from PyTorch, on training steps of PyTorch 2.11 and transformers 5.17 that were traced op by op\n\
          (`tests/corpus/README.md` says how, and what the rows leave out). Errors are relative to PyTorch's own figure:\n\
-         *allocated* is `torch.cuda.max_memory_allocated`, *reserved* `max_memory_reserved`, *requested* the live storages alone.\n",
+         *allocated* is `torch.cuda.max_memory_allocated`, *reserved* `max_memory_reserved`, *requested* the live storages alone.\n\n\
+         The engine was written against these rows: they show that it does what PyTorch does, over the levers below, not how near\n\
+         it comes on a card, where kernels take memory of their own. 0 means not one byte of difference.\n",
     );
     summary(&mut page, &scores, refused.len());
     refusals(&mut page, &refused);
@@ -78,11 +80,14 @@ fn summary(page: &mut Page, scores: &[&Score], refused: usize) {
             of(spread.exact, rows),
         ]);
     }
-    let exact = scores.iter().filter(|s| s.parameters_exact()).count();
-    page.line(&format!("\nParameter counts: exact in {} rows.", of(exact, rows)));
+    let count = |holds: fn(&Score) -> bool| of(scores.iter().filter(|s| holds(s)).count(), rows);
+    page.line(&format!("\nParameter counts: exact in {} rows.", count(Score::parameters_exact)));
+    page.line(&format!("The phase that holds the peak: the same in {} rows.", count(Score::peak_phase_agrees)));
+    page.line(&format!("What fills the peak: every category exact in {} rows.", count(Score::breakdown_exact)));
 
     let phases = scores.iter().flat_map(|s| s.phases.iter().map(move |p| (*s, p)));
     let spread = Spread::of(phases.clone().map(|(_, p)| p.error));
+    let ends = phases.clone().filter(|(_, p)| p.end_exact).count();
     let near = phases.clone().filter(|(_, p)| p.error.abs() <= 0.01).count();
     page.line(&format!(
         "Peaks of single phases: {} within 1 %, {} exact to the byte; worst {}{}.",
@@ -93,6 +98,10 @@ fn summary(page: &mut Page, scores: &[&Score], refused: usize) {
             .max_by(|(_, a), (_, b)| a.error.abs().total_cmp(&b.error.abs()))
             .filter(|(_, p)| p.error != 0.0)
             .map_or_else(String::new, |(s, p)| format!(" ({} of row {}, {})", p.name, s.row.id, s.row.name)),
+    ));
+    page.line(&format!(
+        "Ends of single phases: requested, allocated and reserved all exact in {}.",
+        of(ends, spread.count)
     ));
     let unmatched: usize = scores.iter().map(|s| s.unmatched_phases.len()).sum();
     if unmatched > 0 {
@@ -169,7 +178,7 @@ const LEVERS: [Lever; 7] = [
     ("optimizer", |s| format!("{}, {}", s.row.training("optimizer"), s.row.training("optimizer_impl"))),
     ("attention", |s| s.row.training("attention").to_owned()),
     ("attention mask", |s| match s.row.input("attention_mask") {
-        "" => "no attention".to_owned(),
+        "" => "not given".to_owned(),
         mask => mask.to_owned(),
     }),
 ];

@@ -37,7 +37,7 @@ pub fn reason(score: &Score) -> String {
             "live storages agree to the byte; blocks differ".to_owned()
         };
     }
-    let (ours_in, theirs_in) = (score.peak_phase(), theirs.phase.replace("optim@", "optimizer@"));
+    let (ours_in, theirs_in) = (score.peak_phase(), score.expected_peak_phase());
     if ours_in != theirs_in {
         return format!("peaks in {ours_in}, PyTorch in {theirs_in}");
     }
