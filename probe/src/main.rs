@@ -5,6 +5,7 @@ mod estimate;
 mod exit;
 mod gpus;
 mod models;
+mod serve;
 mod view;
 
 use std::process::ExitCode;
@@ -19,6 +20,7 @@ Examples:
   plimsoll estimate run.toml --checkpointing full
   plimsoll models qwen
   plimsoll gpus 5070
+  plimsoll serve
 
 `plimsoll estimate --help` tells how to describe a run.";
 
@@ -37,6 +39,7 @@ enum Command {
     Estimate(Box<estimate::Args>),
     Models(models::Args),
     Gpus(gpus::Args),
+    Serve(serve::ServeArgs),
 }
 
 fn main() -> ExitCode {
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Command::Estimate(args) => estimate::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Gpus(args) => gpus::run(&args),
+        Command::Serve(args) => return serve::run(&args),
     };
     exit::code(outcome)
 }
