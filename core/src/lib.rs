@@ -12,7 +12,11 @@ pub mod catalog;
 pub mod device;
 mod error;
 pub mod estimate;
+mod models;
+mod nn;
+mod ops;
 pub mod scenario;
+mod tensor;
 mod units;
 
 pub use error::{Error, Result};

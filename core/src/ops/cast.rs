@@ -1,0 +1,39 @@
+//! Casts, and what autocast does to an op's arguments (`cached_cast` in `autocast_mode.cpp`).
+
+use crate::tensor::{DType, Kind, Tape, Tensor, grads};
+
+/// `x.to(dtype)`: the tensor itself when it has that dtype already.
+pub fn to(x: &Tensor, dtype: DType) -> Tensor {
+    if x.dtype() == dtype {
+        return x.clone();
+    }
+    let tape = Tape::new(x.cx(), "ToCopyBackward0", &[x]);
+    let mut out = x.cx().empty("_to_copy", x.geometry().preserved(), dtype);
+    let from = x.dtype();
+    tape.record([&mut out], move |g| grads([Some(g.empty("_to_copy", g.grad().geometry().preserved(), from))]));
+    out
+}
+
+/// An argument of an op on autocast's lower-precision list. The copy of a trainable float32 leaf is made once a region.
+pub fn lower_precision(x: &Tensor) -> Tensor {
+    let Some(dtype) = x.cx().autocast_dtype() else { return x.clone() };
+    if !x.dtype().is_float() || x.dtype() == dtype {
+        return x.clone();
+    }
+    let cacheable = x.dtype() == DType::Float32 && x.requires_grad() && x.is_leaf();
+    if !cacheable {
+        return to(x, dtype);
+    }
+    if let Some(copy) = x.cx().cached_copy(x) {
+        return copy;
+    }
+    // The cache is filled with grad mode on, whatever the surrounding mode.
+    let copy = x.cx().counting_as(Kind::AutocastCopy, || to(x, dtype));
+    x.cx().cache_copy(x, &copy);
+    copy
+}
+
+/// An argument of an op on autocast's float32 list.
+pub fn full_precision(x: &Tensor) -> Tensor {
+    if x.cx().autocast_dtype().is_some() && x.dtype().is_half() { to(x, DType::Float32) } else { x.clone() }
+}

@@ -1,0 +1,172 @@
+//! What is going on while a step runs: the ledger, the grad mode, autocast, the module we are in.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use super::autocast::Autocast;
+use super::checkpoint::Frame;
+use super::dtype::DType;
+use super::geometry::Geometry;
+use super::ledger::{Kind, Ledger, PhaseMark, StorageInfo};
+use super::storage::Tensor;
+use crate::allocator::Event;
+use crate::estimate::PhaseName;
+
+/// A module's dotted path, interned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct ModuleId(u32);
+
+/// One run's state. Everything that allocates reaches it through a tensor or holds the `Rc`.
+pub struct Context {
+    pub(super) ledger: RefCell<Ledger>,
+    modules: RefCell<Vec<String>>,
+    module: Cell<ModuleId>,
+    /// Kind given to fresh storages.
+    kind: Cell<Kind>,
+    /// Autograd node being run, empty outside backward.
+    pub(super) node: Cell<&'static str>,
+    pub(super) grad_enabled: Cell<bool>,
+    pub(super) next_seq: Cell<u32>,
+    pub(super) autocast: RefCell<Option<Autocast>>,
+    /// Innermost checkpoint the forward or a recomputation is in.
+    pub(super) frames: RefCell<Vec<Frame>>,
+    /// Set when a recomputation has produced all it must: ops run on without allocating, as if the exception that
+    /// `torch.utils.checkpoint` raises there had unwound them.
+    pub(super) muted: Cell<bool>,
+}
+
+impl Context {
+    /// A fresh run.
+    pub fn new() -> Rc<Self> {
+        Rc::new(Self {
+            ledger: RefCell::default(),
+            modules: RefCell::new(vec![String::new()]),
+            module: Cell::default(),
+            kind: Cell::new(Kind::Parameter),
+            node: Cell::new(""),
+            grad_enabled: Cell::new(true),
+            next_seq: Cell::new(0),
+            autocast: RefCell::default(),
+            frames: RefCell::default(),
+            muted: Cell::new(false),
+        })
+    }
+
+    /// Interns a module's dotted path.
+    pub fn module(&self, path: String) -> ModuleId {
+        let mut modules = self.modules.borrow_mut();
+        modules.push(path);
+        ModuleId(modules.len() as u32 - 1)
+    }
+
+    /// The paths by [`ModuleId`], for explanations.
+    pub fn into_parts(self) -> (Ledger, Vec<String>) {
+        (self.ledger.into_inner(), self.modules.into_inner())
+    }
+
+    /// Runs `f` inside a module, as `nn.Module.__call__` does.
+    pub fn within<T>(&self, module: ModuleId, f: impl FnOnce() -> T) -> T {
+        let outer = self.module.replace(module);
+        let out = f();
+        self.module.set(outer);
+        out
+    }
+
+    /// The module we are in.
+    pub fn current_module(&self) -> ModuleId {
+        self.module.get()
+    }
+
+    pub(super) fn set_module(&self, module: ModuleId) {
+        self.module.set(module);
+    }
+
+    /// Runs `f` with fresh storages counted as `kind`.
+    pub fn counting_as<T>(&self, kind: Kind, f: impl FnOnce() -> T) -> T {
+        let outer = self.kind.replace(kind);
+        let out = f();
+        self.kind.set(outer);
+        out
+    }
+
+    /// Runs `f` under `torch.no_grad()`.
+    pub fn no_grad<T>(&self, f: impl FnOnce() -> T) -> T {
+        let outer = self.grad_enabled.replace(false);
+        let out = f();
+        self.grad_enabled.set(outer);
+        out
+    }
+
+    /// Marks the beginning of a phase and the kind of what it allocates.
+    pub fn begin(&self, name: PhaseName, step: Option<u32>, micro_batch: Option<u64>) {
+        let mut ledger = self.ledger.borrow_mut();
+        let at = ledger.events.len();
+        ledger.phases.push(PhaseMark { at, name, step, micro_batch });
+        self.kind.set(match name {
+            PhaseName::Load => Kind::Parameter,
+            PhaseName::Input => Kind::Input,
+            PhaseName::Forward => Kind::Forward,
+            PhaseName::Backward => Kind::Backward,
+            PhaseName::Clip | PhaseName::Optimizer | PhaseName::ZeroGrad => Kind::Optimizer,
+        });
+    }
+
+    /// Allocates a tensor: `torch.empty_strided` in the name of `op`.
+    pub fn empty(self: &Rc<Self>, op: &'static str, geometry: Geometry, dtype: DType) -> Tensor {
+        let bytes = if self.muted.get() { 0 } else { geometry.numel() * dtype.size() };
+        self.allocate(op, geometry, dtype, bytes)
+    }
+
+    /// Allocates `bytes` that are not a tensor of their own (a library's workspace).
+    pub fn allocate(self: &Rc<Self>, op: &'static str, geometry: Geometry, dtype: DType, bytes: u64) -> Tensor {
+        let mut ledger = self.ledger.borrow_mut();
+        let id = ledger.storages.len() as u32;
+        let mut dims = [1; super::geometry::MAX_RANK];
+        dims[..geometry.rank()].copy_from_slice(geometry.dims());
+        ledger.storages.push(StorageInfo {
+            bytes,
+            kind: self.kind.get(),
+            op,
+            node: self.node.get(),
+            module: self.module.get(),
+            dtype,
+            rank: geometry.rank() as u8,
+            dims,
+        });
+        if bytes > 0 {
+            ledger.events.push(Event::alloc(id));
+        }
+        drop(ledger);
+        Tensor::fresh(self, id, geometry, dtype)
+    }
+
+    /// A contiguous tensor of `sizes`.
+    pub fn empty_sizes(self: &Rc<Self>, op: &'static str, sizes: &[u64], dtype: DType) -> Tensor {
+        self.empty(op, Geometry::contiguous(sizes), dtype)
+    }
+
+    pub(super) fn free(&self, id: u32) {
+        let mut ledger = self.ledger.borrow_mut();
+        if ledger.storages[id as usize].bytes > 0 {
+            ledger.events.push(Event::free(id));
+        }
+    }
+
+    /// Raises the kind of a storage: a forward temporary that the graph keeps becomes a saved activation, a backward
+    /// temporary that is accumulated becomes a gradient.
+    pub(super) fn raise(&self, id: u32, kind: Kind) {
+        let mut ledger = self.ledger.borrow_mut();
+        let info = &mut ledger.storages[id as usize];
+        match (info.kind, kind) {
+            (Kind::Forward, Kind::Saved) | (Kind::Backward | Kind::Forward, Kind::Gradient) => info.kind = kind,
+            (_, Kind::AutocastCopy) => info.kind = kind,
+            _ => {}
+        }
+    }
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("module", &self.module).finish_non_exhaustive()
+    }
+}
