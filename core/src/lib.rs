@@ -15,7 +15,9 @@ pub mod estimate;
 mod models;
 mod nn;
 mod ops;
+mod optim;
 pub mod scenario;
+mod step;
 mod tensor;
 mod units;
 

@@ -17,12 +17,10 @@ fn t(x: &Tensor) -> Tensor {
 fn operand_gradient(g: &Gradients<'_>, op: &'static str, operand: &Geometry, like: &Tensor) -> Tensor {
     let (rows, columns) = (operand.size(0), operand.size(1));
     let column_major = operand.strides()[0] == 1 && operand.strides()[1] == rows;
-    if column_major {
-        let product = g.empty(op, Geometry::contiguous(&[columns, rows]), like.dtype());
-        product.view_as(product.geometry().transposed(0, 1))
-    } else {
-        g.empty(op, Geometry::contiguous(&[rows, columns]), like.dtype())
-    }
+    let sizes = if column_major { [columns, rows] } else { [rows, columns] };
+    let product = g.empty(op, Geometry::contiguous(&sizes), like.dtype());
+    g.cx().blas();
+    if column_major { product.view_as(product.geometry().transposed(0, 1)) } else { product }
 }
 
 /// `mm(a, b)`.
@@ -31,6 +29,7 @@ fn mm(a: &Tensor, b: &Tensor) -> Tensor {
     let saved_b = tape.save_if(tape.needs(0), b);
     let saved_a = tape.save_if(tape.needs(1), a);
     let mut out = a.cx().empty_sizes("mm", &[a.size(0), b.size(1)], a.dtype());
+    a.cx().blas();
     let (left, right) = (*a.geometry(), *b.geometry());
     tape.record([&mut out], move |g| {
         let mat2 = g.needs(1).then(|| {
@@ -60,6 +59,7 @@ fn addmm_cast(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     let saved_b = tape.save_if(tape.needs(1), b);
     let saved_a = tape.save_if(tape.needs(2), a);
     let mut out = a.cx().empty_sizes("addmm", &[a.size(0), b.size(1)], a.dtype());
+    a.cx().blas();
     let (left, right) = (*a.geometry(), *b.geometry());
     tape.record([&mut out], move |g| {
         let mat1 = g.needs(1).then(|| {
@@ -81,6 +81,7 @@ fn bmm(a: &Tensor, b: &Tensor) -> Tensor {
     let saved_b = tape.save_if(tape.needs(0), b);
     let saved_a = tape.save_if(tape.needs(1), a);
     let mut out = a.cx().empty_sizes("bmm", &[a.size(0), a.size(1), b.size(2)], a.dtype());
+    a.cx().blas();
     let (left, right) = (*a.geometry(), *b.geometry());
     tape.record([&mut out], move |g| {
         let mat2 = g.needs(1).then(|| {

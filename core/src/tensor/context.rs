@@ -16,6 +16,13 @@ use crate::estimate::PhaseName;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct ModuleId(u32);
 
+impl ModuleId {
+    /// Its place among the modules' paths.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// One run's state. Everything that allocates reaches it through a tensor or holds the `Rc`.
 pub struct Context {
     pub(super) ledger: RefCell<Ledger>,
@@ -33,6 +40,17 @@ pub struct Context {
     /// Set when a recomputation has produced all it must: ops run on without allocating, as if the exception that
     /// `torch.utils.checkpoint` raises there had unwound them.
     pub(super) muted: Cell<bool>,
+    closed: Cell<bool>,
+    blas: Blas,
+}
+
+/// cuBLAS keeps a workspace for every handle and stream, taken from PyTorch's allocator at the first product and never
+/// given back (`ATen/cuda/CublasHandlePool.cpp`). The forward's thread and autograd's have a handle each.
+#[derive(Default)]
+struct Blas {
+    workspace: Cell<u64>,
+    forward: RefCell<Option<Tensor>>,
+    backward: RefCell<Option<Tensor>>,
 }
 
 impl Context {
@@ -49,6 +67,8 @@ impl Context {
             autocast: RefCell::default(),
             frames: RefCell::default(),
             muted: Cell::new(false),
+            closed: Cell::new(false),
+            blas: Blas::default(),
         })
     }
 
@@ -59,9 +79,36 @@ impl Context {
         ModuleId(modules.len() as u32 - 1)
     }
 
-    /// The paths by [`ModuleId`], for explanations.
-    pub fn into_parts(self) -> (Ledger, Vec<String>) {
-        (self.ledger.into_inner(), self.modules.into_inner())
+    /// Closes the books: what is let go of from now on is no event of the run.
+    pub fn end(&self) {
+        self.closed.set(true);
+        drop((self.blas.forward.take(), self.blas.backward.take()));
+    }
+
+    /// Gives every cuBLAS handle a workspace of `bytes` (0: none is counted).
+    pub fn set_blas_workspace(&self, bytes: u64) {
+        self.blas.workspace.set(bytes);
+    }
+
+    /// A matrix product runs: the first one of its thread makes the handle's workspace.
+    pub fn blas(self: &Rc<Self>) {
+        let bytes = self.blas.workspace.get();
+        let handle = if self.node.get().is_empty() { &self.blas.forward } else { &self.blas.backward };
+        if bytes == 0 || handle.borrow().is_some() || self.muted.get() {
+            return;
+        }
+        let (node, module) = (self.node.replace(""), self.module.replace(ModuleId::default()));
+        let workspace = self.counting_as(Kind::Workspace, || {
+            self.allocate("cublas_workspace", Geometry::contiguous(&[bytes]), DType::Bool, bytes)
+        });
+        self.node.set(node);
+        self.module.set(module);
+        *handle.borrow_mut() = Some(workspace);
+    }
+
+    /// Takes the ledger and the modules' paths (by [`ModuleId`]) out of a finished run.
+    pub fn take(&self) -> (Ledger, Vec<String>) {
+        (self.ledger.take(), self.modules.take())
     }
 
     /// Runs `f` inside a module, as `nn.Module.__call__` does.
@@ -113,7 +160,7 @@ impl Context {
 
     /// Allocates a tensor: `torch.empty_strided` in the name of `op`.
     pub fn empty(self: &Rc<Self>, op: &'static str, geometry: Geometry, dtype: DType) -> Tensor {
-        let bytes = if self.muted.get() { 0 } else { geometry.numel() * dtype.size() };
+        let bytes = if self.muted.get() { 0 } else { geometry.numel().saturating_mul(dtype.size()) };
         self.allocate(op, geometry, dtype, bytes)
     }
 
@@ -146,6 +193,9 @@ impl Context {
     }
 
     pub(super) fn free(&self, id: u32) {
+        if self.closed.get() {
+            return;
+        }
         let mut ledger = self.ledger.borrow_mut();
         if ledger.storages[id as usize].bytes > 0 {
             ledger.events.push(Event::free(id));

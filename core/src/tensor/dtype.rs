@@ -17,6 +17,8 @@ pub enum DType {
     BFloat16,
     /// `torch.float32`.
     Float32,
+    /// `torch.float64`.
+    Float64,
 }
 
 impl DType {
@@ -26,7 +28,7 @@ impl DType {
             Self::Bool => 1,
             Self::Float16 | Self::BFloat16 => 2,
             Self::Float32 | Self::Int32 => 4,
-            Self::Int64 | Self::UInt64 => 8,
+            Self::Int64 | Self::UInt64 | Self::Float64 => 8,
         }
     }
 
@@ -40,12 +42,13 @@ impl DType {
             Self::Float16 => "float16",
             Self::BFloat16 => "bfloat16",
             Self::Float32 => "float32",
+            Self::Float64 => "float64",
         }
     }
 
     /// `is_floating_point`.
     pub const fn is_float(self) -> bool {
-        matches!(self, Self::Float16 | Self::BFloat16 | Self::Float32)
+        matches!(self, Self::Float16 | Self::BFloat16 | Self::Float32 | Self::Float64)
     }
 
     /// float16 or bfloat16.
@@ -61,7 +64,8 @@ impl DType {
         match (self.is_float(), other.is_float()) {
             (true, false) => self,
             (false, true) => other,
-            // Two different floats among these three always meet in float32.
+            (true, true) if self == Self::Float64 || other == Self::Float64 => Self::Float64,
+            // Any two others among the floats meet in float32.
             (true, true) => Self::Float32,
             (false, false) => {
                 if self.size() >= other.size() {

@@ -24,7 +24,7 @@ impl Geometry {
         for i in (0..sizes.len()).rev() {
             g.dims[i] = sizes[i];
             g.strides[i] = next;
-            next *= sizes[i].max(1);
+            next = next.saturating_mul(sizes[i].max(1));
         }
         g
     }
@@ -44,9 +44,9 @@ impl Geometry {
         usize::from(self.rank)
     }
 
-    /// Number of elements.
+    /// Number of elements; stops at 2^64 - 1, which is refused as too large later.
     pub fn numel(&self) -> u64 {
-        self.dims().iter().product()
+        self.dims().iter().fold(1, |n, &d| n.saturating_mul(d))
     }
 
     /// Size of dimension `i`; negative counts from the end.
@@ -67,7 +67,7 @@ impl Geometry {
                 if self.strides[i] != expected {
                     return false;
                 }
-                expected *= self.dims[i];
+                expected = expected.saturating_mul(self.dims[i]);
             }
         }
         true
@@ -90,7 +90,7 @@ impl Geometry {
             if self.strides[i] != expected {
                 return false;
             }
-            expected *= self.dims[i];
+            expected = expected.saturating_mul(self.dims[i]);
         }
         true
     }
@@ -122,7 +122,7 @@ impl Geometry {
     /// `unsqueeze(at)`.
     pub fn unsqueezed(&self, at: isize) -> Self {
         let at = if at < 0 { (self.rank as isize + 1 + at) as usize } else { at as usize };
-        let stride = if at < self.rank() { self.dims[at] * self.strides[at] } else { 1 };
+        let stride = if at < self.rank() { self.dims[at].saturating_mul(self.strides[at]) } else { 1 };
         let mut g = *self;
         g.rank += 1;
         for i in (at + 1..g.rank()).rev() {
@@ -187,7 +187,7 @@ impl Geometry {
         let mut chunk_base = self.strides[self.rank() - 1];
         let (mut old_numel, mut new_numel) = (1, 1);
         for d in (0..self.rank()).rev() {
-            old_numel *= self.dims[d];
+            old_numel = self.dims[d].saturating_mul(old_numel);
             let chunk_ends = d == 0 || (self.dims[d - 1] != 1 && self.strides[d - 1] != old_numel * chunk_base);
             if chunk_ends {
                 while view_d >= 0 && (new_numel < old_numel || sizes[view_d as usize] == 1) {
@@ -284,7 +284,7 @@ impl Geometry {
         let mut next = 1;
         for &d in &perm[..rank] {
             g.strides[d] = next;
-            next *= dims[d];
+            next = next.saturating_mul(dims[d]);
         }
         g
     }
