@@ -6,7 +6,7 @@ use crate::estimate::PhaseName;
 use crate::models::{Built, Model, Output};
 use crate::ops;
 use crate::optim::{self, GradScaler, Optimizer};
-use crate::scenario::{Precision, Training, ZeroGrad, ZeroGradAt};
+use crate::scenario::{OptimizerImpl, Precision, Training, ZeroGrad, ZeroGradAt};
 use crate::tensor::{Context, DType, Tensor, backward};
 
 /// Optimizer steps that are executed: the first creates lazy state, the second is the steady state.
@@ -76,12 +76,17 @@ impl Loop<'_> {
         };
         let Output { mut loss, held } = cx.with_autocast(autocast, || self.model.forward(&self.locals.batch));
         self.locals.loss = None;
-        self.locals.outputs = if training.keep_outputs { held } else { Vec::new() };
+        self.locals.outputs = held;
+        if !training.keep_outputs {
+            self.locals.outputs.clear();
+        }
         if training.accumulation > 1 {
             loss = ops::div_scalar(&loss);
         }
         let root = self.scaler.as_mut().map_or_else(|| loss.clone(), |scaler| scaler.scale(&loss));
-        self.locals.loss = Some(loss);
+        // The loop keeps the loss's value for logging, not its graph.
+        self.locals.loss = Some(loss.detach());
+        drop(loss);
 
         if micro_batch == 1 && training.zero_grad_at == ZeroGradAt::BeforeBackward {
             cx.begin(PhaseName::ZeroGrad, Some(step), None);
@@ -89,6 +94,7 @@ impl Loop<'_> {
         }
         cx.begin(PhaseName::Backward, Some(step), Some(micro_batch));
         backward(&root);
+        drop(root);
     }
 
     fn update(&mut self, step: u32) {
@@ -101,7 +107,10 @@ impl Loop<'_> {
             optim::clip_grad_norm(cx, self.parameters);
         }
         cx.begin(PhaseName::Optimizer, Some(step), None);
+        let fused = training.optimizer_impl == OptimizerImpl::Fused;
+        let found_inf = self.scaler.as_ref().filter(|_| fused).map(|scaler| scaler.found_inf(cx));
         self.optimizer.step(cx, self.parameters);
+        drop(found_inf);
         if let Some(scaler) = &mut self.scaler {
             scaler.update();
         }

@@ -16,8 +16,10 @@ pub fn op_name(storage: &StorageInfo) -> String {
 
 /// `model.layers.3.mlp` as `model.layers.*.mlp`.
 fn group_name(module: &str) -> String {
-    let parts: Vec<&str> =
-        module.split('.').map(|p| if p.bytes().all(|b| b.is_ascii_digit()) && !p.is_empty() { "*" } else { p }).collect();
+    let parts: Vec<&str> = module
+        .split('.')
+        .map(|p| if p.bytes().all(|b| b.is_ascii_digit()) && !p.is_empty() { "*" } else { p })
+        .collect();
     parts.join(".")
 }
 

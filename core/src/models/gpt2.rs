@@ -33,11 +33,11 @@ impl Attend {
             let value = heads(&parts[2]);
             let query = heads(&parts[0]);
             drop(parts);
-            let (out, weights) = self.core.forward(&query, &key, &value, mask);
-            let out = ops::contiguous(&ops::reshape(&out, &[batch, seq, self.embed]));
-            let out = self.c_proj.forward(&out);
+            let (mut out, weights) = self.core.forward(&query, &key, &value, mask);
+            out = ops::contiguous(&ops::reshape(&out, &[batch, seq, self.embed]));
+            out = self.c_proj.forward(&out);
             let (p, module) = self.resid_dropout;
-            let out = out.cx().within(module, || ops::dropout(&out, p));
+            out = hidden.cx().within(module, || ops::dropout(&out, p));
             (out, weights)
         })
     }
@@ -211,10 +211,18 @@ impl LmHeadModel {
             hidden = cx.within(module, || ops::dropout(&hidden, p));
             for block in &self.h {
                 hidden = if self.plan.checkpointing {
-                    let block = Rc::clone(block);
+                    // Keyword arguments are captured with the function.
+                    let (block, _position_ids) = (Rc::clone(block), position_ids.clone());
                     // The mask is a positional argument here, and so one of the checkpoint's inputs.
                     let inputs = std::iter::once(hidden).chain(mask.clone()).collect();
-                    checkpoint(cx, inputs, Rc::new(move |inputs| block.forward(&inputs[0], inputs.get(1))))
+                    checkpoint(
+                        cx,
+                        inputs,
+                        Rc::new(move |inputs| {
+                            let _captured = &_position_ids;
+                            block.forward(&inputs[0], inputs.get(1))
+                        }),
+                    )
                 } else {
                     block.forward(&hidden, mask.as_ref())
                 };
@@ -234,6 +242,6 @@ impl Model for LmHeadModel {
         let logits = self.lm_head.forward(&hidden);
         let loss = super::causal_lm_loss(&logits, &batch[1], self.vocab);
         drop(hidden);
-        Output { loss, held: vec![logits] }
+        Output::of_transformers(loss, logits)
     }
 }

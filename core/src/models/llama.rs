@@ -7,12 +7,12 @@ use super::config::{Config, divide};
 use super::{Model, Output, Plan};
 use crate::Result;
 use crate::nn::{
-    Activation, AttentionCore, Embedding, Linear, Masks, RmsNorm, RotaryEmbedding, Scope, apply_rotary_pos_emb,
-    causal_mask, sliding_window_causal_mask,
+    Activation, AttentionCore, Embedding, Linear, RmsNorm, RotaryEmbedding, Scope, apply_rotary_pos_emb, causal_mask,
+    sliding_window_causal_mask,
 };
 use crate::ops;
 use crate::scenario::{Attention, AttentionMask};
-use crate::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use crate::tensor::{Context, ModuleId, Tensor, checkpoint};
 
 /// The sizes that differ between the four.
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +100,18 @@ impl Sizes {
     }
 }
 
+/// What every layer is handed by keyword, and so what a checkpoint captures.
+#[derive(Clone, Debug)]
+struct Masks {
+    /// `position_embeddings`.
+    rotary: (Tensor, Tensor),
+    /// `attention_mask`.
+    mask: Option<Tensor>,
+    /// `position_ids`, which no layer reads.
+    #[allow(dead_code, reason = "held alive, as Python holds it")]
+    position_ids: Tensor,
+}
+
 #[derive(Debug)]
 struct Attend {
     q_proj: Linear,
@@ -144,17 +156,13 @@ impl Attend {
             let mut query = heads(&self.q_proj.forward(hidden), q_norm);
             let mut key = heads(&self.k_proj.forward(hidden), k_norm);
             let value = heads(&self.v_proj.forward(hidden), None);
-            if let Some((cos, sin)) = &masks.rotary {
-                (query, key) = apply_rotary_pos_emb(&query, &key, cos, sin);
-            }
-            let (out, weights) = self.core.forward(&query, &key, &value, masks.mask.as_ref());
-            let out = ops::contiguous(&ops::reshape(&out, &[batch, seq, self.o_proj_inputs(&out)]));
-            (self.o_proj.forward(&out), weights)
+            let (cos, sin) = &masks.rotary;
+            (query, key) = apply_rotary_pos_emb(&query, &key, cos, sin);
+            let (mut out, weights) = self.core.forward(&query, &key, &value, masks.mask.as_ref());
+            out = ops::contiguous(&ops::reshape(&out, &[batch, seq, out.size(2) * self.head_dim]));
+            out = self.o_proj.forward(&out);
+            (out, weights)
         })
-    }
-
-    fn o_proj_inputs(&self, out: &Tensor) -> u64 {
-        out.size(2) * out.size(3)
     }
 }
 
@@ -301,8 +309,8 @@ impl CausalLm {
             let position_ids = super::position_ids(cx, self.seq);
             let (full, windowed) = self.masks(&embeds, mask, &position_ids);
             let rotary = self.rotary_emb.forward(&embeds, &position_ids);
-            let full = Masks { rotary: Some(rotary.clone()), mask: full };
-            let windowed = Masks { rotary: Some(rotary), mask: windowed };
+            let full = Masks { rotary: rotary.clone(), mask: full, position_ids: position_ids.clone() };
+            let windowed = Masks { rotary, mask: windowed, position_ids };
             let mut hidden = embeds.clone();
             for layer in &self.layers {
                 let masks = if layer.windowed { &windowed } else { &full };
@@ -342,7 +350,6 @@ impl Model for CausalLm {
         let logits = self.lm_head.forward(&hidden);
         let loss = super::causal_lm_loss(&logits, &batch[1], self.vocab);
         drop(hidden);
-        debug_assert_eq!(loss.dtype(), DType::Float32);
-        Output { loss, held: vec![logits] }
+        Output::of_transformers(loss, logits)
     }
 }

@@ -27,6 +27,13 @@ pub struct Output {
     pub held: Vec<Tensor>,
 }
 
+impl Output {
+    /// A transformers `ModelOutput`: it holds the loss as well as the logits.
+    fn of_transformers(loss: Tensor, logits: Tensor) -> Self {
+        Self { held: vec![loss.clone(), logits], loss }
+    }
+}
+
 /// A model on the device.
 pub trait Model: std::fmt::Debug {
     /// Allocates one micro-batch.
@@ -174,7 +181,7 @@ fn causal_lm_loss(logits: &Tensor, labels: &Tensor, vocab: u64) -> Tensor {
     let (batch, seq) = (labels.size(0), labels.size(1));
     let logits = crate::ops::to(logits, DType::Float32);
     let padded = crate::ops::fresh(cx, "constant_pad_nd", &[batch, seq + 1], DType::Int64);
-    let shifted = crate::ops::clone(&crate::ops::narrow(&padded, 1, seq));
+    let shifted = crate::ops::contiguous(&crate::ops::narrow(&padded, 1, seq));
     let targets = crate::ops::view(&shifted, &[batch * seq]);
     let loss = crate::ops::cross_entropy(&crate::ops::view(&logits, &[batch * seq, vocab]), &targets);
     drop(padded);

@@ -66,10 +66,10 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
                 .collect();
             Block {
                 fc,
-                theta_b: Linear::new(&scope.child("theta_b"), width, theta, false),
-                theta_f: Linear::new(&scope.child("theta_f"), width, theta, false),
-                backcast: Linear::new(&scope.child("backcast"), theta, backcast, true),
-                forecast: Linear::new(&scope.child("forecast"), theta, horizon, true),
+                theta_b: Linear::new(&scope.child("tb"), width, theta, false),
+                theta_f: Linear::new(&scope.child("tf"), width, theta, false),
+                backcast: Linear::new(&scope.child("b"), theta, backcast, true),
+                forecast: Linear::new(&scope.child("f"), theta, horizon, true),
                 module: scope.module(),
             }
         })
@@ -91,19 +91,23 @@ impl Model for NBeats {
     }
 
     fn forward(&self, batch: &[Tensor]) -> Output {
-        let mut x = batch[0].clone();
-        let mut forecast: Option<Tensor> = None;
-        for block in &self.blocks {
-            let (backcast, part) = block.forward(&x);
+        let forecast = self.forecast(&batch[0]);
+        Output { loss: ops::mse_loss(&forecast, &batch[1]), held: vec![forecast] }
+    }
+}
+
+impl NBeats {
+    fn forecast(&self, history: &Tensor) -> Tensor {
+        let mut x = history.clone();
+        // The loop's names hold a block's two outputs until the next block's take them.
+        let (mut backcast, mut part) = self.blocks[0].forward(&x);
+        let mut forecast = part.clone();
+        x = ops::sub(&x, &backcast);
+        for block in &self.blocks[1..] {
+            (backcast, part) = block.forward(&x);
             x = ops::sub(&x, &backcast);
-            forecast = Some(match forecast {
-                None => part,
-                Some(sum) => ops::add(&sum, &part),
-            });
+            forecast = ops::add(&forecast, &part);
         }
-        match forecast {
-            Some(forecast) => Output { loss: ops::mse_loss(&forecast, &batch[1]), held: vec![forecast] },
-            None => unreachable!("a model has at least one block"),
-        }
+        forecast
     }
 }

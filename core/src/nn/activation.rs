@@ -53,9 +53,9 @@ impl Activation {
 /// `0.5 * x * (1.0 + tanh(sqrt(2 / pi) * (x + 0.044715 * pow(x, 3.0))))`, evaluated from the left as Python does.
 fn gelu_new(x: &Tensor) -> Tensor {
     let half = ops::mul_scalar(x);
-    let inner = ops::mul_scalar(&ops::pow(x));
-    let inner = ops::add(x, &inner);
-    let inner = ops::mul_scalar(&inner);
+    let mut inner = ops::mul_scalar(&ops::pow(x));
+    inner = ops::add(x, &inner);
+    inner = ops::mul_scalar(&inner);
     let tanh = ops::tanh(&inner);
     drop(inner);
     let one_plus = ops::add_scalar(&tanh);

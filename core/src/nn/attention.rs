@@ -4,15 +4,6 @@ use crate::ops::{self, SdpaRules};
 use crate::scenario::Attention;
 use crate::tensor::Tensor;
 
-/// Cosines, sines and the mask that every layer is handed.
-#[derive(Clone, Debug)]
-pub struct Masks {
-    /// `position_embeddings`, where the family has them.
-    pub rotary: Option<(Tensor, Tensor)>,
-    /// `attention_mask`.
-    pub mask: Option<Tensor>,
-}
-
 /// What a family's attention does between its projections.
 #[derive(Clone, Debug)]
 pub struct AttentionCore {
@@ -24,7 +15,7 @@ pub struct AttentionCore {
     pub dropout: f64,
     /// Eager attention's softmax runs in float32 and is cast back (the Llama way; GPT-2's runs in its own dtype).
     pub softmax_fp32: bool,
-    /// Whether sdpa's output is made contiguous by the interface (it always is; eager's is by the Llama family only).
+    /// Whether eager attention makes its output contiguous (the Llama way; sdpa's always is).
     pub eager_contiguous: bool,
 }
 
@@ -65,16 +56,17 @@ impl AttentionCore {
             weights = ops::add(&weights, mask);
         }
         if self.softmax_fp32 {
-            weights = ops::softmax_fp32(&weights);
-            weights = ops::to(&weights, q.dtype());
+            weights = ops::to(&ops::softmax_fp32(&weights), q.dtype());
         } else {
             weights = ops::softmax(&weights);
             weights = ops::to(&weights, v.dtype());
         }
         weights = ops::dropout(&weights, self.dropout);
-        let out = ops::matmul(&weights, &values);
-        let out = ops::transpose(&out, 1, 2);
-        let out = if self.eager_contiguous { ops::contiguous(&out) } else { out };
+        let mut out = ops::matmul(&weights, &values);
+        out = ops::transpose(&out, 1, 2);
+        if self.eager_contiguous {
+            out = ops::contiguous(&out);
+        }
         (out, weights)
     }
 }

@@ -11,7 +11,7 @@ mod rope;
 mod scope;
 
 pub use activation::Activation;
-pub use attention::{AttentionCore, Masks};
+pub use attention::AttentionCore;
 pub use embedding::Embedding;
 pub use linear::{Conv1D, Linear};
 pub use mask::{causal_mask, sliding_window_causal_mask};

@@ -45,10 +45,10 @@ impl RmsNorm {
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.cx().within(self.module, || {
             let dtype = x.dtype();
-            let hidden = ops::to(x, DType::Float32);
+            let mut hidden = ops::to(x, DType::Float32);
             let variance = ops::mean_last(&ops::pow(&hidden));
             let rsqrt = ops::rsqrt(&ops::add_scalar(&variance));
-            let hidden = ops::mul(&hidden, &rsqrt);
+            hidden = ops::mul(&hidden, &rsqrt);
             drop(rsqrt);
             ops::mul(&self.weight, &ops::to(&hidden, dtype))
         })

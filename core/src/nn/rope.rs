@@ -8,15 +8,19 @@ use crate::tensor::{DType, ModuleId, Tensor};
 #[derive(Debug)]
 pub struct RotaryEmbedding {
     inv_freq: Tensor,
+    /// `original_inv_freq`: kept for rope types that change the frequencies, held by all.
+    _original_inv_freq: Tensor,
     module: ModuleId,
 }
 
 impl RotaryEmbedding {
     /// For heads of `head_dim` (the rotated part of them).
     pub fn new(scope: &Scope, head_dim: u64) -> Self {
-        let inv_freq = scope.buffer(&[head_dim / 2]);
-        drop(scope.buffer(&[head_dim / 2]));
-        Self { inv_freq, module: scope.module() }
+        Self {
+            inv_freq: scope.buffer(&[head_dim / 2]),
+            _original_inv_freq: scope.buffer(&[head_dim / 2]),
+            module: scope.module(),
+        }
     }
 
     /// `forward(x, position_ids)`: cosines and sines `[1, seq, head_dim]` in x's dtype, under `no_grad` and outside

@@ -31,8 +31,6 @@ struct Shared {
     dtype: DType,
     adapters: Option<AdapterPlan>,
     parameters: RefCell<Vec<Tensor>>,
-    /// Buffers live as long as the model; nobody else refers to them.
-    buffers: RefCell<Vec<Tensor>>,
     adapted: RefCell<u32>,
 }
 
@@ -47,14 +45,8 @@ impl Scope {
     /// The root of a model with weights of `dtype`.
     pub fn root(cx: &Rc<Context>, dtype: DType, adapters: Option<AdapterPlan>) -> Self {
         let path = if adapters.is_some() { "base_model.model".to_owned() } else { String::new() };
-        let shared = Shared {
-            cx: Rc::clone(cx),
-            dtype,
-            adapters,
-            parameters: RefCell::default(),
-            buffers: RefCell::default(),
-            adapted: RefCell::default(),
-        };
+        let shared =
+            Shared { cx: Rc::clone(cx), dtype, adapters, parameters: RefCell::default(), adapted: RefCell::default() };
         Self { shared: Rc::new(shared), path }
     }
 
@@ -109,12 +101,10 @@ impl Scope {
         tensor
     }
 
-    /// A float32 buffer.
+    /// A float32 buffer; the module holds it.
     pub fn buffer(&self, sizes: &[u64]) -> Tensor {
         let cx = &self.shared.cx;
-        let tensor = cx.counting_as(Kind::Buffer, || cx.empty_sizes("empty_strided", sizes, DType::Float32));
-        self.shared.buffers.borrow_mut().push(tensor.clone());
-        tensor
+        cx.counting_as(Kind::Buffer, || cx.empty_sizes("empty_strided", sizes, DType::Float32))
     }
 
     /// The adapter the linear here should carry, if any.

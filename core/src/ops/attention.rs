@@ -182,7 +182,7 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
     drop((logsumexp, random));
     tape.record([&mut out], move |g| {
         let [q, k, v] = [saved[0].unpack(), saved[1].unpack(), saved[2].unpack()];
-        let _mask = saved_mask.is_some().then(|| saved_mask.unpack());
+        let _mask = saved_mask.get();
         let _kept: Vec<Tensor> = kept.iter().map(Saved::unpack).collect();
         let gradient = |x: &Tensor| {
             let (b, h, s, d) = (x.size(0), x.size(1), x.size(2), x.size(3));

@@ -20,16 +20,20 @@ pub fn lower_precision(x: &Tensor) -> Tensor {
     if !x.dtype().is_float() || x.dtype() == dtype {
         return x.clone();
     }
-    let cacheable = x.dtype() == DType::Float32 && x.requires_grad() && x.is_leaf();
-    if !cacheable {
+    let cx = x.cx();
+    if !cx.is_parameter(x) {
         return to(x, dtype);
     }
-    if let Some(copy) = x.cx().cached_copy(x) {
+    let cast = || cx.counting_as(Kind::AutocastCopy, || to(x, dtype));
+    // Only what is trained is cached: a frozen weight is cast again at every use.
+    if x.dtype() != DType::Float32 || !x.requires_grad() {
+        return cast();
+    }
+    if let Some(copy) = cx.cached_copy(x) {
         return copy;
     }
-    // The cache is filled with grad mode on, whatever the surrounding mode.
-    let copy = x.cx().counting_as(Kind::AutocastCopy, || to(x, dtype));
-    x.cx().cache_copy(x, &copy);
+    let copy = cast();
+    cx.cache_copy(x, &copy);
     copy
 }
 

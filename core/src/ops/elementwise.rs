@@ -43,9 +43,11 @@ pub fn mul(a: &Tensor, b: &Tensor) -> Tensor {
     let saved_b = tape.save_if(tape.needs(0), b);
     let mut out = binary_output("mul.Tensor", a, b);
     tape.record([&mut out], move |g| {
-        let other = g.needs(1).then(|| binary_output("mul.Tensor", g.grad(), &saved_a.unpack()));
-        let this = g.needs(0).then(|| binary_output("mul.Tensor", g.grad(), &saved_b.unpack()));
-        grads([this, other])
+        let (other, this) = (saved_b.get(), saved_a.get());
+        let product = |operand: &Tensor| binary_output("mul.Tensor", g.grad(), operand);
+        let other_grad = this.as_ref().map(product);
+        let self_grad = other.as_ref().map(product);
+        grads([self_grad, other_grad])
     });
     out
 }
@@ -93,7 +95,8 @@ pub fn pow(x: &Tensor) -> Tensor {
     let mut out = x.cx().empty("pow.Tensor_Scalar", Geometry::elementwise(&[x.geometry()]), x.dtype());
     tape.record([&mut out], move |g| {
         // pow_backward: grad * (exponent * self.pow(exponent - 1))
-        let power = g.like("pow.Tensor_Scalar", &saved.unpack());
+        let base = saved.unpack();
+        let power = g.like("pow.Tensor_Scalar", &base);
         let scaled = g.like("mul.Scalar", &power);
         grads([Some(binary_output("mul.Tensor", g.grad(), &scaled))])
     });
@@ -108,7 +111,8 @@ pub fn rsqrt(x: &Tensor) -> Tensor {
     let saved = tape.save(&out);
     tape.record([&mut out], move |g| {
         // -0.5 * grad * result.pow(3)
-        let cube = g.like("pow.Tensor_Scalar", &saved.unpack());
+        let result = saved.unpack();
+        let cube = g.like("pow.Tensor_Scalar", &result);
         let half = g.like("mul.Scalar", g.grad());
         grads([Some(binary_output("mul.Tensor", &half, &cube))])
     });

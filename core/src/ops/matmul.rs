@@ -14,11 +14,11 @@ fn t(x: &Tensor) -> Tensor {
 
 /// The gradient of a matmul operand, in the operand's own memory order: a column-major operand gets its gradient as
 /// the transpose of a row-major product (`mm_mat1_grad`, `mm_mat2_grad` in `FunctionsManual.cpp`).
-fn operand_gradient(g: &Gradients<'_>, op: &'static str, operand: &Geometry, like: &Tensor) -> Tensor {
+fn operand_gradient(g: &Gradients<'_>, operand: &Geometry, like: &Tensor) -> Tensor {
     let (rows, columns) = (operand.size(0), operand.size(1));
     let column_major = operand.strides()[0] == 1 && operand.strides()[1] == rows;
     let sizes = if column_major { [columns, rows] } else { [rows, columns] };
-    let product = g.empty(op, Geometry::contiguous(&sizes), like.dtype());
+    let product = g.empty("mm", Geometry::contiguous(&sizes), like.dtype());
     g.cx().blas();
     if column_major { product.view_as(product.geometry().transposed(0, 1)) } else { product }
 }
@@ -32,14 +32,9 @@ fn mm(a: &Tensor, b: &Tensor) -> Tensor {
     a.cx().blas();
     let (left, right) = (*a.geometry(), *b.geometry());
     tape.record([&mut out], move |g| {
-        let mat2 = g.needs(1).then(|| {
-            let a = saved_a.unpack();
-            operand_gradient(g, "mm", &right, &a)
-        });
-        let this = g.needs(0).then(|| {
-            let b = saved_b.unpack();
-            operand_gradient(g, "mm", &left, &b)
-        });
+        let (b, a) = (saved_b.get(), saved_a.get());
+        let mat2 = a.as_ref().map(|a| operand_gradient(g, &right, a));
+        let this = b.as_ref().map(|b| operand_gradient(g, &left, b));
         grads([this, mat2])
     });
     out
@@ -62,14 +57,9 @@ fn addmm_cast(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     a.cx().blas();
     let (left, right) = (*a.geometry(), *b.geometry());
     tape.record([&mut out], move |g| {
-        let mat1 = g.needs(1).then(|| {
-            let b = saved_b.unpack();
-            operand_gradient(g, "mm", &left, &b)
-        });
-        let mat2 = g.needs(2).then(|| {
-            let a = saved_a.unpack();
-            operand_gradient(g, "mm", &right, &a)
-        });
+        let (a, b) = (saved_a.get(), saved_b.get());
+        let mat1 = b.as_ref().map(|b| operand_gradient(g, &left, b));
+        let mat2 = a.as_ref().map(|a| operand_gradient(g, &right, a));
         grads([g.needs(0).then(|| g.grad().clone()), mat1, mat2])
     });
     out
@@ -84,14 +74,14 @@ fn bmm(a: &Tensor, b: &Tensor) -> Tensor {
     a.cx().blas();
     let (left, right) = (*a.geometry(), *b.geometry());
     tape.record([&mut out], move |g| {
-        let mat2 = g.needs(1).then(|| {
-            let a = saved_a.unpack();
-            g.empty("bmm", Geometry::contiguous(right.dims()), a.dtype())
-        });
-        let this = g.needs(0).then(|| {
-            let b = saved_b.unpack();
-            g.empty("bmm", Geometry::contiguous(left.dims()), b.dtype())
-        });
+        let (b, a) = (saved_b.get(), saved_a.get());
+        let product = |sizes: &Geometry, like: &Tensor| {
+            let out = g.empty("bmm", Geometry::contiguous(sizes.dims()), like.dtype());
+            g.cx().blas();
+            out
+        };
+        let mat2 = a.as_ref().map(|a| product(&right, a));
+        let this = b.as_ref().map(|b| product(&left, b));
         grads([this, mat2])
     });
     out

@@ -37,6 +37,12 @@ impl GradScaler {
         drop((copy, narrow, found));
     }
 
+    /// `scaler.step(optimizer)` of a fused optimizer: the infinities found, summed up, stand on the optimizer while it
+    /// steps (`sum([...])` begins with `0 + tensor`).
+    pub fn found_inf(&self, cx: &Rc<Context>) -> Tensor {
+        cx.empty_sizes("add.Tensor", &[], DType::Float32)
+    }
+
     /// `scaler.update()`: forgets what it found.
     pub fn update(&mut self) {
         self.found_inf = None;

@@ -186,7 +186,9 @@ fn accumulate(cx: &Rc<Context>, leaf: &Leaf, meta: &Meta, grad: Option<Tensor>) 
         } else {
             cx.empty("clone", meta.geometry, grad.dtype())
         };
-        stolen.mark(Kind::Gradient);
+        if leaf.variable.is_none() {
+            stolen.mark(Kind::Gradient);
+        }
         *place = Some(stolen);
     }
 }

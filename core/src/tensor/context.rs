@@ -202,6 +202,11 @@ impl Context {
         }
     }
 
+    /// Whether `tensor` is a model's parameter, trained or frozen.
+    pub fn is_parameter(&self, tensor: &Tensor) -> bool {
+        self.ledger.borrow().storages[tensor.storage_id() as usize].kind == Kind::Parameter
+    }
+
     /// Raises the kind of a storage: a forward temporary that the graph keeps becomes a saved activation, a backward
     /// temporary that is accumulated becomes a gradient.
     pub(super) fn raise(&self, id: u32, kind: Kind) {
@@ -209,7 +214,6 @@ impl Context {
         let info = &mut ledger.storages[id as usize];
         match (info.kind, kind) {
             (Kind::Forward, Kind::Saved) | (Kind::Backward | Kind::Forward, Kind::Gradient) => info.kind = kind,
-            (_, Kind::AutocastCopy) => info.kind = kind,
             _ => {}
         }
     }

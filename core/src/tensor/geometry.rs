@@ -143,6 +143,8 @@ impl Geometry {
             g.strides[i] = self.strides[i + 1];
         }
         g.rank -= 1;
+        // Unused places always hold 1, so that equal geometries compare equal.
+        (g.dims[g.rank()], g.strides[g.rank()]) = (1, 1);
         g
     }
 
@@ -163,10 +165,10 @@ impl Geometry {
 
     /// `expand(sizes)`: sizes of 1 grow with stride 0; leading dimensions may be added.
     pub fn expanded(&self, sizes: &[u64]) -> Self {
-        let mut g = Self { rank: sizes.len() as u8, dims: [1; MAX_RANK], strides: [0; MAX_RANK] };
+        let mut g = Self { rank: sizes.len() as u8, dims: [1; MAX_RANK], strides: [1; MAX_RANK] };
         let offset = sizes.len() - self.rank();
         for (i, &size) in sizes.iter().enumerate() {
-            g.dims[i] = size;
+            (g.dims[i], g.strides[i]) = (size, 0);
             if i >= offset && (self.dims[i - offset] == size) {
                 g.strides[i] = self.strides[i - offset];
             }

@@ -30,7 +30,6 @@ impl Saved {
                 Self::Deferred { frame: frame.clone(), slot: frame.defer() }
             }
             Some(frame) => {
-                tensor.mark_saved();
                 if frame.recomputed(tensor.detach()) {
                     cx.muted.set(true);
                 }
@@ -55,8 +54,9 @@ impl Saved {
         }
     }
 
-    /// Whether anything was saved.
-    pub fn is_some(&self) -> bool {
-        !matches!(self, Self::Nothing)
+    /// The tensor if one was saved, as [`Saved::unpack`]. A formula unpacks everything before it computes anything:
+    /// that is when a checkpoint is recomputed, and until its end all of it stays alive.
+    pub fn get(&self) -> Option<Tensor> {
+        if let Self::Nothing = self { None } else { Some(self.unpack()) }
     }
 }
