@@ -2,6 +2,13 @@
 
 use crate::Bytes;
 
+#[cfg(test)]
+mod tests;
+
+// Written by `build.rs`, which checks the data files and knows their format.
+include!(concat!(env!("OUT_DIR"), "/gpus.rs"));
+include!(concat!(env!("OUT_DIR"), "/models.rs"));
+
 /// Who makes the card; decides which allocator and context rules apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Vendor {
@@ -28,7 +35,7 @@ pub struct Gpu {
     pub compute_capability: Option<(u8, u8)>,
     /// `desktop`, `laptop`, `server`, `workstation`, `unified`.
     pub form: &'static str,
-    /// Memory as the driver reports it (`nvidia-smi` total; recommended working set on Apple).
+    /// Memory as the driver reports it (`nvidia-smi` total; Metal's recommended working set on Apple).
     pub memory: Bytes,
     /// Whether `memory` was derived from the nominal size by a documented rule because no reading was found.
     pub memory_assumed: bool,
@@ -38,7 +45,7 @@ pub struct Gpu {
     pub tflops_fp32: f64,
     /// Dense peak TFLOP/s in float16 with tensor cores where there are any, float32 accumulation.
     pub tflops_fp16: f64,
-    /// The same in bfloat16; `None` where the hardware has none.
+    /// The same in bfloat16; `None` where the hardware has none or the vendor publishes none.
     pub tflops_bf16: Option<f64>,
     /// Where the figures come from.
     pub source: &'static str,
@@ -57,7 +64,7 @@ pub struct Model {
     pub config: &'static str,
     /// `model_type` inside it.
     pub model_type: &'static str,
-    /// Published or counted number of parameters.
+    /// Exact number of parameters; tied weights count once.
     pub parameters: u64,
     /// Where the configuration comes from (repository id on the Hub, or paper).
     pub source: &'static str,
@@ -65,7 +72,7 @@ pub struct Model {
 
 /// All cards, in the order of the data file.
 pub fn gpus() -> &'static [Gpu] {
-    &[]
+    GPUS
 }
 
 /// The card with this id.
@@ -75,7 +82,7 @@ pub fn gpu(id: &str) -> Option<&'static Gpu> {
 
 /// All models, families together, small to large.
 pub fn models() -> &'static [Model] {
-    &[]
+    MODELS
 }
 
 /// The model with this id.

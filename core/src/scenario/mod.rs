@@ -4,8 +4,24 @@
 //! The types here hold a *valid* scenario with every default filled in; [`Scenario::from_json`] and its siblings
 //! are the way in and refuse everything else with an [`crate::Error`] that names the key.
 
+mod keys;
+pub mod limits;
+pub mod link;
+mod memory;
+mod model;
+mod nearest;
+mod read;
 mod recipe;
+pub mod supported;
+mod table;
+pub mod text;
+mod write;
 
+pub use keys::{KEYS, Key, Kind};
+pub use link::Link;
+pub use memory::{parse as parse_memory, print as print_memory};
+pub use nearest::{nearest, nearest_ids};
+pub use read::{DEFAULT_GPU, DEFAULT_MODEL, SCHEMA};
 pub use recipe::{
     Attention, AttentionMask, Checkpointing, Lora, LoraTargets, Mode, Optimizer, OptimizerImpl, Precision, Task,
     ZeroGrad, ZeroGradAt,
@@ -50,7 +66,7 @@ pub enum ModelSource {
     Family {
         /// `mlp`, `nanogpt`, `nbeats`, ...
         name: String,
-        /// The keys given beside `family`; a missing one takes the family's default.
+        /// The family's own keys, all of them: one that was not given has the default of [`supported::FAMILIES`].
         keys: Map<String, Value>,
     },
 }

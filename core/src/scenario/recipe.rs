@@ -1,5 +1,14 @@
 //! The closed vocabularies of a scenario: each an enum whose text form is the scenario's own.
 
+/// An enum whose values are words of the scenario.
+pub(super) trait Vocabulary: Copy + 'static {
+    /// Every value, in the order they are offered to people.
+    fn values() -> &'static [Self];
+
+    /// The scenario's spelling.
+    fn word(self) -> &'static str;
+}
+
 /// Declares an enum with its scenario spellings, so that parsing, printing and "use one of ..." share one list.
 macro_rules! vocabulary {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)+ }) => {
@@ -19,6 +28,16 @@ macro_rules! vocabulary {
             /// The value spelled `text`, if there is one.
             pub fn parse(text: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|v| v.as_str() == text)
+            }
+        }
+
+        impl Vocabulary for $name {
+            fn values() -> &'static [Self] {
+                Self::ALL
+            }
+
+            fn word(self) -> &'static str {
+                self.as_str()
             }
         }
 
@@ -163,6 +182,8 @@ vocabulary!(
 );
 
 /// `lora = { rank, targets, dropout }`: low-rank adapters of peft on a frozen base, alpha = 2 x rank.
+///
+/// Missing keys take rank 8 and dropout 0, as peft's `LoraConfig` has them, and `all-linear`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lora {
     /// Rank of the adapters.
@@ -180,4 +201,10 @@ pub enum LoraTargets {
     AllLinear,
     /// Module names as peft matches them: the last part of the dotted path.
     Names(Vec<String>),
+}
+
+impl Default for Lora {
+    fn default() -> Self {
+        Self { rank: 8, targets: LoraTargets::AllLinear, dropout: 0.0 }
+    }
 }

@@ -1,0 +1,342 @@
+//! The way in: a table becomes a valid [`Scenario`], or an error that names the key.
+
+use serde_json::Value;
+
+use super::model::{self, Traits, default_task, nearest_hint};
+use super::nearest::quoted;
+use super::table::{Table, found};
+use super::{
+    Attention, AttentionMask, Checkpointing, Device, Input, Lora, LoraTargets, Mode, ModelSource, Optimizer, Precision,
+    Scenario, Software, Training, ZeroGrad, ZeroGradAt, keys, limits, supported, text,
+};
+use crate::{Error, Result, catalog};
+
+/// The format's version, written as `schema`.
+pub const SCHEMA: u64 = 1;
+
+/// The card when none is named.
+pub const DEFAULT_GPU: &str = "rtx-5070-ti-laptop";
+
+/// The model when a link names none.
+pub const DEFAULT_MODEL: &str = "llama-3.2-1b";
+
+/// Tokens per sample when the model's own limit is not smaller.
+const DEFAULT_SEQ: u64 = 1024;
+
+impl Scenario {
+    /// Reads a scenario from JSON text.
+    ///
+    /// ```
+    /// use plimsoll_core::Scenario;
+    ///
+    /// let error = Scenario::from_json(r#"{"model": {"family": "mlp"}, "input": {"bacth": 64}}"#).unwrap_err();
+    /// assert_eq!(error.to_string(), r#"input.bacth: unknown key; did you mean "batch""#);
+    /// ```
+    ///
+    /// # Errors
+    /// Text that is not JSON, and all of [`Scenario::from_value`]'s.
+    pub fn from_json(text: &str) -> Result<Self> {
+        Self::from_value(&text::json(text)?)
+    }
+
+    /// Reads a scenario from TOML text.
+    ///
+    /// # Errors
+    /// Text that is not TOML, and all of [`Scenario::from_value`]'s.
+    #[cfg(feature = "toml")]
+    pub fn from_toml(text: &str) -> Result<Self> {
+        Self::from_value(&text::toml(text)?)
+    }
+
+    /// Reads a scenario from a JSON value. Missing keys take their defaults.
+    ///
+    /// # Errors
+    /// An unknown key, a value of the wrong type or outside its range, an id that is in no catalog, something that is
+    /// not estimated yet: each names its key and what to do.
+    pub fn from_value(value: &Value) -> Result<Self> {
+        let root = Table::root(value)?;
+        schema(&root)?;
+        not_a_config(&root)?;
+        let mut sections = vec!["schema"];
+        sections.extend(keys::SECTIONS);
+        root.only(&sections)?;
+        let (model, traits) = model::read(&root.table("model")?)?;
+        let input = input(&root.table("input")?, &model.source, traits)?;
+        let training = training(&root.table("training")?)?;
+        let device = device(&root.table("device")?)?;
+        let software = software(&root.table("software")?)?;
+        Ok(Self { model, input, training, device, software })
+    }
+
+    /// A scenario of this model with every other key at its default.
+    pub fn of(source: ModelSource) -> Self {
+        let traits = source.traits();
+        Self {
+            input: Input {
+                batch: 1,
+                seq: traits.is_none_or(Traits::has_sequence).then(|| default_seq(&source)),
+                target_seq: None,
+                image: None,
+                attention_mask: AttentionMask::None,
+            },
+            model: super::Model { task: traits.map_or(super::Task::CausalLm, default_task), source },
+            training: Training::default(),
+            device: Device::default(),
+            software: Software::default(),
+        }
+    }
+}
+
+/// Llama 3.2 1B with every key at its default: what a link without parameters says.
+impl Default for Scenario {
+    fn default() -> Self {
+        Self::of(ModelSource::Catalog(DEFAULT_MODEL.to_owned()))
+    }
+}
+
+impl Default for Training {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Train,
+            precision: Precision::Bf16Amp,
+            optimizer: Optimizer::AdamW,
+            optimizer_impl: super::OptimizerImpl::Foreach,
+            accumulation: 1,
+            checkpointing: Checkpointing::None,
+            attention: Attention::Sdpa,
+            clip_grad_norm: true,
+            zero_grad: ZeroGrad::SetToNone,
+            zero_grad_at: ZeroGradAt::AfterStep,
+            keep_outputs: false,
+            lora: None,
+        }
+    }
+}
+
+impl Default for Device {
+    fn default() -> Self {
+        Self { gpu: DEFAULT_GPU.to_owned(), memory: None, load_line: None, workspaces: true }
+    }
+}
+
+impl Default for Software {
+    fn default() -> Self {
+        let newest = |versions: &[&str]| versions.last().copied().unwrap_or_default().to_owned();
+        Self { torch: newest(supported::TORCH), transformers: newest(supported::TRANSFORMERS) }
+    }
+}
+
+fn schema(root: &Table<'_>) -> Result<()> {
+    let hint = "write schema = 1, or leave it out";
+    match root.get("schema") {
+        None => Ok(()),
+        Some(Value::Number(n)) if n.as_u64() == Some(SCHEMA) => Ok(()),
+        Some(Value::Number(n)) if n.as_f64().is_some_and(|n| n > 1.0) => Err(newer("schema", &n.to_string())),
+        Some(Value::Number(n)) => Err(Error::new("schema", format!("there is no schema {n}"), hint)),
+        Some(other) => Err(Error::new("schema", format!("expected the number 1, found {}", found(other)), hint)),
+    }
+}
+
+/// The error for a scenario or link of a later format.
+pub(super) fn newer(key: &str, version: &str) -> Error {
+    Error::new(
+        key,
+        format!("made by a newer Plimsoll (schema {version}; this one reads schema {SCHEMA})"),
+        "update Plimsoll",
+    )
+}
+
+/// A `config.json` given in the place of a scenario deserves its own words.
+fn not_a_config(root: &Table<'_>) -> Result<()> {
+    match root.get("model_type") {
+        Some(Value::String(name)) if root.get("model").is_none() => Err(Error::new(
+            "scenario",
+            format!("this is a Hugging Face config.json (model_type {}), not a scenario", quoted(name)),
+            "put it under model.hf; on the command line: --hf-config FILE",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn default_seq(source: &ModelSource) -> u64 {
+    source.positions().unwrap_or(DEFAULT_SEQ).clamp(1, DEFAULT_SEQ)
+}
+
+fn input(table: &Table<'_>, source: &ModelSource, traits: Traits) -> Result<Input> {
+    table.only(&keys::names("input"))?;
+    let batch = table.count("batch", limits::BATCH)?.unwrap_or(1);
+    let seq = if traits.has_sequence() {
+        Some(table.count("seq", limits::SEQ)?.unwrap_or_else(|| default_seq(source)))
+    } else {
+        if table.optional("seq").is_some() {
+            return Err(Error::new(table.at("seq"), format!("{} has no sequence", traits.name()), "leave seq out"));
+        }
+        None
+    };
+    if let Some(seq) = seq {
+        if let Some(positions) = source.positions().filter(|p| traits.learned_positions() && seq > *p) {
+            return Err(Error::new(
+                table.at("seq"),
+                format!("{seq} tokens are more than the {positions} positions this model has parameters for"),
+                format!("give at most {positions}"),
+            ));
+        }
+        if batch.saturating_mul(seq) > limits::TOKENS {
+            return Err(Error::new(
+                table.at("batch"),
+                format!("{batch} samples of {seq} tokens are more than {} tokens in one micro-batch", limits::TOKENS),
+                "give a smaller batch, and make up for it with training.accumulation",
+            ));
+        }
+    }
+    for (name, whose) in [("target_seq", "encoder-decoder"), ("image", "vision")] {
+        if table.optional(name).is_some() {
+            return Err(Error::new(
+                table.at(name),
+                format!("it belongs to {whose} models, which are not estimated yet"),
+                format!("leave {name} out"),
+            ));
+        }
+    }
+    let attention_mask = table.word("attention_mask")?.unwrap_or(AttentionMask::None);
+    if attention_mask != AttentionMask::None && !traits.has_mask() {
+        return Err(Error::new(
+            table.at("attention_mask"),
+            format!("{} takes no attention mask", traits.name()),
+            "leave attention_mask out",
+        ));
+    }
+    Ok(Input { batch, seq, target_seq: None, image: None, attention_mask })
+}
+
+fn training(table: &Table<'_>) -> Result<Training> {
+    table.only(&keys::names("training"))?;
+    let default = Training::default();
+    let mode = table.word("mode")?.unwrap_or(default.mode);
+    if !supported::MODES.contains(&mode) {
+        let modes: Vec<&str> = supported::MODES.iter().map(|m| m.as_str()).collect();
+        return Err(Error::new(
+            table.at("mode"),
+            format!("{mode} is not estimated yet"),
+            format!("use {}, or leave mode out", modes.join(" or ")),
+        ));
+    }
+    let optimizer = table.word("optimizer")?.unwrap_or(default.optimizer);
+    let implementations = supported::implementations(optimizer);
+    let optimizer_impl = match table.word("optimizer_impl")? {
+        Some(given) if implementations.contains(&given) => given,
+        Some(given) => {
+            let words: Vec<&str> = implementations.iter().map(|i| i.as_str()).collect();
+            return Err(Error::new(
+                table.at("optimizer_impl"),
+                format!("{optimizer} has no {given} implementation"),
+                format!("use {}, or leave optimizer_impl out", words.join(" or ")),
+            ));
+        }
+        None => implementations.first().copied().unwrap_or(default.optimizer_impl),
+    };
+    Ok(Training {
+        mode,
+        precision: table.word("precision")?.unwrap_or(default.precision),
+        optimizer,
+        optimizer_impl,
+        accumulation: table.count("accumulation", limits::ACCUMULATION)?.unwrap_or(default.accumulation),
+        checkpointing: table.word("checkpointing")?.unwrap_or(default.checkpointing),
+        attention: table.word("attention")?.unwrap_or(default.attention),
+        clip_grad_norm: table.flag("clip_grad_norm")?.unwrap_or(default.clip_grad_norm),
+        zero_grad: table.word("zero_grad")?.unwrap_or(default.zero_grad),
+        zero_grad_at: table.word("zero_grad_at")?.unwrap_or(default.zero_grad_at),
+        keep_outputs: table.flag("keep_outputs")?.unwrap_or(default.keep_outputs),
+        lora: table.optional("lora").map(|_| lora(&table.table("lora")?)).transpose()?,
+    })
+}
+
+fn lora(table: &Table<'_>) -> Result<Lora> {
+    table.only(&["rank", "targets", "dropout"])?;
+    let default = Lora::default();
+    Ok(Lora {
+        rank: table.count("rank", limits::RANK)?.unwrap_or(default.rank),
+        targets: table.get("targets").map_or(Ok(default.targets), |v| lora_targets(v, table.at("targets")))?,
+        dropout: table.fraction("dropout")?.unwrap_or(default.dropout),
+    })
+}
+
+fn lora_targets(value: &Value, key: String) -> Result<LoraTargets> {
+    let refuse = |problem: String| {
+        let hint = "give a list of module names, as [\"q_proj\", \"v_proj\"], or \"all-linear\"";
+        Err(Error::new(key.clone(), problem, hint))
+    };
+    let items = match value {
+        Value::String(text) if text == "all-linear" => return Ok(LoraTargets::AllLinear),
+        Value::Array(items) if items.is_empty() => return refuse("the list is empty".to_owned()),
+        Value::Array(items) if items.len() > limits::TARGETS => {
+            return refuse(format!("{} names are too many", items.len()));
+        }
+        Value::Array(items) => items,
+        other => return refuse(format!("expected a list, found {}", found(other))),
+    };
+    let mut names: Vec<String> = Vec::with_capacity(items.len());
+    for item in items {
+        let Value::String(name) = item else {
+            return refuse(format!("expected a module name, found {}", found(item)));
+        };
+        let letters = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+        if name.is_empty() || name.len() > limits::TARGET_NAME || !name.chars().all(letters) {
+            return refuse(format!("{} is not a module name", quoted(name)));
+        }
+        // peft takes a set: a name given twice counts once.
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    Ok(LoraTargets::Names(names))
+}
+
+fn device(table: &Table<'_>) -> Result<Device> {
+    table.only(&keys::names("device"))?;
+    let id = table.text("gpu", DEFAULT_GPU)?.unwrap_or(DEFAULT_GPU);
+    let Some(gpu) = catalog::gpu(id) else {
+        let ids: Vec<&str> = catalog::gpus().iter().map(|g| g.id).collect();
+        return Err(Error::new(
+            table.at("gpu"),
+            format!("no GPU {} in the catalog", quoted(id)),
+            nearest_hint(id, &ids, "ids read like rtx-5070-ti-laptop, a100-80gb, h200; see the list of GPUs"),
+        ));
+    };
+    let memory = table.memory("memory", limits::MEMORY_LEAST, limits::MEMORY_MOST)?;
+    let load_line = table.memory("load_line", limits::MEMORY_LEAST, limits::MEMORY_MOST)?;
+    let capacity = memory.unwrap_or(gpu.memory);
+    if let Some(line) = load_line.filter(|line| *line > capacity) {
+        return Err(Error::new(
+            table.at("load_line"),
+            format!("{line} is above the {capacity} of memory the device has"),
+            "give a line below it, or raise device.memory",
+        ));
+    }
+    let workspaces = table.flag("workspaces")?.unwrap_or(true);
+    Ok(Device { gpu: id.to_owned(), memory, load_line, workspaces })
+}
+
+fn software(table: &Table<'_>) -> Result<Software> {
+    table.only(&keys::names("software"))?;
+    let default = Software::default();
+    Ok(Software {
+        torch: version(table, "torch", supported::TORCH)?.unwrap_or(default.torch),
+        transformers: version(table, "transformers", supported::TRANSFORMERS)?.unwrap_or(default.transformers),
+    })
+}
+
+/// `2.11`, also written `2.11.0` or `2.11.0+cu128`: the rules hang on the first two numbers.
+fn version(table: &Table<'_>, name: &str, known: &[&'static str]) -> Result<Option<String>> {
+    let newest = known.last().copied().unwrap_or_default();
+    let Some(text) = table.text(name, newest)? else { return Ok(None) };
+    let is_it = |version: &&&str| text == **version || text.strip_prefix(**version).is_some_and(|s| s.starts_with('.'));
+    match known.iter().find(is_it) {
+        Some(version) => Ok(Some((*version).to_owned())),
+        None => Err(Error::new(
+            table.at(name),
+            format!("the rules of {name} {} are not known", quoted(text)),
+            format!("known: {}; leave {name} out to estimate with the rules of {newest}", known.join(", ")),
+        )),
+    }
+}

@@ -1,0 +1,207 @@
+//! What is estimated today, in one place: widen these lists when the engine learns more.
+//!
+//! Everything a scenario may name but that is not in here is refused by name, never ignored.
+
+use super::{Mode, Optimizer, OptimizerImpl, Task};
+
+/// Modes that are estimated.
+pub const MODES: &[Mode] = &[Mode::Train];
+
+/// PyTorch versions whose rules the engine follows; the last one is the default.
+pub const TORCH: &[&str] = &["2.11"];
+
+/// transformers versions whose rules the engine follows; the last one is the default.
+pub const TRANSFORMERS: &[&str] = &["5.17"];
+
+/// A Hugging Face `model_type` that is estimated.
+#[derive(Debug)]
+pub struct ModelType {
+    /// As it stands in `config.json`.
+    pub name: &'static str,
+    /// What can be trained on it; the first is the default.
+    pub tasks: &'static [Task],
+    /// The config's keys that hold the longest sequence, in the order transformers looks at them.
+    pub position_keys: &'static [&'static str],
+    /// The longest sequence of a config that does not say, as transformers' config class has it.
+    pub positions: u64,
+    /// Whether positions are a table of parameters, so that a longer sequence cannot run at all.
+    pub learned_positions: bool,
+}
+
+/// Every `model_type` that is estimated. Defaults of `positions`: the config classes of transformers 5.17.
+pub const MODEL_TYPES: &[ModelType] = &[
+    ModelType {
+        name: "llama",
+        tasks: &[Task::CausalLm],
+        position_keys: &["max_position_embeddings"],
+        positions: 2048,
+        learned_positions: false,
+    },
+    ModelType {
+        name: "mistral",
+        tasks: &[Task::CausalLm],
+        position_keys: &["max_position_embeddings"],
+        positions: 131_072,
+        learned_positions: false,
+    },
+    ModelType {
+        name: "qwen2",
+        tasks: &[Task::CausalLm],
+        position_keys: &["max_position_embeddings"],
+        positions: 32_768,
+        learned_positions: false,
+    },
+    ModelType {
+        name: "qwen3",
+        tasks: &[Task::CausalLm],
+        position_keys: &["max_position_embeddings"],
+        positions: 32_768,
+        learned_positions: false,
+    },
+    ModelType {
+        name: "gpt2",
+        tasks: &[Task::CausalLm],
+        position_keys: &["n_positions", "max_position_embeddings"],
+        positions: 1024,
+        learned_positions: true,
+    },
+];
+
+/// One of our own families, described by keys beside `family`.
+#[derive(Debug)]
+pub struct Family {
+    /// As it stands in `model.family`.
+    pub name: &'static str,
+    /// One line for people.
+    pub about: &'static str,
+    /// What can be trained on it; the first is the default.
+    pub tasks: &'static [Task],
+    /// Whether a sample is a sequence (`input.seq`).
+    pub has_sequence: bool,
+    /// Whether it takes an attention mask.
+    pub has_mask: bool,
+    /// The key of the longest sequence, where there is one.
+    pub position_key: Option<&'static str>,
+    /// Its own keys, in the order they are written.
+    pub keys: &'static [FamilyKey],
+}
+
+/// One key beside `family`.
+#[derive(Debug)]
+pub struct FamilyKey {
+    /// As it is written.
+    pub name: &'static str,
+    /// One line for people.
+    pub about: &'static str,
+    /// What it holds, and its default.
+    pub kind: FamilyKeyKind,
+}
+
+/// What a family's key holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FamilyKeyKind {
+    /// A whole number from 1 to `most`.
+    Count {
+        /// When the key is missing.
+        default: u64,
+        /// The largest accepted.
+        most: u64,
+    },
+    /// A probability, 0 <= p < 1.
+    Fraction {
+        /// When the key is missing.
+        default: f64,
+    },
+    /// true or false.
+    Flag {
+        /// When the key is missing.
+        default: bool,
+    },
+}
+
+const WIDTH_MOST: u64 = 1 << 20;
+
+const fn count(name: &'static str, about: &'static str, default: u64, most: u64) -> FamilyKey {
+    FamilyKey { name, about, kind: FamilyKeyKind::Count { default, most } }
+}
+
+/// Every family of our own that is estimated.
+///
+/// Defaults: `mlp` is a round example; `nanogpt` has the settings of Karpathy's GPT-2 124M run
+/// (`config/train_gpt2.py` in karpathy/nanoGPT); `nbeats` is the generic network of Oreshkin et al. 2020, 30 blocks of
+/// four 512-wide layers, with theta, backcast and horizon as a round example.
+pub const FAMILIES: &[Family] = &[
+    Family {
+        name: "mlp",
+        about: "linear layers with ReLU between them",
+        tasks: &[Task::Classification],
+        has_sequence: false,
+        has_mask: false,
+        position_key: None,
+        keys: &[
+            count("d_in", "features of a sample", 1024, WIDTH_MOST),
+            count("hidden", "width of the hidden layers", 4096, WIDTH_MOST),
+            count("layers", "linear layers, the last one included", 4, 1 << 12),
+            count("d_out", "classes", 10, WIDTH_MOST),
+        ],
+    },
+    Family {
+        name: "nanogpt",
+        about: "Karpathy's GPT",
+        tasks: &[Task::CausalLm],
+        has_sequence: true,
+        has_mask: false,
+        position_key: Some("block_size"),
+        keys: &[
+            count("n_layer", "blocks", 12, 1 << 10),
+            count("n_head", "attention heads", 12, 1 << 12),
+            count("n_embd", "width", 768, WIDTH_MOST),
+            count("vocab_size", "tokens in the vocabulary", 50_304, 1 << 24),
+            count("block_size", "longest sequence", 1024, super::limits::SEQ),
+            FamilyKey {
+                name: "dropout",
+                about: "probability of every dropout",
+                kind: FamilyKeyKind::Fraction { default: 0.0 },
+            },
+            FamilyKey {
+                name: "bias",
+                about: "whether linears and norms have a bias",
+                kind: FamilyKeyKind::Flag { default: false },
+            },
+        ],
+    },
+    Family {
+        name: "nbeats",
+        about: "generic N-BEATS blocks in a row",
+        tasks: &[Task::Forecasting],
+        has_sequence: false,
+        has_mask: false,
+        position_key: None,
+        keys: &[
+            count("stacks", "blocks in a row", 30, 1 << 10),
+            count("layers", "linear layers in a block", 4, 1 << 6),
+            count("width", "width of a block's layers", 512, WIDTH_MOST),
+            count("theta", "expansion coefficients", 32, WIDTH_MOST),
+            count("backcast", "past time steps", 96, WIDTH_MOST),
+            count("horizon", "future time steps", 24, WIDTH_MOST),
+        ],
+    },
+];
+
+/// The `model_type` of this name.
+pub fn model_type(name: &str) -> Option<&'static ModelType> {
+    MODEL_TYPES.iter().find(|m| m.name == name)
+}
+
+/// The family of this name.
+pub fn family(name: &str) -> Option<&'static Family> {
+    FAMILIES.iter().find(|f| f.name == name)
+}
+
+/// Which implementations an optimizer has; the first is the default.
+pub const fn implementations(optimizer: Optimizer) -> &'static [OptimizerImpl] {
+    match optimizer {
+        Optimizer::Adafactor => &[OptimizerImpl::ForLoop],
+        _ => OptimizerImpl::ALL,
+    }
+}
