@@ -81,9 +81,9 @@ impl Clerk {
     /// As the engine's.
     pub fn answer(&mut self, question: &Question) -> Result<Answer, Fault> {
         match question {
-            Question::Sound(value) => Ok(Answer::Reading(Box::new(self.sound(&engine::from_value(value)?)?))),
-            Question::Peak(value) => Ok(Answer::Peak(engine::process_peak(&engine::from_value(value)?)?)),
-            Question::Largest(value) => Ok(Answer::Largest(engine::max_batch(&engine::from_value(value)?)?)),
+            Question::Sound(value) => Ok(Answer::Reading(Box::new(self.sound(&Scenario::from_value(value)?)?))),
+            Question::Peak(value) => Ok(Answer::Peak(engine::process_peak(&Scenario::from_value(value)?)?)),
+            Question::Largest(value) => Ok(Answer::Largest(engine::max_batch(&Scenario::from_value(value)?)?)),
             Question::Alive(event) => {
                 Ok(Answer::Alive(self.run.as_ref().map(|run| engine::alive(run, *event)).unwrap_or_default()))
             }

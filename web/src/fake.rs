@@ -3,7 +3,7 @@
 use plimsoll_core::estimate::*;
 use plimsoll_core::scenario::*;
 use plimsoll_core::{Bytes, Error, Result, Scenario};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 #[derive(Debug)]
 pub struct Run {
@@ -113,8 +113,10 @@ impl Run {
         let req = pp.live.total();
         let reserved = b(req.gib() * 1.04 + 0.02);
         let process = reserved + Bytes::from_mib(520);
-        let cap =
-            s.device.memory.unwrap_or(Bytes::from_mib(if s.device.gpu.contains("laptop") { 11_800 } else { 40_000 }));
+        let cap = s
+            .device
+            .memory
+            .unwrap_or(plimsoll_core::catalog::gpu(&s.device.gpu).map_or(Bytes::from_gib(12), |g| g.memory));
         let line = s.device.load_line.unwrap_or(b(cap.gib() * 0.92));
         let phases = names
             .iter()
@@ -204,85 +206,4 @@ pub fn max_batch(s: &Scenario) -> Result<u64> {
         }
     }
     Ok(n)
-}
-pub fn from_value(v: &Value) -> Result<Scenario> {
-    let m = v.get("model").and_then(Value::as_object).cloned().unwrap_or_default();
-    let g = |p: &str, d: &str| v.pointer(p).and_then(Value::as_str).unwrap_or(d).to_owned();
-    let n = |p: &str| v.pointer(p).and_then(Value::as_u64);
-    let source = if let Some(Value::Object(hf)) = m.get("hf") {
-        if hf.get("model_type").is_none() {
-            return Err(Error::new("model.hf", "has no model_type", "paste a whole config.json"));
-        }
-        ModelSource::HuggingFace(hf.clone())
-    } else if let Some(f) = m.get("family").and_then(Value::as_str) {
-        let mut keys = m.clone();
-        keys.remove("family");
-        keys.remove("task");
-        ModelSource::Family { name: f.to_owned(), keys }
-    } else {
-        ModelSource::Catalog(g("/model/catalog", "llama-3.2-1b"))
-    };
-    Ok(Scenario {
-        model: Model { source, task: Task::CausalLm },
-        input: Input {
-            batch: n("/input/batch").unwrap_or(1),
-            seq: n("/input/seq").or(Some(1024)),
-            target_seq: None,
-            image: None,
-            attention_mask: AttentionMask::None,
-        },
-        training: Training {
-            mode: Mode::Train,
-            precision: Precision::parse(&g("/training/precision", "bf16-amp")).unwrap_or(Precision::Fp32),
-            optimizer: Optimizer::parse(&g("/training/optimizer", "adamw")).unwrap_or(Optimizer::AdamW),
-            optimizer_impl: OptimizerImpl::parse(&g("/training/optimizer_impl", "foreach"))
-                .unwrap_or(OptimizerImpl::Foreach),
-            accumulation: n("/training/accumulation").unwrap_or(1),
-            checkpointing: Checkpointing::parse(&g("/training/checkpointing", "none")).unwrap_or(Checkpointing::None),
-            attention: Attention::Sdpa,
-            clip_grad_norm: true,
-            zero_grad: ZeroGrad::SetToNone,
-            zero_grad_at: ZeroGradAt::AfterStep,
-            keep_outputs: false,
-            lora: n("/training/lora").map(|rank| Lora { rank, targets: LoraTargets::AllLinear, dropout: 0.0 }),
-        },
-        device: Device { gpu: g("/device/gpu", "rtx-5070-ti-laptop"), memory: None, load_line: None, workspaces: true },
-        software: Software { torch: "2.11".into(), transformers: "5.17".into() },
-    })
-}
-pub fn to_value(s: &Scenario) -> Value {
-    let mut m = Map::new();
-    match &s.model.source {
-        ModelSource::Catalog(id) => {
-            m.insert("catalog".into(), id.clone().into());
-        }
-        ModelSource::HuggingFace(c) => {
-            m.insert("hf".into(), c.clone().into());
-        }
-        ModelSource::Family { name, keys } => {
-            m = keys.clone();
-            m.insert("family".into(), name.clone().into());
-        }
-    }
-    serde_json::json!({ "model": m, "input": { "batch": s.input.batch, "seq": s.input.seq }, "training": { "precision": s.training.precision.as_str(), "optimizer": s.training.optimizer.as_str(),
-        "optimizer_impl": s.training.optimizer_impl.as_str(), "accumulation": s.training.accumulation, "checkpointing": s.training.checkpointing.as_str(), "lora": s.training.lora.as_ref().map(|l| l.rank) }, "device": { "gpu": s.device.gpu } })
-}
-pub fn encode(s: &Scenario) -> String {
-    let v = to_value(s);
-    let id = v.pointer("/model/catalog").and_then(Value::as_str).unwrap_or("own").to_owned();
-    format!("?model={id}&gpu={}&batch={}&precision={}", s.device.gpu, s.input.batch, s.training.precision)
-}
-pub fn decode(link: &str) -> Result<(Scenario, Vec<String>)> {
-    let mut v = serde_json::json!({"model":{},"input":{},"training":{},"device":{}});
-    for kv in link.trim_start_matches('?').split('&') {
-        let Some((k, x)) = kv.split_once('=') else { return Err(Error::new("link", "is garbage", "check it")) };
-        match k {
-            "model" => v["model"]["catalog"] = x.into(),
-            "gpu" => v["device"]["gpu"] = x.into(),
-            "batch" => v["input"]["batch"] = x.parse::<u64>().unwrap_or(1).into(),
-            "precision" => v["training"]["precision"] = x.into(),
-            _ => return Err(Error::new("link", format!("{k} is not a key"), "check it")),
-        }
-    }
-    Ok((from_value(&v)?, vec![]))
 }

@@ -37,6 +37,17 @@ pub fn memory(draft: &str) -> Result<Option<plimsoll_core::Bytes>, String> {
     }
 }
 
+/// What a draft in a probability field means.
+///
+/// # Errors
+/// One sentence that says what is accepted.
+pub fn fraction(draft: &str) -> Result<f64, String> {
+    match draft.trim().replace(',', ".").parse::<f64>() {
+        Ok(p) if (0.0..1.0).contains(&p) => Ok(p),
+        _ => Err("Give a number from 0 to below 1.".to_owned()),
+    }
+}
+
 /// The values a slider stops at, from `least` to `most`: powers of two and the points halfway between them.
 pub fn stops(least: u64, most: u64) -> Vec<u64> {
     let mut stops = vec![least.max(1)];
@@ -65,7 +76,7 @@ pub fn nearest_stop(stops: &[u64], value: u64) -> usize {
 mod tests {
     use plimsoll_core::Bytes;
 
-    use super::{memory, nearest_stop, stops, whole};
+    use super::{fraction, memory, nearest_stop, stops, whole};
 
     #[test]
     fn numbers_may_be_grouped_and_nothing_else() {
@@ -84,6 +95,15 @@ mod tests {
         assert_eq!(memory("900MiB"), Ok(Some(Bytes::from_mib(900))));
         for bad in ["0", "-1", "nan", "inf", "1e300", "lots"] {
             assert!(memory(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn probabilities_stay_below_one() {
+        assert_eq!(fraction("0,05"), Ok(0.05));
+        assert_eq!(fraction("0"), Ok(0.0));
+        for bad in ["", "1", "-0.1", "nan", "half"] {
+            assert!(fraction(bad).is_err(), "{bad}");
         }
     }
 

@@ -1,7 +1,9 @@
 //! The sentences of the page.
 
-use plimsoll_core::Bytes;
+use plimsoll_core::scenario::Checkpointing;
+use plimsoll_core::{Bytes, Scenario};
 
+use crate::choices::Choice as _;
 use crate::kind::Kind;
 use crate::number;
 use crate::reading::{PhaseRow, Point, Reading};
@@ -48,5 +50,57 @@ pub fn peak(reading: &Reading) -> String {
         (true, _) => place,
         (false, true) => format!("{place}, in {}", point.op),
         (false, false) => format!("{place}, in {} of {}", point.op, point.module),
+    }
+}
+
+/// The load in short: `4 × 1,024 tokens, bf16-amp, AdamW`.
+pub fn load(scenario: &Scenario) -> String {
+    let input = &scenario.input;
+    let batch = match input.seq {
+        Some(seq) => format!("{} × {} tokens", number::grouped(input.batch), number::grouped(seq)),
+        None => format!("{} samples", number::grouped(input.batch)),
+    };
+    let training = &scenario.training;
+    let mut text = format!("{batch}, {}, {}", training.precision, training.optimizer.label());
+    if training.lora.is_some() {
+        text.push_str(", LoRA");
+    }
+    if training.checkpointing != Checkpointing::None {
+        text.push_str(", checkpointing");
+    }
+    if training.accumulation > 1 {
+        text.push_str(&format!(", {} micro-batches", number::grouped(training.accumulation)));
+    }
+    text
+}
+
+/// A clause as a sentence: capital first, full stop last.
+pub fn sentence(clause: &str) -> String {
+    let mut letters = clause.trim().chars();
+    let Some(first) = letters.next() else {
+        return String::new();
+    };
+    let mut text: String = first.to_uppercase().chain(letters).collect();
+    if !text.ends_with(['.', '!', '?']) {
+        text.push('.');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{load, sentence};
+    use crate::engine::opening;
+
+    #[test]
+    fn the_load_is_one_line() {
+        assert_eq!(load(&opening()), "4 × 1,024 tokens, bf16-amp, AdamW");
+    }
+
+    #[test]
+    fn clauses_become_sentences() {
+        assert_eq!(sentence("use one of a, b"), "Use one of a, b.");
+        assert_eq!(sentence(""), "");
+        assert_eq!(sentence("Éclair."), "Éclair.");
     }
 }
