@@ -12,7 +12,13 @@ pub mod catalog;
 pub mod device;
 mod error;
 pub mod estimate;
+mod models;
+mod nn;
+mod ops;
+mod optim;
 pub mod scenario;
+mod step;
+mod tensor;
 mod units;
 
 pub use error::{Error, Result};

@@ -1,1 +1,4 @@
-//! End-to-end tests.
+//! What the tests share: the reference corpus, how far the engine is from it, and the scoreboard.
+#![forbid(unsafe_code)]
+
+pub mod accuracy;

@@ -144,9 +144,8 @@ impl PeakBreakdown {
         }
     }
 
-    /// Adds `bytes` to one category.
-    pub fn add(&mut self, category: Category, bytes: Bytes) {
-        let slot = match category {
+    fn slot(&mut self, category: Category) -> &mut Bytes {
+        match category {
             Category::Weights => &mut self.weights,
             Category::Gradients => &mut self.gradients,
             Category::OptimizerStates => &mut self.optimizer_states,
@@ -155,8 +154,17 @@ impl PeakBreakdown {
             Category::AutocastCopies => &mut self.autocast_copies,
             Category::Inputs => &mut self.inputs,
             Category::Workspace => &mut self.workspace,
-        };
-        *slot += bytes;
+        }
+    }
+
+    /// Adds `bytes` to one category.
+    pub fn add(&mut self, category: Category, bytes: Bytes) {
+        *self.slot(category) += bytes;
+    }
+
+    /// Takes `bytes`, which must be there, off one category.
+    pub fn subtract(&mut self, category: Category, bytes: Bytes) {
+        *self.slot(category) -= bytes;
     }
 
     /// All categories together: equals `peak.requested`.

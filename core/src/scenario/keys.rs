@@ -33,7 +33,7 @@ impl Kind {
 }
 
 /// One key of a scenario.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Key {
     /// The section it stands in.
     pub section: &'static str,

@@ -17,6 +17,13 @@ mod table;
 pub mod text;
 mod write;
 
+#[cfg(test)]
+mod read_tests;
+#[cfg(test)]
+mod samples;
+#[cfg(test)]
+mod write_tests;
+
 pub use keys::{KEYS, Key, Kind};
 pub use link::Link;
 pub use memory::{parse as parse_memory, print as print_memory};

@@ -7,20 +7,26 @@ const LONGEST: usize = 80;
 
 /// The one known word `text` is most likely a slip of, if any is near enough.
 pub fn nearest<'a>(text: &str, known: &[&'a str]) -> Option<&'a str> {
-    let (distance, word) = ranked(text, known).into_iter().next()?;
+    let started = |plain: &str, text: &str| plain.starts_with(text);
+    let (distance, word) = ranked(text, known, started).into_iter().next()?;
     // A third of the letters wrong is a slip; more is another word.
-    (distance <= 1 + text.chars().count() / 3).then_some(word)
+    (distance <= (text.chars().count() / 3).max(1)).then_some(word)
 }
 
 /// The known ids nearest to `text`, best first, at most three; ids that have nothing in common with it are left out.
 pub fn nearest_ids<'a>(text: &str, known: &[&'a str]) -> Vec<&'a str> {
     let most = 2 + normal(text).chars().count() / 2;
-    ranked(text, known).into_iter().filter(|(distance, _)| *distance <= most).map(|(_, word)| word).take(3).collect()
+    let contained = |plain: &str, text: &str| plain.contains(text) || text.contains(plain);
+    ranked(text, known, contained)
+        .into_iter()
+        .filter(|(distance, _)| *distance <= most)
+        .map(|(_, word)| word)
+        .take(3)
+        .collect()
 }
 
-/// Known words by distance; equal distances keep their order. An id that contains the text (or the other way round)
-/// is near however long its rest is.
-fn ranked<'a>(text: &str, known: &[&'a str]) -> Vec<(usize, &'a str)> {
+/// Known words by distance; equal distances keep their order. One that is `related` is near however long its rest is.
+fn ranked<'a>(text: &str, known: &[&'a str], related: impl Fn(&str, &str) -> bool) -> Vec<(usize, &'a str)> {
     if text.chars().count() > LONGEST {
         return Vec::new();
     }
@@ -29,9 +35,9 @@ fn ranked<'a>(text: &str, known: &[&'a str]) -> Vec<(usize, &'a str)> {
         .iter()
         .map(|word| {
             let plain = normal(word);
-            let contained = !text.is_empty() && (plain.contains(&text) || text.contains(&plain));
+            let related = text.len() > 2 && related(&plain, &text);
             let distance = osa_distance(&text, &plain);
-            (if contained { distance.min(1 + distance / 4) } else { distance }, *word)
+            (if related { distance.min(1 + distance / 4) } else { distance }, *word)
         })
         .collect();
     ranked.sort_by_key(|(distance, _)| *distance);
@@ -65,6 +71,8 @@ mod tests {
         assert_eq!(nearest("bacth", &known), Some("batch"));
         assert_eq!(nearest("attention-mask", &known), Some("attention_mask"));
         assert_eq!(nearest("Batch", &known), Some("batch"));
+        assert_eq!(nearest("attention", &known), Some("attention_mask"));
+        assert_eq!(nearest("batch_of_samples", &known), None);
         assert_eq!(nearest("wheelbase", &known), None);
         assert_eq!(nearest("", &[]), None);
     }
@@ -74,7 +82,7 @@ mod tests {
         let known = ["rtx-5070", "rtx-5070-ti", "rtx-5070-ti-laptop", "a100-80gb", "h200"];
         assert_eq!(nearest_ids("RTX 5070 Ti", &known).first(), Some(&"rtx-5070-ti"));
         assert!(nearest_ids("5070", &known).contains(&"rtx-5070"));
-        assert_eq!(nearest_ids("a100", &known), ["a100-80gb"]);
+        assert_eq!(nearest_ids("a100", &known).first(), Some(&"a100-80gb"));
         assert_eq!(nearest_ids("meta/H200", &known).first(), Some(&"h200"));
         assert!(nearest_ids("abacus of the ancients", &known).is_empty());
         assert!(nearest_ids(&"x".repeat(1 << 20), &known).is_empty());

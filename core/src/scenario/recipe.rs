@@ -203,6 +203,13 @@ pub enum LoraTargets {
     Names(Vec<String>),
 }
 
+impl Precision {
+    /// Whether the forward runs under autocast.
+    pub const fn is_amp(self) -> bool {
+        matches!(self, Self::Fp16Amp | Self::Bf16Amp)
+    }
+}
+
 impl Default for Lora {
     fn default() -> Self {
         Self { rank: 8, targets: LoraTargets::AllLinear, dropout: 0.0 }

@@ -14,7 +14,7 @@ pub const TORCH: &[&str] = &["2.11"];
 pub const TRANSFORMERS: &[&str] = &["5.17"];
 
 /// A Hugging Face `model_type` that is estimated.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct ModelType {
     /// As it stands in `config.json`.
     pub name: &'static str,
@@ -68,7 +68,7 @@ pub const MODEL_TYPES: &[ModelType] = &[
 ];
 
 /// One of our own families, described by keys beside `family`.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Family {
     /// As it stands in `model.family`.
     pub name: &'static str,
@@ -87,7 +87,7 @@ pub struct Family {
 }
 
 /// One key beside `family`.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct FamilyKey {
     /// As it is written.
     pub name: &'static str,

@@ -1,0 +1,121 @@
+//! Blocks and how they lie next to one another in their segments.
+
+use std::ops::{Index, IndexMut};
+
+use super::free_list::Pool;
+
+/// "No block": the edge of a segment, or a storage without bytes.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// A piece of a segment, in use or free. Sizes and addresses are in units of 512 bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block {
+    pub size: u64,
+    pub address: u64,
+    /// The block before it in the same segment.
+    pub prev: u32,
+    /// The block behind it in the same segment.
+    pub next: u32,
+    /// Whether it lies in the free list of its pool.
+    pub free: bool,
+    /// Which pool it belongs to.
+    pub pool: Pool,
+}
+
+/// All blocks, densely, with the slots of vanished ones used again.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Blocks {
+    slots: Vec<Block>,
+    vacant: Vec<u32>,
+}
+
+impl Blocks {
+    /// Stores a block and returns its index.
+    pub fn add(&mut self, block: Block) -> u32 {
+        if let Some(index) = self.vacant.pop() {
+            self[index] = block;
+            index
+        } else {
+            // Memory ends long before 2^32 blocks do, so this never reaches NONE.
+            self.slots.push(block);
+            (self.slots.len() - 1) as u32
+        }
+    }
+
+    /// Gives a slot back.
+    pub fn recycle(&mut self, index: u32) {
+        self.vacant.push(index);
+    }
+
+    /// The block with this index when there is one and it is free.
+    pub fn free_block(&self, index: u32) -> Option<Block> {
+        self.slots.get(index as usize).copied().filter(|block| block.free)
+    }
+
+    /// Cuts `units` off the front of a block as a new block in use. `index` keeps the rest.
+    pub fn split_front(&mut self, index: u32, units: u64) -> u32 {
+        let Block { address, prev, pool, .. } = self[index];
+        let front = self.add(Block { size: units, address, prev, next: index, free: false, pool });
+        if prev != NONE {
+            self[prev].next = front;
+        }
+        let rest = &mut self[index];
+        rest.size -= units;
+        rest.address += units;
+        rest.prev = front;
+        front
+    }
+
+    /// Merges the block behind `index` into it and returns the result.
+    pub fn absorb_next(&mut self, index: u32) -> Block {
+        let gone = self[index].next;
+        let Block { size, next, .. } = self[gone];
+        let block = &mut self[index];
+        block.size += size;
+        block.next = next;
+        let merged = *block;
+        if next != NONE {
+            self[next].prev = index;
+        }
+        self.recycle(gone);
+        merged
+    }
+
+    /// Merges the block before `index` into it and returns the result.
+    pub fn absorb_prev(&mut self, index: u32) -> Block {
+        let gone = self[index].prev;
+        let Block { size, address, prev, .. } = self[gone];
+        let block = &mut self[index];
+        block.size += size;
+        block.address = address;
+        block.prev = prev;
+        let merged = *block;
+        if prev != NONE {
+            self[prev].next = index;
+        }
+        self.recycle(gone);
+        merged
+    }
+}
+
+#[cfg(test)]
+impl Blocks {
+    /// Every block there is, with its index.
+    pub fn live(&self) -> Vec<(u32, Block)> {
+        let indices = 0..self.slots.len() as u32;
+        indices.filter(|index| !self.vacant.contains(index)).map(|index| (index, self[index])).collect()
+    }
+}
+
+impl Index<u32> for Blocks {
+    type Output = Block;
+    fn index(&self, index: u32) -> &Block {
+        &self.slots[index as usize]
+    }
+}
+
+impl IndexMut<u32> for Blocks {
+    fn index_mut(&mut self, index: u32) -> &mut Block {
+        &mut self.slots[index as usize]
+    }
+}

@@ -1,0 +1,128 @@
+//! Reading a ledger: live bytes, phases, and what the caching allocator makes of the stream.
+
+use crate::Bytes;
+use crate::allocator::{CachingAllocator, OutOfMemory};
+use crate::tensor::{Kind, Ledger};
+
+use super::{Category, PeakBreakdown, Phase};
+
+/// PyTorch rounds every request up to 512 bytes (`kMinBlockSize`).
+pub const ROUNDING: Bytes = Bytes::new(512);
+
+/// Why a storage is alive, in the words people read.
+pub const fn category(kind: Kind) -> Category {
+    match kind {
+        Kind::Parameter | Kind::Buffer => Category::Weights,
+        Kind::Input => Category::Inputs,
+        Kind::Forward | Kind::Backward | Kind::Optimizer => Category::Temporaries,
+        Kind::Saved => Category::SavedActivations,
+        Kind::AutocastCopy => Category::AutocastCopies,
+        Kind::Gradient => Category::Gradients,
+        Kind::OptimizerState => Category::OptimizerStates,
+        Kind::Workspace => Category::Workspace,
+    }
+}
+
+/// Where `requested` peaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestedPeak {
+    /// Live bytes.
+    pub bytes: Bytes,
+    /// Index of the allocation that reached it.
+    pub event: usize,
+}
+
+/// What the allocator reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocatorPeaks {
+    /// `max_memory_allocated`.
+    pub allocated: Bytes,
+    /// `max_memory_reserved`.
+    pub reserved: Bytes,
+    /// How often cached segments were released to make room.
+    pub retries: u32,
+}
+
+/// Replays the stream through the caching allocator with room for `limit`; fills the phases' ends.
+///
+/// # Errors
+/// The request for which there was no room.
+pub fn replay(
+    ledger: &Ledger,
+    sizes: impl Fn(u32) -> Bytes,
+    limit: Option<Bytes>,
+    mut phases: Option<&mut [Phase]>,
+) -> Result<AllocatorPeaks, OutOfMemory> {
+    let mut allocator = CachingAllocator::with_capacity(limit, ledger.storages.len());
+    for (i, mark) in ledger.phases.iter().enumerate() {
+        let end = ledger.phases.get(i + 1).map_or(ledger.events.len(), |next| next.at);
+        for event in &ledger.events[mark.at..end] {
+            if event.is_free() {
+                allocator.free(event.id());
+            } else {
+                allocator.alloc(event.id(), sizes(event.id()))?;
+            }
+        }
+        if let Some(phases) = phases.as_deref_mut() {
+            phases[i].end_allocated = allocator.allocated();
+            phases[i].end_reserved = allocator.reserved();
+        }
+    }
+    Ok(AllocatorPeaks {
+        allocated: allocator.peak_allocated(),
+        reserved: allocator.peak_reserved(),
+        retries: allocator.retries(),
+    })
+}
+
+/// Live bytes over the stream: the phases with their peaks, and the peak of all.
+pub fn requested(ledger: &Ledger) -> (Vec<Phase>, RequestedPeak) {
+    let mut live = Bytes::ZERO;
+    let mut peak = RequestedPeak::default();
+    let mut phases = Vec::with_capacity(ledger.phases.len());
+    for (i, mark) in ledger.phases.iter().enumerate() {
+        let end = ledger.phases.get(i + 1).map_or(ledger.events.len(), |next| next.at);
+        let mut highest = live;
+        for (offset, event) in ledger.events[mark.at..end].iter().enumerate() {
+            let size = Bytes::new(ledger.storages[event.id() as usize].bytes).round_up_to(ROUNDING);
+            if event.is_free() {
+                live -= size;
+                continue;
+            }
+            live += size;
+            highest = highest.max(live);
+            if live > peak.bytes {
+                peak = RequestedPeak { bytes: live, event: mark.at + offset };
+            }
+        }
+        phases.push(Phase {
+            name: mark.name,
+            step: mark.step,
+            micro_batch: mark.micro_batch,
+            peak_requested: highest,
+            end_requested: live,
+            end_allocated: Bytes::ZERO,
+            end_reserved: Bytes::ZERO,
+        });
+    }
+    (phases, peak)
+}
+
+/// What is alive after the first `events` events, by category.
+pub fn breakdown(ledger: &Ledger, events: usize) -> PeakBreakdown {
+    let mut live = PeakBreakdown::default();
+    for id in alive(ledger, events) {
+        let storage = &ledger.storages[id as usize];
+        live.add(category(storage.kind), Bytes::new(storage.bytes).round_up_to(ROUNDING));
+    }
+    live
+}
+
+/// The storages alive after the first `events` events, in order of birth.
+pub fn alive(ledger: &Ledger, events: usize) -> impl Iterator<Item = u32> {
+    let mut is_alive = vec![false; ledger.storages.len()];
+    for event in ledger.events.iter().take(events) {
+        is_alive[event.id() as usize] = !event.is_free();
+    }
+    is_alive.into_iter().enumerate().filter(|(_, a)| *a).map(|(i, _)| i as u32)
+}

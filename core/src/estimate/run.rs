@@ -1,0 +1,129 @@
+//! A scenario that has been run, and everything one may ask about any moment of it.
+
+use crate::allocator::OutOfMemory;
+use crate::{Bytes, Result, Scenario, device};
+
+use super::explain;
+use super::measure::{self, AllocatorPeaks};
+use super::trace::{Trace, card};
+use super::{Estimate, Holding, Peak, Timeline, Verdict};
+
+/// A scenario that has been run: its estimate, and everything one may ask about any moment of it.
+#[derive(Debug)]
+pub struct Run {
+    estimate: Estimate,
+    trace: Trace,
+    peak_event: usize,
+}
+
+/// What the run takes from the card, and whether it may.
+struct Outcome {
+    peaks: AllocatorPeaks,
+    process: Bytes,
+    verdict: Verdict,
+}
+
+impl Run {
+    /// Executes two optimizer steps. `estimate().max_batch` stays `None`: see [`super::max_batch`].
+    ///
+    /// # Errors
+    /// A key the engine does not estimate yet, an unsupported `model_type`, sizes that contradict one another.
+    pub fn new(scenario: &Scenario) -> Result<Self> {
+        let gpu = card(scenario)?;
+        let trace = Trace::new(scenario)?;
+        let limits = device::limits(gpu, scenario.device.memory, scenario.device.load_line);
+        let context = device::context(gpu).bytes;
+        let ledger = &trace.ledger;
+        let (mut phases, peak) = measure::requested(ledger);
+        let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
+
+        // On the card itself first: near its end the allocator gives cached segments back before it gives up. A run
+        // that does not fit is shown as it would be on a card without end, so that one sees how much is missing.
+        let room = limits.capacity.saturating_sub(context);
+        let outcome = match measure::replay(ledger, size, Some(room), Some(&mut phases)) {
+            Ok(peaks) => {
+                let process = peaks.reserved + context;
+                let verdict = if process <= limits.load_line { Verdict::Fits } else { Verdict::Tight };
+                Outcome { peaks, process, verdict }
+            }
+            Err(OutOfMemory { .. }) => {
+                let peaks = measure::replay(ledger, size, None, Some(&mut phases)).unwrap_or(AllocatorPeaks {
+                    allocated: peak.bytes,
+                    reserved: peak.bytes,
+                    retries: 0,
+                });
+                Outcome { peaks, process: peaks.reserved + context, verdict: Verdict::DoesNotFit }
+            }
+        };
+
+        let mut warnings = Vec::new();
+        if outcome.peaks.retries > 0 && outcome.verdict != Verdict::DoesNotFit {
+            warnings.push(format!(
+                "the allocator has to give cached memory back to the driver {} time(s) in two steps to make room; \
+                 each time the GPU waits",
+                outcome.peaks.retries
+            ));
+        }
+        let maker = ledger.events.get(peak.event).map(|e| &ledger.storages[e.id() as usize]);
+        let phase = phases_at(ledger, peak.event);
+        let estimate = Estimate {
+            schema: 1,
+            scenario: scenario.to_value(),
+            parameters: trace.parameters,
+            peak: Peak {
+                allocated: outcome.peaks.allocated,
+                requested: peak.bytes,
+                reserved: outcome.peaks.reserved,
+                process: outcome.process,
+                phase: phases[phase].name,
+                step: phases[phase].step.unwrap_or(0),
+                op: maker.map(|s| explain::op_name(s)).unwrap_or_default(),
+                module: maker.map(|s| trace.modules[s.module.index()].clone()).unwrap_or_default(),
+            },
+            at_peak: measure::breakdown(ledger, peak.event + 1),
+            phases,
+            headroom: limits.load_line.get() as i64 - outcome.process.get() as i64,
+            device: limits,
+            verdict: outcome.verdict,
+            max_batch: None,
+            warnings,
+        };
+        Ok(Self { estimate, trace, peak_event: peak.event })
+    }
+
+    /// The estimate, without `max_batch`.
+    pub fn estimate(&self) -> &Estimate {
+        &self.estimate
+    }
+
+    /// Takes the estimate out.
+    pub fn into_estimate(self) -> Estimate {
+        self.estimate
+    }
+
+    /// The event stream itself, for those who compare it with PyTorch's.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// The position in the stream right after the allocation that made the peak.
+    pub fn peak_event(&self) -> u32 {
+        self.peak_event as u32 + 1
+    }
+
+    /// Live memory over both steps in at most `max_points` points (the peak of every phase is always among them).
+    pub fn timeline(&self, max_points: usize) -> Timeline {
+        explain::timeline(&self.trace, self.peak_event, max_points)
+    }
+
+    /// What is alive after `event` events of the stream, largest group first. The index of a
+    /// [`super::TimelinePoint::event`]; layers are grouped (`model.layers.*.mlp`).
+    pub fn alive_at(&self, event: u32) -> Vec<Holding> {
+        explain::alive_at(&self.trace, event as usize)
+    }
+}
+
+/// Index of the phase that event belongs to.
+fn phases_at(ledger: &crate::tensor::Ledger, event: usize) -> usize {
+    ledger.phases.partition_point(|mark| mark.at <= event).saturating_sub(1)
+}

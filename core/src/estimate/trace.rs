@@ -1,0 +1,78 @@
+//! Executing a scenario: from the question to the ledger of two optimizer steps.
+
+use crate::catalog::{Gpu, Vendor};
+use crate::models;
+use crate::ops::SdpaRules;
+use crate::scenario::Mode;
+use crate::step;
+use crate::tensor::{Context, Ledger};
+use crate::{Bytes, Error, Result, Scenario, catalog, device};
+
+use super::{Parameters, PhaseName};
+
+/// The most a single storage may take (1 PiB): anything larger is a typing error, and sums of them stay below 2^64.
+const LARGEST_STORAGE: u64 = 1 << 50;
+
+/// The whole event stream of two steps.
+#[derive(Debug)]
+pub struct Trace {
+    /// Storages, events, phases.
+    pub ledger: Ledger,
+    /// Modules' dotted paths, by `ModuleId`.
+    pub modules: Vec<String>,
+    /// Numbers in the model.
+    pub parameters: Parameters,
+}
+
+/// The card a scenario names.
+///
+/// # Errors
+/// An id that is not in the catalog.
+pub fn card(scenario: &Scenario) -> Result<&'static Gpu> {
+    let id = &scenario.device.gpu;
+    catalog::gpu(id)
+        .ok_or_else(|| Error::new("device.gpu", format!("{id:?} is not in the catalog"), "see `plimsoll gpus`"))
+}
+
+impl Trace {
+    /// Loads the model and runs two optimizer steps.
+    ///
+    /// # Errors
+    /// As [`crate::estimate::Run::new`].
+    pub fn new(scenario: &Scenario) -> Result<Self> {
+        if scenario.training.mode == Mode::Inference {
+            return Err(Error::new("training.mode", "inference is not estimated yet", "use mode = \"train\""));
+        }
+        let gpu = card(scenario)?;
+        let rules = match (gpu.vendor, gpu.compute_capability) {
+            (Vendor::Nvidia, Some(cc)) => SdpaRules::cuda(cc),
+            (Vendor::Amd, _) => SdpaRules::rocm(),
+            _ => SdpaRules::math_only(),
+        };
+        let cx = Context::new();
+        if scenario.device.workspaces {
+            cx.set_blas_workspace(device::cublas_workspace(gpu, &scenario.software.torch).get());
+        }
+        cx.begin(PhaseName::Load, None, None);
+        let built = models::build(&cx, scenario, rules)?;
+        let count = |trainable: bool| {
+            built.parameters.iter().filter(|p| !trainable || p.requires_grad()).map(|p| p.numel()).sum()
+        };
+        let parameters = Parameters { total: count(false), trainable: count(true) };
+        step::train(&cx, &built, &scenario.training);
+        let (ledger, modules) = cx.take();
+        if let Some(storage) = ledger.storages.iter().find(|s| s.bytes > LARGEST_STORAGE) {
+            return Err(Error::new(
+                "scenario",
+                format!(
+                    "one tensor alone ({} in {}) would take over {}",
+                    storage.op,
+                    modules[storage.module.index()],
+                    Bytes::new(LARGEST_STORAGE)
+                ),
+                "look for a size with too many digits",
+            ));
+        }
+        Ok(Self { ledger, modules, parameters })
+    }
+}

@@ -1,0 +1,189 @@
+//! Architectures, one file a family, written the way the original forward reads.
+
+mod config;
+mod gpt2;
+mod llama;
+mod mlp;
+mod nanogpt;
+mod nbeats;
+
+use std::rc::Rc;
+
+use crate::catalog;
+use crate::nn::{AdapterPlan, Scope};
+use crate::ops::SdpaRules;
+use crate::scenario::{Attention, AttentionMask, Checkpointing, Input, ModelSource, Precision, Scenario};
+use crate::tensor::{Context, DType, Tensor};
+use crate::{Error, Result};
+
+pub use config::Config;
+
+/// What a forward returns: the loss, and what else the output object holds (logits).
+#[derive(Debug)]
+pub struct Output {
+    /// A scalar with a gradient.
+    pub loss: Tensor,
+    /// What lives on if the loop holds the outputs.
+    pub held: Vec<Tensor>,
+}
+
+impl Output {
+    /// A transformers `ModelOutput`: it holds the loss as well as the logits.
+    fn of_transformers(loss: Tensor, logits: Tensor) -> Self {
+        Self { held: vec![loss.clone(), logits], loss }
+    }
+}
+
+/// A model on the device.
+pub trait Model: std::fmt::Debug {
+    /// Allocates one micro-batch.
+    fn batch(&self) -> Vec<Tensor>;
+
+    /// The training forward: the loss of a micro-batch.
+    fn forward(&self, batch: &[Tensor]) -> Output;
+}
+
+/// What a family needs to know besides its sizes.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Batch, sequence, mask.
+    pub input: Input,
+    /// sdpa or eager.
+    pub attention: Attention,
+    /// Whether layers are checkpointed.
+    pub checkpointing: bool,
+    /// Whether the base is frozen under adapters.
+    pub adapters: bool,
+    /// Which attention kernels the card has.
+    pub rules: SdpaRules,
+}
+
+impl Plan {
+    /// Tokens per sample.
+    ///
+    /// # Errors
+    /// When the scenario has none.
+    pub fn seq(&self) -> Result<u64> {
+        self.input.seq.ok_or_else(|| {
+            Error::new("input.seq", "this model reads tokens, but no sequence length is given", "set input.seq")
+        })
+    }
+}
+
+/// A model with its parameters in registration order.
+#[derive(Debug)]
+pub struct Built {
+    /// The model.
+    pub model: Box<dyn Model>,
+    /// Its parameters; tied ones once.
+    pub parameters: Vec<Tensor>,
+}
+
+/// Builds the scenario's model, its parameters allocated in the order `.to(device)` moves them.
+///
+/// # Errors
+/// An unknown catalog id, `model_type` or family; sizes that are missing, too large or contradict one another.
+pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<Built> {
+    let training = &scenario.training;
+    let plan = Plan {
+        input: scenario.input.clone(),
+        attention: training.attention,
+        checkpointing: training.checkpointing == Checkpointing::Full,
+        adapters: training.lora.is_some(),
+        rules,
+    };
+    let adapters = training.lora.clone().map(|lora| AdapterPlan { lora });
+    let dtype = match training.precision {
+        Precision::Fp32 | Precision::Fp16Amp | Precision::Bf16Amp => DType::Float32,
+        Precision::Fp16 => DType::Float16,
+        Precision::Bf16 => DType::BFloat16,
+    };
+    let scope = Scope::root(cx, dtype, adapters);
+    let model = match &scenario.model.source {
+        ModelSource::Family { name, keys } => {
+            if plan.checkpointing {
+                return Err(Error::new(
+                    "training.checkpointing",
+                    format!("the family {name:?} has no gradient checkpointing"),
+                    "use checkpointing = \"none\", or a Hugging Face model",
+                ));
+            }
+            let config = Config::family(keys);
+            match name.as_str() {
+                "mlp" => mlp::build(&scope, &config, &plan)?,
+                "nanogpt" => nanogpt::build(&scope, &config, &plan)?,
+                "nbeats" => nbeats::build(&scope, &config, &plan)?,
+                other => return Err(unknown_family(other)),
+            }
+        }
+        ModelSource::HuggingFace(map) => hugging_face(&scope, &Config::hugging_face(map), &plan)?,
+        ModelSource::Catalog(id) => {
+            let row = catalog::model(id).ok_or_else(|| {
+                Error::new("model.catalog", format!("{id:?} is not in the catalog"), "see `plimsoll models`")
+            })?;
+            let map = serde_json::from_str(row.config).map_err(|e| {
+                Error::new("model.catalog", format!("the catalog's entry {id:?} is broken: {e}"), "report it")
+            })?;
+            hugging_face(&scope, &Config::hugging_face(&map), &plan)?
+        }
+    };
+    if training.lora.is_some() && scope.adapted() == 0 {
+        return Err(Error::new(
+            "training.lora.targets",
+            "no linear of this model has one of these names",
+            "name modules as the model does (`q_proj`, `c_attn`, ...) or use \"all-linear\"",
+        ));
+    }
+    Ok(Built { model, parameters: scope.parameters() })
+}
+
+fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
+    match config.model_type() {
+        "llama" | "mistral" | "qwen2" | "qwen3" => llama::build(scope, config, plan),
+        "gpt2" => gpt2::build(scope, config, plan),
+        other => Err(Error::new(
+            "model.hf.model_type",
+            format!("{other:?} is not estimated yet"),
+            "see the list of supported model types",
+        )),
+    }
+}
+
+fn unknown_family(name: &str) -> Error {
+    Error::new("model.family", format!("{name:?} is not estimated yet"), "see the list of supported families")
+}
+
+fn unknown_activation(config: &Config<'_>, key: &str, name: &str) -> Error {
+    config.error(
+        key,
+        format!("the activation {name:?} is not estimated yet"),
+        format!("supported are {}", crate::nn::Activation::KNOWN.join(", ")),
+    )
+}
+
+/// `input_ids`, `labels` and, where one is given, the attention mask: int64 `[batch, seq]` each.
+fn token_batch(cx: &Rc<Context>, input: &Input, seq: u64) -> Vec<Tensor> {
+    let tensors = if input.attention_mask == AttentionMask::None { 2 } else { 3 };
+    (0..tensors).map(|_| crate::ops::empty(cx, &[input.batch, seq], DType::Int64)).collect()
+}
+
+/// `torch.arange(seq) + past_seen_tokens`, unsqueezed: `[1, seq]`.
+fn position_ids(cx: &Rc<Context>, seq: u64) -> Tensor {
+    let positions = crate::ops::arange(cx, seq);
+    let shifted = crate::ops::fresh(cx, "add.Tensor", &[seq], DType::Int64);
+    drop(positions);
+    crate::ops::unsqueeze(&shifted, 0)
+}
+
+/// `ForCausalLMLoss` of transformers 5: float32 logits, labels padded and shifted, cross-entropy.
+fn causal_lm_loss(logits: &Tensor, labels: &Tensor, vocab: u64) -> Tensor {
+    let cx = logits.cx();
+    let (batch, seq) = (labels.size(0), labels.size(1));
+    let logits = crate::ops::to(logits, DType::Float32);
+    let padded = crate::ops::fresh(cx, "constant_pad_nd", &[batch, seq + 1], DType::Int64);
+    let shifted = crate::ops::contiguous(&crate::ops::narrow(&padded, 1, seq));
+    let targets = crate::ops::view(&shifted, &[batch * seq]);
+    let loss = crate::ops::cross_entropy(&crate::ops::view(&logits, &[batch * seq, vocab]), &targets);
+    drop(padded);
+    loss
+}

@@ -1,0 +1,142 @@
+//! Attention masks as transformers 5 makes them (`masking_utils.py`).
+
+use crate::ops;
+use crate::scenario::Attention;
+use crate::tensor::{Context, DType, Tensor};
+use std::rc::Rc;
+
+/// `create_causal_mask`. `mask` is the given `[batch, seq]` mask and whether anything in it is padded; `None` comes back
+/// where attention may rely on its own `is_causal`.
+pub fn causal_mask(
+    embeds: &Tensor,
+    mask: Option<(&Tensor, bool)>,
+    position_ids: &Tensor,
+    attention: Attention,
+) -> Option<Tensor> {
+    create(embeds, mask, position_ids, attention, None)
+}
+
+/// `create_sliding_window_causal_mask`: never skipped once the sequence is as long as the window.
+pub fn sliding_window_causal_mask(
+    embeds: &Tensor,
+    mask: Option<(&Tensor, bool)>,
+    position_ids: &Tensor,
+    attention: Attention,
+    window: u64,
+) -> Option<Tensor> {
+    create(embeds, mask, position_ids, attention, Some(window))
+}
+
+fn create(
+    embeds: &Tensor,
+    mask: Option<(&Tensor, bool)>,
+    position_ids: &Tensor,
+    attention: Attention,
+    window: Option<u64>,
+) -> Option<Tensor> {
+    let cx = embeds.cx();
+    let (batch, seq) = (embeds.size(0), embeds.size(1));
+    let padding = match mask {
+        Some((mask, padded)) => Some((ops::to(mask, DType::Bool), padded)),
+        None => {
+            find_packed_sequence_indices(cx, batch, position_ids);
+            None
+        }
+    };
+    match attention {
+        Attention::Sdpa => sdpa_mask(cx, batch, seq, padding.as_ref(), true, window),
+        Attention::Eager => {
+            let allowed = sdpa_mask(cx, batch, seq, padding.as_ref(), false, window)?;
+            // torch.where(mask, torch.tensor(0.0), min): the zero lives on the device, the minimum is a number.
+            let zero = ops::fresh(cx, "full", &[], embeds.dtype());
+            let minimum = ops::fresh(cx, "scalar_tensor", &[], embeds.dtype());
+            let additive = ops::fresh(cx, "where.self", allowed.dims(), embeds.dtype());
+            drop((zero, minimum));
+            Some(additive)
+        }
+    }
+}
+
+/// `find_packed_sequence_indices`: whether positions ever jump; ends in a look at the device and nothing is kept.
+fn find_packed_sequence_indices(cx: &Rc<Context>, batch: u64, position_ids: &Tensor) {
+    let seq = position_ids.size(-1);
+    let first = ops::fresh(cx, "sub.Tensor", &[batch, 1], DType::Int64);
+    let prepended = ops::fresh(cx, "cat", &[batch, seq + 1], DType::Int64);
+    let difference = ops::fresh(cx, "sub.Tensor", &[batch, seq], DType::Int64);
+    drop(prepended);
+    let jumps = ops::fresh(cx, "ne.Scalar", &[batch, seq], DType::Bool);
+    let packed = ops::fresh(cx, "cumsum", &[batch, seq], DType::Int64);
+    drop(jumps);
+    let equal = ops::fresh(cx, "eq.Scalar", &[batch], DType::Bool);
+    drop((ops::fresh(cx, "all", &[], DType::Bool), equal));
+    drop((first, difference, packed));
+}
+
+/// `fast_all(mask)`: a sum and a comparison.
+fn fast_all(cx: &Rc<Context>) {
+    let sum = ops::fresh(cx, "sum", &[], DType::Int64);
+    drop((ops::fresh(cx, "eq.Scalar", &[], DType::Bool), sum));
+}
+
+/// `sdpa_mask`: a boolean `[batch or 1, 1, seq, seq]`, or nothing where `is_causal` says it all.
+fn sdpa_mask(
+    cx: &Rc<Context>,
+    batch: u64,
+    seq: u64,
+    padding: Option<&(Tensor, bool)>,
+    may_skip: bool,
+    window: Option<u64>,
+) -> Option<Tensor> {
+    if may_skip && window.is_none_or(|w| seq < w) {
+        match padding {
+            None => return None,
+            Some((_, padded)) => {
+                fast_all(cx);
+                if !padded {
+                    return None;
+                }
+                // Once more on the first q_length columns, before it gives up.
+                fast_all(cx);
+            }
+        }
+    }
+    let batches = ops::arange(cx, batch);
+    let heads = ops::arange(cx, 1);
+    let shifted = || {
+        let positions = ops::arange(cx, seq);
+        let out = ops::fresh(cx, "add.Tensor", &[seq], DType::Int64);
+        drop(positions);
+        out
+    };
+    let (queries, keys) = (shifted(), shifted());
+    let square = [1, 1, seq, seq];
+    let mut allowed = if window.is_some() {
+        let one = ops::fresh(cx, "new_ones", &[], DType::Bool);
+        let recent_bound = ops::fresh(cx, "sub.Tensor", &[1, 1, seq, 1], DType::Int64);
+        let recent = ops::fresh(cx, "gt.Tensor", &square, DType::Bool);
+        drop(recent_bound);
+        let both = ops::fresh(cx, "bitwise_and.Tensor", &square, DType::Bool);
+        drop((recent, one));
+        let causal = ops::fresh(cx, "le.Tensor", &square, DType::Bool);
+        let out = ops::fresh(cx, "bitwise_and.Tensor", &square, DType::Bool);
+        drop((both, causal));
+        out
+    } else if padding.is_some() {
+        let one = ops::fresh(cx, "new_ones", &[], DType::Bool);
+        let causal = ops::fresh(cx, "le.Tensor", &square, DType::Bool);
+        let out = ops::fresh(cx, "bitwise_and.Tensor", &square, DType::Bool);
+        drop((causal, one));
+        out
+    } else {
+        ops::fresh(cx, "le.Tensor", &square, DType::Bool)
+    };
+    if padding.is_some() {
+        let columns = ops::fresh(cx, "index.Tensor", &[batch, 1, 1, seq], DType::Bool);
+        let out = ops::fresh(cx, "bitwise_and.Tensor", &[batch, 1, seq, seq], DType::Bool);
+        drop(columns);
+        allowed = out;
+    }
+    drop((batches, heads, queries, keys));
+    // Expanded to the batch without a copy.
+    Some(ops::expand(&allowed, &[batch, 1, seq, seq]))
+}

@@ -1,0 +1,67 @@
+//! Rotary position embeddings.
+
+use super::scope::Scope;
+use crate::ops;
+use crate::tensor::{DType, ModuleId, Tensor};
+
+/// `LlamaRotaryEmbedding`: two float32 buffers, and the cosines and sines of every position.
+#[derive(Debug)]
+pub struct RotaryEmbedding {
+    inv_freq: Tensor,
+    /// `original_inv_freq`: kept for rope types that change the frequencies, held by all.
+    _original_inv_freq: Tensor,
+    module: ModuleId,
+}
+
+impl RotaryEmbedding {
+    /// For heads of `head_dim` (the rotated part of them).
+    pub fn new(scope: &Scope, head_dim: u64) -> Self {
+        Self {
+            inv_freq: scope.buffer(&[head_dim / 2]),
+            _original_inv_freq: scope.buffer(&[head_dim / 2]),
+            module: scope.module(),
+        }
+    }
+
+    /// `forward(x, position_ids)`: cosines and sines `[1, seq, head_dim]` in x's dtype, under `no_grad` and outside
+    /// autocast.
+    pub fn forward(&self, x: &Tensor, position_ids: &Tensor) -> (Tensor, Tensor) {
+        let cx = x.cx();
+        cx.within(self.module, || {
+            cx.no_grad(|| {
+                let expanded = ops::unsqueeze(&ops::unsqueeze(&self.inv_freq, 0), 2);
+                let positions = ops::to(&ops::unsqueeze(position_ids, 1), DType::Float32);
+                cx.with_autocast(None, || {
+                    let product = ops::matmul(&expanded, &positions);
+                    let freqs = ops::transpose(&product, 1, 2);
+                    let angles = ops::cat(&[&freqs, &freqs], -1);
+                    let table = |op| {
+                        let values = ops::fresh(cx, op, angles.dims(), DType::Float32);
+                        ops::mul_scalar(&values)
+                    };
+                    let (cos, sin) = (table("cos"), table("sin"));
+                    (ops::to(&cos, x.dtype()), ops::to(&sin, x.dtype()))
+                })
+            })
+        })
+    }
+}
+
+/// `torch.cat((-x2, x1), dim=-1)`.
+fn rotate_half(x: &Tensor) -> Tensor {
+    let half = x.size(-1) / 2;
+    let first = ops::narrow(x, -1, half);
+    let second = ops::narrow(x, -1, x.size(-1) - half);
+    ops::cat(&[&ops::neg(&second), &first], -1)
+}
+
+/// `apply_rotary_pos_emb(q, k, cos, sin)`.
+pub fn apply_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
+    let (cos, sin) = (ops::unsqueeze(cos, 1), ops::unsqueeze(sin, 1));
+    let rotate = |x: &Tensor| {
+        let straight = ops::mul(x, &cos);
+        let turned = ops::mul(&rotate_half(x), &sin);
+        ops::add(&straight, &turned)
+    };
+    (rotate(q), rotate(k))
+}

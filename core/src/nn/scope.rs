@@ -1,0 +1,126 @@
+//! Where a model is being built: the dotted path, the weight dtype, and every parameter in registration order.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::scenario::{Lora, LoraTargets};
+use crate::tensor::{Context, DType, Kind, ModuleId, Tensor};
+
+/// Low-rank adapters while a model is built: which linears get one.
+#[derive(Clone, Debug)]
+pub struct AdapterPlan {
+    /// Rank, targets, dropout.
+    pub lora: Lora,
+}
+
+impl AdapterPlan {
+    /// Whether peft gives the linear at `path` an adapter. `head` linears are exempt from `all-linear`.
+    pub fn targets(&self, path: &str, head: bool) -> bool {
+        match &self.lora.targets {
+            LoraTargets::AllLinear => !head,
+            LoraTargets::Names(names) => {
+                names.iter().any(|n| path == n || path.strip_suffix(n.as_str()).is_some_and(|rest| rest.ends_with('.')))
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    cx: Rc<Context>,
+    dtype: DType,
+    adapters: Option<AdapterPlan>,
+    parameters: RefCell<Vec<Tensor>>,
+    adapted: RefCell<u32>,
+}
+
+/// A place in the module tree.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    shared: Rc<Shared>,
+    path: String,
+}
+
+impl Scope {
+    /// The root of a model with weights of `dtype`.
+    pub fn root(cx: &Rc<Context>, dtype: DType, adapters: Option<AdapterPlan>) -> Self {
+        let path = if adapters.is_some() { "base_model.model".to_owned() } else { String::new() };
+        let shared =
+            Shared { cx: Rc::clone(cx), dtype, adapters, parameters: RefCell::default(), adapted: RefCell::default() };
+        Self { shared: Rc::new(shared), path }
+    }
+
+    /// The child `name`.
+    pub fn child(&self, name: &str) -> Self {
+        let path = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
+        Self { shared: Rc::clone(&self.shared), path }
+    }
+
+    /// The `i`-th entry of the `ModuleList` `name`.
+    pub fn item(&self, name: &str, i: u64) -> Self {
+        self.child(&format!("{name}.{i}"))
+    }
+
+    /// The run.
+    pub fn cx(&self) -> &Rc<Context> {
+        &self.shared.cx
+    }
+
+    /// The dotted path.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The weights' dtype.
+    pub fn dtype(&self) -> DType {
+        self.shared.dtype
+    }
+
+    /// Registers the module for ops to be attributed to.
+    pub fn module(&self) -> ModuleId {
+        self.shared.cx.module(self.path.clone())
+    }
+
+    /// A parameter; frozen when the model carries adapters.
+    pub fn parameter(&self, sizes: &[u64]) -> Tensor {
+        self.register(sizes, self.shared.dtype, self.shared.adapters.is_none())
+    }
+
+    /// A parameter of an adapter: trainable; peft keeps half-precision models' adapters in float32
+    /// (`autocast_adapter_dtype`).
+    pub fn adapter_parameter(&self, sizes: &[u64]) -> Tensor {
+        let dtype = if self.shared.dtype.is_half() { DType::Float32 } else { self.shared.dtype };
+        self.register(sizes, dtype, true)
+    }
+
+    fn register(&self, sizes: &[u64], dtype: DType, trainable: bool) -> Tensor {
+        let module = self.module();
+        let tensor = self.shared.cx.within(module, || self.shared.cx.empty_sizes("empty_strided", sizes, dtype));
+        let tensor = if trainable { tensor.into_leaf(false) } else { tensor };
+        self.shared.parameters.borrow_mut().push(tensor.clone());
+        tensor
+    }
+
+    /// A float32 buffer; the module holds it.
+    pub fn buffer(&self, sizes: &[u64]) -> Tensor {
+        let cx = &self.shared.cx;
+        cx.counting_as(Kind::Buffer, || cx.empty_sizes("empty_strided", sizes, DType::Float32))
+    }
+
+    /// The adapter the linear here should carry, if any.
+    pub fn adapter(&self, head: bool) -> Option<&Lora> {
+        let plan = self.shared.adapters.as_ref().filter(|p| p.targets(&self.path, head))?;
+        *self.shared.adapted.borrow_mut() += 1;
+        Some(&plan.lora)
+    }
+
+    /// How many linears carry an adapter.
+    pub fn adapted(&self) -> u32 {
+        *self.shared.adapted.borrow()
+    }
+
+    /// Every parameter in registration order; tied ones once.
+    pub fn parameters(&self) -> Vec<Tensor> {
+        self.shared.parameters.borrow().clone()
+    }
+}

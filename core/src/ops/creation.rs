@@ -1,0 +1,20 @@
+//! Tensors made from nothing.
+
+use std::rc::Rc;
+
+use crate::tensor::{Context, DType, Tensor};
+
+/// `torch.empty(sizes)`.
+pub fn empty(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
+    cx.empty_sizes("empty.memory_format", sizes, dtype)
+}
+
+/// `torch.arange(n)`, int64.
+pub fn arange(cx: &Rc<Context>, n: u64) -> Tensor {
+    cx.empty_sizes("arange", &[n], DType::Int64)
+}
+
+/// A tensor `op` makes with no gradient: masks, comparisons, integer arithmetic.
+pub fn fresh(cx: &Rc<Context>, op: &'static str, sizes: &[u64], dtype: DType) -> Tensor {
+    cx.empty_sizes(op, sizes, dtype)
+}

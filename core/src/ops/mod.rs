@@ -1,0 +1,31 @@
+//! PyTorch ops: what each allocates, what it saves for backward, what its backward allocates.
+//!
+//! One function an op, named as in PyTorch. The formulas follow `tools/autograd/derivatives.yaml` and
+//! `FunctionsManual.cpp`; a node computes its gradients in the order of the generated `Functions.cpp`, which sorts
+//! them by argument name.
+
+mod activation;
+mod attention;
+mod cast;
+mod creation;
+mod elementwise;
+mod embedding;
+mod loss;
+mod matmul;
+mod norm;
+mod reduce;
+mod softmax;
+mod view;
+
+pub use activation::{dropout, gelu, relu, silu, tanh};
+pub use attention::{Kernel, SdpaRules, scaled_dot_product_attention};
+pub use cast::{full_precision, lower_precision, to};
+pub use creation::{arange, empty, fresh};
+pub use elementwise::{add, add_scalar, div_scalar, eq, mul, mul_scalar, neg, pow, rsqrt, sub};
+pub use embedding::embedding;
+pub use loss::{cross_entropy, mse_loss};
+pub use matmul::{addmm, linear, matmul};
+pub use norm::layer_norm;
+pub use reduce::{mean_last, sum_all};
+pub use softmax::{softmax, softmax_fp32};
+pub use view::{cat, clone, contiguous, expand, narrow, permute, reshape, split, squeeze, transpose, unsqueeze, view};

@@ -1,0 +1,306 @@
+//! What is accepted, what is refused, and in which words.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn refused(value: &Value) -> String {
+    Scenario::from_value(value).expect_err(&value.to_string()).to_string()
+}
+
+/// `value` at `section.key` of an otherwise good scenario.
+fn with(section: &str, key: &str, value: Value) -> Value {
+    let mut scenario = json!({ "model": { "catalog": "llama-3.2-1b" } });
+    scenario[section][key] = value;
+    scenario
+}
+
+#[test]
+fn everything_but_the_model_has_a_default() {
+    let scenario = Scenario::from_json(r#"{"model": {"catalog": "llama-3.2-1b"}}"#).unwrap();
+    assert_eq!(scenario, Scenario::default());
+    let expected = json!({
+        "schema": 1,
+        "model": { "catalog": "llama-3.2-1b", "task": "causal-lm" },
+        "input": { "batch": 1, "seq": 1024, "attention_mask": "none" },
+        "training": {
+            "mode": "train", "precision": "bf16-amp", "optimizer": "adamw", "optimizer_impl": "foreach",
+            "accumulation": 1, "checkpointing": "none", "attention": "sdpa", "clip_grad_norm": true,
+            "zero_grad": "set-to-none", "zero_grad_at": "after-step", "keep_outputs": false,
+        },
+        "device": { "gpu": "rtx-5070-ti-laptop", "workspaces": true },
+        "software": { "torch": "2.11", "transformers": "5.17" },
+    });
+    // As text: the order of the keys is part of the format.
+    assert_eq!(scenario.to_value().to_string(), expected.to_string());
+}
+
+#[test]
+fn every_key_is_read() {
+    let full = json!({
+        "schema": 1,
+        "model": { "hf": { "model_type": "gpt2", "n_inner": null, "anything": [1, { "x": 2 }] }, "task": "causal-lm" },
+        "input": { "batch": 4, "seq": 512, "attention_mask": "padded" },
+        "training": {
+            "mode": "train", "precision": "fp16", "optimizer": "sgd", "optimizer_impl": "fused",
+            "accumulation": 8, "checkpointing": "full", "attention": "eager", "clip_grad_norm": false,
+            "zero_grad": "zero", "zero_grad_at": "before-backward", "keep_outputs": true,
+            "lora": { "rank": 16, "targets": ["q_proj", "v_proj"], "dropout": 0.05 },
+        },
+        "device": { "gpu": "h200", "memory": "100 GiB", "load_line": "90.5 GiB", "workspaces": false },
+        "software": { "torch": "2.11", "transformers": "5.17" },
+    });
+    let scenario = Scenario::from_value(&full).unwrap();
+    assert_eq!(scenario.to_value().to_string(), full.to_string());
+    assert_eq!(scenario.device.memory, Some(Bytes::from_gib(100)));
+    assert_eq!(scenario.training.lora.unwrap().targets, LoraTargets::Names(vec!["q_proj".into(), "v_proj".into()]));
+}
+
+#[test]
+fn a_family_has_all_its_keys() {
+    let scenario = Scenario::from_value(&json!({ "model": { "family": "nbeats", "stacks": 3 } })).unwrap();
+    assert_eq!(
+        scenario.to_value()["model"].to_string(),
+        r#"{"family":"nbeats","task":"forecasting","stacks":3,"layers":4,"width":512,"theta":32,"backcast":96,"horizon":24}"#
+    );
+    assert_eq!(scenario.input.seq, None);
+    assert_eq!(scenario.to_value()["input"].get("seq"), None);
+}
+
+#[test]
+fn the_sequence_follows_the_model() {
+    let seq = |model: Value| Scenario::from_value(&json!({ "model": model })).unwrap().input.seq;
+    assert_eq!(seq(json!({ "hf": { "model_type": "gpt2", "n_positions": 512 } })), Some(512));
+    assert_eq!(seq(json!({ "hf": { "model_type": "llama", "max_position_embeddings": 256 } })), Some(256));
+    assert_eq!(seq(json!({ "hf": { "model_type": "llama" } })), Some(1024));
+    assert_eq!(seq(json!({ "hf": { "model_type": "llama", "max_position_embeddings": "many" } })), Some(1024));
+    assert_eq!(seq(json!({ "hf": { "model_type": "llama", "max_position_embeddings": 0 } })), Some(1));
+    assert_eq!(seq(json!({ "family": "nanogpt", "block_size": 64 })), Some(64));
+}
+
+#[test]
+fn positions_that_are_parameters_are_a_limit() {
+    let asked = json!({ "model": { "catalog": "gpt2" }, "input": { "seq": 1025 } });
+    assert_eq!(
+        refused(&asked),
+        "input.seq: 1025 tokens are more than the 1024 positions this model has parameters for; give at most 1024"
+    );
+    // Rotary positions are computed: longer runs.
+    let asked = json!({ "model": { "catalog": "tinyllama-1.1b" }, "input": { "seq": 4096 } });
+    assert!(Scenario::from_value(&asked).is_ok());
+}
+
+#[test]
+fn unknown_keys_are_named_with_the_nearest() {
+    assert_eq!(refused(&json!({ "modle": {} })), r#"modle: unknown key; did you mean "model""#);
+    assert_eq!(refused(&with("input", "bacth", json!(4))), r#"input.bacth: unknown key; did you mean "batch""#);
+    assert_eq!(
+        refused(&with("input", "precision", json!(4))),
+        "input.precision: unknown key; it belongs in [training]"
+    );
+    assert_eq!(
+        refused(&json!({ "batch": 4, "model": { "family": "mlp" } })),
+        "batch: unknown key; it belongs in [input]"
+    );
+    assert_eq!(
+        refused(&with("training", "lora", json!({ "alpha": 4 }))),
+        "training.lora.alpha: unknown key; known here: rank, targets, dropout"
+    );
+    assert!(refused(&json!({ "model": { "family": "mlp", "stacks": 4 } })).starts_with("model.stacks: unknown key;"));
+    assert!(refused(&with("device", "\u{1b}[31m", json!(1))).starts_with(r#"device."\u{1b}[31m": unknown key"#));
+    assert!(refused(&with("device", &"x".repeat(10_000), json!(1))).len() < 300);
+}
+
+#[test]
+fn numbers_out_of_range() {
+    let batch = |text: &str| {
+        Scenario::from_json(&format!(r#"{{"model": {{"catalog": "gpt2"}}, "input": {{"batch": {text}}}}}"#))
+            .expect_err(text)
+            .to_string()
+    };
+    let hint = "; give a whole number from 1 to 16777216";
+    assert_eq!(batch("0"), format!("input.batch: 0 is too small{hint}"));
+    assert_eq!(batch("-4"), format!("input.batch: -4 is negative{hint}"));
+    assert_eq!(batch("1.5"), format!("input.batch: 1.5 is not a whole number{hint}"));
+    assert_eq!(batch("4.0"), format!("input.batch: 4.0 is not a whole number{hint}"));
+    assert_eq!(batch("16777217"), format!("input.batch: 16777217 is too large{hint}"));
+    assert_eq!(batch("18446744073709551616"), format!("input.batch: 1.8446744073709552e+19 is too large{hint}"));
+    assert_eq!(batch("1e300"), format!("input.batch: 1e+300 is too large{hint}"));
+    assert_eq!(batch("-1e300"), format!("input.batch: -1e+300 is negative{hint}"));
+    assert_eq!(batch("\"4\""), format!("input.batch: expected a whole number, found the text \"4\"{hint}"));
+    assert_eq!(batch("null"), format!("input.batch: expected a whole number, found nothing (null){hint}"));
+    assert_eq!(batch("[4]"), format!("input.batch: expected a whole number, found a list{hint}"));
+    assert!(batch("NaN").starts_with("scenario: not valid JSON"));
+    assert!(batch("1e999").starts_with("scenario: not valid JSON: number out of range"));
+    let both = json!({ "model": { "catalog": "llama-3.2-1b" }, "input": { "batch": 1 << 24, "seq": 1 << 24 } });
+    assert!(refused(&both).contains("more than 4294967296 tokens"));
+    assert!(refused(&with("training", "accumulation", json!(1 << 21))).contains("from 1 to 1048576"));
+    for key in ["d_in", "hidden", "layers", "d_out"] {
+        for value in [json!(0), json!(-1), json!(u64::MAX), json!(0.5), json!("x")] {
+            let error = refused(&json!({ "model": { "family": "mlp", key: value } }));
+            assert!(error.starts_with(&format!("model.{key}: ")), "{error}");
+        }
+    }
+}
+
+#[test]
+fn wrong_types_say_what_was_found() {
+    assert_eq!(
+        refused(&with("training", "precision", json!(16))),
+        r#"training.precision: expected text, found the number 16; write it in quotes, as "fp32""#
+    );
+    assert_eq!(
+        refused(&with("training", "clip_grad_norm", json!(1.0))),
+        "training.clip_grad_norm: expected true or false, found the number 1.0; write true or false, without quotes"
+    );
+    assert!(refused(&json!([])).starts_with("scenario: expected a table, found a list"));
+    assert!(refused(&json!({ "model": "gpt2" })).starts_with("model: expected a table, found the text \"gpt2\""));
+    assert!(refused(&with("training", "lora", json!(true))).starts_with("training.lora: expected a table, found true"));
+    assert!(refused(&with("software", "torch", json!(2.11))).contains(r#"write it in quotes, as "2.11""#));
+}
+
+#[test]
+fn words_outside_a_vocabulary() {
+    assert_eq!(
+        refused(&with("training", "optimizer", json!("adam8bit"))),
+        "training.optimizer: \"adam8bit\" is not one of its values; \
+         use one of sgd, sgd-momentum, adam, adamw, adafactor"
+    );
+    assert_eq!(
+        refused(&with("training", "precision", json!("bf16-apm"))),
+        "training.precision: \"bf16-apm\" is not one of its values; did you mean \"bf16-amp\"; \
+         use one of fp32, fp16-amp, bf16-amp, fp16, bf16"
+    );
+}
+
+#[test]
+fn exactly_one_model() {
+    assert!(refused(&json!({})).starts_with("model: no model is named; give exactly one of catalog"));
+    assert!(refused(&json!({ "model": {} })).starts_with("model: no model is named"));
+    let two = json!({ "model": { "catalog": "gpt2", "family": "mlp" } });
+    assert!(refused(&two).starts_with("model: catalog and family are given together"));
+    let with_null = json!({ "model": { "catalog": "gpt2", "family": null, "hf": null } });
+    assert!(Scenario::from_value(&with_null).is_ok());
+}
+
+#[test]
+fn what_is_not_estimated_is_refused_by_name() {
+    assert_eq!(
+        refused(&with("training", "mode", json!("inference"))),
+        "training.mode: inference is not estimated yet; use train, or leave mode out"
+    );
+    assert_eq!(
+        refused(&with("model", "task", json!("sequence-classification"))),
+        "model.task: sequence-classification is not estimated for llama yet; use causal-lm, or leave task out"
+    );
+    assert_eq!(
+        refused(&json!({ "model": { "family": "resnet", "variant": "resnet50" } })),
+        "model.family: family \"resnet\" is not supported; supported: mlp, nanogpt, nbeats"
+    );
+    assert_eq!(
+        refused(&json!({ "model": { "hf": { "model_type": "bert" } } })),
+        "model.hf.model_type: model_type \"bert\" is not supported yet; \
+         supported: llama, mistral, qwen2, qwen3, gpt2; families of our own: mlp, nanogpt, nbeats"
+    );
+    assert!(refused(&with("input", "image", json!(224))).contains("vision models, which are not estimated yet"));
+    assert!(refused(&with("input", "target_seq", json!(64))).contains("encoder-decoder models"));
+    let mlp = |key: &str, value: Value| json!({ "model": { "family": "mlp" }, "input": { key: value } });
+    assert_eq!(Scenario::from_value(&mlp("seq", json!(64))).map(|s| s.input.seq), Ok(None));
+    assert!(refused(&mlp("seq", json!(-1))).starts_with("input.seq: "));
+    assert!(refused(&mlp("attention_mask", json!("ones"))).contains("mlp takes no attention mask"));
+    assert!(Scenario::from_value(&mlp("attention_mask", json!("none"))).is_ok());
+    assert!(
+        refused(&with("software", "torch", json!("1.4"))).starts_with("software.torch: the rules of torch \"1.4\"")
+    );
+    assert!(refused(&with("software", "torch", json!("2.110"))).starts_with("software.torch: "));
+}
+
+#[test]
+fn versions_may_be_written_in_full() {
+    let scenario = Scenario::from_value(&with("software", "torch", json!("2.11.0+cu128"))).unwrap();
+    assert_eq!(scenario.software.torch, "2.11");
+}
+
+#[test]
+fn adafactor_has_one_implementation() {
+    let scenario = Scenario::from_value(&with("training", "optimizer", json!("adafactor"))).unwrap();
+    assert_eq!(scenario.training.optimizer_impl, OptimizerImpl::ForLoop);
+    let mut fused = with("training", "optimizer", json!("adafactor"));
+    fused["training"]["optimizer_impl"] = json!("fused");
+    assert!(refused(&fused).starts_with("training.optimizer_impl: adafactor has no fused implementation"));
+}
+
+#[test]
+fn configs_are_taken_as_they_come_but_need_a_type() {
+    let hf = |hf: Value| json!({ "model": { "hf": hf } });
+    assert!(refused(&hf(json!({ "hidden_size": 64 }))).starts_with("model.hf.model_type: it is missing"));
+    assert!(refused(&hf(json!({ "model_type": 4 }))).starts_with("model.hf.model_type: expected text"));
+    assert!(refused(&hf(json!("{\"model_type\""))).starts_with("model.hf: not valid JSON"));
+    assert!(refused(&hf(json!({ "model_type": "llama", "id2label": "x".repeat(50_000) }))).contains("id2label"));
+    let text = Scenario::from_value(&hf(json!("{\"model_type\": \"llama\", \"rope_scaling\": null}"))).unwrap();
+    let table = Scenario::from_value(&hf(json!({ "model_type": "llama", "rope_scaling": null }))).unwrap();
+    assert_eq!(text, table);
+    assert!(refused(&json!({ "model_type": "llama", "hidden_size": 64 })).contains("--hf-config"));
+}
+
+#[test]
+fn ids_that_are_in_no_catalog() {
+    assert_eq!(
+        refused(&with("device", "gpu", json!("rtx-5070-ti-laptp"))),
+        "device.gpu: no GPU \"rtx-5070-ti-laptp\" in the catalog; \
+         the nearest are rtx-5070-ti-laptop, rtx-5070-ti, rtx-3070-ti-laptop"
+    );
+    assert!(refused(&json!({ "model": { "catalog": "meta-llama/Llama-3.2-1B" } })).contains("llama-3.2-1b"));
+    assert!(refused(&with("device", "gpu", json!("quantum abacus"))).contains("ids read like"));
+}
+
+#[test]
+fn memory_with_units() {
+    let read = |value: Value| Scenario::from_value(&with("device", "memory", value)).map(|s| s.device.memory);
+    assert_eq!(read(json!("11.6 GiB")), Ok(Some(Bytes::new(12_455_405_158))));
+    assert_eq!(read(json!("11 GB")), Ok(Some(Bytes::new(11_000_000_000))));
+    assert_eq!(read(json!(12_884_901_888_u64)), Ok(Some(Bytes::from_gib(12))));
+    assert_eq!(read(json!(null)), Ok(None));
+    let refused = |value: Value| read(value).unwrap_err().to_string();
+    assert!(refused(json!(12)).contains("12 B is too little (a forgotten unit?)"));
+    assert!(refused(json!("0 GiB")).contains("too little"));
+    assert!(refused(json!(-1)).contains("-1 is not a whole number of bytes"));
+    assert!(refused(json!(1.5)).contains("1.5 is not a whole number of bytes"));
+    assert!(refused(json!("2000 TiB")).contains("is more than the"));
+    assert!(refused(json!("much")).contains("\"much\" is not a size"));
+    assert!(refused(json!(true)).contains("expected a size, found true"));
+    let line = Scenario::from_value(&with("device", "load_line", json!("13 GiB"))).unwrap_err().to_string();
+    assert!(line.starts_with("device.load_line: 13.00 GiB is above the"));
+}
+
+#[test]
+fn adapters() {
+    let read = |lora: Value| Scenario::from_value(&with("training", "lora", lora)).map(|s| s.training.lora);
+    assert_eq!(read(json!({})), Ok(Some(Lora::default())));
+    assert_eq!(read(json!(null)), Ok(None));
+    let names = read(json!({ "targets": ["q_proj", "v_proj", "q_proj"] })).unwrap().unwrap().targets;
+    assert_eq!(names, LoraTargets::Names(vec!["q_proj".into(), "v_proj".into()]));
+    let refused = |lora: Value| read(lora).unwrap_err().to_string();
+    assert!(refused(json!({ "rank": 0 })).starts_with("training.lora.rank: 0 is too small"));
+    assert!(refused(json!({ "targets": [] })).starts_with("training.lora.targets: the list is empty"));
+    assert!(refused(json!({ "targets": "q_proj" })).contains("found the text \"q_proj\""));
+    assert!(refused(json!({ "targets": ["all-linear"] })).contains("\"all-linear\" is not a module name"));
+    assert!(refused(json!({ "targets": [1] })).contains("found the number 1"));
+    assert!(refused(json!({ "targets": vec!["x"; 65] })).contains("65 names are too many"));
+    assert!(refused(json!({ "dropout": 1.0 })).contains("1 is not a probability"));
+    assert!(refused(json!({ "dropout": -0.1 })).contains("-0.1 is not a probability"));
+    assert!(refused(json!({ "dropout": "x" })).contains("expected a number"));
+}
+
+#[test]
+fn schemas() {
+    let schema = |schema: Value| json!({ "schema": schema, "model": { "family": "mlp" }, "later": 1 });
+    assert_eq!(
+        refused(&schema(json!(2))),
+        "schema: made by a newer Plimsoll (schema 2; this one reads schema 1); update Plimsoll"
+    );
+    assert!(refused(&schema(json!(1e30))).contains("newer"));
+    assert!(refused(&schema(json!(0))).starts_with("schema: there is no schema 0"));
+    assert!(refused(&schema(json!("1"))).starts_with("schema: expected the number 1"));
+    assert!(refused(&schema(json!(1))).starts_with("later: unknown key"));
+}

@@ -1,0 +1,113 @@
+//! `torch.utils.checkpoint(use_reentrant=False, preserve_rng_state=False)`: the forward keeps its inputs only; the
+//! first saved tensor that backward asks for runs the forward again, up to the last tensor it has to save.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use super::context::{Context, ModuleId};
+use super::dtype::DType;
+use super::storage::Tensor;
+
+/// What is going on inside a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The original forward: saved tensors become places.
+    Forward,
+    /// The recomputation in backward: saved tensors fill the places.
+    Recompute,
+}
+
+/// A checkpointed function: recomputes its output from its inputs.
+type Function = Rc<dyn Fn(&[Tensor]) -> Tensor>;
+
+struct State {
+    role: Cell<Role>,
+    function: Function,
+    /// `_NoopSaveInputs`: the tensors passed as positional arguments.
+    inputs: Vec<Tensor>,
+    autocast: Option<DType>,
+    module: ModuleId,
+    places: Cell<usize>,
+    recomputed: RefCell<Vec<Option<Tensor>>>,
+    done: Cell<bool>,
+}
+
+/// One call of `checkpoint`. Lives as long as a saved place refers to it; with it, the inputs.
+#[derive(Clone)]
+pub struct Frame(Rc<State>);
+
+impl Frame {
+    pub(super) fn role(&self) -> Role {
+        self.0.role.get()
+    }
+
+    /// Reserves the next place.
+    pub(super) fn defer(&self) -> usize {
+        let slot = self.0.places.get();
+        self.0.places.set(slot + 1);
+        slot
+    }
+
+    /// Fills the next place; true when it was the last, and the recomputation stops there (`early_stop`).
+    pub(super) fn recomputed(&self, tensor: Tensor) -> bool {
+        let mut recomputed = self.0.recomputed.borrow_mut();
+        recomputed.push(Some(tensor));
+        recomputed.len() == self.0.places.get()
+    }
+
+    /// Takes the tensor of a place; the checkpoint keeps no reference to it afterwards.
+    pub(super) fn take(&self, slot: usize) -> Tensor {
+        if !self.0.done.replace(true) {
+            self.recompute();
+        }
+        match self.0.recomputed.borrow_mut().get_mut(slot).and_then(Option::take) {
+            Some(tensor) => tensor,
+            None => unreachable!("a recomputation saved fewer tensors than its forward, or one was unpacked twice"),
+        }
+    }
+
+    fn recompute(&self) {
+        let state = &self.0;
+        let Some(cx) = state.inputs.first().map(|t| Rc::clone(t.cx())) else { return };
+        state.role.set(Role::Recompute);
+        cx.frames.borrow_mut().push(self.clone());
+        let grad = cx.grad_enabled.replace(true);
+        let outer = cx.current_module();
+        cx.set_module(state.module);
+        cx.with_autocast(state.autocast, || drop((state.function)(&state.inputs)));
+        cx.set_module(outer);
+        cx.grad_enabled.set(grad);
+        cx.muted.set(false);
+        cx.frames.borrow_mut().pop();
+    }
+}
+
+impl std::fmt::Debug for Frame {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Frame").field("places", &self.0.places).finish_non_exhaustive()
+    }
+}
+
+/// Runs `function` on `inputs` without keeping what it saves; `function` must do the same again when called again.
+pub fn checkpoint(cx: &Rc<Context>, inputs: Vec<Tensor>, function: Function) -> Tensor {
+    if !cx.grad_enabled.get() {
+        return function(&inputs);
+    }
+    for input in &inputs {
+        input.mark_saved();
+    }
+    let frame = Frame(Rc::new(State {
+        role: Cell::new(Role::Forward),
+        function: Rc::clone(&function),
+        inputs,
+        autocast: cx.autocast_dtype(),
+        module: cx.current_module(),
+        places: Cell::new(0),
+        recomputed: RefCell::default(),
+        done: Cell::new(false),
+    }));
+    cx.frames.borrow_mut().push(frame.clone());
+    let output = function(&frame.0.inputs);
+    cx.frames.borrow_mut().pop();
+    output
+}

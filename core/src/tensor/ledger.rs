@@ -1,0 +1,79 @@
+//! The ledger: every storage that ever lived, in the order of its birth, and the stream of births and deaths.
+
+use super::context::ModuleId;
+use super::dtype::DType;
+use super::geometry::MAX_RANK;
+use crate::allocator::Event;
+use crate::estimate::PhaseName;
+
+/// Why a storage exists. Set at birth from the phase, raised when autograd keeps it or a gradient is accumulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `nn.Parameter`.
+    Parameter,
+    /// `nn.Buffer`.
+    Buffer,
+    /// The batch.
+    Input,
+    /// Made in forward, not kept by the graph.
+    Forward,
+    /// Made in forward, kept by the graph.
+    Saved,
+    /// Autocast's copy of a weight.
+    AutocastCopy,
+    /// Made in backward.
+    Backward,
+    /// Became a parameter's `.grad`.
+    Gradient,
+    /// Kept between steps by the optimizer or the GradScaler.
+    OptimizerState,
+    /// Made in clipping or in the optimizer's step.
+    Optimizer,
+    /// Kept by a kernel library.
+    Workspace,
+}
+
+/// One storage of the ledger.
+#[derive(Clone, Copy, Debug)]
+pub struct StorageInfo {
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Why it exists.
+    pub kind: Kind,
+    /// The ATen op that made it.
+    pub op: &'static str,
+    /// In backward, the autograd node that ran the op; empty otherwise.
+    pub node: &'static str,
+    /// The module it was made in (in backward: the module whose forward made the node).
+    pub module: ModuleId,
+    /// Element type.
+    pub dtype: DType,
+    /// Number of dimensions.
+    pub rank: u8,
+    /// Sizes.
+    pub dims: [u64; MAX_RANK],
+}
+
+/// Where a phase of the loop begins in the event stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PhaseMark {
+    /// Index of its first event.
+    pub at: usize,
+    /// Which part of the loop.
+    pub name: PhaseName,
+    /// Optimizer step, `None` for load.
+    pub step: Option<u32>,
+    /// Micro-batch, `None` where the phase is once per step.
+    pub micro_batch: Option<u64>,
+}
+
+/// Every storage and every birth and death.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// Storages by id.
+    pub storages: Vec<StorageInfo>,
+    /// Births and deaths in order.
+    pub events: Vec<Event>,
+    /// Where each phase begins.
+    pub phases: Vec<PhaseMark>,
+}

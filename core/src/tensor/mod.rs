@@ -1,0 +1,23 @@
+//! Size-only tensors: storages on a ledger, geometry, autograd, autocast, checkpointing.
+
+mod autocast;
+mod autograd;
+mod backward;
+mod checkpoint;
+mod context;
+mod dtype;
+mod geometry;
+mod ledger;
+mod saved;
+mod storage;
+
+pub use autocast::CastPolicy;
+pub use autograd::{Edge, Grads, Leaf, Meta, Node, Tape, grads};
+pub use backward::{Gradients, backward};
+pub use checkpoint::checkpoint;
+pub use context::{Context, ModuleId};
+pub use dtype::DType;
+pub use geometry::Geometry;
+pub use ledger::{Kind, Ledger, PhaseMark, StorageInfo};
+pub use saved::Saved;
+pub use storage::Tensor;

@@ -1,0 +1,62 @@
+//! What a node keeps of a tensor: the tensor itself, or inside a checkpoint only a place to recompute it.
+
+use std::rc::Rc;
+
+use super::checkpoint::{Frame, Role};
+use super::context::Context;
+use super::storage::Tensor;
+
+/// A saved variable.
+#[derive(Clone, Debug)]
+pub enum Saved {
+    /// Not needed for any gradient that is asked for.
+    Nothing,
+    /// Kept.
+    Held(Tensor),
+    /// Inside a checkpoint: the `slot`-th tensor its recomputation will save.
+    Deferred {
+        /// The checkpoint.
+        frame: Frame,
+        /// Which of its saved tensors.
+        slot: usize,
+    },
+}
+
+impl Saved {
+    pub(super) fn pack(cx: &Rc<Context>, tensor: &Tensor) -> Self {
+        let frames = cx.frames.borrow();
+        match frames.last() {
+            Some(frame) if frame.role() == Role::Forward => {
+                Self::Deferred { frame: frame.clone(), slot: frame.defer() }
+            }
+            Some(frame) => {
+                if frame.recomputed(tensor.detach()) {
+                    cx.muted.set(true);
+                }
+                Self::Held(tensor.detach())
+            }
+            None => {
+                tensor.mark_saved();
+                Self::Held(tensor.detach())
+            }
+        }
+    }
+
+    /// The tensor, recomputing its checkpoint first if that has not happened.
+    ///
+    /// # Panics
+    /// When the op did not save it: a formula asked for something its forward does not keep.
+    pub fn unpack(&self) -> Tensor {
+        match self {
+            Self::Held(tensor) => tensor.clone(),
+            Self::Deferred { frame, slot } => frame.take(*slot),
+            Self::Nothing => unreachable!("a backward formula unpacked a tensor that its forward did not save"),
+        }
+    }
+
+    /// The tensor if one was saved, as [`Saved::unpack`]. A formula unpacks everything before it computes anything:
+    /// that is when a checkpoint is recomputed, and until its end all of it stays alive.
+    pub fn get(&self) -> Option<Tensor> {
+        if let Self::Nothing = self { None } else { Some(self.unpack()) }
+    }
+}

@@ -1,0 +1,161 @@
+//! The rows of `corpus/traced.jsonl`; `corpus/README.md` says where they come from and what each column is.
+
+use anyhow::Context as _;
+use plimsoll_core::Bytes;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Compiled in, because the wasm tests have no file system.
+const TRACED: &str = include_str!("../../corpus/traced.jsonl");
+
+/// One training run as PyTorch ran it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Row {
+    /// Stable id.
+    pub id: String,
+    /// The model in words.
+    pub name: String,
+    /// What was run, in the scenario's own format.
+    pub scenario: Value,
+    /// What PyTorch did.
+    pub expected: Expected,
+}
+
+/// What was traced.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Expected {
+    /// Numbers in the model.
+    pub parameters: ExpectedParameters,
+    /// The highest point of both steps.
+    pub peak: ExpectedPeak,
+    /// Live bytes where `requested` peaks; a category that holds nothing is absent.
+    pub at_peak: serde_json::Map<String, Value>,
+    /// Every phase in order; the last is `end`, the state after the loop.
+    pub phases: Vec<ExpectedPhase>,
+}
+
+/// Numbers (not bytes) in the model.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct ExpectedParameters {
+    /// All of them.
+    pub total: u64,
+    /// Those that require a gradient.
+    pub trainable: u64,
+}
+
+/// The highest point.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ExpectedPeak {
+    /// `max_memory_allocated`.
+    pub allocated: Bytes,
+    /// Live storages, each rounded to 512 bytes.
+    pub requested: Bytes,
+    /// `max_memory_reserved`.
+    pub reserved: Bytes,
+    /// Where `requested` peaks: `name@step.micro_batch`.
+    pub phase: String,
+    /// The op whose allocation made the peak; in backward with its node (`op@Node`).
+    pub op: String,
+}
+
+/// One phase.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ExpectedPhase {
+    /// `forward`, `backward`, ...
+    pub name: String,
+    /// Optimizer step.
+    pub step: Option<u32>,
+    /// Micro-batch within the step.
+    pub micro_batch: Option<u64>,
+    /// Highest `requested` within the phase.
+    pub peak_requested: Bytes,
+}
+
+/// Every row, in the order of the file.
+///
+/// # Errors
+/// A line that is not a row, by number.
+pub fn traced() -> anyhow::Result<Vec<Row>> {
+    TRACED
+        .lines()
+        .enumerate()
+        .map(|(i, line)| {
+            serde_json::from_str(line).with_context(|| format!("tests/corpus/traced.jsonl, line {}", i + 1))
+        })
+        .collect()
+}
+
+impl Row {
+    fn text(&self, section: &str, key: &str) -> &str {
+        self.scenario.get(section).and_then(|s| s.get(key)).and_then(Value::as_str).unwrap_or("")
+    }
+
+    /// `llama`, `gpt2`, `nbeats`, ...
+    pub fn family(&self) -> &str {
+        self.scenario
+            .get("model")
+            .and_then(|m| m.get("family").or_else(|| m.get("hf")?.get("model_type")))
+            .and_then(Value::as_str)
+            .unwrap_or("")
+    }
+
+    /// A word of `[training]`: `precision`, `optimizer`, ...
+    pub fn training(&self, key: &str) -> &str {
+        self.text("training", key)
+    }
+
+    /// A word of `[input]`.
+    pub fn input(&self, key: &str) -> &str {
+        self.text("input", key)
+    }
+
+    /// A number of `[input]`.
+    pub fn input_number(&self, key: &str) -> Option<u64> {
+        self.scenario.get("input")?.get(key)?.as_u64()
+    }
+
+    /// Micro-batches per optimizer step.
+    pub fn accumulation(&self) -> u64 {
+        self.training_value("accumulation").and_then(Value::as_u64).unwrap_or(1)
+    }
+
+    /// The adapters, if there are any.
+    pub fn lora(&self) -> Option<&Value> {
+        self.training_value("lora")
+    }
+
+    fn training_value(&self, key: &str) -> Option<&Value> {
+        self.scenario.get("training")?.get(key)
+    }
+
+    /// What was run, in a few words: `batch 4 x 512, bf16-amp, adamw fused, checkpointing`.
+    pub fn summary(&self) -> String {
+        let mut words = vec![match self.input_number("seq") {
+            Some(seq) => format!("batch {} x {seq}", self.input_number("batch").unwrap_or(0)),
+            None => format!("batch {}", self.input_number("batch").unwrap_or(0)),
+        }];
+        words.push(self.training("precision").to_owned());
+        words.push(format!("{} {}", self.training("optimizer"), self.training("optimizer_impl")));
+        if self.accumulation() > 1 {
+            words.push(format!("accumulation {}", self.accumulation()));
+        }
+        if self.training("checkpointing") != "none" {
+            words.push("checkpointing".to_owned());
+        }
+        if self.training("attention") != "sdpa" {
+            words.push(self.training("attention").to_owned());
+        }
+        if !matches!(self.input("attention_mask"), "none" | "") {
+            words.push(format!("mask {}", self.input("attention_mask")));
+        }
+        if let Some(lora) = self.lora() {
+            let targets = match lora.get("targets") {
+                Some(Value::String(all)) => all.clone(),
+                Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("+"),
+                _ => String::new(),
+            };
+            words.push(format!("LoRA r{} {targets}", lora.get("rank").and_then(Value::as_u64).unwrap_or(0)));
+        }
+        words.join(", ")
+    }
+}

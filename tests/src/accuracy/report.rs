@@ -1,0 +1,247 @@
+//! `docs/accuracy.md` as text. Depends on nothing but the corpus and the engine, so that it can be checked.
+
+use std::fmt::Write as _;
+
+use plimsoll_core::Error;
+
+use super::corpus::Row;
+use super::percent::{percent, signed_percent};
+use super::rules_of_thumb::{RULES, Shape};
+use super::score::{Outcome, Score};
+use super::statistics::Spread;
+use super::worst::{reason, worst};
+
+/// How many of the furthest rows are listed.
+const WORST: usize = 10;
+
+/// The scoreboard of these outcomes.
+pub fn report(outcomes: &[Outcome]) -> String {
+    let mut scores: Vec<&Score> = Vec::new();
+    let mut refused: Vec<(&Row, &Error)> = Vec::new();
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Scored(score) => scores.push(score),
+            Outcome::Refused(row, error) => refused.push((row, error)),
+        }
+    }
+    let mut page = Page(String::new());
+    page.line("<!-- Written by `cargo xtask accuracy`. Edit tests/src/accuracy, not this file. -->");
+    page.line("# Accuracy\n");
+    page.line(
+        "How far Plimsoll is from PyTorch, on training steps of PyTorch 2.11 and transformers 5.17 that were traced op by op\n\
+         (`tests/corpus/README.md` says how, and what the rows leave out). Errors are relative to PyTorch's own figure:\n\
+         *allocated* is `torch.cuda.max_memory_allocated`, *reserved* `max_memory_reserved`, *requested* the live storages alone.\n",
+    );
+    summary(&mut page, &scores, refused.len());
+    refusals(&mut page, &refused);
+    by_family(&mut page, &scores);
+    by_lever(&mut page, &scores);
+    furthest(&mut page, &scores);
+    rules(&mut page, &scores);
+    page.0
+}
+
+/// Markdown under construction.
+struct Page(String);
+
+impl Page {
+    fn line(&mut self, text: &str) {
+        self.0.push_str(text);
+        self.0.push('\n');
+    }
+
+    fn row(&mut self, cells: &[String]) {
+        self.line(&format!("| {} |", cells.join(" | ")));
+    }
+
+    /// A table's head; the first `words` columns are text, the others numbers.
+    fn head(&mut self, titles: &[&str], words: usize) {
+        self.line(&format!("| {} |", titles.join(" | ")));
+        let rules: Vec<&str> = (0..titles.len()).map(|i| if i < words { "---" } else { "---:" }).collect();
+        self.line(&format!("| {} |", rules.join(" | ")));
+    }
+}
+
+fn summary(page: &mut Page, scores: &[&Score], refused: usize) {
+    page.line("## Summary\n");
+    let rows = scores.len();
+    let refusal = if refused == 0 { String::new() } else { format!("; {refused} more are refused by name, see below") };
+    page.line(&format!("{rows} rows{refusal}.\n"));
+    page.head(&["peak", "median", "95th percentile", "worst", "exact to the byte"], 1);
+    for (name, error) in MEASURES {
+        let spread = Spread::of(scores.iter().map(|s| error(s)));
+        page.row(&[
+            name.to_owned(),
+            percent(spread.median),
+            percent(spread.p95),
+            percent(spread.worst),
+            of(spread.exact, rows),
+        ]);
+    }
+    let exact = scores.iter().filter(|s| s.parameters_exact()).count();
+    page.line(&format!("\nParameter counts: exact in {} rows.", of(exact, rows)));
+
+    let phases = scores.iter().flat_map(|s| s.phases.iter().map(move |p| (*s, p)));
+    let spread = Spread::of(phases.clone().map(|(_, p)| p.error));
+    let near = phases.clone().filter(|(_, p)| p.error.abs() <= 0.01).count();
+    page.line(&format!(
+        "Peaks of single phases: {} within 1 %, {} exact to the byte; worst {}{}.",
+        of(near, spread.count),
+        of(spread.exact, spread.count),
+        percent(spread.worst),
+        phases
+            .max_by(|(_, a), (_, b)| a.error.abs().total_cmp(&b.error.abs()))
+            .filter(|(_, p)| p.error != 0.0)
+            .map_or_else(String::new, |(s, p)| format!(" ({} of row {}, {})", p.name, s.row.id, s.row.name)),
+    ));
+    let unmatched: usize = scores.iter().map(|s| s.unmatched_phases.len()).sum();
+    if unmatched > 0 {
+        page.line(&format!("Phases that only one side has: {unmatched}."));
+    }
+    page.line("");
+}
+
+type Measure = (&'static str, fn(&Score) -> f64);
+
+const MEASURES: [Measure; 3] =
+    [("allocated", Score::allocated), ("reserved", Score::reserved), ("requested", Score::requested)];
+
+fn of(part: usize, whole: usize) -> String {
+    format!("{part} of {whole}")
+}
+
+fn refusals(page: &mut Page, refused: &[(&Row, &Error)]) {
+    if refused.is_empty() {
+        return;
+    }
+    page.line("## Refused\n\nNot estimated yet, and said so:\n");
+    for (row, error) in refused {
+        page.line(&format!("- `{}` {} ({}): {error}", row.id, row.name, row.summary()));
+    }
+    page.line("");
+}
+
+const SPREAD_TITLES: [&str; 6] =
+    ["rows", "allocated, median", "95th percentile", "worst", "reserved, median", "reserved, worst"];
+
+fn spread_cells(scores: &[&Score]) -> [String; 6] {
+    let allocated = Spread::of(scores.iter().map(|s| s.allocated()));
+    let reserved = Spread::of(scores.iter().map(|s| s.reserved()));
+    [
+        scores.len().to_string(),
+        percent(allocated.median),
+        percent(allocated.p95),
+        percent(allocated.worst),
+        percent(reserved.median),
+        percent(reserved.worst),
+    ]
+}
+
+/// One line for each value of `group`, in the order the corpus brings them.
+fn groups<'a>(scores: &[&'a Score], group: impl Fn(&Score) -> String) -> Vec<(String, Vec<&'a Score>)> {
+    let mut found: Vec<(String, Vec<&Score>)> = Vec::new();
+    for &score in scores {
+        let name = group(score);
+        match found.iter_mut().find(|(n, _)| *n == name) {
+            Some((_, members)) => members.push(score),
+            None => found.push((name, vec![score])),
+        }
+    }
+    found
+}
+
+fn by_family(page: &mut Page, scores: &[&Score]) {
+    page.line("## By family\n");
+    page.head(&[&["family"][..], &SPREAD_TITLES[..]].concat(), 1);
+    for (family, members) in groups(scores, |s| s.row.family().to_owned()) {
+        page.row(&[&[family][..], &spread_cells(&members)[..]].concat());
+    }
+    page.line("");
+}
+
+type Lever = (&'static str, fn(&Score) -> String);
+
+const LEVERS: [Lever; 7] = [
+    ("precision", |s| s.row.training("precision").to_owned()),
+    ("checkpointing", |s| s.row.training("checkpointing").to_owned()),
+    ("training", |s| if s.row.lora().is_some() { "LoRA" } else { "full" }.to_owned()),
+    ("accumulation", |s| s.row.accumulation().to_string()),
+    ("optimizer", |s| format!("{}, {}", s.row.training("optimizer"), s.row.training("optimizer_impl"))),
+    ("attention", |s| s.row.training("attention").to_owned()),
+    ("attention mask", |s| match s.row.input("attention_mask") {
+        "" => "no attention".to_owned(),
+        mask => mask.to_owned(),
+    }),
+];
+
+fn by_lever(page: &mut Page, scores: &[&Score]) {
+    page.line("## By lever\n");
+    page.head(&[&["lever", "value"][..], &SPREAD_TITLES[..]].concat(), 2);
+    for (lever, value) in LEVERS {
+        let mut groups = groups(scores, value);
+        groups.sort_by(|(a, _), (b, _)| a.cmp(b));
+        for (name, members) in groups {
+            page.row(&[&[lever.to_owned(), name][..], &spread_cells(&members)[..]].concat());
+        }
+    }
+    page.line("");
+}
+
+fn furthest(page: &mut Page, scores: &[&Score]) {
+    let rows = worst(scores, WORST);
+    if rows.is_empty() {
+        return;
+    }
+    page.line("## The furthest rows\n");
+    page.head(&["row", "model", "what was run", "allocated", "reserved", "requested", "where it comes from"], 3);
+    for score in rows {
+        page.row(&[
+            format!("`{}`", score.row.id),
+            score.row.name.clone(),
+            score.row.summary(),
+            signed_percent(score.allocated()),
+            signed_percent(score.reserved()),
+            signed_percent(score.requested()),
+            reason(score),
+        ]);
+    }
+    page.line("");
+}
+
+fn rules(page: &mut Page, scores: &[&Score]) {
+    let shaped: Vec<(&Score, Shape)> =
+        scores.iter().filter_map(|&s| Shape::of(&s.row).map(|shape| (s, shape))).collect();
+    if shaped.is_empty() {
+        return;
+    }
+    page.line("## Rules of thumb on the same rows\n");
+    page.line(&format!(
+        "What one gets without running the step, against *allocated* on the {} rows where such rules claim to apply: transformers,\n\
+         all weights trained, Adam or AdamW. Too low is what runs out of memory.\n",
+        shaped.len()
+    ));
+    page.head(&["estimate", "median", "95th percentile", "worst", "too low by more than 10 %"], 1);
+    let mut line = |name: &str, errors: Vec<f64>| {
+        let spread = Spread::of(errors.iter().copied());
+        let low = errors.iter().filter(|&&e| e < -0.1).count();
+        page.row(&[
+            name.to_owned(),
+            percent(spread.median),
+            percent(spread.p95),
+            percent(spread.worst),
+            of(low, errors.len()),
+        ]);
+    };
+    line("Plimsoll", shaped.iter().map(|(s, _)| s.allocated()).collect());
+    for rule in RULES {
+        let error = |(s, shape): &(&Score, Shape)| {
+            super::percent::relative((rule.bytes)(shape), s.row.expected.peak.allocated.get())
+        };
+        line(rule.name, shaped.iter().map(error).collect());
+    }
+    page.line("");
+    for rule in RULES {
+        let written = writeln!(page.0, "- **{}**: {}.", rule.name, rule.words);
+        debug_assert!(written.is_ok(), "writing to a String cannot fail");
+    }
+}
