@@ -16,11 +16,11 @@ const ABOUT: &str = "Says how much GPU memory a PyTorch training run takes, befo
 
 const EXAMPLES: &str = "\
 Examples:
-  plimsoll estimate --model llama-3.2-1b --gpu rtx-5070-ti-laptop --batch 4
+  plimsoll estimate --model llama-3.2-1b --gpu rtx-5070-ti-laptop --batch 4 --seq 1024
   plimsoll estimate run.toml --checkpointing full
   plimsoll models qwen
   plimsoll gpus 5070
-  plimsoll serve
+  plimsoll serve --open
 
 `plimsoll estimate --help` tells how to describe a run.";
 
@@ -39,7 +39,7 @@ enum Command {
     Estimate(Box<estimate::Args>),
     Models(models::Args),
     Gpus(gpus::Args),
-    Serve(serve::ServeArgs),
+    Serve(serve::Args),
 }
 
 fn main() -> ExitCode {
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         Command::Estimate(args) => estimate::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Gpus(args) => gpus::run(&args),
-        Command::Serve(args) => return serve::run(&args),
+        Command::Serve(args) => serve::run(&args),
     };
     exit::code(outcome)
 }

@@ -1,48 +1,43 @@
 //! `plimsoll serve`: hosts the planner that is inside this binary.
 
-use std::{
-    io::Write as _,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    process::ExitCode,
-};
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use plimsoll_server::{DEFAULT_LISTEN, Site, serve, stop_signal};
+use plimsoll_server::{DEFAULT_LISTEN, ServeError, Site, serve, stop_signal};
 
-/// The exit code for what is wrong around the program rather than in what it was asked.
-const ENVIRONMENT: u8 = 3;
+use crate::exit::{self, Failure};
 
-/// The arguments of `plimsoll serve`.
+/// Host the planner on this machine
 #[derive(Debug, clap::Args)]
-pub struct ServeArgs {
-    /// Where to listen: an address with a port, or a port of this machine; port 0 lets the system choose one.
+pub struct Args {
+    /// Where to listen: an address with a port, or a port of this machine; port 0 lets the system choose one
     #[arg(long, value_name = "ADDRESS:PORT", default_value_t = DEFAULT_LISTEN, value_parser = parse_listen)]
-    pub listen: SocketAddr,
-    /// Open the planner in the browser once it is there.
+    listen: SocketAddr,
+
+    /// Open the planner in the browser once it is there
     #[arg(long)]
-    pub open: bool,
+    open: bool,
 }
 
-/// Serves until Ctrl-C or SIGTERM. The first line of standard output holds the planner's address.
-pub fn run(args: &ServeArgs) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            return fail(&format!("cannot start the server's threads: {error}; free some memory or processes"));
-        }
-    };
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Self {
+        Self::Environment { problem: error.to_string(), hint: error.hint() }
+    }
+}
+
+/// Runs the subcommand until Ctrl-C or SIGTERM. The first line of standard output holds the planner's address.
+pub fn run(args: &Args) -> Result<u8, Failure> {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).enable_all().build().map_err(|error| Failure::Environment {
+        problem: format!("cannot start the server's threads: {error}"),
+        hint: "end some other processes".to_owned(),
+    })?;
     let stop = async {
         stop_signal().await;
         eprintln!("Stopping.");
     };
-    match runtime.block_on(serve(args.listen, Site::embedded(), |address| announce(address, args.open), stop)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error.to_string()),
-    }
-}
-
-fn fail(message: &str) -> ExitCode {
-    eprintln!("plimsoll serve: {message}");
-    ExitCode::from(ENVIRONMENT)
+    runtime.block_on(serve(args.listen, Site::embedded(), |address| announce(address, args.open), stop))?;
+    Ok(exit::OK)
 }
 
 fn announce(address: SocketAddr, open: bool) {

@@ -31,38 +31,43 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long running responses may take once the server was told to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why there is no server. Each message says what to do.
+/// Why there is no server: what is wrong, and with [`ServeError::hint`] what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The binary holds no planner.
-    #[error(
-        "this plimsoll was built without the planner; in a checkout of the project, `cargo xtask serve` builds the \
-         planner, puts it into the binary and serves it"
-    )]
+    #[error("this plimsoll was built without the planner")]
     NoPlanner,
     /// Another Plimsoll has the address.
-    #[error(
-        "a Plimsoll is already serving at http://{0}/ : open that, or stop it first, or take another port with \
-         --listen {1}"
-    )]
-    AlreadyServing(SocketAddr, SocketAddr),
+    #[error("a Plimsoll is already serving at http://{0}/")]
+    AlreadyServing(SocketAddr),
     /// Another program has the address.
-    #[error(
-        "port {port} of {ip} is taken by another program: stop it, or take another port with --listen {1}",
-        port = .0.port(),
-        ip = .0.ip()
-    )]
-    Taken(SocketAddr, SocketAddr),
+    #[error("port {} of {} is taken by another program", .0.port(), .0.ip())]
+    Taken(SocketAddr),
     /// The address cannot be had for another reason.
-    #[error("cannot listen on {address}: {source}; {hint}")]
-    Bind {
-        /// What was asked for.
-        address: SocketAddr,
-        /// What the system said.
-        source: io::Error,
-        /// What to do.
-        hint: &'static str,
-    },
+    #[error("cannot listen on {0}: {1}")]
+    Bind(SocketAddr, #[source] io::Error),
+}
+
+impl ServeError {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        let other = |a: &SocketAddr| SocketAddr::new(a.ip(), a.port().checked_add(1).unwrap_or(0));
+        match self {
+            Self::NoPlanner => {
+                "in a checkout of the project, `cargo xtask serve` builds the planner, puts it into the \
+                binary and serves it"
+                    .to_owned()
+            }
+            Self::AlreadyServing(a) => format!("open that; or stop it; or take another port: --listen {}", other(a)),
+            Self::Taken(a) => format!("stop that program, or take another port: --listen {}", other(a)),
+            Self::Bind(_, error) => match error.kind() {
+                io::ErrorKind::PermissionDenied => "ports below 1024 need privileges: take a higher one with --listen",
+                io::ErrorKind::AddrNotAvailable => "that is no address of this machine: --listen 127.0.0.1:7070 is",
+                _ => "give another address with --listen",
+            }
+            .to_owned(),
+        }
+    }
 }
 
 /// Serves `site` on `listen` until `stop` resolves, then lets running responses finish. `ready` is told the address
@@ -97,21 +102,14 @@ async fn bind(listen: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeErro
     }
 }
 
-async fn explain(address: SocketAddr, source: io::Error) -> ServeError {
-    let hint = match source.kind() {
-        io::ErrorKind::AddrInUse => {
-            let other = SocketAddr::new(address.ip(), address.port().checked_add(1).unwrap_or(0));
-            return if is_plimsoll(address).await {
-                ServeError::AlreadyServing(address, other)
-            } else {
-                ServeError::Taken(address, other)
-            };
-        }
-        io::ErrorKind::PermissionDenied => "ports below 1024 need privileges: take a higher one with --listen",
-        io::ErrorKind::AddrNotAvailable => "that address is not one of this machine: --listen 127.0.0.1:7070 is",
-        _ => "give another address with --listen",
-    };
-    ServeError::Bind { address, source, hint }
+async fn explain(address: SocketAddr, error: io::Error) -> ServeError {
+    if error.kind() != io::ErrorKind::AddrInUse {
+        ServeError::Bind(address, error)
+    } else if is_plimsoll(address).await {
+        ServeError::AlreadyServing(address)
+    } else {
+        ServeError::Taken(address)
+    }
 }
 
 /// Whether a Plimsoll answers at this address.

@@ -85,10 +85,6 @@ impl Node {
         })
     }
 
-    pub(super) fn is_accumulate(&self) -> bool {
-        matches!(self.work, Work::Accumulate(_))
-    }
-
     /// The leaf behind an `AccumulateGrad`.
     pub fn leaf(&self) -> Option<&Leaf> {
         match &self.work {
@@ -154,11 +150,6 @@ impl Tape {
     /// Whether a gradient for input `i` is wanted.
     pub fn needs(&self, i: usize) -> bool {
         self.recording.as_ref().is_some_and(|r| r.next[i].is_some())
-    }
-
-    /// Whether a node is being made at all.
-    pub fn is_active(&self) -> bool {
-        self.recording.is_some()
     }
 
     /// Keeps `tensor` for backward; inputs before the kernel runs, outputs after.

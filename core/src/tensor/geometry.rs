@@ -128,16 +128,6 @@ impl Geometry {
         Self(Rc::new(g))
     }
 
-    /// `permute(order)`.
-    pub fn permuted(&self, order: &[usize]) -> Self {
-        let mut g = *self.0;
-        for (to, &from) in order.iter().enumerate() {
-            g.dims[to] = self.0.dims[from];
-            g.strides[to] = self.0.strides[from];
-        }
-        Self(Rc::new(g))
-    }
-
     /// `unsqueeze(at)`.
     pub fn unsqueezed(&self, at: isize) -> Self {
         let at = if at < 0 { (self.0.rank as isize + 1 + at) as usize } else { at as usize };
@@ -172,12 +162,6 @@ impl Geometry {
         let mut g = *self.0;
         g.dims[self.axis(axis)] = length;
         Self(Rc::new(g))
-    }
-
-    /// `select(axis, index)`: the dimension goes away.
-    pub fn selected(&self, axis: isize) -> Self {
-        let at = self.axis(axis);
-        self.narrowed(axis, 1).squeezed(at as isize)
     }
 
     /// `expand(sizes)`: sizes of 1 grow with stride 0; leading dimensions may be added.

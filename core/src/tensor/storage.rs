@@ -95,11 +95,6 @@ impl Tensor {
         self.edge.is_some()
     }
 
-    /// `is_leaf` of a tensor that requires grad.
-    pub fn is_leaf(&self) -> bool {
-        self.edge.as_ref().is_none_or(|e| e.node.is_accumulate())
-    }
-
     /// The node (and its output) the gradient of this tensor goes to.
     pub fn edge(&self) -> Option<&Edge> {
         self.edge.as_ref()

@@ -36,7 +36,10 @@ pub fn print(out: &mut impl Write, rows: &[Row], total: Duration) -> io::Result<
         )?;
         sum += row.tally;
     }
-    writeln!(out, "{:<25} {:>14}\n", "total", seconds(total))?;
+    writeln!(out, "{:<25} {:>14}", "total", seconds(total))?;
+    if rows.iter().any(|row| !matches!(row.outcome, Outcome::Passed)) {
+        writeln!(out)?;
+    }
     for row in rows {
         match &row.outcome {
             Outcome::Passed => {}
@@ -47,7 +50,7 @@ pub fn print(out: &mut impl Write, rows: &[Row], total: Duration) -> io::Result<
             Outcome::NotRun { why, required: false } => writeln!(out, "{}: not run: {why}", row.name)?,
         }
     }
-    writeln!(out, "{} passed, {} failed, {} skipped", sum.passed, sum.failed, sum.skipped)
+    writeln!(out, "\n{} passed, {} failed, {} skipped", sum.passed, sum.failed, sum.skipped)
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ const PLANNER: &str = "plimsoll-web";
 /// The package of the end-to-end tests, and its test target that needs a browser.
 const END_TO_END: (&str, &str) = ("plimsoll-tests", "e2e");
 
-/// The packages whose tests also run as WebAssembly, under Node: the engine must give the same bytes there.
-const WASM_TESTED: [&str; 1] = ["plimsoll-core"];
+/// The test targets that run as WebAssembly, under Node: the engine must give the same bytes there.
+const WASM_TESTED: [(&str, &str); 1] = [("plimsoll-tests", "wasm_parity")];
 
 /// What the wasm test runner needs.
 const NO_NODE: &str = "Node.js is not installed, and the WebAssembly tests run in it: install it (https://nodejs.org)";
@@ -66,9 +66,9 @@ pub fn wasm_tests(tools: &Tools, tally: &mut Tally) -> Result<Outcome> {
     if shell::output(Command::new("node").arg("--version")).is_none() {
         return Ok(Outcome::NotRun { why: NO_NODE.to_owned(), required: true });
     }
-    for package in WASM_TESTED {
+    for (package, target) in WASM_TESTED {
         let mut test = shell::cargo();
-        test.args(["test", "--locked", "--package", package, "--target", WASM_TARGET, "--no-fail-fast"])
+        test.args(["test", "--locked", "--package", package, "--target", WASM_TARGET, "--test", target])
             .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER", tools.wasm_test_runner());
         shell::run_watched(&mut test, |line| tally.see(line))?;
     }

@@ -1,0 +1,79 @@
+//! The address bar is the share link.
+
+use std::cell::Cell;
+
+use leptos::prelude::*;
+use plimsoll_core::Scenario;
+use plimsoll_core::scenario::Link;
+use plimsoll_web::engine;
+use wasm_bindgen::prelude::*;
+
+use super::browser;
+use super::planner::Planner;
+
+/// How long, in ms, the address waits for typing to rest: browsers limit how often it may be rewritten.
+const REST: i32 = 120;
+
+thread_local! {
+    static TIMER: Cell<Option<i32>> = const { Cell::new(None) };
+}
+
+/// The scenario of the address bar and what was wrong with it; the opening scenario where there is none.
+pub fn read() -> (Scenario, Vec<String>) {
+    let location = web_sys::window().map(|w| w.location());
+    let part = |get: fn(&web_sys::Location) -> Result<String, JsValue>| {
+        location.as_ref().and_then(|l| get(l).ok()).unwrap_or_default()
+    };
+    let link = format!("{}{}", part(web_sys::Location::search), part(web_sys::Location::hash));
+    // An in-page anchor such as the skip link's is no scenario.
+    if part(web_sys::Location::search).is_empty() && !link.contains('=') {
+        return (engine::opening(), Vec::new());
+    }
+    let decoded = Link::decode(&link);
+    (decoded.scenario, decoded.notices)
+}
+
+/// The whole link to a scenario.
+pub fn link(scenario: &Scenario) -> String {
+    let base = web_sys::window()
+        .and_then(|w| {
+            let location = w.location();
+            Some(format!("{}{}", location.origin().ok()?, location.pathname().ok()?))
+        })
+        .unwrap_or_default();
+    format!("{base}{}", engine::encode(scenario))
+}
+
+/// Rewrites the address when typing rests.
+pub fn write_soon(planner: Planner) {
+    if let Some(timer) = TIMER.take() {
+        browser::cancel(timer);
+    }
+    TIMER.set(browser::after(REST, move || {
+        TIMER.set(None);
+        let link = planner.scenario.with_untracked(link);
+        if let Some(Ok(history)) = web_sys::window().map(|w| w.history()) {
+            // Refused only when rewritten too often; the next change writes it again.
+            let _ = history.replace_state_with_url(&JsValue::NULL, "", Some(&link));
+        }
+    }));
+}
+
+/// Follows the address when a person edits it or goes back.
+pub fn follow(planner: Planner) {
+    write_soon(planner);
+    let changed = Closure::<dyn FnMut()>::new(move || {
+        let address = web_sys::window().and_then(|w| w.location().href().ok()).unwrap_or_default();
+        let (scenario, notices) = read();
+        if address != planner.scenario.with_untracked(link) && !address.ends_with("#verdict") {
+            planner.notices.set(notices);
+            planner.set(scenario);
+        }
+    });
+    if let Some(window) = web_sys::window() {
+        for event in ["popstate", "hashchange"] {
+            let _ = window.add_event_listener_with_callback(event, changed.as_ref().unchecked_ref());
+        }
+    }
+    changed.forget();
+}

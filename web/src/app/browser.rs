@@ -1,0 +1,65 @@
+//! The few things the page asks of the browser itself.
+
+use wasm_bindgen::prelude::*;
+use web_sys::{Document, Element};
+
+/// The document of the page.
+pub fn document() -> Option<Document> {
+    web_sys::window()?.document()
+}
+
+/// The element with this id.
+pub fn element(id: &str) -> Option<Element> {
+    document()?.get_element_by_id(id)
+}
+
+/// Milliseconds since the page was opened.
+pub fn now() -> f64 {
+    web_sys::window().and_then(|w| w.performance()).map_or(0.0, |p| p.now())
+}
+
+/// Runs `action` once after `ms` milliseconds; `None` when the browser refuses.
+pub fn after(ms: i32, action: impl FnOnce() + 'static) -> Option<i32> {
+    let closure = Closure::once_into_js(action);
+    web_sys::window()?.set_timeout_with_callback_and_timeout_and_arguments_0(closure.unchecked_ref(), ms).ok()
+}
+
+/// Forgets a timer of [`after`].
+pub fn cancel(timer: i32) {
+    if let Some(window) = web_sys::window() {
+        window.clear_timeout_with_handle(timer);
+    }
+}
+
+/// A panic is a bug: it is written to the console and the page says so instead of going silent.
+pub fn report_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        web_sys::console::error_1(&JsValue::from_str(&info.to_string()));
+        if let Some(root) = document().and_then(|d| d.document_element()) {
+            let _ = root.set_attribute("data-state", "wrecked");
+        }
+    }));
+}
+
+/// Says that the page has taken over from the static shell.
+pub fn mark_ready() {
+    if let Some(root) = document().and_then(|d| d.document_element()) {
+        let _ = root.set_attribute("data-state", "ready");
+    }
+}
+
+/// Calls `changed` with the width of `element` in px now and whenever it changes, as long as the page lives.
+pub fn watch_width(element: &Element, changed: impl Fn(f64) + 'static) {
+    changed(element.get_bounding_client_rect().width());
+    let closure = Closure::<dyn FnMut(js_sys::Array)>::new(move |entries: js_sys::Array| {
+        if let Ok(entry) = entries.get(0).dyn_into::<web_sys::ResizeObserverEntry>() {
+            changed(entry.target().get_bounding_client_rect().width());
+        }
+    });
+    if let Ok(observer) = web_sys::ResizeObserver::new(closure.as_ref().unchecked_ref()) {
+        observer.observe(element);
+        // The page is one view that is never taken down: observer and closure live as long as it does.
+        std::mem::forget(observer);
+    }
+    closure.forget();
+}

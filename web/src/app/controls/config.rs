@@ -1,0 +1,109 @@
+//! A model's own `config.json`, pasted or dropped.
+
+use leptos::prelude::*;
+use plimsoll_core::scenario::ModelSource;
+use plimsoll_web::engine;
+use plimsoll_web::errand::Fault;
+use plimsoll_web::wording::sentence;
+use wasm_bindgen::prelude::*;
+
+use crate::app::planner::Planner;
+
+/// Largest file read, in bytes; the longest real config is a tenth of it.
+const LARGEST: f64 = (1 << 20) as f64;
+
+#[component]
+pub fn ConfigPaste() -> impl IntoView {
+    let planner = Planner::get();
+    let text = RwSignal::new(String::new());
+    let refused = RwSignal::new(None::<Fault>);
+    let open = RwSignal::new(false);
+
+    let read = move |content: String| {
+        let outcome = if content.trim().is_empty() {
+            Ok(())
+        } else {
+            engine::config(&content)
+                .map_err(Fault::from)
+                .and_then(|config| planner.choose_model(ModelSource::HuggingFace(config)))
+        };
+        refused.set(outcome.err());
+        text.set(content);
+    };
+    listen_for_drops(move |file| {
+        open.set(true);
+        if file.size() > LARGEST {
+            refused.set(Some(Fault {
+                key: "model.hf".to_owned(),
+                problem: format!("{} is too large to be a config.json", file.name()),
+                hint: "drop the config.json of the model's repository".to_owned(),
+            }));
+            return;
+        }
+        let done = Closure::once(move |content: JsValue| read(content.as_string().unwrap_or_default()));
+        let _ = js_sys::Promise::from(JsValue::from(file.text())).then(&done);
+        done.forget();
+    });
+    // What the engine itself finds wrong with a pasted model is said here too.
+    let error = move || {
+        let pasted = planner.scenario.with(|s| matches!(s.model.source, ModelSource::HuggingFace(_)));
+        let shown = pasted && !text.with(String::is_empty);
+        refused.get().or_else(|| planner.fault.get().filter(|f| shown && f.key.starts_with("model")))
+    };
+
+    view! {
+        <details class="fold" prop:open=move || open.get()>
+            <summary>"Paste a config.json"</summary>
+            <div class="field" class:has-error=move || error().is_some()>
+                <label for="config-paste">"A model's config.json, pasted here or dropped anywhere on the page"</label>
+                <textarea
+                    id="config-paste"
+                    data-testid="config-paste"
+                    rows="7"
+                    spellcheck="false"
+                    autocomplete="off"
+                    aria-describedby="config-help config-error"
+                    placeholder="{ \"model_type\": \"llama\", \"hidden_size\": 2048, … }"
+                    prop:value=move || text.get()
+                    on:input:target=move |event| read(event.target().value())
+                ></textarea>
+                <p class="help" id="config-help">
+                    "Taken as it is from a Hugging Face repository: "
+                    {engine::model_types()} "."
+                </p>
+                <p class="error" id="config-error" role="alert" data-testid="config-error">
+                    {move || {
+                        error()
+                            .map(|fault| {
+                                view! {
+                                    <code>{fault.key}</code>
+                                    ": "
+                                    {fault.problem}
+                                    ". "
+                                    {sentence(&fault.hint)}
+                                }
+                            })
+                    }}
+                </p>
+            </div>
+        </details>
+    }
+}
+
+/// A file dropped anywhere on the page is read; without this the browser would leave the page for it.
+fn listen_for_drops(dropped: impl Fn(web_sys::File) + 'static) {
+    let over = Closure::<dyn FnMut(web_sys::DragEvent)>::new(|event: web_sys::DragEvent| event.prevent_default());
+    let drop = Closure::<dyn FnMut(web_sys::DragEvent)>::new(move |event: web_sys::DragEvent| {
+        let file = event.data_transfer().and_then(|d| d.files()).and_then(|files| files.get(0));
+        if let Some(file) = file {
+            event.prevent_default();
+            dropped(file);
+        }
+    });
+    if let Some(window) = web_sys::window() {
+        let _ = window.add_event_listener_with_callback("dragover", over.as_ref().unchecked_ref());
+        let _ = window.add_event_listener_with_callback("drop", drop.as_ref().unchecked_ref());
+    }
+    over.forget();
+    drop.forget();
+}

@@ -1,0 +1,55 @@
+//! What is loaded: the batch and its length.
+
+use leptos::prelude::*;
+use plimsoll_core::scenario::limits;
+use plimsoll_web::{engine, number};
+
+use crate::app::planner::Planner;
+use crate::app::widgets::NumberField;
+
+#[component]
+pub fn Load() -> impl IntoView {
+    let planner = Planner::get();
+    let has_sequence = Memo::new(move |_| planner.scenario.with(|s| s.input.seq.is_some()));
+    let effective = Signal::derive(move || {
+        planner.scenario.with(|s| {
+            let batch = s.input.batch.saturating_mul(s.training.accumulation);
+            if s.training.accumulation > 1 {
+                format!("Samples at once; {} in one optimizer step.", number::grouped(batch))
+            } else {
+                "Samples at once on this card.".to_owned()
+            }
+        })
+    });
+    view! {
+        <NumberField
+            id="batch"
+            label="Micro-batch"
+            help=effective
+            value=Signal::derive(move || planner.scenario.with(|s| s.input.batch))
+            most=limits::BATCH
+            slide=(1, 512)
+            set=Callback::new(move |n| planner.try_change(|s| s.input.batch = n))
+        />
+        <Show when=move || has_sequence.get()>
+            <NumberField
+                id="seq"
+                label="Sequence"
+                help="Tokens in a sample.".to_owned()
+                value=Signal::derive(move || planner.scenario.with(|s| s.input.seq.unwrap_or(1)))
+                most=Signal::derive(move || planner.scenario.with(engine::longest))
+                slide=(64, 131_072)
+                set=Callback::new(move |n| planner.try_change(|s| s.input.seq = Some(n)))
+            />
+        </Show>
+        <NumberField
+            id="accumulation"
+            label="Accumulation"
+            help="Micro-batches per optimizer step.".to_owned()
+            value=Signal::derive(move || planner.scenario.with(|s| s.training.accumulation))
+            most=limits::ACCUMULATION
+            slide=(1, 128)
+            set=Callback::new(move |n| planner.try_change(|s| s.training.accumulation = n))
+        />
+    }
+}

@@ -1,0 +1,52 @@
+//! The model, from the catalog.
+
+use leptos::prelude::*;
+use plimsoll_core::catalog;
+use plimsoll_core::scenario::ModelSource;
+use plimsoll_web::search::search;
+use plimsoll_web::{engine, number};
+
+use crate::app::planner::Planner;
+use crate::app::widgets::{Combobox, Item};
+
+#[component]
+pub fn ModelChoice() -> impl IntoView {
+    let planner = Planner::get();
+    let find = Callback::new(|query: String| {
+        let models = catalog::models();
+        search(&query, models.iter().map(|m| (m.id, m.name, m.publisher)))
+            .into_iter()
+            .filter_map(|index| models.get(index))
+            .map(|m| Item {
+                id: m.id,
+                name: m.name,
+                detail: format!("{} · {}", number::count(m.parameters), m.publisher),
+            })
+            .collect::<Vec<_>>()
+    });
+    let choose = Callback::new(move |id: &'static str| {
+        if let Err(fault) = planner.choose_model(ModelSource::Catalog(id.to_owned())) {
+            planner.fault.set(Some(fault));
+        }
+    });
+    let help = Signal::derive(move || {
+        let layers = planner.scenario.with(engine::layers);
+        planner.reading.with(|r| match r.as_ref().map(|r| (r.parameters, r.trainable)) {
+            Some((total, trained)) if trained < total => {
+                format!("{} parameters, {} trained, {layers} layers.", number::count(total), number::count(trained))
+            }
+            Some((total, _)) => format!("{} parameters, {layers} layers.", number::count(total)),
+            None => String::new(),
+        })
+    });
+    view! {
+        <Combobox
+            id="model-search"
+            label="From the catalog"
+            help=help
+            value=Signal::derive(move || planner.scenario.with(engine::model_name))
+            find=find
+            choose=choose
+        />
+    }
+}

@@ -1,0 +1,176 @@
+//! The state of the page: one scenario, what is known about it, and what is still being found out.
+
+use std::sync::Arc;
+
+use leptos::prelude::*;
+use plimsoll_core::scenario::ModelSource;
+use plimsoll_core::{Bytes, Scenario};
+use plimsoll_web::engine;
+use plimsoll_web::errand::{Answer, Fault};
+use plimsoll_web::levers::Lever;
+use plimsoll_web::reading::{Held, Reading};
+
+use super::{address, desk};
+use desk::Topic;
+
+/// The page's state; a handful of signals that every part shares.
+#[derive(Clone, Copy)]
+pub struct Planner {
+    /// What is asked.
+    pub scenario: RwSignal<Scenario>,
+    /// The last run that could be read.
+    pub reading: RwSignal<Option<Arc<Reading>>>,
+    /// Why the present scenario cannot be.
+    pub fault: RwSignal<Option<Fault>>,
+    /// Whether a run is under way in the worker.
+    pub pending: RwSignal<bool>,
+    /// The largest micro-batch that fits; `None` while it is sought.
+    pub largest: RwSignal<Option<Result<u64, Fault>>>,
+    /// The neighbours of the scenario.
+    pub rungs: RwSignal<Vec<Rung>>,
+    /// The point of the timeline that is looked at; `None` is the peak.
+    pub cursor: RwSignal<Option<usize>>,
+    /// What is alive there.
+    pub alive: RwSignal<Vec<Held>>,
+    /// What was wrong with the link.
+    pub notices: RwSignal<Vec<String>>,
+}
+
+/// One neighbour of the scenario.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rung {
+    /// What is changed.
+    pub lever: Lever,
+    /// Its process peak; `None` while it is sought.
+    pub peak: Option<Result<Bytes, Fault>>,
+}
+
+impl Planner {
+    /// Opens on the link in the address bar, or on the opening scenario.
+    pub fn open() -> Self {
+        let (scenario, notices) = address::read();
+        let planner = Self {
+            scenario: RwSignal::new(scenario),
+            reading: RwSignal::new(None),
+            fault: RwSignal::new(None),
+            pending: RwSignal::new(false),
+            largest: RwSignal::new(None),
+            rungs: RwSignal::new(Vec::new()),
+            cursor: RwSignal::new(None),
+            alive: RwSignal::new(Vec::new()),
+            notices: RwSignal::new(notices),
+        };
+        desk::open(planner);
+        planner.recompute();
+        address::follow(planner);
+        planner
+    }
+
+    /// The planner of this page.
+    pub fn get() -> Self {
+        expect_context()
+    }
+
+    /// Changes the scenario; everything follows.
+    pub fn change(&self, edit: impl FnOnce(&mut Scenario)) {
+        let mut scenario = self.scenario.get_untracked();
+        edit(&mut scenario);
+        self.set(scenario);
+    }
+
+    /// Replaces the scenario; everything follows.
+    pub fn set(&self, scenario: Scenario) {
+        if self.scenario.with_untracked(|s| *s == scenario) {
+            return;
+        }
+        self.scenario.set(scenario);
+        self.recompute();
+        address::write_soon(*self);
+    }
+
+    /// Changes the scenario unless the change is refused.
+    ///
+    /// # Errors
+    /// Why it is refused; nothing is changed then.
+    pub fn try_change(&self, edit: impl FnOnce(&mut Scenario)) -> Result<(), Fault> {
+        let mut scenario = self.scenario.get_untracked();
+        edit(&mut scenario);
+        self.set(Scenario::from_value(&scenario.to_value())?);
+        Ok(())
+    }
+
+    /// Replaces the model, as far as the rest of the scenario can follow it.
+    ///
+    /// # Errors
+    /// When the model is refused; nothing is changed then.
+    pub fn choose_model(&self, source: ModelSource) -> Result<(), Fault> {
+        let next = engine::with_model(&self.scenario.get_untracked(), source)?;
+        self.set(next);
+        Ok(())
+    }
+
+    /// Pulls a lever.
+    pub fn pull(&self, lever: Lever) {
+        if let Some(next) = self.scenario.with_untracked(|s| lever.apply(s)) {
+            self.set(next);
+        }
+    }
+
+    fn recompute(&self) {
+        let scenario = self.scenario.get_untracked();
+        desk::sound(*self, &scenario);
+    }
+
+    /// Moves the timeline's cursor.
+    pub fn look_at(&self, point: usize) {
+        let Some(reading) = self.reading.get_untracked() else {
+            return;
+        };
+        let at_peak = point == reading.peak;
+        let cursor = (!at_peak).then_some(point);
+        if self.cursor.get_untracked() == cursor {
+            return;
+        }
+        self.cursor.set(cursor);
+        if at_peak {
+            self.alive.set(reading.holdings.clone());
+        } else if let Some(point) = reading.points.get(point) {
+            desk::alive(*self, point.event);
+        }
+    }
+
+    /// Takes in what the desk found.
+    pub fn receive(&self, topic: Topic, answer: Result<Answer, Fault>) {
+        match (topic, answer) {
+            (Topic::Reading, Ok(Answer::Reading(reading))) => self.read(*reading),
+            (Topic::Reading, Err(fault)) => {
+                self.pending.set(false);
+                self.fault.set(Some(fault));
+            }
+            (Topic::Largest, Ok(Answer::Largest(batch))) => self.largest.set(Some(Ok(batch))),
+            (Topic::Largest, Err(fault)) => self.largest.set(Some(Err(fault))),
+            (Topic::Rung(lever), Ok(Answer::Peak(peak))) => self.rung(lever, Ok(peak)),
+            (Topic::Rung(lever), Err(fault)) => self.rung(lever, Err(fault)),
+            (Topic::Alive, Ok(Answer::Alive(held))) => self.alive.set(held),
+            // An answer to another question than was asked: nothing to show.
+            _ => {}
+        }
+    }
+
+    /// Shows a reading.
+    pub fn read(&self, reading: Reading) {
+        self.pending.set(false);
+        self.fault.set(None);
+        self.cursor.set(None);
+        self.alive.set(reading.holdings.clone());
+        self.reading.set(Some(Arc::new(reading)));
+    }
+
+    fn rung(&self, lever: Lever, peak: Result<Bytes, Fault>) {
+        self.rungs.update(|rungs| {
+            if let Some(rung) = rungs.iter_mut().find(|r| r.lever == lever) {
+                rung.peak = Some(peak);
+            }
+        });
+    }
+}

@@ -1,0 +1,169 @@
+//! The verdict in numbers.
+
+use leptos::prelude::*;
+use plimsoll_core::Bytes;
+use plimsoll_web::{engine, number, wording};
+
+use super::browser;
+use super::planner::Planner;
+
+/// How long, in ms, the spoken verdict waits for typing to rest.
+const SPEAK: i32 = 500;
+
+#[component]
+pub fn VerdictPanel() -> impl IntoView {
+    let planner = Planner::get();
+    let reading = planner.reading;
+    let title = move || planner.scenario.with(engine::model_name);
+    let card = move || planner.scenario.with(engine::card_name);
+    let load = move || planner.scenario.with(wording::load);
+    view! {
+        <div class="verdict-panel" id="verdict" tabindex="-1">
+            <p class="voyage">
+                <strong>{title}</strong>
+                <span>{load}</span>
+                <span>"on " {card}</span>
+            </p>
+            <p class="verdict" data-testid="verdict">
+                {move || reading.with(|r| r.as_ref().map_or("No estimate", |r| r.standing.label()))}
+            </p>
+            <Refusal/>
+            <dl class="figures">
+                <div class="figure figure-peak">
+                    <dt>"Process peak"</dt>
+                    <dd data-testid="peak-process">
+                        {move || figure(reading.with(|r| r.as_ref().map(|r| r.process)))}
+                    </dd>
+                </div>
+                <div class="figure figure-headroom">
+                    <dt>
+                        {move || {
+                            let below = reading.with(|r| r.as_ref().is_some_and(|r| r.headroom < 0));
+                            if below { "Below the line by" } else { "Headroom" }
+                        }}
+                    </dt>
+                    <dd data-testid="headroom">
+                        {move || {
+                            figure(reading.with(|r| r.as_ref().map(|r| Bytes::new(r.headroom.unsigned_abs()))))
+                        }}
+                    </dd>
+                </div>
+                <div class="figure figure-largest" class:is-pending=move || planner.largest.with(Option::is_none)>
+                    <dt>"Largest batch"</dt>
+                    <dd data-testid="max-batch"><LargestBatch/></dd>
+                </div>
+            </dl>
+            <p class="where">
+                {move || reading.with(|r| r.as_ref().map(|r| format!("Peaks in {}.", wording::peak(r))))}
+            </p>
+            <Warnings/>
+            <Spoken/>
+        </div>
+    }
+}
+
+/// A number set large with its unit set small.
+fn figure(bytes: Option<Bytes>) -> impl IntoView {
+    let (number, unit) = bytes.map_or(("–".to_owned(), ""), number::parts);
+    view! {
+        <span class="number">{number}</span>
+        " "
+        <span class="unit">{unit}</span>
+    }
+}
+
+/// The largest batch; clicking it takes it.
+#[component]
+fn LargestBatch() -> impl IntoView {
+    let planner = Planner::get();
+    let last = RwSignal::new(None::<u64>);
+    Effect::new(move || {
+        if let Some(Ok(batch)) = planner.largest.get() {
+            last.set(Some(batch));
+        }
+    });
+    view! {
+        <span class="number">
+            {move || match (planner.largest.get(), last.get()) {
+                (Some(Ok(0)), _) => "none".to_owned(),
+                (Some(Ok(batch)), _) | (None, Some(batch)) => number::grouped(batch),
+                _ => "–".to_owned(),
+            }}
+        </span>
+        {move || {
+            let now = planner.scenario.with(|s| s.input.batch);
+            planner
+                .largest
+                .get()
+                .and_then(Result::ok)
+                .filter(|&batch| batch > 0 && batch != now)
+                .map(|batch| {
+                    view! {
+                        " "
+                        <button
+                            type="button"
+                            class="take"
+                            on:click=move |_| planner.change(|s| s.input.batch = batch)
+                        >
+                            "take it"
+                        </button>
+                    }
+                })
+        }}
+    }
+}
+
+/// Why there is no estimate.
+#[component]
+fn Refusal() -> impl IntoView {
+    let planner = Planner::get();
+    view! {
+        <div class="refusal-slot" role="alert">
+            {move || {
+                planner
+                    .fault
+                    .get()
+                    .map(|fault| {
+                        view! {
+                            <div class="refusal" data-testid="fault">
+                                <p><code>{fault.key}</code> " " {fault.problem} "."</p>
+                                <p>{wording::sentence(&fault.hint)}</p>
+                                <p class="aside">"The figures are those of the last scenario that could be run."</p>
+                            </div>
+                        }
+                    })
+            }}
+        </div>
+    }
+}
+
+#[component]
+fn Warnings() -> impl IntoView {
+    let planner = Planner::get();
+    move || {
+        let warnings = planner.reading.with(|r| r.as_ref().map(|r| r.warnings.clone()).unwrap_or_default());
+        (!warnings.is_empty()).then(|| {
+            view! {
+                <ul class="warnings">
+                    {warnings.into_iter().map(|w| view! { <li>{wording::sentence(&w)}</li> }).collect_view()}
+                </ul>
+            }
+        })
+    }
+}
+
+/// The verdict for those who listen, when typing rests.
+#[component]
+fn Spoken() -> impl IntoView {
+    let planner = Planner::get();
+    let text = RwSignal::new(String::new());
+    let timer = StoredValue::new(None::<i32>);
+    Effect::new(move || {
+        let sentence = planner.reading.with(|r| r.as_ref().map(|r| wording::verdict(r)).unwrap_or_default());
+        if let Some(timer) = timer.get_value() {
+            browser::cancel(timer);
+        }
+        timer.set_value(browser::after(SPEAK, move || text.set(sentence)));
+    });
+    view! { <p class="unseen" role="status" data-testid="verdict-status">{move || text.get()}</p> }
+}

@@ -1,0 +1,82 @@
+//! The what-if table: each lever, what it saves and what it costs.
+
+use leptos::prelude::*;
+use plimsoll_web::number;
+
+use super::planner::{Planner, Rung};
+
+#[component]
+pub fn WhatIf() -> impl IntoView {
+    let planner = Planner::get();
+    view! {
+        <section class="section" aria-labelledby="whatif-title">
+            <header class="section-head">
+                <h2 id="whatif-title">"What if"</h2>
+                <p>"The same run with one thing changed."</p>
+            </header>
+            <table class="figures-table whatif">
+                <caption class="unseen">"Levers, with the process peak each leads to"</caption>
+                <thead>
+                    <tr>
+                        <th scope="col">"Lever"</th>
+                        <th scope="col" class="num">"Peak, GiB"</th>
+                        <th scope="col" class="num">"Change"</th>
+                        <th scope="col">"Verdict"</th>
+                        <th scope="col"><span class="unseen">"Apply"</span></th>
+                    </tr>
+                </thead>
+                <tbody>
+                    {move || planner.rungs.get().into_iter().map(|rung| view! { <LeverRow rung/> }).collect_view()}
+                </tbody>
+            </table>
+        </section>
+    }
+}
+
+#[component]
+fn LeverRow(rung: Rung) -> impl IntoView {
+    let planner = Planner::get();
+    let Rung { lever, peak } = rung;
+    let (process, line, capacity) = planner
+        .reading
+        .with_untracked(|r| r.as_ref().map(|r| (r.process, r.load_line, r.capacity)))
+        .unwrap_or_default();
+    let (value, change, verdict, deep) = match &peak {
+        None => ("–".to_owned(), String::new(), "", false),
+        Some(Err(_)) => ("–".to_owned(), String::new(), "not estimated", false),
+        Some(Ok(peak)) => {
+            let difference =
+                i64::try_from(peak.get()).unwrap_or(i64::MAX) - i64::try_from(process.get()).unwrap_or(i64::MAX);
+            let verdict = if *peak <= line {
+                "fits"
+            } else if *peak <= capacity {
+                "tight"
+            } else {
+                "does not fit"
+            };
+            (number::gib(*peak), number::signed(difference), verdict, *peak > line)
+        }
+    };
+    let usable = matches!(peak, Some(Ok(_)));
+    view! {
+        <tr class:is-pending=peak.is_none()>
+            <th scope="row">
+                <span>{lever.label()} <small>{lever.cost()}</small></span>
+            </th>
+            <td class="num">{value}</td>
+            <td class="num">{change}</td>
+            <td class="verdict-cell" class:is-below=deep>{verdict}</td>
+            <td class="act">
+                <button
+                    type="button"
+                    class="take"
+                    disabled=!usable
+                    aria-label=format!("Apply {}", lever.label())
+                    on:click=move |_| planner.pull(lever)
+                >
+                    "apply"
+                </button>
+            </td>
+        </tr>
+    }
+}

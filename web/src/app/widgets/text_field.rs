@@ -1,0 +1,49 @@
+//! A short text that is read as it is typed.
+
+use leptos::prelude::*;
+
+/// `set` says what is wrong with a text it refuses; the text stays.
+#[component]
+pub fn TextField(
+    id: &'static str,
+    label: &'static str,
+    help: &'static str,
+    #[prop(into)] value: Signal<String>,
+    #[prop(into, optional)] placeholder: Signal<String>,
+    set: Callback<String, Result<(), String>>,
+) -> impl IntoView {
+    let draft = RwSignal::new(None::<String>);
+    let error = RwSignal::new(None::<String>);
+    let help_id = format!("{id}-help");
+    let error_id = format!("{id}-error");
+    view! {
+        <div class="field" class:has-error=move || error.with(Option::is_some)>
+            <label for=id>{label}</label>
+            <div class="number-box">
+                <input
+                    id=id
+                    data-testid=id
+                    type="text"
+                    autocomplete="off"
+                    spellcheck="false"
+                    placeholder=move || placeholder.get()
+                    aria-describedby=format!("{help_id} {error_id}")
+                    aria-invalid=move || error.with(Option::is_some).to_string()
+                    prop:value=move || draft.get().unwrap_or_else(|| value.get())
+                    on:input:target=move |event| {
+                        let text = event.target().value();
+                        error.set(set.run(text.clone()).err());
+                        draft.set(Some(text));
+                    }
+                    on:blur=move |_| {
+                        if error.with_untracked(Option::is_none) {
+                            draft.set(None);
+                        }
+                    }
+                />
+            </div>
+            <p class="help" id=help_id>{help}</p>
+            <p class="error" id=error_id role="alert">{move || error.get()}</p>
+        </div>
+    }
+}

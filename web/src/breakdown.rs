@@ -1,0 +1,32 @@
+//! The stacked bar of what fills the peak.
+
+use crate::kind::Kind;
+use crate::reading::Reading;
+
+/// One piece of the bar.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Piece {
+    /// What for.
+    pub kind: Kind,
+    /// Left edge, in per cent of the bar.
+    pub x: f64,
+    /// Width, in per cent of the bar.
+    pub width: f64,
+}
+
+/// The pieces from left to right; together exactly the whole bar. Kinds without bytes are left out.
+pub fn bar(reading: &Reading) -> Vec<Piece> {
+    let whole = reading.parts.iter().map(|p| p.bytes.get() as f64).sum::<f64>().max(1.0);
+    let mut x = 0.0;
+    reading
+        .parts
+        .iter()
+        .filter(|part| part.bytes.get() > 0)
+        .map(|part| {
+            let width = 100.0 * part.bytes.get() as f64 / whole;
+            let piece = Piece { kind: part.kind, x, width };
+            x += width;
+            piece
+        })
+        .collect()
+}

@@ -1,0 +1,96 @@
+//! The closed choices of a recipe: what people read on the buttons.
+
+use plimsoll_core::scenario::{
+    Attention, AttentionMask, Checkpointing, Optimizer, OptimizerImpl, Precision, ZeroGrad, ZeroGradAt,
+};
+
+/// A vocabulary of the scenario as a control offers it.
+pub trait Choice: Copy + PartialEq + Send + Sync + 'static {
+    /// Every value, in order.
+    fn all() -> &'static [Self];
+    /// The scenario's spelling, for tests and the DOM.
+    fn key(self) -> &'static str;
+    /// What the button says.
+    fn label(self) -> &'static str;
+    /// What the value means, in one line.
+    fn about(self) -> &'static str;
+}
+
+macro_rules! choice {
+    ($name:ident { $($variant:ident: $label:literal, $about:literal;)+ }) => {
+        impl Choice for $name {
+            fn all() -> &'static [Self] {
+                Self::ALL
+            }
+            fn key(self) -> &'static str {
+                self.as_str()
+            }
+            fn label(self) -> &'static str {
+                match self { $(Self::$variant => $label,)+ }
+            }
+            fn about(self) -> &'static str {
+                match self { $(Self::$variant => $about,)+ }
+            }
+        }
+    };
+}
+
+choice!(Precision {
+    Fp32: "fp32", "Everything in 32 bits.";
+    Fp16Amp: "fp16 amp", "32-bit weights, 16-bit matmuls, gradient scaler.";
+    Bf16Amp: "bf16 amp", "32-bit weights, bfloat16 matmuls.";
+    Fp16: "fp16", "Weights, gradients and states in 16 bits.";
+    Bf16: "bf16", "Weights, gradients and states in bfloat16.";
+});
+choice!(Optimizer {
+    Sgd: "SGD", "No states.";
+    SgdMomentum: "SGD + momentum", "One state per trained number.";
+    Adam: "Adam", "Two states per trained number.";
+    AdamW: "AdamW", "Two states per trained number.";
+    Adafactor: "Adafactor", "Factored second moments: rows and columns only.";
+});
+choice!(OptimizerImpl {
+    Foreach: "foreach", "PyTorch's default: lists at once, with whole-model temporaries.";
+    Fused: "fused", "One kernel, hardly any temporaries.";
+    ForLoop: "for-loop", "One parameter after the other.";
+});
+choice!(Checkpointing {
+    None: "off", "Everything backward needs is kept.";
+    Full: "every layer", "Each layer keeps its input only and is recomputed in backward.";
+});
+choice!(Attention {
+    Sdpa: "SDPA", "PyTorch's fused attention.";
+    Eager: "eager", "Every attention score is kept.";
+});
+choice!(AttentionMask {
+    None: "none", "No mask is given.";
+    Ones: "all ones", "A mask is given but nothing is padded, so it is dropped.";
+    Padded: "padded", "Padding is kept, which changes the attention kernel.";
+});
+choice!(ZeroGrad {
+    SetToNone: "set to none", "Gradients are dropped: PyTorch's default.";
+    Zero: "fill with zeros", "The buffers stay.";
+});
+choice!(ZeroGradAt {
+    AfterStep: "after the step", "Gradients are gone during the next forward.";
+    BeforeBackward: "before backward", "The last gradients live through the forward.";
+});
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_core::scenario::{Optimizer, Precision};
+
+    use super::Choice;
+
+    #[test]
+    fn every_choice_reads_differently() {
+        fn distinct<C: Choice>() {
+            let mut labels: Vec<_> = C::all().iter().map(|c| c.label()).collect();
+            labels.sort_unstable();
+            labels.dedup();
+            assert_eq!(labels.len(), C::all().len());
+        }
+        distinct::<Precision>();
+        distinct::<Optimizer>();
+    }
+}

@@ -1,0 +1,215 @@
+//! The one place where the planner asks the engine.
+
+use plimsoll_core::scenario::{Link, ModelSource, limits, supported};
+use plimsoll_core::{Error, Result, Scenario, catalog};
+use serde_json::Value;
+
+use crate::reading::{Held, Reading};
+
+pub use crate::fake::{Run, max_batch};
+
+/// How many points the timeline is drawn with: more than most screens have columns to tell apart.
+pub const POINTS: usize = 420;
+
+/// How many holdings are listed.
+const HOLDINGS: usize = 24;
+
+/// Runs a scenario and reads it. The run is kept to answer [`alive`].
+///
+/// # Errors
+/// As [`Run::new`].
+pub fn sound(scenario: &Scenario) -> Result<(Reading, Run)> {
+    let run = Run::new(scenario)?;
+    let timeline = run.timeline(POINTS);
+    let event = timeline.points.get(timeline.peak).map_or(0, |p| p.event);
+    let mut holdings = run.alive_at(event);
+    holdings.truncate(HOLDINGS);
+    let reading = Reading::new(run.estimate(), &timeline, &holdings);
+    Ok((reading, run))
+}
+
+/// What is alive after `event` events, largest first.
+pub fn alive(run: &Run, event: u32) -> Vec<Held> {
+    run.alive_at(event).iter().take(HOLDINGS).map(Held::from).collect()
+}
+
+/// The process peak alone.
+///
+/// # Errors
+/// As [`Run::new`].
+pub fn process_peak(scenario: &Scenario) -> Result<plimsoll_core::Bytes> {
+    Ok(Run::new(scenario)?.estimate().peak.process)
+}
+
+/// The scenario the planner opens on: a small model on a laptop's card, the usual recipe.
+pub fn opening() -> Scenario {
+    let mut scenario = Scenario::default();
+    scenario.input.batch = 4;
+    scenario.input.seq = Some(1024);
+    scenario
+}
+
+/// The scenario with another model. What the new model has no use for takes its default.
+///
+/// # Errors
+/// When the model is refused; all of [`Scenario::from_value`]'s.
+pub fn with_model(scenario: &Scenario, source: ModelSource) -> Result<Scenario> {
+    let fresh = Scenario::from_value(&Scenario::of(source).to_value())?;
+    let mut next = scenario.clone();
+    next.model = fresh.model;
+    next.input.target_seq = fresh.input.target_seq;
+    next.input.image = fresh.input.image;
+    next.input.seq = match (scenario.input.seq, fresh.input.seq) {
+        // Never longer than the model can go where its positions are a table.
+        (Some(seq), Some(_)) => Some(seq.min(longest(&next))),
+        (None, seq) => seq,
+        (Some(_), None) => None,
+    };
+    if !takes_mask(&next) {
+        next.input.attention_mask = fresh.input.attention_mask;
+    }
+    if !crate::levers::takes_lora(&next) {
+        next.training.lora = None;
+    }
+    if !crate::levers::has_layers(&next) {
+        next.training.checkpointing = fresh.training.checkpointing;
+    }
+    Scenario::from_value(&next.to_value())
+}
+
+/// Whether the model takes an attention mask.
+pub fn takes_mask(scenario: &Scenario) -> bool {
+    match &scenario.model.source {
+        ModelSource::Family { name, .. } => supported::family(name).is_some_and(|f| f.has_mask),
+        _ => true,
+    }
+}
+
+/// The longest sequence the model can be given, in tokens.
+pub fn longest(scenario: &Scenario) -> u64 {
+    let source = &scenario.model.source;
+    let table = match source {
+        ModelSource::Family { .. } => true,
+        _ => model_type(source).and_then(|name| supported::model_type(&name)).is_some_and(|m| m.learned_positions),
+    };
+    if table { source.positions().unwrap_or(limits::SEQ) } else { limits::SEQ }
+}
+
+/// The supported `model_type`s, as a list people read.
+pub fn model_types() -> String {
+    supported::MODEL_TYPES.iter().map(|m| m.name).collect::<Vec<_>>().join(", ")
+}
+
+/// `model_type` of a Hugging Face model.
+fn model_type(source: &ModelSource) -> Option<String> {
+    match source {
+        ModelSource::Catalog(id) => catalog::model(id).map(|m| m.model_type.to_owned()),
+        ModelSource::HuggingFace(config) => config.get("model_type")?.as_str().map(str::to_owned),
+        ModelSource::Family { .. } => None,
+    }
+}
+
+/// The model's name for people.
+pub fn model_name(scenario: &Scenario) -> String {
+    match &scenario.model.source {
+        ModelSource::Catalog(id) => catalog::model(id).map_or(id.as_str(), |m| m.name).to_owned(),
+        ModelSource::HuggingFace(config) => {
+            let text = |key: &str| config.get(key).and_then(Value::as_str);
+            let name = text("_name_or_path").filter(|n| !n.is_empty()).or_else(|| text("model_type"));
+            format!("own {}", name.unwrap_or("model"))
+        }
+        ModelSource::Family { name, .. } => format!("own {name}"),
+    }
+}
+
+/// The card's name for people.
+pub fn card_name(scenario: &Scenario) -> String {
+    let id = &scenario.device.gpu;
+    catalog::gpu(id).map_or(id.as_str(), |g| g.name).to_owned()
+}
+
+/// How many layers one forward runs through; 1 where the model does not say.
+pub fn layers(scenario: &Scenario) -> u64 {
+    let number =
+        |keys: &serde_json::Map<String, Value>, names: &[&str]| names.iter().find_map(|name| keys.get(*name)?.as_u64());
+    let layers = match &scenario.model.source {
+        ModelSource::Family { keys, .. } => number(keys, &["n_layer", "stacks", "layers"]),
+        source => source.config().and_then(|config| number(&config, &["num_hidden_layers", "n_layer"])),
+    };
+    layers.unwrap_or(1)
+}
+
+/// The share link of a scenario, from its question mark on.
+pub fn encode(scenario: &Scenario) -> String {
+    Link::encode(scenario)
+}
+
+/// The same question in a terminal.
+pub fn command(scenario: &Scenario) -> String {
+    // Links escape apostrophes, so the quotes hold.
+    format!("plimsoll estimate '{}'", Link::encode(scenario))
+}
+
+/// The content of a `config.json`.
+///
+/// # Errors
+/// When it is not a JSON object; what its keys say is judged with the scenario.
+pub fn config(text: &str) -> Result<serde_json::Map<String, Value>> {
+    let hint = "paste the whole content of a model's config.json, from { to }";
+    match serde_json::from_str(text) {
+        Ok(Value::Object(map)) => Ok(map),
+        Ok(_) => Err(Error::new("model.hf", "the config is not a JSON object", hint)),
+        Err(error) => Err(Error::new("model.hf", format!("the config is not JSON: {error}"), hint)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_core::scenario::{Link, ModelSource, supported};
+    use plimsoll_core::{Scenario, catalog};
+
+    use super::{command, config, layers, longest, opening, with_model};
+
+    #[test]
+    fn the_opening_scenario_is_a_valid_one() {
+        let scenario = opening();
+        assert_eq!(Scenario::from_value(&scenario.to_value()), Ok(scenario.clone()));
+        assert_eq!(layers(&scenario), 16);
+        assert_eq!(
+            Link::decode(&Link::encode(&scenario)).scenario,
+            scenario,
+            "the address bar holds the opening scenario too"
+        );
+    }
+
+    #[test]
+    fn every_model_can_follow_every_other() {
+        let mut sources: Vec<ModelSource> =
+            catalog::models().iter().map(|m| ModelSource::Catalog(m.id.to_owned())).collect();
+        for family in supported::FAMILIES {
+            sources.push(ModelSource::Family { name: family.name.to_owned(), keys: serde_json::Map::new() });
+        }
+        let mut scenario = opening();
+        scenario.input.seq = Some(100_000);
+        for source in &sources {
+            let next = with_model(&scenario, source.clone()).unwrap();
+            assert!(next.input.seq.is_none_or(|seq| seq <= longest(&next)));
+            let back = with_model(&next, ModelSource::Catalog("llama-3.2-1b".to_owned())).unwrap();
+            assert!(back.input.seq.is_some());
+            scenario = next;
+        }
+    }
+
+    #[test]
+    fn a_config_is_an_object() {
+        assert!(config("{\"model_type\": \"llama\"}").is_ok());
+        for bad in ["", "[]", "7", "{\"model_type\": ", "nonsense"] {
+            assert_eq!(config(bad).unwrap_err().key, "model.hf");
+        }
+    }
+
+    #[test]
+    fn the_command_is_one_word_to_a_shell() {
+        assert_eq!(command(&opening()).matches('\'').count(), 2);
+    }
+}

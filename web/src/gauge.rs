@@ -1,0 +1,229 @@
+//! The main gauge: the hull's stack against the Plimsoll mark, and the ladder of marks beside it.
+
+use plimsoll_core::Bytes;
+
+use crate::kind::Kind;
+use crate::reading::Reading;
+use crate::scale::{Scale, Tick};
+use crate::spread::spread;
+
+/// The least height at which a segment carries its own name, in px.
+const NAMED: f64 = 17.0;
+
+/// The least distance between two labels of the ladder: a target's least height (WCAG 2.2, 2.5.8).
+const RUNG: f64 = 26.0;
+
+/// The gauge, ready to be drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gauge {
+    /// Whole width.
+    pub width: f64,
+    /// Whole height.
+    pub height: f64,
+    /// The vertical scale.
+    pub scale: Scale,
+    /// Ticks of the draught scale.
+    pub ticks: Vec<Tick>,
+    /// The hull: left edge and width.
+    pub hull: (f64, f64),
+    /// The stack, from the keel up.
+    pub segments: Vec<Segment>,
+    /// The water's surface: how deep the run sits.
+    pub waterline: f64,
+    /// The Plimsoll mark.
+    pub mark: Mark,
+    /// y of what the card can give at most.
+    pub capacity: f64,
+    /// x of the ladder's staff.
+    pub staff: f64,
+    /// The ladder.
+    pub rungs: Vec<Rung>,
+}
+
+/// One layer of the stack.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Segment {
+    /// What for.
+    pub kind: Kind,
+    /// How much.
+    pub bytes: Bytes,
+    /// Top edge.
+    pub y: f64,
+    /// Height.
+    pub height: f64,
+    /// Whether there is room for its name.
+    pub named: bool,
+}
+
+/// The disc and its bar, centred on the load line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mark {
+    /// Centre.
+    pub x: f64,
+    /// Centre: the load line.
+    pub y: f64,
+    /// Radius of the disc.
+    pub radius: f64,
+    /// Half the length of the bar.
+    pub reach: f64,
+    /// Thickness of disc and bar.
+    pub stroke: f64,
+}
+
+/// One mark of the ladder.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rung {
+    /// Where it truly stands (or the top edge, when beyond).
+    pub y: f64,
+    /// Where its label stands.
+    pub label: f64,
+    /// Whether it lies above the drawing.
+    pub beyond: bool,
+    /// Whether it lies below the load line of the ship: deeper than the run should sit.
+    pub deep: bool,
+}
+
+impl Gauge {
+    /// Lays the gauge out in `width` x `height` px; `rungs` are process peaks, `None` while unknown.
+    pub fn new(reading: &Reading, rungs: &[Option<Bytes>], width: f64, height: f64) -> Self {
+        let narrow = width < 520.0;
+        let (ceiling, bottom) = (34.0, height - 30.0);
+        let deepest = grow(reading.capacity, 112).max(grow(reading.process, 106));
+        let scale = Scale::new(deepest, bottom, ceiling);
+
+        let hull_left = if narrow { 40.0 } else { 52.0 };
+        let hull_width = if narrow { (width * 0.24).max(56.0) } else { (width * 0.25).clamp(130.0, 200.0) };
+        let mut segments = Vec::with_capacity(reading.parts.len());
+        let mut below = Bytes::ZERO;
+        for part in reading.parts.iter().filter(|p| p.bytes > Bytes::ZERO) {
+            let foot = scale.y(below);
+            below = below.checked_add(part.bytes).unwrap_or(below);
+            let y = scale.y(below);
+            segments.push(Segment {
+                kind: part.kind,
+                bytes: part.bytes,
+                y,
+                height: foot - y,
+                named: foot - y >= NAMED && !narrow,
+            });
+        }
+
+        let ladder = if narrow { 96.0 } else { 190.0 };
+        let staff = width - ladder;
+        let middle = (hull_left + hull_width + staff) / 2.0;
+        let room = staff - hull_left - hull_width;
+        let radius = (room * 0.3).clamp(16.0, 62.0);
+        let mark = Mark {
+            x: middle,
+            y: scale.y(reading.load_line),
+            radius,
+            reach: (radius * 1.72).min(room / 2.0 - 8.0),
+            stroke: (radius * 0.21).max(4.0),
+        };
+
+        let tops: Vec<f64> = rungs.iter().map(|r| r.map_or(bottom, |b| scale.y(b))).collect();
+        let wishes: Vec<f64> = tops.iter().map(|y| y.max(ceiling)).collect();
+        let labels = spread(&wishes, RUNG, ceiling - 8.0, bottom - 4.0);
+        let rungs = rungs
+            .iter()
+            .zip(tops.iter().zip(labels))
+            .map(|(bytes, (&y, label))| Rung {
+                y: y.max(ceiling - 10.0),
+                label,
+                beyond: y < ceiling - 10.0,
+                deep: bytes.is_some_and(|b| b > reading.load_line),
+            })
+            .collect();
+
+        Self {
+            width,
+            height,
+            scale,
+            ticks: scale.ticks(27.0),
+            hull: (hull_left, hull_width),
+            segments,
+            waterline: scale.y(reading.process),
+            mark,
+            capacity: scale.y(reading.capacity),
+            staff,
+            rungs,
+        }
+    }
+}
+
+/// `percent` of `bytes`, without overflow.
+fn grow(bytes: Bytes, percent: u64) -> Bytes {
+    Bytes::new(bytes.get().saturating_mul(percent) / 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_core::Bytes;
+
+    use super::Gauge;
+    use crate::kind::Kind;
+    use crate::reading::{Part, Reading, Standing};
+
+    fn reading(process: u64, capacity: u64) -> Reading {
+        Reading {
+            standing: Standing::Fits,
+            headroom: 0,
+            process: Bytes::from_gib(process),
+            reserved: Bytes::ZERO,
+            allocated: Bytes::ZERO,
+            capacity: Bytes::from_gib(capacity),
+            load_line: Bytes::from_gib(capacity - 1),
+            parameters: 0,
+            trainable: 0,
+            parts: vec![
+                Part { kind: Kind::Weights, bytes: Bytes::from_gib(process - 1) },
+                Part { kind: Kind::Inputs, bytes: Bytes::ZERO },
+                Part { kind: Kind::Context, bytes: Bytes::from_gib(1) },
+            ],
+            phases: Vec::new(),
+            points: Vec::new(),
+            peak: 0,
+            holdings: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_stack_ends_at_the_waterline() {
+        let gauge = Gauge::new(&reading(8, 12), &[], 640.0, 560.0);
+        assert_eq!(gauge.segments.len(), 2);
+        let top = gauge.segments.last().map(|s| s.y).unwrap();
+        assert!((top - gauge.waterline).abs() < 1e-6);
+        assert!(gauge.waterline > gauge.mark.y, "a run above the line lies under the mark");
+        assert!(gauge.capacity < gauge.mark.y);
+    }
+
+    #[test]
+    fn a_run_too_deep_drowns_the_mark() {
+        let gauge = Gauge::new(&reading(24, 12), &[], 640.0, 560.0);
+        assert!(gauge.waterline < gauge.mark.y);
+        assert!(gauge.waterline >= 0.0);
+    }
+
+    #[test]
+    fn rungs_keep_apart_and_say_when_they_are_beyond() {
+        let peaks = [3, 3, 3, 9, 90].map(|n| Some(Bytes::from_gib(n)));
+        let gauge = Gauge::new(&reading(8, 12), &peaks, 640.0, 560.0);
+        let mut labels: Vec<f64> = gauge.rungs.iter().map(|r| r.label).collect();
+        labels.sort_by(f64::total_cmp);
+        assert!(labels.windows(2).all(|w| w[1] - w[0] >= 25.999));
+        assert_eq!(gauge.rungs.iter().map(|r| r.beyond).collect::<Vec<_>>(), [false, false, false, false, true]);
+        assert_eq!(gauge.rungs.iter().map(|r| r.deep).collect::<Vec<_>>(), [false, false, false, false, true]);
+    }
+
+    #[test]
+    fn every_width_is_drawable() {
+        for width in [230.0, 280.0, 519.0, 520.0, 760.0, 1400.0] {
+            let gauge = Gauge::new(&reading(8, 12), &[Some(Bytes::from_gib(4))], width, 520.0);
+            let hull_right = gauge.hull.0 + gauge.hull.1;
+            assert!(gauge.mark.reach > 10.0, "{width}");
+            assert!(gauge.mark.x - gauge.mark.reach >= hull_right, "{width}");
+            assert!(gauge.mark.x + gauge.mark.reach <= gauge.staff, "{width}");
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! Memory over the steps: a stacked area over the phases, and a cursor that moves along it.
+
+use plimsoll_core::Bytes;
+
+use crate::kind::Kind;
+use crate::path::Path;
+use crate::reading::{Point, Reading};
+use crate::scale::{Scale, Tick};
+
+/// The least share of the width a phase takes, so that the short ones can still be seen.
+const LEAST_SHARE: f64 = 0.004;
+
+/// A letter's width in px at the size phases are labelled in.
+const LETTER: f64 = 6.9;
+
+/// The timeline, ready to be drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layout {
+    /// Whole width.
+    pub width: f64,
+    /// Whole height.
+    pub height: f64,
+    /// Left edge of the plot.
+    pub left: f64,
+    /// Right edge of the plot.
+    pub right: f64,
+    /// The vertical scale.
+    pub scale: Scale,
+    /// Its ticks.
+    pub ticks: Vec<Tick>,
+    /// One area per kind, lowest first.
+    pub areas: Vec<(Kind, String)>,
+    /// The phases along the foot.
+    pub spans: Vec<Span>,
+    /// The steps under them.
+    pub steps: Vec<StepSpan>,
+    /// x of every point.
+    pub xs: Vec<f64>,
+    /// y of the load line.
+    pub load_line: f64,
+    /// y of the card's capacity.
+    pub capacity: f64,
+    /// y of the process peak.
+    pub process: f64,
+}
+
+/// One phase.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// Index into [`Reading::phases`].
+    pub phase: usize,
+    /// Left edge.
+    pub x: f64,
+    /// Width.
+    pub width: f64,
+    /// Its name, where there is room.
+    pub label: Option<&'static str>,
+}
+
+/// One step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepSpan {
+    /// `load`, `step 1`, `step 2`.
+    pub label: String,
+    /// Left edge.
+    pub x: f64,
+    /// Width.
+    pub width: f64,
+}
+
+impl Layout {
+    /// Lays the timeline out in `width` x `height` px.
+    pub fn new(reading: &Reading, width: f64, height: f64) -> Self {
+        let left = if width < 520.0 { 30.0 } else { 40.0 };
+        let right = (width - 1.0).max(left + 1.0);
+        let (ceiling, bottom) = (26.0, (height - 52.0).max(40.0));
+        let most = reading.process.max(reading.load_line);
+        let top = Bytes::new(most.get().saturating_mul(106) / 100);
+        let scale = Scale::new(top, bottom, ceiling);
+
+        let spans = spans(reading, left, right);
+        let xs = positions(reading, &spans, right);
+        Self {
+            width,
+            height,
+            left,
+            right,
+            scale,
+            ticks: scale.ticks(34.0),
+            areas: areas(reading, &scale, &xs, right),
+            steps: steps(reading, &spans),
+            spans,
+            xs,
+            load_line: scale.y(reading.load_line),
+            capacity: scale.y(reading.capacity),
+            process: scale.y(reading.process),
+        }
+    }
+
+    /// The point that holds at `x`.
+    pub fn at(&self, x: f64) -> usize {
+        self.xs.partition_point(|&p| p <= x).saturating_sub(1)
+    }
+}
+
+/// Widths by number of events, none thinner than [`LEAST_SHARE`] of the whole.
+fn spans(reading: &Reading, left: f64, right: f64) -> Vec<Span> {
+    let mut events: Vec<f64> = vec![0.0; reading.phases.len()];
+    let mut before = 0;
+    for point in &reading.points {
+        if let Some(slot) = events.get_mut(point.phase as usize) {
+            *slot += f64::from(point.event.saturating_sub(before));
+        }
+        before = point.event;
+    }
+    let total: f64 = events.iter().sum::<f64>().max(1.0);
+    // With very many micro-batches the least share shrinks, else the short phases would be all there is.
+    let least = (total * LEAST_SHARE).min(total / (2.0 * events.len().max(1) as f64));
+    let weights: Vec<f64> = events.iter().map(|e| e.max(least)).collect();
+    let unit = (right - left) / weights.iter().sum::<f64>().max(1.0);
+    let mut x = left;
+    reading
+        .phases
+        .iter()
+        .zip(weights)
+        .enumerate()
+        .map(|(phase, (row, weight))| {
+            let width = weight * unit;
+            let label = short(&row.name);
+            let span = Span { phase, x, width, label: (label.len() as f64 * LETTER + 8.0 < width).then_some(label) };
+            x += width;
+            span
+        })
+        .collect()
+}
+
+/// The phase's name as the foot of the timeline has it.
+fn short(name: &str) -> &'static str {
+    match name {
+        "load" => "load",
+        "input" => "input",
+        "forward" => "forward",
+        "backward" => "backward",
+        "clip" => "clip",
+        "optimizer" => "optimizer",
+        "zero_grad" => "zero_grad",
+        _ => "other",
+    }
+}
+
+/// x of every point: within its phase's span, by its event.
+fn positions(reading: &Reading, spans: &[Span], right: f64) -> Vec<f64> {
+    // First and last event of every phase; a phase starts where the one before ended.
+    let mut ends: Vec<u32> = vec![0; spans.len()];
+    for point in &reading.points {
+        if let Some(end) = ends.get_mut(point.phase as usize) {
+            *end = (*end).max(point.event);
+        }
+    }
+    let mut begins = Vec::with_capacity(ends.len());
+    let mut before = 0;
+    for end in &mut ends {
+        begins.push(before);
+        *end = (*end).max(before);
+        before = *end;
+    }
+    let mut last = f64::MIN;
+    reading
+        .points
+        .iter()
+        .map(|point| {
+            let phase = point.phase as usize;
+            let (Some(span), Some(&begin), Some(&end)) = (spans.get(phase), begins.get(phase), ends.get(phase)) else {
+                return right;
+            };
+            let inside = f64::from(point.event.saturating_sub(begin)) / f64::from((end - begin).max(1));
+            // Never backwards, whatever the stream says: the cursor searches these.
+            last = (span.x + inside * span.width).min(right).max(last);
+            last
+        })
+        .collect()
+}
+
+/// The stacked areas; what lies outside PyTorch (the context) is the constant band at the foot.
+fn areas(reading: &Reading, scale: &Scale, xs: &[f64], right: f64) -> Vec<(Kind, String)> {
+    let Some(&start) = xs.first() else {
+        return Vec::new();
+    };
+    let context = reading.part(Kind::Context);
+    let mut areas = Vec::with_capacity(Kind::LEDGER + 1);
+    if context > Bytes::ZERO {
+        let mut path = Path::with_capacity(4);
+        path.to(start, scale.bottom);
+        path.across(right);
+        path.upright(scale.y(context));
+        path.across(start);
+        path.close();
+        areas.push((Kind::Context, path.finish()));
+    }
+    let mut floor: Vec<f64> = vec![scale.y(context); xs.len()];
+    let mut sums: Vec<u64> = vec![context.get(); xs.len()];
+    for (index, kind) in Kind::ALL.into_iter().take(Kind::LEDGER).enumerate() {
+        let mut any = false;
+        let roof: Vec<f64> = reading
+            .points
+            .iter()
+            .zip(&mut sums)
+            .map(|(point, sum)| {
+                let bytes = point.live.get(index).copied().unwrap_or(0);
+                any |= bytes > 0;
+                *sum = sum.saturating_add(bytes);
+                scale.y(Bytes::new(*sum))
+            })
+            .collect();
+        if any {
+            areas.push((kind, band(xs, &floor, &roof, start, right)));
+        }
+        floor = roof;
+    }
+    areas
+}
+
+/// The area between two step functions.
+fn band(xs: &[f64], floor: &[f64], roof: &[f64], start: f64, right: f64) -> String {
+    let mut path = Path::with_capacity(xs.len() * 2);
+    path.to(start, floor.first().copied().unwrap_or(0.0));
+    let mut y = f64::NAN;
+    for (&x, &top) in xs.iter().zip(roof) {
+        if top != y {
+            path.across(x);
+            path.upright(top);
+            y = top;
+        }
+    }
+    path.across(right);
+    let mut y = f64::NAN;
+    let mut edge = right;
+    for (&x, &low) in xs.iter().zip(floor).rev() {
+        if low != y {
+            path.across(edge);
+            path.upright(low);
+            y = low;
+        }
+        edge = x;
+    }
+    path.across(start);
+    path.close();
+    path.finish()
+}
+
+/// Consecutive phases of one step, joined.
+fn steps(reading: &Reading, spans: &[Span]) -> Vec<StepSpan> {
+    let mut steps: Vec<(Option<u32>, StepSpan)> = Vec::new();
+    for (row, span) in reading.phases.iter().zip(spans) {
+        match steps.last_mut() {
+            Some((step, joined)) if *step == row.step => joined.width += span.width,
+            _ => {
+                let label = row.step.map_or_else(String::new, |n| format!("step {n}"));
+                steps.push((row.step, StepSpan { label, x: span.x, width: span.width }));
+            }
+        }
+    }
+    steps.into_iter().map(|(_, step)| step).collect()
+}
+
+/// How the cursor moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// One point back.
+    Back,
+    /// One point on.
+    On,
+    /// To the first point.
+    First,
+    /// To the last point.
+    Last,
+    /// To the start of this phase, or of the one before.
+    PhaseBack,
+    /// To the start of the next phase.
+    PhaseOn,
+    /// To the peak.
+    Peak,
+}
+
+impl Move {
+    /// The move a key stands for.
+    pub fn of_key(key: &str) -> Option<Self> {
+        Some(match key {
+            "ArrowLeft" | "ArrowDown" => Self::Back,
+            "ArrowRight" | "ArrowUp" => Self::On,
+            "Home" => Self::First,
+            "End" => Self::Last,
+            "PageUp" => Self::PhaseBack,
+            "PageDown" => Self::PhaseOn,
+            "p" | "P" => Self::Peak,
+            _ => return None,
+        })
+    }
+}
+
+/// Where the cursor stands after a move.
+pub fn moved(points: &[Point], peak: usize, cursor: usize, by: Move) -> usize {
+    let last = points.len().saturating_sub(1);
+    let cursor = cursor.min(last);
+    let phase = points.get(cursor).map_or(0, |p| p.phase);
+    match by {
+        Move::Back => cursor.saturating_sub(1),
+        Move::On => (cursor + 1).min(last),
+        Move::First => 0,
+        Move::Last => last,
+        Move::Peak => peak.min(last),
+        Move::PhaseOn => points.iter().position(|p| p.phase > phase).unwrap_or(last),
+        Move::PhaseBack => {
+            let start = points.iter().position(|p| p.phase == phase).unwrap_or(0);
+            if start < cursor {
+                return start;
+            }
+            let before = start.checked_sub(1).and_then(|i| points.get(i)).map(|p| p.phase);
+            before.and_then(|phase| points.iter().position(|p| p.phase == phase)).unwrap_or(0)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_core::Bytes;
+    use proptest::prelude::*;
+
+    use super::{Layout, Move, moved};
+    use crate::kind::Kind;
+    use crate::reading::{Part, PhaseRow, Point, Reading, Standing};
+
+    fn reading(points: &[(u32, u32, u64)], phases: usize) -> Reading {
+        let points = points.iter().map(|&(event, phase, gib)| Point {
+            event,
+            phase,
+            live: [gib << 30, 0, 0, 0, gib << 29, 0, 0, 0],
+            op: String::new(),
+            module: String::new(),
+        });
+        Reading {
+            standing: Standing::Fits,
+            headroom: 0,
+            process: Bytes::from_gib(10),
+            reserved: Bytes::from_gib(9),
+            allocated: Bytes::from_gib(9),
+            capacity: Bytes::from_gib(12),
+            load_line: Bytes::from_gib(11),
+            parameters: 0,
+            trainable: 0,
+            parts: vec![Part { kind: Kind::Context, bytes: Bytes::from_gib(1) }],
+            phases: (0..phases)
+                .map(|i| PhaseRow {
+                    name: "forward".to_owned(),
+                    step: (i > 0).then_some(1 + i as u32 / 3),
+                    micro_batch: None,
+                    peak: Bytes::ZERO,
+                    end: Bytes::ZERO,
+                    end_reserved: Bytes::ZERO,
+                })
+                .collect(),
+            points: points.collect(),
+            peak: 2,
+            holdings: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    fn voyage() -> Reading {
+        reading(&[(1, 0, 1), (50, 0, 2), (60, 1, 6), (90, 1, 3), (100, 2, 4), (140, 3, 1)], 4)
+    }
+
+    #[test]
+    fn phases_fill_the_width_in_order() {
+        let layout = Layout::new(&voyage(), 800.0, 300.0);
+        assert_eq!(layout.spans.len(), 4);
+        assert_eq!(layout.spans[0].x, layout.left);
+        for pair in layout.spans.windows(2) {
+            assert!((pair[0].x + pair[0].width - pair[1].x).abs() < 1e-6);
+        }
+        let end = layout.spans.last().map(|s| s.x + s.width).unwrap();
+        assert!((end - layout.right).abs() < 1e-6);
+        assert_eq!(layout.steps.len(), 3);
+    }
+
+    #[test]
+    fn the_point_under_the_pointer_is_the_one_that_holds() {
+        let layout = Layout::new(&voyage(), 800.0, 300.0);
+        for (index, &x) in layout.xs.iter().enumerate() {
+            assert_eq!(layout.at(x), index);
+        }
+        assert_eq!(layout.at(-50.0), 0);
+        assert_eq!(layout.at(5000.0), 5);
+    }
+
+    #[test]
+    fn areas_stand_on_one_another() {
+        let layout = Layout::new(&voyage(), 800.0, 300.0);
+        let kinds: Vec<_> = layout.areas.iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(kinds, [Kind::Context, Kind::Weights, Kind::SavedActivations]);
+        assert!(layout.areas.iter().all(|(_, path)| path.starts_with('M') && path.ends_with('Z')));
+        assert!(layout.load_line > layout.capacity);
+    }
+
+    #[test]
+    fn nothing_to_draw_is_drawn_as_nothing() {
+        let layout = Layout::new(&reading(&[], 0), 300.0, 200.0);
+        assert!(layout.areas.is_empty() && layout.spans.is_empty() && layout.xs.is_empty());
+        assert_eq!(layout.at(100.0), 0);
+        assert_eq!(moved(&[], 0, 7, Move::Last), 0);
+        assert_eq!(moved(&[], 0, 7, Move::PhaseBack), 0);
+    }
+
+    #[test]
+    fn keys_move_the_cursor() {
+        let points = voyage().points;
+        let go = |from, by| moved(&points, 2, from, by);
+        assert_eq!(go(0, Move::Back), 0);
+        assert_eq!(go(0, Move::On), 1);
+        assert_eq!(go(5, Move::On), 5);
+        assert_eq!(go(3, Move::First), 0);
+        assert_eq!(go(3, Move::Last), 5);
+        assert_eq!(go(3, Move::Peak), 2);
+        assert_eq!(go(0, Move::PhaseOn), 2);
+        assert_eq!(go(2, Move::PhaseOn), 4);
+        assert_eq!(go(5, Move::PhaseOn), 5);
+        assert_eq!(go(3, Move::PhaseBack), 2);
+        assert_eq!(go(2, Move::PhaseBack), 0);
+        assert_eq!(go(0, Move::PhaseBack), 0);
+        assert_eq!(Move::of_key("PageDown"), Some(Move::PhaseOn));
+        assert_eq!(Move::of_key("q"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_stream_lays_out(
+            points in prop::collection::vec((0u32..5000, 0u32..9, 0u64..200), 0..60),
+            phases in 0usize..9,
+            width in 200.0..1600.0f64,
+        ) {
+            let layout = Layout::new(&reading(&points, phases), width, 260.0);
+            prop_assert_eq!(layout.xs.len(), points.len());
+            prop_assert!(layout.xs.iter().all(|x| x.is_finite()));
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The sentences of the page.
+
+use plimsoll_core::scenario::Checkpointing;
+use plimsoll_core::{Bytes, Scenario};
+
+use crate::choices::Choice as _;
+use crate::kind::Kind;
+use crate::number;
+use crate::reading::{PhaseRow, Point, Reading};
+
+/// The verdict as it is spoken: one sentence for the live region.
+pub fn verdict(reading: &Reading) -> String {
+    let depth = number::bytes(reading.process);
+    let gap = number::bytes(Bytes::new(reading.headroom.unsigned_abs()));
+    let side = if reading.headroom < 0 { "below" } else { "above" };
+    format!("{}. {depth} at its deepest, {gap} {side} the load line.", reading.standing.label())
+}
+
+/// `step 1, backward, micro-batch 2`.
+pub fn phase(row: &PhaseRow) -> String {
+    let mut text = row.step.map_or_else(String::new, |n| format!("step {n}, "));
+    text.push_str(&row.name);
+    if let Some(n) = row.micro_batch {
+        text.push_str(&format!(", micro-batch {n}"));
+    }
+    text
+}
+
+/// What is alive at a point, as it is spoken while the cursor moves.
+pub fn point(reading: &Reading, point: &Point) -> String {
+    let place = reading.phases.get(point.phase as usize).map(phase).unwrap_or_default();
+    let mut parts: Vec<(u64, Kind)> =
+        point.live.iter().copied().zip(Kind::ALL).filter(|(bytes, _)| *bytes > 0).collect();
+    parts.sort_by(|a, b| b.0.cmp(&a.0));
+    let parts: Vec<String> = parts
+        .iter()
+        .take(4)
+        .map(|(bytes, kind)| format!("{} {}", kind.label(), number::bytes(Bytes::new(*bytes))))
+        .collect();
+    format!("{place}: {} alive. {}.", number::bytes(point.total()), parts.join(", "))
+}
+
+/// Why the peak is where it is.
+pub fn peak(reading: &Reading) -> String {
+    let Some(point) = reading.points.get(reading.peak) else {
+        return String::new();
+    };
+    let place = reading.phases.get(point.phase as usize).map(phase).unwrap_or_default();
+    match (point.op.is_empty(), point.module.is_empty()) {
+        (true, _) => place,
+        (false, true) => format!("{place}, in {}", point.op),
+        (false, false) => format!("{place}, in {} of {}", point.op, point.module),
+    }
+}
+
+/// The load in short: `4 × 1,024 tokens, bf16-amp, AdamW`.
+pub fn load(scenario: &Scenario) -> String {
+    let input = &scenario.input;
+    let batch = match input.seq {
+        Some(seq) => format!("{} × {} tokens", number::grouped(input.batch), number::grouped(seq)),
+        None => format!("{} samples", number::grouped(input.batch)),
+    };
+    let training = &scenario.training;
+    let mut text = format!("{batch}, {}, {}", training.precision, training.optimizer.label());
+    if training.lora.is_some() {
+        text.push_str(", LoRA");
+    }
+    if training.checkpointing != Checkpointing::None {
+        text.push_str(", checkpointing");
+    }
+    if training.accumulation > 1 {
+        text.push_str(&format!(", {} micro-batches", number::grouped(training.accumulation)));
+    }
+    text
+}
+
+/// A clause as a sentence: capital first, full stop last.
+pub fn sentence(clause: &str) -> String {
+    let mut letters = clause.trim().chars();
+    let Some(first) = letters.next() else {
+        return String::new();
+    };
+    let mut text: String = first.to_uppercase().chain(letters).collect();
+    if !text.ends_with(['.', '!', '?']) {
+        text.push('.');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{load, sentence};
+    use crate::engine::opening;
+
+    #[test]
+    fn the_load_is_one_line() {
+        assert_eq!(load(&opening()), "4 × 1,024 tokens, bf16-amp, AdamW");
+    }
+
+    #[test]
+    fn clauses_become_sentences() {
+        assert_eq!(sentence("use one of a, b"), "Use one of a, b.");
+        assert_eq!(sentence(""), "");
+        assert_eq!(sentence("Éclair."), "Éclair.");
+    }
+}
