@@ -213,3 +213,58 @@ impl Loop<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::{Repeats, train};
+    use crate::Scenario;
+    use crate::estimate::PhaseName;
+    use crate::models;
+    use crate::ops::SdpaRules;
+    use crate::tensor::{Context, Ledger};
+
+    fn run(scenario: &Scenario, repeats: Repeats) -> Ledger {
+        let cx = Context::new();
+        cx.set_blas_workspace(8_519_680);
+        cx.begin(PhaseName::Load, None, None);
+        let built = models::build(&cx, scenario, SdpaRules::cuda((8, 0))).unwrap();
+        train(&cx, &built, &scenario.training, repeats);
+        let ledger = Rc::clone(&cx).take().0;
+        drop(built);
+        ledger
+    }
+
+    /// What an event is about, whatever ids the two runs gave.
+    fn events(ledger: &Ledger) -> Vec<(bool, u64, String)> {
+        let line = |e: &crate::allocator::Event| {
+            let s = &ledger.storages[e.id() as usize];
+            (e.is_free(), s.bytes, format!("{} {} {:?} {:?}", s.op, s.node, s.kind, s.dims))
+        };
+        ledger.events.iter().map(line).collect()
+    }
+
+    #[test]
+    fn a_copied_micro_batch_is_the_same_stream_as_an_executed_one() {
+        let model = r#""model":{"hf":{"model_type":"llama","hidden_size":64,"intermediate_size":128,
+            "num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"vocab_size":300}}"#;
+        let recipes = [
+            r#""precision":"bf16-amp","accumulation":3"#,
+            r#""precision":"fp16-amp","accumulation":1"#,
+            r#""precision":"fp16-amp","accumulation":4,"zero_grad":"zero""#,
+            r#""precision":"fp32","accumulation":2,"zero_grad_at":"before-backward""#,
+            r#""precision":"bf16","accumulation":2,"zero_grad":"zero","zero_grad_at":"before-backward""#,
+            r#""precision":"bf16","accumulation":3,"checkpointing":"full","optimizer_impl":"fused""#,
+            r#""precision":"bf16-amp","accumulation":3,"keep_outputs":true"#,
+            r#""precision":"bf16","checkpointing":"full","accumulation":2,"lora":{"rank":4,"targets":["q_proj"],"dropout":0.1}"#,
+        ];
+        for recipe in recipes {
+            let text = format!(r#"{{{model},"input":{{"batch":2,"seq":16}},"training":{{{recipe}}}}}"#);
+            let scenario = Scenario::from_json(&text).unwrap();
+            let (copied, executed) = (run(&scenario, Repeats::Copied), run(&scenario, Repeats::Executed));
+            assert_eq!(copied.phases, executed.phases, "{recipe}");
+            assert!(events(&copied) == events(&executed), "{recipe}");
+        }
+    }
+}

@@ -59,7 +59,7 @@ impl Context {
     /// A fresh run.
     pub fn new() -> Rc<Self> {
         Rc::new(Self {
-            ledger: RefCell::default(),
+            ledger: RefCell::new(Ledger::roomy()),
             references: RefCell::default(),
             modules: RefCell::new(vec![String::new()]),
             module: Cell::default(),
