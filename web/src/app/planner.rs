@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
+use plimsoll_core::Scenario;
 use plimsoll_core::scenario::ModelSource;
-use plimsoll_core::{Bytes, Scenario};
 use plimsoll_web::engine;
-use plimsoll_web::errand::{Answer, Fault};
+use plimsoll_web::errand::{Answer, Depth, Fault};
 use plimsoll_web::levers::Lever;
 use plimsoll_web::reading::{Held, Reading};
 
@@ -41,8 +41,8 @@ pub struct Planner {
 pub struct Rung {
     /// What is changed.
     pub lever: Lever,
-    /// Its process peak; `None` while it is sought.
-    pub peak: Option<Result<Bytes, Fault>>,
+    /// How deep it sits; `None` while it is sought.
+    pub depth: Option<Result<Depth, Fault>>,
 }
 
 impl Planner {
@@ -149,7 +149,7 @@ impl Planner {
             }
             (Topic::Largest, Ok(Answer::Largest(batch))) => self.largest.set(Some(Ok(batch))),
             (Topic::Largest, Err(fault)) => self.largest.set(Some(Err(fault))),
-            (Topic::Rung(lever), Ok(Answer::Peak(peak))) => self.rung(lever, Ok(peak)),
+            (Topic::Rung(lever), Ok(Answer::Peak(depth))) => self.rung(lever, Ok(depth)),
             (Topic::Rung(lever), Err(fault)) => self.rung(lever, Err(fault)),
             (Topic::Alive, Ok(Answer::Alive(held))) => self.alive.set(held),
             // An answer to another question than was asked: nothing to show.
@@ -166,10 +166,10 @@ impl Planner {
         self.reading.set(Some(Arc::new(reading)));
     }
 
-    fn rung(&self, lever: Lever, peak: Result<Bytes, Fault>) {
+    fn rung(&self, lever: Lever, depth: Result<Depth, Fault>) {
         self.rungs.update(|rungs| {
             if let Some(rung) = rungs.iter_mut().find(|r| r.lever == lever) {
-                rung.peak = Some(peak);
+                rung.depth = Some(depth);
             }
         });
     }

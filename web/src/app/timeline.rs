@@ -46,8 +46,8 @@ fn Status() -> impl IntoView {
                     let head = if index == reading.peak { "The peak. " } else { "" };
                     let op = match (point.op.as_str(), point.module.as_str()) {
                         ("", _) => String::new(),
-                        (op, "") => format!(" Latest allocation: {op}."),
-                        (op, module) => format!(" Latest allocation: {op} in {module}."),
+                        (op, "") => format!(" Latest allocation: {}.", wording::op(op)),
+                        (op, module) => format!(" Latest allocation: {} of {module}.", wording::op(op)),
                     };
                     Some(format!("{head}{}{op}", wording::sentence(&wording::point(&reading, point))))
                 }}
