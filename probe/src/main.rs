@@ -1,2 +1,63 @@
 //! The native binary `plimsoll`.
-fn main() {}
+#![forbid(unsafe_code)]
+
+mod estimate;
+mod exit;
+mod gpus;
+mod models;
+mod serve;
+mod view;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+const ABOUT: &str = "Says how much GPU memory a PyTorch training run takes, before it starts";
+
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll estimate --model llama-3.2-1b --gpu rtx-5070-ti-laptop --batch 4 --seq 1024
+  plimsoll estimate run.toml --checkpointing full
+  plimsoll models qwen
+  plimsoll gpus 5070
+  plimsoll serve --open
+
+`plimsoll estimate --help` tells how to describe a run.";
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(name = "plimsoll", version, about = ABOUT, after_help = EXAMPLES, max_term_width = 80)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// One variant and one file for each subcommand; its `run` answers with how the process ends.
+#[derive(Debug, Subcommand)]
+enum Command {
+    Estimate(Box<estimate::Args>),
+    Models(models::Args),
+    Gpus(gpus::Args),
+    Serve(serve::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Estimate(args) => estimate::run(&args),
+        Command::Models(args) => models::run(&args),
+        Command::Gpus(args) => gpus::run(&args),
+        Command::Serve(args) => serve::run(&args),
+    };
+    exit::code(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,12 +1,116 @@
-//! Tasks.
+//! The project's own commands: `cargo xtask serve | test | accuracy | bench`.
 #![forbid(unsafe_code)]
 
 mod accuracy;
+mod bench;
+mod browser;
+mod compress;
+mod planner;
+mod serve;
+mod shell;
+mod test;
+mod tools;
+mod workspace;
 
-fn main() -> anyhow::Result<std::process::ExitCode> {
-    match std::env::args().skip(1).collect::<Vec<_>>().iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["accuracy"] => accuracy::run(false),
-        ["accuracy", "--check"] => accuracy::run(true),
-        _ => anyhow::bail!("usage: cargo xtask accuracy [--check]"),
+use std::process::ExitCode;
+
+use lexopt::prelude::*;
+
+const USAGE: &str = "\
+The project's own commands.
+
+Usage: cargo xtask COMMAND
+
+Commands:
+  serve [--listen ADDRESS:PORT] [--open]
+                        Build the planner, put it into the plimsoll binary and serve it.
+                        Installs the build tools that are missing and says so before it does.
+  test [--without-browser]
+                        Everything: formatting, lints, tests native and in wasm, the accuracy
+                        scoreboard, the journeys in a real browser.
+  accuracy [--check]    Write docs/accuracy.md from the reference rows; with --check, fail when
+                        the committed one differs.
+  bench                 Measure and write docs/performance.md.
+";
+
+/// The exit code for a command line that makes no sense.
+const USAGE_ERROR: u8 = 2;
+
+enum Command {
+    Help,
+    Serve(serve::Options),
+    Test(test::Options),
+    Accuracy { check: bool },
+    Bench,
+}
+
+fn main() -> ExitCode {
+    let command = match parse(lexopt::Parser::from_env()) {
+        Ok(command) => command,
+        Err(error) => {
+            eprintln!("xtask: {error}\n\n{USAGE}");
+            return ExitCode::from(USAGE_ERROR);
+        }
+    };
+    let done = match command {
+        Command::Help => {
+            print!("{USAGE}");
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Serve(options) => serve::run(&options),
+        Command::Test(options) => test::run(&options),
+        Command::Accuracy { check } => accuracy::run(check),
+        Command::Bench => bench::run(),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let mut command = match parser.next()? {
+        None | Some(Long("help") | Short('h')) => return Ok(Command::Help),
+        Some(Value(name)) => match name.string()?.as_str() {
+            "serve" => Command::Serve(serve::Options::default()),
+            "test" => Command::Test(test::Options::default()),
+            "accuracy" => Command::Accuracy { check: false },
+            "bench" => Command::Bench,
+            "help" => return Ok(Command::Help),
+            other => return Err(format!("there is no command `{other}`").into()),
+        },
+        Some(other) => return Err(other.unexpected()),
+    };
+    while let Some(argument) = parser.next()? {
+        match (&mut command, argument) {
+            (_, Long("help") | Short('h')) => return Ok(Command::Help),
+            (Command::Serve(options), Long("listen")) => options.listen = Some(parser.value()?.string()?),
+            (Command::Serve(options), Long("open")) => options.open = true,
+            (Command::Test(options), Long("without-browser")) => options.without_browser = true,
+            (Command::Accuracy { check }, Long("check")) => *check = true,
+            (_, other) => return Err(other.unexpected()),
+        }
+    }
+    Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse_line(line: &str) -> Result<Command, lexopt::Error> {
+        parse(lexopt::Parser::from_args(line.split_whitespace()))
+    }
+
+    #[test]
+    fn commands_take_their_own_flags_and_no_others() {
+        let Ok(Command::Serve(options)) = parse_line("serve --listen=127.0.0.1:0 --open") else { panic!() };
+        assert_eq!((options.listen.as_deref(), options.open), (Some("127.0.0.1:0"), true));
+        assert!(matches!(parse_line("accuracy --check"), Ok(Command::Accuracy { check: true })));
+        assert!(matches!(parse_line("test --without-browser"), Ok(Command::Test(o)) if o.without_browser));
+        assert!(matches!(parse_line(""), Ok(Command::Help)));
+        for line in ["serve --check", "test --open", "tset", "--check", "bench now", "serve --listen"] {
+            assert!(parse_line(line).is_err(), "{line}");
+        }
     }
 }

@@ -84,8 +84,13 @@ impl ModelSource {
     pub fn positions(&self) -> Option<u64> {
         match self.traits()? {
             Traits::HuggingFace(model_type) => {
-                let config = self.config().unwrap_or_default();
-                let given = model_type.position_keys.iter().find_map(|key| config.get(*key)?.as_u64());
+                let given = |config: &Map<String, Value>| {
+                    model_type.position_keys.iter().find_map(|key| config.get(*key)?.as_u64())
+                };
+                let given = match self {
+                    Self::HuggingFace(config) => given(config),
+                    other => given(&other.config()?),
+                };
                 Some(given.unwrap_or(model_type.positions))
             }
             Traits::Family(family) => {

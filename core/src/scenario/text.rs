@@ -86,7 +86,7 @@ fn checked(text: &str) -> Result<&str> {
 pub fn too_long() -> Error {
     Error::new(
         "scenario",
-        "the file is longer than 1 MiB",
+        "the text is longer than 1 MiB",
         "a scenario is a few hundred bytes; check that this is the right file",
     )
 }

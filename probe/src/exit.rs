@@ -1,0 +1,90 @@
+//! How the process ends: exit codes, and errors in words.
+
+use std::io;
+use std::process::ExitCode;
+
+use plimsoll_core::Error;
+
+use crate::view::Paint;
+
+/// The run fits (tight counts: it runs), or the command simply did its work.
+pub const OK: u8 = 0;
+/// The run does not fit.
+pub const DOES_NOT_FIT: u8 = 1;
+/// Wrong usage, or a scenario that cannot be estimated.
+pub const BAD_SCENARIO: u8 = 2;
+/// Something outside: a file that cannot be read, an output that cannot be written.
+pub const ENVIRONMENT: u8 = 3;
+
+/// Why a command could not do its work.
+#[derive(Debug)]
+pub enum Failure {
+    /// The scenario is wrong.
+    Scenario {
+        /// The file it came from, when it came from one.
+        place: Option<String>,
+        /// What is wrong with it.
+        error: Error,
+    },
+    /// The world is: what happened, and what to do.
+    Environment {
+        /// What happened.
+        problem: String,
+        /// What to do about it.
+        hint: String,
+    },
+    /// Standard output was closed; whoever closed it has what he wants.
+    Closed,
+}
+
+impl Failure {
+    /// The file a scenario's error came from.
+    pub fn in_file(self, name: &str) -> Self {
+        match self {
+            Self::Scenario { place: None, error } => Self::Scenario { place: Some(name.to_owned()), error },
+            other => other,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Scenario { place: None, error }
+    }
+}
+
+/// Only for writing to standard output.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::Closed,
+            _ => Self::Environment {
+                problem: format!("cannot write the answer: {error}"),
+                hint: "check where standard output goes".to_owned(),
+            },
+        }
+    }
+}
+
+/// Prints the failure, if it is one, and ends the process with its code.
+pub fn code(outcome: Result<u8, Failure>) -> ExitCode {
+    let (code, message) = match outcome {
+        Ok(code) => (code, None),
+        Err(Failure::Closed) => (OK, None),
+        Err(Failure::Scenario { place, error }) => {
+            let place = place.map(|p| format!(" in {p}")).unwrap_or_default();
+            (BAD_SCENARIO, Some((format!("error{place}:"), format!("{}: {}", error.key, error.problem), error.hint)))
+        }
+        Err(Failure::Environment { problem, hint }) => (ENVIRONMENT, Some(("error:".to_owned(), problem, hint))),
+    };
+    if let Some((label, problem, hint)) = message {
+        let paint = Paint::for_stderr();
+        let mut text = format!("{} {problem}\n", paint.signal(&label));
+        if !hint.is_empty() {
+            text.push_str(&format!("{} {hint}\n", paint.strong("hint:")));
+        }
+        // Nobody is left to tell when standard error is gone too.
+        let _ = io::Write::write_all(&mut anstream::stderr(), text.as_bytes());
+    }
+    ExitCode::from(code)
+}

@@ -1,0 +1,66 @@
+//! The question in a line, the verdict in a line.
+
+use plimsoll_core::estimate::Verdict;
+use plimsoll_core::scenario::{Checkpointing, ModelSource};
+use plimsoll_core::{Bytes, Estimate, Scenario, catalog};
+
+use super::{Paint, WIDTH, fit, wrapped};
+
+/// What was asked.
+pub fn question(scenario: &Scenario, paint: Paint) -> String {
+    let gpu = catalog::gpu(&scenario.device.gpu).map_or(scenario.device.gpu.as_str(), |g| g.name);
+    let title = fit(&format!("{} on {gpu}", model_name(scenario)), WIDTH - 2);
+    let mut out = format!("  {}\n", paint.strong(&title));
+    for line in wrapped(&recipe(scenario), WIDTH - 2) {
+        out.push_str(&format!("  {}\n", paint.quiet(&line)));
+    }
+    out
+}
+
+/// Whether it fits, and by how much.
+pub fn verdict(estimate: &Estimate, paint: Paint) -> String {
+    let distance = Bytes::new(estimate.headroom.unsigned_abs());
+    let (label, comment) = match estimate.verdict {
+        Verdict::Fits => ("FITS", format!("{distance} to spare")),
+        Verdict::Tight => ("TIGHT", format!("{distance} below the line, but it runs")),
+        Verdict::DoesNotFit => ("DOES NOT FIT", format!("{distance} too much")),
+    };
+    let (peak, line) = (estimate.peak.process.to_string(), estimate.device.load_line);
+    let sizes = format!("peak {}, load line {line}:", paint.strong(&peak));
+    let plain = label.len() + peak.len() + line.to_string().len() + comment.len();
+    // What stands between them takes 24 columns. Only absurd sizes need a second line.
+    let between = if plain + 24 > WIDTH { "\n  " } else { " " };
+    format!("  {}   {sizes}{between}{comment}\n", paint.verdict(estimate.verdict, label))
+}
+
+fn model_name(scenario: &Scenario) -> String {
+    match &scenario.model.source {
+        ModelSource::Catalog(id) => catalog::model(id).map_or(id.as_str(), |m| m.name).to_owned(),
+        ModelSource::HuggingFace(config) => {
+            let model_type = config.get("model_type").and_then(|v| v.as_str()).unwrap_or_default();
+            format!("a {model_type} model")
+        }
+        ModelSource::Family { name, .. } => name.clone(),
+    }
+}
+
+fn recipe(scenario: &Scenario) -> String {
+    let (input, training) = (&scenario.input, &scenario.training);
+    let tokens = input.seq.map(|seq| format!(" x {seq} tokens")).unwrap_or_default();
+    let mut parts = vec![format!("batch {}{tokens}", input.batch)];
+    if training.accumulation > 1 {
+        parts.push(format!("accumulated {} times", training.accumulation));
+    }
+    parts.push(training.precision.to_string());
+    parts.push(format!("{} ({})", training.optimizer, training.optimizer_impl));
+    if input.seq.is_some() {
+        parts.push(format!("{} attention", training.attention));
+    }
+    if training.checkpointing != Checkpointing::None {
+        parts.push(format!("{} checkpointing", training.checkpointing));
+    }
+    if let Some(lora) = &training.lora {
+        parts.push(format!("LoRA rank {}", lora.rank));
+    }
+    parts.join(", ")
+}

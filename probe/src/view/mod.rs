@@ -1,0 +1,52 @@
+//! An estimate as text for people: 80 columns, numbers first, one file for each part.
+
+mod bar;
+mod breakdown;
+mod facts;
+mod headline;
+mod holdings;
+mod number;
+mod paint;
+mod phases;
+mod stack;
+
+#[cfg(test)]
+mod sample;
+#[cfg(test)]
+mod tests;
+
+use plimsoll_core::estimate::Holding;
+use plimsoll_core::{Estimate, Scenario};
+
+pub use number::{fit, grouped, wrapped};
+pub use paint::Paint;
+
+/// Everything the report is written from.
+#[derive(Clone, Copy, Debug)]
+pub struct Report<'a> {
+    /// What was asked.
+    pub scenario: &'a Scenario,
+    /// The answer.
+    pub estimate: &'a Estimate,
+    /// What is alive at the peak, largest first.
+    pub holdings: &'a [Holding],
+}
+
+/// Columns the text may take, the margin included.
+const WIDTH: usize = 80;
+
+/// The whole report.
+pub fn report(report: &Report<'_>, paint: Paint) -> String {
+    let layers = stack::stack(report.estimate);
+    let parts = [
+        headline::question(report.scenario, paint),
+        headline::verdict(report.estimate, paint) + &bar::bar(report.estimate, &layers, paint),
+        facts::facts(report.estimate, paint),
+        breakdown::breakdown(report.estimate, &layers, paint),
+        phases::phases(report.estimate, paint),
+        holdings::holdings(report.holdings, paint),
+        facts::notes(&report.estimate.warnings, paint),
+    ];
+    let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+    format!("\n{}", parts.join("\n"))
+}

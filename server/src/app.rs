@@ -1,0 +1,117 @@
+//! The routes: which request gets what.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Request, State},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use percent_encoding::percent_decode_str;
+use tower_http::timeout::TimeoutLayer;
+
+use crate::{
+    encoding::negotiate,
+    site::{Asset, Site},
+};
+
+/// How long a handler may take. Everything is in memory: one that takes longer is stuck.
+const HANDLER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What `GET /` answers from a binary without a planner.
+const NO_PLANNER: &str = "This plimsoll was built without the planner.\n\n\
+    In a checkout of the project, `cargo xtask serve` builds the planner, puts it into the binary and serves it.\n";
+
+/// Answers requests from `site`. GET and HEAD only.
+pub fn app(site: Site) -> Router {
+    let site = Arc::new(site);
+    Router::new()
+        .route("/healthz", get(health))
+        .fallback(file)
+        .layer(TimeoutLayer::with_status_code(StatusCode::SERVICE_UNAVAILABLE, HANDLER_TIMEOUT))
+        .layer(middleware::from_fn_with_state(Arc::clone(&site), add_headers))
+        .with_state(site)
+}
+
+/// Whether the server is alive, for whatever watches it.
+async fn health() -> Response {
+    let text = concat!("ok plimsoll ", env!("CARGO_PKG_VERSION"), "\n");
+    ([(header::CACHE_CONTROL, "no-store")], text).into_response()
+}
+
+/// The policy goes on every response, errors included.
+async fn add_headers(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    response.headers_mut().extend(site.headers().iter().cloned());
+    response
+}
+
+/// A file, or the page in place of a route of the planner.
+async fn file(State(site): State<Arc<Site>>, request: Request) -> Response {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "GET, HEAD")], "use GET or HEAD\n").into_response();
+    }
+    let head = request.method() == Method::HEAD;
+    if site.is_empty() {
+        return (StatusCode::SERVICE_UNAVAILABLE, [(header::CACHE_CONTROL, "no-store")], NO_PLANNER).into_response();
+    }
+    let path = percent_decode_str(request.uri().path()).decode_utf8_lossy();
+    match site.asset(&path).or_else(|| site.index().filter(|_| is_page(&path, request.headers()))) {
+        Some(asset) => send(asset, request.headers(), head),
+        None => {
+            (StatusCode::NOT_FOUND, [(header::CACHE_CONTROL, "no-store")], "there is nothing here\n").into_response()
+        }
+    }
+}
+
+/// Whether a browser asks for a page rather than for a part of one. A part that is missing must be a 404: given the
+/// page instead, the browser would complain about its type and hide what went wrong.
+fn is_page(path: &str, headers: &HeaderMap) -> bool {
+    let last = path.rsplit('/').next().unwrap_or_default();
+    let accept = headers.get_all(header::ACCEPT);
+    !last.contains('.') && accept.iter().filter_map(|v| v.to_str().ok()).any(|v| v.contains("text/html"))
+}
+
+fn send(asset: &Asset, request: &HeaderMap, head: bool) -> Response {
+    let accept = joined(request, header::ACCEPT_ENCODING);
+    let encoding = negotiate(&accept, |e| asset.form(e).is_some());
+    // `negotiate` answers with a form that is stored.
+    let Some(stored) = asset.form(encoding) else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
+
+    let mut response = Response::new(Body::empty());
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, asset.cache_control.clone());
+    headers.insert(header::ETAG, stored.etag.clone());
+    if asset.varies() {
+        headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    }
+    if matches(&joined(request, header::IF_NONE_MATCH), &stored.etag) {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        return response;
+    }
+    headers.insert(header::CONTENT_TYPE, asset.content_type.clone());
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(stored.content.len()));
+    if encoding.suffix() != "" {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(encoding.token()));
+    }
+    if !head {
+        *response.body_mut() = Body::from(stored.content.clone());
+    }
+    response
+}
+
+/// All values of a header that is a list, as one list.
+fn joined(headers: &HeaderMap, name: header::HeaderName) -> String {
+    headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).collect::<Vec<_>>().join(",")
+}
+
+/// Whether an `If-None-Match` list names this tag (weakly compared, as RFC 9110 section 13.1.2 asks).
+fn matches(list: &str, etag: &HeaderValue) -> bool {
+    list.split(',')
+        .map(str::trim)
+        .any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag).as_bytes() == etag.as_bytes())
+}

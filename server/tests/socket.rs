@@ -1,0 +1,93 @@
+//! The server on a real socket: starting, answering, stopping, and a port that is taken.
+#![allow(clippy::unwrap_used, reason = "a helper that fails, fails the test")]
+
+use std::{
+    io::{Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    time::{Duration, Instant},
+};
+
+use plimsoll_server::{File, ServeError, Site, serve};
+use tokio::{sync::oneshot, task::JoinHandle};
+
+const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+fn site() -> Site {
+    Site::new([File::new("index.html", b"<p>planner</p>".as_slice())])
+}
+
+struct Running {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<(), ServeError>>,
+}
+
+async fn start() -> Running {
+    let (tell, told) = oneshot::channel();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let task = tokio::spawn(serve(ANY_PORT, site(), |address| tell.send(address).unwrap(), async {
+        let _ = stopped.await;
+    }));
+    Running { address: told.await.unwrap(), stop, task }
+}
+
+/// Sends `text` on a new connection and reads until the server closes it.
+async fn talk(address: SocketAddr, text: &'static str) -> String {
+    tokio::task::spawn_blocking(move || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    })
+    .await
+    .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_answers_and_stops() {
+    let server = start().await;
+    let answer = talk(server.address, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("<p>planner</p>"), "{answer}");
+    let answer = talk(server.address, "HEAD / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+    assert!(answer.contains("content-length: 14\r\n") && answer.ends_with("\r\n\r\n"), "{answer}");
+    let answer = talk(server.address, "this is not HTTP\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+
+    // A connection that is open but idle must not hold the server up.
+    let idle = TcpStream::connect(server.address).unwrap();
+    let asked = Instant::now();
+    server.stop.send(()).unwrap();
+    server.task.await.unwrap().unwrap();
+    assert!(asked.elapsed() < Duration::from_secs(6), "took {:?} to stop", asked.elapsed());
+    drop(idle);
+    assert!(TcpStream::connect(server.address).is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taken_port_says_by_whom_and_what_to_do() {
+    let server = start().await;
+    let error = serve(server.address, site(), |_| {}, async {}).await.unwrap_err();
+    assert!(matches!(error, ServeError::AlreadyServing(..)), "{error}");
+    assert!(error.to_string().contains(&format!("http://{}/", server.address)), "{error}");
+
+    let other = std::net::TcpListener::bind(ANY_PORT).unwrap();
+    let error = serve(other.local_addr().unwrap(), site(), |_| {}, async {}).await.unwrap_err();
+    assert!(matches!(error, ServeError::Taken(..)), "{error}");
+    assert!(error.hint().contains("--listen 127.0.0.1:"), "{}", error.hint());
+}
+
+#[tokio::test]
+async fn an_address_of_another_machine_is_explained() {
+    // TEST-NET-1 (RFC 5737): never an address of this machine.
+    let error = serve("192.0.2.1:7070".parse().unwrap(), site(), |_| {}, async {}).await.unwrap_err();
+    assert!(matches!(error, ServeError::Bind(..)), "{error}");
+    assert!(error.hint().contains("--listen"), "{}", error.hint());
+}
+
+#[tokio::test]
+async fn without_a_planner_there_is_nothing_to_serve() {
+    let error = serve(ANY_PORT, Site::new([]), |_| {}, async {}).await.unwrap_err();
+    assert!(error.hint().contains("cargo xtask serve"), "{}", error.hint());
+}
