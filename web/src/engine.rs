@@ -74,7 +74,7 @@ pub fn with_model(scenario: &Scenario, source: ModelSource) -> Result<Scenario> 
     if !crate::levers::takes_lora(&next) {
         next.training.lora = None;
     }
-    if !crate::levers::has_layers(&next) {
+    if !crate::levers::takes_checkpointing(&next) {
         next.training.checkpointing = fresh.training.checkpointing;
     }
     Scenario::from_value(&next.to_value())

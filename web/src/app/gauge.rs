@@ -27,7 +27,7 @@ const BILGE: f64 = 30.0;
 pub fn GaugeFigure() -> impl IntoView {
     let planner = Planner::get();
     let frame = NodeRef::<Div>::new();
-    let width = RwSignal::new(640.0);
+    let width = RwSignal::new(browser::window_width().min(640.0));
     Effect::new(move || {
         if let Some(frame) = frame.get() {
             browser::watch_width(&frame, move |w| width.set(w.round().max(200.0)));

@@ -72,7 +72,7 @@ fn Status() -> impl IntoView {
 fn Plot() -> impl IntoView {
     let planner = Planner::get();
     let frame = NodeRef::<Div>::new();
-    let width = RwSignal::new(900.0);
+    let width = RwSignal::new(browser::window_width().min(900.0));
     Effect::new(move || {
         if let Some(frame) = frame.get() {
             browser::watch_width(&frame, move |w| width.set(w.round().max(200.0)));
