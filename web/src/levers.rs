@@ -62,7 +62,7 @@ impl Lever {
             Self::Checkpointing => "checkpointing",
             Self::NoCheckpointing => "no checkpointing",
             Self::Fused => "fused optimizer",
-            Self::Foreach => "foreach optimizer",
+            Self::Foreach => "foreach",
             Self::Sgd => "SGD",
             Self::AdamW => "AdamW",
             Self::Lora => "LoRA r16",
@@ -77,7 +77,6 @@ impl Lever {
         match self {
             Self::NoCheckpointing => "no checkp.",
             Self::Fused => "fused",
-            Self::Foreach => "foreach",
             Self::HalfBatch => "half batch",
             _ => self.label(),
         }

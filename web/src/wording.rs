@@ -37,7 +37,7 @@ pub fn point(reading: &Reading, point: &Point) -> String {
         .take(4)
         .map(|(bytes, kind)| format!("{} {}", kind.label(), number::bytes(Bytes::new(*bytes))))
         .collect();
-    format!("{place}: {} alive. {}.", number::bytes(point.total()), parts.join(", "))
+    format!("{place}: {} alive, of it {}.", number::bytes(point.total()), parts.join(", "))
 }
 
 /// The ledger's `mul.Tensor@MulBackward0` as people read it: `mul in MulBackward0`.

@@ -1,7 +1,6 @@
 //! The first thing one sees: the verdict in numbers, and the mark.
 
 use leptos::prelude::*;
-use plimsoll_core::Bytes;
 use plimsoll_web::number;
 
 use super::gauge::GaugeFigure;
@@ -14,13 +13,11 @@ pub fn Strip() -> impl IntoView {
     let planner = Planner::get();
     move || {
         planner.reading.get().map(|reading| {
-            let side = if reading.headroom < 0 { "below" } else { "above" };
-            let gap = number::bytes(Bytes::new(reading.headroom.unsigned_abs()));
             view! {
                 <div class="strip-verdict" class:is-below=reading.standing.below() aria-hidden="true">
                     <strong>{reading.standing.label()}</strong>
                     <span>{number::bytes(reading.process)}</span>
-                    <span>{format!("{gap} {side}")}</span>
+                    <span>{number::signed(reading.headroom)}</span>
                 </div>
             }
         })

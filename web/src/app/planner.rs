@@ -9,6 +9,7 @@ use plimsoll_web::engine;
 use plimsoll_web::errand::{Answer, Depth, Fault};
 use plimsoll_web::levers::Lever;
 use plimsoll_web::reading::{Held, Reading};
+use plimsoll_web::wording::sentence;
 
 use super::{address, desk};
 use desk::Topic;
@@ -107,6 +108,17 @@ impl Planner {
         let next = engine::with_model(&self.scenario.get_untracked(), source)?;
         self.set(next);
         Ok(())
+    }
+
+    /// What the engine found wrong with the value of `key`, the last part of the scenario's path.
+    pub fn fault_at(&self, key: &'static str) -> Signal<Option<String>> {
+        let fault = self.fault;
+        Signal::derive(move || {
+            fault.with(|fault| {
+                let fault = fault.as_ref().filter(|f| f.key.rsplit('.').next() == Some(key))?;
+                Some(format!("{} {}", sentence(&fault.problem), sentence(&fault.hint)))
+            })
+        })
     }
 
     /// Pulls a lever.
