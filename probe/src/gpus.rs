@@ -38,9 +38,9 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
                 let _ = writeln!(out, "{row}");
             }
             Format::Text => {
-                let id = paint.strong(&format!("{:<24}", g.id));
-                let (name, memory) = (fit(g.name, 34), g.memory.to_string());
-                let _ = writeln!(out, "{id} {name:<34} {memory:>10} {:>9}", format!("{} GB/s", g.bandwidth_gb_s));
+                let id = paint.strong(&format!("{:<23}", g.id));
+                let (name, memory) = (fit(g.name, 32), g.memory.to_string());
+                let _ = writeln!(out, "{id} {name:<32} {memory:>10} {:>11}", format!("{} GB/s", g.bandwidth_gb_s));
             }
         }
     }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::estimate::Format;
 use crate::exit::{self, Failure};
-use crate::view::{Paint, fit, grouped};
+use crate::view::{Paint, fit, grouped, wrapped};
 
 /// List the models that --model and --family name
 #[derive(Debug, clap::Args)]
@@ -62,7 +62,10 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
                     })
                     .collect();
                 let flag = paint.strong(&format!("{:<30}", format!("--family {}", family.name)));
-                let _ = writeln!(out, "{flag} {}\n{:31}{}", family.about, "", paint.quiet(&keys.join(" ")));
+                let _ = writeln!(out, "{flag} {}", family.about);
+                for line in wrapped(&keys.join(" "), 76) {
+                    let _ = writeln!(out, "    {}", paint.quiet(&line));
+                }
             }
             if out.is_empty() {
                 out.push_str("No model like that; paste its config.json with --hf-config.\n");

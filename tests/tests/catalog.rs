@@ -13,7 +13,10 @@ fn scenario(value: &Value) -> Scenario {
 #[test]
 fn every_card_makes_a_scenario() {
     for gpu in gpus() {
-        assert_eq!(scenario(&json!({ "device": { "gpu": gpu.id } })).device.gpu, gpu.id);
+        assert_eq!(
+            scenario(&json!({ "model": { "catalog": "gpt2" }, "device": { "gpu": gpu.id } })).device.gpu,
+            gpu.id
+        );
     }
 }
 

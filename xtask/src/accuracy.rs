@@ -1,11 +1,12 @@
 //! `cargo xtask accuracy`: writes the scoreboard and the fingerprints, or checks that they are up to date.
 
 use std::fs;
-use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use plimsoll_tests::accuracy;
+
+use crate::workspace;
 
 /// How many differing lines are shown of a stale file.
 const SHOWN: usize = 12;
@@ -15,7 +16,7 @@ const SHOWN: usize = 12;
 /// # Errors
 /// A row of the corpus that cannot be read, a file that cannot be written.
 pub fn run(check: bool) -> Result<ExitCode> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask stands alone, outside the workspace")?;
+    let root = workspace::root();
     println!("running the reference corpus ...");
     let files = [
         ("docs/accuracy.md", accuracy::report(&accuracy::evaluate()?)),

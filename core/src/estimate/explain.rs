@@ -48,7 +48,7 @@ pub fn alive_at(trace: &Trace, events: usize) -> Vec<Holding> {
             bytes,
         })
         .collect();
-    holdings.sort_by(|a, b| b.bytes.cmp(&a.bytes));
+    holdings.sort_by_key(|h| std::cmp::Reverse(h.bytes));
     holdings
 }
 

@@ -77,7 +77,7 @@ impl Run {
                 process: outcome.process,
                 phase: phases[phase].name,
                 step: phases[phase].step.unwrap_or(0),
-                op: maker.map(|s| explain::op_name(s)).unwrap_or_default(),
+                op: maker.map(explain::op_name).unwrap_or_default(),
                 module: maker.map(|s| trace.modules[s.module.index()].clone()).unwrap_or_default(),
             },
             at_peak: measure::breakdown(ledger, peak.event + 1),

@@ -118,11 +118,6 @@ impl<'a> Config<'a> {
             Some(other) => Err(self.error(key, format!("{other} is not a text"), "give a string")),
         }
     }
-
-    /// Whether the strings of the array `key` contain `text`; false when it is missing.
-    pub fn lists(&self, key: &str, text: &str) -> bool {
-        self.get(key).and_then(Value::as_array).is_some_and(|a| a.iter().any(|v| v.as_str() == Some(text)))
-    }
 }
 
 /// `total` split evenly into `parts`.

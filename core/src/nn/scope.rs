@@ -66,11 +66,6 @@ impl Scope {
         &self.shared.cx
     }
 
-    /// The dotted path.
-    pub fn path(&self) -> &str {
-        &self.path
-    }
-
     /// The weights' dtype.
     pub fn dtype(&self) -> DType {
         self.shared.dtype

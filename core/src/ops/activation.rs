@@ -54,7 +54,7 @@ pub fn dropout(x: &Tensor, p: f64) -> Tensor {
     }
     let tape = Tape::new(x.cx(), "NativeDropoutBackward0", &[x]);
     let geometry = x.geometry().preserved();
-    let mut out = x.cx().empty("native_dropout", geometry, x.dtype());
+    let mut out = x.cx().empty("native_dropout", geometry.clone(), x.dtype());
     let mask = x.cx().empty("native_dropout", geometry, DType::Bool);
     let saved = tape.save(&mask);
     drop(mask);

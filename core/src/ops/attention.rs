@@ -132,7 +132,7 @@ fn pad_last(x: &Tensor, size: u64) -> Tensor {
         *last = size;
     }
     let mut out = x.cx().empty_sizes("constant_pad_nd", &sizes, x.dtype());
-    let from = *x.geometry();
+    let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         grads([Some(g.empty("constant_pad_nd", Geometry::contiguous(from.dims()), g.grad().dtype()))])
     });
@@ -275,8 +275,8 @@ fn safe_softmax(x: &Tensor) -> Tensor {
     let cx = x.cx();
     let tape = Tape::new(cx, "SafeSoftmaxBackward0", &[x]);
     let geometry = Geometry::contiguous(x.dims());
-    let softmax = cx.empty("_softmax", geometry, x.dtype());
-    let infinite = cx.empty("eq.Scalar", geometry, DType::Bool);
+    let softmax = cx.empty("_softmax", geometry.clone(), x.dtype());
+    let infinite = cx.empty("eq.Scalar", geometry.clone(), DType::Bool);
     let mut rows = x.dims().to_vec();
     if let Some(last) = rows.last_mut() {
         *last = 1;

@@ -1,7 +1,7 @@
 //! Pointwise arithmetic. Outputs take the layout `TensorIterator` gives them.
 
 use super::cast::full_precision;
-use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
+use crate::tensor::{Geometry, Tape, Tensor, grads};
 
 fn binary_output(op: &'static str, a: &Tensor, b: &Tensor) -> Tensor {
     let geometry = Geometry::elementwise(&[a.geometry(), b.geometry()]);
@@ -117,9 +117,4 @@ pub fn rsqrt(x: &Tensor) -> Tensor {
         grads([Some(binary_output("mul.Tensor", &half, &cube))])
     });
     out
-}
-
-/// `x == n`: a bool tensor without a gradient.
-pub fn eq(x: &Tensor) -> Tensor {
-    x.cx().empty("eq.Scalar", Geometry::elementwise(&[x.geometry()]), DType::Bool)
 }

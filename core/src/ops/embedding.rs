@@ -9,10 +9,10 @@ pub fn embedding(weight: &Tensor, indices: &Tensor) -> Tensor {
     let mut sizes = indices.dims().to_vec();
     sizes.push(weight.size(-1));
     let mut out = weight.cx().empty_sizes("embedding", &sizes, weight.dtype());
-    let table = *weight.geometry();
+    let table = weight.geometry().clone();
     tape.record([&mut out], move |g| {
         let _indices = saved.unpack();
-        grads([Some(g.empty("embedding_dense_backward", table, g.grad().dtype()))])
+        grads([Some(g.empty("embedding_dense_backward", table.clone(), g.grad().dtype()))])
     });
     out
 }

@@ -30,7 +30,7 @@ fn mm(a: &Tensor, b: &Tensor) -> Tensor {
     let saved_a = tape.save_if(tape.needs(1), a);
     let mut out = a.cx().empty_sizes("mm", &[a.size(0), b.size(1)], a.dtype());
     a.cx().blas();
-    let (left, right) = (*a.geometry(), *b.geometry());
+    let (left, right) = (a.geometry().clone(), b.geometry().clone());
     tape.record([&mut out], move |g| {
         let (b, a) = (saved_b.get(), saved_a.get());
         let mat2 = a.as_ref().map(|a| operand_gradient(g, &right, a));
@@ -55,7 +55,7 @@ fn addmm_cast(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     let saved_a = tape.save_if(tape.needs(2), a);
     let mut out = a.cx().empty_sizes("addmm", &[a.size(0), b.size(1)], a.dtype());
     a.cx().blas();
-    let (left, right) = (*a.geometry(), *b.geometry());
+    let (left, right) = (a.geometry().clone(), b.geometry().clone());
     tape.record([&mut out], move |g| {
         let (a, b) = (saved_a.get(), saved_b.get());
         let mat1 = b.as_ref().map(|b| operand_gradient(g, &left, b));
@@ -72,7 +72,7 @@ fn bmm(a: &Tensor, b: &Tensor) -> Tensor {
     let saved_a = tape.save_if(tape.needs(1), a);
     let mut out = a.cx().empty_sizes("bmm", &[a.size(0), a.size(1), b.size(2)], a.dtype());
     a.cx().blas();
-    let (left, right) = (*a.geometry(), *b.geometry());
+    let (left, right) = (a.geometry().clone(), b.geometry().clone());
     tape.record([&mut out], move |g| {
         let (b, a) = (saved_b.get(), saved_a.get());
         let product = |sizes: &Geometry, like: &Tensor| {

@@ -10,16 +10,11 @@ pub fn mean_last(x: &Tensor) -> Tensor {
         *last = 1;
     }
     let mut out = x.cx().empty_sizes("mean.dim", &sizes, x.dtype());
-    let from = *x.geometry();
+    let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         // sum_backward expands the gradient; the division makes it real.
         let expanded = g.grad().geometry().expanded(from.dims());
         grads([Some(g.empty("div.Scalar", Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
     });
     out
-}
-
-/// `x.sum()` of something without a gradient, as masks are counted.
-pub fn sum_all(x: &Tensor) -> Tensor {
-    x.cx().empty_sizes("sum", &[], crate::tensor::DType::Int64)
 }

@@ -5,7 +5,7 @@ use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
 
 /// `softmax(x, -1)`; float32 under autocast. Keeps its result.
 pub fn softmax(x: &Tensor) -> Tensor {
-    softmax_as("_softmax", "SoftmaxBackward0", "_softmax_backward_data", &full_precision(x), None)
+    softmax_as("_softmax", "SoftmaxBackward0", "_softmax_backward_data", &full_precision(x))
 }
 
 /// `softmax(x, -1, dtype=torch.float32)`: a half input goes straight to a float32 result.
@@ -13,23 +13,17 @@ pub fn softmax_fp32(x: &Tensor) -> Tensor {
     if x.dtype() == DType::Float32 {
         return softmax(x);
     }
-    softmax_as("_softmax", "SoftmaxBackward0", "_softmax_backward_data", &to(x, DType::Float32), None)
+    softmax_as("_softmax", "SoftmaxBackward0", "_softmax_backward_data", &to(x, DType::Float32))
 }
 
 /// `log_softmax(x, -1)` of an already cast input.
 pub(super) fn log_softmax(x: &Tensor) -> Tensor {
-    softmax_as("_log_softmax", "LogSoftmaxBackward0", "_log_softmax_backward_data", x, None)
+    softmax_as("_log_softmax", "LogSoftmaxBackward0", "_log_softmax_backward_data", x)
 }
 
-fn softmax_as(
-    op: &'static str,
-    node: &'static str,
-    backward: &'static str,
-    x: &Tensor,
-    out_dtype: Option<DType>,
-) -> Tensor {
+fn softmax_as(op: &'static str, node: &'static str, backward: &'static str, x: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), node, &[x]);
-    let mut out = x.cx().empty(op, Geometry::contiguous(x.dims()), out_dtype.unwrap_or(x.dtype()));
+    let mut out = x.cx().empty(op, Geometry::contiguous(x.dims()), x.dtype());
     let saved = tape.save(&out);
     let dtype = x.dtype();
     tape.record([&mut out], move |g| {

@@ -34,7 +34,7 @@ pub(super) fn reshape_gradient(g: &Gradients<'_>, sizes: &Geometry) -> Tensor {
 pub fn view(x: &Tensor, sizes: &[u64]) -> Tensor {
     match x.geometry().viewed(sizes) {
         Some(geometry) => {
-            let from = *x.geometry();
+            let from = x.geometry().clone();
             record_view("ViewBackward0", x, geometry, move |g| reshape_gradient(g, &from))
         }
         None => unreachable!("view of {:?} as {sizes:?} needs a copy", x.geometry()),
@@ -48,7 +48,7 @@ pub fn reshape(x: &Tensor, sizes: &[u64]) -> Tensor {
 
 /// `_unsafe_view` of a contiguous temporary.
 pub(super) fn unsafe_view(x: &Tensor, sizes: &[u64]) -> Tensor {
-    let from = *x.geometry();
+    let from = x.geometry().clone();
     let tape = Tape::new(x.cx(), "UnsafeViewBackward0", &[x]);
     let mut out = x.unsafe_view_as(Geometry::contiguous(sizes));
     tape.record([&mut out], move |g| grads([Some(reshape_gradient(g, &from))]));
@@ -75,17 +75,6 @@ pub fn transpose(x: &Tensor, a: isize, b: isize) -> Tensor {
     })
 }
 
-/// `x.permute(order)`.
-pub fn permute(x: &Tensor, order: &[usize]) -> Tensor {
-    let mut inverse = vec![0; order.len()];
-    for (to, &from) in order.iter().enumerate() {
-        inverse[from] = to;
-    }
-    record_view("PermuteBackward0", x, x.geometry().permuted(order), move |g| {
-        g.grad().view_as(g.grad().geometry().permuted(&inverse))
-    })
-}
-
 /// `x.unsqueeze(at)`.
 pub fn unsqueeze(x: &Tensor, at: isize) -> Tensor {
     record_view("UnsqueezeBackward0", x, x.geometry().unsqueezed(at), move |g| {
@@ -93,16 +82,9 @@ pub fn unsqueeze(x: &Tensor, at: isize) -> Tensor {
     })
 }
 
-/// `x.squeeze(at)` of a dimension of size 1.
-pub fn squeeze(x: &Tensor, at: isize) -> Tensor {
-    record_view("SqueezeBackward1", x, x.geometry().squeezed(at), move |g| {
-        g.grad().view_as(g.grad().geometry().unsqueezed(at))
-    })
-}
-
 /// `x.expand(sizes)`; its gradient is summed back.
 pub fn expand(x: &Tensor, sizes: &[u64]) -> Tensor {
-    let from = *x.geometry();
+    let from = x.geometry().clone();
     record_view("ExpandBackward0", x, x.geometry().expanded(sizes), move |g| {
         if g.grad().dims() == from.dims() {
             return g.grad().clone();
@@ -126,7 +108,7 @@ pub fn narrow(x: &Tensor, axis: isize, length: u64) -> Tensor {
     if x.size(axis) == length {
         return x.clone();
     }
-    let from = *x.geometry();
+    let from = x.geometry().clone();
     record_view("SliceBackward0", x, x.geometry().narrowed(axis, length), move |g| {
         g.empty("slice_backward", Geometry::contiguous(from.dims()), g.grad().dtype())
     })
@@ -138,7 +120,7 @@ pub fn split(x: &Tensor, size: u64, axis: isize) -> Vec<Tensor> {
     let tape = Tape::new(x.cx(), "SplitBackward0", &[x]);
     let mut outputs: Vec<Tensor> =
         (0..parts).map(|i| x.view_as(x.geometry().narrowed(axis, size.min(x.size(axis) - i * size)))).collect();
-    let (from, part) = (*x.geometry(), outputs[0].dims().to_vec());
+    let (from, part) = (x.geometry().clone(), outputs[0].dims().to_vec());
     tape.record(outputs.iter_mut(), move |g| {
         let dtype = g.grad().dtype();
         let zeros: Vec<Tensor> = (0..parts as usize)

@@ -141,7 +141,7 @@ pub const FAMILIES: &[Family] = &[
         keys: &[
             count("d_in", "features of a sample", 1024, WIDTH_MOST),
             count("hidden", "width of the hidden layers", 4096, WIDTH_MOST),
-            count("layers", "linear layers, the last one included", 4, 1 << 12),
+            count("layers", "linear layers, the last one included", 4, 1 << 11),
             count("d_out", "classes", 10, WIDTH_MOST),
         ],
     },
@@ -178,8 +178,8 @@ pub const FAMILIES: &[Family] = &[
         has_mask: false,
         position_key: None,
         keys: &[
-            count("stacks", "blocks in a row", 30, 1 << 10),
-            count("layers", "linear layers in a block", 4, 1 << 6),
+            count("stacks", "blocks in a row", 30, 1 << 9),
+            count("layers", "linear layers in a block", 4, 1 << 5),
             count("width", "width of a block's layers", 512, WIDTH_MOST),
             count("theta", "expansion coefficients", 32, WIDTH_MOST),
             count("backcast", "past time steps", 96, WIDTH_MOST),

@@ -6,15 +6,6 @@ use super::context::Context;
 use super::dtype::DType;
 use super::storage::Tensor;
 
-/// What autocast does to an op's floating-point arguments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CastPolicy {
-    /// Matmuls, convolutions, attention: to the region's dtype.
-    LowerPrecision,
-    /// Norms, losses, softmax, pow, ...: to float32.
-    Fp32,
-}
-
 /// An open region.
 #[derive(Debug)]
 pub(super) struct Autocast {

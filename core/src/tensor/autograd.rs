@@ -33,7 +33,7 @@ pub struct Edge {
 }
 
 /// What a node remembers of one of its outputs; incoming gradients are summed and cast to it (`validate_outputs`).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Meta {
     /// Sizes and strides.
     pub geometry: Geometry,
@@ -85,10 +85,6 @@ impl Node {
         })
     }
 
-    pub(super) fn is_accumulate(&self) -> bool {
-        matches!(self.work, Work::Accumulate(_))
-    }
-
     /// The leaf behind an `AccumulateGrad`.
     pub fn leaf(&self) -> Option<&Leaf> {
         match &self.work {
@@ -107,10 +103,18 @@ impl std::fmt::Debug for Node {
 impl Drop for Node {
     /// Unlinks a long chain one node after the other; dropping it recursively would overflow a small stack.
     fn drop(&mut self) {
-        let mut pending: SmallVec<[Edge; 8]> = self.next.drain(..).flatten().collect();
-        while let Some(edge) = pending.pop() {
-            if let Some(mut node) = Rc::into_inner(edge.node) {
-                pending.extend(node.next.drain(..).flatten());
+        let mut pending: SmallVec<[Rc<Self>; 4]> = SmallVec::new();
+        let unlink = |node: &mut Self, pending: &mut SmallVec<[Rc<Self>; 4]>| {
+            for edge in &mut node.next {
+                if let Some(edge) = edge.take_if(|e| Rc::strong_count(&e.node) == 1) {
+                    pending.push(edge.node);
+                }
+            }
+        };
+        unlink(self, &mut pending);
+        while let Some(node) = pending.pop() {
+            if let Some(mut node) = Rc::into_inner(node) {
+                unlink(&mut node, &mut pending);
             }
         }
     }
@@ -148,11 +152,6 @@ impl Tape {
         self.recording.as_ref().is_some_and(|r| r.next[i].is_some())
     }
 
-    /// Whether a node is being made at all.
-    pub fn is_active(&self) -> bool {
-        self.recording.is_some()
-    }
-
     /// Keeps `tensor` for backward; inputs before the kernel runs, outputs after.
     pub fn save(&self, tensor: &Tensor) -> Saved {
         self.save_if(true, tensor)
@@ -179,7 +178,7 @@ impl Tape {
             seq,
             module: cx.current_module(),
             next,
-            outputs: outputs.iter().map(|t| Meta { geometry: *t.geometry(), dtype: t.dtype() }).collect(),
+            outputs: outputs.iter().map(|t| Meta { geometry: t.geometry().clone(), dtype: t.dtype() }).collect(),
             work: Work::Formula(RefCell::new(Some(Box::new(formula)))),
             buffer: RefCell::default(),
             dependencies: Cell::new(0),
@@ -195,7 +194,7 @@ impl Tensor {
     /// that the graph holds the tensor too (a plain tensor, not a parameter).
     pub fn into_leaf(mut self, owned: bool) -> Self {
         let variable = owned.then(|| self.detach());
-        let node = Node::accumulate(*self.geometry(), self.dtype(), variable);
+        let node = Node::accumulate(self.geometry().clone(), self.dtype(), variable);
         self.set_edge(&node, 0);
         self
     }

@@ -184,7 +184,7 @@ fn accumulate(cx: &Rc<Context>, leaf: &Leaf, meta: &Meta, grad: Option<Tensor>) 
         let stolen = if grad.is_sole_owner() && grad.geometry().same_layout(&meta.geometry) {
             grad.detach()
         } else {
-            cx.empty("clone", meta.geometry, grad.dtype())
+            cx.empty("clone", meta.geometry.clone(), grad.dtype())
         };
         if leaf.variable.is_none() {
             stolen.mark(Kind::Gradient);

@@ -26,6 +26,8 @@ impl ModuleId {
 /// One run's state. Everything that allocates reaches it through a tensor or holds the `Rc`.
 pub struct Context {
     pub(super) ledger: RefCell<Ledger>,
+    /// How many tensors refer to each storage.
+    references: RefCell<Vec<Cell<u32>>>,
     modules: RefCell<Vec<String>>,
     module: Cell<ModuleId>,
     /// Kind given to fresh storages.
@@ -58,6 +60,7 @@ impl Context {
     pub fn new() -> Rc<Self> {
         Rc::new(Self {
             ledger: RefCell::default(),
+            references: RefCell::default(),
             modules: RefCell::new(vec![String::new()]),
             module: Cell::default(),
             kind: Cell::new(Kind::Parameter),
@@ -184,6 +187,7 @@ impl Context {
             ledger.events.push(Event::alloc(id));
         }
         drop(ledger);
+        self.references.borrow_mut().push(Cell::new(1));
         Tensor::fresh(self, id, geometry, dtype)
     }
 
@@ -192,8 +196,22 @@ impl Context {
         self.empty(op, Geometry::contiguous(sizes), dtype)
     }
 
-    pub(super) fn free(&self, id: u32) {
-        if self.closed.get() {
+    pub(super) fn references(&self, id: u32) -> u32 {
+        self.references.borrow()[id as usize].get()
+    }
+
+    pub(super) fn retain(&self, id: u32) {
+        let references = self.references.borrow();
+        let count = &references[id as usize];
+        count.set(count.get() + 1);
+    }
+
+    /// Lets go of one reference; with the last one the storage dies.
+    pub(super) fn release(&self, id: u32) {
+        let references = self.references.borrow();
+        let count = &references[id as usize];
+        count.set(count.get() - 1);
+        if count.get() > 0 || self.closed.get() {
             return;
         }
         let mut ledger = self.ledger.borrow_mut();

@@ -4,12 +4,18 @@
 //! added in place. The rules follow `c10/core/TensorImpl`, `ATen/TensorUtils.cpp` (`computeStride`) and
 //! `ATen/TensorIterator.cpp`.
 
+use std::rc::Rc;
+
 /// The most dimensions any modelled op needs (windowed attention views use six).
 pub const MAX_RANK: usize = 6;
 
-/// Sizes and strides (both in elements) of a tensor.
+/// Sizes and strides (both in elements) of a tensor. Shared: most ops hand on the geometry they were given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Geometry(Rc<Layout>);
+
+/// Unused places hold 1, so that equal geometries compare equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
+struct Layout {
     rank: u8,
     dims: [u64; MAX_RANK],
     strides: [u64; MAX_RANK],
@@ -19,29 +25,29 @@ impl Geometry {
     /// Contiguous (row-major) sizes; at most [`MAX_RANK`] of them.
     pub fn contiguous(sizes: &[u64]) -> Self {
         debug_assert!(sizes.len() <= MAX_RANK);
-        let mut g = Self { rank: sizes.len() as u8, dims: [1; MAX_RANK], strides: [1; MAX_RANK] };
+        let mut g = Layout { rank: sizes.len() as u8, dims: [1; MAX_RANK], strides: [1; MAX_RANK] };
         let mut next = 1;
         for i in (0..sizes.len()).rev() {
             g.dims[i] = sizes[i];
             g.strides[i] = next;
             next = next.saturating_mul(sizes[i].max(1));
         }
-        g
+        Self(Rc::new(g))
     }
 
     /// Sizes.
     pub fn dims(&self) -> &[u64] {
-        &self.dims[..usize::from(self.rank)]
+        &self.0.dims[..usize::from(self.0.rank)]
     }
 
     /// Strides in elements.
     pub fn strides(&self) -> &[u64] {
-        &self.strides[..usize::from(self.rank)]
+        &self.0.strides[..usize::from(self.0.rank)]
     }
 
     /// Number of dimensions.
     pub fn rank(&self) -> usize {
-        usize::from(self.rank)
+        usize::from(self.0.rank)
     }
 
     /// Number of elements; stops at 2^64 - 1, which is refused as too large later.
@@ -51,23 +57,35 @@ impl Geometry {
 
     /// Size of dimension `i`; negative counts from the end.
     pub fn size(&self, i: isize) -> u64 {
-        self.dims[self.axis(i)]
+        self.0.dims[self.axis(i)]
     }
 
     /// Index of dimension `i`; negative counts from the end.
     pub fn axis(&self, i: isize) -> usize {
-        if i < 0 { (self.rank as isize + i) as usize } else { i as usize }
+        if i < 0 { (self.0.rank as isize + i) as usize } else { i as usize }
+    }
+
+    /// These sizes, contiguous, with the strides a fresh tensor has (those of size-1 dimensions may differ in a view).
+    pub fn made_contiguous(&self) -> Self {
+        let mut expected = 1;
+        for i in (0..self.rank()).rev() {
+            if self.0.strides[i] != expected {
+                return Self::contiguous(self.dims());
+            }
+            expected = self.0.dims[i].max(1).saturating_mul(expected);
+        }
+        self.clone()
     }
 
     /// Row-major without gaps; strides of size-1 dimensions do not count.
     pub fn is_contiguous(&self) -> bool {
         let mut expected = 1;
         for i in (0..self.rank()).rev() {
-            if self.dims[i] != 1 {
-                if self.strides[i] != expected {
+            if self.0.dims[i] != 1 {
+                if self.0.strides[i] != expected {
                     return false;
                 }
-                expected = expected.saturating_mul(self.dims[i]);
+                expected = expected.saturating_mul(self.0.dims[i]);
             }
         }
         true
@@ -81,116 +99,103 @@ impl Geometry {
         let mut order: [usize; MAX_RANK] = [0, 1, 2, 3, 4, 5];
         let rank = self.rank();
         // Insertion sort by stride, size-1 dimensions last, as compute_non_overlapping_and_dense does.
-        order[..rank].sort_by_key(|&i| if self.dims[i] < 2 { u64::MAX } else { self.strides[i] });
+        order[..rank].sort_by_key(|&i| if self.0.dims[i] < 2 { u64::MAX } else { self.0.strides[i] });
         let mut expected = 1;
         for &i in &order[..rank] {
-            if self.dims[i] < 2 {
+            if self.0.dims[i] < 2 {
                 return true;
             }
-            if self.strides[i] != expected {
+            if self.0.strides[i] != expected {
                 return false;
             }
-            expected = expected.saturating_mul(self.dims[i]);
+            expected = expected.saturating_mul(self.0.dims[i]);
         }
         true
     }
 
     /// Same sizes and, where a size exceeds 1, same strides: what `AccumulateGrad` asks before it steals a gradient.
     pub fn same_layout(&self, other: &Self) -> bool {
-        self.dims() == other.dims() && (0..self.rank()).all(|i| self.dims[i] < 2 || self.strides[i] == other.strides[i])
+        self.dims() == other.dims()
+            && (0..self.rank()).all(|i| self.0.dims[i] < 2 || self.0.strides[i] == other.0.strides[i])
     }
 
     /// `transpose(a, b)`.
     pub fn transposed(&self, a: isize, b: isize) -> Self {
         let (a, b) = (self.axis(a), self.axis(b));
-        let mut g = *self;
+        let mut g = *self.0;
         g.dims.swap(a, b);
         g.strides.swap(a, b);
-        g
-    }
-
-    /// `permute(order)`.
-    pub fn permuted(&self, order: &[usize]) -> Self {
-        let mut g = *self;
-        for (to, &from) in order.iter().enumerate() {
-            g.dims[to] = self.dims[from];
-            g.strides[to] = self.strides[from];
-        }
-        g
+        Self(Rc::new(g))
     }
 
     /// `unsqueeze(at)`.
     pub fn unsqueezed(&self, at: isize) -> Self {
-        let at = if at < 0 { (self.rank as isize + 1 + at) as usize } else { at as usize };
-        let stride = if at < self.rank() { self.dims[at].saturating_mul(self.strides[at]) } else { 1 };
-        let mut g = *self;
+        let at = if at < 0 { (self.0.rank as isize + 1 + at) as usize } else { at as usize };
+        let stride = if at < self.rank() { self.0.dims[at].saturating_mul(self.0.strides[at]) } else { 1 };
+        let mut g = *self.0;
         g.rank += 1;
-        for i in (at + 1..g.rank()).rev() {
-            g.dims[i] = self.dims[i - 1];
-            g.strides[i] = self.strides[i - 1];
+        for i in (at + 1..usize::from(g.rank)).rev() {
+            g.dims[i] = self.0.dims[i - 1];
+            g.strides[i] = self.0.strides[i - 1];
         }
         g.dims[at] = 1;
         g.strides[at] = stride;
-        g
+        Self(Rc::new(g))
     }
 
     /// `squeeze(at)` of a dimension of size 1.
     pub fn squeezed(&self, at: isize) -> Self {
         let at = self.axis(at);
-        let mut g = *self;
+        let mut g = *self.0;
         for i in at..self.rank() - 1 {
-            g.dims[i] = self.dims[i + 1];
-            g.strides[i] = self.strides[i + 1];
+            g.dims[i] = self.0.dims[i + 1];
+            g.strides[i] = self.0.strides[i + 1];
         }
         g.rank -= 1;
-        // Unused places always hold 1, so that equal geometries compare equal.
-        (g.dims[g.rank()], g.strides[g.rank()]) = (1, 1);
-        g
+        let end = usize::from(g.rank);
+        (g.dims[end], g.strides[end]) = (1, 1);
+        Self(Rc::new(g))
     }
 
     /// `narrow(axis, start, length)` / slicing with step 1.
     pub fn narrowed(&self, axis: isize, length: u64) -> Self {
-        let mut g = *self;
+        let mut g = *self.0;
         g.dims[self.axis(axis)] = length;
-        g
-    }
-
-    /// `select(axis, index)`: the dimension goes away.
-    pub fn selected(&self, axis: isize) -> Self {
-        let at = self.axis(axis);
-        let mut g = *self;
-        g.dims[at] = 1;
-        g.squeezed(at as isize)
+        Self(Rc::new(g))
     }
 
     /// `expand(sizes)`: sizes of 1 grow with stride 0; leading dimensions may be added.
     pub fn expanded(&self, sizes: &[u64]) -> Self {
-        let mut g = Self { rank: sizes.len() as u8, dims: [1; MAX_RANK], strides: [1; MAX_RANK] };
+        let mut g = Layout { rank: sizes.len() as u8, dims: [1; MAX_RANK], strides: [1; MAX_RANK] };
         let offset = sizes.len() - self.rank();
         for (i, &size) in sizes.iter().enumerate() {
             (g.dims[i], g.strides[i]) = (size, 0);
-            if i >= offset && (self.dims[i - offset] == size) {
-                g.strides[i] = self.strides[i - offset];
+            if i >= offset && (self.0.dims[i - offset] == size) {
+                g.strides[i] = self.0.strides[i - offset];
             }
         }
-        g
+        Self(Rc::new(g))
     }
 
     /// `view(sizes)` where it is possible without a copy (`at::detail::computeStride`).
     pub fn viewed(&self, sizes: &[u64]) -> Option<Self> {
-        let mut g = Self::contiguous(sizes);
+        if self.dims() == sizes {
+            return Some(self.clone());
+        }
         if self.is_contiguous() {
-            return Some(g);
+            return Some(Self::contiguous(sizes));
         }
         if self.numel() == 0 {
-            return (self.dims() == sizes).then_some(*self);
+            return None;
         }
+        let mut g = Layout { rank: sizes.len() as u8, dims: [1; MAX_RANK], strides: [1; MAX_RANK] };
+        g.dims[..sizes.len()].copy_from_slice(sizes);
         let mut view_d = sizes.len() as isize - 1;
-        let mut chunk_base = self.strides[self.rank() - 1];
+        let mut chunk_base = self.0.strides[self.rank() - 1];
         let (mut old_numel, mut new_numel) = (1, 1);
         for d in (0..self.rank()).rev() {
-            old_numel = self.dims[d].saturating_mul(old_numel);
-            let chunk_ends = d == 0 || (self.dims[d - 1] != 1 && self.strides[d - 1] != old_numel * chunk_base);
+            old_numel = self.0.dims[d].saturating_mul(old_numel);
+            let chunk_ends = d == 0 || (self.0.dims[d - 1] != 1 && self.0.strides[d - 1] != old_numel * chunk_base);
             if chunk_ends {
                 while view_d >= 0 && (new_numel < old_numel || sizes[view_d as usize] == 1) {
                     g.strides[view_d as usize] = new_numel * chunk_base;
@@ -201,19 +206,19 @@ impl Geometry {
                     return None;
                 }
                 if d > 0 {
-                    chunk_base = self.strides[d - 1];
+                    chunk_base = self.0.strides[d - 1];
                     old_numel = 1;
                     new_numel = 1;
                 }
             }
         }
-        (view_d == -1).then_some(g)
+        (view_d == -1).then(|| Self(Rc::new(g)))
     }
 
     /// The geometry of a fresh tensor with `preserve_format`: these strides where dense, else what an elementwise op
     /// would give.
     pub fn preserved(&self) -> Self {
-        if self.is_dense() { *self } else { Self::elementwise(&[self]) }
+        if self.is_dense() { self.clone() } else { Self::elementwise(&[self]) }
     }
 
     /// Sizes two shapes broadcast to.
@@ -221,8 +226,8 @@ impl Geometry {
         let rank = a.rank().max(b.rank());
         let mut out = [1; MAX_RANK];
         for (i, slot) in out.iter_mut().enumerate().take(rank) {
-            let x = (i + a.rank()).checked_sub(rank).map_or(1, |k| a.dims[k]);
-            let y = (i + b.rank()).checked_sub(rank).map_or(1, |k| b.dims[k]);
+            let x = (i + a.rank()).checked_sub(rank).map_or(1, |k| a.0.dims[k]);
+            let y = (i + b.rank()).checked_sub(rank).map_or(1, |k| b.0.dims[k]);
             *slot = if x == 1 { y } else { x };
         }
         (out, rank)
@@ -231,22 +236,22 @@ impl Geometry {
     /// The output geometry `TensorIterator` gives an elementwise op over `operands` (one or two of them).
     pub fn elementwise(operands: &[&Self]) -> Self {
         let (dims, rank) = match operands {
-            [a] => (a.dims, a.rank()),
+            [a] => (a.0.dims, a.rank()),
             [a, b] => Self::broadcast_dims(a, b),
             _ => unreachable!("elementwise ops have one or two operands that decide the layout"),
         };
         let same_shape = operands.iter().all(|o| o.dims() == &dims[..rank]);
         if same_shape && operands.iter().all(|o| o.is_contiguous()) {
-            return Self::contiguous(&dims[..rank]);
+            return operands[0].made_contiguous();
         }
         if same_shape && operands.iter().all(|o| o.is_dense() && o.strides() == operands[0].strides()) {
-            return *operands[0];
+            return (*operands[0]).clone();
         }
         // reorder_dimensions(): insertion sort of the dimensions, fastest first, over the operands' strides; a
         // broadcast dimension (stride 0) has no say.
         let stride = |o: &Self, dim: usize| -> u64 {
             match (dim + o.rank()).checked_sub(rank) {
-                Some(k) if o.dims[k] != 1 || dims[dim] == 1 => o.strides[k],
+                Some(k) if o.0.dims[k] != 1 || dims[dim] == 1 => o.0.strides[k],
                 _ => 0,
             }
         };
@@ -282,13 +287,13 @@ impl Geometry {
                 }
             }
         }
-        let mut g = Self { rank: rank as u8, dims, strides: [1; MAX_RANK] };
+        let mut g = Layout { rank: rank as u8, dims, strides: [1; MAX_RANK] };
         let mut next = 1;
         for &d in &perm[..rank] {
             g.strides[d] = next;
             next = next.saturating_mul(dims[d]);
         }
-        g
+        Self(Rc::new(g))
     }
 }
 

@@ -11,13 +11,12 @@ mod ledger;
 mod saved;
 mod storage;
 
-pub use autocast::CastPolicy;
-pub use autograd::{Edge, Grads, Leaf, Meta, Node, Tape, grads};
+pub use autograd::{Grads, Tape, grads};
 pub use backward::{Gradients, backward};
 pub use checkpoint::checkpoint;
 pub use context::{Context, ModuleId};
 pub use dtype::DType;
 pub use geometry::Geometry;
-pub use ledger::{Kind, Ledger, PhaseMark, StorageInfo};
+pub use ledger::{Kind, Ledger, StorageInfo};
 pub use saved::Saved;
 pub use storage::Tensor;

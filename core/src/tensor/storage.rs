@@ -8,23 +8,31 @@ use super::dtype::DType;
 use super::geometry::Geometry;
 use super::ledger::Kind;
 
-/// What is alive exactly as long as something refers to it; its death is an event on the ledger.
+/// A reference to a storage, which is alive exactly as long as one exists; its death is an event on the ledger. The
+/// counts stand in the context: a step makes thousands of storages, and none needs a heap allocation of its own.
 #[derive(Debug)]
 struct Storage {
     id: u32,
     cx: Rc<Context>,
 }
 
+impl Clone for Storage {
+    fn clone(&self) -> Self {
+        self.cx.retain(self.id);
+        Self { id: self.id, cx: Rc::clone(&self.cx) }
+    }
+}
+
 impl Drop for Storage {
     fn drop(&mut self) {
-        self.cx.free(self.id);
+        self.cx.release(self.id);
     }
 }
 
 /// A tensor with a size and a lifetime but no contents. Cloning it is taking another reference, as in Python.
 #[derive(Clone, Debug)]
 pub struct Tensor {
-    storage: Rc<Storage>,
+    storage: Storage,
     geometry: Geometry,
     dtype: DType,
     /// Made by a view op: PyTorch's view metadata then keeps the base alive, so the storage has a second owner.
@@ -34,7 +42,7 @@ pub struct Tensor {
 
 impl Tensor {
     pub(super) fn fresh(cx: &Rc<Context>, id: u32, geometry: Geometry, dtype: DType) -> Self {
-        Self { storage: Rc::new(Storage { id, cx: Rc::clone(cx) }), geometry, dtype, is_view: false, edge: None }
+        Self { storage: Storage { id, cx: Rc::clone(cx) }, geometry, dtype, is_view: false, edge: None }
     }
 
     /// The run it belongs to.
@@ -49,7 +57,7 @@ impl Tensor {
 
     /// Whether nothing else refers to the storage.
     pub fn is_sole_owner(&self) -> bool {
-        Rc::strong_count(&self.storage) == 1
+        self.storage.cx.references(self.storage.id) == 1
     }
 
     /// Whether a sum may be written over it (`can_accumulate_inplace` in `input_buffer.cpp`).
@@ -87,11 +95,6 @@ impl Tensor {
         self.edge.is_some()
     }
 
-    /// `is_leaf` of a tensor that requires grad.
-    pub fn is_leaf(&self) -> bool {
-        self.edge.as_ref().is_none_or(|e| e.node.is_accumulate())
-    }
-
     /// The node (and its output) the gradient of this tensor goes to.
     pub fn edge(&self) -> Option<&Edge> {
         self.edge.as_ref()
@@ -99,17 +102,17 @@ impl Tensor {
 
     /// A view: the same storage with other sizes and strides and no history; the caller records its node.
     pub fn view_as(&self, geometry: Geometry) -> Self {
-        Self { storage: Rc::clone(&self.storage), geometry, dtype: self.dtype, is_view: true, edge: None }
+        Self { storage: self.storage.clone(), geometry, dtype: self.dtype, is_view: true, edge: None }
     }
 
     /// `_unsafe_view`: as [`Tensor::view_as`], but PyTorch does not track it as a view.
     pub fn unsafe_view_as(&self, geometry: Geometry) -> Self {
-        Self { storage: Rc::clone(&self.storage), geometry, dtype: self.dtype, is_view: self.is_view, edge: None }
+        Self { storage: self.storage.clone(), geometry, dtype: self.dtype, is_view: self.is_view, edge: None }
     }
 
     /// `detach()`.
     pub fn detach(&self) -> Self {
-        self.unsafe_view_as(self.geometry)
+        self.unsafe_view_as(self.geometry.clone())
     }
 
     pub(super) fn set_edge(&mut self, node: &Rc<Node>, slot: u32) {

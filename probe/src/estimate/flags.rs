@@ -184,6 +184,11 @@ impl Overlay {
         self.model.is_some()
     }
 
+    /// Whether a key's value comes from a flag.
+    pub fn says(&self, key: &str) -> bool {
+        self.model.is_some() && key.starts_with("model") || self.settings.iter().any(|(path, _)| path == key)
+    }
+
     /// Lays the flags over a scenario's table.
     pub fn apply(&self, scenario: &mut Value) {
         // Something else than a table is for the reading to refuse.

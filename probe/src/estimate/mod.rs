@@ -23,7 +23,7 @@ Examples:
   plimsoll estimate '?model=gpt2&gpu=h200&batch=8'
   plimsoll estimate --jsonl < scenarios.jsonl > estimates.jsonl
 
-A scenario in TOML (JSON has the same shape; every key but the model has a default):
+A scenario in TOML (JSON has the same shape; all but the model has a default):
   [model]
   catalog = \"llama-3.2-1b\"
   [input]
@@ -35,9 +35,9 @@ A scenario in TOML (JSON has the same shape; every key but the model has a defau
   [device]
   gpu = \"rtx-5070-ti-laptop\"
 
-Exit codes: 0 it fits (or is tight), 1 it does not fit, 2 wrong usage or a scenario
-that cannot be estimated, 3 a file cannot be read. With --jsonl: 0, or 2 when a line
-was bad.";
+Exit codes: 0 it fits (or is tight), 1 it does not fit, 2 wrong usage or a
+scenario that cannot be estimated, 3 a file cannot be read. With --jsonl: 0, or
+2 when a line was bad.";
 
 /// Say how much memory a run takes, why, and whether it fits the card
 #[derive(Debug, clap::Args)]
@@ -64,9 +64,10 @@ pub struct Args {
 /// How to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people
+    // Plain comments: documented values would stretch `--help` to a paragraph an option.
+    // For people.
     Text,
-    /// For programs
+    // For programs.
     Json,
 }
 
@@ -76,12 +77,11 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     if args.jsonl {
         return jsonl::run(args.source.as_deref(), &overlay);
     }
-    let named = args.source.as_deref().map(source::name);
-    let outcome = answer(args, &overlay);
-    match named.flatten() {
-        Some(name) => outcome.map_err(|failure| failure.in_file(&name)),
-        None => outcome,
-    }
+    answer(args, &overlay).map_err(|failure| match (args.source.as_deref().and_then(source::name), &failure) {
+        // What a flag said is not the file's fault.
+        (Some(name), Failure::Scenario { error, .. }) if !overlay.says(&error.key) => failure.in_file(&name),
+        _ => failure,
+    })
 }
 
 fn answer(args: &Args, overlay: &flags::Overlay) -> Result<u8, Failure> {

@@ -1,18 +1,16 @@
-//! What the peak is made of: the bar, and a table that sums to it.
+//! What the peak is made of, as a table that sums to it.
 
 use std::fmt::Write as _;
 
-use plimsoll_core::Estimate;
+use plimsoll_core::{Bytes, Estimate};
 
-use super::bar::bar;
-use super::number::{Unit, shares};
-use super::stack::{Layer, stack};
+use super::number::{Unit, plain_op, shares};
+use super::stack::Layer;
 use super::{Paint, WIDTH, fit};
 
-/// The bar, the table, and where the peak is.
-pub fn breakdown(estimate: &Estimate, paint: Paint) -> String {
-    let layers = stack(estimate);
-    let mut out = bar(estimate, &layers, paint);
+/// Where the peak is, and what it is made of.
+pub fn breakdown(estimate: &Estimate, layers: &[(Layer, Bytes)], paint: Paint) -> String {
+    let mut out = String::new();
     let process = estimate.peak.process;
     let unit = Unit::of(process);
     let parts: Vec<u64> = layers.iter().map(|(_, bytes)| bytes.get()).collect();
@@ -26,12 +24,12 @@ pub fn breakdown(estimate: &Estimate, paint: Paint) -> String {
         place = peak.phase.as_str().to_owned();
     }
     if !peak.op.is_empty() {
-        let _ = write!(place, ", {}", peak.op);
+        let _ = write!(place, ", {}", plain_op(&peak.op));
     }
     if !peak.module.is_empty() {
         let _ = write!(place, " in {}", peak.module);
     }
-    let _ = writeln!(out, "\n  {}", paint.strong(&fit(&format!("At the peak: {place}"), WIDTH - 2)));
+    let _ = writeln!(out, "  {}", paint.strong(&fit(&format!("At the peak: {place}"), WIDTH - 2)));
     for (((layer, bytes), size), share) in layers.iter().zip(&sizes).zip(&tenths) {
         if bytes.get() == 0 {
             continue;

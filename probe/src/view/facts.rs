@@ -4,15 +4,14 @@ use std::fmt::Write as _;
 
 use plimsoll_core::Estimate;
 
-use super::number::wrapped;
-use super::{Paint, WIDTH, grouped};
+use super::{Paint, WIDTH, grouped, wrapped};
 
-/// The closing lines.
+/// The largest batch and the parameters.
 pub fn facts(estimate: &Estimate, paint: Paint) -> String {
     let mut out = String::new();
     let batch = match estimate.max_batch {
         None => None,
-        Some(0) => Some("none: not even one sample".to_owned()),
+        Some(0) => Some("none, not even one sample".to_owned()),
         Some(n) => Some(grouped(n)),
     };
     if let Some(batch) = batch {
@@ -24,8 +23,14 @@ pub fn facts(estimate: &Estimate, paint: Paint) -> String {
     } else {
         format!("{} trained", grouped(parameters.trainable))
     };
-    let _ = writeln!(out, "  Parameters                {}, {trained}", grouped(parameters.total));
-    for warning in &estimate.warnings {
+    let _ = writeln!(out, "  Parameters                {} ({trained})", grouped(parameters.total));
+    out
+}
+
+/// The estimate's warnings.
+pub fn notes(warnings: &[String], paint: Paint) -> String {
+    let mut out = String::new();
+    for warning in warnings {
         let mut label = paint.strong("note:");
         for line in wrapped(warning, WIDTH - 8) {
             let _ = writeln!(out, "  {label} {line}");

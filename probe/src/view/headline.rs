@@ -1,44 +1,36 @@
 //! The question in a line, the verdict in a line.
 
-use std::fmt::Write as _;
-
 use plimsoll_core::estimate::Verdict;
-use plimsoll_core::scenario::ModelSource;
-use plimsoll_core::{Bytes, Scenario, catalog};
+use plimsoll_core::scenario::{Checkpointing, ModelSource};
+use plimsoll_core::{Bytes, Estimate, Scenario, catalog};
 
-use super::{Paint, Report, WIDTH, fit};
+use super::{Paint, WIDTH, fit, wrapped};
 
-/// What was asked, and whether it fits.
-pub fn headline(report: &Report<'_>, paint: Paint) -> String {
-    let (scenario, estimate) = (report.scenario, report.estimate);
-    let mut out = String::new();
+/// What was asked.
+pub fn question(scenario: &Scenario, paint: Paint) -> String {
     let gpu = catalog::gpu(&scenario.device.gpu).map_or(scenario.device.gpu.as_str(), |g| g.name);
     let title = fit(&format!("{} on {gpu}", model_name(scenario)), WIDTH - 2);
-    // Writing to a String cannot fail.
-    let _ = writeln!(out, "  {}", paint.strong(&title));
-    let _ = writeln!(out, "  {}", paint.quiet(&fit(&recipe(scenario), WIDTH - 2)));
-
-    let verdict = estimate.verdict;
-    let line = estimate.device.load_line;
-    let distance = Bytes::new(estimate.headroom.unsigned_abs());
-    let comment = match (verdict, estimate.headroom < 0) {
-        (_, false) => format!("{distance} to spare"),
-        (Verdict::DoesNotFit, true) => format!("{distance} too much"),
-        (_, true) => format!("{distance} below the line, but it runs"),
-    };
-    let label = match verdict {
-        Verdict::Fits => "FITS",
-        Verdict::Tight => "TIGHT",
-        Verdict::DoesNotFit => "DOES NOT FIT",
-    };
-    let _ = writeln!(
-        out,
-        "\n  {}  {} of {line}: {}",
-        paint.verdict(verdict, label),
-        paint.strong(&estimate.peak.process.to_string()),
-        comment,
-    );
+    let mut out = format!("  {}\n", paint.strong(&title));
+    for line in wrapped(&recipe(scenario), WIDTH - 2) {
+        out.push_str(&format!("  {}\n", paint.quiet(&line)));
+    }
     out
+}
+
+/// Whether it fits, and by how much.
+pub fn verdict(estimate: &Estimate, paint: Paint) -> String {
+    let distance = Bytes::new(estimate.headroom.unsigned_abs());
+    let (label, comment) = match estimate.verdict {
+        Verdict::Fits => ("FITS", format!("{distance} to spare")),
+        Verdict::Tight => ("TIGHT", format!("{distance} below the line, but it runs")),
+        Verdict::DoesNotFit => ("DOES NOT FIT", format!("{distance} too much")),
+    };
+    let (peak, line) = (estimate.peak.process.to_string(), estimate.device.load_line);
+    let sizes = format!("peak {}, load line {line}:", paint.strong(&peak));
+    let plain = label.len() + peak.len() + line.to_string().len() + comment.len();
+    // What stands between them takes 24 columns. Only absurd sizes need a second line.
+    let between = if plain + 24 > WIDTH { "\n  " } else { " " };
+    format!("  {}   {sizes}{between}{comment}\n", paint.verdict(estimate.verdict, label))
 }
 
 fn model_name(scenario: &Scenario) -> String {
@@ -54,23 +46,21 @@ fn model_name(scenario: &Scenario) -> String {
 
 fn recipe(scenario: &Scenario) -> String {
     let (input, training) = (&scenario.input, &scenario.training);
-    let mut parts = vec![match input.seq {
-        Some(seq) => format!("batch {} x {seq} tokens", input.batch),
-        None => format!("batch {}", input.batch),
-    }];
+    let tokens = input.seq.map(|seq| format!(" x {seq} tokens")).unwrap_or_default();
+    let mut parts = vec![format!("batch {}{tokens}", input.batch)];
     if training.accumulation > 1 {
-        parts.push(format!("x {} accumulated", training.accumulation));
+        parts.push(format!("accumulated {} times", training.accumulation));
     }
     parts.push(training.precision.to_string());
     parts.push(format!("{} ({})", training.optimizer, training.optimizer_impl));
     if input.seq.is_some() {
         parts.push(format!("{} attention", training.attention));
     }
-    if training.checkpointing.as_str() != "none" {
+    if training.checkpointing != Checkpointing::None {
         parts.push(format!("{} checkpointing", training.checkpointing));
     }
     if let Some(lora) = &training.lora {
         parts.push(format!("LoRA rank {}", lora.rank));
     }
-    parts.join(", ").replace(", x", " x")
+    parts.join(", ")
 }

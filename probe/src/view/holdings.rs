@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use plimsoll_core::Bytes;
 use plimsoll_core::estimate::Holding;
 
-use super::number::Unit;
+use super::number::plain_op;
 use super::stack::Layer;
 use super::{Paint, WIDTH, fit};
 
@@ -14,33 +14,50 @@ const MOST: usize = 10;
 
 /// The table, largest group first.
 pub fn holdings(holdings: &[Holding], paint: Paint) -> String {
-    let Some(largest) = holdings.iter().map(|h| h.bytes).max() else { return String::new() };
-    let unit = Unit::of(largest);
+    if holdings.is_empty() {
+        return String::new();
+    }
     let mut out = String::new();
     let _ = writeln!(out, "  {}", paint.strong("What fills it"));
     for holding in holdings.iter().take(MOST) {
         let front = format!(
-            "{:>11}  {:>5} x {:<22}",
-            unit.text(holding.bytes),
+            "{:>10}  {:>5} x {:<20}",
+            holding.bytes.to_string(),
             holding.count,
-            fit(&format!("{} {}", shape(&holding.shape), dtype(&holding.dtype)), 22),
+            fit(&format!("{} {}", shape(&holding.shape), dtype(&holding.dtype)), 20),
         );
-        let origin = match (holding.module.as_str(), holding.op.as_str()) {
-            ("", op) => op.to_owned(),
-            (module, "") => module.to_owned(),
-            (module, op) => format!("{module}: {op}"),
-        };
-        let room = WIDTH - 4 - front.chars().count() - 2;
+        let room = (WIDTH - 6).saturating_sub(front.chars().count());
+        let origin = origin(&holding.module, plain_op(&holding.op), room);
         let swatch = paint.cells(Layer::Tensors(holding.category), 1);
-        let _ = writeln!(out, "  {swatch} {front}  {}", fit(&origin, room));
+        let _ = writeln!(out, "  {swatch} {front}  {origin}");
     }
     let rest: Bytes = holdings.iter().skip(MOST).map(|h| h.bytes).sum();
     if rest.get() > 0 {
         let more = holdings.len() - MOST;
-        let line = format!("{:>11}  in {more} more group{}", unit.text(rest), if more == 1 { "" } else { "s" });
+        let line = format!("{:>10}  in {more} more group{}", rest.to_string(), if more == 1 { "" } else { "s" });
         let _ = writeln!(out, "    {}", paint.quiet(&line));
     }
     out
+}
+
+/// Where it was made: the module, and the op too where there is room for both.
+fn origin(module: &str, op: &str, room: usize) -> String {
+    let both = format!("{module}: {op}");
+    match (module, op) {
+        ("", op) => fit(op, room),
+        (module, op) if op.is_empty() || both.chars().count() > room => tail(module, room),
+        _ => both,
+    }
+}
+
+/// The end of a path that is too long: the layer says more than the model it is in.
+fn tail(path: &str, width: usize) -> String {
+    let count = path.chars().count();
+    if count <= width {
+        return path.to_owned();
+    }
+    let end: String = path.chars().skip(count + 3 - width).collect();
+    format!("...{end}")
 }
 
 fn shape(shape: &[u64]) -> String {

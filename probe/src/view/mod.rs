@@ -18,7 +18,7 @@ mod tests;
 use plimsoll_core::estimate::Holding;
 use plimsoll_core::{Estimate, Scenario};
 
-pub use number::{fit, grouped};
+pub use number::{fit, grouped, wrapped};
 pub use paint::Paint;
 
 /// Everything the report is written from.
@@ -37,13 +37,16 @@ const WIDTH: usize = 80;
 
 /// The whole report.
 pub fn report(report: &Report<'_>, paint: Paint) -> String {
+    let layers = stack::stack(report.estimate);
     let parts = [
-        headline::headline(report, paint),
-        breakdown::breakdown(report.estimate, paint),
+        headline::question(report.scenario, paint),
+        headline::verdict(report.estimate, paint) + &bar::bar(report.estimate, &layers, paint),
+        facts::facts(report.estimate, paint),
+        breakdown::breakdown(report.estimate, &layers, paint),
         phases::phases(report.estimate, paint),
         holdings::holdings(report.holdings, paint),
-        facts::facts(report.estimate, paint),
+        facts::notes(&report.estimate.warnings, paint),
     ];
     let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
-    format!("\n{}\n", parts.join("\n"))
+    format!("\n{}", parts.join("\n"))
 }

@@ -84,6 +84,11 @@ pub fn fit(text: &str, width: usize) -> String {
     format!("{start}{GAP}{end}")
 }
 
+/// An op without the autograd node it ran in (`nll_loss_backward@NllLossBackward0`): the name says "backward" already.
+pub fn plain_op(op: &str) -> &str {
+    op.split_once('@').map_or(op, |(op, _)| op)
+}
+
 /// Words broken into lines of at most `width` columns.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();

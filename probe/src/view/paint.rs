@@ -62,7 +62,10 @@ impl Paint {
     pub fn cells(self, layer: Layer, cells: usize) -> String {
         match layer.colour() {
             Some(colour) if self.colour => self.style(colour.on_default(), &"\u{2588}".repeat(cells)),
-            None if self.colour => self.style(Style::new().dimmed(), &"\u{2592}".repeat(cells)),
+            None if self.colour => {
+                let shade = if layer == Layer::Context { "\u{2593}" } else { "\u{2592}" };
+                self.style(Style::new().dimmed(), &shade.repeat(cells))
+            }
             _ => layer.letter().to_string().repeat(cells),
         }
     }

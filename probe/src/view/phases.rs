@@ -19,15 +19,8 @@ pub fn phases(estimate: &Estimate, paint: Paint) -> String {
     let Some(highest) = estimate.phases.iter().map(|p| p.peak_requested).max() else { return String::new() };
     let unit = Unit::of(highest);
     let mut out = String::new();
-    let _ = writeln!(
-        out,
-        "  {:<12}{:>16}{:>14}{:>20}{:>14}",
-        paint.strong("Live tensors"),
-        "step 1: peak",
-        "after",
-        "step 2: peak",
-        "after"
-    );
+    let titles = format!("{:>16}{:>14}{:>20}{:>14}", "step 1: peak", "after", "step 2: peak", "after");
+    let _ = writeln!(out, "  {}{}", paint.strong("Live tensors"), paint.quiet(&titles));
     let mut marked = false;
     for name in ORDER {
         let cells = [cell(&estimate.phases, name, 1), cell(&estimate.phases, name, 2)];

@@ -52,10 +52,8 @@ pub struct ExpectedPeak {
     pub requested: Bytes,
     /// `max_memory_reserved`.
     pub reserved: Bytes,
-    /// Where `requested` peaks: `name@step.micro_batch`.
+    /// Where `requested` peaks: `name@step.micro_batch`; the optimizer is called `optim` here.
     pub phase: String,
-    /// The op whose allocation made the peak; in backward with its node (`op@Node`).
-    pub op: String,
 }
 
 /// One phase.
@@ -69,6 +67,12 @@ pub struct ExpectedPhase {
     pub micro_batch: Option<u64>,
     /// Highest `requested` within the phase.
     pub peak_requested: Bytes,
+    /// `requested` when it ended.
+    pub end_requested: Bytes,
+    /// Allocated when it ended.
+    pub end_allocated: Bytes,
+    /// Reserved when it ended.
+    pub end_reserved: Bytes,
 }
 
 /// Every row, in the order of the file.

@@ -35,6 +35,8 @@ pub struct PhaseScore {
     pub name: String,
     /// Of the phase's highest `requested`.
     pub error: f64,
+    /// Whether requested, allocated and reserved stand where PyTorch's do when it ends.
+    pub end_exact: bool,
 }
 
 /// Runs every row of the corpus.
@@ -64,9 +66,12 @@ impl Score {
         for e in &expected {
             let name = phase_name(&e.name, e.step, e.micro_batch);
             match estimate.phases.iter().find(|p| same(e, p)) {
-                Some(p) => {
-                    phases.push(PhaseScore { name, error: relative(p.peak_requested.get(), e.peak_requested.get()) })
-                }
+                Some(p) => phases.push(PhaseScore {
+                    name,
+                    error: relative(p.peak_requested.get(), e.peak_requested.get()),
+                    end_exact: (p.end_requested, p.end_allocated, p.end_reserved)
+                        == (e.end_requested, e.end_allocated, e.end_reserved),
+                }),
                 None => unmatched.push(format!("{name} only in PyTorch")),
             }
         }
@@ -95,6 +100,21 @@ impl Score {
     pub fn parameters_exact(&self) -> bool {
         let (ours, theirs) = (self.estimate.parameters, self.row.expected.parameters);
         (ours.total, ours.trainable) == (theirs.total, theirs.trainable)
+    }
+
+    /// Whether every category holds the same bytes where `requested` peaks.
+    pub fn breakdown_exact(&self) -> bool {
+        self.at_peak_differences().iter().all(|(_, bytes)| *bytes == 0)
+    }
+
+    /// Whether `requested` peaks in the same phase.
+    pub fn peak_phase_agrees(&self) -> bool {
+        self.peak_phase() == self.expected_peak_phase()
+    }
+
+    /// Where PyTorch's `requested` peaks, with the engine's name of the optimizer's phase.
+    pub fn expected_peak_phase(&self) -> String {
+        self.row.expected.peak.phase.replace("optim@", "optimizer@")
     }
 
     /// What the engine holds at the peak less what PyTorch holds there, in bytes, by category.

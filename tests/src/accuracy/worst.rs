@@ -37,8 +37,9 @@ pub fn reason(score: &Score) -> String {
             "live storages agree to the byte; blocks differ".to_owned()
         };
     }
-    if score.peak_phase() != theirs.phase {
-        return format!("peaks in {}, PyTorch in {}", score.peak_phase(), theirs.phase);
+    let (ours_in, theirs_in) = (score.peak_phase(), score.expected_peak_phase());
+    if ours_in != theirs_in {
+        return format!("peaks in {ours_in}, PyTorch in {theirs_in}");
     }
     let mut differences = score.at_peak_differences();
     differences.sort_by_key(|(_, bytes)| std::cmp::Reverse(bytes.unsigned_abs()));
@@ -51,5 +52,5 @@ pub fn reason(score: &Score) -> String {
             format!("{} {}{size}", category.label(), if *bytes < 0 { "-" } else { "+" })
         })
         .collect();
-    format!("at {}: {}", theirs.phase, words.join(", "))
+    format!("at {theirs_in}: {}", words.join(", "))
 }

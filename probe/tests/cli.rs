@@ -1,0 +1,291 @@
+//! The binary as people and scripts meet it: exit codes and messages, above all for what is wrong.
+#![allow(clippy::unwrap_used, reason = "the helpers of a test may fail it as its own lines may")]
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+/// A run of `plimsoll` with what is written to its standard input.
+fn plimsoll(args: &[&str], stdin: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+        .args(args)
+        .env_remove("CLICOLOR_FORCE")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    let input = stdin.to_vec();
+    // The program may stop reading early: a broken pipe is no failure of the test.
+    let writer = std::thread::spawn(move || drop(pipe.write_all(&input)));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    output
+}
+
+/// A file of the test's own.
+fn file(name: &str, content: &[u8]) -> PathBuf {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("cli");
+    fs::create_dir_all(&directory).unwrap();
+    let path = directory.join(name);
+    fs::write(&path, content).unwrap();
+    path
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Asserts that a run ends with `code`, prints nothing but a message with all of `parts`, and does not panic.
+fn refuses(args: &[&str], stdin: &[u8], code: i32, parts: &[&str]) {
+    let output = plimsoll(args, stdin);
+    let message = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {message}");
+    assert!(!message.contains("panicked"), "{args:?}: {message}");
+    assert!(output.stdout.is_empty(), "{args:?}: {}", stdout(&output));
+    for part in parts {
+        assert!(message.contains(part), "{args:?}: no {part:?} in {message}");
+    }
+}
+
+/// The same for a scenario on standard input, whose errors are always code 2 and carry a hint.
+fn refuses_scenario(scenario: &str, parts: &[&str]) {
+    refuses(&["estimate", "-"], scenario.as_bytes(), 2, parts);
+    refuses(&["estimate", "-"], scenario.as_bytes(), 2, &["error", "hint: "]);
+}
+
+#[test]
+fn an_empty_file() {
+    refuses_scenario("", &["the file is empty", "write at least which model"]);
+    let path = file("empty.toml", b"");
+    refuses(&["estimate", path.to_str().unwrap()], b"", 2, &["error in ", "empty.toml", "the file is empty"]);
+    let path = file("empty.json", b" \n");
+    refuses(&["estimate", path.to_str().unwrap()], b"", 2, &["the file is empty"]);
+}
+
+#[test]
+fn ten_megabytes() {
+    let big = vec![b' '; 10 << 20];
+    for name in ["big.json", "big.toml", "big"] {
+        let path = file(name, &big);
+        refuses(&["estimate", path.to_str().unwrap()], b"", 2, &["longer than 1 MiB", "right file"]);
+        refuses(&["estimate", "--hf-config", path.to_str().unwrap()], b"", 2, &["longer than 1 MiB"]);
+    }
+    refuses(&["estimate", "-"], &big, 2, &["longer than 1 MiB"]);
+}
+
+#[test]
+fn broken_text() {
+    refuses_scenario("{\"model\": {\"catalog\": \"gp", &["not valid JSON", "line 1 column", "cut off"]);
+    refuses_scenario("[model]\ncatalog = \"gpt2", &["not valid TOML in line 2"]);
+    refuses_scenario(&"{\"model\":".repeat(50_000), &["recursion limit"]);
+    refuses_scenario(&format!("a = {}", "[".repeat(50_000)), &["not valid TOML"]);
+    refuses(&["estimate", "-"], &[0xff, 0xfe, 0x00], 2, &["not UTF-8"]);
+    let path = file("binary.toml", &[0u8, 159, 146, 150]);
+    refuses(&["estimate", path.to_str().unwrap()], b"", 2, &["not UTF-8"]);
+}
+
+#[test]
+fn wrong_types_and_unknown_keys() {
+    refuses_scenario("[]", &["expected"]);
+    refuses_scenario("{\"model\": \"gpt2\"}", &["model: expected a table, found the text \"gpt2\""]);
+    let with = |training: &str| format!("{{\"model\": {{\"catalog\": \"gpt2\"}}, \"training\": {training}}}");
+    refuses_scenario(&with("{\"precision\": 16}"), &["training.precision: expected text, found the number 16"]);
+    refuses_scenario(
+        &with("{\"precison\": \"fp32\"}"),
+        &["training.precison: unknown key", "did you mean \"precision\""],
+    );
+    refuses_scenario(&with("{\"batch\": 4}"), &["training.batch: unknown key", "it belongs in [input]"]);
+    refuses_scenario(&with("{\"optimizer\": \"lion\"}"), &["\"lion\" is not one of its values", "sgd, sgd-momentum"]);
+    refuses_scenario(&with("{\"mode\": \"inference\"}"), &["inference is not estimated yet", "use train"]);
+    refuses_scenario(
+        "[model]\ncatalog = \"gpt2\"\n[input]\nbatch = 2026-11-05",
+        &["input.batch: 2026-11-05 is a date"],
+    );
+    refuses_scenario("{\"model_type\": \"llama\"}", &["is a Hugging Face config.json", "--hf-config"]);
+    refuses_scenario("{}", &["no model is named", "catalog = \"llama-3.2-1b\""]);
+}
+
+#[test]
+fn numbers_out_of_range() {
+    for (batch, problem) in [
+        ("0", "0 is too small"),
+        ("-4", "-4 is negative"),
+        ("1.5", "1.5 is not a whole number"),
+        ("1e300", "is too large"),
+        ("18446744073709551616", "is too large"),
+        ("999999999999", "999999999999 is too large"),
+        ("\"four\"", "expected a whole number, found the text \"four\""),
+    ] {
+        let scenario = format!("{{\"model\": {{\"catalog\": \"gpt2\"}}, \"input\": {{\"batch\": {batch}}}}}");
+        refuses_scenario(&scenario, &["input.batch: ", problem, "from 1 to 16777216"]);
+        let flag = batch.trim_matches('"');
+        refuses(&["estimate", "--model", "gpt2", "--batch", flag], b"", 2, &["input.batch: ", problem]);
+    }
+    refuses_scenario("[model]\ncatalog = \"gpt2\"\n[input]\nbatch = nan", &["input.batch: NaN is not a number"]);
+    refuses(&["estimate", "--model", "gpt2", "--batch", "NaN"], b"", 2, &["found the text \"NaN\""]);
+    refuses(&["estimate", "--model", "gpt2", "--memory", "12"], b"", 2, &["device.memory: 12 B is too little"]);
+    refuses(&["estimate", "--model", "gpt2", "--memory=-1 GiB"], b"", 2, &["\"-1 GiB\" is not a size"]);
+    refuses(&["estimate", "--model", "gpt2", "--seq", "1025"], b"", 2, &["more than the 1024 positions"]);
+}
+
+#[test]
+fn what_is_in_no_catalog_or_not_supported() {
+    refuses(
+        &["estimate", "--model", "gpt2", "--gpu", "rtx-5070-ti-laptp"],
+        b"",
+        2,
+        &["device.gpu: no GPU \"rtx-5070-ti-laptp\" in the catalog", "rtx-5070-ti-laptop"],
+    );
+    refuses(&["estimate", "--model", "llama3.2-1b"], b"", 2, &["model.catalog: ", "llama-3.2-1b"]);
+    refuses(
+        &["estimate", "--family", "resnet"],
+        b"",
+        2,
+        &["family \"resnet\" is not supported", "mlp, nanogpt, nbeats"],
+    );
+    let bert = file("bert.json", br#"{"model_type": "bert", "hidden_size": 768}"#);
+    refuses(
+        &["estimate", "--hf-config", bert.to_str().unwrap()],
+        b"",
+        2,
+        &["model_type \"bert\" is not supported yet", "llama, mistral, qwen2, qwen3, gpt2"],
+    );
+    let no_type = file("no_type.json", br#"{"hidden_size": 768}"#);
+    refuses(&["estimate", "--hf-config", no_type.to_str().unwrap()], b"", 2, &["model_type: it is missing"]);
+    let list = file("list.json", b"[1]");
+    refuses(&["estimate", "--hf-config", list.to_str().unwrap()], b"", 2, &["error in ", "is not a config.json"]);
+}
+
+#[test]
+fn sizes_that_contradict_one_another() {
+    let config = br#"{"model_type": "llama", "hidden_size": 100, "intermediate_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "vocab_size": 128}"#;
+    let path = file("heads.json", config);
+    refuses(&["estimate", "--hf-config", path.to_str().unwrap()], b"", 2, &["error", "num_attention_heads", "hint: "]);
+    refuses(&["estimate", "--family", "nanogpt", "--set", "n_head=5"], b"", 2, &["n_head", "hint: "]);
+}
+
+#[test]
+fn links() {
+    refuses(&["estimate", "?model=gpt2&bacth=4"], b"", 2, &["in the link", "bacth: unknown parameter", "batch"]);
+    refuses(&["estimate", "?%%%&&=x#m=@@"], b"", 2, &["percent-encoding"]);
+    refuses(&["estimate", "https://example.org/#m=AAAA"], b"", 2, &["cannot be unpacked"]);
+    refuses(&["estimate", "https://example.org/"], b"", 2, &["there is no scenario in it"]);
+    refuses(&["estimate", "?v=2&model=gpt2&sail=full"], b"", 2, &["made by a newer Plimsoll", "update Plimsoll"]);
+    refuses(&["estimate", "?model=gpt2&batch=0"], b"", 2, &["input.batch: 0 is too small"]);
+    refuses_scenario("{\"schema\": 2}", &["made by a newer Plimsoll"]);
+}
+
+#[test]
+fn the_message_says_where_it_was_wrong() {
+    let path = file("where.toml", b"[model]\ncatalog = \"gpt2\"\n[input]\nbatch = 0\n");
+    let path = path.to_str().unwrap();
+    refuses(&["estimate", path], b"", 2, &["where.toml: input.batch: 0 is too small"]);
+    refuses(&["estimate", path, "--batch", "-1"], b"", 2, &["error: input.batch: -1 is negative"]);
+}
+
+#[test]
+fn the_world_outside() {
+    refuses(&["estimate", "no/such/run.toml"], b"", 3, &["cannot read no/such/run.toml", "check the path"]);
+    refuses(&["estimate", "--hf-config", "no/such/config.json"], b"", 3, &["cannot read no/such/config.json"]);
+    refuses(&["estimate", "--jsonl", "no/such/lines"], b"", 3, &["cannot read no/such/lines"]);
+    refuses(&["estimate", env!("CARGO_MANIFEST_DIR")], b"", 3, &["cannot read"]);
+}
+
+#[test]
+fn wrong_usage() {
+    refuses(&["estimate"], b"", 2, &["there is nothing to estimate", "--model llama-3.2-1b"]);
+    refuses(&["estimate", "--model", "gpt2", "--family", "mlp"], b"", 2, &["cannot be used with"]);
+    refuses(&["estimate", "--precision", "fp8"], b"", 2, &["invalid value 'fp8'", "bf16-amp"]);
+    refuses(&["estimate", "--family", "mlp", "--set", "hidden"], b"", 2, &["is not KEY=VALUE"]);
+    refuses(&["estimate", "--family", "mlp", "--set", "hiden=4"], b"", 2, &["model.hiden: unknown key", "hidden"]);
+    refuses(&["estimate", "--bacth", "4"], b"", 2, &["--batch"]);
+    refuses(&["sail"], b"", 2, &["unrecognized subcommand"]);
+}
+
+#[test]
+fn bad_lines_are_answered_in_place() {
+    let lines = b"{\"model\": {\"family\": \"mlp\"}, \"input\": {\"batch\": 0}}\n{\"mod\n\n{\"model\": {\"family\": \"gat\"}}\n";
+    let output = plimsoll(&["estimate", "--jsonl"], lines);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stderr.is_empty());
+    let text = stdout(&output);
+    let answers: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(answers.len(), 3);
+    assert_eq!(
+        answers[0],
+        serde_json::json!({ "error": {
+            "line": 1, "key": "input.batch", "problem": "0 is too small",
+            "hint": "give a whole number from 1 to 16777216",
+        } })
+    );
+    assert_eq!(answers[1]["error"]["line"], 2);
+    assert_eq!(answers[2]["error"]["line"], 4);
+    assert_eq!(answers[2]["error"]["key"], "model.family");
+}
+
+#[test]
+fn help_shows_examples() {
+    for args in [&["--help"][..], &["estimate", "--help"], &["models", "--help"], &["gpus", "--help"]] {
+        let output = plimsoll(args, b"");
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+        let text = stdout(&output);
+        assert!(text.contains("Usage: plimsoll"), "{text}");
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{args:?}: {line}");
+        }
+    }
+    assert!(
+        stdout(&plimsoll(&["estimate", "--help"], b"")).contains("Examples:\n  plimsoll estimate --model llama-3.2-1b")
+    );
+}
+
+#[test]
+fn listings() {
+    let models = stdout(&plimsoll(&["models", "llama-3.2"], b""));
+    assert!(models.contains("llama-3.2-1b") && !models.contains("gpt2"), "{models}");
+    let gpus = stdout(&plimsoll(&["gpus", "5070"], b""));
+    assert!(gpus.contains("rtx-5070-ti-laptop") && !gpus.contains("h200"), "{gpus}");
+    let (all, every) = (stdout(&plimsoll(&["gpus"], b"")), stdout(&plimsoll(&["models"], b"")));
+    assert!(every.contains("--family nbeats") && all.lines().count() > 60);
+    assert!(all.lines().chain(every.lines()).all(|line| line.chars().count() <= 80), "{all}{every}");
+    let json = stdout(&plimsoll(&["gpus", "h200", "--format", "json"], b""));
+    let row: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    assert_eq!(row["id"], "h200");
+    assert!(stdout(&plimsoll(&["gpus", "abacus"], b"")).contains("No GPU like that"));
+}
+
+#[test]
+fn no_colour_in_a_pipe() {
+    let output = plimsoll(&["estimate"], b"");
+    assert!(!String::from_utf8(output.stderr).unwrap().contains('\u{1b}'));
+    let forced = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+        .args(["gpus", "h200"])
+        .env("CLICOLOR_FORCE", "1")
+        .env_remove("NO_COLOR")
+        .output()
+        .unwrap();
+    assert!(stdout(&forced).contains('\u{1b}'));
+}
+
+/// `plimsoll ... | head -1`: the reader closes the pipe before all is written.
+#[cfg(unix)]
+#[test]
+fn a_closed_pipe_is_no_panic() {
+    for args in [&["models"][..], &["gpus"], &["estimate", "--help"]] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(message, "", "{args:?}");
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+    }
+}
