@@ -81,19 +81,26 @@ pub fn accuracy() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The journeys a person takes, in a real browser through the real server. The tests learn from the environment what
-/// to run: `PLIMSOLL` (the binary), `CHROME`, `CHROMEDRIVER`, `AXE` (the accessibility checker's script).
-pub fn browser_tests(tools: &Tools, left_out: bool, tally: &mut Tally) -> Result<Outcome> {
+/// Counts the browser tests, which also shows that they still compile.
+pub fn browser_tests_left_out(tally: &mut Tally) -> Result<Outcome> {
+    let mut test = browser_test_command()?;
+    let list = shell::output(test.args(["--", "--list"])).context("the browser tests do not compile")?;
+    tally.skipped = list.lines().filter(|line| line.ends_with(": test")).count().try_into()?;
+    Ok(Outcome::NotRun { why: "--without-browser was given".to_owned(), required: false })
+}
+
+fn browser_test_command() -> Result<Command> {
     let (package, target) = END_TO_END;
     ensure!(test_targets(package)?.iter().any(|t| t == target), "{package} has no test target `{target}`");
     let mut test = shell::cargo();
     test.args(["test", "--locked", "--package", package, "--test", target]);
-    if left_out {
-        // They are built all the same: that shows how many were left out, and that they still compile.
-        let list = shell::output(test.args(["--", "--list"])).context("the browser tests do not compile")?;
-        tally.skipped = list.lines().filter(|line| line.ends_with(": test")).count().try_into()?;
-        return Ok(Outcome::NotRun { why: "--without-browser was given".to_owned(), required: false });
-    }
+    Ok(test)
+}
+
+/// The journeys a person takes, in a real browser through the real server. The tests learn from the environment what
+/// to run: `PLIMSOLL` (the binary), `CHROME`, `CHROMEDRIVER`, `AXE` (the accessibility checker's script).
+pub fn browser_tests(tools: &Tools, tally: &mut Tally) -> Result<Outcome> {
+    let mut test = browser_test_command()?;
     let browser = match Browser::ready() {
         Ok(browser) => browser,
         Err(error) => return Ok(Outcome::NotRun { why: format!("{error:#}"), required: true }),
