@@ -200,7 +200,9 @@ fn npm_tools() -> Result<()> {
     }
     let npm = if cfg!(windows) { "npm.cmd" } else { "npm" };
     if shell::output(Command::new(npm).arg("--version")).is_none() {
-        bail!("npm is not installed, so neither wasm-opt nor the accessibility checker can be had from it");
+        bail!(
+            "npm is not installed, so neither wasm-opt nor the accessibility checker can be had from it: install Node.js"
+        );
     }
     let names: Vec<String> =
         pinned.iter().map(|(name, version)| format!("{name} {}", version.as_str().unwrap_or_default())).collect();
