@@ -4,9 +4,10 @@ use plimsoll_core::scenario::{Link, ModelSource, limits, supported};
 use plimsoll_core::{Error, Result, Scenario, catalog};
 use serde_json::Value;
 
+use crate::errand::Depth;
 use crate::reading::{Held, Reading};
 
-pub use crate::fake::{Run, max_batch};
+pub use plimsoll_core::estimate::{Run, max_batch};
 
 /// How many points the timeline is drawn with: more than most screens have columns to tell apart.
 pub const POINTS: usize = 420;
@@ -33,12 +34,14 @@ pub fn alive(run: &Run, event: u32) -> Vec<Held> {
     run.alive_at(event).iter().take(HOLDINGS).map(Held::from).collect()
 }
 
-/// The process peak alone.
+/// How deep a run sits, and no more.
 ///
 /// # Errors
 /// As [`Run::new`].
-pub fn process_peak(scenario: &Scenario) -> Result<plimsoll_core::Bytes> {
-    Ok(Run::new(scenario)?.estimate().peak.process)
+pub fn depth(scenario: &Scenario) -> Result<Depth> {
+    let run = Run::new(scenario)?;
+    let estimate = run.estimate();
+    Ok(Depth { process: estimate.peak.process, standing: estimate.verdict.into() })
 }
 
 /// The scenario the planner opens on: a small model on a laptop's card, the usual recipe.
@@ -71,7 +74,7 @@ pub fn with_model(scenario: &Scenario, source: ModelSource) -> Result<Scenario> 
     if !crate::levers::takes_lora(&next) {
         next.training.lora = None;
     }
-    if !crate::levers::has_layers(&next) {
+    if !crate::levers::takes_checkpointing(&next) {
         next.training.checkpointing = fresh.training.checkpointing;
     }
     Scenario::from_value(&next.to_value())

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::engine::{self, Run};
-use crate::reading::{Held, Reading};
+use crate::reading::{Held, Reading, Standing};
 
 /// A question for the worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,11 +44,20 @@ pub enum Answer {
     /// To [`Question::Sound`].
     Reading(Box<Reading>),
     /// To [`Question::Peak`].
-    Peak(Bytes),
+    Peak(Depth),
     /// To [`Question::Largest`].
     Largest(u64),
     /// To [`Question::Alive`].
     Alive(Vec<Held>),
+}
+
+/// How deep a run sits, and no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Depth {
+    /// Its process peak.
+    pub process: Bytes,
+    /// Its verdict.
+    pub standing: Standing,
 }
 
 /// An [`Error`] that travels.
@@ -82,7 +91,7 @@ impl Clerk {
     pub fn answer(&mut self, question: &Question) -> Result<Answer, Fault> {
         match question {
             Question::Sound(value) => Ok(Answer::Reading(Box::new(self.sound(&Scenario::from_value(value)?)?))),
-            Question::Peak(value) => Ok(Answer::Peak(engine::process_peak(&Scenario::from_value(value)?)?)),
+            Question::Peak(value) => Ok(Answer::Peak(engine::depth(&Scenario::from_value(value)?)?)),
             Question::Largest(value) => Ok(Answer::Largest(engine::max_batch(&Scenario::from_value(value)?)?)),
             Question::Alive(event) => {
                 Ok(Answer::Alive(self.run.as_ref().map(|run| engine::alive(run, *event)).unwrap_or_default()))
@@ -117,7 +126,51 @@ impl Clerk {
     }
 }
 
+/// How many micro-batches of a step cost time: the engine does not execute all of a long accumulation.
+const EXECUTED: u64 = 8;
+
 /// How much work a scenario's run is, in layer passes: what decides whether it may hold up a frame.
 pub fn weight(layers: u64, accumulation: u64) -> u64 {
-    layers.max(1).saturating_mul(accumulation.max(1))
+    layers.max(1).saturating_mul(accumulation.clamp(1, EXECUTED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Answer, Clerk, Errand, Question, Reply, weight};
+    use crate::engine::opening;
+
+    #[test]
+    fn an_errand_comes_back_answered() {
+        let mut clerk = Clerk::default();
+        let ask = |question| serde_json::to_string(&Errand { id: 7, question }).unwrap();
+        let value = opening().to_value();
+        let reply: Reply = serde_json::from_str(&clerk.reply(&ask(Question::Sound(value.clone())))).unwrap();
+        let Ok(Answer::Reading(reading)) = reply.answer else { panic!("no reading") };
+        assert_eq!(reply.id, 7);
+        assert_eq!(*reading, Clerk::default().sound(&opening()).unwrap(), "a reading survives the journey");
+
+        let reply: Reply = serde_json::from_str(&clerk.reply(&ask(Question::Peak(value)))).unwrap();
+        let Ok(Answer::Peak(depth)) = reply.answer else { panic!("no peak") };
+        assert_eq!((depth.process, depth.standing), (reading.process, reading.standing));
+
+        let event = reading.points[reading.peak].event;
+        let reply: Reply = serde_json::from_str(&clerk.reply(&ask(Question::Alive(event)))).unwrap();
+        assert_eq!(reply.answer, Ok(Answer::Alive(reading.holdings.clone())));
+    }
+
+    #[test]
+    fn garbage_is_answered_with_a_fault() {
+        let mut clerk = Clerk::default();
+        for text in ["", "{}", "null", "\u{0}", r#"{"id":1,"question":{"Sound":7}}"#] {
+            let reply: Reply = serde_json::from_str(&clerk.reply(text)).unwrap();
+            assert!(reply.answer.is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_long_accumulation_is_not_more_work_than_the_engine_does() {
+        assert_eq!(weight(16, 1), 16);
+        assert_eq!(weight(16, 1 << 20), 128);
+        assert_eq!(weight(0, 0), 1);
+    }
 }

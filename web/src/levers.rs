@@ -31,11 +31,13 @@ pub enum Lever {
     Full,
     /// Half the micro-batch, twice the accumulation.
     HalfBatch,
+    /// Everything that saves without changing the data: 16 bits, adapters, checkpointing, fused.
+    Lightest,
 }
 
 impl Lever {
     /// Every lever, in the order of the what-if table.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Fp32,
         Self::Bf16Amp,
         Self::Bf16,
@@ -48,6 +50,7 @@ impl Lever {
         Self::HalfBatch,
         Self::Lora,
         Self::Full,
+        Self::Lightest,
     ];
 
     /// The mark's name.
@@ -59,12 +62,23 @@ impl Lever {
             Self::Checkpointing => "checkpointing",
             Self::NoCheckpointing => "no checkpointing",
             Self::Fused => "fused optimizer",
-            Self::Foreach => "foreach optimizer",
+            Self::Foreach => "foreach",
             Self::Sgd => "SGD",
             Self::AdamW => "AdamW",
             Self::Lora => "LoRA r16",
             Self::Full => "full training",
             Self::HalfBatch => "half the batch",
+            Self::Lightest => "lightest mix",
+        }
+    }
+
+    /// The mark's name where there is little room.
+    pub const fn short(self) -> &'static str {
+        match self {
+            Self::NoCheckpointing => "no checkp.",
+            Self::Fused => "fused",
+            Self::HalfBatch => "half batch",
+            _ => self.label(),
         }
     }
 
@@ -83,6 +97,7 @@ impl Lever {
             Self::Lora => "trains small adapters on frozen weights, not the model itself",
             Self::Full => "trains every weight",
             Self::HalfBatch => "same effective batch, more and smaller kernels",
+            Self::Lightest => "pure bf16, LoRA, checkpointing and the fused optimizer together",
         }
     }
 
@@ -94,7 +109,7 @@ impl Lever {
             Self::Fp32 => training.precision = Precision::Fp32,
             Self::Bf16Amp => training.precision = Precision::Bf16Amp,
             Self::Bf16 => training.precision = Precision::Bf16,
-            Self::Checkpointing if has_layers(scenario) => training.checkpointing = Checkpointing::Full,
+            Self::Checkpointing if takes_checkpointing(scenario) => training.checkpointing = Checkpointing::Full,
             Self::NoCheckpointing => training.checkpointing = Checkpointing::None,
             Self::Fused if training.optimizer != Optimizer::Adafactor => {
                 training.optimizer_impl = OptimizerImpl::Fused;
@@ -116,6 +131,7 @@ impl Lever {
                 next.input.batch /= 2;
                 training.accumulation = training.accumulation.saturating_mul(2);
             }
+            Self::Lightest => lighten(&mut next),
             _ => {}
         }
         (next != *scenario).then_some(next)
@@ -124,6 +140,21 @@ impl Lever {
     /// The levers that change `scenario`, with what each turns it into.
     pub fn around(scenario: &Scenario) -> Vec<(Self, Scenario)> {
         Self::ALL.into_iter().filter_map(|lever| lever.apply(scenario).map(|next| (lever, next))).collect()
+    }
+}
+
+/// Every lever that makes a run lighter on the same data, as far as the model takes it.
+fn lighten(scenario: &mut Scenario) {
+    if takes_checkpointing(scenario) {
+        scenario.training.checkpointing = Checkpointing::Full;
+    }
+    if takes_lora(scenario) && scenario.training.lora.is_none() {
+        scenario.training.lora = Some(lora());
+    }
+    let training = &mut scenario.training;
+    training.precision = if training.precision == Precision::Fp16 { Precision::Fp16 } else { Precision::Bf16 };
+    if training.optimizer != Optimizer::Adafactor {
+        training.optimizer_impl = OptimizerImpl::Fused;
     }
 }
 
@@ -145,10 +176,52 @@ pub fn takes_lora(scenario: &Scenario) -> bool {
     !matches!(scenario.model.source, ModelSource::Family { .. })
 }
 
-/// Whether checkpointing has layers to work on.
-pub fn has_layers(scenario: &Scenario) -> bool {
-    match &scenario.model.source {
-        ModelSource::Family { name, .. } => name == "nanogpt",
-        _ => true,
+/// Whether the model can be checkpointed: those of Hugging Face bring it with them.
+pub fn takes_checkpointing(scenario: &Scenario) -> bool {
+    !matches!(scenario.model.source, ModelSource::Family { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_core::Scenario;
+    use plimsoll_core::scenario::{ModelSource, supported};
+
+    use super::Lever;
+    use crate::engine::{depth, opening, with_model};
+
+    #[test]
+    fn a_lever_that_is_set_is_not_offered() {
+        let scenario = opening();
+        let offered: Vec<Lever> = Lever::around(&scenario).into_iter().map(|(lever, _)| lever).collect();
+        for set in [Lever::Bf16Amp, Lever::AdamW, Lever::Foreach, Lever::NoCheckpointing, Lever::Full] {
+            assert!(!offered.contains(&set), "{set:?}");
+        }
+        for (lever, next) in Lever::around(&scenario) {
+            assert_eq!(lever.apply(&next).filter(|_| lever != Lever::HalfBatch), None, "{lever:?} twice");
+        }
+    }
+
+    #[test]
+    fn every_neighbour_is_a_valid_scenario() {
+        let mut sources = vec![opening().model.source];
+        for family in supported::FAMILIES {
+            sources.push(ModelSource::Family { name: family.name.to_owned(), keys: serde_json::Map::new() });
+        }
+        for source in sources {
+            let scenario = with_model(&opening(), source).unwrap();
+            for (lever, next) in Lever::around(&scenario) {
+                assert_eq!(Scenario::from_value(&next.to_value()), Ok(next.clone()), "{lever:?}");
+                assert!(depth(&next).is_ok(), "{lever:?} on {:?}", scenario.model.source);
+            }
+        }
+    }
+
+    #[test]
+    fn the_lightest_mix_is_the_lightest() {
+        let scenario = opening();
+        let peaks: Vec<_> =
+            Lever::around(&scenario).iter().map(|(lever, next)| (*lever, depth(next).unwrap().process)).collect();
+        let least = peaks.iter().min_by_key(|(_, peak)| *peak).map(|(lever, _)| *lever);
+        assert_eq!(least, Some(Lever::Lightest), "{peaks:?}");
     }
 }

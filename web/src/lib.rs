@@ -7,7 +7,6 @@ pub mod breakdown;
 pub mod choices;
 pub mod engine;
 pub mod errand;
-mod fake;
 pub mod field;
 pub mod gauge;
 pub mod kind;

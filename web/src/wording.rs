@@ -6,7 +6,7 @@ use plimsoll_core::{Bytes, Scenario};
 use crate::choices::Choice as _;
 use crate::kind::Kind;
 use crate::number;
-use crate::reading::{PhaseRow, Point, Reading};
+use crate::reading::{Held, PhaseRow, Point, Reading};
 
 /// The verdict as it is spoken: one sentence for the live region.
 pub fn verdict(reading: &Reading) -> String {
@@ -37,7 +37,23 @@ pub fn point(reading: &Reading, point: &Point) -> String {
         .take(4)
         .map(|(bytes, kind)| format!("{} {}", kind.label(), number::bytes(Bytes::new(*bytes))))
         .collect();
-    format!("{place}: {} alive. {}.", number::bytes(point.total()), parts.join(", "))
+    format!("{place}: {} alive, of it {}.", number::bytes(point.total()), parts.join(", "))
+}
+
+/// The ledger's `mul.Tensor@MulBackward0` as people read it: `mul in MulBackward0`.
+pub fn op(name: &str) -> String {
+    let (op, node) = name.split_once('@').unwrap_or((name, ""));
+    let op = op.strip_suffix(".Tensor").unwrap_or(op);
+    if node.is_empty() { op.to_owned() } else { format!("{op} in {node}") }
+}
+
+/// Where a holding comes from, and by what.
+pub fn origin(held: &Held) -> (String, Option<String>) {
+    match (held.module.is_empty(), held.kind) {
+        (false, _) => (held.module.clone(), Some(op(&held.op))),
+        (true, Kind::OptimizerStates) => ("optimizer".to_owned(), Some(op(&held.op))),
+        (true, _) => (op(&held.op), None),
+    }
 }
 
 /// Why the peak is where it is.
@@ -48,8 +64,8 @@ pub fn peak(reading: &Reading) -> String {
     let place = reading.phases.get(point.phase as usize).map(phase).unwrap_or_default();
     match (point.op.is_empty(), point.module.is_empty()) {
         (true, _) => place,
-        (false, true) => format!("{place}, in {}", point.op),
-        (false, false) => format!("{place}, in {} of {}", point.op, point.module),
+        (false, true) => format!("{place}, at {}", op(&point.op)),
+        (false, false) => format!("{place}, at {} of {}", op(&point.op), point.module),
     }
 }
 
@@ -89,12 +105,19 @@ pub fn sentence(clause: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{load, sentence};
+    use super::{load, op, sentence};
     use crate::engine::opening;
 
     #[test]
     fn the_load_is_one_line() {
         assert_eq!(load(&opening()), "4 × 1,024 tokens, bf16-amp, AdamW");
+    }
+
+    #[test]
+    fn ops_lose_their_machinery() {
+        assert_eq!(op("mul.Tensor@MulBackward0"), "mul in MulBackward0");
+        assert_eq!(op("silu"), "silu");
+        assert_eq!(op(""), "");
     }
 
     #[test]

@@ -60,10 +60,12 @@ pub fn BreakdownSection() -> impl IntoView {
                                             data-bytes=part.bytes.get().to_string()
                                         >
                                             <th scope="row">
-                                                <span class=format!("swatch {}", part.kind.class())></span>
-                                                <span>
-                                                    {part.kind.label()}
-                                                    <small>{part.kind.note()}</small>
+                                                <span class="kind-cell">
+                                                    <span class=format!("swatch {}", part.kind.class())></span>
+                                                    <span>
+                                                        {part.kind.label()}
+                                                        <small>{part.kind.note()}</small>
+                                                    </span>
                                                 </span>
                                             </th>
                                             <td class="num">{number::gib(part.bytes)}</td>

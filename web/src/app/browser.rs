@@ -48,6 +48,11 @@ pub fn mark_ready() {
     }
 }
 
+/// Width of the window in px: what a drawing takes until it knows its own.
+pub fn window_width() -> f64 {
+    web_sys::window().and_then(|w| w.inner_width().ok()).and_then(|w| w.as_f64()).unwrap_or(640.0)
+}
+
 /// Calls `changed` with the width of `element` in px now and whenever it changes, as long as the page lives.
 pub fn watch_width(element: &Element, changed: impl Fn(f64) + 'static) {
     changed(element.get_bounding_client_rect().width());

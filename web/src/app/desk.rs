@@ -100,8 +100,8 @@ pub fn sound(planner: Planner, scenario: &Scenario) {
         *rungs = neighbours
             .iter()
             .map(|(lever, _)| {
-                let known = rungs.iter().find(|r| r.lever == *lever).and_then(|r| r.peak.clone());
-                Rung { lever: *lever, peak: known }
+                let known = rungs.iter().find(|r| r.lever == *lever).and_then(|r| r.depth.clone());
+                Rung { lever: *lever, depth: known }
             })
             .collect();
     });

@@ -5,15 +5,20 @@ use leptos::prelude::*;
 use plimsoll_core::Bytes;
 use plimsoll_web::gauge::{Gauge, Mark};
 use plimsoll_web::path::swell;
-use plimsoll_web::reading::Reading;
 use plimsoll_web::{number, wording};
 
 use super::browser;
 use super::ladder::Ladder;
-use super::planner::Planner;
+use super::planner::{Planner, Rung};
 
 /// Height of the drawing in px, wide and narrow.
 const HEIGHT: (f64, f64) = (584.0, 440.0);
+
+/// Below this width in px the drawing drops what is not needed to read it.
+pub const NARROW: f64 = 520.0;
+
+/// From the sheet's edge to its inner neatline, in px.
+const INSET: f64 = 7.0;
 
 /// Radius of the bilge, where the hull's sides turn into her bottom.
 const BILGE: f64 = 30.0;
@@ -22,7 +27,7 @@ const BILGE: f64 = 30.0;
 pub fn GaugeFigure() -> impl IntoView {
     let planner = Planner::get();
     let frame = NodeRef::<Div>::new();
-    let width = RwSignal::new(640.0);
+    let width = RwSignal::new(browser::window_width().min(640.0));
     Effect::new(move || {
         if let Some(frame) = frame.get() {
             browser::watch_width(&frame, move |w| width.set(w.round().max(200.0)));
@@ -30,24 +35,31 @@ pub fn GaugeFigure() -> impl IntoView {
     });
     let gauge = Memo::new(move |_| {
         let reading = planner.reading.get()?;
-        let peaks: Vec<Option<Bytes>> = std::iter::once(Some(reading.process))
-            .chain(planner.rungs.with(|rungs| {
-                rungs.iter().map(|r| r.peak.as_ref().and_then(|p| p.as_ref().ok().copied())).collect::<Vec<_>>()
-            }))
-            .collect();
+        let rungs = planner.rungs.get();
+        let known = rungs.iter().map(|r| r.depth.as_ref().and_then(|d| d.as_ref().ok()).map(|d| d.process));
+        let peaks: Vec<Option<Bytes>> = std::iter::once(Some(reading.process)).chain(known).collect();
         let width = width.get();
-        let height = if width < 520.0 { HEIGHT.1 } else { HEIGHT.0 };
-        Some(Gauge::new(&reading, &peaks, width, height))
+        let height = if width < NARROW { HEIGHT.1 } else { HEIGHT.0 };
+        Some((Gauge::new(&reading, &peaks, width, height), rungs))
     });
     view! {
         <figure class="gauge">
             <div class="chart" node_ref=frame>
-            {move || {
-                gauge
-                    .get()
-                    .zip(planner.reading.get())
-                    .map(|(gauge, reading)| view! { <Drawing gauge reading=reading.as_ref().clone()/> })
-            }}
+                {move || {
+                    let (gauge, rungs) = gauge.get()?;
+                    let reading = planner.reading.get()?;
+                    Some(
+                        view! {
+                            <Drawing
+                                gauge
+                                rungs
+                                process=reading.process
+                                line=reading.load_line
+                                capacity=reading.capacity
+                            />
+                        },
+                    )
+                }}
             </div>
             <figcaption class="unseen">
                 {move || planner.reading.with(|r| r.as_ref().map(|r| wording::verdict(r)))}
@@ -57,18 +69,14 @@ pub fn GaugeFigure() -> impl IntoView {
 }
 
 #[component]
-fn Drawing(gauge: Gauge, reading: Reading) -> impl IntoView {
-    let Gauge { width, height, scale, .. } = gauge;
+fn Drawing(gauge: Gauge, rungs: Vec<Rung>, process: Bytes, line: Bytes, capacity: Bytes) -> impl IntoView {
+    let Gauge { width, height, scale, mark, staff, .. } = gauge;
     let (hull_x, hull_w) = gauge.hull;
     let bottom = scale.bottom;
-    let mark = gauge.mark;
-    let deep = reading.headroom < 0;
-    let narrow = width < 520.0;
-    let keel = bottom + 14.0;
-    let sea_height = (keel - gauge.waterline).max(0.0);
-    let hull = hull_path(hull_x, hull_w, gauge.capacity, bottom);
-    let load_text = format!("load line {}", number::bytes(reading.load_line));
-    let capacity_text = format!("capacity {}", number::bytes(reading.capacity));
+    let deep = gauge.waterline < mark.y;
+    let drowned = (mark.y - gauge.waterline).max(0.0);
+    let narrow = width < NARROW;
+    let keel = height - INSET;
     view! {
         <svg width=width height=height viewBox=format!("0 0 {width} {height}") role="group" aria-label="Load-line gauge">
             <defs>
@@ -81,26 +89,18 @@ fn Drawing(gauge: Gauge, reading: Reading) -> impl IntoView {
                 {gauge
                     .ticks
                     .iter()
-                    .map(|t| view! { <line class="graticule" x1=hull_x - 10.0 x2=width - 8.0 y1=t.y y2=t.y/> })
+                    .map(|t| view! { <line class="graticule" x1=hull_x - 10.0 x2=staff y1=t.y y2=t.y/> })
                     .collect_view()}
-                // The sea, up to where the run sits.
-                <rect class="sea" x="7" width=width - 14.0 y=gauge.waterline height=sea_height/>
+                // The sea, up to where the run sits, and what of it stands over the load line.
+                <rect class="sea" x=INSET width=staff - INSET y=gauge.waterline height=(keel - gauge.waterline).max(0.0)/>
                 {deep
                     .then(|| {
                         view! {
-                            <rect class="sea-deep" x="7" width=width - 14.0 y=gauge.waterline height=(mark.y - gauge.waterline).max(0.0)/>
+                            <rect class="sea-deep" x=INSET width=staff - INSET y=gauge.waterline height=drowned/>
+                            <rect class="too-deep" x=hull_x + hull_w width=staff - hull_x - hull_w y=gauge.waterline height=drowned/>
                         }
                     })}
-                {(1..4u8)
-                    .map(|i| {
-                        let y = gauge.waterline + f64::from(i) * f64::from(i) * 5.0 + 4.0;
-                        (y < keel - 6.0)
-                            .then(|| {
-                                let inset = f64::from(i) * 14.0;
-                                view! { <path class=format!("ripple ripple-{i}") d=swell(7.0 + inset, width - 7.0 - inset, y, 16.0, 3.0)/> }
-                            })
-                    })
-                    .collect_view()}
+                <Ripples left=hull_x + hull_w right=staff surface=gauge.waterline keel/>
                 <DraughtScale gauge=gauge.clone()/>
                 // The hull and what fills it.
                 <path class="hull-inside" d=hull_fill(hull_x, hull_w, bottom)/>
@@ -112,20 +112,22 @@ fn Drawing(gauge: Gauge, reading: Reading) -> impl IntoView {
                             view! { <rect class=format!("segment {}", s.kind.class()) x=hull_x width=hull_w y=s.y height=s.height/> }
                         })
                         .collect_view()}
-                    {deep
-                        .then(|| {
-                            view! {
-                                <rect
-                                    class="too-deep"
-                                    x=hull_x
-                                    width=hull_w
-                                    y=gauge.waterline
-                                    height=(mark.y - gauge.waterline).max(0.0)
-                                />
-                            }
-                        })}
                 </g>
-                <path class="hull" d=hull/>
+                <path class="hull" d=hull_path(hull_x, hull_w, gauge.capacity, bottom)/>
+                {deep
+                    .then(|| {
+                        view! {
+                            <path
+                                class="hull-deep"
+                                d=format!(
+                                    "M{hull_x} {top}V{line}M{right} {top}V{line}",
+                                    top = gauge.waterline,
+                                    line = mark.y,
+                                    right = hull_x + hull_w,
+                                )
+                            />
+                        }
+                    })}
                 {gauge
                     .segments
                     .iter()
@@ -134,29 +136,36 @@ fn Drawing(gauge: Gauge, reading: Reading) -> impl IntoView {
                         let y = s.y + s.height / 2.0 + 4.2;
                         let class = format!("segment-text {}-text", s.kind.class());
                         view! {
-                            <text class=class.clone() x=hull_x + 9.0 y=y>{s.kind.label()}</text>
-                            <text class=format!("{class} figure-end") x=hull_x + hull_w - 9.0 y=y>{number::gib(s.bytes)}</text>
+                            <text class=class.clone() x=hull_x + 10.0 y=y>{s.kind.label()}</text>
+                            <text class=format!("{class} figure-end") x=hull_x + hull_w - 10.0 y=y>{number::gib(s.bytes)}</text>
                         }
                     })
                     .collect_view()}
-                // The surface.
-                <path
-                    class="surface"
-                    class:surface-deep=deep
-                    d=swell(7.0, width - 7.0, gauge.waterline, 22.0, 4.0)
-                />
-                // What the card can give at most: the deck.
+                // The surface, and the deck: what the card can give at most.
+                <path class="surface" class:surface-deep=deep d=swell(INSET, staff, gauge.waterline, 22.0, 4.0)/>
                 <line class="deck" x1=hull_x - 12.0 x2=hull_x + hull_w + 12.0 y1=gauge.capacity y2=gauge.capacity/>
-                <text class="mark-text" x=hull_x + hull_w + 16.0 y=gauge.capacity + 4.0>
-                    {(!narrow).then_some(capacity_text)}
-                </text>
-                <LoadMark mark=mark left=hull_x - 10.0 right=gauge.staff narrow=narrow text=load_text/>
+                <LoadMark mark=mark left=hull_x - 10.0 right=staff narrow=narrow line capacity/>
             </g>
-            <Ladder gauge=gauge.clone() line=reading.load_line/>
+            <Ladder gauge=gauge.clone() rungs own=process line/>
             <rect class="neatline" x="1" y="1" width=width - 2.0 height=height - 2.0/>
             <rect class="neatline-inner" x="6.5" y="6.5" width=width - 13.0 height=height - 13.0/>
         </svg>
     }
+}
+
+/// An engraver's lines under the surface, shorter the deeper.
+#[component]
+fn Ripples(left: f64, right: f64, surface: f64, keel: f64) -> impl IntoView {
+    (1..=3u8)
+        .filter_map(|i| {
+            let depth = f64::from(i);
+            let y = surface + depth * depth * 5.0 + 4.0;
+            let inset = depth * (right - left) * 0.07;
+            (y < keel - 6.0).then(|| {
+                view! { <path class=format!("ripple ripple-{i}") d=swell(left + inset, right - inset, y, 16.0, 3.0)/> }
+            })
+        })
+        .collect_view()
 }
 
 /// The zebra-edged scale a chart has along its border, with the draught's figures.
@@ -187,8 +196,9 @@ fn DraughtScale(gauge: Gauge) -> impl IntoView {
 
 /// The mark itself: a disc crossed by a bar on the load line.
 #[component]
-fn LoadMark(mark: Mark, left: f64, right: f64, narrow: bool, text: String) -> impl IntoView {
+fn LoadMark(mark: Mark, left: f64, right: f64, narrow: bool, line: Bytes, capacity: Bytes) -> impl IntoView {
     let Mark { x, y, radius, reach, stroke } = mark;
+    let foot = y + radius + 20.0;
     view! {
         <line class="line-through" x1=left x2=right y1=y y2=y/>
         <circle class="disc" cx=x cy=y r=radius - stroke / 2.0 stroke-width=stroke/>
@@ -196,11 +206,16 @@ fn LoadMark(mark: Mark, left: f64, right: f64, narrow: bool, text: String) -> im
         {(!narrow)
             .then(|| {
                 view! {
-                    <text class="letter" x=x - radius - 24.0 y=y - stroke / 2.0 - 7.0>"P"</text>
-                    <text class="letter" x=x + radius + 24.0 y=y - stroke / 2.0 - 7.0>"L"</text>
+                    <text class="letter" x=x - radius - 22.0 y=y - stroke / 2.0 - 7.0>"P"</text>
+                    <text class="letter" x=x + radius + 22.0 y=y - stroke / 2.0 - 7.0>"L"</text>
                 }
             })}
-        <text class="mark-text middle" x=x y=y + radius + 18.0>{text}</text>
+        <text class="mark-text middle" x=x y=foot>"load line"</text>
+        <text class="mark-figure middle" x=x y=foot + 20.0>{number::gib(line)}</text>
+        {(!narrow)
+            .then(|| {
+                view! { <text class="mark-note middle" x=x y=foot + 38.0>{format!("of {} GiB", number::gib(capacity))}</text> }
+            })}
     }
 }
 

@@ -23,7 +23,7 @@ impl Form {
     const fn label(self) -> &'static str {
         match self {
             Self::Link => "Copy link",
-            Self::Command => "Command",
+            Self::Command => "CLI",
             Self::Json => "JSON",
         }
     }

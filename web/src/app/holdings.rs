@@ -1,8 +1,8 @@
 //! Who holds what: groups of equal storages.
 
 use leptos::prelude::*;
-use plimsoll_web::number;
 use plimsoll_web::reading::Held;
+use plimsoll_web::{number, wording};
 
 use super::planner::Planner;
 
@@ -12,15 +12,14 @@ const LISTED: usize = 14;
 /// One group.
 #[component]
 pub fn HoldingRow(held: Held) -> impl IntoView {
-    let place = if held.module.is_empty() { held.op.clone() } else { held.module.clone() };
+    let (place, op) = wording::origin(&held);
     let times = (held.count > 1).then(|| format!("{} × ", number::grouped(held.count)));
-    let op = (!held.module.is_empty()).then(|| format!(" · {}", held.op));
     view! {
         <li class="held">
             <span class=format!("swatch {}", held.kind.class())></span>
             <span class="held-place">{place}</span>
             <span class="held-bytes">{number::bytes(held.bytes)}</span>
-            <span class="held-form">{held.kind.label()} " · " {times} {held.form.clone()} {op}</span>
+            <span class="held-form">{held.kind.label()} " · " {times} {held.form.clone()} {op.map(|op| format!(" · {op}"))}</span>
         </li>
     }
 }

@@ -6,20 +6,18 @@ use plimsoll_web::gauge::Gauge;
 use plimsoll_web::levers::Lever;
 use plimsoll_web::number;
 
+use super::gauge::NARROW;
 use super::planner::{Planner, Rung};
 
 #[component]
-pub fn Ladder(gauge: Gauge, line: Bytes) -> impl IntoView {
-    let planner = Planner::get();
-    let rungs = planner.rungs.get();
+pub fn Ladder(gauge: Gauge, rungs: Vec<Rung>, own: Bytes, line: Bytes) -> impl IntoView {
     let width = gauge.width;
-    let narrow = width < 520.0;
+    let narrow = width < NARROW;
     let staff = gauge.staff;
     let foot = gauge.scale.bottom;
     let head = gauge.rungs.iter().map(|r| r.y).fold(foot, f64::min).min(gauge.mark.y);
-    let label_x = staff + if narrow { 20.0 } else { 44.0 };
-    let value_x = width - 16.0;
-    let own = planner.reading.with(|r| r.as_ref().map_or(Bytes::ZERO, |r| r.process));
+    let label_x = staff + if narrow { 22.0 } else { 44.0 };
+    let value_x = width - if narrow { 14.0 } else { 16.0 };
 
     let this_run = gauge.rungs.first().map(|r| {
         let class = if own > line { "rung rung-own is-below" } else { "rung rung-own" };
@@ -35,15 +33,15 @@ pub fn Ladder(gauge: Gauge, line: Bytes) -> impl IntoView {
     let marks = rungs
         .into_iter()
         .zip(gauge.rungs.iter().skip(1).copied())
-        .filter_map(|(Rung { lever, peak }, place)| {
-            let peak = peak?.ok()?;
+        .filter_map(|(Rung { lever, depth }, place)| {
+            let peak = depth?.ok()?.process;
             Some(view! {
                 <RungMark lever peak place_y=place.y label_y=place.label beyond=place.beyond deep=place.deep staff label_x value_x narrow/>
             })
         })
         .collect_view();
     view! {
-        <g class="ladder">
+        <g class="ladder" class:is-narrow=narrow>
             <line class="staff" x1=staff x2=staff y1=head - 6.0 y2=foot aria-hidden="true"/>
             {marks}
             {this_run}
@@ -92,7 +90,7 @@ fn RungMark(
             <rect class="rung-target" x=label_x - 6.0 y=label_y - 12.5 width=value_x - label_x + 12.0 height="25" rx="2"/>
             <path class="rung-mark" d=format!("M{staff} {place_y}h{tick}")/>
             <path class="rung-lead" d=lead(staff, place_y, label_x, label_y, narrow)/>
-            <text class="rung-label" x=label_x y=label_y + 4.5>{lever.label()}</text>
+            <text class="rung-label" x=label_x y=label_y + 4.5>{if narrow { lever.short() } else { lever.label() }}</text>
             {(!narrow)
                 .then(|| {
                     view! {

@@ -54,6 +54,7 @@ fn App() -> impl IntoView {
         <notices::Notices/>
         <main class="sheet">
             <hero::Hero/>
+            <hero::Strip/>
             <controls::Controls/>
             <div class="below">
                 <timeline::TimelineSection/>

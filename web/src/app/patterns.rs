@@ -16,8 +16,8 @@ pub fn Patterns() -> impl IntoView {
                     <circle class="hatch-dot" cx="1.5" cy="1.5" r="1"/>
                     <circle class="hatch-dot" cx="4.5" cy="4.5" r="1"/>
                 </pattern>
-                <pattern id="hatch-deep" width="9" height="9" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
-                    <rect class="hatch-deep-line" width="3" height="9"/>
+                <pattern id="hatch-deep" width="10" height="10" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+                    <rect class="hatch-deep-line" width="2" height="10"/>
                 </pattern>
             </defs>
         </svg>

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
+use plimsoll_core::Scenario;
 use plimsoll_core::scenario::ModelSource;
-use plimsoll_core::{Bytes, Scenario};
 use plimsoll_web::engine;
-use plimsoll_web::errand::{Answer, Fault};
+use plimsoll_web::errand::{Answer, Depth, Fault};
 use plimsoll_web::levers::Lever;
 use plimsoll_web::reading::{Held, Reading};
+use plimsoll_web::wording::sentence;
 
 use super::{address, desk};
 use desk::Topic;
@@ -41,8 +42,8 @@ pub struct Planner {
 pub struct Rung {
     /// What is changed.
     pub lever: Lever,
-    /// Its process peak; `None` while it is sought.
-    pub peak: Option<Result<Bytes, Fault>>,
+    /// How deep it sits; `None` while it is sought.
+    pub depth: Option<Result<Depth, Fault>>,
 }
 
 impl Planner {
@@ -109,6 +110,17 @@ impl Planner {
         Ok(())
     }
 
+    /// What the engine found wrong with the value of `key`, the last part of the scenario's path.
+    pub fn fault_at(&self, key: &'static str) -> Signal<Option<String>> {
+        let fault = self.fault;
+        Signal::derive(move || {
+            fault.with(|fault| {
+                let fault = fault.as_ref().filter(|f| f.key.rsplit('.').next() == Some(key))?;
+                Some(format!("{} {}", sentence(&fault.problem), sentence(&fault.hint)))
+            })
+        })
+    }
+
     /// Pulls a lever.
     pub fn pull(&self, lever: Lever) {
         if let Some(next) = self.scenario.with_untracked(|s| lever.apply(s)) {
@@ -149,7 +161,7 @@ impl Planner {
             }
             (Topic::Largest, Ok(Answer::Largest(batch))) => self.largest.set(Some(Ok(batch))),
             (Topic::Largest, Err(fault)) => self.largest.set(Some(Err(fault))),
-            (Topic::Rung(lever), Ok(Answer::Peak(peak))) => self.rung(lever, Ok(peak)),
+            (Topic::Rung(lever), Ok(Answer::Peak(depth))) => self.rung(lever, Ok(depth)),
             (Topic::Rung(lever), Err(fault)) => self.rung(lever, Err(fault)),
             (Topic::Alive, Ok(Answer::Alive(held))) => self.alive.set(held),
             // An answer to another question than was asked: nothing to show.
@@ -166,10 +178,10 @@ impl Planner {
         self.reading.set(Some(Arc::new(reading)));
     }
 
-    fn rung(&self, lever: Lever, peak: Result<Bytes, Fault>) {
+    fn rung(&self, lever: Lever, depth: Result<Depth, Fault>) {
         self.rungs.update(|rungs| {
             if let Some(rung) = rungs.iter_mut().find(|r| r.lever == lever) {
-                rung.peak = Some(peak);
+                rung.depth = Some(depth);
             }
         });
     }

@@ -46,8 +46,8 @@ fn Status() -> impl IntoView {
                     let head = if index == reading.peak { "The peak. " } else { "" };
                     let op = match (point.op.as_str(), point.module.as_str()) {
                         ("", _) => String::new(),
-                        (op, "") => format!(" Latest allocation: {op}."),
-                        (op, module) => format!(" Latest allocation: {op} in {module}."),
+                        (op, "") => format!(" Latest allocation: {}.", wording::op(op)),
+                        (op, module) => format!(" Latest allocation: {} of {module}.", wording::op(op)),
                     };
                     Some(format!("{head}{}{op}", wording::sentence(&wording::point(&reading, point))))
                 }}
@@ -72,7 +72,7 @@ fn Status() -> impl IntoView {
 fn Plot() -> impl IntoView {
     let planner = Planner::get();
     let frame = NodeRef::<Div>::new();
-    let width = RwSignal::new(900.0);
+    let width = RwSignal::new(browser::window_width().min(900.0));
     Effect::new(move || {
         if let Some(frame) = frame.get() {
             browser::watch_width(&frame, move |w| width.set(w.round().max(200.0)));

@@ -53,6 +53,7 @@ pub fn VerdictPanel() -> impl IntoView {
                     <dd data-testid="max-batch"><LargestBatch/></dd>
                 </div>
             </dl>
+            <Remedies/>
             <p class="where">
                 {move || reading.with(|r| r.as_ref().map(|r| format!("Peaks in {}.", wording::peak(r))))}
             </p>
@@ -133,6 +134,52 @@ fn Refusal() -> impl IntoView {
                         }
                     })
             }}
+        </div>
+    }
+}
+
+/// What would bring a run that is too deep above the line.
+#[component]
+fn Remedies() -> impl IntoView {
+    let planner = Planner::get();
+    let fitting = move || {
+        planner.rungs.with(|rungs| {
+            rungs
+                .iter()
+                .filter_map(|r| {
+                    let depth = r.depth.as_ref()?.as_ref().ok()?;
+                    (!depth.standing.below()).then_some((r.lever, depth.process))
+                })
+                .collect::<Vec<_>>()
+        })
+    };
+    let deep = move || planner.reading.with(|r| r.as_ref().is_some_and(|r| r.standing.below()));
+    view! {
+        <div class="remedies" hidden=move || !deep()>
+            <p class="remedies-title">"Above the line with"</p>
+            <ul>
+                {move || {
+                    let fitting = fitting();
+                    if fitting.is_empty() {
+                        let sought = planner.rungs.with(|rungs| rungs.iter().any(|r| r.depth.is_none()));
+                        let text = if sought { "…" } else { "no one lever: a smaller model, or a larger card" };
+                        return view! { <li class="remedy-none">{text}</li> }.into_any();
+                    }
+                    fitting
+                        .into_iter()
+                        .map(|(lever, peak)| {
+                            view! {
+                                <li>
+                                    <button type="button" class="take" on:click=move |_| planner.pull(lever)>
+                                        {lever.label()} " " <strong>{number::gib(peak)}</strong>
+                                    </button>
+                                </li>
+                            }
+                        })
+                        .collect_view()
+                        .into_any()
+                }}
+            </ul>
         </div>
     }
 }

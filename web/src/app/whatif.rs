@@ -36,30 +36,21 @@ pub fn WhatIf() -> impl IntoView {
 #[component]
 fn LeverRow(rung: Rung) -> impl IntoView {
     let planner = Planner::get();
-    let Rung { lever, peak } = rung;
-    let (process, line, capacity) = planner
-        .reading
-        .with_untracked(|r| r.as_ref().map(|r| (r.process, r.load_line, r.capacity)))
-        .unwrap_or_default();
-    let (value, change, verdict, deep) = match &peak {
+    let Rung { lever, depth } = rung;
+    let process = planner.reading.with_untracked(|r| r.as_ref().map(|r| r.process)).unwrap_or_default();
+    let (value, change, verdict, deep) = match &depth {
         None => ("–".to_owned(), String::new(), "", false),
-        Some(Err(_)) => ("–".to_owned(), String::new(), "not estimated", false),
-        Some(Ok(peak)) => {
-            let difference =
-                i64::try_from(peak.get()).unwrap_or(i64::MAX) - i64::try_from(process.get()).unwrap_or(i64::MAX);
-            let verdict = if *peak <= line {
-                "fits"
-            } else if *peak <= capacity {
-                "tight"
-            } else {
-                "does not fit"
-            };
-            (number::gib(*peak), number::signed(difference), verdict, *peak > line)
+        Some(Err(_)) => ("–".to_owned(), String::new(), "Not estimated", false),
+        Some(Ok(depth)) => {
+            let difference = i64::try_from(depth.process.get()).unwrap_or(i64::MAX)
+                - i64::try_from(process.get()).unwrap_or(i64::MAX);
+            let verdict = depth.standing.label();
+            (number::gib(depth.process), number::signed(difference), verdict, depth.standing.below())
         }
     };
-    let usable = matches!(peak, Some(Ok(_)));
+    let usable = matches!(depth, Some(Ok(_)));
     view! {
-        <tr class:is-pending=peak.is_none()>
+        <tr class:is-pending=depth.is_none()>
             <th scope="row">
                 <span>{lever.label()} <small>{lever.cost()}</small></span>
             </th>

@@ -98,7 +98,8 @@ fn KeyField(key: &'static FamilyKey) -> impl IntoView {
         FamilyKeyKind::Count { default, most } => {
             let value = Signal::derive(move || given().and_then(|v| v.as_u64()).unwrap_or(default).to_string());
             let set = Callback::new(move |text: String| put(field::whole(&text, 1, most)?.into()));
-            view! { <TextField id=key.name label=key.name help=key.about value set/> }.into_any()
+            view! { <TextField id=key.name label=key.name help=key.about value fault=planner.fault_at(key.name) set/> }
+                .into_any()
         }
         FamilyKeyKind::Fraction { default } => {
             let value = Signal::derive(move || given().and_then(|v| v.as_f64()).unwrap_or(default).to_string());

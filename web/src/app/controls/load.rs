@@ -27,6 +27,7 @@ pub fn Load() -> impl IntoView {
             label="Micro-batch"
             help=effective
             value=Signal::derive(move || planner.scenario.with(|s| s.input.batch))
+            fault=planner.fault_at("batch")
             most=limits::BATCH
             slide=(1, 512)
             set=Callback::new(move |n| planner.try_change(|s| s.input.batch = n))
@@ -37,6 +38,7 @@ pub fn Load() -> impl IntoView {
                 label="Sequence"
                 help="Tokens in a sample.".to_owned()
                 value=Signal::derive(move || planner.scenario.with(|s| s.input.seq.unwrap_or(1)))
+                fault=planner.fault_at("seq")
                 most=Signal::derive(move || planner.scenario.with(engine::longest))
                 slide=(64, 131_072)
                 set=Callback::new(move |n| planner.try_change(|s| s.input.seq = Some(n)))

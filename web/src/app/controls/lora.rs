@@ -35,6 +35,7 @@ pub fn LoraChoice() -> impl IntoView {
                     label="Rank"
                     help="Alpha is twice this.".to_owned()
                     value=Signal::derive(move || lora(planner).rank)
+                    fault=planner.fault_at("rank")
                     most=limits::RANK
                     set=Callback::new(move |n| edit(&|lora| lora.rank = n))
                 />
@@ -53,6 +54,7 @@ pub fn LoraChoice() -> impl IntoView {
                     label="Targets"
                     help="all-linear, or module names such as q_proj, v_proj."
                     value=Signal::derive(move || names(&lora(planner).targets))
+                    fault=planner.fault_at("targets")
                     set=Callback::new(move |text: String| {
                         edit(&|lora| lora.targets = targets(&text)).map_err(|fault| sentence(&fault.problem))
                     })

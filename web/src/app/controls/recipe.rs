@@ -47,7 +47,7 @@ pub fn Recipe() -> impl IntoView {
             label="Activation checkpointing"
             help="Each layer keeps only its input and is recomputed in backward."
             value=Signal::derive(move || planner.scenario.with(|s| s.training.checkpointing == Checkpointing::Full))
-            disabled=Signal::derive(move || planner.scenario.with(|s| !levers::has_layers(s)))
+            disabled=Signal::derive(move || planner.scenario.with(|s| !levers::takes_checkpointing(s)))
             set=Callback::new(move |on| {
                 planner
                     .change(|s| {

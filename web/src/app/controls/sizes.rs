@@ -53,5 +53,5 @@ fn SizeField(size: Size) -> impl IntoView {
             .choose_model(ModelSource::HuggingFace(sizes::with(&config, size, number)))
             .map_err(|fault| sentence(&fault.problem))
     });
-    view! { <TextField id=size.key label=size.label help=size.help value set/> }
+    view! { <TextField id=size.key label=size.label help=size.help value fault=planner.fault_at(size.key) set/> }
 }

@@ -6,7 +6,7 @@ use plimsoll_web::field;
 use plimsoll_web::wording::sentence;
 
 /// `slide` is where the slider starts and ends; without it there is none. What is typed stays as typed until the
-/// field is left.
+/// field is left. `fault` is what was found wrong with it later.
 #[component]
 pub fn NumberField(
     id: &'static str,
@@ -16,6 +16,7 @@ pub fn NumberField(
     #[prop(into)] most: Signal<u64>,
     #[prop(default = 1)] least: u64,
     #[prop(optional)] slide: Option<(u64, u64)>,
+    #[prop(into, optional)] fault: Signal<Option<String>>,
     set: Callback<u64, Result<(), Fault>>,
 ) -> impl IntoView {
     let draft = RwSignal::new(None::<String>);
@@ -37,6 +38,7 @@ pub fn NumberField(
         draft.set(None);
         take(next.clamp(least, most.get_untracked()));
     };
+    let wrong = move || error.get().or_else(|| fault.get());
     let help_id = format!("{id}-help");
     let error_id = format!("{id}-error");
     let slider = slide.map(|(from, to)| {
@@ -63,7 +65,7 @@ pub fn NumberField(
         }
     });
     view! {
-        <div class="field" class:has-slider=slide.is_some() class:has-error=move || error.with(Option::is_some)>
+        <div class="field" class:has-slider=slide.is_some() class:has-error=move || wrong().is_some()>
             <label for=id>{label}</label>
             <div class="number-box">
                 <input
@@ -73,7 +75,7 @@ pub fn NumberField(
                     inputmode="numeric"
                     autocomplete="off"
                     aria-describedby=format!("{help_id} {error_id}")
-                    aria-invalid=move || error.with(Option::is_some).to_string()
+                    aria-invalid=move || wrong().is_some().to_string()
                     prop:value=move || draft.get().unwrap_or_else(|| value.get().to_string())
                     on:input:target=move |event| typed(event.target().value())
                     on:blur=move |_| {
@@ -96,7 +98,7 @@ pub fn NumberField(
             </div>
             {slider}
             <p class="help" id=help_id>{move || help.get()}</p>
-            <p class="error" id=error_id role="alert">{move || error.get()}</p>
+            <p class="error" id=error_id role="alert">{wrong}</p>
         </div>
     }
 }

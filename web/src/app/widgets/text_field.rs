@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 
-/// `set` says what is wrong with a text it refuses; the text stays.
+/// `set` says what is wrong with a text it refuses; the text stays. `fault` is what was found wrong with it later.
 #[component]
 pub fn TextField(
     id: &'static str,
@@ -10,14 +10,16 @@ pub fn TextField(
     help: &'static str,
     #[prop(into)] value: Signal<String>,
     #[prop(into, optional)] placeholder: Signal<String>,
+    #[prop(into, optional)] fault: Signal<Option<String>>,
     set: Callback<String, Result<(), String>>,
 ) -> impl IntoView {
     let draft = RwSignal::new(None::<String>);
     let error = RwSignal::new(None::<String>);
+    let wrong = move || error.get().or_else(|| fault.get());
     let help_id = format!("{id}-help");
     let error_id = format!("{id}-error");
     view! {
-        <div class="field" class:has-error=move || error.with(Option::is_some)>
+        <div class="field" class:has-error=move || wrong().is_some()>
             <label for=id>{label}</label>
             <div class="number-box">
                 <input
@@ -28,7 +30,7 @@ pub fn TextField(
                     spellcheck="false"
                     placeholder=move || placeholder.get()
                     aria-describedby=format!("{help_id} {error_id}")
-                    aria-invalid=move || error.with(Option::is_some).to_string()
+                    aria-invalid=move || wrong().is_some().to_string()
                     prop:value=move || draft.get().unwrap_or_else(|| value.get())
                     on:input:target=move |event| {
                         let text = event.target().value();
@@ -43,7 +45,7 @@ pub fn TextField(
                 />
             </div>
             <p class="help" id=help_id>{help}</p>
-            <p class="error" id=error_id role="alert">{move || error.get()}</p>
+            <p class="error" id=error_id role="alert">{wrong}</p>
         </div>
     }
 }
