@@ -119,9 +119,9 @@ pub fn model_name(scenario: &Scenario) -> String {
         ModelSource::HuggingFace(config) => {
             let text = |key: &str| config.get(key).and_then(Value::as_str);
             let name = text("_name_or_path").filter(|n| !n.is_empty()).or_else(|| text("model_type"));
-            format!("own {}", name.unwrap_or("model"))
+            format!("Own: {}", name.unwrap_or("model"))
         }
-        ModelSource::Family { name, .. } => format!("own {name}"),
+        ModelSource::Family { name, .. } => format!("Own: {name}"),
     }
 }
 

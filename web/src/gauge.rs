@@ -108,7 +108,7 @@ impl Gauge {
             });
         }
 
-        let ladder = if narrow { 106.0 } else { 204.0 };
+        let ladder = if narrow { 112.0 } else { 204.0 };
         let staff = width - ladder;
         let middle = (hull_left + hull_width + staff) / 2.0;
         let room = staff - hull_left - hull_width;

@@ -190,7 +190,7 @@ fn DraughtScale(gauge: Gauge) -> impl IntoView {
             .iter()
             .map(|t| view! { <text class="draught figure-end" x=x - 5.0 y=t.y + 4.0>{t.text.clone()}</text> })
             .collect_view()}
-        <text class="draught figure-end" x=x - 5.0 y="21">"GiB"</text>
+        <text class="draught" x=INSET + 4.0 y="22">"GiB"</text>
     }
 }
 
