@@ -1,5 +1,6 @@
 //! The training loop: the one place that says in which order things happen.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use crate::estimate::PhaseName;
@@ -7,10 +8,20 @@ use crate::models::{Built, Model, Output};
 use crate::ops;
 use crate::optim::{self, GradScaler, Optimizer};
 use crate::scenario::{OptimizerImpl, Precision, Training, ZeroGrad, ZeroGradAt};
-use crate::tensor::{Context, DType, Tensor, backward};
+use crate::tensor::{Context, DType, Geometry, Repeat, Tensor, backward};
 
-/// Optimizer steps that are executed: the first creates lazy state, the second is the steady state.
+/// Optimizer steps that are run: the first creates lazy state, the second is the steady state.
 pub const STEPS: u32 = 2;
+
+/// Whether a micro-batch that does what an earlier one did may be copied from it instead of executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeats {
+    /// Copied: the same stream in a fraction of the time.
+    Copied,
+    /// Executed, every time.
+    #[cfg(test)]
+    Executed,
+}
 
 /// Names the loop's variables keep alive between micro-batches, as Python's do.
 #[derive(Debug, Default)]
@@ -18,6 +29,20 @@ struct Locals {
     batch: Vec<Tensor>,
     loss: Option<Tensor>,
     outputs: Vec<Tensor>,
+}
+
+/// Where in the stream an executed micro-batch stands, and what it left behind.
+#[derive(Debug)]
+struct Recording {
+    /// Whether gradients were there when its backward began: then it adds to them, else it makes them.
+    accumulates: bool,
+    first_storage: u32,
+    /// The model's forward; then what the loop does with the loss; then backward.
+    stretches: [Range<usize>; 3],
+    /// The storage of the loss, and its dtype.
+    loss: (u32, DType),
+    /// The storage of every parameter's gradient that it made.
+    gradients: Vec<Option<u32>>,
 }
 
 #[derive(Debug)]
@@ -29,10 +54,12 @@ struct Loop<'a> {
     optimizer: Box<dyn Optimizer>,
     scaler: Option<GradScaler>,
     locals: Locals,
+    repeats: Repeats,
+    recordings: Vec<Recording>,
 }
 
 /// Two optimizer steps of `training` on a loaded model.
-pub fn train(cx: &Rc<Context>, built: &Built, training: &Training) {
+pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, repeats: Repeats) {
     let mut run = Loop {
         cx,
         model: built.model.as_ref(),
@@ -41,9 +68,11 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training) {
         optimizer: optim::build(training.optimizer, training.optimizer_impl),
         scaler: (training.precision == Precision::Fp16Amp).then(GradScaler::default),
         locals: Locals::default(),
+        repeats,
+        recordings: Vec::new(),
     };
     for step in 1..=STEPS {
-        for micro_batch in executed(training.accumulation) {
+        for micro_batch in listed(training.accumulation) {
             run.micro_batch(step, micro_batch);
         }
         run.update(step);
@@ -52,9 +81,9 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training) {
     cx.end();
 }
 
-/// Micro-batches that are executed. From the second on they all allocate and free the same, so of a long accumulation
-/// only the first four and the last one run.
-fn executed(accumulation: u64) -> impl Iterator<Item = u64> {
+/// Micro-batches that are run. From the second on they all allocate and free the same, so of a long accumulation only
+/// the first four and the last one are listed.
+fn listed(accumulation: u64) -> impl Iterator<Item = u64> {
     const ALL_UP_TO: u64 = 8;
     const FIRST: u64 = 4;
     let long = accumulation > ALL_UP_TO;
@@ -63,18 +92,37 @@ fn executed(accumulation: u64) -> impl Iterator<Item = u64> {
 
 impl Loop<'_> {
     fn micro_batch(&mut self, step: u32, micro_batch: u64) {
-        let (cx, training) = (self.cx, self.training);
-        cx.begin(PhaseName::Input, Some(step), Some(micro_batch));
+        self.cx.begin(PhaseName::Input, Some(step), Some(micro_batch));
         // The last batch is let go of only when the new one takes its name.
         self.locals.batch = self.model.batch();
+        self.cx.begin(PhaseName::Forward, Some(step), Some(micro_batch));
+        let zeroes = micro_batch == 1 && self.training.zero_grad_at == ZeroGradAt::BeforeBackward;
+        let dropped = zeroes && self.training.zero_grad == ZeroGrad::SetToNone;
+        let accumulates = !dropped && self.parameters.iter().any(|p| optim::gradient(p).is_some());
+        let before_backward = |run: &Self| {
+            if zeroes {
+                run.cx.begin(PhaseName::ZeroGrad, Some(step), None);
+                run.zero_grad();
+            }
+            run.cx.begin(PhaseName::Backward, Some(step), Some(micro_batch));
+        };
+        match self.recordings.iter().position(|r| r.accumulates == accumulates) {
+            Some(index) => self.repeat(index, before_backward),
+            None => self.execute(accumulates, before_backward),
+        }
+    }
 
-        cx.begin(PhaseName::Forward, Some(step), Some(micro_batch));
+    fn execute(&mut self, accumulates: bool, before_backward: impl Fn(&Self)) {
+        let (cx, training) = (self.cx, self.training);
+        let first_storage = cx.next_storage();
+        let begin = cx.position();
         let autocast = match training.precision {
             Precision::Fp16Amp => Some(DType::Float16),
             Precision::Bf16Amp => Some(DType::BFloat16),
             Precision::Fp32 | Precision::Fp16 | Precision::Bf16 => None,
         };
         let Output { mut loss, held } = cx.with_autocast(autocast, || self.model.forward(&self.locals.batch));
+        let forward = begin..cx.position();
         self.locals.loss = None;
         self.locals.outputs = held;
         if !training.keep_outputs {
@@ -86,15 +134,52 @@ impl Loop<'_> {
         let root = self.scaler.as_mut().map_or_else(|| loss.clone(), |scaler| scaler.scale(&loss));
         // The loop keeps the loss's value for logging, not its graph.
         self.locals.loss = Some(loss.detach());
+        let kept_loss = (loss.storage_id(), loss.dtype());
         drop(loss);
+        let settled = forward.end..cx.position();
 
-        if micro_batch == 1 && training.zero_grad_at == ZeroGradAt::BeforeBackward {
-            cx.begin(PhaseName::ZeroGrad, Some(step), None);
-            self.zero_grad();
-        }
-        cx.begin(PhaseName::Backward, Some(step), Some(micro_batch));
+        before_backward(self);
+        let begin = cx.position();
         backward(&root);
         drop(root);
+        let backward = begin..cx.position();
+
+        // Kept outputs hold the graph, and whatever else it holds: no plain list of handles stands for that.
+        if self.repeats == Repeats::Copied && !training.keep_outputs {
+            self.recordings.push(Recording {
+                accumulates,
+                first_storage,
+                stretches: [forward, settled, backward],
+                loss: kept_loss,
+                gradients: self
+                    .parameters
+                    .iter()
+                    .map(|p| optim::gradient(p).map(|g| g.storage_id()).filter(|id| *id >= first_storage))
+                    .collect(),
+            });
+        }
+    }
+
+    /// What [`Loop::execute`] would do, copied from what it did.
+    fn repeat(&mut self, index: usize, before_backward: impl Fn(&Self)) {
+        let cx = self.cx;
+        let recording = &self.recordings[index];
+        let mut repeat = Repeat::new(recording.first_storage);
+        let [forward, settled, backward] = recording.stretches.clone();
+        repeat.events(cx, forward);
+        self.locals.loss = None;
+        repeat.events(cx, settled);
+        before_backward(self);
+        repeat.events(cx, backward);
+        let recording = &self.recordings[index];
+        let (loss, dtype) = recording.loss;
+        self.locals.loss = repeat.tensor(cx, loss, Geometry::contiguous(&[]), dtype);
+        for (parameter, gradient) in self.parameters.iter().zip(&recording.gradients) {
+            if let Some(id) = gradient {
+                let geometry = parameter.geometry().clone();
+                optim::set_gradient(parameter, repeat.tensor(cx, *id, geometry, parameter.dtype()));
+            }
+        }
     }
 
     fn update(&mut self, step: u32) {
@@ -122,7 +207,64 @@ impl Loop<'_> {
 
     fn zero_grad(&self) {
         if self.training.zero_grad == ZeroGrad::SetToNone {
-            self.parameters.iter().for_each(optim::drop_gradient);
+            for parameter in self.parameters {
+                optim::set_gradient(parameter, None);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::{Repeats, train};
+    use crate::Scenario;
+    use crate::estimate::PhaseName;
+    use crate::models;
+    use crate::ops::SdpaRules;
+    use crate::tensor::{Context, Ledger};
+
+    fn run(scenario: &Scenario, repeats: Repeats) -> Ledger {
+        let cx = Context::new();
+        cx.set_blas_workspace(8_519_680);
+        cx.begin(PhaseName::Load, None, None);
+        let built = models::build(&cx, scenario, SdpaRules::cuda((8, 0))).unwrap();
+        train(&cx, &built, &scenario.training, repeats);
+        let ledger = Rc::clone(&cx).take().0;
+        drop(built);
+        ledger
+    }
+
+    /// What an event is about, whatever ids the two runs gave.
+    fn events(ledger: &Ledger) -> Vec<(bool, u64, String)> {
+        let line = |e: &crate::allocator::Event| {
+            let s = &ledger.storages[e.id() as usize];
+            (e.is_free(), s.bytes, format!("{} {} {:?} {:?}", s.op, s.node, s.kind, s.dims))
+        };
+        ledger.events.iter().map(line).collect()
+    }
+
+    #[test]
+    fn a_copied_micro_batch_is_the_same_stream_as_an_executed_one() {
+        let model = r#""model":{"hf":{"model_type":"llama","hidden_size":64,"intermediate_size":128,
+            "num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"vocab_size":300}}"#;
+        let recipes = [
+            r#""precision":"bf16-amp","accumulation":3"#,
+            r#""precision":"fp16-amp","accumulation":1"#,
+            r#""precision":"fp16-amp","accumulation":4,"zero_grad":"zero""#,
+            r#""precision":"fp32","accumulation":2,"zero_grad_at":"before-backward""#,
+            r#""precision":"bf16","accumulation":2,"zero_grad":"zero","zero_grad_at":"before-backward""#,
+            r#""precision":"bf16","accumulation":3,"checkpointing":"full","optimizer_impl":"fused""#,
+            r#""precision":"bf16-amp","accumulation":3,"keep_outputs":true"#,
+            r#""precision":"bf16","checkpointing":"full","accumulation":2,"lora":{"rank":4,"targets":["q_proj"],"dropout":0.1}"#,
+        ];
+        for recipe in recipes {
+            let text = format!(r#"{{{model},"input":{{"batch":2,"seq":16}},"training":{{{recipe}}}}}"#);
+            let scenario = Scenario::from_json(&text).unwrap();
+            let (copied, executed) = (run(&scenario, Repeats::Copied), run(&scenario, Repeats::Executed));
+            assert_eq!(copied.phases, executed.phases, "{recipe}");
+            assert!(events(&copied) == events(&executed), "{recipe}");
         }
     }
 }

@@ -29,7 +29,8 @@ impl Browser {
     pub fn ready() -> Result<Self> {
         match find() {
             Ok(browser) => Ok(browser),
-            Err(_) if may_install() => {
+            // What the environment names is what is meant: another one would not help.
+            Err(_) if named("CHROME").is_none() && named("CHROMEDRIVER").is_none() && may_install() => {
                 headline("Installing Chromium and its driver with apt-get: the browser tests run in it");
                 shell::run(Command::new("apt-get").arg("update"))?;
                 let mut install = Command::new("apt-get");
@@ -62,18 +63,18 @@ fn find() -> Result<Browser> {
             return Ok(Browser { chrome: chrome.clone(), driver: driver.clone(), version: version.trim().to_owned() });
         }
     }
-    match (chromes.first(), drivers.first()) {
-        (Some((_, chrome)), Some((_, driver))) => bail!("no driver fits the browser ({chrome}; {driver}): {ADVICE}"),
-        (Some((_, chrome)), None) => bail!("there is a browser ({chrome}) but no chromedriver: {ADVICE}"),
-        (None, Some((_, driver))) => bail!("there is a driver ({driver}) but no Chromium: {ADVICE}"),
-        (None, None) => bail!("there is no Chromium and no chromedriver: {ADVICE}"),
-    }
+    let say = |found: &[(PathBuf, String)], variable: &str, what: &str| match (found.first(), named(variable)) {
+        (Some((path, version)), _) => format!("{} is {version}", path.display()),
+        (None, Some(path)) => format!("{variable}={} does not run", path.display()),
+        (None, None) => format!("there is no {what}"),
+    };
+    bail!("{}; {}: {ADVICE}", say(&chromes, "CHROME", "Chromium"), say(&drivers, "CHROMEDRIVER", "chromedriver"))
 }
 
 /// What the environment names, and nothing else then; otherwise PATH and the usual places.
 fn candidates(variable: &str, names: &[&str]) -> Vec<PathBuf> {
-    if let Some(named) = std::env::var_os(variable).filter(|value| !value.is_empty()) {
-        return vec![named.into()];
+    if let Some(path) = named(variable) {
+        return vec![path];
     }
     // CHROMEWEBDRIVER is where GitHub's runners keep the driver.
     let mut places: Vec<PathBuf> = std::env::var_os("CHROMEWEBDRIVER").map(PathBuf::from).into_iter().collect();
@@ -89,6 +90,10 @@ fn candidates(variable: &str, names: &[&str]) -> Vec<PathBuf> {
         found.push(mac.to_path_buf());
     }
     found
+}
+
+fn named(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 /// The first number in `Chromium 156.0.8078.79 built on Debian`, `ChromeDriver 156.0...`.

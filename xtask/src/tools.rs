@@ -110,13 +110,13 @@ fn installed(wanted: &Wanted) -> Result<PathBuf> {
     let mut install = shell::cargo();
     install.args(["install", package, "--version", version]).args(arguments);
     if others {
-        note(&format!(
-            "another version of {program} is installed and stays as it is: this one goes to {}",
-            ours.display()
-        ));
+        note(&format!("another version of {program} is there and stays as it is; this one goes to {}", ours.display()));
         install.arg("--root").arg(&ours);
+    } else {
+        note("into cargo's bin directory, beside your other cargo programs");
     }
-    shell::run(&mut install)?;
+    shell::run(&mut install)
+        .with_context(|| format!("{package} could not be installed; it needs the network and a C compiler"))?;
     let found = shell::find_program(program, &cargo_bins(&ours)).into_iter().find(|path| {
         shell::output(Command::new(path).arg("--version"))
             .is_some_and(|text| text.split_whitespace().nth(1) == Some(version))
@@ -200,7 +200,9 @@ fn npm_tools() -> Result<()> {
     }
     let npm = if cfg!(windows) { "npm.cmd" } else { "npm" };
     if shell::output(Command::new(npm).arg("--version")).is_none() {
-        bail!("npm is not installed, so neither wasm-opt nor the accessibility checker can be had from it");
+        bail!(
+            "npm is not installed, so neither wasm-opt nor the accessibility checker can be had from it: install Node.js"
+        );
     }
     let names: Vec<String> =
         pinned.iter().map(|(name, version)| format!("{name} {}", version.as_str().unwrap_or_default())).collect();

@@ -59,7 +59,7 @@ impl Trace {
             built.parameters.iter().filter(|p| !trainable || p.requires_grad()).map(|p| p.numel()).sum()
         };
         let parameters = Parameters { total: count(false), trainable: count(true) };
-        step::train(&cx, &built, &scenario.training);
+        step::train(&cx, &built, &scenario.training, step::Repeats::Copied);
         let (ledger, modules) = cx.take();
         if let Some(storage) = ledger.storages.iter().find(|s| s.bytes > LARGEST_STORAGE) {
             return Err(Error::new(

@@ -47,6 +47,17 @@ impl<'a> Config<'a> {
         self.get(key).is_some()
     }
 
+    /// Whether `key` stands in the configuration at all, be it as `null`: a key that is absent takes the class's default,
+    /// one that is `null` takes none.
+    pub fn mentions(&self, key: &str) -> bool {
+        self.map.contains_key(key)
+    }
+
+    /// The strings of the array `key`, where there is one.
+    pub fn texts(&self, key: &str) -> Option<Vec<&'a str>> {
+        self.get(key)?.as_array()?.iter().map(Value::as_str).collect()
+    }
+
     /// A size: a whole number from 1 to 2^24.
     ///
     /// # Errors
@@ -66,6 +77,17 @@ impl<'a> Config<'a> {
             Some(n @ 1..=MAX_SIZE) => Ok(Some(n)),
             Some(n) => Err(self.error(key, format!("{n} is out of range"), hint)),
             None => Err(self.error(key, format!("{value} is not a size"), hint)),
+        }
+    }
+
+    /// A whole number from 0 to 2^24.
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn count(&self, key: &str, default: u64) -> Result<u64> {
+        match self.get(key) {
+            Some(value) if value.as_u64() == Some(0) => Ok(0),
+            _ => self.size(key, default),
         }
     }
 

@@ -31,8 +31,10 @@ struct Sizes {
     qk_norm: bool,
     dropout: f64,
     tied: bool,
-    /// Attention window, and the first layer it applies to.
-    window: Option<(u64, u64)>,
+    /// `sliding_window`, where it is in force.
+    window: Option<u64>,
+    /// First layer the window applies to when the config does not list its layers' types.
+    first_windowed: u64,
 }
 
 impl Sizes {
@@ -66,16 +68,15 @@ impl Sizes {
         }
         let attention_bias = config.flag("attention_bias", false)?;
         let layers = config.layers("num_hidden_layers", 32)?;
-        let window = match family {
-            "mistral" => {
-                let default = if config.has("hidden_size") { None } else { Some(4096) };
-                config.optional_size("sliding_window")?.or(default).map(|w| (w, 0))
-            }
+        // An absent sliding_window is Mistral's default of 4096; `null` is none.
+        let default = (!config.mentions("sliding_window")).then_some(4096);
+        let (window, first_windowed) = match family {
+            "mistral" => (config.optional_size("sliding_window")?.or(default), 0),
             "qwen2" | "qwen3" if config.flag("use_sliding_window", false)? => {
-                let first = config.optional_size("max_window_layers")?.unwrap_or(28);
-                Some((config.size("sliding_window", 4096)?, first))
+                let first = config.count("max_window_layers", 28)?;
+                (config.optional_size("sliding_window")?.or(default), first)
             }
-            _ => None,
+            _ => (None, 0),
         };
         Ok(Self {
             vocab: config.size("vocab_size", vocab)?,
@@ -96,6 +97,7 @@ impl Sizes {
             dropout: config.probability("attention_dropout", 0.0)?,
             tied: config.flag("tie_word_embeddings", false)?,
             window,
+            first_windowed,
         })
     }
 }
@@ -238,6 +240,16 @@ impl DecoderLayer {
     }
 }
 
+/// Which layers look through the window: all of Mistral's, those of Qwen's that `layer_types` names.
+fn windowed(config: &Config<'_>, sizes: &Sizes, layer: u64) -> bool {
+    let listed = config.texts("layer_types").filter(|_| config.model_type() != "mistral");
+    sizes.window.is_some()
+        && match listed {
+            Some(types) => types.get(layer as usize) == Some(&"sliding_attention"),
+            None => layer >= sizes.first_windowed,
+        }
+}
+
 #[derive(Debug)]
 struct CausalLm {
     cx: Rc<Context>,
@@ -249,6 +261,8 @@ struct CausalLm {
     model: ModuleId,
     vocab: u64,
     window: Option<u64>,
+    /// Qwen makes the full mask whether a layer uses it or not; Mistral makes the one kind it uses.
+    always_full: bool,
     seq: u64,
     plan: Plan,
 }
@@ -268,7 +282,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), sizes.vocab, sizes.hidden);
     let layers = (0..sizes.layers)
         .map(|i| {
-            let windowed = sizes.window.is_some_and(|(_, first)| i >= first);
+            let windowed = windowed(config, &sizes, i);
             DecoderLayer::new(&model.item("layers", i), &sizes, &core, act, windowed).map(Rc::new)
         })
         .collect::<Option<Vec<_>>>()
@@ -290,7 +304,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         lm_head,
         model: model.module(),
         vocab: sizes.vocab,
-        window: sizes.window.map(|(w, _)| w),
+        window: sizes.window,
+        always_full: config.model_type() != "mistral",
         seq: plan.seq()?,
         plan: plan.clone(),
     }))
@@ -330,8 +345,8 @@ impl CausalLm {
         let given = mask.map(|m| (m, self.plan.input.attention_mask == AttentionMask::Padded));
         let attention: Attention = self.plan.attention;
         let any = |windowed| self.layers.iter().any(|l| l.windowed == windowed);
-        // Qwen always makes the full mask; Mistral makes the one kind it uses.
-        let full = (any(false)).then(|| causal_mask(embeds, given, position_ids, attention)).flatten();
+        let full =
+            (self.always_full || any(false)).then(|| causal_mask(embeds, given, position_ids, attention)).flatten();
         let windowed = match self.window {
             Some(w) if any(true) => sliding_window_causal_mask(embeds, given, position_ids, attention, w),
             _ => None,

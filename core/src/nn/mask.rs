@@ -2,7 +2,7 @@
 
 use crate::ops;
 use crate::scenario::Attention;
-use crate::tensor::{Context, DType, Tensor};
+use crate::tensor::{Context, DType, Geometry, Tensor};
 use std::rc::Rc;
 
 /// `create_causal_mask`. `mask` is the given `[batch, seq]` mask and whether anything in it is padded; `None` comes back
@@ -78,6 +78,17 @@ fn fast_all(cx: &Rc<Context>) {
     drop((ops::fresh(cx, "eq.Scalar", &[], DType::Bool), sum));
 }
 
+/// `and_masks`: the functions' results folded into a scalar `True`, one after the other.
+fn and_masks(cx: &Rc<Context>, masks: &[&dyn Fn() -> Tensor]) -> Tensor {
+    let mut result = ops::fresh(cx, "new_ones", &[], DType::Bool);
+    for mask in masks {
+        let mask = mask();
+        let (dims, rank) = Geometry::broadcast_dims(result.geometry(), mask.geometry());
+        result = ops::fresh(cx, "bitwise_and.Tensor", &dims[..rank], DType::Bool);
+    }
+    result
+}
+
 /// `sdpa_mask`: a boolean `[batch or 1, 1, seq, seq]`, or nothing where `is_causal` says it all.
 fn sdpa_mask(
     cx: &Rc<Context>,
@@ -110,32 +121,17 @@ fn sdpa_mask(
     };
     let (queries, keys) = (shifted(), shifted());
     let square = [1, 1, seq, seq];
-    let mut allowed = if window.is_some() {
-        let one = ops::fresh(cx, "new_ones", &[], DType::Bool);
-        let recent_bound = ops::fresh(cx, "sub.Tensor", &[1, 1, seq, 1], DType::Int64);
-        let recent = ops::fresh(cx, "gt.Tensor", &square, DType::Bool);
-        drop(recent_bound);
-        let both = ops::fresh(cx, "bitwise_and.Tensor", &square, DType::Bool);
-        drop((recent, one));
-        let causal = ops::fresh(cx, "le.Tensor", &square, DType::Bool);
-        let out = ops::fresh(cx, "bitwise_and.Tensor", &square, DType::Bool);
-        drop((both, causal));
+    let causal = || ops::fresh(cx, "le.Tensor", &square, DType::Bool);
+    let recent = || {
+        // kv_idx > q_idx - sliding_window
+        let bound = ops::fresh(cx, "sub.Tensor", &[1, 1, seq, 1], DType::Int64);
+        let out = ops::fresh(cx, "gt.Tensor", &square, DType::Bool);
+        drop(bound);
         out
-    } else if padding.is_some() {
-        let one = ops::fresh(cx, "new_ones", &[], DType::Bool);
-        let causal = ops::fresh(cx, "le.Tensor", &square, DType::Bool);
-        let out = ops::fresh(cx, "bitwise_and.Tensor", &square, DType::Bool);
-        drop((causal, one));
-        out
-    } else {
-        ops::fresh(cx, "le.Tensor", &square, DType::Bool)
     };
-    if padding.is_some() {
-        let columns = ops::fresh(cx, "index.Tensor", &[batch, 1, 1, seq], DType::Bool);
-        let out = ops::fresh(cx, "bitwise_and.Tensor", &[batch, 1, seq, seq], DType::Bool);
-        drop(columns);
-        allowed = out;
-    }
+    let pattern = || if window.is_some() { and_masks(cx, &[&recent, &causal]) } else { causal() };
+    let columns = || ops::fresh(cx, "index.Tensor", &[batch, 1, 1, seq], DType::Bool);
+    let allowed = if padding.is_some() { and_masks(cx, &[&pattern, &columns]) } else { pattern() };
     drop((batches, heads, queries, keys));
     // Expanded to the batch without a copy.
     Some(ops::expand(&allowed, &[batch, 1, seq, seq]))

@@ -40,10 +40,10 @@ pub fn gradient(parameter: &Tensor) -> Option<Tensor> {
     parameter.edge()?.node.leaf()?.grad.borrow().clone()
 }
 
-/// `p.grad = None`.
-pub fn drop_gradient(parameter: &Tensor) {
+/// `p.grad = value`.
+pub fn set_gradient(parameter: &Tensor, value: Option<Tensor>) {
     if let Some(leaf) = parameter.edge().and_then(|e| e.node.leaf()) {
-        drop(leaf.grad.take());
+        drop(leaf.grad.replace(value));
     }
 }
 

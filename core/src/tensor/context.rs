@@ -27,7 +27,7 @@ impl ModuleId {
 pub struct Context {
     pub(super) ledger: RefCell<Ledger>,
     /// How many tensors refer to each storage.
-    references: RefCell<Vec<Cell<u32>>>,
+    pub(super) references: RefCell<Vec<Cell<u32>>>,
     modules: RefCell<Vec<String>>,
     module: Cell<ModuleId>,
     /// Kind given to fresh storages.
@@ -59,7 +59,7 @@ impl Context {
     /// A fresh run.
     pub fn new() -> Rc<Self> {
         Rc::new(Self {
-            ledger: RefCell::default(),
+            ledger: RefCell::new(Ledger::roomy()),
             references: RefCell::default(),
             modules: RefCell::new(vec![String::new()]),
             module: Cell::default(),

@@ -77,3 +77,15 @@ pub struct Ledger {
     /// Where each phase begins.
     pub phases: Vec<PhaseMark>,
 }
+
+impl Ledger {
+    /// With room for the storages of a model of some thirty layers, so that a run does not begin by growing.
+    pub fn roomy() -> Self {
+        const STORAGES: usize = 1 << 14;
+        Self {
+            storages: Vec::with_capacity(STORAGES),
+            events: Vec::with_capacity(2 * STORAGES),
+            phases: Vec::with_capacity(32),
+        }
+    }
+}

@@ -8,6 +8,7 @@ mod context;
 mod dtype;
 mod geometry;
 mod ledger;
+mod repeat;
 mod saved;
 mod storage;
 
@@ -18,5 +19,6 @@ pub use context::{Context, ModuleId};
 pub use dtype::DType;
 pub use geometry::Geometry;
 pub use ledger::{Kind, Ledger, StorageInfo};
+pub use repeat::Repeat;
 pub use saved::Saved;
 pub use storage::Tensor;

@@ -8,12 +8,18 @@ use std::{
 
 use crate::shell;
 
-/// `2 cores of an Intel(R) Xeon(R) ... , Linux on x86_64`.
+/// `2 cores, AMD EPYC, Linux on x86_64`.
 pub fn describe() -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let plural = if cores == 1 { "core" } else { "cores" };
     let processor = processor().unwrap_or_else(|| "a processor that does not say its name".to_owned());
-    format!("{cores} {plural}, {processor}, {} on {}", std::env::consts::OS, std::env::consts::ARCH)
+    let system = match std::env::consts::OS {
+        "linux" => "Linux",
+        "macos" => "macOS",
+        "windows" => "Windows",
+        other => other,
+    };
+    format!("{cores} {plural}, {processor}, {system} on {}", std::env::consts::ARCH)
 }
 
 fn processor() -> Option<String> {

@@ -47,9 +47,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let ci = std::env::var("CI").is_ok_and(|value| matches!(value.as_str(), "true" | "1"));
     ensure!(!(ci && options.without_browser), "CI=true asks for every test: --without-browser cannot be given there");
 
-    headline("Looking for the build tools");
     let start = Instant::now();
-    let tools = Tools::ready()?;
     let mut rows = Vec::new();
     let mut stage = |name: &'static str, run: &mut dyn FnMut(&mut Tally) -> Result<Outcome>| {
         headline(name);
@@ -63,11 +61,24 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     };
     stage("formatting", &mut |_| stages::formatting());
     stage("lints, native", &mut |_| stages::native_lints());
-    stage("lints, planner", &mut |_| stages::planner_lints());
     stage("tests, native", &mut stages::native_tests);
-    stage("tests, wasm", &mut |tally| stages::wasm_tests(&tools, tally));
     stage("accuracy", &mut |_| stages::accuracy());
-    stage("tests, browser", &mut |tally| stages::browser_tests(&tools, options.without_browser, tally));
+    // From here on tools are needed that may have to be built first.
+    let mut tools = None;
+    stage("tools", &mut |_| {
+        tools = Some(Tools::ready()?);
+        Ok(Outcome::Passed)
+    });
+    stage("lints, planner", &mut |_| stages::planner_lints());
+    let without_tools = || Ok(Outcome::NotRun { why: "the tools it needs are missing".to_owned(), required: true });
+    stage("tests, wasm", &mut |tally| {
+        tools.as_ref().map_or_else(without_tools, |tools| stages::wasm_tests(tools, tally))
+    });
+    stage("tests, browser", &mut |tally| match &tools {
+        _ if options.without_browser => stages::browser_tests_left_out(tally),
+        Some(tools) => stages::browser_tests(tools, tally),
+        None => without_tools(),
+    });
 
     let mut out = std::io::stdout().lock();
     report::print(&mut out, &rows, start.elapsed())?;

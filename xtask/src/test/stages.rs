@@ -14,7 +14,7 @@ use crate::{
     workspace,
 };
 
-/// The planner: built for wasm32, so most of cargo's commands leave it out.
+/// The planner: what of it needs no browser is built and tested natively too, the page only for wasm32.
 const PLANNER: &str = "plimsoll-web";
 
 /// The package of the end-to-end tests, and its test target that needs a browser.
@@ -33,7 +33,7 @@ pub fn formatting() -> Result<Outcome> {
 
 pub fn native_lints() -> Result<Outcome> {
     let mut clippy = shell::cargo();
-    clippy.args(["clippy", "--locked", "--workspace", "--exclude", PLANNER, "--all-targets", "--", "-D", "warnings"]);
+    clippy.args(["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]);
     shell::run(&mut clippy)?;
     Ok(Outcome::Passed)
 }
@@ -81,26 +81,37 @@ pub fn accuracy() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The journeys a person takes, in a real browser through the real server. The tests learn from the environment what
-/// to run: `PLIMSOLL` (the binary), `CHROME`, `CHROMEDRIVER`, `AXE` (the accessibility checker's script).
-pub fn browser_tests(tools: &Tools, left_out: bool, tally: &mut Tally) -> Result<Outcome> {
+/// The browser tests were not asked for. They are built and counted all the same: they must still compile.
+pub fn browser_tests_left_out(tally: &mut Tally) -> Result<Outcome> {
+    tally.skipped = browser_tests_count()?;
+    Ok(Outcome::NotRun { why: "--without-browser was given".to_owned(), required: false })
+}
+
+fn browser_tests_count() -> Result<u64> {
+    let list = shell::output(browser_test_command()?.args(["--", "--list"]));
+    let list = list.context("the browser tests do not compile")?;
+    Ok(list.lines().filter(|line| line.ends_with(": test")).count().try_into()?)
+}
+
+fn browser_test_command() -> Result<Command> {
     let (package, target) = END_TO_END;
     ensure!(test_targets(package)?.iter().any(|t| t == target), "{package} has no test target `{target}`");
     let mut test = shell::cargo();
     test.args(["test", "--locked", "--package", package, "--test", target]);
-    if left_out {
-        // They are built all the same: that shows how many were left out, and that they still compile.
-        let list = shell::output(test.args(["--", "--list"])).context("the browser tests do not compile")?;
-        tally.skipped = list.lines().filter(|line| line.ends_with(": test")).count().try_into()?;
-        return Ok(Outcome::NotRun { why: "--without-browser was given".to_owned(), required: false });
-    }
-    let browser = match Browser::ready() {
-        Ok(browser) => browser,
-        Err(error) => return Ok(Outcome::NotRun { why: format!("{error:#}"), required: true }),
-    };
-    let axe = match tools::axe() {
-        Ok(axe) => axe,
-        Err(error) => return Ok(Outcome::NotRun { why: format!("{error:#}; install Node.js"), required: true }),
+    Ok(test)
+}
+
+/// The journeys a person takes, in a real browser through the real server. The tests learn from the environment what
+/// to run: `PLIMSOLL` (the binary), `CHROME`, `CHROMEDRIVER`, `AXE` (the accessibility checker's script).
+pub fn browser_tests(tools: &Tools, tally: &mut Tally) -> Result<Outcome> {
+    let mut test = browser_test_command()?;
+    let found = Browser::ready().and_then(|browser| Ok((browser, tools::axe()?)));
+    let (browser, axe) = match found {
+        Ok(found) => found,
+        Err(error) => {
+            tally.skipped = browser_tests_count()?;
+            return Ok(Outcome::NotRun { why: format!("{error:#}"), required: true });
+        }
     };
     note(&format!("in {} ({})", browser.version, browser.chrome.display()));
     let plimsoll = serve::binary(tools)?;
