@@ -30,3 +30,22 @@ pub fn bar(reading: &Reading) -> Vec<Piece> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::bar;
+    use crate::engine::{opening, sound};
+
+    #[test]
+    fn the_bar_is_filled_from_end_to_end() {
+        let (reading, _) = sound(&opening()).unwrap();
+        let pieces = bar(&reading);
+        assert!(pieces.len() > 5);
+        assert_eq!(pieces[0].x, 0.0);
+        for pair in pieces.windows(2) {
+            assert!((pair[0].x + pair[0].width - pair[1].x).abs() < 1e-9);
+        }
+        let end = pieces.last().map(|p| p.x + p.width).unwrap();
+        assert!((end - 100.0).abs() < 1e-9);
+    }
+}

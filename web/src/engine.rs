@@ -119,9 +119,9 @@ pub fn model_name(scenario: &Scenario) -> String {
         ModelSource::HuggingFace(config) => {
             let text = |key: &str| config.get(key).and_then(Value::as_str);
             let name = text("_name_or_path").filter(|n| !n.is_empty()).or_else(|| text("model_type"));
-            format!("own {}", name.unwrap_or("model"))
+            format!("Own: {}", name.unwrap_or("model"))
         }
-        ModelSource::Family { name, .. } => format!("own {name}"),
+        ModelSource::Family { name, .. } => format!("Own: {name}"),
     }
 }
 
@@ -169,9 +169,9 @@ pub fn config(text: &str) -> Result<serde_json::Map<String, Value>> {
 #[cfg(test)]
 mod tests {
     use plimsoll_core::scenario::{Link, ModelSource, supported};
-    use plimsoll_core::{Scenario, catalog};
+    use plimsoll_core::{Bytes, Scenario, catalog};
 
-    use super::{command, config, layers, longest, opening, with_model};
+    use super::{alive, command, config, layers, longest, opening, sound, with_model};
 
     #[test]
     fn the_opening_scenario_is_a_valid_one() {
@@ -200,6 +200,25 @@ mod tests {
             let back = with_model(&next, ModelSource::Catalog("llama-3.2-1b".to_owned())).unwrap();
             assert!(back.input.seq.is_some());
             scenario = next;
+        }
+    }
+
+    #[test]
+    fn a_reading_sums_to_its_process_peak() {
+        let mut scenario = opening();
+        for source in [
+            ModelSource::Catalog("gpt2".to_owned()),
+            ModelSource::Family { name: "mlp".to_owned(), keys: serde_json::Map::new() },
+            ModelSource::Catalog("qwen3-0.6b".to_owned()),
+        ] {
+            scenario = with_model(&scenario, source).unwrap();
+            let (reading, run) = sound(&scenario).unwrap();
+            assert_eq!(reading.parts.iter().map(|p| p.bytes).sum::<Bytes>(), reading.process);
+            assert_eq!(reading.process, run.estimate().peak.process);
+            let peak = &reading.points[reading.peak];
+            assert_eq!(peak.total(), run.estimate().peak.requested, "the cursor starts at the peak");
+            assert!(reading.points.iter().all(|p| p.total() <= peak.total()));
+            assert_eq!(alive(&run, peak.event), reading.holdings);
         }
     }
 

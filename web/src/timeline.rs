@@ -1,10 +1,10 @@
-//! Memory over the steps: a stacked area over the phases, and a cursor that moves along it.
+//! Memory over the steps: a stacked area over the phases.
 
 use plimsoll_core::Bytes;
 
 use crate::kind::Kind;
 use crate::path::Path;
-use crate::reading::{Point, Reading};
+use crate::reading::Reading;
 use crate::scale::{Scale, Tick};
 
 /// The least share of the width a phase takes, so that the short ones can still be seen.
@@ -263,70 +263,12 @@ fn steps(reading: &Reading, spans: &[Span]) -> Vec<StepSpan> {
     steps.into_iter().map(|(_, step)| step).collect()
 }
 
-/// How the cursor moves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Move {
-    /// One point back.
-    Back,
-    /// One point on.
-    On,
-    /// To the first point.
-    First,
-    /// To the last point.
-    Last,
-    /// To the start of this phase, or of the one before.
-    PhaseBack,
-    /// To the start of the next phase.
-    PhaseOn,
-    /// To the peak.
-    Peak,
-}
-
-impl Move {
-    /// The move a key stands for.
-    pub fn of_key(key: &str) -> Option<Self> {
-        Some(match key {
-            "ArrowLeft" | "ArrowDown" => Self::Back,
-            "ArrowRight" | "ArrowUp" => Self::On,
-            "Home" => Self::First,
-            "End" => Self::Last,
-            "PageUp" => Self::PhaseBack,
-            "PageDown" => Self::PhaseOn,
-            "p" | "P" => Self::Peak,
-            _ => return None,
-        })
-    }
-}
-
-/// Where the cursor stands after a move.
-pub fn moved(points: &[Point], peak: usize, cursor: usize, by: Move) -> usize {
-    let last = points.len().saturating_sub(1);
-    let cursor = cursor.min(last);
-    let phase = points.get(cursor).map_or(0, |p| p.phase);
-    match by {
-        Move::Back => cursor.saturating_sub(1),
-        Move::On => (cursor + 1).min(last),
-        Move::First => 0,
-        Move::Last => last,
-        Move::Peak => peak.min(last),
-        Move::PhaseOn => points.iter().position(|p| p.phase > phase).unwrap_or(last),
-        Move::PhaseBack => {
-            let start = points.iter().position(|p| p.phase == phase).unwrap_or(0);
-            if start < cursor {
-                return start;
-            }
-            let before = start.checked_sub(1).and_then(|i| points.get(i)).map(|p| p.phase);
-            before.and_then(|phase| points.iter().position(|p| p.phase == phase)).unwrap_or(0)
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use plimsoll_core::Bytes;
     use proptest::prelude::*;
 
-    use super::{Layout, Move, moved};
+    use super::Layout;
     use crate::kind::Kind;
     use crate::reading::{Part, PhaseRow, Point, Reading, Standing};
 
@@ -407,28 +349,6 @@ mod tests {
         let layout = Layout::new(&reading(&[], 0), 300.0, 200.0);
         assert!(layout.areas.is_empty() && layout.spans.is_empty() && layout.xs.is_empty());
         assert_eq!(layout.at(100.0), 0);
-        assert_eq!(moved(&[], 0, 7, Move::Last), 0);
-        assert_eq!(moved(&[], 0, 7, Move::PhaseBack), 0);
-    }
-
-    #[test]
-    fn keys_move_the_cursor() {
-        let points = voyage().points;
-        let go = |from, by| moved(&points, 2, from, by);
-        assert_eq!(go(0, Move::Back), 0);
-        assert_eq!(go(0, Move::On), 1);
-        assert_eq!(go(5, Move::On), 5);
-        assert_eq!(go(3, Move::First), 0);
-        assert_eq!(go(3, Move::Last), 5);
-        assert_eq!(go(3, Move::Peak), 2);
-        assert_eq!(go(0, Move::PhaseOn), 2);
-        assert_eq!(go(2, Move::PhaseOn), 4);
-        assert_eq!(go(5, Move::PhaseOn), 5);
-        assert_eq!(go(3, Move::PhaseBack), 2);
-        assert_eq!(go(2, Move::PhaseBack), 0);
-        assert_eq!(go(0, Move::PhaseBack), 0);
-        assert_eq!(Move::of_key("PageDown"), Some(Move::PhaseOn));
-        assert_eq!(Move::of_key("q"), None);
     }
 
     proptest! {

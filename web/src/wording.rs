@@ -31,7 +31,7 @@ pub fn point(reading: &Reading, point: &Point) -> String {
     let place = reading.phases.get(point.phase as usize).map(phase).unwrap_or_default();
     let mut parts: Vec<(u64, Kind)> =
         point.live.iter().copied().zip(Kind::ALL).filter(|(bytes, _)| *bytes > 0).collect();
-    parts.sort_by(|a, b| b.0.cmp(&a.0));
+    parts.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     let parts: Vec<String> = parts
         .iter()
         .take(4)

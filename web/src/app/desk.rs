@@ -17,9 +17,12 @@ use super::planner::{Planner, Rung};
 /// Layer passes a run may have to be done on the page: a model of about 8 B parameters without accumulation.
 const HEAVY: u64 = 40;
 
-/// A run that took longer than this on the page, in ms, goes to the worker next time: the rest of a 16 ms frame is
-/// the drawing's.
+/// Runs that take longer than this on the page, in ms, are left to the worker: the rest of a 16 ms frame is the
+/// drawing's.
 const PATIENCE: f64 = 10.0;
+
+/// After so many slow runs in a row it is the machine, and not the browser still compiling the wasm.
+const CERTAIN: u32 = 3;
 
 /// How long typing must rest, in ms, before the neighbours of the scenario are run.
 const REST: i32 = 140;
@@ -67,6 +70,7 @@ struct Desk {
     rest: Option<i32>,
     next: u64,
     heavy: u64,
+    slow: u32,
     run_in_worker: bool,
 }
 
@@ -119,13 +123,15 @@ pub fn sound(planner: Planner, scenario: &Scenario) {
             desk.run_in_worker = false;
             desk.clerk.sound(scenario)
         });
-        if browser::now() - start > PATIENCE {
-            with(|desk| {
+        let slow = browser::now() - start > PATIENCE;
+        with(|desk| {
+            desk.slow = if slow { desk.slow + 1 } else { 0 };
+            if desk.slow >= CERTAIN {
                 let seen = weight(engine::layers(scenario), scenario.training.accumulation);
-                // Never below a few layers: a first run is slow only because the wasm is still being compiled.
-                desk.heavy = desk.heavy.min(seen).max(HEAVY / 2);
-            });
-        }
+                desk.heavy = desk.heavy.min(seen);
+                desk.slow = 0;
+            }
+        });
         match outcome {
             Ok(reading) => planner.read(reading),
             Err(fault) => {

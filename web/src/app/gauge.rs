@@ -190,7 +190,7 @@ fn DraughtScale(gauge: Gauge) -> impl IntoView {
             .iter()
             .map(|t| view! { <text class="draught figure-end" x=x - 5.0 y=t.y + 4.0>{t.text.clone()}</text> })
             .collect_view()}
-        <text class="draught figure-end" x=x - 5.0 y="21">"GiB"</text>
+        <text class="draught" x=INSET + 4.0 y="22">"GiB"</text>
     }
 }
 
@@ -199,15 +199,16 @@ fn DraughtScale(gauge: Gauge) -> impl IntoView {
 fn LoadMark(mark: Mark, left: f64, right: f64, narrow: bool, line: Bytes, capacity: Bytes) -> impl IntoView {
     let Mark { x, y, radius, reach, stroke } = mark;
     let foot = y + radius + 20.0;
+    let letter = (radius + reach) / 2.0;
     view! {
         <line class="line-through" x1=left x2=right y1=y y2=y/>
         <circle class="disc" cx=x cy=y r=radius - stroke / 2.0 stroke-width=stroke/>
         <rect class="bar" x=x - reach width=reach * 2.0 y=y - stroke / 2.0 height=stroke/>
-        {(!narrow)
+        {(reach - radius > 20.0)
             .then(|| {
                 view! {
-                    <text class="letter" x=x - radius - 22.0 y=y - stroke / 2.0 - 7.0>"P"</text>
-                    <text class="letter" x=x + radius + 22.0 y=y - stroke / 2.0 - 7.0>"L"</text>
+                    <text class="letter" x=x - letter y=y - stroke / 2.0 - 7.0>"P"</text>
+                    <text class="letter" x=x + letter y=y - stroke / 2.0 - 7.0>"L"</text>
                 }
             })}
         <text class="mark-text middle" x=x y=foot>"load line"</text>

@@ -30,9 +30,9 @@ impl Form {
 
     const fn about(self) -> &'static str {
         match self {
-            Self::Link => "Copy a link to this scenario",
-            Self::Command => "Copy the command for a terminal",
-            Self::Json => "Copy the scenario as JSON",
+            Self::Link => "Copy link to this scenario",
+            Self::Command => "CLI: copy the command for a terminal",
+            Self::Json => "JSON: copy the scenario",
         }
     }
 
@@ -95,7 +95,7 @@ pub fn Handoff() -> impl IntoView {
                         type="button"
                         data-testid=form.hook()
                         title=form.about()
-                        aria-label=form.about()
+                        aria-label=move || if done.get() == Some(form) { "Copied" } else { form.about() }
                         on:click=move |_| copy(form)
                     >
                         {move || if done.get() == Some(form) { "Copied" } else { form.label() }}

@@ -64,38 +64,37 @@ fn RungMark(
     narrow: bool,
 ) -> impl IntoView {
     let planner = Planner::get();
-    let class = if deep { "rung is-below" } else { "rung" };
-    let about = format!(
-        "{}: {}, {} the load line. Apply.",
-        lever.label(),
-        number::bytes(peak),
-        if deep { "below" } else { "above" }
-    );
-    let arrow = if beyond { " ↑" } else { "" };
+    let name = if narrow { lever.short() } else { lever.label() };
+    let side = if deep { "below" } else { "above" };
+    let about = format!("{name}: {}, {side} the load line. Apply.", number::bytes(peak));
+    let value = format!("{}{}", number::gib(peak), if beyond { " ↑" } else { "" });
     let tick = if narrow { 12.0 } else { 24.0 };
     view! {
-        <g
-            class=class
-            role="button"
-            tabindex="0"
-            aria-label=about
-            on:click=move |_| planner.pull(lever)
-            on:keydown=move |event| {
-                if matches!(event.key().as_str(), "Enter" | " ") {
-                    event.prevent_default();
-                    planner.pull(lever);
+        <g class="rung" class:is-below=deep>
+            <g
+                class="rung-button"
+                role="button"
+                tabindex="0"
+                aria-label=about
+                data-lever=lever.label()
+                on:click=move |_| planner.pull(lever)
+                on:keydown=move |event| {
+                    if matches!(event.key().as_str(), "Enter" | " ") {
+                        event.prevent_default();
+                        planner.pull(lever);
+                    }
                 }
-            }
-        >
-            <rect class="rung-target" x=label_x - 6.0 y=label_y - 12.5 width=value_x - label_x + 12.0 height="25" rx="2"/>
-            <path class="rung-mark" d=format!("M{staff} {place_y}h{tick}")/>
-            <path class="rung-lead" d=lead(staff, place_y, label_x, label_y, narrow)/>
-            <text class="rung-label" x=label_x y=label_y + 4.5>{if narrow { lever.short() } else { lever.label() }}</text>
+            >
+                <rect class="rung-target" x=label_x - 6.0 y=label_y - 12.5 width=value_x - label_x + 12.0 height="25" rx="2"/>
+                <path class="rung-mark" d=format!("M{staff} {place_y}h{tick}")/>
+                <path class="rung-lead" d=lead(staff, place_y, label_x, label_y, narrow)/>
+                <text class="rung-label" x=label_x y=label_y + 4.5>{name}</text>
+            </g>
             {(!narrow)
                 .then(|| {
                     view! {
-                        <text class="rung-value figure-end" x=value_x y=label_y + 4.5>
-                            {format!("{}{arrow}", number::gib(peak))}
+                        <text class="rung-value figure-end" x=value_x y=label_y + 4.5 aria-hidden="true">
+                            {value}
                         </text>
                     }
                 })}

@@ -2,8 +2,9 @@
 
 use leptos::html::Div;
 use leptos::prelude::*;
+use plimsoll_web::cursor::{Move, moved};
 use plimsoll_web::kind::Kind;
-use plimsoll_web::timeline::{Layout, Move, moved};
+use plimsoll_web::timeline::Layout;
 use plimsoll_web::{number, wording};
 use wasm_bindgen::JsCast;
 
