@@ -92,7 +92,7 @@ impl Gauge {
         let scale = Scale::new(deepest, bottom, ceiling);
 
         let hull_left = if narrow { 40.0 } else { 52.0 };
-        let hull_width = if narrow { (width * 0.24).max(56.0) } else { (width * 0.25).clamp(130.0, 210.0) };
+        let hull_width = if narrow { (width * 0.24).max(56.0) } else { (width * 0.25).clamp(130.0, 200.0) };
         let mut segments = Vec::with_capacity(reading.parts.len());
         let mut below = Bytes::ZERO;
         for part in reading.parts.iter().filter(|p| p.bytes > Bytes::ZERO) {
@@ -112,12 +112,12 @@ impl Gauge {
         let staff = width - ladder;
         let middle = (hull_left + hull_width + staff) / 2.0;
         let room = staff - hull_left - hull_width;
-        let radius = (room * 0.3).clamp(16.0, 62.0);
+        let radius = (room * 0.27).clamp(16.0, 62.0);
         let mark = Mark {
             x: middle,
             y: scale.y(reading.load_line),
             radius,
-            reach: (radius * 1.72).min(room / 2.0 - (room * 0.07).min(14.0)).max(4.0),
+            reach: (radius * 1.76).min(room / 2.0 - (room * 0.07).min(14.0)).max(4.0),
             stroke: (radius * 0.21).max(4.0),
         };
 

@@ -3,11 +3,10 @@
 use std::rc::Rc;
 
 use super::config::{Config, divide};
-use super::{Model, Output, Plan};
+use super::{Model, Output, Plan, causal_lm};
 use crate::Result;
 use crate::nn::{Activation, AttentionCore, Conv1D, Embedding, LayerNorm, Linear, Scope, causal_mask};
 use crate::ops;
-use crate::scenario::AttentionMask;
 use crate::tensor::{Context, ModuleId, Tensor, checkpoint};
 
 #[derive(Debug)]
@@ -92,7 +91,6 @@ struct LmHeadModel {
     ln_f: LayerNorm,
     lm_head: Linear,
     transformer: ModuleId,
-    vocab: u64,
     seq: u64,
     plan: Plan,
 }
@@ -171,12 +169,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         .collect::<Option<Vec<_>>>()
         .ok_or_else(|| super::unknown_activation(config, "activation_function", act))?;
     let ln_f = LayerNorm::new(&transformer.child("ln_f"), embed, true);
-    let lm_head = scope.child("lm_head");
-    let lm_head = if config.flag("tie_word_embeddings", true)? {
-        Linear::tied(&lm_head, wte.weight())
-    } else {
-        Linear::head(&lm_head, embed, vocab)
-    };
+    let lm_head = causal_lm::head(scope, &wte, config.flag("tie_word_embeddings", true)?);
     Ok(Box::new(LmHeadModel {
         cx: Rc::clone(scope.cx()),
         wte,
@@ -186,7 +179,6 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         ln_f,
         lm_head,
         transformer: transformer.module(),
-        vocab,
         seq,
         plan: plan.clone(),
     }))
@@ -197,15 +189,11 @@ impl LmHeadModel {
     fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
         cx.within(self.transformer, || {
-            let mut embeds = self.wte.forward(ids);
-            if self.plan.adapters && self.plan.checkpointing {
-                // enable_input_require_grads(): without it a frozen model's checkpoints would have no gradient.
-                embeds = embeds.into_leaf(true);
-            }
-            let position_ids = super::position_ids(cx, self.seq);
+            let embeds = causal_lm::input_embeddings(&self.wte, ids, &self.plan);
+            let position_ids = causal_lm::position_ids(cx, self.seq);
             let positions = self.wpe.forward(&position_ids);
             let mut hidden = ops::add(&embeds, &positions);
-            let given = mask.map(|m| (m, self.plan.input.attention_mask == AttentionMask::Padded));
+            let given = causal_lm::given_mask(mask, &self.plan);
             let mask = causal_mask(&embeds, given, &position_ids, self.plan.attention);
             let (p, module) = self.drop;
             hidden = cx.within(module, || ops::dropout(&hidden, p));
@@ -234,14 +222,10 @@ impl LmHeadModel {
 
 impl Model for LmHeadModel {
     fn batch(&self) -> Vec<Tensor> {
-        super::token_batch(&self.cx, &self.plan.input, self.seq)
+        causal_lm::batch(&self.cx, &self.plan, self.seq)
     }
 
     fn forward(&self, batch: &[Tensor]) -> Output {
-        let hidden = self.hidden(&batch[0], batch.get(2));
-        let logits = self.lm_head.forward(&hidden);
-        let loss = super::causal_lm_loss(&logits, &batch[1], self.vocab);
-        drop(hidden);
-        Output::of_transformers(loss, logits)
+        causal_lm::output(self.hidden(&batch[0], batch.get(2)), &self.lm_head, &batch[1])
     }
 }

@@ -4,14 +4,14 @@
 use std::rc::Rc;
 
 use super::config::{Config, divide};
-use super::{Model, Output, Plan};
+use super::{Model, Output, Plan, causal_lm};
 use crate::Result;
 use crate::nn::{
     Activation, AttentionCore, Embedding, Linear, RmsNorm, RotaryEmbedding, Scope, apply_rotary_pos_emb, causal_mask,
     sliding_window_causal_mask,
 };
 use crate::ops;
-use crate::scenario::{Attention, AttentionMask};
+use crate::scenario::Attention;
 use crate::tensor::{Context, ModuleId, Tensor, checkpoint};
 
 /// The sizes that differ between the four.
@@ -259,7 +259,6 @@ struct CausalLm {
     rotary_emb: RotaryEmbedding,
     lm_head: Linear,
     model: ModuleId,
-    vocab: u64,
     window: Option<u64>,
     /// Qwen makes the full mask whether a layer uses it or not; Mistral makes the one kind it uses.
     always_full: bool,
@@ -289,12 +288,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         .ok_or_else(|| super::unknown_activation(config, "hidden_act", act))?;
     let norm = RmsNorm::new(&model.child("norm"), sizes.hidden);
     let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), sizes.head_dim);
-    let lm_head = scope.child("lm_head");
-    let lm_head = if sizes.tied {
-        Linear::tied(&lm_head, embed_tokens.weight())
-    } else {
-        Linear::head(&lm_head, sizes.hidden, sizes.vocab)
-    };
+    let lm_head = causal_lm::head(scope, &embed_tokens, sizes.tied);
     Ok(Box::new(CausalLm {
         cx: Rc::clone(scope.cx()),
         embed_tokens,
@@ -303,7 +297,6 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         rotary_emb,
         lm_head,
         model: model.module(),
-        vocab: sizes.vocab,
         window: sizes.window,
         always_full: config.model_type() != "mistral",
         seq: plan.seq()?,
@@ -316,12 +309,8 @@ impl CausalLm {
     fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
         cx.within(self.model, || {
-            let mut embeds = self.embed_tokens.forward(ids);
-            if self.plan.adapters && self.plan.checkpointing {
-                // enable_input_require_grads(): without it a frozen model's checkpoints would have no gradient.
-                embeds = embeds.into_leaf(true);
-            }
-            let position_ids = super::position_ids(cx, self.seq);
+            let embeds = causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
+            let position_ids = causal_lm::position_ids(cx, self.seq);
             let (full, windowed) = self.masks(&embeds, mask, &position_ids);
             let rotary = self.rotary_emb.forward(&embeds, &position_ids);
             let full = Masks { rotary: rotary.clone(), mask: full, position_ids: position_ids.clone() };
@@ -342,7 +331,7 @@ impl CausalLm {
 
     /// The masks of full and of windowed layers, made in this order.
     fn masks(&self, embeds: &Tensor, mask: Option<&Tensor>, position_ids: &Tensor) -> (Option<Tensor>, Option<Tensor>) {
-        let given = mask.map(|m| (m, self.plan.input.attention_mask == AttentionMask::Padded));
+        let given = causal_lm::given_mask(mask, &self.plan);
         let attention: Attention = self.plan.attention;
         let any = |windowed| self.layers.iter().any(|l| l.windowed == windowed);
         let full =
@@ -357,14 +346,10 @@ impl CausalLm {
 
 impl Model for CausalLm {
     fn batch(&self) -> Vec<Tensor> {
-        super::token_batch(&self.cx, &self.plan.input, self.seq)
+        causal_lm::batch(&self.cx, &self.plan, self.seq)
     }
 
     fn forward(&self, batch: &[Tensor]) -> Output {
-        let hidden = self.hidden(&batch[0], batch.get(2));
-        let logits = self.lm_head.forward(&hidden);
-        let loss = super::causal_lm_loss(&logits, &batch[1], self.vocab);
-        drop(hidden);
-        Output::of_transformers(loss, logits)
+        causal_lm::output(self.hidden(&batch[0], batch.get(2)), &self.lm_head, &batch[1])
     }
 }

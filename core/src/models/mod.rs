@@ -1,5 +1,6 @@
 //! Architectures, one file a family, written the way the original forward reads.
 
+mod causal_lm;
 mod config;
 mod gpt2;
 mod llama;
@@ -12,7 +13,7 @@ use std::rc::Rc;
 use crate::catalog;
 use crate::nn::{AdapterPlan, Scope};
 use crate::ops::SdpaRules;
-use crate::scenario::{Attention, AttentionMask, Checkpointing, Input, ModelSource, Precision, Scenario};
+use crate::scenario::{Attention, Checkpointing, Input, ModelSource, Precision, Scenario};
 use crate::tensor::{Context, DType, Tensor};
 use crate::{Error, Result};
 
@@ -25,13 +26,6 @@ pub struct Output {
     pub loss: Tensor,
     /// What lives on if the loop holds the outputs.
     pub held: Vec<Tensor>,
-}
-
-impl Output {
-    /// A transformers `ModelOutput`: it holds the loss as well as the logits.
-    fn of_transformers(loss: Tensor, logits: Tensor) -> Self {
-        Self { held: vec![loss.clone(), logits], loss }
-    }
 }
 
 /// A model on the device.
@@ -159,31 +153,4 @@ fn unknown_activation(config: &Config<'_>, key: &str, name: &str) -> Error {
         format!("the activation {name:?} is not estimated yet"),
         format!("supported are {}", crate::nn::Activation::KNOWN.join(", ")),
     )
-}
-
-/// `input_ids`, `labels` and, where one is given, the attention mask: int64 `[batch, seq]` each.
-fn token_batch(cx: &Rc<Context>, input: &Input, seq: u64) -> Vec<Tensor> {
-    let tensors = if input.attention_mask == AttentionMask::None { 2 } else { 3 };
-    (0..tensors).map(|_| crate::ops::empty(cx, &[input.batch, seq], DType::Int64)).collect()
-}
-
-/// `torch.arange(seq) + past_seen_tokens`, unsqueezed: `[1, seq]`.
-fn position_ids(cx: &Rc<Context>, seq: u64) -> Tensor {
-    let positions = crate::ops::arange(cx, seq);
-    let shifted = crate::ops::fresh(cx, "add.Tensor", &[seq], DType::Int64);
-    drop(positions);
-    crate::ops::unsqueeze(&shifted, 0)
-}
-
-/// `ForCausalLMLoss` of transformers 5: float32 logits, labels padded and shifted, cross-entropy.
-fn causal_lm_loss(logits: &Tensor, labels: &Tensor, vocab: u64) -> Tensor {
-    let cx = logits.cx();
-    let (batch, seq) = (labels.size(0), labels.size(1));
-    let logits = crate::ops::to(logits, DType::Float32);
-    let padded = crate::ops::fresh(cx, "constant_pad_nd", &[batch, seq + 1], DType::Int64);
-    let shifted = crate::ops::contiguous(&crate::ops::narrow(&padded, 1, seq));
-    let targets = crate::ops::view(&shifted, &[batch * seq]);
-    let loss = crate::ops::cross_entropy(&crate::ops::view(&logits, &[batch * seq, vocab]), &targets);
-    drop(padded);
-    loss
 }

@@ -199,15 +199,16 @@ fn DraughtScale(gauge: Gauge) -> impl IntoView {
 fn LoadMark(mark: Mark, left: f64, right: f64, narrow: bool, line: Bytes, capacity: Bytes) -> impl IntoView {
     let Mark { x, y, radius, reach, stroke } = mark;
     let foot = y + radius + 20.0;
+    let letter = (radius + reach) / 2.0;
     view! {
         <line class="line-through" x1=left x2=right y1=y y2=y/>
         <circle class="disc" cx=x cy=y r=radius - stroke / 2.0 stroke-width=stroke/>
         <rect class="bar" x=x - reach width=reach * 2.0 y=y - stroke / 2.0 height=stroke/>
-        {(!narrow)
+        {(reach - radius > 20.0)
             .then(|| {
                 view! {
-                    <text class="letter" x=x - radius - 22.0 y=y - stroke / 2.0 - 7.0>"P"</text>
-                    <text class="letter" x=x + radius + 22.0 y=y - stroke / 2.0 - 7.0>"L"</text>
+                    <text class="letter" x=x - letter y=y - stroke / 2.0 - 7.0>"P"</text>
+                    <text class="letter" x=x + letter y=y - stroke / 2.0 - 7.0>"L"</text>
                 }
             })}
         <text class="mark-text middle" x=x y=foot>"load line"</text>

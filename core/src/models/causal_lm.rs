@@ -1,0 +1,66 @@
+//! What transformers' causal language models share around their layers.
+
+use std::rc::Rc;
+
+use super::{Output, Plan};
+use crate::nn::{Embedding, Linear, Scope};
+use crate::ops;
+use crate::scenario::AttentionMask;
+use crate::tensor::{Context, DType, Tensor};
+
+/// `input_ids`, `labels` and, where one is given, the attention mask: int64 `[batch, seq]` each.
+pub fn batch(cx: &Rc<Context>, plan: &Plan, seq: u64) -> Vec<Tensor> {
+    let tensors = if plan.input.attention_mask == AttentionMask::None { 2 } else { 3 };
+    (0..tensors).map(|_| ops::empty(cx, &[plan.input.batch, seq], DType::Int64)).collect()
+}
+
+/// `inputs_embeds`. A frozen model's checkpoints would have no gradient: for them it is made a leaf that requires grad
+/// (`enable_input_require_grads`).
+pub fn input_embeddings(table: &Embedding, ids: &Tensor, plan: &Plan) -> Tensor {
+    let embeds = table.forward(ids);
+    if plan.adapters && plan.checkpointing { embeds.into_leaf(true) } else { embeds }
+}
+
+/// `torch.arange(seq) + past_seen_tokens`, unsqueezed: `[1, seq]`.
+pub fn position_ids(cx: &Rc<Context>, seq: u64) -> Tensor {
+    let positions = ops::arange(cx, seq);
+    let shifted = ops::fresh(cx, "add.Tensor", &[seq], DType::Int64);
+    drop(positions);
+    ops::unsqueeze(&shifted, 0)
+}
+
+/// The attention mask that was given, and whether anything in it is padded.
+pub fn given_mask<'t>(mask: Option<&'t Tensor>, plan: &Plan) -> Option<(&'t Tensor, bool)> {
+    mask.map(|m| (m, plan.input.attention_mask == AttentionMask::Padded))
+}
+
+/// `lm_head`: the token embedding's weight once more, or one of its own.
+pub fn head(scope: &Scope, table: &Embedding, tied: bool) -> Linear {
+    let place = scope.child("lm_head");
+    if tied {
+        Linear::tied(&place, table.weight())
+    } else {
+        Linear::head(&place, table.weight().size(1), table.weight().size(0))
+    }
+}
+
+/// The logits and the loss of the last hidden state. A `ModelOutput` holds the loss as well as the logits.
+pub fn output(hidden: Tensor, head: &Linear, labels: &Tensor) -> Output {
+    let logits = head.forward(&hidden);
+    let loss = loss(&logits, labels);
+    drop(hidden);
+    Output { held: vec![loss.clone(), logits], loss }
+}
+
+/// `ForCausalLMLoss` of transformers 5: float32 logits, labels padded and shifted, cross-entropy.
+fn loss(logits: &Tensor, labels: &Tensor) -> Tensor {
+    let cx = logits.cx();
+    let (batch, seq, vocab) = (labels.size(0), labels.size(1), logits.size(-1));
+    let logits = ops::to(logits, DType::Float32);
+    let padded = ops::fresh(cx, "constant_pad_nd", &[batch, seq + 1], DType::Int64);
+    let shifted = ops::contiguous(&ops::narrow(&padded, 1, seq));
+    let targets = ops::view(&shifted, &[batch * seq]);
+    let loss = ops::cross_entropy(&ops::view(&logits, &[batch * seq, vocab]), &targets);
+    drop(padded);
+    loss
+}
