@@ -14,6 +14,7 @@ mod device;
 mod evidence;
 mod figures;
 mod large_model;
+mod levers;
 mod links;
 mod opening;
 mod page;
