@@ -166,7 +166,7 @@ fn catalog_model(table: &Table<'_>) -> Result<(ModelSource, Traits)> {
 pub fn nearest_hint(id: &str, ids: &[&str], otherwise: &str) -> String {
     match nearest_ids(id, ids).as_slice() {
         [] => otherwise.to_owned(),
-        [one] => format!("did you mean {one}"),
+        [one] => format!("did you mean {one}?"),
         several => format!("the nearest are {}", several.join(", ")),
     }
 }

@@ -30,7 +30,7 @@ impl Scenario {
     /// use plimsoll_core::Scenario;
     ///
     /// let error = Scenario::from_json(r#"{"model": {"family": "mlp"}, "input": {"bacth": 64}}"#).unwrap_err();
-    /// assert_eq!(error.to_string(), r#"input.bacth: unknown key; did you mean "batch""#);
+    /// assert_eq!(error.to_string(), r#"input.bacth: unknown key; did you mean "batch"?"#);
     /// ```
     ///
     /// # Errors

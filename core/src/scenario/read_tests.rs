@@ -92,8 +92,8 @@ fn positions_that_are_parameters_are_a_limit() {
 
 #[test]
 fn unknown_keys_are_named_with_the_nearest() {
-    assert_eq!(refused(&json!({ "modle": {} })), r#"modle: unknown key; did you mean "model""#);
-    assert_eq!(refused(&with("input", "bacth", json!(4))), r#"input.bacth: unknown key; did you mean "batch""#);
+    assert_eq!(refused(&json!({ "modle": {} })), r#"modle: unknown key; did you mean "model"?"#);
+    assert_eq!(refused(&with("input", "bacth", json!(4))), r#"input.bacth: unknown key; did you mean "batch"?"#);
     assert_eq!(
         refused(&with("input", "precision", json!(4))),
         "input.precision: unknown key; it belongs in [training]"

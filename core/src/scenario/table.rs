@@ -63,7 +63,7 @@ impl<'a> Table<'a> {
         let elsewhere = keys::sections_with(unknown);
         let hint = match (elsewhere.first(), nearest(unknown, known)) {
             (Some(section), _) if *section != self.path => format!("it belongs in [{section}]"),
-            (_, Some(near)) => format!("did you mean {near:?}"),
+            (_, Some(near)) => format!("did you mean {near:?}?"),
             (_, None) => format!("known here: {}", known.join(", ")),
         };
         Err(Error::new(self.at(&plain(unknown)), "unknown key", hint))

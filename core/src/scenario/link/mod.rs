@@ -105,9 +105,16 @@ impl Link {
 /// Sentences for people; a link of pure garbage gets a few of them, not thousands.
 fn notices(problems: &[Error]) -> Vec<String> {
     const MOST: usize = 12;
-    let mut notices: Vec<String> = problems.iter().take(MOST).map(|p| format!("{p}. It was left out.")).collect();
+    let mut notices: Vec<String> = problems.iter().take(MOST).map(left_out).collect();
     if problems.len() > MOST {
         notices.push(format!("{} more parts of the link were left out.", problems.len() - MOST));
     }
     notices
+}
+
+/// A problem as a sentence, and what became of the part it is about.
+fn left_out(problem: &Error) -> String {
+    let text = problem.to_string();
+    let stop = if text.ends_with('?') { "" } else { "." };
+    format!("{text}{stop} It was left out.")
 }

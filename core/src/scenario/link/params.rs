@@ -134,7 +134,7 @@ fn param(name: &str, text: &str) -> Result<Param> {
     let hint = match KEYS.iter().find(|k| k.name == name || k.path() == name) {
         Some(key) => format!("in a link it is called {}", key.link),
         None => match nearest(name, &known) {
-            Some(near) => format!("did you mean {near}"),
+            Some(near) => format!("did you mean {near}?"),
             None => format!("known: {}", known.join(", ")),
         },
     };

@@ -121,7 +121,7 @@ fn a_bad_part_is_left_out_and_the_rest_stays() {
 #[test]
 fn what_strict_refuses() {
     let refused = |link: &str| Link::decode_strict(link).expect_err(link).to_string();
-    assert_eq!(refused("?model=gpt2&bacth=4"), "bacth: unknown parameter of the link; did you mean batch");
+    assert_eq!(refused("?model=gpt2&bacth=4"), "bacth: unknown parameter of the link; did you mean batch?");
     assert_eq!(
         refused("?model=gpt2&clip_grad_norm=false"),
         "clip_grad_norm: unknown parameter of the link; in a link it is called clip"

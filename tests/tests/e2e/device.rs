@@ -1,0 +1,69 @@
+//! Another card, found by typing, with the keyboard alone.
+
+use anyhow::{Result, ensure};
+use fantoccini::key::Key;
+
+use crate::{figures::agreed, page::Page, voyage::journey};
+
+#[test]
+fn another_card_changes_the_verdict_and_the_address() -> Result<()> {
+    journey("device", async |voyage| {
+        let page = voyage.planner().await?;
+        page.address_with(&["?"]).await?;
+        let before = agreed(&page).await?;
+        let card = page.value("gpu-search").await?;
+
+        // Escape leaves everything as it was.
+        page.tab_to("gpu-search").await?;
+        page.type_text("a100").await?;
+        page.attribute_is("gpu-search", "aria-expanded", "true").await?;
+        page.press(Key::Escape).await?;
+        page.attribute_is("gpu-search", "aria-expanded", "false").await?;
+        ensure!(page.value("gpu-search").await? == card && agreed(&page).await? == before);
+
+        page.select_all().await?;
+        page.type_text("h200").await?;
+        let first = active_option(&page).await?;
+        ensure!(first.contains("H200"), "the best match for h200 is {first}");
+        page.press(Key::Enter).await?;
+        page.address_with(&["gpu=h200"]).await?;
+        let after = agreed(&page).await?;
+        ensure!(page.value("gpu-search").await?.contains("H200"));
+        ensure!(after.verdict == "fits" && after.verdict != before.verdict, "{} to {}", before.verdict, after.verdict);
+        ensure!(after.largest != before.largest);
+
+        // Arrow keys walk the list, and the one they stand on is the one that Enter takes.
+        page.press(Key::Down).await?;
+        let from = active_option(&page).await?;
+        page.press(Key::Down).await?;
+        let to = active_option(&page).await?;
+        ensure!(from != to, "the arrow key does not move");
+        page.press(Key::Enter).await?;
+        page.attribute_is("gpu-search", "aria-expanded", "false").await?;
+        let chosen = page.value("gpu-search").await?;
+        ensure!(to.starts_with(&chosen), "{to} was active, {chosen} was taken");
+        agreed(&page).await?;
+
+        // What no card is called changes nothing.
+        page.select_all().await?;
+        page.type_text("no such card").await?;
+        page.press(Key::Enter).await?;
+        page.press(Key::Tab).await?;
+        ensure!(page.value("gpu-search").await? == chosen);
+        Ok(())
+    })
+}
+
+/// The option that the search field says is active, which must be the one that is marked.
+async fn active_option(page: &Page) -> Result<String> {
+    page.until("an active option", async || {
+        let script = "const id = document.querySelector(`[data-testid='gpu-search']`)
+                .getAttribute('aria-activedescendant');
+            const option = id && document.getElementById(id);
+            return option?.getAttribute('aria-selected') === 'true' && option.checkVisibility()
+                ? option.innerText.replace(/\\s+/g, ' ').trim() : null";
+        let text = page.eval(script).await?;
+        Ok(text.as_str().map(str::to_owned).ok_or("none"))
+    })
+    .await
+}

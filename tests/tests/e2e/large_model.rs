@@ -1,0 +1,35 @@
+//! A model too large for one frame is computed in the worker, and the answer is the same.
+
+use anyhow::{Result, ensure};
+use fantoccini::key::Key;
+
+use crate::{figures::agreed, voyage::journey};
+
+#[test]
+fn a_large_model_is_computed_in_the_worker() -> Result<()> {
+    journey("large-model", async |voyage| {
+        let page = voyage.browser().await?;
+        page.open("?model=llama-3.2-1b&gpu=b200&batch=1&seq=256&precision=bf16").await?;
+        let small = agreed(&page).await?;
+        page.retype("model-search", "llama-3.1-70b").await?;
+        page.press(Key::Enter).await?;
+        page.address_with(&["model=llama-3.1-70b"]).await?;
+        let large = agreed(&page).await?;
+        ensure!(large.process > 20 * small.process, "{} and {}", small.peak, large.peak);
+
+        // Typing on while it is at work ends at the last scenario, not at one that was overtaken.
+        page.retype("batch", "2").await?;
+        page.retype("batch", "3").await?;
+        page.retype("seq", "384").await?;
+        page.address_with(&["batch=3", "seq=384"]).await?;
+        agreed(&page).await?;
+
+        // What is alive at the cursor comes from the worker as well.
+        let sum = page.glance("timeline-status").await?;
+        page.tab_to("timeline").await?;
+        page.press(Key::Home).await?;
+        page.attribute_is("timeline", "aria-valuenow", "0").await?;
+        ensure!(page.glance("timeline-status").await? != sum);
+        Ok(())
+    })
+}

@@ -1,0 +1,76 @@
+//! The first screen: a filled scenario and its verdict, before anything was touched.
+
+use anyhow::{Result, ensure};
+use plimsoll_core::scenario::Link;
+
+use crate::{
+    figures::agreed,
+    voyage::journey,
+    watch::{findings, nothing_wrong},
+};
+
+#[test]
+fn opens_on_a_filled_scenario_and_the_engines_verdict() -> Result<()> {
+    journey("opening", async |voyage| {
+        let page = voyage.planner().await?;
+        // The address bar holds the scenario from the start, and the figures are the engine's for it.
+        let address = page.address_with(&["?"]).await?;
+        let figures = agreed(&page).await?;
+        let scenario = Link::decode_strict(address.as_str())?;
+        ensure!(!page.value("model-search").await?.is_empty() && !page.value("gpu-search").await?.is_empty());
+        ensure!(page.value("batch").await? == scenario.input.batch.to_string());
+        ensure!(Some(page.value("seq").await?) == scenario.input.seq.map(|seq| seq.to_string()));
+        ensure!(page.glance("notice").await?.is_none(), "a notice although no link was given");
+        ensure!(figures.parts.len() >= 5, "hardly anything fills the peak: {figures:?}");
+        ensure!(page.client().title().await?.contains("Plimsoll"));
+
+        // For those who listen, the verdict is said as well.
+        let spoken = page.reads_unseen("verdict-status", |text| text.contains(&figures.peak)).await?;
+        ensure!(spoken.to_lowercase().starts_with(&figures.verdict), "spoken: {spoken}");
+        Ok(())
+    })
+}
+
+#[test]
+fn the_largest_batch_can_be_taken() -> Result<()> {
+    journey("largest-batch", async |voyage| {
+        let page = voyage.browser().await?;
+        page.open("?model=llama-3.2-1b&gpu=h200&batch=3&seq=512").await?;
+        let before = agreed(&page).await?;
+        ensure!(before.largest != "none" && before.largest != "3", "{before:?}");
+        page.click("[data-testid='max-batch'] button").await?;
+        page.address_with(&[&format!("batch={}", before.largest)]).await?;
+        let after = agreed(&page).await?;
+        ensure!(after.verdict == "fits" && after.largest == before.largest, "{after:?}");
+        ensure!(after.process > before.process && page.value("batch").await? == before.largest);
+        Ok(())
+    })
+}
+
+/// The watch that every journey keeps would notice.
+#[test]
+fn complaints_of_the_browser_are_noticed() -> Result<()> {
+    journey("watch", async |voyage| {
+        let page = voyage.planner().await?;
+        nothing_wrong(page.client()).await?;
+        page.eval("console.error('a word of complaint')").await?;
+        page.eval("setTimeout(() => { throw new Error('an error of a script') })").await?;
+        page.eval("document.body.append(Object.assign(document.createElement('script'), { text: 'self.ran = 1' }))")
+            .await?;
+        page.eval("document.body.append(Object.assign(new Image(), { src: 'http://127.0.0.1:9/x.png' }))").await?;
+        let seen = std::cell::RefCell::new(String::new());
+        page.until("every complaint", async || {
+            let new = findings(page.client()).await?.join("\n");
+            let mut seen = seen.borrow_mut();
+            seen.push_str(&new);
+            let wanted = ["a word of complaint", "an error of a script", "policy: script-src-elem", "policy: img-src"];
+            let missing: Vec<&str> = wanted.into_iter().filter(|wanted| !seen.contains(wanted)).collect();
+            Ok(if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?} not in {seen}")) })
+        })
+        .await?;
+        ensure!(page.eval("return self.ran ?? null").await?.is_null(), "an inline script ran");
+        // They were meant: the watch at the journey's end starts anew.
+        page.eval("sessionStorage.clear()").await?;
+        Ok(())
+    })
+}

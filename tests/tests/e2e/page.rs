@@ -1,0 +1,260 @@
+//! A page as a person meets it: things to read, to click, to type into.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use fantoccini::{
+    Client, Locator,
+    actions::{InputSource as _, KeyAction, KeyActions},
+    elements::Element,
+    error::CmdError,
+    key::Key,
+};
+use serde_json::{Value, json};
+use url::Url;
+
+use crate::command::devtools;
+
+/// How long anything on the page may take: far longer than a person would wait, because the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How often a wait looks again.
+const GLANCE: Duration = Duration::from_millis(25);
+
+/// One tab of one browser.
+#[derive(Clone, Debug)]
+pub struct Page {
+    client: Client,
+    home: Url,
+}
+
+impl Page {
+    /// The tab of `client`; the planner is at `home`.
+    pub fn new(client: Client, home: Url) -> Self {
+        Self { client, home }
+    }
+
+    /// The way to the browser.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Opens a link to the planner, in full or such as `?batch=4`, and waits until the planner has taken over.
+    pub async fn open(&self, link: &str) -> Result<()> {
+        // Where only the fragment differs, the browser would stay on the page it has.
+        self.client.goto("about:blank").await?;
+        self.client.goto(self.home.join(link)?.as_str()).await?;
+        self.ready().await
+    }
+
+    /// Loads the page again.
+    pub async fn reload(&self) -> Result<()> {
+        self.client.refresh().await?;
+        self.ready().await
+    }
+
+    async fn ready(&self) -> Result<()> {
+        self.until("the planner to take over", async || {
+            let state = self.eval("return document.documentElement.dataset.state ?? 'loading'").await?;
+            Ok(check(state == "ready", state))
+        })
+        .await
+    }
+
+    /// The address bar.
+    pub async fn address(&self) -> Result<Url> {
+        Ok(self.client.current_url().await?)
+    }
+
+    /// Waits until the address bar holds all of these.
+    pub async fn address_with(&self, parts: &[&str]) -> Result<Url> {
+        self.until(&format!("{parts:?} in the address bar"), async || {
+            let address = self.address().await?;
+            let has_all = parts.iter().all(|part| address.as_str().contains(part));
+            Ok(if has_all { Ok(address) } else { Err(address.to_string()) })
+        })
+        .await
+    }
+
+    /// Runs JavaScript in the page.
+    pub async fn eval(&self, script: &str) -> Result<Value> {
+        self.eval_with(script, Vec::new()).await
+    }
+
+    /// Runs JavaScript with `arguments`.
+    pub async fn eval_with(&self, script: &str, arguments: Vec<Value>) -> Result<Value> {
+        self.client.execute(script, arguments).await.with_context(|| format!("the page could not run {script:.200}"))
+    }
+
+    /// Looks until `glance` finds what it wants; the error says what it saw last.
+    pub async fn until<T, S: std::fmt::Display>(
+        &self,
+        what: &str,
+        glance: impl AsyncFn() -> Result<Result<T, S>>,
+    ) -> Result<T> {
+        let start = Instant::now();
+        loop {
+            match glance().await? {
+                Ok(found) => return Ok(found),
+                Err(seen) if start.elapsed() > PATIENCE => {
+                    bail!("waited {} s for {what}; last seen: {seen}", PATIENCE.as_secs())
+                }
+                Err(_) => tokio::time::sleep(GLANCE).await,
+            }
+        }
+    }
+
+    /// What stands in the visible element with this `data-testid`; `None` while there is none.
+    pub async fn glance(&self, hook: &str) -> Result<Option<String>> {
+        let script = "const element = document.querySelector(`[data-testid='${arguments[0]}']`);
+            return element?.checkVisibility() ? element.innerText.replace(/\\s+/g, ' ').trim() : null";
+        Ok(self.eval_with(script, vec![json!(hook)]).await?.as_str().map(str::to_owned))
+    }
+
+    /// Waits until the element is there and what stands in it is as wanted.
+    pub async fn reads(&self, hook: &str, what: &str, wanted: impl Fn(&str) -> bool) -> Result<String> {
+        self.until(&format!("{hook} to read {what}"), async || {
+            let text = self.glance(hook).await?;
+            Ok(match text {
+                Some(text) if wanted(&text) => Ok(text),
+                other => Err(format!("{other:?}")),
+            })
+        })
+        .await
+    }
+
+    /// As [`Page::reads`], for what is said but not shown.
+    pub async fn reads_unseen(&self, hook: &str, wanted: impl Fn(&str) -> bool) -> Result<String> {
+        self.until(&format!("{hook} to say it"), async || {
+            let script = "return document.querySelector(`[data-testid='${arguments[0]}']`)?.textContent ?? ''";
+            let text = self.eval_with(script, vec![json!(hook)]).await?.as_str().unwrap_or_default().to_owned();
+            Ok(if wanted(&text) { Ok(text) } else { Err(text) })
+        })
+        .await
+    }
+
+    /// Waits until there is no such element.
+    pub async fn is_gone(&self, hook: &str) -> Result<()> {
+        self.until(&format!("{hook} to go"), async || Ok(self.glance(hook).await?.map_or(Ok(()), Err))).await
+    }
+
+    /// The attribute of the element with this `data-testid`.
+    pub async fn attribute(&self, hook: &str, name: &str) -> Result<Option<String>> {
+        let script = "return document.querySelector(`[data-testid='${arguments[0]}']`)?.getAttribute(arguments[1])";
+        Ok(self.eval_with(script, vec![json!(hook), json!(name)]).await?.as_str().map(str::to_owned))
+    }
+
+    /// Waits until the attribute is this.
+    pub async fn attribute_is(&self, hook: &str, name: &str, wanted: &str) -> Result<()> {
+        self.until(&format!("{name} of {hook} to be {wanted:?}"), async || {
+            let value = self.attribute(hook, name).await?;
+            Ok(check(value.as_deref() == Some(wanted), format!("{value:?}")))
+        })
+        .await
+    }
+
+    /// What is typed into a field.
+    pub async fn value(&self, hook: &str) -> Result<String> {
+        let script = "return document.querySelector(`[data-testid='${arguments[0]}']`)?.value";
+        let value = self.eval_with(script, vec![json!(hook)]).await?;
+        value.as_str().map(str::to_owned).with_context(|| format!("there is no field {hook}"))
+    }
+
+    /// Clicks the first element that fits.
+    pub async fn click(&self, css: &str) -> Result<()> {
+        self.element(css).await?.click().await.with_context(|| format!("{css} could not be clicked"))
+    }
+
+    /// Clicks the element with this `data-testid`.
+    pub async fn click_hook(&self, hook: &str) -> Result<()> {
+        self.click(&by_hook(hook)).await
+    }
+
+    /// Chooses a radio button by its group and value.
+    pub async fn choose(&self, group: &str, value: &str) -> Result<()> {
+        // What a person clicks is the label; the button itself is drawn over.
+        self.click(&format!("{} label:has(input[value='{value}'])", by_hook(group))).await
+    }
+
+    /// Opens a fold by the words on it.
+    pub async fn unfold(&self, words: &str) -> Result<()> {
+        let path = format!("//summary[normalize-space()='{words}']");
+        let summary = self.client.find(Locator::XPath(&path)).await.with_context(|| format!("no fold {words:?}"))?;
+        Ok(summary.click().await?)
+    }
+
+    /// Replaces what stands in a field by typing.
+    pub async fn retype(&self, hook: &str, text: &str) -> Result<()> {
+        self.click_hook(hook).await?;
+        self.select_all().await?;
+        self.type_text(text).await
+    }
+
+    /// Control and A.
+    pub async fn select_all(&self) -> Result<()> {
+        let control = char::from(Key::Control);
+        let keys = [
+            KeyAction::Down { value: control },
+            KeyAction::Down { value: 'a' },
+            KeyAction::Up { value: 'a' },
+            KeyAction::Up { value: control },
+        ];
+        self.perform(keys).await
+    }
+
+    /// Puts a text where the cursor is, in one go, as a paste does.
+    pub async fn paste(&self, text: &str) -> Result<()> {
+        devtools(&self.client, "Input.insertText", json!({ "text": text })).await?;
+        Ok(())
+    }
+
+    /// Types into what has the focus.
+    pub async fn type_text(&self, text: &str) -> Result<()> {
+        self.perform(text.chars().flat_map(stroke)).await
+    }
+
+    /// Presses one key.
+    pub async fn press(&self, key: Key) -> Result<()> {
+        self.perform(stroke(key.into())).await
+    }
+
+    /// Presses Tab until the element has the focus, and sees to it that one can see that it has.
+    pub async fn tab_to(&self, hook: &str) -> Result<()> {
+        const MOST: usize = 120;
+        let here = "return document.activeElement?.matches(`[data-testid='${arguments[0]}']:focus-visible`) ?? false";
+        for _ in 0..MOST {
+            self.press(Key::Tab).await?;
+            if self.eval_with(here, vec![json!(hook)]).await? == true {
+                return Ok(());
+            }
+        }
+        bail!("{MOST} presses of Tab do not lead to {hook}")
+    }
+
+    async fn perform(&self, keys: impl IntoIterator<Item = KeyAction>) -> Result<()> {
+        let actions = keys.into_iter().fold(KeyActions::new("keyboard".to_owned()), KeyActions::then);
+        Ok(self.client.perform_actions(actions).await?)
+    }
+
+    async fn element(&self, css: &str) -> Result<Element> {
+        self.until(css, async || match self.client.find(Locator::Css(css)).await {
+            Ok(element) => Ok(Ok(element)),
+            Err(error) if error.is_no_such_element() => Ok(Err("nothing")),
+            Err(error) => Err(CmdError::into(error)),
+        })
+        .await
+    }
+}
+
+/// `Ok` when it holds, otherwise what was seen.
+pub fn check<S>(holds: bool, seen: S) -> Result<(), S> {
+    if holds { Ok(()) } else { Err(seen) }
+}
+
+fn by_hook(hook: &str) -> String {
+    format!("[data-testid='{hook}']")
+}
+
+fn stroke(value: char) -> [KeyAction; 2] {
+    [KeyAction::Down { value }, KeyAction::Up { value }]
+}
