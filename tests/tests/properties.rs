@@ -1,0 +1,323 @@
+//! What must hold whatever is asked: of small scenarios of every family, and of configurations full of nonsense.
+#![cfg(not(target_arch = "wasm32"))]
+
+use std::time::{Duration, Instant};
+
+use plimsoll_core::estimate::{Category, PhaseName, Run};
+use plimsoll_core::scenario::supported::{self, FAMILIES, FamilyKeyKind, MODEL_TYPES};
+use plimsoll_core::scenario::{Attention, AttentionMask, Optimizer, Precision, ZeroGrad, ZeroGradAt};
+use plimsoll_core::{Error, Scenario};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Map, Value, json};
+
+/// Cards with every order of attention kernels: none of the fast ones, flash first, cuDNN first, AMD's, Apple's.
+const GPUS: &[&str] = &["t4", "rtx-5070-ti-laptop", "a100-80gb", "h200", "b200", "rx-7900-xtx", "apple-m4-16gb"];
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+/// A small decoder whose sizes fit together.
+fn decoder() -> impl Strategy<Value = Value> {
+    let model_type = select(&["llama", "mistral", "qwen2", "qwen3"][..]);
+    let heads = (0u32..3, 0u32..3, 1u64..20);
+    let sizes = (1u64..4, 1u64..80, 1u64..300, select(&["silu", "gelu", "relu", "gelu_new"][..]));
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let window = option::of(1u64..60);
+    (model_type, heads, sizes, flags, window, 0u64..4, option::of(Just(0.1))).prop_map(
+        |(model_type, (kv, groups, half), (layers, inner, vocab, act), flags, window, first, dropout)| {
+            let (kv_heads, heads) = (1u64 << kv, 1u64 << (kv + groups));
+            json!({"hf": {
+                "model_type": model_type, "vocab_size": vocab, "hidden_size": heads * 2 * half,
+                "intermediate_size": inner, "num_hidden_layers": layers, "num_attention_heads": heads,
+                "num_key_value_heads": kv_heads, "head_dim": 2 * half, "hidden_act": act,
+                "tie_word_embeddings": flags.0, "attention_bias": flags.1, "mlp_bias": flags.2,
+                "use_sliding_window": flags.3, "sliding_window": window, "max_window_layers": first,
+                "attention_dropout": dropout.unwrap_or(0.0)
+            }})
+        },
+    )
+}
+
+fn gpt2() -> impl Strategy<Value = Value> {
+    (1u64..4, 0u32..3, 1u64..12, 1u64..300, option::of(1u64..90), any::<bool>(), select(&[0.0, 0.1][..])).prop_map(
+        |(layers, heads, half, vocab, inner, tied, dropout)| {
+            let heads = 1u64 << heads;
+            json!({"hf": {
+                "model_type": "gpt2", "vocab_size": vocab, "n_positions": 64, "n_embd": heads * half, "n_layer": layers,
+                "n_head": heads, "n_inner": inner, "tie_word_embeddings": tied, "attn_pdrop": dropout,
+                "resid_pdrop": dropout, "embd_pdrop": dropout
+            }})
+        },
+    )
+}
+
+fn family() -> impl Strategy<Value = Value> {
+    let nanogpt = (1u64..4, 0u32..3, 1u64..12, 1u64..300, any::<bool>(), select(&[0.0, 0.1][..])).prop_map(
+        |(layers, heads, size, vocab, bias, dropout)| {
+            let heads = 1u64 << heads;
+            json!({"family": "nanogpt", "n_layer": layers, "n_head": heads, "n_embd": heads * size,
+                "vocab_size": vocab, "block_size": 64, "bias": bias, "dropout": dropout})
+        },
+    );
+    let mlp = (1u64..40, 1u64..40, 1u64..6, 1u64..40)
+        .prop_map(|(d_in, hidden, layers, d_out)| json!({"family": "mlp", "d_in": d_in, "hidden": hidden, "layers": layers, "d_out": d_out}));
+    let nbeats = (1u64..5, 1u64..4, 1u64..40, 1u64..10, 1u64..30, 1u64..30).prop_map(
+        |(stacks, layers, width, theta, backcast, horizon)| {
+            json!({"family": "nbeats", "stacks": stacks, "layers": layers, "width": width, "theta": theta,
+                "backcast": backcast, "horizon": horizon})
+        },
+    );
+    prop_oneof![nanogpt, mlp, nbeats]
+}
+
+/// A recipe; what a family does not have is taken out by [`scenario`].
+fn training() -> impl Strategy<Value = Map<String, Value>> {
+    let words = (
+        select(Precision::ALL),
+        select(Optimizer::ALL),
+        0usize..3,
+        select(Attention::ALL),
+        select(ZeroGrad::ALL),
+        select(ZeroGradAt::ALL),
+    );
+    let lora = option::weighted(0.25, (1u64..5, any::<bool>()));
+    (words, 1u64..4, any::<(bool, bool, bool)>(), lora).prop_map(|(words, accumulation, flags, lora)| {
+        let (precision, optimizer, implementation, attention, zero_grad, at) = words;
+        let implementations = supported::implementations(optimizer);
+        let mut training = object(json!({
+            "precision": precision.as_str(), "optimizer": optimizer.as_str(),
+            "optimizer_impl": implementations[implementation % implementations.len()].as_str(),
+            "accumulation": accumulation, "attention": attention.as_str(), "zero_grad": zero_grad.as_str(),
+            "zero_grad_at": at.as_str(), "clip_grad_norm": flags.0, "keep_outputs": flags.1,
+            "checkpointing": if flags.2 { "full" } else { "none" }
+        }));
+        if let Some((rank, dropped)) = lora {
+            let dropout = if dropped { 0.1 } else { 0.0 };
+            training.insert("lora".into(), json!({"rank": rank, "targets": "all-linear", "dropout": dropout}));
+        }
+        training
+    })
+}
+
+/// Any small valid scenario, as its JSON.
+fn scenario() -> impl Strategy<Value = Value> {
+    let model = prop_oneof![3 => decoder(), 1 => gpt2(), 2 => family()];
+    (model, training(), 1u64..5, 1u64..50, select(AttentionMask::ALL), select(GPUS), any::<bool>()).prop_map(
+        |(model, mut training, batch, seq, mask, gpu, workspaces)| {
+            let mut input = object(json!({"batch": batch}));
+            match model["family"].as_str() {
+                Some(family) => {
+                    training.remove("lora");
+                    training.insert("checkpointing".into(), "none".into());
+                    training.insert("attention".into(), "sdpa".into());
+                    if family == "nanogpt" {
+                        input.insert("seq".into(), seq.into());
+                    }
+                }
+                None => {
+                    input.insert("seq".into(), seq.into());
+                    input.insert("attention_mask".into(), mask.as_str().into());
+                }
+            }
+            json!({"model": model, "input": input, "training": training, "device": {"gpu": gpu, "workspaces": workspaces}})
+        },
+    )
+}
+
+fn run(scenario: &Value) -> Run {
+    let answer = Scenario::from_value(scenario).and_then(|s| Run::new(&s));
+    answer.unwrap_or_else(|error| panic!("{error}\n{scenario}"))
+}
+
+fn with(scenario: &Value, table: &str, key: &str, value: impl Into<Value>) -> Value {
+    let mut scenario = scenario.clone();
+    scenario[table][key] = value.into();
+    scenario
+}
+
+fn requested(scenario: &Value) -> u64 {
+    run(scenario).estimate().peak.requested.get()
+}
+
+/// What is alive when the first forward ends: all of it, and the activations kept for backward.
+fn after_forward(run: &Run) -> (u64, u64) {
+    let phases = &run.estimate().phases;
+    let index = phases.iter().position(|p| p.name == PhaseName::Forward).unwrap_or_default();
+    let end = run.trace().ledger.phases.get(index + 1).map_or(0, |next| next.at);
+    let saved = run
+        .alive_at(end as u32)
+        .iter()
+        .filter(|h| h.category == Category::SavedActivations)
+        .map(|h| h.bytes.get())
+        .sum();
+    (phases[index].end_requested.get(), saved)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 250, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Every small scenario runs, and its answer is consistent in itself.
+    #[test]
+    fn small_scenarios_run_and_add_up(scenario in scenario()) {
+        let run = run(&scenario);
+        let estimate = run.estimate();
+        let peak = &estimate.peak;
+        prop_assert_eq!(estimate.at_peak.total(), peak.requested);
+        prop_assert!(peak.requested <= peak.allocated, "{:?}", peak);
+        prop_assert!(peak.allocated <= peak.reserved && peak.reserved <= peak.process, "{:?}", peak);
+        prop_assert!(estimate.parameters.trainable <= estimate.parameters.total);
+        for phase in &estimate.phases {
+            prop_assert!(phase.end_requested <= phase.peak_requested && phase.peak_requested <= peak.requested);
+        }
+        let weights = estimate.at_peak.weights.get();
+        let bytes = match scenario["training"]["precision"].as_str() { Some("fp16" | "bf16") => 2, _ => 4 };
+        prop_assert!(weights >= bytes * estimate.parameters.total, "weights never leave: {} < {}", weights, bytes);
+    }
+
+    /// The scenario an estimate carries is the question: asked again, it gets the same answer.
+    #[test]
+    fn scenarios_and_answers_round_trip(scenario in scenario()) {
+        let first = run(&scenario);
+        let text = first.estimate().scenario.to_string();
+        let again = Scenario::from_json(&text).map_err(|e| TestCaseError::fail(format!("{e}\n{text}")))?;
+        prop_assert_eq!(again.to_value(), first.estimate().scenario.clone());
+        let second = Run::new(&again).map_err(|e| TestCaseError::fail(e.to_string()))?;
+        prop_assert_eq!(serde_json::to_string(second.estimate()).ok(), serde_json::to_string(first.estimate()).ok());
+    }
+
+    /// A larger micro-batch never takes less.
+    #[test]
+    fn the_peak_grows_with_the_batch(scenario in scenario(), more in 1u64..5) {
+        let batch = scenario["input"]["batch"].as_u64().unwrap_or(1);
+        let larger = with(&scenario, "input", "batch", batch + more);
+        prop_assert!(requested(&scenario) <= requested(&larger), "batch {batch} + {more}: {scenario}");
+    }
+
+    /// A longer sequence never takes less.
+    #[test]
+    fn the_peak_grows_with_the_sequence(scenario in scenario(), more in 1u64..14) {
+        let Some(seq) = scenario["input"]["seq"].as_u64() else { return Ok(()) };
+        let longer = with(&scenario, "input", "seq", seq + more);
+        prop_assert!(requested(&scenario) <= requested(&longer), "seq {seq} + {more}: {scenario}");
+    }
+
+    /// Checkpointing keeps less through the end of the forward.
+    #[test]
+    fn checkpointing_never_keeps_more(scenario in scenario()) {
+        if !scenario["model"]["hf"].is_object() || !scenario["training"]["lora"].is_null() {
+            return Ok(());
+        }
+        let after = |checkpointing| after_forward(&run(&with(&scenario, "training", "checkpointing", checkpointing)));
+        let ((all, saved), (all_full, saved_full)) = (after("none"), after("full"));
+        prop_assert!(saved_full <= saved, "saved activations {saved_full} > {saved}: {scenario}");
+        prop_assert!(all_full <= all, "alive after the forward {all_full} > {all}: {scenario}");
+    }
+}
+
+/// What a pasted configuration might hold under any key.
+fn nonsense() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        4 => (1u64..200).prop_map(Value::from),
+        2 => (0u32..26).prop_map(|shift| Value::from(1u64 << shift)),
+        1 => select(&[0i64, -1, 1 << 24, (1 << 24) + 1, i64::MAX, i64::MIN][..]).prop_map(Value::from),
+        1 => any::<u64>().prop_map(Value::from),
+        1 => select(&[0.5, 1.0, -0.1, 1e300, 0.999][..]).prop_map(Value::from),
+        1 => any::<bool>().prop_map(Value::from),
+        1 => Just(Value::Null),
+        1 => select(&["", "silu", "gelu_new", "sliding_attention", "7", "ü"][..]).prop_map(Value::from),
+        1 => vec(select(&["full_attention", "sliding_attention", "x"][..]), 0..4).prop_map(Value::from),
+        1 => Just(json!({"rope_type": "llama3", "factor": 8.0})),
+    ]
+}
+
+/// Keys the engine reads, and some it does not.
+const KEYS: &[&str] = &[
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "hidden_act",
+    "attention_bias",
+    "mlp_bias",
+    "attention_dropout",
+    "tie_word_embeddings",
+    "sliding_window",
+    "use_sliding_window",
+    "max_window_layers",
+    "layer_types",
+    "max_position_embeddings",
+    "rope_scaling",
+    "n_positions",
+    "n_embd",
+    "n_head",
+    "n_inner",
+    "activation_function",
+    "resid_pdrop",
+    "embd_pdrop",
+    "attn_pdrop",
+    "add_cross_attention",
+    "reorder_and_upcast_attn",
+    "id2label",
+    "torch_dtype",
+];
+
+fn layers_of(map: &mut Map<String, Value>, layers: u64) {
+    // Depth costs time, not correctness: a few layers find what many would.
+    for key in ["num_hidden_layers", "n_layer", "layers", "stacks"] {
+        map.insert(key.into(), layers.into());
+    }
+}
+
+fn garbage() -> impl Strategy<Value = Value> {
+    let hf =
+        (select(MODEL_TYPES), vec((select(KEYS), nonsense()), 0..8), 1u64..4).prop_map(|(model, pairs, layers)| {
+            let mut config: Map<String, Value> = pairs.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
+            config.insert("model_type".into(), model.name.into());
+            layers_of(&mut config, layers);
+            json!({"hf": config})
+        });
+    let family = (select(FAMILIES), vec(nonsense(), 8), 1u64..4).prop_map(|(family, values, layers)| {
+        let mut keys: Map<String, Value> =
+            family.keys.iter().zip(values).map(|(k, v)| (k.name.to_owned(), v)).collect();
+        let counts =
+            |name: &str| family.keys.iter().any(|k| k.name == name && matches!(k.kind, FamilyKeyKind::Count { .. }));
+        let mut depth = Map::new();
+        layers_of(&mut depth, layers);
+        keys.extend(depth.into_iter().filter(|(k, _)| counts(k)));
+        keys.insert("family".into(), family.name.into());
+        Value::Object(keys)
+    });
+    let size = || prop_oneof![1u64..70, (0u32..27).prop_map(|shift| 1 << shift)];
+    (prop_oneof![3 => hf, 1 => family], training(), size(), option::of(size()), select(GPUS)).prop_map(
+        |(model, training, batch, seq, gpu)| {
+            let mut input = object(json!({"batch": batch}));
+            if let Some(seq) = seq {
+                input.insert("seq".into(), seq.into());
+            }
+            json!({"model": model, "input": input, "training": training, "device": {"gpu": gpu}})
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Nonsense is answered or refused by key, quickly, and never with a panic (arithmetic is checked in this build).
+    #[test]
+    fn nonsense_is_refused_by_key(scenario in garbage()) {
+        let begin = Instant::now();
+        if let Err(Error { key, problem, hint }) = Scenario::from_value(&scenario).and_then(|s| Run::new(&s)) {
+            prop_assert!(!key.is_empty() && !problem.is_empty() && !hint.is_empty(), "{key:?} {problem:?} {hint:?}");
+        }
+        prop_assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    }
+}
