@@ -4,6 +4,8 @@ mod explain;
 mod largest;
 mod measure;
 mod run;
+#[cfg(test)]
+mod tests;
 mod trace;
 mod types;
 

@@ -7,6 +7,8 @@ mod llama;
 mod mlp;
 mod nanogpt;
 mod nbeats;
+#[cfg(test)]
+mod tests;
 
 use std::rc::Rc;
 

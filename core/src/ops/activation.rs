@@ -64,3 +64,69 @@ pub fn dropout(x: &Tensor, p: f64) -> Tensor {
     });
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{dropout, gelu, relu, silu, tanh};
+    use crate::tensor::testing::{activation, activation_of, alive, backward_of, forward, input, made, seen, watch};
+    use crate::tensor::{DType, Kind, Tensor};
+
+    /// What of `op(x)` the graph keeps: the input, the output, or neither.
+    fn keeps(op: impl Fn(&Tensor) -> Tensor) -> Vec<String> {
+        let cx = forward();
+        // x is a result of its own, so that only the graph can keep it.
+        let x = crate::ops::neg(&activation(&cx, &[8]));
+        let out = op(&x);
+        drop(x);
+        let kept = alive(&cx, Kind::Saved);
+        drop(out);
+        kept
+    }
+
+    /// `derivatives.yaml`: `silu_backward(grad, self)`, `gelu_backward(grad, self, approximate)`.
+    #[test]
+    fn silu_and_gelu_keep_their_input() {
+        assert_eq!(keeps(silu), ["neg [8] float32"]);
+        assert_eq!(keeps(gelu), ["neg [8] float32"]);
+    }
+
+    /// `derivatives.yaml`: `threshold_backward(grad, result, 0)`, `tanh_backward(grad, result)`.
+    #[test]
+    fn relu_and_tanh_keep_their_result() {
+        assert_eq!(keeps(relu), ["relu [8] float32"]);
+        assert_eq!(keeps(tanh), ["tanh [8] float32"]);
+    }
+
+    /// `native_dropout_backward(grad, result1, scale)`: one byte an element, neither input nor output.
+    #[test]
+    fn dropout_keeps_a_mask_of_bytes() {
+        assert_eq!(keeps(|x| dropout(x, 0.1)), ["native_dropout [8] bool"]);
+        let cx = forward();
+        let out = dropout(&activation_of(&cx, &[8], DType::BFloat16), 0.1);
+        assert_eq!(seen(&cx, 1)[..2], ["+native_dropout [8] bfloat16", "+native_dropout [8] bool"]);
+        assert_eq!(made(&backward_of(out)), ["ones_like", "native_dropout_backward"]);
+    }
+
+    /// `at::dropout` returns its input when p is 0 (`aten/src/ATen/native/Dropout.cpp`).
+    #[test]
+    fn dropout_of_nothing_is_no_op() {
+        let cx = forward();
+        let x = activation(&cx, &[8]);
+        let (events, out) = watch(&cx, || dropout(&x, 0.0));
+        assert!(events.is_empty());
+        assert_eq!(out.storage_id(), x.storage_id());
+    }
+
+    #[test]
+    fn without_a_gradient_nothing_is_kept() {
+        let cx = forward();
+        let x = input(&cx, &[8]);
+        for op in [silu, gelu, relu, tanh] {
+            let out = op(&x);
+            assert!(!out.requires_grad());
+        }
+        drop(dropout(&x, 0.5));
+        drop(x);
+        assert_eq!(seen(&cx, 0).len() % 2, 0, "all that came went: {:?}", seen(&cx, 0));
+    }
+}

@@ -292,3 +292,7 @@ fn safe_softmax(x: &Tensor) -> Tensor {
     });
     out
 }
+
+#[cfg(test)]
+#[path = "attention_tests.rs"]
+mod tests;

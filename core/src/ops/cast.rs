@@ -41,3 +41,44 @@ pub fn lower_precision(x: &Tensor) -> Tensor {
 pub fn full_precision(x: &Tensor) -> Tensor {
     if x.cx().autocast_dtype().is_some() && x.dtype().is_half() { to(x, DType::Float32) } else { x.clone() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::to;
+    use crate::ops;
+    use crate::tensor::testing::{activation, backward_of, forward, gradient, input, seen, watch};
+    use crate::tensor::{DType, Geometry};
+
+    #[test]
+    fn a_cast_to_the_same_dtype_is_the_tensor_itself() {
+        let cx = forward();
+        let x = input(&cx, &[8]);
+        let (events, same) = watch(&cx, || to(&x, DType::Float32));
+        assert!(events.is_empty());
+        assert_eq!(same.storage_id(), x.storage_id());
+    }
+
+    /// `ToCopyBackward0` keeps no tensor, only the dtype to cast the gradient back to.
+    #[test]
+    fn a_cast_keeps_nothing_and_casts_the_gradient_back() {
+        let cx = forward();
+        let x = activation(&cx, &[8]);
+        let half = to(&ops::neg(&x), DType::BFloat16);
+        assert_eq!(
+            seen(&cx, 1),
+            ["+neg [8] float32", "+_to_copy [8] bfloat16", "-neg [8] float32"],
+            "the float32 original goes"
+        );
+        let events = backward_of(half);
+        assert!(events.contains(&"+_to_copy [8] float32".to_owned()), "{events:?}");
+        assert_eq!(gradient(&x).unwrap().dtype(), DType::Float32);
+    }
+
+    /// `_to_copy` preserves strides (`MemoryFormat::Preserve`), so a later `contiguous()` still costs what it did.
+    #[test]
+    fn a_cast_keeps_the_memory_order() {
+        let cx = forward();
+        let x = input(&cx, &[4, 8]).view_as(Geometry::contiguous(&[4, 8]).transposed(0, 1));
+        assert_eq!(to(&x, DType::Float16).geometry().strides(), x.geometry().strides());
+    }
+}

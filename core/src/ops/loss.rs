@@ -41,3 +41,69 @@ pub fn mse_loss(input: &Tensor, target: &Tensor) -> Tensor {
     });
     loss
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{cross_entropy, mse_loss};
+    use crate::ops::{neg, to};
+    use crate::tensor::testing::{activation, alive, backward_of, forward, input, input_of, live, made, watch};
+    use crate::tensor::{DType, Kind};
+
+    /// `nll_loss` keeps its input, and that is `log_softmax`'s kept result: one copy of the logits' size stays.
+    #[test]
+    fn cross_entropy_keeps_one_copy_of_the_logits() {
+        let cx = forward();
+        let logits = neg(&activation(&cx, &[16, 100]));
+        let loss = cross_entropy(&logits, &input_of(&cx, &[16], DType::Int64));
+        drop(logits);
+        // And the total weight, a scalar.
+        assert_eq!(alive(&cx, Kind::Saved), ["_log_softmax [16, 100] float32", "nll_loss_forward [] float32"]);
+        assert_eq!(loss.dims(), [0; 0]);
+        // The gradient of nll_loss and that of log_softmax stand side by side: with what is kept, three copies.
+        let events = backward_of(loss);
+        assert_eq!(made(&events), ["ones_like", "nll_loss_backward", "_log_softmax_backward_data", "neg"]);
+        let log_softmax = events.iter().position(|e| e.starts_with("+_log_softmax_backward")).unwrap();
+        assert!(!events[..log_softmax].iter().any(|e| e == "-_log_softmax [16, 100] float32"), "{events:?}");
+    }
+
+    /// `nll_loss` is on autocast's float32 list, `log_softmax` inside `cross_entropy_loss` is told its dtype and so is
+    /// not cast: half logits make a half log-softmax and a float32 copy of it.
+    #[test]
+    fn cross_entropy_of_half_logits_under_autocast() {
+        let cx = forward();
+        let half = to(&activation(&cx, &[16, 100]), DType::BFloat16);
+        let (events, loss) = watch(&cx, || {
+            cx.with_autocast(Some(DType::BFloat16), || cross_entropy(&half, &input_of(&cx, &[16], DType::Int64)))
+        });
+        assert_eq!(
+            made(&events),
+            ["input", "_log_softmax", "_to_copy", "nll_loss_forward", "nll_loss_forward"],
+            "{events:?}"
+        );
+        assert_eq!(events[1..3], ["+_log_softmax [16, 100] bfloat16", "+_to_copy [16, 100] float32"]);
+        assert_eq!(loss.dtype(), DType::Float32);
+    }
+
+    #[test]
+    fn outside_autocast_half_logits_stay_half() {
+        let cx = forward();
+        let half = input_of(&cx, &[4, 10], DType::Float16);
+        assert_eq!(cross_entropy(&half, &input_of(&cx, &[4], DType::Int64)).dtype(), DType::Float16);
+    }
+
+    /// `mse_loss_backward(grad, self, target, reduction)`.
+    #[test]
+    fn mse_loss_keeps_both_operands() {
+        let cx = forward();
+        let x = activation(&cx, &[16, 4]);
+        let prediction = neg(&x);
+        let target = input(&cx, &[16, 4]);
+        let loss = mse_loss(&prediction, &target);
+        drop((prediction, target));
+        assert_eq!(alive(&cx, Kind::Saved), ["neg [16, 4] float32"]);
+        assert_eq!(alive(&cx, Kind::Input), ["input [16, 4] float32"]);
+        assert_eq!(made(&backward_of(loss)), ["ones_like", "mse_loss_backward", "neg"]);
+        assert_eq!(live(&cx), 2 * 256, "the leaf and its gradient");
+        drop(x);
+    }
+}

@@ -17,6 +17,9 @@ mod reduce;
 mod softmax;
 mod view;
 
+#[cfg(test)]
+mod matmul_tests;
+
 pub use activation::{dropout, gelu, relu, silu, tanh};
 pub use attention::{SdpaRules, scaled_dot_product_attention};
 pub use cast::to;

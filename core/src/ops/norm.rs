@@ -37,3 +37,65 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor 
     });
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::layer_norm;
+    use crate::ops::neg;
+    use crate::tensor::testing::{
+        activation, alive, backward_of, forward, frozen_of, gradient, input_of, made, seen, weight,
+    };
+    use crate::tensor::{DType, Kind};
+
+    /// `native_layer_norm_backward(grad, input, normalized_shape, mean, rstd, weight, bias, ...)`: the result is not
+    /// kept, the statistics are float32, one a row.
+    #[test]
+    fn layer_norm_keeps_its_input_and_two_statistics_a_row() {
+        let cx = forward();
+        let x = neg(&activation(&cx, &[2, 16, 8]));
+        let out = layer_norm(&x, &weight(&cx, &[8]), Some(&weight(&cx, &[8])));
+        drop(x);
+        assert_eq!(
+            alive(&cx, Kind::Saved),
+            ["neg [2, 16, 8] float32", "native_layer_norm [2, 16, 1] float32", "native_layer_norm [2, 16, 1] float32"]
+        );
+        let events = backward_of(out);
+        let births: Vec<&String> = events.iter().filter(|e| e.starts_with("+native_layer_norm_backward")).collect();
+        assert_eq!(
+            births,
+            [
+                "+native_layer_norm_backward [2, 16, 8] float32",
+                "+native_layer_norm_backward [8] float32",
+                "+native_layer_norm_backward [8] float32"
+            ]
+        );
+    }
+
+    /// Half inputs outside autocast: result in half, statistics in float32 all the same.
+    #[test]
+    fn statistics_of_half_inputs_are_float32() {
+        let cx = forward();
+        let w = frozen_of(&cx, &[8], DType::BFloat16);
+        let out = layer_norm(&input_of(&cx, &[4, 8], DType::BFloat16), &w, None);
+        assert_eq!(out.dtype(), DType::BFloat16);
+        assert_eq!(seen(&cx, 2)[1..3], ["+native_layer_norm [4, 1] float32", "+native_layer_norm [4, 1] float32"]);
+    }
+
+    /// The output mask of the backward kernel: frozen weights get no gradient.
+    #[test]
+    fn a_frozen_norm_makes_only_the_inputs_gradient() {
+        let cx = forward();
+        let x = activation(&cx, &[4, 8]);
+        let out = layer_norm(&x, &frozen_of(&cx, &[8], DType::Float32), Some(&frozen_of(&cx, &[8], DType::Float32)));
+        assert_eq!(made(&backward_of(out)), ["ones_like", "native_layer_norm_backward"]);
+        assert!(gradient(&x).is_some());
+    }
+
+    #[test]
+    fn a_norm_without_bias_makes_two_gradients() {
+        let cx = forward();
+        let (x, w) = (activation(&cx, &[4, 8]), weight(&cx, &[8]));
+        assert_eq!(made(&backward_of(layer_norm(&x, &w, None))).len(), 3);
+        assert_eq!(gradient(&w).unwrap().dims(), [8]);
+    }
+}

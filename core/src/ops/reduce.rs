@@ -18,3 +18,22 @@ pub fn mean_last(x: &Tensor) -> Tensor {
     });
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::mean_last;
+    use crate::ops::neg;
+    use crate::tensor::Kind;
+    use crate::tensor::testing::{activation, alive, backward_of, forward};
+
+    /// `mean_backward` expands the gradient (a view) and divides it (a whole new buffer); nothing is kept.
+    #[test]
+    fn mean_keeps_nothing_and_its_gradient_is_full_size() {
+        let cx = forward();
+        let out = mean_last(&neg(&activation(&cx, &[4, 8])));
+        assert_eq!(out.dims(), [4, 1]);
+        assert!(alive(&cx, Kind::Saved).is_empty());
+        let events = backward_of(out);
+        assert!(events.contains(&"+div.Scalar [4, 8] float32".to_owned()), "{events:?}");
+    }
+}

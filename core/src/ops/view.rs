@@ -153,3 +153,113 @@ pub fn cat(tensors: &[&Tensor], axis: isize) -> Tensor {
     });
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::{neg, tanh};
+    use crate::tensor::Kind;
+    use crate::tensor::testing::{activation, alive, backward_of, forward, gradient, input, made, watch, weight};
+
+    #[test]
+    fn views_allocate_nothing_in_either_direction() {
+        let cx = forward();
+        let x = activation(&cx, &[4, 8]);
+        let y = tanh(&x);
+        let (events, out) = watch(&cx, || transpose(&unsqueeze(&view(&y, &[2, 2, 8]), 0), 1, 2));
+        assert!(events.is_empty());
+        assert_eq!(out.dims(), [1, 2, 2, 8]);
+        assert_eq!(made(&backward_of(out)), ["ones_like", "tanh_backward"]);
+    }
+
+    /// `reshape` views where `computeStride` allows, else clones (`aten/src/ATen/native/TensorShape.cpp`).
+    #[test]
+    fn reshape_copies_only_what_cannot_be_viewed() {
+        let cx = forward();
+        let x = input(&cx, &[2, 3, 4]);
+        let (events, _) = watch(&cx, || reshape(&x, &[6, 4]));
+        assert!(events.is_empty());
+        let (events, out) = watch(&cx, || reshape(&transpose(&x, 0, 1), &[6, 4]));
+        assert_eq!(events, ["+clone [3, 2, 4] float32"]);
+        assert_eq!(out.dims(), [6, 4]);
+    }
+
+    /// The backward of a view reshapes the gradient, which copies when the gradient lies in another order.
+    #[test]
+    fn a_gradient_in_another_order_is_copied_by_the_views_backward() {
+        let cx = forward();
+        let x = activation(&cx, &[6, 4]);
+        let turned = transpose(&view(&tanh(&x), &[2, 3, 4]), 0, 1);
+        // silu's gradient takes the order of its operands, that of the transposed view: [2, 3, 4] again.
+        let same_order = backward_of(crate::ops::silu(&turned));
+        assert_eq!(made(&same_order), ["ones_like", "silu_backward", "tanh_backward"]);
+
+        let x = activation(&cx, &[6, 4]);
+        let turned = clone(&transpose(&view(&tanh(&x), &[2, 3, 4]), 0, 1));
+        // clone's gradient is contiguous as [3, 2, 4]: viewed as [6, 4] it must be copied.
+        let other_order = backward_of(crate::ops::silu(&turned));
+        assert_eq!(made(&other_order), ["ones_like", "silu_backward", "clone", "tanh_backward"]);
+    }
+
+    #[test]
+    fn contiguous_of_a_contiguous_tensor_is_itself() {
+        let cx = forward();
+        let x = input(&cx, &[2, 3]);
+        let (events, same) = watch(&cx, || contiguous(&x));
+        assert!(events.is_empty() && same.storage_id() == x.storage_id());
+        let (events, _) = watch(&cx, || contiguous(&transpose(&x, 0, 1)));
+        assert_eq!(events[..1], ["+clone [3, 2] float32"]);
+    }
+
+    /// `expand` allocates nothing; its backward sums (`at::sum_to`).
+    #[test]
+    fn an_expanded_dimension_is_summed_in_backward() {
+        let cx = forward();
+        let x = weight(&cx, &[2, 1, 4]);
+        let (events, wide) = watch(&cx, || expand(&x, &[2, 3, 4]));
+        assert!(events.is_empty());
+        assert_eq!(made(&backward_of(tanh(&wide))), ["ones_like", "tanh_backward", "sum.dim_IntList"]);
+        assert_eq!(gradient(&x).unwrap().dims(), [2, 1, 4]);
+    }
+
+    /// `slice_backward` makes a whole tensor of zeros around the gradient; slicing everything is no op.
+    #[test]
+    fn the_gradient_of_a_slice_is_as_large_as_the_whole() {
+        let cx = forward();
+        let x = activation(&cx, &[4, 8]);
+        let events = backward_of(narrow(&tanh(&x), 1, 2));
+        assert!(events.contains(&"+slice_backward [4, 8] float32".to_owned()), "{events:?}");
+        let (events, whole) = watch(&cx, || narrow(&x, 1, 8));
+        assert!(events.is_empty() && whole.storage_id() == x.storage_id());
+    }
+
+    /// `split_backward` concatenates; parts whose gradient never came are zeros in between.
+    #[test]
+    fn split_gradients_are_put_together() {
+        let cx = forward();
+        let x = activation(&cx, &[2, 6]);
+        let parts = split(&tanh(&x), 2, 1);
+        assert_eq!(parts.iter().map(|p| p.dims().to_vec()).collect::<Vec<_>>(), vec![vec![2, 2]; 3]);
+        let sum = crate::ops::add(&crate::ops::add(&parts[0], &parts[1]), &parts[2]);
+        drop(parts);
+        assert_eq!(made(&backward_of(sum)), ["ones_like", "cat", "tanh_backward"]);
+    }
+
+    #[test]
+    fn an_uneven_split_ends_in_a_smaller_part() {
+        let cx = forward();
+        let parts = split(&input(&cx, &[5, 2]), 2, 0);
+        assert_eq!(parts.iter().map(|p| p.size(0)).collect::<Vec<_>>(), [2, 2, 1]);
+    }
+
+    /// `cat` keeps nothing; its gradients are views (`narrow`) of the one that arrives.
+    #[test]
+    fn cat_gradients_are_views() {
+        let cx = forward();
+        let (a, b) = (activation(&cx, &[2, 4]), activation(&cx, &[2, 6]));
+        let out = cat(&[&tanh(&a), &neg(&b)], -1);
+        assert_eq!(out.dims(), [2, 10]);
+        assert_eq!(alive(&cx, Kind::Saved), ["tanh [2, 4] float32"], "tanh's own");
+        assert_eq!(made(&backward_of(out)), ["ones_like", "neg", "tanh_backward"]);
+    }
+}

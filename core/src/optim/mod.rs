@@ -5,6 +5,8 @@ mod adam;
 mod clip;
 mod scaler;
 mod sgd;
+#[cfg(test)]
+mod tests;
 
 use std::rc::Rc;
 

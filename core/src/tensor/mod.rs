@@ -12,6 +12,17 @@ mod repeat;
 mod saved;
 mod storage;
 
+#[cfg(test)]
+mod autocast_tests;
+#[cfg(test)]
+mod backward_tests;
+#[cfg(test)]
+mod checkpoint_tests;
+#[cfg(test)]
+mod lifetime_tests;
+#[cfg(test)]
+pub mod testing;
+
 pub use autograd::{Grads, Tape, grads};
 pub use backward::{Gradients, backward};
 pub use checkpoint::checkpoint;

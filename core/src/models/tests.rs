@@ -1,0 +1,249 @@
+//! Models from their configurations: parameter counts, and what is refused.
+
+use serde_json::{Value, json};
+
+use crate::estimate::Run;
+use crate::{Error, Scenario};
+
+/// A scenario of `model` (the table `[model]`), one sample of 8 tokens where it has tokens.
+fn scenario(model: &Value) -> Result<Scenario, Error> {
+    let tokens = !matches!(model["family"].as_str(), Some("mlp" | "nbeats"));
+    let input = if tokens { json!({"batch": 1, "seq": 8}) } else { json!({"batch": 1}) };
+    Scenario::from_value(&json!({"model": model, "input": input, "training": {"optimizer": "sgd"}}))
+}
+
+fn parameters(model: &Value) -> u64 {
+    Run::new(&scenario(model).unwrap()).unwrap().estimate().parameters.total
+}
+
+fn refusal(model: &Value) -> Error {
+    match scenario(model).and_then(|s| Run::new(&s)) {
+        Ok(_) => panic!("{model} was accepted"),
+        Err(error) => error,
+    }
+}
+
+/// What `sum(p.numel() for p in model.parameters())` says of the published models (transformers 5.17).
+#[test]
+fn published_models_have_their_published_sizes() {
+    for (id, expected) in [
+        ("gpt2", 124_439_808),
+        ("llama-3.2-1b", 1_235_814_400),
+        ("llama-2-7b", 6_738_415_616),
+        ("llama-3-8b", 8_030_261_248),
+        ("mistral-7b-v0.1", 7_241_732_096),
+        ("qwen2.5-0.5b", 494_032_768),
+        ("qwen2.5-1.5b", 1_543_714_304),
+        ("qwen3-0.6b", 596_049_920),
+    ] {
+        assert_eq!(parameters(&json!({"catalog": id})), expected, "{id}");
+    }
+}
+
+#[test]
+fn our_own_families_have_the_sizes_of_their_modules() {
+    // Karpathy's 124M, without biases; positions and tokens are tables, the head is tied.
+    assert_eq!(parameters(&json!({"family": "nanogpt"})), 124_373_760);
+    let (n, layers, vocab, block) = (32u64, 2u64, 100u64, 16u64);
+    let keys = |bias: bool| json!({"family": "nanogpt", "n_layer": layers, "n_head": 4, "n_embd": n, "vocab_size": vocab, "block_size": block, "bias": bias});
+    let weights = vocab * n + block * n + layers * (12 * n * n + 2 * n) + n;
+    let biases = layers * (3 * n + n + 4 * n + n + 2 * n) + n;
+    assert_eq!(parameters(&keys(false)), weights);
+    assert_eq!(parameters(&keys(true)), weights + biases);
+
+    let mlp = json!({"family": "mlp", "d_in": 6, "hidden": 10, "layers": 3, "d_out": 4});
+    assert_eq!(parameters(&mlp), (6 * 10 + 10) + (10 * 10 + 10) + (10 * 4 + 4));
+    assert_eq!(parameters(&json!({"family": "mlp", "d_in": 6, "hidden": 10, "layers": 1, "d_out": 4})), 6 * 4 + 4);
+
+    let nbeats =
+        json!({"family": "nbeats", "stacks": 2, "layers": 2, "width": 8, "theta": 3, "backcast": 5, "horizon": 4});
+    let block = (5 * 8 + 8) + (8 * 8 + 8) + 2 * 8 * 3 + (3 * 5 + 5) + (3 * 4 + 4);
+    assert_eq!(parameters(&nbeats), 2 * block);
+}
+
+/// A small decoder of `model_type` with these keys changed; `null` takes a key out.
+fn decoder(model_type: &str, changes: &Value) -> Value {
+    let mut config = json!({
+        "model_type": model_type, "vocab_size": 100, "hidden_size": 32, "intermediate_size": 48,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+        "tie_word_embeddings": false
+    });
+    if let (Some(config), Some(changes)) = (config.as_object_mut(), changes.as_object()) {
+        for (key, value) in changes {
+            config.insert(key.clone(), value.clone());
+        }
+    }
+    json!({"hf": config})
+}
+
+/// What stands in each of these configurations beside the bare matrices.
+#[test]
+fn keys_that_add_parameters() {
+    let (v, h, i, layers, q, kv, head) = (100u64, 32u64, 48u64, 2u64, 32u64, 16u64, 8u64);
+    let bare = 2 * v * h + layers * (h * q + 2 * h * kv + q * h + 3 * h * i + 2 * h) + h;
+    let count = |family: &str, changes: Value| parameters(&decoder(family, &changes));
+    assert_eq!(count("llama", json!({})), bare);
+    assert_eq!(count("mistral", json!({})), bare);
+    assert_eq!(count("qwen2", json!({})), bare + layers * (q + 2 * kv), "always a bias on q, k and v");
+    assert_eq!(count("qwen3", json!({})), bare + layers * 2 * head, "norms of queries and keys");
+    assert_eq!(count("llama", json!({"tie_word_embeddings": true})), bare - v * h);
+    assert_eq!(count("llama", json!({"attention_bias": true})), bare + layers * (q + 2 * kv + h));
+    assert_eq!(count("llama", json!({"mlp_bias": true})), bare + layers * (2 * i + h));
+    assert_eq!(count("qwen3", json!({"attention_bias": true})), bare + layers * (2 * head + q + 2 * kv + h));
+    // Heads need not add up to the hidden size.
+    let wide = 2 * v * h + layers * (h * 64 + 2 * h * 32 + 64 * h + 3 * h * i + 2 * h) + h;
+    assert_eq!(count("llama", json!({"head_dim": 16})), wide);
+    // All heads have keys of their own when the config does not say.
+    assert_eq!(count("llama", json!({"num_key_value_heads": null})), bare + layers * 2 * h * kv);
+}
+
+#[test]
+fn gpt2s_keys() {
+    let gpt2 = |changes: Value| {
+        let mut config = json!({"model_type": "gpt2", "vocab_size": 100, "n_positions": 16, "n_embd": 32, "n_layer": 2, "n_head": 4});
+        for (key, value) in changes.as_object().unwrap() {
+            config[key] = value.clone();
+        }
+        parameters(&json!({"hf": config}))
+    };
+    let (v, n, p, layers) = (100u64, 32u64, 16u64, 2u64);
+    let with_inner = |inner: u64| {
+        v * n + p * n + layers * (3 * n * n + 3 * n + n * n + n + 2 * n * inner + inner + n + 4 * n) + 2 * n
+    };
+    assert_eq!(gpt2(json!({})), with_inner(4 * n));
+    assert_eq!(gpt2(json!({"n_inner": null})), with_inner(4 * n));
+    assert_eq!(gpt2(json!({"n_inner": 50})), with_inner(50));
+    assert_eq!(gpt2(json!({"tie_word_embeddings": false})), with_inner(4 * n) + v * n);
+}
+
+/// peft trains two matrices a target; the base is frozen, and a tied head counts once.
+#[test]
+fn adapters_add_their_own_parameters_and_freeze_the_rest() {
+    let run = |targets: Value| {
+        let text = json!({
+            "model": decoder("llama", &json!({})),
+            "input": {"batch": 1, "seq": 8},
+            "training": {"lora": {"rank": 4, "targets": targets, "dropout": 0.0}}
+        });
+        Run::new(&Scenario::from_value(&text).unwrap()).unwrap().estimate().parameters
+    };
+    let base = parameters(&decoder("llama", &json!({})));
+    let (h, i, kv) = (32u64, 48u64, 16u64);
+    let queries = 2 * 4 * (h + h);
+    assert_eq!(run(json!(["q_proj"])).trainable, queries);
+    assert_eq!(run(json!(["q_proj"])).total, base + queries);
+    let all = 2 * 4 * ((h + h) + 2 * (h + kv) + (h + h) + 2 * (h + i) + (i + h));
+    assert_eq!(run(json!("all-linear")).trainable, all, "every linear but the head");
+    assert_eq!(run(json!(["lm_head"])).trainable, 4 * (h + 100), "the head only by name");
+}
+
+#[test]
+fn sizes_that_contradict_one_another_are_refused_by_key() {
+    for (model, key) in [
+        (
+            decoder("llama", &json!({"num_attention_heads": 5, "num_key_value_heads": 2})),
+            "model.hf.num_key_value_heads",
+        ),
+        (decoder("llama", &json!({"head_dim": 7})), "model.hf.head_dim"),
+        (decoder("llama", &json!({"hidden_act": "softsign"})), "model.hf.hidden_act"),
+        (decoder("llama", &json!({"num_hidden_layers": 0})), "model.hf.num_hidden_layers"),
+        (decoder("llama", &json!({"num_hidden_layers": 100_000})), "model.hf.num_hidden_layers"),
+        (decoder("llama", &json!({"hidden_size": -1})), "model.hf.hidden_size"),
+        (decoder("llama", &json!({"hidden_size": 1.5})), "model.hf.hidden_size"),
+        (decoder("llama", &json!({"hidden_size": "32"})), "model.hf.hidden_size"),
+        (decoder("llama", &json!({"hidden_size": u64::MAX})), "model.hf.hidden_size"),
+        (decoder("llama", &json!({"vocab_size": [1]})), "model.hf.vocab_size"),
+        (decoder("llama", &json!({"attention_dropout": 1.0})), "model.hf.attention_dropout"),
+        (decoder("llama", &json!({"attention_bias": "yes"})), "model.hf.attention_bias"),
+        (json!({"hf": {"model_type": "gpt2", "n_embd": 30, "n_head": 4}}), "model.hf.n_head"),
+        (json!({"hf": {"model_type": "gpt2", "activation_function": "softsign"}}), "model.hf.activation_function"),
+        (json!({"hf": {"model_type": "gpt2", "add_cross_attention": true}}), "model.hf.add_cross_attention"),
+        (json!({"hf": {"model_type": "gpt2", "reorder_and_upcast_attn": true}}), "model.hf.reorder_and_upcast_attn"),
+        (json!({"family": "nanogpt", "n_embd": 30, "n_head": 4}), "model.n_head"),
+    ] {
+        let error = refusal(&model);
+        assert_eq!(error.key, key, "{error}");
+        assert!(!error.problem.is_empty() && !error.hint.is_empty(), "{error}");
+    }
+}
+
+/// Without head_dim a hidden size that the heads do not divide has no head size.
+#[test]
+fn heads_that_do_not_divide_the_hidden_size_are_refused() {
+    let model =
+        json!({"hf": {"model_type": "llama", "hidden_size": 30, "num_attention_heads": 4, "num_key_value_heads": 2}});
+    let error = refusal(&model);
+    assert_eq!(error.key, "model.hf.num_attention_heads");
+    assert!(error.hint.contains("hidden_size / num_attention_heads"), "{error}");
+    let odd =
+        json!({"hf": {"model_type": "llama", "hidden_size": 28, "num_attention_heads": 4, "num_key_value_heads": 2}});
+    assert_eq!(refusal(&odd).key, "model.hf.head_dim", "7 dimensions cannot be turned in pairs");
+}
+
+/// A learned table of positions ends; rotary positions do not.
+#[test]
+fn a_sequence_beyond_the_learned_positions_is_refused() {
+    let with_seq = |model: Value, seq: u64| {
+        Scenario::from_value(&json!({"model": model, "input": {"batch": 1, "seq": seq}})).and_then(|s| Run::new(&s))
+    };
+    let gpt2 = json!({"hf": {"model_type": "gpt2", "vocab_size": 100, "n_positions": 16, "n_embd": 32, "n_layer": 1, "n_head": 4}});
+    assert!(with_seq(gpt2.clone(), 16).is_ok());
+    assert_eq!(with_seq(gpt2, 17).map(|_| ()).unwrap_err().key, "input.seq");
+    let nanogpt =
+        json!({"family": "nanogpt", "n_layer": 1, "n_embd": 32, "n_head": 4, "vocab_size": 100, "block_size": 16});
+    assert_eq!(with_seq(nanogpt, 17).map(|_| ()).unwrap_err().key, "input.seq");
+    assert!(with_seq(decoder("llama", &json!({"max_position_embeddings": 16})), 64).is_ok());
+}
+
+#[test]
+fn what_a_family_does_not_have_is_refused_by_name() {
+    let with = |model: Value, training: Value| {
+        let input = if model["family"] == "nanogpt" { json!({"batch": 1, "seq": 8}) } else { json!({"batch": 1}) };
+        Scenario::from_value(&json!({"model": model, "input": input, "training": training}))
+            .and_then(|s| Run::new(&s))
+            .map(|_| ())
+            .unwrap_err()
+    };
+    assert_eq!(with(json!({"family": "mlp"}), json!({"checkpointing": "full"})).key, "training.checkpointing");
+    assert_eq!(with(json!({"family": "nanogpt"}), json!({"attention": "eager"})).key, "training.attention");
+    let lora = json!({"lora": {"rank": 4, "targets": ["no_such_linear"], "dropout": 0.0}});
+    let error = Scenario::from_value(
+        &json!({"model": decoder("llama", &json!({})), "input": {"batch": 1, "seq": 8}, "training": lora}),
+    )
+    .and_then(|s| Run::new(&s))
+    .map(|_| ())
+    .unwrap_err();
+    assert_eq!(error.key, "training.lora.targets");
+}
+
+/// Sizes that pass one by one may still be absurd together.
+#[test]
+fn a_tensor_of_more_than_a_pebibyte_is_refused() {
+    let model = decoder(
+        "llama",
+        &json!({"vocab_size": 1 << 24, "hidden_size": 1 << 24, "num_key_value_heads": 4, "head_dim": 1 << 24}),
+    );
+    let error = refusal(&model);
+    assert_eq!(error.key, "scenario");
+    assert!(error.problem.contains("1048576.00 GiB"), "{error}");
+}
+
+/// Mistral makes the windowed mask once the sequence is as long as the window (`_ignore_causal_mask_sdpa`); Qwen only
+/// with `use_sliding_window`, and only for the layers behind `max_window_layers`.
+#[test]
+fn a_window_no_longer_than_the_sequence_makes_a_mask() {
+    let masks = |model: Value| {
+        let text = json!({"model": model, "input": {"batch": 1, "seq": 16}});
+        let run = Run::new(&Scenario::from_value(&text).unwrap()).unwrap();
+        let ledger = &run.trace().ledger;
+        // The comparison of the causal mask, once for every mask of a forward; two forwards are run.
+        ledger.storages.iter().filter(|s| s.op == "le.Tensor").count() / 2
+    };
+    let mistral = |window: Value| masks(decoder("mistral", &json!({"sliding_window": window})));
+    assert_eq!([mistral(json!(8)), mistral(json!(16)), mistral(json!(17)), mistral(Value::Null)], [1, 1, 0, 0]);
+    let qwen = |on: bool, first: u64| {
+        let keys = json!({"use_sliding_window": on, "sliding_window": 8, "max_window_layers": first});
+        masks(decoder("qwen2", &keys))
+    };
+    assert_eq!([qwen(false, 0), qwen(true, 0), qwen(true, 1), qwen(true, 2)], [0, 1, 1, 0]);
+}

@@ -1,0 +1,151 @@
+//! Matrix products: what they keep, what their backward makes, and how higher ranks come down to them.
+
+use super::matmul::{addmm, linear, matmul};
+use crate::ops::{neg, transpose};
+use crate::tensor::testing::{
+    activation, activation_of, alive, backward_of, forward, frozen_of, gradient, input, made, watch, weight,
+};
+use crate::tensor::{DType, Kind, Tensor};
+
+fn births(events: &[String]) -> Vec<&str> {
+    events.iter().filter_map(|e| e.strip_prefix('+')).collect()
+}
+
+/// `derivatives.yaml`: `mm_mat1_grad(grad, mat2, ...)` and `mm_mat2_grad(grad, self, ...)`: an operand is kept only for
+/// the other one's gradient.
+#[test]
+fn a_product_keeps_an_operand_only_for_the_others_gradient() {
+    let kept = |x_wanted: bool, w_wanted: bool| {
+        let cx = forward();
+        let x = neg(&if x_wanted { activation(&cx, &[4, 8]) } else { input(&cx, &[4, 8]) });
+        let w = if w_wanted { weight(&cx, &[8, 2]) } else { frozen_of(&cx, &[8, 2], DType::Float32) };
+        let out = matmul(&x, &w);
+        drop(x);
+        let kept =
+            (!alive(&cx, Kind::Saved).is_empty(), made(&backward_of(out)).iter().filter(|op| **op == "mm").count());
+        kept
+    };
+    assert_eq!(kept(true, true), (true, 2));
+    assert_eq!(kept(false, true), (true, 1), "the weight's gradient needs x");
+    assert_eq!(kept(true, false), (false, 1), "a frozen weight: x is let go");
+    assert_eq!(kept(false, false), (false, 0));
+}
+
+/// The generated `MmBackward0` sorts its gradients by argument name: `mat2` before `self`.
+#[test]
+fn mm_makes_the_weights_gradient_first() {
+    let cx = forward();
+    let (x, w) = (activation(&cx, &[4, 8]), weight(&cx, &[8, 2]));
+    let events = backward_of(matmul(&x, &w));
+    assert_eq!(births(&events), ["ones_like [4, 2] float32", "mm [8, 2] float32", "mm [4, 8] float32"]);
+}
+
+/// `AddmmBackward0` sorts `mat1`, `mat2`, `self`: the input's gradient first; the bias's is a sum over the rows.
+#[test]
+fn addmm_makes_the_inputs_gradient_first() {
+    let cx = forward();
+    let (b, x, w) = (weight(&cx, &[2]), activation(&cx, &[4, 8]), weight(&cx, &[8, 2]));
+    let events = backward_of(addmm(&b, &x, &w));
+    assert_eq!(
+        births(&events),
+        ["ones_like [4, 2] float32", "mm [4, 8] float32", "mm [8, 2] float32", "sum.dim_IntList [1, 2] float32"]
+    );
+    assert_eq!(gradient(&b).unwrap().dims(), [2]);
+}
+
+/// `nn.Linear`'s weight lies `[out, in]`: its gradient is made in that order, as `mm(grad.t(), x)`.
+#[test]
+fn a_linears_gradient_has_the_weights_own_order() {
+    let cx = forward();
+    let w = weight(&cx, &[2, 8]);
+    let events = backward_of(linear(&input(&cx, &[4, 8]), &w, None));
+    assert_eq!(births(&events), ["ones_like [4, 2] float32", "mm [2, 8] float32"]);
+    assert!(gradient(&w).unwrap().geometry().is_contiguous());
+}
+
+/// `Linear.cpp`: with a bias, rank 2 goes to `addmm`; so does a contiguous higher rank, flattened.
+#[test]
+fn a_linear_with_bias_is_one_addmm() {
+    let cx = forward();
+    let (w, b) = (weight(&cx, &[2, 8]), weight(&cx, &[2]));
+    for sizes in [&[4u64, 8][..], &[3, 4, 8], &[2, 3, 4, 8]] {
+        let (events, out) = watch(&cx, || linear(&activation(&cx, sizes), &w, Some(&b)));
+        assert_eq!(made(&events)[1..], ["addmm"], "{sizes:?}");
+        assert_eq!((out.dims().len(), out.size(-1)), (sizes.len(), 2));
+    }
+}
+
+/// ... but a strided input is multiplied first and the bias added after: one result more.
+#[test]
+fn a_linear_with_bias_over_a_strided_input_adds_the_bias_after() {
+    let cx = forward();
+    let (w, b) = (weight(&cx, &[2, 8]), weight(&cx, &[2]));
+    let x = transpose(&activation(&cx, &[4, 3, 8]), 0, 1);
+    let (events, _) = watch(&cx, || linear(&x, &w, Some(&b)));
+    assert_eq!(births(&events), ["clone [3, 4, 8] float32", "mm [12, 2] float32", "add.Tensor [3, 4, 2] float32"]);
+}
+
+/// `_matmul_impl`: against a matrix the left operand's rows are folded; against more, both are flattened to `bmm`.
+#[test]
+fn matmul_folds_rows_or_batches() {
+    let cx = forward();
+    let product = |a: &[u64], b: &[u64]| {
+        let (a, b) = (input(&cx, a), input(&cx, b));
+        let (events, out): (_, Tensor) = watch(&cx, || matmul(&a, &b));
+        (births(&events).into_iter().map(str::to_owned).collect::<Vec<_>>(), out.dims().to_vec())
+    };
+    assert_eq!(product(&[4, 8], &[8, 2]), (vec!["mm [4, 2] float32".into()], vec![4, 2]));
+    assert_eq!(product(&[3, 4, 8], &[8, 2]), (vec!["mm [12, 2] float32".into()], vec![3, 4, 2]));
+    assert_eq!(product(&[5, 3, 4, 8], &[5, 3, 8, 2]), (vec!["bmm [15, 4, 2] float32".into()], vec![5, 3, 4, 2]));
+    // Expanding one row of a batch costs no copy; several rows do.
+    assert_eq!(product(&[1, 4, 8], &[1, 8, 2]), (vec!["bmm [1, 4, 2] float32".into()], vec![1, 4, 2]));
+}
+
+/// Transposed keys are flattened where strides allow: heads laid out by sequence must be copied first.
+#[test]
+fn heads_laid_out_by_sequence_are_copied_for_bmm() {
+    let cx = forward();
+    let q = transpose(&input(&cx, &[2, 16, 4, 8]), 1, 2);
+    let k = transpose(&input(&cx, &[2, 16, 4, 8]), 1, 2);
+    let (events, _) = watch(&cx, || matmul(&q, &transpose(&k, 2, 3)));
+    assert_eq!(
+        births(&events),
+        ["clone [2, 4, 16, 8] float32", "clone [2, 4, 8, 16] float32", "bmm [8, 16, 16] float32"]
+    );
+}
+
+/// `BmmBackward0`: `mat2` before `self`, both kept.
+#[test]
+fn bmm_keeps_both_and_makes_the_right_ones_gradient_first() {
+    let cx = forward();
+    let (a, b) = (neg(&activation(&cx, &[3, 4, 8])), neg(&activation(&cx, &[3, 8, 2])));
+    let out = matmul(&a, &b);
+    drop((a, b));
+    assert_eq!(alive(&cx, Kind::Saved).len(), 2);
+    let events = backward_of(out);
+    let bmm: Vec<&str> = births(&events).into_iter().filter(|e| e.starts_with("bmm")).collect();
+    assert_eq!(bmm, ["bmm [3, 8, 2] float32", "bmm [3, 4, 8] float32"]);
+}
+
+/// Autocast's wrapper casts inside the call of `linear(input, weight, bias)`, whose arguments the compiler evaluates from
+/// the last.
+#[test]
+fn a_linears_arguments_are_cast_from_the_last() {
+    let cx = forward();
+    let (w, b, x) = (weight(&cx, &[2, 8]), weight(&cx, &[2]), activation(&cx, &[4, 8]));
+    let (events, _) = watch(&cx, || cx.with_autocast(Some(DType::BFloat16), || drop(linear(&x, &w, Some(&b)))));
+    assert_eq!(births(&events)[..3], ["_to_copy [2] bfloat16", "_to_copy [2, 8] bfloat16", "_to_copy [4, 8] bfloat16"]);
+}
+
+/// `CublasHandlePool.cpp`: one workspace for the thread of the forward, one for autograd's, made by the first product.
+#[test]
+fn the_first_product_of_each_thread_makes_a_workspace() {
+    let cx = forward();
+    cx.set_blas_workspace(8_519_680);
+    let (w, x) = (weight(&cx, &[2, 8]), activation_of(&cx, &[4, 8], DType::Float32));
+    let (events, out) = watch(&cx, || linear(&linear(&x, &w, None), &weight(&cx, &[8, 2]), None));
+    assert_eq!(made(&events).iter().filter(|op| **op == "cublas_workspace").count(), 1);
+    let events = backward_of(out);
+    assert_eq!(made(&events).iter().filter(|op| **op == "cublas_workspace").count(), 1);
+    assert_eq!(alive(&cx, Kind::Workspace).len(), 2, "kept");
+}
