@@ -32,11 +32,15 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         problem: format!("cannot start the server's threads: {error}"),
         hint: "end some other processes".to_owned(),
     })?;
-    let stop = async {
-        stop_signal().await;
-        eprintln!("Stopping.");
-    };
-    runtime.block_on(serve(args.listen, Site::embedded(), |address| announce(address, args.open), stop))?;
+    runtime.block_on(async {
+        // Before anything is said: whoever reads that the server is there may tell it to end at once.
+        let signal = stop_signal();
+        let stop = async {
+            signal.await;
+            eprintln!("Stopping.");
+        };
+        serve(args.listen, Site::embedded(), |address| announce(address, args.open), stop).await
+    })?;
     Ok(exit::OK)
 }
 

@@ -159,27 +159,34 @@ async fn accept(listener: TcpListener, app: Router, stop: impl Future<Output = (
     let _ = timeout(STOP_TIMEOUT, open.shutdown()).await;
 }
 
-/// Resolves when the process is asked to end: Ctrl-C, or SIGTERM where there is one.
-pub async fn stop_signal() {
-    let interrupt = async {
-        if tokio::signal::ctrl_c().await.is_err() {
-            // No handler could be installed: the system's default action still ends the process.
-            std::future::pending::<()>().await;
-        }
-    };
-    #[cfg(unix)]
-    let terminate = async {
-        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+/// Resolves when the process is asked to end: Ctrl-C, or SIGTERM where there is one. It listens from the call on, not
+/// only once it is polled; a process that is told to end before that dies of the signal. Needs a tokio runtime.
+#[cfg(unix)]
+pub fn stop_signal() -> impl Future<Output = ()> {
+    use tokio::signal::unix::{Signal, SignalKind, signal};
+    async fn next(signal: io::Result<Signal>) {
+        match signal {
             Ok(mut signal) => {
                 signal.recv().await;
             }
+            // No handler could be installed: the system's default action still ends the process.
             Err(_) => std::future::pending().await,
         }
-    };
-    #[cfg(not(unix))]
-    let terminate = std::future::pending::<()>();
-    tokio::select! {
-        () = interrupt => {}
-        () = terminate => {}
+    }
+    let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    async {
+        tokio::select! {
+            () = next(interrupt) => {}
+            () = next(terminate) => {}
+        }
+    }
+}
+
+/// Resolves when the process is asked to end with Ctrl-C.
+#[cfg(not(unix))]
+pub async fn stop_signal() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        // No handler could be installed: the system's default action still ends the process.
+        std::future::pending::<()>().await;
     }
 }

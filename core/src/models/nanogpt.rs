@@ -137,8 +137,9 @@ impl Model for NanoGpt {
         let mut x = {
             let tokens = self.wte.forward(&batch[0]);
             let places = self.wpe.forward(&positions);
-            ops::dropout(&ops::add(&tokens, &places), self.dropout)
+            ops::add(&tokens, &places)
         };
+        x = ops::dropout(&x, self.dropout);
         for block in &self.blocks {
             x = block.forward(&x);
         }

@@ -18,29 +18,29 @@ pub struct Linear {
 impl Linear {
     /// `nn.Linear(inputs, outputs, bias)`.
     pub fn new(scope: &Scope, inputs: u64, outputs: u64, bias: bool) -> Self {
-        Self::build(scope, inputs, outputs, bias, false)
+        Self::build(scope, [outputs, inputs], None, bias, false)
     }
 
     /// The output head: never adapted by `all-linear`.
     pub fn head(scope: &Scope, inputs: u64, outputs: u64) -> Self {
-        Self::build(scope, inputs, outputs, false, true)
-    }
-
-    fn build(scope: &Scope, inputs: u64, outputs: u64, bias: bool, head: bool) -> Self {
-        let module = scope.module();
-        let lora = scope.adapter(head).cloned();
-        let inner = if lora.is_some() { scope.child("base_layer") } else { scope.clone() };
-        let weight = inner.parameter(&[outputs, inputs]);
-        let bias = bias.then(|| inner.parameter(&[outputs]));
-        let base = inner.module();
-        let adapter = lora.map(|lora| Adapter::new(scope, &lora, inputs, outputs));
-        Self { weight, bias, module, base, adapter }
+        Self::build(scope, [outputs, inputs], None, false, true)
     }
 
     /// A head that shares the token embedding's weight.
     pub fn tied(scope: &Scope, weight: &Tensor) -> Self {
+        Self::build(scope, [weight.size(0), weight.size(1)], Some(weight), false, true)
+    }
+
+    fn build(scope: &Scope, sizes: [u64; 2], shared: Option<&Tensor>, bias: bool, head: bool) -> Self {
+        let [outputs, inputs] = sizes;
         let module = scope.module();
-        Self { weight: weight.clone(), bias: None, module, base: module, adapter: None }
+        let lora = scope.adapter(head).cloned();
+        let inner = if lora.is_some() { scope.child("base_layer") } else { scope.clone() };
+        let weight = shared.cloned().unwrap_or_else(|| inner.parameter(&sizes));
+        let bias = bias.then(|| inner.parameter(&[outputs]));
+        let base = inner.module();
+        let adapter = lora.map(|lora| Adapter::new(scope, &lora, inputs, outputs));
+        Self { weight, bias, module, base, adapter }
     }
 
     /// `forward`.

@@ -27,8 +27,11 @@ pub enum Kernel {
 pub struct SdpaRules {
     /// Tried in this order; math always works.
     pub order: Vec<Kernel>,
-    /// Whether the memory-efficient kernel takes bfloat16 (compute capability 8.0 and up).
-    pub efficient_bf16: bool,
+    /// The largest head cuDNN takes.
+    cudnn_head: u64,
+    /// Compute capability 8.0 and up: the memory-efficient kernel takes bfloat16, and float32 goes through tensor cores,
+    /// which want heads in multiples of 4 (`minimum_gemm_alignment`).
+    tensor_cores: bool,
 }
 
 impl SdpaRules {
@@ -40,28 +43,33 @@ impl SdpaRules {
             8 | 11.. => vec![Kernel::Flash, Kernel::Efficient],
             _ => vec![Kernel::Efficient],
         };
-        Self { order, efficient_bf16: compute_capability.0 >= 8 }
+        // check_cudnn_tensor_shapes(): 256 on Hopper, 128 elsewhere, asked of PyTorch 2.11 itself.
+        let cudnn_head = if compute_capability.0 == 9 { 256 } else { 128 };
+        Self { order, cudnn_head, tensor_cores: compute_capability.0 >= 8 }
     }
 
     /// ROCm builds: flash and efficient attention come from AOTriton.
     pub fn rocm() -> Self {
-        Self { order: vec![Kernel::Flash, Kernel::Efficient], efficient_bf16: true }
+        Self { order: vec![Kernel::Flash, Kernel::Efficient], cudnn_head: 0, tensor_cores: true }
     }
 
     /// Where no fused kernel is modelled.
     pub fn math_only() -> Self {
-        Self { order: Vec::new(), efficient_bf16: false }
+        Self { order: Vec::new(), cudnn_head: 0, tensor_cores: false }
     }
 
     fn select(&self, q: &Tensor, k: &Tensor, mask: bool, grouped: bool) -> Kernel {
         let (dtype, head, keys) = (q.dtype(), q.size(-1), k.size(-2));
         let fits = |kernel: &Kernel| match kernel {
-            Kernel::Cudnn => dtype.is_half() && head <= 128 && head.is_multiple_of(8) && keys != 1,
+            Kernel::Cudnn => dtype.is_half() && head <= self.cudnn_head && head.is_multiple_of(8) && keys != 1,
             Kernel::Flash => dtype.is_half() && !mask && head <= 256,
             Kernel::Efficient => {
-                // minimum_gemm_alignment(): 128 bits of halves, four float32.
-                let alignment = if dtype.is_half() { 8 } else { 4 };
-                !grouped && head.is_multiple_of(alignment) && (dtype != DType::BFloat16 || self.efficient_bf16)
+                let alignment = match (dtype.is_half(), self.tensor_cores) {
+                    (true, _) => 8,
+                    (false, true) => 4,
+                    (false, false) => 1,
+                };
+                !grouped && head.is_multiple_of(alignment) && (dtype != DType::BFloat16 || self.tensor_cores)
             }
             Kernel::Math => true,
         };
@@ -86,7 +94,10 @@ pub fn scaled_dot_product_attention(
         Kernel::Math => math(&q, &k, &v, mask, dropout, causal),
         Kernel::Flash => flash(&q, &k, &v),
         kernel => {
-            let mask = mask.map(|m| additive(m, q.dtype()));
+            let mut mask = mask.map(|m| additive(m, q.dtype()));
+            if kernel == Kernel::Efficient {
+                mask = mask.map(|m| pad_mask(&m));
+            }
             fused(kernel, &q, &k, &v, mask.as_ref())
         }
     }
@@ -165,11 +176,9 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
     let (op, node, backward) = names(kernel);
     let cx = q.cx();
     let (b, h, s) = (q.size(0), q.size(1), q.size(2));
-    // CUTLASS wants the mask's rows padded to 16 elements (pad_bias<16>).
-    let padded = mask.map(|m| if kernel == Kernel::Efficient { pad_mask(m) } else { m.clone() });
     let tape = Tape::new(cx, node, &[q, k, v]);
     let saved = [tape.save(q), tape.save(k), tape.save(v)];
-    let saved_mask = padded.as_ref().map_or(Saved::Nothing, |m| tape.save(m));
+    let saved_mask = mask.map_or(Saved::Nothing, |m| tape.save(m));
     let mut out = cx.empty(op, output_layout(kernel, q, v.size(-1)), q.dtype());
     let rows = match kernel {
         Kernel::Cudnn => Geometry::contiguous(&[b, h, s, 1]),
@@ -206,14 +215,16 @@ fn random_state(cx: &std::rc::Rc<Context>, kernel: Kernel, op: &'static str) -> 
     }
 }
 
+/// CUTLASS wants the mask's rows in multiples of 8 elements (`pad_bias`).
 fn pad_mask(mask: &Tensor) -> Tensor {
+    const ALIGNMENT: u64 = 8;
     let keys = mask.size(-1);
-    if keys.is_multiple_of(16) {
+    if keys.is_multiple_of(ALIGNMENT) {
         return mask.clone();
     }
     let mut sizes = mask.dims().to_vec();
     if let Some(last) = sizes.last_mut() {
-        *last = keys.next_multiple_of(16);
+        *last = keys.next_multiple_of(ALIGNMENT);
     }
     let padded = mask.cx().empty_sizes("constant_pad_nd", &sizes, mask.dtype());
     padded.unsafe_view_as(padded.geometry().narrowed(-1, keys))

@@ -1,34 +1,39 @@
 //! Softmax.
 
-use super::cast::{full_precision, to};
+use super::cast::to;
 use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
 
-/// `softmax(x, -1)`; float32 under autocast. Keeps its result.
+/// The names of a softmax: forward op, node, backward op.
+type Names = (&'static str, &'static str, &'static str);
+
+const SOFTMAX: Names = ("_softmax", "SoftmaxBackward0", "_softmax_backward_data");
+const LOG_SOFTMAX: Names = ("_log_softmax", "LogSoftmaxBackward0", "_log_softmax_backward_data");
+
+/// `softmax(x, -1)`; in float32 under autocast. Keeps its result.
 pub fn softmax(x: &Tensor) -> Tensor {
-    softmax_as("_softmax", "SoftmaxBackward0", "_softmax_backward_data", &full_precision(x))
+    if x.cx().autocast_dtype().is_some() { softmax_fp32(x) } else { softmax_as(SOFTMAX, x, x.dtype()) }
 }
 
-/// `softmax(x, -1, dtype=torch.float32)`: a half input goes straight to a float32 result.
+/// `softmax(x, -1, dtype=torch.float32)`: float16 is converted inside the kernel (`half_to_float`), bfloat16 is cast
+/// first (`softmax` in `aten/src/ATen/native/SoftMax.cpp`).
 pub fn softmax_fp32(x: &Tensor) -> Tensor {
-    if x.dtype() == DType::Float32 {
-        return softmax(x);
-    }
-    softmax_as("_softmax", "SoftmaxBackward0", "_softmax_backward_data", &to(x, DType::Float32))
+    let x = if x.dtype() == DType::Float16 { x.clone() } else { to(x, DType::Float32) };
+    softmax_as(SOFTMAX, &x, DType::Float32)
 }
 
-/// `log_softmax(x, -1)` of an already cast input.
+/// `log_softmax(x, -1)` in the input's own dtype.
 pub(super) fn log_softmax(x: &Tensor) -> Tensor {
-    softmax_as("_log_softmax", "LogSoftmaxBackward0", "_log_softmax_backward_data", x)
+    softmax_as(LOG_SOFTMAX, x, x.dtype())
 }
 
-fn softmax_as(op: &'static str, node: &'static str, backward: &'static str, x: &Tensor) -> Tensor {
+fn softmax_as((op, node, backward): Names, x: &Tensor, dtype: DType) -> Tensor {
     let tape = Tape::new(x.cx(), node, &[x]);
-    let mut out = x.cx().empty(op, Geometry::contiguous(x.dims()), x.dtype());
+    let mut out = x.cx().empty(op, Geometry::contiguous(x.dims()), dtype);
     let saved = tape.save(&out);
-    let dtype = x.dtype();
+    let from = x.dtype();
     tape.record([&mut out], move |g| {
         let result = saved.unpack();
-        grads([Some(g.empty(backward, Geometry::contiguous(result.dims()), dtype))])
+        grads([Some(g.empty(backward, Geometry::contiguous(result.dims()), from))])
     });
     out
 }
@@ -47,6 +52,17 @@ mod tests {
         let out = softmax(&neg(&activation(&cx, &[4, 8])));
         assert_eq!(alive(&cx, Kind::Saved), ["_softmax [4, 8] float32"]);
         assert_eq!(made(&backward_of(out)), ["ones_like", "_softmax_backward_data", "neg"]);
+    }
+
+    /// `_softmax(x, dim, half_to_float=True)`: no copy of the input, and a gradient in float16.
+    #[test]
+    fn a_float16_softmax_in_float32_converts_inside_its_kernel() {
+        let cx = forward();
+        let x = activation_of(&cx, &[4, 8], DType::Float16);
+        let (events, out) = watch(&cx, || softmax_fp32(&x));
+        assert_eq!(events, ["+_softmax [4, 8] float32"]);
+        assert_eq!(made(&backward_of(out)), ["ones_like", "_softmax_backward_data"]);
+        assert_eq!(gradient(&x).unwrap().dtype(), DType::Float16);
     }
 
     /// `softmax(dtype=torch.float32)` of bfloat16: cast first, and the gradient is cast back.

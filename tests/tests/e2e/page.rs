@@ -6,7 +6,6 @@ use anyhow::{Context as _, Result, bail};
 use fantoccini::{
     Client, Locator,
     actions::{InputSource as _, KeyAction, KeyActions},
-    elements::Element,
     error::CmdError,
     key::Key,
 };
@@ -160,9 +159,18 @@ impl Page {
         value.as_str().map(str::to_owned).with_context(|| format!("there is no field {hook}"))
     }
 
-    /// Clicks the first element that fits.
+    /// Clicks the first element that fits, as soon as it is there and can be clicked: what is still being found out
+    /// is drawn anew when it comes.
     pub async fn click(&self, css: &str) -> Result<()> {
-        self.element(css).await?.click().await.with_context(|| format!("{css} could not be clicked"))
+        self.until(&format!("{css} to be clicked"), async || {
+            let clicked = async { self.client.find(Locator::Css(css)).await?.click().await };
+            match clicked.await {
+                Ok(()) => Ok(Ok(())),
+                Err(error) if is_not_yet(&error) => Ok(Err(error)),
+                Err(error) => Err(error.into()),
+            }
+        })
+        .await
     }
 
     /// Clicks the element with this `data-testid`.
@@ -235,20 +243,16 @@ impl Page {
         let actions = keys.into_iter().fold(KeyActions::new("keyboard".to_owned()), KeyActions::then);
         Ok(self.client.perform_actions(actions).await?)
     }
-
-    async fn element(&self, css: &str) -> Result<Element> {
-        self.until(css, async || match self.client.find(Locator::Css(css)).await {
-            Ok(element) => Ok(Ok(element)),
-            Err(error) if error.is_no_such_element() => Ok(Err("nothing")),
-            Err(error) => Err(CmdError::into(error)),
-        })
-        .await
-    }
 }
 
 /// `Ok` when it holds, otherwise what was seen.
 pub fn check<S>(holds: bool, seen: S) -> Result<(), S> {
     if holds { Ok(()) } else { Err(seen) }
+}
+
+/// Whether the element is not there, or was taken away a moment ago.
+fn is_not_yet(error: &CmdError) -> bool {
+    error.is_no_such_element() || error.is_stale_element_reference() || error.is_element_not_interactable()
 }
 
 fn by_hook(hook: &str) -> String {
