@@ -18,7 +18,7 @@ fn kernel(cc: (u8, u8), dtype: DType, head: u64, mask: bool, grouped: bool) -> K
     let cx = forward();
     let q = input_of(&cx, &[2, 8, 64, head], dtype);
     let k = input_of(&cx, &[2, if grouped { 4 } else { 8 }, 64, head], dtype);
-    SdpaRules::cuda(cc).select(&q, &k, mask, grouped)
+    SdpaRules::cuda(cc).select(&q, &k, mask, grouped, 0.0)
 }
 
 #[test]
@@ -57,13 +57,33 @@ fn datacentre_hopper_and_blackwell_run_cudnn() {
     assert_eq!(kernel((10, 0), DType::BFloat16, 136, true, false), Kernel::Efficient);
 }
 
+/// In training, cards with little shared memory cannot run flash's backward on heads of 193 to 224, nor with dropout on
+/// larger ones.
+#[test]
+fn small_cards_run_flash_on_large_heads_only_without_dropout() {
+    let kernel = |cc, head, dropout| {
+        let cx = forward();
+        let q = input_of(&cx, &[2, 8, 64, head], DType::BFloat16);
+        SdpaRules::cuda(cc).select(&q, &q, false, false, dropout)
+    };
+    for cc in [(8, 6), (8, 9), (12, 0)] {
+        let of = |dropout| [192, 200, 224, 232, 256].map(|head| kernel(cc, head, dropout));
+        let (flash, efficient) = (Kernel::Flash, Kernel::Efficient);
+        assert_eq!(of(0.0), [flash, efficient, efficient, flash, flash], "{cc:?}");
+        assert_eq!(of(0.1), [flash, efficient, efficient, efficient, efficient], "{cc:?}");
+    }
+    for cc in [(8, 0), (10, 0)] {
+        assert!([200, 224, 256].iter().all(|&head| kernel(cc, head, 0.1) == Kernel::Flash), "{cc:?}");
+    }
+}
+
 /// A single key is refused by cuDNN's frontend.
 #[test]
 fn a_single_token_does_not_run_cudnn() {
     let cx = forward();
     let one = input_of(&cx, &[2, 8, 1, 64], DType::BFloat16);
-    assert_eq!(SdpaRules::cuda((9, 0)).select(&one, &one, false, false), Kernel::Flash);
-    assert_eq!(SdpaRules::cuda((9, 0)).select(&one, &one, true, false), Kernel::Efficient);
+    assert_eq!(SdpaRules::cuda((9, 0)).select(&one, &one, false, false, 0.0), Kernel::Flash);
+    assert_eq!(SdpaRules::cuda((9, 0)).select(&one, &one, true, false, 0.0), Kernel::Efficient);
 }
 
 #[test]
@@ -108,8 +128,8 @@ fn turing_runs_efficient_attention_in_float16_and_math_in_bfloat16() {
 fn without_kernels_there_is_always_math() {
     let cx = forward();
     let q = input_of(&cx, &[1, 2, 4, 8], DType::BFloat16);
-    assert_eq!(SdpaRules::math_only().select(&q, &q, false, false), Kernel::Math);
-    assert_eq!(SdpaRules::rocm().select(&q, &q, false, false), Kernel::Flash);
+    assert_eq!(SdpaRules::math_only().select(&q, &q, false, false, 0.0), Kernel::Math);
+    assert_eq!(SdpaRules::rocm().select(&q, &q, false, false, 0.0), Kernel::Flash);
 }
 
 /// Queries, keys and values as projections leave them: `[batch, seq, heads, dim]` in memory.
