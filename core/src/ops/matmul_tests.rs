@@ -21,9 +21,7 @@ fn a_product_keeps_an_operand_only_for_the_others_gradient() {
         let w = if w_wanted { weight(&cx, &[8, 2]) } else { frozen_of(&cx, &[8, 2], DType::Float32) };
         let out = matmul(&x, &w);
         drop(x);
-        let kept =
-            (!alive(&cx, Kind::Saved).is_empty(), made(&backward_of(out)).iter().filter(|op| **op == "mm").count());
-        kept
+        (!alive(&cx, Kind::Saved).is_empty(), made(&backward_of(out)).iter().filter(|op| **op == "mm").count())
     };
     assert_eq!(kept(true, true), (true, 2));
     assert_eq!(kept(false, true), (true, 1), "the weight's gradient needs x");
