@@ -10,8 +10,11 @@ use crate::{Bytes, Error, Result, Scenario, catalog, device};
 
 use super::{Parameters, PhaseName};
 
-/// The most a single storage may take (1 PiB): anything larger is a typing error, and sums of them stay below 2^64.
+/// The most a single storage may take (1 PiB): anything larger is a typing error.
 const LARGEST_STORAGE: u64 = 1 << 50;
+
+/// The most all storages of a run may take together (4 EiB): sums of them, whatever their order, stay below 2^64.
+const LARGEST_SUM: u64 = 1 << 62;
 
 /// The whole event stream of two steps.
 #[derive(Debug)]
@@ -56,7 +59,8 @@ impl Trace {
         cx.begin(PhaseName::Load, None, None);
         let built = models::build(&cx, scenario, rules)?;
         let count = |trainable: bool| {
-            built.parameters.iter().filter(|p| !trainable || p.requires_grad()).map(|p| p.numel()).sum()
+            let counted = built.parameters.iter().filter(|p| !trainable || p.requires_grad());
+            counted.fold(0u64, |sum, p| sum.saturating_add(p.numel()))
         };
         let parameters = Parameters { total: count(false), trainable: count(true) };
         step::train(&cx, &built, &scenario.training, step::Repeats::Copied);
@@ -70,6 +74,13 @@ impl Trace {
                     modules[storage.module.index()],
                     Bytes::new(LARGEST_STORAGE)
                 ),
+                "look for a size with too many digits",
+            ));
+        }
+        if ledger.storages.iter().fold(0u64, |sum, s| sum.saturating_add(s.bytes)) > LARGEST_SUM {
+            return Err(Error::new(
+                "scenario",
+                format!("all tensors of two steps together would take over {}", Bytes::new(LARGEST_SUM)),
                 "look for a size with too many digits",
             ));
         }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use crate::{Error, Result};
 
 /// The largest size any single dimension may have; keeps products of a few of them far from overflow.
-const MAX_SIZE: u64 = 1 << 24;
+pub const MAX_SIZE: u64 = 1 << 24;
 /// The most layers a model may have: ten times the deepest published.
 pub const MAX_LAYERS: u64 = 2048;
 

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use super::config::{Config, divide};
+use super::config::{Config, MAX_SIZE, divide};
 use super::{Model, Output, Plan, causal_lm};
 use crate::Result;
 use crate::nn::{
@@ -50,6 +50,8 @@ impl Sizes {
         let heads = config.size("num_attention_heads", 32)?;
         let kv_heads = match config.optional_size("num_key_value_heads")? {
             Some(n) => n,
+            // `null` is as many as there are heads.
+            None if config.mentions("num_key_value_heads") => heads,
             // Only a family's own default may differ from the number of heads, and only when that divides it.
             None => kv_default.filter(|n| heads.is_multiple_of(*n) && *n <= heads).unwrap_or(heads),
         };
@@ -59,6 +61,13 @@ impl Sizes {
             (None, "qwen3") => 128,
             (None, _) => divide(config, ("hidden_size", hidden), ("num_attention_heads", heads))?,
         };
+        if heads * head_dim > MAX_SIZE {
+            return Err(config.error(
+                "head_dim",
+                format!("{heads} heads of {head_dim} make {} dimensions", heads * head_dim),
+                format!("choose sizes so that all heads together have at most {MAX_SIZE}"),
+            ));
+        }
         if !head_dim.is_multiple_of(2) {
             return Err(config.error(
                 "head_dim",

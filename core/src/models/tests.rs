@@ -219,11 +219,8 @@ fn what_a_family_does_not_have_is_refused_by_name() {
 /// Sizes that pass one by one may still be absurd together.
 #[test]
 fn a_tensor_of_more_than_a_pebibyte_is_refused() {
-    let model = decoder(
-        "llama",
-        &json!({"vocab_size": 1 << 24, "hidden_size": 1 << 24, "num_key_value_heads": 4, "head_dim": 1 << 24}),
-    );
-    let error = refusal(&model);
+    // GPT-2's c_attn is three times as wide as the model: 3 x 2^48 numbers.
+    let error = refusal(&json!({"hf": {"model_type": "gpt2", "n_embd": 1 << 24, "n_head": 1, "n_layer": 1}}));
     assert_eq!(error.key, "scenario");
     assert!(error.problem.contains("1048576.00 GiB"), "{error}");
 }
@@ -246,4 +243,28 @@ fn a_window_no_longer_than_the_sequence_makes_a_mask() {
         masks(decoder("qwen2", &keys))
     };
     assert_eq!([qwen(false, 0), qwen(true, 0), qwen(true, 1), qwen(true, 2)], [0, 1, 1, 0]);
+}
+
+/// Each of these sizes is allowed by itself; together they are beyond 64 bits. Arithmetic is checked in test builds.
+#[test]
+fn sizes_that_overflow_together_are_refused() {
+    let huge = json!(1 << 24);
+    for (config, key) in [
+        (
+            json!({"num_attention_heads": huge, "num_key_value_heads": huge, "head_dim": huge, "hidden_size": huge}),
+            "model.hf.head_dim",
+        ),
+        (json!({"num_attention_heads": huge, "num_key_value_heads": 1, "head_dim": huge}), "model.hf.head_dim"),
+        (json!({"hidden_size": huge, "intermediate_size": huge, "num_hidden_layers": 2048}), "scenario"),
+        (json!({"num_attention_heads": 1 << 22, "num_key_value_heads": 1 << 22, "head_dim": 2}), "scenario"),
+    ] {
+        let mut config = config;
+        config["model_type"] = json!("llama");
+        for training in [json!({}), json!({"attention": "eager"}), json!({"precision": "fp32"})] {
+            let input = json!({"batch": 256, "seq": 1 << 24});
+            let text = json!({"model": {"hf": config}, "input": input, "training": training});
+            let error = Scenario::from_value(&text).and_then(|s| Run::new(&s)).map(|_| ()).unwrap_err();
+            assert_eq!(error.key, key, "{error}");
+        }
+    }
 }

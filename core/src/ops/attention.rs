@@ -32,6 +32,8 @@ pub struct SdpaRules {
     /// Compute capability 8.0 and up: the memory-efficient kernel takes bfloat16, and float32 goes through tensor cores,
     /// which want heads in multiples of 4 (`minimum_gemm_alignment`).
     tensor_cores: bool,
+    /// Cards with too little shared memory for flash's backward on large heads.
+    small_flash: bool,
 }
 
 impl SdpaRules {
@@ -45,24 +47,27 @@ impl SdpaRules {
         };
         // check_cudnn_tensor_shapes(): 256 on Hopper, 128 elsewhere, asked of PyTorch 2.11 itself.
         let cudnn_head = if compute_capability.0 == 9 { 256 } else { 128 };
-        Self { order, cudnn_head, tensor_cores: compute_capability.0 >= 8 }
+        let small_flash = matches!(compute_capability, (8, 6..=9) | (12, _));
+        Self { order, cudnn_head, tensor_cores: compute_capability.0 >= 8, small_flash }
     }
 
     /// ROCm builds: flash and efficient attention come from AOTriton.
     pub fn rocm() -> Self {
-        Self { order: vec![Kernel::Flash, Kernel::Efficient], cudnn_head: 0, tensor_cores: true }
+        Self { order: vec![Kernel::Flash, Kernel::Efficient], cudnn_head: 0, tensor_cores: true, small_flash: false }
     }
 
     /// Where no fused kernel is modelled.
     pub fn math_only() -> Self {
-        Self { order: Vec::new(), cudnn_head: 0, tensor_cores: false }
+        Self { order: Vec::new(), cudnn_head: 0, tensor_cores: false, small_flash: false }
     }
 
-    fn select(&self, q: &Tensor, k: &Tensor, mask: bool, grouped: bool) -> Kernel {
+    fn select(&self, q: &Tensor, k: &Tensor, mask: bool, grouped: bool, dropout: f64) -> Kernel {
         let (dtype, head, keys) = (q.dtype(), q.size(-1), k.size(-2));
+        // check_requires_grad_and_head_dim_gt192_constraints_on_sm86_89_or_120()
+        let too_large = self.small_flash && ((193..=224).contains(&head) || (head > 224 && dropout > 0.0));
         let fits = |kernel: &Kernel| match kernel {
             Kernel::Cudnn => dtype.is_half() && head <= self.cudnn_head && head.is_multiple_of(8) && keys != 1,
-            Kernel::Flash => dtype.is_half() && !mask && head <= 256,
+            Kernel::Flash => dtype.is_half() && !mask && head <= 256 && !too_large,
             Kernel::Efficient => {
                 let alignment = match (dtype.is_half(), self.tensor_cores) {
                     (true, _) => 8,
@@ -90,7 +95,7 @@ pub fn scaled_dot_product_attention(
 ) -> Tensor {
     let (q, k, v) = (lower_precision(q), lower_precision(k), lower_precision(v));
     let grouped = q.size(1) != k.size(1);
-    match rules.select(&q, &k, mask.is_some(), grouped) {
+    match rules.select(&q, &k, mask.is_some(), grouped, dropout) {
         Kernel::Math => math(&q, &k, &v, mask, dropout, causal),
         Kernel::Flash => flash(&q, &k, &v),
         kernel => {

@@ -192,14 +192,15 @@ impl Geometry {
         g.dims[..sizes.len()].copy_from_slice(sizes);
         let mut view_d = sizes.len() as isize - 1;
         let mut chunk_base = self.0.strides[self.rank() - 1];
-        let (mut old_numel, mut new_numel) = (1, 1);
+        let (mut old_numel, mut new_numel): (u64, u64) = (1, 1);
         for d in (0..self.rank()).rev() {
             old_numel = self.0.dims[d].saturating_mul(old_numel);
-            let chunk_ends = d == 0 || (self.0.dims[d - 1] != 1 && self.0.strides[d - 1] != old_numel * chunk_base);
+            let chunk_ends =
+                d == 0 || (self.0.dims[d - 1] != 1 && self.0.strides[d - 1] != chunk_base.saturating_mul(old_numel));
             if chunk_ends {
                 while view_d >= 0 && (new_numel < old_numel || sizes[view_d as usize] == 1) {
-                    g.strides[view_d as usize] = new_numel * chunk_base;
-                    new_numel *= sizes[view_d as usize];
+                    g.strides[view_d as usize] = chunk_base.saturating_mul(new_numel);
+                    new_numel = sizes[view_d as usize].saturating_mul(new_numel);
                     view_d -= 1;
                 }
                 if new_numel != old_numel {
