@@ -250,6 +250,8 @@ fn math(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, dropout: f64,
     let mut scores = matmul_cast(&scaled_q, &scaled_k);
     drop(scaled_k);
     if let Some(mask) = &mask {
+        // `attn.add_(mask)` on real tensors. Under the fake ones of the reference rows PyTorch takes the other branch and
+        // allocates the sum; the old scores die at once, and the peak, three score matrices later on, is the same.
         scores = add(&scores, mask);
     }
     scores = safe_softmax(&scores);
