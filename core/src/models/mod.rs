@@ -15,6 +15,7 @@ use std::rc::Rc;
 use crate::catalog;
 use crate::nn::{AdapterPlan, Scope};
 use crate::ops::SdpaRules;
+use crate::scenario::supported;
 use crate::scenario::{Attention, Checkpointing, Input, ModelSource, Precision, Scenario};
 use crate::tensor::{Context, DType, Tensor};
 use crate::{Error, Result};
@@ -140,13 +141,19 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
         other => Err(Error::new(
             "model.hf.model_type",
             format!("{other:?} is not estimated yet"),
-            "see the list of supported model types",
+            format!("supported are {}", names(supported::MODEL_TYPES.iter().map(|m| m.name))),
         )),
     }
 }
 
 fn unknown_family(name: &str) -> Error {
-    Error::new("model.family", format!("{name:?} is not estimated yet"), "see the list of supported families")
+    let hint = format!("supported are {}", names(supported::FAMILIES.iter().map(|f| f.name)));
+    Error::new("model.family", format!("{name:?} is not estimated yet"), hint)
+}
+
+/// `a, b, c`.
+fn names<'n>(list: impl Iterator<Item = &'n str>) -> String {
+    list.collect::<Vec<_>>().join(", ")
 }
 
 fn unknown_activation(config: &Config<'_>, key: &str, name: &str) -> Error {
