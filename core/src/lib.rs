@@ -12,6 +12,7 @@ pub mod catalog;
 pub mod device;
 mod error;
 pub mod estimate;
+pub mod measurement;
 mod models;
 mod nn;
 mod ops;
@@ -23,5 +24,6 @@ mod units;
 
 pub use error::{Error, Result};
 pub use estimate::Estimate;
+pub use measurement::Measurement;
 pub use scenario::Scenario;
 pub use units::Bytes;

@@ -1,6 +1,6 @@
 //! The estimate's shape: the contract of the design's section 5, and what the planner draws beside it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Bytes;
@@ -35,7 +35,7 @@ pub struct Estimate {
 }
 
 /// Numbers (not bytes) in the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parameters {
     /// All of them; tied weights count once.
     pub total: u64,
@@ -174,7 +174,7 @@ impl PeakBreakdown {
 }
 
 /// The parts of the training loop, in the order they run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PhaseName {
     /// Model to the device.
