@@ -53,7 +53,7 @@ impl Input {
         let read = || {
             let value = self.value(&overlay)?;
             let names_gpu = value.get("device").and_then(|device| device.get("gpu")).is_some_and(|gpu| !gpu.is_null());
-            Ok(Asked { scenario: Scenario::from_value(&value)?, names_gpu })
+            Ok(Asked { scenario: Scenario::from_value_to_measure(&value)?, names_gpu })
         };
         read().map_err(|failure| self.blame(&overlay, failure))
     }
