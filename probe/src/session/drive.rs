@@ -95,7 +95,7 @@ pub fn run(request: &Request<'_>, place: &Place<'_>, watcher: &mut dyn Watcher) 
     let record = Builder::new(request.scenario, &hello, card.as_ref(), request.limit);
     let device = &record.record().device;
     let room = predict::room(device, request.limit);
-    let predictor = Predictor::new(request.scenario, device, request.limit);
+    let predictor = Predictor::new(request.scenario, record.record());
     let mut session = Session {
         request,
         watcher,
@@ -279,7 +279,7 @@ impl Session<'_> {
         let device = self.record.record().device.clone();
         let software = self.record.record().software.clone();
         let room = (device.kind == DeviceKind::Cuda || self.request.limit.is_some()).then_some(self.room);
-        let load_line = room.map(guard::share);
+        let load_line = self.predictor.load_line().or(room.map(guard::share));
         self.watcher.see(&Update::Hello { software: &software, device: &device, room, load_line });
         self.converse();
         self.end()
