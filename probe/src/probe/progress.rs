@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use plimsoll_core::Bytes;
+use plimsoll_core::estimate::PhaseName;
 use plimsoll_core::measurement::{DeviceKind, EventKind, Sample};
 
 use super::report::duration;
@@ -33,6 +34,8 @@ struct State {
     phase: String,
     attempt: String,
     steps: u64,
+    /// Micro-batches in a step.
+    accumulation: u64,
     /// The step that runs, from 1.
     step: u64,
     /// How long the last step took, and the first.
@@ -101,6 +104,8 @@ impl Watcher for Progress {
             Update::Attempt { shape, steps } => {
                 self.state.attempt = format!("micro-batch {} x {}", shape.batch, shape.accumulation);
                 self.state.steps = *steps;
+                self.state.accumulation = shape.accumulation;
+                self.state.phase = "input 1".to_owned();
                 self.state.step = 1;
                 self.state.last_micros = None;
                 self.told = None;
@@ -108,8 +113,7 @@ impl Watcher for Progress {
             }
             Update::Phase { name, step, micro_batch } => {
                 self.state.step = step.unwrap_or(self.state.step);
-                let micro_batch = micro_batch.map(|n| format!(" {n}")).unwrap_or_default();
-                self.state.phase = format!("{}{micro_batch}", name.as_str().replace('_', " "));
+                self.state.phase = after(*name, *micro_batch, self.state.accumulation);
             }
             Update::Step(step) => {
                 self.state.last_micros = Some(step.micros);
@@ -197,6 +201,21 @@ impl State {
     }
 }
 
+/// What runs once a phase has ended: the worker tells of ends only.
+fn after(name: PhaseName, micro_batch: Option<u64>, accumulation: u64) -> String {
+    let number = micro_batch.unwrap_or(1);
+    match name {
+        PhaseName::Load => "making the optimizer".to_owned(),
+        PhaseName::Input => format!("forward {number}"),
+        PhaseName::Forward => format!("backward {number}"),
+        PhaseName::Backward if number < accumulation => format!("input {}", number + 1),
+        PhaseName::Backward => "clip".to_owned(),
+        PhaseName::Clip => "optimizer".to_owned(),
+        PhaseName::Optimizer => "zero grad".to_owned(),
+        PhaseName::ZeroGrad => "input 1".to_owned(),
+    }
+}
+
 /// `[########....|....]`: full cells, free cells, the load line.
 fn bar(used: Bytes, room: Bytes, load_line: Option<Bytes>) -> String {
     let cells = |bytes: Bytes| {
@@ -249,6 +268,13 @@ mod tests {
         state.last_micros = Some(2_000_000);
         assert!(state.headline().starts_with("step 3 of 5, forward 1"));
         assert!(state.headline().ends_with("about 6.00 s left"), "{}", state.headline());
+    }
+
+    #[test]
+    fn phases_follow_one_another() {
+        assert_eq!(after(PhaseName::Input, Some(2), 4), "forward 2");
+        assert_eq!(after(PhaseName::Backward, Some(2), 4), "input 3");
+        assert_eq!(after(PhaseName::Backward, Some(4), 4), "clip");
     }
 
     #[test]

@@ -22,7 +22,9 @@ pub fn peaks(report: &Report<'_>, paint: Paint) -> String {
         Some(_) => format!("{:>13}{:>14}{:>25}", "measured", "predicted", "difference"),
         None => format!("{:>13}", "measured"),
     };
-    let _ = writeln!(out, "  {}{}", paint.strong("Highest   "), paint.quiet(&titles));
+    if rows.iter().any(|(_, measured, _)| measured.is_some()) {
+        let _ = writeln!(out, "  {}{}", paint.strong("Highest   "), paint.quiet(&titles));
+    }
     for (name, measured, predicted) in rows {
         let Some(measured) = measured else { continue };
         let mut line = format!("  {name:<10}{:>13}", measured.to_string());
