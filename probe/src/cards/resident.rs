@@ -28,13 +28,15 @@ mod platform {
         roots: Roots,
         pid: u32,
         files: Vec<(u32, File)>,
+        /// What the descendants have, in pages, when they were last looked for.
+        others: u64,
         found: Option<Instant>,
     }
 
     impl Resident {
         /// Of this process and its descendants.
         pub fn new(roots: Roots, pid: u32) -> Self {
-            Self { roots, pid, files: Vec::new(), found: None }
+            Self { roots, pid, files: Vec::new(), others: 0, found: None }
         }
 
         /// The process and its descendants, as of the last quarter of a second.
@@ -49,23 +51,21 @@ mod platform {
                         self.files.push((pid, file));
                     }
                 }
+                let others = self.files.iter().filter(|(pid, _)| *pid != self.pid).filter_map(|(_, file)| pages(file));
+                self.others = others.map(|(resident, shared)| resident.saturating_sub(shared)).sum();
                 self.found = Some(Instant::now());
             }
             self.files.iter().map(|(pid, _)| *pid).collect()
         }
 
-        /// The process with all it shares, and what its descendants have beyond shared pages (libraries, `/dev/shm`), which
-        /// would count twice. `None` once the process has ended.
+        /// The process with all it shares, and what its descendants had, when they were last looked for, beyond shared
+        /// pages (libraries, `/dev/shm`), which would count twice. `None` once the process has ended.
         pub fn read(&mut self) -> Option<Bytes> {
             self.pids();
             let page = u64::try_from(rustix::param::page_size()).ok()?;
-            let mut sum = None;
-            for (pid, file) in &self.files {
-                let Some((resident, shared)) = pages(file) else { continue };
-                let own = if *pid == self.pid { resident } else { resident.saturating_sub(shared) };
-                sum = Some(sum.unwrap_or(0) + own * page);
-            }
-            sum.map(Bytes::new)
+            let (_, file) = self.files.iter().find(|(pid, _)| *pid == self.pid)?;
+            let (resident, _) = pages(file)?;
+            Some(Bytes::new((resident + self.others) * page))
         }
     }
 

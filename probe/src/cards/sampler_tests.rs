@@ -1,10 +1,9 @@
 //! What is sampled, from which source, and what it costs.
 
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 
 use super::super::scripted::{Script, Scripted, cards};
-use super::super::{Card, Memory, ProcessUse, Source};
+use super::super::{Card, ProcessUse};
 use super::*;
 
 const EVERY: Duration = Duration::from_millis(2);
@@ -199,46 +198,36 @@ fn a_worker_that_ends_leaves_its_samples() {
     assert!(sampled.peak_process.unwrap() > Bytes::ZERO);
 }
 
-/// Processor time of a thread of this process, in nanoseconds.
+/// The directory of the thread of this process with this name.
 #[cfg(target_os = "linux")]
-fn busy(thread: u64) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap();
+fn thread_named(name: &str) -> std::path::PathBuf {
+    let mut threads = std::fs::read_dir("/proc/self/task").unwrap().map(|entry| entry.unwrap().path());
+    let named =
+        |path: &std::path::PathBuf| std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name);
+    threads.find(named).unwrap()
+}
+
+/// Processor time of a thread, in nanoseconds.
+#[cfg(target_os = "linux")]
+fn busy(thread: &std::path::Path) -> u64 {
+    let text = std::fs::read_to_string(thread.join("schedstat")).unwrap();
     text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn it_takes_less_than_a_hundredth_of_a_core() {
-    /// A card whose use is the resident memory of this process, and which tells which thread read it.
-    struct Told(Mutex<(Option<u64>, Resident)>);
-    impl Source for Told {
-        fn reader(&self) -> Reader {
-            Reader::Nvml
-        }
-        fn memory(&self) -> Option<Memory> {
-            let (thread, resident) = &mut *self.0.lock().unwrap();
-            if thread.is_none() {
-                let link = std::fs::read_link("/proc/thread-self").unwrap();
-                *thread = link.file_name().unwrap().to_str().unwrap().parse().ok();
-            }
-            Some(Memory { used: resident.read()?, reserved: None })
-        }
-        fn load(&self) -> Load {
-            Load::default()
-        }
-        fn processes(&self) -> Vec<ProcessUse> {
-            Vec::new()
-        }
-    }
     let idle = Idle::start();
-    let card = Arc::new(Told(Mutex::new((None, Resident::new(Roots::from_env(), idle.0.id())))));
-    let handle = CardHandle { source: Arc::clone(&card) as _, used_before: None, pids_before: Vec::new() };
-    let sampler = Sampler::start(Some(handle), idle.0.id(), Instant::now(), Duration::from_millis(10));
-    until(&sampler, |latest| latest.device.is_some());
-    let id = card.0.lock().unwrap().0.unwrap();
-    let (start, before) = (Instant::now(), busy(id));
-    std::thread::sleep(Duration::from_secs(2));
-    let share = (busy(id) - before) as f64 / start.elapsed().as_nanos() as f64;
+    let sampler = Sampler::start(None, idle.0.id(), Instant::now(), Duration::from_millis(10));
+    until(&sampler, |latest| latest.process.is_some());
+    let thread = thread_named(&thread_name(idle.0.id()));
+    // Whatever else the machine does only makes it dearer: the cheapest of a few windows is what it costs.
+    let window = |_| {
+        let (start, before) = (Instant::now(), busy(&thread));
+        thread::sleep(Duration::from_millis(700));
+        (busy(&thread) - before) as f64 / start.elapsed().as_nanos() as f64
+    };
+    let share = (0..4).map(window).fold(f64::INFINITY, f64::min);
     println!("{:.2} % of a core", share * 100.0);
     assert!(share < 0.01, "{:.2} % of a core", share * 100.0);
 }
