@@ -7,7 +7,9 @@ mod estimate;
 mod exit;
 mod gpus;
 mod models;
+mod records;
 mod serve;
+mod upload;
 mod view;
 
 use std::process::ExitCode;
@@ -42,6 +44,7 @@ enum Command {
     Models(models::Args),
     Gpus(gpus::Args),
     Serve(serve::Args),
+    Upload(upload::Args),
 }
 
 fn main() -> ExitCode {
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Models(args) => models::run(&args),
         Command::Gpus(args) => gpus::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Upload(args) => upload::run(&args),
     };
     exit::code(outcome)
 }
