@@ -1,6 +1,8 @@
 //! The native binary `plimsoll`.
 #![forbid(unsafe_code)]
 
+#[allow(dead_code, reason = "`plimsoll watch`, which reads them, follows")]
+mod cards;
 mod estimate;
 mod exit;
 mod gpus;
@@ -8,9 +10,11 @@ mod guard;
 mod interrupt;
 mod models;
 mod probe;
+mod records;
 mod scenario;
 mod serve;
 mod session;
+mod upload;
 mod view;
 mod worker;
 
@@ -48,6 +52,7 @@ enum Command {
     Models(models::Args),
     Gpus(gpus::Args),
     Serve(serve::Args),
+    Upload(upload::Args),
 }
 
 fn main() -> ExitCode {
@@ -57,6 +62,7 @@ fn main() -> ExitCode {
         Command::Models(args) => models::run(&args),
         Command::Gpus(args) => gpus::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Upload(args) => upload::run(&args),
     };
     exit::code(outcome)
 }

@@ -11,4 +11,4 @@ pub use protocol::{AttemptOutcome, Command, ErrorKind, Event, GuardKind, Hello, 
 pub use reader::Line;
 
 /// The script, as `plimsoll probe --print-worker` shows it.
-pub const SCRIPT: &str = include_str!("placeholder.py");
+pub const SCRIPT: &str = include_str!("../../worker/worker.py");
