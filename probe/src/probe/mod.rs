@@ -1,5 +1,6 @@
 //! `plimsoll probe`: the real training loop on the user's own card, measured.
 
+mod progress;
 mod report;
 mod run;
 
@@ -15,8 +16,6 @@ use plimsoll_core::scenario::parse_memory;
 use crate::exit::{self, Failure};
 use crate::session::{self, Busy, Request};
 use crate::worker;
-
-pub use report::progress::Progress;
 
 /// Run the real training loop with your own PyTorch and measure what it takes
 #[derive(Debug, clap::Args)]
