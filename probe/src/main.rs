@@ -1,7 +1,6 @@
 //! The native binary `plimsoll`.
 #![forbid(unsafe_code)]
 
-#[allow(dead_code, reason = "`plimsoll watch`, which reads them, follows")]
 mod cards;
 mod estimate;
 mod exit;
@@ -9,6 +8,7 @@ mod gpus;
 mod models;
 mod serve;
 mod view;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -42,6 +42,7 @@ enum Command {
     Models(models::Args),
     Gpus(gpus::Args),
     Serve(serve::Args),
+    Watch(watch::Args),
 }
 
 fn main() -> ExitCode {
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         Command::Models(args) => models::run(&args),
         Command::Gpus(args) => gpus::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Watch(args) => watch::run(&args),
     };
     exit::code(outcome)
 }

@@ -1,0 +1,1 @@
+//! What a person sees: on wide and narrow screens, with and without colour.
