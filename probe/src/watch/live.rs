@@ -87,7 +87,7 @@ fn draw(watched: &[Watched], every: Duration, paint: Paint) -> io::Result<()> {
 fn summary(watched: &Watched) -> String {
     let card = &watched.card;
     let peak = watched.history.peak().map_or_else(|| "never read".to_owned(), |peak| format!("peak {peak}"));
-    format!("card {}: {peak} of {}, load line {} ({})", card.index, card.capacity(), watched.line, card.name)
+    format!("card {}: {peak} of {}, load line {}", card.index, card.capacity(), watched.line)
 }
 
 enum Key {

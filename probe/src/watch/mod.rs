@@ -162,10 +162,11 @@ fn percent(bytes: Bytes, share: u64) -> Bytes {
     Bytes::new(n / 100 * share + n % 100 * share / 100)
 }
 
-/// `part` of `whole` in hundredths, rounded down: 99.9 % are not yet all.
+/// `part` of `whole` in hundredths, rounded down: 99.9 % are not yet all. More than all there is not, whatever a driver
+/// counts.
 fn share(part: Bytes, whole: Bytes) -> u64 {
     let hundredths = u128::from(part.get()) * 100 / u128::from(whole.get().max(1));
-    u64::try_from(hundredths).unwrap_or(u64::MAX)
+    u64::try_from(hundredths).unwrap_or(100).min(100)
 }
 
 fn wrong(key: &str, problem: &str, hint: &str) -> Failure {

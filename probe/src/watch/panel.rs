@@ -4,7 +4,7 @@ use clap::builder::styling::AnsiColor;
 use plimsoll_core::Bytes;
 use plimsoll_core::estimate::Verdict;
 
-use super::bar::{Depth, Scale, bar};
+use super::bar::{Depth, Scale, WARNING, bar};
 use super::chart::{chart, row_of};
 use super::history::Mark;
 use super::table::table;
@@ -37,8 +37,18 @@ pub fn panel(watched: &Watched, columns: usize, detail: Detail, paint: Paint) ->
     lines.extend(bar(watched.reading.used, scale, columns, paint));
     lines.extend(figures(watched, scale, columns, paint));
     let blank = |lines: &mut Vec<String>| lines.extend(detail.airy.then(String::new));
-    blank(&mut lines);
-    lines.extend(charts(watched, scale, columns, detail.chart, paint));
+    // A warning takes the blank line's place: nothing below it moves when it comes and goes.
+    match warning(watched, scale, paint) {
+        Some(warning) => lines.push(warning),
+        None => blank(&mut lines),
+    }
+    if detail.chart > 0 && watched.history.len() > 1 {
+        lines.extend(memory(watched, scale, columns, detail.chart, paint));
+        if detail.chart > 1 {
+            blank(&mut lines);
+        }
+    }
+    lines.extend(load(watched, columns, detail.chart > 0, paint));
     let rows = table(&watched.reading.processes, columns, detail.processes, paint);
     if !rows.is_empty() {
         blank(&mut lines);
@@ -60,7 +70,7 @@ fn title(watched: &Watched, columns: usize, paint: Paint) -> String {
     format!("{}{}{}", paint.strong(&name), " ".repeat(gap), paint.quiet(&right))
 }
 
-/// In use, how far from the line, and the highest so far; then the warning.
+/// In use, how far from the line, and the highest so far.
 fn figures(watched: &Watched, scale: Scale, columns: usize, paint: Paint) -> Vec<String> {
     let Some(used) = watched.reading.used else {
         let text = "It cannot be read now: it sleeps or was lost, or its driver was unloaded.";
@@ -73,51 +83,71 @@ fn figures(watched: &Watched, scale: Scale, columns: usize, paint: Paint) -> Vec
         Depth::Warning => (format!("{distance} to spare"), Verdict::Tight),
         Depth::Below => (format!("{distance} below the line"), Verdict::DoesNotFit),
     };
-    let sizes = format!("{used} of {}", scale.capacity);
-    let first = format!("{} of {}", paint.strong(&used.to_string()), scale.capacity);
-    let peak =
-        watched.history.peak().filter(|peak| *peak > used).map(|peak| format!("peak {peak}")).unwrap_or_default();
-    let mut lines = Vec::new();
-    let taken = sizes.chars().count() + 3 + state.chars().count();
-    let state = paint.verdict(verdict, &state);
-    if taken + 3 + peak.len() <= columns {
-        let gap = " ".repeat(columns - taken - peak.len());
-        lines.push(format!("{first}   {state}{gap}{}", paint.quiet(&peak)).trim_end().to_owned());
-    } else {
-        lines.extend([first, state]);
-        lines.extend((!peak.is_empty()).then(|| paint.quiet(&peak)));
-    }
-    if depth != Depth::Calm && share(used, scale.capacity) >= super::bar::WARNING {
-        let text = format!("{} % of the card is in use.", share(used, scale.capacity));
-        lines.push(format!("{} {text}", paint.verdict(Verdict::Tight, "warning:")));
-    }
-    lines
+    let whole = scale.capacity.to_string();
+    let peak = watched.history.peak().filter(|peak| *peak > used).map(|peak| format!("peak {peak}"));
+    let mut parts = vec![
+        (format!("{used} of {whole}"), format!("{} of {whole}", paint.strong(&used.to_string()))),
+        (state.clone(), paint.verdict(verdict, &state)),
+    ];
+    parts.extend(peak.map(|peak| (peak.clone(), paint.quiet(&peak))));
+    flowing(&parts, columns)
 }
 
-/// Memory and utilisation over time, power and temperature. One mark is no history: then only figures.
-fn charts(watched: &Watched, scale: Scale, columns: usize, rows: usize, paint: Paint) -> Vec<String> {
-    let load = &watched.reading.load;
-    let room = columns.saturating_sub(LABEL + FIGURE + GAP);
-    let marks: Vec<Mark> = watched.history.last(room).copied().collect();
-    let drawn = rows > 0 && watched.history.len() > 1;
-    let mut lines = Vec::new();
-    let percent = |n: u64| format!("{n} %");
-    if drawn {
-        let used: Vec<Option<u64>> = marks.iter().map(|mark| mark.used.map(Bytes::get)).collect();
-        let chart = chart(&used, scale.capacity.get(), room, rows, !paint.coloured());
-        let depths: Vec<Depth> = marks.iter().map(|m| scale.depth(m.used.unwrap_or_default())).collect();
-        let line_row = row_of(scale.line.get(), scale.capacity.get(), rows);
-        let figure = watched.reading.used.map(|used| percent(share(used, scale.capacity))).unwrap_or_default();
-        for (number, row) in chart.iter().enumerate() {
-            let (label, figure) = if number == 0 { ("memory", figure.as_str()) } else { ("", "") };
-            let on_line = rows > 1 && number == line_row;
-            lines.push(head(label, figure, paint) + &coloured(row, &depths, room, on_line, paint));
+/// Parts, each plain and painted, one after another in as few lines as they need. Where one line is enough, a third part
+/// stands at its right end.
+fn flowing(parts: &[(String, String)], columns: usize) -> Vec<String> {
+    const BETWEEN: usize = 3;
+    let width = |text: &str| text.chars().count();
+    let all = parts.iter().map(|(plain, _)| width(plain)).sum::<usize>() + BETWEEN * parts.len().saturating_sub(1);
+    let spare = columns.saturating_sub(all);
+    let mut lines: Vec<(usize, String)> = Vec::new();
+    for (number, (plain, painted)) in parts.iter().enumerate() {
+        let gap = if number == 2 && all <= columns { BETWEEN + spare } else { BETWEEN };
+        match lines.last_mut() {
+            Some((taken, line)) if *taken + gap + width(plain) <= columns => {
+                *taken += gap + width(plain);
+                line.push_str(&" ".repeat(gap));
+                line.push_str(painted);
+            }
+            _ => lines.push((width(plain), painted.clone())),
         }
     }
+    lines.into_iter().map(|(_, line)| line).collect()
+}
+
+/// From 90 % of the card on, whatever the load line.
+fn warning(watched: &Watched, scale: Scale, paint: Paint) -> Option<String> {
+    let share = share(watched.reading.used?, scale.capacity);
+    let text = format!("{share} % of the card is in use");
+    (share >= WARNING).then(|| format!("{} {text}", paint.verdict(Verdict::Tight, "warning:")))
+}
+
+/// Memory over time.
+fn memory(watched: &Watched, scale: Scale, columns: usize, rows: usize, paint: Paint) -> Vec<String> {
+    let room = columns.saturating_sub(LABEL + FIGURE + GAP);
+    let marks: Vec<Mark> = watched.history.last(room).copied().collect();
+    let used: Vec<Option<u64>> = marks.iter().map(|mark| mark.used.map(Bytes::get)).collect();
+    let depths: Vec<Depth> = marks.iter().map(|mark| scale.depth(mark.used.unwrap_or_default())).collect();
+    let chart = chart(&used, scale.capacity.get(), room, rows, !paint.coloured());
+    let line_row = row_of(scale.line.get(), scale.capacity.get(), rows);
+    let now = watched.reading.used.map(|used| percent(share(used, scale.capacity))).unwrap_or_default();
+    let row = |(number, row): (usize, &Vec<char>)| {
+        let (label, figure) = if number == 0 { ("memory", now.as_str()) } else { ("", "") };
+        head(label, figure, paint) + &coloured(row, &depths, room, rows > 1 && number == line_row, paint)
+    };
+    chart.iter().enumerate().map(row).collect()
+}
+
+/// Utilisation, over time where there is a history, power and temperature.
+fn load(watched: &Watched, columns: usize, drawn: bool, paint: Paint) -> Vec<String> {
+    let load = &watched.reading.load;
+    let mut lines = Vec::new();
     if let Some(now) = load.utilization {
+        let room = columns.saturating_sub(LABEL + FIGURE + GAP);
         let mut line = head("utilisation", &percent(u64::from(now)), paint);
-        if drawn {
-            let values: Vec<Option<u64>> = marks.iter().map(|mark| mark.utilization.map(u64::from)).collect();
+        if drawn && watched.history.len() > 1 {
+            let values: Vec<Option<u64>> =
+                watched.history.last(room).map(|mark| mark.utilization.map(u64::from)).collect();
             let row: String = chart(&values, 100, room, 1, !paint.coloured()).into_iter().flatten().collect();
             line.push_str(&" ".repeat(room.saturating_sub(row.chars().count())));
             line.push_str(&paint.tinted(AnsiColor::Cyan, &row));
@@ -131,15 +161,17 @@ fn charts(watched: &Watched, scale: Scale, columns: usize, rows: usize, paint: P
         None => watts(power),
     });
     let temperature = load.temperature.map(|n| format!("{n} {degree}"));
-    match (power, temperature) {
-        (Some(power), Some(temperature)) => {
-            lines.push(format!("{}{power}   {temperature}", label("power", paint)));
-        }
-        (Some(power), None) => lines.push(format!("{}{power}", label("power", paint))),
-        (None, Some(temperature)) => lines.push(format!("{}{temperature}", label("temperature", paint))),
-        (None, None) => {}
-    }
+    lines.extend(match (power, temperature) {
+        (Some(power), Some(temperature)) => Some(format!("{}{power}   {temperature}", label("power", paint))),
+        (Some(power), None) => Some(format!("{}{power}", label("power", paint))),
+        (None, Some(temperature)) => Some(format!("{}{temperature}", label("temperature", paint))),
+        (None, None) => None,
+    });
     lines
+}
+
+fn percent(n: u64) -> String {
+    format!("{n} %")
 }
 
 /// The chart's cells in the colour of their depth, newest at the right edge; where the chart is empty, the load line.

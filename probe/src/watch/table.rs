@@ -16,14 +16,23 @@ pub fn table(processes: &[ProcessUse], columns: usize, most: usize, paint: Paint
     for process in processes.iter().take(shown) {
         let memory = process.memory.map_or_else(|| "hidden".to_owned(), |memory| memory.to_string());
         let text = row(&process.pid.to_string(), &memory, "");
-        let name = process.name.as_deref().unwrap_or("?");
-        lines.push(format!("{text}{}", fit(name, columns.saturating_sub(text.chars().count()))));
+        let room = columns.saturating_sub(text.chars().count());
+        lines.push(format!("{text}{}", name(process, room)));
     }
     let left = processes.len().saturating_sub(shown);
     if left > 0 {
         lines.push(paint.quiet(&row("", "", &format!("and {left} more"))));
     }
     lines
+}
+
+/// Where there is no room for program and script, the script says more.
+fn name(process: &ProcessUse, room: usize) -> String {
+    let name = process.name.as_deref().unwrap_or("?");
+    match name.split_once(' ') {
+        Some((_, script)) if name.chars().count() > room => fit(script, room),
+        _ => fit(name, room),
+    }
 }
 
 fn row(pid: &str, memory: &str, name: &str) -> String {
