@@ -117,7 +117,8 @@ mod tests {
 
     #[test]
     fn the_small_version_is_laid_over() {
-        let mut value = json!({ "model": { "catalog": "gpt2", "task": "causal-lm" }, "input": { "batch": 8, "seq": 512 } });
+        let mut value =
+            json!({ "model": { "catalog": "gpt2", "task": "causal-lm" }, "input": { "batch": 8, "seq": 512 } });
         overlay(&mut value, &json!({ "input": { "batch": 2 }, "training": { "precision": "fp32" } }));
         assert_eq!(value["input"], json!({ "batch": 2, "seq": 512 }));
         assert_eq!(value["training"]["precision"], "fp32");

@@ -135,7 +135,11 @@ pub fn hunt(start: &Start<'_>, bench: &mut dyn Bench, store: &Store) -> Result<F
             Some(Outcome::OutOfMemory | Outcome::Limit) => false,
             _ => return Err(failed(batch, &figures)),
         };
-        bench.say(&format!("  {}, process {}", figures::outcome(figures.outcome), figures::size(figures.measured.process)));
+        bench.say(&format!(
+            "  {}, process {}",
+            figures::outcome(figures.outcome),
+            figures::size(figures.measured.process)
+        ));
         search.tried(batch, fits);
         fit.trials.push((batch, figures));
         if !device_known {

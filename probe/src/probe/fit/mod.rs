@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use super::Where;
 use super::bench::{Bench as _, Machine};
+use super::{Where, survey};
 use crate::estimate::Format;
 use crate::exit::{self, Failure};
 use crate::records::Store;
@@ -57,9 +57,9 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let asked = args.input.to_measure()?;
     let store = args.out.as_ref().map_or_else(Store::local, |folder| Ok(Store::at(folder)))?;
-    let device = super::card(&args.place);
-    let start =
-        Start { scenario: &asked.scenario, limit: args.place.limit, device: device.as_ref(), known: &[] };
+    survey::announce();
+    let device = survey::survey(&args.place)?.map(|survey| survey.device);
+    let start = Start { scenario: &asked.scenario, limit: args.place.limit, device: device.as_ref(), known: &[] };
     let mut bench = Machine::new(&args.place);
     let fit = hunt(&start, &mut bench, &store)?;
     let code = match fit.largest {

@@ -33,7 +33,8 @@ pub fn table(scenario: &Scenario, limit: Option<Bytes>, fit: &Fit, folder: &Path
         "{}, {} ({}), accumulated {} times",
         training.precision, training.optimizer, training.optimizer_impl, training.accumulation
     );
-    let mut out = format!("\n  {}\n  {}\n\n", paint.strong(&format!("{model} on {device}{under}")), paint.quiet(&recipe));
+    let mut out =
+        format!("\n  {}\n  {}\n\n", paint.strong(&format!("{model} on {device}{under}")), paint.quiet(&recipe));
     if !fit.trials.is_empty() {
         let head = "  trial   micro-batch                        process   allocated   per sample";
         out.push_str(&format!("{}\n", paint.quiet(head)));
@@ -112,7 +113,8 @@ mod tests {
         let fit = |largest, predicted| Fit { largest, predicted, comparable: true, ..Fit::default() };
         let scenario = serde_json::json!({ "model": { "catalog": "gpt2" } });
         let scenario = Scenario::from_value(&scenario).unwrap();
-        let told = |fit: &Fit| table(&scenario, Some(Bytes::from_gib(11)), fit, Path::new("x"), Paint::with_colour(false));
+        let told =
+            |fit: &Fit| table(&scenario, Some(Bytes::from_gib(11)), fit, Path::new("x"), Paint::with_colour(false));
         for (fit, words) in [
             (fit(Some(33), Some(33)), vec!["gpt2 on this machine, limit 11.00 GiB", "29", "90 % of it", "exactly"]),
             (fit(Some(33), Some(35)), vec!["2 too many"]),

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use plimsoll_core::Bytes;
 use plimsoll_core::Scenario;
 use plimsoll_core::measurement::{DeviceKind, Outcome};
 use plimsoll_core::scenario::Precision;
-use plimsoll_core::Bytes;
 
 use super::rungs::{self, Rung};
 use crate::exit::Failure;

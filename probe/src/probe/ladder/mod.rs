@@ -8,11 +8,12 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
+use plimsoll_core::measurement::DeviceKind;
 use plimsoll_core::scenario::Precision;
 use plimsoll_core::{Error, Scenario};
 
 use super::bench::Machine;
-use super::{Where, entry};
+use super::{Where, entry, survey};
 use crate::estimate::Format;
 use crate::exit::{self, Failure};
 use crate::records::Store;
@@ -69,7 +70,7 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let asked = match &args.preset {
-        Some(name) => preset(name, super::is_small(&args.place))?,
+        Some(name) => preset(name, is_small(&args.place)?)?,
         None => args.input.to_measure()?.scenario,
     };
     let mixed = args.mixed.as_deref().and_then(|word| Precision::ALL.iter().copied().find(|p| p.as_str() == word));
@@ -86,6 +87,12 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         Ok(()) | Err(Failure::Closed) => Ok(code),
         Err(failure) => Err(failure),
     }
+}
+
+/// Whether there is no card to fill.
+fn is_small(place: &Where) -> Result<bool, Failure> {
+    survey::announce();
+    Ok(survey::survey(place)?.is_some_and(|survey| survey.device.kind == DeviceKind::Cpu))
 }
 
 fn preset(name: &str, small: bool) -> Result<Scenario, Error> {

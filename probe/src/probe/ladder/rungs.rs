@@ -136,10 +136,7 @@ mod tests {
         assert_eq!(lowest(&asked).training.precision, Precision::Fp32);
         let rungs = above(&asked, Precision::Fp16Amp);
         let names: Vec<_> = rungs.iter().map(|rung| rung.name).collect();
-        assert_eq!(
-            names,
-            ["+ mixed precision", "+ accumulation", "+ checkpointing", "+ fused optimizer", "+ LoRA"]
-        );
+        assert_eq!(names, ["+ mixed precision", "+ accumulation", "+ checkpointing", "+ fused optimizer", "+ LoRA"]);
         let top = rungs[4].scenario.as_ref().unwrap();
         assert_eq!((top.input.batch, top.training.accumulation), (2, 4));
         assert_eq!(top.training.precision, Precision::Fp16Amp);
