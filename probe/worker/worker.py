@@ -21,7 +21,6 @@ import platform
 import queue
 import re
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -116,6 +115,7 @@ def clean(error):
         if len(known) > 3:
             text = text.replace(known, "<path>")
     text = PATHS.sub("<path>", text)
+    text = re.sub(r"<path>(?:[/\\][^\s'\",:;)\]]*)+", "<path>", text)
     for name in (os.environ.get("USER"), os.environ.get("USERNAME"), platform.node()):
         if name and len(name) > 2 and name != "root":
             text = re.sub(r"\b%s\b" % re.escape(name), "<name>", text)
