@@ -178,9 +178,9 @@ impl Watcher for Quiet {
 pub fn measure(request: &Request<'_>, watcher: &mut dyn Watcher) -> Result<Measurement, Failure> {
     interrupt::install()?;
     let python = worker::find(request.python)?;
-    let gauge = gauge::open();
-    let device = request.device.unwrap_or_else(|| best(gauge.as_ref()));
-    let mut place = drive::Place { python: &python, device, gauge: gauge.as_ref(), fallen_back: None };
+    let gauge = gauge::Gauge::open();
+    let device = request.device.unwrap_or_else(|| best(&gauge));
+    let mut place = drive::Place { python: &python, device, gauge: &gauge, fallen_back: None };
     match drive::run(request, &place, watcher) {
         Err(drive::Early::NoDevice(reason)) if request.device.is_none() && device != DeviceKind::Cpu => {
             // Nobody asked for the card; that it cannot be used is said, and the measurement goes on without it.
@@ -194,7 +194,7 @@ pub fn measure(request: &Request<'_>, watcher: &mut dyn Watcher) -> Result<Measu
 }
 
 /// The best device there is, as far as it shows without asking PyTorch.
-fn best(gauge: &dyn gauge::Gauge) -> DeviceKind {
+fn best(gauge: &gauge::Gauge) -> DeviceKind {
     // A container may hide the driver's library and give the card all the same.
     let files = ["/dev/nvidiactl", "/dev/dxg", "/dev/kfd"];
     if gauge.has_card() || files.iter().any(|file| Path::new(file).exists()) {

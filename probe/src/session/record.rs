@@ -7,9 +7,10 @@ use plimsoll_core::measurement::{
 };
 use plimsoll_core::{Bytes, Measurement, Scenario};
 
-use super::gauge::{Card, Sampled};
+use super::gauge::Taken;
 use super::shift::Shift;
 use super::words;
+use crate::cards::sampler::Sampled;
 use crate::guard::Shape;
 use crate::worker::{Hello, Phase, Step};
 
@@ -49,15 +50,15 @@ pub struct Builder {
 }
 
 impl Builder {
-    pub fn new(scenario: &Scenario, hello: &Hello, card: Option<&Card>, limit: Option<Bytes>) -> Self {
-        let device = match card {
-            Some(card) => MeasuredDevice {
+    pub fn new(scenario: &Scenario, hello: &Hello, taken: Option<&Taken>, limit: Option<Bytes>) -> Self {
+        let device = match taken {
+            Some(Taken { card, used_before, .. }) => MeasuredDevice {
                 kind: hello.device.kind,
                 name: card.name.clone(),
-                gpu: card.gpu.clone(),
+                gpu: card.gpu.map(str::to_owned),
                 total: card.total,
                 reserved: card.reserved,
-                used_before: card.used_before,
+                used_before: *used_before,
                 capability: card.capability.clone().or_else(|| hello.device.capability.clone()),
                 driver: card.driver.clone(),
             },
@@ -203,7 +204,7 @@ impl Builder {
     }
 
     /// Puts together what is known at the end.
-    pub fn finish(mut self, sampled: Option<&dyn Sampled>, shift: &Shift) -> Measurement {
+    pub fn finish(mut self, sampled: Option<&Sampled>, shift: &Shift) -> Measurement {
         let record = &mut self.record;
         record.phases = self.load;
         for log in &mut self.logs {
@@ -232,11 +233,11 @@ impl Builder {
             record.peak.process = Some(process);
             record.peak.process_source = Some(ProcessSource::Worker);
         } else if let Some(sampled) = sampled {
-            record.peak.process = sampled.peak_process(shift.to_ours(from), shift.to_ours(to));
-            record.peak.process_source = record.peak.process.and_then(|_| sampled.process_source());
+            record.peak.process = sampled.peak_between(shift.to_ours(from), shift.to_ours(to));
+            record.peak.process_source = record.peak.process.and(sampled.process_source);
         }
         if let Some(sampled) = sampled {
-            record.samples = sampled.samples();
+            record.samples.clone_from(&sampled.samples);
             for sample in &mut record.samples {
                 sample.at = shift.to_worker(sample.at);
             }
