@@ -187,6 +187,11 @@ impl Cards {
         })
     }
 
+    /// What is in use on the card at this index, and nothing else: cheap.
+    pub fn used(&self, index: u32) -> Option<Bytes> {
+        self.entry(index)?.source.memory().map(|memory| memory.used)
+    }
+
     fn entry(&self, index: u32) -> Option<&Entry> {
         self.entries.get(usize::try_from(index).ok()?)
     }

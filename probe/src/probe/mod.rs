@@ -1,8 +1,14 @@
 //! `plimsoll probe`: the real training loop on the user's own card, measured.
 
+mod bench;
+mod entry;
+mod figures;
+mod fit;
+mod ladder;
 mod progress;
 mod report;
 mod run;
+mod survey;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -32,6 +38,8 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<run::Args>),
+    Ladder(Box<ladder::Args>),
+    Fit(Box<fit::Args>),
 }
 
 /// Where and how a worker runs: the same for every subcommand.
@@ -112,6 +120,8 @@ impl Kind {
 pub fn run(args: &Args) -> Result<u8, Failure> {
     match &args.command {
         Some(Command::Run(args)) => run::run(args),
+        Some(Command::Ladder(args)) => ladder::run(args),
+        Some(Command::Fit(args)) => fit::run(args),
         None => {
             anstream::stdout().lock().write_all(worker::SCRIPT.as_bytes())?;
             Ok(exit::OK)

@@ -8,8 +8,7 @@ use serde_json::Value;
 
 use crate::guard::Shape;
 
-/// The scenario as it was measured: the versions that ran, and on a card its id where it is in the catalog, and what one
-/// process could have of it, by the driver's own figures and the hard cap.
+/// The scenario as it was measured: the versions that ran, and [`on_card`].
 pub fn as_measured(
     scenario: &Scenario,
     software: &MeasuredSoftware,
@@ -23,6 +22,13 @@ pub fn as_measured(
     if let Some(transformers) = software.transformers.as_deref().and_then(minor) {
         scenario.software.transformers = transformers;
     }
+    on_card(&scenario, device, limit)
+}
+
+/// The scenario on the card that was measured: its id where it is in the catalog, and what one process could have of it, by
+/// the driver's own figures and the hard cap. Unchanged where no card was measured.
+pub fn on_card(scenario: &Scenario, device: &MeasuredDevice, limit: Option<Bytes>) -> Scenario {
+    let mut scenario = scenario.clone();
     if device.kind != DeviceKind::Cuda {
         return scenario;
     }
