@@ -59,10 +59,12 @@ fn a_fine_run() {
 
 #[test]
 fn a_record_reads_as_one() {
-    for mode in ["fine", "oom", "oom-all", "nan", "sigkill", "crash", "load-oom"] {
+    for mode in ["fine", "oom", "oom-all", "nan", "sigkill", "crash", "load-oom", "missing-package", "garbage"] {
         let record = Stub::new(mode).json().record.unwrap();
         let text = record.to_string();
-        serde_json::from_value::<plimsoll_core::Measurement>(record).unwrap_or_else(|error| panic!("{mode}: {error}"));
+        let read = serde_json::from_value::<plimsoll_core::Measurement>(record);
+        let problems = read.unwrap_or_else(|error| panic!("{mode}: {error}")).validate();
+        assert!(problems.is_empty(), "{mode}: {problems:?}");
         for private in ["/tmp", "/home", "/root", env!("CARGO_MANIFEST_DIR")] {
             assert!(!text.contains(private), "{mode}: {private} in {text}");
         }

@@ -558,6 +558,7 @@ impl Session<'_> {
         let sampled = self.sampling.take().map(Sampling::stop);
         let mut record = self.record.finish(sampled.as_ref(), &self.shift);
         record.estimate = predict::value(&self.predictor);
+        record.scrub();
         self.watcher.see(&Update::End);
         record
     }

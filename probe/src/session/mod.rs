@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll_core::estimate::PhaseName;
-use plimsoll_core::measurement::{DeviceKind, Event, MeasuredDevice, MeasuredSoftware, MeasuredStep, Sample};
+use plimsoll_core::measurement::{Attempt, DeviceKind, Event, MeasuredDevice, MeasuredSoftware, MeasuredStep, Sample};
 use plimsoll_core::{Bytes, Measurement, Scenario};
 
 use crate::exit::Failure;
@@ -19,7 +19,6 @@ use crate::guard::Shape;
 use crate::{interrupt, worker};
 
 pub use predict::{as_measured, on_card, with_shape};
-pub use words::subject;
 
 /// Steps of an attempt unless somebody asks otherwise: the first one makes lazy state, two more are the steady state.
 pub const STEPS: u64 = 3;
@@ -204,6 +203,11 @@ fn best(gauge: &gauge::Gauge) -> DeviceKind {
     } else {
         DeviceKind::Cpu
     }
+}
+
+/// The attempt that `peak`, `speed` and the steady state are about, with its index.
+pub fn subject(record: &Measurement) -> Option<(usize, &Attempt)> {
+    record.subject().and_then(|index| Some((index, record.attempts.get(index)?)))
 }
 
 /// A path the worker can open whatever its current folder is.

@@ -3,7 +3,7 @@
 use plimsoll_core::estimate::PhaseName;
 use plimsoll_core::measurement::{
     Allocator, Attempt, DeviceKind, Event, EventKind, MeasuredDevice, MeasuredPeak, MeasuredPhase, MeasuredSoftware,
-    MeasuredStep, Outcome, ProcessSource, SCHEMA, Speed,
+    MeasuredStep, Outcome, ProcessSource, SCHEMA, Speed, scrubbed,
 };
 use plimsoll_core::{Bytes, Measurement, Scenario};
 
@@ -106,7 +106,7 @@ impl Builder {
 
     /// Keeps an event, and gives back how it is kept.
     pub fn event(&mut self, at: u64, kind: EventKind, message: &str) -> Event {
-        let event = Event { at, kind, message: words::kept(message) };
+        let event = Event { at, kind, message: scrubbed(message) };
         self.record.events.push(event.clone());
         event
     }
@@ -213,7 +213,7 @@ impl Builder {
             let last = if log.current.is_empty() { &mut log.last } else { &mut log.current };
             record.phases.append(last);
         }
-        let subject = words::subject(record).map(|(index, _)| index);
+        let subject = record.subject();
         let finished = record.attempts.iter().any(|a| a.outcome == Outcome::Finished);
         // The whole run, when no attempt finished.
         let chosen: Vec<&Log> = match subject {
@@ -233,7 +233,11 @@ impl Builder {
             record.peak.process = Some(process);
             record.peak.process_source = Some(ProcessSource::Worker);
         } else if let Some(sampled) = sampled {
-            record.peak.process = sampled.peak_between(shift.to_ours(from), shift.to_ours(to));
+            // One attempt is the whole run.
+            record.peak.process = match self.logs.len() {
+                0 | 1 => sampled.peak_process,
+                _ => sampled.peak_between(shift.to_ours(from), shift.to_ours(to)),
+            };
             record.peak.process_source = record.peak.process.and(sampled.process_source);
         }
         if let Some(sampled) = sampled {
