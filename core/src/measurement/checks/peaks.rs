@@ -11,6 +11,7 @@ pub fn check(record: &Measurement, problems: &mut Problems) {
         within_phase(problems, index, phase);
     }
     highest(record, problems);
+    capped(record, problems);
     sampled(record, problems);
 }
 
@@ -138,6 +139,19 @@ fn highest(record: &Measurement, problems: &mut Problems) {
                 MEASURE_AGAIN,
             );
         }
+    }
+}
+
+/// A hard cap on CUDA is PyTorch's own (`set_per_process_memory_fraction`): it never reserves more than that. On other
+/// devices it is looked at after each phase, which may have passed it.
+fn capped(record: &Measurement, problems: &mut Problems) {
+    let (Some(limit), DeviceKind::Cuda) = (record.allocator.limit, record.device.kind) else { return };
+    let phases = record.phases.iter().enumerate();
+    let phases = phases.map(|(index, phase)| (format!("phases[{index}].peak_reserved"), phase.peak_reserved));
+    for (key, reserved) in std::iter::once(("peak.reserved".to_owned(), record.peak.reserved)).chain(phases) {
+        let reserved = reserved.unwrap_or(Bytes::ZERO);
+        let above = || format!("{reserved} is more than the limit of {limit}");
+        problems.unless(reserved <= limit, key, above, MEASURE_AGAIN);
     }
 }
 
