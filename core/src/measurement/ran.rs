@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{Measurement, Outcome};
+use super::{DeviceKind, Measurement, Outcome};
 use crate::scenario::print_memory;
-use crate::{Result, Scenario};
+use crate::{Bytes, Result, Scenario};
 
 impl Measurement {
     /// The scenario as it ran in the end: with the micro-batch and accumulation of the attempt the record is about, the
-    /// card and the version of PyTorch it ran on, and the hard cap as the card's memory where there was one.
+    /// card and the versions it ran on, and what the process could have of the card as its memory.
     ///
     /// # Errors
     /// When the scenario cannot be read.
@@ -33,10 +33,20 @@ impl Measurement {
         if let Some(gpu) = &self.device.gpu {
             put("device", "gpu", gpu.as_str().into());
         }
-        if let Some(limit) = self.allocator.limit {
-            put("device", "memory", print_memory(limit).into());
+        if let Some(room) = self.room() {
+            put("device", "memory", print_memory(room).into());
         }
         Scenario::from_value_to_measure(&scenario)
+    }
+
+    /// What the process could have of a card: its memory less what the driver keeps and others held, or the hard cap.
+    fn room(&self) -> Option<Bytes> {
+        if self.device.kind != DeviceKind::Cuda {
+            return self.allocator.limit;
+        }
+        let held = [self.device.reserved, self.device.used_before].into_iter().flatten();
+        let card = held.fold(self.device.total, Bytes::saturating_sub);
+        Some(self.allocator.limit.map_or(card, |limit| limit.min(card)))
     }
 
     /// Whether the attempt the record is about ran to its end, so that its peaks are those of a whole run.
@@ -48,7 +58,6 @@ impl Measurement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Bytes;
     use crate::measurement::EXAMPLE;
 
     #[test]
@@ -62,6 +71,8 @@ mod tests {
         assert_eq!(scenario.device.memory, Some(Bytes::from_gib(9)));
         assert_eq!(scenario.software.torch, "2.9");
         assert!(record.finished());
+        record.allocator.limit = None;
+        assert_eq!(record.as_run().unwrap().device.memory, Some(Bytes::from_mib(12 * 1024 - 412 - 612)));
         record.attempts.pop();
         assert!(!record.finished());
     }
