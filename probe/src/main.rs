@@ -1,7 +1,6 @@
 //! The native binary `plimsoll`.
 #![forbid(unsafe_code)]
 
-#[allow(dead_code, reason = "`plimsoll watch`, which reads them, follows")]
 mod cards;
 mod estimate;
 mod exit;
@@ -16,6 +15,7 @@ mod serve;
 mod session;
 mod upload;
 mod view;
+mod watch;
 mod worker;
 
 use std::process::ExitCode;
@@ -53,6 +53,7 @@ enum Command {
     Gpus(gpus::Args),
     Serve(serve::Args),
     Upload(upload::Args),
+    Watch(watch::Args),
 }
 
 fn main() -> ExitCode {
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         Command::Gpus(args) => gpus::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Upload(args) => upload::run(&args),
+        Command::Watch(args) => watch::run(&args),
     };
     exit::code(outcome)
 }

@@ -12,7 +12,7 @@ use super::roots::{entries, text};
 pub fn name(roots: &Roots, pid: u32) -> Option<String> {
     let line = fs::read(roots.process(pid).join("cmdline")).ok()?;
     let line = String::from_utf8_lossy(&line);
-    let mut words = line.split('\0').filter(|word| !word.is_empty());
+    let mut words = line.split('\0').map(str::trim).filter(|word| !word.is_empty());
     let base = |word: &str| word.rsplit(['/', '\\']).next().unwrap_or(word).to_owned();
     let program = base(words.next()?);
     let script = program.starts_with("python").then(|| script(words)).flatten();

@@ -16,7 +16,6 @@ mod roots;
     expect(dead_code, reason = "the measuring session, which samples, is not part of the program yet")
 )]
 pub mod sampler;
-#[cfg_attr(not(test), expect(dead_code, reason = "only the sampler keeps one"))]
 mod series;
 
 #[cfg(test)]
@@ -190,6 +189,11 @@ impl Cards {
             load: source.load(),
             processes,
         })
+    }
+
+    /// What is in use on the card at this index, and nothing else: cheap.
+    pub fn used(&self, index: u32) -> Option<Bytes> {
+        self.entry(index)?.source.memory().map(|memory| memory.used)
     }
 
     fn entry(&self, index: u32) -> Option<&Entry> {

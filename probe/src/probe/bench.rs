@@ -4,7 +4,8 @@ use std::io::IsTerminal as _;
 
 use plimsoll_core::{Bytes, Measurement, Scenario};
 
-use super::{Progress, Where};
+use super::Where;
+use super::progress::Progress;
 use crate::exit::Failure;
 use crate::interrupt;
 use crate::session::{self, Quiet, Request};

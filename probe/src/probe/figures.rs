@@ -5,7 +5,7 @@ use plimsoll_core::measurement::{DeviceKind, EventKind, Outcome};
 use plimsoll_core::{Bytes, Measurement, Scenario};
 use serde_json::{Value, json};
 
-use crate::session::{on_card, subject, with_shape};
+use crate::session::{as_measured, subject, with_shape};
 
 /// The highest points, by three measures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,7 +115,7 @@ fn predicted(record: &Measurement) -> Option<Peaks> {
     }
     // The guard changed the micro-batch, or the record has no estimate.
     let scenario = Scenario::from_value_to_measure(&record.scenario).ok()?;
-    let scenario = on_card(&scenario, &record.device, record.allocator.limit);
+    let scenario = as_measured(&scenario, &record.software, &record.device, record.allocator.limit);
     let run = Run::new(&with_shape(&scenario, attempt.batch, attempt.accumulation)).ok()?;
     let peak = &run.estimate().peak;
     Some(Peaks { allocated: Some(peak.allocated), reserved: Some(peak.reserved), process: Some(peak.process) })

@@ -5,6 +5,7 @@ mod entry;
 mod figures;
 mod fit;
 mod ladder;
+mod progress;
 mod report;
 mod run;
 mod survey;
@@ -21,8 +22,6 @@ use plimsoll_core::scenario::parse_memory;
 use crate::exit::{self, Failure};
 use crate::session::{self, Busy, Request};
 use crate::worker;
-
-pub use report::progress::Progress;
 
 /// Run the real training loop with your own PyTorch and measure what it takes
 #[derive(Debug, clap::Args)]

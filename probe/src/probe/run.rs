@@ -7,7 +7,8 @@ use plimsoll_core::Measurement;
 use plimsoll_core::measurement::Outcome;
 
 use super::Where;
-use super::report::{self, progress::Progress};
+use super::progress::Progress;
+use super::report;
 use crate::estimate::Format;
 use crate::exit::{self, Failure};
 use crate::scenario::Input;

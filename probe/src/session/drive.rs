@@ -95,7 +95,7 @@ pub fn run(request: &Request<'_>, place: &Place<'_>, watcher: &mut dyn Watcher) 
     let record = Builder::new(request.scenario, &hello, card.as_ref(), request.limit);
     let device = &record.record().device;
     let room = predict::room(device, request.limit);
-    let predictor = Predictor::new(request.scenario, device, request.limit);
+    let predictor = Predictor::new(request.scenario, record.record());
     let mut session = Session {
         request,
         watcher,
@@ -279,7 +279,7 @@ impl Session<'_> {
         let device = self.record.record().device.clone();
         let software = self.record.record().software.clone();
         let room = (device.kind == DeviceKind::Cuda || self.request.limit.is_some()).then_some(self.room);
-        let load_line = room.map(guard::share);
+        let load_line = self.predictor.load_line().or(room.map(guard::share));
         self.watcher.see(&Update::Hello { software: &software, device: &device, room, load_line });
         self.converse();
         self.end()
@@ -387,6 +387,11 @@ impl Session<'_> {
     }
 
     fn failed(&mut self, problem: &str, hint: &str, detail: &str) -> Flow {
+        if self.stage == Stage::Finishing {
+            // Nothing is lost by it.
+            self.say(EventKind::Note, [format!("after everything was measured: {problem}")]);
+            return Flow::Over;
+        }
         self.outcome = Some(Outcome::Failed);
         self.say(EventKind::Failed, [problem.to_owned()]);
         self.watcher.see(&Update::Trouble { problem, hint, detail });
@@ -431,7 +436,7 @@ impl Session<'_> {
                     GuardKind::OutOfMemory => (EventKind::OutOfMemory, "out of memory"),
                     GuardKind::Limit => (EventKind::Limit, "the limit was hit"),
                 };
-                let mut text = format!("{what} at micro-batch {}", self.shape.batch);
+                let mut text = format!("{what} with micro-batches of {}", self.shape.batch);
                 if let Some(phase) = phase {
                     text.push_str(&format!(", in {}", phase.as_str()));
                 }
@@ -439,7 +444,7 @@ impl Session<'_> {
                     text.push_str(&format!(" of step {step}"));
                 }
                 if let Some(micro_batch) = micro_batch {
-                    text.push_str(&format!(", micro-batch {micro_batch}"));
+                    text.push_str(&format!(" (micro-batch {micro_batch})"));
                 }
                 let event = self.record.event(at, kind, &format!("{text}: {message}"));
                 self.show(&event);
@@ -464,8 +469,7 @@ impl Session<'_> {
             Event::Bye => {
                 let end = self.worker.finish();
                 if end.code != Some(0) {
-                    let (problem, _) = words::death(&end);
-                    self.say(EventKind::Note, [format!("after everything was done, {problem}")]);
+                    return self.failed(&words::death(&end).0, "", &end.stderr);
                 }
                 return Flow::Over;
             }
@@ -562,7 +566,7 @@ impl Session<'_> {
 }
 
 fn described(shape: Shape) -> String {
-    format!("{}, {} in a step ({} samples)", shape.batch, shape.accumulation, shape.samples)
+    format!("{}: {} in a step, {} samples", shape.batch, shape.accumulation, shape.samples)
 }
 
 /// Why nothing more is tried, where that needs words.

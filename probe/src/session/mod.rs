@@ -18,7 +18,7 @@ use crate::exit::Failure;
 use crate::guard::Shape;
 use crate::{interrupt, worker};
 
-pub use predict::{on_card, with_shape};
+pub use predict::{as_measured, on_card, with_shape};
 pub use words::subject;
 
 /// Steps of an attempt unless somebody asks otherwise: the first one makes lazy state, two more are the steady state.
@@ -160,6 +160,7 @@ pub trait Watcher {
 }
 
 /// Looks away.
+#[allow(dead_code, reason = "for those who measure several scenarios and show something else")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quiet;
 

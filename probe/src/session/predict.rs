@@ -1,11 +1,29 @@
 //! What the engine says about the card that was measured.
 
+use plimsoll_core::device::limits;
 use plimsoll_core::estimate::{self, Estimate, Run};
-use plimsoll_core::measurement::{DeviceKind, MeasuredDevice};
-use plimsoll_core::{Bytes, Error, Scenario};
+use plimsoll_core::measurement::{DeviceKind, MeasuredDevice, MeasuredSoftware};
+use plimsoll_core::{Bytes, Error, Measurement, Scenario, catalog};
 use serde_json::Value;
 
 use crate::guard::Shape;
+
+/// The scenario as it was measured: the versions that ran, and [`on_card`].
+pub fn as_measured(
+    scenario: &Scenario,
+    software: &MeasuredSoftware,
+    device: &MeasuredDevice,
+    limit: Option<Bytes>,
+) -> Scenario {
+    let mut scenario = scenario.clone();
+    if let Some(torch) = minor(&software.torch) {
+        scenario.software.torch = torch;
+    }
+    if let Some(transformers) = software.transformers.as_deref().and_then(minor) {
+        scenario.software.transformers = transformers;
+    }
+    on_card(&scenario, device, limit)
+}
 
 /// The scenario on the card that was measured: its id where it is in the catalog, and what one process could have of it, by
 /// the driver's own figures and the hard cap. Unchanged where no card was measured.
@@ -20,6 +38,13 @@ pub fn on_card(scenario: &Scenario, device: &MeasuredDevice, limit: Option<Bytes
     let real = room(device, limit);
     scenario.device.memory = Some(scenario.device.memory.map_or(real, |asked| asked.min(real)));
     scenario
+}
+
+/// `major.minor` of a version: `2.11.0+cu130` is 2.11.
+fn minor(version: &str) -> Option<String> {
+    let mut parts = version.split(['.', '+', '-']);
+    let (major, minor) = (parts.next()?.parse::<u32>().ok()?, parts.next()?.parse::<u32>().ok()?);
+    Some(format!("{major}.{minor}"))
 }
 
 /// What the process may have of the device: its memory less what the driver keeps and others held, or the limit.
@@ -51,8 +76,19 @@ pub struct Predictor {
 }
 
 impl Predictor {
-    pub fn new(scenario: &Scenario, device: &MeasuredDevice, limit: Option<Bytes>) -> Self {
-        Self { scenario: on_card(scenario, device, limit), comparable: device.kind == DeviceKind::Cuda }
+    pub fn new(scenario: &Scenario, record: &Measurement) -> Self {
+        let device = &record.device;
+        Self {
+            scenario: as_measured(scenario, &record.software, device, record.allocator.limit),
+            comparable: device.kind == DeviceKind::Cuda,
+        }
+    }
+
+    /// How deep the process should sit on the card.
+    pub fn load_line(&self) -> Option<Bytes> {
+        let asked = &self.scenario.device;
+        let gpu = catalog::gpu(&asked.gpu).filter(|_| self.comparable)?;
+        Some(limits(gpu, asked.memory, asked.load_line).load_line)
     }
 
     /// The process's peak at another shape, where it can be compared with what is measured.
@@ -73,4 +109,49 @@ impl Predictor {
 /// The estimate for the record.
 pub fn value(predictor: &Predictor) -> Option<Value> {
     serde_json::to_value(predictor.estimate().ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn card() -> MeasuredDevice {
+        MeasuredDevice {
+            kind: DeviceKind::Cuda,
+            name: "NVIDIA GeForce RTX 5070".to_owned(),
+            gpu: Some("rtx-5070".to_owned()),
+            total: Bytes::from_mib(12_227),
+            reserved: Some(Bytes::from_mib(227)),
+            used_before: Some(Bytes::from_mib(1000)),
+            capability: None,
+            driver: None,
+        }
+    }
+
+    #[test]
+    fn the_room_is_what_is_left_of_the_card_or_the_limit() {
+        let mut device = card();
+        assert_eq!(room(&device, None), Bytes::from_mib(11_000));
+        assert_eq!(room(&device, Some(Bytes::from_mib(9000))), Bytes::from_mib(9000));
+        assert_eq!(room(&device, Some(Bytes::from_mib(12_000))), Bytes::from_mib(11_000));
+        device.kind = DeviceKind::Cpu;
+        assert_eq!(room(&device, None), Bytes::from_mib(12_227));
+    }
+
+    #[test]
+    fn predicted_on_the_card_and_with_the_versions_that_were_measured() {
+        let software = MeasuredSoftware {
+            torch: "2.9.1+cu128".to_owned(),
+            transformers: Some("5.17.0.dev0".to_owned()),
+            ..MeasuredSoftware::default()
+        };
+        let scenario = as_measured(&Scenario::default(), &software, &card(), None);
+        assert_eq!((scenario.software.torch.as_str(), scenario.software.transformers.as_str()), ("2.9", "5.17"));
+        assert_eq!((scenario.device.gpu.as_str(), scenario.device.memory), ("rtx-5070", Some(Bytes::from_mib(11_000))));
+        assert!(Run::new(&scenario).is_ok());
+
+        let unread = MeasuredSoftware { torch: "main".to_owned(), ..MeasuredSoftware::default() };
+        let device = MeasuredDevice { kind: DeviceKind::Cpu, ..card() };
+        assert_eq!(as_measured(&Scenario::default(), &unread, &device, None), Scenario::default());
+    }
 }

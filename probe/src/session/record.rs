@@ -202,11 +202,6 @@ impl Builder {
         self.logs.last()?.peak_reserved
     }
 
-    /// From the end of the first step to the end of the last one, in the worker's time.
-    pub fn steady(&self) -> Option<(u64, u64)> {
-        steady(self.logs.last()?)
-    }
-
     /// Puts together what is known at the end.
     pub fn finish(mut self, sampled: Option<&dyn Sampled>, shift: &Shift) -> Measurement {
         let record = &mut self.record;

@@ -42,8 +42,8 @@ pub struct Worker {
     status: Option<ExitStatus>,
     /// Whether it has ended, and everything it started: its number may belong to others now.
     over: bool,
-    /// Removed when the worker is dropped.
-    script: TempPath,
+    /// Kept so that it is removed when the worker is dropped, and not before.
+    _script: TempPath,
 }
 
 /// What came next.
@@ -103,7 +103,7 @@ impl Worker {
             tail_thread: Some(tail_thread),
             status: None,
             over: false,
-            script,
+            _script: script,
         })
     }
 
@@ -169,12 +169,6 @@ impl Worker {
             }
         }
         End { code: self.status.and_then(|s| s.code()), signal: signal(self.status), stderr: self.tail.text() }
-    }
-
-    /// Where the script lies.
-    #[cfg(test)]
-    fn script(&self) -> &std::path::Path {
-        &self.script
     }
 }
 

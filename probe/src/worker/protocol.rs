@@ -130,8 +130,6 @@ pub enum Event {
     AttemptEnd {
         /// How.
         outcome: AttemptOutcome,
-        /// Steps that finished.
-        steps: u64,
         /// `max_memory_allocated` over the attempt.
         peak_allocated: Option<Bytes>,
         /// `max_memory_reserved` over the attempt.
