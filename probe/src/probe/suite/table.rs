@@ -113,7 +113,10 @@ fn row(leg: &Leg, paint: Paint) -> String {
     }
     let differs = |kind: &str| {
         let pair = figures.pairs().into_iter().find(|(name, ..)| *name == kind);
-        pair.map_or_else(|| "-".to_owned(), |(_, measured, predicted)| format!("{:+.2} %", difference(measured, predicted)))
+        pair.map_or_else(
+            || "-".to_owned(),
+            |(_, measured, predicted)| format!("{:+.2} %", difference(measured, predicted)),
+        )
     };
     format!(
         "  {name:<27} {:>10} {:>8} {:>11} {:>8} {:>9}\n",

@@ -13,7 +13,7 @@ use crate::probe::bench::{Bench, Trial};
 use crate::probe::entry::Entry;
 use crate::probe::figures::{self, Figures};
 use crate::probe::survey::Survey;
-use crate::records::{self, Store};
+use crate::records::Store;
 
 /// What became of one entry.
 #[derive(Debug)]
@@ -132,8 +132,8 @@ pub fn sail(chart: &Chart<'_>, bench: &mut dyn Bench, store: &Store) -> Result<V
 
 /// The entry's name, and the beginning of the content's hash: no record takes another's place.
 fn file_name(entry: &Entry, record: &Measurement) -> String {
-    let hash = records::hash(&records::text(record));
-    format!("{}-{}.json", entry.name, hash.get(..8).unwrap_or(&hash))
+    let id = record.content_id();
+    format!("{}-{}.json", entry.name, id.get(..8).unwrap_or(&id))
 }
 
 #[cfg(test)]
