@@ -2,6 +2,7 @@
 
 mod causal_lm;
 mod config;
+mod gat;
 mod gpt2;
 mod llama;
 mod mlp;
@@ -107,6 +108,7 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
             }
             let config = Config::family(keys);
             match name.as_str() {
+                "gat" => gat::build(&scope, &config, &plan)?,
                 "mlp" => mlp::build(&scope, &config, &plan)?,
                 "nanogpt" => nanogpt::build(&scope, &config, &plan)?,
                 "nbeats" => nbeats::build(&scope, &config, &plan)?,

@@ -11,6 +11,7 @@ mod creation;
 mod elementwise;
 mod embedding;
 mod loss;
+mod masked_fill;
 mod matmul;
 mod norm;
 mod reduce;
@@ -20,15 +21,16 @@ mod view;
 #[cfg(test)]
 mod matmul_tests;
 
-pub use activation::{dropout, gelu, relu, silu, tanh};
+pub use activation::{dropout, elu, gelu, leaky_relu, relu, silu, tanh};
 pub use attention::{SdpaRules, scaled_dot_product_attention};
 pub use cast::to;
 pub use creation::{arange, empty, fresh};
 pub use elementwise::{add, add_scalar, div_scalar, mul, mul_scalar, neg, pow, rsqrt, sub};
 pub use embedding::embedding;
 pub use loss::{cross_entropy, mse_loss};
+pub use masked_fill::masked_fill;
 pub use matmul::{addmm, linear, matmul};
 pub use norm::layer_norm;
-pub use reduce::mean_last;
+pub use reduce::{mean, mean_last};
 pub use softmax::{softmax, softmax_fp32};
-pub use view::{cat, contiguous, expand, narrow, reshape, split, transpose, unsqueeze, view};
+pub use view::{cat, contiguous, expand, narrow, permute, reshape, split, transpose, unsqueeze, view};

@@ -75,6 +75,17 @@ pub fn transpose(x: &Tensor, a: isize, b: isize) -> Tensor {
     })
 }
 
+/// `x.permute(order)`.
+pub fn permute(x: &Tensor, order: &[usize]) -> Tensor {
+    let mut inverse = vec![0; order.len()];
+    for (to, &from) in order.iter().enumerate() {
+        inverse[from] = to;
+    }
+    record_view("PermuteBackward0", x, x.geometry().permuted(order), move |g| {
+        g.grad().view_as(g.grad().geometry().permuted(&inverse))
+    })
+}
+
 /// `x.unsqueeze(at)`.
 pub fn unsqueeze(x: &Tensor, at: isize) -> Tensor {
     record_view("UnsqueezeBackward0", x, x.geometry().unsqueezed(at), move |g| {
