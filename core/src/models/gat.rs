@@ -39,9 +39,12 @@ impl Layer {
             let x = ops::dropout(x, self.dropout);
             let h = ops::matmul(&x, &self.weight);
             let mut scores = {
-                let source = ops::matmul(&h, &self.a1);
-                let target = ops::matmul(&h, &self.a2);
-                ops::leaky_relu(&ops::add(&source, &ops::transpose(&target, 1, 2)))
+                let sum = {
+                    let source = ops::matmul(&h, &self.a1);
+                    let target = ops::matmul(&h, &self.a2);
+                    ops::add(&source, &ops::transpose(&target, 1, 2))
+                };
+                ops::leaky_relu(&sum)
             };
             scores = {
                 let no_edge = ops::fresh(cx, "eq.Scalar", adjacency.dims(), DType::Bool);

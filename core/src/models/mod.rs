@@ -1,6 +1,8 @@
 //! Architectures, one file a family, written the way the original forward reads.
 
+mod bert;
 mod causal_lm;
+mod classification;
 mod config;
 mod gat;
 mod gpt2;
@@ -17,7 +19,7 @@ use crate::catalog;
 use crate::nn::{AdapterPlan, Scope};
 use crate::ops::SdpaRules;
 use crate::scenario::supported;
-use crate::scenario::{Attention, Checkpointing, Input, ModelSource, Precision, Scenario};
+use crate::scenario::{Attention, Checkpointing, Input, ModelSource, Precision, Scenario, Task};
 use crate::tensor::{Context, DType, Tensor};
 use crate::{Error, Result};
 
@@ -46,6 +48,8 @@ pub trait Model: std::fmt::Debug {
 pub struct Plan {
     /// Batch, sequence, mask.
     pub input: Input,
+    /// What is trained.
+    pub task: Task,
     /// sdpa or eager.
     pub attention: Attention,
     /// Whether layers are checkpointed.
@@ -85,6 +89,7 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
     let training = &scenario.training;
     let plan = Plan {
         input: scenario.input.clone(),
+        task: scenario.model.task,
         attention: training.attention,
         checkpointing: training.checkpointing == Checkpointing::Full,
         adapters: training.lora.is_some(),
@@ -140,6 +145,7 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
     match config.model_type() {
         "llama" | "mistral" | "qwen2" | "qwen3" => llama::build(scope, config, plan),
         "gpt2" => gpt2::build(scope, config, plan),
+        "bert" => bert::build(scope, config, plan),
         other => Err(Error::new(
             "model.hf.model_type",
             format!("{other:?} is not estimated yet"),

@@ -2,6 +2,7 @@
 
 mod activation;
 mod attention;
+mod bidirectional;
 mod embedding;
 mod linear;
 mod lora;
@@ -12,6 +13,7 @@ mod scope;
 
 pub use activation::Activation;
 pub use attention::AttentionCore;
+pub use bidirectional::{BidirectionalAttention, bidirectional_mask};
 pub use embedding::Embedding;
 pub use linear::{Conv1D, Linear};
 pub use mask::{causal_mask, sliding_window_causal_mask};

@@ -33,4 +33,4 @@ pub use matmul::{addmm, linear, matmul};
 pub use norm::layer_norm;
 pub use reduce::{mean, mean_last};
 pub use softmax::{softmax, softmax_fp32};
-pub use view::{cat, contiguous, expand, narrow, permute, reshape, split, transpose, unsqueeze, view};
+pub use view::{cat, contiguous, expand, narrow, permute, reshape, select, split, transpose, unsqueeze, view};
