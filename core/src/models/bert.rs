@@ -277,6 +277,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             implementation: plan.attention,
             rules: plan.rules.clone(),
             dropout: config.probability("attention_probs_dropout_prob", 0.1)?,
+            softmax_fp32: false,
         },
     };
     divide(config, ("hidden_size", sizes.hidden), ("num_attention_heads", sizes.heads))?;

@@ -6,12 +6,15 @@ mod classification;
 mod config;
 mod gat;
 mod gpt2;
+mod image_batch;
 mod llama;
 mod mlp;
 mod nanogpt;
 mod nbeats;
+mod resnet;
 #[cfg(test)]
 mod tests;
+mod vit;
 
 use std::rc::Rc;
 
@@ -117,6 +120,7 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
                 "mlp" => mlp::build(&scope, &config, &plan)?,
                 "nanogpt" => nanogpt::build(&scope, &config, &plan)?,
                 "nbeats" => nbeats::build(&scope, &config, &plan)?,
+                "resnet" => resnet::build(&scope, &config, &plan)?,
                 other => return Err(unknown_family(other)),
             }
         }
@@ -146,6 +150,7 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
         "llama" | "mistral" | "qwen2" | "qwen3" => llama::build(scope, config, plan),
         "gpt2" => gpt2::build(scope, config, plan),
         "bert" => bert::build(scope, config, plan),
+        "vit" => vit::build(scope, config, plan),
         other => Err(Error::new(
             "model.hf.model_type",
             format!("{other:?} is not estimated yet"),

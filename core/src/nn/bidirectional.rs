@@ -61,6 +61,8 @@ pub struct BidirectionalAttention {
     pub rules: SdpaRules,
     /// Dropout on the probabilities.
     pub dropout: f64,
+    /// Eager attention's softmax runs in float32 and is cast back (the ViT way; BERT's runs in its own dtype).
+    pub softmax_fp32: bool,
 }
 
 impl BidirectionalAttention {
@@ -80,7 +82,11 @@ impl BidirectionalAttention {
                 if let Some(mask) = mask {
                     weights = ops::add(&weights, mask);
                 }
-                weights = ops::softmax(&weights);
+                weights = if self.softmax_fp32 {
+                    ops::to(&ops::softmax_fp32(&weights), q.dtype())
+                } else {
+                    ops::softmax(&weights)
+                };
                 weights = ops::dropout(&weights, self.dropout);
                 let out = ops::matmul(&weights, v);
                 (ops::contiguous(&ops::transpose(&out, 1, 2)), Some(weights))

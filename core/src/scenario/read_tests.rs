@@ -194,8 +194,8 @@ fn what_is_not_estimated_is_refused_by_name() {
         "model.task: sequence-classification is not estimated for llama yet; use causal-lm, or leave task out"
     );
     assert_eq!(
-        refused(&json!({ "model": { "family": "resnet", "variant": "resnet50" } })),
-        "model.family: family \"resnet\" is not supported; supported: mlp, nanogpt, nbeats"
+        refused(&json!({ "model": { "family": "densenet", "variant": "densenet121" } })),
+        "model.family: family \"densenet\" is not supported; supported: mlp, nanogpt, nbeats, gat, resnet, convnext"
     );
     assert_eq!(
         refused(&json!({ "model": { "hf": { "model_type": "bert" } } })),
