@@ -4,6 +4,7 @@ mod bert;
 mod causal_lm;
 mod classification;
 mod config;
+mod convnext;
 mod gat;
 mod gpt2;
 mod image_batch;
@@ -116,6 +117,7 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
             }
             let config = Config::family(keys);
             match name.as_str() {
+                "convnext" => convnext::build(&scope, &config, &plan)?,
                 "gat" => gat::build(&scope, &config, &plan)?,
                 "mlp" => mlp::build(&scope, &config, &plan)?,
                 "nanogpt" => nanogpt::build(&scope, &config, &plan)?,

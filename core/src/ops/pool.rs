@@ -21,7 +21,8 @@ pub fn max_pool2d(x: &Tensor, window: Window) -> Tensor {
     out
 }
 
-/// `adaptive_avg_pool2d(x, 1)`: a mean over height and width, both kept as 1; keeps nothing.
+/// `adaptive_avg_pool2d(x, 1)`: a mean over height and width, both kept as 1; keeps nothing. Where x lies channels last,
+/// the result is given such strides by `as_strided_`, whose backward goes through a buffer of its own.
 pub fn global_avg_pool2d(x: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), "MeanBackward1", &[x]);
     let mut out = x.cx().empty_sizes("mean.dim", &[x.size(0), x.size(1), 1, 1], x.dtype());
@@ -30,13 +31,26 @@ pub fn global_avg_pool2d(x: &Tensor) -> Tensor {
         let expanded = g.grad().geometry().expanded(from.dims());
         grads([Some(g.empty("div.Scalar", Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
     });
+    if is_channels_last(x.geometry()) { restrided(&out) } else { out }
+}
+
+/// `x.as_strided_([n, c, 1, 1], [c, 1, c, c])`
+fn restrided(x: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), "AsStridedBackward1", &[x]);
+    let sizes = [x.size(0), x.size(1), 1, 1];
+    let mut out = x.unsafe_view_as(image(sizes, true));
+    tape.record([&mut out], move |g| {
+        // as_strided_backward(): the gradient is scattered into zeros of the storage's size.
+        let storage = g.empty("new_zeros", Geometry::contiguous(&[sizes[0] * sizes[1]]), g.grad().dtype());
+        grads([Some(storage.view_as(Geometry::contiguous(&sizes)))])
+    });
     out
 }
 
 #[cfg(test)]
 mod tests {
     use super::{Window, global_avg_pool2d, max_pool2d};
-    use crate::ops::neg;
+    use crate::ops::{neg, permute};
     use crate::tensor::Kind;
     use crate::tensor::testing::{activation, alive, backward_of, forward, made};
 
@@ -58,5 +72,14 @@ mod tests {
         assert!(alive(&cx, Kind::Saved).is_empty());
         let events = backward_of(out);
         assert!(events.contains(&"+div.Scalar [2, 3, 8, 8] float32".to_owned()), "{events:?}");
+    }
+
+    #[test]
+    fn the_mean_over_a_channels_last_image_is_restrided() {
+        let cx = forward();
+        let x = permute(&neg(&activation(&cx, &[2, 8, 8, 3])), &[0, 3, 1, 2]);
+        let out = global_avg_pool2d(&x);
+        assert_eq!(out.geometry().strides(), [3, 1, 3, 3]);
+        assert_eq!(made(&backward_of(out)), ["ones_like", "new_zeros", "div.Scalar", "neg"]);
     }
 }
