@@ -1,10 +1,13 @@
 //! Architectures, one file a family, written the way the original forward reads.
 
 mod bert;
+mod bert_encoder;
 mod causal_lm;
 mod classification;
 mod config;
 mod convnext;
+mod distilbert;
+mod electra;
 mod gat;
 mod gpt2;
 mod image_batch;
@@ -13,6 +16,7 @@ mod mlp;
 mod nanogpt;
 mod nbeats;
 mod resnet;
+mod roberta;
 #[cfg(test)]
 mod tests;
 mod vit;
@@ -152,6 +156,9 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
         "llama" | "mistral" | "qwen2" | "qwen3" => llama::build(scope, config, plan),
         "gpt2" => gpt2::build(scope, config, plan),
         "bert" => bert::build(scope, config, plan),
+        "roberta" => roberta::build(scope, config, plan),
+        "distilbert" => distilbert::build(scope, config, plan),
+        "electra" => electra::build(scope, config, plan),
         "vit" => vit::build(scope, config, plan),
         other => Err(Error::new(
             "model.hf.model_type",

@@ -17,6 +17,8 @@ struct Embeddings {
     position_embeddings: Tensor,
     projection: Conv2d,
     dropout: (f64, ModuleId),
+    /// Under adapters and checkpoints the patches are a leaf that requires grad (`enable_input_require_grads`).
+    leaf: bool,
     modules: [ModuleId; 2],
 }
 
@@ -31,6 +33,9 @@ impl Embeddings {
                 let flat = ops::view(&projected, &[batch, width, projected.size(2) * projected.size(3)]);
                 ops::transpose(&flat, 1, 2)
             });
+            if self.leaf {
+                x = x.into_leaf(true);
+            }
             let token = ops::expand(&self.cls_token, &[x.size(0), 1, x.size(2)]);
             x = ops::cat(&[&token, &x], 1);
             x = ops::add(&x, &self.position_embeddings);
@@ -164,6 +169,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             position_embeddings: scope.own_parameter(place + 1, &[1, positions, hidden]),
             projection,
             dropout: (probability, scope.child("dropout").module()),
+            leaf: plan.adapters && plan.checkpointing,
             modules: [scope.module(), patches.module()],
         }
     };
