@@ -129,6 +129,16 @@ impl<'a> Config<'a> {
         }
     }
 
+    /// A finite number, where `key` holds one.
+    pub fn number(&self, key: &str) -> Option<f64> {
+        self.get(key)?.as_f64()
+    }
+
+    /// The table `key`, where it holds one.
+    pub fn table(&self, key: &str) -> Option<Self> {
+        self.get(key)?.as_object().map(|map| Self { map, prefix: self.prefix })
+    }
+
     /// A text.
     ///
     /// # Errors

@@ -1,8 +1,13 @@
 //! Architectures, one file a family, written the way the original forward reads.
 
+mod attend;
 mod causal_lm;
 mod config;
+mod decoder;
+mod gemma2;
 mod gpt2;
+mod gpt_neox;
+mod heads;
 mod llama;
 mod mlp;
 mod nanogpt;
@@ -138,6 +143,8 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
     match config.model_type() {
         "llama" | "mistral" | "qwen2" | "qwen3" => llama::build(scope, config, plan),
         "gpt2" => gpt2::build(scope, config, plan),
+        "gpt_neox" => gpt_neox::build(scope, config, plan),
+        "gemma2" => gemma2::build(scope, config, plan),
         other => Err(Error::new(
             "model.hf.model_type",
             format!("{other:?} is not estimated yet"),

@@ -65,3 +65,16 @@ pub fn apply_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) 
     };
     (rotate(q), rotate(k))
 }
+
+/// `apply_rotary_pos_emb` of the families that turn only the first `cos.size(-1)` dimensions of a head and put the rest
+/// back behind them.
+pub fn apply_partial_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
+    let turned = cos.size(-1);
+    let split = |x: &Tensor| (ops::narrow(x, -1, turned), ops::narrow(x, -1, x.size(-1) - turned));
+    let (q_rot, q_pass) = split(q);
+    let (k_rot, k_pass) = split(k);
+    let (q_embed, k_embed) = apply_rotary_pos_emb(&q_rot, &k_rot, cos, sin);
+    let q = ops::cat(&[&q_embed, &q_pass], -1);
+    drop(q_embed);
+    (q, ops::cat(&[&k_embed, &k_pass], -1))
+}

@@ -65,6 +65,20 @@ pub const MODEL_TYPES: &[ModelType] = &[
         positions: 1024,
         learned_positions: true,
     },
+    ModelType {
+        name: "gpt_neox",
+        tasks: &[Task::CausalLm],
+        position_keys: &["max_position_embeddings"],
+        positions: 2048,
+        learned_positions: false,
+    },
+    ModelType {
+        name: "gemma2",
+        tasks: &[Task::CausalLm],
+        position_keys: &["max_position_embeddings"],
+        positions: 8192,
+        learned_positions: false,
+    },
 ];
 
 /// One of our own families, described by keys beside `family`.
