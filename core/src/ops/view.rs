@@ -1,6 +1,5 @@
 //! Views, and the ops that copy when a view is not possible.
 
-use super::cast::to;
 use crate::tensor::{Geometry, Gradients, Grads, Tape, Tensor, grads};
 
 /// Records a view whose backward is `restore`, itself a view (or a copy) of the gradient.
@@ -139,15 +138,6 @@ pub fn split(x: &Tensor, size: u64, axis: isize) -> Vec<Tensor> {
 pub fn cat(tensors: &[&Tensor], axis: isize) -> Tensor {
     let first = tensors[0];
     let dtype = tensors.iter().fold(first.dtype(), |d, t| d.promote(t.dtype()));
-    // On autocast's list of ops that take the widest type: its casts are ops of their own. Outside it the kernel converts.
-    let cast: Vec<Tensor>;
-    let promoted: Vec<&Tensor>;
-    let mut tensors = tensors;
-    if first.cx().autocast_dtype().is_some() {
-        cast = tensors.iter().map(|t| to(t, dtype)).collect();
-        promoted = cast.iter().collect();
-        tensors = &promoted;
-    }
     let tape = Tape::new(first.cx(), "CatBackward0", tensors);
     let mut dims = first.dims().to_vec();
     dims[first.geometry().axis(axis)] = tensors.iter().map(|t| t.size(axis)).sum();
