@@ -9,9 +9,12 @@ mod gpt2;
 mod gpt_neox;
 mod heads;
 mod llama;
+mod mixtral;
 mod mlp;
 mod nanogpt;
 mod nbeats;
+mod opt;
+mod sparse;
 #[cfg(test)]
 mod tests;
 
@@ -145,6 +148,8 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
         "gpt2" => gpt2::build(scope, config, plan),
         "gpt_neox" => gpt_neox::build(scope, config, plan),
         "gemma2" => gemma2::build(scope, config, plan),
+        "opt" => opt::build(scope, config, plan),
+        "mixtral" => mixtral::build(scope, config, plan),
         other => Err(Error::new(
             "model.hf.model_type",
             format!("{other:?} is not estimated yet"),

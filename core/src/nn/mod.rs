@@ -3,6 +3,7 @@
 mod activation;
 mod attention;
 mod embedding;
+mod experts;
 mod gated_mlp;
 mod linear;
 mod lora;
@@ -14,6 +15,7 @@ mod scope;
 pub use activation::Activation;
 pub use attention::AttentionCore;
 pub use embedding::Embedding;
+pub use experts::{Experts, Router, Routing};
 pub use gated_mlp::GatedMlp;
 pub use linear::{Conv1D, Linear};
 pub use mask::{causal_mask, sliding_window_causal_mask};

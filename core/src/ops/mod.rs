@@ -14,6 +14,7 @@ mod loss;
 mod matmul;
 mod norm;
 mod reduce;
+mod routing;
 mod softmax;
 mod view;
 
@@ -30,5 +31,8 @@ pub use loss::{cross_entropy, mse_loss};
 pub use matmul::{addmm, linear, matmul};
 pub use norm::layer_norm;
 pub use reduce::mean_last;
+pub use routing::{
+    div_in_place, grouped_linear, index_rows, masked_fill, masked_fill_in_place, sum_last, sum_middle, topk,
+};
 pub use softmax::{softmax, softmax_fp32};
 pub use view::{cat, contiguous, expand, narrow, reshape, split, transpose, unsqueeze, view};

@@ -79,6 +79,20 @@ pub const MODEL_TYPES: &[ModelType] = &[
         positions: 8192,
         learned_positions: false,
     },
+    ModelType {
+        name: "opt",
+        tasks: &[Task::CausalLm],
+        position_keys: &["max_position_embeddings"],
+        positions: 2048,
+        learned_positions: true,
+    },
+    ModelType {
+        name: "mixtral",
+        tasks: &[Task::CausalLm],
+        position_keys: &["max_position_embeddings"],
+        positions: 131_072,
+        learned_positions: false,
+    },
 ];
 
 /// One of our own families, described by keys beside `family`.
