@@ -2,7 +2,9 @@
 
 use super::decoder::Keywords;
 use super::heads::Heads;
-use crate::nn::{AttentionCore, Linear, Norm, Scope, apply_partial_rotary_pos_emb, apply_rotary_pos_emb};
+use crate::nn::{
+    AttentionCore, Linear, Norm, Scope, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, apply_rotary_pos_emb_fp32,
+};
 use crate::ops;
 use crate::tensor::{ModuleId, Tensor};
 
@@ -15,6 +17,8 @@ pub enum QueryKeyNorms {
     Heads(Norm, Norm),
     /// The whole projection (OLMo 2).
     Projections(Norm, Norm),
+    /// Every head, once all are split and transposed (Gemma 3, Phi, StableLM).
+    Transposed(Norm, Norm),
 }
 
 /// What differs between the families.
@@ -32,6 +36,33 @@ pub struct AttendOptions {
     pub out_name: &'static str,
     /// Eager scores are squashed by a tanh (Gemma 2).
     pub soft_cap: bool,
+    /// Projections are clamped in place (OLMo's `clip_qkv`).
+    pub clip: bool,
+    /// Queries and keys are turned in float32 and cast back (OLMo).
+    pub wide_rotary: bool,
+    /// All three projections are made before any is split into heads (OLMo, StableLM): they live a little longer.
+    pub whole_projections: bool,
+    /// Turned and unturned parts of a head are put together even where nothing is left unturned (Phi, StableLM).
+    pub always_partial: bool,
+    /// Dropout of the output projection (StarCoder2).
+    pub out_dropout: f64,
+}
+
+impl AttendOptions {
+    /// Llama's: no bias, no clamp, no cap. Heads and rotary must be given.
+    pub const PLAIN: Self = Self {
+        heads: Heads { hidden: 0, heads: 0, kv_heads: 0, head_dim: 0 },
+        rotary: 0,
+        qkv_bias: false,
+        out_bias: false,
+        out_name: "o_proj",
+        soft_cap: false,
+        clip: false,
+        wide_rotary: false,
+        whole_projections: false,
+        always_partial: false,
+        out_dropout: 0.0,
+    };
 }
 
 /// `LlamaAttention` and its relatives.
@@ -43,9 +74,7 @@ pub struct Attend {
     o_proj: Linear,
     norms: QueryKeyNorms,
     core: AttentionCore,
-    head_dim: u64,
-    rotary: u64,
-    soft_cap: bool,
+    options: AttendOptions,
     module: ModuleId,
 }
 
@@ -67,9 +96,7 @@ impl Attend {
             o_proj: linear(options.out_name, q, heads.hidden, options.out_bias),
             norms: norms(scope),
             core,
-            head_dim: heads.head_dim,
-            rotary: options.rotary,
-            soft_cap: options.soft_cap,
+            options: *options,
             module: scope.module(),
         }
     }
@@ -78,44 +105,69 @@ impl Attend {
     pub fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> (Tensor, Option<Tensor>) {
         hidden.cx().within(self.module, || {
             let (batch, seq) = (hidden.size(0), hidden.size(1));
-            let heads = |projected: &Tensor, norm: Option<&Norm>| {
-                let count = projected.size(-1) / self.head_dim;
-                let split = ops::view(projected, &[batch, seq, count, self.head_dim]);
-                let split = norm.map_or(split.clone(), |n| n.forward(&split));
-                ops::transpose(&split, 1, 2)
-            };
+            let AttendOptions { heads: Heads { head_dim, .. }, rotary, .. } = self.options;
+            let split =
+                |projected: &Tensor| ops::view(projected, &[batch, seq, projected.size(-1) / head_dim, head_dim]);
+            let heads = |projected: &Tensor| ops::transpose(&split(projected), 1, 2);
             let (mut query, mut key, value) = match &self.norms {
-                QueryKeyNorms::Projections(q_norm, k_norm) => {
-                    let query = q_norm.forward(&self.q_proj.forward(hidden));
-                    let key = k_norm.forward(&self.k_proj.forward(hidden));
-                    let value = self.v_proj.forward(hidden);
-                    (heads(&query, None), heads(&key, None), heads(&value, None))
+                QueryKeyNorms::None if !self.options.whole_projections => {
+                    let query = heads(&self.q_proj.forward(hidden));
+                    let key = heads(&self.k_proj.forward(hidden));
+                    (query, key, heads(&self.v_proj.forward(hidden)))
                 }
-                norms => {
-                    let (q_norm, k_norm) = match norms {
-                        QueryKeyNorms::Heads(q, k) => (Some(q), Some(k)),
-                        _ => (None, None),
-                    };
-                    let query = heads(&self.q_proj.forward(hidden), q_norm);
-                    let key = heads(&self.k_proj.forward(hidden), k_norm);
-                    (query, key, heads(&self.v_proj.forward(hidden), None))
+                QueryKeyNorms::Heads(q_norm, k_norm) => {
+                    let query = ops::transpose(&q_norm.forward(&split(&self.q_proj.forward(hidden))), 1, 2);
+                    let key = ops::transpose(&k_norm.forward(&split(&self.k_proj.forward(hidden))), 1, 2);
+                    (query, key, heads(&self.v_proj.forward(hidden)))
                 }
+                QueryKeyNorms::Transposed(q_norm, k_norm) => {
+                    let mut query = heads(&self.q_proj.forward(hidden));
+                    let mut key = heads(&self.k_proj.forward(hidden));
+                    let value = heads(&self.v_proj.forward(hidden));
+                    query = q_norm.forward(&query);
+                    key = k_norm.forward(&key);
+                    (query, key, value)
+                }
+                QueryKeyNorms::Projections(..) | QueryKeyNorms::None => self.projections(hidden, heads),
             };
             let (cos, sin) = &keywords.rotary;
-            (query, key) = match self.rotary {
+            (query, key) = match rotary {
                 0 => (query, key),
-                all if all == self.head_dim => apply_rotary_pos_emb(&query, &key, cos, sin),
+                _ if self.options.wide_rotary => apply_rotary_pos_emb_fp32(&query, &key, cos, sin),
+                all if all == head_dim && !self.options.always_partial => apply_rotary_pos_emb(&query, &key, cos, sin),
                 _ => apply_partial_rotary_pos_emb(&query, &key, cos, sin),
             };
             let mask = keywords.mask.as_ref();
-            let (mut out, weights) = if self.soft_cap {
+            let (mut out, weights) = if self.options.soft_cap {
                 self.core.forward_capped(&query, &key, &value, mask)
             } else {
                 self.core.forward(&query, &key, &value, mask)
             };
-            out = ops::contiguous(&ops::reshape(&out, &[batch, seq, out.size(2) * self.head_dim]));
+            out = ops::contiguous(&ops::reshape(&out, &[batch, seq, out.size(2) * head_dim]));
             out = self.o_proj.forward(&out);
+            out = ops::dropout(&out, self.options.out_dropout);
             (out, weights)
         })
+    }
+
+    /// All three projections, normalised and clamped as wholes before they are split into heads.
+    fn projections(&self, hidden: &Tensor, heads: impl Fn(&Tensor) -> Tensor) -> (Tensor, Tensor, Tensor) {
+        let (mut query, mut key) = match &self.norms {
+            QueryKeyNorms::Projections(q_norm, k_norm) => {
+                let query = q_norm.forward(&self.q_proj.forward(hidden));
+                (query, k_norm.forward(&self.k_proj.forward(hidden)))
+            }
+            _ => {
+                let query = self.q_proj.forward(hidden);
+                (query, self.k_proj.forward(hidden))
+            }
+        };
+        let mut value = self.v_proj.forward(hidden);
+        if self.options.clip {
+            query = ops::clamp_in_place(query);
+            key = ops::clamp_in_place(key);
+            value = ops::clamp_in_place(value);
+        }
+        (heads(&query), heads(&key), heads(&value))
     }
 }

@@ -2,7 +2,9 @@
 
 use std::rc::Rc;
 
+use super::config::Config;
 use super::{Output, Plan};
+use crate::Result;
 use crate::nn::{AttentionCore, Embedding, Linear, Scope};
 use crate::ops;
 use crate::scenario::AttentionMask;
@@ -38,6 +40,15 @@ pub fn attention(plan: &Plan, dropout: f64) -> AttentionCore {
         softmax_fp32: true,
         eager_contiguous: true,
     }
+}
+
+/// Gemma's switch to attention in both directions.
+///
+/// # Errors
+/// When it is on.
+pub fn refuse_bidirectional(config: &Config<'_>) -> Result<()> {
+    let key = "use_bidirectional_attention";
+    if config.flag(key, false)? { Err(config.error(key, "is not estimated yet", "set it to false")) } else { Ok(()) }
 }
 
 /// The attention mask that was given, and whether anything in it is padded.

@@ -58,6 +58,11 @@ impl<'a> Config<'a> {
         self.get(key)?.as_array()?.iter().map(Value::as_str).collect()
     }
 
+    /// The whole numbers of the array `key`, where there is one.
+    pub fn counts(&self, key: &str) -> Option<Vec<u64>> {
+        self.get(key)?.as_array()?.iter().map(Value::as_u64).collect()
+    }
+
     /// A size: a whole number from 1 to 2^24.
     ///
     /// # Errors

@@ -2,7 +2,9 @@
 
 use std::rc::Rc;
 
+use super::config::Config;
 use super::{Model, Output, Plan, causal_lm};
+use crate::Result;
 use crate::nn::{Embedding, Linear, Norm, RotaryEmbedding, Scope, causal_mask, sliding_window_causal_mask};
 use crate::ops;
 use crate::tensor::{Context, Kind, ModuleId, Tensor, checkpoint};
@@ -43,6 +45,17 @@ pub enum Masks {
     FullThenUsed(u64),
 }
 
+/// Dropout of the embeddings before the first layer.
+#[derive(Clone, Copy, Debug)]
+pub struct EmbedDropout {
+    /// Probability.
+    pub p: f64,
+    /// The module that drops.
+    pub module: ModuleId,
+    /// Whether the result takes the embeddings' own name, so that they go (Phi); else they stay to the end.
+    pub rebinds: bool,
+}
+
 /// The model around its layers. Parts are built by the family, in the order of its `__init__`.
 #[derive(Debug)]
 pub struct Decoder {
@@ -53,7 +66,7 @@ pub struct Decoder {
     /// The factor of a scaled word embedding (Gemma).
     pub embed_scale: Option<Tensor>,
     /// Dropout of the embeddings.
-    pub embed_dropout: Option<(f64, ModuleId)>,
+    pub embed_dropout: Option<EmbedDropout>,
     /// The layers.
     pub layers: Vec<Rc<dyn Layer>>,
     /// The last norm.
@@ -64,6 +77,8 @@ pub struct Decoder {
     pub local_rotary: Option<RotaryEmbedding>,
     /// `lm_head`.
     pub lm_head: Linear,
+    /// Cosines and sines stay in float32 (OLMo).
+    pub wide_rotary: bool,
     /// Logits are squashed by a tanh (Gemma 2).
     pub soft_cap: bool,
     /// The masks made.
@@ -76,7 +91,63 @@ pub struct Decoder {
     pub plan: Plan,
 }
 
+/// What every family builds, in the order of its own `__init__`.
+#[derive(Debug)]
+pub struct Parts {
+    /// `embed_tokens`.
+    pub embed_tokens: Embedding,
+    /// The layers.
+    pub layers: Vec<Rc<dyn Layer>>,
+    /// The last norm.
+    pub norm: Norm,
+    /// Cosines and sines.
+    pub rotary_emb: RotaryEmbedding,
+    /// `lm_head`.
+    pub lm_head: Linear,
+    /// The masks made.
+    pub masks: Masks,
+}
+
+/// `nn.ModuleList([Layer(config, i) for i in range(count)])`.
+///
+/// # Errors
+/// `layer` has none where the activation `act`, given under `key`, is not known.
+pub fn layers(
+    config: &Config<'_>,
+    (key, act): (&str, &str),
+    count: u64,
+    layer: impl FnMut(u64) -> Option<Rc<dyn Layer>>,
+) -> Result<Vec<Rc<dyn Layer>>> {
+    let layers: Option<Vec<_>> = (0..count).map(layer).collect();
+    layers.ok_or_else(|| super::unknown_activation(config, key, act))
+}
+
 impl Decoder {
+    /// The plain frame: no scale, no dropout, no cap.
+    ///
+    /// # Errors
+    /// When the scenario has no sequence length.
+    pub fn new(scope: &Scope, model: &Scope, plan: &Plan, parts: Parts) -> Result<Self> {
+        let Parts { embed_tokens, layers, norm, rotary_emb, lm_head, masks } = parts;
+        Ok(Self {
+            cx: Rc::clone(scope.cx()),
+            embed_tokens,
+            embed_scale: None,
+            embed_dropout: None,
+            layers,
+            norm,
+            rotary_emb,
+            local_rotary: None,
+            lm_head,
+            wide_rotary: false,
+            soft_cap: false,
+            masks,
+            model: model.module(),
+            seq: plan.seq()?,
+            plan: plan.clone(),
+        })
+    }
+
     /// `self.model(input_ids, ...)`: the last hidden state.
     fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
@@ -84,11 +155,19 @@ impl Decoder {
             let embeds = self.embeds(ids);
             let position_ids = causal_lm::position_ids(cx, self.seq);
             let (full, windowed) = self.make_masks(&embeds, mask, &position_ids);
-            let mut hidden = match self.embed_dropout {
-                Some((p, module)) => cx.within(module, || ops::dropout(&embeds, p)),
-                None => embeds.clone(),
+            let mut embeds = embeds;
+            let mut hidden = embeds.clone();
+            if let Some(EmbedDropout { p, module, rebinds }) = self.embed_dropout {
+                hidden = cx.within(module, || ops::dropout(&hidden, p));
+                if rebinds {
+                    embeds = hidden.clone();
+                }
+            }
+            let rotary = if self.wide_rotary {
+                self.rotary_emb.forward_fp32(&position_ids)
+            } else {
+                self.rotary_emb.forward(&hidden, &position_ids)
             };
-            let rotary = self.rotary_emb.forward(&hidden, &position_ids);
             let local = match &self.local_rotary {
                 Some(local) => local.forward(&hidden, &position_ids),
                 None => rotary.clone(),
@@ -99,7 +178,9 @@ impl Decoder {
                 let keywords = if layer.windowed() { &windowed } else { &full };
                 hidden = run_layer(cx, &self.plan, layer, hidden, keywords);
             }
-            self.norm.forward(&hidden)
+            let out = self.norm.forward(&hidden);
+            drop(embeds);
+            out
         })
     }
 

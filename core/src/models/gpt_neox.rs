@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::config::Config;
-use super::decoder::{Decoder, Keywords, Layer, Masks};
+use super::decoder::{Decoder, EmbedDropout, Keywords, Layer, Masks, Parts, layers};
 use super::heads::{HeadDefaults, Heads};
 use super::{Model, Plan, causal_lm};
 use crate::Result;
@@ -108,7 +108,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let head_dim = super::config::divide(config, ("hidden_size", hidden), ("num_attention_heads", heads))?;
     let rotary = Heads { hidden, heads, kv_heads: heads, head_dim }.rotary(config, "rotary_pct", 0.25)?;
     let intermediate = config.size("intermediate_size", 24_576)?;
-    let layers = config.layers("num_hidden_layers", 44)?;
+    let count = config.layers("num_hidden_layers", 44)?;
     let act = config.text("hidden_act", "gelu")?;
     let bias = config.flag("attention_bias", true)?;
     let hidden_dropout = config.probability("hidden_dropout", 0.0)?;
@@ -116,7 +116,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
     let model = scope.child("gpt_neox");
     let embed_tokens = Embedding::new(&model.child("embed_in"), config.size("vocab_size", 50_432)?, hidden);
-    let emb_dropout = model.child("emb_dropout").module();
+    let module = model.child("emb_dropout").module();
+    let embed_dropout = Some(EmbedDropout { p: hidden_dropout, module, rebinds: false });
     let layer = |i| -> Option<Rc<dyn Layer>> {
         let scope = model.item("layers", i);
         let (attention, mlp) = (scope.child("attention"), scope.child("mlp"));
@@ -140,27 +141,11 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             module: scope.module(),
         }))
     };
-    let layers = (0..layers)
-        .map(layer)
-        .collect::<Option<Vec<_>>>()
-        .ok_or_else(|| super::unknown_activation(config, "hidden_act", act))?;
+    let layers = layers(config, ("hidden_act", act), count, layer)?;
     let norm = Norm::Layer(LayerNorm::new(&model.child("final_layer_norm"), hidden, true));
     let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
     let lm_head = causal_lm::head(scope, &embed_tokens, config.flag("tie_word_embeddings", false)?);
-    Ok(Box::new(Decoder {
-        cx: Rc::clone(scope.cx()),
-        embed_tokens,
-        embed_scale: None,
-        embed_dropout: Some((hidden_dropout, emb_dropout)),
-        layers,
-        norm,
-        rotary_emb,
-        local_rotary: None,
-        lm_head,
-        soft_cap: false,
-        masks: Masks::Full,
-        model: model.module(),
-        seq: plan.seq()?,
-        plan: plan.clone(),
-    }))
+    let masks = Masks::Full;
+    let parts = Parts { embed_tokens, layers, norm, rotary_emb, lm_head, masks };
+    Ok(Box::new(Decoder { embed_dropout, ..Decoder::new(scope, &model, plan, parts)? }))
 }

@@ -4,6 +4,7 @@ mod attend;
 mod causal_lm;
 mod config;
 mod decoder;
+mod gemma;
 mod gemma2;
 mod gpt2;
 mod gpt_neox;
@@ -13,8 +14,18 @@ mod mixtral;
 mod mlp;
 mod nanogpt;
 mod nbeats;
+mod olmo;
+mod olmo2;
+mod olmoe;
 mod opt;
+mod phi;
+mod phi3;
+mod pre_norm;
+mod qwen_moe;
+mod smollm3;
 mod sparse;
+mod stablelm;
+mod starcoder2;
 #[cfg(test)]
 mod tests;
 
@@ -147,7 +158,17 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
         "llama" | "mistral" | "qwen2" | "qwen3" => llama::build(scope, config, plan),
         "gpt2" => gpt2::build(scope, config, plan),
         "gpt_neox" => gpt_neox::build(scope, config, plan),
-        "gemma2" => gemma2::build(scope, config, plan),
+        "gemma" => gemma::build(scope, config, plan),
+        "gemma2" | "gemma3_text" => gemma2::build(scope, config, plan),
+        "olmo" => olmo::build(scope, config, plan),
+        "olmo2" => olmo2::build(scope, config, plan),
+        "olmoe" => olmoe::build(scope, config, plan),
+        "phi" => phi::build(scope, config, plan),
+        "phi3" => phi3::build(scope, config, plan),
+        "qwen2_moe" | "qwen3_moe" => qwen_moe::build(scope, config, plan),
+        "smollm3" => smollm3::build(scope, config, plan),
+        "stablelm" => stablelm::build(scope, config, plan),
+        "starcoder2" => starcoder2::build(scope, config, plan),
         "opt" => opt::build(scope, config, plan),
         "mixtral" => mixtral::build(scope, config, plan),
         other => Err(Error::new(

@@ -74,22 +74,35 @@ impl Experts {
     }
 }
 
+/// How a router makes weights of its logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scores {
+    /// `softmax(logits.float())`, the chosen ones made to add up to one, left in float32 (Mixtral).
+    Float32,
+    /// `softmax(logits, dtype=torch.float)`, made to add up to one where `normalised`, cast back to the logits' dtype
+    /// (Qwen, OLMoE).
+    Cast {
+        /// `norm_topk_prob`.
+        normalised: bool,
+    },
+}
+
 /// `MixtralTopKRouter`: which experts each token goes to.
 #[derive(Debug)]
 pub struct Router {
     weight: Tensor,
     top_k: u64,
-    /// Whether the chosen experts' weights are made to add up to one.
-    normalised: bool,
+    scores: Scores,
     module: ModuleId,
 }
 
 /// What a router decides.
 #[derive(Debug)]
 pub struct Routing {
-    /// Of every expert; the caller's frame holds them.
-    pub logits: Tensor,
-    /// The chosen experts' weights, float32 `[tokens, k]`.
+    /// Of every expert.
+    #[allow(dead_code, reason = "held alive, as Python holds it")]
+    logits: Tensor,
+    /// The chosen experts' weights, `[tokens, k]`.
     pub scores: Tensor,
     /// The chosen experts, int64 `[tokens, k]`.
     pub indices: Tensor,
@@ -97,19 +110,25 @@ pub struct Routing {
 
 impl Router {
     /// Among `count` experts, `top_k` for each token.
-    pub fn new(scope: &Scope, count: u64, hidden: u64, top_k: u64, normalised: bool) -> Self {
-        Self { weight: scope.parameter(&[count, hidden]), top_k, normalised, module: scope.module() }
+    pub fn new(scope: &Scope, count: u64, hidden: u64, top_k: u64, scores: Scores) -> Self {
+        Self { weight: scope.parameter(&[count, hidden]), top_k, scores, module: scope.module() }
     }
 
     /// Of `[tokens, hidden]`.
     pub fn forward(&self, hidden: &Tensor) -> Routing {
         hidden.cx().within(self.module, || {
             let logits = ops::linear(hidden, &self.weight, None);
-            let probabilities = ops::softmax(&ops::to(&logits, DType::Float32));
+            let probabilities = match self.scores {
+                Scores::Float32 => ops::softmax(&ops::to(&logits, DType::Float32)),
+                Scores::Cast { .. } => ops::softmax_fp32(&logits),
+            };
             let (mut scores, indices) = ops::topk(&probabilities, self.top_k);
-            if self.normalised {
+            if matches!(self.scores, Scores::Float32 | Scores::Cast { normalised: true }) {
                 let sum = ops::sum_last(&scores);
                 scores = ops::div_in_place(scores, &sum);
+            }
+            if let Scores::Cast { .. } = self.scores {
+                scores = ops::to(&scores, logits.dtype());
             }
             Routing { logits, scores, indices }
         })

@@ -15,10 +15,13 @@ mod scope;
 pub use activation::Activation;
 pub use attention::AttentionCore;
 pub use embedding::Embedding;
-pub use experts::{Experts, Router, Routing};
+pub use experts::{Experts, Router, Scores};
 pub use gated_mlp::GatedMlp;
 pub use linear::{Conv1D, Linear};
 pub use mask::{causal_mask, sliding_window_causal_mask};
-pub use norm::{GemmaRmsNorm, LayerNorm, Norm, RmsNorm};
-pub use rope::{RotaryEmbedding, apply_partial_rotary_pos_emb, apply_rotary_pos_emb};
+pub use norm::{GemmaRmsNorm, LayerNorm, LayerNormPerHead, Norm, PlainLayerNorm, RmsNorm, WideRmsNorm};
+pub use rope::{
+    RotaryEmbedding, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, apply_rotary_pos_emb_fp32,
+    apply_rotary_pos_emb_phi3,
+};
 pub use scope::{AdapterPlan, Scope};

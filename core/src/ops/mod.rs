@@ -7,6 +7,7 @@
 mod activation;
 mod attention;
 mod cast;
+mod clamp;
 mod creation;
 mod elementwise;
 mod embedding;
@@ -21,9 +22,10 @@ mod view;
 #[cfg(test)]
 mod matmul_tests;
 
-pub use activation::{dropout, gelu, relu, silu, tanh};
+pub use activation::{dropout, gelu, relu, sigmoid, silu, tanh};
 pub use attention::{SdpaRules, scaled_dot_product_attention};
 pub use cast::to;
+pub use clamp::{clamp_in_place, layer_norm_plain};
 pub use creation::{arange, empty, fresh};
 pub use elementwise::{add, add_scalar, div_scalar, mul, mul_scalar, neg, pow, rsqrt, sub};
 pub use embedding::embedding;
