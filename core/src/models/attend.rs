@@ -42,7 +42,8 @@ pub struct AttendOptions {
     pub wide_rotary: bool,
     /// All three projections are made before any is split into heads (OLMo, StableLM): they live a little longer.
     pub whole_projections: bool,
-    /// Turned and unturned parts of a head are put together even where nothing is left unturned (Phi, StableLM).
+    /// Turned and unturned parts of a head have names of their own, and are put together even where nothing is left
+    /// unturned (Phi, StableLM).
     pub always_partial: bool,
     /// Dropout of the output projection (StarCoder2).
     pub out_dropout: f64,
@@ -131,10 +132,22 @@ impl Attend {
                 QueryKeyNorms::Projections(..) | QueryKeyNorms::None => self.projections(hidden, heads),
             };
             let (cos, sin) = &keywords.rotary;
+            // What the forward's own names hold beside queries and keys until it is done.
+            let mut named = Vec::new();
             (query, key) = match rotary {
                 0 => (query, key),
+                _ if self.options.always_partial => {
+                    let rest = head_dim - rotary;
+                    let (q_rot, q_pass) = (ops::narrow(&query, -1, rotary), ops::narrow(&query, -1, rest));
+                    let (k_rot, k_pass) = (ops::narrow(&key, -1, rotary), ops::narrow(&key, -1, rest));
+                    let (q_rot, k_rot) = apply_rotary_pos_emb(&q_rot, &k_rot, cos, sin);
+                    query = ops::cat(&[&q_rot, &q_pass], -1);
+                    key = ops::cat(&[&k_rot, &k_pass], -1);
+                    named.extend([q_rot, q_pass, k_rot, k_pass]);
+                    (query, key)
+                }
                 _ if self.options.wide_rotary => apply_rotary_pos_emb_fp32(&query, &key, cos, sin),
-                all if all == head_dim && !self.options.always_partial => apply_rotary_pos_emb(&query, &key, cos, sin),
+                all if all == head_dim => apply_rotary_pos_emb(&query, &key, cos, sin),
                 _ => apply_partial_rotary_pos_emb(&query, &key, cos, sin),
             };
             let mask = keywords.mask.as_ref();
@@ -146,6 +159,7 @@ impl Attend {
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, out.size(2) * head_dim]));
             out = self.o_proj.forward(&out);
             out = ops::dropout(&out, self.options.out_dropout);
+            drop(named);
             (out, weights)
         })
     }

@@ -245,8 +245,8 @@ impl Model for Decoder {
     }
 }
 
-/// `embed_scale`: a float32 scalar that the scaled word embedding holds as a buffer.
+/// `embed_scale`: a scalar of the weights' dtype that the scaled word embedding holds as a buffer.
 pub fn embed_scale(scope: &Scope) -> Tensor {
     let cx = scope.cx();
-    cx.counting_as(Kind::Buffer, || cx.empty_sizes("empty_strided", &[], crate::tensor::DType::Float32))
+    cx.counting_as(Kind::Buffer, || cx.empty_sizes("empty_strided", &[], scope.dtype()))
 }

@@ -8,6 +8,7 @@ mod gemma;
 mod gemma2;
 mod gpt2;
 mod gpt_neox;
+mod gptj;
 mod heads;
 mod llama;
 mod mixtral;
@@ -157,6 +158,7 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
     match config.model_type() {
         "llama" | "mistral" | "qwen2" | "qwen3" => llama::build(scope, config, plan),
         "gpt2" => gpt2::build(scope, config, plan),
+        "gptj" => gptj::build(scope, config, plan),
         "gpt_neox" => gpt_neox::build(scope, config, plan),
         "gemma" => gemma::build(scope, config, plan),
         "gemma2" | "gemma3_text" => gemma2::build(scope, config, plan),

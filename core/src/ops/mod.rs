@@ -5,6 +5,7 @@
 //! them by argument name.
 
 mod activation;
+mod alternate;
 mod attention;
 mod cast;
 mod clamp;
@@ -23,6 +24,7 @@ mod view;
 mod matmul_tests;
 
 pub use activation::{dropout, gelu, relu, sigmoid, silu, tanh};
+pub use alternate::{every_second, select, stack_last};
 pub use attention::{SdpaRules, scaled_dot_product_attention};
 pub use cast::to;
 pub use clamp::{clamp_in_place, layer_norm_plain};
@@ -30,11 +32,11 @@ pub use creation::{arange, empty, fresh};
 pub use elementwise::{add, add_scalar, div_scalar, mul, mul_scalar, neg, pow, rsqrt, sub};
 pub use embedding::embedding;
 pub use loss::{cross_entropy, mse_loss};
-pub use matmul::{addmm, linear, matmul};
+pub use matmul::{addmm, baddbmm, linear, matmul};
 pub use norm::layer_norm;
 pub use reduce::mean_last;
 pub use routing::{
     div_in_place, grouped_linear, index_rows, masked_fill, masked_fill_in_place, sum_last, sum_middle, topk,
 };
 pub use softmax::{softmax, softmax_fp32};
-pub use view::{cat, contiguous, expand, narrow, reshape, split, transpose, unsqueeze, view};
+pub use view::{cat, clone, contiguous, expand, narrow, reshape, split, transpose, unsqueeze, view};

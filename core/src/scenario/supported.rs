@@ -177,6 +177,13 @@ pub const MODEL_TYPES: &[ModelType] = &[
         positions: 32_768,
         learned_positions: false,
     },
+    ModelType {
+        name: "gptj",
+        tasks: &[Task::CausalLm],
+        position_keys: &["n_positions", "max_position_embeddings"],
+        positions: 2048,
+        learned_positions: true,
+    },
 ];
 
 /// One of our own families, described by keys beside `family`.
