@@ -225,6 +225,12 @@ pub struct Phase {
     pub end_allocated: Bytes,
     /// Reserved when the phase ended.
     pub end_reserved: Bytes,
+    /// Highest allocated within the phase. Not part of the JSON: it is what a measured phase is laid beside.
+    #[serde(skip)]
+    pub peak_allocated: Bytes,
+    /// Highest reserved within the phase. Not part of the JSON.
+    #[serde(skip)]
+    pub peak_reserved: Bytes,
 }
 
 /// What the card allows.
