@@ -249,7 +249,11 @@ impl GptjForCausalLm {
             let mut _outputs = None;
             for block in &self.h {
                 let (next, weights) = if self.plan.checkpointing {
-                    checkpointed(cx, block, hidden, mask.as_ref(), &position_ids)
+                    let (block, mask, captured) = (Rc::clone(block), mask.clone(), position_ids.clone());
+                    checkpointed(cx, hidden, move |x| {
+                        let _captured = &captured;
+                        block.forward(x, mask.as_ref())
+                    })
                 } else {
                     let (next, weights) = block.forward(&hidden, mask.as_ref());
                     (next, Some(weights))
@@ -263,28 +267,21 @@ impl GptjForCausalLm {
 }
 
 /// A checkpointed block's two outputs; the second is wanted of the forward only.
-fn checkpointed(
+pub(super) fn checkpointed(
     cx: &Rc<Context>,
-    block: &Rc<Block>,
     hidden: Tensor,
-    mask: Option<&Tensor>,
-    position_ids: &Tensor,
+    block: impl Fn(&Tensor) -> (Tensor, Tensor) + 'static,
 ) -> (Tensor, Option<Tensor>) {
-    let (block, mask, captured) = (Rc::clone(block), mask.cloned(), position_ids.clone());
     let second = Rc::new(RefCell::new(None));
     let place = Rc::downgrade(&second);
-    let next = checkpoint(
-        cx,
-        vec![hidden],
-        Rc::new(move |inputs| {
-            let _captured = &captured;
-            let (next, weights) = block.forward(&inputs[0], mask.as_ref());
-            if let Some(place) = place.upgrade() {
-                *place.borrow_mut() = Some(weights);
-            }
-            next
-        }),
-    );
+    let run = move |inputs: &[Tensor]| {
+        let (next, weights) = block(&inputs[0]);
+        if let Some(place) = place.upgrade() {
+            *place.borrow_mut() = Some(weights);
+        }
+        next
+    };
+    let next = checkpoint(cx, vec![hidden], Rc::new(run));
     let weights = second.take();
     (next, weights)
 }

@@ -1,6 +1,7 @@
 //! Architectures, one file a family, written the way the original forward reads.
 
 mod attend;
+mod bloom;
 mod causal_lm;
 mod config;
 mod decoder;
@@ -158,6 +159,7 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
     match config.model_type() {
         "llama" | "mistral" | "qwen2" | "qwen3" => llama::build(scope, config, plan),
         "gpt2" => gpt2::build(scope, config, plan),
+        "bloom" => bloom::build(scope, config, plan),
         "gptj" => gptj::build(scope, config, plan),
         "gpt_neox" => gpt_neox::build(scope, config, plan),
         "gemma" => gemma::build(scope, config, plan),

@@ -1,6 +1,7 @@
 //! Modules, written the way their PyTorch and transformers originals read.
 
 mod activation;
+mod alibi;
 mod attention;
 mod embedding;
 mod experts;
@@ -13,6 +14,7 @@ mod rope;
 mod scope;
 
 pub use activation::Activation;
+pub use alibi::alibi;
 pub use attention::AttentionCore;
 pub use embedding::Embedding;
 pub use experts::{Experts, Router, Scores};

@@ -7,6 +7,7 @@
 mod activation;
 mod alternate;
 mod attention;
+mod bloom_gelu;
 mod cast;
 mod clamp;
 mod creation;
@@ -26,6 +27,7 @@ mod matmul_tests;
 pub use activation::{dropout, gelu, relu, sigmoid, silu, tanh};
 pub use alternate::{every_second, select, stack_last};
 pub use attention::{SdpaRules, scaled_dot_product_attention};
+pub use bloom_gelu::bloom_gelu;
 pub use cast::to;
 pub use clamp::{clamp_in_place, layer_norm_plain};
 pub use creation::{arange, empty, fresh};
