@@ -7,6 +7,8 @@ mod llama;
 mod mlp;
 mod nanogpt;
 mod nbeats;
+mod seq2seq;
+mod t5;
 #[cfg(test)]
 mod tests;
 
@@ -138,6 +140,7 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
     match config.model_type() {
         "llama" | "mistral" | "qwen2" | "qwen3" => llama::build(scope, config, plan),
         "gpt2" => gpt2::build(scope, config, plan),
+        "t5" => t5::build(scope, config, plan),
         other => Err(Error::new(
             "model.hf.model_type",
             format!("{other:?} is not estimated yet"),

@@ -2,7 +2,9 @@
 
 mod activation;
 mod attention;
+mod bidirectional_mask;
 mod embedding;
+mod encoder_attention;
 mod linear;
 mod lora;
 mod mask;
@@ -12,9 +14,11 @@ mod scope;
 
 pub use activation::Activation;
 pub use attention::AttentionCore;
+pub use bidirectional_mask::bidirectional_mask;
 pub use embedding::Embedding;
+pub use encoder_attention::EncoderAttention;
 pub use linear::{Conv1D, Linear};
-pub use mask::{causal_mask, sliding_window_causal_mask};
-pub use norm::{LayerNorm, RmsNorm};
+pub use mask::{causal_mask, plain_causal_mask, sliding_window_causal_mask};
+pub use norm::{LayerNorm, RmsNorm, T5LayerNorm};
 pub use rope::{RotaryEmbedding, apply_rotary_pos_emb};
 pub use scope::{AdapterPlan, Scope};

@@ -14,6 +14,7 @@ mod loss;
 mod matmul;
 mod norm;
 mod reduce;
+mod select;
 mod softmax;
 mod view;
 
@@ -30,5 +31,6 @@ pub use loss::{cross_entropy, mse_loss};
 pub use matmul::{addmm, linear, matmul};
 pub use norm::layer_norm;
 pub use reduce::mean_last;
+pub use select::{clamp, where_scalar};
 pub use softmax::{softmax, softmax_fp32};
 pub use view::{cat, contiguous, expand, narrow, reshape, split, transpose, unsqueeze, view};
