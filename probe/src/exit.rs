@@ -1,5 +1,6 @@
 //! How the process ends: exit codes, and errors in words.
 
+use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
@@ -43,6 +44,18 @@ impl Failure {
         match self {
             Self::Scenario { place: None, error } => Self::Scenario { place: Some(name.to_owned()), error },
             other => other,
+        }
+    }
+}
+
+/// In one line, for lists of what went wrong.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scenario { error, .. } => error.fmt(f),
+            Self::Environment { problem, hint } if hint.is_empty() => f.write_str(problem),
+            Self::Environment { problem, hint } => write!(f, "{problem}; {hint}"),
+            Self::Closed => f.write_str("nobody reads the output"),
         }
     }
 }

@@ -1,11 +1,15 @@
 //! The native binary `plimsoll`.
 #![forbid(unsafe_code)]
 
+#[allow(dead_code, reason = "`plimsoll watch`, which reads them, follows")]
+mod cards;
 mod estimate;
 mod exit;
 mod gpus;
 mod models;
+mod records;
 mod serve;
+mod upload;
 mod view;
 
 use std::process::ExitCode;
@@ -40,6 +44,7 @@ enum Command {
     Models(models::Args),
     Gpus(gpus::Args),
     Serve(serve::Args),
+    Upload(upload::Args),
 }
 
 fn main() -> ExitCode {
@@ -48,6 +53,7 @@ fn main() -> ExitCode {
         Command::Models(args) => models::run(&args),
         Command::Gpus(args) => gpus::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Upload(args) => upload::run(&args),
     };
     exit::code(outcome)
 }

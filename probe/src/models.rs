@@ -59,6 +59,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
                         FamilyKeyKind::Count { default, .. } => format!("{}={default}", key.name),
                         FamilyKeyKind::Fraction { default } => format!("{}={default}", key.name),
                         FamilyKeyKind::Flag { default } => format!("{}={default}", key.name),
+                        FamilyKeyKind::Word { default, .. } => format!("{}={default}", key.name),
                     })
                     .collect();
                 let flag = paint.strong(&format!("{:<30}", format!("--family {}", family.name)));

@@ -84,7 +84,7 @@ pub fn with_model(scenario: &Scenario, source: ModelSource) -> Result<Scenario> 
 pub fn takes_mask(scenario: &Scenario) -> bool {
     match &scenario.model.source {
         ModelSource::Family { name, .. } => supported::family(name).is_some_and(|f| f.has_mask),
-        _ => true,
+        source => model_type(source).and_then(|name| supported::model_type(&name)).is_none_or(|m| m.has_mask),
     }
 }
 

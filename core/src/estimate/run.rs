@@ -29,6 +29,7 @@ impl Run {
     /// # Errors
     /// A key the engine does not estimate yet, an unsupported `model_type`, sizes that contradict one another.
     pub fn new(scenario: &Scenario) -> Result<Self> {
+        scenario.estimated()?;
         let gpu = card(scenario)?;
         let trace = Trace::new(scenario)?;
         let limits = device::limits(gpu, scenario.device.memory, scenario.device.load_line);
@@ -56,7 +57,7 @@ impl Run {
             }
         };
 
-        let mut warnings = Vec::new();
+        let mut warnings = scenario.software.other_rules();
         if outcome.peaks.retries > 0 && outcome.verdict != Verdict::DoesNotFit {
             warnings.push(format!(
                 "the allocator has to give cached memory back to the driver {} time(s) in two steps to make room; \

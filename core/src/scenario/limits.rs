@@ -18,6 +18,12 @@ pub const SEQ: u64 = 1 << 24;
 /// Most tokens in one micro-batch (batch x seq).
 pub const TOKENS: u64 = 1 << 32;
 
+/// Most nodes of a graph: dense graph attention holds a matrix of nodes x nodes.
+pub const NODES: u64 = 1 << 20;
+
+/// Most pixels in one micro-batch (batch x image x image).
+pub const PIXELS: u64 = 1 << 36;
+
 /// Largest side of an image, in pixels.
 pub const IMAGE: u64 = 1 << 14;
 

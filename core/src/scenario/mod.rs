@@ -4,9 +4,12 @@
 //! The types here hold a *valid* scenario with every default filled in; [`Scenario::from_json`] and its siblings
 //! are the way in and refuse everything else with an [`crate::Error`] that names the key.
 
+mod input;
+mod inputs;
 mod keys;
 pub mod limits;
 pub mod link;
+mod measured;
 mod memory;
 mod model;
 mod nearest;
@@ -18,12 +21,15 @@ pub mod text;
 mod write;
 
 #[cfg(test)]
+mod input_tests;
+#[cfg(test)]
 mod read_tests;
 #[cfg(test)]
 mod samples;
 #[cfg(test)]
 mod write_tests;
 
+pub use inputs::Inputs;
 pub use keys::{KEYS, Key, Kind};
 pub use link::Link;
 pub use memory::{parse as parse_memory, print as print_memory};
@@ -73,7 +79,7 @@ pub enum ModelSource {
     Family {
         /// `mlp`, `nanogpt`, `nbeats`, ...
         name: String,
-        /// The family's own keys, all of them: one that was not given has the default of [`supported::FAMILIES`].
+        /// The family's own keys, all of them: one that was not given has its default.
         keys: Map<String, Value>,
     },
 }
@@ -83,11 +89,12 @@ pub enum ModelSource {
 pub struct Input {
     /// Micro-batch on one device, in samples.
     pub batch: u64,
-    /// Tokens per sample (nodes, for graphs); `None` only where the family has no sequence (`mlp`, `nbeats`).
+    /// Tokens per sample (nodes, for graphs; label tokens, for speech); `None` only where a sample has no sequence
+    /// (`mlp`, `nbeats`, images).
     pub seq: Option<u64>,
-    /// Decoder tokens of a sequence-to-sequence model.
+    /// Decoder tokens of an encoder-decoder; `None` for every other model.
     pub target_seq: Option<u64>,
-    /// Side of a square image in pixels.
+    /// Side of a square image in pixels; `None` where a sample has no image.
     pub image: Option<u64>,
     /// `attention_mask`.
     pub attention_mask: AttentionMask,

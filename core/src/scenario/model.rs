@@ -2,10 +2,11 @@
 
 use serde_json::{Map, Value};
 
+use super::measured::Scope;
 use super::nearest::{nearest, nearest_ids, quoted};
-use super::supported::{self, FAMILIES, Family, FamilyKeyKind, MODEL_TYPES, ModelType};
+use super::supported::{self, FAMILIES, Family, FamilyKeyKind, MEASURED_FAMILIES, MODEL_TYPES, ModelType};
 use super::table::{Table, found};
-use super::{Model, ModelSource, Task, keys, limits, text};
+use super::{Inputs, Model, ModelSource, Task, input, keys, limits, text};
 use crate::{Error, Result, catalog};
 
 /// What a model lets the rest of the scenario say: the row of [`supported`] it belongs to.
@@ -15,6 +16,8 @@ pub enum Traits {
     HuggingFace(&'static ModelType),
     /// A family of our own.
     Family(&'static Family),
+    /// A Hugging Face model that the engine does not estimate, with what is most likely trained on it.
+    Measured(Task),
 }
 
 impl Traits {
@@ -23,22 +26,30 @@ impl Traits {
         match self {
             Self::HuggingFace(model_type) => model_type.tasks,
             Self::Family(family) => family.tasks,
+            Self::Measured(_) => Task::ALL,
         }
     }
 
-    /// Whether a sample is a sequence.
-    pub const fn has_sequence(self) -> bool {
+    /// What one sample of its input is.
+    pub const fn inputs(self) -> Inputs {
         match self {
-            Self::HuggingFace(_) => true,
-            Self::Family(family) => family.has_sequence,
+            Self::HuggingFace(model_type) => model_type.inputs,
+            Self::Family(family) => family.inputs,
+            Self::Measured(task) => Inputs::of(task),
         }
+    }
+
+    /// Whether it may take inputs that [`Traits::inputs`] does not tell of.
+    pub const fn takes_anything(self) -> bool {
+        matches!(self, Self::Measured(_))
     }
 
     /// Whether it takes an attention mask.
     pub const fn has_mask(self) -> bool {
         match self {
-            Self::HuggingFace(_) => true,
+            Self::HuggingFace(model_type) => model_type.has_mask,
             Self::Family(family) => family.has_mask,
+            Self::Measured(_) => true,
         }
     }
 
@@ -47,6 +58,20 @@ impl Traits {
         match self {
             Self::HuggingFace(model_type) => model_type.learned_positions,
             Self::Family(family) => family.position_key.is_some(),
+            Self::Measured(_) => false,
+        }
+    }
+
+    /// The config's keys of the longest sequence, and that sequence when none of them is there.
+    pub const fn position_keys(self) -> (&'static [&'static str], Option<u64>) {
+        match self {
+            Self::HuggingFace(model_type) if model_type.position_keys.is_empty() => (&[], None),
+            Self::HuggingFace(model_type) => (model_type.position_keys, Some(model_type.positions)),
+            Self::Family(_) => (&[], None),
+            // CLIP's and Whisper's config classes have these keys and defaults.
+            Self::Measured(Task::Contrastive) => (&["text_config.max_position_embeddings"], Some(77)),
+            Self::Measured(Task::SpeechSeq2Seq) => (&["max_target_positions"], Some(448)),
+            Self::Measured(_) => (&["max_position_embeddings", "n_positions"], None),
         }
     }
 
@@ -55,6 +80,7 @@ impl Traits {
         match self {
             Self::HuggingFace(model_type) => model_type.name,
             Self::Family(family) => family.name,
+            Self::Measured(_) => "this model",
         }
     }
 }
@@ -69,46 +95,33 @@ impl ModelSource {
         }
     }
 
-    /// What it lets the rest of the scenario say; `None` when it is not supported.
-    pub(super) fn traits(&self) -> Option<Traits> {
+    /// What it lets the rest of the scenario say, when the engine estimates it.
+    pub(super) fn estimated_traits(&self) -> Option<Traits> {
         match self {
-            Self::HuggingFace(config) => {
-                supported::model_type(config.get("model_type")?.as_str()?).map(Traits::HuggingFace)
-            }
-            Self::Catalog(id) => supported::model_type(catalog::model(id)?.model_type).map(Traits::HuggingFace),
             Self::Family { name, .. } => supported::family(name).map(Traits::Family),
+            _ => supported::model_type(&self.model_type()?).map(Traits::HuggingFace),
         }
     }
 
-    /// The longest sequence the model was made for, in tokens; `None` where it has no sequence.
+    /// What it lets the rest of the scenario say, whether it is estimated or only measured.
+    pub(super) fn traits(&self) -> Traits {
+        self.estimated_traits().or_else(|| self.measured_traits()).unwrap_or(Traits::Measured(Task::CausalLm))
+    }
+
+    /// The longest sequence the model was made for, in tokens; `None` where it has no sequence or nothing says.
     pub fn positions(&self) -> Option<u64> {
-        match self.traits()? {
-            Traits::HuggingFace(model_type) => {
-                let given = |config: &Map<String, Value>| {
-                    model_type.position_keys.iter().find_map(|key| config.get(*key)?.as_u64())
-                };
-                let given = match self {
-                    Self::HuggingFace(config) => given(config),
-                    other => given(&other.config()?),
-                };
-                Some(given.unwrap_or(model_type.positions))
-            }
-            Traits::Family(family) => {
-                let Self::Family { keys, .. } = self else { return None };
-                keys.get(family.position_key?)?.as_u64()
-            }
-        }
+        input::positions(self, self.traits())
     }
 }
 
 /// Reads `[model]`.
-pub fn read(table: &Table<'_>) -> Result<(Model, Traits)> {
+pub fn read(table: &Table<'_>, scope: Scope) -> Result<(Model, Traits)> {
     let given: Vec<&str> =
         ["catalog", "hf", "family"].into_iter().filter(|key| table.optional(key).is_some()).collect();
     let (source, traits) = match given.as_slice() {
-        ["catalog"] => catalog_model(table)?,
-        ["hf"] => hugging_face(table)?,
-        ["family"] => own_family(table)?,
+        ["catalog"] => catalog_model(table, scope)?,
+        ["hf"] => hugging_face(table, scope)?,
+        ["family"] => own_family(table, scope)?,
         [] => {
             table.only(&keys::names("model"))?;
             return Err(Error::new(
@@ -126,6 +139,10 @@ pub fn read(table: &Table<'_>) -> Result<(Model, Traits)> {
         }
     };
     let task = match table.word::<Task>("task")? {
+        // PyTorch may well run it: what the model takes then follows from the task.
+        Some(task) if scope == Scope::Measured && may_be_measured(&source, traits, task) => {
+            return Ok((Model { source, task }, Traits::Measured(task)));
+        }
         Some(task) if traits.tasks().contains(&task) => task,
         Some(task) => {
             let tasks: Vec<&str> = traits.tasks().iter().map(|t| t.as_str()).collect();
@@ -140,12 +157,21 @@ pub fn read(table: &Table<'_>) -> Result<(Model, Traits)> {
     Ok((Model { source, task }, traits))
 }
 
-/// The first task of the model's list.
+/// Whether a task of a Hugging Face model is one the engine knows nothing about.
+fn may_be_measured(source: &ModelSource, traits: Traits, task: Task) -> bool {
+    let listed = matches!(traits, Traits::HuggingFace(_)) && traits.tasks().contains(&task);
+    !listed && !matches!(source, ModelSource::Family { .. })
+}
+
+/// The first task of the model's list; the guessed one of a model nobody lists.
 pub fn default_task(traits: Traits) -> Task {
+    if let Traits::Measured(task) = traits {
+        return task;
+    }
     traits.tasks().first().copied().unwrap_or(Task::CausalLm)
 }
 
-fn catalog_model(table: &Table<'_>) -> Result<(ModelSource, Traits)> {
+fn catalog_model(table: &Table<'_>, scope: Scope) -> Result<(ModelSource, Traits)> {
     table.only(&keys::names("model"))?;
     let id = table.text("catalog", "llama-3.2-1b")?.unwrap_or_default();
     let Some(model) = catalog::model(id) else {
@@ -156,10 +182,8 @@ fn catalog_model(table: &Table<'_>) -> Result<(ModelSource, Traits)> {
             nearest_hint(id, &ids, "paste its config.json as model.hf, or see the list of models"),
         ));
     };
-    let Some(model_type) = supported::model_type(model.model_type) else {
-        return Err(unsupported_type(table.at("catalog"), model.model_type));
-    };
-    Ok((ModelSource::Catalog(id.to_owned()), Traits::HuggingFace(model_type)))
+    known_or_measured(ModelSource::Catalog(id.to_owned()), scope)
+        .ok_or_else(|| unsupported_type(table.at("catalog"), model.model_type))
 }
 
 /// "the nearest are ...", or what else to do when none is near.
@@ -171,7 +195,7 @@ pub fn nearest_hint(id: &str, ids: &[&str], otherwise: &str) -> String {
     }
 }
 
-fn hugging_face(table: &Table<'_>) -> Result<(ModelSource, Traits)> {
+fn hugging_face(table: &Table<'_>, scope: Scope) -> Result<(ModelSource, Traits)> {
     table.only(&keys::names("model"))?;
     let path = table.at("hf");
     let config = match table.get("hf") {
@@ -196,17 +220,24 @@ fn hugging_face(table: &Table<'_>) -> Result<(ModelSource, Traits)> {
         ));
     }
     let name = match config.get("model_type") {
-        Some(Value::String(name)) => name,
+        Some(Value::String(name)) => name.clone(),
         Some(other) => {
             let problem = format!("expected text, found {}", found(other));
             return Err(Error::new(format!("{path}.model_type"), problem, PASTE));
         }
         None => return Err(Error::new(format!("{path}.model_type"), "it is missing", PASTE)),
     };
-    let Some(model_type) = supported::model_type(name) else {
-        return Err(unsupported_type(format!("{path}.model_type"), name));
+    known_or_measured(ModelSource::HuggingFace(config), scope)
+        .ok_or_else(|| unsupported_type(format!("{path}.model_type"), &name))
+}
+
+/// A model with its traits, when the scope lets the scenario name it.
+fn known_or_measured(source: ModelSource, scope: Scope) -> Option<(ModelSource, Traits)> {
+    let traits = match scope {
+        Scope::Estimated => source.estimated_traits()?,
+        Scope::Measured => source.traits(),
     };
-    Ok((ModelSource::HuggingFace(config), Traits::HuggingFace(model_type)))
+    Some((source, traits))
 }
 
 const PASTE: &str = "paste the whole content of the model's config.json";
@@ -216,22 +247,33 @@ fn unsupported_type(key: String, name: &str) -> Error {
     Error::new(
         key,
         format!("model_type {} is not supported yet", quoted(name)),
-        format!("supported: {}; families of our own: {}", types.join(", "), family_names().join(", ")),
+        format!("supported: {}; families of our own: {}", types.join(", "), family_names(Scope::Estimated).join(", ")),
     )
 }
 
-fn family_names() -> Vec<&'static str> {
-    FAMILIES.iter().map(|f| f.name).collect()
+fn family_names(scope: Scope) -> Vec<&'static str> {
+    let measured = match scope {
+        Scope::Estimated => &[],
+        Scope::Measured => MEASURED_FAMILIES,
+    };
+    FAMILIES.iter().chain(measured).map(|f| f.name).collect()
 }
 
-fn own_family(table: &Table<'_>) -> Result<(ModelSource, Traits)> {
+fn family_in(name: &str, scope: Scope) -> Option<&'static Family> {
+    match scope {
+        Scope::Estimated => supported::family(name),
+        Scope::Measured => supported::any_family(name),
+    }
+}
+
+fn own_family(table: &Table<'_>, scope: Scope) -> Result<(ModelSource, Traits)> {
     let name = table.text("family", "mlp")?.unwrap_or_default();
-    let Some(family) = supported::family(name) else {
-        let near = nearest(name, &family_names()).map(|n| format!("did you mean {n:?}; ")).unwrap_or_default();
+    let Some(family) = family_in(name, scope) else {
+        let near = nearest(name, &family_names(scope)).map(|n| format!("did you mean {n:?}; ")).unwrap_or_default();
         let hint = if supported::model_type(name).is_some() {
             format!("{name} is a Hugging Face model_type: paste its config.json as model.hf, or name a catalog model")
         } else {
-            format!("{near}supported: {}", family_names().join(", "))
+            format!("{near}supported: {}", family_names(scope).join(", "))
         };
         return Err(Error::new(table.at("family"), format!("family {} is not supported", quoted(name)), hint));
     };
@@ -244,6 +286,7 @@ fn own_family(table: &Table<'_>) -> Result<(ModelSource, Traits)> {
             FamilyKeyKind::Count { default, most } => table.count(key.name, most)?.unwrap_or(default).into(),
             FamilyKeyKind::Fraction { default } => table.fraction(key.name)?.unwrap_or(default).into(),
             FamilyKeyKind::Flag { default } => table.flag(key.name)?.unwrap_or(default).into(),
+            FamilyKeyKind::Word { default, words } => table.one_of(key.name, words)?.unwrap_or(default).into(),
         };
         keys.insert(key.name.to_owned(), value);
     }

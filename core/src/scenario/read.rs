@@ -2,12 +2,13 @@
 
 use serde_json::Value;
 
-use super::model::{self, Traits, default_task, nearest_hint};
+use super::measured::{Scope, any_version};
+use super::model::{self, default_task, nearest_hint};
 use super::nearest::quoted;
 use super::table::{Table, found};
 use super::{
-    Attention, AttentionMask, Checkpointing, Device, Input, Lora, LoraTargets, Mode, ModelSource, Optimizer, Precision,
-    Scenario, Software, Training, ZeroGrad, ZeroGradAt, keys, limits, supported, text,
+    Attention, Checkpointing, Device, Lora, LoraTargets, Mode, ModelSource, Optimizer, Precision, Scenario, Software,
+    Training, ZeroGrad, ZeroGradAt, input, keys, limits, supported, text,
 };
 use crate::{Error, Result, catalog};
 
@@ -19,9 +20,6 @@ pub const DEFAULT_GPU: &str = "rtx-5070-ti-laptop";
 
 /// The model when a link names none.
 pub const DEFAULT_MODEL: &str = "llama-3.2-1b";
-
-/// Tokens per sample when the model's own limit is not smaller.
-const DEFAULT_SEQ: u64 = 1024;
 
 impl Scenario {
     /// Reads a scenario from JSON text.
@@ -54,17 +52,21 @@ impl Scenario {
     /// An unknown key, a value of the wrong type or outside its range, an id that is in no catalog, something that is
     /// not estimated yet: each names its key and what to do.
     pub fn from_value(value: &Value) -> Result<Self> {
+        Self::read(value, Scope::Estimated)
+    }
+
+    pub(super) fn read(value: &Value, scope: Scope) -> Result<Self> {
         let root = Table::root(value)?;
         schema(&root)?;
         not_a_config(&root)?;
         let mut sections = vec!["schema"];
         sections.extend(keys::SECTIONS);
         root.only(&sections)?;
-        let (model, traits) = model::read(&root.table("model")?)?;
-        let input = input(&root.table("input")?, &model.source, traits)?;
+        let (model, traits) = model::read(&root.table("model")?, scope)?;
+        let input = input::read(&root.table("input")?, &model.source, traits)?;
         let training = training(&root.table("training")?)?;
         let device = device(&root.table("device")?)?;
-        let software = software(&root.table("software")?)?;
+        let software = software(&root.table("software")?, scope)?;
         Ok(Self { model, input, training, device, software })
     }
 
@@ -72,14 +74,8 @@ impl Scenario {
     pub fn of(source: ModelSource) -> Self {
         let traits = source.traits();
         Self {
-            input: Input {
-                batch: 1,
-                seq: traits.is_none_or(Traits::has_sequence).then(|| default_seq(&source)),
-                target_seq: None,
-                image: None,
-                attention_mask: AttentionMask::None,
-            },
-            model: super::Model { task: traits.map_or(super::Task::CausalLm, default_task), source },
+            input: input::default(&source, traits),
+            model: super::Model { task: default_task(traits), source },
             training: Training::default(),
             device: Device::default(),
             software: Software::default(),
@@ -156,56 +152,6 @@ fn not_a_config(root: &Table<'_>) -> Result<()> {
         )),
         _ => Ok(()),
     }
-}
-
-fn default_seq(source: &ModelSource) -> u64 {
-    source.positions().unwrap_or(DEFAULT_SEQ).clamp(1, DEFAULT_SEQ)
-}
-
-fn input(table: &Table<'_>, source: &ModelSource, traits: Traits) -> Result<Input> {
-    table.only(&keys::names("input"))?;
-    let batch = table.count("batch", limits::BATCH)?.unwrap_or(1);
-    let seq = if traits.has_sequence() {
-        Some(table.count("seq", limits::SEQ)?.unwrap_or_else(|| default_seq(source)))
-    } else {
-        // A batch-and-sequence sweep gives every family the same keys: a sound `seq` says nothing here and does no harm.
-        table.count("seq", limits::SEQ)?;
-        None
-    };
-    if let Some(seq) = seq {
-        if let Some(positions) = source.positions().filter(|p| traits.learned_positions() && seq > *p) {
-            return Err(Error::new(
-                table.at("seq"),
-                format!("{seq} tokens are more than the {positions} positions this model has parameters for"),
-                format!("give at most {positions}"),
-            ));
-        }
-        if batch.saturating_mul(seq) > limits::TOKENS {
-            return Err(Error::new(
-                table.at("batch"),
-                format!("{batch} samples of {seq} tokens are more than {} tokens in one micro-batch", limits::TOKENS),
-                "give a smaller batch, and make up for it with training.accumulation",
-            ));
-        }
-    }
-    for (name, whose) in [("target_seq", "encoder-decoder"), ("image", "vision")] {
-        if table.optional(name).is_some() {
-            return Err(Error::new(
-                table.at(name),
-                format!("it belongs to {whose} models, which are not estimated yet"),
-                format!("leave {name} out"),
-            ));
-        }
-    }
-    let attention_mask = table.word("attention_mask")?.unwrap_or(AttentionMask::None);
-    if attention_mask != AttentionMask::None && !traits.has_mask() {
-        return Err(Error::new(
-            table.at("attention_mask"),
-            format!("{} takes no attention mask", traits.name()),
-            "leave attention_mask out",
-        ));
-    }
-    Ok(Input { batch, seq, target_seq: None, image: None, attention_mask })
 }
 
 fn training(table: &Table<'_>) -> Result<Training> {
@@ -316,9 +262,16 @@ fn device(table: &Table<'_>) -> Result<Device> {
     Ok(Device { gpu: id.to_owned(), memory, load_line, workspaces })
 }
 
-fn software(table: &Table<'_>) -> Result<Software> {
+fn software(table: &Table<'_>, scope: Scope) -> Result<Software> {
     table.only(&keys::names("software"))?;
     let default = Software::default();
+    if scope == Scope::Measured {
+        let any = |name: &str, newest: &str| any_version(table, name, newest);
+        return Ok(Software {
+            torch: any("torch", &default.torch)?.unwrap_or(default.torch),
+            transformers: any("transformers", &default.transformers)?.unwrap_or(default.transformers),
+        });
+    }
     Ok(Software {
         torch: version(table, "torch", supported::TORCH)?.unwrap_or(default.torch),
         transformers: version(table, "transformers", supported::TRANSFORMERS)?.unwrap_or(default.transformers),

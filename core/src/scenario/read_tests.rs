@@ -202,8 +202,11 @@ fn what_is_not_estimated_is_refused_by_name() {
         "model.hf.model_type: model_type \"bert\" is not supported yet; \
          supported: llama, mistral, qwen2, qwen3, gpt2; families of our own: mlp, nanogpt, nbeats"
     );
-    assert!(refused(&with("input", "image", json!(224))).contains("vision models, which are not estimated yet"));
-    assert!(refused(&with("input", "target_seq", json!(64))).contains("encoder-decoder models"));
+    assert_eq!(
+        refused(&with("input", "image", json!(224))),
+        "input.image: it is the side of an image, which only vision models take; llama takes tokens; leave image out"
+    );
+    assert!(refused(&with("input", "target_seq", json!(64))).contains("only encoder-decoder models have"));
     let mlp = |key: &str, value: Value| json!({ "model": { "family": "mlp" }, "input": { key: value } });
     assert_eq!(Scenario::from_value(&mlp("seq", json!(64))).map(|s| s.input.seq), Ok(None));
     assert!(refused(&mlp("seq", json!(-1))).starts_with("input.seq: "));

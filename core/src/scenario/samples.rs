@@ -16,7 +16,7 @@ pub(super) fn scenario() -> impl Strategy<Value = Scenario> {
         scenario.input.batch = input.batch;
         if let (Some(seq), Some(positions)) = (scenario.input.seq, scenario.model.source.positions()) {
             scenario.input.seq = Some(input.seq.unwrap_or(seq).min(positions));
-            if scenario.model.source.traits().unwrap().has_mask() {
+            if scenario.model.source.traits().has_mask() {
                 scenario.input.attention_mask = input.attention_mask;
             }
         }
@@ -38,6 +38,7 @@ fn source() -> impl Strategy<Value = ModelSource> {
                     FamilyKeyKind::Count { most, .. } => json!(1 + n % most),
                     FamilyKeyKind::Fraction { .. } => json!(f64::from(share) / 10_000.0),
                     FamilyKeyKind::Flag { .. } => json!(flag),
+                    FamilyKeyKind::Word { words, .. } => json!(words[usize::try_from(n).unwrap() % words.len()]),
                 };
                 (key.name.to_owned(), value)
             });

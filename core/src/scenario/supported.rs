@@ -1,8 +1,12 @@
 //! What is estimated today, in one place: widen these lists when the engine learns more.
 //!
-//! Everything a scenario may name but that is not in here is refused by name, never ignored.
+//! Everything a scenario may name but that is not in here is refused by name, never ignored. To be measured, a scenario
+//! may name more: [`MEASURED_FAMILIES`], and any Hugging Face model
+//! ([`super::Scenario::from_value_to_measure`]).
 
-use super::{Mode, Optimizer, OptimizerImpl, Task};
+use serde_json::Value;
+
+use super::{Inputs, Mode, Optimizer, OptimizerImpl, Task};
 
 /// Modes that are estimated.
 pub const MODES: &[Mode] = &[Mode::Train];
@@ -20,7 +24,12 @@ pub struct ModelType {
     pub name: &'static str,
     /// What can be trained on it; the first is the default.
     pub tasks: &'static [Task],
-    /// The config's keys that hold the longest sequence, in the order transformers looks at them.
+    /// What one sample of its input is.
+    pub inputs: Inputs,
+    /// Whether it takes an attention mask.
+    pub has_mask: bool,
+    /// The config's keys that hold the longest sequence, in the order transformers looks at them; a key of a nested
+    /// config is written with a dot, `text_config.max_position_embeddings`. Empty where a sample has no sequence.
     pub position_keys: &'static [&'static str],
     /// The longest sequence of a config that does not say, as transformers' config class has it.
     pub positions: u64,
@@ -33,6 +42,8 @@ pub const MODEL_TYPES: &[ModelType] = &[
     ModelType {
         name: "llama",
         tasks: &[Task::CausalLm],
+        inputs: Inputs::Tokens,
+        has_mask: true,
         position_keys: &["max_position_embeddings"],
         positions: 2048,
         learned_positions: false,
@@ -40,6 +51,8 @@ pub const MODEL_TYPES: &[ModelType] = &[
     ModelType {
         name: "mistral",
         tasks: &[Task::CausalLm],
+        inputs: Inputs::Tokens,
+        has_mask: true,
         position_keys: &["max_position_embeddings"],
         positions: 131_072,
         learned_positions: false,
@@ -47,6 +60,8 @@ pub const MODEL_TYPES: &[ModelType] = &[
     ModelType {
         name: "qwen2",
         tasks: &[Task::CausalLm],
+        inputs: Inputs::Tokens,
+        has_mask: true,
         position_keys: &["max_position_embeddings"],
         positions: 32_768,
         learned_positions: false,
@@ -54,6 +69,8 @@ pub const MODEL_TYPES: &[ModelType] = &[
     ModelType {
         name: "qwen3",
         tasks: &[Task::CausalLm],
+        inputs: Inputs::Tokens,
+        has_mask: true,
         position_keys: &["max_position_embeddings"],
         positions: 32_768,
         learned_positions: false,
@@ -61,6 +78,8 @@ pub const MODEL_TYPES: &[ModelType] = &[
     ModelType {
         name: "gpt2",
         tasks: &[Task::CausalLm],
+        inputs: Inputs::Tokens,
+        has_mask: true,
         position_keys: &["n_positions", "max_position_embeddings"],
         positions: 1024,
         learned_positions: true,
@@ -76,8 +95,8 @@ pub struct Family {
     pub about: &'static str,
     /// What can be trained on it; the first is the default.
     pub tasks: &'static [Task],
-    /// Whether a sample is a sequence (`input.seq`).
-    pub has_sequence: bool,
+    /// What one sample of its input is.
+    pub inputs: Inputs,
     /// Whether it takes an attention mask.
     pub has_mask: bool,
     /// The key of the longest sequence, where there is one.
@@ -117,6 +136,25 @@ pub enum FamilyKeyKind {
         /// When the key is missing.
         default: bool,
     },
+    /// One of these words.
+    Word {
+        /// When the key is missing; one of `words`.
+        default: &'static str,
+        /// Every word that is accepted.
+        words: &'static [&'static str],
+    },
+}
+
+impl FamilyKeyKind {
+    /// What a key that is not given holds.
+    pub fn default(self) -> Value {
+        match self {
+            Self::Count { default, .. } => default.into(),
+            Self::Fraction { default } => default.into(),
+            Self::Flag { default } => default.into(),
+            Self::Word { default, .. } => default.into(),
+        }
+    }
 }
 
 const WIDTH_MOST: u64 = 1 << 20;
@@ -135,7 +173,7 @@ pub const FAMILIES: &[Family] = &[
         name: "mlp",
         about: "linear layers with ReLU between them",
         tasks: &[Task::Classification],
-        has_sequence: false,
+        inputs: Inputs::Features,
         has_mask: false,
         position_key: None,
         keys: &[
@@ -149,7 +187,7 @@ pub const FAMILIES: &[Family] = &[
         name: "nanogpt",
         about: "Karpathy's GPT",
         tasks: &[Task::CausalLm],
-        has_sequence: true,
+        inputs: Inputs::Tokens,
         has_mask: false,
         position_key: Some("block_size"),
         keys: &[
@@ -174,7 +212,7 @@ pub const FAMILIES: &[Family] = &[
         name: "nbeats",
         about: "generic N-BEATS blocks in a row",
         tasks: &[Task::Forecasting],
-        has_sequence: false,
+        inputs: Inputs::Features,
         has_mask: false,
         position_key: None,
         keys: &[
@@ -188,6 +226,70 @@ pub const FAMILIES: &[Family] = &[
     },
 ];
 
+/// Families of our own that are measured but not estimated yet: a row moves to [`FAMILIES`] when the engine learns it.
+///
+/// Defaults: `gat` has the settings of Velickovic et al. 2018 for Cora (8 heads of 8, dropout 0.6; 1433 features, 7
+/// classes, 2708 nodes); `resnet` and `convnext` are torchvision's, 1000 classes as its ImageNet weights.
+pub const MEASURED_FAMILIES: &[Family] = &[
+    Family {
+        name: "gat",
+        about: "dense graph attention, two layers",
+        tasks: &[Task::NodeClassification],
+        inputs: Inputs::Graph { nodes: 2708 },
+        has_mask: false,
+        position_key: None,
+        keys: &[
+            count("n_feat", "features per node", 1433, WIDTH_MOST),
+            count("n_hid", "width of a head", 8, 1 << 16),
+            count("n_heads", "attention heads", 8, 1 << 10),
+            count("n_class", "classes", 7, WIDTH_MOST),
+            FamilyKey {
+                name: "dropout",
+                about: "probability of every dropout",
+                kind: FamilyKeyKind::Fraction { default: 0.6 },
+            },
+        ],
+    },
+    Family {
+        name: "resnet",
+        about: "torchvision's ResNets",
+        tasks: &[Task::ImageClassification],
+        inputs: Inputs::TORCHVISION,
+        has_mask: false,
+        position_key: None,
+        keys: &[
+            FamilyKey {
+                name: "variant",
+                about: "which of them",
+                kind: FamilyKeyKind::Word {
+                    default: "resnet50",
+                    words: &["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"],
+                },
+            },
+            count("num_classes", "classes", 1000, WIDTH_MOST),
+        ],
+    },
+    Family {
+        name: "convnext",
+        about: "torchvision's ConvNeXts",
+        tasks: &[Task::ImageClassification],
+        inputs: Inputs::TORCHVISION,
+        has_mask: false,
+        position_key: None,
+        keys: &[
+            FamilyKey {
+                name: "variant",
+                about: "which of them",
+                kind: FamilyKeyKind::Word {
+                    default: "convnext_tiny",
+                    words: &["convnext_tiny", "convnext_small", "convnext_base", "convnext_large"],
+                },
+            },
+            count("num_classes", "classes", 1000, WIDTH_MOST),
+        ],
+    },
+];
+
 /// The `model_type` of this name.
 pub fn model_type(name: &str) -> Option<&'static ModelType> {
     MODEL_TYPES.iter().find(|m| m.name == name)
@@ -196,6 +298,11 @@ pub fn model_type(name: &str) -> Option<&'static ModelType> {
 /// The family of this name.
 pub fn family(name: &str) -> Option<&'static Family> {
     FAMILIES.iter().find(|f| f.name == name)
+}
+
+/// The family of this name, whether it is estimated or only measured.
+pub fn any_family(name: &str) -> Option<&'static Family> {
+    family(name).or_else(|| MEASURED_FAMILIES.iter().find(|f| f.name == name))
 }
 
 /// Which implementations an optimizer has; the first is the default.

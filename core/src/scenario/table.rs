@@ -114,12 +114,18 @@ impl<'a> Table<'a> {
 
     /// A word of a closed vocabulary.
     pub fn word<T: Vocabulary>(&self, name: &str) -> Result<Option<T>> {
-        let Some(text) = self.text(name, T::values().first().map_or("", |v| v.word()))? else { return Ok(None) };
-        if let Some(value) = T::values().iter().copied().find(|v| v.word() == text) {
-            return Ok(Some(value));
+        let words: Vec<&'static str> = T::values().iter().map(|v| v.word()).collect();
+        let Some(word) = self.one_of(name, &words)? else { return Ok(None) };
+        Ok(T::values().iter().copied().find(|v| v.word() == word))
+    }
+
+    /// One of these words.
+    pub fn one_of(&self, name: &str, words: &[&'static str]) -> Result<Option<&'static str>> {
+        let Some(text) = self.text(name, words.first().copied().unwrap_or_default())? else { return Ok(None) };
+        if let Some(word) = words.iter().find(|word| **word == text) {
+            return Ok(Some(word));
         }
-        let words: Vec<&str> = T::values().iter().map(|v| v.word()).collect();
-        let did_you_mean = nearest(text, &words).map(|near| format!("did you mean {near:?}; ")).unwrap_or_default();
+        let did_you_mean = nearest(text, words).map(|near| format!("did you mean {near:?}; ")).unwrap_or_default();
         Err(Error::new(
             self.at(name),
             format!("{} is not one of its values", quoted(text)),

@@ -4,7 +4,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use super::fragment;
-use crate::scenario::supported::{self, FamilyKeyKind};
+use crate::scenario::supported;
 use crate::scenario::{KEYS, Lora, ModelSource, Scenario};
 
 /// What is escaped in a query: all but letters, digits and what reads well and means nothing there.
@@ -19,8 +19,8 @@ pub(super) fn encode(scenario: &Scenario) -> String {
         ModelSource::Catalog(id) => pairs.push(("model", id.clone())),
         ModelSource::Family { name, keys } => {
             pairs.push(("family", name.clone()));
-            for key in supported::family(name).map_or(&[][..], |f| f.keys) {
-                if let Some(value) = keys.get(key.name).filter(|v| **v != family_default(key.kind)) {
+            for key in supported::any_family(name).map_or(&[][..], |f| f.keys) {
+                if let Some(value) = keys.get(key.name).filter(|v| **v != key.kind.default()) {
                     pairs.push((key.name, text(value)));
                 }
             }
@@ -51,6 +51,8 @@ fn baseline(scenario: &Scenario) -> Scenario {
     if let Some(default) = supported::implementations(optimizer).first() {
         baseline.training.optimizer_impl = *default;
     }
+    // An encoder-decoder's decoder has as many tokens as its encoder when nothing else is said.
+    baseline.input.target_seq = baseline.input.target_seq.and(scenario.input.seq);
     baseline.training.lora = scenario.training.lora.as_ref().map(|_| Lora::default());
     baseline
 }
@@ -66,13 +68,5 @@ fn text(value: &Value) -> String {
         Value::String(text) => text.replace(' ', ""),
         Value::Array(items) => items.iter().map(text).collect::<Vec<_>>().join(","),
         other => other.to_string(),
-    }
-}
-
-fn family_default(kind: FamilyKeyKind) -> Value {
-    match kind {
-        FamilyKeyKind::Count { default, .. } => default.into(),
-        FamilyKeyKind::Fraction { default } => default.into(),
-        FamilyKeyKind::Flag { default } => default.into(),
     }
 }

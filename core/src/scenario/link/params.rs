@@ -127,6 +127,7 @@ fn param(name: &str, text: &str) -> Result<Param> {
         let kind = match key.kind {
             FamilyKeyKind::Count { .. } | FamilyKeyKind::Fraction { .. } => Kind::Number,
             FamilyKeyKind::Flag { .. } => Kind::Flag,
+            FamilyKeyKind::Word { .. } => Kind::Text,
         };
         return Ok(Param { path: format!("model.{name}"), value: kind.value(text) });
     }

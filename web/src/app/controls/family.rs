@@ -113,5 +113,27 @@ fn KeyField(key: &'static FamilyKey) -> impl IntoView {
             });
             view! { <Switch id=key.name label=key.name help=key.about value set/> }.into_any()
         }
+        FamilyKeyKind::Word { default, words } => {
+            let now = move || given().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_else(|| default.to_owned());
+            let choice = move |word: &'static str| {
+                let choose = move |_| {
+                    let _ = put(word.into());
+                };
+                view! {
+                    <label class="segment-choice">
+                        <input type="radio" name=key.name value=word prop:checked=move || now() == word on:change=choose/>
+                        <span>{word}</span>
+                    </label>
+                }
+            };
+            view! {
+                <fieldset class="field segments" data-testid=key.name>
+                    <legend>{key.name}</legend>
+                    <div class="strip">{words.iter().map(|word| choice(word)).collect_view()}</div>
+                    <p class="help">{sentence(key.about)}</p>
+                </fieldset>
+            }
+            .into_any()
+        }
     }
 }

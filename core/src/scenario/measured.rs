@@ -1,0 +1,267 @@
+//! Scenarios that are only measured: what the engine does not estimate, PyTorch can run all the same.
+
+use serde_json::{Map, Value};
+
+use super::model::Traits;
+use super::nearest::quoted;
+use super::table::Table;
+use super::{ModelSource, Scenario, Software, Task, supported};
+use crate::{Error, Result, catalog};
+
+/// What a scenario may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Only what the engine estimates.
+    Estimated,
+    /// Whatever can be measured.
+    Measured,
+}
+
+impl Scenario {
+    /// Reads a scenario that will be measured: like [`Scenario::from_value`], but it may name what the engine does not
+    /// estimate: any Hugging Face `model_type` with any task and input, the families of
+    /// [`supported::MEASURED_FAMILIES`], any version of PyTorch and transformers. The task of such a model is guessed
+    /// from its config's `architectures` when it is not given.
+    ///
+    /// ```
+    /// use plimsoll_core::Scenario;
+    /// use serde_json::json;
+    ///
+    /// let value = json!({ "model": { "hf": { "model_type": "perceiver", "architectures": ["PerceiverForMaskedLM"] } } });
+    /// assert!(Scenario::from_value(&value).is_err());
+    /// let scenario = Scenario::from_value_to_measure(&value)?;
+    /// assert_eq!(scenario.model.task.as_str(), "masked-lm");
+    /// assert_eq!(scenario.estimated().unwrap_err().key, "model.hf.model_type");
+    /// # Ok::<(), plimsoll_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Scenario::from_value`], but for what is named above.
+    pub fn from_value_to_measure(value: &Value) -> Result<Self> {
+        Self::read(value, Scope::Measured)
+    }
+
+    /// Whether the engine knows the model and can estimate what is trained on it.
+    ///
+    /// # Errors
+    /// When it does not: a scenario of [`Scenario::from_value_to_measure`] may be only measured.
+    pub fn estimated(&self) -> Result<()> {
+        let yet = |key: &str, what: String| {
+            Err(Error::new(key, format!("the engine does not estimate {what} yet"), "measure it with plimsoll probe"))
+        };
+        let source = &self.model.source;
+        match source.estimated_traits() {
+            Some(traits) if traits.tasks().contains(&self.model.task) => Ok(()),
+            Some(traits) => yet("model.task", format!("{} for {}", self.model.task, traits.name())),
+            None => match source {
+                ModelSource::Family { name, .. } => yet("model.family", format!("the family {}", quoted(name))),
+                ModelSource::Catalog(id) => yet("model.catalog", quoted(id)),
+                ModelSource::HuggingFace(_) => {
+                    let name = source.model_type().unwrap_or_default();
+                    yet("model.hf.model_type", format!("the model_type {}", quoted(&name)))
+                }
+            },
+        }
+    }
+}
+
+impl Software {
+    /// One sentence for each version whose rules the engine does not know; it follows those of the version it does.
+    pub fn other_rules(&self) -> Vec<String> {
+        let sentence = |name: &str, version: &str, known: &[&str]| {
+            let newest = known.last().copied().unwrap_or_default();
+            (!known.contains(&version))
+                .then(|| format!("the rules of {name} {version} are not known; this follows those of {newest}"))
+        };
+        let torch = sentence("torch", &self.torch, supported::TORCH);
+        torch.into_iter().chain(sentence("transformers", &self.transformers, supported::TRANSFORMERS)).collect()
+    }
+}
+
+impl ModelSource {
+    /// `model_type` of a Hugging Face model.
+    pub(super) fn model_type(&self) -> Option<String> {
+        match self {
+            Self::HuggingFace(config) => Some(config.get("model_type")?.as_str()?.to_owned()),
+            Self::Catalog(id) => Some(catalog::model(id)?.model_type.to_owned()),
+            Self::Family { .. } => None,
+        }
+    }
+
+    /// The traits of a model that the engine does not know: what its config leads one to expect.
+    pub(super) fn measured_traits(&self) -> Option<Traits> {
+        match self {
+            Self::Family { name, .. } => supported::any_family(name).map(Traits::Family),
+            _ => Some(Traits::Measured(guessed_task(&self.config()?))),
+        }
+    }
+}
+
+/// The task a config was most likely made for. transformers names its classes by it (`BertForMaskedLM`).
+fn guessed_task(config: &Map<String, Value>) -> Task {
+    const ENDINGS: &[(&str, Task)] = &[
+        ("ForCausalLM", Task::CausalLm),
+        ("LMHeadModel", Task::CausalLm),
+        ("ForMaskedLM", Task::MaskedLm),
+        ("ForPreTraining", Task::MaskedLm),
+        ("ForSequenceClassification", Task::SequenceClassification),
+        ("ForImageClassification", Task::ImageClassification),
+        ("ForImageClassificationWithTeacher", Task::ImageClassification),
+        ("ForSpeechSeq2Seq", Task::SpeechSeq2Seq),
+        ("ForConditionalGeneration", Task::Seq2SeqLm),
+    ];
+    let name = config.get("architectures").and_then(|list| list.get(0)).and_then(Value::as_str).unwrap_or_default();
+    // Speech models are "ForConditionalGeneration" like the text models; their configs have a mel spectrogram.
+    let speech = config.contains_key("num_mel_bins");
+    match ENDINGS.iter().find(|(ending, _)| name.ends_with(ending)) {
+        Some((_, Task::Seq2SeqLm)) if speech => Task::SpeechSeq2Seq,
+        Some((_, task)) => *task,
+        None if config.contains_key("vision_config") && config.contains_key("text_config") => Task::Contrastive,
+        None if speech => Task::SpeechSeq2Seq,
+        None if config.get("is_encoder_decoder") == Some(&Value::Bool(true)) => Task::Seq2SeqLm,
+        None if config.contains_key("num_channels") && !config.contains_key("vocab_size") => Task::ImageClassification,
+        None => Task::CausalLm,
+    }
+}
+
+/// A version of a package: its first two numbers, as `2.11` of `2.11.0+cu128`.
+pub fn any_version(table: &Table<'_>, name: &str, example: &str) -> Result<Option<String>> {
+    let Some(text) = table.text(name, example)? else { return Ok(None) };
+    let digits = |part: &str| -> String { part.chars().take_while(char::is_ascii_digit).collect() };
+    let mut parts = text.split('.');
+    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().map(digits).unwrap_or_default());
+    let number = |text: &str| !text.is_empty() && text.len() <= 4 && text.bytes().all(|b| b.is_ascii_digit());
+    if text.len() > 64 || !number(major) || !number(&minor) {
+        return Err(Error::new(
+            table.at(name),
+            format!("{} is not a version", quoted(text)),
+            format!("write it as {example:?}, or leave {name} out"),
+        ));
+    }
+    Ok(Some(format!("{major}.{minor}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::estimate::Run;
+
+    fn measured(value: Value) -> Scenario {
+        let scenario = Scenario::from_value_to_measure(&value).unwrap_or_else(|e| panic!("{e}: {value}"));
+        assert_eq!(Scenario::from_value_to_measure(&scenario.to_value()), Ok(scenario.clone()));
+        scenario
+    }
+
+    fn refused(value: Value) -> String {
+        Scenario::from_value_to_measure(&value).unwrap_err().to_string()
+    }
+
+    fn hf(config: Value) -> Value {
+        json!({ "model": { "hf": config } })
+    }
+
+    #[test]
+    fn the_engine_says_that_it_does_not_estimate_it() {
+        for (value, key) in [
+            (hf(json!({ "model_type": "perceiver" })), "model.hf.model_type"),
+            (json!({ "model": { "hf": { "model_type": "llama" }, "task": "masked-lm" } }), "model.task"),
+            (json!({ "model": { "catalog": "gpt2", "task": "sequence-classification" } }), "model.task"),
+        ] {
+            assert!(Scenario::from_value(&value).is_err(), "{value}");
+            let error = Run::new(&measured(value)).unwrap_err();
+            assert_eq!(error.key, key);
+            assert!(error.problem.contains("the engine does not estimate"), "{error}");
+        }
+        for family in supported::MEASURED_FAMILIES {
+            assert!(supported::family(family.name).is_none(), "{} is in both lists", family.name);
+            let value = json!({ "model": { "family": family.name } });
+            assert!(Scenario::from_value(&value).is_err());
+            let error = Run::new(&measured(value)).unwrap_err().to_string();
+            assert!(error.starts_with("model.family: the engine does not estimate the family"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_estimated_reads_the_same() {
+        for value in [
+            json!({ "model": { "catalog": "gpt2" }, "input": { "batch": 4 } }),
+            hf(json!({ "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"] })),
+            json!({ "model": { "family": "nbeats", "stacks": 3 } }),
+        ] {
+            assert_eq!(Ok(measured(value.clone())), Scenario::from_value(&value));
+        }
+        // And is refused the same.
+        assert!(
+            refused(json!({ "model": { "catalog": "gpt2" }, "input": { "seq": 1025 } })).contains("1024 positions")
+        );
+        assert!(refused(json!({ "model": { "family": "gat", "variant": "resnet50" } })).starts_with("model.variant"));
+        assert!(refused(json!({ "model": { "family": "gta" } })).contains("did you mean \"gat\""));
+        assert!(refused(json!({ "model": { "family": "gat", "task": "causal-lm" } })).starts_with("model.task"));
+        assert!(refused(hf(json!({ "hidden_size": 4 }))).contains("model_type: it is missing"));
+        assert!(refused(json!({ "model": { "family": "gat" }, "input": { "bacth": 4 } })).contains("\"batch\""));
+    }
+
+    #[test]
+    fn words_of_a_family() {
+        let scenario = measured(json!({ "model": { "family": "resnet", "variant": "resnet18", "num_classes": 10 } }));
+        assert_eq!(
+            scenario.to_value()["model"].to_string(),
+            r#"{"family":"resnet","task":"image-classification","variant":"resnet18","num_classes":10}"#
+        );
+        assert_eq!((scenario.input.seq, scenario.input.image), (None, Some(224)));
+        assert_eq!(
+            refused(json!({ "model": { "family": "resnet", "variant": "resnet51" } })),
+            "model.variant: \"resnet51\" is not one of its values; did you mean \"resnet50\"; use one of resnet18, \
+             resnet34, resnet50, resnet101, resnet152"
+        );
+        assert!(refused(json!({ "model": { "family": "resnet", "variant": 50 } })).contains("as \"resnet18\""));
+    }
+
+    #[test]
+    fn tasks_are_guessed() {
+        let task = |config: Value| measured(hf(config)).model.task;
+        let of = |name: &str| task(json!({ "model_type": "any", "architectures": [name] }));
+        assert_eq!(of("BertForMaskedLM"), Task::MaskedLm);
+        assert_eq!(of("BertForSequenceClassification"), Task::SequenceClassification);
+        assert_eq!(of("T5ForConditionalGeneration"), Task::Seq2SeqLm);
+        assert_eq!(of("DeiTForImageClassificationWithTeacher"), Task::ImageClassification);
+        assert_eq!(of("OPTForCausalLM"), Task::CausalLm);
+        let whisper =
+            json!({ "model_type": "any", "architectures": ["WhisperForConditionalGeneration"], "num_mel_bins": 80 });
+        assert_eq!(task(whisper), Task::SpeechSeq2Seq);
+        assert_eq!(task(json!({ "model_type": "any", "vision_config": {}, "text_config": {} })), Task::Contrastive);
+        assert_eq!(task(json!({ "model_type": "any", "is_encoder_decoder": true })), Task::Seq2SeqLm);
+        assert_eq!(task(json!({ "model_type": "any", "num_channels": 3 })), Task::ImageClassification);
+        assert_eq!(task(json!({ "model_type": "any", "architectures": "none" })), Task::CausalLm);
+    }
+
+    #[test]
+    fn a_model_nobody_knows_takes_any_input() {
+        let all = json!({ "batch": 2, "seq": 64, "target_seq": 32, "image": 96, "attention_mask": "padded" });
+        let scenario = measured(json!({ "model": { "hf": { "model_type": "any" } }, "input": all }));
+        assert_eq!(scenario.to_value()["input"], all);
+        let image =
+            measured(json!({ "model": { "hf": { "model_type": "any" }, "task": "image-classification" } })).input;
+        assert_eq!((image.seq, image.image), (None, Some(224)));
+        let pair = measured(
+            json!({ "model": { "hf": { "model_type": "any" }, "task": "seq2seq-lm" }, "input": { "seq": 64 } }),
+        );
+        assert_eq!((pair.input.seq, pair.input.target_seq), (Some(64), Some(64)));
+    }
+
+    #[test]
+    fn any_version_may_have_measured() {
+        let with = |torch: &str| json!({ "model": { "catalog": "gpt2" }, "software": { "torch": torch } });
+        let scenario = measured(with("2.4.1+cu121"));
+        assert_eq!(scenario.software.torch, "2.4");
+        assert!(Scenario::from_value(&with("2.4.1")).is_err());
+        let warnings = Run::new(&scenario).unwrap().into_estimate().warnings;
+        assert_eq!(warnings, ["the rules of torch 2.4 are not known; this follows those of 2.11"]);
+        assert_eq!(measured(with("2.12.0a0+git1234")).software.torch, "2.12");
+        for text in ["", "2", "two", "2.x", "2..1", "-2.1", "20000.1"] {
+            assert!(refused(with(text)).starts_with("software.torch: "), "{text}");
+        }
+    }
+}

@@ -1,0 +1,1350 @@
+#!/usr/bin/env python3
+"""The worker of `plimsoll probe`: trains one model the way a training script does, and tells what it took.
+
+It reads a job and then commands as JSON lines from standard input, and writes events as JSON lines to what was its
+standard output. Whatever else prints lands on standard error. Python 3.9 and PyTorch 2.2 or newer; transformers for
+Hugging Face models, peft for LoRA, torchvision for ResNet and ConvNeXt.
+
+The model and the loop are those that `plimsoll estimate` executes without a GPU. Which Python name holds a tensor for
+how long decides the peak, so the loop at `Run.micro_batch` is written out with care: every `del` in it is there for a
+reason, and every name that outlives a line does so in an ordinary training script too.
+"""
+
+import contextlib
+import ctypes
+import faulthandler
+import gc
+import json
+import math
+import os
+import platform
+import queue
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+STARTED = time.monotonic()
+PROTOCOL = 1
+OLDEST_TORCH = (2, 2)
+OLDEST_TRANSFORMERS = (4, 36)  # the first with `attn_implementation`
+
+# Where the random filling of a weight is worth leaving to the device: a model of a billion weights is filled in
+# seconds there, and in a minute on the host.
+LARGE = 1 << 20
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Talking to the orchestrator
+
+
+class Stop(Exception):
+    """Ends the worker with an `error` event that says what is wrong and what to do."""
+
+    def __init__(self, kind, message, hint):
+        super().__init__(message)
+        self.kind, self.message, self.hint = kind, message, hint
+
+
+class Channel:
+    """Events out, commands in."""
+
+    def __init__(self):
+        # Standard output is ours alone from here on: what a library prints goes to standard error.
+        self.out = os.dup(1)
+        os.dup2(2, 1)
+        self.lock = threading.Lock()
+        self.lines = queue.Queue()
+        threading.Thread(target=self.read, name="commands", daemon=True).start()
+
+    def read(self):
+        """Hands on complete lines; ends the process when nobody is left who could send one."""
+        rest = b""
+        while True:
+            try:
+                chunk = os.read(0, 65536)
+            except OSError:
+                chunk = b""
+            if not chunk:
+                os._exit(0)
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                if line.strip():
+                    self.lines.put(line)
+
+    def receive(self, kind):
+        """The next line as a dictionary."""
+        line = self.lines.get()
+        try:
+            value = json.loads(line)
+            if not isinstance(value, dict):
+                raise ValueError("it is not an object")
+            return value
+        except ValueError as error:
+            raise Stop(kind, "a line that is not a JSON object: %s" % error, "this is a bug of plimsoll: report it")
+
+    def emit(self, event, **fields):
+        line = {"event": event, "at": int((time.monotonic() - STARTED) * 1e6)}
+        line.update(fields)
+        data = json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        with self.lock:
+            try:
+                while data:
+                    data = data[os.write(self.out, data) :]
+            except OSError:
+                os._exit(0)
+
+    def progress(self, message):
+        self.emit("progress", message=message)
+
+    def note(self, message):
+        self.emit("note", message=message)
+
+
+PATHS = re.compile(r"(?<![\w/.])/[\w.~+-]+(?:/[^\s'\",:;)\]]*)+|\b[A-Za-z]:\\[^\s'\",:;)\]]*")
+
+
+def clean(error):
+    """An error's words without paths and names of people or machines, and not too many of them."""
+    text = str(error).strip() or type(error).__name__
+    for known in (os.path.expanduser("~"), os.getcwd(), tempfile.gettempdir(), sys.prefix, sys.base_prefix):
+        if len(known) > 3:
+            text = text.replace(known, "<path>")
+    text = PATHS.sub("<path>", text)
+    for name in (os.environ.get("USER"), os.environ.get("USERNAME"), platform.node()):
+        if name and len(name) > 2 and name != "root":
+            text = re.sub(r"\b%s\b" % re.escape(name), "<name>", text)
+    text = " ".join(text.split())
+    return text if len(text) <= 400 else text[:400] + " ..."
+
+
+def die_with_parent():
+    """Linux: the kernel ends this process when the one that started it is gone, whatever this one is doing."""
+    if sys.platform != "linux":
+        return
+    parent = os.getppid()
+    with contextlib.suppress(OSError, AttributeError):
+        PR_SET_PDEATHSIG = 1
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Packages
+
+
+def version_of(text):
+    """The first two numbers of a version: (2, 11) of 2.11.0+cu128."""
+    numbers = re.match(r"(\d+)\.(\d+)", text)
+    return (int(numbers.group(1)), int(numbers.group(2))) if numbers else (0, 0)
+
+
+def import_torch():
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise broken("torch", "missing-torch", error)
+        raise Stop("missing-torch", "this Python has no PyTorch", "python -m pip install torch")
+    except Exception as error:
+        raise broken("torch", "missing-torch", error)
+    if version_of(torch.__version__) < OLDEST_TORCH:
+        needed = "%d.%d" % OLDEST_TORCH
+        message = "PyTorch %s is too old: the probe needs %s or newer" % (torch.__version__, needed)
+        raise Stop("old-torch", message, 'python -m pip install --upgrade "torch>=%s"' % needed)
+    return torch
+
+
+def import_package(name, needed_for):
+    try:
+        return __import__(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise broken(name, "missing-package", error)
+        message = "this Python has no %s, which %s needs" % (name, needed_for)
+        raise Stop("missing-package", message, "python -m pip install %s" % name)
+    except Exception as error:
+        raise broken(name, "missing-package", error)
+
+
+def broken(name, kind, error):
+    message = "%s is installed but cannot be imported: %s" % (name, clean(error))
+    stop = Stop(kind, message, "python -m pip install --upgrade --force-reinstall %s" % name)
+    stop.__cause__ = error
+    return stop
+
+
+def import_for(scenario, config):
+    """The packages that the scenario needs, by name; the others are not touched."""
+    found = {"transformers": None, "peft": None, "torchvision": None}
+    training, family = scenario["training"], scenario["model"].get("family")
+    if config is not None or training["optimizer"] == "adafactor":
+        what = "a Hugging Face model" if config is not None else "the optimizer adafactor"
+        transformers = found["transformers"] = import_package("transformers", what)
+        if version_of(transformers.__version__) < OLDEST_TRANSFORMERS:
+            needed = "%d.%d" % OLDEST_TRANSFORMERS
+            message = "transformers %s is too old: the probe needs %s or newer" % (transformers.__version__, needed)
+            raise Stop("missing-package", message, 'python -m pip install --upgrade "transformers>=%s"' % needed)
+    if training.get("lora") is not None:
+        found["peft"] = import_package("peft", "LoRA")
+    if family in TORCHVISION:
+        found["torchvision"] = import_package("torchvision", "the family %s" % family)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Devices
+
+
+class LimitReached(Exception):
+    """Our own cap was hit, where the device knows none."""
+
+
+class Cpu:
+    """No accelerator: the allocator keeps no count, only the operating system does."""
+
+    kind = "cpu"
+
+    def __init__(self, index):
+        self.name, self.limit = "cpu", None
+
+    def describe(self):
+        total, free = machine_memory()
+        return {"name": processor_name(), "total": total, "free": free, "capability": None, "uuid": None, "pci": None}
+
+    def synchronize(self):
+        pass
+
+    def reset_peaks(self):
+        pass
+
+    def figures(self):
+        """Peak allocated and reserved since the reset; allocated and reserved now; times the cache was emptied."""
+        return None, None, None, None, None
+
+    def process(self):
+        """What the process holds, where only this device's own runtime can tell."""
+        return None
+
+    def cap(self, limit, channel):
+        if resident() is None:
+            raise Stop("unsupported", "a limit on the CPU needs Linux or macOS", "leave the limit out")
+        self.limit = limit
+
+    def tighten(self, channel):
+        """Called when the first step is through, and with it every library that is loaded on first use."""
+
+    def check(self):
+        if self.limit is None:
+            return
+        held = resident()
+        if held is not None and held > self.limit:
+            raise LimitReached("the process holds %s, the limit is %s" % (gib(held), gib(self.limit)))
+
+    def out_of_memory(self, error):
+        """`limit`, `out_of_memory`, or None when the error is about something else."""
+        if isinstance(error, LimitReached):
+            return "limit"
+        words = ("DefaultCPUAllocator", "not enough memory", "can't allocate memory", "Cannot allocate memory")
+        hit = isinstance(error, MemoryError) or any(word in str(error) for word in words)
+        return "out_of_memory" if hit else None
+
+    def empty_cache(self):
+        # glibc keeps freed pages; the limit is about what the process holds.
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+class Cuda(Cpu):
+    """NVIDIA's CUDA, and AMD's ROCm, which PyTorch calls by the same name."""
+
+    kind = "cuda"
+
+    def __init__(self, index):
+        if not torch.cuda.is_available():
+            if torch.version.cuda is None and torch.version.hip is None:
+                message = "this PyTorch (%s) was built for the CPU only" % torch.__version__
+                raise Stop("no-device", message, "install a CUDA or ROCm build of PyTorch, or use --device cpu")
+            message = "PyTorch %s sees no GPU: no driver, a driver too old for it, or no card" % torch.__version__
+            raise Stop("no-device", message, "see whether nvidia-smi (or rocm-smi) lists the card, or use --device cpu")
+        count = torch.cuda.device_count()
+        if not 0 <= index < count:
+            raise Stop("no-device", "there is no GPU %d: PyTorch sees %d" % (index, count), "choose one below %d" % count)
+        self.used_before = nvml_used()
+        self.index, self.name, self.limit, self.context = index, "cuda:%d" % index, None, 0
+        torch.cuda.set_device(index)
+        self.free = torch.cuda.mem_get_info(index)[0]  # this creates the context
+        self.properties = torch.cuda.get_device_properties(index)
+
+    def describe(self):
+        properties = self.properties
+        capability = None if torch.version.hip else "%d.%d" % (properties.major, properties.minor)
+        pci = None
+        if hasattr(properties, "pci_bus_id"):
+            place = (getattr(properties, "pci_domain_id", 0), properties.pci_bus_id, properties.pci_device_id)
+            pci = "%08x:%02x:%02x.0" % place
+        uuid = str(properties.uuid) if hasattr(properties, "uuid") else None
+        name, total = torch.cuda.get_device_name(self.index), properties.total_memory
+        return {"name": name, "total": total, "free": self.free, "capability": capability, "uuid": uuid, "pci": pci}
+
+    def synchronize(self):
+        torch.cuda.synchronize(self.index)
+
+    def reset_peaks(self):
+        torch.cuda.reset_peak_memory_stats(self.index)
+
+    def figures(self):
+        stats = torch.cuda.memory_stats_as_nested_dict(self.index)
+        allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
+        retries = stats["num_alloc_retries"]
+        return allocated["peak"], reserved["peak"], allocated["current"], reserved["current"], retries
+
+    def cap(self, limit, channel):
+        """PyTorch may take of the limit what the context and the libraries leave."""
+        self.limit = limit
+        self.context = self.beside_pytorch()
+        if self.context is None:
+            channel.note("what the CUDA context takes could not be read: the limit holds for PyTorch's own memory")
+        else:
+            channel.note("of the limit of %s, the context takes %s" % (gib(limit), gib(self.context)))
+        self.set_fraction()
+
+    def tighten(self, channel):
+        if self.limit is None or self.context is None:
+            return
+        now = self.beside_pytorch()
+        if now is not None and now > self.context:
+            grown = now - self.context
+            self.context = now
+            self.set_fraction()
+            channel.note("libraries loaded in the first step take %s more of the limit" % gib(grown))
+
+    def set_fraction(self):
+        left = self.limit - (self.context or 0)
+        if left <= 0:
+            message = "the limit of %s is below what the context alone takes" % gib(self.limit)
+            raise Stop("out-of-memory", message, "raise the limit")
+        torch.cuda.set_per_process_memory_fraction(min(1.0, left / self.properties.total_memory), self.index)
+
+    def beside_pytorch(self):
+        """What this process holds on the card beside PyTorch's own memory: the card's use now, less that before."""
+        uuid = str(getattr(self.properties, "uuid", ""))
+        now = nvml_used()
+        names = [name for name in now if uuid and name.endswith(uuid)] or (list(now) if len(now) == 1 else [])
+        if not names or names[0] not in self.used_before:
+            return None
+        return max(0, now[names[0]] - self.used_before[names[0]] - torch.cuda.memory_reserved(self.index))
+
+    def out_of_memory(self, error):
+        text = str(error)
+        known = isinstance(error, torch.cuda.OutOfMemoryError)
+        words = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "HIP out of memory")
+        if not known and not (isinstance(error, RuntimeError) and any(word in text for word in words)):
+            return super().out_of_memory(error)
+        if self.limit is None:
+            return "out_of_memory"
+        wanted = re.search(r"Tried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)", text)
+        units = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+        wanted = float(wanted.group(1)) * units[wanted.group(2)] if wanted else 0
+        return "limit" if torch.cuda.mem_get_info(self.index)[0] >= wanted else "out_of_memory"
+
+    def check(self):
+        pass
+
+    def empty_cache(self):
+        torch.cuda.empty_cache()
+
+
+class Mps(Cpu):
+    """Apple's Metal."""
+
+    kind = "mps"
+
+    def __init__(self, index):
+        if not torch.backends.mps.is_available():
+            raise Stop("no-device", "PyTorch sees no Metal device", "use --device cpu")
+        self.name, self.limit = "mps", None
+
+    def most(self):
+        return torch.mps.recommended_max_memory() if hasattr(torch.mps, "recommended_max_memory") else None
+
+    def describe(self):
+        total, free = machine_memory()
+        return {"name": processor_name(), "total": self.most() or total, "free": free, "capability": None,
+                "uuid": None, "pci": None}
+
+    def synchronize(self):
+        torch.mps.synchronize()
+
+    def figures(self):
+        return None, None, torch.mps.current_allocated_memory(), None, None
+
+    def process(self):
+        return torch.mps.driver_allocated_memory()
+
+    def cap(self, limit, channel):
+        most = self.most()
+        if not most:
+            raise Stop("unsupported", "this PyTorch cannot cap memory on Metal", "upgrade torch, or leave the limit out")
+        self.limit = limit
+        torch.mps.set_per_process_memory_fraction(min(1.0, limit / most))
+
+    def out_of_memory(self, error):
+        if isinstance(error, RuntimeError) and "out of memory" in str(error):
+            return "out_of_memory" if self.limit is None else "limit"
+        return super().out_of_memory(error)
+
+    def check(self):
+        pass
+
+    def empty_cache(self):
+        torch.mps.empty_cache()
+
+
+DEVICES = {"cuda": Cuda, "mps": Mps, "cpu": Cpu}
+
+
+def nvml_used():
+    """Bytes in use on every NVIDIA card, by the card's UUID; empty where NVML does not answer."""
+
+    class Memory(ctypes.Structure):
+        _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+    used = {}
+    try:
+        nvml = ctypes.CDLL("nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1")
+        if nvml.nvmlInit_v2() != 0:
+            return used
+        count = ctypes.c_uint()
+        if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0:
+            for index in range(count.value):
+                card, memory, uuid = ctypes.c_void_p(), Memory(), ctypes.create_string_buffer(96)
+                if (
+                    nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(card)) == 0
+                    and nvml.nvmlDeviceGetMemoryInfo(card, ctypes.byref(memory)) == 0
+                    and nvml.nvmlDeviceGetUUID(card, uuid, ctypes.c_uint(96)) == 0
+                ):
+                    used[uuid.value.decode()] = memory.used
+        nvml.nvmlShutdown()
+    except (OSError, AttributeError):
+        pass
+    return used
+
+
+def resident():
+    """Bytes of memory this process holds; None where the operating system does not tell."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError, AttributeError):
+        pass
+    try:
+        out = subprocess.run(["ps", "-o", "rss=", "-p", str(os.getpid())], stdout=subprocess.PIPE, check=True)
+        return int(out.stdout) * 1024
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+
+
+def machine_memory():
+    """Total and available memory of the machine; 0 and None where it cannot be told."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        with open("/proc/meminfo") as file:
+            lines = dict(line.split(":", 1) for line in file if ":" in line)
+        kib = {name: int(lines[name].split()[0]) for name in ("MemTotal", "MemAvailable")}
+        return kib["MemTotal"] * 1024, kib["MemAvailable"] * 1024
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), None
+    return 0, None
+
+
+def processor_name():
+    with contextlib.suppress(OSError):
+        with open("/proc/cpuinfo") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        name = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout
+        return name.decode().strip()
+    return platform.processor() or platform.machine() or "CPU"
+
+
+def surroundings():
+    """The operating system's name, and whether this is WSL or a container."""
+    names = {"linux": "linux", "win32": "windows", "darwin": "macos"}
+
+    def says(path, *words):
+        with contextlib.suppress(OSError):
+            with open(path) as file:
+                text = file.read().lower()
+            return any(word in text for word in words)
+        return False
+
+    container = (
+        os.path.exists("/.dockerenv")
+        or os.path.exists("/run/.containerenv")
+        or bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+        or says("/proc/1/cgroup", "docker", "kubepods", "containerd", "lxc")
+    )
+    return names.get(sys.platform, sys.platform), says("/proc/sys/kernel/osrelease", "microsoft"), container
+
+
+def gib(size):
+    return "%.2f GiB" % (size / (1 << 30))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Models of our own. Their forward returns the outputs and the loss.
+
+
+def own_families():
+    """The classes, made only now because their bases come from PyTorch."""
+    from torch import nn
+    from torch.nn import functional as F
+
+    class Mlp(nn.Module):
+        def __init__(self, d_in, hidden, layers, d_out):
+            super().__init__()
+            net = []
+            for i in range(layers):
+                last = i == layers - 1
+                net.append(nn.Linear(d_in if i == 0 else hidden, d_out if last else hidden))
+                if not last:
+                    net.append(nn.ReLU())
+            self.net = nn.Sequential(*net)
+
+        def forward(self, inputs, targets):
+            logits = self.net(inputs)
+            return logits, F.cross_entropy(logits, targets)
+
+    class GptBlock(nn.Module):
+        def __init__(self, n_embd, n_head, dropout, bias):
+            super().__init__()
+            self.n_head, self.dropout = n_head, dropout
+            self.ln1 = nn.LayerNorm(n_embd, bias=bias)
+            self.qkv = nn.Linear(n_embd, 3 * n_embd, bias=bias)
+            self.proj = nn.Linear(n_embd, n_embd, bias=bias)
+            self.ln2 = nn.LayerNorm(n_embd, bias=bias)
+            self.fc = nn.Linear(n_embd, 4 * n_embd, bias=bias)
+            self.out = nn.Linear(4 * n_embd, n_embd, bias=bias)
+            self.drop = nn.Dropout(dropout)
+
+        def attention(self, x):
+            batch, seq, width = x.shape
+            q, k, v = self.qkv(self.ln1(x)).split(width, dim=2)
+            q = q.view(batch, seq, self.n_head, width // self.n_head).transpose(1, 2)
+            k = k.view(batch, seq, self.n_head, width // self.n_head).transpose(1, 2)
+            v = v.view(batch, seq, self.n_head, width // self.n_head).transpose(1, 2)
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=self.dropout)
+            y = y.transpose(1, 2).contiguous().view(batch, seq, width)
+            return self.drop(self.proj(y))
+
+        def forward(self, x):
+            x = x + self.attention(x)
+            return x + self.drop(self.out(F.gelu(self.fc(self.ln2(x)))))
+
+    class NanoGpt(nn.Module):
+        def __init__(self, n_layer, n_head, n_embd, vocab_size, block_size, dropout, bias):
+            super().__init__()
+            self.wte = nn.Embedding(vocab_size, n_embd)
+            self.wpe = nn.Embedding(block_size, n_embd)
+            self.drop = nn.Dropout(dropout)
+            self.h = nn.ModuleList([GptBlock(n_embd, n_head, dropout, bias) for _ in range(n_layer)])
+            self.ln_f = nn.LayerNorm(n_embd, bias=bias)
+            self.head = nn.Linear(n_embd, vocab_size, bias=False)
+            self.head.weight = self.wte.weight
+
+        def forward(self, inputs, targets):
+            positions = torch.arange(inputs.shape[1], device=inputs.device)
+            x = self.drop(self.wte(inputs) + self.wpe(positions))
+            for block in self.h:
+                x = block(x)
+            logits = self.head(self.ln_f(x))
+            return logits, F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1)
+
+    class NBeatsBlock(nn.Module):
+        def __init__(self, layers, width, theta, backcast, horizon):
+            super().__init__()
+            fc = []
+            for i in range(layers):
+                fc += [nn.Linear(backcast if i == 0 else width, width), nn.ReLU()]
+            self.fc = nn.Sequential(*fc)
+            self.theta_b = nn.Linear(width, theta, bias=False)
+            self.theta_f = nn.Linear(width, theta, bias=False)
+            self.backcast = nn.Linear(theta, backcast)
+            self.forecast = nn.Linear(theta, horizon)
+
+        def forward(self, x):
+            hidden = self.fc(x)
+            return self.backcast(self.theta_b(hidden)), self.forecast(self.theta_f(hidden))
+
+    class NBeats(nn.Module):
+        def __init__(self, stacks, layers, width, theta, backcast, horizon):
+            super().__init__()
+            blocks = [NBeatsBlock(layers, width, theta, backcast, horizon) for _ in range(stacks)]
+            self.blocks = nn.ModuleList(blocks)
+
+        def forecast(self, x):
+            forecast = None
+            for block in self.blocks:
+                backcast, part = block(x)
+                x = x - backcast
+                forecast = part if forecast is None else forecast + part
+            return forecast
+
+        def forward(self, inputs, targets):
+            forecast = self.forecast(inputs)
+            return forecast, F.mse_loss(forecast, targets)
+
+    class GatLayer(nn.Module):
+        def __init__(self, n_in, n_out, heads, concat, dropout):
+            super().__init__()
+            self.concat, self.dropout = concat, nn.Dropout(dropout)
+            self.w = nn.Parameter(torch.randn(heads, n_in, n_out) / math.sqrt(n_in))
+            self.a1 = nn.Parameter(torch.randn(heads, n_out, 1) / math.sqrt(n_out))
+            self.a2 = nn.Parameter(torch.randn(heads, n_out, 1) / math.sqrt(n_out))
+
+        def forward(self, x, adjacency):
+            x = self.dropout(x)
+            h = torch.matmul(x, self.w)
+            e = F.leaky_relu(torch.matmul(h, self.a1) + torch.matmul(h, self.a2).transpose(1, 2), 0.2)
+            # Float16 does not reach to -9e15.
+            e = e.masked_fill(adjacency == 0, max(-9e15, torch.finfo(e.dtype).min))
+            attention = self.dropout(F.softmax(e, dim=-1))
+            o = torch.matmul(attention, h)
+            if self.concat:
+                return F.elu(o.permute(1, 0, 2).reshape(x.shape[0], -1))
+            return o.mean(dim=0)
+
+    class Gat(nn.Module):
+        def __init__(self, n_feat, n_hid, n_heads, n_class, dropout):
+            super().__init__()
+            self.l1 = GatLayer(n_feat, n_hid, n_heads, True, dropout)
+            self.l2 = GatLayer(n_hid * n_heads, n_class, 1, False, dropout)
+
+        def forward(self, inputs, adjacency, targets):
+            logits = self.l2(self.l1(inputs, adjacency), adjacency)
+            return logits, F.cross_entropy(logits, targets)
+
+    class Classifier(nn.Module):
+        """A torchvision model with its loss."""
+
+        def __init__(self, net):
+            super().__init__()
+            self.net = net
+
+        def forward(self, inputs, targets):
+            logits = self.net(inputs)
+            return logits, F.cross_entropy(logits, targets)
+
+    return {"mlp": Mlp, "nanogpt": NanoGpt, "nbeats": NBeats, "gat": Gat, "torchvision": Classifier}
+
+
+# The keys of each family that the model is made of, with what holds when one is missing.
+FAMILIES = {
+    "mlp": {"d_in": 1024, "hidden": 4096, "layers": 4, "d_out": 10},
+    "nanogpt": {"n_layer": 12, "n_head": 12, "n_embd": 768, "vocab_size": 50304, "block_size": 1024, "dropout": 0.0,
+                "bias": False},
+    "nbeats": {"stacks": 30, "layers": 4, "width": 512, "theta": 32, "backcast": 96, "horizon": 24},
+    "gat": {"n_feat": 1433, "n_hid": 8, "n_heads": 8, "n_class": 7, "dropout": 0.6},
+    "resnet": {"variant": "resnet50", "num_classes": 1000},
+    "convnext": {"variant": "convnext_tiny", "num_classes": 1000},
+}
+TORCHVISION = {"resnet": ("resnet", "resnext", "wide_resnet"), "convnext": ("convnext",)}
+
+
+def family_keys(model):
+    family = model["family"]
+    if family not in FAMILIES:
+        known = ", ".join(FAMILIES)
+        raise Stop("unsupported", "the family %s cannot be measured" % clean(family), "use one of %s" % known)
+    return {name: model.get(name, default) for name, default in FAMILIES[family].items()}
+
+
+def build_family(scenario, packages):
+    model, training = scenario["model"], scenario["training"]
+    family, keys = model["family"], family_keys(model)
+    if training["checkpointing"] != "none":
+        message = "the family %s has no gradient checkpointing" % family
+        raise Stop("unsupported", message, 'use checkpointing = "none", or a Hugging Face model')
+    if training.get("lora") is not None:
+        message = "the family %s takes no LoRA adapters" % family
+        raise Stop("unsupported", message, "leave lora out, or use a Hugging Face model")
+    if family == "gat" and scenario["input"]["batch"] != 1:
+        raise Stop("unsupported", "gat trains on one whole graph at a time", "use batch = 1, and more nodes with seq")
+    if family not in TORCHVISION:
+        return own_families()[family](**keys)
+    variant = keys["variant"]
+    if not any(variant.startswith(prefix) for prefix in TORCHVISION[family]):
+        message = "%s is no variant of %s" % (clean(variant), family)
+        raise Stop("unsupported", message, "name one of torchvision's, such as %s" % FAMILIES[family]["variant"])
+    try:
+        net = packages["torchvision"].models.get_model(variant, weights=None, num_classes=keys["num_classes"])
+    except (ValueError, AttributeError) as error:
+        message = "torchvision %s has no %s" % (packages["torchvision"].__version__, clean(variant))
+        raise Stop("unsupported", message, "name another variant, or upgrade torchvision") from error
+    return own_families()["torchvision"](net)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Hugging Face models, from their config with random weights
+
+AUTO_CLASSES = {
+    "causal-lm": "AutoModelForCausalLM",
+    "masked-lm": "AutoModelForMaskedLM",
+    "sequence-classification": "AutoModelForSequenceClassification",
+    "seq2seq-lm": "AutoModelForSeq2SeqLM",
+    "image-classification": "AutoModelForImageClassification",
+    "contrastive": "AutoModel",
+    "speech-seq2seq": "AutoModelForSpeechSeq2Seq",
+}
+# What peft calls them; without one it adds adapters and nothing else.
+PEFT_TASKS = {"causal-lm": "CAUSAL_LM", "seq2seq-lm": "SEQ_2_SEQ_LM"}
+# Keys of a config.json that say where it comes from or how it was stored, not what the model is.
+FOREIGN_KEYS = ("model_type", "architectures", "auto_map", "dtype", "torch_dtype", "transformers_version",
+                "_name_or_path", "_attn_implementation", "attn_implementation", "use_cache")
+
+
+def read_config(scenario, config, transformers):
+    """The config object that the job's dictionary stands for."""
+    if config.get("quantization_config"):
+        message = "the config asks for quantised weights, which cannot be made without the checkpoint"
+        raise Stop("unsupported", message, "take quantization_config out of the config")
+    keys = {name: value for name, value in config.items() if name not in FOREIGN_KEYS}
+    model_type = config.get("model_type")
+    try:
+        made = transformers.AutoConfig.for_model(model_type, **keys)
+    except Exception as error:
+        message = "transformers %s does not take this config: %s" % (transformers.__version__, clean(error))
+        raise Stop("unsupported", message, "check model_type, or upgrade transformers") from error
+    made.use_cache = False
+    # What a batch of random tokens needs and not every config says.
+    if scenario["model"]["task"] in ("seq2seq-lm", "speech-seq2seq", "sequence-classification"):
+        if getattr(made, "pad_token_id", None) is None:
+            made.pad_token_id = 0
+        if getattr(made, "is_encoder_decoder", False) and getattr(made, "decoder_start_token_id", None) is None:
+            made.decoder_start_token_id = made.pad_token_id
+    return made
+
+
+def build_hugging_face(scenario, config, dtype, transformers):
+    """The base model; adapters and checkpointing come when its large weights are known."""
+    task = scenario["model"]["task"]
+    if task not in AUTO_CLASSES:
+        message = "a Hugging Face model cannot be trained for %s" % clean(task)
+        raise Stop("unsupported", message, "use one of %s" % ", ".join(AUTO_CLASSES))
+    named = "dtype" if version_of(transformers.__version__) >= (5, 0) else "torch_dtype"
+    options = {"attn_implementation": scenario["training"]["attention"], named: dtype}
+    try:
+        return getattr(transformers, AUTO_CLASSES[task]).from_config(config, **options)
+    except (ValueError, KeyError, AttributeError, TypeError, ImportError) as error:
+        message = "transformers %s does not build this model: %s" % (transformers.__version__, clean(error))
+        raise Stop("unsupported", message, 'check the config and the task; attention = "eager" works everywhere') from error
+
+
+def add_adapters(model, scenario, peft):
+    lora, task = scenario["training"]["lora"], scenario["model"]["task"]
+    targets, rank = lora["targets"], lora["rank"]
+    try:
+        options = peft.LoraConfig(
+            r=rank,
+            lora_alpha=2 * rank,
+            lora_dropout=lora["dropout"],
+            target_modules=targets if isinstance(targets, str) else list(targets),
+            task_type=PEFT_TASKS.get(task),
+        )
+        return peft.get_peft_model(model, options)
+    except (ValueError, TypeError) as error:
+        message = "peft %s does not add these adapters: %s" % (peft.__version__, clean(error))
+        raise Stop("unsupported", message, 'name modules as the model does, or use targets = "all-linear"') from error
+
+
+def enable_checkpointing(model, adapters):
+    try:
+        model.gradient_checkpointing_enable(
+            gradient_checkpointing_kwargs={"use_reentrant": False, "preserve_rng_state": False}
+        )
+    except (ValueError, TypeError) as error:
+        message = "this model has no gradient checkpointing: %s" % clean(error)
+        raise Stop("unsupported", message, 'use checkpointing = "none"') from error
+    if adapters:
+        # The frozen layers before the first adapter would otherwise have no gradient to recompute for.
+        model.enable_input_require_grads()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Building
+
+
+def without_large_randomness():
+    """Leaves large weights unfilled while the model is built on the host: they are filled on the device."""
+    from torch.overrides import TorchFunctionMode
+
+    random = {"normal_", "uniform_", "trunc_normal_", "kaiming_normal_", "kaiming_uniform_", "xavier_normal_",
+              "xavier_uniform_", "erfinv_", "orthogonal_"}
+
+    class WithoutLargeRandomness(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            kwargs = kwargs or {}
+            if getattr(function, "__name__", None) in random:
+                tensor = args[0] if args else kwargs.get("tensor")
+                if isinstance(tensor, torch.Tensor) and is_large(tensor):
+                    return tensor
+            return function(*args, **kwargs)
+
+    return WithoutLargeRandomness()
+
+
+def is_large(tensor):
+    return tensor.dim() >= 2 and tensor.numel() >= LARGE
+
+
+def build(scenario, config, packages, device):
+    """The model on the device, in training mode. Nothing but its parameters and buffers is ever made there."""
+    training = scenario["training"]
+    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(training["precision"], torch.float32)
+    with without_large_randomness():
+        if config is None:
+            torch.set_default_dtype(dtype)
+            try:
+                model = build_family(scenario, packages)
+            finally:
+                torch.set_default_dtype(torch.float32)
+        else:
+            model = build_hugging_face(scenario, config, dtype, packages["transformers"])
+    if training.get("lora") is not None:
+        model = add_adapters(model, scenario, packages["peft"])
+    if training["checkpointing"] == "full":
+        enable_checkpointing(model, training.get("lora") is not None)
+    model.train()
+    model.to(device.name)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if is_large(parameter) and "lora_" not in name:
+                parameter.normal_(0.0, min(0.02, parameter[0].numel() ** -0.5))
+    return model, dtype
+
+
+def make_optimizer(training, parameters, transformers):
+    name, implementation = training["optimizer"], training["optimizer_impl"]
+    if name == "adafactor":
+        if hasattr(transformers, "Adafactor"):
+            Adafactor = transformers.Adafactor
+        else:
+            from transformers.optimization import Adafactor
+        return Adafactor(parameters, lr=1e-4, scale_parameter=False, relative_step=False)
+    options = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}}[implementation]
+    classes = {"sgd": torch.optim.SGD, "sgd-momentum": torch.optim.SGD, "adam": torch.optim.Adam,
+               "adamw": torch.optim.AdamW}
+    if name not in classes:
+        raise Stop("unsupported", "the optimizer %s cannot be measured" % clean(name), "use one of %s, adafactor" % ", ".join(classes))
+    if name == "sgd-momentum":
+        options["momentum"] = 0.9
+    try:
+        return classes[name](parameters, lr=1e-4, **options)
+    except (RuntimeError, TypeError, ValueError) as error:
+        message = "PyTorch %s has no %s %s here: %s" % (torch.__version__, implementation, name, clean(error))
+        raise Stop("unsupported", message, 'use optimizer_impl = "foreach"') from error
+
+
+def make_scaler(kind, scale=None):
+    """A GradScaler, which PyTorch has for every device since 2.3 and for CUDA before."""
+    options = {} if scale is None else {"init_scale": scale}
+    if hasattr(torch.amp, "GradScaler"):
+        return torch.amp.GradScaler(kind, **options)
+    if kind == "cuda":
+        return torch.cuda.amp.GradScaler(**options)
+    message = "PyTorch %s has no GradScaler for %s" % (torch.__version__, kind)
+    raise Stop("unsupported", message, 'upgrade torch, or use precision = "bf16-amp"')
+
+
+def make_inputs(scenario, config, dtype, device):
+    """A function that makes a random batch of so many samples on the device: the model's arguments by name."""
+    where = {"device": device.name}
+    given, task = scenario["input"], scenario["model"]["task"]
+
+    def floats(*shape):
+        return torch.randn(shape, dtype=dtype, **where)
+
+    def integers(most, *shape):
+        return torch.randint(0, max(1, most), shape, **where)
+
+    if config is None:
+        return own_inputs(scenario, floats, integers)
+
+    text = getattr(config, "text_config", None) or config
+    vision = getattr(config, "vision_config", None) or config
+    vocabulary = getattr(text, "vocab_size", None)
+    seq = given.get("seq")
+
+    def mask(samples, tokens):
+        made = torch.ones((samples, tokens), dtype=torch.int64, **where)
+        if given["attention_mask"] == "padded":
+            made[:, tokens - max(1, tokens // 4) :] = 0
+        return made
+
+    def tokens(samples):
+        batch = {"input_ids": integers(vocabulary, samples, seq)}
+        if task == "seq2seq-lm":
+            batch["labels"] = integers(vocabulary, samples, given.get("target_seq") or seq)
+        elif task == "sequence-classification":
+            regression = config.num_labels == 1
+            batch["labels"] = floats(samples) if regression else integers(config.num_labels, samples)
+        else:
+            batch["labels"] = integers(vocabulary, samples, seq)
+        if given["attention_mask"] != "none":
+            batch["attention_mask"] = mask(samples, seq)
+        return batch
+
+    def images(samples):
+        size = given.get("image") or getattr(vision, "image_size", None) or 224
+        high, wide = size if isinstance(size, (list, tuple)) else (size, size)
+        return floats(samples, getattr(vision, "num_channels", 3), high, wide)
+
+    def labelled_images(samples):
+        return {"pixel_values": images(samples), "labels": integers(config.num_labels, samples)}
+
+    def pairs(samples):
+        # The text tower has a table of so many positions, and is always given all of them.
+        batch = {"input_ids": integers(vocabulary, samples, text.max_position_embeddings)}
+        batch.update(pixel_values=images(samples), return_loss=True)
+        return batch
+
+    def speech(samples):
+        features = floats(samples, config.num_mel_bins, 2 * config.max_source_positions)
+        return {"input_features": features, "labels": integers(vocabulary, samples, seq)}
+
+    makers = {"image-classification": labelled_images, "contrastive": pairs, "speech-seq2seq": speech}
+    if task not in makers or task == "speech-seq2seq":
+        if not seq:
+            raise Stop("bad-job", "%s needs input.seq" % task, "say how many tokens a sample has")
+        if not vocabulary:
+            raise Stop("unsupported", "the config has no vocab_size, which %s needs" % task, "check the task")
+    return makers.get(task, tokens)
+
+
+def own_inputs(scenario, floats, integers):
+    family, keys = scenario["model"]["family"], family_keys(scenario["model"])
+    seq, image = scenario["input"].get("seq"), scenario["input"].get("image") or 224
+    if family in ("nanogpt", "gat") and not seq:
+        raise Stop("bad-job", "%s needs input.seq" % family, "say how many tokens or nodes there are")
+
+    def graph(samples):
+        # Every second edge on average, and every node its own neighbour. In place: nothing else is made on the device.
+        batch = {"inputs": floats(seq, keys["n_feat"]), "adjacency": floats(seq, seq)}
+        batch["adjacency"].uniform_().round_().fill_diagonal_(1)
+        batch["targets"] = integers(keys["n_class"], seq)
+        return batch
+
+    return {
+        "mlp": lambda n: {"inputs": floats(n, keys["d_in"]), "targets": integers(keys["d_out"], n)},
+        "nanogpt": lambda n: {"inputs": integers(keys["vocab_size"], n, seq), "targets": integers(keys["vocab_size"], n, seq)},
+        "nbeats": lambda n: {"inputs": floats(n, keys["backcast"]), "targets": floats(n, keys["horizon"])},
+        "gat": graph,
+    }.get(family, lambda n: {"inputs": floats(n, 3, image, image), "targets": integers(keys["num_classes"], n)})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The loop
+
+
+class Run:
+    """One model and its optimizer on one device, through as many attempts as are asked for."""
+
+    def __init__(self, job, config, packages, device, channel):
+        self.job, self.device, self.channel = job, device, channel
+        self.scenario, self.training = job["scenario"], job["scenario"]["training"]
+        self.reports_phases = job.get("phases", True)
+        self.attempt = 0
+        self.peaks = Peaks()
+        self.step_peaks = Peaks()
+        self.where = {"phase": "load", "step": None, "micro_batch": None}
+        # What the loop's names hold between micro-batches.
+        self.batch = self.loss = self.outputs = None
+
+        training = self.training
+        if training["mode"] != "train":
+            raise Stop("unsupported", "only training is measured", 'use mode = "train"')
+        with self.phase("load"):
+            self.model, dtype = build(self.scenario, config, packages, device)
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = make_optimizer(training, self.parameters, packages["transformers"])
+        self.scaler = make_scaler(device.kind) if training["precision"] == "fp16-amp" else None
+        self.amp = {"fp16-amp": torch.float16, "bf16-amp": torch.bfloat16}.get(training["precision"])
+        self.make_batch = make_inputs(self.scenario, config, dtype, device)
+
+    def counts(self):
+        total = sum(p.numel() for p in self.model.parameters())
+        return {"total": total, "trainable": sum(p.numel() for p in self.parameters)}
+
+    @contextlib.contextmanager
+    def phase(self, name, step=None, micro_batch=None):
+        """One phase of the loop: its own peaks, and the device waited for before and after."""
+        self.where = {"phase": name, "step": step, "micro_batch": micro_batch}
+        if not self.reports_phases:
+            yield
+            self.device.check()
+            return
+        device = self.device
+        device.synchronize()
+        device.reset_peaks()
+        start = time.perf_counter_ns()
+        yield
+        device.synchronize()
+        micros = (time.perf_counter_ns() - start) // 1000
+        figures = device.figures()
+        self.peaks.see(figures)
+        self.step_peaks.see(figures)
+        peak_allocated, peak_reserved, end_allocated, end_reserved, _ = figures
+        self.channel.emit(
+            "phase", attempt=self.attempt, name=name, step=step, micro_batch=micro_batch,
+            peak_allocated=peak_allocated, peak_reserved=peak_reserved, end_allocated=end_allocated,
+            end_reserved=end_reserved, micros=micros, process=device.process(),
+        )
+        device.check()
+
+    def autocast(self):
+        if self.amp is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.kind, dtype=self.amp)
+
+    def zero_grad(self, step):
+        with self.phase("zero_grad", step):
+            self.optimizer.zero_grad(set_to_none=self.training["zero_grad"] == "set-to-none")
+
+    def micro_batch(self, step, number, samples, divide):
+        """Input, forward and backward of one micro-batch. Answers its share of the step's loss."""
+        with self.phase("input", step, number):
+            # The last batch is let go of only when the new one takes its name.
+            self.batch = self.make_batch(samples)
+        with self.phase("forward", step, number):
+            with self.autocast():
+                output = self.model(**self.batch)
+            # The last micro-batch's loss and outputs have lived until here.
+            self.loss = output[1] if isinstance(output, tuple) else output.loss
+            self.outputs = output if self.training["keep_outputs"] else None
+            del output
+            if divide is not None:
+                self.loss = divide(self.loss)
+            root = self.loss if self.scaler is None else self.scaler.scale(self.loss)
+        if number == 1 and self.training["zero_grad_at"] == "before-backward":
+            self.zero_grad(step)
+        with self.phase("backward", step, number):
+            root.backward()
+            del root
+            # Kept for the report, as loops do, but not its graph.
+            self.loss = self.loss.detach()
+        return self.loss.item()
+
+    def update(self, step):
+        """Clips, steps, and clears the gradients. Answers whether the scaler let the optimizer step."""
+        with self.phase("clip", step):
+            if self.scaler is not None:
+                self.scaler.unscale_(self.optimizer)
+            if self.training["clip_grad_norm"]:
+                torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        skipped = False
+        with self.phase("optimizer", step):
+            if self.scaler is None:
+                self.optimizer.step()
+            else:
+                before = self.scaler.get_scale()
+                self.scaler.step(self.optimizer)
+                self.scaler.update()
+                # The scale falls when the gradients were not finite, and then only.
+                skipped = self.scaler.get_scale() < before
+        if self.training["zero_grad_at"] == "after-step":
+            self.zero_grad(step)
+        return skipped
+
+    def one_step(self, step, sizes):
+        """One optimizer step. Answers its mean loss and whether it was skipped."""
+        whole = sum(sizes)
+        even = len(set(sizes)) == 1
+        loss = 0.0
+        for number, samples in enumerate(sizes, 1):
+            divide = None
+            if len(sizes) > 1:
+                # Leftover samples make a smaller last micro-batch: each counts by its share.
+                divide = (lambda x: x / len(sizes)) if even else (lambda x, n=samples: x * (n / whole))
+            loss += self.micro_batch(step, number, samples, divide)
+        return loss, self.update(step)
+
+    def steps(self, sizes, count):
+        """The optimizer steps of an attempt. Answers how many losses were not finite."""
+        infinite = 0
+        for step in range(1, count + 1):
+            self.step_peaks = Peaks()
+            if not self.reports_phases:
+                self.device.reset_peaks()
+            start = time.perf_counter_ns()
+            loss, skipped = self.one_step(step, sizes)
+            self.device.synchronize()
+            micros = (time.perf_counter_ns() - start) // 1000
+            if not self.reports_phases:
+                figures = self.device.figures()
+                self.peaks.see(figures)
+                self.step_peaks.see(figures)
+            self.finished = step
+            if not math.isfinite(loss):
+                infinite += 1
+                if infinite == 1:
+                    self.channel.note("the loss of step %d is not finite; memory does not depend on it" % step)
+            samples = sum(sizes)
+            self.channel.emit(
+                "step", attempt=self.attempt, step=step, micros=micros, loss=loss if math.isfinite(loss) else None,
+                scale=None if self.scaler is None else self.scaler.get_scale(), skipped=skipped, samples=samples,
+                tokens=self.tokens(samples), peak_allocated=self.step_peaks.allocated,
+                peak_reserved=self.step_peaks.reserved, process=self.device.process(),
+            )
+            if step == 1:
+                self.device.tighten(self.channel)
+        return infinite
+
+    def tokens(self, samples):
+        """How many tokens that is, where a sample is a sequence of them."""
+        if self.scenario["model"]["task"] in ("causal-lm", "masked-lm", "sequence-classification", "seq2seq-lm"):
+            return samples * self.scenario["input"]["seq"]
+        return None
+
+    def sizes(self, batch, accumulation):
+        """Samples of each micro-batch of a step, so that the job's effective batch is kept where the two can."""
+        effective = self.scenario["input"]["batch"] * self.training["accumulation"]
+        if batch * accumulation != effective and accumulation == -(-effective // batch):
+            full, rest = divmod(effective, batch)
+            return [batch] * full + ([rest] if rest else [])
+        return [batch] * accumulation
+
+    def run_attempt(self, batch, accumulation, steps):
+        """One attempt, with every end an attempt can have: finished, out of memory, over the limit."""
+        self.peaks, self.finished = Peaks(), 0
+        retries = self.device.figures()[4]
+        self.device.reset_peaks()
+        sizes, guard = self.sizes(batch, accumulation), None
+        try:
+            infinite = self.steps(sizes, steps)
+            if infinite == steps:
+                self.channel.note("not one loss of this attempt was finite: its speed and memory stand all the same")
+            self.record_trace(sizes)
+        except Exception as error:
+            kind = self.device.out_of_memory(error)
+            if kind is None:
+                raise
+            self.peaks.see(self.device.figures())
+            guard = {"kind": kind, "message": clean(error)}
+            guard.update(self.where)
+        # Only here, where the exception and the frames it holds are gone, can the tensors in them be let go.
+        if guard is not None:
+            self.clean_up()
+            figures = self.device.figures()
+            self.channel.emit("guard", attempt=self.attempt, allocated_after=figures[2], reserved_after=figures[3], **guard)
+        self.write_snapshot()
+        now = self.device.figures()[4]
+        self.channel.emit(
+            "attempt_end", attempt=self.attempt, outcome="finished" if guard is None else guard["kind"],
+            steps=self.finished, peak_allocated=self.peaks.allocated, peak_reserved=self.peaks.reserved,
+            retries=None if now is None else now - retries,
+        )
+        self.attempt += 1
+
+    def clean_up(self):
+        """Lets go of the graph, the gradients and the cache; the model and a whole optimizer state stay."""
+        self.batch = self.loss = self.outputs = None
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.where["phase"] == "optimizer":
+            # It may have been halfway through making its state.
+            self.optimizer.state.clear()
+        if self.scaler is not None:
+            # The old one may wait for an update that never came.
+            self.scaler = make_scaler(self.device.kind, self.scaler.get_scale())
+        gc.collect()
+        self.device.empty_cache()
+
+    def record_trace(self, sizes):
+        """One more step under PyTorch's profiler, which would slow the measured ones."""
+        path = self.job.get("trace")
+        if not path:
+            return
+        self.job["trace"] = None
+        self.channel.progress("recording one more step for the trace")
+        from torch.profiler import ProfilerActivity, profile
+
+        activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if self.device.kind == "cuda" else [])
+        reports, self.reports_phases = self.reports_phases, False
+        try:
+            with profile(activities=activities, record_shapes=True, profile_memory=True) as profiler:
+                self.one_step(self.finished + 1, sizes)
+                self.device.synchronize()
+        finally:
+            self.reports_phases = reports
+        self.channel.progress("writing the trace")
+        # The ending tells PyTorch whether to compress.
+        write_whole(path, profiler.export_chrome_trace, ".gz" if path.endswith(".gz") else ".json")
+
+    def write_snapshot(self):
+        path = self.job.get("snapshot")
+        if path:
+            self.channel.progress("writing the memory snapshot")
+            write_whole(path, torch.cuda.memory._dump_snapshot, ".pickle")
+
+
+class Peaks:
+    """The highest figures of several stretches."""
+
+    allocated = None
+    reserved = None
+
+    def see(self, figures):
+        if figures[0] is not None:
+            self.allocated = max(self.allocated or 0, figures[0])
+            self.reserved = max(self.reserved or 0, figures[1])
+
+
+def write_whole(path, write, ending):
+    """Has `write` fill a file beside `path` and then puts it there, so that a half-written one is never seen."""
+    path = os.path.abspath(path)
+    handle, part = tempfile.mkstemp(suffix=ending, prefix=".plimsoll-", dir=os.path.dirname(path))
+    os.close(handle)
+    try:
+        write(part)
+        os.replace(part, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Start to end
+
+
+def check_job(job):
+    """Refuses what this worker does not speak or cannot read."""
+    if job.get("protocol") != PROTOCOL:
+        message = "the job speaks protocol %s, this worker %d" % (clean(job.get("protocol")), PROTOCOL)
+        raise Stop("protocol", message, "use the worker of the same plimsoll")
+    try:
+        scenario = job["scenario"]
+        for key in ("optimizer", "optimizer_impl", "precision", "accumulation", "checkpointing", "attention", "mode",
+                    "clip_grad_norm", "zero_grad", "zero_grad_at", "keep_outputs"):
+            scenario["training"][key]
+        scenario["input"]["batch"], scenario["model"]["task"]
+        # Models without one leave it out.
+        scenario["input"].setdefault("attention_mask", "none")
+        if job.get("config") is None and "family" not in scenario["model"]:
+            raise KeyError("config")
+        if job.get("device") not in DEVICES:
+            raise KeyError("device")
+    except (KeyError, TypeError) as error:
+        raise Stop("bad-job", "the job lacks %s" % clean(error), "this is a bug of plimsoll: report it")
+
+
+def say_hello(packages, device, channel):
+    system, wsl, container = surroundings()
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+    settings = [os.environ[name] for name in names if os.environ.get(name)]
+    described = {"kind": device.kind}
+    described.update(device.describe())
+    versions = {name: getattr(package, "__version__", None) for name, package in packages.items()}
+    channel.emit(
+        "hello", protocol=PROTOCOL, pid=os.getpid(), python=platform.python_version(), torch=str(torch.__version__),
+        cuda=torch.version.cuda, hip=torch.version.hip, os=system, wsl=wsl, container=container,
+        cudnn=torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
+        alloc_conf=settings[0] if settings else None, device=described, **versions
+    )
+
+
+def work(channel):
+    global torch
+    job = channel.receive("bad-job")
+    check_job(job)
+    scenario, config = job["scenario"], job.get("config")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+    channel.progress("importing PyTorch")
+    torch = import_torch()
+    packages = import_for(scenario, config)
+    device = DEVICES[job["device"]](job.get("index") or 0)
+    say_hello(packages, device, channel)
+
+    torch.manual_seed(job.get("seed") or 0)
+    if job.get("snapshot"):
+        if device.kind != "cuda":
+            raise Stop("unsupported", "PyTorch records memory snapshots on CUDA only", "leave the snapshot out")
+        torch.cuda.memory._record_memory_history(stacks="python", max_entries=1000000)
+    if job.get("limit") is not None:
+        device.cap(job["limit"], channel)
+    if config is not None:
+        config = read_config(scenario, config, packages["transformers"])
+    channel.progress("building the model")
+    try:
+        run = Run(job, config, packages, device, channel)
+    except Exception as error:
+        kind = device.out_of_memory(error)
+        if kind is None:
+            raise
+        what = "the limit is too low for the model's weights" if kind == "limit" else "the weights alone do not fit"
+        raise Stop("out-of-memory", "%s: %s" % (what, clean(error)), "take a smaller model, or a precision with smaller weights") from error
+    channel.emit("ready", parameters=run.counts(), batch=scenario["input"]["batch"], accumulation=scenario["training"]["accumulation"])
+
+    while True:
+        command = channel.receive("protocol")
+        if command.get("command") == "finish":
+            channel.emit("bye")
+            return
+        if command.get("command") != "attempt":
+            raise Stop("protocol", "an unknown command", "use the worker of the same plimsoll")
+        asked = [command.get(name) for name in ("batch", "accumulation", "steps")]
+        if not all(isinstance(number, int) and number > 0 for number in asked):
+            raise Stop("protocol", "an attempt without batch, accumulation and steps", "use the worker of the same plimsoll")
+        run.run_attempt(*asked)
+
+
+# Errors of PyTorch that say it cannot do this here, and what to do about each.
+REFUSALS = (
+    ("no kernel image is available", "this PyTorch has no kernels for this card: install a newer build of torch"),
+    ("not implemented for", "use another precision: this PyTorch has no kernel for this one on this device"),
+    ("is not currently implemented", "this PyTorch lacks an operator on this device: upgrade torch"),
+    ("does not support bfloat16", "use another precision"),
+    ("User specified an unsupported autocast", "upgrade torch, or use another precision"),
+)
+
+
+def main():
+    channel = Channel()
+    faulthandler.enable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with_parent()
+    code = 0
+    try:
+        work(channel)
+    except Stop as stop:
+        traceback.print_exc()
+        cause = traceback.format_exc() if stop.__cause__ is not None else None
+        channel.emit("error", kind=stop.kind, message=stop.message, hint=stop.hint, traceback=cause)
+        code = 3
+    except Exception as error:
+        traceback.print_exc()
+        hint = next((hint for words, hint in REFUSALS if words in str(error)), None)
+        kind, code = ("internal", 1) if hint is None else ("unsupported", 3)
+        message = "%s: %s" % (type(error).__name__, clean(error))
+        hint = hint or "run it again with the traceback at hand and report it"
+        channel.emit("error", kind=kind, message=message, hint=hint, traceback=traceback.format_exc())
+    # The interpreter's own ending would wait for the device and for threads.
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()
