@@ -1,5 +1,6 @@
 //! Architectures, one file a family, written the way the original forward reads.
 
+mod bart;
 mod causal_lm;
 mod config;
 mod gpt2;
@@ -140,6 +141,7 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
     match config.model_type() {
         "llama" | "mistral" | "qwen2" | "qwen3" => llama::build(scope, config, plan),
         "gpt2" => gpt2::build(scope, config, plan),
+        "bart" => bart::build(scope, config, plan),
         "t5" => t5::build(scope, config, plan),
         other => Err(Error::new(
             "model.hf.model_type",

@@ -4,10 +4,10 @@ use std::rc::Rc;
 
 use super::{Output, Plan};
 use crate::Result;
-use crate::nn::Linear;
+use crate::nn::{EncoderAttention, Linear, Scope};
 use crate::ops;
 use crate::scenario::AttentionMask;
-use crate::tensor::{Context, DType, Tensor};
+use crate::tensor::{Context, DType, ModuleId, Tensor};
 
 /// How many tokens the encoder and the decoder read.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +59,78 @@ pub fn output(logits: Tensor, labels: &Tensor, encoded: Tensor) -> Output {
     Output { held: vec![loss.clone(), logits, encoded], loss }
 }
 
-/// `lm_head`, tied to the token embedding or with a weight of its own.
-pub fn head(place: &crate::nn::Scope, weight: &Tensor, tied: bool) -> Linear {
-    if tied { Linear::tied(place, weight) } else { Linear::head(place, weight.size(1), weight.size(0)) }
+/// `BartAttention` and `WhisperAttention`: self-attention, or attention to the encoder's hidden states.
+#[derive(Debug)]
+pub struct Attend {
+    k_proj: Linear,
+    v_proj: Linear,
+    q_proj: Linear,
+    out_proj: Linear,
+    core: EncoderAttention,
+    heads: u64,
+    kind: Kind,
+    causal: bool,
+    module: ModuleId,
+}
+
+/// Whose attention it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// BART: the kernel scales.
+    Bart,
+    /// Whisper: keys have no bias, queries are scaled first, and all three are made contiguous.
+    Whisper,
+}
+
+impl Attend {
+    /// `features` in and out, on as many heads as the plan of attention says.
+    pub fn new(scope: &Scope, kind: Kind, features: u64, heads: u64, core: &EncoderAttention, causal: bool) -> Self {
+        let linear = |name: &str, bias| Linear::new(&scope.child(name), features, features, bias);
+        Self {
+            k_proj: linear("k_proj", kind == Kind::Bart),
+            v_proj: linear("v_proj", true),
+            q_proj: linear("q_proj", true),
+            out_proj: linear("out_proj", true),
+            core: core.clone(),
+            heads,
+            kind,
+            causal,
+            module: scope.module(),
+        }
+    }
+
+    /// The output, and the probabilities that eager attention returns.
+    pub fn forward(
+        &self,
+        hidden: &Tensor,
+        encoded: Option<&Tensor>,
+        mask: Option<&Tensor>,
+    ) -> (Tensor, Option<Tensor>) {
+        hidden.cx().within(self.module, || {
+            let features = hidden.size(-1);
+            let heads = |x: &Tensor| {
+                let split = ops::view(x, &[x.size(0), x.size(1), self.heads, features / self.heads]);
+                let turned = ops::transpose(&split, 1, 2);
+                if self.kind == Kind::Whisper { ops::contiguous(&turned) } else { turned }
+            };
+            let query = if self.kind == Kind::Whisper {
+                let scaled = ops::mul_scalar(&self.q_proj.forward(hidden));
+                heads(&scaled)
+            } else {
+                heads(&self.q_proj.forward(hidden))
+            };
+            let current = encoded.unwrap_or(hidden);
+            let (key, value) = if self.kind == Kind::Whisper {
+                let key = heads(&self.k_proj.forward(current));
+                (key, heads(&self.v_proj.forward(current)))
+            } else {
+                let (key, value) = (self.k_proj.forward(current), self.v_proj.forward(current));
+                (heads(&key), heads(&value))
+            };
+            let (mut out, weights) = self.core.forward([&query, &key, &value], mask, None, self.causal);
+            out = ops::contiguous(&ops::reshape(&out, &[hidden.size(0), hidden.size(1), features]));
+            out = self.out_proj.forward(&out);
+            (out, weights)
+        })
+    }
 }

@@ -7,7 +7,7 @@ use super::seq2seq::{self, Lengths};
 use super::{Model, Output, Plan, causal_lm};
 use crate::Result;
 use crate::nn::{
-    Activation, Embedding, EncoderAttention, Linear, Scope, T5LayerNorm, bidirectional_mask, plain_causal_mask,
+    Activation, Embedding, EncoderAttention, Linear, Scope, T5LayerNorm, bidirectional_mask, decoder_causal_mask,
 };
 use crate::ops;
 use crate::tensor::{Context, DType, ModuleId, Tensor, checkpoint_all};
@@ -411,7 +411,7 @@ impl Stack {
             let padding = causal_lm::given_mask(mask, &self.plan);
             let (own_mask, encoded_mask) = match encoded {
                 Some(encoded) => (
-                    plain_causal_mask(&embeds, attention),
+                    decoder_causal_mask(&embeds, None, attention),
                     bidirectional_mask(&embeds, padding, encoded.dtype(), attention),
                 ),
                 None => (bidirectional_mask(&embeds, padding, embeds.dtype(), attention), None),

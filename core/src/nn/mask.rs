@@ -16,9 +16,9 @@ pub fn causal_mask(
     create(embeds, mask, Some(position_ids), attention, None)
 }
 
-/// `create_causal_mask` of a decoder that hands it neither a mask nor position ids.
-pub fn plain_causal_mask(embeds: &Tensor, attention: Attention) -> Option<Tensor> {
-    create(embeds, None, None, attention, None)
+/// `create_causal_mask` of an encoder-decoder's decoder, which hands it no position ids.
+pub fn decoder_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attention: Attention) -> Option<Tensor> {
+    create(embeds, mask, None, attention, None)
 }
 
 /// `create_sliding_window_causal_mask`: never skipped once the sequence is as long as the window.

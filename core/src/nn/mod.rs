@@ -18,7 +18,7 @@ pub use bidirectional_mask::bidirectional_mask;
 pub use embedding::Embedding;
 pub use encoder_attention::EncoderAttention;
 pub use linear::{Conv1D, Linear};
-pub use mask::{causal_mask, plain_causal_mask, sliding_window_causal_mask};
+pub use mask::{causal_mask, decoder_causal_mask, sliding_window_causal_mask};
 pub use norm::{LayerNorm, RmsNorm, T5LayerNorm};
 pub use rope::{RotaryEmbedding, apply_rotary_pos_emb};
 pub use scope::{AdapterPlan, Scope};

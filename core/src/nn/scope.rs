@@ -98,8 +98,18 @@ impl Scope {
 
     /// A float32 buffer; the module holds it.
     pub fn buffer(&self, sizes: &[u64]) -> Tensor {
+        self.buffer_of(sizes, DType::Float32)
+    }
+
+    /// A buffer of `dtype`; the module holds it.
+    pub fn buffer_of(&self, sizes: &[u64], dtype: DType) -> Tensor {
         let cx = &self.shared.cx;
-        cx.counting_as(Kind::Buffer, || cx.empty_sizes("empty_strided", sizes, DType::Float32))
+        cx.counting_as(Kind::Buffer, || cx.empty_sizes("empty_strided", sizes, dtype))
+    }
+
+    /// A parameter with `requires_grad_(False)`.
+    pub fn frozen_parameter(&self, sizes: &[u64]) -> Tensor {
+        self.register(sizes, self.shared.dtype, false)
     }
 
     /// The adapter the linear here should carry, if any.

@@ -84,6 +84,24 @@ pub const MODEL_TYPES: &[ModelType] = &[
         positions: 1024,
         learned_positions: true,
     },
+    ModelType {
+        name: "t5",
+        tasks: &[Task::Seq2SeqLm],
+        inputs: Inputs::EncoderDecoder,
+        has_mask: true,
+        position_keys: &["n_positions"],
+        positions: 512,
+        learned_positions: false,
+    },
+    ModelType {
+        name: "bart",
+        tasks: &[Task::Seq2SeqLm],
+        inputs: Inputs::EncoderDecoder,
+        has_mask: true,
+        position_keys: &["max_position_embeddings"],
+        positions: 1024,
+        learned_positions: true,
+    },
 ];
 
 /// One of our own families, described by keys beside `family`.
