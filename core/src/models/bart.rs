@@ -98,13 +98,13 @@ impl Layer {
         hidden.cx().within(self.module, || {
             let mut residual = hidden.clone();
             // `_` is a name like any other: it holds the probabilities until something else takes it.
-            let (mut hidden, mut _weights) = self.self_attn.forward(hidden, None, mask);
+            let (mut hidden, mut _weights) = self.self_attn.forward(hidden, None, mask, None);
             hidden = ops::dropout(&hidden, self.dropout);
             hidden = ops::add(&residual, &hidden);
             hidden = self.self_attn_layer_norm.forward(&hidden);
             if let Some((attend, norm)) = &self.cross {
                 residual = hidden.clone();
-                (hidden, _weights) = attend.forward(&hidden, encoded, encoded_mask);
+                (hidden, _weights) = attend.forward(&hidden, encoded, encoded_mask, None);
                 hidden = ops::dropout(&hidden, self.dropout);
                 hidden = ops::add(&residual, &hidden);
                 hidden = norm.forward(&hidden);
@@ -308,7 +308,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let encoder = stack("encoder", encoder, false)?;
     let decoder = stack("decoder", decoder, true)?;
-    let lm_head = causal_lm::head(scope, &shared, config.flag("tie_word_embeddings", true)?);
+    let lm_head = seq2seq::head(&scope.child("lm_head"), shared.weight(), config.flag("tie_word_embeddings", true)?);
     Ok(Box::new(ConditionalGeneration {
         cx: Rc::clone(scope.cx()),
         encoder,

@@ -12,6 +12,7 @@ mod seq2seq;
 mod t5;
 #[cfg(test)]
 mod tests;
+mod whisper;
 
 use std::rc::Rc;
 
@@ -142,6 +143,7 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
         "llama" | "mistral" | "qwen2" | "qwen3" => llama::build(scope, config, plan),
         "gpt2" => gpt2::build(scope, config, plan),
         "bart" => bart::build(scope, config, plan),
+        "whisper" => whisper::build(scope, config, plan),
         "t5" => t5::build(scope, config, plan),
         other => Err(Error::new(
             "model.hf.model_type",

@@ -1,5 +1,6 @@
 //! What transformers' encoder-decoders share around their stacks.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::{Output, Plan};
@@ -59,6 +60,21 @@ pub fn output(logits: Tensor, labels: &Tensor, encoded: Tensor) -> Output {
     Output { held: vec![loss.clone(), logits, encoded], loss }
 }
 
+/// `lm_head`, tied to the token embedding or with a weight of its own.
+pub fn head(place: &Scope, weight: &Tensor, tied: bool) -> Linear {
+    if tied { Linear::tied(place, weight) } else { Linear::head(place, weight.size(1), weight.size(0)) }
+}
+
+/// `EncoderDecoderCache`: the keys and values of a forward that was asked for them, alive as long as its output.
+pub type Cache = RefCell<Vec<Tensor>>;
+
+/// `DynamicLayer.update`: the states behind what was there, which is nothing.
+fn update(cache: &Cache, states: &Tensor) -> Tensor {
+    let all = ops::cat(&[states], -2);
+    cache.borrow_mut().push(all.clone());
+    all
+}
+
 /// `BartAttention` and `WhisperAttention`: self-attention, or attention to the encoder's hidden states.
 #[derive(Debug)]
 pub struct Attend {
@@ -105,6 +121,7 @@ impl Attend {
         hidden: &Tensor,
         encoded: Option<&Tensor>,
         mask: Option<&Tensor>,
+        cache: Option<&Cache>,
     ) -> (Tensor, Option<Tensor>) {
         hidden.cx().within(self.module, || {
             let features = hidden.size(-1);
@@ -120,13 +137,16 @@ impl Attend {
                 heads(&self.q_proj.forward(hidden))
             };
             let current = encoded.unwrap_or(hidden);
-            let (key, value) = if self.kind == Kind::Whisper {
+            let (mut key, mut value) = if self.kind == Kind::Whisper {
                 let key = heads(&self.k_proj.forward(current));
                 (key, heads(&self.v_proj.forward(current)))
             } else {
                 let (key, value) = (self.k_proj.forward(current), self.v_proj.forward(current));
                 (heads(&key), heads(&value))
             };
+            if let Some(cache) = cache {
+                (key, value) = (update(cache, &key), update(cache, &value));
+            }
             let (mut out, weights) = self.core.forward([&query, &key, &value], mask, None, self.causal);
             out = ops::contiguous(&ops::reshape(&out, &[hidden.size(0), hidden.size(1), features]));
             out = self.out_proj.forward(&out);

@@ -1,4 +1,4 @@
-//! Ops that pick elements: `where` and `clamp`.
+//! Ops that pick elements: `where`, `clamp` and indexing.
 
 use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
 
@@ -37,6 +37,39 @@ pub fn clamp(x: &Tensor, min: &Tensor, max: &Tensor) -> Tensor {
         let out = g.empty("where.self", chosen, g.grad().dtype());
         drop((inside, below, above, zero));
         grads([Some(out)])
+    });
+    out
+}
+
+/// `torch.clamp(x, min=a, max=b)` with numbers for bounds: keeps x.
+pub fn clamp_numbers(x: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), "ClampBackward1", &[x]);
+    let saved = tape.save(x);
+    let mut out = x.cx().empty("clamp", Geometry::elementwise(&[x.geometry()]), x.dtype());
+    tape.record([&mut out], move |g| {
+        // clamp_backward: where((self >= min).logical_and_(self <= max), grad, 0)
+        let x = saved.unpack();
+        let geometry = Geometry::elementwise(&[x.geometry()]);
+        let _zero = g.empty("scalar_tensor", Geometry::contiguous(&[]), g.grad().dtype());
+        let inside = g.empty("ge.Scalar", geometry.clone(), DType::Bool);
+        drop(g.empty("le.Scalar", geometry, DType::Bool));
+        let chosen = Geometry::elementwise(&[inside.geometry(), g.grad().geometry()]);
+        grads([Some(g.empty("where.self", chosen, g.grad().dtype()))])
+    });
+    out
+}
+
+/// `table[indices]` of a matrix's rows: keeps the indices; backward adds into zeros of the whole table.
+pub fn index_rows(table: &Tensor, indices: &Tensor) -> Tensor {
+    let tape = Tape::new(table.cx(), "IndexBackward0", &[table]);
+    let saved = tape.save(indices);
+    let mut sizes = indices.dims().to_vec();
+    sizes.push(table.size(-1));
+    let mut out = table.cx().empty_sizes("index.Tensor", &sizes, table.dtype());
+    let whole = table.geometry().clone();
+    tape.record([&mut out], move |g| {
+        let _indices = saved.unpack();
+        grads([Some(g.empty("new_zeros", whole.clone(), g.grad().dtype()))])
     });
     out
 }

@@ -102,6 +102,15 @@ pub const MODEL_TYPES: &[ModelType] = &[
         positions: 1024,
         learned_positions: true,
     },
+    ModelType {
+        name: "whisper",
+        tasks: &[Task::SpeechSeq2Seq],
+        inputs: Inputs::Speech,
+        has_mask: false,
+        position_keys: &["max_target_positions"],
+        positions: 448,
+        learned_positions: true,
+    },
 ];
 
 /// One of our own families, described by keys beside `family`.
