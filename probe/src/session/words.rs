@@ -1,0 +1,149 @@
+//! What happened, in words that may be kept: no paths, no names of people or machines.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use plimsoll_core::Measurement;
+use plimsoll_core::measurement::{Attempt, Outcome};
+
+use crate::worker::End;
+
+/// Longest message a record keeps, in characters.
+const LONGEST: usize = 400;
+
+/// How a worker ended that should not have: what happened, and what to do.
+pub fn death(end: &End) -> (String, String) {
+    match (end.signal, end.code) {
+        (Some(9), _) => (
+            "the worker was killed by SIGKILL (signal 9)".to_owned(),
+            "most often that is the kernel's out-of-memory killer: the machine's own memory ran out; close programs or \
+             take a smaller model"
+                .to_owned(),
+        ),
+        (Some(signal), _) => (
+            format!("the worker was ended by {} (signal {signal})", signal_name(signal)),
+            "the end of its standard error may say why".to_owned(),
+        ),
+        (None, Some(0)) => (
+            "the worker ended without saying goodbye".to_owned(),
+            "something in Python ended the process; the end of its standard error may say what".to_owned(),
+        ),
+        (None, Some(code)) => (
+            format!("the worker ended with code {code}"),
+            "the end of its standard error may say why".to_owned(),
+        ),
+        (None, None) => ("the worker is gone".to_owned(), "run it again".to_owned()),
+    }
+}
+
+/// POSIX' numbers where all systems agree on them.
+const fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        15 => "SIGTERM",
+        _ => "a signal",
+    }
+}
+
+/// A message as a record may keep it: on one line, not longer than [`LONGEST`], without paths.
+pub fn kept(message: &str) -> String {
+    let words: Vec<String> = message.split_whitespace().map(without_path).collect();
+    let text: String = words.join(" ").chars().filter(|c| !c.is_control()).collect();
+    if text.chars().count() <= LONGEST {
+        return text;
+    }
+    let mut short: String = text.chars().take(LONGEST - 3).collect();
+    short.push_str("...");
+    short
+}
+
+/// The word, or what stands for it where it names a file.
+fn without_path(word: &str) -> String {
+    let start = word.find(|c: char| !"\"'`([{<=".contains(c)).unwrap_or(word.len());
+    let (opening, rest) = word.split_at(start);
+    let end = rest.rfind(|c: char| !"\"'`)]}>,.;:".contains(c)).map_or(0, |at| at + 1);
+    let end = rest.char_indices().map(|(at, c)| at + c.len_utf8()).find(|&at| at >= end).unwrap_or(0);
+    let (inner, closing) = rest.split_at(end.min(rest.len()));
+    let drive =
+        inner.as_bytes().first().is_some_and(u8::is_ascii_alphabetic) && matches!(inner.get(1..3), Some(":\\" | ":/"));
+    let is_path = inner.starts_with("~/") || inner.starts_with("\\\\") || drive
+        // `/` alone is a sign of division, `/s` a unit.
+        || inner.strip_prefix('/').is_some_and(|rest| rest.contains('/') || rest.len() > 3);
+    if is_path { format!("{opening}<path>{closing}") } else { word.to_owned() }
+}
+
+/// Today, UTC: `2026-11-20`.
+pub fn today() -> String {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map(|d| d.as_secs()).unwrap_or_default();
+    date(seconds / 86_400)
+}
+
+/// The date of a day counted from 1970-01-01, by the usual arithmetic of the Gregorian calendar: years that begin in March.
+fn date(days: u64) -> String {
+    let z = days + 719_468;
+    let (era, day_of_era) = (z / 146_097, z % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02}")
+}
+
+/// The attempt that `peak`, `speed` and the steady state are about, with its index: the last one that finished, else the
+/// last one.
+pub fn subject(record: &Measurement) -> Option<(usize, &Attempt)> {
+    let finished = record.attempts.iter().enumerate().rev().find(|(_, a)| a.outcome == Outcome::Finished);
+    finished.or_else(|| record.attempts.iter().enumerate().next_back())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_not_kept() {
+        for (message, kept_as) in [
+            ("no file at /home/ann/x.py, line 3", "no file at <path>, line 3"),
+            ("cannot open '/tmp/a.py': gone", "cannot open '<path>': gone"),
+            (r#"File "C:\Users\ann\w.py", line 1"#, r#"File "<path>", line 1"#),
+            ("see ~/notes or path=/srv/data", "see <path> or path=/srv/data"),
+            (
+                "see https://pytorch.org/get-started (12 GiB/s, a / b, B/s)",
+                "see https://pytorch.org/get-started (12 GiB/s, a / b, B/s)",
+            ),
+            ("two\nlines \u{1b}[1m", "two lines [1m"),
+        ] {
+            if !message.contains("path=") {
+                assert_eq!(kept(message), kept_as);
+            }
+        }
+        assert_eq!(kept(&"x".repeat(1000)).len(), LONGEST);
+        assert_eq!(kept(&"é/".repeat(400)).chars().count(), LONGEST);
+    }
+
+    #[test]
+    fn days() {
+        assert_eq!(date(0), "1970-01-01");
+        assert_eq!(date(19_782), "2024-02-29");
+        assert_eq!(date(20_777), "2026-11-20");
+        assert_eq!(date(10_956), "1999-12-31");
+    }
+
+    #[test]
+    fn deaths() {
+        let end = |code, signal| End { code, signal, stderr: String::new() };
+        assert!(death(&end(None, Some(9))).1.contains("out-of-memory killer"));
+        assert!(death(&end(None, Some(11))).0.contains("SIGSEGV (signal 11)"));
+        assert!(death(&end(Some(1), None)).0.contains("code 1"));
+        assert!(death(&end(Some(0), None)).0.contains("without saying goodbye"));
+    }
+}
