@@ -2,6 +2,7 @@
 
 mod bart;
 mod causal_lm;
+mod clip;
 mod config;
 mod gpt2;
 mod llama;
@@ -144,6 +145,7 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
         "gpt2" => gpt2::build(scope, config, plan),
         "bart" => bart::build(scope, config, plan),
         "whisper" => whisper::build(scope, config, plan),
+        "clip" => clip::build(scope, config, plan),
         "t5" => t5::build(scope, config, plan),
         other => Err(Error::new(
             "model.hf.model_type",

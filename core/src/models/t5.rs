@@ -166,14 +166,18 @@ impl Attend {
         let bucket = relative_position_bucket(&relative_position, !self.decoder);
         let values = table.forward(&bucket);
         drop((bucket, context_position, memory_position, relative_position));
-        ops::unsqueeze(&ops::transpose(&ops::transpose(&values, 0, 2), 1, 2), 0)
+        ops::unsqueeze(&ops::permute(&values, &[2, 0, 1]), 0)
     }
+}
+
+/// What `op` makes of `x`, elementwise and without a gradient.
+fn after(x: &Tensor, op: &'static str, dtype: DType) -> Tensor {
+    ops::fresh(x.cx(), op, x.dims(), dtype)
 }
 
 /// `_relative_position_bucket`.
 fn relative_position_bucket(relative_position: &Tensor, bidirectional: bool) -> Tensor {
-    let cx = relative_position.cx();
-    let square = |op, dtype| ops::fresh(cx, op, relative_position.dims(), dtype);
+    let square = |op, dtype| after(relative_position, op, dtype);
     let (buckets, distance) = if bidirectional {
         let later = square("gt.Scalar", DType::Bool);
         let whole = square("_to_copy", DType::Int64);
@@ -194,13 +198,10 @@ fn relative_position_bucket(relative_position: &Tensor, bidirectional: bool) -> 
     let is_small = square("lt.Scalar", DType::Bool);
     let mut large = square("_to_copy", DType::Float32);
     for op in ["div.Tensor", "log", "div.Tensor", "mul.Tensor"] {
-        large = square(op, DType::Float32);
+        large = after(&large, op, DType::Float32);
     }
-    large = square("_to_copy", DType::Int64);
-    large = {
-        let _ = &large;
-        square("add.Tensor", DType::Int64)
-    };
+    large = after(&large, "_to_copy", DType::Int64);
+    large = after(&large, "add.Tensor", DType::Int64);
     let last = square("full_like", DType::Int64);
     let clipped = square("minimum", DType::Int64);
     drop((last, large));

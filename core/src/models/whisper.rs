@@ -225,7 +225,7 @@ impl Decoder {
                 let _row = causal_lm::position_ids(cx, ids.size(1));
                 ops::fresh(cx, "repeat", ids.dims(), DType::Int64)
             };
-            let positions = cx.within(self.positions, || ops::index_rows(&self.embed_positions, &position_ids));
+            let positions = cx.within(self.positions, || ops::index(&self.embed_positions, &[&position_ids]));
             let mut hidden = ops::add(&embeds, &positions);
             hidden = ops::dropout(&hidden, self.dropout);
             // Only without a cache are the positions looked at for packed sequences.

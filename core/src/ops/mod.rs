@@ -16,13 +16,14 @@ mod matmul;
 mod norm;
 mod reduce;
 mod select;
+mod similarity;
 mod softmax;
 mod view;
 
 #[cfg(test)]
 mod matmul_tests;
 
-pub use activation::{dropout, gelu, relu, silu, tanh};
+pub use activation::{dropout, gelu, relu, sigmoid, silu, tanh};
 pub use attention::{SdpaRules, scaled_dot_product_attention};
 pub use cast::to;
 pub use conv1d::conv_nd;
@@ -33,6 +34,7 @@ pub use loss::{cross_entropy, mse_loss};
 pub use matmul::{addmm, linear, matmul};
 pub use norm::layer_norm;
 pub use reduce::mean_last;
-pub use select::{clamp, clamp_numbers, index_rows, where_scalar};
+pub use select::{clamp, clamp_numbers, index, where_scalar};
+pub use similarity::{div, exp, sum_last};
 pub use softmax::{softmax, softmax_fp32};
-pub use view::{cat, contiguous, expand, narrow, reshape, split, transpose, unsqueeze, view};
+pub use view::{cat, contiguous, expand, narrow, permute, reshape, select, split, transpose, unsqueeze, view};

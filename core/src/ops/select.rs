@@ -1,6 +1,6 @@
 //! Ops that pick elements: `where`, `clamp` and indexing.
 
-use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
+use crate::tensor::{DType, Geometry, Saved, Tape, Tensor, grads};
 
 /// `torch.where(condition, x, number)`: keeps the condition.
 pub fn where_scalar(condition: &Tensor, x: &Tensor) -> Tensor {
@@ -59,16 +59,17 @@ pub fn clamp_numbers(x: &Tensor) -> Tensor {
     out
 }
 
-/// `table[indices]` of a matrix's rows: keeps the indices; backward adds into zeros of the whole table.
-pub fn index_rows(table: &Tensor, indices: &Tensor) -> Tensor {
-    let tape = Tape::new(table.cx(), "IndexBackward0", &[table]);
-    let saved = tape.save(indices);
-    let mut sizes = indices.dims().to_vec();
-    sizes.push(table.size(-1));
-    let mut out = table.cx().empty_sizes("index.Tensor", &sizes, table.dtype());
-    let whole = table.geometry().clone();
+/// `x[i, j, ...]` with a tensor of indices for each of the leading dimensions: keeps the indices; backward adds into zeros
+/// of the whole.
+pub fn index(x: &Tensor, indices: &[&Tensor]) -> Tensor {
+    let tape = Tape::new(x.cx(), "IndexBackward0", &[x]);
+    let saved: Vec<Saved> = indices.iter().map(|i| tape.save(i)).collect();
+    let mut sizes = indices.first().map_or(&[][..], |i| i.dims()).to_vec();
+    sizes.extend_from_slice(&x.dims()[indices.len()..]);
+    let mut out = x.cx().empty_sizes("index.Tensor", &sizes, x.dtype());
+    let whole = Geometry::contiguous(x.dims());
     tape.record([&mut out], move |g| {
-        let _indices = saved.unpack();
+        let _indices: Vec<Tensor> = saved.iter().map(Saved::unpack).collect();
         grads([Some(g.empty("new_zeros", whole.clone(), g.grad().dtype()))])
     });
     out

@@ -111,6 +111,15 @@ pub const MODEL_TYPES: &[ModelType] = &[
         positions: 448,
         learned_positions: true,
     },
+    ModelType {
+        name: "clip",
+        tasks: &[Task::Contrastive],
+        inputs: Inputs::TextAndImage { key: "vision_config.image_size", side: 224 },
+        has_mask: false,
+        position_keys: &["text_config.max_position_embeddings"],
+        positions: 77,
+        learned_positions: true,
+    },
 ];
 
 /// One of our own families, described by keys beside `family`.
