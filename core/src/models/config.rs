@@ -1,5 +1,7 @@
 //! Reading sizes out of a `config.json` or out of a family's own keys.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value};
 
 use crate::{Error, Result};
@@ -25,6 +27,21 @@ impl<'a> Config<'a> {
     /// The keys of one of our own families.
     pub fn family(map: &'a Map<String, Value>) -> Self {
         Self { map, prefix: "model" }
+    }
+
+    /// The nested configuration `key`, whose keys errors name behind `prefix`; empty when missing.
+    ///
+    /// # Errors
+    /// Anything that is not a table.
+    pub fn section(&self, key: &str, prefix: &'static str) -> Result<Self> {
+        static EMPTY: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
+        match self.get(key) {
+            None => Ok(Self { map: &EMPTY, prefix }),
+            Some(Value::Object(map)) => Ok(Self { map, prefix }),
+            Some(other) => {
+                Err(self.error(key, format!("{other} is not a configuration"), "paste the whole config.json"))
+            }
+        }
     }
 
     /// `model_type`, empty when missing.

@@ -1,11 +1,13 @@
 //! Architectures, one file a family, written the way the original forward reads.
 
 mod attend;
+mod bart;
 mod bert;
 mod bert_encoder;
 mod bloom;
 mod causal_lm;
 mod classification;
+mod clip;
 mod config;
 mod convnext;
 mod decoder;
@@ -34,13 +36,16 @@ mod pre_norm;
 mod qwen_moe;
 mod resnet;
 mod roberta;
+mod seq2seq;
 mod smollm3;
 mod sparse;
 mod stablelm;
 mod starcoder2;
+mod t5;
 #[cfg(test)]
 mod tests;
 mod vit;
+mod whisper;
 
 use std::rc::Rc;
 
@@ -197,6 +202,10 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
         "starcoder2" => starcoder2::build(scope, config, plan),
         "opt" => opt::build(scope, config, plan),
         "mixtral" => mixtral::build(scope, config, plan),
+        "bart" => bart::build(scope, config, plan),
+        "whisper" => whisper::build(scope, config, plan),
+        "clip" => clip::build(scope, config, plan),
+        "t5" => t5::build(scope, config, plan),
         other => Err(Error::new(
             "model.hf.model_type",
             format!("{other:?} is not estimated yet"),

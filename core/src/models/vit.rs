@@ -6,7 +6,7 @@ use super::config::{Config, divide};
 use super::image_batch::ImageBatch;
 use super::{Model, Output, Plan, classification};
 use crate::Result;
-use crate::nn::{Activation, BidirectionalAttention, Conv2d, LayerNorm, Linear, Scope};
+use crate::nn::{Activation, Conv2d, EncoderAttention, LayerNorm, Linear, Scope};
 use crate::ops::{self, Window};
 use crate::tensor::{ModuleId, Tensor, checkpoint};
 
@@ -52,7 +52,7 @@ struct Attend {
     k_proj: Linear,
     v_proj: Linear,
     o_proj: Linear,
-    core: BidirectionalAttention,
+    core: EncoderAttention,
     heads: u64,
     module: ModuleId,
 }
@@ -66,7 +66,7 @@ impl Attend {
             let query = heads(&self.q_proj);
             let key = heads(&self.k_proj);
             let value = heads(&self.v_proj);
-            let (mut out, weights) = self.core.forward(&query, &key, &value, None);
+            let (mut out, weights) = self.core.forward([&query, &key, &value], None, None, false);
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, width]));
             out = self.o_proj.forward(&out);
             (out, weights)
@@ -149,7 +149,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     }
     let batch = ImageBatch::new(scope, plan, channels)?;
     batch.must_have_side(image)?;
-    let core = BidirectionalAttention {
+    let core = EncoderAttention {
         implementation: plan.attention,
         rules: plan.rules.clone(),
         dropout: config.probability("attention_probs_dropout_prob", 0.0)?,

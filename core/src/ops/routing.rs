@@ -10,13 +10,6 @@ pub fn sum_middle(x: &Tensor) -> Tensor {
     sum_over(&x, &[rows, columns], Geometry::contiguous(&[rows, 1, columns]))
 }
 
-/// `x.sum(dim=-1, keepdim=True)` of a matrix; float32 under autocast.
-pub fn sum_last(x: &Tensor) -> Tensor {
-    let x = full_precision(x);
-    let sizes = [x.size(0), 1];
-    sum_over(&x, &sizes, Geometry::contiguous(&sizes))
-}
-
 /// A sum to `sizes`; its gradient, seen as `kept`, is expanded to what was summed.
 fn sum_over(x: &Tensor, sizes: &[u64], kept: Geometry) -> Tensor {
     let tape = Tape::new(x.cx(), "SumBackward1", &[x]);

@@ -166,6 +166,42 @@ pub const MODEL_TYPES: &[ModelType] = &[
         learned_positions: true,
         ..rotary_decoder("gptj", 2048)
     },
+    ModelType {
+        name: "t5",
+        tasks: &[Task::Seq2SeqLm],
+        inputs: Inputs::EncoderDecoder,
+        has_mask: true,
+        position_keys: &["n_positions"],
+        positions: 512,
+        learned_positions: false,
+    },
+    ModelType {
+        name: "bart",
+        tasks: &[Task::Seq2SeqLm],
+        inputs: Inputs::EncoderDecoder,
+        has_mask: true,
+        position_keys: &["max_position_embeddings"],
+        positions: 1024,
+        learned_positions: true,
+    },
+    ModelType {
+        name: "whisper",
+        tasks: &[Task::SpeechSeq2Seq],
+        inputs: Inputs::Speech,
+        has_mask: false,
+        position_keys: &["max_target_positions"],
+        positions: 448,
+        learned_positions: true,
+    },
+    ModelType {
+        name: "clip",
+        tasks: &[Task::Contrastive],
+        inputs: Inputs::TextAndImage { key: "vision_config.image_size", side: 224 },
+        has_mask: false,
+        position_keys: &["text_config.max_position_embeddings"],
+        positions: 77,
+        learned_positions: true,
+    },
 ];
 
 /// One of our own families, described by keys beside `family`.
