@@ -11,10 +11,6 @@ mod matching;
 mod nvml;
 mod resident;
 mod roots;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the measuring session, which samples, is not part of the program yet")
-)]
 pub mod sampler;
 mod series;
 
@@ -206,7 +202,6 @@ impl Cards {
 }
 
 /// For the measuring session.
-#[cfg_attr(not(test), expect(dead_code, reason = "the measuring session is not part of the program yet"))]
 impl Cards {
     /// The card a worker names by its UUID or PCI address, whatever the order in which CUDA counts cards.
     ///
@@ -238,7 +233,6 @@ pub struct CardHandle {
     pids_before: Vec<u32>,
 }
 
-#[cfg_attr(not(test), expect(dead_code, reason = "the measuring session is not part of the program yet"))]
 impl CardHandle {
     /// What was in use on the card when the handle was taken.
     pub fn used_before(&self) -> Option<Bytes> {
