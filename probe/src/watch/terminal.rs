@@ -38,7 +38,7 @@ impl Terminal {
     /// Takes it.
     pub fn take() -> io::Result<Self> {
         // On Windows this makes the console understand the sequences.
-        drop(anstream::stdout());
+        let _ = anstream::stdout();
         let terminal = Self { _keys: Keys::take() };
         write(TAKE)?;
         Ok(terminal)
