@@ -84,7 +84,7 @@ fn peaks_of_a_card_stand_beside_the_prediction() {
         "step 1                       steady step",
         "Where the difference comes from",
         "tensors",
-        "begins in load of step 1",
+        "from load, step 1",
         "This card is not in the catalog",
         "Throughput    8,000 samples/s",
     ] {
@@ -142,7 +142,9 @@ fn nine_tenths_of_the_limit_are_warned_of_once_an_attempt() {
     // The stand-in reserves 96 MiB at most.
     let ran = Stub::new("fine").device("cuda").with(&["--limit", "100MiB"]).json();
     let record = ran.record.unwrap();
-    assert_eq!(kinds(&record), ["warning"]);
+    assert_eq!(kinds(&record), ["note", "warning"]);
+    assert!(record["peak"]["process"].is_null(), "the machine's memory is none of a card");
+    assert!(message(&record, "note").contains("only what PyTorch itself counts is measured"));
     assert!(message(&record, "warning").contains("over 90 % of the limit, 100.0 MiB"));
 }
 
@@ -471,7 +473,7 @@ fn killing_the_probe_leaves_no_worker_and_no_half_record() {
 
 #[test]
 fn a_terminal_sees_it_live() {
-    let screen = stub::on_a_terminal(&Stub::new("slow").device("cuda").with(&["--limit", "200MiB", "--steps", "20"]));
+    let screen = stub::on_a_terminal(&Stub::new("slow").with(&["--limit", "200MiB", "--steps", "20"]));
     for part in [" of 20, forward 2", "micro-batch 8 x 2", " left", "MEASURED"] {
         assert!(screen.contains(part), "no {part:?} in {screen}");
     }
