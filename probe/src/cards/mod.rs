@@ -118,6 +118,10 @@ pub trait Source: Send + Sync {
     fn load(&self) -> Load;
     /// Who is on the card, by pid, without names.
     fn processes(&self) -> Vec<ProcessUse>;
+    /// What a process is called, where only the card's driver knows it.
+    fn name(&self, _pid: u32) -> Option<String> {
+        None
+    }
     /// What these processes hold together; `None` when the card does not tell of any of them.
     fn held_by(&self, pids: &[u32]) -> Option<Bytes> {
         let of_them = self.processes().into_iter().filter(|p| pids.contains(&p.pid));
@@ -177,7 +181,7 @@ impl Cards {
         let mut processes = source.processes();
         processes.sort_by_key(|p| (std::cmp::Reverse(p.memory), p.pid));
         for process in &mut processes {
-            process.name = family::name(&self.roots, process.pid);
+            process.name = family::name(&self.roots, process.pid).or_else(|| source.name(process.pid));
         }
         Some(Reading {
             used: memory.map(|m| m.used),
