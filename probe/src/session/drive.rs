@@ -88,7 +88,11 @@ pub fn run(request: &Request<'_>, place: &Place<'_>, watcher: &mut dyn Watcher) 
             hint: "end them, or measure all the same with --busy warn".to_owned(),
         }));
     }
-    let sampling = request.sampling.then(|| Sampling::start(card.as_ref(), worker.pid(), shift.spawned()));
+    // Memory of the machine says nothing about that of a card.
+    let can_sample = card.is_some() || hello.device.kind == DeviceKind::Cpu;
+    let sampling =
+        (request.sampling && can_sample).then(|| Sampling::start(card.as_ref(), worker.pid(), shift.spawned()));
+    let unread = (hello.device.kind == DeviceKind::Cuda && card.is_none()).then(|| place.gauge.note());
     let record = Builder::new(request.scenario, &hello, card.as_ref(), request.limit);
     let device = &record.record().device;
     let room = predict::room(device, request.limit);
@@ -111,6 +115,7 @@ pub fn run(request: &Request<'_>, place: &Place<'_>, watcher: &mut dyn Watcher) 
         outcome: None,
     };
     session.say(EventKind::Note, place.fallen_back.iter().map(|why| format!("measured on the processor: {why}")));
+    session.say(EventKind::Note, unread);
     session.say(EventKind::Warning, busy.into_iter().map(|others| others.message));
     Ok(session.run())
 }
