@@ -6,6 +6,7 @@ mod bench;
 mod browser;
 mod compress;
 mod planner;
+mod python;
 mod schema;
 mod serve;
 mod shell;
@@ -27,8 +28,8 @@ Commands:
                         Build the planner, put it into the plimsoll binary and serve it.
                         Installs the build tools that are missing and says so before it does.
   test [--without-browser]
-                        Everything: formatting, lints, tests native and in wasm, the accuracy
-                        scoreboard, the journeys in a real browser.
+                        Everything: formatting, lints, tests native, in wasm and with PyTorch,
+                        the accuracy scoreboard, the journeys in a real browser.
   accuracy [--check]    Write docs/accuracy.md from the reference rows and the records in
                         data/measurements; with --check, fail when the committed one differs.
   schema [--check]      Write docs/measurement.schema.json from the record's types; with --check,

@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_right_estimate_takes_two_trials_or_few_more() {
-        for limit in [4, 6, 12] {
+        for limit in [6, 8, 12] {
             let (_folder, store) = store();
             let scenario = scenario();
             let mut bench = Paper::card(by_engine);
@@ -247,7 +247,7 @@ mod tests {
             // The formula has no end of the card, near which the allocator gives cached memory back.
             assert!(fit.off().unwrap() <= 2, "{limit} GiB: {:?} for {:?}", fit.predicted, fit.largest);
             assert!(fit.trials.len() <= 4, "{limit} GiB: {} trials", fit.trials.len());
-            assert!(fit.blind().unwrap() >= 8);
+            assert!(fit.blind().unwrap() as usize >= fit.trials.len() + 3, "{:?}", fit.largest);
         }
     }
 
