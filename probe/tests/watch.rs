@@ -168,7 +168,7 @@ fn once_for_programs() {
 fn no_card_at_all() {
     let machine = Machine::empty("none");
     for args in [&[] as &[&str], &["--once"], &["--csv"], &["--once", "--gpu", "0"]] {
-        machine.refuses(args, 3, &["No card can be read here", "must be passed in", "hint: "]);
+        machine.refuses(args, 3, &["error: No card can be read here", "must be passed in"]);
     }
     // A program asked for a list and gets one: empty, with the reason.
     let answer: Value = serde_json::from_str(&machine.text(&["--once", "--format", "json"])).unwrap();

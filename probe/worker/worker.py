@@ -21,7 +21,6 @@ import platform
 import queue
 import re
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -116,6 +115,7 @@ def clean(error):
         if len(known) > 3:
             text = text.replace(known, "<path>")
     text = PATHS.sub("<path>", text)
+    text = re.sub(r"<path>(?:[/\\][^\s'\",:;)\]]*)+", "<path>", text)
     for name in (os.environ.get("USER"), os.environ.get("USERNAME"), platform.node()):
         if name and len(name) > 2 and name != "root":
             text = re.sub(r"\b%s\b" % re.escape(name), "<name>", text)
@@ -191,6 +191,10 @@ def import_for(scenario, config):
             needed = "%d.%d" % OLDEST_TRANSFORMERS
             message = "transformers %s is too old: the probe needs %s or newer" % (transformers.__version__, needed)
             raise Stop("missing-package", message, 'python -m pip install --upgrade "transformers>=%s"' % needed)
+        if not transformers.utils.is_torch_available():
+            message = "transformers %s does not work with PyTorch %s" % (transformers.__version__, torch.__version__)
+            hint = 'python -m pip install --upgrade torch, or an older transformers ("transformers<5")'
+            raise Stop("missing-package", message, hint)
     if training.get("lora") is not None:
         found["peft"] = import_package("peft", "LoRA")
     if family in TORCHVISION:
@@ -556,6 +560,8 @@ def own_families():
             super().__init__()
             self.wte = nn.Embedding(vocab_size, n_embd)
             self.wpe = nn.Embedding(block_size, n_embd)
+            for table in (self.wte, self.wpe):
+                nn.init.normal_(table.weight, std=0.02)
             self.drop = nn.Dropout(dropout)
             self.h = nn.ModuleList([GptBlock(n_embd, n_head, dropout, bias) for _ in range(n_layer)])
             self.ln_f = nn.LayerNorm(n_embd, bias=bias)

@@ -11,6 +11,7 @@ use super::progress::Progress;
 use super::report;
 use crate::estimate::Format;
 use crate::exit::{self, Failure};
+use crate::records::{self, Store};
 use crate::scenario::Input;
 use crate::session::{self, Request};
 use crate::view::Paint;
@@ -94,12 +95,12 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     drop(progress);
 
     // First of all it is kept.
-    let text = format!("{:#}\n", serde_json::to_value(&record).unwrap_or_default());
     if let Some(out) = &args.out {
-        write_atomically(out, &text).map_err(|error| unwritable(out, &error))?;
+        records::write(out, &record)?;
     }
+    keep(&record);
     let answer = match args.format {
-        Format::Json => text,
+        Format::Json => records::text(&record),
         Format::Text => report::report(&record, &asked, Paint::for_stdout()),
     };
     let code = code_of(&record);
@@ -108,6 +109,17 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         Ok(()) | Err(Failure::Closed) => Ok(code),
         Err(failure) => Err(failure),
     }
+}
+
+/// Keeps the record on this machine; that it cannot be kept is no reason to lose the answer.
+fn keep(record: &Measurement) {
+    let paint = Paint::for_stderr();
+    let line = match Store::local().and_then(|store| store.keep(record)) {
+        Ok(path) => paint.quiet(&format!("Kept as {}", path.display())),
+        Err(failure) => format!("{} {}", paint.strong("note:"), failure.problem()),
+    };
+    // Nobody is left to tell when standard error is gone.
+    let _ = writeln!(anstream::stderr(), "{line}");
 }
 
 /// How a measurement ends the process.
@@ -130,15 +142,6 @@ fn check_writable(out: &Path) -> Result<(), Failure> {
     if out.is_dir() {
         return Err(unwritable(out, &io::Error::other("it is a folder")));
     }
-    Ok(())
-}
-
-/// A file beside it first, then its name: nobody ever sees half of it.
-fn write_atomically(out: &Path, text: &str) -> io::Result<()> {
-    let mut file = tempfile::Builder::new().prefix(".plimsoll-").tempfile_in(folder(out))?;
-    file.write_all(text.as_bytes())?;
-    file.as_file().sync_all()?;
-    file.persist(out).map_err(|error| error.error)?;
     Ok(())
 }
 

@@ -90,8 +90,8 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         return Ok(exit::OK);
     }
     if let Some(note) = cards.note() {
-        let hint = "`plimsoll watch --help` tells what can be watched".to_owned();
-        return Err(Failure::Environment { problem: note.to_owned(), hint });
+        // The note says itself what to do.
+        return Err(Failure::Environment { problem: note.to_owned(), hint: String::new() });
     }
     let watch = Watch::new(cards, args)?;
     if args.csv {

@@ -27,6 +27,7 @@ pub struct Stub {
     more: Vec<String>,
     folder: PathBuf,
     out: PathBuf,
+    has_card: bool,
 }
 
 /// What it left.
@@ -51,7 +52,15 @@ impl Stub {
         fs::write(folder.join("scenario.json"), SCENARIO).unwrap();
         let out = folder.join("record.json");
         let mode = mode.to_owned();
-        Self { mode, python: PYTHON.to_owned(), device: "cpu".to_owned(), more: Vec::new(), folder, out }
+        Self {
+            mode,
+            python: PYTHON.to_owned(),
+            device: "cpu".to_owned(),
+            more: Vec::new(),
+            folder,
+            out,
+            has_card: false,
+        }
     }
 
     pub fn with(mut self, args: &[&str]) -> Self {
@@ -62,6 +71,32 @@ impl Stub {
     pub fn device(mut self, device: &str) -> Self {
         device.clone_into(&mut self.device);
         self
+    }
+
+    /// A machine with one AMD card of 24 GiB, as the kernel's files show it, of which others hold so much. The device is
+    /// left open.
+    pub fn card(mut self, used_mib: u64) -> Self {
+        let device = self.sysfs().join("class/drm/card0/device");
+        fs::create_dir_all(&device).unwrap();
+        let used = (used_mib << 20).to_string();
+        let total = (24_560_u64 << 20).to_string();
+        for (name, content) in [
+            ("vendor", "0x1002"),
+            ("product_name", "AMD Radeon RX 7900 XTX"),
+            ("uevent", "DRIVER=amdgpu\nPCI_SLOT_NAME=0000:03:00.0"),
+            ("mem_info_vram_total", &total),
+            ("mem_info_vram_used", &used),
+            ("gpu_busy_percent", "0"),
+        ] {
+            fs::write(device.join(name), format!("{content}\n")).unwrap();
+        }
+        self.has_card = true;
+        self.device.clear();
+        self
+    }
+
+    fn sysfs(&self) -> PathBuf {
+        self.folder.join("sys")
     }
 
     pub fn python(mut self, python: &str) -> Self {
@@ -84,7 +119,7 @@ impl Stub {
         let out = self.out.display().to_string();
         let mut args: Vec<String> =
             ["probe", "run", &scenario, "--python", &self.python, "--out", &out].map(str::to_owned).to_vec();
-        if !self.more.iter().any(|a| a == "--device") {
+        if !self.device.is_empty() && !self.more.iter().any(|a| a == "--device") {
             args.extend(["--device".to_owned(), self.device.clone()]);
         }
         args.extend(self.more.iter().cloned());
@@ -104,8 +139,13 @@ impl Stub {
     }
 
     pub fn start(self) -> Running {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        if self.has_card {
+            command.env("PLIMSOLL_SYSFS", self.sysfs());
+        }
+        let mut child = command
             .args(self.args())
+            .env("PLIMSOLL_DATA", self.folder.join("data"))
             .env("PLIMSOLL_STUB", &self.mode)
             .env("PLIMSOLL_STUB_PIDS", self.pids())
             // Scripts of workers, so that what is left behind can be seen.
@@ -166,6 +206,11 @@ impl Running {
 
     pub fn out(&self) -> &Path {
         &self.stub.out
+    }
+
+    /// The records that were kept on the machine.
+    pub fn kept(&self) -> PathBuf {
+        self.stub.folder.join("data/measurements")
     }
 
     /// Waits for the end: who was started, and what is left.
@@ -232,6 +277,7 @@ pub fn on_a_terminal(stub: &Stub) -> String {
     command.args(stub.args());
     command.env("PLIMSOLL_STUB", &stub.mode);
     command.env("TERM", "xterm-256color");
+    command.env("PLIMSOLL_DATA", stub.folder.join("data"));
     command.env_remove("NO_COLOR");
     let mut child = pair.slave.spawn_command(command).unwrap();
     drop(pair.slave);
