@@ -58,6 +58,11 @@ impl<'a> Config<'a> {
         self.get(key)?.as_array()?.iter().map(Value::as_str).collect()
     }
 
+    /// How many entries the table `key` has, where there is one.
+    pub fn entries(&self, key: &str) -> Option<u64> {
+        Some(self.get(key)?.as_object()?.len() as u64)
+    }
+
     /// A size: a whole number from 1 to 2^24.
     ///
     /// # Errors

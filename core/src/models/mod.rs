@@ -1,14 +1,25 @@
 //! Architectures, one file a family, written the way the original forward reads.
 
+mod bert;
+mod bert_encoder;
 mod causal_lm;
+mod classification;
 mod config;
+mod convnext;
+mod distilbert;
+mod electra;
+mod gat;
 mod gpt2;
+mod image_batch;
 mod llama;
 mod mlp;
 mod nanogpt;
 mod nbeats;
+mod resnet;
+mod roberta;
 #[cfg(test)]
 mod tests;
+mod vit;
 
 use std::rc::Rc;
 
@@ -16,7 +27,7 @@ use crate::catalog;
 use crate::nn::{AdapterPlan, Scope};
 use crate::ops::SdpaRules;
 use crate::scenario::supported;
-use crate::scenario::{Attention, Checkpointing, Input, ModelSource, Precision, Scenario};
+use crate::scenario::{Attention, Checkpointing, Input, ModelSource, Precision, Scenario, Task};
 use crate::tensor::{Context, DType, Tensor};
 use crate::{Error, Result};
 
@@ -45,6 +56,8 @@ pub trait Model: std::fmt::Debug {
 pub struct Plan {
     /// Batch, sequence, mask.
     pub input: Input,
+    /// What is trained.
+    pub task: Task,
     /// sdpa or eager.
     pub attention: Attention,
     /// Whether layers are checkpointed.
@@ -84,6 +97,7 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
     let training = &scenario.training;
     let plan = Plan {
         input: scenario.input.clone(),
+        task: scenario.model.task,
         attention: training.attention,
         checkpointing: training.checkpointing == Checkpointing::Full,
         adapters: training.lora.is_some(),
@@ -107,9 +121,12 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
             }
             let config = Config::family(keys);
             match name.as_str() {
+                "convnext" => convnext::build(&scope, &config, &plan)?,
+                "gat" => gat::build(&scope, &config, &plan)?,
                 "mlp" => mlp::build(&scope, &config, &plan)?,
                 "nanogpt" => nanogpt::build(&scope, &config, &plan)?,
                 "nbeats" => nbeats::build(&scope, &config, &plan)?,
+                "resnet" => resnet::build(&scope, &config, &plan)?,
                 other => return Err(unknown_family(other)),
             }
         }
@@ -138,6 +155,11 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
     match config.model_type() {
         "llama" | "mistral" | "qwen2" | "qwen3" => llama::build(scope, config, plan),
         "gpt2" => gpt2::build(scope, config, plan),
+        "bert" => bert::build(scope, config, plan),
+        "roberta" => roberta::build(scope, config, plan),
+        "distilbert" => distilbert::build(scope, config, plan),
+        "electra" => electra::build(scope, config, plan),
+        "vit" => vit::build(scope, config, plan),
         other => Err(Error::new(
             "model.hf.model_type",
             format!("{other:?} is not estimated yet"),

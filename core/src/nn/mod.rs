@@ -2,6 +2,8 @@
 
 mod activation;
 mod attention;
+mod bidirectional;
+mod conv;
 mod embedding;
 mod linear;
 mod lora;
@@ -12,6 +14,8 @@ mod scope;
 
 pub use activation::Activation;
 pub use attention::AttentionCore;
+pub use bidirectional::{BidirectionalAttention, bidirectional_mask};
+pub use conv::{BatchNorm2d, Conv2d};
 pub use embedding::Embedding;
 pub use linear::{Conv1D, Linear};
 pub use mask::{causal_mask, sliding_window_causal_mask};

@@ -6,13 +6,18 @@
 
 mod activation;
 mod attention;
+mod batch_norm;
 mod cast;
+mod conv;
 mod creation;
 mod elementwise;
 mod embedding;
+mod inplace;
 mod loss;
+mod masked_fill;
 mod matmul;
 mod norm;
+mod pool;
 mod reduce;
 mod softmax;
 mod view;
@@ -20,15 +25,20 @@ mod view;
 #[cfg(test)]
 mod matmul_tests;
 
-pub use activation::{dropout, gelu, relu, silu, tanh};
+pub use activation::{dropout, elu, gelu, leaky_relu, relu, silu, tanh};
 pub use attention::{SdpaRules, scaled_dot_product_attention};
+pub use batch_norm::batch_norm;
 pub use cast::to;
+pub use conv::{CONVOLUTION, Window, conv2d};
 pub use creation::{arange, empty, fresh};
 pub use elementwise::{add, add_scalar, div_scalar, mul, mul_scalar, neg, pow, rsqrt, sub};
 pub use embedding::embedding;
+pub use inplace::{add_in_place, relu_in_place};
 pub use loss::{cross_entropy, mse_loss};
+pub use masked_fill::masked_fill;
 pub use matmul::{addmm, linear, matmul};
 pub use norm::layer_norm;
-pub use reduce::mean_last;
+pub use pool::{global_avg_pool2d, max_pool2d};
+pub use reduce::{mean, mean_last};
 pub use softmax::{softmax, softmax_fp32};
-pub use view::{cat, contiguous, expand, narrow, reshape, split, transpose, unsqueeze, view};
+pub use view::{cat, contiguous, expand, narrow, permute, reshape, select, split, transpose, unsqueeze, view};

@@ -115,7 +115,9 @@ pub fn wasm_tests(tools: &Tools, tally: &mut Tally) -> Result<Outcome> {
 
 pub fn accuracy() -> Result<Outcome> {
     let this = std::env::current_exe().context("cannot find this program")?;
-    shell::run(Command::new(this).current_dir(workspace::root()).args(["accuracy", "--check"]))?;
+    for command in ["accuracy", "schema"] {
+        shell::run(Command::new(&this).current_dir(workspace::root()).args([command, "--check"]))?;
+    }
     Ok(Outcome::Passed)
 }
 
