@@ -1,5 +1,7 @@
 //! Reading sizes out of a `config.json` or out of a family's own keys.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value};
 
 use crate::{Error, Result};
@@ -25,6 +27,21 @@ impl<'a> Config<'a> {
     /// The keys of one of our own families.
     pub fn family(map: &'a Map<String, Value>) -> Self {
         Self { map, prefix: "model" }
+    }
+
+    /// The nested configuration `key`, whose keys errors name behind `prefix`; empty when missing.
+    ///
+    /// # Errors
+    /// Anything that is not a table.
+    pub fn section(&self, key: &str, prefix: &'static str) -> Result<Self> {
+        static EMPTY: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
+        match self.get(key) {
+            None => Ok(Self { map: &EMPTY, prefix }),
+            Some(Value::Object(map)) => Ok(Self { map, prefix }),
+            Some(other) => {
+                Err(self.error(key, format!("{other} is not a configuration"), "paste the whole config.json"))
+            }
+        }
     }
 
     /// `model_type`, empty when missing.
@@ -56,6 +73,16 @@ impl<'a> Config<'a> {
     /// The strings of the array `key`, where there is one.
     pub fn texts(&self, key: &str) -> Option<Vec<&'a str>> {
         self.get(key)?.as_array()?.iter().map(Value::as_str).collect()
+    }
+
+    /// How many entries the table `key` has, where there is one.
+    pub fn entries(&self, key: &str) -> Option<u64> {
+        Some(self.get(key)?.as_object()?.len() as u64)
+    }
+
+    /// The whole numbers of the array `key`, where there is one.
+    pub fn counts(&self, key: &str) -> Option<Vec<u64>> {
+        self.get(key)?.as_array()?.iter().map(Value::as_u64).collect()
     }
 
     /// A size: a whole number from 1 to 2^24.
@@ -127,6 +154,16 @@ impl<'a> Config<'a> {
                 _ => Err(self.error(key, format!("{value} is not a probability"), "give a number from 0 up to 1")),
             },
         }
+    }
+
+    /// A finite number, where `key` holds one.
+    pub fn number(&self, key: &str) -> Option<f64> {
+        self.get(key)?.as_f64()
+    }
+
+    /// The table `key`, where it holds one.
+    pub fn table(&self, key: &str) -> Option<Self> {
+        self.get(key)?.as_object().map(|map| Self { map, prefix: self.prefix })
     }
 
     /// A text.

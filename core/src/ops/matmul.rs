@@ -1,7 +1,7 @@
 //! Matrix products: `mm`, `addmm`, `bmm`, and how `linear` and `matmul` come down to them.
 
 use super::cast::lower_precision;
-use super::view::{expand, reshape, unsafe_view, view};
+use super::view::{contiguous, expand, reshape, transpose, unsafe_view, view};
 use crate::tensor::{Geometry, Gradients, Tape, Tensor, grads};
 
 /// `self.t()` of a matrix.
@@ -87,6 +87,32 @@ fn bmm(a: &Tensor, b: &Tensor) -> Tensor {
     out
 }
 
+/// `base.baddbmm(a, b, beta, alpha)` of a base without a gradient: on autocast's lower-precision list.
+pub fn baddbmm(base: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
+    let b = lower_precision(b);
+    let a = lower_precision(a);
+    let base = lower_precision(base);
+    let tape = Tape::new(a.cx(), "BaddbmmBackward0", &[&a, &b]);
+    let saved_b = tape.save_if(tape.needs(0), &b);
+    let saved_a = tape.save_if(tape.needs(1), &a);
+    let mut out = a.cx().empty_sizes("baddbmm", &[a.size(0), a.size(1), b.size(2)], base.dtype());
+    a.cx().blas();
+    let (left, right) = (a.geometry().clone(), b.geometry().clone());
+    tape.record([&mut out], move |g| {
+        let (b, a) = (saved_b.get(), saved_a.get());
+        // maybe_multiply(product, alpha)
+        let scaled = |sizes: &Geometry, like: &Tensor| {
+            let product = g.empty("bmm", Geometry::contiguous(sizes.dims()), like.dtype());
+            g.cx().blas();
+            g.like("mul.Tensor", &product)
+        };
+        let batch1 = b.as_ref().map(|b| scaled(&left, b));
+        let batch2 = a.as_ref().map(|a| scaled(&right, a));
+        grads([batch1, batch2])
+    });
+    out
+}
+
 /// `linear(x, weight [out, in], bias)` as `aten/src/ATen/native/Linear.cpp` dispatches it.
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     let bias = bias.map(lower_precision);
@@ -133,6 +159,13 @@ pub(super) fn matmul_cast(a: &Tensor, b: &Tensor) -> Tensor {
         (_, 2) => {
             let out = mm(&flatten_rows(a), b);
             unsafe_view(&out, &with_last(a, b.size(1)))
+        }
+        // should_fold(): a matrix that wants a gradient is not expanded to the batch on its right; the folded product
+        // comes out transposed and is put right by a copy.
+        (2, 3..) if a.requires_grad() => {
+            let rows = transpose(b, -2, -1);
+            let out = mm(&flatten_rows(&rows), &t(a));
+            contiguous(&transpose(&unsafe_view(&out, &with_last(&rows, a.size(0))), -2, -1))
         }
         (ra, rb) => {
             let batch: Vec<u64> = if ra >= rb { a.dims()[..ra - 2].to_vec() } else { b.dims()[..rb - 2].to_vec() };

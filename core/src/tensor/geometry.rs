@@ -128,6 +128,15 @@ impl Geometry {
         Self(Rc::new(g))
     }
 
+    /// `permute(order)`.
+    pub fn permuted(&self, order: &[usize]) -> Self {
+        let mut g = *self.0;
+        for (to, &from) in order.iter().enumerate() {
+            (g.dims[to], g.strides[to]) = (self.0.dims[from], self.0.strides[from]);
+        }
+        Self(Rc::new(g))
+    }
+
     /// `unsqueeze(at)`.
     pub fn unsqueezed(&self, at: isize) -> Self {
         let at = if at < 0 { (self.0.rank as isize + 1 + at) as usize } else { at as usize };
@@ -162,6 +171,22 @@ impl Geometry {
         let mut g = *self.0;
         g.dims[self.axis(axis)] = length;
         Self(Rc::new(g))
+    }
+
+    /// Every `step`-th element of `axis`, from the first or a later one.
+    pub fn stepped(&self, axis: isize, step: u64) -> Self {
+        let mut g = *self.0;
+        let axis = self.axis(axis);
+        g.dims[axis] = g.dims[axis].div_ceil(step);
+        g.strides[axis] = g.strides[axis].saturating_mul(step);
+        Self(Rc::new(g))
+    }
+
+    /// `select(axis, _)`: the dimension goes.
+    pub fn selected(&self, axis: isize) -> Self {
+        let mut g = *self.0;
+        g.dims[self.axis(axis)] = 1;
+        Self(Rc::new(g)).squeezed(axis)
     }
 
     /// `expand(sizes)`: sizes of 1 grow with stride 0; leading dimensions may be added.

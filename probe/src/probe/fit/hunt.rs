@@ -122,11 +122,16 @@ pub fn hunt(start: &Start<'_>, bench: &mut dyn Bench, store: &Store) -> Result<F
         }
         bench.say(&format!("Trial {}: micro-batch {batch}", fit.trials.len() + 1));
         let scenario = with_shape(start.scenario, batch, start.scenario.training.accumulation);
-        let record = bench.measure(&Trial { scenario: &scenario, limit: start.limit, adapt: false })?;
+        let record = match bench.measure(&Trial { scenario: &scenario, limit: start.limit, adapt: false }) {
+            Err(_) if bench.stopped() => return Ok(fit),
+            outcome => outcome?,
+        };
         fit.comparable = record.device.kind == DeviceKind::Cuda;
         fit.device = Some(record.device.name.clone());
         let figures = Figures::of(&record);
-        if matches!(figures.outcome, Some(Outcome::Interrupted)) {
+        // Before its first attempt a worker that is stopped has none to call so.
+        let ended = matches!(figures.outcome, Some(Outcome::Finished | Outcome::OutOfMemory | Outcome::Limit));
+        if figures.outcome == Some(Outcome::Interrupted) || !ended && bench.stopped() {
             return Ok(fit);
         }
         store.keep(&record)?;

@@ -113,6 +113,8 @@ pub fn sail(chart: &Chart<'_>, bench: &mut dyn Bench, store: &Store) -> Result<V
                 let last = record.attempts.last().map(|attempt| attempt.outcome);
                 let end = match (last, &figures.failure) {
                     (Some(Outcome::Interrupted), _) => End::NotReached("interrupted"),
+                    // Before its first attempt a worker that is stopped has none to call so.
+                    (Some(Outcome::Failed) | None, _) if bench.stopped() => End::NotReached("interrupted"),
                     (Some(Outcome::Failed) | None, why) => {
                         End::Failed(why.clone().unwrap_or_else(|| "the worker did not say why".to_owned()))
                     }
@@ -120,6 +122,7 @@ pub fn sail(chart: &Chart<'_>, bench: &mut dyn Bench, store: &Store) -> Result<V
                 };
                 leg(end, Some(path));
             }
+            Err(_) if bench.stopped() => leg(End::NotReached("interrupted"), None),
             Err(failure) => {
                 bench.say(&format!("  failed: {failure}"));
                 leg(End::Failed(failure.to_string()), None);
