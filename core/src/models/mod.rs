@@ -6,6 +6,7 @@ mod causal_lm;
 mod classification;
 mod config;
 mod convnext;
+mod dinov2;
 mod distilbert;
 mod electra;
 mod gat;
@@ -160,6 +161,7 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
         "distilbert" => distilbert::build(scope, config, plan),
         "electra" => electra::build(scope, config, plan),
         "vit" => vit::build(scope, config, plan),
+        "dinov2" => dinov2::build(scope, config, plan),
         other => Err(Error::new(
             "model.hf.model_type",
             format!("{other:?} is not estimated yet"),
