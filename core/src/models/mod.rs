@@ -175,6 +175,7 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
         "starcoder2" => starcoder2::build(scope, config, plan),
         "opt" => opt::build(scope, config, plan),
         "mixtral" => mixtral::build(scope, config, plan),
+        _ if config.reads_like_llama() => llama::build(scope, config, plan),
         other => Err(Error::new(
             "model.hf.model_type",
             format!("{other:?} is not estimated yet"),
