@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::supported::{FAMILIES, MODEL_TYPES};
 use super::*;
 
 fn refused(value: &Value) -> String {
@@ -199,8 +200,11 @@ fn what_is_not_estimated_is_refused_by_name() {
     );
     assert_eq!(
         refused(&json!({ "model": { "hf": { "model_type": "bert" } } })),
-        "model.hf.model_type: model_type \"bert\" is not supported yet; \
-         supported: llama, mistral, qwen2, qwen3, gpt2; families of our own: mlp, nanogpt, nbeats"
+        format!(
+            "model.hf.model_type: model_type \"bert\" is not supported yet; supported: {}; families of our own: {}",
+            MODEL_TYPES.iter().map(|m| m.name).collect::<Vec<_>>().join(", "),
+            FAMILIES.iter().map(|f| f.name).collect::<Vec<_>>().join(", "),
+        )
     );
     assert_eq!(
         refused(&with("input", "image", json!(224))),
