@@ -21,7 +21,6 @@ import platform
 import queue
 import re
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -116,6 +115,7 @@ def clean(error):
         if len(known) > 3:
             text = text.replace(known, "<path>")
     text = PATHS.sub("<path>", text)
+    text = re.sub(r"<path>(?:[/\\][^\s'\",:;)\]]*)+", "<path>", text)
     for name in (os.environ.get("USER"), os.environ.get("USERNAME"), platform.node()):
         if name and len(name) > 2 and name != "root":
             text = re.sub(r"\b%s\b" % re.escape(name), "<name>", text)
@@ -191,6 +191,10 @@ def import_for(scenario, config):
             needed = "%d.%d" % OLDEST_TRANSFORMERS
             message = "transformers %s is too old: the probe needs %s or newer" % (transformers.__version__, needed)
             raise Stop("missing-package", message, 'python -m pip install --upgrade "transformers>=%s"' % needed)
+        if not transformers.utils.is_torch_available():
+            message = "transformers %s does not work with PyTorch %s" % (transformers.__version__, torch.__version__)
+            hint = 'python -m pip install --upgrade torch, or an older transformers ("transformers<5")'
+            raise Stop("missing-package", message, hint)
     if training.get("lora") is not None:
         found["peft"] = import_package("peft", "LoRA")
     if family in TORCHVISION:
@@ -334,9 +338,9 @@ class Cuda(Cpu):
 
     def beside_pytorch(self):
         """What this process holds on the card beside PyTorch's own memory: the card's use now, less that before."""
-        uuid = str(getattr(self.properties, "uuid", ""))
+        uuid = str(getattr(self.properties, "uuid", "")).lower()
         now = nvml_used()
-        names = [name for name in now if uuid and name.endswith(uuid)] or (list(now) if len(now) == 1 else [])
+        names = [name for name in now if uuid and name.lower().endswith(uuid)] or (list(now) if len(now) == 1 else [])
         if not names or names[0] not in self.used_before:
             return None
         return max(0, now[names[0]] - self.used_before[names[0]] - torch.cuda.memory_reserved(self.index))
@@ -556,6 +560,8 @@ def own_families():
             super().__init__()
             self.wte = nn.Embedding(vocab_size, n_embd)
             self.wpe = nn.Embedding(block_size, n_embd)
+            for table in (self.wte, self.wpe):
+                nn.init.normal_(table.weight, std=0.02)
             self.drop = nn.Dropout(dropout)
             self.h = nn.ModuleList([GptBlock(n_embd, n_head, dropout, bias) for _ in range(n_layer)])
             self.ln_f = nn.LayerNorm(n_embd, bias=bias)
@@ -1127,7 +1133,7 @@ class Run:
         """Samples of each micro-batch of a step: the last one is smaller where they do not divide."""
         # Without a number of samples, those the job began with, where the two can keep to it.
         effective = samples or self.scenario["input"]["batch"] * self.training["accumulation"]
-        if samples or accumulation == -(-effective // batch):
+        if samples or (batch <= effective and accumulation == -(-effective // batch)):
             full, rest = divmod(effective, batch)
             return [batch] * full + ([rest] if rest else [])
         return [batch] * accumulation
@@ -1321,6 +1327,7 @@ def work(channel):
 
 # Errors of PyTorch that say it cannot do this here, and what to do about each.
 REFUSALS = (
+    ("driver version is insufficient", "update the card's driver, or install a build of torch for an older one"),
     ("no kernel image is available", "this PyTorch has no kernels for this card: install a newer build of torch"),
     ("not implemented for", "use another precision: this PyTorch has no kernel for this one on this device"),
     ("is not currently implemented", "this PyTorch lacks an operator on this device: upgrade torch"),

@@ -1,7 +1,7 @@
 //! A scenario that has been run, and everything one may ask about any moment of it.
 
 use crate::allocator::OutOfMemory;
-use crate::{Bytes, Result, Scenario, device};
+use crate::{Bytes, Result, Scenario, device, ops};
 
 use super::explain;
 use super::measure::{self, AllocatorPeaks};
@@ -72,6 +72,13 @@ impl Run {
                  each time the GPU waits",
                 outcome.peaks.retries
             ));
+        }
+        if scenario.device.workspaces && ledger.storages.iter().any(|s| s.op == ops::CONVOLUTION) {
+            warnings.push(
+                "what cuDNN takes while a convolution runs is not counted: it depends on the algorithm it picks, and on \
+                 torch.backends.cudnn.benchmark"
+                    .to_owned(),
+            );
         }
         let maker = ledger.events.get(peak.event).map(|e| &ledger.storages[e.id() as usize]);
         let phase = phases_at(ledger, peak.event);

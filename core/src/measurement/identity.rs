@@ -48,9 +48,12 @@ pub fn scrubbed(text: &str) -> String {
     out.chars().take(super::MESSAGE).collect()
 }
 
+/// What is looked for, and whether a text has it.
+type Check = (&'static str, fn(&str) -> bool);
+
 /// What in `text` identifies a person or a machine, if anything does.
 pub fn identifying(text: &str) -> Option<&'static str> {
-    let checks: [(&str, fn(&str) -> bool); 6] = [
+    let checks: [Check; 6] = [
         ("a path", has_path),
         ("an e-mail address", has_email),
         ("an IP address", has_ip),

@@ -6,8 +6,11 @@
 mod checks;
 mod content;
 mod identity;
+mod ran;
 mod read;
 mod record;
+#[cfg(feature = "schema")]
+mod schema;
 #[cfg(test)]
 mod tests;
 mod validate;
@@ -18,6 +21,8 @@ pub use record::{
     Allocator, Attempt, DeviceKind, Event, EventKind, MeasuredDevice, MeasuredPeak, MeasuredPhase, MeasuredSoftware,
     MeasuredStep, Measurement, Outcome, ProcessSource, Range, Sample, Speed,
 };
+#[cfg(feature = "schema")]
+pub use schema::schema;
 
 /// Version of the record's format, written as `schema`.
 pub const SCHEMA: u32 = 1;

@@ -133,6 +133,7 @@ fn memory_that_contradicts_itself() {
     assert_eq!(keys(|r| r.device.total = Bytes::new(12)).first().map(String::as_str), Some("device.total"));
     assert_eq!(keys(|r| r.device.used_before = Some(Bytes::from_gib(13))), ["device.used_before"]);
     assert_eq!(keys(|r| r.allocator.limit = Some(Bytes::from_gib(13))), ["allocator.limit"]);
+    assert_eq!(keys(|r| r.allocator.limit = mib(8000))[0], "peak.reserved");
     assert_eq!(keys(|r| r.device.gpu = Some("voodoo".to_owned())), ["device.gpu"]);
     assert_eq!(keys(|r| r.samples[3].process = Some(Bytes::from_gib(13))), ["samples[3].process"]);
     assert_eq!(keys(|r| r.samples[3].utilization = Some(101)), ["samples[3].utilization"]);
@@ -162,7 +163,8 @@ fn what_a_source_is_allowed() {
     // Windows moves memory out of the card.
     let windows = keys(|r| {
         r.software.os = "windows".to_owned();
-        r.device.total = Bytes::from_gib(9);
+        r.device.total = Bytes::from_gib(8);
+        r.allocator.limit = None;
         r.peak.process = mib(8000);
         r.samples.clear();
     });

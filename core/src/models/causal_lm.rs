@@ -19,7 +19,11 @@ pub fn batch(cx: &Rc<Context>, plan: &Plan, seq: u64) -> Vec<Tensor> {
 /// `inputs_embeds`. A frozen model's checkpoints would have no gradient: for them it is made a leaf that requires grad
 /// (`enable_input_require_grads`).
 pub fn input_embeddings(table: &Embedding, ids: &Tensor, plan: &Plan) -> Tensor {
-    let embeds = table.forward(ids);
+    as_input(table.forward(ids), plan)
+}
+
+/// What `enable_input_require_grads` makes of an embedding's output.
+pub fn as_input(embeds: Tensor, plan: &Plan) -> Tensor {
     if plan.adapters && plan.checkpointing { embeds.into_leaf(true) } else { embeds }
 }
 

@@ -1,5 +1,7 @@
 //! Reading sizes out of a `config.json` or out of a family's own keys.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value};
 
 use crate::scenario::supported;
@@ -26,6 +28,21 @@ impl<'a> Config<'a> {
     /// The keys of one of our own families.
     pub fn family(map: &'a Map<String, Value>) -> Self {
         Self { map, prefix: "model" }
+    }
+
+    /// The nested configuration `key`, whose keys errors name behind `prefix`; empty when missing.
+    ///
+    /// # Errors
+    /// Anything that is not a table.
+    pub fn section(&self, key: &str, prefix: &'static str) -> Result<Self> {
+        static EMPTY: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
+        match self.get(key) {
+            None => Ok(Self { map: &EMPTY, prefix }),
+            Some(Value::Object(map)) => Ok(Self { map, prefix }),
+            Some(other) => {
+                Err(self.error(key, format!("{other} is not a configuration"), "paste the whole config.json"))
+            }
+        }
     }
 
     /// `model_type`, empty when missing.
@@ -62,6 +79,11 @@ impl<'a> Config<'a> {
     /// The strings of the array `key`, where there is one.
     pub fn texts(&self, key: &str) -> Option<Vec<&'a str>> {
         self.get(key)?.as_array()?.iter().map(Value::as_str).collect()
+    }
+
+    /// How many entries the table `key` has, where there is one.
+    pub fn entries(&self, key: &str) -> Option<u64> {
+        Some(self.get(key)?.as_object()?.len() as u64)
     }
 
     /// The whole numbers of the array `key`, where there is one.

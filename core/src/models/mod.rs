@@ -1,16 +1,26 @@
 //! Architectures, one file a family, written the way the original forward reads.
 
 mod attend;
+mod bart;
+mod bert;
+mod bert_encoder;
 mod bloom;
 mod causal_lm;
+mod classification;
+mod clip;
 mod config;
+mod convnext;
 mod decoder;
+mod distilbert;
+mod electra;
+mod gat;
 mod gemma;
 mod gemma2;
 mod gpt2;
 mod gpt_neox;
 mod gptj;
 mod heads;
+mod image_batch;
 mod llama;
 mod mixtral;
 mod mlp;
@@ -24,12 +34,18 @@ mod phi;
 mod phi3;
 mod pre_norm;
 mod qwen_moe;
+mod resnet;
+mod roberta;
+mod seq2seq;
 mod smollm3;
 mod sparse;
 mod stablelm;
 mod starcoder2;
+mod t5;
 #[cfg(test)]
 mod tests;
+mod vit;
+mod whisper;
 
 use std::rc::Rc;
 
@@ -37,7 +53,7 @@ use crate::catalog;
 use crate::nn::{AdapterPlan, Scope};
 use crate::ops::SdpaRules;
 use crate::scenario::supported;
-use crate::scenario::{Attention, Checkpointing, Input, ModelSource, Precision, Scenario};
+use crate::scenario::{Attention, Checkpointing, Input, ModelSource, Precision, Scenario, Task};
 use crate::tensor::{Context, DType, Tensor};
 use crate::{Error, Result};
 
@@ -66,6 +82,8 @@ pub trait Model: std::fmt::Debug {
 pub struct Plan {
     /// Batch, sequence, mask.
     pub input: Input,
+    /// What is trained.
+    pub task: Task,
     /// sdpa or eager.
     pub attention: Attention,
     /// Whether layers are checkpointed.
@@ -105,6 +123,7 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
     let training = &scenario.training;
     let plan = Plan {
         input: scenario.input.clone(),
+        task: scenario.model.task,
         attention: training.attention,
         checkpointing: training.checkpointing == Checkpointing::Full,
         adapters: training.lora.is_some(),
@@ -128,9 +147,12 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
             }
             let config = Config::family(keys);
             match name.as_str() {
+                "convnext" => convnext::build(&scope, &config, &plan)?,
+                "gat" => gat::build(&scope, &config, &plan)?,
                 "mlp" => mlp::build(&scope, &config, &plan)?,
                 "nanogpt" => nanogpt::build(&scope, &config, &plan)?,
                 "nbeats" => nbeats::build(&scope, &config, &plan)?,
+                "resnet" => resnet::build(&scope, &config, &plan)?,
                 other => return Err(unknown_family(other)),
             }
         }
@@ -160,6 +182,11 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
     match config.model_type() {
         "llama" | "mistral" | "qwen2" | "qwen3" => llama::build(scope, config, plan),
         "gpt2" => gpt2::build(scope, config, plan),
+        "bert" => bert::build(scope, config, plan),
+        "roberta" => roberta::build(scope, config, plan),
+        "distilbert" => distilbert::build(scope, config, plan),
+        "electra" => electra::build(scope, config, plan),
+        "vit" => vit::build(scope, config, plan),
         "bloom" => bloom::build(scope, config, plan),
         "gptj" => gptj::build(scope, config, plan),
         "gpt_neox" => gpt_neox::build(scope, config, plan),
@@ -176,6 +203,10 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
         "starcoder2" => starcoder2::build(scope, config, plan),
         "opt" => opt::build(scope, config, plan),
         "mixtral" => mixtral::build(scope, config, plan),
+        "bart" => bart::build(scope, config, plan),
+        "whisper" => whisper::build(scope, config, plan),
+        "clip" => clip::build(scope, config, plan),
+        "t5" => t5::build(scope, config, plan),
         _ if config.reads_like_llama() => llama::build(scope, config, plan),
         other => Err(Error::new(
             "model.hf.model_type",

@@ -36,6 +36,11 @@ impl Linear {
         Self::build(scope, [weight.size(0), weight.size(1)], Some(weight), false, true)
     }
 
+    /// A head that shares the token embedding's weight and a bias that belongs to another module.
+    pub fn tied_with_bias(scope: &Scope, weight: &Tensor, bias: Tensor) -> Self {
+        Self { bias: Some(bias), ..Self::tied(scope, weight) }
+    }
+
     fn build(scope: &Scope, sizes: [u64; 2], shared: Option<&Tensor>, bias: bool, head: bool) -> Self {
         let [outputs, inputs] = sizes;
         let module = scope.module();

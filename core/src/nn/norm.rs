@@ -55,6 +55,43 @@ impl RmsNorm {
     }
 }
 
+/// `T5LayerNorm`: as [`RmsNorm`], but only the variance is computed in float32.
+#[derive(Debug)]
+pub struct T5LayerNorm {
+    weight: Tensor,
+    module: ModuleId,
+}
+
+impl T5LayerNorm {
+    /// Over the last dimension of `features`.
+    pub fn new(scope: &Scope, features: u64) -> Self {
+        Self { weight: scope.parameter(&[features]), module: scope.module() }
+    }
+
+    /// `weight * (x * rsqrt(mean(x.to(float32) ** 2) + eps))`, brought to the weight's dtype where that is a half one.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        x.cx().within(self.module, || {
+            let variance = {
+                let square = {
+                    let whole = ops::to(x, DType::Float32);
+                    ops::pow(&whole)
+                };
+                ops::mean_last(&square)
+            };
+            let mut hidden = {
+                let rsqrt = ops::rsqrt(&ops::add_scalar(&variance));
+                ops::mul(x, &rsqrt)
+            };
+            if self.weight.dtype().is_half() {
+                hidden = ops::to(&hidden, self.weight.dtype());
+            }
+            let out = ops::mul(&self.weight, &hidden);
+            drop(variance);
+            out
+        })
+    }
+}
+
 /// `Gemma{,2,3}RMSNorm`: centred on one, and multiplied in float32.
 #[derive(Debug)]
 pub struct GemmaRmsNorm {

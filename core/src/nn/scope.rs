@@ -88,18 +88,45 @@ impl Scope {
         self.register(sizes, dtype, true)
     }
 
+    /// Where the next parameter will stand in the list, for [`Scope::own_parameter`].
+    pub fn place(&self) -> usize {
+        self.shared.parameters.borrow().len()
+    }
+
+    /// A parameter of a module that has children as well: `.to(device)` moves it after theirs, `parameters()` lists it
+    /// before them, at `place`.
+    pub fn own_parameter(&self, place: usize, sizes: &[u64]) -> Tensor {
+        let tensor = self.allocate(sizes, self.shared.dtype, self.shared.adapters.is_none());
+        self.shared.parameters.borrow_mut().insert(place, tensor.clone());
+        tensor
+    }
+
     fn register(&self, sizes: &[u64], dtype: DType, trainable: bool) -> Tensor {
-        let module = self.module();
-        let tensor = self.shared.cx.within(module, || self.shared.cx.empty_sizes("empty_strided", sizes, dtype));
-        let tensor = if trainable { tensor.into_leaf(false) } else { tensor };
+        let tensor = self.allocate(sizes, dtype, trainable);
         self.shared.parameters.borrow_mut().push(tensor.clone());
         tensor
     }
 
+    fn allocate(&self, sizes: &[u64], dtype: DType, trainable: bool) -> Tensor {
+        let module = self.module();
+        let tensor = self.shared.cx.within(module, || self.shared.cx.empty_sizes("empty_strided", sizes, dtype));
+        if trainable { tensor.into_leaf(false) } else { tensor }
+    }
+
     /// A float32 buffer; the module holds it.
     pub fn buffer(&self, sizes: &[u64]) -> Tensor {
+        self.buffer_of(sizes, DType::Float32)
+    }
+
+    /// A buffer of `dtype`; the module holds it.
+    pub fn buffer_of(&self, sizes: &[u64], dtype: DType) -> Tensor {
         let cx = &self.shared.cx;
-        cx.counting_as(Kind::Buffer, || cx.empty_sizes("empty_strided", sizes, DType::Float32))
+        cx.counting_as(Kind::Buffer, || cx.empty_sizes("empty_strided", sizes, dtype))
+    }
+
+    /// A parameter with `requires_grad_(False)`.
+    pub fn frozen_parameter(&self, sizes: &[u64]) -> Tensor {
+        self.register(sizes, self.shared.dtype, false)
     }
 
     /// The adapter the linear here should carry, if any.

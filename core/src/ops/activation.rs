@@ -47,6 +47,16 @@ pub fn tanh(x: &Tensor) -> Tensor {
     keeps_result("tanh", "TanhBackward0", "tanh_backward", x)
 }
 
+/// `leaky_relu(x)`.
+pub fn leaky_relu(x: &Tensor) -> Tensor {
+    keeps_input("leaky_relu", "LeakyReluBackward0", "leaky_relu_backward", x)
+}
+
+/// `elu(x)`, not in place.
+pub fn elu(x: &Tensor) -> Tensor {
+    keeps_input("elu", "EluBackward0", "elu_backward", x)
+}
+
 /// `sigmoid(x)`.
 pub fn sigmoid(x: &Tensor) -> Tensor {
     keeps_result("sigmoid", "SigmoidBackward0", "sigmoid_backward", x)
@@ -72,7 +82,7 @@ pub fn dropout(x: &Tensor, p: f64) -> Tensor {
 
 #[cfg(test)]
 mod tests {
-    use super::{dropout, gelu, relu, silu, tanh};
+    use super::{dropout, elu, gelu, leaky_relu, relu, silu, tanh};
     use crate::tensor::testing::{activation, activation_of, alive, backward_of, forward, input, made, seen, watch};
     use crate::tensor::{DType, Kind, Tensor};
 
@@ -93,6 +103,13 @@ mod tests {
     fn silu_and_gelu_keep_their_input() {
         assert_eq!(keeps(silu), ["neg [8] float32"]);
         assert_eq!(keeps(gelu), ["neg [8] float32"]);
+    }
+
+    /// `leaky_relu_backward(grad, self, slope, false)`, `elu_backward(grad, ..., /* is_result */ false, self)`.
+    #[test]
+    fn leaky_relu_and_elu_keep_their_input() {
+        assert_eq!(keeps(leaky_relu), ["neg [8] float32"]);
+        assert_eq!(keeps(elu), ["neg [8] float32"]);
     }
 
     /// `derivatives.yaml`: `threshold_backward(grad, result, 0)`, `tanh_backward(grad, result)`.

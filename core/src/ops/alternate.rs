@@ -25,14 +25,3 @@ pub fn stack_last(a: &Tensor, b: &Tensor) -> Tensor {
     });
     out
 }
-
-/// `x.select(axis, i)`: its gradient is as large as the whole.
-pub fn select(x: &Tensor, axis: isize) -> Tensor {
-    let tape = Tape::new(x.cx(), "SelectBackward0", &[x]);
-    let mut out = x.view_as(x.geometry().selected(axis));
-    let from = x.geometry().clone();
-    tape.record([&mut out], move |g| {
-        grads([Some(g.empty("select_backward", Geometry::contiguous(from.dims()), g.grad().dtype()))])
-    });
-    out
-}

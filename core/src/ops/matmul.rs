@@ -1,7 +1,7 @@
 //! Matrix products: `mm`, `addmm`, `bmm`, and how `linear` and `matmul` come down to them.
 
 use super::cast::lower_precision;
-use super::view::{expand, reshape, unsafe_view, view};
+use super::view::{contiguous, expand, reshape, transpose, unsafe_view, view};
 use crate::tensor::{Geometry, Gradients, Tape, Tensor, grads};
 
 /// `self.t()` of a matrix.
@@ -159,6 +159,13 @@ pub(super) fn matmul_cast(a: &Tensor, b: &Tensor) -> Tensor {
         (_, 2) => {
             let out = mm(&flatten_rows(a), b);
             unsafe_view(&out, &with_last(a, b.size(1)))
+        }
+        // should_fold(): a matrix that wants a gradient is not expanded to the batch on its right; the folded product
+        // comes out transposed and is put right by a copy.
+        (2, 3..) if a.requires_grad() => {
+            let rows = transpose(b, -2, -1);
+            let out = mm(&flatten_rows(&rows), &t(a));
+            contiguous(&transpose(&unsafe_view(&out, &with_last(&rows, a.size(0))), -2, -1))
         }
         (ra, rb) => {
             let batch: Vec<u64> = if ra >= rb { a.dims()[..ra - 2].to_vec() } else { b.dims()[..rb - 2].to_vec() };

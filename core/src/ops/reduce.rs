@@ -19,9 +19,24 @@ pub fn mean_last(x: &Tensor) -> Tensor {
     out
 }
 
+/// `x.mean(axis)`, the dimension dropped.
+pub fn mean(x: &Tensor, axis: isize) -> Tensor {
+    let tape = Tape::new(x.cx(), "MeanBackward1", &[x]);
+    let at = x.geometry().axis(axis);
+    let mut sizes = x.dims().to_vec();
+    sizes.remove(at);
+    let mut out = x.cx().empty_sizes("mean.dim", &sizes, x.dtype());
+    let from = x.geometry().clone();
+    tape.record([&mut out], move |g| {
+        let expanded = g.grad().geometry().unsqueezed(at as isize).expanded(from.dims());
+        grads([Some(g.empty("div.Scalar", Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
+    });
+    out
+}
+
 #[cfg(test)]
 mod tests {
-    use super::mean_last;
+    use super::{mean, mean_last};
     use crate::ops::neg;
     use crate::tensor::Kind;
     use crate::tensor::testing::{activation, alive, backward_of, forward};
@@ -33,6 +48,14 @@ mod tests {
         let out = mean_last(&neg(&activation(&cx, &[4, 8])));
         assert_eq!(out.dims(), [4, 1]);
         assert!(alive(&cx, Kind::Saved).is_empty());
+        let events = backward_of(out);
+        assert!(events.contains(&"+div.Scalar [4, 8] float32".to_owned()), "{events:?}");
+    }
+    #[test]
+    fn a_mean_over_the_first_dimension_drops_it() {
+        let cx = forward();
+        let out = mean(&neg(&activation(&cx, &[4, 8])), 0);
+        assert_eq!(out.dims(), [8]);
         let events = backward_of(out);
         assert!(events.contains(&"+div.Scalar [4, 8] float32".to_owned()), "{events:?}");
     }

@@ -10,13 +10,6 @@ pub fn sum_middle(x: &Tensor) -> Tensor {
     sum_over(&x, &[rows, columns], Geometry::contiguous(&[rows, 1, columns]))
 }
 
-/// `x.sum(dim=-1, keepdim=True)` of a matrix; float32 under autocast.
-pub fn sum_last(x: &Tensor) -> Tensor {
-    let x = full_precision(x);
-    let sizes = [x.size(0), 1];
-    sum_over(&x, &sizes, Geometry::contiguous(&sizes))
-}
-
 /// A sum to `sizes`; its gradient, seen as `kept`, is expanded to what was summed.
 fn sum_over(x: &Tensor, sizes: &[u64], kept: Geometry) -> Tensor {
     let tape = Tape::new(x.cx(), "SumBackward1", &[x]);
@@ -80,30 +73,6 @@ pub fn index_rows(x: &Tensor, rows: &Tensor) -> Tensor {
     tape.record([&mut out], move |g| {
         let _rows = saved.unpack();
         grads([Some(g.empty("new_zeros", Geometry::contiguous(from.dims()), g.grad().dtype()))])
-    });
-    out
-}
-
-/// `x.masked_fill(mask, 0.0)`; keeps the mask.
-pub fn masked_fill(x: &Tensor, mask: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), "MaskedFillBackward0", &[x]);
-    let out = x.cx().empty("masked_fill.Scalar", x.geometry().preserved(), x.dtype());
-    record_fill(tape, mask, out)
-}
-
-/// `x.masked_fill_(mask, 0.0)`.
-pub fn masked_fill_in_place(x: Tensor, mask: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), "MaskedFillBackward0", &[&x]);
-    let out = x.view_as(x.geometry().clone());
-    drop(x);
-    record_fill(tape, mask, out)
-}
-
-fn record_fill(tape: Tape, mask: &Tensor, mut out: Tensor) -> Tensor {
-    let saved = tape.save(mask);
-    tape.record([&mut out], move |g| {
-        let _mask = saved.unpack();
-        grads([Some(g.like("masked_fill.Scalar", g.grad()))])
     });
     out
 }

@@ -75,6 +75,17 @@ pub fn transpose(x: &Tensor, a: isize, b: isize) -> Tensor {
     })
 }
 
+/// `x.permute(order)`.
+pub fn permute(x: &Tensor, order: &[usize]) -> Tensor {
+    let mut inverse = vec![0; order.len()];
+    for (to, &from) in order.iter().enumerate() {
+        inverse[from] = to;
+    }
+    record_view("PermuteBackward0", x, x.geometry().permuted(order), move |g| {
+        g.grad().view_as(g.grad().geometry().permuted(&inverse))
+    })
+}
+
 /// `x.unsqueeze(at)`.
 pub fn unsqueeze(x: &Tensor, at: isize) -> Tensor {
     record_view("UnsqueezeBackward0", x, x.geometry().unsqueezed(at), move |g| {
@@ -111,6 +122,14 @@ pub fn narrow(x: &Tensor, axis: isize, length: u64) -> Tensor {
     let from = x.geometry().clone();
     record_view("SliceBackward0", x, x.geometry().narrowed(axis, length), move |g| {
         g.empty("slice_backward", Geometry::contiguous(from.dims()), g.grad().dtype())
+    })
+}
+
+/// `x.select(axis, i)`, or `x[:, i]`: which one does not bear on memory.
+pub fn select(x: &Tensor, axis: isize) -> Tensor {
+    let from = x.geometry().clone();
+    record_view("SelectBackward0", x, x.geometry().narrowed(axis, 1).squeezed(axis), move |g| {
+        g.empty("select_backward", Geometry::contiguous(from.dims()), g.grad().dtype())
     })
 }
 
@@ -231,6 +250,27 @@ mod tests {
         assert!(events.contains(&"+slice_backward [4, 8] float32".to_owned()), "{events:?}");
         let (events, whole) = watch(&cx, || narrow(&x, 1, 8));
         assert!(events.is_empty() && whole.storage_id() == x.storage_id());
+    }
+
+    /// `select_backward` likewise, even where there is only one to select.
+    #[test]
+    fn the_gradient_of_a_selection_is_as_large_as_the_whole() {
+        let cx = forward();
+        let x = activation(&cx, &[4, 1, 8]);
+        let out = select(&tanh(&x), 1);
+        assert_eq!(out.dims(), [4, 8]);
+        let events = backward_of(out);
+        assert!(events.contains(&"+select_backward [4, 1, 8] float32".to_owned()), "{events:?}");
+    }
+
+    #[test]
+    fn permute_is_undone_in_backward() {
+        let cx = forward();
+        let x = activation(&cx, &[2, 3, 4]);
+        let out = permute(&tanh(&x), &[2, 0, 1]);
+        assert_eq!((out.dims(), out.geometry().strides()), (&[4, 2, 3][..], &[1, 12, 4][..]));
+        assert_eq!(made(&backward_of(out)), ["ones_like", "tanh_backward"]);
+        assert_eq!(gradient(&x).unwrap().geometry().strides(), x.geometry().strides());
     }
 
     /// `split_backward` concatenates; parts whose gradient never came are zeros in between.

@@ -116,6 +116,13 @@ impl ModelSource {
         self.estimated_traits().or_else(|| self.measured_traits()).unwrap_or(Traits::Measured(Task::CausalLm))
     }
 
+    /// [`ModelSource::traits`] when this task is trained on it: of a task the engine knows nothing about follows what the
+    /// model takes.
+    pub(super) fn traits_for(&self, task: Task) -> Traits {
+        let traits = self.traits();
+        if may_be_measured(self, traits, task) { Traits::Measured(task) } else { traits }
+    }
+
     /// The longest sequence the model was made for, in tokens; `None` where it has no sequence or nothing says.
     pub fn positions(&self) -> Option<u64> {
         input::positions(self, self.traits())
@@ -149,7 +156,8 @@ pub fn read(table: &Table<'_>, scope: Scope) -> Result<(Model, Traits)> {
     let task = match table.word::<Task>("task")? {
         // PyTorch may well run it: what the model takes then follows from the task.
         Some(task) if scope == Scope::Measured && may_be_measured(&source, traits, task) => {
-            return Ok((Model { source, task }, Traits::Measured(task)));
+            let traits = source.traits_for(task);
+            return Ok((Model { source, task }, traits));
         }
         Some(task) if traits.tasks().contains(&task) => task,
         Some(task) => {

@@ -13,7 +13,9 @@ use crate::catalog;
 pub(super) fn scenario() -> impl Strategy<Value = Scenario> {
     (source(), input(), training(), device()).prop_map(|(source, input, training, device)| {
         let mut scenario = Scenario { training, device, ..Scenario::of(source) };
-        scenario.input.batch = input.batch;
+        if !matches!(scenario.model.source.traits().inputs(), Inputs::Graph { .. }) {
+            scenario.input.batch = input.batch;
+        }
         if let (Some(seq), Some(positions)) = (scenario.input.seq, scenario.model.source.positions()) {
             scenario.input.seq = Some(input.seq.unwrap_or(seq).min(positions));
             if scenario.model.source.traits().has_mask() {

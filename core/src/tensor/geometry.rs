@@ -128,6 +128,15 @@ impl Geometry {
         Self(Rc::new(g))
     }
 
+    /// `permute(order)`.
+    pub fn permuted(&self, order: &[usize]) -> Self {
+        let mut g = *self.0;
+        for (to, &from) in order.iter().enumerate() {
+            (g.dims[to], g.strides[to]) = (self.0.dims[from], self.0.strides[from]);
+        }
+        Self(Rc::new(g))
+    }
+
     /// `unsqueeze(at)`.
     pub fn unsqueezed(&self, at: isize) -> Self {
         let at = if at < 0 { (self.0.rank as isize + 1 + at) as usize } else { at as usize };

@@ -156,13 +156,12 @@ mod tests {
     fn the_estimate_is_of_the_attempt() {
         let mut record = sample::record();
         let asked = Figures::of(&record).predicted.unwrap();
-        // The guard halved it: the estimate is asked again.
-        record.attempts[0].batch = 1;
-        record.attempts[0].accumulation = 2;
-        let halved = Figures::of(&record).predicted.unwrap();
-        assert!(halved.allocated < asked.allocated);
+        // The guard changed the micro-batch: the engine is asked again.
+        record.attempts[0].batch = 64;
+        let raised = Figures::of(&record).predicted.unwrap();
+        assert!(raised.allocated > asked.allocated);
         let estimate = json!({
-            "scenario": { "input": { "batch": 1 }, "training": { "accumulation": 2 } },
+            "scenario": { "input": { "batch": 64 }, "training": { "accumulation": 1 } },
             "peak": { "allocated": 1, "reserved": 2, "process": 3 },
         });
         record.estimate = Some(estimate);

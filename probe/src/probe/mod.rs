@@ -8,6 +8,7 @@ mod ladder;
 mod progress;
 mod report;
 mod run;
+mod suite;
 mod survey;
 
 use std::io::Write as _;
@@ -40,6 +41,7 @@ enum Command {
     Run(Box<run::Args>),
     Ladder(Box<ladder::Args>),
     Fit(Box<fit::Args>),
+    Suite(Box<suite::Args>),
 }
 
 /// Where and how a worker runs: the same for every subcommand.
@@ -122,6 +124,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Ladder(args)) => ladder::run(args),
         Some(Command::Fit(args)) => fit::run(args),
+        Some(Command::Suite(args)) => suite::run(args),
         None => {
             anstream::stdout().lock().write_all(worker::SCRIPT.as_bytes())?;
             Ok(exit::OK)

@@ -11,6 +11,7 @@ use super::progress::Progress;
 use super::report;
 use crate::estimate::Format;
 use crate::exit::{self, Failure};
+use crate::records::{self, Store};
 use crate::scenario::Input;
 use crate::session::{self, Request};
 use crate::view::Paint;
@@ -59,11 +60,12 @@ pub struct Args {
     trace: Option<PathBuf>,
 
     /// How to answer
-    #[arg(long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
+    #[arg(long, value_enum, default_value_t = Format::Text, value_name = "FORMAT", help_heading = "Answer")]
     format: Format,
 
-    /// Write the measurement's record (JSON)
-    #[arg(long, value_name = "PATH")]
+    /// Write the measurement's record (JSON); it is kept among your own
+    /// records in any case
+    #[arg(long, value_name = "PATH", help_heading = "Answer")]
     out: Option<PathBuf>,
 
     /// Do not tell phases apart: to measure what that costs
@@ -94,12 +96,12 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     drop(progress);
 
     // First of all it is kept.
-    let text = format!("{:#}\n", serde_json::to_value(&record).unwrap_or_default());
     if let Some(out) = &args.out {
-        write_atomically(out, &text).map_err(|error| unwritable(out, &error))?;
+        records::write(out, &record)?;
     }
+    keep(&record);
     let answer = match args.format {
-        Format::Json => text,
+        Format::Json => records::text(&record),
         Format::Text => report::report(&record, &asked, Paint::for_stdout()),
     };
     let code = code_of(&record);
@@ -108,6 +110,17 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         Ok(()) | Err(Failure::Closed) => Ok(code),
         Err(failure) => Err(failure),
     }
+}
+
+/// Keeps the record on this machine; that it cannot be kept is no reason to lose the answer.
+fn keep(record: &Measurement) {
+    let paint = Paint::for_stderr();
+    let line = match Store::local().and_then(|store| store.keep(record)) {
+        Ok(path) => paint.quiet(&format!("Kept as {}", path.display())),
+        Err(failure) => format!("{} {}", paint.strong("note:"), failure.problem()),
+    };
+    // Nobody is left to tell when standard error is gone.
+    let _ = writeln!(anstream::stderr(), "{line}");
 }
 
 /// How a measurement ends the process.
@@ -130,15 +143,6 @@ fn check_writable(out: &Path) -> Result<(), Failure> {
     if out.is_dir() {
         return Err(unwritable(out, &io::Error::other("it is a folder")));
     }
-    Ok(())
-}
-
-/// A file beside it first, then its name: nobody ever sees half of it.
-fn write_atomically(out: &Path, text: &str) -> io::Result<()> {
-    let mut file = tempfile::Builder::new().prefix(".plimsoll-").tempfile_in(folder(out))?;
-    file.write_all(text.as_bytes())?;
-    file.as_file().sync_all()?;
-    file.persist(out).map_err(|error| error.error)?;
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use plimsoll_core::measurement::{DeviceKind, Event as Kept, EventKind, Outcome, Sample};
 use plimsoll_core::{Bytes, Measurement};
 
-use super::gauge::{Card, Gauge, Sampling};
+use super::gauge::{Gauge, Sampling, Taken};
 use super::predict::{self, Predictor};
 use super::record::Builder;
 use super::shift::Shift;
@@ -32,7 +32,7 @@ const BUSY_REFUSE_PERCENT: u64 = 25;
 pub struct Place<'a> {
     pub python: &'a Python,
     pub device: DeviceKind,
-    pub gauge: &'a dyn Gauge,
+    pub gauge: &'a Gauge,
     /// Why it runs on the processor although there is a card.
     pub fallen_back: Option<String>,
 }
@@ -88,10 +88,11 @@ pub fn run(request: &Request<'_>, place: &Place<'_>, watcher: &mut dyn Watcher) 
             hint: "end them, or measure all the same with --busy warn".to_owned(),
         }));
     }
-    let sampling = request.sampling.then(|| {
-        let index = card.as_ref().map(|card| card.index);
-        place.gauge.sample(index, worker.pid(), shift.spawned())
-    });
+    // Memory of the machine says nothing about that of a card.
+    let can_sample = card.is_some() || hello.device.kind == DeviceKind::Cpu;
+    let sampling =
+        (request.sampling && can_sample).then(|| Sampling::start(card.as_ref(), worker.pid(), shift.spawned()));
+    let unread = (hello.device.kind == DeviceKind::Cuda && card.is_none()).then(|| place.gauge.note());
     let record = Builder::new(request.scenario, &hello, card.as_ref(), request.limit);
     let device = &record.record().device;
     let room = predict::room(device, request.limit);
@@ -114,6 +115,7 @@ pub fn run(request: &Request<'_>, place: &Place<'_>, watcher: &mut dyn Watcher) 
         outcome: None,
     };
     session.say(EventKind::Note, place.fallen_back.iter().map(|why| format!("measured on the processor: {why}")));
+    session.say(EventKind::Note, unread);
     session.say(EventKind::Warning, busy.into_iter().map(|others| others.message));
     Ok(session.run())
 }
@@ -217,12 +219,13 @@ struct Others {
     message: String,
 }
 
-fn busy(card: &Card, busy: Busy) -> Option<Others> {
-    let used = card.used_before.filter(|_| busy != Busy::Ignore)?;
-    let percent = used.get().saturating_mul(100) / card.total.get().max(1);
+fn busy(taken: &Taken, busy: Busy) -> Option<Others> {
+    let used = taken.used_before.filter(|_| busy != Busy::Ignore)?;
+    let total = taken.card.total;
+    let percent = used.get().saturating_mul(100) / total.get().max(1);
     (percent >= BUSY_WARN_PERCENT).then(|| Others {
         refuse: percent >= BUSY_REFUSE_PERCENT,
-        message: format!("others hold {used} of the card's {} ({percent} %)", card.total),
+        message: format!("others hold {used} of the card's {total} ({percent} %)"),
     })
 }
 
@@ -252,7 +255,7 @@ struct Session<'a> {
     watcher: &'a mut dyn Watcher,
     worker: Worker,
     shift: Shift,
-    sampling: Option<Box<dyn Sampling>>,
+    sampling: Option<Sampling>,
     room: Bytes,
     predictor: Predictor,
     record: Builder,
@@ -329,7 +332,7 @@ impl Session<'_> {
     }
 
     fn tick(&mut self) {
-        let Some(latest) = self.sampling.as_ref().and_then(|sampling| sampling.latest()) else { return };
+        let Some(latest) = self.sampling.as_ref().map(Sampling::latest) else { return };
         if self.stage == Stage::Running {
             self.used.process = self.used.process.max(latest.process);
             if let (true, Some(percent)) = (self.used.steady, latest.utilization) {
@@ -558,8 +561,9 @@ impl Session<'_> {
             }
         }
         let sampled = self.sampling.take().map(Sampling::stop);
-        let mut record = self.record.finish(sampled.as_deref(), &self.shift);
+        let mut record = self.record.finish(sampled.as_ref(), &self.shift);
         record.estimate = predict::value(&self.predictor);
+        record.scrub();
         self.watcher.see(&Update::End);
         record
     }

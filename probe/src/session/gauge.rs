@@ -1,150 +1,94 @@
 //! What is read beside the worker: the card it runs on, or its memory as the system counts it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use plimsoll_core::Bytes;
-use plimsoll_core::measurement::{ProcessSource, Range, Sample};
+use plimsoll_core::measurement::Sample;
 
+use crate::cards::sampler::{Sampled, Sampler};
+use crate::cards::{self, Card, CardHandle, Cards};
 use crate::worker::Hello;
 
-/// A card as it was before the worker started.
-#[derive(Clone, Debug, Default)]
-pub struct Card {
-    /// To name it in [`Gauge::sample`].
-    pub index: u32,
-    /// Its id in the catalog.
-    pub gpu: Option<String>,
-    /// As the driver names it.
-    pub name: String,
-    /// Memory as the driver reports it.
-    pub total: Bytes,
-    /// What the driver keeps for itself.
-    pub reserved: Option<Bytes>,
-    /// What was in use, by anyone.
-    pub used_before: Option<Bytes>,
-    /// Version of the driver.
-    pub driver: Option<String>,
-    /// CUDA compute capability.
-    pub capability: Option<String>,
+/// How often memory is read.
+const EVERY: Duration = Duration::from_millis(10);
+
+/// The cards, and what was on each before the worker started.
+pub struct Gauge {
+    cards: Cards,
+    handles: Vec<Option<CardHandle>>,
 }
 
-/// Where readings come from. Made before the worker starts, so that it knows what was in use before.
-pub trait Gauge {
+/// The card a worker took.
+pub struct Taken {
+    /// What it is.
+    pub card: Card,
+    /// What was in use on it, by anyone, before the worker started.
+    pub used_before: Option<Bytes>,
+    handle: Option<CardHandle>,
+}
+
+impl Gauge {
+    /// Looks for cards and reads them: to be made before the worker starts.
+    pub fn open() -> Self {
+        let cards = cards::open();
+        let handles = cards.list().iter().map(|card| cards.handle(card.index)).collect();
+        Self { cards, handles }
+    }
+
     /// Whether there is any card.
-    fn has_card(&self) -> bool;
-    /// The card the worker took.
-    fn card(&self, hello: &Hello, asked: Option<u32>) -> Option<Card>;
-    /// Samples the card, or where there is none the process, from now on. Times count from `since`.
-    fn sample(&self, card: Option<u32>, pid: u32, since: Instant) -> Box<dyn Sampling>;
+    pub fn has_card(&self) -> bool {
+        !self.cards.list().is_empty()
+    }
+
+    /// Why the worker's card cannot be read beside it.
+    pub fn note(&self) -> String {
+        let why = self.cards.note().unwrap_or("none of the cards that can be read is the worker's");
+        format!("only what PyTorch itself counts is measured, not the whole process: {why}")
+    }
+
+    /// The card the worker took: by its identity, else the one that was asked for, else the only one, where the memory does
+    /// not contradict.
+    pub fn card(&self, hello: &Hello, asked: Option<u32>) -> Option<Taken> {
+        let told = &hello.device;
+        let named = self.cards.find(told.uuid.as_deref(), told.pci.as_deref());
+        let list = self.cards.list();
+        let likely = || match asked {
+            Some(index) => list.iter().find(|card| card.index == index),
+            None => list.first().filter(|_| list.len() == 1),
+        };
+        // What PyTorch calls the card's memory is up to a tenth less than what the driver does.
+        let same_size =
+            |card: &&Card| told.total <= card.total && told.total.get() >= card.total.get() - card.total.get() / 10;
+        let card = named.or_else(|| likely().filter(same_size))?.clone();
+        let handle = usize::try_from(card.index).ok().and_then(|index| self.handles.get(index).cloned().flatten());
+        Some(Taken { used_before: handle.as_ref().and_then(CardHandle::used_before), card, handle })
+    }
 }
 
 /// Samples that are being taken.
-pub trait Sampling {
-    /// The latest one.
-    fn latest(&self) -> Option<Sample>;
+pub struct Sampling(Sampler);
+
+impl Sampling {
+    /// Of the card, or where there is none of the process, from now on. Times count from `since`.
+    pub fn start(taken: Option<&Taken>, pid: u32, since: Instant) -> Self {
+        Self(Sampler::start(taken.and_then(|taken| taken.handle.clone()), pid, since, EVERY))
+    }
+
+    /// The latest one; its time is not told.
+    pub fn latest(&self) -> Sample {
+        let latest = self.0.latest();
+        Sample {
+            at: 0,
+            process: latest.process,
+            device: latest.device,
+            utilization: latest.load.utilization,
+            power: latest.load.power,
+            temperature: latest.load.temperature,
+        }
+    }
+
     /// Ends it.
-    fn stop(self: Box<Self>) -> Box<dyn Sampled>;
-}
-
-/// Samples that were taken. Times are microseconds since what the sampler was told.
-pub trait Sampled {
-    /// Thinned.
-    fn samples(&self) -> Vec<Sample>;
-    /// The highest memory of the process within a time, of all samples.
-    fn peak_process(&self, from: u64, to: u64) -> Option<Bytes>;
-    /// Where the memory of the process comes from.
-    fn process_source(&self) -> Option<ProcessSource>;
-    /// Utilisation within a time, in percent.
-    fn utilization(&self, from: u64, to: u64) -> Option<Range>;
-    /// Power within a time, in milliwatts.
-    fn power(&self, from: u64, to: u64) -> Option<Range>;
-}
-
-/// What this machine has.
-pub fn open() -> Box<dyn Gauge> {
-    Box::new(resident::Resident)
-}
-
-mod resident {
-    //! Resident memory of the worker, on Linux.
-
-    use std::fs;
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::sync::{Arc, Mutex};
-    use std::thread;
-    use std::time::{Duration, Instant};
-
-    use super::{Bytes, Card, Gauge, Hello, ProcessSource, Range, Sample, Sampled, Sampling};
-
-    #[derive(Debug)]
-    pub struct Resident;
-
-    #[derive(Debug)]
-    struct Running {
-        stop: Arc<AtomicBool>,
-        samples: Arc<Mutex<Vec<Sample>>>,
-    }
-
-    #[derive(Debug)]
-    struct Done(Vec<Sample>);
-
-    impl Gauge for Resident {
-        fn has_card(&self) -> bool {
-            false
-        }
-
-        fn card(&self, _: &Hello, _: Option<u32>) -> Option<Card> {
-            None
-        }
-
-        fn sample(&self, _: Option<u32>, pid: u32, since: Instant) -> Box<dyn Sampling> {
-            let running = Running { stop: Arc::default(), samples: Arc::default() };
-            let (stop, samples) = (Arc::clone(&running.stop), Arc::clone(&running.samples));
-            thread::spawn(move || {
-                while !stop.load(Ordering::Relaxed) {
-                    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
-                    let pages = statm.split(' ').nth(1).and_then(|n| n.parse::<u64>().ok());
-                    let at = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
-                    if let (Some(pages), Ok(mut samples)) = (pages, samples.lock()) {
-                        samples.push(Sample { at, process: Some(Bytes::from_kib(4 * pages)), ..Sample::default() });
-                    }
-                    thread::sleep(Duration::from_millis(10));
-                }
-            });
-            Box::new(running)
-        }
-    }
-
-    impl Sampling for Running {
-        fn latest(&self) -> Option<Sample> {
-            self.samples.lock().ok()?.last().copied()
-        }
-
-        fn stop(self: Box<Self>) -> Box<dyn Sampled> {
-            self.stop.store(true, Ordering::Relaxed);
-            Box::new(Done(self.samples.lock().map(|samples| samples.clone()).unwrap_or_default()))
-        }
-    }
-
-    impl Sampled for Done {
-        fn samples(&self) -> Vec<Sample> {
-            self.0.iter().step_by(self.0.len() / 1000 + 1).copied().collect()
-        }
-
-        fn peak_process(&self, from: u64, to: u64) -> Option<Bytes> {
-            self.0.iter().filter(|s| (from..=to).contains(&s.at)).filter_map(|s| s.process).max()
-        }
-
-        fn process_source(&self) -> Option<ProcessSource> {
-            (!self.0.is_empty()).then_some(ProcessSource::Resident)
-        }
-
-        fn utilization(&self, _: u64, _: u64) -> Option<Range> {
-            None
-        }
-
-        fn power(&self, _: u64, _: u64) -> Option<Range> {
-            None
-        }
+    pub fn stop(self) -> Sampled {
+        self.0.stop()
     }
 }

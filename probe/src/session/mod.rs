@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll_core::estimate::PhaseName;
-use plimsoll_core::measurement::{DeviceKind, Event, MeasuredDevice, MeasuredSoftware, MeasuredStep, Sample};
+use plimsoll_core::measurement::{Attempt, DeviceKind, Event, MeasuredDevice, MeasuredSoftware, MeasuredStep, Sample};
 use plimsoll_core::{Bytes, Measurement, Scenario};
 
 use crate::exit::Failure;
@@ -19,7 +19,6 @@ use crate::guard::Shape;
 use crate::{interrupt, worker};
 
 pub use predict::{as_measured, on_card, with_shape};
-pub use words::subject;
 
 /// Steps of an attempt unless somebody asks otherwise: the first one makes lazy state, two more are the steady state.
 pub const STEPS: u64 = 3;
@@ -178,9 +177,9 @@ impl Watcher for Quiet {
 pub fn measure(request: &Request<'_>, watcher: &mut dyn Watcher) -> Result<Measurement, Failure> {
     interrupt::install()?;
     let python = worker::find(request.python)?;
-    let gauge = gauge::open();
-    let device = request.device.unwrap_or_else(|| best(gauge.as_ref()));
-    let mut place = drive::Place { python: &python, device, gauge: gauge.as_ref(), fallen_back: None };
+    let gauge = gauge::Gauge::open();
+    let device = request.device.unwrap_or_else(|| best(&gauge));
+    let mut place = drive::Place { python: &python, device, gauge: &gauge, fallen_back: None };
     match drive::run(request, &place, watcher) {
         Err(drive::Early::NoDevice(reason)) if request.device.is_none() && device != DeviceKind::Cpu => {
             // Nobody asked for the card; that it cannot be used is said, and the measurement goes on without it.
@@ -194,7 +193,7 @@ pub fn measure(request: &Request<'_>, watcher: &mut dyn Watcher) -> Result<Measu
 }
 
 /// The best device there is, as far as it shows without asking PyTorch.
-fn best(gauge: &dyn gauge::Gauge) -> DeviceKind {
+fn best(gauge: &gauge::Gauge) -> DeviceKind {
     // A container may hide the driver's library and give the card all the same.
     let files = ["/dev/nvidiactl", "/dev/dxg", "/dev/kfd"];
     if gauge.has_card() || files.iter().any(|file| Path::new(file).exists()) {
@@ -204,6 +203,11 @@ fn best(gauge: &dyn gauge::Gauge) -> DeviceKind {
     } else {
         DeviceKind::Cpu
     }
+}
+
+/// The attempt that `peak`, `speed` and the steady state are about, with its index.
+pub fn subject(record: &Measurement) -> Option<(usize, &Attempt)> {
+    record.subject().and_then(|index| Some((index, record.attempts.get(index)?)))
 }
 
 /// A path the worker can open whatever its current folder is.

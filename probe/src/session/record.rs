@@ -3,13 +3,14 @@
 use plimsoll_core::estimate::PhaseName;
 use plimsoll_core::measurement::{
     Allocator, Attempt, DeviceKind, Event, EventKind, MeasuredDevice, MeasuredPeak, MeasuredPhase, MeasuredSoftware,
-    MeasuredStep, Outcome, ProcessSource, SCHEMA, Speed,
+    MeasuredStep, Outcome, ProcessSource, SCHEMA, Speed, scrubbed,
 };
 use plimsoll_core::{Bytes, Measurement, Scenario};
 
-use super::gauge::{Card, Sampled};
+use super::gauge::Taken;
 use super::shift::Shift;
 use super::words;
+use crate::cards::sampler::Sampled;
 use crate::guard::Shape;
 use crate::worker::{Hello, Phase, Step};
 
@@ -49,15 +50,15 @@ pub struct Builder {
 }
 
 impl Builder {
-    pub fn new(scenario: &Scenario, hello: &Hello, card: Option<&Card>, limit: Option<Bytes>) -> Self {
-        let device = match card {
-            Some(card) => MeasuredDevice {
+    pub fn new(scenario: &Scenario, hello: &Hello, taken: Option<&Taken>, limit: Option<Bytes>) -> Self {
+        let device = match taken {
+            Some(Taken { card, used_before, .. }) => MeasuredDevice {
                 kind: hello.device.kind,
                 name: card.name.clone(),
-                gpu: card.gpu.clone(),
+                gpu: card.gpu.map(str::to_owned),
                 total: card.total,
                 reserved: card.reserved,
-                used_before: card.used_before,
+                used_before: *used_before,
                 capability: card.capability.clone().or_else(|| hello.device.capability.clone()),
                 driver: card.driver.clone(),
             },
@@ -105,7 +106,7 @@ impl Builder {
 
     /// Keeps an event, and gives back how it is kept.
     pub fn event(&mut self, at: u64, kind: EventKind, message: &str) -> Event {
-        let event = Event { at, kind, message: words::kept(message) };
+        let event = Event { at, kind, message: scrubbed(message) };
         self.record.events.push(event.clone());
         event
     }
@@ -203,7 +204,7 @@ impl Builder {
     }
 
     /// Puts together what is known at the end.
-    pub fn finish(mut self, sampled: Option<&dyn Sampled>, shift: &Shift) -> Measurement {
+    pub fn finish(mut self, sampled: Option<&Sampled>, shift: &Shift) -> Measurement {
         let record = &mut self.record;
         record.phases = self.load;
         for log in &mut self.logs {
@@ -212,7 +213,7 @@ impl Builder {
             let last = if log.current.is_empty() { &mut log.last } else { &mut log.current };
             record.phases.append(last);
         }
-        let subject = words::subject(record).map(|(index, _)| index);
+        let subject = record.subject();
         let finished = record.attempts.iter().any(|a| a.outcome == Outcome::Finished);
         // The whole run, when no attempt finished.
         let chosen: Vec<&Log> = match subject {
@@ -232,11 +233,15 @@ impl Builder {
             record.peak.process = Some(process);
             record.peak.process_source = Some(ProcessSource::Worker);
         } else if let Some(sampled) = sampled {
-            record.peak.process = sampled.peak_process(shift.to_ours(from), shift.to_ours(to));
-            record.peak.process_source = record.peak.process.and_then(|_| sampled.process_source());
+            // One attempt is the whole run.
+            record.peak.process = match self.logs.len() {
+                0 | 1 => sampled.peak_process,
+                _ => sampled.peak_between(shift.to_ours(from), shift.to_ours(to)),
+            };
+            record.peak.process_source = record.peak.process.and(sampled.process_source);
         }
         if let Some(sampled) = sampled {
-            record.samples = sampled.samples();
+            record.samples.clone_from(&sampled.samples);
             for sample in &mut record.samples {
                 sample.at = shift.to_worker(sample.at);
             }

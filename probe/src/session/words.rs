@@ -1,14 +1,8 @@
-//! What happened, in words that may be kept: no paths, no names of people or machines.
+//! How a worker ended, in words, and the day.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use plimsoll_core::Measurement;
-use plimsoll_core::measurement::{Attempt, Outcome};
-
 use crate::worker::End;
-
-/// Longest message a record keeps, in characters.
-const LONGEST: usize = 400;
 
 /// How a worker ended that should not have: what happened, and what to do.
 pub fn death(end: &End) -> (String, String) {
@@ -52,33 +46,6 @@ const fn signal_name(signal: i32) -> &'static str {
     }
 }
 
-/// A message as a record may keep it: on one line, not longer than [`LONGEST`], without paths.
-pub fn kept(message: &str) -> String {
-    let words: Vec<String> = message.split_whitespace().map(without_path).collect();
-    let text: String = words.join(" ").chars().filter(|c| !c.is_control()).collect();
-    if text.chars().count() <= LONGEST {
-        return text;
-    }
-    let mut short: String = text.chars().take(LONGEST - 3).collect();
-    short.push_str("...");
-    short
-}
-
-/// The word, or what stands for it where it names a file.
-fn without_path(word: &str) -> String {
-    let start = word.find(|c: char| !"\"'`([{<=".contains(c)).unwrap_or(word.len());
-    let (opening, rest) = word.split_at(start);
-    let end = rest.rfind(|c: char| !"\"'`)]}>,.;:".contains(c)).map_or(0, |at| at + 1);
-    let end = rest.char_indices().map(|(at, c)| at + c.len_utf8()).find(|&at| at >= end).unwrap_or(0);
-    let (inner, closing) = rest.split_at(end.min(rest.len()));
-    let drive =
-        inner.as_bytes().first().is_some_and(u8::is_ascii_alphabetic) && matches!(inner.get(1..3), Some(":\\" | ":/"));
-    let is_path = inner.starts_with("~/") || inner.starts_with("\\\\") || drive
-        // `/` alone is a sign of division, `/s` a unit.
-        || inner.strip_prefix('/').is_some_and(|rest| rest.contains('/') || rest.len() > 3);
-    if is_path { format!("{opening}<path>{closing}") } else { word.to_owned() }
-}
-
 /// Today, UTC: `2026-11-20`.
 pub fn today() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map(|d| d.as_secs()).unwrap_or_default();
@@ -98,37 +65,9 @@ fn date(days: u64) -> String {
     format!("{year}-{month:02}-{day:02}")
 }
 
-/// The attempt that `peak`, `speed` and the steady state are about, with its index: the last one that finished, else the
-/// last one.
-pub fn subject(record: &Measurement) -> Option<(usize, &Attempt)> {
-    let finished = record.attempts.iter().enumerate().rev().find(|(_, a)| a.outcome == Outcome::Finished);
-    finished.or_else(|| record.attempts.iter().enumerate().next_back())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn paths_are_not_kept() {
-        for (message, kept_as) in [
-            ("no file at /home/ann/x.py, line 3", "no file at <path>, line 3"),
-            ("cannot open '/tmp/a.py': gone", "cannot open '<path>': gone"),
-            (r#"File "C:\Users\ann\w.py", line 1"#, r#"File "<path>", line 1"#),
-            ("see ~/notes or path=/srv/data", "see <path> or path=/srv/data"),
-            (
-                "see https://pytorch.org/get-started (12 GiB/s, a / b, B/s)",
-                "see https://pytorch.org/get-started (12 GiB/s, a / b, B/s)",
-            ),
-            ("two\nlines \u{1b}[1m", "two lines [1m"),
-        ] {
-            if !message.contains("path=") {
-                assert_eq!(kept(message), kept_as);
-            }
-        }
-        assert_eq!(kept(&"x".repeat(1000)).len(), LONGEST);
-        assert_eq!(kept(&"é/".repeat(400)).chars().count(), LONGEST);
-    }
 
     #[test]
     fn days() {

@@ -9,6 +9,7 @@ mod json;
 mod live;
 mod panel;
 mod table;
+mod terminal;
 
 #[cfg(test)]
 mod tests;
@@ -90,15 +91,15 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         return Ok(exit::OK);
     }
     if let Some(note) = cards.note() {
-        let hint = "`plimsoll watch --help` tells what can be watched".to_owned();
-        return Err(Failure::Environment { problem: note.to_owned(), hint });
+        // The note says itself what to do.
+        return Err(Failure::Environment { problem: note.to_owned(), hint: String::new() });
     }
     let watch = Watch::new(cards, args)?;
     if args.csv {
         return csv::record(watch, args.interval, args.samples);
     }
     if args.once {
-        let screen = Screen { columns: live::columns(), rows: None, paint: Paint::for_stdout(), every: None };
+        let screen = Screen { columns: terminal::columns(), rows: None, paint: Paint::for_stdout(), every: None };
         let text = frame::frame(&watch.watched, &screen);
         anstream::stdout().lock().write_all(text.as_bytes())?;
         return Ok(exit::OK);

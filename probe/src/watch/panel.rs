@@ -127,15 +127,20 @@ fn memory(watched: &Watched, scale: Scale, columns: usize, rows: usize, paint: P
     let room = columns.saturating_sub(LABEL + FIGURE + GAP);
     let marks: Vec<Mark> = watched.history.last(room).copied().collect();
     let used: Vec<Option<u64>> = marks.iter().map(|mark| mark.used.map(Bytes::get)).collect();
-    let depths: Vec<Depth> = marks.iter().map(|mark| scale.depth(mark.used.unwrap_or_default())).collect();
     let chart = chart(&used, scale.capacity.get(), room, rows, !paint.coloured());
     let line_row = row_of(scale.line.get(), scale.capacity.get(), rows);
     let now = watched.reading.used.map(|used| percent(share(used, scale.capacity))).unwrap_or_default();
-    let row = |(number, row): (usize, &Vec<char>)| {
+    let mut surface: Vec<Option<Depth>> = marks.iter().map(|mark| mark.used.map(|used| scale.depth(used))).collect();
+    let mut lines = Vec::new();
+    for (number, row) in chart.iter().enumerate() {
         let (label, figure) = if number == 0 { ("memory", now.as_str()) } else { ("", "") };
-        head(label, figure, paint) + &coloured(row, &depths, room, rows > 1 && number == line_row, paint)
-    };
-    chart.iter().enumerate().map(row).collect()
+        let cells = coloured(row, &surface, room, rows > 1 && number == line_row, paint);
+        lines.push(format!("{}{cells}", head(label, figure, paint)).trim_end().to_owned());
+        for (surface, cell) in surface.iter_mut().zip(row) {
+            *surface = surface.filter(|_| *cell == ' ');
+        }
+    }
+    lines
 }
 
 /// Utilisation, over time where there is a history, power and temperature.
@@ -156,15 +161,15 @@ fn load(watched: &Watched, columns: usize, drawn: bool, paint: Paint) -> Vec<Str
     }
     let watts = |milliwatts: u64| format!("{} W", (milliwatts + 500) / 1000);
     let degree = if paint.coloured() { "\u{b0}C" } else { "C" };
-    let power = load.power.map(|power| match load.power_limit {
-        Some(limit) => format!("{} of {}", watts(power), watts(limit)),
-        None => watts(power),
+    let power = load.power.map(|power| {
+        let limit = load.power_limit.map(|limit| format!(" of {}", watts(limit))).unwrap_or_default();
+        format!("{:>FIGURE$}{limit}", watts(power))
     });
     let temperature = load.temperature.map(|n| format!("{n} {degree}"));
     lines.extend(match (power, temperature) {
         (Some(power), Some(temperature)) => Some(format!("{}{power}   {temperature}", label("power", paint))),
         (Some(power), None) => Some(format!("{}{power}", label("power", paint))),
-        (None, Some(temperature)) => Some(format!("{}{temperature}", label("temperature", paint))),
+        (None, Some(temperature)) => Some(format!("{}{temperature:>FIGURE$}", label("temperature", paint))),
         (None, None) => None,
     });
     lines
@@ -174,15 +179,16 @@ fn percent(n: u64) -> String {
     format!("{n} %")
 }
 
-/// The chart's cells in the colour of their depth, newest at the right edge; where the chart is empty, the load line.
-fn coloured(row: &[char], depths: &[Depth], room: usize, on_line: bool, paint: Paint) -> String {
+/// A row of the chart, newest at the right edge. The surface, where nothing stands above a cell, has the colour of its
+/// depth, what lies under it is calm; where the row is empty, the load line runs through.
+fn coloured(row: &[char], surface: &[Option<Depth>], room: usize, on_line: bool, paint: Paint) -> String {
     let empty = if on_line && paint.coloured() { '\u{254c}' } else { ' ' };
     let mut out = paint.quiet(&empty.to_string().repeat(room.saturating_sub(row.len())));
-    let cells: Vec<(char, Option<Depth>)> = row
-        .iter()
-        .zip(depths)
-        .map(|(cell, depth)| if *cell == ' ' { (empty, None) } else { (*cell, Some(*depth)) })
-        .collect();
+    let cell = |(cell, surface): (&char, &Option<Depth>)| match cell {
+        ' ' => (empty, None),
+        _ => (*cell, Some(surface.unwrap_or(Depth::Calm))),
+    };
+    let cells: Vec<(char, Option<Depth>)> = row.iter().zip(surface).map(cell).collect();
     for run in cells.chunk_by(|a, b| a.1 == b.1) {
         let text: String = run.iter().map(|(cell, _)| cell).collect();
         match run.first().and_then(|(_, depth)| *depth) {

@@ -78,12 +78,9 @@ impl Worker {
         let mut process = Process::new(&launch.python.program);
         process.arg("-u").arg(&*script).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         process.env("PYTHONSAFEPATH", "1").env("TOKENIZERS_PARALLELISM", "false").env("HF_HUB_OFFLINE", "1");
-        match (launch.device, launch.card) {
+        if let (DeviceKind::Cuda, Some(card)) = (launch.device, launch.card) {
             // NVML and sysfs count in the order of the bus; CUDA does only when it is told to.
-            (DeviceKind::Cuda, Some(card)) => {
-                process.env("CUDA_DEVICE_ORDER", "PCI_BUS_ID").env("CUDA_VISIBLE_DEVICES", card.to_string());
-            }
-            _ => {}
+            process.env("CUDA_DEVICE_ORDER", "PCI_BUS_ID").env("CUDA_VISIBLE_DEVICES", card.to_string());
         }
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut process, 0);

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,6 +28,7 @@ pub struct Stub {
     more: Vec<String>,
     folder: PathBuf,
     out: PathBuf,
+    has_card: bool,
 }
 
 /// What it left.
@@ -51,7 +53,31 @@ impl Stub {
         fs::write(folder.join("scenario.json"), SCENARIO).unwrap();
         let out = folder.join("record.json");
         let mode = mode.to_owned();
-        Self { mode, python: PYTHON.to_owned(), device: "cpu".to_owned(), more: Vec::new(), folder, out }
+        Self {
+            mode,
+            python: PYTHON.to_owned(),
+            device: "cpu".to_owned(),
+            more: Vec::new(),
+            folder,
+            out,
+            has_card: false,
+        }
+    }
+
+    /// No stand-in: the Python with PyTorch that `PLIMSOLL_TEST_PYTHON` names, on one thread, because tests share the
+    /// machine.
+    pub fn real() -> Self {
+        let stub = Self::new("none");
+        let python = std::env::var("PLIMSOLL_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+        let wrapper = stub.folder.join("python");
+        let notes = stub.pids().display().to_string();
+        // `exec` keeps the number of the process.
+        let script = format!("#!/bin/sh\necho $$ >> '{notes}'\nexport OMP_NUM_THREADS=1\nexec '{python}' \"$@\"\n");
+        fs::write(&wrapper, script).unwrap();
+        fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
+        let scenario = r#"{"model": {"family": "mlp", "hidden": 256}, "input": {"batch": 64},
+            "training": {"accumulation": 2, "precision": "fp32"}}"#;
+        stub.python(&wrapper.display().to_string()).scenario(scenario)
     }
 
     pub fn with(mut self, args: &[&str]) -> Self {
@@ -62,6 +88,32 @@ impl Stub {
     pub fn device(mut self, device: &str) -> Self {
         device.clone_into(&mut self.device);
         self
+    }
+
+    /// A machine with one AMD card of 24 GiB, as the kernel's files show it, of which others hold so much. The device is
+    /// left open.
+    pub fn card(mut self, used_mib: u64) -> Self {
+        let device = self.sysfs().join("class/drm/card0/device");
+        fs::create_dir_all(&device).unwrap();
+        let used = (used_mib << 20).to_string();
+        let total = (24_560_u64 << 20).to_string();
+        for (name, content) in [
+            ("vendor", "0x1002"),
+            ("product_name", "AMD Radeon RX 7900 XTX"),
+            ("uevent", "DRIVER=amdgpu\nPCI_SLOT_NAME=0000:03:00.0"),
+            ("mem_info_vram_total", &total),
+            ("mem_info_vram_used", &used),
+            ("gpu_busy_percent", "0"),
+        ] {
+            fs::write(device.join(name), format!("{content}\n")).unwrap();
+        }
+        self.has_card = true;
+        self.device.clear();
+        self
+    }
+
+    fn sysfs(&self) -> PathBuf {
+        self.folder.join("sys")
     }
 
     pub fn python(mut self, python: &str) -> Self {
@@ -84,7 +136,7 @@ impl Stub {
         let out = self.out.display().to_string();
         let mut args: Vec<String> =
             ["probe", "run", &scenario, "--python", &self.python, "--out", &out].map(str::to_owned).to_vec();
-        if !self.more.iter().any(|a| a == "--device") {
+        if !self.device.is_empty() && !self.more.iter().any(|a| a == "--device") {
             args.extend(["--device".to_owned(), self.device.clone()]);
         }
         args.extend(self.more.iter().cloned());
@@ -104,8 +156,13 @@ impl Stub {
     }
 
     pub fn start(self) -> Running {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        if self.has_card {
+            command.env("PLIMSOLL_SYSFS", self.sysfs());
+        }
+        let mut child = command
             .args(self.args())
+            .env("PLIMSOLL_DATA", self.folder.join("data"))
             .env("PLIMSOLL_STUB", &self.mode)
             .env("PLIMSOLL_STUB_PIDS", self.pids())
             // Scripts of workers, so that what is left behind can be seen.
@@ -148,7 +205,7 @@ impl Running {
     /// Until the first step was told of.
     pub fn wait_for_step(&mut self) {
         loop {
-            let line = self.lines.recv_timeout(Duration::from_secs(20));
+            let line = self.lines.recv_timeout(Duration::from_secs(120));
             let line = line.unwrap_or_else(|_| panic!("no step in {}", self.seen));
             self.seen.push_str(&line);
             self.seen.push('\n');
@@ -168,6 +225,11 @@ impl Running {
         &self.stub.out
     }
 
+    /// The records that were kept on the machine.
+    pub fn kept(&self) -> PathBuf {
+        self.stub.folder.join("data/measurements")
+    }
+
     /// Waits for the end: who was started, and what is left.
     pub fn end(mut self) -> (Vec<u32>, Ran) {
         let start = Instant::now();
@@ -175,7 +237,7 @@ impl Running {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            if start.elapsed() > Duration::from_secs(60) {
+            if start.elapsed() > Duration::from_secs(180) {
                 self.child.kill().unwrap();
                 panic!("it does not end; so far: {}", self.seen);
             }
@@ -232,6 +294,7 @@ pub fn on_a_terminal(stub: &Stub) -> String {
     command.args(stub.args());
     command.env("PLIMSOLL_STUB", &stub.mode);
     command.env("TERM", "xterm-256color");
+    command.env("PLIMSOLL_DATA", stub.folder.join("data"));
     command.env_remove("NO_COLOR");
     let mut child = pair.slave.spawn_command(command).unwrap();
     drop(pair.slave);

@@ -11,6 +11,7 @@ pub fn check(record: &Measurement, problems: &mut Problems) {
         within_phase(problems, index, phase);
     }
     highest(record, problems);
+    capped(record, problems);
     sampled(record, problems);
 }
 
@@ -119,7 +120,8 @@ fn highest(record: &Measurement, problems: &mut Problems) {
     for (key, peak, read) in measures {
         let Some(peak) = peak else { continue };
         let most = |load: bool| {
-            let phases = record.phases.iter().filter(about).filter(|p| load || p.name != PhaseName::Load);
+            let is_load = |phase: &&MeasuredPhase| phase.name == PhaseName::Load;
+            let phases = record.phases.iter().filter(|p| if is_load(p) { load } else { about(p) });
             phases.filter_map(read).max()
         };
         // Loading comes before the loop: it may count or not.
@@ -141,11 +143,24 @@ fn highest(record: &Measurement, problems: &mut Problems) {
     }
 }
 
-/// No sample of a run's only attempt lies above its peak. Resident memory is left out: a process keeps growing after
-/// the loop, when it writes what it was asked to.
+/// A hard cap on CUDA is PyTorch's own (`set_per_process_memory_fraction`): it never reserves more than that. On other
+/// devices it is looked at after each phase, which may have passed it.
+fn capped(record: &Measurement, problems: &mut Problems) {
+    let (Some(limit), DeviceKind::Cuda) = (record.allocator.limit, record.device.kind) else { return };
+    let phases = record.phases.iter().enumerate();
+    let phases = phases.map(|(index, phase)| (format!("phases[{index}].peak_reserved"), phase.peak_reserved));
+    for (key, reserved) in std::iter::once(("peak.reserved".to_owned(), record.peak.reserved)).chain(phases) {
+        let reserved = reserved.unwrap_or(Bytes::ZERO);
+        let above = || format!("{reserved} is more than the limit of {limit}");
+        problems.unless(reserved <= limit, key, above, MEASURE_AGAIN);
+    }
+}
+
+/// No sample of a run's only attempt lies above its peak. Only the card's driver is asked: the machine's own memory,
+/// which is sampled elsewhere, keeps growing after the loop, when the process writes what it was asked to.
 fn sampled(record: &Measurement, problems: &mut Problems) {
     let (Some(peak), 1) = (record.peak.process, record.attempts.len()) else { return };
-    if record.peak.process_source == Some(ProcessSource::Resident) {
+    if matches!(record.peak.process_source, Some(ProcessSource::Resident | ProcessSource::Worker)) {
         return;
     }
     let highest = record.samples.iter().filter_map(|s| s.process).max().unwrap_or(Bytes::ZERO);

@@ -19,7 +19,8 @@ pub fn check(record: &Measurement, problems: &mut Problems) {
     day(&record.taken, problems);
     versions(record, problems);
     text(problems, "device.name", &record.device.name, NAME);
-    if let Some(conf) = &record.allocator.conf {
+    // A variable that is set to nothing is no setting.
+    if let Some(conf) = record.allocator.conf.as_ref().filter(|conf| !conf.is_empty()) {
         text(problems, "allocator.conf", conf, NAME);
     }
     for (index, event) in record.events.iter().enumerate() {
@@ -92,7 +93,7 @@ fn versions(record: &Measurement, problems: &mut Problems) {
     ];
     for (key, version) in needed {
         let Some(version) = version else { continue };
-        let letters = |c: char| c.is_ascii_alphanumeric() || "._+-~".contains(c);
+        let letters = |c: char| c.is_ascii_alphanumeric() || "._+~-".contains(c);
         let good = version.len() <= VERSION
             && version.starts_with(|c: char| c.is_ascii_alphanumeric())
             && version.contains(|c: char| c.is_ascii_digit())

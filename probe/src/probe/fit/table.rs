@@ -54,7 +54,9 @@ pub fn table(scenario: &Scenario, limit: Option<Bytes>, fit: &Fit, folder: &Path
     }
     out.push('\n');
     for (label, value, comment) in rows(fit) {
-        let line = format!("  {label:<34} {:<10} {comment}", paint.strong(&value));
+        // Padded before it is painted: colour has no width.
+        let comment = wrapped(&comment, 34).join(&format!("\n{:46}", ""));
+        let line = format!("  {label:<32} {} {comment}", paint.strong(&format!("{value:<10}")));
         out.push_str(line.trim_end());
         out.push('\n');
     }
@@ -121,13 +123,13 @@ mod tests {
             (fit(Some(33), Some(32)), vec!["1 too few", "without an estimate: 12"]),
             (fit(Some(0), Some(0)), vec!["not even one sample"]),
             (fit(None, None), vec!["interrupted", "does not estimate"]),
-            (Fit { comparable: false, ..fit(Some(3), Some(9)) }, vec!["the first guess only"]),
+            (Fit { comparable: false, ..fit(Some(3), Some(9)) }, vec!["the first guess only:"]),
         ] {
             let text = told(&fit);
             for word in words {
                 assert!(text.contains(word), "{word}: {text}");
             }
-            assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         }
     }
 }

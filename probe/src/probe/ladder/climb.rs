@@ -78,7 +78,9 @@ pub fn climb(
                     waiting.extend(rungs::above(asked, precision.unwrap_or_else(|| rungs::mixed(&record.device))));
                 }
                 let figures = Figures::of(&record);
-                climb.stopped |= figures.outcome == Some(Outcome::Interrupted);
+                // Before its first attempt a worker that is stopped has none to call so.
+                climb.stopped |=
+                    figures.outcome == Some(Outcome::Interrupted) || !figures.finished() && bench.stopped();
                 bench.say(&format!(
                     "  {}, process {}",
                     figures::outcome(figures.outcome),
@@ -86,6 +88,11 @@ pub fn climb(
                 ));
                 let path = store.keep(&record)?;
                 Step { name: rung.name, scenario: Some(scenario), result: Ok(figures), record: Some(path) }
+            }
+            Err(_) if bench.stopped() && !lowest => {
+                climb.stopped = true;
+                let result = Err("interrupted".to_owned());
+                Step { name: rung.name, scenario: Some(scenario), result, record: None }
             }
             Err(failure) if lowest => return Err(failure),
             // One rung may lack what the others do not: peft, for one.

@@ -81,7 +81,8 @@ fn from_bottom_to_top(climb: &Climb) -> String {
     let (Some((low, first)), Some((high, last))) = (ran.next(), ran.next_back()) else { return String::new() };
     let memory = |figures: &crate::probe::figures::Figures| figures.measured.allocated.or(figures.measured.process);
     let (Some(from), Some(to)) = (memory(first), memory(last)) else { return String::new() };
-    let change = -difference(from, to);
+    // Not `-difference`, which is -0 where nothing changes.
+    let change = 0.0 - difference(from, to);
     format!("\n  From {low} to {high}: memory {from} to {to} ({change:+.0} %)\n")
 }
 

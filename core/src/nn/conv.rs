@@ -1,0 +1,63 @@
+//! `nn.Conv2d` and `nn.BatchNorm2d`.
+
+use super::scope::Scope;
+use crate::ops::{self, Window};
+use crate::tensor::{DType, ModuleId, Tensor};
+
+/// `nn.Conv2d` with a square kernel.
+#[derive(Debug)]
+pub struct Conv2d {
+    weight: Tensor,
+    bias: Option<Tensor>,
+    window: Window,
+    module: ModuleId,
+}
+
+impl Conv2d {
+    /// From `inputs` to `outputs` channels in `groups` groups.
+    pub fn new(scope: &Scope, inputs: u64, outputs: u64, groups: u64, window: Window, bias: bool) -> Self {
+        let side = window.kernel;
+        Self {
+            weight: scope.parameter(&[outputs, inputs / groups, side, side]),
+            bias: bias.then(|| scope.parameter(&[outputs])),
+            window,
+            module: scope.module(),
+        }
+    }
+
+    /// `forward`.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        x.cx().within(self.module, || ops::conv2d(x, &self.weight, self.bias.as_ref(), self.window))
+    }
+}
+
+/// `nn.BatchNorm2d` in training.
+#[derive(Debug)]
+pub struct BatchNorm2d {
+    weight: Tensor,
+    bias: Tensor,
+    /// `running_mean`, `running_var`, `num_batches_tracked`.
+    _statistics: [Tensor; 3],
+    module: ModuleId,
+}
+
+impl BatchNorm2d {
+    /// Over `channels`.
+    pub fn new(scope: &Scope, channels: u64) -> Self {
+        Self {
+            weight: scope.parameter(&[channels]),
+            bias: scope.parameter(&[channels]),
+            _statistics: [
+                scope.buffer_of(&[channels], scope.dtype()),
+                scope.buffer_of(&[channels], scope.dtype()),
+                scope.buffer_of(&[], DType::Int64),
+            ],
+            module: scope.module(),
+        }
+    }
+
+    /// `forward`.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        x.cx().within(self.module, || ops::batch_norm(x, &self.weight, &self.bias))
+    }
+}
