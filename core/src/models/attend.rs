@@ -122,9 +122,13 @@ impl Attend {
                     (query, key, heads(&self.v_proj.forward(hidden)))
                 }
                 QueryKeyNorms::Transposed(q_norm, k_norm) => {
-                    let mut query = heads(&self.q_proj.forward(hidden));
-                    let mut key = heads(&self.k_proj.forward(hidden));
-                    let value = heads(&self.v_proj.forward(hidden));
+                    let (mut query, mut key, value) = if self.options.whole_projections {
+                        self.projections(hidden, heads)
+                    } else {
+                        let query = heads(&self.q_proj.forward(hidden));
+                        let key = heads(&self.k_proj.forward(hidden));
+                        (query, key, heads(&self.v_proj.forward(hidden)))
+                    };
                     query = q_norm.forward(&query);
                     key = k_norm.forward(&key);
                     (query, key, value)

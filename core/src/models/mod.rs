@@ -179,6 +179,7 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
 }
 
 fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
+    refuse_adapted_experts(config, scope)?;
     match config.model_type() {
         "llama" | "mistral" | "qwen2" | "qwen3" => llama::build(scope, config, plan),
         "gpt2" => gpt2::build(scope, config, plan),
@@ -208,12 +209,25 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
         "clip" => clip::build(scope, config, plan),
         "t5" => t5::build(scope, config, plan),
         "dinov2" => dinov2::build(scope, config, plan),
+        _ if config.reads_like_llama() => llama::build(scope, config, plan),
         other => Err(Error::new(
             "model.hf.model_type",
             format!("{other:?} is not estimated yet"),
             format!("supported are {}", names(supported::MODEL_TYPES.iter().map(|m| m.name))),
         )),
     }
+}
+
+/// peft's `all-linear` reaches into the experts' tensors too (`lora.ParamWrapper`), which is not modelled.
+fn refuse_adapted_experts(config: &Config<'_>, scope: &Scope) -> Result<()> {
+    if scope.adapts_all() && matches!(config.model_type(), "mixtral" | "olmoe" | "qwen2_moe" | "qwen3_moe") {
+        return Err(Error::new(
+            "training.lora.targets",
+            "adapters on every expert of a mixture are not estimated yet",
+            "name the targets, such as [\"q_proj\", \"k_proj\", \"v_proj\", \"o_proj\"]",
+        ));
+    }
+    Ok(())
 }
 
 fn unknown_family(name: &str) -> Error {

@@ -68,7 +68,12 @@ impl SparseMoeBlock {
             let routing = self.gate.forward(&flat);
             let mut out = self.experts.forward(&flat, &routing.indices, &routing.scores);
             if let Some((mut shared, gate)) = shared {
-                shared = ops::mul(&ops::sigmoid(&gate.forward(&flat)), &shared);
+                let weight = {
+                    let logit = gate.forward(&flat);
+                    ops::sigmoid(&logit)
+                };
+                shared = ops::mul(&weight, &shared);
+                drop(weight);
                 out = ops::add(&out, &shared);
                 return ops::reshape(&out, &sizes);
             }

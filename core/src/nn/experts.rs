@@ -117,7 +117,9 @@ impl Router {
     /// Of `[tokens, hidden]`.
     pub fn forward(&self, hidden: &Tensor) -> Routing {
         hidden.cx().within(self.module, || {
-            let logits = ops::linear(hidden, &self.weight, None);
+            let hidden = ops::reshape(hidden, &[hidden.size(0), hidden.size(1)]);
+            let logits = ops::linear(&hidden, &self.weight, None);
+            drop(hidden);
             let probabilities = match self.scores {
                 Scores::Float32 => ops::softmax(&ops::to(&logits, DType::Float32)),
                 Scores::Cast { .. } => ops::softmax_fp32(&logits),

@@ -136,6 +136,11 @@ impl Scope {
         Some(&plan.lora)
     }
 
+    /// Whether every linear is to carry an adapter.
+    pub fn adapts_all(&self) -> bool {
+        self.shared.adapters.as_ref().is_some_and(|plan| plan.lora.targets == LoraTargets::AllLinear)
+    }
+
     /// How many linears carry an adapter.
     pub fn adapted(&self) -> u32 {
         *self.shared.adapted.borrow()

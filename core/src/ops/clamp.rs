@@ -16,9 +16,9 @@ pub fn clamp_in_place(x: Tensor) -> Tensor {
         // clamp_backward: where((self >= min).logical_and_(self <= max), grad, 0)
         let zero = g.empty("scalar_tensor", Geometry::contiguous(&[]), g.grad().dtype());
         let above = g.empty("ge.Scalar", x.geometry().preserved(), DType::Bool);
-        drop(g.empty("le.Scalar", x.geometry().preserved(), DType::Bool));
+        let below = g.empty("le.Scalar", x.geometry().preserved(), DType::Bool);
         let out = g.like("where.self", g.grad());
-        drop((above, zero));
+        drop((above, below, zero));
         grads([Some(out)])
     });
     out

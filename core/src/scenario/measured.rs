@@ -80,7 +80,7 @@ impl Software {
 
 impl ModelSource {
     /// `model_type` of a Hugging Face model.
-    pub(super) fn model_type(&self) -> Option<String> {
+    pub fn model_type(&self) -> Option<String> {
         match self {
             Self::HuggingFace(config) => Some(config.get("model_type")?.as_str()?.to_owned()),
             Self::Catalog(id) => Some(catalog::model(id)?.model_type.to_owned()),

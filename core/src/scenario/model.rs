@@ -99,7 +99,15 @@ impl ModelSource {
     pub(super) fn estimated_traits(&self) -> Option<Traits> {
         match self {
             Self::Family { name, .. } => supported::family(name).map(Traits::Family),
-            _ => supported::model_type(&self.model_type()?).map(Traits::HuggingFace),
+            _ => supported::model_type(&self.model_type()?).or_else(|| self.stand_in()).map(Traits::HuggingFace),
+        }
+    }
+
+    /// The type that stands in for this model's own in the estimate, when its own is not one of those listed.
+    pub fn stand_in(&self) -> Option<&'static ModelType> {
+        match self {
+            Self::HuggingFace(config) => supported::stand_in(config),
+            Self::Catalog(_) | Self::Family { .. } => None,
         }
     }
 

@@ -4,7 +4,7 @@
 //! may name more: [`MEASURED_FAMILIES`], and any Hugging Face model
 //! ([`super::Scenario::from_value_to_measure`]).
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Inputs, Mode, Optimizer, OptimizerImpl, Task};
 
@@ -419,6 +419,20 @@ pub const MEASURED_FAMILIES: &[Family] = &[];
 /// The `model_type` of this name.
 pub fn model_type(name: &str) -> Option<&'static ModelType> {
     MODEL_TYPES.iter().find(|m| m.name == name)
+}
+
+/// The listed type that an unlisted one is estimated as: Llama, for a causal language model whose config names all of a
+/// decoder's sizes and no experts. Anything else has no stand-in.
+pub fn stand_in(config: &Map<String, Value>) -> Option<&'static ModelType> {
+    const SIZES: [&str; 5] =
+        ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"];
+    let sizes = SIZES.iter().all(|key| config.get(*key).is_some_and(Value::is_u64));
+    let experts = config.keys().any(|key| key.contains("expert"));
+    let architectures = config.get("architectures").and_then(Value::as_array);
+    let causal = architectures
+        .is_some_and(|list| list.iter().filter_map(Value::as_str).any(|name| name.ends_with("ForCausalLM")));
+    let unlisted = config.get("model_type").and_then(Value::as_str).is_some_and(|name| model_type(name).is_none());
+    if sizes && causal && unlisted && !experts { model_type("llama") } else { None }
 }
 
 /// The family of this name.
