@@ -58,8 +58,8 @@ mod tests {
         let out = conv_nd(&x, &weight(&cx, &[4, 3, 3]), Some(&weight(&cx, &[4])), 1, 1);
         drop(x);
         assert_eq!(alive(&cx, Kind::Saved), ["neg [2, 3, 10] float32"]);
-        let births = made(&backward_of(out));
-        assert_eq!(births.iter().filter(|op| **op == "convolution_backward").count(), 3);
+        let events = backward_of(out);
+        assert_eq!(made(&events).iter().filter(|op| **op == "convolution_backward").count(), 3);
     }
 
     /// Features from the outside want no gradient, and none is made.

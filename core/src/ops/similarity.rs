@@ -68,7 +68,8 @@ mod tests {
         let out = div(&a, &b);
         drop((a, b));
         assert_eq!(alive(&cx, Kind::Saved), ["neg [4, 8] float32", "neg [4, 1] float32"]);
-        let births = made(&backward_of(out));
+        let events = backward_of(out);
+        let births = made(&events);
         assert_eq!(births[1..7], ["div.Tensor", "div.Tensor", "neg", "mul.Tensor", "div.Tensor", "sum.dim_IntList"]);
     }
 
