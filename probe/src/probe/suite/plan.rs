@@ -24,7 +24,7 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
     /// It is.
-    Run(Plan),
+    Run(Box<Plan>),
     /// It is not.
     Skip(String),
 }
@@ -66,7 +66,7 @@ pub fn plan(entry: &Entry, survey: &Survey, limit: Option<Bytes>) -> Result<Deci
         }
         None => {}
     }
-    Ok(Decision::Run(plan))
+    Ok(Decision::Run(Box::new(plan)))
 }
 
 /// The package the scenario needs and the Python lacks.
