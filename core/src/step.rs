@@ -27,6 +27,8 @@ pub enum Repeats {
 #[derive(Debug, Default)]
 struct Locals {
     batch: Vec<Tensor>,
+    /// What the graph of a copied loss would hold.
+    graph: Vec<Tensor>,
     loss: Option<Tensor>,
     outputs: Vec<Tensor>,
 }
@@ -43,6 +45,8 @@ struct Recording {
     loss: (u32, DType),
     /// The storage of every parameter's gradient that it made.
     gradients: Vec<Option<u32>>,
+    /// What else is alive after it: leaves of the graph and their gradients.
+    graph: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -123,6 +127,7 @@ impl Loop<'_> {
         };
         let Output { mut loss, held } = cx.with_autocast(autocast, || self.model.forward(&self.locals.batch));
         let forward = begin..cx.position();
+        self.locals.graph.clear();
         self.locals.loss = None;
         self.locals.outputs = held;
         if !training.keep_outputs {
@@ -132,8 +137,9 @@ impl Loop<'_> {
             loss = ops::div_scalar(&loss);
         }
         let root = self.scaler.as_mut().map_or_else(|| loss.clone(), |scaler| scaler.scale(&loss));
-        // The loop keeps the loss's value for logging, not its graph.
-        self.locals.loss = Some(loss.detach());
+        // The name holds the loss and with it the graph's nodes: a leaf that the forward made for itself lives on with
+        // its gradient. With adapters the reference rows let go of the graph.
+        self.locals.loss = Some(if training.lora.is_some() { loss.detach() } else { loss.clone() });
         let kept_loss = (loss.storage_id(), loss.dtype());
         drop(loss);
         let settled = forward.end..cx.position();
@@ -146,16 +152,25 @@ impl Loop<'_> {
 
         // Kept outputs hold the graph, and whatever else it holds: no plain list of handles stands for that.
         if self.repeats == Repeats::Copied && !training.keep_outputs {
+            let gradients: Vec<Option<u32>> = self
+                .parameters
+                .iter()
+                .map(|p| optim::gradient(p).map(|g| g.storage_id()).filter(|id| *id >= first_storage))
+                .collect();
+            let mut known: Vec<u32> = gradients.iter().flatten().copied().chain([kept_loss.0]).collect();
+            known.sort_unstable();
+            let mut graph = cx.alive_since(first_storage);
+            graph.retain(|id| known.binary_search(id).is_err());
+            // A leaf lets go of its gradient, which is younger, before it goes itself.
+            graph.reverse();
+            let stretches = [forward, settled, backward];
             self.recordings.push(Recording {
                 accumulates,
                 first_storage,
-                stretches: [forward, settled, backward],
+                stretches,
                 loss: kept_loss,
-                gradients: self
-                    .parameters
-                    .iter()
-                    .map(|p| optim::gradient(p).map(|g| g.storage_id()).filter(|id| *id >= first_storage))
-                    .collect(),
+                gradients,
+                graph,
             });
         }
     }
@@ -167,6 +182,7 @@ impl Loop<'_> {
         let mut repeat = Repeat::new(recording.first_storage);
         let [forward, settled, backward] = recording.stretches.clone();
         repeat.events(cx, forward);
+        self.locals.graph.clear();
         self.locals.loss = None;
         repeat.events(cx, settled);
         before_backward(self);
@@ -174,6 +190,7 @@ impl Loop<'_> {
         let recording = &self.recordings[index];
         let (loss, dtype) = recording.loss;
         self.locals.loss = repeat.tensor(cx, loss, Geometry::contiguous(&[]), dtype);
+        self.locals.graph = recording.graph.iter().filter_map(|id| repeat.whole(cx, *id)).collect();
         for (parameter, gradient) in self.parameters.iter().zip(&recording.gradients) {
             if let Some(id) = gradient {
                 let geometry = parameter.geometry().clone();
@@ -259,7 +276,11 @@ mod tests {
             r#""precision":"bf16-amp","accumulation":3,"keep_outputs":true"#,
             r#""precision":"bf16","checkpointing":"full","accumulation":2,"lora":{"rank":4,"targets":["q_proj"],"dropout":0.1}"#,
         ];
-        for recipe in recipes {
+        // A leaf of the model's own, held by the loss.
+        let t5 = r#""model":{"hf":{"model_type":"t5","d_model":64,"d_kv":16,"d_ff":128,"num_layers":2,"num_heads":4,
+            "vocab_size":300}}"#;
+        let cases = recipes.iter().map(|recipe| (model, *recipe));
+        for (model, recipe) in cases.chain([(t5, r#""precision":"bf16","checkpointing":"full","accumulation":4"#)]) {
             let text = format!(r#"{{{model},"input":{{"batch":2,"seq":16}},"training":{{{recipe}}}}}"#);
             let scenario = Scenario::from_json(&text).unwrap();
             let (copied, executed) = (run(&scenario, Repeats::Copied), run(&scenario, Repeats::Executed));

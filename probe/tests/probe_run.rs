@@ -84,7 +84,7 @@ fn peaks_of_a_card_stand_beside_the_prediction() {
         "step 1                       steady step",
         "Where the difference comes from",
         "tensors",
-        "begins in load of step 1",
+        "from load, step 1",
         "This card is not in the catalog",
         "Throughput    8,000 samples/s",
     ] {
@@ -142,7 +142,9 @@ fn nine_tenths_of_the_limit_are_warned_of_once_an_attempt() {
     // The stand-in reserves 96 MiB at most.
     let ran = Stub::new("fine").device("cuda").with(&["--limit", "100MiB"]).json();
     let record = ran.record.unwrap();
-    assert_eq!(kinds(&record), ["warning"]);
+    assert_eq!(kinds(&record), ["note", "warning"]);
+    assert!(record["peak"]["process"].is_null(), "the machine's memory is none of a card");
+    assert!(message(&record, "note").contains("only what PyTorch itself counts is measured"));
     assert!(message(&record, "warning").contains("over 90 % of the limit, 100.0 MiB"));
 }
 
@@ -471,11 +473,47 @@ fn killing_the_probe_leaves_no_worker_and_no_half_record() {
 
 #[test]
 fn a_terminal_sees_it_live() {
-    let screen = stub::on_a_terminal(&Stub::new("slow").device("cuda").with(&["--limit", "200MiB", "--steps", "20"]));
+    let screen = stub::on_a_terminal(&Stub::new("slow").with(&["--limit", "200MiB", "--steps", "20"]));
     for part in [" of 20, forward 2", "micro-batch 8 x 2", " left", "MEASURED"] {
         assert!(screen.contains(part), "no {part:?} in {screen}");
     }
     assert!(screen.contains("\u{1b}["), "it moves the cursor");
     // The memory bar: the stand-in's own memory against the limit, with the load line.
     assert!(screen.contains(" of 200.0 MiB") && screen.contains("|...]"), "{screen}");
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn the_real_worker_runs_the_loop() {
+    let (pids, ran) = Stub::real().with(&["--format", "json"]).start().end();
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let record = ran.record.unwrap();
+    assert_eq!(attempts(&record), [(64, 2, "finished", 3)]);
+    assert!(record["peak"]["process"].as_u64().unwrap() > 100 << 20, "PyTorch alone is more");
+    let problems = serde_json::from_value::<plimsoll_core::Measurement>(record).unwrap().validate();
+    assert!(problems.is_empty(), "{problems:?}");
+    stub::assert_gone(&pids, "finished");
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn no_real_worker_is_left_behind() {
+    let mut running = Stub::real().with(&["--steps", "100000"]).start();
+    running.wait_for_step();
+    running.signal(rustix::process::Signal::INT);
+    let (pids, ran) = running.end();
+    assert_eq!(ran.code, Some(130), "{}", ran.stderr);
+    assert_eq!(attempts(&ran.record.unwrap())[0].2, "interrupted");
+    stub::assert_gone(&pids, "interrupted");
+
+    for moment in [200, 1500, 4000] {
+        let running = Stub::real().with(&["--steps", "100000"]).start();
+        std::thread::sleep(Duration::from_millis(moment));
+        running.signal(rustix::process::Signal::KILL);
+        stub::assert_gone(&running.end().0, &format!("killed after {moment} ms"));
+    }
+    let mut running = Stub::real().with(&["--steps", "100000"]).start();
+    running.wait_for_step();
+    running.signal(rustix::process::Signal::KILL);
+    stub::assert_gone(&running.end().0, "killed within the loop");
 }

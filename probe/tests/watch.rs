@@ -330,13 +330,14 @@ fn given_back(raw: &str) {
 
 #[test]
 fn the_view_gives_the_terminal_back_however_it_is_left() {
-    for (number, leave) in ["q", "\u{1b}", "\u{3}", "SIGTERM", "SIGINT"].iter().enumerate() {
+    for (number, leave) in ["q", "\u{1b}", "\u{3}", "SIGTERM", "SIGINT", "SIGHUP"].iter().enumerate() {
         let machine = Machine::new(&format!("leave{number}"));
         let mut terminal = Terminal::start(&machine, &["--interval", "100ms"], &[]);
         terminal.wait_for("17.58 GiB");
         let signal = match *leave {
             "SIGTERM" => Some(rustix::process::Signal::TERM),
             "SIGINT" => Some(rustix::process::Signal::INT),
+            "SIGHUP" => Some(rustix::process::Signal::HUP),
             key => {
                 terminal.keys.write_all(key.as_bytes()).unwrap();
                 terminal.keys.flush().unwrap();

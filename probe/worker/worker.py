@@ -338,9 +338,9 @@ class Cuda(Cpu):
 
     def beside_pytorch(self):
         """What this process holds on the card beside PyTorch's own memory: the card's use now, less that before."""
-        uuid = str(getattr(self.properties, "uuid", ""))
+        uuid = str(getattr(self.properties, "uuid", "")).lower()
         now = nvml_used()
-        names = [name for name in now if uuid and name.endswith(uuid)] or (list(now) if len(now) == 1 else [])
+        names = [name for name in now if uuid and name.lower().endswith(uuid)] or (list(now) if len(now) == 1 else [])
         if not names or names[0] not in self.used_before:
             return None
         return max(0, now[names[0]] - self.used_before[names[0]] - torch.cuda.memory_reserved(self.index))
@@ -1133,7 +1133,7 @@ class Run:
         """Samples of each micro-batch of a step: the last one is smaller where they do not divide."""
         # Without a number of samples, those the job began with, where the two can keep to it.
         effective = samples or self.scenario["input"]["batch"] * self.training["accumulation"]
-        if samples or accumulation == -(-effective // batch):
+        if samples or (batch <= effective and accumulation == -(-effective // batch)):
             full, rest = divmod(effective, batch)
             return [batch] * full + ([rest] if rest else [])
         return [batch] * accumulation
@@ -1327,6 +1327,7 @@ def work(channel):
 
 # Errors of PyTorch that say it cannot do this here, and what to do about each.
 REFUSALS = (
+    ("driver version is insufficient", "update the card's driver, or install a build of torch for an older one"),
     ("no kernel image is available", "this PyTorch has no kernels for this card: install a newer build of torch"),
     ("not implemented for", "use another precision: this PyTorch has no kernel for this one on this device"),
     ("is not currently implemented", "this PyTorch lacks an operator on this device: upgrade torch"),

@@ -13,24 +13,31 @@ const CARD: &str = "rtx-5070-ti-laptop";
 
 /// The example as if it had been taken on `card`, changed.
 fn record(card: &str, change: impl FnOnce(&mut Value)) -> Value {
-    let mut record: Value = serde_json::from_str(EXAMPLE).unwrap();
+    let mut record: Value = serde_json::from_str(EXAMPLE).unwrap_or_else(|e| panic!("the example: {e}"));
     record["device"]["gpu"] = json!(card);
     change(&mut record);
     record
 }
 
 fn put(directory: &Path, card: &str, name: &str, record: &Value) {
-    fs::create_dir_all(directory.join(card)).unwrap();
-    fs::write(directory.join(card).join(name), record.to_string()).unwrap();
+    let folder = directory.join(card);
+    let written = fs::create_dir_all(&folder).and_then(|()| fs::write(folder.join(name), record.to_string()));
+    written.unwrap_or_else(|e| panic!("cannot write {name}: {e}"));
 }
 
 fn refused(directory: &Path) -> String {
-    format!("{:#}", cards(directory).unwrap_err())
+    match cards(directory) {
+        Ok(rows) => panic!("{} records were taken", rows.len()),
+        Err(error) => format!("{error:#}"),
+    }
 }
 
 fn section(rows: &[CardRow]) -> String {
     let page = report(&[], rows);
-    page.split_once("## Real cards\n").unwrap().1.to_owned()
+    match page.split_once("## Real cards\n") {
+        Some((_, section)) => section.to_owned(),
+        None => panic!("no section in\n{page}"),
+    }
 }
 
 #[test]

@@ -58,6 +58,14 @@ impl Run {
         };
 
         let mut warnings = scenario.software.other_rules();
+        warnings.extend(scenario.model.source.stand_in().map(|near| {
+            format!(
+                "model_type {:?} is not one of those that are modelled; it is estimated as the nearest, {}, from the sizes \
+                 in its config",
+                scenario.model.source.model_type().unwrap_or_default(),
+                near.name
+            )
+        }));
         if outcome.peaks.retries > 0 && outcome.verdict != Verdict::DoesNotFit {
             warnings.push(format!(
                 "the allocator has to give cached memory back to the driver {} time(s) in two steps to make room; \

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::config::{Config, divide};
 use super::{Plan, causal_lm};
-use crate::nn::{Activation, BidirectionalAttention, Embedding, LayerNorm, Linear, Scope, bidirectional_mask};
+use crate::nn::{Activation, Embedding, EncoderAttention, LayerNorm, Linear, Scope, bidirectional_mask};
 use crate::ops;
 use crate::scenario::{AttentionMask, Task};
 use crate::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
@@ -31,7 +31,7 @@ pub struct Sizes<'c> {
     /// `hidden_act`.
     pub act: &'c str,
     /// sdpa or eager, and its dropout.
-    pub attention: BidirectionalAttention,
+    pub attention: EncoderAttention,
 }
 
 impl<'c> Sizes<'c> {
@@ -58,7 +58,7 @@ impl<'c> Sizes<'c> {
             types: config.size("type_vocab_size", 2)?,
             dropout: config.probability("hidden_dropout_prob", 0.1)?,
             act: config.text("hidden_act", "gelu")?,
-            attention: BidirectionalAttention {
+            attention: EncoderAttention {
                 implementation: plan.attention,
                 rules: plan.rules.clone(),
                 dropout: config.probability("attention_probs_dropout_prob", 0.1)?,
@@ -186,7 +186,7 @@ struct SelfAttention {
     query: Linear,
     key: Linear,
     value: Linear,
-    core: BidirectionalAttention,
+    core: EncoderAttention,
     heads: u64,
     module: ModuleId,
 }
@@ -212,7 +212,7 @@ impl SelfAttention {
             let query = heads(&self.query);
             let key = heads(&self.key);
             let value = heads(&self.value);
-            let (out, weights) = self.core.forward(&query, &key, &value, mask);
+            let (out, weights) = self.core.forward([&query, &key, &value], mask, None, false);
             (ops::contiguous(&ops::reshape(&out, &[batch, seq, width])), weights)
         })
     }
@@ -320,7 +320,7 @@ impl Encoder {
 
     /// The mask in the form attention takes, or none.
     pub fn mask(&self, embeds: &Tensor, given: Option<&Tensor>) -> Option<Tensor> {
-        bidirectional_mask(embeds, causal_lm::given_mask(given, &self.plan), self.plan.attention)
+        bidirectional_mask(embeds, causal_lm::given_mask(given, &self.plan), embeds.dtype(), self.plan.attention)
     }
 
     /// `forward`.

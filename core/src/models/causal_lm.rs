@@ -2,8 +2,10 @@
 
 use std::rc::Rc;
 
+use super::config::Config;
 use super::{Output, Plan};
-use crate::nn::{Embedding, Linear, Scope};
+use crate::Result;
+use crate::nn::{AttentionCore, Embedding, Linear, Scope};
 use crate::ops;
 use crate::scenario::AttentionMask;
 use crate::tensor::{Context, DType, Tensor};
@@ -17,7 +19,11 @@ pub fn batch(cx: &Rc<Context>, plan: &Plan, seq: u64) -> Vec<Tensor> {
 /// `inputs_embeds`. A frozen model's checkpoints would have no gradient: for them it is made a leaf that requires grad
 /// (`enable_input_require_grads`).
 pub fn input_embeddings(table: &Embedding, ids: &Tensor, plan: &Plan) -> Tensor {
-    let embeds = table.forward(ids);
+    as_input(table.forward(ids), plan)
+}
+
+/// What `enable_input_require_grads` makes of an embedding's output.
+pub fn as_input(embeds: Tensor, plan: &Plan) -> Tensor {
     if plan.adapters && plan.checkpointing { embeds.into_leaf(true) } else { embeds }
 }
 
@@ -27,6 +33,26 @@ pub fn position_ids(cx: &Rc<Context>, seq: u64) -> Tensor {
     let shifted = ops::fresh(cx, "add.Tensor", &[seq], DType::Int64);
     drop(positions);
     ops::unsqueeze(&shifted, 0)
+}
+
+/// `eager_attention_forward` as Llama has it, or sdpa, with dropout on the probabilities.
+pub fn attention(plan: &Plan, dropout: f64) -> AttentionCore {
+    AttentionCore {
+        implementation: plan.attention,
+        rules: plan.rules.clone(),
+        dropout,
+        softmax_fp32: true,
+        eager_contiguous: true,
+    }
+}
+
+/// Gemma's switch to attention in both directions.
+///
+/// # Errors
+/// When it is on.
+pub fn refuse_bidirectional(config: &Config<'_>) -> Result<()> {
+    let key = "use_bidirectional_attention";
+    if config.flag(key, false)? { Err(config.error(key, "is not estimated yet", "set it to false")) } else { Ok(()) }
 }
 
 /// The attention mask that was given, and whether anything in it is padded.
@@ -47,6 +73,17 @@ pub fn head(scope: &Scope, table: &Embedding, tied: bool) -> Linear {
 /// The logits and the loss of the last hidden state. A `ModelOutput` holds the loss as well as the logits.
 pub fn output(hidden: Tensor, head: &Linear, labels: &Tensor) -> Output {
     let logits = head.forward(&hidden);
+    let loss = loss(&logits, labels);
+    drop(hidden);
+    Output { held: vec![loss.clone(), logits], loss }
+}
+
+/// [`output`] of a model that squashes its logits first (`final_logit_softcapping`).
+pub fn capped_output(hidden: Tensor, head: &Linear, labels: &Tensor) -> Output {
+    let mut logits = head.forward(&hidden);
+    logits = ops::div_scalar(&logits);
+    logits = ops::tanh(&logits);
+    logits = ops::mul_scalar(&logits);
     let loss = loss(&logits, labels);
     drop(hidden);
     Output { held: vec![loss.clone(), logits], loss }

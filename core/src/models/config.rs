@@ -1,7 +1,10 @@
 //! Reading sizes out of a `config.json` or out of a family's own keys.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value};
 
+use crate::scenario::supported;
 use crate::{Error, Result};
 
 /// The largest size any single dimension may have; keeps products of a few of them far from overflow.
@@ -27,9 +30,29 @@ impl<'a> Config<'a> {
         Self { map, prefix: "model" }
     }
 
+    /// The nested configuration `key`, whose keys errors name behind `prefix`; empty when missing.
+    ///
+    /// # Errors
+    /// Anything that is not a table.
+    pub fn section(&self, key: &str, prefix: &'static str) -> Result<Self> {
+        static EMPTY: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
+        match self.get(key) {
+            None => Ok(Self { map: &EMPTY, prefix }),
+            Some(Value::Object(map)) => Ok(Self { map, prefix }),
+            Some(other) => {
+                Err(self.error(key, format!("{other} is not a configuration"), "paste the whole config.json"))
+            }
+        }
+    }
+
     /// `model_type`, empty when missing.
     pub fn model_type(&self) -> &'a str {
         self.map.get("model_type").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Whether this is a type nobody listed, but a decoder that can be estimated as Llama.
+    pub fn reads_like_llama(&self) -> bool {
+        supported::stand_in(self.map).is_some()
     }
 
     /// An error about `key`.
@@ -61,6 +84,11 @@ impl<'a> Config<'a> {
     /// How many entries the table `key` has, where there is one.
     pub fn entries(&self, key: &str) -> Option<u64> {
         Some(self.get(key)?.as_object()?.len() as u64)
+    }
+
+    /// The whole numbers of the array `key`, where there is one.
+    pub fn counts(&self, key: &str) -> Option<Vec<u64>> {
+        self.get(key)?.as_array()?.iter().map(Value::as_u64).collect()
     }
 
     /// A size: a whole number from 1 to 2^24.
@@ -132,6 +160,16 @@ impl<'a> Config<'a> {
                 _ => Err(self.error(key, format!("{value} is not a probability"), "give a number from 0 up to 1")),
             },
         }
+    }
+
+    /// A finite number, where `key` holds one.
+    pub fn number(&self, key: &str) -> Option<f64> {
+        self.get(key)?.as_f64()
+    }
+
+    /// The table `key`, where it holds one.
+    pub fn table(&self, key: &str) -> Option<Self> {
+        self.get(key)?.as_object().map(|map| Self { map, prefix: self.prefix })
     }
 
     /// A text.

@@ -6,7 +6,7 @@ use super::bert_encoder::{batch, check_positions, unpack};
 use super::config::{Config, divide};
 use super::{Model, Output, Plan, causal_lm, classification};
 use crate::Result;
-use crate::nn::{Activation, BidirectionalAttention, Embedding, LayerNorm, Linear, Scope, bidirectional_mask};
+use crate::nn::{Activation, Embedding, EncoderAttention, LayerNorm, Linear, Scope, bidirectional_mask};
 use crate::ops;
 use crate::scenario::Task;
 use crate::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
@@ -48,7 +48,7 @@ struct Block {
     k_lin: Linear,
     v_lin: Linear,
     out_lin: Linear,
-    core: BidirectionalAttention,
+    core: EncoderAttention,
     heads: u64,
     sa_layer_norm: LayerNorm,
     lin1: Linear,
@@ -67,7 +67,7 @@ impl Block {
         let query = heads(&self.q_lin);
         let key = heads(&self.k_lin);
         let value = heads(&self.v_lin);
-        let (mut out, weights) = self.core.forward(&query, &key, &value, mask);
+        let (mut out, weights) = self.core.forward([&query, &key, &value], mask, None, false);
         out = ops::contiguous(&ops::reshape(&out, &[batch, seq, width]));
         out = self.out_lin.forward(&out);
         (out, weights)
@@ -137,7 +137,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let dropout = config.probability("dropout", 0.1)?;
     let act = config.text("activation", "gelu")?;
     let unknown = || super::unknown_activation(config, "activation", act);
-    let core = BidirectionalAttention {
+    let core = EncoderAttention {
         implementation: plan.attention,
         rules: plan.rules.clone(),
         dropout: config.probability("attention_dropout", 0.1)?,
@@ -213,7 +213,7 @@ impl DistilBert {
         self.cx.within(self.module, || {
             let embeds = self.embeddings.forward(ids);
             let given = causal_lm::given_mask(mask, &self.plan);
-            let mask = bidirectional_mask(&embeds, given, self.plan.attention);
+            let mask = bidirectional_mask(&embeds, given, embeds.dtype(), self.plan.attention);
             let mut hidden = embeds.clone();
             for layer in &self.layers {
                 hidden = if self.plan.checkpointing {

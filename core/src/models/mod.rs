@@ -1,25 +1,52 @@
 //! Architectures, one file a family, written the way the original forward reads.
 
+mod attend;
+mod bart;
 mod bert;
 mod bert_encoder;
+mod bloom;
 mod causal_lm;
 mod classification;
+mod clip;
 mod config;
 mod convnext;
+mod decoder;
+mod dinov2;
 mod distilbert;
 mod electra;
 mod gat;
+mod gemma;
+mod gemma2;
 mod gpt2;
+mod gpt_neox;
+mod gptj;
+mod heads;
 mod image_batch;
 mod llama;
+mod mixtral;
 mod mlp;
 mod nanogpt;
 mod nbeats;
+mod olmo;
+mod olmo2;
+mod olmoe;
+mod opt;
+mod phi;
+mod phi3;
+mod pre_norm;
+mod qwen_moe;
 mod resnet;
 mod roberta;
+mod seq2seq;
+mod smollm3;
+mod sparse;
+mod stablelm;
+mod starcoder2;
+mod t5;
 #[cfg(test)]
 mod tests;
 mod vit;
+mod whisper;
 
 use std::rc::Rc;
 
@@ -152,6 +179,7 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
 }
 
 fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
+    refuse_adapted_experts(config, scope)?;
     match config.model_type() {
         "llama" | "mistral" | "qwen2" | "qwen3" => llama::build(scope, config, plan),
         "gpt2" => gpt2::build(scope, config, plan),
@@ -160,12 +188,46 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
         "distilbert" => distilbert::build(scope, config, plan),
         "electra" => electra::build(scope, config, plan),
         "vit" => vit::build(scope, config, plan),
+        "bloom" => bloom::build(scope, config, plan),
+        "gptj" => gptj::build(scope, config, plan),
+        "gpt_neox" => gpt_neox::build(scope, config, plan),
+        "gemma" => gemma::build(scope, config, plan),
+        "gemma2" | "gemma3_text" => gemma2::build(scope, config, plan),
+        "olmo" => olmo::build(scope, config, plan),
+        "olmo2" => olmo2::build(scope, config, plan),
+        "olmoe" => olmoe::build(scope, config, plan),
+        "phi" => phi::build(scope, config, plan),
+        "phi3" => phi3::build(scope, config, plan),
+        "qwen2_moe" | "qwen3_moe" => qwen_moe::build(scope, config, plan),
+        "smollm3" => smollm3::build(scope, config, plan),
+        "stablelm" => stablelm::build(scope, config, plan),
+        "starcoder2" => starcoder2::build(scope, config, plan),
+        "opt" => opt::build(scope, config, plan),
+        "mixtral" => mixtral::build(scope, config, plan),
+        "bart" => bart::build(scope, config, plan),
+        "whisper" => whisper::build(scope, config, plan),
+        "clip" => clip::build(scope, config, plan),
+        "t5" => t5::build(scope, config, plan),
+        "dinov2" => dinov2::build(scope, config, plan),
+        _ if config.reads_like_llama() => llama::build(scope, config, plan),
         other => Err(Error::new(
             "model.hf.model_type",
             format!("{other:?} is not estimated yet"),
             format!("supported are {}", names(supported::MODEL_TYPES.iter().map(|m| m.name))),
         )),
     }
+}
+
+/// peft's `all-linear` reaches into the experts' tensors too (`lora.ParamWrapper`), which is not modelled.
+fn refuse_adapted_experts(config: &Config<'_>, scope: &Scope) -> Result<()> {
+    if scope.adapts_all() && matches!(config.model_type(), "mixtral" | "olmoe" | "qwen2_moe" | "qwen3_moe") {
+        return Err(Error::new(
+            "training.lora.targets",
+            "adapters on every expert of a mixture are not estimated yet",
+            "name the targets, such as [\"q_proj\", \"k_proj\", \"v_proj\", \"o_proj\"]",
+        ));
+    }
+    Ok(())
 }
 
 fn unknown_family(name: &str) -> Error {

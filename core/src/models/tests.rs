@@ -40,6 +40,71 @@ fn published_models_have_their_published_sizes() {
     }
 }
 
+/// A model_type nobody listed: estimated as Llama when its config is a decoder's, with a warning that says so.
+#[test]
+fn an_unlisted_decoder_is_estimated_as_llama_with_a_warning() {
+    let config = |changes: Value| {
+        let mut model = decoder("somebodys_decoder", &changes);
+        if model["hf"].get("architectures").is_none() {
+            model["hf"]["architectures"] = json!(["SomebodysForCausalLM"]);
+        }
+        model
+    };
+    let run = Run::new(&scenario(&config(json!({}))).unwrap()).unwrap();
+    assert_eq!(run.estimate().parameters.total, parameters(&decoder("llama", &json!({}))));
+    let warnings = &run.estimate().warnings;
+    assert!(warnings.iter().any(|w| w.contains("somebodys_decoder") && w.contains("llama")), "{warnings:?}");
+    let listed = Run::new(&scenario(&decoder("llama", &json!({}))).unwrap()).unwrap();
+    assert!(listed.estimate().warnings.is_empty());
+    for refused in [
+        json!({"architectures": ["SomebodysForMaskedLM"]}),
+        json!({"intermediate_size": null}),
+        json!({"num_local_experts": 8}),
+    ] {
+        assert_eq!(refusal(&config(refused)).key, "model.hf.model_type");
+    }
+}
+
+/// What stands in front of an unusual shape: BLOOM's and GPT-J's own keys, experts, rotary shares.
+#[test]
+fn decoders_say_which_key_is_wrong() {
+    for (model, key) in [
+        (decoder("mixtral", &json!({"num_experts_per_tok": 9})), "model.hf.num_experts_per_tok"),
+        (decoder("mixtral", &json!({"num_local_experts": 100_000})), "model.hf.num_local_experts"),
+        (decoder("qwen3_moe", &json!({"output_router_logits": true})), "model.hf.output_router_logits"),
+        (decoder("gpt_neox", &json!({"rotary_pct": 1.5})), "model.hf.rotary_pct"),
+        (decoder("phi", &json!({"partial_rotary_factor": 0.4})), "model.hf.partial_rotary_factor"),
+        (decoder("gemma2", &json!({"hidden_activation": "softsign"})), "model.hf.hidden_activation"),
+        (decoder("gemma3_text", &json!({"use_bidirectional_attention": true})), "model.hf.use_bidirectional_attention"),
+        (decoder("opt", &json!({"layerdrop": 0.1})), "model.hf.layerdrop"),
+        (json!({"hf": {"model_type": "gptj", "n_embd": 64, "n_head": 4, "rotary_dim": 32}}), "model.hf.rotary_dim"),
+        (json!({"hf": {"model_type": "bloom", "hidden_size": 30, "n_head": 4}}), "model.hf.n_head"),
+    ] {
+        assert_eq!(refusal(&model).key, key, "{model}");
+    }
+}
+
+/// Each of these keys adds just the parameters its module has.
+#[test]
+fn keys_of_other_decoders_that_add_parameters() {
+    let (h, layers, head, v) = (32u64, 2u64, 8u64, 100u64);
+    let more = |family: &str, changes: Value| {
+        parameters(&decoder(family, &changes)) - parameters(&decoder(family, &json!({})))
+    };
+    assert_eq!(more("stablelm", json!({"qk_layernorm": true})), layers * (4 + 2) * head, "a norm for every head");
+    assert_eq!(more("stablelm", json!({"use_qkv_bias": true})), layers * (h + 2 * 16));
+    assert_eq!(more("phi", json!({"qk_layernorm": true})), layers * 4 * head);
+    let gemma = |tied: bool| parameters(&decoder("gemma3_text", &json!({"tie_word_embeddings": tied})));
+    assert_eq!(gemma(false) - gemma(true), v * h, "one table less");
+    let experts = |n: u64| {
+        parameters(&decoder(
+            "qwen3_moe",
+            &json!({"num_experts": n, "num_experts_per_tok": 1, "moe_intermediate_size": 8}),
+        ))
+    };
+    assert_eq!(experts(5) - experts(4), layers * (3 * h * 8 + h), "an expert and its row of the router");
+}
+
 #[test]
 fn our_own_families_have_the_sizes_of_their_modules() {
     // Karpathy's 124M, without biases; positions and tokens are tables, the head is tied.

@@ -14,6 +14,8 @@ enum Function {
     Gelu,
     /// GPT-2's: spelled out in Python.
     GeluNew,
+    /// CLIP's.
+    QuickGelu,
 }
 
 /// An activation module.
@@ -25,7 +27,8 @@ pub struct Activation {
 
 impl Activation {
     /// Names that [`Activation::new`] knows.
-    pub const KNOWN: &'static [&'static str] = &["silu", "swish", "relu", "gelu", "gelu_pytorch_tanh", "gelu_new"];
+    pub const KNOWN: &'static [&'static str] =
+        &["silu", "swish", "relu", "gelu", "gelu_pytorch_tanh", "gelu_new", "quick_gelu"];
 
     /// `ACT2FN[name]`; `None` for a name outside [`Activation::KNOWN`].
     pub fn new(scope: &Scope, name: &str) -> Option<Self> {
@@ -34,6 +37,7 @@ impl Activation {
             "relu" => Function::Relu,
             "gelu" | "gelu_pytorch_tanh" => Function::Gelu,
             "gelu_new" => Function::GeluNew,
+            "quick_gelu" => Function::QuickGelu,
             _ => return None,
         };
         Some(Self { function, module: scope.module() })
@@ -46,6 +50,7 @@ impl Activation {
             Function::Relu => ops::relu(x),
             Function::Gelu => ops::gelu(x),
             Function::GeluNew => gelu_new(x),
+            Function::QuickGelu => quick_gelu(x),
         })
     }
 }
@@ -61,4 +66,13 @@ fn gelu_new(x: &Tensor) -> Tensor {
     let one_plus = ops::add_scalar(&tanh);
     drop(tanh);
     ops::mul(&half, &one_plus)
+}
+
+/// `x * torch.sigmoid(1.702 * x)`.
+fn quick_gelu(x: &Tensor) -> Tensor {
+    let sigmoid = {
+        let scaled = ops::mul_scalar(x);
+        ops::sigmoid(&scaled)
+    };
+    ops::mul(x, &sigmoid)
 }

@@ -17,6 +17,16 @@ impl Embedding {
         Self { weight: scope.parameter(&[rows, features]), module: scope.module() }
     }
 
+    /// A table that is never trained.
+    pub fn frozen(scope: &Scope, rows: u64, features: u64) -> Self {
+        Self { weight: scope.frozen_parameter(&[rows, features]), module: scope.module() }
+    }
+
+    /// A table that shares another one's weight.
+    pub fn tied(scope: &Scope, weight: &Tensor) -> Self {
+        Self { weight: weight.clone(), module: scope.module() }
+    }
+
     /// The table, for a head that shares it.
     pub fn weight(&self) -> &Tensor {
         &self.weight

@@ -13,7 +13,12 @@ pub fn causal_mask(
     position_ids: &Tensor,
     attention: Attention,
 ) -> Option<Tensor> {
-    create(embeds, mask, position_ids, attention, None)
+    create(embeds, mask, Some(position_ids), attention, None)
+}
+
+/// `create_causal_mask` of an encoder-decoder's decoder, which hands it no position ids.
+pub fn decoder_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attention: Attention) -> Option<Tensor> {
+    create(embeds, mask, None, attention, None)
 }
 
 /// `create_sliding_window_causal_mask`: never skipped once the sequence is as long as the window.
@@ -24,13 +29,13 @@ pub fn sliding_window_causal_mask(
     attention: Attention,
     window: u64,
 ) -> Option<Tensor> {
-    create(embeds, mask, position_ids, attention, Some(window))
+    create(embeds, mask, Some(position_ids), attention, Some(window))
 }
 
 fn create(
     embeds: &Tensor,
     mask: Option<(&Tensor, bool)>,
-    position_ids: &Tensor,
+    position_ids: Option<&Tensor>,
     attention: Attention,
     window: Option<u64>,
 ) -> Option<Tensor> {
@@ -39,7 +44,9 @@ fn create(
     let padding = match mask {
         Some((mask, padded)) => Some((ops::to(mask, DType::Bool), padded)),
         None => {
-            find_packed_sequence_indices(cx, batch, position_ids);
+            if let Some(position_ids) = position_ids {
+                find_packed_sequence_indices(cx, batch, position_ids);
+            }
             None
         }
     };
@@ -47,14 +54,17 @@ fn create(
         Attention::Sdpa => sdpa_mask(cx, batch, seq, padding.as_ref(), true, window),
         Attention::Eager => {
             let allowed = sdpa_mask(cx, batch, seq, padding.as_ref(), false, window)?;
-            // torch.where(mask, torch.tensor(0.0), min): the zero lives on the device, the minimum is a number.
-            let zero = ops::fresh(cx, "full", &[], embeds.dtype());
-            let minimum = ops::fresh(cx, "scalar_tensor", &[], embeds.dtype());
-            let additive = ops::fresh(cx, "where.self", allowed.dims(), embeds.dtype());
-            drop((zero, minimum));
-            Some(additive)
+            Some(additive(&allowed, embeds.dtype()))
         }
     }
+}
+
+/// `torch.where(mask, torch.tensor(0.0), min)`: the zero lives on the device, the minimum is a number.
+pub(super) fn additive(allowed: &Tensor, dtype: DType) -> Tensor {
+    let cx = allowed.cx();
+    let _zero = ops::fresh(cx, "full", &[], dtype);
+    let _minimum = ops::fresh(cx, "scalar_tensor", &[], dtype);
+    ops::fresh(cx, "where.self", allowed.dims(), dtype)
 }
 
 /// `find_packed_sequence_indices`: whether positions ever jump; ends in a look at the device and nothing is kept.
@@ -79,7 +89,7 @@ fn fast_all(cx: &Rc<Context>) {
 }
 
 /// `and_masks`: the functions' results folded into a scalar `True`, one after the other.
-fn and_masks(cx: &Rc<Context>, masks: &[&dyn Fn() -> Tensor]) -> Tensor {
+pub(super) fn and_masks(cx: &Rc<Context>, masks: &[&dyn Fn() -> Tensor]) -> Tensor {
     let mut result = ops::fresh(cx, "new_ones", &[], DType::Bool);
     for mask in masks {
         let mask = mask();

@@ -124,11 +124,21 @@ impl Scope {
         cx.counting_as(Kind::Buffer, || cx.empty_sizes("empty_strided", sizes, dtype))
     }
 
+    /// A parameter with `requires_grad_(False)`.
+    pub fn frozen_parameter(&self, sizes: &[u64]) -> Tensor {
+        self.register(sizes, self.shared.dtype, false)
+    }
+
     /// The adapter the linear here should carry, if any.
     pub fn adapter(&self, head: bool) -> Option<&Lora> {
         let plan = self.shared.adapters.as_ref().filter(|p| p.targets(&self.path, head))?;
         *self.shared.adapted.borrow_mut() += 1;
         Some(&plan.lora)
+    }
+
+    /// Whether every linear is to carry an adapter.
+    pub fn adapts_all(&self) -> bool {
+        self.shared.adapters.as_ref().is_some_and(|plan| plan.lora.targets == LoraTargets::AllLinear)
     }
 
     /// How many linears carry an adapter.

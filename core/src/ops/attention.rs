@@ -7,7 +7,7 @@ use super::cast::{lower_precision, to};
 use super::elementwise::{add, mul_cpp_scalar};
 use super::matmul::matmul_cast;
 use super::view::{clone, expand, reshape, transpose, unsqueeze};
-use crate::tensor::{Context, DType, Geometry, Saved, Tape, Tensor, grads};
+use crate::tensor::{Context, DType, Geometry, Gradients, Saved, Tape, Tensor, grads};
 
 /// The kernels behind `scaled_dot_product_attention`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,12 @@ impl SdpaRules {
         Self { order: Vec::new(), cudnn_head: 0, tensor_cores: false, small_flash: false }
     }
 
+    /// For a mask that requires grad: cuDNN has none for it (`check_for_attn_mask_cudnn` refuses).
+    fn without_cudnn(&self) -> Self {
+        let order = self.order.iter().copied().filter(|&kernel| kernel != Kernel::Cudnn).collect();
+        Self { order, ..self.clone() }
+    }
+
     fn select(&self, q: &Tensor, k: &Tensor, mask: bool, grouped: bool, dropout: f64) -> Kernel {
         let (dtype, head, keys) = (q.dtype(), q.size(-1), k.size(-2));
         // check_requires_grad_and_head_dim_gt192_constraints_on_sm86_89_or_120()
@@ -93,7 +99,10 @@ pub fn scaled_dot_product_attention(
     dropout: f64,
     causal: bool,
 ) -> Tensor {
+    let mask = mask.map(lower_precision);
+    let mask = mask.as_ref();
     let (q, k, v) = (lower_precision(q), lower_precision(k), lower_precision(v));
+    let rules = if mask.is_some_and(Tensor::requires_grad) { &rules.without_cudnn() } else { rules };
     let grouped = q.size(1) != k.size(1);
     match rules.select(&q, &k, mask.is_some(), grouped, dropout) {
         Kernel::Math => math(&q, &k, &v, mask, dropout, causal),
@@ -101,7 +110,7 @@ pub fn scaled_dot_product_attention(
         kernel => {
             let mut mask = mask.map(|m| additive(m, q.dtype()));
             if kernel == Kernel::Efficient {
-                mask = mask.map(|m| pad_mask(&m));
+                mask = mask.map(|m| expand(&pad_mask(&m), &[q.size(0), q.size(1), q.size(2), k.size(2)]));
             }
             fused(kernel, &q, &k, &v, mask.as_ref())
         }
@@ -181,7 +190,8 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
     let (op, node, backward) = names(kernel);
     let cx = q.cx();
     let (b, h, s) = (q.size(0), q.size(1), q.size(2));
-    let tape = Tape::new(cx, node, &[q, k, v]);
+    let inputs: Vec<&Tensor> = [Some(q), Some(k), Some(v), mask].into_iter().flatten().collect();
+    let tape = Tape::new(cx, node, &inputs);
     let saved = [tape.save(q), tape.save(k), tape.save(v)];
     let saved_mask = mask.map_or(Saved::Nothing, |m| tape.save(m));
     let mut out = cx.empty(op, output_layout(kernel, q, v.size(-1)), q.dtype());
@@ -196,7 +206,7 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
     drop((logsumexp, random));
     tape.record([&mut out], move |g| {
         let [q, k, v] = [saved[0].unpack(), saved[1].unpack(), saved[2].unpack()];
-        let _mask = saved_mask.get();
+        let mask = saved_mask.get();
         let _kept: Vec<Tensor> = kept.iter().map(Saved::unpack).collect();
         let gradient = |x: &Tensor| {
             let (b, h, s, d) = (x.size(0), x.size(1), x.size(2), x.size(3));
@@ -208,9 +218,25 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
             };
             g.empty(backward, layout, x.dtype())
         };
-        grads([Some(gradient(&q)), Some(gradient(&k)), Some(gradient(&v))])
+        let mut gradients = grads([Some(gradient(&q)), Some(gradient(&k)), Some(gradient(&v))]);
+        if let Some(mask) = mask {
+            gradients.push(g.needs(3).then(|| bias_gradient(g, backward, &mask)));
+        }
+        gradients
     });
     out
+}
+
+/// The efficient kernel's gradient of an additive mask: its rows are made a multiple of 16 elements long.
+fn bias_gradient(g: &Gradients<'_>, backward: &'static str, mask: &Tensor) -> Tensor {
+    const ALIGNMENT: u64 = 16;
+    let keys = mask.size(-1);
+    let mut sizes = mask.dims().to_vec();
+    if let Some(last) = sizes.last_mut() {
+        *last = keys.next_multiple_of(ALIGNMENT);
+    }
+    let whole = g.empty(backward, Geometry::contiguous(&sizes), mask.dtype());
+    if sizes == mask.dims() { whole } else { whole.view_as(whole.geometry().narrowed(-1, keys)) }
 }
 
 fn random_state(cx: &std::rc::Rc<Context>, kernel: Kernel, op: &'static str) -> [Tensor; 2] {
@@ -227,12 +253,7 @@ fn pad_mask(mask: &Tensor) -> Tensor {
     if keys.is_multiple_of(ALIGNMENT) {
         return mask.clone();
     }
-    let mut sizes = mask.dims().to_vec();
-    if let Some(last) = sizes.last_mut() {
-        *last = keys.next_multiple_of(ALIGNMENT);
-    }
-    let padded = mask.cx().empty_sizes("constant_pad_nd", &sizes, mask.dtype());
-    padded.unsafe_view_as(padded.geometry().narrowed(-1, keys))
+    super::view::narrow(&pad_last(mask, keys.next_multiple_of(ALIGNMENT)), -1, keys)
 }
 
 /// `_scaled_dot_product_attention_math`.

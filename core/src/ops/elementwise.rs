@@ -3,7 +3,7 @@
 use super::cast::full_precision;
 use crate::tensor::{Geometry, Tape, Tensor, grads};
 
-fn binary_output(op: &'static str, a: &Tensor, b: &Tensor) -> Tensor {
+pub(super) fn binary_output(op: &'static str, a: &Tensor, b: &Tensor) -> Tensor {
     let geometry = Geometry::elementwise(&[a.geometry(), b.geometry()]);
     // A zero-dimensional tensor does not widen a dimensioned one of the same kind.
     let dtype = match (a.dims().is_empty(), b.dims().is_empty()) {

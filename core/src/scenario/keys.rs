@@ -110,14 +110,14 @@ pub fn sections_with(name: &str) -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::supported::FAMILIES;
+    use super::super::supported::{FAMILIES, FamilyKeyKind, MEASURED_FAMILIES};
     use super::*;
 
     #[test]
     fn link_names_are_unique_even_beside_family_keys() {
         let mut links: Vec<&str> = KEYS.iter().map(|k| k.link).collect();
         links.extend(["v", "hf", "m"]);
-        for family in FAMILIES {
+        for family in FAMILIES.iter().chain(MEASURED_FAMILIES) {
             for key in family.keys {
                 assert!(!links.contains(&key.name), "{} of {} would shadow a scenario key", key.name, family.name);
             }
@@ -126,6 +126,20 @@ mod tests {
         links.sort_unstable();
         links.dedup();
         assert_eq!(links.len(), count);
+    }
+
+    /// A link does not say whose key it names before it is read.
+    #[test]
+    fn a_name_means_the_same_kind_in_every_family() {
+        let kind = |kind: FamilyKeyKind| match kind {
+            FamilyKeyKind::Count { .. } | FamilyKeyKind::Fraction { .. } => Kind::Number,
+            FamilyKeyKind::Flag { .. } => Kind::Flag,
+            FamilyKeyKind::Word { .. } => Kind::Text,
+        };
+        let keys = || FAMILIES.iter().chain(MEASURED_FAMILIES).flat_map(|f| f.keys);
+        for key in keys() {
+            assert!(keys().all(|other| other.name != key.name || kind(other.kind) == kind(key.kind)), "{}", key.name);
+        }
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl Software {
 
 impl ModelSource {
     /// `model_type` of a Hugging Face model.
-    pub(super) fn model_type(&self) -> Option<String> {
+    pub fn model_type(&self) -> Option<String> {
         match self {
             Self::HuggingFace(config) => Some(config.get("model_type")?.as_str()?.to_owned()),
             Self::Catalog(id) => Some(catalog::model(id)?.model_type.to_owned()),
@@ -147,10 +147,14 @@ mod tests {
 
     use super::*;
     use crate::estimate::Run;
+    use crate::scenario::Link;
 
     fn measured(value: Value) -> Scenario {
         let scenario = Scenario::from_value_to_measure(&value).unwrap_or_else(|e| panic!("{e}: {value}"));
         assert_eq!(Scenario::from_value_to_measure(&scenario.to_value()), Ok(scenario.clone()));
+        let link = Link::encode(&scenario);
+        let table = Link::to_value(&link).unwrap_or_else(|e| panic!("{e}: {link}"));
+        assert_eq!(Scenario::from_value_to_measure(&table), Ok(scenario.clone()), "{link}");
         scenario
     }
 
@@ -211,6 +215,7 @@ mod tests {
             r#"{"family":"resnet","task":"image-classification","variant":"resnet18","num_classes":10}"#
         );
         assert_eq!((scenario.input.seq, scenario.input.image), (None, Some(224)));
+        assert_eq!(Link::encode(&scenario), "?family=resnet&variant=resnet18&num_classes=10");
         assert_eq!(
             refused(json!({ "model": { "family": "resnet", "variant": "resnet51" } })),
             "model.variant: \"resnet51\" is not one of its values; did you mean \"resnet50\"; use one of resnet18, \
@@ -249,6 +254,9 @@ mod tests {
             json!({ "model": { "hf": { "model_type": "any" }, "task": "seq2seq-lm" }, "input": { "seq": 64 } }),
         );
         assert_eq!((pair.input.seq, pair.input.target_seq), (Some(64), Some(64)));
+        let speech =
+            json!({ "model": { "hf": { "model_type": "any" }, "task": "speech-seq2seq" }, "input": { "seq": 1024 } });
+        assert_eq!(measured(speech).input.seq, Some(1024));
     }
 
     #[test]

@@ -99,13 +99,28 @@ impl ModelSource {
     pub(super) fn estimated_traits(&self) -> Option<Traits> {
         match self {
             Self::Family { name, .. } => supported::family(name).map(Traits::Family),
-            _ => supported::model_type(&self.model_type()?).map(Traits::HuggingFace),
+            _ => supported::model_type(&self.model_type()?).or_else(|| self.stand_in()).map(Traits::HuggingFace),
+        }
+    }
+
+    /// The type that stands in for this model's own in the estimate, when its own is not one of those listed.
+    pub fn stand_in(&self) -> Option<&'static ModelType> {
+        match self {
+            Self::HuggingFace(config) => supported::stand_in(config),
+            Self::Catalog(_) | Self::Family { .. } => None,
         }
     }
 
     /// What it lets the rest of the scenario say, whether it is estimated or only measured.
     pub(super) fn traits(&self) -> Traits {
         self.estimated_traits().or_else(|| self.measured_traits()).unwrap_or(Traits::Measured(Task::CausalLm))
+    }
+
+    /// [`ModelSource::traits`] when this task is trained on it: of a task the engine knows nothing about follows what the
+    /// model takes.
+    pub(super) fn traits_for(&self, task: Task) -> Traits {
+        let traits = self.traits();
+        if may_be_measured(self, traits, task) { Traits::Measured(task) } else { traits }
     }
 
     /// The longest sequence the model was made for, in tokens; `None` where it has no sequence or nothing says.
@@ -141,7 +156,8 @@ pub fn read(table: &Table<'_>, scope: Scope) -> Result<(Model, Traits)> {
     let task = match table.word::<Task>("task")? {
         // PyTorch may well run it: what the model takes then follows from the task.
         Some(task) if scope == Scope::Measured && may_be_measured(&source, traits, task) => {
-            return Ok((Model { source, task }, Traits::Measured(task)));
+            let traits = source.traits_for(task);
+            return Ok((Model { source, task }, traits));
         }
         Some(task) if traits.tasks().contains(&task) => task,
         Some(task) => {

@@ -4,7 +4,7 @@
 //! may name more: [`MEASURED_FAMILIES`], and any Hugging Face model
 //! ([`super::Scenario::from_value_to_measure`]).
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Inputs, Mode, Optimizer, OptimizerImpl, Task};
 
@@ -35,6 +35,19 @@ pub struct ModelType {
     pub positions: u64,
     /// Whether positions are a table of parameters, so that a longer sequence cannot run at all.
     pub learned_positions: bool,
+}
+
+/// A causal language model that reads tokens and a mask, and knows positions by rotation.
+const fn rotary_decoder(name: &'static str, positions: u64) -> ModelType {
+    ModelType {
+        name,
+        tasks: &[Task::CausalLm],
+        inputs: Inputs::Tokens,
+        has_mask: true,
+        position_keys: &["max_position_embeddings"],
+        positions,
+        learned_positions: false,
+    }
 }
 
 /// Every `model_type` that is estimated. Defaults of `positions`: the config classes of transformers 5.17.
@@ -122,6 +135,75 @@ pub const MODEL_TYPES: &[ModelType] = &[
     },
     ModelType {
         name: "vit",
+        tasks: &[Task::ImageClassification],
+        inputs: Inputs::Image { key: "image_size", side: 224, fixed: true },
+        has_mask: false,
+        position_keys: &[],
+        positions: 0,
+        learned_positions: false,
+    },
+    rotary_decoder("gpt_neox", 2048),
+    rotary_decoder("gemma", 8192),
+    rotary_decoder("gemma2", 8192),
+    rotary_decoder("gemma3_text", 131_072),
+    rotary_decoder("phi", 2048),
+    rotary_decoder("phi3", 4096),
+    rotary_decoder("starcoder2", 4096),
+    rotary_decoder("stablelm", 4096),
+    rotary_decoder("smollm3", 32_768),
+    rotary_decoder("olmo", 2048),
+    rotary_decoder("olmo2", 2048),
+    rotary_decoder("mixtral", 131_072),
+    rotary_decoder("olmoe", 4096),
+    rotary_decoder("qwen2_moe", 32_768),
+    rotary_decoder("qwen3_moe", 32_768),
+    // Biases instead of positions: nothing ends at 2048, the length it was trained with.
+    ModelType { position_keys: &["seq_length"], ..rotary_decoder("bloom", 2048) },
+    ModelType { learned_positions: true, ..rotary_decoder("opt", 2048) },
+    // Its positions are rotary, but looked up in a table.
+    ModelType {
+        position_keys: &["n_positions", "max_position_embeddings"],
+        learned_positions: true,
+        ..rotary_decoder("gptj", 2048)
+    },
+    ModelType {
+        name: "t5",
+        tasks: &[Task::Seq2SeqLm],
+        inputs: Inputs::EncoderDecoder,
+        has_mask: true,
+        position_keys: &["n_positions"],
+        positions: 512,
+        learned_positions: false,
+    },
+    ModelType {
+        name: "bart",
+        tasks: &[Task::Seq2SeqLm],
+        inputs: Inputs::EncoderDecoder,
+        has_mask: true,
+        position_keys: &["max_position_embeddings"],
+        positions: 1024,
+        learned_positions: true,
+    },
+    ModelType {
+        name: "whisper",
+        tasks: &[Task::SpeechSeq2Seq],
+        inputs: Inputs::Speech,
+        has_mask: false,
+        position_keys: &["max_target_positions"],
+        positions: 448,
+        learned_positions: true,
+    },
+    ModelType {
+        name: "clip",
+        tasks: &[Task::Contrastive],
+        inputs: Inputs::TextAndImage { key: "vision_config.image_size", side: 224 },
+        has_mask: false,
+        position_keys: &["text_config.max_position_embeddings"],
+        positions: 77,
+        learned_positions: true,
+    },
+    ModelType {
+        name: "dinov2",
         tasks: &[Task::ImageClassification],
         inputs: Inputs::Image { key: "image_size", side: 224, fixed: true },
         has_mask: false,
@@ -337,6 +419,20 @@ pub const MEASURED_FAMILIES: &[Family] = &[];
 /// The `model_type` of this name.
 pub fn model_type(name: &str) -> Option<&'static ModelType> {
     MODEL_TYPES.iter().find(|m| m.name == name)
+}
+
+/// The listed type that an unlisted one is estimated as: Llama, for a causal language model whose config names all of a
+/// decoder's sizes and no experts. Anything else has no stand-in.
+pub fn stand_in(config: &Map<String, Value>) -> Option<&'static ModelType> {
+    const SIZES: [&str; 5] =
+        ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"];
+    let sizes = SIZES.iter().all(|key| config.get(*key).is_some_and(Value::is_u64));
+    let experts = config.keys().any(|key| key.contains("expert"));
+    let architectures = config.get("architectures").and_then(Value::as_array);
+    let causal = architectures
+        .is_some_and(|list| list.iter().filter_map(Value::as_str).any(|name| name.ends_with("ForCausalLM")));
+    let unlisted = config.get("model_type").and_then(Value::as_str).is_some_and(|name| model_type(name).is_none());
+    if sizes && causal && unlisted && !experts { model_type("llama") } else { None }
 }
 
 /// The family of this name.

@@ -17,8 +17,10 @@ pub(super) enum Role {
     Recompute,
 }
 
-/// A checkpointed function: recomputes its output from its inputs.
-type Function = Rc<dyn Fn(&[Tensor]) -> Tensor>;
+/// A checkpointed function: recomputes its outputs from its inputs.
+type Function = Rc<dyn Fn(&[Tensor]) -> Vec<Tensor>>;
+/// One with a single output.
+type SingleFunction = Rc<dyn Fn(&[Tensor]) -> Tensor>;
 
 struct State {
     role: Cell<Role>,
@@ -89,7 +91,15 @@ impl std::fmt::Debug for Frame {
 }
 
 /// Runs `function` on `inputs` without keeping what it saves; `function` must do the same again when called again.
-pub fn checkpoint(cx: &Rc<Context>, inputs: Vec<Tensor>, function: Function) -> Tensor {
+pub fn checkpoint(cx: &Rc<Context>, inputs: Vec<Tensor>, function: SingleFunction) -> Tensor {
+    match checkpoint_all(cx, inputs, Rc::new(move |inputs| vec![function(inputs)])).pop() {
+        Some(output) => output,
+        None => unreachable!("the function above has one output"),
+    }
+}
+
+/// [`checkpoint`] of a function with several outputs.
+pub fn checkpoint_all(cx: &Rc<Context>, inputs: Vec<Tensor>, function: Function) -> Vec<Tensor> {
     if !cx.grad_enabled.get() {
         return function(&inputs);
     }
@@ -107,7 +117,7 @@ pub fn checkpoint(cx: &Rc<Context>, inputs: Vec<Tensor>, function: Function) -> 
         done: Cell::new(false),
     }));
     cx.frames.borrow_mut().push(frame.clone());
-    let output = function(&frame.0.inputs);
+    let outputs = function(&frame.0.inputs);
     cx.frames.borrow_mut().pop();
-    output
+    outputs
 }

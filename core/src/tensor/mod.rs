@@ -25,7 +25,7 @@ pub mod testing;
 
 pub use autograd::{Grads, Tape, grads};
 pub use backward::{Gradients, backward};
-pub use checkpoint::checkpoint;
+pub use checkpoint::{checkpoint, checkpoint_all};
 pub use context::{Context, ModuleId};
 pub use dtype::DType;
 pub use geometry::Geometry;

@@ -72,9 +72,27 @@ impl Repeat {
     pub fn tensor(&self, cx: &Rc<Context>, id: u32, geometry: Geometry, dtype: DType) -> Option<Tensor> {
         self.copy_of(id).map(|copy| Tensor::fresh(cx, copy, geometry, dtype))
     }
+
+    /// A handle on the copy of storage `id` as the tensor it was made for.
+    pub fn whole(&self, cx: &Rc<Context>, id: u32) -> Option<Tensor> {
+        let info = cx.ledger.borrow().storages[id as usize];
+        self.tensor(cx, id, Geometry::contiguous(&info.dims[..usize::from(info.rank)]), info.dtype)
+    }
 }
 
 impl Context {
+    /// The storages made since `first` that something still refers to, but for what outlives the run.
+    pub fn alive_since(&self, first: u32) -> Vec<u32> {
+        let (ledger, references) = (self.ledger.borrow(), self.references.borrow());
+        (first..ledger.storages.len() as u32)
+            .filter(|&id| {
+                let info = &ledger.storages[id as usize];
+                let stays = matches!(info.kind, Kind::Workspace | Kind::OptimizerState);
+                references[id as usize].get() > 0 && info.bytes > 0 && !stays
+            })
+            .collect()
+    }
+
     /// How many events there are so far.
     pub fn position(&self) -> usize {
         self.ledger.borrow().events.len()

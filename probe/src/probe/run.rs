@@ -60,11 +60,12 @@ pub struct Args {
     trace: Option<PathBuf>,
 
     /// How to answer
-    #[arg(long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
+    #[arg(long, value_enum, default_value_t = Format::Text, value_name = "FORMAT", help_heading = "Answer")]
     format: Format,
 
-    /// Write the measurement's record (JSON)
-    #[arg(long, value_name = "PATH")]
+    /// Write the measurement's record (JSON); it is kept among your own
+    /// records in any case
+    #[arg(long, value_name = "PATH", help_heading = "Answer")]
     out: Option<PathBuf>,
 
     /// Do not tell phases apart: to measure what that costs

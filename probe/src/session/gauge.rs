@@ -40,6 +40,12 @@ impl Gauge {
         !self.cards.list().is_empty()
     }
 
+    /// Why the worker's card cannot be read beside it.
+    pub fn note(&self) -> String {
+        let why = self.cards.note().unwrap_or("none of the cards that can be read is the worker's");
+        format!("only what PyTorch itself counts is measured, not the whole process: {why}")
+    }
+
     /// The card the worker took: by its identity, else the one that was asked for, else the only one, where the memory does
     /// not contradict.
     pub fn card(&self, hello: &Hello, asked: Option<u32>) -> Option<Taken> {

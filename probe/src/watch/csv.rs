@@ -13,7 +13,7 @@ const HEADER: &str = "time,card,name,used,capacity,load_line,utilization,power,p
 
 /// Prints until Ctrl-C, or until there were `samples` readings. Every line is out as soon as it is written.
 pub fn record(mut watch: Watch, every: Duration, samples: Option<u64>) -> Result<u8, Failure> {
-    let stop = live::asked_to_stop();
+    let (_ask, stop) = live::asked_to_stop();
     let mut out = io::stdout().lock();
     writeln!(out, "{HEADER}")?;
     let mut next = Instant::now();

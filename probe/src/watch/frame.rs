@@ -72,8 +72,9 @@ fn with_detail(watched: &[Watched], screen: &Screen, columns: usize, detail: Det
 fn header(every: Duration, columns: usize, paint: Paint) -> String {
     let mark = if paint.coloured() { "\u{2500}\u{2296}\u{2500}" } else { "-o-" };
     let left = 3 + 1 + "plimsoll watch".len();
-    let marks = format!("a mark every {} s, q quits", every.as_secs_f64());
-    let right = if left + 2 + marks.len() <= columns { marks } else { "q quits".to_owned() };
+    let leave = if cfg!(unix) { "q quits" } else { "Ctrl-C quits" };
+    let marks = format!("a mark every {} s, {leave}", every.as_secs_f64());
+    let right = if left + 2 + marks.len() <= columns { marks } else { leave.to_owned() };
     let right = fit(&right, columns.saturating_sub(left + 1));
     let gap = " ".repeat(columns.saturating_sub(left + right.len()));
     format!("{} {}{gap}{}", paint.strong(mark), paint.strong("plimsoll watch"), paint.quiet(&right))

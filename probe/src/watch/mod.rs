@@ -9,6 +9,7 @@ mod json;
 mod live;
 mod panel;
 mod table;
+mod terminal;
 
 #[cfg(test)]
 mod tests;
@@ -98,7 +99,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         return csv::record(watch, args.interval, args.samples);
     }
     if args.once {
-        let screen = Screen { columns: live::columns(), rows: None, paint: Paint::for_stdout(), every: None };
+        let screen = Screen { columns: terminal::columns(), rows: None, paint: Paint::for_stdout(), every: None };
         let text = frame::frame(&watch.watched, &screen);
         anstream::stdout().lock().write_all(text.as_bytes())?;
         return Ok(exit::OK);

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -61,6 +62,22 @@ impl Stub {
             out,
             has_card: false,
         }
+    }
+
+    /// No stand-in: the Python with PyTorch that `PLIMSOLL_TEST_PYTHON` names, on one thread, because tests share the
+    /// machine.
+    pub fn real() -> Self {
+        let stub = Self::new("none");
+        let python = std::env::var("PLIMSOLL_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+        let wrapper = stub.folder.join("python");
+        let notes = stub.pids().display().to_string();
+        // `exec` keeps the number of the process.
+        let script = format!("#!/bin/sh\necho $$ >> '{notes}'\nexport OMP_NUM_THREADS=1\nexec '{python}' \"$@\"\n");
+        fs::write(&wrapper, script).unwrap();
+        fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
+        let scenario = r#"{"model": {"family": "mlp", "hidden": 256}, "input": {"batch": 64},
+            "training": {"accumulation": 2, "precision": "fp32"}}"#;
+        stub.python(&wrapper.display().to_string()).scenario(scenario)
     }
 
     pub fn with(mut self, args: &[&str]) -> Self {
@@ -188,7 +205,7 @@ impl Running {
     /// Until the first step was told of.
     pub fn wait_for_step(&mut self) {
         loop {
-            let line = self.lines.recv_timeout(Duration::from_secs(20));
+            let line = self.lines.recv_timeout(Duration::from_secs(120));
             let line = line.unwrap_or_else(|_| panic!("no step in {}", self.seen));
             self.seen.push_str(&line);
             self.seen.push('\n');
@@ -220,7 +237,7 @@ impl Running {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            if start.elapsed() > Duration::from_secs(60) {
+            if start.elapsed() > Duration::from_secs(180) {
                 self.child.kill().unwrap();
                 panic!("it does not end; so far: {}", self.seen);
             }

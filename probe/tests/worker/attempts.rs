@@ -84,6 +84,24 @@ fn the_limit_ends_an_attempt_and_half_of_it_goes_on() {
 
 #[test]
 #[ignore = "needs a Python with torch: cargo xtask test"]
+fn after_an_attempt_that_does_not_fit_at_all_a_smaller_one_runs() {
+    let model = json!({ "family": "mlp", "d_in": 1 << 20, "hidden": 8, "layers": 2 });
+    let scenario = job::parts(model, json!({ "batch": 4 }), json!({ "precision": "fp16-amp" }));
+    // More bytes than an address can name.
+    let whole = job::attempt(1 << 28, 1, 1);
+    let commands = [job::attempt(4, 1, 1), whole, job::attempt(4, 1, 2), job::finish()];
+    let report = several::run(&job::job(&scenario), &commands);
+    report.finished();
+    let guard = report.one("guard");
+    let told = ["kind", "phase", "step", "micro_batch", "attempt"].map(|key| guard[key].clone());
+    assert_eq!(told, [json!("out_of_memory"), json!("input"), json!(1), json!(1), json!(1)]);
+    assert!(guard["message"].as_str().unwrap().contains("can't allocate memory"), "{guard}");
+    let outcomes: Vec<&Value> = report.all("attempt_end").iter().map(|end| &end["outcome"]).collect();
+    assert_eq!(outcomes, ["finished", "out_of_memory", "finished"]);
+}
+
+#[test]
+#[ignore = "needs a Python with torch: cargo xtask test"]
 fn a_limit_below_the_model_is_told_before_the_first_step() {
     let scenario = job::mlp(json!({ "batch": 4 }), json!({}));
     let mut job = job::job(&scenario);

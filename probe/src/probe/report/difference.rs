@@ -25,7 +25,7 @@ pub fn difference(report: &Report<'_>, paint: Paint) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "  {}", paint.strong("Where the difference comes from"));
     let mut row = |name: &str, off: i128, words: &str| {
-        let _ = writeln!(out, "  {name:<14}{:>12}   {words}", signed(off));
+        let _ = writeln!(out, "  {name:<13}{:>12}  {words}", signed(off));
     };
     row("tensors", off(allocated, told.allocated), &begins(report, |cell| cell.allocated));
     let (rest, told_rest) = (reserved.saturating_sub(allocated), told.reserved.saturating_sub(told.allocated));
@@ -51,10 +51,10 @@ fn begins(report: &Report<'_>, figure: impl Fn(Cell) -> Bytes) -> String {
             let apart = off(figure(measured), figure(predicted));
             // A share of everything allocated: a percent of next to nothing is nothing.
             if apart.unsigned_abs() * 100 > APART_PERCENT * u128::from(predicted.allocated.get()) {
-                let step = if which == Which::First { "step 1" } else { "the steady step" };
+                let step = if which == Which::First { "step 1" } else { "steady step" };
                 let phase = name.as_str().replace('_', " ");
                 let share = percent(apart, predicted.allocated);
-                return format!("begins in {phase} of {step}: {} ({share})", signed(apart));
+                return format!("from {phase}, {step}: {}, {share}", signed(apart));
             }
         }
     }

@@ -6,6 +6,8 @@ mod header;
 mod pace;
 mod peaks;
 mod phases;
+#[cfg(test)]
+mod tests;
 
 use plimsoll_core::estimate::{Estimate, Run};
 use plimsoll_core::measurement::DeviceKind;

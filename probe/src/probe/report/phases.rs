@@ -79,8 +79,8 @@ pub fn phases(report: &Report<'_>, paint: Paint) -> String {
     let mut out = String::new();
     let title = paint.strong("Allocated by phase");
     let _ = writeln!(out, "  {title}{}", paint.quiet(&format!("{:>17}{:>34}", "step 1", "steady step")));
-    let titles = format!("{:>11}{:>12}{:>8}", "measured", "predicted", "");
-    let _ = writeln!(out, "  {:<11}{}", "", paint.quiet(format!("{titles}   {titles}").trim_end()));
+    let titles = format!("{:>11}{:>12}{:>9}", "measured", "predicted", "");
+    let _ = writeln!(out, "  {:<11}{}", "", paint.quiet(format!("{titles}  {titles}").trim_end()));
     for name in ORDER {
         let mut line = format!("  {:<11}", name.as_str().replace('_', " "));
         let mut known = false;
@@ -94,7 +94,7 @@ pub fn phases(report: &Report<'_>, paint: Paint) -> String {
                 _ => String::new(),
             };
             let predicted = if measured.is_some() { text(predicted) } else { String::new() };
-            let _ = write!(line, "{:>11}{predicted:>12}{apart:>8}   ", text(measured));
+            let _ = write!(line, "{:>11}{predicted:>12}{apart:>9}  ", text(measured));
         }
         if known {
             let _ = writeln!(out, "{}", line.trim_end());

@@ -1,0 +1,156 @@
+//! What transformers' encoder-decoders share around their stacks.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::{Output, Plan};
+use crate::Result;
+use crate::nn::{EncoderAttention, Linear, Scope};
+use crate::ops;
+use crate::scenario::AttentionMask;
+use crate::tensor::{Context, DType, ModuleId, Tensor};
+
+/// How many tokens the encoder and the decoder read.
+#[derive(Clone, Copy, Debug)]
+pub struct Lengths {
+    /// `input.seq`.
+    pub source: u64,
+    /// `input.target_seq`; as long as the source where it is not given.
+    pub target: u64,
+}
+
+impl Lengths {
+    /// Of the plan.
+    ///
+    /// # Errors
+    /// When the scenario has no sequence.
+    pub fn read(plan: &Plan) -> Result<Self> {
+        let source = plan.seq()?;
+        Ok(Self { source, target: plan.input.target_seq.unwrap_or(source) })
+    }
+}
+
+/// `input_ids`, `labels` and, where one is given, the encoder's attention mask: int64.
+pub fn batch(cx: &Rc<Context>, plan: &Plan, lengths: Lengths) -> Vec<Tensor> {
+    let tokens = |n| ops::empty(cx, &[plan.input.batch, n], DType::Int64);
+    let mut batch = vec![tokens(lengths.source), tokens(lengths.target)];
+    if plan.input.attention_mask != AttentionMask::None {
+        batch.push(tokens(lengths.source));
+    }
+    batch
+}
+
+/// `shift_tokens_right`: the decoder's input ids, made from the labels.
+pub fn shift_right(labels: &Tensor) -> Tensor {
+    let cx = labels.cx();
+    let (batch, seq) = (labels.size(0), labels.size(1));
+    let shifted = ops::fresh(cx, "new_zeros", &[batch, seq], DType::Int64);
+    if seq > 1 {
+        drop(ops::fresh(cx, "clone", &[batch, seq - 1], DType::Int64));
+    }
+    drop(ops::fresh(cx, "eq.Scalar", &[batch, seq], DType::Bool));
+    shifted
+}
+
+/// The loss of the logits, and what a `Seq2SeqLMOutput` holds beside it: the logits and the encoder's last hidden state.
+pub fn output(logits: Tensor, labels: &Tensor, encoded: Tensor) -> Output {
+    let vocab = logits.size(-1);
+    let rows = logits.numel() / vocab.max(1);
+    let loss = ops::cross_entropy(&ops::view(&logits, &[rows, vocab]), &ops::view(labels, &[rows]));
+    Output { held: vec![loss.clone(), logits, encoded], loss }
+}
+
+/// `lm_head`, tied to the token embedding or with a weight of its own.
+pub fn head(place: &Scope, weight: &Tensor, tied: bool) -> Linear {
+    if tied { Linear::tied(place, weight) } else { Linear::head(place, weight.size(1), weight.size(0)) }
+}
+
+/// `EncoderDecoderCache`: the keys and values of a forward that was asked for them, alive as long as its output.
+pub type Cache = RefCell<Vec<Tensor>>;
+
+/// `DynamicLayer.update`: the states behind what was there, which is nothing.
+fn update(cache: &Cache, states: &Tensor) -> Tensor {
+    let all = ops::cat(&[states], -2);
+    cache.borrow_mut().push(all.clone());
+    all
+}
+
+/// `BartAttention` and `WhisperAttention`: self-attention, or attention to the encoder's hidden states.
+#[derive(Debug)]
+pub struct Attend {
+    k_proj: Linear,
+    v_proj: Linear,
+    q_proj: Linear,
+    out_proj: Linear,
+    core: EncoderAttention,
+    heads: u64,
+    kind: Kind,
+    causal: bool,
+    module: ModuleId,
+}
+
+/// Whose attention it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// BART: the kernel scales.
+    Bart,
+    /// Whisper: keys have no bias, queries are scaled first, and all three are made contiguous.
+    Whisper,
+}
+
+impl Attend {
+    /// `features` in and out, on as many heads as the plan of attention says.
+    pub fn new(scope: &Scope, kind: Kind, features: u64, heads: u64, core: &EncoderAttention, causal: bool) -> Self {
+        let linear = |name: &str, bias| Linear::new(&scope.child(name), features, features, bias);
+        Self {
+            k_proj: linear("k_proj", kind == Kind::Bart),
+            v_proj: linear("v_proj", true),
+            q_proj: linear("q_proj", true),
+            out_proj: linear("out_proj", true),
+            core: core.clone(),
+            heads,
+            kind,
+            causal,
+            module: scope.module(),
+        }
+    }
+
+    /// The output, and the probabilities that eager attention returns.
+    pub fn forward(
+        &self,
+        hidden: &Tensor,
+        encoded: Option<&Tensor>,
+        mask: Option<&Tensor>,
+        cache: Option<&Cache>,
+    ) -> (Tensor, Option<Tensor>) {
+        hidden.cx().within(self.module, || {
+            let features = hidden.size(-1);
+            let heads = |x: &Tensor| {
+                let split = ops::view(x, &[x.size(0), x.size(1), self.heads, features / self.heads]);
+                let turned = ops::transpose(&split, 1, 2);
+                if self.kind == Kind::Whisper { ops::contiguous(&turned) } else { turned }
+            };
+            let query = if self.kind == Kind::Whisper {
+                let scaled = ops::mul_scalar(&self.q_proj.forward(hidden));
+                heads(&scaled)
+            } else {
+                heads(&self.q_proj.forward(hidden))
+            };
+            let current = encoded.unwrap_or(hidden);
+            let (mut key, mut value) = if self.kind == Kind::Whisper {
+                let key = heads(&self.k_proj.forward(current));
+                (key, heads(&self.v_proj.forward(current)))
+            } else {
+                let (key, value) = (self.k_proj.forward(current), self.v_proj.forward(current));
+                (heads(&key), heads(&value))
+            };
+            if let Some(cache) = cache {
+                (key, value) = (update(cache, &key), update(cache, &value));
+            }
+            let (mut out, weights) = self.core.forward([&query, &key, &value], mask, None, self.causal);
+            out = ops::contiguous(&ops::reshape(&out, &[hidden.size(0), hidden.size(1), features]));
+            out = self.out_proj.forward(&out);
+            (out, weights)
+        })
+    }
+}

@@ -1,0 +1,76 @@
+//! Ops that pick elements: `where`, `clamp` and indexing.
+
+use crate::tensor::{DType, Geometry, Saved, Tape, Tensor, grads};
+
+/// `torch.where(condition, x, number)`: keeps the condition.
+pub fn where_scalar(condition: &Tensor, x: &Tensor) -> Tensor {
+    let cx = x.cx();
+    let number = cx.empty_sizes("scalar_tensor", &[], x.dtype());
+    let tape = Tape::new(cx, "WhereBackward0", &[x]);
+    let saved = tape.save(condition);
+    let mut out = cx.empty("where.self", Geometry::elementwise(&[condition.geometry(), x.geometry()]), x.dtype());
+    drop(number);
+    tape.record([&mut out], move |g| {
+        let condition = saved.unpack();
+        let _zero = g.empty("scalar_tensor", Geometry::contiguous(&[]), g.grad().dtype());
+        let geometry = Geometry::elementwise(&[condition.geometry(), g.grad().geometry()]);
+        grads([Some(g.empty("where.self", geometry, g.grad().dtype()))])
+    });
+    out
+}
+
+/// `torch.clamp(x, min, max)` with tensors for bounds that need no gradient: keeps all three.
+pub fn clamp(x: &Tensor, min: &Tensor, max: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), "ClampBackward0", &[x]);
+    let saved = [tape.save(x), tape.save(min), tape.save(max)];
+    let mut out = x.cx().empty("clamp.Tensor", Geometry::elementwise(&[x.geometry()]), x.dtype());
+    tape.record([&mut out], move |g| {
+        // clamp_backward: where((self >= min).logical_and_(self <= max), grad, 0)
+        let x = saved[0].unpack();
+        let _bounds = (saved[1].unpack(), saved[2].unpack());
+        let geometry = Geometry::elementwise(&[x.geometry()]);
+        let zero = g.empty("scalar_tensor", Geometry::contiguous(&[]), g.grad().dtype());
+        let above = g.empty("ge.Tensor", geometry.clone(), DType::Bool);
+        let below = g.empty("le.Tensor", geometry.clone(), DType::Bool);
+        let inside = g.empty("logical_and", geometry, DType::Bool);
+        let chosen = Geometry::elementwise(&[inside.geometry(), g.grad().geometry()]);
+        let out = g.empty("where.self", chosen, g.grad().dtype());
+        drop((inside, below, above, zero));
+        grads([Some(out)])
+    });
+    out
+}
+
+/// `torch.clamp(x, min=a, max=b)` with numbers for bounds: keeps x.
+pub fn clamp_numbers(x: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), "ClampBackward1", &[x]);
+    let saved = tape.save(x);
+    let mut out = x.cx().empty("clamp", Geometry::elementwise(&[x.geometry()]), x.dtype());
+    tape.record([&mut out], move |g| {
+        // clamp_backward: where((self >= min).logical_and_(self <= max), grad, 0)
+        let x = saved.unpack();
+        let geometry = Geometry::elementwise(&[x.geometry()]);
+        let _zero = g.empty("scalar_tensor", Geometry::contiguous(&[]), g.grad().dtype());
+        let inside = g.empty("ge.Scalar", geometry.clone(), DType::Bool);
+        drop(g.empty("le.Scalar", geometry, DType::Bool));
+        let chosen = Geometry::elementwise(&[inside.geometry(), g.grad().geometry()]);
+        grads([Some(g.empty("where.self", chosen, g.grad().dtype()))])
+    });
+    out
+}
+
+/// `x[i, j, ...]` with a tensor of indices for each of the leading dimensions: keeps the indices; backward adds into zeros
+/// of the whole.
+pub fn index(x: &Tensor, indices: &[&Tensor]) -> Tensor {
+    let tape = Tape::new(x.cx(), "IndexBackward0", &[x]);
+    let saved: Vec<Saved> = indices.iter().map(|i| tape.save(i)).collect();
+    let mut sizes = indices.first().map_or(&[][..], |i| i.dims()).to_vec();
+    sizes.extend_from_slice(&x.dims()[indices.len()..]);
+    let mut out = x.cx().empty_sizes("index.Tensor", &sizes, x.dtype());
+    let whole = Geometry::contiguous(x.dims());
+    tape.record([&mut out], move |g| {
+        let _indices: Vec<Tensor> = saved.iter().map(Saved::unpack).collect();
+        grads([Some(g.empty("new_zeros", whole.clone(), g.grad().dtype()))])
+    });
+    out
+}
