@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 /// assert_eq!(Bytes::new(8_519_680).to_string(), "8.1 MiB");
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Bytes(u64);
 

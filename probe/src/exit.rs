@@ -16,6 +16,8 @@ pub const DOES_NOT_FIT: u8 = 1;
 pub const BAD_SCENARIO: u8 = 2;
 /// Something outside: a file that cannot be read, an output that cannot be written.
 pub const ENVIRONMENT: u8 = 3;
+/// Ctrl-C or SIGTERM, as shells count it: 128 and SIGINT's number.
+pub const INTERRUPTED: u8 = 130;
 
 /// Why a command could not do its work.
 #[derive(Debug)]
@@ -34,11 +36,23 @@ pub enum Failure {
         /// What to do about it.
         hint: String,
     },
+    /// Stopped by Ctrl-C or SIGTERM before there was anything to keep.
+    Interrupted,
     /// Standard output was closed; whoever closed it has what he wants.
     Closed,
 }
 
 impl Failure {
+    /// What happened, without what to do.
+    pub fn problem(&self) -> String {
+        match self {
+            Self::Scenario { error, .. } => format!("{}: {}", error.key, error.problem),
+            Self::Environment { problem, .. } => problem.clone(),
+            Self::Interrupted => "stopped".to_owned(),
+            Self::Closed => "standard output was closed".to_owned(),
+        }
+    }
+
     /// The file a scenario's error came from.
     pub fn in_file(self, name: &str) -> Self {
         match self {
@@ -55,6 +69,7 @@ impl fmt::Display for Failure {
             Self::Scenario { error, .. } => error.fmt(f),
             Self::Environment { problem, hint } if hint.is_empty() => f.write_str(problem),
             Self::Environment { problem, hint } => write!(f, "{problem}; {hint}"),
+            Self::Interrupted => f.write_str("stopped"),
             Self::Closed => f.write_str("nobody reads the output"),
         }
     }
@@ -84,6 +99,9 @@ pub fn code(outcome: Result<u8, Failure>) -> ExitCode {
     let (code, message) = match outcome {
         Ok(code) => (code, None),
         Err(Failure::Closed) => (OK, None),
+        Err(Failure::Interrupted) => {
+            (INTERRUPTED, Some(("stopped:".to_owned(), "nothing was measured yet".to_owned(), String::new())))
+        }
         Err(Failure::Scenario { place, error }) => {
             let place = place.map(|p| format!(" in {p}")).unwrap_or_default();
             (BAD_SCENARIO, Some((format!("error{place}:"), format!("{}: {}", error.key, error.problem), error.hint)))

@@ -1,16 +1,22 @@
 //! The native binary `plimsoll`.
 #![forbid(unsafe_code)]
 
-#[allow(dead_code, reason = "`plimsoll watch`, which reads them, follows")]
 mod cards;
 mod estimate;
 mod exit;
 mod gpus;
+mod guard;
+mod interrupt;
 mod models;
+mod probe;
 mod records;
+mod scenario;
 mod serve;
+mod session;
 mod upload;
 mod view;
+mod watch;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -22,6 +28,7 @@ const EXAMPLES: &str = "\
 Examples:
   plimsoll estimate --model llama-3.2-1b --gpu rtx-5070-ti-laptop --batch 4 --seq 1024
   plimsoll estimate run.toml --checkpointing full
+  plimsoll probe run --model gpt2 --batch 4
   plimsoll models qwen
   plimsoll gpus 5070
   plimsoll serve --open
@@ -41,19 +48,23 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Estimate(Box<estimate::Args>),
+    Probe(probe::Args),
     Models(models::Args),
     Gpus(gpus::Args),
     Serve(serve::Args),
     Upload(upload::Args),
+    Watch(watch::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Estimate(args) => estimate::run(&args),
+        Command::Probe(args) => probe::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Gpus(args) => gpus::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Upload(args) => upload::run(&args),
+        Command::Watch(args) => watch::run(&args),
     };
     exit::code(outcome)
 }

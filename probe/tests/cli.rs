@@ -197,7 +197,7 @@ fn the_world_outside() {
 
 #[test]
 fn wrong_usage() {
-    refuses(&["estimate"], b"", 2, &["there is nothing to estimate", "--model llama-3.2-1b"]);
+    refuses(&["estimate"], b"", 2, &["there is no scenario", "--model llama-3.2-1b"]);
     refuses(&["estimate", "--model", "gpt2", "--family", "mlp"], b"", 2, &["cannot be used with"]);
     refuses(&["estimate", "--precision", "fp8"], b"", 2, &["invalid value 'fp8'", "bf16-amp"]);
     refuses(&["estimate", "--family", "mlp", "--set", "hidden"], b"", 2, &["is not KEY=VALUE"]);

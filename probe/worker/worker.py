@@ -21,7 +21,6 @@ import platform
 import queue
 import re
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -116,6 +115,7 @@ def clean(error):
         if len(known) > 3:
             text = text.replace(known, "<path>")
     text = PATHS.sub("<path>", text)
+    text = re.sub(r"<path>(?:[/\\][^\s'\",:;)\]]*)+", "<path>", text)
     for name in (os.environ.get("USER"), os.environ.get("USERNAME"), platform.node()):
         if name and len(name) > 2 and name != "root":
             text = re.sub(r"\b%s\b" % re.escape(name), "<name>", text)
@@ -191,6 +191,10 @@ def import_for(scenario, config):
             needed = "%d.%d" % OLDEST_TRANSFORMERS
             message = "transformers %s is too old: the probe needs %s or newer" % (transformers.__version__, needed)
             raise Stop("missing-package", message, 'python -m pip install --upgrade "transformers>=%s"' % needed)
+        if not transformers.utils.is_torch_available():
+            message = "transformers %s does not work with PyTorch %s" % (transformers.__version__, torch.__version__)
+            hint = 'python -m pip install --upgrade torch, or an older transformers ("transformers<5")'
+            raise Stop("missing-package", message, hint)
     if training.get("lora") is not None:
         found["peft"] = import_package("peft", "LoRA")
     if family in TORCHVISION:
@@ -501,7 +505,8 @@ def gib(size):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Models of our own. Their forward returns the outputs and the loss.
+# Models of our own. Their forward returns the outputs and the loss; their modules are called as the estimate calls
+# them, which matters to the targets of LoRA.
 
 
 def own_families():
@@ -555,6 +560,8 @@ def own_families():
             super().__init__()
             self.wte = nn.Embedding(vocab_size, n_embd)
             self.wpe = nn.Embedding(block_size, n_embd)
+            for table in (self.wte, self.wpe):
+                nn.init.normal_(table.weight, std=0.02)
             self.drop = nn.Dropout(dropout)
             self.h = nn.ModuleList([GptBlock(n_embd, n_head, dropout, bias) for _ in range(n_layer)])
             self.ln_f = nn.LayerNorm(n_embd, bias=bias)
@@ -576,14 +583,14 @@ def own_families():
             for i in range(layers):
                 fc += [nn.Linear(backcast if i == 0 else width, width), nn.ReLU()]
             self.fc = nn.Sequential(*fc)
-            self.theta_b = nn.Linear(width, theta, bias=False)
-            self.theta_f = nn.Linear(width, theta, bias=False)
-            self.backcast = nn.Linear(theta, backcast)
-            self.forecast = nn.Linear(theta, horizon)
+            self.tb = nn.Linear(width, theta, bias=False)
+            self.tf = nn.Linear(width, theta, bias=False)
+            self.b = nn.Linear(theta, backcast)
+            self.f = nn.Linear(theta, horizon)
 
         def forward(self, x):
             hidden = self.fc(x)
-            return self.backcast(self.theta_b(hidden)), self.forecast(self.theta_f(hidden))
+            return self.b(self.tb(hidden)), self.f(self.tf(hidden))
 
     class NBeats(nn.Module):
         def __init__(self, stacks, layers, width, theta, backcast, horizon):
@@ -674,9 +681,6 @@ def build_family(scenario, packages):
     if training["checkpointing"] != "none":
         message = "the family %s has no gradient checkpointing" % family
         raise Stop("unsupported", message, 'use checkpointing = "none", or a Hugging Face model')
-    if training.get("lora") is not None:
-        message = "the family %s takes no LoRA adapters" % family
-        raise Stop("unsupported", message, "leave lora out, or use a Hugging Face model")
     if family == "gat" and scenario["input"]["batch"] != 1:
         raise Stop("unsupported", "gat trains on one whole graph at a time", "use batch = 1, and more nodes with seq")
     if family not in TORCHVISION:
@@ -718,6 +722,9 @@ def read_config(scenario, config, transformers):
         message = "the config asks for quantised weights, which cannot be made without the checkpoint"
         raise Stop("unsupported", message, "take quantization_config out of the config")
     keys = {name: value for name, value in config.items() if name not in FOREIGN_KEYS}
+    if scenario["model"]["task"] == "image-classification" and not {"num_labels", "id2label"} & keys.keys():
+        # transformers would make two; the estimate takes ImageNet's.
+        keys["num_labels"] = 1000
     model_type = config.get("model_type")
     try:
         made = transformers.AutoConfig.for_model(model_type, **keys)
@@ -752,13 +759,17 @@ def build_hugging_face(scenario, config, dtype, transformers):
 def add_adapters(model, scenario, peft):
     lora, task = scenario["training"]["lora"], scenario["model"]["task"]
     targets, rank = lora["targets"], lora["rank"]
+    if targets == "all-linear" and "family" in scenario["model"]:
+        # peft finds the output head, which stays as it is, in Hugging Face models only.
+        linears = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
+        targets = [name for name in linears if name != "head"]
     try:
         options = peft.LoraConfig(
             r=rank,
             lora_alpha=2 * rank,
             lora_dropout=lora["dropout"],
             target_modules=targets if isinstance(targets, str) else list(targets),
-            task_type=PEFT_TASKS.get(task),
+            task_type=None if "family" in scenario["model"] else PEFT_TASKS.get(task),
         )
         return peft.get_peft_model(model, options)
     except (ValueError, TypeError) as error:
@@ -912,8 +923,9 @@ def make_inputs(scenario, config, dtype, device):
         return {"pixel_values": images(samples), "labels": integers(config.num_labels, samples)}
 
     def pairs(samples):
-        # The text tower has a table of so many positions, and is always given all of them.
-        batch = {"input_ids": integers(vocabulary, samples, text.max_position_embeddings)}
+        # Texts are cut to the positions the text tower has, as its tokenizer does.
+        positions = getattr(text, "max_position_embeddings", None) or seq or 77
+        batch = {"input_ids": integers(vocabulary, samples, min(seq or positions, positions))}
         batch.update(pixel_values=images(samples), return_loss=True)
         return batch
 
@@ -1028,7 +1040,10 @@ class Run:
             with self.autocast():
                 output = self.model(**self.batch)
             # The last micro-batch's loss and outputs have lived until here.
-            self.loss = output[1] if isinstance(output, tuple) else output.loss
+            if isinstance(output, tuple):
+                output, self.loss = output
+            else:
+                self.loss = output.loss
             self.outputs = output if self.training["keep_outputs"] else None
             del output
             if divide is not None:
@@ -1114,20 +1129,21 @@ class Run:
             return samples * self.scenario["input"]["seq"]
         return None
 
-    def sizes(self, batch, accumulation):
-        """Samples of each micro-batch of a step, so that the job's effective batch is kept where the two can."""
-        effective = self.scenario["input"]["batch"] * self.training["accumulation"]
-        if batch * accumulation != effective and accumulation == -(-effective // batch):
+    def sizes(self, batch, accumulation, samples):
+        """Samples of each micro-batch of a step: the last one is smaller where they do not divide."""
+        # Without a number of samples, those the job began with, where the two can keep to it.
+        effective = samples or self.scenario["input"]["batch"] * self.training["accumulation"]
+        if samples or accumulation == -(-effective // batch):
             full, rest = divmod(effective, batch)
             return [batch] * full + ([rest] if rest else [])
         return [batch] * accumulation
 
-    def run_attempt(self, batch, accumulation, steps):
+    def run_attempt(self, batch, accumulation, steps, samples):
         """One attempt, with every end an attempt can have: finished, out of memory, over the limit."""
         self.peaks, self.finished = Peaks(), 0
         retries = self.device.figures()[4]
         self.device.reset_peaks()
-        sizes, guard = self.sizes(batch, accumulation), None
+        sizes, guard = self.sizes(batch, accumulation, samples), None
         try:
             infinite = self.steps(sizes, steps)
             if infinite == steps:
@@ -1306,7 +1322,7 @@ def work(channel):
         asked = [command.get(name) for name in ("batch", "accumulation", "steps")]
         if not all(isinstance(number, int) and number > 0 for number in asked):
             raise Stop("protocol", "an attempt without batch, accumulation and steps", "use the worker of the same plimsoll")
-        run.run_attempt(*asked)
+        run.run_attempt(*asked, samples=command.get("samples"))
 
 
 # Errors of PyTorch that say it cannot do this here, and what to do about each.

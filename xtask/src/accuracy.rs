@@ -14,12 +14,13 @@ const SHOWN: usize = 12;
 /// Writes `docs/accuracy.md` and `tests/corpus/estimates.hashes`; with `check` writes nothing and fails when one differs.
 ///
 /// # Errors
-/// A row of the corpus that cannot be read, a file that cannot be written.
+/// A row of the corpus or a record that cannot be read or is not valid, a file that cannot be written.
 pub fn run(check: bool) -> Result<ExitCode> {
     let root = workspace::root();
-    println!("running the reference corpus ...");
+    let cards = accuracy::cards(&root.join("data/measurements"))?;
+    println!("running the reference corpus; {} records of real cards ...", cards.len());
     let files = [
-        ("docs/accuracy.md", accuracy::report(&accuracy::evaluate()?)),
+        ("docs/accuracy.md", accuracy::report(&accuracy::evaluate()?, &cards)),
         ("tests/corpus/estimates.hashes", accuracy::fingerprints()?),
     ];
     let mut stale = false;

@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask serve | test | accuracy | bench`.
+//! The project's own commands: `cargo xtask serve | test | accuracy | schema | bench`.
 #![forbid(unsafe_code)]
 
 mod accuracy;
@@ -6,6 +6,8 @@ mod bench;
 mod browser;
 mod compress;
 mod planner;
+mod python;
+mod schema;
 mod serve;
 mod shell;
 mod test;
@@ -26,10 +28,12 @@ Commands:
                         Build the planner, put it into the plimsoll binary and serve it.
                         Installs the build tools that are missing and says so before it does.
   test [--without-browser]
-                        Everything: formatting, lints, tests native and in wasm, the accuracy
-                        scoreboard, the journeys in a real browser.
-  accuracy [--check]    Write docs/accuracy.md from the reference rows; with --check, fail when
-                        the committed one differs.
+                        Everything: formatting, lints, tests native, in wasm and with PyTorch,
+                        the accuracy scoreboard, the journeys in a real browser.
+  accuracy [--check]    Write docs/accuracy.md from the reference rows and the records in
+                        data/measurements; with --check, fail when the committed one differs.
+  schema [--check]      Write docs/measurement.schema.json from the record's types; with --check,
+                        fail when the committed one differs.
   bench                 Measure and write docs/performance.md.
 ";
 
@@ -41,6 +45,7 @@ enum Command {
     Serve(serve::Options),
     Test(test::Options),
     Accuracy { check: bool },
+    Schema { check: bool },
     Bench,
 }
 
@@ -60,6 +65,7 @@ fn main() -> ExitCode {
         Command::Serve(options) => serve::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Accuracy { check } => accuracy::run(check),
+        Command::Schema { check } => schema::run(check),
         Command::Bench => bench::run(),
     };
     done.unwrap_or_else(|error| {
@@ -75,6 +81,7 @@ fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error> {
             "serve" => Command::Serve(serve::Options::default()),
             "test" => Command::Test(test::Options::default()),
             "accuracy" => Command::Accuracy { check: false },
+            "schema" => Command::Schema { check: false },
             "bench" => Command::Bench,
             "help" => return Ok(Command::Help),
             other => return Err(format!("there is no command `{other}`").into()),
@@ -87,7 +94,7 @@ fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error> {
             (Command::Serve(options), Long("listen")) => options.listen = Some(parser.value()?.string()?),
             (Command::Serve(options), Long("open")) => options.open = true,
             (Command::Test(options), Long("without-browser")) => options.without_browser = true,
-            (Command::Accuracy { check }, Long("check")) => *check = true,
+            (Command::Accuracy { check } | Command::Schema { check }, Long("check")) => *check = true,
             (_, other) => return Err(other.unexpected()),
         }
     }
@@ -107,6 +114,7 @@ mod tests {
         let Ok(Command::Serve(options)) = parse_line("serve --listen=127.0.0.1:0 --open") else { panic!() };
         assert_eq!((options.listen.as_deref(), options.open), (Some("127.0.0.1:0"), true));
         assert!(matches!(parse_line("accuracy --check"), Ok(Command::Accuracy { check: true })));
+        assert!(matches!(parse_line("schema --check"), Ok(Command::Schema { check: true })));
         assert!(matches!(parse_line("test --without-browser"), Ok(Command::Test(o)) if o.without_browser));
         assert!(matches!(parse_line(""), Ok(Command::Help)));
         for line in ["serve --check", "test --open", "tset", "--check", "bench now", "serve --listen"] {

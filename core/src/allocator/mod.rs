@@ -169,6 +169,12 @@ impl CachingAllocator {
         bytes(self.peak_reserved)
     }
 
+    /// Forgets both peaks: they grow again from what is held now, as after `torch.cuda.reset_peak_memory_stats`.
+    pub const fn reset_peaks(&mut self) {
+        self.peak_allocated = self.allocated;
+        self.peak_reserved = self.reserved;
+    }
+
     /// How often cached segments were released to make room, `num_alloc_retries` in `torch.cuda.memory_stats`.
     pub fn retries(&self) -> u32 {
         self.retries

@@ -43,7 +43,7 @@ pub struct AllocatorPeaks {
     pub retries: u32,
 }
 
-/// Replays the stream through the caching allocator with room for `limit`; fills the phases' ends.
+/// Replays the stream through the caching allocator with room for `limit`; fills the phases' peaks and ends.
 ///
 /// # Errors
 /// The request for which there was no room.
@@ -54,6 +54,7 @@ pub fn replay(
     mut phases: Option<&mut [Phase]>,
 ) -> Result<AllocatorPeaks, OutOfMemory> {
     let mut allocator = CachingAllocator::with_capacity(limit, ledger.storages.len());
+    let (mut allocated, mut reserved) = (Bytes::ZERO, Bytes::ZERO);
     for (i, mark) in ledger.phases.iter().enumerate() {
         let end = ledger.phases.get(i + 1).map_or(ledger.events.len(), |next| next.at);
         for event in &ledger.events[mark.at..end] {
@@ -63,16 +64,17 @@ pub fn replay(
                 allocator.alloc(event.id(), sizes(event.id()))?;
             }
         }
+        allocated = allocated.max(allocator.peak_allocated());
+        reserved = reserved.max(allocator.peak_reserved());
         if let Some(phases) = phases.as_deref_mut() {
+            phases[i].peak_allocated = allocator.peak_allocated();
+            phases[i].peak_reserved = allocator.peak_reserved();
             phases[i].end_allocated = allocator.allocated();
             phases[i].end_reserved = allocator.reserved();
         }
+        allocator.reset_peaks();
     }
-    Ok(AllocatorPeaks {
-        allocated: allocator.peak_allocated(),
-        reserved: allocator.peak_reserved(),
-        retries: allocator.retries(),
-    })
+    Ok(AllocatorPeaks { allocated, reserved, retries: allocator.retries() })
 }
 
 /// Live bytes over the stream: the phases with their peaks, and the peak of all.
@@ -103,6 +105,8 @@ pub fn requested(ledger: &Ledger) -> (Vec<Phase>, RequestedPeak) {
             end_requested: live,
             end_allocated: Bytes::ZERO,
             end_reserved: Bytes::ZERO,
+            peak_allocated: Bytes::ZERO,
+            peak_reserved: Bytes::ZERO,
         });
     }
     (phases, peak)

@@ -57,7 +57,12 @@ fn the_four_peaks_stand_in_order() {
                 phase.end_requested <= phase.end_allocated && phase.end_allocated <= phase.end_reserved,
                 "{phase:?}"
             );
+            assert!(phase.end_allocated <= phase.peak_allocated && phase.end_reserved <= phase.peak_reserved);
+            assert!(phase.peak_requested <= phase.peak_allocated && phase.peak_allocated <= phase.peak_reserved);
         }
+        let highest = |of: fn(&Phase) -> Bytes| run.estimate().phases.iter().map(of).max();
+        assert_eq!(highest(|p| p.peak_allocated), Some(peak.allocated));
+        assert_eq!(highest(|p| p.peak_reserved), Some(peak.reserved));
     }
 }
 

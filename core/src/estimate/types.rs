@@ -36,6 +36,7 @@ pub struct Estimate {
 
 /// Numbers (not bytes) in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Parameters {
     /// All of them; tied weights count once.
     pub total: u64,
@@ -175,6 +176,7 @@ impl PeakBreakdown {
 
 /// The parts of the training loop, in the order they run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PhaseName {
     /// Model to the device.
@@ -225,6 +227,12 @@ pub struct Phase {
     pub end_allocated: Bytes,
     /// Reserved when the phase ended.
     pub end_reserved: Bytes,
+    /// Highest allocated within the phase. Not part of the JSON: it is what a measured phase is laid beside.
+    #[serde(skip)]
+    pub peak_allocated: Bytes,
+    /// Highest reserved within the phase. Not part of the JSON.
+    #[serde(skip)]
+    pub peak_reserved: Bytes,
 }
 
 /// What the card allows.

@@ -3,12 +3,33 @@
 //! It holds nothing that identifies a person or a machine: no host, user, path, address or serial number, and the day
 //! it was taken rather than the moment.
 
+mod checks;
+mod content;
+mod identity;
+mod ran;
+mod read;
 mod record;
+#[cfg(feature = "schema")]
+mod schema;
+#[cfg(test)]
+mod tests;
+mod validate;
 
+pub use identity::scrubbed;
+pub use read::TEXT;
 pub use record::{
     Allocator, Attempt, DeviceKind, Event, EventKind, MeasuredDevice, MeasuredPeak, MeasuredPhase, MeasuredSoftware,
     MeasuredStep, Measurement, Outcome, ProcessSource, Range, Sample, Speed,
 };
+#[cfg(feature = "schema")]
+pub use schema::schema;
 
 /// Version of the record's format, written as `schema`.
 pub const SCHEMA: u32 = 1;
+
+/// Longest message of an event, in characters.
+pub const MESSAGE: usize = 1000;
+
+/// A record as the probe writes it, made by hand for tests and documentation: its card does not exist ("Example card"),
+/// its figures are not a measurement.
+pub const EXAMPLE: &str = include_str!("example.json");

@@ -8,6 +8,7 @@ use crate::estimate::{Parameters, PhaseName};
 
 /// One scenario, measured once. Sizes in bytes, durations in microseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Measurement {
     /// Format version: 1.
@@ -26,7 +27,8 @@ pub struct Measurement {
     pub allocator: Allocator,
     /// Numbers in the model; absent when the run ended before the model stood.
     pub parameters: Option<Parameters>,
-    /// In order; the last one is the one `peak`, `speed` and the steps' steady state are about.
+    /// In order. `peak`, `speed` and the steady state are about the last one that finished, or the last one when none
+    /// did ([`Measurement::subject`]).
     pub attempts: Vec<Attempt>,
     /// The highest points of the last attempt that finished, or of the whole run when none did.
     pub peak: MeasuredPeak,
@@ -51,6 +53,7 @@ pub struct Measurement {
 
 /// What ran the scenario.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredSoftware {
     /// `torch.__version__`.
@@ -79,6 +82,7 @@ pub struct MeasuredSoftware {
 
 /// What kind of device the loop ran on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceKind {
     /// NVIDIA's CUDA, or AMD's ROCm, which PyTorch calls `cuda` too (`software.hip` tells them apart).
@@ -91,6 +95,7 @@ pub enum DeviceKind {
 
 /// Where the scenario ran.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredDevice {
     /// `cuda`, `mps`, `cpu`.
@@ -113,6 +118,7 @@ pub struct MeasuredDevice {
 
 /// How PyTorch's allocator was set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Allocator {
     /// `PYTORCH_ALLOC_CONF` or `PYTORCH_CUDA_ALLOC_CONF`, as the worker found it.
@@ -123,6 +129,7 @@ pub struct Allocator {
 
 /// One micro-batch size that was tried within the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Attempt {
     /// Samples in a micro-batch.
@@ -137,6 +144,7 @@ pub struct Attempt {
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Every step ran.
@@ -153,6 +161,7 @@ pub enum Outcome {
 
 /// The highest points.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredPeak {
     /// `torch.cuda.max_memory_allocated`; absent where the device keeps no such count.
@@ -167,6 +176,7 @@ pub struct MeasuredPeak {
 
 /// Where the memory of the process was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ProcessSource {
     /// NVML's figure of the worker's own process.
@@ -185,6 +195,7 @@ pub enum ProcessSource {
 
 /// One phase of one micro-batch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredPhase {
     /// Index into [`Measurement::attempts`].
@@ -209,6 +220,7 @@ pub struct MeasuredPhase {
 
 /// One optimizer step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredStep {
     /// Index into [`Measurement::attempts`].
@@ -225,8 +237,9 @@ pub struct MeasuredStep {
     pub skipped: bool,
 }
 
-/// Speed of the steady state: every step but the first of the last attempt.
+/// Speed of the steady state: every step but the first of the attempt the record is about.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Speed {
     /// Median time of a step, in microseconds.
@@ -239,6 +252,7 @@ pub struct Speed {
 
 /// Mean and highest of what was sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Range {
     /// Mean over the samples.
@@ -249,6 +263,7 @@ pub struct Range {
 
 /// One moment as the orchestrator saw it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
     /// Microseconds since the worker started.
@@ -267,6 +282,7 @@ pub struct Sample {
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Event {
     /// Microseconds since the worker started.
@@ -279,6 +295,7 @@ pub struct Event {
 
 /// What kind of thing happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// 90 % of the limit or of the card was passed.

@@ -2,8 +2,10 @@
 
 use std::rc::Rc;
 
+use super::config::Config;
 use super::{Output, Plan};
-use crate::nn::{Embedding, Linear, Scope};
+use crate::Result;
+use crate::nn::{AttentionCore, Embedding, Linear, Scope};
 use crate::ops;
 use crate::scenario::AttentionMask;
 use crate::tensor::{Context, DType, Tensor};
@@ -29,6 +31,26 @@ pub fn position_ids(cx: &Rc<Context>, seq: u64) -> Tensor {
     ops::unsqueeze(&shifted, 0)
 }
 
+/// `eager_attention_forward` as Llama has it, or sdpa, with dropout on the probabilities.
+pub fn attention(plan: &Plan, dropout: f64) -> AttentionCore {
+    AttentionCore {
+        implementation: plan.attention,
+        rules: plan.rules.clone(),
+        dropout,
+        softmax_fp32: true,
+        eager_contiguous: true,
+    }
+}
+
+/// Gemma's switch to attention in both directions.
+///
+/// # Errors
+/// When it is on.
+pub fn refuse_bidirectional(config: &Config<'_>) -> Result<()> {
+    let key = "use_bidirectional_attention";
+    if config.flag(key, false)? { Err(config.error(key, "is not estimated yet", "set it to false")) } else { Ok(()) }
+}
+
 /// The attention mask that was given, and whether anything in it is padded.
 pub fn given_mask<'t>(mask: Option<&'t Tensor>, plan: &Plan) -> Option<(&'t Tensor, bool)> {
     mask.map(|m| (m, plan.input.attention_mask == AttentionMask::Padded))
@@ -47,6 +69,17 @@ pub fn head(scope: &Scope, table: &Embedding, tied: bool) -> Linear {
 /// The logits and the loss of the last hidden state. A `ModelOutput` holds the loss as well as the logits.
 pub fn output(hidden: Tensor, head: &Linear, labels: &Tensor) -> Output {
     let logits = head.forward(&hidden);
+    let loss = loss(&logits, labels);
+    drop(hidden);
+    Output { held: vec![loss.clone(), logits], loss }
+}
+
+/// [`output`] of a model that squashes its logits first (`final_logit_softcapping`).
+pub fn capped_output(hidden: Tensor, head: &Linear, labels: &Tensor) -> Output {
+    let mut logits = head.forward(&hidden);
+    logits = ops::div_scalar(&logits);
+    logits = ops::tanh(&logits);
+    logits = ops::mul_scalar(&logits);
     let loss = loss(&logits, labels);
     drop(hidden);
     Output { held: vec![loss.clone(), logits], loss }

@@ -63,6 +63,11 @@ impl<'a> Config<'a> {
         Some(self.get(key)?.as_object()?.len() as u64)
     }
 
+    /// The whole numbers of the array `key`, where there is one.
+    pub fn counts(&self, key: &str) -> Option<Vec<u64>> {
+        self.get(key)?.as_array()?.iter().map(Value::as_u64).collect()
+    }
+
     /// A size: a whole number from 1 to 2^24.
     ///
     /// # Errors
@@ -132,6 +137,16 @@ impl<'a> Config<'a> {
                 _ => Err(self.error(key, format!("{value} is not a probability"), "give a number from 0 up to 1")),
             },
         }
+    }
+
+    /// A finite number, where `key` holds one.
+    pub fn number(&self, key: &str) -> Option<f64> {
+        self.get(key)?.as_f64()
+    }
+
+    /// The table `key`, where it holds one.
+    pub fn table(&self, key: &str) -> Option<Self> {
+        self.get(key)?.as_object().map(|map| Self { map, prefix: self.prefix })
     }
 
     /// A text.

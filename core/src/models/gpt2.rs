@@ -96,7 +96,7 @@ struct LmHeadModel {
 }
 
 /// A size under its GPT-2 name or under the common one.
-fn size(config: &Config<'_>, name: &str, common: &str, default: u64) -> Result<u64> {
+pub(super) fn size(config: &Config<'_>, name: &str, common: &str, default: u64) -> Result<u64> {
     match config.optional_size(name)? {
         Some(n) => Ok(n),
         None => config.size(common, default),

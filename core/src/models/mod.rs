@@ -1,23 +1,44 @@
 //! Architectures, one file a family, written the way the original forward reads.
 
+mod attend;
 mod bert;
 mod bert_encoder;
+mod bloom;
 mod causal_lm;
 mod classification;
 mod config;
 mod convnext;
+mod decoder;
 mod dinov2;
 mod distilbert;
 mod electra;
 mod gat;
+mod gemma;
+mod gemma2;
 mod gpt2;
+mod gpt_neox;
+mod gptj;
+mod heads;
 mod image_batch;
 mod llama;
+mod mixtral;
 mod mlp;
 mod nanogpt;
 mod nbeats;
+mod olmo;
+mod olmo2;
+mod olmoe;
+mod opt;
+mod phi;
+mod phi3;
+mod pre_norm;
+mod qwen_moe;
 mod resnet;
 mod roberta;
+mod smollm3;
+mod sparse;
+mod stablelm;
+mod starcoder2;
 #[cfg(test)]
 mod tests;
 mod vit;
@@ -162,6 +183,22 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
         "electra" => electra::build(scope, config, plan),
         "vit" => vit::build(scope, config, plan),
         "dinov2" => dinov2::build(scope, config, plan),
+        "bloom" => bloom::build(scope, config, plan),
+        "gptj" => gptj::build(scope, config, plan),
+        "gpt_neox" => gpt_neox::build(scope, config, plan),
+        "gemma" => gemma::build(scope, config, plan),
+        "gemma2" | "gemma3_text" => gemma2::build(scope, config, plan),
+        "olmo" => olmo::build(scope, config, plan),
+        "olmo2" => olmo2::build(scope, config, plan),
+        "olmoe" => olmoe::build(scope, config, plan),
+        "phi" => phi::build(scope, config, plan),
+        "phi3" => phi3::build(scope, config, plan),
+        "qwen2_moe" | "qwen3_moe" => qwen_moe::build(scope, config, plan),
+        "smollm3" => smollm3::build(scope, config, plan),
+        "stablelm" => stablelm::build(scope, config, plan),
+        "starcoder2" => starcoder2::build(scope, config, plan),
+        "opt" => opt::build(scope, config, plan),
+        "mixtral" => mixtral::build(scope, config, plan),
         other => Err(Error::new(
             "model.hf.model_type",
             format!("{other:?} is not estimated yet"),

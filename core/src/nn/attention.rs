@@ -23,10 +23,25 @@ impl AttentionCore {
     /// From `[batch, heads, seq, dim]` to `[batch, seq, heads, dim]`, and the probabilities that eager attention
     /// returns beside it: the layer holds them until it is done.
     pub fn forward(&self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
+        self.run(q, k, v, mask, false)
+    }
+
+    /// [`AttentionCore::forward`], eager scores squashed by a tanh (Gemma 2's `softcap`; sdpa leaves it out).
+    pub fn forward_capped(
+        &self,
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        mask: Option<&Tensor>,
+    ) -> (Tensor, Option<Tensor>) {
+        self.run(q, k, v, mask, true)
+    }
+
+    fn run(&self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, cap: bool) -> (Tensor, Option<Tensor>) {
         match self.implementation {
             Attention::Sdpa => (self.sdpa(q, k, v, mask), None),
             Attention::Eager => {
-                let (out, weights) = self.eager(q, k, v, mask);
+                let (out, weights) = self.eager(q, k, v, mask, cap);
                 (out, Some(weights))
             }
         }
@@ -46,12 +61,17 @@ impl AttentionCore {
         ops::contiguous(&ops::transpose(&out, 1, 2))
     }
 
-    fn eager(&self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> (Tensor, Tensor) {
+    fn eager(&self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, cap: bool) -> (Tensor, Tensor) {
         let groups = q.size(1) / k.size(1).max(1);
         let (keys, values) = (repeat_kv(k, groups), repeat_kv(v, groups));
         let product = ops::matmul(q, &ops::transpose(&keys, 2, 3));
         let mut weights = ops::mul_scalar(&product);
         drop(product);
+        if cap {
+            weights = ops::div_scalar(&weights);
+            weights = ops::tanh(&weights);
+            weights = ops::mul_scalar(&weights);
+        }
         if let Some(mask) = mask {
             weights = ops::add(&weights, mask);
         }

@@ -26,6 +26,11 @@ impl Linear {
         Self::build(scope, [outputs, inputs], None, false, true)
     }
 
+    /// The output head with a bias of its own (Phi, GPT-J); `shared` is the token embedding's weight where it is tied.
+    pub fn biased_head(scope: &Scope, inputs: u64, outputs: u64, shared: Option<&Tensor>) -> Self {
+        Self::build(scope, [outputs, inputs], shared, true, true)
+    }
+
     /// A head that shares the token embedding's weight.
     pub fn tied(scope: &Scope, weight: &Tensor) -> Self {
         Self::build(scope, [weight.size(0), weight.size(1)], Some(weight), false, true)

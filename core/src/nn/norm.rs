@@ -54,3 +54,137 @@ impl RmsNorm {
         })
     }
 }
+
+/// `Gemma{,2,3}RMSNorm`: centred on one, and multiplied in float32.
+#[derive(Debug)]
+pub struct GemmaRmsNorm {
+    weight: Tensor,
+    module: ModuleId,
+}
+
+impl GemmaRmsNorm {
+    /// Over the last dimension of `features`.
+    pub fn new(scope: &Scope, features: u64) -> Self {
+        Self { weight: scope.parameter(&[features]), module: scope.module() }
+    }
+
+    /// `(_norm(x.float()) * (1.0 + weight.float())).type_as(x)`.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        x.cx().within(self.module, || {
+            let mut output = Self::norm(ops::to(x, DType::Float32));
+            output = {
+                let scale = ops::add_scalar(&ops::to(&self.weight, DType::Float32));
+                ops::mul(&output, &scale)
+            };
+            ops::to(&output, x.dtype())
+        })
+    }
+
+    /// `x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)`.
+    fn norm(x: Tensor) -> Tensor {
+        let mut variance = ops::pow(&x);
+        variance = ops::mean_last(&variance);
+        variance = ops::add_scalar(&variance);
+        variance = ops::rsqrt(&variance);
+        ops::mul(&x, &variance)
+    }
+}
+
+/// `Olmo2RMSNorm`: [`RmsNorm`] with the weight multiplied in before the cast back.
+#[derive(Debug)]
+pub struct WideRmsNorm {
+    weight: Tensor,
+    module: ModuleId,
+}
+
+impl WideRmsNorm {
+    /// Over the last dimension of `features`.
+    pub fn new(scope: &Scope, features: u64) -> Self {
+        Self { weight: scope.parameter(&[features]), module: scope.module() }
+    }
+
+    /// `(weight * (x * rsqrt(mean(x ** 2) + eps))).to(input_dtype)`, computed in float32.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        x.cx().within(self.module, || {
+            let mut hidden = ops::to(x, DType::Float32);
+            let variance = ops::mean_last(&ops::pow(&hidden));
+            let rsqrt = ops::rsqrt(&ops::add_scalar(&variance));
+            hidden = ops::mul(&hidden, &rsqrt);
+            drop(rsqrt);
+            ops::to(&ops::mul(&self.weight, &hidden), x.dtype())
+        })
+    }
+}
+
+/// `OlmoLayerNorm`: `layer_norm(x.to(float32), shape, None, None).to(x.dtype)`.
+#[derive(Debug)]
+pub struct PlainLayerNorm {
+    module: ModuleId,
+}
+
+impl PlainLayerNorm {
+    /// It has no parameters.
+    pub fn new(scope: &Scope) -> Self {
+        Self { module: scope.module() }
+    }
+
+    /// `forward`.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        x.cx().within(self.module, || ops::to(&ops::layer_norm_plain(&ops::to(x, DType::Float32)), x.dtype()))
+    }
+}
+
+/// `StableLmLayerNormPerHead`: a norm of its own for every head of `[batch, heads, seq, dim]`.
+#[derive(Debug)]
+pub struct LayerNormPerHead {
+    norms: Vec<LayerNorm>,
+    module: ModuleId,
+}
+
+impl LayerNormPerHead {
+    /// For `heads` heads of `dim`.
+    pub fn new(scope: &Scope, dim: u64, heads: u64) -> Self {
+        let norms = (0..heads).map(|i| LayerNorm::new(&scope.item("norms", i), dim, false)).collect();
+        Self { norms, module: scope.module() }
+    }
+
+    /// `forward`.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        x.cx().within(self.module, || {
+            let heads = ops::split(x, 1, 1);
+            let normed: Vec<Tensor> = self.norms.iter().zip(&heads).map(|(norm, head)| norm.forward(head)).collect();
+            ops::cat(&normed.iter().collect::<Vec<_>>(), 1)
+        })
+    }
+}
+
+/// Any of them.
+#[derive(Debug)]
+pub enum Norm {
+    /// `nn.LayerNorm`.
+    Layer(LayerNorm),
+    /// `LlamaRMSNorm` and its copies.
+    Rms(RmsNorm),
+    /// `GemmaRMSNorm` and its copies.
+    Gemma(GemmaRmsNorm),
+    /// `Olmo2RMSNorm`.
+    Wide(WideRmsNorm),
+    /// `OlmoLayerNorm`.
+    Plain(PlainLayerNorm),
+    /// `StableLmLayerNormPerHead`.
+    PerHead(LayerNormPerHead),
+}
+
+impl Norm {
+    /// `forward`.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        match self {
+            Self::Layer(norm) => norm.forward(x),
+            Self::Rms(norm) => norm.forward(x),
+            Self::Gemma(norm) => norm.forward(x),
+            Self::Wide(norm) => norm.forward(x),
+            Self::Plain(norm) => norm.forward(x),
+            Self::PerHead(norm) => norm.forward(x),
+        }
+    }
+}

@@ -57,6 +57,11 @@ pub fn elu(x: &Tensor) -> Tensor {
     keeps_input("elu", "EluBackward0", "elu_backward", x)
 }
 
+/// `sigmoid(x)`.
+pub fn sigmoid(x: &Tensor) -> Tensor {
+    keeps_result("sigmoid", "SigmoidBackward0", "sigmoid_backward", x)
+}
+
 /// `dropout(x, p)` in training: `native_dropout` and its bool mask; nothing at all for p = 0.
 pub fn dropout(x: &Tensor, p: f64) -> Tensor {
     if p == 0.0 {

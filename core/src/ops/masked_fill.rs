@@ -1,14 +1,27 @@
-//! `masked_fill`.
+//! `masked_fill` and `masked_fill_`.
 
 use crate::tensor::{Geometry, Tape, Tensor, grads};
 
+const OP: &str = "masked_fill.Scalar";
+
 /// `x.masked_fill(mask, number)`: a contiguous copy of x; keeps the mask, and its backward fills the gradient's copy.
 pub fn masked_fill(x: &Tensor, mask: &Tensor) -> Tensor {
-    const OP: &str = "masked_fill.Scalar";
     let tape = Tape::new(x.cx(), "MaskedFillBackward0", &[x]);
-    let saved = tape.save(mask);
     let (dims, rank) = Geometry::broadcast_dims(x.geometry(), mask.geometry());
-    let mut out = x.cx().empty_sizes(OP, &dims[..rank], x.dtype());
+    let out = x.cx().empty_sizes(OP, &dims[..rank], x.dtype());
+    record_fill(tape, mask, out)
+}
+
+/// `x.masked_fill_(mask, number)`.
+pub fn masked_fill_in_place(x: Tensor, mask: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), "MaskedFillBackward0", &[&x]);
+    let out = x.view_as(x.geometry().clone());
+    drop(x);
+    record_fill(tape, mask, out)
+}
+
+fn record_fill(tape: Tape, mask: &Tensor, mut out: Tensor) -> Tensor {
+    let saved = tape.save(mask);
     tape.record([&mut out], move |g| {
         let _mask = saved.unpack();
         grads([Some(g.empty(OP, Geometry::contiguous(g.grad().dims()), g.grad().dtype()))])

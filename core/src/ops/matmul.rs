@@ -87,6 +87,32 @@ fn bmm(a: &Tensor, b: &Tensor) -> Tensor {
     out
 }
 
+/// `base.baddbmm(a, b, beta, alpha)` of a base without a gradient: on autocast's lower-precision list.
+pub fn baddbmm(base: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
+    let b = lower_precision(b);
+    let a = lower_precision(a);
+    let base = lower_precision(base);
+    let tape = Tape::new(a.cx(), "BaddbmmBackward0", &[&a, &b]);
+    let saved_b = tape.save_if(tape.needs(0), &b);
+    let saved_a = tape.save_if(tape.needs(1), &a);
+    let mut out = a.cx().empty_sizes("baddbmm", &[a.size(0), a.size(1), b.size(2)], base.dtype());
+    a.cx().blas();
+    let (left, right) = (a.geometry().clone(), b.geometry().clone());
+    tape.record([&mut out], move |g| {
+        let (b, a) = (saved_b.get(), saved_a.get());
+        // maybe_multiply(product, alpha)
+        let scaled = |sizes: &Geometry, like: &Tensor| {
+            let product = g.empty("bmm", Geometry::contiguous(sizes.dims()), like.dtype());
+            g.cx().blas();
+            g.like("mul.Tensor", &product)
+        };
+        let batch1 = b.as_ref().map(|b| scaled(&left, b));
+        let batch2 = a.as_ref().map(|a| scaled(&right, a));
+        grads([batch1, batch2])
+    });
+    out
+}
+
 /// `linear(x, weight [out, in], bias)` as `aten/src/ATen/native/Linear.cpp` dispatches it.
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     let bias = bias.map(lower_precision);

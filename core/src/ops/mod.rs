@@ -5,9 +5,12 @@
 //! them by argument name.
 
 mod activation;
+mod alternate;
 mod attention;
 mod batch_norm;
+mod bloom_gelu;
 mod cast;
+mod clamp;
 mod conv;
 mod creation;
 mod elementwise;
@@ -19,26 +22,31 @@ mod matmul;
 mod norm;
 mod pool;
 mod reduce;
+mod routing;
 mod softmax;
 mod view;
 
 #[cfg(test)]
 mod matmul_tests;
 
-pub use activation::{dropout, elu, gelu, leaky_relu, relu, silu, tanh};
+pub use activation::{dropout, elu, gelu, leaky_relu, relu, sigmoid, silu, tanh};
+pub use alternate::{every_second, stack_last};
 pub use attention::{SdpaRules, scaled_dot_product_attention};
 pub use batch_norm::batch_norm;
+pub use bloom_gelu::bloom_gelu;
 pub use cast::to;
+pub use clamp::{clamp_in_place, layer_norm_plain};
 pub use conv::{CONVOLUTION, Window, conv2d};
 pub use creation::{arange, empty, fresh};
 pub use elementwise::{add, add_scalar, div_scalar, mul, mul_scalar, neg, pow, rsqrt, sub};
 pub use embedding::embedding;
 pub use inplace::{add_in_place, relu_in_place};
 pub use loss::{cross_entropy, mse_loss};
-pub use masked_fill::masked_fill;
-pub use matmul::{addmm, linear, matmul};
+pub use masked_fill::{masked_fill, masked_fill_in_place};
+pub use matmul::{addmm, baddbmm, linear, matmul};
 pub use norm::layer_norm;
 pub use pool::{global_avg_pool2d, max_pool2d};
 pub use reduce::{mean, mean_last};
+pub use routing::{div_in_place, grouped_linear, index_rows, sum_last, sum_middle, topk};
 pub use softmax::{softmax, softmax_fp32};
-pub use view::{cat, contiguous, expand, narrow, permute, reshape, select, split, transpose, unsqueeze, view};
+pub use view::{cat, clone, contiguous, expand, narrow, permute, reshape, select, split, transpose, unsqueeze, view};

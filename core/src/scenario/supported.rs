@@ -37,6 +37,19 @@ pub struct ModelType {
     pub learned_positions: bool,
 }
 
+/// A causal language model that reads tokens and a mask, and knows positions by rotation.
+const fn rotary_decoder(name: &'static str, positions: u64) -> ModelType {
+    ModelType {
+        name,
+        tasks: &[Task::CausalLm],
+        inputs: Inputs::Tokens,
+        has_mask: true,
+        position_keys: &["max_position_embeddings"],
+        positions,
+        learned_positions: false,
+    }
+}
+
 /// Every `model_type` that is estimated. Defaults of `positions`: the config classes of transformers 5.17.
 pub const MODEL_TYPES: &[ModelType] = &[
     ModelType {
@@ -137,6 +150,30 @@ pub const MODEL_TYPES: &[ModelType] = &[
         position_keys: &[],
         positions: 0,
         learned_positions: false,
+    },
+    rotary_decoder("gpt_neox", 2048),
+    rotary_decoder("gemma", 8192),
+    rotary_decoder("gemma2", 8192),
+    rotary_decoder("gemma3_text", 131_072),
+    rotary_decoder("phi", 2048),
+    rotary_decoder("phi3", 4096),
+    rotary_decoder("starcoder2", 4096),
+    rotary_decoder("stablelm", 4096),
+    rotary_decoder("smollm3", 32_768),
+    rotary_decoder("olmo", 2048),
+    rotary_decoder("olmo2", 2048),
+    rotary_decoder("mixtral", 131_072),
+    rotary_decoder("olmoe", 4096),
+    rotary_decoder("qwen2_moe", 32_768),
+    rotary_decoder("qwen3_moe", 32_768),
+    // Biases instead of positions: nothing ends at 2048, the length it was trained with.
+    ModelType { position_keys: &["seq_length"], ..rotary_decoder("bloom", 2048) },
+    ModelType { learned_positions: true, ..rotary_decoder("opt", 2048) },
+    // Its positions are rotary, but looked up in a table.
+    ModelType {
+        position_keys: &["n_positions", "max_position_embeddings"],
+        learned_positions: true,
+        ..rotary_decoder("gptj", 2048)
     },
 ];
 

@@ -173,6 +173,22 @@ impl Geometry {
         Self(Rc::new(g))
     }
 
+    /// Every `step`-th element of `axis`, from the first or a later one.
+    pub fn stepped(&self, axis: isize, step: u64) -> Self {
+        let mut g = *self.0;
+        let axis = self.axis(axis);
+        g.dims[axis] = g.dims[axis].div_ceil(step);
+        g.strides[axis] = g.strides[axis].saturating_mul(step);
+        Self(Rc::new(g))
+    }
+
+    /// `select(axis, _)`: the dimension goes.
+    pub fn selected(&self, axis: isize) -> Self {
+        let mut g = *self.0;
+        g.dims[self.axis(axis)] = 1;
+        Self(Rc::new(g)).squeezed(axis)
+    }
+
     /// `expand(sizes)`: sizes of 1 grow with stride 0; leading dimensions may be added.
     pub fn expanded(&self, sizes: &[u64]) -> Self {
         let mut g = Layout { rank: sizes.len() as u8, dims: [1; MAX_RANK], strides: [1; MAX_RANK] };

@@ -31,11 +31,11 @@ pub fn explain(roots: &Roots, nvml: Option<&NvmlError>) -> String {
 
 fn none() -> String {
     let read = if cfg!(target_os = "linux") {
-        "neither NVIDIA's library libnvidia-ml.so.1 nor an amdgpu card in /sys"
+        "neither an NVIDIA card, through libnvidia-ml.so.1, nor an AMD card, through the amdgpu driver"
     } else if cfg!(windows) {
-        "not NVIDIA's library nvml.dll; other makers' cards are read on Linux only"
+        "no NVIDIA card, through nvml.dll; AMD's are read on Linux only"
     } else {
-        "Apple's and other makers' cards cannot be read on this system, only NVIDIA's, and on Linux AMD's"
+        "only NVIDIA's cards are read on this system, and AMD's on Linux"
     };
     format!("No card can be read here: {read}. In a container or virtual machine the card must be passed in.")
 }

@@ -120,3 +120,70 @@ impl Source for AmdCard {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner).held_by(pids)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join("class/drm").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, format!("{text}\n")).unwrap();
+        }
+        let roots = Roots::at(root.path(), root.path());
+        (root, roots)
+    }
+
+    #[test]
+    fn only_amds_cards_that_tell_their_memory_by_address() {
+        let (_root, roots) = machine(&[
+            ("card0/device/vendor", VENDOR),
+            ("card0/device/mem_info_vram_total", "8573157376"),
+            ("card0/device/uevent", "DRIVER=amdgpu\nPCI_SLOT_NAME=0000:43:00.0"),
+            ("card1/device/vendor", VENDOR),
+            ("card1/device/mem_info_vram_total", "17163091968"),
+            ("card1/device/uevent", "PCI_SLOT_NAME=0000:03:00.0"),
+            ("card1-DP-1/device/vendor", VENDOR),
+            ("card2/device/vendor", "0x8086"),
+            ("card2/device/mem_info_vram_total", "17163091968"),
+            ("card3/device/vendor", VENDOR),
+            ("renderD128/device/vendor", VENDOR),
+        ]);
+        let found = open(&roots);
+        let rows: Vec<_> = found.iter().map(|entry| (entry.card.pci.as_deref(), entry.card.total.get())).collect();
+        assert_eq!(rows, [(Some("0000:03:00.0"), 17_163_091_968), (Some("0000:43:00.0"), 8_573_157_376)]);
+        assert_eq!(devices(&roots).len(), 3);
+        // Nothing else is there to be read, and nothing is made up.
+        let source = found.first().map(|entry| Arc::clone(&entry.source)).unwrap();
+        assert_eq!((source.memory(), source.load()), (None, Load::default()));
+    }
+
+    #[test]
+    fn an_accelerators_sensors() {
+        let (_root, roots) = machine(&[
+            ("card0/device/vendor", VENDOR),
+            ("card0/device/mem_info_vram_total", "206141652992"),
+            ("card0/device/mem_info_vram_used", "1073741824"),
+            ("card0/device/gpu_busy_percent", "100"),
+            ("card0/device/hwmon/hwmon5/power1_input", "750400000"),
+            ("card0/device/hwmon/hwmon5/temp2_input", "68500"),
+        ]);
+        let source = open(&roots).first().map(|entry| Arc::clone(&entry.source)).unwrap();
+        let load = Load { utilization: Some(100), power: Some(750_400), power_limit: None, temperature: Some(68) };
+        assert_eq!(source.load(), load);
+        assert_eq!(source.memory().map(|memory| memory.used), Some(Bytes::from_gib(1)));
+    }
+
+    #[test]
+    fn names() {
+        let (root, _) = machine(&[("card0/device/device", "0x744c"), ("card0/device/revision", "0xc8")]);
+        let device = root.path().join("class/drm/card0/device");
+        let table = "1.0.0\n# List\n744C,\tCC,\tAMD Radeon RX 7900 GRE\n744C,\tC8,\tAMD Radeon RX 7900 XTX\n";
+        assert_eq!(listed_name(&device, table).as_deref(), Some("AMD Radeon RX 7900 XTX"));
+        assert_eq!(listed_name(&device, "744C,\tCC,\tother"), None);
+        fs::write(device.join("product_name"), "AMD Instinct MI300X\n").unwrap();
+        assert_eq!(name(&device), "AMD Instinct MI300X");
+    }
+}

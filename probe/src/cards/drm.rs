@@ -13,8 +13,8 @@ use super::matching::plain_pci;
 use super::roots::entries;
 use super::{ProcessUse, Roots};
 
-/// How long the list of a worker's open DRM files is good: looking through all its files takes a hundred times longer
-/// than reading the one that matters.
+/// How long a list of open DRM files is good: looking through all files of a process takes a hundred times longer than
+/// reading the ones that matter.
 const REFRESH: Duration = Duration::from_secs(1);
 
 /// The DRM clients on one card.
@@ -22,14 +22,33 @@ pub struct Clients {
     roots: Roots,
     /// The card's address; with none, every client counts.
     pci: Option<String>,
-    known: Option<Known>,
+    /// Of every process that may be seen.
+    all: Option<Known>,
+    /// Of a worker's processes.
+    some: Option<(Vec<u32>, Known)>,
 }
 
 /// The fdinfo files of some processes, one for each client.
 struct Known {
-    pids: Vec<u32>,
-    files: Vec<PathBuf>,
+    files: Vec<(u32, PathBuf)>,
     at: Instant,
+}
+
+impl Known {
+    fn is_fresh(&self) -> bool {
+        self.at.elapsed() < REFRESH
+    }
+
+    /// What each process holds now, those that hold nothing too; who has ended since is left out.
+    fn read(&self) -> BTreeMap<u32, Bytes> {
+        let mut rows: BTreeMap<u32, Bytes> = BTreeMap::new();
+        for (pid, file) in &self.files {
+            if let Some(vram) = fs::read_to_string(file).ok().and_then(|text| client(&text).vram) {
+                *rows.entry(*pid).or_default() += vram;
+            }
+        }
+        rows
+    }
 }
 
 /// What one fdinfo file says.
@@ -43,54 +62,45 @@ struct Client {
 impl Clients {
     /// Clients of the card at this PCI address.
     pub fn new(roots: Roots, pci: Option<String>) -> Self {
-        Self { roots, pci: pci.as_deref().and_then(plain_pci), known: None }
+        Self { roots, pci: pci.as_deref().and_then(plain_pci), all: None, some: None }
     }
 
     /// Every process of which the files may be read: one's own, or all for root.
-    pub fn everyone(&self) -> Vec<ProcessUse> {
-        let pids =
-            entries(&self.roots.proc("")).into_iter().filter_map(|path| path.file_name()?.to_str()?.parse().ok());
-        let mut rows = Vec::new();
-        // A client that two processes share, by a forked or passed file, counts for the first.
-        let mut seen = BTreeSet::new();
-        for pid in pids {
-            let clients = self.of_process(pid);
-            let mine: Vec<Bytes> =
-                clients.into_iter().filter(|(id, _)| seen.insert(id.clone())).map(|(_, (_, vram))| vram).collect();
-            if !mine.is_empty() {
-                rows.push(ProcessUse { pid, name: None, memory: Some(mine.into_iter().sum()) });
-            }
-        }
-        rows
+    pub fn everyone(&mut self) -> Vec<ProcessUse> {
+        let known = self.all.take().filter(Known::is_fresh).unwrap_or_else(|| {
+            let processes = entries(&self.roots.proc(""));
+            self.known(processes.into_iter().filter_map(|path| path.file_name()?.to_str()?.parse().ok()))
+        });
+        let rows = self.all.insert(known).read().into_iter();
+        rows.map(|(pid, memory)| ProcessUse { pid, name: None, memory: Some(memory) }).collect()
     }
 
     /// What these processes hold together; `None` when none of them has a client on the card.
     pub fn held_by(&mut self, pids: &[u32]) -> Option<Bytes> {
-        let fresh = self.known.as_ref().is_some_and(|known| known.pids == pids && known.at.elapsed() < REFRESH);
-        if !fresh {
-            let clients: BTreeMap<_, _> = pids.iter().flat_map(|&pid| self.of_process(pid)).collect();
-            let files = clients.into_values().map(|(file, _)| file).collect();
-            self.known = Some(Known { pids: pids.to_vec(), files, at: Instant::now() });
-        }
-        let files = &self.known.as_ref()?.files;
-        files.iter().filter_map(|file| client(&fs::read_to_string(file).ok()?).vram).reduce(|a, b| a + b)
+        let fresh = self.some.take().filter(|(of, known)| of == pids && known.is_fresh());
+        let (_, known) = self.some.insert(fresh.unwrap_or_else(|| (pids.to_vec(), self.known(pids.iter().copied()))));
+        known.read().into_values().reduce(|a, b| a + b)
     }
 
-    /// The clients of a process on this card by their id, with the file that tells of them.
-    fn of_process(&self, pid: u32) -> BTreeMap<String, (PathBuf, Bytes)> {
-        let directory = self.roots.process(pid);
-        let mut clients = BTreeMap::new();
-        for file in entries(&directory.join("fdinfo")) {
-            if !is_drm(&directory.join("fd"), &file) {
-                continue;
-            }
-            let Some(client) = fs::read_to_string(&file).ok().map(|text| client(&text)) else { continue };
-            let here = self.pci.is_none() || client.pci.as_deref().and_then(plain_pci) == self.pci;
-            if let (true, Some(id), Some(vram)) = (here, client.id, client.vram) {
-                clients.insert(id, (file, vram));
+    /// The clients of these processes on this card. One that two processes share, by a forked or passed file, counts for
+    /// the first.
+    fn known(&self, pids: impl Iterator<Item = u32>) -> Known {
+        let mut seen = BTreeSet::new();
+        let mut files = Vec::new();
+        for pid in pids {
+            let directory = self.roots.process(pid);
+            for file in entries(&directory.join("fdinfo")) {
+                if is_drm(&directory.join("fd"), &file)
+                    && let Ok(text) = fs::read_to_string(&file)
+                    && let Client { pci, id: Some(id), vram: Some(_) } = client(&text)
+                    && (self.pci.is_none() || pci.as_deref().and_then(plain_pci) == self.pci)
+                    && seen.insert(id)
+                {
+                    files.push((pid, file));
+                }
             }
         }
-        clients
+        Known { files, at: Instant::now() }
     }
 }
 

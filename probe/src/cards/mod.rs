@@ -11,12 +11,7 @@ mod matching;
 mod nvml;
 mod resident;
 mod roots;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the measuring session, which samples, is not part of the program yet")
-)]
 pub mod sampler;
-#[cfg_attr(not(test), expect(dead_code, reason = "only the sampler keeps one"))]
 mod series;
 
 #[cfg(test)]
@@ -123,6 +118,10 @@ pub trait Source: Send + Sync {
     fn load(&self) -> Load;
     /// Who is on the card, by pid, without names.
     fn processes(&self) -> Vec<ProcessUse>;
+    /// What a process is called, where only the card's driver knows it.
+    fn name(&self, _pid: u32) -> Option<String> {
+        None
+    }
     /// What these processes hold together; `None` when the card does not tell of any of them.
     fn held_by(&self, pids: &[u32]) -> Option<Bytes> {
         let of_them = self.processes().into_iter().filter(|p| pids.contains(&p.pid));
@@ -182,7 +181,7 @@ impl Cards {
         let mut processes = source.processes();
         processes.sort_by_key(|p| (std::cmp::Reverse(p.memory), p.pid));
         for process in &mut processes {
-            process.name = family::name(&self.roots, process.pid);
+            process.name = family::name(&self.roots, process.pid).or_else(|| source.name(process.pid));
         }
         Some(Reading {
             used: memory.map(|m| m.used),
@@ -192,13 +191,17 @@ impl Cards {
         })
     }
 
+    /// What is in use on the card at this index, and nothing else: cheap.
+    pub fn used(&self, index: u32) -> Option<Bytes> {
+        self.entry(index)?.source.memory().map(|memory| memory.used)
+    }
+
     fn entry(&self, index: u32) -> Option<&Entry> {
         self.entries.get(usize::try_from(index).ok()?)
     }
 }
 
 /// For the measuring session.
-#[cfg_attr(not(test), expect(dead_code, reason = "the measuring session is not part of the program yet"))]
 impl Cards {
     /// The card a worker names by its UUID or PCI address, whatever the order in which CUDA counts cards.
     ///
@@ -230,7 +233,6 @@ pub struct CardHandle {
     pids_before: Vec<u32>,
 }
 
-#[cfg_attr(not(test), expect(dead_code, reason = "the measuring session is not part of the program yet"))]
 impl CardHandle {
     /// What was in use on the card when the handle was taken.
     pub fn used_before(&self) -> Option<Bytes> {

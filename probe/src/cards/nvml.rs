@@ -10,7 +10,11 @@ use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{Device, Nvml};
 use plimsoll_core::Bytes;
 
+use super::family::program;
 use super::{Card, Entry, Load, Memory, ProcessUse, Reader, Source};
+
+/// Bytes of a process's name, its path included.
+const NAME: usize = 1024;
 
 /// What NVML had to say.
 #[derive(Default)]
@@ -97,6 +101,12 @@ impl Source for NvmlCard {
         let compute = device.running_compute_processes().unwrap_or_default();
         let graphics = device.running_graphics_processes().unwrap_or_default();
         by_pid(compute.into_iter().chain(graphics))
+    }
+
+    /// The only way to it on Windows.
+    fn name(&self, pid: u32) -> Option<String> {
+        let path = self.nvml.sys_process_name(pid, NAME).ok()?;
+        Some(program(&path)).filter(|name| !name.is_empty())
     }
 
     /// Only the compute contexts: asking for the others as well would double the time, and a worker draws nothing.

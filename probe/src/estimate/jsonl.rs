@@ -7,8 +7,8 @@ use plimsoll_core::scenario::{limits, text};
 use plimsoll_core::{Error, Scenario};
 use serde_json::{Value, json};
 
-use super::{flags::Overlay, source};
 use crate::exit::{self, Failure};
+use crate::scenario::{self, Overlay};
 
 /// Answers every line; the code is 2 when one of them was bad.
 pub fn run(source: Option<&str>, overlay: &Overlay) -> Result<u8, Failure> {
@@ -70,7 +70,7 @@ fn line(reader: &mut impl BufRead) -> io::Result<Option<Result<String, Error>>> 
         skip_line(reader)?;
         return Ok(Some(Err(text::too_long())));
     }
-    Ok(Some(String::from_utf8(bytes).map_err(|_| source::not_text())))
+    Ok(Some(String::from_utf8(bytes).map_err(|_| scenario::not_text())))
 }
 
 fn skip_line(reader: &mut impl BufRead) -> io::Result<()> {
@@ -90,8 +90,8 @@ fn skip_line(reader: &mut impl BufRead) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::flags::Flags;
     use super::*;
+    use crate::scenario::Flags;
 
     fn answers(input: &[u8]) -> (u8, Vec<Value>) {
         let mut out = Vec::new();

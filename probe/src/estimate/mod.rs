@@ -1,17 +1,16 @@
 //! `plimsoll estimate`: a scenario in, its estimate out.
 
-mod flags;
 mod jsonl;
-mod source;
 
 use std::io::Write;
 
 use clap::ValueEnum;
 use plimsoll_core::estimate::{Run, Verdict, max_batch};
 use plimsoll_core::{Estimate, Scenario};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::exit::{self, Failure};
+use crate::scenario::{Input, Overlay};
 use crate::view::{self, Paint, Report};
 
 const EXAMPLES: &str = "\
@@ -43,13 +42,8 @@ scenario that cannot be estimated, 3 a file cannot be read. With --jsonl: 0, or
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A scenario (TOML or JSON), `-` for standard input, or a share link.
-    /// Flags override what it says
-    #[arg(value_name = "FILE | - | LINK")]
-    source: Option<String>,
-
     #[command(flatten)]
-    flags: flags::Flags,
+    input: Input,
 
     /// How to answer
     #[arg(long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
@@ -73,31 +67,15 @@ pub enum Format {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<u8, Failure> {
-    let overlay = flags::Overlay::new(&args.flags)?;
+    let overlay = Overlay::new(&args.input.flags)?;
     if args.jsonl {
-        return jsonl::run(args.source.as_deref(), &overlay);
+        return jsonl::run(args.input.source.as_deref(), &overlay);
     }
-    answer(args, &overlay).map_err(|failure| match (args.source.as_deref().and_then(source::name), &failure) {
-        // What a flag said is not the file's fault.
-        (Some(name), Failure::Scenario { error, .. }) if !overlay.says(&error.key) => failure.in_file(&name),
-        _ => failure,
-    })
+    answer(args, &overlay).map_err(|failure| args.input.blame(&overlay, failure))
 }
 
-fn answer(args: &Args, overlay: &flags::Overlay) -> Result<u8, Failure> {
-    let mut value = match args.source.as_deref() {
-        Some(source) => source::read(source)?,
-        None if overlay.names_model() => json!({}),
-        None => {
-            return Err(plimsoll_core::Error::new(
-                "scenario",
-                "there is nothing to estimate",
-                "name a model (--model llama-3.2-1b), a file, `-` or a link; --help shows examples",
-            )
-            .into());
-        }
-    };
-    overlay.apply(&mut value);
+fn answer(args: &Args, overlay: &Overlay) -> Result<u8, Failure> {
+    let value = args.input.value(overlay)?;
     let scenario = Scenario::from_value(&value)?;
     let run = Run::new(&scenario)?;
     let estimate = estimate(&run, &scenario)?;

@@ -13,18 +13,19 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use plimsoll_core::measurement::TEXT;
 use plimsoll_core::{Error, Measurement};
 
 use crate::exit::Failure;
 
 pub use atomic::replace;
-pub use name::{hash, model};
+pub use name::model;
 pub use place::data_directory;
 pub use store::{Listing, Store};
 pub use text::text;
 
-/// Longest record that is read, in bytes: thinned, one stays far below it.
-const LONGEST: u64 = 16 << 20;
+/// Longest record that is read, in bytes.
+const LONGEST: u64 = TEXT as u64;
 
 /// Writes a record to a file: whoever looks finds the old content or the new, never half of it.
 ///
@@ -35,10 +36,10 @@ pub fn write(path: &Path, measurement: &Measurement) -> Result<(), Failure> {
         .map_err(|error| cannot("write", path, &error, "check that the folder exists and may be written to"))
 }
 
-/// Reads a record and checks it.
+/// Reads a record: its shape, not whether it can be true.
 ///
 /// # Errors
-/// [`Failure::Environment`] when the file cannot be read, [`Failure::Scenario`] when it holds no valid record.
+/// [`Failure::Environment`] when the file cannot be read, [`Failure::Scenario`] when it holds no record.
 pub fn read(path: &Path) -> Result<Measurement, Failure> {
     let name = path.display().to_string();
     let mut content = Vec::new();
@@ -53,14 +54,7 @@ pub fn read(path: &Path) -> Result<Measurement, Failure> {
         Failure::from(Error::new("record", "it is not UTF-8 text", "name a file that `plimsoll probe` wrote"))
             .in_file(&name)
     })?;
-    parse(&content).map_err(|error| Failure::from(error).in_file(&name))
-}
-
-fn parse(content: &str) -> Result<Measurement, Error> {
-    let measurement: Measurement = serde_json::from_str(content).map_err(|error| {
-        Error::new("record", format!("it is no measurement record: {error}"), "name a file that `plimsoll probe` wrote")
-    })?;
-    Ok(measurement)
+    Measurement::from_json(&content).map_err(|error| Failure::from(error).in_file(&name))
 }
 
 fn cannot(what: &str, path: &Path, error: &std::io::Error, hint: &str) -> Failure {

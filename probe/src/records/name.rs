@@ -2,21 +2,15 @@
 
 use plimsoll_core::Measurement;
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
 /// `2026-11-20-llama-3.2-1b-rtx-5070-ti-laptop-1f8a03c2.json`. The same record always gets the same name.
-pub fn file_name(measurement: &Measurement, text: &str) -> String {
+pub fn file_name(measurement: &Measurement) -> String {
     let card = measurement.device.gpu.as_deref().unwrap_or(&measurement.device.name);
-    let hash = hash(text);
+    let hash = measurement.content_id();
     let parts = [plain(&measurement.taken), plain(&model(&measurement.scenario)), plain(card)];
     let mut name: String = parts.into_iter().filter(|part| !part.is_empty()).map(|part| part + "-").collect();
     name.extend(hash.chars().take(8));
     name + ".json"
-}
-
-/// SHA-256 of a record's text, in hexadecimal.
-pub fn hash(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The model of a scenario: its id in the catalog, its type, or its family.
@@ -55,9 +49,9 @@ mod tests {
     #[test]
     fn a_name_says_what_is_in_the_file() {
         let record = sample::record();
-        let name = file_name(&record, "x");
-        assert!(name.starts_with("2026-11-20-gpt2-rtx-5070-ti-laptop-2d711642"), "{name}");
-        assert_eq!(hash("x").len(), 64);
+        let name = file_name(&record);
+        let hash = name.strip_prefix("2026-11-20-gpt2-rtx-5070-ti-laptop-").and_then(|rest| rest.strip_suffix(".json"));
+        assert_eq!(hash, record.content_id().get(..8));
     }
 
     #[test]

@@ -50,8 +50,7 @@ impl Store {
     /// # Errors
     /// [`Failure::Environment`] when it cannot be written.
     pub fn keep(&self, measurement: &Measurement) -> Result<PathBuf, Failure> {
-        let text = text(measurement);
-        self.put(&name::file_name(measurement, &text), &text)
+        self.put(&name::file_name(measurement), &text(measurement))
     }
 
     /// Keeps a record under a name of the caller's.

@@ -24,7 +24,7 @@ pub struct Known {
 struct Sent {
     /// The address it went to.
     to: String,
-    /// SHA-256 of what was sent.
+    /// What was sent, by its content's id.
     content: String,
 }
 

@@ -69,7 +69,7 @@ struct Parcel {
     name: String,
     /// What is shown and sent.
     text: String,
-    /// SHA-256 of `text`.
+    /// What tells it from every other record.
     hash: String,
     summary: String,
 }
@@ -150,10 +150,14 @@ fn unseen(error: io::Error) -> Failure {
 
 fn load(path: &PathBuf) -> Result<Parcel, Failure> {
     let record = records::read(path)?;
+    // What a server would refuse is refused here, before anybody is asked anything.
+    if let Some(error) = record.validate().into_iter().next() {
+        return Err(Failure::from(error).in_file(&path.display().to_string()));
+    }
     let text = records::text(&record);
     Ok(Parcel {
         name: path.display().to_string(),
-        hash: records::hash(&text),
+        hash: record.content_id(),
         summary: summary::summary(&record, &text),
         text,
     })

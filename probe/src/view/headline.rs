@@ -33,7 +33,8 @@ pub fn verdict(estimate: &Estimate, paint: Paint) -> String {
     format!("  {}   {sizes}{between}{comment}\n", paint.verdict(estimate.verdict, label))
 }
 
-fn model_name(scenario: &Scenario) -> String {
+/// The model, as people call it.
+pub fn model_name(scenario: &Scenario) -> String {
     match &scenario.model.source {
         ModelSource::Catalog(id) => catalog::model(id).map_or(id.as_str(), |m| m.name).to_owned(),
         ModelSource::HuggingFace(config) => {
@@ -44,7 +45,8 @@ fn model_name(scenario: &Scenario) -> String {
     }
 }
 
-fn recipe(scenario: &Scenario) -> String {
+/// Batch, precision, optimizer and what else was chosen.
+pub fn recipe(scenario: &Scenario) -> String {
     let (input, training) = (&scenario.input, &scenario.training);
     let tokens = input.seq.map(|seq| format!(" x {seq} tokens")).unwrap_or_default();
     let mut parts = vec![format!("batch {}{tokens}", input.batch)];

@@ -18,7 +18,8 @@ mod tests;
 use plimsoll_core::estimate::Holding;
 use plimsoll_core::{Estimate, Scenario};
 
-pub use number::{fit, grouped, wrapped};
+pub use headline::{model_name, recipe};
+pub use number::{Unit, fit, grouped, wrapped};
 pub use paint::Paint;
 
 /// Everything the report is written from.
@@ -33,7 +34,7 @@ pub struct Report<'a> {
 }
 
 /// Columns the text may take, the margin included.
-const WIDTH: usize = 80;
+pub const WIDTH: usize = 80;
 
 /// The whole report.
 pub fn report(report: &Report<'_>, paint: Paint) -> String {

@@ -48,6 +48,16 @@ impl Paint {
         self.style(AnsiColor::Red.on_default().bold(), text)
     }
 
+    /// In a colour of one's own; red is [`Paint::signal`]'s.
+    pub fn tinted(self, colour: AnsiColor, text: &str) -> String {
+        self.style(colour.on_default(), text)
+    }
+
+    /// Whether colour is wanted. Where it is not, neither are other than ASCII characters.
+    pub const fn coloured(self) -> bool {
+        self.colour
+    }
+
     /// In the verdict's colour.
     pub fn verdict(self, verdict: Verdict, text: &str) -> String {
         let style = match verdict {

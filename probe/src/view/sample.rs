@@ -81,6 +81,8 @@ fn phases(peak: Bytes) -> Vec<Phase> {
         end_requested: Bytes::new(end),
         end_allocated: Bytes::new(end),
         end_reserved: Bytes::new(end),
+        peak_allocated: Bytes::new(high),
+        peak_reserved: Bytes::new(high),
     };
     let mut phases = vec![phase(PhaseName::Load, None, None, 5 * GIB, 5 * GIB)];
     for step in [Some(1), Some(2)] {

@@ -5,6 +5,8 @@ use plimsoll_core::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::recipe::Recipe;
+
 /// Compiled in, because the wasm tests have no file system.
 const TRACED: &str = include_str!("../../corpus/traced.jsonl");
 
@@ -90,76 +92,43 @@ pub fn traced() -> anyhow::Result<Vec<Row>> {
 }
 
 impl Row {
-    fn text(&self, section: &str, key: &str) -> &str {
-        self.scenario.get(section).and_then(|s| s.get(key)).and_then(Value::as_str).unwrap_or("")
+    /// The scenario in words.
+    pub fn recipe(&self) -> Recipe<'_> {
+        Recipe(&self.scenario)
     }
 
     /// `llama`, `gpt2`, `nbeats`, ...
     pub fn family(&self) -> &str {
-        self.scenario
-            .get("model")
-            .and_then(|m| m.get("family").or_else(|| m.get("hf")?.get("model_type")))
-            .and_then(Value::as_str)
-            .unwrap_or("")
+        self.recipe().family()
     }
 
     /// A word of `[training]`: `precision`, `optimizer`, ...
     pub fn training(&self, key: &str) -> &str {
-        self.text("training", key)
+        self.recipe().training(key)
     }
 
     /// A word of `[input]`.
     pub fn input(&self, key: &str) -> &str {
-        self.text("input", key)
+        self.recipe().input(key)
     }
 
     /// A number of `[input]`.
     pub fn input_number(&self, key: &str) -> Option<u64> {
-        self.scenario.get("input")?.get(key)?.as_u64()
+        self.recipe().input_number(key)
     }
 
     /// Micro-batches per optimizer step.
     pub fn accumulation(&self) -> u64 {
-        self.training_value("accumulation").and_then(Value::as_u64).unwrap_or(1)
+        self.recipe().accumulation()
     }
 
     /// The adapters, if there are any.
     pub fn lora(&self) -> Option<&Value> {
-        self.training_value("lora")
-    }
-
-    fn training_value(&self, key: &str) -> Option<&Value> {
-        self.scenario.get("training")?.get(key)
+        self.recipe().lora()
     }
 
     /// What was run, in a few words: `batch 4 x 512, bf16-amp, adamw fused, checkpointing`.
     pub fn summary(&self) -> String {
-        let mut words = vec![match self.input_number("seq") {
-            Some(seq) => format!("batch {} x {seq}", self.input_number("batch").unwrap_or(0)),
-            None => format!("batch {}", self.input_number("batch").unwrap_or(0)),
-        }];
-        words.push(self.training("precision").to_owned());
-        words.push(format!("{} {}", self.training("optimizer"), self.training("optimizer_impl")));
-        if self.accumulation() > 1 {
-            words.push(format!("accumulation {}", self.accumulation()));
-        }
-        if self.training("checkpointing") != "none" {
-            words.push("checkpointing".to_owned());
-        }
-        if self.training("attention") != "sdpa" {
-            words.push(self.training("attention").to_owned());
-        }
-        if !matches!(self.input("attention_mask"), "none" | "") {
-            words.push(format!("mask {}", self.input("attention_mask")));
-        }
-        if let Some(lora) = self.lora() {
-            let targets = match lora.get("targets") {
-                Some(Value::String(all)) => all.clone(),
-                Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("+"),
-                _ => String::new(),
-            };
-            words.push(format!("LoRA r{} {targets}", lora.get("rank").and_then(Value::as_u64).unwrap_or(0)));
-        }
-        words.join(", ")
+        self.recipe().summary()
     }
 }

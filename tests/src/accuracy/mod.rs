@@ -1,16 +1,21 @@
 //! How far the engine is from the reference corpus, and `docs/accuracy.md`, which says so.
 
+mod cards;
+mod cards_report;
 mod corpus;
 mod fingerprint;
 mod percent;
+mod recipe;
 mod report;
 mod rules_of_thumb;
 mod score;
 mod statistics;
 mod worst;
 
+pub use cards::{CardErrors, CardOutcome, CardRow, cards};
 pub use corpus::{Expected, ExpectedPhase, Row, traced};
 pub use fingerprint::{compare, fingerprint, fingerprints};
+pub use recipe::Recipe;
 pub use report::report;
 pub use rules_of_thumb::{RULES, Rule, Shape};
 pub use score::{Outcome, PhaseScore, Score, evaluate};

@@ -1,9 +1,11 @@
-//! `docs/accuracy.md` as text. Depends on nothing but the corpus and the engine, so that it can be checked.
+//! `docs/accuracy.md` as text. Depends on nothing but the corpus, the records and the engine, so that it can be checked.
 
 use std::fmt::Write as _;
 
 use plimsoll_core::Error;
 
+use super::cards::CardRow;
+use super::cards_report;
 use super::corpus::Row;
 use super::percent::{percent, signed_percent};
 use super::rules_of_thumb::{RULES, Shape};
@@ -14,8 +16,8 @@ use super::worst::{reason, worst};
 /// How many of the furthest rows are listed.
 const WORST: usize = 10;
 
-/// The scoreboard of these outcomes.
-pub fn report(outcomes: &[Outcome]) -> String {
+/// The scoreboard of these outcomes and of these records of real cards.
+pub fn report(outcomes: &[Outcome], cards: &[CardRow]) -> String {
     let mut scores: Vec<&Score> = Vec::new();
     let mut refused: Vec<(&Row, &Error)> = Vec::new();
     for outcome in outcomes {
@@ -40,24 +42,25 @@ pub fn report(outcomes: &[Outcome]) -> String {
     by_lever(&mut page, &scores);
     furthest(&mut page, &scores);
     rules(&mut page, &scores);
+    cards_report::section(&mut page, cards);
     page.0
 }
 
 /// Markdown under construction.
-struct Page(String);
+pub(super) struct Page(pub(super) String);
 
 impl Page {
-    fn line(&mut self, text: &str) {
+    pub(super) fn line(&mut self, text: &str) {
         self.0.push_str(text);
         self.0.push('\n');
     }
 
-    fn row(&mut self, cells: &[String]) {
+    pub(super) fn row(&mut self, cells: &[String]) {
         self.line(&format!("| {} |", cells.join(" | ")));
     }
 
     /// A table's head; `words` are the titles of columns of text, all others hold numbers.
-    fn head(&mut self, titles: &[&str], words: &[&str]) {
+    pub(super) fn head(&mut self, titles: &[&str], words: &[&str]) {
         self.line(&format!("| {} |", titles.join(" | ")));
         let rules: Vec<&str> = titles.iter().map(|t| if words.contains(t) { "---" } else { "---:" }).collect();
         self.line(&format!("| {} |", rules.join(" | ")));

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{Outcome, Tally};
 use crate::{
     browser::Browser,
+    python::Python,
     serve,
     shell::{self, note},
     tools::{self, Tools, WASM_TARGET},
@@ -19,6 +20,9 @@ const PLANNER: &str = "plimsoll-web";
 
 /// The package of the end-to-end tests, and its test target that needs a browser.
 const END_TO_END: (&str, &str) = ("plimsoll-tests", "e2e");
+
+/// The test targets that need a Python with PyTorch. Their tests are marked as ignored, so that cargo alone names them.
+const TORCH_TESTED: [(&str, &str); 1] = [("plimsoll-probe", "worker")];
 
 /// The test targets that run as WebAssembly, under Node: the engine must give the same bytes there.
 const WASM_TESTED: [(&str, &str); 1] = [("plimsoll-tests", "wasm_parity")];
@@ -45,20 +49,54 @@ pub fn planner_lints() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Everything but the browser tests.
+/// Everything but the tests that have stages of their own.
 pub fn native_tests(tally: &mut Tally) -> Result<Outcome> {
-    let (package, browser_target) = END_TO_END;
-    let mut all = shell::cargo();
-    all.args(["test", "--locked", "--workspace", "--exclude", package, "--no-fail-fast"]);
-    let first = shell::run_watched(&mut all, |line| tally.see(line));
+    let apart: Vec<(&str, &str)> = TORCH_TESTED.into_iter().chain([END_TO_END]).collect();
+    let mut packages: Vec<&str> = apart.iter().map(|(package, _)| *package).collect();
+    packages.dedup();
 
-    let mut rest = shell::cargo();
-    rest.args(["test", "--locked", "--package", package, "--no-fail-fast", "--lib"]);
-    for target in test_targets(package)?.iter().filter(|target| *target != browser_target) {
-        rest.args(["--test", target]);
+    let mut all = shell::cargo();
+    all.args(["test", "--locked", "--workspace", "--no-fail-fast"]);
+    for package in &packages {
+        all.args(["--exclude", package]);
     }
-    let second = shell::run_watched(&mut rest, |line| tally.see(line));
-    first.and(second)?;
+    let mut result = shell::run_watched(&mut all, |line| tally.see(line));
+    for package in packages {
+        let mut rest = shell::cargo();
+        rest.args(["test", "--locked", "--package", package, "--no-fail-fast"]).args(code_targets(package)?);
+        for target in targets(package, "test")?.iter().filter(|target| !apart.contains(&(package, target))) {
+            rest.args(["--test", target]);
+        }
+        result = result.and(shell::run_watched(&mut rest, |line| tally.see(line)));
+    }
+    result?;
+    ran(*tally)
+}
+
+/// The worker of the probe with real PyTorch: in CI always, elsewhere where there is a Python with it.
+pub fn torch_tests(ci: bool, tally: &mut Tally) -> Result<Outcome> {
+    let python = match Python::ready(ci) {
+        Ok(python) => python,
+        Err(error) => {
+            for (package, target) in TORCH_TESTED {
+                for test in listed(test_command(package, target)?)? {
+                    note(&format!("skipped: {test}"));
+                    tally.skipped += 1;
+                }
+            }
+            return Ok(Outcome::NotRun { why: format!("{error:#}"), required: ci });
+        }
+    };
+    note(&format!("with {}", python.versions));
+    let mut result = Ok(());
+    for (package, target) in TORCH_TESTED {
+        let mut test = test_command(package, target)?;
+        test.env("PLIMSOLL_TEST_PYTHON", &python.program);
+        // Each has a Python beside it that computes.
+        test.args(["--no-fail-fast", "--", "--include-ignored", "--test-threads", "2"]);
+        result = result.and(shell::run_watched(&mut test, |line| tally.see(line)));
+    }
+    result?;
     ran(*tally)
 }
 
@@ -77,7 +115,9 @@ pub fn wasm_tests(tools: &Tools, tally: &mut Tally) -> Result<Outcome> {
 
 pub fn accuracy() -> Result<Outcome> {
     let this = std::env::current_exe().context("cannot find this program")?;
-    shell::run(Command::new(this).current_dir(workspace::root()).args(["accuracy", "--check"]))?;
+    for command in ["accuracy", "schema"] {
+        shell::run(Command::new(&this).current_dir(workspace::root()).args([command, "--check"]))?;
+    }
     Ok(Outcome::Passed)
 }
 
@@ -88,14 +128,19 @@ pub fn browser_tests_left_out(tally: &mut Tally) -> Result<Outcome> {
 }
 
 fn browser_tests_count() -> Result<u64> {
-    let list = shell::output(browser_test_command()?.args(["--", "--list"]));
-    let list = list.context("the browser tests do not compile")?;
-    Ok(list.lines().filter(|line| line.ends_with(": test")).count().try_into()?)
+    let (package, target) = END_TO_END;
+    Ok(listed(test_command(package, target)?)?.len().try_into()?)
 }
 
-fn browser_test_command() -> Result<Command> {
-    let (package, target) = END_TO_END;
-    ensure!(test_targets(package)?.iter().any(|t| t == target), "{package} has no test target `{target}`");
+/// The names of the tests that a command would run.
+fn listed(mut test: Command) -> Result<Vec<String>> {
+    let list = shell::output(test.args(["--", "--list"])).context("the tests do not compile")?;
+    Ok(list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+}
+
+/// Runs one test target.
+fn test_command(package: &str, target: &str) -> Result<Command> {
+    ensure!(targets(package, "test")?.iter().any(|t| t == target), "{package} has no test target `{target}`");
     let mut test = shell::cargo();
     test.args(["test", "--locked", "--package", package, "--test", target]);
     Ok(test)
@@ -104,7 +149,8 @@ fn browser_test_command() -> Result<Command> {
 /// The journeys a person takes, in a real browser through the real server. The tests learn from the environment what
 /// to run: `PLIMSOLL` (the binary), `CHROME`, `CHROMEDRIVER`, `AXE` (the accessibility checker's script).
 pub fn browser_tests(tools: &Tools, tally: &mut Tally) -> Result<Outcome> {
-    let mut test = browser_test_command()?;
+    let (package, target) = END_TO_END;
+    let mut test = test_command(package, target)?;
     let found = Browser::ready().and_then(|browser| Ok((browser, tools::axe()?)));
     let (browser, axe) = match found {
         Ok(found) => found,
@@ -126,15 +172,26 @@ fn ran(tally: Tally) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The names of a package's integration test targets.
-fn test_targets(package: &str) -> Result<Vec<String>> {
+/// The flags that select the tests within a package's own code.
+fn code_targets(package: &str) -> Result<Vec<&'static str>> {
+    let mut flags = Vec::new();
+    for (kind, flag) in [("lib", "--lib"), ("bin", "--bins")] {
+        if !targets(package, kind)?.is_empty() {
+            flags.push(flag);
+        }
+    }
+    Ok(flags)
+}
+
+/// The names of a package's targets of a kind: `lib`, `bin`, `test`.
+fn targets(package: &str, kind: &str) -> Result<Vec<String>> {
     let metadata = workspace::metadata()?;
     let packages = metadata.get("packages").and_then(Value::as_array).context("no packages in `cargo metadata`")?;
     let found = packages.iter().find(|p| p.get("name").and_then(Value::as_str) == Some(package));
     let targets = found.and_then(|p| p.get("targets")).and_then(Value::as_array);
     let targets = targets.with_context(|| format!("the workspace has no package `{package}`"))?;
-    let is_test = |t: &&Value| t.get("kind").and_then(Value::as_array).is_some_and(|k| k.iter().any(|k| k == "test"));
-    Ok(targets.iter().filter(is_test).filter_map(|t| t.get("name")?.as_str().map(str::to_owned)).collect())
+    let is_it = |t: &&Value| t.get("kind").and_then(Value::as_array).is_some_and(|k| k.iter().any(|k| k == kind));
+    Ok(targets.iter().filter(is_it).filter_map(|t| t.get("name")?.as_str().map(str::to_owned)).collect())
 }
 
 #[cfg(test)]
@@ -143,8 +200,17 @@ mod tests {
 
     #[test]
     fn test_targets_come_from_cargo() {
-        assert_eq!(test_targets("plimsoll-server").unwrap(), ["app", "socket"]);
-        assert!(test_targets("no-such-package").is_err());
+        assert_eq!(targets("plimsoll-server", "test").unwrap(), ["app", "socket"]);
+        assert!(targets("no-such-package", "test").is_err());
+        assert_eq!(code_targets("plimsoll-probe").unwrap(), ["--bins"]);
+        assert_eq!(code_targets("plimsoll-tests").unwrap(), ["--lib"]);
+    }
+
+    #[test]
+    fn what_has_a_stage_of_its_own_is_there() {
+        for (package, target) in TORCH_TESTED.into_iter().chain(WASM_TESTED).chain([END_TO_END]) {
+            assert!(test_command(package, target).is_ok(), "{package} {target}");
+        }
     }
 
     #[test]

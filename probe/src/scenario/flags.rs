@@ -1,4 +1,4 @@
-//! The flags of `plimsoll estimate`: one for each key of a scenario, laid over a file or link.
+//! The flags: one for each key of a scenario, laid over a file or link.
 
 use std::path::PathBuf;
 
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn every_key_has_a_flag_or_is_not_estimated_yet() {
-        let flags = <super::super::Args as clap::Args>::augment_args(clap::Command::new("estimate"));
+        let flags = <super::super::Input as clap::Args>::augment_args(clap::Command::new("estimate"));
         let names: Vec<String> = flags.get_arguments().map(|a| a.get_id().to_string()).collect();
         for key in KEYS {
             let flag = match key.name {

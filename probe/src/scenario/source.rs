@@ -66,7 +66,7 @@ fn read_all(reader: impl Read, name: &str) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|_| not_text().into())
 }
 
-pub(super) fn not_text() -> Error {
+pub fn not_text() -> Error {
     Error::new("scenario", "it is not UTF-8 text", "save it as UTF-8")
 }
 

@@ -1,0 +1,110 @@
+//! What a mixture of experts needs to send tokens to experts and back.
+
+use super::cast::full_precision;
+use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
+
+/// `x.sum(dim=1)` of `[rows, k, columns]`; float32 under autocast.
+pub fn sum_middle(x: &Tensor) -> Tensor {
+    let x = full_precision(x);
+    let (rows, columns) = (x.size(0), x.size(2));
+    sum_over(&x, &[rows, columns], Geometry::contiguous(&[rows, 1, columns]))
+}
+
+/// `x.sum(dim=-1, keepdim=True)` of a matrix; float32 under autocast.
+pub fn sum_last(x: &Tensor) -> Tensor {
+    let x = full_precision(x);
+    let sizes = [x.size(0), 1];
+    sum_over(&x, &sizes, Geometry::contiguous(&sizes))
+}
+
+/// A sum to `sizes`; its gradient, seen as `kept`, is expanded to what was summed.
+fn sum_over(x: &Tensor, sizes: &[u64], kept: Geometry) -> Tensor {
+    let tape = Tape::new(x.cx(), "SumBackward1", &[x]);
+    let mut out = x.cx().empty_sizes("sum.dim_IntList", sizes, x.dtype());
+    let from = x.geometry().clone();
+    tape.record([&mut out], move |g| grads([Some(g.grad().view_as(kept.expanded(from.dims())))]));
+    out
+}
+
+/// `torch.topk(x, k, dim=-1)` of a matrix: values and indices; keeps the indices.
+pub fn topk(x: &Tensor, k: u64) -> (Tensor, Tensor) {
+    let tape = Tape::new(x.cx(), "TopkBackward0", &[x]);
+    let sizes = [x.size(0), k];
+    let mut values = x.cx().empty_sizes("topk", &sizes, x.dtype());
+    let indices = x.cx().empty_sizes("topk", &sizes, DType::Int64);
+    let saved = tape.save(&indices);
+    let from = x.geometry().clone();
+    tape.record([&mut values], move |g| {
+        let _indices = saved.unpack();
+        grads([Some(g.empty("zeros", Geometry::contiguous(from.dims()), g.grad().dtype()))])
+    });
+    (values, indices)
+}
+
+/// `x /= divisor`: in place, but the divisor's gradient needs what x was, so that is copied first.
+pub fn div_in_place(x: Tensor, divisor: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), "DivBackward0", &[&x, divisor]);
+    let original = tape.needs(1).then(|| x.cx().empty("clone", x.geometry().preserved(), x.dtype()));
+    let saved_x = original.as_ref().map_or(crate::tensor::Saved::Nothing, |o| tape.save(o));
+    drop(original);
+    let saved_divisor = tape.save(divisor);
+    let mut out = x.view_as(x.geometry().clone());
+    drop(x);
+    tape.record([&mut out], move |g| {
+        let (x, _divisor) = (saved_x.get(), saved_divisor.unpack());
+        let divisor_grad = x.map(|x| {
+            // div_tensor_other_backward: -grad * ((self / other) / other)
+            let quotient = g.like("div.Tensor", &x);
+            let twice = g.like("div.Tensor", &x);
+            let negative = g.like("neg", g.grad());
+            let product = g.like("mul.Tensor", &x);
+            drop((negative, twice, quotient));
+            product
+        });
+        let x_grad = g.needs(0).then(|| g.like("div.Tensor", g.grad()));
+        grads([x_grad, divisor_grad])
+    });
+    out
+}
+
+/// `x[rows]` for a list of row numbers; keeps the list, and its gradient is as large as x.
+pub fn index_rows(x: &Tensor, rows: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), "IndexBackward0", &[x]);
+    let saved = tape.save(rows);
+    let mut sizes = x.dims().to_vec();
+    if let Some(first) = sizes.first_mut() {
+        *first = rows.numel();
+    }
+    let mut out = x.cx().empty_sizes("index.Tensor", &sizes, x.dtype());
+    let from = x.geometry().clone();
+    tape.record([&mut out], move |g| {
+        let _rows = saved.unpack();
+        grads([Some(g.empty("new_zeros", Geometry::contiguous(from.dims()), g.grad().dtype()))])
+    });
+    out
+}
+
+/// `torch.nn.functional.grouped_mm(x, weight, offs)`: x `[rows, in]`, weight `[experts, out, in]` seen transposed,
+/// offsets one for each expert. Autocast leaves it alone.
+pub fn grouped_linear(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
+    let weight = super::view::transpose(weight, -2, -1);
+    let tape = Tape::new(x.cx(), "GroupedMmBackward0", &[x, &weight]);
+    let saved_weight = tape.save_if(tape.needs(0), &weight);
+    let saved_x = tape.save_if(tape.needs(1), x);
+    let saved_offsets = tape.save(offsets);
+    let mut out = x.cx().empty_sizes("_grouped_mm", &[x.size(0), weight.size(2)], x.dtype());
+    x.cx().blas();
+    let (rows, stored) = (x.geometry().clone(), weight.geometry().transposed(-2, -1));
+    tape.record([&mut out], move |g| {
+        let (x, weight, _offsets) = (saved_x.get(), saved_weight.get(), saved_offsets.unpack());
+        // The gradient of a transposed operand is made in the order it is stored in.
+        let weight_grad = x.map(|x| {
+            let product = g.empty("_grouped_mm", Geometry::contiguous(stored.dims()), x.dtype());
+            product.view_as(product.geometry().transposed(-2, -1))
+        });
+        let x_grad = weight.map(|w| g.empty("_grouped_mm", Geometry::contiguous(rows.dims()), w.dtype()));
+        g.cx().blas();
+        grads([x_grad, weight_grad])
+    });
+    out
+}

@@ -1,0 +1,133 @@
+//! `plimsoll probe`: the real training loop on the user's own card, measured.
+
+mod bench;
+mod entry;
+mod figures;
+mod fit;
+mod ladder;
+mod progress;
+mod report;
+mod run;
+mod suite;
+mod survey;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Subcommand;
+use plimsoll_core::Bytes;
+use plimsoll_core::measurement::DeviceKind;
+use plimsoll_core::scenario::parse_memory;
+
+use crate::exit::{self, Failure};
+use crate::session::{self, Busy, Request};
+use crate::worker;
+
+/// Run the real training loop with your own PyTorch and measure what it takes
+#[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = true, args_conflicts_with_subcommands = true)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    /// Print the Python script that runs the loop, and end
+    #[arg(long, required = true)]
+    print_worker: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(Box<run::Args>),
+    Ladder(Box<ladder::Args>),
+    Fit(Box<fit::Args>),
+    Suite(Box<suite::Args>),
+}
+
+/// Where and how a worker runs: the same for every subcommand.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Measuring")]
+pub struct Where {
+    /// Where to run [default: the card if there is one, else the processor]
+    #[arg(long, value_name = "DEVICE", value_enum)]
+    device: Option<Kind>,
+
+    /// Which card, counted in the order of the bus [default: the first one
+    /// that CUDA_VISIBLE_DEVICES leaves]
+    #[arg(long, value_name = "N")]
+    index: Option<u32>,
+
+    /// The Python to use [default: that of VIRTUAL_ENV or CONDA_PREFIX, else
+    /// python3 or python; the first that has PyTorch]
+    #[arg(long, value_name = "PATH")]
+    python: Option<PathBuf>,
+
+    /// Hard cap of the process: 11GiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
+    limit: Option<Bytes>,
+
+    /// Optimizer steps of an attempt. Step 1 also makes the optimizer's state
+    /// and what libraries keep; the others are the steady state
+    #[arg(long, value_name = "N", default_value_t = session::STEPS,
+        value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    steps: u64,
+
+    /// How long the worker may say nothing [default: 300 while it imports and
+    /// builds, then 120]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout: Option<u64>,
+
+    /// When others are on the card: refuse (from a quarter of its memory; warn
+    /// from a twentieth), warn, or ignore
+    #[arg(long, value_enum, default_value_t = Busy::Refuse, value_name = "WHAT")]
+    busy: Busy,
+}
+
+impl Where {
+    /// Puts what was said into a request.
+    pub fn apply<'a>(&'a self, request: &mut Request<'a>) {
+        request.device = self.device.map(Kind::kind);
+        request.index = self.index;
+        request.python = self.python.as_deref();
+        request.limit = self.limit;
+        request.steps = self.steps;
+        request.timeout = self.timeout.map(Duration::from_secs);
+        request.busy = self.busy;
+    }
+}
+
+/// What `--device` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Kind {
+    // Plain comments: documented values would stretch `--help` to a paragraph an option.
+    // NVIDIA, and AMD with PyTorch's ROCm build.
+    Cuda,
+    // Apple.
+    Mps,
+    // None of them.
+    Cpu,
+}
+
+impl Kind {
+    const fn kind(self) -> DeviceKind {
+        match self {
+            Self::Cuda => DeviceKind::Cuda,
+            Self::Mps => DeviceKind::Mps,
+            Self::Cpu => DeviceKind::Cpu,
+        }
+    }
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> Result<u8, Failure> {
+    match &args.command {
+        Some(Command::Run(args)) => run::run(args),
+        Some(Command::Ladder(args)) => ladder::run(args),
+        Some(Command::Fit(args)) => fit::run(args),
+        Some(Command::Suite(args)) => suite::run(args),
+        None => {
+            anstream::stdout().lock().write_all(worker::SCRIPT.as_bytes())?;
+            Ok(exit::OK)
+        }
+    }
+}

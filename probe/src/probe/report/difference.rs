@@ -1,0 +1,62 @@
+//! Where the difference comes from: tensors, the allocator, the context; and in which phase it begins.
+
+use std::fmt::Write as _;
+
+use plimsoll_core::Bytes;
+use plimsoll_core::measurement::Outcome;
+
+use super::phases::{Cell, ORDER, Which, measured, predicted};
+use super::{Report, off, percent, signed};
+use crate::view::Paint;
+
+/// From here on two figures part, in hundredths.
+const APART_PERCENT: u128 = 1;
+
+/// The difference of the process, split into three parts that sum to it.
+pub fn difference(report: &Report<'_>, paint: Paint) -> String {
+    let (Some(estimate), Some((_, attempt))) = (report.comparable(), report.subject) else { return String::new() };
+    let peak = &report.record.peak;
+    let (Some(allocated), Some(reserved)) = (peak.allocated, peak.reserved) else { return String::new() };
+    // A run that was broken off has not reached its highest point.
+    if attempt.outcome != Outcome::Finished {
+        return String::new();
+    }
+    let told = &estimate.peak;
+    let mut out = String::new();
+    let _ = writeln!(out, "  {}", paint.strong("Where the difference comes from"));
+    let mut row = |name: &str, off: i128, words: &str| {
+        let _ = writeln!(out, "  {name:<14}{:>12}   {words}", signed(off));
+    };
+    row("tensors", off(allocated, told.allocated), &begins(report, |cell| cell.allocated));
+    let (rest, told_rest) = (reserved.saturating_sub(allocated), told.reserved.saturating_sub(told.allocated));
+    row("fragmentation", off(rest, told_rest), &begins(report, |cell| cell.reserved.saturating_sub(cell.allocated)));
+    if let Some(process) = peak.process {
+        let (rest, told_rest) = (process.saturating_sub(reserved), told.process.saturating_sub(told.reserved));
+        row("context", off(rest, told_rest), &format!("{rest} measured, {told_rest} predicted"));
+    }
+    out
+}
+
+/// The first phase in which a figure parts from its prediction, in words.
+fn begins(report: &Report<'_>, figure: impl Fn(Cell) -> Bytes) -> String {
+    let Some(estimate) = report.comparable() else { return String::new() };
+    let mut seen = false;
+    for which in Which::BOTH {
+        for name in ORDER {
+            let Some((measured, predicted)) = measured(report, name, which).zip(predicted(estimate, name, which))
+            else {
+                continue;
+            };
+            seen = true;
+            let apart = off(figure(measured), figure(predicted));
+            // A share of everything allocated: a percent of next to nothing is nothing.
+            if apart.unsigned_abs() * 100 > APART_PERCENT * u128::from(predicted.allocated.get()) {
+                let step = if which == Which::First { "step 1" } else { "the steady step" };
+                let phase = name.as_str().replace('_', " ");
+                let share = percent(apart, predicted.allocated);
+                return format!("begins in {phase} of {step}: {} ({share})", signed(apart));
+            }
+        }
+    }
+    if seen { format!("within {APART_PERCENT} % in every phase") } else { "phases were not told apart".to_owned() }
+}

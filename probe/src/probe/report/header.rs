@@ -1,0 +1,148 @@
+//! What ran where, and how it ended.
+
+use std::fmt::Write as _;
+
+use plimsoll_core::measurement::{DeviceKind, Outcome};
+
+use super::{Report, prose};
+use crate::view::{Paint, WIDTH, fit, model_name, recipe, wrapped};
+
+/// The first lines.
+pub fn header(report: &Report<'_>, paint: Paint) -> String {
+    let title = fit(&format!("{} on {}", model_name(report.scenario), report.record.device.name), WIDTH - 2);
+    let mut out = format!("  {}\n", paint.strong(&title));
+    for line in wrapped(&recipe(report.scenario), WIDTH - 2).iter().chain(&wrapped(&software(report), WIDTH - 2)) {
+        let _ = writeln!(out, "  {}", paint.quiet(line));
+    }
+    let (label, comment) = outcome(report);
+    let good = report.subject.is_some_and(|(_, a)| a.outcome == Outcome::Finished);
+    let label = if good { paint.strong(label) } else { paint.signal(label) };
+    let _ = writeln!(out, "\n  {label}   {comment}");
+    out
+}
+
+/// Card, driver, torch.
+fn software(report: &Report<'_>) -> String {
+    let (software, device) = (&report.record.software, &report.record.device);
+    let mut parts = vec![format!("torch {}", software.torch)];
+    let versions = [
+        ("CUDA", &software.cuda),
+        ("ROCm", &software.hip),
+        ("transformers", &software.transformers),
+        ("peft", &software.peft),
+        ("torchvision", &software.torchvision),
+    ];
+    for (name, version) in versions {
+        // A build for CUDA says so on the processor too, where it does not matter.
+        if let Some(version) = version
+            && (device.kind == DeviceKind::Cuda || !matches!(name, "CUDA" | "ROCm"))
+        {
+            parts.push(format!("{name} {version}"));
+        }
+    }
+    parts.push(format!("Python {}", software.python));
+    if let Some(driver) = &device.driver {
+        parts.push(format!("driver {driver}"));
+    }
+    parts.push(software.os.clone());
+    if software.wsl {
+        parts.push("WSL".to_owned());
+    }
+    if software.container {
+        parts.push("container".to_owned());
+    }
+    let memory = match device.reserved {
+        Some(reserved) => format!("{} ({reserved} of it the driver's)", device.total),
+        None => device.total.to_string(),
+    };
+    parts.push(format!("memory {memory}"));
+    if let Some(used) = device.used_before {
+        parts.push(format!("{used} in use before"));
+    }
+    if let Some(limit) = report.record.allocator.limit {
+        parts.push(format!("limit {limit}"));
+    }
+    if let Some(conf) = &report.record.allocator.conf {
+        parts.push(format!("allocator set to {conf}"));
+    }
+    parts.join(", ")
+}
+
+fn outcome(report: &Report<'_>) -> (&'static str, String) {
+    let record = report.record;
+    let last = record.attempts.last().map(|a| a.outcome);
+    let Some((_, attempt)) = report.subject else { return ("FAILED", "before anything ran".to_owned()) };
+    let shape = if attempt.accumulation > 1 {
+        format!("micro-batch {}, accumulated {} times", attempt.batch, attempt.accumulation)
+    } else {
+        format!("batch {}", attempt.batch)
+    };
+    let steps = |n: u64| if n == 1 { "1 step".to_owned() } else { format!("{n} steps") };
+    match (attempt.outcome, last) {
+        (Outcome::Finished, Some(Outcome::Interrupted)) => {
+            ("MEASURED", format!("{} of {shape}, then stopped", steps(attempt.steps)))
+        }
+        (Outcome::Finished, Some(Outcome::Failed)) => {
+            ("MEASURED", format!("{} of {shape}, then it failed", steps(attempt.steps)))
+        }
+        (Outcome::Finished, _) => ("MEASURED", format!("{} of {shape}", steps(attempt.steps))),
+        (Outcome::OutOfMemory | Outcome::Limit, _) if attempt.batch > 1 => {
+            ("DID NOT FIT", format!("{shape}: {}", why(attempt.outcome)))
+        }
+        (Outcome::OutOfMemory | Outcome::Limit, _) => {
+            ("DID NOT FIT", format!("not even one sample at a time: {}", why(attempt.outcome)))
+        }
+        (Outcome::Interrupted, _) => ("STOPPED", format!("after {} of {shape}", steps(attempt.steps))),
+        (Outcome::Failed, _) => ("FAILED", format!("after {} of {shape}", steps(attempt.steps))),
+    }
+}
+
+const fn why(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Limit => "the limit was hit",
+        _ => "out of memory",
+    }
+}
+
+/// Notes about what is compared with what.
+pub fn notes(report: &Report<'_>) -> String {
+    let (record, mut notes) = (report.record, Vec::new());
+    let device = &record.device;
+    if let Err(error) = &report.predicted {
+        return prose(&format!("No prediction: {}; {}.", error.problem, error.hint));
+    }
+    if device.kind == DeviceKind::Cuda {
+        match &device.gpu {
+            None => notes.push(format!(
+                "This card is not in the catalog: the prediction is that of {}, whose context may differ.",
+                report.scenario.device.gpu
+            )),
+            Some(gpu) if report.names_gpu && *gpu != report.scenario.device.gpu => notes.push(format!(
+                "The scenario names {}; measured and predicted on {gpu}, the card that is here.",
+                report.scenario.device.gpu
+            )),
+            Some(_) => {}
+        }
+        if record.allocator.conf.is_some() {
+            notes.push("The allocator's settings were changed; the prediction is for the default ones.".to_owned());
+        }
+        let used = as_used(report);
+        notes.extend(used.iter().map(|rule| format!("Note that {rule}.")));
+    }
+    notes.iter().map(|note| prose(note)).collect()
+}
+
+/// What the engine says about the versions that ran.
+fn as_used(report: &Report<'_>) -> Vec<String> {
+    let measured = super::as_measured(
+        report.scenario,
+        &report.record.software,
+        &report.record.device,
+        report.record.allocator.limit,
+    );
+    let mut rules = measured.software.other_rules();
+    if report.record.software.transformers.is_none() {
+        rules.retain(|rule| !rule.contains("transformers"));
+    }
+    rules
+}

@@ -1,0 +1,66 @@
+//! How fast it was, and how the device was used.
+
+use std::fmt::Write as _;
+
+use plimsoll_core::measurement::{MeasuredStep, Range};
+
+use super::{Report, duration};
+use crate::view::{Paint, grouped};
+
+/// A line for each figure that is known.
+pub fn pace(report: &Report<'_>, paint: Paint) -> String {
+    let (record, mut out) = (report.record, String::new());
+    let Some((index, _)) = report.subject else { return out };
+    let steps: Vec<&MeasuredStep> =
+        record.steps.iter().filter(|s| usize::try_from(s.attempt).is_ok_and(|a| a == index)).collect();
+    let mut row = |name: &str, text: &str| {
+        let _ = writeln!(out, "  {name:<14}{text}");
+    };
+    let first = steps.first().filter(|s| s.step == 1).map(|s| duration(s.micros));
+    match (&record.speed, first) {
+        (Some(speed), first) => {
+            let first = first.map(|first| format!(" (step 1: {first})")).unwrap_or_default();
+            row("Step", &format!("{}{}", paint.strong(&duration(speed.step_micros)), paint.quiet(&first)));
+            let sample = 1e6 / speed.samples_per_second.max(f64::MIN_POSITIVE);
+            // Saturates where it is absurd.
+            row("Sample", &duration(sample as u64));
+            let tokens =
+                speed.tokens_per_second.map(|n| format!(", {} tokens/s", grouped(n as u64))).unwrap_or_default();
+            row("Throughput", &format!("{} samples/s{tokens}", rate(speed.samples_per_second)));
+        }
+        (None, Some(first)) => row("Step 1", &first),
+        (None, None) => {}
+    }
+    if let Some(range) = &record.utilization {
+        row("Utilisation", &format!("{} %, most {} %", range.mean, range.most));
+    }
+    if let Some(Range { mean, most }) = record.power {
+        row("Power", &format!("{} W, most {} W", (mean + 500) / 1000, (most + 500) / 1000));
+    }
+    if let Some(scale) = steps.last().and_then(|s| s.scale) {
+        let skipped = steps.iter().filter(|s| s.skipped).count();
+        row("GradScaler", &format!("scale {scale}, {skipped} of {} steps skipped", steps.len()));
+    }
+    let losses: Vec<f64> = steps.iter().filter_map(|s| s.loss).collect();
+    if let (Some(first), Some(last)) = (losses.first(), losses.last()) {
+        row("Loss", &format!("{first:.4} first, {last:.4} last"));
+    }
+    if let Some(parameters) = record.parameters {
+        let trained = if parameters.trainable == parameters.total {
+            "all trained".to_owned()
+        } else {
+            format!("{} trained", grouped(parameters.trainable))
+        };
+        row("Parameters", &format!("{} ({trained})", grouped(parameters.total)));
+    }
+    out
+}
+
+/// Three digits that say something.
+fn rate(per_second: f64) -> String {
+    match per_second {
+        n if n >= 1000.0 => grouped(n as u64),
+        n if n >= 10.0 => format!("{n:.1}"),
+        n => format!("{n:.3}"),
+    }
+}

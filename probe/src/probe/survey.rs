@@ -1,0 +1,133 @@
+//! What the user's Python and its device are, before anything is measured: it decides what is worth starting.
+
+use std::io::{Read as _, Write as _};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use plimsoll_core::Bytes;
+use plimsoll_core::measurement::{DeviceKind, MeasuredDevice};
+use serde::Deserialize;
+
+use super::Where;
+use crate::cards;
+use crate::exit::Failure;
+use crate::worker;
+
+/// Importing PyTorch takes seconds, from a cold network disk a minute.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Asks PyTorch itself: whether there is a card says nothing about whether PyTorch can use it.
+const SCRIPT: &str = r#"
+import importlib.util, json, sys
+import torch
+has = [name for name in ("transformers", "peft", "torchvision") if importlib.util.find_spec(name)]
+answer = {"torch": str(torch.__version__), "has": has, "kind": "cpu"}
+try:
+    if torch.cuda.is_available():
+        card = torch.cuda.get_device_properties(0)
+        major, minor = torch.cuda.get_device_capability(0)
+        answer.update(kind="cuda", name=card.name, total=card.total_memory, capability="%d.%d" % (major, minor),
+                      uuid=str(getattr(card, "uuid", "")))
+    elif getattr(torch.backends, "mps", None) and torch.backends.mps.is_available():
+        answer.update(kind="mps", name="Apple GPU")
+except Exception as error:
+    print(error, file=sys.stderr)
+sys.stdout.write("\n" + json.dumps(answer) + "\n")
+"#;
+
+/// What there is.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    /// `torch.__version__`.
+    pub torch: String,
+    /// Which of transformers, peft, torchvision can be imported.
+    pub has: Vec<String>,
+    /// Where a measurement will run.
+    pub device: MeasuredDevice,
+}
+
+/// What the script answers.
+#[derive(Debug, Deserialize)]
+struct Answer {
+    torch: String,
+    has: Vec<String>,
+    kind: DeviceKind,
+    name: Option<String>,
+    total: Option<Bytes>,
+    capability: Option<String>,
+    uuid: Option<String>,
+}
+
+/// Asks the Python that would measure. `None` when it does not answer: a measurement will say why.
+///
+/// # Errors
+/// When there is no Python to ask.
+pub fn survey(place: &Where) -> Result<Option<Survey>, Failure> {
+    let python = worker::find(place.python.as_deref())?;
+    let mut command = Command::new(&python.program);
+    command.args(["-c", SCRIPT]).env("PYTHONSAFEPATH", "1");
+    if let Some(index) = place.index {
+        command.env("CUDA_DEVICE_ORDER", "PCI_BUS_ID").env("CUDA_VISIBLE_DEVICES", index.to_string());
+    }
+    Ok(ask(command).map(|answer| of(answer, place)))
+}
+
+fn ask(mut command: Command) -> Option<Answer> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().ok()?;
+    let start = Instant::now();
+    while child.try_wait().ok()?.is_none() {
+        if start.elapsed() > PATIENCE || crate::interrupt::asked() {
+            // It may be gone by now, which is as good.
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut text = String::new();
+    child.stdout.take()?.take(1 << 16).read_to_string(&mut text).ok()?;
+    serde_json::from_str(text.lines().last()?).ok()
+}
+
+fn of(answer: Answer, place: &Where) -> Survey {
+    // A user who asks for the processor gets it; one who asks for what is not there is told by the worker.
+    let kind = place.device.map_or(answer.kind, super::Kind::kind);
+    let cards = cards::open();
+    let card = match kind {
+        DeviceKind::Cuda => cards.find(answer.uuid.as_deref(), None).or_else(|| match cards.list() {
+            [only] => Some(only),
+            _ => None,
+        }),
+        _ => None,
+    };
+    let device = match card {
+        Some(card) => MeasuredDevice {
+            kind,
+            name: card.name.clone(),
+            gpu: card.gpu.map(str::to_owned),
+            total: card.total,
+            reserved: card.reserved,
+            used_before: cards.read(card.index).and_then(|reading| reading.used),
+            capability: card.capability.clone().or(answer.capability),
+            driver: card.driver.clone(),
+        },
+        None => MeasuredDevice {
+            kind,
+            name: answer.name.unwrap_or_else(|| "this machine".to_owned()),
+            gpu: None,
+            total: answer.total.unwrap_or_default(),
+            reserved: None,
+            used_before: None,
+            capability: answer.capability,
+            driver: None,
+        },
+    };
+    Survey { torch: answer.torch, has: answer.has, device }
+}
+
+/// Shows that something is going on.
+pub fn announce() {
+    // Nobody is left to tell when standard error is gone.
+    let _ = writeln!(std::io::stderr(), "Looking at Python, PyTorch and the device ...");
+}

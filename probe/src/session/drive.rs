@@ -1,0 +1,591 @@
+//! One worker from start to end.
+
+use std::time::{Duration, Instant};
+
+use plimsoll_core::measurement::{DeviceKind, Event as Kept, EventKind, Outcome, Sample};
+use plimsoll_core::{Bytes, Measurement};
+
+use super::gauge::{Gauge, Sampling, Taken};
+use super::predict::{self, Predictor};
+use super::record::Builder;
+use super::shift::Shift;
+use super::{Busy, PATIENCE, PATIENCE_LOADING, Request, Update, Watcher, words};
+use crate::exit::Failure;
+use crate::guard::{self, Attempted, Policy, Shape, Why};
+use crate::interrupt;
+use crate::worker::{
+    self, AttemptOutcome, Command, ErrorKind, Event, GuardKind, Hello, Job, Launch, Line, Next, PROTOCOL, Parsed,
+    Python, Worker,
+};
+
+/// How often the samples are looked at and Ctrl-C is answered.
+const TICK: Duration = Duration::from_millis(50);
+/// Lines on the protocol's descriptor that are none of it, before the worker is given up.
+const GARBAGE: u32 = 5;
+/// Others on the card: from this share of it a warning, from that a refusal.
+const BUSY_WARN_PERCENT: u64 = 5;
+/// As documented in `--help`.
+const BUSY_REFUSE_PERCENT: u64 = 25;
+
+/// Where a session runs.
+#[derive(Clone)]
+pub struct Place<'a> {
+    pub python: &'a Python,
+    pub device: DeviceKind,
+    pub gauge: &'a Gauge,
+    /// Why it runs on the processor although there is a card.
+    pub fallen_back: Option<String>,
+}
+
+/// Why there is no record.
+pub enum Early {
+    /// PyTorch does not see the device.
+    NoDevice(Failure),
+    /// Anything else.
+    Other(Failure),
+}
+
+impl Early {
+    pub fn into_failure(self) -> Failure {
+        match self {
+            Self::NoDevice(failure) | Self::Other(failure) => failure,
+        }
+    }
+}
+
+impl From<Failure> for Early {
+    fn from(failure: Failure) -> Self {
+        Self::Other(failure)
+    }
+}
+
+/// Runs one worker.
+pub fn run(request: &Request<'_>, place: &Place<'_>, watcher: &mut dyn Watcher) -> Result<Measurement, Early> {
+    let shift = Shift::new();
+    let launch = Launch { python: place.python, script: worker::SCRIPT, device: place.device, card: request.index };
+    let mut worker = Worker::start(&launch)?;
+    watcher.see(&Update::Starting { python: &place.python.program, device: place.device });
+    let text = |path: &std::path::Path| super::absolute(path).to_string_lossy().into_owned();
+    worker.send(&Job {
+        steps: request.steps,
+        limit: request.limit,
+        snapshot: request.snapshot.map(text),
+        trace: request.trace.map(text),
+        phases: request.phases,
+        ..Job::new(request.scenario, place.device)
+    });
+    let mut greeting = Greeting { request, worker, shift, garbage: 0 };
+    let hello = greeting.hello(watcher)?;
+    let Greeting { worker, shift, garbage, .. } = greeting;
+    let card = match hello.device.kind {
+        DeviceKind::Cuda => place.gauge.card(&hello, request.index),
+        DeviceKind::Mps | DeviceKind::Cpu => None,
+    };
+    let busy = card.as_ref().and_then(|card| busy(card, request.busy));
+    if let (Some(Others { refuse: true, message }), Busy::Refuse) = (&busy, request.busy) {
+        return Err(Early::Other(Failure::Environment {
+            problem: message.clone(),
+            hint: "end them, or measure all the same with --busy warn".to_owned(),
+        }));
+    }
+    let sampling = request.sampling.then(|| Sampling::start(card.as_ref(), worker.pid(), shift.spawned()));
+    let record = Builder::new(request.scenario, &hello, card.as_ref(), request.limit);
+    let device = &record.record().device;
+    let room = predict::room(device, request.limit);
+    let predictor = Predictor::new(request.scenario, record.record());
+    let mut session = Session {
+        request,
+        watcher,
+        worker,
+        shift,
+        sampling,
+        room,
+        predictor,
+        record,
+        shape: Shape::new(request.scenario.input.batch, request.scenario.training.accumulation),
+        attempts: Vec::new(),
+        stage: Stage::Loading,
+        warned: false,
+        garbage,
+        used: Used::default(),
+        outcome: None,
+    };
+    session.say(EventKind::Note, place.fallen_back.iter().map(|why| format!("measured on the processor: {why}")));
+    session.say(EventKind::Warning, busy.into_iter().map(|others| others.message));
+    Ok(session.run())
+}
+
+/// The first exchange, before there is a record.
+struct Greeting<'a> {
+    request: &'a Request<'a>,
+    worker: Worker,
+    shift: Shift,
+    garbage: u32,
+}
+
+impl Greeting<'_> {
+    fn hello(&mut self, watcher: &mut dyn Watcher) -> Result<Box<Hello>, Early> {
+        let patience = self.request.timeout.unwrap_or(PATIENCE_LOADING);
+        let mut heard = Instant::now();
+        loop {
+            if interrupt::asked() {
+                return Err(Early::Other(Failure::Interrupted));
+            }
+            let line = match self.worker.next(TICK) {
+                Next::Line(line) => line,
+                Next::Silence if heard.elapsed() >= patience => {
+                    let end = self.worker.kill();
+                    return Err(environment(silence(patience), with_tail(SLOW_HINT, &end.stderr)));
+                }
+                Next::Silence => continue,
+                Next::Gone => {
+                    let end = self.worker.finish();
+                    if interrupt::asked() {
+                        return Err(Early::Other(Failure::Interrupted));
+                    }
+                    let (problem, hint) = words::death(&end);
+                    let problem = format!("{problem} before it said who it is");
+                    return Err(environment(problem, with_tail(&hint, &end.stderr)));
+                }
+            };
+            heard = Instant::now();
+            match line {
+                Line::Garbage(what) => {
+                    self.garbage += 1;
+                    if self.garbage > GARBAGE {
+                        let end = self.worker.kill();
+                        let problem = format!("the worker does not speak the protocol: {what}");
+                        return Err(environment(problem, with_tail(NOT_PYTHON_HINT, &end.stderr)));
+                    }
+                }
+                Line::Event(Parsed { at, event }) => {
+                    self.shift.heard(at);
+                    match event {
+                        Event::Hello(hello) if hello.protocol == PROTOCOL => return Ok(hello),
+                        Event::Hello(hello) => {
+                            let problem = format!("the worker speaks protocol {}, not {PROTOCOL}", hello.protocol);
+                            let hint = "use the worker of this Plimsoll: plimsoll probe --print-worker";
+                            return Err(environment(problem, hint.to_owned()));
+                        }
+                        Event::Error { kind, message, hint, traceback } => {
+                            let detail = traceback.unwrap_or_default();
+                            let failure = Failure::Environment {
+                                problem: message,
+                                hint: with_tail(&hint.unwrap_or_default(), &detail),
+                            };
+                            return Err(match kind {
+                                ErrorKind::NoDevice => Early::NoDevice(failure),
+                                _ => Early::Other(failure),
+                            });
+                        }
+                        Event::Progress { message } => watcher.see(&Update::Progress(&message)),
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+const SLOW_HINT: &str = "a slow disk may need longer to import PyTorch: give --timeout SECONDS";
+const NOT_PYTHON_HINT: &str = "check that --python names a Python interpreter";
+
+fn environment(problem: String, hint: String) -> Early {
+    Early::Other(Failure::Environment { problem, hint })
+}
+
+/// The hint, and below it the last lines of what is known besides.
+fn with_tail(hint: &str, detail: &str) -> String {
+    const LINES: usize = 15;
+    let lines: Vec<&str> = detail.trim().lines().collect();
+    let Some(last) = lines.get(lines.len().saturating_sub(LINES)..).filter(|last| !last.is_empty()) else {
+        return hint.to_owned();
+    };
+    format!("{hint}\n{}", last.iter().map(|line| format!("  | {line}\n")).collect::<String>().trim_end())
+}
+
+fn silence(patience: Duration) -> String {
+    format!("the worker said nothing for {} s", patience.as_secs())
+}
+
+/// Others on the card.
+struct Others {
+    refuse: bool,
+    message: String,
+}
+
+fn busy(taken: &Taken, busy: Busy) -> Option<Others> {
+    let used = taken.used_before.filter(|_| busy != Busy::Ignore)?;
+    let total = taken.card.total;
+    let percent = used.get().saturating_mul(100) / total.get().max(1);
+    (percent >= BUSY_WARN_PERCENT).then(|| Others {
+        refuse: percent >= BUSY_REFUSE_PERCENT,
+        message: format!("others hold {used} of the card's {total} ({percent} %)"),
+    })
+}
+
+/// Where the conversation stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Model and optimizer are being made.
+    Loading,
+    /// An attempt runs.
+    Running,
+    /// The worker was told to finish.
+    Finishing,
+}
+
+/// How much the device was used since the first step of the attempt ended.
+#[derive(Clone, Copy, Debug, Default)]
+struct Used {
+    steady: bool,
+    sum: u64,
+    count: u64,
+    /// The highest memory of the process within the attempt.
+    process: Option<Bytes>,
+}
+
+struct Session<'a> {
+    request: &'a Request<'a>,
+    watcher: &'a mut dyn Watcher,
+    worker: Worker,
+    shift: Shift,
+    sampling: Option<Sampling>,
+    room: Bytes,
+    predictor: Predictor,
+    record: Builder,
+    shape: Shape,
+    attempts: Vec<Attempted>,
+    stage: Stage,
+    /// Whether this attempt has passed the mark.
+    warned: bool,
+    garbage: u32,
+    used: Used,
+    /// How it ended, when it did not end well.
+    outcome: Option<Outcome>,
+}
+
+/// Whether the conversation goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    On,
+    Over,
+}
+
+impl Session<'_> {
+    fn run(mut self) -> Measurement {
+        let device = self.record.record().device.clone();
+        let software = self.record.record().software.clone();
+        let room = (device.kind == DeviceKind::Cuda || self.request.limit.is_some()).then_some(self.room);
+        let load_line = self.predictor.load_line().or(room.map(guard::share));
+        self.watcher.see(&Update::Hello { software: &software, device: &device, room, load_line });
+        self.converse();
+        self.end()
+    }
+
+    fn converse(&mut self) {
+        let mut heard = Instant::now();
+        let mut ticked = Instant::now();
+        loop {
+            let next = self.worker.next(TICK);
+            if interrupt::asked() {
+                self.interrupted();
+                return;
+            }
+            if ticked.elapsed() >= TICK {
+                ticked = Instant::now();
+                self.tick();
+            }
+            let flow = match next {
+                Next::Line(line) => {
+                    heard = Instant::now();
+                    match line {
+                        Line::Event(parsed) => self.hear(parsed),
+                        Line::Garbage(what) => self.garbage(&what),
+                    }
+                }
+                Next::Silence => self.wait(heard.elapsed()),
+                Next::Gone => self.gone(),
+            };
+            if flow == Flow::Over {
+                return;
+            }
+        }
+    }
+
+    /// Keeps events and shows them.
+    fn say(&mut self, kind: EventKind, messages: impl IntoIterator<Item = String>) {
+        for message in messages {
+            let at = self.shift.now();
+            let event = self.record.event(at, kind, &message);
+            self.show(&event);
+        }
+    }
+
+    fn show(&mut self, event: &Kept) {
+        self.watcher.see(&Update::Event(event));
+    }
+
+    fn tick(&mut self) {
+        let Some(latest) = self.sampling.as_ref().map(Sampling::latest) else { return };
+        if self.stage == Stage::Running {
+            self.used.process = self.used.process.max(latest.process);
+            if let (true, Some(percent)) = (self.used.steady, latest.utilization) {
+                self.used.sum += u64::from(percent);
+                self.used.count += 1;
+            }
+            self.warn(latest.process);
+        }
+        let sample = Sample { process: latest.process.or_else(|| self.record.worker_process()), ..latest };
+        self.watcher.see(&Update::Usage(&sample));
+    }
+
+    /// Once an attempt, when 90 % of what the process may have are taken.
+    fn warn(&mut self, process: Option<Bytes>) {
+        let bounded = self.request.limit.is_some() || self.record.record().device.kind != DeviceKind::Cpu;
+        let Some(process) = process.filter(|p| bounded && !self.warned && *p > guard::share(self.room)) else { return };
+        self.warned = true;
+        let of = if self.request.limit.is_some() { "the limit" } else { "what the card has" };
+        let message = format!("{process} are in use, over {} % of {of}, {}", guard::WARN_PERCENT, self.room);
+        self.say(EventKind::Warning, [message]);
+    }
+
+    fn wait(&mut self, silent: Duration) -> Flow {
+        let default = if self.stage == Stage::Loading { PATIENCE_LOADING } else { PATIENCE };
+        let patience = self.request.timeout.unwrap_or(default);
+        if silent < patience {
+            return Flow::On;
+        }
+        let end = self.worker.kill();
+        let hint = "if a single phase takes longer than that, give --timeout SECONDS";
+        self.failed(&silence(patience), hint, &end.stderr)
+    }
+
+    fn garbage(&mut self, what: &str) -> Flow {
+        self.garbage += 1;
+        if self.garbage == 1 {
+            self.say(EventKind::Note, [format!("something wrote to the worker's own channel: {what}")]);
+        }
+        if self.garbage <= GARBAGE {
+            return Flow::On;
+        }
+        let end = self.worker.kill();
+        let problem = format!("something writes to the worker's own channel, {} lines by now: {what}", self.garbage);
+        self.failed(&problem, "look for code that writes to descriptors by number", &end.stderr)
+    }
+
+    fn gone(&mut self) -> Flow {
+        let end = self.worker.finish();
+        if interrupt::asked() {
+            self.interrupted();
+            return Flow::Over;
+        }
+        let (problem, hint) = words::death(&end);
+        self.failed(&problem, &hint, &end.stderr)
+    }
+
+    fn failed(&mut self, problem: &str, hint: &str, detail: &str) -> Flow {
+        if self.stage == Stage::Finishing {
+            // Nothing is lost by it.
+            self.say(EventKind::Note, [format!("after everything was measured: {problem}")]);
+            return Flow::Over;
+        }
+        self.outcome = Some(Outcome::Failed);
+        self.say(EventKind::Failed, [problem.to_owned()]);
+        self.watcher.see(&Update::Trouble { problem, hint, detail });
+        Flow::Over
+    }
+
+    fn interrupted(&mut self) {
+        self.outcome = Some(Outcome::Interrupted);
+        self.worker.kill();
+        self.say(EventKind::Interrupted, ["stopped by the user".to_owned()]);
+    }
+
+    fn hear(&mut self, Parsed { at, event }: Parsed) -> Flow {
+        self.shift.heard(at);
+        match event {
+            Event::Progress { message } => self.watcher.see(&Update::Progress(&message)),
+            Event::Note { message } => {
+                let event = self.record.event(at, EventKind::Note, &message);
+                self.show(&event);
+            }
+            Event::Ready { parameters } => {
+                self.record.record_mut().parameters = Some(parameters);
+                return self.attempt(at);
+            }
+            Event::Phase(phase) => {
+                self.record.phase(at, &phase);
+                self.warn(phase.process.or(phase.peak_reserved));
+                self.watcher.see(&Update::Phase { name: phase.name, step: phase.step, micro_batch: phase.micro_batch });
+            }
+            Event::Step(step) => {
+                let kept = self.record.step(at, &step);
+                self.used.steady = true;
+                self.watcher.see(&Update::Step(&kept));
+                if let Some(message) = numeric(&kept) {
+                    let event = self.record.event(at, EventKind::Numeric, &message);
+                    self.show(&event);
+                }
+                self.warn(step.process.or(step.peak_reserved));
+            }
+            Event::Guard { kind, step, micro_batch, phase, message } => {
+                let (kind, what) = match kind {
+                    GuardKind::OutOfMemory => (EventKind::OutOfMemory, "out of memory"),
+                    GuardKind::Limit => (EventKind::Limit, "the limit was hit"),
+                };
+                let mut text = format!("{what} with micro-batches of {}", self.shape.batch);
+                if let Some(phase) = phase {
+                    text.push_str(&format!(", in {}", phase.as_str()));
+                }
+                if let Some(step) = step {
+                    text.push_str(&format!(" of step {step}"));
+                }
+                if let Some(micro_batch) = micro_batch {
+                    text.push_str(&format!(" (micro-batch {micro_batch})"));
+                }
+                let event = self.record.event(at, kind, &format!("{text}: {message}"));
+                self.show(&event);
+            }
+            Event::AttemptEnd { outcome, peak_allocated, peak_reserved, retries, .. } => {
+                self.record.end_attempt(at, outcome.into(), peak_allocated, peak_reserved);
+                if let Some(retries @ 1..) = retries {
+                    let text = format!("the allocator gave cached memory back to make room {retries} time(s)");
+                    self.say(EventKind::Note, [text]);
+                }
+                self.decide(at, outcome);
+            }
+            Event::Error { kind, message, hint, traceback } => {
+                let end = self.worker.finish();
+                let detail = traceback.unwrap_or(end.stderr);
+                let hint = hint.unwrap_or_default();
+                if kind == ErrorKind::OutOfMemory {
+                    return self.no_model(at, &message, &hint);
+                }
+                return self.failed(&message, &hint, &detail);
+            }
+            Event::Bye => {
+                let end = self.worker.finish();
+                if end.code != Some(0) {
+                    return self.failed(&words::death(&end).0, "", &end.stderr);
+                }
+                return Flow::Over;
+            }
+            // A second greeting says nothing new.
+            Event::Hello(_) => {}
+        }
+        Flow::On
+    }
+
+    /// Not even the model fits: no micro-batch will.
+    fn no_model(&mut self, at: u64, message: &str, hint: &str) -> Flow {
+        self.record.attempt(at, self.shape);
+        self.record.end_attempt(at, Outcome::OutOfMemory, None, None);
+        let event = self.record.event(at, EventKind::OutOfMemory, message);
+        self.show(&event);
+        self.watcher.see(&Update::Trouble { problem: message, hint, detail: "" });
+        Flow::Over
+    }
+
+    fn attempt(&mut self, at: u64) -> Flow {
+        self.stage = Stage::Running;
+        self.warned = false;
+        self.used = Used::default();
+        let (shape, steps) = (self.shape, self.request.steps);
+        self.record.attempt(at, shape);
+        self.watcher.see(&Update::Attempt { shape, steps });
+        let Shape { batch, accumulation, samples } = shape;
+        self.worker.send(&Command::Attempt { batch, accumulation, samples, steps });
+        Flow::On
+    }
+
+    fn decide(&mut self, at: u64, outcome: AttemptOutcome) {
+        let raising = self.request.target_utilization.is_some() && outcome == AttemptOutcome::Finished;
+        let predicted = |shape| if raising { self.predictor.process(shape) } else { None };
+        let process = self.used.process.or(self.record.worker_process()).max(self.record.reserved());
+        let utilization = (self.used.sum + self.used.count / 2).checked_div(self.used.count);
+        self.attempts.push(Attempted {
+            shape: self.shape,
+            outcome: outcome.into(),
+            utilization,
+            process,
+            predicted: predicted(self.shape),
+            predicted_doubled: predicted(self.shape.doubled()),
+            room: Some(self.room),
+        });
+        let policy = Policy { adapt: self.request.adapt, target_utilization: self.request.target_utilization };
+        match guard::next(policy, &self.attempts) {
+            guard::Next::Halve(shape) => {
+                let text = format!("micro-batch halved to {}", described(shape));
+                self.say(EventKind::Halved, [text]);
+                self.shape = shape;
+                self.attempt(at);
+            }
+            guard::Next::Raise(shape) => {
+                let grown = if shape.samples > self.shape.samples {
+                    format!("; the effective batch grows from {} to {}", self.shape.samples, shape.samples)
+                } else {
+                    String::new()
+                };
+                let busy = utilization.unwrap_or_default();
+                let text = format!("utilisation {busy} %: micro-batch raised to {}{grown}", described(shape));
+                self.say(EventKind::Raised, [text]);
+                self.shape = shape;
+                self.attempt(at);
+            }
+            guard::Next::Stop(why) => {
+                self.say(EventKind::Note, reason(why, raising, utilization).map(str::to_owned));
+                self.stage = Stage::Finishing;
+                self.worker.send(&Command::Finish);
+            }
+        }
+    }
+
+    /// Puts the record together.
+    fn end(mut self) -> Measurement {
+        self.worker.kill();
+        if let Some(outcome) = self.outcome {
+            let at = self.shift.now();
+            match self.stage {
+                Stage::Loading => {
+                    self.record.attempt(at, self.shape);
+                    self.record.end_attempt(at, outcome, None, None);
+                }
+                Stage::Running => self.record.end_attempt(at, outcome, None, None),
+                Stage::Finishing => {}
+            }
+        }
+        let sampled = self.sampling.take().map(Sampling::stop);
+        let mut record = self.record.finish(sampled.as_ref(), &self.shift);
+        record.estimate = predict::value(&self.predictor);
+        record.scrub();
+        self.watcher.see(&Update::End);
+        record
+    }
+}
+
+fn described(shape: Shape) -> String {
+    format!("{}: {} in a step, {} samples", shape.batch, shape.accumulation, shape.samples)
+}
+
+/// Why nothing more is tried, where that needs words.
+const fn reason(why: Why, raising: bool, utilization: Option<u64>) -> Option<&'static str> {
+    match why {
+        Why::OneSampleDoesNotFit => Some("not even one sample fits"),
+        Why::SmallerOneStands => Some("the smaller micro-batch that finished is the result"),
+        Why::NoRoom if raising => Some("a larger micro-batch would come too near to the end of the memory"),
+        Why::UtilizationUnknown if utilization.is_none() => {
+            Some("the micro-batch was not raised: nothing tells how much the device is used")
+        }
+        _ => None,
+    }
+}
+
+/// What is wrong with a step's numbers.
+fn numeric(step: &plimsoll_core::measurement::MeasuredStep) -> Option<String> {
+    match (step.skipped, step.loss) {
+        (true, _) => Some(format!("GradScaler skipped step {}: gradients were not finite", step.step)),
+        (false, None) => Some(format!("the loss of step {} was not finite", step.step)),
+        (false, Some(_)) => None,
+    }
+}

@@ -1,0 +1,14 @@
+//! The worker: the user's own Python, running the embedded script in a process of its own.
+
+mod discover;
+mod process;
+mod protocol;
+mod reader;
+
+pub use discover::{Python, find};
+pub use process::{End, Launch, Next, Worker, kill};
+pub use protocol::{AttemptOutcome, Command, ErrorKind, Event, GuardKind, Hello, Job, PROTOCOL, Parsed, Phase, Step};
+pub use reader::Line;
+
+/// The script, as `plimsoll probe --print-worker` shows it.
+pub const SCRIPT: &str = include_str!("../../worker/worker.py");

@@ -1,0 +1,117 @@
+//! A worker in a process of its own, as the probe starts it.
+
+use std::{
+    env, fs,
+    io::{BufRead, BufReader, Read, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use super::report::Report;
+
+/// A file of the package.
+pub fn file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// A directory of the test's own, with these files in it.
+pub fn directory(name: &str, files: &[(&str, &str)]) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("worker").join(name);
+    // What an earlier run left.
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory).unwrap();
+    for (name, text) in files {
+        fs::write(directory.join(name), text).unwrap();
+    }
+    directory
+}
+
+/// The Python to test with, on one thread: the tests share the machine.
+pub fn python() -> Command {
+    let mut python = Command::new(env::var_os("PLIMSOLL_TEST_PYTHON").unwrap_or_else(|| "python3".into()));
+    python.arg("-u").env("PYTHONSAFEPATH", "1").env("OMP_NUM_THREADS", "1").env("HF_HUB_OFFLINE", "1");
+    python.env_remove("PYTHONPATH");
+    python
+}
+
+/// A worker that is running. Dropping it ends it.
+#[derive(Debug)]
+pub struct Worker {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    /// Starts one, with modules from `modules` before all others, and gives it a first line.
+    pub fn start(modules: Option<&Path>, first: &str) -> Self {
+        let mut python = python();
+        if let Some(modules) = modules {
+            python.env("PYTHONPATH", modules);
+        }
+        python.arg(file("worker/worker.py"));
+        let mut child = python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let stdin = child.stdin.take();
+        let mut worker = Self { child, stdin, stdout };
+        worker.send(first);
+        worker
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a line.
+    pub fn send(&mut self, line: &str) {
+        writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Waits for an event of this kind for which `is_it` holds.
+    pub fn wait_for(&mut self, kind: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+        loop {
+            let mut line = String::new();
+            assert!(self.stdout.read_line(&mut line).unwrap() > 0, "it ended before {kind}: {}", self.stderr());
+            let event: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
+            assert_ne!(event["event"], "error", "{event}");
+            if event["event"] == kind && is_it(&event) {
+                return event;
+            }
+        }
+    }
+
+    /// Closes its standard input, and answers how long it took to end, and how it did.
+    pub fn hang_up(mut self) -> (Duration, Option<i32>) {
+        let start = Instant::now();
+        self.stdin = None;
+        let status = self.child.wait().unwrap();
+        (start.elapsed(), status.code())
+    }
+
+    /// Waits until it ends of itself.
+    pub fn report(mut self) -> Report {
+        let mut out = String::new();
+        self.stdout.read_to_string(&mut out).unwrap();
+        let stderr = self.stderr();
+        let status = self.child.wait().unwrap();
+        Report::new(out.lines(), stderr, status.code().map_or(-1, i64::from))
+    }
+
+    fn stderr(&mut self) -> String {
+        let mut bytes = Vec::new();
+        self.child.stderr.take().unwrap().read_to_end(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,64 @@
+//! Optimizers, adapters, checkpointing.
+
+use plimsoll_core::estimate::Run;
+use serde_json::{Value, json};
+
+use super::{job, several};
+
+#[test]
+#[ignore = "needs a Python with torch: cargo xtask test"]
+fn every_optimizer_steps() {
+    let all = ["sgd", "sgd-momentum", "adam", "adamw"];
+    let each = all.iter().flat_map(|name| ["foreach", "fused", "for-loop"].map(|how| (*name, how)));
+    for (name, how) in each.chain([("adafactor", "for-loop")]) {
+        let training = json!({ "precision": "fp32", "optimizer": name, "optimizer_impl": how });
+        let report = several::train(&job::mlp(json!({ "batch": 4 }), training));
+        assert!(report.losses().iter().all(Option::is_some), "{name} {how}: {report:#?}");
+        assert_eq!(report.one("hello")["transformers"].is_string(), name == "adafactor");
+    }
+}
+
+#[test]
+#[ignore = "needs a Python with torch: cargo xtask test"]
+fn adapters_train_as_many_numbers_as_estimated() {
+    let text = json!({ "batch": 2, "seq": 16 });
+    for lora in [
+        json!({ "rank": 4, "targets": ["q_proj", "v_proj"], "dropout": 0.05 }),
+        json!({ "rank": 2, "targets": "all-linear" }),
+    ] {
+        for (precision, checkpointing) in [("fp32", "none"), ("bf16", "full")] {
+            let training = json!({ "precision": precision, "checkpointing": checkpointing, "lora": lora });
+            same_parameters(&job::llama(text.clone(), training));
+        }
+    }
+    let lora = json!({ "lora": { "rank": 2, "targets": "all-linear" } });
+    same_parameters(&job::mlp(json!({ "batch": 4 }), lora.clone()));
+    let nanogpt = json!({ "family": "nanogpt", "n_layer": 2, "n_head": 2, "n_embd": 32, "vocab_size": 100 });
+    same_parameters(&job::parts(nanogpt, text, lora));
+    let nbeats = json!({ "family": "nbeats", "stacks": 2, "width": 32 });
+    let lora = json!({ "lora": { "rank": 2, "targets": ["tb", "f"] } });
+    same_parameters(&job::parts(nbeats, json!({ "batch": 4 }), lora));
+}
+
+fn same_parameters(scenario: &plimsoll_core::Scenario) {
+    let estimated = Run::new(scenario).unwrap().into_estimate().parameters;
+    assert!(estimated.trainable < estimated.total / 2);
+    let report = several::train(scenario);
+    assert_eq!(report.one("ready")["parameters"], json!(estimated), "{}", scenario.to_value());
+    assert!(report.one("hello")["peft"].is_string());
+    assert!(report.losses().iter().all(Option::is_some));
+}
+
+#[test]
+#[ignore = "needs a Python with torch: cargo xtask test"]
+fn checkpointing_and_eager_attention_run() {
+    let text = json!({ "batch": 2, "seq": 16 });
+    let with = |training: Value| several::train(&job::llama(text.clone(), training)).losses();
+    // Recomputing changes nothing in what is computed: same seed, same losses.
+    let plain = with(json!({ "precision": "fp32" }));
+    assert_eq!(with(json!({ "precision": "fp32", "checkpointing": "full" })), plain);
+    let eager = with(json!({ "precision": "fp32", "attention": "eager" }));
+    for (one, other) in eager.iter().zip(&plain) {
+        assert!((one.unwrap() - other.unwrap()).abs() < 1e-3, "{eager:?} {plain:?}");
+    }
+}
