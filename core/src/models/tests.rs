@@ -7,7 +7,7 @@ use crate::{Error, Scenario};
 
 /// A scenario of `model` (the table `[model]`), one sample of 8 tokens where it has tokens.
 fn scenario(model: &Value) -> Result<Scenario, Error> {
-    let tokens = !matches!(model["family"].as_str(), Some("mlp" | "nbeats"));
+    let tokens = !matches!(model["family"].as_str(), Some("mlp" | "nbeats" | "resnet" | "convnext"));
     let input = if tokens { json!({"batch": 1, "seq": 8}) } else { json!({"batch": 1}) };
     Scenario::from_value(&json!({"model": model, "input": input, "training": {"optimizer": "sgd"}}))
 }
@@ -332,4 +332,85 @@ fn sizes_that_overflow_together_are_refused() {
             assert_eq!(error.key, key, "{error}");
         }
     }
+}
+
+/// The numbers torchvision gives with its weights (`num_params` in their metadata).
+#[test]
+fn torchvisions_models_have_their_published_sizes() {
+    for (family, variant, expected) in [
+        ("resnet", "resnet18", 11_689_512),
+        ("resnet", "resnet34", 21_797_672),
+        ("resnet", "resnet50", 25_557_032),
+        ("resnet", "resnet101", 44_549_160),
+        ("resnet", "resnet152", 60_192_808),
+        ("convnext", "convnext_tiny", 28_589_128),
+        ("convnext", "convnext_small", 50_223_688),
+        ("convnext", "convnext_base", 88_591_464),
+        ("convnext", "convnext_large", 197_767_336),
+    ] {
+        assert_eq!(parameters(&json!({"family": family, "variant": variant})), expected, "{variant}");
+    }
+}
+
+/// What `sum(p.numel() for p in model.parameters())` says of the base-sized encoders (transformers 5.17).
+#[test]
+fn encoders_have_their_published_sizes() {
+    let hf = |config: Value, task: &str| json!({"hf": config, "task": task});
+    let roberta = json!({"model_type": "roberta", "max_position_embeddings": 514, "type_vocab_size": 1});
+    for (model, expected) in [
+        (hf(json!({"model_type": "bert"}), "masked-lm"), 109_514_298),
+        (hf(json!({"model_type": "bert"}), "sequence-classification"), 109_483_778),
+        (hf(roberta.clone(), "masked-lm"), 124_697_433),
+        (hf(roberta, "sequence-classification"), 124_647_170),
+        (hf(json!({"model_type": "distilbert"}), "masked-lm"), 66_985_530),
+        (hf(json!({"model_type": "distilbert"}), "sequence-classification"), 66_955_010),
+        (hf(json!({"model_type": "vit"}), "image-classification"), 86_567_656),
+    ] {
+        assert_eq!(parameters_of(&model), expected, "{model}");
+    }
+}
+
+/// [`parameters`] of a model that says itself what its input is.
+fn parameters_of(model: &Value) -> u64 {
+    let scenario = Scenario::from_value(&json!({"model": model, "training": {"optimizer": "sgd"}})).unwrap();
+    Run::new(&scenario).unwrap().estimate().parameters.total
+}
+
+#[test]
+fn classifiers_have_as_many_labels_as_the_config_names() {
+    let with = |keys: Value| {
+        let mut config = json!({"model_type": "bert", "vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "intermediate_size": 48});
+        for (key, value) in keys.as_object().unwrap() {
+            config[key] = value.clone();
+        }
+        json!({"hf": config, "task": "sequence-classification"})
+    };
+    let two = parameters_of(&with(json!({})));
+    assert_eq!(parameters_of(&with(json!({"id2label": {"0": "a", "1": "b", "2": "c"}}))), two + 33);
+    assert_eq!(parameters_of(&with(json!({"num_labels": 5}))), two + 3 * 33);
+    assert_eq!(refusal(&with(json!({"num_labels": 1}))).key, "model.hf.num_labels");
+    let several = refusal(&with(json!({"problem_type": "multi_label_classification"})));
+    assert_eq!(several.key, "model.hf.problem_type");
+}
+
+#[test]
+fn images_must_have_the_side_the_positions_are_for() {
+    let scenario = Scenario::from_value(&json!({
+        "model": {"hf": {"model_type": "vit", "image_size": 224}}, "input": {"image": 384}
+    }));
+    assert_eq!(scenario.and_then(|s| Run::new(&s)).unwrap_err().key, "input.image");
+}
+
+/// What cuDNN takes inside is not counted, and the estimate says so, unless only tensors are asked for.
+#[test]
+fn convolutions_come_with_a_warning() {
+    let warned = |workspaces: bool| {
+        let scenario = Scenario::from_value(&json!({
+            "model": {"family": "resnet", "variant": "resnet18"}, "input": {"image": 32},
+            "device": {"workspaces": workspaces}
+        }));
+        Run::new(&scenario.unwrap()).unwrap().estimate().warnings.iter().any(|w| w.contains("cuDNN"))
+    };
+    assert!(warned(true) && !warned(false));
 }
