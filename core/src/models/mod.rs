@@ -7,6 +7,7 @@ mod config;
 mod gpt2;
 mod llama;
 mod mlp;
+mod modernbert;
 mod nanogpt;
 mod nbeats;
 mod seq2seq;
@@ -146,6 +147,7 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
         "bart" => bart::build(scope, config, plan),
         "whisper" => whisper::build(scope, config, plan),
         "clip" => clip::build(scope, config, plan),
+        "modernbert" => modernbert::build(scope, config, plan),
         "t5" => t5::build(scope, config, plan),
         other => Err(Error::new(
             "model.hf.model_type",

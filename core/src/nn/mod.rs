@@ -14,11 +14,11 @@ mod scope;
 
 pub use activation::Activation;
 pub use attention::AttentionCore;
-pub use bidirectional_mask::bidirectional_mask;
+pub use bidirectional_mask::{bidirectional_mask, sliding_window_bidirectional_mask};
 pub use embedding::Embedding;
 pub use encoder_attention::EncoderAttention;
 pub use linear::{Conv1D, Linear};
 pub use mask::{causal_mask, decoder_causal_mask, sliding_window_causal_mask};
 pub use norm::{LayerNorm, RmsNorm, T5LayerNorm};
-pub use rope::{RotaryEmbedding, apply_rotary_pos_emb};
+pub use rope::{RotaryEmbedding, apply_rotary_pos_emb, apply_rotary_pos_emb_float};
 pub use scope::{AdapterPlan, Scope};

@@ -34,7 +34,7 @@ pub use loss::{cross_entropy, mse_loss};
 pub use matmul::{addmm, linear, matmul};
 pub use norm::layer_norm;
 pub use reduce::mean_last;
-pub use select::{clamp, clamp_numbers, index, where_scalar};
+pub use select::{clamp, clamp_numbers, index, unbind, where_scalar};
 pub use similarity::{div, exp, sum_last};
 pub use softmax::{softmax, softmax_fp32};
 pub use view::{cat, contiguous, expand, narrow, permute, reshape, select, split, transpose, unsqueeze, view};

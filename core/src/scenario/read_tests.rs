@@ -200,7 +200,7 @@ fn what_is_not_estimated_is_refused_by_name() {
     assert_eq!(
         refused(&json!({ "model": { "hf": { "model_type": "bert" } } })),
         "model.hf.model_type: model_type \"bert\" is not supported yet; \
-         supported: llama, mistral, qwen2, qwen3, gpt2, t5, bart, whisper, clip; families of our own: mlp, nanogpt, nbeats"
+         supported: llama, mistral, qwen2, qwen3, gpt2, t5, bart, whisper, clip, modernbert; families of our own: mlp, nanogpt, nbeats"
     );
     assert_eq!(
         refused(&with("input", "image", json!(224))),
