@@ -141,7 +141,7 @@ fn what_is_in_no_catalog_or_not_supported() {
     );
     refuses(&["estimate", "--model", "llama3.2-1b"], b"", 2, &["model.catalog: ", "llama-3.2-1b"]);
     refuses(
-        &["estimate", "--family", "resnet"],
+        &["estimate", "--family", "densenet"],
         b"",
         2,
         &["family \"resnet\" is not supported", "mlp, nanogpt, nbeats"],
@@ -208,7 +208,7 @@ fn wrong_usage() {
 
 #[test]
 fn bad_lines_are_answered_in_place() {
-    let lines = b"{\"model\": {\"family\": \"mlp\"}, \"input\": {\"batch\": 0}}\n{\"mod\n\n{\"model\": {\"family\": \"gat\"}}\n";
+    let lines = b"{\"model\": {\"family\": \"mlp\"}, \"input\": {\"batch\": 0}}\n{\"mod\n\n{\"model\": {\"family\": \"densenet\"}}\n";
     let output = plimsoll(&["estimate", "--jsonl"], lines);
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stderr.is_empty());

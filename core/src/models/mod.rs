@@ -25,6 +25,7 @@ mod image_batch;
 mod llama;
 mod mixtral;
 mod mlp;
+mod modernbert;
 mod nanogpt;
 mod nbeats;
 mod olmo;
@@ -207,6 +208,7 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
         "bart" => bart::build(scope, config, plan),
         "whisper" => whisper::build(scope, config, plan),
         "clip" => clip::build(scope, config, plan),
+        "modernbert" => modernbert::build(scope, config, plan),
         "t5" => t5::build(scope, config, plan),
         "dinov2" => dinov2::build(scope, config, plan),
         _ if config.reads_like_llama() => llama::build(scope, config, plan),

@@ -304,8 +304,8 @@ impl FeedForward {
     }
 }
 
-/// "clamp inf values to enable fp16 training".
-fn clamp(hidden: Tensor) -> Tensor {
+/// "clamp inf values to enable fp16 training"; `clamp_value` is the block's name for the limit.
+fn clamp(hidden: Tensor, clamp_value: &mut Option<Tensor>) -> Tensor {
     if hidden.dtype() != DType::Float16 {
         return hidden;
     }
@@ -318,8 +318,9 @@ fn clamp(hidden: Tensor) -> Tensor {
     let numbers = (scalar("scalar_tensor"), scalar("scalar_tensor"));
     let limit = scalar("where.self");
     drop((numbers, any));
+    let limit = clamp_value.insert(limit);
     let negative = scalar("neg");
-    ops::clamp(&hidden, &negative, &limit)
+    ops::clamp(&hidden, &negative, limit)
 }
 
 /// What a block is handed by position beside the hidden states, in order: the mask, the position bias, the encoder's
@@ -359,17 +360,18 @@ impl Block {
         hidden.cx().within(self.module, || {
             let [mask, bias, encoded, encoded_mask, cross_bias] = given.each_ref().map(Option::as_ref);
             // `_` is a name like any other: it holds the probabilities until something else takes it.
+            let mut clamp_value = None;
             let (mut hidden, self_bias, mut _weights) = self.self_attention.forward(hidden, mask, None, bias);
-            hidden = clamp(hidden);
+            hidden = clamp(hidden, &mut clamp_value);
             let mut outputs = vec![self_bias];
             if let Some(layer) = &self.cross_attention {
                 let (attended, bias, weights) = layer.forward(&hidden, encoded_mask, encoded, cross_bias);
                 (hidden, _weights) = (attended, weights);
                 outputs.push(bias);
-                hidden = clamp(hidden);
+                hidden = clamp(hidden, &mut clamp_value);
             }
             hidden = self.feed_forward.forward(&hidden);
-            outputs.insert(0, clamp(hidden));
+            outputs.insert(0, clamp(hidden, &mut clamp_value));
             outputs
         })
     }

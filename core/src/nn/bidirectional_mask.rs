@@ -13,12 +13,35 @@ pub fn bidirectional_mask(
     dtype: DType,
     attention: Attention,
 ) -> Option<Tensor> {
-    let (mask, padded) = mask?;
+    create(embeds, mask, dtype, attention, None)
+}
+
+/// `create_bidirectional_sliding_window_mask`: keys at most `window` away; never skipped once the sequence is as long.
+pub fn sliding_window_bidirectional_mask(
+    embeds: &Tensor,
+    mask: Option<(&Tensor, bool)>,
+    dtype: DType,
+    attention: Attention,
+    window: u64,
+) -> Option<Tensor> {
+    create(embeds, mask, dtype, attention, Some(window))
+}
+
+fn create(
+    embeds: &Tensor,
+    mask: Option<(&Tensor, bool)>,
+    dtype: DType,
+    attention: Attention,
+    window: Option<u64>,
+) -> Option<Tensor> {
     let cx = embeds.cx();
-    let (batch, queries, keys) = (embeds.size(0), embeds.size(1), mask.size(1));
-    let padding = ops::to(mask, DType::Bool);
-    drop(ops::fresh(cx, "all", &[], DType::Bool));
-    if !padded {
+    let (batch, queries) = (embeds.size(0), embeds.size(1));
+    let keys = mask.map_or(queries, |(mask, _)| mask.size(1));
+    let padding = mask.map(|(mask, _)| ops::to(mask, DType::Bool));
+    if padding.is_some() {
+        drop(ops::fresh(cx, "all", &[], DType::Bool));
+    }
+    if !mask.is_some_and(|(_, padded)| padded) && window.is_none_or(|window| keys < window) {
         return None;
     }
     let places = (ops::arange(cx, batch), ops::arange(cx, 1));
@@ -27,9 +50,17 @@ pub fn bidirectional_mask(
         ops::fresh(cx, "add.Tensor", &[n], DType::Int64)
     };
     let indices = (shifted(queries), shifted(keys));
+    let square = [1, 1, queries, keys];
     let anything = || ops::fresh(cx, "ge.Scalar", &[1, 1, queries, 1], DType::Bool);
+    let near = || {
+        // abs(q_idx - kv_idx) <= sliding_window
+        let mut distance = ops::fresh(cx, "sub.Tensor", &square, DType::Int64);
+        distance = ops::fresh(distance.cx(), "abs", &square, DType::Int64);
+        ops::fresh(distance.cx(), "le.Scalar", &square, DType::Bool)
+    };
+    let pattern = || if window.is_some() { and_masks(cx, &[&near, &anything]) } else { anything() };
     let columns = || ops::fresh(cx, "index.Tensor", &[batch, 1, 1, keys], DType::Bool);
-    let allowed = and_masks(cx, &[&anything, &columns]);
+    let allowed = if padding.is_some() { and_masks(cx, &[&pattern, &columns]) } else { pattern() };
     drop((places, indices));
     let allowed = ops::expand(&allowed, &[batch, 1, queries, keys]);
     let mask = match attention {

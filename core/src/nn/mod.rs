@@ -19,7 +19,7 @@ mod scope;
 pub use activation::Activation;
 pub use alibi::alibi;
 pub use attention::AttentionCore;
-pub use bidirectional_mask::bidirectional_mask;
+pub use bidirectional_mask::{bidirectional_mask, sliding_window_bidirectional_mask};
 pub use conv::{BatchNorm2d, Conv2d};
 pub use embedding::Embedding;
 pub use encoder_attention::EncoderAttention;
@@ -29,7 +29,7 @@ pub use linear::{Conv1D, Linear};
 pub use mask::{causal_mask, decoder_causal_mask, sliding_window_causal_mask};
 pub use norm::{GemmaRmsNorm, LayerNorm, LayerNormPerHead, Norm, PlainLayerNorm, RmsNorm, T5LayerNorm, WideRmsNorm};
 pub use rope::{
-    RotaryEmbedding, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, apply_rotary_pos_emb_fp32,
-    apply_rotary_pos_emb_phi3,
+    RotaryEmbedding, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, apply_rotary_pos_emb_float,
+    apply_rotary_pos_emb_fp32, apply_rotary_pos_emb_phi3,
 };
 pub use scope::{AdapterPlan, Scope};

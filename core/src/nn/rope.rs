@@ -64,6 +64,27 @@ fn rotate_half(x: &Tensor) -> Tensor {
     ops::cat(&[&ops::neg(&second), &first], -1)
 }
 
+/// ModernBERT's `apply_rotary_pos_emb`: computed in float32, brought back at the end.
+pub fn apply_rotary_pos_emb_float(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
+    let (cos, sin) = (ops::unsqueeze(cos, 1), ops::unsqueeze(sin, 1));
+    let rotate = |x: &Tensor| {
+        let straight = {
+            let whole = ops::to(x, DType::Float32);
+            ops::mul(&whole, &cos)
+        };
+        let turned = {
+            let half = {
+                let whole = ops::to(x, DType::Float32);
+                rotate_half(&whole)
+            };
+            ops::mul(&half, &sin)
+        };
+        ops::add(&straight, &turned)
+    };
+    let (query, key) = (rotate(q), rotate(k));
+    (ops::to(&query, q.dtype()), ops::to(&key, q.dtype()))
+}
+
 /// `apply_rotary_pos_emb(q, k, cos, sin)`.
 pub fn apply_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
     let (cos, sin) = (ops::unsqueeze(cos, 1), ops::unsqueeze(sin, 1));

@@ -52,7 +52,7 @@ pub use norm::layer_norm;
 pub use pool::{global_avg_pool2d, max_pool2d};
 pub use reduce::{mean, mean_last};
 pub use routing::{div_in_place, grouped_linear, index_rows, sum_middle, topk};
-pub use select::{clamp, clamp_numbers, index, where_scalar};
+pub use select::{clamp, clamp_numbers, index, unbind, where_scalar};
 pub use similarity::{div, exp, sum_last};
 pub use softmax::{softmax, softmax_fp32};
 pub use view::{cat, clone, contiguous, expand, narrow, permute, reshape, select, split, transpose, unsqueeze, view};

@@ -74,3 +74,22 @@ pub fn index(x: &Tensor, indices: &[&Tensor]) -> Tensor {
     });
     out
 }
+
+/// `x.unbind(axis)`: its backward stacks the gradients, zeros standing in for those that never came.
+pub fn unbind(x: &Tensor, axis: isize) -> Vec<Tensor> {
+    let tape = Tape::new(x.cx(), "UnbindBackward0", &[x]);
+    let mut outputs: Vec<Tensor> =
+        (0..x.size(axis)).map(|_| x.view_as(x.geometry().narrowed(axis, 1).squeezed(axis))).collect();
+    let parts = outputs.len();
+    let from = x.geometry().clone();
+    tape.record(outputs.iter_mut(), move |g| {
+        let dtype = g.grad().dtype();
+        let part = Geometry::contiguous(from.narrowed(axis, 1).squeezed(axis).dims());
+        let zeros: Vec<Tensor> =
+            (0..parts).filter(|&i| g.get(i).is_none()).map(|_| g.empty("zeros", part.clone(), dtype)).collect();
+        let whole = g.empty("stack", Geometry::contiguous(from.dims()), dtype);
+        drop(zeros);
+        grads([Some(whole)])
+    });
+    outputs
+}

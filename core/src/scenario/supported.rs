@@ -211,6 +211,15 @@ pub const MODEL_TYPES: &[ModelType] = &[
         positions: 0,
         learned_positions: false,
     },
+    ModelType {
+        name: "modernbert",
+        tasks: &[Task::MaskedLm],
+        inputs: Inputs::Tokens,
+        has_mask: true,
+        position_keys: &["max_position_embeddings"],
+        positions: 8192,
+        learned_positions: false,
+    },
 ];
 
 /// One of our own families, described by keys beside `family`.
