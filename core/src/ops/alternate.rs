@@ -28,8 +28,8 @@ pub fn stack_last(a: &Tensor, b: &Tensor) -> Tensor {
 
 #[cfg(test)]
 mod tests {
-    use super::{every_second, select, stack_last};
-    use crate::ops::neg;
+    use super::{every_second, stack_last};
+    use crate::ops::{neg, select};
     use crate::tensor::testing::{activation, backward_of, forward, made, watch};
 
     /// `slice_backward` and `select_backward` make zeros of the whole; stacking's gradients are views.
