@@ -29,6 +29,7 @@ Examples:
   plimsoll estimate --model llama-3.2-1b --gpu rtx-5070-ti-laptop --batch 4 --seq 1024
   plimsoll estimate run.toml --checkpointing full
   plimsoll probe run --model gpt2 --batch 4
+  plimsoll watch
   plimsoll models qwen
   plimsoll gpus 5070
   plimsoll serve --open

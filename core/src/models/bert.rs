@@ -58,7 +58,7 @@ impl Transform {
 #[derive(Debug)]
 enum Head {
     /// `BertForMaskedLM`.
-    MaskedLm { transform: Transform, decoder: Linear, module: ModuleId },
+    MaskedLm { transform: Box<Transform>, decoder: Linear, module: ModuleId },
     /// `BertForSequenceClassification`.
     SequenceClassification { dropout: (f64, ModuleId), classifier: Linear },
 }
@@ -117,7 +117,7 @@ fn masked_lm(scope: &Scope, config: &Config<'_>, sizes: &Sizes<'_>, words: &Embe
     let dense = Linear::new(&transform.child("dense"), sizes.hidden, sizes.hidden, true);
     let Some(act) = Activation::new(&transform.child("transform_act_fn"), sizes.act) else { return Ok(None) };
     let norm = LayerNorm::new(&transform.child("LayerNorm"), sizes.hidden, true);
-    let transform = Transform { dense, act, norm, module: transform.module() };
+    let transform = Box::new(Transform { dense, act, norm, module: transform.module() });
     let tied = config.flag("tie_word_embeddings", true)?;
     let decoder = classification::decoder(&predictions, "decoder", place, words, tied);
     Ok(Some(Head::MaskedLm { transform, decoder, module: predictions.module() }))

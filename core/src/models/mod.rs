@@ -11,6 +11,7 @@ mod clip;
 mod config;
 mod convnext;
 mod decoder;
+mod dinov2;
 mod distilbert;
 mod electra;
 mod gat;
@@ -207,6 +208,7 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
         "whisper" => whisper::build(scope, config, plan),
         "clip" => clip::build(scope, config, plan),
         "t5" => t5::build(scope, config, plan),
+        "dinov2" => dinov2::build(scope, config, plan),
         _ if config.reads_like_llama() => llama::build(scope, config, plan),
         other => Err(Error::new(
             "model.hf.model_type",

@@ -15,7 +15,7 @@ pub enum FeedForward {
     /// Two linears with an activation between them.
     Plain(PlainMlp),
     /// A mixture of experts.
-    Sparse(SparseMoeBlock),
+    Sparse(Box<SparseMoeBlock>),
 }
 
 impl FeedForward {

@@ -98,7 +98,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         Some(Rc::new(PreNormLayer {
             self_attn,
             mlp: if sparse(i) {
-                FeedForward::Sparse(SparseMoeBlock::new(&mlp, &sizes)?)
+                FeedForward::Sparse(Box::new(SparseMoeBlock::new(&mlp, &sizes)?))
             } else {
                 FeedForward::Gated(GatedMlp::new(&mlp, heads.hidden, intermediate, act, false)?)
             },

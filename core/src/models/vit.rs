@@ -12,7 +12,7 @@ use crate::tensor::{ModuleId, Tensor, checkpoint};
 
 /// `ViTEmbeddings`: patches through a convolution, the class token before them, positions added.
 #[derive(Debug)]
-struct Embeddings {
+pub struct Embeddings {
     cls_token: Tensor,
     position_embeddings: Tensor,
     projection: Conv2d,
@@ -22,8 +22,62 @@ struct Embeddings {
     modules: [ModuleId; 2],
 }
 
+/// The sizes of the patches.
+#[derive(Clone, Copy, Debug)]
+pub struct Patches {
+    /// Channels of an image.
+    pub channels: u64,
+    /// Side of the image the position embeddings are for.
+    pub image: u64,
+    /// Side of a patch.
+    pub patch: u64,
+}
+
+impl Patches {
+    /// `num_channels`, `image_size` and `patch_size`.
+    ///
+    /// # Errors
+    /// Sizes that are no sizes; patches larger than the image.
+    pub fn read(config: &Config<'_>, patch: u64) -> Result<Self> {
+        let channels = config.size("num_channels", 3)?;
+        let (image, patch) = (config.size("image_size", 224)?, config.size("patch_size", patch)?);
+        if patch > image {
+            let problem = format!("patches of {patch} pixels, but the image has {image}");
+            return Err(config.error("patch_size", problem, "give smaller patches"));
+        }
+        Ok(Self { channels, image, patch })
+    }
+}
+
 impl Embeddings {
-    fn forward(&self, images: &Tensor) -> Tensor {
+    /// Patches of `hidden` features; `mask_token` says that there is a parameter nothing uses in classification.
+    pub fn new(scope: &Scope, sizes: Patches, hidden: u64, dropout: f64, mask_token: bool, plan: &Plan) -> Self {
+        let mut place = scope.place();
+        let patches = scope.child("patch_embeddings");
+        let window = Window { kernel: sizes.patch, stride: sizes.patch, padding: 0 };
+        let projection = Conv2d::new(&patches.child("projection"), sizes.channels, hidden, 1, window, true);
+        let side = sizes.image / sizes.patch;
+        let mut own = |sizes: &[u64]| {
+            let parameter = scope.own_parameter(place, sizes);
+            place += 1;
+            parameter
+        };
+        let cls_token = own(&[1, 1, hidden]);
+        if mask_token {
+            own(&[1, hidden]);
+        }
+        Self {
+            cls_token,
+            position_embeddings: own(&[1, side * side + 1, hidden]),
+            projection,
+            dropout: (dropout, scope.child("dropout").module()),
+            leaf: plan.adapters && plan.checkpointing,
+            modules: [scope.module(), patches.module()],
+        }
+    }
+
+    /// `forward`.
+    pub fn forward(&self, images: &Tensor) -> Tensor {
         let cx = images.cx();
         let [embeddings, patches] = self.modules;
         cx.within(embeddings, || {
@@ -138,17 +192,12 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     divide(config, ("hidden_size", hidden), ("num_attention_heads", heads))?;
     let inner = config.size("intermediate_size", 3072)?;
     let act = config.text("hidden_act", "gelu")?;
-    let channels = config.size("num_channels", 3)?;
     let probability = config.probability("hidden_dropout_prob", 0.0)?;
     let bias = config.flag("qkv_bias", true)?;
     let count = config.layers("num_hidden_layers", 12)?;
-    let (image, patch) = (config.size("image_size", 224)?, config.size("patch_size", 16)?);
-    if patch > image {
-        let problem = format!("patches of {patch} pixels, but the image has {image}");
-        return Err(config.error("patch_size", problem, "give smaller patches"));
-    }
-    let batch = ImageBatch::new(scope, plan, channels)?;
-    batch.must_have_side(image)?;
+    let patches = Patches::read(config, 16)?;
+    let batch = ImageBatch::new(scope, plan, patches.channels)?;
+    batch.must_have_side(patches.image)?;
     let core = EncoderAttention {
         implementation: plan.attention,
         rules: plan.rules.clone(),
@@ -157,22 +206,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
 
     let vit = scope.child("vit");
-    let embeddings = {
-        let scope = vit.child("embeddings");
-        let place = scope.place();
-        let patches = scope.child("patch_embeddings");
-        let window = Window { kernel: patch, stride: patch, padding: 0 };
-        let projection = Conv2d::new(&patches.child("projection"), channels, hidden, 1, window, true);
-        let positions = (image / patch) * (image / patch) + 1;
-        Embeddings {
-            cls_token: scope.own_parameter(place, &[1, 1, hidden]),
-            position_embeddings: scope.own_parameter(place + 1, &[1, positions, hidden]),
-            projection,
-            dropout: (probability, scope.child("dropout").module()),
-            leaf: plan.adapters && plan.checkpointing,
-            modules: [scope.module(), patches.module()],
-        }
-    };
+    let embeddings = Embeddings::new(&vit.child("embeddings"), patches, hidden, probability, false, plan);
     let layer = |i| -> Option<Rc<Layer>> {
         let scope = vit.item("layers", i);
         let attention = scope.child("attention");

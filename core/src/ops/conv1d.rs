@@ -59,8 +59,7 @@ mod tests {
         drop(x);
         assert_eq!(alive(&cx, Kind::Saved), ["neg [2, 3, 10] float32"]);
         let events = backward_of(out);
-        let births = made(&events);
-        assert_eq!(births.iter().filter(|op| **op == "convolution_backward").count(), 3);
+        assert_eq!(made(&events).iter().filter(|op| **op == "convolution_backward").count(), 3);
     }
 
     /// Features from the outside want no gradient, and none is made.

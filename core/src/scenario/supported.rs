@@ -202,6 +202,15 @@ pub const MODEL_TYPES: &[ModelType] = &[
         positions: 77,
         learned_positions: true,
     },
+    ModelType {
+        name: "dinov2",
+        tasks: &[Task::ImageClassification],
+        inputs: Inputs::Image { key: "image_size", side: 224, fixed: true },
+        has_mask: false,
+        position_keys: &[],
+        positions: 0,
+        learned_positions: false,
+    },
 ];
 
 /// One of our own families, described by keys beside `family`.

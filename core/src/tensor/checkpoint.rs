@@ -19,6 +19,8 @@ pub(super) enum Role {
 
 /// A checkpointed function: recomputes its outputs from its inputs.
 type Function = Rc<dyn Fn(&[Tensor]) -> Vec<Tensor>>;
+/// One with a single output.
+type SingleFunction = Rc<dyn Fn(&[Tensor]) -> Tensor>;
 
 struct State {
     role: Cell<Role>,
@@ -89,7 +91,7 @@ impl std::fmt::Debug for Frame {
 }
 
 /// Runs `function` on `inputs` without keeping what it saves; `function` must do the same again when called again.
-pub fn checkpoint(cx: &Rc<Context>, inputs: Vec<Tensor>, function: Rc<dyn Fn(&[Tensor]) -> Tensor>) -> Tensor {
+pub fn checkpoint(cx: &Rc<Context>, inputs: Vec<Tensor>, function: SingleFunction) -> Tensor {
     match checkpoint_all(cx, inputs, Rc::new(move |inputs| vec![function(inputs)])).pop() {
         Some(output) => output,
         None => unreachable!("the function above has one output"),

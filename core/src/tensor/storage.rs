@@ -32,12 +32,13 @@ impl Drop for Storage {
 /// A tensor with a size and a lifetime but no contents. Cloning it is taking another reference, as in Python.
 #[derive(Clone, Debug)]
 pub struct Tensor {
+    /// First, as `TensorImpl::release_resources` lets go of the graph before the storage.
+    edge: Option<Edge>,
     storage: Storage,
     geometry: Geometry,
     dtype: DType,
     /// Made by a view op: PyTorch's view metadata then keeps the base alive, so the storage has a second owner.
     is_view: bool,
-    edge: Option<Edge>,
 }
 
 impl Tensor {

@@ -21,7 +21,7 @@ use crate::exit::Failure;
 pub use atomic::replace;
 pub use name::model;
 pub use place::data_directory;
-pub use store::{Listing, Store};
+pub use store::Store;
 pub use text::text;
 
 /// Longest record that is read, in bytes.

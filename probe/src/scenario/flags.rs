@@ -29,8 +29,7 @@ pub struct Flags {
     /// A Hugging Face config.json
     #[arg(long, value_name = "PATH", help_heading = "Model", group = "which")]
     hf_config: Option<PathBuf>,
-    /// A family of our own: mlp, nanogpt, nbeats; to be measured only: gat,
-    /// resnet, convnext
+    /// A family of our own: mlp, nanogpt, nbeats, resnet, convnext, gat
     #[arg(long, value_name = "NAME", help_heading = "Model", group = "which")]
     family: Option<String>,
     /// What is trained; the default goes by the model

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use plimsoll_core::measurement::{DeviceKind, Event as Kept, EventKind, Outcome, Sample};
 use plimsoll_core::{Bytes, Measurement};
 
-use super::gauge::{Gauge, Sampling, Taken};
+use super::gauge::{Gauge, Sampling};
+use super::greeting::{Early, Greeting, silence};
+use super::others::{Others, others};
 use super::predict::{self, Predictor};
 use super::record::Builder;
 use super::shift::Shift;
@@ -14,18 +16,13 @@ use crate::exit::Failure;
 use crate::guard::{self, Attempted, Policy, Shape, Why};
 use crate::interrupt;
 use crate::worker::{
-    self, AttemptOutcome, Command, ErrorKind, Event, GuardKind, Hello, Job, Launch, Line, Next, PROTOCOL, Parsed,
-    Python, Worker,
+    self, AttemptOutcome, Command, ErrorKind, Event, GuardKind, Job, Launch, Line, Next, Parsed, Python, Worker,
 };
 
 /// How often the samples are looked at and Ctrl-C is answered.
-const TICK: Duration = Duration::from_millis(50);
+pub const TICK: Duration = Duration::from_millis(50);
 /// Lines on the protocol's descriptor that are none of it, before the worker is given up.
-const GARBAGE: u32 = 5;
-/// Others on the card: from this share of it a warning, from that a refusal.
-const BUSY_WARN_PERCENT: u64 = 5;
-/// As documented in `--help`.
-const BUSY_REFUSE_PERCENT: u64 = 25;
+pub const GARBAGE: u32 = 5;
 
 /// Where a session runs.
 #[derive(Clone)]
@@ -35,28 +32,6 @@ pub struct Place<'a> {
     pub gauge: &'a Gauge,
     /// Why it runs on the processor although there is a card.
     pub fallen_back: Option<String>,
-}
-
-/// Why there is no record.
-pub enum Early {
-    /// PyTorch does not see the device.
-    NoDevice(Failure),
-    /// Anything else.
-    Other(Failure),
-}
-
-impl Early {
-    pub fn into_failure(self) -> Failure {
-        match self {
-            Self::NoDevice(failure) | Self::Other(failure) => failure,
-        }
-    }
-}
-
-impl From<Failure> for Early {
-    fn from(failure: Failure) -> Self {
-        Self::Other(failure)
-    }
 }
 
 /// Runs one worker.
@@ -81,7 +56,7 @@ pub fn run(request: &Request<'_>, place: &Place<'_>, watcher: &mut dyn Watcher) 
         DeviceKind::Cuda => place.gauge.card(&hello, request.index),
         DeviceKind::Mps | DeviceKind::Cpu => None,
     };
-    let busy = card.as_ref().and_then(|card| busy(card, request.busy));
+    let busy = card.as_ref().and_then(|card| others(card, request.busy));
     if let (Some(Others { refuse: true, message }), Busy::Refuse) = (&busy, request.busy) {
         return Err(Early::Other(Failure::Environment {
             problem: message.clone(),
@@ -118,115 +93,6 @@ pub fn run(request: &Request<'_>, place: &Place<'_>, watcher: &mut dyn Watcher) 
     session.say(EventKind::Note, unread);
     session.say(EventKind::Warning, busy.into_iter().map(|others| others.message));
     Ok(session.run())
-}
-
-/// The first exchange, before there is a record.
-struct Greeting<'a> {
-    request: &'a Request<'a>,
-    worker: Worker,
-    shift: Shift,
-    garbage: u32,
-}
-
-impl Greeting<'_> {
-    fn hello(&mut self, watcher: &mut dyn Watcher) -> Result<Box<Hello>, Early> {
-        let patience = self.request.timeout.unwrap_or(PATIENCE_LOADING);
-        let mut heard = Instant::now();
-        loop {
-            if interrupt::asked() {
-                return Err(Early::Other(Failure::Interrupted));
-            }
-            let line = match self.worker.next(TICK) {
-                Next::Line(line) => line,
-                Next::Silence if heard.elapsed() >= patience => {
-                    let end = self.worker.kill();
-                    return Err(environment(silence(patience), with_tail(SLOW_HINT, &end.stderr)));
-                }
-                Next::Silence => continue,
-                Next::Gone => {
-                    let end = self.worker.finish();
-                    if interrupt::asked() {
-                        return Err(Early::Other(Failure::Interrupted));
-                    }
-                    let (problem, hint) = words::death(&end);
-                    let problem = format!("{problem} before it said who it is");
-                    return Err(environment(problem, with_tail(&hint, &end.stderr)));
-                }
-            };
-            heard = Instant::now();
-            match line {
-                Line::Garbage(what) => {
-                    self.garbage += 1;
-                    if self.garbage > GARBAGE {
-                        let end = self.worker.kill();
-                        let problem = format!("the worker does not speak the protocol: {what}");
-                        return Err(environment(problem, with_tail(NOT_PYTHON_HINT, &end.stderr)));
-                    }
-                }
-                Line::Event(Parsed { at, event }) => {
-                    self.shift.heard(at);
-                    match event {
-                        Event::Hello(hello) if hello.protocol == PROTOCOL => return Ok(hello),
-                        Event::Hello(hello) => {
-                            let problem = format!("the worker speaks protocol {}, not {PROTOCOL}", hello.protocol);
-                            let hint = "use the worker of this Plimsoll: plimsoll probe --print-worker";
-                            return Err(environment(problem, hint.to_owned()));
-                        }
-                        Event::Error { kind, message, hint, traceback } => {
-                            let detail = traceback.unwrap_or_default();
-                            let failure = Failure::Environment {
-                                problem: message,
-                                hint: with_tail(&hint.unwrap_or_default(), &detail),
-                            };
-                            return Err(match kind {
-                                ErrorKind::NoDevice => Early::NoDevice(failure),
-                                _ => Early::Other(failure),
-                            });
-                        }
-                        Event::Progress { message } => watcher.see(&Update::Progress(&message)),
-                        _ => {}
-                    }
-                }
-            }
-        }
-    }
-}
-
-const SLOW_HINT: &str = "a slow disk may need longer to import PyTorch: give --timeout SECONDS";
-const NOT_PYTHON_HINT: &str = "check that --python names a Python interpreter";
-
-fn environment(problem: String, hint: String) -> Early {
-    Early::Other(Failure::Environment { problem, hint })
-}
-
-/// The hint, and below it the last lines of what is known besides.
-fn with_tail(hint: &str, detail: &str) -> String {
-    const LINES: usize = 15;
-    let lines: Vec<&str> = detail.trim().lines().collect();
-    let Some(last) = lines.get(lines.len().saturating_sub(LINES)..).filter(|last| !last.is_empty()) else {
-        return hint.to_owned();
-    };
-    format!("{hint}\n{}", last.iter().map(|line| format!("  | {line}\n")).collect::<String>().trim_end())
-}
-
-fn silence(patience: Duration) -> String {
-    format!("the worker said nothing for {} s", patience.as_secs())
-}
-
-/// Others on the card.
-struct Others {
-    refuse: bool,
-    message: String,
-}
-
-fn busy(taken: &Taken, busy: Busy) -> Option<Others> {
-    let used = taken.used_before.filter(|_| busy != Busy::Ignore)?;
-    let total = taken.card.total;
-    let percent = used.get().saturating_mul(100) / total.get().max(1);
-    (percent >= BUSY_WARN_PERCENT).then(|| Others {
-        refuse: percent >= BUSY_REFUSE_PERCENT,
-        message: format!("others hold {used} of the card's {total} ({percent} %)"),
-    })
 }
 
 /// Where the conversation stands.

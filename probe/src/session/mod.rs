@@ -2,6 +2,8 @@
 
 mod drive;
 mod gauge;
+mod greeting;
+mod others;
 mod predict;
 mod record;
 mod shift;
@@ -181,7 +183,7 @@ pub fn measure(request: &Request<'_>, watcher: &mut dyn Watcher) -> Result<Measu
     let device = request.device.unwrap_or_else(|| best(&gauge));
     let mut place = drive::Place { python: &python, device, gauge: &gauge, fallen_back: None };
     match drive::run(request, &place, watcher) {
-        Err(drive::Early::NoDevice(reason)) if request.device.is_none() && device != DeviceKind::Cpu => {
+        Err(greeting::Early::NoDevice(reason)) if request.device.is_none() && device != DeviceKind::Cpu => {
             // Nobody asked for the card; that it cannot be used is said, and the measurement goes on without it.
             place.device = DeviceKind::Cpu;
             place.fallen_back = Some(reason.problem());
@@ -189,7 +191,7 @@ pub fn measure(request: &Request<'_>, watcher: &mut dyn Watcher) -> Result<Measu
         }
         outcome => outcome,
     }
-    .map_err(drive::Early::into_failure)
+    .map_err(greeting::Early::into_failure)
 }
 
 /// The best device there is, as far as it shows without asking PyTorch.

@@ -9,7 +9,7 @@ mod summary;
 mod token;
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll_core::{Bytes, Error};
@@ -101,7 +101,8 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         writeln!(out, "Nothing to send.")?;
         return Ok(exit::OK);
     }
-    if !args.yes && !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
+    let can_ask = io::stdin().is_terminal() && io::stdout().is_terminal();
+    if !args.yes && !can_ask {
         let problem = "there is no terminal to ask whether this may be sent";
         return Err(Error::new("--yes", problem, "give --yes to send without being asked").into());
     }
@@ -148,7 +149,7 @@ fn unseen(error: io::Error) -> Failure {
     }
 }
 
-fn load(path: &PathBuf) -> Result<Parcel, Failure> {
+fn load(path: &Path) -> Result<Parcel, Failure> {
     let record = records::read(path)?;
     // What a server would refuse is refused here, before anybody is asked anything.
     if let Some(error) = record.validate().into_iter().next() {

@@ -1,5 +1,8 @@
 //! Looking for the largest number that fits, with as few tries as a good guess allows.
 
+/// A guess is given up for lost when so many more or fewer were no answer either.
+const FAR: u64 = 4;
+
 /// A search for the largest micro-batch that trains. Whatever fits, fits with fewer samples too.
 #[derive(Clone, Debug)]
 pub struct Search {
@@ -48,9 +51,10 @@ impl Search {
 
     /// How a try went.
     pub fn tried(&mut self, n: u64, fits: bool) {
-        // The first step off the guess is 1: it is usually right.
-        if self.aim.is_some_and(|aim| aim != n) {
-            self.step = self.step.saturating_mul(2);
+        if let Some(aim) = self.aim.filter(|aim| *aim != n) {
+            // The first steps off the guess are 1 and 2: it is usually right. When it is not even near, it is no guess.
+            let wide = if self.step >= FAR { aim / 4 } else { 0 };
+            self.step = self.step.saturating_mul(2).max(wide);
         }
         self.know(n, fits);
     }
@@ -123,8 +127,9 @@ mod tests {
                 let promised = match off {
                     0 => 2,
                     1 | 2 => 4,
-                    // Outward in doubling steps, and back by halves.
-                    _ => 4 + 2 * off.ilog2() as usize,
+                    3..=6 => 6,
+                    // Outward in wide steps, and back by halves.
+                    _ => 6 + 2 * truth.max(aim).ilog2() as usize,
                 };
                 assert!(count <= promised, "{count} tries for {truth} from {aim}, promised {promised}");
             }

@@ -74,8 +74,8 @@ fn rows(fit: &Fit) -> Vec<(&'static str, String, String)> {
     match fit.largest {
         None => {
             let least = fit.trials.iter().filter(|(_, f)| f.finished()).map(|(n, _)| *n).max();
-            let said = least.map_or_else(String::new, |n| format!("at least {}", grouped(n)));
-            rows.push(("Largest micro-batch that trains", "unknown".to_owned(), format!("interrupted; {said}")));
+            let said = least.map_or_else(String::new, |n| format!("; at least {}", grouped(n)));
+            rows.push(("Largest micro-batch that trains", "unknown".to_owned(), format!("interrupted{said}")));
         }
         Some(0) => {
             let advice = "not even one sample; try --checkpointing full, --optimizer-impl fused or --lora-rank 16";

@@ -24,7 +24,7 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
     /// It is.
-    Run(Plan),
+    Run(Box<Plan>),
     /// It is not.
     Skip(String),
 }
@@ -66,7 +66,7 @@ pub fn plan(entry: &Entry, survey: &Survey, limit: Option<Bytes>) -> Result<Deci
         }
         None => {}
     }
-    Ok(Decision::Run(plan))
+    Ok(Decision::Run(Box::new(plan)))
 }
 
 /// The package the scenario needs and the Python lacks.
@@ -189,7 +189,11 @@ mod tests {
             assert_eq!(plan.limit.is_some(), entry.over.is_some(), "{}", entry.name);
             if let Ok(run) = Run::new(&plan.scenario) {
                 let parameters = run.estimate().parameters.total;
-                assert!(parameters < 4_000_000, "{} has {parameters} parameters in small", entry.name);
+                // torchvision's networks are as wide as they are: there only the images are fewer and smaller.
+                let fixed = matches!(&plan.scenario.model.source, ModelSource::Family { name, .. }
+                    if matches!(name.as_str(), "resnet" | "convnext"));
+                let most = if fixed { 30_000_000 } else { 4_000_000 };
+                assert!(parameters < most, "{} has {parameters} parameters in small", entry.name);
             }
         }
     }
