@@ -40,7 +40,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         let norm = |name: &str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.hidden));
         Some(Rc::new(PreNormLayer {
             self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), |_| QueryKeyNorms::None),
-            mlp: FeedForward::Sparse(SparseMoeBlock::new(&scope.child("mlp"), &sizes)?),
+            mlp: FeedForward::Sparse(Box::new(SparseMoeBlock::new(&scope.child("mlp"), &sizes)?)),
             input_layernorm: norm("input_layernorm"),
             post_attention_layernorm: norm("post_attention_layernorm"),
             windowed: window.is_some(),

@@ -37,7 +37,13 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         let norm = |name: &str| Norm::Plain(PlainLayerNorm::new(&scope.child(name)));
         Some(Rc::new(PreNormLayer {
             self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), |_| QueryKeyNorms::None),
-            mlp: FeedForward::Gated(GatedMlp::new(&scope.child("mlp"), heads.hidden, intermediate, act, false)?),
+            mlp: FeedForward::Gated(Box::new(GatedMlp::new(
+                &scope.child("mlp"),
+                heads.hidden,
+                intermediate,
+                act,
+                false,
+            )?)),
             input_layernorm: norm("input_layernorm"),
             post_attention_layernorm: norm("post_attention_layernorm"),
             windowed: false,

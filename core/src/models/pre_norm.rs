@@ -11,11 +11,11 @@ use crate::tensor::{ModuleId, Tensor};
 #[derive(Debug)]
 pub enum FeedForward {
     /// `LlamaMLP`.
-    Gated(GatedMlp),
+    Gated(Box<GatedMlp>),
     /// Two linears with an activation between them.
-    Plain(PlainMlp),
+    Plain(Box<PlainMlp>),
     /// A mixture of experts.
-    Sparse(SparseMoeBlock),
+    Sparse(Box<SparseMoeBlock>),
 }
 
 impl FeedForward {

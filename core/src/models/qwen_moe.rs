@@ -98,9 +98,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         Some(Rc::new(PreNormLayer {
             self_attn,
             mlp: if sparse(i) {
-                FeedForward::Sparse(SparseMoeBlock::new(&mlp, &sizes)?)
+                FeedForward::Sparse(Box::new(SparseMoeBlock::new(&mlp, &sizes)?))
             } else {
-                FeedForward::Gated(GatedMlp::new(&mlp, heads.hidden, intermediate, act, false)?)
+                FeedForward::Gated(Box::new(GatedMlp::new(&mlp, heads.hidden, intermediate, act, false)?))
             },
             input_layernorm: norm("input_layernorm"),
             post_attention_layernorm: norm("post_attention_layernorm"),

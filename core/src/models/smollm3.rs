@@ -46,7 +46,13 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         let norm = |name: &str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.hidden));
         Some(Rc::new(PreNormLayer {
             self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), |_| QueryKeyNorms::None),
-            mlp: FeedForward::Gated(GatedMlp::new(&scope.child("mlp"), heads.hidden, intermediate, act, mlp_bias)?),
+            mlp: FeedForward::Gated(Box::new(GatedMlp::new(
+                &scope.child("mlp"),
+                heads.hidden,
+                intermediate,
+                act,
+                mlp_bias,
+            )?)),
             input_layernorm: norm("input_layernorm"),
             post_attention_layernorm: norm("post_attention_layernorm"),
             windowed: windowed(i),

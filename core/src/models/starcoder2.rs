@@ -32,13 +32,13 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         let norm = |name: &str| Norm::Layer(LayerNorm::new(&scope.child(name), heads.hidden, true));
         Some(Rc::new(PreNormLayer {
             self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), |_| QueryKeyNorms::None),
-            mlp: FeedForward::Plain(PlainMlp {
+            mlp: FeedForward::Plain(Box::new(PlainMlp {
                 fc1: Linear::new(&mlp.child("c_fc"), heads.hidden, intermediate, bias),
                 fc2: Linear::new(&mlp.child("c_proj"), intermediate, heads.hidden, bias),
                 act: Activation::new(&mlp.child("act"), act)?,
                 dropout,
                 module: mlp.module(),
-            }),
+            })),
             input_layernorm: norm("input_layernorm"),
             post_attention_layernorm: norm("post_attention_layernorm"),
             windowed: window.is_some(),

@@ -25,3 +25,25 @@ pub fn stack_last(a: &Tensor, b: &Tensor) -> Tensor {
     });
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{every_second, stack_last};
+    use crate::ops::{neg, select};
+    use crate::tensor::testing::{activation, backward_of, forward, made, watch};
+
+    /// `slice_backward` and `select_backward` make zeros of the whole; stacking's gradients are views.
+    #[test]
+    fn gradients_of_parts_are_as_large_as_the_whole() {
+        let cx = forward();
+        let x = neg(&activation(&cx, &[2, 8]));
+        let (events, pairs) = watch(&cx, || stack_last(&every_second(&x), &every_second(&x)));
+        assert_eq!(events, ["+stack [2, 4, 2] float32"], "the parts are views");
+        drop(x);
+        let backward = backward_of(pairs);
+        assert_eq!(backward.iter().filter(|e| *e == "+slice_backward [2, 8] float32").count(), 2);
+        let picked = select(&neg(&activation(&cx, &[2, 3, 4])), 1);
+        assert_eq!(picked.dims(), [2, 4]);
+        assert_eq!(made(&backward_of(picked)), ["ones_like", "select_backward", "neg"]);
+    }
+}

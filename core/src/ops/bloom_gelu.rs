@@ -56,3 +56,23 @@ fn tanh_inner(make: &dyn Fn(&'static str) -> Tensor) -> Tensor {
     drop((scaled, one_plus));
     make("tanh")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::bloom_gelu;
+    use crate::ops::neg;
+    use crate::tensor::Kind;
+    use crate::tensor::testing::{activation, alive, backward_of, forward, made, watch};
+
+    /// Nine results forward and eighteen backward; only the input is kept between them.
+    #[test]
+    fn blooms_gelu_keeps_its_input_alone() {
+        let cx = forward();
+        let x = neg(&activation(&cx, &[8]));
+        let (events, out) = watch(&cx, || bloom_gelu(&x));
+        assert_eq!(made(&events).len(), 9, "{events:?}");
+        drop(x);
+        assert_eq!(alive(&cx, Kind::Saved), ["neg [8] float32"]);
+        assert_eq!(made(&backward_of(out)).len(), 1 + 6 + 12 + 1);
+    }
+}

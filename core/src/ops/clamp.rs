@@ -46,3 +46,35 @@ pub fn layer_norm_plain(x: &Tensor) -> Tensor {
     });
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{clamp_in_place, layer_norm_plain};
+    use crate::ops::neg;
+    use crate::tensor::Kind;
+    use crate::tensor::testing::{activation, alive, backward_of, forward, made, watch};
+
+    /// `clamp_backward(grad, self, min, max)` needs what was overwritten.
+    #[test]
+    fn clamping_in_place_keeps_a_copy_of_what_was() {
+        let cx = forward();
+        let x = neg(&activation(&cx, &[8, 4]));
+        let (events, out) = watch(&cx, || clamp_in_place(x));
+        assert_eq!(events, ["+clone [8, 4] float32"]);
+        assert_eq!(
+            made(&backward_of(out)),
+            ["ones_like", "scalar_tensor", "ge.Scalar", "le.Scalar", "where.self", "neg"]
+        );
+    }
+
+    #[test]
+    fn a_norm_without_parameters_makes_only_its_inputs_gradient() {
+        let cx = forward();
+        let out = layer_norm_plain(&neg(&activation(&cx, &[8, 4])));
+        assert_eq!(
+            alive(&cx, Kind::Saved),
+            ["neg [8, 4] float32", "native_layer_norm [8, 1] float32", "native_layer_norm [8, 1] float32"]
+        );
+        assert_eq!(made(&backward_of(out)), ["ones_like", "native_layer_norm_backward", "neg"]);
+    }
+}

@@ -101,3 +101,74 @@ pub fn grouped_linear(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
     });
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::{masked_fill, masked_fill_in_place, neg, sum_last};
+    use crate::tensor::testing::{activation, alive, backward_of, forward, gradient, input_of, made, watch, weight};
+    use crate::tensor::{DType, Kind};
+
+    /// `value_selecting_reduction_backward`: zeros of the input's size, the chosen places filled in place.
+    #[test]
+    fn topk_keeps_the_indices_and_its_gradient_is_as_large_as_its_input() {
+        let cx = forward();
+        let x = activation(&cx, &[16, 8]);
+        let (values, indices) = topk(&neg(&x), 2);
+        assert_eq!((values.dims(), indices.dtype()), ([16, 2].as_slice(), DType::Int64));
+        drop(indices);
+        assert_eq!(alive(&cx, Kind::Saved), ["topk [16, 2] int64"]);
+        assert!(backward_of(values).contains(&"+zeros [16, 8] float32".to_owned()));
+    }
+
+    /// The generated in-place code saves `self.clone()` when `other` needs a gradient.
+    #[test]
+    fn an_in_place_division_copies_what_it_overwrites() {
+        let cx = forward();
+        let x = neg(&activation(&cx, &[16, 2]));
+        let sum = sum_last(&x);
+        let (events, out) = watch(&cx, || div_in_place(x, &sum));
+        assert_eq!(events, ["+clone [16, 2] float32"]);
+        drop(sum);
+        let events = backward_of(out);
+        let backward = made(&events);
+        assert_eq!(backward[..6], ["ones_like", "div.Tensor", "div.Tensor", "neg", "mul.Tensor", "div.Tensor"]);
+    }
+
+    /// `index_backward`: `new_zeros` of the whole, then `index_put_`.
+    #[test]
+    fn the_gradient_of_rows_is_as_large_as_the_whole() {
+        let cx = forward();
+        let x = neg(&activation(&cx, &[8, 4]));
+        let out = index_rows(&x, &input_of(&cx, &[32], DType::Int64));
+        assert_eq!(out.dims(), [32, 4]);
+        assert!(backward_of(out).contains(&"+new_zeros [8, 4] float32".to_owned()));
+    }
+
+    /// `masked_fill_` allocates nothing; the mask is kept, the filled tensor is not.
+    #[test]
+    fn filling_keeps_the_mask_alone() {
+        let cx = forward();
+        let mask = input_of(&cx, &[8, 1], DType::Bool);
+        let x = neg(&activation(&cx, &[8, 4]));
+        let (events, filled) = watch(&cx, || masked_fill_in_place(x, &mask));
+        assert!(events.is_empty());
+        let out = masked_fill(&filled, &mask);
+        drop(filled);
+        assert!(alive(&cx, Kind::Saved).is_empty(), "{:?}", alive(&cx, Kind::Saved));
+        assert_eq!(made(&backward_of(out)), ["ones_like", "masked_fill.Scalar", "masked_fill.Scalar", "neg"]);
+    }
+
+    /// Both gradients are grouped products; the weight's is made as the weight is stored, so that it is stolen.
+    #[test]
+    fn a_grouped_products_weight_gradient_needs_no_copy() {
+        let cx = forward();
+        let experts = weight(&cx, &[4, 6, 8]);
+        let offsets = input_of(&cx, &[4], DType::Int32);
+        let out = grouped_linear(&neg(&activation(&cx, &[32, 8])), &experts, &offsets);
+        assert_eq!(out.dims(), [32, 6]);
+        let events = backward_of(out);
+        assert_eq!(made(&events), ["ones_like", "_grouped_mm", "_grouped_mm", "neg"]);
+        assert_eq!(gradient(&experts).unwrap().dims(), [4, 6, 8]);
+    }
+}
