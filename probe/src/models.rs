@@ -43,10 +43,10 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         Format::Text => {
             for m in &models {
                 let id = paint.strong(&format!("{:<30}", m.id));
-                let name = fit(m.name, 26);
+                let name = fit(m.name, 25);
                 let _ = writeln!(
                     out,
-                    "{id} {name:<26} {:<8} {:>13}",
+                    "{id} {name:<25} {:<11} {:>10}",
                     m.model_type,
                     grouped(m.parameters / 1_000_000) + " M"
                 );

@@ -144,14 +144,14 @@ fn what_is_in_no_catalog_or_not_supported() {
         &["estimate", "--family", "densenet"],
         b"",
         2,
-        &["family \"resnet\" is not supported", "mlp, nanogpt, nbeats"],
+        &["family \"densenet\" is not supported", "mlp, nanogpt, nbeats"],
     );
-    let bert = file("bert.json", br#"{"model_type": "bert", "hidden_size": 768}"#);
+    let rwkv = file("rwkv.json", br#"{"model_type": "rwkv", "hidden_size": 768}"#);
     refuses(
-        &["estimate", "--hf-config", bert.to_str().unwrap()],
+        &["estimate", "--hf-config", rwkv.to_str().unwrap()],
         b"",
         2,
-        &["model_type \"bert\" is not supported yet", "llama, mistral, qwen2, qwen3, gpt2"],
+        &["model_type \"rwkv\" is not supported yet", "llama, mistral, qwen2, qwen3, gpt2"],
     );
     let no_type = file("no_type.json", br#"{"hidden_size": 768}"#);
     refuses(&["estimate", "--hf-config", no_type.to_str().unwrap()], b"", 2, &["model_type: it is missing"]);
