@@ -161,7 +161,14 @@ pub fn positions(source: &ModelSource, traits: Traits) -> Option<u64> {
         return keys.get(family.position_key?)?.as_u64();
     }
     let (keys, default) = traits.position_keys();
-    let given = |config: &Map<String, Value>| keys.iter().find_map(|key| nested(config, key)?.as_u64());
+    // RoBERTa's positions begin behind the padding token's id: that many and one more stand for no token.
+    let counted = matches!(traits, Traits::HuggingFace(model_type) if model_type.name == "roberta");
+    let padding = |config: &Map<String, Value>| config.get("pad_token_id").and_then(Value::as_u64).unwrap_or(1);
+    let given = |config: &Map<String, Value>| {
+        let positions = keys.iter().find_map(|key| nested(config, key)?.as_u64())?;
+        let reserved = if counted { padding(config).saturating_add(1) } else { 0 };
+        Some(positions.saturating_sub(reserved))
+    };
     let given = match source {
         ModelSource::HuggingFace(config) => given(config),
         other => other.config().as_ref().and_then(given),

@@ -112,7 +112,8 @@ pub const MODEL_TYPES: &[ModelType] = &[
         inputs: Inputs::Tokens,
         has_mask: true,
         position_keys: &["max_position_embeddings"],
-        positions: 512,
+        // 512 less the two that stand for no token.
+        positions: 510,
         learned_positions: true,
     },
     ModelType {
