@@ -160,7 +160,7 @@ struct MaskedLm {
 fn sliding(config: &Config<'_>, layer: u64) -> Result<bool> {
     match config.texts("layer_types") {
         Some(types) => Ok(types.get(layer as usize) == Some(&"sliding_attention")),
-        None => Ok(layer % config.size("global_attn_every_n_layers", 3)? != 0),
+        None => Ok(!layer.is_multiple_of(config.size("global_attn_every_n_layers", 3)?)),
     }
 }
 
