@@ -102,7 +102,12 @@ fn parameters_are_what_the_config_adds_up_to() {
     for m in models() {
         let config: Value = serde_json::from_str(m.config).unwrap();
         assert_eq!(config["model_type"], m.model_type, "{}", m.id);
-        let counted = if m.model_type == "gpt2" { gpt2(&config) } else { decoder(&config) };
+        let counted = match m.model_type {
+            "gpt2" => gpt2(&config),
+            "llama" | "mistral" | "qwen2" | "qwen3" => decoder(&config),
+            // The engine itself counts the others in `tests/tests/catalog.rs`.
+            _ => continue,
+        };
         assert_eq!(counted, m.parameters, "{}", m.id);
     }
 }
