@@ -731,7 +731,10 @@ def read_config(scenario, config, transformers):
     except Exception as error:
         message = "transformers %s does not take this config: %s" % (transformers.__version__, clean(error))
         raise Stop("unsupported", message, "check model_type, or upgrade transformers") from error
-    made.use_cache = False
+    # A training step has no use for the cache of keys and values. Whisper's is on unless its config says otherwise, and
+    # the estimate takes it so.
+    speech = scenario["model"]["task"] == "speech-seq2seq"
+    made.use_cache = speech and config.get("use_cache") is not False
     # What a batch of random tokens needs and not every config says.
     if scenario["model"]["task"] in ("seq2seq-lm", "speech-seq2seq", "sequence-classification"):
         if getattr(made, "pad_token_id", None) is None:

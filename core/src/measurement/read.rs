@@ -22,8 +22,8 @@ impl Measurement {
     ///
     /// let record = Measurement::from_json(measurement::EXAMPLE)?;
     /// assert_eq!(record.validate(), []);
-    /// let text = measurement::EXAMPLE.replace("\"batch\": 8, \"accumulation\"", "\"batch\": -8, \"accumulation\"");
-    /// assert_eq!(Measurement::from_json(&text).unwrap_err().key, "attempts[0].batch");
+    /// let text = measurement::EXAMPLE.replace("\"taken\": \"2026-11-20\"", "\"taken\": 20");
+    /// assert_eq!(Measurement::from_json(&text).unwrap_err().key, "taken");
     /// # Ok::<(), plimsoll_core::Error>(())
     /// ```
     ///
