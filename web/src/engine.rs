@@ -98,6 +98,12 @@ pub fn longest(scenario: &Scenario) -> u64 {
     if table { source.positions().unwrap_or(limits::SEQ) } else { limits::SEQ }
 }
 
+/// Whether images of any size go through the model: torchvision's pool at the end, where a transformer's positions are
+/// made for one size.
+pub fn takes_any_image(scenario: &Scenario) -> bool {
+    scenario.input.image.is_some() && matches!(scenario.model.source, ModelSource::Family { .. })
+}
+
 /// The supported `model_type`s, as a list people read.
 pub fn model_types() -> String {
     supported::MODEL_TYPES.iter().map(|m| m.name).collect::<Vec<_>>().join(", ")

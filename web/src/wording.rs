@@ -74,6 +74,7 @@ pub fn load(scenario: &Scenario) -> String {
     let input = &scenario.input;
     let batch = match input.seq {
         Some(seq) => format!("{} × {} tokens", number::grouped(input.batch), number::grouped(seq)),
+        None if input.image.is_some() => format!("{} images", number::grouped(input.batch)),
         None => format!("{} samples", number::grouped(input.batch)),
     };
     let training = &scenario.training;

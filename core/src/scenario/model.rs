@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::measured::Scope;
 use super::nearest::{nearest, nearest_ids, quoted};
-use super::supported::{self, FAMILIES, Family, FamilyKeyKind, MEASURED_FAMILIES, MODEL_TYPES, ModelType};
+use super::supported::{self, FAMILIES, Family, FamilyKeyKind, MODEL_TYPES, ModelType};
 use super::table::{Table, found};
 use super::{Inputs, Model, ModelSource, Task, input, keys, limits, text};
 use crate::{Error, Result, catalog};
@@ -136,7 +136,7 @@ pub fn read(table: &Table<'_>, scope: Scope) -> Result<(Model, Traits)> {
     let (source, traits) = match given.as_slice() {
         ["catalog"] => catalog_model(table, scope)?,
         ["hf"] => hugging_face(table, scope)?,
-        ["family"] => own_family(table, scope)?,
+        ["family"] => own_family(table)?,
         [] => {
             table.only(&keys::names("model"))?;
             return Err(Error::new(
@@ -263,33 +263,22 @@ fn unsupported_type(key: String, name: &str) -> Error {
     Error::new(
         key,
         format!("model_type {} is not supported yet", quoted(name)),
-        format!("supported: {}; families of our own: {}", types.join(", "), family_names(Scope::Estimated).join(", ")),
+        format!("supported: {}; families of our own: {}", types.join(", "), family_names().join(", ")),
     )
 }
 
-fn family_names(scope: Scope) -> Vec<&'static str> {
-    let measured = match scope {
-        Scope::Estimated => &[],
-        Scope::Measured => MEASURED_FAMILIES,
-    };
-    FAMILIES.iter().chain(measured).map(|f| f.name).collect()
+fn family_names() -> Vec<&'static str> {
+    FAMILIES.iter().map(|f| f.name).collect()
 }
 
-fn family_in(name: &str, scope: Scope) -> Option<&'static Family> {
-    match scope {
-        Scope::Estimated => supported::family(name),
-        Scope::Measured => supported::any_family(name),
-    }
-}
-
-fn own_family(table: &Table<'_>, scope: Scope) -> Result<(ModelSource, Traits)> {
+fn own_family(table: &Table<'_>) -> Result<(ModelSource, Traits)> {
     let name = table.text("family", "mlp")?.unwrap_or_default();
-    let Some(family) = family_in(name, scope) else {
-        let near = nearest(name, &family_names(scope)).map(|n| format!("did you mean {n:?}; ")).unwrap_or_default();
+    let Some(family) = supported::family(name) else {
+        let near = nearest(name, &family_names()).map(|n| format!("did you mean {n:?}; ")).unwrap_or_default();
         let hint = if supported::model_type(name).is_some() {
             format!("{name} is a Hugging Face model_type: paste its config.json as model.hf, or name a catalog model")
         } else {
-            format!("{near}supported: {}", family_names(scope).join(", "))
+            format!("{near}supported: {}", family_names().join(", "))
         };
         return Err(Error::new(table.at("family"), format!("family {} is not supported", quoted(name)), hint));
     };

@@ -1,8 +1,7 @@
 //! What is estimated today, in one place: widen these lists when the engine learns more.
 //!
 //! Everything a scenario may name but that is not in here is refused by name, never ignored. To be measured, a scenario
-//! may name more: [`MEASURED_FAMILIES`], and any Hugging Face model
-//! ([`super::Scenario::from_value_to_measure`]).
+//! may name any Hugging Face model ([`super::Scenario::from_value_to_measure`]).
 
 use serde_json::{Map, Value};
 
@@ -420,12 +419,6 @@ pub const FAMILIES: &[Family] = &[
     },
 ];
 
-/// Families of our own that are measured but not estimated yet: a row moves to [`FAMILIES`] when the engine learns it.
-///
-/// Defaults: `gat` has the settings of Velickovic et al. 2018 for Cora (8 heads of 8, dropout 0.6; 1433 features, 7
-/// classes, 2708 nodes); `resnet` and `convnext` are torchvision's, 1000 classes as its ImageNet weights.
-pub const MEASURED_FAMILIES: &[Family] = &[];
-
 /// The `model_type` of this name.
 pub fn model_type(name: &str) -> Option<&'static ModelType> {
     MODEL_TYPES.iter().find(|m| m.name == name)
@@ -448,11 +441,6 @@ pub fn stand_in(config: &Map<String, Value>) -> Option<&'static ModelType> {
 /// The family of this name.
 pub fn family(name: &str) -> Option<&'static Family> {
     FAMILIES.iter().find(|f| f.name == name)
-}
-
-/// The family of this name, whether it is estimated or only measured.
-pub fn any_family(name: &str) -> Option<&'static Family> {
-    family(name).or_else(|| MEASURED_FAMILIES.iter().find(|f| f.name == name))
 }
 
 /// Which implementations an optimizer has; the first is the default.

@@ -46,6 +46,12 @@ pub struct Flags {
     /// Tokens in a sample [default: 1024, or fewer when the model takes fewer]
     #[arg(long, value_name = "N", help_heading = "Input", allow_negative_numbers = true)]
     seq: Option<String>,
+    /// Tokens of the decoder, of an encoder-decoder [default: as --seq]
+    #[arg(long, value_name = "N", help_heading = "Input", allow_negative_numbers = true)]
+    target_seq: Option<String>,
+    /// Side of an image in pixels [default: what the model takes]
+    #[arg(long, value_name = "N", help_heading = "Input", allow_negative_numbers = true)]
+    image: Option<String>,
     /// Attention mask [default: none]
     #[arg(long, value_name = "MASK", help_heading = "Input", value_parser = words!(AttentionMask))]
     attention_mask: Option<String>,
@@ -136,10 +142,12 @@ impl Overlay {
             (None, None, Some(name)) => Some(json!({ "family": name })),
             (None, None, None) => None,
         };
-        let given: [(&str, &Option<String>); 23] = [
+        let given: [(&str, &Option<String>); 25] = [
             ("model.task", &flags.task),
             ("input.batch", &flags.batch),
             ("input.seq", &flags.seq),
+            ("input.target_seq", &flags.target_seq),
+            ("input.image", &flags.image),
             ("input.attention_mask", &flags.attention_mask),
             ("training.precision", &flags.precision),
             ("training.optimizer", &flags.optimizer),

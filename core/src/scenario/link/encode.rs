@@ -18,7 +18,7 @@ pub(super) fn encode(scenario: &Scenario) -> String {
         ModelSource::Catalog(id) => pairs.push(("model", id.clone())),
         ModelSource::Family { name, keys } => {
             pairs.push(("family", name.clone()));
-            for key in supported::any_family(name).map_or(&[][..], |f| f.keys) {
+            for key in supported::family(name).map_or(&[][..], |f| f.keys) {
                 if let Some(value) = keys.get(key.name).filter(|v| **v != key.kind.default()) {
                     pairs.push((key.name, text(value)));
                 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::{FRAGMENT, QUERY, Reading, fragment};
 use crate::scenario::nearest::{nearest, quoted};
 use crate::scenario::read::{DEFAULT_MODEL, SCHEMA, newer};
-use crate::scenario::supported::{FAMILIES, FamilyKeyKind, MEASURED_FAMILIES};
+use crate::scenario::supported::{FAMILIES, FamilyKeyKind};
 use crate::scenario::{KEYS, Kind};
 use crate::{Error, Result};
 
@@ -122,7 +122,7 @@ fn param(name: &str, text: &str) -> Result<Param> {
     if let Some(key) = KEYS.iter().find(|k| k.link == name) {
         return Ok(Param { path: key.path(), value: key.kind.value(text) });
     }
-    let own = FAMILIES.iter().chain(MEASURED_FAMILIES).flat_map(|f| f.keys).find(|k| k.name == name);
+    let own = FAMILIES.iter().flat_map(|f| f.keys).find(|k| k.name == name);
     if let Some(key) = own {
         let kind = match key.kind {
             FamilyKeyKind::Count { .. } | FamilyKeyKind::Fraction { .. } => Kind::Number,

@@ -1,4 +1,4 @@
-//! What is loaded: the batch and its length.
+//! What is loaded: the batch, and how large a sample is.
 
 use leptos::prelude::*;
 use plimsoll_core::scenario::limits;
@@ -11,6 +11,8 @@ use crate::app::widgets::NumberField;
 pub fn Load() -> impl IntoView {
     let planner = Planner::get();
     let has_sequence = Memo::new(move |_| planner.scenario.with(|s| s.input.seq.is_some()));
+    let has_target = Memo::new(move |_| planner.scenario.with(|s| s.input.target_seq.is_some()));
+    let has_image = Memo::new(move |_| planner.scenario.with(engine::takes_any_image));
     let effective = Signal::derive(move || {
         planner.scenario.with(|s| {
             let batch = s.input.batch.saturating_mul(s.training.accumulation);
@@ -42,6 +44,30 @@ pub fn Load() -> impl IntoView {
                 most=Signal::derive(move || planner.scenario.with(engine::longest))
                 slide=(64, 131_072)
                 set=Callback::new(move |n| planner.try_change(|s| s.input.seq = Some(n)))
+            />
+        </Show>
+        <Show when=move || has_target.get()>
+            <NumberField
+                id="target_seq"
+                label="Target"
+                help="Tokens of the decoder in a sample.".to_owned()
+                value=Signal::derive(move || planner.scenario.with(|s| s.input.target_seq.unwrap_or(1)))
+                fault=planner.fault_at("target_seq")
+                most=limits::SEQ
+                slide=(16, 4096)
+                set=Callback::new(move |n| planner.try_change(|s| s.input.target_seq = Some(n)))
+            />
+        </Show>
+        <Show when=move || has_image.get()>
+            <NumberField
+                id="image"
+                label="Image"
+                help="Side of an image in pixels.".to_owned()
+                value=Signal::derive(move || planner.scenario.with(|s| s.input.image.unwrap_or(1)))
+                fault=planner.fault_at("image")
+                most=limits::IMAGE
+                slide=(32, 1024)
+                set=Callback::new(move |n| planner.try_change(|s| s.input.image = Some(n)))
             />
         </Show>
         <NumberField
