@@ -481,39 +481,3 @@ fn a_terminal_sees_it_live() {
     // The memory bar: the stand-in's own memory against the limit, with the load line.
     assert!(screen.contains(" of 200.0 MiB") && screen.contains("|...]"), "{screen}");
 }
-
-#[test]
-#[ignore = "needs Python with PyTorch: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
-fn the_real_worker_runs_the_loop() {
-    let (pids, ran) = Stub::real().with(&["--format", "json"]).start().end();
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    let record = ran.record.unwrap();
-    assert_eq!(attempts(&record), [(64, 2, "finished", 3)]);
-    assert!(record["peak"]["process"].as_u64().unwrap() > 100 << 20, "PyTorch alone is more");
-    let problems = serde_json::from_value::<plimsoll_core::Measurement>(record).unwrap().validate();
-    assert!(problems.is_empty(), "{problems:?}");
-    stub::assert_gone(&pids, "finished");
-}
-
-#[test]
-#[ignore = "needs Python with PyTorch: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
-fn no_real_worker_is_left_behind() {
-    let mut running = Stub::real().with(&["--steps", "100000"]).start();
-    running.wait_for_step();
-    running.signal(rustix::process::Signal::INT);
-    let (pids, ran) = running.end();
-    assert_eq!(ran.code, Some(130), "{}", ran.stderr);
-    assert_eq!(attempts(&ran.record.unwrap())[0].2, "interrupted");
-    stub::assert_gone(&pids, "interrupted");
-
-    for moment in [200, 1500, 4000] {
-        let running = Stub::real().with(&["--steps", "100000"]).start();
-        std::thread::sleep(Duration::from_millis(moment));
-        running.signal(rustix::process::Signal::KILL);
-        stub::assert_gone(&running.end().0, &format!("killed after {moment} ms"));
-    }
-    let mut running = Stub::real().with(&["--steps", "100000"]).start();
-    running.wait_for_step();
-    running.signal(rustix::process::Signal::KILL);
-    stub::assert_gone(&running.end().0, "killed within the loop");
-}

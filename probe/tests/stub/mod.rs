@@ -66,6 +66,7 @@ impl Stub {
 
     /// No stand-in: the Python with PyTorch that `PLIMSOLL_TEST_PYTHON` names, on one thread, because tests share the
     /// machine.
+    #[allow(dead_code, reason = "only one of the test programs asks for it")]
     pub fn real() -> Self {
         let stub = Self::new("none");
         let python = std::env::var("PLIMSOLL_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());

@@ -77,7 +77,8 @@ fn what_is_wrong_with_a_config_is_said_and_the_text_stays() -> Result<()> {
         page.address_with(&["?"]).await?;
         let before = agreed(&page).await?;
         page.unfold("Paste a config.json").await?;
-        let unsupported = qwen().replace("\"qwen2\"", "\"mamba\"");
+        // Neither listed nor shaped like a decoder, which would be estimated as Llama.
+        let unsupported = qwen().replace("\"qwen2\"", "\"mamba\"").replace("num_attention_heads", "state_size");
         let cut = &qwen()[..200];
         for (text, named) in [
             (&*unsupported, &["mamba", "llama", "qwen2"][..]),

@@ -22,7 +22,7 @@ const PLANNER: &str = "plimsoll-web";
 const END_TO_END: (&str, &str) = ("plimsoll-tests", "e2e");
 
 /// The test targets that need a Python with PyTorch. Their tests are marked as ignored, so that cargo alone names them.
-const TORCH_TESTED: [(&str, &str); 1] = [("plimsoll-probe", "worker")];
+const TORCH_TESTED: [(&str, &str); 2] = [("plimsoll-probe", "worker"), ("plimsoll-probe", "probe_real")];
 
 /// The test targets that run as WebAssembly, under Node: the engine must give the same bytes there.
 const WASM_TESTED: [(&str, &str); 1] = [("plimsoll-tests", "wasm_parity")];
