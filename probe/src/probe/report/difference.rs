@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use plimsoll_core::Bytes;
 use plimsoll_core::measurement::Outcome;
 
-use super::phases::{Cell, ORDER, Which, measured, predicted};
+use super::phases::{Cell, ORDER, Which, label, measured, predicted};
 use super::{Report, off, percent, signed};
 use crate::view::Paint;
 
@@ -52,7 +52,7 @@ fn begins(report: &Report<'_>, figure: impl Fn(Cell) -> Bytes) -> String {
             // A share of everything allocated: a percent of next to nothing is nothing.
             if apart.unsigned_abs() * 100 > APART_PERCENT * u128::from(predicted.allocated.get()) {
                 let step = if which == Which::First { "step 1" } else { "steady step" };
-                let phase = name.as_str().replace('_', " ");
+                let phase = label(name);
                 let share = percent(apart, predicted.allocated);
                 return format!("from {phase}, {step}: {}, {share}", signed(apart));
             }

@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 
+use plimsoll_core::estimate::PhaseName;
 use plimsoll_core::measurement::{MeasuredStep, Range};
 
+use super::phases::{ORDER, label};
 use super::{Report, duration};
-use crate::view::{Paint, grouped};
+use crate::view::{Paint, WIDTH, grouped, wrapped};
 
 /// A line for each figure that is known.
 pub fn pace(report: &Report<'_>, paint: Paint) -> String {
@@ -21,6 +23,9 @@ pub fn pace(report: &Report<'_>, paint: Paint) -> String {
         (Some(speed), first) => {
             let first = first.map(|first| format!(" (step 1: {first})")).unwrap_or_default();
             row("Step", &format!("{}{}", paint.strong(&duration(speed.step_micros)), paint.quiet(&first)));
+            for (n, line) in wrapped(&shares(report, index).unwrap_or_default(), WIDTH - 18).iter().enumerate() {
+                row(if n == 0 { "of it" } else { "" }, line);
+            }
             let sample = 1e6 / speed.samples_per_second.max(f64::MIN_POSITIVE);
             // Saturates where it is absurd.
             row("Sample", &duration(sample as u64));
@@ -54,6 +59,21 @@ pub fn pace(report: &Report<'_>, paint: Paint) -> String {
         row("Parameters", &format!("{} ({trained})", grouped(parameters.total)));
     }
     out
+}
+
+/// Where the last step's time went, its micro-batches together: `forward 31 %, backward 55 %, ...`.
+fn shares(report: &Report<'_>, index: usize) -> Option<String> {
+    let attempt = u32::try_from(index).ok()?;
+    let of_it = || report.record.phases.iter().filter(move |p| p.attempt == attempt && p.name != PhaseName::Load);
+    let last = of_it().filter_map(|p| p.step).max()?;
+    let micros = |name| of_it().filter(|p| p.name == name && p.step == Some(last)).map(|p| p.micros).sum::<u64>();
+    let times = ORDER.map(|name| (name, micros(name)));
+    let whole: u64 = times.iter().map(|(_, micros)| micros).sum();
+    // Rounded each for itself; what is under half a percent is not worth a word.
+    let percent = |micros: u64| (micros.saturating_mul(200) + whole) / whole.saturating_mul(2).max(1);
+    let shares = times.iter().map(|(name, micros)| (name, percent(*micros))).filter(|(_, share)| *share > 0);
+    let words: Vec<String> = shares.map(|(name, share)| format!("{} {share} %", label(*name))).collect();
+    (words.len() > 1).then(|| words.join(", "))
 }
 
 /// Three digits that say something.

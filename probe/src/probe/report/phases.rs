@@ -20,6 +20,11 @@ pub const ORDER: [PhaseName; 7] = [
     PhaseName::ZeroGrad,
 ];
 
+/// A phase in the words people read.
+pub fn label(name: PhaseName) -> String {
+    name.as_str().replace('_', " ")
+}
+
 /// Which of the two steps that are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
@@ -82,7 +87,7 @@ pub fn phases(report: &Report<'_>, paint: Paint) -> String {
     let titles = format!("{:>11}{:>12}{:>9}", "measured", "predicted", "");
     let _ = writeln!(out, "  {:<11}{}", "", paint.quiet(format!("{titles}  {titles}").trim_end()));
     for name in ORDER {
-        let mut line = format!("  {:<11}", name.as_str().replace('_', " "));
+        let mut line = format!("  {:<11}", label(name));
         let mut known = false;
         for which in Which::BOTH {
             let measured = measured(report, name, which).map(|cell| cell.allocated);

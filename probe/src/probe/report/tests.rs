@@ -131,6 +131,8 @@ fn what_agrees_is_said_to_agree() {
             "tensors              +0 B  within 1 % in every phase",
             "fragmentation        +0 B  within 1 % in every phase",
             "Step          123.4 ms (step 1: 200.0 ms)",
+            // Two micro-batches; each phase took as long as any other.
+            "of it         input 22 %, forward 22 %, backward 22 %, clip 11 %, optimizer\n                11 %, zero grad 11 %",
             "Sample        15.4 ms",
             "Throughput    64.8 samples/s, 33,192 tokens/s",
             "Utilisation   93 %, most 99 %",
