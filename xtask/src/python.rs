@@ -129,7 +129,7 @@ fn look(program: &Path, wanted: &[Wanted]) -> Result<Python> {
 
 /// Makes the checkout's own environment.
 fn set_up(own: &Path) -> Result<()> {
-    headline("Installing PyTorch for the tests of the worker (2.6 GB to download, 5 GB on the disk, once)");
+    headline("Installing PyTorch for the tests of the worker (some gigabytes to download, 5 GB on the disk, once)");
     let root = workspace::root();
     let environment = root.join(ENVIRONMENT);
     shell::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment)).context(
