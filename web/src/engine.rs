@@ -137,15 +137,24 @@ pub fn card_name(scenario: &Scenario) -> String {
     catalog::gpu(id).map_or(id.as_str(), |g| g.name).to_owned()
 }
 
-/// How many layers one forward runs through; 1 where the model does not say.
-pub fn layers(scenario: &Scenario) -> u64 {
-    let number =
-        |keys: &serde_json::Map<String, Value>, names: &[&str]| names.iter().find_map(|name| keys.get(*name)?.as_u64());
-    let layers = match &scenario.model.source {
-        ModelSource::Family { keys, .. } => number(keys, &["n_layer", "stacks", "layers"]),
-        source => source.config().and_then(|config| number(&config, &["num_hidden_layers", "n_layer"])),
-    };
-    layers.unwrap_or(1)
+/// How many layers one forward runs through, encoder and decoder together; `None` where the model does not say.
+pub fn layers(scenario: &Scenario) -> Option<u64> {
+    type Keys = serde_json::Map<String, Value>;
+    let number = |keys: &Keys, name: &str| keys.get(name)?.as_u64();
+    let first = |keys: &Keys, names: &[&str]| names.iter().find_map(|name| number(keys, name));
+    let both = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
+    match &scenario.model.source {
+        ModelSource::Family { keys, .. } => first(keys, &["n_layer", "stacks", "layers"]),
+        source => {
+            let config = source.config()?;
+            let tower = |name: &str| number(config.get(name)?.as_object()?, "num_hidden_layers");
+            both(number(&config, "encoder_layers"), number(&config, "decoder_layers"))
+                .or_else(|| first(&config, &["num_hidden_layers", "n_layer", "n_layers"]))
+                // T5's decoder is as deep as its encoder unless it says otherwise.
+                .or_else(|| both(number(&config, "num_layers"), first(&config, &["num_decoder_layers", "num_layers"])))
+                .or_else(|| both(tower("text_config"), tower("vision_config")))
+        }
+    }
 }
 
 /// The share link of a scenario, from its question mark on.
@@ -183,12 +192,21 @@ mod tests {
     fn the_opening_scenario_is_a_valid_one() {
         let scenario = opening();
         assert_eq!(Scenario::from_value(&scenario.to_value()), Ok(scenario.clone()));
-        assert_eq!(layers(&scenario), 16);
+        assert_eq!(layers(&scenario), Some(16));
         assert_eq!(
             Link::decode(&Link::encode(&scenario)).scenario,
             scenario,
             "the address bar holds the opening scenario too"
         );
+    }
+
+    #[test]
+    fn every_transformer_of_the_catalog_says_how_deep_it_is() {
+        let of = |id: &str| layers(&Scenario::of(ModelSource::Catalog(id.to_owned())));
+        assert_eq!((of("gpt2"), of("t5-base"), of("bart-base")), (Some(12), Some(24), Some(12)));
+        for model in catalog::models() {
+            assert!(of(model.id).is_some_and(|n| n > 1), "{}", model.id);
+        }
     }
 
     #[test]

@@ -129,9 +129,12 @@ impl Clerk {
 /// How many micro-batches of a step cost time: the engine does not execute all of a long accumulation.
 const EXECUTED: u64 = 8;
 
+/// Layers of a model that does not say how many it has: a deep convolutional network's.
+const UNKNOWN: u64 = 48;
+
 /// How much work a scenario's run is, in layer passes: what decides whether it may hold up a frame.
-pub fn weight(layers: u64, accumulation: u64) -> u64 {
-    layers.max(1).saturating_mul(accumulation.clamp(1, EXECUTED))
+pub fn weight(layers: Option<u64>, accumulation: u64) -> u64 {
+    layers.unwrap_or(UNKNOWN).max(1).saturating_mul(accumulation.clamp(1, EXECUTED))
 }
 
 #[cfg(test)]
@@ -169,8 +172,9 @@ mod tests {
 
     #[test]
     fn a_long_accumulation_is_not_more_work_than_the_engine_does() {
-        assert_eq!(weight(16, 1), 16);
-        assert_eq!(weight(16, 1 << 20), 128);
-        assert_eq!(weight(0, 0), 1);
+        assert_eq!(weight(Some(16), 1), 16);
+        assert_eq!(weight(Some(16), 1 << 20), 128);
+        assert_eq!(weight(Some(0), 0), 1);
+        assert_eq!(weight(None, 1), 48);
     }
 }

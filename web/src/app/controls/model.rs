@@ -30,12 +30,12 @@ pub fn ModelChoice() -> impl IntoView {
         }
     });
     let help = Signal::derive(move || {
-        let layers = planner.scenario.with(engine::layers);
+        let layers = planner.scenario.with(engine::layers).map(|n| format!(", {n} layers")).unwrap_or_default();
         planner.reading.with(|r| match r.as_ref().map(|r| (r.parameters, r.trainable)) {
             Some((total, trained)) if trained < total => {
-                format!("{} parameters, {} trained, {layers} layers.", number::count(total), number::count(trained))
+                format!("{} parameters, {} trained{layers}.", number::count(total), number::count(trained))
             }
-            Some((total, _)) => format!("{} parameters, {layers} layers.", number::count(total)),
+            Some((total, _)) => format!("{} parameters{layers}.", number::count(total)),
             None => String::new(),
         })
     });
