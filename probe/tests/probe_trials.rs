@@ -160,6 +160,14 @@ fn ladder_goes_on_past_what_does_not_fit() {
 }
 
 #[test]
+fn ladder_presets_are_overridden_by_flags() {
+    let dock = Dock::new("fine");
+    let ladder = dock.json(&["ladder", "--preset", "nbeats", "--batch", "24", "--optimizer", "sgd"], 0);
+    assert_eq!(ladder["scenario"]["input"]["batch"], 24, "{ladder}");
+    assert_eq!(ladder["scenario"]["training"]["optimizer"], "sgd");
+}
+
+#[test]
 fn ladder_keeps_what_is_done_at_ctrl_c() {
     let dock = Dock::new("slow");
     let (code, text) = dock.interrupted(&["ladder", "--family", "mlp", "--batch", "8", "--steps", "40"], "Rung 2");
@@ -227,6 +235,7 @@ fn suite_lists_and_refuses() {
         (["suite", "--only", "mpl"].as_slice(), "--list"),
         (&["suite", "--time-budget", "30"], "30m"),
         (&["ladder", "--preset", "bert"], "nbeats"),
+        (&["ladder"], "--preset gpt2"),
     ] {
         let output = Dock::new("fine").run(words);
         assert_eq!(output.status.code(), Some(2));

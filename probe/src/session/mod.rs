@@ -161,7 +161,6 @@ pub trait Watcher {
 }
 
 /// Looks away.
-#[allow(dead_code, reason = "for those who measure several scenarios and show something else")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quiet;
 

@@ -17,7 +17,7 @@ use super::{Where, entry, survey};
 use crate::estimate::Format;
 use crate::exit::{self, Failure};
 use crate::records::Store;
-use crate::scenario::Input;
+use crate::scenario::{Input, Overlay};
 use crate::view::Paint;
 
 use climb::climb;
@@ -46,7 +46,8 @@ pub struct Args {
     #[command(flatten)]
     input: Input,
 
-    /// A scenario that comes with the program, made for 12 GB cards; minutes
+    /// A scenario that comes with the program, made for 12 GB cards; minutes.
+    /// Flags override what it says
     #[arg(long, value_name = "NAME", conflicts_with = "source",
         value_parser = PossibleValuesParser::new(["nbeats", "gpt2", "llama-1b"]))]
     preset: Option<String>,
@@ -70,8 +71,13 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let asked = match &args.preset {
-        Some(name) => preset(name, is_small(&args.place)?)?,
-        None => args.input.to_measure()?.scenario,
+        Some(name) => {
+            let overlay = Overlay::new(&args.input.flags)?;
+            let mut value = preset(name, is_small(&args.place)?)?.to_value();
+            overlay.apply(&mut value);
+            Scenario::from_value_to_measure(&value)?
+        }
+        None => args.input.to_measure().map_err(or_a_preset)?.scenario,
     };
     let mixed = args.mixed.as_deref().and_then(|word| Precision::ALL.iter().copied().find(|p| p.as_str() == word));
     let store = args.out.as_ref().map_or_else(Store::local, |folder| Ok(Store::at(folder)))?;
@@ -86,6 +92,17 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     match out.write_all(answer.as_bytes()).and_then(|()| out.flush()).map_err(Failure::from) {
         Ok(()) | Err(Failure::Closed) => Ok(code),
         Err(failure) => Err(failure),
+    }
+}
+
+/// Here a scenario may also be one that comes with the program.
+fn or_a_preset(failure: Failure) -> Failure {
+    match failure {
+        Failure::Scenario { place: None, mut error } if error.key == "scenario" => {
+            error.hint = format!("--preset gpt2 names one that comes with the program; or {}", error.hint);
+            Failure::Scenario { place: None, error }
+        }
+        other => other,
     }
 }
 
