@@ -44,11 +44,12 @@ fn resident(pid: u32) -> u64 {
     statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-/// What a limit does to a run that does not keep to it: it says so, lets go of what it held, and goes on at half.
+/// What a limit does to a run that does not keep to it: it says so, lets go of what it held, and goes on with less:
+/// a quarter, because what half of it takes at its highest comes near the limit.
 #[cfg(target_os = "linux")]
 #[test]
 #[ignore = "needs a Python with torch: cargo xtask test"]
-fn the_limit_ends_an_attempt_and_half_of_it_goes_on() {
+fn the_limit_ends_an_attempt_and_a_quarter_of_it_goes_on() {
     const MIB: u64 = 1 << 20;
     // Seven activations of 128 bytes a sample are kept for backward.
     let batch = MIB;
@@ -73,7 +74,7 @@ fn the_limit_ends_an_attempt_and_half_of_it_goes_on() {
     assert_eq!((&end["outcome"], &end["steps"]), (&json!("limit"), &json!(0)));
     assert!(resident(worker.pid()) < before + 300 * MIB, "it has not let go");
 
-    worker.send(&job::attempt(batch / 2, 2, 2).to_string());
+    worker.send(&job::attempt(batch / 4, 4, 2).to_string());
     let step = worker.wait_for("step", |step| step["step"] == 2);
     assert_eq!((&step["samples"], &step["attempt"]), (&json!(batch), &json!(1)));
     let end = worker.wait_for("attempt_end", |_| true);

@@ -78,6 +78,8 @@ impl Worker {
             assert!(self.stdout.read_line(&mut line).unwrap() > 0, "it ended before {kind}: {}", self.stderr());
             let event: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
             assert_ne!(event["event"], "error", "{event}");
+            // Nothing more would come: the worker waits for the next command.
+            assert!(kind == "attempt_end" || event["event"] != "attempt_end", "it ended before {kind}: {event}");
             if event["event"] == kind && is_it(&event) {
                 return event;
             }
