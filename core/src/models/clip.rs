@@ -198,7 +198,9 @@ impl VisionModel {
         let cx = pixels.cx();
         cx.within(self.embeddings, || {
             let (side, module) = self.patch;
-            let patches = cx.within(module, || ops::conv_nd(pixels, &self.patch_embedding, None, side, 0));
+            let patches = cx.within(module, || {
+                ops::conv2d(pixels, &self.patch_embedding, None, ops::Window { kernel: side, stride: side, padding: 0 })
+            });
             let patches = causal_lm::as_input(patches, &self.plan);
             let [batch, width] = [patches.size(0), patches.size(1)];
             let patches =

@@ -54,7 +54,7 @@ impl Conv1d {
     }
 
     fn forward(&self, x: &Tensor) -> Tensor {
-        x.cx().within(self.module, || ops::conv_nd(x, &self.weight, Some(&self.bias), self.stride, 1))
+        x.cx().within(self.module, || ops::conv1d(x, &self.weight, Some(&self.bias), self.stride, 1))
     }
 }
 

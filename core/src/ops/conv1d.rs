@@ -1,12 +1,12 @@
-//! Convolutions over any number of dimensions, in row-major order. What cuDNN takes as workspace while it runs is not
-//! counted: it depends on the algorithm it picks.
+//! `conv1d`, in row-major order: unlike `conv2d` it knows no channels-last. What cuDNN takes as workspace
+//! while it runs is not counted: it depends on the algorithm it picks.
 
 use super::cast::lower_precision;
 use crate::tensor::{Geometry, Tape, Tensor, grads};
 
-/// `conv1d(x [N, C, L], weight [O, C, K], bias, stride, padding)`, or the same over more dimensions: keeps its input and
-/// weight. On autocast's lower-precision list.
-pub fn conv_nd(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, padding: u64) -> Tensor {
+/// `conv1d(x [N, C, L], weight [O, C, K], bias, stride, padding)`: keeps its input and weight. On autocast's
+/// lower-precision list.
+pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, padding: u64) -> Tensor {
     // The compiler evaluates the casts of a call's arguments from the last to the first.
     let bias = bias.map(lower_precision);
     let weight = lower_precision(weight);
@@ -38,7 +38,7 @@ pub fn conv_nd(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, 
 
 #[cfg(test)]
 mod tests {
-    use super::conv_nd;
+    use super::conv1d;
     use crate::ops::neg;
     use crate::tensor::Kind;
     use crate::tensor::testing::{activation, alive, backward_of, forward, input, made, weight};
@@ -46,7 +46,7 @@ mod tests {
     #[test]
     fn a_stride_of_two_halves_the_length() {
         let cx = forward();
-        let out = conv_nd(&input(&cx, &[2, 80, 3000]), &weight(&cx, &[384, 80, 3]), Some(&weight(&cx, &[384])), 2, 1);
+        let out = conv1d(&input(&cx, &[2, 80, 3000]), &weight(&cx, &[384, 80, 3]), Some(&weight(&cx, &[384])), 2, 1);
         assert_eq!(out.dims(), [2, 384, 1500]);
     }
 
@@ -55,7 +55,7 @@ mod tests {
     fn input_and_weight_are_kept_and_three_gradients_made() {
         let cx = forward();
         let x = neg(&activation(&cx, &[2, 3, 10]));
-        let out = conv_nd(&x, &weight(&cx, &[4, 3, 3]), Some(&weight(&cx, &[4])), 1, 1);
+        let out = conv1d(&x, &weight(&cx, &[4, 3, 3]), Some(&weight(&cx, &[4])), 1, 1);
         drop(x);
         assert_eq!(alive(&cx, Kind::Saved), ["neg [2, 3, 10] float32"]);
         let events = backward_of(out);
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn the_first_layers_input_gets_no_gradient() {
         let cx = forward();
-        let out = conv_nd(&input(&cx, &[2, 3, 8, 8]), &weight(&cx, &[4, 3, 4, 4]), None, 4, 0);
+        let out = conv1d(&input(&cx, &[2, 3, 8, 8]), &weight(&cx, &[4, 3, 4, 4]), None, 4, 0);
         assert_eq!(out.dims(), [2, 4, 2, 2]);
         assert_eq!(made(&backward_of(out)), ["ones_like", "convolution_backward"]);
     }

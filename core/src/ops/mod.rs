@@ -40,7 +40,7 @@ pub use bloom_gelu::bloom_gelu;
 pub use cast::to;
 pub use clamp::{clamp_in_place, layer_norm_plain};
 pub use conv::{CONVOLUTION, Window, conv2d};
-pub use conv1d::conv_nd;
+pub use conv1d::conv1d;
 pub use creation::{arange, empty, fresh};
 pub use elementwise::{add, add_scalar, div_scalar, mul, mul_scalar, neg, pow, rsqrt, sub};
 pub use embedding::embedding;
