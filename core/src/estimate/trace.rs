@@ -62,7 +62,8 @@ impl Trace {
             let counted = built.parameters.iter().filter(|p| !trainable || p.requires_grad());
             counted.fold(0u64, |sum, p| sum.saturating_add(p.numel()))
         };
-        let parameters = Parameters { total: count(false), trainable: count(true) };
+        let total = count(false).saturating_add(built.packed);
+        let parameters = Parameters { total, trainable: count(true) };
         step::train(&cx, &built, &scenario.training, step::Repeats::Copied);
         let (ledger, modules) = cx.take();
         if let Some(storage) = ledger.storages.iter().find(|s| s.bytes > LARGEST_STORAGE) {
