@@ -1,6 +1,6 @@
 //! `nn.Linear` and GPT-2's `Conv1D`.
 
-use super::lora::Adapter;
+use super::lora::{Adapter, Under};
 use super::quantized::QuantizedLinear;
 use super::scope::Scope;
 use crate::ops;
@@ -11,6 +11,15 @@ use crate::tensor::{ModuleId, Tensor};
 enum Base {
     Full { weight: Tensor, bias: Option<Tensor> },
     Quantized(QuantizedLinear),
+}
+
+impl Base {
+    fn under(&self) -> Under<'_> {
+        match self {
+            Self::Full { weight, bias } => Under::Full { weight, bias: bias.as_ref(), transposed: false },
+            Self::Quantized(linear) => Under::Quantized(linear),
+        }
+    }
 }
 
 /// `nn.Linear`, quantized by bitsandbytes and with peft's adapter around it where the plan says so.
@@ -74,10 +83,9 @@ impl Linear {
                 Base::Full { weight, bias } => ops::linear(x, weight, bias.as_ref()),
                 Base::Quantized(linear) => linear.forward(x),
             });
-            match (&self.adapter, &self.weights) {
-                (Some(adapter), Base::Quantized(linear)) => adapter.add_to_quantized(result, x, linear),
-                (Some(adapter), Base::Full { .. }) => adapter.add_to(result, x),
-                (None, _) => result,
+            match &self.adapter {
+                Some(adapter) => adapter.add_to(result, x, self.weights.under()),
+                None => result,
             }
         })
     }
@@ -129,7 +137,7 @@ impl Conv1D {
                 ops::view(&out, &sizes)
             });
             match adapter {
-                Some(adapter) => adapter.add_to(result, x),
+                Some(adapter) => adapter.add_to(result, x, Under::Full { weight, bias: Some(bias), transposed: true }),
                 None => result,
             }
         })

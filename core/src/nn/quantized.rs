@@ -1,11 +1,12 @@
 //! bitsandbytes' `Linear4bit` and `Linear8bitLt`, in the place of a frozen `nn.Linear` or `Conv1D`.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 
 use super::scope::Scope;
 use crate::ops::{self, EightBit, FourBit};
 use crate::scenario::Quantization;
-use crate::tensor::{DType, Tensor};
+use crate::tensor::{Context, DType, Kind, Tensor};
 
 /// Which linears bitsandbytes replaces while a model is built, and by what.
 #[derive(Clone, Debug)]
@@ -30,7 +31,7 @@ enum Weight {
 #[derive(Debug)]
 pub struct QuantizedLinear {
     weight: Weight,
-    /// `Linear4bit` casts it to its input's dtype at the first forward, for good.
+    /// Cast to the input's dtype at the first forward.
     bias: RefCell<Option<Tensor>>,
     compute: DType,
 }
@@ -62,20 +63,39 @@ impl QuantizedLinear {
             Weight::Four(weight) => {
                 let dtype = x.dtype();
                 let x = ops::to(x, self.compute);
-                let bias = self.bias.borrow().as_ref().map(|bias| ops::to(bias, x.dtype()));
-                self.bias.replace(bias.clone());
+                let bias = self.cast_bias(&x);
                 let out = ops::matmul_4bit(&x, weight, bias.as_ref());
                 ops::to(&out, dtype)
             }
-            Weight::Eight(weight) => ops::matmul_8bit(x, weight),
+            Weight::Eight(weight) => {
+                self.cast_bias(x);
+                ops::matmul_8bit(x, weight)
+            }
         }
     }
 
-    /// `dequantize_module_weight`: the whole weight, as DoRA wants it.
-    pub fn dequantize(&self, scope: &Tensor) -> Tensor {
-        match &self.weight {
-            Weight::Four(weight) => weight.dequantize(scope.cx()),
-            Weight::Eight(weight) => weight.dequantize(scope.cx()),
+    /// `self.bias.data = self.bias.data.to(x.dtype)`: for good.
+    fn cast_bias(&self, x: &Tensor) -> Option<Tensor> {
+        let bias = self.bias.borrow().clone()?;
+        if bias.dtype() == x.dtype() {
+            return Some(bias);
         }
+        x.cx().changed_for_good();
+        let cast = x.cx().counting_as(Kind::Parameter, || ops::to(&bias, x.dtype()));
+        self.bias.replace(Some(cast.clone()));
+        Some(cast)
+    }
+
+    /// `dequantize_module_weight`: the whole weight, as DoRA wants it.
+    pub fn dequantize(&self, cx: &Rc<Context>) -> Tensor {
+        match &self.weight {
+            Weight::Four(weight) => weight.dequantize(cx),
+            Weight::Eight(weight) => weight.dequantize(cx),
+        }
+    }
+
+    /// Its bias.
+    pub fn bias(&self) -> Option<Tensor> {
+        self.bias.borrow().clone()
     }
 }

@@ -16,7 +16,6 @@ pub fn check(training: &Training, table: &Table<'_>) -> Result<()> {
         ("label_smoothing", training.label_smoothing > 0.0),
         ("ema", training.ema),
         ("compile", training.compile),
-        ("lora.dora", training.lora.as_ref().is_some_and(|lora| lora.dora)),
         ("lora.modules_to_save", saves(training)),
     ];
     match pending.iter().find(|(_, asked)| *asked) {
