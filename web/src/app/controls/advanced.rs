@@ -13,8 +13,8 @@ pub fn Advanced() -> impl IntoView {
     let masked = Memo::new(move |_| planner.scenario.with(engine::takes_mask));
     let versions = format!(
         "Rules of PyTorch {} and transformers {}.",
-        supported::TORCH.last().copied().unwrap_or_default(),
-        supported::TRANSFORMERS.last().copied().unwrap_or_default()
+        supported::TORCH,
+        supported::TRANSFORMERS
     );
     view! {
         <details class="fold">
