@@ -1,10 +1,10 @@
 //! A scenario that has been run, and everything one may ask about any moment of it.
 
-use crate::allocator::OutOfMemory;
-use crate::{Bytes, Result, Scenario, device, ops};
+use crate::{Bytes, Result, Scenario, ops};
 
 use super::explain;
-use super::measure::{self, AllocatorPeaks};
+use super::measure;
+use super::outcome::Berth;
 use super::trace::{Trace, card};
 use super::{Estimate, Holding, Peak, Timeline, Verdict};
 
@@ -16,13 +16,6 @@ pub struct Run {
     peak_event: usize,
 }
 
-/// What the run takes from the card, and whether it may.
-struct Outcome {
-    peaks: AllocatorPeaks,
-    process: Bytes,
-    verdict: Verdict,
-}
-
 impl Run {
     /// Executes two optimizer steps. `estimate().max_batch` stays `None`: see [`super::max_batch`].
     ///
@@ -32,30 +25,12 @@ impl Run {
         scenario.estimated()?;
         let gpu = card(scenario)?;
         let trace = Trace::new(scenario)?;
-        let limits = device::limits(gpu, scenario.device.memory, scenario.device.load_line);
-        let context = device::context(gpu).bytes;
+        let berth = Berth::new(gpu, scenario);
         let ledger = &trace.ledger;
         let (mut phases, peak) = measure::requested(ledger);
         let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
-
-        // On the card itself first: near its end the allocator gives cached segments back before it gives up. A run
-        // that does not fit is shown as it would be on a card without end, so that one sees how much is missing.
-        let room = limits.capacity.saturating_sub(context);
-        let outcome = match measure::replay(ledger, size, Some(room), Some(&mut phases)) {
-            Ok(peaks) => {
-                let process = peaks.reserved + context;
-                let verdict = if process <= limits.load_line { Verdict::Fits } else { Verdict::Tight };
-                Outcome { peaks, process, verdict }
-            }
-            Err(OutOfMemory { .. }) => {
-                let peaks = measure::replay(ledger, size, None, Some(&mut phases)).unwrap_or(AllocatorPeaks {
-                    allocated: peak.bytes,
-                    reserved: peak.bytes,
-                    retries: 0,
-                });
-                Outcome { peaks, process: peaks.reserved + context, verdict: Verdict::DoesNotFit }
-            }
-        };
+        let outcome = berth.outcome(ledger, size, peak.bytes, Some(&mut phases));
+        let limits = berth.limits;
 
         let mut warnings = scenario.software.other_rules();
         warnings.extend(scenario.model.source.stand_in().map(|near| {

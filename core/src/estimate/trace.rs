@@ -14,7 +14,7 @@ use super::{Parameters, PhaseName};
 const LARGEST_STORAGE: u64 = 1 << 50;
 
 /// The most all storages of a run may take together (4 EiB): sums of them, whatever their order, stay below 2^64.
-const LARGEST_SUM: u64 = 1 << 62;
+pub const LARGEST_SUM: u64 = 1 << 62;
 
 /// The whole event stream of two steps.
 #[derive(Debug)]
