@@ -16,7 +16,7 @@ pub use envelope::{Envelope, Stretch};
 pub use measure::RequestedPeak;
 pub use outcome::{Berth, Outcome};
 pub use run::Run;
-pub use stream::{Line, Stream};
+pub use stream::{Line, Step, Stream};
 pub use trace::{Trace, card};
 pub use types::{
     Category, DeviceLimits, Estimate, Holding, Parameters, Peak, PeakBreakdown, Phase, PhaseName, Timeline,

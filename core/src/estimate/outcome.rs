@@ -59,23 +59,35 @@ impl Berth {
         requested: Bytes,
         mut phases: Option<&mut [Phase]>,
     ) -> Outcome {
-        let on_the_card = if self.is_too_small_for(requested) {
-            None
-        } else {
-            measure::replay(ledger, &size, Some(self.room()), phases.as_deref_mut()).ok()
-        };
-        match on_the_card {
-            Some(peaks) => {
-                let process = peaks.reserved + self.context;
-                let verdict = if process <= self.limits.load_line { Verdict::Fits } else { Verdict::Tight };
-                Outcome { peaks, process, verdict }
-            }
-            None => {
-                let nothing = AllocatorPeaks { allocated: requested, reserved: requested, retries: 0 };
-                let peaks = measure::replay(ledger, &size, None, phases).unwrap_or(nothing);
-                Outcome { peaks, process: peaks.reserved + self.context, verdict: Verdict::DoesNotFit }
-            }
-        }
+        let on_the_card =
+            if self.is_too_small_for(requested) { None } else { self.aboard(ledger, &size, phases.as_deref_mut()) };
+        on_the_card.unwrap_or_else(|| self.beyond(ledger, size, requested, phases))
+    }
+
+    /// What a stream takes of this card; `None` when it runs out of memory.
+    pub fn aboard(
+        &self,
+        ledger: &Ledger,
+        size: impl Fn(u32) -> Bytes,
+        phases: Option<&mut [Phase]>,
+    ) -> Option<Outcome> {
+        let peaks = measure::replay(ledger, size, Some(self.room()), phases).ok()?;
+        let process = peaks.reserved + self.context;
+        let verdict = if process <= self.limits.load_line { Verdict::Fits } else { Verdict::Tight };
+        Some(Outcome { peaks, process, verdict })
+    }
+
+    /// What a stream that does not fit would take of a card without end.
+    pub fn beyond(
+        &self,
+        ledger: &Ledger,
+        size: impl Fn(u32) -> Bytes,
+        requested: Bytes,
+        phases: Option<&mut [Phase]>,
+    ) -> Outcome {
+        let nothing = AllocatorPeaks { allocated: requested, reserved: requested, retries: 0 };
+        let peaks = measure::replay(ledger, size, None, phases).unwrap_or(nothing);
+        Outcome { peaks, process: peaks.reserved + self.context, verdict: Verdict::DoesNotFit }
     }
 
     /// Whether the verdict of [`Berth::outcome`] would be [`Verdict::Fits`]; stops where it cannot be any more.

@@ -8,7 +8,7 @@
 use std::rc::Rc;
 
 use crate::Bytes;
-use crate::tensor::StorageInfo;
+use crate::tensor::Ledger;
 
 use super::trace::{LARGEST_SUM, Trace};
 
@@ -56,33 +56,53 @@ pub struct Stream {
     pub lines: Vec<Line>,
 }
 
-impl Stream {
-    /// Of two traces at two batches, the smaller first; `None` where they do not do the same.
-    pub fn between(trace: &Rc<Trace>, at: u64, other: &Trace, other_at: u64) -> Option<Self> {
-        let (ledger, others) = (&trace.ledger, &other.ledger);
-        let same = ledger.events == others.events
-            && ledger.phases == others.phases
-            && ledger.storages.len() == others.storages.len();
-        if !same {
-            return None;
-        }
-        let line = |(a, b): (&StorageInfo, &StorageInfo)| Line::through(at, a.bytes, other_at, b.bytes);
-        let lines = ledger.storages.iter().zip(&others.storages).map(line).collect::<Option<Vec<Line>>>()?;
-        Some(Self { trace: Rc::clone(trace), lines })
+/// Two optimizer steps at one batch: what is done, and how large everything is.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// A trace of it: events, phases, who made what. Its sizes need not be those of this batch.
+    pub trace: Rc<Trace>,
+    /// The bytes of every storage.
+    pub sizes: Vec<u64>,
+}
+
+impl Step {
+    /// As it was traced.
+    pub fn of(trace: Rc<Trace>) -> Self {
+        let sizes = trace.ledger.storages.iter().map(|s| s.bytes).collect();
+        Self { trace, sizes }
     }
 
-    /// Of one trace, good for its own batch only.
-    pub fn of(trace: &Rc<Trace>) -> Self {
-        let lines = trace.ledger.storages.iter().map(|s| Line::constant(s.bytes)).collect();
-        Self { trace: Rc::clone(trace), lines }
+    /// Whether the other does the same, whatever the sizes.
+    pub fn does_as(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.trace, &other.trace) || same(&self.trace.ledger, &other.trace.ledger)
+    }
+}
+
+/// Whether two runs are the same event for event.
+fn same(a: &Ledger, b: &Ledger) -> bool {
+    a.storages.len() == b.storages.len() && a.phases == b.phases && a.events == b.events
+}
+
+impl Stream {
+    /// Of two steps at two batches, the smaller first; `None` where they do not do the same.
+    pub fn between(step: &Step, at: u64, other: &Step, other_at: u64) -> Option<Self> {
+        if !step.does_as(other) {
+            return None;
+        }
+        let line = |(a, b): (&u64, &u64)| Line::through(at, *a, other_at, *b);
+        let lines = step.sizes.iter().zip(&other.sizes).map(line).collect::<Option<Vec<Line>>>()?;
+        Some(Self { trace: Rc::clone(&step.trace), lines })
+    }
+
+    /// Of one step, good for its own batch only.
+    pub fn of(step: &Step) -> Self {
+        Self { trace: Rc::clone(&step.trace), lines: step.sizes.iter().map(|bytes| Line::constant(*bytes)).collect() }
     }
 
     /// Whether `trace` is this stream at `batch`, to the byte.
     pub fn is_of(&self, trace: &Trace, batch: u64) -> bool {
-        let (ledger, other) = (&self.trace.ledger, &trace.ledger);
-        ledger.events == other.events
-            && ledger.phases == other.phases
-            && self.lines.len() == other.storages.len()
+        let other = &trace.ledger;
+        same(&self.trace.ledger, other)
             && self.lines.iter().zip(&other.storages).all(|(line, s)| line.at(batch) == s.bytes)
     }
 

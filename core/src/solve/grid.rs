@@ -6,18 +6,16 @@
 //! live memory alone exceeds the card no replay is needed to know that it does not fit.
 //!
 //! A sheet of thousands of cells is drawn in one go, so replays are limited to [`EFFORT`] events: they are spent where
-//! the answer is open, from the capacity downwards. Every cell says how it is known.
-
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
-use std::rc::Rc;
+//! the answer is open, nearest to the load line first. Every cell says how it is known.
 
 use serde::{Deserialize, Serialize};
 
-use crate::estimate::{Berth, DeviceLimits, Trace, Verdict, card};
+use crate::estimate::{Berth, DeviceLimits, Verdict, card};
 use crate::{Bytes, Error, Result, Scenario};
 
+use super::replays::{Replays, Share};
 use super::row::{Part, parts};
+use super::sheet::Sheet;
 use super::variant::{takes_sequences, with_sizes};
 
 /// Events replayed for a sheet when the caller sets no other limit: sheets of some hundred cells are exact throughout.
@@ -70,10 +68,10 @@ pub struct Cell {
 pub enum Known {
     /// Replayed: the same as a single estimate, to the byte.
     Exact,
-    /// It does not fit for certain; `process` is live memory and context, the least it could be.
+    /// It does not fit for certain; `process` is the least it could be: live memory and context, or the capacity.
     AtLeast,
-    /// Far from the line and not replayed: `process` takes the allocator's share from the nearest replayed cell of the
-    /// row, and `verdict` follows from it.
+    /// Not replayed: `process` takes the allocator's share from the nearest replayed cell of the row, and `verdict`
+    /// follows from it.
     Near,
 }
 
@@ -82,13 +80,6 @@ impl Grid {
     pub fn cell(&self, batch: u64, seq: Option<u64>) -> Option<&Cell> {
         self.rows.iter().find(|row| row.seq == seq)?.cells.iter().find(|cell| cell.batch == batch)
     }
-}
-
-/// A cell that waits for its replay.
-struct Open {
-    row: usize,
-    column: usize,
-    requested: Bytes,
 }
 
 /// Estimates every pair of `batches` and `seqs`, everything else as in the scenario; replays at most about `effort`
@@ -112,28 +103,36 @@ pub fn grid(scenario: &Scenario, batches: &[u64], seqs: &[u64], effort: u64) -> 
     let seqs: Vec<Option<u64>> =
         if seqs.is_empty() { vec![scenario.input.seq] } else { seqs.into_iter().map(Some).collect() };
 
-    let mut rows = Vec::with_capacity(seqs.len());
-    let mut streams = Vec::with_capacity(seqs.len());
+    // A sequence may be refused and the others stand; what is wrong with all of them is wrong with the question.
+    let mut refused: Vec<Option<Error>> = Vec::with_capacity(seqs.len());
     for &seq in &seqs {
-        let outcome = with_sizes(scenario, first, seq)
-            .and_then(|_| with_sizes(scenario, largest, seq))
-            .and_then(|_| row_parts(scenario, &batches, seq));
-        match outcome {
-            Ok(parts) => {
-                rows.push(Row { seq, cells: first_look(&parts, &batches, &berth), refused: None });
-                streams.push(parts);
-            }
-            // What is wrong with the only row is wrong with the question.
-            Err(error) if seqs.len() == 1 => return Err(error),
-            Err(error) => {
-                rows.push(Row { seq, cells: Vec::new(), refused: Some(error.to_string()) });
-                streams.push(Vec::new());
-            }
-        }
+        let sound = with_sizes(scenario, first, seq).and_then(|_| with_sizes(scenario, largest, seq));
+        refused.push(sound.err());
     }
-    replay(&mut rows, &streams, &berth, effort);
+    let sound = seqs.iter().zip(&refused).filter(|(_, error)| error.is_none()).filter_map(|(seq, _)| *seq);
+    let mut sheet = Sheet::new(scenario, sound.collect());
+    let mut rows = Vec::with_capacity(seqs.len());
+    let mut streams: Vec<Vec<Part>> = Vec::with_capacity(seqs.len());
+    for (&seq, error) in seqs.iter().zip(&mut refused) {
+        let outcome = match error {
+            None => parts(&batches, &mut |batch| sheet.step(batch, seq)),
+            Some(_) => Ok(Vec::new()),
+        };
+        let line = outcome.unwrap_or_else(|why| {
+            *error = Some(why);
+            Vec::new()
+        });
+        let cells = first_look(&line, &batches, &berth);
+        rows.push(Row { seq, cells, refused: error.as_ref().map(Error::to_string) });
+        streams.push(line);
+    }
+    if refused.iter().all(Option::is_some) {
+        let why = refused.into_iter().flatten().next();
+        return Err(why.unwrap_or_else(|| Error::new("grid", "there are no sequences", "give some")));
+    }
+    let share = Replays { berth: &berth, streams: &streams, effort }.run(&mut rows);
     for row in &mut rows {
-        estimate_rest(&mut row.cells, &berth);
+        estimate_rest(&mut row.cells, &berth, share);
     }
     Ok(Grid { batches, rows, device: berth.limits })
 }
@@ -143,18 +142,6 @@ fn ascending(sizes: &[u64]) -> Vec<u64> {
     sizes.sort_unstable();
     sizes.dedup();
     sizes
-}
-
-fn row_parts(scenario: &Scenario, batches: &[u64], seq: Option<u64>) -> Result<Vec<Part>> {
-    let mut traced: BTreeMap<u64, Rc<Trace>> = BTreeMap::new();
-    parts(batches, &mut |batch| {
-        if let Some(trace) = traced.get(&batch) {
-            return Ok(Rc::clone(trace));
-        }
-        let trace = Rc::new(Trace::new(&with_sizes(scenario, batch, seq)?)?);
-        traced.insert(batch, Rc::clone(&trace));
-        Ok(trace)
-    })
 }
 
 /// What live memory alone says.
@@ -174,53 +161,23 @@ fn first_look(parts: &[Part], batches: &[u64], berth: &Berth) -> Vec<Cell> {
     cells
 }
 
-/// Replays cells: first those whose verdict is open, the deepest first, then those that do not fit, the least deep first.
-fn replay(rows: &mut [Row], streams: &[Vec<Part>], berth: &Berth, effort: u64) {
-    let mut open: Vec<Open> = Vec::new();
-    for (row, line) in rows.iter().enumerate() {
-        open.extend(line.cells.iter().enumerate().map(|(column, c)| Open { row, column, requested: c.requested }));
-    }
-    let room = berth.room();
-    let is_open = |requested: Bytes| requested <= room;
-    open.sort_by_key(|cell| {
-        let depth = cell.requested.get();
-        (!is_open(cell.requested), if is_open(cell.requested) { Reverse(depth) } else { Reverse(u64::MAX - depth) })
-    });
-    let mut left = effort;
-    for Open { row, column, requested } in open {
-        let Some(part) = streams[row].iter().find(|part| (part.first..=part.last).contains(&column)) else { continue };
-        let ledger = &part.stream.trace.ledger;
-        let events = ledger.events.len() as u64;
-        if left < events {
-            return;
+/// Gives the cells that were not replayed the allocator's share of the next deeper cell of the row that was, or of the
+/// next shallower one, or that of all.
+fn estimate_rest(cells: &mut [Cell], berth: &Berth, share: Share) {
+    let shares: Vec<Option<Share>> = cells.iter().map(|cell| Share::of(cell, berth)).collect();
+    for (column, cell) in cells.iter_mut().enumerate() {
+        if cell.known != Known::Near {
+            continue;
         }
-        left -= events;
-        let cell = &mut rows[row].cells[column];
-        let sizes = part.stream.sizes(cell.batch);
-        let outcome = berth.outcome(ledger, |id| sizes[id as usize], requested, None);
-        cell.process = outcome.process;
-        cell.verdict = outcome.verdict;
-        cell.known = Known::Exact;
-    }
-}
-
-/// Gives the cells that were not replayed the allocator's share of the next deeper cell of the row that was.
-fn estimate_rest(cells: &mut [Cell], berth: &Berth) {
-    let mut replayed: Option<Cell> = None;
-    for cell in cells.iter_mut().rev() {
-        match cell.known {
-            Known::Exact => replayed = Some(*cell),
-            Known::AtLeast => {}
-            Known::Near => {
-                let share = replayed.map_or(Bytes::ZERO, |deeper| {
-                    let over = deeper.process.saturating_sub(deeper.requested + berth.context);
-                    let scaled = u128::from(over.get()) * u128::from(cell.requested.get())
-                        / u128::from(deeper.requested.get().max(1));
-                    Bytes::new(u64::try_from(scaled).unwrap_or(0))
-                });
-                cell.process = cell.requested + berth.context + share;
-                cell.verdict = if cell.process <= berth.limits.load_line { Verdict::Fits } else { Verdict::Tight };
-            }
-        }
+        let (before, after) = shares.split_at(column);
+        let nearest = after.iter().flatten().next().or_else(|| before.iter().rev().flatten().next());
+        cell.process = nearest.unwrap_or(&share).process(cell.requested, berth);
+        cell.verdict = if cell.process <= berth.limits.load_line {
+            Verdict::Fits
+        } else if cell.process <= berth.limits.capacity {
+            Verdict::Tight
+        } else {
+            Verdict::DoesNotFit
+        };
     }
 }

@@ -7,7 +7,7 @@
 
 use std::rc::Rc;
 
-use crate::estimate::{Berth, Envelope, Run, Stream, Trace, Verdict, card};
+use crate::estimate::{Berth, Envelope, Run, Step, Stream, Trace, Verdict, card};
 use crate::scenario::limits;
 use crate::{Result, Scenario};
 
@@ -33,12 +33,11 @@ pub fn max_batch(scenario: &Scenario) -> Result<u64> {
         return Ok(0);
     }
     let berth = Berth::new(card(scenario)?, scenario);
-    let trace = |batch: u64| Trace::new(&with_batch(scenario, batch)).map(Rc::new);
+    let step = |batch: u64| Trace::new(&with_batch(scenario, batch)).map(|trace| Step::of(Rc::new(trace)));
     let mut around = 2;
     for _ in 0..PAIRINGS {
-        let (Ok(low), Ok(high)) = (trace(around), trace(around + 1)) else { break };
+        let (Ok(low), Ok(high)) = (step(around), step(around + 1)) else { break };
         let Some(stream) = Stream::between(&low, around, &high, around + 1) else { break };
-        drop((low, high));
         if stream.lines.iter().all(|line| line.per_sample == 0) {
             // A graph: there is one, and the batch says nothing.
             return Ok(1);

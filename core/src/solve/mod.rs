@@ -5,7 +5,9 @@
 
 mod grid;
 mod largest;
+mod replays;
 mod row;
+mod sheet;
 #[cfg(test)]
 mod tests;
 mod variant;

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::Result;
-use crate::estimate::{Envelope, Stream, Trace};
+use crate::estimate::{Envelope, Step, Stream};
 
 /// A run of batches that share a stream.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl Part {
     }
 }
 
-/// The parts of `batches` (ascending), from traces at their ends.
+/// The parts of `batches` (ascending), from the steps at their ends.
 ///
 /// Where the steps at two batches are the same event for event and every size makes a line, so they are in between: an
 /// op that goes another way from some batch on does not come back. Where they are not, the range is halved. One sample
@@ -33,17 +33,17 @@ impl Part {
 ///
 /// # Errors
 /// The first batch that cannot be traced.
-pub fn parts(batches: &[u64], trace: &mut impl FnMut(u64) -> Result<Rc<Trace>>) -> Result<Vec<Part>> {
+pub fn parts(batches: &[u64], step: &mut impl FnMut(u64) -> Result<Rc<Step>>) -> Result<Vec<Part>> {
     let mut parts = Vec::new();
     let Some(last) = batches.len().checked_sub(1) else { return Ok(parts) };
     let mut open = if batches[0] == 1 && last > 0 { vec![(1, last), (0, 0)] } else { vec![(0, last)] };
     while let Some((first, last)) = open.pop() {
-        let low = trace(batches[first])?;
+        let low = step(batches[first])?;
         if first == last {
             parts.push(Part::new(first, last, batches, Stream::of(&low)));
             continue;
         }
-        let high = trace(batches[last])?;
+        let high = step(batches[last])?;
         if let Some(stream) = Stream::between(&low, batches[first], &high, batches[last]) {
             parts.push(Part::new(first, last, batches, stream));
         } else {
