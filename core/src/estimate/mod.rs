@@ -1,5 +1,6 @@
 //! The answer: peaks, what fills them, phase by phase, and the verdict.
 
+mod attribution;
 mod envelope;
 mod explain;
 mod measure;
@@ -12,6 +13,7 @@ mod trace;
 mod types;
 
 pub use crate::solve::max_batch;
+pub use attribution::{Beyond, Explanation, Layer};
 pub use envelope::{Envelope, Stretch};
 pub use measure::RequestedPeak;
 pub use outcome::{Berth, Outcome};

@@ -2,6 +2,7 @@
 
 use crate::{Bytes, Result, Scenario, ops};
 
+use super::attribution::{self, Beyond, Explanation};
 use super::explain;
 use super::measure;
 use super::outcome::Berth;
@@ -14,6 +15,7 @@ pub struct Run {
     estimate: Estimate,
     trace: Trace,
     peak_event: usize,
+    berth: Berth,
 }
 
 impl Run {
@@ -30,7 +32,7 @@ impl Run {
         let (mut phases, peak) = measure::requested(ledger);
         let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
         let outcome = berth.outcome(ledger, size, peak.bytes, Some(&mut phases));
-        let limits = berth.limits;
+        let limits = berth.limits.clone();
 
         let mut warnings = scenario.software.other_rules();
         warnings.extend(scenario.model.source.stand_in().map(|near| {
@@ -79,7 +81,7 @@ impl Run {
             max_batch: None,
             warnings,
         };
-        Ok(Self { estimate, trace, peak_event: peak.event })
+        Ok(Self { estimate, trace, peak_event: peak.event, berth })
     }
 
     /// The estimate, without `max_batch`.
@@ -105,6 +107,28 @@ impl Run {
     /// Live memory over both steps in at most `max_points` points (the peak of every phase is always among them).
     pub fn timeline(&self, max_points: usize) -> Timeline {
         explain::timeline(&self.trace, self.peak_event, max_points)
+    }
+
+    /// Every byte at the peak of live memory, layer by layer, and what the process takes beyond.
+    pub fn explain(&self) -> Explanation {
+        let events = self.peak_event + 1;
+        let ledger = &self.trace.ledger;
+        let peak = &self.estimate.peak;
+        let limit = (self.estimate.verdict != Verdict::DoesNotFit).then(|| self.berth.room());
+        let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
+        let (allocated, reserved) = measure::at(ledger, size, limit, events).unwrap_or((peak.allocated, peak.reserved));
+        Explanation {
+            requested: peak.requested,
+            layers: attribution::layers(&self.trace, events),
+            beyond: Beyond {
+                rounding: attribution::rounding(&self.trace, events),
+                unsplit: allocated.saturating_sub(peak.requested),
+                cached: reserved.saturating_sub(allocated),
+                reserved_elsewhere: peak.reserved.saturating_sub(reserved),
+                context: self.berth.context,
+                allocated_elsewhere: peak.allocated.saturating_sub(allocated),
+            },
+        }
     }
 
     /// What is alive after `event` events of the stream, largest group first. The index of a

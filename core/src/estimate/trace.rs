@@ -5,7 +5,7 @@ use crate::models;
 use crate::ops::SdpaRules;
 use crate::scenario::Mode;
 use crate::step;
-use crate::tensor::{Context, Ledger};
+use crate::tensor::{Context, Ledger, Tensor};
 use crate::{Bytes, Error, Result, Scenario, catalog, device};
 
 use super::{Parameters, PhaseName};
@@ -25,6 +25,8 @@ pub struct Trace {
     pub modules: Vec<String>,
     /// Numbers in the model.
     pub parameters: Parameters,
+    /// The storages of the parameters that are trained, in the model's order.
+    pub trained: Vec<u32>,
 }
 
 /// The card a scenario names.
@@ -63,6 +65,7 @@ impl Trace {
             counted.fold(0u64, |sum, p| sum.saturating_add(p.numel()))
         };
         let parameters = Parameters { total: count(false), trainable: count(true) };
+        let trained = built.parameters.iter().filter(|p| p.requires_grad()).map(Tensor::storage_id).collect();
         step::train(&cx, &built, &scenario.training, step::Repeats::Copied);
         let (ledger, modules) = cx.take();
         if let Some(storage) = ledger.storages.iter().find(|s| s.bytes > LARGEST_STORAGE) {
@@ -84,6 +87,6 @@ impl Trace {
                 "look for a size with too many digits",
             ));
         }
-        Ok(Self { ledger, modules, parameters })
+        Ok(Self { ledger, modules, parameters, trained })
     }
 }

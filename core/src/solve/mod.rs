@@ -3,6 +3,7 @@
 //! Nothing here knows an approximation: what is not traced is read off [`crate::estimate::Stream`]s, whose sizes are
 //! exact, and replayed through the same allocator a single estimate goes through.
 
+mod axes;
 mod grid;
 mod largest;
 mod replays;
@@ -12,5 +13,6 @@ mod sheet;
 mod tests;
 mod variant;
 
+pub use axes::{around, even};
 pub use grid::{Cell, EFFORT, Grid, Known, MOST_CELLS, Row, grid};
 pub use largest::max_batch;
