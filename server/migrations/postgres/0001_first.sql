@@ -22,7 +22,7 @@ CREATE TABLE measurement (
     optimizer TEXT NOT NULL,
     checkpointing TEXT NOT NULL,
     attention TEXT NOT NULL,
-    lora TEXT NOT NULL,
+    training TEXT NOT NULL,
     torch TEXT NOT NULL,
     measured_allocated BIGINT,
     measured_reserved BIGINT,

@@ -11,7 +11,7 @@ pub enum OpenError {
     #[error("`{0}` names no database")]
     Target(String),
     /// The folder of the database cannot be made.
-    #[error("cannot make the folder {0}: {1}", .0.display())]
+    #[error("cannot make the folder {}: {}", .0.display(), .1)]
     Folder(PathBuf, #[source] std::io::Error),
     /// The database cannot be opened or reached.
     #[error("cannot open the database {place}: {source}")]

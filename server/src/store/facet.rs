@@ -1,4 +1,6 @@
-//! What measurements are filtered and grouped by, and the figures they are compared in.
+//! What measurements are filtered and grouped by.
+
+use plimsoll_core::measurement::{By, DeviceKind, MeasurementPoint};
 
 /// One thing to filter or group by: a column of the database and a key of the query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,15 +17,15 @@ pub enum Facet {
     DeviceKind,
     /// As in a scenario.
     Precision,
-    /// As in a scenario.
+    /// The optimizer and its implementation, as `adamw foreach`.
     Optimizer,
     /// As in a scenario.
     Checkpointing,
     /// As in a scenario.
     Attention,
-    /// Whether adapters are trained.
-    Lora,
-    /// Version of PyTorch.
+    /// `full` or `lora`.
+    Training,
+    /// Version of PyTorch, `major.minor`.
     Torch,
 }
 
@@ -42,11 +44,11 @@ impl Facet {
         Self::Optimizer,
         Self::Checkpointing,
         Self::Attention,
-        Self::Lora,
+        Self::Training,
         Self::Torch,
     ];
 
-    /// Its name in queries, answers and the database.
+    /// Its name in queries and in the database.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Family => "family",
@@ -58,7 +60,7 @@ impl Facet {
             Self::Optimizer => "optimizer",
             Self::Checkpointing => "checkpointing",
             Self::Attention => "attention",
-            Self::Lora => "lora",
+            Self::Training => "training",
             Self::Torch => "torch",
         }
     }
@@ -67,29 +69,47 @@ impl Facet {
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|facet| facet.name() == name)
     }
-}
 
-/// A figure that is measured and estimated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Metric {
-    /// `torch.cuda.max_memory_allocated`.
-    Allocated,
-    /// `torch.cuda.max_memory_reserved`.
-    Reserved,
-    /// What the driver counts for the process.
-    Process,
-}
-
-impl Metric {
-    /// All, in the order of their columns.
-    pub const ALL: [Self; 3] = [Self::Allocated, Self::Reserved, Self::Process];
-
-    /// Its name in answers.
-    pub const fn name(self) -> &'static str {
+    /// The value a record has.
+    pub fn of(self, point: &MeasurementPoint) -> String {
         match self {
-            Self::Allocated => "allocated",
-            Self::Reserved => "reserved",
-            Self::Process => "process",
+            Self::Task => point.task.clone(),
+            Self::DeviceKind => match point.device_kind {
+                DeviceKind::Cuda => "cuda",
+                DeviceKind::Mps => "mps",
+                DeviceKind::Cpu => "cpu",
+            }
+            .to_owned(),
+            Self::Family => point.key(By::Family),
+            Self::Model => point.key(By::Model),
+            Self::Gpu => point.key(By::Gpu),
+            Self::Precision => point.key(By::Precision),
+            Self::Optimizer => point.key(By::Optimizer),
+            Self::Checkpointing => point.key(By::Checkpointing),
+            Self::Attention => point.key(By::Attention),
+            Self::Training => point.key(By::Training),
+            Self::Torch => point.key(By::Torch),
+        }
+    }
+
+    /// Whether a record with `value` is meant by `wanted`: an optimizer may be named without its implementation.
+    pub(super) fn means(self, wanted: &str, value: &str) -> bool {
+        wanted == value || (self == Self::Optimizer && value.split(' ').next() == Some(wanted))
+    }
+}
+
+impl From<By> for Facet {
+    fn from(by: By) -> Self {
+        match by {
+            By::Family => Self::Family,
+            By::Model => Self::Model,
+            By::Gpu => Self::Gpu,
+            By::Precision => Self::Precision,
+            By::Optimizer => Self::Optimizer,
+            By::Checkpointing => Self::Checkpointing,
+            By::Attention => Self::Attention,
+            By::Training => Self::Training,
+            By::Torch => Self::Torch,
         }
     }
 }

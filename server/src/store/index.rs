@@ -5,22 +5,24 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::entry::{Figures, Status};
-use super::facet::{FACETS, Facet, Metric};
+use plimsoll_core::measurement::{Group, Metric, Spread, Standing};
 
-/// What is asked for: a value for each facet that is filtered by, and which statuses.
+use super::entry::Figures;
+use super::facet::{FACETS, Facet};
+
+/// What is asked for: a value for each facet that is filtered by, and which standing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// In the order of [`Facet::ALL`].
     pub facets: [Option<String>; FACETS],
-    /// One status, or all.
-    pub status: Option<Status>,
+    /// One standing, or all.
+    pub standing: Option<Standing>,
 }
 
 impl Filter {
     /// Only what was accepted.
     pub fn accepted() -> Self {
-        Self { status: Some(Status::Accepted), ..Self::default() }
+        Self { standing: Some(Standing::Accepted), ..Self::default() }
     }
 
     /// Sets one facet.
@@ -50,7 +52,7 @@ pub(super) struct Loaded {
     pub seq: i64,
     pub change: i64,
     pub id: String,
-    pub status: Status,
+    pub standing: Standing,
     pub facets: [String; FACETS],
     pub figures: Figures,
 }
@@ -77,32 +79,6 @@ pub(super) struct Stretch {
     pub total: usize,
 }
 
-/// How far estimates were off in one group of records, for one figure.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Spread {
-    /// Records that have both the measurement and the estimate.
-    pub n: usize,
-    /// Median of the signed errors, as a share: 0.01 is one percent too much.
-    pub median_error: f64,
-    /// Median of their sizes.
-    pub median_absolute_error: f64,
-    /// The error of the largest size, signed.
-    pub worst_error: f64,
-    /// The record it is from.
-    pub worst_id: String,
-}
-
-/// One group of records.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Group {
-    /// What they have in common.
-    pub key: String,
-    /// How many.
-    pub n: usize,
-    /// In the order of [`Metric::ALL`]; `None` where no record has both figures.
-    pub spreads: [Option<Spread>; 3],
-}
-
 impl Index {
     /// The last change that is in it.
     pub(super) fn change(&self) -> i64 {
@@ -116,7 +92,7 @@ impl Index {
             let facets = row.facets.map(|value| self.number(value));
             let errors = Metric::ALL.map(|metric| row.figures.error(metric).unwrap_or(f64::NAN));
             let id = bytes(&row.id);
-            let new = Row { seq: row.seq, id, accepted: row.status == Status::Accepted, facets, errors };
+            let new = Row { seq: row.seq, id, accepted: row.standing == Standing::Accepted, facets, errors };
             match self.rows.binary_search_by_key(&new.seq, |row| row.seq) {
                 Ok(at) => {
                     if let Some(old) = self.rows.get_mut(at) {
@@ -141,15 +117,17 @@ impl Index {
 
     /// The rows that match, newest first.
     fn matching<'a>(&'a self, filter: &'a Filter) -> impl Iterator<Item = &'a Row> {
-        // A value that no record has, matches none.
-        let wanted = filter.facets.iter().enumerate().filter_map(|(at, value)| {
-            let value = value.as_ref()?;
-            Some((at, self.numbers.get(value).copied()))
-        });
-        let wanted: Vec<(usize, Option<u32>)> = wanted.collect();
+        let wanted: Vec<(usize, Vec<u32>)> = Facet::ALL
+            .into_iter()
+            .filter_map(|facet| {
+                let wanted = filter.facets.get(facet as usize)?.as_ref()?;
+                let meant = (0..).zip(&self.values).filter(|(_, value)| facet.means(wanted, value));
+                Some((facet as usize, meant.map(|(number, _)| number).collect()))
+            })
+            .collect();
         self.rows.iter().rev().filter(move |row| {
-            let status = filter.status.is_none_or(|status| (status == Status::Accepted) == row.accepted);
-            status && wanted.iter().all(|(at, number)| number.is_some() && row.facets.get(*at).copied() == *number)
+            let stands = filter.standing.is_none_or(|standing| (standing == Standing::Accepted) == row.accepted);
+            stands && wanted.iter().all(|(at, meant)| row.facets.get(*at).is_some_and(|number| meant.contains(number)))
         })
     }
 
@@ -169,55 +147,51 @@ impl Index {
         stretch
     }
 
-    /// How far the estimates of the rows that match were off, by one facet; the largest group first.
+    /// How far the estimates of the rows that match were off, by one facet, in the order of its values; as
+    /// [`plimsoll_core::measurement::groups`] has it of the points themselves.
     pub(super) fn compare(&self, by: Facet, filter: &Filter) -> Vec<Group> {
-        let mut groups: BTreeMap<u32, Vec<&Row>> = BTreeMap::new();
+        let mut groups: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
         for row in self.matching(filter) {
-            if let Some(value) = row.facets.get(by as usize) {
-                groups.entry(*value).or_default().push(row);
-            }
+            let value = row.facets.get(by as usize).and_then(|number| self.values.get(*number as usize));
+            groups.entry(value.map_or("", String::as_str)).or_default().push(row);
         }
-        let groups = groups.into_iter().map(|(value, rows)| Group {
-            key: self.values.get(value as usize).cloned().unwrap_or_default(),
-            n: rows.len(),
-            spreads: Metric::ALL.map(|metric| spread(&rows, metric)),
-        });
-        let mut groups: Vec<Group> = groups.collect();
-        groups.sort_by(|a, b| b.n.cmp(&a.n).then_with(|| a.key.cmp(&b.key)));
-        groups
+        let group = |(key, rows): (&str, Vec<&Row>)| Group {
+            key: key.to_owned(),
+            n: rows.len() as u64,
+            allocated: spread(&rows, Metric::Allocated),
+            reserved: spread(&rows, Metric::Reserved),
+            process: spread(&rows, Metric::Process),
+        };
+        groups.into_iter().map(group).collect()
     }
 }
 
 fn spread(rows: &[&Row], metric: Metric) -> Option<Spread> {
-    let of = |row: &Row| row.errors.get(metric as usize).copied().filter(|error| !error.is_nan());
-    let mut errors: Vec<f64> = rows.iter().filter_map(|row| of(row)).collect();
-    // Of equals the oldest, whatever came later.
-    let worst = rows.iter().filter(|row| of(row).is_some()).max_by(|a, b| {
-        let size = |row: &Row| of(row).unwrap_or(0.0).abs();
-        size(a).total_cmp(&size(b)).then_with(|| b.seq.cmp(&a.seq))
-    })?;
-    let median_error = median(&mut errors);
-    errors.iter_mut().for_each(|error| *error = error.abs());
-    Some(Spread {
-        n: errors.len(),
-        median_error,
-        median_absolute_error: median(&mut errors),
-        worst_error: of(worst)?,
-        worst_id: worst.id.iter().map(|byte| format!("{byte:02x}")).collect(),
-    })
+    let mut worst: Option<(f64, &Row)> = None;
+    let mut sizes = Vec::with_capacity(rows.len());
+    for row in rows {
+        let Some(error) = row.errors.get(metric as usize).copied().filter(|error| !error.is_nan()) else { continue };
+        sizes.push(error.abs());
+        if worst.is_none_or(|(most, _)| error.abs() > most.abs()) {
+            worst = Some((error, row));
+        }
+    }
+    let (error, row) = worst?;
+    let n = sizes.len() as u64;
+    let worst_id = row.id.iter().map(|byte| format!("{byte:02x}")).collect();
+    Some(Spread { n, median: median(&mut sizes)?, worst: error, worst_id })
 }
 
-/// The middle, or the mean of the two in the middle. Not of nothing.
-fn median(values: &mut [f64]) -> f64 {
-    let half = values.len() / 2;
-    if half >= values.len() {
-        return f64::NAN;
+/// The middle, or the mean of the two in the middle.
+fn median(values: &mut [f64]) -> Option<f64> {
+    if values.is_empty() {
+        return None;
     }
     let even = values.len().is_multiple_of(2);
-    let (below, middle, _) = values.select_nth_unstable_by(half, f64::total_cmp);
+    let (below, middle, _) = values.select_nth_unstable_by(values.len() / 2, f64::total_cmp);
     match below.iter().copied().max_by(f64::total_cmp) {
-        Some(lower) if even => f64::midpoint(lower, *middle),
-        _ => *middle,
+        Some(lower) if even => Some(f64::midpoint(lower, *middle)),
+        _ => Some(*middle),
     }
 }
 

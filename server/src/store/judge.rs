@@ -4,9 +4,9 @@
 //! of a record depends on the records beside it, not on the order in which they came.
 
 use plimsoll_core::Bytes;
+use plimsoll_core::measurement::Metric;
 
 use super::entry::Figures;
-use super::facet::Metric;
 
 /// Fewest others that a record can contradict.
 const OTHERS: usize = 3;
@@ -41,7 +41,7 @@ pub(super) fn reasons(own: &Figures, others: &[Figures]) -> Vec<String> {
                 reasons.push(format!(
                     "{}: {} is {:.1} % from {}, the median of {} other measurements of the same scenario, card and \
                      software",
-                    metric.name(),
+                    metric.as_str(),
                     Bytes::new(measured),
                     share(measured.abs_diff(middle), middle),
                     Bytes::new(middle),
@@ -54,7 +54,7 @@ pub(super) fn reasons(own: &Figures, others: &[Figures]) -> Vec<String> {
         if difference > percent(measured, ESTIMATE) && difference > SMALL.get() {
             reasons.push(format!(
                 "{}: {} is {:.1} % from the estimate, {}",
-                metric.name(),
+                metric.as_str(),
                 Bytes::new(measured),
                 share(difference, measured),
                 Bytes::new(estimated),
@@ -95,8 +95,10 @@ mod tests {
         let said = reasons(&measured(12 * GIB), &others);
         assert_eq!(
             said,
-            ["allocated: 12.00 GiB is 20.0 % from 10.00 GiB, the median of 3 other measurements of the same scenario, \
-              card and software"]
+            [
+                "allocated: 12.00 GiB is 20.0 % from 10.00 GiB, the median of 3 other measurements of the same scenario, \
+              card and software"
+            ]
         );
     }
 

@@ -15,13 +15,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
+use plimsoll_core::measurement::Group;
+use serde_json::Value;
 use sqlx::Row as _;
 use tokio::sync::Mutex;
 
-pub use entry::{Entry, Figures, Status};
+pub use entry::{Entry, Figures};
 pub use error::{OpenError, StoreError};
-pub use facet::{FACETS, Facet, Metric};
-pub use index::{Filter, Group, Spread};
+pub use facet::{FACETS, Facet};
+pub use index::Filter;
 pub use target::Target;
 pub use token::{LABEL, Token};
 pub use tx::Kept;
@@ -38,12 +40,12 @@ const ROWS: i64 = 4096;
 
 const NEWER: &str = "SELECT seq, change, id, status, measured_allocated, measured_reserved, measured_process, \
     estimated_allocated, estimated_reserved, estimated_process, family, model, task, gpu, device_kind, \"precision\", \
-    optimizer, checkpointing, attention, lora, torch FROM measurement WHERE change > $1 ORDER BY change LIMIT $2";
+    optimizer, checkpointing, attention, training, torch FROM measurement WHERE change > $1 ORDER BY change LIMIT $2";
 
 /// SQLite takes the numbers as a JSON list: a list of its own it has not.
-const POINTS_SQLITE: &str = "SELECT seq, id, received, status, reasons, point FROM measurement \
+const POINTS_SQLITE: &str = "SELECT received, status, reasons, point FROM measurement \
     WHERE seq IN (SELECT value FROM json_each($1)) ORDER BY seq DESC";
-const POINTS_POSTGRES: &str = "SELECT seq, id, received, status, reasons, point FROM measurement \
+const POINTS_POSTGRES: &str = "SELECT received, status, reasons, point FROM measurement \
     WHERE seq = ANY($1) ORDER BY seq DESC";
 
 /// The measurements.
@@ -63,26 +65,11 @@ struct Cache {
     checked: Mutex<Option<Instant>>,
 }
 
-/// A record as lists show it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// Its id.
-    pub id: String,
-    /// The day it came.
-    pub received: String,
-    /// What is thought of it.
-    pub status: Status,
-    /// Why, when it is quarantined.
-    pub reasons: Vec<String>,
-    /// The summary, as JSON.
-    pub point: String,
-}
-
 /// A page of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// Newest first.
-    pub items: Vec<Listed>,
+    /// Newest first; each a [`MeasurementPoint`](plimsoll_core::measurement::MeasurementPoint).
+    pub items: Vec<Value>,
     /// What to ask for to get the next page; `None` on the last one.
     pub next: Option<i64>,
     /// How many match, on all pages.
@@ -165,7 +152,7 @@ impl Store {
         self.pools.close().await;
     }
 
-    async fn points(&self, seqs: &[i64]) -> Result<Vec<Listed>, StoreError> {
+    async fn points(&self, seqs: &[i64]) -> Result<Vec<Value>, StoreError> {
         if seqs.is_empty() {
             return Ok(Vec::new());
         }
@@ -173,11 +160,11 @@ impl Store {
             Pools::Sqlite { readers, .. } => {
                 let list = format!("{seqs:?}");
                 let rows = sqlx::query(POINTS_SQLITE).bind(list).fetch_all(readers).await.map_err(StoreError::of)?;
-                rows.iter().map(listed).collect()
+                rows.iter().map(listed).collect::<Result<_, sqlx::Error>>().map_err(StoreError::of)
             }
             Pools::Postgres(pool) => {
                 let rows = sqlx::query(POINTS_POSTGRES).bind(seqs).fetch_all(pool).await.map_err(StoreError::of)?;
-                rows.iter().map(listed).collect()
+                rows.iter().map(listed).collect::<Result<_, sqlx::Error>>().map_err(StoreError::of)
             }
         }
     }
@@ -225,13 +212,55 @@ impl Store {
     async fn newer(&self, change: i64) -> Result<Vec<Loaded>, StoreError> {
         reading!(&self.pools, pool => {
             let rows = sqlx::query(NEWER).bind(change).bind(ROWS).fetch_all(pool).await.map_err(StoreError::of)?;
-            rows.iter().map(loaded).collect()
+            rows.iter().map(loaded).collect::<Result<_, sqlx::Error>>().map_err(StoreError::of)
         })
     }
 
     fn index(&self) -> RwLockReadGuard<'_, Index> {
         self.cache.index.read().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A row of [`NEWER`].
+fn loaded<'r, R: sqlx::Row>(row: &'r R) -> Result<Loaded, sqlx::Error>
+where
+    usize: sqlx::ColumnIndex<R>,
+    i64: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
+    Option<i64>: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
+    String: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
+{
+    let size = |at: usize| {
+        let size: Option<i64> = row.try_get(at)?;
+        Ok::<_, sqlx::Error>(size.and_then(|size| u64::try_from(size).ok()))
+    };
+    let mut facets: [String; FACETS] = Default::default();
+    for (at, facet) in facets.iter_mut().enumerate() {
+        *facet = row.try_get(10 + at)?;
+    }
+    Ok(Loaded {
+        seq: row.try_get(0)?,
+        change: row.try_get(1)?,
+        id: row.try_get(2)?,
+        standing: entry::stands(&row.try_get::<String, _>(3)?),
+        figures: Figures { measured: [size(4)?, size(5)?, size(6)?], estimated: [size(7)?, size(8)?, size(9)?] },
+        facets,
+    })
+}
+
+/// A row of [`POINTS_SQLITE`] or [`POINTS_POSTGRES`]: the point, with what the server adds to it.
+fn listed<'r, R: sqlx::Row>(row: &'r R) -> Result<Value, sqlx::Error>
+where
+    usize: sqlx::ColumnIndex<R>,
+    String: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
+{
+    let text = |at: usize| row.try_get::<String, _>(at);
+    let mut point: Value = serde_json::from_str(&text(3)?).unwrap_or_default();
+    if let Some(point) = point.as_object_mut() {
+        point.insert("received".to_owned(), text(0)?.into());
+        point.insert("standing".to_owned(), text(1)?.into());
+        point.insert("reasons".to_owned(), tx::parse(&text(2)?).into());
+    }
+    Ok(point)
 }
 
 /// Today, UTC, as `2026-11-20`.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{PgPool, Postgres, Sqlite, SqlSafeStr as _, SqlitePool, Transaction};
+use sqlx::{PgPool, Postgres, SqlSafeStr as _, Sqlite, SqlitePool, Transaction};
 
 use super::{OpenError, StoreError, Target};
 
@@ -113,13 +113,15 @@ impl Pools {
     pub(super) async fn write(&self) -> Result<Tx, StoreError> {
         match self {
             Self::Sqlite { writer, .. } => writer.begin_with("BEGIN IMMEDIATE").await.map(Tx::Sqlite),
-            Self::Postgres(pool) => async {
-                let mut tx = pool.begin().await?;
-                // The row stays locked until the transaction ends.
-                sqlx::query("SELECT last FROM revision FOR UPDATE").fetch_one(&mut *tx).await?;
-                Ok(Tx::Postgres(tx))
+            Self::Postgres(pool) => {
+                async {
+                    let mut tx = pool.begin().await?;
+                    // The row stays locked until the transaction ends.
+                    sqlx::query("SELECT last FROM revision FOR UPDATE").fetch_one(&mut *tx).await?;
+                    Ok(Tx::Postgres(tx))
+                }
+                .await
             }
-            .await,
         }
         .map_err(StoreError::of)
     }

@@ -1,8 +1,9 @@
 //! What is written, within one transaction.
 
+use plimsoll_core::measurement::Standing;
 use sqlx::Row as _;
 
-use super::entry::{Entry, Figures, Status};
+use super::entry::{Entry, Figures, standing, stands};
 use super::facet::Facet;
 use super::pools::{Tx, within};
 use super::{StoreError, judge};
@@ -12,7 +13,7 @@ use super::{StoreError, judge};
 const NEIGHBOURS: i64 = 64;
 
 const INSERT: &str = "INSERT INTO measurement (id, received, change, status, reasons, neighbourhood, family, model, task, \
-    gpu, device_kind, \"precision\", optimizer, checkpointing, attention, lora, torch, measured_allocated, \
+    gpu, device_kind, \"precision\", optimizer, checkpointing, attention, training, torch, measured_allocated, \
     measured_reserved, measured_process, estimated_allocated, estimated_reserved, estimated_process, point) \
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24) \
     RETURNING seq";
@@ -37,7 +38,7 @@ pub struct Kept {
     /// Whether it was not there before.
     pub new: bool,
     /// What is thought of it.
-    pub status: Status,
+    pub standing: Standing,
     /// Why, when it is quarantined.
     pub reasons: Vec<String>,
 }
@@ -45,7 +46,7 @@ pub struct Kept {
 /// A record's neighbour, or itself.
 struct Near {
     seq: i64,
-    status: Status,
+    standing: Standing,
     reasons: String,
     figures: Figures,
 }
@@ -54,7 +55,7 @@ impl Tx {
     /// Keeps a record unless it is there, and judges it and its neighbours anew.
     pub(super) async fn put(&mut self, entry: &Entry) -> Result<Kept, StoreError> {
         if let Some((status, reasons)) = self.known(&entry.id).await? {
-            return Ok(Kept { new: false, status, reasons: parse(&reasons) });
+            return Ok(Kept { new: false, standing: status, reasons: parse(&reasons) });
         }
         let mut near = match &entry.neighbourhood {
             Some(key) => self.near(key).await?,
@@ -65,9 +66,9 @@ impl Tx {
         let status = status(&reasons);
         let change = self.change().await?;
         let seq = self.insert(entry, change, status, &json(&reasons)).await?;
-        near.insert(0, Near { seq, status, reasons: json(&reasons), figures: entry.figures });
+        near.insert(0, Near { seq, standing: status, reasons: json(&reasons), figures: entry.figures });
         self.judge_others(&near).await?;
-        Ok(Kept { new: true, status, reasons })
+        Ok(Kept { new: true, standing: status, reasons })
     }
 
     /// What the newcomer, the first of `near`, changes about the others.
@@ -78,10 +79,10 @@ impl Tx {
             others.remove(at);
             let reasons = judge::reasons(&one.figures, &others);
             let (status, reasons) = (status(&reasons), json(&reasons));
-            if status != one.status || (status == Status::Quarantined && reasons != one.reasons) {
+            if status != one.standing || (status == Standing::Quarantined && reasons != one.reasons) {
                 let change = self.change().await?;
                 within!(self, c => {
-                    let judged = sqlx::query(JUDGED).bind(status.name()).bind(&reasons).bind(change).bind(one.seq);
+                    let judged = sqlx::query(JUDGED).bind(standing(status)).bind(&reasons).bind(change).bind(one.seq);
                     judged.execute(c).await.map(|_| ())
                 })
                 .map_err(StoreError::of)?;
@@ -90,10 +91,10 @@ impl Tx {
         Ok(())
     }
 
-    async fn known(&mut self, id: &str) -> Result<Option<(Status, String)>, StoreError> {
+    async fn known(&mut self, id: &str) -> Result<Option<(Standing, String)>, StoreError> {
         within!(self, c => {
             let row = sqlx::query(KNOWN).bind(id).fetch_optional(c).await.map_err(StoreError::of)?;
-            row.map(|row| Ok((Status::named(row.try_get(0)?), row.try_get(1)?))).transpose().map_err(StoreError::of)
+            row.map(|row| Ok((stands(row.try_get(0)?), row.try_get(1)?))).transpose().map_err(StoreError::of)
         })
     }
 
@@ -104,7 +105,7 @@ impl Tx {
                 let size = |at: usize| row.try_get::<Option<i64>, _>(at).map(|size| size.and_then(|n| u64::try_from(n).ok()));
                 Ok(Near {
                     seq: row.try_get(0)?,
-                    status: Status::named(row.try_get(1)?),
+                    standing: stands(row.try_get(1)?),
                     reasons: row.try_get(2)?,
                     figures: Figures { measured: [size(3)?, size(4)?, size(5)?], estimated: [size(6)?, size(7)?, size(8)?] },
                 })
@@ -120,13 +121,13 @@ impl Tx {
         })
     }
 
-    async fn insert(&mut self, entry: &Entry, change: i64, status: Status, reasons: &str) -> Result<i64, StoreError> {
+    async fn insert(&mut self, entry: &Entry, change: i64, status: Standing, reasons: &str) -> Result<i64, StoreError> {
         let seq: i64 = within!(&mut *self, c => {
             let mut query = sqlx::query(INSERT)
                 .bind(&entry.id)
                 .bind(&entry.received)
                 .bind(change)
-                .bind(status.name())
+                .bind(standing(status))
                 .bind(reasons)
                 .bind(entry.neighbourhood.as_deref());
             for facet in Facet::ALL {
@@ -149,8 +150,8 @@ impl Tx {
     }
 }
 
-fn status(reasons: &[String]) -> Status {
-    if reasons.is_empty() { Status::Accepted } else { Status::Quarantined }
+fn status(reasons: &[String]) -> Standing {
+    if reasons.is_empty() { Standing::Accepted } else { Standing::Quarantined }
 }
 
 /// Reasons as the database keeps them.

@@ -2,10 +2,10 @@
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::StoreError;
 use super::entry::Entry;
 use super::pools::Pools;
 use super::tx::Kept;
-use super::StoreError;
 
 /// Most records of one transaction: what a disk writes in some milliseconds.
 const TOGETHER: usize = 64;
