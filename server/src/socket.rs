@@ -80,7 +80,7 @@ const CONNECTIONS: usize = 1024;
 /// once the socket listens; port 0 lets the system choose one.
 ///
 /// # Errors
-/// There is no planner in `site`, or the address cannot be had.
+/// There is neither a planner nor an API, or the address cannot be had.
 pub async fn serve(
     listen: SocketAddr,
     site: Site,
@@ -88,7 +88,7 @@ pub async fn serve(
     ready: impl FnOnce(SocketAddr),
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    if site.is_empty() {
+    if site.is_empty() && api.is_none() {
         return Err(ServeError::NoPlanner);
     }
     let (listener, address) = bind(listen).await?;
