@@ -6,12 +6,14 @@
 mod checks;
 mod content;
 mod identity;
+mod packed;
 mod point;
 mod ran;
 mod read;
 mod record;
 #[cfg(feature = "schema")]
 mod schema;
+mod side_by_side;
 #[cfg(test)]
 mod tests;
 mod validate;
@@ -25,6 +27,7 @@ pub use record::{
 };
 #[cfg(feature = "schema")]
 pub use schema::schema;
+pub use side_by_side::{PHASE_ORDER, PhasePeak, Which};
 
 /// Version of the record's format, written as `schema`.
 pub const SCHEMA: u32 = 1;
