@@ -32,6 +32,11 @@ pub use side_by_side::{PHASE_ORDER, PhasePeak, Which};
 /// Version of the record's format, written as `schema`.
 pub const SCHEMA: u32 = 1;
 
+/// Whether a text looks like a record, good or bad, rather than like something else a person may have dropped.
+pub fn looks_like_record(text: &str) -> bool {
+    ["\"attempts\"", "\"plimsoll\"", "\"taken\""].iter().filter(|key| text.contains(**key)).count() >= 2
+}
+
 /// Longest message of an event, in characters.
 pub const MESSAGE: usize = 1000;
 
