@@ -12,6 +12,12 @@ const RIGHT: f64 = 8.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 54.0;
 
+/// More of it where names stand on end.
+const TALL_BOTTOM: f64 = 104.0;
+
+/// Columns narrower than this, in px, have their names on end.
+const NARROW: f64 = 58.0;
+
 /// Least distance of ticks, in px.
 const GAP: f64 = 34.0;
 
@@ -78,6 +84,8 @@ pub struct Lay {
     pub foot: f64,
     /// Memory ticks.
     pub ticks: Vec<Tick>,
+    /// Whether names stand on end, because columns are narrow.
+    pub upright: bool,
     /// A column a row.
     pub columns: Vec<Column>,
     /// The line of what was measured, as an SVG path; a gap between the steps.
@@ -97,20 +105,22 @@ pub struct Column {
     pub predicted: Option<f64>,
     /// y of what was measured.
     pub measured: f64,
-    /// The phase's name, short where there is little room.
+    /// The phase's name.
     pub label: String,
 }
 
 impl Lay {
     /// Lays `rows` out.
     pub fn new(rows: &[Row], width: f64, height: f64) -> Self {
-        let (left, right, foot) = (LEFT, width - RIGHT, height - BOTTOM);
+        let (left, right) = (LEFT, width - RIGHT);
         let top = rows.iter().flat_map(|r| [Some(r.measured), r.predicted]).flatten().max().unwrap_or(Bytes::ZERO);
         let top = Bytes::new(top.get().saturating_add(top.get() / 12));
-        let scale = Scale::new(top, foot, TOP);
         let breaks = if rows.iter().any(|r| r.which != Which::First) { 1.0 } else { 0.0 };
         // Between the steps half a column is left free.
         let pitch = (right - left) / (rows.len() as f64 + 0.5 * breaks).max(1.0);
+        let upright = pitch < NARROW;
+        let foot = height - if upright { TALL_BOTTOM } else { BOTTOM };
+        let scale = Scale::new(top, foot, TOP);
         let mut columns: Vec<Column> = Vec::new();
         let mut line = String::new();
         let mut steps: Vec<(f64, f64, &'static str)> = Vec::new();
@@ -123,14 +133,12 @@ impl Lay {
             }
             last = Some(row.which);
             let measured = scale.y(row.measured);
-            let short = pitch < 58.0;
-            let label = if short { row.label().chars().take(3).collect() } else { row.label() };
             columns.push(Column {
                 x: x + pitch * 0.08,
                 width: pitch * 0.84,
                 predicted: row.predicted.map(|bytes| scale.y(bytes)),
                 measured,
-                label,
+                label: row.label(),
             });
             let verb = if begins { "M" } else { "L" };
             line.push_str(&format!("{verb}{:.1} {measured:.1}H{:.1}", x + pitch * 0.04, x + pitch * 0.96));
@@ -140,7 +148,7 @@ impl Lay {
             }
             x += pitch;
         }
-        Self { width, height, edges: [left, right], foot, ticks: scale.ticks(GAP), columns, line, steps }
+        Self { width, height, edges: [left, right], foot, ticks: scale.ticks(GAP), upright, columns, line, steps }
     }
 }
 

@@ -240,6 +240,7 @@ fn PhaseTable(found: Memo<Vec<Row>>) -> impl IntoView {
 fn Drawing(lay: Lay) -> impl IntoView {
     let [left, right] = lay.edges;
     let (width, height, foot) = (lay.width, lay.height, lay.foot);
+    let brace = foot + if lay.upright { 73.0 } else { 23.0 };
     view! {
         <svg width=width height=height viewBox=format!("0 0 {width} {height}") aria-hidden="true">
             {lay
@@ -265,7 +266,14 @@ fn Drawing(lay: Lay) -> impl IntoView {
                                     <rect class="predicted" x=column.x y=y width=column.width height=(foot - y).max(0.0)/>
                                 }
                             })}
-                        <text class="phase-name" x=middle y=foot + 17.0>{column.label.clone()}</text>
+                        {if lay.upright {
+                            let turn = format!("translate({} {}) rotate(-90)", middle + 4.0, foot + 8.0);
+                            view! { <text class="draught figure-end" transform=turn>{column.label.clone()}</text> }
+                                .into_any()
+                        } else {
+                            view! { <text class="phase-name" x=middle y=foot + 17.0>{column.label.clone()}</text> }
+                                .into_any()
+                        }}
                     }
                 })
                 .collect_view()}
@@ -277,9 +285,9 @@ fn Drawing(lay: Lay) -> impl IntoView {
                     view! {
                         <path
                             class="step-brace"
-                            d=format!("M{} {y}v5H{}v-5", from + 2.0, to - 2.0, y = foot + 23.0)
+                            d=format!("M{} {y}v5H{}v-5", from + 2.0, to - 2.0, y = brace)
                         />
-                        <text class="step-name" x=f64::midpoint(*from, *to) y=foot + 43.0>{*name}</text>
+                        <text class="step-name" x=f64::midpoint(*from, *to) y=brace + 20.0>{*name}</text>
                     }
                 })
                 .collect_view()}
