@@ -242,13 +242,14 @@ mod tests {
     use crate::estimate::PhaseName;
     use crate::models;
     use crate::ops::SdpaRules;
+    use crate::software::Rules;
     use crate::tensor::{Context, Ledger};
 
     fn run(scenario: &Scenario, repeats: Repeats) -> Ledger {
         let cx = Context::new();
         cx.set_blas_workspace(8_519_680);
         cx.begin(PhaseName::Load, None, None);
-        let built = models::build(&cx, scenario, SdpaRules::cuda((8, 0))).unwrap();
+        let built = models::build(&cx, scenario, SdpaRules::cuda((8, 0), Rules::default())).unwrap();
         train(&cx, &built, &scenario.training, repeats);
         let ledger = Rc::clone(&cx).take().0;
         drop(built);

@@ -42,10 +42,17 @@ mod seq2seq;
 mod smollm3;
 mod sparse;
 mod stablelm;
+mod stages;
 mod starcoder2;
+mod swin;
+mod swin_layer;
+mod swin_windows;
 mod t5;
 #[cfg(test)]
 mod tests;
+mod torchvision;
+#[cfg(test)]
+mod vision_tests;
 mod vit;
 mod whisper;
 
@@ -108,6 +115,20 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// For architectures whose class has no gradient checkpointing.
+    ///
+    /// # Errors
+    /// When the scenario asks for it.
+    pub fn refuse_checkpointing(&self, name: &str) -> Result<()> {
+        if !self.checkpointing {
+            return Ok(());
+        }
+        let problem = format!("transformers' {name} has no gradient checkpointing");
+        Err(Error::new("training.checkpointing", problem, "use checkpointing = \"none\""))
+    }
+}
+
 /// A model with its parameters in registration order.
 #[derive(Debug)]
 pub struct Built {
@@ -153,13 +174,11 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
             }
             let config = Config::family(keys);
             match name.as_str() {
-                "convnext" => convnext::build(&scope, &config, &plan)?,
                 "gat" => gat::build(&scope, &config, &plan)?,
                 "mlp" => mlp::build(&scope, &config, &plan)?,
                 "nanogpt" => nanogpt::build(&scope, &config, &plan)?,
                 "nbeats" => nbeats::build(&scope, &config, &plan)?,
-                "resnet" => resnet::build(&scope, &config, &plan)?,
-                other => return Err(unknown_family(other)),
+                other => torchvision::build(other, &scope, &config, &plan).ok_or_else(|| unknown_family(other))??,
             }
         }
         ModelSource::HuggingFace(map) => hugging_face(&scope, &Config::hugging_face(map), &plan)?,
@@ -269,6 +288,9 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
         "modernbert" => modernbert::build(scope, config, plan),
         "t5" => t5::build(scope, config, plan),
         "dinov2" => dinov2::build(scope, config, plan),
+        "resnet" => resnet::build(scope, config, plan),
+        "convnext" => convnext::build(scope, config, plan),
+        "swin" => swin::build(scope, config, plan),
         _ if config.reads_like_llama() => llama::build(scope, config, plan),
         other => Err(Error::new(
             "model.hf.model_type",

@@ -4,8 +4,10 @@
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
+use super::autograd::Edge;
 use super::context::{Context, ModuleId};
 use super::dtype::DType;
+use super::saved::Saved;
 use super::storage::Tensor;
 
 /// What is going on inside a checkpoint.
@@ -25,8 +27,10 @@ type SingleFunction = Rc<dyn Fn(&[Tensor]) -> Tensor>;
 struct State {
     role: Cell<Role>,
     function: Function,
-    /// `_NoopSaveInputs`: the tensors passed as positional arguments.
-    inputs: Vec<Tensor>,
+    cx: Rc<Context>,
+    /// `_NoopSaveInputs`: the tensors passed as positional arguments, each with where its gradient goes. Inside another
+    /// checkpoint they are places of that one, and its recomputation hands them over.
+    inputs: Vec<(Saved, Option<Edge>)>,
     autocast: Option<DType>,
     module: ModuleId,
     /// The places its forward reserved; a place is gone once nothing can unpack it any more.
@@ -72,13 +76,16 @@ impl Frame {
 
     fn recompute(&self) {
         let state = &self.0;
-        let Some(cx) = state.inputs.first().map(|t| Rc::clone(t.cx())) else { return };
+        let cx = &state.cx;
+        // This is where a checkpoint around this one is recomputed.
+        let inputs: Vec<Tensor> =
+            state.inputs.iter().map(|(saved, edge)| saved.unpack().with_edge(edge.clone())).collect();
         state.role.set(Role::Recompute);
         cx.frames.borrow_mut().push(self.clone());
         let grad = cx.grad_enabled.replace(true);
         let outer = cx.current_module();
         cx.set_module(state.module);
-        cx.with_autocast(state.autocast, || drop((state.function)(&state.inputs)));
+        cx.with_autocast(state.autocast, || drop((state.function)(&inputs)));
         cx.set_module(outer);
         cx.grad_enabled.set(grad);
         cx.muted.set(false);
@@ -102,16 +109,15 @@ pub fn checkpoint(cx: &Rc<Context>, inputs: Vec<Tensor>, function: SingleFunctio
 
 /// [`checkpoint`] of a function with several outputs.
 pub fn checkpoint_all(cx: &Rc<Context>, inputs: Vec<Tensor>, function: Function) -> Vec<Tensor> {
-    if !cx.grad_enabled.get() {
+    if !cx.grad_enabled.get() || cx.muted.get() {
         return function(&inputs);
     }
-    for input in &inputs {
-        input.mark_saved();
-    }
+    let saved = inputs.iter().map(|input| (Saved::pack(cx, input), input.edge().cloned())).collect();
     let frame = Frame(Rc::new(State {
         role: Cell::new(Role::Forward),
         function: Rc::clone(&function),
-        inputs,
+        cx: Rc::clone(cx),
+        inputs: saved,
         autocast: cx.autocast_dtype(),
         module: cx.current_module(),
         places: RefCell::default(),
@@ -119,7 +125,7 @@ pub fn checkpoint_all(cx: &Rc<Context>, inputs: Vec<Tensor>, function: Function)
         done: Cell::new(false),
     }));
     cx.frames.borrow_mut().push(frame.clone());
-    let outputs = function(&frame.0.inputs);
+    let outputs = function(&inputs);
     cx.frames.borrow_mut().pop();
     outputs
 }

@@ -8,6 +8,7 @@ use super::checkpoint::Frame;
 use super::dtype::DType;
 use super::geometry::Geometry;
 use super::ledger::{Kind, Ledger, PhaseMark, StorageInfo};
+use super::machine::Machine;
 use super::storage::Tensor;
 use crate::allocator::Event;
 use crate::estimate::PhaseName;
@@ -25,7 +26,7 @@ impl ModuleId {
 
 /// One run's state. Everything that allocates reaches it through a tensor or holds the `Rc`.
 pub struct Context {
-    pub(super) ledger: RefCell<Ledger>,
+    pub(crate) ledger: RefCell<Ledger>,
     /// How many tensors refer to each storage.
     pub(super) references: RefCell<Vec<Cell<u32>>>,
     modules: RefCell<Vec<String>>,
@@ -46,6 +47,7 @@ pub struct Context {
     /// Whether a forward has changed the model itself, as the next one will not.
     changed: Cell<bool>,
     blas: Blas,
+    machine: Cell<Machine>,
 }
 
 /// cuBLAS keeps a workspace for every handle and stream, taken from PyTorch's allocator at the first product and never
@@ -75,6 +77,7 @@ impl Context {
             closed: Cell::new(false),
             changed: Cell::new(false),
             blas: Blas::default(),
+            machine: Cell::default(),
         })
     }
 
@@ -99,6 +102,21 @@ impl Context {
     /// Whether a forward has said so since the last time this was asked.
     pub fn take_changed(&self) -> bool {
         self.changed.take()
+    }
+
+    /// Says which card and software this runs on.
+    pub fn set_machine(&self, machine: Machine) {
+        self.machine.set(machine);
+    }
+
+    /// The card and software this runs on.
+    pub fn machine(&self) -> Machine {
+        self.machine.get()
+    }
+
+    /// Whether ops run on without allocating, because a recomputation has produced all it must.
+    pub fn is_muted(&self) -> bool {
+        self.muted.get()
     }
 
     /// Gives every cuBLAS handle a workspace of `bytes` (0: none is counted).
