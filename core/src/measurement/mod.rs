@@ -19,6 +19,7 @@ mod tests;
 mod validate;
 
 pub use identity::scrubbed;
+pub use packed::PART;
 pub use point::{By, Group, MeasurementPoint, Metric, Peaks, Spread, Standing, groups};
 pub use read::TEXT;
 pub use record::{

@@ -40,7 +40,7 @@ impl Measurement {
     /// A part that is not what [`Measurement::packed`] writes, or a record that cannot be true.
     pub fn in_link(link: &str) -> Option<Result<Self>> {
         let (_, fragment) = link.split_once('#')?;
-        let packed = fragment.split('&').find_map(|part| part.strip_prefix("r="))?;
+        let packed = fragment.split('&').find_map(|part| part.strip_prefix(PART)?.strip_prefix('='))?;
         Some(unpacked(packed))
     }
 }
