@@ -136,5 +136,11 @@ fn a_disk_that_is_really_full() {
     let harbour = Harbour::start_by(disk.command(plimsoll()), &arguments).unwrap();
     assert_eq!(lost(&harbour.address, &acknowledged).unwrap(), [""; 0], "after a kill on a full disk");
     harbour.end().unwrap();
-    assert!(is_sound(&disk.outside().join("measurements.db")));
+    // SQLite does not open a path through another's root: a copy is looked at.
+    let copies = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(disk.outside()).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), copies.path().join(entry.file_name())).unwrap();
+    }
+    assert!(is_sound(&copies.path().join("measurements.db")));
 }
