@@ -31,14 +31,24 @@ const NO_PLANNER: &str = "This plimsoll was built without the planner.\n\n\
 /// Answers requests: the planner's files from `site`, measurements from `api` where there is one.
 pub fn app(site: Site, api: Option<Arc<Api>>) -> Router {
     let site = Arc::new(site);
-    Router::new()
-        .route("/healthz", get(health))
+    let mut pages = Router::new().route("/healthz", get(health));
+    // In place of the planner's own, which says that there is no interface where it is hosted.
+    if api.is_some() {
+        pages = pages.route("/site.json", get(with_api));
+    }
+    pages
         .fallback(file)
         .with_state(Arc::clone(&site))
         .layer(TimeoutLayer::with_status_code(StatusCode::SERVICE_UNAVAILABLE, HANDLER_TIMEOUT))
         .merge(routes(api))
         .layer(CatchPanicLayer::custom(|_| failed()))
         .layer(middleware::from_fn_with_state(site, add_headers))
+}
+
+/// Tells the planner where the measurements are.
+async fn with_api() -> Response {
+    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-cache")];
+    (headers, "{ \"schema\": 1, \"api\": \"api/v1\" }\n").into_response()
 }
 
 /// What a request gets that met a mistake of ours; the others go on.
