@@ -267,11 +267,11 @@ impl GptjForCausalLm {
 }
 
 /// A checkpointed block's two outputs; the second is wanted of the forward only.
-pub(super) fn checkpointed(
+pub(super) fn checkpointed<W: 'static>(
     cx: &Rc<Context>,
     hidden: Tensor,
-    block: impl Fn(&Tensor) -> (Tensor, Tensor) + 'static,
-) -> (Tensor, Option<Tensor>) {
+    block: impl Fn(&Tensor) -> (Tensor, W) + 'static,
+) -> (Tensor, Option<W>) {
     let second = Rc::new(RefCell::new(None));
     let place = Rc::downgrade(&second);
     let run = move |inputs: &[Tensor]| {

@@ -10,10 +10,15 @@ mod classification;
 mod clip;
 mod config;
 mod convnext;
+mod deberta;
+mod deberta_attention;
+mod deberta_head;
 mod decoder;
+mod decoder_head;
 mod dinov2;
 mod distilbert;
 mod electra;
+mod falcon;
 mod gat;
 mod gemma;
 mod gemma2;
@@ -187,8 +192,10 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
         "bert" => bert::build(scope, config, plan),
         "roberta" => roberta::build(scope, config, plan),
         "distilbert" => distilbert::build(scope, config, plan),
+        "deberta-v2" => deberta::build(scope, config, plan),
         "electra" => electra::build(scope, config, plan),
         "vit" => vit::build(scope, config, plan),
+        "falcon" => falcon::build(scope, config, plan),
         "bloom" => bloom::build(scope, config, plan),
         "gptj" => gptj::build(scope, config, plan),
         "gpt_neox" => gpt_neox::build(scope, config, plan),

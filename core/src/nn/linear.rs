@@ -13,12 +13,19 @@ pub struct Linear {
     module: ModuleId,
     base: ModuleId,
     adapter: Option<Adapter>,
+    /// `x @ weight.T`, then the bias: Falcon's way.
+    spelled_out: bool,
 }
 
 impl Linear {
     /// `nn.Linear(inputs, outputs, bias)`.
     pub fn new(scope: &Scope, inputs: u64, outputs: u64, bias: bool) -> Self {
         Self::build(scope, [outputs, inputs], None, bias, false)
+    }
+
+    /// `FalconLinear(inputs, outputs, bias)`: a linear that spells out its product and its sum.
+    pub fn spelled_out(scope: &Scope, inputs: u64, outputs: u64, bias: bool) -> Self {
+        Self { spelled_out: true, ..Self::new(scope, inputs, outputs, bias) }
     }
 
     /// The output head: never adapted by `all-linear`.
@@ -50,14 +57,20 @@ impl Linear {
         let bias = bias.then(|| inner.parameter(&[outputs]));
         let base = inner.module();
         let adapter = lora.map(|lora| Adapter::new(scope, &lora, inputs, outputs));
-        Self { weight, bias, module, base, adapter }
+        Self { weight, bias, module, base, adapter, spelled_out: false }
     }
 
     /// `forward`.
     pub fn forward(&self, x: &Tensor) -> Tensor {
         let cx = x.cx();
         cx.within(self.module, || {
-            let result = cx.within(self.base, || ops::linear(x, &self.weight, self.bias.as_ref()));
+            let result = cx.within(self.base, || match self.spelled_out {
+                false => ops::linear(x, &self.weight, self.bias.as_ref()),
+                true => {
+                    let product = ops::matmul(x, &ops::t(&self.weight));
+                    self.bias.as_ref().map_or_else(|| product.clone(), |bias| ops::add(&product, bias))
+                }
+            });
             match &self.adapter {
                 Some(adapter) => adapter.add_to(result, x),
                 None => result,

@@ -16,6 +16,15 @@ pub fn relu_in_place(x: Tensor) -> Tensor {
     out
 }
 
+/// `x *= number` or `x /= number`; the gradient is scaled into a tensor of its own.
+pub fn scale_in_place(x: Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), "MulBackward0", &[&x]);
+    let mut out = x.detach();
+    drop(x);
+    tape.record([&mut out], move |g| grads([Some(g.like("mul.Tensor", g.grad()))]));
+    out
+}
+
 /// `x += y`.
 pub fn add_in_place(x: Tensor, y: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), "AddBackward0", &[&x, y]);

@@ -14,11 +14,17 @@ pub fn softmax(x: &Tensor) -> Tensor {
     if x.cx().autocast_dtype().is_some() { softmax_fp32(x) } else { softmax_as(SOFTMAX, x, x.dtype()) }
 }
 
-/// `softmax(x, -1, dtype=torch.float32)`: float16 is converted inside the kernel (`half_to_float`), bfloat16 is cast
-/// first (`softmax` in `aten/src/ATen/native/SoftMax.cpp`).
+/// `softmax(x, -1, dtype=torch.float32)`.
 pub fn softmax_fp32(x: &Tensor) -> Tensor {
-    let x = if x.dtype() == DType::Float16 { x.clone() } else { to(x, DType::Float32) };
-    softmax_as(SOFTMAX, &x, DType::Float32)
+    softmax_to(x, DType::Float32)
+}
+
+/// `softmax(x, -1, dtype=dtype)`: x is cast first, but for float16 to float32, which happens inside the kernel
+/// (`half_to_float`; `softmax` in `aten/src/ATen/native/SoftMax.cpp`). Autocast leaves it alone.
+pub fn softmax_to(x: &Tensor, dtype: DType) -> Tensor {
+    let inside = x.dtype() == DType::Float16 && dtype == DType::Float32;
+    let x = if inside { x.clone() } else { to(x, dtype) };
+    softmax_as(SOFTMAX, &x, dtype)
 }
 
 /// `log_softmax(x, -1)` in the input's own dtype.

@@ -134,6 +134,16 @@ pub const MODEL_TYPES: &[ModelType] = &[
         learned_positions: true,
     },
     ModelType {
+        name: "deberta-v2",
+        tasks: &[Task::MaskedLm, Task::SequenceClassification],
+        inputs: Inputs::Tokens,
+        has_mask: true,
+        position_keys: &["max_position_embeddings"],
+        positions: 512,
+        // Only where `position_biased_input` adds a table of them; the family looks for itself.
+        learned_positions: false,
+    },
+    ModelType {
         name: "vit",
         tasks: &[Task::ImageClassification],
         inputs: Inputs::Image { key: "image_size", side: 224, fixed: true },
@@ -142,6 +152,7 @@ pub const MODEL_TYPES: &[ModelType] = &[
         positions: 0,
         learned_positions: false,
     },
+    ModelType { tasks: &[Task::CausalLm, Task::SequenceClassification], ..rotary_decoder("falcon", 2048) },
     rotary_decoder("gpt_neox", 2048),
     rotary_decoder("gemma", 8192),
     rotary_decoder("gemma2", 8192),
