@@ -300,7 +300,7 @@ impl Deberta {
         let cx = &self.cx;
         cx.within(self.module, || {
             if mask.is_none() && self.pads {
-                warn_if_padding_and_no_attention_mask(ids);
+                causal_lm::warn_if_padding_and_no_attention_mask(ids);
             }
             let mask = mask.cloned().unwrap_or_else(|| ops::fresh(cx, "ones", ids.dims(), DType::Float32));
             let token_type_ids = ops::fresh(cx, "zeros", ids.dims(), DType::Int64);
@@ -311,17 +311,6 @@ impl Deberta {
             last.unwrap_or_else(|| ids.clone())
         })
     }
-}
-
-/// `pad_token_id in input_ids[:, [-1, 0]]`.
-fn warn_if_padding_and_no_attention_mask(ids: &Tensor) {
-    let (cx, batch) = (ids.cx(), ids.size(0));
-    let ends = {
-        let _columns = ops::fresh(cx, "_to_copy", &[2], DType::Int64);
-        ops::fresh(cx, "index.Tensor", &[batch, 2], DType::Int64)
-    };
-    let _equal = ops::fresh(cx, "eq.Scalar", &[batch, 2], DType::Bool);
-    drop((ops::fresh(cx, "any", &[], DType::Bool), ends));
 }
 
 impl Model for Deberta {

@@ -64,8 +64,8 @@ impl Attend {
             let (out, weights) = match (&keywords.alibi, self.attention) {
                 (None, _) => self.rotary(query, key, &value, hidden, keywords),
                 (Some(_), Attention::Sdpa) => {
-                    let out = self.sdpa(&query, &key, &value, keywords.mask.as_ref(), self.dropout.0);
-                    let out = ops::reshape(&ops::transpose(&out, 1, 2), &[batch, seq, width]);
+                    let mut out = self.sdpa(&query, &key, &value, keywords.mask.as_ref(), self.dropout.0);
+                    out = ops::reshape(&ops::transpose(&out, 1, 2), &[batch, seq, width]);
                     (self.dense.forward(&out), None)
                 }
                 (Some(alibi), Attention::Eager) => {
