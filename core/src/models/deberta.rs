@@ -130,7 +130,11 @@ impl ConvLayer {
         let cx = embeds.cx();
         cx.within(self.module, || {
             let turned = |x: &Tensor| ops::contiguous(&ops::permute(x, &[0, 2, 1]));
-            let mut out = turned(&self.conv.forward(&turned(embeds)));
+            let mut out = {
+                let channels = turned(embeds);
+                self.conv.forward(&channels)
+            };
+            out = turned(&out);
             let padding = {
                 let _rest = ops::fresh(cx, "rsub.Scalar", mask.dims(), mask.dtype());
                 ops::fresh(cx, "_to_copy", mask.dims(), DType::Bool)

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::config::Config;
 use super::{Output, Plan, causal_lm, classification};
 use crate::Result;
-use crate::nn::{Linear, Scope};
+use crate::nn::{Embedding, Linear, Scope};
 use crate::ops;
 use crate::scenario::Task;
 use crate::tensor::{Context, DType, Tensor};
@@ -30,8 +30,8 @@ pub enum DecoderHead {
 }
 
 impl DecoderHead {
-    /// The head of the plan's task, on states `hidden` wide. `pads` says whether the family's config class names a
-    /// padding token by itself.
+    /// The head of the plan's task, on states as wide as the word embeddings. `pads` says whether the family's config
+    /// class names a padding token by itself.
     ///
     /// # Errors
     /// What [`classification::num_labels`] refuses.
@@ -39,7 +39,7 @@ impl DecoderHead {
         scope: &Scope,
         config: &Config<'_>,
         plan: &Plan,
-        (hidden, pads): (u64, bool),
+        (words, pads): (&Embedding, bool),
         lm_head: impl FnOnce() -> Linear,
     ) -> Result<Self> {
         if plan.task != Task::SequenceClassification {
@@ -49,7 +49,16 @@ impl DecoderHead {
         let named = config.has("pad_token_id") || (pads && !config.mentions("pad_token_id"));
         // Without one transformers takes single samples only; whoever trains on more has set it.
         let pads = named || plan.input.batch > 1;
-        Ok(Self::SequenceClassification { score: Linear::new(&scope.child("score"), hidden, labels, false), pads })
+        let score = Linear::new(&scope.child("score"), words.weight().size(1), labels, false);
+        Ok(Self::SequenceClassification { score, pads })
+    }
+
+    /// With logits over the vocabulary squashed by a tanh (`final_logit_softcapping`).
+    pub fn soft_capped(self) -> Self {
+        match self {
+            Self::CausalLm { lm_head, .. } => Self::CausalLm { lm_head, soft_cap: true },
+            scores @ Self::SequenceClassification { .. } => scores,
+        }
     }
 
     /// One micro-batch: ids, labels (one a token, or one a sample) and the attention mask where one is given.

@@ -371,7 +371,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     // Made even where biases stand for positions; `arange(0, dim, 2)` rounds up.
     let rotary_emb = RotaryEmbedding::new(&transformer.child("rotary_emb"), sizes.head_dim.next_multiple_of(2));
     let tied = config.flag("tie_word_embeddings", true)?;
-    let head = DecoderHead::new(scope, config, plan, (sizes.hidden, false), || {
+    let head = DecoderHead::new(scope, config, plan, (&word_embeddings, false), || {
         causal_lm::head(scope, &word_embeddings, tied)
     })?;
     Ok(Box::new(Falcon {

@@ -36,11 +36,14 @@ pub struct ModelType {
     pub learned_positions: bool,
 }
 
+/// What decoders are trained for.
+const DECODER: &[Task] = &[Task::CausalLm, Task::SequenceClassification];
+
 /// A causal language model that reads tokens and a mask, and knows positions by rotation.
 const fn rotary_decoder(name: &'static str, positions: u64) -> ModelType {
     ModelType {
         name,
-        tasks: &[Task::CausalLm],
+        tasks: DECODER,
         inputs: Inputs::Tokens,
         has_mask: true,
         position_keys: &["max_position_embeddings"],
@@ -53,7 +56,7 @@ const fn rotary_decoder(name: &'static str, positions: u64) -> ModelType {
 pub const MODEL_TYPES: &[ModelType] = &[
     ModelType {
         name: "llama",
-        tasks: &[Task::CausalLm],
+        tasks: DECODER,
         inputs: Inputs::Tokens,
         has_mask: true,
         position_keys: &["max_position_embeddings"],
@@ -62,7 +65,7 @@ pub const MODEL_TYPES: &[ModelType] = &[
     },
     ModelType {
         name: "mistral",
-        tasks: &[Task::CausalLm],
+        tasks: DECODER,
         inputs: Inputs::Tokens,
         has_mask: true,
         position_keys: &["max_position_embeddings"],
@@ -71,7 +74,7 @@ pub const MODEL_TYPES: &[ModelType] = &[
     },
     ModelType {
         name: "qwen2",
-        tasks: &[Task::CausalLm],
+        tasks: DECODER,
         inputs: Inputs::Tokens,
         has_mask: true,
         position_keys: &["max_position_embeddings"],
@@ -80,7 +83,7 @@ pub const MODEL_TYPES: &[ModelType] = &[
     },
     ModelType {
         name: "qwen3",
-        tasks: &[Task::CausalLm],
+        tasks: DECODER,
         inputs: Inputs::Tokens,
         has_mask: true,
         position_keys: &["max_position_embeddings"],
@@ -89,7 +92,7 @@ pub const MODEL_TYPES: &[ModelType] = &[
     },
     ModelType {
         name: "gpt2",
-        tasks: &[Task::CausalLm],
+        tasks: DECODER,
         inputs: Inputs::Tokens,
         has_mask: true,
         position_keys: &["n_positions", "max_position_embeddings"],
@@ -165,7 +168,7 @@ pub const MODEL_TYPES: &[ModelType] = &[
     rotary_decoder("olmo", 2048),
     rotary_decoder("olmo2", 2048),
     rotary_decoder("mixtral", 131_072),
-    rotary_decoder("olmoe", 4096),
+    ModelType { tasks: &[Task::CausalLm], ..rotary_decoder("olmoe", 4096) },
     rotary_decoder("qwen2_moe", 32_768),
     rotary_decoder("qwen3_moe", 32_768),
     // Biases instead of positions: nothing ends at 2048, the length it was trained with.
@@ -224,7 +227,7 @@ pub const MODEL_TYPES: &[ModelType] = &[
     },
     ModelType {
         name: "modernbert",
-        tasks: &[Task::MaskedLm],
+        tasks: &[Task::MaskedLm, Task::SequenceClassification],
         inputs: Inputs::Tokens,
         has_mask: true,
         position_keys: &["max_position_embeddings"],
