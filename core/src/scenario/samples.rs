@@ -70,8 +70,9 @@ fn json_map() -> impl Strategy<Value = Map<String, Value>> {
 
 fn input() -> impl Strategy<Value = Input> {
     // Together at most 2^32 tokens.
-    (1u64..=1 << 16, option::of(1u64..=1 << 16), select(AttentionMask::ALL))
-        .prop_map(|(batch, seq, attention_mask)| Input { batch, seq, target_seq: None, image: None, attention_mask })
+    (1u64..=1 << 16, option::of(1u64..=1 << 16), select(AttentionMask::ALL)).prop_map(|(batch, seq, attention_mask)| {
+        Input { batch, seq, target_seq: None, image: None, max_new_tokens: None, attention_mask }
+    })
 }
 
 fn training() -> impl Strategy<Value = Training> {
@@ -79,20 +80,26 @@ fn training() -> impl Strategy<Value = Training> {
         rank,
         targets,
         dropout: f64::from(share) / 10_000.0,
+        ..Lora::default()
     }));
     let recipe = (
         select(Precision::ALL),
-        select(Optimizer::ALL),
+        select(&[Optimizer::Sgd, Optimizer::SgdMomentum, Optimizer::Adam, Optimizer::AdamW, Optimizer::Adafactor][..]),
         any::<prop::sample::Index>(),
         1..=limits::ACCUMULATION,
         select(Checkpointing::ALL),
         select(Attention::ALL),
     );
+    // Quantized weights are trained through adapters only.
+    let lora = (lora, select(Quantization::ALL)).prop_map(|(lora, quantization)| match lora {
+        Some(lora) => (Some(lora), quantization),
+        None => (None, Quantization::None),
+    });
     let rest = (any::<bool>(), select(ZeroGrad::ALL), select(ZeroGradAt::ALL), any::<bool>(), lora);
     (recipe, rest).prop_map(
         |(
             (precision, optimizer, implementation, accumulation, checkpointing, attention),
-            (clip_grad_norm, zero_grad, zero_grad_at, keep_outputs, lora),
+            (clip_grad_norm, zero_grad, zero_grad_at, keep_outputs, (lora, quantization)),
         )| Training {
             mode: Mode::Train,
             precision,
@@ -106,6 +113,8 @@ fn training() -> impl Strategy<Value = Training> {
             zero_grad_at,
             keep_outputs,
             lora,
+            quantization,
+            ..Training::default()
         },
     )
 }
