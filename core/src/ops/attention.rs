@@ -233,14 +233,20 @@ fn random_state(cx: &std::rc::Rc<Context>, kernel: Kernel, op: &'static str) -> 
     }
 }
 
-/// CUTLASS wants the mask's rows in multiples of 8 elements (`pad_bias`).
+/// CUTLASS wants every stride of the mask in multiples of 8 elements; else its rows are made longer (`preprocess_mask`,
+/// `pad_bias`), those that are a multiple already by 8. Of T5's bias, whose rows do not lie together, the reference rows
+/// ask only how long they are.
 fn pad_mask(mask: &Tensor) -> Tensor {
     const ALIGNMENT: u64 = 8;
     let keys = mask.size(-1);
-    if keys.is_multiple_of(ALIGNMENT) {
+    let aligned = match mask.geometry().strides().split_last() {
+        Some((1, others)) => others.iter().all(|stride| stride.is_multiple_of(ALIGNMENT)),
+        _ => keys.is_multiple_of(ALIGNMENT),
+    };
+    if aligned {
         return mask.clone();
     }
-    super::view::narrow(&pad_last(mask, keys.next_multiple_of(ALIGNMENT)), -1, keys)
+    super::view::narrow(&pad_last(mask, (keys + 1).next_multiple_of(ALIGNMENT)), -1, keys)
 }
 
 /// `_scaled_dot_product_attention_math`.
