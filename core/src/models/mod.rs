@@ -59,10 +59,10 @@ mod whisper;
 use std::rc::Rc;
 
 use crate::catalog;
-use crate::nn::{AdapterPlan, Scope};
+use crate::nn::{AdapterPlan, QuantizationPlan, Scope};
 use crate::ops::SdpaRules;
 use crate::scenario::supported;
-use crate::scenario::{Attention, Checkpointing, Input, ModelSource, Precision, Scenario, Task};
+use crate::scenario::{Attention, Checkpointing, Input, Mode, ModelSource, Precision, Quantization, Scenario, Task};
 use crate::tensor::{Context, DType, Tensor};
 use crate::{Error, Result};
 
@@ -136,6 +136,8 @@ pub struct Built {
     pub model: Box<dyn Model>,
     /// Its parameters; tied ones once.
     pub parameters: Vec<Tensor>,
+    /// Numbers in quantized layers, which are not among the parameters.
+    pub packed: u64,
 }
 
 /// Builds the scenario's model, its parameters allocated in the order `.to(device)` moves them.
@@ -153,14 +155,16 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
         rules,
     };
     let adapters = training.lora.clone().map(|lora| AdapterPlan { lora });
-    let dtype = match training.precision {
-        Precision::Fp32 | Precision::Fp16Amp | Precision::Bf16Amp => DType::Float32,
-        Precision::Fp16 => DType::Float16,
-        Precision::Bf16 => DType::BFloat16,
-    };
-    let scope = Scope::root(cx, dtype, adapters);
+    let scope = Scope::root(cx, weights_dtype(scenario), adapters, quantization(scenario));
     let model = match &scenario.model.source {
         ModelSource::Family { name, keys } => {
+            if training.quantization != Quantization::None {
+                return Err(Error::new(
+                    "training.quantization",
+                    format!("the family {name:?} is no model that transformers loads and bitsandbytes quantizes"),
+                    "leave quantization out, or use a Hugging Face model",
+                ));
+            }
             if plan.checkpointing {
                 return Err(Error::new(
                     "training.checkpointing",
@@ -195,7 +199,61 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
             "name modules as the model does (`q_proj`, `c_attn`, ...) or use \"all-linear\"",
         ));
     }
-    Ok(Built { model, parameters: scope.parameters() })
+    if let Some(name) = scope.unknown_saved() {
+        return Err(Error::new(
+            "training.lora.modules_to_save",
+            format!("no module of this model is called {name:?}"),
+            "name modules as the model does (`embed_tokens`, `lm_head`, `classifier`, ...)",
+        ));
+    }
+    if let Some(path) = scope.untrainable() {
+        return Err(Error::new(
+            "training.lora.modules_to_save",
+            format!("{path} is quantized, and a copy of it cannot be trained"),
+            "save modules that are not quantized (embeddings, norms, the output head), or leave quantization out",
+        ));
+    }
+    Ok(Built { model, parameters: scope.parameters(), packed: scope.packed() })
+}
+
+/// The dtype of what is not quantized. `prepare_model_for_kbit_training` casts all of that to float32, whatever it was
+/// loaded in.
+fn weights_dtype(scenario: &Scenario) -> DType {
+    let training = &scenario.training;
+    if training.quantization != Quantization::None {
+        return if training.mode == Mode::Train { DType::Float32 } else { loaded_dtype(training.precision) };
+    }
+    match training.precision {
+        Precision::Fp32 | Precision::Fp16Amp | Precision::Bf16Amp => DType::Float32,
+        Precision::Fp16 => DType::Float16,
+        Precision::Bf16 => DType::BFloat16,
+    }
+}
+
+/// The dtype a model that is quantized is loaded in (`dtype`, `bnb_4bit_compute_dtype`).
+const fn loaded_dtype(precision: Precision) -> DType {
+    match precision {
+        Precision::Fp32 => DType::Float32,
+        Precision::Fp16 | Precision::Fp16Amp => DType::Float16,
+        Precision::Bf16 | Precision::Bf16Amp => DType::BFloat16,
+    }
+}
+
+/// Which linears bitsandbytes replaces.
+fn quantization(scenario: &Scenario) -> Option<QuantizationPlan> {
+    let training = &scenario.training;
+    let skipped: &[&str] = match scenario.model.source.model_type().as_deref() {
+        // `_keep_in_fp32_modules`
+        Some("t5") => &["wo"],
+        // The module of the last parameter.
+        Some("clip") => &["text_projection"],
+        _ => &[],
+    };
+    (training.quantization != Quantization::None).then(|| QuantizationPlan {
+        quantization: training.quantization,
+        compute: loaded_dtype(training.precision),
+        skipped,
+    })
 }
 
 fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {

@@ -14,6 +14,7 @@ mod linear;
 mod lora;
 mod mask;
 mod norm;
+mod quantized;
 mod rope;
 mod scope;
 
@@ -32,6 +33,7 @@ pub use mask::{causal_mask, decoder_causal_mask, sliding_window_causal_mask};
 pub use norm::{
     GemmaRmsNorm, LayerNorm, LayerNorm2d, LayerNormPerHead, Norm, PlainLayerNorm, RmsNorm, T5LayerNorm, WideRmsNorm,
 };
+pub use quantized::QuantizationPlan;
 pub use rope::{
     RotaryEmbedding, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, apply_rotary_pos_emb_float,
     apply_rotary_pos_emb_fp32, apply_rotary_pos_emb_phi3,

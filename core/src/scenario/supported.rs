@@ -10,11 +10,11 @@ use super::{Inputs, Mode, Optimizer, OptimizerImpl, Task};
 /// Modes that are estimated.
 pub const MODES: &[Mode] = &[Mode::Train];
 
-/// PyTorch versions whose rules the engine follows; the last one is the default.
-pub const TORCH: &[&str] = &["2.11"];
+/// The PyTorch version when none is named: the one the reference rows were traced with.
+pub const TORCH: &str = "2.11";
 
-/// transformers versions whose rules the engine follows; the last one is the default.
-pub const TRANSFORMERS: &[&str] = &["5.17"];
+/// The transformers version when none is named: the one the reference rows were traced with.
+pub const TRANSFORMERS: &str = "5.17";
 
 /// A Hugging Face `model_type` that is estimated.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 //! first saved tensor that backward asks for runs the forward again, up to the last tensor it has to save.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use super::autograd::Edge;
 use super::context::{Context, ModuleId};
@@ -33,7 +33,8 @@ struct State {
     inputs: Vec<(Saved, Option<Edge>)>,
     autocast: Option<DType>,
     module: ModuleId,
-    places: Cell<usize>,
+    /// The places its forward reserved; a place is gone once nothing can unpack it any more.
+    places: RefCell<Vec<Weak<()>>>,
     recomputed: RefCell<Vec<Option<Tensor>>>,
     done: Cell<bool>,
 }
@@ -47,18 +48,19 @@ impl Frame {
         self.0.role.get()
     }
 
-    /// Reserves the next place.
-    pub(super) fn defer(&self) -> usize {
-        let slot = self.0.places.get();
-        self.0.places.set(slot + 1);
-        slot
+    /// Reserves the next place for `holder`.
+    pub(super) fn defer(&self, holder: &Rc<()>) -> usize {
+        let mut places = self.0.places.borrow_mut();
+        places.push(Rc::downgrade(holder));
+        places.len() - 1
     }
 
     /// Fills the next place; true when it was the last, and the recomputation stops there (`early_stop`).
     pub(super) fn recomputed(&self, tensor: Tensor) -> bool {
-        let mut recomputed = self.0.recomputed.borrow_mut();
-        recomputed.push(Some(tensor));
-        recomputed.len() == self.0.places.get()
+        let (places, mut recomputed) = (self.0.places.borrow(), self.0.recomputed.borrow_mut());
+        let wanted = places.get(recomputed.len()).is_some_and(|place| place.strong_count() > 0);
+        recomputed.push(wanted.then_some(tensor));
+        recomputed.len() == places.len()
     }
 
     /// Takes the tensor of a place; the checkpoint keeps no reference to it afterwards.
@@ -93,7 +95,7 @@ impl Frame {
 
 impl std::fmt::Debug for Frame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Frame").field("places", &self.0.places).finish_non_exhaustive()
+        f.debug_struct("Frame").field("places", &self.0.places.borrow().len()).finish_non_exhaustive()
     }
 }
 
@@ -118,7 +120,7 @@ pub fn checkpoint_all(cx: &Rc<Context>, inputs: Vec<Tensor>, function: Function)
         inputs: saved,
         autocast: cx.autocast_dtype(),
         module: cx.current_module(),
-        places: Cell::new(0),
+        places: RefCell::default(),
         recomputed: RefCell::default(),
         done: Cell::new(false),
     }));
