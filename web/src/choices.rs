@@ -48,6 +48,9 @@ choice!(Optimizer {
     Adam: "Adam", "Two states per trained number.";
     AdamW: "AdamW", "Two states per trained number.";
     Adafactor: "Adafactor", "Factored second moments: rows and columns only.";
+    AdamW8bit: "AdamW 8-bit", "bitsandbytes: two states of one byte per trained number.";
+    Lion: "Lion", "One state per trained number.";
+    Muon: "Muon", "One state per number of the hidden matrices; AdamW for the rest.";
 });
 choice!(OptimizerImpl {
     Foreach: "foreach", "PyTorch's default: lists at once, with whole-model temporaries.";

@@ -1,7 +1,7 @@
 //! What one may change about a run: each lever turns a scenario into its neighbour.
 
 use plimsoll_core::Scenario;
-use plimsoll_core::scenario::{Checkpointing, Lora, LoraTargets, ModelSource, Optimizer, OptimizerImpl, Precision};
+use plimsoll_core::scenario::{Checkpointing, Lora, ModelSource, Optimizer, OptimizerImpl, Precision};
 use serde::{Deserialize, Serialize};
 
 /// One lever. On the ladder each is a mark: how deep the same run would sit with it.
@@ -160,7 +160,7 @@ fn lighten(scenario: &mut Scenario) {
 
 /// Rank-16 adapters on every linear: what most fine-tunes start with.
 pub fn lora() -> Lora {
-    Lora { rank: 16, targets: LoraTargets::AllLinear, dropout: 0.0 }
+    Lora { rank: 16, ..Lora::default() }
 }
 
 /// Adafactor has one implementation only; the others start at PyTorch's default when they come from it.

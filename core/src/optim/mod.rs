@@ -28,6 +28,8 @@ pub fn build(name: Name, implementation: OptimizerImpl) -> Box<dyn Optimizer> {
         Name::Sgd => Box::new(sgd::Sgd::new(false, implementation)),
         Name::SgdMomentum => Box::new(sgd::Sgd::new(true, implementation)),
         Name::Adam | Name::AdamW => Box::new(adam::Adam::new(implementation)),
+        // Refused by the scenario until they have implementations of their own.
+        Name::AdamW8bit | Name::Lion | Name::Muon => Box::new(adam::Adam::new(implementation)),
         Name::Adafactor => Box::new(adafactor::Adafactor::default()),
     }
 }

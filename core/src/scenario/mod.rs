@@ -13,6 +13,7 @@ mod measured;
 mod memory;
 mod model;
 mod nearest;
+mod pending;
 mod read;
 mod recipe;
 pub mod supported;
@@ -36,8 +37,8 @@ pub use memory::{parse as parse_memory, print as print_memory};
 pub use nearest::{nearest, nearest_ids};
 pub use read::{DEFAULT_GPU, DEFAULT_MODEL, SCHEMA};
 pub use recipe::{
-    Attention, AttentionMask, Checkpointing, Lora, LoraTargets, Mode, Optimizer, OptimizerImpl, Precision, Task,
-    ZeroGrad, ZeroGradAt,
+    Attention, AttentionMask, Checkpointing, Lora, LoraTargets, LossImpl, Mode, Optimizer, OptimizerImpl, Precision,
+    Quantization, Task, ZeroGrad, ZeroGradAt,
 };
 
 use serde_json::{Map, Value};
@@ -96,6 +97,8 @@ pub struct Input {
     pub target_seq: Option<u64>,
     /// Side of a square image in pixels; `None` where a sample has no image.
     pub image: Option<u64>,
+    /// Tokens that are generated after the prompt; `None` but in inference of a model that generates.
+    pub max_new_tokens: Option<u64>,
     /// `attention_mask`.
     pub attention_mask: AttentionMask,
 }
@@ -127,6 +130,16 @@ pub struct Training {
     pub keep_outputs: bool,
     /// `lora`; absent means full training.
     pub lora: Option<Lora>,
+    /// `quantization`.
+    pub quantization: Quantization,
+    /// `loss_impl`.
+    pub loss_impl: LossImpl,
+    /// `label_smoothing`, 0 <= p < 1.
+    pub label_smoothing: f64,
+    /// Whether an exponential moving average of the weights is kept on the device.
+    pub ema: bool,
+    /// Whether the model runs through `torch.compile`; not modelled, which the estimate says.
+    pub compile: bool,
 }
 
 /// `[device]`: the card.

@@ -7,8 +7,9 @@ use super::model::{self, default_task, nearest_hint};
 use super::nearest::quoted;
 use super::table::{Table, found};
 use super::{
-    Attention, Checkpointing, Device, Lora, LoraTargets, Mode, ModelSource, Optimizer, OptimizerImpl, Precision,
-    Scenario, Software, Training, ZeroGrad, ZeroGradAt, input, keys, limits, supported, text,
+    Attention, Checkpointing, Device, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl,
+    Precision, Quantization, Scenario, Software, Training, ZeroGrad, ZeroGradAt, input, keys, limits, pending,
+    supported, text,
 };
 use crate::software::{Rules, Version, rules};
 use crate::{Error, Result, catalog};
@@ -121,6 +122,11 @@ impl Training {
             zero_grad_at: ZeroGradAt::AfterStep,
             keep_outputs: false,
             lora: None,
+            quantization: Quantization::None,
+            loss_impl: LossImpl::Full,
+            label_smoothing: 0.0,
+            ema: false,
+            compile: false,
         }
     }
 }
@@ -203,7 +209,7 @@ fn training(table: &Table<'_>, software: &Software) -> Result<Training> {
             format!("use eager, or torch {} or later", rules::SDPA.since),
         ));
     }
-    Ok(Training {
+    let training = Training {
         mode,
         precision: table.word("precision")?.unwrap_or(default.precision),
         optimizer,
@@ -216,26 +222,45 @@ fn training(table: &Table<'_>, software: &Software) -> Result<Training> {
         zero_grad_at: table.word("zero_grad_at")?.unwrap_or(default.zero_grad_at),
         keep_outputs: table.flag("keep_outputs")?.unwrap_or(default.keep_outputs),
         lora: table.optional("lora").map(|_| lora(&table.table("lora")?)).transpose()?,
-    })
+        quantization: table.word("quantization")?.unwrap_or(default.quantization),
+        loss_impl: table.word("loss_impl")?.unwrap_or(default.loss_impl),
+        label_smoothing: table.fraction("label_smoothing")?.unwrap_or(default.label_smoothing),
+        ema: table.flag("ema")?.unwrap_or(default.ema),
+        compile: table.flag("compile")?.unwrap_or(default.compile),
+    };
+    pending::check(&training, table)?;
+    Ok(training)
 }
 
 fn lora(table: &Table<'_>) -> Result<Lora> {
-    table.only(&["rank", "targets", "dropout"])?;
+    table.only(&["rank", "targets", "dropout", "dora", "modules_to_save"])?;
     let default = Lora::default();
     Ok(Lora {
         rank: table.count("rank", limits::RANK)?.unwrap_or(default.rank),
         targets: table.get("targets").map_or(Ok(default.targets), |v| lora_targets(v, table.at("targets")))?,
         dropout: table.fraction("dropout")?.unwrap_or(default.dropout),
+        dora: table.flag("dora")?.unwrap_or(default.dora),
+        modules_to_save: match table.get("modules_to_save") {
+            None => default.modules_to_save,
+            Some(value) => module_names(value, &table.at("modules_to_save"), SAVED)?,
+        },
     })
 }
 
 fn lora_targets(value: &Value, key: String) -> Result<LoraTargets> {
-    let refuse = |problem: String| {
-        let hint = "give a list of module names, as [\"q_proj\", \"v_proj\"], or \"all-linear\"";
-        Err(Error::new(key.clone(), problem, hint))
-    };
+    match value {
+        Value::String(text) if text == "all-linear" => Ok(LoraTargets::AllLinear),
+        list => Ok(LoraTargets::Names(module_names(list, &key, TARGETS)?)),
+    }
+}
+
+const TARGETS: &str = "give a list of module names, as [\"q_proj\", \"v_proj\"], or \"all-linear\"";
+const SAVED: &str = "give a list of module names, as [\"embed_tokens\", \"lm_head\"], or leave it out";
+
+/// A list of module names; `hint` says what to give.
+fn module_names(value: &Value, key: &str, hint: &'static str) -> Result<Vec<String>> {
+    let refuse = |problem: String| Err(Error::new(key, problem, hint));
     let items = match value {
-        Value::String(text) if text == "all-linear" => return Ok(LoraTargets::AllLinear),
         Value::Array(items) if items.is_empty() => return refuse("the list is empty".to_owned()),
         Value::Array(items) if items.len() > limits::TARGETS => {
             return refuse(format!("{} names are too many", items.len()));
@@ -257,7 +282,7 @@ fn lora_targets(value: &Value, key: String) -> Result<LoraTargets> {
             names.push(name.clone());
         }
     }
-    Ok(LoraTargets::Names(names))
+    Ok(names)
 }
 
 fn device(table: &Table<'_>) -> Result<Device> {

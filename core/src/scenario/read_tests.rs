@@ -104,7 +104,7 @@ fn unknown_keys_are_named_with_the_nearest() {
     );
     assert_eq!(
         refused(&with("training", "lora", json!({ "alpha": 4 }))),
-        "training.lora.alpha: unknown key; known here: rank, targets, dropout"
+        "training.lora.alpha: unknown key; known here: rank, targets, dropout, dora, modules_to_save"
     );
     assert!(refused(&json!({ "model": { "family": "mlp", "stacks": 4 } })).starts_with("model.stacks: unknown key;"));
     assert!(refused(&with("device", "\u{1b}[31m", json!(1))).starts_with(r#"device."\u{1b}[31m": unknown key"#));
@@ -162,9 +162,9 @@ fn wrong_types_say_what_was_found() {
 #[test]
 fn words_outside_a_vocabulary() {
     assert_eq!(
-        refused(&with("training", "optimizer", json!("adam8bit"))),
-        "training.optimizer: \"adam8bit\" is not one of its values; \
-         use one of sgd, sgd-momentum, adam, adamw, adafactor"
+        refused(&with("training", "optimizer", json!("shampoo"))),
+        "training.optimizer: \"shampoo\" is not one of its values; \
+         use one of sgd, sgd-momentum, adam, adamw, adafactor, adamw-8bit, lion, muon"
     );
     assert_eq!(
         refused(&with("training", "precision", json!("bf16-apm"))),

@@ -126,6 +126,38 @@ vocabulary!(
         AdamW = "adamw",
         /// transformers' Adafactor with `scale_parameter=False, relative_step=False`.
         Adafactor = "adafactor",
+        /// bitsandbytes' `AdamW8bit`: states in blocks of 256 bytes-wide numbers.
+        AdamW8bit = "adamw-8bit",
+        /// Lion (Chen et al. 2023): one moment.
+        Lion = "lion",
+        /// `torch.optim.Muon` on the matrices of the hidden layers, AdamW on the rest.
+        Muon = "muon",
+    }
+);
+
+vocabulary!(
+    /// What the base model's linear layers hold, as bitsandbytes replaces them.
+    Quantization {
+        /// The weights' own dtype.
+        None = "none",
+        /// `Linear8bitLt`: int8, one scale per row.
+        Int8 = "int8",
+        /// `Linear4bit` in NF4, blocks of 64 with a float32 scale each.
+        Nf4 = "nf4",
+        /// NF4 with its scales quantized once more (`bnb_4bit_use_double_quant`).
+        Nf4Double = "nf4-double",
+    }
+);
+
+vocabulary!(
+    /// How the output head and the cross-entropy are computed.
+    LossImpl {
+        /// All logits at once, in float32.
+        Full = "full",
+        /// The head at once, the loss in chunks of the sequence (torchtune's `CEWithChunkedOutputLoss`).
+        Chunked = "chunked",
+        /// Head and loss together, chunk by chunk, without keeping logits (Liger's `LigerFusedLinearCrossEntropyLoss`).
+        FusedLinear = "fused-linear",
     }
 );
 
@@ -181,7 +213,7 @@ vocabulary!(
     }
 );
 
-/// `lora = { rank, targets, dropout }`: low-rank adapters of peft on a frozen base, alpha = 2 x rank.
+/// `lora = { rank, targets, dropout, dora, modules_to_save }`: low-rank adapters of peft on a frozen base, alpha = 2 x rank.
 ///
 /// Missing keys take rank 8 and dropout 0, as peft's `LoraConfig` has them, and `all-linear`.
 #[derive(Clone, Debug, PartialEq)]
@@ -192,6 +224,10 @@ pub struct Lora {
     pub targets: LoraTargets,
     /// Dropout on the adapter's input, 0 <= p < 1.
     pub dropout: f64,
+    /// Whether the adapter learns the weight's magnitude too (`use_dora`).
+    pub dora: bool,
+    /// Modules that are trained whole, in a copy of their own (`modules_to_save`); names as peft matches them.
+    pub modules_to_save: Vec<String>,
 }
 
 /// Which linear layers carry an adapter.
@@ -212,6 +248,6 @@ impl Precision {
 
 impl Default for Lora {
     fn default() -> Self {
-        Self { rank: 8, targets: LoraTargets::AllLinear, dropout: 0.0 }
+        Self { rank: 8, targets: LoraTargets::AllLinear, dropout: 0.0, dora: false, modules_to_save: Vec::new() }
     }
 }

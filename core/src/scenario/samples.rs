@@ -70,8 +70,9 @@ fn json_map() -> impl Strategy<Value = Map<String, Value>> {
 
 fn input() -> impl Strategy<Value = Input> {
     // Together at most 2^32 tokens.
-    (1u64..=1 << 16, option::of(1u64..=1 << 16), select(AttentionMask::ALL))
-        .prop_map(|(batch, seq, attention_mask)| Input { batch, seq, target_seq: None, image: None, attention_mask })
+    (1u64..=1 << 16, option::of(1u64..=1 << 16), select(AttentionMask::ALL)).prop_map(|(batch, seq, attention_mask)| {
+        Input { batch, seq, target_seq: None, image: None, max_new_tokens: None, attention_mask }
+    })
 }
 
 fn training() -> impl Strategy<Value = Training> {
@@ -79,10 +80,11 @@ fn training() -> impl Strategy<Value = Training> {
         rank,
         targets,
         dropout: f64::from(share) / 10_000.0,
+        ..Lora::default()
     }));
     let recipe = (
         select(Precision::ALL),
-        select(Optimizer::ALL),
+        select(&[Optimizer::Sgd, Optimizer::SgdMomentum, Optimizer::Adam, Optimizer::AdamW, Optimizer::Adafactor][..]),
         any::<prop::sample::Index>(),
         1..=limits::ACCUMULATION,
         select(Checkpointing::ALL),
@@ -106,6 +108,7 @@ fn training() -> impl Strategy<Value = Training> {
             zero_grad_at,
             keep_outputs,
             lora,
+            ..Training::default()
         },
     )
 }

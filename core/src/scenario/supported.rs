@@ -446,7 +446,7 @@ pub fn family(name: &str) -> Option<&'static Family> {
 /// Which implementations an optimizer has; the first is the default.
 pub const fn implementations(optimizer: Optimizer) -> &'static [OptimizerImpl] {
     match optimizer {
-        Optimizer::Adafactor => &[OptimizerImpl::ForLoop],
+        Optimizer::Adafactor | Optimizer::AdamW8bit | Optimizer::Lion | Optimizer::Muon => &[OptimizerImpl::ForLoop],
         _ => OptimizerImpl::ALL,
     }
 }

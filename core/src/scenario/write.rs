@@ -5,11 +5,12 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use super::read::SCHEMA;
-use super::{Lora, LoraTargets, ModelSource, Scenario, memory};
+use super::{Lora, LoraTargets, ModelSource, Scenario, Training, memory};
 
 impl Scenario {
     /// The canonical JSON: `schema` first, every default filled in, keys in the order of the format's documentation.
-    /// `lora`, `memory`, `load_line`, `target_seq`, `image` and `seq` only when they are set.
+    /// `lora` and its `dora` and `modules_to_save`, `quantization`, `loss_impl`, `label_smoothing`, `ema`, `compile`,
+    /// `memory`, `load_line`, `target_seq`, `image`, `max_new_tokens` and `seq` only when they are set.
     pub fn to_value(&self) -> Value {
         json!({
             "schema": SCHEMA,
@@ -68,9 +69,12 @@ impl Scenario {
     fn input_table(&self) -> Value {
         let mut table = Map::new();
         table.insert("batch".to_owned(), json!(self.input.batch));
-        for (name, value) in
-            [("seq", self.input.seq), ("target_seq", self.input.target_seq), ("image", self.input.image)]
-        {
+        for (name, value) in [
+            ("seq", self.input.seq),
+            ("target_seq", self.input.target_seq),
+            ("image", self.input.image),
+            ("max_new_tokens", self.input.max_new_tokens),
+        ] {
             if let Some(value) = value {
                 table.insert(name.to_owned(), json!(value));
             }
@@ -94,8 +98,25 @@ impl Scenario {
             "zero_grad_at": training.zero_grad_at.as_str(),
             "keep_outputs": training.keep_outputs,
         });
-        if let (Some(lora), Value::Object(table)) = (&training.lora, &mut table) {
-            table.insert("lora".to_owned(), lora_table(lora));
+        let Value::Object(members) = &mut table else { return table };
+        if let Some(lora) = &training.lora {
+            members.insert("lora".to_owned(), lora_table(lora));
+        }
+        // Written only where they say something: scenarios from before these keys stay as they were.
+        let default = Training::default();
+        if training.quantization != default.quantization {
+            members.insert("quantization".to_owned(), json!(training.quantization.as_str()));
+        }
+        if training.loss_impl != default.loss_impl {
+            members.insert("loss_impl".to_owned(), json!(training.loss_impl.as_str()));
+        }
+        if training.label_smoothing > 0.0 {
+            members.insert("label_smoothing".to_owned(), json!(training.label_smoothing));
+        }
+        for (name, on) in [("ema", training.ema), ("compile", training.compile)] {
+            if on {
+                members.insert(name.to_owned(), json!(true));
+            }
         }
         table
     }
@@ -118,7 +139,16 @@ pub(super) fn lora_table(lora: &Lora) -> Value {
         LoraTargets::AllLinear => json!("all-linear"),
         LoraTargets::Names(names) => json!(names),
     };
-    json!({ "rank": lora.rank, "targets": targets, "dropout": lora.dropout })
+    let mut table = json!({ "rank": lora.rank, "targets": targets, "dropout": lora.dropout });
+    if let Value::Object(members) = &mut table {
+        if lora.dora {
+            members.insert("dora".to_owned(), json!(true));
+        }
+        if !lora.modules_to_save.is_empty() {
+            members.insert("modules_to_save".to_owned(), json!(lora.modules_to_save));
+        }
+    }
+    table
 }
 
 /// A value on one line of TOML.

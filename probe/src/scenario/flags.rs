@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use plimsoll_core::Error;
 use plimsoll_core::scenario::{
-    Attention, AttentionMask, Checkpointing, KEYS, Kind, Optimizer, OptimizerImpl, Precision, ZeroGrad, ZeroGradAt,
-    text,
+    Attention, AttentionMask, Checkpointing, KEYS, Kind, LossImpl, Mode, Optimizer, OptimizerImpl, Precision,
+    Quantization, ZeroGrad, ZeroGradAt, text,
 };
 use serde_json::{Map, Value, json};
 
@@ -52,10 +52,16 @@ pub struct Flags {
     /// Side of an image in pixels [default: what the model takes]
     #[arg(long, value_name = "N", help_heading = "Input", allow_negative_numbers = true)]
     image: Option<String>,
+    /// Tokens generated after the prompt, in inference
+    #[arg(long, value_name = "N", help_heading = "Input", allow_negative_numbers = true)]
+    max_new_tokens: Option<String>,
     /// Attention mask [default: none]
     #[arg(long, value_name = "MASK", help_heading = "Input", value_parser = words!(AttentionMask))]
     attention_mask: Option<String>,
 
+    /// Training or inference [default: train]
+    #[arg(long, value_name = "MODE", help_heading = "Training", value_parser = words!(Mode))]
+    mode: Option<String>,
     /// Precision [default: bf16-amp]
     #[arg(long, value_name = "PRECISION", help_heading = "Training", value_parser = words!(Precision))]
     precision: Option<String>,
@@ -95,6 +101,27 @@ pub struct Flags {
     /// Dropout of the adapters [default: 0]
     #[arg(long, value_name = "P", help_heading = "Training", allow_negative_numbers = true)]
     lora_dropout: Option<String>,
+    /// Whether the adapters learn magnitudes too (DoRA) [default: false]
+    #[arg(long, value_name = "BOOL", help_heading = "Training")]
+    lora_dora: Option<String>,
+    /// Modules trained whole beside the adapters: embed_tokens,lm_head [default: none]
+    #[arg(long, value_name = "NAMES", help_heading = "Training")]
+    lora_modules_to_save: Option<String>,
+    /// What the frozen base's linear layers hold [default: none]
+    #[arg(long, value_name = "HOW", help_heading = "Training", value_parser = words!(Quantization))]
+    quantization: Option<String>,
+    /// How head and loss are computed [default: full]
+    #[arg(long, value_name = "HOW", help_heading = "Training", value_parser = words!(LossImpl))]
+    loss_impl: Option<String>,
+    /// Label smoothing of the loss [default: 0]
+    #[arg(long, value_name = "P", help_heading = "Training", allow_negative_numbers = true)]
+    label_smoothing: Option<String>,
+    /// Whether a moving average of the weights is kept [default: false]
+    #[arg(long, value_name = "BOOL", help_heading = "Training")]
+    ema: Option<String>,
+    /// Whether torch.compile is used, which is not modelled [default: false]
+    #[arg(long, value_name = "BOOL", help_heading = "Training")]
+    compile: Option<String>,
 
     /// A GPU of the catalog (see `plimsoll gpus`) [default: rtx-5070-ti-laptop]
     #[arg(long, value_name = "ID", help_heading = "Device")]
@@ -142,13 +169,15 @@ impl Overlay {
             (None, None, Some(name)) => Some(json!({ "family": name })),
             (None, None, None) => None,
         };
-        let given: [(&str, &Option<String>); 25] = [
+        let given: [(&str, &Option<String>); 34] = [
             ("model.task", &flags.task),
             ("input.batch", &flags.batch),
             ("input.seq", &flags.seq),
             ("input.target_seq", &flags.target_seq),
             ("input.image", &flags.image),
+            ("input.max_new_tokens", &flags.max_new_tokens),
             ("input.attention_mask", &flags.attention_mask),
+            ("training.mode", &flags.mode),
             ("training.precision", &flags.precision),
             ("training.optimizer", &flags.optimizer),
             ("training.optimizer_impl", &flags.optimizer_impl),
@@ -162,6 +191,13 @@ impl Overlay {
             ("training.lora.rank", &flags.lora_rank),
             ("training.lora.targets", &flags.lora_targets),
             ("training.lora.dropout", &flags.lora_dropout),
+            ("training.lora.dora", &flags.lora_dora),
+            ("training.lora.modules_to_save", &flags.lora_modules_to_save),
+            ("training.quantization", &flags.quantization),
+            ("training.loss_impl", &flags.loss_impl),
+            ("training.label_smoothing", &flags.label_smoothing),
+            ("training.ema", &flags.ema),
+            ("training.compile", &flags.compile),
             ("device.gpu", &flags.gpu),
             ("device.memory", &flags.memory),
             ("device.load_line", &flags.load_line),
@@ -298,14 +334,12 @@ mod tests {
     }
 
     #[test]
-    fn every_key_has_a_flag_or_is_not_estimated_yet() {
+    fn every_key_has_a_flag() {
         let flags = <super::super::Input as clap::Args>::augment_args(clap::Command::new("estimate"));
         let names: Vec<String> = flags.get_arguments().map(|a| a.get_id().to_string()).collect();
         for key in KEYS {
             let flag = match key.name {
                 "catalog" => "model".to_owned(),
-                // `mode` has one value, the others no model yet.
-                "mode" | "target_seq" | "image" => continue,
                 name => name.replace('.', "_"),
             };
             assert!(names.contains(&flag), "no flag for {}", key.path());
