@@ -4,6 +4,7 @@
 mod cards;
 mod estimate;
 mod exit;
+mod footprint;
 mod gpus;
 mod guard;
 mod interrupt;

@@ -3,6 +3,7 @@
 mod explain;
 mod largest;
 mod measure;
+mod notes;
 mod run;
 #[cfg(test)]
 mod tests;
