@@ -38,7 +38,8 @@ fn parameters(run: &Run) -> u64 {
 
 /// What the optimizer makes on top of what it leaves.
 fn step(run: &Run) -> u64 {
-    let phase = run.estimate().phases.iter().find(|p| p.name.as_str() == "optimizer").unwrap();
+    let mut phases = run.estimate().phases.iter();
+    let phase = phases.find(|p| p.name.as_str() == "optimizer").unwrap_or_else(|| panic!("no optimizer"));
     phase.peak_requested.get() - phase.end_requested.get()
 }
 
@@ -48,8 +49,8 @@ fn after_forward(run: &Run) -> Vec<Holding> {
     assert_eq!(phases[2].name.as_str(), "forward");
     let end = phases[2].end_requested;
     let timeline = run.timeline(usize::MAX / 4);
-    let at = timeline.points.iter().filter(|p| p.phase == 2).next_back().map(|p| p.event).unwrap();
-    let holdings = run.alive_at(at);
+    let last = timeline.points.iter().rfind(|p| p.phase == 2).unwrap_or_else(|| panic!("no forward"));
+    let holdings = run.alive_at(last.event);
     assert_eq!(holdings.iter().map(|h| h.bytes).sum::<plimsoll_core::Bytes>(), end);
     holdings
 }

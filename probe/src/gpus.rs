@@ -46,11 +46,11 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
                 let id = paint.strong(&format!("{:<23}", g.id));
                 let (name, memory) = (fit(g.name, 32), g.memory.to_string());
                 let _ = writeln!(out, "{id} {name:<32} {memory:>10} {:>11}", format!("{} GB/s", g.bandwidth_gb_s));
+                if found.len() == 1 || g.id == wanted {
+                    out.push_str(&footprint::text(g, paint));
+                }
             }
         }
-    }
-    if let ([one], Format::Text) = (found.as_slice(), args.format) {
-        out.push_str(&footprint::text(one, paint));
     }
     if out.is_empty() && args.format == Format::Text {
         out.push_str("No GPU like that; take one of the same kind and give --memory.\n");

@@ -76,7 +76,7 @@ impl Run {
             ));
         }
         if scenario.device.workspaces {
-            warnings.extend(notes::uncounted(gpu, ledger));
+            warnings.extend(notes::uncounted(gpu, scenario, ledger));
         }
         warnings.extend(notes::assumed(gpu, scenario));
         let maker = ledger.events.get(peak.event).map(|e| &ledger.storages[e.id() as usize]);
