@@ -150,8 +150,10 @@ impl Loop<'_> {
         drop(root);
         let backward = begin..cx.position();
 
-        // Kept outputs hold the graph, and whatever else it holds: no plain list of handles stands for that.
-        if self.repeats == Repeats::Copied && !training.keep_outputs {
+        // Kept outputs hold the graph, and whatever else it holds: no plain list of handles stands for that. A forward
+        // that changed the model will not be repeated.
+        let changed = cx.take_changed();
+        if self.repeats == Repeats::Copied && !training.keep_outputs && !changed {
             let gradients: Vec<Option<u32>> = self
                 .parameters
                 .iter()

@@ -7,6 +7,7 @@ use super::cast::{lower_precision, to};
 use super::elementwise::{add, mul_cpp_scalar};
 use super::inside;
 use super::matmul::matmul_cast;
+use super::pad::pad_last;
 use super::sdpa_rules::{Call, Kernel, SdpaRules};
 use super::view::{clone, expand, reshape, transpose, unsqueeze};
 use crate::tensor::{Context, DType, Geometry, Gradients, Saved, Tape, Tensor, grads};
@@ -85,20 +86,6 @@ fn flash(q: &Tensor, k: &Tensor, v: &Tensor) -> Tensor {
     }
     let (q, k, v) = (pad_last(q, padded), pad_last(k, padded), pad_last(v, padded));
     super::view::narrow(&fused(Kernel::Flash, &q, &k, &v, None), -1, head)
-}
-
-fn pad_last(x: &Tensor, size: u64) -> Tensor {
-    let tape = Tape::new(x.cx(), "ConstantPadNdBackward0", &[x]);
-    let mut sizes = x.dims().to_vec();
-    if let Some(last) = sizes.last_mut() {
-        *last = size;
-    }
-    let mut out = x.cx().empty_sizes("constant_pad_nd", &sizes, x.dtype());
-    let from = x.geometry().clone();
-    tape.record([&mut out], move |g| {
-        grads([Some(g.empty("constant_pad_nd", Geometry::contiguous(from.dims()), g.grad().dtype()))])
-    });
-    out
 }
 
 /// Names of a kernel's forward op, node and backward op.

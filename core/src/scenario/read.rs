@@ -229,6 +229,13 @@ fn training(table: &Table<'_>, software: &Software) -> Result<Training> {
         compile: table.flag("compile")?.unwrap_or(default.compile),
     };
     pending::check(&training, table)?;
+    if training.quantization != Quantization::None && training.mode == Mode::Train && training.lora.is_none() {
+        return Err(Error::new(
+            table.at("quantization"),
+            "quantized weights are not trained themselves",
+            "add training.lora, or leave quantization out",
+        ));
+    }
     Ok(training)
 }
 

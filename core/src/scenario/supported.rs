@@ -49,6 +49,19 @@ const fn rotary_decoder(name: &'static str, positions: u64) -> ModelType {
     }
 }
 
+/// A classifier of images.
+const fn classifier(name: &'static str, inputs: Inputs) -> ModelType {
+    ModelType {
+        name,
+        tasks: &[Task::ImageClassification],
+        inputs,
+        has_mask: false,
+        position_keys: &[],
+        positions: 0,
+        learned_positions: false,
+    }
+}
+
 /// Every `model_type` that is estimated. Defaults of `positions`: the config classes of transformers 5.17.
 pub const MODEL_TYPES: &[ModelType] = &[
     ModelType {
@@ -133,15 +146,7 @@ pub const MODEL_TYPES: &[ModelType] = &[
         positions: 512,
         learned_positions: true,
     },
-    ModelType {
-        name: "vit",
-        tasks: &[Task::ImageClassification],
-        inputs: Inputs::Image { key: "image_size", side: 224, fixed: true },
-        has_mask: false,
-        position_keys: &[],
-        positions: 0,
-        learned_positions: false,
-    },
+    classifier("vit", Inputs::Image { key: "image_size", side: 224, fixed: true }),
     rotary_decoder("gpt_neox", 2048),
     rotary_decoder("gemma", 8192),
     rotary_decoder("gemma2", 8192),
@@ -202,15 +207,10 @@ pub const MODEL_TYPES: &[ModelType] = &[
         positions: 77,
         learned_positions: true,
     },
-    ModelType {
-        name: "dinov2",
-        tasks: &[Task::ImageClassification],
-        inputs: Inputs::Image { key: "image_size", side: 224, fixed: true },
-        has_mask: false,
-        position_keys: &[],
-        positions: 0,
-        learned_positions: false,
-    },
+    classifier("dinov2", Inputs::Image { key: "image_size", side: 224, fixed: true }),
+    classifier("resnet", Inputs::Image { key: "", side: 224, fixed: false }),
+    classifier("convnext", Inputs::Image { key: "image_size", side: 224, fixed: false }),
+    classifier("swin", Inputs::Image { key: "image_size", side: 224, fixed: false }),
     ModelType {
         name: "modernbert",
         tasks: &[Task::MaskedLm],

@@ -44,6 +44,8 @@ pub struct Context {
     /// `torch.utils.checkpoint` raises there had unwound them.
     pub(super) muted: Cell<bool>,
     closed: Cell<bool>,
+    /// Whether a forward has changed the model itself, as the next one will not.
+    changed: Cell<bool>,
     blas: Blas,
     machine: Cell<Machine>,
 }
@@ -73,6 +75,7 @@ impl Context {
             frames: RefCell::default(),
             muted: Cell::new(false),
             closed: Cell::new(false),
+            changed: Cell::new(false),
             blas: Blas::default(),
             machine: Cell::default(),
         })
@@ -89,6 +92,16 @@ impl Context {
     pub fn end(&self) {
         self.closed.set(true);
         drop((self.blas.forward.take(), self.blas.backward.take()));
+    }
+
+    /// Says that this forward changes the model itself: the next one will not do the same.
+    pub fn changed_for_good(&self) {
+        self.changed.set(true);
+    }
+
+    /// Whether a forward has said so since the last time this was asked.
+    pub fn take_changed(&self) -> bool {
+        self.changed.take()
     }
 
     /// Says which card and software this runs on.
