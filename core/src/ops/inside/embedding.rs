@@ -39,10 +39,16 @@ pub fn after_sorting(scratch: &mut Scratch<'_>, table: &Geometry, dtype: DType, 
     let segments = tokens.min(rows);
     let partial = tokens / ROWS_PER_WARP + segments;
     scratch.hold(&[tokens], DType::Int64);
-    scratch.hold(&[], DType::Int64);
     scratch.hold(&[segments], DType::Int64);
     scratch.hold(&[segments], DType::Int64);
-    scratch.hold(&[], DType::Int64);
+    // Two counters. With more tokens than rows all sizes are on other lines than with fewer, so the stream must be another
+    // one: there both are one buffer.
+    if tokens < rows {
+        scratch.hold(&[], DType::Int64);
+        scratch.hold(&[], DType::Int64);
+    } else {
+        scratch.hold(&[2], DType::Int64);
+    }
     let sums = |width: u64, size: u64| tokens * (width * size).div_ceil(ROWS_PER_WARP) + segments * width * size;
     let offsets = sums(1, DType::Int64.size());
     scratch.hold_bytes(&[partial], DType::Int64, offsets);

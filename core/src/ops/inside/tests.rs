@@ -189,6 +189,18 @@ fn a_buffer_belongs_to_its_op_and_module() {
     );
 }
 
+/// With more tokens than rows a table's buffers grow by less, and the stream is another one.
+#[test]
+fn more_tokens_than_rows_make_another_stream() {
+    let buffers = |tokens| {
+        let cx = on_a100("2.11");
+        of_embedding(&cx, 10_000, 64, tokens, DType::Float32);
+        let ledger = cx.ledger.borrow();
+        ledger.storages.iter().filter(|s| s.kind == Kind::Scratch).count()
+    };
+    assert!(buffers(9_999) != buffers(10_000) && buffers(10_000) == buffers(20_000));
+}
+
 /// What searches go by: every buffer is a line through its sizes at two batches, from the batch on at which it is made.
 #[test]
 fn buffers_grow_evenly_with_the_batch() {
