@@ -4,6 +4,7 @@ mod attribution;
 mod envelope;
 mod explain;
 mod measure;
+mod notes;
 mod outcome;
 mod run;
 mod stream;
