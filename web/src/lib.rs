@@ -10,6 +10,7 @@ pub mod engine;
 pub mod errand;
 pub mod field;
 pub mod gauge;
+pub mod heatmap;
 pub mod kind;
 pub mod levers;
 pub mod number;

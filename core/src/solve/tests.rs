@@ -132,6 +132,41 @@ fn a_cell_is_the_single_estimate() {
     }
 }
 
+/// Many lengths share a polynomial; it must say what a trace would, past a sliding window and off the multiples too.
+#[test]
+fn a_row_that_was_not_traced_is_as_if_it_were() {
+    let mut seqs: Vec<u64> = (1..=16).map(|i| i * 64).collect();
+    seqs.extend([500, 999]);
+    let batches = [1, 2, 5, 9];
+    for (model, _) in models().into_iter().filter(|(_, input)| input.get("seq").is_some()) {
+        let mut model = model;
+        let graph = model["family"] == "gat";
+        if !graph {
+            for (key, value) in [("sliding_window", 300), ("n_positions", 2000), ("max_position_embeddings", 2000)] {
+                if model["hf"].get(key).is_some() || key == "max_position_embeddings" {
+                    model["hf"][key] = value.into();
+                }
+            }
+        }
+        for (attention, mask) in [("sdpa", "none"), ("eager", "none"), ("sdpa", "padded")] {
+            if graph && (attention, mask) != ("sdpa", "none") {
+                continue;
+            }
+            let training = json!({"precision": "bf16-amp", "attention": attention});
+            let input = json!({"batch": 2, "seq": 64, "attention_mask": mask});
+            let asked = scenario(model.clone(), input, training, json!({"gpu": "a100-80gb"}));
+            let sheet = grid(&asked, &batches, &seqs, 0).unwrap();
+            assert_eq!(sheet.rows.len(), seqs.len());
+            for cell in sheet.rows.iter().flat_map(|row| row.cells.iter().map(|cell| (row.seq, cell))) {
+                let single = super::variant::with_sizes(&asked, cell.1.batch, cell.0).unwrap();
+                let run = Run::new(&single).unwrap();
+                let place = format!("{model} {attention} {mask} {} x {:?}", cell.1.batch, cell.0);
+                assert_eq!(cell.1.requested, run.estimate().peak.requested, "{place}");
+            }
+        }
+    }
+}
+
 /// With no replays at all, what is said to be certain is; with one for each open cell, every verdict is right.
 #[test]
 fn without_replays_what_is_certain_stays_certain() {

@@ -10,6 +10,7 @@ mod emblem;
 mod footer;
 mod gauge;
 mod handoff;
+mod heatmap;
 mod hero;
 mod holdings;
 mod ladder;
@@ -59,6 +60,7 @@ fn App() -> impl IntoView {
             <div class="below">
                 <timeline::TimelineSection/>
                 <breakdown::BreakdownSection/>
+                <heatmap::HeatMapSection/>
                 <whatif::WhatIf/>
             </div>
         </main>
