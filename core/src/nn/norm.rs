@@ -15,16 +15,33 @@ pub struct LayerNorm {
 impl LayerNorm {
     /// `nn.LayerNorm(features, bias=bias)`.
     pub fn new(scope: &Scope, features: u64, bias: bool) -> Self {
-        Self {
-            weight: scope.parameter(&[features]),
-            bias: bias.then(|| scope.parameter(&[features])),
-            module: scope.module(),
-        }
+        let weight = scope.original(&[features]);
+        let bias = bias.then(|| scope.original(&[features]));
+        let copy = |tensor: Tensor| scope.copy_of(&tensor).unwrap_or(tensor);
+        Self { weight: copy(weight), bias: bias.map(copy), module: scope.module() }
     }
 
     /// `forward`.
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.cx().within(self.module, || ops::layer_norm(x, &self.weight, self.bias.as_ref()))
+    }
+}
+
+/// `LayerNorm2d` of torchvision, `ConvNextLayerNorm(data_format="channels_first")` of transformers: over the channels of
+/// `[N, C, H, W]`. What comes out lies channels last.
+#[derive(Debug)]
+pub struct LayerNorm2d(LayerNorm);
+
+impl LayerNorm2d {
+    /// Over `channels`.
+    pub fn new(scope: &Scope, channels: u64) -> Self {
+        Self(LayerNorm::new(scope, channels, true))
+    }
+
+    /// `forward`.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        let normed = self.0.forward(&ops::permute(x, &ops::CHANNELS_LAST));
+        ops::permute(&normed, &ops::CHANNELS_FIRST)
     }
 }
 
