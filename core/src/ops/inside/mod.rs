@@ -46,13 +46,6 @@ impl<'c> Scratch<'c> {
         self.held.push(buffer);
     }
 
-    /// Makes a buffer of about these sizes, of so many bytes.
-    fn hold_bytes(&mut self, dims: &[u64], dtype: DType, bytes: u64) {
-        let geometry = Geometry::contiguous(dims);
-        let buffer = self.cx.counting_as(Kind::Scratch, || self.cx.allocate(self.op, geometry, dtype, bytes));
-        self.held.push(buffer);
-    }
-
     /// The last `n` buffers are done with.
     fn release(&mut self, n: usize) {
         self.held.truncate(self.held.len().saturating_sub(n));
