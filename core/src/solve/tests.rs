@@ -77,7 +77,9 @@ fn the_envelope_is_the_peak_of_a_run_at_every_batch() {
             let step = |batch: u64| Step::of(Rc::new(Trace::new(&with_batch(&asked, batch)).unwrap()));
             // Beyond 3,072 tokens an embedding's backward goes another way, with buffers that are no lines; its table
             // has 300 or 500 rows, and all of them occur from some batch on.
-            for (low, high, batches) in [(2, 41, [2, 3, 7, 8, 40, 41, 57]), (130, 991, [130, 131, 139, 150, 500, 991, 1003])] {
+            for (low, high, batches) in
+                [(2, 41, [2, 3, 7, 8, 40, 41, 57]), (130, 991, [130, 131, 139, 150, 500, 991, 1003])]
+            {
                 let stream = Stream::between(&step(low), low, &step(high), high);
                 let stream = stream.unwrap_or_else(|| panic!("{model} {recipe} {low} {high}"));
                 let envelope = Envelope::new(&stream, low, 1003);
