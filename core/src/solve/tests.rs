@@ -69,17 +69,14 @@ fn with_batch(scenario: &Scenario, batch: u64) -> Scenario {
 /// Two traces say what a third would, wherever their streams pair up; and their envelope where it peaks.
 #[test]
 fn the_envelope_is_the_peak_of_a_run_at_every_batch() {
-    // An embedding's kernel goes another way above 3072 tokens.
-    let device = json!({"gpu": "a100-80gb", "workspaces": false});
+    let device = json!({"gpu": "a100-80gb"});
     for (model, input) in models() {
         for recipe in recipes() {
             let asked = scenario(model.clone(), input.clone(), recipe.clone(), device.clone());
             let step = |batch: u64| Step::of(Rc::new(Trace::new(&with_batch(&asked, batch)).unwrap()));
             // Beyond 3,072 tokens an embedding's backward goes another way, with buffers that are no lines; its table
             // has 300 or 500 rows, and all of them occur from some batch on.
-            for (low, high, batches) in
-                [(2, 41, [2, 3, 7, 8, 40, 41, 57]), (130, 991, [130, 131, 139, 150, 500, 991, 1003])]
-            {
+            for (low, high, batches) in [(2, 41, [2, 3, 7, 8, 40, 41, 57]), (130, 991, [130, 131, 139, 150, 500, 991, 1003])] {
                 let stream = Stream::between(&step(low), low, &step(high), high);
                 let stream = stream.unwrap_or_else(|| panic!("{model} {recipe} {low} {high}"));
                 let envelope = Envelope::new(&stream, low, 1003);
