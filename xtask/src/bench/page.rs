@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use plimsoll_bench::CASES;
+use plimsoll_bench::{CASES, Case, Question};
 
 use super::measure::{StartUp, Timing};
 use crate::planner::Size;
@@ -24,6 +24,25 @@ pub struct Page {
     pub sizes: Vec<Size>,
     /// Of the server.
     pub start: StartUp,
+    /// The server under load, as the page before had it.
+    pub load: String,
+}
+
+/// What stands around the part about load, which is measured apart.
+const LOAD: [&str; 2] = ["<!-- load:begin -->\n", "<!-- load:end -->\n"];
+
+/// The part of a page about load; nothing when there is none.
+pub fn load_of(page: &str) -> &str {
+    let [begin, end] = LOAD;
+    page.split_once(begin).and_then(|(_, rest)| rest.split_once(end)).map_or("", |(load, _)| load)
+}
+
+/// A page with another part about load.
+pub fn with_load(page: &str, load: &str) -> Option<String> {
+    let [begin, end] = LOAD;
+    let (before, rest) = page.split_once(begin)?;
+    let (_, after) = rest.split_once(end)?;
+    Some(format!("{before}{begin}{load}{end}{after}"))
 }
 
 impl fmt::Display for Page {
@@ -50,7 +69,29 @@ impl Page {
         )?;
         writeln!(f, "| model | target | median | fastest | runs | memory | estimated peak |")?;
         writeln!(f, "| --- | --- | ---: | ---: | ---: | ---: | ---: |")?;
-        for (index, case) in CASES.iter().enumerate() {
+        self.rows(f, |case| case.question == Question::Estimate, bytes)?;
+        writeln!(f, "\n## Many at once\n")?;
+        writeln!(
+            f,
+            "The same model in pure bf16 on an H200. The largest batch is confirmed by exact runs there and one above. The\n\
+             sheet has 64 batches by 32 sequences of 256 to 8192 tokens: live memory exact in all 2,048 cells, and up to\n\
+             {} events replayed through the allocator, where the verdict is open; the answer is how many cells fit.\n",
+            bytes(plimsoll_bench::EFFORT)
+        )?;
+        writeln!(f, "| question | target | median | fastest | runs | memory | answer |")?;
+        writeln!(f, "| --- | --- | ---: | ---: | ---: | ---: | ---: |")?;
+        self.rows(f, |case| case.question != Question::Estimate, bytes)?;
+        writeln!(f)
+    }
+
+    /// The rows of the cases that `is_here` picks.
+    fn rows(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        is_here: impl Fn(&Case) -> bool,
+        answer: impl Fn(u64) -> String,
+    ) -> fmt::Result {
+        for (index, case) in CASES.iter().enumerate().filter(|(_, case)| is_here(case)) {
             for (target, timings) in [("native", &self.native), ("wasm", &self.wasm)] {
                 let Some(timing) = timings.get(index) else { continue };
                 writeln!(
@@ -61,11 +102,11 @@ impl Page {
                     timing.fastest,
                     timing.runs,
                     mebibytes(timing.memory),
-                    bytes(timing.peak),
+                    answer(timing.answer),
                 )?;
             }
         }
-        writeln!(f)
+        Ok(())
     }
 
     fn planner(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -88,8 +129,10 @@ impl Page {
         writeln!(
             f,
             "From starting `plimsoll serve` to the last byte of the first answer: median {median:.1} ms, slowest\n\
-             {slowest:.1} ms of {runs} starts."
-        )
+             {slowest:.1} ms of {runs} starts.\n"
+        )?;
+        let [begin, end] = LOAD;
+        write!(f, "{begin}{}{end}", self.load)
     }
 }
 
@@ -142,7 +185,8 @@ mod tests {
 
     #[test]
     fn the_page_holds_every_measurement() {
-        let timing = |id: &str, median| Timing { id: id.into(), runs: 31, median, fastest: 1.0, peak: 5000, memory: 0 };
+        let timing =
+            |id: &str, median| Timing { id: id.into(), runs: 31, median, fastest: 1.0, answer: 5000, memory: 0 };
         let all = |median| CASES.iter().map(|case| timing(case.id, median)).collect::<Vec<_>>();
         let page = Page {
             machine: "2 cores".into(),
@@ -152,8 +196,12 @@ mod tests {
             wasm: all(4.25),
             sizes: vec![Size { name: "index.html".into(), raw: 2000, gzip: 900, brotli: 800 }],
             start: StartUp { runs: 21, median: 12.34, slowest: 20.0 },
+            load: "64 clients\n".into(),
         };
         let text = page.to_string();
+        assert_eq!(load_of(&text), "64 clients\n");
+        assert_eq!(load_of(&with_load(&text, "65 clients\n").unwrap()), "65 clients\n");
+        assert_eq!(with_load("# Performance", ""), None);
         for expected in [
             "| Llama-2-7B | native | 1.50 ms |",
             "| Llama-2-7B | wasm | 4.25 ms |",
