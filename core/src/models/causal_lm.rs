@@ -109,7 +109,12 @@ fn loss(logits: Tensor, labels: &Tensor) -> (Tensor, Tensor) {
     let (batch, seq, vocab) = (labels.size(0), labels.size(1), logits.size(-1));
     if !software.has(&rules::PADDED_LABELS) {
         let float = ops::to(&logits, DType::Float32);
-        let returned = if software.has(&rules::LOSS_FUNCTION) { logits } else { float.clone() };
+        let returned = if software.has(&rules::LOSS_FUNCTION) {
+            logits
+        } else {
+            drop(logits);
+            float.clone()
+        };
         return (shifted_loss(&float, labels), returned);
     }
     let float = ops::to(&logits, DType::Float32);

@@ -295,7 +295,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         layers: layers(&place, &sizes, decoder_sizes, &core, true).ok_or_else(unknown)?,
         layer_norm: LayerNorm::new(&place.child("layer_norm"), hidden, true),
         dropout: sizes.dropout,
-        use_cache: config.flag("use_cache", true)?,
+        // `merge_with_config_defaults`: checkpoints and a cache do not go together.
+        use_cache: config.flag("use_cache", true)? && !plan.checkpointing,
         plan: plan.clone(),
         positions: positions.module(),
         module: place.module(),

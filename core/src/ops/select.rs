@@ -53,7 +53,7 @@ pub fn clamp_numbers(x: &Tensor) -> Tensor {
         let geometry = Geometry::elementwise(&[x.geometry()]);
         let _zero = g.empty("scalar_tensor", Geometry::contiguous(&[]), g.grad().dtype());
         let inside = g.empty("ge.Scalar", geometry.clone(), DType::Bool);
-        drop(g.empty("le.Scalar", geometry, DType::Bool));
+        let _below = g.empty("le.Scalar", geometry, DType::Bool);
         let chosen = Geometry::elementwise(&[inside.geometry(), g.grad().geometry()]);
         grads([Some(g.empty("where.self", chosen, g.grad().dtype()))])
     });

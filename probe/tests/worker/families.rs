@@ -57,6 +57,7 @@ fn torchvision_families() {
         ("resnet", "resnet18", 11_689_512),
         ("resnet", "resnet50", 25_557_032),
         ("convnext", "convnext_tiny", 28_589_128),
+        ("swin", "swin_t", 28_288_354),
     ] {
         let model = json!({ "family": family, "variant": variant });
         let report = trains(model, json!({ "batch": 2, "image": 64 }), json!({ "precision": "bf16-amp" }));
@@ -159,6 +160,25 @@ fn vision_and_contrastive() {
     let ten = tower(json!({ "num_labels": 10 }));
     let report = trains(hf("image-classification", ten), json!({ "batch": 2 }), json!({ "precision": "bf16-amp" }));
     assert_eq!(report.one("ready")["parameters"]["total"], thousand - 990 * 65);
+    let stages = |model_type: &str, more: Value| {
+        let mut config = json!({ "model_type": model_type, "hidden_sizes": [16, 32], "depths": [1, 2] });
+        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        hf("image-classification", config)
+    };
+    let half = || json!({ "precision": "bf16-amp" });
+    trains(stages("resnet", json!({ "embedding_size": 8 })), json!({ "batch": 2, "image": 40 }), half());
+    trains(
+        stages("convnext", json!({ "num_stages": 2, "drop_path_rate": 0.1 })),
+        json!({ "batch": 2, "image": 40 }),
+        half(),
+    );
+    let swin = stages(
+        "swin",
+        json!({ "embed_dim": 16, "num_heads": [1, 2], "image_size": 32, "patch_size": 2, "window_size": 4 }),
+    );
+    for checkpointing in ["none", "full"] {
+        trains(swin.clone(), json!({ "batch": 2, "image": 34 }), json!({ "checkpointing": checkpointing }));
+    }
     let mut text = config("clip_text_model", json!({ "max_position_embeddings": 12 }));
     let mut vision = tower(json!({ "model_type": "clip_vision_model" }));
     for tower in [&mut text, &mut vision] {
