@@ -252,6 +252,8 @@ fn quantization(scenario: &Scenario) -> Option<QuantizationPlan> {
         Some("t5") => &["wo"],
         // The module of the last parameter.
         Some("clip") => &["text_projection"],
+        // A decoder's classifier has no bias: its weight is the last parameter.
+        _ if scenario.model.task == Task::SequenceClassification => &["score"],
         _ => &[],
     };
     (training.quantization != Quantization::None).then(|| QuantizationPlan {
