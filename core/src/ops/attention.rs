@@ -43,7 +43,10 @@ pub fn scaled_dot_product_attention(
         dropout: dropout > 0.0,
     };
     match rules.select(&call) {
-        Kernel::Math => math(&q, &k, &v, mask, dropout, causal),
+        Kernel::Math => {
+            let mask = mask.map(|m| additive(m, q.dtype()));
+            math(&q, &k, &v, mask.as_ref(), dropout, causal, call.grouped)
+        }
         Kernel::Flash => flash(&q, &k, &v),
         kernel => {
             let mut mask = mask.map(|m| additive(m, q.dtype()));
@@ -53,6 +56,21 @@ pub fn scaled_dot_product_attention(
             fused(kernel, &q, &k, &v, mask.as_ref())
         }
     }
+}
+
+/// `scaled_dot_product_attention(q, k, v, mask, dropout_p)` without `enable_gqa` though keys have one head and queries
+/// many: no fused kernel takes that (`check_batch_size_and_num_heads_dense`), and the products broadcast.
+pub fn ungrouped_dot_product_attention(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    mask: Option<&Tensor>,
+    dropout: f64,
+) -> Tensor {
+    let mask = mask.map(lower_precision);
+    let (q, k, v) = (lower_precision(q), lower_precision(k), lower_precision(v));
+    let mask = mask.map(|m| additive(&m, q.dtype()));
+    math(&q, &k, &v, mask.as_ref(), dropout, false, false)
 }
 
 /// A boolean mask as zeros and minus infinities (`convert_boolean_attn_mask`).
@@ -185,15 +203,23 @@ fn pad_mask(mask: &Tensor) -> Tensor {
 }
 
 /// `_scaled_dot_product_attention_math`.
-fn math(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, dropout: f64, causal: bool) -> Tensor {
+fn math(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    mask: Option<&Tensor>,
+    dropout: f64,
+    causal: bool,
+    grouped: bool,
+) -> Tensor {
     let origin = q.dtype();
     // Half inputs are computed in float32 unless allow_fp16_bf16_reduction_math_sdp is set (it is not by default).
     let compute = if origin.is_half() { DType::Float32 } else { origin };
     let (q, k, v) = (to(q, compute), to(k, compute), to(v, compute));
     let cx = q.cx();
     let scaled_q = mul_cpp_scalar(&q);
-    let mask = if causal { Some(causal_mask(&q, &k)) } else { mask.map(|m| additive(m, compute)) };
-    let repeat = q.size(1) / k.size(1).max(1);
+    let mask = if causal { Some(causal_mask(&q, &k)) } else { mask.cloned() };
+    let repeat = if grouped { q.size(1) / k.size(1).max(1) } else { 1 };
     let (keys, values) = (repeat_interleave(&k, repeat), repeat_interleave(&v, repeat));
     let scaled_k = mul_cpp_scalar(&transpose(&keys, -2, -1));
     let mut scores = matmul_cast(&scaled_q, &scaled_k);
@@ -207,12 +233,12 @@ fn math(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, dropout: f64,
     if dropout > 0.0 {
         scores = super::activation::dropout(&scores, dropout);
     }
-    let out = matmul_cast(&scores, &values);
     if origin == compute {
-        return out;
+        return matmul_cast(&scores, &values);
     }
+    // The compiler evaluates a call's arguments from the last to the first: the probabilities are returned as well.
     let _attention = cx.no_grad(|| to(&scores, origin));
-    to(&out, origin)
+    to(&matmul_cast(&scores, &values), origin)
 }
 
 fn causal_mask(q: &Tensor, k: &Tensor) -> Tensor {

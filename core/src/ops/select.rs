@@ -78,6 +78,21 @@ pub fn index(x: &Tensor, indices: &[&Tensor]) -> Tensor {
     out
 }
 
+/// `x[..., [i], ...]` along `axis` for a list of one number, whose tensor `number` is: as [`index`].
+pub fn index_one(x: &Tensor, axis: isize, number: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), "IndexBackward0", &[x]);
+    let saved = tape.save(number);
+    let mut sizes = x.dims().to_vec();
+    sizes[x.geometry().axis(axis)] = 1;
+    let mut out = x.cx().empty_sizes("index.Tensor", &sizes, x.dtype());
+    let whole = Geometry::contiguous(x.dims());
+    tape.record([&mut out], move |g| {
+        let _number = saved.unpack();
+        grads([Some(g.empty("new_zeros", whole.clone(), g.grad().dtype()))])
+    });
+    out
+}
+
 /// `x.unbind(axis)`: its backward stacks the gradients, zeros standing in for those that never came.
 pub fn unbind(x: &Tensor, axis: isize) -> Vec<Tensor> {
     let tape = Tape::new(x.cx(), "UnbindBackward0", &[x]);

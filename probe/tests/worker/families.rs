@@ -86,6 +86,12 @@ fn decoders() {
         (config("gemma2", json!({ "num_key_value_heads": 2, "head_dim": 16 })), "none"),
         (config("opt", json!({ "ffn_dim": 128, "word_embed_proj_dim": 64 })), "ones"),
         (config("mixtral", json!({ "num_key_value_heads": 2, "num_local_experts": 4 })), "none"),
+        (config("falcon", json!({})), "none"),
+        (config("falcon", json!({ "new_decoder_architecture": true, "num_kv_heads": 2 })), "padded"),
+        (
+            config("falcon", json!({ "alibi": true, "bias": true, "multi_query": false, "parallel_attn": false })),
+            "ones",
+        ),
     ] {
         let report = trains(hf("causal-lm", config), input(mask), json!({ "precision": "bf16-amp" }));
         assert!(report.one("hello")["transformers"].is_string());
@@ -102,6 +108,22 @@ fn encoders_and_pairs() {
     // It has no padding token, which a batch of several needs.
     let gpt2 = json!({ "model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 300 });
     trains(hf("sequence-classification", gpt2), text("none"), json!({}));
+    for (decoder, mask) in [
+        (config("llama", json!({ "num_key_value_heads": 2, "pad_token_id": 0, "num_labels": 3 })), "padded"),
+        (config("falcon", json!({})), "none"),
+        (config("modernbert", json!({ "pad_token_id": 0, "classifier_pooling": "mean" })), "padded"),
+    ] {
+        trains(hf("sequence-classification", decoder), text(mask), json!({}));
+    }
+    let deberta = config(
+        "deberta-v2",
+        json!({ "relative_attention": true, "position_buckets": 8, "norm_rel_ebd": "layer_norm", "share_att_key": true,
+            "pos_att_type": "p2c|c2p", "position_biased_input": false, "conv_kernel_size": 3 }),
+    );
+    // It has no sdpa.
+    for task in ["masked-lm", "sequence-classification"] {
+        trains(hf(task, deberta.clone()), text("padded"), json!({ "attention": "eager" }));
+    }
     let t5 = json!({ "model_type": "t5", "d_model": 64, "d_ff": 128, "d_kv": 16, "num_layers": 2, "num_heads": 4,
         "vocab_size": 300 });
     let pair = json!({ "batch": 2, "seq": 16, "target_seq": 8, "attention_mask": "ones" });

@@ -1,7 +1,6 @@
 //! What few change.
 
 use leptos::prelude::*;
-use plimsoll_core::scenario::supported;
 use plimsoll_web::engine;
 
 use crate::app::planner::Planner;
@@ -11,7 +10,12 @@ use crate::app::widgets::{Segments, Switch};
 pub fn Advanced() -> impl IntoView {
     let planner = Planner::get();
     let masked = Memo::new(move |_| planner.scenario.with(engine::takes_mask));
-    let versions = format!("Rules of PyTorch {} and transformers {}.", supported::TORCH, supported::TRANSFORMERS);
+    let versions = move || {
+        planner.scenario.with(|s| {
+            let (torch, transformers) = (&s.software.torch, &s.software.transformers);
+            format!("Rules of PyTorch {torch} and transformers {transformers}.")
+        })
+    };
     view! {
         <details class="fold">
             <summary>"More of the loop"</summary>
