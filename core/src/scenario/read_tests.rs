@@ -195,7 +195,7 @@ fn what_is_not_estimated_is_refused_by_name() {
     );
     assert_eq!(
         refused(&json!({ "model": { "family": "densenet", "variant": "densenet121" } })),
-        "model.family: family \"densenet\" is not supported; supported: mlp, nanogpt, nbeats, gat, resnet, convnext"
+        "model.family: family \"densenet\" is not supported; supported: mlp, nanogpt, nbeats, gat, resnet, convnext, swin"
     );
     let unknown = refused(&json!({ "model": { "hf": { "model_type": "rwkv" } } }));
     assert!(
