@@ -23,6 +23,7 @@ mod gptj;
 mod heads;
 mod image_batch;
 mod llama;
+mod loss;
 mod mixtral;
 mod mlp;
 mod modernbert;
@@ -60,6 +61,7 @@ use crate::tensor::{Context, DType, Tensor};
 use crate::{Error, Result};
 
 pub use config::Config;
+pub use loss::smoothed;
 
 /// What a forward returns: the loss, and what else the output object holds (logits).
 #[derive(Debug)]
@@ -115,6 +117,8 @@ pub struct Built {
     pub model: Box<dyn Model>,
     /// Its parameters; tied ones once.
     pub parameters: Vec<Tensor>,
+    /// What is trained.
+    pub task: Task,
 }
 
 /// Builds the scenario's model, its parameters allocated in the order `.to(device)` moves them.
@@ -123,6 +127,7 @@ pub struct Built {
 /// An unknown catalog id, `model_type` or family; sizes that are missing, too large or contradict one another.
 pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<Built> {
     let training = &scenario.training;
+    cx.set_loss_rules(loss::rules(scenario)?);
     let plan = Plan {
         input: scenario.input.clone(),
         task: scenario.model.task,
@@ -176,7 +181,7 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
             "name modules as the model does (`q_proj`, `c_attn`, ...) or use \"all-linear\"",
         ));
     }
-    Ok(Built { model, parameters: scope.parameters() })
+    Ok(Built { model, parameters: scope.parameters(), task: scenario.model.task })
 }
 
 fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {

@@ -14,7 +14,9 @@ pub struct Embedding {
 impl Embedding {
     /// A table of `rows` vectors.
     pub fn new(scope: &Scope, rows: u64, features: u64) -> Self {
-        Self { weight: scope.parameter(&[rows, features]), module: scope.module() }
+        let weight = scope.parameter(&[rows, features]);
+        scope.cx().mark_outer(&weight);
+        Self { weight, module: scope.module() }
     }
 
     /// A table that is never trained.

@@ -47,10 +47,23 @@ impl Linear {
         let lora = scope.adapter(head).cloned();
         let inner = if lora.is_some() { scope.child("base_layer") } else { scope.clone() };
         let weight = shared.cloned().unwrap_or_else(|| inner.parameter(&sizes));
+        if head {
+            scope.cx().mark_outer(&weight);
+        }
         let bias = bias.then(|| inner.parameter(&[outputs]));
         let base = inner.module();
         let adapter = lora.map(|lora| Adapter::new(scope, &lora, inputs, outputs));
         Self { weight, bias, module, base, adapter }
+    }
+
+    /// The weight of the layer itself, without what an adapter adds.
+    pub fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+
+    /// The bias, where there is one.
+    pub fn bias(&self) -> Option<&Tensor> {
+        self.bias.as_ref()
     }
 
     /// `forward`.

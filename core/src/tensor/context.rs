@@ -8,6 +8,7 @@ use super::checkpoint::Frame;
 use super::dtype::DType;
 use super::geometry::Geometry;
 use super::ledger::{Kind, Ledger, PhaseMark, StorageInfo};
+use super::loss_rules::LossRules;
 use super::storage::Tensor;
 use crate::allocator::Event;
 use crate::estimate::PhaseName;
@@ -44,6 +45,9 @@ pub struct Context {
     pub(super) muted: Cell<bool>,
     closed: Cell<bool>,
     blas: Blas,
+    loss: Cell<LossRules>,
+    /// Parameters of the model's ends: tables of embeddings and the output head.
+    outer: RefCell<Vec<u32>>,
 }
 
 /// cuBLAS keeps a workspace for every handle and stream, taken from PyTorch's allocator at the first product and never
@@ -72,6 +76,8 @@ impl Context {
             muted: Cell::new(false),
             closed: Cell::new(false),
             blas: Blas::default(),
+            loss: Cell::default(),
+            outer: RefCell::default(),
         })
     }
 
@@ -223,6 +229,45 @@ impl Context {
     /// Whether `tensor` is a model's parameter, trained or frozen.
     pub fn is_parameter(&self, tensor: &Tensor) -> bool {
         self.ledger.borrow().storages[tensor.storage_id() as usize].kind == Kind::Parameter
+    }
+
+    /// How the run computes its loss.
+    pub fn loss_rules(&self) -> LossRules {
+        self.loss.get()
+    }
+
+    /// Says how the run computes its loss; the model's own way where nothing is said.
+    pub fn set_loss_rules(&self, rules: LossRules) {
+        self.loss.set(rules);
+    }
+
+    /// Marks a parameter as one of the model's ends: a table of embeddings, or the output head.
+    pub fn mark_outer(&self, tensor: &Tensor) {
+        self.outer.borrow_mut().push(tensor.storage_id());
+    }
+
+    /// Whether `tensor` was marked by [`Context::mark_outer`].
+    pub fn is_outer(&self, tensor: &Tensor) -> bool {
+        self.outer.borrow().contains(&tensor.storage_id())
+    }
+
+    /// A copy of every parameter and buffer there is, named by `op`, in modules of the same paths under `root`.
+    pub fn copy_loaded(self: &Rc<Self>, op: &'static str, root: &str) -> Vec<Tensor> {
+        let loaded: Vec<StorageInfo> = {
+            let (ledger, references) = (self.ledger.borrow(), self.references.borrow());
+            let loaded = ledger.storages.iter().enumerate();
+            let alive =
+                loaded.filter(|(i, s)| references[*i].get() > 0 && matches!(s.kind, Kind::Parameter | Kind::Buffer));
+            alive.map(|(_, s)| *s).collect()
+        };
+        let copy = |info: &StorageInfo| {
+            let path = format!("{root}.{}", self.modules.borrow()[info.module.index()]);
+            let geometry = Geometry::contiguous(&info.dims[..usize::from(info.rank)]);
+            let module = self.module(path);
+            let copy = || self.allocate(op, geometry, info.dtype, info.bytes);
+            self.within(module, || self.counting_as(info.kind, copy))
+        };
+        loaded.iter().map(copy).collect()
     }
 
     /// Raises the kind of a storage: a forward temporary that the graph keeps becomes a saved activation, a backward

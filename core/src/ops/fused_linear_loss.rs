@@ -1,0 +1,170 @@
+//! The output head and its cross-entropy in one, chunk by chunk: Liger's `LigerFusedLinearCrossEntropyFunction`
+//! (liger-kernel 0.8, `ops/fused_linear_cross_entropy.py`). The gradients are computed in the forward and kept.
+
+use super::cast::lower_precision;
+use super::creation::fresh;
+use crate::tensor::{Context, DType, Geometry, Kind, Tape, Tensor};
+
+const NODE: &str = "LigerFusedLinearCrossEntropyFunctionBackward";
+
+/// What the card and its libraries can do.
+#[derive(Clone, Copy, Debug)]
+pub struct FusedRules {
+    /// `_can_use_mm_out`: an NVIDIA card.
+    pub cuda: bool,
+    /// `torch.addmm(out=)` sums a half-precision product into the weight's gradient: compute capability 8.0 and up.
+    pub sums_in_product: bool,
+}
+
+/// The loss of `hidden [N, features]` under the head `weight [classes, features]` and `bias [classes]`, mean or sum
+/// over the targets.
+pub fn fused_linear_cross_entropy(
+    rules: FusedRules,
+    hidden: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+) -> Tensor {
+    let cx = hidden.cx();
+    let mut inputs = vec![hidden, weight];
+    inputs.extend(bias);
+    let tape = Tape::new(cx, NODE, &inputs);
+    let wanted = tape.needs(0);
+    let (mut loss, gradients) = cx.no_grad(|| forward(rules, hidden, weight, bias, wanted && tape.needs(1)));
+    let saved: Vec<_> = gradients.iter().map(|gradient| gradient.as_ref().map(|g| tape.save(g))).collect();
+    drop(gradients);
+    tape.record([&mut loss], move |g| {
+        // torch.equal(grad_output, torch.tensor(1.0)): where it is not 1, the gradients are scaled in place.
+        let one = g.empty("full", Geometry::contiguous(&[]), DType::Float32);
+        let equal = g.empty("eq.Tensor", Geometry::contiguous(&[]), DType::Bool);
+        let all = g.empty("all", Geometry::contiguous(&[]), DType::Bool);
+        drop((equal, all, one));
+        saved.iter().enumerate().map(|(i, s)| s.as_ref().filter(|_| g.needs(i)).map(|s| s.unpack())).collect()
+    });
+    loss
+}
+
+/// `fused_linear_cross_entropy_forward`: the loss, and the gradients of hidden states, weight and bias.
+fn forward(
+    rules: FusedRules,
+    hidden: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    weight_wanted: bool,
+) -> (Tensor, Vec<Option<Tensor>>) {
+    let cx = hidden.cx();
+    let (rows, features, classes) = (hidden.size(0), hidden.size(1), weight.size(0));
+    // As many logits at a time as there are hidden states: chunks of a power of two.
+    let chunk = rows.div_ceil(classes.div_ceil(features)).next_power_of_two().min(rows);
+    let like = |op: &'static str, x: &Tensor| cx.empty(op, x.geometry().preserved(), x.dtype());
+
+    let grad_hidden = like("zeros_like", hidden);
+    let grad_weight = weight_wanted.then(|| like("zeros_like", weight));
+    let grad_bias = bias.map(|b| like("zeros_like", b));
+    let losses = fresh(cx, "zeros", &[rows], DType::Float32);
+    let mask = fresh(cx, "ne.Scalar", &[rows], DType::Bool);
+    drop(fresh(cx, "sum", &[], DType::Int64));
+
+    let autocast = cx.autocast_dtype();
+    let in_place =
+        rules.cuda && hidden.dtype() == weight.dtype() && autocast.is_none_or(|dtype| dtype == hidden.dtype());
+    let dtype = autocast.unwrap_or(hidden.dtype());
+    let buffered = in_place && bias.is_none_or(|b| b.dtype() == hidden.dtype());
+    let buffer = buffered.then(|| fresh(cx, "empty.memory_format", &[chunk, classes], hidden.dtype()));
+    let mut start = 0;
+    while start < rows {
+        let step = Step { cx, dtype, rows: chunk.min(rows - start), features, classes };
+        start += chunk;
+        let logits = match &buffer {
+            Some(buffer) => {
+                cx.blas();
+                buffer.clone()
+            }
+            None => step.logits(hidden, weight, bias),
+        };
+        if in_place && logits.dtype() == hidden.dtype() {
+            cx.blas();
+        } else {
+            step.hidden_gradient(&logits, weight);
+        }
+        if let Some(gradient) = &grad_weight {
+            let half = logits.dtype().is_half();
+            let sums = rules.sums_in_product
+                && half
+                && matches!(gradient.dtype(), d if d == DType::Float32 || d == logits.dtype());
+            step.weight_gradient(sums, &logits, hidden);
+        }
+        if bias.is_some() {
+            drop(fresh(cx, "sum.dim_IntList", &[classes], logits.dtype()));
+        }
+    }
+    drop(buffer);
+    let loss = fresh(cx, "sum", &[], DType::Float32);
+    drop((mask, losses));
+    (loss, vec![Some(grad_hidden), grad_weight, grad_bias])
+}
+
+/// One chunk.
+#[derive(Clone, Copy, Debug)]
+struct Step<'a> {
+    cx: &'a std::rc::Rc<Context>,
+    /// What products are computed in.
+    dtype: DType,
+    rows: u64,
+    features: u64,
+    classes: u64,
+}
+
+impl Step<'_> {
+    fn product(&self, sizes: [u64; 2]) -> Tensor {
+        let out = fresh(self.cx, "mm", &sizes, self.dtype);
+        self.cx.blas();
+        out
+    }
+
+    /// Autocast's copy of an operand that it does not remember: no leaf, or no weight.
+    fn cast(&self, from: DType, sizes: [u64; 2], kind: Kind) -> Option<Tensor> {
+        let make = || self.cx.counting_as(kind, || fresh(self.cx, "_to_copy", &sizes, self.dtype));
+        (from != self.dtype).then(make)
+    }
+
+    /// `_input_chunk @ weight.t() + bias`.
+    fn logits(&self, hidden: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        // The transposed weight is a view: autocast casts it anew for every chunk.
+        let turned = self.cast(weight.dtype(), [self.features, self.classes], Kind::AutocastCopy);
+        let chunk = self.cast(hidden.dtype(), [self.rows, self.features], Kind::Forward);
+        let logits = self.product([self.rows, self.classes]);
+        drop((chunk, turned));
+        match bias {
+            Some(bias) => fresh(self.cx, "add.Tensor", logits.dims(), logits.dtype().promote(bias.dtype())),
+            None => logits,
+        }
+    }
+
+    /// `grad_logits_chunk @ weight`, copied into the whole.
+    fn hidden_gradient(&self, logits: &Tensor, weight: &Tensor) {
+        let weight = lower_precision(weight);
+        let logits = self.cast(logits.dtype(), [self.rows, self.classes], Kind::Forward);
+        let product = self.product([self.rows, self.features]);
+        drop((logits, weight));
+        drop(product);
+    }
+
+    /// `grad_logits_chunk.t() @ _input_chunk`: summed up inside the product, or a product of the weight's size and,
+    /// where that is not float32, a float32 copy of it.
+    fn weight_gradient(&self, sums: bool, logits: &Tensor, hidden: &Tensor) {
+        if sums {
+            let chunk = (hidden.dtype() != logits.dtype())
+                .then(|| fresh(self.cx, "_to_copy", &[self.rows, self.features], logits.dtype()));
+            self.cx.blas();
+            drop(chunk);
+            return;
+        }
+        let chunk = self.cast(hidden.dtype(), [self.rows, self.features], Kind::Forward);
+        let turned = self.cast(logits.dtype(), [self.classes, self.rows], Kind::Forward);
+        let product = self.product([self.classes, self.features]);
+        drop((turned, chunk));
+        let wide = product.dtype().is_half().then(|| fresh(self.cx, "_to_copy", product.dims(), DType::Float32));
+        drop(product);
+        drop(wide);
+    }
+}
