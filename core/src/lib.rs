@@ -18,6 +18,7 @@ mod nn;
 mod ops;
 mod optim;
 pub mod scenario;
+pub mod software;
 mod step;
 mod tensor;
 mod units;

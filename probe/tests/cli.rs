@@ -98,7 +98,10 @@ fn wrong_types_and_unknown_keys() {
         &["training.precison: unknown key", "did you mean \"precision\""],
     );
     refuses_scenario(&with("{\"batch\": 4}"), &["training.batch: unknown key", "it belongs in [input]"]);
-    refuses_scenario(&with("{\"optimizer\": \"lion\"}"), &["\"lion\" is not one of its values", "sgd, sgd-momentum"]);
+    refuses_scenario(
+        &with("{\"optimizer\": \"shampoo\"}"),
+        &["\"shampoo\" is not one of its values", "sgd, sgd-momentum"],
+    );
     refuses_scenario(&with("{\"mode\": \"inference\"}"), &["inference is not estimated yet", "use train"]);
     refuses_scenario(
         "[model]\ncatalog = \"gpt2\"\n[input]\nbatch = 2026-11-05",

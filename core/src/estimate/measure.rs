@@ -19,7 +19,7 @@ pub const fn category(kind: Kind) -> Category {
         Kind::AutocastCopy => Category::AutocastCopies,
         Kind::Gradient => Category::Gradients,
         Kind::OptimizerState => Category::OptimizerStates,
-        Kind::Workspace => Category::Workspace,
+        Kind::Workspace | Kind::Scratch => Category::Workspace,
     }
 }
 

@@ -1,6 +1,8 @@
 //! A scenario that has been run, and everything one may ask about any moment of it.
 
 use crate::allocator::OutOfMemory;
+use crate::catalog::{Gpu, Vendor};
+use crate::tensor::Ledger;
 use crate::{Bytes, Result, Scenario, device, ops};
 
 use super::explain;
@@ -80,12 +82,8 @@ impl Run {
                     .to_owned(),
             );
         }
-        if scenario.device.workspaces && ledger.storages.iter().any(|s| s.op == ops::CONVOLUTION) {
-            warnings.push(
-                "what cuDNN takes while a convolution runs is not counted: it depends on the algorithm it picks, and on \
-                 torch.backends.cudnn.benchmark"
-                    .to_owned(),
-            );
+        if scenario.device.workspaces {
+            warnings.extend(uncounted(gpu, ledger));
         }
         let maker = ledger.events.get(peak.event).map(|e| &ledger.storages[e.id() as usize]);
         let phase = phases_at(ledger, peak.event);
@@ -146,7 +144,28 @@ impl Run {
     }
 }
 
+/// What kernels take for themselves and nobody can know, a sentence each.
+fn uncounted(gpu: &Gpu, ledger: &Ledger) -> Vec<String> {
+    const CONVOLUTION: &str = "what cuDNN takes while a convolution runs is not counted: it depends on the algorithm it \
+         picks, and on torch.backends.cudnn.benchmark";
+    const CUDNN: &str = "of what cuDNN's attention takes in its backward only what its front end asks for is counted, not \
+         what its own plan may ask for on top";
+    const AMD: &str = "what AMD's attention kernels take in their backward is not counted: it is not known";
+    let ran = |name: &str| ledger.storages.iter().any(|s| s.op == name);
+    let mut sentences = Vec::new();
+    if ran(ops::CONVOLUTION) {
+        sentences.push(CONVOLUTION.to_owned());
+    }
+    if ran(ops::CUDNN_ATTENTION) {
+        sentences.push(CUDNN.to_owned());
+    }
+    if gpu.vendor == Vendor::Amd && (ran(ops::FLASH_ATTENTION) || ran(ops::EFFICIENT_ATTENTION)) {
+        sentences.push(AMD.to_owned());
+    }
+    sentences
+}
+
 /// Index of the phase that event belongs to.
-fn phases_at(ledger: &crate::tensor::Ledger, event: usize) -> usize {
+fn phases_at(ledger: &Ledger, event: usize) -> usize {
     ledger.phases.partition_point(|mark| mark.at <= event).saturating_sub(1)
 }

@@ -4,8 +4,9 @@ use crate::catalog::{Gpu, Vendor};
 use crate::models;
 use crate::ops::SdpaRules;
 use crate::scenario::Mode;
+use crate::software::Rules;
 use crate::step;
-use crate::tensor::{Context, Ledger};
+use crate::tensor::{Context, Kernels, Ledger, Machine};
 use crate::{Bytes, Error, Result, Scenario, catalog, device};
 
 use super::{Parameters, PhaseName};
@@ -47,12 +48,23 @@ impl Trace {
             return Err(Error::new("training.mode", "inference is not estimated yet", "use mode = \"train\""));
         }
         let gpu = card(scenario)?;
+        let software = Rules::of(&scenario.software);
         let rules = match (gpu.vendor, gpu.compute_capability) {
-            (Vendor::Nvidia, Some(cc)) => SdpaRules::cuda(cc),
+            (Vendor::Nvidia, Some(cc)) => SdpaRules::cuda(cc, software),
             (Vendor::Amd, _) => SdpaRules::rocm(),
             _ => SdpaRules::math_only(),
         };
         let cx = Context::new();
+        cx.set_machine(Machine {
+            rules: software,
+            kernels: match (gpu.vendor, gpu.compute_capability) {
+                _ if !scenario.device.workspaces => Kernels::Uncounted,
+                (Vendor::Nvidia, Some((major, minor))) => Kernels::Cuda(major, minor),
+                (Vendor::Amd, _) => Kernels::Rocm,
+                _ => Kernels::Uncounted,
+            },
+            multiprocessors: device::multiprocessors(gpu),
+        });
         if scenario.device.workspaces {
             cx.set_blas_workspace(device::cublas_workspace(gpu, &scenario.software.torch).get());
         }
@@ -62,7 +74,8 @@ impl Trace {
             let counted = built.parameters.iter().filter(|p| !trainable || p.requires_grad());
             counted.fold(0u64, |sum, p| sum.saturating_add(p.numel()))
         };
-        let parameters = Parameters { total: count(false), trainable: count(true) };
+        let total = count(false).saturating_add(built.packed);
+        let parameters = Parameters { total, trainable: count(true) };
         step::train(&cx, &built, &scenario.training, step::Repeats::Copied);
         let (ledger, modules) = cx.take();
         if let Some(storage) = ledger.storages.iter().find(|s| s.bytes > LARGEST_STORAGE) {

@@ -6,6 +6,7 @@
 mod checks;
 mod content;
 mod identity;
+mod point;
 mod ran;
 mod read;
 mod record;
@@ -16,6 +17,7 @@ mod tests;
 mod validate;
 
 pub use identity::scrubbed;
+pub use point::{By, Group, MeasurementPoint, Metric, Peaks, Spread, Standing, groups};
 pub use read::TEXT;
 pub use record::{
     Allocator, Attempt, DeviceKind, Event, EventKind, MeasuredDevice, MeasuredPeak, MeasuredPhase, MeasuredSoftware,

@@ -8,6 +8,7 @@ use crate::Result;
 use crate::nn::{AttentionCore, Embedding, Linear, Scope};
 use crate::ops::{self, FusedRules};
 use crate::scenario::AttentionMask;
+use crate::software::rules;
 use crate::tensor::{Context, DType, HeadLoss, Smoothing, Tensor};
 
 /// `input_ids`, `labels` and, where one is given, the attention mask: int64 `[batch, seq]` each.
@@ -88,23 +89,23 @@ pub fn capped_output(hidden: Tensor, head: &Linear, labels: &Tensor) -> Output {
 
 /// The head and the loss the way the recipe has them; `project` is the head with all it does to its logits.
 fn head_output(hidden: Tensor, head: &Linear, labels: &Tensor, project: impl Fn(&Tensor) -> Tensor) -> Output {
-    match hidden.cx().loss_rules().head {
-        HeadLoss::Full => {
-            let logits = project(&hidden);
-            let loss = loss(&logits, labels);
-            drop(hidden);
-            Output { held: vec![loss.clone(), logits], loss }
-        }
-        HeadLoss::Chunked => chunked_output(hidden, labels, project),
-        HeadLoss::FusedLinear { cuda, sums_in_product } => {
+    match (hidden.cx().loss_rules().head, head.plain()) {
+        (HeadLoss::Chunked, _) => chunked_output(hidden, labels, project),
+        (HeadLoss::FusedLinear { cuda, sums_in_product }, Some((weight, bias))) => {
             // Both names hold their labels until the loss is there.
             let padded = padded(labels);
             let targets = ops::contiguous(&ops::narrow(&padded, 1, labels.size(1)));
             let rows = ops::view(&hidden, &[targets.numel(), hidden.size(-1)]);
-            let rules = FusedRules { cuda, sums_in_product };
-            let loss = ops::fused_linear_cross_entropy(rules, &rows, head.weight(), head.bias());
+            let card = FusedRules { cuda, sums_in_product };
+            let loss = ops::fused_linear_cross_entropy(card, &rows, weight, bias);
             drop((padded, targets, hidden, rows));
             Output { held: vec![loss.clone()], loss }
+        }
+        // bitsandbytes leaves the output head as it is; one that it had replaced would have no weight to fuse.
+        (HeadLoss::Full | HeadLoss::FusedLinear { .. }, _) => {
+            let (loss, logits) = loss(project(&hidden), labels);
+            drop(hidden);
+            Output { held: vec![loss.clone(), logits], loss }
         }
     }
 }
@@ -152,18 +153,33 @@ fn padded(labels: &Tensor) -> Tensor {
     ops::fresh(labels.cx(), "constant_pad_nd", &[labels.size(0), labels.size(1) + 1], DType::Int64)
 }
 
-/// `ForCausalLMLoss` of transformers 5: float32 logits, labels padded and shifted, cross-entropy.
-fn loss(logits: &Tensor, labels: &Tensor) -> Tensor {
+/// The loss, and the logits the model returns. `ForCausalLMLoss` of transformers 5: float32 logits, labels padded and
+/// shifted, cross-entropy. Older ones shifted the logits, and still older ones made them float32 where they stood.
+fn loss(logits: Tensor, labels: &Tensor) -> (Tensor, Tensor) {
     let cx = logits.cx();
     if cx.loss_rules().smoothing == Smoothing::Outside {
-        return ops::no_loss(logits);
+        return (ops::no_loss(&logits), logits);
     }
+    let software = cx.machine().rules;
     let (batch, seq, vocab) = (labels.size(0), labels.size(1), logits.size(-1));
-    let logits = ops::to(logits, DType::Float32);
+    if !software.has(&rules::PADDED_LABELS) {
+        let float = ops::to(&logits, DType::Float32);
+        let returned = if software.has(&rules::LOSS_FUNCTION) { logits } else { float.clone() };
+        return (shifted_loss(&float, labels), returned);
+    }
+    let float = ops::to(&logits, DType::Float32);
     let padded = ops::fresh(cx, "constant_pad_nd", &[batch, seq + 1], DType::Int64);
     let shifted = ops::contiguous(&ops::narrow(&padded, 1, seq));
     let targets = ops::view(&shifted, &[batch * seq]);
-    let loss = ops::cross_entropy(&ops::view(&logits, &[batch * seq, vocab]), &targets);
+    let loss = ops::cross_entropy(&ops::view(&float, &[batch * seq, vocab]), &targets);
     drop(padded);
-    loss
+    (loss, logits)
+}
+
+/// `shift_logits = logits[..., :-1, :].contiguous()`, the labels likewise.
+fn shifted_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
+    let (batch, seq, vocab) = (labels.size(0), labels.size(1).saturating_sub(1), logits.size(-1));
+    let shifted = ops::contiguous(&ops::narrow(logits, 1, seq));
+    let targets = ops::contiguous(&ops::narrow(labels, 1, seq));
+    ops::cross_entropy(&ops::view(&shifted, &[batch * seq, vocab]), &ops::view(&targets, &[batch * seq]))
 }

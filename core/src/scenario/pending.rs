@@ -1,7 +1,7 @@
 //! What the format has words for and the engine does not estimate yet.
 
+use super::Training;
 use super::table::Table;
-use super::{Quantization, Training};
 use crate::{Error, Result};
 
 /// Refuses what is not estimated yet.
@@ -10,11 +10,7 @@ use crate::{Error, Result};
 /// The first key that asks for such a thing.
 pub fn check(training: &Training, table: &Table<'_>) -> Result<()> {
     let saves = |training: &Training| training.lora.as_ref().is_some_and(|lora| !lora.modules_to_save.is_empty());
-    let pending = [
-        ("quantization", training.quantization != Quantization::None),
-        ("lora.dora", training.lora.as_ref().is_some_and(|lora| lora.dora)),
-        ("lora.modules_to_save", saves(training)),
-    ];
+    let pending = [("lora.modules_to_save", saves(training))];
     match pending.iter().find(|(_, asked)| *asked) {
         Some((key, _)) => Err(Error::new(table.at(key), "this is not estimated yet", "leave it out")),
         None => Ok(()),

@@ -90,12 +90,17 @@ fn training() -> impl Strategy<Value = Training> {
         select(Checkpointing::ALL),
         select(Attention::ALL),
     );
+    // Quantized weights are trained through adapters only.
+    let lora = (lora, select(Quantization::ALL)).prop_map(|(lora, quantization)| match lora {
+        Some(lora) => (Some(lora), quantization),
+        None => (None, Quantization::None),
+    });
     let rest = (any::<bool>(), select(ZeroGrad::ALL), select(ZeroGradAt::ALL), any::<bool>(), lora);
     let loss = (select(LossImpl::ALL), 0u32..10_000, any::<bool>(), any::<bool>());
     (recipe, rest, loss).prop_map(
         |(
             (precision, optimizer, implementation, accumulation, checkpointing, attention),
-            (clip_grad_norm, zero_grad, zero_grad_at, keep_outputs, lora),
+            (clip_grad_norm, zero_grad, zero_grad_at, keep_outputs, (lora, quantization)),
             (loss_impl, smoothing, ema, compile),
         )| Training {
             mode: Mode::Train,
@@ -114,6 +119,7 @@ fn training() -> impl Strategy<Value = Training> {
             label_smoothing: f64::from(smoothing) / 10_000.0,
             ema,
             compile,
+            quantization,
             ..Training::default()
         },
     )

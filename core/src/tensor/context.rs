@@ -9,6 +9,7 @@ use super::dtype::DType;
 use super::geometry::Geometry;
 use super::ledger::{Kind, Ledger, PhaseMark, StorageInfo};
 use super::loss_rules::LossRules;
+use super::machine::Machine;
 use super::storage::Tensor;
 use crate::allocator::Event;
 use crate::estimate::PhaseName;
@@ -26,7 +27,7 @@ impl ModuleId {
 
 /// One run's state. Everything that allocates reaches it through a tensor or holds the `Rc`.
 pub struct Context {
-    pub(super) ledger: RefCell<Ledger>,
+    pub(crate) ledger: RefCell<Ledger>,
     /// How many tensors refer to each storage.
     pub(super) references: RefCell<Vec<Cell<u32>>>,
     modules: RefCell<Vec<String>>,
@@ -44,10 +45,13 @@ pub struct Context {
     /// `torch.utils.checkpoint` raises there had unwound them.
     pub(super) muted: Cell<bool>,
     closed: Cell<bool>,
+    /// Whether a forward has changed the model itself, as the next one will not.
+    changed: Cell<bool>,
     blas: Blas,
     loss: Cell<LossRules>,
     /// Parameters of the model's ends: tables of embeddings and the output head.
     outer: RefCell<Vec<u32>>,
+    machine: Cell<Machine>,
 }
 
 /// cuBLAS keeps a workspace for every handle and stream, taken from PyTorch's allocator at the first product and never
@@ -75,9 +79,11 @@ impl Context {
             frames: RefCell::default(),
             muted: Cell::new(false),
             closed: Cell::new(false),
+            changed: Cell::new(false),
             blas: Blas::default(),
             loss: Cell::default(),
             outer: RefCell::default(),
+            machine: Cell::default(),
         })
     }
 
@@ -92,6 +98,31 @@ impl Context {
     pub fn end(&self) {
         self.closed.set(true);
         drop((self.blas.forward.take(), self.blas.backward.take()));
+    }
+
+    /// Says that this forward changes the model itself: the next one will not do the same.
+    pub fn changed_for_good(&self) {
+        self.changed.set(true);
+    }
+
+    /// Whether a forward has said so since the last time this was asked.
+    pub fn take_changed(&self) -> bool {
+        self.changed.take()
+    }
+
+    /// Says which card and software this runs on.
+    pub fn set_machine(&self, machine: Machine) {
+        self.machine.set(machine);
+    }
+
+    /// The card and software this runs on.
+    pub fn machine(&self) -> Machine {
+        self.machine.get()
+    }
+
+    /// Whether ops run on without allocating, because a recomputation has produced all it must.
+    pub fn is_muted(&self) -> bool {
+        self.muted.get()
     }
 
     /// Gives every cuBLAS handle a workspace of `bytes` (0: none is counted).
