@@ -168,3 +168,74 @@ impl Step<'_> {
         drop(wide);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{FusedRules, fused_linear_cross_entropy};
+    use crate::ops::neg;
+    use crate::tensor::testing::{
+        activation, activation_of, alive, backward_of, forward, frozen_of, gradient, made, watch, weight, weight_of,
+    };
+    use crate::tensor::{DType, Kind};
+
+    const AMPERE: FusedRules = FusedRules { cuda: true, sums_in_product: true };
+
+    fn count(events: &[String], what: &str) -> usize {
+        events.iter().filter(|e| *e == what).count()
+    }
+
+    /// 80 rows of 64 features under 1000 classes: as many logits as hidden states are five rows, made a power of two.
+    #[test]
+    fn no_more_logits_than_hidden_states_at_a_time() {
+        let cx = forward();
+        let (hidden, head) = (neg(&activation(&cx, &[80, 64])), weight(&cx, &[1000, 64]));
+        let (events, loss) = watch(&cx, || fused_linear_cross_entropy(AMPERE, &hidden, &head, None));
+        assert_eq!(count(&events, "+empty.memory_format [8, 1000] float32"), 1, "{events:?}");
+        assert_eq!(count(&events, "+mm [1000, 64] float32"), 10, "in float32 each chunk makes a whole weight gradient");
+        drop(hidden);
+        assert_eq!(alive(&cx, Kind::Saved), ["zeros_like [80, 64] float32", "zeros_like [1000, 64] float32"]);
+        let backward = backward_of(loss);
+        assert_eq!(
+            made(&backward),
+            ["ones_like", "full", "eq.Tensor", "all", "neg"],
+            "the gradients are there already"
+        );
+        assert_eq!(gradient(&head).map(|g| g.dims().to_vec()), Some(vec![1000, 64]));
+    }
+
+    /// Half weights are summed inside the product: nothing of the weight's size is made but its gradient.
+    #[test]
+    fn half_weights_need_no_temporary_of_their_size() {
+        let cx = forward();
+        let hidden = activation_of(&cx, &[80, 64], DType::BFloat16);
+        let head = weight_of(&cx, &[1000, 64], DType::BFloat16);
+        let (events, _loss) = watch(&cx, || fused_linear_cross_entropy(AMPERE, &hidden, &head, None));
+        assert_eq!(events.iter().filter(|e| e.starts_with("+") && e.contains("[1000, 64]")).count(), 1);
+        // Before Ampere each chunk makes one, and a float32 copy of it.
+        let turing = FusedRules { sums_in_product: false, ..AMPERE };
+        let (events, _loss) = watch(&cx, || fused_linear_cross_entropy(turing, &hidden, &head, None));
+        assert_eq!(count(&events, "+mm [1000, 64] bfloat16"), 10);
+        assert_eq!(count(&events, "+_to_copy [1000, 64] float32"), 10);
+    }
+
+    /// Under autocast the transposed weight, a view, is cast for every chunk; the weight itself once.
+    #[test]
+    fn autocast_casts_the_transposed_weight_for_every_chunk() {
+        let cx = forward();
+        let (hidden, head) = (activation(&cx, &[80, 64]), weight(&cx, &[1000, 64]));
+        let run = || fused_linear_cross_entropy(AMPERE, &hidden, &head, None);
+        let (events, _loss) = watch(&cx, || cx.with_autocast(Some(DType::BFloat16), run));
+        assert_eq!(count(&events, "+_to_copy [64, 1000] bfloat16"), 10);
+        assert_eq!(count(&events, "+_to_copy [1000, 64] bfloat16"), 1);
+        assert_eq!(count(&events, "+mm [8, 1000] bfloat16"), 10);
+    }
+
+    #[test]
+    fn a_frozen_head_has_no_gradient() {
+        let cx = forward();
+        let hidden = neg(&activation(&cx, &[80, 64]));
+        let head = frozen_of(&cx, &[1000, 64], DType::Float32);
+        let (events, _loss) = watch(&cx, || fused_linear_cross_entropy(AMPERE, &hidden, &head, None));
+        assert!(!events.iter().any(|e| e.contains("[1000, 64]")), "{events:?}");
+    }
+}

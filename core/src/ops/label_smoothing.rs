@@ -2,7 +2,7 @@
 
 use super::cast::{full_precision, to};
 use super::creation::fresh;
-use super::elementwise::{add, mul_scalar, neg};
+use super::elementwise::{add, mul_cpp_scalar, mul_scalar, neg};
 use super::loss::nll_loss;
 use super::masked_fill::masked_fill_in_place;
 use super::similarity::div;
@@ -23,17 +23,19 @@ pub fn cross_entropy_smoothed(logits: &Tensor, targets: &Tensor) -> Tensor {
     };
     let ignored = fresh(cx, "eq.Scalar", targets.dims(), DType::Bool);
     let smooth = masked_fill_in_place(smooth, &ignored);
-    let total = sum_all(&smooth);
-    let count = {
-        let ignored = fresh(cx, "sum", &[], DType::Int64);
-        let count = fresh(cx, "rsub.Scalar", &[], DType::Int64);
-        drop(ignored);
-        count
+    let mean = {
+        let counted = fresh(cx, "bitwise_not", targets.dims(), DType::Bool);
+        let count = fresh(cx, "sum", &[], DType::Int64);
+        let total = sum_all(&smooth);
+        let mean = div(&total, &count);
+        drop(total);
+        drop((counted, count));
+        mean
     };
-    let mean = div(&total, &count);
-    drop((total, count, ignored, smooth, input));
-    let plain = mul_scalar(&nll);
-    add(&plain, &mul_scalar(&mean))
+    let plain = mul_cpp_scalar(&nll);
+    let loss = add(&plain, &mul_cpp_scalar(&mean));
+    drop((mean, ignored, smooth, input, nll));
+    loss
 }
 
 /// `LabelSmoother` (`transformers/trainer_pt_utils.py`) on the logits a model returned without a loss; `shift` where
@@ -125,4 +127,56 @@ fn gather_classes(x: &Tensor, index: &Tensor) -> Tensor {
         grads([Some(g.empty("new_zeros", Geometry::contiguous(x.dims()), g.grad().dtype()))])
     });
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{cross_entropy_smoothed, label_smoother};
+    use crate::ops::neg;
+    use crate::tensor::testing::{activation, activation_of, alive, backward_of, forward, input_of, made, watch};
+    use crate::tensor::{DType, Kind};
+
+    /// The mean over the classes is a second branch on the log-softmax, whose gradient is as large as the logits.
+    #[test]
+    fn cross_entropy_with_smoothed_labels_has_two_branches() {
+        let cx = forward();
+        let logits = neg(&activation(&cx, &[16, 100]));
+        let loss = cross_entropy_smoothed(&logits, &input_of(&cx, &[16], DType::Int64));
+        drop(logits);
+        let large: Vec<String> = alive(&cx, Kind::Saved).into_iter().filter(|s| s.contains("100")).collect();
+        assert_eq!(large, ["_log_softmax [16, 100] float32"], "smoothing keeps nothing more of this size");
+        let events = backward_of(loss);
+        let large: Vec<&str> =
+            made(&events).into_iter().filter(|op| op.contains("backward") || *op == "add.Tensor").collect();
+        assert_eq!(large, ["nll_loss_backward", "add.Tensor", "_log_softmax_backward_data"], "{events:?}");
+    }
+
+    /// `log_probs = -log_softmax(logits)` is kept by `gather` beside the log-softmax itself.
+    #[test]
+    fn the_trainers_smoother_keeps_two_copies_of_the_logits() {
+        let cx = forward();
+        let logits = neg(&activation(&cx, &[2, 9, 100]));
+        let labels = input_of(&cx, &[2, 9], DType::Int64);
+        let loss = label_smoother(&logits, &labels, true);
+        drop(logits);
+        let large: Vec<String> = alive(&cx, Kind::Saved).into_iter().filter(|s| s.contains("100")).collect();
+        assert_eq!(large, ["_log_softmax [2, 8, 100] float32", "neg [2, 8, 100] float32"]);
+        let events = backward_of(loss);
+        let large = |e: &&String| e.starts_with('+') && e.contains("100]") && !e.contains("9, 100");
+        let made: Vec<&str> = events.iter().filter(large).filter_map(|e| e[1..].split(' ').next()).collect();
+        assert_eq!(made, ["new_zeros", "add.Tensor", "neg", "_log_softmax_backward_data"]);
+        assert!(events.contains(&"+slice_backward [2, 9, 100] float32".to_owned()));
+    }
+
+    /// Without a shift there is nothing to cut off, and half logits are summed in float32.
+    #[test]
+    fn the_smoother_of_a_classifier_takes_the_logits_as_they_are() {
+        let cx = forward();
+        let logits = activation_of(&cx, &[4, 10], DType::BFloat16);
+        let labels = input_of(&cx, &[4], DType::Int64);
+        let (events, loss) = watch(&cx, || label_smoother(&logits, &labels, false));
+        assert_eq!(events[..2], ["+_log_softmax [4, 10] bfloat16", "+neg [4, 10] bfloat16"]);
+        assert!(events.contains(&"+sum.dim_IntList [4, 1] float32".to_owned()), "{events:?}");
+        assert_eq!(loss.dtype(), DType::Float32);
+    }
 }
