@@ -19,6 +19,7 @@ mod ops;
 mod optim;
 pub mod scenario;
 pub mod software;
+pub mod solve;
 mod step;
 mod tensor;
 mod units;

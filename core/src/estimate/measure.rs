@@ -77,6 +77,27 @@ pub fn replay(
     Ok(AllocatorPeaks { allocated, reserved, retries: allocator.retries() })
 }
 
+/// Allocated and reserved after the first `events` events.
+///
+/// # Errors
+/// The request for which there was no room.
+pub fn at(
+    ledger: &Ledger,
+    sizes: impl Fn(u32) -> Bytes,
+    limit: Option<Bytes>,
+    events: usize,
+) -> Result<(Bytes, Bytes), OutOfMemory> {
+    let mut allocator = CachingAllocator::with_capacity(limit, ledger.storages.len());
+    for event in ledger.events.iter().take(events) {
+        if event.is_free() {
+            allocator.free(event.id());
+        } else {
+            allocator.alloc(event.id(), sizes(event.id()))?;
+        }
+    }
+    Ok((allocator.allocated(), allocator.reserved()))
+}
+
 /// Live bytes over the stream: the phases with their peaks, and the peak of all.
 pub fn requested(ledger: &Ledger) -> (Vec<Phase>, RequestedPeak) {
     let mut live = Bytes::ZERO;

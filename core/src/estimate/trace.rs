@@ -6,7 +6,7 @@ use crate::ops::SdpaRules;
 use crate::scenario::Mode;
 use crate::software::Rules;
 use crate::step;
-use crate::tensor::{Context, Kernels, Ledger, Machine};
+use crate::tensor::{Context, Kernels, Ledger, Machine, Tensor};
 use crate::{Bytes, Error, Result, Scenario, catalog, device};
 
 use super::{Parameters, PhaseName};
@@ -15,7 +15,7 @@ use super::{Parameters, PhaseName};
 const LARGEST_STORAGE: u64 = 1 << 50;
 
 /// The most all storages of a run may take together (4 EiB): sums of them, whatever their order, stay below 2^64.
-const LARGEST_SUM: u64 = 1 << 62;
+pub const LARGEST_SUM: u64 = 1 << 62;
 
 /// The whole event stream of two steps.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub struct Trace {
     pub modules: Vec<String>,
     /// Numbers in the model.
     pub parameters: Parameters,
+    /// The storages of the parameters that are trained, in the model's order.
+    pub trained: Vec<u32>,
 }
 
 /// The card a scenario names.
@@ -76,6 +78,7 @@ impl Trace {
         };
         let total = count(false).saturating_add(built.packed);
         let parameters = Parameters { total, trainable: count(true) };
+        let trained = built.parameters.iter().filter(|p| p.requires_grad()).map(Tensor::storage_id).collect();
         step::train(&cx, &built, &scenario.training, step::Repeats::Copied);
         let (ledger, modules) = cx.take();
         if let Some(storage) = ledger.storages.iter().find(|s| s.bytes > LARGEST_STORAGE) {
@@ -97,6 +100,6 @@ impl Trace {
                 "look for a size with too many digits",
             ));
         }
-        Ok(Self { ledger, modules, parameters })
+        Ok(Self { ledger, modules, parameters, trained })
     }
 }
