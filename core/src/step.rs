@@ -301,6 +301,11 @@ mod tests {
             r#""precision":"bf16","accumulation":2,"zero_grad":"zero","zero_grad_at":"before-backward""#,
             r#""precision":"bf16","accumulation":3,"checkpointing":"full","optimizer_impl":"fused""#,
             r#""precision":"bf16-amp","accumulation":3,"keep_outputs":true"#,
+            r#""precision":"bf16-amp","accumulation":3,"loss_impl":"chunked""#,
+            r#""precision":"bf16-amp","accumulation":3,"loss_impl":"fused-linear","optimizer":"adamw-8bit""#,
+            r#""precision":"bf16","accumulation":4,"loss_impl":"fused-linear","checkpointing":"full","zero_grad":"zero""#,
+            r#""precision":"fp16-amp","accumulation":3,"label_smoothing":0.1,"optimizer":"muon","ema":true"#,
+            r#""precision":"fp32","accumulation":2,"label_smoothing":0.1,"optimizer":"lion","checkpointing":"full""#,
             r#""precision":"bf16","checkpointing":"full","accumulation":2,"lora":{"rank":4,"targets":["q_proj"],"dropout":0.1}"#,
         ];
         // A leaf of the model's own, held by the loss.

@@ -3,7 +3,7 @@
 use super::Output;
 use crate::catalog::{self, Vendor};
 use crate::ops;
-use crate::scenario::{LossImpl, ModelSource, Scenario, Task};
+use crate::scenario::{LossImpl, Mode, ModelSource, Scenario, Task};
 use crate::tensor::{HeadLoss, LossRules, Smoothing, Tensor};
 use crate::{Error, Result};
 
@@ -12,6 +12,9 @@ use crate::{Error, Result};
 /// # Errors
 /// A loss the model does not have.
 pub fn rules(scenario: &Scenario) -> Result<LossRules> {
+    if scenario.training.mode == Mode::Inference {
+        return Ok(LossRules::default());
+    }
     Ok(LossRules { smoothing: smoothing(scenario)?, head: head(scenario)? })
 }
 

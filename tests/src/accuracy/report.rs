@@ -7,6 +7,7 @@ use plimsoll_core::Error;
 use super::cards::CardRow;
 use super::cards_report;
 use super::corpus::Row;
+use super::own;
 use super::percent::{percent, signed_percent};
 use super::rules_of_thumb::{RULES, Shape};
 use super::score::{Outcome, Score};
@@ -17,7 +18,10 @@ use super::worst::{reason, worst};
 const WORST: usize = 10;
 
 /// The scoreboard of these outcomes and of these records of real cards.
-pub fn report(outcomes: &[Outcome], cards: &[CardRow]) -> String {
+///
+/// # Errors
+/// A row of our own that cannot be read, or that the engine refuses.
+pub fn report(outcomes: &[Outcome], cards: &[CardRow]) -> anyhow::Result<String> {
     let mut scores: Vec<&Score> = Vec::new();
     let mut refused: Vec<(&Row, &Error)> = Vec::new();
     for outcome in outcomes {
@@ -42,8 +46,9 @@ pub fn report(outcomes: &[Outcome], cards: &[CardRow]) -> String {
     by_lever(&mut page, &scores);
     furthest(&mut page, &scores);
     rules(&mut page, &scores);
+    own::section(&mut page)?;
     cards_report::section(&mut page, cards);
-    page.0
+    Ok(page.0)
 }
 
 /// Markdown under construction.
