@@ -70,10 +70,8 @@ fn forward(
     let dtype = autocast.unwrap_or(hidden.dtype());
     let buffered = in_place && bias.is_none_or(|b| b.dtype() == hidden.dtype());
     let buffer = buffered.then(|| fresh(cx, "empty.memory_format", &[chunk, classes], hidden.dtype()));
-    let mut start = 0;
-    while start < rows {
-        let step = Step { cx, dtype, rows: chunk.min(rows - start), features, classes };
-        start += chunk;
+    for rows in listed(rows, chunk) {
+        let step = Step { cx, dtype, rows, features, classes };
         let logits = match &buffer {
             Some(buffer) => {
                 cx.blas();
@@ -101,6 +99,14 @@ fn forward(
     let loss = fresh(cx, "sum", &[], DType::Float32);
     drop((mask, losses));
     (loss, vec![Some(grad_hidden), grad_weight, grad_bias])
+}
+
+/// How many rows each chunk has that is executed. All whole chunks allocate and free the same: of very many (a large
+/// vocabulary over few features) only the first ones are executed, and the last one, which may be smaller.
+fn listed(rows: u64, chunk: u64) -> impl Iterator<Item = u64> {
+    const MOST: u64 = 1024;
+    let (whole, rest) = (rows / chunk, rows % chunk);
+    (0..whole.min(MOST)).map(move |_| chunk).chain((rest > 0).then_some(rest))
 }
 
 /// One chunk.
@@ -228,6 +234,13 @@ mod tests {
         assert_eq!(count(&events, "+_to_copy [64, 1000] bfloat16"), 10);
         assert_eq!(count(&events, "+_to_copy [1000, 64] bfloat16"), 1);
         assert_eq!(count(&events, "+mm [8, 1000] bfloat16"), 10);
+    }
+
+    #[test]
+    fn the_last_chunk_has_what_is_left() {
+        assert_eq!(super::listed(37, 8).collect::<Vec<_>>(), [8, 8, 8, 8, 5]);
+        assert_eq!(super::listed(32, 8).collect::<Vec<_>>(), [8; 4]);
+        assert_eq!(super::listed(u64::MAX, 2).count(), 1025, "very many are not all executed");
     }
 
     #[test]

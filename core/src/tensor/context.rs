@@ -302,12 +302,14 @@ impl Context {
     }
 
     /// Raises the kind of a storage: a forward temporary that the graph keeps becomes a saved activation, a backward
-    /// temporary that is accumulated becomes a gradient.
+    /// temporary that is accumulated becomes a gradient, and so does what a forward computed ahead and kept.
     pub(super) fn raise(&self, id: u32, kind: Kind) {
         let mut ledger = self.ledger.borrow_mut();
         let info = &mut ledger.storages[id as usize];
         match (info.kind, kind) {
-            (Kind::Forward, Kind::Saved) | (Kind::Backward | Kind::Forward, Kind::Gradient) => info.kind = kind,
+            (Kind::Forward, Kind::Saved) | (Kind::Backward | Kind::Forward | Kind::Saved, Kind::Gradient) => {
+                info.kind = kind
+            }
             _ => {}
         }
     }
