@@ -5,6 +5,7 @@ mod adam;
 mod adamw8bit;
 mod clip;
 mod ema;
+mod groups;
 #[cfg(test)]
 mod later_tests;
 mod lion;

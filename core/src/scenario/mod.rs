@@ -14,7 +14,6 @@ mod measured;
 mod memory;
 mod model;
 mod nearest;
-mod pending;
 mod read;
 mod recipe;
 pub mod supported;
