@@ -209,9 +209,12 @@ proptest! {
         prop_assert!(requested(&scenario) <= requested(&larger), "batch {batch} + {more}: {scenario}");
     }
 
-    /// A longer sequence never takes less.
+    /// A longer sequence never takes less, but where it is cut into fewer chunks, whose sizes are rounded up.
     #[test]
     fn the_peak_grows_with_the_sequence(scenario in scenario(), more in 1u64..14) {
+        if scenario["training"]["loss_impl"] == "chunked" {
+            return Ok(());
+        }
         let Some(seq) = scenario["input"]["seq"].as_u64() else { return Ok(()) };
         let longer = with(&scenario, "input", "seq", seq + more);
         prop_assert!(requested(&scenario) <= requested(&longer), "seq {seq} + {more}: {scenario}");

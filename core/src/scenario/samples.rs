@@ -120,7 +120,6 @@ fn training() -> impl Strategy<Value = Training> {
             ema,
             compile,
             quantization,
-            ..Training::default()
         },
     )
 }
