@@ -1,7 +1,8 @@
 //! The closed choices of a recipe: what people read on the buttons.
 
 use plimsoll_core::scenario::{
-    Attention, AttentionMask, Checkpointing, LossImpl, Optimizer, OptimizerImpl, Precision, ZeroGrad, ZeroGradAt,
+    Attention, AttentionMask, Checkpointing, LossImpl, Optimizer, OptimizerImpl, Precision, Quantization, ZeroGrad,
+    ZeroGradAt,
 };
 
 /// A vocabulary of the scenario as a control offers it.
@@ -56,6 +57,12 @@ choice!(OptimizerImpl {
     Foreach: "foreach", "Lists at once, with whole-model temporaries: PyTorch's default.";
     Fused: "fused", "One kernel, hardly any temporaries.";
     ForLoop: "for-loop", "One parameter after the other.";
+});
+choice!(Quantization {
+    None: "none", "The frozen weights in the dtype they are loaded in.";
+    Int8: "int8", "One byte a weight and a scale a row (LLM.int8).";
+    Nf4: "nf4", "Half a byte a weight and a float32 scale for every 64 (QLoRA).";
+    Nf4Double: "nf4 double", "As nf4, the scales quantized once more.";
 });
 choice!(Checkpointing {
     None: "off", "Everything backward needs is kept.";

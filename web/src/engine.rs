@@ -1,6 +1,6 @@
 //! The one place where the planner asks the engine.
 
-use plimsoll_core::scenario::{Link, ModelSource, limits, supported};
+use plimsoll_core::scenario::{Link, ModelSource, Quantization, limits, supported};
 use plimsoll_core::{Error, Result, Scenario, catalog};
 use serde_json::Value;
 
@@ -73,6 +73,7 @@ pub fn with_model(scenario: &Scenario, source: ModelSource) -> Result<Scenario> 
     }
     if !crate::levers::takes_lora(&next) {
         next.training.lora = None;
+        next.training.quantization = Quantization::None;
     }
     if !crate::levers::takes_checkpointing(&next) {
         next.training.checkpointing = fresh.training.checkpointing;

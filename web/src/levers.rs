@@ -2,7 +2,7 @@
 
 use plimsoll_core::Scenario;
 use plimsoll_core::scenario::{
-    Checkpointing, Lora, LossImpl, ModelSource, Optimizer, OptimizerImpl, Precision, supported,
+    Checkpointing, Lora, LossImpl, ModelSource, Optimizer, OptimizerImpl, Precision, Quantization, supported,
 };
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,8 @@ pub enum Lever {
     FullLoss,
     /// Low-rank adapters, rank 16.
     Lora,
+    /// The same on a base quantized to four bits, checkpointed, under autocast: as peft prepares it.
+    Qlora,
     /// Train every weight.
     Full,
     /// Half the micro-batch, twice the accumulation.
@@ -45,7 +47,7 @@ pub enum Lever {
 
 impl Lever {
     /// Every lever, in the order of the what-if table.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Fp32,
         Self::Bf16Amp,
         Self::Bf16,
@@ -60,6 +62,7 @@ impl Lever {
         Self::FullLoss,
         Self::HalfBatch,
         Self::Lora,
+        Self::Qlora,
         Self::Full,
         Self::Lightest,
     ];
@@ -80,6 +83,7 @@ impl Lever {
             Self::FusedLoss => "fused loss",
             Self::FullLoss => "all logits",
             Self::Lora => "LoRA r16",
+            Self::Qlora => "QLoRA r16",
             Self::Full => "full training",
             Self::HalfBatch => "half the batch",
             Self::Lightest => "lightest mix",
@@ -112,9 +116,14 @@ impl Lever {
             Self::FusedLoss => "Liger's fused linear cross-entropy: the logits are never kept; needs Triton",
             Self::FullLoss => "the model's own loss: every logit in float32",
             Self::Lora => "trains small adapters on frozen weights, not the model itself",
+            Self::Qlora => {
+                "adapters on a frozen 4-bit base, checkpointed; slower, each product unpacks its weight first"
+            }
             Self::Full => "trains every weight",
             Self::HalfBatch => "same effective batch, more and smaller kernels",
-            Self::Lightest => "pure bf16, LoRA, checkpointing, fused loss and fused optimizer together",
+            Self::Lightest => {
+                "16 bits, LoRA, checkpointing, fused loss and fused optimizer together; nothing is quantized for it"
+            }
         }
     }
 
@@ -149,7 +158,11 @@ impl Lever {
             Self::FusedLoss if takes_fused_loss(scenario) => training.loss_impl = LossImpl::FusedLinear,
             Self::FullLoss => training.loss_impl = LossImpl::Full,
             Self::Lora if takes_lora(scenario) && training.lora.is_none() => training.lora = Some(lora()),
-            Self::Full => training.lora = None,
+            Self::Qlora if takes_lora(scenario) => quantize(&mut next),
+            Self::Full => {
+                training.lora = None;
+                training.quantization = Quantization::None;
+            }
             Self::HalfBatch if next.input.batch > 1 => {
                 next.input.batch /= 2;
                 training.accumulation = training.accumulation.saturating_mul(2);
@@ -178,7 +191,14 @@ fn lighten(scenario: &mut Scenario) {
         scenario.training.loss_impl = LossImpl::FusedLinear;
     }
     let training = &mut scenario.training;
-    training.precision = if training.precision == Precision::Fp16 { Precision::Fp16 } else { Precision::Bf16 };
+    // Beside quantized weights everything else is float32, and autocast is what keeps its products small.
+    let quantized = training.quantization != Quantization::None;
+    training.precision = match training.precision {
+        Precision::Fp16 | Precision::Fp16Amp if quantized => Precision::Fp16Amp,
+        _ if quantized => Precision::Bf16Amp,
+        Precision::Fp16 => Precision::Fp16,
+        _ => Precision::Bf16,
+    };
     if has(training.optimizer, OptimizerImpl::Fused) {
         training.optimizer_impl = OptimizerImpl::Fused;
     }
@@ -186,6 +206,21 @@ fn lighten(scenario: &mut Scenario) {
 
 fn has(optimizer: Optimizer, implementation: OptimizerImpl) -> bool {
     supported::implementations(optimizer).contains(&implementation)
+}
+
+/// QLoRA as peft's documentation has it: NF4 with double quantization, `prepare_model_for_kbit_training`, which turns
+/// checkpointing on, and autocast.
+fn quantize(scenario: &mut Scenario) {
+    if takes_checkpointing(scenario) {
+        scenario.training.checkpointing = Checkpointing::Full;
+    }
+    let training = &mut scenario.training;
+    training.lora.get_or_insert_with(lora);
+    training.quantization = Quantization::Nf4Double;
+    training.precision = match training.precision {
+        Precision::Fp16 | Precision::Fp16Amp => Precision::Fp16Amp,
+        Precision::Fp32 | Precision::Bf16 | Precision::Bf16Amp => Precision::Bf16Amp,
+    };
 }
 
 /// Rank-16 adapters on every linear: what most fine-tunes start with.
@@ -219,7 +254,7 @@ pub fn takes_checkpointing(scenario: &Scenario) -> bool {
 #[cfg(test)]
 mod tests {
     use plimsoll_core::Scenario;
-    use plimsoll_core::scenario::{ModelSource, supported};
+    use plimsoll_core::scenario::{ModelSource, Quantization, supported};
 
     use super::Lever;
     use crate::engine::{depth, opening, with_model};
@@ -250,6 +285,21 @@ mod tests {
                 assert!(depth(&next).is_ok(), "{lever:?} on {:?}", scenario.model.source);
             }
         }
+    }
+
+    /// What it saves is the base: a model of eight billion numbers that a 24 GiB card does not train in bf16.
+    #[test]
+    fn qlora_brings_a_large_model_onto_a_small_card() {
+        let text = r#"{"model":{"catalog":"llama-3.1-8b"},"input":{"batch":1,"seq":1024},"device":{"gpu":"rtx-4090"}}"#;
+        let scenario = Scenario::from_json(text).unwrap();
+        let next = Lever::Qlora.apply(&scenario).unwrap();
+        let (before, after) = (depth(&scenario).unwrap(), depth(&next).unwrap());
+        assert!(
+            before.process > plimsoll_core::Bytes::new(24 << 30) && after.process < plimsoll_core::Bytes::new(16 << 30)
+        );
+        assert_eq!(Lever::Qlora.apply(&next), None);
+        let full = Lever::Full.apply(&next).unwrap();
+        assert_eq!(full.training.quantization, Quantization::None, "quantized weights are not trained themselves");
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl Trace {
             multiprocessors: device::multiprocessors(gpu),
         });
         if scenario.device.workspaces {
-            cx.set_blas_workspace(device::cublas_workspace(gpu, &scenario.software.torch).get());
+            cx.set_blas_workspace(device::cublas_workspace(gpu, software.torch()).get());
         }
         cx.begin(PhaseName::Load, None, None);
         let built = models::build(&cx, scenario, rules)?;

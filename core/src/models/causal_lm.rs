@@ -61,6 +61,17 @@ pub fn given_mask<'t>(mask: Option<&'t Tensor>, plan: &Plan) -> Option<(&'t Tens
     mask.map(|m| (m, plan.input.attention_mask == AttentionMask::Padded))
 }
 
+/// `pad_token_id in input_ids[:, [-1, 0]]`: some models look whether somebody forgot the mask.
+pub fn warn_if_padding_and_no_attention_mask(ids: &Tensor) {
+    let (cx, batch) = (ids.cx(), ids.size(0));
+    let ends = {
+        let _columns = ops::fresh(cx, "_to_copy", &[2], DType::Int64);
+        ops::fresh(cx, "index.Tensor", &[batch, 2], DType::Int64)
+    };
+    let _equal = ops::fresh(cx, "eq.Scalar", &[batch, 2], DType::Bool);
+    drop((ops::fresh(cx, "any", &[], DType::Bool), ends));
+}
+
 /// `lm_head`: the token embedding's weight once more, or one of its own.
 pub fn head(scope: &Scope, table: &Embedding, tied: bool) -> Linear {
     let place = scope.child("lm_head");
@@ -164,7 +175,12 @@ fn loss(logits: Tensor, labels: &Tensor) -> (Tensor, Tensor) {
     let (batch, seq, vocab) = (labels.size(0), labels.size(1), logits.size(-1));
     if !software.has(&rules::PADDED_LABELS) {
         let float = ops::to(&logits, DType::Float32);
-        let returned = if software.has(&rules::LOSS_FUNCTION) { logits } else { float.clone() };
+        let returned = if software.has(&rules::LOSS_FUNCTION) {
+            logits
+        } else {
+            drop(logits);
+            float.clone()
+        };
         return (shifted_loss(&float, labels), returned);
     }
     let float = ops::to(&logits, DType::Float32);

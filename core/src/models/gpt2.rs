@@ -3,9 +3,10 @@
 use std::rc::Rc;
 
 use super::config::{Config, divide};
+use super::decoder_head::DecoderHead;
 use super::{Model, Output, Plan, causal_lm};
 use crate::Result;
-use crate::nn::{Activation, AttentionCore, Conv1D, Embedding, LayerNorm, Linear, Scope, causal_mask};
+use crate::nn::{Activation, AttentionCore, Conv1D, Embedding, LayerNorm, Scope, causal_mask};
 use crate::ops;
 use crate::tensor::{Context, ModuleId, Tensor, checkpoint};
 
@@ -89,7 +90,9 @@ struct LmHeadModel {
     drop: (f64, ModuleId),
     h: Vec<Rc<Block>>,
     ln_f: LayerNorm,
-    lm_head: Linear,
+    head: DecoderHead,
+    /// A padding token is known, and looked for where no mask is given.
+    pads: bool,
     transformer: ModuleId,
     seq: u64,
     plan: Plan,
@@ -169,7 +172,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         .collect::<Option<Vec<_>>>()
         .ok_or_else(|| super::unknown_activation(config, "activation_function", act))?;
     let ln_f = LayerNorm::new(&transformer.child("ln_f"), embed, true);
-    let lm_head = causal_lm::head(scope, &wte, config.flag("tie_word_embeddings", true)?);
+    let tied = config.flag("tie_word_embeddings", true)?;
+    let head = DecoderHead::new(scope, config, plan, (&wte, false), || causal_lm::head(scope, &wte, tied))?;
     Ok(Box::new(LmHeadModel {
         cx: Rc::clone(scope.cx()),
         wte,
@@ -177,7 +181,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         drop: (config.probability("embd_pdrop", 0.1)?, transformer.child("drop").module()),
         h,
         ln_f,
-        lm_head,
+        head,
+        pads: config.has("pad_token_id"),
         transformer: transformer.module(),
         seq,
         plan: plan.clone(),
@@ -189,6 +194,9 @@ impl LmHeadModel {
     fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
         cx.within(self.transformer, || {
+            if mask.is_none() && self.pads {
+                causal_lm::warn_if_padding_and_no_attention_mask(ids);
+            }
             let embeds = causal_lm::input_embeddings(&self.wte, ids, &self.plan);
             let position_ids = causal_lm::position_ids(cx, self.seq);
             let positions = self.wpe.forward(&position_ids);
@@ -222,10 +230,11 @@ impl LmHeadModel {
 
 impl Model for LmHeadModel {
     fn batch(&self) -> Vec<Tensor> {
-        causal_lm::batch(&self.cx, &self.plan, self.seq)
+        self.head.batch(&self.cx, &self.plan, self.seq)
     }
 
     fn forward(&self, batch: &[Tensor]) -> Output {
-        causal_lm::output(self.hidden(&batch[0], batch.get(2)), &self.lm_head, &batch[1])
+        let (ids, mask, labels) = self.head.unpack(batch);
+        self.head.output(self.hidden(ids, mask), ids, labels)
     }
 }

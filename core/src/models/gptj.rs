@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::config::{Config, divide};
+use super::decoder_head::DecoderHead;
 use super::gpt2::size;
 use super::pre_norm::PlainMlp;
 use super::{Model, Output, Plan, causal_lm};
@@ -144,7 +145,7 @@ struct GptjForCausalLm {
     drop: (f64, ModuleId),
     h: Vec<Rc<Block>>,
     ln_f: LayerNorm,
-    lm_head: Linear,
+    head: DecoderHead,
     transformer: ModuleId,
     seq: u64,
     plan: Plan,
@@ -221,14 +222,16 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         .ok_or_else(|| super::unknown_activation(config, "activation_function", act))?;
     let ln_f = LayerNorm::new(&transformer.child("ln_f"), embed, true);
     let shared = config.flag("tie_word_embeddings", false)?.then(|| wte.weight().clone());
-    let lm_head = Linear::biased_head(&scope.child("lm_head"), embed, vocab, shared.as_ref());
+    let head = DecoderHead::new(scope, config, plan, (&wte, false), || {
+        Linear::biased_head(&scope.child("lm_head"), embed, vocab, shared.as_ref())
+    })?;
     Ok(Box::new(GptjForCausalLm {
         cx: Rc::clone(scope.cx()),
         wte,
         drop: (config.probability("embd_pdrop", 0.0)?, transformer.child("drop").module()),
         h,
         ln_f,
-        lm_head,
+        head,
         transformer: transformer.module(),
         seq,
         plan: plan.clone(),
@@ -267,11 +270,11 @@ impl GptjForCausalLm {
 }
 
 /// A checkpointed block's two outputs; the second is wanted of the forward only.
-pub(super) fn checkpointed(
+pub(super) fn checkpointed<W: 'static>(
     cx: &Rc<Context>,
     hidden: Tensor,
-    block: impl Fn(&Tensor) -> (Tensor, Tensor) + 'static,
-) -> (Tensor, Option<Tensor>) {
+    block: impl Fn(&Tensor) -> (Tensor, W) + 'static,
+) -> (Tensor, Option<W>) {
     let second = Rc::new(RefCell::new(None));
     let place = Rc::downgrade(&second);
     let run = move |inputs: &[Tensor]| {
@@ -288,10 +291,11 @@ pub(super) fn checkpointed(
 
 impl Model for GptjForCausalLm {
     fn batch(&self) -> Vec<Tensor> {
-        causal_lm::batch(&self.cx, &self.plan, self.seq)
+        self.head.batch(&self.cx, &self.plan, self.seq)
     }
 
     fn forward(&self, batch: &[Tensor]) -> Output {
-        causal_lm::output(self.hidden(&batch[0], batch.get(2)), &self.lm_head, &batch[1])
+        let (ids, mask, labels) = self.head.unpack(batch);
+        self.head.output(self.hidden(ids, mask), ids, labels)
     }
 }

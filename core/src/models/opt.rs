@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use super::config::{Config, divide};
+use super::decoder_head::DecoderHead;
 use super::{Model, Output, Plan, causal_lm};
 use crate::nn::{Activation, AttentionCore, Embedding, LayerNorm, Linear, Scope, causal_mask};
 use crate::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
@@ -91,7 +92,7 @@ struct OptForCausalLm {
     project_in: Option<Linear>,
     final_layer_norm: Option<LayerNorm>,
     layers: Vec<Rc<DecoderLayer>>,
-    lm_head: Linear,
+    head: DecoderHead,
     decoder: ModuleId,
     seq: u64,
     plan: Plan,
@@ -165,7 +166,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         .map(layer)
         .collect::<Option<Vec<_>>>()
         .ok_or_else(|| super::unknown_activation(config, "activation_function", act))?;
-    let lm_head = causal_lm::head(scope, &embed_tokens, config.flag("tie_word_embeddings", true)?);
+    let tied = config.flag("tie_word_embeddings", true)?;
+    let head =
+        DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;
     Ok(Box::new(OptForCausalLm {
         cx: Rc::clone(scope.cx()),
         embed_tokens,
@@ -175,7 +178,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         project_in,
         final_layer_norm,
         layers,
-        lm_head,
+        head,
         decoder: decoder.module(),
         seq,
         plan: plan.clone(),
@@ -246,10 +249,11 @@ fn positions(mask: &Tensor) -> Tensor {
 
 impl Model for OptForCausalLm {
     fn batch(&self) -> Vec<Tensor> {
-        causal_lm::batch(&self.cx, &self.plan, self.seq)
+        self.head.batch(&self.cx, &self.plan, self.seq)
     }
 
     fn forward(&self, batch: &[Tensor]) -> Output {
-        causal_lm::output(self.hidden(&batch[0], batch.get(2)), &self.lm_head, &batch[1])
+        let (ids, mask, labels) = self.head.unpack(batch);
+        self.head.output(self.hidden(ids, mask), ids, labels)
     }
 }

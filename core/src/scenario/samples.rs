@@ -76,11 +76,14 @@ fn input() -> impl Strategy<Value = Input> {
 }
 
 fn training() -> impl Strategy<Value = Training> {
-    let lora = option::of((1..=limits::RANK, targets(), 0u32..10_000).prop_map(|(rank, targets, share)| Lora {
+    let modules_to_save = prop_oneof![Just(Vec::new()), module_names()];
+    let lora = (1..=limits::RANK, targets(), 0u32..10_000, any::<bool>(), modules_to_save);
+    let lora = option::of(lora.prop_map(|(rank, targets, share, dora, modules_to_save)| Lora {
         rank,
         targets,
         dropout: f64::from(share) / 10_000.0,
-        ..Lora::default()
+        dora,
+        modules_to_save,
     }));
     let recipe = (
         select(Precision::ALL),
@@ -125,14 +128,15 @@ fn training() -> impl Strategy<Value = Training> {
 }
 
 fn targets() -> impl Strategy<Value = LoraTargets> {
-    prop_oneof![
-        Just(LoraTargets::AllLinear),
-        vec("[a-zA-Z0-9_.]{1,20}", 1..5).prop_map(|mut names| {
-            names.sort();
-            names.dedup();
-            LoraTargets::Names(names)
-        }),
-    ]
+    prop_oneof![Just(LoraTargets::AllLinear), module_names().prop_map(LoraTargets::Names),]
+}
+
+fn module_names() -> impl Strategy<Value = Vec<String>> {
+    vec("[a-zA-Z0-9_.]{1,20}", 1..5).prop_map(|mut names| {
+        names.sort();
+        names.dedup();
+        names
+    })
 }
 
 fn device() -> impl Strategy<Value = Device> {

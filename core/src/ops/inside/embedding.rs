@@ -32,6 +32,7 @@ pub fn sorted_indices<'c>(cx: &'c Rc<Context>, op: &'static str, tokens: u64) ->
 /// After the gradient of `table` was made, in `dtype`: the rows' beginnings, and partial sums of every row in float32
 /// (`embedding_backward_cuda_kernel` in `EmbeddingBackwardKernel.cu`, since PyTorch 1.13; pytorch pull request 78588). Few
 /// rows with many tokens each are added up in place instead, half ones in a float32 table ([`rules::EMBEDDING_ATOMICS`]).
+/// The searches over batches know these buffers by their place (`estimate/uneven.rs`).
 pub fn after_sorting(scratch: &mut Scratch<'_>, table: &Geometry, dtype: DType, tokens: u64) {
     let machine = scratch.cx.machine();
     let (rows, width) = (table.size(0), table.size(1));

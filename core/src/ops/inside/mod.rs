@@ -2,6 +2,8 @@
 //!
 //! Counted with `device.workspaces = true` only. Everything in here lives while one op runs; what stays from one op to the
 //! next, the matrix libraries' workspaces, is in [`crate::device::cublas_workspace`].
+//!
+//! Sizes grow evenly with the batch, as all others do; where a kernel's do not, its place says how that is met.
 
 mod attention;
 mod embedding;

@@ -1,7 +1,7 @@
 //! What few change.
 
 use leptos::prelude::*;
-use plimsoll_core::scenario::{LossImpl, supported};
+use plimsoll_core::scenario::LossImpl;
 use plimsoll_web::wording::sentence;
 use plimsoll_web::{engine, field};
 
@@ -12,7 +12,12 @@ use crate::app::widgets::{Segments, Switch, TextField};
 pub fn Advanced() -> impl IntoView {
     let planner = Planner::get();
     let masked = Memo::new(move |_| planner.scenario.with(engine::takes_mask));
-    let versions = format!("Rules of PyTorch {} and transformers {}.", supported::TORCH, supported::TRANSFORMERS);
+    let versions = move || {
+        planner.scenario.with(|s| {
+            let (torch, transformers) = (&s.software.torch, &s.software.transformers);
+            format!("Rules of PyTorch {torch} and transformers {transformers}.")
+        })
+    };
     view! {
         <details class="fold">
             <summary>"More of the loop"</summary>
