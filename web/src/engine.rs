@@ -78,6 +78,12 @@ pub fn with_model(scenario: &Scenario, source: ModelSource) -> Result<Scenario> 
     if !crate::levers::takes_checkpointing(&next) {
         next.training.checkpointing = fresh.training.checkpointing;
     }
+    if !next.takes_label_smoothing() {
+        next.training.label_smoothing = 0.0;
+    }
+    if !crate::levers::takes_fused_loss(&next) {
+        next.training.loss_impl = fresh.training.loss_impl;
+    }
     Scenario::from_value(&next.to_value())
 }
 
