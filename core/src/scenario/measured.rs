@@ -139,7 +139,7 @@ mod tests {
         for (value, key) in [
             (hf(json!({ "model_type": "perceiver" })), "model.hf.model_type"),
             (json!({ "model": { "hf": { "model_type": "llama" }, "task": "masked-lm" } }), "model.task"),
-            (json!({ "model": { "catalog": "gpt2", "task": "sequence-classification" } }), "model.task"),
+            (json!({ "model": { "catalog": "gpt2", "task": "masked-lm" } }), "model.task"),
         ] {
             assert!(Scenario::from_value(&value).is_err(), "{value}");
             let error = Run::new(&measured(value)).unwrap_err();

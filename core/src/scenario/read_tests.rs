@@ -190,8 +190,8 @@ fn what_is_not_estimated_is_refused_by_name() {
         "training.mode: inference is not estimated yet; use train, or leave mode out"
     );
     assert_eq!(
-        refused(&with("model", "task", json!("sequence-classification"))),
-        "model.task: sequence-classification is not estimated for llama yet; use causal-lm, or leave task out"
+        refused(&with("model", "task", json!("masked-lm"))),
+        "model.task: masked-lm is not estimated for llama yet; use causal-lm or sequence-classification, or leave task out"
     );
     assert_eq!(
         refused(&json!({ "model": { "family": "densenet", "variant": "densenet121" } })),

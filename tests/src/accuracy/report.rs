@@ -8,6 +8,7 @@ use super::cards::CardRow;
 use super::cards_report;
 use super::corpus::Row;
 use super::percent::{percent, signed_percent};
+use super::published::{self, Compared, Published};
 use super::rules_of_thumb::{RULES, Shape};
 use super::score::{Outcome, Score};
 use super::statistics::Spread;
@@ -16,8 +17,8 @@ use super::worst::{reason, worst};
 /// How many of the furthest rows are listed.
 const WORST: usize = 10;
 
-/// The scoreboard of these outcomes and of these records of real cards.
-pub fn report(outcomes: &[Outcome], cards: &[CardRow]) -> String {
+/// The scoreboard of these outcomes, of what others published, and of these records of real cards.
+pub fn report(outcomes: &[Outcome], published: &(Vec<Compared>, Vec<Published>), cards: &[CardRow]) -> String {
     let mut scores: Vec<&Score> = Vec::new();
     let mut refused: Vec<(&Row, &Error)> = Vec::new();
     for outcome in outcomes {
@@ -42,6 +43,7 @@ pub fn report(outcomes: &[Outcome], cards: &[CardRow]) -> String {
     by_lever(&mut page, &scores);
     furthest(&mut page, &scores);
     rules(&mut page, &scores);
+    published::section(&mut page, &published.0, &published.1);
     cards_report::section(&mut page, cards);
     page.0
 }
