@@ -63,6 +63,7 @@ impl Run {
             warnings.extend(notes::uncounted(gpu, scenario, ledger));
         }
         warnings.extend(notes::assumed(gpu, scenario));
+        warnings.extend(notes::quantized(scenario));
         let maker = ledger.events.get(peak.event).map(|e| &ledger.storages[e.id() as usize]);
         let phase = phases_at(ledger, peak.event);
         let estimate = Estimate {

@@ -25,6 +25,8 @@ fn adapters_train_as_many_numbers_as_estimated() {
     for lora in [
         json!({ "rank": 4, "targets": ["q_proj", "v_proj"], "dropout": 0.05 }),
         json!({ "rank": 2, "targets": "all-linear" }),
+        json!({ "rank": 2, "dropout": 0.1, "dora": true }),
+        json!({ "rank": 2, "targets": ["q_proj"], "modules_to_save": ["embed_tokens", "norm"] }),
     ] {
         for (precision, checkpointing) in [("fp32", "none"), ("bf16", "full")] {
             let training = json!({ "precision": precision, "checkpointing": checkpointing, "lora": lora });
@@ -38,6 +40,26 @@ fn adapters_train_as_many_numbers_as_estimated() {
     let nbeats = json!({ "family": "nbeats", "stacks": 2, "width": 32 });
     let lora = json!({ "lora": { "rank": 2, "targets": ["tb", "f"] } });
     same_parameters(&job::parts(nbeats, json!({ "batch": 4 }), lora));
+}
+
+/// bitsandbytes has kernels for the CPU. Where it is not installed, the refusal says how to get it.
+#[test]
+#[ignore = "needs a Python with torch: cargo xtask test"]
+fn quantized_bases_train() {
+    let gpt2 = json!({ "hf": { "model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 300 } });
+    for (quantization, precision) in [("nf4", "bf16-amp"), ("nf4-double", "bf16"), ("int8", "fp32")] {
+        let training = json!({ "precision": precision, "quantization": quantization, "lora": { "rank": 2 } });
+        let scenario = job::parts(gpt2.clone(), json!({ "batch": 2, "seq": 16 }), training);
+        let report = several::train(&scenario);
+        if let [error] = report.all("error")[..] {
+            assert_eq!(error["hint"], "python -m pip install bitsandbytes", "{error}");
+            continue;
+        }
+        let estimated = Run::new(&scenario).unwrap().into_estimate().parameters;
+        assert_eq!(report.one("ready")["parameters"], json!(estimated), "{quantization}");
+        let losses = report.losses();
+        assert!(losses.len() == 2 && losses.iter().all(Option::is_some), "{quantization}: {losses:?}");
+    }
 }
 
 fn same_parameters(scenario: &plimsoll_core::Scenario) {
