@@ -10,10 +10,19 @@ use crate::ops;
 use crate::scenario::AttentionMask;
 use crate::tensor::{Context, DType, Tensor};
 
+/// Labels of these sizes; in inference there are none, and a tensor without elements stands in their place.
+pub fn labels(cx: &Rc<Context>, sizes: &[u64]) -> Tensor {
+    ops::empty(cx, if cx.is_inference() { &[0] } else { sizes }, DType::Int64)
+}
+
 /// `input_ids`, `labels` and, where one is given, the attention mask: int64 `[batch, seq]` each.
 pub fn batch(cx: &Rc<Context>, plan: &Plan, seq: u64) -> Vec<Tensor> {
-    let tensors = if plan.input.attention_mask == AttentionMask::None { 2 } else { 3 };
-    (0..tensors).map(|_| ops::empty(cx, &[plan.input.batch, seq], DType::Int64)).collect()
+    let sizes = [plan.input.batch, seq];
+    let mut batch = vec![ops::empty(cx, &sizes, DType::Int64), labels(cx, &sizes)];
+    if plan.input.attention_mask != AttentionMask::None {
+        batch.push(ops::empty(cx, &sizes, DType::Int64));
+    }
+    batch
 }
 
 /// `inputs_embeds`. A frozen model's checkpoints would have no gradient: for them it is made a leaf that requires grad
@@ -25,6 +34,25 @@ pub fn input_embeddings(table: &Embedding, ids: &Tensor, plan: &Plan) -> Tensor 
 /// What `enable_input_require_grads` makes of an embedding's output.
 pub fn as_input(embeds: Tensor, plan: &Plan) -> Tensor {
     if plan.adapters && plan.checkpointing { embeds.into_leaf(true) } else { embeds }
+}
+
+/// The logits of the last position alone (`logits_to_keep=1`).
+pub fn last_logits(hidden: Tensor, head: &Linear) -> Tensor {
+    let last = ops::narrow(&hidden, 1, 1);
+    drop(hidden);
+    head.forward(&last)
+}
+
+/// [`last_logits`] of a model that squashes its logits first.
+pub fn last_capped_logits(hidden: Tensor, head: &Linear) -> Tensor {
+    capped(last_logits(hidden, head))
+}
+
+/// `final_logit_softcapping`.
+fn capped(mut logits: Tensor) -> Tensor {
+    logits = ops::div_scalar(&logits);
+    logits = ops::tanh(&logits);
+    ops::mul_scalar(&logits)
 }
 
 /// `torch.arange(seq) + past_seen_tokens`, unsqueezed: `[1, seq]`.
@@ -80,10 +108,7 @@ pub fn output(hidden: Tensor, head: &Linear, labels: &Tensor) -> Output {
 
 /// [`output`] of a model that squashes its logits first (`final_logit_softcapping`).
 pub fn capped_output(hidden: Tensor, head: &Linear, labels: &Tensor) -> Output {
-    let mut logits = head.forward(&hidden);
-    logits = ops::div_scalar(&logits);
-    logits = ops::tanh(&logits);
-    logits = ops::mul_scalar(&logits);
+    let logits = capped(head.forward(&hidden));
     let loss = loss(&logits, labels);
     drop(hidden);
     Output { held: vec![loss.clone(), logits], loss }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::config::Config;
 use super::{Model, Output, Plan, causal_lm};
 use crate::Result;
+use crate::generate::{Generate, Step};
 use crate::nn::{Embedding, Linear, Norm, RotaryEmbedding, Scope, causal_mask, sliding_window_causal_mask};
 use crate::ops;
 use crate::tensor::{Context, Kind, ModuleId, Tensor, checkpoint};
@@ -149,11 +150,11 @@ impl Decoder {
     }
 
     /// `self.model(input_ids, ...)`: the last hidden state.
-    fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>) -> Tensor {
+    fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
         cx.within(self.model, || {
             let embeds = self.embeds(ids);
-            let position_ids = causal_lm::position_ids(cx, self.seq);
+            let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
             let (full, windowed) = self.make_masks(&embeds, mask, &position_ids);
             let mut embeds = embeds;
             let mut hidden = embeds.clone();
@@ -236,11 +237,26 @@ impl Model for Decoder {
     }
 
     fn forward(&self, batch: &[Tensor]) -> Output {
-        let hidden = self.hidden(&batch[0], batch.get(2));
+        let hidden = self.hidden(&batch[0], batch.get(2), None);
         if self.soft_cap {
             causal_lm::capped_output(hidden, &self.lm_head, &batch[1])
         } else {
             causal_lm::output(hidden, &self.lm_head, &batch[1])
+        }
+    }
+
+    fn generate(&self) -> Option<&dyn Generate> {
+        Some(self)
+    }
+}
+
+impl Generate for Decoder {
+    fn logits(&self, step: Step<'_>) -> Tensor {
+        let hidden = self.hidden(step.ids, step.mask, step.positions);
+        if self.soft_cap {
+            causal_lm::last_capped_logits(hidden, &self.lm_head)
+        } else {
+            causal_lm::last_logits(hidden, &self.lm_head)
         }
     }
 }

@@ -5,7 +5,8 @@ use std::rc::Rc;
 use super::config::{Config, divide};
 use super::{Model, Output, Plan, causal_lm};
 use crate::Result;
-use crate::nn::{Activation, AttentionCore, Conv1D, Embedding, LayerNorm, Linear, Scope, causal_mask};
+use crate::generate::{Generate, Step};
+use crate::nn::{Activation, AttentionCore, Conv1D, Embedding, LayerNorm, Linear, Scope, causal_mask, kv_cache};
 use crate::ops;
 use crate::tensor::{Context, ModuleId, Tensor, checkpoint};
 
@@ -28,10 +29,11 @@ impl Attend {
             let heads = |part: &Tensor| {
                 ops::transpose(&ops::view(part, &[batch, seq, self.heads, self.embed / self.heads]), 1, 2)
             };
-            let key = heads(&parts[1]);
-            let value = heads(&parts[2]);
+            let mut key = heads(&parts[1]);
+            let mut value = heads(&parts[2]);
             let query = heads(&parts[0]);
             drop(parts);
+            (key, value) = kv_cache::update(key, value, None);
             let (mut out, weights) = self.core.forward(&query, &key, &value, mask);
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, self.embed]));
             out = self.c_proj.forward(&out);
@@ -186,11 +188,11 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
 
 impl LmHeadModel {
     /// `GPT2Model.forward`.
-    fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>) -> Tensor {
+    fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
         cx.within(self.transformer, || {
             let embeds = causal_lm::input_embeddings(&self.wte, ids, &self.plan);
-            let position_ids = causal_lm::position_ids(cx, self.seq);
+            let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
             let positions = self.wpe.forward(&position_ids);
             let mut hidden = ops::add(&embeds, &positions);
             let given = causal_lm::given_mask(mask, &self.plan);
@@ -226,6 +228,16 @@ impl Model for LmHeadModel {
     }
 
     fn forward(&self, batch: &[Tensor]) -> Output {
-        causal_lm::output(self.hidden(&batch[0], batch.get(2)), &self.lm_head, &batch[1])
+        causal_lm::output(self.hidden(&batch[0], batch.get(2), None), &self.lm_head, &batch[1])
+    }
+
+    fn generate(&self) -> Option<&dyn Generate> {
+        Some(self)
+    }
+}
+
+impl Generate for LmHeadModel {
+    fn logits(&self, step: Step<'_>) -> Tensor {
+        causal_lm::last_logits(self.hidden(step.ids, step.mask, step.positions), &self.lm_head)
     }
 }

@@ -70,7 +70,10 @@ impl SdpaRules {
     fn select(&self, q: &Tensor, k: &Tensor, mask: bool, grouped: bool, dropout: f64) -> Kernel {
         let (dtype, head, keys) = (q.dtype(), q.size(-1), k.size(-2));
         // check_requires_grad_and_head_dim_gt192_constraints_on_sm86_89_or_120()
-        let too_large = self.small_flash && ((193..=224).contains(&head) || (head > 224 && dropout > 0.0));
+        // ... which asks whether a gradient is wanted at all.
+        let too_large = self.small_flash
+            && !q.cx().is_inference()
+            && ((193..=224).contains(&head) || (head > 224 && dropout > 0.0));
         let fits = |kernel: &Kernel| match kernel {
             Kernel::Cudnn => dtype.is_half() && head <= self.cudnn_head && head.is_multiple_of(8) && keys != 1,
             Kernel::Flash => dtype.is_half() && !mask && head <= 256 && !too_large,
@@ -99,6 +102,7 @@ pub fn scaled_dot_product_attention(
     dropout: f64,
     causal: bool,
 ) -> Tensor {
+    let dropout = if q.cx().is_inference() { 0.0 } else { dropout };
     let mask = mask.map(lower_precision);
     let mask = mask.as_ref();
     let (q, k, v) = (lower_precision(q), lower_precision(k), lower_precision(v));
@@ -198,6 +202,8 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
     let rows = match kernel {
         Kernel::Cudnn => Geometry::contiguous(&[b, h, s, 1]),
         Kernel::Flash => Geometry::contiguous(&[b, h, s]),
+        // Only where a gradient is wanted (`compute_log_sumexp`).
+        Kernel::Efficient if cx.is_inference() => Geometry::contiguous(&[b, h, 0]),
         Kernel::Efficient | Kernel::Math => Geometry::contiguous(&[b, h, s.next_multiple_of(32)]),
     };
     let logsumexp = cx.empty(op, rows, DType::Float32);

@@ -8,7 +8,8 @@ use super::nearest::quoted;
 use super::table::{Table, found};
 use super::{
     Attention, Checkpointing, Device, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer, Precision,
-    Quantization, Scenario, Software, Training, ZeroGrad, ZeroGradAt, input, keys, limits, pending, supported, text,
+    Quantization, Scenario, Software, Training, ZeroGrad, ZeroGradAt, generation, input, keys, limits, pending,
+    supported, text,
 };
 use crate::{Error, Result, catalog};
 
@@ -63,8 +64,10 @@ impl Scenario {
         sections.extend(keys::SECTIONS);
         root.only(&sections)?;
         let (model, traits) = model::read(&root.table("model")?, scope)?;
-        let input = input::read(&root.table("input")?, &model.source, traits)?;
+        let input_table = root.table("input")?;
+        let input = input::read(&input_table, &model.source, traits)?;
         let training = training(&root.table("training")?)?;
+        let input = generation::read(input, &input_table, &model, traits, training.mode)?;
         let device = device(&root.table("device")?)?;
         let software = software(&root.table("software")?, scope)?;
         Ok(Self { model, input, training, device, software })
@@ -205,6 +208,7 @@ fn training(table: &Table<'_>) -> Result<Training> {
         compile: table.flag("compile")?.unwrap_or(default.compile),
     };
     pending::check(&training, table)?;
+    generation::check(&training, table)?;
     Ok(training)
 }
 

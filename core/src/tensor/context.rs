@@ -8,6 +8,7 @@ use super::checkpoint::Frame;
 use super::dtype::DType;
 use super::geometry::Geometry;
 use super::ledger::{Kind, Ledger, PhaseMark, StorageInfo};
+use super::past::Past;
 use super::storage::Tensor;
 use crate::allocator::Event;
 use crate::estimate::PhaseName;
@@ -44,6 +45,10 @@ pub struct Context {
     pub(super) muted: Cell<bool>,
     closed: Cell<bool>,
     blas: Blas,
+    /// `model.eval()`: nothing is dropped out, batch statistics are not computed.
+    pub(super) inference: Cell<bool>,
+    /// The keys and values a generation has seen so far.
+    pub(super) past: RefCell<Option<Past>>,
 }
 
 /// cuBLAS keeps a workspace for every handle and stream, taken from PyTorch's allocator at the first product and never
@@ -72,6 +77,8 @@ impl Context {
             muted: Cell::new(false),
             closed: Cell::new(false),
             blas: Blas::default(),
+            inference: Cell::new(false),
+            past: RefCell::default(),
         })
     }
 
@@ -85,7 +92,7 @@ impl Context {
     /// Closes the books: what is let go of from now on is no event of the run.
     pub fn end(&self) {
         self.closed.set(true);
-        drop((self.blas.forward.take(), self.blas.backward.take()));
+        drop((self.blas.forward.take(), self.blas.backward.take(), self.past.take()));
     }
 
     /// Gives every cuBLAS handle a workspace of `bytes` (0: none is counted).
@@ -155,7 +162,7 @@ impl Context {
         self.kind.set(match name {
             PhaseName::Load => Kind::Parameter,
             PhaseName::Input => Kind::Input,
-            PhaseName::Forward => Kind::Forward,
+            PhaseName::Forward | PhaseName::Prefill | PhaseName::Decode => Kind::Forward,
             PhaseName::Backward => Kind::Backward,
             PhaseName::Clip | PhaseName::Optimizer | PhaseName::ZeroGrad => Kind::Optimizer,
         });

@@ -10,9 +10,11 @@ use super::{Report, off, percent};
 use crate::view::{Paint, Unit};
 
 /// As the loop runs them.
-pub const ORDER: [PhaseName; 7] = [
+pub const ORDER: [PhaseName; 9] = [
     PhaseName::Load,
     PhaseName::Input,
+    PhaseName::Prefill,
+    PhaseName::Decode,
     PhaseName::Forward,
     PhaseName::Backward,
     PhaseName::Clip,
