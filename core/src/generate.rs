@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use crate::nn::kv_cache;
 use crate::ops;
 use crate::tensor::{Context, DType, Past, Tensor};
 
@@ -25,6 +26,30 @@ pub trait Generate {
     fn takes_positions(&self) -> bool {
         true
     }
+}
+
+/// Tokens after the prompt's that are always generated one by one.
+const FIRST: u64 = 4;
+
+/// Events that are spent on the others. A token of an 8B model takes some 3,000; all those of a short answer, or of a small
+/// model, fit in here.
+const EVENTS: u64 = 1 << 18;
+
+/// Of the tokens `done + 1` to `further`, those that are generated; the others are skipped. The last ones always are,
+/// for there a growing cache is largest, and so are those at `turns`; the rest are spread evenly.
+fn listed(done: u64, further: u64, per_token: u64, turns: &[u64]) -> Vec<u64> {
+    const LAST: u64 = 8;
+    let most = (EVENTS / per_token.max(1)).max(2 * LAST);
+    if further - done <= most {
+        return (done + 1..=further).collect();
+    }
+    let spread = most - LAST;
+    let even = (1..=spread).map(|i| done + i * (further - done) / spread);
+    let mut tokens: Vec<u64> = even.chain(further + 1 - LAST..=further).collect();
+    tokens.extend(turns.iter().copied().filter(|turn| (done + 1..=further).contains(turn)));
+    tokens.sort_unstable();
+    tokens.dedup();
+    tokens
 }
 
 /// The locals of `_sample`, and what its caller's own names hold beside them.
@@ -83,8 +108,19 @@ pub fn generate(
     if max_new_tokens > 1 {
         begin_decode();
     }
-    for token in 2..=max_new_tokens {
-        sampler.forward(model, token == max_new_tokens);
+    let further = max_new_tokens.saturating_sub(1);
+    let begin = cx.position();
+    let mut done = 0;
+    let first = FIRST.min(further);
+    while done < first {
+        done += 1;
+        sampler.forward(model, done == further);
+    }
+    let per_token = (cx.position() - begin) as u64 / first.max(1);
+    for token in listed(done, further, per_token, &sampler.turns(done)) {
+        sampler.skip(token - done - 1);
+        done = token;
+        sampler.forward(model, done == further);
     }
     cx.end();
 }
@@ -112,6 +148,27 @@ impl Sampler<'_> {
         let logits = model.logits(Step { ids: &ids, mask: self.mask.as_ref(), positions: positions.as_ref() });
         drop((ids, positions));
         self.choose(logits, last);
+    }
+
+    /// The tokens around which a sliding window fills up, counted as further tokens; `done` of them are made.
+    fn turns(&self, done: u64) -> Vec<u64> {
+        let windows = self.cx.past_windows();
+        let fills = windows.iter().filter_map(|(window, seen)| window.checked_sub(*seen)).map(|left| done + left);
+        fills.flat_map(|turn| turn.saturating_sub(1)..=turn + 1).collect()
+    }
+
+    /// Lets `tokens` tokens go by: everything that grows with them is made anew at its later size.
+    fn skip(&mut self, tokens: u64) {
+        if tokens == 0 {
+            return;
+        }
+        let (cx, size) = (self.cx, self.ids.size(0));
+        let longer = [size, self.ids.size(1) + tokens];
+        kv_cache::skip(cx, tokens);
+        let grown = || ops::fresh(cx, "cat", &longer, DType::Int64);
+        self.positions = self.positions.is_some().then(grown);
+        self.mask = self.mask.is_some().then(grown);
+        self.ids = grown();
     }
 
     /// What follows a forward: the arguments of the next one, the token, and whether it was the last.

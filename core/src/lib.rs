@@ -20,6 +20,8 @@ mod nn;
 mod ops;
 mod optim;
 pub mod scenario;
+pub mod software;
+pub mod solve;
 mod step;
 mod tensor;
 mod units;

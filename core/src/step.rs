@@ -150,8 +150,10 @@ impl Loop<'_> {
         drop(root);
         let backward = begin..cx.position();
 
-        // Kept outputs hold the graph, and whatever else it holds: no plain list of handles stands for that.
-        if self.repeats == Repeats::Copied && !training.keep_outputs {
+        // Kept outputs hold the graph, and whatever else it holds: no plain list of handles stands for that. A forward
+        // that changed the model will not be repeated.
+        let changed = cx.take_changed();
+        if self.repeats == Repeats::Copied && !training.keep_outputs && !changed {
             let gradients: Vec<Option<u32>> = self
                 .parameters
                 .iter()
@@ -240,13 +242,14 @@ mod tests {
     use crate::estimate::PhaseName;
     use crate::models;
     use crate::ops::SdpaRules;
+    use crate::software::Rules;
     use crate::tensor::{Context, Ledger};
 
     fn run(scenario: &Scenario, repeats: Repeats) -> Ledger {
         let cx = Context::new();
         cx.set_blas_workspace(8_519_680);
         cx.begin(PhaseName::Load, None, None);
-        let built = models::build(&cx, scenario, SdpaRules::cuda((8, 0))).unwrap();
+        let built = models::build(&cx, scenario, SdpaRules::cuda((8, 0), Rules::default())).unwrap();
         train(&cx, &built, &scenario.training, repeats);
         let ledger = Rc::clone(&cx).take().0;
         drop(built);

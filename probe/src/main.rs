@@ -2,10 +2,13 @@
 #![forbid(unsafe_code)]
 
 mod cards;
+mod database;
 mod estimate;
 mod exit;
+mod export;
 mod gpus;
 mod guard;
+mod import;
 mod interrupt;
 mod models;
 mod probe;
@@ -13,6 +16,7 @@ mod records;
 mod scenario;
 mod serve;
 mod session;
+mod token;
 mod upload;
 mod view;
 mod watch;
@@ -53,6 +57,9 @@ enum Command {
     Models(models::Args),
     Gpus(gpus::Args),
     Serve(serve::Args),
+    Token(token::Args),
+    Export(export::Args),
+    Import(import::Args),
     Upload(upload::Args),
     Watch(watch::Args),
 }
@@ -64,6 +71,9 @@ fn main() -> ExitCode {
         Command::Models(args) => models::run(&args),
         Command::Gpus(args) => gpus::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Token(args) => token::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Upload(args) => upload::run(&args),
         Command::Watch(args) => watch::run(&args),
     };

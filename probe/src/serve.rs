@@ -1,14 +1,22 @@
-//! `plimsoll serve`: hosts the planner that is inside this binary.
+//! `plimsoll serve`: hosts the planner that is inside this binary, and keeps measurements.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
-use plimsoll_server::{DEFAULT_LISTEN, ServeError, Site, serve, stop_signal};
+use plimsoll_server::{Api, DEFAULT_LISTEN, ServeError, Settings, Site, serve, stop_signal};
 
+use crate::database::{self, block_on};
 use crate::exit::{self, Failure};
 
-/// Host the planner on this machine
+const ABOUT: &str = "\
+Measurements are kept in a database and shown in the planner. Anybody who reaches the server may read them; uploads \
+need a token (plimsoll token create), except from programs of this machine as long as there is no token and the server \
+listens to this machine only. Nothing is kept of who asked. docs/deploying.md tells how to run it for others.";
+
+/// Host the planner on this machine, and keep measurements
 #[derive(Debug, clap::Args)]
+#[command(after_help = ABOUT)]
 pub struct Args {
     /// Where to listen: an address with a port, or a port of this machine; port 0 lets the system choose one
     #[arg(long, value_name = "ADDRESS:PORT", default_value_t = DEFAULT_LISTEN, value_parser = parse_listen)]
@@ -17,6 +25,21 @@ pub struct Args {
     /// Open the planner in the browser once it is there
     #[arg(long)]
     open: bool,
+
+    #[command(flatten)]
+    database: database::Which,
+
+    /// Keep no measurements: the planner alone
+    #[arg(long, conflicts_with = "database")]
+    no_database: bool,
+
+    /// How many uploads each token may make in a minute, and each address without one; 0 is no limit
+    #[arg(long, value_name = "N", default_value_t = Settings::default().uploads_per_minute)]
+    uploads_per_minute: u32,
+
+    /// How many proxies stand in front of the server: whom they name in X-Forwarded-For is then believed and counted
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=8))]
+    proxies: u8,
 }
 
 impl From<ServeError> for Failure {
@@ -25,23 +48,62 @@ impl From<ServeError> for Failure {
     }
 }
 
+/// Threads that answer.
+const THREADS: usize = 2;
+
 /// Runs the subcommand until Ctrl-C or SIGTERM. The first line of standard output holds the planner's address.
 pub fn run(args: &Args) -> Result<u8, Failure> {
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(2).enable_all().build().map_err(|error| Failure::Environment {
-        problem: format!("cannot start the server's threads: {error}"),
-        hint: "end some other processes".to_owned(),
-    })?;
-    runtime.block_on(async {
+    block_on(THREADS, async {
         // Before anything is said: whoever reads that the server is there may tell it to end at once.
         let signal = stop_signal();
         let stop = async {
             signal.await;
             eprintln!("Stopping.");
         };
-        serve(args.listen, Site::embedded(), |address| announce(address, args.open), stop).await
+        let site = Site::embedded();
+        let planner = !site.is_empty();
+        let api = if args.no_database { None } else { Some(api(args).await?) };
+        let said = match &api {
+            Some(api) => Some(terms(args, api).await?),
+            None => None,
+        };
+        let ready = |address| {
+            announce(address, args.open && planner);
+            if !planner {
+                eprintln!("Note: this plimsoll was built without the planner; `cargo xtask serve` builds it.");
+            }
+            said.iter().for_each(|said| eprintln!("{said}"));
+        };
+        let served = serve(args.listen, site, api.clone(), ready, stop).await;
+        if let Some(api) = api {
+            api.store().close().await;
+        }
+        Ok(served?)
     })?;
     Ok(exit::OK)
+}
+
+async fn api(args: &Args) -> Result<Arc<Api>, Failure> {
+    let store = args.database.open().await?;
+    let settings = Settings {
+        local: args.listen.ip().is_loopback(),
+        uploads_per_minute: args.uploads_per_minute,
+        proxies: args.proxies.into(),
+    };
+    Ok(Arc::new(Api::new(store, settings)))
+}
+
+/// Where measurements are, and who may add to them.
+async fn terms(args: &Args, api: &Api) -> Result<String, Failure> {
+    let place = args.database.target()?;
+    let who = if api.store().asks_for_tokens().await? {
+        "uploads need a token"
+    } else if args.listen.ip().is_loopback() {
+        "programs of this machine may upload"
+    } else {
+        "uploads are refused until there is a token (plimsoll token create)"
+    };
+    Ok(format!("Measurements are kept in {place}; {who}."))
 }
 
 fn announce(address: SocketAddr, open: bool) {

@@ -12,10 +12,12 @@ use axum::{
     routing::get,
 };
 use percent_encoding::percent_decode_str;
-use tower_http::timeout::TimeoutLayer;
+use tower_http::{catch_panic::CatchPanicLayer, timeout::TimeoutLayer};
 
 use crate::{
+    api::{Api, Problem, routes},
     encoding::negotiate,
+    etag::{joined, matches},
     site::{Asset, Site},
 };
 
@@ -26,15 +28,33 @@ const HANDLER_TIMEOUT: Duration = Duration::from_secs(10);
 const NO_PLANNER: &str = "This plimsoll was built without the planner.\n\n\
     In a checkout of the project, `cargo xtask serve` builds the planner, puts it into the binary and serves it.\n";
 
-/// Answers requests from `site`. GET and HEAD only.
-pub fn app(site: Site) -> Router {
+/// Answers requests: the planner's files from `site`, measurements from `api` where there is one.
+pub fn app(site: Site, api: Option<Arc<Api>>) -> Router {
     let site = Arc::new(site);
-    Router::new()
-        .route("/healthz", get(health))
+    let mut pages = Router::new().route("/healthz", get(health));
+    // In place of the planner's own, which says that there is no interface where it is hosted.
+    if api.is_some() {
+        pages = pages.route("/site.json", get(with_api));
+    }
+    pages
         .fallback(file)
+        .with_state(Arc::clone(&site))
         .layer(TimeoutLayer::with_status_code(StatusCode::SERVICE_UNAVAILABLE, HANDLER_TIMEOUT))
-        .layer(middleware::from_fn_with_state(Arc::clone(&site), add_headers))
-        .with_state(site)
+        .merge(routes(api))
+        .layer(CatchPanicLayer::custom(|_| failed()))
+        .layer(middleware::from_fn_with_state(site, add_headers))
+}
+
+/// Tells the planner where the measurements are.
+async fn with_api() -> Response {
+    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-cache")];
+    (headers, "{ \"schema\": 1, \"api\": \"api/v1\" }\n").into_response()
+}
+
+/// What a request gets that met a mistake of ours; the others go on.
+fn failed() -> Response {
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", "The server failed", "please report what was asked")
+        .into_response()
 }
 
 /// Whether the server is alive, for whatever watches it.
@@ -89,7 +109,7 @@ fn send(asset: &Asset, request: &HeaderMap, head: bool) -> Response {
     if asset.varies() {
         headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
     }
-    if matches(&joined(request, header::IF_NONE_MATCH), &stored.etag) {
+    if matches(request, &stored.etag) {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         return response;
     }
@@ -102,16 +122,4 @@ fn send(asset: &Asset, request: &HeaderMap, head: bool) -> Response {
         *response.body_mut() = Body::from(stored.content.clone());
     }
     response
-}
-
-/// All values of a header that is a list, as one list.
-fn joined(headers: &HeaderMap, name: header::HeaderName) -> String {
-    headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).collect::<Vec<_>>().join(",")
-}
-
-/// Whether an `If-None-Match` list names this tag (weakly compared, as RFC 9110 section 13.1.2 asks).
-fn matches(list: &str, etag: &HeaderValue) -> bool {
-    list.split(',')
-        .map(str::trim)
-        .any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag).as_bytes() == etag.as_bytes())
 }

@@ -5,6 +5,7 @@ use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
     pin::pin,
+    sync::Arc,
     time::Duration,
 };
 
@@ -17,10 +18,12 @@ use hyper_util::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    sync::Semaphore,
     time::{sleep, timeout},
 };
+use tower::ServiceExt as _;
 
-use crate::{Site, app};
+use crate::{Api, Site, api::Peer, app};
 
 /// Where `plimsoll serve` listens unless told otherwise: this machine only.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
@@ -70,23 +73,27 @@ impl ServeError {
     }
 }
 
-/// Serves `site` on `listen` until `stop` resolves, then lets running responses finish. `ready` is told the address
+/// Connections that may be open at a time; who comes then, waits.
+const CONNECTIONS: usize = 1024;
+
+/// Serves `site` and `api` on `listen` until `stop` resolves, then lets running responses finish. `ready` is told the address
 /// once the socket listens; port 0 lets the system choose one.
 ///
 /// # Errors
-/// There is no planner in `site`, or the address cannot be had.
+/// There is neither a planner nor an API, or the address cannot be had.
 pub async fn serve(
     listen: SocketAddr,
     site: Site,
+    api: Option<Arc<Api>>,
     ready: impl FnOnce(SocketAddr),
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    if site.is_empty() {
+    if site.is_empty() && api.is_none() {
         return Err(ServeError::NoPlanner);
     }
     let (listener, address) = bind(listen).await?;
     ready(address);
-    accept(listener, app(site), stop).await;
+    accept(listener, app(site, api), stop).await;
     Ok(())
 }
 
@@ -134,11 +141,16 @@ async fn accept(listener: TcpListener, app: Router, stop: impl Future<Output = (
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
     let open = GracefulShutdown::new();
     let mut stop = pin!(stop);
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
-        let stream = tokio::select! {
+        let place = tokio::select! {
+            () = &mut stop => break,
+            place = Arc::clone(&places).acquire_owned() => place,
+        };
+        let (stream, peer) = tokio::select! {
             () = &mut stop => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok(accepted) => accepted,
                 // Out of file descriptors, or a client that is already gone: neither ends the server.
                 Err(_) => {
                     sleep(Duration::from_millis(50)).await;
@@ -148,11 +160,16 @@ async fn accept(listener: TcpListener, app: Router, stop: impl Future<Output = (
         };
         // Small responses leave at once.
         let _ = stream.set_nodelay(true);
-        let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(app.clone()));
+        let service = app.clone().map_request(move |mut request: hyper::Request<_>| {
+            request.extensions_mut().insert(Peer(peer));
+            request
+        });
+        let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
         let connection = open.watch(connection);
         tokio::spawn(async move {
             // A client that breaks off or sends nonsense is its own affair.
             let _ = connection.await;
+            drop(place);
         });
     }
     drop(listener);

@@ -40,7 +40,7 @@ async fn ask_site(site: Site, method: &str, path: &str, headers: &[(&str, &str)]
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let response = app(site).oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    let response = app(site, None).oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
     let (parts, body) = response.into_parts();
     let body = to_bytes(body, 1 << 20).await.unwrap().to_vec();
     Answer { status: parts.status, headers: parts.headers, body }

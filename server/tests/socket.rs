@@ -25,7 +25,7 @@ struct Running {
 async fn start() -> Running {
     let (tell, told) = oneshot::channel();
     let (stop, stopped) = oneshot::channel::<()>();
-    let task = tokio::spawn(serve(ANY_PORT, site(), |address| tell.send(address).unwrap(), async {
+    let task = tokio::spawn(serve(ANY_PORT, site(), None, |address| tell.send(address).unwrap(), async {
         let _ = stopped.await;
     }));
     Running { address: told.await.unwrap(), stop, task }
@@ -68,12 +68,12 @@ async fn it_answers_and_stops() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_taken_port_says_by_whom_and_what_to_do() {
     let server = start().await;
-    let error = serve(server.address, site(), |_| {}, async {}).await.unwrap_err();
+    let error = serve(server.address, site(), None, |_| {}, async {}).await.unwrap_err();
     assert!(matches!(error, ServeError::AlreadyServing(..)), "{error}");
     assert!(error.to_string().contains(&format!("http://{}/", server.address)), "{error}");
 
     let other = std::net::TcpListener::bind(ANY_PORT).unwrap();
-    let error = serve(other.local_addr().unwrap(), site(), |_| {}, async {}).await.unwrap_err();
+    let error = serve(other.local_addr().unwrap(), site(), None, |_| {}, async {}).await.unwrap_err();
     assert!(matches!(error, ServeError::Taken(..)), "{error}");
     assert!(error.hint().contains("--listen 127.0.0.1:"), "{}", error.hint());
 }
@@ -81,13 +81,13 @@ async fn a_taken_port_says_by_whom_and_what_to_do() {
 #[tokio::test]
 async fn an_address_of_another_machine_is_explained() {
     // TEST-NET-1 (RFC 5737): never an address of this machine.
-    let error = serve("192.0.2.1:7070".parse().unwrap(), site(), |_| {}, async {}).await.unwrap_err();
+    let error = serve("192.0.2.1:7070".parse().unwrap(), site(), None, |_| {}, async {}).await.unwrap_err();
     assert!(matches!(error, ServeError::Bind(..)), "{error}");
     assert!(error.hint().contains("--listen"), "{}", error.hint());
 }
 
 #[tokio::test]
 async fn without_a_planner_there_is_nothing_to_serve() {
-    let error = serve(ANY_PORT, Site::new([]), |_| {}, async {}).await.unwrap_err();
+    let error = serve(ANY_PORT, Site::new([]), None, |_| {}, async {}).await.unwrap_err();
     assert!(error.hint().contains("cargo xtask serve"), "{}", error.hint());
 }

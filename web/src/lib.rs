@@ -5,6 +5,7 @@
 
 pub mod breakdown;
 pub mod choices;
+pub mod compare;
 pub mod cursor;
 pub mod engine;
 pub mod errand;

@@ -8,6 +8,8 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use plimsoll_core::Measurement;
+use serde_json::json;
 
 use crate::{
     compress,
@@ -50,6 +52,8 @@ pub fn build(tools: &Tools) -> Result<()> {
     shell::run(&mut trunk(tools)?)?;
     ensure!(dist().join("index.html").is_file(), "Trunk wrote no web/dist/index.html");
 
+    ship_measurements()?;
+
     headline("Compressing the planner");
     compress::beside(&workspace::files(&dist(), &hidden)?)?;
     let (raw, brotli) = sizes()?;
@@ -57,6 +61,27 @@ pub fn build(tools: &Tools) -> Result<()> {
 
     fs::create_dir_all(stamp.parent().unwrap_or(Path::new(".")))?;
     fs::write(&stamp, format!("{inputs} {}", contents()?)).with_context(|| format!("cannot write {}", stamp.display()))
+}
+
+/// Puts the records of `data/measurements` beside the page: a list of them, and each whole.
+fn ship_measurements() -> Result<()> {
+    let into = dist().join("measurements");
+    fs::create_dir_all(&into).with_context(|| format!("cannot make {}", into.display()))?;
+    let mut points = Vec::new();
+    for file in workspace::files(&workspace::root().join("data/measurements"), &hidden)? {
+        if file.extension().is_none_or(|e| e != "json") {
+            continue;
+        }
+        let record = Measurement::from_json(&fs::read_to_string(&file)?)
+            .map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?;
+        let point = record.point().map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?;
+        fs::write(into.join(format!("{}.json", point.id)), record.canonical())?;
+        points.push(point);
+    }
+    points.sort_by(|a, b| b.taken.cmp(&a.taken).then_with(|| a.id.cmp(&b.id)));
+    note(&format!("{} measurements ship with it", points.len()));
+    let list = json!({ "schema": 1, "items": points, "next": null, "total": points.len() });
+    fs::write(into.join("index.json"), list.to_string()).context("cannot write measurements/index.json")
 }
 
 fn trunk(tools: &Tools) -> Result<Command> {

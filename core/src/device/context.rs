@@ -55,7 +55,7 @@ fn resident_threads(gpu: &Gpu) -> u64 {
 ///
 /// The catalog has no count of its own. One does two operations per lane and cycle. Lanes are those of NVIDIA's architecture whitepapers, the clock is the
 /// boost clock at which the whitepapers quote the rate of each architecture's largest card.
-pub(super) fn multiprocessors(gpu: &Gpu) -> u64 {
+pub(crate) fn multiprocessors(gpu: &Gpu) -> u64 {
     let (lanes, mhz): (u64, u64) = match (gpu.architecture, gpu.compute_capability) {
         ("volta", _) => (64, 1530),
         ("turing", _) => (64, 1590),

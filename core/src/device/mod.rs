@@ -11,6 +11,7 @@ mod tests;
 mod workspace;
 
 pub use context::context;
+pub(crate) use context::multiprocessors;
 pub use limits::{desktop, driver_reserve, limits};
 pub use sourced::Sourced;
 pub use workspace::cublas_workspace;

@@ -136,7 +136,7 @@ fn multiprocessors_follow_from_the_float32_rate() {
         (b200(), 148),
     ];
     for (gpu, count) in listed {
-        let found = context::multiprocessors(&gpu);
+        let found = multiprocessors(&gpu);
         assert!(
             found.abs_diff(count) * 100 <= count * 15,
             "{} {}: {found}, listed {count}",

@@ -19,7 +19,7 @@ pub const fn category(kind: Kind) -> Category {
         Kind::AutocastCopy => Category::AutocastCopies,
         Kind::Gradient => Category::Gradients,
         Kind::OptimizerState => Category::OptimizerStates,
-        Kind::Workspace => Category::Workspace,
+        Kind::Workspace | Kind::Scratch => Category::Workspace,
         Kind::KeyValue => Category::KvCache,
     }
 }
@@ -76,6 +76,27 @@ pub fn replay(
         allocator.reset_peaks();
     }
     Ok(AllocatorPeaks { allocated, reserved, retries: allocator.retries() })
+}
+
+/// Allocated and reserved after the first `events` events.
+///
+/// # Errors
+/// The request for which there was no room.
+pub fn at(
+    ledger: &Ledger,
+    sizes: impl Fn(u32) -> Bytes,
+    limit: Option<Bytes>,
+    events: usize,
+) -> Result<(Bytes, Bytes), OutOfMemory> {
+    let mut allocator = CachingAllocator::with_capacity(limit, ledger.storages.len());
+    for event in ledger.events.iter().take(events) {
+        if event.is_free() {
+            allocator.free(event.id());
+        } else {
+            allocator.alloc(event.id(), sizes(event.id()))?;
+        }
+    }
+    Ok((allocator.allocated(), allocator.reserved()))
 }
 
 /// Live bytes over the stream: the phases with their peaks, and the peak of all.

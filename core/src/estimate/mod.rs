@@ -1,17 +1,25 @@
 //! The answer: peaks, what fills them, phase by phase, and the verdict.
 
+mod attribution;
+mod envelope;
 mod explain;
-mod largest;
 mod measure;
+mod outcome;
 mod run;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod trace;
 mod types;
 
-pub use largest::max_batch;
+pub use crate::solve::max_batch;
+pub use attribution::{Beyond, Explanation, Layer};
+pub use envelope::{Envelope, Stretch};
+pub use measure::RequestedPeak;
+pub use outcome::{Berth, Outcome};
 pub use run::Run;
-pub use trace::Trace;
+pub use stream::{Line, Step, Stream};
+pub use trace::{Trace, card};
 pub use types::{
     Category, DeviceLimits, Estimate, Holding, Parameters, Peak, PeakBreakdown, Phase, PhaseName, Timeline,
     TimelinePoint, Verdict,

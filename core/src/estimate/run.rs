@@ -1,10 +1,13 @@
 //! A scenario that has been run, and everything one may ask about any moment of it.
 
-use crate::allocator::OutOfMemory;
-use crate::{Bytes, Result, Scenario, device, ops};
+use crate::catalog::{Gpu, Vendor};
+use crate::tensor::Ledger;
+use crate::{Bytes, Result, Scenario, ops};
 
+use super::attribution::{self, Beyond, Explanation};
 use super::explain;
-use super::measure::{self, AllocatorPeaks};
+use super::measure;
+use super::outcome::Berth;
 use super::trace::{Trace, card};
 use super::{Estimate, Holding, Peak, Timeline, Verdict};
 
@@ -14,13 +17,7 @@ pub struct Run {
     estimate: Estimate,
     trace: Trace,
     peak_event: usize,
-}
-
-/// What the run takes from the card, and whether it may.
-struct Outcome {
-    peaks: AllocatorPeaks,
-    process: Bytes,
-    verdict: Verdict,
+    berth: Berth,
 }
 
 impl Run {
@@ -32,30 +29,12 @@ impl Run {
         scenario.estimated()?;
         let gpu = card(scenario)?;
         let trace = Trace::new(scenario)?;
-        let limits = device::limits(gpu, scenario.device.memory, scenario.device.load_line);
-        let context = device::context(gpu).bytes;
+        let berth = Berth::new(gpu, scenario);
         let ledger = &trace.ledger;
         let (mut phases, peak) = measure::requested(ledger);
         let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
-
-        // On the card itself first: near its end the allocator gives cached segments back before it gives up. A run
-        // that does not fit is shown as it would be on a card without end, so that one sees how much is missing.
-        let room = limits.capacity.saturating_sub(context);
-        let outcome = match measure::replay(ledger, size, Some(room), Some(&mut phases)) {
-            Ok(peaks) => {
-                let process = peaks.reserved + context;
-                let verdict = if process <= limits.load_line { Verdict::Fits } else { Verdict::Tight };
-                Outcome { peaks, process, verdict }
-            }
-            Err(OutOfMemory { .. }) => {
-                let peaks = measure::replay(ledger, size, None, Some(&mut phases)).unwrap_or(AllocatorPeaks {
-                    allocated: peak.bytes,
-                    reserved: peak.bytes,
-                    retries: 0,
-                });
-                Outcome { peaks, process: peaks.reserved + context, verdict: Verdict::DoesNotFit }
-            }
-        };
+        let outcome = berth.outcome(ledger, size, peak.bytes, Some(&mut phases));
+        let limits = berth.limits.clone();
 
         let mut warnings = scenario.software.other_rules();
         warnings.extend(scenario.model.source.stand_in().map(|near| {
@@ -73,12 +52,8 @@ impl Run {
                 outcome.peaks.retries
             ));
         }
-        if scenario.device.workspaces && ledger.storages.iter().any(|s| s.op == ops::CONVOLUTION) {
-            warnings.push(
-                "what cuDNN takes while a convolution runs is not counted: it depends on the algorithm it picks, and on \
-                 torch.backends.cudnn.benchmark"
-                    .to_owned(),
-            );
+        if scenario.device.workspaces {
+            warnings.extend(uncounted(gpu, ledger));
         }
         let maker = ledger.events.get(peak.event).map(|e| &ledger.storages[e.id() as usize]);
         let phase = phases_at(ledger, peak.event);
@@ -104,7 +79,7 @@ impl Run {
             max_batch: None,
             warnings,
         };
-        Ok(Self { estimate, trace, peak_event: peak.event })
+        Ok(Self { estimate, trace, peak_event: peak.event, berth })
     }
 
     /// The estimate, without `max_batch`.
@@ -132,6 +107,28 @@ impl Run {
         explain::timeline(&self.trace, self.peak_event, max_points)
     }
 
+    /// Every byte at the peak of live memory, layer by layer, and what the process takes beyond.
+    pub fn explain(&self) -> Explanation {
+        let events = self.peak_event + 1;
+        let ledger = &self.trace.ledger;
+        let peak = &self.estimate.peak;
+        let limit = (self.estimate.verdict != Verdict::DoesNotFit).then(|| self.berth.room());
+        let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
+        let (allocated, reserved) = measure::at(ledger, size, limit, events).unwrap_or((peak.allocated, peak.reserved));
+        Explanation {
+            requested: peak.requested,
+            layers: attribution::layers(&self.trace, events),
+            beyond: Beyond {
+                rounding: attribution::rounding(&self.trace, events),
+                unsplit: allocated.saturating_sub(peak.requested),
+                cached: reserved.saturating_sub(allocated),
+                reserved_elsewhere: peak.reserved.saturating_sub(reserved),
+                context: self.berth.context,
+                allocated_elsewhere: peak.allocated.saturating_sub(allocated),
+            },
+        }
+    }
+
     /// What is alive after `event` events of the stream, largest group first. The index of a
     /// [`super::TimelinePoint::event`]; layers are grouped (`model.layers.*.mlp`).
     pub fn alive_at(&self, event: u32) -> Vec<Holding> {
@@ -139,7 +136,28 @@ impl Run {
     }
 }
 
+/// What kernels take for themselves and nobody can know, a sentence each.
+fn uncounted(gpu: &Gpu, ledger: &Ledger) -> Vec<String> {
+    const CONVOLUTION: &str = "what cuDNN takes while a convolution runs is not counted: it depends on the algorithm it \
+         picks, and on torch.backends.cudnn.benchmark";
+    const CUDNN: &str = "of what cuDNN's attention takes in its backward only what its front end asks for is counted, not \
+         what its own plan may ask for on top";
+    const AMD: &str = "what AMD's attention kernels take in their backward is not counted: it is not known";
+    let ran = |name: &str| ledger.storages.iter().any(|s| s.op == name);
+    let mut sentences = Vec::new();
+    if ran(ops::CONVOLUTION) {
+        sentences.push(CONVOLUTION.to_owned());
+    }
+    if ran(ops::CUDNN_ATTENTION) {
+        sentences.push(CUDNN.to_owned());
+    }
+    if gpu.vendor == Vendor::Amd && (ran(ops::FLASH_ATTENTION) || ran(ops::EFFICIENT_ATTENTION)) {
+        sentences.push(AMD.to_owned());
+    }
+    sentences
+}
+
 /// Index of the phase that event belongs to.
-fn phases_at(ledger: &crate::tensor::Ledger, event: usize) -> usize {
+fn phases_at(ledger: &Ledger, event: usize) -> usize {
     ledger.phases.partition_point(|mark| mark.at <= event).saturating_sub(1)
 }

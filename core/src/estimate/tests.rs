@@ -319,3 +319,57 @@ fn workspaces_are_counted_on_request() {
     assert_eq!(uncounted.0, Bytes::ZERO);
     assert!(counted.0 > Bytes::ZERO && counted.1 > uncounted.1);
 }
+
+/// Every byte has an owner: the layers sum to the peak, and with what lies beyond to the process.
+#[test]
+fn the_explanation_sums_to_the_peak_and_to_the_process() {
+    for recipe in recipes() {
+        let run = run(recipe.clone());
+        let (estimate, explanation) = (run.estimate(), run.explain());
+        assert_eq!(explanation.requested, estimate.peak.requested, "{recipe}");
+        assert_eq!(explanation.layers.iter().map(|l| l.bytes).sum::<Bytes>(), estimate.peak.requested, "{recipe}");
+        let holdings = || explanation.layers.iter().flat_map(|l| &l.holdings);
+        for category in Category::ALL {
+            let of: Bytes = holdings().filter(|h| h.category == category).map(|h| h.bytes).sum();
+            assert_eq!(of, estimate.at_peak.get(category), "{recipe} {category:?}");
+        }
+        let asked: u64 = holdings().map(|h| h.count * h.shape.iter().product::<u64>() * bytes_of(&h.dtype)).sum();
+        let beyond = explanation.beyond;
+        assert_eq!(Bytes::new(asked) + beyond.rounding, estimate.peak.requested, "{recipe}");
+        let process =
+            estimate.peak.requested + beyond.unsplit + beyond.cached + beyond.reserved_elsewhere + beyond.context;
+        assert_eq!(process, estimate.peak.process, "{recipe}");
+        let allocated = estimate.peak.requested + beyond.unsplit + beyond.allocated_elsewhere;
+        assert_eq!(allocated, estimate.peak.allocated, "{recipe}");
+    }
+}
+
+fn bytes_of(dtype: &str) -> u64 {
+    match dtype {
+        "float32" | "int32" => 4,
+        "float16" | "bfloat16" => 2,
+        "int64" => 8,
+        _ => 1,
+    }
+}
+
+/// Layers stand in the model's order, equal layers hold the same, and the optimizer's states stand with the parameters
+/// they belong to.
+#[test]
+fn the_explanation_goes_layer_by_layer() {
+    let run = run(json!({"precision": "fp32", "optimizer_impl": "fused"}));
+    let layers = run.explain().layers;
+    let names: Vec<&str> = layers.iter().map(|l| l.name.as_str()).filter(|n| n.starts_with("model.layers")).collect();
+    assert_eq!(names, ["model.layers.0", "model.layers.1"]);
+    let layer = |name: &str| layers.iter().find(|l| l.name == name).unwrap();
+    let of = |name: &str, category: Category| -> u64 {
+        layer(name).holdings.iter().filter(|h| h.category == category).map(|h| h.bytes.get()).sum()
+    };
+    let (first, second) = ("model.layers.0", "model.layers.1");
+    assert_eq!(of(first, Category::Weights), of(second, Category::Weights));
+    assert_eq!(of(first, Category::OptimizerStates), of(second, Category::OptimizerStates));
+    // Two moments in float32, and a step counter of 4 bytes in 512 for each of nine parameters.
+    assert_eq!(of(first, Category::OptimizerStates), 2 * of(first, Category::Weights) + 9 * 512);
+    let q = layer(first).holdings.iter().find(|h| h.module.ends_with("q_proj") && h.op == "zeros_like").unwrap();
+    assert_eq!((q.count, q.shape.as_slice(), q.category), (2, [64, 64].as_slice(), Category::OptimizerStates));
+}

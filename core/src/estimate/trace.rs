@@ -5,8 +5,9 @@ use crate::inference::infer;
 use crate::models;
 use crate::ops::SdpaRules;
 use crate::scenario::Mode;
+use crate::software::Rules;
 use crate::step;
-use crate::tensor::{Context, Ledger};
+use crate::tensor::{Context, Kernels, Ledger, Machine, Tensor};
 use crate::{Bytes, Error, Result, Scenario, catalog, device};
 
 use super::{Parameters, PhaseName};
@@ -15,7 +16,7 @@ use super::{Parameters, PhaseName};
 const LARGEST_STORAGE: u64 = 1 << 50;
 
 /// The most all storages of a run may take together (4 EiB): sums of them, whatever their order, stay below 2^64.
-const LARGEST_SUM: u64 = 1 << 62;
+pub const LARGEST_SUM: u64 = 1 << 62;
 
 /// The whole event stream of two steps.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub struct Trace {
     pub modules: Vec<String>,
     /// Numbers in the model.
     pub parameters: Parameters,
+    /// The storages of the parameters that are trained, in the model's order.
+    pub trained: Vec<u32>,
 }
 
 /// The card a scenario names.
@@ -45,12 +48,23 @@ impl Trace {
     /// As [`crate::estimate::Run::new`].
     pub fn new(scenario: &Scenario) -> Result<Self> {
         let gpu = card(scenario)?;
+        let software = Rules::of(&scenario.software);
         let rules = match (gpu.vendor, gpu.compute_capability) {
-            (Vendor::Nvidia, Some(cc)) => SdpaRules::cuda(cc),
+            (Vendor::Nvidia, Some(cc)) => SdpaRules::cuda(cc, software),
             (Vendor::Amd, _) => SdpaRules::rocm(),
             _ => SdpaRules::math_only(),
         };
         let cx = Context::new();
+        cx.set_machine(Machine {
+            rules: software,
+            kernels: match (gpu.vendor, gpu.compute_capability) {
+                _ if !scenario.device.workspaces => Kernels::Uncounted,
+                (Vendor::Nvidia, Some((major, minor))) => Kernels::Cuda(major, minor),
+                (Vendor::Amd, _) => Kernels::Rocm,
+                _ => Kernels::Uncounted,
+            },
+            multiprocessors: device::multiprocessors(gpu),
+        });
         if scenario.device.workspaces {
             cx.set_blas_workspace(device::cublas_workspace(gpu, &scenario.software.torch).get());
         }
@@ -64,7 +78,9 @@ impl Trace {
             let counted = built.parameters.iter().filter(|p| !trainable || p.requires_grad());
             counted.fold(0u64, |sum, p| sum.saturating_add(p.numel()))
         };
-        let parameters = Parameters { total: count(false), trainable: count(true) };
+        let total = count(false).saturating_add(built.packed);
+        let parameters = Parameters { total, trainable: count(true) };
+        let trained = built.parameters.iter().filter(|p| p.requires_grad()).map(Tensor::storage_id).collect();
         if inference {
             infer(&cx, &built, scenario);
         } else {
@@ -90,6 +106,6 @@ impl Trace {
                 "look for a size with too many digits",
             ));
         }
-        Ok(Self { ledger, modules, parameters })
+        Ok(Self { ledger, modules, parameters, trained })
     }
 }

@@ -262,7 +262,7 @@ pub struct DeviceLimits {
 }
 
 /// Whether the run fits the card.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Verdict {
     /// The process peak is at or under the load line.
     #[serde(rename = "fits")]

@@ -6,17 +6,20 @@
 mod checks;
 mod content;
 mod identity;
+mod packed;
 mod point;
 mod ran;
 mod read;
 mod record;
 #[cfg(feature = "schema")]
 mod schema;
+mod side_by_side;
 #[cfg(test)]
 mod tests;
 mod validate;
 
 pub use identity::scrubbed;
+pub use packed::PART;
 pub use point::{By, Group, MeasurementPoint, Metric, Peaks, Spread, Standing, groups};
 pub use read::TEXT;
 pub use record::{
@@ -25,9 +28,15 @@ pub use record::{
 };
 #[cfg(feature = "schema")]
 pub use schema::schema;
+pub use side_by_side::{PHASE_ORDER, PhasePeak, Which};
 
 /// Version of the record's format, written as `schema`.
 pub const SCHEMA: u32 = 1;
+
+/// Whether a text looks like a record, good or bad, rather than like something else a person may have dropped.
+pub fn looks_like_record(text: &str) -> bool {
+    ["\"attempts\"", "\"plimsoll\"", "\"taken\""].iter().filter(|key| text.contains(**key)).count() >= 2
+}
 
 /// Longest message of an event, in characters.
 pub const MESSAGE: usize = 1000;

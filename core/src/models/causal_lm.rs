@@ -8,6 +8,7 @@ use crate::Result;
 use crate::nn::{AttentionCore, Embedding, Linear, Scope};
 use crate::ops;
 use crate::scenario::AttentionMask;
+use crate::software::rules;
 use crate::tensor::{Context, DType, Tensor};
 
 /// Labels of these sizes; in inference there are none, and a tensor without elements stands in their place.
@@ -101,7 +102,7 @@ pub fn head(scope: &Scope, table: &Embedding, tied: bool) -> Linear {
 /// The logits and the loss of the last hidden state. A `ModelOutput` holds the loss as well as the logits.
 pub fn output(hidden: Tensor, head: &Linear, labels: &Tensor) -> Output {
     let logits = head.forward(&hidden);
-    let loss = loss(&logits, labels);
+    let (loss, logits) = loss(logits, labels);
     drop(hidden);
     Output { held: vec![loss.clone(), logits], loss }
 }
@@ -109,20 +110,35 @@ pub fn output(hidden: Tensor, head: &Linear, labels: &Tensor) -> Output {
 /// [`output`] of a model that squashes its logits first (`final_logit_softcapping`).
 pub fn capped_output(hidden: Tensor, head: &Linear, labels: &Tensor) -> Output {
     let logits = capped(head.forward(&hidden));
-    let loss = loss(&logits, labels);
+    let (loss, logits) = loss(logits, labels);
     drop(hidden);
     Output { held: vec![loss.clone(), logits], loss }
 }
 
-/// `ForCausalLMLoss` of transformers 5: float32 logits, labels padded and shifted, cross-entropy.
-fn loss(logits: &Tensor, labels: &Tensor) -> Tensor {
+/// The loss, and the logits the model returns. `ForCausalLMLoss` of transformers 5: float32 logits, labels padded and
+/// shifted, cross-entropy. Older ones shifted the logits, and still older ones made them float32 where they stood.
+fn loss(logits: Tensor, labels: &Tensor) -> (Tensor, Tensor) {
     let cx = logits.cx();
+    let software = cx.machine().rules;
     let (batch, seq, vocab) = (labels.size(0), labels.size(1), logits.size(-1));
-    let logits = ops::to(logits, DType::Float32);
+    if !software.has(&rules::PADDED_LABELS) {
+        let float = ops::to(&logits, DType::Float32);
+        let returned = if software.has(&rules::LOSS_FUNCTION) { logits } else { float.clone() };
+        return (shifted_loss(&float, labels), returned);
+    }
+    let float = ops::to(&logits, DType::Float32);
     let padded = ops::fresh(cx, "constant_pad_nd", &[batch, seq + 1], DType::Int64);
     let shifted = ops::contiguous(&ops::narrow(&padded, 1, seq));
     let targets = ops::view(&shifted, &[batch * seq]);
-    let loss = ops::cross_entropy(&ops::view(&logits, &[batch * seq, vocab]), &targets);
+    let loss = ops::cross_entropy(&ops::view(&float, &[batch * seq, vocab]), &targets);
     drop(padded);
-    loss
+    (loss, logits)
+}
+
+/// `shift_logits = logits[..., :-1, :].contiguous()`, the labels likewise.
+fn shifted_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
+    let (batch, seq, vocab) = (labels.size(0), labels.size(1).saturating_sub(1), logits.size(-1));
+    let shifted = ops::contiguous(&ops::narrow(logits, 1, seq));
+    let targets = ops::contiguous(&ops::narrow(labels, 1, seq));
+    ops::cross_entropy(&ops::view(&shifted, &[batch * seq, vocab]), &ops::view(&targets, &[batch * seq]))
 }

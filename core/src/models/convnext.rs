@@ -1,215 +1,177 @@
-//! torchvision's ConvNeXts (`torchvision/models/convnext.py`, version 0.26).
+//! ConvNeXt (transformers `models/convnext/modeling_convnext.py`).
 
 use super::config::Config;
 use super::image_batch::ImageBatch;
-use super::{Model, Output, Plan};
+use super::{Model, Output, Plan, classification, stages, unknown_activation};
 use crate::Result;
-use crate::nn::{Activation, Conv2d, LayerNorm, Linear, Scope};
+use crate::nn::{Activation, Conv2d, DropPath, LayerNorm, LayerNorm2d, Linear, Scope};
 use crate::ops::{self, Window};
 use crate::tensor::{ModuleId, Tensor};
 
-/// Blocks in each of the four stages, the width of the first (each next one is twice as wide), and the probability of
-/// dropping the last block's branch.
-fn stages(variant: &str) -> Option<([u64; 4], u64, f64)> {
-    Some(match variant {
-        "convnext_tiny" => ([3, 3, 9, 3], 96, 0.1),
-        "convnext_small" => ([3, 3, 27, 3], 96, 0.4),
-        "convnext_base" => ([3, 3, 27, 3], 128, 0.5),
-        "convnext_large" => ([3, 3, 27, 3], 192, 0.5),
-        _ => return None,
-    })
-}
-
-const TO_CHANNELS_LAST: [usize; 4] = [0, 2, 3, 1];
-const TO_CHANNELS_FIRST: [usize; 4] = [0, 3, 1, 2];
-
-/// `LayerNorm2d`: over the channels of `[N, C, H, W]`.
+/// `ConvNextLayer`.
 #[derive(Debug)]
-struct LayerNorm2d(LayerNorm);
-
-impl LayerNorm2d {
-    fn forward(&self, x: &Tensor) -> Tensor {
-        let normed = self.0.forward(&ops::permute(x, &TO_CHANNELS_LAST));
-        ops::permute(&normed, &TO_CHANNELS_FIRST)
-    }
-}
-
-/// `CNBlock`.
-#[derive(Debug)]
-struct Block {
-    depthwise: Conv2d,
-    norm: LayerNorm,
-    widen: Linear,
+struct Layer {
+    dwconv: Conv2d,
+    layernorm: LayerNorm,
+    pwconv1: Linear,
     act: Activation,
-    narrow: Linear,
-    layer_scale: Tensor,
-    /// Probability of dropping a sample's branch.
-    stochastic_depth: (f64, ModuleId),
-    modules: [ModuleId; 2],
+    pwconv2: Linear,
+    layer_scale: Option<Tensor>,
+    drop_path: DropPath,
+    module: ModuleId,
 }
 
-impl Block {
-    fn new(scope: &Scope, width: u64, drop: f64) -> Option<Self> {
+impl Layer {
+    fn new(scope: &Scope, width: u64, act: &str, scaled: bool, drop: f64) -> Option<Self> {
         let place = scope.place();
-        let block = scope.child("block");
-        let child = |i: u32| block.child(&i.to_string());
-        let depthwise = Conv2d::new(&child(0), width, width, width, Window { kernel: 7, stride: 1, padding: 3 }, true);
-        let norm = LayerNorm::new(&child(2), width, true);
-        let widen = Linear::new(&child(3), width, 4 * width, true);
-        let act = Activation::new(&child(4), "gelu")?;
-        let narrow = Linear::new(&child(5), 4 * width, width, true);
+        let window = Window { kernel: 7, stride: 1, padding: 3 };
         Some(Self {
-            depthwise,
-            norm,
-            widen,
-            act,
-            narrow,
-            layer_scale: scope.own_parameter(place, &[width, 1, 1]),
-            stochastic_depth: (drop, scope.child("stochastic_depth").module()),
-            modules: [scope.module(), block.module()],
+            dwconv: Conv2d::new(&scope.child("dwconv"), width, width, width, window, true),
+            layernorm: LayerNorm::new(&scope.child("layernorm"), width, true),
+            pwconv1: Linear::new(&scope.child("pwconv1"), width, 4 * width, true),
+            act: Activation::new(&scope.child("act"), act)?,
+            pwconv2: Linear::new(&scope.child("pwconv2"), 4 * width, width, true),
+            layer_scale: scaled.then(|| scope.own_parameter(place, &[width])),
+            drop_path: DropPath::new(&scope.child("drop_path"), drop),
+            module: scope.module(),
         })
     }
 
-    /// `stochastic_depth(input, p, "row")`: a factor for every sample.
-    fn drop_rows(&self, x: Tensor) -> Tensor {
-        let (p, module) = self.stochastic_depth;
-        if p == 0.0 {
-            return x;
-        }
-        let cx = x.cx();
-        cx.within(module, || {
-            let noise = ops::empty(cx, &[x.size(0), 1, 1, 1], x.dtype());
-            ops::mul(&x, &noise)
-        })
-    }
-
-    fn forward(&self, input: &Tensor) -> Tensor {
-        let cx = input.cx();
-        let [module, block] = self.modules;
-        cx.within(module, || {
-            let mut result = {
-                let branch = cx.within(block, || {
-                    let mut x = self.depthwise.forward(input);
-                    x = ops::permute(&x, &TO_CHANNELS_LAST);
-                    x = self.norm.forward(&x);
-                    x = self.widen.forward(&x);
-                    x = self.act.forward(&x);
-                    x = self.narrow.forward(&x);
-                    ops::permute(&x, &TO_CHANNELS_FIRST)
-                });
-                ops::mul(&self.layer_scale, &branch)
+    fn forward(&self, residual: &Tensor) -> Tensor {
+        residual.cx().within(self.module, || {
+            let mut features = self.dwconv.forward(residual);
+            features = ops::permute(&features, &ops::CHANNELS_LAST);
+            features = self.layernorm.forward(&features);
+            features = self.pwconv1.forward(&features);
+            features = self.act.forward(&features);
+            features = self.pwconv2.forward(&features);
+            if let Some(scale) = &self.layer_scale {
+                features = ops::mul(scale, &features);
+            }
+            features = ops::permute(&features, &ops::CHANNELS_FIRST);
+            features = {
+                let branch = self.drop_path.forward(&features);
+                ops::add(residual, &branch)
             };
-            result = self.drop_rows(result);
-            ops::add_in_place(result, input)
+            features
         })
     }
 }
 
-/// What `features` is a sequence of.
+/// `ConvNextStage`.
 #[derive(Debug)]
-enum Stage {
-    Stem(Conv2d, LayerNorm2d),
-    Blocks(Vec<Block>),
-    Downsample(LayerNorm2d, Conv2d),
+struct Stage {
+    downsampling: Option<(LayerNorm2d, Conv2d)>,
+    layers: Vec<Layer>,
+    module: ModuleId,
 }
 
 impl Stage {
     fn forward(&self, x: &Tensor) -> Tensor {
-        match self {
-            Self::Stem(conv, norm) => norm.forward(&conv.forward(x)),
-            Self::Downsample(norm, conv) => conv.forward(&norm.forward(x)),
-            Self::Blocks(blocks) => {
-                let mut x = x.clone();
-                for block in blocks {
-                    x = block.forward(&x);
-                }
-                x
+        x.cx().within(self.module, || {
+            let mut features = x.clone();
+            if let Some((norm, conv)) = &self.downsampling {
+                features = norm.forward(&features);
+                features = conv.forward(&features);
             }
-        }
+            for layer in &self.layers {
+                features = layer.forward(&features);
+            }
+            features
+        })
     }
 }
 
 #[derive(Debug)]
-struct ConvNext {
-    features: Vec<Stage>,
-    avgpool: ModuleId,
-    norm: LayerNorm2d,
+struct ForImageClassification {
+    patch_embeddings: Conv2d,
+    embedding_norm: LayerNorm2d,
+    stages: Vec<Stage>,
+    layernorm: LayerNorm,
     classifier: Linear,
+    module: ModuleId,
     batch: ImageBatch,
 }
 
-/// `convnext_tiny(num_classes=...)` and its sisters.
+/// `ConvNextForImageClassification(config)`.
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
-    let variant = config.text("variant", "convnext_tiny")?;
-    let Some((counts, first, drop)) = stages(variant) else {
-        let problem = format!("{variant:?} is not estimated");
-        return Err(config.error(
-            "variant",
-            problem,
-            "use convnext_tiny, convnext_small, convnext_base, convnext_large",
-        ));
-    };
-    let classes = config.size("num_classes", 1000)?;
-    let total: u64 = counts.iter().sum();
-    let place = scope.child("features");
-    let norm2d = |scope: &Scope, width| LayerNorm2d(LayerNorm::new(scope, width, true));
-    let stem = place.child("0");
-    let patches = Window { kernel: 4, stride: 4, padding: 0 };
-    let mut features =
-        vec![Stage::Stem(Conv2d::new(&stem.child("0"), 3, first, 1, patches, true), norm2d(&stem.child("1"), first))];
-    let mut id = 0;
-    let mut width = first;
-    for (stage, count) in counts.into_iter().enumerate() {
-        let scope = place.child(&features.len().to_string());
-        let block = |i: u64| {
-            // Deeper blocks are dropped more often.
-            let p = drop * ((id + i) as f64) / ((total - 1) as f64);
-            Block::new(&scope.child(&i.to_string()), width, p)
-        };
-        let blocks = (0..count).map(block).collect::<Option<Vec<_>>>();
-        features.push(Stage::Blocks(blocks.ok_or_else(|| super::unknown_activation(config, "variant", "gelu"))?));
-        id += count;
-        if stage + 1 < counts.len() {
-            let scope = place.child(&features.len().to_string());
+    let channels = config.size("num_channels", 3)?;
+    let patch = config.size("patch_size", 4)?;
+    let depths = stages::depths(config, &[3, 3, 9, 3])?;
+    let widths = stages::sizes(config, "hidden_sizes", &[96, 192, 384, 768], &depths)?;
+    let act = config.text("hidden_act", "gelu")?;
+    let scaled = config.number("layer_scale_init_value").unwrap_or(1e-6) > 0.0;
+    let drop = config.probability("drop_path_rate", 0.0)?;
+    plan.refuse_checkpointing("convnext")?;
+    let batch = ImageBatch::new(scope, plan, channels)?;
+    // Every stage behind the first halves the patches.
+    batch.must_have_pixels(patch.saturating_mul(1 << (depths.len() - 1)))?;
+
+    let convnext = scope.child("convnext");
+    let embeddings = convnext.child("embeddings");
+    let window = Window { kernel: patch, stride: patch, padding: 0 };
+    let first = widths.first().copied().unwrap_or(1);
+    let patch_embeddings = Conv2d::new(&embeddings.child("patch_embeddings"), channels, first, 1, window, true);
+    let embedding_norm = LayerNorm2d::new(&embeddings.child("layernorm"), first);
+    let total: u64 = depths.iter().sum();
+    let (mut before, mut inputs, mut stages) = (0, first, Vec::new());
+    for (stage, (&width, &depth)) in (0..).zip(widths.iter().zip(&depths)) {
+        let scope = convnext.child("encoder").item("stages", stage);
+        let downsampling = (stage > 0).then(|| {
             let halve = Window { kernel: 2, stride: 2, padding: 0 };
-            features.push(Stage::Downsample(
-                norm2d(&scope.child("0"), width),
-                Conv2d::new(&scope.child("1"), width, 2 * width, 1, halve, true),
-            ));
-            width *= 2;
-        }
+            let norm = LayerNorm2d::new(&scope.item("downsampling_layer", 0), inputs);
+            (norm, Conv2d::new(&scope.item("downsampling_layer", 1), inputs, width, 1, halve, true))
+        });
+        let layer =
+            |i| Layer::new(&scope.item("layers", i), width, act, scaled, DropPath::deeper(drop, before + i, total));
+        let layers = (0..depth).map(layer).collect::<Option<Vec<_>>>();
+        let layers = layers.ok_or_else(|| unknown_activation(config, "hidden_act", act))?;
+        stages.push(Stage { downsampling, layers, module: scope.module() });
+        before += depth;
+        inputs = width;
     }
-    let classifier = scope.child("classifier");
-    Ok(Box::new(ConvNext {
-        features,
-        avgpool: scope.child("avgpool").module(),
-        norm: norm2d(&classifier.child("0"), width),
-        classifier: Linear::new(&classifier.child("2"), width, classes, true),
-        batch: ImageBatch::new(scope, plan, 3)?,
+    let labels = classification::num_labels(config, plan.task)?;
+    Ok(Box::new(ForImageClassification {
+        patch_embeddings,
+        embedding_norm,
+        stages,
+        layernorm: LayerNorm::new(&convnext.child("layernorm"), inputs, true),
+        classifier: Linear::new(&scope.child("classifier"), inputs, labels, true),
+        module: convnext.module(),
+        batch,
     }))
 }
 
-impl ConvNext {
-    fn logits(&self, images: &Tensor) -> Tensor {
-        let mut x = images.clone();
-        for stage in &self.features {
-            x = stage.forward(&x);
-        }
-        x = images.cx().within(self.avgpool, || ops::global_avg_pool2d(&x));
-        x = self.norm.forward(&x);
-        x = ops::reshape(&x, &[x.size(0), x.size(1)]);
-        x = self.classifier.forward(&x);
-        x
+impl ForImageClassification {
+    /// `ConvNextModel.forward`: the last hidden state and its normalised mean over the image.
+    fn pooled(&self, images: &Tensor) -> (Tensor, Tensor) {
+        images.cx().within(self.module, || {
+            let mut embeddings = self.patch_embeddings.forward(images);
+            embeddings = self.embedding_norm.forward(&embeddings);
+            let mut hidden = embeddings.clone();
+            for stage in &self.stages {
+                hidden = stage.forward(&hidden);
+            }
+            let pooled = {
+                let mean = ops::mean_image(&hidden);
+                self.layernorm.forward(&mean)
+            };
+            drop(embeddings);
+            (hidden, pooled)
+        })
     }
 }
 
-impl Model for ConvNext {
+impl Model for ForImageClassification {
     fn batch(&self) -> Vec<Tensor> {
         self.batch.make()
     }
 
     fn forward(&self, batch: &[Tensor]) -> Output {
-        let logits = self.logits(&batch[0]);
-        Output { loss: ops::cross_entropy(&logits, &batch[1]), held: vec![logits] }
+        let (last_hidden, pooled) = self.pooled(&batch[0]);
+        let logits = self.classifier.forward(&pooled);
+        let loss = classification::loss(&logits, &batch[1]);
+        drop((last_hidden, pooled));
+        Output { held: vec![loss.clone(), logits], loss }
     }
 }

@@ -42,6 +42,24 @@ impl ImageBatch {
         Err(Error::new("input.image", problem, format!("use {side}")))
     }
 
+    /// Checks that images have at least this many pixels a side.
+    ///
+    /// # Errors
+    /// When they do not.
+    pub fn must_have_pixels(&self, least: u64) -> Result<()> {
+        let given = self.sizes[3];
+        if given >= least {
+            return Ok(());
+        }
+        let problem = format!("{given} pixels a side are fewer than the model's patches and stages take together");
+        Err(Error::new("input.image", problem, format!("use at least {least}")))
+    }
+
+    /// Pixels a side.
+    pub fn side(&self) -> u64 {
+        self.sizes[3]
+    }
+
     /// Allocates it.
     pub fn make(&self) -> Vec<Tensor> {
         let images = ops::empty(&self.cx, &self.sizes, self.dtype);

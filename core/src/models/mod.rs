@@ -42,10 +42,17 @@ mod seq2seq;
 mod smollm3;
 mod sparse;
 mod stablelm;
+mod stages;
 mod starcoder2;
+mod swin;
+mod swin_layer;
+mod swin_windows;
 mod t5;
 #[cfg(test)]
 mod tests;
+mod torchvision;
+#[cfg(test)]
+mod vision_tests;
 mod vit;
 mod whisper;
 
@@ -53,10 +60,10 @@ use std::rc::Rc;
 
 use crate::catalog;
 use crate::generate::Generate;
-use crate::nn::{AdapterPlan, Scope};
+use crate::nn::{AdapterPlan, QuantizationPlan, Scope};
 use crate::ops::SdpaRules;
 use crate::scenario::supported;
-use crate::scenario::{Attention, Checkpointing, Input, ModelSource, Precision, Scenario, Task};
+use crate::scenario::{Attention, Checkpointing, Input, Mode, ModelSource, Precision, Quantization, Scenario, Task};
 use crate::tensor::{Context, DType, Tensor};
 use crate::{Error, Result};
 
@@ -115,6 +122,20 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// For architectures whose class has no gradient checkpointing.
+    ///
+    /// # Errors
+    /// When the scenario asks for it.
+    pub fn refuse_checkpointing(&self, name: &str) -> Result<()> {
+        if !self.checkpointing {
+            return Ok(());
+        }
+        let problem = format!("transformers' {name} has no gradient checkpointing");
+        Err(Error::new("training.checkpointing", problem, "use checkpointing = \"none\""))
+    }
+}
+
 /// A model with its parameters in registration order.
 #[derive(Debug)]
 pub struct Built {
@@ -122,6 +143,8 @@ pub struct Built {
     pub model: Box<dyn Model>,
     /// Its parameters; tied ones once.
     pub parameters: Vec<Tensor>,
+    /// Numbers in quantized layers, which are not among the parameters.
+    pub packed: u64,
 }
 
 /// Builds the scenario's model, its parameters allocated in the order `.to(device)` moves them.
@@ -139,14 +162,16 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
         rules,
     };
     let adapters = training.lora.clone().map(|lora| AdapterPlan { lora });
-    let dtype = match training.precision {
-        Precision::Fp32 | Precision::Fp16Amp | Precision::Bf16Amp => DType::Float32,
-        Precision::Fp16 => DType::Float16,
-        Precision::Bf16 => DType::BFloat16,
-    };
-    let scope = Scope::root(cx, dtype, adapters);
+    let scope = Scope::root(cx, weights_dtype(scenario), adapters, quantization(scenario));
     let model = match &scenario.model.source {
         ModelSource::Family { name, keys } => {
+            if training.quantization != Quantization::None {
+                return Err(Error::new(
+                    "training.quantization",
+                    format!("the family {name:?} is no model that transformers loads and bitsandbytes quantizes"),
+                    "leave quantization out, or use a Hugging Face model",
+                ));
+            }
             if plan.checkpointing {
                 return Err(Error::new(
                     "training.checkpointing",
@@ -156,13 +181,11 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
             }
             let config = Config::family(keys);
             match name.as_str() {
-                "convnext" => convnext::build(&scope, &config, &plan)?,
                 "gat" => gat::build(&scope, &config, &plan)?,
                 "mlp" => mlp::build(&scope, &config, &plan)?,
                 "nanogpt" => nanogpt::build(&scope, &config, &plan)?,
                 "nbeats" => nbeats::build(&scope, &config, &plan)?,
-                "resnet" => resnet::build(&scope, &config, &plan)?,
-                other => return Err(unknown_family(other)),
+                other => torchvision::build(other, &scope, &config, &plan).ok_or_else(|| unknown_family(other))??,
             }
         }
         ModelSource::HuggingFace(map) => hugging_face(&scope, &Config::hugging_face(map), &plan)?,
@@ -183,7 +206,47 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
             "name modules as the model does (`q_proj`, `c_attn`, ...) or use \"all-linear\"",
         ));
     }
-    Ok(Built { model, parameters: scope.parameters() })
+    Ok(Built { model, parameters: scope.parameters(), packed: scope.packed() })
+}
+
+/// The dtype of what is not quantized. `prepare_model_for_kbit_training` casts all of that to float32, whatever it was
+/// loaded in.
+fn weights_dtype(scenario: &Scenario) -> DType {
+    let training = &scenario.training;
+    if training.quantization != Quantization::None {
+        return if training.mode == Mode::Train { DType::Float32 } else { loaded_dtype(training.precision) };
+    }
+    match training.precision {
+        Precision::Fp32 | Precision::Fp16Amp | Precision::Bf16Amp => DType::Float32,
+        Precision::Fp16 => DType::Float16,
+        Precision::Bf16 => DType::BFloat16,
+    }
+}
+
+/// The dtype a model that is quantized is loaded in (`dtype`, `bnb_4bit_compute_dtype`).
+const fn loaded_dtype(precision: Precision) -> DType {
+    match precision {
+        Precision::Fp32 => DType::Float32,
+        Precision::Fp16 | Precision::Fp16Amp => DType::Float16,
+        Precision::Bf16 | Precision::Bf16Amp => DType::BFloat16,
+    }
+}
+
+/// Which linears bitsandbytes replaces.
+fn quantization(scenario: &Scenario) -> Option<QuantizationPlan> {
+    let training = &scenario.training;
+    let skipped: &[&str] = match scenario.model.source.model_type().as_deref() {
+        // `_keep_in_fp32_modules`
+        Some("t5") => &["wo"],
+        // The module of the last parameter.
+        Some("clip") => &["text_projection"],
+        _ => &[],
+    };
+    (training.quantization != Quantization::None).then(|| QuantizationPlan {
+        quantization: training.quantization,
+        compute: loaded_dtype(training.precision),
+        skipped,
+    })
 }
 
 fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
@@ -218,6 +281,9 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
         "modernbert" => modernbert::build(scope, config, plan),
         "t5" => t5::build(scope, config, plan),
         "dinov2" => dinov2::build(scope, config, plan),
+        "resnet" => resnet::build(scope, config, plan),
+        "convnext" => convnext::build(scope, config, plan),
+        "swin" => swin::build(scope, config, plan),
         _ if config.reads_like_llama() => llama::build(scope, config, plan),
         other => Err(Error::new(
             "model.hf.model_type",

@@ -2,7 +2,11 @@
 
 use crate::ops::{self, SdpaRules};
 use crate::scenario::Attention;
+use crate::software::{Version, rules};
 use crate::tensor::Tensor;
+
+/// The PyTorch whose kernels take grouped heads (`_is_torch_greater_or_equal_than_2_5` in `sdpa_attention.py`).
+const GROUPED_TORCH: Version = Version::new(2, 5);
 
 /// What a family's attention does between its projections.
 #[derive(Clone, Debug)]
@@ -48,16 +52,23 @@ impl AttentionCore {
     }
 
     fn sdpa(&self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> Tensor {
-        let (mut k, mut v) = (k.clone(), v.clone());
+        let (mut q, mut k, mut v) = (q.clone(), k.clone(), v.clone());
+        let software = q.cx().machine().rules;
         let groups = q.size(1) / k.size(1).max(1);
         // use_gqa_in_sdpa(): grouped heads go to the kernel only without a mask and with heads of at most 256.
-        let grouped = mask.is_none() && k.size(-1) <= 256;
+        let takes_groups = software.has(&rules::SDPA_GROUPS) && software.torch() >= GROUPED_TORCH;
+        let grouped = takes_groups && mask.is_none() && k.size(-1) <= 256;
         if groups > 1 && !grouped {
             k = repeat_kv(&k, groups);
             v = repeat_kv(&v, groups);
         }
+        // Once for every call, before that only with a mask, now no longer.
+        let copies = if software.has(&rules::SHARED_SDPA) { true } else { mask.is_some() };
+        if copies && !software.has(&rules::SDPA_AS_GIVEN) {
+            (q, k, v) = (ops::contiguous(&q), ops::contiguous(&k), ops::contiguous(&v));
+        }
         let causal = q.size(2) > 1 && mask.is_none();
-        let out = ops::scaled_dot_product_attention(&self.rules, q, &k, &v, mask, self.dropout, causal);
+        let out = ops::scaled_dot_product_attention(&self.rules, &q, &k, &v, mask, self.dropout, causal);
         ops::contiguous(&ops::transpose(&out, 1, 2))
     }
 

@@ -48,6 +48,28 @@ fn behind_nothing(x: &Tensor, dtype: DType) -> Tensor {
     ops::cat(&[&empty, x], 2)
 }
 
+/// Lets `tokens` tokens go by: every layer's keys and values are made anew as they are after them.
+pub fn skip(cx: &Rc<Context>, tokens: u64) {
+    cx.rewind_past();
+    for _ in 0..cx.past_layers() {
+        let Some((at, mut layer)) = cx.take_past_layer(None) else { return };
+        layer.seen += tokens;
+        let (seen, window) = (layer.seen, layer.window);
+        let grown = |old: &Tensor| {
+            let rows = window.map_or(old.size(2) + tokens, |window| seen.min(window));
+            let sizes = [old.size(0), old.size(1), rows, old.size(3)];
+            let whole = cx.counting_as(Kind::KeyValue, || ops::fresh(cx, "cat", &sizes, old.dtype()));
+            match window {
+                Some(window) => ops::narrow(&whole, 2, rows.min(window.saturating_sub(1))),
+                None => whole,
+            }
+        };
+        layer.keys = layer.keys.as_ref().map(grown);
+        layer.values = layer.values.as_ref().map(grown);
+        cx.put_past_layer(at, layer);
+    }
+}
+
 /// Keys and values of an encoder's output: `project` makes them at the first token; the cache keeps a copy, which all
 /// further tokens use (`EncoderDecoderCache`). Where nothing is generated they are made and handed on.
 pub fn cross(cx: &Rc<Context>, project: impl FnOnce() -> (Tensor, Tensor)) -> (Tensor, Tensor) {

@@ -1,15 +1,31 @@
 //! `nn.Linear` and GPT-2's `Conv1D`.
 
-use super::lora::Adapter;
+use super::lora::{Adapter, Under};
+use super::quantized::QuantizedLinear;
 use super::scope::Scope;
 use crate::ops;
 use crate::tensor::{ModuleId, Tensor};
 
-/// `nn.Linear`, with peft's adapter around it where the plan says so.
+/// What multiplies: the weight as it is, or quantized.
+#[derive(Debug)]
+enum Base {
+    Full { weight: Tensor, bias: Option<Tensor> },
+    Quantized(QuantizedLinear),
+}
+
+impl Base {
+    fn under(&self) -> Under<'_> {
+        match self {
+            Self::Full { weight, bias } => Under::Full { weight, bias: bias.as_ref(), transposed: false },
+            Self::Quantized(linear) => Under::Quantized(linear),
+        }
+    }
+}
+
+/// `nn.Linear`, quantized by bitsandbytes and with peft's adapter around it where the plan says so.
 #[derive(Debug)]
 pub struct Linear {
-    weight: Tensor,
-    bias: Option<Tensor>,
+    weights: Base,
     module: ModuleId,
     base: ModuleId,
     adapter: Option<Adapter>,
@@ -38,7 +54,8 @@ impl Linear {
 
     /// A head that shares the token embedding's weight and a bias that belongs to another module.
     pub fn tied_with_bias(scope: &Scope, weight: &Tensor, bias: Tensor) -> Self {
-        Self { bias: Some(bias), ..Self::tied(scope, weight) }
+        let weights = Base::Full { weight: weight.clone(), bias: Some(bias) };
+        Self { weights, ..Self::tied(scope, weight) }
     }
 
     fn build(scope: &Scope, sizes: [u64; 2], shared: Option<&Tensor>, bias: bool, head: bool) -> Self {
@@ -46,39 +63,51 @@ impl Linear {
         let module = scope.module();
         let lora = scope.adapter(head).cloned();
         let inner = if lora.is_some() { scope.child("base_layer") } else { scope.clone() };
-        let weight = shared.cloned().unwrap_or_else(|| inner.parameter(&sizes));
-        let bias = bias.then(|| inner.parameter(&[outputs]));
+        let weights = match scope.quantization(head) {
+            Some(plan) if shared.is_none() => Base::Quantized(QuantizedLinear::new(&inner, plan, sizes, bias)),
+            _ => {
+                let weight = shared.cloned().unwrap_or_else(|| inner.parameter(&sizes));
+                Base::Full { weight, bias: bias.then(|| inner.parameter(&[outputs])) }
+            }
+        };
         let base = inner.module();
         let adapter = lora.map(|lora| Adapter::new(scope, &lora, inputs, outputs));
-        Self { weight, bias, module, base, adapter }
+        Self { weights, module, base, adapter }
     }
 
     /// `forward`.
     pub fn forward(&self, x: &Tensor) -> Tensor {
         let cx = x.cx();
         cx.within(self.module, || {
-            let result = cx.within(self.base, || ops::linear(x, &self.weight, self.bias.as_ref()));
+            let result = cx.within(self.base, || match &self.weights {
+                Base::Full { weight, bias } => ops::linear(x, weight, bias.as_ref()),
+                Base::Quantized(linear) => linear.forward(x),
+            });
             match &self.adapter {
-                Some(adapter) => adapter.add_to(result, x),
+                Some(adapter) => adapter.add_to(result, x, self.weights.under()),
                 None => result,
             }
         })
     }
 }
 
-/// transformers' `Conv1D`: a linear whose weight is stored `[in, out]`, always with a bias.
+/// transformers' `Conv1D`: a linear whose weight is stored `[in, out]`, always with a bias. Quantized, it is a linear as
+/// any other.
 #[derive(Debug)]
-pub struct Conv1D {
-    weight: Tensor,
-    bias: Tensor,
-    module: ModuleId,
-    base: ModuleId,
-    adapter: Option<Adapter>,
+pub struct Conv1D(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Own { weight: Tensor, bias: Tensor, module: ModuleId, base: ModuleId, adapter: Option<Adapter> },
+    Linear(Linear),
 }
 
 impl Conv1D {
     /// `Conv1D(outputs, inputs)`.
     pub fn new(scope: &Scope, outputs: u64, inputs: u64) -> Self {
+        if scope.quantization(false).is_some() {
+            return Self(Kind::Linear(Linear::new(scope, inputs, outputs, true)));
+        }
         let module = scope.module();
         let lora = scope.adapter(false).cloned();
         let inner = if lora.is_some() { scope.child("base_layer") } else { scope.clone() };
@@ -86,25 +115,29 @@ impl Conv1D {
         let bias = inner.parameter(&[outputs]);
         let base = inner.module();
         let adapter = lora.map(|lora| Adapter::new(scope, &lora, inputs, outputs));
-        Self { weight, bias, module, base, adapter }
+        Self(Kind::Own { weight, bias, module, base, adapter })
     }
 
     /// `forward`: `addmm` on the flattened rows.
     pub fn forward(&self, x: &Tensor) -> Tensor {
+        let (weight, bias, module, base, adapter) = match &self.0 {
+            Kind::Own { weight, bias, module, base, adapter } => (weight, bias, *module, *base, adapter),
+            Kind::Linear(linear) => return linear.forward(x),
+        };
         let cx = x.cx();
-        cx.within(self.module, || {
-            let result = cx.within(self.base, || {
+        cx.within(module, || {
+            let result = cx.within(base, || {
                 let columns = x.size(-1);
                 let flat = ops::view(x, &[x.numel() / columns.max(1), columns]);
-                let out = ops::addmm(&self.bias, &flat, &self.weight);
+                let out = ops::addmm(bias, &flat, weight);
                 let mut sizes = x.dims().to_vec();
                 if let Some(last) = sizes.last_mut() {
-                    *last = self.weight.size(1);
+                    *last = weight.size(1);
                 }
                 ops::view(&out, &sizes)
             });
-            match &self.adapter {
-                Some(adapter) => adapter.add_to(result, x),
+            match adapter {
+                Some(adapter) => adapter.add_to(result, x, Under::Full { weight, bias: Some(bias), transposed: true }),
                 None => result,
             }
         })

@@ -5,6 +5,7 @@ mod alibi;
 mod attention;
 mod bidirectional_mask;
 mod conv;
+mod drop_path;
 mod embedding;
 mod encoder_attention;
 mod experts;
@@ -14,6 +15,7 @@ mod linear;
 mod lora;
 mod mask;
 mod norm;
+mod quantized;
 mod rope;
 mod scope;
 
@@ -22,13 +24,17 @@ pub use alibi::alibi;
 pub use attention::AttentionCore;
 pub use bidirectional_mask::{bidirectional_mask, sliding_window_bidirectional_mask};
 pub use conv::{BatchNorm2d, Conv2d};
+pub use drop_path::DropPath;
 pub use embedding::Embedding;
 pub use encoder_attention::EncoderAttention;
 pub use experts::{Experts, Router, Scores};
 pub use gated_mlp::GatedMlp;
 pub use linear::{Conv1D, Linear};
 pub use mask::{causal_mask, decoder_causal_mask, sliding_window_causal_mask};
-pub use norm::{GemmaRmsNorm, LayerNorm, LayerNormPerHead, Norm, PlainLayerNorm, RmsNorm, T5LayerNorm, WideRmsNorm};
+pub use norm::{
+    GemmaRmsNorm, LayerNorm, LayerNorm2d, LayerNormPerHead, Norm, PlainLayerNorm, RmsNorm, T5LayerNorm, WideRmsNorm,
+};
+pub use quantized::QuantizationPlan;
 pub use rope::{
     RotaryEmbedding, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, apply_rotary_pos_emb_float,
     apply_rotary_pos_emb_fp32, apply_rotary_pos_emb_phi3,

@@ -28,6 +28,24 @@ impl LayerNorm {
     }
 }
 
+/// `LayerNorm2d` of torchvision, `ConvNextLayerNorm(data_format="channels_first")` of transformers: over the channels of
+/// `[N, C, H, W]`. What comes out lies channels last.
+#[derive(Debug)]
+pub struct LayerNorm2d(LayerNorm);
+
+impl LayerNorm2d {
+    /// Over `channels`.
+    pub fn new(scope: &Scope, channels: u64) -> Self {
+        Self(LayerNorm::new(scope, channels, true))
+    }
+
+    /// `forward`.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        let normed = self.0.forward(&ops::permute(x, &ops::CHANNELS_LAST));
+        ops::permute(&normed, &ops::CHANNELS_FIRST)
+    }
+}
+
 /// `LlamaRMSNorm` and its copies: written in Python ops, so every step of it is on the ledger.
 #[derive(Debug)]
 pub struct RmsNorm {

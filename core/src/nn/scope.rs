@@ -1,7 +1,9 @@
 //! Where a model is being built: the dotted path, the weight dtype, and every parameter in registration order.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+
+use super::quantized::QuantizationPlan;
 
 use crate::scenario::{Lora, LoraTargets};
 use crate::tensor::{Context, DType, Kind, ModuleId, Tensor};
@@ -30,7 +32,9 @@ struct Shared {
     cx: Rc<Context>,
     dtype: DType,
     adapters: Option<AdapterPlan>,
+    quantization: Option<QuantizationPlan>,
     parameters: RefCell<Vec<Tensor>>,
+    packed: Cell<u64>,
     adapted: RefCell<u32>,
 }
 
@@ -42,11 +46,23 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// The root of a model with weights of `dtype`.
-    pub fn root(cx: &Rc<Context>, dtype: DType, adapters: Option<AdapterPlan>) -> Self {
+    /// The root of a model with weights of `dtype`, some of them quantized where there is a plan for that.
+    pub fn root(
+        cx: &Rc<Context>,
+        dtype: DType,
+        adapters: Option<AdapterPlan>,
+        quantization: Option<QuantizationPlan>,
+    ) -> Self {
         let path = if adapters.is_some() { "base_model.model".to_owned() } else { String::new() };
-        let shared =
-            Shared { cx: Rc::clone(cx), dtype, adapters, parameters: RefCell::default(), adapted: RefCell::default() };
+        let shared = Shared {
+            cx: Rc::clone(cx),
+            dtype,
+            adapters,
+            quantization,
+            parameters: RefCell::default(),
+            packed: Cell::default(),
+            adapted: RefCell::default(),
+        };
         Self { shared: Rc::new(shared), path }
     }
 
@@ -127,6 +143,28 @@ impl Scope {
     /// A parameter with `requires_grad_(False)`.
     pub fn frozen_parameter(&self, sizes: &[u64]) -> Tensor {
         self.register(sizes, self.shared.dtype, false)
+    }
+
+    /// A frozen parameter that no list has: a quantized linear's bias. Count it with [`Scope::count_packed`].
+    pub fn unlisted_parameter(&self, sizes: &[u64]) -> Tensor {
+        self.allocate(sizes, self.shared.dtype, false)
+    }
+
+    /// How the linear here is quantized, if it is. `head` linears never are.
+    pub fn quantization(&self, head: bool) -> Option<&QuantizationPlan> {
+        let plan = self.shared.quantization.as_ref()?;
+        let skipped = plan.skipped.iter().any(|name| self.path.ends_with(name));
+        (!head && !skipped).then_some(plan)
+    }
+
+    /// Counts numbers of the model that are not among [`Scope::parameters`].
+    pub fn count_packed(&self, numbers: u64) {
+        self.shared.packed.set(self.shared.packed.get().saturating_add(numbers));
+    }
+
+    /// How many there are.
+    pub fn packed(&self) -> u64 {
+        self.shared.packed.get()
     }
 
     /// The adapter the linear here should carry, if any.

@@ -1,5 +1,6 @@
 //! Activations and dropout.
 
+use super::conv::suggested;
 use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
 
 /// An op that keeps its input, with one kernel for its backward.
@@ -75,7 +76,9 @@ pub fn dropout(x: &Tensor, p: f64) -> Tensor {
     drop(mask);
     tape.record([&mut out], move |g| {
         let _mask = saved.unpack();
-        grads([Some(g.like("native_dropout_backward", g.grad()))])
+        // empty_like(grad, grad.suggest_memory_format()) in `Dropout.cu`.
+        let geometry = suggested(g.grad().geometry());
+        grads([Some(g.empty("native_dropout_backward", geometry, g.grad().dtype()))])
     });
     out
 }

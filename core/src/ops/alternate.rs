@@ -4,8 +4,13 @@ use crate::tensor::{Geometry, Tape, Tensor, grads};
 
 /// `x[..., start::2]`.
 pub fn every_second(x: &Tensor) -> Tensor {
+    every_second_of(x, -1)
+}
+
+/// Every second along `axis`, of an even number.
+pub fn every_second_of(x: &Tensor, axis: isize) -> Tensor {
     let tape = Tape::new(x.cx(), "SliceBackward0", &[x]);
-    let mut out = x.view_as(x.geometry().stepped(-1, 2));
+    let mut out = x.view_as(x.geometry().stepped(axis, 2));
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         grads([Some(g.empty("slice_backward", Geometry::contiguous(from.dims()), g.grad().dtype()))])

@@ -1,95 +1,23 @@
-//! `scaled_dot_product_attention`: which kernel PyTorch picks, and what each keeps and allocates.
+//! `scaled_dot_product_attention`: what each of its kernels keeps and allocates.
 //!
-//! Selection after `aten/src/ATen/native/transformers/cuda/sdp_utils.cpp`; the kernels' tensors after `attention.cu`,
-//! `attention_backward.cu` and the traced rows of PyTorch 2.11.
+//! After `attention.cu`, `attention_backward.cu` (`aten/src/ATen/native/transformers/cuda`) and the traced rows of PyTorch
+//! 2.11. What the kernels take for themselves is in [`super::inside`].
 
 use super::cast::{lower_precision, to};
 use super::elementwise::{add, mul_cpp_scalar};
+use super::inside;
 use super::matmul::matmul_cast;
+use super::pad::pad_last;
+use super::sdpa_rules::{Call, Kernel, SdpaRules};
 use super::view::{clone, expand, reshape, transpose, unsqueeze};
 use crate::tensor::{Context, DType, Geometry, Gradients, Saved, Tape, Tensor, grads};
 
-/// The kernels behind `scaled_dot_product_attention`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kernel {
-    /// cuDNN's fused attention.
-    Cudnn,
-    /// FlashAttention-2.
-    Flash,
-    /// Memory-efficient attention (CUTLASS).
-    Efficient,
-    /// Matmuls and a softmax; every score is kept.
-    Math,
-}
-
-/// Which kernels a card has, in the order they are tried.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SdpaRules {
-    /// Tried in this order; math always works.
-    pub order: Vec<Kernel>,
-    /// The largest head cuDNN takes.
-    cudnn_head: u64,
-    /// Compute capability 8.0 and up: the memory-efficient kernel takes bfloat16, and float32 goes through tensor cores,
-    /// which want heads in multiples of 4 (`minimum_gemm_alignment`).
-    tensor_cores: bool,
-    /// Cards with too little shared memory for flash's backward on large heads.
-    small_flash: bool,
-}
-
-impl SdpaRules {
-    /// The rules of a CUDA card (`priority_order` in `sdp_utils.cpp`, PyTorch 2.11: cuDNN comes first on compute
-    /// capability 9.0 and 10.0 with the cuDNN 9.19 its wheels ship; flash needs 8.0).
-    pub fn cuda(compute_capability: (u8, u8)) -> Self {
-        let order = match compute_capability.0 {
-            9 | 10 => vec![Kernel::Cudnn, Kernel::Flash, Kernel::Efficient],
-            8 | 11.. => vec![Kernel::Flash, Kernel::Efficient],
-            _ => vec![Kernel::Efficient],
-        };
-        // check_cudnn_tensor_shapes(): 256 on Hopper, 128 elsewhere, asked of PyTorch 2.11 itself.
-        let cudnn_head = if compute_capability.0 == 9 { 256 } else { 128 };
-        let small_flash = matches!(compute_capability, (8, 6..=9) | (12, _));
-        Self { order, cudnn_head, tensor_cores: compute_capability.0 >= 8, small_flash }
-    }
-
-    /// ROCm builds: flash and efficient attention come from AOTriton.
-    pub fn rocm() -> Self {
-        Self { order: vec![Kernel::Flash, Kernel::Efficient], cudnn_head: 0, tensor_cores: true, small_flash: false }
-    }
-
-    /// Where no fused kernel is modelled.
-    pub fn math_only() -> Self {
-        Self { order: Vec::new(), cudnn_head: 0, tensor_cores: false, small_flash: false }
-    }
-
-    /// For a mask that requires grad: cuDNN has none for it (`check_for_attn_mask_cudnn` refuses).
-    fn without_cudnn(&self) -> Self {
-        let order = self.order.iter().copied().filter(|&kernel| kernel != Kernel::Cudnn).collect();
-        Self { order, ..self.clone() }
-    }
-
-    fn select(&self, q: &Tensor, k: &Tensor, mask: bool, grouped: bool, dropout: f64) -> Kernel {
-        let (dtype, head, keys) = (q.dtype(), q.size(-1), k.size(-2));
-        // check_requires_grad_and_head_dim_gt192_constraints_on_sm86_89_or_120()
-        // ... which asks whether a gradient is wanted at all.
-        let too_large = self.small_flash
-            && !q.cx().is_inference()
-            && ((193..=224).contains(&head) || (head > 224 && dropout > 0.0));
-        let fits = |kernel: &Kernel| match kernel {
-            Kernel::Cudnn => dtype.is_half() && head <= self.cudnn_head && head.is_multiple_of(8) && keys != 1,
-            Kernel::Flash => dtype.is_half() && !mask && head <= 256 && !too_large,
-            Kernel::Efficient => {
-                let alignment = match (dtype.is_half(), self.tensor_cores) {
-                    (true, _) => 8,
-                    (false, true) => 4,
-                    (false, false) => 1,
-                };
-                !grouped && head.is_multiple_of(alignment) && (dtype != DType::BFloat16 || self.tensor_cores)
-            }
-            Kernel::Math => true,
-        };
-        self.order.iter().copied().find(fits).unwrap_or(Kernel::Math)
-    }
-}
+/// The name cuDNN's attention stands under in the ledger.
+pub const CUDNN_ATTENTION: &str = "_scaled_dot_product_cudnn_attention";
+/// The name flash attention stands under.
+pub const FLASH_ATTENTION: &str = "_scaled_dot_product_flash_attention";
+/// The name memory-efficient attention stands under.
+pub const EFFICIENT_ATTENTION: &str = "_scaled_dot_product_efficient_attention";
 
 /// `scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, enable_gqa)` on `[batch, heads, seq, dim]`;
 /// `mask` is boolean or of q's dtype. On autocast's lower-precision list.
@@ -106,9 +34,17 @@ pub fn scaled_dot_product_attention(
     let mask = mask.map(lower_precision);
     let mask = mask.as_ref();
     let (q, k, v) = (lower_precision(q), lower_precision(k), lower_precision(v));
-    let rules = if mask.is_some_and(Tensor::requires_grad) { &rules.without_cudnn() } else { rules };
-    let grouped = q.size(1) != k.size(1);
-    match rules.select(&q, &k, mask.is_some(), grouped, dropout) {
+    let call = Call {
+        dtype: q.dtype(),
+        head: q.size(-1),
+        keys: k.size(-2),
+        grouped: q.size(1) != k.size(1),
+        mask: mask.is_some(),
+        mask_gradient: mask.is_some_and(Tensor::requires_grad),
+        dropout: dropout > 0.0,
+        gradient: !q.cx().is_inference(),
+    };
+    match rules.select(&call) {
         Kernel::Math => math(&q, &k, &v, mask, dropout, causal),
         Kernel::Flash => flash(&q, &k, &v),
         kernel => {
@@ -154,35 +90,17 @@ fn flash(q: &Tensor, k: &Tensor, v: &Tensor) -> Tensor {
     super::view::narrow(&fused(Kernel::Flash, &q, &k, &v, None), -1, head)
 }
 
-fn pad_last(x: &Tensor, size: u64) -> Tensor {
-    let tape = Tape::new(x.cx(), "ConstantPadNdBackward0", &[x]);
-    let mut sizes = x.dims().to_vec();
-    if let Some(last) = sizes.last_mut() {
-        *last = size;
-    }
-    let mut out = x.cx().empty_sizes("constant_pad_nd", &sizes, x.dtype());
-    let from = x.geometry().clone();
-    tape.record([&mut out], move |g| {
-        grads([Some(g.empty("constant_pad_nd", Geometry::contiguous(from.dims()), g.grad().dtype()))])
-    });
-    out
-}
-
 /// Names of a kernel's forward op, node and backward op.
 const fn names(kernel: Kernel) -> (&'static str, &'static str, &'static str) {
     match kernel {
-        Kernel::Cudnn => (
-            "_scaled_dot_product_cudnn_attention",
-            "ScaledDotProductCudnnAttentionBackward0",
-            "_scaled_dot_product_cudnn_attention_backward",
-        ),
-        Kernel::Flash => (
-            "_scaled_dot_product_flash_attention",
-            "ScaledDotProductFlashAttentionBackward0",
-            "_scaled_dot_product_flash_attention_backward",
-        ),
+        Kernel::Cudnn => {
+            (CUDNN_ATTENTION, "ScaledDotProductCudnnAttentionBackward0", "_scaled_dot_product_cudnn_attention_backward")
+        }
+        Kernel::Flash => {
+            (FLASH_ATTENTION, "ScaledDotProductFlashAttentionBackward0", "_scaled_dot_product_flash_attention_backward")
+        }
         Kernel::Efficient | Kernel::Math => (
-            "_scaled_dot_product_efficient_attention",
+            EFFICIENT_ATTENTION,
             "ScaledDotProductEfficientAttentionBackward0",
             "_scaled_dot_product_efficient_attention_backward",
         ),
@@ -228,6 +146,15 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
         if let Some(mask) = mask {
             gradients.push(g.needs(3).then(|| bias_gradient(g, backward, &mask)));
         }
+        let sizes = inside::Sizes {
+            batch: q.size(0),
+            heads: q.size(1),
+            kv_heads: k.size(1),
+            queries: q.size(2),
+            keys: k.size(2),
+            head: q.size(3),
+        };
+        drop(inside::attention_backward(g.cx(), backward, kernel, sizes, q.dtype()));
         gradients
     });
     out

@@ -5,7 +5,8 @@
 
 use std::rc::Rc;
 
-use super::{Kernel, SdpaRules, scaled_dot_product_attention};
+use super::{Call, Kernel, SdpaRules, scaled_dot_product_attention};
+use crate::software::Rules;
 use crate::tensor::testing::{
     activation_of, alive, backward_of, forward, frozen_of, gradient, input_of, made, seen, watch,
 };
@@ -13,12 +14,17 @@ use crate::tensor::{Context, DType, Kind, Tensor};
 
 const HALVES: [DType; 2] = [DType::Float16, DType::BFloat16];
 
+fn call(q: &Tensor, k: &Tensor, mask: bool, grouped: bool, dropout: f64) -> Call {
+    let (dtype, head, keys) = (q.dtype(), q.size(-1), k.size(-2));
+    Call { dtype, head, keys, grouped, mask, mask_gradient: false, dropout: dropout > 0.0, gradient: true }
+}
+
 /// The kernel for 8 query heads of `head`, 64 tokens.
 fn kernel(cc: (u8, u8), dtype: DType, head: u64, mask: bool, grouped: bool) -> Kernel {
     let cx = forward();
     let q = input_of(&cx, &[2, 8, 64, head], dtype);
     let k = input_of(&cx, &[2, if grouped { 4 } else { 8 }, 64, head], dtype);
-    SdpaRules::cuda(cc).select(&q, &k, mask, grouped, 0.0)
+    SdpaRules::cuda(cc, Rules::default()).select(&call(&q, &k, mask, grouped, 0.0))
 }
 
 #[test]
@@ -68,7 +74,7 @@ fn small_cards_run_flash_on_large_heads_only_without_dropout() {
     let kernel = |cc, head, dropout| {
         let cx = forward();
         let q = input_of(&cx, &[2, 8, 64, head], DType::BFloat16);
-        SdpaRules::cuda(cc).select(&q, &q, false, false, dropout)
+        SdpaRules::cuda(cc, Rules::default()).select(&call(&q, &q, false, false, dropout))
     };
     for cc in [(8, 6), (8, 9), (12, 0)] {
         let of = |dropout| [192, 200, 224, 232, 256].map(|head| kernel(cc, head, dropout));
@@ -86,8 +92,11 @@ fn small_cards_run_flash_on_large_heads_only_without_dropout() {
 fn a_single_token_does_not_run_cudnn() {
     let cx = forward();
     let one = input_of(&cx, &[2, 8, 1, 64], DType::BFloat16);
-    assert_eq!(SdpaRules::cuda((9, 0)).select(&one, &one, false, false, 0.0), Kernel::Flash);
-    assert_eq!(SdpaRules::cuda((9, 0)).select(&one, &one, true, false, 0.0), Kernel::Efficient);
+    assert_eq!(SdpaRules::cuda((9, 0), Rules::default()).select(&call(&one, &one, false, false, 0.0)), Kernel::Flash);
+    assert_eq!(
+        SdpaRules::cuda((9, 0), Rules::default()).select(&call(&one, &one, true, false, 0.0)),
+        Kernel::Efficient
+    );
 }
 
 #[test]
@@ -133,8 +142,8 @@ fn turing_runs_efficient_attention_in_float16_and_math_in_bfloat16() {
 fn without_kernels_there_is_always_math() {
     let cx = forward();
     let q = input_of(&cx, &[1, 2, 4, 8], DType::BFloat16);
-    assert_eq!(SdpaRules::math_only().select(&q, &q, false, false, 0.0), Kernel::Math);
-    assert_eq!(SdpaRules::rocm().select(&q, &q, false, false, 0.0), Kernel::Flash);
+    assert_eq!(SdpaRules::math_only().select(&call(&q, &q, false, false, 0.0)), Kernel::Math);
+    assert_eq!(SdpaRules::rocm().select(&call(&q, &q, false, false, 0.0)), Kernel::Flash);
 }
 
 /// Queries, keys and values as projections leave them: `[batch, seq, heads, dim]` in memory.
@@ -156,7 +165,7 @@ fn kept(cx: &Context) -> Vec<String> {
 #[test]
 fn flash_keeps_a_log_sum_exp_a_row() {
     let cx = forward();
-    let out = attend(&SdpaRules::cuda((8, 0)), &cx, [4, 4], 100, 16, DType::BFloat16);
+    let out = attend(&SdpaRules::cuda((8, 0), Rules::default()), &cx, [4, 4], 100, 16, DType::BFloat16);
     let op = "_scaled_dot_product_flash_attention";
     assert_eq!(
         kept(&cx),
@@ -182,7 +191,7 @@ fn flash_takes_grouped_heads() {
     let q = projected(&cx, 8, 64, 16, DType::BFloat16);
     let leaf = activation_of(&cx, &[2, 64, 2, 16], DType::BFloat16);
     let k = crate::ops::transpose(&leaf, 1, 2);
-    let out = scaled_dot_product_attention(&SdpaRules::cuda((8, 0)), &q, &k, &k, None, 0.0, true);
+    let out = scaled_dot_product_attention(&SdpaRules::cuda((8, 0), Rules::default()), &q, &k, &k, None, 0.0, true);
     assert_eq!(out.dims(), [2, 8, 64, 16]);
     drop(backward_of(out));
     assert_eq!(gradient(&leaf).unwrap().dims(), [2, 64, 2, 16]);
@@ -193,7 +202,7 @@ fn flash_takes_grouped_heads() {
 fn flash_pads_odd_heads() {
     let cx = forward();
     let before = cx.position();
-    let out = attend(&SdpaRules::cuda((8, 0)), &cx, [4, 4], 64, 30, DType::BFloat16);
+    let out = attend(&SdpaRules::cuda((8, 0), Rules::default()), &cx, [4, 4], 64, 30, DType::BFloat16);
     assert_eq!(out.dims(), [2, 4, 64, 30]);
     let pads = seen(&cx, before).iter().filter(|e| *e == "+constant_pad_nd [2, 4, 64, 32] bfloat16").count();
     assert_eq!(pads, 3);
@@ -205,7 +214,7 @@ fn flash_pads_odd_heads() {
 #[test]
 fn efficient_attention_pads_its_log_sum_exp() {
     let cx = forward();
-    let _out = attend(&SdpaRules::cuda((8, 0)), &cx, [4, 4], 100, 16, DType::Float32);
+    let _out = attend(&SdpaRules::cuda((8, 0), Rules::default()), &cx, [4, 4], 100, 16, DType::Float32);
     let op = "_scaled_dot_product_efficient_attention";
     assert_eq!(
         kept(&cx),
@@ -221,7 +230,7 @@ fn efficient_attention_pads_its_log_sum_exp() {
 /// cuDNN's has a dimension more, and its output follows the query's memory order.
 #[test]
 fn cudnn_follows_the_querys_memory_order() {
-    let rules = SdpaRules::cuda((9, 0));
+    let rules = SdpaRules::cuda((9, 0), Rules::default());
     let cx = forward();
     let by_sequence = attend(&rules, &cx, [4, 4], 100, 16, DType::BFloat16);
     assert!(crate::ops::transpose(&by_sequence, 1, 2).geometry().is_contiguous());
@@ -237,8 +246,9 @@ fn a_boolean_mask_is_made_additive_and_kept() {
     let cx = forward();
     let q = projected(&cx, 4, 64, 16, DType::BFloat16);
     let mask = frozen_of(&cx, &[2, 1, 64, 64], DType::Bool);
-    let (events, out) =
-        watch(&cx, || scaled_dot_product_attention(&SdpaRules::cuda((8, 0)), &q, &q, &q, Some(&mask), 0.0, false));
+    let (events, out) = watch(&cx, || {
+        scaled_dot_product_attention(&SdpaRules::cuda((8, 0), Rules::default()), &q, &q, &q, Some(&mask), 0.0, false)
+    });
     assert_eq!(
         events[..3],
         ["+zeros_like [2, 1, 64, 64] bfloat16", "+logical_not [2, 1, 64, 64] bool", "-logical_not [2, 1, 64, 64] bool"]
@@ -254,7 +264,7 @@ fn an_additive_mask_is_taken_as_it_is() {
     let cx = forward();
     let q = projected(&cx, 4, 64, 16, DType::Float32);
     let mask = input_of(&cx, &[2, 1, 64, 64], DType::Float32);
-    let rules = SdpaRules::cuda((8, 0));
+    let rules = SdpaRules::cuda((8, 0), Rules::default());
     let (events, _) = watch(&cx, || scaled_dot_product_attention(&rules, &q, &q, &q, Some(&mask), 0.0, false));
     assert!(made(&events).iter().all(|op| *op == "_scaled_dot_product_efficient_attention"), "{events:?}");
 }
@@ -267,7 +277,7 @@ fn efficient_attention_pads_the_masks_rows() {
         let cx = forward();
         let q = projected(&cx, 4, seq, 16, DType::Float32);
         let mask = frozen_of(&cx, &[2, 1, seq, seq], DType::Bool);
-        let rules = SdpaRules::cuda((8, 0));
+        let rules = SdpaRules::cuda((8, 0), Rules::default());
         let (events, out) = watch(&cx, || scaled_dot_product_attention(&rules, &q, &q, &q, Some(&mask), 0.0, false));
         assert_eq!(events[3], format!("+constant_pad_nd [2, 1, {seq}, {columns}] float32"));
         assert_eq!(events[4], format!("-zeros_like [2, 1, {seq}, {seq}] float32"));
@@ -277,7 +287,7 @@ fn efficient_attention_pads_the_masks_rows() {
     let cx = forward();
     let q = projected(&cx, 4, 104, 16, DType::Float32);
     let mask = input_of(&cx, &[2, 1, 104, 104], DType::Float32);
-    let rules = SdpaRules::cuda((8, 0));
+    let rules = SdpaRules::cuda((8, 0), Rules::default());
     let (events, _) = watch(&cx, || scaled_dot_product_attention(&rules, &q, &q, &q, Some(&mask), 0.0, false));
     assert!(!made(&events).contains(&"constant_pad_nd"), "104 is a multiple of 8");
 }
@@ -313,7 +323,7 @@ fn math_with_dropout_keeps_its_mask() {
 /// Fused kernels drop inside: no mask of the scores is kept.
 #[test]
 fn fused_kernels_keep_no_dropout_mask() {
-    let rules = SdpaRules::cuda((8, 0));
+    let rules = SdpaRules::cuda((8, 0), Rules::default());
     let bytes = |dropout| {
         let cx = forward();
         let q = projected(&cx, 4, 64, 16, DType::BFloat16);
@@ -337,7 +347,7 @@ fn math_repeats_grouped_heads() {
 #[test]
 fn autocast_casts_queries_keys_and_values() {
     let cx = forward();
-    let rules = SdpaRules::cuda((8, 0));
+    let rules = SdpaRules::cuda((8, 0), Rules::default());
     let q = projected(&cx, 4, 64, 16, DType::Float32);
     let (events, out) = watch(&cx, || {
         cx.with_autocast(Some(DType::BFloat16), || scaled_dot_product_attention(&rules, &q, &q, &q, None, 0.0, true))

@@ -40,6 +40,11 @@ pub(super) fn is_channels_last(geometry: &Geometry) -> bool {
     true
 }
 
+/// A fresh tensor's geometry in the order `suggest_memory_format()` names: channels last where it lies so, else common.
+pub(super) fn suggested(geometry: &Geometry) -> Geometry {
+    if is_channels_last(geometry) { geometry.preserved() } else { Geometry::contiguous(geometry.dims()) }
+}
+
 /// A fresh `[N, C, H, W]` tensor's geometry in channels-last or in common order.
 pub(super) fn image(sizes: [u64; 4], channels_last: bool) -> Geometry {
     let [n, c, h, w] = sizes;

@@ -1,6 +1,9 @@
 //! Table look-ups.
 
+use super::inside;
 use crate::tensor::{Tape, Tensor, grads};
+
+const BACKWARD: &str = "embedding_dense_backward";
 
 /// `embedding(weight, indices)`: keeps the indices; backward makes a dense gradient of the whole table.
 pub fn embedding(weight: &Tensor, indices: &Tensor) -> Tensor {
@@ -11,8 +14,14 @@ pub fn embedding(weight: &Tensor, indices: &Tensor) -> Tensor {
     let mut out = weight.cx().empty_sizes("embedding", &sizes, weight.dtype());
     let table = weight.geometry().clone();
     tape.record([&mut out], move |g| {
-        let _indices = saved.unpack();
-        grads([Some(g.empty("embedding_dense_backward", table.clone(), g.grad().dtype()))])
+        let indices = saved.unpack();
+        let (tokens, dtype) = (indices.numel(), g.grad().dtype());
+        let mut scratch = inside::sorted_indices(g.cx(), BACKWARD, tokens);
+        let gradient = g.empty(BACKWARD, table.clone(), dtype);
+        if let Some(scratch) = &mut scratch {
+            inside::after_sorting(scratch, &table, dtype, tokens);
+        }
+        grads([Some(gradient)])
     });
     out
 }

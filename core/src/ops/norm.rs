@@ -26,7 +26,7 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor 
         let (x, weight) = (saved_x.unpack(), saved_weight.unpack());
         let _statistics = [statistics[0].unpack(), statistics[1].unpack()];
         let op = "native_layer_norm_backward";
-        let input = g.needs(0).then(|| g.empty(op, Geometry::contiguous(x.dims()), x.dtype()));
+        let input = g.needs(0).then(|| g.empty(op, input_order(g.grad(), &x), x.dtype()));
         let weight_grad = g.needs(1).then(|| g.like(op, &weight));
         if has_bias {
             let bias_grad = g.needs(2).then(|| g.like(op, &weight));
@@ -36,6 +36,17 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor 
         }
     });
     out
+}
+
+/// The memory order of the input's gradient. The reference rows have it from `native_layer_norm_backward` in
+/// `torch/_decomp/decompositions.py`, which in float32 keeps the order of the gradient it is given and otherwise makes a
+/// row-major one; the CUDA kernel always makes a row-major one.
+fn input_order(grad: &Tensor, x: &Tensor) -> Geometry {
+    if grad.dtype() == DType::Float32 && x.dtype() == DType::Float32 {
+        Geometry::elementwise(&[grad.geometry(), x.geometry()])
+    } else {
+        Geometry::contiguous(x.dims())
+    }
 }
 
 #[cfg(test)]

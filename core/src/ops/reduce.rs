@@ -34,9 +34,21 @@ pub fn mean(x: &Tensor, axis: isize) -> Tensor {
     out
 }
 
+/// `x.mean([-2, -1])` of `[N, C, H, W]`, both dropped.
+pub fn mean_image(x: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), "MeanBackward1", &[x]);
+    let mut out = x.cx().empty_sizes("mean.dim", &[x.size(0), x.size(1)], x.dtype());
+    let from = x.geometry().clone();
+    tape.record([&mut out], move |g| {
+        let expanded = g.grad().geometry().unsqueezed(-1).unsqueezed(-1).expanded(from.dims());
+        grads([Some(g.empty("div.Scalar", Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
+    });
+    out
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{mean, mean_last};
+    use super::{mean, mean_image, mean_last};
     use crate::ops::neg;
     use crate::tensor::Kind;
     use crate::tensor::testing::{activation, alive, backward_of, forward};
@@ -51,6 +63,16 @@ mod tests {
         let events = backward_of(out);
         assert!(events.contains(&"+div.Scalar [4, 8] float32".to_owned()), "{events:?}");
     }
+
+    #[test]
+    fn a_mean_over_an_image_drops_both_sides() {
+        let cx = forward();
+        let out = mean_image(&neg(&activation(&cx, &[4, 8, 3, 3])));
+        assert_eq!(out.dims(), [4, 8]);
+        let events = backward_of(out);
+        assert!(events.contains(&"+div.Scalar [4, 8, 3, 3] float32".to_owned()), "{events:?}");
+    }
+
     #[test]
     fn a_mean_over_the_first_dimension_drops_it() {
         let cx = forward();

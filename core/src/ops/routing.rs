@@ -1,6 +1,7 @@
 //! What a mixture of experts needs to send tokens to experts and back.
 
 use super::cast::full_precision;
+use super::inside;
 use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
 
 /// `x.sum(dim=1)` of `[rows, k, columns]`; float32 under autocast.
@@ -71,8 +72,10 @@ pub fn index_rows(x: &Tensor, rows: &Tensor) -> Tensor {
     let mut out = x.cx().empty_sizes("index.Tensor", &sizes, x.dtype());
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
-        let _rows = saved.unpack();
-        grads([Some(g.empty("new_zeros", Geometry::contiguous(from.dims()), g.grad().dtype()))])
+        let rows = saved.unpack();
+        let gradient = g.empty("new_zeros", Geometry::contiguous(from.dims()), g.grad().dtype());
+        drop(inside::accumulate_rows(g.cx(), "index_put", rows.numel()));
+        grads([Some(gradient)])
     });
     out
 }

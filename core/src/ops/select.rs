@@ -1,5 +1,6 @@
 //! Ops that pick elements: `where`, `clamp` and indexing.
 
+use super::inside;
 use crate::tensor::{DType, Geometry, Saved, Tape, Tensor, grads};
 
 /// `torch.where(condition, x, number)`: keeps the condition.
@@ -69,8 +70,10 @@ pub fn index(x: &Tensor, indices: &[&Tensor]) -> Tensor {
     let mut out = x.cx().empty_sizes("index.Tensor", &sizes, x.dtype());
     let whole = Geometry::contiguous(x.dims());
     tape.record([&mut out], move |g| {
-        let _indices: Vec<Tensor> = saved.iter().map(Saved::unpack).collect();
-        grads([Some(g.empty("new_zeros", whole.clone(), g.grad().dtype()))])
+        let indices: Vec<Tensor> = saved.iter().map(Saved::unpack).collect();
+        let gradient = g.empty("new_zeros", whole.clone(), g.grad().dtype());
+        drop(inside::accumulate_rows(g.cx(), "index_put", indices.first().map_or(0, Tensor::numel)));
+        grads([Some(gradient)])
     });
     out
 }

@@ -2,6 +2,11 @@
 
 use crate::tensor::{Geometry, Gradients, Grads, Tape, Tensor, grads};
 
+/// The order that takes `[N, C, H, W]` to `[N, H, W, C]`.
+pub const CHANNELS_LAST: [usize; 4] = [0, 2, 3, 1];
+/// The order that takes `[N, H, W, C]` to `[N, C, H, W]`.
+pub const CHANNELS_FIRST: [usize; 4] = [0, 3, 1, 2];
+
 /// Records a view whose backward is `restore`, itself a view (or a copy) of the gradient.
 fn record_view(
     name: &'static str,

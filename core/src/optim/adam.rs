@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::{Optimizer, state, with_gradients};
 use crate::scenario::OptimizerImpl;
+use crate::software::rules;
 use crate::tensor::{Context, DType, Kind, Tensor};
 
 /// Two moments a parameter.
@@ -47,6 +48,13 @@ impl Optimizer for Adam {
                 let roots: Vec<Tensor> = with_gradients(parameters)
                     .map(|(_, p, _)| cx.empty("_foreach_sqrt", p.geometry().preserved(), p.dtype()))
                     .collect();
+                // Once `denom = _foreach_add(exp_avg_sq_sqrt, eps)` was a list of its own.
+                if !cx.machine().rules.has(&rules::ONE_ADAM_LIST) {
+                    let sums: Vec<Tensor> = with_gradients(parameters)
+                        .map(|(_, p, _)| cx.empty("_foreach_add.Scalar", p.geometry().preserved(), p.dtype()))
+                        .collect();
+                    drop(sums);
+                }
                 drop(roots);
             }
             // denom = (exp_avg_sq.sqrt() / bias_correction2_sqrt).add_(eps), one parameter after the other; the name

@@ -3,19 +3,27 @@
 use std::rc::Rc;
 
 use super::with_gradients;
+use crate::ops::inside;
 use crate::tensor::{Context, DType, Tensor};
+
+const NORM: &str = "_foreach_norm.Scalar";
 
 /// A norm a gradient, their norm, the clip coefficient; the gradients are scaled in place.
 pub fn clip_grad_norm(cx: &Rc<Context>, parameters: &[Tensor]) {
-    let mut count = 0;
+    let (mut count, mut largest) = (0, 0);
+    for (_, _, grad) in with_gradients(parameters) {
+        count += 1;
+        largest = grad.numel().max(largest);
+    }
+    let scratch = inside::foreach_norm(cx, NORM, count, largest);
     let mut dtype = None;
     let norms: Vec<Tensor> = with_gradients(parameters)
         .map(|(_, _, grad)| {
-            count += 1;
             dtype = Some(dtype.map_or(grad.dtype(), |d: DType| d.promote(grad.dtype())));
-            cx.empty_sizes("_foreach_norm.Scalar", &[], grad.dtype())
+            cx.empty_sizes(NORM, &[], grad.dtype())
         })
         .collect();
+    drop(scratch);
     let Some(dtype) = dtype else { return };
     let stacked = cx.empty_sizes("stack", &[count], dtype);
     let total = cx.empty_sizes("linalg_vector_norm", &[], dtype);

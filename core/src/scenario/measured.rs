@@ -4,8 +4,7 @@ use serde_json::{Map, Value};
 
 use super::model::Traits;
 use super::nearest::quoted;
-use super::table::Table;
-use super::{ModelSource, Scenario, Software, Task, supported};
+use super::{ModelSource, Scenario, Task, supported};
 use crate::{Error, Result, catalog};
 
 /// What a scenario may name.
@@ -19,8 +18,8 @@ pub enum Scope {
 
 impl Scenario {
     /// Reads a scenario that will be measured: like [`Scenario::from_value`], but it may name what the engine does not
-    /// estimate: any Hugging Face `model_type` with any task and input, any version of PyTorch and transformers. The
-    /// task of such a model is guessed from its config's `architectures` when it is not given.
+    /// estimate: any Hugging Face `model_type` with any task and input. The task of such a model is guessed from its
+    /// config's `architectures` when it is not given.
     ///
     /// ```
     /// use plimsoll_core::Scenario;
@@ -61,19 +60,6 @@ impl Scenario {
                 }
             },
         }
-    }
-}
-
-impl Software {
-    /// One sentence for each version whose rules the engine does not know; it follows those of the version it does.
-    pub fn other_rules(&self) -> Vec<String> {
-        let sentence = |name: &str, version: &str, known: &[&str]| {
-            let newest = known.last().copied().unwrap_or_default();
-            (!known.contains(&version))
-                .then(|| format!("the rules of {name} {version} are not known; this follows those of {newest}"))
-        };
-        let torch = sentence("torch", &self.torch, supported::TORCH);
-        torch.into_iter().chain(sentence("transformers", &self.transformers, supported::TRANSFORMERS)).collect()
     }
 }
 
@@ -121,23 +107,6 @@ fn guessed_task(config: &Map<String, Value>) -> Task {
         None if config.contains_key("num_channels") && !config.contains_key("vocab_size") => Task::ImageClassification,
         None => Task::CausalLm,
     }
-}
-
-/// A version of a package: its first two numbers, as `2.11` of `2.11.0+cu128`.
-pub fn any_version(table: &Table<'_>, name: &str, example: &str) -> Result<Option<String>> {
-    let Some(text) = table.text(name, example)? else { return Ok(None) };
-    let digits = |part: &str| -> String { part.chars().take_while(char::is_ascii_digit).collect() };
-    let mut parts = text.split('.');
-    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().map(digits).unwrap_or_default());
-    let number = |text: &str| !text.is_empty() && text.len() <= 4 && text.bytes().all(|b| b.is_ascii_digit());
-    if text.len() > 64 || !number(major) || !number(&minor) {
-        return Err(Error::new(
-            table.at(name),
-            format!("{} is not a version", quoted(text)),
-            format!("write it as {example:?}, or leave {name} out"),
-        ));
-    }
-    Ok(Some(format!("{major}.{minor}")))
 }
 
 #[cfg(test)]
@@ -249,19 +218,5 @@ mod tests {
         let speech =
             json!({ "model": { "hf": { "model_type": "any" }, "task": "speech-seq2seq" }, "input": { "seq": 1024 } });
         assert_eq!(measured(speech).input.seq, Some(1024));
-    }
-
-    #[test]
-    fn any_version_may_have_measured() {
-        let with = |torch: &str| json!({ "model": { "catalog": "gpt2" }, "software": { "torch": torch } });
-        let scenario = measured(with("2.4.1+cu121"));
-        assert_eq!(scenario.software.torch, "2.4");
-        assert!(Scenario::from_value(&with("2.4.1")).is_err());
-        let warnings = Run::new(&scenario).unwrap().into_estimate().warnings;
-        assert_eq!(warnings, ["the rules of torch 2.4 are not known; this follows those of 2.11"]);
-        assert_eq!(measured(with("2.12.0a0+git1234")).software.torch, "2.12");
-        for text in ["", "2", "two", "2.x", "2..1", "-2.1", "20000.1"] {
-            assert!(refused(with(text)).starts_with("software.torch: "), "{text}");
-        }
     }
 }

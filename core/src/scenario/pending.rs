@@ -1,7 +1,7 @@
 //! What the format has words for and the engine does not estimate yet.
 
 use super::table::Table;
-use super::{LossImpl, Optimizer, Quantization, Training};
+use super::{LossImpl, Optimizer, Training};
 use crate::{Error, Result};
 
 /// Refuses what is not estimated yet.
@@ -12,12 +12,10 @@ pub fn check(training: &Training, table: &Table<'_>) -> Result<()> {
     let saves = |training: &Training| training.lora.as_ref().is_some_and(|lora| !lora.modules_to_save.is_empty());
     let pending = [
         ("optimizer", matches!(training.optimizer, Optimizer::AdamW8bit | Optimizer::Lion | Optimizer::Muon)),
-        ("quantization", training.quantization != Quantization::None),
         ("loss_impl", training.loss_impl != LossImpl::Full),
         ("label_smoothing", training.label_smoothing > 0.0),
         ("ema", training.ema),
         ("compile", training.compile),
-        ("lora.dora", training.lora.as_ref().is_some_and(|lora| lora.dora)),
         ("lora.modules_to_save", saves(training)),
     ];
     match pending.iter().find(|(_, asked)| *asked) {

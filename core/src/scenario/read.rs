@@ -2,15 +2,16 @@
 
 use serde_json::Value;
 
-use super::measured::{Scope, any_version};
+use super::measured::Scope;
 use super::model::{self, default_task, nearest_hint};
 use super::nearest::quoted;
 use super::table::{Table, found};
 use super::{
-    Attention, Checkpointing, Device, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer, Precision,
-    Quantization, Scenario, Software, Training, ZeroGrad, ZeroGradAt, generation, input, keys, limits, pending,
-    supported, text,
+    Attention, Checkpointing, Device, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl,
+    Precision, Quantization, Scenario, Software, Training, ZeroGrad, ZeroGradAt, generation, input, keys, limits,
+    pending, supported, text,
 };
+use crate::software::{Rules, Version, rules};
 use crate::{Error, Result, catalog};
 
 /// The format's version, written as `schema`.
@@ -66,10 +67,10 @@ impl Scenario {
         let (model, traits) = model::read(&root.table("model")?, scope)?;
         let input_table = root.table("input")?;
         let input = input::read(&input_table, &model.source, traits)?;
-        let training = training(&root.table("training")?)?;
+        let software = software(&root.table("software")?)?;
+        let training = training(&root.table("training")?, &software)?;
         let input = generation::read(input, &input_table, &model, traits, training.mode)?;
         let device = device(&root.table("device")?)?;
-        let software = software(&root.table("software")?, scope)?;
         Ok(Self { model, input, training, device, software })
     }
 
@@ -95,16 +96,31 @@ impl Default for Scenario {
 
 impl Default for Training {
     fn default() -> Self {
+        Self::default_of(Optimizer::AdamW, &Software::default())
+    }
+}
+
+impl Training {
+    /// What a recipe with this optimizer says when it says nothing else: PyTorch's own defaults, which older versions
+    /// had otherwise.
+    pub(super) fn default_of(optimizer: Optimizer, software: &Software) -> Self {
+        let rules = Rules::of(software);
+        let offered = supported::implementations(optimizer);
+        let newest = offered.first().copied().unwrap_or(OptimizerImpl::Foreach);
         Self {
             mode: Mode::Train,
             precision: Precision::Bf16Amp,
-            optimizer: Optimizer::AdamW,
-            optimizer_impl: super::OptimizerImpl::Foreach,
+            optimizer,
+            optimizer_impl: if rules.has(&rules::FOREACH) || !offered.contains(&OptimizerImpl::ForLoop) {
+                newest
+            } else {
+                OptimizerImpl::ForLoop
+            },
             accumulation: 1,
             checkpointing: Checkpointing::None,
-            attention: Attention::Sdpa,
+            attention: if rules.has(&rules::SDPA) { Attention::Sdpa } else { Attention::Eager },
             clip_grad_norm: true,
-            zero_grad: ZeroGrad::SetToNone,
+            zero_grad: if rules.has(&rules::SET_TO_NONE) { ZeroGrad::SetToNone } else { ZeroGrad::Zero },
             zero_grad_at: ZeroGradAt::AfterStep,
             keep_outputs: false,
             lora: None,
@@ -125,8 +141,7 @@ impl Default for Device {
 
 impl Default for Software {
     fn default() -> Self {
-        let newest = |versions: &[&str]| versions.last().copied().unwrap_or_default().to_owned();
-        Self { torch: newest(supported::TORCH), transformers: newest(supported::TRANSFORMERS) }
+        Self { torch: supported::TORCH.to_owned(), transformers: supported::TRANSFORMERS.to_owned() }
     }
 }
 
@@ -162,9 +177,10 @@ fn not_a_config(root: &Table<'_>) -> Result<()> {
     }
 }
 
-fn training(table: &Table<'_>) -> Result<Training> {
+fn training(table: &Table<'_>, software: &Software) -> Result<Training> {
     table.only(&keys::names("training"))?;
-    let default = Training::default();
+    let optimizer = table.word("optimizer")?.unwrap_or(Optimizer::AdamW);
+    let default = Training::default_of(optimizer, software);
     let mode = table.word("mode")?.unwrap_or(default.mode);
     if !supported::MODES.contains(&mode) {
         let modes: Vec<&str> = supported::MODES.iter().map(|m| m.as_str()).collect();
@@ -174,7 +190,6 @@ fn training(table: &Table<'_>) -> Result<Training> {
             format!("use {}, or leave mode out", modes.join(" or ")),
         ));
     }
-    let optimizer = table.word("optimizer")?.unwrap_or(default.optimizer);
     let implementations = supported::implementations(optimizer);
     let optimizer_impl = match table.word("optimizer_impl")? {
         Some(given) if implementations.contains(&given) => given,
@@ -186,8 +201,16 @@ fn training(table: &Table<'_>) -> Result<Training> {
                 format!("use {}, or leave optimizer_impl out", words.join(" or ")),
             ));
         }
-        None => implementations.first().copied().unwrap_or(default.optimizer_impl),
+        None => default.optimizer_impl,
     };
+    let attention = table.word("attention")?.unwrap_or(default.attention);
+    if attention == Attention::Sdpa && default.attention == Attention::Eager {
+        return Err(Error::new(
+            table.at("attention"),
+            format!("PyTorch {} has no scaled_dot_product_attention", software.torch),
+            format!("use eager, or torch {} or later", rules::SDPA.since),
+        ));
+    }
     let training = Training {
         mode,
         precision: table.word("precision")?.unwrap_or(default.precision),
@@ -195,7 +218,7 @@ fn training(table: &Table<'_>) -> Result<Training> {
         optimizer_impl,
         accumulation: table.count("accumulation", limits::ACCUMULATION)?.unwrap_or(default.accumulation),
         checkpointing: table.word("checkpointing")?.unwrap_or(default.checkpointing),
-        attention: table.word("attention")?.unwrap_or(default.attention),
+        attention,
         clip_grad_norm: table.flag("clip_grad_norm")?.unwrap_or(default.clip_grad_norm),
         zero_grad: table.word("zero_grad")?.unwrap_or(default.zero_grad),
         zero_grad_at: table.word("zero_grad_at")?.unwrap_or(default.zero_grad_at),
@@ -209,6 +232,13 @@ fn training(table: &Table<'_>) -> Result<Training> {
     };
     pending::check(&training, table)?;
     generation::check(&training, table)?;
+    if training.quantization != Quantization::None && training.mode == Mode::Train && training.lora.is_none() {
+        return Err(Error::new(
+            table.at("quantization"),
+            "quantized weights are not trained themselves",
+            "add training.lora, or leave quantization out",
+        ));
+    }
     Ok(training)
 }
 
@@ -290,33 +320,25 @@ fn device(table: &Table<'_>) -> Result<Device> {
     Ok(Device { gpu: id.to_owned(), memory, load_line, workspaces })
 }
 
-fn software(table: &Table<'_>, scope: Scope) -> Result<Software> {
+fn software(table: &Table<'_>) -> Result<Software> {
     table.only(&keys::names("software"))?;
     let default = Software::default();
-    if scope == Scope::Measured {
-        let any = |name: &str, newest: &str| any_version(table, name, newest);
-        return Ok(Software {
-            torch: any("torch", &default.torch)?.unwrap_or(default.torch),
-            transformers: any("transformers", &default.transformers)?.unwrap_or(default.transformers),
-        });
-    }
     Ok(Software {
-        torch: version(table, "torch", supported::TORCH)?.unwrap_or(default.torch),
-        transformers: version(table, "transformers", supported::TRANSFORMERS)?.unwrap_or(default.transformers),
+        torch: version(table, "torch", &default.torch)?.unwrap_or(default.torch),
+        transformers: version(table, "transformers", &default.transformers)?.unwrap_or(default.transformers),
     })
 }
 
-/// `2.11`, also written `2.11.0` or `2.11.0+cu128`: the rules hang on the first two numbers.
-fn version(table: &Table<'_>, name: &str, known: &[&'static str]) -> Result<Option<String>> {
-    let newest = known.last().copied().unwrap_or_default();
-    let Some(text) = table.text(name, newest)? else { return Ok(None) };
-    let is_it = |version: &&&str| text == **version || text.strip_prefix(**version).is_some_and(|s| s.starts_with('.'));
-    match known.iter().find(is_it) {
-        Some(version) => Ok(Some((*version).to_owned())),
+/// A version of a package: its first two numbers, as `2.11` of `2.11.0+cu128`. The rules hang on them.
+fn version(table: &Table<'_>, name: &str, example: &str) -> Result<Option<String>> {
+    const LONGEST: usize = 64;
+    let Some(text) = table.text(name, example)? else { return Ok(None) };
+    match Version::parse(text).filter(|_| text.len() <= LONGEST) {
+        Some(version) => Ok(Some(version.to_string())),
         None => Err(Error::new(
             table.at(name),
-            format!("the rules of {name} {} are not known", quoted(text)),
-            format!("known: {}; leave {name} out to estimate with the rules of {newest}", known.join(", ")),
+            format!("{} is not a version", quoted(text)),
+            format!("write it as {example:?}, or leave {name} out"),
         )),
     }
 }

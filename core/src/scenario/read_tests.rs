@@ -209,10 +209,40 @@ fn what_is_not_estimated_is_refused_by_name() {
     assert!(refused(&mlp("seq", json!(-1))).starts_with("input.seq: "));
     assert!(refused(&mlp("attention_mask", json!("ones"))).contains("mlp takes no attention mask"));
     assert!(Scenario::from_value(&mlp("attention_mask", json!("none"))).is_ok());
-    assert!(
-        refused(&with("software", "torch", json!("1.4"))).starts_with("software.torch: the rules of torch \"1.4\"")
+    for text in ["", "2", "two", "2.x", "2..1", "-2.1", "20000.1"] {
+        assert!(refused(&with("software", "torch", json!(text))).starts_with("software.torch: "), "{text}");
+    }
+}
+
+/// Any version is taken; what a recipe leaves open is what that version did.
+#[test]
+fn older_versions_have_their_own_defaults() {
+    let of = |torch: &str, training: Value| {
+        let value = json!({
+            "model": { "catalog": "gpt2" }, "training": training, "software": { "torch": torch, "transformers": "4.45.2" }
+        });
+        let scenario = Scenario::from_value(&value).unwrap_or_else(|e| panic!("{e}: {value}"));
+        assert_eq!(Scenario::from_value(&scenario.to_value()), Ok(scenario.clone()), "{value}");
+        let link = Link::encode(&scenario);
+        assert_eq!(Link::decode_strict(&link), Ok(scenario.clone()), "{link}");
+        (scenario, link)
+    };
+    let (old, link) = of("1.13.1", json!({}));
+    assert_eq!(link, "?model=gpt2&torch=1.13&transformers=4.45");
+    let training = &old.training;
+    assert_eq!((training.zero_grad, training.optimizer_impl), (ZeroGrad::Zero, OptimizerImpl::ForLoop));
+    assert_eq!(training.attention, Attention::Eager);
+    let (told, link) = of("1.13", json!({ "zero_grad": "set-to-none", "optimizer_impl": "foreach" }));
+    assert_eq!(link, "?model=gpt2&impl=foreach&zero_grad=set-to-none&torch=1.13&transformers=4.45");
+    assert_eq!((told.training.zero_grad, told.training.optimizer_impl), (ZeroGrad::SetToNone, OptimizerImpl::Foreach));
+    assert_eq!(of("2.0", json!({})).0.training, Scenario::default().training);
+    assert_eq!(of("2.99", json!({})).1, "?model=gpt2&torch=2.99&transformers=4.45", "as it was written");
+    let sdpa =
+        json!({ "model": { "catalog": "gpt2" }, "training": { "attention": "sdpa" }, "software": { "torch": "1.13" } });
+    assert_eq!(
+        refused(&sdpa),
+        "training.attention: PyTorch 1.13 has no scaled_dot_product_attention; use eager, or torch 2.0 or later"
     );
-    assert!(refused(&with("software", "torch", json!("2.110"))).starts_with("software.torch: "));
 }
 
 #[test]

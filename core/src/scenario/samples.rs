@@ -90,11 +90,16 @@ fn training() -> impl Strategy<Value = Training> {
         select(Checkpointing::ALL),
         select(Attention::ALL),
     );
+    // Quantized weights are trained through adapters only.
+    let lora = (lora, select(Quantization::ALL)).prop_map(|(lora, quantization)| match lora {
+        Some(lora) => (Some(lora), quantization),
+        None => (None, Quantization::None),
+    });
     let rest = (any::<bool>(), select(ZeroGrad::ALL), select(ZeroGradAt::ALL), any::<bool>(), lora);
     (recipe, rest).prop_map(
         |(
             (precision, optimizer, implementation, accumulation, checkpointing, attention),
-            (clip_grad_norm, zero_grad, zero_grad_at, keep_outputs, lora),
+            (clip_grad_norm, zero_grad, zero_grad_at, keep_outputs, (lora, quantization)),
         )| Training {
             mode: Mode::Train,
             precision,
@@ -108,6 +113,7 @@ fn training() -> impl Strategy<Value = Training> {
             zero_grad_at,
             keep_outputs,
             lora,
+            quantization,
             ..Training::default()
         },
     )

@@ -10,11 +10,11 @@ use super::{Inputs, Mode, Optimizer, OptimizerImpl, Task};
 /// Modes that are estimated.
 pub const MODES: &[Mode] = &[Mode::Train, Mode::Inference];
 
-/// PyTorch versions whose rules the engine follows; the last one is the default.
-pub const TORCH: &[&str] = &["2.11"];
+/// The PyTorch version when none is named: the one the reference rows were traced with.
+pub const TORCH: &str = "2.11";
 
-/// transformers versions whose rules the engine follows; the last one is the default.
-pub const TRANSFORMERS: &[&str] = &["5.17"];
+/// The transformers version when none is named: the one the reference rows were traced with.
+pub const TRANSFORMERS: &str = "5.17";
 
 /// A Hugging Face `model_type` that is estimated.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +45,19 @@ const fn rotary_decoder(name: &'static str, positions: u64) -> ModelType {
         has_mask: true,
         position_keys: &["max_position_embeddings"],
         positions,
+        learned_positions: false,
+    }
+}
+
+/// A classifier of images.
+const fn classifier(name: &'static str, inputs: Inputs) -> ModelType {
+    ModelType {
+        name,
+        tasks: &[Task::ImageClassification],
+        inputs,
+        has_mask: false,
+        position_keys: &[],
+        positions: 0,
         learned_positions: false,
     }
 }
@@ -133,15 +146,7 @@ pub const MODEL_TYPES: &[ModelType] = &[
         positions: 512,
         learned_positions: true,
     },
-    ModelType {
-        name: "vit",
-        tasks: &[Task::ImageClassification],
-        inputs: Inputs::Image { key: "image_size", side: 224, fixed: true },
-        has_mask: false,
-        position_keys: &[],
-        positions: 0,
-        learned_positions: false,
-    },
+    classifier("vit", Inputs::Image { key: "image_size", side: 224, fixed: true }),
     rotary_decoder("gpt_neox", 2048),
     rotary_decoder("gemma", 8192),
     rotary_decoder("gemma2", 8192),
@@ -202,15 +207,10 @@ pub const MODEL_TYPES: &[ModelType] = &[
         positions: 77,
         learned_positions: true,
     },
-    ModelType {
-        name: "dinov2",
-        tasks: &[Task::ImageClassification],
-        inputs: Inputs::Image { key: "image_size", side: 224, fixed: true },
-        has_mask: false,
-        position_keys: &[],
-        positions: 0,
-        learned_positions: false,
-    },
+    classifier("dinov2", Inputs::Image { key: "image_size", side: 224, fixed: true }),
+    classifier("resnet", Inputs::Image { key: "", side: 224, fixed: false }),
+    classifier("convnext", Inputs::Image { key: "image_size", side: 224, fixed: false }),
+    classifier("swin", Inputs::Image { key: "image_size", side: 224, fixed: false }),
     ModelType {
         name: "modernbert",
         tasks: &[Task::MaskedLm],

@@ -65,6 +65,9 @@ pub struct Node {
     pub(super) next: SmallVec<[Option<Edge>; 3]>,
     pub(super) outputs: SmallVec<[Meta; 1]>,
     pub(super) work: Work,
+    /// Attributes of a Python function's `ctx`: they live as long as the node, not only until it has run.
+    #[allow(dead_code, reason = "held alive, as Python holds it")]
+    pub(super) attribute: Option<Tensor>,
     /// Gradients that have arrived, one place for each output.
     pub(super) buffer: RefCell<SmallVec<[Option<Tensor>; 1]>>,
     pub(super) dependencies: Cell<u32>,
@@ -80,6 +83,7 @@ impl Node {
             next: SmallVec::new(),
             outputs: SmallVec::from_iter([Meta { geometry, dtype }]),
             work: Work::Accumulate(Leaf { grad: RefCell::default(), variable }),
+            attribute: None,
             buffer: RefCell::default(),
             dependencies: Cell::new(0),
         })
@@ -132,6 +136,7 @@ struct Recording {
     name: &'static str,
     seq: u32,
     next: SmallVec<[Option<Edge>; 3]>,
+    attribute: Option<Tensor>,
 }
 
 impl Tape {
@@ -142,7 +147,7 @@ impl Tape {
             let seq = cx.next_seq.get();
             cx.next_seq.set(seq + 1);
             let next = inputs.iter().map(|t| t.edge().cloned()).collect();
-            Recording { cx: Rc::clone(cx), name, seq, next }
+            Recording { cx: Rc::clone(cx), name, seq, next, attribute: None }
         });
         Self { recording }
     }
@@ -165,13 +170,22 @@ impl Tape {
         }
     }
 
+    /// Makes `tensor` an attribute of the node (`ctx.x = x` in Python): no checkpoint defers it, and it lives as long as
+    /// the node does.
+    pub fn keep(&mut self, tensor: &Tensor) {
+        if let Some(recording) = &mut self.recording {
+            tensor.mark_saved();
+            recording.attribute = Some(tensor.detach());
+        }
+    }
+
     /// Makes `outputs` the node's outputs, with `formula` as its backward.
     pub fn record<'t>(
         self,
         outputs: impl IntoIterator<Item = &'t mut Tensor>,
         formula: impl Fn(&Gradients<'_>) -> Grads + 'static,
     ) {
-        let Some(Recording { cx, name, seq, next }) = self.recording else { return };
+        let Some(Recording { cx, name, seq, next, attribute }) = self.recording else { return };
         let mut outputs: SmallVec<[&mut Tensor; 3]> = outputs.into_iter().collect();
         let node = Rc::new(Node {
             name,
@@ -180,6 +194,7 @@ impl Tape {
             next,
             outputs: outputs.iter().map(|t| Meta { geometry: t.geometry().clone(), dtype: t.dtype() }).collect(),
             work: Work::Formula(RefCell::new(Some(Box::new(formula)))),
+            attribute,
             buffer: RefCell::default(),
             dependencies: Cell::new(0),
         });

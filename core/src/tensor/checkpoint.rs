@@ -2,10 +2,12 @@
 //! first saved tensor that backward asks for runs the forward again, up to the last tensor it has to save.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
+use super::autograd::Edge;
 use super::context::{Context, ModuleId};
 use super::dtype::DType;
+use super::saved::Saved;
 use super::storage::Tensor;
 
 /// What is going on inside a checkpoint.
@@ -25,11 +27,14 @@ type SingleFunction = Rc<dyn Fn(&[Tensor]) -> Tensor>;
 struct State {
     role: Cell<Role>,
     function: Function,
-    /// `_NoopSaveInputs`: the tensors passed as positional arguments.
-    inputs: Vec<Tensor>,
+    cx: Rc<Context>,
+    /// `_NoopSaveInputs`: the tensors passed as positional arguments, each with where its gradient goes. Inside another
+    /// checkpoint they are places of that one, and its recomputation hands them over.
+    inputs: Vec<(Saved, Option<Edge>)>,
     autocast: Option<DType>,
     module: ModuleId,
-    places: Cell<usize>,
+    /// The places its forward reserved; a place is gone once nothing can unpack it any more.
+    places: RefCell<Vec<Weak<()>>>,
     recomputed: RefCell<Vec<Option<Tensor>>>,
     done: Cell<bool>,
 }
@@ -43,18 +48,19 @@ impl Frame {
         self.0.role.get()
     }
 
-    /// Reserves the next place.
-    pub(super) fn defer(&self) -> usize {
-        let slot = self.0.places.get();
-        self.0.places.set(slot + 1);
-        slot
+    /// Reserves the next place for `holder`.
+    pub(super) fn defer(&self, holder: &Rc<()>) -> usize {
+        let mut places = self.0.places.borrow_mut();
+        places.push(Rc::downgrade(holder));
+        places.len() - 1
     }
 
     /// Fills the next place; true when it was the last, and the recomputation stops there (`early_stop`).
     pub(super) fn recomputed(&self, tensor: Tensor) -> bool {
-        let mut recomputed = self.0.recomputed.borrow_mut();
-        recomputed.push(Some(tensor));
-        recomputed.len() == self.0.places.get()
+        let (places, mut recomputed) = (self.0.places.borrow(), self.0.recomputed.borrow_mut());
+        let wanted = places.get(recomputed.len()).is_some_and(|place| place.strong_count() > 0);
+        recomputed.push(wanted.then_some(tensor));
+        recomputed.len() == places.len()
     }
 
     /// Takes the tensor of a place; the checkpoint keeps no reference to it afterwards.
@@ -70,13 +76,16 @@ impl Frame {
 
     fn recompute(&self) {
         let state = &self.0;
-        let Some(cx) = state.inputs.first().map(|t| Rc::clone(t.cx())) else { return };
+        let cx = &state.cx;
+        // This is where a checkpoint around this one is recomputed.
+        let inputs: Vec<Tensor> =
+            state.inputs.iter().map(|(saved, edge)| saved.unpack().with_edge(edge.clone())).collect();
         state.role.set(Role::Recompute);
         cx.frames.borrow_mut().push(self.clone());
         let grad = cx.grad_enabled.replace(true);
         let outer = cx.current_module();
         cx.set_module(state.module);
-        cx.with_autocast(state.autocast, || drop((state.function)(&state.inputs)));
+        cx.with_autocast(state.autocast, || drop((state.function)(&inputs)));
         cx.set_module(outer);
         cx.grad_enabled.set(grad);
         cx.muted.set(false);
@@ -86,7 +95,7 @@ impl Frame {
 
 impl std::fmt::Debug for Frame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Frame").field("places", &self.0.places).finish_non_exhaustive()
+        f.debug_struct("Frame").field("places", &self.0.places.borrow().len()).finish_non_exhaustive()
     }
 }
 
@@ -100,24 +109,23 @@ pub fn checkpoint(cx: &Rc<Context>, inputs: Vec<Tensor>, function: SingleFunctio
 
 /// [`checkpoint`] of a function with several outputs.
 pub fn checkpoint_all(cx: &Rc<Context>, inputs: Vec<Tensor>, function: Function) -> Vec<Tensor> {
-    if !cx.grad_enabled.get() {
+    if !cx.grad_enabled.get() || cx.muted.get() {
         return function(&inputs);
     }
-    for input in &inputs {
-        input.mark_saved();
-    }
+    let saved = inputs.iter().map(|input| (Saved::pack(cx, input), input.edge().cloned())).collect();
     let frame = Frame(Rc::new(State {
         role: Cell::new(Role::Forward),
         function: Rc::clone(&function),
-        inputs,
+        cx: Rc::clone(cx),
+        inputs: saved,
         autocast: cx.autocast_dtype(),
         module: cx.current_module(),
-        places: Cell::new(0),
+        places: RefCell::default(),
         recomputed: RefCell::default(),
         done: Cell::new(false),
     }));
     cx.frames.borrow_mut().push(frame.clone());
-    let outputs = function(&frame.0.inputs);
+    let outputs = function(&inputs);
     cx.frames.borrow_mut().pop();
     outputs
 }

@@ -156,3 +156,45 @@ fn captured_tensors_live_until_the_block_is_recomputed() {
     let events = backward_of(out);
     assert!(events.contains(&"-input [8] float32".to_owned()), "{events:?}");
 }
+
+/// A checkpoint inside another one: its input is a place of the outer one. The outer block is run again first, up to the
+/// last of these inputs, without keeping what the inner ones save; then each inner block when the gradient reaches it.
+#[test]
+fn nested_blocks_are_recomputed_from_the_outside_in() {
+    let cx = forward();
+    let x = activation(&cx, &[8]);
+    let out = checkpointed(&x, |x| {
+        let inner = checkpointed(x, |x| ops::tanh(&ops::tanh(x)));
+        checkpointed(&inner, |x| ops::silu(&ops::silu(x)))
+    });
+    assert_eq!(live(&cx), 2 * 32, "the leaf and the result");
+    let events = backward_of(out);
+    assert_eq!(
+        made(&events),
+        [
+            "ones_like",
+            "tanh",
+            "tanh",
+            "silu",
+            "silu_backward",
+            "silu_backward",
+            "tanh",
+            "tanh",
+            "tanh_backward",
+            "tanh_backward"
+        ]
+    );
+    assert!(gradient(&x).is_some());
+    assert_eq!(live(&cx), 64, "the leaf and its gradient");
+}
+
+/// Where only the input wants a gradient, the recomputation knows it: what it saves is what the forward counted.
+#[test]
+fn the_recomputed_input_still_wants_its_gradient() {
+    let cx = forward();
+    let frozen = input_of(&cx, &[8, 8], DType::Float32);
+    let x = activation(&cx, &[2, 8]);
+    let out = checkpointed(&x, move |x| ops::linear(&ops::tanh(x), &frozen, None));
+    drop(backward_of(out));
+    assert!(gradient(&x).is_some());
+}

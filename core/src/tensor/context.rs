@@ -8,6 +8,7 @@ use super::checkpoint::Frame;
 use super::dtype::DType;
 use super::geometry::Geometry;
 use super::ledger::{Kind, Ledger, PhaseMark, StorageInfo};
+use super::machine::Machine;
 use super::past::Past;
 use super::storage::Tensor;
 use crate::allocator::Event;
@@ -26,7 +27,7 @@ impl ModuleId {
 
 /// One run's state. Everything that allocates reaches it through a tensor or holds the `Rc`.
 pub struct Context {
-    pub(super) ledger: RefCell<Ledger>,
+    pub(crate) ledger: RefCell<Ledger>,
     /// How many tensors refer to each storage.
     pub(super) references: RefCell<Vec<Cell<u32>>>,
     modules: RefCell<Vec<String>>,
@@ -44,11 +45,14 @@ pub struct Context {
     /// `torch.utils.checkpoint` raises there had unwound them.
     pub(super) muted: Cell<bool>,
     closed: Cell<bool>,
+    /// Whether a forward has changed the model itself, as the next one will not.
+    changed: Cell<bool>,
     blas: Blas,
     /// `model.eval()`: nothing is dropped out, batch statistics are not computed.
     pub(super) inference: Cell<bool>,
     /// The keys and values a generation has seen so far.
     pub(super) past: RefCell<Option<Past>>,
+    machine: Cell<Machine>,
 }
 
 /// cuBLAS keeps a workspace for every handle and stream, taken from PyTorch's allocator at the first product and never
@@ -76,9 +80,11 @@ impl Context {
             frames: RefCell::default(),
             muted: Cell::new(false),
             closed: Cell::new(false),
+            changed: Cell::new(false),
             blas: Blas::default(),
             inference: Cell::new(false),
             past: RefCell::default(),
+            machine: Cell::default(),
         })
     }
 
@@ -93,6 +99,31 @@ impl Context {
     pub fn end(&self) {
         self.closed.set(true);
         drop((self.blas.forward.take(), self.blas.backward.take(), self.past.take()));
+    }
+
+    /// Says that this forward changes the model itself: the next one will not do the same.
+    pub fn changed_for_good(&self) {
+        self.changed.set(true);
+    }
+
+    /// Whether a forward has said so since the last time this was asked.
+    pub fn take_changed(&self) -> bool {
+        self.changed.take()
+    }
+
+    /// Says which card and software this runs on.
+    pub fn set_machine(&self, machine: Machine) {
+        self.machine.set(machine);
+    }
+
+    /// The card and software this runs on.
+    pub fn machine(&self) -> Machine {
+        self.machine.get()
+    }
+
+    /// Whether ops run on without allocating, because a recomputation has produced all it must.
+    pub fn is_muted(&self) -> bool {
+        self.muted.get()
     }
 
     /// Gives every cuBLAS handle a workspace of `bytes` (0: none is counted).

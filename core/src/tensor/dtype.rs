@@ -5,6 +5,10 @@
 pub enum DType {
     /// `torch.bool`, one byte an element.
     Bool,
+    /// `torch.uint8`: two four-bit numbers, or a scale in eight bits.
+    UInt8,
+    /// `torch.int8`.
+    Int8,
     /// `torch.int32`.
     Int32,
     /// `torch.int64`.
@@ -25,7 +29,7 @@ impl DType {
     /// Bytes an element takes.
     pub const fn size(self) -> u64 {
         match self {
-            Self::Bool => 1,
+            Self::Bool | Self::UInt8 | Self::Int8 => 1,
             Self::Float16 | Self::BFloat16 => 2,
             Self::Float32 | Self::Int32 => 4,
             Self::Int64 | Self::UInt64 | Self::Float64 => 8,
@@ -36,6 +40,8 @@ impl DType {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bool => "bool",
+            Self::UInt8 => "uint8",
+            Self::Int8 => "int8",
             Self::Int32 => "int32",
             Self::Int64 => "int64",
             Self::UInt64 => "uint64",

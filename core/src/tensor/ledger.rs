@@ -33,6 +33,8 @@ pub enum Kind {
     Workspace,
     /// Keys and values of the tokens a generation has seen.
     KeyValue,
+    /// Made by a kernel for itself, and let go of when it is done.
+    Scratch,
 }
 
 /// One storage of the ledger.

@@ -42,23 +42,6 @@ pub struct Seen {
     pub key_offset: u64,
 }
 
-impl Past {
-    /// A cache that holds what was put together elsewhere.
-    pub fn of(layers: Vec<PastLayer>, cross: Vec<(Tensor, Tensor)>) -> Self {
-        Self { layers, cross, next_layer: 0, next_cross: 0 }
-    }
-
-    /// Attention layers that have been reached.
-    pub fn layers(&self) -> &[PastLayer] {
-        &self.layers
-    }
-
-    /// Keys and values of an encoder's output.
-    pub fn cross(&self) -> &[(Tensor, Tensor)] {
-        &self.cross
-    }
-}
-
 impl Context {
     /// Whether a generation is going on.
     pub fn remembers(&self) -> bool {
@@ -130,6 +113,20 @@ impl Context {
             },
             None => Seen { query_offset: layer.seen, keys: queries + layer.seen, key_offset: 0 },
         }
+    }
+
+    /// The windows of the layers that have one, and the tokens they have seen.
+    pub fn past_windows(&self) -> Vec<(u64, u64)> {
+        let past = self.past.borrow();
+        let layers = past.as_ref().map_or(&[][..], |past| &past.layers);
+        let mut windows: Vec<_> = layers.iter().filter_map(|l| Some((l.window?, l.seen))).collect();
+        windows.dedup();
+        windows
+    }
+
+    /// How many layers remember something.
+    pub fn past_layers(&self) -> usize {
+        self.past.borrow().as_ref().map_or(0, |past| past.layers.len())
     }
 
     /// Puts the model into evaluation (`model.eval()`).

@@ -19,6 +19,9 @@ pub enum Saved {
         frame: Frame,
         /// Which of its saved tensors.
         slot: usize,
+        /// Alive as long as this place is: what nothing will unpack is not kept by a recomputation.
+        #[allow(dead_code, reason = "the checkpoint watches it")]
+        holder: Rc<()>,
     },
 }
 
@@ -27,7 +30,8 @@ impl Saved {
         let frames = cx.frames.borrow();
         match frames.last() {
             Some(frame) if frame.role() == Role::Forward => {
-                Self::Deferred { frame: frame.clone(), slot: frame.defer() }
+                let holder = Rc::new(());
+                Self::Deferred { frame: frame.clone(), slot: frame.defer(&holder), holder }
             }
             Some(frame) => {
                 if frame.recomputed(tensor.detach()) {
@@ -49,7 +53,7 @@ impl Saved {
     pub fn unpack(&self) -> Tensor {
         match self {
             Self::Held(tensor) => tensor.clone(),
-            Self::Deferred { frame, slot } => frame.take(*slot),
+            Self::Deferred { frame, slot, .. } => frame.take(*slot),
             Self::Nothing => unreachable!("a backward formula unpacked a tensor that its forward did not save"),
         }
     }

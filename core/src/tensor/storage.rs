@@ -116,6 +116,11 @@ impl Tensor {
         self.unsafe_view_as(self.geometry.clone())
     }
 
+    /// The same tensor, its gradient going there.
+    pub(super) fn with_edge(self, edge: Option<Edge>) -> Self {
+        Self { edge, ..self }
+    }
+
     pub(super) fn set_edge(&mut self, node: &Rc<Node>, slot: u32) {
         self.edge = Some(Edge { node: Rc::clone(node), slot });
     }

@@ -1,13 +1,15 @@
 //! `plimsoll estimate`: a scenario in, its estimate out.
 
+mod axes;
 mod jsonl;
 
 use std::io::Write;
 
 use clap::ValueEnum;
 use plimsoll_core::estimate::{Run, Verdict, max_batch};
+use plimsoll_core::solve::{self, EFFORT};
 use plimsoll_core::{Estimate, Scenario};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::exit::{self, Failure};
 use crate::scenario::{Input, Overlay};
@@ -20,6 +22,8 @@ Examples:
   plimsoll estimate --family nbeats --set stacks=60 --batch 1024
   plimsoll estimate run.toml --checkpointing full --format json
   plimsoll estimate '?model=gpt2&gpu=h200&batch=8'
+  plimsoll estimate run.toml --explain
+  plimsoll estimate run.toml --grid 1-16x512,1024,2048
   plimsoll estimate --jsonl < scenarios.jsonl > estimates.jsonl
 
 A scenario in TOML (JSON has the same shape; all but the model has a default):
@@ -36,7 +40,7 @@ A scenario in TOML (JSON has the same shape; all but the model has a default):
 
 Exit codes: 0 it fits (or is tight), 1 it does not fit, 2 wrong usage or a
 scenario that cannot be estimated, 3 a file cannot be read. With --jsonl: 0, or
-2 when a line was bad.";
+2 when a line was bad; with --grid: 0.";
 
 /// Say how much memory a run takes, why, and whether it fits the card
 #[derive(Debug, clap::Args)]
@@ -53,6 +57,16 @@ pub struct Args {
     /// JSON estimate a line; a bad line is answered {"error": ...}
     #[arg(long)]
     jsonl: bool,
+
+    /// Attribute every byte at the peak: layer by layer, to category, module,
+    /// operation, shape and type
+    #[arg(long, conflicts_with_all = ["jsonl", "grid"])]
+    explain: bool,
+
+    /// Estimate batches by sequences: 1,2,4x512,1024 or 1-64x256-8192/256, or so
+    /// many by so many, 64x32; around the scenario when nothing follows
+    #[arg(long, value_name = "BATCHES x SEQS", num_args = 0..=1, default_missing_value = "", conflicts_with = "jsonl")]
+    grid: Option<String>,
 }
 
 /// How to answer.
@@ -77,28 +91,55 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
 fn answer(args: &Args, overlay: &Overlay) -> Result<u8, Failure> {
     let value = args.input.value(overlay)?;
     let scenario = Scenario::from_value(&value)?;
+    if let Some(sizes) = &args.grid {
+        return print(&sheet(&scenario, sizes, args.format)?, exit::OK);
+    }
     let run = Run::new(&scenario)?;
     let estimate = estimate(&run, &scenario)?;
+    let explanation = args.explain.then(|| run.explain());
     let text = match args.format {
         Format::Json => {
-            let value = serde_json::to_value(&estimate).unwrap_or(Value::Null);
+            let mut value = serde_json::to_value(&estimate).unwrap_or(Value::Null);
+            if let (Some(explanation), Some(object)) = (&explanation, value.as_object_mut()) {
+                object.insert("explain".to_owned(), serde_json::to_value(explanation).unwrap_or(Value::Null));
+            }
             format!("{value:#}\n")
         }
         Format::Text => {
             let timeline = run.timeline(TIMELINE_POINTS);
             let peak = timeline.points.get(timeline.peak).map(|point| run.alive_at(point.event));
-            let report =
-                Report { scenario: &scenario, estimate: &estimate, holdings: peak.as_deref().unwrap_or_default() };
+            let report = Report {
+                scenario: &scenario,
+                estimate: &estimate,
+                holdings: peak.as_deref().unwrap_or_default(),
+                explanation: explanation.as_ref(),
+            };
             view::report(&report, Paint::for_stdout())
         }
     };
-    let code = code_of(estimate.verdict);
+    print(&text, code_of(estimate.verdict))
+}
+
+fn print(text: &str, code: u8) -> Result<u8, Failure> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::from) {
         // The verdict stands whether or not somebody read it to the end.
         Ok(()) | Err(Failure::Closed) => Ok(code),
         Err(failure) => Err(failure),
     }
+}
+
+/// The answer to `--grid`.
+fn sheet(scenario: &Scenario, sizes: &str, format: Format) -> Result<String, Failure> {
+    let (batches, seqs) = axes::axes(sizes, scenario)?;
+    let grid = solve::grid(scenario, &batches, &seqs, EFFORT)?;
+    Ok(match format {
+        Format::Json => {
+            let value = json!({ "schema": 1, "scenario": scenario.to_value(), "grid": grid });
+            format!("{value:#}\n")
+        }
+        Format::Text => view::sheet(scenario, &grid, Paint::for_stdout()),
+    })
 }
 
 /// The peak is always among the points; the rest is not drawn here.

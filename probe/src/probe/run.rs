@@ -4,7 +4,9 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use plimsoll_core::Measurement;
-use plimsoll_core::measurement::Outcome;
+use plimsoll_core::measurement::{self, Outcome};
+use plimsoll_core::scenario::Link;
+use url::Url;
 
 use super::Where;
 use super::progress::Progress;
@@ -68,6 +70,10 @@ pub struct Args {
     #[arg(long, value_name = "PATH", help_heading = "Answer")]
     out: Option<PathBuf>,
 
+    /// Where your planner is: the link at the end opens the measurement there
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7070/", help_heading = "Answer", value_parser = planner)]
+    planner: Url,
+
     /// Do not tell phases apart: to measure what that costs
     #[arg(long, hide = true)]
     no_phases: bool,
@@ -100,6 +106,9 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         records::write(out, &record)?;
     }
     keep(&record);
+    if args.format == Format::Text {
+        point_to(&record, &args.planner);
+    }
     let answer = match args.format {
         Format::Json => records::text(&record),
         Format::Text => report::report(&record, &asked, Paint::for_stdout()),
@@ -121,6 +130,29 @@ fn keep(record: &Measurement) {
     };
     // Nobody is left to tell when standard error is gone.
     let _ = writeln!(anstream::stderr(), "{line}");
+}
+
+/// Prints the link that opens the planner on what ran, with the measurement behind `#`, where no server sees it.
+fn point_to(record: &Measurement, planner: &Url) {
+    let (Ok(scenario), Some(packed)) = (record.as_run(), record.packed()) else { return };
+    let query = Link::encode(&scenario);
+    let sign = if query.contains('#') { '&' } else { '#' };
+    let base = planner.as_str();
+    let paint = Paint::for_stderr();
+    let text = format!("In the planner (plimsoll serve): {base}{query}{sign}{}={packed}", measurement::PART);
+    // Nobody is left to tell when standard error is gone.
+    let _ = writeln!(anstream::stderr(), "{}", paint.quiet(&text));
+}
+
+/// An address one can put a query behind.
+fn planner(text: &str) -> Result<Url, String> {
+    let mut url = Url::parse(text).map_err(|error| format!("{error}; write it like http://127.0.0.1:7070/"))?;
+    if !matches!(url.scheme(), "http" | "https" | "file") {
+        return Err("write an http or https address, like http://127.0.0.1:7070/".to_owned());
+    }
+    url.set_query(None);
+    url.set_fragment(None);
+    Ok(url)
 }
 
 /// How a measurement ends the process.

@@ -20,16 +20,7 @@ pub fn holdings(holdings: &[Holding], paint: Paint) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "  {}", paint.strong("What fills it"));
     for holding in holdings.iter().take(MOST) {
-        let front = format!(
-            "{:>10}  {:>5} x {:<20}",
-            holding.bytes.to_string(),
-            holding.count,
-            fit(&format!("{} {}", shape(&holding.shape), dtype(&holding.dtype)), 20),
-        );
-        let room = (WIDTH - 6).saturating_sub(front.chars().count());
-        let origin = origin(&holding.module, plain_op(&holding.op), room);
-        let swatch = paint.cells(Layer::Tensors(holding.category), 1);
-        let _ = writeln!(out, "  {swatch} {front}  {origin}");
+        let _ = writeln!(out, "{}", row(holding, paint));
     }
     let rest: Bytes = holdings.iter().skip(MOST).map(|h| h.bytes).sum();
     if rest.get() > 0 {
@@ -38,6 +29,20 @@ pub fn holdings(holdings: &[Holding], paint: Paint) -> String {
         let _ = writeln!(out, "    {}", paint.quiet(&line));
     }
     out
+}
+
+/// One group in a line.
+pub fn row(holding: &Holding, paint: Paint) -> String {
+    let front = format!(
+        "{:>10}  {:>5} x {:<20}",
+        holding.bytes.to_string(),
+        holding.count,
+        fit(&format!("{} {}", shape(&holding.shape), dtype(&holding.dtype)), 20),
+    );
+    let room = (WIDTH - 6).saturating_sub(front.chars().count());
+    let origin = origin(&holding.module, plain_op(&holding.op), room);
+    let swatch = paint.cells(Layer::Tensors(holding.category), 1);
+    format!("  {swatch} {front}  {origin}")
 }
 
 /// Where it was made: the module, and the op too where there is room for both.

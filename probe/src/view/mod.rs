@@ -2,12 +2,14 @@
 
 mod bar;
 mod breakdown;
+mod explanation;
 mod facts;
 mod headline;
 mod holdings;
 mod number;
 mod paint;
 mod phases;
+mod sheet;
 mod stack;
 
 #[cfg(test)]
@@ -15,12 +17,13 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
-use plimsoll_core::estimate::Holding;
+use plimsoll_core::estimate::{Explanation, Holding};
 use plimsoll_core::{Estimate, Scenario};
 
 pub use headline::{model_name, recipe};
 pub use number::{Unit, fit, grouped, wrapped};
 pub use paint::Paint;
+pub use sheet::sheet;
 
 /// Everything the report is written from.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +34,8 @@ pub struct Report<'a> {
     pub estimate: &'a Estimate,
     /// What is alive at the peak, largest first.
     pub holdings: &'a [Holding],
+    /// Every byte at the peak, where that is asked for; it takes the place of the largest groups.
+    pub explanation: Option<&'a Explanation>,
 }
 
 /// Columns the text may take, the margin included.
@@ -45,7 +50,10 @@ pub fn report(report: &Report<'_>, paint: Paint) -> String {
         facts::facts(report.estimate, paint),
         breakdown::breakdown(report.estimate, &layers, paint),
         phases::phases(report.estimate, paint),
-        holdings::holdings(report.holdings, paint),
+        match report.explanation {
+            Some(explanation) => explanation::explanation(explanation, report.estimate, paint),
+            None => holdings::holdings(report.holdings, paint),
+        },
         facts::notes(&report.estimate.warnings, paint),
     ];
     let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();

@@ -10,7 +10,7 @@ type Sample = (plimsoll_core::Scenario, plimsoll_core::Estimate, Vec<plimsoll_co
 
 fn written(sample: &Sample, colour: bool) -> String {
     let (scenario, estimate, holdings) = sample;
-    report(&Report { scenario, estimate, holdings }, Paint::with_colour(colour))
+    report(&Report { scenario, estimate, holdings, explanation: None }, Paint::with_colour(colour))
 }
 
 /// Text as it stands on a screen: escape sequences take no room.

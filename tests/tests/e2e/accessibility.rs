@@ -98,14 +98,14 @@ async fn looks_right(voyage: &Voyage, scheme: &str, width: u32) -> Result<()> {
 }
 
 /// Sets the width of the window in CSS pixels; no window of a desktop is as narrow as a telephone.
-async fn sized(page: &Page, width: u32) -> Result<()> {
+pub async fn sized(page: &Page, width: u32) -> Result<()> {
     let metrics = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
     devtools(page.client(), "Emulation.setDeviceMetricsOverride", metrics).await?;
     Ok(())
 }
 
 /// Waits until nothing moves: half-way through a transition colours are nobody's choice.
-async fn still(page: &Page) -> Result<()> {
+pub async fn still(page: &Page) -> Result<()> {
     page.until("everything to stand still", async || {
         let moving = page
             .eval(
@@ -119,7 +119,7 @@ async fn still(page: &Page) -> Result<()> {
 }
 
 /// Nothing may lie to the right of the window, unless it is in a box that scrolls by itself.
-async fn nothing_beyond_the_edge(page: &Page) -> Result<()> {
+pub async fn nothing_beyond_the_edge(page: &Page) -> Result<()> {
     let script = "const root = document.documentElement, edge = root.clientWidth;
         const scrolls = element => /auto|scroll|hidden|clip/.test(getComputedStyle(element).overflowX);
         const boxed = element => { for (let e = element.parentElement; e && e !== document.body; e = e.parentElement)

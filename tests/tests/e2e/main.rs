@@ -9,6 +9,7 @@ mod accessibility;
 mod axe;
 mod browser;
 mod command;
+mod compare;
 mod cursor;
 mod device;
 mod evidence;

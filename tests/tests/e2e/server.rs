@@ -107,7 +107,10 @@ fn refused(port: u16) -> Result<String> {
 
 /// Exit code and error output of a `plimsoll serve` that does not start.
 fn ended(arguments: &[&str]) -> Result<(Option<i32>, String)> {
-    let mut process = Process::start(Command::new(surroundings::plimsoll()?).arg("serve").args(arguments))?;
+    // It ends before it keeps anything, but not before it opens what it would keep it in.
+    let data = tempfile::tempdir()?;
+    let mut serve = Command::new(surroundings::plimsoll()?);
+    let mut process = Process::start(serve.arg("serve").args(arguments).env("XDG_DATA_HOME", data.path()))?;
     let status = process.end()?;
     Ok((status.code(), process.errors()))
 }

@@ -23,17 +23,21 @@ pub struct Server {
     pub process: Process,
     /// Where the planner is.
     pub url: Url,
+    /// Where it keeps measurements; gone with it.
+    _data: tempfile::TempDir,
 }
 
 impl Server {
     /// Starts it and waits until it listens.
     pub fn start() -> Result<Self> {
         let mut serve = Command::new(surroundings::plimsoll()?);
-        let mut process = Process::start(serve.args(["serve", "--listen", "127.0.0.1:0"]))?;
+        let data = tempfile::tempdir()?;
+        let database = format!("sqlite://{}", data.path().join("measurements.db").display());
+        let mut process = Process::start(serve.args(["serve", "--listen", "127.0.0.1:0", "--database", &database]))?;
         let line = process.line_after("The planner is at ")?;
         let url = line.split_whitespace().next().unwrap_or_default();
         let url = Url::parse(url).with_context(|| format!("{line:?} starts with no address"))?;
-        Ok(Self { process, url })
+        Ok(Self { process, url, _data: data })
     }
 }
 
@@ -47,6 +51,11 @@ pub struct Voyage {
 }
 
 impl Voyage {
+    /// Where the planner is.
+    pub fn home(&self) -> &Url {
+        &self.server.url
+    }
+
     /// A fresh browser, with nothing open yet and nothing remembered.
     pub async fn browser(&self) -> Result<Page> {
         self.browser_at(self.server.url.clone()).await

@@ -1,21 +1,26 @@
 //! The address bar is the share link.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use leptos::prelude::*;
-use plimsoll_core::Scenario;
 use plimsoll_core::scenario::Link;
+use plimsoll_core::{Measurement, Scenario};
+use plimsoll_web::compare::view::View;
 use plimsoll_web::engine;
 use wasm_bindgen::prelude::*;
 
-use super::browser;
+use super::logbook::Logbook;
 use super::planner::Planner;
+use super::{browser, route};
 
 /// How long, in ms, the address waits for typing to rest: browsers limit how often it may be rewritten.
 const REST: i32 = 120;
 
 thread_local! {
     static TIMER: Cell<Option<i32>> = const { Cell::new(None) };
+
+    /// The measurement the address carries, packed, and the scenario it is of.
+    static CARRIED: RefCell<Option<(Scenario, String)>> = const { RefCell::new(None) };
 }
 
 /// The scenario of the address bar and what was wrong with it; the opening scenario where there is none.
@@ -25,6 +30,9 @@ pub fn read() -> (Scenario, Vec<String>) {
         location.as_ref().and_then(|l| get(l).ok()).unwrap_or_default()
     };
     let link = format!("{}{}", part(web_sys::Location::search), part(web_sys::Location::hash));
+    // The compare page's place says nothing about the scenario.
+    let hash = part(web_sys::Location::hash);
+    let link = if View::is_at(&hash) { part(web_sys::Location::search) } else { link };
     // An in-page anchor such as the skip link's is no scenario.
     if part(web_sys::Location::search).is_empty() && !link.contains('=') {
         return (engine::opening(), Vec::new());
@@ -41,7 +49,30 @@ pub fn link(scenario: &Scenario) -> String {
             Some(format!("{}{}", location.origin().ok()?, location.pathname().ok()?))
         })
         .unwrap_or_default();
-    format!("{base}{}", engine::encode(scenario))
+    let link = engine::encode(scenario);
+    let carried = CARRIED.with_borrow(|carried| {
+        let (of, packed) = carried.as_ref()?;
+        let sign = if link.contains('#') { '&' } else { '#' };
+        (of == scenario).then(|| format!("{sign}r={packed}"))
+    });
+    format!("{base}{link}{}", carried.unwrap_or_default())
+}
+
+/// Takes in the measurement that the address carries, if it carries one.
+pub fn carry(logbook: Logbook) {
+    let hash = route::hash();
+    match Measurement::in_link(&hash) {
+        None => {}
+        Some(Ok(record)) => {
+            let scenario = read().0;
+            CARRIED.set(record.packed().map(|packed| (scenario, packed)));
+            logbook.keep(record);
+        }
+        Some(Err(error)) => {
+            let problem = format!("The link's measurement was left out. {}; {}.", error.problem, error.hint);
+            logbook.refused.set(Some(problem));
+        }
+    }
 }
 
 /// Rewrites the address when typing rests.
@@ -51,6 +82,10 @@ pub fn write_soon(planner: Planner) {
     }
     TIMER.set(browser::after(REST, move || {
         TIMER.set(None);
+        // The other page's place is in the address.
+        if View::is_at(&route::hash()) {
+            return;
+        }
         let link = planner.scenario.with_untracked(link);
         if let Some(Ok(history)) = web_sys::window().map(|w| w.history()) {
             // Refused only when rewritten too often; the next change writes it again.
@@ -64,6 +99,9 @@ pub fn follow(planner: Planner) {
     write_soon(planner);
     let changed = Closure::<dyn FnMut()>::new(move || {
         let address = web_sys::window().and_then(|w| w.location().href().ok()).unwrap_or_default();
+        if View::is_at(&route::hash()) {
+            return;
+        }
         let (scenario, notices) = read();
         if address != planner.scenario.with_untracked(link) && !address.ends_with("#verdict") {
             planner.notices.set(notices);

@@ -53,8 +53,14 @@ pub fn window_width() -> f64 {
     web_sys::window().and_then(|w| w.inner_width().ok()).and_then(|w| w.as_f64()).unwrap_or(640.0)
 }
 
-/// Calls `changed` with the width of `element` in px now and whenever it changes, as long as the page lives.
+/// Calls `changed` with the width of `element` in px now and whenever it changes, as long as the page lives. What is
+/// hidden has no width, and keeps the one it had.
 pub fn watch_width(element: &Element, changed: impl Fn(f64) + 'static) {
+    let changed = move |width: f64| {
+        if width > 0.0 {
+            changed(width);
+        }
+    };
     changed(element.get_bounding_client_rect().width());
     let closure = Closure::<dyn FnMut(js_sys::Array)>::new(move |entries: js_sys::Array| {
         if let Ok(entry) = entries.get(0).dyn_into::<web_sys::ResizeObserverEntry>() {

@@ -4,6 +4,7 @@ mod address;
 mod alive;
 mod breakdown;
 mod browser;
+mod compare;
 mod controls;
 mod desk;
 mod emblem;
@@ -13,11 +14,14 @@ mod handoff;
 mod hero;
 mod holdings;
 mod ladder;
+mod logbook;
 mod masthead;
+mod measured;
 mod notices;
 mod patterns;
 mod phases;
 mod planner;
+mod route;
 mod theme;
 mod timeline;
 mod verdict;
@@ -27,7 +31,9 @@ mod worker;
 
 use leptos::prelude::*;
 
+use logbook::Logbook;
 use planner::Planner;
+use route::Route;
 
 /// Starts the page, or the worker where there is no page.
 pub fn start() {
@@ -45,23 +51,37 @@ pub fn start() {
 
 #[component]
 fn App() -> impl IntoView {
+    let logbook = Logbook::open();
+    provide_context(logbook);
+    let route = Route::open();
+    provide_context(route);
+    address::carry(logbook);
     let planner = Planner::open();
     provide_context(planner);
+    route.follow();
+    // Opened once it stays: its drawings watch their width as long as the page lives.
+    let opened = Memo::new(move |before: Option<&bool>| before.copied().unwrap_or(false) || route.compares.get());
     view! {
-        <a class="skip" href="#verdict">"Skip to the verdict"</a>
+        <a class="skip" href="#verdict" hidden=move || route.compares.get()>"Skip to the verdict"</a>
         <patterns::Patterns/>
         <masthead::Masthead/>
         <notices::Notices/>
-        <main class="sheet">
+        <main class="sheet" hidden=move || route.compares.get()>
             <hero::Hero/>
             <hero::Strip/>
             <controls::Controls/>
             <div class="below">
+                <measured::Measured/>
                 <timeline::TimelineSection/>
                 <breakdown::BreakdownSection/>
                 <whatif::WhatIf/>
             </div>
         </main>
+        <div hidden=move || !route.compares.get()>
+            <Show when=move || opened.get()>
+                <compare::ComparePage/>
+            </Show>
+        </div>
         <footer::Footer/>
     }
 }

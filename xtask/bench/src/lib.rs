@@ -4,6 +4,10 @@
 //! them through the allocator. Results leave as lines of text, so that a browserless runner can pass them on.
 #![forbid(unsafe_code)]
 
+#[cfg(not(target_arch = "wasm32"))]
+pub mod postgres;
+pub mod synthetic;
+
 use plimsoll_core::{Result, Scenario, estimate::Run};
 
 /// One estimate to time.

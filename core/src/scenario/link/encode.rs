@@ -4,7 +4,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use super::fragment;
-use crate::scenario::{KEYS, Lora, ModelSource, Scenario, generation, input, supported};
+use crate::scenario::{KEYS, Lora, ModelSource, Scenario, Training, generation, input, supported};
 
 /// What is escaped in a query: all but letters, digits and what reads well and means nothing there.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b',');
@@ -51,10 +51,8 @@ fn baseline(scenario: &Scenario) -> Scenario {
     if scenario.input.max_new_tokens.is_some() {
         baseline.input = generation::with_new_tokens(baseline.input, &scenario.model, traits, None, false);
     }
-    let optimizer = scenario.training.optimizer;
-    if let Some(default) = supported::implementations(optimizer).first() {
-        baseline.training.optimizer_impl = *default;
-    }
+    baseline.training = Training::default_of(scenario.training.optimizer, &scenario.software);
+    baseline.training.optimizer = Training::default().optimizer;
     // An encoder-decoder's decoder has as many tokens as its encoder when nothing else is said.
     baseline.input.target_seq = baseline.input.target_seq.and(scenario.input.seq);
     baseline.training.lora = scenario.training.lora.as_ref().map(|_| Lora::default());

@@ -11,7 +11,7 @@ use crate::scenario::{limits, text};
 use crate::{Error, Result};
 
 /// Written without padding; read with or without.
-pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(
+pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(
     &URL_SAFE,
     GeneralPurposeConfig::new().with_encode_padding(false).with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );

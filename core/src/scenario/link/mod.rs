@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use super::Scenario;
 use crate::{Error, Result};
+pub(crate) use fragment::BASE64;
 use params::Param;
 
 /// Longest query read, in bytes.

@@ -94,8 +94,8 @@ fn read_fragment(fragment: &str, promised: Option<String>, reading: &mut Reading
                     reading.problems.push(problem);
                 }
             },
-            // A place on the page.
-            None => {}
+            // A measurement, which is no part of the scenario, or a place on the page.
+            Some(("r", _)) | None => {}
             Some((name, _)) => reading.problems.push(Error::new(short(name), "unknown part behind #", "take it out")),
         }
     }

@@ -151,7 +151,7 @@ fn broken_fragments() {
         let zeros = vec![b' '; 40 << 20];
         let packed = miniz_oxide::deflate::compress_to_vec(&zeros, 9);
         assert!(packed.len() < FRAGMENT / 4 * 3, "a bomb has to be small: {}", packed.len());
-        format!("?hf=llama#m={}", fragment::BASE64.encode(&packed))
+        format!("?hf=llama#m={}", BASE64.encode(&packed))
     };
     for link in ["?hf=llama", "?hf=llama#m=", "#m=!!!", "#m=AAAA", "#m=SyvNzQUA", bomb.as_str()] {
         let decoded = Link::decode(link);

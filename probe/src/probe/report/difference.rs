@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use plimsoll_core::Bytes;
-use plimsoll_core::measurement::Outcome;
+use plimsoll_core::measurement::{Outcome, PHASE_ORDER, PhasePeak, Which};
 
-use super::phases::{Cell, ORDER, Which, label, measured, predicted};
+use super::phases::label;
 use super::{Report, off, percent, signed};
 use crate::view::Paint;
 
@@ -38,15 +38,13 @@ pub fn difference(report: &Report<'_>, paint: Paint) -> String {
 }
 
 /// The first phase in which a figure parts from its prediction, in words.
-fn begins(report: &Report<'_>, figure: impl Fn(Cell) -> Bytes) -> String {
+fn begins(report: &Report<'_>, figure: impl Fn(PhasePeak) -> Bytes) -> String {
     let Some(estimate) = report.comparable() else { return String::new() };
     let mut seen = false;
     for which in Which::BOTH {
-        for name in ORDER {
-            let Some((measured, predicted)) = measured(report, name, which).zip(predicted(estimate, name, which))
-            else {
-                continue;
-            };
+        for name in PHASE_ORDER {
+            let both = report.record.phase_peak(name, which).zip(estimate.phase_peak(name, which));
+            let Some((measured, predicted)) = both else { continue };
             seen = true;
             let apart = off(figure(measured), figure(predicted));
             // A share of everything allocated: a percent of next to nothing is nothing.

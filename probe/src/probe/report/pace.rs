@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use plimsoll_core::estimate::PhaseName;
-use plimsoll_core::measurement::{MeasuredStep, Range};
+use plimsoll_core::measurement::{MeasuredStep, PHASE_ORDER, Range};
 
-use super::phases::{ORDER, label};
+use super::phases::label;
 use super::{Report, duration};
 use crate::view::{Paint, WIDTH, grouped, wrapped};
 
@@ -67,7 +67,7 @@ fn shares(report: &Report<'_>, index: usize) -> Option<String> {
     let of_it = || report.record.phases.iter().filter(move |p| p.attempt == attempt && p.name != PhaseName::Load);
     let last = of_it().filter_map(|p| p.step).max()?;
     let micros = |name| of_it().filter(|p| p.name == name && p.step == Some(last)).map(|p| p.micros).sum::<u64>();
-    let times = ORDER.map(|name| (name, micros(name)));
+    let times = PHASE_ORDER.map(|name| (name, micros(name)));
     let whole: u64 = times.iter().map(|(_, micros)| micros).sum();
     // Rounded each for itself; what is under half a percent is not worth a word.
     let percent = |micros: u64| (micros.saturating_mul(200) + whole) / whole.saturating_mul(2).max(1);

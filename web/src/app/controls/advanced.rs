@@ -11,11 +11,7 @@ use crate::app::widgets::{Segments, Switch};
 pub fn Advanced() -> impl IntoView {
     let planner = Planner::get();
     let masked = Memo::new(move |_| planner.scenario.with(engine::takes_mask));
-    let versions = format!(
-        "Rules of PyTorch {} and transformers {}.",
-        supported::TORCH.last().copied().unwrap_or_default(),
-        supported::TRANSFORMERS.last().copied().unwrap_or_default()
-    );
+    let versions = format!("Rules of PyTorch {} and transformers {}.", supported::TORCH, supported::TRANSFORMERS);
     view! {
         <details class="fold">
             <summary>"More of the loop"</summary>

@@ -1,16 +1,16 @@
 //! A model's own `config.json`, pasted or dropped.
 
 use leptos::prelude::*;
+use plimsoll_core::measurement::{TEXT, looks_like_record};
 use plimsoll_core::scenario::ModelSource;
 use plimsoll_web::engine;
 use plimsoll_web::errand::Fault;
 use plimsoll_web::wording::sentence;
 use wasm_bindgen::prelude::*;
 
+use crate::app::logbook::Logbook;
 use crate::app::planner::Planner;
-
-/// Largest file read, in bytes; the longest real config is a tenth of it.
-const LARGEST: f64 = (1 << 20) as f64;
+use crate::app::route::Route;
 
 #[component]
 pub fn ConfigPaste() -> impl IntoView {
@@ -30,17 +30,34 @@ pub fn ConfigPaste() -> impl IntoView {
         refused.set(outcome.err());
         text.set(content);
     };
+    let (logbook, route) = (Logbook::get(), Route::get());
     listen_for_drops(move |file| {
-        open.set(true);
-        if file.size() > LARGEST {
+        let name = file.name();
+        // A record of a measurement may be dropped too, and is longer.
+        if file.size() > TEXT as f64 {
+            open.set(true);
             refused.set(Some(Fault {
                 key: "model.hf".to_owned(),
-                problem: format!("{} is too large to be a config.json", file.name()),
+                problem: format!("{name} is too large to be a config.json"),
                 hint: "drop the config.json of the model's repository".to_owned(),
             }));
             return;
         }
-        let done = Closure::once(move |content: JsValue| read(content.as_string().unwrap_or_default()));
+        let done = Closure::once(move |content: JsValue| {
+            let content = content.as_string().unwrap_or_default();
+            if looks_like_record(&content) || route.compares.get_untracked() {
+                let id = logbook.take(&content, &name);
+                route.to_compare(|view| {
+                    if id.is_some() {
+                        view.only.clear();
+                        view.selected = id;
+                    }
+                });
+            } else {
+                open.set(true);
+                read(content);
+            }
+        });
         let _ = js_sys::Promise::from(JsValue::from(file.text())).then(&done);
         done.forget();
     });

@@ -1,0 +1,143 @@
+//! The event stream of a step at any micro-batch.
+//!
+//! For a fixed sequence every storage is an affine function of the micro-batch: `fixed + per_sample x batch`. Carrying
+//! both numbers through every op would make each rule of each op say how it scales. Two traces say it without that: where
+//! their streams are the same event for event, the storages pair up one to one, and two sizes make a line. Whoever goes
+//! by the stream at a third batch can hold it against a trace there ([`Stream::is_of`]).
+
+use std::rc::Rc;
+
+use crate::Bytes;
+use crate::tensor::Ledger;
+
+use super::trace::{LARGEST_SUM, Trace};
+
+/// Bytes of one storage at any micro-batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Line {
+    /// Bytes however large the batch is.
+    pub fixed: i64,
+    /// Bytes for each sample.
+    pub per_sample: i64,
+}
+
+impl Line {
+    /// The line through two sizes; `None` where none with whole bytes goes through both, or it falls.
+    pub fn through(at: u64, bytes: u64, other_at: u64, other_bytes: u64) -> Option<Self> {
+        let samples = i64::try_from(other_at.checked_sub(at)?).ok().filter(|n| *n > 0)?;
+        let more = i64::try_from(other_bytes.checked_sub(bytes)?).ok()?;
+        if more % samples != 0 {
+            return None;
+        }
+        let per_sample = more / samples;
+        let fixed = i64::try_from(bytes).ok()?.checked_sub(per_sample.checked_mul(i64::try_from(at).ok()?)?)?;
+        Some(Self { fixed, per_sample })
+    }
+
+    /// The same at every batch.
+    pub fn constant(bytes: u64) -> Self {
+        Self { fixed: i64::try_from(bytes).unwrap_or(i64::MAX), per_sample: 0 }
+    }
+
+    /// Its size at `batch`, which must be within [`Stream::most`].
+    pub const fn at(self, batch: u64) -> u64 {
+        let bytes = self.fixed.saturating_add(self.per_sample.saturating_mul(batch as i64));
+        if bytes > 0 { bytes as u64 } else { 0 }
+    }
+}
+
+/// A stream whose sizes are known for every micro-batch between two that were traced, and beyond them as long as no op
+/// changes what it does.
+#[derive(Debug)]
+pub struct Stream {
+    /// A trace of it: events, phases, who made what. Its sizes are those of its own batch.
+    pub trace: Rc<Trace>,
+    /// By storage.
+    pub lines: Vec<Line>,
+}
+
+/// Two optimizer steps at one batch: what is done, and how large everything is.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// A trace of it: events, phases, who made what. Its sizes need not be those of this batch.
+    pub trace: Rc<Trace>,
+    /// The bytes of every storage.
+    pub sizes: Vec<u64>,
+}
+
+impl Step {
+    /// As it was traced.
+    pub fn of(trace: Rc<Trace>) -> Self {
+        let sizes = trace.ledger.storages.iter().map(|s| s.bytes).collect();
+        Self { trace, sizes }
+    }
+
+    /// Whether the other does the same, whatever the sizes.
+    pub fn does_as(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.trace, &other.trace) || same(&self.trace.ledger, &other.trace.ledger)
+    }
+}
+
+/// Whether two runs are the same event for event.
+fn same(a: &Ledger, b: &Ledger) -> bool {
+    a.storages.len() == b.storages.len() && a.phases == b.phases && a.events == b.events
+}
+
+impl Stream {
+    /// Of two steps at two batches, the smaller first; `None` where they do not do the same.
+    pub fn between(step: &Step, at: u64, other: &Step, other_at: u64) -> Option<Self> {
+        if !step.does_as(other) {
+            return None;
+        }
+        let line = |(a, b): (&u64, &u64)| Line::through(at, *a, other_at, *b);
+        let lines = step.sizes.iter().zip(&other.sizes).map(line).collect::<Option<Vec<Line>>>()?;
+        Some(Self { trace: Rc::clone(&step.trace), lines })
+    }
+
+    /// Of one step, good for its own batch only.
+    pub fn of(step: &Step) -> Self {
+        Self { trace: Rc::clone(&step.trace), lines: step.sizes.iter().map(|bytes| Line::constant(*bytes)).collect() }
+    }
+
+    /// Whether `trace` is this stream at `batch`, to the byte.
+    pub fn is_of(&self, trace: &Trace, batch: u64) -> bool {
+        let other = &trace.ledger;
+        same(&self.trace.ledger, other)
+            && self.lines.iter().zip(&other.storages).all(|(line, s)| line.at(batch) == s.bytes)
+    }
+
+    /// The largest batch whose sums stay far below 2^64; a trace refuses what is above.
+    pub fn most(&self) -> u64 {
+        let sum = |of: fn(&Line) -> i64| self.lines.iter().map(|line| i128::from(of(line)).max(0)).sum::<i128>();
+        let (fixed, per_sample) = (sum(|l| l.fixed), sum(|l| l.per_sample));
+        let room = i128::from(LARGEST_SUM) - fixed;
+        u64::try_from(room.max(0) / per_sample.max(1)).unwrap_or(u64::MAX)
+    }
+
+    /// The size of every storage at `batch`.
+    pub fn sizes(&self, batch: u64) -> Vec<Bytes> {
+        self.lines.iter().map(|line| Bytes::new(line.at(batch))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Line;
+
+    #[test]
+    fn a_line_goes_through_both_sizes() {
+        let line = Line::through(2, 1024, 5, 1024 + 3 * 100).unwrap();
+        assert_eq!(line, Line { fixed: 824, per_sample: 100 });
+        assert_eq!((line.at(2), line.at(5), line.at(7)), (1024, 1324, 1524));
+        assert_eq!(Line::through(2, 512, 3, 512), Some(Line::constant(512)));
+    }
+
+    /// Half bytes and falling sizes are no line: whoever sees them must trace.
+    #[test]
+    fn what_is_no_line_is_none() {
+        assert_eq!(Line::through(2, 100, 4, 101), None);
+        assert_eq!(Line::through(2, 100, 3, 99), None);
+        assert_eq!(Line::through(3, 100, 3, 100), None);
+        assert_eq!(Line::through(2, 0, 3, u64::MAX), None);
+    }
+}

@@ -1,0 +1,18 @@
+//! torchvision's classifiers (version 0.26), the families `resnet`, `convnext` and `swin`.
+
+mod convnext;
+mod resnet;
+
+use super::config::Config;
+use super::{Model, Plan};
+use crate::Result;
+use crate::nn::Scope;
+
+/// The family of this name; `None` where torchvision has none that is estimated.
+pub fn build(name: &str, scope: &Scope, config: &Config<'_>, plan: &Plan) -> Option<Result<Box<dyn Model>>> {
+    match name {
+        "convnext" => Some(convnext::build(scope, config, plan)),
+        "resnet" => Some(resnet::build(scope, config, plan)),
+        _ => None,
+    }
+}

@@ -1,0 +1,101 @@
+//! bitsandbytes' `Linear4bit` and `Linear8bitLt`, in the place of a frozen `nn.Linear` or `Conv1D`.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::scope::Scope;
+use crate::ops::{self, EightBit, FourBit};
+use crate::scenario::Quantization;
+use crate::tensor::{Context, DType, Kind, Tensor};
+
+/// Which linears bitsandbytes replaces while a model is built, and by what.
+#[derive(Clone, Debug)]
+pub struct QuantizationPlan {
+    /// int8, nf4, nf4-double.
+    pub quantization: Quantization,
+    /// The dtype the weights are loaded in, which is also the one they compute in (`bnb_4bit_compute_dtype`).
+    pub compute: DType,
+    /// Modules left as they are beside the output head, by the end of their path (`get_modules_to_not_convert` in
+    /// transformers' `quantizers/base.py`).
+    pub skipped: &'static [&'static str],
+}
+
+/// The quantized weight.
+#[derive(Debug)]
+enum Weight {
+    Four(FourBit),
+    Eight(EightBit),
+}
+
+/// A linear with a quantized weight and, where it has one, a bias that is not.
+#[derive(Debug)]
+pub struct QuantizedLinear {
+    weight: Weight,
+    /// Cast to the input's dtype at the first forward.
+    bias: RefCell<Option<Tensor>>,
+    compute: DType,
+}
+
+impl QuantizedLinear {
+    /// A linear `[out, in]`.
+    pub fn new(scope: &Scope, plan: &QuantizationPlan, sizes: [u64; 2], bias: bool) -> Self {
+        let cx = scope.cx();
+        scope.count_packed(sizes[0].saturating_mul(sizes[1]));
+        let weight = cx.within(scope.module(), || match plan.quantization {
+            Quantization::Int8 => Weight::Eight(EightBit::new(cx, sizes)),
+            other => Weight::Four(FourBit::new(cx, sizes, plan.compute, other == Quantization::Nf4Double)),
+        });
+        let bias = bias.then(|| {
+            scope.count_packed(sizes[0]);
+            scope.unlisted_parameter(&sizes[..1])
+        });
+        Self { weight, bias: RefCell::new(bias), compute: plan.compute }
+    }
+
+    /// Which of the two it is.
+    pub const fn is_four_bit(&self) -> bool {
+        matches!(self.weight, Weight::Four(_))
+    }
+
+    /// `forward`.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        match &self.weight {
+            Weight::Four(weight) => {
+                let dtype = x.dtype();
+                let x = ops::to(x, self.compute);
+                let bias = self.cast_bias(&x);
+                let out = ops::matmul_4bit(&x, weight, bias.as_ref());
+                ops::to(&out, dtype)
+            }
+            Weight::Eight(weight) => {
+                self.cast_bias(x);
+                ops::matmul_8bit(x, weight)
+            }
+        }
+    }
+
+    /// `self.bias.data = self.bias.data.to(x.dtype)`: for good.
+    fn cast_bias(&self, x: &Tensor) -> Option<Tensor> {
+        let bias = self.bias.borrow().clone()?;
+        if bias.dtype() == x.dtype() {
+            return Some(bias);
+        }
+        x.cx().changed_for_good();
+        let cast = x.cx().counting_as(Kind::Parameter, || ops::to(&bias, x.dtype()));
+        self.bias.replace(Some(cast.clone()));
+        Some(cast)
+    }
+
+    /// `dequantize_module_weight`: the whole weight, as DoRA wants it.
+    pub fn dequantize(&self, cx: &Rc<Context>) -> Tensor {
+        match &self.weight {
+            Weight::Four(weight) => weight.dequantize(cx),
+            Weight::Eight(weight) => weight.dequantize(cx),
+        }
+    }
+
+    /// Its bias.
+    pub fn bias(&self) -> Option<Tensor> {
+        self.bias.borrow().clone()
+    }
+}

@@ -1,0 +1,37 @@
+//! Sorting indices, which a gradient that adds up rows begins with.
+
+use std::rc::Rc;
+
+use super::Scratch;
+use crate::tensor::{Context, DType};
+
+/// Up to this many, one block of threads sorts everything in shared memory (`DeviceRadixSort`'s single tile: 256 threads of
+/// nine 8-byte keys).
+const SINGLE_TILE: u64 = 2304;
+
+impl Scratch<'_> {
+    /// `cub::DeviceRadixSort::SortPairs` of `n` 8-byte keys with 8-byte values, gone before this returns: a copy of both
+    /// beside what it was given (`cub/device/dispatch/dispatch_radix_sort.cuh`, the one-sweep sort of compute capability 7.0
+    /// and up; its counters, less than a fiftieth of that, are left out). `range` are the values it was given,
+    /// `at::arange(n)`.
+    pub(super) fn sort_with_range(&mut self, n: u64) {
+        self.hold(&[n], DType::Int64);
+        if n > SINGLE_TILE {
+            self.hold(&[2, n], DType::Int64);
+            self.release(1);
+        }
+        self.release(1);
+    }
+}
+
+/// `index_put_(accumulate=True)` of `rows` row numbers, the backward of picking rows: the positions as offsets, sorted
+/// positions and their order, kept until it is done; the sort (`index_put_with_sort_kernel` in
+/// `aten/src/ATen/native/cuda/Indexing.cu`).
+pub fn accumulate_rows<'c>(cx: &'c Rc<Context>, op: &'static str, rows: u64) -> Option<Scratch<'c>> {
+    let mut scratch = Scratch::of(cx, op)?;
+    for _ in 0..3 {
+        scratch.hold(&[rows], DType::Int64);
+    }
+    scratch.sort_with_range(rows);
+    Some(scratch)
+}

@@ -1,0 +1,181 @@
+//! The rules that changed, each with the version it came with and where that was read.
+
+use super::Version;
+
+/// Whose version counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Package {
+    /// PyTorch.
+    Torch,
+    /// Hugging Face transformers.
+    Transformers,
+}
+
+/// One rule that changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Whose version counts.
+    pub package: Package,
+    /// The first version it holds for.
+    pub since: Version,
+    /// What holds from then on.
+    pub what: &'static str,
+    /// Where it was read.
+    pub source: &'static str,
+}
+
+/// Every rule, oldest first.
+pub const ALL: &[Rule] = &[
+    SDPA,
+    FOREACH,
+    SET_TO_NONE,
+    FOREACH_CLIP,
+    ONE_ADAM_LIST,
+    FLASH_2,
+    CUDNN_FIRST,
+    CUDNN_FROM_9_15,
+    CUDNN_BUNDLED,
+    EMBEDDING_ATOMICS,
+    EFFICIENT_GROUPS,
+    LOSS_FUNCTION,
+    SHARED_SDPA,
+    PADDED_LABELS,
+    SDPA_GROUPS,
+    SDPA_AS_GIVEN,
+];
+
+const fn torch(major: u16, minor: u16, what: &'static str, source: &'static str) -> Rule {
+    Rule { package: Package::Torch, since: Version::new(major, minor), what, source }
+}
+
+const fn transformers(major: u16, minor: u16, what: &'static str, source: &'static str) -> Rule {
+    Rule { package: Package::Transformers, since: Version::new(major, minor), what, source }
+}
+
+/// Fused attention.
+pub const SDPA: Rule = torch(
+    2,
+    0,
+    "there is scaled_dot_product_attention; before, attention is eager",
+    "torch/nn/functional.py of the wheels 1.13.1 and 2.0.1",
+);
+
+/// The default implementation of optimizers.
+pub const FOREACH: Rule = torch(
+    2,
+    0,
+    "optimizers work on lists of tensors (foreach) when nothing is said; before, tensor by tensor",
+    "torch/optim/adamw.py of the wheels 1.13.1 (foreach = False) and 2.0.1 (_default_to_fused_or_foreach)",
+);
+
+/// The default of `zero_grad`.
+pub const SET_TO_NONE: Rule = torch(
+    2,
+    0,
+    "zero_grad() lets go of the gradients when nothing is said; before, it kept them and wrote zeros",
+    "torch/optim/optimizer.py of the wheels 1.13.1 and 2.0.1",
+);
+
+/// How gradients are clipped.
+pub const FOREACH_CLIP: Rule = torch(
+    2,
+    0,
+    "clip_grad_norm_ takes all norms in one foreach kernel, which has a buffer of its own",
+    "torch/nn/utils/clip_grad.py of the wheels 1.13.1 and 2.0.1",
+);
+
+/// What foreach Adam allocates.
+pub const ONE_ADAM_LIST: Rule = torch(
+    2,
+    1,
+    "foreach Adam and AdamW make one temporary as large as the parameters; before, two (the roots, and the roots plus eps)",
+    "torch/optim/adamw.py of the wheels 2.0.1 and 2.1.2",
+);
+
+/// FlashAttention-2.
+pub const FLASH_2: Rule = torch(
+    2,
+    2,
+    "flash attention takes heads of up to 256, and trains heads above 64 on compute capability 8.6 and 8.9; before, 128 and 64",
+    "aten/src/ATen/native/transformers/cuda/sdp_utils.cpp; release notes of PyTorch 2.2",
+);
+
+/// cuDNN's attention first on Hopper and data-centre Blackwell.
+pub const CUDNN_FIRST: Rule = torch(
+    2,
+    9,
+    "cuDNN's attention is tried first on compute capability 9.0 and 10.0",
+    "pytorch pull request 162073 (opt-in before, since 138522 in 2.5.1)",
+);
+
+/// The condition on cuDNN's version.
+pub const CUDNN_FROM_9_15: Rule = torch(
+    2,
+    10,
+    "only with a cuDNN above 9.15.1, which the wheels of 2.10 do not bring",
+    "huggingface/transformers pull request 48163, pytorch issue 169849",
+);
+
+/// The wheels bring a cuDNN that meets it.
+pub const CUDNN_BUNDLED: Rule = torch(
+    2,
+    11,
+    "cuDNN's attention is first on majors 9 and 10 again: the wheels bring cuDNN 9.19",
+    "huggingface/transformers pull request 48163; read in PyTorch 2.11 itself",
+);
+
+/// The backward of small embedding tables.
+pub const EMBEDDING_ATOMICS: Rule = torch(
+    2,
+    11,
+    "an embedding with many tokens for few rows adds up its gradient in place (half: in a float32 table)",
+    "pytorch pull request 170589 (January 2026): aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu",
+);
+
+/// Grouped heads in the memory-efficient kernel.
+pub const EFFICIENT_GROUPS: Rule = torch(
+    2,
+    14,
+    "the memory-efficient kernel takes grouped heads on CUDA; before, float32 or masked ones went to the math kernel",
+    "pytorch pull request 191085 (July 2026), in sdp_utils.cpp of 2.14.1",
+);
+
+/// Where the loss is computed.
+pub const LOSS_FUNCTION: Rule = transformers(
+    4,
+    46,
+    "logits are made float32 in the loss function, beside the model's own; before, in the model, in their place",
+    "transformers/loss/loss_utils.py of 4.46.3, models/llama/modeling_llama.py of 4.45.2",
+);
+
+/// One attention call for all models.
+pub const SHARED_SDPA: Rule = transformers(
+    4,
+    48,
+    "queries, keys and values are made contiguous before scaled_dot_product_attention",
+    "transformers/integrations/sdpa_attention.py of 4.48.3",
+);
+
+/// How the loss shifts by one token.
+pub const PADDED_LABELS: Rule = transformers(
+    4,
+    49,
+    "the loss shifts the labels; before, it made a shifted copy of all logits",
+    "transformers/loss/loss_utils.py of 4.48.3 and 4.49.0",
+);
+
+/// Grouped heads go to the kernel.
+pub const SDPA_GROUPS: Rule = transformers(
+    4,
+    54,
+    "without a mask, grouped heads go to the kernel as they are (PyTorch 2.5 and later); before, keys and values were repeated",
+    "transformers/integrations/sdpa_attention.py of 4.53.3 and 4.54.1 (pull request 39412)",
+);
+
+/// No copies for the kernel any more.
+pub const SDPA_AS_GIVEN: Rule = transformers(
+    4,
+    56,
+    "queries, keys and values go to the kernel in the memory order they have",
+    "transformers/integrations/sdpa_attention.py of 4.55.4 and 4.56.2",
+);

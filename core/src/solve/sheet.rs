@@ -1,0 +1,193 @@
+//! Steps at many sequences from a few traces.
+//!
+//! At a fixed batch a storage's size is a polynomial of the sequence: at most its square, where attention is written
+//! out. Three traces give it, two more lengths in between check it; where the checks fail (an op changes what it does, a
+//! window is reached) the lengths are halved until they hold or every one is traced. Kernels pad to multiples of at
+//! most 128 tokens, so only lengths that leave the same remainder share a polynomial.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use crate::estimate::{Step, Trace};
+use crate::{Result, Scenario};
+
+use super::variant::with_sizes;
+
+/// The widest padding of a sequence: flash attention's blocks of 128 queries (`flash_api.cpp`, `round_multiple`).
+const PADDING: u64 = 128;
+
+/// Fewer lengths than this are traced: a polynomial would save nothing.
+const WORTH: usize = 7;
+
+/// All steps of a sheet, as they are asked for.
+pub struct Sheet<'a> {
+    scenario: &'a Scenario,
+    seqs: Vec<u64>,
+    steps: BTreeMap<(u64, Option<u64>), Rc<Step>>,
+    /// By batch and remainder.
+    laws: BTreeMap<(u64, u64), Vec<Law>>,
+}
+
+/// A step as a function of the sequence, between two lengths.
+struct Law {
+    from: u64,
+    to: u64,
+    /// Sequences are counted from `from` in units of this.
+    unit: u64,
+    trace: Rc<Trace>,
+    curves: Vec<Curve>,
+}
+
+/// `start + first * t + second * t (t - 1) / 2`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Curve {
+    start: i64,
+    first: i64,
+    second: i64,
+}
+
+impl<'a> Sheet<'a> {
+    /// For these sequences (ascending) of a scenario.
+    pub fn new(scenario: &'a Scenario, seqs: Vec<u64>) -> Self {
+        Self { scenario, seqs, steps: BTreeMap::new(), laws: BTreeMap::new() }
+    }
+
+    /// The step at `batch` and `seq`.
+    ///
+    /// # Errors
+    /// As [`Trace::new`].
+    pub fn step(&mut self, batch: u64, seq: Option<u64>) -> Result<Rc<Step>> {
+        if let Some(step) = self.steps.get(&(batch, seq)) {
+            return Ok(Rc::clone(step));
+        }
+        let Some(length) = seq else { return self.traced(batch, seq) };
+        let class = (batch, length % PADDING);
+        if !self.laws.contains_key(&class) {
+            let lengths: Vec<u64> = self.seqs.iter().copied().filter(|s| s % PADDING == class.1).collect();
+            let mut laws = Vec::new();
+            self.find_laws(batch, &lengths, &mut laws)?;
+            self.laws.insert(class, laws);
+        }
+        let law = self.laws.get(&class).and_then(|laws| laws.iter().find(|law| law.holds_at(length)));
+        match law {
+            Some(law) => Ok(Rc::new(law.step(length))),
+            None => self.traced(batch, seq),
+        }
+    }
+
+    fn traced(&mut self, batch: u64, seq: Option<u64>) -> Result<Rc<Step>> {
+        if let Some(step) = self.steps.get(&(batch, seq)) {
+            return Ok(Rc::clone(step));
+        }
+        let step = Rc::new(Step::of(Rc::new(Trace::new(&with_sizes(self.scenario, batch, seq)?)?)));
+        self.steps.insert((batch, seq), Rc::clone(&step));
+        Ok(step)
+    }
+
+    fn find_laws(&mut self, batch: u64, lengths: &[u64], laws: &mut Vec<Law>) -> Result<()> {
+        if lengths.len() < WORTH {
+            return Ok(());
+        }
+        let last = lengths.len() - 1;
+        let mut looked_at = Vec::with_capacity(5);
+        for at in [0, last / 2, last, last / 4, last - last / 4] {
+            looked_at.push((lengths[at], self.traced(batch, Some(lengths[at]))?));
+        }
+        if let Some(law) = Law::through(lengths, &looked_at) {
+            laws.push(law);
+            return Ok(());
+        }
+        let (short, long) = lengths.split_at(lengths.len() / 2);
+        self.find_laws(batch, short, laws)?;
+        self.find_laws(batch, long, laws)
+    }
+}
+
+impl Law {
+    /// Through the first three of `steps`, if it holds at the others too.
+    fn through(lengths: &[u64], steps: &[(u64, Rc<Step>)]) -> Option<Self> {
+        let [(from, start), (middle, half), (to, end), checks @ ..] = steps else { return None };
+        if checks.iter().chain([&(*middle, Rc::clone(half)), &(*to, Rc::clone(end))]).any(|(_, s)| !s.does_as(start)) {
+            return None;
+        }
+        let unit = lengths.iter().fold(0, |unit, length| gcd(unit, length - from));
+        let count = |length: u64| (length - from) / unit.max(1);
+        let curves = start
+            .sizes
+            .iter()
+            .zip(&half.sizes)
+            .zip(&end.sizes)
+            .map(|((a, b), c)| Curve::through(*a, (count(*middle), *b), (count(*to), *c)))
+            .collect::<Option<Vec<Curve>>>()?;
+        let law = Self { from: *from, to: *to, unit: unit.max(1), trace: Rc::clone(&start.trace), curves };
+        checks.iter().all(|(length, step)| law.step(*length).sizes == step.sizes).then_some(law)
+    }
+
+    fn holds_at(&self, length: u64) -> bool {
+        (self.from..=self.to).contains(&length)
+    }
+
+    fn step(&self, length: u64) -> Step {
+        let t = ((length - self.from) / self.unit) as i64;
+        let pairs = t * (t - 1) / 2;
+        let sizes = self.curves.iter().map(|c| (c.start + c.first * t + c.second * pairs).max(0) as u64).collect();
+        Step { trace: Rc::clone(&self.trace), sizes }
+    }
+}
+
+impl Curve {
+    /// Through `start` at 0 and two more points; `None` where no curve with whole coefficients goes through them, or its
+    /// terms are too large to be added.
+    fn through(start: u64, (m, at_m): (u64, u64), (n, at_n): (u64, u64)) -> Option<Self> {
+        const LARGEST: i128 = 1 << 60;
+        let [start, at_m, at_n, m, n] = [start, at_m, at_n, m, n].map(i128::from);
+        // at_m - start = first m + second m (m - 1) / 2, and the same for n.
+        let (rise_m, rise_n) = (at_m - start, at_n - start);
+        let scale = m * n * (n - m);
+        if m == 0 || scale == 0 {
+            return None;
+        }
+        let second = 2 * (rise_n * m - rise_m * n);
+        if second % scale != 0 {
+            return None;
+        }
+        let second = second / scale;
+        let first = 2 * rise_n - second * n * (n - 1);
+        if first % (2 * n) != 0 {
+            return None;
+        }
+        let first = first / (2 * n);
+        if start + first.abs() * n + second.abs() * n * n > LARGEST {
+            return None;
+        }
+        let small = |x: i128| i64::try_from(x).ok();
+        Some(Self { start: small(start)?, first: small(first)?, second: small(second)? })
+    }
+}
+
+const fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Curve;
+
+    #[test]
+    fn a_curve_goes_through_its_points() {
+        let f = |t: u64| 7 + 3 * t + 5 * t * t;
+        let curve = Curve::through(f(0), (4, f(4)), (9, f(9))).unwrap();
+        assert_eq!(curve, Curve { start: 7, first: 8, second: 10 });
+        assert_eq!(Curve::through(512, (4, 512), (9, 512)), Some(Curve { start: 512, first: 0, second: 0 }));
+    }
+
+    /// A size that stops growing, or grows in steps, is no such curve.
+    #[test]
+    fn what_is_no_curve_is_none_or_is_found_out() {
+        assert_eq!(Curve::through(0, (4, 1), (9, 2)), None);
+        let capped = |t: u64| 100 * t.min(6);
+        let curve = Curve::through(capped(0), (4, capped(4)), (8, capped(8)));
+        assert!(curve.is_none_or(|c| c.start + c.first * 2 + c.second != capped(2) as i64));
+        assert_eq!(Curve::through(u64::MAX, (1, 2), (2, 3)), None);
+    }
+}
