@@ -7,8 +7,11 @@ use crate::tensor::{DType, Tape, Tensor, grads};
 /// `cross_entropy(logits [N, classes], targets [N])`, mean: log-softmax, then the negative log likelihood.
 ///
 /// `cross_entropy_loss` hands log-softmax the logits' own dtype, so autocast leaves it alone; only the second half is
-/// on autocast's float32 list.
+/// on autocast's float32 list. In inference no loss is asked for: the logits stand in its place.
 pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Tensor {
+    if logits.cx().is_inference() {
+        return logits.clone();
+    }
     nll_loss(&full_precision(&log_softmax(logits)), targets)
 }
 
@@ -28,8 +31,11 @@ fn nll_loss(input: &Tensor, targets: &Tensor) -> Tensor {
     loss
 }
 
-/// `mse_loss(input, target)`, mean; float32 under autocast.
+/// `mse_loss(input, target)`, mean; float32 under autocast. In inference as [`cross_entropy`].
 pub fn mse_loss(input: &Tensor, target: &Tensor) -> Tensor {
+    if input.cx().is_inference() {
+        return input.clone();
+    }
     let (input, target) = (full_precision(input), full_precision(target));
     let tape = Tape::new(input.cx(), "MseLossBackward0", &[&input]);
     let saved = [tape.save(&input), tape.save(&target)];
