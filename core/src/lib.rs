@@ -20,6 +20,7 @@ mod nn;
 mod ops;
 mod optim;
 pub mod scenario;
+pub mod single;
 pub mod software;
 pub mod solve;
 mod step;

@@ -1,5 +1,6 @@
 //! The database of measurements: which one, and opening it.
 
+use plimsoll_core::Error;
 use plimsoll_server::store::{OpenError, Store, StoreError, Target};
 
 use crate::exit::Failure;
@@ -13,15 +14,18 @@ const FILE: &str = "measurements.db";
 pub struct Which {
     /// Where measurements are kept: sqlite://FILE or postgres://USER@HOST/NAME; unless given, a file in your data
     /// directory
-    #[arg(long, value_name = "URL", value_parser = parse, env = "PLIMSOLL_DATABASE", hide_env_values = true)]
-    database: Option<Target>,
+    #[arg(long, value_name = "URL", env = "PLIMSOLL_DATABASE", hide_env_values = true)]
+    database: Option<String>,
 }
 
 impl Which {
     /// The one that is named, or the user's own.
     pub fn target(&self) -> Result<Target, Failure> {
         match &self.database {
-            Some(target) => Ok(target.clone()),
+            // Read here and not by clap, which repeats what it cannot read: a password may be in it.
+            Some(text) => text
+                .parse()
+                .map_err(|error: OpenError| Error::new("--database", error.to_string(), error.hint()).into()),
             None => Ok(Target::Sqlite(data_directory()?.join(FILE))),
         }
     }
@@ -30,10 +34,6 @@ impl Which {
     pub async fn open(&self) -> Result<Store, Failure> {
         Ok(Store::open(&self.target()?).await?)
     }
-}
-
-fn parse(text: &str) -> Result<Target, String> {
-    text.parse().map_err(|error: OpenError| format!("{error}; {}", error.hint()))
 }
 
 impl From<OpenError> for Failure {

@@ -3,7 +3,7 @@
 
 It reads a job and then commands as JSON lines from standard input, and writes events as JSON lines to what was its
 standard output. Whatever else prints lands on standard error. Python 3.9 and PyTorch 2.2 or newer; transformers for
-Hugging Face models, peft for LoRA, torchvision for ResNet and ConvNeXt.
+Hugging Face models, peft for LoRA, bitsandbytes for quantized weights, torchvision for ResNet and ConvNeXt.
 
 The model and the loop are those that `plimsoll estimate` executes without a GPU. Which Python name holds a tensor for
 how long decides the peak, so the loop at `Run.micro_batch` is written out with care: every `del` in it is there for a
@@ -32,6 +32,7 @@ STARTED = time.monotonic()
 PROTOCOL = 1
 OLDEST_TORCH = (2, 2)
 OLDEST_TRANSFORMERS = (4, 36)  # the first with `attn_implementation`
+OLDEST_BITSANDBYTES = (0, 45)  # the first with `int8_vectorwise_quant`
 
 # Where the random filling of a weight is worth leaving to the device: a model of a billion weights is filled in
 # seconds there, and in a minute on the host.
@@ -194,7 +195,7 @@ def broken(name, kind, error):
 
 def import_for(scenario, config):
     """The packages that the scenario needs, by name; the others are not touched."""
-    found = {"transformers": None, "peft": None, "torchvision": None}
+    found = {"transformers": None, "peft": None, "torchvision": None, "bitsandbytes": None}
     training, family = scenario["training"], scenario["model"].get("family")
     if config is not None or training["optimizer"] == "adafactor":
         what = "a Hugging Face model" if config is not None else "the optimizer adafactor"
@@ -209,6 +210,12 @@ def import_for(scenario, config):
             raise Stop("missing-package", message, hint)
     if training.get("lora") is not None:
         found["peft"] = import_package("peft", "LoRA")
+    if quantized(training):
+        bitsandbytes = found["bitsandbytes"] = import_package("bitsandbytes", "quantization = \"%s\"" % training["quantization"])
+        if version_of(bitsandbytes.__version__) < OLDEST_BITSANDBYTES:
+            needed = "%d.%d" % OLDEST_BITSANDBYTES
+            message = "bitsandbytes %s is too old: the probe needs %s or newer" % (bitsandbytes.__version__, needed)
+            raise Stop("missing-package", message, 'python -m pip install --upgrade "bitsandbytes>=%s"' % needed)
     if family in TORCHVISION:
         found["torchvision"] = import_package("torchvision", "the family %s" % family)
     return found
@@ -800,11 +807,92 @@ def add_adapters(model, scenario, peft):
             lora_dropout=lora["dropout"],
             target_modules=targets if isinstance(targets, str) else list(targets),
             task_type=None if "family" in scenario["model"] else PEFT_TASKS.get(task),
+            use_dora=lora.get("dora", False),
+            modules_to_save=lora.get("modules_to_save"),
         )
         return peft.get_peft_model(model, options)
     except (ValueError, TypeError) as error:
         message = "peft %s does not add these adapters: %s" % (peft.__version__, clean(error))
         raise Stop("unsupported", message, 'name modules as the model does, or use targets = "all-linear"') from error
+
+
+def quantized(training):
+    return training.get("quantization", "none") != "none"
+
+
+def loaded_dtype(training):
+    """What the weights are loaded in: before they are quantized, the dtype the quantized layers compute in."""
+    if quantized(training):
+        names = {"fp16-amp": torch.float16, "bf16-amp": torch.bfloat16}
+    else:
+        names = {}
+    names.update(fp16=torch.float16, bf16=torch.bfloat16)
+    return names.get(training["precision"], torch.float32)
+
+
+def quantize(model, training, packages, device):
+    """The model on the device as `from_pretrained` with a BitsAndBytesConfig leaves it, ready for adapters."""
+    transformers, bitsandbytes = packages["transformers"], packages["bitsandbytes"]
+    from transformers.quantizers import AutoHfQuantizer
+
+    word = training["quantization"]
+    if word == "int8":
+        options = transformers.BitsAndBytesConfig(load_in_8bit=True)
+    else:
+        options = transformers.BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=word == "nf4-double",
+            bnb_4bit_compute_dtype=loaded_dtype(training),
+        )
+    quantizer = AutoHfQuantizer.from_config(options)
+    before = dict(model.named_modules())
+    quantizer.preprocess_model(model=model, device_map=None)
+    for name, module in model.named_modules():
+        old = before.get(name)
+        if module is old or not isinstance(module, (bitsandbytes.nn.Linear4bit, bitsandbytes.nn.Linear8bitLt)):
+            continue
+        # One after the other, so that the device never holds more than one of them as it was.
+        with torch.no_grad():
+            weight = old.weight.detach().to(device.name)
+            if is_large(weight):
+                fill(weight)
+            if not isinstance(old, torch.nn.Linear):
+                weight = weight.t().contiguous()  # transformers' Conv1D
+            module.weight = quantized_parameter(module, weight, options, bitsandbytes)
+        module.bias = old.bias
+        old.weight = None
+    quantizer.postprocess_model(model)
+    model.to(device.name)
+    if training["mode"] == "train":
+        # What is not quantized becomes float32, and what that frees is given back.
+        model = packages["peft"].prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+    return model
+
+
+def quantized_parameter(module, weight, options, bitsandbytes):
+    if isinstance(module, bitsandbytes.nn.Linear8bitLt):
+        numbers, scales, _ = bitsandbytes.functional.int8_vectorwise_quant(weight.to(torch.float16))
+        return bitsandbytes.nn.Int8Params(numbers, requires_grad=False, has_fp16_weights=False, CB=numbers, SCB=scales)
+    made = bitsandbytes.nn.Params4bit(
+        weight,
+        requires_grad=False,
+        compress_statistics=options.bnb_4bit_use_double_quant,
+        quant_type=options.bnb_4bit_quant_type,
+        quant_storage=options.bnb_4bit_quant_storage,
+        module=module,
+    )
+    return made.to(weight.device)
+
+
+def numbers_in(parameter):
+    """How many numbers it stands for: a four-bit weight holds two in a byte."""
+    state = getattr(parameter, "quant_state", None)
+    return parameter.numel() if state is None else math.prod(state.shape)
+
+
+def fill(weight):
+    weight.normal_(0.0, min(0.02, weight[0].numel() ** -0.5))
 
 
 def enable_checkpointing(model, adapters):
@@ -850,7 +938,10 @@ def is_large(tensor):
 def build(scenario, config, packages, device):
     """The model on the device, in training mode. Nothing but its parameters and buffers is ever made there."""
     training = scenario["training"]
-    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(training["precision"], torch.float32)
+    dtype = loaded_dtype(training)
+    if quantized(training) and config is None:
+        message = "the family %s is no model that transformers quantizes" % clean(scenario["model"]["family"])
+        raise Stop("unsupported", message, "leave quantization out, or use a Hugging Face model")
     with without_large_randomness():
         if config is None:
             torch.set_default_dtype(dtype)
@@ -860,6 +951,10 @@ def build(scenario, config, packages, device):
                 torch.set_default_dtype(torch.float32)
         else:
             model = build_hugging_face(scenario, config, dtype, packages["transformers"])
+    if quantized(training):
+        model = quantize(model, training, packages, device)
+        if training["mode"] == "train":
+            dtype = torch.float32
     if training.get("lora") is not None:
         model = add_adapters(model, scenario, packages["peft"])
     if training["checkpointing"] == "full":
@@ -868,8 +963,8 @@ def build(scenario, config, packages, device):
     model.to(device.name)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if is_large(parameter) and "lora_" not in name:
-                parameter.normal_(0.0, min(0.02, parameter[0].numel() ** -0.5))
+            if is_large(parameter) and parameter.is_floating_point() and "lora_" not in name:
+                fill(parameter)
     return model, dtype
 
 
@@ -1023,7 +1118,7 @@ class Run:
         self.make_batch = make_inputs(self.scenario, config, dtype, device)
 
     def counts(self):
-        total = sum(p.numel() for p in self.model.parameters())
+        total = sum(numbers_in(p) for p in self.model.parameters())
         return {"total": total, "trainable": sum(p.numel() for p in self.parameters)}
 
     @contextlib.contextmanager

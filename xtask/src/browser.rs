@@ -102,7 +102,7 @@ fn major(version: &str) -> Option<u32> {
 }
 
 /// Debian's package manager, and the right to use it.
-fn may_install() -> bool {
+pub fn may_install() -> bool {
     let root = shell::output(Command::new("id").arg("-u")).is_some_and(|id| id == "0");
     root && !shell::find_program("apt-get", &[]).is_empty()
 }

@@ -5,6 +5,7 @@ mod accuracy;
 mod bench;
 mod browser;
 mod compress;
+mod database;
 mod planner;
 mod python;
 mod schema;
@@ -34,7 +35,8 @@ Commands:
                         data/measurements; with --check, fail when the committed one differs.
   schema [--check]      Write docs/measurement.schema.json from the record's types; with --check,
                         fail when the committed one differs.
-  bench                 Measure and write docs/performance.md.
+  bench [load]          Measure and write docs/performance.md; with `load`, only its part about the
+                        server under load, which takes some minutes and needs PostgreSQL.
 ";
 
 /// The exit code for a command line that makes no sense.
@@ -46,7 +48,7 @@ enum Command {
     Test(test::Options),
     Accuracy { check: bool },
     Schema { check: bool },
-    Bench,
+    Bench { load: bool },
 }
 
 fn main() -> ExitCode {
@@ -66,7 +68,8 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Accuracy { check } => accuracy::run(check),
         Command::Schema { check } => schema::run(check),
-        Command::Bench => bench::run(),
+        Command::Bench { load: false } => bench::run(),
+        Command::Bench { load: true } => bench::load(),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");
@@ -82,7 +85,7 @@ fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error> {
             "test" => Command::Test(test::Options::default()),
             "accuracy" => Command::Accuracy { check: false },
             "schema" => Command::Schema { check: false },
-            "bench" => Command::Bench,
+            "bench" => Command::Bench { load: false },
             "help" => return Ok(Command::Help),
             other => return Err(format!("there is no command `{other}`").into()),
         },
@@ -94,6 +97,7 @@ fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error> {
             (Command::Serve(options), Long("listen")) => options.listen = Some(parser.value()?.string()?),
             (Command::Serve(options), Long("open")) => options.open = true,
             (Command::Test(options), Long("without-browser")) => options.without_browser = true,
+            (Command::Bench { load }, Value(what)) if what == "load" => *load = true,
             (Command::Accuracy { check } | Command::Schema { check }, Long("check")) => *check = true,
             (_, other) => return Err(other.unexpected()),
         }
@@ -116,6 +120,8 @@ mod tests {
         assert!(matches!(parse_line("accuracy --check"), Ok(Command::Accuracy { check: true })));
         assert!(matches!(parse_line("schema --check"), Ok(Command::Schema { check: true })));
         assert!(matches!(parse_line("test --without-browser"), Ok(Command::Test(o)) if o.without_browser));
+        assert!(matches!(parse_line("bench"), Ok(Command::Bench { load: false })));
+        assert!(matches!(parse_line("bench load"), Ok(Command::Bench { load: true })));
         assert!(matches!(parse_line(""), Ok(Command::Help)));
         for line in ["serve --check", "test --open", "tset", "--check", "bench now", "serve --listen"] {
             assert!(parse_line(line).is_err(), "{line}");

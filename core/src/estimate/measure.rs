@@ -78,6 +78,16 @@ pub fn replay(
     Ok(AllocatorPeaks { allocated, reserved, retries: allocator.retries() })
 }
 
+/// `max_memory_allocated` over the phases of one step, with unlimited memory.
+pub fn largest_allocated(ledger: &Ledger, step: u64) -> Bytes {
+    let (mut phases, _) = requested(ledger);
+    let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
+    // Without a limit no request is refused.
+    let _ = replay(ledger, size, None, Some(&mut phases));
+    let of_it = phases.iter().filter(|p| p.step.map(u64::from) == Some(step));
+    of_it.map(|p| p.peak_allocated).max().unwrap_or(Bytes::ZERO)
+}
+
 /// Allocated and reserved after the first `events` events.
 ///
 /// # Errors

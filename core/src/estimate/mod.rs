@@ -16,6 +16,7 @@ pub use crate::solve::max_batch;
 pub use attribution::{Beyond, Explanation, Layer};
 pub use envelope::{Envelope, Stretch};
 pub use measure::RequestedPeak;
+pub(crate) use measure::largest_allocated;
 pub use outcome::{Berth, Outcome};
 pub use run::Run;
 pub use stream::{Line, Step, Stream};

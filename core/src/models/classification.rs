@@ -38,7 +38,7 @@ pub fn projector(scope: &Scope, words: &Embedding, tied: bool) -> Linear {
     if tied {
         Linear::tied_with_bias(scope, weight, scope.parameter(&[weight.size(0)]))
     } else {
-        Linear::new(scope, weight.size(1), weight.size(0), true)
+        Linear::biased_head(scope, weight.size(1), weight.size(0), None)
     }
 }
 
@@ -49,7 +49,7 @@ pub fn decoder(head: &Scope, name: &str, place: usize, words: &Embedding, tied: 
         let bias = head.own_parameter(place, &[weight.size(0)]);
         return Linear::tied_with_bias(&decoder, weight, bias);
     }
-    let decoder = Linear::new(&decoder, weight.size(1), weight.size(0), true);
+    let decoder = Linear::biased_head(&decoder, weight.size(1), weight.size(0), None);
     // Nothing uses it then, but it is there.
     head.own_parameter(place, &[weight.size(0)]);
     decoder

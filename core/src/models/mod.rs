@@ -206,6 +206,20 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
             "name modules as the model does (`q_proj`, `c_attn`, ...) or use \"all-linear\"",
         ));
     }
+    if let Some(name) = scope.unknown_saved() {
+        return Err(Error::new(
+            "training.lora.modules_to_save",
+            format!("no module of this model is called {name:?}"),
+            "name modules as the model does (`embed_tokens`, `lm_head`, `classifier`, ...)",
+        ));
+    }
+    if let Some(path) = scope.untrainable() {
+        return Err(Error::new(
+            "training.lora.modules_to_save",
+            format!("{path} is quantized, and a copy of it cannot be trained"),
+            "save modules that are not quantized (embeddings, norms, the output head), or leave quantization out",
+        ));
+    }
     Ok(Built { model, parameters: scope.parameters(), packed: scope.packed() })
 }
 

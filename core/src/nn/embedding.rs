@@ -8,28 +8,35 @@ use crate::tensor::{ModuleId, Tensor};
 #[derive(Debug)]
 pub struct Embedding {
     weight: Tensor,
+    /// What a tied head shares: the weight, or the original where a copy is trained in its place.
+    original: Tensor,
     module: ModuleId,
 }
 
 impl Embedding {
     /// A table of `rows` vectors.
     pub fn new(scope: &Scope, rows: u64, features: u64) -> Self {
-        Self { weight: scope.parameter(&[rows, features]), module: scope.module() }
+        Self::of(scope, scope.original(&[rows, features]))
     }
 
     /// A table that is never trained.
     pub fn frozen(scope: &Scope, rows: u64, features: u64) -> Self {
-        Self { weight: scope.frozen_parameter(&[rows, features]), module: scope.module() }
+        Self::of(scope, scope.frozen_parameter(&[rows, features]))
     }
 
     /// A table that shares another one's weight.
     pub fn tied(scope: &Scope, weight: &Tensor) -> Self {
-        Self { weight: weight.clone(), module: scope.module() }
+        Self::of(scope, weight.clone())
+    }
+
+    fn of(scope: &Scope, original: Tensor) -> Self {
+        let weight = scope.copy_of(&original).unwrap_or_else(|| original.clone());
+        Self { weight, original, module: scope.module() }
     }
 
     /// The table, for a head that shares it.
     pub fn weight(&self) -> &Tensor {
-        &self.weight
+        &self.original
     }
 
     /// `forward`.

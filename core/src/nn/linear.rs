@@ -54,8 +54,11 @@ impl Linear {
 
     /// A head that shares the token embedding's weight and a bias that belongs to another module.
     pub fn tied_with_bias(scope: &Scope, weight: &Tensor, bias: Tensor) -> Self {
-        let weights = Base::Full { weight: weight.clone(), bias: Some(bias) };
-        Self { weights, ..Self::tied(scope, weight) }
+        let mut tied = Self::tied(scope, weight);
+        if let Base::Full { bias: own, .. } = &mut tied.weights {
+            *own = Some(scope.copy_of(&bias).unwrap_or(bias));
+        }
+        tied
     }
 
     fn build(scope: &Scope, sizes: [u64; 2], shared: Option<&Tensor>, bias: bool, head: bool) -> Self {
@@ -66,8 +69,10 @@ impl Linear {
         let weights = match scope.quantization(head) {
             Some(plan) if shared.is_none() => Base::Quantized(QuantizedLinear::new(&inner, plan, sizes, bias)),
             _ => {
-                let weight = shared.cloned().unwrap_or_else(|| inner.parameter(&sizes));
-                Base::Full { weight, bias: bias.then(|| inner.parameter(&[outputs])) }
+                let weight = shared.cloned().unwrap_or_else(|| inner.original(&sizes));
+                let bias = bias.then(|| inner.original(&[outputs]));
+                let copy = |tensor: Tensor| inner.copy_of(&tensor).unwrap_or(tensor);
+                Base::Full { weight: copy(weight), bias: bias.map(copy) }
             }
         };
         let base = inner.module();
@@ -111,8 +116,8 @@ impl Conv1D {
         let module = scope.module();
         let lora = scope.adapter(false).cloned();
         let inner = if lora.is_some() { scope.child("base_layer") } else { scope.clone() };
-        let weight = inner.parameter(&[inputs, outputs]);
-        let bias = inner.parameter(&[outputs]);
+        let originals = [inner.original(&[inputs, outputs]), inner.original(&[outputs])];
+        let [weight, bias] = originals.map(|tensor| inner.copy_of(&tensor).unwrap_or(tensor));
         let base = inner.module();
         let adapter = lora.map(|lora| Adapter::new(scope, &lora, inputs, outputs));
         Self(Kind::Own { weight, bias, module, base, adapter })

@@ -15,11 +15,10 @@ pub struct LayerNorm {
 impl LayerNorm {
     /// `nn.LayerNorm(features, bias=bias)`.
     pub fn new(scope: &Scope, features: u64, bias: bool) -> Self {
-        Self {
-            weight: scope.parameter(&[features]),
-            bias: bias.then(|| scope.parameter(&[features])),
-            module: scope.module(),
-        }
+        let weight = scope.original(&[features]);
+        let bias = bias.then(|| scope.original(&[features]));
+        let copy = |tensor: Tensor| scope.copy_of(&tensor).unwrap_or(tensor);
+        Self { weight: copy(weight), bias: bias.map(copy), module: scope.module() }
     }
 
     /// `forward`.

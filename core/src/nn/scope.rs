@@ -16,14 +16,27 @@ pub struct AdapterPlan {
 }
 
 impl AdapterPlan {
-    /// Whether peft gives the linear at `path` an adapter. `head` linears are exempt from `all-linear`.
+    /// Whether peft gives the linear at `path` an adapter. `head` linears are exempt from `all-linear`, and so is what is
+    /// trained whole.
     pub fn targets(&self, path: &str, head: bool) -> bool {
+        if self.saving(path).is_some() {
+            return false;
+        }
         match &self.lora.targets {
             LoraTargets::AllLinear => !head,
             LoraTargets::Names(names) => {
                 names.iter().any(|n| path == n || path.strip_suffix(n.as_str()).is_some_and(|rest| rest.ends_with('.')))
             }
         }
+    }
+}
+
+impl AdapterPlan {
+    /// Which of the names of modules to save the module at `path`, or one it is part of, ends with (`_set_trainable` in
+    /// peft's `utils/other.py`).
+    fn saving(&self, path: &str) -> Option<usize> {
+        let ends = || path.match_indices('.').map(|(at, _)| at).chain([path.len()]);
+        self.lora.modules_to_save.iter().position(|name| ends().any(|end| path[..end].ends_with(name.as_str())))
     }
 }
 
@@ -36,6 +49,10 @@ struct Shared {
     parameters: RefCell<Vec<Tensor>>,
     packed: Cell<u64>,
     adapted: RefCell<u32>,
+    /// Which of the names of modules to save have been found.
+    saved: RefCell<Vec<bool>>,
+    /// A quantized linear among the modules to save: nothing could train its copy.
+    untrainable: RefCell<Option<String>>,
 }
 
 /// A place in the module tree.
@@ -54,6 +71,7 @@ impl Scope {
         quantization: Option<QuantizationPlan>,
     ) -> Self {
         let path = if adapters.is_some() { "base_model.model".to_owned() } else { String::new() };
+        let saved = adapters.as_ref().map(|plan| vec![false; plan.lora.modules_to_save.len()]);
         let shared = Shared {
             cx: Rc::clone(cx),
             dtype,
@@ -62,6 +80,8 @@ impl Scope {
             parameters: RefCell::default(),
             packed: Cell::default(),
             adapted: RefCell::default(),
+            saved: RefCell::new(saved.unwrap_or_default()),
+            untrainable: RefCell::default(),
         };
         Self { shared: Rc::new(shared), path }
     }
@@ -92,9 +112,41 @@ impl Scope {
         self.shared.cx.module(self.path.clone())
     }
 
-    /// A parameter; frozen when the model carries adapters.
+    /// A parameter; frozen when the model carries adapters. Of a module that is trained whole beside them, the copy.
     pub fn parameter(&self, sizes: &[u64]) -> Tensor {
+        let original = self.original(sizes);
+        self.copy_of(&original).unwrap_or(original)
+    }
+
+    /// The parameter a module is made with.
+    pub fn original(&self, sizes: &[u64]) -> Tensor {
         self.register(sizes, self.shared.dtype, self.shared.adapters.is_none())
+    }
+
+    /// The copy of a parameter that is trained in its place, where the module is one to save (`ModulesToSaveWrapper`). The
+    /// original stays.
+    pub fn copy_of(&self, original: &Tensor) -> Option<Tensor> {
+        (!original.requires_grad() && self.is_saved()).then(|| self.register(original.dims(), original.dtype(), true))
+    }
+
+    /// Whether the module here is trained whole, in a copy of its own.
+    pub fn is_saved(&self) -> bool {
+        let Some(name) = self.shared.adapters.as_ref().and_then(|plan| plan.saving(&self.path)) else { return false };
+        if let Some(found) = self.shared.saved.borrow_mut().get_mut(name) {
+            *found = true;
+        }
+        true
+    }
+
+    /// The first of the names of modules to save that no module has.
+    pub fn unknown_saved(&self) -> Option<String> {
+        let missing = self.shared.saved.borrow().iter().position(|found| !found)?;
+        self.shared.adapters.as_ref()?.lora.modules_to_save.get(missing).cloned()
+    }
+
+    /// A module to save that is quantized, if there is one.
+    pub fn untrainable(&self) -> Option<String> {
+        self.shared.untrainable.borrow().clone()
     }
 
     /// A parameter of an adapter: trainable; peft keeps half-precision models' adapters in float32
@@ -114,7 +166,7 @@ impl Scope {
     pub fn own_parameter(&self, place: usize, sizes: &[u64]) -> Tensor {
         let tensor = self.allocate(sizes, self.shared.dtype, self.shared.adapters.is_none());
         self.shared.parameters.borrow_mut().insert(place, tensor.clone());
-        tensor
+        self.copy_of(&tensor).unwrap_or(tensor)
     }
 
     fn register(&self, sizes: &[u64], dtype: DType, trainable: bool) -> Tensor {
@@ -154,7 +206,13 @@ impl Scope {
     pub fn quantization(&self, head: bool) -> Option<&QuantizationPlan> {
         let plan = self.shared.quantization.as_ref()?;
         let skipped = plan.skipped.iter().any(|name| self.path.ends_with(name));
-        (!head && !skipped).then_some(plan)
+        if head || skipped {
+            return None;
+        }
+        if self.is_saved() {
+            self.shared.untrainable.borrow_mut().get_or_insert_with(|| self.path.clone());
+        }
+        Some(plan)
     }
 
     /// Counts numbers of the model that are not among [`Scope::parameters`].

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::groups::by_dtype;
 use super::{Optimizer, state, with_gradients};
 use crate::scenario::OptimizerImpl;
 use crate::software::rules;
@@ -45,7 +46,8 @@ impl Optimizer for Adam {
             OptimizerImpl::Fused => {}
             // exp_avg_sq_sqrt = torch._foreach_sqrt(exp_avg_sqs): a copy of every parameter, all at once.
             OptimizerImpl::Foreach => {
-                let roots: Vec<Tensor> = with_gradients(parameters)
+                let roots: Vec<Tensor> = by_dtype(parameters)
+                    .into_iter()
                     .map(|(_, p, _)| cx.empty("_foreach_sqrt", p.geometry().preserved(), p.dtype()))
                     .collect();
                 // Once `denom = _foreach_add(exp_avg_sq_sqrt, eps)` was a list of its own.

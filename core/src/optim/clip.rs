@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::groups::by_dtype;
 use super::with_gradients;
 use crate::ops::inside;
 use crate::tensor::{Context, DType, Tensor};
@@ -17,7 +18,8 @@ pub fn clip_grad_norm(cx: &Rc<Context>, parameters: &[Tensor]) {
     }
     let scratch = inside::foreach_norm(cx, NORM, count, largest);
     let mut dtype = None;
-    let norms: Vec<Tensor> = with_gradients(parameters)
+    let norms: Vec<Tensor> = by_dtype(parameters)
+        .into_iter()
         .map(|(_, _, grad)| {
             dtype = Some(dtype.map_or(grad.dtype(), |d: DType| d.promote(grad.dtype())));
             cx.empty_sizes(NORM, &[], grad.dtype())

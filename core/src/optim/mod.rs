@@ -3,6 +3,7 @@
 mod adafactor;
 mod adam;
 mod clip;
+mod groups;
 mod scaler;
 mod sgd;
 #[cfg(test)]

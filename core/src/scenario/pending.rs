@@ -9,14 +9,12 @@ use crate::{Error, Result};
 /// # Errors
 /// The first key that asks for such a thing.
 pub fn check(training: &Training, table: &Table<'_>) -> Result<()> {
-    let saves = |training: &Training| training.lora.as_ref().is_some_and(|lora| !lora.modules_to_save.is_empty());
     let pending = [
         ("optimizer", matches!(training.optimizer, Optimizer::AdamW8bit | Optimizer::Lion | Optimizer::Muon)),
         ("loss_impl", training.loss_impl != LossImpl::Full),
         ("label_smoothing", training.label_smoothing > 0.0),
         ("ema", training.ema),
         ("compile", training.compile),
-        ("lora.modules_to_save", saves(training)),
     ];
     match pending.iter().find(|(_, asked)| *asked) {
         Some((key, _)) => Err(Error::new(table.at(key), "this is not estimated yet", "leave it out")),

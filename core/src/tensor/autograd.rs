@@ -206,8 +206,11 @@ impl Tape {
 
 impl Tensor {
     /// Makes a leaf that requires grad (`requires_grad_()`), accumulating into a `.grad` of its own. `owned` says
-    /// that the graph holds the tensor too (a plain tensor, not a parameter).
+    /// that the graph holds the tensor too (a plain tensor, not a parameter). What requires grad already stays as it is.
     pub fn into_leaf(mut self, owned: bool) -> Self {
+        if self.requires_grad() {
+            return self;
+        }
         let variable = owned.then(|| self.detach());
         let node = Node::accumulate(self.geometry().clone(), self.dtype(), variable);
         self.set_edge(&node, 0);

@@ -57,20 +57,29 @@ impl Gradients<'_> {
 
 /// `loss.backward()` for a scalar loss; gradients land in the leaves.
 pub fn backward(loss: &Tensor) {
+    from(loss, false);
+}
+
+/// `output.backward(torch.ones_like(output), retain_graph=True)`: what nodes keep stays as long as the output.
+pub fn backward_retaining(output: &Tensor) {
+    from(output, true);
+}
+
+fn from(loss: &Tensor, retain: bool) {
     let cx = loss.cx();
     let Some(root) = loss.edge() else { return };
     cx.no_grad(|| {
         let outer = cx.current_module();
         // torch.autograd.backward holds the root gradient for the whole pass.
         let seed = cx.empty("ones_like", loss.geometry().preserved(), loss.dtype());
-        run(cx, root, seed.clone());
+        run(cx, root, seed.clone(), retain);
         cx.node.set("");
         cx.set_module(outer);
         drop(seed);
     });
 }
 
-fn run(cx: &Rc<Context>, root: &Edge, seed: Tensor) {
+fn run(cx: &Rc<Context>, root: &Edge, seed: Tensor, retain: bool) {
     count_dependencies(&root.node);
     deliver(&root.node, root.slot as usize, Some(seed));
     let mut ready: Vec<Rc<Node>> = vec![Rc::clone(&root.node)];
@@ -95,7 +104,11 @@ fn run(cx: &Rc<Context>, root: &Edge, seed: Tensor) {
         };
         // call_function() lets go of the incoming gradients, then release_variables() of what was saved.
         drop(incoming);
-        drop(formula);
+        if let (true, Work::Formula(kept)) = (retain, &node.work) {
+            kept.replace(formula);
+        } else {
+            drop(formula);
+        }
         for (edge, result) in node.next.iter().zip(results) {
             let Some(edge) = edge else { continue };
             deliver(&edge.node, edge.slot as usize, result);

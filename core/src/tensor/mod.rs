@@ -26,7 +26,7 @@ mod lifetime_tests;
 pub mod testing;
 
 pub use autograd::{Grads, Tape, grads};
-pub use backward::{Gradients, backward};
+pub use backward::{Gradients, backward, backward_retaining};
 pub use checkpoint::{checkpoint, checkpoint_all};
 pub use context::{Context, ModuleId};
 pub use dtype::DType;

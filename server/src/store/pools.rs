@@ -1,12 +1,14 @@
 //! The connections, and the tables made or brought up to date when they are opened.
 
 use std::borrow::Cow;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{PgPool, Postgres, SqlSafeStr as _, Sqlite, SqlitePool, Transaction};
+use sqlx::{PgPool, Postgres, SqlSafeStr as _, Sqlite, SqliteConnection, SqlitePool, Transaction};
 
 use super::{OpenError, StoreError, Target};
 
@@ -40,8 +42,38 @@ pub(super) enum Pools {
 /// Writes that become true together.
 #[derive(Debug)]
 pub(super) enum Tx {
-    Sqlite(Transaction<'static, Sqlite>),
+    Sqlite(Alone),
     Postgres(Transaction<'static, Postgres>),
+}
+
+/// SQLite's writing connection within a transaction. SQLite ends the transaction by itself when the disk is full, and
+/// sqlx's own would not know: a connection that did not come to its commit is closed, and a new one opened.
+#[derive(Debug)]
+pub(super) struct Alone {
+    connection: PoolConnection<Sqlite>,
+    committed: bool,
+}
+
+impl Deref for Alone {
+    type Target = SqliteConnection;
+
+    fn deref(&self) -> &SqliteConnection {
+        &self.connection
+    }
+}
+
+impl DerefMut for Alone {
+    fn deref_mut(&mut self) -> &mut SqliteConnection {
+        &mut self.connection
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        if !self.committed {
+            self.connection.close_on_drop();
+        }
+    }
 }
 
 /// The same body for either kind of [`Pools`], with `$pool` the connections that read. The SQL is one text: both
@@ -112,7 +144,14 @@ impl Pools {
     /// Begins to write, alone: no other writer is let in before it ends.
     pub(super) async fn write(&self) -> Result<Tx, StoreError> {
         match self {
-            Self::Sqlite { writer, .. } => writer.begin_with("BEGIN IMMEDIATE").await.map(Tx::Sqlite),
+            Self::Sqlite { writer, .. } => {
+                async {
+                    let mut tx = Alone { connection: writer.acquire().await?, committed: false };
+                    sqlx::query("BEGIN IMMEDIATE").execute(&mut *tx).await?;
+                    Ok(Tx::Sqlite(tx))
+                }
+                .await
+            }
             Self::Postgres(pool) => {
                 async {
                     let mut tx = pool.begin().await?;
@@ -142,7 +181,11 @@ impl Tx {
     /// Makes it true: once this returns, neither a killed process nor a power cut undoes it.
     pub(super) async fn commit(self) -> Result<(), StoreError> {
         match self {
-            Self::Sqlite(tx) => tx.commit().await,
+            Self::Sqlite(mut tx) => {
+                let committed = sqlx::query("COMMIT").execute(&mut *tx).await.map(|_| ());
+                tx.committed = committed.is_ok();
+                committed
+            }
             Self::Postgres(tx) => tx.commit().await,
         }
         .map_err(StoreError::of)

@@ -104,9 +104,9 @@ pub async fn every_facet_filters(base: Base) {
     }
     // Several at once, and an optimizer whatever its implementation.
     let filter =
-        Filter::accepted().with(Facet::Model, "gpt2").with(Facet::Torch, "2.11").with(Facet::Optimizer, "adamw");
+        Filter::default().with(Facet::Model, "gpt2").with(Facet::Torch, "2.11").with(Facet::Optimizer, "adamw");
     assert_eq!(all(&store, &filter).await.len(), 4);
-    let filter = Filter::accepted().with(Facet::Model, "gpt2").with(Facet::Optimizer, "adamw fused");
+    let filter = Filter::default().with(Facet::Model, "gpt2").with(Facet::Optimizer, "adamw fused");
     assert_eq!(all(&store, &filter).await.len(), 4);
     assert_eq!(all(&store, &Filter::default().with(Facet::Optimizer, "adam")).await.len(), 0);
 }

@@ -5,7 +5,13 @@
 #![forbid(unsafe_code)]
 
 #[cfg(not(target_arch = "wasm32"))]
+pub mod harbour;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod http;
+#[cfg(not(target_arch = "wasm32"))]
 pub mod postgres;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod storm;
 pub mod synthetic;
 
 use plimsoll_core::{Result, Scenario, estimate::Run};

@@ -24,6 +24,25 @@ pub struct Page {
     pub sizes: Vec<Size>,
     /// Of the server.
     pub start: StartUp,
+    /// The server under load, as the page before had it.
+    pub load: String,
+}
+
+/// What stands around the part about load, which is measured apart.
+const LOAD: [&str; 2] = ["<!-- load:begin -->\n", "<!-- load:end -->\n"];
+
+/// The part of a page about load; nothing when there is none.
+pub fn load_of(page: &str) -> &str {
+    let [begin, end] = LOAD;
+    page.split_once(begin).and_then(|(_, rest)| rest.split_once(end)).map_or("", |(load, _)| load)
+}
+
+/// A page with another part about load.
+pub fn with_load(page: &str, load: &str) -> Option<String> {
+    let [begin, end] = LOAD;
+    let (before, rest) = page.split_once(begin)?;
+    let (_, after) = rest.split_once(end)?;
+    Some(format!("{before}{begin}{load}{end}{after}"))
 }
 
 impl fmt::Display for Page {
@@ -88,8 +107,10 @@ impl Page {
         writeln!(
             f,
             "From starting `plimsoll serve` to the last byte of the first answer: median {median:.1} ms, slowest\n\
-             {slowest:.1} ms of {runs} starts."
-        )
+             {slowest:.1} ms of {runs} starts.\n"
+        )?;
+        let [begin, end] = LOAD;
+        write!(f, "{begin}{}{end}", self.load)
     }
 }
 
@@ -152,8 +173,12 @@ mod tests {
             wasm: all(4.25),
             sizes: vec![Size { name: "index.html".into(), raw: 2000, gzip: 900, brotli: 800 }],
             start: StartUp { runs: 21, median: 12.34, slowest: 20.0 },
+            load: "64 clients\n".into(),
         };
         let text = page.to_string();
+        assert_eq!(load_of(&text), "64 clients\n");
+        assert_eq!(load_of(&with_load(&text, "65 clients\n").unwrap()), "65 clients\n");
+        assert_eq!(with_load("# Performance", ""), None);
         for expected in [
             "| Llama-2-7B | native | 1.50 ms |",
             "| Llama-2-7B | wasm | 4.25 ms |",

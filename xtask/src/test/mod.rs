@@ -63,6 +63,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     stage("lints, native", &mut |_| stages::native_lints());
     stage("tests, native", &mut stages::native_tests);
     stage("accuracy", &mut |_| stages::accuracy());
+    stage("tests, database", &mut |tally| stages::database_tests(ci, tally));
     stage("tests, torch", &mut |tally| stages::torch_tests(ci, tally));
     // From here on tools are needed that may have to be built first.
     let mut tools = None;

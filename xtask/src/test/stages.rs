@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{Outcome, Tally};
 use crate::{
     browser::Browser,
+    database,
     python::Python,
     serve,
     shell::{self, note},
@@ -23,6 +24,9 @@ const END_TO_END: (&str, &str) = ("plimsoll-tests", "e2e");
 
 /// The test targets that need a Python with PyTorch. Their tests are marked as ignored, so that cargo alone names them.
 const TORCH_TESTED: [(&str, &str); 2] = [("plimsoll-probe", "worker"), ("plimsoll-probe", "probe_real")];
+
+/// The test targets with cases that need PostgreSQL. Those are marked as ignored, so that cargo alone names them.
+const DATABASE_TESTED: [(&str, &str); 2] = [("plimsoll-server", "measurements"), ("plimsoll-probe", "serve")];
 
 /// The test targets that run as WebAssembly, under Node: the engine must give the same bytes there.
 const WASM_TESTED: [(&str, &str); 1] = [("plimsoll-tests", "wasm_parity")];
@@ -51,8 +55,9 @@ pub fn planner_lints() -> Result<Outcome> {
 
 /// Everything but the tests that have stages of their own.
 pub fn native_tests(tally: &mut Tally) -> Result<Outcome> {
-    let apart: Vec<(&str, &str)> = TORCH_TESTED.into_iter().chain([END_TO_END]).collect();
+    let apart: Vec<(&str, &str)> = TORCH_TESTED.into_iter().chain(DATABASE_TESTED).chain([END_TO_END]).collect();
     let mut packages: Vec<&str> = apart.iter().map(|(package, _)| *package).collect();
+    packages.sort_unstable();
     packages.dedup();
 
     let mut all = shell::cargo();
@@ -98,6 +103,25 @@ pub fn torch_tests(ci: bool, tally: &mut Tally) -> Result<Outcome> {
     }
     result?;
     ran(*tally)
+}
+
+/// Measurements kept in SQLite, and in a PostgreSQL of the tests' own: in CI always, elsewhere where it is installed.
+pub fn database_tests(ci: bool, tally: &mut Tally) -> Result<Outcome> {
+    let postgres = database::ready(ci);
+    let mut result = Ok(());
+    for (package, target) in DATABASE_TESTED {
+        let mut test = test_command(package, target)?;
+        test.args(["--no-fail-fast", "--"]);
+        if postgres.is_ok() {
+            test.arg("--include-ignored");
+        }
+        result = result.and(shell::run_watched(&mut test, |line| tally.see(line)));
+    }
+    result?;
+    match postgres {
+        Ok(()) => ran(*tally),
+        Err(error) => Ok(Outcome::NotRun { why: format!("only on SQLite: {error:#}"), required: ci }),
+    }
 }
 
 pub fn wasm_tests(tools: &Tools, tally: &mut Tally) -> Result<Outcome> {
@@ -200,7 +224,7 @@ mod tests {
 
     #[test]
     fn test_targets_come_from_cargo() {
-        assert_eq!(targets("plimsoll-server", "test").unwrap(), ["app", "socket"]);
+        assert_eq!(targets("plimsoll-server", "test").unwrap(), ["app", "measurements", "socket"]);
         assert!(targets("no-such-package", "test").is_err());
         assert_eq!(code_targets("plimsoll-probe").unwrap(), ["--bins"]);
         assert_eq!(code_targets("plimsoll-tests").unwrap(), ["--lib"]);
@@ -208,7 +232,8 @@ mod tests {
 
     #[test]
     fn what_has_a_stage_of_its_own_is_there() {
-        for (package, target) in TORCH_TESTED.into_iter().chain(WASM_TESTED).chain([END_TO_END]) {
+        for (package, target) in TORCH_TESTED.into_iter().chain(DATABASE_TESTED).chain(WASM_TESTED).chain([END_TO_END])
+        {
             assert!(test_command(package, target).is_ok(), "{package} {target}");
         }
     }

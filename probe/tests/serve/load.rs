@@ -1,0 +1,49 @@
+//! A short storm of 64 clients; `cargo xtask bench load` lets it last a minute and writes down what it sees.
+
+use std::time::Duration;
+
+use plimsoll_bench::harbour::Harbour;
+use plimsoll_bench::postgres::{Postgres, Waits};
+use plimsoll_bench::storm::{Storm, lost};
+
+use crate::{plimsoll, sqlite};
+
+const STORM: Storm = Storm { clients: 64, time: Duration::from_secs(4), reads: 3, first: 0 };
+
+#[test]
+fn sqlite_weathers_64_clients() {
+    let folder = tempfile::tempdir().unwrap();
+    weathers(&sqlite(folder.path()));
+}
+
+#[test]
+#[ignore = "needs PostgreSQL, see CONTRIBUTING.md"]
+fn postgres_weathers_64_clients() {
+    let postgres = Postgres::start(Waits::ForTheDisk).unwrap();
+    weathers(&postgres.database().unwrap());
+}
+
+fn weathers(database: &str) {
+    let harbour = Harbour::start(plimsoll(), &["--database", database, "--uploads-per-minute", "0"]).unwrap();
+    let log = STORM.at(&harbour.address).unwrap();
+    assert_eq!(log.errors, [""; 0]);
+    assert_eq!(log.too_many, 0, "there is no limit");
+    assert!(log.acknowledged.len() >= 64 && log.reads.len() >= 64, "{} {}", log.acknowledged.len(), log.reads.len());
+    harbour.end().unwrap();
+    let harbour = Harbour::start(plimsoll(), &["--database", database]).unwrap();
+    assert_eq!(lost(&harbour.address, &log.acknowledged).unwrap(), [""; 0]);
+    let list = harbour.client().unwrap().get("/api/v1/measurements?status=all&limit=1").unwrap().body;
+    assert!(list.contains(&format!("\"total\":{}}}", log.acknowledged.len())), "each once: {list}");
+}
+
+#[test]
+fn too_much_is_announced() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = sqlite(folder.path());
+    let harbour = Harbour::start(plimsoll(), &["--database", &database, "--uploads-per-minute", "30"]).unwrap();
+    let log = Storm { clients: 16, reads: 1, ..STORM }.at(&harbour.address).unwrap();
+    assert_eq!(log.errors, [""; 0]);
+    assert!(log.too_many > 0);
+    // The burst, and two seconds' worth.
+    assert!((30..=34).contains(&log.acknowledged.len()), "{}", log.acknowledged.len());
+}
