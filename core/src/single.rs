@@ -159,10 +159,7 @@ mod tests {
             (Single::CrossEntropy { rows: 8 * 2048, vocab: 4096 }, 1280.125_976_562_5),
             (Single::CrossEntropy { rows: 8 * 2048, vocab: 131_072 }, 40_960.125_976_562_5),
             (Single::LayerNorm { rows: 4096, features: 1024 }, 80.0625),
-            (
-                Single::GatedMlp { batch: 8, seq: 1024, hidden: 4096, intermediate: 11008, gelu: true },
-                1992.25,
-            ),
+            (Single::GatedMlp { batch: 8, seq: 1024, hidden: 4096, intermediate: 11008, gelu: true }, 1992.25),
         ];
         for (single, mib) in rows {
             let ours = single.peak(a100).get() as f64 / 1_048_576.0;

@@ -1,7 +1,7 @@
 //! What one may change about a run: each lever turns a scenario into its neighbour.
 
 use plimsoll_core::Scenario;
-use plimsoll_core::scenario::{Checkpointing, Lora, ModelSource, Optimizer, OptimizerImpl, Precision};
+use plimsoll_core::scenario::{Checkpointing, Lora, Mode, ModelSource, Optimizer, OptimizerImpl, Precision};
 use serde::{Deserialize, Serialize};
 
 /// One lever. On the ladder each is a mark: how deep the same run would sit with it.
@@ -103,6 +103,10 @@ impl Lever {
 
     /// The scenario with this lever set; `None` where it is set already or has no meaning.
     pub fn apply(self, scenario: &Scenario) -> Option<Scenario> {
+        let inference = scenario.training.mode == Mode::Inference;
+        if inference && !matches!(self, Self::Fp32 | Self::Bf16Amp | Self::Bf16 | Self::HalfBatch) {
+            return None;
+        }
         let mut next = scenario.clone();
         let training = &mut next.training;
         match self {
@@ -129,7 +133,9 @@ impl Lever {
             Self::Full => training.lora = None,
             Self::HalfBatch if next.input.batch > 1 => {
                 next.input.batch /= 2;
-                training.accumulation = training.accumulation.saturating_mul(2);
+                if !inference {
+                    training.accumulation = training.accumulation.saturating_mul(2);
+                }
             }
             Self::Lightest => lighten(&mut next),
             _ => {}
@@ -171,9 +177,9 @@ fn relax(scenario: &mut Scenario) {
     }
 }
 
-/// Whether the model is one of Hugging Face's: those take adapters.
+/// Whether the model is one of Hugging Face's, and trained: those take adapters.
 pub fn takes_lora(scenario: &Scenario) -> bool {
-    !matches!(scenario.model.source, ModelSource::Family { .. })
+    scenario.training.mode == Mode::Train && !matches!(scenario.model.source, ModelSource::Family { .. })
 }
 
 /// Whether the model can be checkpointed: those of Hugging Face bring it with them.

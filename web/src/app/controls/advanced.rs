@@ -1,7 +1,7 @@
 //! What few change.
 
 use leptos::prelude::*;
-use plimsoll_core::scenario::supported;
+use plimsoll_core::scenario::{Mode, supported};
 use plimsoll_web::engine;
 
 use crate::app::planner::Planner;
@@ -10,6 +10,7 @@ use crate::app::widgets::{Segments, Switch};
 #[component]
 pub fn Advanced() -> impl IntoView {
     let planner = Planner::get();
+    let trains = Memo::new(move |_| planner.scenario.with(|s| s.training.mode == Mode::Train));
     let masked = Memo::new(move |_| planner.scenario.with(engine::takes_mask));
     let versions = format!("Rules of PyTorch {} and transformers {}.", supported::TORCH, supported::TRANSFORMERS);
     view! {
@@ -29,32 +30,34 @@ pub fn Advanced() -> impl IntoView {
                     set=Callback::new(move |mask| planner.change(|s| s.input.attention_mask = mask))
                 />
             </Show>
-            <Segments
-                name="zero-grad"
-                label="Zeroing gradients"
-                value=Signal::derive(move || planner.scenario.with(|s| s.training.zero_grad))
-                set=Callback::new(move |z| planner.change(|s| s.training.zero_grad = z))
-            />
-            <Segments
-                name="zero-grad-at"
-                label="Zeroed"
-                value=Signal::derive(move || planner.scenario.with(|s| s.training.zero_grad_at))
-                set=Callback::new(move |z| planner.change(|s| s.training.zero_grad_at = z))
-            />
-            <Switch
-                id="clip"
-                label="Gradient clipping"
-                help="clip_grad_norm_ before the optimizer."
-                value=Signal::derive(move || planner.scenario.with(|s| s.training.clip_grad_norm))
-                set=Callback::new(move |on| planner.change(|s| s.training.clip_grad_norm = on))
-            />
-            <Switch
-                id="keep-outputs"
-                label="Outputs kept"
-                help="The loop holds the logits through backward, as hand-written loops do."
-                value=Signal::derive(move || planner.scenario.with(|s| s.training.keep_outputs))
-                set=Callback::new(move |on| planner.change(|s| s.training.keep_outputs = on))
-            />
+            <Show when=move || trains.get()>
+                <Segments
+                    name="zero-grad"
+                    label="Zeroing gradients"
+                    value=Signal::derive(move || planner.scenario.with(|s| s.training.zero_grad))
+                    set=Callback::new(move |z| planner.change(|s| s.training.zero_grad = z))
+                />
+                <Segments
+                    name="zero-grad-at"
+                    label="Zeroed"
+                    value=Signal::derive(move || planner.scenario.with(|s| s.training.zero_grad_at))
+                    set=Callback::new(move |z| planner.change(|s| s.training.zero_grad_at = z))
+                />
+                <Switch
+                    id="clip"
+                    label="Gradient clipping"
+                    help="clip_grad_norm_ before the optimizer."
+                    value=Signal::derive(move || planner.scenario.with(|s| s.training.clip_grad_norm))
+                    set=Callback::new(move |on| planner.change(|s| s.training.clip_grad_norm = on))
+                />
+                <Switch
+                    id="keep-outputs"
+                    label="Outputs kept"
+                    help="The loop holds the logits through backward, as hand-written loops do."
+                    value=Signal::derive(move || planner.scenario.with(|s| s.training.keep_outputs))
+                    set=Callback::new(move |on| planner.change(|s| s.training.keep_outputs = on))
+                />
+            </Show>
             <Switch
                 id="workspaces"
                 label="Kernel workspaces"
