@@ -69,20 +69,3 @@ pub fn skip(cx: &Rc<Context>, tokens: u64) {
         cx.put_past_layer(at, layer);
     }
 }
-
-/// Keys and values of an encoder's output: `project` makes them at the first token; the cache keeps a copy, which all
-/// further tokens use (`EncoderDecoderCache`). Where nothing is generated they are made and handed on.
-pub fn cross(cx: &Rc<Context>, project: impl FnOnce() -> (Tensor, Tensor)) -> (Tensor, Tensor) {
-    if let Some(made) = cx.past_cross() {
-        return made;
-    }
-    let (key, value) = project();
-    if !cx.remembers() {
-        return (key, value);
-    }
-    let dtype = key.dtype();
-    let copy = |x: &Tensor| cx.counting_as(Kind::KeyValue, || behind_nothing(x, dtype));
-    let (keys, values) = (copy(&key), copy(&value));
-    cx.put_past_cross(&keys, &values);
-    (keys, values)
-}

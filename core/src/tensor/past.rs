@@ -10,10 +10,7 @@ use super::storage::Tensor;
 pub struct Past {
     /// Of attention to the tokens themselves.
     layers: Vec<PastLayer>,
-    /// Of attention to an encoder's output: made at the first token and used by all others.
-    cross: Vec<(Tensor, Tensor)>,
     next_layer: usize,
-    next_cross: usize,
 }
 
 /// The cache of one layer.
@@ -56,7 +53,7 @@ impl Context {
     /// Another forward begins: the next layer reached is the first.
     pub fn rewind_past(&self) {
         if let Some(past) = self.past.borrow_mut().as_mut() {
-            (past.next_layer, past.next_cross) = (0, 0);
+            past.next_layer = 0;
         }
     }
 
@@ -77,23 +74,6 @@ impl Context {
     pub fn put_past_layer(&self, at: usize, layer: PastLayer) {
         if let Some(slot) = self.past.borrow_mut().as_mut().and_then(|past| past.layers.get_mut(at)) {
             *slot = layer;
-        }
-    }
-
-    /// The next layer's keys and values of the encoder's output, where it has made them already.
-    pub fn past_cross(&self) -> Option<(Tensor, Tensor)> {
-        let mut past = self.past.borrow_mut();
-        let past = past.as_mut()?;
-        let made = past.cross.get(past.next_cross).cloned();
-        past.next_cross += usize::from(made.is_some());
-        made
-    }
-
-    /// Remembers the keys and values of the encoder's output that a layer has just made.
-    pub fn put_past_cross(&self, keys: &Tensor, values: &Tensor) {
-        if let Some(past) = self.past.borrow_mut().as_mut() {
-            past.cross.push((keys.clone(), values.clone()));
-            past.next_cross = past.cross.len();
         }
     }
 
