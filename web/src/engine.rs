@@ -60,6 +60,10 @@ pub fn in_mode(scenario: &Scenario, mode: Mode) -> Result<Scenario> {
     let mut next = scenario.clone();
     let given = &scenario.training;
     next.training = Training { mode, precision: given.precision, attention: given.attention, ..Training::default() };
+    if mode == Mode::Inference {
+        // Quantized weights need no adapters there.
+        next.training.quantization = given.quantization;
+    }
     (next.input.target_seq, next.input.max_new_tokens) = (None, None);
     Scenario::from_value(&next.to_value())
 }

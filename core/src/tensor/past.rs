@@ -11,6 +11,8 @@ pub struct Past {
     /// Of attention to the tokens themselves.
     layers: Vec<PastLayer>,
     next_layer: usize,
+    /// Whether the prompt has been read.
+    decoding: bool,
 }
 
 /// The cache of one layer.
@@ -45,15 +47,21 @@ impl Context {
         self.past.borrow().is_some()
     }
 
+    /// Whether a generation is past its prompt.
+    pub fn decodes(&self) -> bool {
+        self.past.borrow().as_ref().is_some_and(|past| past.decoding)
+    }
+
     /// Gives the run another cache and takes out the one it had.
     pub fn replace_past(&self, past: Option<Past>) -> Option<Past> {
         self.past.replace(past)
     }
 
-    /// Another forward begins: the next layer reached is the first.
+    /// The forward of one more token begins: the next layer reached is the first.
     pub fn rewind_past(&self) {
         if let Some(past) = self.past.borrow_mut().as_mut() {
             past.next_layer = 0;
+            past.decoding = true;
         }
     }
 
