@@ -1,4 +1,4 @@
-//! `plimsoll gpus`: the cards that can be named.
+//! `plimsoll gpus`: the cards that can be named, and of a single one what it holds before a run.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::estimate::Format;
 use crate::exit::{self, Failure};
+use crate::footprint;
 use crate::view::{Paint, fit};
 
 /// List the GPUs that --gpu names
@@ -27,20 +28,27 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let matches = |g: &&Gpu| [g.id, g.name, g.architecture].iter().any(|text| text.to_lowercase().contains(&wanted));
     let paint = Paint::for_stdout();
     let mut out = String::new();
-    for g in catalog::gpus().iter().filter(matches) {
+    let found: Vec<&Gpu> = catalog::gpus().iter().filter(matches).collect();
+    for &g in &found {
         match args.format {
             Format::Json => {
-                let row = json!({
+                let mut row = json!({
                     "id": g.id, "name": g.name, "architecture": g.architecture, "form": g.form, "memory": g.memory,
                     "bandwidth_gb_s": g.bandwidth_gb_s, "tflops_fp32": g.tflops_fp32, "tflops_fp16": g.tflops_fp16,
                     "tflops_bf16": g.tflops_bf16, "source": g.source,
                 });
+                if let Some(keys) = row.as_object_mut() {
+                    keys.append(&mut footprint::keys(g));
+                }
                 let _ = writeln!(out, "{row}");
             }
             Format::Text => {
                 let id = paint.strong(&format!("{:<23}", g.id));
                 let (name, memory) = (fit(g.name, 32), g.memory.to_string());
                 let _ = writeln!(out, "{id} {name:<32} {memory:>10} {:>11}", format!("{} GB/s", g.bandwidth_gb_s));
+                if found.len() == 1 || g.id == wanted {
+                    out.push_str(&footprint::text(g, paint));
+                }
             }
         }
     }

@@ -6,6 +6,7 @@ mod database;
 mod estimate;
 mod exit;
 mod export;
+mod footprint;
 mod gpus;
 mod guard;
 mod import;

@@ -67,6 +67,16 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
             Some(api) => Some(terms(args, api).await?),
             None => None,
         };
+        if let Some(api) = &api {
+            let store = api.store().clone();
+            tokio::spawn(async move {
+                match store.renew().await {
+                    Ok(0) => {}
+                    Ok(count) => eprintln!("{count} measurements were estimated anew by this version."),
+                    Err(error) => eprintln!("Note: older measurements keep their estimates: {error}; {}", error.hint()),
+                }
+            });
+        }
         let ready = |address| {
             announce(address, args.open && planner);
             if !planner {

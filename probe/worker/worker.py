@@ -3,7 +3,7 @@
 
 It reads a job and then commands as JSON lines from standard input, and writes events as JSON lines to what was its
 standard output. Whatever else prints lands on standard error. Python 3.9 and PyTorch 2.2 or newer; transformers for
-Hugging Face models, peft for LoRA, bitsandbytes for quantized weights, torchvision for ResNet and ConvNeXt.
+Hugging Face models, peft for LoRA, bitsandbytes for quantized weights, torchvision for ResNet, ConvNeXt and Swin.
 
 The model and the loop are those that `plimsoll estimate` executes without a GPU. Which Python name holds a tensor for
 how long decides the peak, so the loop at `Run.micro_batch` is written out with care: every `del` in it is there for a
@@ -697,8 +697,9 @@ FAMILIES = {
     "gat": {"n_feat": 1433, "n_hid": 8, "n_heads": 8, "n_class": 7, "dropout": 0.6},
     "resnet": {"variant": "resnet50", "num_classes": 1000},
     "convnext": {"variant": "convnext_tiny", "num_classes": 1000},
+    "swin": {"variant": "swin_t", "num_classes": 1000},
 }
-TORCHVISION = {"resnet": ("resnet", "resnext", "wide_resnet"), "convnext": ("convnext",)}
+TORCHVISION = {"resnet": ("resnet", "resnext", "wide_resnet"), "convnext": ("convnext",), "swin": ("swin",)}
 
 
 def family_keys(model):
@@ -743,6 +744,8 @@ AUTO_CLASSES = {
     "contrastive": "AutoModel",
     "speech-seq2seq": "AutoModelForSpeechSeq2Seq",
 }
+# Model types of convolutions alone: transformers builds them with "eager" only, which says nothing there.
+WITHOUT_ATTENTION = ("convnext", "convnextv2", "resnet")
 # What peft calls them; without one it adds adapters and nothing else.
 PEFT_TASKS = {"causal-lm": "CAUSAL_LM", "seq2seq-lm": "SEQ_2_SEQ_LM"}
 # Keys of a config.json that say where it comes from or how it was stored, not what the model is.
@@ -785,7 +788,8 @@ def build_hugging_face(scenario, config, dtype, transformers):
         message = "a Hugging Face model cannot be trained for %s" % clean(task)
         raise Stop("unsupported", message, "use one of %s" % ", ".join(AUTO_CLASSES))
     named = "dtype" if version_of(transformers.__version__) >= (5, 0) else "torch_dtype"
-    options = {"attn_implementation": scenario["training"]["attention"], named: dtype}
+    attention = "eager" if config.model_type in WITHOUT_ATTENTION else scenario["training"]["attention"]
+    options = {"attn_implementation": attention, named: dtype}
     try:
         return getattr(transformers, AUTO_CLASSES[task]).from_config(config, **options)
     except (ValueError, KeyError, AttributeError, TypeError, ImportError) as error:

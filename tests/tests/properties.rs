@@ -1,12 +1,14 @@
 //! What must hold whatever is asked: of small scenarios of every family, and of configurations full of nonsense.
 #![cfg(not(target_arch = "wasm32"))]
 
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use plimsoll_core::estimate::{Category, PhaseName, Run};
+use plimsoll_core::estimate::{Category, Envelope, PhaseName, Run, Step, Stream, Trace, Verdict};
 use plimsoll_core::scenario::supported::{self, FAMILIES, FamilyKeyKind, MODEL_TYPES};
 use plimsoll_core::scenario::{Attention, AttentionMask, Optimizer, Precision, ZeroGrad, ZeroGradAt};
-use plimsoll_core::{Error, Scenario};
+use plimsoll_core::solve::{self, Known};
+use plimsoll_core::{Bytes, Error, Scenario};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -219,6 +221,80 @@ proptest! {
         let ((all, saved), (all_full, saved_full)) = (after("none"), after("full"));
         prop_assert!(saved_full <= saved, "saved activations {saved_full} > {saved}: {scenario}");
         prop_assert!(all_full <= all, "alive after the forward {all_full} > {all}: {scenario}");
+    }
+}
+
+/// Two optimizer steps at one batch.
+fn step(scenario: &Value, batch: u64) -> Step {
+    let scenario = Scenario::from_value(&with(scenario, "input", "batch", batch));
+    Step::of(Rc::new(scenario.and_then(|s| Trace::new(&s)).unwrap_or_else(|error| panic!("{error}"))))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Two traces say what every batch between them and beyond takes, to the byte.
+    #[test]
+    fn one_stream_is_the_step_at_every_batch(scenario in scenario(), far in 3u64..60, batch in 2u64..60) {
+        let Some(stream) = Stream::between(&step(&scenario, 2), 2, &step(&scenario, far), far) else {
+            return Err(TestCaseError::fail(format!("2 and {far} do not pair up: {scenario}")));
+        };
+        let run = run(&with(&scenario, "input", "batch", batch));
+        prop_assert!(stream.is_of(run.trace(), batch), "{batch}: {scenario}");
+        let peak = Envelope::new(&stream, 2, 100).at(batch);
+        prop_assert_eq!(peak.bytes, run.estimate().peak.requested, "{}: {}", batch, scenario);
+        prop_assert_eq!(peak.event as u32 + 1, run.peak_event(), "{}: {}", batch, scenario);
+    }
+
+    /// Every cell of a sheet is the estimate one gets for it alone, whatever the card leaves.
+    #[test]
+    fn a_cell_is_the_single_estimate(
+        scenario in scenario(), batches in vec(1u64..70, 1..5), seqs in vec(1u64..64, 1..4), room in 0u64..60,
+    ) {
+        let context = run(&scenario).estimate().peak.process - run(&scenario).estimate().peak.reserved;
+        let memory = (context + Bytes::from_mib(room + 2)).get();
+        let scenario = with(&scenario, "device", "memory", memory);
+        let asked = Scenario::from_value(&scenario).map_err(|e| TestCaseError::fail(e.to_string()))?;
+        let seqs = if asked.input.seq.is_some() { seqs } else { vec![] };
+        let sheet = solve::grid(&asked, &batches, &seqs, u64::MAX).map_err(|e| TestCaseError::fail(e.to_string()))?;
+        for row in &sheet.rows {
+            for cell in &row.cells {
+                let mut single = with(&scenario, "input", "batch", cell.batch);
+                if let Some(seq) = row.seq {
+                    single = with(&single, "input", "seq", seq);
+                }
+                let run = run(&single);
+                let peak = &run.estimate().peak;
+                let found = (cell.requested, cell.process, cell.verdict, cell.known);
+                let wanted = (peak.requested, peak.process, run.estimate().verdict, Known::Exact);
+                prop_assert_eq!(found, wanted, "{}", single);
+            }
+        }
+    }
+
+    /// The largest batch fits and one more does not.
+    #[test]
+    fn the_largest_batch_fits_and_one_more_does_not(scenario in scenario(), room in 0u64..200) {
+        let context = run(&scenario).estimate().peak.process - run(&scenario).estimate().peak.reserved;
+        let scenario = with(&scenario, "device", "memory", (context + Bytes::from_mib(room + 2)).get());
+        let asked = Scenario::from_value(&scenario).map_err(|e| TestCaseError::fail(e.to_string()))?;
+        let answer = solve::max_batch(&asked).map_err(|e| TestCaseError::fail(e.to_string()))?;
+        let fits = |batch: u64| run(&with(&scenario, "input", "batch", batch)).estimate().verdict == Verdict::Fits;
+        prop_assert!(answer == 0 || fits(answer), "{} does not fit: {}", answer, scenario);
+        prop_assert!(!fits(answer + 1), "{} fits too: {}", answer + 1, scenario);
+    }
+
+    /// Every byte at the peak has an owner, and what lies beyond it sums to the process.
+    #[test]
+    fn an_explanation_adds_up(scenario in scenario()) {
+        let run = run(&scenario);
+        let (peak, explanation) = (&run.estimate().peak, run.explain());
+        let bytes = explanation.layers.iter().flat_map(|layer| &layer.holdings).map(|h| h.bytes).sum::<Bytes>();
+        prop_assert_eq!(bytes, peak.requested);
+        let beyond = explanation.beyond;
+        let process = bytes + beyond.unsplit + beyond.cached + beyond.reserved_elsewhere + beyond.context;
+        prop_assert_eq!(process, peak.process);
+        prop_assert_eq!(bytes + beyond.unsplit + beyond.allocated_elsewhere, peak.allocated);
     }
 }
 

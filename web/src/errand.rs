@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::engine::{self, Run};
+use crate::heatmap::{self, Sheet};
 use crate::reading::{Held, Reading, Standing};
 
 /// A question for the worker.
@@ -25,6 +26,8 @@ pub enum Question {
     Peak(Value),
     /// The largest micro-batch that fits.
     Largest(Value),
+    /// What fits around it.
+    Sheet(Value),
     /// What is alive after so many events of the kept run.
     Alive(u32),
 }
@@ -47,6 +50,8 @@ pub enum Answer {
     Peak(Depth),
     /// To [`Question::Largest`].
     Largest(u64),
+    /// To [`Question::Sheet`].
+    Sheet(Box<Sheet>),
     /// To [`Question::Alive`].
     Alive(Vec<Held>),
 }
@@ -93,6 +98,7 @@ impl Clerk {
             Question::Sound(value) => Ok(Answer::Reading(Box::new(self.sound(&Scenario::from_value(value)?)?))),
             Question::Peak(value) => Ok(Answer::Peak(engine::depth(&Scenario::from_value(value)?)?)),
             Question::Largest(value) => Ok(Answer::Largest(engine::max_batch(&Scenario::from_value(value)?)?)),
+            Question::Sheet(value) => Ok(Answer::Sheet(Box::new(heatmap::sheet(&Scenario::from_value(value)?)?))),
             Question::Alive(event) => {
                 Ok(Answer::Alive(self.run.as_ref().map(|run| engine::alive(run, *event)).unwrap_or_default()))
             }

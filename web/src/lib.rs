@@ -11,6 +11,7 @@ pub mod engine;
 pub mod errand;
 pub mod field;
 pub mod gauge;
+pub mod heatmap;
 pub mod kind;
 pub mod levers;
 pub mod number;

@@ -4,6 +4,7 @@
 //! have at most `capacity`. Every figure carries where it was read; where no reading was found it says so.
 
 mod context;
+mod footprint;
 mod limits;
 mod sourced;
 #[cfg(test)]
@@ -12,6 +13,7 @@ mod workspace;
 
 pub use context::context;
 pub(crate) use context::multiprocessors;
+pub use footprint::{Part, footprint};
 pub use limits::{desktop, driver_reserve, limits};
 pub use sourced::Sourced;
 pub use workspace::cublas_workspace;

@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     Bytes,
     catalog::{Gpu, Vendor},
+    software::Version,
 };
 
 const MIB: u64 = 1 << 20;
@@ -243,6 +244,25 @@ fn the_load_line_of_every_12_gib_card_is_11_gib() {
     assert_eq!(limits(&rtx_5070_ti_laptop(), Some(Bytes::from_gib(12)), None).load_line, Bytes::from_gib(11));
 }
 
+/// Every figure says where it comes from; what was read and what is assumed are told apart.
+#[test]
+fn every_figure_of_every_card_has_a_source() {
+    for gpu in crate::catalog::gpus() {
+        let parts = footprint(gpu);
+        assert_eq!(parts.map(|part| part.key), ["memory", "driver", "desktop", "context"]);
+        for part in parts {
+            assert!(part.figure.source.len() > 10, "{}: {part:?}", gpu.id);
+            // A size that was inferred from others is nobody's reading.
+            let read = part.key != "memory" || part.figure.source == gpu.source;
+            assert!(part.figure.assumed || read, "{}: {part:?}", gpu.id);
+        }
+        assert_eq!(parts[0].figure.assumed, gpu.memory_assumed, "{}", gpu.id);
+        assert_eq!(parts[3].figure, context(gpu), "{}", gpu.id);
+    }
+    let mac = Gpu { memory_assumed: true, ..other(Vendor::Apple, "m4", "unified", 10922) };
+    assert!(footprint(&mac)[0].figure.source.starts_with("Metal's recommended working set"));
+}
+
 #[test]
 fn every_card_of_the_catalog_has_sensible_limits() {
     assert!(!crate::catalog::gpus().is_empty());
@@ -294,32 +314,29 @@ fn the_scenario_overrides_both() {
 fn cublas_workspaces_by_card_and_version() {
     let before_hopper = Bytes::new(8_519_680);
     for gpu in [t4(), v100(), rtx_3060(), a100(40960), rtx_4090()] {
-        assert_eq!(cublas_workspace(&gpu, "2.11"), before_hopper);
-        assert_eq!(cublas_workspace(&gpu, "2.12"), before_hopper);
+        assert_eq!(cublas_workspace(&gpu, Version::new(2, 11)), before_hopper);
+        assert_eq!(cublas_workspace(&gpu, Version::new(2, 12)), before_hopper);
     }
-    assert_eq!(cublas_workspace(&h100(), "2.1"), Bytes::from_mib(32));
+    assert_eq!(cublas_workspace(&h100(), Version::new(2, 1)), Bytes::from_mib(32));
+    assert_eq!(cublas_workspace(&h100(), Version::new(1, 13)), Bytes::ZERO, "cuBLAS' own");
     for gpu in [rtx_5070_ti_laptop(), b200()] {
-        assert_eq!(cublas_workspace(&gpu, "2.11"), before_hopper);
-        assert_eq!(cublas_workspace(&gpu, "2.12"), Bytes::from_mib(32));
-        assert_eq!(cublas_workspace(&gpu, "2.15"), Bytes::ZERO);
+        assert_eq!(cublas_workspace(&gpu, Version::new(2, 11)), before_hopper);
+        assert_eq!(cublas_workspace(&gpu, Version::new(2, 12)), Bytes::from_mib(32));
+        assert_eq!(cublas_workspace(&gpu, Version::new(2, 15)), Bytes::ZERO);
     }
-    assert_eq!(cublas_workspace(&h100(), "3.0"), Bytes::ZERO);
+    assert_eq!(cublas_workspace(&h100(), Version::new(3, 0)), Bytes::ZERO);
 }
 
 #[test]
 fn rocm_and_metal_workspaces() {
     let radeon = other(Vendor::Amd, "rdna3", "desktop", 24560);
     let instinct = other(Vendor::Amd, "cdna3", "server", 196_592);
-    assert_eq!(cublas_workspace(&radeon, "2.11"), Bytes::from_mib(32));
-    assert_eq!(cublas_workspace(&instinct, "2.15"), Bytes::from_mib(128));
-    assert_eq!(cublas_workspace(&other(Vendor::Amd, "cdna2", "server", 65_520), "2.11"), Bytes::from_mib(32));
-    assert_eq!(cublas_workspace(&radeon, "2.5"), Bytes::ZERO);
-    assert_eq!(cublas_workspace(&other(Vendor::Apple, "m2", "unified", 10922), "2.11"), Bytes::ZERO);
-}
-
-#[test]
-fn versions_may_carry_more_than_two_numbers() {
-    assert_eq!(cublas_workspace(&b200(), "2.12.1+cu130"), Bytes::from_mib(32));
-    assert_eq!(cublas_workspace(&b200(), "2.9.0"), Bytes::new(8_519_680));
-    assert_eq!(cublas_workspace(&b200(), "newest"), cublas_workspace(&b200(), "2.11"));
+    assert_eq!(cublas_workspace(&radeon, Version::new(2, 11)), Bytes::from_mib(32));
+    assert_eq!(cublas_workspace(&instinct, Version::new(2, 15)), Bytes::from_mib(128));
+    assert_eq!(
+        cublas_workspace(&other(Vendor::Amd, "cdna2", "server", 65_520), Version::new(2, 11)),
+        Bytes::from_mib(32)
+    );
+    assert_eq!(cublas_workspace(&radeon, Version::new(2, 5)), Bytes::ZERO);
+    assert_eq!(cublas_workspace(&other(Vendor::Apple, "m2", "unified", 10922), Version::new(2, 11)), Bytes::ZERO);
 }

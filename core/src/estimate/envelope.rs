@@ -14,6 +14,7 @@ use crate::Bytes;
 
 use super::measure::{ROUNDING, RequestedPeak};
 use super::stream::{Line, Stream};
+use super::uneven::Uneven;
 
 /// `ROUNDING` in bytes.
 const UNIT: i64 = ROUNDING.get() as i64;
@@ -27,6 +28,8 @@ struct Moment {
     line: Line,
     /// The others, with how many of each are alive.
     ragged: Vec<(Line, u32)>,
+    /// The uneven ones that are, with the line of their tokens.
+    uneven: Vec<(Uneven, Line)>,
 }
 
 /// A stretch of batches over which one moment is the highest.
@@ -38,7 +41,7 @@ pub struct Stretch {
     pub to: u64,
     /// Index of the allocation that makes the peak.
     pub event: usize,
-    /// What another sample adds there, rounding left out.
+    /// What another sample adds there, on the average.
     pub per_sample: Bytes,
 }
 
@@ -89,9 +92,13 @@ impl Envelope {
         let mut summits: Vec<Summit> = Vec::new();
         let mut here = Summit { event: 0, line: Line::constant(0), slack: 0 };
         let mut rising = false;
+        let uneven: BTreeMap<u32, Uneven> = stream.uneven.iter().map(|buffer| (buffer.id, *buffer)).collect();
         for (event, e) in ledger.events.iter().enumerate() {
             let line = stream.lines[e.id() as usize];
-            let (line, slack) = line.rounded().map_or((line, UNIT - 1), |line| (line, 0));
+            let (line, slack) = match uneven.get(&e.id()).filter(|_| !uneven.is_empty()) {
+                Some(buffer) => (Line::constant(0), buffer.most(stream.lines[buffer.tokens as usize], last)),
+                None => line.rounded().map_or((line, UNIT - 1), |line| (line, 0)),
+            };
             if e.is_free() {
                 if rising {
                     summits.push(here);
@@ -125,7 +132,9 @@ impl Envelope {
                 .iter()
                 .map(|(line, count)| Bytes::new(line.at(batch)).round_up_to(ROUNDING).get() * u64::from(*count))
                 .sum();
-            let bytes = Bytes::new(moment.line.at(batch) + ragged);
+            let of = |(buffer, tokens): &(Uneven, Line)| buffer.at(*tokens, batch).round_up_to(ROUNDING).get();
+            let uneven: u64 = moment.uneven.iter().map(of).sum();
+            let bytes = Bytes::new(moment.line.at(batch) + ragged + uneven);
             if bytes > peak.bytes {
                 peak = RequestedPeak { bytes, event: moment.event };
             }
@@ -157,18 +166,13 @@ impl Envelope {
                 let middle = good + (bad - good) / 2;
                 if self.at(middle).event == event { good = middle } else { bad = middle }
             }
-            let per_sample = self.moments.iter().find(|m| m.event == event).map_or(0, Moment::per_sample);
+            let next = (from + 1).min(self.last).max(good);
+            let more = self.at(next).bytes.saturating_sub(self.at(from).bytes).get();
+            let per_sample = more / (next - from).max(1);
             stretches.push(Stretch { from, to: good, event, per_sample: Bytes::new(per_sample) });
             from = good + 1;
         }
         stretches
-    }
-}
-
-impl Moment {
-    fn per_sample(&self) -> u64 {
-        let ragged: i64 = self.ragged.iter().map(|(line, count)| line.per_sample * i64::from(*count)).sum();
-        u64::try_from(self.line.per_sample + ragged).unwrap_or(0)
     }
 }
 
@@ -211,10 +215,23 @@ fn keep_highest(summits: &mut Vec<Summit>, first: u64, last: u64) {
 fn moments(stream: &Stream, summits: &[Summit]) -> Vec<Moment> {
     let mut line = Line::constant(0);
     let mut ragged: BTreeMap<Line, u32> = BTreeMap::new();
+    let buffers: BTreeMap<u32, Uneven> = stream.uneven.iter().map(|buffer| (buffer.id, *buffer)).collect();
+    let mut held: BTreeMap<u32, (Uneven, Line)> = BTreeMap::new();
     let mut moments = Vec::with_capacity(summits.len());
     let mut events = stream.trace.ledger.events.iter().enumerate();
     for summit in summits {
         for (event, e) in events.by_ref() {
+            if let Some(buffer) = buffers.get(&e.id()) {
+                if e.is_free() {
+                    held.remove(&e.id());
+                } else {
+                    held.insert(e.id(), (*buffer, stream.lines[buffer.tokens as usize]));
+                }
+                if event == summit.event {
+                    break;
+                }
+                continue;
+            }
             let size = stream.lines[e.id() as usize];
             match (size.rounded(), e.is_free()) {
                 (Some(size), false) => line = line.plus(size),
@@ -231,7 +248,8 @@ fn moments(stream: &Stream, summits: &[Summit]) -> Vec<Moment> {
             }
         }
         let ragged = ragged.iter().filter(|(_, count)| **count > 0).map(|(line, count)| (*line, *count)).collect();
-        moments.push(Moment { event: summit.event, line, ragged });
+        let uneven = held.values().copied().collect();
+        moments.push(Moment { event: summit.event, line, ragged, uneven });
     }
     moments
 }

@@ -4,6 +4,7 @@ mod attribution;
 mod envelope;
 mod explain;
 mod measure;
+mod notes;
 mod outcome;
 mod run;
 mod stream;
@@ -11,6 +12,7 @@ mod stream;
 mod tests;
 mod trace;
 mod types;
+mod uneven;
 
 pub use crate::solve::max_batch;
 pub use attribution::{Beyond, Explanation, Layer};
@@ -25,6 +27,7 @@ pub use types::{
     Category, DeviceLimits, Estimate, Holding, Parameters, Peak, PeakBreakdown, Phase, PhaseName, Timeline,
     TimelinePoint, Verdict,
 };
+pub use uneven::Uneven;
 
 use crate::{Result, Scenario};
 

@@ -1,12 +1,12 @@
 //! A scenario that has been run, and everything one may ask about any moment of it.
 
-use crate::catalog::{Gpu, Vendor};
 use crate::tensor::Ledger;
-use crate::{Bytes, Result, Scenario, ops};
+use crate::{Bytes, Result, Scenario};
 
 use super::attribution::{self, Beyond, Explanation};
 use super::explain;
 use super::measure;
+use super::notes;
 use super::outcome::Berth;
 use super::trace::{Trace, card};
 use super::{Estimate, Holding, Peak, Timeline, Verdict};
@@ -53,8 +53,9 @@ impl Run {
             ));
         }
         if scenario.device.workspaces {
-            warnings.extend(uncounted(gpu, ledger));
+            warnings.extend(notes::uncounted(gpu, scenario, ledger));
         }
+        warnings.extend(notes::assumed(gpu, scenario));
         let maker = ledger.events.get(peak.event).map(|e| &ledger.storages[e.id() as usize]);
         let phase = phases_at(ledger, peak.event);
         let estimate = Estimate {
@@ -134,27 +135,6 @@ impl Run {
     pub fn alive_at(&self, event: u32) -> Vec<Holding> {
         explain::alive_at(&self.trace, event as usize)
     }
-}
-
-/// What kernels take for themselves and nobody can know, a sentence each.
-fn uncounted(gpu: &Gpu, ledger: &Ledger) -> Vec<String> {
-    const CONVOLUTION: &str = "what cuDNN takes while a convolution runs is not counted: it depends on the algorithm it \
-         picks, and on torch.backends.cudnn.benchmark";
-    const CUDNN: &str = "of what cuDNN's attention takes in its backward only what its front end asks for is counted, not \
-         what its own plan may ask for on top";
-    const AMD: &str = "what AMD's attention kernels take in their backward is not counted: it is not known";
-    let ran = |name: &str| ledger.storages.iter().any(|s| s.op == name);
-    let mut sentences = Vec::new();
-    if ran(ops::CONVOLUTION) {
-        sentences.push(CONVOLUTION.to_owned());
-    }
-    if ran(ops::CUDNN_ATTENTION) {
-        sentences.push(CUDNN.to_owned());
-    }
-    if gpu.vendor == Vendor::Amd && (ran(ops::FLASH_ATTENTION) || ran(ops::EFFICIENT_ATTENTION)) {
-        sentences.push(AMD.to_owned());
-    }
-    sentences
 }
 
 /// Index of the phase that event belongs to.

@@ -3,7 +3,8 @@
 //! For a fixed sequence every storage is an affine function of the micro-batch: `fixed + per_sample x batch`. Carrying
 //! both numbers through every op would make each rule of each op say how it scales. Two traces say it without that: where
 //! their streams are the same event for event, the storages pair up one to one, and two sizes make a line. Whoever goes
-//! by the stream at a third batch can hold it against a trace there ([`Stream::is_of`]).
+//! by the stream at a third batch can hold it against a trace there ([`Stream::is_of`]). What kernels take for themselves
+//! is not always a line; where it follows from another size, it is computed ([`Uneven`]).
 
 use std::rc::Rc;
 
@@ -11,6 +12,7 @@ use crate::Bytes;
 use crate::tensor::Ledger;
 
 use super::trace::{LARGEST_SUM, Trace};
+use super::uneven::{Uneven, tokens, uneven};
 
 /// Bytes of one storage at any micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,8 +54,10 @@ impl Line {
 pub struct Stream {
     /// A trace of it: events, phases, who made what. Its sizes are those of its own batch.
     pub trace: Rc<Trace>,
-    /// By storage.
+    /// By storage; zero for an uneven one.
     pub lines: Vec<Line>,
+    /// The storages that are no lines.
+    pub uneven: Vec<Uneven>,
 }
 
 /// Two optimizer steps at one batch: what is done, and how large everything is.
@@ -63,18 +67,22 @@ pub struct Step {
     pub trace: Rc<Trace>,
     /// The bytes of every storage.
     pub sizes: Vec<u64>,
+    /// Those that follow from others in their own way.
+    pub uneven: Rc<[Uneven]>,
 }
 
 impl Step {
     /// As it was traced.
     pub fn of(trace: Rc<Trace>) -> Self {
         let sizes = trace.ledger.storages.iter().map(|s| s.bytes).collect();
-        Self { trace, sizes }
+        let uneven = uneven(&trace.ledger).into();
+        Self { trace, sizes, uneven }
     }
 
     /// Whether the other does the same, whatever the sizes.
     pub fn does_as(&self, other: &Self) -> bool {
-        Rc::ptr_eq(&self.trace, &other.trace) || same(&self.trace.ledger, &other.trace.ledger)
+        Rc::ptr_eq(&self.trace, &other.trace)
+            || (same(&self.trace.ledger, &other.trace.ledger) && self.uneven == other.uneven)
     }
 }
 
@@ -90,20 +98,32 @@ impl Stream {
             return None;
         }
         let line = |(a, b): (&u64, &u64)| Line::through(at, *a, other_at, *b);
-        let lines = step.sizes.iter().zip(&other.sizes).map(line).collect::<Option<Vec<Line>>>()?;
-        Some(Self { trace: Rc::clone(&step.trace), lines })
+        let mut lines: Vec<Option<Line>> = step.sizes.iter().zip(&other.sizes).map(line).collect();
+        for buffer in step.uneven.iter() {
+            lines[buffer.id as usize] = Some(Line::constant(0));
+        }
+        let lines = lines.into_iter().collect::<Option<Vec<Line>>>()?;
+        Some(Self { trace: Rc::clone(&step.trace), lines, uneven: step.uneven.to_vec() })
     }
 
     /// Of one step, good for its own batch only.
     pub fn of(step: &Step) -> Self {
-        Self { trace: Rc::clone(&step.trace), lines: step.sizes.iter().map(|bytes| Line::constant(*bytes)).collect() }
+        let lines = step.sizes.iter().map(|bytes| Line::constant(*bytes)).collect();
+        Self { trace: Rc::clone(&step.trace), lines, uneven: Vec::new() }
     }
 
     /// Whether `trace` is this stream at `batch`, to the byte.
     pub fn is_of(&self, trace: &Trace, batch: u64) -> bool {
         let other = &trace.ledger;
         same(&self.trace.ledger, other)
-            && self.lines.iter().zip(&other.storages).all(|(line, s)| line.at(batch) == s.bytes)
+            && self.lines.len() == other.storages.len()
+            && self.sizes(batch).iter().zip(&other.storages).all(|(size, s)| size.get() == s.bytes)
+    }
+
+    /// Whether `step` is this stream at `batch`, to the byte.
+    pub fn is_at(&self, step: &Step, batch: u64) -> bool {
+        let same = Rc::ptr_eq(&self.trace, &step.trace) || same(&self.trace.ledger, &step.trace.ledger);
+        same && self.sizes(batch).iter().map(|size| size.get()).eq(step.sizes.iter().copied())
     }
 
     /// The largest batch whose sums stay far below 2^64; a trace refuses what is above.
@@ -116,7 +136,16 @@ impl Stream {
 
     /// The size of every storage at `batch`.
     pub fn sizes(&self, batch: u64) -> Vec<Bytes> {
-        self.lines.iter().map(|line| Bytes::new(line.at(batch))).collect()
+        let mut sizes: Vec<Bytes> = self.lines.iter().map(|line| Bytes::new(line.at(batch))).collect();
+        for buffer in &self.uneven {
+            sizes[buffer.id as usize] = self.uneven_at(buffer, batch);
+        }
+        sizes
+    }
+
+    /// The size of an uneven storage at `batch`.
+    pub fn uneven_at(&self, buffer: &Uneven, batch: u64) -> Bytes {
+        Bytes::new(buffer.bytes(tokens(self.lines[buffer.tokens as usize].at(batch))))
     }
 }
 

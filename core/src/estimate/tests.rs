@@ -348,7 +348,7 @@ fn bytes_of(dtype: &str) -> u64 {
     match dtype {
         "float32" | "int32" => 4,
         "float16" | "bfloat16" => 2,
-        "int64" => 8,
+        "int64" | "uint64" => 8,
         _ => 1,
     }
 }

@@ -66,7 +66,7 @@ impl Trace {
             multiprocessors: device::multiprocessors(gpu),
         });
         if scenario.device.workspaces {
-            cx.set_blas_workspace(device::cublas_workspace(gpu, &scenario.software.torch).get());
+            cx.set_blas_workspace(device::cublas_workspace(gpu, software.torch()).get());
         }
         let inference = scenario.training.mode == Mode::Inference;
         if inference {

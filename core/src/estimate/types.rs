@@ -251,7 +251,7 @@ pub struct Phase {
 }
 
 /// What the card allows.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceLimits {
     /// The card's id.
     pub gpu: String,

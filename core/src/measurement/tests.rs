@@ -433,3 +433,18 @@ proptest! {
 fn of() -> Value {
     json!("of")
 }
+
+#[test]
+fn memory_that_spills_is_not_without_bounds() {
+    let spilling = |bytes| {
+        keys(|record| {
+            record.software.wsl = true;
+            for size in [&mut record.peak.allocated, &mut record.peak.reserved] {
+                *size = Some(Bytes::new(bytes));
+            }
+        })
+    };
+    assert!(spilling(u64::MAX).contains(&"peak.allocated".to_owned()));
+    assert!(spilling(u64::MAX).contains(&"peak.reserved".to_owned()));
+    assert!(!spilling(1 << 40).contains(&"peak.reserved".to_owned()));
+}

@@ -37,15 +37,28 @@ impl Pooler {
 
 /// `BertPredictionHeadTransform`.
 #[derive(Debug)]
-struct Transform {
-    dense: Linear,
-    act: Activation,
-    norm: LayerNorm,
-    module: ModuleId,
+pub struct Transform {
+    /// `dense`.
+    pub dense: Linear,
+    /// `transform_act_fn`.
+    pub act: Activation,
+    /// `LayerNorm`.
+    pub norm: LayerNorm,
+    /// Where it stands.
+    pub module: ModuleId,
 }
 
 impl Transform {
-    fn forward(&self, hidden: &Tensor) -> Tensor {
+    /// From and to that many features; `None` for an unknown activation.
+    pub fn new(scope: &Scope, [inputs, outputs]: [u64; 2], act: &str) -> Option<Self> {
+        let dense = Linear::new(&scope.child("dense"), inputs, outputs, true);
+        let act = Activation::new(&scope.child("transform_act_fn"), act)?;
+        let norm = LayerNorm::new(&scope.child("LayerNorm"), outputs, true);
+        Some(Self { dense, act, norm, module: scope.module() })
+    }
+
+    /// `forward`.
+    pub fn forward(&self, hidden: &Tensor) -> Tensor {
         hidden.cx().within(self.module, || {
             let mut hidden = self.dense.forward(hidden);
             hidden = self.act.forward(&hidden);
@@ -114,13 +127,10 @@ fn masked_lm(scope: &Scope, config: &Config<'_>, sizes: &Sizes<'_>, words: &Embe
     let predictions = cls.child("predictions");
     let place = predictions.place();
     let transform = predictions.child("transform");
-    let dense = Linear::new(&transform.child("dense"), sizes.hidden, sizes.hidden, true);
-    let Some(act) = Activation::new(&transform.child("transform_act_fn"), sizes.act) else { return Ok(None) };
-    let norm = LayerNorm::new(&transform.child("LayerNorm"), sizes.hidden, true);
-    let transform = Box::new(Transform { dense, act, norm, module: transform.module() });
+    let Some(transform) = Transform::new(&transform, [sizes.hidden; 2], sizes.act) else { return Ok(None) };
     let tied = config.flag("tie_word_embeddings", true)?;
     let decoder = classification::decoder(&predictions, "decoder", place, words, tied);
-    Ok(Some(Head::MaskedLm { transform, decoder, module: predictions.module() }))
+    Ok(Some(Head::MaskedLm { transform: Box::new(transform), decoder, module: predictions.module() }))
 }
 
 impl Bert {

@@ -220,7 +220,7 @@ impl SelfAttention {
 
 /// `BertSelfOutput` and `BertOutput`: `LayerNorm(dropout(dense(hidden)) + input)`.
 #[derive(Debug)]
-struct AddAndNorm {
+pub struct AddAndNorm {
     dense: Linear,
     norm: LayerNorm,
     dropout: (f64, ModuleId),
@@ -228,16 +228,18 @@ struct AddAndNorm {
 }
 
 impl AddAndNorm {
-    fn new(scope: &Scope, inputs: u64, sizes: &Sizes<'_>) -> Self {
+    /// From `inputs` to `hidden` features.
+    pub fn new(scope: &Scope, inputs: u64, hidden: u64, dropout: f64) -> Self {
         Self {
-            dense: Linear::new(&scope.child("dense"), inputs, sizes.hidden, true),
-            norm: LayerNorm::new(&scope.child("LayerNorm"), sizes.hidden, true),
-            dropout: (sizes.dropout, scope.child("dropout").module()),
+            dense: Linear::new(&scope.child("dense"), inputs, hidden, true),
+            norm: LayerNorm::new(&scope.child("LayerNorm"), hidden, true),
+            dropout: (dropout, scope.child("dropout").module()),
             module: scope.module(),
         }
     }
 
-    fn forward(&self, hidden: &Tensor, input: &Tensor) -> Tensor {
+    /// `forward`.
+    pub fn forward(&self, hidden: &Tensor, input: &Tensor) -> Tensor {
         let cx = hidden.cx();
         cx.within(self.module, || {
             let mut hidden = self.dense.forward(hidden);
@@ -266,10 +268,10 @@ impl Layer {
         let intermediate = scope.child("intermediate");
         Some(Self {
             attention: SelfAttention::new(&attention.child("self"), sizes),
-            attention_output: AddAndNorm::new(&attention.child("output"), sizes.hidden, sizes),
+            attention_output: AddAndNorm::new(&attention.child("output"), sizes.hidden, sizes.hidden, sizes.dropout),
             intermediate: Linear::new(&intermediate.child("dense"), sizes.hidden, sizes.inner, true),
             act: Activation::new(&intermediate.child("intermediate_act_fn"), sizes.act)?,
-            output: AddAndNorm::new(&scope.child("output"), sizes.inner, sizes),
+            output: AddAndNorm::new(&scope.child("output"), sizes.inner, sizes.hidden, sizes.dropout),
             modules: [scope.module(), attention.module(), intermediate.module()],
         })
     }

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use super::config::{Config, divide};
+use super::decoder_head::DecoderHead;
 use super::gpt2::size;
 use super::gptj::checkpointed;
 use super::{Model, Output, Plan, causal_lm};
@@ -118,7 +119,7 @@ struct BloomForCausalLm {
     word_embeddings_layernorm: LayerNorm,
     h: Vec<Rc<Block>>,
     ln_f: LayerNorm,
-    lm_head: Linear,
+    head: DecoderHead,
     heads: u64,
     transformer: ModuleId,
     seq: u64,
@@ -168,14 +169,17 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let h = (0..layers).map(block).collect();
     let ln_f = norm(&transformer, "ln_f");
-    let lm_head = causal_lm::head(scope, &word_embeddings, config.flag("tie_word_embeddings", true)?);
+    let tied = config.flag("tie_word_embeddings", true)?;
+    let head = DecoderHead::new(scope, config, plan, (&word_embeddings, false), || {
+        causal_lm::head(scope, &word_embeddings, tied)
+    })?;
     Ok(Box::new(BloomForCausalLm {
         cx: Rc::clone(scope.cx()),
         word_embeddings,
         word_embeddings_layernorm,
         h,
         ln_f,
-        lm_head,
+        head,
         heads,
         transformer: transformer.module(),
         seq: plan.seq()?,
@@ -223,21 +227,22 @@ impl BloomForCausalLm {
 
 impl Model for BloomForCausalLm {
     fn batch(&self) -> Vec<Tensor> {
-        causal_lm::batch(&self.cx, &self.plan, self.seq)
+        self.head.batch(&self.cx, &self.plan, self.seq)
     }
 
     fn forward(&self, batch: &[Tensor]) -> Output {
-        causal_lm::output(self.hidden(&batch[0], batch.get(2)), &self.lm_head, &batch[1])
+        let (ids, mask, labels) = self.head.unpack(batch);
+        self.head.output(self.hidden(ids, mask), ids, labels)
     }
 
     fn generate(&self) -> Option<&dyn Generate> {
-        Some(self)
+        self.head.generates().then_some(self)
     }
 }
 
 impl Generate for BloomForCausalLm {
     fn logits(&self, step: Step<'_>) -> Tensor {
-        causal_lm::last_logits(self.hidden(step.ids, step.mask), &self.lm_head)
+        self.head.last_logits(self.hidden(step.ids, step.mask))
     }
 
     fn takes_positions(&self) -> bool {

@@ -34,14 +34,12 @@ pub fn as_input(embeds: Tensor, plan: &Plan) -> Tensor {
 
 /// The logits of the last position alone (`logits_to_keep=1`).
 pub fn last_logits(hidden: Tensor, head: &Linear) -> Tensor {
-    let last = ops::narrow(&hidden, 1, 1);
-    drop(hidden);
-    head.forward(&last)
+    head.forward(&ops::narrow(&hidden, 1, 1))
 }
 
-/// [`last_logits`] of a model that squashes its logits first.
+/// [`last_logits`] of a model that squashes its logits first, holding the hidden states to the end.
 pub fn last_capped_logits(hidden: Tensor, head: &Linear) -> Tensor {
-    capped(last_logits(hidden, head))
+    capped(head.forward(&ops::narrow(&hidden, 1, 1)))
 }
 
 /// `final_logit_softcapping`.
@@ -84,6 +82,17 @@ pub fn given_mask<'t>(mask: Option<&'t Tensor>, plan: &Plan) -> Option<(&'t Tens
     mask.map(|m| (m, plan.input.attention_mask == AttentionMask::Padded))
 }
 
+/// `pad_token_id in input_ids[:, [-1, 0]]`: some models look whether somebody forgot the mask.
+pub fn warn_if_padding_and_no_attention_mask(ids: &Tensor) {
+    let (cx, batch) = (ids.cx(), ids.size(0));
+    let ends = {
+        let _columns = ops::fresh(cx, "_to_copy", &[2], DType::Int64);
+        ops::fresh(cx, "index.Tensor", &[batch, 2], DType::Int64)
+    };
+    let _equal = ops::fresh(cx, "eq.Scalar", &[batch, 2], DType::Bool);
+    drop((ops::fresh(cx, "any", &[], DType::Bool), ends));
+}
+
 /// `lm_head`: the token embedding's weight once more, or one of its own.
 pub fn head(scope: &Scope, table: &Embedding, tied: bool) -> Linear {
     let place = scope.child("lm_head");
@@ -121,7 +130,12 @@ fn loss(logits: Tensor, labels: &Tensor) -> (Tensor, Tensor) {
     let (batch, seq, vocab) = (labels.size(0), labels.size(1), logits.size(-1));
     if !software.has(&rules::PADDED_LABELS) {
         let float = ops::to(&logits, DType::Float32);
-        let returned = if software.has(&rules::LOSS_FUNCTION) { logits } else { float.clone() };
+        let returned = if software.has(&rules::LOSS_FUNCTION) {
+            logits
+        } else {
+            drop(logits);
+            float.clone()
+        };
         return (shifted_loss(&float, labels), returned);
     }
     let float = ops::to(&logits, DType::Float32);

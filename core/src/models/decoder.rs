@@ -3,10 +3,11 @@
 use std::rc::Rc;
 
 use super::config::Config;
+use super::decoder_head::DecoderHead;
 use super::{Model, Output, Plan, causal_lm};
 use crate::Result;
 use crate::generate::{Generate, Step};
-use crate::nn::{Embedding, Linear, Norm, RotaryEmbedding, Scope, causal_mask, sliding_window_causal_mask};
+use crate::nn::{Embedding, Norm, RotaryEmbedding, Scope, causal_mask, sliding_window_causal_mask};
 use crate::ops;
 use crate::tensor::{Context, Kind, ModuleId, Tensor, checkpoint};
 
@@ -76,12 +77,10 @@ pub struct Decoder {
     pub rotary_emb: RotaryEmbedding,
     /// The second set.
     pub local_rotary: Option<RotaryEmbedding>,
-    /// `lm_head`.
-    pub lm_head: Linear,
+    /// `lm_head` or `score`.
+    pub head: DecoderHead,
     /// Cosines and sines stay in float32 (OLMo).
     pub wide_rotary: bool,
-    /// Logits are squashed by a tanh (Gemma 2).
-    pub soft_cap: bool,
     /// The masks made.
     pub masks: Masks,
     /// `model`.
@@ -103,8 +102,8 @@ pub struct Parts {
     pub norm: Norm,
     /// Cosines and sines.
     pub rotary_emb: RotaryEmbedding,
-    /// `lm_head`.
-    pub lm_head: Linear,
+    /// `lm_head` or `score`.
+    pub head: DecoderHead,
     /// The masks made.
     pub masks: Masks,
 }
@@ -129,7 +128,7 @@ impl Decoder {
     /// # Errors
     /// When the scenario has no sequence length.
     pub fn new(scope: &Scope, model: &Scope, plan: &Plan, parts: Parts) -> Result<Self> {
-        let Parts { embed_tokens, layers, norm, rotary_emb, lm_head, masks } = parts;
+        let Parts { embed_tokens, layers, norm, rotary_emb, head, masks } = parts;
         Ok(Self {
             cx: Rc::clone(scope.cx()),
             embed_tokens,
@@ -139,9 +138,8 @@ impl Decoder {
             norm,
             rotary_emb,
             local_rotary: None,
-            lm_head,
+            head,
             wide_rotary: false,
-            soft_cap: false,
             masks,
             model: model.module(),
             seq: plan.seq()?,
@@ -233,31 +231,22 @@ fn run_layer(cx: &Rc<Context>, plan: &Plan, layer: &Rc<dyn Layer>, hidden: Tenso
 
 impl Model for Decoder {
     fn batch(&self) -> Vec<Tensor> {
-        causal_lm::batch(&self.cx, &self.plan, self.seq)
+        self.head.batch(&self.cx, &self.plan, self.seq)
     }
 
     fn forward(&self, batch: &[Tensor]) -> Output {
-        let hidden = self.hidden(&batch[0], batch.get(2), None);
-        if self.soft_cap {
-            causal_lm::capped_output(hidden, &self.lm_head, &batch[1])
-        } else {
-            causal_lm::output(hidden, &self.lm_head, &batch[1])
-        }
+        let (ids, mask, labels) = self.head.unpack(batch);
+        self.head.output(self.hidden(ids, mask, None), ids, labels)
     }
 
     fn generate(&self) -> Option<&dyn Generate> {
-        Some(self)
+        self.head.generates().then_some(self)
     }
 }
 
 impl Generate for Decoder {
     fn logits(&self, step: Step<'_>) -> Tensor {
-        let hidden = self.hidden(step.ids, step.mask, step.positions);
-        if self.soft_cap {
-            causal_lm::last_capped_logits(hidden, &self.lm_head)
-        } else {
-            causal_lm::last_logits(hidden, &self.lm_head)
-        }
+        self.head.last_logits(self.hidden(step.ids, step.mask, step.positions))
     }
 }
 

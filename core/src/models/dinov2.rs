@@ -7,7 +7,7 @@ use super::image_batch::ImageBatch;
 use super::vit::{Embeddings, Patches};
 use super::{Model, Output, Plan, classification};
 use crate::Result;
-use crate::nn::{Activation, EncoderAttention, LayerNorm, Linear, Scope};
+use crate::nn::{Activation, DropPath, EncoderAttention, LayerNorm, Linear, Scope};
 use crate::ops;
 use crate::tensor::{ModuleId, Tensor, checkpoint};
 
@@ -102,6 +102,7 @@ struct Layer {
     norm1: LayerNorm,
     attention: Attend,
     layer_scale1: LayerScale,
+    drop_path: DropPath,
     norm2: LayerNorm,
     mlp: (FeedForward, ModuleId),
     layer_scale2: LayerScale,
@@ -115,12 +116,18 @@ impl Layer {
             let normed = self.norm1.forward(hidden);
             let mut attended = self.attention.forward(&normed);
             attended = self.layer_scale1.forward(&attended);
-            let hidden = ops::add(&attended, hidden);
+            let hidden = {
+                let branch = self.drop_path.forward(&attended);
+                ops::add(&branch, hidden)
+            };
 
             let mut out = self.norm2.forward(&hidden);
             out = cx.within(self.mlp.1, || self.mlp.0.forward(&out));
             out = self.layer_scale2.forward(&out);
-            out = ops::add(&out, &hidden);
+            out = {
+                let branch = self.drop_path.forward(&out);
+                ops::add(&branch, &hidden)
+            };
             drop((hidden, normed, attended));
             out
         })
@@ -146,15 +153,13 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let wide = hidden * config.size("mlp_ratio", 4)?;
     let act = config.text("hidden_act", "gelu")?;
     let dropout = config.probability("hidden_dropout_prob", 0.0)?;
-    if config.probability("drop_path_rate", 0.0)? > 0.0 {
-        return Err(config.error("drop_path_rate", "stochastic depth is not estimated yet", "set it to 0"));
-    }
+    let drop = config.probability("drop_path_rate", 0.0)?;
     let swiglu = config.flag("use_swiglu_ffn", false)?;
     let bias = config.flag("qkv_bias", true)?;
     let count = config.layers("num_hidden_layers", 12)?;
     let patches = Patches::read(config, 14)?;
     let batch = ImageBatch::new(scope, plan, patches.channels)?;
-    batch.must_have_side(patches.image)?;
+    batch.must_have_pixels(patches.patch)?;
     let core = EncoderAttention {
         implementation: plan.attention,
         rules: plan.rules.clone(),
@@ -204,6 +209,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             norm1,
             attention,
             layer_scale1,
+            drop_path: DropPath::new(&scope.child("drop_path"), drop),
             norm2,
             mlp: (feed_forward, mlp.module()),
             layer_scale2: LayerScale::new(&scope.child("layer_scale2"), hidden),

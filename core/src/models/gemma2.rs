@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::config::Config;
 use super::decoder::{Decoder, Keywords, Layer, Masks, Parts, embed_scale, layers};
+use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::{Model, Plan, causal_lm};
 use crate::Result;
@@ -110,9 +111,13 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     // Gemma 3 has frequencies for each kind of layer that it has.
     let both = (0..count).any(windowed) && !(0..count).all(windowed);
     let local_rotary = (third && both).then(|| RotaryEmbedding::new(&model.child("rotary_emb"), rotary));
-    let lm_head = causal_lm::head(scope, &embed_tokens, config.flag("tie_word_embeddings", true)?);
-    let soft_cap = capped("final_logit_softcapping");
+    let tied = config.flag("tie_word_embeddings", true)?;
+    let mut head =
+        DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;
+    if capped("final_logit_softcapping") {
+        head = head.soft_capped();
+    }
     let masks = Masks::Both(window);
-    let parts = Parts { embed_tokens, layers, norm, rotary_emb, lm_head, masks };
-    Ok(Box::new(Decoder { embed_scale, soft_cap, local_rotary, ..Decoder::new(scope, &model, plan, parts)? }))
+    let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
+    Ok(Box::new(Decoder { embed_scale, local_rotary, ..Decoder::new(scope, &model, plan, parts)? }))
 }

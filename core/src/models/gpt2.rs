@@ -3,10 +3,11 @@
 use std::rc::Rc;
 
 use super::config::{Config, divide};
+use super::decoder_head::DecoderHead;
 use super::{Model, Output, Plan, causal_lm};
 use crate::Result;
 use crate::generate::{Generate, Step};
-use crate::nn::{Activation, AttentionCore, Conv1D, Embedding, LayerNorm, Linear, Scope, causal_mask, kv_cache};
+use crate::nn::{Activation, AttentionCore, Conv1D, Embedding, LayerNorm, Scope, causal_mask, kv_cache};
 use crate::ops;
 use crate::tensor::{Context, ModuleId, Tensor, checkpoint};
 
@@ -91,7 +92,9 @@ struct LmHeadModel {
     drop: (f64, ModuleId),
     h: Vec<Rc<Block>>,
     ln_f: LayerNorm,
-    lm_head: Linear,
+    head: DecoderHead,
+    /// A padding token is known, and looked for where no mask is given.
+    pads: bool,
     transformer: ModuleId,
     seq: u64,
     plan: Plan,
@@ -171,7 +174,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         .collect::<Option<Vec<_>>>()
         .ok_or_else(|| super::unknown_activation(config, "activation_function", act))?;
     let ln_f = LayerNorm::new(&transformer.child("ln_f"), embed, true);
-    let lm_head = causal_lm::head(scope, &wte, config.flag("tie_word_embeddings", true)?);
+    let tied = config.flag("tie_word_embeddings", true)?;
+    let head = DecoderHead::new(scope, config, plan, (&wte, false), || causal_lm::head(scope, &wte, tied))?;
     Ok(Box::new(LmHeadModel {
         cx: Rc::clone(scope.cx()),
         wte,
@@ -179,7 +183,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         drop: (config.probability("embd_pdrop", 0.1)?, transformer.child("drop").module()),
         h,
         ln_f,
-        lm_head,
+        head,
+        pads: config.has("pad_token_id"),
         transformer: transformer.module(),
         seq,
         plan: plan.clone(),
@@ -191,6 +196,9 @@ impl LmHeadModel {
     fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
         cx.within(self.transformer, || {
+            if mask.is_none() && self.pads {
+                causal_lm::warn_if_padding_and_no_attention_mask(ids);
+            }
             let embeds = causal_lm::input_embeddings(&self.wte, ids, &self.plan);
             let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
             let positions = self.wpe.forward(&position_ids);
@@ -224,20 +232,21 @@ impl LmHeadModel {
 
 impl Model for LmHeadModel {
     fn batch(&self) -> Vec<Tensor> {
-        causal_lm::batch(&self.cx, &self.plan, self.seq)
+        self.head.batch(&self.cx, &self.plan, self.seq)
     }
 
     fn forward(&self, batch: &[Tensor]) -> Output {
-        causal_lm::output(self.hidden(&batch[0], batch.get(2), None), &self.lm_head, &batch[1])
+        let (ids, mask, labels) = self.head.unpack(batch);
+        self.head.output(self.hidden(ids, mask, None), ids, labels)
     }
 
     fn generate(&self) -> Option<&dyn Generate> {
-        Some(self)
+        self.head.generates().then_some(self)
     }
 }
 
 impl Generate for LmHeadModel {
     fn logits(&self, step: Step<'_>) -> Tensor {
-        causal_lm::last_logits(self.hidden(step.ids, step.mask, step.positions), &self.lm_head)
+        self.head.last_logits(self.hidden(step.ids, step.mask, step.positions))
     }
 }

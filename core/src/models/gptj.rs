@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::config::{Config, divide};
+use super::decoder_head::DecoderHead;
 use super::gpt2::size;
 use super::pre_norm::PlainMlp;
 use super::{Model, Output, Plan, causal_lm};
@@ -35,11 +36,13 @@ impl Attend {
         cx.within(self.module, || {
             let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
             let head_dim = width / self.heads;
-            let query = self.q_proj.forward(hidden);
-            let key = self.k_proj.forward(hidden);
-            let value = self.v_proj.forward(hidden);
             let split = |x: &Tensor| ops::view(x, &[batch, seq, self.heads, head_dim]);
-            let (mut query, mut key, mut value) = (split(&query), split(&key), ops::transpose(&split(&value), 1, 2));
+            let (mut query, mut key, mut value) = {
+                let query = self.q_proj.forward(hidden);
+                let key = self.k_proj.forward(hidden);
+                let value = self.v_proj.forward(hidden);
+                (split(&query), split(&key), ops::transpose(&split(&value), 1, 2))
+            };
 
             let (positions, turned) = (self.embed_positions.size(0), self.embed_positions.size(1));
             let _embed_positions = ops::fresh(cx, "repeat", &[rows, positions, turned], DType::Float32);
@@ -147,7 +150,7 @@ struct GptjForCausalLm {
     drop: (f64, ModuleId),
     h: Vec<Rc<Block>>,
     ln_f: LayerNorm,
-    lm_head: Linear,
+    head: DecoderHead,
     transformer: ModuleId,
     seq: u64,
     plan: Plan,
@@ -224,14 +227,16 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         .ok_or_else(|| super::unknown_activation(config, "activation_function", act))?;
     let ln_f = LayerNorm::new(&transformer.child("ln_f"), embed, true);
     let shared = config.flag("tie_word_embeddings", false)?.then(|| wte.weight().clone());
-    let lm_head = Linear::biased_head(&scope.child("lm_head"), embed, vocab, shared.as_ref());
+    let head = DecoderHead::new(scope, config, plan, (&wte, false), || {
+        Linear::biased_head(&scope.child("lm_head"), embed, vocab, shared.as_ref())
+    })?;
     Ok(Box::new(GptjForCausalLm {
         cx: Rc::clone(scope.cx()),
         wte,
         drop: (config.probability("embd_pdrop", 0.0)?, transformer.child("drop").module()),
         h,
         ln_f,
-        lm_head,
+        head,
         transformer: transformer.module(),
         seq,
         plan: plan.clone(),
@@ -270,11 +275,11 @@ impl GptjForCausalLm {
 }
 
 /// A checkpointed block's two outputs; the second is wanted of the forward only.
-pub(super) fn checkpointed(
+pub(super) fn checkpointed<W: 'static>(
     cx: &Rc<Context>,
     hidden: Tensor,
-    block: impl Fn(&Tensor) -> (Tensor, Tensor) + 'static,
-) -> (Tensor, Option<Tensor>) {
+    block: impl Fn(&Tensor) -> (Tensor, W) + 'static,
+) -> (Tensor, Option<W>) {
     let second = Rc::new(RefCell::new(None));
     let place = Rc::downgrade(&second);
     let run = move |inputs: &[Tensor]| {
@@ -291,20 +296,21 @@ pub(super) fn checkpointed(
 
 impl Model for GptjForCausalLm {
     fn batch(&self) -> Vec<Tensor> {
-        causal_lm::batch(&self.cx, &self.plan, self.seq)
+        self.head.batch(&self.cx, &self.plan, self.seq)
     }
 
     fn forward(&self, batch: &[Tensor]) -> Output {
-        causal_lm::output(self.hidden(&batch[0], batch.get(2), None), &self.lm_head, &batch[1])
+        let (ids, mask, labels) = self.head.unpack(batch);
+        self.head.output(self.hidden(ids, mask, None), ids, labels)
     }
 
     fn generate(&self) -> Option<&dyn Generate> {
-        Some(self)
+        self.head.generates().then_some(self)
     }
 }
 
 impl Generate for GptjForCausalLm {
     fn logits(&self, step: Step<'_>) -> Tensor {
-        causal_lm::last_logits(self.hidden(step.ids, step.mask, step.positions), &self.lm_head)
+        self.head.last_logits(self.hidden(step.ids, step.mask, step.positions))
     }
 }

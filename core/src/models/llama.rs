@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use super::config::{Config, MAX_SIZE, divide};
+use super::decoder_head::DecoderHead;
 use super::{Model, Output, Plan, causal_lm};
 use crate::Result;
 use crate::generate::{Generate, Step};
@@ -270,7 +271,7 @@ struct CausalLm {
     layers: Vec<Rc<DecoderLayer>>,
     norm: RmsNorm,
     rotary_emb: RotaryEmbedding,
-    lm_head: Linear,
+    head: DecoderHead,
     model: ModuleId,
     window: Option<u64>,
     /// Qwen makes the full mask whether a layer uses it or not; Mistral makes the one kind it uses.
@@ -301,14 +302,16 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         .ok_or_else(|| super::unknown_activation(config, "hidden_act", act))?;
     let norm = RmsNorm::new(&model.child("norm"), sizes.hidden);
     let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), sizes.head_dim);
-    let lm_head = causal_lm::head(scope, &embed_tokens, sizes.tied);
+    let head = DecoderHead::new(scope, config, plan, (&embed_tokens, false), || {
+        causal_lm::head(scope, &embed_tokens, sizes.tied)
+    })?;
     Ok(Box::new(CausalLm {
         cx: Rc::clone(scope.cx()),
         embed_tokens,
         layers,
         norm,
         rotary_emb,
-        lm_head,
+        head,
         model: model.module(),
         window: sizes.window,
         always_full: config.model_type() != "mistral",
@@ -359,20 +362,21 @@ impl CausalLm {
 
 impl Model for CausalLm {
     fn batch(&self) -> Vec<Tensor> {
-        causal_lm::batch(&self.cx, &self.plan, self.seq)
+        self.head.batch(&self.cx, &self.plan, self.seq)
     }
 
     fn forward(&self, batch: &[Tensor]) -> Output {
-        causal_lm::output(self.hidden(&batch[0], batch.get(2), None), &self.lm_head, &batch[1])
+        let (ids, mask, labels) = self.head.unpack(batch);
+        self.head.output(self.hidden(ids, mask, None), ids, labels)
     }
 
     fn generate(&self) -> Option<&dyn Generate> {
-        Some(self)
+        self.head.generates().then_some(self)
     }
 }
 
 impl Generate for CausalLm {
     fn logits(&self, step: Step<'_>) -> Tensor {
-        causal_lm::last_logits(self.hidden(step.ids, step.mask, step.positions), &self.lm_head)
+        self.head.last_logits(self.hidden(step.ids, step.mask, step.positions))
     }
 }

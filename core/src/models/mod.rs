@@ -10,10 +10,15 @@ mod classification;
 mod clip;
 mod config;
 mod convnext;
+mod deberta;
+mod deberta_attention;
+mod deberta_head;
 mod decoder;
+mod decoder_head;
 mod dinov2;
 mod distilbert;
 mod electra;
+mod falcon;
 mod gat;
 mod gemma;
 mod gemma2;
@@ -271,8 +276,10 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
         "bert" => bert::build(scope, config, plan),
         "roberta" => roberta::build(scope, config, plan),
         "distilbert" => distilbert::build(scope, config, plan),
+        "deberta-v2" => deberta::build(scope, config, plan),
         "electra" => electra::build(scope, config, plan),
         "vit" => vit::build(scope, config, plan),
+        "falcon" => falcon::build(scope, config, plan),
         "bloom" => bloom::build(scope, config, plan),
         "gptj" => gptj::build(scope, config, plan),
         "gpt_neox" => gpt_neox::build(scope, config, plan),
@@ -307,13 +314,16 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
     }
 }
 
-/// peft's `all-linear` reaches into the experts' tensors too (`lora.ParamWrapper`), which is not modelled.
+/// peft translates the names of experts' projections, and `all-linear`, to adapters on the experts' stacked tensors
+/// (`lora.ParamWrapper`, `_convert_peft_config_moe`), which are not modelled.
 fn refuse_adapted_experts(config: &Config<'_>, scope: &Scope) -> Result<()> {
-    if scope.adapts_all() && matches!(config.model_type(), "mixtral" | "olmoe" | "qwen2_moe" | "qwen3_moe") {
+    const EXPERTS: [&str; 7] = ["gate", "w1", "w2", "w3", "gate_proj", "up_proj", "down_proj"];
+    let mixture = matches!(config.model_type(), "mixtral" | "olmoe" | "qwen2_moe" | "qwen3_moe");
+    if mixture && (scope.adapts_all() || EXPERTS.iter().any(|name| scope.adapts(name))) {
         return Err(Error::new(
             "training.lora.targets",
-            "adapters on every expert of a mixture are not estimated yet",
-            "name the targets, such as [\"q_proj\", \"k_proj\", \"v_proj\", \"o_proj\"]",
+            "adapters on the experts of a mixture are not estimated yet",
+            "name other targets, such as [\"q_proj\", \"k_proj\", \"v_proj\", \"o_proj\"]",
         ));
     }
     Ok(())

@@ -3,13 +3,14 @@
 use std::rc::Rc;
 
 use super::config::{Config, divide};
-use super::{Model, Output, Plan, causal_lm};
+use super::{Model, Output, Plan, bert_encoder, causal_lm, classification};
 use crate::Result;
 use crate::nn::{
     Activation, Embedding, EncoderAttention, LayerNorm, Linear, RotaryEmbedding, Scope, apply_rotary_pos_emb_float,
     bidirectional_mask, sliding_window_bidirectional_mask,
 };
 use crate::ops;
+use crate::scenario::Task;
 use crate::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 
 /// What the layers of one type share: their mask and their rotary table.
@@ -132,9 +133,17 @@ impl Layer {
     }
 }
 
-/// `ModernBertForMaskedLM`.
+/// What stands behind the prediction head.
 #[derive(Debug)]
-struct MaskedLm {
+enum Head {
+    /// `ModernBertForMaskedLM`: `decoder`, its weight the word embedding's or its own.
+    MaskedLm { weight: Tensor, bias: Option<Tensor>, module: ModuleId },
+    /// `ModernBertForSequenceClassification`: of the first token, or of the mean of all.
+    SequenceClassification { mean: bool, drop: (f64, ModuleId), classifier: Linear },
+}
+
+#[derive(Debug)]
+struct ModernBert {
     cx: Rc<Context>,
     tok_embeddings: Embedding,
     norm: LayerNorm,
@@ -146,13 +155,12 @@ struct MaskedLm {
     dense: Linear,
     act: Activation,
     head_norm: LayerNorm,
-    decoder: (Tensor, Option<Tensor>),
+    prediction: Head,
     window: u64,
     seq: u64,
     plan: Plan,
     embeddings: ModuleId,
     head: ModuleId,
-    decoder_module: ModuleId,
     module: ModuleId,
 }
 
@@ -164,7 +172,7 @@ fn sliding(config: &Config<'_>, layer: u64) -> Result<bool> {
     }
 }
 
-/// `ModernBertForMaskedLM(config)`.
+/// `ModernBertForMaskedLM(config)` or `ModernBertForSequenceClassification(config)`.
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
     let act = config.text("hidden_activation", "gelu")?;
     let sizes = Sizes {
@@ -211,11 +219,30 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let head_act = Activation::new(&head.child("act"), act)
         .ok_or_else(|| super::unknown_activation(config, "classifier_activation", act))?;
     let head_norm = LayerNorm::new(&head.child("norm"), sizes.hidden, sizes.norm_bias);
-    let place = scope.child("decoder");
-    let tied = config.flag("tie_word_embeddings", true)?;
-    let weight = if tied { tok_embeddings.weight().clone() } else { place.parameter(&[vocab, sizes.hidden]) };
-    let bias = config.flag("decoder_bias", true)?.then(|| place.parameter(&[vocab]));
-    Ok(Box::new(MaskedLm {
+    let prediction = if plan.task == Task::SequenceClassification {
+        Head::SequenceClassification {
+            mean: match config.text("classifier_pooling", "cls")? {
+                "cls" => false,
+                "mean" => true,
+                other => {
+                    let problem = format!("there is no pooling {other:?}");
+                    return Err(config.error("classifier_pooling", problem, "give \"cls\" or \"mean\""));
+                }
+            },
+            drop: (config.probability("classifier_dropout", 0.0)?, scope.child("drop").module()),
+            classifier: {
+                let labels = classification::num_labels(config, plan.task)?;
+                Linear::new(&scope.child("classifier"), sizes.hidden, labels, true)
+            },
+        }
+    } else {
+        let place = scope.child("decoder");
+        let tied = config.flag("tie_word_embeddings", true)?;
+        let weight = if tied { tok_embeddings.weight().clone() } else { place.parameter(&[vocab, sizes.hidden]) };
+        let bias = config.flag("decoder_bias", true)?.then(|| place.parameter(&[vocab]));
+        Head::MaskedLm { weight, bias, module: place.module() }
+    };
+    Ok(Box::new(ModernBert {
         cx: Rc::clone(scope.cx()),
         tok_embeddings,
         norm,
@@ -227,18 +254,25 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         dense,
         act: head_act,
         head_norm,
-        decoder: (weight, bias),
+        prediction,
         window: config.size("local_attention", 128)? / 2,
         seq: plan.seq()?,
         plan: plan.clone(),
         embeddings: model.child("embeddings").module(),
         head: head.module(),
-        decoder_module: place.module(),
         module: model.module(),
     }))
 }
 
-impl MaskedLm {
+impl ModernBert {
+    /// `ModernBertPredictionHead.forward`.
+    fn predict(&self, hidden: &Tensor) -> Tensor {
+        self.cx.within(self.head, || {
+            let dense = self.act.forward(&self.dense.forward(hidden));
+            self.head_norm.forward(&dense)
+        })
+    }
+
     /// `ModernBertModel.forward`: the last hidden state.
     fn base(&self, ids: &Tensor, mask: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
@@ -278,32 +312,58 @@ impl MaskedLm {
     }
 }
 
-impl Model for MaskedLm {
+impl Model for ModernBert {
     fn batch(&self) -> Vec<Tensor> {
-        causal_lm::batch(&self.cx, &self.plan, self.seq)
+        match self.prediction {
+            Head::MaskedLm { .. } => causal_lm::batch(&self.cx, &self.plan, self.seq),
+            Head::SequenceClassification { .. } => bert_encoder::batch(&self.cx, &self.plan, self.seq),
+        }
     }
 
     fn forward(&self, batch: &[Tensor]) -> Output {
         let cx = &self.cx;
-        let (ids, labels, mask) = (&batch[0], &batch[1], batch.get(2));
-        let hidden = self.base(ids, mask);
-        let logits = {
-            let transformed = cx.within(self.head, || {
-                let dense = self.act.forward(&self.dense.forward(&hidden));
-                self.head_norm.forward(&dense)
-            });
-            let (weight, bias) = &self.decoder;
-            cx.within(self.decoder_module, || ops::linear(&transformed, weight, bias.as_ref()))
-        };
-        // ForMaskedLMLoss
-        let rows = labels.numel();
-        let loss = if cx.is_inference() {
-            logits.clone()
-        } else {
-            let logits = ops::to(&logits, DType::Float32);
-            ops::cross_entropy(&ops::view(&logits, &[rows, logits.size(-1)]), &ops::view(labels, &[rows]))
-        };
-        drop(hidden);
-        Output { held: vec![loss.clone(), logits], loss }
+        match &self.prediction {
+            Head::MaskedLm { weight, bias, module } => {
+                let (ids, labels, mask) = (&batch[0], &batch[1], batch.get(2));
+                let hidden = self.base(ids, mask);
+                let logits = {
+                    let transformed = self.predict(&hidden);
+                    cx.within(*module, || ops::linear(&transformed, weight, bias.as_ref()))
+                };
+                // ForMaskedLMLoss
+                let loss = if cx.is_inference() {
+                    logits.clone()
+                } else {
+                    classification::loss(&ops::to(&logits, DType::Float32), labels)
+                };
+                drop(hidden);
+                Output { held: vec![loss.clone(), logits], loss }
+            }
+            Head::SequenceClassification { mean, drop: (p, module), classifier } => {
+                let (ids, mask, labels) = bert_encoder::unpack(batch);
+                let hidden = self.base(ids, mask);
+                let (pooled, named) = if *mean { mean_of(&hidden, mask) } else { (ops::select(&hidden, 1), None) };
+                let mut predicted = self.predict(&pooled);
+                predicted = cx.within(*module, || ops::dropout(&predicted, *p));
+                let logits = classifier.forward(&predicted);
+                let loss = classification::loss(&logits, labels);
+                drop((hidden, pooled, named, predicted));
+                Output { held: vec![loss.clone(), logits], loss }
+            }
+        }
     }
+}
+
+/// The mean of the states whose tokens are real, and the mask, made of ones where none is given.
+fn mean_of(hidden: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
+    let cx = hidden.cx();
+    let sizes = [hidden.size(0), hidden.size(1)];
+    let mask = mask.cloned().unwrap_or_else(|| ops::fresh(cx, "ones", &sizes, DType::Bool));
+    let sum = {
+        let real = ops::mul(hidden, &ops::unsqueeze(&mask, -1));
+        ops::sum_middle(&real)
+    };
+    let count = ops::fresh(cx, "sum.dim_IntList", &[sizes[0], 1], DType::Int64);
+    let mean = ops::div(&sum, &count);
+    (mean, Some(mask))
 }

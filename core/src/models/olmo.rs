@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::config::Config;
 use super::decoder::{Decoder, Layer, Masks, Parts, layers};
+use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::pre_norm::{FeedForward, PreNormLayer};
 use super::{Model, Plan, causal_lm};
@@ -53,7 +54,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let layers = layers(config, ("hidden_act", act), count, layer)?;
     let norm = Norm::Plain(PlainLayerNorm::new(&model.child("norm")));
     let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
-    let lm_head = causal_lm::head(scope, &embed_tokens, config.flag("tie_word_embeddings", false)?);
-    let parts = Parts { embed_tokens, layers, norm, rotary_emb, lm_head, masks: Masks::Full };
+    let tied = config.flag("tie_word_embeddings", false)?;
+    let head =
+        DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;
+    let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks: Masks::Full };
     Ok(Box::new(Decoder { wide_rotary: true, ..Decoder::new(scope, &model, plan, parts)? }))
 }

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use super::config::{Config, divide};
+use super::decoder_head::DecoderHead;
 use super::{Model, Output, Plan, causal_lm};
 use crate::generate::{Generate, Step};
 use crate::nn::{Activation, AttentionCore, Embedding, LayerNorm, Linear, Scope, causal_mask, kv_cache};
@@ -26,9 +27,10 @@ impl Attend {
             let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
             let heads = |x: &Tensor| ops::transpose(&ops::view(x, &[batch, seq, self.heads, width / self.heads]), 1, 2);
             let query = heads(&ops::mul_scalar(&self.q_proj.forward(hidden)));
-            let key = self.k_proj.forward(hidden);
-            let value = self.v_proj.forward(hidden);
-            let (mut key, mut value) = (heads(&key), heads(&value));
+            let (mut key, mut value) = {
+                let (key, value) = (self.k_proj.forward(hidden), self.v_proj.forward(hidden));
+                (heads(&key), heads(&value))
+            };
             (key, value) = kv_cache::update(key, value, None);
             let (mut out, weights) = self.core.forward(&query, &key, &value, mask);
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, width]));
@@ -93,7 +95,7 @@ struct OptForCausalLm {
     project_in: Option<Linear>,
     final_layer_norm: Option<LayerNorm>,
     layers: Vec<Rc<DecoderLayer>>,
-    lm_head: Linear,
+    head: DecoderHead,
     decoder: ModuleId,
     seq: u64,
     plan: Plan,
@@ -167,7 +169,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         .map(layer)
         .collect::<Option<Vec<_>>>()
         .ok_or_else(|| super::unknown_activation(config, "activation_function", act))?;
-    let lm_head = causal_lm::head(scope, &embed_tokens, config.flag("tie_word_embeddings", true)?);
+    let tied = config.flag("tie_word_embeddings", true)?;
+    let head =
+        DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;
     Ok(Box::new(OptForCausalLm {
         cx: Rc::clone(scope.cx()),
         embed_tokens,
@@ -177,7 +181,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         project_in,
         final_layer_norm,
         layers,
-        lm_head,
+        head,
         decoder: decoder.module(),
         seq,
         plan: plan.clone(),
@@ -248,20 +252,21 @@ fn positions(mask: &Tensor) -> Tensor {
 
 impl Model for OptForCausalLm {
     fn batch(&self) -> Vec<Tensor> {
-        causal_lm::batch(&self.cx, &self.plan, self.seq)
+        self.head.batch(&self.cx, &self.plan, self.seq)
     }
 
     fn forward(&self, batch: &[Tensor]) -> Output {
-        causal_lm::output(self.hidden(&batch[0], batch.get(2), None), &self.lm_head, &batch[1])
+        let (ids, mask, labels) = self.head.unpack(batch);
+        self.head.output(self.hidden(ids, mask, None), ids, labels)
     }
 
     fn generate(&self) -> Option<&dyn Generate> {
-        Some(self)
+        self.head.generates().then_some(self)
     }
 }
 
 impl Generate for OptForCausalLm {
     fn logits(&self, step: Step<'_>) -> Tensor {
-        causal_lm::last_logits(self.hidden(step.ids, step.mask, step.positions), &self.lm_head)
+        self.head.last_logits(self.hidden(step.ids, step.mask, step.positions))
     }
 }

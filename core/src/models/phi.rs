@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::config::Config;
 use super::decoder::{Decoder, EmbedDropout, Keywords, Layer, Masks, Parts, layers};
+use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::pre_norm::PlainMlp;
 use super::{Model, Plan, causal_lm};
@@ -95,7 +96,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let norm = Norm::Layer(LayerNorm::new(&model.child("final_layernorm"), heads.hidden, true));
     let tied = config.flag("tie_word_embeddings", false)?;
     let shared = tied.then(|| embed_tokens.weight().clone());
-    let lm_head = Linear::biased_head(&scope.child("lm_head"), heads.hidden, vocab, shared.as_ref());
-    let parts = Parts { embed_tokens, layers, norm, rotary_emb, lm_head, masks: Masks::Full };
+    let head = DecoderHead::new(scope, config, plan, (&embed_tokens, false), || {
+        Linear::biased_head(&scope.child("lm_head"), heads.hidden, vocab, shared.as_ref())
+    })?;
+    let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks: Masks::Full };
     Ok(Box::new(Decoder { embed_dropout, ..Decoder::new(scope, &model, plan, parts)? }))
 }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::config::Config;
 use super::decoder::{Decoder, Keywords, Layer, Masks, Parts, layers};
+use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::{Model, Plan, causal_lm};
 use crate::Result;
@@ -140,8 +141,10 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let layers = layers(config, ("hidden_act", act), count, layer)?;
     let norm = Norm::Rms(RmsNorm::new(&model.child("norm"), heads.hidden));
     let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
-    let lm_head = causal_lm::head(scope, &embed_tokens, config.flag("tie_word_embeddings", false)?);
+    let tied = config.flag("tie_word_embeddings", false)?;
+    let head =
+        DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;
     let masks = window.map_or(Masks::Full, Masks::Windowed);
-    let parts = Parts { embed_tokens, layers, norm, rotary_emb, lm_head, masks };
+    let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
     Ok(Box::new(Decoder::new(scope, &model, plan, parts)?))
 }

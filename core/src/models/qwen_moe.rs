@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::config::Config;
 use super::decoder::{Decoder, Layer, Masks, Parts, layers};
+use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::pre_norm::{FeedForward, PreNormLayer};
 use super::sparse::{self, BlockSizes, SparseMoeBlock};
@@ -112,7 +113,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let layers = layers(config, ("hidden_act", act), count, layer)?;
     let norm = Norm::Rms(RmsNorm::new(&model.child("norm"), heads.hidden));
     let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
-    let lm_head = causal_lm::head(scope, &embed_tokens, config.flag("tie_word_embeddings", false)?);
-    let parts = Parts { embed_tokens, layers, norm, rotary_emb, lm_head, masks };
+    let tied = config.flag("tie_word_embeddings", false)?;
+    let head =
+        DecoderHead::new(scope, config, plan, (&embed_tokens, false), || causal_lm::head(scope, &embed_tokens, tied))?;
+    let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
     Ok(Box::new(Decoder::new(scope, &model, plan, parts)?))
 }

@@ -12,11 +12,11 @@ fn scenario(model: &Value) -> Result<Scenario, Error> {
     Scenario::from_value(&json!({"model": model, "input": input, "training": {"optimizer": "sgd"}}))
 }
 
-fn parameters(model: &Value) -> u64 {
+pub(super) fn parameters(model: &Value) -> u64 {
     Run::new(&scenario(model).unwrap()).unwrap().estimate().parameters.total
 }
 
-fn refusal(model: &Value) -> Error {
+pub(super) fn refusal(model: &Value) -> Error {
     match scenario(model).and_then(|s| Run::new(&s)) {
         Ok(_) => panic!("{model} was accepted"),
         Err(error) => error,
@@ -200,6 +200,24 @@ fn adapters_add_their_own_parameters_and_freeze_the_rest() {
     let all = 2 * 4 * ((h + h) + 2 * (h + kv) + (h + h) + 2 * (h + i) + (i + h));
     assert_eq!(run(json!("all-linear")).trainable, all, "every linear but the head");
     assert_eq!(run(json!(["lm_head"])).trainable, 4 * (h + 100), "the head only by name");
+}
+
+/// peft turns the names of experts' projections into adapters on the stacked tensors: refused, never left out.
+#[test]
+fn adapters_on_experts_are_refused() {
+    let run = |model_type: &str, targets: Value| {
+        let text = json!({
+            "model": decoder(model_type, &json!({})),
+            "input": {"batch": 1, "seq": 8},
+            "training": {"lora": {"rank": 4, "targets": targets, "dropout": 0.0}}
+        });
+        Run::new(&Scenario::from_value(&text).unwrap()).map(|run| run.estimate().parameters.trainable)
+    };
+    for targets in [json!("all-linear"), json!(["q_proj", "w1", "w3"]), json!(["mlp.gate"]), json!(["down_proj"])] {
+        assert_eq!(run("mixtral", targets.clone()).unwrap_err().key, "training.lora.targets", "{targets}");
+    }
+    assert!(run("mixtral", json!(["q_proj"])).is_ok_and(|trainable| trainable > 0));
+    assert!(run("llama", json!(["down_proj"])).is_ok(), "there are no experts in it");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::{Model, Output, Plan, classification};
 use crate::Result;
 use crate::nn::{Activation, Conv2d, EncoderAttention, LayerNorm, Linear, Scope};
 use crate::ops::{self, Window};
-use crate::tensor::{ModuleId, Tensor, checkpoint};
+use crate::tensor::{DType, ModuleId, Tensor, checkpoint};
 
 /// `ViTEmbeddings`: patches through a convolution, the class token before them, positions added.
 #[derive(Debug)]
@@ -17,6 +17,9 @@ pub struct Embeddings {
     position_embeddings: Tensor,
     projection: Conv2d,
     dropout: (f64, ModuleId),
+    /// Patches along a side that the position embeddings are for.
+    side: u64,
+    patch: u64,
     /// Under adapters and checkpoints the patches are a leaf that requires grad (`enable_input_require_grads`).
     leaf: bool,
     modules: [ModuleId; 2],
@@ -71,9 +74,31 @@ impl Embeddings {
             position_embeddings: own(&[1, side * side + 1, hidden]),
             projection,
             dropout: (dropout, scope.child("dropout").module()),
+            side,
+            patch: sizes.patch,
             leaf: plan.adapters && plan.checkpointing,
             modules: [scope.module(), patches.module()],
         }
+    }
+
+    /// The position embeddings for `side` patches along a side: DINOv2's way, whose models take images of any size. ViT
+    /// refuses all but its own.
+    fn interpolate_pos_encoding(&self, side: u64) -> Tensor {
+        let whole = &self.position_embeddings;
+        if side == self.side {
+            return whole.clone();
+        }
+        let (class, width, dtype) = (ops::narrow(whole, 1, 1), whole.size(2), whole.dtype());
+        let mut patches = ops::narrow(whole, 1, self.side * self.side);
+        patches = ops::permute(&ops::reshape(&patches, &[1, self.side, self.side, width]), &ops::CHANNELS_FIRST);
+        patches = {
+            let whole = ops::to(&patches, DType::Float32);
+            let resized = ops::upsample_bicubic2d(&whole, side);
+            drop(whole);
+            ops::to(&resized, dtype)
+        };
+        patches = ops::view(&ops::permute(&patches, &ops::CHANNELS_LAST), &[1, side * side, width]);
+        ops::cat(&[&class, &patches], 1)
     }
 
     /// `forward`.
@@ -92,7 +117,10 @@ impl Embeddings {
             }
             let token = ops::expand(&self.cls_token, &[x.size(0), 1, x.size(2)]);
             x = ops::cat(&[&token, &x], 1);
-            x = ops::add(&x, &self.position_embeddings);
+            x = {
+                let positions = self.interpolate_pos_encoding(images.size(2) / self.patch);
+                ops::add(&x, &positions)
+            };
             let (p, module) = self.dropout;
             cx.within(module, || ops::dropout(&x, p))
         })

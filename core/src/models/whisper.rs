@@ -5,7 +5,9 @@ use std::rc::Rc;
 use super::config::{Config, divide};
 use super::seq2seq::{self, Attend, Cache, Kind};
 use super::{Model, Output, Plan, causal_lm};
-use crate::nn::{Activation, Embedding, EncoderAttention, LayerNorm, Linear, Scope, causal_mask, decoder_causal_mask};
+use crate::nn::{
+    Activation, Conv1d, Embedding, EncoderAttention, LayerNorm, Linear, Scope, causal_mask, decoder_causal_mask,
+};
 use crate::ops;
 use crate::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 use crate::{Error, Result};
@@ -35,26 +37,6 @@ impl StackSizes {
         };
         divide(config, ("d_model", hidden), (heads, sizes.heads))?;
         Ok(sizes)
-    }
-}
-
-/// `nn.Conv1d` with a kernel of 3 and a padding of 1.
-#[derive(Debug)]
-struct Conv1d {
-    weight: Tensor,
-    bias: Tensor,
-    stride: u64,
-    module: ModuleId,
-}
-
-impl Conv1d {
-    fn new(scope: &Scope, inputs: u64, outputs: u64, stride: u64) -> Self {
-        let weight = scope.parameter(&[outputs, inputs, 3]);
-        Self { weight, bias: scope.parameter(&[outputs]), stride, module: scope.module() }
-    }
-
-    fn forward(&self, x: &Tensor) -> Tensor {
-        x.cx().within(self.module, || ops::conv1d(x, &self.weight, Some(&self.bias), self.stride, 1))
     }
 }
 
@@ -296,8 +278,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let model = scope.child("model");
     let place = model.child("encoder");
     let encoder = Encoder {
-        conv1: Conv1d::new(&place.child("conv1"), bins, hidden, 1),
-        conv2: Conv1d::new(&place.child("conv2"), hidden, hidden, 2),
+        conv1: Conv1d::new(&place.child("conv1"), [bins, hidden], 3, 1, 1, 1),
+        conv2: Conv1d::new(&place.child("conv2"), [hidden, hidden], 3, 2, 1, 1),
         embed_positions: Embedding::frozen(&place.child("embed_positions"), source, hidden),
         layers: layers(&place, &sizes, encoder_sizes, &core, false).ok_or_else(unknown)?,
         layer_norm: LayerNorm::new(&place.child("layer_norm"), hidden, true),
@@ -313,7 +295,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         layers: layers(&place, &sizes, decoder_sizes, &core, true).ok_or_else(unknown)?,
         layer_norm: LayerNorm::new(&place.child("layer_norm"), hidden, true),
         dropout: sizes.dropout,
-        use_cache: config.flag("use_cache", true)?,
+        // `merge_with_config_defaults`: checkpoints and a cache do not go together.
+        use_cache: config.flag("use_cache", true)? && !plan.checkpointing,
         plan: plan.clone(),
         positions: positions.module(),
         module: place.module(),

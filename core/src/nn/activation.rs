@@ -10,6 +10,7 @@ use super::scope::Scope;
 enum Function {
     Silu,
     Relu,
+    Tanh,
     /// One kernel, exact or tanh.
     Gelu,
     /// GPT-2's: spelled out in Python.
@@ -28,13 +29,14 @@ pub struct Activation {
 impl Activation {
     /// Names that [`Activation::new`] knows.
     pub const KNOWN: &'static [&'static str] =
-        &["silu", "swish", "relu", "gelu", "gelu_pytorch_tanh", "gelu_new", "quick_gelu"];
+        &["silu", "swish", "relu", "tanh", "gelu", "gelu_pytorch_tanh", "gelu_new", "quick_gelu"];
 
     /// `ACT2FN[name]`; `None` for a name outside [`Activation::KNOWN`].
     pub fn new(scope: &Scope, name: &str) -> Option<Self> {
         let function = match name {
             "silu" | "swish" => Function::Silu,
             "relu" => Function::Relu,
+            "tanh" => Function::Tanh,
             "gelu" | "gelu_pytorch_tanh" => Function::Gelu,
             "gelu_new" => Function::GeluNew,
             "quick_gelu" => Function::QuickGelu,
@@ -48,6 +50,7 @@ impl Activation {
         x.cx().within(self.module, || match self.function {
             Function::Silu => ops::silu(x),
             Function::Relu => ops::relu(x),
+            Function::Tanh => ops::tanh(x),
             Function::Gelu => ops::gelu(x),
             Function::GeluNew => gelu_new(x),
             Function::QuickGelu => quick_gelu(x),

@@ -3,34 +3,67 @@
 use crate::ops;
 use crate::tensor::{DType, Tensor};
 
-/// `build_alibi_tensor(attention_mask [batch, seq], heads, dtype)`: `[batch * heads, 1, seq]`.
+/// BLOOM's `build_alibi_tensor(attention_mask [batch, seq], heads, dtype)`: `[batch * heads, 1, seq]`.
 pub fn alibi(mask: &Tensor, heads: u64, dtype: DType) -> Tensor {
-    let cx = mask.cx();
-    let (batch, seq) = (mask.size(0), mask.size(1));
-    // The largest power of two among the heads has slopes of its own; the rest lie between them.
-    let power = if heads.is_power_of_two() { heads } else { heads.next_power_of_two() / 2 };
-    let _base = ops::fresh(cx, "full", &[], DType::Float32);
-    let _powers = ops::fresh(cx, "arange", &[power], DType::Int32);
-    let mut _slopes = ops::fresh(cx, "pow.Tensor_Tensor", &[power], DType::Float32);
-    let mut _extra = None;
-    if power != heads {
-        let base = ops::fresh(cx, "full", &[], DType::Float32);
-        let powers = ops::fresh(cx, "arange", &[heads - power], DType::Int32);
-        let between = ops::fresh(cx, "pow.Tensor_Tensor", &[heads - power], DType::Float32);
-        _slopes = ops::fresh(cx, "cat", &[heads], DType::Float32);
-        drop(between);
-        _extra = Some((base, powers));
-    }
-    let positions = {
-        let sum = ops::fresh(cx, "cumsum", &[batch, seq], mask.dtype());
-        let less = ops::fresh(cx, "sub.Tensor", &[batch, seq], mask.dtype());
-        drop(sum);
-        let product = ops::fresh(cx, "mul.Tensor", &[batch, seq], mask.dtype());
-        drop(less);
-        product
-    };
-    let alibi = ops::fresh(cx, "mul.Tensor", &[batch * heads, 1, seq], DType::Float32);
+    let slopes = Slopes::new(mask, heads);
+    let positions = positions(mask);
+    let alibi = product(mask, heads, DType::Float32);
     let out = ops::to(&alibi, dtype);
-    drop(positions);
+    drop((positions, slopes));
     out
+}
+
+/// Falcon's, whose biases are rounded to bfloat16 first.
+pub fn rounded_alibi(mask: &Tensor, heads: u64, dtype: DType) -> Tensor {
+    let slopes = Slopes::new(mask, heads);
+    let positions = positions(mask);
+    let alibi = {
+        let _rounded = ops::fresh(mask.cx(), "_to_copy", &[heads, 1], DType::BFloat16);
+        product(mask, heads, DType::BFloat16)
+    };
+    let out = ops::to(&alibi, dtype);
+    drop((positions, slopes));
+    out
+}
+
+/// A slope for every head, and what making them leaves behind until the function returns.
+struct Slopes {
+    _made: Vec<Tensor>,
+}
+
+impl Slopes {
+    fn new(mask: &Tensor, heads: u64) -> Self {
+        let cx = mask.cx();
+        // The largest power of two among the heads has slopes of its own; the rest lie between them.
+        let power = if heads.is_power_of_two() { heads } else { heads.next_power_of_two() / 2 };
+        let base = ops::fresh(cx, "full", &[], DType::Float32);
+        let powers = ops::fresh(cx, "arange", &[power], DType::Int32);
+        let mut slopes = ops::fresh(cx, "pow.Tensor_Tensor", &[power], DType::Float32);
+        if power == heads {
+            return Self { _made: vec![base, powers, slopes] };
+        }
+        let extra_base = ops::fresh(cx, "full", &[], DType::Float32);
+        let extra_powers = ops::fresh(cx, "arange", &[heads - power], DType::Int32);
+        let between = ops::fresh(cx, "pow.Tensor_Tensor", &[heads - power], DType::Float32);
+        slopes = ops::fresh(slopes.cx(), "cat", &[heads], DType::Float32);
+        drop(between);
+        Self { _made: vec![base, powers, slopes, extra_base, extra_powers] }
+    }
+}
+
+/// `(attention_mask.cumsum(dim=-1) - 1) * attention_mask`.
+fn positions(mask: &Tensor) -> Tensor {
+    let (cx, dtype) = (mask.cx(), mask.dtype());
+    // A sum of whole numbers is int64; the masks are.
+    let sum = ops::fresh(cx, "cumsum", mask.dims(), dtype);
+    let less = ops::fresh(cx, "sub.Tensor", mask.dims(), dtype);
+    drop(sum);
+    let product = ops::fresh(cx, "mul.Tensor", mask.dims(), dtype);
+    drop(less);
+    product
+}
+
+/// `slopes[..., None] * positions`, as `[batch * heads, 1, seq]`.
+fn product(mask: &Tensor, heads: u64, dtype: DType) -> Tensor {
+    ops::fresh(mask.cx(), "mul.Tensor", &[mask.size(0) * heads, 1, mask.size(1)], dtype)
 }

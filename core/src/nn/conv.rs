@@ -1,4 +1,4 @@
-//! `nn.Conv2d` and `nn.BatchNorm2d`.
+//! `nn.Conv1d`, `nn.Conv2d` and `nn.BatchNorm2d`.
 
 use super::scope::Scope;
 use crate::ops::{self, Window};
@@ -28,6 +28,41 @@ impl Conv2d {
     /// `forward`.
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.cx().within(self.module, || ops::conv2d(x, &self.weight, self.bias.as_ref(), self.window))
+    }
+}
+
+/// `nn.Conv1d`, always with a bias.
+#[derive(Debug)]
+pub struct Conv1d {
+    weight: Tensor,
+    bias: Tensor,
+    stride: u64,
+    padding: u64,
+    module: ModuleId,
+}
+
+impl Conv1d {
+    /// `nn.Conv1d(inputs, outputs, kernel, stride, padding, groups=groups)`.
+    pub fn new(
+        scope: &Scope,
+        [inputs, outputs]: [u64; 2],
+        kernel: u64,
+        stride: u64,
+        padding: u64,
+        groups: u64,
+    ) -> Self {
+        Self {
+            weight: scope.parameter(&[outputs, inputs / groups, kernel]),
+            bias: scope.parameter(&[outputs]),
+            stride,
+            padding,
+            module: scope.module(),
+        }
+    }
+
+    /// `forward`.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        x.cx().within(self.module, || ops::conv1d(x, &self.weight, Some(&self.bias), self.stride, self.padding))
     }
 }
 

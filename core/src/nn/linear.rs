@@ -29,12 +29,19 @@ pub struct Linear {
     module: ModuleId,
     base: ModuleId,
     adapter: Option<Adapter>,
+    /// `x @ weight.T`, then the bias: Falcon's way.
+    spelled_out: bool,
 }
 
 impl Linear {
     /// `nn.Linear(inputs, outputs, bias)`.
     pub fn new(scope: &Scope, inputs: u64, outputs: u64, bias: bool) -> Self {
         Self::build(scope, [outputs, inputs], None, bias, false)
+    }
+
+    /// `FalconLinear(inputs, outputs, bias)`: a linear that spells out its product and its sum.
+    pub fn spelled_out(scope: &Scope, inputs: u64, outputs: u64, bias: bool) -> Self {
+        Self { spelled_out: true, ..Self::new(scope, inputs, outputs, bias) }
     }
 
     /// The output head: never adapted by `all-linear`.
@@ -77,7 +84,7 @@ impl Linear {
         };
         let base = inner.module();
         let adapter = lora.map(|lora| Adapter::new(scope, &lora, inputs, outputs));
-        Self { weights, module, base, adapter }
+        Self { weights, module, base, adapter, spelled_out: false }
     }
 
     /// `forward`.
@@ -85,6 +92,10 @@ impl Linear {
         let cx = x.cx();
         cx.within(self.module, || {
             let result = cx.within(self.base, || match &self.weights {
+                Base::Full { weight, bias } if self.spelled_out => {
+                    let product = ops::matmul(x, &ops::t(weight));
+                    bias.as_ref().map_or_else(|| product.clone(), |bias| ops::add(&product, bias))
+                }
                 Base::Full { weight, bias } => ops::linear(x, weight, bias.as_ref()),
                 Base::Quantized(linear) => linear.forward(x),
             });

@@ -13,12 +13,17 @@ pub fn causal_mask(
     position_ids: &Tensor,
     attention: Attention,
 ) -> Option<Tensor> {
-    create(embeds, mask, Some(position_ids), attention, None)
+    create(embeds, mask, Some(position_ids), attention, Skip::Allowed, None)
+}
+
+/// `create_causal_mask(..., allow_is_causal_skip=False)` without position ids: made even where nothing is padded.
+pub fn whole_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attention: Attention) -> Option<Tensor> {
+    create(embeds, mask, None, attention, Skip::Never, None)
 }
 
 /// `create_causal_mask` of an encoder-decoder's decoder, which hands it no position ids.
 pub fn decoder_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attention: Attention) -> Option<Tensor> {
-    create(embeds, mask, None, attention, None)
+    create(embeds, mask, None, attention, Skip::Allowed, None)
 }
 
 /// `create_sliding_window_causal_mask`: never skipped once the sequence is as long as the window.
@@ -29,7 +34,14 @@ pub fn sliding_window_causal_mask(
     attention: Attention,
     window: u64,
 ) -> Option<Tensor> {
-    create(embeds, mask, Some(position_ids), attention, Some(window))
+    create(embeds, mask, Some(position_ids), attention, Skip::Allowed, Some(window))
+}
+
+/// Whether sdpa may do without a mask and say `is_causal` instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Skip {
+    Allowed,
+    Never,
 }
 
 fn create(
@@ -37,6 +49,7 @@ fn create(
     mask: Option<(&Tensor, bool)>,
     position_ids: Option<&Tensor>,
     attention: Attention,
+    skip: Skip,
     window: Option<u64>,
 ) -> Option<Tensor> {
     let cx = embeds.cx();
@@ -53,16 +66,16 @@ fn create(
         }
     };
     match attention {
-        Attention::Sdpa => sdpa_mask(cx, batch, (seq, seen), padding.as_ref(), true, window),
+        Attention::Sdpa => sdpa_mask(cx, batch, (seq, seen), padding.as_ref(), skip, window),
         Attention::Eager => {
-            let allowed = sdpa_mask(cx, batch, (seq, seen), padding.as_ref(), false, window)?;
+            let allowed = sdpa_mask(cx, batch, (seq, seen), padding.as_ref(), Skip::Never, window)?;
             Some(additive(&allowed, embeds.dtype()))
         }
     }
 }
 
 /// `torch.where(mask, torch.tensor(0.0), min)`: the zero lives on the device, the minimum is a number.
-pub(super) fn additive(allowed: &Tensor, dtype: DType) -> Tensor {
+pub fn additive(allowed: &Tensor, dtype: DType) -> Tensor {
     let cx = allowed.cx();
     let _zero = ops::fresh(cx, "full", &[], dtype);
     let _minimum = ops::fresh(cx, "scalar_tensor", &[], dtype);
@@ -145,10 +158,10 @@ fn sdpa_mask(
     batch: u64,
     (queries, seen): (u64, Seen),
     padding: Option<&(Tensor, bool)>,
-    may_skip: bool,
+    skip: Skip,
     window: Option<u64>,
 ) -> Option<Tensor> {
-    if may_skip && skips_causal(cx, batch, (queries, seen), padding, window) {
+    if skip == Skip::Allowed && skips_causal(cx, batch, (queries, seen), padding, window) {
         return None;
     }
     let batches = ops::arange(cx, batch);

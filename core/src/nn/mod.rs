@@ -20,17 +20,17 @@ mod rope;
 mod scope;
 
 pub use activation::Activation;
-pub use alibi::alibi;
+pub use alibi::{alibi, rounded_alibi};
 pub use attention::AttentionCore;
 pub use bidirectional_mask::{bidirectional_mask, sliding_window_bidirectional_mask};
-pub use conv::{BatchNorm2d, Conv2d};
+pub use conv::{BatchNorm2d, Conv1d, Conv2d};
 pub use drop_path::DropPath;
 pub use embedding::Embedding;
 pub use encoder_attention::EncoderAttention;
 pub use experts::{Experts, Router, Scores};
 pub use gated_mlp::GatedMlp;
 pub use linear::{Conv1D, Linear};
-pub use mask::{causal_mask, decoder_causal_mask, sliding_window_causal_mask};
+pub use mask::{additive, causal_mask, decoder_causal_mask, sliding_window_causal_mask, whole_causal_mask};
 pub use norm::{
     GemmaRmsNorm, LayerNorm, LayerNorm2d, LayerNormPerHead, Norm, PlainLayerNorm, RmsNorm, T5LayerNorm, WideRmsNorm,
 };

@@ -237,6 +237,14 @@ impl Scope {
         self.shared.adapters.as_ref().is_some_and(|plan| plan.lora.targets == LoraTargets::AllLinear)
     }
 
+    /// Whether modules called `name` are to carry an adapter, wherever they stand.
+    pub fn adapts(&self, name: &str) -> bool {
+        self.shared.adapters.as_ref().is_some_and(|plan| match &plan.lora.targets {
+            LoraTargets::AllLinear => false,
+            LoraTargets::Names(names) => names.iter().any(|n| n.rsplit('.').next() == Some(name)),
+        })
+    }
+
     /// How many linears carry an adapter.
     pub fn adapted(&self) -> u32 {
         *self.shared.adapted.borrow()

@@ -45,7 +45,10 @@ pub fn scaled_dot_product_attention(
         gradient: !q.cx().is_inference(),
     };
     match rules.select(&call) {
-        Kernel::Math => math(&q, &k, &v, mask, dropout, causal),
+        Kernel::Math => {
+            let mask = mask.map(|m| additive(m, q.dtype()));
+            math(&q, &k, &v, mask.as_ref(), dropout, causal, call.grouped)
+        }
         Kernel::Flash => flash(&q, &k, &v),
         kernel => {
             let mut mask = mask.map(|m| additive(m, q.dtype()));
@@ -55,6 +58,21 @@ pub fn scaled_dot_product_attention(
             fused(kernel, &q, &k, &v, mask.as_ref())
         }
     }
+}
+
+/// `scaled_dot_product_attention(q, k, v, mask, dropout_p)` without `enable_gqa` though keys have one head and queries
+/// many: no fused kernel takes that (`check_batch_size_and_num_heads_dense`), and the products broadcast.
+pub fn ungrouped_dot_product_attention(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    mask: Option<&Tensor>,
+    dropout: f64,
+) -> Tensor {
+    let mask = mask.map(lower_precision);
+    let (q, k, v) = (lower_precision(q), lower_precision(k), lower_precision(v));
+    let mask = mask.map(|m| additive(&m, q.dtype()));
+    math(&q, &k, &v, mask.as_ref(), dropout, false, false)
 }
 
 /// A boolean mask as zeros and minus infinities (`convert_boolean_attn_mask`).
@@ -72,11 +90,13 @@ fn by_sequence(b: u64, h: u64, s: u64, d: u64) -> Geometry {
     Geometry::contiguous(&[b, s, h, d]).transposed(1, 2)
 }
 
-/// cuDNN matches the query's memory order; the others always write `[batch, seq, heads, dim]`.
-fn output_layout(kernel: Kernel, q: &Tensor, d: u64) -> Geometry {
-    let (b, h, s) = (q.size(0), q.size(1), q.size(2));
-    let heads_first = q.geometry().strides()[1] > q.geometry().strides()[2];
-    if kernel == Kernel::Cudnn && heads_first { Geometry::contiguous(&[b, h, s, d]) } else { by_sequence(b, h, s, d) }
+/// What a kernel writes for `x` lies in x's own memory order (cuDNN, and flash with its `empty_like`); the efficient one
+/// always writes `[batch, seq, heads, dim]`.
+fn layout(kernel: Kernel, x: &Tensor, d: u64) -> Geometry {
+    let (b, h, s) = (x.size(0), x.size(1), x.size(2));
+    let heads_first = x.geometry().strides()[1] > x.geometry().strides()[2];
+    let matches = matches!(kernel, Kernel::Cudnn | Kernel::Flash);
+    if matches && heads_first { Geometry::contiguous(&[b, h, s, d]) } else { by_sequence(b, h, s, d) }
 }
 
 /// Flash attention pads the head size to a multiple of 8 first (`pad_last_dim`).
@@ -116,7 +136,7 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
     let tape = Tape::new(cx, node, &inputs);
     let saved = [tape.save(q), tape.save(k), tape.save(v)];
     let saved_mask = mask.map_or(Saved::Nothing, |m| tape.save(m));
-    let mut out = cx.empty(op, output_layout(kernel, q, v.size(-1)), q.dtype());
+    let mut out = cx.empty(op, layout(kernel, q, v.size(-1)), q.dtype());
     let rows = match kernel {
         Kernel::Cudnn => Geometry::contiguous(&[b, h, s, 1]),
         Kernel::Flash => Geometry::contiguous(&[b, h, s]),
@@ -132,16 +152,7 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
         let [q, k, v] = [saved[0].unpack(), saved[1].unpack(), saved[2].unpack()];
         let mask = saved_mask.get();
         let _kept: Vec<Tensor> = kept.iter().map(Saved::unpack).collect();
-        let gradient = |x: &Tensor| {
-            let (b, h, s, d) = (x.size(0), x.size(1), x.size(2), x.size(3));
-            let heads_first = x.geometry().strides()[1] > x.geometry().strides()[2];
-            let layout = if heads_first && kernel == Kernel::Cudnn {
-                Geometry::contiguous(&[b, h, s, d])
-            } else {
-                by_sequence(b, h, s, d)
-            };
-            g.empty(backward, layout, x.dtype())
-        };
+        let gradient = |x: &Tensor| g.empty(backward, layout(kernel, x, x.size(3)), x.dtype());
         let mut gradients = grads([Some(gradient(&q)), Some(gradient(&k)), Some(gradient(&v))]);
         if let Some(mask) = mask {
             gradients.push(g.needs(3).then(|| bias_gradient(g, backward, &mask)));
@@ -179,26 +190,40 @@ fn random_state(cx: &std::rc::Rc<Context>, kernel: Kernel, op: &'static str) -> 
     }
 }
 
-/// CUTLASS wants the mask's rows in multiples of 8 elements (`pad_bias`).
+/// CUTLASS wants every stride of the mask in multiples of 8 elements; else its rows are made longer (`preprocess_mask`,
+/// `pad_bias`), those that are a multiple already by 8. Of T5's bias, whose rows do not lie together, the reference rows
+/// ask only how long they are.
 fn pad_mask(mask: &Tensor) -> Tensor {
     const ALIGNMENT: u64 = 8;
     let keys = mask.size(-1);
-    if keys.is_multiple_of(ALIGNMENT) {
+    let aligned = match mask.geometry().strides().split_last() {
+        Some((1, others)) => others.iter().all(|stride| stride.is_multiple_of(ALIGNMENT)),
+        _ => keys.is_multiple_of(ALIGNMENT),
+    };
+    if aligned {
         return mask.clone();
     }
-    super::view::narrow(&pad_last(mask, keys.next_multiple_of(ALIGNMENT)), -1, keys)
+    super::view::narrow(&pad_last(mask, (keys + 1).next_multiple_of(ALIGNMENT)), -1, keys)
 }
 
 /// `_scaled_dot_product_attention_math`.
-fn math(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, dropout: f64, causal: bool) -> Tensor {
+fn math(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    mask: Option<&Tensor>,
+    dropout: f64,
+    causal: bool,
+    grouped: bool,
+) -> Tensor {
     let origin = q.dtype();
     // Half inputs are computed in float32 unless allow_fp16_bf16_reduction_math_sdp is set (it is not by default).
     let compute = if origin.is_half() { DType::Float32 } else { origin };
     let (q, k, v) = (to(q, compute), to(k, compute), to(v, compute));
     let cx = q.cx();
     let scaled_q = mul_cpp_scalar(&q);
-    let mask = if causal { Some(causal_mask(&q, &k)) } else { mask.map(|m| additive(m, compute)) };
-    let repeat = q.size(1) / k.size(1).max(1);
+    let mask = if causal { Some(causal_mask(&q, &k)) } else { mask.cloned() };
+    let repeat = if grouped { q.size(1) / k.size(1).max(1) } else { 1 };
     let (keys, values) = (repeat_interleave(&k, repeat), repeat_interleave(&v, repeat));
     let scaled_k = mul_cpp_scalar(&transpose(&keys, -2, -1));
     let mut scores = matmul_cast(&scaled_q, &scaled_k);
@@ -212,12 +237,12 @@ fn math(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, dropout: f64,
     if dropout > 0.0 {
         scores = super::activation::dropout(&scores, dropout);
     }
-    let out = matmul_cast(&scores, &values);
     if origin == compute {
-        return out;
+        return matmul_cast(&scores, &values);
     }
+    // The compiler evaluates a call's arguments from the last to the first: the probabilities are returned as well.
     let _attention = cx.no_grad(|| to(&scores, origin));
-    to(&out, origin)
+    to(&matmul_cast(&scores, &values), origin)
 }
 
 fn causal_mask(q: &Tensor, k: &Tensor) -> Tensor {

@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use super::{Call, Kernel, SdpaRules, scaled_dot_product_attention};
+use super::{Call, Kernel, SdpaRules, scaled_dot_product_attention, ungrouped_dot_product_attention};
 use crate::software::Rules;
 use crate::tensor::testing::{
     activation_of, alive, backward_of, forward, frozen_of, gradient, input_of, made, seen, watch,
@@ -355,4 +355,22 @@ fn autocast_casts_queries_keys_and_values() {
     assert_eq!(out.dtype(), DType::BFloat16);
     assert_eq!(events.iter().filter(|e| e.starts_with("+_to_copy")).count(), 3);
     assert_eq!(made(&events)[3], "_scaled_dot_product_flash_attention");
+}
+
+/// Falcon's one key for all queries: without `enable_gqa` every fused kernel refuses unequal heads, and the products
+/// broadcast the key instead of repeating it.
+#[test]
+fn unequal_heads_without_grouping_are_computed_by_products() {
+    let cx = forward();
+    let q = activation_of(&cx, &[2, 8, 16, 32], DType::BFloat16);
+    let (k, v) =
+        (activation_of(&cx, &[2, 1, 16, 32], DType::BFloat16), activation_of(&cx, &[2, 1, 16, 32], DType::BFloat16));
+    let mask = input_of(&cx, &[2, 1, 16, 16], DType::Bool);
+    let (events, out) = watch(&cx, || ungrouped_dot_product_attention(&q, &k, &v, Some(&mask), 0.0));
+    assert_eq!(out.dims(), [2, 8, 16, 32]);
+    let births: Vec<&str> = events.iter().filter_map(|e| e.strip_prefix('+')).collect();
+    assert_eq!(births[..2], ["zeros_like [2, 1, 16, 16] bfloat16", "logical_not [2, 1, 16, 16] bool"], "in q's dtype");
+    assert!(births.contains(&"mul.Scalar [2, 1, 32, 16] float32"), "the key is scaled once: {births:?}");
+    assert!(births.contains(&"where.self [2, 8, 16, 16] float32"), "every score is kept");
+    assert!(!births.iter().any(|b| b.starts_with("_scaled")));
 }

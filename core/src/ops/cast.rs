@@ -25,8 +25,8 @@ pub fn lower_precision(x: &Tensor) -> Tensor {
         return to(x, dtype);
     }
     let cast = || cx.counting_as(Kind::AutocastCopy, || to(x, dtype));
-    // Only what is trained is cached: a frozen weight is cast again at every use.
-    if x.dtype() != DType::Float32 || !x.requires_grad() {
+    // Only what is trained is cached, and only the weight itself: a frozen one, or a view, is cast again at every use.
+    if x.dtype() != DType::Float32 || !x.requires_grad() || !x.is_leaf() {
         return cast();
     }
     if let Some(copy) = cx.cached_copy(x) {

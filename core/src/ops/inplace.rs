@@ -16,6 +16,15 @@ pub fn relu_in_place(x: Tensor) -> Tensor {
     out
 }
 
+/// `x *= number` or `x /= number`; the gradient is scaled into a tensor of its own.
+pub fn scale_in_place(x: Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), "MulBackward0", &[&x]);
+    let mut out = x.detach();
+    drop(x);
+    tape.record([&mut out], move |g| grads([Some(g.like("mul.Tensor", g.grad()))]));
+    out
+}
+
 /// `x += y`.
 pub fn add_in_place(x: Tensor, y: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), "AddBackward0", &[&x, y]);
@@ -30,7 +39,7 @@ pub fn add_in_place(x: Tensor, y: &Tensor) -> Tensor {
 
 #[cfg(test)]
 mod tests {
-    use super::{add_in_place, relu_in_place};
+    use super::{add_in_place, relu_in_place, scale_in_place};
     use crate::ops::neg;
     use crate::tensor::Kind;
     use crate::tensor::testing::{activation, alive, backward_of, forward, made, watch};
@@ -43,6 +52,16 @@ mod tests {
         assert!(events.is_empty());
         assert_eq!(alive(&cx, Kind::Saved), ["neg [8] float32"]);
         assert_eq!(made(&backward_of(out)), ["ones_like", "threshold_backward", "neg"]);
+    }
+
+    #[test]
+    fn scaling_in_place_keeps_nothing_and_scales_the_gradient_apart() {
+        let cx = forward();
+        let x = neg(&activation(&cx, &[8]));
+        let (events, out) = watch(&cx, || scale_in_place(x));
+        assert!(events.is_empty());
+        assert!(alive(&cx, Kind::Saved).is_empty());
+        assert_eq!(made(&backward_of(out)), ["ones_like", "mul.Tensor", "neg"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::view::{contiguous, expand, reshape, transpose, unsafe_view, view};
 use crate::tensor::{Geometry, Gradients, Tape, Tensor, grads};
 
 /// `self.t()` of a matrix.
-fn t(x: &Tensor) -> Tensor {
+pub fn t(x: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), "TBackward0", &[x]);
     let mut out = x.view_as(x.geometry().transposed(0, 1));
     tape.record([&mut out], |g| grads([Some(g.grad().view_as(g.grad().geometry().transposed(0, 1)))]));
@@ -65,8 +65,14 @@ fn addmm_cast(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     out
 }
 
-/// `bmm(a, b)`.
-fn bmm(a: &Tensor, b: &Tensor) -> Tensor {
+/// `bmm(a, b)`: on autocast's lower-precision list.
+pub fn bmm(a: &Tensor, b: &Tensor) -> Tensor {
+    let b = lower_precision(b);
+    let a = lower_precision(a);
+    bmm_cast(&a, &b)
+}
+
+fn bmm_cast(a: &Tensor, b: &Tensor) -> Tensor {
     let tape = Tape::new(a.cx(), "BmmBackward0", &[a, b]);
     let saved_b = tape.save_if(tape.needs(0), b);
     let saved_a = tape.save_if(tape.needs(1), a);
@@ -172,7 +178,7 @@ pub(super) fn matmul_cast(a: &Tensor, b: &Tensor) -> Tensor {
             let count: u64 = batch.iter().product();
             let left = batched(a, &batch, count);
             let right = batched(b, &batch, count);
-            let out = bmm(&left, &right);
+            let out = bmm_cast(&left, &right);
             let mut sizes = batch;
             sizes.extend([a.size(-2), b.size(-1)]);
             unsafe_view(&out, &sizes)

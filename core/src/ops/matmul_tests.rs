@@ -1,6 +1,6 @@
 //! Matrix products: what they keep, what their backward makes, and how higher ranks come down to them.
 
-use super::matmul::{addmm, linear, matmul};
+use super::matmul::{addmm, bmm, linear, matmul, t};
 use crate::ops::{neg, transpose};
 use crate::tensor::testing::{
     activation, activation_of, alive, backward_of, forward, frozen_of, gradient, input, made, watch, weight,
@@ -146,4 +146,29 @@ fn the_first_product_of_each_thread_makes_a_workspace() {
     let events = backward_of(out);
     assert_eq!(made(&events).iter().filter(|op| **op == "cublas_workspace").count(), 1);
     assert_eq!(alive(&cx, Kind::Workspace).len(), 2, "kept");
+}
+
+/// `cached_cast` keeps the copy of a leaf that is no view: a transposed weight is cast at every use.
+#[test]
+fn autocast_does_not_cache_the_copy_of_a_transposed_weight() {
+    let cx = forward();
+    let (x, w) = (input(&cx, &[4, 8]), weight(&cx, &[2, 8]));
+    let casts = |events: &[String]| births(events).iter().filter(|b| b.starts_with("_to_copy [8, 2]")).count();
+    cx.with_autocast(Some(DType::BFloat16), || {
+        let (events, outs) = watch(&cx, || (matmul(&x, &t(&w)), matmul(&x, &t(&w))));
+        assert_eq!(casts(&events), 2, "{events:?}");
+        drop(outs);
+    });
+}
+
+/// `bmm` itself makes no views: its gradients are plain tensors.
+#[test]
+fn a_batched_product_keeps_both_and_makes_two() {
+    let cx = forward();
+    let (a, b) = (neg(&activation(&cx, &[3, 4, 8])), neg(&activation(&cx, &[3, 8, 2])));
+    let out = bmm(&a, &b);
+    drop((a, b));
+    assert_eq!(out.dims(), [3, 4, 2]);
+    assert_eq!(alive(&cx, Kind::Saved), ["neg [3, 4, 8] float32", "neg [3, 8, 2] float32"]);
+    assert_eq!(made(&backward_of(out)).iter().filter(|op| **op == "bmm").count(), 2);
 }

@@ -18,6 +18,7 @@ mod eight_bit;
 mod elementwise;
 mod embedding;
 mod four_bit;
+mod gather;
 mod inplace;
 pub mod inside;
 mod loss;
@@ -27,6 +28,7 @@ mod norm;
 mod pad;
 mod pool;
 mod reduce;
+mod resize;
 mod roll;
 mod routing;
 mod sdpa_rules;
@@ -40,7 +42,10 @@ mod matmul_tests;
 
 pub use activation::{dropout, elu, gelu, leaky_relu, relu, sigmoid, silu, tanh};
 pub use alternate::{every_second, every_second_of, stack_last};
-pub use attention::{CUDNN_ATTENTION, EFFICIENT_ATTENTION, FLASH_ATTENTION, scaled_dot_product_attention};
+pub use attention::{
+    CUDNN_ATTENTION, EFFICIENT_ATTENTION, FLASH_ATTENTION, scaled_dot_product_attention,
+    ungrouped_dot_product_attention,
+};
 pub use batch_norm::batch_norm;
 pub use bloom_gelu::bloom_gelu;
 pub use cast::to;
@@ -52,20 +57,22 @@ pub use eight_bit::{EightBit, matmul_8bit};
 pub use elementwise::{add, add_scalar, div_scalar, mul, mul_scalar, neg, pow, rsqrt, sub};
 pub use embedding::embedding;
 pub use four_bit::{FourBit, matmul_4bit};
-pub use inplace::{add_in_place, relu_in_place};
+pub use gather::{gather, repeat_batch};
+pub use inplace::{add_in_place, relu_in_place, scale_in_place};
 pub use loss::{cross_entropy, mse_loss};
 pub use masked_fill::{masked_fill, masked_fill_in_place};
-pub use matmul::{addmm, baddbmm, linear, matmul};
+pub use matmul::{addmm, baddbmm, bmm, linear, matmul, t};
 pub use norm::layer_norm;
 pub use pad::pad;
 pub use pool::{global_avg_pool2d, max_pool2d};
 pub use reduce::{mean, mean_image, mean_last};
+pub use resize::upsample_bicubic2d;
 pub use roll::roll;
 pub use routing::{div_in_place, grouped_linear, index_rows, sum_middle, topk};
 pub use sdpa_rules::SdpaRules;
-pub use select::{clamp, clamp_numbers, index, unbind, where_scalar};
+pub use select::{clamp, clamp_numbers, index, index_one, unbind, where_scalar};
 pub use similarity::{div, exp, sum_last};
-pub use softmax::{softmax, softmax_fp32};
+pub use softmax::{softmax, softmax_fp32, softmax_to};
 pub use view::{
     CHANNELS_FIRST, CHANNELS_LAST, cat, clone, contiguous, expand, narrow, permute, reshape, select, split, transpose,
     unsqueeze, view,

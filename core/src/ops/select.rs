@@ -53,7 +53,7 @@ pub fn clamp_numbers(x: &Tensor) -> Tensor {
         let geometry = Geometry::elementwise(&[x.geometry()]);
         let _zero = g.empty("scalar_tensor", Geometry::contiguous(&[]), g.grad().dtype());
         let inside = g.empty("ge.Scalar", geometry.clone(), DType::Bool);
-        drop(g.empty("le.Scalar", geometry, DType::Bool));
+        let _below = g.empty("le.Scalar", geometry, DType::Bool);
         let chosen = Geometry::elementwise(&[inside.geometry(), g.grad().geometry()]);
         grads([Some(g.empty("where.self", chosen, g.grad().dtype()))])
     });
@@ -74,6 +74,21 @@ pub fn index(x: &Tensor, indices: &[&Tensor]) -> Tensor {
         let gradient = g.empty("new_zeros", whole.clone(), g.grad().dtype());
         drop(inside::accumulate_rows(g.cx(), "index_put", indices.first().map_or(0, Tensor::numel)));
         grads([Some(gradient)])
+    });
+    out
+}
+
+/// `x[..., [i], ...]` along `axis` for a list of one number, whose tensor `number` is: as [`index`].
+pub fn index_one(x: &Tensor, axis: isize, number: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), "IndexBackward0", &[x]);
+    let saved = tape.save(number);
+    let mut sizes = x.dims().to_vec();
+    sizes[x.geometry().axis(axis)] = 1;
+    let mut out = x.cx().empty_sizes("index.Tensor", &sizes, x.dtype());
+    let whole = Geometry::contiguous(x.dims());
+    tape.record([&mut out], move |g| {
+        let _number = saved.unpack();
+        grads([Some(g.empty("new_zeros", whole.clone(), g.grad().dtype()))])
     });
     out
 }

@@ -14,11 +14,17 @@ pub fn softmax(x: &Tensor) -> Tensor {
     if x.cx().autocast_dtype().is_some() { softmax_fp32(x) } else { softmax_as(SOFTMAX, x, x.dtype()) }
 }
 
-/// `softmax(x, -1, dtype=torch.float32)`: float16 is converted inside the kernel (`half_to_float`), bfloat16 is cast
-/// first (`softmax` in `aten/src/ATen/native/SoftMax.cpp`).
+/// `softmax(x, -1, dtype=torch.float32)`.
 pub fn softmax_fp32(x: &Tensor) -> Tensor {
-    let x = if x.dtype() == DType::Float16 { x.clone() } else { to(x, DType::Float32) };
-    softmax_as(SOFTMAX, &x, DType::Float32)
+    softmax_to(x, DType::Float32)
+}
+
+/// `softmax(x, -1, dtype=dtype)`: x is cast first, but for float16 to float32, which happens inside the kernel
+/// (`half_to_float`; `softmax` in `aten/src/ATen/native/SoftMax.cpp`). Autocast leaves it alone.
+pub fn softmax_to(x: &Tensor, dtype: DType) -> Tensor {
+    let inside = x.dtype() == DType::Float16 && dtype == DType::Float32;
+    let x = if inside { x.clone() } else { to(x, dtype) };
+    softmax_as(SOFTMAX, &x, dtype)
 }
 
 /// `log_softmax(x, -1)` in the input's own dtype.
@@ -40,7 +46,7 @@ fn softmax_as((op, node, backward): Names, x: &Tensor, dtype: DType) -> Tensor {
 
 #[cfg(test)]
 mod tests {
-    use super::{softmax, softmax_fp32};
+    use super::{softmax, softmax_fp32, softmax_to};
     use crate::ops::neg;
     use crate::tensor::testing::{activation, activation_of, alive, backward_of, forward, gradient, made, watch};
     use crate::tensor::{DType, Kind};
@@ -74,5 +80,14 @@ mod tests {
         assert_eq!(events, ["+_to_copy [4, 8] float32", "+_softmax [4, 8] float32", "-_to_copy [4, 8] float32"]);
         assert_eq!(made(&backward_of(out)), ["ones_like", "_softmax_backward_data", "_to_copy"]);
         assert_eq!(gradient(&x).unwrap().dtype(), DType::BFloat16);
+    }
+
+    /// Falcon's: float32 scores to half probabilities are cast before the kernel.
+    #[test]
+    fn a_softmax_in_half_of_float32_is_cast_first() {
+        let cx = forward();
+        let x = activation_of(&cx, &[4, 8], DType::Float32);
+        let (events, _out) = watch(&cx, || softmax_to(&x, DType::Float16));
+        assert_eq!(events[..2], ["+_to_copy [4, 8] float16", "+_softmax [4, 8] float16"]);
     }
 }

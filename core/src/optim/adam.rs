@@ -52,7 +52,8 @@ impl Optimizer for Adam {
                     .collect();
                 // Once `denom = _foreach_add(exp_avg_sq_sqrt, eps)` was a list of its own.
                 if !cx.machine().rules.has(&rules::ONE_ADAM_LIST) {
-                    let sums: Vec<Tensor> = with_gradients(parameters)
+                    let sums: Vec<Tensor> = by_dtype(parameters)
+                        .into_iter()
                         .map(|(_, p, _)| cx.empty("_foreach_add.Scalar", p.geometry().preserved(), p.dtype()))
                         .collect();
                     drop(sums);

@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use super::groups::by_dtype;
-use super::with_gradients;
 use crate::ops::inside;
 use crate::tensor::{Context, DType, Tensor};
 
@@ -11,21 +10,20 @@ const NORM: &str = "_foreach_norm.Scalar";
 
 /// A norm a gradient, their norm, the clip coefficient; the gradients are scaled in place.
 pub fn clip_grad_norm(cx: &Rc<Context>, parameters: &[Tensor]) {
-    let (mut count, mut largest) = (0, 0);
-    for (_, _, grad) in with_gradients(parameters) {
-        count += 1;
-        largest = grad.numel().max(largest);
-    }
-    let scratch = inside::foreach_norm(cx, NORM, count, largest);
     let mut dtype = None;
-    let norms: Vec<Tensor> = by_dtype(parameters)
-        .into_iter()
-        .map(|(_, _, grad)| {
+    let gradients: Vec<Tensor> = by_dtype(parameters).into_iter().map(|(_, _, grad)| grad).collect();
+    let mut norms = Vec::with_capacity(gradients.len());
+    for group in gradients.chunk_by(|a, b| a.dtype() == b.dtype()) {
+        let largest = group.iter().map(Tensor::numel).max().unwrap_or(0);
+        let scratch = inside::foreach_norm(cx, NORM, group.len() as u64, largest);
+        norms.extend(group.iter().map(|grad| {
             dtype = Some(dtype.map_or(grad.dtype(), |d: DType| d.promote(grad.dtype())));
             cx.empty_sizes(NORM, &[], grad.dtype())
-        })
-        .collect();
-    drop(scratch);
+        }));
+        drop(scratch);
+    }
+    let count = gradients.len() as u64;
+    drop(gradients);
     let Some(dtype) = dtype else { return };
     let stacked = cx.empty_sizes("stack", &[count], dtype);
     let total = cx.empty_sizes("linalg_vector_norm", &[], dtype);

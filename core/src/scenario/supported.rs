@@ -36,11 +36,14 @@ pub struct ModelType {
     pub learned_positions: bool,
 }
 
+/// What decoders are trained for.
+const DECODER: &[Task] = &[Task::CausalLm, Task::SequenceClassification];
+
 /// A causal language model that reads tokens and a mask, and knows positions by rotation.
 const fn rotary_decoder(name: &'static str, positions: u64) -> ModelType {
     ModelType {
         name,
-        tasks: &[Task::CausalLm],
+        tasks: DECODER,
         inputs: Inputs::Tokens,
         has_mask: true,
         position_keys: &["max_position_embeddings"],
@@ -66,7 +69,7 @@ const fn classifier(name: &'static str, inputs: Inputs) -> ModelType {
 pub const MODEL_TYPES: &[ModelType] = &[
     ModelType {
         name: "llama",
-        tasks: &[Task::CausalLm],
+        tasks: DECODER,
         inputs: Inputs::Tokens,
         has_mask: true,
         position_keys: &["max_position_embeddings"],
@@ -75,7 +78,7 @@ pub const MODEL_TYPES: &[ModelType] = &[
     },
     ModelType {
         name: "mistral",
-        tasks: &[Task::CausalLm],
+        tasks: DECODER,
         inputs: Inputs::Tokens,
         has_mask: true,
         position_keys: &["max_position_embeddings"],
@@ -84,7 +87,7 @@ pub const MODEL_TYPES: &[ModelType] = &[
     },
     ModelType {
         name: "qwen2",
-        tasks: &[Task::CausalLm],
+        tasks: DECODER,
         inputs: Inputs::Tokens,
         has_mask: true,
         position_keys: &["max_position_embeddings"],
@@ -93,7 +96,7 @@ pub const MODEL_TYPES: &[ModelType] = &[
     },
     ModelType {
         name: "qwen3",
-        tasks: &[Task::CausalLm],
+        tasks: DECODER,
         inputs: Inputs::Tokens,
         has_mask: true,
         position_keys: &["max_position_embeddings"],
@@ -102,7 +105,7 @@ pub const MODEL_TYPES: &[ModelType] = &[
     },
     ModelType {
         name: "gpt2",
-        tasks: &[Task::CausalLm],
+        tasks: DECODER,
         inputs: Inputs::Tokens,
         has_mask: true,
         position_keys: &["n_positions", "max_position_embeddings"],
@@ -146,7 +149,18 @@ pub const MODEL_TYPES: &[ModelType] = &[
         positions: 512,
         learned_positions: true,
     },
+    ModelType {
+        name: "deberta-v2",
+        tasks: &[Task::MaskedLm, Task::SequenceClassification],
+        inputs: Inputs::Tokens,
+        has_mask: true,
+        position_keys: &["max_position_embeddings"],
+        positions: 512,
+        // Only where `position_biased_input` adds a table of them; the family looks for itself.
+        learned_positions: false,
+    },
     classifier("vit", Inputs::Image { key: "image_size", side: 224, fixed: true }),
+    rotary_decoder("falcon", 2048),
     rotary_decoder("gpt_neox", 2048),
     rotary_decoder("gemma", 8192),
     rotary_decoder("gemma2", 8192),
@@ -159,7 +173,7 @@ pub const MODEL_TYPES: &[ModelType] = &[
     rotary_decoder("olmo", 2048),
     rotary_decoder("olmo2", 2048),
     rotary_decoder("mixtral", 131_072),
-    rotary_decoder("olmoe", 4096),
+    ModelType { tasks: &[Task::CausalLm], ..rotary_decoder("olmoe", 4096) },
     rotary_decoder("qwen2_moe", 32_768),
     rotary_decoder("qwen3_moe", 32_768),
     // Biases instead of positions: nothing ends at 2048, the length it was trained with.
@@ -207,13 +221,13 @@ pub const MODEL_TYPES: &[ModelType] = &[
         positions: 77,
         learned_positions: true,
     },
-    classifier("dinov2", Inputs::Image { key: "image_size", side: 224, fixed: true }),
+    classifier("dinov2", Inputs::Image { key: "image_size", side: 224, fixed: false }),
     classifier("resnet", Inputs::Image { key: "", side: 224, fixed: false }),
     classifier("convnext", Inputs::Image { key: "image_size", side: 224, fixed: false }),
     classifier("swin", Inputs::Image { key: "image_size", side: 224, fixed: false }),
     ModelType {
         name: "modernbert",
-        tasks: &[Task::MaskedLm],
+        tasks: &[Task::MaskedLm, Task::SequenceClassification],
         inputs: Inputs::Tokens,
         has_mask: true,
         position_keys: &["max_position_embeddings"],
@@ -392,7 +406,18 @@ pub const FAMILIES: &[Family] = &[
                 about: "which of them",
                 kind: FamilyKeyKind::Word {
                     default: "resnet50",
-                    words: &["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"],
+                    words: &[
+                        "resnet18",
+                        "resnet34",
+                        "resnet50",
+                        "resnet101",
+                        "resnet152",
+                        "resnext50_32x4d",
+                        "resnext101_32x8d",
+                        "resnext101_64x4d",
+                        "wide_resnet50_2",
+                        "wide_resnet101_2",
+                    ],
                 },
             },
             count("num_classes", "classes", 1000, WIDTH_MOST),
@@ -413,6 +438,22 @@ pub const FAMILIES: &[Family] = &[
                     default: "convnext_tiny",
                     words: &["convnext_tiny", "convnext_small", "convnext_base", "convnext_large"],
                 },
+            },
+            count("num_classes", "classes", 1000, WIDTH_MOST),
+        ],
+    },
+    Family {
+        name: "swin",
+        about: "torchvision's Swin Transformers",
+        tasks: &[Task::ImageClassification],
+        inputs: Inputs::TORCHVISION,
+        has_mask: false,
+        position_key: None,
+        keys: &[
+            FamilyKey {
+                name: "variant",
+                about: "which of them",
+                kind: FamilyKeyKind::Word { default: "swin_t", words: &["swin_t", "swin_s", "swin_b"] },
             },
             count("num_classes", "classes", 1000, WIDTH_MOST),
         ],

@@ -18,14 +18,14 @@ use super::row::{Part, parts};
 use super::sheet::Sheet;
 use super::variant::{takes_sequences, with_sizes};
 
-/// Events replayed for a sheet when the caller sets no other limit: sheets of some hundred cells are exact throughout.
-pub const EFFORT: u64 = 4_000_000;
+/// Events replayed for a sheet when the caller sets no other limit: a hundred and fifty cells of a model of 32 layers.
+pub const EFFORT: u64 = 3_000_000;
 
 /// The most cells a sheet may have.
 pub const MOST_CELLS: usize = 1 << 14;
 
 /// Verdicts over batches and sequences.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Grid {
     /// The micro-batches, ascending.
     pub batches: Vec<u64>,
@@ -36,14 +36,14 @@ pub struct Grid {
 }
 
 /// One sequence.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Its length; `None` where a sample has no sequence.
     pub seq: Option<u64>,
     /// A cell for each batch; empty where the row is refused.
     pub cells: Vec<Cell>,
     /// Why it is refused.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
 

@@ -27,8 +27,8 @@ impl Part {
 
 /// The parts of `batches` (ascending), from the steps at their ends.
 ///
-/// Where the steps at two batches are the same event for event and every size makes a line, so they are in between: an
-/// op that goes another way from some batch on does not come back. Where they are not, the range is halved. One sample
+/// Where the steps at two batches are the same event for event, every size makes a line and the step halfway lies on it,
+/// so do those in between: an op that goes another way from some batch on does not come back. Elsewhere the range is halved. One sample
 /// stands for itself: where a dimension is 1, reshaping copies less.
 ///
 /// # Errors
@@ -44,10 +44,14 @@ pub fn parts(batches: &[u64], step: &mut impl FnMut(u64) -> Result<Rc<Step>>) ->
             continue;
         }
         let high = step(batches[last])?;
-        if let Some(stream) = Stream::between(&low, batches[first], &high, batches[last]) {
+        let middle = first + (last - first) / 2;
+        let stream = match Stream::between(&low, batches[first], &high, batches[last]) {
+            Some(stream) if last - first > 1 && !stream.is_at(&*step(batches[middle])?, batches[middle]) => None,
+            stream => stream,
+        };
+        if let Some(stream) = stream {
             parts.push(Part::new(first, last, batches, stream));
         } else {
-            let middle = first + (last - first) / 2;
             open.extend([(middle + 1, last), (first, middle)]);
         }
     }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::estimate::{Step, Trace};
+use crate::estimate::{Step, Trace, Uneven};
 use crate::{Result, Scenario};
 
 use super::variant::with_sizes;
@@ -36,6 +36,7 @@ struct Law {
     unit: u64,
     trace: Rc<Trace>,
     curves: Vec<Curve>,
+    uneven: Rc<[Uneven]>,
 }
 
 /// `start + first * t + second * t (t - 1) / 2`.
@@ -117,9 +118,15 @@ impl Law {
             .iter()
             .zip(&half.sizes)
             .zip(&end.sizes)
-            .map(|((a, b), c)| Curve::through(*a, (count(*middle), *b), (count(*to), *c)))
-            .collect::<Option<Vec<Curve>>>()?;
-        let law = Self { from: *from, to: *to, unit: unit.max(1), trace: Rc::clone(&start.trace), curves };
+            .map(|((a, b), c)| Curve::through(*a, (count(*middle), *b), (count(*to), *c)));
+        let mut curves: Vec<Option<Curve>> = curves.collect();
+        for buffer in start.uneven.iter() {
+            // Computed from the tokens.
+            curves[buffer.id as usize] = Some(Curve { start: 0, first: 0, second: 0 });
+        }
+        let curves = curves.into_iter().collect::<Option<Vec<Curve>>>()?;
+        let (trace, uneven) = (Rc::clone(&start.trace), Rc::clone(&start.uneven));
+        let law = Self { from: *from, to: *to, unit: unit.max(1), trace, curves, uneven };
         checks.iter().all(|(length, step)| law.step(*length).sizes == step.sizes).then_some(law)
     }
 
@@ -130,8 +137,10 @@ impl Law {
     fn step(&self, length: u64) -> Step {
         let t = ((length - self.from) / self.unit) as i64;
         let pairs = t * (t - 1) / 2;
-        let sizes = self.curves.iter().map(|c| (c.start + c.first * t + c.second * pairs).max(0) as u64).collect();
-        Step { trace: Rc::clone(&self.trace), sizes }
+        let size = |c: &Curve| (c.start + c.first * t + c.second * pairs).max(0) as u64;
+        let mut sizes: Vec<u64> = self.curves.iter().map(size).collect();
+        Uneven::patch(&self.uneven, &mut sizes);
+        Step { trace: Rc::clone(&self.trace), sizes, uneven: Rc::clone(&self.uneven) }
     }
 }
 

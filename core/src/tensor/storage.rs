@@ -96,6 +96,11 @@ impl Tensor {
         self.edge.is_some()
     }
 
+    /// Whether it is no op's result: a gradient, if any, ends at it.
+    pub fn is_leaf(&self) -> bool {
+        self.edge.as_ref().is_none_or(|edge| edge.node.leaf().is_some())
+    }
+
     /// The node (and its output) the gradient of this tensor goes to.
     pub fn edge(&self) -> Option<&Edge> {
         self.edge.as_ref()

@@ -29,7 +29,7 @@ pub struct Flags {
     /// A Hugging Face config.json
     #[arg(long, value_name = "PATH", help_heading = "Model", group = "which")]
     hf_config: Option<PathBuf>,
-    /// A family of our own: mlp, nanogpt, nbeats, resnet, convnext, gat
+    /// A family of our own: mlp, nanogpt, nbeats, resnet, convnext, swin, gat
     #[arg(long, value_name = "NAME", help_heading = "Model", group = "which")]
     family: Option<String>,
     /// What is trained; the default goes by the model

@@ -57,6 +57,7 @@ fn torchvision_families() {
         ("resnet", "resnet18", 11_689_512),
         ("resnet", "resnet50", 25_557_032),
         ("convnext", "convnext_tiny", 28_589_128),
+        ("swin", "swin_t", 28_288_354),
     ] {
         let model = json!({ "family": family, "variant": variant });
         let report = trains(model, json!({ "batch": 2, "image": 64 }), json!({ "precision": "bf16-amp" }));
@@ -85,6 +86,12 @@ fn decoders() {
         (config("gemma2", json!({ "num_key_value_heads": 2, "head_dim": 16 })), "none"),
         (config("opt", json!({ "ffn_dim": 128, "word_embed_proj_dim": 64 })), "ones"),
         (config("mixtral", json!({ "num_key_value_heads": 2, "num_local_experts": 4 })), "none"),
+        (config("falcon", json!({})), "none"),
+        (config("falcon", json!({ "new_decoder_architecture": true, "num_kv_heads": 2 })), "padded"),
+        (
+            config("falcon", json!({ "alibi": true, "bias": true, "multi_query": false, "parallel_attn": false })),
+            "ones",
+        ),
     ] {
         let report = trains(hf("causal-lm", config), input(mask), json!({ "precision": "bf16-amp" }));
         assert!(report.one("hello")["transformers"].is_string());
@@ -101,6 +108,22 @@ fn encoders_and_pairs() {
     // It has no padding token, which a batch of several needs.
     let gpt2 = json!({ "model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 300 });
     trains(hf("sequence-classification", gpt2), text("none"), json!({}));
+    for (decoder, mask) in [
+        (config("llama", json!({ "num_key_value_heads": 2, "pad_token_id": 0, "num_labels": 3 })), "padded"),
+        (config("falcon", json!({})), "none"),
+        (config("modernbert", json!({ "pad_token_id": 0, "classifier_pooling": "mean" })), "padded"),
+    ] {
+        trains(hf("sequence-classification", decoder), text(mask), json!({}));
+    }
+    let deberta = config(
+        "deberta-v2",
+        json!({ "relative_attention": true, "position_buckets": 8, "norm_rel_ebd": "layer_norm", "share_att_key": true,
+            "pos_att_type": "p2c|c2p", "position_biased_input": false, "conv_kernel_size": 3 }),
+    );
+    // It has no sdpa.
+    for task in ["masked-lm", "sequence-classification"] {
+        trains(hf(task, deberta.clone()), text("padded"), json!({ "attention": "eager" }));
+    }
     let t5 = json!({ "model_type": "t5", "d_model": 64, "d_ff": 128, "d_kv": 16, "num_layers": 2, "num_heads": 4,
         "vocab_size": 300 });
     let pair = json!({ "batch": 2, "seq": 16, "target_seq": 8, "attention_mask": "ones" });
@@ -137,6 +160,25 @@ fn vision_and_contrastive() {
     let ten = tower(json!({ "num_labels": 10 }));
     let report = trains(hf("image-classification", ten), json!({ "batch": 2 }), json!({ "precision": "bf16-amp" }));
     assert_eq!(report.one("ready")["parameters"]["total"], thousand - 990 * 65);
+    let stages = |model_type: &str, more: Value| {
+        let mut config = json!({ "model_type": model_type, "hidden_sizes": [16, 32], "depths": [1, 2] });
+        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        hf("image-classification", config)
+    };
+    let half = || json!({ "precision": "bf16-amp" });
+    trains(stages("resnet", json!({ "embedding_size": 8 })), json!({ "batch": 2, "image": 40 }), half());
+    trains(
+        stages("convnext", json!({ "num_stages": 2, "drop_path_rate": 0.1 })),
+        json!({ "batch": 2, "image": 40 }),
+        half(),
+    );
+    let swin = stages(
+        "swin",
+        json!({ "embed_dim": 16, "num_heads": [1, 2], "image_size": 32, "patch_size": 2, "window_size": 4 }),
+    );
+    for checkpointing in ["none", "full"] {
+        trains(swin.clone(), json!({ "batch": 2, "image": 34 }), json!({ "checkpointing": checkpointing }));
+    }
     let mut text = config("clip_text_model", json!({ "max_position_embeddings": 12 }));
     let mut vision = tower(json!({ "model_type": "clip_vision_model" }));
     for tower in [&mut text, &mut vision] {

@@ -31,10 +31,13 @@ CREATE TABLE measurement (
     estimated_reserved BIGINT,
     estimated_process BIGINT,
     -- The summary that lists give, as JSON.
-    point TEXT NOT NULL
+    point TEXT NOT NULL,
+    -- The version of Plimsoll that made the summary and its estimate; another one makes them anew.
+    engine TEXT NOT NULL
 );
 
 CREATE UNIQUE INDEX measurement_change ON measurement (change);
+CREATE INDEX measurement_engine ON measurement (engine);
 CREATE INDEX measurement_neighbourhood ON measurement (neighbourhood, seq);
 
 -- The records themselves, apart from what is scanned.

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
+use plimsoll_core::Measurement;
 use plimsoll_core::measurement::Group;
 use serde_json::Value;
 use sqlx::Row as _;
@@ -28,6 +29,7 @@ pub use target::Target;
 pub use token::{LABEL, Token};
 pub use tx::Kept;
 
+use entry::ENGINE;
 use index::{Index, Loaded};
 use pools::{Pools, reading};
 use writer::Writer;
@@ -41,6 +43,12 @@ const ROWS: i64 = 4096;
 const NEWER: &str = "SELECT seq, change, id, status, measured_allocated, measured_reserved, measured_process, \
     estimated_allocated, estimated_reserved, estimated_process, family, model, task, gpu, device_kind, \"precision\", \
     optimizer, checkpointing, attention, training, torch FROM measurement WHERE change > $1 ORDER BY change LIMIT $2";
+
+/// Records whose summaries are made anew in one go.
+const RENEWED: i64 = 16;
+
+const OUTDATED: &str = "SELECT measurement.seq, content FROM measurement JOIN record ON record.seq = measurement.seq \
+    WHERE engine < $1 OR engine > $1 LIMIT $2";
 
 /// SQLite takes the numbers as a JSON list: a list of its own it has not.
 const POINTS_SQLITE: &str = "SELECT received, status, reasons, point FROM measurement \
@@ -137,6 +145,42 @@ impl Store {
     pub async fn revision(&self) -> Result<i64, StoreError> {
         self.refresh().await?;
         Ok(self.index().change())
+    }
+
+    /// Makes the summaries anew that another version of Plimsoll made: an estimate that is shown is today's. How many
+    /// there were. Uploads and reads go on meanwhile.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn renew(&self) -> Result<usize, StoreError> {
+        let mut renewed = 0;
+        loop {
+            let outdated = self.outdated().await?;
+            if outdated.is_empty() {
+                return Ok(renewed);
+            }
+            renewed += outdated.len();
+            let entries = tokio::task::spawn_blocking(move || {
+                let entry = |content: &str| Entry::new(&Measurement::from_json(content).ok()?).ok();
+                outdated.into_iter().map(|(seq, content)| (seq, entry(&content))).collect::<Vec<_>>()
+            });
+            let entries = entries.await.map_err(|error| StoreError::Failed(error.to_string()))?;
+            let mut tx = self.pools.write().await?;
+            for (seq, entry) in &entries {
+                tx.renew(*seq, entry.as_ref()).await?;
+            }
+            tx.commit().await?;
+            self.cache.stale.store(true, Ordering::Release);
+        }
+    }
+
+    /// Some of the records whose summary another version made.
+    async fn outdated(&self) -> Result<Vec<(i64, String)>, StoreError> {
+        reading!(&self.pools, pool => {
+            let rows = sqlx::query(OUTDATED).bind(ENGINE).bind(RENEWED).fetch_all(pool).await.map_err(StoreError::of)?;
+            let outdated = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+            outdated.collect::<Result<_, sqlx::Error>>().map_err(StoreError::of)
+        })
     }
 
     /// Whether the database answers.

@@ -3,7 +3,7 @@
 use plimsoll_core::measurement::Standing;
 use sqlx::Row as _;
 
-use super::entry::{Entry, Figures, standing, stands};
+use super::entry::{ENGINE, Entry, Figures, standing, stands};
 use super::facet::Facet;
 use super::pools::{Tx, within};
 use super::{StoreError, judge};
@@ -14,8 +14,8 @@ const NEIGHBOURS: i64 = 64;
 
 const INSERT: &str = "INSERT INTO measurement (id, received, change, status, reasons, neighbourhood, family, model, task, \
     gpu, device_kind, \"precision\", optimizer, checkpointing, attention, training, torch, measured_allocated, \
-    measured_reserved, measured_process, estimated_allocated, estimated_reserved, estimated_process, point) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24) \
+    measured_reserved, measured_process, estimated_allocated, estimated_reserved, estimated_process, point, engine) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25) \
     RETURNING seq";
 
 const RECORD: &str = "INSERT INTO record (seq, content) VALUES ($1, $2)";
@@ -29,6 +29,15 @@ const NEAR: &str = "SELECT seq, status, reasons, measured_allocated, measured_re
 const JUDGED: &str = "UPDATE measurement SET status = $1, reasons = $2, change = $3 WHERE seq = $4";
 
 const CHANGE: &str = "UPDATE revision SET last = last + 1 RETURNING last";
+
+const RENEW: &str = "UPDATE measurement SET change = $1, status = $2, reasons = $3, neighbourhood = $4, family = $5, \
+    model = $6, task = $7, gpu = $8, device_kind = $9, \"precision\" = $10, optimizer = $11, checkpointing = $12, \
+    attention = $13, training = $14, torch = $15, measured_allocated = $16, measured_reserved = $17, \
+    measured_process = $18, estimated_allocated = $19, estimated_reserved = $20, estimated_process = $21, point = $22, \
+    engine = $23 WHERE seq = $24";
+
+/// Of a record that today's rules refuse: it stays as it is, and is not looked at again.
+const LEFT: &str = "UPDATE measurement SET engine = $1 WHERE seq = $2";
 
 const USED: &str = "UPDATE token SET last_used = $1 WHERE id = $2 AND (last_used IS NULL OR last_used <> $1)";
 
@@ -91,6 +100,41 @@ impl Tx {
         Ok(())
     }
 
+    /// Makes a record's summary anew, and judges it and its neighbours by it; without an entry it is only noted that
+    /// nothing could be made.
+    pub(super) async fn renew(&mut self, seq: i64, entry: Option<&Entry>) -> Result<(), StoreError> {
+        let Some(entry) = entry else {
+            return within!(self, c => sqlx::query(LEFT).bind(ENGINE).bind(seq).execute(c).await.map(|_| ()))
+                .map_err(StoreError::of);
+        };
+        let mut near = match &entry.neighbourhood {
+            Some(key) => self.near(key).await?,
+            None => Vec::new(),
+        };
+        near.retain(|one| one.seq != seq);
+        let others: Vec<Figures> = near.iter().map(|one| one.figures).collect();
+        let reasons = judge::reasons(&entry.figures, &others);
+        let (status, reasons) = (status(&reasons), json(&reasons));
+        let change = self.change().await?;
+        within!(&mut *self, c => {
+            let mut query = sqlx::query(RENEW)
+                .bind(change)
+                .bind(standing(status))
+                .bind(&reasons)
+                .bind(entry.neighbourhood.as_deref());
+            for facet in Facet::ALL {
+                query = query.bind(entry.facets.get(facet as usize));
+            }
+            for size in entry.figures.measured.into_iter().chain(entry.figures.estimated) {
+                query = query.bind(size.map(|n| i64::try_from(n).unwrap_or(i64::MAX)));
+            }
+            query.bind(&entry.point).bind(ENGINE).bind(seq).execute(c).await.map(|_| ())
+        })
+        .map_err(StoreError::of)?;
+        near.insert(0, Near { seq, standing: status, reasons, figures: entry.figures });
+        self.judge_others(&near).await
+    }
+
     async fn known(&mut self, id: &str) -> Result<Option<(Standing, String)>, StoreError> {
         within!(self, c => {
             let row = sqlx::query(KNOWN).bind(id).fetch_optional(c).await.map_err(StoreError::of)?;
@@ -136,7 +180,7 @@ impl Tx {
             for size in entry.figures.measured.into_iter().chain(entry.figures.estimated) {
                 query = query.bind(size.map(|n| i64::try_from(n).unwrap_or(i64::MAX)));
             }
-            let row = query.bind(&entry.point).fetch_one(c).await.map_err(StoreError::of)?;
+            let row = query.bind(&entry.point).bind(ENGINE).fetch_one(c).await.map_err(StoreError::of)?;
             row.try_get(0).map_err(StoreError::of)?
         });
         within!(self, c => sqlx::query(RECORD).bind(seq).bind(&entry.content).execute(c).await.map(|_| ()))

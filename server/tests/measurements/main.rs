@@ -54,7 +54,8 @@ conformance! {
     opening:
         what_was_kept_is_there_after_opening_again,
         another_process_sees_it_within_a_second,
-        a_newer_database_is_left_alone;
+        a_newer_database_is_left_alone,
+        what_another_version_summed_up_is_made_anew;
     uploads:
         an_upload_is_created_then_known,
         tokens_are_asked_for_once_there_is_one,

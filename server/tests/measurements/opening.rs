@@ -36,24 +36,67 @@ pub async fn another_process_sees_it_within_a_second(base: Base) {
 
 pub async fn a_newer_database_is_left_alone(base: Base) {
     base.open().await.close().await;
-    let later = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
-        VALUES (99, 'later', TRUE, $1, 0)";
-    match &base.target {
-        Target::Sqlite(path) => {
-            let url = format!("sqlite://{}", path.display());
-            let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
-            sqlx::query(later).bind(vec![0u8; 48]).execute(&mut connection).await.unwrap();
-            connection.close().await.unwrap();
-        }
-        Target::Postgres(url) => {
-            let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
-            sqlx::query(later).bind(vec![0u8; 48]).execute(&mut connection).await.unwrap();
-            connection.close().await.unwrap();
-        }
-    }
+    later(&base).await;
     let error = Store::open(&base.target).await.unwrap_err();
     assert!(matches!(error, OpenError::Newer(_)), "{error}");
     assert!(error.hint().contains("update Plimsoll"), "{}", error.hint());
+}
+
+/// Notes a migration that this version does not know.
+async fn later(base: &Base) {
+    let later = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+        VALUES (99, 'later', TRUE, $1, 0)";
+    change(base, later, Some(vec![0; 48])).await;
+}
+
+/// Changes the database behind the store's back.
+async fn change(base: &Base, sql: &'static str, value: Option<Vec<u8>>) {
+    macro_rules! run {
+        ($connection:expr) => {{
+            let mut connection = $connection;
+            let mut query = sqlx::query(sql);
+            if let Some(value) = value {
+                query = query.bind(value);
+            }
+            query.execute(&mut connection).await.unwrap();
+            connection.close().await.unwrap();
+        }};
+    }
+    match &base.target {
+        Target::Sqlite(path) => {
+            let url = format!("sqlite://{}", path.display());
+            run!(sqlx::SqliteConnection::connect(&url).await.unwrap());
+        }
+        Target::Postgres(url) => run!(sqlx::PgConnection::connect(url).await.unwrap()),
+    }
+}
+
+pub async fn what_another_version_summed_up_is_made_anew(base: Base) {
+    let store = base.open().await;
+    for number in 0..20 {
+        store.put(entry(&alike(number)), None).await.unwrap();
+    }
+    assert_eq!(store.renew().await.unwrap(), 0);
+    let (page, groups) = (store.list(&Filter::accepted(), None, 500).await.unwrap(), groups(&store).await);
+    let other = "UPDATE measurement SET engine = '0.0.1', point = '{}', estimated_allocated = 1, family = 'old', \
+        status = 'quarantined', reasons = '[\"far off\"]' WHERE seq > 1";
+    change(&base, other, None).await;
+    store.close().await;
+
+    let store = base.open().await;
+    assert_eq!(store.list(&Filter::accepted(), None, 500).await.unwrap().total, 1);
+    assert_eq!(store.renew().await.unwrap(), 19);
+    assert_eq!(store.list(&Filter::accepted(), None, 500).await.unwrap(), page);
+    assert_eq!(self::groups(&store).await, groups);
+    // What cannot be read any more stays as it was, and is not tried for ever.
+    change(&base, "UPDATE record SET content = '{}' WHERE seq = 3", None).await;
+    change(&base, "UPDATE measurement SET engine = '0.0.1' WHERE seq = 3", None).await;
+    assert_eq!((store.renew().await.unwrap(), store.renew().await.unwrap()), (1, 0));
+    assert_eq!(store.list(&Filter::accepted(), None, 500).await.unwrap(), page);
+}
+
+async fn groups(store: &Store) -> Vec<plimsoll_core::measurement::Group> {
+    store.compare(plimsoll_server::store::Facet::Family, &Filter::accepted()).await.unwrap()
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use leptos::prelude::*;
 use plimsoll_core::Scenario;
 use plimsoll_web::engine;
 use plimsoll_web::errand::{Clerk, Errand, Fault, Question, Reply, weight};
+use plimsoll_web::heatmap;
 use plimsoll_web::levers::Lever;
 use wasm_bindgen::prelude::*;
 use web_sys::{HtmlLinkElement, MessageEvent, Worker, WorkerOptions, WorkerType};
@@ -42,6 +43,8 @@ pub enum Topic {
     Largest,
     /// One of its neighbours.
     Rung(Lever),
+    /// What fits around it.
+    Sheet,
     /// The cursor's point.
     Alive,
 }
@@ -72,6 +75,8 @@ struct Desk {
     heavy: u64,
     slow: u32,
     run_in_worker: bool,
+    /// What the sheet on the page was made for, or is being made for.
+    sheet_of: Option<Scenario>,
 }
 
 thread_local! {
@@ -143,6 +148,8 @@ pub fn sound(planner: Planner, scenario: &Scenario) {
         }
     }
 
+    let sheet = needs_sheet(planner, scenario);
+    planner.sheet_pending.set(sheet);
     let scenario = scenario.clone();
     let timer = browser::after(REST, move || {
         with(|desk| {
@@ -151,10 +158,21 @@ pub fn sound(planner: Planner, scenario: &Scenario) {
             for (lever, next) in &neighbours {
                 desk.push(Topic::Rung(*lever), Question::Peak(next.to_value()));
             }
+            if sheet {
+                desk.sheet_of = Some(heatmap::base(&scenario));
+                desk.push(Topic::Sheet, Question::Sheet(scenario.to_value()));
+            }
         });
         pump();
     });
     with(|desk| desk.rest = timer);
+}
+
+/// Whether the sheet on the page is another one's: a batch or a sequence that it shows is no reason for a new one.
+fn needs_sheet(planner: Planner, scenario: &Scenario) -> bool {
+    let of_this = with(|desk| desk.sheet_of.as_ref() == Some(&heatmap::base(scenario)));
+    let shown = planner.sheet.with_untracked(|s| s.as_ref().is_some_and(|s| s.shows(scenario)));
+    !(of_this && shown) || planner.sheet_pending.get_untracked()
 }
 
 /// Asks what is alive after `event` events of the present run.

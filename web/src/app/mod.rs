@@ -11,6 +11,7 @@ mod emblem;
 mod footer;
 mod gauge;
 mod handoff;
+mod heatmap;
 mod hero;
 mod holdings;
 mod ladder;
@@ -74,6 +75,7 @@ fn App() -> impl IntoView {
                 <measured::Measured/>
                 <timeline::TimelineSection/>
                 <breakdown::BreakdownSection/>
+                <heatmap::HeatMapSection/>
                 <whatif::WhatIf/>
             </div>
         </main>

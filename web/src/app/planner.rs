@@ -7,6 +7,7 @@ use plimsoll_core::Scenario;
 use plimsoll_core::scenario::{Mode, ModelSource};
 use plimsoll_web::engine;
 use plimsoll_web::errand::{Answer, Depth, Fault};
+use plimsoll_web::heatmap::Sheet;
 use plimsoll_web::levers::Lever;
 use plimsoll_web::reading::{Held, Reading};
 use plimsoll_web::wording::sentence;
@@ -29,6 +30,10 @@ pub struct Planner {
     pub largest: RwSignal<Option<Result<u64, Fault>>>,
     /// The neighbours of the scenario.
     pub rungs: RwSignal<Vec<Rung>>,
+    /// What fits around it; the last one that was found.
+    pub sheet: RwSignal<Option<Arc<Sheet>>>,
+    /// Whether that is still being found out.
+    pub sheet_pending: RwSignal<bool>,
     /// The point of the timeline that is looked at; `None` is the peak.
     pub cursor: RwSignal<Option<usize>>,
     /// What is alive there.
@@ -57,6 +62,8 @@ impl Planner {
             pending: RwSignal::new(false),
             largest: RwSignal::new(None),
             rungs: RwSignal::new(Vec::new()),
+            sheet: RwSignal::new(None),
+            sheet_pending: RwSignal::new(false),
             cursor: RwSignal::new(None),
             alive: RwSignal::new(Vec::new()),
             notices: RwSignal::new(notices),
@@ -137,6 +144,20 @@ impl Planner {
         }
     }
 
+    /// Takes batch and sequence of a cell of the sheet.
+    pub fn take_sizes(&self, batch: u64, seq: Option<u64>) {
+        self.change(|scenario| {
+            scenario.input.batch = batch;
+            if let Some(before) = scenario.input.seq {
+                let seq = seq.unwrap_or(before);
+                if scenario.input.target_seq == Some(before) {
+                    scenario.input.target_seq = Some(seq);
+                }
+                scenario.input.seq = Some(seq);
+            }
+        });
+    }
+
     fn recompute(&self) {
         let scenario = self.scenario.get_untracked();
         desk::sound(*self, &scenario);
@@ -172,6 +193,14 @@ impl Planner {
             (Topic::Largest, Err(fault)) => self.largest.set(Some(Err(fault))),
             (Topic::Rung(lever), Ok(Answer::Peak(depth))) => self.rung(lever, Ok(depth)),
             (Topic::Rung(lever), Err(fault)) => self.rung(lever, Err(fault)),
+            (Topic::Sheet, Ok(Answer::Sheet(sheet))) => {
+                self.sheet_pending.set(false);
+                self.sheet.set(Some(Arc::from(sheet)));
+            }
+            (Topic::Sheet, Err(_)) => {
+                self.sheet_pending.set(false);
+                self.sheet.set(None);
+            }
             (Topic::Alive, Ok(Answer::Alive(held))) => self.alive.set(held),
             // An answer to another question than was asked: nothing to show.
             _ => {}

@@ -1,7 +1,8 @@
 //! The estimates that are timed, and how: the same on every target, only the clock differs.
 //!
 //! One timed run reads nothing and prints nothing: it is [`Run::new`], which executes both optimizer steps and replays
-//! them through the allocator. Results leave as lines of text, so that a browserless runner can pass them on.
+//! them through the allocator, or one of the questions that take many of those. Results leave as lines of text, so that a
+//! browserless runner can pass them on.
 #![forbid(unsafe_code)]
 
 #[cfg(not(target_arch = "wasm32"))]
@@ -14,53 +15,119 @@ pub mod postgres;
 pub mod storm;
 pub mod synthetic;
 
-use plimsoll_core::{Result, Scenario, estimate::Run};
+use plimsoll_core::estimate::{Run, Verdict};
+use plimsoll_core::solve;
+pub use plimsoll_core::solve::EFFORT;
+use plimsoll_core::{Result, Scenario};
 
-/// One estimate to time.
+/// One question to time.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// Short name on the result line.
     pub id: &'static str,
     /// What it is, for people.
     pub title: &'static str,
+    /// What is asked.
+    pub question: Question,
     /// The `hf` object: the published `config.json` without what does not bear on memory.
     config: &'static str,
+    /// The precision.
+    precision: &'static str,
 }
 
+/// What is asked of a scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// Its estimate; answered by its peak, in bytes.
+    Estimate,
+    /// Its largest micro-batch.
+    Largest,
+    /// A sheet of 64 batches by 32 sequences up to 8192 tokens; answered by how many of its cells fit.
+    Sheet,
+}
+
+const LLAMA_3_8B: &str = r#"{"model_type":"llama","hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,
+    "num_attention_heads":32,"num_key_value_heads":8,"vocab_size":128256}"#;
+
 /// What is timed. The sizes are those of the models' `config.json` on Hugging Face (meta-llama/Llama-2-7b-hf,
-/// Meta-Llama-3-8B, Llama-3.1-405B).
-pub const CASES: [Case; 3] = [
+/// Meta-Llama-3-8B, which Llama-3.1-8B shares, Llama-3.1-405B; Qwen/Qwen3-30B-A3B).
+pub const CASES: [Case; 6] = [
     Case {
         id: "llama-2-7b",
         title: "Llama-2-7B",
+        question: Question::Estimate,
         config: r#"{"model_type":"llama","hidden_size":4096,"intermediate_size":11008,"num_hidden_layers":32,
             "num_attention_heads":32,"num_key_value_heads":32,"vocab_size":32000}"#,
+        precision: "bf16-amp",
     },
     Case {
         id: "llama-3-8b",
         title: "Llama-3-8B",
-        config: r#"{"model_type":"llama","hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,
-            "num_attention_heads":32,"num_key_value_heads":8,"vocab_size":128256}"#,
+        question: Question::Estimate,
+        config: LLAMA_3_8B,
+        precision: "bf16-amp",
     },
     Case {
         id: "llama-3.1-405b",
         title: "Llama-3.1-405B (126 layers)",
+        question: Question::Estimate,
         config: r#"{"model_type":"llama","hidden_size":16384,"intermediate_size":53248,"num_hidden_layers":126,
             "num_attention_heads":128,"num_key_value_heads":8,"vocab_size":128256}"#,
+        precision: "bf16-amp",
+    },
+    Case {
+        id: "qwen3-30b-a3b",
+        title: "Qwen3-30B-A3B (128 experts x 48 layers)",
+        question: Question::Estimate,
+        config: r#"{"model_type":"qwen3_moe","hidden_size":2048,"intermediate_size":6144,"moe_intermediate_size":768,
+            "num_experts":128,"num_experts_per_tok":8,"norm_topk_prob":true,"num_hidden_layers":48,
+            "num_attention_heads":32,"num_key_value_heads":4,"head_dim":128,"vocab_size":151936}"#,
+        precision: "bf16-amp",
+    },
+    Case {
+        id: "llama-3.1-8b-largest",
+        title: "Llama-3.1-8B, largest batch",
+        question: Question::Largest,
+        config: LLAMA_3_8B,
+        precision: "bf16",
+    },
+    Case {
+        id: "llama-3.1-8b-sheet",
+        title: "Llama-3.1-8B, 64 batches by 32 sequences",
+        question: Question::Sheet,
+        config: LLAMA_3_8B,
+        precision: "bf16",
     },
 ];
 
 impl Case {
-    /// Batch 1, 2048 tokens, bf16 autocast, AdamW, everything else by default.
+    /// Batch 1, 2048 tokens, AdamW, one H200, everything else by default.
     ///
     /// # Errors
     /// The scenario format has changed under this one.
     pub fn scenario(&self) -> Result<Scenario> {
         Scenario::from_json(&format!(
             r#"{{"model":{{"hf":{}}},"input":{{"batch":1,"seq":2048}},
-                "training":{{"precision":"bf16-amp","optimizer":"adamw"}},"device":{{"gpu":"h200"}}}}"#,
-            self.config
+                "training":{{"precision":"{}","optimizer":"adamw"}},"device":{{"gpu":"h200"}}}}"#,
+            self.config, self.precision
         ))
+    }
+
+    /// Answers the question once.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub fn answer(&self, scenario: &Scenario) -> Result<u64> {
+        Ok(match self.question {
+            Question::Estimate => Run::new(scenario)?.estimate().peak.allocated.get(),
+            Question::Largest => solve::max_batch(scenario)?,
+            Question::Sheet => {
+                let (batches, seqs) = solve::even(scenario, 64, 32);
+                let grid = solve::grid(scenario, &batches, &seqs, EFFORT)?;
+                let fits = grid.rows.iter().flat_map(|row| &row.cells).filter(|cell| cell.verdict == Verdict::Fits);
+                fits.count() as u64
+            }
+        })
     }
 }
 
@@ -73,8 +140,8 @@ pub struct Timing {
     pub median: f64,
     /// The fastest, in milliseconds.
     pub fastest: f64,
-    /// Peak of the allocated memory that was estimated, in bytes: shows that the estimate was made.
-    pub peak: u64,
+    /// What was found, as the [`Question`] says: shows that it was asked.
+    pub answer: u64,
 }
 
 /// Before timing starts, so that code and memory are warm.
@@ -90,31 +157,30 @@ const RUNS: (usize, usize, f64) = (31, 301, 3000.0);
 pub fn time(case: &Case, now: impl Fn() -> f64) -> Result<Timing> {
     let scenario = case.scenario()?;
     for _ in 0..WARM_UP {
-        Run::new(&scenario)?;
+        case.answer(&scenario)?;
     }
     let (least, most, limit) = RUNS;
     let mut times = Vec::with_capacity(most);
-    let mut peak = 0;
+    let mut answer = 0;
     let start = now();
     while times.len() < least || (times.len() < most && now() - start < limit) {
         let before = now();
-        let run = Run::new(&scenario)?;
+        answer = case.answer(&scenario)?;
         times.push(now() - before);
-        peak = run.estimate().peak.allocated.get();
     }
     times.sort_by(f64::total_cmp);
     let at = |index: usize| times.get(index).copied().unwrap_or(f64::NAN);
-    Ok(Timing { runs: times.len(), median: at(times.len() / 2), fastest: at(0), peak })
+    Ok(Timing { runs: times.len(), median: at(times.len() / 2), fastest: at(0), answer })
 }
 
 /// What begins a result line, among whatever else a test runner prints.
 pub const MARK: &str = "plimsoll-bench";
 
-/// `plimsoll-bench ID RUNS MEDIAN FASTEST PEAK MEMORY`: milliseconds, bytes; the last is the memory the process took, 0
+/// `plimsoll-bench ID RUNS MEDIAN FASTEST ANSWER MEMORY`: milliseconds, bytes; the last is the memory the process took, 0
 /// where it cannot be known.
 pub fn line(case: &Case, timing: &Timing, memory: u64) -> String {
-    let Timing { runs, median, fastest, peak } = timing;
-    format!("{MARK} {} {runs} {median:.4} {fastest:.4} {peak} {memory}", case.id)
+    let Timing { runs, median, fastest, answer } = timing;
+    format!("{MARK} {} {runs} {median:.4} {fastest:.4} {answer} {memory}", case.id)
 }
 
 #[cfg(test)]

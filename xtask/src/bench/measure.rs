@@ -31,8 +31,8 @@ pub struct Timing {
     pub median: f64,
     /// Milliseconds.
     pub fastest: f64,
-    /// The estimated peak, in bytes.
-    pub peak: u64,
+    /// What was found: the estimated peak in bytes, the largest batch, the cells that fit.
+    pub answer: u64,
     /// Memory of the whole process, in bytes; 0 where it is not known.
     pub memory: u64,
 }
@@ -47,7 +47,7 @@ impl Timing {
             runs: next()?.parse().ok()?,
             median: next()?.parse().ok()?,
             fastest: next()?.parse().ok()?,
-            peak: next()?.parse().ok()?,
+            answer: next()?.parse().ok()?,
             memory: next()?.parse().ok()?,
         })
     }
@@ -150,11 +150,11 @@ mod tests {
     #[test]
     fn result_lines_are_found_among_others() {
         let case = CASES.first().unwrap();
-        let timing = plimsoll_bench::Timing { runs: 31, median: 1.5, fastest: 1.25, peak: 134_768_346_624 };
+        let timing = plimsoll_bench::Timing { runs: 31, median: 1.5, fastest: 1.25, answer: 134_768_346_624 };
         let line = format!("    log: {}", plimsoll_bench::line(case, &timing, 4096));
         let read = Timing::read(&line).unwrap();
         assert_eq!((read.id.as_str(), read.runs, read.median, read.fastest), (case.id, 31, 1.5, 1.25));
-        assert_eq!((read.peak, read.memory), (134_768_346_624, 4096));
+        assert_eq!((read.answer, read.memory), (134_768_346_624, 4096));
         for line in ["test times ... ok", "plimsoll-bench llama", "plimsoll-bench a b c d e f"] {
             assert_eq!(Timing::read(line), None);
         }

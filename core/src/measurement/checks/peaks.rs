@@ -4,6 +4,7 @@ use super::super::validate::{MEASURE_AGAIN, Problems};
 use super::super::{DeviceKind, MeasuredPhase, Measurement, Outcome, ProcessSource};
 use crate::Bytes;
 use crate::estimate::PhaseName;
+use crate::scenario::limits;
 
 pub fn check(record: &Measurement, problems: &mut Problems) {
     order(record, problems);
@@ -53,6 +54,12 @@ fn shortfall(record: &Measurement) -> Option<Bytes> {
 
 fn order(record: &Measurement, problems: &mut Problems) {
     let peak = &record.peak;
+    // Where memory spills, the card's total is no bound; that there is one at all keeps sums from overflowing.
+    let sizes = [("peak.allocated", peak.allocated), ("peak.reserved", peak.reserved), ("peak.process", peak.process)];
+    for (key, size) in sizes {
+        let most = size.unwrap_or(Bytes::ZERO) <= limits::MEMORY_MOST;
+        problems.unless(most, key, || "no machine has that much memory".to_owned(), "give it in bytes");
+    }
     if let (Some(allocated), Some(reserved)) = (peak.allocated, peak.reserved) {
         problems.unless(
             allocated <= reserved,

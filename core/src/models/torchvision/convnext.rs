@@ -1,10 +1,11 @@
 //! torchvision's ConvNeXts (`torchvision/models/convnext.py`, version 0.26).
 
+use super::stochastic_depth::StochasticDepth;
 use crate::Result;
 use crate::models::config::Config;
 use crate::models::image_batch::ImageBatch;
 use crate::models::{Model, Output, Plan, unknown_activation};
-use crate::nn::{Activation, Conv2d, LayerNorm, LayerNorm2d, Linear, Scope};
+use crate::nn::{Activation, Conv2d, DropPath, LayerNorm, LayerNorm2d, Linear, Scope};
 use crate::ops::{self, Window};
 use crate::tensor::{ModuleId, Tensor};
 
@@ -29,8 +30,7 @@ struct Block {
     act: Activation,
     narrow: Linear,
     layer_scale: Tensor,
-    /// Probability of dropping a sample's branch.
-    stochastic_depth: (f64, ModuleId),
+    stochastic_depth: StochasticDepth,
     modules: [ModuleId; 2],
 }
 
@@ -51,21 +51,8 @@ impl Block {
             act,
             narrow,
             layer_scale: scope.own_parameter(place, &[width, 1, 1]),
-            stochastic_depth: (drop, scope.child("stochastic_depth").module()),
+            stochastic_depth: StochasticDepth::new(&scope.child("stochastic_depth"), drop),
             modules: [scope.module(), block.module()],
-        })
-    }
-
-    /// `stochastic_depth(input, p, "row")`: a factor for every sample.
-    fn drop_rows(&self, x: Tensor) -> Tensor {
-        let (p, module) = self.stochastic_depth;
-        if p == 0.0 {
-            return x;
-        }
-        let cx = x.cx();
-        cx.within(module, || {
-            let noise = ops::empty(cx, &[x.size(0), 1, 1, 1], x.dtype());
-            ops::mul(&x, &noise)
         })
     }
 
@@ -85,7 +72,7 @@ impl Block {
                 });
                 ops::mul(&self.layer_scale, &branch)
             };
-            result = self.drop_rows(result);
+            result = self.stochastic_depth.forward(&result);
             ops::add_in_place(result, input)
         })
     }
@@ -148,11 +135,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let mut width = first;
     for (stage, count) in counts.into_iter().enumerate() {
         let scope = place.child(&features.len().to_string());
-        let block = |i: u64| {
-            // Deeper blocks are dropped more often.
-            let p = drop * ((id + i) as f64) / ((total - 1) as f64);
-            Block::new(&scope.child(&i.to_string()), width, p)
-        };
+        let block = |i: u64| Block::new(&scope.child(&i.to_string()), width, DropPath::deeper(drop, id + i, total));
         let blocks = (0..count).map(block).collect::<Option<Vec<_>>>();
         features.push(Stage::Blocks(blocks.ok_or_else(|| unknown_activation(config, "variant", "gelu"))?));
         id += count;

@@ -2,6 +2,9 @@
 
 mod convnext;
 mod resnet;
+mod shifted_window;
+mod stochastic_depth;
+mod swin;
 
 use super::config::Config;
 use super::{Model, Plan};
@@ -13,6 +16,7 @@ pub fn build(name: &str, scope: &Scope, config: &Config<'_>, plan: &Plan) -> Opt
     match name {
         "convnext" => Some(convnext::build(scope, config, plan)),
         "resnet" => Some(resnet::build(scope, config, plan)),
+        "swin" => Some(swin::build(scope, config, plan)),
         _ => None,
     }
 }

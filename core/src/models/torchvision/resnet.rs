@@ -10,16 +10,35 @@ use crate::nn::{BatchNorm2d, Conv2d, Linear, Scope};
 use crate::ops::{self, Window};
 use crate::tensor::{Context, ModuleId, Tensor};
 
-/// The blocks of a variant, and how many in each of the four stages.
-fn stages(variant: &str) -> Option<(bool, [u64; 4])> {
-    Some(match variant {
-        "resnet18" => (false, [2, 2, 2, 2]),
-        "resnet34" => (false, [3, 4, 6, 3]),
-        "resnet50" => (true, [3, 4, 6, 3]),
-        "resnet101" => (true, [3, 4, 23, 3]),
-        "resnet152" => (true, [3, 8, 36, 3]),
-        _ => return None,
-    })
+/// What a variant is made of.
+#[derive(Clone, Copy, Debug)]
+struct Variant {
+    bottleneck: bool,
+    /// Blocks in each of the four stages.
+    counts: [u64; 4],
+    /// Groups of a bottleneck's 3 x 3 convolution.
+    groups: u64,
+    /// Channels of a group where the stage has 64 of its own.
+    width_per_group: u64,
+}
+
+impl Variant {
+    fn named(name: &str) -> Option<Self> {
+        let of = |bottleneck, counts, groups, width_per_group| Self { bottleneck, counts, groups, width_per_group };
+        Some(match name {
+            "resnet18" => of(false, [2, 2, 2, 2], 1, 64),
+            "resnet34" => of(false, [3, 4, 6, 3], 1, 64),
+            "resnet50" => of(true, [3, 4, 6, 3], 1, 64),
+            "resnet101" => of(true, [3, 4, 23, 3], 1, 64),
+            "resnet152" => of(true, [3, 8, 36, 3], 1, 64),
+            "resnext50_32x4d" => of(true, [3, 4, 6, 3], 32, 4),
+            "resnext101_32x8d" => of(true, [3, 4, 23, 3], 32, 8),
+            "resnext101_64x4d" => of(true, [3, 4, 23, 3], 64, 4),
+            "wide_resnet50_2" => of(true, [3, 4, 6, 3], 1, 128),
+            "wide_resnet101_2" => of(true, [3, 4, 23, 3], 1, 128),
+            _ => return None,
+        })
+    }
 }
 
 /// A convolution without bias and its norm.
@@ -30,8 +49,8 @@ struct ConvNorm {
 }
 
 impl ConvNorm {
-    fn new(conv: &Scope, norm: &Scope, inputs: u64, outputs: u64, window: Window) -> Self {
-        Self { conv: Conv2d::new(conv, inputs, outputs, 1, window, false), norm: BatchNorm2d::new(norm, outputs) }
+    fn new(conv: &Scope, norm: &Scope, [inputs, outputs, groups]: [u64; 3], window: Window) -> Self {
+        Self { conv: Conv2d::new(conv, inputs, outputs, groups, window, false), norm: BatchNorm2d::new(norm, outputs) }
     }
 
     fn forward(&self, x: &Tensor) -> Tensor {
@@ -51,25 +70,32 @@ struct Block {
 }
 
 impl Block {
-    fn new(scope: &Scope, bottleneck: bool, inputs: u64, width: u64, stride: u64) -> Self {
+    fn new(scope: &Scope, variant: Variant, inputs: u64, planes: u64, stride: u64) -> Self {
         let pointwise = |stride| Window { kernel: 1, stride, padding: 0 };
         let spatial = |stride| Window { kernel: 3, stride, padding: 1 };
-        let outputs = if bottleneck { 4 * width } else { width };
+        let Variant { bottleneck, groups, width_per_group, .. } = variant;
+        let outputs = if bottleneck { 4 * planes } else { planes };
         let shapes = if bottleneck {
-            vec![(inputs, width, pointwise(1)), (width, width, spatial(stride)), (width, outputs, pointwise(1))]
+            let width = planes * width_per_group / 64 * groups;
+            vec![
+                ([inputs, width, 1], pointwise(1)),
+                ([width, width, groups], spatial(stride)),
+                ([width, outputs, 1], pointwise(1)),
+            ]
         } else {
-            vec![(inputs, width, spatial(stride)), (width, width, spatial(1))]
+            vec![([inputs, planes, 1], spatial(stride)), ([planes, planes, 1], spatial(1))]
         };
         let convs = (1..)
             .zip(shapes)
-            .map(|(i, (inputs, outputs, window))| {
+            .map(|(i, (channels, window))| {
                 let (conv, norm) = (scope.child(&format!("conv{i}")), scope.child(&format!("bn{i}")));
-                ConvNorm::new(&conv, &norm, inputs, outputs, window)
+                ConvNorm::new(&conv, &norm, channels, window)
             })
             .collect();
         let downsample = (stride != 1 || inputs != outputs).then(|| {
             let place = scope.child("downsample");
-            (ConvNorm::new(&place.child("0"), &place.child("1"), inputs, outputs, pointwise(stride)), place.module())
+            let channels = [inputs, outputs, 1];
+            (ConvNorm::new(&place.child("0"), &place.child("1"), channels, pointwise(stride)), place.module())
         });
         Self { convs, relu: scope.child("relu").module(), downsample, module: scope.module() }
     }
@@ -108,23 +134,24 @@ struct ResNet {
 
 /// `resnet50(num_classes=...)` and its sisters.
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
-    let variant = config.text("variant", "resnet50")?;
-    let Some((bottleneck, counts)) = stages(variant) else {
-        return Err(config.error("variant", format!("{variant:?} is not estimated"), "use resnet18 to resnet152"));
+    let name = config.text("variant", "resnet50")?;
+    let Some(variant) = Variant::named(name) else {
+        let hint = "use resnet18 to resnet152, or one of the resnext and wide_resnet";
+        return Err(config.error("variant", format!("{name:?} is not estimated"), hint));
     };
     let classes = config.size("num_classes", 1000)?;
     let stem = Window { kernel: 7, stride: 2, padding: 3 };
-    let stem = ConvNorm::new(&scope.child("conv1"), &scope.child("bn1"), 3, 64, stem);
+    let stem = ConvNorm::new(&scope.child("conv1"), &scope.child("bn1"), [3, 64, 1], stem);
     let (relu, maxpool) = (scope.child("relu").module(), scope.child("maxpool").module());
     let mut blocks = Vec::new();
     let mut inputs = 64;
-    for (stage, count) in (0u32..).zip(counts) {
+    for (stage, count) in (0u32..).zip(variant.counts) {
         let layer = scope.child(&format!("layer{}", stage + 1));
-        let width = 64 << stage;
+        let planes = 64 << stage;
         for i in 0..count {
             let stride = if i == 0 && stage > 0 { 2 } else { 1 };
-            blocks.push(Block::new(&layer.child(&i.to_string()), bottleneck, inputs, width, stride));
-            inputs = if bottleneck { 4 * width } else { width };
+            blocks.push(Block::new(&layer.child(&i.to_string()), variant, inputs, planes, stride));
+            inputs = if variant.bottleneck { 4 * planes } else { planes };
         }
     }
     Ok(Box::new(ResNet {

@@ -66,7 +66,8 @@ fn cudnn(scratch: &mut Scratch<'_>, sizes: Sizes) {
 
 /// `_efficient_attention_backward` in `attention_backward.cu`: row sums, and the kernel's workspace
 /// (`Params::workspace_size` in `mem_eff_attention/kernel_backward.h`): tiles of the queries' gradient in float32, since keys
-/// are split; for half inputs whose head is wider than a block, tiles of the other two as well.
+/// are split; for half inputs whose head is wider than a block, one tile of the other two for every head as well (up to
+/// 200 in all where samples times heads are fewer: those up to 13 MiB are left out).
 fn efficient(scratch: &mut Scratch<'_>, sizes: Sizes, dtype: DType, capability: (u8, u8)) {
     let Sizes { batch, heads, kv_heads, queries, keys, head } = sizes;
     if !dtype.is_half() {
@@ -83,11 +84,9 @@ fn efficient(scratch: &mut Scratch<'_>, sizes: Sizes, dtype: DType, capability: 
     let tile = block_i * block_j + 4;
     let mut elements = queries.div_ceil(block_i) * head.div_ceil(block_j) * tile;
     if dtype.is_half() && !in_registers {
-        let at_most = (200 / (batch * heads).max(1)).max(1);
-        let splits = keys.div_ceil(block_j).min(at_most);
-        elements += 2 * splits * block_j * head.next_multiple_of(block_i);
+        elements += 2 * block_j * head.next_multiple_of(block_i);
     }
-    scratch.hold(&[batch * heads, elements.next_multiple_of(4)], DType::Float32);
+    scratch.hold(&[batch * heads, elements], DType::Float32);
     if kv_heads != heads {
         // Grouped heads: every head of the queries makes its own gradient of keys and values, summed by a kernel that
         // follows (pytorch pull request 191085).

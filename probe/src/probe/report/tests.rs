@@ -199,14 +199,14 @@ fn what_did_not_fit_is_not_explained() {
 fn the_card_that_is_there_is_not_the_one_that_was_named() {
     let mut record = exact();
     record.device.gpu = Some("rtx-5080".to_owned());
-    record.software.torch = "2.9.0".to_owned();
+    record.software.torch = "2.31.0".to_owned();
     record.allocator.conf = Some("expandable_segments:True".to_owned());
     says(
         &text(&record),
         &[
             "The scenario names rtx-5070; measured and predicted on rtx-5080",
             "The allocator's settings were changed",
-            "the rules of torch 2.9 are not known",
+            "the rules of torch 2.31 are not known",
         ],
     );
 }

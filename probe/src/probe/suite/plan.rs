@@ -73,7 +73,7 @@ pub fn plan(entry: &Entry, survey: &Survey, limit: Option<Bytes>) -> Result<Deci
 fn missing(scenario: &Scenario, survey: &Survey) -> Option<&'static str> {
     let mut needed = Vec::new();
     match &scenario.model.source {
-        ModelSource::Family { name, .. } if matches!(name.as_str(), "resnet" | "convnext") => {
+        ModelSource::Family { name, .. } if matches!(name.as_str(), "resnet" | "convnext" | "swin") => {
             needed.push("torchvision")
         }
         ModelSource::Family { .. } => {}
@@ -191,7 +191,7 @@ mod tests {
                 let parameters = run.estimate().parameters.total;
                 // torchvision's networks are as wide as they are: there only the images are fewer and smaller.
                 let fixed = matches!(&plan.scenario.model.source, ModelSource::Family { name, .. }
-                    if matches!(name.as_str(), "resnet" | "convnext"));
+                    if matches!(name.as_str(), "resnet" | "convnext" | "swin"));
                 let most = if fixed { 30_000_000 } else { 4_000_000 };
                 assert!(parameters < most, "{} has {parameters} parameters in small", entry.name);
             }

@@ -1,7 +1,7 @@
 //! What few change.
 
 use leptos::prelude::*;
-use plimsoll_core::scenario::{Mode, supported};
+use plimsoll_core::scenario::Mode;
 use plimsoll_web::engine;
 
 use crate::app::planner::Planner;
@@ -12,7 +12,12 @@ pub fn Advanced() -> impl IntoView {
     let planner = Planner::get();
     let trains = Memo::new(move |_| planner.scenario.with(|s| s.training.mode == Mode::Train));
     let masked = Memo::new(move |_| planner.scenario.with(engine::takes_mask));
-    let versions = format!("Rules of PyTorch {} and transformers {}.", supported::TORCH, supported::TRANSFORMERS);
+    let versions = move || {
+        planner.scenario.with(|s| {
+            let (torch, transformers) = (&s.software.torch, &s.software.transformers);
+            format!("Rules of PyTorch {torch} and transformers {transformers}.")
+        })
+    };
     view! {
         <details class="fold">
             <summary>"More of the loop"</summary>

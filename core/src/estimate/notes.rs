@@ -1,0 +1,103 @@
+//! What an estimate should not be read without: figures that are assumed, and what is left out because nobody knows it.
+
+use crate::catalog::{Gpu, Vendor};
+use crate::tensor::Ledger;
+use crate::{Scenario, device, ops};
+
+/// A sentence for each figure of this card that no reading stands behind and that the verdict rests on. That a desktop
+/// may be running is assumed of every card that can have one, and said where cards are listed.
+pub fn assumed(gpu: &Gpu, scenario: &Scenario) -> Vec<String> {
+    let given = scenario.device.memory.is_some();
+    let matters = |part: &device::Part| match part.key {
+        "memory" => !given,
+        "context" => true,
+        _ => false,
+    };
+    let parts = device::footprint(gpu);
+    let assumed = parts.iter().filter(|part| part.figure.assumed && matters(part));
+    assumed
+        .map(|part| format!("{} of this card, {}, is assumed: {}", part.what, part.figure.bytes, part.figure.source))
+        .collect()
+}
+
+/// What kernels take for themselves and nobody can know, and where a card is known to take another kernel than the
+/// reference rows: a sentence each.
+pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger) -> Vec<String> {
+    const T5: &str = "on a card PyTorch computes T5's self-attention with the math kernel, which keeps every score, because \
+         the last dimension of the position bias is not contiguous; this follows the reference rows, which take the \
+         memory-efficient kernel";
+    const CONVOLUTION: &str = "what cuDNN takes while a convolution runs is not counted: it depends on the algorithm it \
+         picks, and on torch.backends.cudnn.benchmark";
+    const CUDNN: &str = "of what cuDNN's attention takes in its backward only what its front end asks for is counted, not \
+         what its own plan may ask for on top";
+    const AMD: &str = "what AMD's attention kernels take in their backward is not counted: it is not known";
+    let ran = |name: &str| ledger.storages.iter().any(|s| s.op == name);
+    let mut sentences = Vec::new();
+    if ran(ops::CONVOLUTION) {
+        sentences.push(CONVOLUTION.to_owned());
+    }
+    if ran(ops::CUDNN_ATTENTION) {
+        sentences.push(CUDNN.to_owned());
+    }
+    if ran(ops::EFFICIENT_ATTENTION) && scenario.model.source.model_type().as_deref() == Some("t5") {
+        sentences.push(T5.to_owned());
+    }
+    if gpu.vendor == Vendor::Amd && (ran(ops::FLASH_ATTENTION) || ran(ops::EFFICIENT_ATTENTION)) {
+        sentences.push(AMD.to_owned());
+    }
+    sentences
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::Scenario;
+    use crate::estimate::Run;
+
+    fn warnings(gpu: &str, extra: Value) -> Vec<String> {
+        let mut device = json!({ "gpu": gpu });
+        if let (Some(device), Some(extra)) = (device.as_object_mut(), extra.as_object()) {
+            device.extend(extra.clone());
+        }
+        let value = json!({
+            "model": { "hf": { "model_type": "llama", "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1,
+                "num_attention_heads": 2, "vocab_size": 64 } },
+            "input": { "seq": 16 }, "device": device
+        });
+        Run::new(&Scenario::from_value(&value).unwrap()).unwrap().into_estimate().warnings
+    }
+
+    fn has(warnings: &[String], words: &str) -> bool {
+        warnings.iter().any(|w| w.contains(words))
+    }
+
+    #[test]
+    fn a_card_that_was_read_has_no_notes() {
+        assert!(warnings("rtx-4090", json!({})).is_empty());
+    }
+
+    #[test]
+    fn a_card_nobody_read_says_so() {
+        let h100 = warnings("h100-sxm", json!({}));
+        assert!(has(
+            &h100,
+            "context and libraries of this card, 617.2 MiB, is assumed: no reading of this architecture"
+        ));
+        assert!(has(&h100, "cuDNN's attention") && h100.len() == 2, "{h100:?}");
+        assert!(!has(&warnings("h100-sxm", json!({ "workspaces": false })), "cuDNN"), "nothing is meant to be counted");
+        let amd = warnings("mi300x", json!({}));
+        assert!(
+            has(&amd, "AMD's attention kernels") && has(&amd, "is assumed: 952 MiB on a 288 GiB Instinct"),
+            "{amd:?}"
+        );
+    }
+
+    /// Memory that was given is no assumption any more.
+    #[test]
+    fn given_memory_is_not_assumed() {
+        let mac = warnings("apple-m4-16gb", json!({}));
+        assert!(has(&mac, "memory as reported of this card, 10.67 GiB, is assumed: Metal's recommended"), "{mac:?}");
+        assert!(!has(&warnings("apple-m4-16gb", json!({ "memory": "11 GiB" })), "memory as reported"));
+    }
+}
