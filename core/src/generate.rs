@@ -73,15 +73,15 @@ struct Sampler<'a> {
 }
 
 /// `model.generate(input_ids, attention_mask, max_new_tokens=..., do_sample=False)`; `begin_decode` runs where the
-/// prompt is done with. Nothing is let go of at the end: the run ends where the last token is known.
+/// prompt is done with. Says whether the model put anything into the cache. Nothing is let go of at the end: the run ends where the last token is known.
 pub fn generate(
     cx: &Rc<Context>,
     model: &dyn Generate,
     batch: &[Tensor],
     max_new_tokens: u64,
     begin_decode: impl Fn(),
-) {
-    let Some(prompt) = batch.first() else { return };
+) -> bool {
+    let Some(prompt) = batch.first() else { return false };
     let size = prompt.size(0);
     // A mask that is not given is made of ones.
     let mask = match batch.get(2) {
@@ -104,6 +104,7 @@ pub fn generate(
         let ids = ops::fresh(cx, "clone", prompt.dims(), DType::Int64);
         model.logits(Step { ids: &ids, mask: Some(&mask), positions: positions.as_ref() })
     };
+    let remembers = cx.past_layers() > 0;
     sampler.choose(logits, max_new_tokens == 1);
     if max_new_tokens > 1 {
         begin_decode();
@@ -123,6 +124,7 @@ pub fn generate(
         sampler.forward(model, done == further);
     }
     cx.end();
+    remembers
 }
 
 /// `_prepare_position_ids_for_generation`.

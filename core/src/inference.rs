@@ -7,9 +7,13 @@ use crate::generate::generate;
 use crate::models::Built;
 use crate::scenario::{Precision, Scenario};
 use crate::tensor::{Context, DType};
+use crate::{Error, Result};
 
 /// Runs a loaded model, which [`Context::set_inference`] put into evaluation.
-pub fn infer(cx: &Rc<Context>, built: &Built, scenario: &Scenario) {
+///
+/// # Errors
+/// When the model makes text but its generation is not estimated.
+pub fn infer(cx: &Rc<Context>, built: &Built, scenario: &Scenario) -> Result<()> {
     let autocast = match scenario.training.precision {
         Precision::Fp16Amp => Some(DType::Float16),
         Precision::Bf16Amp => Some(DType::BFloat16),
@@ -18,16 +22,26 @@ pub fn infer(cx: &Rc<Context>, built: &Built, scenario: &Scenario) {
     let begin = |name| cx.begin(name, Some(1), None);
     cx.begin(PhaseName::Input, Some(1), Some(1));
     let batch = built.model.batch();
-    cx.no_grad(|| match (built.model.generate(), scenario.input.max_new_tokens) {
+    let done = cx.no_grad(|| match (built.model.generate(), scenario.input.max_new_tokens) {
         (Some(model), Some(tokens)) => {
             begin(PhaseName::Prefill);
             // One region around the whole of it: the weights' copies are made once.
-            cx.with_autocast(autocast, || generate(cx, model, &batch, tokens, || begin(PhaseName::Decode)));
+            cx.with_autocast(autocast, || generate(cx, model, &batch, tokens, || begin(PhaseName::Decode)))
         }
-        _ => {
+        (None, Some(_)) => false,
+        (_, None) => {
             cx.begin(PhaseName::Forward, Some(1), Some(1));
             let _output = cx.with_autocast(autocast, || built.model.forward(&batch));
             cx.end();
+            true
         }
     });
+    if done {
+        return Ok(());
+    }
+    Err(Error::new(
+        "training.mode",
+        "what this model generates is not estimated yet",
+        "use mode = \"train\", or another model",
+    ))
 }

@@ -82,7 +82,7 @@ impl Trace {
         let parameters = Parameters { total, trainable: count(true) };
         let trained = built.parameters.iter().filter(|p| p.requires_grad()).map(Tensor::storage_id).collect();
         if inference {
-            infer(&cx, &built, scenario);
+            infer(&cx, &built, scenario)?;
         } else {
             step::train(&cx, &built, &scenario.training, step::Repeats::Copied);
         }
