@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::Bytes;
 use crate::estimate::{PhaseName, largest_allocated};
-use crate::nn::{GatedMlp, LayerNorm, Linear, RmsNorm, Scope, apply_rotary_pos_emb};
+use crate::nn::{GatedMlp, LayerNorm, Linear, RmsNorm, Scope};
 use crate::ops;
 use crate::tensor::{Context, DType, Tensor, backward, backward_retaining};
 
@@ -27,23 +27,12 @@ pub enum Single {
         /// Features of each.
         features: u64,
     },
-    /// transformers' `LlamaRMSNorm` on bfloat16 `[rows, features]`.
+    /// transformers' `LlamaRMSNorm` with float32 weights on bfloat16 `[rows, features]`: its output is float32.
     RmsNorm {
         /// Rows.
         rows: u64,
         /// Features of each.
         features: u64,
-    },
-    /// transformers' `apply_rotary_pos_emb` on bfloat16 queries and keys of one sample.
-    Rope {
-        /// Tokens.
-        seq: u64,
-        /// Heads of the queries.
-        heads: u64,
-        /// Heads of the keys.
-        kv_heads: u64,
-        /// Features of a head.
-        head_dim: u64,
     },
     /// transformers' `LlamaMLP` in bfloat16 on `[batch, seq, hidden]`.
     GatedMlp {
@@ -107,19 +96,8 @@ impl Single {
             }
             Self::RmsNorm { rows, features } => {
                 let x = leaf(&[rows, features], DType::BFloat16);
-                let norm = RmsNorm::new(&scope(DType::BFloat16), features);
+                let norm = RmsNorm::new(&scope(DType::Float32), features);
                 Box::new(move |_| backward_retaining(&norm.forward(&x)))
-            }
-            Self::Rope { seq, heads, kv_heads, head_dim } => {
-                let q = leaf(&[1, heads, seq, head_dim], DType::BFloat16);
-                let k = leaf(&[1, kv_heads, seq, head_dim], DType::BFloat16);
-                let angles = || ops::empty(cx, &[1, seq, head_dim], DType::BFloat16);
-                let (cos, sin) = (angles(), angles());
-                Box::new(move |_| {
-                    let (query, key) = apply_rotary_pos_emb(&q, &k, &cos, &sin);
-                    backward_retaining(&query);
-                    backward_retaining(&key);
-                })
             }
             Self::GatedMlp { batch, seq, hidden, intermediate, gelu } => {
                 let x = leaf(&[batch, seq, hidden], DType::BFloat16);

@@ -1,6 +1,6 @@
 //! The one place where the planner asks the engine.
 
-use plimsoll_core::scenario::{Link, Mode, ModelSource, Training, limits, supported};
+use plimsoll_core::scenario::{Link, Mode, ModelSource, Quantization, Training, limits, supported};
 use plimsoll_core::{Error, Result, Scenario, catalog};
 use serde_json::Value;
 
@@ -89,6 +89,7 @@ pub fn with_model(scenario: &Scenario, source: ModelSource) -> Result<Scenario> 
     }
     if !crate::levers::takes_lora(&next) {
         next.training.lora = None;
+        next.training.quantization = Quantization::None;
     }
     if !crate::levers::takes_checkpointing(&next) {
         next.training.checkpointing = fresh.training.checkpointing;
@@ -96,6 +97,12 @@ pub fn with_model(scenario: &Scenario, source: ModelSource) -> Result<Scenario> 
     if next.training.mode == Mode::Inference {
         // What is generated goes by the model again.
         (next.input.target_seq, next.input.max_new_tokens) = (None, None);
+    }
+    if !next.takes_label_smoothing() {
+        next.training.label_smoothing = 0.0;
+    }
+    if !crate::levers::takes_fused_loss(&next) {
+        next.training.loss_impl = fresh.training.loss_impl;
     }
     Scenario::from_value(&next.to_value())
 }

@@ -6,6 +6,7 @@ mod bench;
 mod browser;
 mod compress;
 mod database;
+mod dependencies;
 mod planner;
 mod python;
 mod schema;

@@ -54,7 +54,7 @@ impl Layer {
         let (hidden, mlp) = (sizes.hidden, scope.child("mlp"));
         let norm = |name: &str| LayerNorm::new(&scope.child(name), hidden, true);
         Some(Self {
-            self_attn: Attend::new(&scope.child("self_attn"), Kind::Bart, hidden, sizes.heads, core, causal),
+            self_attn: Attend::new(&scope.child("self_attn"), Kind::Clip, hidden, sizes.heads, core, causal),
             layer_norm1: norm("layer_norm1"),
             fc1: Linear::new(&mlp.child("fc1"), hidden, sizes.intermediate, true),
             fc2: Linear::new(&mlp.child("fc2"), sizes.intermediate, hidden, true),

@@ -16,7 +16,10 @@ pub struct Embedding {
 impl Embedding {
     /// A table of `rows` vectors.
     pub fn new(scope: &Scope, rows: u64, features: u64) -> Self {
-        Self::of(scope, scope.original(&[rows, features]))
+        let table = Self::of(scope, scope.original(&[rows, features]));
+        scope.cx().mark_outer(&table.weight);
+        scope.cx().mark_outer(&table.original);
+        table
     }
 
     /// A table that is never trained.

@@ -79,12 +79,24 @@ impl Linear {
                 let weight = shared.cloned().unwrap_or_else(|| inner.original(&sizes));
                 let bias = bias.then(|| inner.original(&[outputs]));
                 let copy = |tensor: Tensor| inner.copy_of(&tensor).unwrap_or(tensor);
-                Base::Full { weight: copy(weight), bias: bias.map(copy) }
+                let (weight, bias) = (copy(weight), bias.map(copy));
+                if head {
+                    scope.cx().mark_outer(&weight);
+                }
+                Base::Full { weight, bias }
             }
         };
         let base = inner.module();
         let adapter = lora.map(|lora| Adapter::new(scope, &lora, inputs, outputs));
         Self { weights, module, base, adapter, spelled_out: false }
+    }
+
+    /// The weight and the bias of the layer itself, without what an adapter adds; `None` where they are quantized.
+    pub fn plain(&self) -> Option<(&Tensor, Option<&Tensor>)> {
+        match &self.weights {
+            Base::Full { weight, bias } => Some((weight, bias.as_ref())),
+            Base::Quantized(_) => None,
+        }
     }
 
     /// `forward`.

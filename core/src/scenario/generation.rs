@@ -8,17 +8,16 @@ use crate::{Error, Result};
 /// Tokens generated when nothing is said, as far as the model has positions for them.
 const DEFAULT_NEW_TOKENS: u64 = 256;
 
-/// Refuses what only training has.
+/// Refuses what only training has. `default` is what a recipe that says nothing has.
 ///
 /// # Errors
 /// The first key of `table`, which is `[training]`, that asks for something in inference that only training does.
-pub fn check(training: &Training, table: &Table<'_>) -> Result<()> {
+pub fn check(training: &Training, default: &Training, table: &Table<'_>) -> Result<()> {
     if training.mode == Mode::Train {
         return Ok(());
     }
-    let default = Training::default();
     let only_in_training = [
-        ("optimizer", training.optimizer != default.optimizer),
+        ("optimizer", training.optimizer != Training::default().optimizer),
         ("optimizer_impl", training.optimizer_impl != default.optimizer_impl),
         ("accumulation", training.accumulation != default.accumulation),
         ("checkpointing", training.checkpointing != default.checkpointing),

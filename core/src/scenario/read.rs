@@ -9,7 +9,7 @@ use super::table::{Table, found};
 use super::{
     Attention, Checkpointing, Device, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl,
     Precision, Quantization, Scenario, Software, Training, ZeroGrad, ZeroGradAt, generation, input, keys, limits,
-    pending, supported, text,
+    supported, text,
 };
 use crate::software::{Rules, Version, rules};
 use crate::{Error, Result, catalog};
@@ -230,8 +230,7 @@ fn training(table: &Table<'_>, software: &Software) -> Result<Training> {
         ema: table.flag("ema")?.unwrap_or(default.ema),
         compile: table.flag("compile")?.unwrap_or(default.compile),
     };
-    pending::check(&training, table)?;
-    generation::check(&training, table)?;
+    generation::check(&training, &default, table)?;
     if training.quantization != Quantization::None && training.mode == Mode::Train && training.lora.is_none() {
         return Err(Error::new(
             table.at("quantization"),

@@ -487,7 +487,8 @@ pub fn family(name: &str) -> Option<&'static Family> {
 /// Which implementations an optimizer has; the first is the default.
 pub const fn implementations(optimizer: Optimizer) -> &'static [OptimizerImpl] {
     match optimizer {
-        Optimizer::Adafactor | Optimizer::AdamW8bit | Optimizer::Lion | Optimizer::Muon => &[OptimizerImpl::ForLoop],
+        Optimizer::Adafactor | Optimizer::AdamW8bit => &[OptimizerImpl::ForLoop],
+        Optimizer::Lion => &[OptimizerImpl::ForLoop, OptimizerImpl::Foreach, OptimizerImpl::Fused],
         _ => OptimizerImpl::ALL,
     }
 }

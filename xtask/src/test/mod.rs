@@ -60,6 +60,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         rows.push(Row { name, outcome, tally, time: start.elapsed() });
     };
     stage("formatting", &mut |_| stages::formatting());
+    stage("dependencies", &mut |_| stages::dependencies());
     stage("lints, native", &mut |_| stages::native_lints());
     stage("tests, native", &mut stages::native_tests);
     stage("accuracy", &mut |_| stages::accuracy());

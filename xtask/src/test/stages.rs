@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{Outcome, Tally};
 use crate::{
     browser::Browser,
-    database,
+    database, dependencies,
     python::Python,
     serve,
     shell::{self, note},
@@ -36,6 +36,12 @@ const NO_NODE: &str = "Node.js is not installed, and the WebAssembly tests run i
 
 pub fn formatting() -> Result<Outcome> {
     shell::run(shell::cargo().args(["fmt", "--all", "--check"]))?;
+    Ok(Outcome::Passed)
+}
+
+/// Sources, licences, and known holes of what the project depends on.
+pub fn dependencies() -> Result<Outcome> {
+    dependencies::check()?;
     Ok(Outcome::Passed)
 }
 
