@@ -1,8 +1,8 @@
 //! The closed choices of a recipe: what people read on the buttons.
 
 use plimsoll_core::scenario::{
-    Attention, AttentionMask, Checkpointing, LossImpl, Optimizer, OptimizerImpl, Precision, Quantization, ZeroGrad,
-    ZeroGradAt,
+    Attention, AttentionMask, Checkpointing, LossImpl, Mode, Optimizer, OptimizerImpl, Precision, Quantization,
+    ZeroGrad, ZeroGradAt,
 };
 
 /// A vocabulary of the scenario as a control offers it.
@@ -36,6 +36,10 @@ macro_rules! choice {
     };
 }
 
+choice!(Mode {
+    Train: "training", "Forward, backward, the optimizer's step.";
+    Inference: "inference", "Text is generated, or the model runs forward once.";
+});
 choice!(Precision {
     Fp32: "fp32", "Everything in 32 bits.";
     Fp16Amp: "fp16 amp", "32-bit weights, 16-bit matmuls, gradient scaler.";

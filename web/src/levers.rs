@@ -2,7 +2,7 @@
 
 use plimsoll_core::Scenario;
 use plimsoll_core::scenario::{
-    Checkpointing, Lora, LossImpl, ModelSource, Optimizer, OptimizerImpl, Precision, Quantization, supported,
+    Checkpointing, Lora, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl, Precision, Quantization, supported,
 };
 use serde::{Deserialize, Serialize};
 
@@ -129,6 +129,10 @@ impl Lever {
 
     /// The scenario with this lever set; `None` where it is set already or has no meaning.
     pub fn apply(self, scenario: &Scenario) -> Option<Scenario> {
+        let inference = scenario.training.mode == Mode::Inference;
+        if inference && !matches!(self, Self::Fp32 | Self::Bf16Amp | Self::Bf16 | Self::HalfBatch) {
+            return None;
+        }
         let mut next = scenario.clone();
         let training = &mut next.training;
         match self {
@@ -165,7 +169,9 @@ impl Lever {
             }
             Self::HalfBatch if next.input.batch > 1 => {
                 next.input.batch /= 2;
-                training.accumulation = training.accumulation.saturating_mul(2);
+                if !inference {
+                    training.accumulation = training.accumulation.saturating_mul(2);
+                }
             }
             Self::Lightest => lighten(&mut next),
             _ => {}
@@ -241,9 +247,9 @@ pub fn takes_fused_loss(scenario: &Scenario) -> bool {
     scenario.takes_loss_impl() && scenario.training.label_smoothing <= 0.0
 }
 
-/// Whether the model is one of Hugging Face's: those take adapters.
+/// Whether the model is one of Hugging Face's, and trained: those take adapters.
 pub fn takes_lora(scenario: &Scenario) -> bool {
-    !matches!(scenario.model.source, ModelSource::Family { .. })
+    scenario.training.mode == Mode::Train && !matches!(scenario.model.source, ModelSource::Family { .. })
 }
 
 /// Whether the model can be checkpointed: those of Hugging Face bring it with them.

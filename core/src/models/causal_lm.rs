@@ -13,8 +13,12 @@ use crate::tensor::{Context, DType, HeadLoss, Smoothing, Tensor};
 
 /// `input_ids`, `labels` and, where one is given, the attention mask: int64 `[batch, seq]` each.
 pub fn batch(cx: &Rc<Context>, plan: &Plan, seq: u64) -> Vec<Tensor> {
-    let tensors = if plan.input.attention_mask == AttentionMask::None { 2 } else { 3 };
-    (0..tensors).map(|_| ops::empty(cx, &[plan.input.batch, seq], DType::Int64)).collect()
+    let sizes = [plan.input.batch, seq];
+    let mut batch = vec![ops::empty(cx, &sizes, DType::Int64), ops::labels(cx, &sizes, DType::Int64)];
+    if plan.input.attention_mask != AttentionMask::None {
+        batch.push(ops::empty(cx, &sizes, DType::Int64));
+    }
+    batch
 }
 
 /// `inputs_embeds`. A frozen model's checkpoints would have no gradient: for them it is made a leaf that requires grad
@@ -26,6 +30,23 @@ pub fn input_embeddings(table: &Embedding, ids: &Tensor, plan: &Plan) -> Tensor 
 /// What `enable_input_require_grads` makes of an embedding's output.
 pub fn as_input(embeds: Tensor, plan: &Plan) -> Tensor {
     if plan.adapters && plan.checkpointing { embeds.into_leaf(true) } else { embeds }
+}
+
+/// The logits of the last position alone (`logits_to_keep=1`).
+pub fn last_logits(hidden: Tensor, head: &Linear) -> Tensor {
+    head.forward(&ops::narrow(&hidden, 1, 1))
+}
+
+/// [`last_logits`] of a model that squashes its logits first, holding the hidden states to the end.
+pub fn last_capped_logits(hidden: Tensor, head: &Linear) -> Tensor {
+    capped(head.forward(&ops::narrow(&hidden, 1, 1)))
+}
+
+/// `final_logit_softcapping`.
+fn capped(mut logits: Tensor) -> Tensor {
+    logits = ops::div_scalar(&logits);
+    logits = ops::tanh(&logits);
+    ops::mul_scalar(&logits)
 }
 
 /// `torch.arange(seq) + past_seen_tokens`, unsqueezed: `[1, seq]`.
@@ -89,13 +110,7 @@ pub fn output(hidden: Tensor, head: &Linear, labels: &Tensor) -> Output {
 
 /// [`output`] of a model that squashes its logits first (`final_logit_softcapping`).
 pub fn capped_output(hidden: Tensor, head: &Linear, labels: &Tensor) -> Output {
-    head_output(hidden, head, labels, |x| {
-        let mut logits = head.forward(x);
-        logits = ops::div_scalar(&logits);
-        logits = ops::tanh(&logits);
-        logits = ops::mul_scalar(&logits);
-        logits
-    })
+    head_output(hidden, head, labels, |x| capped(head.forward(x)))
 }
 
 /// The head and the loss the way the recipe has them; `project` is the head with all it does to its logits.
@@ -168,6 +183,9 @@ fn padded(labels: &Tensor) -> Tensor {
 /// shifted, cross-entropy. Older ones shifted the logits, and still older ones made them float32 where they stood.
 fn loss(logits: Tensor, labels: &Tensor) -> (Tensor, Tensor) {
     let cx = logits.cx();
+    if cx.is_inference() {
+        return (logits.clone(), logits);
+    }
     if cx.loss_rules().smoothing == Smoothing::Outside {
         return (ops::no_loss(&logits), logits);
     }

@@ -65,6 +65,7 @@ mod whisper;
 use std::rc::Rc;
 
 use crate::catalog;
+use crate::generate::Generate;
 use crate::nn::{AdapterPlan, QuantizationPlan, Scope};
 use crate::ops::SdpaRules;
 use crate::scenario::supported;
@@ -89,8 +90,14 @@ pub trait Model: std::fmt::Debug {
     /// Allocates one micro-batch.
     fn batch(&self) -> Vec<Tensor>;
 
-    /// The training forward: the loss of a micro-batch.
+    /// The training forward: the loss of a micro-batch. In inference there are no labels, and the outputs stand in the
+    /// loss's place.
     fn forward(&self, batch: &[Tensor]) -> Output;
+
+    /// How it makes text, where it does.
+    fn generate(&self) -> Option<&dyn Generate> {
+        None
+    }
 }
 
 /// What a family needs to know besides its sizes.

@@ -331,7 +331,11 @@ impl Model for ModernBert {
                     cx.within(*module, || ops::linear(&transformed, weight, bias.as_ref()))
                 };
                 // ForMaskedLMLoss
-                let loss = classification::loss(&ops::to(&logits, DType::Float32), labels);
+                let loss = if cx.is_inference() {
+                    logits.clone()
+                } else {
+                    classification::loss(&ops::to(&logits, DType::Float32), labels)
+                };
                 drop(hidden);
                 Output { held: vec![loss.clone(), logits], loss }
             }

@@ -11,8 +11,11 @@ use crate::tensor::{DType, Geometry, Smoothing, Tape, Tensor, grads};
 /// on autocast's float32 list.
 ///
 /// With labels smoothed in the loss it is PyTorch's `label_smoothing=`; with labels smoothed outside the model no loss is
-/// computed here at all.
+/// computed here at all. In inference no loss is asked for: the logits stand in its place.
 pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Tensor {
+    if logits.cx().is_inference() {
+        return logits.clone();
+    }
     match logits.cx().loss_rules().smoothing {
         Smoothing::None => cross_entropy_sum(logits, targets),
         Smoothing::InLoss => cross_entropy_smoothed(logits, targets),
@@ -46,8 +49,11 @@ pub(super) fn nll_loss(input: &Tensor, targets: &Tensor) -> Tensor {
     loss
 }
 
-/// `mse_loss(input, target)`, mean; float32 under autocast.
+/// `mse_loss(input, target)`, mean; float32 under autocast. In inference as [`cross_entropy`].
 pub fn mse_loss(input: &Tensor, target: &Tensor) -> Tensor {
+    if input.cx().is_inference() {
+        return input.clone();
+    }
     let (input, target) = (full_precision(input), full_precision(target));
     let tape = Tape::new(input.cx(), "MseLossBackward0", &[&input]);
     let saved = [tape.save(&input), tape.save(&target)];

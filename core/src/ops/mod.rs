@@ -54,7 +54,7 @@ pub use cast::to;
 pub use clamp::{clamp_in_place, layer_norm_plain};
 pub use conv::{CONVOLUTION, Window, conv2d};
 pub use conv1d::conv1d;
-pub use creation::{arange, empty, fresh};
+pub use creation::{arange, empty, fresh, labels};
 pub use eight_bit::{EightBit, matmul_8bit};
 pub use elementwise::{add, add_scalar, div_scalar, mul, mul_scalar, neg, pow, rsqrt, sub};
 pub use embedding::embedding;

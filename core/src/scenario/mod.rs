@@ -4,6 +4,7 @@
 //! The types here hold a *valid* scenario with every default filled in; [`Scenario::from_json`] and its siblings
 //! are the way in and refuse everything else with an [`crate::Error`] that names the key.
 
+mod generation;
 mod input;
 mod inputs;
 mod keys;
@@ -30,6 +31,7 @@ mod samples;
 #[cfg(test)]
 mod write_tests;
 
+pub use generation::generates;
 pub use inputs::Inputs;
 pub use keys::{KEYS, Key, Kind};
 pub use link::Link;

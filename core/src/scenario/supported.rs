@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{Inputs, Mode, Optimizer, OptimizerImpl, Task};
 
 /// Modes that are estimated.
-pub const MODES: &[Mode] = &[Mode::Train];
+pub const MODES: &[Mode] = &[Mode::Train, Mode::Inference];
 
 /// The PyTorch version when none is named: the one the reference rows were traced with.
 pub const TORCH: &str = "2.11";

@@ -10,6 +10,7 @@ use super::geometry::Geometry;
 use super::ledger::{Kind, Ledger, PhaseMark, StorageInfo};
 use super::loss_rules::LossRules;
 use super::machine::Machine;
+use super::past::Past;
 use super::storage::Tensor;
 use crate::allocator::Event;
 use crate::estimate::PhaseName;
@@ -48,6 +49,10 @@ pub struct Context {
     /// Whether a forward has changed the model itself, as the next one will not.
     changed: Cell<bool>,
     blas: Blas,
+    /// `model.eval()`: nothing is dropped out, batch statistics are not computed.
+    pub(super) inference: Cell<bool>,
+    /// The keys and values a generation has seen so far.
+    pub(super) past: RefCell<Option<Past>>,
     loss: Cell<LossRules>,
     /// Parameters of the model's ends: tables of embeddings and the output head.
     outer: RefCell<Vec<u32>>,
@@ -81,6 +86,8 @@ impl Context {
             closed: Cell::new(false),
             changed: Cell::new(false),
             blas: Blas::default(),
+            inference: Cell::new(false),
+            past: RefCell::default(),
             loss: Cell::default(),
             outer: RefCell::default(),
             machine: Cell::default(),
@@ -97,7 +104,7 @@ impl Context {
     /// Closes the books: what is let go of from now on is no event of the run.
     pub fn end(&self) {
         self.closed.set(true);
-        drop((self.blas.forward.take(), self.blas.backward.take()));
+        drop((self.blas.forward.take(), self.blas.backward.take(), self.past.take()));
     }
 
     /// Says that this forward changes the model itself: the next one will not do the same.
@@ -192,7 +199,7 @@ impl Context {
         self.kind.set(match name {
             PhaseName::Load => Kind::Parameter,
             PhaseName::Input => Kind::Input,
-            PhaseName::Forward => Kind::Forward,
+            PhaseName::Forward | PhaseName::Prefill | PhaseName::Decode => Kind::Forward,
             PhaseName::Backward => Kind::Backward,
             PhaseName::Clip | PhaseName::Optimizer | PhaseName::ZeroGrad => Kind::Optimizer,
         });

@@ -1,7 +1,7 @@
 //! What few change.
 
 use leptos::prelude::*;
-use plimsoll_core::scenario::LossImpl;
+use plimsoll_core::scenario::{LossImpl, Mode};
 use plimsoll_web::wording::sentence;
 use plimsoll_web::{engine, field};
 
@@ -11,6 +11,7 @@ use crate::app::widgets::{Segments, Switch, TextField};
 #[component]
 pub fn Advanced() -> impl IntoView {
     let planner = Planner::get();
+    let trains = Memo::new(move |_| planner.scenario.with(|s| s.training.mode == Mode::Train));
     let masked = Memo::new(move |_| planner.scenario.with(engine::takes_mask));
     let versions = move || {
         planner.scenario.with(|s| {
@@ -35,6 +36,7 @@ pub fn Advanced() -> impl IntoView {
                     set=Callback::new(move |mask| planner.change(|s| s.input.attention_mask = mask))
                 />
             </Show>
+            <Show when=move || trains.get()>
             <Show when=move || planner.scenario.with(|s| s.takes_loss_impl() && s.training.label_smoothing <= 0.0)>
                 <Segments
                     name="loss-impl"
@@ -100,6 +102,7 @@ pub fn Advanced() -> impl IntoView {
                 value=Signal::derive(move || planner.scenario.with(|s| s.training.compile))
                 set=Callback::new(move |on| planner.change(|s| s.training.compile = on))
             />
+            </Show>
             <Switch
                 id="workspaces"
                 label="Kernel workspaces"
