@@ -134,7 +134,7 @@ mod tests {
     fn what_a_kernel_benchmark_measured() {
         let a100 = Bytes::new(8_519_680);
         let rows: [(Single, f64); 4] = [
-            (Single::CrossEntropy { rows: 8 * 2048, vocab: 4096 }, 1280.125_976_562_5),
+            (Single::CrossEntropy { rows: 8 * 2048, vocab: 4096 }, 1_280.125_976_562_5),
             (Single::CrossEntropy { rows: 8 * 2048, vocab: 131_072 }, 40_960.125_976_562_5),
             (Single::LayerNorm { rows: 4096, features: 1024 }, 80.0625),
             (Single::GatedMlp { batch: 8, seq: 1024, hidden: 4096, intermediate: 11008, gelu: true }, 1992.25),

@@ -19,7 +19,7 @@ impl Embedding {
     pub fn new(scope: &Scope, rows: u64, features: u64) -> Self {
         let table = Self::of(scope, scope.original(&[rows, features]));
         scope.cx().mark_outer(&table.weight);
-        scope.cx().mark_outer(&table.original);
+        scope.cx().mark_outer(&table.table);
         table
     }
 
