@@ -58,6 +58,9 @@ pub enum Single {
     },
 }
 
+/// Forward and backward, once.
+type Round = Box<dyn Fn()>;
+
 /// Rounds run before the one that is read: gradients are accumulated from the second on.
 const ROUNDS: u64 = 3;
 
@@ -72,7 +75,7 @@ impl Single {
         for step in 1..=ROUNDS {
             cx.begin(PhaseName::Forward, u32::try_from(step).ok(), None);
             // The output's graph is let go of before the next round.
-            round(&cx);
+            round();
         }
         cx.end();
         let (ledger, _) = cx.take();
@@ -80,30 +83,30 @@ impl Single {
     }
 
     /// The tensors that stay, and what one round does with them.
-    fn build(self, cx: &Rc<Context>) -> Box<dyn Fn(&Rc<Context>)> {
+    fn build(self, cx: &Rc<Context>) -> Round {
         let leaf = |sizes: &[u64], dtype| cx.empty_sizes("randn", sizes, dtype).into_leaf(false);
         let scope = |dtype| Scope::root(cx, dtype, None, None);
         match self {
             Self::CrossEntropy { rows, vocab } => {
                 let logits = leaf(&[rows, vocab], DType::Float32);
                 let targets = ops::empty(cx, &[rows], DType::Int64);
-                Box::new(move |_| backward(&ops::cross_entropy(&logits, &targets)))
+                Box::new(move || backward(&ops::cross_entropy(&logits, &targets)))
             }
             Self::LayerNorm { rows, features } => {
                 let x = leaf(&[rows, features], DType::Float32);
                 let norm = LayerNorm::new(&scope(DType::Float32), features, true);
-                Box::new(move |_| backward_retaining(&norm.forward(&x)))
+                Box::new(move || backward_retaining(&norm.forward(&x)))
             }
             Self::RmsNorm { rows, features } => {
                 let x = leaf(&[rows, features], DType::BFloat16);
                 let norm = RmsNorm::new(&scope(DType::Float32), features);
-                Box::new(move |_| backward_retaining(&norm.forward(&x)))
+                Box::new(move || backward_retaining(&norm.forward(&x)))
             }
             Self::GatedMlp { batch, seq, hidden, intermediate, gelu } => {
                 let x = leaf(&[batch, seq, hidden], DType::BFloat16);
                 let act = if gelu { "gelu_pytorch_tanh" } else { "silu" };
                 let mlp = GatedMlp::new(&scope(DType::BFloat16), hidden, intermediate, act, false);
-                Box::new(move |_| {
+                Box::new(move || {
                     if let Some(mlp) = &mlp {
                         backward_retaining(&mlp.forward(&x));
                     }
@@ -113,7 +116,7 @@ impl Single {
                 let x = leaf(&[rows, hidden], DType::BFloat16);
                 let head = Linear::new(&scope(DType::BFloat16), hidden, vocab, false);
                 let targets = ops::empty(cx, &[rows], DType::Int64);
-                Box::new(move |_| {
+                Box::new(move || {
                     let loss: Tensor = {
                         let logits = head.forward(&x);
                         ops::cross_entropy(&logits, &targets)
