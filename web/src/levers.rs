@@ -1,7 +1,9 @@
 //! What one may change about a run: each lever turns a scenario into its neighbour.
 
 use plimsoll_core::Scenario;
-use plimsoll_core::scenario::{Checkpointing, Lora, ModelSource, Optimizer, OptimizerImpl, Precision};
+use plimsoll_core::scenario::{
+    Checkpointing, Lora, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl, Precision, Quantization, supported,
+};
 use serde::{Deserialize, Serialize};
 
 /// One lever. On the ladder each is a mark: how deep the same run would sit with it.
@@ -25,19 +27,27 @@ pub enum Lever {
     Sgd,
     /// Two moments.
     AdamW,
+    /// Two moments of a byte each.
+    AdamW8bit,
+    /// Head and loss in one, without the logits.
+    FusedLoss,
+    /// All logits at once.
+    FullLoss,
     /// Low-rank adapters, rank 16.
     Lora,
+    /// The same on a base quantized to four bits, checkpointed, under autocast: as peft prepares it.
+    Qlora,
     /// Train every weight.
     Full,
     /// Half the micro-batch, twice the accumulation.
     HalfBatch,
-    /// Everything that saves without changing the data: 16 bits, adapters, checkpointing, fused.
+    /// Everything that saves without changing the data: 16 bits, adapters, checkpointing, fused loss, fused optimizer.
     Lightest,
 }
 
 impl Lever {
     /// Every lever, in the order of the what-if table.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 17] = [
         Self::Fp32,
         Self::Bf16Amp,
         Self::Bf16,
@@ -47,8 +57,12 @@ impl Lever {
         Self::Foreach,
         Self::Sgd,
         Self::AdamW,
+        Self::AdamW8bit,
+        Self::FusedLoss,
+        Self::FullLoss,
         Self::HalfBatch,
         Self::Lora,
+        Self::Qlora,
         Self::Full,
         Self::Lightest,
     ];
@@ -65,7 +79,11 @@ impl Lever {
             Self::Foreach => "foreach",
             Self::Sgd => "SGD",
             Self::AdamW => "AdamW",
+            Self::AdamW8bit => "8-bit AdamW",
+            Self::FusedLoss => "fused loss",
+            Self::FullLoss => "all logits",
             Self::Lora => "LoRA r16",
+            Self::Qlora => "QLoRA r16",
             Self::Full => "full training",
             Self::HalfBatch => "half the batch",
             Self::Lightest => "lightest mix",
@@ -94,15 +112,27 @@ impl Lever {
             Self::Foreach => "PyTorch's default; allocates a copy of the parameters in the step",
             Self::Sgd => "no optimizer states; transformers train worse with it",
             Self::AdamW => "two moments for every trained number",
+            Self::AdamW8bit => "bitsandbytes: the moments in one byte each; training hardly changes",
+            Self::FusedLoss => "Liger's fused linear cross-entropy: the logits are never kept; needs Triton",
+            Self::FullLoss => "the model's own loss: every logit in float32",
             Self::Lora => "trains small adapters on frozen weights, not the model itself",
+            Self::Qlora => {
+                "adapters on a frozen 4-bit base, checkpointed; slower, each product unpacks its weight first"
+            }
             Self::Full => "trains every weight",
             Self::HalfBatch => "same effective batch, more and smaller kernels",
-            Self::Lightest => "pure bf16, LoRA, checkpointing and the fused optimizer together",
+            Self::Lightest => {
+                "16 bits, LoRA, checkpointing, fused loss and fused optimizer together; nothing is quantized for it"
+            }
         }
     }
 
     /// The scenario with this lever set; `None` where it is set already or has no meaning.
     pub fn apply(self, scenario: &Scenario) -> Option<Scenario> {
+        let inference = scenario.training.mode == Mode::Inference;
+        if inference && !matches!(self, Self::Fp32 | Self::Bf16Amp | Self::Bf16 | Self::HalfBatch) {
+            return None;
+        }
         let mut next = scenario.clone();
         let training = &mut next.training;
         match self {
@@ -111,7 +141,7 @@ impl Lever {
             Self::Bf16 => training.precision = Precision::Bf16,
             Self::Checkpointing if takes_checkpointing(scenario) => training.checkpointing = Checkpointing::Full,
             Self::NoCheckpointing => training.checkpointing = Checkpointing::None,
-            Self::Fused if training.optimizer != Optimizer::Adafactor => {
+            Self::Fused if has(training.optimizer, OptimizerImpl::Fused) => {
                 training.optimizer_impl = OptimizerImpl::Fused;
             }
             Self::Foreach if training.optimizer_impl != OptimizerImpl::ForLoop => {
@@ -125,11 +155,23 @@ impl Lever {
                 training.optimizer = Optimizer::AdamW;
                 relax(&mut next);
             }
+            Self::AdamW8bit => {
+                training.optimizer = Optimizer::AdamW8bit;
+                training.optimizer_impl = OptimizerImpl::ForLoop;
+            }
+            Self::FusedLoss if takes_fused_loss(scenario) => training.loss_impl = LossImpl::FusedLinear,
+            Self::FullLoss => training.loss_impl = LossImpl::Full,
             Self::Lora if takes_lora(scenario) && training.lora.is_none() => training.lora = Some(lora()),
-            Self::Full => training.lora = None,
+            Self::Qlora if takes_lora(scenario) => quantize(&mut next),
+            Self::Full => {
+                training.lora = None;
+                training.quantization = Quantization::None;
+            }
             Self::HalfBatch if next.input.batch > 1 => {
                 next.input.batch /= 2;
-                training.accumulation = training.accumulation.saturating_mul(2);
+                if !inference {
+                    training.accumulation = training.accumulation.saturating_mul(2);
+                }
             }
             Self::Lightest => lighten(&mut next),
             _ => {}
@@ -151,11 +193,40 @@ fn lighten(scenario: &mut Scenario) {
     if takes_lora(scenario) && scenario.training.lora.is_none() {
         scenario.training.lora = Some(lora());
     }
+    if takes_fused_loss(scenario) {
+        scenario.training.loss_impl = LossImpl::FusedLinear;
+    }
     let training = &mut scenario.training;
-    training.precision = if training.precision == Precision::Fp16 { Precision::Fp16 } else { Precision::Bf16 };
-    if training.optimizer != Optimizer::Adafactor {
+    // Beside quantized weights everything else is float32, and autocast is what keeps its products small.
+    let quantized = training.quantization != Quantization::None;
+    training.precision = match training.precision {
+        Precision::Fp16 | Precision::Fp16Amp if quantized => Precision::Fp16Amp,
+        _ if quantized => Precision::Bf16Amp,
+        Precision::Fp16 => Precision::Fp16,
+        _ => Precision::Bf16,
+    };
+    if has(training.optimizer, OptimizerImpl::Fused) {
         training.optimizer_impl = OptimizerImpl::Fused;
     }
+}
+
+fn has(optimizer: Optimizer, implementation: OptimizerImpl) -> bool {
+    supported::implementations(optimizer).contains(&implementation)
+}
+
+/// QLoRA as peft's documentation has it: NF4 with double quantization, `prepare_model_for_kbit_training`, which turns
+/// checkpointing on, and autocast.
+fn quantize(scenario: &mut Scenario) {
+    if takes_checkpointing(scenario) {
+        scenario.training.checkpointing = Checkpointing::Full;
+    }
+    let training = &mut scenario.training;
+    training.lora.get_or_insert_with(lora);
+    training.quantization = Quantization::Nf4Double;
+    training.precision = match training.precision {
+        Precision::Fp16 | Precision::Fp16Amp => Precision::Fp16Amp,
+        Precision::Fp32 | Precision::Bf16 | Precision::Bf16Amp => Precision::Bf16Amp,
+    };
 }
 
 /// Rank-16 adapters on every linear: what most fine-tunes start with.
@@ -163,7 +234,7 @@ pub fn lora() -> Lora {
     Lora { rank: 16, ..Lora::default() }
 }
 
-/// Adafactor has one implementation only; the others start at PyTorch's default when they come from it.
+/// Some optimizers have one implementation only; PyTorch's own start at its default when they come from one of those.
 fn relax(scenario: &mut Scenario) {
     let training = &mut scenario.training;
     if training.optimizer != Optimizer::Adafactor && training.optimizer_impl == OptimizerImpl::ForLoop {
@@ -171,9 +242,14 @@ fn relax(scenario: &mut Scenario) {
     }
 }
 
-/// Whether the model is one of Hugging Face's: those take adapters.
+/// Whether head and loss can be one: for causal language models of Hugging Face, with labels as they are.
+pub fn takes_fused_loss(scenario: &Scenario) -> bool {
+    scenario.takes_loss_impl() && scenario.training.label_smoothing <= 0.0
+}
+
+/// Whether the model is one of Hugging Face's, and trained: those take adapters.
 pub fn takes_lora(scenario: &Scenario) -> bool {
-    !matches!(scenario.model.source, ModelSource::Family { .. })
+    scenario.training.mode == Mode::Train && !matches!(scenario.model.source, ModelSource::Family { .. })
 }
 
 /// Whether the model can be checkpointed: those of Hugging Face bring it with them.
@@ -184,7 +260,7 @@ pub fn takes_checkpointing(scenario: &Scenario) -> bool {
 #[cfg(test)]
 mod tests {
     use plimsoll_core::Scenario;
-    use plimsoll_core::scenario::{ModelSource, supported};
+    use plimsoll_core::scenario::{ModelSource, Quantization, supported};
 
     use super::Lever;
     use crate::engine::{depth, opening, with_model};
@@ -193,7 +269,8 @@ mod tests {
     fn a_lever_that_is_set_is_not_offered() {
         let scenario = opening();
         let offered: Vec<Lever> = Lever::around(&scenario).into_iter().map(|(lever, _)| lever).collect();
-        for set in [Lever::Bf16Amp, Lever::AdamW, Lever::Foreach, Lever::NoCheckpointing, Lever::Full] {
+        for set in [Lever::Bf16Amp, Lever::AdamW, Lever::Foreach, Lever::NoCheckpointing, Lever::Full, Lever::FullLoss]
+        {
             assert!(!offered.contains(&set), "{set:?}");
         }
         for (lever, next) in Lever::around(&scenario) {
@@ -214,6 +291,21 @@ mod tests {
                 assert!(depth(&next).is_ok(), "{lever:?} on {:?}", scenario.model.source);
             }
         }
+    }
+
+    /// What it saves is the base: a model of eight billion numbers that a 24 GiB card does not train in bf16.
+    #[test]
+    fn qlora_brings_a_large_model_onto_a_small_card() {
+        let text = r#"{"model":{"catalog":"llama-3.1-8b"},"input":{"batch":1,"seq":1024},"device":{"gpu":"rtx-4090"}}"#;
+        let scenario = Scenario::from_json(text).unwrap();
+        let next = Lever::Qlora.apply(&scenario).unwrap();
+        let (before, after) = (depth(&scenario).unwrap(), depth(&next).unwrap());
+        assert!(
+            before.process > plimsoll_core::Bytes::new(24 << 30) && after.process < plimsoll_core::Bytes::new(16 << 30)
+        );
+        assert_eq!(Lever::Qlora.apply(&next), None);
+        let full = Lever::Full.apply(&next).unwrap();
+        assert_eq!(full.training.quantization, Quantization::None, "quantized weights are not trained themselves");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The sentences of the page.
 
-use plimsoll_core::scenario::Checkpointing;
+use plimsoll_core::scenario::{Checkpointing, Quantization};
 use plimsoll_core::{Bytes, Scenario};
 
 use crate::choices::Choice as _;
@@ -79,8 +79,12 @@ pub fn load(scenario: &Scenario) -> String {
     };
     let training = &scenario.training;
     let mut text = format!("{batch}, {}, {}", training.precision, training.optimizer.label());
-    if training.lora.is_some() {
-        text.push_str(", LoRA");
+    if let Some(lora) = &training.lora {
+        let adapters = if lora.dora { "DoRA" } else { "LoRA" };
+        text.push_str(&match training.quantization {
+            Quantization::None => format!(", {adapters}"),
+            quantization => format!(", {adapters} on {quantization}"),
+        });
     }
     if training.checkpointing != Checkpointing::None {
         text.push_str(", checkpointing");

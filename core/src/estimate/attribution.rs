@@ -75,7 +75,8 @@ pub fn layers(trace: &Trace, events: usize) -> Vec<Layer> {
         order.entry(layer_of(trace.module(storage))).or_insert(next);
     }
     type Key<'a> = (Category, &'a str, &'static str, &'static str, &'a [u64], &'static str);
-    let mut groups: BTreeMap<(usize, &str), BTreeMap<Key<'_>, (u64, Bytes)>> = BTreeMap::new();
+    type Groups<'a> = BTreeMap<Key<'a>, (u64, Bytes)>;
+    let mut groups: BTreeMap<(usize, &str), Groups<'_>> = BTreeMap::new();
     for id in alive(&trace.ledger, events) {
         let s = &trace.ledger.storages[id as usize];
         let module = owners.get(&id).copied().unwrap_or_else(|| trace.module(s));
@@ -86,7 +87,7 @@ pub fn layers(trace: &Trace, events: usize) -> Vec<Layer> {
         group.0 += 1;
         group.1 += Bytes::new(s.bytes).round_up_to(ROUNDING);
     }
-    let layer = |((_, name), groups): ((usize, &str), BTreeMap<Key<'_>, (u64, Bytes)>)| {
+    let layer = |((_, name), groups): ((usize, &str), Groups<'_>)| {
         let mut holdings: Vec<Holding> = groups
             .into_iter()
             .map(|((category, module, op, node, shape, dtype), (count, bytes))| Holding {

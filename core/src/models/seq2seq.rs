@@ -96,6 +96,8 @@ pub enum Kind {
     Bart,
     /// Whisper: keys have no bias, queries are scaled first, and all three are made contiguous.
     Whisper,
+    /// CLIP: all three projections are made before any is split into heads.
+    Clip,
 }
 
 impl Attend {
@@ -103,7 +105,7 @@ impl Attend {
     pub fn new(scope: &Scope, kind: Kind, features: u64, heads: u64, core: &EncoderAttention, causal: bool) -> Self {
         let linear = |name: &str, bias| Linear::new(&scope.child(name), features, features, bias);
         Self {
-            k_proj: linear("k_proj", kind == Kind::Bart),
+            k_proj: linear("k_proj", kind != Kind::Whisper),
             v_proj: linear("v_proj", true),
             q_proj: linear("q_proj", true),
             out_proj: linear("out_proj", true),
@@ -130,19 +132,25 @@ impl Attend {
                 let turned = ops::transpose(&split, 1, 2);
                 if self.kind == Kind::Whisper { ops::contiguous(&turned) } else { turned }
             };
-            let query = if self.kind == Kind::Whisper {
-                let scaled = ops::mul_scalar(&self.q_proj.forward(hidden));
-                heads(&scaled)
-            } else {
-                heads(&self.q_proj.forward(hidden))
-            };
             let current = encoded.unwrap_or(hidden);
-            let (mut key, mut value) = if self.kind == Kind::Whisper {
-                let key = heads(&self.k_proj.forward(current));
-                (key, heads(&self.v_proj.forward(current)))
-            } else {
-                let (key, value) = (self.k_proj.forward(current), self.v_proj.forward(current));
-                (heads(&key), heads(&value))
+            let (query, mut key, mut value) = match self.kind {
+                Kind::Bart => {
+                    let query = heads(&self.q_proj.forward(hidden));
+                    let (key, value) = (self.k_proj.forward(current), self.v_proj.forward(current));
+                    (query, heads(&key), heads(&value))
+                }
+                Kind::Whisper => {
+                    let scaled = ops::mul_scalar(&self.q_proj.forward(hidden));
+                    let query = heads(&scaled);
+                    drop(scaled);
+                    let key = heads(&self.k_proj.forward(current));
+                    (query, key, heads(&self.v_proj.forward(current)))
+                }
+                Kind::Clip => {
+                    let (query, key) = (self.q_proj.forward(hidden), self.k_proj.forward(current));
+                    let value = self.v_proj.forward(current);
+                    (heads(&query), heads(&key), heads(&value))
+                }
             };
             if let Some(cache) = cache {
                 (key, value) = (update(cache, &key), update(cache, &value));

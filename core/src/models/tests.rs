@@ -202,6 +202,57 @@ fn adapters_add_their_own_parameters_and_freeze_the_rest() {
     assert_eq!(run(json!(["lm_head"])).trainable, 4 * (h + 100), "the head only by name");
 }
 
+/// Of a decoder: what the recipe's adapters train and what there is in all.
+fn adapted(lora: Value, quantization: &str) -> crate::Result<(u64, u64)> {
+    let text = json!({
+        "model": decoder("llama", &json!({})),
+        "input": {"batch": 1, "seq": 8},
+        "training": {"lora": lora, "quantization": quantization}
+    });
+    let parameters = Run::new(&Scenario::from_value(&text)?)?.into_estimate().parameters;
+    Ok((parameters.trainable, parameters.total))
+}
+
+/// DoRA learns one number more for each output.
+#[test]
+fn dora_adds_a_magnitude_an_output() {
+    let (trained, total) = adapted(json!({"rank": 4, "targets": ["q_proj"]}), "none").unwrap();
+    let magnitudes = 2 * 32;
+    let dora = json!({"rank": 4, "targets": ["q_proj"], "dora": true});
+    assert_eq!(adapted(dora, "none"), Ok((trained + magnitudes, total + magnitudes)));
+}
+
+/// A module to save is there twice: the original, frozen, and the copy that is trained. Names match as ends of paths.
+#[test]
+fn modules_to_save_are_trained_in_a_copy() {
+    let (trained, total) = adapted(json!({"rank": 4, "targets": ["q_proj"]}), "none").unwrap();
+    let saved = |names: Value| adapted(json!({"rank": 4, "targets": ["q_proj"], "modules_to_save": names}), "none");
+    let (words, norms) = (100 * 32, 5 * 32);
+    assert_eq!(saved(json!(["embed_tokens"])), Ok((trained + words, total + words)));
+    assert_eq!(saved(json!(["norm"])), Ok((trained + norms, total + norms)), "two in each layer end with it");
+    let all = adapted(json!({"rank": 4, "modules_to_save": ["down_proj"]}), "none").unwrap().0;
+    let without = adapted(json!({"rank": 4}), "none").unwrap().0;
+    assert_eq!(all, without + 2 * 48 * 32 - 2 * 4 * (48 + 32), "what is saved carries no adapter");
+    let error = saved(json!(["embed_token"])).unwrap_err();
+    assert_eq!(error.key, "training.lora.modules_to_save");
+    assert!(error.problem.contains("\"embed_token\""), "{error}");
+}
+
+/// Quantized numbers count as numbers; what is not quantized can be saved, a quantized linear cannot.
+#[test]
+fn a_quantized_base_counts_what_it_stands_for() {
+    let lora = json!({"rank": 4});
+    for quantization in ["int8", "nf4", "nf4-double"] {
+        assert_eq!(adapted(lora.clone(), quantization), adapted(lora.clone(), "none"), "{quantization}");
+    }
+    assert!(adapted(json!({"rank": 4, "modules_to_save": ["lm_head"]}), "nf4").is_ok());
+    let error = adapted(json!({"rank": 4, "modules_to_save": ["down_proj"]}), "nf4").unwrap_err();
+    assert!(error.problem.contains("down_proj is quantized"), "{error}");
+    let family = json!({"model": {"family": "mlp"}, "training": {"lora": {}, "quantization": "nf4"}});
+    let error = Scenario::from_value(&family).and_then(|s| Run::new(&s).map(|_| ())).unwrap_err();
+    assert_eq!(error.key, "training.quantization");
+}
+
 /// peft turns the names of experts' projections into adapters on the stacked tensors: refused, never left out.
 #[test]
 fn adapters_on_experts_are_refused() {

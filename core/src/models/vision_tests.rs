@@ -91,3 +91,47 @@ fn keys_that_add_parameters() {
     let convnext = |scale: f64| parameters(&hf("convnext", json!({"layer_scale_init_value": scale})));
     assert_eq!(convnext(1e-6) - convnext(0.0), 3 * 96 + 3 * 192 + 9 * 384 + 3 * 768);
 }
+
+/// Small models traced op by op, each an odd corner: `testdata/vision.jsonl` has what PyTorch 2.11, transformers 5.17,
+/// torchvision 0.26 and peft 0.21 did on tensors without contents (`FakeTensorMode`, device cuda) in the two steps that a
+/// run has here: parameters, allocations, and the highest sum of live storages, each rounded to 512 bytes.
+#[test]
+fn small_models_allocate_what_pytorch_does() {
+    for line in include_str!("testdata/vision.jsonl").lines() {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let (id, expected) = (&row["id"], &row["expected"]);
+        let run = Run::new(&Scenario::from_value(&row["scenario"]).unwrap()).unwrap();
+        let estimate = run.estimate();
+        assert_eq!(json!(estimate.parameters), expected["parameters"], "{id}");
+        let births = run.trace().ledger.events.iter().filter(|event| !event.is_free()).count();
+        assert_eq!(json!(births), expected["allocations"], "{id}");
+        assert_eq!(json!(estimate.peak.requested), expected["peak_requested"], "{id}");
+    }
+}
+
+/// The numbers torchvision gives with its weights (`num_params` in their metadata).
+#[test]
+fn torchvisions_other_models_have_their_published_sizes() {
+    for (family, variant, expected) in [
+        ("resnet", "resnext50_32x4d", 25_028_904),
+        ("resnet", "resnext101_32x8d", 88_791_336),
+        ("resnet", "resnext101_64x4d", 83_455_272),
+        ("resnet", "wide_resnet50_2", 68_883_240),
+        ("resnet", "wide_resnet101_2", 126_886_696),
+        ("swin", "swin_t", 28_288_354),
+        ("swin", "swin_s", 49_606_258),
+        ("swin", "swin_b", 87_768_224),
+    ] {
+        assert_eq!(parameters(&json!({"family": family, "variant": variant})), expected, "{variant}");
+    }
+}
+
+/// DINOv2's positions are resized to the image; ViT's are not.
+#[test]
+fn images_of_another_size() {
+    let small = json!({"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "mlp_ratio": 2,
+        "intermediate_size": 64, "image_size": 42, "patch_size": 14});
+    assert!(run(&hf("dinov2", small.clone()), &json!({"image": 70}), &json!({})).is_ok());
+    assert_eq!(refusal(&hf("dinov2", small.clone()), json!({"image": 13}), json!({})), "input.image");
+    assert_eq!(refusal(&hf("vit", small), json!({"image": 70}), json!({})), "input.image");
+}

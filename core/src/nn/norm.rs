@@ -184,7 +184,13 @@ impl PlainLayerNorm {
 
     /// `forward`.
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        x.cx().within(self.module, || ops::to(&ops::layer_norm_plain(&ops::to(x, DType::Float32)), x.dtype()))
+        x.cx().within(self.module, || {
+            let normed = {
+                let wide = ops::to(x, DType::Float32);
+                ops::layer_norm_plain(&wide)
+            };
+            ops::to(&normed, x.dtype())
+        })
     }
 }
 

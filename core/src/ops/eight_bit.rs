@@ -99,3 +99,59 @@ fn int8_scaled_mm(x: &Tensor, weight: &EightBit) -> Tensor {
     drop((half, product));
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::{EightBit, matmul_8bit};
+    use crate::ops::neg;
+    use crate::tensor::testing::{activation, alive, backward_of, forward, live, made, watch};
+    use crate::tensor::{Kind, Tensor, checkpoint};
+
+    #[test]
+    fn a_weight_takes_a_byte_a_number_and_a_scale_a_row() {
+        let cx = forward();
+        let _weight = EightBit::new(&cx, [32, 64]);
+        assert_eq!(live(&cx), 32 * 64 + 32 * 4);
+    }
+
+    /// The input is brought to float16 and quantized, the product comes out in int32, then float16, then the input's dtype.
+    #[test]
+    fn a_product_goes_through_int32() {
+        let cx = forward();
+        let weight = EightBit::new(&cx, [32, 64]);
+        let (events, out) = watch(&cx, || matmul_8bit(&neg(&activation(&cx, &[2, 8, 64])), &weight));
+        let ops = [
+            "activation",
+            "neg",
+            "_to_copy",
+            "int8_vectorwise_quant",
+            "int8_vectorwise_quant",
+            "abs",
+            "ge.Scalar",
+            "any",
+        ];
+        assert_eq!(made(&events)[..8], ops);
+        assert_eq!(made(&events)[8..], ["int8_linear_matmul", "int8_mm_dequant", "_to_copy"]);
+        assert!(events.contains(&"+int8_linear_matmul [16, 32] int32".to_owned()));
+        assert_eq!(alive(&cx, Kind::Saved), ["neg [2, 8, 64] float32"]);
+        // The weight is unpacked to the input's dtype, with the scales over 127 beside it.
+        assert_eq!(made(&backward_of(out)), ["ones_like", "_to_copy", "mul.Tensor", "mm", "neg"]);
+    }
+
+    /// `ctx.tensors = (CAt, subA, A)` is no saved tensor: a checkpoint does not defer it, and backward does not free it.
+    #[test]
+    fn the_input_lives_until_the_graph_goes() {
+        let cx = forward();
+        let weight = EightBit::new(&cx, [64, 64]);
+        let x = activation(&cx, &[8, 64]);
+        let out = checkpoint(&cx, vec![x], Rc::new(move |inputs: &[Tensor]| matmul_8bit(&neg(&inputs[0]), &weight)));
+        assert_eq!(alive(&cx, Kind::Saved), ["neg [8, 64] float32"]);
+        let graph = out.clone();
+        backward_of(out);
+        assert_eq!(alive(&cx, Kind::Saved), ["neg [8, 64] float32"], "and the recomputed one went with its graph");
+        drop(graph);
+        assert!(alive(&cx, Kind::Saved).is_empty());
+    }
+}

@@ -100,3 +100,82 @@ fn gemm_4bit(x: &Tensor, weight: &FourBit, bias: Option<&Tensor>) -> Tensor {
     drop((scales, whole));
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{FourBit, matmul_4bit};
+    use crate::tensor::testing::{activation_of, alive, backward_of, forward, input_of, live, made, watch};
+    use crate::tensor::{DType, Kind};
+
+    const HALF: DType = DType::BFloat16;
+
+    /// `QuantState.as_dict`: half a byte a number and 4 bytes a block of 64; with double quantization one byte a block, 4
+    /// bytes for every 256 blocks, and two maps and a mean a weight.
+    #[test]
+    fn a_weight_takes_half_a_byte_a_number_and_its_scales() {
+        let cx = forward();
+        let plain = FourBit::new(&cx, [512, 256], HALF, false);
+        let numbers = 512 * 256;
+        assert_eq!(live(&cx), numbers / 2 + numbers / 64 * 4 + 64);
+        drop(plain);
+        assert_eq!(live(&cx), 0);
+        let _double = FourBit::new(&cx, [512, 256], HALF, true);
+        assert_eq!(live(&cx), numbers / 2 + numbers / 64 + numbers / 64 / 256 * 4 + 64 + 1024 + 4);
+        // A last block that is not full has a scale all the same.
+        let odd = FourBit::new(&forward(), [5, 13], HALF, false);
+        assert_eq!(odd.absmax.numel(), 2);
+    }
+
+    /// `MatMul4Bit`: the whole weight lives while the product runs, in either direction; the input is not kept.
+    #[test]
+    fn a_product_unpacks_the_weight_forward_and_backward() {
+        let cx = forward();
+        let weight = FourBit::new(&cx, [32, 64], HALF, false);
+        let x = activation_of(&cx, &[2, 8, 64], HALF);
+        let (events, out) = watch(&cx, || matmul_4bit(&crate::ops::neg(&x), &weight, None));
+        assert_eq!(
+            events,
+            [
+                "+neg [2, 8, 64] bfloat16",
+                "+dequantize_4bit [32, 64] bfloat16",
+                "+mm [16, 32] bfloat16",
+                "-dequantize_4bit [32, 64] bfloat16",
+                "-neg [2, 8, 64] bfloat16"
+            ]
+        );
+        assert_eq!(out.dims(), [2, 8, 32]);
+        assert!(alive(&cx, Kind::Saved).is_empty());
+        assert_eq!(made(&backward_of(out)), ["ones_like", "dequantize_4bit", "mm", "neg"]);
+    }
+
+    /// Double quantization rebuilds the scales first: twice their size in the forward (the mean is added out of place),
+    /// once in the backward.
+    #[test]
+    fn scales_that_are_quantized_are_rebuilt_first() {
+        let cx = forward();
+        let weight = FourBit::new(&cx, [64, 64], HALF, true);
+        let x = activation_of(&cx, &[8, 64], HALF);
+        let (events, out) = watch(&cx, || matmul_4bit(&x, &weight, None));
+        assert_eq!(made(&events), ["dequantize_blockwise", "add.Tensor", "dequantize_4bit", "mm"]);
+        assert_eq!(made(&backward_of(out)), ["ones_like", "dequantize_blockwise", "dequantize_4bit", "mm"]);
+    }
+
+    /// What was quantized from another dtype than it computes in is cast as well.
+    #[test]
+    fn a_gradient_of_another_dtype_has_the_weight_cast_to_it() {
+        let cx = forward();
+        let weight = FourBit::new(&cx, [64, 64], DType::Float32, false);
+        let out = matmul_4bit(&activation_of(&cx, &[8, 64], HALF), &weight, None);
+        assert_eq!(made(&backward_of(out)), ["ones_like", "dequantize_4bit", "_to_copy", "mm"]);
+    }
+
+    /// A token or four go through the fused kernel, which reads the packed weight.
+    #[test]
+    fn a_few_rows_need_no_unpacked_weight() {
+        let cx = forward();
+        let weight = FourBit::new(&cx, [32, 64], HALF, true);
+        let one =
+            |rows: u64| made(&watch(&cx, || matmul_4bit(&input_of(&cx, &[rows, 64], HALF), &weight, None)).0).len();
+        assert_eq!((one(4), one(5)), (2, 5));
+    }
+}

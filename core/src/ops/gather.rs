@@ -46,7 +46,7 @@ mod tests {
         let index = fresh(&cx, "clamp", &[2, 4, 4], DType::Int64);
         let out = gather(&neg(&activation(&cx, &[2, 4, 16])), &index);
         assert_eq!(out.dims(), [2, 4, 4]);
-        assert_eq!(alive(&cx, Kind::Saved), ["neg [2, 4, 16] float32", "clamp [2, 4, 4] int64"]);
+        assert_eq!(alive(&cx, Kind::Saved), ["clamp [2, 4, 4] int64", "neg [2, 4, 16] float32"]);
         assert_eq!(made(&backward_of(out)), ["ones_like", "new_zeros", "neg"]);
     }
 

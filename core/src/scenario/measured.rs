@@ -139,7 +139,7 @@ mod tests {
         for (value, key) in [
             (hf(json!({ "model_type": "perceiver" })), "model.hf.model_type"),
             (json!({ "model": { "hf": { "model_type": "llama" }, "task": "masked-lm" } }), "model.task"),
-            (json!({ "model": { "catalog": "gpt2", "task": "sequence-classification" } }), "model.task"),
+            (json!({ "model": { "catalog": "gpt2", "task": "masked-lm" } }), "model.task"),
         ] {
             assert!(Scenario::from_value(&value).is_err(), "{value}");
             let error = Run::new(&measured(value)).unwrap_err();
@@ -180,7 +180,8 @@ mod tests {
         assert_eq!(
             refused(json!({ "model": { "family": "resnet", "variant": "resnet51" } })),
             "model.variant: \"resnet51\" is not one of its values; did you mean \"resnet50\"; use one of resnet18, \
-             resnet34, resnet50, resnet101, resnet152"
+             resnet34, resnet50, resnet101, resnet152, resnext50_32x4d, resnext101_32x8d, resnext101_64x4d, \
+             wide_resnet50_2, wide_resnet101_2"
         );
         assert!(refused(json!({ "model": { "family": "resnet", "variant": 50 } })).contains("as \"resnet18\""));
     }

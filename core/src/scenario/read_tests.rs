@@ -186,16 +186,12 @@ fn exactly_one_model() {
 #[test]
 fn what_is_not_estimated_is_refused_by_name() {
     assert_eq!(
-        refused(&with("training", "mode", json!("inference"))),
-        "training.mode: inference is not estimated yet; use train, or leave mode out"
-    );
-    assert_eq!(
-        refused(&with("model", "task", json!("sequence-classification"))),
-        "model.task: sequence-classification is not estimated for llama yet; use causal-lm, or leave task out"
+        refused(&with("model", "task", json!("masked-lm"))),
+        "model.task: masked-lm is not estimated for llama yet; use causal-lm or sequence-classification, or leave task out"
     );
     assert_eq!(
         refused(&json!({ "model": { "family": "densenet", "variant": "densenet121" } })),
-        "model.family: family \"densenet\" is not supported; supported: mlp, nanogpt, nbeats, gat, resnet, convnext"
+        "model.family: family \"densenet\" is not supported; supported: mlp, nanogpt, nbeats, gat, resnet, convnext, swin"
     );
     let unknown = refused(&json!({ "model": { "hf": { "model_type": "rwkv" } } }));
     assert!(
@@ -324,6 +320,23 @@ fn adapters() {
     assert!(refused(json!({ "dropout": 1.0 })).contains("1 is not a probability"));
     assert!(refused(json!({ "dropout": -0.1 })).contains("-0.1 is not a probability"));
     assert!(refused(json!({ "dropout": "x" })).contains("expected a number"));
+    let saved = read(json!({ "dora": true, "modules_to_save": ["lm_head", "lm_head"] })).unwrap().unwrap();
+    assert_eq!((saved.dora, saved.modules_to_save), (true, vec!["lm_head".to_owned()]));
+    assert!(refused(json!({ "modules_to_save": [] })).starts_with("training.lora.modules_to_save: the list is empty"));
+}
+
+/// A quantized base is frozen: without adapters there is nothing to train.
+#[test]
+fn quantized_weights_need_adapters() {
+    let mut asked = with("training", "quantization", json!("nf4"));
+    assert_eq!(
+        refused(&asked),
+        "training.quantization: quantized weights are not trained themselves; add training.lora, or leave quantization out"
+    );
+    asked["training"]["lora"] = json!({});
+    assert_eq!(Scenario::from_value(&asked).unwrap().training.quantization, Quantization::Nf4);
+    asked["training"]["quantization"] = json!("int4");
+    assert!(refused(&asked).contains("none, int8, nf4"), "{}", refused(&asked));
 }
 
 #[test]

@@ -76,15 +76,18 @@ fn input() -> impl Strategy<Value = Input> {
 }
 
 fn training() -> impl Strategy<Value = Training> {
-    let lora = option::of((1..=limits::RANK, targets(), 0u32..10_000).prop_map(|(rank, targets, share)| Lora {
+    let modules_to_save = prop_oneof![Just(Vec::new()), module_names()];
+    let lora = (1..=limits::RANK, targets(), 0u32..10_000, any::<bool>(), modules_to_save);
+    let lora = option::of(lora.prop_map(|(rank, targets, share, dora, modules_to_save)| Lora {
         rank,
         targets,
         dropout: f64::from(share) / 10_000.0,
-        ..Lora::default()
+        dora,
+        modules_to_save,
     }));
     let recipe = (
         select(Precision::ALL),
-        select(&[Optimizer::Sgd, Optimizer::SgdMomentum, Optimizer::Adam, Optimizer::AdamW, Optimizer::Adafactor][..]),
+        select(Optimizer::ALL),
         any::<prop::sample::Index>(),
         1..=limits::ACCUMULATION,
         select(Checkpointing::ALL),
@@ -96,10 +99,12 @@ fn training() -> impl Strategy<Value = Training> {
         None => (None, Quantization::None),
     });
     let rest = (any::<bool>(), select(ZeroGrad::ALL), select(ZeroGradAt::ALL), any::<bool>(), lora);
-    (recipe, rest).prop_map(
+    let loss = (select(LossImpl::ALL), 0u32..10_000, any::<bool>(), any::<bool>());
+    (recipe, rest, loss).prop_map(
         |(
             (precision, optimizer, implementation, accumulation, checkpointing, attention),
             (clip_grad_norm, zero_grad, zero_grad_at, keep_outputs, (lora, quantization)),
+            (loss_impl, smoothing, ema, compile),
         )| Training {
             mode: Mode::Train,
             precision,
@@ -113,21 +118,25 @@ fn training() -> impl Strategy<Value = Training> {
             zero_grad_at,
             keep_outputs,
             lora,
+            loss_impl,
+            label_smoothing: f64::from(smoothing) / 10_000.0,
+            ema,
+            compile,
             quantization,
-            ..Training::default()
         },
     )
 }
 
 fn targets() -> impl Strategy<Value = LoraTargets> {
-    prop_oneof![
-        Just(LoraTargets::AllLinear),
-        vec("[a-zA-Z0-9_.]{1,20}", 1..5).prop_map(|mut names| {
-            names.sort();
-            names.dedup();
-            LoraTargets::Names(names)
-        }),
-    ]
+    prop_oneof![Just(LoraTargets::AllLinear), module_names().prop_map(LoraTargets::Names),]
+}
+
+fn module_names() -> impl Strategy<Value = Vec<String>> {
+    vec("[a-zA-Z0-9_.]{1,20}", 1..5).prop_map(|mut names| {
+        names.sort();
+        names.dedup();
+        names
+    })
 }
 
 fn device() -> impl Strategy<Value = Device> {

@@ -70,15 +70,22 @@ fn with_batch(scenario: &Scenario, batch: u64) -> Scenario {
 #[test]
 fn the_envelope_is_the_peak_of_a_run_at_every_batch() {
     let device = json!({"gpu": "a100-80gb"});
+    let mut long = 0;
     for (model, input) in models() {
         for recipe in recipes() {
             let asked = scenario(model.clone(), input.clone(), recipe.clone(), device.clone());
             let step = |batch: u64| Step::of(Rc::new(Trace::new(&with_batch(&asked, batch)).unwrap()));
             // Beyond 3,072 tokens an embedding's backward goes another way, with buffers that are no lines; its table
             // has 300 or 500 rows, and all of them occur from some batch on.
-            for (low, high, batches) in [(2, 41, [2, 3, 7, 8, 40, 41, 57]), (130, 991, [130, 131, 139, 150, 500, 991, 1003])] {
+            for (low, high, batches) in
+                [(2, 41, [2, 3, 7, 8, 40, 41, 57]), (130, 991, [130, 131, 139, 150, 500, 991, 1003])]
+            {
                 let stream = Stream::between(&step(low), low, &step(high), high);
-                let stream = stream.unwrap_or_else(|| panic!("{model} {recipe} {low} {high}"));
+                let Some(stream) = stream else {
+                    assert!(low > 2, "{model} {recipe} {low} {high}");
+                    continue;
+                };
+                long += usize::from(low > 2);
                 let envelope = Envelope::new(&stream, low, 1003);
                 for batch in batches {
                     let run = Run::new(&with_batch(&asked, batch)).unwrap();
@@ -90,6 +97,8 @@ fn the_envelope_is_the_peak_of_a_run_at_every_batch() {
             }
         }
     }
+    // Where few rows take many tokens each, some models change their way within the long range.
+    assert!(long > 15, "{long} long ranges pair up");
 }
 
 /// Stretches cover the range without gaps, and within one the peak grows as it says, up to the rounding of each storage.

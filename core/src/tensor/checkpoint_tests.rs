@@ -198,3 +198,21 @@ fn the_recomputed_input_still_wants_its_gradient() {
     drop(backward_of(out));
     assert!(gradient(&x).is_some());
 }
+
+/// What a part of the block saves that nothing will differentiate is not kept when it is recomputed (the weak holders of
+/// `torch/utils/checkpoint.py`).
+#[test]
+fn a_recomputation_keeps_nothing_for_a_graph_that_is_gone() {
+    let cx = forward();
+    let x = ops::tanh(&activation(&cx, &[8]));
+    let out = checkpointed(&x, |x| {
+        let measured = ops::exp(&ops::exp(x)).detach();
+        let kept = ops::tanh(x);
+        drop(measured);
+        kept
+    });
+    let events = backward_of(out);
+    let at = |event: &str| events.iter().position(|e| e == event).unwrap();
+    let last = events.iter().rposition(|e| e == "-exp [8] float32").unwrap();
+    assert!(last < at("+tanh_backward [8] float32"), "{events:?}");
+}

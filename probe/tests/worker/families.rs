@@ -167,8 +167,15 @@ fn vision_and_contrastive() {
     };
     let half = || json!({ "precision": "bf16-amp" });
     trains(stages("resnet", json!({ "embedding_size": 8 })), json!({ "batch": 2, "image": 40 }), half());
-    trains(stages("convnext", json!({ "num_stages": 2, "drop_path_rate": 0.1 })), json!({ "batch": 2, "image": 40 }), half());
-    let swin = stages("swin", json!({ "embed_dim": 16, "num_heads": [1, 2], "image_size": 32, "patch_size": 2, "window_size": 4 }));
+    trains(
+        stages("convnext", json!({ "num_stages": 2, "drop_path_rate": 0.1 })),
+        json!({ "batch": 2, "image": 40 }),
+        half(),
+    );
+    let swin = stages(
+        "swin",
+        json!({ "embed_dim": 16, "num_heads": [1, 2], "image_size": 32, "patch_size": 2, "window_size": 4 }),
+    );
     for checkpointing in ["none", "full"] {
         trains(swin.clone(), json!({ "batch": 2, "image": 34 }), json!({ "checkpointing": checkpointing }));
     }

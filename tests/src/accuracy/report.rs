@@ -7,7 +7,9 @@ use plimsoll_core::Error;
 use super::cards::CardRow;
 use super::cards_report;
 use super::corpus::Row;
+use super::own;
 use super::percent::{percent, signed_percent};
+use super::published::{self, Compared, Published};
 use super::rules_of_thumb::{RULES, Shape};
 use super::score::{Outcome, Score};
 use super::statistics::Spread;
@@ -16,8 +18,15 @@ use super::worst::{reason, worst};
 /// How many of the furthest rows are listed.
 const WORST: usize = 10;
 
-/// The scoreboard of these outcomes and of these records of real cards.
-pub fn report(outcomes: &[Outcome], cards: &[CardRow]) -> String {
+/// The scoreboard of these outcomes, of what others published, and of these records of real cards.
+///
+/// # Errors
+/// A row of our own that cannot be read, or that the engine refuses.
+pub fn report(
+    outcomes: &[Outcome],
+    published: &(Vec<Compared>, Vec<Published>),
+    cards: &[CardRow],
+) -> anyhow::Result<String> {
     let mut scores: Vec<&Score> = Vec::new();
     let mut refused: Vec<(&Row, &Error)> = Vec::new();
     for outcome in outcomes {
@@ -42,8 +51,10 @@ pub fn report(outcomes: &[Outcome], cards: &[CardRow]) -> String {
     by_lever(&mut page, &scores);
     furthest(&mut page, &scores);
     rules(&mut page, &scores);
+    own::section(&mut page)?;
+    published::section(&mut page, &published.0, &published.1);
     cards_report::section(&mut page, cards);
-    page.0
+    Ok(page.0)
 }
 
 /// Markdown under construction.

@@ -32,36 +32,28 @@ pub fn sorted_indices<'c>(cx: &'c Rc<Context>, op: &'static str, tokens: u64) ->
 /// After the gradient of `table` was made, in `dtype`: the rows' beginnings, and partial sums of every row in float32
 /// (`embedding_backward_cuda_kernel` in `EmbeddingBackwardKernel.cu`, since PyTorch 1.13; pytorch pull request 78588). Few
 /// rows with many tokens each are added up in place instead, half ones in a float32 table ([`rules::EMBEDDING_ATOMICS`]).
-/// PyTorch rounds a tenth of the tokens down; here a tenth of a row is counted for each token, rounded up to a byte.
+/// The searches over batches know these buffers by their place (`estimate/uneven.rs`).
 pub fn after_sorting(scratch: &mut Scratch<'_>, table: &Geometry, dtype: DType, tokens: u64) {
     let machine = scratch.cx.machine();
     let (rows, width) = (table.size(0), table.size(1));
     let segments = tokens.min(rows);
     let partial = tokens / ROWS_PER_WARP + segments;
     scratch.hold(&[tokens], DType::Int64);
+    scratch.hold(&[], DType::Int64);
     scratch.hold(&[segments], DType::Int64);
     scratch.hold(&[segments], DType::Int64);
-    // Two counters. With more tokens than rows all sizes are on other lines than with fewer, so the stream must be another
-    // one: there both are one buffer.
-    if tokens < rows {
-        scratch.hold(&[], DType::Int64);
-        scratch.hold(&[], DType::Int64);
-    } else {
-        scratch.hold(&[2], DType::Int64);
-    }
-    let sums = |width: u64, size: u64| tokens * (width * size).div_ceil(ROWS_PER_WARP) + segments * width * size;
-    let offsets = sums(1, DType::Int64.size());
-    scratch.hold_bytes(&[partial], DType::Int64, offsets);
+    scratch.hold(&[], DType::Int64);
+    scratch.hold(&[partial], DType::Int64);
     let padded = width.next_multiple_of(WARP);
     let grid = (segments * padded).div_ceil(padded.clamp(1, BLOCK));
     let in_place = machine.rules.has(&rules::EMBEDDING_ATOMICS)
         && grid < machine.multiprocessors * ATOMIC_BLOCKS
         && partial > grid * 4;
     if !in_place {
-        scratch.hold_bytes(&[partial, width], DType::Float32, sums(width, DType::Float32.size()));
+        scratch.hold(&[partial, width], DType::Float32);
         return;
     }
-    scratch.hold_bytes(&[partial], DType::Int64, offsets);
+    scratch.hold(&[partial], DType::Int64);
     if dtype.is_half() {
         scratch.hold(&[rows, width], DType::Float32);
     }

@@ -3,8 +3,7 @@
 //! Counted with `device.workspaces = true` only. Everything in here lives while one op runs; what stays from one op to the
 //! next, the matrix libraries' workspaces, is in [`crate::device::cublas_workspace`].
 //!
-//! A size that a kernel rounds down from the number of tokens, or splits by the number of heads in all, is counted so that
-//! it grows evenly with the batch, as all other sizes do; each place says by how much it differs.
+//! Sizes grow evenly with the batch, as all others do; where a kernel's do not, its place says how that is met.
 
 mod attention;
 mod embedding;
@@ -43,13 +42,6 @@ impl<'c> Scratch<'c> {
     /// Makes a buffer.
     fn hold(&mut self, dims: &[u64], dtype: DType) {
         let buffer = self.cx.counting_as(Kind::Scratch, || self.cx.empty(self.op, Geometry::contiguous(dims), dtype));
-        self.held.push(buffer);
-    }
-
-    /// Makes a buffer of about these sizes, of so many bytes.
-    fn hold_bytes(&mut self, dims: &[u64], dtype: DType, bytes: u64) {
-        let geometry = Geometry::contiguous(dims);
-        let buffer = self.cx.counting_as(Kind::Scratch, || self.cx.allocate(self.op, geometry, dtype, bytes));
         self.held.push(buffer);
     }
 

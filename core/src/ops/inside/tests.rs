@@ -72,9 +72,9 @@ fn an_embeddings_backward_grows_as_measured() {
 #[test]
 fn an_embeddings_backward_sorts_many_tokens() {
     assert_eq!(of_embedding(&on_a100("2.11"), 128_256, 64, 3072, DType::Float32), 0);
-    let indices = 8 * (3 * 8192 + 2 * 8192 + 8192) + 8192 + 16;
-    let sums = 8192 * 26 + 8192 * 256;
-    assert!(sums - 4 * 64 * (8192 / 10 + 8192) < 8192, "less than a byte a token more than PyTorch's");
+    let partial = 8192 / 10 + 8192;
+    let indices = 8 * (3 * 8192 + 2 * 8192 + partial) + 16;
+    let sums = 4 * 64 * partial;
     assert_eq!(of_embedding(&on_a100("2.11"), 128_256, 64, 8192, DType::Float32), indices + sums);
     assert_eq!(of_embedding(&on_a100("2.11"), 128_256, 64, 8192, DType::BFloat16), indices + sums);
 }
@@ -82,13 +82,13 @@ fn an_embeddings_backward_sorts_many_tokens() {
 /// Few rows, as token types have, for many tokens: since 2.11 added up in place, in a float32 copy of the table where that is half.
 #[test]
 fn few_rows_are_added_up_in_place() {
-    let offsets = 8192 + 8 * 20;
-    let indices = 8 * (3 * 8192 + 2 * 20) + offsets + 16;
-    let sums = 8192 * 1639 + 4 * 4096 * 20;
+    let partial = 819 + 20;
+    let indices = 8 * (3 * 8192 + 2 * 20 + partial) + 16;
+    let sums = 4 * 4096 * partial;
     let of = |torch: &str, dtype| of_embedding(&on_a100(torch), 20, 4096, 8192, dtype);
     assert_eq!(of("2.10", DType::Float32), indices + sums);
     assert_eq!(of("2.10", DType::BFloat16), indices + sums);
-    assert_eq!(of("2.11", DType::BFloat16), indices + offsets + 4 * 20 * 4096);
+    assert_eq!(of("2.11", DType::BFloat16), indices + 8 * partial + 4 * 20 * 4096);
     // In float32 the sort before it takes more.
     assert_eq!(of("2.11", DType::Float32), 8 * (2 * 8192 + 8192 + 2 * 8192));
 }
@@ -189,25 +189,12 @@ fn a_buffer_belongs_to_its_op_and_module() {
     );
 }
 
-/// With more tokens than rows a table's buffers grow by less, and the stream is another one.
-#[test]
-fn more_tokens_than_rows_make_another_stream() {
-    let buffers = |tokens| {
-        let cx = on_a100("2.11");
-        of_embedding(&cx, 10_000, 64, tokens, DType::Float32);
-        let ledger = cx.ledger.borrow();
-        ledger.storages.iter().filter(|s| s.kind == Kind::Scratch).count()
-    };
-    assert!(buffers(9_999) != buffers(10_000) && buffers(10_000) == buffers(20_000));
-}
-
-/// What searches go by: every buffer is a line through its sizes at two batches, from the batch on at which it is made.
+/// What searches go by: every buffer is a line through its sizes at two batches; for the embedding's, which are not, see
+/// `estimate/uneven.rs`.
 #[test]
 fn buffers_grow_evenly_with_the_batch() {
     let bytes = |batch: u64| -> Vec<u64> {
         let cx = on_a100("2.11");
-        let out = embedding(&weight(&cx, &[128_256, 72]), &input_of(&cx, &[batch, 1001], DType::Int64));
-        drop(backward_of(out));
         for (kernel, dtype) in [
             (Kernel::Flash, DType::BFloat16),
             (Kernel::Efficient, DType::BFloat16),

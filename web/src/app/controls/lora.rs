@@ -1,12 +1,12 @@
 //! Low-rank adapters.
 
 use leptos::prelude::*;
-use plimsoll_core::scenario::{Lora, LoraTargets, limits};
+use plimsoll_core::scenario::{Lora, LoraTargets, Quantization, limits};
 use plimsoll_web::wording::sentence;
 use plimsoll_web::{field, levers};
 
 use crate::app::planner::Planner;
-use crate::app::widgets::{NumberField, Switch, TextField};
+use crate::app::widgets::{NumberField, Segments, Switch, TextField};
 
 #[component]
 pub fn LoraChoice() -> impl IntoView {
@@ -26,7 +26,16 @@ pub fn LoraChoice() -> impl IntoView {
             help="Train small adapters on frozen weights, as peft does."
             value=on
             disabled=Signal::derive(move || planner.scenario.with(|s| !levers::takes_lora(s)))
-            set=Callback::new(move |on: bool| planner.change(|s| s.training.lora = on.then(levers::lora)))
+            set=Callback::new(move |on: bool| {
+                planner
+                    .change(|s| {
+                        s.training.lora = on.then(levers::lora);
+                        // Quantized weights are trained through adapters only.
+                        if !on {
+                            s.training.quantization = Quantization::None;
+                        }
+                    });
+            })
         />
         <Show when=move || on.get()>
             <div class="size-grid sub">
@@ -59,7 +68,37 @@ pub fn LoraChoice() -> impl IntoView {
                         edit(&|lora| lora.targets = targets(&text)).map_err(|fault| sentence(&fault.problem))
                     })
                 />
+                <TextField
+                    id="lora-save"
+                    label="Modules to save"
+                    help="Trained whole beside the adapters: module names such as embed_tokens, lm_head. Empty: none."
+                    value=Signal::derive(move || lora(planner).modules_to_save.join(", "))
+                    fault=planner.fault_at("modules_to_save")
+                    set=Callback::new(move |text: String| {
+                        edit(&|lora| lora.modules_to_save = listed(&text)).map_err(|fault| sentence(&fault.problem))
+                    })
+                />
             </div>
+            <Switch
+                id="lora-dora"
+                label="DoRA"
+                help="Learns each weight's magnitude too; its norm is computed from the whole weight at every forward."
+                value=Signal::derive(move || lora(planner).dora)
+                set=Callback::new(move |on: bool| {
+                    planner
+                        .change(|s| {
+                            if let Some(lora) = &mut s.training.lora {
+                                lora.dora = on;
+                            }
+                        });
+                })
+            />
+            <Segments
+                name="quantization"
+                label="Base weights quantized"
+                value=Signal::derive(move || planner.scenario.with(|s| s.training.quantization))
+                set=Callback::new(move |word| planner.change(|s| s.training.quantization = word))
+            />
         </Show>
     }
 }
@@ -76,10 +115,14 @@ fn names(targets: &LoraTargets) -> String {
 }
 
 fn targets(text: &str) -> LoraTargets {
-    let names: Vec<String> = text.split([',', ' ']).filter(|n| !n.is_empty()).map(str::to_owned).collect();
+    let names = listed(text);
     match names.as_slice() {
         [] => LoraTargets::AllLinear,
         [one] if one == "all-linear" => LoraTargets::AllLinear,
         _ => LoraTargets::Names(names),
     }
+}
+
+fn listed(text: &str) -> Vec<String> {
+    text.split([',', ' ']).filter(|n| !n.is_empty()).map(str::to_owned).collect()
 }

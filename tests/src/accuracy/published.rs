@@ -1,0 +1,207 @@
+//! What others measured and published, beside today's estimate of the same: the scoreboard's second table.
+
+use anyhow::Context as _;
+use plimsoll_core::device::cublas_workspace;
+use plimsoll_core::estimate::Run;
+use plimsoll_core::single::Single;
+use plimsoll_core::software::Version;
+use plimsoll_core::{Scenario, catalog};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::percent::{percent, relative, signed_percent};
+use super::report::Page;
+use super::statistics::Spread;
+
+const PUBLISHED: &str = include_str!("../../corpus/published.jsonl");
+
+/// A difference beyond this is explained in the page.
+const FAR: f64 = 0.1;
+
+/// One published figure.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    /// Its name in this table.
+    pub id: String,
+    /// Repository and file.
+    pub source: String,
+    /// The commit it was read at.
+    pub commit: String,
+    /// What was run.
+    pub what: String,
+    /// The card.
+    pub gpu: String,
+    /// What was read, in the publisher's words.
+    pub metric: String,
+    /// The figure in bytes.
+    pub bytes: u64,
+    /// The versions, as far as they are stated.
+    pub software: String,
+    /// The same as a scenario.
+    #[serde(default)]
+    pub scenario: Option<Value>,
+    /// The same as one op or module alone.
+    #[serde(default)]
+    pub single: Option<Single>,
+    /// What the benchmark's process held besides, in bytes: the module it compares with.
+    #[serde(default)]
+    pub beside: u64,
+    /// Why it is estimated as neither.
+    #[serde(default)]
+    pub left_out: Option<String>,
+    /// What differs between what was run and what is estimated.
+    #[serde(default)]
+    pub note: Option<String>,
+}
+
+/// A figure with our own beside it.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    /// What was published.
+    pub row: Published,
+    /// Ours, in bytes.
+    pub ours: u64,
+}
+
+impl Compared {
+    /// `(ours - published) / published`.
+    pub fn error(&self) -> f64 {
+        relative(self.ours, self.row.bytes)
+    }
+
+    /// Whether it is of an op or a module alone.
+    pub fn is_single(&self) -> bool {
+        self.row.single.is_some()
+    }
+}
+
+/// Every row, those that are estimated with today's estimate.
+///
+/// # Errors
+/// A row that cannot be read, that is neither estimated nor left out, or that the engine refuses.
+pub fn published() -> anyhow::Result<(Vec<Compared>, Vec<Published>)> {
+    let (mut compared, mut left_out) = (Vec::new(), Vec::new());
+    for (i, line) in PUBLISHED.lines().enumerate() {
+        let place = || format!("tests/corpus/published.jsonl, line {}", i + 1);
+        let row: Published = serde_json::from_str(line).with_context(place)?;
+        match ours(&row).with_context(place)? {
+            Some(ours) => compared.push(Compared { row, ours }),
+            None => {
+                row.left_out.as_ref().context("it has no scenario, no single op and no reason").with_context(place)?;
+                left_out.push(row);
+            }
+        }
+    }
+    Ok((compared, left_out))
+}
+
+/// `max_memory_allocated` by our account.
+fn ours(row: &Published) -> anyhow::Result<Option<u64>> {
+    if let Some(scenario) = &row.scenario {
+        let run = Run::new(&Scenario::from_value(scenario)?)?;
+        return Ok(Some(run.estimate().peak.allocated.get()));
+    }
+    let Some(single) = row.single else { return Ok(None) };
+    let id = if row.gpu.contains("H100") { "h100-sxm" } else { "a100-80gb" };
+    let gpu = catalog::gpu(id).context("the card is not in the catalog")?;
+    // Liger's rows are of 2024 and 2025: PyTorch 2.4 to 2.7, whose workspaces are those of 2.6.
+    let peak = single.peak(cublas_workspace(gpu, Version::new(2, 6)));
+    Ok(Some(peak.get().saturating_add(row.beside)))
+}
+
+/// Writes the section.
+pub fn section(page: &mut Page, compared: &[Compared], left_out: &[Published]) {
+    page.line("\n## Published by others\n");
+    page.line(
+        "Peaks of single GPUs that others measured and published with enough detail to be run again, where the figure is PyTorch's own\n\
+         count (`max_memory_allocated`, or active bytes). Ours is today's estimate of the same run by transformers, peft and\n\
+         bitsandbytes: most of these runs used other model code (litgpt, torchtune), older versions, and real data. Figures are\n\
+         printed with two or three digits. Nothing was fitted to them.\n",
+    );
+    page.head(&["what", "rows", "median", "95th percentile", "worst"], &["what"]);
+    let mut line = |name: &str, of: &dyn Fn(&&Compared) -> bool| {
+        let spread = Spread::of(compared.iter().filter(of).map(Compared::error));
+        let cells = [name.to_owned(), spread.count.to_string()];
+        page.row(&[&cells[..], &[spread.median, spread.p95, spread.worst].map(percent)[..]].concat());
+    };
+    let quantized = |c: &&Compared| c.row.what.contains("nf4");
+    line("ops and modules alone", &|c| c.is_single());
+    line("model runs, base not quantized", &|c| !c.is_single() && !quantized(c));
+    line("model runs, 4-bit base", &|c| !c.is_single() && quantized(c));
+    line("all", &|_| true);
+    page.line("\nModel runs:\n");
+    let words = ["run", "card", "software", "source"];
+    page.head(&["run", "card", "published, GB", "ours, GB", "difference", "software", "source"], &words);
+    for c in compared.iter().filter(|c| !c.is_single()) {
+        let gb = |bytes: u64| format!("{:.2}", bytes as f64 / 1e9);
+        page.row(&[
+            c.row.what.clone(),
+            c.row.gpu.clone(),
+            gb(c.row.bytes),
+            gb(c.ours),
+            signed_percent(c.error()),
+            c.row.software.clone(),
+            format!("{} at {:.7} ({})", c.row.source, c.row.commit, c.row.id),
+        ]);
+    }
+    page.line("\nOps and modules alone (Liger-Kernel's benchmark of the Hugging Face implementations; the module it compares with, where the\n\
+         script builds it too, is added):\n");
+    page.head(&["op", "card", "published, MiB", "ours, MiB", "difference"], &["op", "card"]);
+    for c in compared.iter().filter(|c| c.is_single()) {
+        let mib = |bytes: u64| format!("{:.2}", bytes as f64 / 1_048_576.0);
+        let cells = [c.row.what.clone(), c.row.gpu.clone(), mib(c.row.bytes), mib(c.ours), signed_percent(c.error())];
+        page.row(&cells);
+    }
+    explained(page, compared);
+    reasons(page, left_out);
+}
+
+/// Rows further than [`FAR`], each with what is known of the difference.
+fn explained(page: &mut Page, compared: &[Compared]) {
+    page.line(&format!("\nFurther off than {}:\n", percent(FAR)));
+    for c in compared.iter().filter(|c| c.error().abs() > FAR) {
+        let why = c.row.note.as_deref().unwrap_or("not explained");
+        page.line(&format!("- {} ({}), {}: {why}.", c.row.what, c.row.id, signed_percent(c.error())));
+    }
+}
+
+/// What is left out, by reason.
+fn reasons(page: &mut Page, left_out: &[Published]) {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for row in left_out {
+        let why = row.left_out.as_deref().unwrap_or_default();
+        match reasons.iter_mut().find(|(reason, _)| *reason == why) {
+            Some((_, ids)) => ids.push(&row.id),
+            None => reasons.push((why, vec![&row.id])),
+        }
+    }
+    page.line("\nLeft out:\n");
+    for (why, ids) in reasons {
+        page.line(&format!("- {}: {why}.", ids.join(", ")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn published_figures_are_met_in_the_median() {
+        let (compared, left_out) = published().unwrap();
+        assert!(compared.len() >= 50 && !left_out.is_empty());
+        let all = Spread::of(compared.iter().map(Compared::error));
+        assert!(all.median <= 0.03, "{all:?}");
+        // RMS norm's rows are 5 % off, one bfloat16 copy of the input that is not explained; all others are exact.
+        let single = Spread::of(compared.iter().filter(|c| c.is_single()).map(Compared::error));
+        assert!(single.median == 0.0 && single.worst <= 0.06, "{single:?}");
+    }
+
+    #[test]
+    fn what_is_far_off_says_why() {
+        let (compared, _) = published().unwrap();
+        for c in compared.iter().filter(|c| c.error().abs() > FAR) {
+            assert!(c.row.note.is_some(), "{} {} is {} off", c.row.id, c.row.what, signed_percent(c.error()));
+        }
+    }
+}
