@@ -17,6 +17,7 @@ pub fn too_deep() -> (Scenario, Estimate, Vec<Holding>) {
     }))
     .unwrap();
     let at_peak = PeakBreakdown {
+        kv_cache: Bytes::ZERO,
         weights: Bytes::new(4_943_263_744),
         optimizer_states: Bytes::new(9_886_527_488),
         gradients: Bytes::new(4_943_263_744),
