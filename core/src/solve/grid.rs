@@ -18,8 +18,8 @@ use super::row::{Part, landmarks, parts};
 use super::sheet::Sheet;
 use super::variant::{takes_sequences, with_sizes};
 
-/// Events replayed for a sheet when the caller sets no other limit: a hundred and fifty cells of a model of 32 layers.
-pub const EFFORT: u64 = 3_000_000;
+/// Events replayed for a sheet when the caller sets no other limit: a hundred cells of a model of 32 layers.
+pub const EFFORT: u64 = 2_000_000;
 
 /// The most cells a sheet may have.
 pub const MOST_CELLS: usize = 1 << 14;
