@@ -114,7 +114,7 @@ impl PatchMerging {
 enum Stage {
     Patches(Conv2d, LayerNorm),
     Blocks(Vec<Block>),
-    Merging(PatchMerging),
+    Merging(Box<PatchMerging>),
 }
 
 impl Stage {
@@ -174,7 +174,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         before += count;
         if before < total {
             let scope = place.child(&features.len().to_string());
-            features.push(Stage::Merging(PatchMerging::new(&scope, width)));
+            features.push(Stage::Merging(Box::new(PatchMerging::new(&scope, width))));
             width *= 2;
         }
     }
