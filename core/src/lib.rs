@@ -12,6 +12,8 @@ pub mod catalog;
 pub mod device;
 mod error;
 pub mod estimate;
+mod generate;
+mod inference;
 pub mod measurement;
 mod models;
 mod nn;

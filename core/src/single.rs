@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::Bytes;
 use crate::estimate::{PhaseName, largest_allocated};
-use crate::nn::{GatedMlp, LayerNorm, Linear, RmsNorm, Scope, apply_rotary_pos_emb};
+use crate::nn::{GatedMlp, LayerNorm, Linear, RmsNorm, Scope};
 use crate::ops;
 use crate::tensor::{Context, DType, Tensor, backward, backward_retaining};
 
@@ -27,23 +27,12 @@ pub enum Single {
         /// Features of each.
         features: u64,
     },
-    /// transformers' `LlamaRMSNorm` on bfloat16 `[rows, features]`.
+    /// transformers' `LlamaRMSNorm` with float32 weights on bfloat16 `[rows, features]`: its output is float32.
     RmsNorm {
         /// Rows.
         rows: u64,
         /// Features of each.
         features: u64,
-    },
-    /// transformers' `apply_rotary_pos_emb` on bfloat16 queries and keys of one sample.
-    Rope {
-        /// Tokens.
-        seq: u64,
-        /// Heads of the queries.
-        heads: u64,
-        /// Heads of the keys.
-        kv_heads: u64,
-        /// Features of a head.
-        head_dim: u64,
     },
     /// transformers' `LlamaMLP` in bfloat16 on `[batch, seq, hidden]`.
     GatedMlp {
@@ -69,6 +58,9 @@ pub enum Single {
     },
 }
 
+/// Forward and backward, once.
+type Round = Box<dyn Fn()>;
+
 /// Rounds run before the one that is read: gradients are accumulated from the second on.
 const ROUNDS: u64 = 3;
 
@@ -83,7 +75,7 @@ impl Single {
         for step in 1..=ROUNDS {
             cx.begin(PhaseName::Forward, u32::try_from(step).ok(), None);
             // The output's graph is let go of before the next round.
-            round(&cx);
+            round();
         }
         cx.end();
         let (ledger, _) = cx.take();
@@ -91,41 +83,30 @@ impl Single {
     }
 
     /// The tensors that stay, and what one round does with them.
-    fn build(self, cx: &Rc<Context>) -> Box<dyn Fn(&Rc<Context>)> {
+    fn build(self, cx: &Rc<Context>) -> Round {
         let leaf = |sizes: &[u64], dtype| cx.empty_sizes("randn", sizes, dtype).into_leaf(false);
         let scope = |dtype| Scope::root(cx, dtype, None, None);
         match self {
             Self::CrossEntropy { rows, vocab } => {
                 let logits = leaf(&[rows, vocab], DType::Float32);
                 let targets = ops::empty(cx, &[rows], DType::Int64);
-                Box::new(move |_| backward(&ops::cross_entropy(&logits, &targets)))
+                Box::new(move || backward(&ops::cross_entropy(&logits, &targets)))
             }
             Self::LayerNorm { rows, features } => {
                 let x = leaf(&[rows, features], DType::Float32);
                 let norm = LayerNorm::new(&scope(DType::Float32), features, true);
-                Box::new(move |_| backward_retaining(&norm.forward(&x)))
+                Box::new(move || backward_retaining(&norm.forward(&x)))
             }
             Self::RmsNorm { rows, features } => {
                 let x = leaf(&[rows, features], DType::BFloat16);
-                let norm = RmsNorm::new(&scope(DType::BFloat16), features);
-                Box::new(move |_| backward_retaining(&norm.forward(&x)))
-            }
-            Self::Rope { seq, heads, kv_heads, head_dim } => {
-                let q = leaf(&[1, heads, seq, head_dim], DType::BFloat16);
-                let k = leaf(&[1, kv_heads, seq, head_dim], DType::BFloat16);
-                let angles = || ops::empty(cx, &[1, seq, head_dim], DType::BFloat16);
-                let (cos, sin) = (angles(), angles());
-                Box::new(move |_| {
-                    let (query, key) = apply_rotary_pos_emb(&q, &k, &cos, &sin);
-                    backward_retaining(&query);
-                    backward_retaining(&key);
-                })
+                let norm = RmsNorm::new(&scope(DType::Float32), features);
+                Box::new(move || backward_retaining(&norm.forward(&x)))
             }
             Self::GatedMlp { batch, seq, hidden, intermediate, gelu } => {
                 let x = leaf(&[batch, seq, hidden], DType::BFloat16);
                 let act = if gelu { "gelu_pytorch_tanh" } else { "silu" };
                 let mlp = GatedMlp::new(&scope(DType::BFloat16), hidden, intermediate, act, false);
-                Box::new(move |_| {
+                Box::new(move || {
                     if let Some(mlp) = &mlp {
                         backward_retaining(&mlp.forward(&x));
                     }
@@ -135,7 +116,7 @@ impl Single {
                 let x = leaf(&[rows, hidden], DType::BFloat16);
                 let head = Linear::new(&scope(DType::BFloat16), hidden, vocab, false);
                 let targets = ops::empty(cx, &[rows], DType::Int64);
-                Box::new(move |_| {
+                Box::new(move || {
                     let loss: Tensor = {
                         let logits = head.forward(&x);
                         ops::cross_entropy(&logits, &targets)
@@ -156,7 +137,7 @@ mod tests {
     fn what_a_kernel_benchmark_measured() {
         let a100 = Bytes::new(8_519_680);
         let rows: [(Single, f64); 4] = [
-            (Single::CrossEntropy { rows: 8 * 2048, vocab: 4096 }, 1280.125_976_562_5),
+            (Single::CrossEntropy { rows: 8 * 2048, vocab: 4096 }, 1_280.125_976_562_5),
             (Single::CrossEntropy { rows: 8 * 2048, vocab: 131_072 }, 40_960.125_976_562_5),
             (Single::LayerNorm { rows: 4096, features: 1024 }, 80.0625),
             (Single::GatedMlp { batch: 8, seq: 1024, hidden: 4096, intermediate: 11008, gelu: true }, 1992.25),

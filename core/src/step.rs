@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use crate::estimate::PhaseName;
-use crate::models::{Built, Model, Output};
+use crate::models::{self, Built, Model, Output};
 use crate::ops;
-use crate::optim::{self, GradScaler, Optimizer};
-use crate::scenario::{OptimizerImpl, Precision, Training, ZeroGrad, ZeroGradAt};
-use crate::tensor::{Context, DType, Geometry, Repeat, Tensor, backward};
+use crate::optim::{self, Ema, GradScaler, Share};
+use crate::scenario::{Precision, Task, Training, ZeroGrad, ZeroGradAt};
+use crate::tensor::{Context, DType, Geometry, Repeat, Smoothing, Tensor, backward};
 
 /// Optimizer steps that are run: the first creates lazy state, the second is the steady state.
 pub const STEPS: u32 = 2;
@@ -53,9 +53,11 @@ struct Recording {
 struct Loop<'a> {
     cx: &'a Rc<Context>,
     model: &'a dyn Model,
+    task: Task,
     parameters: &'a [Tensor],
     training: &'a Training,
-    optimizer: Box<dyn Optimizer>,
+    optimizers: Vec<Share>,
+    ema: Option<Ema>,
     scaler: Option<GradScaler>,
     locals: Locals,
     repeats: Repeats,
@@ -67,9 +69,11 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, repeats: Repe
     let mut run = Loop {
         cx,
         model: built.model.as_ref(),
+        task: built.task,
         parameters: &built.parameters,
         training,
-        optimizer: optim::build(training.optimizer, training.optimizer_impl),
+        ema: training.ema.then(|| Ema::new(cx, &built.parameters)),
+        optimizers: optim::build(training.optimizer, training.optimizer_impl, &built.parameters),
         scaler: (training.precision == Precision::Fp16Amp).then(GradScaler::default),
         locals: Locals::default(),
         repeats,
@@ -125,7 +129,13 @@ impl Loop<'_> {
             Precision::Bf16Amp => Some(DType::BFloat16),
             Precision::Fp32 | Precision::Fp16 | Precision::Bf16 => None,
         };
-        let Output { mut loss, held } = cx.with_autocast(autocast, || self.model.forward(&self.locals.batch));
+        let Output { mut loss, held } = cx.with_autocast(autocast, || {
+            let output = self.model.forward(&self.locals.batch);
+            match cx.loss_rules().smoothing {
+                Smoothing::Outside => models::smoothed(output, self.labels(), self.task),
+                Smoothing::None | Smoothing::InLoss => output,
+            }
+        });
         let forward = begin..cx.position();
         self.locals.graph.clear();
         self.locals.loss = None;
@@ -177,6 +187,14 @@ impl Loop<'_> {
         }
     }
 
+    /// The batch's labels: one a token, or one a sample.
+    fn labels(&self) -> &Tensor {
+        let batch = &self.locals.batch;
+        let per_token = matches!(self.task, Task::CausalLm | Task::MaskedLm);
+        let is_labels = |t: &&Tensor| t.dtype() == DType::Int64 && t.geometry().rank() == if per_token { 2 } else { 1 };
+        batch.iter().find(is_labels).unwrap_or(&batch[0])
+    }
+
     /// What [`Loop::execute`] would do, copied from what it did.
     fn repeat(&mut self, index: usize, before_backward: impl Fn(&Self)) {
         let cx = self.cx;
@@ -205,18 +223,24 @@ impl Loop<'_> {
         let (cx, training) = (self.cx, self.training);
         cx.begin(PhaseName::Clip, Some(step), None);
         if let Some(scaler) = &mut self.scaler {
-            scaler.unscale(cx);
+            for _ in &self.optimizers {
+                scaler.unscale(cx);
+            }
         }
         if training.clip_grad_norm {
             optim::clip_grad_norm(cx, self.parameters);
         }
         cx.begin(PhaseName::Optimizer, Some(step), None);
-        let fused = training.optimizer_impl == OptimizerImpl::Fused;
-        let found_inf = self.scaler.as_ref().filter(|_| fused).map(|scaler| scaler.found_inf(cx));
-        self.optimizer.step(cx, self.parameters);
-        drop(found_inf);
+        for optimizer in &mut self.optimizers {
+            let found_inf = self.scaler.as_ref().filter(|_| optimizer.scales_itself).map(|scaler| scaler.found_inf(cx));
+            optimizer.step(cx);
+            drop(found_inf);
+        }
         if let Some(scaler) = &mut self.scaler {
             scaler.update();
+        }
+        if let Some(ema) = &mut self.ema {
+            ema.update(cx);
         }
         if training.zero_grad_at == ZeroGradAt::AfterStep {
             cx.begin(PhaseName::ZeroGrad, Some(step), None);
@@ -277,6 +301,11 @@ mod tests {
             r#""precision":"bf16","accumulation":2,"zero_grad":"zero","zero_grad_at":"before-backward""#,
             r#""precision":"bf16","accumulation":3,"checkpointing":"full","optimizer_impl":"fused""#,
             r#""precision":"bf16-amp","accumulation":3,"keep_outputs":true"#,
+            r#""precision":"bf16-amp","accumulation":3,"loss_impl":"chunked""#,
+            r#""precision":"bf16-amp","accumulation":3,"loss_impl":"fused-linear","optimizer":"adamw-8bit""#,
+            r#""precision":"bf16","accumulation":4,"loss_impl":"fused-linear","checkpointing":"full","zero_grad":"zero""#,
+            r#""precision":"fp16-amp","accumulation":3,"label_smoothing":0.1,"optimizer":"muon","ema":true"#,
+            r#""precision":"fp32","accumulation":2,"label_smoothing":0.1,"optimizer":"lion","checkpointing":"full""#,
             r#""precision":"bf16","checkpointing":"full","accumulation":2,"lora":{"rank":4,"targets":["q_proj"],"dropout":0.1}"#,
         ];
         // A leaf of the model's own, held by the loss.

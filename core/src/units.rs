@@ -49,6 +49,11 @@ impl Bytes {
         self.0
     }
 
+    /// Whether there are none.
+    pub const fn is_zero(&self) -> bool {
+        self.0 == 0
+    }
+
     /// For people and for drawing only; never feeds back into a byte count.
     pub fn gib(self) -> f64 {
         self.0 as f64 / f64::from(1u32 << 30)

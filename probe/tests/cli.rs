@@ -102,7 +102,10 @@ fn wrong_types_and_unknown_keys() {
         &with("{\"optimizer\": \"shampoo\"}"),
         &["\"shampoo\" is not one of its values", "sgd, sgd-momentum"],
     );
-    refuses_scenario(&with("{\"mode\": \"inference\"}"), &["inference is not estimated yet", "use train"]);
+    refuses_scenario(
+        &with("{\"mode\": \"inference\", \"accumulation\": 4}"),
+        &["training.accumulation: says nothing in inference", "leave it out"],
+    );
     refuses_scenario(
         "[model]\ncatalog = \"gpt2\"\n[input]\nbatch = 2026-11-05",
         &["input.batch: 2026-11-05 is a date"],

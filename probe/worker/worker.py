@@ -3,7 +3,8 @@
 
 It reads a job and then commands as JSON lines from standard input, and writes events as JSON lines to what was its
 standard output. Whatever else prints lands on standard error. Python 3.9 and PyTorch 2.2 or newer; transformers for
-Hugging Face models, peft for LoRA, bitsandbytes for quantized weights, torchvision for ResNet, ConvNeXt and Swin.
+Hugging Face models, peft for LoRA, bitsandbytes for quantized weights and 8-bit AdamW, torchvision for ResNet, ConvNeXt and
+Swin, lion-pytorch for Lion, liger-kernel for the fused linear cross-entropy.
 
 The model and the loop are those that `plimsoll estimate` executes without a GPU. Which Python name holds a tensor for
 how long decides the peak, so the loop at `Run.micro_batch` is written out with care: every `del` in it is there for a
@@ -543,8 +544,8 @@ def gib(size):
 # them, which matters to the targets of LoRA.
 
 
-def own_families():
-    """The classes, made only now because their bases come from PyTorch."""
+def own_families(smoothing=0.0):
+    """The classes, made only now because their bases come from PyTorch. `smoothing` is that of their labels."""
     from torch import nn
     from torch.nn import functional as F
 
@@ -561,7 +562,7 @@ def own_families():
 
         def forward(self, inputs, targets):
             logits = self.net(inputs)
-            return logits, F.cross_entropy(logits, targets)
+            return logits, F.cross_entropy(logits, targets, label_smoothing=smoothing)
 
     class GptBlock(nn.Module):
         def __init__(self, n_embd, n_head, dropout, bias):
@@ -608,7 +609,8 @@ def own_families():
             for block in self.h:
                 x = block(x)
             logits = self.head(self.ln_f(x))
-            return logits, F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1)
+            flat = logits.view(-1, logits.size(-1))
+            return logits, F.cross_entropy(flat, targets.view(-1), ignore_index=-1, label_smoothing=smoothing)
 
     class NBeatsBlock(nn.Module):
         def __init__(self, layers, width, theta, backcast, horizon):
@@ -672,7 +674,7 @@ def own_families():
 
         def forward(self, inputs, adjacency, targets):
             logits = self.l2(self.l1(inputs, adjacency), adjacency)
-            return logits, F.cross_entropy(logits, targets)
+            return logits, F.cross_entropy(logits, targets, label_smoothing=smoothing)
 
     class Classifier(nn.Module):
         """A torchvision model with its loss."""
@@ -683,7 +685,7 @@ def own_families():
 
         def forward(self, inputs, targets):
             logits = self.net(inputs)
-            return logits, F.cross_entropy(logits, targets)
+            return logits, F.cross_entropy(logits, targets, label_smoothing=smoothing)
 
     return {"mlp": Mlp, "nanogpt": NanoGpt, "nbeats": NBeats, "gat": Gat, "torchvision": Classifier}
 
@@ -718,8 +720,9 @@ def build_family(scenario, packages):
         raise Stop("unsupported", message, 'use checkpointing = "none", or a Hugging Face model')
     if family == "gat" and scenario["input"]["batch"] != 1:
         raise Stop("unsupported", "gat trains on one whole graph at a time", "use batch = 1, and more nodes with seq")
+    classes = own_families(training.get("label_smoothing", 0.0))
     if family not in TORCHVISION:
-        return own_families()[family](**keys)
+        return classes[family](**keys)
     variant = keys["variant"]
     if not any(variant.startswith(prefix) for prefix in TORCHVISION[family]):
         message = "%s is no variant of %s" % (clean(variant), family)
@@ -729,7 +732,7 @@ def build_family(scenario, packages):
     except (ValueError, AttributeError) as error:
         message = "torchvision %s has no %s" % (packages["torchvision"].__version__, clean(variant))
         raise Stop("unsupported", message, "name another variant, or upgrade torchvision") from error
-    return own_families()["torchvision"](net)
+    return classes["torchvision"](net)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -972,19 +975,59 @@ def build(scenario, config, packages, device):
     return model, dtype
 
 
-def make_optimizer(training, parameters, transformers):
+def make_optimizers(training, model, parameters, packages, device, channel):
+    """The optimizers, in the order they step: one, but for Muon, which leaves a part of the parameters to AdamW."""
     name, implementation = training["optimizer"], training["optimizer_impl"]
     if name == "adafactor":
+        transformers = packages["transformers"]
         if hasattr(transformers, "Adafactor"):
             Adafactor = transformers.Adafactor
         else:
             from transformers.optimization import Adafactor
-        return Adafactor(parameters, lr=1e-4, scale_parameter=False, relative_step=False)
+        return [Adafactor(parameters, lr=1e-4, scale_parameter=False, relative_step=False)]
+    if name == "adamw-8bit":
+        bitsandbytes = import_for_cuda("bitsandbytes", "the optimizer adamw-8bit", device, channel)
+        return [bitsandbytes.optim.AdamW8bit(parameters, lr=1e-4)]
+    if name == "lion" and implementation == "fused":
+        bitsandbytes = import_for_cuda("bitsandbytes", "the optimizer lion, fused,", device, channel)
+        return [bitsandbytes.optim.Lion(parameters, lr=1e-4)]
+    if name == "lion":
+        import_package("lion_pytorch", "the optimizer lion")
+        if implementation == "foreach":
+            from lion_pytorch.foreach import Lion
+        else:
+            from lion_pytorch import Lion
+        return [Lion(parameters, lr=1e-4, weight_decay=1e-2)]
+    if name == "muon":
+        if not hasattr(torch.optim, "Muon"):
+            message = "PyTorch %s has no Muon: it came with 2.9" % torch.__version__
+            raise Stop("unsupported", message, 'python -m pip install --upgrade "torch>=2.9", or use another optimizer')
+        matrices = hidden_matrices(model, parameters)
+        chosen = {id(p) for p in matrices}
+        rest = [p for p in parameters if id(p) not in chosen]
+        muon = [torch.optim.Muon(matrices, lr=1e-4)] if matrices else []
+        # An optimizer without parameters is an error.
+        return muon + ([classic_optimizer("adamw", implementation, rest)] if rest else [])
+    return [classic_optimizer(name, implementation, parameters)]
+
+
+def hidden_matrices(model, parameters):
+    """The parameters that are Muon's: matrices, but for tables of embeddings and the output head."""
+    outer = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
+    for module in model.modules():
+        head = module.get_output_embeddings() if hasattr(module, "get_output_embeddings") else None
+        if head is not None:
+            outer.add(id(head.weight))
+    return [p for p in parameters if p.dim() == 2 and id(p) not in outer]
+
+
+def classic_optimizer(name, implementation, parameters):
     options = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}}[implementation]
     classes = {"sgd": torch.optim.SGD, "sgd-momentum": torch.optim.SGD, "adam": torch.optim.Adam,
                "adamw": torch.optim.AdamW}
     if name not in classes:
-        raise Stop("unsupported", "the optimizer %s cannot be measured" % clean(name), "use one of %s, adafactor" % ", ".join(classes))
+        known = ", ".join(list(classes) + ["adafactor", "adamw-8bit", "lion", "muon"])
+        raise Stop("unsupported", "the optimizer %s cannot be measured" % clean(name), "use one of %s" % known)
     if name == "sgd-momentum":
         options["momentum"] = 0.9
     try:
@@ -992,6 +1035,23 @@ def make_optimizer(training, parameters, transformers):
     except (RuntimeError, TypeError, ValueError) as error:
         message = "PyTorch %s has no %s %s here: %s" % (torch.__version__, implementation, name, clean(error))
         raise Stop("unsupported", message, 'use optimizer_impl = "foreach"') from error
+
+
+def import_for_cuda(name, needed_for, device, channel):
+    """A package whose kernels run on CUDA only."""
+    if device.kind != "cuda":
+        message = "%s needs %s, which runs on CUDA only" % (needed_for, name)
+        raise Stop("unsupported", message, "use --device cuda, or another recipe")
+    package = import_package(name, needed_for)
+    channel.note("%s %s" % (name, getattr(package, "__version__", "of unknown version")))
+    return package
+
+
+def make_average(model):
+    """The moving average of the weights: a copy of the whole model on its own device."""
+    from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999))
 
 
 def make_scaler(kind, scale=None):
@@ -1093,6 +1153,123 @@ def own_inputs(scenario, floats, integers):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Losses that are not the model's own
+
+
+def make_loss(scenario, own, device, channel):
+    """What computes a micro-batch's loss outside the model, if anything does: a function of the model, the batch and
+    the autocast region to run the model in. It answers the outputs and the loss."""
+    training, task = scenario["training"], scenario["model"]["task"]
+    implementation, smoothing = training.get("loss_impl", "full"), training.get("label_smoothing", 0.0)
+    if implementation != "full":
+        if own or task != "causal-lm":
+            message = "loss_impl = %s is for the causal language models of Hugging Face" % clean(implementation)
+            raise Stop("unsupported", message, 'use loss_impl = "full"')
+        if smoothing:
+            message = "the Trainer smooths labels on all logits, which loss_impl = %s does not make" % implementation
+            raise Stop("unsupported", message, 'use loss_impl = "full", or leave label_smoothing out')
+        if implementation == "chunked":
+            return chunked_loss
+        return fused_linear_loss(device, channel)
+    if not smoothing or (own and task != "forecasting"):
+        return None
+    if task in ("forecasting", "contrastive", "seq2seq-lm", "speech-seq2seq"):
+        message = "labels are not smoothed for the task %s" % task
+        raise Stop("unsupported", message, "leave label_smoothing out")
+    return smoothed_loss(smoothing, task)
+
+
+def body_and_head(model):
+    """The model without its output head, the head, and the config."""
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return inner.base_model, inner.get_output_embeddings(), inner.config
+
+
+def shifted(labels):
+    """Each token's label is the next one; what is padded is ignored."""
+    return torch.nn.functional.pad(labels, (0, 1), value=-100)[..., 1:].contiguous()
+
+
+def chunked_logits(model, batch, chunks):
+    """The logits of each chunk of the sequence, as torchtune's `TransformerDecoder.chunked_output` makes them."""
+    body, head, config = body_and_head(model)
+    cap = getattr(config, "final_logit_softcapping", None)
+
+    def project(hidden):
+        logits = head(hidden)
+        if cap is not None:
+            logits = logits / cap
+            logits = torch.tanh(logits)
+            logits = logits * cap
+        return logits
+
+    return [project(chunk) for chunk in body(**batch)[0].chunk(chunks, dim=1)]
+
+
+def chunked_cross_entropy(logits, labels, chunks):
+    """torchtune's `CEWithChunkedOutputLoss`: one chunk at a time is made float32."""
+    count = (labels != -100).sum()
+    labels = [chunk.reshape(-1) for chunk in labels.chunk(chunks, dim=1)]
+    logits = [chunk.reshape(-1, chunk.size(-1)) for chunk in logits]
+    total = 0.0
+    for chunk, targets in zip(logits, labels):
+        total += torch.nn.functional.cross_entropy(chunk.float(), targets, ignore_index=-100, reduction="sum")
+    return total / count
+
+
+def chunked_loss(model, batch, autocast, chunks=8):
+    batch = dict(batch)
+    labels = batch.pop("labels")
+    with autocast:
+        logits = chunked_logits(model, batch, chunks)
+        return logits, chunked_cross_entropy(logits, shifted(labels), chunks)
+
+
+def fused_linear_loss(device, channel):
+    import_for_cuda("liger_kernel", "loss_impl = fused-linear", device, channel)
+    try:
+        from liger_kernel.transformers.model.loss_utils import LigerForCausalLMLoss
+    except Exception as error:
+        raise broken("liger_kernel", "missing-package", error)
+
+    def compute(model, batch, autocast):
+        batch = dict(batch)
+        labels = batch.pop("labels")
+        with autocast:
+            body, head, config = body_and_head(model)
+            options = {"hidden_size": head.weight.shape[1], "lm_head_weight": head.weight, "labels": labels}
+            if getattr(head, "bias", None) is not None:
+                options["bias"] = head.bias
+            if getattr(config, "final_logit_softcapping", None) is not None:
+                options["final_logit_softcapping"] = config.final_logit_softcapping
+            return None, LigerForCausalLMLoss(body(**batch)[0], **options)
+
+    return compute
+
+
+def smoothed_loss(smoothing, task):
+    """What the Trainer does with `label_smoothing_factor`: the model is not given its labels, `accelerate` makes its
+    logits float32 after autocast, and `LabelSmoother` computes the loss."""
+    try:
+        from transformers.trainer_pt_utils import LabelSmoother
+    except Exception as error:
+        raise broken("transformers", "missing-package", error)
+    smoother = LabelSmoother(epsilon=smoothing)
+
+    def compute(model, batch, autocast):
+        batch = dict(batch)
+        labels = batch.pop("labels")
+        with autocast:
+            logits = model(**batch).logits
+        if not isinstance(autocast, contextlib.nullcontext):
+            logits = logits.float()
+        loss = smoother({"logits": logits}, labels, shift_labels=task == "causal-lm")
+        return logits, loss
+
+    return compute
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # The loop
 
 
@@ -1113,10 +1290,15 @@ class Run:
         training = self.training
         if training["mode"] != "train":
             raise Stop("unsupported", "only training is measured", 'use mode = "train"')
+        if training.get("compile"):
+            message = "the estimate is that of the run without torch.compile, and so is what is measured"
+            raise Stop("unsupported", message, "leave compile out")
+        self.compute_loss = make_loss(self.scenario, config is None, device, channel)
         with self.phase("load"):
             self.model, dtype = build(self.scenario, config, packages, device)
+            self.average = make_average(self.model) if training.get("ema") else None
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizer = make_optimizer(training, self.parameters, packages["transformers"])
+        self.optimizers = make_optimizers(training, self.model, self.parameters, packages, device, channel)
         self.scaler = make_scaler(device.kind) if training["precision"] == "fp16-amp" else None
         self.amp = {"fp16-amp": torch.float16, "bf16-amp": torch.bfloat16}.get(training["precision"])
         self.make_batch = make_inputs(self.scenario, config, dtype, device)
@@ -1158,7 +1340,8 @@ class Run:
 
     def zero_grad(self, step):
         with self.phase("zero_grad", step):
-            self.optimizer.zero_grad(set_to_none=self.training["zero_grad"] == "set-to-none")
+            for optimizer in self.optimizers:
+                optimizer.zero_grad(set_to_none=self.training["zero_grad"] == "set-to-none")
 
     def micro_batch(self, step, number, samples, divide):
         """Input, forward and backward of one micro-batch. Answers its share of the step's loss."""
@@ -1166,8 +1349,11 @@ class Run:
             # The last batch is let go of only when the new one takes its name.
             self.batch = self.make_batch(samples)
         with self.phase("forward", step, number):
-            with self.autocast():
-                output = self.model(**self.batch)
+            if self.compute_loss is None:
+                with self.autocast():
+                    output = self.model(**self.batch)
+            else:
+                output = self.compute_loss(self.model, self.batch, self.autocast())
             # The last micro-batch's loss and outputs have lived until here.
             if isinstance(output, tuple):
                 output, self.loss = output
@@ -1191,19 +1377,24 @@ class Run:
         """Clips, steps, and clears the gradients. Answers whether the scaler let the optimizer step."""
         with self.phase("clip", step):
             if self.scaler is not None:
-                self.scaler.unscale_(self.optimizer)
+                for optimizer in self.optimizers:
+                    self.scaler.unscale_(optimizer)
             if self.training["clip_grad_norm"]:
                 torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
         skipped = False
         with self.phase("optimizer", step):
             if self.scaler is None:
-                self.optimizer.step()
+                for optimizer in self.optimizers:
+                    optimizer.step()
             else:
                 before = self.scaler.get_scale()
-                self.scaler.step(self.optimizer)
+                for optimizer in self.optimizers:
+                    self.scaler.step(optimizer)
                 self.scaler.update()
                 # The scale falls when the gradients were not finite, and then only.
                 skipped = self.scaler.get_scale() < before
+            if self.average is not None:
+                self.average.update_parameters(self.model)
         if self.training["zero_grad_at"] == "after-step":
             self.zero_grad(step)
         return skipped
@@ -1302,10 +1493,11 @@ class Run:
     def clean_up(self):
         """Lets go of the graph, the gradients and the cache; the model and a whole optimizer state stay."""
         self.batch = self.loss = self.outputs = None
-        self.optimizer.zero_grad(set_to_none=True)
-        if self.where["phase"] == "optimizer":
-            # It may have been halfway through making its state.
-            self.optimizer.state.clear()
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
+            if self.where["phase"] == "optimizer":
+                # It may have been halfway through making its state.
+                optimizer.state.clear()
         if self.scaler is not None:
             # The old one may wait for an update that never came.
             self.scaler = make_scaler(self.device.kind, self.scaler.get_scale())

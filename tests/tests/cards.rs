@@ -33,7 +33,7 @@ fn refused(directory: &Path) -> String {
 }
 
 fn section(rows: &[CardRow]) -> String {
-    let page = report(&[], &(Vec::new(), Vec::new()), rows);
+    let page = report(&[], &(Vec::new(), Vec::new()), rows).unwrap_or_else(|e| panic!("{e:#}"));
     match page.split_once("## Real cards\n") {
         Some((_, section)) => section.to_owned(),
         None => panic!("no section in\n{page}"),

@@ -65,10 +65,10 @@ impl Row {
                 end_requested: phase.end_requested,
             })
             .collect();
+        compare("phases", phases.len() as u64, expected.phases.len() as u64);
         if let Some((ours, theirs)) = phases.iter().zip(&expected.phases).find(|(ours, theirs)| ours != theirs) {
             found.push(format!("{ours:?} instead of {theirs:?}"));
         }
-        compare("phases", phases.len() as u64, expected.phases.len() as u64);
         found
     }
 }

@@ -1,7 +1,8 @@
 //! The closed choices of a recipe: what people read on the buttons.
 
 use plimsoll_core::scenario::{
-    Attention, AttentionMask, Checkpointing, Optimizer, OptimizerImpl, Precision, Quantization, ZeroGrad, ZeroGradAt,
+    Attention, AttentionMask, Checkpointing, LossImpl, Mode, Optimizer, OptimizerImpl, Precision, Quantization,
+    ZeroGrad, ZeroGradAt,
 };
 
 /// A vocabulary of the scenario as a control offers it.
@@ -35,6 +36,10 @@ macro_rules! choice {
     };
 }
 
+choice!(Mode {
+    Train: "training", "Forward, backward, the optimizer's step.";
+    Inference: "inference", "Text is generated, or the model runs forward once.";
+});
 choice!(Precision {
     Fp32: "fp32", "Everything in 32 bits.";
     Fp16Amp: "fp16 amp", "32-bit weights, 16-bit matmuls, gradient scaler.";
@@ -53,7 +58,7 @@ choice!(Optimizer {
     Muon: "Muon", "One state per number of the hidden matrices; AdamW for the rest.";
 });
 choice!(OptimizerImpl {
-    Foreach: "foreach", "PyTorch's default: lists at once, with whole-model temporaries.";
+    Foreach: "foreach", "Lists at once, with whole-model temporaries: PyTorch's default.";
     Fused: "fused", "One kernel, hardly any temporaries.";
     ForLoop: "for-loop", "One parameter after the other.";
 });
@@ -66,6 +71,11 @@ choice!(Quantization {
 choice!(Checkpointing {
     None: "off", "Everything backward needs is kept.";
     Full: "every layer", "Each layer keeps its input only and is recomputed in backward.";
+});
+choice!(LossImpl {
+    Full: "all logits", "The model's own loss: every logit in float32.";
+    Chunked: "in chunks", "torchtune's: an eighth of the sequence is made float32 at a time.";
+    FusedLinear: "fused", "Liger's: head and loss together, the logits are never kept.";
 });
 choice!(Attention {
     Sdpa: "SDPA", "PyTorch's fused attention.";

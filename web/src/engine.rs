@@ -1,6 +1,6 @@
 //! The one place where the planner asks the engine.
 
-use plimsoll_core::scenario::{Link, ModelSource, Quantization, limits, supported};
+use plimsoll_core::scenario::{Link, Mode, ModelSource, Quantization, Training, limits, supported};
 use plimsoll_core::{Error, Result, Scenario, catalog};
 use serde_json::Value;
 
@@ -52,6 +52,22 @@ pub fn opening() -> Scenario {
     scenario
 }
 
+/// The scenario in another mode. What only training has takes its default, as does what only inference has.
+///
+/// # Errors
+/// When the model is not estimated in this mode.
+pub fn in_mode(scenario: &Scenario, mode: Mode) -> Result<Scenario> {
+    let mut next = scenario.clone();
+    let given = &scenario.training;
+    next.training = Training { mode, precision: given.precision, attention: given.attention, ..Training::default() };
+    if mode == Mode::Inference {
+        // Quantized weights need no adapters there.
+        next.training.quantization = given.quantization;
+    }
+    (next.input.target_seq, next.input.max_new_tokens) = (None, None);
+    Scenario::from_value(&next.to_value())
+}
+
 /// The scenario with another model. What the new model has no use for takes its default.
 ///
 /// # Errors
@@ -77,6 +93,16 @@ pub fn with_model(scenario: &Scenario, source: ModelSource) -> Result<Scenario> 
     }
     if !crate::levers::takes_checkpointing(&next) {
         next.training.checkpointing = fresh.training.checkpointing;
+    }
+    if next.training.mode == Mode::Inference {
+        // What is generated goes by the model again.
+        (next.input.target_seq, next.input.max_new_tokens) = (None, None);
+    }
+    if !next.takes_label_smoothing() {
+        next.training.label_smoothing = 0.0;
+    }
+    if !crate::levers::takes_fused_loss(&next) {
+        next.training.loss_impl = fresh.training.loss_impl;
     }
     Scenario::from_value(&next.to_value())
 }

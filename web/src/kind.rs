@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub enum Kind {
     /// Parameters and buffers.
     Weights,
+    /// Keys and values of the tokens a generation has seen.
+    KvCache,
     /// Moments, steps, momentum.
     OptimizerStates,
     /// What ended up in `.grad`.
@@ -30,8 +32,9 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, from the keel up.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Weights,
+        Self::KvCache,
         Self::OptimizerStates,
         Self::Gradients,
         Self::AutocastCopies,
@@ -44,12 +47,13 @@ impl Kind {
     ];
 
     /// How many of them the ledger itself knows; the first so many of [`Kind::ALL`].
-    pub const LEDGER: usize = 8;
+    pub const LEDGER: usize = 9;
 
     /// The words people read.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Weights => "weights",
+            Self::KvCache => "KV cache",
             Self::OptimizerStates => "optimizer states",
             Self::Gradients => "gradients",
             Self::AutocastCopies => "autocast copies",
@@ -66,6 +70,7 @@ impl Kind {
     pub const fn note(self) -> &'static str {
         match self {
             Self::Weights => "parameters and buffers",
+            Self::KvCache => "keys and values of every token so far",
             Self::OptimizerStates => "moments, momentum, step counters",
             Self::Gradients => "what ends up in .grad",
             Self::AutocastCopies => "16-bit copies of the weights, cached by autocast",
@@ -82,6 +87,7 @@ impl Kind {
     pub const fn class(self) -> &'static str {
         match self {
             Self::Weights => "kind-weights",
+            Self::KvCache => "kind-cache",
             Self::OptimizerStates => "kind-states",
             Self::Gradients => "kind-gradients",
             Self::AutocastCopies => "kind-copies",
@@ -111,6 +117,7 @@ impl From<Category> for Kind {
             Category::Temporaries => Self::Temporaries,
             Category::Inputs => Self::Inputs,
             Category::Workspace => Self::Workspace,
+            Category::KvCache => Self::KvCache,
         }
     }
 }

@@ -1,7 +1,9 @@
 //! What one may change about a run: each lever turns a scenario into its neighbour.
 
 use plimsoll_core::Scenario;
-use plimsoll_core::scenario::{Checkpointing, Lora, ModelSource, Optimizer, OptimizerImpl, Precision, Quantization};
+use plimsoll_core::scenario::{
+    Checkpointing, Lora, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl, Precision, Quantization, supported,
+};
 use serde::{Deserialize, Serialize};
 
 /// One lever. On the ladder each is a mark: how deep the same run would sit with it.
@@ -25,6 +27,12 @@ pub enum Lever {
     Sgd,
     /// Two moments.
     AdamW,
+    /// Two moments of a byte each.
+    AdamW8bit,
+    /// Head and loss in one, without the logits.
+    FusedLoss,
+    /// All logits at once.
+    FullLoss,
     /// Low-rank adapters, rank 16.
     Lora,
     /// The same on a base quantized to four bits, checkpointed, under autocast: as peft prepares it.
@@ -33,13 +41,13 @@ pub enum Lever {
     Full,
     /// Half the micro-batch, twice the accumulation.
     HalfBatch,
-    /// Everything that saves without changing the data: 16 bits, adapters, checkpointing, fused.
+    /// Everything that saves without changing the data: 16 bits, adapters, checkpointing, fused loss, fused optimizer.
     Lightest,
 }
 
 impl Lever {
     /// Every lever, in the order of the what-if table.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::Fp32,
         Self::Bf16Amp,
         Self::Bf16,
@@ -49,6 +57,9 @@ impl Lever {
         Self::Foreach,
         Self::Sgd,
         Self::AdamW,
+        Self::AdamW8bit,
+        Self::FusedLoss,
+        Self::FullLoss,
         Self::HalfBatch,
         Self::Lora,
         Self::Qlora,
@@ -68,6 +79,9 @@ impl Lever {
             Self::Foreach => "foreach",
             Self::Sgd => "SGD",
             Self::AdamW => "AdamW",
+            Self::AdamW8bit => "8-bit AdamW",
+            Self::FusedLoss => "fused loss",
+            Self::FullLoss => "all logits",
             Self::Lora => "LoRA r16",
             Self::Qlora => "QLoRA r16",
             Self::Full => "full training",
@@ -98,6 +112,9 @@ impl Lever {
             Self::Foreach => "PyTorch's default; allocates a copy of the parameters in the step",
             Self::Sgd => "no optimizer states; transformers train worse with it",
             Self::AdamW => "two moments for every trained number",
+            Self::AdamW8bit => "bitsandbytes: the moments in one byte each; training hardly changes",
+            Self::FusedLoss => "Liger's fused linear cross-entropy: the logits are never kept; needs Triton",
+            Self::FullLoss => "the model's own loss: every logit in float32",
             Self::Lora => "trains small adapters on frozen weights, not the model itself",
             Self::Qlora => {
                 "adapters on a frozen 4-bit base, checkpointed; slower, each product unpacks its weight first"
@@ -105,13 +122,17 @@ impl Lever {
             Self::Full => "trains every weight",
             Self::HalfBatch => "same effective batch, more and smaller kernels",
             Self::Lightest => {
-                "16 bits, LoRA, checkpointing and the fused optimizer together; nothing is quantized for it"
+                "16 bits, LoRA, checkpointing, fused loss and fused optimizer together; nothing is quantized for it"
             }
         }
     }
 
     /// The scenario with this lever set; `None` where it is set already or has no meaning.
     pub fn apply(self, scenario: &Scenario) -> Option<Scenario> {
+        let inference = scenario.training.mode == Mode::Inference;
+        if inference && !matches!(self, Self::Fp32 | Self::Bf16Amp | Self::Bf16 | Self::HalfBatch) {
+            return None;
+        }
         let mut next = scenario.clone();
         let training = &mut next.training;
         match self {
@@ -120,7 +141,7 @@ impl Lever {
             Self::Bf16 => training.precision = Precision::Bf16,
             Self::Checkpointing if takes_checkpointing(scenario) => training.checkpointing = Checkpointing::Full,
             Self::NoCheckpointing => training.checkpointing = Checkpointing::None,
-            Self::Fused if training.optimizer != Optimizer::Adafactor => {
+            Self::Fused if has(training.optimizer, OptimizerImpl::Fused) => {
                 training.optimizer_impl = OptimizerImpl::Fused;
             }
             Self::Foreach if training.optimizer_impl != OptimizerImpl::ForLoop => {
@@ -134,6 +155,12 @@ impl Lever {
                 training.optimizer = Optimizer::AdamW;
                 relax(&mut next);
             }
+            Self::AdamW8bit => {
+                training.optimizer = Optimizer::AdamW8bit;
+                training.optimizer_impl = OptimizerImpl::ForLoop;
+            }
+            Self::FusedLoss if takes_fused_loss(scenario) => training.loss_impl = LossImpl::FusedLinear,
+            Self::FullLoss => training.loss_impl = LossImpl::Full,
             Self::Lora if takes_lora(scenario) && training.lora.is_none() => training.lora = Some(lora()),
             Self::Qlora if takes_lora(scenario) => quantize(&mut next),
             Self::Full => {
@@ -142,7 +169,9 @@ impl Lever {
             }
             Self::HalfBatch if next.input.batch > 1 => {
                 next.input.batch /= 2;
-                training.accumulation = training.accumulation.saturating_mul(2);
+                if !inference {
+                    training.accumulation = training.accumulation.saturating_mul(2);
+                }
             }
             Self::Lightest => lighten(&mut next),
             _ => {}
@@ -164,6 +193,9 @@ fn lighten(scenario: &mut Scenario) {
     if takes_lora(scenario) && scenario.training.lora.is_none() {
         scenario.training.lora = Some(lora());
     }
+    if takes_fused_loss(scenario) {
+        scenario.training.loss_impl = LossImpl::FusedLinear;
+    }
     let training = &mut scenario.training;
     // Beside quantized weights everything else is float32, and autocast is what keeps its products small.
     let quantized = training.quantization != Quantization::None;
@@ -173,9 +205,13 @@ fn lighten(scenario: &mut Scenario) {
         Precision::Fp16 => Precision::Fp16,
         _ => Precision::Bf16,
     };
-    if training.optimizer != Optimizer::Adafactor {
+    if has(training.optimizer, OptimizerImpl::Fused) {
         training.optimizer_impl = OptimizerImpl::Fused;
     }
+}
+
+fn has(optimizer: Optimizer, implementation: OptimizerImpl) -> bool {
+    supported::implementations(optimizer).contains(&implementation)
 }
 
 /// QLoRA as peft's documentation has it: NF4 with double quantization, `prepare_model_for_kbit_training`, which turns
@@ -198,7 +234,7 @@ pub fn lora() -> Lora {
     Lora { rank: 16, ..Lora::default() }
 }
 
-/// Adafactor has one implementation only; the others start at PyTorch's default when they come from it.
+/// Some optimizers have one implementation only; PyTorch's own start at its default when they come from one of those.
 fn relax(scenario: &mut Scenario) {
     let training = &mut scenario.training;
     if training.optimizer != Optimizer::Adafactor && training.optimizer_impl == OptimizerImpl::ForLoop {
@@ -206,9 +242,14 @@ fn relax(scenario: &mut Scenario) {
     }
 }
 
-/// Whether the model is one of Hugging Face's: those take adapters.
+/// Whether head and loss can be one: for causal language models of Hugging Face, with labels as they are.
+pub fn takes_fused_loss(scenario: &Scenario) -> bool {
+    scenario.takes_loss_impl() && scenario.training.label_smoothing <= 0.0
+}
+
+/// Whether the model is one of Hugging Face's, and trained: those take adapters.
 pub fn takes_lora(scenario: &Scenario) -> bool {
-    !matches!(scenario.model.source, ModelSource::Family { .. })
+    scenario.training.mode == Mode::Train && !matches!(scenario.model.source, ModelSource::Family { .. })
 }
 
 /// Whether the model can be checkpointed: those of Hugging Face bring it with them.
@@ -228,7 +269,8 @@ mod tests {
     fn a_lever_that_is_set_is_not_offered() {
         let scenario = opening();
         let offered: Vec<Lever> = Lever::around(&scenario).into_iter().map(|(lever, _)| lever).collect();
-        for set in [Lever::Bf16Amp, Lever::AdamW, Lever::Foreach, Lever::NoCheckpointing, Lever::Full] {
+        for set in [Lever::Bf16Amp, Lever::AdamW, Lever::Foreach, Lever::NoCheckpointing, Lever::Full, Lever::FullLoss]
+        {
             assert!(!offered.contains(&set), "{set:?}");
         }
         for (lever, next) in Lever::around(&scenario) {

@@ -20,7 +20,7 @@ pub fn run(check: bool) -> Result<ExitCode> {
     let cards = accuracy::cards(&root.join("data/measurements"))?;
     println!("running the reference corpus; {} records of real cards ...", cards.len());
     let files = [
-        ("docs/accuracy.md", accuracy::report(&accuracy::evaluate()?, &accuracy::published()?, &cards)),
+        ("docs/accuracy.md", accuracy::report(&accuracy::evaluate()?, &accuracy::published()?, &cards)?),
         ("tests/corpus/estimates.hashes", accuracy::fingerprints()?),
     ];
     let mut stale = false;

@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask serve | test | accuracy | schema | bench`.
+//! The project's own commands: `cargo xtask serve | test | accuracy | schema | reference | bench`.
 #![forbid(unsafe_code)]
 
 mod accuracy;
@@ -9,6 +9,7 @@ mod database;
 mod dependencies;
 mod planner;
 mod python;
+mod reference;
 mod schema;
 mod serve;
 mod shell;
@@ -36,6 +37,8 @@ Commands:
                         data/measurements; with --check, fail when the committed one differs.
   schema [--check]      Write docs/measurement.schema.json from the record's types; with --check,
                         fail when the committed one differs.
+  reference [--check]   Write docs/models.md and docs/gpus.md from the catalog; with --check, fail when
+                        the committed ones differ.
   bench [load]          Measure and write docs/performance.md; with `load`, only its part about the
                         server under load, which takes some minutes and needs PostgreSQL.
 ";
@@ -49,6 +52,7 @@ enum Command {
     Test(test::Options),
     Accuracy { check: bool },
     Schema { check: bool },
+    Reference { check: bool },
     Bench { load: bool },
 }
 
@@ -69,6 +73,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Accuracy { check } => accuracy::run(check),
         Command::Schema { check } => schema::run(check),
+        Command::Reference { check } => reference::run(check),
         Command::Bench { load: false } => bench::run(),
         Command::Bench { load: true } => bench::load(),
     };
@@ -86,6 +91,7 @@ fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error> {
             "test" => Command::Test(test::Options::default()),
             "accuracy" => Command::Accuracy { check: false },
             "schema" => Command::Schema { check: false },
+            "reference" => Command::Reference { check: false },
             "bench" => Command::Bench { load: false },
             "help" => return Ok(Command::Help),
             other => return Err(format!("there is no command `{other}`").into()),
@@ -99,7 +105,9 @@ fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error> {
             (Command::Serve(options), Long("open")) => options.open = true,
             (Command::Test(options), Long("without-browser")) => options.without_browser = true,
             (Command::Bench { load }, Value(what)) if what == "load" => *load = true,
-            (Command::Accuracy { check } | Command::Schema { check }, Long("check")) => *check = true,
+            (Command::Accuracy { check } | Command::Schema { check } | Command::Reference { check }, Long("check")) => {
+                *check = true
+            }
             (_, other) => return Err(other.unexpected()),
         }
     }
@@ -120,6 +128,7 @@ mod tests {
         assert_eq!((options.listen.as_deref(), options.open), (Some("127.0.0.1:0"), true));
         assert!(matches!(parse_line("accuracy --check"), Ok(Command::Accuracy { check: true })));
         assert!(matches!(parse_line("schema --check"), Ok(Command::Schema { check: true })));
+        assert!(matches!(parse_line("reference --check"), Ok(Command::Reference { check: true })));
         assert!(matches!(parse_line("test --without-browser"), Ok(Command::Test(o)) if o.without_browser));
         assert!(matches!(parse_line("bench"), Ok(Command::Bench { load: false })));
         assert!(matches!(parse_line("bench load"), Ok(Command::Bench { load: true })));

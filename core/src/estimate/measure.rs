@@ -20,6 +20,7 @@ pub const fn category(kind: Kind) -> Category {
         Kind::Gradient => Category::Gradients,
         Kind::OptimizerState => Category::OptimizerStates,
         Kind::Workspace | Kind::Scratch => Category::Workspace,
+        Kind::KeyValue => Category::KvCache,
     }
 }
 

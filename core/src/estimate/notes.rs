@@ -1,6 +1,7 @@
 //! What an estimate should not be read without: figures that are assumed, and what is left out because nobody knows it.
 
 use crate::catalog::{Gpu, Vendor};
+use crate::scenario::Quantization;
 use crate::tensor::Ledger;
 use crate::{Scenario, device, ops};
 
@@ -44,6 +45,24 @@ pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger) -> Vec<String>
     }
     if gpu.vendor == Vendor::Amd && (ran(ops::FLASH_ATTENTION) || ran(ops::EFFICIENT_ATTENTION)) {
         sentences.push(AMD.to_owned());
+    }
+    sentences
+}
+
+/// What a quantized base leaves open: a sentence each.
+pub fn quantized(scenario: &Scenario) -> Vec<String> {
+    const EXPERTS: &str = "the experts of this mixture are not quantized: transformers 5 keeps them in two tensors a layer, \
+         and bitsandbytes replaces linear layers";
+    const OUTLIERS: &str = "columns of activations with outliers, which depend on the data, are multiplied in 16 bits beside \
+         the int8 product; none are counted";
+    let quantization = scenario.training.quantization;
+    let mixture = scenario.model.source.config().is_some_and(|config| config.keys().any(|key| key.contains("expert")));
+    let mut sentences = Vec::new();
+    if quantization != Quantization::None && mixture {
+        sentences.push(EXPERTS.to_owned());
+    }
+    if quantization == Quantization::Int8 {
+        sentences.push(OUTLIERS.to_owned());
     }
     sentences
 }
@@ -99,5 +118,24 @@ mod tests {
         let mac = warnings("apple-m4-16gb", json!({}));
         assert!(has(&mac, "memory as reported of this card, 10.67 GiB, is assumed: Metal's recommended"), "{mac:?}");
         assert!(!has(&warnings("apple-m4-16gb", json!({ "memory": "11 GiB" })), "memory as reported"));
+    }
+
+    #[test]
+    fn a_quantized_base_says_what_it_leaves_open() {
+        let said = |model: &str, quantization: &str| {
+            let text = json!({
+                "model": { "catalog": model }, "input": { "batch": 1, "seq": 16 },
+                "training": { "lora": { "targets": ["q_proj"] }, "quantization": quantization },
+            });
+            super::quantized(&Scenario::from_value(&text).unwrap()).len()
+        };
+        assert_eq!(
+            (said("llama-3.2-1b", "nf4"), said("llama-3.2-1b", "int8"), said("llama-3.2-1b", "none")),
+            (0, 1, 0)
+        );
+        assert_eq!(
+            (said("mixtral-8x7b-v0.1", "nf4"), said("mixtral-8x7b-v0.1", "int8"), said("mixtral-8x7b-v0.1", "none")),
+            (1, 2, 0)
+        );
     }
 }

@@ -52,10 +52,18 @@ impl Run {
                 outcome.peaks.retries
             ));
         }
+        if scenario.training.compile {
+            warnings.push(
+                "torch.compile is not modelled: this is the estimate of the same run without it. Compiled, kernels are \
+                 fused and other activations are kept or recomputed, so the run may take less or more"
+                    .to_owned(),
+            );
+        }
         if scenario.device.workspaces {
             warnings.extend(notes::uncounted(gpu, scenario, ledger));
         }
         warnings.extend(notes::assumed(gpu, scenario));
+        warnings.extend(notes::quantized(scenario));
         let maker = ledger.events.get(peak.event).map(|e| &ledger.storages[e.id() as usize]);
         let phase = phases_at(ledger, peak.event);
         let estimate = Estimate {

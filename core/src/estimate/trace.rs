@@ -1,6 +1,7 @@
 //! Executing a scenario: from the question to the ledger of two optimizer steps.
 
 use crate::catalog::{Gpu, Vendor};
+use crate::inference::infer;
 use crate::models;
 use crate::ops::SdpaRules;
 use crate::scenario::Mode;
@@ -46,9 +47,6 @@ impl Trace {
     /// # Errors
     /// As [`crate::estimate::Run::new`].
     pub fn new(scenario: &Scenario) -> Result<Self> {
-        if scenario.training.mode == Mode::Inference {
-            return Err(Error::new("training.mode", "inference is not estimated yet", "use mode = \"train\""));
-        }
         let gpu = card(scenario)?;
         let software = Rules::of(&scenario.software);
         let rules = match (gpu.vendor, gpu.compute_capability) {
@@ -70,6 +68,10 @@ impl Trace {
         if scenario.device.workspaces {
             cx.set_blas_workspace(device::cublas_workspace(gpu, software.torch()).get());
         }
+        let inference = scenario.training.mode == Mode::Inference;
+        if inference {
+            cx.set_inference();
+        }
         cx.begin(PhaseName::Load, None, None);
         let built = models::build(&cx, scenario, rules)?;
         let count = |trainable: bool| {
@@ -79,7 +81,11 @@ impl Trace {
         let total = count(false).saturating_add(built.packed);
         let parameters = Parameters { total, trainable: count(true) };
         let trained = built.parameters.iter().filter(|p| p.requires_grad()).map(Tensor::storage_id).collect();
-        step::train(&cx, &built, &scenario.training, step::Repeats::Copied);
+        if inference {
+            infer(&cx, &built, scenario)?;
+        } else {
+            step::train(&cx, &built, &scenario.training, step::Repeats::Copied);
+        }
         let (ledger, modules) = cx.take();
         if let Some(storage) = ledger.storages.iter().find(|s| s.bytes > LARGEST_STORAGE) {
             return Err(Error::new(

@@ -78,6 +78,9 @@ pub struct PeakBreakdown {
     pub autocast_copies: Bytes,
     pub inputs: Bytes,
     pub workspace: Bytes,
+    /// Absent from the JSON where there is none: only a generation has keys and values.
+    #[serde(skip_serializing_if = "Bytes::is_zero")]
+    pub kv_cache: Bytes,
 }
 
 /// Why a storage is alive.
@@ -100,12 +103,15 @@ pub enum Category {
     Inputs,
     /// What kernel libraries keep for themselves inside PyTorch's allocator.
     Workspace,
+    /// Keys and values of the tokens a generation has seen.
+    KvCache,
 }
 
 impl Category {
     /// Every category, in the order they are stacked: what lasts longest first.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Weights,
+        Self::KvCache,
         Self::OptimizerStates,
         Self::Gradients,
         Self::AutocastCopies,
@@ -126,6 +132,7 @@ impl Category {
             Self::AutocastCopies => "autocast copies",
             Self::Inputs => "inputs",
             Self::Workspace => "workspace",
+            Self::KvCache => "KV cache",
         }
     }
 }
@@ -142,6 +149,7 @@ impl PeakBreakdown {
             Category::AutocastCopies => self.autocast_copies,
             Category::Inputs => self.inputs,
             Category::Workspace => self.workspace,
+            Category::KvCache => self.kv_cache,
         }
     }
 
@@ -155,6 +163,7 @@ impl PeakBreakdown {
             Category::AutocastCopies => &mut self.autocast_copies,
             Category::Inputs => &mut self.inputs,
             Category::Workspace => &mut self.workspace,
+            Category::KvCache => &mut self.kv_cache,
         }
     }
 
@@ -193,6 +202,10 @@ pub enum PhaseName {
     Optimizer,
     /// `zero_grad`.
     ZeroGrad,
+    /// Inference: the prompt is read, the first token chosen.
+    Prefill,
+    /// Inference: every further token.
+    Decode,
 }
 
 impl PhaseName {
@@ -206,6 +219,8 @@ impl PhaseName {
             Self::Clip => "clip",
             Self::Optimizer => "optimizer",
             Self::ZeroGrad => "zero_grad",
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
         }
     }
 }

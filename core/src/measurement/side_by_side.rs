@@ -5,9 +5,11 @@ use crate::Bytes;
 use crate::estimate::{Estimate, PhaseName};
 
 /// The phases as the loop runs them.
-pub const PHASE_ORDER: [PhaseName; 7] = [
+pub const PHASE_ORDER: [PhaseName; 9] = [
     PhaseName::Load,
     PhaseName::Input,
+    PhaseName::Prefill,
+    PhaseName::Decode,
     PhaseName::Forward,
     PhaseName::Backward,
     PhaseName::Clip,

@@ -439,6 +439,7 @@ fn memory_that_spills_is_not_without_bounds() {
     let spilling = |bytes| {
         keys(|record| {
             record.software.wsl = true;
+            record.allocator.limit = None;
             for size in [&mut record.peak.allocated, &mut record.peak.reserved] {
                 *size = Some(Bytes::new(bytes));
             }

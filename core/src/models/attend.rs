@@ -4,6 +4,7 @@ use super::decoder::Keywords;
 use super::heads::Heads;
 use crate::nn::{
     AttentionCore, Linear, Norm, Scope, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, apply_rotary_pos_emb_fp32,
+    kv_cache,
 };
 use crate::ops;
 use crate::tensor::{ModuleId, Tensor};
@@ -47,6 +48,8 @@ pub struct AttendOptions {
     pub always_partial: bool,
     /// Dropout of the output projection (StarCoder2).
     pub out_dropout: f64,
+    /// How far back the layer looks, where that is limited: what a generation remembers of it.
+    pub window: Option<u64>,
 }
 
 impl AttendOptions {
@@ -63,6 +66,7 @@ impl AttendOptions {
         whole_projections: false,
         always_partial: false,
         out_dropout: 0.0,
+        window: None,
     };
 }
 
@@ -110,7 +114,7 @@ impl Attend {
             let split =
                 |projected: &Tensor| ops::view(projected, &[batch, seq, projected.size(-1) / head_dim, head_dim]);
             let heads = |projected: &Tensor| ops::transpose(&split(projected), 1, 2);
-            let (mut query, mut key, value) = match &self.norms {
+            let (mut query, mut key, mut value) = match &self.norms {
                 QueryKeyNorms::None if !self.options.whole_projections => {
                     let query = heads(&self.q_proj.forward(hidden));
                     let key = heads(&self.k_proj.forward(hidden));
@@ -154,6 +158,7 @@ impl Attend {
                 all if all == head_dim => apply_rotary_pos_emb(&query, &key, cos, sin),
                 _ => apply_partial_rotary_pos_emb(&query, &key, cos, sin),
             };
+            (key, value) = kv_cache::update(key, value, self.options.window);
             let mask = keywords.mask.as_ref();
             let (mut out, weights) = if self.options.soft_cap {
                 self.core.forward_capped(&query, &key, &value, mask)

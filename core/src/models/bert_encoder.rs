@@ -350,7 +350,8 @@ pub fn batch(cx: &Rc<Context>, plan: &Plan, seq: u64) -> Vec<Tensor> {
         tensors.push(tokens());
     }
     let classifies = plan.task == Task::SequenceClassification;
-    tensors.push(if classifies { ops::empty(cx, &[batch], DType::Int64) } else { tokens() });
+    let labels = [batch, seq];
+    tensors.push(ops::labels(cx, if classifies { &labels[..1] } else { &labels }, DType::Int64));
     tensors
 }
 

@@ -7,7 +7,8 @@ use super::decoder_head::DecoderHead;
 use super::gpt2::size;
 use super::gptj::checkpointed;
 use super::{Model, Output, Plan, causal_lm};
-use crate::nn::{Embedding, LayerNorm, Linear, Scope, alibi, causal_mask};
+use crate::generate::{Generate, Step};
+use crate::nn::{Embedding, LayerNorm, Linear, Scope, alibi, causal_mask, kv_cache};
 use crate::scenario::Attention;
 use crate::tensor::{Context, DType, ModuleId, Tensor};
 use crate::{Result, ops};
@@ -32,19 +33,22 @@ impl Attend {
             let split = ops::view(&fused, &[batch, seq, heads, 3, head_dim]);
             let part = || ops::transpose(&ops::select(&split, 3), 1, 2);
             let (mut query, mut key, mut value) = (part(), part(), part());
+            (key, value) = kv_cache::update(key, value, None);
+            let keys = key.size(2);
             let flat = [batch * heads, seq, head_dim];
+            let flat_keys = [batch * heads, keys, head_dim];
             query = ops::reshape(&query, &flat);
-            key = ops::transpose(&ops::reshape(&key, &flat), -1, -2);
-            value = ops::reshape(&value, &flat);
+            key = ops::transpose(&ops::reshape(&key, &flat_keys), -1, -2);
+            value = ops::reshape(&value, &flat_keys);
             let scores = ops::baddbmm(alibi, &query, &key);
-            let mut weights = ops::view(&scores, &[batch, heads, seq, seq]);
+            let mut weights = ops::view(&scores, &[batch, heads, seq, keys]);
             if let Some(mask) = mask {
                 weights = ops::add(&weights, mask);
             }
             let mut probabilities = ops::to(&ops::softmax_fp32(&weights), query.dtype());
             let (p, module) = self.attention_dropout;
             probabilities = cx.within(module, || ops::dropout(&probabilities, p));
-            let reshaped = ops::view(&probabilities, &[batch * heads, seq, seq]);
+            let reshaped = ops::view(&probabilities, &[batch * heads, seq, keys]);
             let mut context = ops::matmul(&reshaped, &value);
             context = merge_heads(&context, batch, heads);
             let mut out = self.dense.forward(&context);
@@ -229,5 +233,19 @@ impl Model for BloomForCausalLm {
     fn forward(&self, batch: &[Tensor]) -> Output {
         let (ids, mask, labels) = self.head.unpack(batch);
         self.head.output(self.hidden(ids, mask), ids, labels)
+    }
+
+    fn generate(&self) -> Option<&dyn Generate> {
+        self.head.generates().then_some(self)
+    }
+}
+
+impl Generate for BloomForCausalLm {
+    fn logits(&self, step: Step<'_>) -> Tensor {
+        self.head.last_logits(self.hidden(step.ids, step.mask))
+    }
+
+    fn takes_positions(&self) -> bool {
+        false
     }
 }

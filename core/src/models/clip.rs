@@ -360,9 +360,13 @@ impl Model for Clip {
         let text_embeds = normalized(&text_pooled);
         let mut logits = ops::matmul(&text_embeds, &ops::transpose(&image_embeds, 0, 1));
         logits = ops::mul(&logits, &ops::exp(&self.logit_scale));
-        let caption_loss = contrastive_loss(&logits);
-        let image_loss = contrastive_loss(&ops::transpose(&logits, 0, 1));
-        let loss = ops::div_scalar(&ops::add(&caption_loss, &image_loss));
+        let loss = if logits.cx().is_inference() {
+            logits.clone()
+        } else {
+            let caption_loss = contrastive_loss(&logits);
+            let image_loss = contrastive_loss(&ops::transpose(&logits, 0, 1));
+            ops::div_scalar(&ops::add(&caption_loss, &image_loss))
+        };
         let held =
             vec![loss.clone(), logits, text_embeds, image_embeds, text_hidden, text_pooled, image_hidden, image_pooled];
         Output { loss, held }

@@ -27,7 +27,7 @@ pub struct Classifier {
 #[derive(Debug)]
 pub enum Head {
     /// `LegacyDebertaV2OnlyMLMHead`.
-    Legacy(Box<Transform>, Linear, ModuleId),
+    Legacy(Box<Transform>, Box<Linear>, ModuleId),
     /// `DebertaV2OnlyMLMHead`, which is handed the word embeddings.
     MaskedLm(Box<Transform>, [Tensor; 2], ModuleId),
     /// `DebertaV2ForSequenceClassification`.
@@ -60,7 +60,7 @@ impl Head {
                 Transform::new(&predictions.child("transform"), [hidden, width], act).ok_or_else(unknown)?;
             let tied = config.flag("tie_word_embeddings", true)?;
             let decoder = classification::decoder(&predictions, "decoder", place, words, tied);
-            return Ok(Self::Legacy(Box::new(transform), decoder, predictions.module()));
+            return Ok(Self::Legacy(Box::new(transform), Box::new(decoder), predictions.module()));
         }
         if width != hidden {
             let hint = format!("give {hidden}, or legacy = true");

@@ -6,6 +6,7 @@ use super::config::Config;
 use super::decoder_head::DecoderHead;
 use super::{Model, Output, Plan, causal_lm};
 use crate::Result;
+use crate::generate::{Generate, Step};
 use crate::nn::{Embedding, Norm, RotaryEmbedding, Scope, causal_mask, sliding_window_causal_mask};
 use crate::ops;
 use crate::tensor::{Context, Kind, ModuleId, Tensor, checkpoint};
@@ -147,11 +148,11 @@ impl Decoder {
     }
 
     /// `self.model(input_ids, ...)`: the last hidden state.
-    fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>) -> Tensor {
+    fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
         cx.within(self.model, || {
             let embeds = self.embeds(ids);
-            let position_ids = causal_lm::position_ids(cx, self.seq);
+            let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
             let (full, windowed) = self.make_masks(&embeds, mask, &position_ids);
             let mut embeds = embeds;
             let mut hidden = embeds.clone();
@@ -235,7 +236,17 @@ impl Model for Decoder {
 
     fn forward(&self, batch: &[Tensor]) -> Output {
         let (ids, mask, labels) = self.head.unpack(batch);
-        self.head.output(self.hidden(ids, mask), ids, labels)
+        self.head.output(self.hidden(ids, mask, None), ids, labels)
+    }
+
+    fn generate(&self) -> Option<&dyn Generate> {
+        self.head.generates().then_some(self)
+    }
+}
+
+impl Generate for Decoder {
+    fn logits(&self, step: Step<'_>) -> Tensor {
+        self.head.last_logits(self.hidden(step.ids, step.mask, step.positions))
     }
 }
 

@@ -77,6 +77,21 @@ impl DecoderHead {
         }
     }
 
+    /// Whether it makes text.
+    pub const fn generates(&self) -> bool {
+        matches!(self, Self::CausalLm { .. })
+    }
+
+    /// What a generation asks of the last hidden state: the logits of the last position.
+    pub fn last_logits(&self, hidden: Tensor) -> Tensor {
+        match self {
+            Self::CausalLm { lm_head, soft_cap: true } => causal_lm::last_capped_logits(hidden, lm_head),
+            Self::CausalLm { lm_head: head, .. } | Self::SequenceClassification { score: head, .. } => {
+                causal_lm::last_logits(hidden, head)
+            }
+        }
+    }
+
     /// What the model returns for the last hidden state.
     pub fn output(&self, hidden: Tensor, ids: &Tensor, labels: &Tensor) -> Output {
         match self {

@@ -94,7 +94,7 @@ impl Model for Gat {
         vec![
             tensor(&[self.nodes, self.features], self.dtype),
             tensor(&[self.nodes, self.nodes], self.dtype),
-            tensor(&[self.nodes], DType::Int64),
+            ops::labels(&self.cx, &[self.nodes], DType::Int64),
         ]
     }
 

@@ -69,14 +69,6 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
     // Gemma 3's forward does not hand its cap on.
     let attention_cap = !third && capped("attn_logit_softcapping");
-    let options = AttendOptions {
-        heads,
-        rotary,
-        qkv_bias: bias,
-        out_bias: bias,
-        soft_cap: attention_cap,
-        ..AttendOptions::PLAIN
-    };
     let model = scope.child("model");
     let embedding = model.child("embed_tokens");
     let embed_tokens = Embedding::new(&embedding, vocab, heads.hidden);
@@ -89,11 +81,21 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         Some(types) => types.get(i as usize) == Some(&"sliding_attention"),
         None => !(i + 1).is_multiple_of(pattern),
     };
+    let window = config.size("sliding_window", 4096)?;
+    let options = |i| AttendOptions {
+        heads,
+        rotary,
+        qkv_bias: bias,
+        out_bias: bias,
+        soft_cap: attention_cap,
+        window: windowed(i).then_some(window),
+        ..AttendOptions::PLAIN
+    };
     let layer = |i| -> Option<Rc<dyn Layer>> {
         let scope = model.item("layers", i);
         let norm = |name: &str| GemmaRmsNorm::new(&scope.child(name), heads.hidden);
         Some(Rc::new(Gemma2Layer {
-            self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), norms),
+            self_attn: Attend::new(&scope.child("self_attn"), &options(i), core.clone(), norms),
             mlp: GatedMlp::new(&scope.child("mlp"), heads.hidden, intermediate, act, false)?,
             input_layernorm: norm("input_layernorm"),
             post_attention_layernorm: norm("post_attention_layernorm"),
@@ -115,7 +117,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     if capped("final_logit_softcapping") {
         head = head.soft_capped();
     }
-    let masks = Masks::Both(config.size("sliding_window", 4096)?);
+    let masks = Masks::Both(window);
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
     Ok(Box::new(Decoder { embed_scale, local_rotary, ..Decoder::new(scope, &model, plan, parts)? }))
 }

@@ -6,7 +6,8 @@ use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
 use super::{Model, Output, Plan, causal_lm};
 use crate::Result;
-use crate::nn::{Activation, AttentionCore, Conv1D, Embedding, LayerNorm, Scope, causal_mask};
+use crate::generate::{Generate, Step};
+use crate::nn::{Activation, AttentionCore, Conv1D, Embedding, LayerNorm, Scope, causal_mask, kv_cache};
 use crate::ops;
 use crate::tensor::{Context, ModuleId, Tensor, checkpoint};
 
@@ -29,10 +30,11 @@ impl Attend {
             let heads = |part: &Tensor| {
                 ops::transpose(&ops::view(part, &[batch, seq, self.heads, self.embed / self.heads]), 1, 2)
             };
-            let key = heads(&parts[1]);
-            let value = heads(&parts[2]);
+            let mut key = heads(&parts[1]);
+            let mut value = heads(&parts[2]);
             let query = heads(&parts[0]);
             drop(parts);
+            (key, value) = kv_cache::update(key, value, None);
             let (mut out, weights) = self.core.forward(&query, &key, &value, mask);
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, self.embed]));
             out = self.c_proj.forward(&out);
@@ -191,14 +193,14 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
 
 impl LmHeadModel {
     /// `GPT2Model.forward`.
-    fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>) -> Tensor {
+    fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
         cx.within(self.transformer, || {
             if mask.is_none() && self.pads {
                 causal_lm::warn_if_padding_and_no_attention_mask(ids);
             }
             let embeds = causal_lm::input_embeddings(&self.wte, ids, &self.plan);
-            let position_ids = causal_lm::position_ids(cx, self.seq);
+            let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
             let positions = self.wpe.forward(&position_ids);
             let mut hidden = ops::add(&embeds, &positions);
             let given = causal_lm::given_mask(mask, &self.plan);
@@ -235,6 +237,16 @@ impl Model for LmHeadModel {
 
     fn forward(&self, batch: &[Tensor]) -> Output {
         let (ids, mask, labels) = self.head.unpack(batch);
-        self.head.output(self.hidden(ids, mask), ids, labels)
+        self.head.output(self.hidden(ids, mask, None), ids, labels)
+    }
+
+    fn generate(&self) -> Option<&dyn Generate> {
+        self.head.generates().then_some(self)
+    }
+}
+
+impl Generate for LmHeadModel {
+    fn logits(&self, step: Step<'_>) -> Tensor {
+        self.head.last_logits(self.hidden(step.ids, step.mask, step.positions))
     }
 }

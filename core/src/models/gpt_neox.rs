@@ -9,7 +9,8 @@ use super::heads::{HeadDefaults, Heads};
 use super::{Model, Plan, causal_lm};
 use crate::Result;
 use crate::nn::{
-    Activation, AttentionCore, Embedding, LayerNorm, Linear, Norm, RotaryEmbedding, Scope, apply_partial_rotary_pos_emb,
+    Activation, AttentionCore, Embedding, LayerNorm, Linear, Norm, RotaryEmbedding, Scope,
+    apply_partial_rotary_pos_emb, kv_cache,
 };
 use crate::ops;
 use crate::tensor::{ModuleId, Tensor};
@@ -35,7 +36,8 @@ impl Attend {
             let parts = ops::split(&qkv, self.head_size, -1);
             let (cos, sin) = &keywords.rotary;
             let (query, key) = apply_partial_rotary_pos_emb(&parts[0], &parts[1], cos, sin);
-            let (mut out, weights) = self.core.forward(&query, &key, &parts[2], keywords.mask.as_ref());
+            let (key, value) = kv_cache::update(key, parts[2].clone(), None);
+            let (mut out, weights) = self.core.forward(&query, &key, &value, keywords.mask.as_ref());
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, out.size(2) * self.head_size]));
             out = self.dense.forward(&out);
             (out, weights)

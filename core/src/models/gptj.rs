@@ -8,7 +8,8 @@ use super::decoder_head::DecoderHead;
 use super::gpt2::size;
 use super::pre_norm::PlainMlp;
 use super::{Model, Output, Plan, causal_lm};
-use crate::nn::{Activation, Embedding, LayerNorm, Linear, Scope, causal_mask};
+use crate::generate::{Generate, Step};
+use crate::nn::{Activation, Embedding, LayerNorm, Linear, Scope, causal_mask, kv_cache};
 use crate::scenario::Attention;
 use crate::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 use crate::{Result, ops};
@@ -29,22 +30,25 @@ struct Attend {
 }
 
 impl Attend {
-    fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>) -> (Tensor, Tensor) {
+    /// `rows`: for how many samples positions are given; one stands for all.
+    fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>, rows: u64) -> (Tensor, Tensor) {
         let cx = hidden.cx();
         cx.within(self.module, || {
             let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
             let head_dim = width / self.heads;
-            let query = self.q_proj.forward(hidden);
-            let key = self.k_proj.forward(hidden);
-            let value = self.v_proj.forward(hidden);
             let split = |x: &Tensor| ops::view(x, &[batch, seq, self.heads, head_dim]);
-            let (mut query, mut key, value) = (split(&query), split(&key), ops::transpose(&split(&value), 1, 2));
+            let (mut query, mut key, mut value) = {
+                let query = self.q_proj.forward(hidden);
+                let key = self.k_proj.forward(hidden);
+                let value = self.v_proj.forward(hidden);
+                (split(&query), split(&key), ops::transpose(&split(&value), 1, 2))
+            };
 
             let (positions, turned) = (self.embed_positions.size(0), self.embed_positions.size(1));
-            let _embed_positions = ops::fresh(cx, "repeat", &[1, positions, turned], DType::Float32);
-            let _repeated_position_ids = ops::fresh(cx, "repeat", &[1, seq, turned], DType::Int64);
+            let _embed_positions = ops::fresh(cx, "repeat", &[rows, positions, turned], DType::Float32);
+            let _repeated_position_ids = ops::fresh(cx, "repeat", &[rows, seq, turned], DType::Int64);
             let sincos = {
-                let gathered = ops::fresh(cx, "gather", &[1, seq, turned], DType::Float32);
+                let gathered = ops::fresh(cx, "gather", &[rows, seq, turned], DType::Float32);
                 ops::to(&gathered, key.dtype())
             };
             let halves = ops::split(&sincos, turned / 2, -1);
@@ -66,6 +70,7 @@ impl Attend {
             }
             key = ops::transpose(&key, 1, 2);
             query = ops::transpose(&query, 1, 2);
+            (key, value) = kv_cache::update(key, value, None);
             let (mut out, weights) = self.attend(&query, &key, &value, mask);
             out = ops::view(&ops::contiguous(&ops::transpose(&out, 1, 2)), &[batch, seq, width]);
             out = self.out_proj.forward(&out);
@@ -105,9 +110,9 @@ fn apply_rotary_pos_emb(x: &Tensor, sin: &Tensor, cos: &Tensor) -> Tensor {
 
 /// `torch.repeat_interleave(table[:, :, None, :], 2, 3)`.
 fn twice(table: &Tensor) -> Tensor {
-    let (seq, half) = (table.size(1), table.size(2));
-    let wide = ops::clone(&ops::expand(&ops::unsqueeze(&ops::unsqueeze(table, 2), -1), &[1, seq, 1, half, 2]));
-    ops::view(&wide, &[1, seq, 1, 2 * half])
+    let (rows, seq, half) = (table.size(0), table.size(1), table.size(2));
+    let wide = ops::clone(&ops::expand(&ops::unsqueeze(&ops::unsqueeze(table, 2), -1), &[rows, seq, 1, half, 2]));
+    ops::view(&wide, &[rows, seq, 1, 2 * half])
 }
 
 fn rotate_every_two(x: &Tensor) -> Tensor {
@@ -126,11 +131,11 @@ struct Block {
 }
 
 impl Block {
-    fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>) -> (Tensor, Tensor) {
+    fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>, rows: u64) -> (Tensor, Tensor) {
         hidden.cx().within(self.module, || {
             let residual = hidden;
             let hidden = self.ln_1.forward(residual);
-            let (attended, weights) = self.attn.forward(&hidden, mask);
+            let (attended, weights) = self.attn.forward(&hidden, mask, rows);
             let fed = self.mlp.forward(&hidden);
             let sum = ops::add(&attended, &fed);
             (ops::add(&sum, residual), weights)
@@ -240,11 +245,11 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
 
 impl GptjForCausalLm {
     /// `GPTJModel.forward`.
-    fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>) -> Tensor {
+    fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
         cx.within(self.transformer, || {
             let embeds = causal_lm::input_embeddings(&self.wte, ids, &self.plan);
-            let position_ids = causal_lm::position_ids(cx, self.seq);
+            let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
             let given = causal_lm::given_mask(mask, &self.plan);
             let mask = causal_mask(&embeds, given, &position_ids, Attention::Eager);
             let mut hidden = dropout(&embeds, self.drop);
@@ -255,10 +260,10 @@ impl GptjForCausalLm {
                     let (block, mask, captured) = (Rc::clone(block), mask.clone(), position_ids.clone());
                     checkpointed(cx, hidden, move |x| {
                         let _captured = &captured;
-                        block.forward(x, mask.as_ref())
+                        block.forward(x, mask.as_ref(), captured.size(0))
                     })
                 } else {
-                    let (next, weights) = block.forward(&hidden, mask.as_ref());
+                    let (next, weights) = block.forward(&hidden, mask.as_ref(), position_ids.size(0));
                     (next, Some(weights))
                 };
                 hidden = next;
@@ -296,6 +301,16 @@ impl Model for GptjForCausalLm {
 
     fn forward(&self, batch: &[Tensor]) -> Output {
         let (ids, mask, labels) = self.head.unpack(batch);
-        self.head.output(self.hidden(ids, mask), ids, labels)
+        self.head.output(self.hidden(ids, mask, None), ids, labels)
+    }
+
+    fn generate(&self) -> Option<&dyn Generate> {
+        self.head.generates().then_some(self)
+    }
+}
+
+impl Generate for GptjForCausalLm {
+    fn logits(&self, step: Step<'_>) -> Tensor {
+        self.head.last_logits(self.hidden(step.ids, step.mask, step.positions))
     }
 }

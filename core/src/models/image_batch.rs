@@ -63,6 +63,6 @@ impl ImageBatch {
     /// Allocates it.
     pub fn make(&self) -> Vec<Tensor> {
         let images = ops::empty(&self.cx, &self.sizes, self.dtype);
-        vec![images, ops::empty(&self.cx, &self.sizes[..1], DType::Int64)]
+        vec![images, ops::labels(&self.cx, &self.sizes[..1], DType::Int64)]
     }
 }

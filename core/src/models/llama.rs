@@ -7,9 +7,10 @@ use super::config::{Config, MAX_SIZE, divide};
 use super::decoder_head::DecoderHead;
 use super::{Model, Output, Plan, causal_lm};
 use crate::Result;
+use crate::generate::{Generate, Step};
 use crate::nn::{
     Activation, AttentionCore, Embedding, Linear, RmsNorm, RotaryEmbedding, Scope, apply_rotary_pos_emb, causal_mask,
-    sliding_window_causal_mask,
+    kv_cache, sliding_window_causal_mask,
 };
 use crate::ops;
 use crate::scenario::Attention;
@@ -133,11 +134,12 @@ struct Attend {
     norms: Option<(RmsNorm, RmsNorm)>,
     core: AttentionCore,
     head_dim: u64,
+    window: Option<u64>,
     module: ModuleId,
 }
 
 impl Attend {
-    fn new(scope: &Scope, sizes: &Sizes, core: AttentionCore) -> Self {
+    fn new(scope: &Scope, sizes: &Sizes, core: AttentionCore, window: Option<u64>) -> Self {
         let linear = |name: &str, i, o, bias| Linear::new(&scope.child(name), i, o, bias);
         let (q, kv) = (sizes.heads * sizes.head_dim, sizes.kv_heads * sizes.head_dim);
         Self {
@@ -151,6 +153,7 @@ impl Attend {
             }),
             core,
             head_dim: sizes.head_dim,
+            window,
             module: scope.module(),
         }
     }
@@ -167,9 +170,10 @@ impl Attend {
             let (q_norm, k_norm) = (self.norms.as_ref().map(|n| &n.0), self.norms.as_ref().map(|n| &n.1));
             let mut query = heads(&self.q_proj.forward(hidden), q_norm);
             let mut key = heads(&self.k_proj.forward(hidden), k_norm);
-            let value = heads(&self.v_proj.forward(hidden), None);
+            let mut value = heads(&self.v_proj.forward(hidden), None);
             let (cos, sin) = &masks.rotary;
             (query, key) = apply_rotary_pos_emb(&query, &key, cos, sin);
+            (key, value) = kv_cache::update(key, value, self.window);
             let (mut out, weights) = self.core.forward(&query, &key, &value, masks.mask.as_ref());
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, out.size(2) * self.head_dim]));
             out = self.o_proj.forward(&out);
@@ -213,7 +217,7 @@ struct DecoderLayer {
 
 impl DecoderLayer {
     fn new(scope: &Scope, sizes: &Sizes, core: &AttentionCore, act: &str, windowed: bool) -> Option<Self> {
-        let attention = Attend::new(&scope.child("self_attn"), sizes, core.clone());
+        let attention = Attend::new(&scope.child("self_attn"), sizes, core.clone(), sizes.window.filter(|_| windowed));
         let mlp = scope.child("mlp");
         let linear = |name: &str, i, o| Linear::new(&mlp.child(name), i, o, sizes.mlp_bias);
         let mlp = Mlp {
@@ -318,11 +322,11 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
 
 impl CausalLm {
     /// `LlamaModel.forward`: the last hidden state.
-    fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>) -> Tensor {
+    fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
         cx.within(self.model, || {
             let embeds = causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
-            let position_ids = causal_lm::position_ids(cx, self.seq);
+            let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
             let (full, windowed) = self.masks(&embeds, mask, &position_ids);
             let rotary = self.rotary_emb.forward(&embeds, &position_ids);
             let full = Masks { rotary: rotary.clone(), mask: full, position_ids: position_ids.clone() };
@@ -363,6 +367,16 @@ impl Model for CausalLm {
 
     fn forward(&self, batch: &[Tensor]) -> Output {
         let (ids, mask, labels) = self.head.unpack(batch);
-        self.head.output(self.hidden(ids, mask), ids, labels)
+        self.head.output(self.hidden(ids, mask, None), ids, labels)
+    }
+
+    fn generate(&self) -> Option<&dyn Generate> {
+        self.head.generates().then_some(self)
+    }
+}
+
+impl Generate for CausalLm {
+    fn logits(&self, step: Step<'_>) -> Tensor {
+        self.head.last_logits(self.hidden(step.ids, step.mask, step.positions))
     }
 }

@@ -23,7 +23,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let act = config.text("hidden_act", "silu")?;
     let window = config.optional_size("sliding_window")?;
     let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
-    let options = AttendOptions { heads, rotary, ..AttendOptions::PLAIN };
+    let options = AttendOptions { heads, rotary, window, ..AttendOptions::PLAIN };
     let sizes = BlockSizes {
         hidden: heads.hidden,
         intermediate: config.size("intermediate_size", 14_336)?,

@@ -38,7 +38,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
 impl Model for Mlp {
     fn batch(&self) -> Vec<Tensor> {
         let features = ops::empty(&self.cx, &self.input, self.dtype);
-        vec![features, ops::empty(&self.cx, &self.input[..1], DType::Int64)]
+        vec![features, ops::labels(&self.cx, &self.input[..1], DType::Int64)]
     }
 
     fn forward(&self, batch: &[Tensor]) -> Output {

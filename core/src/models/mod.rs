@@ -28,6 +28,7 @@ mod gptj;
 mod heads;
 mod image_batch;
 mod llama;
+mod loss;
 mod mixtral;
 mod mlp;
 mod modernbert;
@@ -64,6 +65,7 @@ mod whisper;
 use std::rc::Rc;
 
 use crate::catalog;
+use crate::generate::Generate;
 use crate::nn::{AdapterPlan, QuantizationPlan, Scope};
 use crate::ops::SdpaRules;
 use crate::scenario::supported;
@@ -72,6 +74,7 @@ use crate::tensor::{Context, DType, Tensor};
 use crate::{Error, Result};
 
 pub use config::Config;
+pub use loss::smoothed;
 
 /// What a forward returns: the loss, and what else the output object holds (logits).
 #[derive(Debug)]
@@ -87,8 +90,14 @@ pub trait Model: std::fmt::Debug {
     /// Allocates one micro-batch.
     fn batch(&self) -> Vec<Tensor>;
 
-    /// The training forward: the loss of a micro-batch.
+    /// The training forward: the loss of a micro-batch. In inference there are no labels, and the outputs stand in the
+    /// loss's place.
     fn forward(&self, batch: &[Tensor]) -> Output;
+
+    /// How it makes text, where it does.
+    fn generate(&self) -> Option<&dyn Generate> {
+        None
+    }
 }
 
 /// What a family needs to know besides its sizes.
@@ -141,6 +150,8 @@ pub struct Built {
     pub model: Box<dyn Model>,
     /// Its parameters; tied ones once.
     pub parameters: Vec<Tensor>,
+    /// What is trained.
+    pub task: Task,
     /// Numbers in quantized layers, which are not among the parameters.
     pub packed: u64,
 }
@@ -151,6 +162,7 @@ pub struct Built {
 /// An unknown catalog id, `model_type` or family; sizes that are missing, too large or contradict one another.
 pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<Built> {
     let training = &scenario.training;
+    cx.set_loss_rules(loss::rules(scenario)?);
     let plan = Plan {
         input: scenario.input.clone(),
         task: scenario.model.task,
@@ -218,7 +230,7 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
             "save modules that are not quantized (embeddings, norms, the output head), or leave quantization out",
         ));
     }
-    Ok(Built { model, parameters: scope.parameters(), packed: scope.packed() })
+    Ok(Built { model, parameters: scope.parameters(), task: scenario.model.task, packed: scope.packed() })
 }
 
 /// The dtype of what is not quantized. `prepare_model_for_kbit_training` casts all of that to float32, whatever it was
@@ -252,6 +264,8 @@ fn quantization(scenario: &Scenario) -> Option<QuantizationPlan> {
         Some("t5") => &["wo"],
         // The module of the last parameter.
         Some("clip") => &["text_projection"],
+        // A decoder's classifier has no bias: its weight is the last parameter.
+        _ if scenario.model.task == Task::SequenceClassification => &["score"],
         _ => &[],
     };
     (training.quantization != Quantization::None).then(|| QuantizationPlan {

@@ -139,7 +139,7 @@ enum Head {
     /// `ModernBertForMaskedLM`: `decoder`, its weight the word embedding's or its own.
     MaskedLm { weight: Tensor, bias: Option<Tensor>, module: ModuleId },
     /// `ModernBertForSequenceClassification`: of the first token, or of the mean of all.
-    SequenceClassification { mean: bool, drop: (f64, ModuleId), classifier: Linear },
+    SequenceClassification { mean: bool, drop: (f64, ModuleId), classifier: Box<Linear> },
 }
 
 #[derive(Debug)]
@@ -232,7 +232,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             drop: (config.probability("classifier_dropout", 0.0)?, scope.child("drop").module()),
             classifier: {
                 let labels = classification::num_labels(config, plan.task)?;
-                Linear::new(&scope.child("classifier"), sizes.hidden, labels, true)
+                Box::new(Linear::new(&scope.child("classifier"), sizes.hidden, labels, true))
             },
         }
     } else {
@@ -331,7 +331,11 @@ impl Model for ModernBert {
                     cx.within(*module, || ops::linear(&transformed, weight, bias.as_ref()))
                 };
                 // ForMaskedLMLoss
-                let loss = classification::loss(&ops::to(&logits, DType::Float32), labels);
+                let loss = if cx.is_inference() {
+                    logits.clone()
+                } else {
+                    classification::loss(&ops::to(&logits, DType::Float32), labels)
+                };
                 drop(hidden);
                 Output { held: vec![loss.clone(), logits], loss }
             }

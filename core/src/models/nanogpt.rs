@@ -128,7 +128,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
 
 impl Model for NanoGpt {
     fn batch(&self) -> Vec<Tensor> {
-        (0..2).map(|_| ops::empty(&self.cx, &self.input, DType::Int64)).collect()
+        vec![ops::empty(&self.cx, &self.input, DType::Int64), ops::labels(&self.cx, &self.input, DType::Int64)]
     }
 
     fn forward(&self, batch: &[Tensor]) -> Output {

@@ -86,8 +86,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
 
 impl Model for NBeats {
     fn batch(&self) -> Vec<Tensor> {
-        let tensor = |n| ops::empty(&self.cx, &[self.batch, n], self.dtype);
-        vec![tensor(self.backcast), tensor(self.horizon)]
+        let history = ops::empty(&self.cx, &[self.batch, self.backcast], self.dtype);
+        vec![history, ops::labels(&self.cx, &[self.batch, self.horizon], self.dtype)]
     }
 
     fn forward(&self, batch: &[Tensor]) -> Output {

@@ -5,7 +5,8 @@ use std::rc::Rc;
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
 use super::{Model, Output, Plan, causal_lm};
-use crate::nn::{Activation, AttentionCore, Embedding, LayerNorm, Linear, Scope, causal_mask};
+use crate::generate::{Generate, Step};
+use crate::nn::{Activation, AttentionCore, Embedding, LayerNorm, Linear, Scope, causal_mask, kv_cache};
 use crate::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 use crate::{Result, ops};
 
@@ -26,9 +27,11 @@ impl Attend {
             let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
             let heads = |x: &Tensor| ops::transpose(&ops::view(x, &[batch, seq, self.heads, width / self.heads]), 1, 2);
             let query = heads(&ops::mul_scalar(&self.q_proj.forward(hidden)));
-            let key = self.k_proj.forward(hidden);
-            let value = self.v_proj.forward(hidden);
-            let (key, value) = (heads(&key), heads(&value));
+            let (mut key, mut value) = {
+                let (key, value) = (self.k_proj.forward(hidden), self.v_proj.forward(hidden));
+                (heads(&key), heads(&value))
+            };
+            (key, value) = kv_cache::update(key, value, None);
             let (mut out, weights) = self.core.forward(&query, &key, &value, mask);
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, width]));
             out = self.out_proj.forward(&out);
@@ -187,7 +190,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
 
 impl OptForCausalLm {
     /// `OPTDecoder.forward`: the last hidden state.
-    fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>) -> Tensor {
+    fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, given_positions: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
         cx.within(self.decoder, || {
             let mut embeds = causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
@@ -201,7 +204,7 @@ impl OptForCausalLm {
                     (&ones, false)
                 }
             };
-            let position_ids = positions(mask);
+            let position_ids = given_positions.cloned().unwrap_or_else(|| positions(mask));
             let causal = causal_mask(&embeds, Some((mask, padded)), &position_ids, self.plan.attention);
             let pos_embeds = cx.within(self.positions, || {
                 let shifted = ops::fresh(cx, "add.Tensor", ids.dims(), DType::Int64);
@@ -254,6 +257,16 @@ impl Model for OptForCausalLm {
 
     fn forward(&self, batch: &[Tensor]) -> Output {
         let (ids, mask, labels) = self.head.unpack(batch);
-        self.head.output(self.hidden(ids, mask), ids, labels)
+        self.head.output(self.hidden(ids, mask, None), ids, labels)
+    }
+
+    fn generate(&self) -> Option<&dyn Generate> {
+        self.head.generates().then_some(self)
+    }
+}
+
+impl Generate for OptForCausalLm {
+    fn logits(&self, step: Step<'_>) -> Tensor {
+        self.head.last_logits(self.hidden(step.ids, step.mask, step.positions))
     }
 }

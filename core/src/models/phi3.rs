@@ -10,6 +10,7 @@ use super::{Model, Plan, causal_lm};
 use crate::Result;
 use crate::nn::{
     Activation, AttentionCore, Embedding, Linear, Norm, RmsNorm, RotaryEmbedding, Scope, apply_rotary_pos_emb_phi3,
+    kv_cache,
 };
 use crate::ops;
 use crate::tensor::{ModuleId, Tensor};
@@ -20,6 +21,7 @@ struct Attend {
     qkv_proj: Linear,
     core: AttentionCore,
     heads: Heads,
+    window: Option<u64>,
     module: ModuleId,
 }
 
@@ -37,6 +39,7 @@ impl Attend {
             value = split(&value, kv_heads);
             let (cos, sin) = &keywords.rotary;
             (query, key) = apply_rotary_pos_emb_phi3(&query, &key, cos, sin);
+            (key, value) = kv_cache::update(key, value, self.window);
             let (mut out, weights) = self.core.forward(&query, &key, &value, keywords.mask.as_ref());
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, heads * head_dim]));
             out = self.o_proj.forward(&out);
@@ -120,6 +123,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
                 qkv_proj: Linear::new(&attn.child("qkv_proj"), heads.hidden, q + 2 * kv, false),
                 core: core.clone(),
                 heads,
+                window,
                 module: attn.module(),
             },
             gate_up_proj: Linear::new(&mlp.child("gate_up_proj"), heads.hidden, 2 * intermediate, false),

@@ -53,7 +53,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let bias = config.flag("attention_bias", false)?;
     let (qkv_bias, out_bias) = if third { (bias, bias) } else { (config.flag("qkv_bias", true)?, false) };
     let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
-    let options = AttendOptions { heads, rotary, qkv_bias, out_bias, ..AttendOptions::PLAIN };
+    let plain = AttendOptions { heads, rotary, qkv_bias, out_bias, ..AttendOptions::PLAIN };
     let norms = |scope: &Scope| {
         let norm = |name: &str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.head_dim));
         if third { QueryKeyNorms::Heads(norm("q_norm"), norm("k_norm")) } else { QueryKeyNorms::None }
@@ -94,6 +94,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let layer = |i| -> Option<Rc<dyn Layer>> {
         let scope = model.item("layers", i);
         let norm = |name: &str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.hidden));
+        let options = AttendOptions { window: window.filter(|_| windowed(i)), ..plain };
         let self_attn = Attend::new(&scope.child("self_attn"), &options, core.clone(), norms);
         let mlp = scope.child("mlp");
         Some(Rc::new(PreNormLayer {

@@ -43,7 +43,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 128_256)?, heads.hidden);
     let layer = |i| -> Option<Rc<dyn Layer>> {
         let scope = model.item("layers", i);
-        let options = AttendOptions { rotary: if turns(i) { rotary } else { 0 }, ..plain };
+        let window = window.filter(|_| windowed(i));
+        let options = AttendOptions { rotary: if turns(i) { rotary } else { 0 }, window, ..plain };
         let norm = |name: &str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.hidden));
         Some(Rc::new(PreNormLayer {
             self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), |_| QueryKeyNorms::None),

@@ -23,8 +23,15 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let dropout = config.probability("residual_dropout", 0.0)?;
     let window = config.optional_size("sliding_window")?;
     let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
-    let options =
-        AttendOptions { heads, rotary, qkv_bias: bias, out_bias: bias, out_dropout: dropout, ..AttendOptions::PLAIN };
+    let options = AttendOptions {
+        heads,
+        rotary,
+        qkv_bias: bias,
+        out_bias: bias,
+        out_dropout: dropout,
+        window,
+        ..AttendOptions::PLAIN
+    };
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 49_152)?, heads.hidden);
     let layer = |i| -> Option<Rc<dyn Layer>> {

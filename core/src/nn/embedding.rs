@@ -7,16 +7,20 @@ use crate::tensor::{ModuleId, Tensor};
 /// `nn.Embedding(rows, features)`.
 #[derive(Debug)]
 pub struct Embedding {
+    /// What a tied head shares.
     weight: Tensor,
-    /// What a tied head shares: the weight, or the original where a copy is trained in its place.
-    original: Tensor,
+    /// What is looked up: the weight, or the copy that is trained in its place.
+    table: Tensor,
     module: ModuleId,
 }
 
 impl Embedding {
     /// A table of `rows` vectors.
     pub fn new(scope: &Scope, rows: u64, features: u64) -> Self {
-        Self::of(scope, scope.original(&[rows, features]))
+        let table = Self::of(scope, scope.original(&[rows, features]));
+        scope.cx().mark_outer(&table.weight);
+        scope.cx().mark_outer(&table.table);
+        table
     }
 
     /// A table that is never trained.
@@ -29,18 +33,18 @@ impl Embedding {
         Self::of(scope, weight.clone())
     }
 
-    fn of(scope: &Scope, original: Tensor) -> Self {
-        let weight = scope.copy_of(&original).unwrap_or_else(|| original.clone());
-        Self { weight, original, module: scope.module() }
+    fn of(scope: &Scope, weight: Tensor) -> Self {
+        let table = scope.copy_of(&weight).unwrap_or_else(|| weight.clone());
+        Self { weight, table, module: scope.module() }
     }
 
     /// The table, for a head that shares it.
     pub fn weight(&self) -> &Tensor {
-        &self.original
+        &self.weight
     }
 
     /// `forward`.
     pub fn forward(&self, indices: &Tensor) -> Tensor {
-        indices.cx().within(self.module, || ops::embedding(&self.weight, indices))
+        indices.cx().within(self.module, || ops::embedding(&self.table, indices))
     }
 }

@@ -27,7 +27,45 @@ impl Experts {
 
     /// From `[tokens, hidden]`, each token's experts `[tokens, k]` and their weights.
     pub fn forward(&self, hidden: &Tensor, experts: &Tensor, weights: &Tensor) -> Tensor {
-        hidden.cx().within(self.module, || self.grouped(hidden, experts, weights))
+        hidden.cx().within(self.module, || {
+            if hidden.cx().decodes() {
+                self.batched(hidden, experts, weights)
+            } else {
+                self.grouped(hidden, experts, weights)
+            }
+        })
+    }
+
+    /// `batched_mm_experts_forward`, which `generate` changes to once the prompt is read: every token has the weights of
+    /// its experts copied out for itself.
+    fn batched(&self, hidden: &Tensor, experts: &Tensor, weights: &Tensor) -> Tensor {
+        let cx = hidden.cx();
+        let (tokens, top_k, width) = (hidden.size(0), experts.size(1), hidden.size(1));
+        let selected = tokens * top_k;
+        let rows = {
+            let each = ops::expand(&ops::unsqueeze(hidden, 1), &[tokens, top_k, width]);
+            ops::view(&ops::clone(&each), &[selected, width])
+        };
+        let sample_weights = ops::reshape(weights, &[selected]);
+        let expert_ids = ops::fresh(cx, "clamp", &[selected], DType::Int64);
+        let linear = |x: &Tensor, weight: &Tensor| {
+            let out = ops::matmul(weight, &ops::unsqueeze(x, -1));
+            ops::view(&out, &[selected, weight.size(1)])
+        };
+        let mut chosen = ops::index(&self.gate_up_proj, &[&expert_ids]);
+        let mut out = linear(&rows, &chosen);
+        out = {
+            let parts = ops::split(&out, self.down_proj.size(2), -1);
+            let gate = self.act_fn.forward(&parts[0]);
+            ops::mul(&gate, &parts[1])
+        };
+        chosen = ops::index(&self.down_proj, &[&expert_ids]);
+        out = linear(&out, &chosen);
+        let weighted = ops::mul(&out, &ops::unsqueeze(&sample_weights, -1));
+        let sum = ops::sum_middle(&ops::view(&weighted, &[tokens, top_k, width]));
+        let sum = ops::to(&sum, hidden.dtype());
+        drop((rows, expert_ids, chosen, out, weighted));
+        sum
     }
 
     fn grouped(&self, hidden: &Tensor, experts: &Tensor, weights: &Tensor) -> Tensor {

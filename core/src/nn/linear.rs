@@ -10,7 +10,7 @@ use crate::tensor::{ModuleId, Tensor};
 #[derive(Debug)]
 enum Base {
     Full { weight: Tensor, bias: Option<Tensor> },
-    Quantized(QuantizedLinear),
+    Quantized(Box<QuantizedLinear>),
 }
 
 impl Base {
@@ -28,7 +28,7 @@ pub struct Linear {
     weights: Base,
     module: ModuleId,
     base: ModuleId,
-    adapter: Option<Adapter>,
+    adapter: Option<Box<Adapter>>,
     /// `x @ weight.T`, then the bias: Falcon's way.
     spelled_out: bool,
 }
@@ -74,17 +74,31 @@ impl Linear {
         let lora = scope.adapter(head).cloned();
         let inner = if lora.is_some() { scope.child("base_layer") } else { scope.clone() };
         let weights = match scope.quantization(head) {
-            Some(plan) if shared.is_none() => Base::Quantized(QuantizedLinear::new(&inner, plan, sizes, bias)),
+            Some(plan) if shared.is_none() => {
+                Base::Quantized(Box::new(QuantizedLinear::new(&inner, plan, sizes, bias)))
+            }
             _ => {
                 let weight = shared.cloned().unwrap_or_else(|| inner.original(&sizes));
                 let bias = bias.then(|| inner.original(&[outputs]));
                 let copy = |tensor: Tensor| inner.copy_of(&tensor).unwrap_or(tensor);
-                Base::Full { weight: copy(weight), bias: bias.map(copy) }
+                let (weight, bias) = (copy(weight), bias.map(copy));
+                if head {
+                    scope.cx().mark_outer(&weight);
+                }
+                Base::Full { weight, bias }
             }
         };
         let base = inner.module();
-        let adapter = lora.map(|lora| Adapter::new(scope, &lora, inputs, outputs));
+        let adapter = lora.map(|lora| Box::new(Adapter::new(scope, &lora, inputs, outputs)));
         Self { weights, module, base, adapter, spelled_out: false }
+    }
+
+    /// The weight and the bias of the layer itself, without what an adapter adds; `None` where they are quantized.
+    pub fn plain(&self) -> Option<(&Tensor, Option<&Tensor>)> {
+        match &self.weights {
+            Base::Full { weight, bias } => Some((weight, bias.as_ref())),
+            Base::Quantized(_) => None,
+        }
     }
 
     /// `forward`.
@@ -114,7 +128,7 @@ pub struct Conv1D(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    Own { weight: Tensor, bias: Tensor, module: ModuleId, base: ModuleId, adapter: Option<Adapter> },
+    Own { weight: Tensor, bias: Tensor, module: ModuleId, base: ModuleId, adapter: Option<Box<Adapter>> },
     Linear(Linear),
 }
 
@@ -130,7 +144,7 @@ impl Conv1D {
         let originals = [inner.original(&[inputs, outputs]), inner.original(&[outputs])];
         let [weight, bias] = originals.map(|tensor| inner.copy_of(&tensor).unwrap_or(tensor));
         let base = inner.module();
-        let adapter = lora.map(|lora| Adapter::new(scope, &lora, inputs, outputs));
+        let adapter = lora.map(|lora| Box::new(Adapter::new(scope, &lora, inputs, outputs)));
         Self(Kind::Own { weight, bias, module, base, adapter })
     }
 

@@ -2,7 +2,7 @@
 
 use crate::ops;
 use crate::scenario::Attention;
-use crate::tensor::{Context, DType, Geometry, Tensor};
+use crate::tensor::{Context, DType, Geometry, Seen, Tensor};
 use std::rc::Rc;
 
 /// `create_causal_mask`. `mask` is the given `[batch, seq]` mask and whether anything in it is padded; `None` comes back
@@ -53,20 +53,22 @@ fn create(
     window: Option<u64>,
 ) -> Option<Tensor> {
     let cx = embeds.cx();
-    let (batch, seq) = (embeds.size(0), embeds.size(1));
+    let batch = embeds.size(0);
+    let seen = cx.seen(embeds.size(1), window.is_some());
+    let seq = embeds.size(1);
     let padding = match mask {
         Some((mask, padded)) => Some((ops::to(mask, DType::Bool), padded)),
         None => {
-            if let Some(position_ids) = position_ids {
+            if let Some(position_ids) = position_ids.filter(|_| !cx.remembers()) {
                 find_packed_sequence_indices(cx, batch, position_ids);
             }
             None
         }
     };
     match attention {
-        Attention::Sdpa => sdpa_mask(cx, batch, seq, padding.as_ref(), skip, window),
+        Attention::Sdpa => sdpa_mask(cx, batch, (seq, seen), padding.as_ref(), skip, window),
         Attention::Eager => {
-            let allowed = sdpa_mask(cx, batch, seq, padding.as_ref(), Skip::Never, window)?;
+            let allowed = sdpa_mask(cx, batch, (seq, seen), padding.as_ref(), Skip::Never, window)?;
             Some(additive(&allowed, embeds.dtype()))
         }
     }
@@ -112,50 +114,79 @@ pub(super) fn and_masks(cx: &Rc<Context>, masks: &[&dyn Fn() -> Tensor]) -> Tens
     result
 }
 
-/// `sdpa_mask`: a boolean `[batch or 1, 1, seq, seq]`, or nothing where `is_causal` says it all.
+/// `_ignore_causal_mask_sdpa`: whether attention may rely on its own `is_causal`.
+fn skips_causal(
+    cx: &Rc<Context>,
+    batch: u64,
+    (queries, seen): (u64, Seen),
+    padding: Option<&(Tensor, bool)>,
+    window: Option<u64>,
+) -> bool {
+    let keys = seen.keys;
+    let fresh = |op, sizes: &[u64], dtype| ops::fresh(cx, op, sizes, dtype);
+    // The columns of the keys that are left.
+    let _columns = padding.filter(|(mask, _)| mask.size(-1) > keys).map(|_| {
+        let indices = {
+            let _positions = ops::arange(cx, keys);
+            fresh("add.Tensor", &[keys], DType::Int64)
+        };
+        let columns = fresh("index.Tensor", &[batch, keys], DType::Bool);
+        (indices, columns)
+    });
+    if window.is_some_and(|w| keys >= w) {
+        return false;
+    }
+    let padded = padding.is_some_and(|(_, padded)| *padded);
+    if queries == 1 || queries == keys {
+        if padding.is_some() {
+            fast_all(cx);
+        }
+        if !padded {
+            return true;
+        }
+    }
+    if seen.query_offset == 0 && padded {
+        // Once more on the first q_length columns, before it gives up.
+        fast_all(cx);
+    }
+    false
+}
+
+/// `sdpa_mask`: a boolean `[batch or 1, 1, queries, keys]`, or nothing where `is_causal` says it all.
 fn sdpa_mask(
     cx: &Rc<Context>,
     batch: u64,
-    seq: u64,
+    (queries, seen): (u64, Seen),
     padding: Option<&(Tensor, bool)>,
     skip: Skip,
     window: Option<u64>,
 ) -> Option<Tensor> {
-    if skip == Skip::Allowed && window.is_none_or(|w| seq < w) {
-        match padding {
-            None => return None,
-            Some((_, padded)) => {
-                fast_all(cx);
-                if !padded {
-                    return None;
-                }
-                // Once more on the first q_length columns, before it gives up.
-                fast_all(cx);
-            }
-        }
+    if skip == Skip::Allowed && skips_causal(cx, batch, (queries, seen), padding, window) {
+        return None;
     }
     let batches = ops::arange(cx, batch);
     let heads = ops::arange(cx, 1);
-    let shifted = || {
-        let positions = ops::arange(cx, seq);
-        let out = ops::fresh(cx, "add.Tensor", &[seq], DType::Int64);
+    let shifted = |length| {
+        let positions = ops::arange(cx, length);
+        let out = ops::fresh(cx, "add.Tensor", &[length], DType::Int64);
         drop(positions);
         out
     };
-    let (queries, keys) = (shifted(), shifted());
-    let square = [1, 1, seq, seq];
+    let keys = seen.keys;
+    let (query_indices, key_indices) = (shifted(queries), shifted(keys));
+    let square = [1, 1, queries, keys];
     let causal = || ops::fresh(cx, "le.Tensor", &square, DType::Bool);
     let recent = || {
         // kv_idx > q_idx - sliding_window
-        let bound = ops::fresh(cx, "sub.Tensor", &[1, 1, seq, 1], DType::Int64);
+        let bound = ops::fresh(cx, "sub.Tensor", &[1, 1, queries, 1], DType::Int64);
         let out = ops::fresh(cx, "gt.Tensor", &square, DType::Bool);
         drop(bound);
         out
     };
     let pattern = || if window.is_some() { and_masks(cx, &[&recent, &causal]) } else { causal() };
-    let columns = || ops::fresh(cx, "index.Tensor", &[batch, 1, 1, seq], DType::Bool);
+    let columns = || ops::fresh(cx, "index.Tensor", &[batch, 1, 1, keys], DType::Bool);
     let allowed = if padding.is_some() { and_masks(cx, &[&pattern, &columns]) } else { pattern() };
-    drop((batches, heads, queries, keys));
+    drop((batches, heads, query_indices, key_indices));
     // Expanded to the batch without a copy.
-    Some(ops::expand(&allowed, &[batch, 1, seq, seq]))
+    Some(ops::expand(&allowed, &[batch, 1, queries, keys]))
 }

@@ -10,6 +10,7 @@ mod embedding;
 mod encoder_attention;
 mod experts;
 mod gated_mlp;
+pub mod kv_cache;
 mod linear;
 mod lora;
 mod mask;

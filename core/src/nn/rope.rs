@@ -38,7 +38,8 @@ impl RotaryEmbedding {
         let cx = position_ids.cx();
         cx.within(self.module, || {
             cx.no_grad(|| {
-                let expanded = ops::unsqueeze(&ops::unsqueeze(&self.inv_freq, 0), 2);
+                let frequencies = ops::unsqueeze(&ops::unsqueeze(&self.inv_freq, 0), 2);
+                let expanded = ops::expand(&frequencies, &[position_ids.size(0), frequencies.size(1), 1]);
                 let positions = ops::to(&ops::unsqueeze(position_ids, 1), DType::Float32);
                 cx.with_autocast(None, || {
                     let product = ops::matmul(&expanded, &positions);

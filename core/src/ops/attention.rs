@@ -30,6 +30,7 @@ pub fn scaled_dot_product_attention(
     dropout: f64,
     causal: bool,
 ) -> Tensor {
+    let dropout = if q.cx().is_inference() { 0.0 } else { dropout };
     let mask = mask.map(lower_precision);
     let mask = mask.as_ref();
     let (q, k, v) = (lower_precision(q), lower_precision(k), lower_precision(v));
@@ -41,6 +42,7 @@ pub fn scaled_dot_product_attention(
         mask: mask.is_some(),
         mask_gradient: mask.is_some_and(Tensor::requires_grad),
         dropout: dropout > 0.0,
+        gradient: !q.cx().is_inference(),
     };
     match rules.select(&call) {
         Kernel::Math => {
@@ -138,6 +140,8 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
     let rows = match kernel {
         Kernel::Cudnn => Geometry::contiguous(&[b, h, s, 1]),
         Kernel::Flash => Geometry::contiguous(&[b, h, s]),
+        // Only where a gradient is wanted (`compute_log_sumexp`).
+        Kernel::Efficient if cx.is_inference() => Geometry::contiguous(&[b, h, 0]),
         Kernel::Efficient | Kernel::Math => Geometry::contiguous(&[b, h, s.next_multiple_of(32)]),
     };
     let logsumexp = cx.empty(op, rows, DType::Float32);

@@ -16,7 +16,7 @@ const HALVES: [DType; 2] = [DType::Float16, DType::BFloat16];
 
 fn call(q: &Tensor, k: &Tensor, mask: bool, grouped: bool, dropout: f64) -> Call {
     let (dtype, head, keys) = (q.dtype(), q.size(-1), k.size(-2));
-    Call { dtype, head, keys, grouped, mask, mask_gradient: false, dropout: dropout > 0.0 }
+    Call { dtype, head, keys, grouped, mask, mask_gradient: false, dropout: dropout > 0.0, gradient: true }
 }
 
 /// The kernel for 8 query heads of `head`, 64 tokens.

@@ -9,6 +9,11 @@ pub fn empty(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
     cx.empty_sizes("empty.memory_format", sizes, dtype)
 }
 
+/// Labels or targets of these sizes; in inference there are none, and a tensor without elements stands in their place.
+pub fn labels(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
+    empty(cx, if cx.is_inference() { &[0] } else { sizes }, dtype)
+}
+
 /// `torch.arange(n)`, int64.
 pub fn arange(cx: &Rc<Context>, n: u64) -> Tensor {
     cx.empty_sizes("arange", &[n], DType::Int64)

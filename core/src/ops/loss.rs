@@ -1,19 +1,40 @@
 //! Losses.
 
 use super::cast::full_precision;
+use super::label_smoothing::cross_entropy_smoothed;
 use super::softmax::log_softmax;
-use crate::tensor::{DType, Tape, Tensor, grads};
+use crate::tensor::{DType, Geometry, Smoothing, Tape, Tensor, grads};
 
 /// `cross_entropy(logits [N, classes], targets [N])`, mean: log-softmax, then the negative log likelihood.
 ///
 /// `cross_entropy_loss` hands log-softmax the logits' own dtype, so autocast leaves it alone; only the second half is
 /// on autocast's float32 list.
+///
+/// With labels smoothed in the loss it is PyTorch's `label_smoothing=`; with labels smoothed outside the model no loss is
+/// computed here at all. In inference no loss is asked for: the logits stand in its place.
 pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Tensor {
+    if logits.cx().is_inference() {
+        return logits.clone();
+    }
+    match logits.cx().loss_rules().smoothing {
+        Smoothing::None => cross_entropy_sum(logits, targets),
+        Smoothing::InLoss => cross_entropy_smoothed(logits, targets),
+        Smoothing::Outside => no_loss(logits),
+    }
+}
+
+/// The place of a loss that is not computed.
+pub fn no_loss(logits: &Tensor) -> Tensor {
+    logits.cx().allocate("none", Geometry::contiguous(&[]), DType::Float32, 0)
+}
+
+/// `cross_entropy(logits, targets, reduction="sum")`, which allocates what the mean does.
+pub fn cross_entropy_sum(logits: &Tensor, targets: &Tensor) -> Tensor {
     nll_loss(&full_precision(&log_softmax(logits)), targets)
 }
 
 /// `nll_loss`: keeps its input, the targets and the total weight (a scalar).
-fn nll_loss(input: &Tensor, targets: &Tensor) -> Tensor {
+pub(super) fn nll_loss(input: &Tensor, targets: &Tensor) -> Tensor {
     let tape = Tape::new(input.cx(), "NllLossBackward0", &[input]);
     let saved = [tape.save(input), tape.save(targets)];
     let mut loss = input.cx().empty_sizes("nll_loss_forward", &[], input.dtype());
@@ -28,8 +49,11 @@ fn nll_loss(input: &Tensor, targets: &Tensor) -> Tensor {
     loss
 }
 
-/// `mse_loss(input, target)`, mean; float32 under autocast.
+/// `mse_loss(input, target)`, mean; float32 under autocast. In inference as [`cross_entropy`].
 pub fn mse_loss(input: &Tensor, target: &Tensor) -> Tensor {
+    if input.cx().is_inference() {
+        return input.clone();
+    }
     let (input, target) = (full_precision(input), full_precision(target));
     let tape = Tape::new(input.cx(), "MseLossBackward0", &[&input]);
     let saved = [tape.save(&input), tape.save(&target)];

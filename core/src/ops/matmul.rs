@@ -162,7 +162,7 @@ pub fn matmul(a: &Tensor, b: &Tensor) -> Tensor {
 pub(super) fn matmul_cast(a: &Tensor, b: &Tensor) -> Tensor {
     match (a.geometry().rank(), b.geometry().rank()) {
         (2, 2) => mm(a, b),
-        (_, 2) => {
+        (_, 2) if should_fold(a, b) => {
             let out = mm(&flatten_rows(a), b);
             unsafe_view(&out, &with_last(a, b.size(1)))
         }
@@ -184,6 +184,14 @@ pub(super) fn matmul_cast(a: &Tensor, b: &Tensor) -> Tensor {
             unsafe_view(&out, &sizes)
         }
     }
+}
+
+/// `should_fold` for a matrix on the right: rows are folded where that is a view, and where the matrix wants a gradient,
+/// whose expanded form would be as large as the batch.
+fn should_fold(a: &Tensor, b: &Tensor) -> bool {
+    let (sizes, strides) = (a.dims(), a.geometry().strides());
+    let leading = a.geometry().rank().saturating_sub(2);
+    b.requires_grad() || (0..leading).all(|i| strides[i] == strides[i + 1].saturating_mul(sizes[i + 1]))
 }
 
 /// `x.expand(batch + matrix).reshape([count, rows, columns])`.

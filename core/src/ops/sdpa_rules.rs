@@ -35,6 +35,8 @@ pub struct Call {
     pub mask_gradient: bool,
     /// Probabilities are dropped.
     pub dropout: bool,
+    /// Whether a gradient is wanted: it never is in inference.
+    pub gradient: bool,
 }
 
 /// Which kernels a card has, in the order they are tried.
@@ -122,10 +124,11 @@ impl SdpaRules {
         }
     }
 
-    /// The kernel of one call in training.
+    /// The kernel of one call.
     pub fn select(&self, call: &Call) -> Kernel {
         let &Call { dtype, head, .. } = call;
         let trains = match self.flash_training {
+            _ if !call.gradient => true,
             FlashTraining::All => true,
             FlashTraining::SmallMemory => !((193..=224).contains(&head) || (head > 224 && call.dropout)),
             FlashTraining::UpTo64 => head <= 64,

@@ -9,7 +9,8 @@ use crate::tensor::{Context, DType, Kind, Tensor};
 #[derive(Debug, Default)]
 pub struct GradScaler {
     scale: Option<(Tensor, Tensor)>,
-    found_inf: Option<Tensor>,
+    /// One for every optimizer that was unscaled.
+    found_inf: Vec<Tensor>,
 }
 
 impl GradScaler {
@@ -32,7 +33,7 @@ impl GradScaler {
         let narrow = cx.empty_sizes("_to_copy", &[], DType::Float32);
         drop(inverse);
         let found = cx.empty_sizes("full", &[], DType::Float32);
-        self.found_inf = Some(cx.empty_sizes("_to_copy", &[], DType::Float32));
+        self.found_inf.push(cx.empty_sizes("_to_copy", &[], DType::Float32));
         let copy = cx.empty_sizes("_to_copy", &[], DType::Float32);
         drop((copy, narrow, found));
     }
@@ -45,6 +46,6 @@ impl GradScaler {
 
     /// `scaler.update()`: forgets what it found.
     pub fn update(&mut self) {
-        self.found_inf = None;
+        self.found_inf.clear();
     }
 }

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use super::{GradScaler, build, clip_grad_norm, gradient, set_gradient};
+use super::{GradScaler, Share, build, clip_grad_norm, gradient, set_gradient};
 use crate::estimate::PhaseName;
 use crate::ops;
 use crate::scenario::{Optimizer as Name, OptimizerImpl};
@@ -19,6 +19,11 @@ fn trained(cx: &Rc<Context>, sizes: &[&[u64]], dtype: DType) -> Vec<Tensor> {
     weights
 }
 
+/// `optimizer.step()` of each.
+fn step(cx: &Rc<Context>, optimizers: &mut [Share]) {
+    optimizers.iter_mut().for_each(|optimizer| optimizer.step(cx));
+}
+
 const SIZES: [&[u64]; 3] = [&[64, 32], &[64], &[32]];
 const NUMBERS: u64 = 64 * 32 + 64 + 32;
 
@@ -26,10 +31,10 @@ const NUMBERS: u64 = 64 * 32 + 64 + 32;
 fn steps(name: Name, implementation: OptimizerImpl, dtype: DType) -> (u64, [Vec<String>; 2]) {
     let cx = forward();
     let weights = trained(&cx, &SIZES, dtype);
-    let mut optimizer = build(name, implementation);
+    let mut optimizer = build(name, implementation, &weights);
     let made_by = |events: &[String]| made(events).into_iter().map(str::to_owned).collect();
-    let (first, ()) = watch(&cx, || optimizer.step(&cx, &weights));
-    let (second, ()) = watch(&cx, || optimizer.step(&cx, &weights));
+    let (first, ()) = watch(&cx, || step(&cx, &mut optimizer));
+    let (second, ()) = watch(&cx, || step(&cx, &mut optimizer));
     let bytes = crate::tensor::testing::live(&cx);
     let (made_first, made_second) = (made_by(&first), made_by(&second));
     let weights_and_gradients = 2 * NUMBERS * dtype.size();
@@ -65,9 +70,9 @@ fn adam_creates_its_state_in_the_first_step() {
 fn foreach_adam_makes_a_copy_of_every_parameter_at_once() {
     let cx = forward();
     let weights = trained(&cx, &SIZES, DType::Float32);
-    let mut optimizer = build(Name::AdamW, OptimizerImpl::Foreach);
-    optimizer.step(&cx, &weights);
-    let (events, ()) = watch(&cx, || optimizer.step(&cx, &weights));
+    let mut optimizer = build(Name::AdamW, OptimizerImpl::Foreach, &weights);
+    step(&cx, &mut optimizer);
+    let (events, ()) = watch(&cx, || step(&cx, &mut optimizer));
     assert_eq!(
         events,
         [
@@ -87,9 +92,9 @@ fn foreach_adam_makes_a_copy_of_every_parameter_at_once() {
 fn for_loop_adam_makes_two_buffers_of_one_parameter() {
     let cx = forward();
     let weights = trained(&cx, &SIZES[..2], DType::Float32);
-    let mut optimizer = build(Name::Adam, OptimizerImpl::ForLoop);
-    optimizer.step(&cx, &weights);
-    let (events, ()) = watch(&cx, || optimizer.step(&cx, &weights));
+    let mut optimizer = build(Name::Adam, OptimizerImpl::ForLoop, &weights);
+    step(&cx, &mut optimizer);
+    let (events, ()) = watch(&cx, || step(&cx, &mut optimizer));
     assert_eq!(
         events,
         [
@@ -137,7 +142,7 @@ fn adafactor_keeps_rows_and_columns() {
     // The last two dimensions are factored, whatever stands before them.
     let cx = forward();
     let weights = trained(&cx, &[&[5, 8, 4]], DType::Float32);
-    build(Name::Adafactor, OptimizerImpl::ForLoop).step(&cx, &weights);
+    step(&cx, &mut build(Name::Adafactor, OptimizerImpl::ForLoop, &weights));
 }
 
 /// Half parameters are updated through float32 copies of the gradient and of the parameter.
@@ -153,14 +158,14 @@ fn adafactor_works_in_float32() {
 /// `for p in group["params"]: if p.grad is not None`.
 #[test]
 fn a_parameter_without_a_gradient_gets_no_state() {
-    for name in [Name::AdamW, Name::SgdMomentum, Name::Adafactor] {
+    for name in [Name::AdamW, Name::SgdMomentum, Name::Adafactor, Name::AdamW8bit, Name::Lion, Name::Muon] {
         let cx = forward();
         let mut weights = trained(&cx, &[&[8, 8]], DType::Float32);
         weights.push(frozen_of(&cx, &[100, 100], DType::Float32));
         let unused = weight_of(&cx, &[100, 100], DType::Float32);
         weights.push(unused);
         let implementation = crate::scenario::supported::implementations(name)[0];
-        build(name, implementation).step(&cx, &weights);
+        step(&cx, &mut build(name, implementation, &weights));
         assert!(alive(&cx, Kind::OptimizerState).iter().all(|s| !s.contains("100")), "{name:?}");
     }
 }

@@ -33,20 +33,12 @@ pub fn read(table: &Table<'_>, source: &ModelSource, traits: Traits) -> Result<I
         seq: seq(table, source, traits)?,
         target_seq: None,
         image: image(table, source, traits)?,
-        max_new_tokens: max_new_tokens(table)?,
+        max_new_tokens: None,
         attention_mask: attention_mask(table, traits)?,
     };
     let input = Input { target_seq: target_seq(table, source, traits, input.seq)?, ..input };
     bounded(table, &input)?;
     Ok(input)
-}
-
-/// Nothing is generated while a model is trained.
-fn max_new_tokens(table: &Table<'_>) -> Result<Option<u64>> {
-    match table.optional("max_new_tokens") {
-        None => Ok(None),
-        Some(_) => Err(Error::new(table.at("max_new_tokens"), "inference is not estimated yet", "leave it out")),
-    }
 }
 
 fn batch(table: &Table<'_>, inputs: Inputs) -> Result<u64> {

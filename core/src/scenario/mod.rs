@@ -4,16 +4,17 @@
 //! The types here hold a *valid* scenario with every default filled in; [`Scenario::from_json`] and its siblings
 //! are the way in and refuse everything else with an [`crate::Error`] that names the key.
 
+mod generation;
 mod input;
 mod inputs;
 mod keys;
 pub mod limits;
 pub mod link;
+mod loss;
 mod measured;
 mod memory;
 mod model;
 mod nearest;
-mod pending;
 mod read;
 mod recipe;
 pub mod supported;
@@ -30,6 +31,7 @@ mod samples;
 #[cfg(test)]
 mod write_tests;
 
+pub use generation::generates;
 pub use inputs::Inputs;
 pub use keys::{KEYS, Key, Kind};
 pub use link::Link;
@@ -134,9 +136,12 @@ pub struct Training {
     pub quantization: Quantization,
     /// `loss_impl`.
     pub loss_impl: LossImpl,
-    /// `label_smoothing`, 0 <= p < 1.
+    /// `label_smoothing`, 0 <= p < 1. Of a Hugging Face model it is the Trainer's `label_smoothing_factor`: the model
+    /// returns logits only, autocast ends, the logits are made float32, and `LabelSmoother` computes the loss. Of the
+    /// families of our own it is `cross_entropy(label_smoothing=)`.
     pub label_smoothing: f64,
-    /// Whether an exponential moving average of the weights is kept on the device.
+    /// Whether an exponential moving average of the weights is kept on the device:
+    /// `torch.optim.swa_utils.AveragedModel`, a copy of every parameter and buffer, averaged after each optimizer step.
     pub ema: bool,
     /// Whether the model runs through `torch.compile`; not modelled, which the estimate says.
     pub compile: bool,

@@ -8,7 +8,7 @@ use super::nearest::quoted;
 use super::table::{Table, found};
 use super::{
     Attention, Checkpointing, Device, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl,
-    Precision, Quantization, Scenario, Software, Training, ZeroGrad, ZeroGradAt, input, keys, limits, pending,
+    Precision, Quantization, Scenario, Software, Training, ZeroGrad, ZeroGradAt, generation, input, keys, limits,
     supported, text,
 };
 use crate::software::{Rules, Version, rules};
@@ -65,9 +65,11 @@ impl Scenario {
         sections.extend(keys::SECTIONS);
         root.only(&sections)?;
         let (model, traits) = model::read(&root.table("model")?, scope)?;
-        let input = input::read(&root.table("input")?, &model.source, traits)?;
+        let input_table = root.table("input")?;
+        let input = input::read(&input_table, &model.source, traits)?;
         let software = software(&root.table("software")?)?;
         let training = training(&root.table("training")?, &software)?;
+        let input = generation::read(input, &input_table, &model, traits, training.mode)?;
         let device = device(&root.table("device")?)?;
         Ok(Self { model, input, training, device, software })
     }
@@ -228,7 +230,7 @@ fn training(table: &Table<'_>, software: &Software) -> Result<Training> {
         ema: table.flag("ema")?.unwrap_or(default.ema),
         compile: table.flag("compile")?.unwrap_or(default.compile),
     };
-    pending::check(&training, table)?;
+    generation::check(&training, &default, table)?;
     if training.quantization != Quantization::None && training.mode == Mode::Train && training.lora.is_none() {
         return Err(Error::new(
             table.at("quantization"),

@@ -186,10 +186,6 @@ fn exactly_one_model() {
 #[test]
 fn what_is_not_estimated_is_refused_by_name() {
     assert_eq!(
-        refused(&with("training", "mode", json!("inference"))),
-        "training.mode: inference is not estimated yet; use train, or leave mode out"
-    );
-    assert_eq!(
         refused(&with("model", "task", json!("masked-lm"))),
         "model.task: masked-lm is not estimated for llama yet; use causal-lm or sequence-classification, or leave task out"
     );

@@ -126,11 +126,14 @@ vocabulary!(
         AdamW = "adamw",
         /// transformers' Adafactor with `scale_parameter=False, relative_step=False`.
         Adafactor = "adafactor",
-        /// bitsandbytes' `AdamW8bit`: states in blocks of 256 bytes-wide numbers.
+        /// bitsandbytes' `AdamW8bit`: both moments in bytes, in blocks of 256 with a scale each; those of parameters with
+        /// fewer than 4096 numbers stay in float32.
         AdamW8bit = "adamw-8bit",
-        /// Lion (Chen et al. 2023): one moment.
+        /// Lion (Chen et al. 2023), one moment: lion-pytorch's `Lion` (`for-loop`) or its `foreach.Lion`, or bitsandbytes'
+        /// `Lion`, whose moments are float32 (`fused`).
         Lion = "lion",
-        /// `torch.optim.Muon` on the matrices of the hidden layers, AdamW on the rest.
+        /// `torch.optim.Muon` (PyTorch 2.9) on every matrix but embeddings and the output head, `AdamW` on the rest;
+        /// `optimizer_impl` is AdamW's.
         Muon = "muon",
     }
 );
@@ -159,7 +162,8 @@ vocabulary!(
     LossImpl {
         /// All logits at once, in float32.
         Full = "full",
-        /// The head at once, the loss in chunks of the sequence (torchtune's `CEWithChunkedOutputLoss`).
+        /// Head and loss in eight chunks of the sequence, of which one at a time is made float32 (torchtune's
+        /// `CEWithChunkedOutputLoss`).
         Chunked = "chunked",
         /// Head and loss together, chunk by chunk, without keeping logits (Liger's `LigerFusedLinearCrossEntropyLoss`).
         FusedLinear = "fused-linear",

@@ -87,7 +87,7 @@ fn training() -> impl Strategy<Value = Training> {
     }));
     let recipe = (
         select(Precision::ALL),
-        select(&[Optimizer::Sgd, Optimizer::SgdMomentum, Optimizer::Adam, Optimizer::AdamW, Optimizer::Adafactor][..]),
+        select(Optimizer::ALL),
         any::<prop::sample::Index>(),
         1..=limits::ACCUMULATION,
         select(Checkpointing::ALL),
@@ -99,10 +99,12 @@ fn training() -> impl Strategy<Value = Training> {
         None => (None, Quantization::None),
     });
     let rest = (any::<bool>(), select(ZeroGrad::ALL), select(ZeroGradAt::ALL), any::<bool>(), lora);
-    (recipe, rest).prop_map(
+    let loss = (select(LossImpl::ALL), 0u32..10_000, any::<bool>(), any::<bool>());
+    (recipe, rest, loss).prop_map(
         |(
             (precision, optimizer, implementation, accumulation, checkpointing, attention),
             (clip_grad_norm, zero_grad, zero_grad_at, keep_outputs, (lora, quantization)),
+            (loss_impl, smoothing, ema, compile),
         )| Training {
             mode: Mode::Train,
             precision,
@@ -116,8 +118,11 @@ fn training() -> impl Strategy<Value = Training> {
             zero_grad_at,
             keep_outputs,
             lora,
+            loss_impl,
+            label_smoothing: f64::from(smoothing) / 10_000.0,
+            ema,
+            compile,
             quantization,
-            ..Training::default()
         },
     )
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{Inputs, Mode, Optimizer, OptimizerImpl, Task};
 
 /// Modes that are estimated.
-pub const MODES: &[Mode] = &[Mode::Train];
+pub const MODES: &[Mode] = &[Mode::Train, Mode::Inference];
 
 /// The PyTorch version when none is named: the one the reference rows were traced with.
 pub const TORCH: &str = "2.11";
@@ -487,7 +487,8 @@ pub fn family(name: &str) -> Option<&'static Family> {
 /// Which implementations an optimizer has; the first is the default.
 pub const fn implementations(optimizer: Optimizer) -> &'static [OptimizerImpl] {
     match optimizer {
-        Optimizer::Adafactor | Optimizer::AdamW8bit | Optimizer::Lion | Optimizer::Muon => &[OptimizerImpl::ForLoop],
+        Optimizer::Adafactor | Optimizer::AdamW8bit => &[OptimizerImpl::ForLoop],
+        Optimizer::Lion => &[OptimizerImpl::ForLoop, OptimizerImpl::Foreach, OptimizerImpl::Fused],
         _ => OptimizerImpl::ALL,
     }
 }

@@ -14,7 +14,7 @@ use crate::estimate::{Berth, DeviceLimits, Verdict, card};
 use crate::{Bytes, Error, Result, Scenario};
 
 use super::replays::{Replays, Share};
-use super::row::{Part, parts};
+use super::row::{Part, landmarks, parts};
 use super::sheet::Sheet;
 use super::variant::{takes_sequences, with_sizes};
 
@@ -110,7 +110,7 @@ pub fn grid(scenario: &Scenario, batches: &[u64], seqs: &[u64], effort: u64) -> 
         refused.push(sound.err());
     }
     let sound = seqs.iter().zip(&refused).filter(|(_, error)| error.is_none()).filter_map(|(seq, _)| *seq);
-    let mut sheet = Sheet::new(scenario, sound.collect());
+    let mut sheet = Sheet::new(scenario, sound.collect(), landmarks(&batches));
     let mut rows = Vec::with_capacity(seqs.len());
     let mut streams: Vec<Vec<Part>> = Vec::with_capacity(seqs.len());
     for (&seq, error) in seqs.iter().zip(&mut refused) {

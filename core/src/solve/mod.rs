@@ -6,6 +6,7 @@
 mod axes;
 mod grid;
 mod largest;
+pub mod needs;
 mod replays;
 mod row;
 mod sheet;

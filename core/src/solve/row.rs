@@ -45,6 +45,16 @@ pub fn parts(batches: &[u64], step: &mut impl FnMut(u64) -> Result<Rc<Step>>) ->
         }
         let high = step(batches[last])?;
         let middle = first + (last - first) / 2;
+        if !low.does_as(&high) {
+            // The last batch that does as the first one.
+            let (mut same, mut other) = (first, last);
+            while other - same > 1 {
+                let middle = same + (other - same) / 2;
+                if step(batches[middle])?.does_as(&low) { same = middle } else { other = middle }
+            }
+            open.extend([(other, last), (first, same)]);
+            continue;
+        }
         let stream = match Stream::between(&low, batches[first], &high, batches[last]) {
             Some(stream) if last - first > 1 && !stream.is_at(&*step(batches[middle])?, batches[middle]) => None,
             stream => stream,
@@ -56,4 +66,12 @@ pub fn parts(batches: &[u64], step: &mut impl FnMut(u64) -> Result<Rc<Step>>) ->
         }
     }
     Ok(parts)
+}
+
+/// The batches that [`parts`] asks about whatever the sequence: the first, the ends of the rest, and its middle.
+pub fn landmarks(batches: &[u64]) -> Vec<u64> {
+    let last = batches.len().saturating_sub(1);
+    let first = usize::from(batches.first() == Some(&1) && last > 0);
+    let at = |index: usize| batches.get(index).copied();
+    [at(0), at(first), at(first + (last - first) / 2), at(last)].into_iter().flatten().collect()
 }

@@ -26,6 +26,8 @@ pub struct Sheet<'a> {
     steps: BTreeMap<(u64, Option<u64>), Rc<Step>>,
     /// By batch and remainder.
     laws: BTreeMap<(u64, u64), Vec<Law>>,
+    /// The batches that every row asks about. Others are asked about where a row is cut, and traced.
+    common: Vec<u64>,
 }
 
 /// A step as a function of the sequence, between two lengths.
@@ -48,9 +50,9 @@ struct Curve {
 }
 
 impl<'a> Sheet<'a> {
-    /// For these sequences (ascending) of a scenario.
-    pub fn new(scenario: &'a Scenario, seqs: Vec<u64>) -> Self {
-        Self { scenario, seqs, steps: BTreeMap::new(), laws: BTreeMap::new() }
+    /// For these sequences (ascending) of a scenario, and the batches that all of them will be asked about.
+    pub fn new(scenario: &'a Scenario, seqs: Vec<u64>, common: Vec<u64>) -> Self {
+        Self { scenario, seqs, steps: BTreeMap::new(), laws: BTreeMap::new(), common }
     }
 
     /// The step at `batch` and `seq`.
@@ -63,6 +65,9 @@ impl<'a> Sheet<'a> {
         }
         let Some(length) = seq else { return self.traced(batch, seq) };
         let class = (batch, length % PADDING);
+        if !self.common.contains(&batch) {
+            return self.traced(batch, seq);
+        }
         if !self.laws.contains_key(&class) {
             let lengths: Vec<u64> = self.seqs.iter().copied().filter(|s| s % PADDING == class.1).collect();
             let mut laws = Vec::new();
@@ -98,9 +103,26 @@ impl<'a> Sheet<'a> {
             laws.push(law);
             return Ok(());
         }
-        let (short, long) = lengths.split_at(lengths.len() / 2);
+        let (short, long) = lengths.split_at(self.boundary(batch, lengths, &mut looked_at)?);
         self.find_laws(batch, short, laws)?;
         self.find_laws(batch, long, laws)
+    }
+
+    /// Where `lengths` are cut: where the step begins to do something else, or in half.
+    fn boundary(&mut self, batch: u64, lengths: &[u64], looked_at: &mut [(u64, Rc<Step>)]) -> Result<usize> {
+        looked_at.sort_by_key(|(length, _)| *length);
+        let change = looked_at.windows(2).find_map(|pair| match pair {
+            [(from, before), (to, after)] if !before.does_as(after) => Some((*from, Rc::clone(before), *to)),
+            _ => None,
+        });
+        let Some((from, before, to)) = change else { return Ok(lengths.len() / 2) };
+        let place = |length: u64| lengths.partition_point(|l| *l < length);
+        let (mut same, mut other) = (place(from), place(to));
+        while other - same > 1 {
+            let middle = same + (other - same) / 2;
+            if self.traced(batch, Some(lengths[middle]))?.does_as(&before) { same = middle } else { other = middle }
+        }
+        Ok(other)
     }
 }
 

@@ -30,6 +30,12 @@ impl Context {
         out
     }
 
+    /// Ends the open region before its time: what the forward still does after it runs outside autocast.
+    pub fn leave_autocast(&self) {
+        let region = self.autocast.take();
+        drop(region);
+    }
+
     /// The cached copy of a weight.
     pub fn cached_copy(&self, weight: &Tensor) -> Option<Tensor> {
         let autocast = self.autocast.borrow();

@@ -8,7 +8,9 @@ use super::checkpoint::Frame;
 use super::dtype::DType;
 use super::geometry::Geometry;
 use super::ledger::{Kind, Ledger, PhaseMark, StorageInfo};
+use super::loss_rules::LossRules;
 use super::machine::Machine;
+use super::past::Past;
 use super::storage::Tensor;
 use crate::allocator::Event;
 use crate::estimate::PhaseName;
@@ -47,6 +49,13 @@ pub struct Context {
     /// Whether a forward has changed the model itself, as the next one will not.
     changed: Cell<bool>,
     blas: Blas,
+    /// `model.eval()`: nothing is dropped out, batch statistics are not computed.
+    pub(super) inference: Cell<bool>,
+    /// The keys and values a generation has seen so far.
+    pub(super) past: RefCell<Option<Past>>,
+    loss: Cell<LossRules>,
+    /// Parameters of the model's ends: tables of embeddings and the output head.
+    outer: RefCell<Vec<u32>>,
     machine: Cell<Machine>,
 }
 
@@ -77,6 +86,10 @@ impl Context {
             closed: Cell::new(false),
             changed: Cell::new(false),
             blas: Blas::default(),
+            inference: Cell::new(false),
+            past: RefCell::default(),
+            loss: Cell::default(),
+            outer: RefCell::default(),
             machine: Cell::default(),
         })
     }
@@ -91,7 +104,7 @@ impl Context {
     /// Closes the books: what is let go of from now on is no event of the run.
     pub fn end(&self) {
         self.closed.set(true);
-        drop((self.blas.forward.take(), self.blas.backward.take()));
+        drop((self.blas.forward.take(), self.blas.backward.take(), self.past.take()));
     }
 
     /// Says that this forward changes the model itself: the next one will not do the same.
@@ -186,7 +199,7 @@ impl Context {
         self.kind.set(match name {
             PhaseName::Load => Kind::Parameter,
             PhaseName::Input => Kind::Input,
-            PhaseName::Forward => Kind::Forward,
+            PhaseName::Forward | PhaseName::Prefill | PhaseName::Decode => Kind::Forward,
             PhaseName::Backward => Kind::Backward,
             PhaseName::Clip | PhaseName::Optimizer | PhaseName::ZeroGrad => Kind::Optimizer,
         });
@@ -256,13 +269,54 @@ impl Context {
         self.ledger.borrow().storages[tensor.storage_id() as usize].kind == Kind::Parameter
     }
 
+    /// How the run computes its loss.
+    pub fn loss_rules(&self) -> LossRules {
+        self.loss.get()
+    }
+
+    /// Says how the run computes its loss; the model's own way where nothing is said.
+    pub fn set_loss_rules(&self, rules: LossRules) {
+        self.loss.set(rules);
+    }
+
+    /// Marks a parameter as one of the model's ends: a table of embeddings, or the output head.
+    pub fn mark_outer(&self, tensor: &Tensor) {
+        self.outer.borrow_mut().push(tensor.storage_id());
+    }
+
+    /// Whether `tensor` was marked by [`Context::mark_outer`].
+    pub fn is_outer(&self, tensor: &Tensor) -> bool {
+        self.outer.borrow().contains(&tensor.storage_id())
+    }
+
+    /// A copy of every parameter and buffer there is, named by `op`, in modules of the same paths under `root`.
+    pub fn copy_loaded(self: &Rc<Self>, op: &'static str, root: &str) -> Vec<Tensor> {
+        let loaded: Vec<StorageInfo> = {
+            let (ledger, references) = (self.ledger.borrow(), self.references.borrow());
+            let loaded = ledger.storages.iter().enumerate();
+            let alive =
+                loaded.filter(|(i, s)| references[*i].get() > 0 && matches!(s.kind, Kind::Parameter | Kind::Buffer));
+            alive.map(|(_, s)| *s).collect()
+        };
+        let copy = |info: &StorageInfo| {
+            let path = format!("{root}.{}", self.modules.borrow()[info.module.index()]);
+            let geometry = Geometry::contiguous(&info.dims[..usize::from(info.rank)]);
+            let module = self.module(path);
+            let copy = || self.allocate(op, geometry, info.dtype, info.bytes);
+            self.within(module, || self.counting_as(info.kind, copy))
+        };
+        loaded.iter().map(copy).collect()
+    }
+
     /// Raises the kind of a storage: a forward temporary that the graph keeps becomes a saved activation, a backward
-    /// temporary that is accumulated becomes a gradient.
+    /// temporary that is accumulated becomes a gradient, and so does what a forward computed ahead and kept.
     pub(super) fn raise(&self, id: u32, kind: Kind) {
         let mut ledger = self.ledger.borrow_mut();
         let info = &mut ledger.storages[id as usize];
         match (info.kind, kind) {
-            (Kind::Forward, Kind::Saved) | (Kind::Backward | Kind::Forward, Kind::Gradient) => info.kind = kind,
+            (Kind::Forward, Kind::Saved) | (Kind::Backward | Kind::Forward | Kind::Saved, Kind::Gradient) => {
+                info.kind = kind
+            }
             _ => {}
         }
     }

@@ -31,6 +31,8 @@ pub enum Kind {
     Optimizer,
     /// Kept by a kernel library.
     Workspace,
+    /// Keys and values of the tokens a generation has seen.
+    KeyValue,
     /// Made by a kernel for itself, and let go of when it is done.
     Scratch,
 }

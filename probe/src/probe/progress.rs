@@ -213,6 +213,8 @@ fn after(name: PhaseName, micro_batch: Option<u64>, accumulation: u64) -> String
         PhaseName::Clip => "optimizer".to_owned(),
         PhaseName::Optimizer => "zero grad".to_owned(),
         PhaseName::ZeroGrad => "input 1".to_owned(),
+        PhaseName::Prefill => "decode".to_owned(),
+        PhaseName::Decode => "the end".to_owned(),
     }
 }
 

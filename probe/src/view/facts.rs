@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use plimsoll_core::Estimate;
+use plimsoll_core::estimate::PhaseName;
 
 use super::{Paint, WIDTH, grouped, wrapped};
 
@@ -18,12 +19,14 @@ pub fn facts(estimate: &Estimate, paint: Paint) -> String {
         let _ = writeln!(out, "  Largest batch that fits   {}", paint.strong(&batch));
     }
     let parameters = estimate.parameters;
-    let trained = if parameters.trainable == parameters.total {
-        "all trained".to_owned()
+    let trained = if estimate.phases.iter().all(|p| p.name != PhaseName::Backward) {
+        String::new()
+    } else if parameters.trainable == parameters.total {
+        " (all trained)".to_owned()
     } else {
-        format!("{} trained", grouped(parameters.trainable))
+        format!(" ({} trained)", grouped(parameters.trainable))
     };
-    let _ = writeln!(out, "  Parameters                {} ({trained})", grouped(parameters.total));
+    let _ = writeln!(out, "  Parameters                {}{trained}", grouped(parameters.total));
     out
 }
 

@@ -1,7 +1,7 @@
 //! The question in a line, the verdict in a line.
 
 use plimsoll_core::estimate::Verdict;
-use plimsoll_core::scenario::{Checkpointing, ModelSource};
+use plimsoll_core::scenario::{Checkpointing, Mode, ModelSource};
 use plimsoll_core::{Bytes, Estimate, Scenario, catalog};
 
 use super::{Paint, WIDTH, fit, wrapped};
@@ -50,11 +50,20 @@ pub fn recipe(scenario: &Scenario) -> String {
     let (input, training) = (&scenario.input, &scenario.training);
     let tokens = input.seq.map(|seq| format!(" x {seq} tokens")).unwrap_or_default();
     let mut parts = vec![format!("batch {}{tokens}", input.batch)];
+    let inference = training.mode == Mode::Inference;
+    if inference {
+        parts.insert(0, "inference".to_owned());
+    }
+    if let Some(new) = input.max_new_tokens {
+        parts.push(format!("{new} new tokens"));
+    }
     if training.accumulation > 1 {
         parts.push(format!("accumulated {} times", training.accumulation));
     }
     parts.push(training.precision.to_string());
-    parts.push(format!("{} ({})", training.optimizer, training.optimizer_impl));
+    if !inference {
+        parts.push(format!("{} ({})", training.optimizer, training.optimizer_impl));
+    }
     if input.seq.is_some() {
         parts.push(format!("{} attention", training.attention));
     }

@@ -19,7 +19,12 @@ pub fn phases(estimate: &Estimate, paint: Paint) -> String {
     let Some(highest) = estimate.phases.iter().map(|p| p.peak_requested).max() else { return String::new() };
     let unit = Unit::of(highest);
     let mut out = String::new();
-    let titles = format!("{:>16}{:>14}{:>20}{:>14}", "step 1: peak", "after", "step 2: peak", "after");
+    // Inference has one step, which is not called so.
+    let steps = if estimate.phases.iter().any(|p| p.step == Some(2)) { 2 } else { 1 };
+    let titles = match steps {
+        1 => format!("{:>16}{:>14}", "peak", "after"),
+        _ => format!("{:>16}{:>14}{:>20}{:>14}", "step 1: peak", "after", "step 2: peak", "after"),
+    };
     let _ = writeln!(out, "  {}{}", paint.strong("Live tensors"), paint.quiet(&titles));
     let mut marked = false;
     for name in ORDER {
@@ -51,9 +56,11 @@ pub fn phases(estimate: &Estimate, paint: Paint) -> String {
 }
 
 /// As the loop runs them.
-const ORDER: [PhaseName; 7] = [
+const ORDER: [PhaseName; 9] = [
     PhaseName::Load,
     PhaseName::Input,
+    PhaseName::Prefill,
+    PhaseName::Decode,
     PhaseName::Forward,
     PhaseName::Backward,
     PhaseName::Clip,

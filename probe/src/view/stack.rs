@@ -36,6 +36,7 @@ impl Layer {
             Self::Tensors(Category::Temporaries) => 't',
             Self::Tensors(Category::Inputs) => 'i',
             Self::Tensors(Category::Workspace) => 'k',
+            Self::Tensors(Category::KvCache) => 'v',
             Self::Allocator => '+',
             Self::Context => 'x',
         }
@@ -52,6 +53,7 @@ impl Layer {
             Self::Tensors(Category::Temporaries) => Some(AnsiColor::Yellow),
             Self::Tensors(Category::Inputs) => Some(AnsiColor::BrightCyan),
             Self::Tensors(Category::Workspace) => Some(AnsiColor::BrightMagenta),
+            Self::Tensors(Category::KvCache) => Some(AnsiColor::BrightGreen),
             Self::Allocator | Self::Context => None,
         }
     }

@@ -25,6 +25,8 @@ fn adapters_train_as_many_numbers_as_estimated() {
     for lora in [
         json!({ "rank": 4, "targets": ["q_proj", "v_proj"], "dropout": 0.05 }),
         json!({ "rank": 2, "targets": "all-linear" }),
+        json!({ "rank": 2, "dropout": 0.1, "dora": true }),
+        json!({ "rank": 2, "targets": ["q_proj"], "modules_to_save": ["embed_tokens", "norm"] }),
     ] {
         for (precision, checkpointing) in [("fp32", "none"), ("bf16", "full")] {
             let training = json!({ "precision": precision, "checkpointing": checkpointing, "lora": lora });
@@ -40,6 +42,26 @@ fn adapters_train_as_many_numbers_as_estimated() {
     same_parameters(&job::parts(nbeats, json!({ "batch": 4 }), lora));
 }
 
+/// bitsandbytes has kernels for the CPU. Where it is not installed, the refusal says how to get it.
+#[test]
+#[ignore = "needs a Python with torch: cargo xtask test"]
+fn quantized_bases_train() {
+    let gpt2 = json!({ "hf": { "model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 300 } });
+    for (quantization, precision) in [("nf4", "bf16-amp"), ("nf4-double", "bf16"), ("int8", "fp32")] {
+        let training = json!({ "precision": precision, "quantization": quantization, "lora": { "rank": 2 } });
+        let scenario = job::parts(gpt2.clone(), json!({ "batch": 2, "seq": 16 }), training);
+        let report = several::train(&scenario);
+        if let [error] = report.all("error")[..] {
+            assert_eq!(error["hint"], "python -m pip install bitsandbytes", "{error}");
+            continue;
+        }
+        let estimated = Run::new(&scenario).unwrap().into_estimate().parameters;
+        assert_eq!(report.one("ready")["parameters"], json!(estimated), "{quantization}");
+        let losses = report.losses();
+        assert!(losses.len() == 2 && losses.iter().all(Option::is_some), "{quantization}: {losses:?}");
+    }
+}
+
 fn same_parameters(scenario: &plimsoll_core::Scenario) {
     let estimated = Run::new(scenario).unwrap().into_estimate().parameters;
     assert!(estimated.trainable < estimated.total / 2);
@@ -47,6 +69,58 @@ fn same_parameters(scenario: &plimsoll_core::Scenario) {
     assert_eq!(report.one("ready")["parameters"], json!(estimated), "{}", scenario.to_value());
     assert!(report.one("hello")["peft"].is_string());
     assert!(report.losses().iter().all(Option::is_some));
+}
+
+/// Muon and the average need PyTorch alone.
+#[test]
+#[ignore = "needs a Python with torch: cargo xtask test"]
+fn muon_and_the_average_step() {
+    let text = json!({ "batch": 2, "seq": 16 });
+    for how in ["foreach", "fused", "for-loop"] {
+        let training = json!({ "precision": "fp32", "optimizer": "muon", "optimizer_impl": how, "ema": true });
+        let report = several::train(&job::llama(text.clone(), training));
+        assert!(report.losses().iter().all(Option::is_some), "{how}: {report:#?}");
+    }
+    // A model of matrices only leaves nothing to AdamW, one of vectors only nothing to Muon.
+    let report = several::train(&job::mlp(json!({ "batch": 4 }), json!({ "precision": "fp32", "optimizer": "muon" })));
+    assert!(report.losses().iter().all(Option::is_some));
+}
+
+/// The same loss, whichever way it is computed.
+#[test]
+#[ignore = "needs a Python with torch: cargo xtask test"]
+fn chunks_and_no_smoothing_change_nothing_in_the_loss() {
+    let text = json!({ "batch": 2, "seq": 21 });
+    let with = |training: Value| several::train(&job::llama(text.clone(), training)).losses();
+    let plain = with(json!({ "precision": "fp32" }));
+    let near = |other: &[Option<f64>]| {
+        other.len() == plain.len() && other.iter().zip(&plain).all(|(a, b)| (a.unwrap() - b.unwrap()).abs() < 1e-3)
+    };
+    let chunked = with(json!({ "precision": "fp32", "loss_impl": "chunked", "keep_outputs": true }));
+    assert!(near(&chunked), "{chunked:?} {plain:?}");
+    let hardly = with(json!({ "precision": "fp32", "label_smoothing": 1e-6 }));
+    assert!(near(&hardly), "{hardly:?} {plain:?}");
+    let smoothed = with(json!({ "precision": "bf16-amp", "label_smoothing": 0.5 }));
+    assert!(smoothed.iter().all(Option::is_some) && smoothed != plain, "{smoothed:?} {plain:?}");
+    let own = |p: f64| several::train(&job::mlp(json!({ "batch": 4 }), json!({ "label_smoothing": p }))).losses();
+    assert_ne!(own(0.0), own(0.5));
+}
+
+/// What needs CUDA, a package that is not there, or is not measured at all.
+#[test]
+#[ignore = "needs a Python with torch: cargo xtask test"]
+fn what_cannot_be_measured_here_is_said() {
+    let text = json!({ "batch": 2, "seq": 16 });
+    let refused = |training: Value, part: &str| {
+        let report = several::refuse(&job::llama(text.clone(), training));
+        let (message, hint) = report.refused("unsupported");
+        assert!(message.contains(part) && !hint.is_empty(), "{message}");
+    };
+    refused(json!({ "optimizer": "adamw-8bit" }), "bitsandbytes, which runs on CUDA only");
+    refused(json!({ "optimizer": "lion", "optimizer_impl": "fused" }), "bitsandbytes, which runs on CUDA only");
+    refused(json!({ "loss_impl": "fused-linear" }), "liger_kernel, which runs on CUDA only");
+    refused(json!({ "compile": true }), "without torch.compile");
+    refused(json!({ "loss_impl": "chunked", "label_smoothing": 0.1 }), "smooths labels on all logits");
 }
 
 #[test]

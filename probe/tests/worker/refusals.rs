@@ -50,6 +50,14 @@ fn packages_that_are_missing_or_old() {
 
     let lora = job::llama(text, json!({ "lora": { "rank": 2 } }));
     assert_eq!(with_module("peft", &missing("peft"), &lora).refused("missing-package").1, "python -m pip install peft");
+    let quantized =
+        job::llama(json!({ "batch": 2, "seq": 16 }), json!({ "lora": { "rank": 2 }, "quantization": "nf4" }));
+    let report = with_module("bitsandbytes", &missing("bitsandbytes"), &quantized);
+    let (message, hint) = report.refused("missing-package");
+    assert!(message.contains("no bitsandbytes, which quantization = \"nf4\" needs"), "{message}");
+    assert_eq!(hint, "python -m pip install bitsandbytes");
+    let report = with_module("bitsandbytes", "__version__ = '0.44.1'", &quantized);
+    assert!(report.refused("missing-package").1.contains("bitsandbytes>=0.45"));
     let resnet = job::parts(json!({ "family": "resnet" }), json!({ "batch": 1 }), json!({}));
     let report = with_module("torchvision", &missing("torchvision"), &resnet);
     assert!(report.refused("missing-package").0.contains("which the family resnet needs"));

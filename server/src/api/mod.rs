@@ -64,7 +64,9 @@ impl Default for Settings {
 pub struct Api {
     store: Store,
     settings: Settings,
-    rate: Rate,
+    /// Apart from the others, so that no crowd without tokens takes the places of those who have one.
+    tokens: Rate,
+    peers: Rate,
     uploads: Semaphore,
     /// Records that are checked at a time: as many as there are processors, since each keeps one busy.
     work: Semaphore,
@@ -77,7 +79,8 @@ impl Api {
         Self {
             store,
             settings,
-            rate: Rate::per_minute(settings.uploads_per_minute),
+            tokens: Rate::per_minute(settings.uploads_per_minute),
+            peers: Rate::per_minute(settings.uploads_per_minute),
             uploads: Semaphore::new(UPLOADS),
             work: Semaphore::new(processors),
         }

@@ -82,7 +82,11 @@ pub(super) async fn upload(State(api): State<Arc<Api>>, request: Request) -> Res
 }
 
 fn within_rate(api: &Api, caller: Caller) -> Result<(), Problem> {
-    api.rate.count(caller, Instant::now()).map_err(|wait| {
+    let rate = match caller {
+        Caller::Token(_) => &api.tokens,
+        Caller::Peer(_) => &api.peers,
+    };
+    rate.count(caller, Instant::now()).map_err(|wait| {
         let seconds = wait.as_secs_f64().ceil() as u64;
         let detail = format!("try again in {} s", seconds.max(1));
         Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate", "Too many uploads", detail).later(seconds)

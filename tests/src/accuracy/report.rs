@@ -7,6 +7,7 @@ use plimsoll_core::Error;
 use super::cards::CardRow;
 use super::cards_report;
 use super::corpus::Row;
+use super::own;
 use super::percent::{percent, signed_percent};
 use super::published::{self, Compared, Published};
 use super::rules_of_thumb::{RULES, Shape};
@@ -18,7 +19,14 @@ use super::worst::{reason, worst};
 const WORST: usize = 10;
 
 /// The scoreboard of these outcomes, of what others published, and of these records of real cards.
-pub fn report(outcomes: &[Outcome], published: &(Vec<Compared>, Vec<Published>), cards: &[CardRow]) -> String {
+///
+/// # Errors
+/// A row of our own that cannot be read, or that the engine refuses.
+pub fn report(
+    outcomes: &[Outcome],
+    published: &(Vec<Compared>, Vec<Published>),
+    cards: &[CardRow],
+) -> anyhow::Result<String> {
     let mut scores: Vec<&Score> = Vec::new();
     let mut refused: Vec<(&Row, &Error)> = Vec::new();
     for outcome in outcomes {
@@ -43,9 +51,10 @@ pub fn report(outcomes: &[Outcome], published: &(Vec<Compared>, Vec<Published>),
     by_lever(&mut page, &scores);
     furthest(&mut page, &scores);
     rules(&mut page, &scores);
+    own::section(&mut page)?;
     published::section(&mut page, &published.0, &published.1);
     cards_report::section(&mut page, cards);
-    page.0
+    Ok(page.0)
 }
 
 /// Markdown under construction.

@@ -120,7 +120,7 @@ impl Score {
     /// What the engine holds at the peak less what PyTorch holds there, in bytes, by category.
     pub fn at_peak_differences(&self) -> Vec<(Category, i128)> {
         let theirs = |c: Category| {
-            let key = c.label().replace(' ', "_");
+            let key = c.label().to_lowercase().replace(' ', "_");
             self.row.expected.at_peak.get(&key).and_then(serde_json::Value::as_u64).map_or(Bytes::ZERO, Bytes::new)
         };
         Category::ALL

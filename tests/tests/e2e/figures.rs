@@ -78,6 +78,7 @@ pub fn expected(scenario: &Scenario) -> Result<Figures> {
     let reserved = peak.reserved.get();
     let mut parts: Vec<(String, u64)> = [
         ("weights", at_peak.weights),
+        ("KV cache", at_peak.kv_cache),
         ("optimizer states", at_peak.optimizer_states),
         ("gradients", at_peak.gradients),
         ("autocast copies", at_peak.autocast_copies),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 use plimsoll_core::Scenario;
-use plimsoll_core::scenario::ModelSource;
+use plimsoll_core::scenario::{Mode, ModelSource};
 use plimsoll_web::engine;
 use plimsoll_web::errand::{Answer, Depth, Fault};
 use plimsoll_web::heatmap::Sheet;
@@ -104,6 +104,15 @@ impl Planner {
         let mut scenario = self.scenario.get_untracked();
         edit(&mut scenario);
         self.set(Scenario::from_value(&scenario.to_value())?);
+        Ok(())
+    }
+
+    /// Trains or infers.
+    ///
+    /// # Errors
+    /// When the model is not estimated so; nothing is changed then.
+    pub fn choose_mode(&self, mode: Mode) -> Result<(), Fault> {
+        self.set(engine::in_mode(&self.scenario.get_untracked(), mode)?);
         Ok(())
     }
 

@@ -145,7 +145,7 @@ pub fn wasm_tests(tools: &Tools, tally: &mut Tally) -> Result<Outcome> {
 
 pub fn accuracy() -> Result<Outcome> {
     let this = std::env::current_exe().context("cannot find this program")?;
-    for command in ["accuracy", "schema"] {
+    for command in ["accuracy", "schema", "reference"] {
         shell::run(Command::new(&this).current_dir(workspace::root()).args([command, "--check"]))?;
     }
     Ok(Outcome::Passed)

@@ -69,6 +69,8 @@ fn place(phase: &MeasuredPhase, before_backward: bool) -> (u64, u8) {
         PhaseName::Clip => (u64::MAX, 5),
         PhaseName::Optimizer => (u64::MAX, 6),
         PhaseName::ZeroGrad => (u64::MAX, 7),
+        PhaseName::Prefill => (u64::MAX, 8),
+        PhaseName::Decode => (u64::MAX, 9),
     }
 }
 

@@ -4,7 +4,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use super::fragment;
-use crate::scenario::{KEYS, Lora, ModelSource, Scenario, Training, input, supported};
+use crate::scenario::{KEYS, Lora, ModelSource, Scenario, Training, generation, input, supported};
 
 /// What is escaped in a query: all but letters, digits and what reads well and means nothing there.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b',');
@@ -46,7 +46,11 @@ pub(super) fn encode(scenario: &Scenario) -> String {
 /// What a link of this model says when it says nothing else.
 fn baseline(scenario: &Scenario) -> Scenario {
     let mut baseline = Scenario::of(scenario.model.source.clone());
-    baseline.input = input::default(&scenario.model.source, scenario.model.source.traits_for(scenario.model.task));
+    let traits = scenario.model.source.traits_for(scenario.model.task);
+    baseline.input = input::default(&scenario.model.source, traits);
+    if scenario.input.max_new_tokens.is_some() {
+        baseline.input = generation::with_new_tokens(baseline.input, &scenario.model, traits, None, false);
+    }
     baseline.training = Training::default_of(scenario.training.optimizer, &scenario.software);
     baseline.training.optimizer = Training::default().optimizer;
     // An encoder-decoder's decoder has as many tokens as its encoder when nothing else is said.

@@ -136,6 +136,32 @@ fn golden() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "?model=gpt2&optimizer=adamw-8bit&loss=chunked&ema=true",
+            json!({
+                "model": { "catalog": "gpt2" },
+                "training": {
+                    "optimizer": "adamw-8bit", "optimizer_impl": "for-loop", "loss_impl": "chunked", "ema": true,
+                },
+            }),
+        ),
+        (
+            "?optimizer=lion&impl=foreach&loss=fused-linear&compile=true",
+            json!({
+                "model": { "catalog": "llama-3.2-1b" },
+                "training": {
+                    "optimizer": "lion", "optimizer_impl": "foreach", "loss_impl": "fused-linear", "compile": true,
+                },
+            }),
+        ),
+        (
+            "?family=mlp&batch=64&optimizer=muon&impl=fused&label_smoothing=0.1",
+            json!({
+                "model": { "family": "mlp", "task": "classification" },
+                "input": { "batch": 64 },
+                "training": { "optimizer": "muon", "optimizer_impl": "fused", "label_smoothing": 0.1 },
+            }),
+        ),
+        (
             "?model=llama-3.2-1b&lora=8&lora_targets=q_proj,v_proj&dora=true&lora_save=embed_tokens,lm_head",
             json!({
                 "model": { "catalog": "llama-3.2-1b" },
@@ -169,7 +195,7 @@ fn every_parameter_is_among_the_golden_links() {
         .map(|k| k.link)
         .chain(crate::scenario::supported::FAMILIES.iter().flat_map(|f| f.keys).map(|k| k.name));
     // Not estimated yet: their links come with their estimates.
-    let pending = ["target_seq", "new_tokens", "loss", "label_smoothing", "ema", "compile"];
+    let pending = ["target_seq", "new_tokens"];
     for name in names.filter(|name| !pending.contains(name)) {
         let given = |link: &&str| link.split(['?', '&', '#']).any(|part| part.starts_with(&format!("{name}=")));
         assert!(links.iter().any(given), "no golden link has {name}");

@@ -1,14 +1,17 @@
 //! What few change.
 
 use leptos::prelude::*;
-use plimsoll_web::engine;
+use plimsoll_core::scenario::{LossImpl, Mode};
+use plimsoll_web::wording::sentence;
+use plimsoll_web::{engine, field};
 
 use crate::app::planner::Planner;
-use crate::app::widgets::{Segments, Switch};
+use crate::app::widgets::{Segments, Switch, TextField};
 
 #[component]
 pub fn Advanced() -> impl IntoView {
     let planner = Planner::get();
+    let trains = Memo::new(move |_| planner.scenario.with(|s| s.training.mode == Mode::Train));
     let masked = Memo::new(move |_| planner.scenario.with(engine::takes_mask));
     let versions = move || {
         planner.scenario.with(|s| {
@@ -31,6 +34,32 @@ pub fn Advanced() -> impl IntoView {
                     label="Attention mask"
                     value=Signal::derive(move || planner.scenario.with(|s| s.input.attention_mask))
                     set=Callback::new(move |mask| planner.change(|s| s.input.attention_mask = mask))
+                />
+            </Show>
+            <Show when=move || trains.get()>
+            <Show when=move || planner.scenario.with(|s| s.takes_loss_impl() && s.training.label_smoothing <= 0.0)>
+                <Segments
+                    name="loss-impl"
+                    label="Head and loss"
+                    value=Signal::derive(move || planner.scenario.with(|s| s.training.loss_impl))
+                    set=Callback::new(move |l| planner.change(|s| s.training.loss_impl = l))
+                />
+            </Show>
+            <Show when=move || {
+                planner.scenario.with(|s| s.takes_label_smoothing() && s.training.loss_impl == LossImpl::Full)
+            }>
+                <TextField
+                    id="label-smoothing"
+                    label="Label smoothing"
+                    help="0 to below 1; the Trainer's, for models of Hugging Face."
+                    value=Signal::derive(move || planner.scenario.with(|s| s.training.label_smoothing).to_string())
+                    fault=planner.fault_at("label_smoothing")
+                    set=Callback::new(move |text: String| {
+                        let p = field::fraction(&text)?;
+                        planner
+                            .try_change(|s| s.training.label_smoothing = p)
+                            .map_err(|fault| sentence(&fault.problem))
+                    })
                 />
             </Show>
             <Segments
@@ -59,6 +88,21 @@ pub fn Advanced() -> impl IntoView {
                 value=Signal::derive(move || planner.scenario.with(|s| s.training.keep_outputs))
                 set=Callback::new(move |on| planner.change(|s| s.training.keep_outputs = on))
             />
+            <Switch
+                id="ema"
+                label="Moving average of the weights"
+                help="A copy of the model on the device, averaged after every step."
+                value=Signal::derive(move || planner.scenario.with(|s| s.training.ema))
+                set=Callback::new(move |on| planner.change(|s| s.training.ema = on))
+            />
+            <Switch
+                id="compile"
+                label="torch.compile"
+                help="Not modelled: the estimate stays that of the run without it."
+                value=Signal::derive(move || planner.scenario.with(|s| s.training.compile))
+                set=Callback::new(move |on| planner.change(|s| s.training.compile = on))
+            />
+            </Show>
             <Switch
                 id="workspaces"
                 label="Kernel workspaces"

@@ -1,7 +1,7 @@
 //! What is loaded: the batch, and how large a sample is.
 
 use leptos::prelude::*;
-use plimsoll_core::scenario::limits;
+use plimsoll_core::scenario::{Mode, limits};
 use plimsoll_web::{engine, number};
 
 use crate::app::planner::Planner;
@@ -12,6 +12,8 @@ pub fn Load() -> impl IntoView {
     let planner = Planner::get();
     let has_sequence = Memo::new(move |_| planner.scenario.with(|s| s.input.seq.is_some()));
     let has_target = Memo::new(move |_| planner.scenario.with(|s| s.input.target_seq.is_some()));
+    let generates = Memo::new(move |_| planner.scenario.with(|s| s.input.max_new_tokens.is_some()));
+    let trains = Memo::new(move |_| planner.scenario.with(|s| s.training.mode == Mode::Train));
     let has_image = Memo::new(move |_| planner.scenario.with(engine::takes_any_image));
     let effective = Signal::derive(move || {
         planner.scenario.with(|s| {
@@ -46,6 +48,18 @@ pub fn Load() -> impl IntoView {
                 set=Callback::new(move |n| planner.try_change(|s| s.input.seq = Some(n)))
             />
         </Show>
+        <Show when=move || generates.get()>
+            <NumberField
+                id="max_new_tokens"
+                label="New tokens"
+                help="Tokens generated after the prompt.".to_owned()
+                value=Signal::derive(move || planner.scenario.with(|s| s.input.max_new_tokens.unwrap_or(1)))
+                fault=planner.fault_at("max_new_tokens")
+                most=limits::SEQ
+                slide=(1, 8192)
+                set=Callback::new(move |n| planner.try_change(|s| s.input.max_new_tokens = Some(n)))
+            />
+        </Show>
         <Show when=move || has_target.get()>
             <NumberField
                 id="target_seq"
@@ -70,14 +84,16 @@ pub fn Load() -> impl IntoView {
                 set=Callback::new(move |n| planner.try_change(|s| s.input.image = Some(n)))
             />
         </Show>
-        <NumberField
-            id="accumulation"
-            label="Accumulation"
-            help="Micro-batches per optimizer step.".to_owned()
-            value=Signal::derive(move || planner.scenario.with(|s| s.training.accumulation))
-            most=limits::ACCUMULATION
-            slide=(1, 128)
-            set=Callback::new(move |n| planner.try_change(|s| s.training.accumulation = n))
-        />
+        <Show when=move || trains.get()>
+            <NumberField
+                id="accumulation"
+                label="Accumulation"
+                help="Micro-batches per optimizer step.".to_owned()
+                value=Signal::derive(move || planner.scenario.with(|s| s.training.accumulation))
+                most=limits::ACCUMULATION
+                slide=(1, 128)
+                set=Callback::new(move |n| planner.try_change(|s| s.training.accumulation = n))
+            />
+        </Show>
     }
 }

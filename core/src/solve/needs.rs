@@ -1,0 +1,84 @@
+//! What a model of the catalog takes to be trained at all: one sample, AdamW, in full, with LoRA and with QLoRA.
+
+use crate::catalog::Model;
+use crate::estimate::Run;
+use crate::scenario::{Lora, ModelSource, Optimizer, Precision, Quantization, Scenario};
+use crate::{Bytes, Result};
+
+/// Most tokens of the sample; fewer where the model takes fewer.
+pub const TOKENS: u64 = 1024;
+
+/// Rank of the adapters, on every linear layer.
+pub const RANK: u64 = 16;
+
+/// The card whose kernels are assumed. Another one's take other workspaces, tens of MiB.
+pub const CARD: &str = "rtx-4090";
+
+/// How it is trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Every parameter, float32 weights under bfloat16 autocast.
+    Full,
+    /// Adapters on a bfloat16 base.
+    Lora,
+    /// Adapters on a base in NF4 with double quantization.
+    Qlora,
+}
+
+impl Way {
+    /// From the most to the least.
+    pub const ALL: [Self; 3] = [Self::Full, Self::Lora, Self::Qlora];
+
+    /// As people call it.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Lora => "LoRA",
+            Self::Qlora => "QLoRA",
+        }
+    }
+}
+
+/// The scenario behind a figure: a link to it can be given.
+///
+/// # Errors
+/// When the model cannot be trained that way.
+pub fn scenario(model: &Model, way: Way) -> Result<Scenario> {
+    let mut scenario = Scenario::of(ModelSource::Catalog(model.id.to_owned()));
+    scenario.device.gpu = CARD.to_owned();
+    scenario.training.optimizer = Optimizer::AdamW;
+    scenario.input.seq = scenario.input.seq.map(|seq| seq.min(TOKENS));
+    if way != Way::Full {
+        scenario.training.precision = Precision::Bf16;
+        scenario.training.lora = Some(Lora { rank: RANK, ..Lora::default() });
+    }
+    if way == Way::Qlora {
+        scenario.training.quantization = Quantization::Nf4Double;
+    }
+    Scenario::from_value(&scenario.to_value())
+}
+
+/// What PyTorch takes from the driver at its highest; the CUDA context comes on top.
+///
+/// # Errors
+/// When the model cannot be trained that way, or is not estimated.
+pub fn reserved(model: &Model, way: Way) -> Result<Bytes> {
+    Ok(Run::new(&scenario(model, way)?)?.estimate().peak.reserved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog;
+
+    #[test]
+    fn adapters_take_less_than_full_training_and_a_large_base_less_in_four_bits() {
+        let of = |id: &str| Way::ALL.map(|way| reserved(catalog::model(id).unwrap(), way).unwrap());
+        let [full, lora, qlora] = of("llama-2-7b");
+        assert!(full > lora && lora > qlora, "{full} {lora} {qlora}");
+        assert!(full > Bytes::new(20 * 6_738_415_616), "{full}");
+        // A small model's table and activations, float32 beside a quantized base, outweigh what the base saves.
+        let [full, lora, qlora] = of("llama-3.2-1b");
+        assert!(full > qlora && qlora > lora, "{full} {lora} {qlora}");
+    }
+}

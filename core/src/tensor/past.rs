@@ -1,0 +1,129 @@
+//! What a generation has seen: the keys and values of every attention layer (transformers' `DynamicCache`).
+//!
+//! Layers are told apart by the order in which a forward reaches them, which is the order of `layer_idx`.
+
+use super::context::Context;
+use super::storage::Tensor;
+
+/// The cache of one generation.
+#[derive(Debug, Default)]
+pub struct Past {
+    /// Of attention to the tokens themselves.
+    layers: Vec<PastLayer>,
+    next_layer: usize,
+    /// Whether the prompt has been read.
+    decoding: bool,
+}
+
+/// The cache of one layer.
+#[derive(Debug, Default)]
+pub struct PastLayer {
+    /// `keys`.
+    pub keys: Option<Tensor>,
+    /// `values`.
+    pub values: Option<Tensor>,
+    /// Tokens that went in, forgotten ones included.
+    pub seen: u64,
+    /// The sliding window, where the layer has one: it then remembers one token less than that.
+    pub window: Option<u64>,
+    /// `_sliding_window_tensor`, a number on the device.
+    pub window_tensor: Option<Tensor>,
+}
+
+/// What a mask has to cover (`get_query_offset` and `get_mask_sizes`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Tokens before the first query.
+    pub query_offset: u64,
+    /// Keys there will be.
+    pub keys: u64,
+    /// Tokens before the first of these keys.
+    pub key_offset: u64,
+}
+
+impl Context {
+    /// Whether a generation is going on.
+    pub fn remembers(&self) -> bool {
+        self.past.borrow().is_some()
+    }
+
+    /// Whether a generation is past its prompt.
+    pub fn decodes(&self) -> bool {
+        self.past.borrow().as_ref().is_some_and(|past| past.decoding)
+    }
+
+    /// Gives the run another cache and takes out the one it had.
+    pub fn replace_past(&self, past: Option<Past>) -> Option<Past> {
+        self.past.replace(past)
+    }
+
+    /// The forward of one more token begins: the next layer reached is the first.
+    pub fn rewind_past(&self) {
+        if let Some(past) = self.past.borrow_mut().as_mut() {
+            past.next_layer = 0;
+            past.decoding = true;
+        }
+    }
+
+    /// The next layer's cache, and its place, to be put back by [`Context::put_past_layer`]; `None` where nothing is
+    /// remembered.
+    pub fn take_past_layer(&self, window: Option<u64>) -> Option<(usize, PastLayer)> {
+        let mut past = self.past.borrow_mut();
+        let past = past.as_mut()?;
+        let at = past.next_layer;
+        past.next_layer += 1;
+        if at == past.layers.len() {
+            past.layers.push(PastLayer { window, ..PastLayer::default() });
+        }
+        past.layers.get_mut(at).map(|layer| (at, std::mem::take(layer)))
+    }
+
+    /// Puts a layer's cache back.
+    pub fn put_past_layer(&self, at: usize, layer: PastLayer) {
+        if let Some(slot) = self.past.borrow_mut().as_mut().and_then(|past| past.layers.get_mut(at)) {
+            *slot = layer;
+        }
+    }
+
+    /// What a mask for `queries` more tokens covers: in windowed layers, or in those that see everything. Where a model
+    /// has no layer of the kind, its first one says.
+    pub fn seen(&self, queries: u64, windowed: bool) -> Seen {
+        let past = self.past.borrow();
+        let layers = past.as_ref().map_or(&[][..], |past| &past.layers);
+        let Some(layer) = layers.iter().find(|l| l.window.is_some() == windowed).or(layers.first()) else {
+            return Seen { query_offset: 0, keys: queries, key_offset: 0 };
+        };
+        match layer.window {
+            Some(window) => Seen {
+                query_offset: layer.seen,
+                keys: queries + layer.seen.min(window.saturating_sub(1)),
+                key_offset: (layer.seen + 1).saturating_sub(window),
+            },
+            None => Seen { query_offset: layer.seen, keys: queries + layer.seen, key_offset: 0 },
+        }
+    }
+
+    /// The windows of the layers that have one, and the tokens they have seen.
+    pub fn past_windows(&self) -> Vec<(u64, u64)> {
+        let past = self.past.borrow();
+        let layers = past.as_ref().map_or(&[][..], |past| &past.layers);
+        let mut windows: Vec<_> = layers.iter().filter_map(|l| Some((l.window?, l.seen))).collect();
+        windows.dedup();
+        windows
+    }
+
+    /// How many layers remember something.
+    pub fn past_layers(&self) -> usize {
+        self.past.borrow().as_ref().map_or(0, |past| past.layers.len())
+    }
+
+    /// Puts the model into evaluation (`model.eval()`).
+    pub fn set_inference(&self) {
+        self.inference.set(true);
+    }
+
+    /// Whether the model is evaluated: nothing is dropped out, and there are no labels.
+    pub fn is_inference(&self) -> bool {
+        self.inference.get()
+    }
+}
