@@ -112,15 +112,16 @@ impl PatchMerging {
 /// What `features` is a sequence of.
 #[derive(Debug)]
 enum Stage {
-    Patches(Conv2d, LayerNorm),
+    Patches(Box<(Conv2d, LayerNorm)>),
     Blocks(Vec<Block>),
-    Merging(PatchMerging),
+    Merging(Box<PatchMerging>),
 }
 
 impl Stage {
     fn forward(&self, x: &Tensor) -> Tensor {
         match self {
-            Self::Patches(conv, norm) => {
+            Self::Patches(patches) => {
+                let (conv, norm) = patches.as_ref();
                 let mut x = conv.forward(x);
                 x = ops::permute(&x, &ops::CHANNELS_LAST);
                 norm.forward(&x)
@@ -160,7 +161,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let patches = place.child("0");
     let window = Window { kernel: PATCH, stride: PATCH, padding: 0 };
     let conv = Conv2d::new(&patches.child("0"), 3, first, 1, window, true);
-    let mut features = vec![Stage::Patches(conv, LayerNorm::new(&patches.child("2"), first, true))];
+    let norm = LayerNorm::new(&patches.child("2"), first, true);
+    let mut features = vec![Stage::Patches(Box::new((conv, norm)))];
     let total: u64 = counts.iter().sum();
     let (mut before, mut width) = (0, first);
     for (stage, count) in (0u32..).zip(counts) {
@@ -174,7 +176,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         before += count;
         if before < total {
             let scope = place.child(&features.len().to_string());
-            features.push(Stage::Merging(PatchMerging::new(&scope, width)));
+            features.push(Stage::Merging(Box::new(PatchMerging::new(&scope, width))));
             width *= 2;
         }
     }
