@@ -276,7 +276,7 @@ mod tests {
         let points = points.iter().map(|&(event, phase, gib)| Point {
             event,
             phase,
-            live: [gib << 30, 0, 0, 0, gib << 29, 0, 0, 0],
+            live: [gib << 30, 0, 0, 0, gib << 29, 0, 0, 0, 0],
             op: String::new(),
             module: String::new(),
         });
