@@ -1,4 +1,4 @@
-//! `cargo xtask reference`: writes the pages that list models and cards, or checks that they are up to date.
+//! `cargo xtask reference`: writes the pages that list models and cards and of the worked examples, or checks that they are up to date.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,13 +9,14 @@ use plimsoll_core::Bytes;
 use plimsoll_core::catalog::{self, Gpu, Model};
 use plimsoll_core::device;
 use plimsoll_core::solve::needs::{self, Way};
+use plimsoll_tests::worked;
 
 use crate::workspace;
 
 /// What each model takes, one way after the other; absent where it cannot be trained that way.
 type Needs = [Option<Bytes>; 3];
 
-/// Writes both pages; with `check` writes nothing and fails when one differs.
+/// Writes the pages; with `check` writes nothing and fails when one differs.
 ///
 /// # Errors
 /// A page cannot be written.
@@ -23,7 +24,12 @@ pub fn run(check: bool) -> Result<ExitCode> {
     let models: Vec<(&Model, Needs)> =
         catalog::models().iter().map(|m| (m, Way::ALL.map(|way| needs::reserved(m, way).ok()))).collect();
     let mut stale = false;
-    for (name, fresh) in [("docs/models.md", models_page(&models)?), ("docs/gpus.md", gpus_page(&models)?)] {
+    let pages = [
+        ("docs/models.md", models_page(&models)?),
+        ("docs/gpus.md", gpus_page(&models)?),
+        ("docs/worked-examples.md", worked::page()?),
+    ];
+    for (name, fresh) in pages {
         let path = workspace::root().join(name);
         if fs::read_to_string(&path).is_ok_and(|committed| committed == fresh) {
             println!("{name} is up to date");
