@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn eighty_columns_whatever_is_in_them() {
-        let text = r#"{"model": {"catalog": "gpt2"}, "input": {"seq": 256}, "device": {"gpu": "rtx-3060-12gb"}}"#;
+        let text = r#"{"model": {"catalog": "gpt2"}, "input": {"seq": 256}, "device": {"gpu": "rtx-3060"}}"#;
         let scenario = Scenario::from_json(text).unwrap();
         let batches: Vec<u64> = vec![1, 2, 3, 4, 8, 16, 32, 64, 128, 1000, 1_000_000];
         for effort in [0, EFFORT] {
