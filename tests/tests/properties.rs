@@ -247,6 +247,10 @@ proptest! {
     /// Two traces say what every batch between them and beyond takes, to the byte.
     #[test]
     fn one_stream_is_the_step_at_every_batch(scenario in scenario(), far in 3u64..60, batch in 2u64..60) {
+        // Its chunks are powers of two and as many as the batch asks for: there every batch is traced.
+        if scenario["training"]["loss_impl"] == "fused-linear" {
+            return Ok(());
+        }
         let Some(stream) = Stream::between(&step(&scenario, 2), 2, &step(&scenario, far), far) else {
             return Err(TestCaseError::fail(format!("2 and {far} do not pair up: {scenario}")));
         };
