@@ -29,6 +29,11 @@ pub fn Alive() -> impl IntoView {
                         .into_iter()
                         .take(Kind::LEDGER)
                         .enumerate()
+                        // Only where something is generated is there a cache.
+                        .filter(|(i, kind)| {
+                            let there = point.as_ref().and_then(|p| p.live.get(*i)).is_some_and(|bytes| *bytes > 0);
+                            *kind != Kind::KvCache || there
+                        })
                         .map(|(i, kind)| {
                             let bytes = point.as_ref().and_then(|p| p.live.get(i)).copied().unwrap_or(0);
                             let bytes = Bytes::new(bytes);

@@ -139,6 +139,8 @@ fn Square(
 ) -> impl IntoView {
     let planner = Planner::get();
     let MapCell { batch, seq, text, says, class, usable } = cell;
+    // What is seen comes first: whoever speaks to the page says what stands there.
+    let named = format!("{text}: {says}");
     // One stop for the Tab key: the cursor's cell, or the scenario's own, or the first.
     let stop = move || cursor.get().or_else(|| own.get()).unwrap_or_default() == at;
     view! {
@@ -146,7 +148,7 @@ fn Square(
             <button
                 type="button"
                 tabindex=move || if stop() { "0" } else { "-1" }
-                aria-label=says
+                aria-label=named
                 aria-disabled=if usable { None } else { Some("true") }
                 aria-current=move || (own.get() == Some(at)).then_some("true")
                 on:pointerenter=move |_| looked_at.set(Some(at))
