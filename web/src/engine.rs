@@ -180,6 +180,8 @@ pub fn layers(scenario: &Scenario) -> Option<u64> {
                 // T5's decoder is as deep as its encoder unless it says otherwise.
                 .or_else(|| both(number(&config, "num_layers"), first(&config, &["num_decoder_layers", "num_layers"])))
                 .or_else(|| both(tower("text_config"), tower("vision_config")))
+                // Swin, ResNet and ConvNeXt list their stages.
+                .or_else(|| Some(config.get("depths")?.as_array()?.iter().filter_map(Value::as_u64).sum()))
         }
     }
 }

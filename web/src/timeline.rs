@@ -144,6 +144,8 @@ fn short(name: &str) -> &'static str {
         "clip" => "clip",
         "optimizer" => "optimizer",
         "zero_grad" => "zero_grad",
+        "prefill" => "prefill",
+        "decode" => "decode",
         _ => "other",
     }
 }
@@ -276,7 +278,7 @@ mod tests {
         let points = points.iter().map(|&(event, phase, gib)| Point {
             event,
             phase,
-            live: [gib << 30, 0, 0, 0, gib << 29, 0, 0, 0, 0],
+            live: [gib << 30, 0, 0, 0, 0, gib << 29, 0, 0, 0],
             op: String::new(),
             module: String::new(),
         });

@@ -1,6 +1,6 @@
 //! The sentences of the page.
 
-use plimsoll_core::scenario::{Checkpointing, Quantization};
+use plimsoll_core::scenario::{Checkpointing, Mode, Quantization};
 use plimsoll_core::{Bytes, Scenario};
 
 use crate::choices::Choice as _;
@@ -78,6 +78,10 @@ pub fn load(scenario: &Scenario) -> String {
         None => format!("{} samples", number::grouped(input.batch)),
     };
     let training = &scenario.training;
+    if training.mode == Mode::Inference {
+        let new = input.max_new_tokens.map(|n| format!(", {} new tokens", number::grouped(n))).unwrap_or_default();
+        return format!("{batch}, {}, inference{new}", training.precision);
+    }
     let mut text = format!("{batch}, {}, {}", training.precision, training.optimizer.label());
     if let Some(lora) = &training.lora {
         let adapters = if lora.dora { "DoRA" } else { "LoRA" };

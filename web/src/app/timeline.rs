@@ -2,6 +2,7 @@
 
 use leptos::html::Div;
 use leptos::prelude::*;
+use plimsoll_core::scenario::Mode;
 use plimsoll_web::cursor::{Move, moved};
 use plimsoll_web::kind::Kind;
 use plimsoll_web::timeline::Layout;
@@ -23,7 +24,17 @@ pub fn TimelineSection() -> impl IntoView {
         <section class="section" aria-labelledby="timeline-title" class:is-pending=move || planner.pending.get()>
             <header class="section-head">
                 <h2 id="timeline-title">"Over the steps"</h2>
-                <p>"Two optimizer steps, because the first and the steady state peak at different places. Move along it with the pointer or the arrow keys."</p>
+                <p>
+                    {move || {
+                        let infers = planner.scenario.with(|s| s.training.mode == Mode::Inference);
+                        if infers {
+                            "One generation, or one forward where nothing is generated. "
+                        } else {
+                            "Two optimizer steps, because the first and the steady state peak at different places. "
+                        }
+                    }}
+                    "Move along it with the pointer or the arrow keys."
+                </p>
             </header>
             <Plot/>
             <Status/>
