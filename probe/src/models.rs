@@ -5,13 +5,15 @@ use std::io::Write as _;
 
 use plimsoll_core::catalog::{self, Model};
 use plimsoll_core::scenario::supported::{FAMILIES, FamilyKeyKind};
+use plimsoll_core::solve::needs::{self, Way};
+use plimsoll_core::{Bytes, device};
 use serde_json::json;
 
 use crate::estimate::Format;
 use crate::exit::{self, Failure};
 use crate::view::{Paint, fit, grouped, wrapped};
 
-/// List the models that --model and --family name
+/// List the models that --model and --family name; of a single one, also what it takes to be trained
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Only those whose id, name, publisher or type contains this
@@ -50,6 +52,9 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
                     m.model_type,
                     grouped(m.parameters / 1_000_000) + " M"
                 );
+                if models.len() == 1 || m.id == wanted {
+                    out.push_str(&details(m, paint));
+                }
             }
             for family in FAMILIES.iter().filter(|f| f.name.contains(&wanted)) {
                 let keys: Vec<String> = family
@@ -75,4 +80,32 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     }
     anstream::stdout().lock().write_all(out.as_bytes())?;
     Ok(exit::OK)
+}
+
+/// What a model weighs and what training it takes, below its line.
+fn details(model: &Model, paint: Paint) -> String {
+    let mut out = String::new();
+    let weights = [("fp32", 8), ("bf16", 4), ("8-bit", 2), ("4-bit", 1)];
+    let weights = weights.map(|(name, half_bytes)| format!("{name} {}", Bytes::new(model.parameters * half_bytes / 2)));
+    let _ = writeln!(out, "    {:<12}{}", "parameters", grouped(model.parameters));
+    let _ = writeln!(out, "    {:<12}{}", "weights", weights.join("   "));
+    let card = catalog::gpu(needs::CARD);
+    for way in Way::ALL {
+        let text = match needs::reserved(model, way) {
+            Ok(reserved) => (reserved + card.map_or(Bytes::ZERO, |card| device::context(card).bytes)).to_string(),
+            Err(error) => format!("not estimated: {}", error.problem),
+        };
+        let _ = writeln!(out, "    {:<12}{text}", way.label());
+    }
+    let about = format!(
+        "What a process takes to train one sample of at most {} tokens with AdamW on a {}: full under bf16 autocast, \
+         LoRA (rank {}, every linear) on a bf16 base, QLoRA on NF4 with double quantization under autocast.",
+        needs::TOKENS,
+        card.map_or(needs::CARD, |card| card.name),
+        needs::RANK
+    );
+    for line in wrapped(&about, 76) {
+        let _ = writeln!(out, "    {}", paint.quiet(&line));
+    }
+    out
 }

@@ -3,12 +3,19 @@
 use plimsoll_core::Bytes;
 
 use crate::kind::Kind;
+use crate::number;
 use crate::reading::Reading;
 use crate::scale::{Scale, Tick};
 use crate::spread::spread;
 
 /// The least height at which a segment carries its own name, in px.
 const NAMED: f64 = 17.0;
+
+/// Width of a letter of a segment's name, in px: the typeface's mean at that size and weight, rounded up.
+const LETTER: f64 = 7.0;
+
+/// Left free at both ends of a segment's text and between its two parts, in px.
+const BESIDE: f64 = 28.0;
 
 /// The least distance between two labels of the ladder: a target's least height (WCAG 2.2, 2.5.8).
 const RUNG: f64 = 26.0;
@@ -51,8 +58,8 @@ pub struct Segment {
     pub y: f64,
     /// Height.
     pub height: f64,
-    /// Whether there is room for its name.
-    pub named: bool,
+    /// Its name as far as there is room for it beside its size; `None` where the layer is too thin for either.
+    pub name: Option<&'static str>,
 }
 
 /// The disc and its bar, centred on the load line.
@@ -104,7 +111,7 @@ impl Gauge {
                 bytes: part.bytes,
                 y,
                 height: foot - y,
-                named: foot - y >= NAMED && !narrow,
+                name: (foot - y >= NAMED && !narrow).then(|| fitting(part.kind, part.bytes, hull_width)),
             });
         }
 
@@ -156,11 +163,17 @@ fn grow(bytes: Bytes, percent: u64) -> Bytes {
     Bytes::new(bytes.get().saturating_mul(percent) / 100)
 }
 
+/// The longest name that stands beside the size within the hull without running into it.
+fn fitting(kind: Kind, bytes: Bytes, hull: f64) -> &'static str {
+    let both = |name: &str| (name.len() + number::gib(bytes).len()) as f64 * LETTER;
+    if both(kind.label()) + BESIDE <= hull { kind.label() } else { kind.word() }
+}
+
 #[cfg(test)]
 mod tests {
     use plimsoll_core::Bytes;
 
-    use super::Gauge;
+    use super::{Gauge, fitting};
     use crate::kind::Kind;
     use crate::reading::{Part, Reading, Standing};
 
@@ -185,6 +198,17 @@ mod tests {
             peak: 0,
             holdings: Vec::new(),
             warnings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_name_never_runs_into_its_size() {
+        let large = Bytes::from_gib(12);
+        assert_eq!(fitting(Kind::SavedActivations, large, 200.0), "saved activations");
+        assert_eq!(fitting(Kind::SavedActivations, large, 130.0), "saved");
+        for kind in Kind::ALL {
+            let name = fitting(kind, Bytes::from_gib(999), 130.0);
+            assert!(name.len() <= 11, "{name}");
         }
     }
 

@@ -66,6 +66,17 @@ impl Kind {
         }
     }
 
+    /// Them again, where there is room for one word only.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::OptimizerStates => "states",
+            Self::AutocastCopies => "copies",
+            Self::SavedActivations => "saved",
+            Self::Fragmentation => "gaps",
+            other => other.label(),
+        }
+    }
+
     /// One line on what it is.
     pub const fn note(self) -> &'static str {
         match self {

@@ -54,9 +54,9 @@ fn models_page(models: &[(&Model, Needs)]) -> Result<String> {
     writeln!(
         page,
         "{} models. *fp32* to *4-bit* are the weights alone: 4, 2, 1 and half a byte a parameter. *full*, *LoRA* and *QLoRA* are \
-         what a process takes at its highest on an {} to train one sample of at most {} tokens (one image, one utterance) with \
+         what a process takes at its highest on a {} to train one sample of at most {} tokens (one image, one utterance) with \
          AdamW: full with float32 weights under bfloat16 autocast, LoRA (rank {}, every linear layer) on a bfloat16 base, QLoRA on \
-         a base in NF4 with double quantization. A dash: not estimated that way. GiB throughout; `plimsoll models NAME` tells the \
+         a base in NF4 with double quantization, under autocast too. A dash: not estimated that way. GiB throughout; `plimsoll models NAME` tells the \
          same of one model.\n",
         models.len(),
         card.name,
@@ -85,7 +85,7 @@ fn models_page(models: &[(&Model, Needs)]) -> Result<String> {
     Ok(page)
 }
 
-/// The page of cards: the largest language model each can train.
+/// The page of cards: the largest model each can train.
 fn gpus_page(models: &[(&Model, Needs)]) -> Result<String> {
     let mut page = String::from("<!-- Written by `cargo xtask reference` from data/gpus.toml. -->\n# Cards\n\n");
     writeln!(
@@ -120,11 +120,9 @@ fn gpus_page(models: &[(&Model, Needs)]) -> Result<String> {
 
 /// The model with most parameters that fits.
 fn largest(models: &[(&Model, Needs)], way: usize, gpu: &Gpu) -> String {
-    let line = device::limits(gpu, None, None).load_line;
-    let context = device::context(gpu).bytes;
     let fitting = models
         .iter()
-        .filter(|(_, needs)| needs.get(way).copied().flatten().is_some_and(|reserved| reserved + context <= line));
+        .filter(|(_, needs)| needs.get(way).copied().flatten().is_some_and(|reserved| needs::fits(reserved, gpu)));
     let largest = fitting.max_by_key(|(m, _)| (m.parameters, std::cmp::Reverse(m.id)));
     largest.map_or("-".to_owned(), |(m, _)| format!("{} ({})", m.name, billions(m.parameters)))
 }

@@ -1,9 +1,9 @@
 //! What a model of the catalog takes to be trained at all: one sample, AdamW, in full, with LoRA and with QLoRA.
 
-use crate::catalog::Model;
+use crate::catalog::{self, Gpu, Model};
 use crate::estimate::Run;
 use crate::scenario::{Lora, ModelSource, Optimizer, Precision, Quantization, Scenario};
-use crate::{Bytes, Result};
+use crate::{Bytes, Result, device};
 
 /// Most tokens of the sample; fewer where the model takes fewer.
 pub const TOKENS: u64 = 1024;
@@ -21,7 +21,8 @@ pub enum Way {
     Full,
     /// Adapters on a bfloat16 base.
     Lora,
-    /// Adapters on a base in NF4 with double quantization.
+    /// Adapters on a base in NF4 with double quantization, under bfloat16 autocast as a Trainer with `bf16=True` runs it:
+    /// without, peft's cast to float32 would leave attention in float32 too.
     Qlora,
 }
 
@@ -53,6 +54,7 @@ pub fn scenario(model: &Model, way: Way) -> Result<Scenario> {
         scenario.training.lora = Some(Lora { rank: RANK, ..Lora::default() });
     }
     if way == Way::Qlora {
+        scenario.training.precision = Precision::Bf16Amp;
         scenario.training.quantization = Quantization::Nf4Double;
     }
     Scenario::from_value(&scenario.to_value())
@@ -66,10 +68,23 @@ pub fn reserved(model: &Model, way: Way) -> Result<Bytes> {
     Ok(Run::new(&scenario(model, way)?)?.estimate().peak.reserved)
 }
 
+/// Whether training that has PyTorch reserve so much keeps above a card's load line.
+pub fn fits(reserved: Bytes, gpu: &Gpu) -> bool {
+    reserved + device::context(gpu).bytes <= device::limits(gpu, None, None).load_line
+}
+
+/// The model of the catalog with most parameters whose training keeps above a card's load line.
+pub fn largest(gpu: &Gpu, way: Way) -> Option<&'static Model> {
+    let mut models: Vec<&Model> = catalog::models().iter().collect();
+    models.sort_by_key(|m| (std::cmp::Reverse(m.parameters), m.id));
+    // Half a byte a parameter is the least a base can take: what is larger need not be run.
+    let could = |m: &&&Model| fits(Bytes::new(m.parameters / 2), gpu);
+    models.iter().filter(could).find(|m| reserved(m, way).is_ok_and(|reserved| fits(reserved, gpu))).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog;
 
     #[test]
     fn adapters_take_less_than_full_training_and_a_large_base_less_in_four_bits() {
@@ -77,8 +92,13 @@ mod tests {
         let [full, lora, qlora] = of("llama-2-7b");
         assert!(full > lora && lora > qlora, "{full} {lora} {qlora}");
         assert!(full > Bytes::new(20 * 6_738_415_616), "{full}");
-        // A small model's table and activations, float32 beside a quantized base, outweigh what the base saves.
-        let [full, lora, qlora] = of("llama-3.2-1b");
-        assert!(full > qlora && qlora > lora, "{full} {lora} {qlora}");
+    }
+
+    #[test]
+    fn the_largest_of_a_card_fits_and_a_larger_card_takes_no_smaller_one() {
+        let of = |id: &str| largest(catalog::gpu(id).unwrap(), Way::Lora).unwrap();
+        assert!(of("rtx-4060").parameters < of("rtx-4090").parameters);
+        let gpu = catalog::gpu("rtx-4090").unwrap();
+        assert!(fits(reserved(of(gpu.id), Way::Lora).unwrap(), gpu));
     }
 }

@@ -131,12 +131,12 @@ fn Drawing(gauge: Gauge, rungs: Vec<Rung>, process: Bytes, line: Bytes, capacity
                 {gauge
                     .segments
                     .iter()
-                    .filter(|s| s.named)
-                    .map(|s| {
+                    .filter_map(|s| Some((s, s.name?)))
+                    .map(|(s, name)| {
                         let y = s.y + s.height / 2.0 + 4.2;
                         let class = format!("segment-text {}-text", s.kind.class());
                         view! {
-                            <text class=class.clone() x=hull_x + 10.0 y=y>{s.kind.label()}</text>
+                            <text class=class.clone() x=hull_x + 10.0 y=y>{name}</text>
                             <text class=format!("{class} figure-end") x=hull_x + hull_w - 10.0 y=y>{number::gib(s.bytes)}</text>
                         }
                     })
