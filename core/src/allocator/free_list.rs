@@ -81,18 +81,23 @@ impl FreeList {
         self.entries.remove(at);
     }
 
-    /// The block at this position now has this size and address. It mostly stays where it is or overtakes a few.
-    pub fn resize(&mut self, mut at: usize, size: u64, address: u64) {
+    /// The block at this position now has this size and address. It mostly stays where it is or overtakes a few; after a
+    /// model's gradients were freed one by one, some hundreds of the same size.
+    pub fn resize(&mut self, at: usize, size: u64, address: u64) {
         let entry = Entry { key: self.pool.key(size, address), block: self.entries[at].block };
-        while at > 0 && self.entries[at - 1].key < entry.key {
-            self.entries[at] = self.entries[at - 1];
-            at -= 1;
-        }
-        while at + 1 < self.entries.len() && self.entries[at + 1].key > entry.key {
-            self.entries[at] = self.entries[at + 1];
-            at += 1;
-        }
-        self.entries[at] = entry;
+        let (before, after) = (&self.entries[..at], &self.entries[at + 1..]);
+        let new = if before.last().is_some_and(|last| last.key < entry.key) {
+            let new = before.partition_point(|e| e.key > entry.key);
+            self.entries.copy_within(new..at, new + 1);
+            new
+        } else if after.first().is_some_and(|first| first.key > entry.key) {
+            let new = at + after.partition_point(|e| e.key > entry.key);
+            self.entries.copy_within(at + 1..new + 1, at);
+            new
+        } else {
+            at
+        };
+        self.entries[new] = entry;
     }
 
     /// Drops the entries whose block `keep` turns down.

@@ -92,13 +92,9 @@ impl Envelope {
         let mut summits: Vec<Summit> = Vec::new();
         let mut here = Summit { event: 0, line: Line::constant(0), slack: 0 };
         let mut rising = false;
-        let uneven: BTreeMap<u32, Uneven> = stream.uneven.iter().map(|buffer| (buffer.id, *buffer)).collect();
+        let heights = heights(stream, last);
         for (event, e) in ledger.events.iter().enumerate() {
-            let line = stream.lines[e.id() as usize];
-            let (line, slack) = match uneven.get(&e.id()).filter(|_| !uneven.is_empty()) {
-                Some(buffer) => (Line::constant(0), buffer.most(stream.lines[buffer.tokens as usize], last)),
-                None => line.rounded().map_or((line, UNIT - 1), |line| (line, 0)),
-            };
+            let (line, slack) = heights[e.id() as usize];
             if e.is_free() {
                 if rising {
                     summits.push(here);
@@ -176,6 +172,17 @@ impl Envelope {
     }
 }
 
+/// Of each storage: its line, and how much more than that it may take.
+fn heights(stream: &Stream, last: u64) -> Vec<(Line, i64)> {
+    let of = |line: &Line| line.rounded().map_or((*line, UNIT - 1), |line| (line, 0));
+    let mut heights: Vec<(Line, i64)> = stream.lines.iter().map(of).collect();
+    for buffer in &stream.uneven {
+        let most = buffer.most(stream.lines[buffer.tokens as usize], last);
+        heights[buffer.id as usize] = (Line::constant(0), most);
+    }
+    heights
+}
+
 /// Drops the summits that are below the highest of a few of them at every batch of the range.
 ///
 /// The highest of a few lines is convex and made of pieces that meet where two of them cross; a line less it is highest
@@ -215,13 +222,16 @@ fn keep_highest(summits: &mut Vec<Summit>, first: u64, last: u64) {
 fn moments(stream: &Stream, summits: &[Summit]) -> Vec<Moment> {
     let mut line = Line::constant(0);
     let mut ragged: BTreeMap<Line, u32> = BTreeMap::new();
-    let buffers: BTreeMap<u32, Uneven> = stream.uneven.iter().map(|buffer| (buffer.id, *buffer)).collect();
+    let mut buffers: Vec<Option<&Uneven>> = vec![None; stream.lines.len()];
+    for buffer in &stream.uneven {
+        buffers[buffer.id as usize] = Some(buffer);
+    }
     let mut held: BTreeMap<u32, (Uneven, Line)> = BTreeMap::new();
     let mut moments = Vec::with_capacity(summits.len());
     let mut events = stream.trace.ledger.events.iter().enumerate();
     for summit in summits {
         for (event, e) in events.by_ref() {
-            if let Some(buffer) = buffers.get(&e.id()) {
+            if let Some(buffer) = buffers[e.id() as usize] {
                 if e.is_free() {
                     held.remove(&e.id());
                 } else {

@@ -14,7 +14,7 @@ use crate::estimate::{Berth, DeviceLimits, Verdict, card};
 use crate::{Bytes, Error, Result, Scenario};
 
 use super::replays::{Replays, Share};
-use super::row::{Part, landmarks, parts};
+use super::row::{Part, Question, Turn, landmarks, parts};
 use super::sheet::Sheet;
 use super::variant::{takes_sequences, with_sizes};
 
@@ -110,12 +110,17 @@ pub fn grid(scenario: &Scenario, batches: &[u64], seqs: &[u64], effort: u64) -> 
         refused.push(sound.err());
     }
     let sound = seqs.iter().zip(&refused).filter(|(_, error)| error.is_none()).filter_map(|(seq, _)| *seq);
-    let mut sheet = Sheet::new(scenario, sound.collect(), landmarks(&batches));
+    let cheap = landmarks(&batches);
+    let mut sheet = Sheet::new(scenario, sound.collect(), cheap.clone());
+    let mut turn = Turn::default();
     let mut rows = Vec::with_capacity(seqs.len());
     let mut streams: Vec<Vec<Part>> = Vec::with_capacity(seqs.len());
     for (&seq, error) in seqs.iter().zip(&mut refused) {
         let outcome = match error {
-            None => parts(&batches, &mut |batch| sheet.step(batch, seq)),
+            None => {
+                let question = Question { batches: &batches, seq: seq.unwrap_or(1), cheap: &cheap };
+                parts(&question, &mut turn, &mut |batch| sheet.step(batch, seq))
+            }
             Some(_) => Ok(Vec::new()),
         };
         let line = outcome.unwrap_or_else(|why| {

@@ -95,8 +95,18 @@ impl<'a> Sheet<'a> {
             return Ok(());
         }
         let last = lengths.len() - 1;
-        let mut looked_at = Vec::with_capacity(5);
-        for at in [0, last / 2, last, last / 4, last - last / 4] {
+        // Those in between that were traced on the way here do as well as any, if they stand apart.
+        let traced = |at: &usize| self.steps.contains_key(&(batch, Some(lengths[*at])));
+        let known: Vec<usize> = (1..last).filter(traced).collect();
+        // So much nearer than the quarters are to each other that no two of them are the same.
+        let stands_for = |at: &usize, wanted: usize| 10 * at.abs_diff(wanted) < last;
+        let near = |wanted: usize| {
+            let known = known.iter().copied().filter(|at| stands_for(at, wanted));
+            known.min_by_key(|at| at.abs_diff(wanted)).unwrap_or(wanted)
+        };
+        let places = [0, near(last / 2), last, near(last / 4), near(last - last / 4)];
+        let mut looked_at = Vec::with_capacity(places.len());
+        for at in places {
             looked_at.push((lengths[at], self.traced(batch, Some(lengths[at]))?));
         }
         if let Some(law) = Law::through(lengths, &looked_at) {
