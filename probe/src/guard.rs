@@ -116,7 +116,8 @@ fn after_out_of_memory(policy: Policy, attempts: &[Attempted], last: &Attempted)
     if !policy.adapt {
         return Next::Stop(Why::NotWanted);
     }
-    let halved = last.shape.halved().map(|halved| if policy.accumulates { halved } else { Shape::new(halved.batch, 1) });
+    let halved =
+        last.shape.halved().map(|halved| if policy.accumulates { halved } else { Shape::new(halved.batch, 1) });
     halved.map_or(Next::Stop(Why::OneSampleDoesNotFit), Next::Halve)
 }
 

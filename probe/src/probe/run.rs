@@ -8,9 +8,9 @@ use plimsoll_core::measurement::{self, Outcome};
 use plimsoll_core::scenario::Link;
 use url::Url;
 
-use super::{Where, check_mode};
 use super::progress::Progress;
 use super::report;
+use super::{Where, check_mode};
 use crate::estimate::Format;
 use crate::exit::{self, Failure};
 use crate::records::{self, Store};

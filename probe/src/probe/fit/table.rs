@@ -40,10 +40,7 @@ pub fn table(scenario: &Scenario, limit: Option<Bytes>, fit: &Fit, folder: &Path
     let mut out =
         format!("\n  {}\n  {}\n\n", paint.strong(&format!("{model} on {device}{under}")), paint.quiet(&recipe));
     if !fit.trials.is_empty() {
-        let head = format!(
-            "  trial  {:>12}                        process   allocated   per sample",
-            work.batch()
-        );
+        let head = format!("  trial  {:>12}                        process   allocated   per sample", work.batch());
         out.push_str(&format!("{}\n", paint.quiet(&head)));
     }
     for (number, (batch, figures)) in fit.trials.iter().enumerate() {
@@ -92,9 +89,10 @@ fn rows(work: Work, fit: &Fit) -> Vec<(&'static str, String, String)> {
             "Largest micro-batch that trains",
             "not even one sample; try --checkpointing full, --optimizer-impl fused or --lora-rank 16",
         ),
-        Work::Generation { .. } | Work::Forward => {
-            ("Largest batch that runs", "not even one sample; try --precision bf16, --quantization nf4 or a shorter --seq")
-        }
+        Work::Generation { .. } | Work::Forward => (
+            "Largest batch that runs",
+            "not even one sample; try --precision bf16, --quantization nf4 or a shorter --seq",
+        ),
     };
     match fit.largest {
         None => {
