@@ -1106,9 +1106,9 @@ def make_inputs(scenario, config, dtype, device):
             return made
         if generates and not getattr(config, "is_encoder_decoder", False):
             # What a decoder is to go on with stands at the end.
-            made[:, : min(padding, tokens - 1)] = 0
+            made[:, : min(padding, tokens - 1)].zero_()
         else:
-            made[:, tokens - padding :] = 0
+            made[:, tokens - padding :].zero_()
         return made
 
     def tokens(samples):

@@ -35,8 +35,7 @@ pub fn pace(report: &Report<'_>, paint: Paint) -> String {
             let sample = 1e6 / speed.samples_per_second.max(f64::MIN_POSITIVE);
             // Saturates where it is absurd.
             row("Sample", &duration(sample as u64));
-            let tokens =
-                speed.tokens_per_second.map(|n| format!(", {} {kind}/s", grouped(n as u64))).unwrap_or_default();
+            let tokens = speed.tokens_per_second.map(|n| format!(", {} {kind}/s", whole(n))).unwrap_or_default();
             row("Throughput", &format!("{} samples/s{tokens}", rate(speed.samples_per_second)));
         }
         (None, Some(first)) => row(&format!("{} 1", title(work)), &first),
@@ -97,6 +96,11 @@ fn shares(report: &Report<'_>, index: usize) -> Option<String> {
     let shares = times.iter().map(|(name, micros)| (name, percent(*micros))).filter(|(_, share)| *share > 0);
     let words: Vec<String> = shares.map(|(name, share)| format!("{} {share} %", label(*name))).collect();
     (words.len() > 1).then(|| words.join(", "))
+}
+
+/// Without decimals, as long as that says something.
+fn whole(per_second: f64) -> String {
+    if per_second >= 10.0 { grouped(per_second as u64) } else { rate(per_second) }
 }
 
 /// Three digits that say something.

@@ -208,8 +208,7 @@ fn a_generation_stands_beside_its_estimate_phase_by_phase() {
     );
     let line = |name: &str| text.lines().find(|line| line.starts_with(&format!("  {name} "))).unwrap();
     // Measured, predicted, apart; and of the last generation what was measured.
-    assert_eq!(line("decode").matches("GiB").count() + line("decode").matches("MiB").count(), 0, "{text}");
-    assert_eq!(line("prefill").split_whitespace().count(), 6, "{text}");
+    assert!(line("decode").ends_with("2.38 GiB    2.38 GiB   +0.0 %     2.38 GiB"), "{text}");
     for word in ["step", "optimizer", "micro-batch", "trained", "Loss", "GradScaler"] {
         assert!(!text.contains(word), "{word}: {text}");
     }
