@@ -47,6 +47,9 @@ pub struct Policy {
     pub adapt: bool,
     /// Raise the micro-batch while the device is used less than this, in percent.
     pub target_utilization: Option<u8>,
+    /// Whether smaller micro-batches are made up for by more of them. Inference has no step to fill: there a smaller batch
+    /// is a smaller batch.
+    pub accumulates: bool,
 }
 
 /// How an attempt went.
@@ -113,7 +116,9 @@ fn after_out_of_memory(policy: Policy, attempts: &[Attempted], last: &Attempted)
     if !policy.adapt {
         return Next::Stop(Why::NotWanted);
     }
-    last.shape.halved().map_or(Next::Stop(Why::OneSampleDoesNotFit), Next::Halve)
+    let halved =
+        last.shape.halved().map(|halved| if policy.accumulates { halved } else { Shape::new(halved.batch, 1) });
+    halved.map_or(Next::Stop(Why::OneSampleDoesNotFit), Next::Halve)
 }
 
 fn after_finished(policy: Policy, attempts: &[Attempted], last: &Attempted) -> Next {
@@ -156,8 +161,8 @@ pub fn share(room: Bytes) -> Bytes {
 mod tests {
     use super::*;
 
-    const ADAPT: Policy = Policy { adapt: true, target_utilization: None };
-    const RAISE: Policy = Policy { adapt: true, target_utilization: Some(85) };
+    const ADAPT: Policy = Policy { adapt: true, target_utilization: None, accumulates: true };
+    const RAISE: Policy = Policy { adapt: true, target_utilization: Some(85), accumulates: true };
 
     fn attempted(shape: Shape, outcome: Outcome) -> Attempted {
         Attempted {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The worker of `plimsoll probe`: trains one model the way a training script does, and tells what it took.
+"""The worker of `plimsoll probe`: trains one model the way a training script does, or has it answer, and tells what it took.
 
 It reads a job and then commands as JSON lines from standard input, and writes events as JSON lines to what was its
 standard output. Whatever else prints lands on standard error. Python 3.9 and PyTorch 2.2 or newer; transformers for
@@ -8,12 +8,13 @@ Swin, lion-pytorch for Lion, liger-kernel for the fused linear cross-entropy.
 
 The model and the loop are those that `plimsoll estimate` executes without a GPU. Which Python name holds a tensor for
 how long decides the peak, so the loop at `Run.micro_batch` is written out with care: every `del` in it is there for a
-reason, and every name that outlives a line does so in an ordinary training script too.
+reason, and every name that outlives a line does so in an ordinary training script too. Inference is at `Inference`.
 """
 
 import contextlib
 import ctypes
 import faulthandler
+import functools
 import gc
 import json
 import math
@@ -43,6 +44,8 @@ LARGE = 1 << 20
 # second needs no more.
 QUICK = ("phase", "step")
 TOGETHER = 0.1
+# A generation is told of from time to time: who hears nothing for long takes the worker for dead. In seconds.
+STILL_THERE = 5.0
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -540,7 +543,7 @@ def gib(size):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Models of our own. Their forward returns the outputs and the loss; their modules are called as the estimate calls
+# Models of our own. Their forward returns the outputs and the loss, if there is something to learn; their modules are called as the estimate calls
 # them, which matters to the targets of LoRA.
 
 
@@ -548,6 +551,10 @@ def own_families(smoothing=0.0):
     """The classes, made only now because their bases come from PyTorch. `smoothing` is that of their labels."""
     from torch import nn
     from torch.nn import functional as F
+
+    def cross_entropy(logits, targets, **options):
+        """None where nothing is given to learn: inference."""
+        return None if targets is None else F.cross_entropy(logits, targets, label_smoothing=smoothing, **options)
 
     class Mlp(nn.Module):
         def __init__(self, d_in, hidden, layers, d_out):
@@ -560,9 +567,9 @@ def own_families(smoothing=0.0):
                     net.append(nn.ReLU())
             self.net = nn.Sequential(*net)
 
-        def forward(self, inputs, targets):
+        def forward(self, inputs, targets=None):
             logits = self.net(inputs)
-            return logits, F.cross_entropy(logits, targets, label_smoothing=smoothing)
+            return logits, cross_entropy(logits, targets)
 
     class GptBlock(nn.Module):
         def __init__(self, n_embd, n_head, dropout, bias):
@@ -603,14 +610,15 @@ def own_families(smoothing=0.0):
             self.head = nn.Linear(n_embd, vocab_size, bias=False)
             self.head.weight = self.wte.weight
 
-        def forward(self, inputs, targets):
+        def forward(self, inputs, targets=None):
             positions = torch.arange(inputs.shape[1], device=inputs.device)
             x = self.drop(self.wte(inputs) + self.wpe(positions))
             for block in self.h:
                 x = block(x)
             logits = self.head(self.ln_f(x))
-            flat = logits.view(-1, logits.size(-1))
-            return logits, F.cross_entropy(flat, targets.view(-1), ignore_index=-1, label_smoothing=smoothing)
+            if targets is None:
+                return logits, None
+            return logits, cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1)
 
     class NBeatsBlock(nn.Module):
         def __init__(self, layers, width, theta, backcast, horizon):
@@ -642,9 +650,9 @@ def own_families(smoothing=0.0):
                 forecast = part if forecast is None else forecast + part
             return forecast
 
-        def forward(self, inputs, targets):
+        def forward(self, inputs, targets=None):
             forecast = self.forecast(inputs)
-            return forecast, F.mse_loss(forecast, targets)
+            return forecast, None if targets is None else F.mse_loss(forecast, targets)
 
     class GatLayer(nn.Module):
         def __init__(self, n_in, n_out, heads, concat, dropout):
@@ -672,9 +680,9 @@ def own_families(smoothing=0.0):
             self.l1 = GatLayer(n_feat, n_hid, n_heads, True, dropout)
             self.l2 = GatLayer(n_hid * n_heads, n_class, 1, False, dropout)
 
-        def forward(self, inputs, adjacency, targets):
+        def forward(self, inputs, adjacency, targets=None):
             logits = self.l2(self.l1(inputs, adjacency), adjacency)
-            return logits, F.cross_entropy(logits, targets, label_smoothing=smoothing)
+            return logits, cross_entropy(logits, targets)
 
     class Classifier(nn.Module):
         """A torchvision model with its loss."""
@@ -683,9 +691,9 @@ def own_families(smoothing=0.0):
             super().__init__()
             self.net = net
 
-        def forward(self, inputs, targets):
+        def forward(self, inputs, targets=None):
             logits = self.net(inputs)
-            return logits, F.cross_entropy(logits, targets, label_smoothing=smoothing)
+            return logits, cross_entropy(logits, targets)
 
     return {"mlp": Mlp, "nanogpt": NanoGpt, "nbeats": NBeats, "gat": Gat, "torchvision": Classifier}
 
@@ -756,6 +764,11 @@ FOREIGN_KEYS = ("model_type", "architectures", "auto_map", "dtype", "torch_dtype
                 "_name_or_path", "_attn_implementation", "attn_implementation", "use_cache")
 
 
+def new_tokens(scenario):
+    """How many tokens are to be generated; None where nothing is: in training, and where inference is one forward."""
+    return scenario["input"].get("max_new_tokens") if scenario["training"]["mode"] == "inference" else None
+
+
 def read_config(scenario, config, transformers):
     """The config object that the job's dictionary stands for."""
     if config.get("quantization_config"):
@@ -771,10 +784,10 @@ def read_config(scenario, config, transformers):
     except Exception as error:
         message = "transformers %s does not take this config: %s" % (transformers.__version__, clean(error))
         raise Stop("unsupported", message, "check model_type, or upgrade transformers") from error
-    # A training step has no use for the cache of keys and values. Whisper's is on unless its config says otherwise, and
-    # the estimate takes it so.
+    # Neither a training step nor a single forward has a use for the cache of keys and values; a generation is made with
+    # it. Whisper's is on unless its config says otherwise, and the estimate takes it so.
     speech = scenario["model"]["task"] == "speech-seq2seq"
-    made.use_cache = speech and config.get("use_cache") is not False
+    made.use_cache = new_tokens(scenario) is not None or (speech and config.get("use_cache") is not False)
     # What a batch of random tokens needs and not every config says.
     if scenario["model"]["task"] in ("seq2seq-lm", "speech-seq2seq", "sequence-classification"):
         if getattr(made, "pad_token_id", None) is None:
@@ -788,7 +801,7 @@ def build_hugging_face(scenario, config, dtype, transformers):
     """The base model; adapters and checkpointing come when its large weights are known."""
     task = scenario["model"]["task"]
     if task not in AUTO_CLASSES:
-        message = "a Hugging Face model cannot be trained for %s" % clean(task)
+        message = "a Hugging Face model cannot be run for %s" % clean(task)
         raise Stop("unsupported", message, "use one of %s" % ", ".join(AUTO_CLASSES))
     named = "dtype" if version_of(transformers.__version__) >= (5, 0) else "torch_dtype"
     attention = "eager" if config.model_type in WITHOUT_ATTENTION else scenario["training"]["attention"]
@@ -943,7 +956,7 @@ def is_large(tensor):
 
 
 def build(scenario, config, packages, device):
-    """The model on the device, in training mode. Nothing but its parameters and buffers is ever made there."""
+    """The model on the device, in the scenario's mode. Nothing but its parameters and buffers is ever made there."""
     training = scenario["training"]
     dtype = loaded_dtype(training)
     if quantized(training) and config is None:
@@ -966,7 +979,7 @@ def build(scenario, config, packages, device):
         model = add_adapters(model, scenario, packages["peft"])
     if training["checkpointing"] == "full":
         enable_checkpointing(model, training.get("lora") is not None)
-    model.train()
+    model.train(training["mode"] == "train")
     model.to(device.name)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -1066,9 +1079,11 @@ def make_scaler(kind, scale=None):
 
 
 def make_inputs(scenario, config, dtype, device):
-    """A function that makes a random batch of so many samples on the device: the model's arguments by name."""
+    """A function that makes a random batch of so many samples on the device: the model's arguments by name. Labels are
+    among them where there is something to learn."""
     where = {"device": device.name}
     given, task = scenario["input"], scenario["model"]["task"]
+    trains, generates = scenario["training"]["mode"] == "train", new_tokens(scenario) is not None
 
     def floats(*shape):
         return torch.randn(shape, dtype=dtype, **where)
@@ -1086,13 +1101,21 @@ def make_inputs(scenario, config, dtype, device):
 
     def mask(samples, tokens):
         made = torch.ones((samples, tokens), dtype=torch.int64, **where)
-        if given["attention_mask"] == "padded":
-            made[:, tokens - max(1, tokens // 4) :] = 0
+        padding = max(1, tokens // 4)
+        if given["attention_mask"] != "padded":
+            return made
+        if generates and not getattr(config, "is_encoder_decoder", False):
+            # What a decoder is to go on with stands at the end.
+            made[:, : min(padding, tokens - 1)].zero_()
+        else:
+            made[:, tokens - padding :].zero_()
         return made
 
     def tokens(samples):
         batch = {"input_ids": integers(vocabulary, samples, seq)}
-        if task == "seq2seq-lm":
+        if not trains:
+            pass
+        elif task == "seq2seq-lm":
             batch["labels"] = integers(vocabulary, samples, given.get("target_seq") or seq)
         elif task == "sequence-classification":
             regression = config.num_labels == 1
@@ -1109,21 +1132,28 @@ def make_inputs(scenario, config, dtype, device):
         return floats(samples, getattr(vision, "num_channels", 3), high, wide)
 
     def labelled_images(samples):
-        return {"pixel_values": images(samples), "labels": integers(config.num_labels, samples)}
+        batch = {"pixel_values": images(samples)}
+        if trains:
+            batch["labels"] = integers(config.num_labels, samples)
+        return batch
 
     def pairs(samples):
         # Texts are cut to the positions the text tower has, as its tokenizer does.
         positions = getattr(text, "max_position_embeddings", None) or seq or 77
         batch = {"input_ids": integers(vocabulary, samples, min(seq or positions, positions))}
-        batch.update(pixel_values=images(samples), return_loss=True)
+        batch["pixel_values"] = images(samples)
+        if trains:
+            batch["return_loss"] = True
         return batch
 
     def speech(samples):
-        features = floats(samples, config.num_mel_bins, 2 * config.max_source_positions)
-        return {"input_features": features, "labels": integers(vocabulary, samples, seq)}
+        batch = {"input_features": floats(samples, config.num_mel_bins, 2 * config.max_source_positions)}
+        if trains:
+            batch["labels"] = integers(vocabulary, samples, seq)
+        return batch
 
     makers = {"image-classification": labelled_images, "contrastive": pairs, "speech-seq2seq": speech}
-    if task not in makers or task == "speech-seq2seq":
+    if task not in makers or (task == "speech-seq2seq" and trains):
         if not seq:
             raise Stop("bad-job", "%s needs input.seq" % task, "say how many tokens a sample has")
         if not vocabulary:
@@ -1141,15 +1171,22 @@ def own_inputs(scenario, floats, integers):
         # Every second edge on average, and every node its own neighbour. In place: nothing else is made on the device.
         batch = {"inputs": floats(seq, keys["n_feat"]), "adjacency": floats(seq, seq)}
         batch["adjacency"].uniform_().round_().fill_diagonal_(1)
-        batch["targets"] = integers(keys["n_class"], seq)
         return batch
 
-    return {
-        "mlp": lambda n: {"inputs": floats(n, keys["d_in"]), "targets": integers(keys["d_out"], n)},
-        "nanogpt": lambda n: {"inputs": integers(keys["vocab_size"], n, seq), "targets": integers(keys["vocab_size"], n, seq)},
-        "nbeats": lambda n: {"inputs": floats(n, keys["backcast"]), "targets": floats(n, keys["horizon"])},
-        "gat": graph,
-    }.get(family, lambda n: {"inputs": floats(n, 3, image, image), "targets": integers(keys["num_classes"], n)})
+    # What goes in, and what is to be learnt of it.
+    inputs, targets = {
+        "mlp": (lambda n: {"inputs": floats(n, keys["d_in"])}, lambda n: integers(keys["d_out"], n)),
+        "nanogpt": (lambda n: {"inputs": integers(keys["vocab_size"], n, seq)}, lambda n: integers(keys["vocab_size"], n, seq)),
+        "nbeats": (lambda n: {"inputs": floats(n, keys["backcast"])}, lambda n: floats(n, keys["horizon"])),
+        "gat": (graph, lambda n: integers(keys["n_class"], seq)),
+    }.get(family, (lambda n: {"inputs": floats(n, 3, image, image)}, lambda n: integers(keys["num_classes"], n)))
+
+    def labelled(samples):
+        batch = inputs(samples)
+        batch["targets"] = targets(samples)
+        return batch
+
+    return labelled if scenario["training"]["mode"] == "train" else inputs
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1277,6 +1314,19 @@ class Run:
     """One model and its optimizer on one device, through as many attempts as are asked for."""
 
     def __init__(self, job, config, packages, device, channel):
+        self.begin(job, device, channel)
+        training = self.training
+        self.compute_loss = make_loss(self.scenario, config is None, device, channel)
+        with self.phase("load"):
+            self.model, dtype = build(self.scenario, config, packages, device)
+            self.average = make_average(self.model) if training.get("ema") else None
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizers = make_optimizers(training, self.model, self.parameters, packages, device, channel)
+        self.scaler = make_scaler(device.kind) if training["precision"] == "fp16-amp" else None
+        self.make_batch = make_inputs(self.scenario, config, dtype, device)
+
+    def begin(self, job, device, channel):
+        """What training and inference have in common, before there is a model."""
         self.job, self.device, self.channel = job, device, channel
         self.scenario, self.training = job["scenario"], job["scenario"]["training"]
         self.reports_phases = job.get("phases", True)
@@ -1287,21 +1337,11 @@ class Run:
         # What the loop's names hold between micro-batches.
         self.batch = self.loss = self.outputs = None
 
-        training = self.training
-        if training["mode"] != "train":
-            raise Stop("unsupported", "only training is measured", 'use mode = "train"')
-        if training.get("compile"):
+        if self.training.get("compile"):
             message = "the estimate is that of the run without torch.compile, and so is what is measured"
             raise Stop("unsupported", message, "leave compile out")
-        self.compute_loss = make_loss(self.scenario, config is None, device, channel)
-        with self.phase("load"):
-            self.model, dtype = build(self.scenario, config, packages, device)
-            self.average = make_average(self.model) if training.get("ema") else None
-        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizers = make_optimizers(training, self.model, self.parameters, packages, device, channel)
-        self.scaler = make_scaler(device.kind) if training["precision"] == "fp16-amp" else None
-        self.amp = {"fp16-amp": torch.float16, "bf16-amp": torch.bfloat16}.get(training["precision"])
-        self.make_batch = make_inputs(self.scenario, config, dtype, device)
+        self.optimizers, self.scaler = [], None
+        self.amp = {"fp16-amp": torch.float16, "bf16-amp": torch.bfloat16}.get(self.training["precision"])
 
     def counts(self):
         total = sum(numbers_in(p) for p in self.model.parameters())
@@ -1309,27 +1349,35 @@ class Run:
 
     @contextlib.contextmanager
     def phase(self, name, step=None, micro_batch=None):
-        """One phase of the loop: its own peaks, and the device waited for before and after."""
-        self.where = {"phase": name, "step": step, "micro_batch": micro_batch}
-        if not self.reports_phases:
-            yield
-            self.device.check()
-            return
-        device = self.device
-        device.synchronize()
-        device.reset_peaks()
-        start = time.perf_counter_ns()
+        """One phase of the loop."""
+        self.enter(name, step, micro_batch)
         yield
+        self.leave()
+
+    def enter(self, name, step=None, micro_batch=None):
+        """A phase begins: its own peaks, and the device waited for before and after."""
+        self.where = {"phase": name, "step": step, "micro_batch": micro_batch}
+        if self.reports_phases:
+            self.device.synchronize()
+            self.device.reset_peaks()
+            self.entered = time.perf_counter_ns()
+
+    def leave(self):
+        """The phase ends, and is told of."""
+        device = self.device
+        if not self.reports_phases:
+            device.check()
+            return
         device.synchronize()
-        micros = (time.perf_counter_ns() - start) // 1000
+        micros = (time.perf_counter_ns() - self.entered) // 1000
         figures = device.figures()
         self.peaks.see(figures)
         self.step_peaks.see(figures)
         peak_allocated, peak_reserved, end_allocated, end_reserved, _ = figures
         self.channel.emit(
-            "phase", attempt=self.attempt, name=name, step=step, micro_batch=micro_batch,
-            peak_allocated=peak_allocated, peak_reserved=peak_reserved, end_allocated=end_allocated,
-            end_reserved=end_reserved, micros=micros, process=device.process(),
+            "phase", attempt=self.attempt, name=self.where["phase"], step=self.where["step"],
+            micro_batch=self.where["micro_batch"], peak_allocated=peak_allocated, peak_reserved=peak_reserved,
+            end_allocated=end_allocated, end_reserved=end_reserved, micros=micros, process=device.process(),
         )
         device.check()
 
@@ -1413,7 +1461,7 @@ class Run:
         return loss, self.update(step)
 
     def steps(self, sizes, count):
-        """The optimizer steps of an attempt. Answers how many losses were not finite."""
+        """The optimizer steps of an attempt, or its runs in inference. Answers how many losses were not finite."""
         infinite = 0
         for step in range(1, count + 1):
             self.step_peaks = Peaks()
@@ -1428,13 +1476,14 @@ class Run:
                 self.peaks.see(figures)
                 self.step_peaks.see(figures)
             self.finished = step
-            if not math.isfinite(loss):
+            if loss is not None and not math.isfinite(loss):
                 infinite += 1
                 if infinite == 1:
                     self.channel.note("the loss of step %d is not finite; memory does not depend on it" % step)
             samples = sum(sizes)
             self.channel.emit(
-                "step", attempt=self.attempt, step=step, micros=micros, loss=loss if math.isfinite(loss) else None,
+                "step", attempt=self.attempt, step=step, micros=micros,
+                loss=loss if loss is not None and math.isfinite(loss) else None,
                 scale=None if self.scaler is None else self.scaler.get_scale(), skipped=skipped, samples=samples,
                 tokens=self.tokens(samples), peak_allocated=self.step_peaks.allocated,
                 peak_reserved=self.step_peaks.reserved, process=self.device.process(),
@@ -1444,7 +1493,9 @@ class Run:
         return infinite
 
     def tokens(self, samples):
-        """How many tokens that is, where a sample is a sequence of them."""
+        """How many tokens that is, where a sample is a sequence of them: of a generation those it makes."""
+        if new_tokens(self.scenario) is not None:
+            return samples * new_tokens(self.scenario)
         if self.scenario["model"]["task"] in ("causal-lm", "masked-lm", "sequence-classification", "seq2seq-lm"):
             return samples * self.scenario["input"]["seq"]
         return None
@@ -1466,7 +1517,7 @@ class Run:
         sizes, guard = self.sizes(batch, accumulation, samples), None
         try:
             infinite = self.steps(sizes, steps)
-            if infinite == steps:
+            if infinite and infinite == steps:
                 self.channel.note("not one loss of this attempt was finite: its speed and memory stand all the same")
             self.record_trace(sizes)
         except Exception as error:
@@ -1532,6 +1583,99 @@ class Run:
             write_whole(path, torch.cuda.memory._dump_snapshot, ".pickle")
 
 
+class Inference(Run):
+    """One model on one device, in evaluation and without gradients: a greedy generation where it makes text, else one
+    forward. What training calls a step is one of these here, from fresh inputs to what comes out, and begins with nothing
+    left of the last."""
+
+    def __init__(self, job, config, packages, device, channel):
+        self.begin(job, device, channel)
+        with self.phase("load"):
+            self.model, dtype = build(self.scenario, config, packages, device)
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.make_batch = make_inputs(self.scenario, config, dtype, device)
+        self.asked, self.begun = new_tokens(self.scenario), 0
+        if self.asked is not None:
+            self.settings = plain_generation(self.model, self.asked, packages["transformers"])
+            watch_tokens(self.model, self.token)
+
+    def one_step(self, step, sizes):
+        for number, samples in enumerate(sizes, 1):
+            with self.phase("input", step, number):
+                self.batch = self.make_batch(samples)
+            if self.asked is None:
+                self.forward(step, number)
+            else:
+                self.generate(step)
+            self.batch = None
+        return None, False
+
+    def forward(self, step, number):
+        with self.phase("forward", step, number):
+            with torch.no_grad(), self.autocast():
+                output = self.model(**self.batch)
+        del output
+
+    def generate(self, step):
+        """Prefill and decode. One autocast region around all of it: the weights' copies are made once."""
+        self.begun, self.told = 0, time.monotonic()
+        self.enter("prefill", step)
+        with torch.no_grad(), self.autocast():
+            output = self.model.generate(**self.batch, generation_config=self.settings)
+        self.leave()
+        del output
+        if self.begun != self.asked:
+            message = "this model's generate made %d of %d tokens" % (self.begun, self.asked)
+            raise Stop("unsupported", message, "report it with the config: a generation of all of them was expected")
+
+    def token(self):
+        """The forward of another token is about to begin; of the second, what followed the first one's is over: that is
+        where the prompt is done with."""
+        self.begun += 1
+        if self.begun == 2:
+            step = self.where["step"]
+            self.leave()
+            self.enter("decode", step)
+        self.device.check()
+        now = time.monotonic()
+        if now - self.told > STILL_THERE:
+            self.told = now
+            self.channel.progress("token %d of %d" % (self.begun, self.asked))
+
+
+def plain_generation(model, tokens, transformers):
+    """Settings for a greedy generation of exactly so many tokens: nothing the config says ends it earlier, and nothing is
+    sampled, searched or suppressed."""
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    if not inner.can_generate():
+        message = "transformers %s cannot generate with a %s" % (transformers.__version__, type(inner).__name__)
+        raise Stop("unsupported", message, "check model_type and task")
+    settings = transformers.GenerationConfig(max_new_tokens=tokens, do_sample=False, use_cache=True)
+    # What `generate` falls back to must say nothing either.
+    inner.generation_config = transformers.GenerationConfig()
+    if getattr(inner.config, "is_encoder_decoder", False):
+        settings.decoder_start_token_id = inner.config.decoder_start_token_id
+    return settings
+
+
+def watch_tokens(model, about_to_begin):
+    """Has `about_to_begin` called before what every token's forward needs is made. Every version of `generate` asks the
+    model for that once a token; a wrapper around it holds nothing that its caller does not hold anyway."""
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    prepare = inner.prepare_inputs_for_generation
+
+    # Its signature is looked at.
+    @functools.wraps(prepare)
+    def watched(*args, **kwargs):
+        about_to_begin()
+        return prepare(*args, **kwargs)
+
+    inner.prepare_inputs_for_generation = watched
+
+
+MODES = {"train": Run, "inference": Inference}
+
+
 class Peaks:
     """The highest figures of several stretches."""
 
@@ -1579,6 +1723,8 @@ def check_job(job):
             raise KeyError("config")
         if job.get("device") not in DEVICES:
             raise KeyError("device")
+        if scenario["training"]["mode"] not in MODES:
+            raise KeyError("training.mode")
     except (KeyError, TypeError) as error:
         raise Stop("bad-job", "the job lacks %s" % clean(error), "this is a bug of plimsoll: report it")
 
@@ -1624,7 +1770,8 @@ def work(channel):
         config = read_config(scenario, config, packages["transformers"])
     channel.progress("building the model")
     try:
-        run = Run(job, config, packages, device, channel)
+        kind = MODES[scenario["training"]["mode"]]
+        run = kind(job, config, packages, device, channel)
     except Exception as error:
         kind = device.out_of_memory(error)
         if kind is None:

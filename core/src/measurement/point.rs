@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{DeviceKind, Measurement, Outcome, ProcessSource};
 use crate::estimate::Run;
+use crate::scenario::Mode;
 use crate::{Bytes, Result, Scenario};
 
 /// Measured or estimated peaks, in bytes; absent where the device does not tell the figure.
@@ -212,6 +213,11 @@ impl MeasurementPoint {
         Some((estimated as f64 - measured as f64) / measured as f64)
     }
 
+    /// Whether nothing was trained.
+    pub fn infers(&self) -> bool {
+        self.mode == Mode::Inference.as_str()
+    }
+
     /// The value that [`By`] groups by; `none` where there is none.
     pub fn key(&self, by: By) -> String {
         match by {
@@ -219,9 +225,11 @@ impl MeasurementPoint {
             By::Model => self.model.clone(),
             By::Gpu => self.gpu.clone().unwrap_or_else(|| self.device.clone()),
             By::Precision => self.precision.clone(),
+            By::Optimizer | By::Checkpointing if self.infers() => "none".to_owned(),
             By::Optimizer => format!("{} {}", self.optimizer, self.optimizer_impl),
             By::Checkpointing => self.checkpointing.clone(),
             By::Attention => self.attention.clone(),
+            By::Training if self.infers() => self.mode.clone(),
             By::Training => self.lora.map_or("full", |_| "lora").to_owned(),
             By::Torch => minor(&self.torch),
         }
@@ -255,7 +263,7 @@ pub enum By {
     Checkpointing,
     /// Attention.
     Attention,
-    /// Full training or LoRA.
+    /// Full training, LoRA, or inference.
     Training,
     /// PyTorch, `major.minor`.
     Torch,

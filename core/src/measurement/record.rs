@@ -32,9 +32,10 @@ pub struct Measurement {
     pub attempts: Vec<Attempt>,
     /// The highest points of the last attempt that finished, or of the whole run when none did.
     pub peak: MeasuredPeak,
-    /// Every phase of the first optimizer step of each attempt and of its last one, in order.
+    /// Every phase of the first step of each attempt and of its last one, in order.
     pub phases: Vec<MeasuredPhase>,
-    /// Every optimizer step, in order.
+    /// Every step, in order: an optimizer step; in inference a run from fresh inputs to what comes out, a whole generation
+    /// or a single forward.
     pub steps: Vec<MeasuredStep>,
     /// How fast the steady state was; absent when fewer than two steps finished.
     pub speed: Option<Speed>,
@@ -134,11 +135,11 @@ pub struct Allocator {
 pub struct Attempt {
     /// Samples in a micro-batch.
     pub batch: u64,
-    /// Micro-batches in a step.
+    /// Micro-batches in a step; 1 in inference.
     pub accumulation: u64,
     /// How it ended.
     pub outcome: Outcome,
-    /// Optimizer steps that finished.
+    /// Steps that finished.
     pub steps: u64,
 }
 
@@ -202,7 +203,7 @@ pub struct MeasuredPhase {
     pub attempt: u32,
     /// Which part of the loop.
     pub name: PhaseName,
-    /// Optimizer step of the attempt, from 1; `None` for `load`.
+    /// Step of the attempt, from 1; `None` for `load`.
     pub step: Option<u64>,
     /// Micro-batch within the step, from 1; `None` where the phase is once per step.
     pub micro_batch: Option<u64>,
@@ -218,7 +219,7 @@ pub struct MeasuredPhase {
     pub micros: u64,
 }
 
-/// One optimizer step.
+/// One optimizer step, or in inference one generation or forward.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -229,9 +230,9 @@ pub struct MeasuredStep {
     pub step: u64,
     /// How long it took, in microseconds.
     pub micros: u64,
-    /// Mean loss of its micro-batches; absent when it was not finite.
+    /// Mean loss of its micro-batches; absent when it was not finite, and in inference.
     pub loss: Option<f64>,
-    /// GradScaler's scale after it.
+    /// GradScaler's scale after it; absent where there is none.
     pub scale: Option<f64>,
     /// Whether GradScaler skipped it because of infinite gradients.
     pub skipped: bool,
@@ -246,7 +247,8 @@ pub struct Speed {
     pub step_micros: u64,
     /// Samples per second at that pace.
     pub samples_per_second: f64,
-    /// Tokens per second at that pace, where a sample is a sequence.
+    /// Tokens per second at that pace, where a sample is a sequence: those that are read; of a generation those that are
+    /// made, the time for the prompt included.
     pub tokens_per_second: Option<f64>,
 }
 
@@ -304,7 +306,7 @@ pub enum EventKind {
     OutOfMemory,
     /// The hard cap was hit.
     Limit,
-    /// The micro-batch was halved and the accumulation doubled.
+    /// The micro-batch was halved and, in training, the accumulation doubled.
     Halved,
     /// The micro-batch was raised to use the device better.
     Raised,

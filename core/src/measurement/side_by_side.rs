@@ -68,7 +68,8 @@ impl Measurement {
 }
 
 impl Estimate {
-    /// What is predicted of a phase; the estimate's second step is its steady one.
+    /// What is predicted of a phase; the estimate's second step is its steady one. An estimate of inference is of one run,
+    /// the first: what the allocator keeps of it for later ones is not predicted.
     pub fn phase_peak(&self, name: PhaseName, which: Which) -> Option<PhasePeak> {
         let step = match which {
             Which::First => 1,

@@ -1,4 +1,4 @@
-//! `plimsoll probe`: the real training loop on the user's own card, measured.
+//! `plimsoll probe`: the real training loop, or the real generation, on the user's own card, measured.
 
 mod bench;
 mod entry;
@@ -16,15 +16,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
-use plimsoll_core::Bytes;
+use plimsoll_core::estimate::Run;
 use plimsoll_core::measurement::DeviceKind;
-use plimsoll_core::scenario::parse_memory;
+use plimsoll_core::scenario::{Mode, parse_memory};
+use plimsoll_core::{Bytes, Error, Scenario};
 
 use crate::exit::{self, Failure};
 use crate::session::{self, Busy, Request};
 use crate::worker;
 
-/// Run the real training loop with your own PyTorch and measure what it takes
+/// Run the real training loop or inference with your own PyTorch and measure it
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true, args_conflicts_with_subcommands = true)]
 pub struct Args {
@@ -66,8 +67,9 @@ pub struct Where {
     #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     limit: Option<Bytes>,
 
-    /// Optimizer steps of an attempt. Step 1 also makes the optimizer's state
-    /// and what libraries keep; the others are the steady state
+    /// Optimizer steps of an attempt, in inference generations or forward
+    /// passes. The first also makes the optimizer's state and what libraries
+    /// keep; the others are the steady state
     #[arg(long, value_name = "N", default_value_t = session::STEPS,
         value_parser = clap::value_parser!(u64).range(1..=100_000))]
     steps: u64,
@@ -115,6 +117,21 @@ impl Kind {
             Self::Mps => DeviceKind::Mps,
             Self::Cpu => DeviceKind::Cpu,
         }
+    }
+}
+
+/// Refuses inference that the engine refuses, before anything is started: of a generation that is not estimated nothing could
+/// be compared. A model that the engine does not know at all may be measured all the same.
+///
+/// # Errors
+/// The engine's own.
+pub fn check_mode(scenario: &Scenario) -> Result<(), Error> {
+    if scenario.training.mode == Mode::Train || scenario.estimated().is_err() {
+        return Ok(());
+    }
+    match Run::new(scenario) {
+        Err(error) if error.key == "training.mode" => Err(error),
+        _ => Ok(()),
     }
 }
 

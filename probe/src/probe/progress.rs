@@ -9,7 +9,7 @@ use plimsoll_core::estimate::PhaseName;
 use plimsoll_core::measurement::{DeviceKind, EventKind, Sample};
 
 use super::report::duration;
-use crate::session::{Update, Watcher};
+use crate::session::{Update, Watcher, Work};
 use crate::view::Paint;
 
 /// Cells of the memory bar.
@@ -29,8 +29,10 @@ pub struct Progress {
 }
 
 /// What the display is made from.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    /// What is repeated.
+    work: Work,
     phase: String,
     attempt: String,
     steps: u64,
@@ -43,6 +45,23 @@ struct State {
     sample: Sample,
     room: Option<Bytes>,
     load_line: Option<Bytes>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            work: Work::Step,
+            phase: String::new(),
+            attempt: String::new(),
+            steps: 0,
+            accumulation: 0,
+            step: 0,
+            last_micros: None,
+            sample: Sample::default(),
+            room: None,
+            load_line: None,
+        }
+    }
 }
 
 impl Progress {
@@ -89,7 +108,8 @@ fn write(line: &str) {
 impl Watcher for Progress {
     fn see(&mut self, update: &Update<'_>) {
         match update {
-            Update::Starting { python, device } => {
+            Update::Starting { python, device, work } => {
+                self.state.work = *work;
                 self.say(&self.paint.quiet(&format!("Measuring on {} with {}", name(*device), python.display())));
                 self.state.phase = "starting Python".to_owned();
             }
@@ -102,18 +122,21 @@ impl Watcher for Progress {
                 self.plain(message);
             }
             Update::Attempt { shape, steps } => {
-                self.state.attempt = format!("micro-batch {} x {}", shape.batch, shape.accumulation);
+                self.state.attempt = match self.state.work.trains() {
+                    true => format!("micro-batch {} x {}", shape.batch, shape.accumulation),
+                    false => format!("batch {}", shape.batch),
+                };
                 self.state.steps = *steps;
                 self.state.accumulation = shape.accumulation;
-                self.state.phase = "input 1".to_owned();
+                self.state.phase = first(self.state.work).to_owned();
                 self.state.step = 1;
                 self.state.last_micros = None;
                 self.told = None;
-                self.plain(&format!("{}, {steps} steps", self.state.attempt));
+                self.plain(&format!("{}, {}", self.state.attempt, self.state.work.count(*steps)));
             }
             Update::Phase { name, step, micro_batch } => {
                 self.state.step = step.unwrap_or(self.state.step);
-                self.state.phase = after(*name, *micro_batch, self.state.accumulation);
+                self.state.phase = after(self.state.work, *name, *micro_batch, self.state.accumulation);
             }
             Update::Step(step) => {
                 self.state.last_micros = Some(step.micros);
@@ -123,7 +146,8 @@ impl Watcher for Progress {
                     self.told = Some(Instant::now());
                     let memory = self.state.sample.process.map(|p| format!(", {p} in use")).unwrap_or_default();
                     self.plain(&format!(
-                        "step {} of {}: {}{memory}",
+                        "{} {} of {}: {}{memory}",
+                        self.state.work.noun(),
                         step.step,
                         self.state.steps,
                         duration(step.micros)
@@ -171,12 +195,13 @@ impl Drop for Progress {
 }
 
 impl State {
-    /// `step 2 of 3, backward 4   micro-batch 4 x 8   about 12 s left`.
+    /// `step 2 of 3, backward 4   micro-batch 4 x 8   about 12 s left`, `generation 2 of 3, decode   batch 4`.
     fn headline(&self) -> String {
         if self.steps == 0 {
             return self.phase.clone();
         }
-        let mut text = format!("step {} of {}, {}   {}", self.step, self.steps, self.phase, self.attempt);
+        let noun = self.work.noun();
+        let mut text = format!("{noun} {} of {}, {}   {}", self.step, self.steps, self.phase, self.attempt);
         if let Some(micros) = self.last_micros {
             let left = (self.steps + 1).saturating_sub(self.step).saturating_mul(micros);
             text.push_str(&format!("   about {} left", duration(left.max(1000))));
@@ -201,9 +226,22 @@ impl State {
     }
 }
 
+/// What a step begins with.
+const fn first(work: Work) -> &'static str {
+    if work.trains() { "input 1" } else { "input" }
+}
+
 /// What runs once a phase has ended: the worker tells of ends only.
-fn after(name: PhaseName, micro_batch: Option<u64>, accumulation: u64) -> String {
+fn after(work: Work, name: PhaseName, micro_batch: Option<u64>, accumulation: u64) -> String {
     let number = micro_batch.unwrap_or(1);
+    match (work, name) {
+        (Work::Generation { .. }, PhaseName::Input) => return "prefill".to_owned(),
+        (Work::Forward, PhaseName::Input) => return "forward".to_owned(),
+        (Work::Forward, PhaseName::Forward) | (_, PhaseName::Decode) => return first(work).to_owned(),
+        (Work::Generation { tokens: 1 }, PhaseName::Prefill) => return first(work).to_owned(),
+        (Work::Generation { .. } | Work::Forward, PhaseName::Load) => return "the model stands".to_owned(),
+        _ => {}
+    }
     match name {
         PhaseName::Load => "making the optimizer".to_owned(),
         PhaseName::Input => format!("forward {number}"),
@@ -212,9 +250,8 @@ fn after(name: PhaseName, micro_batch: Option<u64>, accumulation: u64) -> String
         PhaseName::Backward => "clip".to_owned(),
         PhaseName::Clip => "optimizer".to_owned(),
         PhaseName::Optimizer => "zero grad".to_owned(),
-        PhaseName::ZeroGrad => "input 1".to_owned(),
+        PhaseName::ZeroGrad | PhaseName::Decode => first(work).to_owned(),
         PhaseName::Prefill => "decode".to_owned(),
-        PhaseName::Decode => "the end".to_owned(),
     }
 }
 
@@ -274,9 +311,15 @@ mod tests {
 
     #[test]
     fn phases_follow_one_another() {
-        assert_eq!(after(PhaseName::Input, Some(2), 4), "forward 2");
-        assert_eq!(after(PhaseName::Backward, Some(2), 4), "input 3");
-        assert_eq!(after(PhaseName::Backward, Some(4), 4), "clip");
+        assert_eq!(after(Work::Step, PhaseName::Input, Some(2), 4), "forward 2");
+        assert_eq!(after(Work::Step, PhaseName::Backward, Some(2), 4), "input 3");
+        assert_eq!(after(Work::Step, PhaseName::Backward, Some(4), 4), "clip");
+        let generation = Work::Generation { tokens: 8 };
+        let order = [PhaseName::Input, PhaseName::Prefill, PhaseName::Decode];
+        assert_eq!(order.map(|name| after(generation, name, None, 1)), ["prefill", "decode", "input"]);
+        assert_eq!(after(Work::Generation { tokens: 1 }, PhaseName::Prefill, None, 1), "input");
+        let order = [PhaseName::Input, PhaseName::Forward];
+        assert_eq!(order.map(|name| after(Work::Forward, name, Some(1), 1)), ["forward", "input"]);
     }
 
     #[test]

@@ -8,9 +8,9 @@ use plimsoll_core::measurement::{self, Outcome};
 use plimsoll_core::scenario::Link;
 use url::Url;
 
-use super::Where;
 use super::progress::Progress;
 use super::report;
+use super::{Where, check_mode};
 use crate::estimate::Format;
 use crate::exit::{self, Failure};
 use crate::records::{self, Store};
@@ -24,9 +24,11 @@ Examples:
   plimsoll probe run run.toml --limit 11GiB --out record.json
   plimsoll probe run --family nbeats --batch 1024 --target-utilization 85
   plimsoll probe run '?model=gpt2&batch=8' --device cpu --format json
+  plimsoll probe run --model gpt2 --mode inference --seq 512 --max-new-tokens 64
 
 When memory runs out (the card's or --limit's), the micro-batch is halved and
-the accumulation doubled, so that the effective batch stays, until it runs.
+the accumulation doubled, so that the effective batch stays, until it runs; in
+inference the batch is halved.
 Ctrl-C ends the worker and keeps what was measured; twice leaves at once.
 
 Exit codes: 0 it was measured, 1 it did not fit (not even with one sample, or
@@ -89,6 +91,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         check_writable(out)?;
     }
     let asked = args.input.to_measure()?;
+    check_mode(&asked.scenario)?;
     let mut request = Request::new(&asked.scenario);
     args.place.apply(&mut request);
     request.target_utilization = args.target_utilization;

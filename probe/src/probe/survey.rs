@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const SCRIPT: &str = r#"
 import importlib.util, json, sys
 import torch
-has = [name for name in ("transformers", "peft", "torchvision") if importlib.util.find_spec(name)]
+has = [name for name in ("transformers", "peft", "torchvision", "bitsandbytes") if importlib.util.find_spec(name)]
 answer = {"torch": str(torch.__version__), "has": has, "kind": "cpu"}
 try:
     if torch.cuda.is_available():
@@ -40,7 +40,7 @@ sys.stdout.write("\n" + json.dumps(answer) + "\n")
 pub struct Survey {
     /// `torch.__version__`.
     pub torch: String,
-    /// Which of transformers, peft, torchvision can be imported.
+    /// Which of transformers, peft, torchvision, bitsandbytes can be imported.
     pub has: Vec<String>,
     /// Where a measurement will run.
     pub device: MeasuredDevice,

@@ -11,7 +11,7 @@ use super::others::{Others, others};
 use super::predict::{self, Predictor};
 use super::record::Builder;
 use super::shift::Shift;
-use super::{Busy, PATIENCE, PATIENCE_LOADING, Request, Update, Watcher, words};
+use super::{Busy, PATIENCE, PATIENCE_LOADING, Request, Update, Watcher, Work, words};
 use crate::exit::Failure;
 use crate::guard::{self, Attempted, Policy, Shape, Why};
 use crate::interrupt;
@@ -39,7 +39,8 @@ pub fn run(request: &Request<'_>, place: &Place<'_>, watcher: &mut dyn Watcher) 
     let shift = Shift::new();
     let launch = Launch { python: place.python, script: worker::SCRIPT, device: place.device, card: request.index };
     let mut worker = Worker::start(&launch)?;
-    watcher.see(&Update::Starting { python: &place.python.program, device: place.device });
+    let work = Work::of(request.scenario);
+    watcher.see(&Update::Starting { python: &place.python.program, device: place.device, work });
     let text = |path: &std::path::Path| super::absolute(path).to_string_lossy().into_owned();
     worker.send(&Job {
         steps: request.steps,
@@ -81,6 +82,7 @@ pub fn run(request: &Request<'_>, place: &Place<'_>, watcher: &mut dyn Watcher) 
         room,
         predictor,
         record,
+        work,
         shape: Shape::new(request.scenario.input.batch, request.scenario.training.accumulation),
         attempts: Vec::new(),
         stage: Stage::Loading,
@@ -125,6 +127,7 @@ struct Session<'a> {
     room: Bytes,
     predictor: Predictor,
     record: Builder,
+    work: Work,
     shape: Shape,
     attempts: Vec<Attempted>,
     stage: Stage,
@@ -294,7 +297,7 @@ impl Session<'_> {
                 let kept = self.record.step(at, &step);
                 self.used.steady = true;
                 self.watcher.see(&Update::Step(&kept));
-                if let Some(message) = numeric(&kept) {
+                if let Some(message) = numeric(&kept).filter(|_| self.work.trains()) {
                     let event = self.record.event(at, EventKind::Numeric, &message);
                     self.show(&event);
                 }
@@ -305,14 +308,17 @@ impl Session<'_> {
                     GuardKind::OutOfMemory => (EventKind::OutOfMemory, "out of memory"),
                     GuardKind::Limit => (EventKind::Limit, "the limit was hit"),
                 };
-                let mut text = format!("{what} with micro-batches of {}", self.shape.batch);
+                let mut text = match self.work.trains() {
+                    true => format!("{what} with micro-batches of {}", self.shape.batch),
+                    false => format!("{what} with a batch of {}", self.shape.batch),
+                };
                 if let Some(phase) = phase {
                     text.push_str(&format!(", in {}", phase.as_str()));
                 }
                 if let Some(step) = step {
-                    text.push_str(&format!(" of step {step}"));
+                    text.push_str(&format!(" of {} {step}", self.work.noun()));
                 }
-                if let Some(micro_batch) = micro_batch {
+                if let Some(micro_batch) = micro_batch.filter(|_| self.work.trains()) {
                     text.push_str(&format!(" (micro-batch {micro_batch})"));
                 }
                 let event = self.record.event(at, kind, &format!("{text}: {message}"));
@@ -384,28 +390,34 @@ impl Session<'_> {
             predicted_doubled: predicted(self.shape.doubled()),
             room: Some(self.room),
         });
-        let policy = Policy { adapt: self.request.adapt, target_utilization: self.request.target_utilization };
+        let policy = Policy {
+            adapt: self.request.adapt,
+            target_utilization: self.request.target_utilization,
+            accumulates: self.work.trains(),
+        };
         match guard::next(policy, &self.attempts) {
             guard::Next::Halve(shape) => {
-                let text = format!("micro-batch halved to {}", described(shape));
+                let text = format!("{} halved to {}", self.work.batch(), described(self.work, shape));
                 self.say(EventKind::Halved, [text]);
                 self.shape = shape;
                 self.attempt(at);
             }
             guard::Next::Raise(shape) => {
-                let grown = if shape.samples > self.shape.samples {
+                let grown = if self.work.trains() && shape.samples > self.shape.samples {
                     format!("; the effective batch grows from {} to {}", self.shape.samples, shape.samples)
                 } else {
                     String::new()
                 };
                 let busy = utilization.unwrap_or_default();
-                let text = format!("utilisation {busy} %: micro-batch raised to {}{grown}", described(shape));
+                let (what, shape_said) = (self.work.batch(), described(self.work, shape));
+                let text = format!("utilisation {busy} %: {what} raised to {shape_said}{grown}");
                 self.say(EventKind::Raised, [text]);
                 self.shape = shape;
                 self.attempt(at);
             }
             guard::Next::Stop(why) => {
-                self.say(EventKind::Note, reason(why, raising, utilization).map(str::to_owned));
+                let what = self.work.batch();
+                self.say(EventKind::Note, reason(why, raising, utilization).map(|words| words.replace("BATCH", what)));
                 self.stage = Stage::Finishing;
                 self.worker.send(&Command::Finish);
             }
@@ -435,18 +447,21 @@ impl Session<'_> {
     }
 }
 
-fn described(shape: Shape) -> String {
+fn described(work: Work, shape: Shape) -> String {
+    if !work.trains() {
+        return shape.batch.to_string();
+    }
     format!("{}: {} in a step, {} samples", shape.batch, shape.accumulation, shape.samples)
 }
 
-/// Why nothing more is tried, where that needs words.
+/// Why nothing more is tried, where that needs words; `BATCH` stands for what the batch is called.
 const fn reason(why: Why, raising: bool, utilization: Option<u64>) -> Option<&'static str> {
     match why {
         Why::OneSampleDoesNotFit => Some("not even one sample fits"),
-        Why::SmallerOneStands => Some("the smaller micro-batch that finished is the result"),
-        Why::NoRoom if raising => Some("a larger micro-batch would come too near to the end of the memory"),
+        Why::SmallerOneStands => Some("the smaller BATCH that finished is the result"),
+        Why::NoRoom if raising => Some("a larger BATCH would come too near to the end of the memory"),
         Why::UtilizationUnknown if utilization.is_none() => {
-            Some("the micro-batch was not raised: nothing tells how much the device is used")
+            Some("the BATCH was not raised: nothing tells how much the device is used")
         }
         _ => None,
     }

@@ -8,6 +8,7 @@ mod predict;
 mod record;
 mod shift;
 mod words;
+mod work;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,8 +22,10 @@ use crate::guard::Shape;
 use crate::{interrupt, worker};
 
 pub use predict::{as_measured, on_card, with_shape};
+pub use work::Work;
 
-/// Steps of an attempt unless somebody asks otherwise: the first one makes lazy state, two more are the steady state.
+/// Steps of an attempt unless somebody asks otherwise: the first one makes lazy state, two more are the steady state. In
+/// inference as many generations or forwards.
 pub const STEPS: u64 = 3;
 /// How long the worker may say nothing while it imports and builds.
 pub const PATIENCE_LOADING: Duration = Duration::from_secs(300);
@@ -42,7 +45,7 @@ pub struct Request<'a> {
     pub python: Option<&'a Path>,
     /// Hard cap of the process.
     pub limit: Option<Bytes>,
-    /// Optimizer steps of an attempt.
+    /// Steps of an attempt.
     pub steps: u64,
     /// Where to write a memory snapshot.
     pub snapshot: Option<&'a Path>,
@@ -105,6 +108,8 @@ pub enum Update<'a> {
         python: &'a Path,
         /// Where it will run.
         device: DeviceKind,
+        /// What it will repeat.
+        work: Work,
     },
     /// The worker said who it is.
     Hello {
@@ -123,7 +128,7 @@ pub enum Update<'a> {
     Attempt {
         /// Micro-batch and accumulation.
         shape: Shape,
-        /// Optimizer steps.
+        /// How many steps.
         steps: u64,
     },
     /// A phase ended.

@@ -3,7 +3,7 @@
 use plimsoll_core::estimate::PhaseName;
 use plimsoll_core::measurement::{
     Allocator, Attempt, DeviceKind, Event, EventKind, MeasuredDevice, MeasuredPeak, MeasuredPhase, MeasuredSoftware,
-    MeasuredStep, Outcome, ProcessSource, SCHEMA, Speed, scrubbed,
+    MeasuredStep, Outcome, PHASE_ORDER, ProcessSource, SCHEMA, Speed, scrubbed,
 };
 use plimsoll_core::{Bytes, Measurement, Scenario};
 
@@ -310,7 +310,7 @@ fn thin(phases: &mut Vec<MeasuredPhase>) {
     if latest <= MICRO_BATCHES {
         return;
     }
-    let mut highest: [(Option<Bytes>, Option<Bytes>); 7] = [(None, None); 7];
+    let mut highest = [(None, None); PHASE_ORDER.len()];
     phases.retain(|phase| {
         let Some(high) = highest.get_mut(phase.name as usize) else { return true };
         let higher = phase.peak_allocated > high.0 || phase.peak_reserved > high.1;

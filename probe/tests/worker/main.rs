@@ -7,6 +7,7 @@
 mod attempts;
 mod ending;
 mod families;
+mod inference;
 mod job;
 mod numbers;
 mod order;

@@ -2,6 +2,7 @@
 
 use plimsoll_core::estimate::{Estimate, PhaseName};
 use plimsoll_core::measurement::{Metric, PHASE_ORDER, PhasePeak, Which};
+use plimsoll_core::scenario::Mode;
 use plimsoll_core::{Bytes, Measurement};
 
 use crate::scale::{Scale, Tick};
@@ -28,6 +29,8 @@ pub struct Row {
     pub name: PhaseName,
     /// Of which step.
     pub which: Which,
+    /// Whether nothing was trained.
+    pub infers: bool,
     /// What was measured.
     pub measured: Bytes,
     /// What is predicted; absent where the engine does not know the phase.
@@ -40,11 +43,13 @@ impl Row {
         self.name.as_str().replace('_', " ")
     }
 
-    /// `step 1`, `steady`.
+    /// `step 1`, `steady`; of inference, which has no steps, `first`, `last`.
     pub const fn step(&self) -> &'static str {
-        match self.which {
-            Which::First => "step 1",
-            Which::Steady => "steady",
+        match (self.which, self.infers) {
+            (Which::First, false) => "step 1",
+            (Which::Steady, false) => "steady",
+            (Which::First, true) => "first",
+            (Which::Steady, true) => "last",
         }
     }
 
@@ -59,12 +64,13 @@ impl Row {
 /// whole run's peak is known.
 pub fn rows(record: &Measurement, estimate: Option<&Estimate>, metric: Metric) -> Vec<Row> {
     let read = |peak: PhasePeak| if metric == Metric::Allocated { peak.allocated } else { peak.reserved };
+    let infers = record.scenario["training"]["mode"] == Mode::Inference.as_str();
     let mut rows = Vec::new();
     for which in Which::BOTH {
         for name in PHASE_ORDER {
             if let Some(measured) = record.phase_peak(name, which) {
                 let predicted = estimate.and_then(|e| e.phase_peak(name, which)).map(read);
-                rows.push(Row { name, which, measured: read(measured), predicted });
+                rows.push(Row { name, which, infers, measured: read(measured), predicted });
             }
         }
     }

@@ -1,10 +1,10 @@
 //! The loop: attempts, the order of phases, steps and how fast they were.
 
 use super::super::validate::{MEASURE_AGAIN, Problems};
-use super::super::{EventKind, MeasuredPhase, MeasuredStep, Measurement, Outcome};
+use super::super::{Attempt, EventKind, MeasuredPhase, MeasuredStep, Measurement, Outcome};
 use crate::Scenario;
 use crate::estimate::PhaseName;
-use crate::scenario::{ZeroGradAt, limits};
+use crate::scenario::{Mode, ZeroGradAt, limits};
 
 /// How far a speed may be from what its step time gives: it was rounded on the way.
 const ROUNDING: f64 = 0.01;
@@ -12,8 +12,13 @@ const ROUNDING: f64 = 0.01;
 pub fn check(record: &Measurement, scenario: Option<&Scenario>, problems: &mut Problems) {
     attempts(record, scenario, problems);
     phases(record, scenario, problems);
-    steps(record, problems);
+    steps(record, scenario, problems);
     speed(record, scenario, problems);
+}
+
+/// Whether nothing was trained: then a run from fresh inputs to what comes out stands where training has a step.
+fn infers(scenario: Option<&Scenario>) -> bool {
+    scenario.is_some_and(|s| s.training.mode == Mode::Inference)
 }
 
 fn attempts(record: &Measurement, scenario: Option<&Scenario>, problems: &mut Problems) {
@@ -40,6 +45,16 @@ fn attempts(record: &Measurement, scenario: Option<&Scenario>, problems: &mut Pr
             let hint = "give a whole number of samples or micro-batches";
             problems.unless((1..=most).contains(&size), key(name), || format!("{size} is out of range"), hint);
         }
+        if infers(scenario) {
+            problems.unless(
+                accumulation == 1,
+                key("accumulation"),
+                || format!("{accumulation} micro-batches, where nothing is accumulated"),
+                "inference has one batch at a time: give 1",
+            );
+            has_steps_if_finished(attempt, key("steps"), problems);
+            continue;
+        }
         // The last micro-batch may be smaller than the others.
         problems.unless(
             raised || batch == 0 || accumulation == effective.div_ceil(batch),
@@ -47,12 +62,25 @@ fn attempts(record: &Measurement, scenario: Option<&Scenario>, problems: &mut Pr
             || format!("{batch} x {accumulation} is another effective batch than {effective}"),
             "an attempt keeps the effective batch unless an event says that it was raised",
         );
-        problems.unless(
-            attempt.outcome != Outcome::Finished || attempt.steps > 0,
-            key("steps"),
-            || "an attempt without a step cannot have finished".to_owned(),
-            MEASURE_AGAIN,
-        );
+        has_steps_if_finished(attempt, key("steps"), problems);
+    }
+}
+
+fn has_steps_if_finished(attempt: &Attempt, key: String, problems: &mut Problems) {
+    problems.unless(
+        attempt.outcome != Outcome::Finished || attempt.steps > 0,
+        key,
+        || "an attempt without a step cannot have finished".to_owned(),
+        MEASURE_AGAIN,
+    );
+}
+
+/// Whether a loop of this mode has such a phase.
+const fn belongs(name: PhaseName, infers: bool) -> bool {
+    match name {
+        PhaseName::Load | PhaseName::Input | PhaseName::Forward => true,
+        PhaseName::Prefill | PhaseName::Decode => infers,
+        PhaseName::Backward | PhaseName::Clip | PhaseName::Optimizer | PhaseName::ZeroGrad => !infers,
     }
 }
 
@@ -75,6 +103,7 @@ fn place(phase: &MeasuredPhase, before_backward: bool) -> (u64, u8) {
 }
 
 fn phases(record: &Measurement, scenario: Option<&Scenario>, problems: &mut Problems) {
+    let infers = infers(scenario);
     let before_backward = scenario.is_some_and(|s| s.training.zero_grad_at == ZeroGradAt::BeforeBackward);
     let mut last = None;
     for (index, phase) in record.phases.iter().enumerate() {
@@ -83,6 +112,15 @@ fn phases(record: &Measurement, scenario: Option<&Scenario>, problems: &mut Prob
             problems.add(key("attempt"), format!("there is no attempt {}", phase.attempt), MEASURE_AGAIN);
             continue;
         };
+        if let Some(scenario) = scenario {
+            problems.unless(
+                belongs(phase.name, infers),
+                key("name"),
+                || format!("{} has no place in {}", phase.name.as_str(), scenario.training.mode),
+                "training has forward, backward, clip, optimizer and zero_grad; inference has prefill and decode, or \
+                 forward",
+            );
+        }
         let load = phase.name == PhaseName::Load;
         let each = matches!(phase.name, PhaseName::Input | PhaseName::Forward | PhaseName::Backward);
         problems.unless(
@@ -117,13 +155,13 @@ fn phases(record: &Measurement, scenario: Option<&Scenario>, problems: &mut Prob
             key("name"),
             || format!("{} stands out of the loop's order", phase.name.as_str()),
             "phases stand in the order they ran: load, then input, forward, backward of each micro-batch, clip, \
-             optimizer, zero_grad",
+             optimizer, zero_grad; in inference load, then input, prefill, decode or input, forward",
         );
         last = Some(now);
     }
 }
 
-fn steps(record: &Measurement, problems: &mut Problems) {
+fn steps(record: &Measurement, scenario: Option<&Scenario>, problems: &mut Problems) {
     let mut next: Vec<u64> = vec![1; record.attempts.len()];
     let mut attempt = 0;
     for (index, step) in record.steps.iter().enumerate() {
@@ -148,6 +186,12 @@ fn steps(record: &Measurement, problems: &mut Problems) {
             key("scale"),
             || "a scale is positive".to_owned(),
             "give GradScaler's scale, or leave it out",
+        );
+        problems.unless(
+            !infers(scenario) || (step.loss.is_none() && step.scale.is_none() && !step.skipped),
+            key("loss"),
+            || "inference has no loss, no scale and nothing to skip".to_owned(),
+            "leave them out",
         );
         problems.unless(
             !step.skipped || step.scale.is_some(),
@@ -199,7 +243,9 @@ fn speed(record: &Measurement, scenario: Option<&Scenario>, problems: &mut Probl
     );
     let Some(tokens) = speed.tokens_per_second else { return };
     let Some(scenario) = scenario else { return };
-    let longest = scenario.input.seq.unwrap_or(0).saturating_add(scenario.input.target_seq.unwrap_or(0));
+    let input = &scenario.input;
+    let longest = [input.seq, input.target_seq, input.max_new_tokens].into_iter().flatten();
+    let longest = longest.fold(0, u64::saturating_add);
     let ratio = tokens / speed.samples_per_second;
     problems.unless(
         ratio >= 1.0 - ROUNDING && ratio <= longest as f64 * (1.0 + ROUNDING),

@@ -10,7 +10,7 @@ use crate::exit::Failure;
 use crate::probe::bench::{Bench, Trial};
 use crate::probe::figures::{self, Figures};
 use crate::records::Store;
-use crate::session::{on_card, with_shape};
+use crate::session::{Work, on_card, with_shape};
 
 /// Percent of the largest micro-batch that is recommended: a real run meets longer samples and other users.
 pub const RECOMMENDED: u64 = 90;
@@ -120,7 +120,7 @@ pub fn hunt(start: &Start<'_>, bench: &mut dyn Bench, store: &Store) -> Result<F
         if bench.stopped() {
             return Ok(fit);
         }
-        bench.say(&format!("Trial {}: micro-batch {batch}", fit.trials.len() + 1));
+        bench.say(&format!("Trial {}: {} {batch}", fit.trials.len() + 1, Work::of(start.scenario).batch()));
         let scenario = with_shape(start.scenario, batch, start.scenario.training.accumulation);
         let record = match bench.measure(&Trial { scenario: &scenario, limit: start.limit, adapt: false }) {
             Err(_) if bench.stopped() => return Ok(fit),
@@ -138,7 +138,7 @@ pub fn hunt(start: &Start<'_>, bench: &mut dyn Bench, store: &Store) -> Result<F
         let fits = match figures.outcome {
             Some(Outcome::Finished) => true,
             Some(Outcome::OutOfMemory | Outcome::Limit) => false,
-            _ => return Err(failed(batch, &figures)),
+            _ => return Err(failed(Work::of(start.scenario), batch, &figures)),
         };
         bench.say(&format!(
             "  {}, process {}",
@@ -186,10 +186,11 @@ fn recall(known: &[Measurement], search: &mut Search, fit: &mut Fit) {
     }
 }
 
-fn failed(batch: u64, figures: &Figures) -> Failure {
+fn failed(work: Work, batch: u64, figures: &Figures) -> Failure {
     Failure::Environment {
         problem: format!(
-            "the trial with a micro-batch of {batch} failed: {}",
+            "the trial with a {} of {batch} failed: {}",
+            work.batch(),
             figures.failure.as_deref().unwrap_or("the worker did not say why")
         ),
         hint: "try it alone with plimsoll probe run, which says more".to_owned(),

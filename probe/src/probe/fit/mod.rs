@@ -1,4 +1,4 @@
-//! `plimsoll probe fit`: the largest micro-batch that trains, by real trials.
+//! `plimsoll probe fit`: the largest micro-batch that trains, or batch that is answered, by real trials.
 
 pub mod hunt;
 mod search;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use super::bench::{Bench as _, Machine};
-use super::{Where, survey};
+use super::{Where, check_mode, survey};
 use crate::estimate::Format;
 use crate::exit::{self, Failure};
 use crate::records::Store;
@@ -25,16 +25,17 @@ Examples:
   plimsoll probe fit --model gpt2 --seq 512 --precision bf16-amp
   plimsoll probe fit run.toml --limit 11GiB
   plimsoll probe fit --family nbeats --device cpu --limit 2GiB
+  plimsoll probe fit --model gpt2 --mode inference --max-new-tokens 128
 
 Each trial is a fresh process; the estimate says where to begin, so that two to
 four trials answer what doubling and halving would take ten for. The batch of
 the scenario says nothing here. A record of each trial is kept.
 
-Exit codes: 0 a batch was found, 1 not even one sample trains, 2 wrong usage
+Exit codes: 0 a batch was found, 1 not even one sample runs, 2 wrong usage
 or a bad scenario, 3 no Python or PyTorch, a busy card, or a worker that
 failed, 130 stopped by Ctrl-C.";
 
-/// Find the largest micro-batch that trains, by real trials
+/// Find the largest micro-batch that runs, by real trials
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -56,6 +57,7 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let asked = args.input.to_measure()?;
+    check_mode(&asked.scenario)?;
     let store = args.out.as_ref().map_or_else(Store::local, |folder| Ok(Store::at(folder)))?;
     survey::announce();
     let device = survey::survey(&args.place)?.map(|survey| survey.device);

@@ -9,6 +9,7 @@ use super::Fit;
 use super::hunt::RECOMMENDED;
 use crate::probe::figures::{duration, outcome, size};
 use crate::records;
+use crate::session::Work;
 use crate::view::{Paint, grouped, wrapped};
 
 impl Fit {
@@ -28,16 +29,19 @@ pub fn table(scenario: &Scenario, limit: Option<Bytes>, fit: &Fit, folder: &Path
     let model = records::model(&scenario.to_value());
     let device = fit.device.as_deref().unwrap_or("this machine");
     let under = limit.map(|limit| format!(", limit {limit}")).unwrap_or_default();
-    let training = &scenario.training;
-    let recipe = format!(
-        "{}, {} ({}), accumulated {} times",
-        training.precision, training.optimizer, training.optimizer_impl, training.accumulation
-    );
+    let (training, work) = (&scenario.training, Work::of(scenario));
+    let recipe = match work {
+        Work::Step => format!(
+            "{}, {} ({}), accumulated {} times",
+            training.precision, training.optimizer, training.optimizer_impl, training.accumulation
+        ),
+        Work::Generation { .. } | Work::Forward => recipe_but_batch(scenario),
+    };
     let mut out =
         format!("\n  {}\n  {}\n\n", paint.strong(&format!("{model} on {device}{under}")), paint.quiet(&recipe));
     if !fit.trials.is_empty() {
-        let head = "  trial   micro-batch                        process   allocated   per sample";
-        out.push_str(&format!("{}\n", paint.quiet(head)));
+        let head = format!("  trial  {:>12}                        process   allocated   per sample", work.batch());
+        out.push_str(&format!("{}\n", paint.quiet(&head)));
     }
     for (number, (batch, figures)) in fit.trials.iter().enumerate() {
         let said = outcome(figures.outcome);
@@ -53,7 +57,7 @@ pub fn table(scenario: &Scenario, limit: Option<Bytes>, fit: &Fit, folder: &Path
         ));
     }
     out.push('\n');
-    for (label, value, comment) in rows(fit) {
+    for (label, value, comment) in rows(work, fit) {
         // Padded before it is painted: colour has no width.
         let comment = wrapped(&comment, 34).join(&format!("\n{:46}", ""));
         let line = format!("  {label:<32} {} {comment}", paint.strong(&format!("{value:<10}")));
@@ -69,20 +73,38 @@ pub fn table(scenario: &Scenario, limit: Option<Bytes>, fit: &Fit, folder: &Path
     out
 }
 
-fn rows(fit: &Fit) -> Vec<(&'static str, String, String)> {
+/// What is run, of inference: its batch says nothing here.
+fn recipe_but_batch(scenario: &Scenario) -> String {
+    let mut parts = vec!["inference".to_owned()];
+    parts.extend(scenario.input.seq.map(|seq| format!("{seq} tokens")));
+    parts.extend(scenario.input.max_new_tokens.map(|new| format!("{new} new tokens")));
+    parts.push(scenario.training.precision.to_string());
+    parts.join(", ")
+}
+
+fn rows(work: Work, fit: &Fit) -> Vec<(&'static str, String, String)> {
     let mut rows = Vec::new();
+    let (title, advice) = match work {
+        Work::Step => (
+            "Largest micro-batch that trains",
+            "not even one sample; try --checkpointing full, --optimizer-impl fused or --lora-rank 16",
+        ),
+        Work::Generation { .. } | Work::Forward => (
+            "Largest batch that runs",
+            "not even one sample; try --precision bf16, --quantization nf4 or a shorter --seq",
+        ),
+    };
     match fit.largest {
         None => {
             let least = fit.trials.iter().filter(|(_, f)| f.finished()).map(|(n, _)| *n).max();
             let said = least.map_or_else(String::new, |n| format!("; at least {}", grouped(n)));
-            rows.push(("Largest micro-batch that trains", "unknown".to_owned(), format!("interrupted{said}")));
+            rows.push((title, "unknown".to_owned(), format!("interrupted{said}")));
         }
         Some(0) => {
-            let advice = "not even one sample; try --checkpointing full, --optimizer-impl fused or --lora-rank 16";
-            rows.push(("Largest micro-batch that trains", "none".to_owned(), advice.to_owned()));
+            rows.push((title, "none".to_owned(), advice.to_owned()));
         }
         Some(largest) => {
-            rows.push(("Largest micro-batch that trains", grouped(largest), String::new()));
+            rows.push((title, grouped(largest), String::new()));
             let recommended = fit.recommended().unwrap_or(largest);
             rows.push(("Recommended", grouped(recommended), format!("{RECOMMENDED} % of it")));
         }
@@ -130,6 +152,24 @@ mod tests {
                 assert!(text.contains(word), "{word}: {text}");
             }
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        }
+    }
+
+    #[test]
+    fn of_inference_nothing_is_said_that_only_training_has() {
+        let scenario = serde_json::json!({
+            "model": { "catalog": "gpt2" }, "input": { "seq": 512, "max_new_tokens": 64 },
+            "training": { "mode": "inference", "precision": "bf16" },
+        });
+        let scenario = Scenario::from_value(&scenario).unwrap();
+        for largest in [Some(7), Some(0), None] {
+            let fit = Fit { largest, predicted: Some(7), comparable: true, ..Fit::default() };
+            let text = table(&scenario, None, &fit, Path::new("x"), Paint::with_colour(false));
+            assert!(text.contains("inference, 512 tokens, 64 new tokens, bf16"), "{text}");
+            assert!(text.contains("Largest batch that runs"), "{text}");
+            for word in ["train", "micro", "adamw", "optimizer", "checkpointing"] {
+                assert!(!text.contains(word), "{word}: {text}");
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use plimsoll_core::measurement::DeviceKind;
-use plimsoll_core::scenario::Precision;
+use plimsoll_core::scenario::{Mode, Precision};
 use plimsoll_core::{Error, Scenario};
 
 use super::bench::Machine;
@@ -79,6 +79,10 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         }
         None => args.input.to_measure().map_err(or_a_preset)?.scenario,
     };
+    if asked.training.mode == Mode::Inference {
+        let hint = "measure it with plimsoll probe run, its largest batch with plimsoll probe fit";
+        return Err(Error::new("training.mode", "a ladder is of levers of training", hint).into());
+    }
     let mixed = args.mixed.as_deref().and_then(|word| Precision::ALL.iter().copied().find(|p| p.as_str() == word));
     let store = args.out.as_ref().map_or_else(Store::local, |folder| Ok(Store::at(folder)))?;
     let mut bench = Machine::new(&args.place);

@@ -49,10 +49,15 @@ fn begins(report: &Report<'_>, figure: impl Fn(PhasePeak) -> Bytes) -> String {
             let apart = off(figure(measured), figure(predicted));
             // A share of everything allocated: a percent of next to nothing is nothing.
             if apart.unsigned_abs() * 100 > APART_PERCENT * u128::from(predicted.allocated.get()) {
-                let step = if which == Which::First { "step 1" } else { "steady step" };
+                // Of inference only the first run is predicted.
+                let step = match which {
+                    _ if !report.work().trains() => "",
+                    Which::First => ", step 1",
+                    Which::Steady => ", steady step",
+                };
                 let phase = label(name);
                 let share = percent(apart, predicted.allocated);
-                return format!("from {phase}, {step}: {}, {share}", signed(apart));
+                return format!("from {phase}{step}: {}, {share}", signed(apart));
             }
         }
     }

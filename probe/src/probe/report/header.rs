@@ -77,7 +77,7 @@ fn outcome(report: &Report<'_>) -> (&'static str, String) {
     } else {
         format!("batch {}", attempt.batch)
     };
-    let steps = |n: u64| if n == 1 { "1 step".to_owned() } else { format!("{n} steps") };
+    let steps = |n: u64| report.work().count(n);
     match (attempt.outcome, last) {
         (Outcome::Finished, Some(Outcome::Interrupted)) => {
             ("MEASURED", format!("{} of {shape}, then stopped", steps(attempt.steps)))
@@ -125,6 +125,12 @@ pub fn notes(report: &Report<'_>) -> String {
         }
         if record.allocator.conf.is_some() {
             notes.push("The allocator's settings were changed; the prediction is for the default ones.".to_owned());
+        }
+        if !report.work().trains() && report.comparable().is_some() {
+            notes.push(format!(
+                "The prediction is of one {}, the first; what the allocator keeps of it for later ones is not in it.",
+                report.work().noun()
+            ));
         }
         let used = as_used(report);
         notes.extend(used.iter().map(|rule| format!("Note that {rule}.")));

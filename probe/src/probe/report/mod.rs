@@ -14,7 +14,7 @@ use plimsoll_core::measurement::DeviceKind;
 use plimsoll_core::{Bytes, Error, Measurement, Scenario};
 
 use crate::scenario::Asked;
-use crate::session::{as_measured, subject, with_shape};
+use crate::session::{Work, as_measured, subject, with_shape};
 use crate::view::{Paint, WIDTH, wrapped};
 
 /// Everything the report is written from.
@@ -30,6 +30,11 @@ struct Report<'a> {
 }
 
 impl Report<'_> {
+    /// What was repeated.
+    fn work(&self) -> Work {
+        Work::of(self.scenario)
+    }
+
     /// The estimate, where it speaks of what was measured: on a card.
     fn comparable(&self) -> Option<&Estimate> {
         let estimate = self.predicted.as_ref().ok()?;

@@ -7,6 +7,7 @@ use plimsoll_core::estimate::PhaseName;
 use plimsoll_core::measurement::{PHASE_ORDER, Which};
 
 use super::{Report, off, percent};
+use crate::session::Work;
 use crate::view::{Paint, Unit};
 
 /// A phase in the words people read.
@@ -24,9 +25,16 @@ pub fn phases(report: &Report<'_>, paint: Paint) -> String {
     let estimate = report.comparable();
     let mut out = String::new();
     let title = paint.strong("Allocated by phase");
-    let _ = writeln!(out, "  {title}{}", paint.quiet(&format!("{:>17}{:>34}", "step 1", "steady step")));
-    let titles = format!("{:>11}{:>12}{:>9}", "measured", "predicted", "");
-    let _ = writeln!(out, "  {:<11}{}", "", paint.quiet(format!("{titles}  {titles}").trim_end()));
+    let work = report.work();
+    let (first, steady) = match work {
+        Work::Step => ("step 1".to_owned(), "steady step".to_owned()),
+        _ => (format!("{} 1", work.noun()), format!("last {}", work.noun())),
+    };
+    let _ = writeln!(out, "  {title}{}", paint.quiet(&format!("{first:>17}{steady:>34}")));
+    let titles = |predicted| format!("{:>11}{predicted:>12}{:>9}", "measured", "");
+    // Only the first run of inference is predicted.
+    let both = [titles("predicted"), titles(if work.trains() { "predicted" } else { "" })];
+    let _ = writeln!(out, "  {:<11}{}", "", paint.quiet(both.join("  ").trim_end()));
     for name in PHASE_ORDER {
         let mut line = format!("  {:<11}", label(name));
         let mut known = false;

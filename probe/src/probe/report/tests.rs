@@ -143,6 +143,82 @@ fn what_agrees_is_said_to_agree() {
     assert!(!text.contains("Events") && !text.contains("catalog"), "{text}");
 }
 
+/// A record of a card that answers as the engine says.
+fn answered() -> (Measurement, Asked) {
+    let scenario = Scenario::from_value(&json!({
+        "model": { "catalog": "llama-3.2-1b" },
+        "input": { "batch": 4, "seq": 512, "max_new_tokens": 33 },
+        "training": { "mode": "inference", "precision": "bf16" },
+        "device": { "gpu": "rtx-5070" },
+    }))
+    .unwrap();
+    let mut record = Measurement { scenario: scenario.to_value(), ..empty() };
+    record.attempts = vec![Attempt { batch: 4, accumulation: 1, outcome: Outcome::Finished, steps: 3 }];
+    let Estimate { peak, phases, .. } =
+        Run::new(&as_measured(&scenario, &record.software, &record.device, None)).unwrap().into_estimate();
+    record.peak = MeasuredPeak {
+        allocated: Some(peak.allocated),
+        reserved: Some(peak.reserved),
+        process: Some(peak.process),
+        process_source: Some(ProcessSource::NvmlProcess),
+    };
+    let measured = |p: &plimsoll_core::estimate::Phase, step| MeasuredPhase {
+        attempt: 0,
+        name: p.name,
+        step: p.step.map(|_| step),
+        micro_batch: p.micro_batch,
+        peak_allocated: Some(p.peak_allocated),
+        // Later generations find the first one's cache.
+        peak_reserved: Some(if step == 1 { p.peak_reserved } else { peak.reserved }),
+        end_allocated: Some(p.end_allocated),
+        end_reserved: Some(if step == 1 { p.end_reserved } else { peak.reserved }),
+        micros: 64_000,
+    };
+    record.phases = phases.iter().map(|p| measured(p, 1)).collect();
+    record.phases.extend(phases.iter().filter(|p| p.step.is_some()).map(|p| measured(p, 3)));
+    let step = |step| MeasuredStep { attempt: 0, step, micros: 128_000, loss: None, scale: None, skipped: false };
+    record.steps = (1..=3).map(step).collect();
+    record.speed = Some(Speed { step_micros: 128_000, samples_per_second: 31.25, tokens_per_second: Some(1031.25) });
+    (record, Asked { scenario, names_gpu: true })
+}
+
+#[test]
+fn a_generation_stands_beside_its_estimate_phase_by_phase() {
+    let (mut record, asked) = answered();
+    assert_eq!(record.validate(), []);
+    let say = |record: &Measurement| report(record, &asked, Paint::with_colour(false));
+    let text = say(&record);
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    says(
+        &text,
+        &[
+            "Llama 3.2 1B on NVIDIA GeForce RTX 5070",
+            "inference, batch 4 x 512 tokens, 33 new tokens, bf16",
+            "MEASURED   3 generations of batch 4",
+            "+0 B    +0.0 %",
+            "     generation 1",
+            "   last generation\n",
+            "The prediction is of one generation",
+            "tensors              +0 B  within 1 % in every phase",
+            "fragmentation        +0 B  within 1 % in every phase",
+            "Generation    128.0 ms (generation 1: 128.0 ms)",
+            "Token         2.0 ms each after the first",
+            "1,031 new tokens/s",
+        ],
+    );
+    let line = |name: &str| text.lines().find(|line| line.starts_with(&format!("  {name} "))).unwrap();
+    // Measured, predicted, apart; and of the last generation what was measured.
+    assert!(line("decode").ends_with("2.38 GiB    2.38 GiB   +0.0 %     2.38 GiB"), "{text}");
+    for word in ["step", "optimizer", "micro-batch", "trained", "Loss", "GradScaler"] {
+        assert!(!text.contains(word), "{word}: {text}");
+    }
+    for phase in record.phases.iter_mut().filter(|p| p.name == PhaseName::Prefill) {
+        phase.peak_allocated = phase.peak_allocated.map(|b| b + Bytes::from_mib(200));
+    }
+    record.peak.allocated = record.peak.allocated.map(|b| b + Bytes::from_mib(200));
+    says(&say(&record), &["tensors        +200.0 MiB  from prefill: +200.0 MiB,"]);
+}
+
 #[test]
 fn a_difference_is_traced_to_the_phase_where_it_begins() {
     let mut record = exact();

@@ -2,7 +2,7 @@
 
 use plimsoll_core::estimate::{Run, Verdict};
 use plimsoll_core::measurement::{DeviceKind, Outcome};
-use plimsoll_core::scenario::{ModelSource, limits};
+use plimsoll_core::scenario::{ModelSource, Quantization, limits};
 use plimsoll_core::{Bytes, Error, Measurement, Scenario};
 
 use crate::probe::entry::{Entry, Over};
@@ -82,6 +82,9 @@ fn missing(scenario: &Scenario, survey: &Survey) -> Option<&'static str> {
     if scenario.training.lora.is_some() {
         needed.push("peft");
     }
+    if scenario.training.quantization != Quantization::None {
+        needed.push("bitsandbytes");
+    }
     needed.into_iter().find(|package| !survey.has.iter().any(|has| has == package))
 }
 
@@ -131,7 +134,7 @@ mod tests {
         device.total = Bytes::from_gib(gib);
         device.reserved = None;
         device.used_before = None;
-        let has = ["transformers", "peft", "torchvision"].map(str::to_owned).to_vec();
+        let has = ["transformers", "peft", "torchvision", "bitsandbytes"].map(str::to_owned).to_vec();
         Survey { torch: "2.11.0".to_owned(), has, device }
     }
 
@@ -172,8 +175,12 @@ mod tests {
     #[test]
     fn what_the_python_lacks_is_named() {
         let mut survey = survey(12);
-        survey.has.retain(|package| package != "peft" && package != "torchvision");
-        for (name, package) in [("llama-1b-lora-checkpointing", "peft"), ("resnet50-fp16-amp-sgd", "torchvision")] {
+        survey.has.retain(|package| package == "transformers");
+        for (name, package) in [
+            ("llama-1b-lora-checkpointing", "peft"),
+            ("resnet50-fp16-amp-sgd", "torchvision"),
+            ("generate-llama-3b-nf4", "bitsandbytes"),
+        ] {
             let Decision::Skip(reason) = plan(&find(name), &survey, None).unwrap() else { panic!() };
             assert!(reason.contains(package), "{reason}");
         }
