@@ -840,6 +840,11 @@ def quantized(training):
     return training.get("quantization", "none") != "none"
 
 
+def prepared(training):
+    """Whether a quantized base goes through peft's prepare_model_for_kbit_training."""
+    return training["mode"] == "train" and training.get("prepare_kbit", True)
+
+
 def loaded_dtype(training):
     """What the weights are loaded in: before they are quantized, the dtype the quantized layers compute in."""
     if quantized(training):
@@ -884,8 +889,9 @@ def quantize(model, training, packages, device):
         old.weight = None
     quantizer.postprocess_model(model)
     model.to(device.name)
-    if training["mode"] == "train":
-        # What is not quantized becomes float32, and what that frees is given back.
+    if prepared(training):
+        # What is not quantized becomes float32, and what that frees is given back. It freezes the base as well, which
+        # get_peft_model does all the same.
         model = packages["peft"].prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
     return model
 
@@ -973,7 +979,7 @@ def build(scenario, config, packages, device):
             model = build_hugging_face(scenario, config, dtype, packages["transformers"])
     if quantized(training):
         model = quantize(model, training, packages, device)
-        if training["mode"] == "train":
+        if prepared(training):
             dtype = torch.float32
     if training.get("lora") is not None:
         model = add_adapters(model, scenario, packages["peft"])

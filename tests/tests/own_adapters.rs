@@ -82,7 +82,8 @@ fn every_row_is_exact() {
         .filter(|(_, differences)| !differences.is_empty())
         .map(|(row, differences)| {
             let training = &row.scenario["training"];
-            let lever = format!("{} {} {}", training["precision"], training["quantization"], training["lora"]);
+            let lever =
+                ["precision", "quantization", "prepare_kbit", "lora"].map(|key| training[key].to_string()).join(" ");
             format!("{} ({}, {lever}): {}", row.id, row.name, differences.join("; "))
         })
         .collect();
@@ -106,6 +107,7 @@ fn the_rows_cover_their_levers() {
     for quantization in ["int8", "nf4"] {
         have(quantization, &|training| training["quantization"] == quantization);
     }
+    have("a base as it was loaded", &|training| training["prepare_kbit"] == false);
     have("DoRA", &|training| training["lora"]["dora"] == true);
     have("modules to save", &|training| training["lora"]["modules_to_save"].is_array());
     assert!(rows.iter().any(|row| row.scenario["training"]["quantization"] == "nf4-double"));

@@ -90,6 +90,7 @@ pub fn with_model(scenario: &Scenario, source: ModelSource) -> Result<Scenario> 
     if !crate::levers::takes_lora(&next) {
         next.training.lora = None;
         next.training.quantization = Quantization::None;
+        crate::levers::settle(&mut next.training);
     }
     if !crate::levers::takes_checkpointing(&next) {
         next.training.checkpointing = fresh.training.checkpointing;

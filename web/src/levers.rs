@@ -2,7 +2,8 @@
 
 use plimsoll_core::Scenario;
 use plimsoll_core::scenario::{
-    Checkpointing, Lora, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl, Precision, Quantization, supported,
+    Checkpointing, Lora, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl, Precision, Quantization, Training,
+    supported,
 };
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +38,10 @@ pub enum Lever {
     Lora,
     /// The same on a base quantized to four bits, checkpointed, under autocast: as peft prepares it.
     Qlora,
+    /// A quantized base as it was loaded, without peft's cast to float32.
+    Unprepared,
+    /// With that cast.
+    Prepared,
     /// Train every weight.
     Full,
     /// Half the micro-batch, twice the accumulation.
@@ -47,7 +52,7 @@ pub enum Lever {
 
 impl Lever {
     /// Every lever, in the order of the what-if table.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Fp32,
         Self::Bf16Amp,
         Self::Bf16,
@@ -63,6 +68,8 @@ impl Lever {
         Self::HalfBatch,
         Self::Lora,
         Self::Qlora,
+        Self::Unprepared,
+        Self::Prepared,
         Self::Full,
         Self::Lightest,
     ];
@@ -84,6 +91,8 @@ impl Lever {
             Self::FullLoss => "all logits",
             Self::Lora => "LoRA r16",
             Self::Qlora => "QLoRA r16",
+            Self::Unprepared => "no fp32 cast",
+            Self::Prepared => "fp32 cast",
             Self::Full => "full training",
             Self::HalfBatch => "half the batch",
             Self::Lightest => "lightest mix",
@@ -119,10 +128,14 @@ impl Lever {
             Self::Qlora => {
                 "adapters on a frozen 4-bit base, checkpointed; slower, each product unpacks its weight first"
             }
+            Self::Unprepared => {
+                "without prepare_model_for_kbit_training: norms, embeddings and logits compute in the loaded 16 bits"
+            }
+            Self::Prepared => "peft's prepare_model_for_kbit_training: norms, embeddings and logits in float32",
             Self::Full => "trains every weight",
             Self::HalfBatch => "same effective batch, more and smaller kernels",
             Self::Lightest => {
-                "16 bits, LoRA, checkpointing, fused loss and fused optimizer together; nothing is quantized for it"
+                "16 bits, LoRA, checkpointing, fused loss and optimizer, no fp32 cast of a quantized base, which it does not add"
             }
         }
     }
@@ -163,9 +176,12 @@ impl Lever {
             Self::FullLoss => training.loss_impl = LossImpl::Full,
             Self::Lora if takes_lora(scenario) && training.lora.is_none() => training.lora = Some(lora()),
             Self::Qlora if takes_lora(scenario) => quantize(&mut next),
+            Self::Unprepared if takes_unprepared(training) => training.prepare_kbit = false,
+            Self::Prepared => training.prepare_kbit = true,
             Self::Full => {
                 training.lora = None;
                 training.quantization = Quantization::None;
+                settle(training);
             }
             Self::HalfBatch if next.input.batch > 1 => {
                 next.input.batch /= 2;
@@ -197,7 +213,7 @@ fn lighten(scenario: &mut Scenario) {
         scenario.training.loss_impl = LossImpl::FusedLinear;
     }
     let training = &mut scenario.training;
-    // Beside quantized weights everything else is float32, and autocast is what keeps its products small.
+    // Autocast has the adapters of a quantized base compute in 16 bits, whatever else is in float32.
     let quantized = training.quantization != Quantization::None;
     training.precision = match training.precision {
         Precision::Fp16 | Precision::Fp16Amp if quantized => Precision::Fp16Amp,
@@ -205,6 +221,7 @@ fn lighten(scenario: &mut Scenario) {
         Precision::Fp16 => Precision::Fp16,
         _ => Precision::Bf16,
     };
+    training.prepare_kbit &= !takes_unprepared(training);
     if has(training.optimizer, OptimizerImpl::Fused) {
         training.optimizer_impl = OptimizerImpl::Fused;
     }
@@ -227,6 +244,26 @@ fn quantize(scenario: &mut Scenario) {
         Precision::Fp16 | Precision::Fp16Amp => Precision::Fp16Amp,
         Precision::Fp32 | Precision::Bf16 | Precision::Bf16Amp => Precision::Bf16Amp,
     };
+}
+
+/// Whether it makes a difference to leave peft's `prepare_model_for_kbit_training` out, and training goes on without:
+/// the base is quantized and was loaded in 16 bits. GradScaler refuses gradients in float16, which modules to save that
+/// were not cast would have.
+pub fn takes_unprepared(training: &Training) -> bool {
+    training.mode == Mode::Train
+        && training.quantization != Quantization::None
+        && training.precision != Precision::Fp32
+        && !scaler_refuses(training)
+}
+
+fn scaler_refuses(training: &Training) -> bool {
+    let saved = training.lora.as_ref().is_some_and(|lora| !lora.modules_to_save.is_empty());
+    training.precision == Precision::Fp16Amp && saved
+}
+
+/// After a change of quantization or precision: a base that cannot stay as it was loaded is prepared.
+pub fn settle(training: &mut Training) {
+    training.prepare_kbit |= training.quantization == Quantization::None || scaler_refuses(training);
 }
 
 /// Rank-16 adapters on every linear: what most fine-tunes start with.
@@ -260,9 +297,9 @@ pub fn takes_checkpointing(scenario: &Scenario) -> bool {
 #[cfg(test)]
 mod tests {
     use plimsoll_core::Scenario;
-    use plimsoll_core::scenario::{ModelSource, Quantization, supported};
+    use plimsoll_core::scenario::{ModelSource, Precision, Quantization, supported};
 
-    use super::Lever;
+    use super::{Lever, settle};
     use crate::engine::{depth, opening, with_model};
 
     #[test]
@@ -306,6 +343,48 @@ mod tests {
         assert_eq!(Lever::Qlora.apply(&next), None);
         let full = Lever::Full.apply(&next).unwrap();
         assert_eq!(full.training.quantization, Quantization::None, "quantized weights are not trained themselves");
+    }
+
+    /// Where something was cast, leaving it as it was loaded saves; elsewhere there is nothing to leave.
+    #[test]
+    fn a_quantized_base_need_not_be_cast() {
+        let text = r#"{"model":{"catalog":"llama-3.1-8b"},"input":{"batch":1,"seq":1024},
+            "training":{"precision":"bf16","quantization":"nf4","lora":{}},"device":{"gpu":"rtx-4090"}}"#;
+        let scenario = Scenario::from_json(text).unwrap();
+        let next = Lever::Unprepared.apply(&scenario).unwrap();
+        let saved = depth(&scenario).unwrap().process.saturating_sub(depth(&next).unwrap().process);
+        assert!(saved > plimsoll_core::Bytes::new(2 << 30), "{saved}");
+        assert_eq!(Lever::Prepared.apply(&next), Some(scenario.clone()));
+        assert_eq!(Lever::Unprepared.apply(&opening()), None, "nothing is quantized");
+        let set = |key: &str, value: serde_json::Value| {
+            let mut table = scenario.to_value();
+            table["training"][key] = value;
+            Scenario::from_value(&table).unwrap()
+        };
+        assert_eq!(Lever::Unprepared.apply(&set("precision", "fp32".into())), None, "it was loaded in float32");
+        let mut saving = set("lora", serde_json::json!({ "modules_to_save": ["lm_head"] }));
+        saving.training.precision = Precision::Fp16Amp;
+        assert_eq!(Lever::Unprepared.apply(&saving), None, "GradScaler would refuse its gradients");
+        saving.training.prepare_kbit = false;
+        settle(&mut saving.training);
+        assert!(saving.training.prepare_kbit);
+        let full = Lever::Full.apply(&next).unwrap();
+        assert!(full.training.prepare_kbit);
+        assert_eq!(Scenario::from_value(&full.to_value()), Ok(full));
+    }
+
+    /// Of a quantized base as well, as peft prepares it or as it was loaded.
+    #[test]
+    fn the_lightest_mix_of_a_quantized_base_is_the_lightest() {
+        for prepare in [true, false] {
+            let mut scenario = Lever::Qlora.apply(&opening()).unwrap();
+            scenario.training.prepare_kbit = prepare;
+            let lightest = Lever::Lightest.apply(&scenario).unwrap();
+            let least = depth(&lightest).unwrap().process;
+            for (lever, next) in Lever::around(&scenario) {
+                assert!(lever == Lever::HalfBatch || depth(&next).unwrap().process >= least, "{lever:?}");
+            }
+        }
     }
 
     #[test]

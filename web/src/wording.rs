@@ -89,6 +89,9 @@ pub fn load(scenario: &Scenario) -> String {
             Quantization::None => format!(", {adapters}"),
             quantization => format!(", {adapters} on {quantization}"),
         });
+        if !training.prepare_kbit {
+            text.push_str(" as loaded");
+        }
     }
     if training.checkpointing != Checkpointing::None {
         text.push_str(", checkpointing");

@@ -116,6 +116,12 @@ pub struct MeasurementPoint {
     pub attention: String,
     /// Rank of the adapters; absent without.
     pub lora: Option<u64>,
+    /// `int8`, `nf4`, `nf4-double`; absent where nothing is quantized.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantization: Option<String>,
+    /// False where a quantized base was trained without peft's `prepare_model_for_kbit_training`; absent elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepare_kbit: Option<bool>,
     /// Numbers in the model.
     pub parameters: Option<u64>,
     /// Whether the run went to its end, so that its peaks are those of whole steps.
@@ -150,7 +156,7 @@ impl Measurement {
     }
 
     fn line(&self, scenario: &Scenario, estimated: Option<Peaks>) -> MeasurementPoint {
-        use crate::scenario::ModelSource;
+        use crate::scenario::{ModelSource, Quantization};
         let training = &scenario.training;
         let family = match &scenario.model.source {
             ModelSource::Family { name, .. } => name.clone(),
@@ -160,6 +166,7 @@ impl Measurement {
             ModelSource::Catalog(id) => id.clone(),
             _ => family.clone(),
         };
+        let quantization = Some(training.quantization).filter(|word| *word != Quantization::None);
         MeasurementPoint {
             id: self.content_id(),
             taken: self.taken.clone(),
@@ -183,6 +190,8 @@ impl Measurement {
             checkpointing: training.checkpointing.as_str().to_owned(),
             attention: training.attention.as_str().to_owned(),
             lora: training.lora.as_ref().map(|lora| lora.rank),
+            quantization: quantization.map(|word| word.as_str().to_owned()),
+            prepare_kbit: (!training.prepare_kbit).then_some(false),
             parameters: self.parameters.as_ref().map(|p| p.total),
             finished: self.finished(),
             measured: Peaks {

@@ -233,12 +233,13 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
     Ok(Built { model, parameters: scope.parameters(), task: scenario.model.task, packed: scope.packed() })
 }
 
-/// The dtype of what is not quantized. `prepare_model_for_kbit_training` casts all of that to float32, whatever it was
-/// loaded in.
+/// The dtype of what is not quantized. `prepare_model_for_kbit_training`, where it is called, casts all of that to
+/// float32, whatever it was loaded in.
 fn weights_dtype(scenario: &Scenario) -> DType {
     let training = &scenario.training;
     if training.quantization != Quantization::None {
-        return if training.mode == Mode::Train { DType::Float32 } else { loaded_dtype(training.precision) };
+        let cast = training.mode == Mode::Train && training.prepare_kbit;
+        return if cast { DType::Float32 } else { loaded_dtype(training.precision) };
     }
     match training.precision {
         Precision::Fp32 | Precision::Fp16Amp | Precision::Bf16Amp => DType::Float32,

@@ -3,14 +3,15 @@
 use super::cast::full_precision;
 use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
 
-/// `layer_norm` over the last dimension: keeps its input, weight, and the mean and 1/std of every row in float32.
-/// float32 under autocast.
+/// `layer_norm` over the last dimension: keeps its input, weight, bias, and the mean and 1/std of every row in float32
+/// (`native_layer_norm` in `derivatives.yaml`). float32 under autocast: of a half weight and bias it keeps the copies.
 pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     let (x, weight, bias) = (full_precision(x), full_precision(weight), bias.map(full_precision));
     let inputs: Vec<&Tensor> = [Some(&x), Some(&weight), bias.as_ref()].into_iter().flatten().collect();
     let tape = Tape::new(x.cx(), "NativeLayerNormBackward0", &inputs);
     let saved_x = tape.save(&x);
     let saved_weight = tape.save(&weight);
+    let saved_bias = bias.as_ref().map(|bias| tape.save(bias));
     let mut rows = x.dims().to_vec();
     if let Some(last) = rows.last_mut() {
         *last = 1;
@@ -24,6 +25,7 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor 
     let has_bias = bias.is_some();
     tape.record([&mut out], move |g| {
         let (x, weight) = (saved_x.unpack(), saved_weight.unpack());
+        let _bias = saved_bias.as_ref().map(|bias| bias.unpack());
         let _statistics = [statistics[0].unpack(), statistics[1].unpack()];
         let op = "native_layer_norm_backward";
         let input = g.needs(0).then(|| g.empty(op, input_order(g.grad(), &x), x.dtype()));
@@ -90,6 +92,19 @@ mod tests {
         let out = layer_norm(&input_of(&cx, &[4, 8], DType::BFloat16), &w, None);
         assert_eq!(out.dtype(), DType::BFloat16);
         assert_eq!(seen(&cx, 2)[1..3], ["+native_layer_norm [4, 1] float32", "+native_layer_norm [4, 1] float32"]);
+    }
+
+    /// A norm that was loaded in 16 bits computes in float32 under autocast, and its copies live until backward.
+    #[test]
+    fn the_copies_of_a_half_norm_are_kept() {
+        let cx = forward();
+        let x = activation(&cx, &[4, 8]);
+        let half = || frozen_of(&cx, &[8], DType::BFloat16);
+        let (w, b) = (half(), half());
+        let out = cx.with_autocast(Some(DType::BFloat16), || layer_norm(&x, &w, Some(&b)));
+        let copies: Vec<String> = alive(&cx, Kind::Saved).into_iter().filter(|s| s.contains(" [8] ")).collect();
+        assert_eq!(copies, ["_to_copy [8] float32", "_to_copy [8] float32"]);
+        drop(out);
     }
 
     /// The output mask of the backward kernel: frozen weights get no gradient.

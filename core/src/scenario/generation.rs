@@ -25,6 +25,7 @@ pub fn check(training: &Training, default: &Training, table: &Table<'_>) -> Resu
         ("zero_grad", training.zero_grad != default.zero_grad),
         ("zero_grad_at", training.zero_grad_at != default.zero_grad_at),
         ("keep_outputs", training.keep_outputs != default.keep_outputs),
+        ("prepare_kbit", training.prepare_kbit != default.prepare_kbit),
         ("loss_impl", training.loss_impl != default.loss_impl),
         ("label_smoothing", training.label_smoothing > 0.0),
         ("ema", training.ema),

@@ -88,6 +88,7 @@ pub const KEYS: &[Key] = &[
     key("training", "lora.dora", "dora", Kind::Flag),
     key("training", "lora.modules_to_save", "lora_save", Kind::Names),
     key("training", "quantization", "quantization", Kind::Text),
+    key("training", "prepare_kbit", "prepare_kbit", Kind::Flag),
     key("training", "loss_impl", "loss", Kind::Text),
     key("training", "label_smoothing", "label_smoothing", Kind::Number),
     key("training", "ema", "ema", Kind::Flag),

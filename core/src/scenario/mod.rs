@@ -134,6 +134,9 @@ pub struct Training {
     pub lora: Option<Lora>,
     /// `quantization`.
     pub quantization: Quantization,
+    /// `prepare_kbit`: whether a quantized base goes through peft's `prepare_model_for_kbit_training` before it is
+    /// trained. False only of one that is quantized and trained.
+    pub prepare_kbit: bool,
     /// `loss_impl`.
     pub loss_impl: LossImpl,
     /// `label_smoothing`, 0 <= p < 1. Of a Hugging Face model it is the Trainer's `label_smoothing_factor`: the model

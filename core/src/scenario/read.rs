@@ -125,6 +125,7 @@ impl Training {
             keep_outputs: false,
             lora: None,
             quantization: Quantization::None,
+            prepare_kbit: true,
             loss_impl: LossImpl::Full,
             label_smoothing: 0.0,
             ema: false,
@@ -225,6 +226,7 @@ fn training(table: &Table<'_>, software: &Software) -> Result<Training> {
         keep_outputs: table.flag("keep_outputs")?.unwrap_or(default.keep_outputs),
         lora: table.optional("lora").map(|_| lora(&table.table("lora")?)).transpose()?,
         quantization: table.word("quantization")?.unwrap_or(default.quantization),
+        prepare_kbit: table.flag("prepare_kbit")?.unwrap_or(default.prepare_kbit),
         loss_impl: table.word("loss_impl")?.unwrap_or(default.loss_impl),
         label_smoothing: table.fraction("label_smoothing")?.unwrap_or(default.label_smoothing),
         ema: table.flag("ema")?.unwrap_or(default.ema),
@@ -238,7 +240,32 @@ fn training(table: &Table<'_>, software: &Software) -> Result<Training> {
             "add training.lora, or leave quantization out",
         ));
     }
+    unprepared(&training, table)?;
     Ok(training)
+}
+
+/// What `prepare_kbit = false` cannot stand beside; `table` is `[training]`.
+fn unprepared(training: &Training, table: &Table<'_>) -> Result<()> {
+    if training.prepare_kbit {
+        return Ok(());
+    }
+    let refuse = |problem: &str, hint: &str| Err(Error::new(table.at("prepare_kbit"), problem, hint));
+    if training.quantization == Quantization::None {
+        return refuse(
+            "without quantization there is nothing to prepare",
+            "leave it out, or set training.quantization to int8, nf4 or nf4-double",
+        );
+    }
+    let saved = training.lora.as_ref().is_some_and(|lora| !lora.modules_to_save.is_empty());
+    if training.precision == Precision::Fp16Amp && saved {
+        // `_unscale_grads_` of `torch/amp/grad_scaler.py`: "Attempting to unscale FP16 gradients." Modules to save are
+        // copies in the dtype the base is in; only adapters are made float32.
+        return refuse(
+            "the modules to save stay in float16, and GradScaler refuses gradients in float16",
+            "use precision = \"bf16-amp\", or leave prepare_kbit or lora.modules_to_save out",
+        );
+    }
+    Ok(())
 }
 
 fn lora(table: &Table<'_>) -> Result<Lora> {

@@ -339,6 +339,35 @@ fn quantized_weights_need_adapters() {
     assert!(refused(&asked).contains("none, int8, nf4"), "{}", refused(&asked));
 }
 
+/// `prepare_model_for_kbit_training` can only be left out where there is something it would do.
+#[test]
+fn a_base_that_is_not_prepared_is_quantized_and_trained() {
+    let mut asked = with("training", "prepare_kbit", json!(false));
+    assert_eq!(
+        refused(&asked),
+        "training.prepare_kbit: without quantization there is nothing to prepare; leave it out, or set \
+         training.quantization to int8, nf4 or nf4-double"
+    );
+    asked["training"]["lora"] = json!({});
+    asked["training"]["quantization"] = json!("nf4");
+    let read = Scenario::from_value(&asked).unwrap();
+    assert!(!read.training.prepare_kbit);
+    assert_eq!(read.to_value()["training"]["prepare_kbit"], json!(false));
+    asked["training"]["lora"] = json!({ "modules_to_save": ["lm_head"] });
+    asked["training"]["precision"] = json!("fp16-amp");
+    assert!(refused(&asked).contains("GradScaler refuses gradients in float16"), "{}", refused(&asked));
+    asked["training"]["precision"] = json!("bf16-amp");
+    assert!(Scenario::from_value(&asked).is_ok());
+    // True is what holds anyway, and is not written.
+    let said = with("training", "prepare_kbit", json!(true));
+    assert_eq!(Scenario::from_value(&said).unwrap().to_value()["training"].get("prepare_kbit"), None);
+    let inference = json!({
+        "model": { "catalog": "gpt2" },
+        "training": { "mode": "inference", "quantization": "nf4", "prepare_kbit": false },
+    });
+    assert_eq!(refused(&inference), "training.prepare_kbit: says nothing in inference; leave it out");
+}
+
 #[test]
 fn schemas() {
     let schema = |schema: Value| json!({ "schema": schema, "model": { "family": "mlp" }, "later": 1 });

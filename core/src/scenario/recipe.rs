@@ -144,7 +144,9 @@ vocabulary!(
     /// The model is loaded in the precision's dtype (`bf16` and `bf16-amp`: bfloat16), which is also what the quantized
     /// layers compute in (`bnb_4bit_compute_dtype`). For training, peft's `prepare_model_for_kbit_training` then casts
     /// everything that is not quantized, embeddings, norms, biases and the output head, to float32. So `bf16-amp` is the
-    /// usual QLoRA run under autocast, while with `bf16` nothing but the quantized products is in bfloat16.
+    /// usual QLoRA run under autocast, while with `bf16` nothing but the quantized products is in bfloat16. With
+    /// `prepare_kbit = false` that function is not called (litgpt, torchtune, unsloth and loops written by hand): all of
+    /// it stays as it was loaded, frozen by `get_peft_model` alone.
     Quantization {
         /// The weights' own dtype.
         None = "none",

@@ -94,18 +94,21 @@ fn training() -> impl Strategy<Value = Training> {
         select(Attention::ALL),
     );
     // Quantized weights are trained through adapters only.
-    let lora = (lora, select(Quantization::ALL)).prop_map(|(lora, quantization)| match lora {
-        Some(lora) => (Some(lora), quantization),
-        None => (None, Quantization::None),
+    let lora = (lora, select(Quantization::ALL), any::<bool>()).prop_map(|(lora, quantization, prepare)| match lora {
+        Some(lora) => (Some(lora), quantization, prepare || quantization == Quantization::None),
+        None => (None, Quantization::None, true),
     });
     let rest = (any::<bool>(), select(ZeroGrad::ALL), select(ZeroGradAt::ALL), any::<bool>(), lora);
     let loss = (select(LossImpl::ALL), 0u32..10_000, any::<bool>(), any::<bool>());
     (recipe, rest, loss).prop_map(
         |(
             (precision, optimizer, implementation, accumulation, checkpointing, attention),
-            (clip_grad_norm, zero_grad, zero_grad_at, keep_outputs, (lora, quantization)),
+            (clip_grad_norm, zero_grad, zero_grad_at, keep_outputs, (lora, quantization, prepare_kbit)),
             (loss_impl, smoothing, ema, compile),
         )| Training {
+            // GradScaler refuses the float16 gradients of modules to save that were not made float32.
+            prepare_kbit: prepare_kbit
+                || precision == Precision::Fp16Amp && lora.as_ref().is_some_and(|l| !l.modules_to_save.is_empty()),
             mode: Mode::Train,
             precision,
             optimizer,

@@ -9,8 +9,8 @@ use super::{Lora, LoraTargets, ModelSource, Scenario, Training, memory};
 
 impl Scenario {
     /// The canonical JSON: `schema` first, every default filled in, keys in the order of the format's documentation.
-    /// `lora` and its `dora` and `modules_to_save`, `quantization`, `loss_impl`, `label_smoothing`, `ema`, `compile`,
-    /// `memory`, `load_line`, `target_seq`, `image`, `max_new_tokens` and `seq` only when they are set.
+    /// `lora` and its `dora` and `modules_to_save`, `quantization`, `prepare_kbit`, `loss_impl`, `label_smoothing`, `ema`,
+    /// `compile`, `memory`, `load_line`, `target_seq`, `image`, `max_new_tokens` and `seq` only when they are set.
     pub fn to_value(&self) -> Value {
         json!({
             "schema": SCHEMA,
@@ -106,6 +106,9 @@ impl Scenario {
         let default = Training::default();
         if training.quantization != default.quantization {
             members.insert("quantization".to_owned(), json!(training.quantization.as_str()));
+        }
+        if training.prepare_kbit != default.prepare_kbit {
+            members.insert("prepare_kbit".to_owned(), json!(training.prepare_kbit));
         }
         if training.loss_impl != default.loss_impl {
             members.insert("loss_impl".to_owned(), json!(training.loss_impl.as_str()));

@@ -110,6 +110,9 @@ pub struct Flags {
     /// What the frozen base's linear layers hold [default: none]
     #[arg(long, value_name = "HOW", help_heading = "Training", value_parser = words!(Quantization))]
     quantization: Option<String>,
+    /// Whether peft's prepare_model_for_kbit_training casts what is not quantized to float32 [default: true]
+    #[arg(long, value_name = "BOOL", help_heading = "Training")]
+    prepare_kbit: Option<String>,
     /// How head and loss are computed [default: full]
     #[arg(long, value_name = "HOW", help_heading = "Training", value_parser = words!(LossImpl))]
     loss_impl: Option<String>,
@@ -169,7 +172,7 @@ impl Overlay {
             (None, None, Some(name)) => Some(json!({ "family": name })),
             (None, None, None) => None,
         };
-        let given: [(&str, &Option<String>); 34] = [
+        let given: [(&str, &Option<String>); 35] = [
             ("model.task", &flags.task),
             ("input.batch", &flags.batch),
             ("input.seq", &flags.seq),
@@ -194,6 +197,7 @@ impl Overlay {
             ("training.lora.dora", &flags.lora_dora),
             ("training.lora.modules_to_save", &flags.lora_modules_to_save),
             ("training.quantization", &flags.quantization),
+            ("training.prepare_kbit", &flags.prepare_kbit),
             ("training.loss_impl", &flags.loss_impl),
             ("training.label_smoothing", &flags.label_smoothing),
             ("training.ema", &flags.ema),

@@ -48,18 +48,26 @@ fn adapters_train_as_many_numbers_as_estimated() {
 fn quantized_bases_train() {
     let gpt2 = json!({ "hf": { "model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 300 } });
     for (quantization, precision) in [("nf4", "bf16-amp"), ("nf4-double", "bf16"), ("int8", "fp32")] {
-        let training = json!({ "precision": precision, "quantization": quantization, "lora": { "rank": 2 } });
-        let scenario = job::parts(gpt2.clone(), json!({ "batch": 2, "seq": 16 }), training);
-        let report = several::train(&scenario);
-        if let [error] = report.all("error")[..] {
-            assert_eq!(error["hint"], "python -m pip install bitsandbytes", "{error}");
-            continue;
+        for prepare in [true, false] {
+            let training = json!({
+                "precision": precision, "quantization": quantization, "prepare_kbit": prepare, "lora": { "rank": 2 },
+            });
+            trains(&job::parts(gpt2.clone(), json!({ "batch": 2, "seq": 16 }), training));
         }
-        let estimated = Run::new(&scenario).unwrap().into_estimate().parameters;
-        assert_eq!(report.one("ready")["parameters"], json!(estimated), "{quantization}");
-        let losses = report.losses();
-        assert!(losses.len() == 2 && losses.iter().all(Option::is_some), "{quantization}: {losses:?}");
     }
+}
+
+/// A quantized base trains, with as many parameters as estimated.
+fn trains(scenario: &plimsoll_core::Scenario) {
+    let report = several::train(scenario);
+    if let [error] = report.all("error")[..] {
+        assert_eq!(error["hint"], "python -m pip install bitsandbytes", "{error}");
+        return;
+    }
+    let estimated = Run::new(scenario).unwrap().into_estimate().parameters;
+    assert_eq!(report.one("ready")["parameters"], json!(estimated), "{}", scenario.to_value());
+    let losses = report.losses();
+    assert!(losses.len() == 2 && losses.iter().all(Option::is_some), "{}: {losses:?}", scenario.to_value());
 }
 
 fn same_parameters(scenario: &plimsoll_core::Scenario) {

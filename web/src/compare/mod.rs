@@ -109,6 +109,12 @@ pub fn recipe(point: &MeasurementPoint) -> String {
     if let Some(rank) = point.lora {
         text.push_str(&format!(", LoRA r {rank}"));
     }
+    if let Some(quantization) = &point.quantization {
+        text.push_str(&format!(" on {quantization}"));
+    }
+    if point.prepare_kbit == Some(false) {
+        text.push_str(" as loaded");
+    }
     text
 }
 
@@ -170,6 +176,9 @@ pub(crate) mod tests {
     #[test]
     fn a_recipe_is_one_line() {
         assert_eq!(recipe(&point("a", 1, 1)), "8 × 512 tokens, fp16-amp, adamw foreach, 4 micro-batches");
+        let mut loaded = point("a", 1, 1);
+        (loaded.lora, loaded.quantization, loaded.prepare_kbit) = (Some(8), Some("nf4".to_owned()), Some(false));
+        assert!(recipe(&loaded).ends_with(", LoRA r 8 on nf4 as loaded"), "{}", recipe(&loaded));
     }
 
     #[test]

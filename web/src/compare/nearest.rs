@@ -2,7 +2,7 @@
 
 use plimsoll_core::Scenario;
 use plimsoll_core::measurement::{DeviceKind, MeasurementPoint, Standing};
-use plimsoll_core::scenario::ModelSource;
+use plimsoll_core::scenario::{ModelSource, Quantization};
 
 use super::Entry;
 
@@ -19,12 +19,15 @@ pub fn distance(point: &MeasurementPoint, scenario: &Scenario) -> Option<f64> {
     }
     let unlike = |differs: bool, weight: f64| if differs { weight } else { 0.0 };
     let octaves = |a: u64, b: u64| (a.max(1) as f64 / b.max(1) as f64).log2().abs();
+    let quantization = Some(training.quantization.as_str()).filter(|_| training.quantization != Quantization::None);
     let recipe = unlike(point.precision != training.precision.as_str(), 3.0)
         + unlike(point.optimizer != training.optimizer.as_str(), 2.0)
         + unlike(point.optimizer_impl != training.optimizer_impl.as_str(), 1.0)
         + unlike(point.checkpointing != training.checkpointing.as_str(), 3.0)
         + unlike(point.attention != training.attention.as_str(), 2.0)
-        + unlike(point.lora.is_some() != training.lora.is_some(), 6.0);
+        + unlike(point.lora.is_some() != training.lora.is_some(), 6.0)
+        + unlike(point.quantization.as_deref() != quantization, 4.0)
+        + unlike(point.prepare_kbit.unwrap_or(true) != training.prepare_kbit, 3.0);
     let load = octaves(point.batch, scenario.input.batch)
         + octaves(point.seq.unwrap_or(1), scenario.input.seq.unwrap_or(1))
         + 0.25 * octaves(point.accumulation, training.accumulation);
@@ -79,6 +82,15 @@ mod tests {
         assert_eq!(distance(&same, &scenario()), Some(0.0));
         let mut twice = point("twice", 8, 8);
         twice.batch *= 2;
+        // A quantized base, and one that peft did not prepare, are runs of their own.
+        let mut quantized = scenario();
+        quantized.training.quantization = Quantization::Nf4;
+        let as_measured = distance(&same, &quantized);
+        quantized.training.prepare_kbit = false;
+        assert!(as_measured > Some(0.0) && distance(&same, &quantized) > as_measured);
+        (same.quantization, same.prepare_kbit) = (Some("nf4".to_owned()), Some(false));
+        assert_eq!(distance(&same, &quantized), Some(0.0));
+        (same.quantization, same.prepare_kbit) = (None, None);
         let mut other = point("other", 8, 8);
         other.family = "llama".to_owned();
         let mut out = point("out", 8, 80);

@@ -136,6 +136,16 @@ fn golden() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "?model=llama-3.1-8b&precision=bf16&lora=16&quantization=nf4&prepare_kbit=false",
+            json!({
+                "model": { "catalog": "llama-3.1-8b" },
+                "training": {
+                    "precision": "bf16", "quantization": "nf4", "prepare_kbit": false,
+                    "lora": { "rank": 16, "targets": "all-linear" },
+                },
+            }),
+        ),
+        (
             "?model=gpt2&optimizer=adamw-8bit&loss=chunked&ema=true",
             json!({
                 "model": { "catalog": "gpt2" },

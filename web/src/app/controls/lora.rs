@@ -33,6 +33,7 @@ pub fn LoraChoice() -> impl IntoView {
                         // Quantized weights are trained through adapters only.
                         if !on {
                             s.training.quantization = Quantization::None;
+                            levers::settle(&mut s.training);
                         }
                     });
             })
@@ -97,8 +98,25 @@ pub fn LoraChoice() -> impl IntoView {
                 name="quantization"
                 label="Base weights quantized"
                 value=Signal::derive(move || planner.scenario.with(|s| s.training.quantization))
-                set=Callback::new(move |word| planner.change(|s| s.training.quantization = word))
+                set=Callback::new(move |word| {
+                    planner
+                        .change(|s| {
+                            s.training.quantization = word;
+                            levers::settle(&mut s.training);
+                        });
+                })
             />
+            <Show when=move || planner.scenario.with(|s| s.training.quantization != Quantization::None)>
+                <Switch
+                    id="prepare-kbit"
+                    label="Prepared by peft"
+                    help="prepare_model_for_kbit_training casts norms, embeddings and the output head to float32. Off: they \
+                    stay as loaded, as in litgpt, torchtune and unsloth."
+                    value=Signal::derive(move || planner.scenario.with(|s| s.training.prepare_kbit))
+                    disabled=Signal::derive(move || planner.scenario.with(|s| !levers::takes_unprepared(&s.training)))
+                    set=Callback::new(move |on| planner.change(|s| s.training.prepare_kbit = on))
+                />
+            </Show>
         </Show>
     }
 }

@@ -36,7 +36,13 @@ pub fn Recipe() -> impl IntoView {
             name="precision"
             label="Precision"
             value=Signal::derive(move || planner.scenario.with(|s| s.training.precision))
-            set=Callback::new(move |p| planner.change(|s| s.training.precision = p))
+            set=Callback::new(move |p| {
+                planner
+                    .change(|s| {
+                        s.training.precision = p;
+                        levers::settle(&mut s.training);
+                    })
+            })
         />
         <Show when=move || trains.get()>
             <Segments
