@@ -6,9 +6,10 @@ use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
 use super::gptj::checkpointed;
 use super::{Model, Output, Plan, causal_lm};
+use crate::generate::{Generate, Step};
 use crate::nn::{
-    Activation, Embedding, LayerNorm, Linear, RotaryEmbedding, Scope, additive, apply_rotary_pos_emb, rounded_alibi,
-    whole_causal_mask,
+    Activation, Embedding, LayerNorm, Linear, RotaryEmbedding, Scope, additive, apply_rotary_pos_emb, kv_cache,
+    rounded_alibi, whole_causal_mask,
 };
 use crate::ops::SdpaRules;
 use crate::scenario::Attention;
@@ -61,8 +62,13 @@ impl Attend {
             query = heads(&query);
             key = heads(&key);
             value = heads(&value);
+            if keywords.alibi.is_none() {
+                let (cos, sin) = &keywords.rotary;
+                (query, key) = apply_rotary_pos_emb(&query, &key, cos, sin);
+            }
+            (key, value) = kv_cache::update(key, value, None);
             let (out, weights) = match (&keywords.alibi, self.attention) {
-                (None, _) => self.rotary(query, key, &value, hidden, keywords),
+                (None, _) => self.rotary(&query, &key, &value, hidden, keywords.mask.as_ref()),
                 (Some(_), Attention::Sdpa) => {
                     let mut out = self.sdpa(&query, &key, &value, keywords.mask.as_ref(), self.dropout.0);
                     out = ops::reshape(&ops::transpose(&out, 1, 2), &[batch, seq, width]);
@@ -117,19 +123,16 @@ impl Attend {
     /// With rotary positions. The probabilities are not dropped.
     fn rotary(
         &self,
-        mut query: Tensor,
-        mut key: Tensor,
+        query: &Tensor,
+        key: &Tensor,
         value: &Tensor,
         hidden: &Tensor,
-        keywords: &Keywords,
+        mask: Option<&Tensor>,
     ) -> (Tensor, Option<Tensor>) {
-        let (cos, sin) = &keywords.rotary;
-        (query, key) = apply_rotary_pos_emb(&query, &key, cos, sin);
-        let mask = keywords.mask.as_ref();
         let (mut out, scores) = if self.attention == Attention::Sdpa {
-            (self.sdpa(&query, &key, value, mask, 0.0), None)
+            (self.sdpa(query, key, value, mask, 0.0), None)
         } else {
-            let mut scores = ops::matmul(&query, &ops::transpose(&key, -1, -2));
+            let mut scores = ops::matmul(query, &ops::transpose(key, -1, -2));
             scores = ops::scale_in_place(scores);
             scores = {
                 let masked = mask.map_or_else(|| scores.clone(), |mask| ops::add(&scores, mask));
@@ -391,7 +394,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
 
 impl Falcon {
     /// `FalconModel.forward`.
-    fn hidden(&self, ids: &Tensor, given: Option<&Tensor>) -> Tensor {
+    fn hidden(&self, ids: &Tensor, given: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
         cx.within(self.transformer, || {
             let embeds = causal_lm::input_embeddings(&self.word_embeddings, ids, &self.plan);
@@ -403,7 +406,7 @@ impl Falcon {
                 named = Some(mask);
                 alibi
             });
-            let position_ids = causal_lm::position_ids(cx, self.seq);
+            let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
             let mut mask = whole_causal_mask(&embeds, causal_lm::given_mask(given, &self.plan), self.plan.attention);
             if let Some(biases) = &alibi
                 && let Some(causal) = mask.take()
@@ -433,16 +436,16 @@ impl Falcon {
         })
     }
 
-    /// The biases `[batch, heads, 1, seq]`, and the mask with them in it: `[batch, heads, seq, seq]`.
+    /// The biases `[batch, heads, 1, keys]`, and the mask with them in it: `[batch, heads, queries, keys]`.
     fn biased_mask(&self, alibi: &Tensor, mut causal: Tensor) -> (Tensor, Tensor) {
         let (cx, dtype) = (&self.cx, alibi.dtype());
         if causal.dtype() == DType::Bool {
             causal = additive(&causal, dtype);
         }
-        let (batch, seq) = (causal.size(0), causal.size(-1));
-        let alibi = ops::reshape(alibi, &[batch, self.heads, 1, seq]);
+        let (batch, queries, keys) = (causal.size(0), causal.size(-2), causal.size(-1));
+        let alibi = ops::reshape(alibi, &[batch, self.heads, 1, keys]);
         let scaled = ops::div_scalar(&alibi);
-        let hidden = ops::fresh(cx, "lt.Scalar", &[batch, 1, seq, seq], DType::Bool);
+        let hidden = ops::fresh(cx, "lt.Scalar", &[batch, 1, queries, keys], DType::Bool);
         let mask = ops::masked_fill(&scaled, &hidden);
         drop((scaled, hidden, causal));
         (alibi, mask)
@@ -456,7 +459,17 @@ impl Model for Falcon {
 
     fn forward(&self, batch: &[Tensor]) -> Output {
         let (ids, mask, labels) = self.head.unpack(batch);
-        self.head.output(self.hidden(ids, mask), ids, labels)
+        self.head.output(self.hidden(ids, mask, None), ids, labels)
+    }
+
+    fn generate(&self) -> Option<&dyn Generate> {
+        self.head.generates().then_some(self)
+    }
+}
+
+impl Generate for Falcon {
+    fn logits(&self, step: Step<'_>) -> Tensor {
+        self.head.last_logits(self.hidden(step.ids, step.mask, step.positions))
     }
 }
 

@@ -118,8 +118,8 @@ impl Adapter {
     /// `DoraLinearVariant.forward`.
     fn dora(&self, result: Tensor, x: &Tensor, under: Under<'_>, magnitude: &(Tensor, ModuleId)) -> Tensor {
         let (magnitude, module) = magnitude;
-        // Without dropout the base's own result serves; with it the product is made once more, of what is left of x.
-        let base = (self.dropout == 0.0).then(|| result.clone());
+        // Where nothing is dropped the base's own result serves; else the product is made once more, of what is left of x.
+        let base = (self.dropout == 0.0 || x.cx().is_inference()).then(|| result.clone());
         let x = self.dropped(x);
         let extra = x.cx().within(*module, || self.dora_result(base, &x, under, magnitude));
         ops::add(&result, &extra)

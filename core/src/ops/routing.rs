@@ -1,21 +1,17 @@
 //! What a mixture of experts needs to send tokens to experts and back.
 
-use super::cast::full_precision;
 use super::inside;
 use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
 
-/// `x.sum(dim=1)` of `[rows, k, columns]`; float32 under autocast.
+/// `x.sum(dim=1)` of `[rows, k, columns]`; float32 under autocast, which asks the kernel for it (`fp32_set_opt_dtype`) and
+/// makes no copy of what is summed.
 pub fn sum_middle(x: &Tensor) -> Tensor {
-    let x = full_precision(x);
+    let dtype = if x.cx().autocast_dtype().is_some() { DType::Float32 } else { x.dtype() };
     let (rows, columns) = (x.size(0), x.size(2));
-    sum_over(&x, &[rows, columns], Geometry::contiguous(&[rows, 1, columns]))
-}
-
-/// A sum to `sizes`; its gradient, seen as `kept`, is expanded to what was summed.
-fn sum_over(x: &Tensor, sizes: &[u64], kept: Geometry) -> Tensor {
     let tape = Tape::new(x.cx(), "SumBackward1", &[x]);
-    let mut out = x.cx().empty_sizes("sum.dim_IntList", sizes, x.dtype());
+    let mut out = x.cx().empty_sizes("sum.dim_IntList", &[rows, columns], dtype);
     let from = x.geometry().clone();
+    let kept = Geometry::contiguous(&[rows, 1, columns]);
     tape.record([&mut out], move |g| grads([Some(g.grad().view_as(kept.expanded(from.dims())))]));
     out
 }

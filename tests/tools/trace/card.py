@@ -1,0 +1,227 @@
+"""The card's way, where fake tensors or a machine without a card would go another.
+
+Everything here replaces a question that only a driver, or numbers in a tensor, could answer. Each replacement says what
+a real card does.
+"""
+
+import contextlib
+import math
+import pathlib
+import sys
+import tomllib
+import warnings
+
+import torch
+from torch._meta_registrations import calc_conv_nd_return_shape
+
+aten = torch.ops.aten
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+
+
+def compute_capability(gpu):
+    with open(ROOT / "data" / "gpus.toml", "rb") as file:
+        for series in tomllib.load(file)["series"]:
+            if "compute_capability" in series and any(card["id"] == gpu for card in series["cards"]):
+                return tuple(int(part) for part in series["compute_capability"].split("."))
+    raise SystemExit("data/gpus.toml has no card %r with a compute capability" % gpu)
+
+
+class Attention:
+    """`scaled_dot_product_attention` as `attention.cu` and `sdp_utils.cpp` of PyTorch 2.11 have it: which kernel it takes
+    is asked of the driver. What it does around the kernel is `scaled_dot_product_attention` in `attention.cpp`.
+
+    One rule is left out, as it is in every row: that a mask's last dimension must be contiguous
+    (`check_last_dim_stride_equals_1_dense`). It bears on T5's bias alone."""
+
+    def __init__(self, capability):
+        self.capability = capability
+        self.taken = {}
+        order = ["flash", "efficient"] if capability[0] >= 8 else ["efficient"]
+        self.order = (["cudnn"] if capability[0] in (9, 10) else []) + order
+
+    def select(self, query, key, value, mask, dropout, gqa):
+        head, half = query.size(-1), query.dtype in (torch.float16, torch.bfloat16)
+        trains = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+        # check_batch_size_and_num_heads_dense: no fused kernel broadcasts heads that it was not told are grouped.
+        same = query.size(1) == key.size(1) == value.size(1)
+        if query.dim() != 4 or not (same or gqa):
+            return "math"
+        for kernel in self.order:
+            if kernel == "cudnn":
+                most = 256 if self.capability[0] == 9 else 128
+                gradient = mask is not None and mask.requires_grad
+                if half and head <= most and head % 8 == 0 and key.size(2) != 1 and not gradient:
+                    return kernel
+            elif kernel == "flash":
+                small = self.capability in ((8, 6), (8, 7), (8, 9)) or self.capability[0] == 12
+                fits = not (trains and small) or not (193 <= head <= 224 or (head > 224 and dropout > 0))
+                if half and mask is None and head <= 256 and fits:
+                    return kernel
+            else:
+                modern = self.capability[0] >= 8
+                alignment = 8 if half else 4 if modern else 1
+                if same and head % alignment == 0 and (modern or query.dtype != torch.bfloat16):
+                    return kernel
+        return "math"
+
+    def __call__(self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+        kernel = self.select(query, key, value, attn_mask, dropout_p, enable_gqa)
+        self.taken[kernel] = self.taken.get(kernel, 0) + 1
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            # convert_boolean_attn_mask
+            made = torch.zeros_like(attn_mask, dtype=query.dtype)
+            made.masked_fill_(attn_mask.logical_not(), -math.inf)
+            attn_mask = made
+            del made
+        logsumexp = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+        if kernel == "cudnn":
+            return aten._scaled_dot_product_cudnn_attention(
+                query, key, value, attn_mask, logsumexp, dropout_p, is_causal, False, scale=scale
+            )[0]
+        if kernel == "flash":
+            size = query.size(-1)
+            missing = -size % 8
+            if missing:
+                query, key, value = (torch.nn.functional.pad(t, [0, missing]) for t in (query, key, value))
+            scale = scale if scale is not None else size**-0.5
+            out = aten._scaled_dot_product_flash_attention(
+                query, key, value, dropout_p, is_causal, False, scale=scale
+            )[0]
+            return out[..., :size] if missing else out
+        if kernel == "efficient":
+            if attn_mask is not None:
+                attn_mask = aligned(attn_mask).expand(query.size(0), query.size(1), query.size(2), key.size(2))
+            return aten._scaled_dot_product_efficient_attention(
+                query, key, value, attn_mask, logsumexp, dropout_p, is_causal, scale=scale
+            )[0]
+        return aten._scaled_dot_product_attention_math(
+            query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+        )[0]
+
+
+def aligned(mask):
+    """`preprocess_mask`, `pad_bias`: strides in multiples of 8 elements, else rows are made longer."""
+    if mask.stride(-1) == 1:
+        fits = all(stride % 8 == 0 for stride in mask.stride()[:-1])
+    else:
+        fits = mask.size(-1) % 8 == 0
+    if fits:
+        return mask
+    size = mask.size(-1)
+    return torch.nn.functional.pad(mask, [0, 8 - size % 8])[..., :size]
+
+
+def convolution(watch, func, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+    """Which convolution runs is asked of cuDNN; whichever it is, it fills one tensor."""
+    shape = calc_conv_nd_return_shape(
+        input, weight, list(stride), list(padding), list(dilation), transposed, groups,
+        list(output_padding) if transposed else None,
+    )
+    channels_last = weight.dim() == 4 and (last(input) or last(weight))
+    with watch.quiet():
+        made = input.new_empty(shape)
+        return made.to(memory_format=torch.channels_last) if channels_last else made
+
+
+def last(tensor):
+    return tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
+
+
+def convolution_backward(watch, func, gradient, input, weight, bias_sizes, stride, padding, dilation, transposed,
+                         output_padding, groups, mask):
+    with watch.quiet():
+        return (
+            torch.empty_like(input) if mask[0] else None,
+            torch.empty_like(weight) if mask[1] else None,
+            gradient.new_empty(weight.size(0) if not transposed else weight.size(1) * groups) if mask[2] else None,
+        )
+
+
+def grouped_mm(watch, func, left, right, offsets=None, bias=None, out_dtype=None):
+    """The fake one takes bfloat16 alone; the card multiplies other dtypes group by group into one result."""
+    if left.dtype == torch.bfloat16:
+        return NotImplemented
+    with watch.quiet():
+        if left.dim() == 2 and right.dim() == 2:
+            return left.new_empty(offsets.size(0), left.size(0), right.size(1))
+        return left.new_empty(*left.shape[:-1], right.size(-1))
+
+
+def safe_softmax(watch, func, x, dim, dtype=None):
+    """With a tensor of its own for the result, as the rows have had it from the first. (The C++ of 2.11 writes the rows
+    of zeros into the softmax, and so makes one tensor of scores less.)"""
+    with watch:
+        out = torch.softmax(x, dim, dtype)
+        masked = x.eq(-math.inf)
+        rows = masked.all(dim, keepdim=True)
+        zero = torch.zeros([], dtype=out.dtype, device=out.device)
+        return torch.where(rows, zero, out)
+
+
+def add(watch, func, left, right, *, alpha=1):
+    """A second gradient for the same tensor. The engine adds in place to one that nobody else holds
+    (`can_accumulate_inplace` in input_buffer.cpp), but never to a tensor of a Python class, as fake ones are."""
+    if watch.ledger.phases[-1]["name"] != "backward" or torch._C._current_autograd_node() is not None:
+        return NotImplemented
+    return NotImplemented
+
+
+# Operators that are not run as they are; each is handed the watching mode and the operator before its arguments.
+INSTEAD = {
+    aten.add.Tensor: add,
+    aten.convolution.default: convolution,
+    aten.convolution_backward.default: convolution_backward,
+    aten._grouped_mm.default: grouped_mm,
+    aten._safe_softmax.default: safe_softmax,
+}
+
+
+def apply(module, fn, recurse=True):
+    """`nn.Module._apply` as ordinary parameters go through it: each keeps its identity (tied ones stay tied) and gets
+    new data. Fake ones would be swapped, which parameters with weak references refuse."""
+    if recurse:
+        for child in module.children():
+            child._apply(fn)
+    with torch.no_grad():
+        for parameter in module._parameters.values():
+            if parameter is None:
+                continue
+            made = fn(parameter)
+            if made is not parameter:
+                parameter.data = made
+                parameter.fake_device = made.fake_device
+    for name, buffer in module._buffers.items():
+        if buffer is not None:
+            module._buffers[name] = fn(buffer)
+    return module
+
+
+@contextlib.contextmanager
+def put_in(attention):
+    """Everything that is replaced while a scenario runs."""
+    import torch.cuda.amp.common
+    from transformers import masking_utils, modeling_attn_mask_utils
+
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        library.impl("scaled_dot_product_attention", attention, "CompositeImplicitAutograd", allow_override=True)
+    replaced = [
+        (torch.nn.Module, "_apply", apply),
+        # Without a driver autocast and GradScaler would switch themselves off.
+        (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
+        (torch.cuda, "is_bf16_supported", lambda *_, **__: True),
+        (torch.cuda, "get_device_capability", lambda *_: attention.capability),
+        # Fake tensors are taken for a graph being captured, and masks would then be made whether or not they are needed.
+        (masking_utils, "is_tracing", lambda *_: False),
+        (modeling_attn_mask_utils, "is_tracing", lambda *_: False),
+    ]
+    before = [getattr(place, name) for place, name, _ in replaced]
+    for place, name, value in replaced:
+        setattr(place, name, value)
+    try:
+        yield
+    finally:
+        for (place, name, _), value in zip(replaced, before):
+            setattr(place, name, value)
+        library._destroy()

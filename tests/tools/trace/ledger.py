@@ -1,0 +1,228 @@
+"""Storages on the card: when each comes, when it goes, and how high they stand together.
+
+A storage is known by its identity. It comes with the operator that first returns a tensor of it, and goes when PyTorch
+lets go of it, which its finalizer tells. Tensors are PyTorch's fake ones, which have storages like any other, only
+nothing in them.
+"""
+
+import contextlib
+import weakref
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+aten = torch.ops.aten
+
+# The caching allocator hands out multiples of this (`kMinBlockSize` in CUDACachingAllocator.cpp).
+BLOCK = 512
+
+
+CARD = torch.device("cuda", 0)
+META = torch.device("meta")
+
+
+def rounded(size):
+    return -(-size // BLOCK) * BLOCK
+
+
+def on_card(tensors):
+    return all(tensor.device.type == "cuda" for tensor in tensors)
+
+
+class Ledger:
+    """What lives on the card, phase by phase."""
+
+    def __init__(self):
+        self.events = []
+        self.phases = []
+        self.peak = self.now = 0
+        self.births = 0
+        self.op = ""
+        self.modules = []
+        self.known = {}
+        self.closed = self.paused = False
+
+    def begin(self, name, step=None, micro_batch=None):
+        """A phase ends where the next begins."""
+        self.end()
+        self.phases.append({"name": name, "step": step, "micro_batch": micro_batch, "peak_requested": self.now})
+
+    def end(self):
+        if self.phases:
+            self.phases[-1]["end_requested"] = self.now
+
+    def close(self):
+        """Nothing that comes or goes from here on counts."""
+        if not self.closed:
+            self.end()
+            self.closed = True
+
+    def in_backward(self):
+        return bool(self.phases) and self.phases[-1]["name"] == "backward"
+
+    def pause(self):
+        """What comes from here on is not seen."""
+        self.paused = True
+
+    def resume(self, tensors):
+        """From here on it is, and so are these."""
+        self.paused = False
+        self.op = "empty"
+        for tensor in tensors:
+            self.see(tensor)
+
+    def see(self, tensor):
+        """Notes the storage of a tensor that an operator returned, if it is new and on the card."""
+        if self.closed or self.paused or tensor.device.type != "cuda":
+            return
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        size = rounded(storage.nbytes())
+        if key in self.known:
+            if self.known[key][1] != size:
+                raise NotImplementedError("%s resized a storage, which the ledger does not follow" % self.op)
+            return
+        if size == 0:
+            # The allocator hands out nothing for nothing.
+            return
+        number = self.births
+        self.births += 1
+        self.known[key] = number, size
+        self.now += size
+        self.peak = max(self.peak, self.now)
+        phase = self.phases[-1]
+        phase["peak_requested"] = max(phase["peak_requested"], self.now)
+        module = self.modules[-1] if self.modules else ""
+        dtype = str(tensor.dtype).replace("torch.", "")
+        self.events.append(["a", number, size, phase["name"], self.op, module, list(tensor.shape), dtype])
+        weakref.finalize(storage, self.gone, key, number, size).atexit = False
+
+    @contextlib.contextmanager
+    def naming(self, model):
+        """Has every module's name stand beside what is allocated in its forward."""
+        names = {id(module): name for name, module in model.named_modules()}
+        call = torch.nn.Module.__call__
+
+        # A wrapper, not hooks: with hooks modules take another way through `_call_impl`. It holds the arguments as
+        # long as `_wrapped_call_impl`, which it stands around, does itself.
+        def named(module, *args, **kwargs):
+            self.modules.append(names.get(id(module), ""))
+            try:
+                return call(module, *args, **kwargs)
+            finally:
+                self.modules.pop()
+
+        torch.nn.Module.__call__ = named
+        try:
+            yield
+        finally:
+            torch.nn.Module.__call__ = call
+
+    def gone(self, key, number, size):
+        if self.known.get(key) == (number, size):
+            del self.known[key]
+        if not self.closed:
+            self.now -= size
+            self.events.append(["f", number])
+
+
+class Watch(TorchDispatchMode):
+    """Sees every operator that reaches the card, and has those that are made of others run as them."""
+
+    # Operators made of others that only fill what they make, or copy into it: looking inside shows nothing more.
+    WHOLE = {
+        "clone", "_to_copy", "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones",
+        "new_full", "new_empty", "new_empty_strided", "empty_like", "scalar_tensor", "arange", "rand", "randn", "randint",
+        "rand_like", "randn_like", "cat", "stack", "copy", "detach", "alias", "lift_fresh", "repeat",
+        "_unsafe_view", "logical_not",
+        # Of ids that do not lie together it makes a flat copy, 8 bytes a token, gone when it returns; the rows have none.
+        "embedding",
+    }
+
+    def __init__(self, ledger, answer, instead):
+        super().__init__()
+        self.ledger, self.answer, self.instead = ledger, answer, instead
+        self.composite = {}
+        self.made, self.rebased, self.accumulating = (), False, False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is torch.ops.prim.device.default:
+            return self.device(args[0])
+        if kwargs.get("device") == META:
+            kwargs = {**kwargs, "device": CARD}
+        if func is aten._local_scalar_dense.default and args[0].device.type == "cuda":
+            return self.answer(args[0])
+        replacement = self.instead.get(func)
+        if replacement is not None:
+            out = replacement(self, func, *args, **kwargs)
+            if out is not NotImplemented:
+                return self.seen(func, out, args)
+        if func._schema.is_mutable and func._schema.name.startswith("aten::_foreach_") and on_card(args[0]):
+            # The card writes into the list it is given; fake tensors would go through copies of each.
+            return None
+        if self.is_composite(func):
+            with self:
+                out = func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+            return self.seen(func, out, args)
+        return self.seen(func, func(*args, **kwargs), args)
+
+    def accumulators(self, parameters):
+        """The nodes that accumulate the parameters' gradients, which live as long as this list."""
+        self.accumulating = True
+        nodes = [parameter.expand_as(parameter).grad_fn.next_functions[0][0] for parameter in parameters]
+        self.accumulating = False
+        return nodes
+
+    def device(self, tensor):
+        """Where C++ takes a tensor to be: on the card, but for autograd. Its engine would send what belongs to a card
+        to that card's own thread, and there is none; with nodes on no device it runs them in the caller's, in the same
+        order. What backward formulas then make where a gradient is (on `META`) is put on the card above."""
+        if self.ledger.in_backward() and not self.ledger.modules:
+            return META
+        if not torch.is_grad_enabled():
+            return tensor.fake_device
+        if (self.rebased or not tensor.requires_grad) and any(tensor is made() for made in self.made):
+            # `set_history` on an operator's result, `rebase_history` on what it wrote to.
+            return META
+        parameter = isinstance(tensor, torch.nn.Parameter)
+        if tensor.requires_grad and tensor.is_leaf and (not parameter or self.accumulating):
+            # `AccumulateGrad`. Of parameters they are made beforehand: autocast asks the same question of them.
+            return META
+        return tensor.fake_device
+
+    @contextlib.contextmanager
+    def quiet(self):
+        """What is made in here is seen only if it is returned."""
+        yield
+
+    def seen(self, func, out, args):
+        leaves = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+        if any(isinstance(t, torch.Tensor) and t.requires_grad for t in tree_leaves(args)):
+            self.made = [weakref.ref(t) for t in leaves]
+            self.rebased = func._schema.is_mutable
+        self.ledger.op = func._schema.name.split("::")[-1]
+        if func._overloadname != "default":
+            self.ledger.op += "." + func._overloadname
+        for tensor in leaves:
+            self.ledger.see(tensor)
+        return out
+
+    def is_composite(self, func):
+        """Whether the card has no kernel of its own for it: C++ then makes it of other operators, whose temporaries are
+        allocated like anything else (`_safe_softmax`)."""
+        known = self.composite.get(func)
+        if known is None:
+            name, has = func.name(), torch._C._dispatch_has_kernel_for_dispatch_key
+            base = func._schema.name.split("::")[-1]
+            known = (
+                base not in self.WHOLE
+                and func.namespace == "aten"
+                and not func._schema.is_mutable
+                and not func.is_view
+                and has(name, "CompositeExplicitAutograd")
+                and not has(name, "CUDA")
+            )
+            self.composite[func] = known
+        return known

@@ -1,0 +1,260 @@
+"""Scenarios run on fake tensors: the probe's own worker builds the model, its inputs and the training loop."""
+
+import contextlib
+import importlib.util
+import json
+import sys
+import tomllib
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from card import INSTEAD, ROOT, Attention, compute_capability, put_in
+from ledger import Ledger, Watch
+
+
+def load_worker():
+    spec = importlib.util.spec_from_file_location("worker", ROOT / "probe" / "worker" / "worker.py")
+    worker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(worker)
+    worker.torch = torch
+    return worker
+
+
+worker = load_worker()
+
+# What a scenario has where it says nothing; core/src/scenario/recipe.rs.
+TRAINING = {
+    "mode": "train", "precision": "bf16-amp", "optimizer": "adamw", "optimizer_impl": "foreach", "accumulation": 1,
+    "checkpointing": "none", "attention": "sdpa", "clip_grad_norm": True, "zero_grad": "set-to-none",
+    "zero_grad_at": "after-step", "keep_outputs": False,
+}
+
+
+def filled(scenario):
+    """The scenario with every key that the worker reads."""
+    scenario = json.loads(json.dumps(scenario))
+    scenario["training"] = {**TRAINING, **scenario.get("training", {})}
+    lora = scenario["training"].get("lora")
+    if lora is not None:
+        lora.setdefault("dropout", 0.0)
+    given, model = scenario.setdefault("input", {}), scenario["model"]
+    given.setdefault("batch", 1)
+    given.setdefault("attention_mask", "none")
+    if "catalog" in model:
+        model["hf"] = catalogued(model.pop("catalog"))
+    return scenario
+
+
+def catalogued(name):
+    for path in sorted((ROOT / "data" / "models").glob("*.toml")):
+        with open(path, "rb") as file:
+            for row in tomllib.load(file)["model"]:
+                if row["id"] == name:
+                    return json.loads(row["config"])
+    raise SystemExit("data/models has no %r" % name)
+
+
+def warm_up():
+    """Loads what nearly every scenario needs."""
+    import torch._decomp
+    import torch._meta_registrations
+    import torch._refs  # noqa: F401
+    import transformers
+    import transformers.generation.utils
+    import transformers.masking_utils
+    import transformers.modeling_utils
+
+    return transformers.AutoModelForCausalLM
+
+
+class Card:
+    """What the worker asks of a device."""
+
+    kind, name, limit, marks = "cuda", "cuda:0", None, False
+
+    def synchronize(self):
+        pass
+
+    reset_peaks = check = synchronize
+
+    def figures(self):
+        return None, None, None, None, None
+
+    def process(self):
+        return None
+
+
+class Silent:
+    """A channel to nobody."""
+
+    def emit(self, *_, **__):
+        pass
+
+    note = progress = emit
+
+
+# Who looks whether anything in a mask is padded (transformers' masking_utils.py).
+MASKS = {
+    "fast_all", "_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa", "_preprocess_mask_arguments",
+}
+# What others see.
+ANSWERS = {
+    # No sample is made of several.
+    "find_packed_sequence_indices": True,
+    # A padding token at either end of a sample, without a mask: none.
+    "PreTrainedModel.warn_if_padding_and_no_attention_mask": False,
+    # The loss, which the loop reports.
+    "Run.micro_batch": 0.0,
+    # Whether a gradient overflowed, and the scale.
+    "GradScaler._maybe_opt_step": 0.0,
+    "GradScaler.get_scale": 1.0,
+}
+
+
+def asking():
+    """The function outside PyTorch's plumbing that the innermost call comes from. Only names are looked at: a frame's
+    variables, once asked for, would keep its tensors alive."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        plumbing = ("/torch/_", "/torch/utils/", "/torch/library", "/trace/", "<frozen")
+        if not any(part in code.co_filename for part in plumbing):
+            return code.co_qualname.split(".<locals>")[0]
+        frame = frame.f_back
+    return "nobody"
+
+
+class Finished(Exception):
+    """The last token is known."""
+
+
+class Traced:
+    """One scenario and what came of it."""
+
+    def __init__(self, scenario):
+        self.scenario = filled(scenario)
+        self.training = self.scenario["training"]
+        self.ledger = Ledger()
+        self.attention = Attention(compute_capability(self.scenario.get("device", {}).get("gpu", "a100-80gb")))
+        self.parameters = None
+        self.tokens = None
+
+    def run(self):
+        config = self.scenario["model"].get("hf")
+        packages = worker.import_for(self.scenario, config)
+        watch = Watch(self.ledger, self.answer, INSTEAD)
+        with put_in(self.attention), FakeTensorMode(allow_non_fake_inputs=True), watch:
+            if config is not None:
+                config = worker.read_config(self.scenario, dict(config), packages["transformers"])
+            if self.training["mode"] == "train":
+                self.train(config, packages, watch)
+            else:
+                self.infer(config, packages)
+        self.ledger.close()
+        return self
+
+    def answer(self, tensor):
+        """A number that the host asks the card for, by who asks. Nothing overflows, nothing is packed, padded is what the
+        scenario says, and a generation is over when it has its tokens."""
+        asker = asking()
+        if asker == "StopCheck.__call__":
+            return self.another_token()
+        if asker in MASKS:
+            return self.scenario["input"]["attention_mask"] != "padded"
+        if asker in ANSWERS:
+            return ANSWERS[asker]
+        raise NotImplementedError("%s asks the card for a number: say in ANSWERS what it would see" % asker)
+
+    def train(self, config, packages, watch):
+        """Two optimizer steps of the worker's own loop."""
+        ledger = self.ledger
+
+        class Loop(worker.Run):
+            @contextlib.contextmanager
+            def phase(self, name, step=None, micro_batch=None):
+                ledger.begin(name, step, micro_batch)
+                yield
+
+        run = Loop({"scenario": self.scenario}, config, packages, Card(), Silent())
+        self.parameters = run.counts()
+        accumulators = watch.accumulators(run.parameters)
+        sizes = [self.scenario["input"]["batch"]] * self.training["accumulation"]
+        with ledger.naming(run.model):
+            for step in (1, 2):
+                run.one_step(step, sizes)
+        ledger.close()
+        del accumulators
+
+    def infer(self, config, packages):
+        ledger, given = self.ledger, self.scenario["input"]
+        ledger.begin("load")
+        if config is not None:
+            config.use_cache = True
+        model, dtype = worker.build(self.scenario, config, packages, Card())
+        model.eval()
+        self.count(model)
+        ledger.begin("input", 1, 1)
+        # The worker's batch without the labels it makes for training.
+        ledger.pause()
+        batch = worker.make_inputs(self.scenario, config, dtype, Card())(given["batch"])
+        for name in ("labels", "targets", "return_loss"):
+            batch.pop(name, None)
+        ledger.resume(batch.values())
+        autocast = self.autocast()
+        with ledger.naming(model), torch.no_grad():
+            if given.get("max_new_tokens"):
+                self.generate(model, batch, given["max_new_tokens"], autocast)
+            else:
+                ledger.begin("forward", 1, 1)
+                with autocast:
+                    output = model(**batch)
+                ledger.close()
+                del output
+
+    def generate(self, model, batch, tokens, autocast):
+        """`model.generate`, greedy. The model's own generation settings are emptied: no token stops it."""
+        import transformers
+
+        ledger = self.ledger
+        settings = transformers.GenerationConfig(do_sample=False, max_new_tokens=tokens, use_cache=True)
+        # Under adapters peft's model hands the call on.
+        inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+        if inner.config.is_encoder_decoder:
+            settings.decoder_start_token_id = inner.config.decoder_start_token_id
+        inner.generation_config = settings
+        going_on, asked = inner._has_unfinished_sequences, 0
+
+        def has_unfinished_sequences(*args, **kwargs):
+            nonlocal asked
+            asked += 1
+            if asked == 2:
+                ledger.begin("decode", 1)
+            return going_on(*args, **kwargs)
+
+        inner._has_unfinished_sequences = has_unfinished_sequences
+        ledger.begin("prefill", 1)
+        self.tokens = tokens
+        try:
+            with autocast:
+                model.generate(**batch)
+        except Finished:
+            pass
+
+    def another_token(self):
+        """`unfinished_sequences.max() == 0`, asked once a token. The run ends where the last one is known."""
+        self.tokens -= 1
+        if self.tokens == 0:
+            self.ledger.close()
+            raise Finished
+        return False
+
+    def autocast(self):
+        named = {"fp16-amp": torch.float16, "bf16-amp": torch.bfloat16}.get(self.training["precision"])
+        return torch.autocast("cuda", dtype=named) if named else contextlib.nullcontext()
+
+    def count(self, model):
+        self.parameters = {
+            "total": sum(worker.numbers_in(p) for p in model.parameters()),
+            "trainable": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        }
