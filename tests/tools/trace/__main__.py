@@ -84,6 +84,7 @@ def differences(got, expected):
 
 
 def check(paths, chosen):
+    """Runs the rows and compares them. Yields each with its events, and whether it agrees."""
     passed = failed = 0
     for row in (row for path in paths for row in lines(path)):
         if chosen and not any(row["id"].startswith(name) for name in chosen):
@@ -95,7 +96,7 @@ def check(paths, chosen):
         print("%-32s %s  %.1f s" % (row["id"], "FAILED" if found else "ok", time.monotonic() - start), flush=True)
         for line in found[:8]:
             print("    " + line)
-        yield row, events
+        yield row, events, not found
     print("%d passed, %d failed" % (passed, failed))
 
 
@@ -118,13 +119,13 @@ def main():
 
     failed = False
     if options.check:
-        for row, events in check(options.check, options.scenarios):
-            failed = failed or events is None
+        for row, events, agrees in check(options.check, options.scenarios):
+            failed = failed or not agrees
             if options.events and events is not None and options.events.endswith("/"):
                 write(options.events + row["id"] + ".json", events)
             elif options.events and events is not None:
                 write(options.events, events)
-        return
+        sys.exit(1 if failed else 0)
     for row in (row for path in options.scenarios for row in lines(path)):
         got, events = run(row["scenario"])
         failed = failed or events is None
