@@ -6,7 +6,7 @@
 //! by the stream at a third batch can hold it against a trace there ([`Stream::is_of`]). What kernels take for themselves
 //! is not always a line; where it follows from another size, it is computed ([`Uneven`]).
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::Bytes;
 use crate::tensor::Ledger;
@@ -53,7 +53,7 @@ impl Line {
 #[derive(Debug)]
 pub struct Stream {
     /// A trace of it: events, phases, who made what. Its sizes are those of its own batch.
-    pub trace: Rc<Trace>,
+    pub trace: Arc<Trace>,
     /// By storage; zero for an uneven one.
     pub lines: Vec<Line>,
     /// The storages that are no lines.
@@ -64,16 +64,16 @@ pub struct Stream {
 #[derive(Clone, Debug)]
 pub struct Step {
     /// A trace of it: events, phases, who made what. Its sizes need not be those of this batch.
-    pub trace: Rc<Trace>,
+    pub trace: Arc<Trace>,
     /// The bytes of every storage.
     pub sizes: Vec<u64>,
     /// Those that follow from others in their own way.
-    pub uneven: Rc<[Uneven]>,
+    pub uneven: Arc<[Uneven]>,
 }
 
 impl Step {
     /// As it was traced.
-    pub fn of(trace: Rc<Trace>) -> Self {
+    pub fn of(trace: Arc<Trace>) -> Self {
         let sizes = trace.ledger.storages.iter().map(|s| s.bytes).collect();
         let uneven = uneven(&trace.ledger).into();
         Self { trace, sizes, uneven }
@@ -81,7 +81,7 @@ impl Step {
 
     /// Whether the other does the same, whatever the sizes.
     pub fn does_as(&self, other: &Self) -> bool {
-        Rc::ptr_eq(&self.trace, &other.trace)
+        Arc::ptr_eq(&self.trace, &other.trace)
             || (same(&self.trace.ledger, &other.trace.ledger) && self.uneven == other.uneven)
     }
 }
@@ -103,13 +103,13 @@ impl Stream {
             lines[buffer.id as usize] = Some(Line::constant(0));
         }
         let lines = lines.into_iter().collect::<Option<Vec<Line>>>()?;
-        Some(Self { trace: Rc::clone(&step.trace), lines, uneven: step.uneven.to_vec() })
+        Some(Self { trace: Arc::clone(&step.trace), lines, uneven: step.uneven.to_vec() })
     }
 
     /// Of one step, good for its own batch only.
     pub fn of(step: &Step) -> Self {
         let lines = step.sizes.iter().map(|bytes| Line::constant(*bytes)).collect();
-        Self { trace: Rc::clone(&step.trace), lines, uneven: Vec::new() }
+        Self { trace: Arc::clone(&step.trace), lines, uneven: Vec::new() }
     }
 
     /// Whether `trace` is this stream at `batch`, to the byte.
@@ -122,7 +122,7 @@ impl Stream {
 
     /// Whether `step` is this stream at `batch`, to the byte.
     pub fn is_at(&self, step: &Step, batch: u64) -> bool {
-        let same = Rc::ptr_eq(&self.trace, &step.trace) || same(&self.trace.ledger, &step.trace.ledger);
+        let same = Arc::ptr_eq(&self.trace, &step.trace) || same(&self.trace.ledger, &step.trace.ledger);
         same && self.sizes(batch).iter().map(|size| size.get()).eq(step.sizes.iter().copied())
     }
 

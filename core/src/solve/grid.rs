@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::estimate::{Berth, DeviceLimits, Verdict, card};
 use crate::{Bytes, Error, Result, Scenario};
 
+use super::parallel;
 use super::replays::{Replays, Share};
 use super::row::{Part, Question, Turn, landmarks, parts};
 use super::sheet::Sheet;
@@ -111,19 +112,22 @@ pub fn grid(scenario: &Scenario, batches: &[u64], seqs: &[u64], effort: u64) -> 
     }
     let sound = seqs.iter().zip(&refused).filter(|(_, error)| error.is_none()).filter_map(|(seq, _)| *seq);
     let cheap = landmarks(&batches);
-    let mut sheet = Sheet::new(scenario, sound.collect(), cheap.clone());
+    let sheet = Sheet::new(scenario, &sound.collect::<Vec<u64>>(), &cheap);
+    let row = |seq: Option<u64>, turn: &mut Turn| {
+        let question = Question { batches: &batches, seq: seq.unwrap_or(1), cheap: &cheap };
+        parts(&question, turn, &mut sheet.row(seq))
+    };
+    // Where the first row turns the others are looked at.
     let mut turn = Turn::default();
+    let mut asked = seqs.iter().zip(&refused).filter(|(_, error)| error.is_none()).map(|(seq, _)| *seq);
+    let first = asked.next().map(|seq| row(seq, &mut turn));
+    let others = parallel::map(asked.collect(), |seq| row(seq, &mut { turn }));
+    let mut lines = first.into_iter().chain(others);
     let mut rows = Vec::with_capacity(seqs.len());
     let mut streams: Vec<Vec<Part>> = Vec::with_capacity(seqs.len());
     for (&seq, error) in seqs.iter().zip(&mut refused) {
-        let outcome = match error {
-            None => {
-                let question = Question { batches: &batches, seq: seq.unwrap_or(1), cheap: &cheap };
-                parts(&question, &mut turn, &mut |batch| sheet.step(batch, seq))
-            }
-            Some(_) => Ok(Vec::new()),
-        };
-        let line = outcome.unwrap_or_else(|why| {
+        let outcome = if error.is_some() { None } else { lines.next() };
+        let line = outcome.unwrap_or(Ok(Vec::new())).unwrap_or_else(|why| {
             *error = Some(why);
             Vec::new()
         });

@@ -5,7 +5,7 @@
 //! Walking instead of halving matters: what the allocator wastes does not grow evenly with the batch, and a batch may fit
 //! where a smaller one does not.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::estimate::{Berth, Envelope, Run, Step, Stream, Trace, Verdict, card};
 use crate::scenario::limits;
@@ -33,7 +33,7 @@ pub fn max_batch(scenario: &Scenario) -> Result<u64> {
         return Ok(0);
     }
     let berth = Berth::new(card(scenario)?, scenario);
-    let step = |batch: u64| Trace::new(&with_batch(scenario, batch)).map(|trace| Step::of(Rc::new(trace)));
+    let step = |batch: u64| Trace::new(&with_batch(scenario, batch)).map(|trace| Step::of(Arc::new(trace)));
     let mut around = 2;
     for _ in 0..PAIRINGS {
         let (Ok(low), Ok(high)) = (step(around), step(around + 1)) else { break };

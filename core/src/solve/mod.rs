@@ -7,6 +7,7 @@ mod axes;
 mod grid;
 mod largest;
 pub mod needs;
+mod parallel;
 mod replays;
 mod row;
 mod sheet;

@@ -4,6 +4,7 @@ use crate::Bytes;
 use crate::estimate::{Berth, Verdict};
 
 use super::grid::{Cell, Known, Row};
+use super::parallel;
 use super::row::Part;
 
 /// How many cells are replayed before the rest is put in order anew.
@@ -47,7 +48,7 @@ pub struct Replays<'a> {
 /// Row and column.
 type Place = (usize, usize);
 
-impl Replays<'_> {
+impl<'a> Replays<'a> {
     /// First the cells whose verdict is open, those nearest to the line first; then those that do not fit, the least
     /// deep first, to say how deep they are. Returns the allocator's usual share here.
     pub fn run(mut self, rows: &mut [Row]) -> Share {
@@ -67,52 +68,59 @@ impl Replays<'_> {
                 let process = share.process(rows[r].cells[c].requested, self.berth);
                 (std::cmp::Reverse(process.get().abs_diff(line.get())), r, c)
             });
-            for _ in 0..ROUND {
-                let Some((r, c)) = open.pop() else { break };
-                if !self.aboard((r, c), &mut rows[r].cells[c]) {
-                    return share;
-                }
-                shares.extend(Share::of(&rows[r].cells[c], self.berth));
+            let nearest: Vec<Place> = open.split_off(open.len().saturating_sub(ROUND));
+            let (round, spent) = self.within_effort(nearest.into_iter().rev());
+            let cells = parallel::map(round, |((r, c), part)| ((r, c), self.aboard(part, rows[r].cells[c])));
+            for ((r, c), cell) in cells {
+                rows[r].cells[c] = cell;
+                shares.extend(Share::of(&cell, self.berth));
+            }
+            if spent {
+                return share;
             }
             shares.sort_unstable_by_key(|s| s.0);
             share = shares.get(shares.len() / 2).copied().unwrap_or(share);
         }
         let mut deep = places(rows, Known::AtLeast);
         deep.sort_by_key(|&(r, c)| (rows[r].cells[c].requested, r, c));
-        for (r, c) in deep {
-            if !self.beyond((r, c), &mut rows[r].cells[c]) {
-                break;
-            }
+        let (deep, _) = self.within_effort(deep.into_iter());
+        let cells = parallel::map(deep, |((r, c), part)| ((r, c), self.beyond(part, rows[r].cells[c])));
+        for ((r, c), cell) in cells {
+            rows[r].cells[c] = cell;
         }
         share
     }
 
-    /// The stream of a cell, if there is effort left to replay it.
-    fn take(&mut self, (row, column): Place) -> Option<&Part> {
-        let part = self.streams.get(row)?.iter().find(|part| (part.first..=part.last).contains(&column))?;
-        self.effort = self.effort.checked_sub(part.stream.trace.ledger.events.len() as u64)?;
-        Some(part)
+    /// The first of `places` that there is effort left to replay, with their streams, and whether it is spent.
+    fn within_effort(&mut self, places: impl Iterator<Item = Place>) -> (Vec<(Place, &'a Part)>, bool) {
+        let mut taken = Vec::new();
+        for (row, column) in places {
+            let part = self.streams.get(row).and_then(|row| row.iter().find(|p| (p.first..=p.last).contains(&column)));
+            let Some(part) = part else { return (taken, true) };
+            let Some(left) = self.effort.checked_sub(part.stream.trace.ledger.events.len() as u64) else {
+                return (taken, true);
+            };
+            self.effort = left;
+            taken.push(((row, column), part));
+        }
+        (taken, false)
     }
 
-    fn aboard(&mut self, place: Place, cell: &mut Cell) -> bool {
+    fn aboard(&self, part: &Part, cell: Cell) -> Cell {
         let berth = self.berth;
-        let Some(part) = self.take(place) else { return false };
         let sizes = part.stream.sizes(cell.batch);
         if let Some(outcome) = berth.aboard(&part.stream.trace.ledger, |id| sizes[id as usize], None) {
-            *cell = Cell { process: outcome.process, verdict: outcome.verdict, known: Known::Exact, ..*cell };
+            Cell { process: outcome.process, verdict: outcome.verdict, known: Known::Exact, ..cell }
         } else {
             let process = cell.process.max(berth.limits.capacity);
-            *cell = Cell { process, verdict: Verdict::DoesNotFit, known: Known::AtLeast, ..*cell };
+            Cell { process, verdict: Verdict::DoesNotFit, known: Known::AtLeast, ..cell }
         }
-        true
     }
 
-    fn beyond(&mut self, place: Place, cell: &mut Cell) -> bool {
+    fn beyond(&self, part: &Part, cell: Cell) -> Cell {
         let berth = self.berth;
-        let Some(part) = self.take(place) else { return false };
         let sizes = part.stream.sizes(cell.batch);
         let outcome = berth.beyond(&part.stream.trace.ledger, |id| sizes[id as usize], cell.requested, None);
-        *cell = Cell { process: outcome.process, known: Known::Exact, ..*cell };
-        true
+        Cell { process: outcome.process, known: Known::Exact, ..cell }
     }
 }

@@ -1,6 +1,6 @@
 //! One row of the sheet: every batch at one sequence.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::Result;
 use crate::estimate::{Envelope, Step, Stream};
@@ -72,7 +72,7 @@ pub struct Question<'a> {
 pub fn parts(
     question: &Question<'_>,
     turn: &mut Turn,
-    step: &mut impl FnMut(u64) -> Result<Rc<Step>>,
+    step: &mut impl FnMut(u64) -> Result<Arc<Step>>,
 ) -> Result<Vec<Part>> {
     let batches = question.batches;
     let mut parts = Vec::new();

@@ -6,11 +6,12 @@
 //! most 128 tokens, so only lengths that leave the same remainder share a polynomial.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::estimate::{Step, Trace, Uneven};
 use crate::{Result, Scenario};
 
+use super::parallel;
 use super::variant::with_sizes;
 
 /// The widest padding of a sequence: flash attention's blocks of 128 queries (`flash_api.cpp`, `round_multiple`).
@@ -19,15 +20,11 @@ const PADDING: u64 = 128;
 /// Fewer lengths than this are traced: a polynomial would save nothing.
 const WORTH: usize = 7;
 
-/// All steps of a sheet, as they are asked for.
+/// The laws that all rows of a sheet go by.
 pub struct Sheet<'a> {
     scenario: &'a Scenario,
-    seqs: Vec<u64>,
-    steps: BTreeMap<(u64, Option<u64>), Rc<Step>>,
     /// By batch and remainder.
     laws: BTreeMap<(u64, u64), Vec<Law>>,
-    /// The batches that every row asks about. Others are asked about where a row is cut, and traced.
-    common: Vec<u64>,
 }
 
 /// A step as a function of the sequence, between two lengths.
@@ -36,9 +33,9 @@ struct Law {
     to: u64,
     /// Sequences are counted from `from` in units of this.
     unit: u64,
-    trace: Rc<Trace>,
+    trace: Arc<Trace>,
     curves: Vec<Curve>,
-    uneven: Rc<[Uneven]>,
+    uneven: Arc<[Uneven]>,
 }
 
 /// `start + first * t + second * t (t - 1) / 2`.
@@ -50,53 +47,85 @@ struct Curve {
 }
 
 impl<'a> Sheet<'a> {
-    /// For these sequences (ascending) of a scenario, and the batches that all of them will be asked about.
-    pub fn new(scenario: &'a Scenario, seqs: Vec<u64>, common: Vec<u64>) -> Self {
-        Self { scenario, seqs, steps: BTreeMap::new(), laws: BTreeMap::new(), common }
+    /// For these sequences (ascending) of a scenario, and the batches that all of them will be asked about; steps of
+    /// others are asked for where a row is cut, and traced.
+    pub fn new(scenario: &'a Scenario, seqs: &[u64], common: &[u64]) -> Self {
+        let mut classes: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for seq in seqs {
+            classes.entry(seq % PADDING).or_default().push(*seq);
+        }
+        classes.retain(|_, lengths| lengths.len() >= WORTH);
+        let mut batches = common.to_vec();
+        batches.dedup();
+        let of_batch = |batch: u64| classes.iter().map(move |(class, lengths)| ((batch, *class), lengths));
+        let asked: Vec<((u64, u64), &Vec<u64>)> = batches.into_iter().flat_map(of_batch).collect();
+        let laws = parallel::map(asked, |((batch, class), lengths)| {
+            let mut search = Search { steps: Steps::new(scenario), batch, laws: Vec::new() };
+            // A length that cannot be traced is refused where its own row asks for it.
+            if search.find(lengths).is_err() {
+                search.laws.clear();
+            }
+            ((batch, class), search.laws)
+        });
+        Self { scenario, laws: laws.into_iter().collect() }
     }
 
-    /// The step at `batch` and `seq`.
-    ///
-    /// # Errors
-    /// As [`Trace::new`].
-    pub fn step(&mut self, batch: u64, seq: Option<u64>) -> Result<Rc<Step>> {
-        if let Some(step) = self.steps.get(&(batch, seq)) {
-            return Ok(Rc::clone(step));
-        }
-        let Some(length) = seq else { return self.traced(batch, seq) };
-        let class = (batch, length % PADDING);
-        if !self.common.contains(&batch) {
-            return self.traced(batch, seq);
-        }
-        if !self.laws.contains_key(&class) {
-            let lengths: Vec<u64> = self.seqs.iter().copied().filter(|s| s % PADDING == class.1).collect();
-            let mut laws = Vec::new();
-            self.find_laws(batch, &lengths, &mut laws)?;
-            self.laws.insert(class, laws);
-        }
-        let law = self.laws.get(&class).and_then(|laws| laws.iter().find(|law| law.holds_at(length)));
-        match law {
-            Some(law) => Ok(Rc::new(law.step(length))),
-            None => self.traced(batch, seq),
+    /// The steps of one row. One that cannot be traced is an error, as of [`Trace::new`].
+    pub fn row(&self, seq: Option<u64>) -> impl FnMut(u64) -> Result<Arc<Step>> {
+        let mut steps = Steps::new(self.scenario);
+        move |batch| {
+            let law = seq.and_then(|seq| {
+                let laws = self.laws.get(&(batch, seq % PADDING))?;
+                Some((laws.iter().find(|law| law.holds_at(seq))?, seq))
+            });
+            match law {
+                Some((law, seq)) => Ok(Arc::new(law.step(seq))),
+                None => steps.traced(batch, seq),
+            }
         }
     }
+}
 
-    fn traced(&mut self, batch: u64, seq: Option<u64>) -> Result<Rc<Step>> {
-        if let Some(step) = self.steps.get(&(batch, seq)) {
-            return Ok(Rc::clone(step));
+/// Steps that were traced, each once.
+struct Steps<'a> {
+    scenario: &'a Scenario,
+    known: BTreeMap<(u64, Option<u64>), Arc<Step>>,
+}
+
+impl<'a> Steps<'a> {
+    fn new(scenario: &'a Scenario) -> Self {
+        Self { scenario, known: BTreeMap::new() }
+    }
+
+    fn traced(&mut self, batch: u64, seq: Option<u64>) -> Result<Arc<Step>> {
+        if let Some(step) = self.known.get(&(batch, seq)) {
+            return Ok(Arc::clone(step));
         }
-        let step = Rc::new(Step::of(Rc::new(Trace::new(&with_sizes(self.scenario, batch, seq)?)?)));
-        self.steps.insert((batch, seq), Rc::clone(&step));
+        let step = Arc::new(Step::of(Arc::new(Trace::new(&with_sizes(self.scenario, batch, seq)?)?)));
+        self.known.insert((batch, seq), Arc::clone(&step));
         Ok(step)
     }
+}
 
-    fn find_laws(&mut self, batch: u64, lengths: &[u64], laws: &mut Vec<Law>) -> Result<()> {
+/// The search for the laws of one batch and remainder.
+struct Search<'a> {
+    steps: Steps<'a>,
+    batch: u64,
+    laws: Vec<Law>,
+}
+
+impl Search<'_> {
+    fn traced(&mut self, seq: u64) -> Result<Arc<Step>> {
+        self.steps.traced(self.batch, Some(seq))
+    }
+
+    fn find(&mut self, lengths: &[u64]) -> Result<()> {
         if lengths.len() < WORTH {
             return Ok(());
         }
         let last = lengths.len() - 1;
         // Those in between that were traced on the way here do as well as any, if they stand apart.
-        let traced = |at: &usize| self.steps.contains_key(&(batch, Some(lengths[*at])));
+        let traced = |at: &usize| self.steps.known.contains_key(&(self.batch, Some(lengths[*at])));
         let known: Vec<usize> = (1..last).filter(traced).collect();
         // So much nearer than the quarters are to each other that no two of them are the same.
         let stands_for = |at: &usize, wanted: usize| 10 * at.abs_diff(wanted) < last;
@@ -107,22 +136,22 @@ impl<'a> Sheet<'a> {
         let places = [0, near(last / 2), last, near(last / 4), near(last - last / 4)];
         let mut looked_at = Vec::with_capacity(places.len());
         for at in places {
-            looked_at.push((lengths[at], self.traced(batch, Some(lengths[at]))?));
+            looked_at.push((lengths[at], self.traced(lengths[at])?));
         }
         if let Some(law) = Law::through(lengths, &looked_at) {
-            laws.push(law);
+            self.laws.push(law);
             return Ok(());
         }
-        let (short, long) = lengths.split_at(self.boundary(batch, lengths, &mut looked_at)?);
-        self.find_laws(batch, short, laws)?;
-        self.find_laws(batch, long, laws)
+        let (short, long) = lengths.split_at(self.boundary(lengths, &mut looked_at)?);
+        self.find(short)?;
+        self.find(long)
     }
 
     /// Where `lengths` are cut: where the step begins to do something else, or in half.
-    fn boundary(&mut self, batch: u64, lengths: &[u64], looked_at: &mut [(u64, Rc<Step>)]) -> Result<usize> {
+    fn boundary(&mut self, lengths: &[u64], looked_at: &mut [(u64, Arc<Step>)]) -> Result<usize> {
         looked_at.sort_by_key(|(length, _)| *length);
         let change = looked_at.windows(2).find_map(|pair| match pair {
-            [(from, before), (to, after)] if !before.does_as(after) => Some((*from, Rc::clone(before), *to)),
+            [(from, before), (to, after)] if !before.does_as(after) => Some((*from, Arc::clone(before), *to)),
             _ => None,
         });
         let Some((from, before, to)) = change else { return Ok(lengths.len() / 2) };
@@ -130,7 +159,7 @@ impl<'a> Sheet<'a> {
         let (mut same, mut other) = (place(from), place(to));
         while other - same > 1 {
             let middle = same + (other - same) / 2;
-            if self.traced(batch, Some(lengths[middle]))?.does_as(&before) { same = middle } else { other = middle }
+            if self.traced(lengths[middle])?.does_as(&before) { same = middle } else { other = middle }
         }
         Ok(other)
     }
@@ -138,9 +167,10 @@ impl<'a> Sheet<'a> {
 
 impl Law {
     /// Through the first three of `steps`, if it holds at the others too.
-    fn through(lengths: &[u64], steps: &[(u64, Rc<Step>)]) -> Option<Self> {
+    fn through(lengths: &[u64], steps: &[(u64, Arc<Step>)]) -> Option<Self> {
         let [(from, start), (middle, half), (to, end), checks @ ..] = steps else { return None };
-        if checks.iter().chain([&(*middle, Rc::clone(half)), &(*to, Rc::clone(end))]).any(|(_, s)| !s.does_as(start)) {
+        if checks.iter().chain([&(*middle, Arc::clone(half)), &(*to, Arc::clone(end))]).any(|(_, s)| !s.does_as(start))
+        {
             return None;
         }
         let unit = lengths.iter().fold(0, |unit, length| gcd(unit, length - from));
@@ -157,7 +187,7 @@ impl Law {
             curves[buffer.id as usize] = Some(Curve { start: 0, first: 0, second: 0 });
         }
         let curves = curves.into_iter().collect::<Option<Vec<Curve>>>()?;
-        let (trace, uneven) = (Rc::clone(&start.trace), Rc::clone(&start.uneven));
+        let (trace, uneven) = (Arc::clone(&start.trace), Arc::clone(&start.uneven));
         let law = Self { from: *from, to: *to, unit: unit.max(1), trace, curves, uneven };
         checks.iter().all(|(length, step)| law.step(*length).sizes == step.sizes).then_some(law)
     }
@@ -172,7 +202,7 @@ impl Law {
         let size = |c: &Curve| (c.start + c.first * t + c.second * pairs).max(0) as u64;
         let mut sizes: Vec<u64> = self.curves.iter().map(size).collect();
         Uneven::patch(&self.uneven, &mut sizes);
-        Step { trace: Rc::clone(&self.trace), sizes, uneven: Rc::clone(&self.uneven) }
+        Step { trace: Arc::clone(&self.trace), sizes, uneven: Arc::clone(&self.uneven) }
     }
 }
 

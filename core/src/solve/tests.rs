@@ -1,6 +1,6 @@
 //! Every shortcut against the single estimate it stands for.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -74,7 +74,7 @@ fn the_envelope_is_the_peak_of_a_run_at_every_batch() {
     for (model, input) in models() {
         for recipe in recipes() {
             let asked = scenario(model.clone(), input.clone(), recipe.clone(), device.clone());
-            let step = |batch: u64| Step::of(Rc::new(Trace::new(&with_batch(&asked, batch)).unwrap()));
+            let step = |batch: u64| Step::of(Arc::new(Trace::new(&with_batch(&asked, batch)).unwrap()));
             // Beyond 3,072 tokens an embedding's backward goes another way, with buffers that are no lines; its table
             // has 300 or 500 rows, and all of them occur from some batch on.
             for (low, high, batches) in
@@ -109,7 +109,7 @@ fn the_envelope_is_the_peak_of_a_run_at_every_batch() {
 #[test]
 fn stretches_say_what_a_sample_adds() {
     let asked = scenario(llama(), json!({"batch": 2, "seq": 24}), json!({"precision": "bf16-amp"}), json!({}));
-    let step = |batch: u64| Step::of(Rc::new(Trace::new(&with_batch(&asked, batch)).unwrap()));
+    let step = |batch: u64| Step::of(Arc::new(Trace::new(&with_batch(&asked, batch)).unwrap()));
     let stream = Stream::between(&step(2), 2, &step(9), 9).unwrap();
     let envelope = Envelope::new(&stream, 2, 120);
     let stretches = envelope.stretches();
