@@ -1,7 +1,7 @@
 //! What must hold whatever is asked: of small scenarios of every family, and of configurations full of nonsense.
 #![cfg(not(target_arch = "wasm32"))]
 
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plimsoll_core::estimate::{Category, Envelope, PhaseName, Run, Step, Stream, Trace, Verdict};
@@ -238,7 +238,7 @@ proptest! {
 /// Two optimizer steps at one batch.
 fn step(scenario: &Value, batch: u64) -> Step {
     let scenario = Scenario::from_value(&with(scenario, "input", "batch", batch));
-    Step::of(Rc::new(scenario.and_then(|s| Trace::new(&s)).unwrap_or_else(|error| panic!("{error}"))))
+    Step::of(Arc::new(scenario.and_then(|s| Trace::new(&s)).unwrap_or_else(|error| panic!("{error}"))))
 }
 
 proptest! {
