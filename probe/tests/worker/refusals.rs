@@ -107,7 +107,7 @@ fn models_it_cannot_build() {
     unsupported(
         json!({ "hf": { "model_type": "gpt2" }, "task": "node-classification" }),
         none,
-        "cannot be trained for",
+        "cannot be run for",
     );
     let checkpointing = json!({ "checkpointing": "full" });
     unsupported(json!({ "family": "resnet" }), checkpointing, "the family resnet has no gradient checkpointing");
