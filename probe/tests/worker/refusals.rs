@@ -104,11 +104,7 @@ fn models_it_cannot_build() {
     let none = json!({});
     unsupported(json!({ "hf": { "model_type": "no-such-model" } }), none.clone(), "does not take this config");
     unsupported(json!({ "hf": { "model_type": "bert" }, "task": "seq2seq-lm" }), none.clone(), "does not build");
-    unsupported(
-        json!({ "hf": { "model_type": "gpt2" }, "task": "node-classification" }),
-        none,
-        "cannot be run for",
-    );
+    unsupported(json!({ "hf": { "model_type": "gpt2" }, "task": "node-classification" }), none, "cannot be run for");
     let checkpointing = json!({ "checkpointing": "full" });
     unsupported(json!({ "family": "resnet" }), checkpointing, "the family resnet has no gradient checkpointing");
     let lora = json!({ "lora": { "rank": 2, "targets": ["no_such_layer"] } });
