@@ -84,8 +84,8 @@ fn nbeats(precision: &str, accumulation: u64) -> Value {
 }
 
 /// Gearhead's model as its memory test runs it: logits are held by the caller and copied when they are shifted, as
-/// transformers 4.36 does; there is no optimizer, so one that keeps nothing stands for it; PyTorch 2.4 is the last with
-/// wheels for ROCm 6.0.
+/// transformers 4.36 does; there is no optimizer, so one that keeps nothing stands for it; PyTorch 2.4 is the last for
+/// ROCm 6.0, which its instructions install.
 fn gearhead() -> Value {
     json!({
         "model": { "hf": { "model_type": "gpt2", "vocab_size": 32_000, "n_positions": 512, "n_embd": 384, "n_layer": 6,
@@ -143,7 +143,8 @@ pub fn examples() -> Vec<Example> {
             gib: 0.63,
             beside: 15_458_560,
             how: "one forward and backward, by its authors (thINKblots/gearhead, `MEMORY_OPTIMIZATIONS.md` at 5d5137ad), on an \
-                RX 6750 XT with PyTorch for ROCm 6.0. The sizes are not in the page; the count says them: 32,000 tokens and 512 \
+                RX 6750 XT. The version of PyTorch is not stated; its instructions install one for ROCm 6.0, of which 2.4 is \
+                the last (from 2.6 on hipBLAS would take 32 MiB more and the answer be 0.66). The sizes are not in the page; the count says them: 32,000 tokens and 512 \
                 positions at a width of 384, six layers with a feed-forward of 3,072 (the class's default, which its scripts never \
                 change), and 3,864,640 that no step touches, a table of 10,000 error codes and a head of 64. It is estimated as \
                 a GPT-2 of these sizes with attention written out, plus the float32 bytes of what is never touched. The repository's \
