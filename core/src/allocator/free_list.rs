@@ -32,92 +32,176 @@ struct Entry {
     block: u32,
 }
 
-/// Free blocks in descending order: requests are mostly served by blocks far smaller than the largest cached ones, so
-/// the entries behind them, which an insertion or a removal moves, are few. There are at most some hundreds in all, and
-/// no tree beats that; a block that shrinks or grows in place moves only past the blocks it overtakes.
+/// Bins of each doubling of the size.
+const BINS_PER_DOUBLING: u32 = 4;
+/// One past the bin of [`MAX_SIZE`].
+const BINS: usize = (36 * BINS_PER_DOUBLING) as usize;
+
+/// Which bin a block of `size` lies in; larger ones never lie in an earlier bin.
+const fn bin_of(size: u64) -> usize {
+    let doubling = size.ilog2();
+    let quarter = ((size << 2) >> doubling) & 3;
+    (doubling * BINS_PER_DOUBLING) as usize + quarter as usize
+}
+
+/// Where a block is in the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    bin: usize,
+    at: usize,
+}
+
+/// Free blocks by size. Four bins for each doubling, each in descending order: a step leaves some hundreds of free blocks, and
+/// what an insertion or a removal moves are the few of a like size behind it. No tree beats that.
 #[derive(Clone, Debug)]
 pub(super) struct FreeList {
     pool: Pool,
-    entries: Vec<Entry>,
+    bins: Vec<Vec<Entry>>,
+    /// A bit for each bin that has blocks.
+    filled: [u64; BINS.div_ceil(64)],
 }
 
 impl FreeList {
     pub fn new(pool: Pool) -> Self {
-        Self { pool, entries: Vec::with_capacity(256) }
+        Self { pool, bins: vec![Vec::new(); BINS], filled: [0; BINS.div_ceil(64)] }
     }
 
-    /// Position of the smallest block of at least `size`, the lowest address among equals.
-    pub fn best_fit(&self, size: u64) -> Option<usize> {
+    /// Where the smallest block of at least `size` is, the lowest address among equals.
+    pub fn best_fit(&self, size: u64) -> Option<Place> {
         if size > MAX_SIZE {
             return None;
         }
-        let wanted = self.pool.key(size, 0);
+        let (bin, wanted) = (bin_of(size), self.pool.key(size, 0));
         // Everything before this position is large enough.
-        self.entries.partition_point(|entry| entry.key >= wanted).checked_sub(1)
+        let before = self.bins[bin].partition_point(|entry| entry.key >= wanted);
+        if let Some(at) = before.checked_sub(1) {
+            return Some(Place { bin, at });
+        }
+        let bin = self.next_filled(bin + 1)?;
+        self.bins[bin].len().checked_sub(1).map(|at| Place { bin, at })
     }
 
-    /// The block at a position.
-    pub fn block(&self, at: usize) -> u32 {
-        self.entries[at].block
+    /// The block at a place.
+    pub fn block(&self, Place { bin, at }: Place) -> u32 {
+        self.bins[bin][at].block
     }
 
     /// Adds a block of this size and address.
     pub fn insert(&mut self, size: u64, address: u64, block: u32) {
         let entry = Entry { key: self.pool.key(size, address), block };
-        let at = self.position(entry.key);
-        self.entries.insert(at, entry);
+        let bin = bin_of(size);
+        let at = self.position(bin, entry.key);
+        self.bins[bin].insert(at, entry);
+        self.filled[bin / 64] |= 1 << (bin % 64);
     }
 
     /// Where the block of this size and address is.
-    pub fn find(&self, size: u64, address: u64) -> usize {
-        let key = self.pool.key(size, address);
-        let at = self.position(key);
-        debug_assert_eq!(self.entries.get(at).map(|entry| entry.key), Some(key));
-        at
+    pub fn find(&self, size: u64, address: u64) -> Place {
+        let (bin, key) = (bin_of(size), self.pool.key(size, address));
+        let at = self.position(bin, key);
+        debug_assert_eq!(self.bins[bin].get(at).map(|entry| entry.key), Some(key));
+        Place { bin, at }
     }
 
-    /// Takes the block at a position out.
-    pub fn remove(&mut self, at: usize) {
-        self.entries.remove(at);
+    /// Takes the block at a place out.
+    pub fn remove(&mut self, Place { bin, at }: Place) {
+        self.bins[bin].remove(at);
+        self.note_emptied(bin);
     }
 
-    /// The block at this position now has this size and address. It mostly stays where it is or overtakes a few; after a
-    /// model's gradients were freed one by one, some hundreds of the same size.
-    pub fn resize(&mut self, at: usize, size: u64, address: u64) {
-        let entry = Entry { key: self.pool.key(size, address), block: self.entries[at].block };
-        let (before, after) = (&self.entries[..at], &self.entries[at + 1..]);
+    /// The block at this place now has this size and address. In its bin it mostly stays where it is or overtakes a few;
+    /// after a model's gradients were freed one by one, some hundreds of the same size.
+    pub fn resize(&mut self, place: Place, size: u64, address: u64) {
+        let Place { bin, at } = place;
+        if bin_of(size) != bin {
+            let block = self.block(place);
+            self.remove(place);
+            self.insert(size, address, block);
+            return;
+        }
+        let entries = &mut self.bins[bin];
+        let entry = Entry { key: self.pool.key(size, address), block: entries[at].block };
+        let (before, after) = (&entries[..at], &entries[at + 1..]);
         let new = if before.last().is_some_and(|last| last.key < entry.key) {
             let new = before.partition_point(|e| e.key > entry.key);
-            self.entries.copy_within(new..at, new + 1);
+            entries.copy_within(new..at, new + 1);
             new
         } else if after.first().is_some_and(|first| first.key > entry.key) {
             let new = at + after.partition_point(|e| e.key > entry.key);
-            self.entries.copy_within(at + 1..new + 1, at);
+            entries.copy_within(at + 1..new + 1, at);
             new
         } else {
             at
         };
-        self.entries[new] = entry;
+        entries[new] = entry;
     }
 
     /// Drops the entries whose block `keep` turns down.
     pub fn retain(&mut self, mut keep: impl FnMut(u32) -> bool) {
-        self.entries.retain(|entry| keep(entry.block));
+        for bin in 0..BINS {
+            self.bins[bin].retain(|entry| keep(entry.block));
+            self.note_emptied(bin);
+        }
     }
 
-    /// Where `key` is, or would be.
-    fn position(&self, key: u64) -> usize {
-        self.entries.partition_point(|entry| entry.key > key)
+    /// Where `key` is in its bin, or would be.
+    fn position(&self, bin: usize, key: u64) -> usize {
+        self.bins[bin].partition_point(|entry| entry.key > key)
+    }
+
+    /// The first bin from this one on that has blocks.
+    fn next_filled(&self, bin: usize) -> Option<usize> {
+        let from = bin / 64;
+        let words = self.filled.iter().enumerate().skip(from);
+        let mut masked = words.map(|(at, word)| (at, if at == from { word & (u64::MAX << (bin % 64)) } else { *word }));
+        masked.find(|(_, word)| *word != 0).map(|(at, word)| at * 64 + word.trailing_zeros() as usize)
+    }
+
+    fn note_emptied(&mut self, bin: usize) {
+        if self.bins[bin].is_empty() {
+            self.filled[bin / 64] &= !(1 << (bin % 64));
+        }
     }
 }
 
 #[cfg(test)]
 impl FreeList {
     pub fn contains(&self, block: u32) -> bool {
-        self.entries.iter().filter(|entry| entry.block == block).count() == 1
+        self.bins.iter().flatten().filter(|entry| entry.block == block).count() == 1
     }
 
     pub fn is_sorted(&self) -> bool {
-        self.entries.is_sorted_by(|a, b| a.key > b.key)
+        let sorted = self.bins.iter().all(|bin| bin.is_sorted_by(|a, b| a.key > b.key));
+        let marked = |(bin, entries): (usize, &Vec<Entry>)| {
+            let filled = self.filled[bin / 64] >> (bin % 64) & 1 == 1;
+            filled != entries.is_empty()
+        };
+        sorted && self.bins.iter().enumerate().all(marked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BINS, FreeList, MAX_SIZE, Pool, bin_of};
+
+    #[test]
+    fn a_larger_block_is_in_no_earlier_bin() {
+        assert_eq!((bin_of(1), bin_of(4), bin_of(5), bin_of(7), bin_of(8)), (0, 8, 9, 11, 12));
+        assert!((1..5000).all(|size| bin_of(size) <= bin_of(size + 1)));
+        assert_eq!(bin_of(MAX_SIZE), BINS - 1);
+    }
+
+    /// Where the bin of the wanted size has only smaller blocks, the next bin that has any gives its smallest.
+    #[test]
+    fn the_best_fit_may_be_bins_away() {
+        let mut list = FreeList::new(Pool::Large);
+        for (block, size) in [4100, 5000, 1 << 20, MAX_SIZE].into_iter().enumerate() {
+            list.insert(size, block as u64 * 2048, block as u32);
+        }
+        let fit = |list: &FreeList, size| list.best_fit(size).map(|place| list.block(place));
+        assert_eq!([4096, 4101, 5001, (1 << 20) + 1].map(|size| fit(&list, size)), [Some(0), Some(1), Some(2), Some(3)]);
+        list.remove(list.find(1 << 20, 2 * 2048));
+        assert_eq!((fit(&list, 5001), fit(&list, MAX_SIZE + 1)), (Some(3), None));
+        assert!(list.is_sorted());
     }
 }

@@ -26,7 +26,7 @@ mod rule_tests;
 
 use block::{Block, Blocks, NONE};
 pub use event::Event;
-use free_list::{FreeList, MAX_ADDRESS, MAX_SIZE, Pool};
+use free_list::{FreeList, MAX_ADDRESS, MAX_SIZE, Place, Pool};
 pub use out_of_memory::OutOfMemory;
 
 use crate::Bytes;
@@ -180,8 +180,8 @@ impl CachingAllocator {
         self.retries
     }
 
-    /// Uses the cached block at position `at` of its free list, which has at least `units`.
-    fn take_cached(&mut self, pool: Pool, at: usize, units: u64) -> u32 {
+    /// Uses the cached block at `at` in its free list, which has at least `units`.
+    fn take_cached(&mut self, pool: Pool, at: Place, units: u64) -> u32 {
         let list = &mut self.free[pool as usize];
         let index = list.block(at);
         let block = self.blocks[index];

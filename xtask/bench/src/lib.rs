@@ -47,7 +47,7 @@ pub enum Question {
 }
 
 const LLAMA_3_8B: &str = r#"{"model_type":"llama","hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,
-    "num_attention_heads":32,"num_key_value_heads":8,"vocab_size":128256}"#;
+    "num_attention_heads":32,"num_key_value_heads":8,"vocab_size":128256,"max_position_embeddings":8192}"#;
 
 /// What is timed. The sizes are those of the models' `config.json` on Hugging Face (meta-llama/Llama-2-7b-hf,
 /// Meta-Llama-3-8B, which Llama-3.1-8B shares, Llama-3.1-405B; Qwen/Qwen3-30B-A3B).
