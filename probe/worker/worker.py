@@ -790,7 +790,9 @@ def read_config(scenario, config, transformers):
     made.use_cache = new_tokens(scenario) is not None or (speech and config.get("use_cache") is not False)
     # What a batch of random tokens needs and not every config says.
     if scenario["model"]["task"] in ("seq2seq-lm", "speech-seq2seq", "sequence-classification"):
-        if getattr(made, "pad_token_id", None) is None:
+        # A decoder classifies a single sample without looking for padding.
+        single = scenario["model"]["task"] == "sequence-classification" and scenario["input"]["batch"] == 1
+        if getattr(made, "pad_token_id", None) is None and not single:
             made.pad_token_id = 0
         if getattr(made, "is_encoder_decoder", False) and getattr(made, "decoder_start_token_id", None) is None:
             made.decoder_start_token_id = made.pad_token_id

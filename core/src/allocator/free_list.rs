@@ -146,7 +146,13 @@ impl FreeList {
 
     /// Where `key` is in its bin, or would be.
     fn position(&self, bin: usize, key: u64) -> usize {
-        self.bins[bin].partition_point(|entry| entry.key > key)
+        let entries = &self.bins[bin];
+        match entries.as_slice() {
+            // What a step frees one by one mostly goes to an end.
+            [.., last] if last.key > key => entries.len(),
+            [first, ..] if first.key < key => 0,
+            _ => entries.partition_point(|entry| entry.key > key),
+        }
     }
 
     /// The first bin from this one on that has blocks.

@@ -66,7 +66,7 @@ use std::rc::Rc;
 
 use crate::catalog;
 use crate::generate::Generate;
-use crate::nn::{AdapterPlan, QuantizationPlan, Scope};
+use crate::nn::{AdapterPlan, ExpertNames, QuantizationPlan, Scope};
 use crate::ops::SdpaRules;
 use crate::scenario::supported;
 use crate::scenario::{Attention, Checkpointing, Input, Mode, ModelSource, Precision, Quantization, Scenario, Task};
@@ -171,7 +171,11 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
         adapters: training.lora.is_some(),
         rules,
     };
-    let adapters = training.lora.clone().map(|lora| AdapterPlan { lora });
+    let experts = expert_names(scenario.model.source.model_type().as_deref());
+    let adapters = training.lora.clone().map(|lora| AdapterPlan { lora, experts });
+    if let Some((key, problem, hint)) = adapters.as_ref().and_then(AdapterPlan::refusal) {
+        return Err(Error::new(format!("training.lora.{key}"), problem, hint));
+    }
     let scope = Scope::root(cx, weights_dtype(scenario), adapters, quantization(scenario));
     let model = match &scenario.model.source {
         ModelSource::Family { name, keys } => {
@@ -277,7 +281,6 @@ fn quantization(scenario: &Scenario) -> Option<QuantizationPlan> {
 }
 
 fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
-    refuse_adapted_experts(config, scope)?;
     match config.model_type() {
         "llama" | "mistral" | "qwen2" | "qwen3" => llama::build(scope, config, plan),
         "gpt2" => gpt2::build(scope, config, plan),
@@ -322,19 +325,16 @@ fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
     }
 }
 
-/// peft translates the names of experts' projections, and `all-linear`, to adapters on the experts' stacked tensors
-/// (`lora.ParamWrapper`, `_convert_peft_config_moe`), which are not modelled.
-fn refuse_adapted_experts(config: &Config<'_>, scope: &Scope) -> Result<()> {
-    const EXPERTS: [&str; 7] = ["gate", "w1", "w2", "w3", "gate_proj", "up_proj", "down_proj"];
-    let mixture = matches!(config.model_type(), "mixtral" | "olmoe" | "qwen2_moe" | "qwen3_moe");
-    if mixture && (scope.adapts_all() || EXPERTS.iter().any(|name| scope.adapts(name))) {
-        return Err(Error::new(
-            "training.lora.targets",
-            "adapters on the experts of a mixture are not estimated yet",
-            "name other targets, such as [\"q_proj\", \"k_proj\", \"v_proj\", \"o_proj\"]",
-        ));
+/// What a mixture's experts and router are called in adapters' targets, where peft translates them to parameters. It leaves
+/// Qwen2-MoE alone, whose conversion has another name than its pattern (`_convert_peft_config_moe`).
+fn expert_names(model_type: Option<&str>) -> Option<&'static ExpertNames> {
+    const MIXTRAL: ExpertNames = ExpertNames { gate_up: ["w1", "w3"], down: "w2", router: "gate" };
+    const QWEN: ExpertNames = ExpertNames { gate_up: ["gate_proj", "up_proj"], down: "down_proj", router: "gate" };
+    match model_type {
+        Some("mixtral") => Some(&MIXTRAL),
+        Some("qwen3_moe" | "olmoe") => Some(&QWEN),
+        _ => None,
     }
-    Ok(())
 }
 
 fn unknown_family(name: &str) -> Error {

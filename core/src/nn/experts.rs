@@ -1,6 +1,8 @@
 //! Mixtures of experts as transformers 5 runs them: all experts' weights in two tensors, grouped products
 //! (`integrations/moe.py`, `grouped_mm_experts_forward`).
 
+use super::adapter_plan::ExpertPart;
+use super::parameter_adapter::{ParameterAdapter, Parametrized};
 use super::{Activation, Scope};
 use crate::ops;
 use crate::tensor::{DType, ModuleId, Tensor};
@@ -11,16 +13,34 @@ pub struct Experts {
     gate_up_proj: Tensor,
     down_proj: Tensor,
     act_fn: Activation,
+    /// On `gate_up_proj`.
+    gate_up_adapter: Option<ParameterAdapter>,
+    /// On `down_proj`, around the other.
+    down_adapter: Option<ParameterAdapter>,
     module: ModuleId,
+}
+
+/// The experts' weights as their forward finds them.
+#[derive(Clone, Copy)]
+struct Weights<'w> {
+    gate_up: &'w dyn Fn() -> Tensor,
+    down: &'w dyn Fn() -> Tensor,
 }
 
 impl Experts {
     /// `count` experts from `hidden` to `intermediate` features and back; `None` for an unknown activation.
     pub fn new(scope: &Scope, count: u64, hidden: u64, intermediate: u64, act: &str) -> Option<Self> {
+        let (gate_up, down) = (scope.expert_adapter(ExpertPart::GateUp), scope.expert_adapter(ExpertPart::Down));
+        let inner = if down.is_some() { scope.child("base_layer") } else { scope.clone() };
+        let base = if gate_up.is_some() { inner.child("base_layer") } else { inner.clone() };
         Some(Self {
-            gate_up_proj: scope.parameter(&[count, 2 * intermediate, hidden]),
-            down_proj: scope.parameter(&[count, hidden, intermediate]),
-            act_fn: Activation::new(&scope.child("act_fn"), act)?,
+            gate_up_proj: base.parameter(&[count, 2 * intermediate, hidden]),
+            down_proj: base.parameter(&[count, hidden, intermediate]),
+            act_fn: Activation::new(&base.child("act_fn"), act)?,
+            // The ranks of two projections in one add up.
+            gate_up_adapter: gate_up
+                .map(|rank| ParameterAdapter::new(&inner, 2 * rank, count, [2 * intermediate, hidden])),
+            down_adapter: down.map(|rank| ParameterAdapter::new(scope, rank, count, [hidden, intermediate])),
             module: scope.module(),
         })
     }
@@ -28,17 +48,29 @@ impl Experts {
     /// From `[tokens, hidden]`, each token's experts `[tokens, k]` and their weights.
     pub fn forward(&self, hidden: &Tensor, experts: &Tensor, weights: &Tensor) -> Tensor {
         hidden.cx().within(self.module, || {
-            if hidden.cx().decodes() {
-                self.batched(hidden, experts, weights)
+            let down = self.down_adapter.as_ref().map(|adapter| adapter.activate(&self.down_proj));
+            let gate_up = self.gate_up_adapter.as_ref().map(|adapter| adapter.activate(&self.gate_up_proj));
+            let seen = |plain: &Tensor, adapted: &Option<Parametrized<'_>>| {
+                adapted.as_ref().map_or_else(|| plain.clone(), Parametrized::get)
+            };
+            let own = Weights {
+                gate_up: &|| seen(&self.gate_up_proj, &gate_up),
+                down: &|| seen(&self.down_proj, &down),
+            };
+            let out = if hidden.cx().decodes() {
+                self.batched(hidden, experts, weights, own)
             } else {
-                self.grouped(hidden, experts, weights)
-            }
+                self.grouped(hidden, experts, weights, own)
+            };
+            let sum = if down.is_some() { gate_up.and_then(Parametrized::leave) } else { None };
+            drop((sum, down));
+            out
         })
     }
 
     /// `batched_mm_experts_forward`, which `generate` changes to once the prompt is read: every token has the weights of
     /// its experts copied out for itself.
-    fn batched(&self, hidden: &Tensor, experts: &Tensor, weights: &Tensor) -> Tensor {
+    fn batched(&self, hidden: &Tensor, experts: &Tensor, weights: &Tensor, own: Weights<'_>) -> Tensor {
         let cx = hidden.cx();
         let (tokens, top_k, width) = (hidden.size(0), experts.size(1), hidden.size(1));
         let selected = tokens * top_k;
@@ -52,14 +84,14 @@ impl Experts {
             let out = ops::matmul(weight, &ops::unsqueeze(x, -1));
             ops::view(&out, &[selected, weight.size(1)])
         };
-        let mut chosen = ops::index(&self.gate_up_proj, &[&expert_ids]);
+        let mut chosen = ops::index(&(own.gate_up)(), &[&expert_ids]);
         let mut out = linear(&rows, &chosen);
         out = {
             let parts = ops::split(&out, self.down_proj.size(2), -1);
             let gate = self.act_fn.forward(&parts[0]);
             ops::mul(&gate, &parts[1])
         };
-        chosen = ops::index(&self.down_proj, &[&expert_ids]);
+        chosen = ops::index(&(own.down)(), &[&expert_ids]);
         out = linear(&out, &chosen);
         let weighted = ops::mul(&out, &ops::unsqueeze(&sample_weights, -1));
         let sum = ops::sum_middle(&ops::view(&weighted, &[tokens, top_k, width]));
@@ -68,7 +100,7 @@ impl Experts {
         sum
     }
 
-    fn grouped(&self, hidden: &Tensor, experts: &Tensor, weights: &Tensor) -> Tensor {
+    fn grouped(&self, hidden: &Tensor, experts: &Tensor, weights: &Tensor, own: Weights<'_>) -> Tensor {
         let cx = hidden.cx();
         let (tokens, top_k, width) = (hidden.size(0), experts.size(1), hidden.size(1));
         let (count, selected) = (self.gate_up_proj.size(0), tokens * top_k);
@@ -87,14 +119,14 @@ impl Experts {
         let sentinel = ops::unsqueeze(&ops::fresh(cx, "ge.Scalar", &[selected], DType::Bool), -1);
         rows = ops::masked_fill_in_place(rows, &sentinel);
 
-        let mut out = self.grouped_linear(&rows, &self.gate_up_proj, &offsets);
+        let mut out = grouped_linear(&rows, &(own.gate_up)(), &offsets);
         out = ops::masked_fill(&out, &sentinel);
         out = {
             let parts = ops::split(&out, self.down_proj.size(2), -1);
             let gate = self.act_fn.forward(&parts[0]);
             ops::mul(&gate, &parts[1])
         };
-        out = self.grouped_linear(&out, &self.down_proj, &offsets);
+        out = grouped_linear(&out, &(own.down)(), &offsets);
         out = ops::masked_fill(&out, &sentinel);
         let mut weighted = ops::mul(&out, &ops::unsqueeze(&sample_weights, -1));
         let inverse = ops::fresh(cx, "empty_like", &[selected], DType::Int64);
@@ -105,11 +137,11 @@ impl Experts {
         drop((expert_ids, perm, histc_input, tokens_per_expert, rows, out));
         sum
     }
+}
 
-    /// `_grouped_linear`.
-    fn grouped_linear(&self, x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
-        ops::grouped_linear(&ops::to(x, weight.dtype()), weight, offsets)
-    }
+/// `_grouped_linear`.
+fn grouped_linear(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
+    ops::grouped_linear(&ops::to(x, weight.dtype()), weight, offsets)
 }
 
 /// How a router makes weights of its logits.
@@ -129,6 +161,7 @@ pub enum Scores {
 #[derive(Debug)]
 pub struct Router {
     weight: Tensor,
+    adapter: Option<ParameterAdapter>,
     top_k: u64,
     scores: Scores,
     module: ModuleId,
@@ -149,14 +182,20 @@ pub struct Routing {
 impl Router {
     /// Among `count` experts, `top_k` for each token.
     pub fn new(scope: &Scope, count: u64, hidden: u64, top_k: u64, scores: Scores) -> Self {
-        Self { weight: scope.parameter(&[count, hidden]), top_k, scores, module: scope.module() }
+        let rank = scope.expert_adapter(ExpertPart::Router);
+        let base = if rank.is_some() { scope.child("base_layer") } else { scope.clone() };
+        let weight = base.parameter(&[count, hidden]);
+        let adapter = rank.map(|rank| ParameterAdapter::new(scope, rank, 1, [count, hidden]));
+        Self { weight, adapter, top_k, scores, module: scope.module() }
     }
 
     /// Of `[tokens, hidden]`.
     pub fn forward(&self, hidden: &Tensor) -> Routing {
         hidden.cx().within(self.module, || {
+            let adapted = self.adapter.as_ref().map(|adapter| adapter.activate(&self.weight));
             let hidden = ops::reshape(hidden, &[hidden.size(0), hidden.size(1)]);
-            let logits = ops::linear(&hidden, &self.weight, None);
+            let weight = || adapted.as_ref().map_or_else(|| self.weight.clone(), Parametrized::get);
+            let logits = ops::linear(&hidden, &weight(), None);
             drop(hidden);
             let probabilities = match self.scores {
                 Scores::Float32 => ops::softmax(&ops::to(&logits, DType::Float32)),

@@ -1,6 +1,7 @@
 //! Modules, written the way their PyTorch and transformers originals read.
 
 mod activation;
+mod adapter_plan;
 mod alibi;
 mod attention;
 mod bidirectional_mask;
@@ -15,11 +16,13 @@ mod linear;
 mod lora;
 mod mask;
 mod norm;
+mod parameter_adapter;
 mod quantized;
 mod rope;
 mod scope;
 
 pub use activation::Activation;
+pub use adapter_plan::{AdapterPlan, ExpertNames};
 pub use alibi::{alibi, rounded_alibi};
 pub use attention::AttentionCore;
 pub use bidirectional_mask::{bidirectional_mask, sliding_window_bidirectional_mask};
@@ -39,4 +42,4 @@ pub use rope::{
     RotaryEmbedding, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, apply_rotary_pos_emb_float,
     apply_rotary_pos_emb_fp32, apply_rotary_pos_emb_phi3,
 };
-pub use scope::{AdapterPlan, Scope};
+pub use scope::Scope;

@@ -3,42 +3,10 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use super::adapter_plan::{AdapterPlan, ExpertPart};
 use super::quantized::QuantizationPlan;
-
-use crate::scenario::{Lora, LoraTargets};
+use crate::scenario::Lora;
 use crate::tensor::{Context, DType, Kind, ModuleId, Tensor};
-
-/// Low-rank adapters while a model is built: which linears get one.
-#[derive(Clone, Debug)]
-pub struct AdapterPlan {
-    /// Rank, targets, dropout.
-    pub lora: Lora,
-}
-
-impl AdapterPlan {
-    /// Whether peft gives the linear at `path` an adapter. `head` linears are exempt from `all-linear`, and so is what is
-    /// trained whole.
-    pub fn targets(&self, path: &str, head: bool) -> bool {
-        if self.saving(path).is_some() {
-            return false;
-        }
-        match &self.lora.targets {
-            LoraTargets::AllLinear => !head,
-            LoraTargets::Names(names) => {
-                names.iter().any(|n| path == n || path.strip_suffix(n.as_str()).is_some_and(|rest| rest.ends_with('.')))
-            }
-        }
-    }
-}
-
-impl AdapterPlan {
-    /// Which of the names of modules to save the module at `path`, or one it is part of, ends with (`_set_trainable` in
-    /// peft's `utils/other.py`).
-    fn saving(&self, path: &str) -> Option<usize> {
-        let ends = || path.match_indices('.').map(|(at, _)| at).chain([path.len()]);
-        self.lora.modules_to_save.iter().position(|name| ends().any(|end| path[..end].ends_with(name.as_str())))
-    }
-}
 
 #[derive(Debug)]
 struct Shared {
@@ -232,20 +200,14 @@ impl Scope {
         Some(&plan.lora)
     }
 
-    /// Whether every linear is to carry an adapter.
-    pub fn adapts_all(&self) -> bool {
-        self.shared.adapters.as_ref().is_some_and(|plan| plan.lora.targets == LoraTargets::AllLinear)
+    /// The rank of the adapter that this parameter of a mixture should carry, if any.
+    pub fn expert_adapter(&self, part: ExpertPart) -> Option<u64> {
+        let plan = self.shared.adapters.as_ref().filter(|plan| plan.targets_part(part))?;
+        *self.shared.adapted.borrow_mut() += 1;
+        Some(plan.lora.rank)
     }
 
-    /// Whether modules called `name` are to carry an adapter, wherever they stand.
-    pub fn adapts(&self, name: &str) -> bool {
-        self.shared.adapters.as_ref().is_some_and(|plan| match &plan.lora.targets {
-            LoraTargets::AllLinear => false,
-            LoraTargets::Names(names) => names.iter().any(|n| n.rsplit('.').next() == Some(name)),
-        })
-    }
-
-    /// How many linears carry an adapter.
+    /// How many linears and parameters of experts carry an adapter.
     pub fn adapted(&self) -> u32 {
         *self.shared.adapted.borrow()
     }

@@ -90,11 +90,11 @@ pub fn grouped_linear(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
     tape.record([&mut out], move |g| {
         let (x, weight, _offsets) = (saved_x.get(), saved_weight.get(), saved_offsets.unpack());
         // The gradient of a transposed operand is made in the order it is stored in.
-        let weight_grad = x.map(|x| {
+        let weight_grad = x.as_ref().map(|x| {
             let product = g.empty("_grouped_mm", Geometry::contiguous(stored.dims()), x.dtype());
             product.view_as(product.geometry().transposed(-2, -1))
         });
-        let x_grad = weight.map(|w| g.empty("_grouped_mm", Geometry::contiguous(rows.dims()), w.dtype()));
+        let x_grad = weight.as_ref().map(|w| g.empty("_grouped_mm", Geometry::contiguous(rows.dims()), w.dtype()));
         g.cx().blas();
         grads([x_grad, weight_grad])
     });

@@ -30,6 +30,15 @@ impl Context {
         out
     }
 
+    /// Runs `f` with autocast switched off; the region around it keeps its copies.
+    pub fn without_autocast<T>(&self, f: impl FnOnce() -> T) -> T {
+        let outer = self.autocast.take();
+        let out = f();
+        let inner = self.autocast.replace(outer);
+        drop(inner);
+        out
+    }
+
     /// Ends the open region before its time: what the forward still does after it runs outside autocast.
     pub fn leave_autocast(&self) {
         let region = self.autocast.take();

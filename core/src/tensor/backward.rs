@@ -189,12 +189,13 @@ fn deliver(node: &Node, slot: usize, grad: Option<Tensor>) {
     }
 }
 
-/// `AccumulateGrad`: steals the first gradient where it may, adds later ones in place.
+/// `AccumulateGrad`: steals the first gradient where it may, adds later ones in place. A stolen view keeps the whole of what
+/// it is a part of: a class token's gradient, where there is one sample, that of the sequence it was put before.
 fn accumulate(cx: &Rc<Context>, leaf: &Leaf, meta: &Meta, grad: Option<Tensor>) {
     let Some(grad) = grad else { return };
     let mut place = leaf.grad.borrow_mut();
     if place.is_none() {
-        let stolen = if grad.is_sole_owner() && grad.geometry().same_layout(&meta.geometry) {
+        let stolen = if grad.is_only_handle() && grad.geometry().same_layout(&meta.geometry) {
             grad.detach()
         } else {
             cx.empty("clone", meta.geometry.clone(), grad.dtype())

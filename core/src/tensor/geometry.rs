@@ -113,6 +113,12 @@ impl Geometry {
         true
     }
 
+    /// Whether no other tensor was given this very geometry: handles of one tensor share theirs, a view is mostly made with one
+    /// of its own.
+    pub fn is_unshared(&self) -> bool {
+        Rc::strong_count(&self.0) == 1
+    }
+
     /// Same sizes and, where a size exceeds 1, same strides: what `AccumulateGrad` asks before it steals a gradient.
     pub fn same_layout(&self, other: &Self) -> bool {
         self.dims() == other.dims()

@@ -61,6 +61,12 @@ impl Tensor {
         self.storage.cx.references(self.storage.id) == 1
     }
 
+    /// Whether nothing else refers to this very tensor (`use_count() == 1`). Other tensors may have the storage of a view; that
+    /// of a tensor that is none has no other owner, as views of it would keep it alive.
+    pub fn is_only_handle(&self) -> bool {
+        self.is_sole_owner() || (self.is_view && self.geometry.is_unshared())
+    }
+
     /// Whether a sum may be written over it (`can_accumulate_inplace` in `input_buffer.cpp`).
     pub fn can_accumulate_in_place(&self) -> bool {
         !self.is_view && self.is_sole_owner() && self.geometry.is_dense()
