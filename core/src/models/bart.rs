@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::config::{Config, divide};
 use super::seq2seq::{self, Attend, Kind, Lengths};
 use super::{Model, Output, Plan, causal_lm};
+use crate::generate::{Encode, Generate, Step};
 use crate::nn::{
     Activation, Embedding, EncoderAttention, LayerNorm, Linear, Scope, bidirectional_mask, decoder_causal_mask,
 };
@@ -221,10 +222,10 @@ impl Stack {
             let embeds = self.embed(ids);
             let position_ids = causal_lm::position_ids(cx, seq);
             let own_mask = {
-                let ones = ops::fresh(cx, "ones", ids.dims(), DType::Float32);
-                // Nothing in it is padded. The reference rows were traced without values, though, and where they say that
-                // the encoder's mask is padded they say so of this one too.
-                let padded = self.plan.input.attention_mask == AttentionMask::Padded;
+                let ones = ops::fresh(cx, "ones", &[ids.size(0), cx.seen(seq, false).keys], DType::Float32);
+                // Nothing in it is padded. The reference rows of training were traced without values, though, and where
+                // they say that the encoder's mask is padded they say so of this one too.
+                let padded = self.plan.input.attention_mask == AttentionMask::Padded && !cx.remembers();
                 decoder_causal_mask(&embeds, Some((&ones, padded)), attention)
             };
             let padding = causal_lm::given_mask(mask, &self.plan);
@@ -320,6 +321,15 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     }))
 }
 
+impl ConditionalGeneration {
+    /// The logits of the decoder's ids, `mask` being about what was encoded.
+    fn decode(&self, ids: &Tensor, mask: Option<&Tensor>, encoded: &Tensor) -> Tensor {
+        let decoded = self.decoder.decode(ids, mask, encoded);
+        let logits = self.lm_head.forward(&decoded);
+        ops::add(&logits, &self.final_logits_bias)
+    }
+}
+
 impl Model for ConditionalGeneration {
     fn batch(&self) -> Vec<Tensor> {
         seq2seq::batch(&self.cx, &self.plan, self.lengths)
@@ -329,9 +339,27 @@ impl Model for ConditionalGeneration {
         let (ids, labels, mask) = (&batch[0], &batch[1], batch.get(2));
         let decoder_ids = seq2seq::shift_right(labels);
         let encoded = self.encoder.encode(ids, mask);
-        let decoded = self.decoder.decode(&decoder_ids, mask, &encoded);
-        let mut logits = self.lm_head.forward(&decoded);
-        logits = ops::add(&logits, &self.final_logits_bias);
+        let logits = self.decode(&decoder_ids, mask, &encoded);
         seq2seq::output(logits, labels, encoded)
+    }
+
+    fn generate(&self) -> Option<&dyn Generate> {
+        Some(self)
+    }
+}
+
+impl Generate for ConditionalGeneration {
+    fn logits(&self, step: Step<'_>) -> Tensor {
+        self.decode(step.ids, step.mask, step.encoded())
+    }
+
+    fn encoder(&self) -> Option<&dyn Encode> {
+        Some(self)
+    }
+}
+
+impl Encode for ConditionalGeneration {
+    fn encode(&self, inputs: &Tensor, mask: Option<&Tensor>) -> Tensor {
+        self.encoder.encode(inputs, mask)
     }
 }

@@ -6,8 +6,10 @@ use super::config::{Config, MAX_SIZE};
 use super::seq2seq::{self, Lengths};
 use super::{Model, Output, Plan, causal_lm};
 use crate::Result;
+use crate::generate::{Encode, Generate, Step};
 use crate::nn::{
     Activation, Embedding, EncoderAttention, Linear, Scope, T5LayerNorm, bidirectional_mask, decoder_causal_mask,
+    kv_cache,
 };
 use crate::ops;
 use crate::tensor::{Context, DType, ModuleId, Tensor, checkpoint_all};
@@ -134,9 +136,14 @@ impl Attend {
             let heads =
                 |x: &Tensor| ops::transpose(&ops::view(x, &[x.size(0), x.size(1), self.heads, self.head_dim]), 1, 2);
             let query = heads(&self.q.forward(hidden));
-            let current = encoded.unwrap_or(hidden);
-            let key = heads(&self.k.forward(current));
-            let value = heads(&self.v.forward(current));
+            let project = |states: &Tensor| (heads(&self.k.forward(states)), heads(&self.v.forward(states)));
+            let (key, value) = match encoded {
+                Some(encoded) => kv_cache::cross(hidden.cx(), || project(encoded)),
+                None => {
+                    let (key, value) = project(hidden);
+                    kv_cache::update(key, value, None)
+                }
+            };
             let position_bias = match (position_bias, &self.relative_attention_bias) {
                 (Some(bias), _) => bias.clone(),
                 (None, Some(table)) => self.compute_bias(table, query.size(2), key.size(2)),
@@ -489,6 +496,15 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     }))
 }
 
+impl ConditionalGeneration {
+    /// The logits of the decoder's ids, `mask` being about what was encoded.
+    fn decode(&self, ids: &Tensor, mask: Option<&Tensor>, encoded: &Tensor) -> Tensor {
+        let decoded = self.decoder.forward(ids, mask, Some(encoded));
+        let scaled = if self.scale_decoder_outputs { ops::mul_scalar(&decoded) } else { decoded.clone() };
+        self.lm_head.forward(&scaled)
+    }
+}
+
 impl Model for ConditionalGeneration {
     fn batch(&self) -> Vec<Tensor> {
         seq2seq::batch(&self.cx, &self.plan, self.lengths)
@@ -498,9 +514,27 @@ impl Model for ConditionalGeneration {
         let (ids, labels, mask) = (&batch[0], &batch[1], batch.get(2));
         let encoded = self.encoder.forward(ids, mask, None);
         let decoder_ids = seq2seq::shift_right(labels);
-        let decoded = self.decoder.forward(&decoder_ids, mask, Some(&encoded));
-        let scaled = if self.scale_decoder_outputs { ops::mul_scalar(&decoded) } else { decoded.clone() };
-        let logits = self.lm_head.forward(&scaled);
+        let logits = self.decode(&decoder_ids, mask, &encoded);
         seq2seq::output(logits, labels, encoded)
+    }
+
+    fn generate(&self) -> Option<&dyn Generate> {
+        Some(self)
+    }
+}
+
+impl Generate for ConditionalGeneration {
+    fn logits(&self, step: Step<'_>) -> Tensor {
+        self.decode(step.ids, step.mask, step.encoded())
+    }
+
+    fn encoder(&self) -> Option<&dyn Encode> {
+        Some(self)
+    }
+}
+
+impl Encode for ConditionalGeneration {
+    fn encode(&self, inputs: &Tensor, mask: Option<&Tensor>) -> Tensor {
+        self.encoder.forward(inputs, mask, None)
     }
 }

@@ -73,13 +73,6 @@ pub fn read(input: Input, table: &Table<'_>, model: &Model, traits: Traits, mode
             Some(_) => foreign("max_new_tokens", "this model makes no text: inference is one forward", "leave it out"),
         };
     }
-    if !matches!(model.task, Task::CausalLm) {
-        return Err(Error::new(
-            "training.mode",
-            "the text an encoder-decoder generates is not estimated yet",
-            "use mode = \"train\", or a decoder",
-        ));
-    }
     if table.optional("target_seq").is_some() {
         return foreign(
             "target_seq",
