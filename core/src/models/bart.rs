@@ -132,13 +132,13 @@ fn look_for_infinities(hidden: &Tensor) {
     }
     let cx = hidden.cx();
     let fresh = |op, dtype| ops::fresh(cx, op, hidden.dims(), dtype);
-    // at::isfinite: (self == self) * (self.abs() != inf)
-    let number = fresh("eq.Tensor", DType::Bool);
+    // at::isfinite: (self == self) * (self.abs() != inf), which the compiler works out from the right, and whose
+    // temporaries live to its end.
     let magnitude = fresh("abs", hidden.dtype());
     let bounded = fresh("ne.Scalar", DType::Bool);
-    drop(magnitude);
+    let number = fresh("eq.Tensor", DType::Bool);
     let finite = fresh("mul.Tensor", DType::Bool);
-    drop((number, bounded));
+    drop((number, bounded, magnitude));
     drop((ops::fresh(cx, "all", &[], DType::Bool), finite));
 }
 
@@ -159,7 +159,7 @@ struct Stack {
 impl Stack {
     fn new(
         scope: &Scope,
-        shared: &Embedding,
+        shared: Option<&Embedding>,
         sizes: &Sizes<'_>,
         stack: StackSizes,
         attention_dropout: f64,
@@ -174,7 +174,10 @@ impl Stack {
         };
         let (tokens, positions) = (scope.child("embed_tokens"), scope.child("embed_positions"));
         Some(Self {
-            embed_tokens: Embedding::tied(&tokens, shared.weight()),
+            embed_tokens: match shared {
+                Some(shared) => Embedding::tied(&tokens, shared.weight()),
+                None => Embedding::new(&tokens, sizes.vocab, sizes.hidden),
+            },
             embed_positions: Embedding::new(&positions, sizes.positions + OFFSET, sizes.hidden),
             layers: (0..stack.layers)
                 .map(|i| Layer::new(&scope.item("layers", i), sizes, stack, &core, decoder).map(Rc::new))
@@ -303,13 +306,15 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     }
     let model = scope.child("model");
     let shared = Embedding::new(&model.child("shared"), sizes.vocab, sizes.hidden);
+    // Untied, each stack has a table of its own, and nobody looks into the shared one.
+    let tied = config.flag("tie_word_embeddings", true)?;
     let stack = |name: &str, stack, decoder| -> Result<Stack> {
-        Stack::new(&model.child(name), &shared, &sizes, stack, attention_dropout, plan, decoder)
+        Stack::new(&model.child(name), tied.then_some(&shared), &sizes, stack, attention_dropout, plan, decoder)
             .ok_or_else(|| super::unknown_activation(config, "activation_function", act))
     };
     let encoder = stack("encoder", encoder, false)?;
     let decoder = stack("decoder", decoder, true)?;
-    let lm_head = seq2seq::head(&scope.child("lm_head"), shared.weight(), config.flag("tie_word_embeddings", true)?);
+    let lm_head = seq2seq::head(&scope.child("lm_head"), shared.weight(), tied);
     Ok(Box::new(ConditionalGeneration {
         cx: Rc::clone(scope.cx()),
         encoder,

@@ -318,7 +318,10 @@ fn clamp(hidden: Tensor, clamp_value: &mut Option<Tensor>) -> Tensor {
     }
     let cx = hidden.cx();
     let any = {
-        let _infinite = ops::fresh(cx, "isinf", hidden.dims(), DType::Bool);
+        // at::isinf: self.abs() == inf
+        let magnitude = ops::fresh(cx, "abs", hidden.dims(), hidden.dtype());
+        let _infinite = ops::fresh(cx, "eq.Scalar", hidden.dims(), DType::Bool);
+        drop(magnitude);
         ops::fresh(cx, "any", &[], DType::Bool)
     };
     let scalar = |op| ops::fresh(cx, op, &[], DType::Float32);
@@ -477,6 +480,17 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let sizes = Sizes::read(config)?;
     let layers = config.layers("num_layers", 6)?;
     let decoder_layers = config.layers("num_decoder_layers", layers)?;
+    if scope.cx().is_inference() && decoder_layers > layers {
+        // `DynamicCache(config=...)` has `num_hidden_layers` layers, which T5's config takes for the encoder's.
+        return Err(config.error(
+            "num_decoder_layers",
+            format!(
+                "transformers' cache has room for as many layers as the encoder has, {layers}: generate fails with \
+                 {decoder_layers}"
+            ),
+            "use a decoder no deeper than its encoder, or mode = \"train\"",
+        ));
+    }
     let shared = Embedding::new(&scope.child("shared"), sizes.vocab, sizes.hidden);
     let unknown = || super::unknown_activation(config, "dense_act_fn", &sizes.act);
     let stack = |name: &str, layers, decoder| -> Result<Stack> {
