@@ -327,11 +327,12 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
 }
 
 impl ConditionalGeneration {
-    /// The logits of the decoder's ids, `mask` being about what was encoded.
-    fn decode(&self, ids: &Tensor, mask: Option<&Tensor>, encoded: &Tensor) -> Tensor {
+    /// The logits of the decoder's ids, `mask` being about what was encoded; and what `outputs` holds to the end of the
+    /// forward.
+    fn decode(&self, ids: &Tensor, mask: Option<&Tensor>, encoded: &Tensor) -> (Tensor, Tensor) {
         let decoded = self.decoder.decode(ids, mask, encoded);
         let logits = self.lm_head.forward(&decoded);
-        ops::add(&logits, &self.final_logits_bias)
+        (ops::add(&logits, &self.final_logits_bias), decoded)
     }
 }
 
@@ -344,7 +345,7 @@ impl Model for ConditionalGeneration {
         let (ids, labels, mask) = (&batch[0], &batch[1], batch.get(2));
         let decoder_ids = seq2seq::shift_right(labels);
         let encoded = self.encoder.encode(ids, mask);
-        let logits = self.decode(&decoder_ids, mask, &encoded);
+        let (logits, _outputs) = self.decode(&decoder_ids, mask, &encoded);
         seq2seq::output(logits, labels, encoded)
     }
 
@@ -355,7 +356,7 @@ impl Model for ConditionalGeneration {
 
 impl Generate for ConditionalGeneration {
     fn logits(&self, step: Step<'_>) -> Tensor {
-        self.decode(step.ids, step.mask, step.encoded())
+        self.decode(step.ids, step.mask, step.encoded()).0
     }
 
     fn encoder(&self) -> Option<&dyn Encode> {

@@ -118,6 +118,16 @@ impl Attend {
         }
     }
 
+    /// Keys and values of `states`.
+    fn project(&self, states: &Tensor, heads: impl Fn(&Tensor) -> Tensor) -> (Tensor, Tensor) {
+        if self.kind == Kind::Whisper {
+            let key = heads(&self.k_proj.forward(states));
+            return (key, heads(&self.v_proj.forward(states)));
+        }
+        let (key, value) = (self.k_proj.forward(states), self.v_proj.forward(states));
+        (heads(&key), heads(&value))
+    }
+
     /// The output, and the probabilities that eager attention returns.
     pub fn forward(
         &self,
@@ -133,26 +143,26 @@ impl Attend {
                 let turned = ops::transpose(&split, 1, 2);
                 if self.kind == Kind::Whisper { ops::contiguous(&turned) } else { turned }
             };
-            let project = |states: &Tensor| match self.kind {
-                Kind::Whisper => {
-                    let key = heads(&self.k_proj.forward(states));
-                    (key, heads(&self.v_proj.forward(states)))
+            let (query, mut key, mut value) = match self.kind {
+                Kind::Clip => {
+                    let (query, key) = (self.q_proj.forward(hidden), self.k_proj.forward(hidden));
+                    let value = self.v_proj.forward(hidden);
+                    (heads(&query), heads(&key), heads(&value))
                 }
-                Kind::Bart | Kind::Clip => {
-                    let (key, value) = (self.k_proj.forward(states), self.v_proj.forward(states));
-                    (heads(&key), heads(&value))
-                }
-            };
-            let mut query = self.q_proj.forward(hidden);
-            if self.kind == Kind::Whisper {
-                query = ops::mul_scalar(&query);
-            }
-            query = heads(&query);
-            let (mut key, mut value) = match encoded {
-                Some(encoded) => kv_cache::cross(hidden.cx(), || project(encoded)),
-                None => {
-                    let (key, value) = project(hidden);
-                    kv_cache::update(key, value, None)
+                Kind::Bart | Kind::Whisper => {
+                    let mut query = self.q_proj.forward(hidden);
+                    if self.kind == Kind::Whisper {
+                        query = ops::mul_scalar(&query);
+                    }
+                    query = heads(&query);
+                    let (key, value) = match encoded {
+                        Some(encoded) => kv_cache::cross(hidden.cx(), || self.project(encoded, heads)),
+                        None => {
+                            let (key, value) = self.project(hidden, heads);
+                            kv_cache::update(key, value, None)
+                        }
+                    };
+                    (query, key, value)
                 }
             };
             if let Some(cache) = cache {

@@ -511,11 +511,12 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
 }
 
 impl ConditionalGeneration {
-    /// The logits of the decoder's ids, `mask` being about what was encoded.
-    fn decode(&self, ids: &Tensor, mask: Option<&Tensor>, encoded: &Tensor) -> Tensor {
+    /// The logits of the decoder's ids, `mask` being about what was encoded; and what `decoder_outputs` and
+    /// `sequence_output` hold to the end of the forward.
+    fn decode(&self, ids: &Tensor, mask: Option<&Tensor>, encoded: &Tensor) -> (Tensor, [Tensor; 2]) {
         let decoded = self.decoder.forward(ids, mask, Some(encoded));
         let scaled = if self.scale_decoder_outputs { ops::mul_scalar(&decoded) } else { decoded.clone() };
-        self.lm_head.forward(&scaled)
+        (self.lm_head.forward(&scaled), [decoded, scaled])
     }
 }
 
@@ -528,7 +529,7 @@ impl Model for ConditionalGeneration {
         let (ids, labels, mask) = (&batch[0], &batch[1], batch.get(2));
         let encoded = self.encoder.forward(ids, mask, None);
         let decoder_ids = seq2seq::shift_right(labels);
-        let logits = self.decode(&decoder_ids, mask, &encoded);
+        let (logits, _outputs) = self.decode(&decoder_ids, mask, &encoded);
         seq2seq::output(logits, labels, encoded)
     }
 
@@ -539,7 +540,7 @@ impl Model for ConditionalGeneration {
 
 impl Generate for ConditionalGeneration {
     fn logits(&self, step: Step<'_>) -> Tensor {
-        self.decode(step.ids, step.mask, step.encoded())
+        self.decode(step.ids, step.mask, step.encoded()).0
     }
 
     fn encoder(&self) -> Option<&dyn Encode> {
