@@ -1,6 +1,8 @@
 //! Generation: `GenerationMixin.generate` of transformers, greedy, with its `DynamicCache` or `EncoderDecoderCache`.
 
 mod begin;
+#[cfg(test)]
+mod tests;
 
 use std::rc::Rc;
 
