@@ -38,7 +38,8 @@ fn prompt(cx: &Rc<Context>, prompt: &Tensor, mask: Option<&Tensor>, takes_positi
         None => ops::fresh(cx, "ones", prompt.dims(), DType::Int64),
     };
     let positions = takes_positions.then(|| positions(&mask));
-    Begin { ids: prompt.clone(), mask: Some(mask), positions, encoded: None, held: Vec::new() }
+    let held = std::iter::once(&mask).chain(&positions).cloned().collect();
+    Begin { ids: prompt.clone(), mask: Some(mask), positions, encoded: None, held }
 }
 
 /// `_prepare_position_ids_for_generation`.
