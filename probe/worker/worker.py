@@ -1663,6 +1663,9 @@ def plain_generation(model, tokens, transformers):
     inner.generation_config = transformers.GenerationConfig()
     if getattr(inner.config, "is_encoder_decoder", False):
         settings.decoder_start_token_id = inner.config.decoder_start_token_id
+    if getattr(inner.config, "forced_decoder_ids", None) is not None:
+        # What Whisper would begin with besides: language and task.
+        inner.config.forced_decoder_ids = None
     return settings
 
 

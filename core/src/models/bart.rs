@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::config::{Config, divide};
 use super::seq2seq::{self, Attend, Kind, Lengths};
 use super::{Model, Output, Plan, causal_lm};
+use crate::generate::{Encode, Generate, Step};
 use crate::nn::{
     Activation, Embedding, EncoderAttention, LayerNorm, Linear, Scope, bidirectional_mask, decoder_causal_mask,
 };
@@ -131,13 +132,13 @@ fn look_for_infinities(hidden: &Tensor) {
     }
     let cx = hidden.cx();
     let fresh = |op, dtype| ops::fresh(cx, op, hidden.dims(), dtype);
-    // at::isfinite: (self == self) * (self.abs() != inf)
-    let number = fresh("eq.Tensor", DType::Bool);
+    // at::isfinite: (self == self) * (self.abs() != inf), which the compiler works out from the right, and whose
+    // temporaries live to its end.
     let magnitude = fresh("abs", hidden.dtype());
     let bounded = fresh("ne.Scalar", DType::Bool);
-    drop(magnitude);
+    let number = fresh("eq.Tensor", DType::Bool);
     let finite = fresh("mul.Tensor", DType::Bool);
-    drop((number, bounded));
+    drop((number, bounded, magnitude));
     drop((ops::fresh(cx, "all", &[], DType::Bool), finite));
 }
 
@@ -158,7 +159,7 @@ struct Stack {
 impl Stack {
     fn new(
         scope: &Scope,
-        shared: &Embedding,
+        shared: Option<&Embedding>,
         sizes: &Sizes<'_>,
         stack: StackSizes,
         attention_dropout: f64,
@@ -173,7 +174,10 @@ impl Stack {
         };
         let (tokens, positions) = (scope.child("embed_tokens"), scope.child("embed_positions"));
         Some(Self {
-            embed_tokens: Embedding::tied(&tokens, shared.weight()),
+            embed_tokens: match shared {
+                Some(shared) => Embedding::tied(&tokens, shared.weight()),
+                None => Embedding::new(&tokens, sizes.vocab, sizes.hidden),
+            },
             embed_positions: Embedding::new(&positions, sizes.positions + OFFSET, sizes.hidden),
             layers: (0..stack.layers)
                 .map(|i| Layer::new(&scope.item("layers", i), sizes, stack, &core, decoder).map(Rc::new))
@@ -221,10 +225,10 @@ impl Stack {
             let embeds = self.embed(ids);
             let position_ids = causal_lm::position_ids(cx, seq);
             let own_mask = {
-                let ones = ops::fresh(cx, "ones", ids.dims(), DType::Float32);
-                // Nothing in it is padded. The reference rows were traced without values, though, and where they say that
-                // the encoder's mask is padded they say so of this one too.
-                let padded = self.plan.input.attention_mask == AttentionMask::Padded;
+                let ones = ops::fresh(cx, "ones", &[ids.size(0), cx.seen(seq, false).keys], DType::Float32);
+                // Nothing in it is padded. The reference rows of training were traced without values, though, and where
+                // they say that the encoder's mask is padded they say so of this one too.
+                let padded = self.plan.input.attention_mask == AttentionMask::Padded && !cx.remembers();
                 decoder_causal_mask(&embeds, Some((&ones, padded)), attention)
             };
             let padding = causal_lm::given_mask(mask, &self.plan);
@@ -302,13 +306,15 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     }
     let model = scope.child("model");
     let shared = Embedding::new(&model.child("shared"), sizes.vocab, sizes.hidden);
+    // Untied, each stack has a table of its own, and nobody looks into the shared one.
+    let tied = config.flag("tie_word_embeddings", true)?;
     let stack = |name: &str, stack, decoder| -> Result<Stack> {
-        Stack::new(&model.child(name), &shared, &sizes, stack, attention_dropout, plan, decoder)
+        Stack::new(&model.child(name), tied.then_some(&shared), &sizes, stack, attention_dropout, plan, decoder)
             .ok_or_else(|| super::unknown_activation(config, "activation_function", act))
     };
     let encoder = stack("encoder", encoder, false)?;
     let decoder = stack("decoder", decoder, true)?;
-    let lm_head = seq2seq::head(&scope.child("lm_head"), shared.weight(), config.flag("tie_word_embeddings", true)?);
+    let lm_head = seq2seq::head(&scope.child("lm_head"), shared.weight(), tied);
     Ok(Box::new(ConditionalGeneration {
         cx: Rc::clone(scope.cx()),
         encoder,
@@ -320,6 +326,16 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     }))
 }
 
+impl ConditionalGeneration {
+    /// The logits of the decoder's ids, `mask` being about what was encoded; and what `outputs` holds to the end of the
+    /// forward.
+    fn decode(&self, ids: &Tensor, mask: Option<&Tensor>, encoded: &Tensor) -> (Tensor, Tensor) {
+        let decoded = self.decoder.decode(ids, mask, encoded);
+        let logits = self.lm_head.forward(&decoded);
+        (ops::add(&logits, &self.final_logits_bias), decoded)
+    }
+}
+
 impl Model for ConditionalGeneration {
     fn batch(&self) -> Vec<Tensor> {
         seq2seq::batch(&self.cx, &self.plan, self.lengths)
@@ -329,9 +345,27 @@ impl Model for ConditionalGeneration {
         let (ids, labels, mask) = (&batch[0], &batch[1], batch.get(2));
         let decoder_ids = seq2seq::shift_right(labels);
         let encoded = self.encoder.encode(ids, mask);
-        let decoded = self.decoder.decode(&decoder_ids, mask, &encoded);
-        let mut logits = self.lm_head.forward(&decoded);
-        logits = ops::add(&logits, &self.final_logits_bias);
+        let (logits, _outputs) = self.decode(&decoder_ids, mask, &encoded);
         seq2seq::output(logits, labels, encoded)
+    }
+
+    fn generate(&self) -> Option<&dyn Generate> {
+        Some(self)
+    }
+}
+
+impl Generate for ConditionalGeneration {
+    fn logits(&self, step: Step<'_>) -> Tensor {
+        self.decode(step.ids, step.mask, step.encoded()).0
+    }
+
+    fn encoder(&self) -> Option<&dyn Encode> {
+        Some(self)
+    }
+}
+
+impl Encode for ConditionalGeneration {
+    fn encode(&self, inputs: &Tensor, mask: Option<&Tensor>) -> Tensor {
+        self.encoder.encode(inputs, mask)
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::{Output, Plan};
 use crate::Result;
-use crate::nn::{EncoderAttention, Linear, Scope};
+use crate::nn::{EncoderAttention, Linear, Scope, kv_cache};
 use crate::ops;
 use crate::scenario::AttentionMask;
 use crate::tensor::{Context, DType, ModuleId, Tensor};
@@ -33,7 +33,8 @@ impl Lengths {
 /// `input_ids`, `labels` and, where one is given, the encoder's attention mask: int64.
 pub fn batch(cx: &Rc<Context>, plan: &Plan, lengths: Lengths) -> Vec<Tensor> {
     let tokens = |n| ops::empty(cx, &[plan.input.batch, n], DType::Int64);
-    let mut batch = vec![tokens(lengths.source), tokens(lengths.target)];
+    let labels = ops::labels(cx, &[plan.input.batch, lengths.target], DType::Int64);
+    let mut batch = vec![tokens(lengths.source), labels];
     if plan.input.attention_mask != AttentionMask::None {
         batch.push(tokens(lengths.source));
     }
@@ -117,6 +118,16 @@ impl Attend {
         }
     }
 
+    /// Keys and values of `states`.
+    fn project(&self, states: &Tensor, heads: impl Fn(&Tensor) -> Tensor) -> (Tensor, Tensor) {
+        if self.kind == Kind::Whisper {
+            let key = heads(&self.k_proj.forward(states));
+            return (key, heads(&self.v_proj.forward(states)));
+        }
+        let (key, value) = (self.k_proj.forward(states), self.v_proj.forward(states));
+        (heads(&key), heads(&value))
+    }
+
     /// The output, and the probabilities that eager attention returns.
     pub fn forward(
         &self,
@@ -132,24 +143,26 @@ impl Attend {
                 let turned = ops::transpose(&split, 1, 2);
                 if self.kind == Kind::Whisper { ops::contiguous(&turned) } else { turned }
             };
-            let current = encoded.unwrap_or(hidden);
             let (query, mut key, mut value) = match self.kind {
-                Kind::Bart => {
-                    let query = heads(&self.q_proj.forward(hidden));
-                    let (key, value) = (self.k_proj.forward(current), self.v_proj.forward(current));
-                    (query, heads(&key), heads(&value))
-                }
-                Kind::Whisper => {
-                    let scaled = ops::mul_scalar(&self.q_proj.forward(hidden));
-                    let query = heads(&scaled);
-                    drop(scaled);
-                    let key = heads(&self.k_proj.forward(current));
-                    (query, key, heads(&self.v_proj.forward(current)))
-                }
                 Kind::Clip => {
-                    let (query, key) = (self.q_proj.forward(hidden), self.k_proj.forward(current));
-                    let value = self.v_proj.forward(current);
+                    let (query, key) = (self.q_proj.forward(hidden), self.k_proj.forward(hidden));
+                    let value = self.v_proj.forward(hidden);
                     (heads(&query), heads(&key), heads(&value))
+                }
+                Kind::Bart | Kind::Whisper => {
+                    let mut query = self.q_proj.forward(hidden);
+                    if self.kind == Kind::Whisper {
+                        query = ops::mul_scalar(&query);
+                    }
+                    query = heads(&query);
+                    let (key, value) = match encoded {
+                        Some(encoded) => kv_cache::cross(hidden.cx(), || self.project(encoded, heads)),
+                        None => {
+                            let (key, value) = self.project(hidden, heads);
+                            kv_cache::update(key, value, None)
+                        }
+                    };
+                    (query, key, value)
                 }
             };
             if let Some(cache) = cache {

@@ -6,8 +6,10 @@ use super::config::{Config, MAX_SIZE};
 use super::seq2seq::{self, Lengths};
 use super::{Model, Output, Plan, causal_lm};
 use crate::Result;
+use crate::generate::{Encode, Generate, Step};
 use crate::nn::{
     Activation, Embedding, EncoderAttention, Linear, Scope, T5LayerNorm, bidirectional_mask, decoder_causal_mask,
+    kv_cache,
 };
 use crate::ops;
 use crate::tensor::{Context, DType, ModuleId, Tensor, checkpoint_all};
@@ -134,9 +136,14 @@ impl Attend {
             let heads =
                 |x: &Tensor| ops::transpose(&ops::view(x, &[x.size(0), x.size(1), self.heads, self.head_dim]), 1, 2);
             let query = heads(&self.q.forward(hidden));
-            let current = encoded.unwrap_or(hidden);
-            let key = heads(&self.k.forward(current));
-            let value = heads(&self.v.forward(current));
+            let project = |states: &Tensor| (heads(&self.k.forward(states)), heads(&self.v.forward(states)));
+            let (key, value) = match encoded {
+                Some(encoded) => kv_cache::cross(hidden.cx(), || project(encoded)),
+                None => {
+                    let (key, value) = project(hidden);
+                    kv_cache::update(key, value, None)
+                }
+            };
             let position_bias = match (position_bias, &self.relative_attention_bias) {
                 (Some(bias), _) => bias.clone(),
                 (None, Some(table)) => self.compute_bias(table, query.size(2), key.size(2)),
@@ -311,7 +318,10 @@ fn clamp(hidden: Tensor, clamp_value: &mut Option<Tensor>) -> Tensor {
     }
     let cx = hidden.cx();
     let any = {
-        let _infinite = ops::fresh(cx, "isinf", hidden.dims(), DType::Bool);
+        // at::isinf: self.abs() == inf
+        let magnitude = ops::fresh(cx, "abs", hidden.dims(), hidden.dtype());
+        let _infinite = ops::fresh(cx, "eq.Scalar", hidden.dims(), DType::Bool);
+        drop(magnitude);
         ops::fresh(cx, "any", &[], DType::Bool)
     };
     let scalar = |op| ops::fresh(cx, op, &[], DType::Float32);
@@ -470,6 +480,17 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let sizes = Sizes::read(config)?;
     let layers = config.layers("num_layers", 6)?;
     let decoder_layers = config.layers("num_decoder_layers", layers)?;
+    if scope.cx().is_inference() && decoder_layers > layers {
+        // `DynamicCache(config=...)` has `num_hidden_layers` layers, which T5's config takes for the encoder's.
+        return Err(config.error(
+            "num_decoder_layers",
+            format!(
+                "transformers' cache has room for as many layers as the encoder has, {layers}: generate fails with \
+                 {decoder_layers}"
+            ),
+            "use a decoder no deeper than its encoder, or mode = \"train\"",
+        ));
+    }
     let shared = Embedding::new(&scope.child("shared"), sizes.vocab, sizes.hidden);
     let unknown = || super::unknown_activation(config, "dense_act_fn", &sizes.act);
     let stack = |name: &str, layers, decoder| -> Result<Stack> {
@@ -489,6 +510,16 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     }))
 }
 
+impl ConditionalGeneration {
+    /// The logits of the decoder's ids, `mask` being about what was encoded; and what `decoder_outputs` and
+    /// `sequence_output` hold to the end of the forward.
+    fn decode(&self, ids: &Tensor, mask: Option<&Tensor>, encoded: &Tensor) -> (Tensor, [Tensor; 2]) {
+        let decoded = self.decoder.forward(ids, mask, Some(encoded));
+        let scaled = if self.scale_decoder_outputs { ops::mul_scalar(&decoded) } else { decoded.clone() };
+        (self.lm_head.forward(&scaled), [decoded, scaled])
+    }
+}
+
 impl Model for ConditionalGeneration {
     fn batch(&self) -> Vec<Tensor> {
         seq2seq::batch(&self.cx, &self.plan, self.lengths)
@@ -498,9 +529,27 @@ impl Model for ConditionalGeneration {
         let (ids, labels, mask) = (&batch[0], &batch[1], batch.get(2));
         let encoded = self.encoder.forward(ids, mask, None);
         let decoder_ids = seq2seq::shift_right(labels);
-        let decoded = self.decoder.forward(&decoder_ids, mask, Some(&encoded));
-        let scaled = if self.scale_decoder_outputs { ops::mul_scalar(&decoded) } else { decoded.clone() };
-        let logits = self.lm_head.forward(&scaled);
+        let (logits, _outputs) = self.decode(&decoder_ids, mask, &encoded);
         seq2seq::output(logits, labels, encoded)
+    }
+
+    fn generate(&self) -> Option<&dyn Generate> {
+        Some(self)
+    }
+}
+
+impl Generate for ConditionalGeneration {
+    fn logits(&self, step: Step<'_>) -> Tensor {
+        self.decode(step.ids, step.mask, step.encoded()).0
+    }
+
+    fn encoder(&self) -> Option<&dyn Encode> {
+        Some(self)
+    }
+}
+
+impl Encode for ConditionalGeneration {
+    fn encode(&self, inputs: &Tensor, mask: Option<&Tensor>) -> Tensor {
+        self.encoder.forward(inputs, mask, None)
     }
 }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::config::{Config, divide};
 use super::seq2seq::{self, Attend, Cache, Kind};
 use super::{Model, Output, Plan, causal_lm};
+use crate::generate::{Encode, Generate, Step};
 use crate::nn::{
     Activation, Conv1d, Embedding, EncoderAttention, LayerNorm, Linear, Scope, causal_mask, decoder_causal_mask,
 };
@@ -198,7 +199,7 @@ struct Decoder {
 }
 
 impl Decoder {
-    fn forward(&self, ids: &Tensor, encoded: &Tensor, cache: &Cache) -> Tensor {
+    fn forward(&self, ids: &Tensor, encoded: &Tensor, cache: Option<&Cache>) -> Tensor {
         let cx = ids.cx();
         cx.within(self.module, || {
             let attention = self.plan.attention;
@@ -216,7 +217,7 @@ impl Decoder {
             } else {
                 causal_mask(&embeds, None, &position_ids, attention)
             };
-            let cache = self.use_cache.then_some(cache);
+            let cache = cache.filter(|_| self.use_cache);
             for layer in &self.layers {
                 hidden = layer.call(&hidden, mask.as_ref(), Some(encoded), cache, self.plan.checkpointing);
             }
@@ -260,7 +261,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     if config.flag("apply_spec_augment", false)? {
         return Err(config.error("apply_spec_augment", "is not estimated yet", "set it to false"));
     }
-    let seq = plan.seq()?;
+    // What is generated begins with one token; labels are of training.
+    let seq = if scope.cx().is_inference() { 1 } else { plan.seq()? };
     if seq > target {
         return Err(Error::new(
             "input.seq",
@@ -317,7 +319,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
 impl Model for ConditionalGeneration {
     fn batch(&self) -> Vec<Tensor> {
         let features = ops::empty(&self.cx, &self.features, self.dtype);
-        vec![features, ops::empty(&self.cx, &[self.features[0], self.seq], DType::Int64)]
+        vec![features, ops::labels(&self.cx, &[self.features[0], self.seq], DType::Int64)]
     }
 
     fn forward(&self, batch: &[Tensor]) -> Output {
@@ -325,10 +327,35 @@ impl Model for ConditionalGeneration {
         let decoder_ids = seq2seq::shift_right(labels);
         let encoded = self.encoder.forward(features);
         let cache = Cache::default();
-        let decoded = self.decoder.forward(&decoder_ids, &encoded, &cache);
+        let decoded = self.decoder.forward(&decoder_ids, &encoded, Some(&cache));
         let logits = self.proj_out.forward(&decoded);
         let mut output = seq2seq::output(logits, labels, encoded);
         output.held.extend(cache.into_inner());
         output
+    }
+
+    fn generate(&self) -> Option<&dyn Generate> {
+        Some(self)
+    }
+}
+
+impl Generate for ConditionalGeneration {
+    fn logits(&self, step: Step<'_>) -> Tensor {
+        let decoded = self.decoder.forward(step.ids, step.encoded(), None);
+        self.proj_out.forward(&decoded)
+    }
+
+    fn encoder(&self) -> Option<&dyn Encode> {
+        Some(self)
+    }
+}
+
+impl Encode for ConditionalGeneration {
+    fn encode(&self, inputs: &Tensor, _mask: Option<&Tensor>) -> Tensor {
+        self.encoder.forward(inputs)
+    }
+
+    fn is_whisper(&self) -> bool {
+        true
     }
 }

@@ -1,4 +1,5 @@
-//! The cache of keys and values (transformers `cache_utils.py`: `DynamicLayer`, `DynamicSlidingWindowLayer`).
+//! The cache of keys and values (transformers `cache_utils.py`: `DynamicLayer`, `DynamicSlidingWindowLayer`,
+//! `EncoderDecoderCache`).
 
 use std::rc::Rc;
 
@@ -39,6 +40,22 @@ pub fn update(key: Tensor, value: Tensor, window: Option<u64>) -> (Tensor, Tenso
     };
     cx.put_past_layer(at, layer);
     (keys.unwrap_or(key), values.unwrap_or(value))
+}
+
+/// Keys and values of a decoder's attention to what the encoder read: those of the `cross_attention_cache` from the second
+/// token on; at the first one `project` makes them, and they are kept. Elsewhere they come as they are made.
+pub fn cross(cx: &Rc<Context>, project: impl FnOnce() -> (Tensor, Tensor)) -> (Tensor, Tensor) {
+    if let Some([keys, values]) = cx.take_past_cross() {
+        return (keys, values);
+    }
+    let (key, value) = project();
+    if !cx.remembers() {
+        return (key, value);
+    }
+    let dtype = key.dtype();
+    let [keys, values] = [&key, &value].map(|x| cx.counting_as(Kind::KeyValue, || behind_nothing(x, dtype)));
+    cx.keep_past_cross([keys.clone(), values.clone()]);
+    (keys, values)
 }
 
 /// `torch.cat([torch.tensor([], dtype=dtype), x])`: a copy all the same. `dtype` is that of the keys, for values too: where

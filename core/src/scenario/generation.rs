@@ -73,13 +73,6 @@ pub fn read(input: Input, table: &Table<'_>, model: &Model, traits: Traits, mode
             Some(_) => foreign("max_new_tokens", "this model makes no text: inference is one forward", "leave it out"),
         };
     }
-    if !matches!(model.task, Task::CausalLm) {
-        return Err(Error::new(
-            "training.mode",
-            "the text an encoder-decoder generates is not estimated yet",
-            "use mode = \"train\", or a decoder",
-        ));
-    }
     if table.optional("target_seq").is_some() {
         return foreign(
             "target_seq",
@@ -91,12 +84,17 @@ pub fn read(input: Input, table: &Table<'_>, model: &Model, traits: Traits, mode
     let (tokens, begin) = (filled.max_new_tokens.unwrap_or(0), begin(&filled, traits));
     let longest = begin.saturating_add(tokens);
     if let Some(positions) = model.source.positions().filter(|p| traits.learned_positions() && longest > *p) {
+        let hint = match traits.inputs() {
+            Inputs::Tokens => format!("let input.seq and input.max_new_tokens be at most {positions} together"),
+            _ => format!("use at most {}", positions.saturating_sub(begin)),
+        };
         return Err(Error::new(
             table.at("max_new_tokens"),
             format!(
-                "{begin} tokens and {tokens} new ones are more than the {positions} positions this model has parameters for"
+                "{begin} {} and {tokens} new ones are more than the {positions} positions this model has parameters for",
+                if begin == 1 { "token" } else { "tokens" }
             ),
-            format!("let input.seq and input.max_new_tokens be at most {positions} together"),
+            hint,
         ));
     }
     if filled.batch.saturating_mul(longest) > limits::TOKENS {

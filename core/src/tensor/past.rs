@@ -1,4 +1,5 @@
-//! What a generation has seen: the keys and values of every attention layer (transformers' `DynamicCache`).
+//! What a generation has seen: the keys and values of every attention layer (transformers' `DynamicCache`, and the
+//! `EncoderDecoderCache` that has two of them).
 //!
 //! Layers are told apart by the order in which a forward reaches them, which is the order of `layer_idx`.
 
@@ -11,6 +12,9 @@ pub struct Past {
     /// Of attention to the tokens themselves.
     layers: Vec<PastLayer>,
     next_layer: usize,
+    /// `cross_attention_cache`: the keys and values of attention to what the encoder read, which stay as they are.
+    cross: Vec<[Tensor; 2]>,
+    next_cross: usize,
     /// Whether the prompt has been read.
     decoding: bool,
 }
@@ -61,6 +65,7 @@ impl Context {
     pub fn rewind_past(&self) {
         if let Some(past) = self.past.borrow_mut().as_mut() {
             past.next_layer = 0;
+            past.next_cross = 0;
             past.decoding = true;
         }
     }
@@ -82,6 +87,23 @@ impl Context {
     pub fn put_past_layer(&self, at: usize, layer: PastLayer) {
         if let Some(slot) = self.past.borrow_mut().as_mut().and_then(|past| past.layers.get_mut(at)) {
             *slot = layer;
+        }
+    }
+
+    /// Keys and values of the next layer's attention to what the encoder read, once they are there (`is_updated`).
+    pub fn take_past_cross(&self) -> Option<[Tensor; 2]> {
+        let mut past = self.past.borrow_mut();
+        let past = past.as_mut()?;
+        let known = past.cross.get(past.next_cross).cloned()?;
+        past.next_cross += 1;
+        Some(known)
+    }
+
+    /// Keeps the next layer's keys and values of attention to what the encoder read.
+    pub fn keep_past_cross(&self, states: [Tensor; 2]) {
+        if let Some(past) = self.past.borrow_mut().as_mut() {
+            past.cross.push(states);
+            past.next_cross += 1;
         }
     }
 

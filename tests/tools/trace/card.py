@@ -206,11 +206,20 @@ def apply(module, fn, recurse=True):
     return module
 
 
+def max_frames_and_seek(batch_size, attention_mask, total_input_frames, is_shortform):
+    """`WhisperGenerationMixin._retrieve_max_frames_and_seek` where nothing is longer than a segment. These are the host's
+    own numbers, and it asks for them: fake tensors know only those that were written down."""
+    assert is_shortform
+    return torch.tensor([total_input_frames] * batch_size), torch.tensor([0] * batch_size)
+
+
 @contextlib.contextmanager
 def put_in(attention):
     """Everything that is replaced while a scenario runs."""
     import torch.cuda.amp.common
+    from torch._subclasses import fake_tensor
     from transformers import masking_utils, modeling_attn_mask_utils
+    from transformers.models.whisper.generation_whisper import WhisperGenerationMixin
 
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
@@ -225,6 +234,8 @@ def put_in(attention):
         # Fake tensors are taken for a graph being captured, and masks would then be made whether or not they are needed.
         (masking_utils, "is_tracing", lambda *_: False),
         (modeling_attn_mask_utils, "is_tracing", lambda *_: False),
+        (WhisperGenerationMixin, "_retrieve_max_frames_and_seek", staticmethod(max_frames_and_seek)),
+        (fake_tensor, "CONSTANT_NUMEL_LIMIT", 1024),
     ]
     before = [getattr(place, name) for place, name, _ in replaced]
     for place, name, value in replaced:

@@ -104,6 +104,8 @@ ANSWERS = {
     "find_packed_sequence_indices": True,
     # A padding token at either end of a sample, without a mask: none.
     "PreTrainedModel.warn_if_padding_and_no_attention_mask": False,
+    # Nothing is infinite.
+    "BartEncoderLayer.forward": True,
     # The loss, which the loop reports.
     "Run.micro_batch": 0.0,
     # Whether a gradient overflowed, and the scale.
@@ -139,6 +141,9 @@ class Traced:
         self.attention = Attention(compute_capability(self.scenario.get("device", {}).get("gpu", "a100-80gb")))
         self.parameters = None
         self.tokens = None
+        # Whether a decoder's mask is about what it made itself, of which nothing is padded: what the scenario says is
+        # about the encoder's tokens then.
+        self.own_tokens = False
 
     def run(self):
         config = self.scenario["model"].get("hf")
@@ -160,6 +165,8 @@ class Traced:
         asker = asking()
         if asker == "StopCheck.__call__":
             return self.another_token()
+        if asker == "_ignore_causal_mask_sdpa" and self.own_tokens:
+            return True
         if asker in MASKS:
             return self.scenario["input"]["attention_mask"] != "padded"
         if asker in ANSWERS:
@@ -213,16 +220,13 @@ class Traced:
                 del output
 
     def generate(self, model, batch, tokens, autocast):
-        """`model.generate`, greedy. The model's own generation settings are emptied: no token stops it."""
+        """`model.generate`, greedy, with the worker's settings: no token stops it."""
         import transformers
 
         ledger = self.ledger
-        settings = transformers.GenerationConfig(do_sample=False, max_new_tokens=tokens, use_cache=True)
+        settings = worker.plain_generation(model, tokens, transformers)
         # Under adapters peft's model hands the call on.
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-        if inner.config.is_encoder_decoder:
-            settings.decoder_start_token_id = inner.config.decoder_start_token_id
-        inner.generation_config = settings
         going_on, asked = inner._has_unfinished_sequences, 0
 
         def has_unfinished_sequences(*args, **kwargs):
@@ -234,10 +238,10 @@ class Traced:
 
         inner._has_unfinished_sequences = has_unfinished_sequences
         ledger.begin("prefill", 1)
-        self.tokens = tokens
+        self.tokens, self.own_tokens = tokens, inner.config.is_encoder_decoder
         try:
             with autocast:
-                model.generate(**batch)
+                model.generate(**batch, generation_config=settings)
         except Finished:
             pass
 

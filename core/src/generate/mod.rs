@@ -1,4 +1,8 @@
-//! Generation: `GenerationMixin.generate` of transformers, greedy, with its `DynamicCache`.
+//! Generation: `GenerationMixin.generate` of transformers, greedy, with its `DynamicCache` or `EncoderDecoderCache`.
+
+mod begin;
+#[cfg(test)]
+mod tests;
 
 use std::rc::Rc;
 
@@ -11,10 +15,22 @@ use crate::tensor::{Context, DType, Past, Tensor};
 pub struct Step<'a> {
     /// `input_ids`: the whole prompt at first, then the latest token.
     pub ids: &'a Tensor,
-    /// `attention_mask`: of all tokens so far.
+    /// `attention_mask`: of all tokens so far; of an encoder-decoder, of what the encoder read.
     pub mask: Option<&'a Tensor>,
     /// `position_ids`, where the model takes them.
     pub positions: Option<&'a Tensor>,
+    /// `encoder_outputs`: what the encoder made, where there is one.
+    encoded: Option<&'a Tensor>,
+}
+
+impl<'a> Step<'a> {
+    /// What the encoder made, for models that have one.
+    pub fn encoded(&self) -> &'a Tensor {
+        match self.encoded {
+            Some(encoded) => encoded,
+            None => unreachable!("an encoder has run before its decoder does"),
+        }
+    }
 }
 
 /// A model that makes text token by token.
@@ -25,6 +41,22 @@ pub trait Generate {
     /// Whether its forward takes `position_ids`.
     fn takes_positions(&self) -> bool {
         true
+    }
+
+    /// The encoder whose outputs the text is made of, where there is one.
+    fn encoder(&self) -> Option<&dyn Encode> {
+        None
+    }
+}
+
+/// The encoder of a model that makes text.
+pub trait Encode {
+    /// `encoder(inputs, attention_mask).last_hidden_state`.
+    fn encode(&self, inputs: &Tensor, mask: Option<&Tensor>) -> Tensor;
+
+    /// Whether the model has a `generate` of its own around the common one (`WhisperGenerationMixin`).
+    fn is_whisper(&self) -> bool {
+        false
     }
 }
 
@@ -62,6 +94,8 @@ struct Sampler<'a> {
     mask: Option<Tensor>,
     /// `model_kwargs["position_ids"]`.
     positions: Option<Tensor>,
+    /// `model_kwargs["encoder_outputs"]`. What is generated then has a mask of its own, which nobody gives.
+    encoded: Option<Tensor>,
     /// `model_inputs`: ids and positions of the latest forward.
     inputs: Vec<Tensor>,
     /// `next_token_logits`, and `next_token_scores`, which is the same tensor.
@@ -70,10 +104,13 @@ struct Sampler<'a> {
     tokens: Option<Tensor>,
     /// `unfinished_sequences`.
     unfinished: Tensor,
+    /// What the names of `generate` hold to its end.
+    _held: Vec<Tensor>,
 }
 
-/// `model.generate(input_ids, attention_mask, max_new_tokens=..., do_sample=False)`; `begin_decode` runs where the
-/// prompt is done with. Says whether the model put anything into the cache. Nothing is let go of at the end: the run ends where the last token is known.
+/// `model.generate(**batch, max_new_tokens=..., do_sample=False)`; `begin_decode` runs where the prompt is done with. Says
+/// whether the model put anything into the cache. Nothing is let go of at the end: the run ends where the last token is
+/// known.
 pub fn generate(
     cx: &Rc<Context>,
     model: &dyn Generate,
@@ -81,28 +118,24 @@ pub fn generate(
     max_new_tokens: u64,
     begin_decode: impl Fn(),
 ) -> bool {
-    let Some(prompt) = batch.first() else { return false };
-    let size = prompt.size(0);
-    // A mask that is not given is made of ones.
-    let mask = match batch.get(2) {
-        Some(mask) => mask.clone(),
-        None => ops::fresh(cx, "ones", prompt.dims(), DType::Int64),
-    };
-    let positions = model.takes_positions().then(|| positions(&mask));
+    let Some(begin) = begin::begin(cx, model, batch) else { return false };
     cx.replace_past(Some(Past::default()));
+    let size = begin.ids.size(0);
     let mut sampler = Sampler {
         cx,
-        ids: prompt.clone(),
-        mask: Some(mask.clone()),
-        positions: positions.clone(),
+        ids: begin.ids,
+        mask: begin.mask,
+        positions: begin.positions,
+        encoded: begin.encoded,
         inputs: Vec::new(),
         scores: None,
         tokens: None,
         unfinished: ops::fresh(cx, "ones", &[size], DType::Int64),
+        _held: begin.held,
     };
     let logits = {
-        let ids = ops::fresh(cx, "clone", prompt.dims(), DType::Int64);
-        model.logits(Step { ids: &ids, mask: Some(&mask), positions: positions.as_ref() })
+        let ids = ops::fresh(cx, "clone", sampler.ids.dims(), DType::Int64);
+        model.logits(sampler.step(&ids, sampler.positions.as_ref()))
     };
     let remembers = cx.past_layers() > 0;
     sampler.choose(logits, max_new_tokens == 1);
@@ -110,14 +143,14 @@ pub fn generate(
         begin_decode();
     }
     let further = max_new_tokens.saturating_sub(1);
-    let begin = cx.position();
+    let start = cx.position();
     let mut done = 0;
     let first = FIRST.min(further);
     while done < first {
         done += 1;
         sampler.forward(model, done == further);
     }
-    let per_token = (cx.position() - begin) as u64 / first.max(1);
+    let per_token = (cx.position() - start) as u64 / first.max(1);
     for token in listed(done, further, per_token, &sampler.turns(done)) {
         sampler.skip(token - done - 1);
         done = token;
@@ -127,17 +160,12 @@ pub fn generate(
     remembers
 }
 
-/// `_prepare_position_ids_for_generation`.
-fn positions(mask: &Tensor) -> Tensor {
-    let cx = mask.cx();
-    let cumsum = ops::fresh(cx, "cumsum", mask.dims(), DType::Int64);
-    let _positions = ops::fresh(cx, "sub.Tensor", mask.dims(), DType::Int64);
-    drop(cumsum);
-    let _zeros = ops::fresh(cx, "eq.Scalar", mask.dims(), DType::Bool);
-    ops::fresh(cx, "masked_fill.Scalar", mask.dims(), DType::Int64)
-}
-
 impl Sampler<'_> {
+    /// What a forward over `ids` is given.
+    fn step<'s>(&'s self, ids: &'s Tensor, positions: Option<&'s Tensor>) -> Step<'s> {
+        Step { ids, mask: self.mask.as_ref(), positions, encoded: self.encoded.as_ref() }
+    }
+
     /// A token after the first.
     fn forward(&mut self, model: &dyn Generate, last: bool) {
         let (cx, size) = (self.cx, self.ids.size(0));
@@ -147,9 +175,14 @@ impl Sampler<'_> {
         // The mask is handed on as it is, and held by both names.
         self.inputs = [Some(ids.clone()), positions.clone(), self.mask.clone()].into_iter().flatten().collect();
         cx.rewind_past();
-        let logits = model.logits(Step { ids: &ids, mask: self.mask.as_ref(), positions: positions.as_ref() });
+        let logits = model.logits(self.step(&ids, positions.as_ref()));
         drop((ids, positions));
         self.choose(logits, last);
+    }
+
+    /// Whether the mask grows with the tokens; that of an encoder-decoder is about what the encoder read.
+    fn masks_tokens(&self) -> bool {
+        self.mask.is_some() && self.encoded.is_none()
     }
 
     /// The tokens around which a sliding window fills up, counted as further tokens; `done` of them are made.
@@ -169,7 +202,9 @@ impl Sampler<'_> {
         kv_cache::skip(cx, tokens);
         let grown = || ops::fresh(cx, "cat", &longer, DType::Int64);
         self.positions = self.positions.is_some().then(grown);
-        self.mask = self.mask.is_some().then(grown);
+        if self.masks_tokens() {
+            self.mask = Some(grown());
+        }
         self.ids = grown();
     }
 
@@ -194,7 +229,7 @@ impl Sampler<'_> {
             self.positions = Some(fresh("cat", &[size, longer], DType::Int64));
             drop(next);
         }
-        if self.mask.is_some() {
+        if self.masks_tokens() {
             let _ones = fresh("new_ones", &[size, 1], DType::Int64);
             self.mask = Some(fresh("cat", &[size, longer], DType::Int64));
         }
