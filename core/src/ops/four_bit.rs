@@ -1,10 +1,11 @@
 //! bitsandbytes' four-bit weights and the product with one (`functional.py`, `autograd/_functions.py`,
-//! `backends/cuda/ops.py` of bitsandbytes 0.50).
+//! `backends/cuda/ops.py` of bitsandbytes 0.50; what older versions did otherwise is in `software/rules.rs`).
 
 use std::rc::Rc;
 
 use super::cast::to;
 use super::matmul::linear;
+use crate::software::rules;
 use crate::tensor::{Context, DType, Geometry, Tape, Tensor, grads};
 
 /// Numbers a scale stands for (`Params4bit`'s `blocksize`).
@@ -66,13 +67,27 @@ impl FourBit {
         drop(scales);
         weight
     }
+
+    /// Scales that were quantized, in float32: without their mean and, out of place, with it.
+    fn added_scales(&self, cx: &Rc<Context>) -> Option<(Tensor, Tensor)> {
+        self.nested.as_ref()?;
+        let scales = |op| cx.empty(op, Geometry::contiguous(self.absmax.dims()), DType::Float32);
+        Some((scales("dequantize_blockwise"), scales("add.Tensor")))
+    }
 }
 
 /// `matmul_4bit(x, weight, bias)`; the weight and the bias are frozen. Nothing of the input is kept: its gradient needs
-/// the weight alone, which is dequantized again.
+/// the weight alone, which is dequantized again. Before 0.43.2 it was kept all the same, as a plain attribute of the node
+/// (`ctx.tensors = (A, B)`).
 pub fn matmul_4bit(x: &Tensor, weight: &FourBit, bias: Option<&Tensor>) -> Tensor {
-    let tape = Tape::new(x.cx(), "MatMul4BitBackward", &[x]);
-    let mut out = x.cx().no_grad(|| gemm_4bit(x, weight, bias));
+    let mut tape = Tape::new(x.cx(), "MatMul4BitBackward", &[x]);
+    let rules = x.cx().machine().rules;
+    let mut out = x.cx().no_grad(|| {
+        if rules.has(&rules::FUSED_FOUR_BIT) { gemm_4bit(x, weight, bias) } else { linear_4bit(x, weight, bias) }
+    });
+    if !rules.has(&rules::INPUT_LET_GO) {
+        tape.keep(x);
+    }
     let weight = weight.clone();
     tape.record([&mut out], move |g| {
         let whole = to(&weight.dequantize(g.cx()), g.grad().dtype());
@@ -85,27 +100,49 @@ pub fn matmul_4bit(x: &Tensor, weight: &FourBit, bias: Option<&Tensor>) -> Tenso
 fn gemm_4bit(x: &Tensor, weight: &FourBit, bias: Option<&Tensor>) -> Tensor {
     let (cx, [outputs, inputs]) = (x.cx(), weight.sizes);
     if x.numel() / inputs.max(1) <= FUSED_ROWS && inputs.is_multiple_of(BLOCK) {
-        let mut sizes = x.dims().to_vec();
-        if let Some(last) = sizes.last_mut() {
-            *last = outputs;
-        }
-        return cx.empty_sizes("gemm_4bit", &sizes, x.dtype());
+        return cx.empty_sizes("gemm_4bit", &with_last(x, outputs), x.dtype());
     }
-    let scales = weight.nested.as_ref().map(|_| {
-        let scales = |op| cx.empty(op, Geometry::contiguous(weight.absmax.dims()), DType::Float32);
-        (scales("dequantize_blockwise"), scales("add.Tensor"))
-    });
+    let scales = weight.added_scales(cx);
     let whole = cx.empty_sizes("dequantize_4bit", &weight.sizes, x.dtype());
     let out = linear(x, &whole, bias);
     drop((scales, whole));
     out
 }
 
+/// What stood in its place before 0.50: for one row that wants no gradient `gemv_4bit`, which rebuilds the scales (in place
+/// before 0.46, which is not followed) and adds the bias in place; else `MatMul4Bit.forward`.
+fn linear_4bit(x: &Tensor, weight: &FourBit, bias: Option<&Tensor>) -> Tensor {
+    let (cx, [outputs, inputs]) = (x.cx(), weight.sizes);
+    if x.numel() == inputs && inputs.is_multiple_of(BLOCK) && !x.requires_grad() {
+        let scales = weight.added_scales(cx).map(|(_, added)| added);
+        let out = cx.empty_sizes("gemv_4bit", &with_last(x, outputs), x.dtype());
+        drop(scales);
+        return out;
+    }
+    linear(x, &to(&weight.dequantize(cx), x.dtype()), bias)
+}
+
+fn with_last(x: &Tensor, outputs: u64) -> Vec<u64> {
+    let mut sizes = x.dims().to_vec();
+    if let Some(last) = sizes.last_mut() {
+        *last = outputs;
+    }
+    sizes
+}
+
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
     use super::{FourBit, matmul_4bit};
+    use crate::scenario::Software;
+    use crate::software::Rules;
     use crate::tensor::testing::{activation_of, alive, backward_of, forward, input_of, live, made, watch};
-    use crate::tensor::{DType, Kind};
+    use crate::tensor::{DType, Kind, Machine, Tensor, checkpoint};
+
+    fn bitsandbytes(version: &str) -> Rules {
+        Rules::of(&Software { bitsandbytes: version.to_owned(), ..Software::default() })
+    }
 
     const HALF: DType = DType::BFloat16;
 
@@ -167,6 +204,49 @@ mod tests {
         let weight = FourBit::new(&cx, [64, 64], DType::Float32, false);
         let out = matmul_4bit(&activation_of(&cx, &[8, 64], HALF), &weight, None);
         assert_eq!(made(&backward_of(out)), ["ones_like", "dequantize_4bit", "_to_copy", "mm"]);
+    }
+
+    /// `ctx.tensors = (A, B)` before 0.43.2: the input is kept where a gradient is asked for, as an attribute, which no
+    /// checkpoint sees and which backward does not let go of; where none is asked for, it is not.
+    #[test]
+    fn older_versions_keep_the_input() {
+        let of = |version: &str| {
+            let cx = forward();
+            cx.set_machine(Machine { rules: bitsandbytes(version), ..Machine::default() });
+            let weight = FourBit::new(&cx, [64, 64], HALF, false);
+            let nothing = matmul_4bit(&input_of(&cx, &[8, 64], HALF), &weight, None);
+            assert!(alive(&cx, Kind::Saved).is_empty(), "{version}: of what wants no gradient");
+            let run = Rc::new(move |x: &[Tensor]| matmul_4bit(&crate::ops::neg(&x[0]), &weight, None));
+            let out = checkpoint(&cx, vec![activation_of(&cx, &[8, 64], HALF)], run);
+            let graph = out.clone();
+            let before = alive(&cx, Kind::Saved);
+            backward_of(out);
+            let after = alive(&cx, Kind::Saved);
+            drop((graph, nothing));
+            assert!(alive(&cx, Kind::Saved).is_empty());
+            (before, after)
+        };
+        let kept = vec!["neg [8, 64] bfloat16".to_owned()];
+        for version in ["0.41.1", "0.43.1"] {
+            assert_eq!(of(version), (kept.clone(), kept.clone()), "{version}");
+        }
+        for version in ["0.43.2", "0.50.2"] {
+            assert_eq!(of(version), (Vec::new(), Vec::new()), "{version}");
+        }
+    }
+
+    /// Before 0.50 the weight comes out in the dtype it was quantized from, beside its copy in the input's; scales are added
+    /// up in place. One row is read from the packed weight.
+    #[test]
+    fn older_versions_unpack_and_cast() {
+        let cx = forward();
+        cx.set_machine(Machine { rules: bitsandbytes("0.49.2"), ..Machine::default() });
+        let weight = FourBit::new(&cx, [32, 64], HALF, true);
+        let run = |rows: u64, dtype| watch(&cx, || matmul_4bit(&input_of(&cx, &[rows, 64], dtype), &weight, None)).0;
+        assert_eq!(made(&run(4, HALF))[1..], ["dequantize_blockwise", "dequantize_4bit", "mm"]);
+        let float = ["dequantize_blockwise", "dequantize_4bit", "_to_copy", "mm"];
+        assert_eq!(made(&run(4, DType::Float32))[1..], float);
+        assert_eq!(made(&run(1, HALF))[1..], ["dequantize_blockwise", "add.Tensor", "gemv_4bit"]);
     }
 
     /// A token or four go through the fused kernel, which reads the packed weight.

@@ -145,6 +145,9 @@ pub struct Flags {
     /// transformers, major.minor
     #[arg(long, value_name = "VERSION", help_heading = "Software")]
     transformers: Option<String>,
+    /// bitsandbytes, major.minor.patch
+    #[arg(long, value_name = "VERSION", help_heading = "Software")]
+    bitsandbytes: Option<String>,
 }
 
 /// What the flags say, ready to be laid over any number of scenarios.
@@ -208,6 +211,7 @@ impl Overlay {
             ("device.workspaces", &flags.workspaces),
             ("software.torch", &flags.torch),
             ("software.transformers", &flags.transformers),
+            ("software.bitsandbytes", &flags.bitsandbytes),
         ];
         let mut settings: Vec<(String, Value)> = Vec::new();
         for (path, text) in given {
