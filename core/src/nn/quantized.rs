@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use super::scope::Scope;
-use crate::ops::{self, EightBit, FourBit};
+use crate::ops::{self, EightBit, FourBit, SharedMap};
 use crate::scenario::Quantization;
 use crate::software::rules;
 use crate::tensor::{Context, DType, Kind, Tensor};
@@ -19,6 +19,8 @@ pub struct QuantizationPlan {
     /// Modules left as they are beside the output head, by the end of their path (`get_modules_to_not_convert` in
     /// transformers' `quantizers/base.py`).
     pub skipped: &'static [&'static str],
+    /// What older versions of bitsandbytes have once for all weights with double quantization.
+    pub map: SharedMap,
 }
 
 /// The quantized weight.
@@ -47,7 +49,10 @@ impl QuantizedLinear {
         scope.count_packed(sizes[0].saturating_mul(sizes[1]));
         let weight = cx.within(scope.module(), || match plan.quantization {
             Quantization::Int8 => Weight::Eight(EightBit::new(cx, sizes)),
-            other => Weight::Four(FourBit::new(cx, sizes, plan.compute, other == Quantization::Nf4Double)),
+            other => {
+                let double = (other == Quantization::Nf4Double).then_some(&plan.map);
+                Weight::Four(FourBit::new(cx, sizes, plan.compute, double))
+            }
         });
         let bias = bias.then(|| {
             scope.count_packed(sizes[0]);

@@ -47,6 +47,7 @@ pub const ALL: &[Rule] = &[
     INPUT_LET_GO,
     SMALL_BLOCKS,
     EIGHT_BIT_ROWS,
+    OWN_MAPS,
     COMPUTE_AS_SAID,
     FUSED_FOUR_BIT,
 ];
@@ -214,6 +215,13 @@ pub const EIGHT_BIT_ROWS: Rule = bitsandbytes(
      card's, and a product kept its input's int8 copy too, turned, and without a gradient the input all the same",
     "bitsandbytes/autograd/_functions.py of 0.44.1 (MatMul8bitLt: CxB, ctx.tensors = (CAt, subA, A) or [None, None, A]) and \
      0.45.0 (commit 81e6345d, pull request 1401)",
+);
+
+/// The map of scales that are quantized.
+pub const OWN_MAPS: Rule = bitsandbytes(
+    Version::new(0, 46),
+    "every weight with double quantization has a copy of the map of eight-bit numbers; before, all had one",
+    "bitsandbytes/functional.py of 0.45.5 and 0.46.0 (quantize_blockwise: code.to(A.device, copy=True)); commit 9f858294",
 );
 
 /// What a four-bit linear computes in.

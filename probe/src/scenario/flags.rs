@@ -175,7 +175,7 @@ impl Overlay {
             (None, None, Some(name)) => Some(json!({ "family": name })),
             (None, None, None) => None,
         };
-        let given: [(&str, &Option<String>); 35] = [
+        let given: [(&str, &Option<String>); 36] = [
             ("model.task", &flags.task),
             ("input.batch", &flags.batch),
             ("input.seq", &flags.seq),
