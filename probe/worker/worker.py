@@ -197,6 +197,16 @@ def broken(name, kind, error):
     return stop
 
 
+def installed(name):
+    """The version of a package that is not imported yet; None where it is not there."""
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
 def import_for(scenario, config):
     """The packages that the scenario needs, by name; the others are not touched."""
     found = {"transformers": None, "peft": None, "torchvision": None, "bitsandbytes": None}
@@ -1740,13 +1750,16 @@ def check_job(job):
         raise Stop("bad-job", "the job lacks %s" % clean(error), "this is a bug of plimsoll: report it")
 
 
-def say_hello(packages, device, channel):
+def say_hello(packages, training, device, channel):
     system, wsl, container = surroundings()
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
     settings = [os.environ[name] for name in names if os.environ.get(name)]
     described = {"kind": device.kind}
     described.update(device.describe())
     versions = {name: getattr(package, "__version__", None) for name, package in packages.items()}
+    if training["optimizer"] == "adamw-8bit" or (training["optimizer"], training["optimizer_impl"]) == ("lion", "fused"):
+        # Imported only when the optimizer is made.
+        versions["bitsandbytes"] = versions["bitsandbytes"] or installed("bitsandbytes")
     channel.emit(
         "hello", protocol=PROTOCOL, pid=os.getpid(), python=platform.python_version(), torch=str(torch.__version__),
         cuda=torch.version.cuda, hip=torch.version.hip, os=system, wsl=wsl, container=container,
@@ -1768,7 +1781,7 @@ def work(channel):
     torch = import_torch()
     packages = import_for(scenario, config)
     device = DEVICES[job["device"]](job.get("index") or 0)
-    say_hello(packages, device, channel)
+    say_hello(packages, scenario["training"], device, channel)
 
     torch.manual_seed(job.get("seed") or 0)
     if job.get("snapshot"):

@@ -2,6 +2,7 @@
 
 use crate::catalog::{Gpu, Vendor};
 use crate::scenario::Quantization;
+use crate::software::{Rules, rules};
 use crate::tensor::Ledger;
 use crate::{Scenario, device, ops};
 
@@ -53,6 +54,8 @@ pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger) -> Vec<String>
 pub fn quantized(scenario: &Scenario) -> Vec<String> {
     const EXPERTS: &str = "the experts of this mixture are not quantized: transformers 5 keeps them in two tensors a layer, \
          and bitsandbytes replaces linear layers";
+    const ROWS: &str = "the eight-bit product follows bitsandbytes 0.50; before 0.45 it kept more of its input and turned the \
+         weight into another layout";
     const OUTLIERS: &str = "columns of activations with outliers, which depend on the data, are multiplied in 16 bits beside \
          the int8 product; none are counted";
     let quantization = scenario.training.quantization;
@@ -63,6 +66,9 @@ pub fn quantized(scenario: &Scenario) -> Vec<String> {
     }
     if quantization == Quantization::Int8 {
         sentences.push(OUTLIERS.to_owned());
+        if !Rules::of(&scenario.software).has(&rules::EIGHT_BIT_ROWS) {
+            sentences.push(ROWS.to_owned());
+        }
     }
     sentences
 }
@@ -122,13 +128,17 @@ mod tests {
 
     #[test]
     fn a_quantized_base_says_what_it_leaves_open() {
-        let said = |model: &str, quantization: &str| {
+        let with = |model: &str, quantization: &str, bitsandbytes: &str| {
             let text = json!({
                 "model": { "catalog": model }, "input": { "batch": 1, "seq": 16 },
                 "training": { "lora": { "targets": ["q_proj"] }, "quantization": quantization },
+                "software": { "bitsandbytes": bitsandbytes },
             });
-            super::quantized(&Scenario::from_value(&text).unwrap()).len()
+            super::quantized(&Scenario::from_value(&text).unwrap())
         };
+        let said = |model: &str, quantization: &str| with(model, quantization, "0.50.2").len();
+        assert!(has(&with("llama-3.2-1b", "int8", "0.44.1"), "follows bitsandbytes 0.50"));
+        assert!(with("llama-3.2-1b", "nf4", "0.44.1").is_empty() && with("llama-3.2-1b", "int8", "0.45.0").len() == 1);
         assert_eq!(
             (said("llama-3.2-1b", "nf4"), said("llama-3.2-1b", "int8"), said("llama-3.2-1b", "none")),
             (0, 1, 0)

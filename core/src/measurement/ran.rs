@@ -27,6 +27,9 @@ impl Measurement {
         if let Some(transformers) = &self.software.transformers {
             put("software", "transformers", transformers.as_str().into());
         }
+        if let Some(bitsandbytes) = &self.software.bitsandbytes {
+            put("software", "bitsandbytes", bitsandbytes.as_str().into());
+        }
         // What the scenario says of a card is about the one it plans for.
         put("device", "memory", json!(null));
         put("device", "load_line", json!(null));
@@ -70,6 +73,8 @@ mod tests {
         assert_eq!(scenario.device.gpu, "h200");
         assert_eq!(scenario.device.memory, Some(Bytes::from_gib(9)));
         assert_eq!(scenario.software.torch, "2.9");
+        record.software.bitsandbytes = Some("0.43.1".to_owned());
+        assert_eq!(record.as_run().unwrap().software.bitsandbytes, "0.43.1");
         assert!(record.finished());
         record.allocator.limit = None;
         assert_eq!(record.as_run().unwrap().device.memory, Some(Bytes::from_mib(12 * 1024 - 412 - 612)));

@@ -67,6 +67,9 @@ pub struct MeasuredSoftware {
     pub peft: Option<String>,
     /// `torchvision.__version__`, where it was used.
     pub torchvision: Option<String>,
+    /// `bitsandbytes.__version__`, where it was used. Absent otherwise: records from before this key read the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bitsandbytes: Option<String>,
     /// `torch.version.cuda`.
     pub cuda: Option<String>,
     /// `torch.version.hip`.

@@ -67,7 +67,7 @@ use std::rc::Rc;
 use crate::catalog;
 use crate::generate::Generate;
 use crate::nn::{AdapterPlan, ExpertNames, QuantizationPlan, Scope};
-use crate::ops::SdpaRules;
+use crate::ops::{SdpaRules, SharedMap};
 use crate::scenario::supported;
 use crate::scenario::{Attention, Checkpointing, Input, Mode, ModelSource, Precision, Quantization, Scenario, Task};
 use crate::tensor::{Context, DType, Tensor};
@@ -277,6 +277,7 @@ fn quantization(scenario: &Scenario) -> Option<QuantizationPlan> {
         quantization: training.quantization,
         compute: loaded_dtype(training.precision),
         skipped,
+        map: SharedMap::default(),
     })
 }
 

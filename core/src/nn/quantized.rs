@@ -1,11 +1,12 @@
 //! bitsandbytes' `Linear4bit` and `Linear8bitLt`, in the place of a frozen `nn.Linear` or `Conv1D`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use super::scope::Scope;
-use crate::ops::{self, EightBit, FourBit};
+use crate::ops::{self, EightBit, FourBit, SharedMap};
 use crate::scenario::Quantization;
+use crate::software::rules;
 use crate::tensor::{Context, DType, Kind, Tensor};
 
 /// Which linears bitsandbytes replaces while a model is built, and by what.
@@ -18,6 +19,8 @@ pub struct QuantizationPlan {
     /// Modules left as they are beside the output head, by the end of their path (`get_modules_to_not_convert` in
     /// transformers' `quantizers/base.py`).
     pub skipped: &'static [&'static str],
+    /// What older versions of bitsandbytes have once for all weights with double quantization.
+    pub map: SharedMap,
 }
 
 /// The quantized weight.
@@ -33,7 +36,10 @@ pub struct QuantizedLinear {
     weight: Weight,
     /// Cast to the input's dtype at the first forward.
     bias: RefCell<Option<Tensor>>,
-    compute: DType,
+    /// `compute_dtype`, which before 0.47 a first input in float32 or bfloat16 changed.
+    compute: Cell<DType>,
+    /// `compute_type_is_set`
+    is_set: Cell<bool>,
 }
 
 impl QuantizedLinear {
@@ -43,13 +49,17 @@ impl QuantizedLinear {
         scope.count_packed(sizes[0].saturating_mul(sizes[1]));
         let weight = cx.within(scope.module(), || match plan.quantization {
             Quantization::Int8 => Weight::Eight(EightBit::new(cx, sizes)),
-            other => Weight::Four(FourBit::new(cx, sizes, plan.compute, other == Quantization::Nf4Double)),
+            other => {
+                let double = (other == Quantization::Nf4Double).then_some(&plan.map);
+                Weight::Four(FourBit::new(cx, sizes, plan.compute, double))
+            }
         });
         let bias = bias.then(|| {
             scope.count_packed(sizes[0]);
             scope.unlisted_parameter(&sizes[..1])
         });
-        Self { weight, bias: RefCell::new(bias), compute: plan.compute }
+        let is_set = cx.machine().rules.has(&rules::COMPUTE_AS_SAID);
+        Self { weight, bias: RefCell::new(bias), compute: Cell::new(plan.compute), is_set: Cell::new(is_set) }
     }
 
     /// Which of the two it is.
@@ -62,8 +72,14 @@ impl QuantizedLinear {
         match &self.weight {
             Weight::Four(weight) => {
                 let dtype = x.dtype();
-                let x = ops::to(x, self.compute);
-                let bias = self.cast_bias(&x);
+                if !self.is_set.replace(true) && dtype != DType::Float16 {
+                    self.compute.set(dtype);
+                }
+                let compute = self.compute.get();
+                let fused = x.cx().machine().rules.has(&rules::FUSED_FOUR_BIT);
+                let of_layer = (!fused).then(|| self.cast_bias(x)).flatten();
+                let x = ops::to(x, compute);
+                let bias = if fused { self.cast_bias(&x) } else { of_layer.map(|bias| ops::to(&bias, compute)) };
                 let out = ops::matmul_4bit(&x, weight, bias.as_ref());
                 ops::to(&out, dtype)
             }

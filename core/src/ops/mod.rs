@@ -58,7 +58,7 @@ pub use creation::{arange, empty, fresh, labels};
 pub use eight_bit::{EightBit, matmul_8bit};
 pub use elementwise::{add, add_scalar, div_scalar, mul, mul_scalar, neg, pow, rsqrt, sub};
 pub use embedding::embedding;
-pub use four_bit::{FourBit, matmul_4bit};
+pub use four_bit::{FourBit, SharedMap, matmul_4bit};
 pub use fused_linear_loss::{FusedRules, fused_linear_cross_entropy};
 pub use gather::{gather, repeat_batch};
 pub use inplace::{add_in_place, relu_in_place, scale_in_place};

@@ -3,12 +3,15 @@
 use std::rc::Rc;
 
 use super::{Optimizer, with_gradients};
+use crate::software::rules;
 use crate::tensor::{Context, DType, Geometry, Kind, Tensor};
 
 /// `min_8bit_size`: the moments of smaller parameters stay in float32.
 const SMALLEST: u64 = 4096;
 /// How many numbers share a scale (`blocksize` in `init_state`).
 const BLOCK: u64 = 256;
+/// The same before 0.44.
+const LARGE_BLOCK: u64 = 2048;
 /// Entries of a quantization map (`create_dynamic_map`).
 const MAP: u64 = 256;
 
@@ -28,7 +31,8 @@ impl AdamW8bit {
         }
         self.maps.get_or_insert_with(|| [map(cx), map(cx)]);
         let mut state: Vec<Tensor> = (0..2).map(|_| moment(cx, p, DType::UInt8)).collect();
-        state.extend((0..2).map(|_| cx.empty_sizes("zeros", &[p.numel().div_ceil(BLOCK)], DType::Float32)));
+        let block = if cx.machine().rules.has(&rules::SMALL_BLOCKS) { BLOCK } else { LARGE_BLOCK };
+        state.extend((0..2).map(|_| cx.empty_sizes("zeros", &[p.numel().div_ceil(block)], DType::Float32)));
         state
     }
 }

@@ -2,7 +2,7 @@
 
 use super::model::Traits;
 use super::table::Table;
-use super::{Input, Inputs, Mode, Model, ModelSource, Quantization, Task, Training, limits};
+use super::{Input, Inputs, Mode, Model, ModelSource, Task, Training, limits};
 use crate::{Error, Result};
 
 /// Tokens generated when nothing is said, as far as the model has positions for them.
@@ -32,13 +32,6 @@ pub fn check(training: &Training, default: &Training, table: &Table<'_>) -> Resu
     ];
     if let Some((key, _)) = only_in_training.iter().find(|(_, asked)| *asked) {
         return Err(Error::new(table.at(key), "says nothing in inference", "leave it out"));
-    }
-    if training.lora.is_some() && training.quantization != Quantization::None {
-        return Err(Error::new(
-            table.at("lora"),
-            "adapters on a quantized base are not estimated in inference yet",
-            "leave lora or quantization out",
-        ));
     }
     Ok(())
 }

@@ -95,6 +95,7 @@ pub const KEYS: &[Key] = &[
     key("training", "compile", "compile", Kind::Flag),
     key("software", "torch", "torch", Kind::Text),
     key("software", "transformers", "transformers", Kind::Text),
+    key("software", "bitsandbytes", "bitsandbytes", Kind::Text),
 ];
 
 /// The keys that may stand directly in `section`; in `[model]` also `hf`.

@@ -163,11 +163,13 @@ pub struct Device {
     pub workspaces: bool,
 }
 
-/// `[software]`: versions that rules hang on, `major.minor`.
+/// `[software]`: versions that rules hang on, `major.minor`; of bitsandbytes `major.minor.patch`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Software {
     /// PyTorch's version.
     pub torch: String,
     /// transformers' version.
     pub transformers: String,
+    /// bitsandbytes' version, for what is quantized.
+    pub bitsandbytes: String,
 }

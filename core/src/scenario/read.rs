@@ -142,7 +142,11 @@ impl Default for Device {
 
 impl Default for Software {
     fn default() -> Self {
-        Self { torch: supported::TORCH.to_owned(), transformers: supported::TRANSFORMERS.to_owned() }
+        Self {
+            torch: supported::TORCH.to_owned(),
+            transformers: supported::TRANSFORMERS.to_owned(),
+            bitsandbytes: supported::BITSANDBYTES.to_owned(),
+        }
     }
 }
 
@@ -350,16 +354,25 @@ fn software(table: &Table<'_>) -> Result<Software> {
     table.only(&keys::names("software"))?;
     let default = Software::default();
     Ok(Software {
-        torch: version(table, "torch", &default.torch)?.unwrap_or(default.torch),
-        transformers: version(table, "transformers", &default.transformers)?.unwrap_or(default.transformers),
+        torch: version(table, "torch", &default.torch, Version::parse)?.unwrap_or(default.torch),
+        transformers: version(table, "transformers", &default.transformers, Version::parse)?
+            .unwrap_or(default.transformers),
+        bitsandbytes: version(table, "bitsandbytes", &default.bitsandbytes, Version::parse_patch)?
+            .unwrap_or(default.bitsandbytes),
     })
 }
 
-/// A version of a package: its first two numbers, as `2.11` of `2.11.0+cu128`. The rules hang on them.
-fn version(table: &Table<'_>, name: &str, example: &str) -> Result<Option<String>> {
+/// A version of a package: its first two numbers, as `2.11` of `2.11.0+cu128`, or three, as `parse` has it. The rules hang
+/// on them.
+fn version(
+    table: &Table<'_>,
+    name: &str,
+    example: &str,
+    parse: impl Fn(&str) -> Option<Version>,
+) -> Result<Option<String>> {
     const LONGEST: usize = 64;
     let Some(text) = table.text(name, example)? else { return Ok(None) };
-    match Version::parse(text).filter(|_| text.len() <= LONGEST) {
+    match parse(text).filter(|_| text.len() <= LONGEST) {
         Some(version) => Ok(Some(version.to_string())),
         None => Err(Error::new(
             table.at(name),

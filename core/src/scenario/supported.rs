@@ -16,6 +16,9 @@ pub const TORCH: &str = "2.11";
 /// The transformers version when none is named: the one the reference rows were traced with.
 pub const TRANSFORMERS: &str = "5.17";
 
+/// The bitsandbytes version when none is named: the one the rows with a quantized base were traced with.
+pub const BITSANDBYTES: &str = "0.50.2";
+
 /// A Hugging Face `model_type` that is estimated.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelType {

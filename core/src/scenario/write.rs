@@ -5,12 +5,13 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use super::read::SCHEMA;
-use super::{Lora, LoraTargets, ModelSource, Scenario, Training, memory};
+use super::{Lora, LoraTargets, ModelSource, Scenario, Software, Training, memory};
 
 impl Scenario {
     /// The canonical JSON: `schema` first, every default filled in, keys in the order of the format's documentation.
     /// `lora` and its `dora` and `modules_to_save`, `quantization`, `prepare_kbit`, `loss_impl`, `label_smoothing`, `ema`,
-    /// `compile`, `memory`, `load_line`, `target_seq`, `image`, `max_new_tokens` and `seq` only when they are set.
+    /// `compile`, `memory`, `load_line`, `target_seq`, `image`, `max_new_tokens` and `seq` only when they are set, and
+    /// `software.bitsandbytes` where it is not the newest that is known.
     pub fn to_value(&self) -> Value {
         json!({
             "schema": SCHEMA,
@@ -18,7 +19,7 @@ impl Scenario {
             "input": self.input_table(),
             "training": self.training_table(),
             "device": self.device_table(),
-            "software": { "torch": self.software.torch, "transformers": self.software.transformers },
+            "software": self.software.table(),
         })
     }
 
@@ -134,6 +135,19 @@ impl Scenario {
         }
         table.insert("workspaces".to_owned(), json!(self.device.workspaces));
         Value::Object(table)
+    }
+}
+
+impl Software {
+    fn table(&self) -> Value {
+        let mut table = json!({ "torch": self.torch, "transformers": self.transformers });
+        // Written only where it says something, as above.
+        if let Value::Object(members) = &mut table
+            && self.bitsandbytes != Self::default().bitsandbytes
+        {
+            members.insert("bitsandbytes".to_owned(), json!(self.bitsandbytes));
+        }
+        table
     }
 }
 

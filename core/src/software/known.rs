@@ -42,11 +42,43 @@ pub const KNOWN_TRANSFORMERS: &[Version] = &[
     Version::new(5, 17),
 ];
 
+/// bitsandbytes' releases whose four-bit product and linear were compared, in order: all from 0.41 on that its
+/// repository has a tag for, 0.41.1 and 0.50.2 from their wheels.
+pub const KNOWN_BITSANDBYTES: &[Version] = &[
+    Version::new(0, 41),
+    Version::patch(0, 41, 1),
+    Version::new(0, 42),
+    Version::new(0, 43),
+    Version::patch(0, 43, 1),
+    Version::patch(0, 43, 2),
+    Version::patch(0, 43, 3),
+    Version::new(0, 44),
+    Version::patch(0, 44, 1),
+    Version::new(0, 45),
+    Version::patch(0, 45, 1),
+    Version::patch(0, 45, 2),
+    Version::patch(0, 45, 3),
+    Version::patch(0, 45, 4),
+    Version::patch(0, 45, 5),
+    Version::new(0, 46),
+    Version::patch(0, 46, 1),
+    Version::new(0, 47),
+    Version::new(0, 48),
+    Version::patch(0, 48, 1),
+    Version::patch(0, 48, 2),
+    Version::new(0, 49),
+    Version::patch(0, 49, 1),
+    Version::patch(0, 49, 2),
+    Version::new(0, 50),
+    Version::patch(0, 50, 1),
+    Version::patch(0, 50, 2),
+];
+
 /// The known version nearest to `version`: of the same major version if there is one, else at the near end of the list.
 /// Between two that are equally far the older one is taken.
 pub fn nearest(version: Version, known: &[Version]) -> Version {
     let same_major = known.iter().filter(|k| k.major == version.major);
-    let closest = same_major.min_by_key(|k| k.minor.abs_diff(version.minor));
+    let closest = same_major.min_by_key(|k| version.distance(**k));
     let older = known.iter().rev().find(|k| **k < version);
     *closest.or(older).or_else(|| known.first()).unwrap_or(&version)
 }
@@ -56,8 +88,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_lists_are_in_order() {
-        assert!(KNOWN_TORCH.is_sorted() && KNOWN_TRANSFORMERS.is_sorted());
+    fn the_lists_are_in_order() {
+        assert!(KNOWN_TORCH.is_sorted() && KNOWN_TRANSFORMERS.is_sorted() && KNOWN_BITSANDBYTES.is_sorted());
+    }
+
+    /// A patch nobody read is that of its minor version first.
+    #[test]
+    fn of_bitsandbytes_three_numbers_count() {
+        let of = |minor, patch| nearest(Version::patch(0, minor, patch), KNOWN_BITSANDBYTES);
+        assert_eq!(of(43, 1), Version::patch(0, 43, 1));
+        assert_eq!(of(43, 9), Version::patch(0, 43, 3));
+        assert_eq!(of(30, 0), Version::new(0, 41));
+        assert_eq!(of(60, 1), Version::patch(0, 50, 1));
+        assert_eq!(nearest(Version::new(1, 0), KNOWN_BITSANDBYTES), Version::patch(0, 50, 2));
     }
 
     #[test]

@@ -1,32 +1,34 @@
-//! What changed between versions of PyTorch and transformers, and which rules a scenario's versions have.
+//! What changed between versions of PyTorch, transformers and bitsandbytes, and which rules a scenario's versions have.
 
 mod known;
 pub mod rules;
 mod version;
 
-pub use known::{KNOWN_TORCH, KNOWN_TRANSFORMERS, nearest};
+pub use known::{KNOWN_BITSANDBYTES, KNOWN_TORCH, KNOWN_TRANSFORMERS, nearest};
 pub use rules::{Package, Rule};
 pub use version::Version;
 
-use crate::scenario::Software;
+use crate::scenario::{Optimizer, OptimizerImpl, Quantization, Scenario, Software};
 
 /// The versions whose rules are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     torch: Version,
     transformers: Version,
+    bitsandbytes: Version,
 }
 
 impl Rules {
     /// The rules of a scenario's versions, or of the nearest ones that are known.
     pub fn of(software: &Software) -> Self {
         let default = Self::default();
-        let read = |text: &str, known: &[Version], default: Version| {
-            Version::parse(text).map_or(default, |version| nearest(version, known))
+        let read = |version: Option<Version>, known: &[Version], default: Version| {
+            version.map_or(default, |version| nearest(version, known))
         };
         Self {
-            torch: read(&software.torch, KNOWN_TORCH, default.torch),
-            transformers: read(&software.transformers, KNOWN_TRANSFORMERS, default.transformers),
+            torch: read(Version::parse(&software.torch), KNOWN_TORCH, default.torch),
+            transformers: read(Version::parse(&software.transformers), KNOWN_TRANSFORMERS, default.transformers),
+            bitsandbytes: read(Version::parse_patch(&software.bitsandbytes), KNOWN_BITSANDBYTES, default.bitsandbytes),
         }
     }
 
@@ -35,6 +37,7 @@ impl Rules {
         match rule.package {
             Package::Torch => self.torch >= rule.since,
             Package::Transformers => self.transformers >= rule.since,
+            Package::Bitsandbytes => self.bitsandbytes >= rule.since,
         }
     }
 
@@ -47,7 +50,7 @@ impl Rules {
 /// The versions the reference rows were traced with.
 impl Default for Rules {
     fn default() -> Self {
-        Self { torch: Version::new(2, 11), transformers: Version::new(5, 17) }
+        Self { torch: Version::new(2, 11), transformers: Version::new(5, 17), bitsandbytes: Version::patch(0, 50, 2) }
     }
 }
 
@@ -55,15 +58,21 @@ impl Software {
     /// One sentence for each version whose rules are not known, saying whose are taken, and one for what is not followed
     /// in older versions of transformers.
     pub fn other_rules(&self) -> Vec<String> {
-        let unknown = |name: &str, text: &str, known: &[Version]| {
-            let version = Version::parse(text)?;
+        let unknown = |name: &str, text: &str, version: Option<Version>, known: &[Version]| {
+            let version = version?;
             let taken = nearest(version, known);
             (taken != version).then(|| format!("the rules of {name} {text} are not known; those of {taken} are taken"))
         };
-        let mut sentences: Vec<String> = unknown("torch", &self.torch, KNOWN_TORCH)
-            .into_iter()
-            .chain(unknown("transformers", &self.transformers, KNOWN_TRANSFORMERS))
-            .collect();
+        let (torch, transformers) = (Version::parse(&self.torch), Version::parse(&self.transformers));
+        let bitsandbytes = Version::parse_patch(&self.bitsandbytes);
+        let mut sentences: Vec<String> = [
+            unknown("torch", &self.torch, torch, KNOWN_TORCH),
+            unknown("transformers", &self.transformers, transformers, KNOWN_TRANSFORMERS),
+            unknown("bitsandbytes", &self.bitsandbytes, bitsandbytes, KNOWN_BITSANDBYTES),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
         let transformers = Rules::of(self).transformers;
         let default = Rules::default().transformers;
         if transformers.major < default.major {
@@ -75,12 +84,29 @@ impl Software {
     }
 }
 
+impl Scenario {
+    /// Whether bitsandbytes runs in it, so that its version matters.
+    pub fn uses_bitsandbytes(&self) -> bool {
+        let training = &self.training;
+        training.quantization != Quantization::None
+            || match training.optimizer {
+                Optimizer::AdamW8bit => true,
+                Optimizer::Lion => training.optimizer_impl == OptimizerImpl::Fused,
+                _ => false,
+            }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn software(torch: &str, transformers: &str) -> Software {
-        Software { torch: torch.to_owned(), transformers: transformers.to_owned() }
+        Software { torch: torch.to_owned(), transformers: transformers.to_owned(), ..Software::default() }
+    }
+
+    fn bitsandbytes(version: &str) -> Software {
+        Software { bitsandbytes: version.to_owned(), ..Software::default() }
     }
 
     #[test]
@@ -91,6 +117,9 @@ mod tests {
         let has = |transformers: &str, rule: &Rule| Rules::of(&software("2.11", transformers)).has(rule);
         assert!(!has("4.48", &rules::PADDED_LABELS) && has("4.49", &rules::PADDED_LABELS));
         assert_eq!(Rules::of(&software("2.11", "5.17")), Rules::default());
+        let has = |version: &str, rule: &Rule| Rules::of(&bitsandbytes(version)).has(rule);
+        assert!(!has("0.43.1", &rules::INPUT_LET_GO) && has("0.43.2", &rules::INPUT_LET_GO));
+        assert!(!has("0.49.2", &rules::FUSED_FOUR_BIT) && has("0.50", &rules::FUSED_FOUR_BIT));
     }
 
     /// An unknown version has the rules of the nearest one that is known.
@@ -106,7 +135,11 @@ mod tests {
                 "the rules of transformers 6.1 are not known; those of 5.17 are taken"
             ]
         );
-        assert!(software("2.4", "5.17").other_rules().is_empty());
+        assert_eq!(
+            bitsandbytes("0.51.3").other_rules(),
+            ["the rules of bitsandbytes 0.51.3 are not known; those of 0.50.2 are taken"]
+        );
+        assert!(software("2.4", "5.17").other_rules().is_empty() && bitsandbytes("0.43.1").other_rules().is_empty());
         assert!(Rules::of(&Software::default()) == Rules::default() && Software::default().other_rules().is_empty());
         assert_eq!(software("2.4", "4.48").other_rules().len(), 1, "the layers are not followed");
     }
@@ -118,6 +151,7 @@ mod tests {
             let known = match rule.package {
                 Package::Torch => KNOWN_TORCH,
                 Package::Transformers => KNOWN_TRANSFORMERS,
+                Package::Bitsandbytes => KNOWN_BITSANDBYTES,
             };
             assert!(known.contains(&rule.since) && known[0] < rule.since, "{rule:?}");
             assert!(!rule.what.is_empty() && !rule.source.is_empty());

@@ -145,6 +145,9 @@ pub struct Flags {
     /// transformers, major.minor
     #[arg(long, value_name = "VERSION", help_heading = "Software")]
     transformers: Option<String>,
+    /// bitsandbytes, major.minor.patch
+    #[arg(long, value_name = "VERSION", help_heading = "Software")]
+    bitsandbytes: Option<String>,
 }
 
 /// What the flags say, ready to be laid over any number of scenarios.
@@ -172,7 +175,7 @@ impl Overlay {
             (None, None, Some(name)) => Some(json!({ "family": name })),
             (None, None, None) => None,
         };
-        let given: [(&str, &Option<String>); 35] = [
+        let given: [(&str, &Option<String>); 36] = [
             ("model.task", &flags.task),
             ("input.batch", &flags.batch),
             ("input.seq", &flags.seq),
@@ -208,6 +211,7 @@ impl Overlay {
             ("device.workspaces", &flags.workspaces),
             ("software.torch", &flags.torch),
             ("software.transformers", &flags.transformers),
+            ("software.bitsandbytes", &flags.bitsandbytes),
         ];
         let mut settings: Vec<(String, Value)> = Vec::new();
         for (path, text) in given {

@@ -3,6 +3,7 @@
 use plimsoll_core::device::limits;
 use plimsoll_core::estimate::{self, Estimate, Run};
 use plimsoll_core::measurement::{DeviceKind, MeasuredDevice, MeasuredSoftware};
+use plimsoll_core::software::Version;
 use plimsoll_core::{Bytes, Error, Measurement, Scenario, catalog};
 use serde_json::Value;
 
@@ -21,6 +22,9 @@ pub fn as_measured(
     }
     if let Some(transformers) = software.transformers.as_deref().and_then(minor) {
         scenario.software.transformers = transformers;
+    }
+    if let Some(bitsandbytes) = software.bitsandbytes.as_deref().and_then(Version::parse_patch) {
+        scenario.software.bitsandbytes = bitsandbytes.to_string();
     }
     on_card(&scenario, device, limit)
 }
@@ -143,9 +147,11 @@ mod tests {
         let software = MeasuredSoftware {
             torch: "2.9.1+cu128".to_owned(),
             transformers: Some("5.17.0.dev0".to_owned()),
+            bitsandbytes: Some("0.43.1".to_owned()),
             ..MeasuredSoftware::default()
         };
         let scenario = as_measured(&Scenario::default(), &software, &card(), None);
+        assert_eq!(scenario.software.bitsandbytes, "0.43.1");
         assert_eq!((scenario.software.torch.as_str(), scenario.software.transformers.as_str()), ("2.9", "5.17"));
         assert_eq!((scenario.device.gpu.as_str(), scenario.device.memory), ("rtx-5070", Some(Bytes::from_mib(11_000))));
         assert!(Run::new(&scenario).is_ok());

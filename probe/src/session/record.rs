@@ -269,6 +269,7 @@ fn software(hello: &Hello) -> MeasuredSoftware {
         transformers: hello.transformers.clone(),
         peft: hello.peft.clone(),
         torchvision: hello.torchvision.clone(),
+        bitsandbytes: hello.bitsandbytes.clone(),
         cuda: hello.cuda.clone(),
         hip: hello.hip.clone(),
         cudnn: hello.cudnn,

@@ -173,6 +173,8 @@ pub struct Hello {
     #[serde(default)]
     pub torchvision: Option<String>,
     #[serde(default)]
+    pub bitsandbytes: Option<String>,
+    #[serde(default)]
     pub cuda: Option<String>,
     #[serde(default)]
     pub hip: Option<String>,

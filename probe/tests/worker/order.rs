@@ -60,7 +60,9 @@ fn events_come_in_their_order() {
     let hello = report.one("hello");
     assert_eq!((&hello["protocol"], &hello["device"]["kind"]), (&json!(1), &json!("cpu")));
     assert!(hello["device"]["total"].as_u64() > Some(1 << 28), "{hello}");
-    for (package, used) in [("torch", true), ("transformers", true), ("peft", false), ("torchvision", false)] {
+    for (package, used) in
+        [("torch", true), ("transformers", true), ("peft", false), ("torchvision", false), ("bitsandbytes", false)]
+    {
         assert_eq!(hello[package].is_string(), used, "{package}: {hello}");
     }
     let end = report.one("attempt_end");

@@ -88,7 +88,7 @@ fn neighbourhood(record: &Measurement) -> Option<String> {
     let scenario = record.as_run().ok()?.to_value();
     let (software, device) = (&record.software, &record.device);
     let main = |version: &Option<String>| version.as_deref().map(|v| v.split('.').next().unwrap_or(v).to_owned());
-    let shared = json!([
+    let mut shared = json!([
         scenario.get("model"),
         scenario.get("input"),
         scenario.get("training"),
@@ -103,6 +103,10 @@ fn neighbourhood(record: &Measurement) -> Option<String> {
         record.allocator,
         record.peak.process_source,
     ]);
+    // Last, and only where there is one: what records without it were told by stays.
+    if let (Some(parts), Some(bitsandbytes)) = (shared.as_array_mut(), &software.bitsandbytes) {
+        parts.push(json!(bitsandbytes));
+    }
     Some(Sha256::digest(shared.to_string().as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

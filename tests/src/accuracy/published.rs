@@ -116,8 +116,10 @@ pub fn section(page: &mut Page, compared: &[Compared], left_out: &[Published]) {
     page.line(
         "Peaks of single GPUs that others measured and published with enough detail to be run again, where the figure is PyTorch's own\n\
          count (`max_memory_allocated`, or active bytes). Ours is today's estimate of the same run by transformers, peft and\n\
-         bitsandbytes: most of these runs used other model code (litgpt, torchtune), older versions, and real data. Figures are\n\
-         printed with two or three digits. Nothing was fitted to them.\n",
+         bitsandbytes: most of these runs used other model code (litgpt, torchtune), older versions, and real data. Of versions only\n\
+         that of bitsandbytes is followed, where it is stated or litgpt's own requirement at the time says it (`bitsandbytes==0.42.0`\n\
+         from March to December 2024; from June on its LoRA script warned of any other): before 0.43.2 every four-bit product kept its input (#1270).\n\
+         Figures are printed with two or three digits. Nothing was fitted to them.\n",
     );
     page.head(&["what", "rows", "median", "95th percentile", "worst"], &["what"]);
     let mut line = |name: &str, of: &dyn Fn(&&Compared) -> bool| {

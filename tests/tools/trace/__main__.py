@@ -25,12 +25,12 @@ def lines(path):
     return [value if "scenario" in value else {"scenario": value} for value in values]
 
 
-def trace(scenario, results):
+def trace(scenario, bitsandbytes, results):
     """In a process of its own, so that one scenario leaves nothing to the next."""
     try:
         import runs
 
-        traced = runs.Traced(scenario).run()
+        traced = runs.Traced(scenario).run(bitsandbytes)
         answer = {
             "parameters": traced.parameters,
             "peak_requested": traced.ledger.peak,
@@ -45,9 +45,9 @@ def trace(scenario, results):
         results.send(("%s: %s" % (type(error).__name__, error), None))
 
 
-def run(scenario):
+def run(scenario, bitsandbytes):
     ours, theirs = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=trace, args=(scenario, theirs))
+    process = multiprocessing.get_context("fork").Process(target=trace, args=(scenario, bitsandbytes, theirs))
     process.start()
     theirs.close()
     try:
@@ -83,14 +83,14 @@ def differences(got, expected):
     return found
 
 
-def check(paths, chosen):
+def check(paths, chosen, bitsandbytes):
     """Runs the rows and compares them. Yields each with its events, and whether it agrees."""
     passed = failed = 0
     for row in (row for path in paths for row in lines(path)):
         if chosen and not any(row["id"].startswith(name) for name in chosen):
             continue
         start = time.monotonic()
-        got, events = run(row["scenario"])
+        got, events = run(row["scenario"], bitsandbytes)
         found = [got] if events is None else differences(got, row.get("expected") or got)
         passed, failed = passed + (not found), failed + bool(found)
         print("%-32s %s  %.1f s" % (row["id"], "FAILED" if found else "ok", time.monotonic() - start), flush=True)
@@ -111,6 +111,7 @@ def main():
     parser.add_argument("scenarios", nargs="*", help="a scenario, or rows with one; - is standard input. With --check: ids")
     parser.add_argument("--events", metavar="FILE", help="write the stream of births and deaths (of the last scenario)")
     parser.add_argument("--check", metavar="ROWS", action="append", help="compare rows with what they expect")
+    parser.add_argument("--bitsandbytes", metavar="FOLDER", help="take the Python of an older one, from its unpacked wheel")
     options = parser.parse_args()
     # Before the processes part, so that each finds everything loaded.
     import runs
@@ -119,7 +120,7 @@ def main():
 
     failed = False
     if options.check:
-        for row, events, agrees in check(options.check, options.scenarios):
+        for row, events, agrees in check(options.check, options.scenarios, options.bitsandbytes):
             failed = failed or not agrees
             if options.events and events is not None and options.events.endswith("/"):
                 write(options.events + row["id"] + ".json", events)
@@ -127,7 +128,7 @@ def main():
                 write(options.events, events)
         sys.exit(1 if failed else 0)
     for row in (row for path in options.scenarios for row in lines(path)):
-        got, events = run(row["scenario"])
+        got, events = run(row["scenario"], options.bitsandbytes)
         failed = failed or events is None
         print(json.dumps({**({"id": row["id"]} if "id" in row else {}), **(got if events is not None else {"error": got})}))
         if options.events and events is not None:

@@ -9,6 +9,7 @@ import tomllib
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import quantized
 from card import INSTEAD, ROOT, Attention, compute_capability, put_in
 from ledger import Ledger, Watch
 
@@ -145,11 +146,21 @@ class Traced:
         # about the encoder's tokens then.
         self.own_tokens = False
 
-    def run(self):
+    def run(self, bitsandbytes=None):
+        """`bitsandbytes`: a folder with an older one."""
         config = self.scenario["model"].get("hf")
+        self.quantized = worker.quantized(self.training)
+        if bitsandbytes is not None:
+            quantized.take(bitsandbytes)
+            # The probe's bound is about what it measures.
+            worker.OLDEST_BITSANDBYTES = (0, 0)
         packages = worker.import_for(self.scenario, config)
-        watch = Watch(self.ledger, self.answer, INSTEAD)
-        with put_in(self.attention), FakeTensorMode(allow_non_fake_inputs=True), watch:
+        asked = self.scenario.get("software", {}).get("bitsandbytes")
+        if self.quantized and asked not in (None, packages["bitsandbytes"].__version__):
+            raise SystemExit("the scenario is of bitsandbytes %s: name its folder with --bitsandbytes" % asked)
+        watch = Watch(self.ledger, self.answer, {**INSTEAD, **(quantized.instead() if self.quantized else {})})
+        bitsandbytes = quantized.put_in(worker, watch) if self.quantized else contextlib.nullcontext()
+        with put_in(self.attention), bitsandbytes, FakeTensorMode(allow_non_fake_inputs=True), watch:
             if config is not None:
                 config = worker.read_config(self.scenario, dict(config), packages["transformers"])
             if self.training["mode"] == "train":

@@ -86,6 +86,7 @@ fn versions(record: &Measurement, problems: &mut Problems) {
         ("software.transformers", software.transformers.as_ref()),
         ("software.peft", software.peft.as_ref()),
         ("software.torchvision", software.torchvision.as_ref()),
+        ("software.bitsandbytes", software.bitsandbytes.as_ref()),
         ("software.cuda", software.cuda.as_ref()),
         ("software.hip", software.hip.as_ref()),
         ("device.driver", record.device.driver.as_ref()),

@@ -44,6 +44,14 @@ fn golden() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "?model=qwen3-0.6b&lora=8&quantization=nf4&bitsandbytes=0.43.1",
+            json!({
+                "model": { "catalog": "qwen3-0.6b" },
+                "training": { "lora": { "rank": 8 }, "quantization": "nf4" },
+                "software": { "bitsandbytes": "0.43.1" },
+            }),
+        ),
+        (
             "?model=qwen3-0.6b&optimizer=sgd-momentum",
             json!({
                 "model": { "catalog": "qwen3-0.6b" }, "training": { "optimizer": "sgd-momentum" },

@@ -31,6 +31,7 @@ fn software(report: &Report<'_>) -> String {
         ("transformers", &software.transformers),
         ("peft", &software.peft),
         ("torchvision", &software.torchvision),
+        ("bitsandbytes", &software.bitsandbytes),
     ];
     for (name, version) in versions {
         // A build for CUDA says so on the processor too, where it does not matter.
@@ -149,6 +150,9 @@ fn as_used(report: &Report<'_>) -> Vec<String> {
     let mut rules = measured.software.other_rules();
     if report.record.software.transformers.is_none() {
         rules.retain(|rule| !rule.contains("transformers"));
+    }
+    if report.record.software.bitsandbytes.is_none() {
+        rules.retain(|rule| !rule.contains("bitsandbytes"));
     }
     rules
 }

@@ -16,6 +16,12 @@ pub fn Advanced() -> impl IntoView {
     let versions = move || {
         planner.scenario.with(|s| {
             let (torch, transformers) = (&s.software.torch, &s.software.transformers);
+            if s.uses_bitsandbytes() {
+                let bitsandbytes = &s.software.bitsandbytes;
+                return format!(
+                    "Rules of PyTorch {torch}, transformers {transformers} and bitsandbytes {bitsandbytes}."
+                );
+            }
             format!("Rules of PyTorch {torch} and transformers {transformers}.")
         })
     };
