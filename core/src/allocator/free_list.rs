@@ -205,7 +205,10 @@ mod tests {
             list.insert(size, block as u64 * 2048, block as u32);
         }
         let fit = |list: &FreeList, size| list.best_fit(size).map(|place| list.block(place));
-        assert_eq!([4096, 4101, 5001, (1 << 20) + 1].map(|size| fit(&list, size)), [Some(0), Some(1), Some(2), Some(3)]);
+        assert_eq!(
+            [4096, 4101, 5001, (1 << 20) + 1].map(|size| fit(&list, size)),
+            [Some(0), Some(1), Some(2), Some(3)]
+        );
         list.remove(list.find(1 << 20, 2 * 2048));
         assert_eq!((fit(&list, 5001), fit(&list, MAX_SIZE + 1)), (Some(3), None));
         assert!(list.is_sorted());

@@ -253,22 +253,39 @@ fn a_quantized_base_counts_what_it_stands_for() {
     assert_eq!(error.key, "training.quantization");
 }
 
-/// peft turns the names of experts' projections into adapters on the stacked tensors: refused, never left out.
+/// peft turns the names of experts' projections, and `all-linear`, into adapters on the stacked tensors and the router, where
+/// it translates them; in Qwen2-MoE they name the shared expert's linears alone.
 #[test]
-fn adapters_on_experts_are_refused() {
-    let run = |model_type: &str, targets: Value| {
+fn adapters_on_experts() {
+    const RANK: u64 = 4;
+    let run = |model_type: &str, lora: Value| {
         let text = json!({
             "model": decoder(model_type, &json!({})),
             "input": {"batch": 1, "seq": 8},
-            "training": {"lora": {"rank": 4, "targets": targets, "dropout": 0.0}}
+            "training": {"lora": lora}
         });
         Run::new(&Scenario::from_value(&text).unwrap()).map(|run| run.estimate().parameters.trainable)
     };
-    for targets in [json!("all-linear"), json!(["q_proj", "w1", "w3"]), json!(["mlp.gate"]), json!(["down_proj"])] {
-        assert_eq!(run("mixtral", targets.clone()).unwrap_err().key, "training.lora.targets", "{targets}");
+    let trains = |model_type: &str, targets: Value| {
+        run(model_type, json!({"rank": RANK, "targets": targets, "dropout": 0.0})).unwrap()
+    };
+    for model_type in ["mixtral", "qwen3_moe", "olmoe"] {
+        let [w1, w3, w2] =
+            if model_type == "mixtral" { ["w1", "w3", "w2"] } else { ["gate_proj", "up_proj", "down_proj"] };
+        let attention = trains(model_type, json!(["q_proj", "k_proj", "v_proj", "o_proj"]));
+        let (both, down) = (trains(model_type, json!([w1, w3])), trains(model_type, json!([w2])));
+        let router = trains(model_type, json!(["mlp.gate"]));
+        assert!([attention, both, down, router].into_iter().all(|trained| trained > 0), "{model_type}");
+        assert_eq!(trains(model_type, json!("all-linear")), attention + both + down + router, "{model_type}");
+
+        let refused = |lora: Value| run(model_type, lora).unwrap_err().key;
+        assert_eq!(refused(json!({"rank": RANK, "targets": ["q_proj", w1]})), "training.lora.targets");
+        assert_eq!(refused(json!({"rank": RANK, "targets": [w2], "dropout": 0.1})), "training.lora.dropout");
+        assert_eq!(refused(json!({"rank": RANK, "targets": ["gate"], "dora": true})), "training.lora.dora");
+        assert!(run(model_type, json!({"rank": RANK, "targets": ["q_proj"], "dropout": 0.1, "dora": true})).is_ok());
     }
-    assert!(run("mixtral", json!(["q_proj"])).is_ok_and(|trainable| trainable > 0));
-    assert!(run("llama", json!(["down_proj"])).is_ok(), "there are no experts in it");
+    assert!(run("qwen2_moe", json!({"rank": RANK, "targets": ["down_proj"], "dropout": 0.1})).is_ok());
+    assert!(run("llama", json!({"rank": RANK, "targets": ["gate_proj"]})).is_ok(), "there are no experts in it");
 }
 
 #[test]

@@ -59,9 +59,10 @@ impl AdapterPlan {
         let translated = |name: &str| self.experts.is_some_and(|experts| experts.translate(name).is_some());
         match &self.lora.targets {
             LoraTargets::AllLinear => !head && !translated(path),
-            LoraTargets::Names(names) => names.iter().filter(|name| !translated(name)).any(|n| {
-                path == n || path.strip_suffix(n.as_str()).is_some_and(|rest| rest.ends_with('.'))
-            }),
+            LoraTargets::Names(names) => names
+                .iter()
+                .filter(|name| !translated(name))
+                .any(|n| path == n || path.strip_suffix(n.as_str()).is_some_and(|rest| rest.ends_with('.'))),
         }
     }
 

@@ -53,10 +53,8 @@ impl Experts {
             let seen = |plain: &Tensor, adapted: &Option<Parametrized<'_>>| {
                 adapted.as_ref().map_or_else(|| plain.clone(), Parametrized::get)
             };
-            let own = Weights {
-                gate_up: &|| seen(&self.gate_up_proj, &gate_up),
-                down: &|| seen(&self.down_proj, &down),
-            };
+            let own =
+                Weights { gate_up: &|| seen(&self.gate_up_proj, &gate_up), down: &|| seen(&self.down_proj, &down) };
             let out = if hidden.cx().decodes() {
                 self.batched(hidden, experts, weights, own)
             } else {

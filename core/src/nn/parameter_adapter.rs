@@ -69,9 +69,7 @@ impl Proxy {
     fn applied_to(&self, parameter: &Tensor) -> Tensor {
         match self {
             // In the parameter's dtype, whatever autocast says.
-            Self::Factors(left, right) => {
-                parameter.cx().without_autocast(|| ops::baddbmm(parameter, left, right))
-            }
+            Self::Factors(left, right) => parameter.cx().without_autocast(|| ops::baddbmm(parameter, left, right)),
             Self::Delta(delta) => ops::add(parameter, delta),
         }
     }

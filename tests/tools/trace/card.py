@@ -176,9 +176,18 @@ def add(watch, func, left, right, *, alpha=1):
         return left.add_(right)
 
 
+def into(watch, func, made, *args, **kwargs):
+    """What picking and choosing do backwards: gradients are written into zeros made for them (`index_backward`,
+    `value_selecting_reduction_backward` in FunctionsManual.cpp). To a tensor of a Python class a copy would be made."""
+    backward = watch.ledger.phases[-1]["name"] == "backward" and not torch.is_grad_enabled()
+    return made if backward else NotImplemented
+
+
 # Operators that are not run as they are; each is handed the watching mode and the operator before its arguments.
 INSTEAD = {
     aten.add.Tensor: add,
+    aten.index_put.default: into,
+    aten.scatter.src: into,
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,
     aten._grouped_mm.default: grouped_mm,

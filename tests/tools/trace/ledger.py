@@ -152,7 +152,7 @@ class Watch(TorchDispatchMode):
             return self.device(args[0])
         if kwargs.get("device") == META:
             kwargs = {**kwargs, "device": CARD}
-        if func is aten._local_scalar_dense.default and args[0].device.type == "cuda":
+        if func is aten._local_scalar_dense.default and (args[0].device.type == "cuda" or args[0].dtype == torch.bool):
             return self.answer(args[0])
         replacement = self.instead.get(func)
         if replacement is not None:
