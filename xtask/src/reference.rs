@@ -56,7 +56,7 @@ fn models_page(models: &[(&Model, Needs)]) -> Result<String> {
         "{} models. *fp32* to *4-bit* are the weights alone: 4, 2, 1 and half a byte a parameter. *full*, *LoRA* and *QLoRA* are \
          what a process takes at its highest on a {} to train one sample of at most {} tokens (one image, one utterance) with \
          AdamW: full with float32 weights under bfloat16 autocast, LoRA (rank {}, every linear layer) on a bfloat16 base, QLoRA on \
-         a base in NF4 with double quantization, under autocast too. A dash: not estimated that way. GiB throughout; \
+         a base in NF4 with double quantization, under autocast too (the experts of a mixture stay as they are: transformers keeps them in stacked tensors, which bitsandbytes does not quantize). A dash: not estimated that way. GiB throughout; \
          `plimsoll models NAME` tells the same of one model.\n",
         models.len(),
         card.name,

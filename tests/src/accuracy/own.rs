@@ -83,6 +83,9 @@ impl OwnRow {
         if training["ema"] == true {
             levers.push("EMA".to_owned());
         }
+        if levers.is_empty() {
+            return "other families, single samples".to_owned();
+        }
         levers.join(", ")
     }
 
@@ -120,7 +123,7 @@ impl OwnRow {
 pub(super) fn section(page: &mut Page) -> anyhow::Result<()> {
     page.line("## Rows of our own\n");
     page.line(
-        "Optimizers and losses that the rows above do not have, traced the same way by this project: the real PyTorch 2.11,\n\
+        "Optimizers, losses and families that the rows above do not have, traced the same way by this project: the real PyTorch 2.11,\n\
          transformers 5.17, peft, bitsandbytes 0.50, lion-pytorch 0.2 and liger-kernel 0.8, with the CUDA and Triton kernels of the\n\
          last three left out, which write into tensors that are there already. A row is exact when the number of storages that came\n\
          and went, and every phase's *requested* peak and end, are PyTorch's to the byte.\n",
