@@ -114,6 +114,19 @@ fn the_first_gradient_is_stolen() {
     assert_eq!(live(&cx), 64);
 }
 
+/// A part of a gradient is stolen as it is, whoever else has its storage (`use_count()` counts the tensor, not the storage):
+/// with one sample, a class token keeps the gradient of the whole sequence it was put before.
+#[test]
+fn a_part_of_a_gradient_is_stolen_with_the_whole() {
+    let cx = forward();
+    let (token, patches) = (weight(&cx, &[1, 1, 8]), weight(&cx, &[1, 3, 8]));
+    let events = backward_of(ops::tanh(&ops::cat(&[&ops::expand(&token, &[1, 1, 8]), &patches], 1)));
+    assert_eq!(made(&events), ["ones_like", "tanh_backward"]);
+    let ids = [&token, &patches].map(|leaf| gradient(leaf).unwrap().storage_id());
+    assert_eq!(ids[0], ids[1]);
+    assert_eq!(gradient(&token).map(|g| g.dims().to_vec()), Some(vec![1, 1, 8]));
+}
+
 #[test]
 fn a_gradient_that_two_leaves_share_is_copied_for_each() {
     let cx = forward();
