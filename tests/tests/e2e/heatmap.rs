@@ -67,8 +67,7 @@ fn the_heat_map_is_walked_with_the_keyboard() -> Result<()> {
             .await?;
         }
         page.press(Key::Enter).await?;
-        page.address_with(&[&format!("batch={}", at.batch), &format!("seq={}", at.seq)]).await?;
-        let after = agreed(&page).await?;
+        let after = taken(&page, at).await?;
         ensure!(at.says_of(&after), "{at:?} led to {after:?}");
         Ok(())
     })
@@ -116,7 +115,7 @@ async fn known(page: &Page) -> Result<Vec<Cell>> {
             Ok(cells.filter(|cells| !cells.is_empty()).ok_or(rows))
         })
         .await?;
-    ensure!(cells.len() >= 70, "only {} cells: {cells:?}", cells.len());
+    ensure!(cells.len() >= 40, "only {} cells: {cells:?}", cells.len());
     Ok(cells)
 }
 
@@ -132,7 +131,17 @@ async fn take(page: &Page, cell: &Cell) -> Result<Figures> {
         Ok(check(clicked == true, clicked))
     })
     .await?;
-    page.address_with(&[&format!("batch={}", cell.batch), &format!("seq={}", cell.seq)]).await?;
+    taken(page, cell).await
+}
+
+/// The run of a cell, once the page shows it. What is as usual is not in the address, so that is read as a scenario.
+async fn taken(page: &Page, cell: &Cell) -> Result<Figures> {
+    page.until("the sizes of the cell in the address bar", async || {
+        let address = page.address().await?;
+        let sizes = Link::decode_strict(address.as_str()).map(|s| (s.input.batch, s.input.seq));
+        Ok(check(sizes.is_ok_and(|sizes| sizes == (cell.batch, Some(cell.seq))), address))
+    })
+    .await?;
     agreed(page).await
 }
 
