@@ -52,7 +52,7 @@ pub(super) struct Place {
 }
 
 /// Free blocks by size. Four bins for each doubling, each in descending order: a step leaves some hundreds of free blocks, and
-/// what an insertion or a removal moves are the few of a like size behind it. No tree beats that.
+/// what an insertion or a removal moves are only those of a like size behind it.
 #[derive(Clone, Debug)]
 pub(super) struct FreeList {
     pool: Pool,
@@ -146,13 +146,7 @@ impl FreeList {
 
     /// Where `key` is in its bin, or would be.
     fn position(&self, bin: usize, key: u64) -> usize {
-        let entries = &self.bins[bin];
-        match entries.as_slice() {
-            // What a step frees one by one mostly goes to an end.
-            [.., last] if last.key > key => entries.len(),
-            [first, ..] if first.key < key => 0,
-            _ => entries.partition_point(|entry| entry.key > key),
-        }
+        self.bins[bin].partition_point(|entry| entry.key > key)
     }
 
     /// The first bin from this one on that has blocks.

@@ -1,7 +1,7 @@
 //! What an estimate should not be read without: figures that are assumed, and what is left out because nobody knows it.
 
 use crate::catalog::{Gpu, Vendor};
-use crate::scenario::Quantization;
+use crate::scenario::{Mode, Quantization};
 use crate::software::{Rules, rules};
 use crate::tensor::Ledger;
 use crate::{Scenario, device, ops};
@@ -34,17 +34,18 @@ pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger) -> Vec<String>
          what its own plan may ask for on top";
     const AMD: &str = "what AMD's attention kernels take in their backward is not counted: it is not known";
     let ran = |name: &str| ledger.storages.iter().any(|s| s.op == name);
+    let trains = scenario.training.mode == Mode::Train;
     let mut sentences = Vec::new();
     if ran(ops::CONVOLUTION) {
         sentences.push(CONVOLUTION.to_owned());
     }
-    if ran(ops::CUDNN_ATTENTION) {
+    if trains && ran(ops::CUDNN_ATTENTION) {
         sentences.push(CUDNN.to_owned());
     }
     if ran(ops::EFFICIENT_ATTENTION) && scenario.model.source.model_type().as_deref() == Some("t5") {
         sentences.push(T5.to_owned());
     }
-    if gpu.vendor == Vendor::Amd && (ran(ops::FLASH_ATTENTION) || ran(ops::EFFICIENT_ATTENTION)) {
+    if trains && gpu.vendor == Vendor::Amd && (ran(ops::FLASH_ATTENTION) || ran(ops::EFFICIENT_ATTENTION)) {
         sentences.push(AMD.to_owned());
     }
     sentences
@@ -116,6 +117,21 @@ mod tests {
             has(&amd, "AMD's attention kernels") && has(&amd, "is assumed: 952 MiB on a 288 GiB Instinct"),
             "{amd:?}"
         );
+    }
+
+    /// What a backward takes is nobody's concern where there is none.
+    #[test]
+    fn inference_has_no_notes_about_a_backward() {
+        let said = |mode: &str, card: &str| {
+            let text = json!({
+                "model": { "catalog": "llama-3.2-1b" }, "input": { "batch": 1, "seq": 16 },
+                "training": { "mode": mode, "precision": "bf16" }, "device": { "gpu": card },
+            });
+            Run::new(&Scenario::from_value(&text).unwrap()).unwrap().into_estimate().warnings
+        };
+        for (card, words) in [("h100-sxm", "cuDNN's attention"), ("mi300x", "AMD's attention kernels")] {
+            assert!(has(&said("train", card), words) && !has(&said("inference", card), words), "{card}");
+        }
     }
 
     /// Memory that was given is no assumption any more.

@@ -223,6 +223,19 @@ def max_frames_and_seek(batch_size, attention_mask, total_input_frames, is_short
 
 
 @contextlib.contextmanager
+def replacing(replaced):
+    """Each `(place, name, value)` stands in its place for a while."""
+    before = [getattr(place, name) for place, name, _ in replaced]
+    for place, name, value in replaced:
+        setattr(place, name, value)
+    try:
+        yield
+    finally:
+        for (place, name, _), value in zip(replaced, before):
+            setattr(place, name, value)
+
+
+@contextlib.contextmanager
 def put_in(attention):
     """Everything that is replaced while a scenario runs."""
     import torch.cuda.amp.common
@@ -246,12 +259,8 @@ def put_in(attention):
         (WhisperGenerationMixin, "_retrieve_max_frames_and_seek", staticmethod(max_frames_and_seek)),
         (fake_tensor, "CONSTANT_NUMEL_LIMIT", 1024),
     ]
-    before = [getattr(place, name) for place, name, _ in replaced]
-    for place, name, value in replaced:
-        setattr(place, name, value)
     try:
-        yield
+        with replacing(replaced):
+            yield
     finally:
-        for (place, name, _), value in zip(replaced, before):
-            setattr(place, name, value)
         library._destroy()

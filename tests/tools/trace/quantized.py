@@ -13,6 +13,8 @@ import weakref
 import torch
 from torch.utils._pytree import tree_leaves
 
+from card import replacing
+
 # `_GEMM_4BIT_CUSTOM_FLOOR_M`: up to as many rows go through the fused kernel on every card. Between there and 1536 it is a
 # matter of card and size; the rows have the weight unpacked.
 FUSED_ROWS = 4
@@ -253,14 +255,8 @@ def put_in(worker, watch):
         # Whose numbers nobody reads.
         (bitsandbytes.functional, "create_dynamic_map", lambda *_, **__: torch.empty(256)),
     ]
-    before = [getattr(place, name) for place, name, _ in replaced]
-    for place, name, value in replaced:
-        setattr(place, name, value)
-    try:
+    with replacing(replaced):
         yield
-    finally:
-        for (place, name, _), value in zip(replaced, before):
-            setattr(place, name, value)
 
 
 def loaded(model):
