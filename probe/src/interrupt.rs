@@ -6,8 +6,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::exit::{self, Failure};
-use crate::worker;
+use crate::{signals, worker};
 
+static INSTALLED: AtomicBool = AtomicBool::new(false);
 static ASKED: AtomicBool = AtomicBool::new(false);
 static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
 
@@ -22,13 +23,13 @@ pub struct Running {
 
 /// Handles the signals from now on. Asking twice is asking once.
 pub fn install() -> Result<(), Failure> {
-    match ctrlc::try_set_handler(handle) {
-        Ok(()) | Err(ctrlc::Error::MultipleHandlers) => Ok(()),
-        Err(error) => Err(Failure::Environment {
-            problem: format!("cannot listen for Ctrl-C: {error}"),
-            hint: "end some other processes".to_owned(),
-        }),
+    if INSTALLED.swap(true, Ordering::SeqCst) {
+        return Ok(());
     }
+    signals::listen(handle).map_err(|error| Failure::Environment {
+        problem: format!("cannot listen for Ctrl-C: {error}"),
+        hint: "end some other processes".to_owned(),
+    })
 }
 
 /// Whether somebody asked to stop.

@@ -17,6 +17,7 @@ mod records;
 mod scenario;
 mod serve;
 mod session;
+mod signals;
 mod token;
 mod upload;
 mod view;

@@ -518,7 +518,9 @@ fn the_script_can_be_printed() {
 
 #[test]
 fn ctrl_c_keeps_what_was_measured() {
-    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+    use rustix::process::Signal;
+    // HUP is what a terminal sends that is closed.
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let mut running = Stub::new("slow").with(&["--steps", "1000"]).start();
         running.wait_for_step();
         running.signal(signal);
@@ -531,6 +533,22 @@ fn ctrl_c_keeps_what_was_measured() {
         assert_eq!(kinds(&record), ["interrupted"]);
         stub::assert_gone(&pids, "stopped");
     }
+}
+
+#[test]
+fn under_nohup_a_closed_terminal_does_not_end_it_and_ctrl_c_still_does() {
+    let mut running = Stub::new("slow").with(&["--steps", "20"]).ignoring("HUP").start();
+    running.wait_for_step();
+    running.signal(rustix::process::Signal::HUP);
+    let (_, ran) = running.end();
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let mut running = Stub::new("slow").with(&["--steps", "1000"]).ignoring("HUP").start();
+    running.wait_for_step();
+    running.signal(rustix::process::Signal::INT);
+    let (pids, ran) = running.end();
+    assert_eq!(ran.code, Some(130), "{}", ran.stderr);
+    assert_eq!(kinds(&ran.record.unwrap()), ["interrupted"]);
+    stub::assert_gone(&pids, "stopped");
 }
 
 #[test]

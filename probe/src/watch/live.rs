@@ -9,6 +9,7 @@ use super::frame::{Screen, frame};
 use super::terminal::{Terminal, size};
 use super::{Watch, Watched};
 use crate::exit::{self, Failure};
+use crate::signals;
 use crate::view::Paint;
 
 /// How often memory is looked at between two readings, and the terminal's size.
@@ -81,7 +82,7 @@ fn listen(ask: Sender<()>) {
 pub fn asked_to_stop() -> (Sender<()>, Receiver<()>) {
     let (ask, asked) = channel();
     let signalled = ask.clone();
-    let _ = ctrlc::set_handler(move || {
+    let _ = signals::listen(move || {
         let _ = signalled.send(());
     });
     (ask, asked)

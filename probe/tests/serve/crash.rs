@@ -1,6 +1,6 @@
 //! Killed in the middle of a storm of uploads, again and again: what was acknowledged is there.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
@@ -41,10 +41,10 @@ fn killed(database: &str, check: impl Fn()) -> usize {
         // What was acknowledged before the last kill is here, every single one.
         assert_eq!(lost(&harbour.address, &acknowledged).unwrap(), [""; 0], "after kill {round}");
         let storm = Storm { clients: CLIENTS, time: Duration::from_secs(60), reads: 0, first: round * 1_000_000 };
-        let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
+        let count = AtomicU64::new(0);
         let address = harbour.address.clone();
         let log = scope(|threads| {
-            let storming = threads.spawn(|| storm.until(&address, &stop, &count).unwrap());
+            let storming = threads.spawn(|| storm.counted(&address, &count).unwrap());
             let start = Instant::now();
             while count.load(Ordering::Relaxed) < 5 {
                 assert!(start.elapsed() < Duration::from_secs(50), "nothing is acknowledged");
@@ -53,7 +53,6 @@ fn killed(database: &str, check: impl Fn()) -> usize {
             // At ever other moments of its work.
             sleep(Duration::from_micros(round * 13_337));
             harbour.kill().unwrap();
-            stop.store(true, Ordering::Relaxed);
             storming.join().unwrap()
         });
         // Every connection broke off: the kill met them all at work.

@@ -29,6 +29,8 @@ pub struct Stub {
     folder: PathBuf,
     out: PathBuf,
     has_card: bool,
+    /// A signal that it is started to ignore.
+    ignored: Option<&'static str>,
 }
 
 /// What it left.
@@ -61,6 +63,7 @@ impl Stub {
             folder,
             out,
             has_card: false,
+            ignored: None,
         }
     }
 
@@ -83,6 +86,13 @@ impl Stub {
 
     pub fn with(mut self, args: &[&str]) -> Self {
         self.more.extend(args.iter().map(|&a| a.to_owned()));
+        self
+    }
+
+    /// Started like by `nohup`, which has a signal ignored.
+    #[allow(dead_code, reason = "only one of the test programs asks for it")]
+    pub fn ignoring(mut self, signal: &'static str) -> Self {
+        self.ignored = Some(signal);
         self
     }
 
@@ -157,7 +167,16 @@ impl Stub {
     }
 
     pub fn start(self) -> Running {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        let plimsoll = env!("CARGO_BIN_EXE_plimsoll");
+        let mut command = match self.ignored {
+            // `exec` keeps the number of the process.
+            Some(signal) => {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", &format!("trap '' {signal}; exec \"$0\" \"$@\""), plimsoll]);
+                shell
+            }
+            None => Command::new(plimsoll),
+        };
         if self.has_card {
             command.env("PLIMSOLL_SYSFS", self.sysfs());
         }

@@ -1,6 +1,6 @@
 //! Many clients at a time: what they upload, read, and are answered.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
@@ -53,14 +53,14 @@ impl Storm {
     /// # Errors
     /// No client could connect.
     pub fn at(self, address: &str) -> Result<Log> {
-        self.until(address, &AtomicBool::new(false), &AtomicU64::new(0))
+        self.counted(address, &AtomicU64::new(0))
     }
 
-    /// The same, but no longer than until `stop`; `acknowledged` counts up as uploads are.
+    /// The same; `acknowledged` counts up as uploads are.
     ///
     /// # Errors
     /// No client could connect.
-    pub fn until(self, address: &str, stop: &AtomicBool, acknowledged: &AtomicU64) -> Result<Log> {
+    pub fn counted(self, address: &str, acknowledged: &AtomicU64) -> Result<Log> {
         let template = Template::new();
         let next = AtomicU64::new(self.first);
         let clients: Vec<Client> = (0..self.clients).map(|_| Client::connect(address)).collect::<Result<_>>()?;
@@ -73,7 +73,7 @@ impl Storm {
                     let (template, next) = (&template, &next);
                     threads.spawn(move || {
                         let mut log = Log::default();
-                        while start.elapsed() < self.time && !stop.load(Ordering::Relaxed) {
+                        while start.elapsed() < self.time {
                             let record = template.write(next.fetch_add(1, Ordering::Relaxed));
                             if let Err(error) = self.turn(&mut client, &record, &mut log, acknowledged) {
                                 log.errors.push(format!("{error:#}"));
