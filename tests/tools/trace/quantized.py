@@ -100,13 +100,17 @@ class Library:
 def take(folder):
     """Has the Python of an older bitsandbytes run, which lies unpacked in `folder`."""
     sys.path.insert(0, folder)
-    # Of Triton before 3.0; only kernels nobody calls want it.
-    for name in ("triton.ops", "triton.ops.matmul_perf_model"):
+    # Of Triton before 3.0, and of scipy; only what nobody calls wants them.
+    for name in ("triton.ops", "triton.ops.matmul_perf_model", "scipy", "scipy.stats"):
         sys.modules.setdefault(name, types.ModuleType(name))
+    sys.modules["scipy.stats"].norm = None
     sys.modules["triton.ops.matmul_perf_model"].early_config_prune = None
     sys.modules["triton.ops.matmul_perf_model"].estimate_matmul_time = None
-    import bitsandbytes
-
+    # It tells where its library is not.
+    with contextlib.redirect_stdout(sys.stderr):
+        import bitsandbytes
+    if not bitsandbytes.__file__.startswith(folder):
+        raise SystemExit("there is no bitsandbytes in %s" % folder)
     functional = bitsandbytes.functional
     for name, value in {
         "lib": Library(), "get_ptr": lambda _: None, "is_on_gpu": lambda _: True, "pre_call": lambda _: None,
@@ -275,6 +279,10 @@ def loaded(model):
 
 
 def states(quantized):
+    if isinstance(quantized, (list, tuple)):
+        # Before 0.42.
+        yield from (held for held in tree_leaves(quantized) if isinstance(held, torch.Tensor))
+        return
     for held in (quantized.absmax, quantized.code, quantized.offset):
         if held is not None:
             yield held
