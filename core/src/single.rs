@@ -27,7 +27,8 @@ pub enum Single {
         /// Features of each.
         features: u64,
     },
-    /// transformers' `LlamaRMSNorm` with float32 weights on bfloat16 `[rows, features]`: its output is float32.
+    /// transformers' `LlamaRMSNorm` with float32 weights on bfloat16 `[rows, features]`: its output is float32, the gradient
+    /// that is held for it bfloat16.
     RmsNorm {
         /// Rows.
         rows: u64,
@@ -100,7 +101,13 @@ impl Single {
             Self::RmsNorm { rows, features } => {
                 let x = leaf(&[rows, features], DType::BFloat16);
                 let norm = RmsNorm::new(&scope(DType::Float32), features);
-                Box::new(move || backward_retaining(&norm.forward(&x)))
+                // Autograd casts it to the output's dtype (`validate_outputs` in engine.cpp): the one that backward uses is
+                // another.
+                let gradient = leaf(&[rows, features], DType::BFloat16);
+                Box::new(move || {
+                    let _held = &gradient;
+                    backward_retaining(&norm.forward(&x));
+                })
             }
             Self::GatedMlp { batch, seq, hidden, intermediate, gelu } => {
                 let x = leaf(&[batch, seq, hidden], DType::BFloat16);
@@ -136,15 +143,17 @@ mod tests {
     #[test]
     fn what_a_kernel_benchmark_measured() {
         let a100 = Bytes::new(8_519_680);
-        let rows: [(Single, f64); 4] = [
+        let rows: [(Single, f64); 5] = [
             (Single::CrossEntropy { rows: 8 * 2048, vocab: 4096 }, 1_280.125_976_562_5),
             (Single::CrossEntropy { rows: 8 * 2048, vocab: 131_072 }, 40_960.125_976_562_5),
             (Single::LayerNorm { rows: 4096, features: 1024 }, 80.0625),
+            // Less 4 KiB, the weight of the module that it is compared with.
+            (Single::RmsNorm { rows: 2048, features: 1024 }, 80.019_531_25 - 4.0 / 1024.0),
             (Single::GatedMlp { batch: 8, seq: 1024, hidden: 4096, intermediate: 11008, gelu: true }, 1992.25),
         ];
         for (single, mib) in rows {
             let ours = single.peak(a100).get() as f64 / 1_048_576.0;
-            assert!((ours - mib).abs() / mib < 0.001, "{single:?}: {ours} for {mib}");
+            assert!((ours - mib).abs() / mib < 0.0001, "{single:?}: {ours} for {mib}");
         }
     }
 }

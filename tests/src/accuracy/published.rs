@@ -244,9 +244,9 @@ mod tests {
         assert!(compared.len() >= 50 && !left_out.is_empty());
         let all = Spread::of(compared.iter().map(Compared::error));
         assert!(all.median <= 0.03, "{all:?}");
-        // RMS norm's rows are 5 % off, one bfloat16 copy of the input that is not explained; all others are exact.
+        // Two decimals of a MiB are printed.
         let single = Spread::of(compared.iter().filter(|c| c.is_single()).map(Compared::error));
-        assert!(single.median == 0.0 && single.worst <= 0.06, "{single:?}");
+        assert!(single.worst < 1e-4, "{single:?}");
     }
 
     #[test]
@@ -264,7 +264,13 @@ mod tests {
         let (compared, _) = published().unwrap();
         for c in compared.iter().filter(|c| c.error().abs() > FAR) {
             let why = c.row.note.as_deref().unwrap_or_default();
-            assert!(!why.is_empty() && !why.contains("not explained"), "{} {} is {} off", c.row.id, c.row.what, signed_percent(c.error()));
+            assert!(
+                !why.is_empty() && !why.contains("not explained"),
+                "{} {} is {} off",
+                c.row.id,
+                c.row.what,
+                signed_percent(c.error())
+            );
         }
     }
 }
