@@ -5,7 +5,7 @@ use crate::inference::infer;
 use crate::models;
 use crate::ops::SdpaRules;
 use crate::scenario::Mode;
-use crate::software::Rules;
+use crate::software::{Rules, rules};
 use crate::step;
 use crate::tensor::{Context, Kernels, Ledger, Machine, Tensor};
 use crate::{Bytes, Error, Result, Scenario, catalog, device};
@@ -64,6 +64,7 @@ impl Trace {
                 _ => Kernels::Uncounted,
             },
             multiprocessors: device::multiprocessors(gpu),
+            one_expert_at_a_time: gpu.compute_capability.is_some_and(|cc| !multiplies_grouped(cc, software)),
         });
         if scenario.device.workspaces {
             cx.set_blas_workspace(device::cublas_workspace(gpu, software.torch()).get());
@@ -107,5 +108,14 @@ impl Trace {
             ));
         }
         Ok(Self { ledger, modules, parameters, trained })
+    }
+}
+/// `_can_use_grouped_mm` of transformers' `integrations/moe.py`, on an NVIDIA card. AMD's answer as if they were of
+/// capability 9 and above.
+fn multiplies_grouped(capability: (u8, u8), software: Rules) -> bool {
+    if software.has(&rules::GROUPED_MM) {
+        capability >= (8, 0)
+    } else {
+        software.has(&rules::GROUPED_MM_ON_HOPPER) && capability.0 == 9
     }
 }

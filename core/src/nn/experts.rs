@@ -137,7 +137,7 @@ impl Experts {
     }
 }
 
-/// `_grouped_linear`.
+/// `_grouped_mm`, which casts what it is given.
 fn grouped_linear(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
     ops::grouped_linear(&ops::to(x, weight.dtype()), weight, offsets)
 }

@@ -42,7 +42,8 @@ pub fn scaled_dot_product_attention(
         mask: mask.is_some(),
         mask_gradient: mask.is_some_and(Tensor::requires_grad),
         dropout: dropout > 0.0,
-        gradient: !q.cx().is_inference(),
+        // `input_requires_grad` in sdp_utils.h.
+        gradient: !q.cx().is_inference() && [&q, &k, &v].iter().any(|x| x.requires_grad()),
     };
     match rules.select(&call) {
         Kernel::Math => {
@@ -134,14 +135,16 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
     let (b, h, s) = (q.size(0), q.size(1), q.size(2));
     let inputs: Vec<&Tensor> = [Some(q), Some(k), Some(v), mask].into_iter().flatten().collect();
     let tape = Tape::new(cx, node, &inputs);
+    let wanted = (0..3).any(|input| tape.needs(input));
     let saved = [tape.save(q), tape.save(k), tape.save(v)];
     let saved_mask = mask.map_or(Saved::Nothing, |m| tape.save(m));
     let mut out = cx.empty(op, layout(kernel, q, v.size(-1)), q.dtype());
     let rows = match kernel {
         Kernel::Cudnn => Geometry::contiguous(&[b, h, s, 1]),
         Kernel::Flash => Geometry::contiguous(&[b, h, s]),
-        // Only where a gradient is wanted (`compute_log_sumexp`).
-        Kernel::Efficient if cx.is_inference() => Geometry::contiguous(&[b, h, 0]),
+        // Only where one of them wants a gradient (`should_compute_logsumexp` in attention.cpp): with adapters behind it
+        // the first layer's does not.
+        Kernel::Efficient if !wanted => Geometry::contiguous(&[b, h, 0]),
         Kernel::Efficient | Kernel::Math => Geometry::contiguous(&[b, h, s.next_multiple_of(32)]),
     };
     let logsumexp = cx.empty(op, rows, DType::Float32);

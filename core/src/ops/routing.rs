@@ -76,12 +76,35 @@ pub fn index_rows(x: &Tensor, rows: &Tensor) -> Tensor {
     out
 }
 
-/// `torch.nn.functional.grouped_mm(x, weight, offs)`: x `[rows, in]`, weight `[experts, out, in]` seen transposed,
+/// `_grouped_linear` of transformers' `integrations/moe.py`: x `[rows, in]`, weight `[experts, out, in]` seen transposed,
 /// offsets one for each expert. Autocast leaves it alone.
 pub fn grouped_linear(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
     let weight = super::view::transpose(weight, -2, -1);
-    let tape = Tape::new(x.cx(), "GroupedMmBackward0", &[x, &weight]);
-    let saved_weight = tape.save_if(tape.needs(0), &weight);
+    if x.cx().machine().one_expert_at_a_time { one_by_one(x, &weight, offsets) } else { grouped(x, &weight, offsets) }
+}
+
+/// `_grouped_mm_fallback`, an operator made in Python: it keeps both operands and makes both gradients, whether or not they
+/// are asked for.
+fn one_by_one(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
+    let mut tape =
+        Tape::new(x.cx(), "GeneratedBackwardFor_transformers_grouped_mm_fallback_defaultBackward", &[x, weight]);
+    let (saved_x, saved_weight) = (tape.save(x), tape.save(weight));
+    tape.keep(offsets);
+    let mut out = x.cx().empty_sizes("zeros", &[x.size(0), weight.size(2)], x.dtype());
+    x.cx().blas();
+    tape.record([&mut out], move |g| {
+        let (x, weight) = (saved_x.unpack(), saved_weight.unpack());
+        let gradients = [g.like("zeros_like", &x), g.like("zeros_like", &weight)];
+        g.cx().blas();
+        grads(gradients.map(Some))
+    });
+    out
+}
+
+/// `torch.nn.functional.grouped_mm(x, weight, offs)`.
+fn grouped(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), "GroupedMmBackward0", &[x, weight]);
+    let saved_weight = tape.save_if(tape.needs(0), weight);
     let saved_x = tape.save_if(tape.needs(1), x);
     let saved_offsets = tape.save(offsets);
     let mut out = x.cx().empty_sizes("_grouped_mm", &[x.size(0), weight.size(2)], x.dtype());
@@ -106,7 +129,7 @@ mod tests {
     use super::*;
     use crate::ops::{masked_fill, masked_fill_in_place, neg, sum_last};
     use crate::tensor::testing::{activation, alive, backward_of, forward, gradient, input_of, made, watch, weight};
-    use crate::tensor::{DType, Kind};
+    use crate::tensor::{DType, Kind, Machine};
 
     /// `value_selecting_reduction_backward`: zeros of the input's size, the chosen places filled in place.
     #[test]
@@ -169,5 +192,17 @@ mod tests {
         let events = backward_of(out);
         assert_eq!(made(&events), ["ones_like", "_grouped_mm", "_grouped_mm", "neg"]);
         assert_eq!(gradient(&experts).unwrap().dims(), [4, 6, 8]);
+    }
+
+    /// On cards without the kernel a frozen weight has its gradient made all the same, and the input is kept for it.
+    #[test]
+    fn one_expert_at_a_time_keeps_and_makes_everything() {
+        let cx = forward();
+        cx.set_machine(Machine { one_expert_at_a_time: true, ..Machine::default() });
+        let experts = input_of(&cx, &[4, 6, 8], DType::Float32);
+        let offsets = input_of(&cx, &[4], DType::Int32);
+        let out = grouped_linear(&neg(&activation(&cx, &[32, 8])), &experts, &offsets);
+        assert_eq!(alive(&cx, Kind::Saved), ["neg [32, 8] float32"]);
+        assert_eq!(made(&backward_of(out)), ["ones_like", "zeros_like", "zeros_like", "neg"]);
     }
 }

@@ -35,7 +35,7 @@ pub struct Call {
     pub mask_gradient: bool,
     /// Probabilities are dropped.
     pub dropout: bool,
-    /// Whether a gradient is wanted: it never is in inference.
+    /// Whether query, key or value want a gradient: never in inference, nor before the first adapter.
     pub gradient: bool,
 }
 

@@ -39,6 +39,8 @@ pub const ALL: &[Rule] = &[
     CUDNN_BUNDLED,
     EMBEDDING_ATOMICS,
     EFFICIENT_GROUPS,
+    GROUPED_MM_ON_HOPPER,
+    GROUPED_MM,
     LOSS_FUNCTION,
     SHARED_SDPA,
     PADDED_LABELS,
@@ -150,6 +152,22 @@ pub const EFFICIENT_GROUPS: Rule = torch(
     14,
     "the memory-efficient kernel takes grouped heads on CUDA; before, float32 or masked ones went to the math kernel",
     "pytorch pull request 191085 (July 2026), in sdp_utils.cpp of 2.14.1",
+);
+
+/// Grouped products.
+pub const GROUPED_MM_ON_HOPPER: Rule = torch(
+    2,
+    8,
+    "the experts of a mixture are multiplied by one grouped product on compute capability 9.x; before, one after the other",
+    "transformers 5.17, integrations/moe.py, _can_use_grouped_mm",
+);
+
+/// Grouped products on more cards.
+pub const GROUPED_MM: Rule = torch(
+    2,
+    9,
+    "the experts of a mixture are multiplied by one grouped product from compute capability 8.0 on",
+    "transformers 5.17, integrations/moe.py, _can_use_grouped_mm",
 );
 
 /// Where the loss is computed.

@@ -11,6 +11,8 @@ pub struct Machine {
     pub kernels: Kernels,
     /// How many multiprocessors it has: a heuristic or two of PyTorch's asks.
     pub multiprocessors: u64,
+    /// Whether transformers multiplies the experts of a mixture one after the other.
+    pub one_expert_at_a_time: bool,
 }
 
 /// Whose kernels run, and whether what they take for themselves is counted.

@@ -21,7 +21,7 @@ fn on_a100(torch: &str) -> Rc<Context> {
 
 fn on(kernels: Kernels, torch: &str) -> Rc<Context> {
     let cx = forward();
-    cx.set_machine(Machine { rules: rules(torch), kernels, multiprocessors: 108 });
+    cx.set_machine(Machine { rules: rules(torch), kernels, multiprocessors: 108, ..Machine::default() });
     cx
 }
 

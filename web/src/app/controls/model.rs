@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 use plimsoll_core::catalog;
-use plimsoll_core::scenario::ModelSource;
+use plimsoll_core::scenario::{Mode, ModelSource};
 use plimsoll_web::search::search;
 use plimsoll_web::{engine, number};
 
@@ -31,8 +31,9 @@ pub fn ModelChoice() -> impl IntoView {
     });
     let help = Signal::derive(move || {
         let layers = planner.scenario.with(engine::layers).map(|n| format!(", {n} layers")).unwrap_or_default();
+        let trains = planner.scenario.with(|s| s.training.mode == Mode::Train);
         planner.reading.with(|r| match r.as_ref().map(|r| (r.parameters, r.trainable)) {
-            Some((total, trained)) if trained < total => {
+            Some((total, trained)) if trains && trained < total => {
                 format!("{} parameters, {} trained{layers}.", number::count(total), number::count(trained))
             }
             Some((total, _)) => format!("{} parameters{layers}.", number::count(total)),
