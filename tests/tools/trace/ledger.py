@@ -145,6 +145,7 @@ class Watch(TorchDispatchMode):
         self.ledger, self.answer, self.instead = ledger, answer, instead
         self.composite = {}
         self.made, self.rebased, self.accumulating = (), False, False
+        self.leaves = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -186,11 +187,30 @@ class Watch(TorchDispatchMode):
         if (self.rebased or not tensor.requires_grad) and any(tensor is made() for made in self.made):
             # `set_history` on an operator's result, `rebase_history` on what it wrote to.
             return META
+        if any(tensor is leaf() for leaf in self.leaves):
+            # `AccumulateGrad` of a view. It must not be asked whether it is a leaf: that takes the lock which is held here.
+            return META
         parameter = isinstance(tensor, torch.nn.Parameter)
         if tensor.requires_grad and tensor.is_leaf and (not parameter or self.accumulating):
             # `AccumulateGrad`. Of parameters they are made beforehand: autocast asks the same question of them.
             return META
         return tensor.fake_device
+
+    @contextlib.contextmanager
+    def noting_leaves(self):
+        """Knows which views were made leaves that want a gradient, as peft has the embeddings' output be."""
+        plain = torch.Tensor.requires_grad_
+
+        def requires_grad_(tensor, requires_grad=True):
+            if requires_grad and not tensor.requires_grad and tensor._is_view():
+                self.leaves = [leaf for leaf in self.leaves if leaf() is not None] + [weakref.ref(tensor)]
+            return plain(tensor, requires_grad)
+
+        torch.Tensor.requires_grad_ = requires_grad_
+        try:
+            yield
+        finally:
+            torch.Tensor.requires_grad_ = plain
 
     @contextlib.contextmanager
     def quiet(self):

@@ -162,7 +162,7 @@ class Traced:
             raise SystemExit("the scenario is of bitsandbytes %s: name its folder with --bitsandbytes" % asked)
         watch = Watch(self.ledger, self.answer, {**INSTEAD, **(quantized.instead() if self.quantized else {})})
         bitsandbytes = quantized.put_in(worker, watch) if self.quantized else contextlib.nullcontext()
-        with put_in(self.attention), bitsandbytes, FakeTensorMode(allow_non_fake_inputs=True), watch:
+        with put_in(self.attention), bitsandbytes, watch.noting_leaves(), FakeTensorMode(allow_non_fake_inputs=True), watch:
             if config is not None:
                 config = worker.read_config(self.scenario, dict(config), packages["transformers"])
             if self.training["mode"] == "train":
