@@ -44,8 +44,8 @@ choice!(Precision {
     Fp32: "fp32", "Everything in 32 bits.";
     Fp16Amp: "fp16 amp", "32-bit weights, 16-bit matmuls, gradient scaler.";
     Bf16Amp: "bf16 amp", "32-bit weights, bfloat16 matmuls.";
-    Fp16: "fp16", "Weights, gradients and states in 16 bits.";
-    Bf16: "bf16", "Weights, gradients and states in bfloat16.";
+    Fp16: "fp16", "Everything in 16 bits.";
+    Bf16: "bf16", "Everything in bfloat16.";
 });
 choice!(Optimizer {
     Sgd: "SGD", "No states.";
