@@ -1,7 +1,8 @@
 //! What an estimate should not be read without: figures that are assumed, and what is left out because nobody knows it.
 
 use crate::catalog::{Gpu, Vendor};
-use crate::scenario::{Mode, Quantization};
+use crate::scenario::supported::MODEL_TYPES;
+use crate::scenario::{Mode, Quantization, Task};
 use crate::software::{Rules, rules};
 use crate::tensor::Ledger;
 use crate::{Scenario, device, ops};
@@ -74,6 +75,16 @@ pub fn quantized(scenario: &Scenario) -> Vec<String> {
     sentences
 }
 
+/// Of a decoder that classifies, in inference: what its forward would make besides if it were asked to remember.
+pub fn without_cache(scenario: &Scenario) -> Option<String> {
+    const SENTENCE: &str = "a forward with use_cache = False, as transformers' text classification pipeline calls it; called as \
+         its config says by default, a decoder makes and returns keys and values for every layer as well";
+    let model_type = scenario.model.source.model_type()?;
+    let decodes = MODEL_TYPES.iter().any(|known| known.name == model_type && known.tasks.contains(&Task::CausalLm));
+    let classifies = scenario.model.task == Task::SequenceClassification;
+    (decodes && classifies && scenario.training.mode == Mode::Inference).then(|| SENTENCE.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -117,6 +128,19 @@ mod tests {
             has(&amd, "AMD's attention kernels") && has(&amd, "is assumed: 952 MiB on a 288 GiB Instinct"),
             "{amd:?}"
         );
+    }
+
+    #[test]
+    fn a_decoder_that_classifies_says_that_it_remembers_nothing() {
+        let said = |model: &str, mode: &str| {
+            let text = json!({
+                "model": { "catalog": model, "task": "sequence-classification" }, "input": { "batch": 1, "seq": 16 },
+                "training": { "mode": mode }, "device": { "gpu": "rtx-4090" },
+            });
+            has(&Run::new(&Scenario::from_value(&text).unwrap()).unwrap().into_estimate().warnings, "use_cache = False")
+        };
+        assert!(said("llama-3.2-1b", "inference"));
+        assert!(!said("llama-3.2-1b", "train") && !said("bert-base-uncased", "inference"));
     }
 
     /// What a backward takes is nobody's concern where there is none.

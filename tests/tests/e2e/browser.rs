@@ -14,6 +14,9 @@ use serde_json::json;
 
 use crate::{process::Process, surroundings};
 
+/// How often it is started before that counts as failed.
+const ATTEMPTS: u32 = 3;
+
 /// A chromedriver on a port of its own.
 #[derive(Debug)]
 pub struct Driver {
@@ -32,6 +35,12 @@ pub struct Browser {
 impl Driver {
     /// Starts it on a free port.
     pub fn start() -> Result<Self> {
+        // It looks for a port that is free on one loopback address and then wants it on the other as well, where another
+        // may have it by then ("bind() failed: Address already in use"), and ends.
+        (1..ATTEMPTS).find_map(|_| Self::attempt().ok()).map_or_else(Self::attempt, Ok)
+    }
+
+    fn attempt() -> Result<Self> {
         let mut process = Process::start(Command::new(surroundings::chromedriver()?).arg("--port=0"))?;
         let port = process.line_after("started successfully on port ")?;
         Ok(Self { address: format!("http://127.0.0.1:{}", port.trim_end_matches('.')), _process: process })

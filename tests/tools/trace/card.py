@@ -178,7 +178,8 @@ def add(watch, func, left, right, *, alpha=1):
 
 def into(watch, func, made, *args, **kwargs):
     """What picking and choosing do backwards: gradients are written into zeros made for them (`index_backward`,
-    `value_selecting_reduction_backward` in FunctionsManual.cpp). To a tensor of a Python class a copy would be made."""
+    `value_selecting_reduction_backward`, `gather_backward` in FunctionsManual.cpp). To a tensor of a Python class a copy
+    would be made."""
     backward = watch.ledger.phases[-1]["name"] == "backward" and not torch.is_grad_enabled()
     return made if backward else NotImplemented
 
@@ -188,6 +189,7 @@ INSTEAD = {
     aten.add.Tensor: add,
     aten.index_put.default: into,
     aten.scatter.src: into,
+    aten.scatter_add.default: into,
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,
     aten._grouped_mm.default: grouped_mm,

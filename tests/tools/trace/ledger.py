@@ -153,8 +153,9 @@ class Watch(TorchDispatchMode):
             return self.device(args[0])
         if kwargs.get("device") == META:
             kwargs = {**kwargs, "device": CARD}
-        if func is aten._local_scalar_dense.default and (args[0].device.type == "cuda" or args[0].dtype == torch.bool):
-            return self.answer(args[0])
+        if func is aten._local_scalar_dense.default and getattr(args[0], "constant", None) is None:
+            if args[0].device.type == "cuda" or args[0].dtype == torch.bool:
+                return self.answer(args[0])
         replacement = self.instead.get(func)
         if replacement is not None:
             out = replacement(self, func, *args, **kwargs)

@@ -212,8 +212,6 @@ class Traced:
     def infer(self, config, packages):
         ledger, given = self.ledger, self.scenario["input"]
         ledger.begin("load")
-        if config is not None:
-            config.use_cache = True
         model, dtype = worker.build(self.scenario, config, packages, Card())
         model.eval()
         self.count(model)
