@@ -65,7 +65,10 @@ struct Lever {
 
 /// The table, once every row of it is known.
 async fn known(page: &Page) -> Result<Vec<Lever>> {
-    let script = "return [...document.querySelectorAll('.whatif tbody tr')].map(row => [
+    // The heat map above them comes last and moves them: a click that was on its way would meet one of its cells.
+    let script = "const map = document.querySelector('.heat');
+        if (!map?.checkVisibility() || map.closest('section').classList.contains('is-pending')) return [];
+        return [...document.querySelectorAll('.whatif tbody tr')].map(row => [
         row.querySelector('th small').previousSibling.data.trim(),
         row.cells[1].innerText, row.cells[3].innerText, !row.querySelector('button').disabled])";
     page.until("every lever to be known", async || {
