@@ -77,8 +77,8 @@ pub fn quantized(scenario: &Scenario) -> Vec<String> {
 
 /// Of a decoder that classifies, in inference: what its forward would make besides if it were asked to remember.
 pub fn without_cache(scenario: &Scenario) -> Option<String> {
-    const SENTENCE: &str = "a forward with use_cache = False, as transformers' text classification pipeline calls it; called as \
-         its config says by default, a decoder makes and returns keys and values for every layer as well";
+    const SENTENCE: &str = "this is a forward with use_cache = False, as transformers' text classification pipeline calls it; \
+         called as its config says by default, a decoder makes and returns keys and values for every layer as well";
     let model_type = scenario.model.source.model_type()?;
     let decodes = MODEL_TYPES.iter().any(|known| known.name == model_type && known.tasks.contains(&Task::CausalLm));
     let classifies = scenario.model.task == Task::SequenceClassification;

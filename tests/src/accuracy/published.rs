@@ -140,7 +140,7 @@ pub fn section(page: &mut Page, compared: &[Compared], left_out: &[Published]) {
          count (`max_memory_allocated`, or active bytes). Ours is today's estimate of the same run by transformers, peft and\n\
          bitsandbytes: most of these runs used other model code (litgpt, torchtune), older versions, and real data. What a scenario can\n\
          say of theirs it says: litgpt's head and loss in chunks (`loss_impl`), logits that its loop holds until the next ones\n\
-         (`keep_outputs`; in 2023 the longest sample was the first and no other was as long), embeddings that are not tied. Of versions\n\
+         (`keep_outputs`; in 2023 the longest sample came first, when there were none to hold), embeddings that are not tied. Of versions\n\
          only that of bitsandbytes is followed, where it is stated or litgpt's own requirement at the time says it\n\
          (`bitsandbytes==0.42.0` from March to December 2024; from June on its LoRA script warned of any other): before 0.43.2 every\n\
          four-bit product kept its input (#1270). Figures are printed with two or three digits. Nothing was fitted to them.\n",

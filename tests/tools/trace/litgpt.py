@@ -80,8 +80,6 @@ def unpack(checkout, commit, folder):
     tarfile.open(fileobj=io.BytesIO(archive)).extractall(folder, filter="data")
     sys.path.insert(0, folder)
     sys.meta_path.insert(0, Stand())
-    # The folder has also one of this script's name only from then on.
-    sys.modules.pop("litgpt", None)
     return "litgpt" if (pathlib.Path(folder) / "litgpt").is_dir() else "lit_gpt"
 
 
