@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::AttentionMask;
+use plimsoll_torch::Op;
 use plimsoll_torch::generate::{Encode, Generate, Step};
 use plimsoll_torch::nn::{
     Activation, Embedding, EncoderAttention, LayerNorm, Linear, Scope, bidirectional_mask, decoder_causal_mask,
@@ -73,9 +74,9 @@ impl Layer {
     ) -> Option<Self> {
         let hidden = sizes.hidden;
         let attend =
-            |name: &str, causal| Attend::new(&scope.child(name), Kind::Bart, hidden, stack.heads, core, causal);
-        let norm = |name: &str| LayerNorm::new(&scope.child(name), hidden, true);
-        let linear = |name: &str, i, o| Linear::new(&scope.child(name), i, o, true);
+            |name: &'static str, causal| Attend::new(&scope.child(name), Kind::Bart, hidden, stack.heads, core, causal);
+        let norm = |name: &'static str| LayerNorm::new(&scope.child(name), hidden, true);
+        let linear = |name: &'static str, i, o| Linear::new(&scope.child(name), i, o, true);
         Some(Self {
             self_attn: attend("self_attn", decoder),
             self_attn_layer_norm: norm("self_attn_layer_norm"),
@@ -135,12 +136,12 @@ fn look_for_infinities(hidden: &Tensor) {
     let fresh = |op, dtype| ops::fresh(cx, op, hidden.dims(), dtype);
     // at::isfinite: (self == self) * (self.abs() != inf), which the compiler works out from the right, and whose
     // temporaries live to its end.
-    let magnitude = fresh("abs", hidden.dtype());
-    let bounded = fresh("ne.Scalar", DType::Bool);
-    let number = fresh("eq.Tensor", DType::Bool);
-    let finite = fresh("mul.Tensor", DType::Bool);
+    let magnitude = fresh(Op::Abs, hidden.dtype());
+    let bounded = fresh(Op::NeScalar, DType::Bool);
+    let number = fresh(Op::EqTensor, DType::Bool);
+    let finite = fresh(Op::MulTensor, DType::Bool);
     drop((number, bounded, magnitude));
-    drop((ops::fresh(cx, "all", &[], DType::Bool), finite));
+    drop((ops::fresh(cx, Op::All, &[], DType::Bool), finite));
 }
 
 /// `BartEncoder` or `BartDecoder`.
@@ -204,7 +205,7 @@ impl Stack {
             let embeds = self.embed(ids);
             let positions = cx.within(self.positions, || {
                 let _range = ops::arange(cx, ids.size(1));
-                let shifted = ops::fresh(cx, "add.Tensor", ids.dims(), DType::Int64);
+                let shifted = ops::fresh(cx, Op::AddTensor, ids.dims(), DType::Int64);
                 self.embed_positions.forward(&shifted)
             });
             let mut hidden = self.start(&embeds, &positions);
@@ -226,7 +227,7 @@ impl Stack {
             let embeds = self.embed(ids);
             let position_ids = causal_lm::position_ids(cx, seq);
             let own_mask = {
-                let ones = ops::fresh(cx, "ones", &[ids.size(0), cx.seen(seq, false).keys], DType::Float32);
+                let ones = ops::fresh(cx, Op::Ones, &[ids.size(0), cx.seen(seq, false).keys], DType::Float32);
                 // Nothing in it is padded. The reference rows of training were traced without values, though, and where
                 // they say that the encoder's mask is padded they say so of this one too.
                 let padded = self.plan.input.attention_mask == AttentionMask::Padded && !cx.remembers();
@@ -235,7 +236,7 @@ impl Stack {
             let padding = causal_lm::given_mask(mask, &self.plan);
             let encoded_mask = bidirectional_mask(&embeds, padding, encoded.dtype(), attention);
             let positions = cx.within(self.positions, || {
-                let shifted = ops::fresh(cx, "add.Tensor", &[1, seq], DType::Int64);
+                let shifted = ops::fresh(cx, Op::AddTensor, &[1, seq], DType::Int64);
                 self.embed_positions.forward(&shifted)
             });
             let mut hidden = self.start(&embeds, &positions);
@@ -309,7 +310,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let shared = Embedding::new(&model.child("shared"), sizes.vocab, sizes.hidden);
     // Untied, each stack has a table of its own, and nobody looks into the shared one.
     let tied = config.flag("tie_word_embeddings", true)?;
-    let stack = |name: &str, stack, decoder| -> Result<Stack> {
+    let stack = |name: &'static str, stack, decoder| -> Result<Stack> {
         Stack::new(&model.child(name), tied.then_some(&shared), &sizes, stack, attention_dropout, plan, decoder)
             .ok_or_else(|| super::unknown_activation(config, "activation_function", act))
     };

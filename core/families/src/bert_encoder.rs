@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::{AttentionMask, Task};
+use plimsoll_torch::Op;
 use plimsoll_torch::nn::{Activation, Embedding, EncoderAttention, LayerNorm, Linear, Scope, bidirectional_mask};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
@@ -141,7 +142,7 @@ impl Embeddings {
                 if self.counts_tokens { counted_positions(ids) } else { ops::narrow(&self.position_ids, 1, seq) };
             // torch.gather(self.token_type_ids.expand(...), 1, position_ids)
             let rows = position_ids.size(0).max(self.token_type_ids.size(0));
-            let gathered = ops::fresh(cx, "gather", &[rows, seq], DType::Int64);
+            let gathered = ops::fresh(cx, Op::Gather, &[rows, seq], DType::Int64);
             let token_type_ids = ops::expand(&gathered, &[batch, seq]);
             let words = self.word.forward(ids);
             let words = if self.leaf { words.into_leaf(true) } else { words };
@@ -162,21 +163,21 @@ impl Embeddings {
 fn counted_positions(ids: &Tensor) -> Tensor {
     let (cx, sizes) = (ids.cx(), ids.dims());
     let mask = {
-        let _given = ops::fresh(cx, "ne.Scalar", sizes, DType::Bool);
-        ops::fresh(cx, "_to_copy", sizes, DType::Int32)
+        let _given = ops::fresh(cx, Op::NeScalar, sizes, DType::Bool);
+        ops::fresh(cx, Op::ToCopy, sizes, DType::Int32)
     };
     let indices = {
-        let sum = ops::fresh(cx, "cumsum", sizes, DType::Int64);
-        let narrowed = ops::fresh(cx, "_to_copy", sizes, DType::Int32);
+        let sum = ops::fresh(cx, Op::Cumsum, sizes, DType::Int64);
+        let narrowed = ops::fresh(cx, Op::ToCopy, sizes, DType::Int32);
         drop(sum);
-        let shifted = ops::fresh(cx, "add.Tensor", sizes, DType::Int32);
+        let shifted = ops::fresh(cx, Op::AddTensor, sizes, DType::Int32);
         drop(narrowed);
-        let masked = ops::fresh(cx, "mul.Tensor", sizes, DType::Int32);
+        let masked = ops::fresh(cx, Op::MulTensor, sizes, DType::Int32);
         drop(shifted);
         masked
     };
-    let wide = ops::fresh(cx, "_to_copy", sizes, DType::Int64);
-    let out = ops::fresh(cx, "add.Tensor", sizes, DType::Int64);
+    let wide = ops::fresh(cx, Op::ToCopy, sizes, DType::Int64);
+    let out = ops::fresh(cx, Op::AddTensor, sizes, DType::Int64);
     drop((wide, mask, indices));
     out
 }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
+use plimsoll_torch::Op;
 use plimsoll_torch::generate::{Generate, Step};
 use plimsoll_torch::nn::{Embedding, LayerNorm, Linear, Scope, alibi, causal_mask, kv_cache};
 use plimsoll_torch::ops;
@@ -143,13 +144,13 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let attention_dropout = config.probability("attention_dropout", 0.0)?;
     let residual_after_norm = config.flag("apply_residual_connection_post_layernorm", false)?;
     let transformer = scope.child("transformer");
-    let norm = |scope: &Scope, name: &str| LayerNorm::new(&scope.child(name), embed, true);
+    let norm = |scope: &Scope, name: &'static str| LayerNorm::new(&scope.child(name), embed, true);
     let word_embeddings = Embedding::new(&transformer.child("word_embeddings"), vocab, embed);
     let word_embeddings_layernorm = norm(&transformer, "word_embeddings_layernorm");
     let block = |i| {
         let scope = transformer.item("h", i);
         let (attn, mlp) = (scope.child("self_attention"), scope.child("mlp"));
-        let linear = |scope: &Scope, name: &str, i, o| Linear::new(&scope.child(name), i, o, true);
+        let linear = |scope: &Scope, name: &'static str, i, o| Linear::new(&scope.child(name), i, o, true);
         Rc::new(Block {
             input_layernorm: norm(&scope, "input_layernorm"),
             self_attention: Attend {
@@ -202,7 +203,7 @@ impl BloomForCausalLm {
                 Some(given) => given,
                 None => {
                     // Without a mask BLOOM makes one: of ones, in float32.
-                    ones = ops::fresh(cx, "ones", ids.dims(), DType::Float32);
+                    ones = ops::fresh(cx, Op::Ones, ids.dims(), DType::Float32);
                     (&ones, false)
                 }
             };

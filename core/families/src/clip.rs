@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use plimsoll_ground::{Error, Result};
+use plimsoll_torch::Op;
 use plimsoll_torch::nn::{Activation, Embedding, EncoderAttention, LayerNorm, Linear, Scope, decoder_causal_mask};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
@@ -53,7 +54,7 @@ struct Layer {
 impl Layer {
     fn new(scope: &Scope, sizes: &Sizes<'_>, core: &EncoderAttention, causal: bool) -> Option<Self> {
         let (hidden, mlp) = (sizes.hidden, scope.child("mlp"));
-        let norm = |name: &str| LayerNorm::new(&scope.child(name), hidden, true);
+        let norm = |name: &'static str| LayerNorm::new(&scope.child(name), hidden, true);
         Some(Self {
             self_attn: Attend::new(&scope.child("self_attn"), Kind::Clip, hidden, sizes.heads, core, causal),
             layer_norm1: norm("layer_norm1"),
@@ -160,14 +161,14 @@ impl TextModel {
             hidden = self.final_layer_norm.forward(&hidden);
             let batch = ops::arange(cx, ids.size(0));
             let ends = {
-                let mut marks = ops::fresh(cx, "_to_copy", ids.dims(), DType::Int32);
+                let mut marks = ops::fresh(cx, Op::ToCopy, ids.dims(), DType::Int32);
                 if !self.largest_id {
-                    let is_end = ops::fresh(cx, "eq.Scalar", ids.dims(), DType::Bool);
+                    let is_end = ops::fresh(cx, Op::EqScalar, ids.dims(), DType::Bool);
                     drop(marks);
-                    marks = ops::fresh(cx, "_to_copy", ids.dims(), DType::Int32);
+                    marks = ops::fresh(cx, Op::ToCopy, ids.dims(), DType::Int32);
                     drop(is_end);
                 }
-                let ends = ops::fresh(cx, "argmax", &[ids.size(0)], DType::Int64);
+                let ends = ops::fresh(cx, Op::Argmax, &[ids.size(0)], DType::Int64);
                 drop(marks);
                 ends
             };
@@ -313,7 +314,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let (text_model, text_width, positions) = text_model(&scope.child("text_model"), &text, plan)?;
     let vision = config.section("vision_config", "model.hf.vision_config")?;
     let (vision_model, vision_width, [channels, side]) = vision_model(&scope.child("vision_model"), &vision, plan)?;
-    let project = |name: &str, width| Linear::new(&scope.child(name), width, projection, false);
+    let project = |name: &'static str, width| Linear::new(&scope.child(name), width, projection, false);
     // A text longer than the model takes is cut by its tokenizer.
     let seq = plan.seq()?.min(positions);
     Ok(Box::new(Clip {

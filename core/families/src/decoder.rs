@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
+use plimsoll_torch::Op;
 use plimsoll_torch::generate::{Generate, Step};
 use plimsoll_torch::nn::{Embedding, Norm, RotaryEmbedding, Scope, causal_mask, sliding_window_causal_mask};
 use plimsoll_torch::ops;
@@ -254,5 +255,5 @@ impl Generate for Decoder {
 /// `embed_scale`: a scalar of the weights' dtype that the scaled word embedding holds as a buffer.
 pub fn embed_scale(scope: &Scope) -> Tensor {
     let cx = scope.cx();
-    cx.counting_as(Kind::Buffer, || cx.empty_sizes("empty_strided", &[], scope.dtype()))
+    cx.counting_as(Kind::Buffer, || cx.empty_sizes(Op::EmptyStrided, &[], scope.dtype()))
 }

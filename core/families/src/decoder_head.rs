@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Task;
+use plimsoll_torch::Op;
 use plimsoll_torch::nn::{Embedding, Linear, Scope};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, Tensor};
@@ -118,13 +119,13 @@ fn last_token(logits: &Tensor, ids: &Tensor, pads: bool) -> (Tensor, Vec<Tensor>
         return (ops::index(&last, &[&ops::arange(cx, batch)]), Vec::new());
     }
     let non_pad_mask = {
-        let _differs = ops::fresh(cx, "ne.Scalar", &[batch, seq], DType::Bool);
-        ops::fresh(cx, "_to_copy", &[batch, seq], DType::Int32)
+        let _differs = ops::fresh(cx, Op::NeScalar, &[batch, seq], DType::Bool);
+        ops::fresh(cx, Op::ToCopy, &[batch, seq], DType::Int32)
     };
-    let token_indices = ops::fresh(cx, "arange", &[seq], DType::Int32);
+    let token_indices = ops::fresh(cx, Op::Arange, &[seq], DType::Int32);
     let last_non_pad_token = {
-        let _product = ops::fresh(cx, "mul.Tensor", &[batch, seq], DType::Int32);
-        ops::fresh(cx, "argmax", &[batch], DType::Int64)
+        let _product = ops::fresh(cx, Op::MulTensor, &[batch, seq], DType::Int32);
+        ops::fresh(cx, Op::Argmax, &[batch], DType::Int64)
     };
     let pooled = ops::index(logits, &[&ops::arange(cx, batch), &last_non_pad_token]);
     (pooled, vec![non_pad_mask, token_indices, last_non_pad_token])

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
+use plimsoll_torch::Op;
 use plimsoll_torch::generate::{Generate, Step};
 use plimsoll_torch::nn::{
     Activation, Embedding, LayerNorm, Linear, RotaryEmbedding, Scope, additive, apply_rotary_pos_emb, kv_cache,
@@ -90,7 +91,7 @@ impl Attend {
         let (batch, seq) = (fused.size(0), fused.size(1));
         let cx = fused.cx();
         // `x[..., [-1], :]`: a list of one is an index of its own.
-        let one = |x: &Tensor| ops::index_one(x, -2, &ops::fresh(cx, "_to_copy", &[1], DType::Int64));
+        let one = |x: &Tensor| ops::index_one(x, -2, &ops::fresh(cx, Op::ToCopy, &[1], DType::Int64));
         match self.split {
             Split::Groups(kv_heads) => {
                 let group = self.heads / kv_heads;
@@ -339,8 +340,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let block = |i| -> Option<Rc<Block>> {
         let scope = transformer.item("h", i);
         let (attn, mlp) = (scope.child("self_attention"), scope.child("mlp"));
-        let linear = |scope: &Scope, name: &str, i, o| Linear::spelled_out(&scope.child(name), i, o, sizes.bias);
-        let norm = |name: &str| LayerNorm::new(&scope.child(name), sizes.hidden, true);
+        let linear =
+            |scope: &Scope, name: &'static str, i, o| Linear::spelled_out(&scope.child(name), i, o, sizes.bias);
+        let norm = |name: &'static str| LayerNorm::new(&scope.child(name), sizes.hidden, true);
         let self_attention = Attend {
             query_key_value: linear(&attn, "query_key_value", sizes.hidden, sizes.fused()),
             dense: linear(&attn, "dense", sizes.hidden, sizes.hidden),
@@ -403,7 +405,7 @@ impl Falcon {
             // `mask` and the first `alibi` stay bound.
             let mut named = None;
             let mut alibi = self.alibi.then(|| {
-                let mask = given.cloned().unwrap_or_else(|| ops::fresh(cx, "ones", ids.dims(), DType::Int64));
+                let mask = given.cloned().unwrap_or_else(|| ops::fresh(cx, Op::Ones, ids.dims(), DType::Int64));
                 let alibi = rounded_alibi(&mask, self.heads, embeds.dtype());
                 named = Some(mask);
                 alibi
@@ -447,7 +449,7 @@ impl Falcon {
         let (batch, queries, keys) = (causal.size(0), causal.size(-2), causal.size(-1));
         let alibi = ops::reshape(alibi, &[batch, self.heads, 1, keys]);
         let scaled = ops::div_scalar(&alibi);
-        let hidden = ops::fresh(cx, "lt.Scalar", &[batch, 1, queries, keys], DType::Bool);
+        let hidden = ops::fresh(cx, Op::LtScalar, &[batch, 1, queries, keys], DType::Bool);
         let mask = ops::masked_fill(&scaled, &hidden);
         drop((scaled, hidden, causal));
         (alibi, mask)

@@ -31,7 +31,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let embed_scale = Some(embed_scale(&embedding));
     let layer = |i| -> Option<Rc<dyn Layer>> {
         let scope = model.item("layers", i);
-        let norm = |name: &str| Norm::Gemma(GemmaRmsNorm::new(&scope.child(name), heads.hidden));
+        let norm = |name: &'static str| Norm::Gemma(GemmaRmsNorm::new(&scope.child(name), heads.hidden));
         Some(Rc::new(PreNormLayer {
             self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), |_| QueryKeyNorms::None),
             mlp: FeedForward::Gated(Box::new(GatedMlp::new(

@@ -75,7 +75,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let embed_tokens = Embedding::new(&embedding, vocab, heads.hidden);
     let embed_scale = Some(embed_scale(&embedding));
     let norms = |scope: &Scope| {
-        let norm = |name: &str| Norm::Gemma(GemmaRmsNorm::new(&scope.child(name), heads.head_dim));
+        let norm = |name: &'static str| Norm::Gemma(GemmaRmsNorm::new(&scope.child(name), heads.head_dim));
         if third { QueryKeyNorms::Transposed(norm("q_norm"), norm("k_norm")) } else { QueryKeyNorms::None }
     };
     let windowed = |i: u64| match &listed {
@@ -94,7 +94,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layer = |i| -> Option<Rc<dyn Layer>> {
         let scope = model.item("layers", i);
-        let norm = |name: &str| GemmaRmsNorm::new(&scope.child(name), heads.hidden);
+        let norm = |name: &'static str| GemmaRmsNorm::new(&scope.child(name), heads.hidden);
         Some(Rc::new(Gemma2Layer {
             self_attn: Attend::new(&scope.child("self_attn"), &options(i), core.clone(), norms),
             mlp: GatedMlp::new(&scope.child("mlp"), heads.hidden, intermediate, act, false)?,

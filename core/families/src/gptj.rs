@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
+use plimsoll_torch::Op;
 use plimsoll_torch::generate::{Generate, Step};
 use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, Scope, causal_mask, kv_cache};
 use plimsoll_torch::ops;
@@ -47,10 +48,10 @@ impl Attend {
             };
 
             let (positions, turned) = (self.embed_positions.size(0), self.embed_positions.size(1));
-            let _embed_positions = ops::fresh(cx, "repeat", &[rows, positions, turned], DType::Float32);
-            let _repeated_position_ids = ops::fresh(cx, "repeat", &[rows, seq, turned], DType::Int64);
+            let _embed_positions = ops::fresh(cx, Op::Repeat, &[rows, positions, turned], DType::Float32);
+            let _repeated_position_ids = ops::fresh(cx, Op::Repeat, &[rows, seq, turned], DType::Int64);
             let sincos = {
-                let gathered = ops::fresh(cx, "gather", &[rows, seq, turned], DType::Float32);
+                let gathered = ops::fresh(cx, Op::Gather, &[rows, seq, turned], DType::Float32);
                 ops::to(&gathered, key.dtype())
             };
             let halves = ops::split(&sincos, turned / 2, -1);
@@ -197,7 +198,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         let scope = transformer.item("h", i);
         let (attn, mlp) = (scope.child("attn"), scope.child("mlp"));
         let ln_1 = LayerNorm::new(&scope.child("ln_1"), embed, true);
-        let linear = |name: &str| Linear::new(&attn.child(name), embed, embed, false);
+        let linear = |name: &'static str| Linear::new(&attn.child(name), embed, embed, false);
         let attn = Attend {
             k_proj: linear("k_proj"),
             v_proj: linear("v_proj"),

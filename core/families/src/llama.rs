@@ -141,7 +141,7 @@ struct Attend {
 
 impl Attend {
     fn new(scope: &Scope, sizes: &Sizes, core: AttentionCore, window: Option<u64>) -> Self {
-        let linear = |name: &str, i, o, bias| Linear::new(&scope.child(name), i, o, bias);
+        let linear = |name: &'static str, i, o, bias| Linear::new(&scope.child(name), i, o, bias);
         let (q, kv) = (sizes.heads * sizes.head_dim, sizes.kv_heads * sizes.head_dim);
         Self {
             q_proj: linear("q_proj", sizes.hidden, q, sizes.qkv_bias),
@@ -149,7 +149,7 @@ impl Attend {
             v_proj: linear("v_proj", sizes.hidden, kv, sizes.qkv_bias),
             o_proj: linear("o_proj", q, sizes.hidden, sizes.out_bias),
             norms: sizes.qk_norm.then(|| {
-                let norm = |name: &str| RmsNorm::new(&scope.child(name), sizes.head_dim);
+                let norm = |name: &'static str| RmsNorm::new(&scope.child(name), sizes.head_dim);
                 (norm("q_norm"), norm("k_norm"))
             }),
             core,
@@ -220,7 +220,7 @@ impl DecoderLayer {
     fn new(scope: &Scope, sizes: &Sizes, core: &AttentionCore, act: &str, windowed: bool) -> Option<Self> {
         let attention = Attend::new(&scope.child("self_attn"), sizes, core.clone(), sizes.window.filter(|_| windowed));
         let mlp = scope.child("mlp");
-        let linear = |name: &str, i, o| Linear::new(&mlp.child(name), i, o, sizes.mlp_bias);
+        let linear = |name: &'static str, i, o| Linear::new(&mlp.child(name), i, o, sizes.mlp_bias);
         let mlp = Mlp {
             gate_proj: linear("gate_proj", sizes.hidden, sizes.intermediate),
             up_proj: linear("up_proj", sizes.hidden, sizes.intermediate),

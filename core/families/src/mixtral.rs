@@ -39,7 +39,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 32_000)?, heads.hidden);
     let layer = |i| -> Option<Rc<dyn Layer>> {
         let scope = model.item("layers", i);
-        let norm = |name: &str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.hidden));
+        let norm = |name: &'static str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.hidden));
         Some(Rc::new(PreNormLayer {
             self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), |_| QueryKeyNorms::None),
             mlp: FeedForward::Sparse(Box::new(SparseMoeBlock::new(&scope.child("mlp"), &sizes)?)),

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Task;
+use plimsoll_torch::Op;
 use plimsoll_torch::nn::{
     Activation, Embedding, EncoderAttention, LayerNorm, Linear, RotaryEmbedding, Scope, apply_rotary_pos_emb_float,
     bidirectional_mask, sliding_window_bidirectional_mask,
@@ -58,7 +59,7 @@ impl Layer {
     fn new(scope: &Scope, sizes: &Sizes<'_>, plan: &Plan, first: bool, sliding: bool) -> Option<Self> {
         let (attn, mlp) = (scope.child("attn"), scope.child("mlp"));
         let (hidden, inner) = (sizes.hidden, sizes.intermediate);
-        let norm = |name: &str| LayerNorm::new(&scope.child(name), hidden, sizes.norm_bias);
+        let norm = |name: &'static str| LayerNorm::new(&scope.child(name), hidden, sizes.norm_bias);
         Some(Self {
             attn_norm: (!first).then(|| norm("attn_norm")),
             wqkv: Linear::new(&attn.child("Wqkv"), hidden, 3 * hidden, sizes.attention_bias),
@@ -359,12 +360,12 @@ impl Model for ModernBert {
 fn mean_of(hidden: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
     let cx = hidden.cx();
     let sizes = [hidden.size(0), hidden.size(1)];
-    let mask = mask.cloned().unwrap_or_else(|| ops::fresh(cx, "ones", &sizes, DType::Bool));
+    let mask = mask.cloned().unwrap_or_else(|| ops::fresh(cx, Op::Ones, &sizes, DType::Bool));
     let sum = {
         let real = ops::mul(hidden, &ops::unsqueeze(&mask, -1));
         ops::sum_middle(&real)
     };
-    let count = ops::fresh(cx, "sum.dim_IntList", &[sizes[0], 1], DType::Int64);
+    let count = ops::fresh(cx, Op::SumDimIntList, &[sizes[0], 1], DType::Int64);
     let mean = ops::div(&sum, &count);
     (mean, Some(mask))
 }

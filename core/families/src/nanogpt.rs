@@ -97,7 +97,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let blocks = (0..layers)
         .map(|i| {
             let scope = scope.item("h", i);
-            let linear = |name: &str, i, o| Linear::new(&scope.child(name), i, o, bias);
+            let linear = |name: &'static str, i, o| Linear::new(&scope.child(name), i, o, bias);
             Block {
                 ln1: LayerNorm::new(&scope.child("ln1"), embed, bias),
                 qkv: linear("qkv", embed, 3 * embed),

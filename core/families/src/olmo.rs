@@ -36,7 +36,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 50_304)?, heads.hidden);
     let layer = |i| -> Option<Rc<dyn Layer>> {
         let scope = model.item("layers", i);
-        let norm = |name: &str| Norm::Plain(PlainLayerNorm::new(&scope.child(name)));
+        let norm = |name: &'static str| Norm::Plain(PlainLayerNorm::new(&scope.child(name)));
         Some(Rc::new(PreNormLayer {
             self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), |_| QueryKeyNorms::None),
             mlp: FeedForward::Gated(Box::new(GatedMlp::new(

@@ -50,14 +50,14 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let options =
         AttendOptions { heads, rotary, qkv_bias: bias, out_bias: bias, wide_rotary: true, ..AttendOptions::PLAIN };
     let norms = |scope: &Scope| {
-        let norm = |name: &str, count| Norm::Wide(WideRmsNorm::new(&scope.child(name), count * heads.head_dim));
+        let norm = |name: &'static str, count| Norm::Wide(WideRmsNorm::new(&scope.child(name), count * heads.head_dim));
         QueryKeyNorms::Projections(norm("q_norm", heads.heads), norm("k_norm", heads.kv_heads))
     };
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 50_304)?, heads.hidden);
     let layer = |i| -> Option<Rc<dyn Layer>> {
         let scope = model.item("layers", i);
-        let norm = |name: &str| WideRmsNorm::new(&scope.child(name), heads.hidden);
+        let norm = |name: &'static str| WideRmsNorm::new(&scope.child(name), heads.hidden);
         Some(Rc::new(Olmo2Layer {
             self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), norms),
             mlp: GatedMlp::new(&scope.child("mlp"), heads.hidden, intermediate, act, false)?,

@@ -33,7 +33,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         ..AttendOptions::PLAIN
     };
     let norms = |scope: &Scope| {
-        let norm = |name: &str, count| Norm::Rms(RmsNorm::new(&scope.child(name), count * heads.head_dim));
+        let norm = |name: &'static str, count| Norm::Rms(RmsNorm::new(&scope.child(name), count * heads.head_dim));
         QueryKeyNorms::Projections(norm("q_norm", heads.heads), norm("k_norm", heads.kv_heads))
     };
     let sizes = BlockSizes {
@@ -50,7 +50,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 50_304)?, heads.hidden);
     let layer = |i| -> Option<Rc<dyn Layer>> {
         let scope = model.item("layers", i);
-        let norm = |name: &str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.hidden));
+        let norm = |name: &'static str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.hidden));
         Some(Rc::new(PreNormLayer {
             self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), norms),
             mlp: FeedForward::Sparse(Box::new(SparseMoeBlock::new(&scope.child("mlp"), &sizes)?)),

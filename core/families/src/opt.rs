@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
+use plimsoll_torch::Op;
 use plimsoll_torch::generate::{Generate, Step};
 use plimsoll_torch::nn::{Activation, AttentionCore, Embedding, LayerNorm, Linear, Scope, causal_mask, kv_cache};
 use plimsoll_torch::ops;
@@ -137,7 +138,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     // The table begins two places later than positions do.
     let place = decoder.child("embed_positions");
     let embed_positions = Embedding::new(&place, positions + 2, hidden);
-    let project = |name: &str, i, o| (embed != hidden).then(|| Linear::new(&decoder.child(name), i, o, false));
+    let project = |name: &'static str, i, o| (embed != hidden).then(|| Linear::new(&decoder.child(name), i, o, false));
     let project_out = project("project_out", hidden, embed);
     let project_in = project("project_in", embed, hidden);
     let last = norm_before && !config.flag("_remove_final_layer_norm", false)?;
@@ -145,7 +146,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let layer = |i| -> Option<Rc<DecoderLayer>> {
         let scope = decoder.item("layers", i);
         let attn = scope.child("self_attn");
-        let linear = |scope: &Scope, name: &str, i, o| Linear::new(&scope.child(name), i, o, bias);
+        let linear = |scope: &Scope, name: &'static str, i, o| Linear::new(&scope.child(name), i, o, bias);
         let self_attn = Attend {
             k_proj: linear(&attn, "k_proj", hidden, hidden),
             v_proj: linear(&attn, "v_proj", hidden, hidden),
@@ -202,14 +203,14 @@ impl OptForCausalLm {
                 Some(given) => given,
                 None => {
                     // Without a mask OPT makes one: of ones, in float32.
-                    ones = ops::fresh(cx, "ones", ids.dims(), DType::Float32);
+                    ones = ops::fresh(cx, Op::Ones, ids.dims(), DType::Float32);
                     (&ones, false)
                 }
             };
             let position_ids = given_positions.cloned().unwrap_or_else(|| positions(mask));
             let causal = causal_mask(&embeds, Some((mask, padded)), &position_ids, self.plan.attention);
             let pos_embeds = cx.within(self.positions, || {
-                let shifted = ops::fresh(cx, "add.Tensor", ids.dims(), DType::Int64);
+                let shifted = ops::fresh(cx, Op::AddTensor, ids.dims(), DType::Int64);
                 self.embed_positions.forward(&shifted)
             });
             if let Some(project_in) = &self.project_in {
@@ -245,9 +246,9 @@ impl OptForCausalLm {
 /// `(cumsum(attention_mask, dim=1) * attention_mask - 1).long()`.
 fn positions(mask: &Tensor) -> Tensor {
     let (cx, dtype) = (mask.cx(), mask.dtype());
-    let _cumsum = ops::fresh(cx, "cumsum", mask.dims(), dtype);
-    let product = ops::fresh(cx, "mul.Tensor", mask.dims(), dtype);
-    let less = ops::fresh(cx, "sub.Tensor", mask.dims(), dtype);
+    let _cumsum = ops::fresh(cx, Op::Cumsum, mask.dims(), dtype);
+    let product = ops::fresh(cx, Op::MulTensor, mask.dims(), dtype);
+    let less = ops::fresh(cx, Op::SubTensor, mask.dims(), dtype);
     drop(product);
     ops::to(&less, DType::Int64)
 }

@@ -64,7 +64,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         ..AttendOptions::PLAIN
     };
     let norms = |scope: &Scope| {
-        let norm = |name: &str| Norm::Layer(LayerNorm::new(&scope.child(name), heads.head_dim, true));
+        let norm = |name: &'static str| Norm::Layer(LayerNorm::new(&scope.child(name), heads.head_dim, true));
         if qk_layernorm {
             QueryKeyNorms::Transposed(norm("q_layernorm"), norm("k_layernorm"))
         } else {

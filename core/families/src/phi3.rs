@@ -117,7 +117,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         let scope = model.item("layers", i);
         let (attn, mlp) = (scope.child("self_attn"), scope.child("mlp"));
         let (q, kv) = (heads.heads * heads.head_dim, heads.kv_heads * heads.head_dim);
-        let norm = |name: &str| RmsNorm::new(&scope.child(name), heads.hidden);
+        let norm = |name: &'static str| RmsNorm::new(&scope.child(name), heads.hidden);
         Some(Rc::new(Phi3Layer {
             self_attn: Attend {
                 o_proj: Linear::new(&attn.child("o_proj"), q, heads.hidden, false),

@@ -56,7 +56,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
     let plain = AttendOptions { heads, rotary, qkv_bias, out_bias, ..AttendOptions::PLAIN };
     let norms = |scope: &Scope| {
-        let norm = |name: &str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.head_dim));
+        let norm = |name: &'static str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.head_dim));
         if third { QueryKeyNorms::Heads(norm("q_norm"), norm("k_norm")) } else { QueryKeyNorms::None }
     };
     let shared = if third { None } else { Some(config.size("shared_expert_intermediate_size", 5632)?) };
@@ -94,7 +94,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 151_936)?, heads.hidden);
     let layer = |i| -> Option<Rc<dyn Layer>> {
         let scope = model.item("layers", i);
-        let norm = |name: &str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.hidden));
+        let norm = |name: &'static str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.hidden));
         let options = AttendOptions { window: window.filter(|_| windowed(i)), ..plain };
         let self_attn = Attend::new(&scope.child("self_attn"), &options, core.clone(), norms);
         let mlp = scope.child("mlp");

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::AttentionMask;
+use plimsoll_torch::Op;
 use plimsoll_torch::nn::{EncoderAttention, Linear, Scope, kv_cache};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
@@ -46,11 +47,11 @@ pub fn batch(cx: &Rc<Context>, plan: &Plan, lengths: Lengths) -> Vec<Tensor> {
 pub fn shift_right(labels: &Tensor) -> Tensor {
     let cx = labels.cx();
     let (batch, seq) = (labels.size(0), labels.size(1));
-    let shifted = ops::fresh(cx, "new_zeros", &[batch, seq], DType::Int64);
+    let shifted = ops::fresh(cx, Op::NewZeros, &[batch, seq], DType::Int64);
     if seq > 1 {
-        drop(ops::fresh(cx, "clone", &[batch, seq - 1], DType::Int64));
+        drop(ops::fresh(cx, Op::Clone, &[batch, seq - 1], DType::Int64));
     }
-    drop(ops::fresh(cx, "eq.Scalar", &[batch, seq], DType::Bool));
+    drop(ops::fresh(cx, Op::EqScalar, &[batch, seq], DType::Bool));
     shifted
 }
 
@@ -105,7 +106,7 @@ pub enum Kind {
 impl Attend {
     /// `features` in and out, on as many heads as the plan of attention says.
     pub fn new(scope: &Scope, kind: Kind, features: u64, heads: u64, core: &EncoderAttention, causal: bool) -> Self {
-        let linear = |name: &str, bias| Linear::new(&scope.child(name), features, features, bias);
+        let linear = |name: &'static str, bias| Linear::new(&scope.child(name), features, features, bias);
         Self {
             k_proj: linear("k_proj", kind != Kind::Whisper),
             v_proj: linear("v_proj", true),

@@ -46,7 +46,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         let scope = model.item("layers", i);
         let window = window.filter(|_| windowed(i));
         let options = AttendOptions { rotary: if turns(i) { rotary } else { 0 }, window, ..plain };
-        let norm = |name: &str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.hidden));
+        let norm = |name: &'static str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.hidden));
         Some(Rc::new(PreNormLayer {
             self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), |_| QueryKeyNorms::None),
             mlp: FeedForward::Gated(Box::new(GatedMlp::new(

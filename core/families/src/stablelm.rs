@@ -74,7 +74,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         ..AttendOptions::PLAIN
     };
     let norms = |scope: &Scope| {
-        let norm = |name: &str, count| Norm::PerHead(LayerNormPerHead::new(&scope.child(name), heads.head_dim, count));
+        let norm =
+            |name: &'static str, count| Norm::PerHead(LayerNormPerHead::new(&scope.child(name), heads.head_dim, count));
         if qk_layernorm {
             QueryKeyNorms::Transposed(norm("q_layernorm", heads.heads), norm("k_layernorm", heads.kv_heads))
         } else {
@@ -85,7 +86,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 50_304)?, heads.hidden);
     let layer = |i| -> Option<Rc<dyn Layer>> {
         let scope = model.item("layers", i);
-        let norm = |name: &str| LayerNorm::new(&scope.child(name), heads.hidden, true);
+        let norm = |name: &'static str| LayerNorm::new(&scope.child(name), heads.hidden, true);
         Some(Rc::new(StableLmLayer {
             self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), norms),
             mlp: GatedMlp::new(&scope.child("mlp"), heads.hidden, intermediate, act, false)?,

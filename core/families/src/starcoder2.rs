@@ -38,7 +38,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let layer = |i| -> Option<Rc<dyn Layer>> {
         let scope = model.item("layers", i);
         let mlp = scope.child("mlp");
-        let norm = |name: &str| Norm::Layer(LayerNorm::new(&scope.child(name), heads.hidden, true));
+        let norm = |name: &'static str| Norm::Layer(LayerNorm::new(&scope.child(name), heads.hidden, true));
         Some(Rc::new(PreNormLayer {
             self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), |_| QueryKeyNorms::None),
             mlp: FeedForward::Plain(Box::new(PlainMlp {

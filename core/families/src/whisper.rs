@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use plimsoll_ground::{Error, Result};
+use plimsoll_torch::Op;
 use plimsoll_torch::generate::{Encode, Generate, Step};
 use plimsoll_torch::nn::{
     Activation, Conv1d, Embedding, EncoderAttention, LayerNorm, Linear, Scope, causal_mask, decoder_causal_mask,
@@ -66,10 +67,11 @@ impl Layer {
         decoder: bool,
     ) -> Option<Self> {
         let hidden = sizes.hidden;
-        let attend =
-            |name: &str, causal| Attend::new(&scope.child(name), Kind::Whisper, hidden, stack.heads, core, causal);
-        let norm = |name: &str| LayerNorm::new(&scope.child(name), hidden, true);
-        let linear = |name: &str, i, o| Linear::new(&scope.child(name), i, o, true);
+        let attend = |name: &'static str, causal| {
+            Attend::new(&scope.child(name), Kind::Whisper, hidden, stack.heads, core, causal)
+        };
+        let norm = |name: &'static str| LayerNorm::new(&scope.child(name), hidden, true);
+        let linear = |name: &'static str, i, o| Linear::new(&scope.child(name), i, o, true);
         Some(Self {
             self_attn: attend("self_attn", decoder),
             self_attn_layer_norm: norm("self_attn_layer_norm"),
@@ -207,7 +209,7 @@ impl Decoder {
             let embeds = causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
             let position_ids = {
                 let _row = causal_lm::position_ids(cx, ids.size(1));
-                ops::fresh(cx, "repeat", ids.dims(), DType::Int64)
+                ops::fresh(cx, Op::Repeat, ids.dims(), DType::Int64)
             };
             let positions = cx.within(self.positions, || ops::index(&self.embed_positions, &[&position_ids]));
             let mut hidden = ops::add(&embeds, &positions);

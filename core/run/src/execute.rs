@@ -80,7 +80,7 @@ pub fn execute(scenario: &Scenario) -> Result<Ledger> {
             "scenario",
             format!(
                 "one tensor alone ({} in {}) would take over {}",
-                storage.op,
+                ledger.op(storage),
                 ledger.module(storage),
                 Bytes::new(LARGEST_STORAGE)
             ),

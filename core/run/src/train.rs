@@ -8,7 +8,7 @@ use plimsoll_ledger::PhaseName;
 use plimsoll_scenario::{Precision, Task, Training, ZeroGrad, ZeroGradAt};
 use plimsoll_torch::ops;
 use plimsoll_torch::optim::{self, Ema, GradScaler, Share};
-use plimsoll_torch::tensor::{Context, DType, Geometry, Repeat, Smoothing, Tensor, backward};
+use plimsoll_torch::tensor::{Context, DType, Geometry, Position, Repeat, Smoothing, Tensor, backward};
 
 /// Optimizer steps that are run: the first creates lazy state, the second is the steady state.
 pub const STEPS: u32 = 2;
@@ -40,7 +40,7 @@ struct Recording {
     accumulates: bool,
     first_storage: u32,
     /// The model's forward; then what the loop does with the loss; then backward.
-    stretches: [Range<usize>; 3],
+    stretches: [Range<Position>; 3],
     /// The storage of the loss, and its dtype.
     loss: (u32, DType),
     /// The storage of every parameter's gradient that it made.
@@ -284,7 +284,7 @@ mod tests {
     fn events(ledger: &Ledger) -> Vec<(bool, u64, String)> {
         let line = |e: &plimsoll_ledger::Event| {
             let s = &ledger.storages[e.id() as usize];
-            (e.is_free(), s.bytes, format!("{} {} {:?} {:?}", s.op, s.node, s.kind, s.dims))
+            (e.is_free(), s.bytes, format!("{} {} {:?} {:?}", ledger.op(s), ledger.grad_fn(s), s.kind, ledger.sizes(s)))
         };
         ledger.events.iter().map(line).collect()
     }

@@ -3,7 +3,13 @@
 #![forbid(unsafe_code)]
 
 pub mod generate;
+mod grad_fn;
+mod names;
 pub mod nn;
+mod op;
 pub mod ops;
 pub mod optim;
 pub mod tensor;
+
+pub use grad_fn::GradFn;
+pub use op::Op;

@@ -89,7 +89,7 @@ impl Block {
         let convs = (1..)
             .zip(shapes)
             .map(|(i, (channels, window))| {
-                let (conv, norm) = (scope.child(&format!("conv{i}")), scope.child(&format!("bn{i}")));
+                let (conv, norm) = (scope.child(format!("conv{i}")), scope.child(format!("bn{i}")));
                 ConvNorm::new(&conv, &norm, channels, window)
             })
             .collect();
@@ -147,11 +147,11 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let mut blocks = Vec::new();
     let mut inputs = 64;
     for (stage, count) in (0u32..).zip(variant.counts) {
-        let layer = scope.child(&format!("layer{}", stage + 1));
+        let layer = scope.child(format!("layer{}", stage + 1));
         let planes = 64 << stage;
         for i in 0..count {
             let stride = if i == 0 && stage > 0 { 2 } else { 1 };
-            blocks.push(Block::new(&layer.child(&i.to_string()), variant, inputs, planes, stride));
+            blocks.push(Block::new(&layer.child(i.to_string()), variant, inputs, planes, stride));
             inputs = if variant.bottleneck { 4 * planes } else { planes };
         }
     }

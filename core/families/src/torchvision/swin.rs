@@ -167,16 +167,16 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let total: u64 = counts.iter().sum();
     let (mut before, mut width) = (0, first);
     for (stage, count) in (0u32..).zip(counts) {
-        let scope = place.child(&features.len().to_string());
+        let scope = place.child(features.len().to_string());
         let block = |i: u64| {
             let drop = DropPath::deeper(drop, before + i, total);
-            Block::new(&scope.child(&i.to_string()), width, heads << stage, i % 2 == 1, drop)
+            Block::new(&scope.child(i.to_string()), width, heads << stage, i % 2 == 1, drop)
         };
         let blocks = (0..count).map(block).collect::<Option<Vec<_>>>();
         features.push(Stage::Blocks(blocks.ok_or_else(|| unknown_activation(config, "variant", "gelu"))?));
         before += count;
         if before < total {
-            let scope = place.child(&features.len().to_string());
+            let scope = place.child(features.len().to_string());
             features.push(Stage::Merging(Box::new(PatchMerging::new(&scope, width))));
             width *= 2;
         }

@@ -3,10 +3,11 @@
 use std::rc::Rc;
 
 use super::groups::by_dtype;
+use crate::Op;
 use crate::ops::inside;
 use crate::tensor::{Context, DType, Tensor};
 
-const NORM: &str = "_foreach_norm.Scalar";
+const NORM: Op = Op::ForeachNormScalar;
 
 /// A norm a gradient, their norm, the clip coefficient; the gradients are scaled in place.
 pub fn clip_grad_norm(cx: &Rc<Context>, parameters: &[Tensor]) {
@@ -25,13 +26,13 @@ pub fn clip_grad_norm(cx: &Rc<Context>, parameters: &[Tensor]) {
     let count = gradients.len() as u64;
     drop(gradients);
     let Some(dtype) = dtype else { return };
-    let stacked = cx.empty_sizes("stack", &[count], dtype);
-    let total = cx.empty_sizes("linalg_vector_norm", &[], dtype);
+    let stacked = cx.empty_sizes(Op::Stack, &[count], dtype);
+    let total = cx.empty_sizes(Op::LinalgVectorNorm, &[], dtype);
     drop((stacked, norms));
-    let plus = cx.empty_sizes("add.Tensor", &[], dtype);
-    let inverse = cx.empty_sizes("reciprocal", &[], dtype);
-    let coefficient = cx.empty_sizes("mul.Tensor", &[], dtype);
+    let plus = cx.empty_sizes(Op::AddTensor, &[], dtype);
+    let inverse = cx.empty_sizes(Op::Reciprocal, &[], dtype);
+    let coefficient = cx.empty_sizes(Op::MulTensor, &[], dtype);
     drop((inverse, plus));
-    let clamped = cx.empty_sizes("clamp", &[], dtype);
+    let clamped = cx.empty_sizes(Op::Clamp, &[], dtype);
     drop((coefficient, clamped, total));
 }

@@ -19,6 +19,7 @@ use std::rc::Rc;
 
 use plimsoll_scenario::{Optimizer as Name, OptimizerImpl};
 
+use crate::Op;
 use crate::tensor::{Context, Kind, Tensor};
 
 pub use clip::clip_grad_norm;
@@ -93,6 +94,11 @@ pub fn set_gradient(parameter: &Tensor, value: Option<Tensor>) {
 }
 
 /// A tensor like `p` that the optimizer keeps.
-fn state(cx: &Rc<Context>, op: &'static str, p: &Tensor) -> Tensor {
-    cx.counting_as(Kind::OptimizerState, || cx.empty(op, p.geometry().preserved(), p.dtype()))
+fn state(cx: &Rc<Context>, op: Op, p: &Tensor) -> Tensor {
+    cx.counting_as(Kind::OptimizerState, || like(cx, op, p))
+}
+
+/// A tensor like `p` that belongs to it.
+fn like(cx: &Rc<Context>, op: Op, p: &Tensor) -> Tensor {
+    cx.owned_by(p, || cx.empty(op, p.geometry().preserved(), p.dtype()))
 }

@@ -12,6 +12,7 @@ use super::context::Context;
 use super::geometry::Geometry;
 use super::saved::Saved;
 use super::storage::Tensor;
+use crate::GradFn;
 
 /// The gradients a node returns, one for each of its forward's inputs; `None` where none is asked for.
 pub type Grads = SmallVec<[Option<Tensor>; 3]>;
@@ -59,7 +60,7 @@ pub(super) enum Work {
 
 /// One node of the graph.
 pub struct Node {
-    pub(super) name: &'static str,
+    pub(super) name: GradFn,
     /// Order of creation; `AccumulateGrad` is `u32::MAX` and so runs as soon as it is ready.
     pub(super) seq: u32,
     pub(super) module: ModuleId,
@@ -78,7 +79,7 @@ impl Node {
     /// The `AccumulateGrad` of a leaf with this geometry.
     pub fn accumulate(geometry: Geometry, dtype: DType, variable: Option<Tensor>) -> Rc<Self> {
         Rc::new(Self {
-            name: "AccumulateGrad",
+            name: GradFn::AccumulateGrad,
             seq: u32::MAX,
             module: ModuleId::default(),
             next: SmallVec::new(),
@@ -134,7 +135,7 @@ pub struct Tape {
 #[derive(Debug)]
 struct Recording {
     cx: Rc<Context>,
-    name: &'static str,
+    name: GradFn,
     seq: u32,
     next: SmallVec<[Option<Edge>; 3]>,
     attribute: Option<Tensor>,
@@ -142,7 +143,7 @@ struct Recording {
 
 impl Tape {
     /// Begins the node `name` over the op's differentiable inputs. Call before the kernel allocates.
-    pub fn new(cx: &Rc<Context>, name: &'static str, inputs: &[&Tensor]) -> Self {
+    pub fn new(cx: &Rc<Context>, name: GradFn, inputs: &[&Tensor]) -> Self {
         let wanted = cx.grad_enabled.get() && !cx.muted.get() && inputs.iter().any(|t| t.requires_grad());
         let recording = wanted.then(|| {
             let seq = cx.next_seq.get();

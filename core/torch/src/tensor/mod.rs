@@ -32,7 +32,7 @@ pub use geometry::Geometry;
 pub use loss_rules::{HeadLoss, LossRules, Smoothing};
 pub use machine::{Kernels, Machine};
 pub use past::{Past, Seen};
-pub use repeat::Repeat;
+pub use repeat::{Position, Repeat};
 pub use saved::Saved;
 pub use storage::Tensor;
 
