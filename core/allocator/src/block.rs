@@ -2,6 +2,8 @@
 
 use std::ops::{Index, IndexMut};
 
+use plimsoll_ledger::Stream;
+
 use super::free_list::Pool;
 
 /// "No block": the edge of a segment, or a storage without bytes.
@@ -20,6 +22,8 @@ pub(super) struct Block {
     pub free: bool,
     /// Which pool it belongs to.
     pub pool: Pool,
+    /// The stream it was allocated on.
+    pub stream: Stream,
 }
 
 /// All blocks, densely, with the slots of vanished ones used again.
@@ -54,8 +58,8 @@ impl Blocks {
 
     /// Cuts `units` off the front of a block as a new block in use. `index` keeps the rest.
     pub fn split_front(&mut self, index: u32, units: u64) -> u32 {
-        let Block { address, prev, pool, .. } = self[index];
-        let front = self.add(Block { size: units, address, prev, next: index, free: false, pool });
+        let Block { address, prev, pool, stream, .. } = self[index];
+        let front = self.add(Block { size: units, address, prev, next: index, free: false, pool, stream });
         if prev != NONE {
             self[prev].next = front;
         }
