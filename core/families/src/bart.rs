@@ -4,13 +4,13 @@ use std::rc::Rc;
 
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::AttentionMask;
-use plimsoll_torch::Op;
 use plimsoll_torch::generate::{Encode, Generate, Step};
 use plimsoll_torch::nn::{
     Activation, Embedding, EncoderAttention, LayerNorm, Linear, Scope, bidirectional_mask, decoder_causal_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::{Batch, Op};
 
 use super::config::{Config, divide};
 use super::seq2seq::{self, Attend, Kind, Lengths};
@@ -339,12 +339,12 @@ impl ConditionalGeneration {
 }
 
 impl Model for ConditionalGeneration {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         seq2seq::batch(&self.cx, &self.plan, self.lengths)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (ids, labels, mask) = (&batch[0], &batch[1], batch.get(2));
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
         let decoder_ids = seq2seq::shift_right(labels);
         let encoded = self.encoder.encode(ids, mask);
         let (logits, _outputs) = self.decode(&decoder_ids, mask, &encoded);

@@ -4,10 +4,10 @@ use std::rc::Rc;
 
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::{AttentionMask, Task};
-use plimsoll_torch::Op;
 use plimsoll_torch::nn::{Activation, Embedding, EncoderAttention, LayerNorm, Linear, Scope, bidirectional_mask};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::{Batch, Field, Op};
 
 use super::config::{Config, divide};
 use super::{Plan, causal_lm};
@@ -344,20 +344,14 @@ impl Encoder {
 }
 
 /// Token ids, the attention mask where one is given, and labels: one a token, or one a sample for classification.
-pub fn batch(cx: &Rc<Context>, plan: &Plan, seq: u64) -> Vec<Tensor> {
+pub fn batch(cx: &Rc<Context>, plan: &Plan, seq: u64) -> Batch {
     let batch = plan.input.batch;
     let tokens = || ops::empty(cx, &[batch, seq], DType::Int64);
-    let mut tensors = vec![tokens()];
+    let mut made = Batch::of(tokens());
     if plan.input.attention_mask != AttentionMask::None {
-        tensors.push(tokens());
+        made = made.with(Field::Mask, tokens());
     }
     let classifies = plan.task == Task::SequenceClassification;
     let labels = [batch, seq];
-    tensors.push(ops::labels(cx, if classifies { &labels[..1] } else { &labels }, DType::Int64));
-    tensors
-}
-
-/// Ids, mask and labels of what [`batch`] made.
-pub fn unpack(batch: &[Tensor]) -> (&Tensor, Option<&Tensor>, &Tensor) {
-    (&batch[0], (batch.len() == 3).then(|| &batch[1]), &batch[batch.len() - 1])
+    made.with(Field::Labels, ops::labels(cx, if classifies { &labels[..1] } else { &labels }, DType::Int64))
 }

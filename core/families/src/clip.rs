@@ -3,10 +3,10 @@
 use std::rc::Rc;
 
 use plimsoll_ground::{Error, Result};
-use plimsoll_torch::Op;
 use plimsoll_torch::nn::{Activation, Embedding, EncoderAttention, LayerNorm, Linear, Scope, decoder_causal_mask};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::{Batch, Field, Op};
 
 use super::config::{Config, divide};
 use super::seq2seq::{Attend, Kind};
@@ -347,15 +347,16 @@ fn contrastive_loss(logits: &Tensor) -> Tensor {
 }
 
 impl Model for Clip {
-    fn batch(&self) -> Vec<Tensor> {
-        vec![ops::empty(&self.cx, &self.ids, DType::Int64), ops::empty(&self.cx, &self.pixels, self.dtype)]
+    fn batch(&self) -> Batch {
+        let ids = ops::empty(&self.cx, &self.ids, DType::Int64);
+        Batch::of(ids).with(Field::Pixels, ops::empty(&self.cx, &self.pixels, self.dtype))
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (image_hidden, pooled) = self.vision_model.forward(&batch[1]);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (image_hidden, pooled) = self.vision_model.forward(batch.field(Field::Pixels));
         let image_pooled = self.visual_projection.forward(&pooled);
         drop(pooled);
-        let (text_hidden, pooled) = self.text_model.forward(&batch[0]);
+        let (text_hidden, pooled) = self.text_model.forward(batch.inputs());
         let text_pooled = self.text_projection.forward(&pooled);
         drop(pooled);
         let image_embeds = normalized(&image_pooled);

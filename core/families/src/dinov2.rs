@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
+use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{Activation, DropPath, EncoderAttention, LayerNorm, Linear, Scope};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor, checkpoint};
@@ -260,12 +261,12 @@ impl ForImageClassification {
 }
 
 impl Model for ForImageClassification {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.batch.make()
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let hidden = self.hidden(&batch[0]);
+    fn forward(&self, batch: &Batch) -> Output {
+        let hidden = self.hidden(batch.inputs());
         let class = ops::select(&hidden, 1);
         let patches = ops::narrow(&hidden, 1, hidden.size(1) - 1);
         let input = {
@@ -273,7 +274,7 @@ impl Model for ForImageClassification {
             ops::cat(&[&class, &mean], 1)
         };
         let logits = self.classifier.forward(&input);
-        let loss = classification::loss(&logits, &batch[1]);
+        let loss = classification::loss(&logits, batch.labels());
         drop((hidden, class, patches, input));
         Output { held: vec![loss.clone(), logits], loss }
     }

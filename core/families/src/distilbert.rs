@@ -4,11 +4,12 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Task;
+use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{Activation, Embedding, EncoderAttention, LayerNorm, Linear, Scope, bidirectional_mask};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 
-use super::bert_encoder::{batch, check_positions, unpack};
+use super::bert_encoder::{batch, check_positions};
 use super::config::{Config, divide};
 use super::{Model, Output, Plan, causal_lm, classification};
 
@@ -232,12 +233,12 @@ impl DistilBert {
 }
 
 impl Model for DistilBert {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         batch(&self.cx, &self.plan, self.seq)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (ids, mask, labels) = unpack(batch);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
         let hidden = self.base(ids, mask);
         let logits = match &self.head {
             Head::MaskedLm { transform, act, norm, projector } => {

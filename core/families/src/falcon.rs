@@ -4,7 +4,6 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
-use plimsoll_torch::Op;
 use plimsoll_torch::generate::{Generate, Step};
 use plimsoll_torch::nn::{
     Activation, Embedding, LayerNorm, Linear, RotaryEmbedding, Scope, additive, apply_rotary_pos_emb, kv_cache,
@@ -13,6 +12,7 @@ use plimsoll_torch::nn::{
 use plimsoll_torch::ops;
 use plimsoll_torch::ops::SdpaRules;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
+use plimsoll_torch::{Batch, Op};
 
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
@@ -457,12 +457,12 @@ impl Falcon {
 }
 
 impl Model for Falcon {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.head.batch(&self.cx, &self.plan, self.seq)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (ids, mask, labels) = self.head.unpack(batch);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
         self.head.output(self.hidden(ids, mask, None), ids, labels)
     }
 

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
+use plimsoll_torch::Batch;
 use plimsoll_torch::generate::{Generate, Step};
 use plimsoll_torch::nn::{Activation, AttentionCore, Conv1D, Embedding, LayerNorm, Scope, causal_mask, kv_cache};
 use plimsoll_torch::ops;
@@ -232,12 +233,12 @@ impl LmHeadModel {
 }
 
 impl Model for LmHeadModel {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.head.batch(&self.cx, &self.plan, self.seq)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (ids, mask, labels) = self.head.unpack(batch);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
         self.head.output(self.hidden(ids, mask, None), ids, labels)
     }
 

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
+use plimsoll_torch::Batch;
 use plimsoll_torch::generate::{Generate, Step};
 use plimsoll_torch::nn::{
     Activation, AttentionCore, Embedding, Linear, RmsNorm, RotaryEmbedding, Scope, apply_rotary_pos_emb, causal_mask,
@@ -362,12 +363,12 @@ impl CausalLm {
 }
 
 impl Model for CausalLm {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.head.batch(&self.cx, &self.plan, self.seq)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (ids, mask, labels) = self.head.unpack(batch);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
         self.head.output(self.hidden(ids, mask, None), ids, labels)
     }
 

@@ -4,13 +4,13 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Task;
-use plimsoll_torch::Op;
 use plimsoll_torch::nn::{
     Activation, Embedding, EncoderAttention, LayerNorm, Linear, RotaryEmbedding, Scope, apply_rotary_pos_emb_float,
     bidirectional_mask, sliding_window_bidirectional_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::{Batch, Op};
 
 use super::config::{Config, divide};
 use super::{Model, Output, Plan, bert_encoder, causal_lm, classification};
@@ -315,18 +315,18 @@ impl ModernBert {
 }
 
 impl Model for ModernBert {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         match self.prediction {
             Head::MaskedLm { .. } => causal_lm::batch(&self.cx, &self.plan, self.seq),
             Head::SequenceClassification { .. } => bert_encoder::batch(&self.cx, &self.plan, self.seq),
         }
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
+    fn forward(&self, batch: &Batch) -> Output {
         let cx = &self.cx;
         match &self.prediction {
             Head::MaskedLm { weight, bias, module } => {
-                let (ids, labels, mask) = (&batch[0], &batch[1], batch.get(2));
+                let (ids, mask, labels) = batch.parts();
                 let hidden = self.base(ids, mask);
                 let logits = {
                     let transformed = self.predict(&hidden);
@@ -342,7 +342,7 @@ impl Model for ModernBert {
                 Output { held: vec![loss.clone(), logits], loss }
             }
             Head::SequenceClassification { mean, drop: (p, module), classifier } => {
-                let (ids, mask, labels) = bert_encoder::unpack(batch);
+                let (ids, mask, labels) = batch.parts();
                 let hidden = self.base(ids, mask);
                 let (pooled, named) = if *mean { mean_of(&hidden, mask) } else { (ops::select(&hidden, 1), None) };
                 let mut predicted = self.predict(&pooled);

@@ -7,6 +7,7 @@ use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{Embedding, LayerNorm, Linear, Scope};
 use plimsoll_torch::ops::{self, SdpaRules};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
+use plimsoll_torch::{Batch, Field};
 
 use super::config::{Config, divide};
 use super::{Model, Output, Plan};
@@ -128,15 +129,16 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
 }
 
 impl Model for NanoGpt {
-    fn batch(&self) -> Vec<Tensor> {
-        vec![ops::empty(&self.cx, &self.input, DType::Int64), ops::labels(&self.cx, &self.input, DType::Int64)]
+    fn batch(&self) -> Batch {
+        let ids = ops::empty(&self.cx, &self.input, DType::Int64);
+        Batch::of(ids).with(Field::Labels, ops::labels(&self.cx, &self.input, DType::Int64))
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
+    fn forward(&self, batch: &Batch) -> Output {
         let [n, seq] = self.input;
         let positions = ops::arange(&self.cx, seq);
         let mut x = {
-            let tokens = self.wte.forward(&batch[0]);
+            let tokens = self.wte.forward(batch.inputs());
             let places = self.wpe.forward(&positions);
             ops::add(&tokens, &places)
         };
@@ -148,7 +150,7 @@ impl Model for NanoGpt {
             let normed = self.ln_f.forward(&x);
             self.head.forward(&normed)
         };
-        let targets = ops::view(&batch[1], &[n * seq]);
+        let targets = ops::view(batch.labels(), &[n * seq]);
         let loss = ops::cross_entropy(&ops::view(&logits, &[n * seq, self.vocab]), &targets);
         Output { loss, held: vec![logits] }
     }

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
+use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{Activation, Conv2d, EncoderAttention, LayerNorm, Linear, Scope};
 use plimsoll_torch::ops::{self, Window};
 use plimsoll_torch::tensor::{DType, ModuleId, Tensor, checkpoint};
@@ -306,14 +307,14 @@ impl ForImageClassification {
 }
 
 impl Model for ForImageClassification {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.batch.make()
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let hidden = self.hidden(&batch[0]);
+    fn forward(&self, batch: &Batch) -> Output {
+        let hidden = self.hidden(batch.inputs());
         let logits = self.classifier.forward(&ops::select(&hidden, 1));
-        let loss = classification::loss(&logits, &batch[1]);
+        let loss = classification::loss(&logits, batch.labels());
         drop(hidden);
         Output { held: vec![loss.clone(), logits], loss }
     }

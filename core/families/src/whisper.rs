@@ -3,13 +3,13 @@
 use std::rc::Rc;
 
 use plimsoll_ground::{Error, Result};
-use plimsoll_torch::Op;
 use plimsoll_torch::generate::{Encode, Generate, Step};
 use plimsoll_torch::nn::{
     Activation, Conv1d, Embedding, EncoderAttention, LayerNorm, Linear, Scope, causal_mask, decoder_causal_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::{Batch, Field, Op};
 
 use super::config::{Config, divide};
 use super::seq2seq::{self, Attend, Cache, Kind};
@@ -320,13 +320,13 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
 }
 
 impl Model for ConditionalGeneration {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         let features = ops::empty(&self.cx, &self.features, self.dtype);
-        vec![features, ops::labels(&self.cx, &[self.features[0], self.seq], DType::Int64)]
+        Batch::of(features).with(Field::Labels, ops::labels(&self.cx, &[self.features[0], self.seq], DType::Int64))
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (features, labels) = (&batch[0], &batch[1]);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (features, _, labels) = batch.parts();
         let decoder_ids = seq2seq::shift_right(labels);
         let encoded = self.encoder.forward(features);
         let cache = Cache::default();
