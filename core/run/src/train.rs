@@ -13,13 +13,12 @@ use plimsoll_torch::{Batch, ops};
 /// Optimizer steps that are run: the first creates lazy state, the second is the steady state.
 pub const STEPS: u32 = 2;
 
-/// Whether a micro-batch that does what an earlier one did may be copied from it instead of executed.
+/// Whether what was done before, a layer or a micro-batch, may be copied instead of executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeats {
     /// Copied: the same stream in a fraction of the time.
     Copied,
     /// Executed, every time.
-    #[cfg(test)]
     Executed,
 }
 
@@ -106,7 +105,7 @@ impl Loop<'_> {
         self.cx.begin(PhaseName::Forward, Some(step), Some(micro_batch));
         let zeroes = micro_batch == 1 && self.training.zero_grad_at == ZeroGradAt::BeforeBackward;
         let dropped = zeroes && self.training.zero_grad == ZeroGrad::SetToNone;
-        let accumulates = !dropped && self.parameters.iter().any(|p| optim::gradient(p).is_some());
+        let accumulates = !dropped && self.parameters.iter().any(optim::has_gradient);
         let before_backward = |run: &Self| {
             if zeroes {
                 run.cx.begin(PhaseName::ZeroGrad, Some(step), None);
@@ -166,11 +165,8 @@ impl Loop<'_> {
         // that changed the model will not be repeated.
         let changed = cx.take_changed();
         if self.repeats == Repeats::Copied && !training.keep_outputs && !changed {
-            let gradients: Vec<Option<u32>> = self
-                .parameters
-                .iter()
-                .map(|p| optim::gradient(p).map(|g| g.storage_id()).filter(|id| *id >= first_storage))
-                .collect();
+            let gradients: Vec<Option<u32>> =
+                self.parameters.iter().map(|p| optim::gradient_storage(p).filter(|id| *id >= first_storage)).collect();
             let mut known: Vec<u32> = gradients.iter().flatten().copied().chain([kept_loss.0]).collect();
             known.sort_unstable();
             let mut graph = cx.alive_since(first_storage);
