@@ -4,7 +4,9 @@ use std::rc::Rc;
 
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::{AttentionMask, Task};
-use plimsoll_torch::nn::{Activation, Embedding, EncoderAttention, LayerNorm, Linear, Scope, bidirectional_mask};
+use plimsoll_torch::nn::{
+    Activation, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, bidirectional_mask,
+};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 use plimsoll_torch::{Batch, Field, Op};
@@ -304,7 +306,7 @@ impl Layer {
 /// `BertEncoder`.
 #[derive(Debug)]
 pub struct Encoder {
-    layers: Vec<Rc<Layer>>,
+    layers: ModuleList<Layer>,
     plan: Plan,
 }
 
@@ -315,9 +317,7 @@ impl Encoder {
     /// An activation that is not known, too many layers.
     pub fn new(scope: &Scope, config: &Config<'_>, sizes: &Sizes<'_>, plan: &Plan) -> Result<Self> {
         let count = config.layers("num_hidden_layers", 12)?;
-        let layers = (0..count)
-            .map(|i| Layer::new(&scope.item("layer", i), sizes).map(Rc::new))
-            .collect::<Option<Vec<_>>>()
+        let layers = ModuleList::new(scope, "layer", count, |scope, _| Layer::new(scope, sizes))
             .ok_or_else(|| super::unknown_activation(config, "hidden_act", sizes.act))?;
         Ok(Self { layers, plan: plan.clone() })
     }
@@ -329,17 +329,20 @@ impl Encoder {
 
     /// `forward`.
     pub fn forward(&self, embeds: &Tensor, mask: Option<&Tensor>) -> Tensor {
-        let mut hidden = embeds.clone();
-        for layer in &self.layers {
-            hidden = if self.plan.checkpointing {
-                let layer = Rc::clone(layer);
-                let inputs = std::iter::once(hidden).chain(mask.cloned()).collect();
-                checkpoint(embeds.cx(), inputs, Rc::new(move |inputs| layer.forward(&inputs[0], inputs.get(1))))
-            } else {
-                layer.forward(&hidden, mask)
-            };
-        }
-        hidden
+        self.layers.run(
+            embeds.cx(),
+            embeds.clone(),
+            |_| (),
+            |layer, hidden| {
+                if self.plan.checkpointing {
+                    let layer = Rc::clone(layer);
+                    let inputs = std::iter::once(hidden).chain(mask.cloned()).collect();
+                    checkpoint(embeds.cx(), inputs, Rc::new(move |inputs| layer.forward(&inputs[0], inputs.get(1))))
+                } else {
+                    layer.forward(&hidden, mask)
+                }
+            },
+        )
     }
 }
 

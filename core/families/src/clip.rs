@@ -3,7 +3,9 @@
 use std::rc::Rc;
 
 use plimsoll_ground::{Error, Result};
-use plimsoll_torch::nn::{Activation, Embedding, EncoderAttention, LayerNorm, Linear, Scope, decoder_causal_mask};
+use plimsoll_torch::nn::{
+    Activation, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, decoder_causal_mask,
+};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 use plimsoll_torch::{Batch, Field, Op};
@@ -94,7 +96,7 @@ impl Layer {
 /// `CLIPEncoder`.
 #[derive(Debug)]
 struct Encoder {
-    layers: Vec<Rc<Layer>>,
+    layers: ModuleList<Layer>,
     checkpointing: bool,
     module: ModuleId,
 }
@@ -107,25 +109,27 @@ impl Encoder {
             dropout: sizes.dropout,
             softmax_fp32: true,
         };
-        let layers = (0..sizes.layers)
-            .map(|i| Layer::new(&scope.item("layers", i), sizes, &core, causal).map(Rc::new))
-            .collect::<Option<_>>()?;
+        let layers =
+            ModuleList::new(scope, "layers", sizes.layers, |scope, _| Layer::new(scope, sizes, &core, causal))?;
         Some(Self { layers, checkpointing: plan.checkpointing, module: scope.module() })
     }
 
     fn forward(&self, embeds: &Tensor, mask: Option<&Tensor>) -> Tensor {
         embeds.cx().within(self.module, || {
-            let mut hidden = embeds.clone();
-            for layer in &self.layers {
-                hidden = if self.checkpointing {
-                    let (layer, mask) = (Rc::clone(layer), mask.cloned());
-                    let function = move |inputs: &[Tensor]| layer.forward(&inputs[0], mask.as_ref());
-                    checkpoint(embeds.cx(), vec![hidden], Rc::new(function))
-                } else {
-                    layer.forward(&hidden, mask)
-                };
-            }
-            hidden
+            self.layers.run(
+                embeds.cx(),
+                embeds.clone(),
+                |_| (),
+                |layer, hidden| {
+                    if self.checkpointing {
+                        let (layer, mask) = (Rc::clone(layer), mask.cloned());
+                        let function = move |inputs: &[Tensor]| layer.forward(&inputs[0], mask.as_ref());
+                        checkpoint(embeds.cx(), vec![hidden], Rc::new(function))
+                    } else {
+                        layer.forward(&hidden, mask)
+                    }
+                },
+            )
         })
     }
 }

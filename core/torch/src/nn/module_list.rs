@@ -28,6 +28,16 @@ impl<T> ModuleList<T> {
         Self::try_new(scope, name, count, |scope, i| build(scope, i).ok_or(())).ok()
     }
 
+    /// As [`ModuleList::new`], where `build` always makes one.
+    pub fn of(scope: &Scope, name: &'static str, count: u64, mut build: impl FnMut(&Scope, u64) -> T) -> Self {
+        let built: Result<Self, std::convert::Infallible> =
+            Self::try_new(scope, name, count, |scope, i| Ok(build(scope, i)));
+        match built {
+            Ok(list) => list,
+            Err(never) => match never {},
+        }
+    }
+
     /// As [`ModuleList::new`], with an error where `build` has one.
     pub fn try_new<E>(
         scope: &Scope,

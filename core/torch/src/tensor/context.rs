@@ -299,15 +299,18 @@ impl Context {
         count.set(count.get() + 1);
     }
 
-    /// Lets go of one reference; with the last one the storage dies.
+    /// Lets go of one reference; with the last one the storage dies. One that has none was copied wrongly.
     pub(super) fn release(&self, id: u32) {
-        let references = self.references.borrow();
-        let count = &references[id as usize];
-        count.set(count.get() - 1);
-        if count.get() > 0 || self.closed.get() {
+        if self.closed.get() {
             return;
         }
-        self.recorder.borrow_mut().death(id);
+        let references = self.references.borrow();
+        let count = &references[id as usize];
+        let Some(fewer) = count.get().checked_sub(1) else { return self.fail_repeats() };
+        count.set(fewer);
+        if fewer == 0 {
+            self.recorder.borrow_mut().death(id);
+        }
     }
 
     /// Whether `tensor` is a model's parameter, trained or frozen.

@@ -130,6 +130,9 @@ impl Repetition {
             let (born, begin) =
                 lines.write(&mut cx.recorder.borrow_mut(), &mut cx.references.borrow_mut(), bases, &modules);
             begins.push(begin);
+            for number in self.forward.cast_for_the_graph() {
+                cx.set_references(bases[Whose::Own as usize] + number, 0);
+            }
             for gradient in &given {
                 hand_over(cx, (model, unit), gradient, bases);
             }

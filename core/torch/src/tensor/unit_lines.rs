@@ -68,10 +68,12 @@ impl Lines {
         if storages.iter().any(|s| matches!(s.kind, Kind::Workspace | Kind::OptimizerState)) {
             return None;
         }
+        let once: Vec<u32> = ranges.iter().flat_map(|(_, range)| made_once(ledger, range)).collect();
         let line = |event: &Event| {
             let id = renamed.iter().find(|(name, _)| *name == event.id()).map_or(event.id(), |(_, other)| *other);
             let (whose, range) = ranges.iter().find(|(_, range)| range.contains(&id))?;
-            let number = id - range.start;
+            let skipped = once.iter().filter(|other| (range.start..id).contains(other)).count() as u32;
+            let number = id - range.start - skipped;
             Some(Line { what: event.what(), whose: *whose, stream: event.stream(), number })
         };
         let lines = ledger.events[start.event..end.event].iter().map(line).collect::<Option<Vec<Line>>>()?;
@@ -123,6 +125,12 @@ impl Lines {
     pub fn birth(&self, whose: Whose, number: u32) -> Option<usize> {
         self.lines.iter().position(|l| l.whose == whose && l.number == number && l.what == What::Alloc)
     }
+}
+
+/// Storages that a unit made for all that come after it: they have no number in it.
+fn made_once(ledger: &Ledger, range: &Range<u32>) -> impl Iterator<Item = u32> {
+    let storages = ledger.storages.get(range.start as usize..range.end as usize).unwrap_or_default();
+    (range.start..).zip(storages).filter(|(_, storage)| storage.kind == Kind::Workspace).map(|(id, _)| id)
 }
 
 /// From the modules of one unit to those of another.

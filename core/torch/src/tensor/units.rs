@@ -149,7 +149,9 @@ impl Forward {
         }
         let ranges = [(Whose::Own, second.born.clone()), (Whose::Before, first.born.clone())];
         let lines = Lines::read(cx.recorder.borrow().ledger(), second, &ranges, &[])?;
-        Some(Self { lines, modules: unit.modules.clone(), output, cached })
+        // What else the unit before handed over has a handle that nobody here knows.
+        let only_the_output = lines.freed(Whose::Before).all(|(number, _)| number == output);
+        only_the_output.then_some(Self { lines, modules: unit.modules.clone(), output, cached })
     }
 
     /// Writes the forwards of the units between the executed ones, after the second, whose output is `hidden`; what the
@@ -225,6 +227,11 @@ impl Forward {
     pub fn gone(&self) -> Vec<u32> {
         let freed = [Whose::Own, Whose::Before].into_iter().flat_map(|whose| self.lines.freed(whose).map(|(n, _)| n));
         freed.chain(self.cached.iter().filter(|c| !c.in_graph).map(|c| c.number)).collect()
+    }
+
+    /// Autocast's copies that the backward lets go of.
+    pub fn cast_for_the_graph(&self) -> impl Iterator<Item = u32> {
+        self.cached.iter().filter(|cached| cached.in_graph).map(|cached| cached.number)
     }
 
     /// Whether nothing that a unit makes outlives the next unit.
