@@ -161,10 +161,6 @@ impl LargeBlocks {
 
 #[cfg(test)]
 impl LargeBlocks {
-    pub fn contains(&self, block: u32) -> bool {
-        self.blocks().into_iter().filter(|b| *b == block).count() == 1
-    }
-
     /// Whether everything lies in its order, and bins know which have blocks.
     pub fn is_sound(&self) -> bool {
         let class = |class: &u32| &self.classes[*class as usize];
