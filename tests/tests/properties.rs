@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use plimsoll_core::catalog::families::{FamilyKeyKind, OWN, TRANSFORMERS};
 use plimsoll_core::estimate::{Category, Envelope, PhaseName, Run, Step, Stream, Verdict, execute};
-use plimsoll_core::scenario::supported::{self, FAMILIES, FamilyKeyKind, MODEL_TYPES};
 use plimsoll_core::scenario::{Attention, AttentionMask, LossImpl, Optimizer, Precision, ZeroGrad, ZeroGradAt};
 use plimsoll_core::solve::{self, Known};
 use plimsoll_core::{Bytes, Error, Scenario};
@@ -93,7 +93,7 @@ fn training() -> impl Strategy<Value = Map<String, Value>> {
     let loss = (select(LossImpl::ALL), select(&[0.0, 0.1][..]), any::<bool>());
     (words, 1u64..4, any::<(bool, bool, bool)>(), lora, loss).prop_map(|(words, accumulation, flags, lora, loss)| {
         let (precision, optimizer, implementation, attention, zero_grad, at) = words;
-        let implementations = supported::implementations(optimizer);
+        let implementations = optimizer.implementations();
         let mut training = object(json!({
             "precision": precision.as_str(), "optimizer": optimizer.as_str(),
             "optimizer_impl": implementations[implementation % implementations.len()].as_str(),
@@ -371,17 +371,17 @@ fn layers_of(map: &mut Map<String, Value>, layers: u64) {
 
 fn garbage() -> impl Strategy<Value = Value> {
     let hf =
-        (select(MODEL_TYPES), vec((select(KEYS), nonsense()), 0..8), 1u64..4).prop_map(|(model, pairs, layers)| {
+        (select(TRANSFORMERS), vec((select(KEYS), nonsense()), 0..8), 1u64..4).prop_map(|(model, pairs, layers)| {
             let mut config: Map<String, Value> = pairs.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
             config.insert("model_type".into(), model.name.into());
             layers_of(&mut config, layers);
             json!({"hf": config})
         });
-    let family = (select(FAMILIES), vec(nonsense(), 8), 1u64..4).prop_map(|(family, values, layers)| {
+    let family = (select(OWN), vec(nonsense(), 8), 1u64..4).prop_map(|(family, values, layers)| {
         let mut keys: Map<String, Value> =
-            family.keys.iter().zip(values).map(|(k, v)| (k.name.to_owned(), v)).collect();
+            family.keys().iter().zip(values).map(|(k, v)| (k.name.to_owned(), v)).collect();
         let counts =
-            |name: &str| family.keys.iter().any(|k| k.name == name && matches!(k.kind, FamilyKeyKind::Count { .. }));
+            |name: &str| family.keys().iter().any(|k| k.name == name && matches!(k.kind, FamilyKeyKind::Count { .. }));
         let mut depth = Map::new();
         layers_of(&mut depth, layers);
         keys.extend(depth.into_iter().filter(|(k, _)| counts(k)));

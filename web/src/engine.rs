@@ -1,7 +1,8 @@
 //! The one place where the planner asks the engine.
 
-use plimsoll_core::scenario::{Link, Mode, ModelSource, Quantization, Training, limits, supported};
-use plimsoll_core::{Error, Result, Scenario, catalog};
+use plimsoll_core::catalog::{self, families};
+use plimsoll_core::scenario::{Inputs, Link, Mode, ModelSource, Quantization, Training, limits};
+use plimsoll_core::{Error, Result, Scenario};
 use serde_json::Value;
 
 use crate::errand::Depth;
@@ -92,6 +93,10 @@ pub fn with_model(scenario: &Scenario, source: ModelSource) -> Result<Scenario> 
         next.training.quantization = Quantization::None;
         crate::levers::settle(&mut next.training);
     }
+    if !crate::levers::takes_quantization(&next) {
+        next.training.quantization = Quantization::None;
+        crate::levers::settle(&mut next.training);
+    }
     if !crate::levers::takes_checkpointing(&next) {
         next.training.checkpointing = fresh.training.checkpointing;
     }
@@ -99,7 +104,7 @@ pub fn with_model(scenario: &Scenario, source: ModelSource) -> Result<Scenario> 
         // What is generated goes by the model again.
         (next.input.target_seq, next.input.max_new_tokens) = (None, None);
     }
-    if !next.takes_label_smoothing() {
+    if !next.model.task.smooths_labels() {
         next.training.label_smoothing = 0.0;
     }
     if !crate::levers::takes_fused_loss(&next) {
@@ -110,40 +115,23 @@ pub fn with_model(scenario: &Scenario, source: ModelSource) -> Result<Scenario> 
 
 /// Whether the model takes an attention mask.
 pub fn takes_mask(scenario: &Scenario) -> bool {
-    match &scenario.model.source {
-        ModelSource::Family { name, .. } => supported::family(name).is_some_and(|f| f.has_mask),
-        source => model_type(source).and_then(|name| supported::model_type(&name)).is_none_or(|m| m.has_mask),
-    }
+    scenario.model.source.family().has_mask
 }
 
 /// The longest sequence the model can be given, in tokens.
 pub fn longest(scenario: &Scenario) -> u64 {
     let source = &scenario.model.source;
-    let table = match source {
-        ModelSource::Family { .. } => true,
-        _ => model_type(source).and_then(|name| supported::model_type(&name)).is_some_and(|m| m.learned_positions),
-    };
-    if table { source.positions().unwrap_or(limits::SEQ) } else { limits::SEQ }
+    if source.family().positions.learned { source.positions().unwrap_or(limits::SEQ) } else { limits::SEQ }
 }
 
-/// Whether images of any size go through the model: torchvision's pool at the end, where a transformer's positions are
-/// made for one size.
+/// Whether images of any size go through the model: some positions are made for one size.
 pub fn takes_any_image(scenario: &Scenario) -> bool {
-    scenario.input.image.is_some() && matches!(scenario.model.source, ModelSource::Family { .. })
+    matches!(scenario.model.source.family().inputs, Inputs::Image { fixed: false, .. })
 }
 
 /// The supported `model_type`s, as a list people read.
 pub fn model_types() -> String {
-    supported::MODEL_TYPES.iter().map(|m| m.name).collect::<Vec<_>>().join(", ")
-}
-
-/// `model_type` of a Hugging Face model.
-fn model_type(source: &ModelSource) -> Option<String> {
-    match source {
-        ModelSource::Catalog(id) => catalog::model(id).map(|m| m.model_type.to_owned()),
-        ModelSource::HuggingFace(config) => config.get("model_type")?.as_str().map(str::to_owned),
-        ModelSource::Family { .. } => None,
-    }
+    families::TRANSFORMERS.iter().map(|family| family.name).collect::<Vec<_>>().join(", ")
 }
 
 /// The model's name for people.
@@ -167,24 +155,7 @@ pub fn card_name(scenario: &Scenario) -> String {
 
 /// How many layers one forward runs through, encoder and decoder together; `None` where the model does not say.
 pub fn layers(scenario: &Scenario) -> Option<u64> {
-    type Keys = serde_json::Map<String, Value>;
-    let number = |keys: &Keys, name: &str| keys.get(name)?.as_u64();
-    let first = |keys: &Keys, names: &[&str]| names.iter().find_map(|name| number(keys, name));
-    let both = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
-    match &scenario.model.source {
-        ModelSource::Family { keys, .. } => first(keys, &["n_layer", "stacks", "layers"]),
-        source => {
-            let config = source.config()?;
-            let tower = |name: &str| number(config.get(name)?.as_object()?, "num_hidden_layers");
-            both(number(&config, "encoder_layers"), number(&config, "decoder_layers"))
-                .or_else(|| first(&config, &["num_hidden_layers", "n_layer", "n_layers"]))
-                // T5's decoder is as deep as its encoder unless it says otherwise.
-                .or_else(|| both(number(&config, "num_layers"), first(&config, &["num_decoder_layers", "num_layers"])))
-                .or_else(|| both(tower("text_config"), tower("vision_config")))
-                // Swin, ResNet and ConvNeXt list their stages.
-                .or_else(|| Some(config.get("depths")?.as_array()?.iter().filter_map(Value::as_u64).sum()))
-        }
-    }
+    scenario.model.source.layers()
 }
 
 /// The share link of a scenario, from its question mark on.
@@ -213,8 +184,9 @@ pub fn config(text: &str) -> Result<serde_json::Map<String, Value>> {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_core::scenario::{Link, ModelSource, supported};
-    use plimsoll_core::{Bytes, Scenario, catalog};
+    use plimsoll_core::catalog::{self, families};
+    use plimsoll_core::scenario::{Link, ModelSource};
+    use plimsoll_core::{Bytes, Scenario};
 
     use super::{alive, command, config, layers, longest, opening, sound, with_model};
 
@@ -243,7 +215,7 @@ mod tests {
     fn every_model_can_follow_every_other() {
         let mut sources: Vec<ModelSource> =
             catalog::models().iter().map(|m| ModelSource::Catalog(m.id.to_owned())).collect();
-        for family in supported::FAMILIES {
+        for family in families::OWN {
             sources.push(ModelSource::Family { name: family.name.to_owned(), keys: serde_json::Map::new() });
         }
         let mut scenario = opening();

@@ -1,9 +1,9 @@
 //! What one may change about a run: each lever turns a scenario into its neighbour.
 
 use plimsoll_core::Scenario;
+use plimsoll_core::catalog::families::Checkpoints;
 use plimsoll_core::scenario::{
-    Checkpointing, Lora, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl, Precision, Quantization, Training,
-    supported,
+    Checkpointing, Lora, LossImpl, Mode, Optimizer, OptimizerImpl, Precision, Quantization, Training,
 };
 use serde::{Deserialize, Serialize};
 
@@ -175,7 +175,7 @@ impl Lever {
             Self::FusedLoss if takes_fused_loss(scenario) => training.loss_impl = LossImpl::FusedLinear,
             Self::FullLoss => training.loss_impl = LossImpl::Full,
             Self::Lora if takes_lora(scenario) && training.lora.is_none() => training.lora = Some(lora()),
-            Self::Qlora if takes_lora(scenario) => quantize(&mut next),
+            Self::Qlora if takes_lora(scenario) && takes_quantization(scenario) => quantize(&mut next),
             Self::Unprepared if takes_unprepared(training) => training.prepare_kbit = false,
             Self::Prepared => training.prepare_kbit = true,
             Self::Full => {
@@ -228,7 +228,7 @@ fn lighten(scenario: &mut Scenario) {
 }
 
 fn has(optimizer: Optimizer, implementation: OptimizerImpl) -> bool {
-    supported::implementations(optimizer).contains(&implementation)
+    optimizer.implementations().contains(&implementation)
 }
 
 /// QLoRA as peft's documentation has it: NF4 with double quantization, `prepare_model_for_kbit_training`, which turns
@@ -279,25 +279,36 @@ fn relax(scenario: &mut Scenario) {
     }
 }
 
-/// Whether head and loss can be one: for causal language models of Hugging Face, with labels as they are.
+/// Whether head and loss can be one, with labels as they are.
 pub fn takes_fused_loss(scenario: &Scenario) -> bool {
-    scenario.takes_loss_impl() && scenario.training.label_smoothing <= 0.0
+    let family = scenario.model.source.family();
+    family.computes_loss_in_parts(scenario.model.task) && scenario.training.label_smoothing <= 0.0
 }
 
-/// Whether the model is one of Hugging Face's, and trained: those take adapters.
+/// Whether the model is trained and has linear layers for adapters.
 pub fn takes_lora(scenario: &Scenario) -> bool {
-    scenario.training.mode == Mode::Train && !matches!(scenario.model.source, ModelSource::Family { .. })
+    scenario.training.mode == Mode::Train && scenario.model.source.family().adapters
 }
 
-/// Whether the model can be checkpointed: those of Hugging Face bring it with them.
+/// Whether the model can be quantized.
+pub fn takes_quantization(scenario: &Scenario) -> bool {
+    scenario.model.source.family().unquantized.is_some()
+}
+
+/// Whether the model can be checkpointed as it is trained.
 pub fn takes_checkpointing(scenario: &Scenario) -> bool {
-    !matches!(scenario.model.source, ModelSource::Family { .. })
+    match scenario.model.source.family().checkpointing {
+        Checkpoints::Always => true,
+        Checkpoints::WithoutAdapters => scenario.training.lora.is_none(),
+        Checkpoints::Never => false,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use plimsoll_core::Scenario;
-    use plimsoll_core::scenario::{ModelSource, Precision, Quantization, supported};
+    use plimsoll_core::catalog::families;
+    use plimsoll_core::scenario::{ModelSource, Precision, Quantization};
 
     use super::{Lever, settle};
     use crate::engine::{depth, opening, with_model};
@@ -318,7 +329,7 @@ mod tests {
     #[test]
     fn every_neighbour_is_a_valid_scenario() {
         let mut sources = vec![opening().model.source];
-        for family in supported::FAMILIES {
+        for family in families::OWN {
             sources.push(ModelSource::Family { name: family.name.to_owned(), keys: serde_json::Map::new() });
         }
         for source in sources {

@@ -2,9 +2,8 @@
 
 use plimsoll_ground::{Error, Result};
 
-use super::model::Traits;
 use super::table::Table;
-use super::{Input, Inputs, Mode, Model, ModelSource, Task, Training, limits};
+use super::{Family, Input, Inputs, Mode, Model, Training, limits};
 
 /// Tokens generated when nothing is said, as far as the model has positions for them.
 const DEFAULT_NEW_TOKENS: u64 = 256;
@@ -37,18 +36,12 @@ pub fn check(training: &Training, default: &Training, table: &Table<'_>) -> Resu
     Ok(())
 }
 
-/// Whether inference of this model makes text: then it is `generate`, else one forward.
-pub fn generates(model: &Model) -> bool {
-    let makes_text = matches!(model.task, Task::CausalLm | Task::Seq2SeqLm | Task::SpeechSeq2Seq);
-    makes_text && !matches!(model.source, ModelSource::Family { .. })
-}
-
 /// The input of a scenario in this mode that was read without looking at the mode; `table` is `[input]`.
 ///
 /// # Errors
 /// `max_new_tokens` where nothing is generated, or more tokens than the model has positions for; `target_seq` where the
 /// decoder's tokens are what is generated.
-pub fn read(input: Input, table: &Table<'_>, model: &Model, traits: Traits, mode: Mode) -> Result<Input> {
+pub fn read(input: Input, table: &Table<'_>, model: &Model, family: &Family, mode: Mode) -> Result<Input> {
     let given = table.count("max_new_tokens", limits::SEQ)?;
     let foreign = |key: &str, problem: &str, hint: &str| Err(Error::new(table.at(key), problem, hint));
     if mode == Mode::Train {
@@ -61,7 +54,7 @@ pub fn read(input: Input, table: &Table<'_>, model: &Model, traits: Traits, mode
             ),
         };
     }
-    if !generates(model) {
+    if !family.generates(model.task) {
         return match given {
             None => Ok(input),
             Some(_) => foreign("max_new_tokens", "this model makes no text: inference is one forward", "leave it out"),
@@ -74,11 +67,11 @@ pub fn read(input: Input, table: &Table<'_>, model: &Model, traits: Traits, mode
             "leave it out, and set input.max_new_tokens",
         );
     }
-    let filled = with_new_tokens(input, model, traits, given, table.optional("seq").is_some());
-    let (tokens, begin) = (filled.max_new_tokens.unwrap_or(0), begin(&filled, traits));
+    let filled = with_new_tokens(input, model, family, given, table.optional("seq").is_some());
+    let (tokens, begin) = (filled.max_new_tokens.unwrap_or(0), begin(&filled, family));
     let longest = begin.saturating_add(tokens);
-    if let Some(positions) = model.source.positions().filter(|p| traits.learned_positions() && longest > *p) {
-        let hint = match traits.inputs() {
+    if let Some(positions) = model.source.positions().filter(|p| family.positions.learned && longest > *p) {
+        let hint = match family.inputs {
             Inputs::Tokens => format!("let input.seq and input.max_new_tokens be at most {positions} together"),
             _ => format!("use at most {}", positions.saturating_sub(begin)),
         };
@@ -99,27 +92,27 @@ pub fn read(input: Input, table: &Table<'_>, model: &Model, traits: Traits, mode
 }
 
 /// Tokens the decoder has seen before the first new one.
-fn begin(input: &Input, traits: Traits) -> u64 {
-    match traits.inputs() {
+fn begin(input: &Input, family: &Family) -> u64 {
+    match family.inputs {
         Inputs::EncoderDecoder | Inputs::Speech => 1,
         _ => input.seq.unwrap_or(1),
     }
 }
 
 /// `input` of training with what a generation has instead; `seq_given`: whether the sequence is the user's own.
-pub fn with_new_tokens(input: Input, model: &Model, traits: Traits, given: Option<u64>, seq_given: bool) -> Input {
+pub fn with_new_tokens(input: Input, model: &Model, family: &Family, given: Option<u64>, seq_given: bool) -> Input {
     let mut input = input;
     input.target_seq = None;
-    if traits.inputs() == Inputs::Speech {
+    if family.inputs == Inputs::Speech {
         // Labels: there are none.
         input.seq = None;
     }
-    let positions = model.source.positions().filter(|_| traits.learned_positions());
+    let positions = model.source.positions().filter(|_| family.positions.learned);
     let tokens = given.unwrap_or_else(|| {
-        let left = positions.map(|p| if seq_given { p.saturating_sub(begin(&input, traits)) } else { p / 2 });
+        let left = positions.map(|p| if seq_given { p.saturating_sub(begin(&input, family)) } else { p / 2 });
         DEFAULT_NEW_TOKENS.min(left.unwrap_or(DEFAULT_NEW_TOKENS)).max(1)
     });
-    if !seq_given && traits.inputs() == Inputs::Tokens {
+    if !seq_given && family.inputs == Inputs::Tokens {
         let room = positions.map(|p| p.saturating_sub(tokens).max(1));
         input.seq = input.seq.map(|seq| seq.min(room.unwrap_or(seq)));
     }

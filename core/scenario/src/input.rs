@@ -3,17 +3,16 @@
 use plimsoll_ground::{Error, Result};
 use serde_json::{Map, Value};
 
-use super::model::Traits;
 use super::table::Table;
-use super::{AttentionMask, Input, Inputs, ModelSource, keys, limits};
+use super::{AttentionMask, Family, Input, Inputs, ModelSource, keys, limits};
 
 /// Tokens per sample when the model's own limit is not smaller.
 const DEFAULT_SEQ: u64 = 1024;
 
 /// The input of a scenario that says nothing about it.
-pub fn default(source: &ModelSource, traits: Traits) -> Input {
-    let inputs = traits.inputs();
-    let seq = inputs.has_sequence().then(|| default_seq(source, traits));
+pub fn default(source: &ModelSource, family: &Family) -> Input {
+    let inputs = family.inputs;
+    let seq = inputs.has_sequence().then(|| default_seq(source, family));
     Input {
         batch: 1,
         seq,
@@ -25,18 +24,18 @@ pub fn default(source: &ModelSource, traits: Traits) -> Input {
 }
 
 /// Reads `[input]`.
-pub fn read(table: &Table<'_>, source: &ModelSource, traits: Traits) -> Result<Input> {
+pub fn read(table: &Table<'_>, source: &ModelSource, family: &Family) -> Result<Input> {
     table.only(&keys::names("input"))?;
-    let inputs = traits.inputs();
+    let inputs = family.inputs;
     let input = Input {
         batch: batch(table, inputs)?,
-        seq: seq(table, source, traits)?,
+        seq: seq(table, source, family)?,
         target_seq: None,
-        image: image(table, source, traits)?,
+        image: image(table, source, family)?,
         max_new_tokens: None,
-        attention_mask: attention_mask(table, traits)?,
+        attention_mask: attention_mask(table, family)?,
     };
-    let input = Input { target_seq: target_seq(table, source, traits, input.seq)?, ..input };
+    let input = Input { target_seq: target_seq(table, source, family, input.seq)?, ..input };
     bounded(table, &input)?;
     Ok(input)
 }
@@ -46,43 +45,43 @@ fn batch(table: &Table<'_>, inputs: Inputs) -> Result<u64> {
     Ok(if matches!(inputs, Inputs::Graph { .. }) { 1 } else { batch })
 }
 
-fn seq(table: &Table<'_>, source: &ModelSource, traits: Traits) -> Result<Option<u64>> {
-    let inputs = traits.inputs();
+fn seq(table: &Table<'_>, source: &ModelSource, family: &Family) -> Result<Option<u64>> {
+    let inputs = family.inputs;
     let most = if matches!(inputs, Inputs::Graph { .. }) { limits::NODES } else { limits::SEQ };
     let given = table.count("seq", most)?;
     if !inputs.has_sequence() {
         // A batch-and-sequence sweep gives every family the same keys: a sound `seq` says nothing here and does no
         // harm. Only a model nobody knows keeps it: it may be one that reads it.
-        return Ok(given.filter(|_| traits.takes_anything()));
+        return Ok(given.filter(|_| family.is_unlisted()));
     }
-    let Some(seq) = given else { return Ok(Some(default_seq(source, traits))) };
-    if let (Inputs::TextAndImage { .. }, Some(longest)) = (inputs, positions(source, traits)) {
+    let Some(seq) = given else { return Ok(Some(default_seq(source, family))) };
+    if let (Inputs::TextAndImage { .. }, Some(longest)) = (inputs, positions(source, family)) {
         return Ok(Some(seq.min(longest.max(1))));
     }
-    within_positions(table, "seq", seq, source, traits)?;
+    within_positions(table, "seq", seq, source, family)?;
     Ok(Some(seq))
 }
 
-fn target_seq(table: &Table<'_>, source: &ModelSource, traits: Traits, seq: Option<u64>) -> Result<Option<u64>> {
-    let inputs = traits.inputs();
-    if !inputs.has_target() && !traits.takes_anything() {
+fn target_seq(table: &Table<'_>, source: &ModelSource, family: &Family, seq: Option<u64>) -> Result<Option<u64>> {
+    let inputs = family.inputs;
+    if !inputs.has_target() && !family.is_unlisted() {
         let whose = "it is the number of decoder tokens, which only encoder-decoder models have";
-        return foreign(table, "target_seq", whose, traits).map(|()| None);
+        return foreign(table, "target_seq", whose, family).map(|()| None);
     }
     let Some(target) = table.optional("target_seq").map(|_| table.count("target_seq", limits::SEQ)).transpose()? else {
         return Ok(seq.filter(|_| inputs.has_target()));
     };
     if let Some(target) = target {
-        within_positions(table, "target_seq", target, source, traits)?;
+        within_positions(table, "target_seq", target, source, family)?;
     }
     Ok(target)
 }
 
-fn image(table: &Table<'_>, source: &ModelSource, traits: Traits) -> Result<Option<u64>> {
-    let inputs = traits.inputs();
+fn image(table: &Table<'_>, source: &ModelSource, family: &Family) -> Result<Option<u64>> {
+    let inputs = family.inputs;
     let given = match table.optional("image") {
-        Some(_) if inputs.image().is_none() && !traits.takes_anything() => {
-            return foreign(table, "image", "it is the side of an image, which only vision models take", traits)
+        Some(_) if inputs.image().is_none() && !family.is_unlisted() => {
+            return foreign(table, "image", "it is the side of an image, which only vision models take", family)
                 .map(|()| None);
         }
         Some(_) => table.count("image", limits::IMAGE)?,
@@ -92,21 +91,21 @@ fn image(table: &Table<'_>, source: &ModelSource, traits: Traits) -> Result<Opti
     let own = config_side(source, key).unwrap_or(side);
     let fixed = matches!(inputs, Inputs::Image { fixed: true, .. } | Inputs::TextAndImage { .. });
     match given {
-        Some(given) if fixed && given != own && !traits.takes_anything() => Err(Error::new(
+        Some(given) if fixed && given != own && !family.is_unlisted() => Err(Error::new(
             table.at("image"),
-            format!("{} takes images of {own} pixels a side only, as its config says", traits.name()),
+            format!("{} takes images of {own} pixels a side only, as its config says", family.name),
             format!("leave image out, or change {key} in the config too"),
         )),
         given => Ok(Some(given.unwrap_or(own))),
     }
 }
 
-fn attention_mask(table: &Table<'_>, traits: Traits) -> Result<AttentionMask> {
+fn attention_mask(table: &Table<'_>, family: &Family) -> Result<AttentionMask> {
     let mask = table.word("attention_mask")?.unwrap_or(AttentionMask::None);
-    if mask != AttentionMask::None && !traits.has_mask() {
+    if mask != AttentionMask::None && !family.has_mask {
         return Err(Error::new(
             table.at("attention_mask"),
-            format!("{} takes no attention mask", traits.name()),
+            format!("{} takes no attention mask", family.name),
             "leave attention_mask out",
         ));
     }
@@ -114,16 +113,16 @@ fn attention_mask(table: &Table<'_>, traits: Traits) -> Result<AttentionMask> {
 }
 
 /// Refuses a key that says something about another kind of model.
-fn foreign(table: &Table<'_>, key: &str, whose: &str, traits: Traits) -> Result<()> {
+fn foreign(table: &Table<'_>, key: &str, whose: &str, family: &Family) -> Result<()> {
     if table.optional(key).is_none() {
         return Ok(());
     }
-    let problem = format!("{whose}; {} takes {}", traits.name(), traits.inputs().words());
+    let problem = format!("{whose}; {} takes {}", family.name, family.inputs.words());
     Err(Error::new(table.at(key), problem, format!("leave {key} out")))
 }
 
-fn within_positions(table: &Table<'_>, key: &str, length: u64, source: &ModelSource, traits: Traits) -> Result<()> {
-    match positions(source, traits).filter(|p| traits.learned_positions() && length > *p) {
+fn within_positions(table: &Table<'_>, key: &str, length: u64, source: &ModelSource, family: &Family) -> Result<()> {
+    match positions(source, family).filter(|p| family.positions.learned && length > *p) {
         None => Ok(()),
         Some(positions) => Err(Error::new(
             table.at(key),
@@ -150,32 +149,23 @@ fn bounded(table: &Table<'_>, input: &Input) -> Result<()> {
     Ok(())
 }
 
-fn default_seq(source: &ModelSource, traits: Traits) -> u64 {
-    match traits.inputs() {
+fn default_seq(source: &ModelSource, family: &Family) -> u64 {
+    match family.inputs {
         Inputs::Graph { nodes } => nodes,
-        _ => positions(source, traits).unwrap_or(DEFAULT_SEQ).clamp(1, DEFAULT_SEQ),
+        _ => positions(source, family).unwrap_or(DEFAULT_SEQ).clamp(1, DEFAULT_SEQ),
     }
 }
 
 /// The longest sequence the model was made for, in tokens; `None` where it has no sequence or nothing says.
-pub fn positions(source: &ModelSource, traits: Traits) -> Option<u64> {
-    if let (Traits::Family(family), ModelSource::Family { keys, .. }) = (traits, source) {
-        return keys.get(family.position_key?)?.as_u64();
-    }
-    let (keys, default) = traits.position_keys();
-    // RoBERTa's positions begin behind the padding token's id: that many and one more stand for no token.
-    let counted = matches!(traits, Traits::HuggingFace(model_type) if model_type.name == "roberta");
-    let padding = |config: &Map<String, Value>| config.get("pad_token_id").and_then(Value::as_u64).unwrap_or(1);
-    let given = |config: &Map<String, Value>| {
-        let positions = keys.iter().find_map(|key| nested(config, key)?.as_u64())?;
-        let reserved = if counted { padding(config).saturating_add(1) } else { 0 };
+pub fn positions(source: &ModelSource, family: &Family) -> Option<u64> {
+    let row = &family.positions;
+    let given = |keys: &Map<String, Value>| {
+        let positions = row.keys.iter().find_map(|key| nested(keys, key)?.as_u64())?;
+        let padding = || keys.get("pad_token_id").and_then(Value::as_u64).unwrap_or(1);
+        let reserved = if row.behind_padding { padding().saturating_add(1) } else { 0 };
         Some(positions.saturating_sub(reserved))
     };
-    let given = match source {
-        ModelSource::HuggingFace(config) => given(config),
-        other => other.config().as_ref().and_then(given),
-    };
-    given.or(default)
+    source.keys().as_deref().and_then(given).or(row.default)
 }
 
 /// The side of an image as the model's config has it.
@@ -185,15 +175,11 @@ fn config_side(source: &ModelSource, key: &str) -> Option<u64> {
         Value::Array(sides) => sides.iter().filter_map(Value::as_u64).max(),
         side => side.as_u64(),
     };
-    let side = match source {
-        ModelSource::HuggingFace(config) => side(config),
-        other => side(&other.config()?),
-    };
-    side.filter(|side| (1..=limits::IMAGE).contains(side))
+    source.keys().as_deref().and_then(side).filter(|side| (1..=limits::IMAGE).contains(side))
 }
 
 /// The value at a key, or at a key of a nested table (`vision_config.image_size`).
-fn nested<'a>(config: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
+pub fn nested<'a>(config: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     let (first, rest) = key.split_once('.').map_or((key, None), |(first, rest)| (first, Some(rest)));
     let value = config.get(first)?;
     rest.map_or(Some(value), |rest| nested(value.as_object()?, rest))

@@ -120,15 +120,16 @@ pub fn sections_with(name: &str) -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::supported::{FAMILIES, FamilyKeyKind};
+    use plimsoll_catalog::families::{FamilyKeyKind, OWN};
+
     use super::*;
 
     #[test]
     fn link_names_are_unique_even_beside_family_keys() {
         let mut links: Vec<&str> = KEYS.iter().map(|k| k.link).collect();
         links.extend(["v", "hf", "m"]);
-        for family in FAMILIES {
-            for key in family.keys {
+        for family in OWN {
+            for key in family.keys() {
                 assert!(!links.contains(&key.name), "{} of {} would shadow a scenario key", key.name, family.name);
             }
         }
@@ -146,7 +147,7 @@ mod tests {
             FamilyKeyKind::Flag { .. } => Kind::Flag,
             FamilyKeyKind::Word { .. } => Kind::Text,
         };
-        let keys = || FAMILIES.iter().flat_map(|f| f.keys);
+        let keys = || OWN.iter().flat_map(|f| f.keys());
         for key in keys() {
             assert!(keys().all(|other| other.name != key.name || kind(other.kind) == kind(key.kind)), "{}", key.name);
         }

@@ -8,17 +8,15 @@
 
 mod generation;
 mod input;
-mod inputs;
 mod keys;
 pub mod limits;
 pub mod link;
-mod loss;
 mod measured;
 mod memory;
 mod model;
 mod read;
 mod recipe;
-pub mod supported;
+mod row;
 mod table;
 pub mod text;
 mod write;
@@ -32,17 +30,16 @@ mod samples;
 #[cfg(test)]
 mod write_tests;
 
-pub use generation::generates;
-pub use inputs::Inputs;
 pub use keys::{KEYS, Key, Kind};
 pub use link::Link;
 pub use memory::{parse as parse_memory, print as print_memory};
+pub use plimsoll_catalog::families::{Family, Inputs, Task};
 pub use plimsoll_catalog::software::Software;
 pub use plimsoll_ground::{nearest, nearest_ids};
 pub use read::{DEFAULT_GPU, DEFAULT_MODEL, SCHEMA};
 pub use recipe::{
     Attention, AttentionMask, Checkpointing, Lora, LoraTargets, LossImpl, Mode, Optimizer, OptimizerImpl, Precision,
-    Quantization, Task, ZeroGrad, ZeroGradAt,
+    Quantization, ZeroGrad, ZeroGradAt,
 };
 
 use plimsoll_ground::Bytes;

@@ -1,140 +1,93 @@
 //! `[model]`: which architecture, and what is trained on it.
 
+use std::borrow::Cow;
+
 use plimsoll_catalog as catalog;
+use plimsoll_catalog::families::{self, FamilyKeyKind};
 use plimsoll_ground::{Error, Result};
 use plimsoll_ground::{nearest, nearest_ids, quoted};
 use serde_json::{Map, Value};
 
 use super::measured::Scope;
-use super::supported::{self, FAMILIES, Family, FamilyKeyKind, MODEL_TYPES, ModelType};
 use super::table::{Table, found};
-use super::{Inputs, Model, ModelSource, Task, input, keys, limits, text};
-
-/// What a model lets the rest of the scenario say: the row of [`supported`] it belongs to.
-#[derive(Clone, Copy, Debug)]
-pub enum Traits {
-    /// A Hugging Face architecture.
-    HuggingFace(&'static ModelType),
-    /// A family of our own.
-    Family(&'static Family),
-    /// A Hugging Face model that the engine does not estimate, with what is most likely trained on it.
-    Measured(Task),
-}
-
-impl Traits {
-    /// What can be trained on it; the first is the default.
-    pub const fn tasks(self) -> &'static [Task] {
-        match self {
-            Self::HuggingFace(model_type) => model_type.tasks,
-            Self::Family(family) => family.tasks,
-            Self::Measured(_) => Task::ALL,
-        }
-    }
-
-    /// What one sample of its input is.
-    pub const fn inputs(self) -> Inputs {
-        match self {
-            Self::HuggingFace(model_type) => model_type.inputs,
-            Self::Family(family) => family.inputs,
-            Self::Measured(task) => Inputs::of(task),
-        }
-    }
-
-    /// Whether it may take inputs that [`Traits::inputs`] does not tell of.
-    pub const fn takes_anything(self) -> bool {
-        matches!(self, Self::Measured(_))
-    }
-
-    /// Whether it takes an attention mask.
-    pub const fn has_mask(self) -> bool {
-        match self {
-            Self::HuggingFace(model_type) => model_type.has_mask,
-            Self::Family(family) => family.has_mask,
-            Self::Measured(_) => true,
-        }
-    }
-
-    /// Whether a sequence longer than [`ModelSource::positions`] cannot run at all.
-    pub const fn learned_positions(self) -> bool {
-        match self {
-            Self::HuggingFace(model_type) => model_type.learned_positions,
-            Self::Family(family) => family.position_key.is_some(),
-            Self::Measured(_) => false,
-        }
-    }
-
-    /// The config's keys of the longest sequence, and that sequence when none of them is there.
-    pub const fn position_keys(self) -> (&'static [&'static str], Option<u64>) {
-        match self {
-            Self::HuggingFace(model_type) if model_type.position_keys.is_empty() => (&[], None),
-            Self::HuggingFace(model_type) => (model_type.position_keys, Some(model_type.positions)),
-            Self::Family(_) => (&[], None),
-            // CLIP's and Whisper's config classes have these keys and defaults.
-            Self::Measured(Task::Contrastive) => (&["text_config.max_position_embeddings"], Some(77)),
-            Self::Measured(Task::SpeechSeq2Seq) => (&["max_target_positions"], Some(448)),
-            Self::Measured(_) => (&["max_position_embeddings", "n_positions"], None),
-        }
-    }
-
-    /// Its name for people.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::HuggingFace(model_type) => model_type.name,
-            Self::Family(family) => family.name,
-            Self::Measured(_) => "this model",
-        }
-    }
-}
+use super::{Family, Model, ModelSource, Task, input, keys, limits, text};
 
 impl ModelSource {
     /// The Hugging Face config of this model: the pasted one, or the catalog's. `None` for our own families.
     pub fn config(&self) -> Option<Map<String, Value>> {
         match self {
-            Self::HuggingFace(config) => Some(config.clone()),
-            Self::Catalog(id) => serde_json::from_str(catalog::model(id)?.config).ok(),
             Self::Family { .. } => None,
+            other => other.keys().map(Cow::into_owned),
         }
     }
 
-    /// What it lets the rest of the scenario say, when the engine estimates it.
-    pub(super) fn estimated_traits(&self) -> Option<Traits> {
+    /// What describes it: the pasted config, the catalog's, or a family's own keys.
+    pub fn keys(&self) -> Option<Cow<'_, Map<String, Value>>> {
         match self {
-            Self::Family { name, .. } => supported::family(name).map(Traits::Family),
-            _ => supported::model_type(&self.model_type()?).or_else(|| self.stand_in()).map(Traits::HuggingFace),
+            Self::HuggingFace(config) => Some(Cow::Borrowed(config)),
+            Self::Catalog(id) => serde_json::from_str(catalog::model(id)?.config).ok().map(Cow::Owned),
+            Self::Family { keys, .. } => Some(Cow::Borrowed(keys)),
         }
     }
 
-    /// The type that stands in for this model's own in the estimate, when its own is not one of those listed.
-    pub fn stand_in(&self) -> Option<&'static ModelType> {
+    /// The row the engine estimates it by: its own, or that of the type that stands in for it.
+    pub fn estimated_family(&self) -> Option<&'static Family> {
         match self {
-            Self::HuggingFace(config) => supported::stand_in(config),
-            Self::Catalog(_) | Self::Family { .. } => None,
+            Self::Family { name, .. } => families::own(name),
+            _ => families::of_type(&self.model_type()?).or_else(|| self.stand_in()),
         }
     }
 
-    /// What it lets the rest of the scenario say, whether it is estimated or only measured.
-    pub(super) fn traits(&self) -> Traits {
-        self.estimated_traits().or_else(|| self.measured_traits()).unwrap_or(Traits::Measured(Task::CausalLm))
+    /// The type that stands in for this model's own in the estimate, when its own is not one of those listed: Llama, for a
+    /// causal language model whose config names all of a decoder's sizes and no experts. Anything else has no stand-in.
+    pub fn stand_in(&self) -> Option<&'static Family> {
+        const SIZES: [&str; 5] =
+            ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"];
+        let Self::HuggingFace(config) = self else { return None };
+        let sizes = SIZES.iter().all(|key| config.get(*key).is_some_and(Value::is_u64));
+        let experts = config.keys().any(|key| key.contains("expert"));
+        let architectures = config.get("architectures").and_then(Value::as_array);
+        let causal = architectures
+            .is_some_and(|list| list.iter().filter_map(Value::as_str).any(|name| name.ends_with("ForCausalLM")));
+        let unlisted = self.model_type().is_some_and(|name| families::of_type(&name).is_none());
+        if sizes && causal && unlisted && !experts { families::of_type("llama") } else { None }
     }
 
-    /// [`ModelSource::traits`] when this task is trained on it: of a task the engine knows nothing about follows what the
+    /// The row that says what the rest of the scenario may say, whether the model is estimated or only measured.
+    pub fn family(&self) -> &'static Family {
+        self.estimated_family().or_else(|| self.measured_family()).unwrap_or_else(|| families::unlisted(Task::CausalLm))
+    }
+
+    /// [`ModelSource::family`] when this task is trained on it: of a task the engine knows nothing about follows what the
     /// model takes.
-    pub(super) fn traits_for(&self, task: Task) -> Traits {
-        let traits = self.traits();
-        if may_be_measured(self, traits, task) { Traits::Measured(task) } else { traits }
+    pub(super) fn family_for(&self, task: Task) -> &'static Family {
+        let family = self.family();
+        if may_be_measured(family, task) { families::unlisted(task) } else { family }
     }
 
     /// The longest sequence the model was made for, in tokens; `None` where it has no sequence or nothing says.
     pub fn positions(&self) -> Option<u64> {
-        input::positions(self, self.traits())
+        input::positions(self, self.family())
+    }
+
+    /// How many layers one forward runs through, encoder and decoder together; `None` where the model does not say.
+    pub fn layers(&self) -> Option<u64> {
+        let keys = self.keys()?;
+        let number = |value: &Value| match value {
+            Value::Array(stages) => stages.iter().map(Value::as_u64).sum(),
+            one => one.as_u64(),
+        };
+        let part = |names: &[&str]| names.iter().find_map(|name| number(input::nested(&keys, name)?));
+        let parts = self.family().layers;
+        if parts.is_empty() { None } else { parts.iter().map(|names| part(names)).sum() }
     }
 }
 
 /// Reads `[model]`.
-pub fn read(table: &Table<'_>, scope: Scope) -> Result<(Model, Traits)> {
+pub fn read(table: &Table<'_>, scope: Scope) -> Result<(Model, &'static Family)> {
     let given: Vec<&str> =
         ["catalog", "hf", "family"].into_iter().filter(|key| table.optional(key).is_some()).collect();
-    let (source, traits) = match given.as_slice() {
+    let (source, family) = match given.as_slice() {
         ["catalog"] => catalog_model(table, scope)?,
         ["hf"] => hugging_face(table, scope)?,
         ["family"] => own_family(table)?,
@@ -156,39 +109,35 @@ pub fn read(table: &Table<'_>, scope: Scope) -> Result<(Model, Traits)> {
     };
     let task = match table.word::<Task>("task")? {
         // PyTorch may well run it: what the model takes then follows from the task.
-        Some(task) if scope == Scope::Measured && may_be_measured(&source, traits, task) => {
-            let traits = source.traits_for(task);
-            return Ok((Model { source, task }, traits));
+        Some(task) if scope == Scope::Measured && may_be_measured(family, task) => {
+            let family = source.family_for(task);
+            return Ok((Model { source, task }, family));
         }
-        Some(task) if traits.tasks().contains(&task) => task,
+        Some(task) if family.tasks.contains(&task) => task,
         Some(task) => {
-            let tasks: Vec<&str> = traits.tasks().iter().map(|t| t.as_str()).collect();
+            let tasks: Vec<&str> = family.tasks.iter().map(|t| t.as_str()).collect();
             return Err(Error::new(
                 table.at("task"),
-                format!("{task} is not estimated for {} yet", traits.name()),
+                format!("{task} is not estimated for {} yet", family.name),
                 format!("use {}, or leave task out", tasks.join(" or ")),
             ));
         }
-        None => default_task(traits),
+        None => default_task(family),
     };
-    Ok((Model { source, task }, traits))
+    Ok((Model { source, task }, family))
 }
 
 /// Whether a task of a Hugging Face model is one the engine knows nothing about.
-fn may_be_measured(source: &ModelSource, traits: Traits, task: Task) -> bool {
-    let listed = matches!(traits, Traits::HuggingFace(_)) && traits.tasks().contains(&task);
-    !listed && !matches!(source, ModelSource::Family { .. })
+fn may_be_measured(family: &Family, task: Task) -> bool {
+    !family.is_own() && (family.is_unlisted() || !family.tasks.contains(&task))
 }
 
-/// The first task of the model's list; the guessed one of a model nobody lists.
-pub fn default_task(traits: Traits) -> Task {
-    if let Traits::Measured(task) = traits {
-        return task;
-    }
-    traits.tasks().first().copied().unwrap_or(Task::CausalLm)
+/// The first task of the row; the guessed one of a model nobody lists.
+pub fn default_task(family: &Family) -> Task {
+    family.tasks.first().copied().unwrap_or(Task::CausalLm)
 }
 
-fn catalog_model(table: &Table<'_>, scope: Scope) -> Result<(ModelSource, Traits)> {
+fn catalog_model(table: &Table<'_>, scope: Scope) -> Result<(ModelSource, &'static Family)> {
     table.only(&keys::names("model"))?;
     let id = table.text("catalog", "llama-3.2-1b")?.unwrap_or_default();
     let Some(model) = catalog::model(id) else {
@@ -212,7 +161,7 @@ pub fn nearest_hint(id: &str, ids: &[&str], otherwise: &str) -> String {
     }
 }
 
-fn hugging_face(table: &Table<'_>, scope: Scope) -> Result<(ModelSource, Traits)> {
+fn hugging_face(table: &Table<'_>, scope: Scope) -> Result<(ModelSource, &'static Family)> {
     table.only(&keys::names("model"))?;
     let path = table.at("hf");
     let config = match table.get("hf") {
@@ -248,19 +197,19 @@ fn hugging_face(table: &Table<'_>, scope: Scope) -> Result<(ModelSource, Traits)
         .ok_or_else(|| unsupported_type(format!("{path}.model_type"), &name))
 }
 
-/// A model with its traits, when the scope lets the scenario name it.
-fn known_or_measured(source: ModelSource, scope: Scope) -> Option<(ModelSource, Traits)> {
-    let traits = match scope {
-        Scope::Estimated => source.estimated_traits()?,
-        Scope::Measured => source.traits(),
+/// A model with its family, when the scope lets the scenario name it.
+fn known_or_measured(source: ModelSource, scope: Scope) -> Option<(ModelSource, &'static Family)> {
+    let family = match scope {
+        Scope::Estimated => source.estimated_family()?,
+        Scope::Measured => source.family(),
     };
-    Some((source, traits))
+    Some((source, family))
 }
 
 const PASTE: &str = "paste the whole content of the model's config.json";
 
 fn unsupported_type(key: String, name: &str) -> Error {
-    let types: Vec<&str> = MODEL_TYPES.iter().map(|m| m.name).collect();
+    let types: Vec<&str> = families::TRANSFORMERS.iter().map(|f| f.name).collect();
     Error::new(
         key,
         format!("model_type {} is not supported yet", quoted(name)),
@@ -269,14 +218,14 @@ fn unsupported_type(key: String, name: &str) -> Error {
 }
 
 fn family_names() -> Vec<&'static str> {
-    FAMILIES.iter().map(|f| f.name).collect()
+    families::OWN.iter().map(|f| f.name).collect()
 }
 
-fn own_family(table: &Table<'_>) -> Result<(ModelSource, Traits)> {
+fn own_family(table: &Table<'_>) -> Result<(ModelSource, &'static Family)> {
     let name = table.text("family", "mlp")?.unwrap_or_default();
-    let Some(family) = supported::family(name) else {
+    let Some(family) = families::own(name) else {
         let near = nearest(name, &family_names()).map(|n| format!("did you mean {n:?}; ")).unwrap_or_default();
-        let hint = if supported::model_type(name).is_some() {
+        let hint = if families::of_type(name).is_some() {
             format!("{name} is a Hugging Face model_type: paste its config.json as model.hf, or name a catalog model")
         } else {
             format!("{near}supported: {}", family_names().join(", "))
@@ -284,10 +233,10 @@ fn own_family(table: &Table<'_>) -> Result<(ModelSource, Traits)> {
         return Err(Error::new(table.at("family"), format!("family {} is not supported", quoted(name)), hint));
     };
     let mut known = vec!["family", "task"];
-    known.extend(family.keys.iter().map(|k| k.name));
+    known.extend(family.keys().iter().map(|k| k.name));
     table.only(&known)?;
     let mut keys = Map::new();
-    for key in family.keys {
+    for key in family.keys() {
         let value = match key.kind {
             FamilyKeyKind::Count { default, most } => table.count(key.name, most)?.unwrap_or(default).into(),
             FamilyKeyKind::Fraction { default } => table.fraction(key.name)?.unwrap_or(default).into(),
@@ -296,5 +245,5 @@ fn own_family(table: &Table<'_>) -> Result<(ModelSource, Traits)> {
         };
         keys.insert(key.name.to_owned(), value);
     }
-    Ok((ModelSource::Family { name: name.to_owned(), keys }, Traits::Family(family)))
+    Ok((ModelSource::Family { name: name.to_owned(), keys }, family))
 }

@@ -11,8 +11,7 @@ use super::model::{self, default_task, nearest_hint};
 use super::table::{Table, found};
 use super::{
     Attention, Checkpointing, Device, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl,
-    Precision, Quantization, Scenario, Software, Training, ZeroGrad, ZeroGradAt, generation, input, keys, limits,
-    supported, text,
+    Precision, Quantization, Scenario, Software, Training, ZeroGrad, ZeroGradAt, generation, input, keys, limits, text,
 };
 
 /// The format's version, written as `schema`.
@@ -65,22 +64,22 @@ impl Scenario {
         let mut sections = vec!["schema"];
         sections.extend(keys::SECTIONS);
         root.only(&sections)?;
-        let (model, traits) = model::read(&root.table("model")?, scope)?;
+        let (model, family) = model::read(&root.table("model")?, scope)?;
         let input_table = root.table("input")?;
-        let input = input::read(&input_table, &model.source, traits)?;
+        let input = input::read(&input_table, &model.source, family)?;
         let software = software(&root.table("software")?)?;
         let training = training(&root.table("training")?, &software)?;
-        let input = generation::read(input, &input_table, &model, traits, training.mode)?;
+        let input = generation::read(input, &input_table, &model, family, training.mode)?;
         let device = device(&root.table("device")?)?;
         Ok(Self { model, input, training, device, software })
     }
 
     /// A scenario of this model with every other key at its default.
     pub fn of(source: ModelSource) -> Self {
-        let traits = source.traits();
+        let family = source.family();
         Self {
-            input: input::default(&source, traits),
-            model: super::Model { task: default_task(traits), source },
+            input: input::default(&source, family),
+            model: super::Model { task: default_task(family), source },
             training: Training::default(),
             device: Device::default(),
             software: Software::default(),
@@ -106,7 +105,7 @@ impl Training {
     /// had otherwise.
     pub(super) fn default_of(optimizer: Optimizer, software: &Software) -> Self {
         let rules = Rules::of(software);
-        let offered = supported::implementations(optimizer);
+        let offered = optimizer.implementations();
         let newest = offered.first().copied().unwrap_or(OptimizerImpl::Foreach);
         Self {
             mode: Mode::Train,
@@ -178,15 +177,7 @@ fn training(table: &Table<'_>, software: &Software) -> Result<Training> {
     let optimizer = table.word("optimizer")?.unwrap_or(Optimizer::AdamW);
     let default = Training::default_of(optimizer, software);
     let mode = table.word("mode")?.unwrap_or(default.mode);
-    if !supported::MODES.contains(&mode) {
-        let modes: Vec<&str> = supported::MODES.iter().map(|m| m.as_str()).collect();
-        return Err(Error::new(
-            table.at("mode"),
-            format!("{mode} is not estimated yet"),
-            format!("use {}, or leave mode out", modes.join(" or ")),
-        ));
-    }
-    let implementations = supported::implementations(optimizer);
+    let implementations = optimizer.implementations();
     let optimizer_impl = match table.word("optimizer_impl")? {
         Some(given) if implementations.contains(&given) => given,
         Some(given) => {

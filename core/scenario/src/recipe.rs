@@ -1,79 +1,6 @@
 //! The closed vocabularies of a scenario: each an enum whose text form is the scenario's own.
 
-/// An enum whose values are words of the scenario.
-pub(super) trait Vocabulary: Copy + 'static {
-    /// Every value, in the order they are offered to people.
-    fn values() -> &'static [Self];
-
-    /// The scenario's spelling.
-    fn word(self) -> &'static str;
-}
-
-/// Declares an enum with its scenario spellings, so that parsing, printing and "use one of ..." share one list.
-macro_rules! vocabulary {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)+ }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum $name { $($(#[$vdoc])* $variant,)+ }
-
-        impl $name {
-            /// Every value, in the order they are offered to people.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
-
-            /// The scenario's spelling.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $text,)+ }
-            }
-
-            /// The value spelled `text`, if there is one.
-            pub fn parse(text: &str) -> Option<Self> {
-                Self::ALL.iter().copied().find(|v| v.as_str() == text)
-            }
-        }
-
-        impl Vocabulary for $name {
-            fn values() -> &'static [Self] {
-                Self::ALL
-            }
-
-            fn word(self) -> &'static str {
-                self.as_str()
-            }
-        }
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.pad(self.as_str())
-            }
-        }
-    };
-}
-
-vocabulary!(
-    /// What is trained on the model: which head and which loss.
-    Task {
-        /// Next-token prediction.
-        CausalLm = "causal-lm",
-        /// BERT-style masked tokens.
-        MaskedLm = "masked-lm",
-        /// One label per sequence.
-        SequenceClassification = "sequence-classification",
-        /// Encoder-decoder generation.
-        Seq2SeqLm = "seq2seq-lm",
-        /// One label per image.
-        ImageClassification = "image-classification",
-        /// CLIP-style pairs.
-        Contrastive = "contrastive",
-        /// Whisper-style transcription.
-        SpeechSeq2Seq = "speech-seq2seq",
-        /// Values of the next time steps.
-        Forecasting = "forecasting",
-        /// One label per node of a graph.
-        NodeClassification = "node-classification",
-        /// One label per feature vector (the `mlp` family).
-        Classification = "classification",
-    }
-);
+use plimsoll_ground::vocabulary;
 
 vocabulary!(
     /// Whether an attention mask is given, and whether anything in it is padded.
@@ -248,6 +175,17 @@ pub enum LoraTargets {
     AllLinear,
     /// Module names as peft matches them: the last part of the dotted path.
     Names(Vec<String>),
+}
+
+impl Optimizer {
+    /// Which implementations it has; the first is the default.
+    pub const fn implementations(self) -> &'static [OptimizerImpl] {
+        match self {
+            Self::Adafactor | Self::AdamW8bit => &[OptimizerImpl::ForLoop],
+            Self::Lion => &[OptimizerImpl::ForLoop, OptimizerImpl::Foreach, OptimizerImpl::Fused],
+            _ => OptimizerImpl::ALL,
+        }
+    }
 }
 
 impl Precision {

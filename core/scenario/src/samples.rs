@@ -1,24 +1,24 @@
 //! Arbitrary valid scenarios for the property tests.
 
 use plimsoll_catalog as catalog;
+use plimsoll_catalog::families::{FamilyKeyKind, OWN, TRANSFORMERS};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
-use super::supported::{self, FAMILIES, FamilyKeyKind, MODEL_TYPES};
 use super::*;
 
 pub(super) fn scenario() -> impl Strategy<Value = Scenario> {
     (source(), input(), training(), device()).prop_map(|(source, input, training, device)| {
         let mut scenario = Scenario { training, device, ..Scenario::of(source) };
-        if !matches!(scenario.model.source.traits().inputs(), Inputs::Graph { .. }) {
+        if !matches!(scenario.model.source.family().inputs, Inputs::Graph { .. }) {
             scenario.input.batch = input.batch;
         }
         if let (Some(seq), Some(positions)) = (scenario.input.seq, scenario.model.source.positions()) {
             scenario.input.seq = Some(input.seq.unwrap_or(seq).min(positions));
-            if scenario.model.source.traits().has_mask() {
+            if scenario.model.source.family().has_mask {
                 scenario.input.attention_mask = input.attention_mask;
             }
         }
@@ -30,12 +30,12 @@ fn source() -> impl Strategy<Value = ModelSource> {
     let ids: Vec<&str> = catalog::models().iter().map(|m| m.id).collect();
     prop_oneof![
         select(ids).prop_map(|id| ModelSource::Catalog(id.to_owned())),
-        (select(MODEL_TYPES), json_map()).prop_map(|(model_type, mut config)| {
+        (select(TRANSFORMERS), json_map()).prop_map(|(model_type, mut config)| {
             config.insert("model_type".to_owned(), json!(model_type.name));
             ModelSource::HuggingFace(config)
         }),
-        (select(FAMILIES), vec((any::<u64>(), any::<bool>(), 0u32..10_000), 8)).prop_map(|(family, random)| {
-            let keys = family.keys.iter().zip(random).map(|(key, (n, flag, share))| {
+        (select(OWN), vec((any::<u64>(), any::<bool>(), 0u32..10_000), 8)).prop_map(|(family, random)| {
+            let keys = family.keys().iter().zip(random).map(|(key, (n, flag, share))| {
                 let value = match key.kind {
                     FamilyKeyKind::Count { most, .. } => json!(1 + n % most),
                     FamilyKeyKind::Fraction { .. } => json!(f64::from(share) / 10_000.0),
@@ -112,7 +112,7 @@ fn training() -> impl Strategy<Value = Training> {
             mode: Mode::Train,
             precision,
             optimizer,
-            optimizer_impl: *implementation.get(supported::implementations(optimizer)),
+            optimizer_impl: *implementation.get(optimizer.implementations()),
             accumulation,
             checkpointing,
             attention,

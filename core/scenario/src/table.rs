@@ -1,10 +1,9 @@
 //! A walk over one table of a scenario that knows the path of every key, so that each error can name it.
 
 use plimsoll_ground::{Bytes, Error, Result};
-use plimsoll_ground::{nearest, quoted};
+use plimsoll_ground::{Vocabulary, nearest, quoted};
 use serde_json::{Map, Number, Value};
 
-use super::recipe::Vocabulary;
 use super::{keys, memory};
 
 /// A table of the scenario, or its absence: then every key takes its default.
@@ -114,9 +113,9 @@ impl<'a> Table<'a> {
 
     /// A word of a closed vocabulary.
     pub fn word<T: Vocabulary>(&self, name: &str) -> Result<Option<T>> {
-        let words: Vec<&'static str> = T::values().iter().map(|v| v.word()).collect();
+        let words: Vec<&'static str> = T::VALUES.iter().map(|v| v.word()).collect();
         let Some(word) = self.one_of(name, &words)? else { return Ok(None) };
-        Ok(T::values().iter().copied().find(|v| v.word() == word))
+        Ok(T::VALUES.iter().copied().find(|v| v.word() == word))
     }
 
     /// One of these words.

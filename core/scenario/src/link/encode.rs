@@ -1,10 +1,11 @@
 //! From a scenario to its link.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use plimsoll_catalog::families;
 use serde_json::Value;
 
 use super::fragment;
-use crate::{KEYS, Lora, ModelSource, Scenario, Training, generation, input, supported};
+use crate::{KEYS, Lora, ModelSource, Scenario, Training, generation, input};
 
 /// What is escaped in a query: all but letters, digits and what reads well and means nothing there.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b',');
@@ -18,7 +19,7 @@ pub(super) fn encode(scenario: &Scenario) -> String {
         ModelSource::Catalog(id) => pairs.push(("model", id.clone())),
         ModelSource::Family { name, keys } => {
             pairs.push(("family", name.clone()));
-            for key in supported::family(name).map_or(&[][..], |f| f.keys) {
+            for key in families::own(name).map_or(&[][..], |f| f.keys()) {
                 if let Some(value) = keys.get(key.name).filter(|v| **v != key.kind.default()) {
                     pairs.push((key.name, text(value)));
                 }
@@ -46,10 +47,10 @@ pub(super) fn encode(scenario: &Scenario) -> String {
 /// What a link of this model says when it says nothing else.
 fn baseline(scenario: &Scenario) -> Scenario {
     let mut baseline = Scenario::of(scenario.model.source.clone());
-    let traits = scenario.model.source.traits_for(scenario.model.task);
-    baseline.input = input::default(&scenario.model.source, traits);
+    let family = scenario.model.source.family_for(scenario.model.task);
+    baseline.input = input::default(&scenario.model.source, family);
     if scenario.input.max_new_tokens.is_some() {
-        baseline.input = generation::with_new_tokens(baseline.input, &scenario.model, traits, None, false);
+        baseline.input = generation::with_new_tokens(baseline.input, &scenario.model, family, None, false);
     }
     baseline.training = Training::default_of(scenario.training.optimizer, &scenario.software);
     baseline.training.optimizer = Training::default().optimizer;

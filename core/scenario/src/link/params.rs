@@ -1,13 +1,13 @@
 //! A link's parameters: found in its text, turned into a scenario's table.
 
 use percent_encoding::percent_decode_str;
+use plimsoll_catalog::families::{FamilyKeyKind, OWN};
 use plimsoll_ground::{Error, Result};
 use plimsoll_ground::{nearest, quoted};
 use serde_json::{Map, Value, json};
 
 use super::{FRAGMENT, QUERY, Reading, fragment};
 use crate::read::{DEFAULT_MODEL, SCHEMA, newer};
-use crate::supported::{FAMILIES, FamilyKeyKind};
 use crate::{KEYS, Kind};
 
 /// One parameter that says something about the scenario.
@@ -122,7 +122,7 @@ fn param(name: &str, text: &str) -> Result<Param> {
     if let Some(key) = KEYS.iter().find(|k| k.link == name) {
         return Ok(Param { path: key.path(), value: key.kind.value(text) });
     }
-    let own = FAMILIES.iter().flat_map(|f| f.keys).find(|k| k.name == name);
+    let own = OWN.iter().flat_map(|f| f.keys()).find(|k| k.name == name);
     if let Some(key) = own {
         let kind = match key.kind {
             FamilyKeyKind::Count { .. } | FamilyKeyKind::Fraction { .. } => Kind::Number,

@@ -3,8 +3,7 @@
 use plimsoll_core::Scenario;
 use plimsoll_core::estimate::Run;
 use plimsoll_core::measurement::{DeviceKind, MeasuredDevice};
-use plimsoll_core::scenario::supported::implementations;
-use plimsoll_core::scenario::{Checkpointing, Lora, LoraTargets, ModelSource, OptimizerImpl, Precision};
+use plimsoll_core::scenario::{Checkpointing, Lora, LoraTargets, OptimizerImpl, Precision};
 
 /// One rung.
 #[derive(Clone, Debug)]
@@ -25,7 +24,7 @@ pub fn lowest(asked: &Scenario) -> Scenario {
     training.precision = Precision::Fp32;
     training.checkpointing = Checkpointing::None;
     training.lora = None;
-    if let Some(first) = implementations(training.optimizer).first() {
+    if let Some(first) = training.optimizer.implementations().first() {
         training.optimizer_impl = *first;
     }
     scenario
@@ -47,7 +46,7 @@ pub fn above(asked: &Scenario, precision: Precision) -> Vec<Rung> {
     let mut rungs = Vec::new();
     let mut climb = |name, change: &dyn Fn(&mut Scenario) -> Result<(), String>| {
         let mut next = here.clone();
-        let scenario = change(&mut next).and_then(|()| possible(&next)).map(|()| {
+        let scenario = change(&mut next).and_then(|()| possible(asked, &next)).map(|()| {
             here = next.clone();
             next
         });
@@ -64,22 +63,20 @@ pub fn above(asked: &Scenario, precision: Precision) -> Vec<Rung> {
         Ok(())
     });
     climb("+ checkpointing", &|next| {
-        if let ModelSource::Family { name, .. } = &next.model.source {
-            return Err(format!("the family {name} has no gradient checkpointing"));
-        }
         next.training.checkpointing = Checkpointing::Full;
         Ok(())
     });
     climb("+ fused optimizer", &|next| {
         let optimizer = next.training.optimizer;
-        if !implementations(optimizer).contains(&OptimizerImpl::Fused) {
+        if !optimizer.implementations().contains(&OptimizerImpl::Fused) {
             return Err(format!("{optimizer} has no fused implementation"));
         }
         next.training.optimizer_impl = OptimizerImpl::Fused;
         Ok(())
     });
     climb("+ LoRA", &|next| {
-        if let ModelSource::Family { .. } = &next.model.source {
+        // They would train too; but nobody adapts what was never trained before, and peft may not be there.
+        if next.model.source.family().is_own() {
             return Err("adapters are for Hugging Face models".to_owned());
         }
         let all = Lora { rank: RANK, targets: LoraTargets::AllLinear, ..Lora::default() };
@@ -94,10 +91,10 @@ fn parts(batch: u64) -> Option<u64> {
     [4, 2].into_iter().chain(3..=batch).find(|parts| batch >= *parts && batch.is_multiple_of(*parts))
 }
 
-/// Whether the scenario makes sense, by the reading and, where it knows the model, by the engine.
-fn possible(scenario: &Scenario) -> Result<(), String> {
+/// Whether the scenario makes sense, by the reading and, where the engine estimates what was asked, by the engine.
+fn possible(asked: &Scenario, scenario: &Scenario) -> Result<(), String> {
     Scenario::from_value_to_measure(&scenario.to_value()).map_err(|error| error.problem)?;
-    if scenario.estimated().is_ok() {
+    if asked.estimated().is_ok() {
         Run::new(scenario).map_err(|error| error.problem)?;
     }
     Ok(())

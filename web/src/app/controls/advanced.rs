@@ -3,7 +3,7 @@
 use leptos::prelude::*;
 use plimsoll_core::scenario::{LossImpl, Mode};
 use plimsoll_web::wording::sentence;
-use plimsoll_web::{engine, field};
+use plimsoll_web::{engine, field, levers};
 
 use crate::app::planner::Planner;
 use crate::app::widgets::{Segments, Switch, TextField};
@@ -43,7 +43,7 @@ pub fn Advanced() -> impl IntoView {
                 />
             </Show>
             <Show when=move || trains.get()>
-            <Show when=move || planner.scenario.with(|s| s.takes_loss_impl() && s.training.label_smoothing <= 0.0)>
+            <Show when=move || planner.scenario.with(levers::takes_fused_loss)>
                 <Segments
                     name="loss-impl"
                     label="Head and loss"
@@ -52,7 +52,7 @@ pub fn Advanced() -> impl IntoView {
                 />
             </Show>
             <Show when=move || {
-                planner.scenario.with(|s| s.takes_label_smoothing() && s.training.loss_impl == LossImpl::Full)
+                planner.scenario.with(|s| s.model.task.smooths_labels() && s.training.loss_impl == LossImpl::Full)
             }>
                 <TextField
                     id="label-smoothing"

@@ -1,8 +1,8 @@
 //! The families of our own: small networks described by a few keys.
 
 use leptos::prelude::*;
+use plimsoll_core::catalog::families::{self, FamilyKey, FamilyKeyKind};
 use plimsoll_core::scenario::ModelSource;
-use plimsoll_core::scenario::supported::{self, FamilyKey, FamilyKeyKind};
 use plimsoll_web::wording::sentence;
 use plimsoll_web::{engine, field};
 use serde_json::{Map, Value};
@@ -36,7 +36,7 @@ pub fn FamilyChoice() -> impl IntoView {
             planner.fault.set(Some(fault));
         }
     };
-    let offers = std::iter::once(("", "transformer")).chain(supported::FAMILIES.iter().map(|f| (f.name, f.name)));
+    let offers = std::iter::once(("", "transformer")).chain(families::OWN.iter().map(|f| (f.name, f.name)));
     view! {
         <fieldset class="field segments" data-testid="family">
             <legend>"Architecture"</legend>
@@ -60,10 +60,10 @@ pub fn FamilyChoice() -> impl IntoView {
             </div>
             <p class="help">
                 {move || {
-                    supported::family(&now())
+                    families::own(&now())
                         .map_or_else(
                             || "The sizes of the model above; changing one makes it your own.".to_owned(),
-                            |family| sentence(family.about),
+                            |family| sentence(family.about()),
                         )
                 }}
             </p>
@@ -74,7 +74,7 @@ pub fn FamilyChoice() -> impl IntoView {
 /// The keys of a family.
 #[component]
 pub fn FamilySizes(family: String) -> impl IntoView {
-    supported::family(&family).map(|family| family.keys.iter().map(|key| view! { <KeyField key/> }).collect_view())
+    families::own(&family).map(|family| family.keys().iter().map(|key| view! { <KeyField key/> }).collect_view())
 }
 
 #[component]

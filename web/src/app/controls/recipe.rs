@@ -1,7 +1,7 @@
 //! The recipe: precision, optimizer, checkpointing.
 
 use leptos::prelude::*;
-use plimsoll_core::scenario::{Checkpointing, Mode, Optimizer, OptimizerImpl, supported};
+use plimsoll_core::scenario::{Checkpointing, Mode, Optimizer, OptimizerImpl};
 use plimsoll_web::levers;
 
 use crate::app::planner::Planner;
@@ -13,7 +13,7 @@ pub fn Recipe() -> impl IntoView {
     let choose_optimizer = Callback::new(move |optimizer: Optimizer| {
         planner.change(|s| {
             s.training.optimizer = optimizer;
-            let offered = supported::implementations(optimizer);
+            let offered = optimizer.implementations();
             if !offered.contains(&s.training.optimizer_impl) {
                 s.training.optimizer_impl = offered.first().copied().unwrap_or(OptimizerImpl::ForLoop);
             }
@@ -51,7 +51,7 @@ pub fn Recipe() -> impl IntoView {
                 value=Signal::derive(move || planner.scenario.with(|s| s.training.optimizer))
                 set=choose_optimizer
             />
-            <Show when=move || planner.scenario.with(|s| supported::implementations(s.training.optimizer).len() > 1)>
+            <Show when=move || planner.scenario.with(|s| s.training.optimizer.implementations().len() > 1)>
                 <Segments
                     name="optimizer-impl"
                     label="Its implementation"
