@@ -1,7 +1,7 @@
 //! The one place where the planner asks the engine.
 
 use plimsoll_core::catalog::{self, families};
-use plimsoll_core::scenario::{Inputs, Link, Mode, ModelSource, Quantization, Training, limits};
+use plimsoll_core::scenario::{Change, Link, ModelSource, at, limits};
 use plimsoll_core::{Error, Result, Scenario};
 use serde_json::Value;
 
@@ -53,80 +53,18 @@ pub fn opening() -> Scenario {
     scenario
 }
 
-/// The scenario in another mode. What only training has takes its default, as does what only inference has.
-///
-/// # Errors
-/// When the model is not estimated in this mode.
-pub fn in_mode(scenario: &Scenario, mode: Mode) -> Result<Scenario> {
-    let mut next = scenario.clone();
-    let given = &scenario.training;
-    next.training = Training { mode, precision: given.precision, attention: given.attention, ..Training::default() };
-    if mode == Mode::Inference {
-        // Quantized weights need no adapters there.
-        next.training.quantization = given.quantization;
-    }
-    (next.input.target_seq, next.input.max_new_tokens) = (None, None);
-    Scenario::from_value(&next.to_value())
-}
-
 /// The scenario with another model. What the new model has no use for takes its default.
 ///
 /// # Errors
-/// When the model is refused; all of [`Scenario::from_value`]'s.
+/// When the model is refused.
 pub fn with_model(scenario: &Scenario, source: ModelSource) -> Result<Scenario> {
-    let fresh = Scenario::from_value(&Scenario::of(source).to_value())?;
-    let mut next = scenario.clone();
-    next.model = fresh.model;
-    next.input.target_seq = fresh.input.target_seq;
-    next.input.image = fresh.input.image;
-    next.input.seq = match (scenario.input.seq, fresh.input.seq) {
-        // Never longer than the model can go where its positions are a table.
-        (Some(seq), Some(_)) => Some(seq.min(longest(&next))),
-        (None, seq) => seq,
-        (Some(_), None) => None,
-    };
-    if !takes_mask(&next) {
-        next.input.attention_mask = fresh.input.attention_mask;
-    }
-    if !crate::levers::takes_lora(&next) {
-        next.training.lora = None;
-        next.training.quantization = Quantization::None;
-        crate::levers::settle(&mut next.training);
-    }
-    if !crate::levers::takes_quantization(&next) {
-        next.training.quantization = Quantization::None;
-        crate::levers::settle(&mut next.training);
-    }
-    if !crate::levers::takes_checkpointing(&next) {
-        next.training.checkpointing = fresh.training.checkpointing;
-    }
-    if next.training.mode == Mode::Inference {
-        // What is generated goes by the model again.
-        (next.input.target_seq, next.input.max_new_tokens) = (None, None);
-    }
-    if !next.model.task.smooths_labels() {
-        next.training.label_smoothing = 0.0;
-    }
-    if !crate::levers::takes_fused_loss(&next) {
-        next.training.loss_impl = fresh.training.loss_impl;
-    }
-    Scenario::from_value(&next.to_value())
-}
-
-/// Whether the model takes an attention mask.
-pub fn takes_mask(scenario: &Scenario) -> bool {
-    scenario.model.source.family().has_mask
+    Change::Model(source).apply(scenario)
 }
 
 /// The longest sequence the model can be given, in tokens.
 pub fn longest(scenario: &Scenario) -> u64 {
     let source = &scenario.model.source;
     if source.family().positions.learned { source.positions().unwrap_or(limits::SEQ) } else { limits::SEQ }
-}
-
-/// Whether images of any size go through the model: some positions are made for one size.
-pub fn takes_any_image(scenario: &Scenario) -> bool {
-    matches!(scenario.model.source.family().inputs, Inputs::Image { fixed: false, .. })
 }
 
 /// The supported `model_type`s, as a list people read.
@@ -177,8 +115,8 @@ pub fn config(text: &str) -> Result<serde_json::Map<String, Value>> {
     let hint = "paste the whole content of a model's config.json, from { to }";
     match serde_json::from_str(text) {
         Ok(Value::Object(map)) => Ok(map),
-        Ok(_) => Err(Error::new("model.hf", "the config is not a JSON object", hint)),
-        Err(error) => Err(Error::new("model.hf", format!("the config is not JSON: {error}"), hint)),
+        Ok(_) => Err(Error::new(at::model::hf, "the config is not a JSON object", hint)),
+        Err(error) => Err(Error::new(at::model::hf, format!("the config is not JSON: {error}"), hint)),
     }
 }
 

@@ -3,14 +3,152 @@
 use std::borrow::Cow;
 
 use plimsoll_catalog as catalog;
-use plimsoll_catalog::families::{self, FamilyKeyKind};
-use plimsoll_ground::{Error, Result};
-use plimsoll_ground::{nearest, nearest_ids, quoted};
+use plimsoll_catalog::families::{self, FamilyKey, FamilyKeyKind};
+use plimsoll_ground::{Error, Result, Vocabulary, nearest, nearest_ids, quoted};
 use serde_json::{Map, Value};
 
+use super::given::{Given, count, flag, found, fraction, one_of, text as text_of};
+use super::lever::{Entry, Group, Kind, Lever, Near, Row, Table};
 use super::measured::Scope;
-use super::table::{Table, found};
-use super::{Family, Model, ModelSource, Task, input, keys, limits, text};
+use super::{Family, Task, input, limits, text};
+
+/// The model when a link names none.
+pub const DEFAULT_MODEL: &str = "llama-3.2-1b";
+
+/// `[model]`: where the architecture comes from, and what is trained on it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    /// Exactly one of the keys `catalog`, `hf`, `family`.
+    pub source: ModelSource,
+    /// `task`.
+    pub task: Task,
+}
+
+/// Where the architecture's sizes come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ModelSource {
+    /// `catalog = "llama-3.2-1b"`: an id in `data/models`.
+    Catalog(String),
+    /// `hf = {...}`: the content of a Hugging Face `config.json`, as pasted; `model_type` is always a string in it.
+    HuggingFace(Map<String, Value>),
+    /// `family = "mlp"` and the family's own keys (`d_in`, `hidden`, ...) beside it.
+    Family {
+        /// `mlp`, `nanogpt`, `nbeats`, ...
+        name: String,
+        /// The family's own keys, all of them: one that was not given has its default.
+        keys: Map<String, Value>,
+    },
+}
+
+/// `[model]`. It is read as a whole, since all the rest goes by it; `hf` is no lever, and a family's keys are its row's.
+pub static MODEL: Table = Table {
+    path: "model",
+    about: "`[model]`: where the architecture comes from, and what is trained on it. Exactly one of `catalog`, `hf` and `family`; \
+            `hf` is the content of a Hugging Face `config.json`, as it comes; beside `family` stand that family's own keys.",
+    entries: &[
+        Entry::Lever(&Lever {
+            path: at::catalog,
+            about: "An id in `data/models`.",
+            row: Row { link: "model", label: "Model", help: "A model of the catalog", ..named() },
+            get: |scenario| match &scenario.model.source {
+                ModelSource::Catalog(id) => Some(id.as_str().into()),
+                _ => None,
+            },
+            set: |scenario, lever, value| {
+                scenario.model.source = ModelSource::Catalog(text_of(value, lever.path, DEFAULT_MODEL)?.to_owned());
+                Ok(())
+            },
+            valid: |_, _| Ok(()),
+            constant: || None,
+            follows: None,
+        }),
+        Entry::Lever(&Lever {
+            path: at::family,
+            about: "A family of our own.",
+            row: Row { link: "family", label: "Family", help: "A family of our own", ..named() },
+            get: |scenario| match &scenario.model.source {
+                ModelSource::Family { name, .. } => Some(name.as_str().into()),
+                _ => None,
+            },
+            set: |scenario, lever, value| {
+                let name = text_of(value, lever.path, "mlp")?.to_owned();
+                let keys = families::own(&name).map(defaults).unwrap_or_default();
+                scenario.model.source = ModelSource::Family { name, keys };
+                Ok(())
+            },
+            valid: |_, _| Ok(()),
+            constant: || None,
+            follows: None,
+        }),
+        Entry::Lever(&Lever {
+            path: at::task,
+            about: "What is trained on it: which head and which loss.",
+            row: Row {
+                link: "task",
+                kind: Kind::Words(<Task as Vocabulary>::WORDS),
+                label: "Task",
+                help: "What is trained",
+                otherwise: "the first that the model is made for",
+                near: Near::unlike(2.0),
+                ..named()
+            },
+            get: |scenario| Some(scenario.model.task.as_str().into()),
+            set: |scenario, lever, value| {
+                let tasks: Vec<(&str, Task)> = Task::ALL.iter().map(|task| (task.as_str(), *task)).collect();
+                scenario.model.task = one_of(value, lever.path, &tasks)?;
+                Ok(())
+            },
+            valid: |_, _| Ok(()),
+            constant: || None,
+            follows: Some(|scenario| Some(default_task(scenario.model.source.family()).as_str().into())),
+        }),
+    ],
+    is_open: |_| true,
+    open: |_| {},
+    close: |_| {},
+};
+
+/// Where each of these levers stands.
+#[allow(non_upper_case_globals, reason = "they are called as the keys are")]
+pub mod at {
+    /// An id in `data/models`.
+    pub const catalog: &str = "model.catalog";
+    /// A family of our own.
+    pub const family: &str = "model.family";
+    /// What is trained on it.
+    pub const task: &str = "model.task";
+    /// A pasted `config.json`, which is no lever.
+    pub const hf: &str = "model.hf";
+}
+
+/// A row that names a model.
+const fn named() -> Row {
+    Row { otherwise: "none: one of catalog, hf and family is given", group: Group::Model, ..Row::of(Kind::Id) }
+}
+
+/// The keys of a family that says none.
+fn defaults(family: &Family) -> Map<String, Value> {
+    family.keys().iter().map(|key| (key.name.to_owned(), key.kind.default())).collect()
+}
+
+impl Model {
+    /// `[model]` as it is written.
+    pub(super) fn table(&self) -> Map<String, Value> {
+        let mut table = Map::new();
+        let mut own_keys = Map::new();
+        match &self.source {
+            ModelSource::Catalog(id) => table.insert("catalog".to_owned(), id.as_str().into()),
+            ModelSource::HuggingFace(config) => table.insert("hf".to_owned(), Value::Object(config.clone())),
+            ModelSource::Family { name, keys } => {
+                own_keys.clone_from(keys);
+                table.insert("family".to_owned(), name.as_str().into())
+            }
+        };
+        table.insert("task".to_owned(), self.task.as_str().into());
+        table.extend(own_keys);
+        table
+    }
+}
 
 impl ModelSource {
     /// The Hugging Face config of this model: the pasted one, or the catalog's. `None` for our own families.
@@ -84,15 +222,15 @@ impl ModelSource {
 }
 
 /// Reads `[model]`.
-pub fn read(table: &Table<'_>, scope: Scope) -> Result<(Model, &'static Family)> {
-    let given: Vec<&str> =
-        ["catalog", "hf", "family"].into_iter().filter(|key| table.optional(key).is_some()).collect();
-    let (source, family) = match given.as_slice() {
-        ["catalog"] => catalog_model(table, scope)?,
-        ["hf"] => hugging_face(table, scope)?,
-        ["family"] => own_family(table)?,
+pub fn read(given: &Given<'_>, scope: Scope) -> Result<Model> {
+    let sources = ["catalog", "hf", "family"];
+    let named: Vec<&str> = sources.into_iter().filter(|key| given.optional(key).is_some()).collect();
+    let (source, family) = match named.as_slice() {
+        ["catalog"] => catalog_model(given, scope)?,
+        ["hf"] => hugging_face(given, scope)?,
+        ["family"] => own_family(given)?,
         [] => {
-            table.only(&keys::names("model"))?;
+            given.only(NAMES)?;
             return Err(Error::new(
                 "model",
                 "no model is named",
@@ -107,24 +245,43 @@ pub fn read(table: &Table<'_>, scope: Scope) -> Result<(Model, &'static Family)>
             ));
         }
     };
-    let task = match table.word::<Task>("task")? {
+    let tasks: Vec<(&str, Task)> = Task::ALL.iter().map(|task| (task.as_str(), *task)).collect();
+    let task = match given.get("task").map(|value| one_of(value, &given.at("task"), &tasks)).transpose()? {
+        None => default_task(family),
         // PyTorch may well run it: what the model takes then follows from the task.
-        Some(task) if scope == Scope::Measured && may_be_measured(family, task) => {
-            let family = source.family_for(task);
-            return Ok((Model { source, task }, family));
-        }
+        Some(task) if scope == Scope::Measured && may_be_measured(family, task) => task,
         Some(task) if family.tasks.contains(&task) => task,
         Some(task) => {
             let tasks: Vec<&str> = family.tasks.iter().map(|t| t.as_str()).collect();
             return Err(Error::new(
-                table.at("task"),
+                given.at("task"),
                 format!("{task} is not estimated for {} yet", family.name),
                 format!("use {}, or leave task out", tasks.join(" or ")),
             ));
         }
-        None => default_task(family),
     };
-    Ok((Model { source, task }, family))
+    Ok(Model { source, task })
+}
+
+/// What may stand in `[model]`, but for a family's own keys.
+const NAMES: &[&str] = &["catalog", "hf", "family", "task"];
+
+/// Whether there is such a model.
+///
+/// # Errors
+/// An id or a family that is in no catalog, a config without a type, a key of a family beyond its bounds.
+pub fn check(model: &Model) -> Result<()> {
+    match &model.source {
+        ModelSource::Catalog(id) => catalogued(id, at::catalog).map(drop),
+        ModelSource::HuggingFace(config) => typed(config, at::hf).map(drop),
+        ModelSource::Family { name, keys } => {
+            let family = named_family(name, at::family)?;
+            family.keys().iter().try_for_each(|key| match keys.get(key.name) {
+                Some(value) => own_key(key, value, &format!("model.{}", key.name)).map(drop),
+                None => Ok(()),
+            })
+        }
+    }
 }
 
 /// Whether a task of a Hugging Face model is one the engine knows nothing about.
@@ -137,19 +294,21 @@ pub fn default_task(family: &Family) -> Task {
     family.tasks.first().copied().unwrap_or(Task::CausalLm)
 }
 
-fn catalog_model(table: &Table<'_>, scope: Scope) -> Result<(ModelSource, &'static Family)> {
-    table.only(&keys::names("model"))?;
-    let id = table.text("catalog", "llama-3.2-1b")?.unwrap_or_default();
-    let Some(model) = catalog::model(id) else {
+fn catalog_model(given: &Given<'_>, scope: Scope) -> Result<(ModelSource, &'static Family)> {
+    given.only(NAMES)?;
+    let at = given.at("catalog");
+    let id = given.get("catalog").map_or(Ok(DEFAULT_MODEL), |value| text_of(value, &at, DEFAULT_MODEL))?;
+    let model = catalogued(id, &at)?;
+    known_or_measured(ModelSource::Catalog(id.to_owned()), scope).ok_or_else(|| unsupported_type(at, model.model_type))
+}
+
+/// The row of the catalog.
+fn catalogued(id: &str, at: &str) -> Result<&'static catalog::Model> {
+    catalog::model(id).ok_or_else(|| {
         let ids: Vec<&str> = catalog::models().iter().map(|m| m.id).collect();
-        return Err(Error::new(
-            table.at("catalog"),
-            format!("no model {} in the catalog", quoted(id)),
-            nearest_hint(id, &ids, "paste its config.json as model.hf, or see the list of models"),
-        ));
-    };
-    known_or_measured(ModelSource::Catalog(id.to_owned()), scope)
-        .ok_or_else(|| unsupported_type(table.at("catalog"), model.model_type))
+        let hint = nearest_hint(id, &ids, "paste its config.json as model.hf, or see the list of models");
+        Error::new(at, format!("no model {} in the catalog", quoted(id)), hint)
+    })
 }
 
 /// "the nearest are ...", or what else to do when none is near.
@@ -161,10 +320,10 @@ pub fn nearest_hint(id: &str, ids: &[&str], otherwise: &str) -> String {
     }
 }
 
-fn hugging_face(table: &Table<'_>, scope: Scope) -> Result<(ModelSource, &'static Family)> {
-    table.only(&keys::names("model"))?;
-    let path = table.at("hf");
-    let config = match table.get("hf") {
+fn hugging_face(given: &Given<'_>, scope: Scope) -> Result<(ModelSource, &'static Family)> {
+    given.only(NAMES)?;
+    let path = given.at("hf");
+    let config = match given.get("hf") {
         Some(Value::Object(config)) => config.clone(),
         // The text of the file itself: how a config with nulls, which TOML does not have, is written there.
         Some(Value::String(json)) => match text::json(json) {
@@ -177,7 +336,14 @@ fn hugging_face(table: &Table<'_>, scope: Scope) -> Result<(ModelSource, &'stati
         Some(other) => return Err(Error::new(path, format!("expected a table, found {}", found(other)), PASTE)),
         None => Map::new(),
     };
-    let length = Value::Object(config.clone()).to_string().len();
+    let name = typed(&config, &path)?.to_owned();
+    known_or_measured(ModelSource::HuggingFace(config), scope)
+        .ok_or_else(|| unsupported_type(format!("{path}.model_type"), &name))
+}
+
+/// The `model_type` of a config.
+fn typed<'c>(config: &'c Map<String, Value>, path: &str) -> Result<&'c str> {
+    let length = serde_json::to_string(config).map_or(usize::MAX, |text| text.len());
     if length > limits::CONFIG {
         return Err(Error::new(
             path,
@@ -185,16 +351,12 @@ fn hugging_face(table: &Table<'_>, scope: Scope) -> Result<(ModelSource, &'stati
             "take out long lists that do not bear on memory, such as id2label",
         ));
     }
-    let name = match config.get("model_type") {
-        Some(Value::String(name)) => name.clone(),
-        Some(other) => {
-            let problem = format!("expected text, found {}", found(other));
-            return Err(Error::new(format!("{path}.model_type"), problem, PASTE));
-        }
-        None => return Err(Error::new(format!("{path}.model_type"), "it is missing", PASTE)),
-    };
-    known_or_measured(ModelSource::HuggingFace(config), scope)
-        .ok_or_else(|| unsupported_type(format!("{path}.model_type"), &name))
+    let at = format!("{path}.model_type");
+    match config.get("model_type") {
+        Some(Value::String(name)) => Ok(name),
+        Some(other) => Err(Error::new(at, format!("expected text, found {}", found(other)), PASTE)),
+        None => Err(Error::new(at, "it is missing", PASTE)),
+    }
 }
 
 /// A model with its family, when the scope lets the scenario name it.
@@ -221,29 +383,44 @@ fn family_names() -> Vec<&'static str> {
     families::OWN.iter().map(|f| f.name).collect()
 }
 
-fn own_family(table: &Table<'_>) -> Result<(ModelSource, &'static Family)> {
-    let name = table.text("family", "mlp")?.unwrap_or_default();
-    let Some(family) = families::own(name) else {
+fn own_family(given: &Given<'_>) -> Result<(ModelSource, &'static Family)> {
+    let at = given.at("family");
+    let name = given.get("family").map_or(Ok("mlp"), |value| text_of(value, &at, "mlp"))?;
+    let family = named_family(name, &at)?;
+    let mut known = vec!["family", "task"];
+    known.extend(family.keys().iter().map(|key| key.name));
+    given.only(&known)?;
+    let mut keys = defaults(family);
+    for key in family.keys() {
+        if let Some(value) = given.get(key.name) {
+            keys.insert(key.name.to_owned(), own_key(key, value, &given.at(key.name))?);
+        }
+    }
+    Ok((ModelSource::Family { name: name.to_owned(), keys }, family))
+}
+
+/// The row of a family of our own.
+fn named_family(name: &str, at: &str) -> Result<&'static Family> {
+    families::own(name).ok_or_else(|| {
         let near = nearest(name, &family_names()).map(|n| format!("did you mean {n:?}; ")).unwrap_or_default();
         let hint = if families::of_type(name).is_some() {
             format!("{name} is a Hugging Face model_type: paste its config.json as model.hf, or name a catalog model")
         } else {
             format!("{near}supported: {}", family_names().join(", "))
         };
-        return Err(Error::new(table.at("family"), format!("family {} is not supported", quoted(name)), hint));
-    };
-    let mut known = vec!["family", "task"];
-    known.extend(family.keys().iter().map(|k| k.name));
-    table.only(&known)?;
-    let mut keys = Map::new();
-    for key in family.keys() {
-        let value = match key.kind {
-            FamilyKeyKind::Count { default, most } => table.count(key.name, most)?.unwrap_or(default).into(),
-            FamilyKeyKind::Fraction { default } => table.fraction(key.name)?.unwrap_or(default).into(),
-            FamilyKeyKind::Flag { default } => table.flag(key.name)?.unwrap_or(default).into(),
-            FamilyKeyKind::Word { default, words } => table.one_of(key.name, words)?.unwrap_or(default).into(),
-        };
-        keys.insert(key.name.to_owned(), value);
-    }
-    Ok((ModelSource::Family { name: name.to_owned(), keys }, family))
+        Error::new(at, format!("family {} is not supported", quoted(name)), hint)
+    })
+}
+
+/// Reads a key of a family.
+fn own_key(key: &FamilyKey, value: &Value, at: &str) -> Result<Value> {
+    Ok(match key.kind {
+        FamilyKeyKind::Count { most, .. } => count(value, at, most)?.into(),
+        FamilyKeyKind::Fraction { .. } => fraction(value, at)?.into(),
+        FamilyKeyKind::Flag { .. } => flag(value, at)?.into(),
+        FamilyKeyKind::Word { words, .. } => {
+            let words: Vec<(&str, &str)> = words.iter().map(|word| (*word, *word)).collect();
+            one_of(value, at, &words)?.into()
+        }
+    })
 }

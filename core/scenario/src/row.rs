@@ -3,7 +3,7 @@
 use plimsoll_catalog::families::{Checkpoints, ExpertPart, Experts, Family};
 use plimsoll_ground::{Error, Result};
 
-use super::{Attention, Checkpointing, Lora, LoraTargets, LossImpl, Quantization, Scenario, Task};
+use super::{Attention, Checkpointing, Lora, LoraTargets, LossImpl, Quantization, Scenario, Task, at};
 
 impl Scenario {
     /// Refuses what `family` cannot do.
@@ -38,7 +38,7 @@ impl Scenario {
                 (format!("transformers' {name} has no gradient checkpointing"), "use checkpointing = \"none\"")
             }
         };
-        Err(Error::new("training.checkpointing", problem, hint))
+        Err(Error::new(at::training::checkpointing, problem, hint))
     }
 
     fn attends(&self, family: &Family) -> Result<()> {
@@ -46,7 +46,7 @@ impl Scenario {
             return Ok(());
         }
         let problem = format!("{} calls scaled_dot_product_attention itself", family.name);
-        Err(Error::new("training.attention", problem, "use attention = \"sdpa\""))
+        Err(Error::new(at::training::attention, problem, "use attention = \"sdpa\""))
     }
 
     fn adapts(&self, family: &Family) -> Result<()> {
@@ -63,7 +63,7 @@ impl Scenario {
             return Ok(());
         }
         Err(Error::new(
-            "training.quantization",
+            at::training::quantization,
             format!("the family {:?} is no model that transformers loads and bitsandbytes quantizes", family.name),
             "leave quantization out, or use a Hugging Face model",
         ))
@@ -73,13 +73,13 @@ impl Scenario {
         let (training, task) = (&self.training, self.model.task);
         if training.loss_impl != LossImpl::Full && !family.computes_loss_in_parts(task) {
             let problem = format!("{} is for the causal language models of Hugging Face", training.loss_impl);
-            return Err(Error::new("training.loss_impl", problem, "use loss_impl = \"full\", or leave it out"));
+            return Err(Error::new(at::training::loss_impl, problem, "use loss_impl = \"full\", or leave it out"));
         }
         if training.loss_impl != LossImpl::Full && training.label_smoothing > 0.0 {
             let problem =
                 format!("the Trainer smooths labels on all logits, which {} does not make", training.loss_impl);
             let hint = "use loss_impl = \"full\", or leave label_smoothing out";
-            return Err(Error::new("training.loss_impl", problem, hint));
+            return Err(Error::new(at::training::loss_impl, problem, hint));
         }
         if training.label_smoothing > 0.0 && !task.smooths_labels() {
             let problem = match task {
@@ -88,7 +88,7 @@ impl Scenario {
                 }
                 _ => format!("{task} has no labels to smooth"),
             };
-            return Err(Error::new("training.label_smoothing", problem, "leave it out"));
+            return Err(Error::new(at::training::label_smoothing, problem, "leave it out"));
         }
         Ok(())
     }
@@ -114,17 +114,17 @@ impl Lora {
             let [first, second] = names.gate_up;
             if named(first) != named(second) {
                 let problem = format!("peft adapts {first:?} and {second:?} together: they are one tensor here");
-                return Err(Error::new("training.lora.targets", problem, "name both, or neither"));
+                return Err(Error::new(at::lora::targets, problem, "name both, or neither"));
             }
         }
         let attention = "target [\"q_proj\", \"k_proj\", \"v_proj\", \"o_proj\"]";
         if self.dropout > 0.0 {
             let problem = "peft has no dropout for adapters on experts and their router";
-            return Err(Error::new("training.lora.dropout", problem, format!("set it to 0, or {attention}")));
+            return Err(Error::new(at::lora::dropout, problem, format!("set it to 0, or {attention}")));
         }
         if self.dora {
             let problem = "peft has no DoRA on experts and their router";
-            return Err(Error::new("training.lora.dora", problem, format!("leave it out, or {attention}")));
+            return Err(Error::new(at::lora::dora, problem, format!("leave it out, or {attention}")));
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 use plimsoll_core::catalog::families::Size;
-use plimsoll_core::scenario::ModelSource;
+use plimsoll_core::scenario::{Change, ModelSource, at};
 use plimsoll_web::field;
 use plimsoll_web::sizes;
 use plimsoll_web::wording::sentence;
@@ -51,8 +51,8 @@ fn SizeField(size: Size) -> impl IntoView {
         };
         let config = planner.scenario.with_untracked(|s| s.model.source.config()).unwrap_or_default();
         planner
-            .choose_model(ModelSource::HuggingFace(sizes::with(&config, size, number)))
+            .change(&Change::Model(ModelSource::HuggingFace(sizes::with(&config, size, number))))
             .map_err(|fault| sentence(&fault.problem))
     });
-    view! { <TextField id=size.key label=size.label help=size.help value fault=planner.fault_at(size.key) set/> }
+    view! { <TextField id=size.key label=size.label help=size.help value fault=planner.fault_at(format!("{}.{}", at::model::hf, size.key)) set/> }
 }
