@@ -162,7 +162,7 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
         scenario.model.source.keys().ok_or_else(|| {
             Error::new("model.catalog", "there is no such model in the catalog", "see `plimsoll models`")
         })?;
-    let config = if family.is_own() { Config::family(&keys) } else { Config::hugging_face(&keys) };
+    let config = if family.is_own() { Config::family(keys) } else { Config::hugging_face(keys) };
     let model = architecture::build(listed(family)?, &scope, &config, &plan)?;
     if training.lora.is_some() && scope.adapted() == 0 {
         return Err(Error::new(

@@ -211,7 +211,7 @@ pub(super) fn names(scenario: &Scenario) -> (String, String) {
     let source = &scenario.model.source;
     let family = match source {
         ModelSource::Family { name, .. } => name.clone(),
-        other => other.model_type().unwrap_or_default(),
+        other => other.model_type().unwrap_or_default().to_owned(),
     };
     let model = match source {
         ModelSource::Catalog(id) => id.clone(),

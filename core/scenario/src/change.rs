@@ -8,7 +8,7 @@ use super::lever::{SECTIONS, Table};
 use super::model::default_task;
 use super::{
     Checkpointing, Lever, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl, Precision,
-    Quantization, Scenario, at, input, lever, levers,
+    Quantization, Scenario, at, lever, levers, model,
 };
 
 /// The rank that most fine-tunes start with.
@@ -144,20 +144,23 @@ impl Change {
 
 impl Lever {
     /// The values that this scenario takes here, of those that show what the lever can hold: every word, both values of a
-    /// flag, some of whatever there are many of. The present one is always among the words.
+    /// flag, two of whatever there are many of. The present one is always among the words.
     pub fn offers(&'static self, scenario: &Scenario) -> Vec<Value> {
         let present = self.get(scenario);
-        let taken = |value: &Value| {
-            let next = || Change::Set(self, value.clone()).apply(scenario);
-            present.as_ref() == Some(value) || next().is_ok_and(|next| self.get(&next).as_ref() == Some(value))
-        };
+        let taken = |value: &Value| present.as_ref() == Some(value) || self.takes(scenario, value);
         self.row.kind.samples().into_iter().filter(taken).collect()
     }
 
     /// Whether there is a choice: a value it can be given that it does not have.
     pub fn is_offered(&'static self, scenario: &Scenario) -> bool {
         let present = self.get(scenario);
-        self.offers(scenario).iter().any(|value| present.as_ref() != Some(value))
+        self.row.kind.samples().iter().any(|value| present.as_ref() != Some(value) && self.takes(scenario, value))
+    }
+
+    /// Whether it can be given this value, and keeps it.
+    fn takes(&'static self, scenario: &Scenario, value: &Value) -> bool {
+        let next = Change::Set(self, value.clone()).apply(scenario);
+        next.is_ok_and(|next| self.get(&next).as_ref() == Some(value))
     }
 }
 
@@ -206,8 +209,9 @@ fn settled(before: &Scenario, mut next: Scenario) -> Result<Scenario> {
         next.device.memory = next.device.memory.filter(|_| next.device.memory != before.device.memory);
         next.device.load_line = next.device.load_line.filter(|_| next.device.load_line != before.device.load_line);
     }
+    model::settle(&mut next.model);
     follow(before, &mut next)?;
-    input::settle(&mut next);
+    next.settle();
     // Each round lets one lever go, so this ends.
     for _ in levers() {
         let problem = match check(&next, estimated) {
@@ -340,6 +344,20 @@ mod tests {
         let pair = scenario(json!({ "model": { "catalog": "t5-base" } }));
         let short = of(Change::Sizes { batch: 2, seq: Some(64) }, &pair);
         assert_eq!((short.input.seq, short.input.target_seq), (Some(64), Some(64)));
+    }
+
+    /// A family's keys may be given in part: the planner names one and says no more.
+    #[test]
+    fn the_keys_of_a_family_are_completed() {
+        let nbeats = |keys: Value| {
+            let Value::Object(keys) = keys else { panic!("a table") };
+            Change::Model(ModelSource::Family { name: "nbeats".to_owned(), keys }).apply(&Scenario::default())
+        };
+        assert_eq!(nbeats(json!({})).unwrap().model.source, own("nbeats"));
+        let wide = nbeats(json!({ "width": 64 })).unwrap();
+        assert_eq!(wide.model, scenario(json!({ "model": { "family": "nbeats", "width": 64 } })).model);
+        assert_eq!(nbeats(json!({ "width": 0 })).unwrap_err().key, "model.width");
+        assert_eq!(nbeats(json!({ "breadth": 1 })).unwrap_err().key, "model.breadth");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::lever::SECTIONS;
 use super::model::{MODEL, Model, ModelSource, default_task};
-use super::{DEFAULT_MODEL, Device, Input, Lever, Scenario, Software, Training, input};
+use super::{DEFAULT_MODEL, Device, Input, Lever, Scenario, Software, Training, input, model};
 
 /// The levers that something is said of.
 #[derive(Debug, Default)]
@@ -58,8 +58,14 @@ impl Scenario {
                 let _ = lever.set(&mut self, &value.unwrap_or(Value::Null));
             }
         }
-        input::settle(&mut self);
+        self.settle();
         self
+    }
+
+    /// Completes the model, and lets go of what says nothing for it.
+    pub(crate) fn settle(&mut self) {
+        model::settle(&mut self.model);
+        input::settle(self);
     }
 }
 

@@ -290,7 +290,7 @@ pub fn positions(source: &ModelSource, family: &Family) -> Option<u64> {
     if row.keys.is_empty() {
         return row.default;
     }
-    source.keys().as_deref().and_then(given).or(row.default)
+    source.keys().and_then(given).or(row.default)
 }
 
 /// The side of an image as the model's config has it.
@@ -300,7 +300,7 @@ fn config_side(source: &ModelSource, key: &str) -> Option<u64> {
         Value::Array(sides) => sides.iter().filter_map(Value::as_u64).max(),
         side => side.as_u64(),
     };
-    source.keys().as_deref().and_then(side).filter(|side| (1..=limits::IMAGE).contains(side))
+    source.keys().and_then(side).filter(|side| (1..=limits::IMAGE).contains(side))
 }
 
 /// The value at a key, or at a key of a nested table (`vision_config.image_size`).

@@ -64,7 +64,7 @@ impl Scenario {
                 ModelSource::Catalog(id) => yet("model.catalog", quoted(id)),
                 ModelSource::HuggingFace(_) => {
                     let name = source.model_type().unwrap_or_default();
-                    yet("model.hf.model_type", format!("the model_type {}", quoted(&name)))
+                    yet("model.hf.model_type", format!("the model_type {}", quoted(name)))
                 }
             },
         }
@@ -73,10 +73,10 @@ impl Scenario {
 
 impl ModelSource {
     /// `model_type` of a Hugging Face model.
-    pub fn model_type(&self) -> Option<String> {
+    pub fn model_type(&self) -> Option<&str> {
         match self {
-            Self::HuggingFace(config) => Some(config.get("model_type")?.as_str()?.to_owned()),
-            Self::Catalog(id) => Some(catalog::model(id)?.model_type.to_owned()),
+            Self::HuggingFace(config) => config.get("model_type")?.as_str(),
+            Self::Catalog(id) => Some(catalog::model(id)?.model_type),
             Self::Family { .. } => None,
         }
     }
@@ -85,7 +85,7 @@ impl ModelSource {
     pub(super) fn measured_family(&self) -> Option<&'static Family> {
         match self {
             Self::Family { name, .. } => families::own(name),
-            _ => Some(families::unlisted(guessed_task(&self.config()?))),
+            _ => Some(families::unlisted(guessed_task(self.keys()?))),
         }
     }
 }

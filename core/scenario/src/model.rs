@@ -1,7 +1,5 @@
 //! `[model]`: which architecture, and what is trained on it.
 
-use std::borrow::Cow;
-
 use plimsoll_catalog as catalog;
 use plimsoll_catalog::families::{self, FamilyKey, FamilyKeyKind};
 use plimsoll_ground::{Error, Result, Vocabulary, nearest, nearest_ids, quoted};
@@ -155,16 +153,16 @@ impl ModelSource {
     pub fn config(&self) -> Option<Map<String, Value>> {
         match self {
             Self::Family { .. } => None,
-            other => other.keys().map(Cow::into_owned),
+            other => other.keys().cloned(),
         }
     }
 
     /// What describes it: the pasted config, the catalog's, or a family's own keys.
-    pub fn keys(&self) -> Option<Cow<'_, Map<String, Value>>> {
+    pub fn keys(&self) -> Option<&Map<String, Value>> {
         match self {
-            Self::HuggingFace(config) => Some(Cow::Borrowed(config)),
-            Self::Catalog(id) => serde_json::from_str(catalog::model(id)?.config).ok().map(Cow::Owned),
-            Self::Family { keys, .. } => Some(Cow::Borrowed(keys)),
+            Self::HuggingFace(config) => Some(config),
+            Self::Catalog(id) => catalog::config(id),
+            Self::Family { keys, .. } => Some(keys),
         }
     }
 
@@ -172,7 +170,7 @@ impl ModelSource {
     pub fn estimated_family(&self) -> Option<&'static Family> {
         match self {
             Self::Family { name, .. } => families::own(name),
-            _ => families::of_type(&self.model_type()?).or_else(|| self.stand_in()),
+            _ => families::of_type(self.model_type()?).or_else(|| self.stand_in()),
         }
     }
 
@@ -187,7 +185,7 @@ impl ModelSource {
         let architectures = config.get("architectures").and_then(Value::as_array);
         let causal = architectures
             .is_some_and(|list| list.iter().filter_map(Value::as_str).any(|name| name.ends_with("ForCausalLM")));
-        let unlisted = self.model_type().is_some_and(|name| families::of_type(&name).is_none());
+        let unlisted = self.model_type().is_some_and(|name| families::of_type(name).is_none());
         if sizes && causal && unlisted && !experts { families::of_type("llama") } else { None }
     }
 
@@ -215,7 +213,7 @@ impl ModelSource {
             Value::Array(stages) => stages.iter().map(Value::as_u64).sum(),
             one => one.as_u64(),
         };
-        let part = |names: &[&str]| names.iter().find_map(|name| number(input::nested(&keys, name)?));
+        let part = |names: &[&str]| names.iter().find_map(|name| number(input::nested(keys, name)?));
         let parts = self.family().layers;
         if parts.is_empty() { None } else { parts.iter().map(|names| part(names)).sum() }
     }
@@ -266,6 +264,16 @@ pub fn read(given: &Given<'_>, scope: Scope) -> Result<Model> {
 /// What may stand in `[model]`, but for a family's own keys.
 const NAMES: &[&str] = &["catalog", "hf", "family", "task"];
 
+/// Gives a family of our own the keys that were not said, in the order of its row.
+pub fn settle(model: &mut Model) {
+    if let ModelSource::Family { name, keys } = &mut model.source
+        && let Some(family) = families::own(name)
+    {
+        let given = std::mem::replace(keys, defaults(family));
+        keys.extend(given);
+    }
+}
+
 /// Whether there is such a model.
 ///
 /// # Errors
@@ -276,9 +284,12 @@ pub fn check(model: &Model) -> Result<()> {
         ModelSource::HuggingFace(config) => typed(config, at::hf).map(drop),
         ModelSource::Family { name, keys } => {
             let family = named_family(name, at::family)?;
-            family.keys().iter().try_for_each(|key| match keys.get(key.name) {
-                Some(value) => own_key(key, value, &format!("model.{}", key.name)).map(drop),
-                None => Ok(()),
+            keys.iter().try_for_each(|(name, value)| {
+                let at = format!("model.{name}");
+                match family.keys().iter().find(|key| key.name == name) {
+                    Some(key) => own_key(key, value, &at).map(drop),
+                    None => Err(Error::new(at, "unknown key", format!("{} has no such key", family.name))),
+                }
             })
         }
     }

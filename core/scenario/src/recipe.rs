@@ -21,6 +21,10 @@ macro_rules! words {
             fn write(&self) -> Option<Value> {
                 Some(self.as_str().into())
             }
+
+            fn valid(&self, _: &Lever) -> Result<()> {
+                Ok(())
+            }
         }
     };
 }

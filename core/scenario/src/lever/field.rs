@@ -163,6 +163,9 @@ impl Field for Vec<String> {
 
 /// A word of a closed vocabulary.
 pub(crate) fn word<T: Vocabulary>(lever: &Lever, value: &Value) -> Result<T> {
+    if let Some(word) = T::VALUES.iter().find(|word| value.as_str() == Some(word.word())) {
+        return Ok(*word);
+    }
     let words: Vec<(&'static str, T)> = T::VALUES.iter().map(|value| (value.word(), *value)).collect();
     one_of(value, lever.path, &words)
 }

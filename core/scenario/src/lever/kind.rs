@@ -96,7 +96,7 @@ impl Kind {
             Self::Size => "a size with its unit, as \"11.6 GiB\", or a whole number of bytes".to_owned(),
             Self::Version { numbers: 2 } => "a version, major.minor".to_owned(),
             Self::Version { .. } => "a version, major.minor.patch".to_owned(),
-            Self::Id => "an id of the catalog".to_owned(),
+            Self::Id => "a name of the catalog".to_owned(),
         }
     }
 }

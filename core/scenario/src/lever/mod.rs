@@ -9,6 +9,8 @@ mod kind;
 mod near;
 mod rows;
 
+use std::sync::LazyLock;
+
 use plimsoll_ground::Result;
 use serde_json::Value;
 
@@ -147,12 +149,13 @@ pub static SECTIONS: [&Table; 5] = [&model::MODEL, Input::TABLE, Training::TABLE
 static LINKED: [&Table; 5] = [&model::MODEL, Device::TABLE, Input::TABLE, Training::TABLE, Software::TABLE];
 
 /// Every lever, in the order they are written.
-pub fn levers() -> impl DoubleEndedIterator<Item = &'static Lever> {
-    SECTIONS.iter().flat_map(|section| section.levers())
+pub fn levers() -> impl Iterator<Item = &'static Lever> {
+    static ALL: LazyLock<Vec<&'static Lever>> = LazyLock::new(|| SECTIONS.iter().flat_map(|s| s.levers()).collect());
+    ALL.iter().copied()
 }
 
 /// Every lever, in the order links are written.
-pub fn linked() -> impl DoubleEndedIterator<Item = &'static Lever> {
+pub fn linked() -> impl Iterator<Item = &'static Lever> {
     LINKED.iter().flat_map(|section| section.levers())
 }
 

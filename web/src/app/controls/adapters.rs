@@ -23,7 +23,7 @@ pub fn Adapters() -> impl IntoView {
             disabled=Signal::derive(move || !adapts.get())
             set
         />
-        <div class="sub">
+        <div class="size-grid sub">
             <Levers group=Group::Adapters/>
         </div>
     }

@@ -5,8 +5,8 @@ mod config;
 mod device;
 mod family;
 mod lever;
-mod loop_;
 mod model;
+mod rest;
 mod sizes;
 
 use leptos::prelude::*;
@@ -34,7 +34,7 @@ pub fn Controls() -> impl IntoView {
                 <h2>"Recipe"</h2>
                 <lever::Levers group=Group::Recipe/>
                 <adapters::Adapters/>
-                <loop_::Loop/>
+                <rest::Rest/>
             </section>
         </form>
     }

@@ -6,7 +6,7 @@ use plimsoll_core::scenario::Group;
 use super::lever::Levers;
 
 #[component]
-pub fn Loop() -> impl IntoView {
+pub fn Rest() -> impl IntoView {
     view! {
         <details class="fold">
             <summary>"More of the loop"</summary>
