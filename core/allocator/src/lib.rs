@@ -1,8 +1,9 @@
 //! What PyTorch's CUDA caching allocator makes of a stream of allocations: allocated and reserved bytes.
 //!
-//! The rules are those of `c10/cuda/CUDACachingAllocator.cpp` with default settings (one stream, no expandable
-//! segments, no `max_split_size_mb`, no garbage collection threshold):
+//! The rules are those of `c10/cuda/CUDACachingAllocator.cpp` with default settings (no expandable segments, no
+//! `max_split_size_mb`, no garbage collection threshold):
 //!
+//! * a block belongs to the stream it was allocated on, and serves only that stream again;
 //! * a request is rounded up to 512 bytes; up to 1 MiB it comes from the small pool, above from the large pool;
 //! * the best fitting free block of the pool is taken: the smallest that is large enough, the lowest address among equals;
 //! * the rest of a block becomes a free block of its own when it has at least 512 bytes (small pool) or more than 1 MiB
@@ -26,10 +27,11 @@ mod replay_tests;
 mod rule_tests;
 
 use block::{Block, Blocks, NONE};
-use free_list::{FreeList, MAX_ADDRESS, MAX_SIZE, Place, Pool};
+use free_list::{FreeList, MAX_ADDRESS, MAX_SIZE, Pool};
 pub use out_of_memory::OutOfMemory;
 
 use plimsoll_ground::Bytes;
+use plimsoll_ledger::{Event, Stream};
 
 /// Everything below counts in units of 512 bytes, `kMinBlockSize` of `c10/core/AllocatorConfig.h`.
 const UNIT: u64 = 512;
@@ -49,8 +51,9 @@ const SEGMENT_ROUNDING: u64 = (2 << 20) / UNIT;
 /// ```
 /// use plimsoll_allocator::CachingAllocator;
 /// use plimsoll_ground::Bytes;
+/// use plimsoll_ledger::Stream;
 /// let mut allocator = CachingAllocator::new(None);
-/// allocator.alloc(0, Bytes::from_mib(3))?;
+/// allocator.alloc(0, Bytes::from_mib(3), Stream::DEFAULT)?;
 /// assert_eq!((allocator.allocated(), allocator.reserved()), (Bytes::from_mib(3), Bytes::from_mib(20)));
 /// allocator.free(0);
 /// assert_eq!((allocator.allocated(), allocator.reserved()), (Bytes::ZERO, Bytes::from_mib(20)));
@@ -62,8 +65,8 @@ pub struct CachingAllocator {
     blocks: Blocks,
     /// The block of every storage; `NONE` for a storage that is empty, freed or was refused.
     block_of: Vec<u32>,
-    /// By [`Pool`].
-    free: [FreeList; 2],
+    /// By stream.
+    free: Vec<FreeList>,
     /// Where the driver puts the next segment.
     next_address: u64,
     allocated: u64,
@@ -84,8 +87,8 @@ impl CachingAllocator {
         Self {
             limit,
             blocks: Blocks::default(),
-            block_of: Vec::with_capacity(storages),
-            free: [FreeList::new(Pool::Small), FreeList::new(Pool::Large)],
+            block_of: vec![NONE; storages],
+            free: vec![FreeList::default()],
             next_address: 0,
             allocated: 0,
             reserved: 0,
@@ -95,20 +98,36 @@ impl CachingAllocator {
         }
     }
 
-    /// Gives storage `id` a block of at least `size`. A storage of zero bytes takes nothing.
+    /// Does what an event of a ledger says of a storage of `size`.
+    ///
+    /// # Errors
+    /// As [`CachingAllocator::alloc`].
+    pub fn apply(&mut self, event: Event, size: Bytes) -> Result<(), OutOfMemory> {
+        if event.is_free() {
+            self.free(event.id());
+            return Ok(());
+        }
+        self.alloc(event.id(), size, event.stream())
+    }
+
+    /// Gives storage `id` a block of at least `size` on `stream`. A storage of zero bytes takes nothing.
     ///
     /// # Errors
     /// The limit leaves no room for the segment it needs, even after every cached segment was released. The storage
     /// then holds nothing, and freeing it does nothing.
-    pub fn alloc(&mut self, id: u32, size: Bytes) -> Result<(), OutOfMemory> {
+    pub fn alloc(&mut self, id: u32, size: Bytes, stream: Stream) -> Result<(), OutOfMemory> {
         let units = size.get().div_ceil(UNIT);
         let block = if units == 0 {
             NONE
         } else {
             let pool = pool_for(units);
-            match self.free[pool as usize].best_fit(units) {
-                Some(at) => self.take_cached(pool, at, units),
-                None => self.take_new(pool, units).ok_or_else(|| self.out_of_memory(size))?,
+            let lane = usize::from(stream.number());
+            while self.free.len() <= lane {
+                self.free.push(FreeList::default());
+            }
+            match self.free[lane].take_best_fit(pool, units) {
+                Some(index) => self.take_cached(lane, index, units),
+                None => self.take_new(stream, pool, units).ok_or_else(|| self.out_of_memory(size))?,
             }
         };
         self.name(id, block);
@@ -118,36 +137,27 @@ impl CachingAllocator {
     /// Takes storage `id`'s block back. Freeing what holds nothing does nothing.
     pub fn free(&mut self, id: u32) {
         let Some(slot) = self.block_of.get_mut(id as usize) else { return };
-        let index = std::mem::replace(slot, NONE);
+        let mut index = std::mem::replace(slot, NONE);
         if index == NONE {
             return;
         }
-        let Block { size, address, prev, next, pool, .. } = self.blocks[index];
+        let block = &mut self.blocks[index];
+        block.free = true;
+        let Block { mut size, mut address, prev, next, pool, stream, .. } = *block;
         self.allocated -= size;
-        let list = &mut self.free[pool as usize];
-        match (self.blocks.free_block(prev), self.blocks.free_block(next)) {
-            (None, None) => {
-                self.blocks[index].free = true;
-                list.insert(size, address, index);
-            }
-            (Some(before), None) => {
-                let at = list.find(before.size, before.address);
-                let merged = self.blocks.absorb_next(prev);
-                list.resize(at, merged.size, merged.address);
-            }
-            (None, Some(after)) => {
-                let at = list.find(after.size, after.address);
-                let merged = self.blocks.absorb_prev(next);
-                list.resize(at, merged.size, merged.address);
-            }
-            (Some(before), Some(after)) => {
-                list.remove(list.find(after.size, after.address));
-                let at = list.find(before.size, before.address);
-                self.blocks.absorb_next(prev);
-                let merged = self.blocks.absorb_next(prev);
-                list.resize(at, merged.size, merged.address);
-            }
+        let list = &mut self.free[usize::from(stream.number())];
+        if next != NONE && self.blocks[next].free {
+            list.remove(pool, self.blocks[next].size, self.blocks[next].address);
+            size += self.blocks.absorb_next(index);
         }
+        if prev != NONE && self.blocks[prev].free {
+            address = self.blocks[prev].address;
+            list.remove(pool, self.blocks[prev].size, address);
+            self.blocks.absorb_next(prev);
+            size = self.blocks[prev].size;
+            index = prev;
+        }
+        list.insert(pool, size, address, index);
     }
 
     /// What blocks in use take now, as `torch.cuda.memory_allocated` counts: rounding and unsplit rests included.
@@ -181,16 +191,13 @@ impl CachingAllocator {
         self.retries
     }
 
-    /// Uses the cached block at `at` in its free list, which has at least `units`.
-    fn take_cached(&mut self, pool: Pool, at: Place, units: u64) -> u32 {
-        let list = &mut self.free[pool as usize];
-        let index = list.block(at);
+    /// Uses a cached block, taken out of its free list, which has at least `units`.
+    fn take_cached(&mut self, lane: usize, index: u32, units: u64) -> u32 {
         let block = self.blocks[index];
         let taken = if splits(block, units) {
-            list.resize(at, block.size - units, block.address + units);
+            self.free[lane].insert(block.pool, block.size - units, block.address + units, index);
             self.blocks.split_front(index, units)
         } else {
-            list.remove(at);
             self.blocks[index].free = false;
             index
         };
@@ -199,7 +206,7 @@ impl CachingAllocator {
     }
 
     /// Takes a segment from the driver and the front of it; `None` when the limit leaves no room.
-    fn take_new(&mut self, pool: Pool, units: u64) -> Option<u32> {
+    fn take_new(&mut self, stream: Stream, pool: Pool, units: u64) -> Option<u32> {
         let segment = segment_for(units)?;
         if !self.has_room(segment) {
             self.release_cached_segments();
@@ -213,11 +220,12 @@ impl CachingAllocator {
         self.reserved += segment;
         self.peak_reserved = self.peak_reserved.max(self.reserved);
 
-        let block = Block { size: segment, address, prev: NONE, next: NONE, free: false, pool };
+        let block = Block { size: segment, address, prev: NONE, next: NONE, free: false, pool, stream };
         let index = self.blocks.add(block);
         let taken = if splits(block, units) {
             self.blocks[index].free = true;
-            self.free[pool as usize].insert(segment - units, address + units, index);
+            let lane = usize::from(stream.number());
+            self.free[lane].insert(pool, segment - units, address + units, index);
             self.blocks.split_front(index, units)
         } else {
             index
@@ -235,15 +243,14 @@ impl CachingAllocator {
     /// Returns every segment that is one free block to the driver.
     fn release_cached_segments(&mut self) {
         for list in &mut self.free {
-            list.retain(|index| {
+            for index in list.blocks() {
                 let block = self.blocks[index];
-                let whole = block.prev == NONE && block.next == NONE;
-                if whole {
+                if block.prev == NONE && block.next == NONE {
+                    list.remove(block.pool, block.size, block.address);
                     self.reserved -= block.size;
                     self.blocks.recycle(index);
                 }
-                !whole
-            });
+            }
         }
     }
 
@@ -254,15 +261,11 @@ impl CachingAllocator {
 
     fn name(&mut self, id: u32, block: u32) {
         let id = id as usize;
-        if id == self.block_of.len() {
-            self.block_of.push(block);
-        } else {
-            if id > self.block_of.len() {
-                self.block_of.resize(id + 1, NONE);
-            }
-            debug_assert_eq!(self.block_of[id], NONE, "storage {id} is allocated twice");
-            self.block_of[id] = block;
+        if id >= self.block_of.len() {
+            self.block_of.resize(id + 1, NONE);
         }
+        debug_assert_eq!(self.block_of[id], NONE, "storage {id} is allocated twice");
+        self.block_of[id] = block;
     }
 
     fn out_of_memory(&self, requested: Bytes) -> OutOfMemory {

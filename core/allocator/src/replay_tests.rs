@@ -1,12 +1,12 @@
 //! Streams that PyTorch really produced, and streams at random.
 
-use plimsoll_ledger::Event;
+use plimsoll_ledger::{Event, Stream};
 use proptest::prelude::*;
 
 use super::{Bytes, CachingAllocator, UNIT};
 
 /// A committed stream; the files say themselves where they come from and how they read.
-struct Stream {
+struct Traced {
     sizes: Vec<u64>,
     peak: (u64, u64),
     phases: Vec<Phase>,
@@ -19,7 +19,7 @@ struct Phase {
     events: Vec<(Event, Bytes)>,
 }
 
-impl Stream {
+impl Traced {
     fn parse(text: &str) -> Self {
         let mut stream = Self { sizes: Vec::new(), peak: (0, 0), phases: Vec::new() };
         let mut next_id = 0;
@@ -52,15 +52,11 @@ impl Stream {
 }
 
 fn apply(allocator: &mut CachingAllocator, event: Event, size: Bytes) {
-    if event.is_free() {
-        allocator.free(event.id());
-    } else {
-        allocator.alloc(event.id(), size).unwrap();
-    }
+    allocator.apply(event, size).unwrap();
 }
 
 fn replays_exactly(text: &str, events: usize) {
-    let stream = Stream::parse(text);
+    let stream = Traced::parse(text);
     assert_eq!(stream.phases.iter().map(|phase| phase.events.len()).sum::<usize>(), events);
     let mut allocator = CachingAllocator::new(None);
     for phase in &stream.phases {
@@ -91,7 +87,7 @@ fn gpt2_with_checkpointing() {
 
 #[test]
 fn a_limit_at_the_peak_changes_nothing() {
-    let stream = Stream::parse(include_str!("testdata/gpt2-fp32-checkpointing-adamw.events"));
+    let stream = Traced::parse(include_str!("testdata/gpt2-fp32-checkpointing-adamw.events"));
     let mut allocator = CachingAllocator::new(Some(Bytes::new(stream.peak.1)));
     for &(event, size) in stream.phases.iter().flat_map(|phase| &phase.events) {
         apply(&mut allocator, event, size);
@@ -101,7 +97,7 @@ fn a_limit_at_the_peak_changes_nothing() {
 
 #[test]
 fn a_limit_between_the_peaks_is_met_by_releasing_cached_segments() {
-    let stream = Stream::parse(include_str!("testdata/gpt2-fp32-checkpointing-adamw.events"));
+    let stream = Traced::parse(include_str!("testdata/gpt2-fp32-checkpointing-adamw.events"));
     let limit = (stream.peak.0 + stream.peak.1) / 2;
     let mut allocator = CachingAllocator::new(Some(Bytes::new(limit)));
     for &(event, size) in stream.phases.iter().flat_map(|phase| &phase.events) {
@@ -124,7 +120,7 @@ fn check_blocks(allocator: &CachingAllocator) {
             allocated += block.size;
         }
         assert_eq!(allocator.block_of.iter().filter(|&b| b == index).count(), usize::from(!block.free));
-        assert_eq!(allocator.free[block.pool as usize].contains(*index), block.free);
+        assert_eq!(allocator.free[usize::from(block.stream.number())].contains(*index), block.free);
         spans.push((block.address, block.size));
         if let Some((_, next)) = blocks.iter().find(|(i, _)| *i == block.next) {
             assert_eq!((block.address + block.size, *index, block.pool), (next.address, next.prev, next.pool));
@@ -134,14 +130,14 @@ fn check_blocks(allocator: &CachingAllocator) {
     spans.sort_unstable();
     assert!(spans.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0), "blocks overlap");
     assert_eq!((allocator.allocated, allocator.reserved), (allocated, reserved));
-    assert!(allocator.free.iter().all(super::FreeList::is_sorted));
+    assert!(allocator.free.iter().all(super::FreeList::is_sound));
 }
 
 /// The same rules once more, as plainly as they can be written: segments in the order of their addresses, every block
 /// (its size, and whether it is free) in a list, every search from the start.
 #[derive(Default)]
 struct Plain {
-    segments: Vec<(bool, Vec<PlainBlock>)>,
+    segments: Vec<((u8, bool), Vec<PlainBlock>)>,
 }
 
 #[derive(Clone, Copy)]
@@ -151,7 +147,7 @@ struct PlainBlock {
 }
 
 impl Plain {
-    fn alloc(&mut self, id: u32, size: u64) {
+    fn alloc(&mut self, id: u32, size: u64, stream: u8) {
         const MIB: u64 = 1 << 20;
         let size = size.div_ceil(512) * 512;
         if size == 0 {
@@ -159,7 +155,7 @@ impl Plain {
         }
         let small = size <= MIB;
         let mut best: Option<(u64, usize, usize)> = None;
-        for (s, (_, blocks)) in self.segments.iter().enumerate().filter(|(_, segment)| segment.0 == small) {
+        for (s, (_, blocks)) in self.segments.iter().enumerate().filter(|(_, segment)| segment.0 == (stream, small)) {
             for (b, block) in blocks.iter().enumerate() {
                 if block.owner.is_none() && block.size >= size && best.is_none_or(|(found, ..)| block.size < found) {
                     best = Some((block.size, s, b));
@@ -172,7 +168,7 @@ impl Plain {
                 _ if size < 10 * MIB => 20 * MIB,
                 _ => size.div_ceil(2 * MIB) * 2 * MIB,
             };
-            self.segments.push((small, vec![PlainBlock { size: segment, owner: None }]));
+            self.segments.push(((stream, small), vec![PlainBlock { size: segment, owner: None }]));
             (segment, self.segments.len() - 1, 0)
         });
         let rest = found - size;
@@ -205,10 +201,10 @@ impl Plain {
     }
 }
 
-/// A request, or a free of the n-th live storage.
+/// A request on a stream, or a free of the n-th live storage.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Alloc(u64),
+    Alloc(u64, u8),
     Free(usize),
 }
 
@@ -221,7 +217,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => 1..64u64 << 20,
         1 => (1..4u64).prop_map(|n| n << 30),
     ];
-    let step = prop_oneof![3 => size.prop_map(Step::Alloc), 2 => any::<usize>().prop_map(Step::Free)];
+    let step = prop_oneof![3 => (size, 0..3u8).prop_map(|(size, stream)| Step::Alloc(size, stream)), 2 => any::<usize>().prop_map(Step::Free)];
     prop::collection::vec(step, 1..200)
 }
 
@@ -232,9 +228,9 @@ proptest! {
         let mut live = Vec::new();
         for (id, step) in (0..).zip(steps) {
             match step {
-                Step::Alloc(size) => {
-                    allocator.alloc(id, Bytes::new(size)).unwrap();
-                    plain.alloc(id, size);
+                Step::Alloc(size, stream) => {
+                    allocator.alloc(id, Bytes::new(size), Stream::new(stream)).unwrap();
+                    plain.alloc(id, size, stream);
                     live.push(id);
                 }
                 Step::Free(_) if live.is_empty() => {}
@@ -256,8 +252,8 @@ proptest! {
         for step in steps {
             let reserved_before = allocator.reserved();
             match step {
-                Step::Alloc(size) => {
-                    match allocator.alloc(next_id, Bytes::new(size)) {
+                Step::Alloc(size, stream) => {
+                    match allocator.alloc(next_id, Bytes::new(size), Stream::new(stream)) {
                         Ok(()) => live.push((next_id, size)),
                         Err(error) => {
                             prop_assert!(limit.is_some());

@@ -1,5 +1,7 @@
 //! One test per rule of the allocator.
 
+use plimsoll_ledger::Stream;
+
 use super::{Bytes, CachingAllocator, OutOfMemory};
 
 const KIB: u64 = 1 << 10;
@@ -9,7 +11,7 @@ const MIB: u64 = 1 << 20;
 fn filled(limit: Option<u64>, sizes: &[u64]) -> CachingAllocator {
     let mut allocator = CachingAllocator::new(limit.map(Bytes::new));
     for (id, &size) in (0..).zip(sizes) {
-        allocator.alloc(id, Bytes::new(size)).unwrap();
+        allocator.alloc(id, Bytes::new(size), Stream::DEFAULT).unwrap();
     }
     allocator
 }
@@ -73,7 +75,7 @@ fn the_smallest_block_that_is_large_enough_is_taken() {
     }
     // Each of these fits only if those before took the tightest block.
     for (id, size) in [(3, 20), (4, 30), (5, 40)] {
-        allocator.alloc(id, Bytes::from_mib(size)).unwrap();
+        allocator.alloc(id, Bytes::from_mib(size), Stream::DEFAULT).unwrap();
     }
     assert_eq!(books(&allocator), (90 * MIB, 90 * MIB));
 }
@@ -85,11 +87,11 @@ fn among_equal_blocks_the_lowest_address_is_taken() {
     assert_eq!(books(&allocator), (40 * MIB, 40 * MIB));
     allocator.free(4);
     allocator.free(1);
-    allocator.alloc(6, Bytes::from_mib(8)).unwrap();
+    allocator.alloc(6, Bytes::from_mib(8), Stream::DEFAULT).unwrap();
     // Storage 6 must lie in the first segment: with 3 and 5 gone the second is one free block again.
     allocator.free(3);
     allocator.free(5);
-    allocator.alloc(7, Bytes::from_mib(20)).unwrap();
+    allocator.alloc(7, Bytes::from_mib(20), Stream::DEFAULT).unwrap();
     assert_eq!(books(&allocator), (40 * MIB, 40 * MIB));
 }
 
@@ -100,7 +102,7 @@ fn a_freed_block_merges_with_both_neighbours() {
         for id in order {
             allocator.free(id);
         }
-        allocator.alloc(3, Bytes::from_mib(20)).unwrap();
+        allocator.alloc(3, Bytes::from_mib(20), Stream::DEFAULT).unwrap();
         assert_eq!(books(&allocator), (20 * MIB, 20 * MIB), "{order:?}");
     }
 }
@@ -110,7 +112,7 @@ fn blocks_of_different_segments_do_not_merge() {
     let mut allocator = filled(None, &[20 * MIB, 20 * MIB]);
     allocator.free(0);
     allocator.free(1);
-    allocator.alloc(2, Bytes::from_mib(40)).unwrap();
+    allocator.alloc(2, Bytes::from_mib(40), Stream::DEFAULT).unwrap();
     assert_eq!(books(&allocator), (40 * MIB, 80 * MIB));
 }
 
@@ -129,7 +131,7 @@ fn a_full_card_gives_its_whole_free_segments_back_and_tries_again() {
     let mut allocator = filled(Some(64 * MIB), &[20 * MIB, 20 * MIB, 512]);
     allocator.free(0);
     allocator.free(1);
-    allocator.alloc(3, Bytes::from_mib(50)).unwrap();
+    allocator.alloc(3, Bytes::from_mib(50), Stream::DEFAULT).unwrap();
     // Both large segments went; the small one holds storage 2 and stayed.
     assert_eq!(books(&allocator), (50 * MIB + 512, 52 * MIB));
     assert_eq!((allocator.retries(), allocator.peak_reserved().get()), (1, 52 * MIB));
@@ -139,7 +141,7 @@ fn a_full_card_gives_its_whole_free_segments_back_and_tries_again() {
 fn cached_small_segments_are_given_back_too() {
     let mut allocator = filled(Some(20 * MIB), &[512]);
     allocator.free(0);
-    allocator.alloc(1, Bytes::from_mib(20)).unwrap();
+    allocator.alloc(1, Bytes::from_mib(20), Stream::DEFAULT).unwrap();
     assert_eq!(books(&allocator), (20 * MIB, 20 * MIB));
 }
 
@@ -147,7 +149,7 @@ fn cached_small_segments_are_given_back_too() {
 fn a_segment_in_part_use_cannot_be_given_back() {
     let mut allocator = filled(Some(40 * MIB), &[5 * MIB, 15 * MIB]);
     allocator.free(1);
-    let error = allocator.alloc(2, Bytes::from_mib(21)).unwrap_err();
+    let error = allocator.alloc(2, Bytes::from_mib(21), Stream::DEFAULT).unwrap_err();
     let expected = OutOfMemory {
         requested: Bytes::from_mib(21),
         allocated: Bytes::from_mib(5),
@@ -165,9 +167,9 @@ fn a_segment_in_part_use_cannot_be_given_back() {
 #[test]
 fn after_a_refusal_the_allocator_goes_on() {
     let mut allocator = filled(Some(20 * MIB), &[5 * MIB]);
-    assert!(allocator.alloc(1, Bytes::from_mib(30)).is_err());
+    assert!(allocator.alloc(1, Bytes::from_mib(30), Stream::DEFAULT).is_err());
     allocator.free(1);
-    allocator.alloc(2, Bytes::from_mib(15)).unwrap();
+    allocator.alloc(2, Bytes::from_mib(15), Stream::DEFAULT).unwrap();
     assert_eq!(books(&allocator), (20 * MIB, 20 * MIB));
 }
 
@@ -183,9 +185,9 @@ fn freeing_twice_or_what_never_was_does_nothing() {
 #[test]
 fn ids_may_leave_gaps() {
     let mut allocator = CachingAllocator::with_capacity(None, 4);
-    allocator.alloc(9, Bytes::new(4 * KIB)).unwrap();
+    allocator.alloc(9, Bytes::new(4 * KIB), Stream::DEFAULT).unwrap();
     allocator.free(9);
-    allocator.alloc(3, Bytes::new(4 * KIB)).unwrap();
+    allocator.alloc(3, Bytes::new(4 * KIB), Stream::DEFAULT).unwrap();
     assert_eq!(books(&allocator), (4 * KIB, 2 * MIB));
 }
 
@@ -193,11 +195,34 @@ fn ids_may_leave_gaps() {
 fn astronomical_requests_are_refused() {
     let mut allocator = CachingAllocator::new(None);
     for (id, size) in [(0, u64::MAX), (1, u64::MAX - 512), (2, 1 << 63), (3, 1 << 45)] {
-        let error = allocator.alloc(id, Bytes::new(size)).unwrap_err();
+        let error = allocator.alloc(id, Bytes::new(size), Stream::DEFAULT).unwrap_err();
         assert!(error.to_string().contains("more than any card"), "{error}");
     }
     // The largest block there can be, as often as the address space holds it.
     let largest = Bytes::new((1 << 45) - 2 * MIB);
-    let granted = (4..100).take_while(|&id| allocator.alloc(id, largest).is_ok()).count();
+    let granted = (4..100).take_while(|&id| allocator.alloc(id, largest, Stream::DEFAULT).is_ok()).count();
     assert_eq!(granted, 8);
+}
+
+/// `BlockComparatorSize` compares streams first: a block serves the stream it was allocated on, and no other.
+#[test]
+fn a_freed_block_stays_with_its_stream() {
+    let mut allocator = filled(None, &[20 * MIB]);
+    allocator.free(0);
+    let side = Stream::new(1);
+    allocator.alloc(1, Bytes::from_mib(20), side).unwrap();
+    assert_eq!(books(&allocator), (20 * MIB, 40 * MIB), "the free block of the default stream is not taken");
+    allocator.free(1);
+    allocator.alloc(2, Bytes::from_mib(20), side).unwrap();
+    allocator.alloc(3, Bytes::from_mib(20), Stream::DEFAULT).unwrap();
+    assert_eq!(books(&allocator), (40 * MIB, 40 * MIB), "each stream finds its own again");
+}
+
+/// `release_cached_blocks` gives back what any stream has cached.
+#[test]
+fn what_other_streams_have_cached_makes_room() {
+    let mut allocator = filled(Some(40 * MIB), &[40 * MIB]);
+    allocator.free(0);
+    allocator.alloc(1, Bytes::from_mib(30), Stream::new(2)).unwrap();
+    assert_eq!((books(&allocator), allocator.retries()), ((30 * MIB, 30 * MIB), 1));
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_ground::Bytes;
-use plimsoll_ledger::{Kind, Ledger};
+use plimsoll_ledger::{Ledger, Storage};
 use serde::Serialize;
 
 use super::measure::{ROUNDING, alive, category};
@@ -65,22 +65,25 @@ fn layer_of(module: &str) -> &str {
 
 /// Groups what is alive after `events` events, layer by layer.
 pub fn layers(ledger: &Ledger, events: usize) -> Vec<Layer> {
-    let owners = owners(ledger, events);
+    let paths = ledger.modules.paths();
+    let path = |s: &Storage| paths[s.module.index()].as_str();
     // By layer in the order of its first storage: parameters are made in the order the model has them.
     let mut order: BTreeMap<&str, usize> = BTreeMap::new();
     for storage in &ledger.storages {
         let next = order.len();
-        order.entry(layer_of(ledger.module(storage))).or_insert(next);
+        order.entry(layer_of(path(storage))).or_insert(next);
     }
-    type Key<'a> = (Category, &'a str, &'static str, &'static str, &'a [u64], &'static str);
+    type Key<'a> = (Category, &'a str, &'a str, &'a str, &'a [u64], &'static str);
     type Groups<'a> = BTreeMap<Key<'a>, (u64, Bytes)>;
     let mut groups: BTreeMap<(usize, &str), Groups<'_>> = BTreeMap::new();
-    for id in alive(&ledger, events) {
+    for id in alive(ledger, events) {
         let s = &ledger.storages[id as usize];
-        let module = owners.get(&id).copied().unwrap_or_else(|| ledger.module(s));
+        // An optimizer runs outside every module; what it makes for a parameter is the parameter's module's.
+        let owner = s.owner.and_then(|owner| ledger.storages.get(owner.parameter() as usize));
+        let module = path(owner.unwrap_or(s));
         let layer = layer_of(module);
         let place = order.get(layer).copied().unwrap_or(usize::MAX);
-        let key = (category(s.kind), module, s.op, s.node, &s.dims[..usize::from(s.rank)], s.dtype.name());
+        let key = (category(s.kind), module, ledger.op(s), ledger.grad_fn(s), ledger.sizes(s), s.dtype.name());
         let group = groups.entry((place, layer)).or_default().entry(key).or_default();
         group.0 += 1;
         group.1 += Bytes::new(s.bytes).round_up_to(ROUNDING);
@@ -104,45 +107,11 @@ pub fn layers(ledger: &Ledger, events: usize) -> Vec<Layer> {
     groups.into_iter().map(layer).collect()
 }
 
-/// The modules of what the optimizer made at the peak, by storage.
-///
-/// An optimizer runs outside every module, but it goes through the trained parameters in their order: where an op left
-/// the same number of storages for each of them, and they have their shapes, they are theirs.
-fn owners(ledger: &Ledger, events: usize) -> BTreeMap<u32, &str> {
-    let trained = &ledger.trained;
-    let mut owners = BTreeMap::new();
-    let mut by_op: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
-    for id in alive(ledger, events) {
-        let s = &ledger.storages[id as usize];
-        if matches!(s.kind, Kind::OptimizerState | Kind::Optimizer) && ledger.module(s).is_empty() {
-            by_op.entry(s.op).or_default().push(id);
-        }
-    }
-    for ids in by_op.values() {
-        let Some(each) = ids.len().checked_div(trained.len()).filter(|n| *n > 0 && n * trained.len() == ids.len())
-        else {
-            continue;
-        };
-        let pairs = || ids.chunks(each).zip(trained);
-        let fits = |id: &u32, parameter: u32| {
-            let (s, p) = (&ledger.storages[*id as usize], &ledger.storages[parameter as usize]);
-            s.rank == 0 || s.dims == p.dims
-        };
-        if pairs().all(|(chunk, parameter)| chunk.iter().all(|id| fits(id, *parameter))) {
-            for (chunk, parameter) in pairs() {
-                let module = ledger.module(&ledger.storages[*parameter as usize]);
-                owners.extend(chunk.iter().map(|id| (*id, module)));
-            }
-        }
-    }
-    owners
-}
-
 /// What rounding adds to what is alive after `events` events.
 pub fn rounding(ledger: &Ledger, events: usize) -> Bytes {
     let over = |id: u32| {
         let bytes = Bytes::new(ledger.storages[id as usize].bytes);
         bytes.round_up_to(ROUNDING) - bytes
     };
-    alive(&ledger, events).map(over).sum()
+    alive(ledger, events).map(over).sum()
 }

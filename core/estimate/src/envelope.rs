@@ -11,10 +11,10 @@
 use std::collections::BTreeMap;
 
 use plimsoll_ground::Bytes;
+use plimsoll_ledger::Law;
 
 use super::measure::{ROUNDING, RequestedPeak};
-use super::stream::{Line, Stream};
-use super::uneven::Uneven;
+use super::stream::{Line, Stream, by_law};
 
 /// `ROUNDING` in bytes.
 const UNIT: i64 = ROUNDING.get() as i64;
@@ -28,8 +28,8 @@ struct Moment {
     line: Line,
     /// The others, with how many of each are alive.
     ragged: Vec<(Line, u32)>,
-    /// The uneven ones that are, with the line of their tokens.
-    uneven: Vec<(Uneven, Line)>,
+    /// Those with a law of their own that are, with the line of their tokens.
+    lawful: Vec<(Law, Line)>,
 }
 
 /// A stretch of batches over which one moment is the highest.
@@ -128,9 +128,9 @@ impl Envelope {
                 .iter()
                 .map(|(line, count)| Bytes::new(line.at(batch)).round_up_to(ROUNDING).get() * u64::from(*count))
                 .sum();
-            let of = |(buffer, tokens): &(Uneven, Line)| buffer.at(*tokens, batch).round_up_to(ROUNDING).get();
-            let uneven: u64 = moment.uneven.iter().map(of).sum();
-            let bytes = Bytes::new(moment.line.at(batch) + ragged + uneven);
+            let of = |(law, tokens): &(Law, Line)| by_law(law, *tokens, batch).round_up_to(ROUNDING).get();
+            let lawful: u64 = moment.lawful.iter().map(of).sum();
+            let bytes = Bytes::new(moment.line.at(batch) + ragged + lawful);
             if bytes > peak.bytes {
                 peak = RequestedPeak { bytes, event: moment.event };
             }
@@ -176,11 +176,16 @@ impl Envelope {
 fn heights(stream: &Stream, last: u64) -> Vec<(Line, i64)> {
     let of = |line: &Line| line.rounded().map_or((*line, UNIT - 1), |line| (line, 0));
     let mut heights: Vec<(Line, i64)> = stream.lines.iter().map(of).collect();
-    for buffer in &stream.uneven {
-        let most = buffer.most(stream.lines[buffer.tokens as usize], last);
-        heights[buffer.id as usize] = (Line::constant(0), most);
+    for law in &stream.laws {
+        heights[law.storage as usize] = (Line::constant(0), most(law, stream.tokens(law), last));
     }
     heights
+}
+
+/// The most a storage with a law takes up to a batch, as a bound for sums of a few.
+fn most(law: &Law, line: Line, last: u64) -> i64 {
+    const BOUND: u64 = 1 << 58;
+    by_law(law, line, last).get().min(BOUND).saturating_add(512) as i64
 }
 
 /// Drops the summits that are below the highest of a few of them at every batch of the range.
@@ -222,20 +227,20 @@ fn keep_highest(summits: &mut Vec<Summit>, first: u64, last: u64) {
 fn moments(stream: &Stream, summits: &[Summit]) -> Vec<Moment> {
     let mut line = Line::constant(0);
     let mut ragged: BTreeMap<Line, u32> = BTreeMap::new();
-    let mut buffers: Vec<Option<&Uneven>> = vec![None; stream.lines.len()];
-    for buffer in &stream.uneven {
-        buffers[buffer.id as usize] = Some(buffer);
+    let mut laws: Vec<Option<&Law>> = vec![None; stream.lines.len()];
+    for law in &stream.laws {
+        laws[law.storage as usize] = Some(law);
     }
-    let mut held: BTreeMap<u32, (Uneven, Line)> = BTreeMap::new();
+    let mut held: BTreeMap<u32, (Law, Line)> = BTreeMap::new();
     let mut moments = Vec::with_capacity(summits.len());
     let mut events = stream.ledger.events.iter().enumerate();
     for summit in summits {
         for (event, e) in events.by_ref() {
-            if let Some(buffer) = buffers[e.id() as usize] {
+            if let Some(law) = laws[e.id() as usize] {
                 if e.is_free() {
                     held.remove(&e.id());
                 } else {
-                    held.insert(e.id(), (*buffer, stream.lines[buffer.tokens as usize]));
+                    held.insert(e.id(), (*law, stream.tokens(law)));
                 }
                 if event == summit.event {
                     break;
@@ -258,8 +263,8 @@ fn moments(stream: &Stream, summits: &[Summit]) -> Vec<Moment> {
             }
         }
         let ragged = ragged.iter().filter(|(_, count)| **count > 0).map(|(line, count)| (*line, *count)).collect();
-        let uneven = held.values().copied().collect();
-        moments.push(Moment { event: summit.event, line, ragged, uneven });
+        let lawful = held.values().copied().collect();
+        moments.push(Moment { event: summit.event, line, ragged, lawful });
     }
     moments
 }

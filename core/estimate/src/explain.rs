@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use plimsoll_ground::Bytes;
-use plimsoll_ledger::{Ledger, StorageInfo};
+use plimsoll_ledger::{Ledger, Storage};
 
 use super::measure::{ROUNDING, alive, category};
 use super::{Category, Holding, PeakBreakdown, Timeline, TimelinePoint};
 
 /// `mm`, or `mm@MmBackward0` for what a backward node ran.
-pub fn op_name(storage: &StorageInfo) -> String {
-    if storage.node.is_empty() { storage.op.to_owned() } else { format!("{}@{}", storage.op, storage.node) }
+pub fn op_name(ledger: &Ledger, storage: &Storage) -> String {
+    let (op, grad_fn) = (ledger.op(storage), ledger.grad_fn(storage));
+    if grad_fn.is_empty() { op.to_owned() } else { format!("{op}@{grad_fn}") }
 }
 
 /// `model.layers.3.mlp` as `model.layers.*.mlp`.
@@ -24,13 +25,13 @@ fn group_name(module: &str) -> String {
 
 /// The groups of equal storages alive after the first `events` events, largest first.
 pub fn alive_at(ledger: &Ledger, events: usize) -> Vec<Holding> {
-    type Key<'a> = (Category, &'a str, &'static str, &'static str, Vec<u64>, &'static str);
-    let names: Vec<String> = ledger.modules.iter().map(|m| group_name(m)).collect();
+    type Key<'a> = (Category, &'a str, &'a str, &'a str, &'a [u64], &'static str);
+    let names: Vec<String> = ledger.modules.paths().iter().map(|path| group_name(path)).collect();
     let mut groups: BTreeMap<Key<'_>, (u64, Bytes)> = BTreeMap::new();
-    for id in alive(&ledger, events) {
+    for id in alive(ledger, events) {
         let s = &ledger.storages[id as usize];
-        let dims = s.dims[..usize::from(s.rank)].to_vec();
-        let key = (category(s.kind), names[s.module.index()].as_str(), s.op, s.node, dims, s.dtype.name());
+        let module = names[s.module.index()].as_str();
+        let key = (category(s.kind), module, ledger.op(s), ledger.grad_fn(s), ledger.sizes(s), s.dtype.name());
         let group = groups.entry(key).or_default();
         group.0 += 1;
         group.1 += Bytes::new(s.bytes).round_up_to(ROUNDING);
@@ -41,7 +42,7 @@ pub fn alive_at(ledger: &Ledger, events: usize) -> Vec<Holding> {
             category,
             module: module.to_owned(),
             op: if node.is_empty() { op.to_owned() } else { format!("{op}@{node}") },
-            shape,
+            shape: shape.to_vec(),
             dtype: dtype.to_owned(),
             count,
             bytes,
@@ -113,8 +114,8 @@ pub fn timeline(ledger: &Ledger, peak_event: usize, max_points: usize) -> Timeli
             event: m.event as u32 + 1,
             phase: m.phase as u32,
             live: m.live,
-            op: op_name(&ledger.storages[m.storage]),
-            module: ledger.modules[ledger.storages[m.storage].module.index()].clone(),
+            op: op_name(ledger, &ledger.storages[m.storage]),
+            module: ledger.module(&ledger.storages[m.storage]),
         })
         .collect();
     Timeline { points, peak }

@@ -16,7 +16,6 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod types;
-mod uneven;
 
 pub use crate::solve::max_batch;
 pub use attribution::{Beyond, Explanation, Layer};
@@ -31,7 +30,6 @@ pub use plimsoll_run::{card, execute};
 pub use run::Run;
 pub use stream::{Line, Step, Stream};
 pub use types::{Category, Estimate, Holding, Peak, PeakBreakdown, Phase, Timeline, TimelinePoint, Verdict};
-pub use uneven::Uneven;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Scenario;

@@ -59,11 +59,7 @@ pub fn replay(
     for (i, mark) in ledger.phases.iter().enumerate() {
         let end = ledger.phases.get(i + 1).map_or(ledger.events.len(), |next| next.at);
         for event in &ledger.events[mark.at..end] {
-            if event.is_free() {
-                allocator.free(event.id());
-            } else {
-                allocator.alloc(event.id(), sizes(event.id()))?;
-            }
+            allocator.apply(*event, sizes(event.id()))?;
         }
         allocated = allocated.max(allocator.peak_allocated());
         reserved = reserved.max(allocator.peak_reserved());
@@ -100,11 +96,7 @@ pub fn at(
 ) -> Result<(Bytes, Bytes), OutOfMemory> {
     let mut allocator = CachingAllocator::with_capacity(limit, ledger.storages.len());
     for event in ledger.events.iter().take(events) {
-        if event.is_free() {
-            allocator.free(event.id());
-        } else {
-            allocator.alloc(event.id(), sizes(event.id()))?;
-        }
+        allocator.apply(*event, sizes(event.id()))?;
     }
     Ok((allocator.allocated(), allocator.reserved()))
 }

@@ -5,7 +5,7 @@ use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ledger::Ledger;
 use plimsoll_scenario::{Mode, Quantization, Scenario, Task};
-use plimsoll_torch::ops;
+use plimsoll_torch::Op;
 
 /// A sentence for each figure of this card that no reading stands behind and that the verdict rests on. That a desktop
 /// may be running is assumed of every card that can have one, and said where cards are listed.
@@ -34,19 +34,22 @@ pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger) -> Vec<String>
     const CUDNN: &str = "of what cuDNN's attention takes in its backward only what its front end asks for is counted, not \
          what its own plan may ask for on top";
     const AMD: &str = "what AMD's attention kernels take in their backward is not counted: it is not known";
-    let ran = |name: &str| ledger.storages.iter().any(|s| s.op == name);
+    let ran = |op: Op| ledger.storages.iter().any(|s| s.op == op.id());
     let trains = scenario.training.mode == Mode::Train;
     let mut sentences = Vec::new();
-    if ran(ops::CONVOLUTION) {
+    if ran(Op::Convolution) {
         sentences.push(CONVOLUTION.to_owned());
     }
-    if trains && ran(ops::CUDNN_ATTENTION) {
+    if trains && ran(Op::ScaledDotProductCudnnAttention) {
         sentences.push(CUDNN.to_owned());
     }
-    if ran(ops::EFFICIENT_ATTENTION) && scenario.model.source.family().transposed_bias {
+    if ran(Op::ScaledDotProductEfficientAttention) && scenario.model.source.family().transposed_bias {
         sentences.push(T5.to_owned());
     }
-    if trains && gpu.vendor == Vendor::Amd && (ran(ops::FLASH_ATTENTION) || ran(ops::EFFICIENT_ATTENTION)) {
+    if trains
+        && gpu.vendor == Vendor::Amd
+        && (ran(Op::ScaledDotProductFlashAttention) || ran(Op::ScaledDotProductEfficientAttention))
+    {
         sentences.push(AMD.to_owned());
     }
     sentences

@@ -101,9 +101,7 @@ impl Berth {
         }
         let mut allocator = CachingAllocator::with_capacity(Some(self.room()), ledger.storages.len());
         for event in &ledger.events {
-            if event.is_free() {
-                allocator.free(event.id());
-            } else if allocator.alloc(event.id(), size(event.id())).is_err() || allocator.reserved() > line {
+            if allocator.apply(*event, size(event.id())).is_err() || allocator.reserved() > line {
                 return false;
             }
         }

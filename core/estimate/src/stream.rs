@@ -4,15 +4,13 @@
 //! both numbers through every op would make each rule of each op say how it scales. Two traces say it without that: where
 //! their streams are the same event for event, the storages pair up one to one, and two sizes make a line. Whoever goes
 //! by the stream at a third batch can hold it against a trace there ([`Stream::is_of`]). What kernels take for themselves
-//! is not always a line; where it follows from another size, it is computed ([`Uneven`]).
+//! is not always a line; where it follows from another size, it is computed ([`Law`]).
 
 use std::sync::Arc;
 
 use plimsoll_ground::Bytes;
-use plimsoll_ledger::Ledger;
+use plimsoll_ledger::{Law, Ledger};
 use plimsoll_run::LARGEST_SUM;
-
-use super::uneven::{Uneven, tokens, uneven};
 
 /// Bytes of one storage at any micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,10 +52,10 @@ impl Line {
 pub struct Stream {
     /// A trace of it: events, phases, who made what. Its sizes are those of its own batch.
     pub ledger: Arc<Ledger>,
-    /// By storage; zero for an uneven one.
+    /// By storage; zero for one with a law of its own.
     pub lines: Vec<Line>,
     /// The storages that are no lines.
-    pub uneven: Vec<Uneven>,
+    pub laws: Vec<Law>,
 }
 
 /// Two optimizer steps at one batch: what is done, and how large everything is.
@@ -67,27 +65,30 @@ pub struct Step {
     pub ledger: Arc<Ledger>,
     /// The bytes of every storage.
     pub sizes: Vec<u64>,
-    /// Those that follow from others in their own way.
-    pub uneven: Arc<[Uneven]>,
 }
 
 impl Step {
     /// As it was traced.
     pub fn of(ledger: Arc<Ledger>) -> Self {
         let sizes = ledger.storages.iter().map(|s| s.bytes).collect();
-        let uneven = uneven(&ledger).into();
-        Self { ledger, sizes, uneven }
+        Self { ledger, sizes }
     }
 
     /// Whether the other does the same, whatever the sizes.
     pub fn does_as(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.ledger, &other.ledger) || (same(&self.ledger, &other.ledger) && self.uneven == other.uneven)
+        Arc::ptr_eq(&self.ledger, &other.ledger)
+            || (same(&self.ledger, &other.ledger) && self.ledger.laws == other.ledger.laws)
     }
 }
 
 /// Whether two runs are the same event for event.
 fn same(a: &Ledger, b: &Ledger) -> bool {
     a.storages.len() == b.storages.len() && a.phases == b.phases && a.events == b.events
+}
+
+/// The size of a storage with a law at `batch`, where `line` says the bytes of its tokens.
+pub fn by_law(law: &Law, line: Line, batch: u64) -> Bytes {
+    Bytes::new(law.bytes(Law::tokens(line.at(batch))))
 }
 
 impl Stream {
@@ -98,17 +99,17 @@ impl Stream {
         }
         let line = |(a, b): (&u64, &u64)| Line::through(at, *a, other_at, *b);
         let mut lines: Vec<Option<Line>> = step.sizes.iter().zip(&other.sizes).map(line).collect();
-        for buffer in step.uneven.iter() {
-            lines[buffer.id as usize] = Some(Line::constant(0));
+        for law in &step.ledger.laws {
+            lines[law.storage as usize] = Some(Line::constant(0));
         }
         let lines = lines.into_iter().collect::<Option<Vec<Line>>>()?;
-        Some(Self { ledger: Arc::clone(&step.ledger), lines, uneven: step.uneven.to_vec() })
+        Some(Self { ledger: Arc::clone(&step.ledger), lines, laws: step.ledger.laws.clone() })
     }
 
     /// Of one step, good for its own batch only.
     pub fn of(step: &Step) -> Self {
         let lines = step.sizes.iter().map(|bytes| Line::constant(*bytes)).collect();
-        Self { ledger: Arc::clone(&step.ledger), lines, uneven: Vec::new() }
+        Self { ledger: Arc::clone(&step.ledger), lines, laws: Vec::new() }
     }
 
     /// Whether `trace` is this stream at `batch`, to the byte.
@@ -135,15 +136,15 @@ impl Stream {
     /// The size of every storage at `batch`.
     pub fn sizes(&self, batch: u64) -> Vec<Bytes> {
         let mut sizes: Vec<Bytes> = self.lines.iter().map(|line| Bytes::new(line.at(batch))).collect();
-        for buffer in &self.uneven {
-            sizes[buffer.id as usize] = self.uneven_at(buffer, batch);
+        for law in &self.laws {
+            sizes[law.storage as usize] = by_law(law, self.tokens(law), batch);
         }
         sizes
     }
 
-    /// The size of an uneven storage at `batch`.
-    pub fn uneven_at(&self, buffer: &Uneven, batch: u64) -> Bytes {
-        Bytes::new(buffer.bytes(tokens(self.lines[buffer.tokens as usize].at(batch))))
+    /// The line of the storage that a law looks at.
+    pub fn tokens(&self, law: &Law) -> Line {
+        self.lines[law.tokens as usize]
     }
 }
 

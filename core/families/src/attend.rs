@@ -80,7 +80,7 @@ pub struct Attend {
     o_proj: Linear,
     norms: QueryKeyNorms,
     core: AttentionCore,
-    options: AttendOptions,
+    pub options: AttendOptions,
     module: ModuleId,
 }
 
@@ -93,7 +93,7 @@ impl Attend {
         norms: impl FnOnce(&Scope) -> QueryKeyNorms,
     ) -> Self {
         let heads = options.heads;
-        let linear = |name: &str, i, o, bias| Linear::new(&scope.child(name), i, o, bias);
+        let linear = |name: &'static str, i, o, bias| Linear::new(&scope.child(name), i, o, bias);
         let (q, kv) = (heads.heads * heads.head_dim, heads.kv_heads * heads.head_dim);
         Self {
             q_proj: linear("q_proj", heads.hidden, q, options.qkv_bias),

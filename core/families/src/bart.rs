@@ -6,10 +6,12 @@ use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::AttentionMask;
 use plimsoll_torch::generate::{Encode, Generate, Step};
 use plimsoll_torch::nn::{
-    Activation, Embedding, EncoderAttention, LayerNorm, Linear, Scope, bidirectional_mask, decoder_causal_mask,
+    Activation, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, bidirectional_mask,
+    decoder_causal_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::{Batch, Op};
 
 use super::config::{Config, divide};
 use super::seq2seq::{self, Attend, Kind, Lengths};
@@ -73,9 +75,9 @@ impl Layer {
     ) -> Option<Self> {
         let hidden = sizes.hidden;
         let attend =
-            |name: &str, causal| Attend::new(&scope.child(name), Kind::Bart, hidden, stack.heads, core, causal);
-        let norm = |name: &str| LayerNorm::new(&scope.child(name), hidden, true);
-        let linear = |name: &str, i, o| Linear::new(&scope.child(name), i, o, true);
+            |name: &'static str, causal| Attend::new(&scope.child(name), Kind::Bart, hidden, stack.heads, core, causal);
+        let norm = |name: &'static str| LayerNorm::new(&scope.child(name), hidden, true);
+        let linear = |name: &'static str, i, o| Linear::new(&scope.child(name), i, o, true);
         Some(Self {
             self_attn: attend("self_attn", decoder),
             self_attn_layer_norm: norm("self_attn_layer_norm"),
@@ -135,12 +137,12 @@ fn look_for_infinities(hidden: &Tensor) {
     let fresh = |op, dtype| ops::fresh(cx, op, hidden.dims(), dtype);
     // at::isfinite: (self == self) * (self.abs() != inf), which the compiler works out from the right, and whose
     // temporaries live to its end.
-    let magnitude = fresh("abs", hidden.dtype());
-    let bounded = fresh("ne.Scalar", DType::Bool);
-    let number = fresh("eq.Tensor", DType::Bool);
-    let finite = fresh("mul.Tensor", DType::Bool);
+    let magnitude = fresh(Op::Abs, hidden.dtype());
+    let bounded = fresh(Op::NeScalar, DType::Bool);
+    let number = fresh(Op::EqTensor, DType::Bool);
+    let finite = fresh(Op::MulTensor, DType::Bool);
     drop((number, bounded, magnitude));
-    drop((ops::fresh(cx, "all", &[], DType::Bool), finite));
+    drop((ops::fresh(cx, Op::All, &[], DType::Bool), finite));
 }
 
 /// `BartEncoder` or `BartDecoder`.
@@ -148,7 +150,7 @@ fn look_for_infinities(hidden: &Tensor) {
 struct Stack {
     embed_tokens: Embedding,
     embed_positions: Embedding,
-    layers: Vec<Rc<Layer>>,
+    layers: ModuleList<Layer>,
     layernorm_embedding: LayerNorm,
     dropout: f64,
     plan: Plan,
@@ -180,9 +182,9 @@ impl Stack {
                 None => Embedding::new(&tokens, sizes.vocab, sizes.hidden),
             },
             embed_positions: Embedding::new(&positions, sizes.positions + OFFSET, sizes.hidden),
-            layers: (0..stack.layers)
-                .map(|i| Layer::new(&scope.item("layers", i), sizes, stack, &core, decoder).map(Rc::new))
-                .collect::<Option<_>>()?,
+            layers: ModuleList::new(scope, "layers", stack.layers, |scope, _| {
+                Layer::new(scope, sizes, stack, &core, decoder)
+            })?,
             layernorm_embedding: LayerNorm::new(&scope.child("layernorm_embedding"), sizes.hidden, true),
             dropout: sizes.dropout,
             plan: plan.clone(),
@@ -204,15 +206,18 @@ impl Stack {
             let embeds = self.embed(ids);
             let positions = cx.within(self.positions, || {
                 let _range = ops::arange(cx, ids.size(1));
-                let shifted = ops::fresh(cx, "add.Tensor", ids.dims(), DType::Int64);
+                let shifted = ops::fresh(cx, Op::AddTensor, ids.dims(), DType::Int64);
                 self.embed_positions.forward(&shifted)
             });
             let mut hidden = self.start(&embeds, &positions);
             let padding = causal_lm::given_mask(mask, &self.plan);
             let mask = bidirectional_mask(&embeds, padding, embeds.dtype(), self.plan.attention);
-            for layer in &self.layers {
-                hidden = self.call(layer, &hidden, [mask.as_ref(), None, None]);
-            }
+            hidden = self.layers.run(
+                cx,
+                hidden,
+                |_| (),
+                |layer, hidden| self.call(layer, &hidden, [mask.as_ref(), None, None]),
+            );
             drop((embeds, positions));
             hidden
         })
@@ -226,7 +231,7 @@ impl Stack {
             let embeds = self.embed(ids);
             let position_ids = causal_lm::position_ids(cx, seq);
             let own_mask = {
-                let ones = ops::fresh(cx, "ones", &[ids.size(0), cx.seen(seq, false).keys], DType::Float32);
+                let ones = ops::fresh(cx, Op::Ones, &[ids.size(0), cx.seen(seq, false).keys], DType::Float32);
                 // Nothing in it is padded. The reference rows of training were traced without values, though, and where
                 // they say that the encoder's mask is padded they say so of this one too.
                 let padded = self.plan.input.attention_mask == AttentionMask::Padded && !cx.remembers();
@@ -235,13 +240,16 @@ impl Stack {
             let padding = causal_lm::given_mask(mask, &self.plan);
             let encoded_mask = bidirectional_mask(&embeds, padding, encoded.dtype(), attention);
             let positions = cx.within(self.positions, || {
-                let shifted = ops::fresh(cx, "add.Tensor", &[1, seq], DType::Int64);
+                let shifted = ops::fresh(cx, Op::AddTensor, &[1, seq], DType::Int64);
                 self.embed_positions.forward(&shifted)
             });
             let mut hidden = self.start(&embeds, &positions);
-            for layer in &self.layers {
-                hidden = self.call(layer, &hidden, [own_mask.as_ref(), Some(encoded), encoded_mask.as_ref()]);
-            }
+            hidden = self.layers.run(
+                cx,
+                hidden,
+                |_| (),
+                |layer, hidden| self.call(layer, &hidden, [own_mask.as_ref(), Some(encoded), encoded_mask.as_ref()]),
+            );
             drop((embeds, positions, position_ids));
             hidden
         })
@@ -309,7 +317,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let shared = Embedding::new(&model.child("shared"), sizes.vocab, sizes.hidden);
     // Untied, each stack has a table of its own, and nobody looks into the shared one.
     let tied = config.flag("tie_word_embeddings", true)?;
-    let stack = |name: &str, stack, decoder| -> Result<Stack> {
+    let stack = |name: &'static str, stack, decoder| -> Result<Stack> {
         Stack::new(&model.child(name), tied.then_some(&shared), &sizes, stack, attention_dropout, plan, decoder)
             .ok_or_else(|| super::unknown_activation(config, "activation_function", act))
     };
@@ -338,12 +346,12 @@ impl ConditionalGeneration {
 }
 
 impl Model for ConditionalGeneration {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         seq2seq::batch(&self.cx, &self.plan, self.lengths)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (ids, labels, mask) = (&batch[0], &batch[1], batch.get(2));
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
         let decoder_ids = seq2seq::shift_right(labels);
         let encoded = self.encoder.encode(ids, mask);
         let (logits, _outputs) = self.decode(&decoder_ids, mask, &encoded);

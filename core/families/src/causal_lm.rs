@@ -8,18 +8,17 @@ use plimsoll_scenario::AttentionMask;
 use plimsoll_torch::nn::{AttentionCore, Embedding, Linear, Scope};
 use plimsoll_torch::ops::{self, FusedRules};
 use plimsoll_torch::tensor::{Context, DType, HeadLoss, Smoothing, Tensor};
+use plimsoll_torch::{Batch, Field, Op};
 
 use super::config::Config;
 use super::{Output, Plan};
 
 /// `input_ids`, `labels` and, where one is given, the attention mask: int64 `[batch, seq]` each.
-pub fn batch(cx: &Rc<Context>, plan: &Plan, seq: u64) -> Vec<Tensor> {
+pub fn batch(cx: &Rc<Context>, plan: &Plan, seq: u64) -> Batch {
     let sizes = [plan.input.batch, seq];
-    let mut batch = vec![ops::empty(cx, &sizes, DType::Int64), ops::labels(cx, &sizes, DType::Int64)];
-    if plan.input.attention_mask != AttentionMask::None {
-        batch.push(ops::empty(cx, &sizes, DType::Int64));
-    }
-    batch
+    let tokens = || ops::empty(cx, &sizes, DType::Int64);
+    let batch = Batch::of(tokens()).with(Field::Labels, ops::labels(cx, &sizes, DType::Int64));
+    if plan.input.attention_mask == AttentionMask::None { batch } else { batch.with(Field::Mask, tokens()) }
 }
 
 /// `inputs_embeds`. A frozen model's checkpoints would have no gradient: for them it is made a leaf that requires grad
@@ -53,7 +52,7 @@ fn capped(mut logits: Tensor) -> Tensor {
 /// `torch.arange(seq) + past_seen_tokens`, unsqueezed: `[1, seq]`.
 pub fn position_ids(cx: &Rc<Context>, seq: u64) -> Tensor {
     let positions = ops::arange(cx, seq);
-    let shifted = ops::fresh(cx, "add.Tensor", &[seq], DType::Int64);
+    let shifted = ops::fresh(cx, Op::AddTensor, &[seq], DType::Int64);
     drop(positions);
     ops::unsqueeze(&shifted, 0)
 }
@@ -87,11 +86,11 @@ pub fn given_mask<'t>(mask: Option<&'t Tensor>, plan: &Plan) -> Option<(&'t Tens
 pub fn warn_if_padding_and_no_attention_mask(ids: &Tensor) {
     let (cx, batch) = (ids.cx(), ids.size(0));
     let ends = {
-        let _columns = ops::fresh(cx, "_to_copy", &[2], DType::Int64);
-        ops::fresh(cx, "index.Tensor", &[batch, 2], DType::Int64)
+        let _columns = ops::fresh(cx, Op::ToCopy, &[2], DType::Int64);
+        ops::fresh(cx, Op::IndexTensor, &[batch, 2], DType::Int64)
     };
-    let _equal = ops::fresh(cx, "eq.Scalar", &[batch, 2], DType::Bool);
-    drop((ops::fresh(cx, "any", &[], DType::Bool), ends));
+    let _equal = ops::fresh(cx, Op::EqScalar, &[batch, 2], DType::Bool);
+    drop((ops::fresh(cx, Op::Any, &[], DType::Bool), ends));
 }
 
 /// `lm_head`: the token embedding's weight once more, or one of its own.
@@ -148,8 +147,8 @@ fn chunked_output(hidden: Tensor, labels: &Tensor, project: impl Fn(&Tensor) -> 
     drop(hidden);
     let shifted = ops::contiguous(&ops::narrow(&padded(labels), 1, labels.size(1)));
     let cx = labels.cx();
-    let counted = ops::fresh(cx, "ne.Scalar", labels.dims(), DType::Bool);
-    let count = ops::fresh(cx, "sum", &[], DType::Int64);
+    let counted = ops::fresh(cx, Op::NeScalar, labels.dims(), DType::Bool);
+    let count = ops::fresh(cx, Op::Sum, &[], DType::Int64);
     drop(counted);
     let targets: Vec<Tensor> = ops::split(&shifted, size, 1).iter().map(|t| ops::reshape(t, &[t.numel()])).collect();
     let mut total: Option<Tensor> = None;
@@ -177,7 +176,7 @@ fn chunked_output(hidden: Tensor, labels: &Tensor, project: impl Fn(&Tensor) -> 
 
 /// `pad(labels, (0, 1))`: without the first one, each token's label is the next token.
 fn padded(labels: &Tensor) -> Tensor {
-    ops::fresh(labels.cx(), "constant_pad_nd", &[labels.size(0), labels.size(1) + 1], DType::Int64)
+    ops::fresh(labels.cx(), Op::ConstantPadNd, &[labels.size(0), labels.size(1) + 1], DType::Int64)
 }
 
 /// The loss, and the logits the model returns. `ForCausalLMLoss` of transformers 5: float32 logits, labels padded and
@@ -203,7 +202,7 @@ fn loss(logits: Tensor, labels: &Tensor) -> (Tensor, Tensor) {
         return (shifted_loss(&float, labels), returned);
     }
     let float = ops::to(&logits, DType::Float32);
-    let padded = ops::fresh(cx, "constant_pad_nd", &[batch, seq + 1], DType::Int64);
+    let padded = ops::fresh(cx, Op::ConstantPadNd, &[batch, seq + 1], DType::Int64);
     let shifted = ops::contiguous(&ops::narrow(&padded, 1, seq));
     let targets = ops::view(&shifted, &[batch * seq]);
     let loss = ops::cross_entropy(&ops::view(&float, &[batch * seq, vocab]), &targets);

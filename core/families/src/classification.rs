@@ -44,7 +44,7 @@ pub fn projector(scope: &Scope, words: &Embedding, tied: bool) -> Linear {
 }
 
 /// A decoder `name` inside a head whose own bias, listed at `place`, it shares where it shares the word embedding.
-pub fn decoder(head: &Scope, name: &str, place: usize, words: &Embedding, tied: bool) -> Linear {
+pub fn decoder(head: &Scope, name: &'static str, place: usize, words: &Embedding, tied: bool) -> Linear {
     let (decoder, weight) = (head.child(name), words.weight());
     if tied {
         let bias = head.own_parameter(place, &[weight.size(0)]);

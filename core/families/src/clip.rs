@@ -3,9 +3,12 @@
 use std::rc::Rc;
 
 use plimsoll_ground::{Error, Result};
-use plimsoll_torch::nn::{Activation, Embedding, EncoderAttention, LayerNorm, Linear, Scope, decoder_causal_mask};
+use plimsoll_torch::nn::{
+    Activation, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, decoder_causal_mask,
+};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::{Batch, Field, Op};
 
 use super::config::{Config, divide};
 use super::seq2seq::{Attend, Kind};
@@ -53,7 +56,7 @@ struct Layer {
 impl Layer {
     fn new(scope: &Scope, sizes: &Sizes<'_>, core: &EncoderAttention, causal: bool) -> Option<Self> {
         let (hidden, mlp) = (sizes.hidden, scope.child("mlp"));
-        let norm = |name: &str| LayerNorm::new(&scope.child(name), hidden, true);
+        let norm = |name: &'static str| LayerNorm::new(&scope.child(name), hidden, true);
         Some(Self {
             self_attn: Attend::new(&scope.child("self_attn"), Kind::Clip, hidden, sizes.heads, core, causal),
             layer_norm1: norm("layer_norm1"),
@@ -93,7 +96,7 @@ impl Layer {
 /// `CLIPEncoder`.
 #[derive(Debug)]
 struct Encoder {
-    layers: Vec<Rc<Layer>>,
+    layers: ModuleList<Layer>,
     checkpointing: bool,
     module: ModuleId,
 }
@@ -106,25 +109,27 @@ impl Encoder {
             dropout: sizes.dropout,
             softmax_fp32: true,
         };
-        let layers = (0..sizes.layers)
-            .map(|i| Layer::new(&scope.item("layers", i), sizes, &core, causal).map(Rc::new))
-            .collect::<Option<_>>()?;
+        let layers =
+            ModuleList::new(scope, "layers", sizes.layers, |scope, _| Layer::new(scope, sizes, &core, causal))?;
         Some(Self { layers, checkpointing: plan.checkpointing, module: scope.module() })
     }
 
     fn forward(&self, embeds: &Tensor, mask: Option<&Tensor>) -> Tensor {
         embeds.cx().within(self.module, || {
-            let mut hidden = embeds.clone();
-            for layer in &self.layers {
-                hidden = if self.checkpointing {
-                    let (layer, mask) = (Rc::clone(layer), mask.cloned());
-                    let function = move |inputs: &[Tensor]| layer.forward(&inputs[0], mask.as_ref());
-                    checkpoint(embeds.cx(), vec![hidden], Rc::new(function))
-                } else {
-                    layer.forward(&hidden, mask)
-                };
-            }
-            hidden
+            self.layers.run(
+                embeds.cx(),
+                embeds.clone(),
+                |_| (),
+                |layer, hidden| {
+                    if self.checkpointing {
+                        let (layer, mask) = (Rc::clone(layer), mask.cloned());
+                        let function = move |inputs: &[Tensor]| layer.forward(&inputs[0], mask.as_ref());
+                        checkpoint(embeds.cx(), vec![hidden], Rc::new(function))
+                    } else {
+                        layer.forward(&hidden, mask)
+                    }
+                },
+            )
         })
     }
 }
@@ -160,14 +165,14 @@ impl TextModel {
             hidden = self.final_layer_norm.forward(&hidden);
             let batch = ops::arange(cx, ids.size(0));
             let ends = {
-                let mut marks = ops::fresh(cx, "_to_copy", ids.dims(), DType::Int32);
+                let mut marks = ops::fresh(cx, Op::ToCopy, ids.dims(), DType::Int32);
                 if !self.largest_id {
-                    let is_end = ops::fresh(cx, "eq.Scalar", ids.dims(), DType::Bool);
+                    let is_end = ops::fresh(cx, Op::EqScalar, ids.dims(), DType::Bool);
                     drop(marks);
-                    marks = ops::fresh(cx, "_to_copy", ids.dims(), DType::Int32);
+                    marks = ops::fresh(cx, Op::ToCopy, ids.dims(), DType::Int32);
                     drop(is_end);
                 }
-                let ends = ops::fresh(cx, "argmax", &[ids.size(0)], DType::Int64);
+                let ends = ops::fresh(cx, Op::Argmax, &[ids.size(0)], DType::Int64);
                 drop(marks);
                 ends
             };
@@ -313,7 +318,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let (text_model, text_width, positions) = text_model(&scope.child("text_model"), &text, plan)?;
     let vision = config.section("vision_config", "model.hf.vision_config")?;
     let (vision_model, vision_width, [channels, side]) = vision_model(&scope.child("vision_model"), &vision, plan)?;
-    let project = |name: &str, width| Linear::new(&scope.child(name), width, projection, false);
+    let project = |name: &'static str, width| Linear::new(&scope.child(name), width, projection, false);
     // A text longer than the model takes is cut by its tokenizer.
     let seq = plan.seq()?.min(positions);
     Ok(Box::new(Clip {
@@ -346,15 +351,16 @@ fn contrastive_loss(logits: &Tensor) -> Tensor {
 }
 
 impl Model for Clip {
-    fn batch(&self) -> Vec<Tensor> {
-        vec![ops::empty(&self.cx, &self.ids, DType::Int64), ops::empty(&self.cx, &self.pixels, self.dtype)]
+    fn batch(&self) -> Batch {
+        let ids = ops::empty(&self.cx, &self.ids, DType::Int64);
+        Batch::of(ids).with(Field::Pixels, ops::empty(&self.cx, &self.pixels, self.dtype))
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (image_hidden, pooled) = self.vision_model.forward(&batch[1]);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (image_hidden, pooled) = self.vision_model.forward(batch.field(Field::Pixels));
         let image_pooled = self.visual_projection.forward(&pooled);
         drop(pooled);
-        let (text_hidden, pooled) = self.text_model.forward(&batch[0]);
+        let (text_hidden, pooled) = self.text_model.forward(batch.inputs());
         let text_pooled = self.text_projection.forward(&pooled);
         drop(pooled);
         let image_embeds = normalized(&image_pooled);

@@ -7,8 +7,9 @@ use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Activation, Conv1d, Embedding, LayerNorm, Linear, Scope};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::{Batch, Op};
 
-use super::bert_encoder::{AddAndNorm, batch, check_positions, unpack};
+use super::bert_encoder::{AddAndNorm, batch, check_positions};
 use super::config::Config;
 use super::deberta_attention::{Disentangled, DisentangledSelfAttention, relative_positions};
 use super::deberta_head::Head;
@@ -41,7 +42,7 @@ impl Embeddings {
             let words = causal_lm::as_input(self.word.forward(ids), &self.plan);
             let positions = match &self.position {
                 Some(table) => table.forward(&ops::narrow(&self.position_ids, 1, ids.size(1))),
-                None => ops::fresh(cx, "zeros_like", words.dims(), words.dtype()),
+                None => ops::fresh(cx, Op::ZerosLike, words.dims(), words.dtype()),
             };
             let mut embeddings = words.clone();
             if self.position.is_some() {
@@ -138,8 +139,8 @@ impl ConvLayer {
             };
             out = turned(&out);
             let padding = {
-                let _rest = ops::fresh(cx, "rsub.Scalar", mask.dims(), mask.dtype());
-                ops::fresh(cx, "_to_copy", mask.dims(), DType::Bool)
+                let _rest = ops::fresh(cx, Op::RsubScalar, mask.dims(), mask.dtype());
+                ops::fresh(cx, Op::ToCopy, mask.dims(), DType::Bool)
             };
             out = ops::masked_fill_in_place(out, &ops::expand(&ops::unsqueeze(&padding, -1), embeds.dims()));
             out = {
@@ -174,7 +175,7 @@ impl Encoder {
         let cx = embeds.cx();
         cx.within(self.module, || {
             let (batch, seq) = (embeds.size(0), embeds.size(1));
-            let mask = ops::fresh(cx, "mul.Tensor", &[batch, 1, seq, seq], given.dtype());
+            let mask = ops::fresh(cx, Op::MulTensor, &[batch, 1, seq, seq], given.dtype());
             let positions = self.relative.as_ref().map(|(_, buckets)| relative_positions(cx, seq, *buckets));
             let table = self.relative.as_ref().map(|(table, _)| match &self.norm {
                 Some(norm) => norm.forward(table.weight()),
@@ -235,7 +236,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let base = scope.child("deberta");
     let norm = |scope: &Scope| LayerNorm::new(&scope.child("LayerNorm"), hidden, true);
     let place = base.child("embeddings");
-    let table = |name: &str, rows| Embedding::new(&place.child(name), rows, width);
+    let table = |name: &'static str, rows| Embedding::new(&place.child(name), rows, width);
     let embeddings = Embeddings {
         word: table("word_embeddings", vocab),
         position: biased.then(|| table("position_embeddings", places)),
@@ -308,8 +309,8 @@ impl Deberta {
             if mask.is_none() && self.pads {
                 causal_lm::warn_if_padding_and_no_attention_mask(ids);
             }
-            let mask = mask.cloned().unwrap_or_else(|| ops::fresh(cx, "ones", ids.dims(), DType::Float32));
-            let token_type_ids = ops::fresh(cx, "zeros", ids.dims(), DType::Int64);
+            let mask = mask.cloned().unwrap_or_else(|| ops::fresh(cx, Op::Ones, ids.dims(), DType::Float32));
+            let token_type_ids = ops::fresh(cx, Op::Zeros, ids.dims(), DType::Int64);
             let embeds = self.embeddings.forward(ids, &token_type_ids, &mask);
             let mut all = self.encoder.forward(embeds, &mask);
             let last = all.pop();
@@ -320,12 +321,12 @@ impl Deberta {
 }
 
 impl Model for Deberta {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         batch(&self.cx, &self.plan, self.seq)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (ids, mask, labels) = unpack(batch);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
         let hidden = self.base(ids, mask);
         self.head.output(&hidden, labels)
     }

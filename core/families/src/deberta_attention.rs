@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
+use plimsoll_torch::Op;
 use plimsoll_torch::nn::{Linear, Scope};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
@@ -96,7 +97,7 @@ pub struct DisentangledSelfAttention {
 impl DisentangledSelfAttention {
     /// Projections in the order of `__init__`.
     pub fn new(scope: &Scope, config: &Disentangled) -> Self {
-        let linear = |name: &str| Linear::new(&scope.child(name), config.hidden, config.hidden, true);
+        let linear = |name: &'static str| Linear::new(&scope.child(name), config.hidden, config.hidden, true);
         let own = config.relative.is_some() && !config.shared;
         Self {
             query_proj: linear("query_proj"),
@@ -139,9 +140,9 @@ impl DisentangledSelfAttention {
                 named = Some((embeddings, bias));
             }
             scores = ops::view(&scores, &[batch, heads, seq, seq]);
-            let mask = ops::fresh(cx, "_to_copy", mask.dims(), DType::Bool);
+            let mask = ops::fresh(cx, Op::ToCopy, mask.dims(), DType::Bool);
             scores = {
-                let hidden = ops::fresh(cx, "bitwise_not", mask.dims(), DType::Bool);
+                let hidden = ops::fresh(cx, Op::BitwiseNot, mask.dims(), DType::Bool);
                 ops::masked_fill(&scores, &hidden)
             };
             let mut probabilities = ops::softmax(&scores);
@@ -209,10 +210,10 @@ impl DisentangledSelfAttention {
 fn clamped(positions: &Tensor, negated: bool) -> Tensor {
     let (cx, sizes) = (positions.cx(), positions.dims());
     let _shifted = {
-        let _negative = negated.then(|| ops::fresh(cx, "neg", sizes, DType::Int64));
-        ops::fresh(cx, "add.Tensor", sizes, DType::Int64)
+        let _negative = negated.then(|| ops::fresh(cx, Op::Neg, sizes, DType::Int64));
+        ops::fresh(cx, Op::AddTensor, sizes, DType::Int64)
     };
-    ops::fresh(cx, "clamp", sizes, DType::Int64)
+    ops::fresh(cx, Op::Clamp, sizes, DType::Int64)
 }
 
 /// One index `[1, seq, seq]` for every head of every sample, without a copy.
@@ -223,7 +224,7 @@ fn spread(index: &Tensor, rows: u64) -> Tensor {
 /// `build_relative_position`: `[1, seq, seq]`.
 pub fn relative_positions(cx: &Rc<Context>, seq: u64, buckets: bool) -> Tensor {
     let (queries, keys) = (ops::arange(cx, seq), ops::arange(cx, seq));
-    let mut positions = ops::fresh(cx, "sub.Tensor", &[seq, seq], DType::Int64);
+    let mut positions = ops::fresh(cx, Op::SubTensor, &[seq, seq], DType::Int64);
     if buckets {
         positions = make_log_bucket_position(&positions);
         positions = ops::to(&positions, DType::Int64);
@@ -235,24 +236,24 @@ pub fn relative_positions(cx: &Rc<Context>, seq: u64, buckets: bool) -> Tensor {
 fn make_log_bucket_position(positions: &Tensor) -> Tensor {
     let (cx, sizes) = (positions.cx(), positions.dims());
     let make = |op, dtype| ops::fresh(cx, op, sizes, dtype);
-    let sign = make("sign", DType::Int64);
+    let sign = make(Op::Sign, DType::Int64);
     let near = {
-        let _below = make("lt.Scalar", DType::Bool);
-        let _above = make("gt.Scalar", DType::Bool);
-        make("bitwise_and.Tensor", DType::Bool)
+        let _below = make(Op::LtScalar, DType::Bool);
+        let _above = make(Op::GtScalar, DType::Bool);
+        make(Op::BitwiseAndTensor, DType::Bool)
     };
-    let middle = ops::fresh(cx, "_to_copy", &[], DType::Int64);
-    let distance = make("abs", DType::Int64);
-    let far = make("where.self", DType::Int64);
+    let middle = ops::fresh(cx, Op::ToCopy, &[], DType::Int64);
+    let distance = make(Op::Abs, DType::Int64);
+    let far = make(Op::WhereSelf, DType::Int64);
     drop((near, middle, distance));
-    let mut log = make("div.Tensor", DType::Float32);
-    for op in ["log", "div.Tensor", "mul.Tensor", "ceil", "add.Tensor"] {
+    let mut log = make(Op::DivTensor, DType::Float32);
+    for op in [Op::Log, Op::DivTensor, Op::MulTensor, Op::Ceil, Op::AddTensor] {
         log = ops::fresh(log.cx(), op, sizes, DType::Float32);
     }
-    let close = make("le.Scalar", DType::Bool);
-    let whole = make("_to_copy", DType::Float32);
-    let signed = make("mul.Tensor", DType::Float32);
-    let bucket = make("where.self", DType::Float32);
+    let close = make(Op::LeScalar, DType::Bool);
+    let whole = make(Op::ToCopy, DType::Float32);
+    let signed = make(Op::MulTensor, DType::Float32);
+    let bucket = make(Op::WhereSelf, DType::Float32);
     drop((close, whole, signed, log, far, sign));
     bucket
 }

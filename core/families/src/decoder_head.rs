@@ -7,6 +7,7 @@ use plimsoll_scenario::Task;
 use plimsoll_torch::nn::{Embedding, Linear, Scope};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, Tensor};
+use plimsoll_torch::{Batch, Op};
 
 use super::config::Config;
 use super::{Output, Plan, causal_lm, classification};
@@ -63,18 +64,10 @@ impl DecoderHead {
     }
 
     /// One micro-batch: ids, labels (one a token, or one a sample) and the attention mask where one is given.
-    pub fn batch(&self, cx: &Rc<Context>, plan: &Plan, seq: u64) -> Vec<Tensor> {
+    pub fn batch(&self, cx: &Rc<Context>, plan: &Plan, seq: u64) -> Batch {
         match self {
             Self::CausalLm { .. } => causal_lm::batch(cx, plan, seq),
             Self::SequenceClassification { .. } => super::bert_encoder::batch(cx, plan, seq),
-        }
-    }
-
-    /// Ids, mask and labels of what [`DecoderHead::batch`] made.
-    pub fn unpack<'b>(&self, batch: &'b [Tensor]) -> (&'b Tensor, Option<&'b Tensor>, &'b Tensor) {
-        match self {
-            Self::CausalLm { .. } => (&batch[0], batch.get(2), &batch[1]),
-            Self::SequenceClassification { .. } => super::bert_encoder::unpack(batch),
         }
     }
 
@@ -118,13 +111,13 @@ fn last_token(logits: &Tensor, ids: &Tensor, pads: bool) -> (Tensor, Vec<Tensor>
         return (ops::index(&last, &[&ops::arange(cx, batch)]), Vec::new());
     }
     let non_pad_mask = {
-        let _differs = ops::fresh(cx, "ne.Scalar", &[batch, seq], DType::Bool);
-        ops::fresh(cx, "_to_copy", &[batch, seq], DType::Int32)
+        let _differs = ops::fresh(cx, Op::NeScalar, &[batch, seq], DType::Bool);
+        ops::fresh(cx, Op::ToCopy, &[batch, seq], DType::Int32)
     };
-    let token_indices = ops::fresh(cx, "arange", &[seq], DType::Int32);
+    let token_indices = ops::fresh(cx, Op::Arange, &[seq], DType::Int32);
     let last_non_pad_token = {
-        let _product = ops::fresh(cx, "mul.Tensor", &[batch, seq], DType::Int32);
-        ops::fresh(cx, "argmax", &[batch], DType::Int64)
+        let _product = ops::fresh(cx, Op::MulTensor, &[batch, seq], DType::Int32);
+        ops::fresh(cx, Op::Argmax, &[batch], DType::Int64)
     };
     let pooled = ops::index(logits, &[&ops::arange(cx, batch), &last_non_pad_token]);
     (pooled, vec![non_pad_mask, token_indices, last_non_pad_token])

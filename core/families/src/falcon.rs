@@ -6,12 +6,13 @@ use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::generate::{Generate, Step};
 use plimsoll_torch::nn::{
-    Activation, Embedding, LayerNorm, Linear, RotaryEmbedding, Scope, additive, apply_rotary_pos_emb, kv_cache,
-    rounded_alibi, whole_causal_mask,
+    Activation, Embedding, LayerNorm, Linear, ModuleList, RotaryEmbedding, Scope, additive, apply_rotary_pos_emb,
+    kv_cache, rounded_alibi, whole_causal_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::ops::SdpaRules;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
+use plimsoll_torch::{Batch, Op};
 
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
@@ -90,7 +91,7 @@ impl Attend {
         let (batch, seq) = (fused.size(0), fused.size(1));
         let cx = fused.cx();
         // `x[..., [-1], :]`: a list of one is an index of its own.
-        let one = |x: &Tensor| ops::index_one(x, -2, &ops::fresh(cx, "_to_copy", &[1], DType::Int64));
+        let one = |x: &Tensor| ops::index_one(x, -2, &ops::fresh(cx, Op::ToCopy, &[1], DType::Int64));
         match self.split {
             Split::Groups(kv_heads) => {
                 let group = self.heads / kv_heads;
@@ -243,7 +244,7 @@ fn dropout_add(x: &Tensor, residual: &Tensor, p: f64) -> Tensor {
 struct Falcon {
     cx: Rc<Context>,
     word_embeddings: Embedding,
-    h: Vec<Rc<Block>>,
+    h: ModuleList<Block>,
     ln_f: LayerNorm,
     rotary_emb: RotaryEmbedding,
     head: DecoderHead,
@@ -336,11 +337,11 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let transformer = scope.child("transformer");
     let vocab = config.size("vocab_size", 65_024)?;
     let word_embeddings = Embedding::new(&transformer.child("word_embeddings"), vocab, sizes.hidden);
-    let block = |i| -> Option<Rc<Block>> {
-        let scope = transformer.item("h", i);
+    let block = |scope: &Scope, _| -> Option<Block> {
         let (attn, mlp) = (scope.child("self_attention"), scope.child("mlp"));
-        let linear = |scope: &Scope, name: &str, i, o| Linear::spelled_out(&scope.child(name), i, o, sizes.bias);
-        let norm = |name: &str| LayerNorm::new(&scope.child(name), sizes.hidden, true);
+        let linear =
+            |scope: &Scope, name: &'static str, i, o| Linear::spelled_out(&scope.child(name), i, o, sizes.bias);
+        let norm = |name: &'static str| LayerNorm::new(&scope.child(name), sizes.hidden, true);
         let self_attention = Attend {
             query_key_value: linear(&attn, "query_key_value", sizes.hidden, sizes.fused()),
             dense: linear(&attn, "dense", sizes.hidden, sizes.hidden),
@@ -351,7 +352,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             rules: plan.rules.clone(),
             module: attn.module(),
         };
-        Some(Rc::new(Block {
+        Some(Block {
             self_attention,
             dense_h_to_4h: linear(&mlp, "dense_h_to_4h", sizes.hidden, sizes.inner),
             act: Activation::new(&mlp.child("act"), act)?,
@@ -368,9 +369,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             hidden_dropout,
             mlp: mlp.module(),
             module: scope.module(),
-        }))
+        })
     };
-    let h = (0..count).map(block).collect::<Option<Vec<_>>>();
+    let h = ModuleList::new(&transformer, "h", count, block);
     let h = h.ok_or_else(|| super::unknown_activation(config, "activation", act))?;
     let ln_f = LayerNorm::new(&transformer.child("ln_f"), sizes.hidden, true);
     // Made even where biases stand for positions; `arange(0, dim, 2)` rounds up.
@@ -403,7 +404,7 @@ impl Falcon {
             // `mask` and the first `alibi` stay bound.
             let mut named = None;
             let mut alibi = self.alibi.then(|| {
-                let mask = given.cloned().unwrap_or_else(|| ops::fresh(cx, "ones", ids.dims(), DType::Int64));
+                let mask = given.cloned().unwrap_or_else(|| ops::fresh(cx, Op::Ones, ids.dims(), DType::Int64));
                 let alibi = rounded_alibi(&mask, self.heads, embeds.dtype());
                 named = Some(mask);
                 alibi
@@ -421,17 +422,24 @@ impl Falcon {
             let mut hidden = embeds.clone();
             // `outputs`: what the last block returned, the probabilities with it.
             let mut _outputs = None;
-            for block in &self.h {
-                let (next, weights) = if self.plan.checkpointing {
-                    let (block, keywords) = (Rc::clone(block), keywords.clone());
-                    let (next, weights) = checkpointed(cx, hidden, move |x| block.forward(x, &keywords));
-                    (next, weights.flatten())
-                } else {
-                    block.forward(&hidden, &keywords)
-                };
-                hidden = next;
-                _outputs = weights;
-            }
+            hidden = self.h.run(
+                cx,
+                hidden,
+                |_| (),
+                |block, hidden| {
+                    let (next, weights) = if self.plan.checkpointing {
+                        let (block, keywords) = (Rc::clone(block), keywords.clone());
+                        let (next, weights) = checkpointed(cx, hidden, move |x| block.forward(x, &keywords));
+                        (next, weights.flatten())
+                    } else {
+                        let outputs = block.forward(&hidden, &keywords);
+                        drop(hidden);
+                        outputs
+                    };
+                    _outputs = weights;
+                    next
+                },
+            );
             hidden = self.ln_f.forward(&hidden);
             drop((embeds, named));
             hidden
@@ -447,7 +455,7 @@ impl Falcon {
         let (batch, queries, keys) = (causal.size(0), causal.size(-2), causal.size(-1));
         let alibi = ops::reshape(alibi, &[batch, self.heads, 1, keys]);
         let scaled = ops::div_scalar(&alibi);
-        let hidden = ops::fresh(cx, "lt.Scalar", &[batch, 1, queries, keys], DType::Bool);
+        let hidden = ops::fresh(cx, Op::LtScalar, &[batch, 1, queries, keys], DType::Bool);
         let mask = ops::masked_fill(&scaled, &hidden);
         drop((scaled, hidden, causal));
         (alibi, mask)
@@ -455,12 +463,12 @@ impl Falcon {
 }
 
 impl Model for Falcon {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.head.batch(&self.cx, &self.plan, self.seq)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (ids, mask, labels) = self.head.unpack(batch);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
         self.head.output(self.hidden(ids, mask, None), ids, labels)
     }
 

@@ -4,9 +4,12 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_torch::generate::{Generate, Step};
-use plimsoll_torch::nn::{Activation, AttentionCore, Embedding, LayerNorm, Linear, Scope, causal_mask, kv_cache};
+use plimsoll_torch::nn::{
+    Activation, AttentionCore, Embedding, LayerNorm, Linear, ModuleList, Scope, causal_mask, kv_cache,
+};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::{Batch, Op};
 
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
@@ -96,7 +99,7 @@ struct OptForCausalLm {
     project_out: Option<Linear>,
     project_in: Option<Linear>,
     final_layer_norm: Option<LayerNorm>,
-    layers: Vec<Rc<DecoderLayer>>,
+    layers: ModuleList<DecoderLayer>,
     head: DecoderHead,
     decoder: ModuleId,
     seq: u64,
@@ -137,15 +140,14 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     // The table begins two places later than positions do.
     let place = decoder.child("embed_positions");
     let embed_positions = Embedding::new(&place, positions + 2, hidden);
-    let project = |name: &str, i, o| (embed != hidden).then(|| Linear::new(&decoder.child(name), i, o, false));
+    let project = |name: &'static str, i, o| (embed != hidden).then(|| Linear::new(&decoder.child(name), i, o, false));
     let project_out = project("project_out", hidden, embed);
     let project_in = project("project_in", embed, hidden);
     let last = norm_before && !config.flag("_remove_final_layer_norm", false)?;
     let final_layer_norm = last.then(|| LayerNorm::new(&decoder.child("final_layer_norm"), hidden, true));
-    let layer = |i| -> Option<Rc<DecoderLayer>> {
-        let scope = decoder.item("layers", i);
+    let layer = |scope: &Scope, _| -> Option<DecoderLayer> {
         let attn = scope.child("self_attn");
-        let linear = |scope: &Scope, name: &str, i, o| Linear::new(&scope.child(name), i, o, bias);
+        let linear = |scope: &Scope, name: &'static str, i, o| Linear::new(&scope.child(name), i, o, bias);
         let self_attn = Attend {
             k_proj: linear(&attn, "k_proj", hidden, hidden),
             v_proj: linear(&attn, "v_proj", hidden, hidden),
@@ -155,21 +157,19 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             heads,
             module: attn.module(),
         };
-        Some(Rc::new(DecoderLayer {
+        Some(DecoderLayer {
             self_attn,
             activation_fn: Activation::new(&scope.child("activation_fn"), act)?,
             self_attn_layer_norm: LayerNorm::new(&scope.child("self_attn_layer_norm"), hidden, true),
-            fc1: linear(&scope, "fc1", hidden, ffn),
-            fc2: linear(&scope, "fc2", ffn, hidden),
+            fc1: linear(scope, "fc1", hidden, ffn),
+            fc2: linear(scope, "fc2", ffn, hidden),
             final_layer_norm: LayerNorm::new(&scope.child("final_layer_norm"), hidden, true),
             dropout,
             norm_before,
             module: scope.module(),
-        }))
+        })
     };
-    let layers = (0..layers)
-        .map(layer)
-        .collect::<Option<Vec<_>>>()
+    let layers = ModuleList::new(&decoder, "layers", layers, layer)
         .ok_or_else(|| super::unknown_activation(config, "activation_function", act))?;
     let tied = config.flag("tie_word_embeddings", true)?;
     let head =
@@ -202,35 +202,40 @@ impl OptForCausalLm {
                 Some(given) => given,
                 None => {
                     // Without a mask OPT makes one: of ones, in float32.
-                    ones = ops::fresh(cx, "ones", ids.dims(), DType::Float32);
+                    ones = ops::fresh(cx, Op::Ones, ids.dims(), DType::Float32);
                     (&ones, false)
                 }
             };
             let position_ids = given_positions.cloned().unwrap_or_else(|| positions(mask));
             let causal = causal_mask(&embeds, Some((mask, padded)), &position_ids, self.plan.attention);
             let pos_embeds = cx.within(self.positions, || {
-                let shifted = ops::fresh(cx, "add.Tensor", ids.dims(), DType::Int64);
+                let shifted = ops::fresh(cx, Op::AddTensor, ids.dims(), DType::Int64);
                 self.embed_positions.forward(&shifted)
             });
             if let Some(project_in) = &self.project_in {
                 embeds = project_in.forward(&embeds);
             }
             let mut hidden = ops::add(&embeds, &pos_embeds);
-            for layer in &self.layers {
-                hidden = if self.plan.checkpointing {
-                    let (layer, mask, _position_ids) = (Rc::clone(layer), causal.clone(), position_ids.clone());
-                    checkpoint(
-                        cx,
-                        vec![hidden],
-                        Rc::new(move |inputs| {
-                            let _captured = &_position_ids;
-                            layer.forward(&inputs[0], mask.as_ref())
-                        }),
-                    )
-                } else {
-                    layer.forward(&hidden, causal.as_ref())
-                };
-            }
+            hidden = self.layers.run(
+                cx,
+                hidden,
+                |_| (),
+                |layer, hidden| {
+                    if self.plan.checkpointing {
+                        let (layer, mask, _position_ids) = (Rc::clone(layer), causal.clone(), position_ids.clone());
+                        checkpoint(
+                            cx,
+                            vec![hidden],
+                            Rc::new(move |inputs| {
+                                let _captured = &_position_ids;
+                                layer.forward(&inputs[0], mask.as_ref())
+                            }),
+                        )
+                    } else {
+                        layer.forward(&hidden, causal.as_ref())
+                    }
+                },
+            );
             if let Some(norm) = &self.final_layer_norm {
                 hidden = norm.forward(&hidden);
             }
@@ -245,20 +250,20 @@ impl OptForCausalLm {
 /// `(cumsum(attention_mask, dim=1) * attention_mask - 1).long()`.
 fn positions(mask: &Tensor) -> Tensor {
     let (cx, dtype) = (mask.cx(), mask.dtype());
-    let _cumsum = ops::fresh(cx, "cumsum", mask.dims(), dtype);
-    let product = ops::fresh(cx, "mul.Tensor", mask.dims(), dtype);
-    let less = ops::fresh(cx, "sub.Tensor", mask.dims(), dtype);
+    let _cumsum = ops::fresh(cx, Op::Cumsum, mask.dims(), dtype);
+    let product = ops::fresh(cx, Op::MulTensor, mask.dims(), dtype);
+    let less = ops::fresh(cx, Op::SubTensor, mask.dims(), dtype);
     drop(product);
     ops::to(&less, DType::Int64)
 }
 
 impl Model for OptForCausalLm {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.head.batch(&self.cx, &self.plan, self.seq)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (ids, mask, labels) = self.head.unpack(batch);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
         self.head.output(self.hidden(ids, mask, None), ids, labels)
     }
 

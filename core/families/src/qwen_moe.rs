@@ -1,8 +1,6 @@
 //! Qwen's mixtures of experts: `qwen2_moe`, `qwen3_moe`
 //! (transformers `models/{qwen2_moe,qwen3_moe}/modeling_*.py`).
 
-use std::rc::Rc;
-
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, RmsNorm, RotaryEmbedding, Scope, Scores};
 
@@ -56,7 +54,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
     let plain = AttendOptions { heads, rotary, qkv_bias, out_bias, ..AttendOptions::PLAIN };
     let norms = |scope: &Scope| {
-        let norm = |name: &str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.head_dim));
+        let norm = |name: &'static str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.head_dim));
         if third { QueryKeyNorms::Heads(norm("q_norm"), norm("k_norm")) } else { QueryKeyNorms::None }
     };
     let shared = if third { None } else { Some(config.size("shared_expert_intermediate_size", 5632)?) };
@@ -92,13 +90,12 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 151_936)?, heads.hidden);
-    let layer = |i| -> Option<Rc<dyn Layer>> {
-        let scope = model.item("layers", i);
-        let norm = |name: &str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.hidden));
+    let layer = |scope: &Scope, i| -> Option<Box<dyn Layer>> {
+        let norm = |name: &'static str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.hidden));
         let options = AttendOptions { window: window.filter(|_| windowed(i)), ..plain };
         let self_attn = Attend::new(&scope.child("self_attn"), &options, core.clone(), norms);
         let mlp = scope.child("mlp");
-        Some(Rc::new(PreNormLayer {
+        Some(Box::new(PreNormLayer {
             self_attn,
             mlp: if sparse(i) {
                 FeedForward::Sparse(Box::new(SparseMoeBlock::new(&mlp, &sizes)?))
@@ -111,7 +108,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             module: scope.module(),
         }))
     };
-    let layers = layers(config, ("hidden_act", act), count, layer)?;
+    let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Rms(RmsNorm::new(&model.child("norm"), heads.hidden));
     let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
     let tied = config.flag("tie_word_embeddings", false)?;

@@ -8,6 +8,7 @@ use plimsoll_scenario::AttentionMask;
 use plimsoll_torch::nn::{EncoderAttention, Linear, Scope, kv_cache};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
+use plimsoll_torch::{Batch, Field, Op};
 
 use super::{Output, Plan};
 
@@ -32,25 +33,25 @@ impl Lengths {
 }
 
 /// `input_ids`, `labels` and, where one is given, the encoder's attention mask: int64.
-pub fn batch(cx: &Rc<Context>, plan: &Plan, lengths: Lengths) -> Vec<Tensor> {
+pub fn batch(cx: &Rc<Context>, plan: &Plan, lengths: Lengths) -> Batch {
     let tokens = |n| ops::empty(cx, &[plan.input.batch, n], DType::Int64);
     let labels = ops::labels(cx, &[plan.input.batch, lengths.target], DType::Int64);
-    let mut batch = vec![tokens(lengths.source), labels];
-    if plan.input.attention_mask != AttentionMask::None {
-        batch.push(tokens(lengths.source));
+    let batch = Batch::of(tokens(lengths.source)).with(Field::Labels, labels);
+    match plan.input.attention_mask {
+        AttentionMask::None => batch,
+        _ => batch.with(Field::Mask, tokens(lengths.source)),
     }
-    batch
 }
 
 /// `shift_tokens_right`: the decoder's input ids, made from the labels.
 pub fn shift_right(labels: &Tensor) -> Tensor {
     let cx = labels.cx();
     let (batch, seq) = (labels.size(0), labels.size(1));
-    let shifted = ops::fresh(cx, "new_zeros", &[batch, seq], DType::Int64);
+    let shifted = ops::fresh(cx, Op::NewZeros, &[batch, seq], DType::Int64);
     if seq > 1 {
-        drop(ops::fresh(cx, "clone", &[batch, seq - 1], DType::Int64));
+        drop(ops::fresh(cx, Op::Clone, &[batch, seq - 1], DType::Int64));
     }
-    drop(ops::fresh(cx, "eq.Scalar", &[batch, seq], DType::Bool));
+    drop(ops::fresh(cx, Op::EqScalar, &[batch, seq], DType::Bool));
     shifted
 }
 
@@ -105,7 +106,7 @@ pub enum Kind {
 impl Attend {
     /// `features` in and out, on as many heads as the plan of attention says.
     pub fn new(scope: &Scope, kind: Kind, features: u64, heads: u64, core: &EncoderAttention, causal: bool) -> Self {
-        let linear = |name: &str, bias| Linear::new(&scope.child(name), features, features, bias);
+        let linear = |name: &'static str, bias| Linear::new(&scope.child(name), features, features, bias);
         Self {
             k_proj: linear("k_proj", kind != Kind::Whisper),
             v_proj: linear("v_proj", true),

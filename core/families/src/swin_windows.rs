@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use plimsoll_torch::Op;
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, Tensor};
 
@@ -30,21 +31,21 @@ pub fn shift_mask(cx: &Rc<Context>, side: u64, window: u64, dtype: DType) -> Ten
     // (idx >= side - window).long() + (idx >= side - shift).long()
     let region = || {
         let beyond = || {
-            let bits = bool_of("ge.Scalar", &[side]);
-            let numbers = ops::fresh(cx, "_to_copy", &[side], DType::Int64);
+            let bits = bool_of(Op::GeScalar, &[side]);
+            let numbers = ops::fresh(cx, Op::ToCopy, &[side], DType::Int64);
             drop(bits);
             numbers
         };
         let (first, second) = (beyond(), beyond());
-        let region = ops::fresh(cx, "add.Tensor", &[side], DType::Int64);
+        let region = ops::fresh(cx, Op::AddTensor, &[side], DType::Int64);
         drop((first, second));
         region
     };
     let regions = [region(), region()];
     let image = {
         let sum = {
-            let rows = ops::fresh(cx, "mul.Tensor", &[1, side, 1, 1], DType::Int64);
-            let sum = ops::fresh(cx, "add.Tensor", &[1, side, side, 1], DType::Int64);
+            let rows = ops::fresh(cx, Op::MulTensor, &[1, side, 1, 1], DType::Int64);
+            let sum = ops::fresh(cx, Op::AddTensor, &[1, side, side, 1], DType::Int64);
             drop(rows);
             sum
         };
@@ -56,12 +57,12 @@ pub fn shift_mask(cx: &Rc<Context>, side: u64, window: u64, dtype: DType) -> Ten
     let difference = ops::sub(&ops::unsqueeze(&flat, 1), &ops::unsqueeze(&flat, 2));
     let fill = |x: &Tensor, op| {
         let bits = bool_of(op, x.dims());
-        let filled = ops::fresh(cx, "masked_fill.Scalar", x.dims(), dtype);
+        let filled = ops::fresh(cx, Op::MaskedFillScalar, x.dims(), dtype);
         drop(bits);
         filled
     };
-    let filled = fill(&difference, "ne.Scalar");
-    let mask = fill(&filled, "eq.Scalar");
+    let filled = fill(&difference, Op::NeScalar);
+    let mask = fill(&filled, Op::EqScalar);
     drop((filled, difference, windows, image, regions, idx));
     mask
 }

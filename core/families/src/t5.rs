@@ -5,11 +5,12 @@ use std::rc::Rc;
 use plimsoll_ground::Result;
 use plimsoll_torch::generate::{Encode, Generate, Step};
 use plimsoll_torch::nn::{
-    Activation, Embedding, EncoderAttention, Linear, Scope, T5LayerNorm, bidirectional_mask, decoder_causal_mask,
-    kv_cache,
+    Activation, Embedding, EncoderAttention, Linear, ModuleList, Scope, T5LayerNorm, bidirectional_mask,
+    decoder_causal_mask, kv_cache,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint_all};
+use plimsoll_torch::{Batch, Op};
 
 use super::config::{Config, MAX_SIZE};
 use super::seq2seq::{self, Lengths};
@@ -107,7 +108,7 @@ struct Attend {
 impl Attend {
     fn new(scope: &Scope, sizes: &Sizes, plan: &Plan, bias: bool, decoder: bool, causal: bool) -> Self {
         let inner = sizes.heads * sizes.head_dim;
-        let linear = |name: &str, i, o| Linear::new(&scope.child(name), i, o, false);
+        let linear = |name: &'static str, i, o| Linear::new(&scope.child(name), i, o, false);
         Self {
             q: linear("q", sizes.hidden, inner),
             k: linear("k", sizes.hidden, inner),
@@ -150,7 +151,7 @@ impl Attend {
                 (None, Some(table)) => self.compute_bias(table, query.size(2), key.size(2)),
                 (None, None) => {
                     let sizes = [1, self.heads, query.size(2), key.size(2)];
-                    let zeros = ops::fresh(hidden.cx(), "zeros", &sizes, query.dtype());
+                    let zeros = ops::fresh(hidden.cx(), Op::Zeros, &sizes, query.dtype());
                     if self.checkpointing { zeros.into_leaf(true) } else { zeros }
                 }
             };
@@ -167,10 +168,10 @@ impl Attend {
         let cx = table.weight().cx();
         let context_position = {
             let _positions = ops::arange(cx, queries);
-            ops::fresh(cx, "add.Tensor", &[queries, 1], DType::Int64)
+            ops::fresh(cx, Op::AddTensor, &[queries, 1], DType::Int64)
         };
         let memory_position = ops::arange(cx, keys);
-        let relative_position = ops::fresh(cx, "sub.Tensor", &[queries, keys], DType::Int64);
+        let relative_position = ops::fresh(cx, Op::SubTensor, &[queries, keys], DType::Int64);
         let bucket = relative_position_bucket(&relative_position, !self.decoder);
         let values = table.forward(&bucket);
         drop((bucket, context_position, memory_position, relative_position));
@@ -179,7 +180,7 @@ impl Attend {
 }
 
 /// What `op` makes of `x`, elementwise and without a gradient.
-fn after(x: &Tensor, op: &'static str, dtype: DType) -> Tensor {
+fn after(x: &Tensor, op: Op, dtype: DType) -> Tensor {
     ops::fresh(x.cx(), op, x.dims(), dtype)
 }
 
@@ -187,37 +188,37 @@ fn after(x: &Tensor, op: &'static str, dtype: DType) -> Tensor {
 fn relative_position_bucket(relative_position: &Tensor, bidirectional: bool) -> Tensor {
     let square = |op, dtype| after(relative_position, op, dtype);
     let (buckets, distance) = if bidirectional {
-        let later = square("gt.Scalar", DType::Bool);
-        let whole = square("_to_copy", DType::Int64);
+        let later = square(Op::GtScalar, DType::Bool);
+        let whole = square(Op::ToCopy, DType::Int64);
         drop(later);
-        let scaled = square("mul.Tensor", DType::Int64);
+        let scaled = square(Op::MulTensor, DType::Int64);
         drop(whole);
-        let buckets = square("add.Tensor", DType::Int64);
+        let buckets = square(Op::AddTensor, DType::Int64);
         drop(scaled);
-        (Some(buckets), square("abs", DType::Int64))
+        (Some(buckets), square(Op::Abs, DType::Int64))
     } else {
-        let zeros = square("zeros_like", DType::Int64);
-        let minimum = square("minimum", DType::Int64);
+        let zeros = square(Op::ZerosLike, DType::Int64);
+        let minimum = square(Op::Minimum, DType::Int64);
         drop(zeros);
-        let distance = square("neg", DType::Int64);
+        let distance = square(Op::Neg, DType::Int64);
         drop(minimum);
         (None, distance)
     };
-    let is_small = square("lt.Scalar", DType::Bool);
-    let mut large = square("_to_copy", DType::Float32);
-    for op in ["div.Tensor", "log", "div.Tensor", "mul.Tensor"] {
+    let is_small = square(Op::LtScalar, DType::Bool);
+    let mut large = square(Op::ToCopy, DType::Float32);
+    for op in [Op::DivTensor, Op::Log, Op::DivTensor, Op::MulTensor] {
         large = after(&large, op, DType::Float32);
     }
-    large = after(&large, "_to_copy", DType::Int64);
-    large = after(&large, "add.Tensor", DType::Int64);
-    let last = square("full_like", DType::Int64);
-    let clipped = square("minimum", DType::Int64);
+    large = after(&large, Op::ToCopy, DType::Int64);
+    large = after(&large, Op::AddTensor, DType::Int64);
+    let last = square(Op::FullLike, DType::Int64);
+    let clipped = square(Op::Minimum, DType::Int64);
     drop((last, large));
-    let chosen = square("where.self", DType::Int64);
+    let chosen = square(Op::WhereSelf, DType::Int64);
     let buckets = match buckets {
         // relative_buckets += ... writes over them.
         Some(buckets) => buckets,
-        None => square("add.Tensor", DType::Int64),
+        None => square(Op::AddTensor, DType::Int64),
     };
     drop((chosen, distance, is_small, clipped));
     buckets
@@ -268,7 +269,7 @@ struct FeedForward {
 impl FeedForward {
     fn new(scope: &Scope, sizes: &Sizes) -> Option<Self> {
         let dense = scope.child("DenseReluDense");
-        let linear = |name: &str, i, o| Linear::new(&dense.child(name), i, o, false);
+        let linear = |name: &'static str, i, o| Linear::new(&dense.child(name), i, o, false);
         Some(Self {
             wi: linear(if sizes.gated { "wi_0" } else { "wi" }, sizes.hidden, sizes.intermediate),
             wi_1: sizes.gated.then(|| linear("wi_1", sizes.hidden, sizes.intermediate)),
@@ -320,17 +321,17 @@ fn clamp(hidden: Tensor, clamp_value: &mut Option<Tensor>) -> Tensor {
     let cx = hidden.cx();
     let any = {
         // at::isinf: self.abs() == inf
-        let magnitude = ops::fresh(cx, "abs", hidden.dims(), hidden.dtype());
-        let _infinite = ops::fresh(cx, "eq.Scalar", hidden.dims(), DType::Bool);
+        let magnitude = ops::fresh(cx, Op::Abs, hidden.dims(), hidden.dtype());
+        let _infinite = ops::fresh(cx, Op::EqScalar, hidden.dims(), DType::Bool);
         drop(magnitude);
-        ops::fresh(cx, "any", &[], DType::Bool)
+        ops::fresh(cx, Op::Any, &[], DType::Bool)
     };
     let scalar = |op| ops::fresh(cx, op, &[], DType::Float32);
-    let numbers = (scalar("scalar_tensor"), scalar("scalar_tensor"));
-    let limit = scalar("where.self");
+    let numbers = (scalar(Op::ScalarTensor), scalar(Op::ScalarTensor));
+    let limit = scalar(Op::WhereSelf);
     drop((numbers, any));
     let limit = clamp_value.insert(limit);
-    let negative = scalar("neg");
+    let negative = scalar(Op::Neg);
     ops::clamp(&hidden, &negative, limit)
 }
 
@@ -349,7 +350,7 @@ struct Block {
 
 impl Block {
     fn new(scope: &Scope, sizes: &Sizes, plan: &Plan, decoder: bool, first: bool) -> Option<Self> {
-        let layer = |index: u64, name: &str, bias: bool, causal: bool| {
+        let layer = |index: u64, name: &'static str, bias: bool, causal: bool| {
             let scope = scope.item("layer", index);
             AttentionLayer {
                 attention: Attend::new(&scope.child(name), sizes, plan, bias, decoder, causal),
@@ -392,7 +393,7 @@ impl Block {
 #[derive(Debug)]
 struct Stack {
     embed_tokens: Embedding,
-    blocks: Vec<Rc<Block>>,
+    blocks: ModuleList<Block>,
     final_layer_norm: T5LayerNorm,
     dropout: Dropout,
     decoder: bool,
@@ -402,9 +403,8 @@ struct Stack {
 
 impl Stack {
     fn new(scope: &Scope, shared: &Embedding, sizes: &Sizes, layers: u64, plan: &Plan, decoder: bool) -> Option<Self> {
-        let blocks = (0..layers)
-            .map(|i| Block::new(&scope.item("block", i), sizes, plan, decoder, i == 0).map(Rc::new))
-            .collect::<Option<_>>()?;
+        let blocks =
+            ModuleList::new(scope, "block", layers, |scope, i| Block::new(scope, sizes, plan, decoder, i == 0))?;
         Some(Self {
             embed_tokens: Embedding::tied(&scope.child("embed_tokens"), shared.weight()),
             blocks,
@@ -432,16 +432,16 @@ impl Stack {
             };
             let mut given: Given = [own_mask, None, encoded.cloned(), encoded_mask, None];
             let mut hidden = self.dropout.forward(&embeds);
-            for block in &self.blocks {
+            let first = |block: &Block| block.self_attention.attention.relative_attention_bias.is_some();
+            hidden = self.blocks.run(cx, hidden, first, |block, hidden| {
                 let mut outputs = self.call(block, &hidden, &given).into_iter();
-                if let Some(out) = outputs.next() {
-                    hidden = out;
-                }
+                let hidden = outputs.next().unwrap_or(hidden);
                 given[1] = outputs.next();
                 if self.decoder {
                     given[4] = outputs.next();
                 }
-            }
+                hidden
+            });
             hidden = self.final_layer_norm.forward(&hidden);
             hidden = self.dropout.forward(&hidden);
             drop((embeds, given));
@@ -494,7 +494,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     }
     let shared = Embedding::new(&scope.child("shared"), sizes.vocab, sizes.hidden);
     let unknown = || super::unknown_activation(config, "dense_act_fn", &sizes.act);
-    let stack = |name: &str, layers, decoder| -> Result<Stack> {
+    let stack = |name: &'static str, layers, decoder| -> Result<Stack> {
         Stack::new(&scope.child(name), &shared, &sizes, layers, plan, decoder).ok_or_else(unknown)
     };
     let encoder = stack("encoder", layers, false)?;
@@ -522,12 +522,12 @@ impl ConditionalGeneration {
 }
 
 impl Model for ConditionalGeneration {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         seq2seq::batch(&self.cx, &self.plan, self.lengths)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (ids, labels, mask) = (&batch[0], &batch[1], batch.get(2));
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
         let encoded = self.encoder.forward(ids, mask, None);
         let decoder_ids = seq2seq::shift_right(labels);
         let (logits, _outputs) = self.decode(&decoder_ids, mask, &encoded);

@@ -43,3 +43,16 @@ impl PhaseName {
         }
     }
 }
+
+/// Where a phase of the loop begins in the event stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PhaseMark {
+    /// Index of its first event.
+    pub at: usize,
+    /// Which part of the loop.
+    pub name: PhaseName,
+    /// Optimizer step, `None` for load.
+    pub step: Option<u32>,
+    /// Micro-batch, `None` where the phase is once per step.
+    pub micro_batch: Option<u64>,
+}

@@ -438,7 +438,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_panics(text in "\\PC{0,200}", cut in 0..EXAMPLE.len()) {
+    fn no_text_panics(text in "\\PC{0,200}", cut in 0..EXAMPLE.trim_end().len()) {
         let _ = Measurement::from_json(&text);
         if let Some(front) = EXAMPLE.get(..cut) {
             prop_assert!(Measurement::from_json(front).is_err());

@@ -385,7 +385,7 @@ fn a_window_no_longer_than_the_sequence_makes_a_mask() {
         let run = Run::new(&Scenario::from_value(&text).unwrap()).unwrap();
         let ledger = run.ledger();
         // The comparison of the causal mask, once for every mask of a forward; two forwards are run.
-        ledger.storages.iter().filter(|s| s.op == "le.Tensor").count() / 2
+        ledger.storages.iter().filter(|s| ledger.op(s) == "le.Tensor").count() / 2
     };
     let mistral = |window: Value| masks(decoder("mistral", &json!({"sliding_window": window})));
     assert_eq!([mistral(json!(8)), mistral(json!(16)), mistral(json!(17)), mistral(Value::Null)], [1, 1, 0, 0]);

@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plimsoll_ground::Result;
-use plimsoll_ledger::Ledger;
+use plimsoll_ledger::{Law, Ledger};
 use plimsoll_scenario::Scenario;
 
 use super::parallel;
 use super::variant::with_sizes;
-use crate::{Step, Uneven, execute};
+use crate::{Step, execute};
 
 /// The widest padding of a sequence: flash attention's blocks of 128 queries (`flash_api.cpp`, `round_multiple`).
 const PADDING: u64 = 128;
@@ -22,22 +22,21 @@ const PADDING: u64 = 128;
 /// Fewer lengths than this are traced: a polynomial would save nothing.
 const WORTH: usize = 7;
 
-/// The laws that all rows of a sheet go by.
+/// The pieces that all rows of a sheet go by.
 pub struct Sheet<'a> {
     scenario: &'a Scenario,
     /// By batch and remainder.
-    laws: BTreeMap<(u64, u64), Vec<Law>>,
+    pieces: BTreeMap<(u64, u64), Vec<Piece>>,
 }
 
 /// A step as a function of the sequence, between two lengths.
-struct Law {
+struct Piece {
     from: u64,
     to: u64,
     /// Sequences are counted from `from` in units of this.
     unit: u64,
     ledger: Arc<Ledger>,
     curves: Vec<Curve>,
-    uneven: Arc<[Uneven]>,
 }
 
 /// `start + first * t + second * t (t - 1) / 2`.
@@ -61,27 +60,27 @@ impl<'a> Sheet<'a> {
         batches.dedup();
         let of_batch = |batch: u64| classes.iter().map(move |(class, lengths)| ((batch, *class), lengths));
         let asked: Vec<((u64, u64), &Vec<u64>)> = batches.into_iter().flat_map(of_batch).collect();
-        let laws = parallel::map(asked, |((batch, class), lengths)| {
-            let mut search = Search { steps: Steps::new(scenario), batch, laws: Vec::new() };
+        let pieces = parallel::map(asked, |((batch, class), lengths)| {
+            let mut search = Search { steps: Steps::new(scenario), batch, pieces: Vec::new() };
             // A length that cannot be traced is refused where its own row asks for it.
             if search.find(lengths).is_err() {
-                search.laws.clear();
+                search.pieces.clear();
             }
-            ((batch, class), search.laws)
+            ((batch, class), search.pieces)
         });
-        Self { scenario, laws: laws.into_iter().collect() }
+        Self { scenario, pieces: pieces.into_iter().collect() }
     }
 
-    /// The steps of one row. One that cannot be traced is an error, as of [`Trace::new`].
+    /// The steps of one row. One that cannot be traced is an error, as of [`execute`].
     pub fn row(&self, seq: Option<u64>) -> impl FnMut(u64) -> Result<Arc<Step>> {
         let mut steps = Steps::new(self.scenario);
         move |batch| {
-            let law = seq.and_then(|seq| {
-                let laws = self.laws.get(&(batch, seq % PADDING))?;
-                Some((laws.iter().find(|law| law.holds_at(seq))?, seq))
+            let piece = seq.and_then(|seq| {
+                let pieces = self.pieces.get(&(batch, seq % PADDING))?;
+                Some((pieces.iter().find(|piece| piece.holds_at(seq))?, seq))
             });
-            match law {
-                Some((law, seq)) => Ok(Arc::new(law.step(seq))),
+            match piece {
+                Some((piece, seq)) => Ok(Arc::new(piece.step(seq))),
                 None => steps.traced(batch, seq),
             }
         }
@@ -109,11 +108,11 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// The search for the laws of one batch and remainder.
+/// The search for the pieces of one batch and remainder.
 struct Search<'a> {
     steps: Steps<'a>,
     batch: u64,
-    laws: Vec<Law>,
+    pieces: Vec<Piece>,
 }
 
 impl Search<'_> {
@@ -140,8 +139,8 @@ impl Search<'_> {
         for at in places {
             looked_at.push((lengths[at], self.traced(lengths[at])?));
         }
-        if let Some(law) = Law::through(lengths, &looked_at) {
-            self.laws.push(law);
+        if let Some(piece) = Piece::through(lengths, &looked_at) {
+            self.pieces.push(piece);
             return Ok(());
         }
         let (short, long) = lengths.split_at(self.boundary(lengths, &mut looked_at)?);
@@ -167,7 +166,7 @@ impl Search<'_> {
     }
 }
 
-impl Law {
+impl Piece {
     /// Through the first three of `steps`, if it holds at the others too.
     fn through(lengths: &[u64], steps: &[(u64, Arc<Step>)]) -> Option<Self> {
         let [(from, start), (middle, half), (to, end), checks @ ..] = steps else { return None };
@@ -184,14 +183,14 @@ impl Law {
             .zip(&end.sizes)
             .map(|((a, b), c)| Curve::through(*a, (count(*middle), *b), (count(*to), *c)));
         let mut curves: Vec<Option<Curve>> = curves.collect();
-        for buffer in start.uneven.iter() {
+        for law in &start.ledger.laws {
             // Computed from the tokens.
-            curves[buffer.id as usize] = Some(Curve { start: 0, first: 0, second: 0 });
+            curves[law.storage as usize] = Some(Curve { start: 0, first: 0, second: 0 });
         }
         let curves = curves.into_iter().collect::<Option<Vec<Curve>>>()?;
-        let (ledger, uneven) = (Arc::clone(&start.ledger), Arc::clone(&start.uneven));
-        let law = Self { from: *from, to: *to, unit: unit.max(1), ledger, curves, uneven };
-        checks.iter().all(|(length, step)| law.step(*length).sizes == step.sizes).then_some(law)
+        let ledger = Arc::clone(&start.ledger);
+        let piece = Self { from: *from, to: *to, unit: unit.max(1), ledger, curves };
+        checks.iter().all(|(length, step)| piece.step(*length).sizes == step.sizes).then_some(piece)
     }
 
     fn holds_at(&self, length: u64) -> bool {
@@ -203,8 +202,8 @@ impl Law {
         let pairs = t * (t - 1) / 2;
         let size = |c: &Curve| (c.start + c.first * t + c.second * pairs).max(0) as u64;
         let mut sizes: Vec<u64> = self.curves.iter().map(size).collect();
-        Uneven::patch(&self.uneven, &mut sizes);
-        Step { ledger: Arc::clone(&self.ledger), sizes, uneven: Arc::clone(&self.uneven) }
+        Law::patch(&self.ledger.laws, &mut sizes);
+        Step { ledger: Arc::clone(&self.ledger), sizes }
     }
 }
 

@@ -1,6 +1,7 @@
 //! torchvision's ConvNeXts (`torchvision/models/convnext.py`, version 0.26).
 
 use plimsoll_ground::Result;
+use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{Activation, Conv2d, DropPath, LayerNorm, LayerNorm2d, Linear, Scope};
 use plimsoll_torch::ops::{self, Window};
 use plimsoll_torch::tensor::{ModuleId, Tensor};
@@ -39,7 +40,7 @@ impl Block {
     fn new(scope: &Scope, width: u64, drop: f64) -> Option<Self> {
         let place = scope.place();
         let block = scope.child("block");
-        let child = |i: u32| block.child(&i.to_string());
+        let child = |i: u32| block.child(i.to_string());
         let depthwise = Conv2d::new(&child(0), width, width, width, Window { kernel: 7, stride: 1, padding: 3 }, true);
         let norm = LayerNorm::new(&child(2), width, true);
         let widen = Linear::new(&child(3), width, 4 * width, true);
@@ -135,13 +136,13 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let mut id = 0;
     let mut width = first;
     for (stage, count) in counts.into_iter().enumerate() {
-        let scope = place.child(&features.len().to_string());
-        let block = |i: u64| Block::new(&scope.child(&i.to_string()), width, DropPath::deeper(drop, id + i, total));
+        let scope = place.child(features.len().to_string());
+        let block = |i: u64| Block::new(&scope.child(i.to_string()), width, DropPath::deeper(drop, id + i, total));
         let blocks = (0..count).map(block).collect::<Option<Vec<_>>>();
         features.push(Stage::Blocks(blocks.ok_or_else(|| unknown_activation(config, "variant", "gelu"))?));
         id += count;
         if stage + 1 < counts.len() {
-            let scope = place.child(&features.len().to_string());
+            let scope = place.child(features.len().to_string());
             let halve = Window { kernel: 2, stride: 2, padding: 0 };
             features.push(Stage::Downsample(
                 LayerNorm2d::new(&scope.child("0"), width),
@@ -175,12 +176,12 @@ impl ConvNext {
 }
 
 impl Model for ConvNext {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.batch.make()
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let logits = self.logits(&batch[0]);
-        Output { loss: ops::cross_entropy(&logits, &batch[1]), held: vec![logits] }
+    fn forward(&self, batch: &Batch) -> Output {
+        let logits = self.logits(batch.inputs());
+        Output { loss: ops::cross_entropy(&logits, batch.labels()), held: vec![logits] }
     }
 }

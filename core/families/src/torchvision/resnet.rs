@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
+use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{BatchNorm2d, Conv2d, Linear, Scope};
 use plimsoll_torch::ops::{self, Window};
 use plimsoll_torch::tensor::{Context, ModuleId, Tensor};
@@ -89,7 +90,7 @@ impl Block {
         let convs = (1..)
             .zip(shapes)
             .map(|(i, (channels, window))| {
-                let (conv, norm) = (scope.child(&format!("conv{i}")), scope.child(&format!("bn{i}")));
+                let (conv, norm) = (scope.child(format!("conv{i}")), scope.child(format!("bn{i}")));
                 ConvNorm::new(&conv, &norm, channels, window)
             })
             .collect();
@@ -147,11 +148,11 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let mut blocks = Vec::new();
     let mut inputs = 64;
     for (stage, count) in (0u32..).zip(variant.counts) {
-        let layer = scope.child(&format!("layer{}", stage + 1));
+        let layer = scope.child(format!("layer{}", stage + 1));
         let planes = 64 << stage;
         for i in 0..count {
             let stride = if i == 0 && stage > 0 { 2 } else { 1 };
-            blocks.push(Block::new(&layer.child(&i.to_string()), variant, inputs, planes, stride));
+            blocks.push(Block::new(&layer.child(i.to_string()), variant, inputs, planes, stride));
             inputs = if variant.bottleneck { 4 * planes } else { planes };
         }
     }
@@ -182,12 +183,12 @@ impl ResNet {
 }
 
 impl Model for ResNet {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.batch.make()
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let logits = self.logits(batch[0].cx(), &batch[0]);
-        Output { loss: ops::cross_entropy(&logits, &batch[1]), held: vec![logits] }
+    fn forward(&self, batch: &Batch) -> Output {
+        let logits = self.logits(batch.inputs().cx(), batch.inputs());
+        Output { loss: ops::cross_entropy(&logits, batch.labels()), held: vec![logits] }
     }
 }

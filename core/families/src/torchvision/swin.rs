@@ -1,6 +1,7 @@
 //! torchvision's Swin Transformers (`torchvision/models/swin_transformer.py`, version 0.26).
 
 use plimsoll_ground::Result;
+use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{Activation, Conv2d, DropPath, LayerNorm, Linear, Scope};
 use plimsoll_torch::ops::{self, Window};
 use plimsoll_torch::tensor::{ModuleId, Tensor};
@@ -167,16 +168,16 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let total: u64 = counts.iter().sum();
     let (mut before, mut width) = (0, first);
     for (stage, count) in (0u32..).zip(counts) {
-        let scope = place.child(&features.len().to_string());
+        let scope = place.child(features.len().to_string());
         let block = |i: u64| {
             let drop = DropPath::deeper(drop, before + i, total);
-            Block::new(&scope.child(&i.to_string()), width, heads << stage, i % 2 == 1, drop)
+            Block::new(&scope.child(i.to_string()), width, heads << stage, i % 2 == 1, drop)
         };
         let blocks = (0..count).map(block).collect::<Option<Vec<_>>>();
         features.push(Stage::Blocks(blocks.ok_or_else(|| unknown_activation(config, "variant", "gelu"))?));
         before += count;
         if before < total {
-            let scope = place.child(&features.len().to_string());
+            let scope = place.child(features.len().to_string());
             features.push(Stage::Merging(Box::new(PatchMerging::new(&scope, width))));
             width *= 2;
         }
@@ -205,12 +206,12 @@ impl Swin {
 }
 
 impl Model for Swin {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.batch.make()
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let logits = self.logits(&batch[0]);
-        Output { loss: ops::cross_entropy(&logits, &batch[1]), held: vec![logits] }
+    fn forward(&self, batch: &Batch) -> Output {
+        let logits = self.logits(batch.inputs());
+        Output { loss: ops::cross_entropy(&logits, batch.labels()), held: vec![logits] }
     }
 }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::{Encode, Generate};
 use crate::ops;
 use crate::tensor::{Context, DType, Tensor};
+use crate::{Batch, Op};
 
 /// What the loop begins with.
 #[derive(Debug)]
@@ -21,21 +22,21 @@ pub struct Begin {
     pub held: Vec<Tensor>,
 }
 
-/// Everything up to the loop, the encoder's forward included; `None` without a batch.
-pub fn begin(cx: &Rc<Context>, model: &dyn Generate, batch: &[Tensor]) -> Option<Begin> {
-    let (inputs, mask) = (batch.first()?, batch.get(2));
-    Some(match model.encoder() {
+/// Everything up to the loop, the encoder's forward included.
+pub fn begin(cx: &Rc<Context>, model: &dyn Generate, batch: &Batch) -> Begin {
+    let (inputs, mask) = (batch.inputs(), batch.mask());
+    match model.encoder() {
         None => prompt(cx, inputs, mask, model.takes_positions()),
         Some(encoder) if encoder.is_whisper() => whisper(cx, encoder, inputs),
         Some(encoder) => encoder_decoder(cx, encoder, inputs, mask),
-    })
+    }
 }
 
 /// A causal decoder goes on with its prompt. A mask that is not given is made of ones.
 fn prompt(cx: &Rc<Context>, prompt: &Tensor, mask: Option<&Tensor>, takes_positions: bool) -> Begin {
     let mask = match mask {
         Some(mask) => mask.clone(),
-        None => ops::fresh(cx, "ones", prompt.dims(), DType::Int64),
+        None => ops::fresh(cx, Op::Ones, prompt.dims(), DType::Int64),
     };
     let positions = takes_positions.then(|| positions(&mask));
     let held = std::iter::once(&mask).chain(&positions).cloned().collect();
@@ -45,11 +46,11 @@ fn prompt(cx: &Rc<Context>, prompt: &Tensor, mask: Option<&Tensor>, takes_positi
 /// `_prepare_position_ids_for_generation`.
 fn positions(mask: &Tensor) -> Tensor {
     let cx = mask.cx();
-    let cumsum = ops::fresh(cx, "cumsum", mask.dims(), DType::Int64);
-    let _positions = ops::fresh(cx, "sub.Tensor", mask.dims(), DType::Int64);
+    let cumsum = ops::fresh(cx, Op::Cumsum, mask.dims(), DType::Int64);
+    let _positions = ops::fresh(cx, Op::SubTensor, mask.dims(), DType::Int64);
     drop(cumsum);
-    let _zeros = ops::fresh(cx, "eq.Scalar", mask.dims(), DType::Bool);
-    ops::fresh(cx, "masked_fill.Scalar", mask.dims(), DType::Int64)
+    let _zeros = ops::fresh(cx, Op::EqScalar, mask.dims(), DType::Bool);
+    ops::fresh(cx, Op::MaskedFillScalar, mask.dims(), DType::Int64)
 }
 
 /// An encoder-decoder reads its inputs once, and its text begins with one token. No mask is made where none is given, and
@@ -66,12 +67,12 @@ fn encoder_decoder(cx: &Rc<Context>, encoder: &dyn Encode, inputs: &Tensor, mask
 /// begin with, which is the start token alone, and holds what it made them of.
 fn whisper(cx: &Rc<Context>, encoder: &dyn Encode, features: &Tensor) -> Begin {
     let size = features.size(0);
-    let init_tokens = ops::fresh(cx, "_to_copy", &[size, 1], DType::Int64);
+    let init_tokens = ops::fresh(cx, Op::ToCopy, &[size, 1], DType::Int64);
     // `_get_input_segment`
-    let segment_input = ops::fresh(cx, "cat", features.dims(), features.dtype());
+    let segment_input = ops::fresh(cx, Op::Cat, features.dims(), features.dtype());
     let ids = {
-        let _batch_idx_map = ops::fresh(cx, "_to_copy", &[size], DType::Int64);
-        ops::fresh(cx, "index.Tensor", &[size, 1], DType::Int64)
+        let _batch_idx_map = ops::fresh(cx, Op::ToCopy, &[size], DType::Int64);
+        ops::fresh(cx, Op::IndexTensor, &[size, 1], DType::Int64)
     };
     let start = start_token(cx);
     let encoded = encoder.encode(&segment_input, None);
@@ -83,11 +84,11 @@ fn whisper(cx: &Rc<Context>, encoder: &dyn Encode, features: &Tensor) -> Begin {
 
 /// `_decoder_start_token_tensor`, which the generation config holds (`_prepare_special_tokens`).
 fn start_token(cx: &Rc<Context>) -> Tensor {
-    ops::fresh(cx, "_to_copy", &[], DType::Int64)
+    ops::fresh(cx, Op::ToCopy, &[], DType::Int64)
 }
 
 /// `decoder_start_token_id` of every sample (`_prepare_decoder_input_ids_for_generation`).
 fn start_tokens(cx: &Rc<Context>, size: u64) -> Tensor {
-    let _ones = ops::fresh(cx, "ones", &[size, 1], DType::Int64);
-    ops::fresh(cx, "mul.Tensor", &[size, 1], DType::Int64)
+    let _ones = ops::fresh(cx, Op::Ones, &[size, 1], DType::Int64);
+    ops::fresh(cx, Op::MulTensor, &[size, 1], DType::Int64)
 }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use crate::nn::kv_cache;
 use crate::ops;
 use crate::tensor::{Context, DType, Past, Tensor};
+use crate::{Batch, Op};
 
 /// What one forward of a generation is given.
 #[derive(Clone, Copy, Debug)]
@@ -112,11 +113,11 @@ struct Sampler<'a> {
 pub fn generate(
     cx: &Rc<Context>,
     model: &dyn Generate,
-    batch: &[Tensor],
+    batch: &Batch,
     max_new_tokens: u64,
     begin_decode: impl Fn(),
 ) -> bool {
-    let Some(begin) = begin::begin(cx, model, batch) else { return false };
+    let begin = begin::begin(cx, model, batch);
     cx.replace_past(Some(Past::default()));
     let size = begin.ids.size(0);
     let mut sampler = Sampler {
@@ -128,11 +129,11 @@ pub fn generate(
         inputs: Vec::new(),
         scores: None,
         tokens: None,
-        unfinished: ops::fresh(cx, "ones", &[size], DType::Int64),
+        unfinished: ops::fresh(cx, Op::Ones, &[size], DType::Int64),
         _held: begin.held,
     };
     let logits = {
-        let ids = ops::fresh(cx, "clone", sampler.ids.dims(), DType::Int64);
+        let ids = ops::fresh(cx, Op::Clone, sampler.ids.dims(), DType::Int64);
         model.logits(sampler.step(&ids, sampler.positions.as_ref()))
     };
     let remembers = cx.past_layers() > 0;
@@ -148,7 +149,7 @@ pub fn generate(
         done += 1;
         sampler.forward(model, done == further);
     }
-    let per_token = (cx.position() - start) as u64 / first.max(1);
+    let per_token = cx.position().events_since(start) as u64 / first.max(1);
     for token in listed(done, further, per_token, &sampler.turns(done)) {
         sampler.skip(token - done - 1);
         done = token;
@@ -167,7 +168,7 @@ impl Sampler<'_> {
     /// A token after the first.
     fn forward(&mut self, model: &dyn Generate, last: bool) {
         let (cx, size) = (self.cx, self.ids.size(0));
-        let latest = || ops::fresh(cx, "clone", &[size, 1], DType::Int64);
+        let latest = || ops::fresh(cx, Op::Clone, &[size, 1], DType::Int64);
         let ids = latest();
         let positions = self.positions.is_some().then(latest);
         // The mask is handed on as it is, and held by both names.
@@ -198,7 +199,7 @@ impl Sampler<'_> {
         let (cx, size) = (self.cx, self.ids.size(0));
         let longer = [size, self.ids.size(1) + tokens];
         kv_cache::skip(cx, tokens);
-        let grown = || ops::fresh(cx, "cat", &longer, DType::Int64);
+        let grown = || ops::fresh(cx, Op::Cat, &longer, DType::Int64);
         self.positions = self.positions.is_some().then(grown);
         if self.masks_tokens() {
             self.mask = Some(grown());
@@ -218,35 +219,35 @@ impl Sampler<'_> {
             let next = {
                 let one = {
                     let _range = ops::arange(cx, 1);
-                    fresh("add.Tensor", &[size, 1], DType::Int64)
+                    fresh(Op::AddTensor, &[size, 1], DType::Int64)
                 };
-                let next = fresh("add.Tensor", &[size, 1], DType::Int64);
+                let next = fresh(Op::AddTensor, &[size, 1], DType::Int64);
                 drop(one);
                 next
             };
-            self.positions = Some(fresh("cat", &[size, longer], DType::Int64));
+            self.positions = Some(fresh(Op::Cat, &[size, longer], DType::Int64));
             drop(next);
         }
         if self.masks_tokens() {
-            let _ones = fresh("new_ones", &[size, 1], DType::Int64);
-            self.mask = Some(fresh("cat", &[size, longer], DType::Int64));
+            let _ones = fresh(Op::NewOnes, &[size, 1], DType::Int64);
+            self.mask = Some(fresh(Op::Cat, &[size, longer], DType::Int64));
         }
         drop(old);
-        self.scores = Some(fresh("_to_copy", &[size, logits.size(-1)], DType::Float32));
-        self.tokens = Some(fresh("argmax", &[size], DType::Int64));
-        self.ids = fresh("cat", &[size, longer], DType::Int64);
+        self.scores = Some(fresh(Op::ToCopy, &[size, logits.size(-1)], DType::Float32));
+        self.tokens = Some(fresh(Op::Argmax, &[size], DType::Int64));
+        self.ids = fresh(Op::Cat, &[size, longer], DType::Int64);
         // stopping_criteria: the length alone.
         let criteria = {
-            let _none = fresh("full", &[size], DType::Bool);
-            let _length = fresh("full", &[size], DType::Bool);
-            fresh("bitwise_or.Tensor", &[size], DType::Bool)
+            let _none = fresh(Op::Full, &[size], DType::Bool);
+            let _length = fresh(Op::Full, &[size], DType::Bool);
+            fresh(Op::BitwiseOrTensor, &[size], DType::Bool)
         };
-        let going_on = fresh("bitwise_not", &[size], DType::Bool);
+        let going_on = fresh(Op::BitwiseNot, &[size], DType::Bool);
         drop(criteria);
-        self.unfinished = fresh("bitwise_and.Tensor", &[size], DType::Int64);
+        self.unfinished = fresh(Op::BitwiseAndTensor, &[size], DType::Int64);
         drop(going_on);
-        let most = fresh("max", &[], DType::Int64);
-        let done = fresh("eq.Scalar", &[], DType::Bool);
+        let most = fresh(Op::Max, &[], DType::Int64);
+        let done = fresh(Op::EqScalar, &[], DType::Bool);
         drop(most);
         if last {
             cx.end();

@@ -3,6 +3,7 @@
 use plimsoll_scenario::Attention;
 
 use super::mask::{additive, and_masks};
+use crate::Op;
 use crate::ops;
 use crate::tensor::{DType, Tensor};
 
@@ -40,7 +41,7 @@ fn create(
     let keys = mask.map_or(queries, |(mask, _)| mask.size(1));
     let padding = mask.map(|(mask, _)| ops::to(mask, DType::Bool));
     if padding.is_some() {
-        drop(ops::fresh(cx, "all", &[], DType::Bool));
+        drop(ops::fresh(cx, Op::All, &[], DType::Bool));
     }
     if !mask.is_some_and(|(_, padded)| padded) && window.is_none_or(|window| keys < window) {
         return None;
@@ -48,19 +49,19 @@ fn create(
     let places = (ops::arange(cx, batch), ops::arange(cx, 1));
     let shifted = |n| {
         let _positions = ops::arange(cx, n);
-        ops::fresh(cx, "add.Tensor", &[n], DType::Int64)
+        ops::fresh(cx, Op::AddTensor, &[n], DType::Int64)
     };
     let indices = (shifted(queries), shifted(keys));
     let square = [1, 1, queries, keys];
-    let anything = || ops::fresh(cx, "ge.Scalar", &[1, 1, queries, 1], DType::Bool);
+    let anything = || ops::fresh(cx, Op::GeScalar, &[1, 1, queries, 1], DType::Bool);
     let near = || {
         // abs(q_idx - kv_idx) <= sliding_window
-        let mut distance = ops::fresh(cx, "sub.Tensor", &square, DType::Int64);
-        distance = ops::fresh(distance.cx(), "abs", &square, DType::Int64);
-        ops::fresh(distance.cx(), "le.Scalar", &square, DType::Bool)
+        let mut distance = ops::fresh(cx, Op::SubTensor, &square, DType::Int64);
+        distance = ops::fresh(distance.cx(), Op::Abs, &square, DType::Int64);
+        ops::fresh(distance.cx(), Op::LeScalar, &square, DType::Bool)
     };
     let pattern = || if window.is_some() { and_masks(cx, &[&near, &anything]) } else { anything() };
-    let columns = || ops::fresh(cx, "index.Tensor", &[batch, 1, 1, keys], DType::Bool);
+    let columns = || ops::fresh(cx, Op::IndexTensor, &[batch, 1, 1, keys], DType::Bool);
     let allowed = if padding.is_some() { and_masks(cx, &[&pattern, &columns]) } else { pattern() };
     drop((places, indices));
     let allowed = ops::expand(&allowed, &[batch, 1, queries, keys]);

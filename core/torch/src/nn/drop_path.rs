@@ -1,6 +1,7 @@
 //! transformers' stochastic depth.
 
 use super::scope::Scope;
+use crate::Op;
 use crate::ops;
 use crate::tensor::{ModuleId, Tensor};
 
@@ -33,9 +34,9 @@ impl DropPath {
             let mut shape = vec![1; x.dims().len()];
             shape[..1].copy_from_slice(&x.dims()[..1]);
             let random = {
-                let uniform = ops::fresh(cx, "rand", &shape, x.dtype());
+                let uniform = ops::fresh(cx, Op::Rand, &shape, x.dtype());
                 let shifted = ops::add_scalar(&uniform);
-                let random = ops::fresh(cx, "floor", &shape, x.dtype());
+                let random = ops::fresh(cx, Op::Floor, &shape, x.dtype());
                 drop((shifted, uniform));
                 random
             };

@@ -2,6 +2,7 @@
 
 use plimsoll_scenario::Attention;
 
+use crate::Op;
 use crate::ops::{self, SdpaRules};
 use crate::tensor::Tensor;
 
@@ -88,7 +89,7 @@ fn position_bias_mask(bias: &Tensor, mask: Option<&Tensor>, causal: bool, q: &Te
             let cx = q.cx();
             let (queries, keys) = (q.size(2), k.size(2));
             let positions = (ops::arange(cx, queries), ops::arange(cx, keys));
-            let allowed = ops::fresh(cx, "ge.Tensor", &[1, 1, queries, keys], crate::tensor::DType::Bool);
+            let allowed = ops::fresh(cx, Op::GeTensor, &[1, 1, queries, keys], crate::tensor::DType::Bool);
             drop(positions);
             ops::where_scalar(&allowed, bias)
         }

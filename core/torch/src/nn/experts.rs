@@ -5,6 +5,7 @@ use plimsoll_catalog::families::ExpertPart;
 
 use super::parameter_adapter::{ParameterAdapter, Parametrized};
 use super::{Activation, Scope};
+use crate::Op;
 use crate::ops;
 use crate::tensor::{DType, ModuleId, Tensor};
 
@@ -78,7 +79,7 @@ impl Experts {
             ops::view(&ops::clone(&each), &[selected, width])
         };
         let sample_weights = ops::reshape(weights, &[selected]);
-        let expert_ids = ops::fresh(cx, "clamp", &[selected], DType::Int64);
+        let expert_ids = ops::fresh(cx, Op::Clamp, &[selected], DType::Int64);
         let linear = |x: &Tensor, weight: &Tensor| {
             let out = ops::matmul(weight, &ops::unsqueeze(x, -1));
             ops::view(&out, &[selected, weight.size(1)])
@@ -105,17 +106,17 @@ impl Experts {
         let (count, selected) = (self.gate_up_proj.size(0), tokens * top_k);
         let sample_weights = ops::reshape(weights, &[selected]);
         // The sorted expert numbers, and the permutation that sorts them.
-        let expert_ids = ops::fresh(cx, "sort", &[selected], DType::Int64);
-        let perm = ops::fresh(cx, "sort", &[selected], DType::Int64);
+        let expert_ids = ops::fresh(cx, Op::Sort, &[selected], DType::Int64);
+        let perm = ops::fresh(cx, Op::Sort, &[selected], DType::Int64);
         let mut rows = {
-            let owners = ops::fresh(cx, "floor_divide", &[selected], DType::Int64);
+            let owners = ops::fresh(cx, Op::FloorDivide, &[selected], DType::Int64);
             ops::index_rows(hidden, &owners)
         };
         let sample_weights = ops::index_rows(&sample_weights, &perm);
-        let histc_input = ops::fresh(cx, "_to_copy", &[selected], DType::Int32);
-        let tokens_per_expert = ops::fresh(cx, "histc", &[count], DType::Int32);
-        let offsets = ops::fresh(cx, "cumsum", &[count], DType::Int32);
-        let sentinel = ops::unsqueeze(&ops::fresh(cx, "ge.Scalar", &[selected], DType::Bool), -1);
+        let histc_input = ops::fresh(cx, Op::ToCopy, &[selected], DType::Int32);
+        let tokens_per_expert = ops::fresh(cx, Op::Histc, &[count], DType::Int32);
+        let offsets = ops::fresh(cx, Op::Cumsum, &[count], DType::Int32);
+        let sentinel = ops::unsqueeze(&ops::fresh(cx, Op::GeScalar, &[selected], DType::Bool), -1);
         rows = ops::masked_fill_in_place(rows, &sentinel);
 
         let mut out = grouped_linear(&rows, &(own.gate_up)(), &offsets);
@@ -128,8 +129,8 @@ impl Experts {
         out = grouped_linear(&out, &(own.down)(), &offsets);
         out = ops::masked_fill(&out, &sentinel);
         let mut weighted = ops::mul(&out, &ops::unsqueeze(&sample_weights, -1));
-        let inverse = ops::fresh(cx, "empty_like", &[selected], DType::Int64);
-        drop(ops::fresh(cx, "arange", &[selected], DType::Int64));
+        let inverse = ops::fresh(cx, Op::EmptyLike, &[selected], DType::Int64);
+        drop(ops::fresh(cx, Op::Arange, &[selected], DType::Int64));
         weighted = ops::index_rows(&weighted, &inverse);
         let sum = ops::sum_middle(&ops::view(&weighted, &[tokens, top_k, width]));
         let sum = ops::to(&sum, hidden.dtype());

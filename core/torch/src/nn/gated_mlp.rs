@@ -17,7 +17,7 @@ pub struct GatedMlp {
 impl GatedMlp {
     /// From `hidden` to `intermediate` features and back; `None` for an activation outside [`Activation::KNOWN`].
     pub fn new(scope: &Scope, hidden: u64, intermediate: u64, act: &str, bias: bool) -> Option<Self> {
-        let linear = |name: &str, i, o| Linear::new(&scope.child(name), i, o, bias);
+        let linear = |name: &'static str, i, o| Linear::new(&scope.child(name), i, o, bias);
         Some(Self {
             gate_proj: linear("gate_proj", hidden, intermediate),
             up_proj: linear("up_proj", hidden, intermediate),

@@ -7,6 +7,7 @@ use plimsoll_scenario::Lora;
 
 use super::quantized::QuantizedLinear;
 use super::scope::Scope;
+use crate::Op;
 use crate::ops;
 use crate::tensor::{DType, ModuleId, Tensor};
 
@@ -40,7 +41,7 @@ pub struct Adapter {
 impl Adapter {
     /// The adapter of a linear from `inputs` to `outputs` features.
     pub fn new(scope: &Scope, lora: &Lora, inputs: u64, outputs: u64) -> Self {
-        let place = |name: &str| scope.child(name).child("default");
+        let place = |name: &'static str| scope.child(name).child("default");
         let (dropout, a, b) = (place("lora_dropout"), place("lora_A"), place("lora_B"));
         Self {
             a: a.adapter_parameter(&[lora.rank, inputs]),
@@ -131,7 +132,7 @@ impl Adapter {
         let cx = x.cx();
         // get_lora_weight(): the adapter applied to the unit matrix.
         let mut lora_weight = {
-            let eye = ops::fresh(cx, "eye", &[self.a.size(1), self.a.size(1)], self.a.dtype());
+            let eye = ops::fresh(cx, Op::Eye, &[self.a.size(1), self.a.size(1)], self.a.dtype());
             ops::transpose(&self.product(eye.clone()), 0, 1)
         };
         lora_weight = ops::to(&lora_weight, x.dtype());
@@ -149,7 +150,7 @@ impl Adapter {
             let sum = ops::add(&weight, &ops::mul_scalar(&lora_weight.detach()));
             // Autocast has it answer in float32.
             let dtype = if cx.autocast_dtype().is_some() { DType::Float32 } else { sum.dtype() };
-            ops::to(&ops::fresh(cx, "linalg_vector_norm", &[weight.size(0)], dtype), sum.dtype())
+            ops::to(&ops::fresh(cx, Op::LinalgVectorNorm, &[weight.size(0)], dtype), sum.dtype())
         };
         let scale = ops::view(&ops::div(magnitude, &norm), &[1, weight.size(0)]);
         let lora_result = self.product(x.clone());

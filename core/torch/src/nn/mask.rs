@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use plimsoll_scenario::Attention;
 
+use crate::Op;
 use crate::ops;
 use crate::tensor::{Context, DType, Geometry, Seen, Tensor};
 
@@ -79,39 +80,39 @@ fn create(
 /// `torch.where(mask, torch.tensor(0.0), min)`: the zero lives on the device, the minimum is a number.
 pub fn additive(allowed: &Tensor, dtype: DType) -> Tensor {
     let cx = allowed.cx();
-    let _zero = ops::fresh(cx, "full", &[], dtype);
-    let _minimum = ops::fresh(cx, "scalar_tensor", &[], dtype);
-    ops::fresh(cx, "where.self", allowed.dims(), dtype)
+    let _zero = ops::fresh(cx, Op::Full, &[], dtype);
+    let _minimum = ops::fresh(cx, Op::ScalarTensor, &[], dtype);
+    ops::fresh(cx, Op::WhereSelf, allowed.dims(), dtype)
 }
 
 /// `find_packed_sequence_indices`: whether positions ever jump; ends in a look at the device and nothing is kept.
 fn find_packed_sequence_indices(cx: &Rc<Context>, batch: u64, position_ids: &Tensor) {
     let seq = position_ids.size(-1);
-    let first = ops::fresh(cx, "sub.Tensor", &[batch, 1], DType::Int64);
-    let prepended = ops::fresh(cx, "cat", &[batch, seq + 1], DType::Int64);
-    let difference = ops::fresh(cx, "sub.Tensor", &[batch, seq], DType::Int64);
+    let first = ops::fresh(cx, Op::SubTensor, &[batch, 1], DType::Int64);
+    let prepended = ops::fresh(cx, Op::Cat, &[batch, seq + 1], DType::Int64);
+    let difference = ops::fresh(cx, Op::SubTensor, &[batch, seq], DType::Int64);
     drop(prepended);
-    let jumps = ops::fresh(cx, "ne.Scalar", &[batch, seq], DType::Bool);
-    let packed = ops::fresh(cx, "cumsum", &[batch, seq], DType::Int64);
+    let jumps = ops::fresh(cx, Op::NeScalar, &[batch, seq], DType::Bool);
+    let packed = ops::fresh(cx, Op::Cumsum, &[batch, seq], DType::Int64);
     drop(jumps);
-    let equal = ops::fresh(cx, "eq.Scalar", &[batch], DType::Bool);
-    drop((ops::fresh(cx, "all", &[], DType::Bool), equal));
+    let equal = ops::fresh(cx, Op::EqScalar, &[batch], DType::Bool);
+    drop((ops::fresh(cx, Op::All, &[], DType::Bool), equal));
     drop((first, difference, packed));
 }
 
 /// `fast_all(mask)`: a sum and a comparison.
 fn fast_all(cx: &Rc<Context>) {
-    let sum = ops::fresh(cx, "sum", &[], DType::Int64);
-    drop((ops::fresh(cx, "eq.Scalar", &[], DType::Bool), sum));
+    let sum = ops::fresh(cx, Op::Sum, &[], DType::Int64);
+    drop((ops::fresh(cx, Op::EqScalar, &[], DType::Bool), sum));
 }
 
 /// `and_masks`: the functions' results folded into a scalar `True`, one after the other.
 pub(super) fn and_masks(cx: &Rc<Context>, masks: &[&dyn Fn() -> Tensor]) -> Tensor {
-    let mut result = ops::fresh(cx, "new_ones", &[], DType::Bool);
+    let mut result = ops::fresh(cx, Op::NewOnes, &[], DType::Bool);
     for mask in masks {
         let mask = mask();
         let (dims, rank) = Geometry::broadcast_dims(result.geometry(), mask.geometry());
-        result = ops::fresh(cx, "bitwise_and.Tensor", &dims[..rank], DType::Bool);
+        result = ops::fresh(cx, Op::BitwiseAndTensor, &dims[..rank], DType::Bool);
     }
     result
 }
@@ -130,9 +131,9 @@ fn skips_causal(
     let _columns = padding.filter(|(mask, _)| mask.size(-1) > keys).map(|_| {
         let indices = {
             let _positions = ops::arange(cx, keys);
-            fresh("add.Tensor", &[keys], DType::Int64)
+            fresh(Op::AddTensor, &[keys], DType::Int64)
         };
-        let columns = fresh("index.Tensor", &[batch, keys], DType::Bool);
+        let columns = fresh(Op::IndexTensor, &[batch, keys], DType::Bool);
         (indices, columns)
     });
     if window.is_some_and(|w| keys >= w) {
@@ -170,23 +171,23 @@ fn sdpa_mask(
     let heads = ops::arange(cx, 1);
     let shifted = |length| {
         let positions = ops::arange(cx, length);
-        let out = ops::fresh(cx, "add.Tensor", &[length], DType::Int64);
+        let out = ops::fresh(cx, Op::AddTensor, &[length], DType::Int64);
         drop(positions);
         out
     };
     let keys = seen.keys;
     let (query_indices, key_indices) = (shifted(queries), shifted(keys));
     let square = [1, 1, queries, keys];
-    let causal = || ops::fresh(cx, "le.Tensor", &square, DType::Bool);
+    let causal = || ops::fresh(cx, Op::LeTensor, &square, DType::Bool);
     let recent = || {
         // kv_idx > q_idx - sliding_window
-        let bound = ops::fresh(cx, "sub.Tensor", &[1, 1, queries, 1], DType::Int64);
-        let out = ops::fresh(cx, "gt.Tensor", &square, DType::Bool);
+        let bound = ops::fresh(cx, Op::SubTensor, &[1, 1, queries, 1], DType::Int64);
+        let out = ops::fresh(cx, Op::GtTensor, &square, DType::Bool);
         drop(bound);
         out
     };
     let pattern = || if window.is_some() { and_masks(cx, &[&recent, &causal]) } else { causal() };
-    let columns = || ops::fresh(cx, "index.Tensor", &[batch, 1, 1, keys], DType::Bool);
+    let columns = || ops::fresh(cx, Op::IndexTensor, &[batch, 1, 1, keys], DType::Bool);
     let allowed = if padding.is_some() { and_masks(cx, &[&pattern, &columns]) } else { pattern() };
     drop((batches, heads, query_indices, key_indices));
     // Expanded to the batch without a copy.

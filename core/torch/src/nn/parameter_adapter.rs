@@ -20,7 +20,7 @@ pub struct ParameterAdapter {
 impl ParameterAdapter {
     /// Of rank `rank` on `count` matrices from `inputs` to `outputs` features each, the wrapper standing at `scope`.
     pub fn new(scope: &Scope, rank: u64, count: u64, [outputs, inputs]: [u64; 2]) -> Self {
-        let place = |name: &str| scope.child(name).child("default");
+        let place = |name: &'static str| scope.child(name).child("default");
         let rows = rank.saturating_mul(count);
         Self {
             a: place("lora_A").adapter_parameter(&[rows, inputs]),

@@ -1,6 +1,7 @@
 //! Rotary position embeddings.
 
 use super::scope::Scope;
+use crate::Op;
 use crate::ops;
 use crate::tensor::{DType, ModuleId, Tensor};
 
@@ -49,7 +50,7 @@ impl RotaryEmbedding {
                         let values = ops::fresh(cx, op, angles.dims(), DType::Float32);
                         ops::mul_scalar(&values)
                     };
-                    let (cos, sin) = (table("cos"), table("sin"));
+                    let (cos, sin) = (table(Op::Cos), table(Op::Sin));
                     (ops::to(&cos, dtype), ops::to(&sin, dtype))
                 })
             })

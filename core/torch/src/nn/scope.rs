@@ -1,5 +1,6 @@
 //! Where a model is being built: the dotted path, the weight dtype, and every parameter in registration order.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -8,6 +9,7 @@ use plimsoll_scenario::Lora;
 
 use super::adapter_plan::AdapterPlan;
 use super::quantized::QuantizationPlan;
+use crate::Op;
 use crate::tensor::{Context, DType, Kind, ModuleId, Tensor};
 
 #[derive(Debug)]
@@ -29,7 +31,7 @@ struct Shared {
 #[derive(Clone, Debug)]
 pub struct Scope {
     shared: Rc<Shared>,
-    path: String,
+    module: ModuleId,
 }
 
 impl Scope {
@@ -40,7 +42,11 @@ impl Scope {
         adapters: Option<AdapterPlan>,
         quantization: Option<QuantizationPlan>,
     ) -> Self {
-        let path = if adapters.is_some() { "base_model.model".to_owned() } else { String::new() };
+        let module = match &adapters {
+            // peft's wrappers.
+            Some(_) => cx.module(cx.module(ModuleId::ROOT, "base_model".into(), None), "model".into(), None),
+            None => ModuleId::ROOT,
+        };
         let saved = adapters.as_ref().map(|plan| vec![false; plan.lora.modules_to_save.len()]);
         let shared = Shared {
             cx: Rc::clone(cx),
@@ -53,18 +59,27 @@ impl Scope {
             saved: RefCell::new(saved.unwrap_or_default()),
             untrainable: RefCell::default(),
         };
-        Self { shared: Rc::new(shared), path }
+        Self { shared: Rc::new(shared), module }
     }
 
     /// The child `name`.
-    pub fn child(&self, name: &str) -> Self {
-        let path = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
-        Self { shared: Rc::clone(&self.shared), path }
+    pub fn child(&self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.below(name.into(), None)
     }
 
     /// The `i`-th entry of the `ModuleList` `name`.
-    pub fn item(&self, name: &str, i: u64) -> Self {
-        self.child(&format!("{name}.{i}"))
+    pub fn item(&self, name: &'static str, i: u64) -> Self {
+        self.below(name.into(), u32::try_from(i).ok())
+    }
+
+    fn below(&self, name: Cow<'static, str>, item: Option<u32>) -> Self {
+        let module = self.shared.cx.module(self.module, name, item);
+        Self { shared: Rc::clone(&self.shared), module }
+    }
+
+    /// Its dotted path.
+    fn path(&self) -> String {
+        self.shared.cx.path(self.module)
     }
 
     /// The run.
@@ -77,9 +92,9 @@ impl Scope {
         self.shared.dtype
     }
 
-    /// Registers the module for ops to be attributed to.
-    pub fn module(&self) -> ModuleId {
-        self.shared.cx.module(self.path.clone())
+    /// The module that ops are attributed to.
+    pub const fn module(&self) -> ModuleId {
+        self.module
     }
 
     /// A parameter; frozen when the model carries adapters. Of a module that is trained whole beside them, the copy.
@@ -101,7 +116,7 @@ impl Scope {
 
     /// Whether the module here is trained whole, in a copy of its own.
     pub fn is_saved(&self) -> bool {
-        let Some(name) = self.shared.adapters.as_ref().and_then(|plan| plan.saving(&self.path)) else { return false };
+        let Some(name) = self.shared.adapters.as_ref().and_then(|plan| plan.saving(&self.path())) else { return false };
         if let Some(found) = self.shared.saved.borrow_mut().get_mut(name) {
             *found = true;
         }
@@ -146,8 +161,7 @@ impl Scope {
     }
 
     fn allocate(&self, sizes: &[u64], dtype: DType, trainable: bool) -> Tensor {
-        let module = self.module();
-        let tensor = self.shared.cx.within(module, || self.shared.cx.empty_sizes("empty_strided", sizes, dtype));
+        let tensor = self.shared.cx.within(self.module, || self.shared.cx.empty_sizes(Op::EmptyStrided, sizes, dtype));
         if trainable { tensor.into_leaf(false) } else { tensor }
     }
 
@@ -159,7 +173,7 @@ impl Scope {
     /// A buffer of `dtype`; the module holds it.
     pub fn buffer_of(&self, sizes: &[u64], dtype: DType) -> Tensor {
         let cx = &self.shared.cx;
-        cx.counting_as(Kind::Buffer, || cx.empty_sizes("empty_strided", sizes, dtype))
+        cx.counting_as(Kind::Buffer, || cx.empty_sizes(Op::EmptyStrided, sizes, dtype))
     }
 
     /// A parameter with `requires_grad_(False)`.
@@ -175,12 +189,15 @@ impl Scope {
     /// How the linear here is quantized, if it is. `head` linears never are.
     pub fn quantization(&self, head: bool) -> Option<&QuantizationPlan> {
         let plan = self.shared.quantization.as_ref()?;
-        let skipped = plan.skipped.iter().any(|name| self.path.ends_with(name));
-        if head || skipped {
+        let skipped = || {
+            let path = self.path();
+            plan.skipped.iter().any(|name| path.ends_with(name))
+        };
+        if head || skipped() {
             return None;
         }
         if self.is_saved() {
-            self.shared.untrainable.borrow_mut().get_or_insert_with(|| self.path.clone());
+            self.shared.untrainable.borrow_mut().get_or_insert_with(|| self.path());
         }
         Some(plan)
     }
@@ -197,7 +214,7 @@ impl Scope {
 
     /// The adapter the linear here should carry, if any.
     pub fn adapter(&self, head: bool) -> Option<&Lora> {
-        let plan = self.shared.adapters.as_ref().filter(|p| p.targets(&self.path, head))?;
+        let plan = self.shared.adapters.as_ref().filter(|p| p.targets(&self.path(), head))?;
         *self.shared.adapted.borrow_mut() += 1;
         Some(&plan.lora)
     }
@@ -212,6 +229,11 @@ impl Scope {
     /// How many linears and parameters of experts carry an adapter.
     pub fn adapted(&self) -> u32 {
         *self.shared.adapted.borrow()
+    }
+
+    /// The parameters from `place` in the list on.
+    pub fn parameters_since(&self, place: usize) -> Vec<Tensor> {
+        self.shared.parameters.borrow().get(place..).unwrap_or_default().to_vec()
     }
 
     /// Every parameter in registration order; tied ones once.

@@ -2,10 +2,11 @@
 
 use super::conv::suggested;
 use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// An op that keeps its input, with one kernel for its backward.
-fn keeps_input(op: &'static str, node: &'static str, backward: &'static str, x: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), node, &[x]);
+fn keeps_input(op: Op, grad_fn: GradFn, backward: Op, x: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), grad_fn, &[x]);
     let saved = tape.save(x);
     let mut out = x.cx().empty(op, Geometry::elementwise(&[x.geometry()]), x.dtype());
     tape.record([&mut out], move |g| {
@@ -16,8 +17,8 @@ fn keeps_input(op: &'static str, node: &'static str, backward: &'static str, x: 
 }
 
 /// An op that keeps its result, with one kernel for its backward.
-fn keeps_result(op: &'static str, node: &'static str, backward: &'static str, x: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), node, &[x]);
+fn keeps_result(op: Op, grad_fn: GradFn, backward: Op, x: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), grad_fn, &[x]);
     let mut out = x.cx().empty(op, Geometry::elementwise(&[x.geometry()]), x.dtype());
     let saved = tape.save(&out);
     tape.record([&mut out], move |g| {
@@ -30,37 +31,37 @@ fn keeps_result(op: &'static str, node: &'static str, backward: &'static str, x:
 
 /// `silu(x)`.
 pub fn silu(x: &Tensor) -> Tensor {
-    keeps_input("silu", "SiluBackward0", "silu_backward", x)
+    keeps_input(Op::Silu, GradFn::SiluBackward0, Op::SiluBackward, x)
 }
 
 /// `gelu(x)`, exact or tanh.
 pub fn gelu(x: &Tensor) -> Tensor {
-    keeps_input("gelu", "GeluBackward0", "gelu_backward", x)
+    keeps_input(Op::Gelu, GradFn::GeluBackward0, Op::GeluBackward, x)
 }
 
 /// `relu(x)`, not in place.
 pub fn relu(x: &Tensor) -> Tensor {
-    keeps_result("relu", "ReluBackward0", "threshold_backward", x)
+    keeps_result(Op::Relu, GradFn::ReluBackward0, Op::ThresholdBackward, x)
 }
 
 /// `tanh(x)`.
 pub fn tanh(x: &Tensor) -> Tensor {
-    keeps_result("tanh", "TanhBackward0", "tanh_backward", x)
+    keeps_result(Op::Tanh, GradFn::TanhBackward0, Op::TanhBackward, x)
 }
 
 /// `leaky_relu(x)`.
 pub fn leaky_relu(x: &Tensor) -> Tensor {
-    keeps_input("leaky_relu", "LeakyReluBackward0", "leaky_relu_backward", x)
+    keeps_input(Op::LeakyRelu, GradFn::LeakyReluBackward0, Op::LeakyReluBackward, x)
 }
 
 /// `elu(x)`, not in place.
 pub fn elu(x: &Tensor) -> Tensor {
-    keeps_input("elu", "EluBackward0", "elu_backward", x)
+    keeps_input(Op::Elu, GradFn::EluBackward0, Op::EluBackward, x)
 }
 
 /// `sigmoid(x)`.
 pub fn sigmoid(x: &Tensor) -> Tensor {
-    keeps_result("sigmoid", "SigmoidBackward0", "sigmoid_backward", x)
+    keeps_result(Op::Sigmoid, GradFn::SigmoidBackward0, Op::SigmoidBackward, x)
 }
 
 /// `dropout(x, p)` in training: `native_dropout` and its bool mask; nothing at all for p = 0.
@@ -68,17 +69,17 @@ pub fn dropout(x: &Tensor, p: f64) -> Tensor {
     if p == 0.0 || x.cx().is_inference() {
         return x.clone();
     }
-    let tape = Tape::new(x.cx(), "NativeDropoutBackward0", &[x]);
+    let tape = Tape::new(x.cx(), GradFn::NativeDropoutBackward0, &[x]);
     let geometry = x.geometry().preserved();
-    let mut out = x.cx().empty("native_dropout", geometry.clone(), x.dtype());
-    let mask = x.cx().empty("native_dropout", geometry, DType::Bool);
+    let mut out = x.cx().empty(Op::NativeDropout, geometry.clone(), x.dtype());
+    let mask = x.cx().empty(Op::NativeDropout, geometry, DType::Bool);
     let saved = tape.save(&mask);
     drop(mask);
     tape.record([&mut out], move |g| {
         let _mask = saved.unpack();
         // empty_like(grad, grad.suggest_memory_format()) in `Dropout.cu`.
         let geometry = suggested(g.grad().geometry());
-        grads([Some(g.empty("native_dropout_backward", geometry, g.grad().dtype()))])
+        grads([Some(g.empty(Op::NativeDropoutBackward, geometry, g.grad().dtype()))])
     });
     out
 }

@@ -11,13 +11,7 @@ use super::pad::pad_last;
 use super::sdpa_rules::{Call, Kernel, SdpaRules};
 use super::view::{clone, expand, reshape, transpose, unsqueeze};
 use crate::tensor::{Context, DType, Geometry, Gradients, Saved, Tape, Tensor, grads};
-
-/// The name cuDNN's attention stands under in the ledger.
-pub const CUDNN_ATTENTION: &str = "_scaled_dot_product_cudnn_attention";
-/// The name flash attention stands under.
-pub const FLASH_ATTENTION: &str = "_scaled_dot_product_flash_attention";
-/// The name memory-efficient attention stands under.
-pub const EFFICIENT_ATTENTION: &str = "_scaled_dot_product_efficient_attention";
+use crate::{GradFn, Op};
 
 /// `scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, enable_gqa)` on `[batch, heads, seq, dim]`;
 /// `mask` is boolean or of q's dtype. On autocast's lower-precision list.
@@ -81,8 +75,8 @@ fn additive(mask: &Tensor, dtype: DType) -> Tensor {
     if mask.dtype() != DType::Bool {
         return mask.clone();
     }
-    let out = mask.cx().empty("zeros_like", mask.geometry().preserved(), dtype);
-    drop(mask.cx().empty("logical_not", mask.geometry().preserved(), DType::Bool));
+    let out = mask.cx().empty(Op::ZerosLike, mask.geometry().preserved(), dtype);
+    drop(mask.cx().empty(Op::LogicalNot, mask.geometry().preserved(), DType::Bool));
     out
 }
 
@@ -112,18 +106,22 @@ fn flash(q: &Tensor, k: &Tensor, v: &Tensor) -> Tensor {
 }
 
 /// Names of a kernel's forward op, node and backward op.
-const fn names(kernel: Kernel) -> (&'static str, &'static str, &'static str) {
+const fn names(kernel: Kernel) -> (Op, GradFn, Op) {
     match kernel {
-        Kernel::Cudnn => {
-            (CUDNN_ATTENTION, "ScaledDotProductCudnnAttentionBackward0", "_scaled_dot_product_cudnn_attention_backward")
-        }
-        Kernel::Flash => {
-            (FLASH_ATTENTION, "ScaledDotProductFlashAttentionBackward0", "_scaled_dot_product_flash_attention_backward")
-        }
+        Kernel::Cudnn => (
+            Op::ScaledDotProductCudnnAttention,
+            GradFn::ScaledDotProductCudnnAttentionBackward0,
+            Op::ScaledDotProductCudnnAttentionBackward,
+        ),
+        Kernel::Flash => (
+            Op::ScaledDotProductFlashAttention,
+            GradFn::ScaledDotProductFlashAttentionBackward0,
+            Op::ScaledDotProductFlashAttentionBackward,
+        ),
         Kernel::Efficient | Kernel::Math => (
-            EFFICIENT_ATTENTION,
-            "ScaledDotProductEfficientAttentionBackward0",
-            "_scaled_dot_product_efficient_attention_backward",
+            Op::ScaledDotProductEfficientAttention,
+            GradFn::ScaledDotProductEfficientAttentionBackward0,
+            Op::ScaledDotProductEfficientAttentionBackward,
         ),
     }
 }
@@ -175,7 +173,7 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
 }
 
 /// The efficient kernel's gradient of an additive mask: its rows are made a multiple of 16 elements long.
-fn bias_gradient(g: &Gradients<'_>, backward: &'static str, mask: &Tensor) -> Tensor {
+fn bias_gradient(g: &Gradients<'_>, backward: Op, mask: &Tensor) -> Tensor {
     const ALIGNMENT: u64 = 16;
     let keys = mask.size(-1);
     let mut sizes = mask.dims().to_vec();
@@ -186,7 +184,7 @@ fn bias_gradient(g: &Gradients<'_>, backward: &'static str, mask: &Tensor) -> Te
     if sizes == mask.dims() { whole } else { whole.view_as(whole.geometry().narrowed(-1, keys)) }
 }
 
-fn random_state(cx: &std::rc::Rc<Context>, kernel: Kernel, op: &'static str) -> [Tensor; 2] {
+fn random_state(cx: &std::rc::Rc<Context>, kernel: Kernel, op: Op) -> [Tensor; 2] {
     match kernel {
         Kernel::Flash => [cx.empty_sizes(op, &[2], DType::UInt64), cx.empty_sizes(op, &[], DType::UInt64)],
         _ => [cx.empty_sizes(op, &[], DType::Int64), cx.empty_sizes(op, &[], DType::Int64)],
@@ -251,12 +249,12 @@ fn math(
 fn causal_mask(q: &Tensor, k: &Tensor) -> Tensor {
     let cx = q.cx();
     let sizes = [q.size(-2), k.size(-2)];
-    let ones = cx.empty_sizes("ones", &sizes, DType::Bool);
-    let lower = cx.empty_sizes("tril", &sizes, DType::Bool);
+    let ones = cx.empty_sizes(Op::Ones, &sizes, DType::Bool);
+    let lower = cx.empty_sizes(Op::Tril, &sizes, DType::Bool);
     drop(ones);
-    let _zero = cx.empty_sizes("scalar_tensor", &[], q.dtype());
-    let _infinity = cx.empty_sizes("scalar_tensor", &[], q.dtype());
-    let mask = cx.empty_sizes("where.self", &sizes, q.dtype());
+    let _zero = cx.empty_sizes(Op::ScalarTensor, &[], q.dtype());
+    let _infinity = cx.empty_sizes(Op::ScalarTensor, &[], q.dtype());
+    let mask = cx.empty_sizes(Op::WhereSelf, &sizes, q.dtype());
     drop(lower);
     mask
 }
@@ -273,22 +271,22 @@ fn repeat_interleave(x: &Tensor, n: u64) -> Tensor {
 /// `_safe_softmax`: a softmax whose fully masked rows become zero; keeps the corrected result.
 fn safe_softmax(x: &Tensor) -> Tensor {
     let cx = x.cx();
-    let tape = Tape::new(cx, "SafeSoftmaxBackward0", &[x]);
+    let tape = Tape::new(cx, GradFn::SafeSoftmaxBackward0, &[x]);
     let geometry = Geometry::contiguous(x.dims());
-    let softmax = cx.empty("_softmax", geometry.clone(), x.dtype());
-    let infinite = cx.empty("eq.Scalar", geometry.clone(), DType::Bool);
+    let softmax = cx.empty(Op::Softmax, geometry.clone(), x.dtype());
+    let infinite = cx.empty(Op::EqScalar, geometry.clone(), DType::Bool);
     let mut rows = x.dims().to_vec();
     if let Some(last) = rows.last_mut() {
         *last = 1;
     }
-    let masked = cx.empty_sizes("all.dim", &rows, DType::Bool);
-    let zero = cx.empty_sizes("zeros", &[], x.dtype());
-    let mut out = cx.empty("where.self", geometry, x.dtype());
+    let masked = cx.empty_sizes(Op::AllDim, &rows, DType::Bool);
+    let zero = cx.empty_sizes(Op::Zeros, &[], x.dtype());
+    let mut out = cx.empty(Op::WhereSelf, geometry, x.dtype());
     drop((softmax, infinite, masked, zero));
     let saved = tape.save(&out);
     tape.record([&mut out], move |g| {
         let result = saved.unpack();
-        grads([Some(g.empty("_softmax_backward_data", Geometry::contiguous(result.dims()), result.dtype()))])
+        grads([Some(g.empty(Op::SoftmaxBackwardData, Geometry::contiguous(result.dims()), result.dtype()))])
     });
     out
 }

@@ -9,7 +9,7 @@ use plimsoll_catalog::software::Rules;
 
 use super::{Call, Kernel, SdpaRules, scaled_dot_product_attention, ungrouped_dot_product_attention};
 use crate::tensor::testing::{
-    activation_of, alive, backward_of, forward, frozen_of, gradient, input_of, made, seen, watch,
+    activation_of, alive, backward_of, events, forward, frozen_of, gradient, input_of, made, seen, watch,
 };
 use crate::tensor::{Context, DType, Kind, Tensor};
 
@@ -159,7 +159,7 @@ fn attend(rules: &SdpaRules, cx: &Rc<Context>, heads: [u64; 2], seq: u64, head: 
 }
 
 fn kept(cx: &Context) -> Vec<String> {
-    alive(cx, Kind::Saved).into_iter().filter(|s| !s.starts_with("activation")).collect()
+    alive(cx, Kind::Saved).into_iter().filter(|s| !s.starts_with("rand")).collect()
 }
 
 /// `_scaled_dot_product_flash_attention`: q, k, v, the output, the log-sum-exp of every row, the random state.
@@ -202,7 +202,7 @@ fn flash_takes_grouped_heads() {
 #[test]
 fn flash_pads_odd_heads() {
     let cx = forward();
-    let before = cx.position();
+    let before = events(&cx);
     let out = attend(&SdpaRules::cuda((8, 0), Rules::default()), &cx, [4, 4], 64, 30, DType::BFloat16);
     assert_eq!(out.dims(), [2, 4, 64, 30]);
     let pads = seen(&cx, before).iter().filter(|e| *e == "+constant_pad_nd [2, 4, 64, 32] bfloat16").count();
@@ -338,7 +338,7 @@ fn fused_kernels_keep_no_dropout_mask() {
 #[test]
 fn math_repeats_grouped_heads() {
     let cx = forward();
-    let before = cx.position();
+    let before = events(&cx);
     let _out = attend(&SdpaRules::math_only(), &cx, [8, 2], 64, 16, DType::Float32);
     let copies = seen(&cx, before).iter().filter(|e| *e == "+clone [2, 2, 4, 64, 16] float32").count();
     assert_eq!(copies, 2);

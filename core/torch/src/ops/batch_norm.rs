@@ -1,6 +1,7 @@
 //! Batch normalisation in training.
 
 use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// `batch_norm(x, weight, bias)` over `[N, C, H, W]`: keeps its input, its weight, and mean and 1/std of every channel
 /// in float32. Running statistics are updated in place.
@@ -11,9 +12,9 @@ use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
 pub fn batch_norm(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
     let cudnn = weight.dtype() == DType::Float32 && x.dtype() != DType::BFloat16;
     let (op, node, backward) = if cudnn {
-        ("cudnn_batch_norm", "CudnnBatchNormBackward0", "cudnn_batch_norm_backward")
+        (Op::CudnnBatchNorm, GradFn::CudnnBatchNormBackward0, Op::CudnnBatchNormBackward)
     } else {
-        ("native_batch_norm", "NativeBatchNormBackward0", "native_batch_norm_backward")
+        (Op::NativeBatchNorm, GradFn::NativeBatchNormBackward0, Op::NativeBatchNormBackward)
     };
     let tape = Tape::new(x.cx(), node, &[x, weight, bias]);
     let saved_x = tape.save(x);

@@ -1,43 +1,44 @@
 //! BLOOM's GELU: an `autograd.Function` spelled out in Python, forward and backward.
 
 use crate::tensor::{Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// `x * 0.5 * (1.0 + tanh(0.79788456 * x * (1 + 0.044715 * x * x)))`; keeps x.
 pub fn bloom_gelu(x: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), "GeLUFunctionBackward", &[x]);
+    let tape = Tape::new(x.cx(), GradFn::GeLUFunctionBackward, &[x]);
     let saved = tape.save(x);
     let cx = x.cx();
     let make = |op| cx.empty(op, x.geometry().preserved(), x.dtype());
-    let half = make("mul.Tensor");
+    let half = make(Op::MulTensor);
     let tanh = tanh_inner(&make);
-    let one_plus = make("add.Tensor");
+    let one_plus = make(Op::AddTensor);
     drop(tanh);
-    let mut out = make("mul.Tensor");
+    let mut out = make(Op::MulTensor);
     drop((half, one_plus));
     tape.record([&mut out], move |g| {
         let x = saved.unpack();
         let make = |op| g.cx().empty(op, x.geometry().preserved(), x.dtype());
         let tanh = tanh_inner(&make);
         // 0.5 * x * ((1 - tanh * tanh) * (0.79788456 + 0.1070322243 * x * x)) + 0.5 * (1 + tanh)
-        let half = make("mul.Tensor");
-        let square = make("mul.Tensor");
-        let rest = make("rsub.Scalar");
+        let half = make(Op::MulTensor);
+        let square = make(Op::MulTensor);
+        let rest = make(Op::RsubScalar);
         drop(square);
-        let scaled = make("mul.Tensor");
-        let squared = make("mul.Tensor");
+        let scaled = make(Op::MulTensor);
+        let squared = make(Op::MulTensor);
         drop(scaled);
-        let slope = make("add.Tensor");
+        let slope = make(Op::AddTensor);
         drop(squared);
-        let product = make("mul.Tensor");
+        let product = make(Op::MulTensor);
         drop((rest, slope));
-        let left = make("mul.Tensor");
+        let left = make(Op::MulTensor);
         drop((half, product));
-        let one_plus = make("add.Tensor");
-        let right = make("mul.Tensor");
+        let one_plus = make(Op::AddTensor);
+        let right = make(Op::MulTensor);
         drop(one_plus);
-        let sum = make("add.Tensor");
+        let sum = make(Op::AddTensor);
         drop((left, right));
-        let out = make("mul.Tensor");
+        let out = make(Op::MulTensor);
         drop((sum, tanh));
         grads([Some(out)])
     });
@@ -45,16 +46,16 @@ pub fn bloom_gelu(x: &Tensor) -> Tensor {
 }
 
 /// `tanh(0.79788456 * x * (1 + 0.044715 * x * x))`.
-fn tanh_inner(make: &dyn Fn(&'static str) -> Tensor) -> Tensor {
-    let scaled = make("mul.Tensor");
-    let small = make("mul.Tensor");
-    let squared = make("mul.Tensor");
+fn tanh_inner(make: &dyn Fn(Op) -> Tensor) -> Tensor {
+    let scaled = make(Op::MulTensor);
+    let small = make(Op::MulTensor);
+    let squared = make(Op::MulTensor);
     drop(small);
-    let one_plus = make("add.Tensor");
+    let one_plus = make(Op::AddTensor);
     drop(squared);
-    let _product = make("mul.Tensor");
+    let _product = make(Op::MulTensor);
     drop((scaled, one_plus));
-    make("tanh")
+    make(Op::Tanh)
 }
 
 #[cfg(test)]

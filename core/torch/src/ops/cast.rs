@@ -1,16 +1,17 @@
 //! Casts, and what autocast does to an op's arguments (`cached_cast` in `autocast_mode.cpp`).
 
 use crate::tensor::{DType, Kind, Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// `x.to(dtype)`: the tensor itself when it has that dtype already.
 pub fn to(x: &Tensor, dtype: DType) -> Tensor {
     if x.dtype() == dtype {
         return x.clone();
     }
-    let tape = Tape::new(x.cx(), "ToCopyBackward0", &[x]);
-    let mut out = x.cx().empty("_to_copy", x.geometry().preserved(), dtype);
+    let tape = Tape::new(x.cx(), GradFn::ToCopyBackward0, &[x]);
+    let mut out = x.cx().empty(Op::ToCopy, x.geometry().preserved(), dtype);
     let from = x.dtype();
-    tape.record([&mut out], move |g| grads([Some(g.empty("_to_copy", g.grad().geometry().preserved(), from))]));
+    tape.record([&mut out], move |g| grads([Some(g.empty(Op::ToCopy, g.grad().geometry().preserved(), from))]));
     out
 }
 

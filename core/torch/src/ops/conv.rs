@@ -2,9 +2,7 @@
 
 use super::cast::lower_precision;
 use crate::tensor::{Geometry, Tape, Tensor, grads};
-
-/// The name convolutions stand under in the ledger.
-pub const CONVOLUTION: &str = "convolution";
+use crate::{GradFn, Op};
 
 /// How the kernel moves over the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,18 +61,18 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
     let weight = lower_precision(weight);
     let x = lower_precision(x);
     let inputs: Vec<&Tensor> = [Some(&x), Some(&weight), bias.as_ref()].into_iter().flatten().collect();
-    let tape = Tape::new(x.cx(), "ConvolutionBackward0", &inputs);
+    let tape = Tape::new(x.cx(), GradFn::ConvolutionBackward0, &inputs);
     let saved = [tape.save(&x), tape.save(&weight)];
     // cudnn_conv_suggest_memory_format()
     let last = is_channels_last(x.geometry()) || is_channels_last(weight.geometry());
     let sizes = [x.size(0), weight.size(0), window.places(x.size(2)), window.places(x.size(3))];
-    let mut out = x.cx().empty(CONVOLUTION, image(sizes, last), x.dtype());
+    let mut out = x.cx().empty(Op::Convolution, image(sizes, last), x.dtype());
     let has_bias = bias.is_some();
     tape.record([&mut out], move |g| {
         let (x, weight) = (saved[0].unpack(), saved[1].unpack());
         let gradient = |like: &Tensor| {
             let sizes = [like.size(0), like.size(1), like.size(2), like.size(3)];
-            g.empty("convolution_backward", image(sizes, last), like.dtype())
+            g.empty(Op::ConvolutionBackward, image(sizes, last), like.dtype())
         };
         let input = g.needs(0).then(|| gradient(&x));
         let weight_grad = g.needs(1).then(|| gradient(&weight));
@@ -82,7 +80,7 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
             return grads([input, weight_grad]);
         }
         let channels = Geometry::contiguous(&[weight.size(0)]);
-        let bias = g.needs(2).then(|| g.empty("convolution_backward", channels, weight.dtype()));
+        let bias = g.needs(2).then(|| g.empty(Op::ConvolutionBackward, channels, weight.dtype()));
         grads([input, weight_grad, bias])
     });
     out

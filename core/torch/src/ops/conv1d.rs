@@ -3,6 +3,7 @@
 
 use super::cast::lower_precision;
 use crate::tensor::{Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// `conv1d(x [N, C, L], weight [O, C, K], bias, stride, padding)`: keeps its input and weight. On autocast's
 /// lower-precision list.
@@ -12,17 +13,17 @@ pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, p
     let weight = lower_precision(weight);
     let x = lower_precision(x);
     let inputs: Vec<&Tensor> = [Some(&x), Some(&weight), bias.as_ref()].into_iter().flatten().collect();
-    let tape = Tape::new(x.cx(), "ConvolutionBackward0", &inputs);
+    let tape = Tape::new(x.cx(), GradFn::ConvolutionBackward0, &inputs);
     let saved = [tape.save(&x), tape.save(&weight)];
     let mut sizes = vec![x.size(0), weight.size(0)];
     sizes.extend(
         x.dims().iter().zip(weight.dims()).skip(2).map(|(&n, &k)| (n + 2 * padding).saturating_sub(k) / stride + 1),
     );
-    let mut out = x.cx().empty_sizes("convolution", &sizes, x.dtype());
+    let mut out = x.cx().empty_sizes(Op::Convolution, &sizes, x.dtype());
     let has_bias = bias.is_some();
     tape.record([&mut out], move |g| {
         let (x, weight) = (saved[0].unpack(), saved[1].unpack());
-        let op = "convolution_backward";
+        let op = Op::ConvolutionBackward;
         let gradient = |like: &Tensor| g.empty(op, Geometry::contiguous(like.dims()), like.dtype());
         let input = g.needs(0).then(|| gradient(&x));
         let weight_grad = g.needs(1).then(|| gradient(&weight));

@@ -2,11 +2,12 @@
 
 use std::rc::Rc;
 
+use crate::Op;
 use crate::tensor::{Context, DType, Tensor};
 
 /// `torch.empty(sizes)`.
 pub fn empty(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
-    cx.empty_sizes("empty.memory_format", sizes, dtype)
+    cx.empty_sizes(Op::EmptyMemoryFormat, sizes, dtype)
 }
 
 /// Labels or targets of these sizes; in inference there are none, and a tensor without elements stands in their place.
@@ -16,10 +17,10 @@ pub fn labels(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
 
 /// `torch.arange(n)`, int64.
 pub fn arange(cx: &Rc<Context>, n: u64) -> Tensor {
-    cx.empty_sizes("arange", &[n], DType::Int64)
+    cx.empty_sizes(Op::Arange, &[n], DType::Int64)
 }
 
 /// A tensor `op` makes with no gradient: masks, comparisons, integer arithmetic.
-pub fn fresh(cx: &Rc<Context>, op: &'static str, sizes: &[u64], dtype: DType) -> Tensor {
+pub fn fresh(cx: &Rc<Context>, op: Op, sizes: &[u64], dtype: DType) -> Tensor {
     cx.empty_sizes(op, sizes, dtype)
 }

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use super::cast::to;
 use super::view::reshape;
 use crate::tensor::{Context, DType, Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// `Int8Params` on the device: a matrix in int8 and a scale a row.
 #[derive(Clone, Debug)]
@@ -21,23 +22,23 @@ pub struct EightBit {
 impl EightBit {
     /// A matrix `[out, in]`.
     pub fn new(cx: &Rc<Context>, sizes: [u64; 2]) -> Self {
-        let scales = cx.empty_sizes("int8_vectorwise_quant", &sizes[..1], DType::Float32);
-        Self { data: cx.empty_sizes("int8_vectorwise_quant", &sizes, DType::Int8), scales, sizes }
+        let scales = cx.empty_sizes(Op::Int8VectorwiseQuant, &sizes[..1], DType::Float32);
+        Self { data: cx.empty_sizes(Op::Int8VectorwiseQuant, &sizes, DType::Int8), scales, sizes }
     }
 
     /// `int8_vectorwise_dequant`: the whole weight in float32.
     pub fn dequantize(&self, cx: &Rc<Context>) -> Tensor {
-        let scaled = cx.empty_sizes("mul.Tensor", &self.sizes, DType::Float32);
+        let scaled = cx.empty_sizes(Op::MulTensor, &self.sizes, DType::Float32);
         // times 1/127
-        let weight = cx.empty_sizes("mul.Tensor", &self.sizes, DType::Float32);
+        let weight = cx.empty_sizes(Op::MulTensor, &self.sizes, DType::Float32);
         drop(scaled);
         weight
     }
 
     /// `CB.to(dtype, copy=True).mul_(SCB.unsqueeze(1).mul(1 / 127))`.
     fn in_dtype(&self, cx: &Rc<Context>, dtype: DType) -> Tensor {
-        let weight = cx.empty_sizes("_to_copy", &self.sizes, dtype);
-        drop(cx.empty_sizes("mul.Tensor", &[self.scales.size(0), 1], DType::Float32));
+        let weight = cx.empty_sizes(Op::ToCopy, &self.sizes, dtype);
+        drop(cx.empty_sizes(Op::MulTensor, &[self.scales.size(0), 1], DType::Float32));
         weight
     }
 }
@@ -46,7 +47,7 @@ impl EightBit {
 /// The node holds the input as a plain attribute: no checkpoint sees it, and it lives until the graph goes.
 pub fn matmul_8bit(x: &Tensor, weight: &EightBit) -> Tensor {
     let cx = x.cx();
-    let mut tape = Tape::new(cx, "MatMul8bitLtBackward", &[x]);
+    let mut tape = Tape::new(cx, GradFn::MatMul8bitLtBackward, &[x]);
     let mut out = cx.no_grad(|| {
         let rows = reshape(x, &[x.numel() / x.size(-1).max(1), x.size(-1)]);
         let (quantized, scales) = quantize(&rows);
@@ -78,13 +79,13 @@ pub fn matmul_8bit(x: &Tensor, weight: &EightBit) -> Tensor {
 fn quantize(rows: &Tensor) -> (Tensor, Tensor) {
     let cx = rows.cx();
     let half = to(rows, DType::Float16);
-    let scales = cx.empty_sizes("int8_vectorwise_quant", &[rows.size(0)], DType::Float32);
-    let quantized = cx.empty_sizes("int8_vectorwise_quant", rows.dims(), DType::Int8);
+    let scales = cx.empty_sizes(Op::Int8VectorwiseQuant, &[rows.size(0)], DType::Float32);
+    let quantized = cx.empty_sizes(Op::Int8VectorwiseQuant, rows.dims(), DType::Int8);
     let outliers = {
-        let _absolute = cx.empty_sizes("abs", rows.dims(), DType::Float16);
-        cx.empty_sizes("ge.Scalar", rows.dims(), DType::Bool)
+        let _absolute = cx.empty_sizes(Op::Abs, rows.dims(), DType::Float16);
+        cx.empty_sizes(Op::GeScalar, rows.dims(), DType::Bool)
     };
-    drop(cx.empty_sizes("any", &[], DType::Bool));
+    drop(cx.empty_sizes(Op::Any, &[], DType::Bool));
     drop((outliers, half));
     (quantized, scales)
 }
@@ -93,8 +94,8 @@ fn quantize(rows: &Tensor) -> (Tensor, Tensor) {
 fn int8_scaled_mm(x: &Tensor, weight: &EightBit) -> Tensor {
     let cx = x.cx();
     let sizes = [x.size(0), weight.sizes[0]];
-    let product = cx.empty_sizes("int8_linear_matmul", &sizes, DType::Int32);
-    let half = cx.empty_sizes("int8_mm_dequant", &sizes, DType::Float16);
+    let product = cx.empty_sizes(Op::Int8LinearMatmul, &sizes, DType::Int32);
+    let half = cx.empty_sizes(Op::Int8MmDequant, &sizes, DType::Float16);
     let out = to(&half, x.dtype());
     drop((half, product));
     out
@@ -122,16 +123,8 @@ mod tests {
         let cx = forward();
         let weight = EightBit::new(&cx, [32, 64]);
         let (events, out) = watch(&cx, || matmul_8bit(&neg(&activation(&cx, &[2, 8, 64])), &weight));
-        let ops = [
-            "activation",
-            "neg",
-            "_to_copy",
-            "int8_vectorwise_quant",
-            "int8_vectorwise_quant",
-            "abs",
-            "ge.Scalar",
-            "any",
-        ];
+        let ops =
+            ["rand", "neg", "_to_copy", "int8_vectorwise_quant", "int8_vectorwise_quant", "abs", "ge.Scalar", "any"];
         assert_eq!(made(&events)[..8], ops);
         assert_eq!(made(&events)[8..], ["int8_linear_matmul", "int8_mm_dequant", "_to_copy"]);
         assert!(events.contains(&"+int8_linear_matmul [16, 32] int32".to_owned()));

@@ -2,8 +2,9 @@
 
 use super::cast::full_precision;
 use crate::tensor::{Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
-pub(super) fn binary_output(op: &'static str, a: &Tensor, b: &Tensor) -> Tensor {
+pub(super) fn binary_output(op: Op, a: &Tensor, b: &Tensor) -> Tensor {
     let geometry = Geometry::elementwise(&[a.geometry(), b.geometry()]);
     // A zero-dimensional tensor does not widen a dimensioned one of the same kind.
     let dtype = match (a.dims().is_empty(), b.dims().is_empty()) {
@@ -16,8 +17,8 @@ pub(super) fn binary_output(op: &'static str, a: &Tensor, b: &Tensor) -> Tensor 
 
 /// `a + b`.
 pub fn add(a: &Tensor, b: &Tensor) -> Tensor {
-    let tape = Tape::new(a.cx(), "AddBackward0", &[a, b]);
-    let mut out = binary_output("add.Tensor", a, b);
+    let tape = Tape::new(a.cx(), GradFn::AddBackward0, &[a, b]);
+    let mut out = binary_output(Op::AddTensor, a, b);
     tape.record([&mut out], |g| {
         let grad = g.grad();
         grads([g.needs(0).then(|| grad.clone()), g.needs(1).then(|| grad.clone())])
@@ -27,10 +28,10 @@ pub fn add(a: &Tensor, b: &Tensor) -> Tensor {
 
 /// `a - b`.
 pub fn sub(a: &Tensor, b: &Tensor) -> Tensor {
-    let tape = Tape::new(a.cx(), "SubBackward0", &[a, b]);
-    let mut out = binary_output("sub.Tensor", a, b);
+    let tape = Tape::new(a.cx(), GradFn::SubBackward0, &[a, b]);
+    let mut out = binary_output(Op::SubTensor, a, b);
     tape.record([&mut out], |g| {
-        let other = g.needs(1).then(|| g.like("neg", g.grad()));
+        let other = g.needs(1).then(|| g.like(Op::Neg, g.grad()));
         grads([g.needs(0).then(|| g.grad().clone()), other])
     });
     out
@@ -38,13 +39,13 @@ pub fn sub(a: &Tensor, b: &Tensor) -> Tensor {
 
 /// `a * b`; each operand is kept only if the other one needs a gradient.
 pub fn mul(a: &Tensor, b: &Tensor) -> Tensor {
-    let tape = Tape::new(a.cx(), "MulBackward0", &[a, b]);
+    let tape = Tape::new(a.cx(), GradFn::MulBackward0, &[a, b]);
     let saved_a = tape.save_if(tape.needs(1), a);
     let saved_b = tape.save_if(tape.needs(0), b);
-    let mut out = binary_output("mul.Tensor", a, b);
+    let mut out = binary_output(Op::MulTensor, a, b);
     tape.record([&mut out], move |g| {
         let (other, this) = (saved_b.get(), saved_a.get());
-        let product = |operand: &Tensor| binary_output("mul.Tensor", g.grad(), operand);
+        let product = |operand: &Tensor| binary_output(Op::MulTensor, g.grad(), operand);
         let other_grad = this.as_ref().map(product);
         let self_grad = other.as_ref().map(product);
         grads([self_grad, other_grad])
@@ -52,8 +53,8 @@ pub fn mul(a: &Tensor, b: &Tensor) -> Tensor {
     out
 }
 
-fn scaled(op: &'static str, node: &'static str, x: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), node, &[x]);
+fn scaled(op: Op, grad_fn: GradFn, x: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), grad_fn, &[x]);
     let mut out = x.cx().empty(op, Geometry::elementwise(&[x.geometry()]), x.dtype());
     tape.record([&mut out], move |g| grads([Some(g.like(op, g.grad()))]));
     out
@@ -61,44 +62,44 @@ fn scaled(op: &'static str, node: &'static str, x: &Tensor) -> Tensor {
 
 /// `x * 0.5` from Python: a number wrapped as a CPU scalar.
 pub fn mul_scalar(x: &Tensor) -> Tensor {
-    scaled("mul.Tensor", "MulBackward0", x)
+    scaled(Op::MulTensor, GradFn::MulBackward0, x)
 }
 
 /// `x / 8` from Python.
 pub fn div_scalar(x: &Tensor) -> Tensor {
-    scaled("div.Tensor", "DivBackward0", x)
+    scaled(Op::DivTensor, GradFn::DivBackward0, x)
 }
 
 /// `at::mul(x, Scalar)` from C++.
 pub(super) fn mul_cpp_scalar(x: &Tensor) -> Tensor {
-    scaled("mul.Scalar", "MulBackward1", x)
+    scaled(Op::MulScalar, GradFn::MulBackward1, x)
 }
 
 /// `x + 1.0`.
 pub fn add_scalar(x: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), "AddBackward0", &[x]);
-    let mut out = x.cx().empty("add.Tensor", Geometry::elementwise(&[x.geometry()]), x.dtype());
+    let tape = Tape::new(x.cx(), GradFn::AddBackward0, &[x]);
+    let mut out = x.cx().empty(Op::AddTensor, Geometry::elementwise(&[x.geometry()]), x.dtype());
     tape.record([&mut out], |g| grads([Some(g.grad().clone())]));
     out
 }
 
 /// `-x`.
 pub fn neg(x: &Tensor) -> Tensor {
-    scaled("neg", "NegBackward0", x)
+    scaled(Op::Neg, GradFn::NegBackward0, x)
 }
 
 /// `x.pow(n)` or `torch.pow(x, n)` for a number n; float32 under autocast. Keeps x.
 pub fn pow(x: &Tensor) -> Tensor {
     let x = full_precision(x);
-    let tape = Tape::new(x.cx(), "PowBackward0", &[&x]);
+    let tape = Tape::new(x.cx(), GradFn::PowBackward0, &[&x]);
     let saved = tape.save(&x);
-    let mut out = x.cx().empty("pow.Tensor_Scalar", Geometry::elementwise(&[x.geometry()]), x.dtype());
+    let mut out = x.cx().empty(Op::PowTensorScalar, Geometry::elementwise(&[x.geometry()]), x.dtype());
     tape.record([&mut out], move |g| {
         // pow_backward: grad * (exponent * self.pow(exponent - 1))
         let base = saved.unpack();
-        let power = g.like("pow.Tensor_Scalar", &base);
-        let scaled = g.like("mul.Scalar", &power);
-        grads([Some(binary_output("mul.Tensor", g.grad(), &scaled))])
+        let power = g.like(Op::PowTensorScalar, &base);
+        let scaled = g.like(Op::MulScalar, &power);
+        grads([Some(binary_output(Op::MulTensor, g.grad(), &scaled))])
     });
     out
 }
@@ -106,15 +107,15 @@ pub fn pow(x: &Tensor) -> Tensor {
 /// `torch.rsqrt(x)`; float32 under autocast. Keeps its result.
 pub fn rsqrt(x: &Tensor) -> Tensor {
     let x = full_precision(x);
-    let tape = Tape::new(x.cx(), "RsqrtBackward0", &[&x]);
-    let mut out = x.cx().empty("rsqrt", Geometry::elementwise(&[x.geometry()]), x.dtype());
+    let tape = Tape::new(x.cx(), GradFn::RsqrtBackward0, &[&x]);
+    let mut out = x.cx().empty(Op::Rsqrt, Geometry::elementwise(&[x.geometry()]), x.dtype());
     let saved = tape.save(&out);
     tape.record([&mut out], move |g| {
         // -0.5 * grad * result.pow(3)
         let result = saved.unpack();
-        let cube = g.like("pow.Tensor_Scalar", &result);
-        let half = g.like("mul.Scalar", g.grad());
-        grads([Some(binary_output("mul.Tensor", &half, &cube))])
+        let cube = g.like(Op::PowTensorScalar, &result);
+        let half = g.like(Op::MulScalar, g.grad());
+        grads([Some(binary_output(Op::MulTensor, &half, &cube))])
     });
     out
 }

@@ -2,16 +2,17 @@
 
 use super::inside;
 use crate::tensor::{Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
-const BACKWARD: &str = "embedding_dense_backward";
+const BACKWARD: Op = Op::EmbeddingDenseBackward;
 
 /// `embedding(weight, indices)`: keeps the indices; backward makes a dense gradient of the whole table.
 pub fn embedding(weight: &Tensor, indices: &Tensor) -> Tensor {
-    let tape = Tape::new(weight.cx(), "EmbeddingBackward0", &[weight]);
+    let tape = Tape::new(weight.cx(), GradFn::EmbeddingBackward0, &[weight]);
     let saved = tape.save(indices);
     let mut sizes = indices.dims().to_vec();
     sizes.push(weight.size(-1));
-    let mut out = weight.cx().empty_sizes("embedding", &sizes, weight.dtype());
+    let mut out = weight.cx().empty_sizes(Op::Embedding, &sizes, weight.dtype());
     let table = weight.geometry().clone();
     tape.record([&mut out], move |g| {
         let indices = saved.unpack();

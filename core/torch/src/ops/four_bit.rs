@@ -9,6 +9,7 @@ use plimsoll_catalog::software::rules;
 use super::cast::to;
 use super::matmul::linear;
 use crate::tensor::{Context, DType, Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// Numbers a scale stands for (`Params4bit`'s `blocksize`).
 pub const BLOCK: u64 = 64;
@@ -45,19 +46,19 @@ impl FourBit {
         let numbers = sizes[0].saturating_mul(sizes[1]);
         let blocks = numbers.div_ceil(BLOCK);
         let make = |op, sizes: &[u64], dtype| cx.empty_sizes(op, sizes, dtype);
-        let data = make("quantize_4bit", &[numbers.div_ceil(2), 1], DType::UInt8);
+        let data = make(Op::Quantize4bit, &[numbers.div_ceil(2), 1], DType::UInt8);
         // The sixteen numbers of NF4.
-        let code = || make("_to_copy", &[16], DType::Float32);
+        let code = || make(Op::ToCopy, &[16], DType::Float32);
         let Some(shared) = double else {
-            let absmax = make("quantize_4bit", &[blocks], DType::Float32);
+            let absmax = make(Op::Quantize4bit, &[blocks], DType::Float32);
             return Self { data, absmax, code: code(), nested: None, sizes, dtype };
         };
         let code = code();
-        let offset = make("mean", &[], DType::Float32);
-        let absmax = make("quantize_blockwise", &[blocks], DType::UInt8);
-        let scales = make("quantize_blockwise", &[blocks.div_ceil(NESTED_BLOCK)], DType::Float32);
+        let offset = make(Op::Mean, &[], DType::Float32);
+        let absmax = make(Op::QuantizeBlockwise, &[blocks], DType::UInt8);
+        let scales = make(Op::QuantizeBlockwise, &[blocks.div_ceil(NESTED_BLOCK)], DType::Float32);
         // Every weight has a copy of its own of the map of eight-bit numbers; before 0.46 they shared one.
-        let make_map = || make("_to_copy", &[256], DType::Float32);
+        let make_map = || make(Op::ToCopy, &[256], DType::Float32);
         let own = cx.machine().rules.has(&rules::OWN_MAPS);
         let map = if own { make_map() } else { shared.get_or_init(make_map).clone() };
         Self { data, absmax, code, nested: Some([scales, map, offset]), sizes, dtype }
@@ -69,8 +70,8 @@ impl FourBit {
         let scales = self
             .nested
             .as_ref()
-            .map(|_| cx.empty("dequantize_blockwise", Geometry::contiguous(self.absmax.dims()), DType::Float32));
-        let weight = cx.empty_sizes("dequantize_4bit", &self.sizes, self.dtype);
+            .map(|_| cx.empty(Op::DequantizeBlockwise, Geometry::contiguous(self.absmax.dims()), DType::Float32));
+        let weight = cx.empty_sizes(Op::Dequantize4bit, &self.sizes, self.dtype);
         drop(scales);
         weight
     }
@@ -79,7 +80,7 @@ impl FourBit {
     fn added_scales(&self, cx: &Rc<Context>) -> Option<(Tensor, Tensor)> {
         self.nested.as_ref()?;
         let scales = |op| cx.empty(op, Geometry::contiguous(self.absmax.dims()), DType::Float32);
-        Some((scales("dequantize_blockwise"), scales("add.Tensor")))
+        Some((scales(Op::DequantizeBlockwise), scales(Op::AddTensor)))
     }
 }
 
@@ -87,7 +88,7 @@ impl FourBit {
 /// the weight alone, which is dequantized again. Before 0.43.2 it was kept all the same, as a plain attribute of the node
 /// (`ctx.tensors = (A, B)`).
 pub fn matmul_4bit(x: &Tensor, weight: &FourBit, bias: Option<&Tensor>) -> Tensor {
-    let mut tape = Tape::new(x.cx(), "MatMul4BitBackward", &[x]);
+    let mut tape = Tape::new(x.cx(), GradFn::MatMul4BitBackward, &[x]);
     let rules = x.cx().machine().rules;
     let mut out = x.cx().no_grad(|| {
         if rules.has(&rules::FUSED_FOUR_BIT) { gemm_4bit(x, weight, bias) } else { linear_4bit(x, weight, bias) }
@@ -107,10 +108,10 @@ pub fn matmul_4bit(x: &Tensor, weight: &FourBit, bias: Option<&Tensor>) -> Tenso
 fn gemm_4bit(x: &Tensor, weight: &FourBit, bias: Option<&Tensor>) -> Tensor {
     let (cx, [outputs, inputs]) = (x.cx(), weight.sizes);
     if x.numel() / inputs.max(1) <= FUSED_ROWS && inputs.is_multiple_of(BLOCK) {
-        return cx.empty_sizes("gemm_4bit", &with_last(x, outputs), x.dtype());
+        return cx.empty_sizes(Op::Gemm4bit, &with_last(x, outputs), x.dtype());
     }
     let scales = weight.added_scales(cx);
-    let whole = cx.empty_sizes("dequantize_4bit", &weight.sizes, x.dtype());
+    let whole = cx.empty_sizes(Op::Dequantize4bit, &weight.sizes, x.dtype());
     let out = linear(x, &whole, bias);
     drop((scales, whole));
     out
@@ -122,7 +123,7 @@ fn linear_4bit(x: &Tensor, weight: &FourBit, bias: Option<&Tensor>) -> Tensor {
     let (cx, [outputs, inputs]) = (x.cx(), weight.sizes);
     if x.numel() == inputs && inputs.is_multiple_of(BLOCK) && !x.requires_grad() {
         let scales = weight.added_scales(cx).map(|(_, added)| added);
-        let out = cx.empty_sizes("gemv_4bit", &with_last(x, outputs), x.dtype());
+        let out = cx.empty_sizes(Op::Gemv4bit, &with_last(x, outputs), x.dtype());
         drop(scales);
         return out;
     }

@@ -4,8 +4,9 @@
 use super::cast::lower_precision;
 use super::creation::fresh;
 use crate::tensor::{Context, DType, Geometry, Kind, Tape, Tensor};
+use crate::{GradFn, Op};
 
-const NODE: &str = "LigerFusedLinearCrossEntropyFunctionBackward";
+const NODE: GradFn = GradFn::LigerFusedLinearCrossEntropyFunctionBackward;
 
 /// What the card and its libraries can do.
 #[derive(Clone, Copy, Debug)]
@@ -34,9 +35,9 @@ pub fn fused_linear_cross_entropy(
     drop(gradients);
     tape.record([&mut loss], move |g| {
         // torch.equal(grad_output, torch.tensor(1.0)): where it is not 1, the gradients are scaled in place.
-        let one = g.empty("full", Geometry::contiguous(&[]), DType::Float32);
-        let equal = g.empty("eq.Tensor", Geometry::contiguous(&[]), DType::Bool);
-        let all = g.empty("all", Geometry::contiguous(&[]), DType::Bool);
+        let one = g.empty(Op::Full, Geometry::contiguous(&[]), DType::Float32);
+        let equal = g.empty(Op::EqTensor, Geometry::contiguous(&[]), DType::Bool);
+        let all = g.empty(Op::All, Geometry::contiguous(&[]), DType::Bool);
         drop((equal, all, one));
         saved.iter().enumerate().map(|(i, s)| s.as_ref().filter(|_| g.needs(i)).map(|s| s.unpack())).collect()
     });
@@ -55,21 +56,21 @@ fn forward(
     let (rows, features, classes) = (hidden.size(0), hidden.size(1), weight.size(0));
     // As many logits at a time as there are hidden states: chunks of a power of two.
     let chunk = rows.div_ceil(classes.div_ceil(features)).next_power_of_two().min(rows);
-    let like = |op: &'static str, x: &Tensor| cx.empty(op, x.geometry().preserved(), x.dtype());
+    let like = |op: Op, x: &Tensor| cx.empty(op, x.geometry().preserved(), x.dtype());
 
-    let grad_hidden = like("zeros_like", hidden);
-    let grad_weight = weight_wanted.then(|| like("zeros_like", weight));
-    let grad_bias = bias.map(|b| like("zeros_like", b));
-    let losses = fresh(cx, "zeros", &[rows], DType::Float32);
-    let mask = fresh(cx, "ne.Scalar", &[rows], DType::Bool);
-    drop(fresh(cx, "sum", &[], DType::Int64));
+    let grad_hidden = like(Op::ZerosLike, hidden);
+    let grad_weight = weight_wanted.then(|| like(Op::ZerosLike, weight));
+    let grad_bias = bias.map(|b| like(Op::ZerosLike, b));
+    let losses = fresh(cx, Op::Zeros, &[rows], DType::Float32);
+    let mask = fresh(cx, Op::NeScalar, &[rows], DType::Bool);
+    drop(fresh(cx, Op::Sum, &[], DType::Int64));
 
     let autocast = cx.autocast_dtype();
     let in_place =
         rules.cuda && hidden.dtype() == weight.dtype() && autocast.is_none_or(|dtype| dtype == hidden.dtype());
     let dtype = autocast.unwrap_or(hidden.dtype());
     let buffered = in_place && bias.is_none_or(|b| b.dtype() == hidden.dtype());
-    let buffer = buffered.then(|| fresh(cx, "empty.memory_format", &[chunk, classes], hidden.dtype()));
+    let buffer = buffered.then(|| fresh(cx, Op::EmptyMemoryFormat, &[chunk, classes], hidden.dtype()));
     for rows in listed(rows, chunk) {
         let step = Step { cx, dtype, rows, features, classes };
         let logits = match &buffer {
@@ -92,11 +93,11 @@ fn forward(
             step.weight_gradient(sums, &logits, hidden);
         }
         if bias.is_some() {
-            drop(fresh(cx, "sum.dim_IntList", &[classes], logits.dtype()));
+            drop(fresh(cx, Op::SumDimIntList, &[classes], logits.dtype()));
         }
     }
     drop(buffer);
-    let loss = fresh(cx, "sum", &[], DType::Float32);
+    let loss = fresh(cx, Op::Sum, &[], DType::Float32);
     drop((mask, losses));
     (loss, vec![Some(grad_hidden), grad_weight, grad_bias])
 }
@@ -122,14 +123,14 @@ struct Step<'a> {
 
 impl Step<'_> {
     fn product(&self, sizes: [u64; 2]) -> Tensor {
-        let out = fresh(self.cx, "mm", &sizes, self.dtype);
+        let out = fresh(self.cx, Op::Mm, &sizes, self.dtype);
         self.cx.blas();
         out
     }
 
     /// Autocast's copy of an operand that it does not remember: no leaf, or no weight.
     fn cast(&self, from: DType, sizes: [u64; 2], kind: Kind) -> Option<Tensor> {
-        let make = || self.cx.counting_as(kind, || fresh(self.cx, "_to_copy", &sizes, self.dtype));
+        let make = || self.cx.counting_as(kind, || fresh(self.cx, Op::ToCopy, &sizes, self.dtype));
         (from != self.dtype).then(make)
     }
 
@@ -141,7 +142,7 @@ impl Step<'_> {
         let logits = self.product([self.rows, self.classes]);
         drop((chunk, turned));
         match bias {
-            Some(bias) => fresh(self.cx, "add.Tensor", logits.dims(), logits.dtype().promote(bias.dtype())),
+            Some(bias) => fresh(self.cx, Op::AddTensor, logits.dims(), logits.dtype().promote(bias.dtype())),
             None => logits,
         }
     }
@@ -160,7 +161,7 @@ impl Step<'_> {
     fn weight_gradient(&self, sums: bool, logits: &Tensor, hidden: &Tensor) {
         if sums {
             let chunk = (hidden.dtype() != logits.dtype())
-                .then(|| fresh(self.cx, "_to_copy", &[self.rows, self.features], logits.dtype()));
+                .then(|| fresh(self.cx, Op::ToCopy, &[self.rows, self.features], logits.dtype()));
             self.cx.blas();
             drop(chunk);
             return;
@@ -169,7 +170,7 @@ impl Step<'_> {
         let turned = self.cast(logits.dtype(), [self.classes, self.rows], Kind::Forward);
         let product = self.product([self.classes, self.features]);
         drop((turned, chunk));
-        let wide = product.dtype().is_half().then(|| fresh(self.cx, "_to_copy", product.dims(), DType::Float32));
+        let wide = product.dtype().is_half().then(|| fresh(self.cx, Op::ToCopy, product.dims(), DType::Float32));
         drop(product);
         drop(wide);
     }

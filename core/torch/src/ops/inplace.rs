@@ -1,33 +1,34 @@
 //! Ops that write over their first operand: nothing is allocated, the name simply means the result from now on.
 
 use crate::tensor::{Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// `relu_(x)`: keeps its result, which is the very storage of x.
 pub fn relu_in_place(x: Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), "ReluBackward0", &[&x]);
+    let tape = Tape::new(x.cx(), GradFn::ReluBackward0, &[&x]);
     let mut out = x.detach();
     drop(x);
     let saved = tape.save(&out);
     tape.record([&mut out], move |g| {
         let result = saved.unpack();
         let geometry = Geometry::elementwise(&[g.grad().geometry(), result.geometry()]);
-        grads([Some(g.empty("threshold_backward", geometry, result.dtype()))])
+        grads([Some(g.empty(Op::ThresholdBackward, geometry, result.dtype()))])
     });
     out
 }
 
 /// `x *= number` or `x /= number`; the gradient is scaled into a tensor of its own.
 pub fn scale_in_place(x: Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), "MulBackward0", &[&x]);
+    let tape = Tape::new(x.cx(), GradFn::MulBackward0, &[&x]);
     let mut out = x.detach();
     drop(x);
-    tape.record([&mut out], move |g| grads([Some(g.like("mul.Tensor", g.grad()))]));
+    tape.record([&mut out], move |g| grads([Some(g.like(Op::MulTensor, g.grad()))]));
     out
 }
 
 /// `x += y`.
 pub fn add_in_place(x: Tensor, y: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), "AddBackward0", &[&x, y]);
+    let tape = Tape::new(x.cx(), GradFn::AddBackward0, &[&x, y]);
     let mut out = x.detach();
     drop(x);
     tape.record([&mut out], |g| {

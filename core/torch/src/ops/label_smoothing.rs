@@ -9,6 +9,7 @@ use super::similarity::div;
 use super::softmax::log_softmax;
 use super::view::{contiguous, narrow, unsqueeze};
 use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// `cross_entropy(logits [N, classes], targets [N], label_smoothing=p)`, mean (`cross_entropy_loss_label_smoothing` in
 /// `aten/src/ATen/native/LossNLL.cpp`).
@@ -21,11 +22,11 @@ pub fn cross_entropy_smoothed(logits: &Tensor, targets: &Tensor) -> Tensor {
             sum_classes(&input, if cx.autocast_dtype().is_some() { DType::Float32 } else { input.dtype() }, false);
         neg(&sum)
     };
-    let ignored = fresh(cx, "eq.Scalar", targets.dims(), DType::Bool);
+    let ignored = fresh(cx, Op::EqScalar, targets.dims(), DType::Bool);
     let smooth = masked_fill_in_place(smooth, &ignored);
     let mean = {
-        let counted = fresh(cx, "bitwise_not", targets.dims(), DType::Bool);
-        let count = fresh(cx, "sum", &[], DType::Int64);
+        let counted = fresh(cx, Op::BitwiseNot, targets.dims(), DType::Bool);
+        let count = fresh(cx, Op::Sum, &[], DType::Int64);
         let total = sum_all(&smooth);
         let mean = div(&total, &count);
         drop(total);
@@ -52,18 +53,18 @@ pub fn label_smoother(logits: &Tensor, labels: &Tensor, shift: bool) -> Tensor {
     let log_probs = neg(&log_softmax(&logits));
     let one_each = unsqueeze(&labels, -1);
     drop(labels);
-    let padding = fresh(cx, "eq.Scalar", one_each.dims(), DType::Bool);
-    let labels = fresh(cx, "clamp", one_each.dims(), DType::Int64);
+    let padding = fresh(cx, Op::EqScalar, one_each.dims(), DType::Bool);
+    let labels = fresh(cx, Op::Clamp, one_each.dims(), DType::Int64);
     drop(one_each);
     let nll = gather_classes(&log_probs, &labels);
     let smooth = sum_classes(&log_probs, DType::Float32, true);
     let nll = masked_fill_in_place(nll, &padding);
     let smooth = masked_fill_in_place(smooth, &padding);
     let count = {
-        let long = fresh(cx, "_to_copy", padding.dims(), DType::Int64);
-        let sum = fresh(cx, "sum", &[], DType::Int64);
+        let long = fresh(cx, Op::ToCopy, padding.dims(), DType::Int64);
+        let sum = fresh(cx, Op::Sum, &[], DType::Int64);
         drop(long);
-        let count = fresh(cx, "rsub.Scalar", &[], DType::Int64);
+        let count = fresh(cx, Op::RsubScalar, &[], DType::Int64);
         drop(sum);
         count
     };
@@ -76,7 +77,7 @@ pub fn label_smoother(logits: &Tensor, labels: &Tensor, shift: bool) -> Tensor {
     };
     let smooth = {
         let sum = sum_all(&smooth);
-        let numbers = fresh(cx, "mul.Tensor", &[], DType::Int64);
+        let numbers = fresh(cx, Op::MulTensor, &[], DType::Int64);
         let mean = div(&sum, &numbers);
         drop((sum, numbers));
         drop(smooth);
@@ -95,8 +96,8 @@ pub fn converted(logits: Tensor) -> Tensor {
 
 /// `x.sum()`; its gradient is a view.
 fn sum_all(x: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), "SumBackward0", &[x]);
-    let mut out = x.cx().empty_sizes("sum", &[], x.dtype());
+    let tape = Tape::new(x.cx(), GradFn::SumBackward0, &[x]);
+    let mut out = x.cx().empty_sizes(Op::Sum, &[], x.dtype());
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| grads([Some(g.grad().view_as(g.grad().geometry().expanded(from.dims())))]));
     out
@@ -104,10 +105,10 @@ fn sum_all(x: &Tensor) -> Tensor {
 
 /// `x.sum(-1, keepdim, dtype=dtype)`; its gradient is a view.
 fn sum_classes(x: &Tensor, dtype: DType, keepdim: bool) -> Tensor {
-    let tape = Tape::new(x.cx(), "SumBackward1", &[x]);
+    let tape = Tape::new(x.cx(), GradFn::SumBackward1, &[x]);
     let kept = x.geometry().narrowed(-1, 1);
     let sizes = if keepdim { kept } else { kept.squeezed(-1) };
-    let mut out = x.cx().empty_sizes("sum.dim_IntList", sizes.dims(), dtype);
+    let mut out = x.cx().empty_sizes(Op::SumDimIntList, sizes.dims(), dtype);
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         let grad = g.grad().geometry();
@@ -119,12 +120,12 @@ fn sum_classes(x: &Tensor, dtype: DType, keepdim: bool) -> Tensor {
 
 /// `x.gather(-1, index)` with one index a row; keeps x and the index. `gather_backward` scatters into zeros of x's size.
 fn gather_classes(x: &Tensor, index: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), "GatherBackward0", &[x]);
+    let tape = Tape::new(x.cx(), GradFn::GatherBackward0, &[x]);
     let saved = [tape.save(x), tape.save(index)];
-    let mut out = x.cx().empty_sizes("gather", index.dims(), x.dtype());
+    let mut out = x.cx().empty_sizes(Op::Gather, index.dims(), x.dtype());
     tape.record([&mut out], move |g| {
         let (x, _index) = (saved[0].unpack(), saved[1].unpack());
-        grads([Some(g.empty("new_zeros", Geometry::contiguous(x.dims()), g.grad().dtype()))])
+        grads([Some(g.empty(Op::NewZeros, Geometry::contiguous(x.dims()), g.grad().dtype()))])
     });
     out
 }

@@ -4,6 +4,7 @@ use super::cast::full_precision;
 use super::label_smoothing::cross_entropy_smoothed;
 use super::softmax::log_softmax;
 use crate::tensor::{DType, Geometry, Smoothing, Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// `cross_entropy(logits [N, classes], targets [N])`, mean: log-softmax, then the negative log likelihood.
 ///
@@ -25,7 +26,7 @@ pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Tensor {
 
 /// The place of a loss that is not computed.
 pub fn no_loss(logits: &Tensor) -> Tensor {
-    logits.cx().allocate("none", Geometry::contiguous(&[]), DType::Float32, 0)
+    logits.cx().allocate(Op::None, Geometry::contiguous(&[]), DType::Float32, 0)
 }
 
 /// `cross_entropy(logits, targets, reduction="sum")`, which allocates what the mean does.
@@ -35,16 +36,16 @@ pub fn cross_entropy_sum(logits: &Tensor, targets: &Tensor) -> Tensor {
 
 /// `nll_loss`: keeps its input, the targets and the total weight (a scalar).
 pub(super) fn nll_loss(input: &Tensor, targets: &Tensor) -> Tensor {
-    let tape = Tape::new(input.cx(), "NllLossBackward0", &[input]);
+    let tape = Tape::new(input.cx(), GradFn::NllLossBackward0, &[input]);
     let saved = [tape.save(input), tape.save(targets)];
-    let mut loss = input.cx().empty_sizes("nll_loss_forward", &[], input.dtype());
-    let total_weight = input.cx().empty_sizes("nll_loss_forward", &[], input.dtype());
+    let mut loss = input.cx().empty_sizes(Op::NllLossForward, &[], input.dtype());
+    let total_weight = input.cx().empty_sizes(Op::NllLossForward, &[], input.dtype());
     let saved_weight = tape.save(&total_weight);
     drop(total_weight);
     tape.record([&mut loss], move |g| {
         let input = saved[0].unpack();
         let _rest = (saved[1].unpack(), saved_weight.unpack());
-        grads([Some(g.like("nll_loss_backward", &input))])
+        grads([Some(g.like(Op::NllLossBackward, &input))])
     });
     loss
 }
@@ -55,13 +56,13 @@ pub fn mse_loss(input: &Tensor, target: &Tensor) -> Tensor {
         return input.clone();
     }
     let (input, target) = (full_precision(input), full_precision(target));
-    let tape = Tape::new(input.cx(), "MseLossBackward0", &[&input]);
+    let tape = Tape::new(input.cx(), GradFn::MseLossBackward0, &[&input]);
     let saved = [tape.save(&input), tape.save(&target)];
     let dtype: DType = input.dtype();
-    let mut loss = input.cx().empty_sizes("mse_loss", &[], dtype);
+    let mut loss = input.cx().empty_sizes(Op::MseLoss, &[], dtype);
     tape.record([&mut loss], move |g| {
         let (input, _target) = (saved[0].unpack(), saved[1].unpack());
-        grads([Some(g.like("mse_loss_backward", &input))])
+        grads([Some(g.like(Op::MseLossBackward, &input))])
     });
     loss
 }
@@ -101,7 +102,7 @@ mod tests {
         });
         assert_eq!(
             made(&events),
-            ["input", "_log_softmax", "_to_copy", "nll_loss_forward", "nll_loss_forward"],
+            ["empty.memory_format", "_log_softmax", "_to_copy", "nll_loss_forward", "nll_loss_forward"],
             "{events:?}"
         );
         assert_eq!(events[1..3], ["+_log_softmax [16, 100] bfloat16", "+_to_copy [16, 100] float32"]);
@@ -125,7 +126,7 @@ mod tests {
         let loss = mse_loss(&prediction, &target);
         drop((prediction, target));
         assert_eq!(alive(&cx, Kind::Saved), ["neg [16, 4] float32"]);
-        assert_eq!(alive(&cx, Kind::Input), ["input [16, 4] float32"]);
+        assert_eq!(alive(&cx, Kind::Input), ["empty.memory_format [16, 4] float32"]);
         assert_eq!(made(&backward_of(loss)), ["ones_like", "mse_loss_backward", "neg"]);
         assert_eq!(live(&cx), 2 * 256, "the leaf and its gradient");
         drop(x);

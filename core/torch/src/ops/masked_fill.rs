@@ -1,12 +1,13 @@
 //! `masked_fill` and `masked_fill_`.
 
 use crate::tensor::{Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
-const OP: &str = "masked_fill.Scalar";
+const OP: Op = Op::MaskedFillScalar;
 
 /// `x.masked_fill(mask, number)`: a contiguous copy of x; keeps the mask, and its backward fills the gradient's copy.
 pub fn masked_fill(x: &Tensor, mask: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), "MaskedFillBackward0", &[x]);
+    let tape = Tape::new(x.cx(), GradFn::MaskedFillBackward0, &[x]);
     let (dims, rank) = Geometry::broadcast_dims(x.geometry(), mask.geometry());
     let out = x.cx().empty_sizes(OP, &dims[..rank], x.dtype());
     record_fill(tape, mask, out)
@@ -14,7 +15,7 @@ pub fn masked_fill(x: &Tensor, mask: &Tensor) -> Tensor {
 
 /// `x.masked_fill_(mask, number)`.
 pub fn masked_fill_in_place(x: Tensor, mask: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), "MaskedFillBackward0", &[&x]);
+    let tape = Tape::new(x.cx(), GradFn::MaskedFillBackward0, &[&x]);
     let out = x.view_as(x.geometry().clone());
     drop(x);
     record_fill(tape, mask, out)
@@ -43,7 +44,7 @@ mod tests {
         let out = masked_fill(&neg(&activation(&cx, &[3, 8, 8])), &input_of(&cx, &[8, 8], DType::Bool));
         assert_eq!(out.dims(), [3, 8, 8]);
         assert!(alive(&cx, Kind::Saved).is_empty());
-        assert_eq!(alive(&cx, Kind::Input), ["input [8, 8] bool"]);
+        assert_eq!(alive(&cx, Kind::Input), ["empty.memory_format [8, 8] bool"]);
         assert_eq!(made(&backward_of(out)), ["ones_like", "masked_fill.Scalar", "neg"]);
     }
 }

@@ -3,10 +3,11 @@
 use super::cast::lower_precision;
 use super::view::{contiguous, expand, reshape, transpose, unsafe_view, view};
 use crate::tensor::{Geometry, Gradients, Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// `self.t()` of a matrix.
 pub fn t(x: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), "TBackward0", &[x]);
+    let tape = Tape::new(x.cx(), GradFn::TBackward0, &[x]);
     let mut out = x.view_as(x.geometry().transposed(0, 1));
     tape.record([&mut out], |g| grads([Some(g.grad().view_as(g.grad().geometry().transposed(0, 1)))]));
     out
@@ -18,17 +19,17 @@ fn operand_gradient(g: &Gradients<'_>, operand: &Geometry, like: &Tensor) -> Ten
     let (rows, columns) = (operand.size(0), operand.size(1));
     let column_major = operand.strides()[0] == 1 && operand.strides()[1] == rows;
     let sizes = if column_major { [columns, rows] } else { [rows, columns] };
-    let product = g.empty("mm", Geometry::contiguous(&sizes), like.dtype());
+    let product = g.empty(Op::Mm, Geometry::contiguous(&sizes), like.dtype());
     g.cx().blas();
     if column_major { product.view_as(product.geometry().transposed(0, 1)) } else { product }
 }
 
 /// `mm(a, b)`.
 fn mm(a: &Tensor, b: &Tensor) -> Tensor {
-    let tape = Tape::new(a.cx(), "MmBackward0", &[a, b]);
+    let tape = Tape::new(a.cx(), GradFn::MmBackward0, &[a, b]);
     let saved_b = tape.save_if(tape.needs(0), b);
     let saved_a = tape.save_if(tape.needs(1), a);
-    let mut out = a.cx().empty_sizes("mm", &[a.size(0), b.size(1)], a.dtype());
+    let mut out = a.cx().empty_sizes(Op::Mm, &[a.size(0), b.size(1)], a.dtype());
     a.cx().blas();
     let (left, right) = (a.geometry().clone(), b.geometry().clone());
     tape.record([&mut out], move |g| {
@@ -50,10 +51,10 @@ pub fn addmm(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
 }
 
 fn addmm_cast(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
-    let tape = Tape::new(a.cx(), "AddmmBackward0", &[bias, a, b]);
+    let tape = Tape::new(a.cx(), GradFn::AddmmBackward0, &[bias, a, b]);
     let saved_b = tape.save_if(tape.needs(1), b);
     let saved_a = tape.save_if(tape.needs(2), a);
-    let mut out = a.cx().empty_sizes("addmm", &[a.size(0), b.size(1)], a.dtype());
+    let mut out = a.cx().empty_sizes(Op::Addmm, &[a.size(0), b.size(1)], a.dtype());
     a.cx().blas();
     let (left, right) = (a.geometry().clone(), b.geometry().clone());
     tape.record([&mut out], move |g| {
@@ -73,16 +74,16 @@ pub fn bmm(a: &Tensor, b: &Tensor) -> Tensor {
 }
 
 fn bmm_cast(a: &Tensor, b: &Tensor) -> Tensor {
-    let tape = Tape::new(a.cx(), "BmmBackward0", &[a, b]);
+    let tape = Tape::new(a.cx(), GradFn::BmmBackward0, &[a, b]);
     let saved_b = tape.save_if(tape.needs(0), b);
     let saved_a = tape.save_if(tape.needs(1), a);
-    let mut out = a.cx().empty_sizes("bmm", &[a.size(0), a.size(1), b.size(2)], a.dtype());
+    let mut out = a.cx().empty_sizes(Op::Bmm, &[a.size(0), a.size(1), b.size(2)], a.dtype());
     a.cx().blas();
     let (left, right) = (a.geometry().clone(), b.geometry().clone());
     tape.record([&mut out], move |g| {
         let (b, a) = (saved_b.get(), saved_a.get());
         let product = |sizes: &Geometry, like: &Tensor| {
-            let out = g.empty("bmm", Geometry::contiguous(sizes.dims()), like.dtype());
+            let out = g.empty(Op::Bmm, Geometry::contiguous(sizes.dims()), like.dtype());
             g.cx().blas();
             out
         };
@@ -98,19 +99,19 @@ pub fn baddbmm(base: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     let b = lower_precision(b);
     let a = lower_precision(a);
     let base = lower_precision(base);
-    let tape = Tape::new(a.cx(), "BaddbmmBackward0", &[&a, &b]);
+    let tape = Tape::new(a.cx(), GradFn::BaddbmmBackward0, &[&a, &b]);
     let saved_b = tape.save_if(tape.needs(0), &b);
     let saved_a = tape.save_if(tape.needs(1), &a);
-    let mut out = a.cx().empty_sizes("baddbmm", &[a.size(0), a.size(1), b.size(2)], base.dtype());
+    let mut out = a.cx().empty_sizes(Op::Baddbmm, &[a.size(0), a.size(1), b.size(2)], base.dtype());
     a.cx().blas();
     let (left, right) = (a.geometry().clone(), b.geometry().clone());
     tape.record([&mut out], move |g| {
         let (b, a) = (saved_b.get(), saved_a.get());
         // maybe_multiply(product, alpha)
         let scaled = |sizes: &Geometry, like: &Tensor| {
-            let product = g.empty("bmm", Geometry::contiguous(sizes.dims()), like.dtype());
+            let product = g.empty(Op::Bmm, Geometry::contiguous(sizes.dims()), like.dtype());
             g.cx().blas();
-            g.like("mul.Tensor", &product)
+            g.like(Op::MulTensor, &product)
         };
         let batch1 = b.as_ref().map(|b| scaled(&left, b));
         let batch2 = a.as_ref().map(|a| scaled(&right, a));

@@ -44,15 +44,12 @@ mod matmul_tests;
 
 pub use activation::{dropout, elu, gelu, leaky_relu, relu, sigmoid, silu, tanh};
 pub use alternate::{every_second, every_second_of, stack_last};
-pub use attention::{
-    CUDNN_ATTENTION, EFFICIENT_ATTENTION, FLASH_ATTENTION, scaled_dot_product_attention,
-    ungrouped_dot_product_attention,
-};
+pub use attention::{scaled_dot_product_attention, ungrouped_dot_product_attention};
 pub use batch_norm::batch_norm;
 pub use bloom_gelu::bloom_gelu;
 pub use cast::to;
 pub use clamp::{clamp_in_place, layer_norm_plain};
-pub use conv::{CONVOLUTION, Window, conv2d};
+pub use conv::{Window, conv2d};
 pub use conv1d::conv1d;
 pub use creation::{arange, empty, fresh, labels};
 pub use eight_bit::{EightBit, matmul_8bit};

@@ -2,13 +2,14 @@
 
 use super::cast::full_precision;
 use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// `layer_norm` over the last dimension: keeps its input, weight, bias, and the mean and 1/std of every row in float32
 /// (`native_layer_norm` in `derivatives.yaml`). float32 under autocast: of a half weight and bias it keeps the copies.
 pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     let (x, weight, bias) = (full_precision(x), full_precision(weight), bias.map(full_precision));
     let inputs: Vec<&Tensor> = [Some(&x), Some(&weight), bias.as_ref()].into_iter().flatten().collect();
-    let tape = Tape::new(x.cx(), "NativeLayerNormBackward0", &inputs);
+    let tape = Tape::new(x.cx(), GradFn::NativeLayerNormBackward0, &inputs);
     let saved_x = tape.save(&x);
     let saved_weight = tape.save(&weight);
     let saved_bias = bias.as_ref().map(|bias| tape.save(bias));
@@ -17,9 +18,9 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor 
         *last = 1;
     }
     let cx = x.cx();
-    let mut out = cx.empty("native_layer_norm", Geometry::contiguous(x.dims()), x.dtype());
-    let mean = cx.empty_sizes("native_layer_norm", &rows, DType::Float32);
-    let rstd = cx.empty_sizes("native_layer_norm", &rows, DType::Float32);
+    let mut out = cx.empty(Op::NativeLayerNorm, Geometry::contiguous(x.dims()), x.dtype());
+    let mean = cx.empty_sizes(Op::NativeLayerNorm, &rows, DType::Float32);
+    let rstd = cx.empty_sizes(Op::NativeLayerNorm, &rows, DType::Float32);
     let statistics = [tape.save(&mean), tape.save(&rstd)];
     drop((mean, rstd));
     let has_bias = bias.is_some();
@@ -27,7 +28,7 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor 
         let (x, weight) = (saved_x.unpack(), saved_weight.unpack());
         let _bias = saved_bias.as_ref().map(|bias| bias.unpack());
         let _statistics = [statistics[0].unpack(), statistics[1].unpack()];
-        let op = "native_layer_norm_backward";
+        let op = Op::NativeLayerNormBackward;
         let input = g.needs(0).then(|| g.empty(op, input_order(g.grad(), &x), x.dtype()));
         let weight_grad = g.needs(1).then(|| g.like(op, &weight));
         if has_bias {

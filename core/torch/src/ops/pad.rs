@@ -1,20 +1,21 @@
 //! Padding with zeros.
 
 use crate::tensor::{Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// `F.pad(x, ...)` with zeros, to `sizes`: a copy, even where nothing is added (`constant_pad_nd` clones then). Its
 /// backward cuts the padding off, a copy again.
 pub fn pad(x: &Tensor, sizes: &[u64]) -> Tensor {
-    let tape = Tape::new(x.cx(), "ConstantPadNdBackward0", &[x]);
+    let tape = Tape::new(x.cx(), GradFn::ConstantPadNdBackward0, &[x]);
     let geometry = if x.dims() == sizes { x.geometry().preserved() } else { Geometry::contiguous(sizes) };
-    let mut out = x.cx().empty("constant_pad_nd", geometry, x.dtype());
+    let mut out = x.cx().empty(Op::ConstantPadNd, geometry, x.dtype());
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         let mut cut = g.grad().geometry().clone();
         for (axis, &size) in (0..).zip(from.dims()) {
             cut = cut.narrowed(axis, size);
         }
-        grads([Some(g.empty("constant_pad_nd", cut.preserved(), g.grad().dtype()))])
+        grads([Some(g.empty(Op::ConstantPadNd, cut.preserved(), g.grad().dtype()))])
     });
     out
 }

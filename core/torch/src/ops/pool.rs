@@ -2,11 +2,12 @@
 
 use super::conv::{Window, image, is_channels_last};
 use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// `max_pool2d(x)`: keeps its input and, for every output, the int64 index of the largest.
 pub fn max_pool2d(x: &Tensor, window: Window) -> Tensor {
-    const OP: &str = "max_pool2d_with_indices";
-    let tape = Tape::new(x.cx(), "MaxPool2DWithIndicesBackward0", &[x]);
+    const OP: Op = Op::MaxPool2dWithIndices;
+    let tape = Tape::new(x.cx(), GradFn::MaxPool2DWithIndicesBackward0, &[x]);
     let saved_x = tape.save(x);
     let last = is_channels_last(x.geometry());
     let sizes = [x.size(0), x.size(1), window.places(x.size(2)), window.places(x.size(3))];
@@ -16,7 +17,7 @@ pub fn max_pool2d(x: &Tensor, window: Window) -> Tensor {
     drop(indices);
     tape.record([&mut out], move |g| {
         let (x, _indices) = (saved_x.unpack(), saved_indices.unpack());
-        grads([Some(g.like("max_pool2d_with_indices_backward", &x))])
+        grads([Some(g.like(Op::MaxPool2dWithIndicesBackward, &x))])
     });
     out
 }
@@ -24,24 +25,24 @@ pub fn max_pool2d(x: &Tensor, window: Window) -> Tensor {
 /// `adaptive_avg_pool2d(x, 1)`: a mean over height and width, both kept as 1; keeps nothing. Where x lies channels last,
 /// the result is given such strides by `as_strided_`, whose backward goes through a buffer of its own.
 pub fn global_avg_pool2d(x: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), "MeanBackward1", &[x]);
-    let mut out = x.cx().empty_sizes("mean.dim", &[x.size(0), x.size(1), 1, 1], x.dtype());
+    let tape = Tape::new(x.cx(), GradFn::MeanBackward1, &[x]);
+    let mut out = x.cx().empty_sizes(Op::MeanDim, &[x.size(0), x.size(1), 1, 1], x.dtype());
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         let expanded = g.grad().geometry().expanded(from.dims());
-        grads([Some(g.empty("div.Scalar", Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
+        grads([Some(g.empty(Op::DivScalar, Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
     });
     if is_channels_last(x.geometry()) { restrided(&out) } else { out }
 }
 
 /// `x.as_strided_([n, c, 1, 1], [c, 1, c, c])`
 fn restrided(x: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), "AsStridedBackward1", &[x]);
+    let tape = Tape::new(x.cx(), GradFn::AsStridedBackward1, &[x]);
     let sizes = [x.size(0), x.size(1), 1, 1];
     let mut out = x.unsafe_view_as(image(sizes, true));
     tape.record([&mut out], move |g| {
         // as_strided_backward(): the gradient is scattered into zeros of the storage's size.
-        let storage = g.empty("new_zeros", Geometry::contiguous(&[sizes[0] * sizes[1]]), g.grad().dtype());
+        let storage = g.empty(Op::NewZeros, Geometry::contiguous(&[sizes[0] * sizes[1]]), g.grad().dtype());
         grads([Some(storage.view_as(Geometry::contiguous(&sizes)))])
     });
     out

@@ -1,47 +1,48 @@
 //! Reductions.
 
 use crate::tensor::{Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// `x.mean(-1, keepdim=True)`.
 pub fn mean_last(x: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), "MeanBackward1", &[x]);
+    let tape = Tape::new(x.cx(), GradFn::MeanBackward1, &[x]);
     let mut sizes = x.dims().to_vec();
     if let Some(last) = sizes.last_mut() {
         *last = 1;
     }
-    let mut out = x.cx().empty_sizes("mean.dim", &sizes, x.dtype());
+    let mut out = x.cx().empty_sizes(Op::MeanDim, &sizes, x.dtype());
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         // sum_backward expands the gradient; the division makes it real.
         let expanded = g.grad().geometry().expanded(from.dims());
-        grads([Some(g.empty("div.Scalar", Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
+        grads([Some(g.empty(Op::DivScalar, Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
     });
     out
 }
 
 /// `x.mean(axis)`, the dimension dropped.
 pub fn mean(x: &Tensor, axis: isize) -> Tensor {
-    let tape = Tape::new(x.cx(), "MeanBackward1", &[x]);
+    let tape = Tape::new(x.cx(), GradFn::MeanBackward1, &[x]);
     let at = x.geometry().axis(axis);
     let mut sizes = x.dims().to_vec();
     sizes.remove(at);
-    let mut out = x.cx().empty_sizes("mean.dim", &sizes, x.dtype());
+    let mut out = x.cx().empty_sizes(Op::MeanDim, &sizes, x.dtype());
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         let expanded = g.grad().geometry().unsqueezed(at as isize).expanded(from.dims());
-        grads([Some(g.empty("div.Scalar", Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
+        grads([Some(g.empty(Op::DivScalar, Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
     });
     out
 }
 
 /// `x.mean([-2, -1])` of `[N, C, H, W]`, both dropped.
 pub fn mean_image(x: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), "MeanBackward1", &[x]);
-    let mut out = x.cx().empty_sizes("mean.dim", &[x.size(0), x.size(1)], x.dtype());
+    let tape = Tape::new(x.cx(), GradFn::MeanBackward1, &[x]);
+    let mut out = x.cx().empty_sizes(Op::MeanDim, &[x.size(0), x.size(1)], x.dtype());
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         let expanded = g.grad().geometry().unsqueezed(-1).unsqueezed(-1).expanded(from.dims());
-        grads([Some(g.empty("div.Scalar", Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
+        grads([Some(g.empty(Op::DivScalar, Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
     });
     out
 }

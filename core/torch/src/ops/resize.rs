@@ -2,16 +2,17 @@
 
 use super::conv::{image, is_channels_last};
 use crate::tensor::{Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// `F.interpolate(x, size=(side, side), mode="bicubic")`: keeps nothing, and hands on the memory order in both directions.
 pub fn upsample_bicubic2d(x: &Tensor, side: u64) -> Tensor {
-    let tape = Tape::new(x.cx(), "UpsampleBicubic2DBackward0", &[x]);
+    let tape = Tape::new(x.cx(), GradFn::UpsampleBicubic2DBackward0, &[x]);
     let last = is_channels_last(x.geometry());
     let from = [x.size(0), x.size(1), x.size(2), x.size(3)];
-    let mut out = x.cx().empty("upsample_bicubic2d", image([from[0], from[1], side, side], last), x.dtype());
+    let mut out = x.cx().empty(Op::UpsampleBicubic2d, image([from[0], from[1], side, side], last), x.dtype());
     tape.record([&mut out], move |g| {
         let last = is_channels_last(g.grad().geometry());
-        grads([Some(g.empty("upsample_bicubic2d_backward", image(from, last), g.grad().dtype()))])
+        grads([Some(g.empty(Op::UpsampleBicubic2dBackward, image(from, last), g.grad().dtype()))])
     });
     out
 }

@@ -1,13 +1,14 @@
 //! Rolling.
 
 use crate::tensor::{Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// `torch.roll(x, shifts, dims)`: a copy; its backward rolls the gradient back, another one. Over several dimensions the
 /// kernel rolls one after the other and lets go of what lies between; the reference rows see the result only.
 pub fn roll(x: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), "RollBackward0", &[x]);
-    let mut out = x.cx().empty("roll", x.geometry().preserved(), x.dtype());
-    tape.record([&mut out], |g| grads([Some(g.like("roll", g.grad()))]));
+    let tape = Tape::new(x.cx(), GradFn::RollBackward0, &[x]);
+    let mut out = x.cx().empty(Op::Roll, x.geometry().preserved(), x.dtype());
+    tape.record([&mut out], |g| grads([Some(g.like(Op::Roll, g.grad()))]));
     out
 }
 

@@ -2,14 +2,15 @@
 
 use super::inside;
 use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// `x.sum(dim=1)` of `[rows, k, columns]`; float32 under autocast, which asks the kernel for it (`fp32_set_opt_dtype`) and
 /// makes no copy of what is summed.
 pub fn sum_middle(x: &Tensor) -> Tensor {
     let dtype = if x.cx().autocast_dtype().is_some() { DType::Float32 } else { x.dtype() };
     let (rows, columns) = (x.size(0), x.size(2));
-    let tape = Tape::new(x.cx(), "SumBackward1", &[x]);
-    let mut out = x.cx().empty_sizes("sum.dim_IntList", &[rows, columns], dtype);
+    let tape = Tape::new(x.cx(), GradFn::SumBackward1, &[x]);
+    let mut out = x.cx().empty_sizes(Op::SumDimIntList, &[rows, columns], dtype);
     let from = x.geometry().clone();
     let kept = Geometry::contiguous(&[rows, 1, columns]);
     tape.record([&mut out], move |g| grads([Some(g.grad().view_as(kept.expanded(from.dims())))]));
@@ -18,23 +19,23 @@ pub fn sum_middle(x: &Tensor) -> Tensor {
 
 /// `torch.topk(x, k, dim=-1)` of a matrix: values and indices; keeps the indices.
 pub fn topk(x: &Tensor, k: u64) -> (Tensor, Tensor) {
-    let tape = Tape::new(x.cx(), "TopkBackward0", &[x]);
+    let tape = Tape::new(x.cx(), GradFn::TopkBackward0, &[x]);
     let sizes = [x.size(0), k];
-    let mut values = x.cx().empty_sizes("topk", &sizes, x.dtype());
-    let indices = x.cx().empty_sizes("topk", &sizes, DType::Int64);
+    let mut values = x.cx().empty_sizes(Op::Topk, &sizes, x.dtype());
+    let indices = x.cx().empty_sizes(Op::Topk, &sizes, DType::Int64);
     let saved = tape.save(&indices);
     let from = x.geometry().clone();
     tape.record([&mut values], move |g| {
         let _indices = saved.unpack();
-        grads([Some(g.empty("zeros", Geometry::contiguous(from.dims()), g.grad().dtype()))])
+        grads([Some(g.empty(Op::Zeros, Geometry::contiguous(from.dims()), g.grad().dtype()))])
     });
     (values, indices)
 }
 
 /// `x /= divisor`: in place, but the divisor's gradient needs what x was, so that is copied first.
 pub fn div_in_place(x: Tensor, divisor: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), "DivBackward0", &[&x, divisor]);
-    let original = tape.needs(1).then(|| x.cx().empty("clone", x.geometry().preserved(), x.dtype()));
+    let tape = Tape::new(x.cx(), GradFn::DivBackward0, &[&x, divisor]);
+    let original = tape.needs(1).then(|| x.cx().empty(Op::Clone, x.geometry().preserved(), x.dtype()));
     let saved_x = original.as_ref().map_or(crate::tensor::Saved::Nothing, |o| tape.save(o));
     drop(original);
     let saved_divisor = tape.save(divisor);
@@ -44,14 +45,14 @@ pub fn div_in_place(x: Tensor, divisor: &Tensor) -> Tensor {
         let (x, _divisor) = (saved_x.get(), saved_divisor.unpack());
         let divisor_grad = x.map(|x| {
             // div_tensor_other_backward: -grad * ((self / other) / other)
-            let quotient = g.like("div.Tensor", &x);
-            let twice = g.like("div.Tensor", &x);
-            let negative = g.like("neg", g.grad());
-            let product = g.like("mul.Tensor", &x);
+            let quotient = g.like(Op::DivTensor, &x);
+            let twice = g.like(Op::DivTensor, &x);
+            let negative = g.like(Op::Neg, g.grad());
+            let product = g.like(Op::MulTensor, &x);
             drop((negative, twice, quotient));
             product
         });
-        let x_grad = g.needs(0).then(|| g.like("div.Tensor", g.grad()));
+        let x_grad = g.needs(0).then(|| g.like(Op::DivTensor, g.grad()));
         grads([x_grad, divisor_grad])
     });
     out
@@ -59,18 +60,18 @@ pub fn div_in_place(x: Tensor, divisor: &Tensor) -> Tensor {
 
 /// `x[rows]` for a list of row numbers; keeps the list, and its gradient is as large as x.
 pub fn index_rows(x: &Tensor, rows: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), "IndexBackward0", &[x]);
+    let tape = Tape::new(x.cx(), GradFn::IndexBackward0, &[x]);
     let saved = tape.save(rows);
     let mut sizes = x.dims().to_vec();
     if let Some(first) = sizes.first_mut() {
         *first = rows.numel();
     }
-    let mut out = x.cx().empty_sizes("index.Tensor", &sizes, x.dtype());
+    let mut out = x.cx().empty_sizes(Op::IndexTensor, &sizes, x.dtype());
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         let rows = saved.unpack();
-        let gradient = g.empty("new_zeros", Geometry::contiguous(from.dims()), g.grad().dtype());
-        drop(inside::accumulate_rows(g.cx(), "index_put", rows.numel()));
+        let gradient = g.empty(Op::NewZeros, Geometry::contiguous(from.dims()), g.grad().dtype());
+        drop(inside::accumulate_rows(g.cx(), Op::IndexPut, rows.numel()));
         grads([Some(gradient)])
     });
     out
@@ -87,14 +88,14 @@ pub fn grouped_linear(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
 /// are asked for.
 fn one_by_one(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
     let mut tape =
-        Tape::new(x.cx(), "GeneratedBackwardFor_transformers_grouped_mm_fallback_defaultBackward", &[x, weight]);
+        Tape::new(x.cx(), GradFn::GeneratedBackwardForTransformersGroupedMmFallbackDefaultBackward, &[x, weight]);
     let (saved_x, saved_weight) = (tape.save(x), tape.save(weight));
     tape.keep(offsets);
-    let mut out = x.cx().empty_sizes("zeros", &[x.size(0), weight.size(2)], x.dtype());
+    let mut out = x.cx().empty_sizes(Op::Zeros, &[x.size(0), weight.size(2)], x.dtype());
     x.cx().blas();
     tape.record([&mut out], move |g| {
         let (x, weight) = (saved_x.unpack(), saved_weight.unpack());
-        let gradients = [g.like("zeros_like", &x), g.like("zeros_like", &weight)];
+        let gradients = [g.like(Op::ZerosLike, &x), g.like(Op::ZerosLike, &weight)];
         g.cx().blas();
         grads(gradients.map(Some))
     });
@@ -103,21 +104,21 @@ fn one_by_one(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
 
 /// `torch.nn.functional.grouped_mm(x, weight, offs)`.
 fn grouped(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), "GroupedMmBackward0", &[x, weight]);
+    let tape = Tape::new(x.cx(), GradFn::GroupedMmBackward0, &[x, weight]);
     let saved_weight = tape.save_if(tape.needs(0), weight);
     let saved_x = tape.save_if(tape.needs(1), x);
     let saved_offsets = tape.save(offsets);
-    let mut out = x.cx().empty_sizes("_grouped_mm", &[x.size(0), weight.size(2)], x.dtype());
+    let mut out = x.cx().empty_sizes(Op::GroupedMm, &[x.size(0), weight.size(2)], x.dtype());
     x.cx().blas();
     let (rows, stored) = (x.geometry().clone(), weight.geometry().transposed(-2, -1));
     tape.record([&mut out], move |g| {
         let (x, weight, _offsets) = (saved_x.get(), saved_weight.get(), saved_offsets.unpack());
         // The gradient of a transposed operand is made in the order it is stored in.
         let weight_grad = x.as_ref().map(|x| {
-            let product = g.empty("_grouped_mm", Geometry::contiguous(stored.dims()), x.dtype());
+            let product = g.empty(Op::GroupedMm, Geometry::contiguous(stored.dims()), x.dtype());
             product.view_as(product.geometry().transposed(-2, -1))
         });
-        let x_grad = weight.as_ref().map(|w| g.empty("_grouped_mm", Geometry::contiguous(rows.dims()), w.dtype()));
+        let x_grad = weight.as_ref().map(|w| g.empty(Op::GroupedMm, Geometry::contiguous(rows.dims()), w.dtype()));
         g.cx().blas();
         grads([x_grad, weight_grad])
     });

@@ -3,24 +3,25 @@
 use super::cast::full_precision;
 use super::elementwise::binary_output;
 use crate::tensor::{Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// `a / b`; keeps b, and a if b wants a gradient.
 pub fn div(a: &Tensor, b: &Tensor) -> Tensor {
-    let tape = Tape::new(a.cx(), "DivBackward0", &[a, b]);
+    let tape = Tape::new(a.cx(), GradFn::DivBackward0, &[a, b]);
     let saved_b = tape.save(b);
     let saved_a = tape.save_if(tape.needs(1), a);
-    let mut out = binary_output("div.Tensor", a, b);
+    let mut out = binary_output(Op::DivTensor, a, b);
     tape.record([&mut out], move |g| {
         let b = saved_b.unpack();
         let a = saved_a.get();
         // div_tensor_other_grad: -grad * ((self / other) / other)
         let other = a.map(|a| {
-            let quotient = binary_output("div.Tensor", &a, &b);
-            let twice = binary_output("div.Tensor", &quotient, &b);
-            let negative = g.like("neg", g.grad());
-            binary_output("mul.Tensor", &negative, &twice)
+            let quotient = binary_output(Op::DivTensor, &a, &b);
+            let twice = binary_output(Op::DivTensor, &quotient, &b);
+            let negative = g.like(Op::Neg, g.grad());
+            binary_output(Op::MulTensor, &negative, &twice)
         });
-        let this = g.needs(0).then(|| binary_output("div.Tensor", g.grad(), &b));
+        let this = g.needs(0).then(|| binary_output(Op::DivTensor, g.grad(), &b));
         grads([this, other])
     });
     out
@@ -29,12 +30,12 @@ pub fn div(a: &Tensor, b: &Tensor) -> Tensor {
 /// `exp(x)`; float32 under autocast. Keeps its result.
 pub fn exp(x: &Tensor) -> Tensor {
     let x = full_precision(x);
-    let tape = Tape::new(x.cx(), "ExpBackward0", &[&x]);
-    let mut out = x.cx().empty("exp", Geometry::elementwise(&[x.geometry()]), x.dtype());
+    let tape = Tape::new(x.cx(), GradFn::ExpBackward0, &[&x]);
+    let mut out = x.cx().empty(Op::Exp, Geometry::elementwise(&[x.geometry()]), x.dtype());
     let saved = tape.save(&out);
     tape.record([&mut out], move |g| {
         let result = saved.unpack();
-        grads([Some(binary_output("mul.Tensor", g.grad(), &result))])
+        grads([Some(binary_output(Op::MulTensor, g.grad(), &result))])
     });
     out
 }
@@ -42,12 +43,12 @@ pub fn exp(x: &Tensor) -> Tensor {
 /// `torch.sum(x, dim=-1, keepdim=True)`; float32 under autocast. Its gradient is a view.
 pub fn sum_last(x: &Tensor) -> Tensor {
     let x = full_precision(x);
-    let tape = Tape::new(x.cx(), "SumBackward1", &[&x]);
+    let tape = Tape::new(x.cx(), GradFn::SumBackward1, &[&x]);
     let mut sizes = x.dims().to_vec();
     if let Some(last) = sizes.last_mut() {
         *last = 1;
     }
-    let mut out = x.cx().empty_sizes("sum.dim_IntList", &sizes, x.dtype());
+    let mut out = x.cx().empty_sizes(Op::SumDimIntList, &sizes, x.dtype());
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| grads([Some(g.grad().view_as(g.grad().geometry().expanded(from.dims())))]));
     out

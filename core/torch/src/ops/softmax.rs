@@ -2,12 +2,13 @@
 
 use super::cast::to;
 use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// The names of a softmax: forward op, node, backward op.
-type Names = (&'static str, &'static str, &'static str);
+type Names = (Op, GradFn, Op);
 
-const SOFTMAX: Names = ("_softmax", "SoftmaxBackward0", "_softmax_backward_data");
-const LOG_SOFTMAX: Names = ("_log_softmax", "LogSoftmaxBackward0", "_log_softmax_backward_data");
+const SOFTMAX: Names = (Op::Softmax, GradFn::SoftmaxBackward0, Op::SoftmaxBackwardData);
+const LOG_SOFTMAX: Names = (Op::LogSoftmax, GradFn::LogSoftmaxBackward0, Op::LogSoftmaxBackwardData);
 
 /// `softmax(x, -1)`; in float32 under autocast. Keeps its result.
 pub fn softmax(x: &Tensor) -> Tensor {

@@ -1,6 +1,7 @@
 //! Views, and the ops that copy when a view is not possible.
 
 use crate::tensor::{Geometry, Gradients, Grads, Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// The order that takes `[N, C, H, W]` to `[N, H, W, C]`.
 pub const CHANNELS_LAST: [usize; 4] = [0, 2, 3, 1];
@@ -9,12 +10,12 @@ pub const CHANNELS_FIRST: [usize; 4] = [0, 3, 1, 2];
 
 /// Records a view whose backward is `restore`, itself a view (or a copy) of the gradient.
 fn record_view(
-    name: &'static str,
+    grad_fn: GradFn,
     x: &Tensor,
     geometry: Geometry,
     restore: impl Fn(&Gradients<'_>) -> Tensor + 'static,
 ) -> Tensor {
-    let tape = Tape::new(x.cx(), name, &[x]);
+    let tape = Tape::new(x.cx(), grad_fn, &[x]);
     let mut out = x.view_as(geometry);
     tape.record([&mut out], move |g| grads([Some(restore(g))]));
     out
@@ -26,7 +27,7 @@ pub(super) fn reshape_gradient(g: &Gradients<'_>, sizes: &Geometry) -> Tensor {
     match grad.geometry().viewed(sizes.dims()) {
         Some(geometry) => grad.view_as(geometry),
         None => {
-            let copy = g.empty("clone", Geometry::contiguous(grad.dims()), grad.dtype());
+            let copy = g.empty(Op::Clone, Geometry::contiguous(grad.dims()), grad.dtype());
             copy.unsafe_view_as(Geometry::contiguous(sizes.dims()))
         }
     }
@@ -40,7 +41,7 @@ pub fn view(x: &Tensor, sizes: &[u64]) -> Tensor {
     match x.geometry().viewed(sizes) {
         Some(geometry) => {
             let from = x.geometry().clone();
-            record_view("ViewBackward0", x, geometry, move |g| reshape_gradient(g, &from))
+            record_view(GradFn::ViewBackward0, x, geometry, move |g| reshape_gradient(g, &from))
         }
         None => unreachable!("view of {:?} as {sizes:?} needs a copy", x.geometry()),
     }
@@ -54,7 +55,7 @@ pub fn reshape(x: &Tensor, sizes: &[u64]) -> Tensor {
 /// `_unsafe_view` of a contiguous temporary.
 pub(super) fn unsafe_view(x: &Tensor, sizes: &[u64]) -> Tensor {
     let from = x.geometry().clone();
-    let tape = Tape::new(x.cx(), "UnsafeViewBackward0", &[x]);
+    let tape = Tape::new(x.cx(), GradFn::UnsafeViewBackward0, &[x]);
     let mut out = x.unsafe_view_as(Geometry::contiguous(sizes));
     tape.record([&mut out], move |g| grads([Some(reshape_gradient(g, &from))]));
     out
@@ -62,8 +63,8 @@ pub(super) fn unsafe_view(x: &Tensor, sizes: &[u64]) -> Tensor {
 
 /// `x.clone(memory_format=torch.contiguous_format)`.
 pub fn clone(x: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), "CloneBackward0", &[x]);
-    let mut out = x.cx().empty("clone", Geometry::contiguous(x.dims()), x.dtype());
+    let tape = Tape::new(x.cx(), GradFn::CloneBackward0, &[x]);
+    let mut out = x.cx().empty(Op::Clone, Geometry::contiguous(x.dims()), x.dtype());
     tape.record([&mut out], |g| grads([Some(g.grad().clone())]));
     out
 }
@@ -75,7 +76,7 @@ pub fn contiguous(x: &Tensor) -> Tensor {
 
 /// `x.transpose(a, b)`.
 pub fn transpose(x: &Tensor, a: isize, b: isize) -> Tensor {
-    record_view("TransposeBackward0", x, x.geometry().transposed(a, b), move |g| {
+    record_view(GradFn::TransposeBackward0, x, x.geometry().transposed(a, b), move |g| {
         g.grad().view_as(g.grad().geometry().transposed(a, b))
     })
 }
@@ -86,14 +87,14 @@ pub fn permute(x: &Tensor, order: &[usize]) -> Tensor {
     for (to, &from) in order.iter().enumerate() {
         inverse[from] = to;
     }
-    record_view("PermuteBackward0", x, x.geometry().permuted(order), move |g| {
+    record_view(GradFn::PermuteBackward0, x, x.geometry().permuted(order), move |g| {
         g.grad().view_as(g.grad().geometry().permuted(&inverse))
     })
 }
 
 /// `x.unsqueeze(at)`.
 pub fn unsqueeze(x: &Tensor, at: isize) -> Tensor {
-    record_view("UnsqueezeBackward0", x, x.geometry().unsqueezed(at), move |g| {
+    record_view(GradFn::UnsqueezeBackward0, x, x.geometry().unsqueezed(at), move |g| {
         g.grad().view_as(g.grad().geometry().squeezed(at))
     })
 }
@@ -101,7 +102,7 @@ pub fn unsqueeze(x: &Tensor, at: isize) -> Tensor {
 /// `x.expand(sizes)`; its gradient is summed back.
 pub fn expand(x: &Tensor, sizes: &[u64]) -> Tensor {
     let from = x.geometry().clone();
-    record_view("ExpandBackward0", x, x.geometry().expanded(sizes), move |g| {
+    record_view(GradFn::ExpandBackward0, x, x.geometry().expanded(sizes), move |g| {
         if g.grad().dims() == from.dims() {
             return g.grad().clone();
         }
@@ -115,7 +116,7 @@ fn sum_to(g: &Gradients<'_>, sizes: &Geometry) -> Tensor {
     let lead = grad.geometry().rank() - sizes.rank();
     let mut kept: smallvec::SmallVec<[u64; 6]> = smallvec::SmallVec::from_elem(1, lead);
     kept.extend_from_slice(sizes.dims());
-    let summed = g.empty("sum.dim_IntList", Geometry::contiguous(&kept), grad.dtype());
+    let summed = g.empty(Op::SumDimIntList, Geometry::contiguous(&kept), grad.dtype());
     if lead == 0 { summed } else { summed.view_as(Geometry::contiguous(sizes.dims())) }
 }
 
@@ -125,23 +126,23 @@ pub fn narrow(x: &Tensor, axis: isize, length: u64) -> Tensor {
         return x.clone();
     }
     let from = x.geometry().clone();
-    record_view("SliceBackward0", x, x.geometry().narrowed(axis, length), move |g| {
-        g.empty("slice_backward", Geometry::contiguous(from.dims()), g.grad().dtype())
+    record_view(GradFn::SliceBackward0, x, x.geometry().narrowed(axis, length), move |g| {
+        g.empty(Op::SliceBackward, Geometry::contiguous(from.dims()), g.grad().dtype())
     })
 }
 
 /// `x.select(axis, i)`, or `x[:, i]`: which one does not bear on memory.
 pub fn select(x: &Tensor, axis: isize) -> Tensor {
     let from = x.geometry().clone();
-    record_view("SelectBackward0", x, x.geometry().narrowed(axis, 1).squeezed(axis), move |g| {
-        g.empty("select_backward", Geometry::contiguous(from.dims()), g.grad().dtype())
+    record_view(GradFn::SelectBackward0, x, x.geometry().narrowed(axis, 1).squeezed(axis), move |g| {
+        g.empty(Op::SelectBackward, Geometry::contiguous(from.dims()), g.grad().dtype())
     })
 }
 
 /// `x.split(size, axis)`; the gradients are concatenated, zeros standing in for those that never came.
 pub fn split(x: &Tensor, size: u64, axis: isize) -> Vec<Tensor> {
     let parts = x.size(axis).div_ceil(size);
-    let tape = Tape::new(x.cx(), "SplitBackward0", &[x]);
+    let tape = Tape::new(x.cx(), GradFn::SplitBackward0, &[x]);
     let mut outputs: Vec<Tensor> =
         (0..parts).map(|i| x.view_as(x.geometry().narrowed(axis, size.min(x.size(axis) - i * size)))).collect();
     let (from, part) = (x.geometry().clone(), outputs[0].dims().to_vec());
@@ -149,9 +150,9 @@ pub fn split(x: &Tensor, size: u64, axis: isize) -> Vec<Tensor> {
         let dtype = g.grad().dtype();
         let zeros: Vec<Tensor> = (0..parts as usize)
             .filter(|&i| g.get(i).is_none())
-            .map(|_| g.empty("zeros", Geometry::contiguous(&part), dtype))
+            .map(|_| g.empty(Op::Zeros, Geometry::contiguous(&part), dtype))
             .collect();
-        let whole = g.empty("cat", Geometry::contiguous(from.dims()), dtype);
+        let whole = g.empty(Op::Cat, Geometry::contiguous(from.dims()), dtype);
         drop(zeros);
         grads([Some(whole)])
     });
@@ -162,10 +163,10 @@ pub fn split(x: &Tensor, size: u64, axis: isize) -> Vec<Tensor> {
 pub fn cat(tensors: &[&Tensor], axis: isize) -> Tensor {
     let first = tensors[0];
     let dtype = tensors.iter().fold(first.dtype(), |d, t| d.promote(t.dtype()));
-    let tape = Tape::new(first.cx(), "CatBackward0", tensors);
+    let tape = Tape::new(first.cx(), GradFn::CatBackward0, tensors);
     let mut dims = first.dims().to_vec();
     dims[first.geometry().axis(axis)] = tensors.iter().map(|t| t.size(axis)).sum();
-    let mut out = first.cx().empty_sizes("cat", &dims, dtype);
+    let mut out = first.cx().empty_sizes(Op::Cat, &dims, dtype);
     let lengths: Vec<u64> = tensors.iter().map(|t| t.size(axis)).collect();
     tape.record([&mut out], move |g| -> Grads {
         let grad = g.grad();

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use super::{Optimizer, with_gradients};
+use crate::Op;
 use crate::tensor::{Context, DType, Geometry, Kind, Tensor};
 
 /// Row and column statistics of matrices, a full second moment of vectors, and the parameter's RMS.
@@ -27,14 +28,14 @@ struct Locals {
 }
 
 /// A float32 result of `op`.
-fn result(cx: &Rc<Context>, op: &'static str, sizes: &[u64]) -> Tensor {
+fn result(cx: &Rc<Context>, op: Op, sizes: &[u64]) -> Tensor {
     cx.empty_sizes(op, sizes, DType::Float32)
 }
 
 /// `tensor.norm(2) / numel ** 0.5`.
 fn rms(cx: &Rc<Context>) -> Tensor {
-    let norm = result(cx, "linalg_vector_norm", &[]);
-    let out = result(cx, "div.Tensor", &[]);
+    let norm = result(cx, Op::LinalgVectorNorm, &[]);
+    let out = result(cx, Op::DivTensor, &[]);
     drop(norm);
     out
 }
@@ -46,9 +47,9 @@ impl State {
             [lead @ .., rows, columns] => {
                 // torch.zeros(shape).to(grad): made on the host, copied over.
                 let shape = |last: u64| [lead, &[last]].concat();
-                vec![result(cx, "_to_copy", &shape(*rows)), result(cx, "_to_copy", &shape(*columns))]
+                vec![result(cx, Op::ToCopy, &shape(*rows)), result(cx, Op::ToCopy, &shape(*columns))]
             }
-            _ => vec![result(cx, "zeros_like", dims)],
+            _ => vec![result(cx, Op::ZerosLike, dims)],
         });
         Self { moments, rms: None }
     }
@@ -58,43 +59,49 @@ impl Optimizer for Adafactor {
     fn step(&mut self, cx: &Rc<Context>, parameters: &[Tensor]) {
         self.states.resize_with(parameters.len(), || None);
         let mut locals = Locals::default();
-        for (i, p, grad) in with_gradients(parameters) {
-            let dims = p.dims();
-            let half = p.dtype().is_half();
-            // `grad = p.grad` first lets go of the last parameter's float copy, then `.float()` makes this one's.
+        for (i, p) in with_gradients(parameters) {
+            // `grad = p.grad` lets go of the last parameter's float copy first.
             locals.grad = None;
-            drop(grad);
-            locals.grad = half.then(|| result(cx, "_to_copy", dims));
-            let state = self.states[i].get_or_insert_with(|| State::new(cx, p));
-            locals.p_data_fp32 = None;
-            locals.p_data_fp32 = half.then(|| result(cx, "_to_copy", dims));
-            state.rms = Some(cx.counting_as(Kind::OptimizerState, || rms(cx)));
-
-            let square = cx.empty("pow.Tensor_Scalar", Geometry::contiguous(dims), DType::Float32);
-            let sum = result(cx, "add.Tensor", dims);
-            drop(square);
-            locals.update = Some(sum);
-            if let [lead @ .., rows, columns] = dims {
-                // The means of the squares over rows and columns, each folded in and dropped.
-                for moment in &state.moments {
-                    drop(result(cx, "mean.dim", moment.dims()));
-                }
-                // _approx_sq_grad()
-                let mean = result(cx, "mean.dim", &[lead, &[1]].concat());
-                let row_factor = result(cx, "div.Tensor", &[lead, &[*rows]].concat());
-                drop(mean);
-                let column_factor = result(cx, "rsqrt", &[lead, &[1, *columns]].concat());
-                let update = result(cx, "mul.Tensor", dims);
-                drop((row_factor, column_factor));
-                locals.update = Some(update);
-            } else {
-                locals.update = Some(result(cx, "rsqrt", dims));
-            }
-            let root = rms(cx);
-            let clipped = result(cx, "div.Tensor", &[]);
-            drop((root, clipped));
-            drop(result(cx, "neg", dims));
+            let known = &mut self.states[i];
+            cx.owned_by(p, || update(cx, p, known, &mut locals));
         }
         drop(locals);
     }
+}
+
+/// What a step does with one parameter.
+fn update(cx: &Rc<Context>, p: &Tensor, known: &mut Option<State>, locals: &mut Locals) {
+    let dims = p.dims();
+    let half = p.dtype().is_half();
+    // `.float()`
+    locals.grad = half.then(|| result(cx, Op::ToCopy, dims));
+    let state = known.get_or_insert_with(|| State::new(cx, p));
+    locals.p_data_fp32 = None;
+    locals.p_data_fp32 = half.then(|| result(cx, Op::ToCopy, dims));
+    state.rms = Some(cx.counting_as(Kind::OptimizerState, || rms(cx)));
+
+    let square = cx.empty(Op::PowTensorScalar, Geometry::contiguous(dims), DType::Float32);
+    let sum = result(cx, Op::AddTensor, dims);
+    drop(square);
+    locals.update = Some(sum);
+    if let [lead @ .., rows, columns] = dims {
+        // The means of the squares over rows and columns, each folded in and dropped.
+        for moment in &state.moments {
+            drop(result(cx, Op::MeanDim, moment.dims()));
+        }
+        // _approx_sq_grad()
+        let mean = result(cx, Op::MeanDim, &[lead, &[1]].concat());
+        let row_factor = result(cx, Op::DivTensor, &[lead, &[*rows]].concat());
+        drop(mean);
+        let column_factor = result(cx, Op::Rsqrt, &[lead, &[1, *columns]].concat());
+        let update = result(cx, Op::MulTensor, dims);
+        drop((row_factor, column_factor));
+        locals.update = Some(update);
+    } else {
+        locals.update = Some(result(cx, Op::Rsqrt, dims));
+    }
+    let root = rms(cx);
+    let clipped = result(cx, Op::DivTensor, &[]);
+    drop((root, clipped));
+    drop(result(cx, Op::Neg, dims));
 }

@@ -6,7 +6,8 @@ use plimsoll_catalog::software::rules;
 use plimsoll_scenario::OptimizerImpl;
 
 use super::groups::by_dtype;
-use super::{Optimizer, state, with_gradients};
+use super::{Optimizer, like, state, with_gradients};
+use crate::Op;
 use crate::tensor::{Context, DType, Kind, Tensor};
 
 /// Two moments a parameter.
@@ -25,16 +26,17 @@ impl Adam {
     /// `_init_group`: the step (on the device for fused only), then both moments, parameter by parameter.
     fn initialize(&mut self, cx: &Rc<Context>, parameters: &[Tensor]) {
         self.states.resize(parameters.len(), None);
-        for (i, p, _grad) in with_gradients(parameters) {
+        for (i, p) in with_gradients(parameters) {
             if self.states[i].is_some() {
                 continue;
             }
             let mut tensors = Vec::with_capacity(3);
             if self.implementation == OptimizerImpl::Fused {
-                tensors.push(cx.counting_as(Kind::OptimizerState, || cx.empty_sizes("zeros", &[], DType::Float32)));
+                let step = || cx.owned_by(p, || cx.empty_sizes(Op::Zeros, &[], DType::Float32));
+                tensors.push(cx.counting_as(Kind::OptimizerState, step));
             }
-            tensors.push(state(cx, "zeros_like", p));
-            tensors.push(state(cx, "zeros_like", p));
+            tensors.push(state(cx, Op::ZerosLike, p));
+            tensors.push(state(cx, Op::ZerosLike, p));
             self.states[i] = Some(tensors);
         }
     }
@@ -47,16 +49,12 @@ impl Optimizer for Adam {
             OptimizerImpl::Fused => {}
             // exp_avg_sq_sqrt = torch._foreach_sqrt(exp_avg_sqs): a copy of every parameter, all at once.
             OptimizerImpl::Foreach => {
-                let roots: Vec<Tensor> = by_dtype(parameters)
-                    .into_iter()
-                    .map(|(_, p, _)| cx.empty("_foreach_sqrt", p.geometry().preserved(), p.dtype()))
-                    .collect();
+                let roots: Vec<Tensor> =
+                    by_dtype(parameters).into_iter().map(|p| like(cx, Op::ForeachSqrt, p)).collect();
                 // Once `denom = _foreach_add(exp_avg_sq_sqrt, eps)` was a list of its own.
                 if !cx.machine().rules.has(&rules::ONE_ADAM_LIST) {
-                    let sums: Vec<Tensor> = by_dtype(parameters)
-                        .into_iter()
-                        .map(|(_, p, _)| cx.empty("_foreach_add.Scalar", p.geometry().preserved(), p.dtype()))
-                        .collect();
+                    let sums: Vec<Tensor> =
+                        by_dtype(parameters).into_iter().map(|p| like(cx, Op::ForeachAddScalar, p)).collect();
                     drop(sums);
                 }
                 drop(roots);
@@ -65,9 +63,9 @@ impl Optimizer for Adam {
             // `denom` keeps the last one until the next is made.
             OptimizerImpl::ForLoop => {
                 let mut denominator: Option<Tensor> = None;
-                for (_, p, _grad) in with_gradients(parameters) {
-                    let root = cx.empty("sqrt", p.geometry().preserved(), p.dtype());
-                    let quotient = cx.empty("div.Tensor", p.geometry().preserved(), p.dtype());
+                for (_, p) in with_gradients(parameters) {
+                    let root = like(cx, Op::Sqrt, p);
+                    let quotient = like(cx, Op::DivTensor, p);
                     drop(root);
                     drop(denominator.replace(quotient));
                 }

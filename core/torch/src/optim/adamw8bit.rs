@@ -5,6 +5,7 @@ use std::rc::Rc;
 use plimsoll_catalog::software::rules;
 
 use super::{Optimizer, with_gradients};
+use crate::Op;
 use crate::tensor::{Context, DType, Geometry, Kind, Tensor};
 
 /// `min_8bit_size`: the moments of smaller parameters stay in float32.
@@ -33,28 +34,29 @@ impl AdamW8bit {
         self.maps.get_or_insert_with(|| [map(cx), map(cx)]);
         let mut state: Vec<Tensor> = (0..2).map(|_| moment(cx, p, DType::UInt8)).collect();
         let block = if cx.machine().rules.has(&rules::SMALL_BLOCKS) { BLOCK } else { LARGE_BLOCK };
-        state.extend((0..2).map(|_| cx.empty_sizes("zeros", &[p.numel().div_ceil(block)], DType::Float32)));
+        state.extend((0..2).map(|_| cx.empty_sizes(Op::Zeros, &[p.numel().div_ceil(block)], DType::Float32)));
         state
     }
 }
 
 /// `torch.zeros_like(p, dtype=dtype)`.
 fn moment(cx: &Rc<Context>, p: &Tensor, dtype: DType) -> Tensor {
-    cx.empty("zeros_like", p.geometry().preserved(), dtype)
+    cx.empty(Op::ZerosLike, p.geometry().preserved(), dtype)
 }
 
 /// A quantization map, moved to the device.
 fn map(cx: &Rc<Context>) -> Tensor {
-    cx.empty("_to_copy", Geometry::contiguous(&[MAP]), DType::Float32)
+    cx.empty(Op::ToCopy, Geometry::contiguous(&[MAP]), DType::Float32)
 }
 
 impl Optimizer for AdamW8bit {
     /// One parameter after the other: state where there is none yet, then a kernel that works in place.
     fn step(&mut self, cx: &Rc<Context>, parameters: &[Tensor]) {
         self.states.resize(parameters.len(), None);
-        for (i, p, _grad) in with_gradients(parameters) {
+        for (i, p) in with_gradients(parameters) {
             if self.states[i].is_none() {
-                self.states[i] = Some(cx.counting_as(Kind::OptimizerState, || self.initialize(cx, p)));
+                let make = || cx.counting_as(Kind::OptimizerState, || self.initialize(cx, p));
+                self.states[i] = Some(cx.owned_by(p, make));
             }
         }
     }

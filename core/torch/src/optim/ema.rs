@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use crate::Op;
 use crate::tensor::{Context, DType, Geometry, Kind, Tensor};
 
 /// The averaged model: a deep copy of every parameter, trained or frozen, and of every buffer.
@@ -24,7 +25,7 @@ impl Ema {
                 dtypes.push(parameter.dtype());
             }
         }
-        Self { _copies: cx.copy_loaded("clone", "module"), lists: dtypes.len(), updates: 0 }
+        Self { _copies: cx.copy_loaded(Op::Clone, "module"), lists: dtypes.len(), updates: 0 }
     }
 
     /// `update_parameters(model)`, after the optimizer's step: the first one copies, later ones average in place, each
@@ -32,7 +33,7 @@ impl Ema {
     pub fn update(&mut self, cx: &Rc<Context>) {
         if self.updates > 0 {
             for _ in 0..self.lists {
-                drop(cx.counting_as(Kind::Optimizer, || cx.empty("_to_copy", Geometry::contiguous(&[]), DType::Int64)));
+                drop(cx.counting_as(Kind::Optimizer, || cx.empty(Op::ToCopy, Geometry::contiguous(&[]), DType::Int64)));
             }
         }
         self.updates += 1;

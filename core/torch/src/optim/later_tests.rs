@@ -7,6 +7,7 @@ use plimsoll_ledger::PhaseName;
 use plimsoll_scenario::{Optimizer as Name, OptimizerImpl};
 
 use super::{Ema, Share, build};
+use crate::Op;
 use crate::ops;
 use crate::tensor::testing::{alive, forward, frozen_of, made, watch, weight_of};
 use crate::tensor::{Context, DType, Kind, Tensor, backward};
@@ -152,7 +153,7 @@ fn an_average_copies_all_there_is() {
     let cx = forward();
     cx.begin(PhaseName::Load, None, None);
     let parameters = [weight_of(&cx, &[8, 8], DType::Float32), frozen_of(&cx, &[16], DType::BFloat16)];
-    let _buffer = cx.counting_as(Kind::Buffer, || cx.empty_sizes("buffer", &[3], DType::Float32));
+    let _buffer = cx.counting_as(Kind::Buffer, || cx.empty_sizes(Op::EmptyStrided, &[3], DType::Float32));
     let (events, mut average) = watch(&cx, || Ema::new(&cx, &parameters));
     assert_eq!(events, ["+clone [8, 8] float32", "+clone [16] bfloat16", "+clone [3] float32"]);
     cx.begin(PhaseName::Optimizer, Some(1), None);

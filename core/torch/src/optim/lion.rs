@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use plimsoll_scenario::OptimizerImpl;
 
-use super::{Optimizer, state, with_gradients};
+use super::{Optimizer, like, state, with_gradients};
+use crate::Op;
 use crate::tensor::{Context, DType, Kind, Tensor};
 
 /// One moment a parameter.
@@ -27,9 +28,12 @@ impl Lion {
         }
         self.states[i] = Some(match self.implementation {
             // bitsandbytes keeps its 32-bit states in float32 whatever the weights are in.
-            OptimizerImpl::Fused => cx
-                .counting_as(Kind::OptimizerState, || cx.empty("zeros_like", p.geometry().preserved(), DType::Float32)),
-            OptimizerImpl::Foreach | OptimizerImpl::ForLoop => state(cx, "zeros_like", p),
+            OptimizerImpl::Fused => cx.owned_by(p, || {
+                cx.counting_as(Kind::OptimizerState, || {
+                    cx.empty(Op::ZerosLike, p.geometry().preserved(), DType::Float32)
+                })
+            }),
+            OptimizerImpl::Foreach | OptimizerImpl::ForLoop => state(cx, Op::ZerosLike, p),
         });
     }
 }
@@ -37,19 +41,18 @@ impl Lion {
 impl Optimizer for Lion {
     fn step(&mut self, cx: &Rc<Context>, parameters: &[Tensor]) {
         self.states.resize(parameters.len(), None);
-        let copy = |op: &'static str, p: &Tensor| cx.empty(op, p.geometry().preserved(), p.dtype());
-        for (i, p, _grad) in with_gradients(parameters) {
+        for (i, p) in with_gradients(parameters) {
             self.initialize(cx, i, p);
             // update = exp_avg.clone().mul_(beta1).add(grad, alpha=1 - beta1).sgn_()
             if self.implementation == OptimizerImpl::ForLoop {
-                let scaled = copy("clone", p);
-                let update = copy("add.Tensor", p);
+                let scaled = like(cx, Op::Clone, p);
+                let update = like(cx, Op::AddTensor, p);
                 drop((scaled, update));
             }
         }
         // updates = [t.clone() for t in exp_avgs]: a copy of every moment, all at once.
         if self.implementation == OptimizerImpl::Foreach {
-            let updates: Vec<Tensor> = with_gradients(parameters).map(|(_, p, _)| copy("clone", p)).collect();
+            let updates: Vec<Tensor> = with_gradients(parameters).map(|(_, p)| like(cx, Op::Clone, p)).collect();
             drop(updates);
         }
     }

@@ -19,6 +19,7 @@ use std::rc::Rc;
 
 use plimsoll_scenario::{Optimizer as Name, OptimizerImpl};
 
+use crate::Op;
 use crate::tensor::{Context, Kind, Tensor};
 
 pub use clip::clip_grad_norm;
@@ -75,14 +76,19 @@ pub fn build(name: Name, implementation: OptimizerImpl, parameters: &[Tensor]) -
     }
 }
 
-/// `p.grad` of every parameter that has one, with the parameter's index.
-fn with_gradients(parameters: &[Tensor]) -> impl Iterator<Item = (usize, &Tensor, Tensor)> {
-    parameters.iter().enumerate().filter_map(|(i, p)| Some((i, p, gradient(p)?)))
+/// Every parameter whose `.grad` is there, with its index. A gradient has its parameter's sizes and dtype.
+fn with_gradients(parameters: &[Tensor]) -> impl Iterator<Item = (usize, &Tensor)> {
+    parameters.iter().enumerate().filter(|(_, p)| has_gradient(p))
 }
 
-/// `p.grad`.
-pub fn gradient(parameter: &Tensor) -> Option<Tensor> {
-    parameter.edge()?.node.leaf()?.grad.borrow().clone()
+/// Whether `p.grad` is there.
+pub fn has_gradient(parameter: &Tensor) -> bool {
+    parameter.edge().and_then(|edge| edge.node.leaf()).is_some_and(|leaf| leaf.grad.borrow().is_some())
+}
+
+/// The storage of `p.grad`.
+pub fn gradient_storage(parameter: &Tensor) -> Option<u32> {
+    Some(parameter.edge()?.node.leaf()?.grad.borrow().as_ref()?.storage_id())
 }
 
 /// `p.grad = value`.
@@ -93,6 +99,11 @@ pub fn set_gradient(parameter: &Tensor, value: Option<Tensor>) {
 }
 
 /// A tensor like `p` that the optimizer keeps.
-fn state(cx: &Rc<Context>, op: &'static str, p: &Tensor) -> Tensor {
-    cx.counting_as(Kind::OptimizerState, || cx.empty(op, p.geometry().preserved(), p.dtype()))
+fn state(cx: &Rc<Context>, op: Op, p: &Tensor) -> Tensor {
+    cx.counting_as(Kind::OptimizerState, || like(cx, op, p))
+}
+
+/// A tensor like `p` that belongs to it.
+fn like(cx: &Rc<Context>, op: Op, p: &Tensor) -> Tensor {
+    cx.owned_by(p, || cx.empty(op, p.geometry().preserved(), p.dtype()))
 }

@@ -3,7 +3,8 @@
 
 use std::rc::Rc;
 
-use super::{Optimizer, state, with_gradients};
+use super::{Optimizer, like, state, with_gradients};
+use crate::Op;
 use crate::ops;
 use crate::tensor::{Context, DType, Geometry, Tensor};
 
@@ -25,17 +26,19 @@ pub fn takes(parameter: &Tensor) -> bool {
 impl Optimizer for Muon {
     fn step(&mut self, cx: &Rc<Context>, parameters: &[Tensor]) {
         self.buffers.resize(parameters.len(), None);
-        for (i, _, grad) in with_gradients(parameters) {
+        for (i, p) in with_gradients(parameters) {
             if self.buffers[i].is_none() {
-                self.buffers[i] = Some(state(cx, "zeros_like", &grad));
+                self.buffers[i] = Some(state(cx, Op::ZerosLike, p));
             }
         }
         // The name `update` holds the last matrix's until this one's takes it.
         let mut update: Option<Tensor> = None;
-        for (_, _, grad) in with_gradients(parameters) {
-            update = Some(cx.empty("lerp.Scalar", grad.geometry().preserved(), grad.dtype()));
-            let orthogonal = update.as_ref().map(orthogonalized);
-            update = orthogonal;
+        for (_, p) in with_gradients(parameters) {
+            cx.owned_by(p, || {
+                update = Some(like(cx, Op::LerpScalar, p));
+                let orthogonal = update.as_ref().map(orthogonalized);
+                update = orthogonal;
+            });
         }
         drop(update);
     }
@@ -48,11 +51,11 @@ fn orthogonalized(grad: &Tensor) -> Tensor {
     let tall = orthogonal.size(0) > orthogonal.size(1);
     let turned = |x: &Tensor| if tall { x.view_as(x.geometry().transposed(0, 1)) } else { x.clone() };
     orthogonal = turned(&orthogonal);
-    let norm = cx.empty_sizes("linalg_vector_norm", &[], DType::BFloat16);
-    let clamped = cx.empty_sizes("clamp", &[], DType::BFloat16);
+    let norm = cx.empty_sizes(Op::LinalgVectorNorm, &[], DType::BFloat16);
+    let clamped = cx.empty_sizes(Op::Clamp, &[], DType::BFloat16);
     drop((norm, clamped));
     let (rows, columns) = (orthogonal.size(0), orthogonal.size(1));
-    let product = |op: &'static str, sizes: [u64; 2]| {
+    let product = |op: Op, sizes: [u64; 2]| {
         let out = cx.empty(op, Geometry::contiguous(&sizes), DType::BFloat16);
         cx.blas();
         out
@@ -60,9 +63,9 @@ fn orthogonalized(grad: &Tensor) -> Tensor {
     // Both names hold their matrix until the next step's takes it.
     let (mut gram_matrix, mut gram_update) = (None, None);
     for _ in 0..STEPS {
-        drop(gram_matrix.replace(product("mm", [rows, rows])));
-        drop(gram_update.replace(product("addmm", [rows, rows])));
-        orthogonal = product("addmm", [rows, columns]);
+        drop(gram_matrix.replace(product(Op::Mm, [rows, rows])));
+        drop(gram_update.replace(product(Op::Addmm, [rows, rows])));
+        orthogonal = product(Op::Addmm, [rows, columns]);
     }
     turned(&orthogonal)
 }

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use crate::Op;
 use crate::ops;
 use crate::tensor::{Context, DType, Kind, Tensor};
 
@@ -19,7 +20,7 @@ impl GradScaler {
         let cx = loss.cx();
         let (scale, _) = self.scale.get_or_insert_with(|| {
             cx.counting_as(Kind::OptimizerState, || {
-                (cx.empty_sizes("full", &[], DType::Float32), cx.empty_sizes("full", &[], DType::Int32))
+                (cx.empty_sizes(Op::Full, &[], DType::Float32), cx.empty_sizes(Op::Full, &[], DType::Int32))
             })
         });
         ops::mul(loss, scale)
@@ -27,21 +28,21 @@ impl GradScaler {
 
     /// `scaler.unscale_(optimizer)`: the reciprocal of the scale by way of float64; gradients are divided in place.
     pub fn unscale(&mut self, cx: &Rc<Context>) {
-        let wide = cx.empty_sizes("_to_copy", &[], DType::Float64);
-        let inverse = cx.empty_sizes("reciprocal", &[], DType::Float64);
+        let wide = cx.empty_sizes(Op::ToCopy, &[], DType::Float64);
+        let inverse = cx.empty_sizes(Op::Reciprocal, &[], DType::Float64);
         drop(wide);
-        let narrow = cx.empty_sizes("_to_copy", &[], DType::Float32);
+        let narrow = cx.empty_sizes(Op::ToCopy, &[], DType::Float32);
         drop(inverse);
-        let found = cx.empty_sizes("full", &[], DType::Float32);
-        self.found_inf.push(cx.empty_sizes("_to_copy", &[], DType::Float32));
-        let copy = cx.empty_sizes("_to_copy", &[], DType::Float32);
+        let found = cx.empty_sizes(Op::Full, &[], DType::Float32);
+        self.found_inf.push(cx.empty_sizes(Op::ToCopy, &[], DType::Float32));
+        let copy = cx.empty_sizes(Op::ToCopy, &[], DType::Float32);
         drop((copy, narrow, found));
     }
 
     /// `scaler.step(optimizer)` of a fused optimizer: the infinities found, summed up, stand on the optimizer while it
     /// steps (`sum([...])` begins with `0 + tensor`).
     pub fn found_inf(&self, cx: &Rc<Context>) -> Tensor {
-        cx.empty_sizes("add.Tensor", &[], DType::Float32)
+        cx.empty_sizes(Op::AddTensor, &[], DType::Float32)
     }
 
     /// `scaler.update()`: forgets what it found.

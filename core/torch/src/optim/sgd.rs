@@ -5,6 +5,7 @@ use std::rc::Rc;
 use plimsoll_scenario::OptimizerImpl;
 
 use super::{Optimizer, state, with_gradients};
+use crate::Op;
 use crate::tensor::{Context, Tensor};
 
 /// SGD, with or without momentum.
@@ -31,12 +32,12 @@ impl Optimizer for Sgd {
         }
         self.buffers.resize(parameters.len(), None);
         let op = match self.implementation {
-            OptimizerImpl::Fused => "empty_like",
-            OptimizerImpl::Foreach | OptimizerImpl::ForLoop => "clone",
+            OptimizerImpl::Fused => Op::EmptyLike,
+            OptimizerImpl::Foreach | OptimizerImpl::ForLoop => Op::Clone,
         };
-        for (i, _, grad) in with_gradients(parameters) {
+        for (i, p) in with_gradients(parameters) {
             if self.buffers[i].is_none() {
-                self.buffers[i] = Some(state(cx, op, &grad));
+                self.buffers[i] = Some(state(cx, op, p));
             }
         }
     }

@@ -1,12 +1,13 @@
 //! What optimizers, clipping and the scaler keep and allocate (`torch/optim/{adam,sgd}.py`, `nn/utils/clip_grad.py`,
 //! `amp/grad_scaler.py`, transformers' `optimization.py`).
 
+use crate::Op;
 use std::rc::Rc;
 
 use plimsoll_ledger::PhaseName;
 use plimsoll_scenario::{Optimizer as Name, OptimizerImpl};
 
-use super::{GradScaler, Share, build, clip_grad_norm, gradient, set_gradient};
+use super::{GradScaler, Share, build, clip_grad_norm, has_gradient, set_gradient};
 use crate::ops;
 use crate::tensor::testing::{alive, forward, frozen_of, made, watch, weight_of};
 use crate::tensor::{Context, DType, Kind, Tensor, backward};
@@ -221,10 +222,13 @@ fn clipping_without_gradients_does_nothing() {
 fn the_scaler_keeps_two_scalars() {
     let cx = forward();
     let mut scaler = GradScaler::default();
-    let loss = || cx.empty_sizes("loss", &[], DType::Float32);
+    let loss = || cx.empty_sizes(Op::NllLossForward, &[], DType::Float32);
     let (first, _) = watch(&cx, || scaler.scale(&loss()));
     let (second, _) = watch(&cx, || scaler.scale(&loss()));
-    assert_eq!((made(&first), made(&second)), (vec!["loss", "full", "full", "mul.Tensor"], vec!["loss", "mul.Tensor"]));
+    assert_eq!(
+        (made(&first), made(&second)),
+        (vec!["nll_loss_forward", "full", "full", "mul.Tensor"], vec!["nll_loss_forward", "mul.Tensor"])
+    );
     assert_eq!(alive(&cx, Kind::OptimizerState), ["full [] float32", "full [] int32"]);
 }
 
@@ -234,7 +238,7 @@ fn unscaling_keeps_a_flag_until_the_update() {
     let cx = forward();
     let weights = trained(&cx, &SIZES, DType::Float32);
     let mut scaler = GradScaler::default();
-    drop(scaler.scale(&cx.empty_sizes("loss", &[], DType::Float32)));
+    drop(scaler.scale(&cx.empty_sizes(Op::NllLossForward, &[], DType::Float32)));
     let (events, ()) = watch(&cx, || scaler.unscale(&cx));
     assert!(events.iter().all(|e| e.contains("[]")), "scalars only: {events:?}");
     let count = |sign: char| events.iter().filter(|e| e.starts_with(sign)).count();
@@ -251,5 +255,5 @@ fn a_gradient_set_to_none_is_freed() {
     let weights = trained(&cx, &[&[8]], DType::Float32);
     let (events, ()) = watch(&cx, || set_gradient(&weights[0], None));
     assert_eq!(events, ["-tanh_backward [8] float32"]);
-    assert!(gradient(&weights[0]).is_none());
+    assert!(!has_gradient(&weights[0]));
 }

@@ -1,6 +1,6 @@
 //! The autograd graph: nodes that own exactly what PyTorch saves for them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use plimsoll_ledger::DType;
@@ -12,6 +12,8 @@ use super::context::Context;
 use super::geometry::Geometry;
 use super::saved::Saved;
 use super::storage::Tensor;
+use super::unit_backward::Repetition;
+use crate::GradFn;
 
 /// The gradients a node returns, one for each of its forward's inputs; `None` where none is asked for.
 pub type Grads = SmallVec<[Option<Tensor>; 3]>;
@@ -55,11 +57,13 @@ pub(super) enum Work {
     /// `None` once it has run and its saved tensors are released.
     Formula(RefCell<Option<Formula>>),
     Accumulate(Leaf),
+    /// Units that were copied; empty until the unit behind them has run.
+    Repeated(OnceCell<Rc<Repetition>>),
 }
 
 /// One node of the graph.
 pub struct Node {
-    pub(super) name: &'static str,
+    pub(super) name: GradFn,
     /// Order of creation; `AccumulateGrad` is `u32::MAX` and so runs as soon as it is ready.
     pub(super) seq: u32,
     pub(super) module: ModuleId,
@@ -78,7 +82,7 @@ impl Node {
     /// The `AccumulateGrad` of a leaf with this geometry.
     pub fn accumulate(geometry: Geometry, dtype: DType, variable: Option<Tensor>) -> Rc<Self> {
         Rc::new(Self {
-            name: "AccumulateGrad",
+            name: GradFn::AccumulateGrad,
             seq: u32::MAX,
             module: ModuleId::default(),
             next: SmallVec::new(),
@@ -90,11 +94,28 @@ impl Node {
         })
     }
 
+    /// The node of units that are copied behind the one that made `hidden`.
+    pub(super) fn repetition(cx: &Context, edge: &Edge, hidden: &Tensor) -> Rc<Self> {
+        let seq = cx.next_seq.get();
+        cx.next_seq.set(seq + 1);
+        Rc::new(Self {
+            name: GradFn::None,
+            seq,
+            module: ModuleId::ROOT,
+            next: SmallVec::from_iter([Some(edge.clone())]),
+            outputs: SmallVec::from_iter([Meta { geometry: hidden.geometry().clone(), dtype: hidden.dtype() }]),
+            work: Work::Repeated(OnceCell::new()),
+            attribute: None,
+            buffer: RefCell::default(),
+            dependencies: Cell::new(0),
+        })
+    }
+
     /// The leaf behind an `AccumulateGrad`.
     pub fn leaf(&self) -> Option<&Leaf> {
         match &self.work {
             Work::Accumulate(leaf) => Some(leaf),
-            Work::Formula(_) => None,
+            Work::Formula(_) | Work::Repeated(_) => None,
         }
     }
 }
@@ -134,7 +155,7 @@ pub struct Tape {
 #[derive(Debug)]
 struct Recording {
     cx: Rc<Context>,
-    name: &'static str,
+    name: GradFn,
     seq: u32,
     next: SmallVec<[Option<Edge>; 3]>,
     attribute: Option<Tensor>,
@@ -142,7 +163,7 @@ struct Recording {
 
 impl Tape {
     /// Begins the node `name` over the op's differentiable inputs. Call before the kernel allocates.
-    pub fn new(cx: &Rc<Context>, name: &'static str, inputs: &[&Tensor]) -> Self {
+    pub fn new(cx: &Rc<Context>, name: GradFn, inputs: &[&Tensor]) -> Self {
         let wanted = cx.grad_enabled.get() && !cx.muted.get() && inputs.iter().any(|t| t.requires_grad());
         let recording = wanted.then(|| {
             let seq = cx.next_seq.get();

@@ -5,13 +5,13 @@ use std::rc::Rc;
 
 use plimsoll_ledger::DType;
 use plimsoll_ledger::Kind;
-use plimsoll_ledger::MAX_RANK;
 use smallvec::SmallVec;
 
 use super::autograd::{Edge, Grads, Leaf, Meta, Node, Work};
 use super::context::Context;
-use super::geometry::Geometry;
+use super::geometry::{Geometry, MAX_RANK};
 use super::storage::Tensor;
+use crate::{GradFn, Op};
 
 /// What a node's formula works from.
 #[derive(Debug)]
@@ -46,12 +46,12 @@ impl Gradients<'_> {
     }
 
     /// Allocates a result in the name of `op`.
-    pub fn empty(&self, op: &'static str, geometry: Geometry, dtype: DType) -> Tensor {
+    pub fn empty(&self, op: Op, geometry: Geometry, dtype: DType) -> Tensor {
         self.cx.empty(op, geometry, dtype)
     }
 
     /// Allocates a result like `tensor`.
-    pub fn like(&self, op: &'static str, tensor: &Tensor) -> Tensor {
+    pub fn like(&self, op: Op, tensor: &Tensor) -> Tensor {
         self.cx.empty(op, tensor.geometry().preserved(), tensor.dtype())
     }
 }
@@ -72,9 +72,9 @@ fn from(loss: &Tensor, retain: bool) {
     cx.no_grad(|| {
         let outer = cx.current_module();
         // torch.autograd.backward holds the root gradient for the whole pass.
-        let seed = cx.empty("ones_like", loss.geometry().preserved(), loss.dtype());
+        let seed = cx.empty(Op::OnesLike, loss.geometry().preserved(), loss.dtype());
         run(cx, root, seed.clone(), retain);
-        cx.node.set("");
+        cx.grad_fn.set(GradFn::None);
         cx.set_module(outer);
         drop(seed);
     });
@@ -85,7 +85,8 @@ fn run(cx: &Rc<Context>, root: &Edge, seed: Tensor, retain: bool) {
     deliver(&root.node, root.slot as usize, Some(seed));
     let mut ready: Vec<Rc<Node>> = vec![Rc::clone(&root.node)];
     while let Some(node) = pop_latest(&mut ready) {
-        cx.node.set(node.name);
+        cx.pass(node.seq);
+        cx.grad_fn.set(node.name);
         let incoming = std::mem::take(&mut *node.buffer.borrow_mut());
         let formula = match &node.work {
             Work::Accumulate(leaf) => {
@@ -93,6 +94,13 @@ fn run(cx: &Rc<Context>, root: &Edge, seed: Tensor, retain: bool) {
                 continue;
             }
             Work::Formula(formula) => formula.take(),
+            Work::Repeated(repetition) => {
+                if let Some(repetition) = repetition.get() {
+                    repetition.write(cx);
+                }
+                hand_on(&node, incoming, &mut ready);
+                continue;
+            }
         };
         cx.set_module(node.module);
         let results = match &formula {
@@ -110,14 +118,20 @@ fn run(cx: &Rc<Context>, root: &Edge, seed: Tensor, retain: bool) {
         } else {
             drop(formula);
         }
-        for (edge, result) in node.next.iter().zip(results) {
-            let Some(edge) = edge else { continue };
-            deliver(&edge.node, edge.slot as usize, result);
-            let left = edge.node.dependencies.get() - 1;
-            edge.node.dependencies.set(left);
-            if left == 0 {
-                ready.push(Rc::clone(&edge.node));
-            }
+        hand_on(&node, results, &mut ready);
+    }
+    cx.end_backward();
+}
+
+/// Delivers a node's results, and adds the nodes that have all theirs now to those that are ready.
+fn hand_on(node: &Node, results: impl IntoIterator<Item = Option<Tensor>>, ready: &mut Vec<Rc<Node>>) {
+    for (edge, result) in node.next.iter().zip(results) {
+        let Some(edge) = edge else { continue };
+        deliver(&edge.node, edge.slot as usize, result);
+        let left = edge.node.dependencies.get() - 1;
+        edge.node.dependencies.set(left);
+        if left == 0 {
+            ready.push(Rc::clone(&edge.node));
         }
     }
 }
@@ -155,7 +169,7 @@ fn validate(cx: &Rc<Context>, node: &Node, results: &mut Grads) {
                 *grad = sum_to(cx, grad, meta.geometry.dims());
             }
             if grad.dtype() != meta.dtype {
-                *grad = cx.empty("_to_copy", grad.geometry().preserved(), meta.dtype);
+                *grad = cx.empty(Op::ToCopy, grad.geometry().preserved(), meta.dtype);
             }
         }
     }
@@ -168,7 +182,7 @@ fn sum_to(cx: &Rc<Context>, grad: &Tensor, sizes: &[u64]) -> Tensor {
     for (i, slot) in kept.iter_mut().enumerate().take(grad.geometry().rank()).skip(lead) {
         *slot = sizes[i - lead];
     }
-    let summed = cx.empty_sizes("sum.dim_IntList", &kept[..grad.geometry().rank()], grad.dtype());
+    let summed = cx.empty_sizes(Op::SumDimIntList, &kept[..grad.geometry().rank()], grad.dtype());
     if lead == 0 { summed } else { summed.view_as(Geometry::contiguous(sizes)) }
 }
 
@@ -185,7 +199,7 @@ fn deliver(node: &Node, slot: usize, grad: Option<Tensor>) {
         Some(old) if old.can_accumulate_in_place() => {}
         Some(old) => {
             let geometry = Geometry::elementwise(&[old.geometry(), grad.geometry()]);
-            *old = old.cx().empty("add.Tensor", geometry, old.dtype());
+            *old = old.cx().empty(Op::AddTensor, geometry, old.dtype());
         }
     }
 }
@@ -199,7 +213,7 @@ fn accumulate(cx: &Rc<Context>, leaf: &Leaf, meta: &Meta, grad: Option<Tensor>) 
         let stolen = if grad.is_only_handle() && grad.geometry().same_layout(&meta.geometry) {
             grad.detach()
         } else {
-            cx.empty("clone", meta.geometry.clone(), grad.dtype())
+            cx.empty(Op::Clone, meta.geometry.clone(), grad.dtype())
         };
         if leaf.variable.is_none() {
             stolen.mark(Kind::Gradient);

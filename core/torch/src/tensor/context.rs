@@ -1,9 +1,10 @@
 //! What is going on while a step runs: the ledger, the grad mode, autocast, the module we are in.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use plimsoll_ledger::{DType, Event, Kind, Ledger, MAX_RANK, ModuleId, PhaseMark, PhaseName, StorageInfo};
+use plimsoll_ledger::{Birth, DType, Kind, Law, Ledger, ModuleId, Owner, PhaseName, Recorder, Storage, Work};
 
 use super::autocast::Autocast;
 use super::checkpoint::Frame;
@@ -12,17 +13,22 @@ use super::loss_rules::LossRules;
 use super::machine::Machine;
 use super::past::Past;
 use super::storage::Tensor;
+use super::unit_backward::Repetitions;
+use super::unit_lines::Stretch;
+use crate::{GradFn, Op};
 
 /// One run's state. Everything that allocates reaches it through a tensor or holds the `Rc`.
 pub struct Context {
-    pub(crate) ledger: RefCell<Ledger>,
+    pub(crate) recorder: RefCell<Recorder>,
     /// How many tensors refer to each storage.
     pub(super) references: RefCell<Vec<Cell<u32>>>,
     module: Cell<ModuleId>,
     /// Kind given to fresh storages.
     kind: Cell<Kind>,
-    /// Autograd node being run, empty outside backward.
-    pub(super) node: Cell<&'static str>,
+    /// Autograd's function being run, none outside backward.
+    pub(super) grad_fn: Cell<GradFn>,
+    /// The parameter that fresh storages belong to.
+    owner: Cell<Option<Owner>>,
     pub(super) grad_enabled: Cell<bool>,
     pub(super) next_seq: Cell<u32>,
     pub(super) autocast: RefCell<Option<Autocast>>,
@@ -43,6 +49,7 @@ pub struct Context {
     /// Parameters of the model's ends: tables of embeddings and the output head.
     outer: RefCell<Vec<u32>>,
     machine: Cell<Machine>,
+    pub(super) repetitions: Repetitions,
 }
 
 /// cuBLAS keeps a workspace for every handle and stream, taken from PyTorch's allocator at the first product and never
@@ -58,11 +65,12 @@ impl Context {
     /// A fresh run.
     pub fn new() -> Rc<Self> {
         Rc::new(Self {
-            ledger: RefCell::new(Ledger::roomy()),
-            references: RefCell::default(),
+            recorder: RefCell::new(Recorder::new(Op::names(), GradFn::names())),
+            references: RefCell::new(Vec::with_capacity(Recorder::STORAGES)),
             module: Cell::default(),
             kind: Cell::new(Kind::Parameter),
-            node: Cell::new(""),
+            grad_fn: Cell::new(GradFn::None),
+            owner: Cell::default(),
             grad_enabled: Cell::new(true),
             next_seq: Cell::new(0),
             autocast: RefCell::default(),
@@ -76,14 +84,23 @@ impl Context {
             loss: Cell::default(),
             outer: RefCell::default(),
             machine: Cell::default(),
+            repetitions: Repetitions::default(),
         })
     }
 
-    /// Interns a module's dotted path.
-    pub fn module(&self, path: String) -> ModuleId {
-        let modules = &mut self.ledger.borrow_mut().modules;
-        modules.push(path);
-        ModuleId::new(modules.len() as u32 - 1)
+    /// Registers the child `name` of a module; of a `ModuleList`, its entry `item`.
+    pub fn module(&self, parent: ModuleId, name: Cow<'static, str>, item: Option<u32>) -> ModuleId {
+        self.recorder.borrow_mut().module(parent, name, item)
+    }
+
+    /// How many modules there are.
+    pub fn modules(&self) -> u32 {
+        self.recorder.borrow().ledger().modules.len() as u32
+    }
+
+    /// The dotted path of a module.
+    pub fn path(&self, module: ModuleId) -> String {
+        self.recorder.borrow().ledger().modules.path(module)
     }
 
     /// Closes the books: what is let go of from now on is no event of the run.
@@ -125,22 +142,22 @@ impl Context {
     /// A matrix product runs: the first one of its thread makes the handle's workspace.
     pub fn blas(self: &Rc<Self>) {
         let bytes = self.blas.workspace.get();
-        let handle = if self.node.get().is_empty() { &self.blas.forward } else { &self.blas.backward };
+        let handle = if self.grad_fn.get() == GradFn::None { &self.blas.forward } else { &self.blas.backward };
         if bytes == 0 || handle.borrow().is_some() || self.muted.get() {
             return;
         }
-        let (node, module) = (self.node.replace(""), self.module.replace(ModuleId::default()));
+        let (grad_fn, module) = (self.grad_fn.replace(GradFn::None), self.module.replace(ModuleId::ROOT));
         let workspace = self.counting_as(Kind::Workspace, || {
-            self.allocate("cublas_workspace", Geometry::contiguous(&[bytes]), DType::Bool, bytes)
+            self.allocate(Op::CublasWorkspace, Geometry::contiguous(&[bytes]), DType::Bool, bytes)
         });
-        self.node.set(node);
+        self.grad_fn.set(grad_fn);
         self.module.set(module);
         *handle.borrow_mut() = Some(workspace);
     }
 
     /// Takes the ledger out of a finished run.
     pub fn take(&self) -> Ledger {
-        self.ledger.take()
+        self.recorder.take().finish()
     }
 
     /// Runs `f` inside a module, as `nn.Module.__call__` does.
@@ -176,11 +193,17 @@ impl Context {
         out
     }
 
+    /// Runs `f` with fresh storages belonging to `parameter`.
+    pub fn owned_by<T>(&self, parameter: &Tensor, f: impl FnOnce() -> T) -> T {
+        let outer = self.owner.replace(Owner::new(parameter.storage_id()));
+        let out = f();
+        self.owner.set(outer);
+        out
+    }
+
     /// Marks the beginning of a phase and the kind of what it allocates.
     pub fn begin(&self, name: PhaseName, step: Option<u32>, micro_batch: Option<u64>) {
-        let mut ledger = self.ledger.borrow_mut();
-        let at = ledger.events.len();
-        ledger.phases.push(PhaseMark { at, name, step, micro_batch });
+        self.recorder.borrow_mut().phase(name, step, micro_batch);
         self.kind.set(match name {
             PhaseName::Load => Kind::Parameter,
             PhaseName::Input => Kind::Input,
@@ -191,38 +214,79 @@ impl Context {
     }
 
     /// Allocates a tensor: `torch.empty_strided` in the name of `op`.
-    pub fn empty(self: &Rc<Self>, op: &'static str, geometry: Geometry, dtype: DType) -> Tensor {
+    pub fn empty(self: &Rc<Self>, op: Op, geometry: Geometry, dtype: DType) -> Tensor {
         let bytes = if self.muted.get() { 0 } else { geometry.numel().saturating_mul(dtype.size()) };
         self.allocate(op, geometry, dtype, bytes)
     }
 
     /// Allocates `bytes` that are not a tensor of their own (a library's workspace).
-    pub fn allocate(self: &Rc<Self>, op: &'static str, geometry: Geometry, dtype: DType, bytes: u64) -> Tensor {
-        let mut ledger = self.ledger.borrow_mut();
-        let id = ledger.storages.len() as u32;
-        let mut dims = [1; MAX_RANK];
-        dims[..geometry.rank()].copy_from_slice(geometry.dims());
-        ledger.storages.push(StorageInfo {
+    pub fn allocate(self: &Rc<Self>, op: Op, geometry: Geometry, dtype: DType, bytes: u64) -> Tensor {
+        let id = self.recorder.borrow_mut().birth(Birth {
             bytes,
             kind: self.kind.get(),
-            op,
-            node: self.node.get(),
+            op: op.id(),
+            grad_fn: self.grad_fn.get().id(),
             module: self.module.get(),
             dtype,
-            rank: geometry.rank() as u8,
-            dims,
+            sizes: geometry.dims(),
+            owner: self.owner.get(),
         });
-        if bytes > 0 {
-            ledger.events.push(Event::alloc(id));
-        }
-        drop(ledger);
         self.references.borrow_mut().push(Cell::new(1));
         Tensor::fresh(self, id, geometry, dtype)
     }
 
+    /// The size of a storage follows from another one's.
+    pub fn law(&self, law: Law) {
+        self.recorder.borrow_mut().law(law);
+    }
+
+    /// A kernel runs.
+    pub fn launch(&self, work: Work) {
+        if !self.muted.get() {
+            self.recorder.borrow_mut().launch(work);
+        }
+    }
+
     /// A contiguous tensor of `sizes`.
-    pub fn empty_sizes(self: &Rc<Self>, op: &'static str, sizes: &[u64], dtype: DType) -> Tensor {
+    pub fn empty_sizes(self: &Rc<Self>, op: Op, sizes: &[u64], dtype: DType) -> Tensor {
         self.empty(op, Geometry::contiguous(sizes), dtype)
+    }
+
+    /// Lets units of a model that repeat be copied instead of executed, or not.
+    pub fn set_repeats(&self, allowed: bool) {
+        self.repetitions.allowed.set(allowed);
+    }
+
+    /// Whether a copy turned out not to be what executing would have done: then the run is worth nothing, and is to be done
+    /// again without copies.
+    pub fn repeats_failed(&self) -> bool {
+        self.repetitions.failed.get()
+    }
+
+    pub(super) fn fail_repeats(&self) {
+        self.repetitions.failed.set(true);
+    }
+
+    /// Whether units may be copied here: not within others, within checkpoints, or where a generation remembers each.
+    pub(super) fn may_repeat(&self) -> bool {
+        let repetitions = &self.repetitions;
+        let plain = self.frames.borrow().is_empty() && !self.muted.get() && !self.remembers();
+        repetitions.allowed.get() && !repetitions.running.get() && !repetitions.failed.get() && plain
+    }
+
+    pub(super) fn set_repeating(&self, running: bool) {
+        self.repetitions.running.set(running);
+    }
+
+    /// Runs `f`; what it wrote.
+    pub(super) fn stretch<T>(&self, f: impl FnOnce() -> T) -> (Stretch, T) {
+        let (from, first) = (self.position(), self.next_storage());
+        let out = f();
+        (Stretch { positions: from..self.position(), born: first..self.next_storage() }, out)
+    }
+
+    pub(super) fn set_references(&self, id: u32, count: u32) {
+        self.references.borrow()[id as usize].set(count);
     }
 
     pub(super) fn references(&self, id: u32) -> u32 {
@@ -235,23 +299,23 @@ impl Context {
         count.set(count.get() + 1);
     }
 
-    /// Lets go of one reference; with the last one the storage dies.
+    /// Lets go of one reference; with the last one the storage dies. One that has none was copied wrongly.
     pub(super) fn release(&self, id: u32) {
-        let references = self.references.borrow();
-        let count = &references[id as usize];
-        count.set(count.get() - 1);
-        if count.get() > 0 || self.closed.get() {
+        if self.closed.get() {
             return;
         }
-        let mut ledger = self.ledger.borrow_mut();
-        if ledger.storages[id as usize].bytes > 0 {
-            ledger.events.push(Event::free(id));
+        let references = self.references.borrow();
+        let count = &references[id as usize];
+        let Some(fewer) = count.get().checked_sub(1) else { return self.fail_repeats() };
+        count.set(fewer);
+        if fewer == 0 {
+            self.recorder.borrow_mut().death(id);
         }
     }
 
     /// Whether `tensor` is a model's parameter, trained or frozen.
     pub fn is_parameter(&self, tensor: &Tensor) -> bool {
-        self.ledger.borrow().storages[tensor.storage_id() as usize].kind == Kind::Parameter
+        self.recorder.borrow().ledger().storages[tensor.storage_id() as usize].kind == Kind::Parameter
     }
 
     /// How the run computes its loss.
@@ -275,32 +339,47 @@ impl Context {
     }
 
     /// A copy of every parameter and buffer there is, named by `op`, in modules of the same paths under `root`.
-    pub fn copy_loaded(self: &Rc<Self>, op: &'static str, root: &str) -> Vec<Tensor> {
-        let loaded: Vec<StorageInfo> = {
-            let (ledger, references) = (self.ledger.borrow(), self.references.borrow());
-            let loaded = ledger.storages.iter().enumerate();
-            let alive =
-                loaded.filter(|(i, s)| references[*i].get() > 0 && matches!(s.kind, Kind::Parameter | Kind::Buffer));
-            alive.map(|(_, s)| *s).collect()
+    pub fn copy_loaded(self: &Rc<Self>, op: Op, root: &'static str) -> Vec<Tensor> {
+        let loaded: Vec<Storage> = {
+            let (recorder, references) = (self.recorder.borrow(), self.references.borrow());
+            let loaded = recorder.ledger().storages.iter().zip(references.iter());
+            let alive = loaded
+                .filter(|(s, references)| references.get() > 0 && matches!(s.kind, Kind::Parameter | Kind::Buffer));
+            alive.map(|(s, _)| *s).collect()
         };
-        let copy = |info: &StorageInfo| {
-            let path = format!("{root}.{}", self.ledger.borrow().module(info));
-            let geometry = Geometry::contiguous(&info.dims[..usize::from(info.rank)]);
-            let module = self.module(path);
-            let copy = || self.allocate(op, geometry, info.dtype, info.bytes);
-            self.within(module, || self.counting_as(info.kind, copy))
+        let modules = self.copy_modules(root);
+        let copy = |storage: &Storage| {
+            let geometry = Geometry::contiguous(self.recorder.borrow().ledger().sizes(storage));
+            let module = modules.get(storage.module.index()).copied().unwrap_or_default();
+            let copy = || self.allocate(op, geometry, storage.dtype, storage.bytes);
+            self.within(module, || self.counting_as(storage.kind, copy))
         };
         loaded.iter().map(copy).collect()
+    }
+
+    /// A copy of the tree of modules below a new one, `root`: the copies by the index of their originals.
+    fn copy_modules(&self, root: &'static str) -> Vec<ModuleId> {
+        let mut recorder = self.recorder.borrow_mut();
+        let originals: Vec<_> = recorder.ledger().modules.iter().cloned().collect();
+        let mut copies: Vec<ModuleId> = Vec::with_capacity(originals.len());
+        for (index, module) in originals.into_iter().enumerate() {
+            let copy = match copies.get(module.parent.index()) {
+                Some(parent) if index > 0 => recorder.module(*parent, module.name, module.item),
+                _ => recorder.module(ModuleId::ROOT, root.into(), None),
+            };
+            copies.push(copy);
+        }
+        copies
     }
 
     /// Raises the kind of a storage: a forward temporary that the graph keeps becomes a saved activation, a backward
     /// temporary that is accumulated becomes a gradient, and so does what a forward computed ahead and kept.
     pub(super) fn raise(&self, id: u32, kind: Kind) {
-        let mut ledger = self.ledger.borrow_mut();
-        let info = &mut ledger.storages[id as usize];
-        match (info.kind, kind) {
+        let mut recorder = self.recorder.borrow_mut();
+        let known = recorder.kind_mut(id);
+        match (*known, kind) {
             (Kind::Forward, Kind::Saved) | (Kind::Backward | Kind::Forward | Kind::Saved, Kind::Gradient) => {
-                info.kind = kind
+                *known = kind
             }
             _ => {}
         }

@@ -6,7 +6,8 @@
 
 use std::rc::Rc;
 
-use plimsoll_ledger::MAX_RANK;
+/// The most dimensions a tensor of ours has.
+pub const MAX_RANK: usize = 6;
 
 /// Sizes and strides (both in elements) of a tensor. Shared: most ops hand on the geometry they were given.
 #[derive(Clone, Debug, PartialEq, Eq)]

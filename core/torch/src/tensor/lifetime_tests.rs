@@ -2,6 +2,7 @@
 
 use super::testing::{forward, input, live, seen, watch};
 use super::{DType, Geometry, backward};
+use crate::Op;
 use crate::ops;
 use crate::tensor::testing::{activation, gradient};
 
@@ -14,7 +15,7 @@ fn a_storage_lives_until_its_last_tensor_goes() {
     drop(a);
     assert_eq!(live(&cx), 128);
     drop(b);
-    assert_eq!(seen(&cx, 0), ["+input [4, 8] float32", "-input [4, 8] float32"]);
+    assert_eq!(seen(&cx, 0), ["+empty.memory_format [4, 8] float32", "-empty.memory_format [4, 8] float32"]);
 }
 
 #[test]
@@ -44,7 +45,7 @@ fn every_element_has_the_size_of_its_dtype() {
         .into_iter()
         .map(|dtype| {
             let before = live(&cx);
-            let _tensor = cx.empty_sizes("t", &[3, 5], dtype);
+            let _tensor = cx.empty_sizes(Op::EmptyStrided, &[3, 5], dtype);
             live(&cx) - before
         })
         .collect();
@@ -54,7 +55,7 @@ fn every_element_has_the_size_of_its_dtype() {
 #[test]
 fn a_size_beyond_all_memory_saturates_instead_of_wrapping() {
     let cx = forward();
-    let huge = cx.empty("huge", Geometry::contiguous(&[u64::MAX, u64::MAX]), DType::Float32);
+    let huge = cx.empty(Op::EmptyStrided, Geometry::contiguous(&[u64::MAX, u64::MAX]), DType::Float32);
     assert_eq!(huge.numel(), u64::MAX);
     assert_eq!(live(&cx), u64::MAX);
 }
@@ -65,7 +66,7 @@ fn what_happens_after_the_end_is_no_event() {
     let kept = input(&cx, &[8]);
     cx.end();
     drop(kept);
-    assert_eq!(seen(&cx, 0), ["+input [8] float32"]);
+    assert_eq!(seen(&cx, 0), ["+empty.memory_format [8] float32"]);
 }
 
 /// The graph owns what it saved, not the activations it merely passed.

@@ -7,9 +7,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use plimsoll_ledger::DType;
-use plimsoll_ledger::Event;
-use plimsoll_ledger::Kind;
+use plimsoll_ledger::{DType, Kind, Law};
 
 use super::context::Context;
 use super::geometry::Geometry;
@@ -17,6 +15,21 @@ use super::storage::Tensor;
 
 /// No storage of the copy stands for this one.
 const NONE: u32 = u32::MAX;
+
+/// How far a run has come: how many events, launches and laws it has written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    pub(super) event: usize,
+    pub(super) launch: usize,
+    pub(super) law: usize,
+}
+
+impl Position {
+    /// Events since an earlier position.
+    pub const fn events_since(self, earlier: Self) -> usize {
+        self.event - earlier.event
+    }
+}
 
 /// A copy in the making: which fresh storage stands for which of the original.
 #[derive(Debug)]
@@ -37,35 +50,45 @@ impl Repeat {
         self.copies.get(index).copied().filter(|&c| c != NONE)
     }
 
-    /// Appends the events of `range` once more. What outlives the run (library workspaces, the scaler's state) is made
-    /// only once, and its second birth is left out.
-    pub fn events(&mut self, cx: &Rc<Context>, range: Range<usize>) {
-        let mut ledger = cx.ledger.borrow_mut();
-        let ledger = &mut *ledger;
+    /// Writes everything between two positions once more. What outlives the run (library workspaces, the scaler's state) is
+    /// made only once, and its second birth is left out.
+    pub fn events(&mut self, cx: &Rc<Context>, range: Range<Position>) {
+        let mut recorder = cx.recorder.borrow_mut();
         let mut references = cx.references.borrow_mut();
-        ledger.events.reserve(range.len());
-        for at in range {
-            let event = ledger.events[at];
+        let mut next = recorder.ledger().storages.len() as u32;
+        let (mut born, mut events) = (Vec::new(), Vec::with_capacity(range.end.event - range.start.event));
+        for event in &recorder.ledger().events[range.start.event..range.end.event] {
             if event.is_free() {
-                if let Some(copy) = self.copy_of(event.id()) {
-                    references[copy as usize].set(0);
-                    ledger.events.push(Event::free(copy));
+                let Some(copy) = self.copy_of(event.id()) else { continue };
+                if let Some(count) = references.get(copy as usize) {
+                    count.set(0);
+                } else if let Some((_, dead)) = born.get_mut((copy as usize).saturating_sub(references.len())) {
+                    *dead = true;
                 }
+                events.push(event.of(copy));
                 continue;
             }
-            let info = ledger.storages[event.id() as usize];
-            if matches!(info.kind, Kind::Workspace | Kind::OptimizerState) {
+            let storage = recorder.ledger().storages[event.id() as usize];
+            if matches!(storage.kind, Kind::Workspace | Kind::OptimizerState) {
                 continue;
             }
-            let copy = ledger.storages.len() as u32;
-            ledger.storages.push(info);
-            references.push(Cell::new(1));
-            ledger.events.push(Event::alloc(copy));
+            born.push((storage, false));
+            events.push(event.of(next));
             let index = (event.id() - self.first) as usize;
             if self.copies.len() <= index {
                 self.copies.resize(index + 1, NONE);
             }
-            self.copies[index] = copy;
+            self.copies[index] = next;
+            next += 1;
+        }
+        references.extend(born.iter().map(|(_, dead)| Cell::new(u32::from(!dead))));
+        recorder.launch_like(range.start.launch..range.end.launch, range.start.event, events.len());
+        recorder.extend(born.into_iter().map(|(storage, _)| storage), events.into_iter());
+        for law in range.start.law..range.end.law {
+            let law = recorder.ledger().laws[law];
+            if let (Some(storage), Some(tokens)) = (self.copy_of(law.storage), self.copy_of(law.tokens)) {
+                recorder.law(Law { storage, tokens, ..law });
+            }
         }
     }
 
@@ -76,31 +99,38 @@ impl Repeat {
 
     /// A handle on the copy of storage `id` as the tensor it was made for.
     pub fn whole(&self, cx: &Rc<Context>, id: u32) -> Option<Tensor> {
-        let info = cx.ledger.borrow().storages[id as usize];
-        self.tensor(cx, id, Geometry::contiguous(&info.dims[..usize::from(info.rank)]), info.dtype)
+        let (geometry, dtype) = {
+            let recorder = cx.recorder.borrow();
+            let storage = &recorder.ledger().storages[id as usize];
+            (Geometry::contiguous(recorder.ledger().sizes(storage)), storage.dtype)
+        };
+        self.tensor(cx, id, geometry, dtype)
     }
 }
 
 impl Context {
     /// The storages made since `first` that something still refers to, but for what outlives the run.
     pub fn alive_since(&self, first: u32) -> Vec<u32> {
-        let (ledger, references) = (self.ledger.borrow(), self.references.borrow());
-        (first..ledger.storages.len() as u32)
+        let (recorder, references) = (self.recorder.borrow(), self.references.borrow());
+        let storages = &recorder.ledger().storages;
+        (first..storages.len() as u32)
             .filter(|&id| {
-                let info = &ledger.storages[id as usize];
-                let stays = matches!(info.kind, Kind::Workspace | Kind::OptimizerState);
-                references[id as usize].get() > 0 && info.bytes > 0 && !stays
+                let storage = &storages[id as usize];
+                let stays = matches!(storage.kind, Kind::Workspace | Kind::OptimizerState);
+                references[id as usize].get() > 0 && storage.bytes > 0 && !stays
             })
             .collect()
     }
 
-    /// How many events there are so far.
-    pub fn position(&self) -> usize {
-        self.ledger.borrow().events.len()
+    /// How far the run has come.
+    pub fn position(&self) -> Position {
+        let recorder = self.recorder.borrow();
+        let ledger = recorder.ledger();
+        Position { event: ledger.events.len(), launch: ledger.launches.len(), law: ledger.laws.len() }
     }
 
     /// The id the next storage will have.
     pub fn next_storage(&self) -> u32 {
-        self.ledger.borrow().storages.len() as u32
+        self.recorder.borrow().ledger().storages.len() as u32
     }
 }

@@ -5,6 +5,8 @@ use std::rc::Rc;
 use plimsoll_ledger::Kind;
 use plimsoll_ledger::PhaseName;
 
+use crate::Op;
+
 use super::{Context, DType, Tensor, backward};
 
 /// A run that has just begun its forward.
@@ -26,7 +28,7 @@ pub fn weight_of(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
 
 /// A model's weight that is not trained.
 pub fn frozen_of(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
-    cx.counting_as(Kind::Parameter, || cx.empty_sizes("weight", sizes, dtype))
+    cx.counting_as(Kind::Parameter, || cx.empty_sizes(Op::EmptyStrided, sizes, dtype))
 }
 
 /// What a model is fed: no gradient is wanted for it.
@@ -36,7 +38,7 @@ pub fn input(cx: &Rc<Context>, sizes: &[u64]) -> Tensor {
 
 /// As [`input`], of any dtype.
 pub fn input_of(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
-    cx.counting_as(Kind::Input, || cx.empty_sizes("input", sizes, dtype))
+    cx.counting_as(Kind::Input, || cx.empty_sizes(Op::EmptyMemoryFormat, sizes, dtype))
 }
 
 /// An activation a gradient is wanted for, with nothing before it but a leaf of its own.
@@ -46,7 +48,7 @@ pub fn activation(cx: &Rc<Context>, sizes: &[u64]) -> Tensor {
 
 /// As [`activation`], of any dtype.
 pub fn activation_of(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
-    cx.empty_sizes("activation", sizes, dtype).into_leaf(false)
+    cx.empty_sizes(Op::Rand, sizes, dtype).into_leaf(false)
 }
 
 /// `.grad` of a leaf.
@@ -54,22 +56,28 @@ pub fn gradient(leaf: &Tensor) -> Option<Tensor> {
     leaf.edge()?.node.leaf()?.grad.borrow().clone()
 }
 
+/// How many births and deaths there were so far.
+pub fn events(cx: &Context) -> usize {
+    cx.recorder.borrow().ledger().events.len()
+}
+
 /// The births (`+`) and deaths (`-`) from event `from` on, with op, sizes and dtype: `+mm [4, 8] float32`.
 pub fn seen(cx: &Context, from: usize) -> Vec<String> {
-    let ledger = cx.ledger.borrow();
+    let recorder = cx.recorder.borrow();
+    let ledger = recorder.ledger();
     ledger.events[from..]
         .iter()
         .map(|event| {
             let s = &ledger.storages[event.id() as usize];
             let sign = if event.is_free() { '-' } else { '+' };
-            format!("{sign}{} {:?} {}", s.op, &s.dims[..usize::from(s.rank)], s.dtype.name())
+            format!("{sign}{} {:?} {}", ledger.op(s), ledger.sizes(s), s.dtype.name())
         })
         .collect()
 }
 
 /// What `f` allocates and frees, as [`seen`], and what it returns.
 pub fn watch<T>(cx: &Context, f: impl FnOnce() -> T) -> (Vec<String>, T) {
-    let from = cx.position();
+    let from = events(cx);
     let out = f();
     (seen(cx, from), out)
 }
@@ -92,7 +100,8 @@ pub fn backward_of(loss: Tensor) -> Vec<String> {
 
 /// Bytes that are alive.
 pub fn live(cx: &Context) -> u64 {
-    let ledger = cx.ledger.borrow();
+    let recorder = cx.recorder.borrow();
+    let ledger = recorder.ledger();
     ledger.events.iter().fold(0, |sum, event| {
         let bytes = ledger.storages[event.id() as usize].bytes;
         if event.is_free() { sum - bytes } else { sum + bytes }
@@ -101,7 +110,8 @@ pub fn live(cx: &Context) -> u64 {
 
 /// The storages of a kind that are alive, in order of birth, as `op [sizes] dtype`.
 pub fn alive(cx: &Context, kind: Kind) -> Vec<String> {
-    let ledger = cx.ledger.borrow();
+    let recorder = cx.recorder.borrow();
+    let ledger = recorder.ledger();
     let mut alive = vec![false; ledger.storages.len()];
     for event in &ledger.events {
         alive[event.id() as usize] = !event.is_free();
@@ -111,6 +121,6 @@ pub fn alive(cx: &Context, kind: Kind) -> Vec<String> {
         .iter()
         .zip(alive)
         .filter(|(s, alive)| *alive && s.kind == kind)
-        .map(|(s, _)| format!("{} {:?} {}", s.op, &s.dims[..usize::from(s.rank)], s.dtype.name()))
+        .map(|(s, _)| format!("{} {:?} {}", ledger.op(s), ledger.sizes(s), s.dtype.name()))
         .collect()
 }

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use super::Scratch;
+use crate::Op;
 use crate::ops::sdpa_rules::Kernel;
 use crate::tensor::{Context, DType, Kernels};
 
@@ -26,7 +27,7 @@ pub struct Sizes {
 /// What a kernel's backward holds while it runs, after the gradients were made. What AMD's kernels take is not known.
 pub fn attention_backward<'c>(
     cx: &'c Rc<Context>,
-    op: &'static str,
+    op: Op,
     kernel: Kernel,
     sizes: Sizes,
     dtype: DType,

@@ -3,7 +3,7 @@
 //! Counted with `device.workspaces = true` only. Everything in here lives while one op runs; what stays from one op to the
 //! next, the matrix libraries' workspaces, is in [`plimsoll_catalog::device::cublas_workspace`].
 //!
-//! Sizes grow evenly with the batch, as all others do; where a kernel's do not, its place says how that is met.
+//! Sizes grow evenly with the batch, as all others do; where a kernel's do not, it says what law they follow instead.
 
 mod attention;
 mod embedding;
@@ -22,27 +22,30 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
+use crate::Op;
 use crate::tensor::{Context, DType, Geometry, Kernels, Kind, Tensor};
 
 /// Buffers of one kernel; it lets go of them when this is dropped, in the order they were made.
 #[derive(Debug)]
 pub struct Scratch<'c> {
     cx: &'c Rc<Context>,
-    op: &'static str,
+    op: Op,
     held: SmallVec<[Tensor; 6]>,
 }
 
 impl<'c> Scratch<'c> {
     /// Buffers in the name of `op`; `None` where they are not counted.
-    pub fn of(cx: &'c Rc<Context>, op: &'static str) -> Option<Self> {
+    pub fn of(cx: &'c Rc<Context>, op: Op) -> Option<Self> {
         let counted = cx.machine().kernels != Kernels::Uncounted && !cx.is_muted();
         counted.then(|| Self { cx, op, held: SmallVec::new() })
     }
 
-    /// Makes a buffer.
-    fn hold(&mut self, dims: &[u64], dtype: DType) {
+    /// Makes a buffer, and says its storage.
+    fn hold(&mut self, dims: &[u64], dtype: DType) -> u32 {
         let buffer = self.cx.counting_as(Kind::Scratch, || self.cx.empty(self.op, Geometry::contiguous(dims), dtype));
+        let id = buffer.storage_id();
         self.held.push(buffer);
+        id
     }
 
     /// The last `n` buffers are done with.

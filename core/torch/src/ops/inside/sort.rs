@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use super::Scratch;
+use crate::Op;
 use crate::tensor::{Context, DType};
 
 impl Scratch<'_> {
@@ -20,7 +21,7 @@ impl Scratch<'_> {
 /// `index_put_(accumulate=True)` of `rows` row numbers, the backward of picking rows: the positions as offsets, sorted
 /// positions and their order, kept until it is done; the sort (`index_put_with_sort_kernel` in
 /// `aten/src/ATen/native/cuda/Indexing.cu`).
-pub fn accumulate_rows<'c>(cx: &'c Rc<Context>, op: &'static str, rows: u64) -> Option<Scratch<'c>> {
+pub fn accumulate_rows<'c>(cx: &'c Rc<Context>, op: Op, rows: u64) -> Option<Scratch<'c>> {
     let mut scratch = Scratch::of(cx, op)?;
     for _ in 0..3 {
         scratch.hold(&[rows], DType::Int64);

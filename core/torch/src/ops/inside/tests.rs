@@ -8,7 +8,8 @@ use super::{Sizes, attention_backward, foreach_norm};
 use crate::ops::sdpa_rules::Kernel;
 use crate::ops::{embedding, index_rows, neg};
 use crate::tensor::testing::{activation, backward_of, forward, input_of, made, watch, weight, weight_of};
-use crate::tensor::{Context, DType, Kernels, Kind, Machine};
+use crate::tensor::{Context, DType, Kernels, Kind, Machine, ModuleId};
+use crate::{GradFn, Op};
 
 fn rules(torch: &str) -> Rules {
     Rules::of(&Software { torch: Version::parse(torch).unwrap(), ..Software::default() })
@@ -27,7 +28,8 @@ fn on(kernels: Kernels, torch: &str) -> Rc<Context> {
 
 /// The most that buffers of kernels took at once.
 fn peak(cx: &Context) -> u64 {
-    let ledger = cx.ledger.borrow();
+    let recorder = cx.recorder.borrow();
+    let ledger = recorder.ledger();
     let (mut live, mut peak) = (0, 0);
     for event in &ledger.events {
         let storage = &ledger.storages[event.id() as usize];
@@ -97,17 +99,17 @@ fn few_rows_are_added_up_in_place() {
 #[test]
 fn clipping_has_a_rectangle_of_chunks() {
     let cx = on_a100("2.11");
-    drop(foreach_norm(&cx, "_foreach_norm", 300, 525_336_576));
+    drop(foreach_norm(&cx, Op::ForeachNormScalar, 300, 525_336_576));
     assert_eq!(peak(&cx), 4 * 300 * 525_336_576_u64.div_ceil(65536));
     let old = on_a100("1.13");
-    assert!(foreach_norm(&old, "_foreach_norm", 300, 525_336_576).is_none(), "tensor by tensor before 2.0");
+    assert!(foreach_norm(&old, Op::ForeachNormScalar, 300, 525_336_576).is_none(), "tensor by tensor before 2.0");
 }
 
 const LLAMA: Sizes = Sizes { batch: 2, heads: 32, kv_heads: 8, queries: 2000, keys: 2000, head: 128 };
 
 fn of_attention(kernels: Kernels, kernel: Kernel, sizes: Sizes, dtype: DType) -> u64 {
     let cx = on(kernels, "2.11");
-    drop(attention_backward(&cx, "backward", kernel, sizes, dtype));
+    drop(attention_backward(&cx, Op::ScaledDotProductFlashAttentionBackward, kernel, sizes, dtype));
     peak(&cx)
 }
 
@@ -176,21 +178,20 @@ fn adding_up_rows_sorts_them() {
 #[test]
 fn a_buffer_belongs_to_its_op_and_module() {
     let cx = on_a100("2.11");
-    let module = cx.module("model.embed_tokens".to_owned());
+    let module = cx.module(ModuleId::ROOT, "embed_tokens".into(), None);
     let out = cx.within(module, || embedding(&weight(&cx, &[50_000, 8]), &input_of(&cx, &[4096], DType::Int64)));
     let (events, ()) = watch(&cx, || drop(backward_of(out)));
     assert!(made(&events).contains(&"embedding_dense_backward"));
-    let ledger = cx.ledger.borrow();
+    let recorder = cx.recorder.borrow();
+    let ledger = recorder.ledger();
     let scratch: Vec<_> = ledger.storages.iter().filter(|s| s.kind == Kind::Scratch).collect();
-    assert!(
-        scratch
-            .iter()
-            .all(|s| s.op == "embedding_dense_backward" && s.module == module && s.node == "EmbeddingBackward0")
-    );
+    assert!(scratch.iter().all(|s| s.op == Op::EmbeddingDenseBackward.id()
+        && s.module == module
+        && s.grad_fn == GradFn::EmbeddingBackward0.id()));
 }
 
-/// What searches go by: every buffer is a line through its sizes at two batches; for the embedding's, which are not, see
-/// `estimate/uneven.rs`.
+/// What searches go by: every buffer is a line through its sizes at two batches; the embedding's, which are not, say
+/// their law.
 #[test]
 fn buffers_grow_evenly_with_the_batch() {
     let bytes = |batch: u64| -> Vec<u64> {
@@ -202,9 +203,10 @@ fn buffers_grow_evenly_with_the_batch() {
             (Kernel::Cudnn, DType::BFloat16),
         ] {
             let sizes = Sizes { batch, heads: 6, kv_heads: 2, queries: 1001, keys: 1001, head: 72 };
-            drop(attention_backward(&cx, "backward", kernel, sizes, dtype));
+            drop(attention_backward(&cx, Op::ScaledDotProductFlashAttentionBackward, kernel, sizes, dtype));
         }
-        let ledger = cx.ledger.borrow();
+        let recorder = cx.recorder.borrow();
+        let ledger = recorder.ledger();
         ledger.storages.iter().filter(|s| s.kind == Kind::Scratch).map(|s| s.bytes).collect()
     };
     let (four, five) = (bytes(4), bytes(5));
