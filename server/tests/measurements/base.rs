@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use plimsoll_bench::postgres::{Postgres, Waits};
+use plimsoll_testkit::postgres::{Postgres, Waits};
 use plimsoll_server::store::{Store, Target};
 use tempfile::TempDir;
 

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::http::StatusCode;
-use plimsoll_bench::synthetic;
+use plimsoll_testkit::synthetic;
 use plimsoll_core::measurement::MeasurementPoint;
 
 use crate::base::Base;

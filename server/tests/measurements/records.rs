@@ -1,6 +1,6 @@
 //! Records to test with, none of them measured.
 
-use plimsoll_bench::synthetic;
+use plimsoll_testkit::synthetic;
 use plimsoll_core::{Bytes, Measurement};
 use plimsoll_server::store::Entry;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use plimsoll_bench::synthetic;
+use plimsoll_testkit::synthetic;
 use plimsoll_core::measurement::{By, MeasurementPoint, Standing, groups};
 use plimsoll_core::{Bytes, Measurement};
 use plimsoll_server::store::{Facet, Filter, Kept, Store};

@@ -22,8 +22,14 @@ const USER: &str = "plimsoll";
 /// Who runs it where we are the superuser, which it refuses to be run by: `nobody`.
 const NOBODY: u32 = 65534;
 
-/// How long it may take to start.
-const START: Duration = Duration::from_secs(60);
+/// How long it may take to start on a machine that is busy with other work.
+const START: Duration = Duration::from_secs(300);
+
+/// How often it is started when another program takes the port that was free a moment before.
+const ATTEMPTS: u32 = 5;
+
+/// What PostgreSQL says then.
+const TAKEN: &str = "Address already in use";
 
 /// Ends it when our end of the pipe closes, however we end.
 const GUARD: &str = r#""$0" "$@" & pid=$!; read -r _; kill -QUIT $pid; wait $pid"#;
@@ -54,6 +60,16 @@ impl Postgres {
     /// It is not installed, or does not start.
     pub fn start(waits: Waits) -> Result<Self> {
         let bin = programs()?;
+        for _ in 1..ATTEMPTS {
+            match Self::attempt(bin.clone(), waits) {
+                Err(error) if error.to_string().contains(TAKEN) => {}
+                done => return done,
+            }
+        }
+        Self::attempt(bin, waits)
+    }
+
+    fn attempt(bin: PathBuf, waits: Waits) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("plimsoll-postgres-").tempdir()?;
         let root = is_root();
         if root {
@@ -127,25 +143,16 @@ impl Drop for Postgres {
     }
 }
 
-/// The folder with `initdb`, `postgres` and `createdb`: the one that is named, one in PATH, or where systems keep it.
-///
-/// # Errors
-/// There is none.
-pub fn programs() -> Result<PathBuf> {
+/// The folder with `initdb`, `postgres` and `createdb`: the one that is named, or one in PATH. Where a system keeps them
+/// elsewhere, `cargo xtask test` looks for them and names the folder.
+fn programs() -> Result<PathBuf> {
     let named = env::var_os(NAMED).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let mut folders: Vec<PathBuf> = named.into_iter().collect();
-    folders.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
-    for (place, within) in [("/usr/lib/postgresql", "bin"), ("/usr", "bin"), ("/opt/homebrew/opt", "bin")] {
-        let Ok(entries) = fs::read_dir(place) else { continue };
-        let mut versions: Vec<PathBuf> = entries.flatten().map(|entry| entry.path().join(within)).collect();
-        versions.sort();
-        folders.extend(versions.into_iter().rev());
-    }
-    let has = |folder: &&PathBuf, name: &str| folder.join(name).is_file();
-    let found = folders.iter().find(|folder| has(folder, "initdb") && has(folder, "postgres"));
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut folders = named.into_iter().chain(env::split_paths(&path));
+    let found = folders.find(|folder| folder.join("initdb").is_file() && folder.join("postgres").is_file());
     let found = found.with_context(|| {
         format!(
-            "PostgreSQL is not installed: install it (Debian, Ubuntu: `apt-get install postgresql`), or name the folder \
+            "PostgreSQL is not in PATH: install it (Debian, Ubuntu: `apt-get install postgresql`), or name the folder \
              of initdb and postgres with {NAMED}"
         )
     })?;

@@ -73,10 +73,14 @@ impl Storm {
                     let (template, next) = (&template, &next);
                     threads.spawn(move || {
                         let mut log = Log::default();
-                        while start.elapsed() < self.time {
+                        // Each has at least one turn, however slow the machine is.
+                        loop {
                             let record = template.write(next.fetch_add(1, Ordering::Relaxed));
                             if let Err(error) = self.turn(&mut client, &record, &mut log, acknowledged) {
                                 log.errors.push(format!("{error:#}"));
+                                break;
+                            }
+                            if start.elapsed() >= self.time {
                                 break;
                             }
                         }

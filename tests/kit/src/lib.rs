@@ -1,0 +1,14 @@
+//! What tests and measurements work with: a PostgreSQL of one's own, `plimsoll serve` as a process, a client, a storm of
+//! clients, records that nobody measured; and, in WebAssembly, what a test there says.
+
+#[cfg(not(target_arch = "wasm32"))]
+pub mod harbour;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod http;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod postgres;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod storm;
+pub mod synthetic;
+#[cfg(target_arch = "wasm32")]
+pub mod wasm;
