@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use plimsoll_testkit::synthetic;
 use plimsoll_core::measurement::{By, MeasurementPoint, Standing, groups};
 use plimsoll_core::{Bytes, Measurement};
 use plimsoll_server::store::{Facet, Filter, Kept, Store};
+use plimsoll_testkit::synthetic;
 use serde_json::Value;
 
 use crate::base::Base;

@@ -113,7 +113,12 @@ mod tests {
         files.add("short.js", [0; SMALLEST - 1]).unwrap();
         files.add("a.woff2", [0; 2 * SMALLEST]).unwrap();
         // Nothing to be gained from it.
-        files.add("noise.js", (0..SMALLEST as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect::<Vec<_>>()).unwrap();
+        files
+            .add(
+                "noise.js",
+                (0..SMALLEST as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect::<Vec<_>>(),
+            )
+            .unwrap();
         beside(&mut files, Effort::Most).unwrap();
         let names: Vec<&str> = files.iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["a.wasm", "a.wasm.br", "a.wasm.gz", "a.woff2", "noise.js", "short.js"]);

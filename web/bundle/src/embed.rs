@@ -34,7 +34,10 @@ mod tests {
         let mut files = Files::default();
         files.add("a\"b.js", "1").unwrap();
         let text = expression(&files, Path::new("/dist")).unwrap();
-        assert!(text.starts_with("[\n    (\"a\\\"b.js\", include_bytes!(\"/dist/a\\\"b.js\").as_slice(), [107, 134, 178"), "{text}");
+        assert!(
+            text.starts_with("[\n    (\"a\\\"b.js\", include_bytes!(\"/dist/a\\\"b.js\").as_slice(), [107, 134, 178"),
+            "{text}"
+        );
         assert!(text.ends_with("),\n]\n") && text.lines().count() == 3);
     }
 }

@@ -24,7 +24,7 @@ const START: &str = "start.js";
 /// A mark that is not known, a file that is not there.
 pub fn write(index: &str, web: &Path, planner: Planner, files: &mut Files) -> Result<String> {
     let mut planner = Some(planner);
-    let mut styles = Styles::of(index, web)?;
+    let mut styles = styles(index, web)?;
     let mut page = String::with_capacity(index.len());
     let mut rest = index;
     while let Some((before, link)) = next_link(rest) {
@@ -84,23 +84,19 @@ pub fn write(index: &str, web: &Path, planner: Planner, files: &mut Files) -> Re
 }
 
 /// All style sheets in one: one request, and one text to compress.
-struct Styles;
-
-impl Styles {
-    fn of(index: &str, web: &Path) -> Result<Option<String>> {
-        let mut all = None;
-        let mut rest = index;
-        while let Some((before, link)) = next_link(rest) {
-            rest = rest.get(before.len() + link.len()..).unwrap_or_default();
-            let link = Link(link);
-            if link.attribute(MARK).is_some() && link.attribute("rel") == Some("css") {
-                let path = web.join(link.href()?);
-                let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-                all.get_or_insert_with(String::new).push_str(&text);
-            }
+fn styles(index: &str, web: &Path) -> Result<Option<String>> {
+    let mut all = None;
+    let mut rest = index;
+    while let Some((before, link)) = next_link(rest) {
+        rest = rest.get(before.len() + link.len()..).unwrap_or_default();
+        let link = Link(link);
+        if link.attribute(MARK).is_some() && link.attribute("rel") == Some("css") {
+            let path = web.join(link.href()?);
+            let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            all.get_or_insert_with(String::new).push_str(&text);
         }
-        Ok(all)
     }
+    Ok(all)
 }
 
 /// What comes before the next `<link ...>`, and that.
@@ -196,11 +192,8 @@ mod tests {
         );
         let (page, files) = page(&index).unwrap();
         let lines: Vec<&str> = page.lines().map(|line| line.split('-').next().unwrap()).take(3).collect();
-        let expected = [
-            "<link rel=\"other\">",
-            "<link rel=\"stylesheet\" href=\"planner",
-            "<link rel=\"icon\" href=\"mark",
-        ];
+        let expected =
+            ["<link rel=\"other\">", "<link rel=\"stylesheet\" href=\"planner", "<link rel=\"icon\" href=\"mark"];
         assert_eq!(lines, expected);
         assert!(files.contains(&"fonts/more/a.woff2".to_owned()), "{files:?}");
         assert_eq!(files.iter().filter(|name| name.ends_with(".css")).count(), 1);

@@ -1,12 +1,11 @@
-//! Fills a database with synthetic records, for `cargo xtask bench load`: `fill sqlite://FILE COUNT`.
+//! Fills a database with synthetic records.
 //!
 //! The records' texts are whole and different; what they are filtered and compared by is made up, so that a hundred
 //! thousand need not be estimated. Their card says so, and nothing but a test's own database gets them.
 
-use std::error::Error;
-
-use plimsoll_bench::synthetic::{Template, record};
+use anyhow::{Result, anyhow};
 use plimsoll_server::store::{Entry, FACETS, Facet, Store, Target};
+use plimsoll_testkit::synthetic::{Template, record};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::task::JoinSet;
@@ -20,7 +19,7 @@ const VALUES: [u64; FACETS] = [30, 80, 6, 40, 3, 5, 12, 2, 2, 2, 8];
 /// Records of the same run.
 const ALIKE: u64 = 5;
 
-fn entry(template: &Template, model: &Entry, number: u64) -> Result<Entry, Box<dyn Error + Send + Sync>> {
+fn entry(template: &Template, model: &Entry, number: u64) -> Result<Entry> {
     let content = template.write(number);
     let id: String = Sha256::digest(content.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
     // A number that is the same every time, and looks like any other.
@@ -42,12 +41,17 @@ fn entry(template: &Template, model: &Entry, number: u64) -> Result<Entry, Box<d
     Ok(entry)
 }
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
-    let mut args = std::env::args().skip(1);
-    let target: Target = args.next().ok_or("which database?")?.parse()?;
-    let count: u64 = args.next().ok_or("how many records?")?.parse()?;
-    let model = Entry::new(&record(0)).map_err(|errors| format!("{errors:?}"))?;
+/// Puts so many into a database.
+///
+/// # Errors
+/// The database cannot be opened, or does not take them.
+pub fn run(database: &str, count: u64) -> Result<()> {
+    let target: Target = database.parse().map_err(|problem| anyhow!("{database}: {problem}"))?;
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(fill(target, count))
+}
+
+async fn fill(target: Target, count: u64) -> Result<()> {
+    let model = Entry::new(&record(0)).map_err(|errors| anyhow!("{errors:?}"))?;
     let (store, template) = (Store::open(&target).await?, Template::new());
     let mut under_way = JoinSet::new();
     for number in 0..count {

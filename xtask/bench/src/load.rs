@@ -5,13 +5,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use plimsoll_bench::harbour::Harbour;
-use plimsoll_bench::postgres::{Postgres, Waits};
-use plimsoll_bench::storm::{Log, Storm, lost, percentile};
+use plimsoll_testkit::harbour::Harbour;
+use plimsoll_testkit::postgres::{Postgres, Waits};
+use plimsoll_testkit::storm::{Log, Storm, lost, percentile};
 
-use super::machine;
-use crate::shell::{self, headline, note};
-use crate::workspace;
+use crate::{fill, machine};
 
 /// As the server is to stand it: 64 clients for a minute.
 const STORM: Storm = Storm { clients: 64, time: Duration::from_secs(60), reads: 3, first: 0 };
@@ -41,16 +39,10 @@ const QUESTIONS: [(&str, &str); 10] = [
 ];
 
 /// What was seen, as the part of docs/performance.md that tells it.
-pub fn run() -> Result<String> {
-    headline("Building plimsoll and what fills a database");
-    // In one go: apart, the packages they share would be built twice, with other features.
-    let mut build = shell::cargo();
-    build.args(["build", "--release", "--locked", "--package", "plimsoll-probe", "--bin", "plimsoll"]);
-    shell::run(build.args(["--package", "plimsoll-server", "--example", "fill"]))?;
-    let release = workspace::target()?.join("release");
-    let suffix = std::env::consts::EXE_SUFFIX;
-    let plimsoll = release.join(format!("plimsoll{suffix}"));
-
+///
+/// # Errors
+/// Something went wrong under it, or was lost.
+pub fn run(plimsoll: &Path) -> Result<String> {
     let mut text = String::new();
     writeln!(
         text,
@@ -67,23 +59,23 @@ pub fn run() -> Result<String> {
     )?;
     writeln!(text, "| database | uploads/s | p50 | p99 | reads/s | p50 | p99 | errors | 429 | acknowledged | lost |")?;
     writeln!(text, "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")?;
-    let folder = workspace::target()?.join("bench-load");
+    // On the disk of the project rather than among temporary files, which may lie in memory.
+    let folder = plimsoll.parent().context("plimsoll is in no folder")?.join("bench-load");
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder)?;
 
-    headline("SQLite under load");
+    eprintln!("SQLite under load");
     let database = format!("sqlite://{}", folder.join("load.db").display());
-    writeln!(text, "| SQLite | {} |", storm(&plimsoll, &database)?)?;
+    writeln!(text, "| SQLite | {} |", storm(plimsoll, &database)?)?;
     let postgres = Postgres::start(Waits::ForTheDisk)?;
-    headline(&format!("{} under load", postgres.version()));
-    writeln!(text, "| {} | {} |", postgres.version(), storm(&plimsoll, &postgres.database()?)?)?;
+    eprintln!("{} under load", postgres.version());
+    writeln!(text, "| {} | {} |", postgres.version(), storm(plimsoll, &postgres.database()?)?)?;
     drop(postgres);
 
-    headline(&format!("SQLite with {RECORDS} records"));
+    eprintln!("SQLite with {RECORDS} records");
     let database = format!("sqlite://{}", folder.join("large.db").display());
-    let fill = release.join("examples").join(format!("fill{suffix}"));
-    shell::run(std::process::Command::new(fill).args([&database, &RECORDS.to_string()]))?;
-    text.push_str(&large(&plimsoll, &database)?);
+    fill::run(&database, RECORDS)?;
+    text.push_str(&large(plimsoll, &database)?);
     std::fs::remove_dir_all(&folder)?;
     Ok(text)
 }
@@ -95,13 +87,13 @@ fn storm(plimsoll: &Path, database: &str) -> Result<String> {
     let mut log = STORM.at(&harbour.address)?;
     harbour.kill()?;
     for error in log.errors.iter().take(5) {
-        note(error);
+        eprintln!("{error}");
     }
     let harbour = Harbour::start(plimsoll, &arguments)?;
     let gone = lost(&harbour.address, &log.acknowledged)?;
     harbour.end()?;
     let cells = row(&mut log, gone.len());
-    note(&cells);
+    eprintln!("{cells}");
     ensure!(log.errors.is_empty() && gone.is_empty(), "there were errors, or something was lost");
     Ok(cells)
 }
@@ -150,7 +142,7 @@ fn large(plimsoll: &Path, database: &str) -> Result<String> {
         let (median, most) = (percentile(&mut alone, 50), percentile(&mut alone, 95));
         let together = percentile(&mut together, 95);
         writeln!(text, "| {title} | {} | {} | {} |", millis(median), millis(most), millis(together))?;
-        note(&format!("{title}: p95 {}, of 8 at once {}", millis(most), millis(together)));
+        eprintln!("{title}: p95 {}, of 8 at once {}", millis(most), millis(together));
     }
     harbour.end()?;
     Ok(text)

@@ -11,11 +11,8 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use plimsoll_bench::{CASES, MARK};
 
-use crate::{
-    shell,
-    tools::{Tools, WASM_TARGET},
-    workspace,
-};
+use crate::process::output;
+use crate::root;
 
 /// Starts of the server that are timed.
 const STARTS: usize = 21;
@@ -53,27 +50,34 @@ impl Timing {
     }
 }
 
-/// Each case in a process of its own, in a release build.
+/// Each case in a process of its own.
+///
+/// # Errors
+/// One cannot be timed.
 pub fn native() -> Result<Vec<Timing>> {
-    shell::run(shell::cargo().args(["build", "--release", "--locked", "--package", "plimsoll-bench"]))?;
-    let bench = workspace::target()?.join("release").join(format!("plimsoll-bench{}", std::env::consts::EXE_SUFFIX));
+    let this = std::env::current_exe().context("cannot find this program")?;
     let mut timings = Vec::new();
     for case in CASES {
-        shell::run_watched(Command::new(&bench).arg(case.id), |line| timings.extend(Timing::read(line)))?;
+        timings.extend(results(&output(Command::new(&this).args(["case", case.id]))?));
     }
     complete(timings)
 }
 
-/// All cases in the profile the planner is built with, in Node.
-pub fn wasm(tools: &Tools) -> Result<Vec<Timing>> {
-    let mut bench = shell::cargo();
-    bench
-        .args(["test", "--locked", "--package", "plimsoll-bench", "--target", WASM_TARGET, "--profile", "wasm-release"])
-        .args(["--test", "wasm", "--", "--nocapture"])
-        .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER", tools.wasm_test_runner());
-    let mut timings = Vec::new();
-    shell::run_watched(&mut bench, |line| timings.extend(Timing::read(line)))?;
-    complete(timings)
+/// All cases in the profile the planner is given away in, in Node.
+///
+/// # Errors
+/// One cannot be timed.
+pub fn wasm(program: &Path) -> Result<Vec<Timing>> {
+    let said = output(Command::new("node").arg(root().join("tests/kit/run.mjs")).arg(program))?;
+    complete(results(&said).collect())
+}
+
+/// The result lines among whatever else is printed; each is shown.
+fn results(text: &str) -> impl Iterator<Item = Timing> {
+    text.lines().filter_map(|line| {
+        eprintln!("{line}");
+        Timing::read(line)
+    })
 }
 
 fn complete(timings: Vec<Timing>) -> Result<Vec<Timing>> {
@@ -94,10 +98,14 @@ pub struct StartUp {
 }
 
 /// Starts the server again and again and asks it for the page.
+///
+/// # Errors
+/// It does not start, or does not answer.
 pub fn start_up(plimsoll: &Path) -> Result<StartUp> {
     let mut times = Vec::with_capacity(STARTS);
     // Not the user's own; the first start makes it.
-    let database = format!("sqlite://{}", workspace::target()?.join("bench-start.db").display());
+    let folder = plimsoll.parent().context("plimsoll is in no folder")?;
+    let database = format!("sqlite://{}", folder.join("bench-start.db").display());
     // The first start reads the binary from disk; it is thrown away.
     for run in 0..=STARTS {
         let start = Instant::now();

@@ -3,9 +3,10 @@
 use std::fmt;
 
 use plimsoll_bench::{CASES, Case, Question};
+use plimsoll_core::grouped;
 
-use super::measure::{StartUp, Timing};
-use crate::planner::Size;
+use crate::measure::{StartUp, Timing};
+use crate::size::Size;
 
 /// What the page says.
 #[derive(Debug)]
@@ -69,18 +70,18 @@ impl Page {
         )?;
         writeln!(f, "| model | target | median | fastest | runs | memory | estimated peak |")?;
         writeln!(f, "| --- | --- | ---: | ---: | ---: | ---: | ---: |")?;
-        self.rows(f, |case| case.question == Question::Estimate, bytes)?;
+        self.rows(f, |case| case.question == Question::Estimate, grouped)?;
         writeln!(f, "\n## Many at once\n")?;
         writeln!(
             f,
             "The same model in pure bf16 on an H200. The largest batch is confirmed by exact runs there and one above. The\n\
              sheet has 64 batches by 32 sequences of 256 to 8192 tokens: live memory exact in all 2,048 cells, and up to\n\
              {} events replayed through the allocator, where the verdict is open; the answer is how many cells fit.\n",
-            bytes(plimsoll_bench::EFFORT)
+            grouped(plimsoll_bench::EFFORT)
         )?;
         writeln!(f, "| question | target | median | fastest | runs | memory | answer |")?;
         writeln!(f, "| --- | --- | ---: | ---: | ---: | ---: | ---: |")?;
-        self.rows(f, |case| case.question != Question::Estimate, bytes)?;
+        self.rows(f, |case| case.question != Question::Estimate, grouped)?;
         writeln!(f)
     }
 
@@ -117,10 +118,10 @@ impl Page {
         let mut total = (0, 0, 0);
         for size in &self.sizes {
             let Size { name, raw, gzip, brotli } = size;
-            writeln!(f, "| `{}` | {} | {} | {} |", unhashed(name), bytes(*raw), bytes(*gzip), bytes(*brotli))?;
+            writeln!(f, "| `{}` | {} | {} | {} |", unhashed(name), grouped(*raw), grouped(*gzip), grouped(*brotli))?;
             total = (total.0 + raw, total.1 + gzip, total.2 + brotli);
         }
-        writeln!(f, "| **total** | {} | {} | {} |\n", bytes(total.0), bytes(total.1), bytes(total.2))
+        writeln!(f, "| **total** | {} | {} | {} |\n", grouped(total.0), grouped(total.1), grouped(total.2))
     }
 
     fn server(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -136,29 +137,16 @@ impl Page {
     }
 }
 
-/// `134 768 346 624`: figures this long are only read in groups.
-fn bytes(n: u64) -> String {
-    let digits = n.to_string();
-    let mut grouped = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            grouped.push(' ');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
-
 fn mebibytes(n: u64) -> String {
     if n == 0 { "not known".to_owned() } else { format!("{:.1} MiB", n as f64 / 1_048_576.0) }
 }
 
 /// A file's name without the hash of its content, which changes with every build.
 fn unhashed(name: &str) -> String {
-    let is_hash = |part: &str| part.len() >= 12 && part.bytes().all(|b| b.is_ascii_hexdigit());
+    let is_hash = |part: &str| part.len() == 16 && part.bytes().all(|b| b.is_ascii_hexdigit());
     let mut parts = Vec::new();
     for part in name.split('-') {
-        let end = part.find(['.', '_']).unwrap_or(part.len());
+        let end = part.find('.').unwrap_or(part.len());
         let (head, tail) = part.split_at(end);
         parts.push(if is_hash(head) { format!("*{tail}") } else { part.to_owned() });
     }
@@ -170,15 +158,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_grouped_from_the_right() {
-        assert_eq!([0, 999, 1000, 134_768_346_624].map(bytes), ["0", "999", "1 000", "134 768 346 624"]);
+    fn memory_is_told_where_it_is_known() {
         assert_eq!(mebibytes(3 << 20), "3.0 MiB");
         assert_eq!(mebibytes(0), "not known");
     }
 
     #[test]
     fn hashes_leave_the_names() {
-        assert_eq!(unhashed("plimsoll-web-21ff04b3bd8e7f04_bg.wasm"), "plimsoll-web-*_bg.wasm");
+        assert_eq!(unhashed("planner-21ff04b3bd8e7f04.wasm"), "planner-*.wasm");
         assert_eq!(unhashed("style-21ff04b3bd8e7f04.css"), "style-*.css");
         assert_eq!(unhashed("inter-latin.woff2"), "inter-latin.woff2");
     }
@@ -205,7 +192,7 @@ mod tests {
         for expected in [
             "| Llama-2-7B | native | 1.50 ms |",
             "| Llama-2-7B | wasm | 4.25 ms |",
-            "| **total** | 2 000 | 900 | 800 |",
+            "| **total** | 2,000 | 900 | 800 |",
             "median 12.3 ms",
         ] {
             assert!(text.contains(expected), "{expected} is not in\n{text}");

@@ -1,49 +1,31 @@
-//! `cargo xtask reference`: writes the pages that list models and cards and of the worked examples, or checks that they are up to date.
+//! The pages that list models and cards, and that of the worked examples.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use plimsoll_core::Bytes;
 use plimsoll_core::catalog::{self, Gpu, Model};
 use plimsoll_core::device;
 use plimsoll_core::solve::needs::{self, Way};
+use plimsoll_core::{Bytes, grouped};
 use plimsoll_tests::worked;
 
-use crate::workspace;
+use crate::page::Page;
 
 /// What each model takes, one way after the other; absent where it cannot be trained that way.
 type Needs = [Option<Bytes>; 3];
 
-/// Writes the pages; with `check` writes nothing and fails when one differs.
+/// The pages of models, of cards and of the worked examples.
 ///
 /// # Errors
-/// A page cannot be written.
-pub fn run(check: bool) -> Result<ExitCode> {
+/// A worked example is refused.
+pub fn pages() -> Result<Vec<Page>> {
     let models: Vec<(&Model, Needs)> =
         catalog::models().iter().map(|m| (m, Way::ALL.map(|way| needs::reserved(m, way).ok()))).collect();
-    let mut stale = false;
-    let pages = [
-        ("docs/models.md", models_page(&models)?),
-        ("docs/gpus.md", gpus_page(&models)?),
-        ("docs/worked-examples.md", worked::page()?),
-    ];
-    for (name, fresh) in pages {
-        let path = workspace::root().join(name);
-        if fs::read_to_string(&path).is_ok_and(|committed| committed == fresh) {
-            println!("{name} is up to date");
-        } else if check {
-            println!(
-                "{name} and the code disagree: run `cargo xtask reference` and commit the difference if it is meant"
-            );
-            stale = true;
-        } else {
-            fs::write(&path, fresh).with_context(|| format!("cannot write {name}"))?;
-            println!("wrote {name}");
-        }
-    }
-    Ok(if stale { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(vec![
+        Page { name: "docs/models.md", fresh: models_page(&models)? },
+        Page { name: "docs/gpus.md", fresh: gpus_page(&models)? },
+        Page { name: "docs/worked-examples.md", fresh: worked::page()? },
+    ])
 }
 
 /// The page of models.
@@ -137,19 +119,6 @@ fn billions(n: u64) -> String {
     if n >= 1_000_000_000 { format!("{:.1} B", n as f64 / 1e9) } else { format!("{:.0} M", n as f64 / 1e6) }
 }
 
-/// `1,235,814,400`.
-fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,7 +130,6 @@ mod tests {
 
     #[test]
     fn numbers_read_well() {
-        assert_eq!((grouped(1_235_814_400).as_str(), grouped(999).as_str()), ("1,235,814,400", "999"));
         assert_eq!((billions(8_030_261_248).as_str(), billions(124_439_808).as_str()), ("8.0 B", "124 M"));
     }
 }

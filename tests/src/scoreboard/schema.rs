@@ -1,33 +1,12 @@
-//! `cargo xtask schema`: writes the JSON Schema of the measurement record, or checks that it is up to date.
+//! The JSON Schema of the measurement record.
 
-use std::fs;
-use std::process::ExitCode;
-
-use anyhow::{Context as _, Result};
 use plimsoll_core::measurement;
 
-use crate::workspace;
+use crate::page::Page;
 
-/// Where the schema is kept.
-const FILE: &str = "docs/measurement.schema.json";
-
-/// Writes [`FILE`]; with `check` writes nothing and fails when it differs.
-///
-/// # Errors
-/// The file cannot be written.
-pub fn run(check: bool) -> Result<ExitCode> {
-    let path = workspace::root().join(FILE);
-    let fresh = format!("{:#}\n", measurement::schema());
-    if fs::read_to_string(&path).is_ok_and(|committed| committed == fresh) {
-        println!("{FILE} is up to date");
-    } else if check {
-        println!("{FILE} and the types disagree: run `cargo xtask schema` and commit the difference if it is meant");
-        return Ok(ExitCode::FAILURE);
-    } else {
-        fs::write(&path, fresh).with_context(|| format!("cannot write {FILE}"))?;
-        println!("wrote {FILE}");
-    }
-    Ok(ExitCode::SUCCESS)
+/// The page, written from the record's types.
+pub fn page() -> Page {
+    Page { name: "docs/measurement.schema.json", fresh: format!("{:#}\n", measurement::schema()) }
 }
 
 #[cfg(test)]
@@ -127,7 +106,6 @@ mod tests {
 
     #[test]
     fn the_committed_schema_is_this_ones() {
-        let committed = fs::read_to_string(workspace::root().join(FILE)).unwrap();
-        assert!(committed == format!("{:#}\n", measurement::schema()), "run `cargo xtask schema`");
+        assert!(page().check(), "run `cargo xtask schema`");
     }
 }
