@@ -39,7 +39,7 @@ pub fn join(built: &Path, release: bool, wasm_opt: Option<&Path>) -> Result<Plan
     bindgen.remove_name_section(release).remove_producers_section(release).demangle(!release);
     let mut output = bindgen.generate_output().with_context(|| format!("{} cannot be joined", built.display()))?;
     ensure!(
-        output.snippets().is_empty() && output.local_modules().is_empty(),
+        output.snippets().values().all(Vec::is_empty) && output.local_modules().is_empty(),
         "a dependency of the planner brings JavaScript of its own, which nobody would find in web/dist"
     );
     let script = output.js().as_bytes().to_vec();
