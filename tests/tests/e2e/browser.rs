@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    net::{Ipv4Addr, TcpStream},
     path::PathBuf,
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
@@ -14,8 +15,8 @@ use serde_json::json;
 
 use crate::{process::Process, surroundings};
 
-/// How often it is started before that counts as failed.
-const ATTEMPTS: u32 = 3;
+/// How often a driver or a browser is started before that counts as failed.
+const ATTEMPTS: u32 = 8;
 
 /// A chromedriver on a port of its own.
 #[derive(Debug)]
@@ -43,7 +44,10 @@ impl Driver {
     fn attempt() -> Result<Self> {
         let mut process = Process::start(Command::new(surroundings::chromedriver()?).arg("--port=0"))?;
         let port = process.line_after("started successfully on port ")?;
-        Ok(Self { address: format!("http://127.0.0.1:{}", port.trim_end_matches('.')), _process: process })
+        let port: u16 = port.trim_end_matches('.').parse().with_context(|| format!("{port:?} is no port"))?;
+        // It has said so before it lost the port.
+        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).context("chromedriver does not listen")?;
+        Ok(Self { address: format!("http://{}:{port}", Ipv4Addr::LOCALHOST), _process: process })
     }
 
     /// Opens a fresh browser.
@@ -73,11 +77,15 @@ impl Driver {
             },
         });
         let capabilities = capabilities.as_object().cloned().unwrap_or_default();
-        let client = ClientBuilder::new(HttpConnector::new())
-            .capabilities(capabilities)
-            .connect(&self.address)
-            .await
-            .context("chromedriver opened no browser")?;
+        let mut builder = ClientBuilder::new(HttpConnector::new());
+        let builder = builder.capabilities(capabilities);
+        // On a machine that is busy enough, Chromium does not come up in the time that its driver gives it.
+        for _ in 1..ATTEMPTS {
+            if let Ok(client) = builder.connect(&self.address).await {
+                return Ok(Browser { client, profile });
+            }
+        }
+        let client = builder.connect(&self.address).await.context("chromedriver opened no browser")?;
         Ok(Browser { client, profile })
     }
 }

@@ -15,7 +15,7 @@ use url::Url;
 use crate::command::devtools;
 
 /// How long anything on the page may take: far longer than a person would wait, because the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How often a wait looks again.
 const GLANCE: Duration = Duration::from_millis(25);

@@ -181,8 +181,8 @@ pub fn browser_tests_left_out(suite: &Suite, tally: &mut Tally) -> Result<Outcom
 }
 
 /// The journeys a person takes, in a real browser through the real server. The tests learn from the environment what
-/// to run: `PLIMSOLL` (the program), `PLANNER` (the planner's files), `CHROME`, `CHROMEDRIVER`, `AXE` (the accessibility
-/// checker's script).
+/// to run: `PLIMSOLL` (the program), `CHROME`, `CHROMEDRIVER`, `AXE` (the accessibility checker's script). The planner's
+/// files they find in web/dist.
 pub fn browser_tests(suite: &Suite, tally: &mut Tally) -> Result<Outcome> {
     let (package, target) = END_TO_END;
     let program = suite.target(package, target)?;
@@ -194,9 +194,9 @@ pub fn browser_tests(suite: &Suite, tally: &mut Tally) -> Result<Outcome> {
         }
     };
     note(&format!("in {} ({})", browser.version, browser.chrome.display()));
-    let planner = planner::bundle(suite.binary("plimsoll-bundle")?, &planner::wasm()?)?;
+    planner::bundle(suite.binary("plimsoll-bundle")?, &planner::wasm()?)?;
     let mut test = suite::command(program);
-    test.env("PLIMSOLL", suite.binary("plimsoll")?).env("PLANNER", planner);
+    test.env("PLIMSOLL", suite.binary("plimsoll")?);
     test.env("CHROME", browser.chrome).env("CHROMEDRIVER", browser.driver).env("AXE", axe);
     suite::run(&mut test, tally)?;
     ran(*tally)
