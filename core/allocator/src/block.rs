@@ -48,12 +48,8 @@ impl Blocks {
 
     /// Gives a slot back.
     pub fn recycle(&mut self, index: u32) {
+        self[index].free = false;
         self.vacant.push(index);
-    }
-
-    /// The block with this index when there is one and it is free.
-    pub fn free_block(&self, index: u32) -> Option<Block> {
-        self.slots.get(index as usize).copied().filter(|block| block.free)
     }
 
     /// Cuts `units` off the front of a block as a new block in use. `index` keeps the rest.
@@ -70,35 +66,18 @@ impl Blocks {
         front
     }
 
-    /// Merges the block behind `index` into it and returns the result.
-    pub fn absorb_next(&mut self, index: u32) -> Block {
+    /// Merges the block behind `index` into it and returns the size it had.
+    pub fn absorb_next(&mut self, index: u32) -> u64 {
         let gone = self[index].next;
         let Block { size, next, .. } = self[gone];
         let block = &mut self[index];
         block.size += size;
         block.next = next;
-        let merged = *block;
         if next != NONE {
             self[next].prev = index;
         }
         self.recycle(gone);
-        merged
-    }
-
-    /// Merges the block before `index` into it and returns the result.
-    pub fn absorb_prev(&mut self, index: u32) -> Block {
-        let gone = self[index].prev;
-        let Block { size, address, prev, .. } = self[gone];
-        let block = &mut self[index];
-        block.size += size;
-        block.address = address;
-        block.prev = prev;
-        let merged = *block;
-        if prev != NONE {
-            self[prev].next = index;
-        }
-        self.recycle(gone);
-        merged
+        size
     }
 }
 

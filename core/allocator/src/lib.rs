@@ -27,7 +27,7 @@ mod replay_tests;
 mod rule_tests;
 
 use block::{Block, Blocks, NONE};
-use free_list::{FreeList, MAX_ADDRESS, MAX_SIZE, Place, Pool};
+use free_list::{FreeList, MAX_ADDRESS, MAX_SIZE, Pool};
 pub use out_of_memory::OutOfMemory;
 
 use plimsoll_ground::Bytes;
@@ -65,8 +65,8 @@ pub struct CachingAllocator {
     blocks: Blocks,
     /// The block of every storage; `NONE` for a storage that is empty, freed or was refused.
     block_of: Vec<u32>,
-    /// By stream and [`Pool`].
-    free: Vec<[FreeList; 2]>,
+    /// By stream.
+    free: Vec<FreeList>,
     /// Where the driver puts the next segment.
     next_address: u64,
     allocated: u64,
@@ -87,8 +87,8 @@ impl CachingAllocator {
         Self {
             limit,
             blocks: Blocks::default(),
-            block_of: Vec::with_capacity(storages),
-            free: vec![free_lists()],
+            block_of: vec![NONE; storages],
+            free: vec![FreeList::default()],
             next_address: 0,
             allocated: 0,
             reserved: 0,
@@ -123,10 +123,10 @@ impl CachingAllocator {
             let pool = pool_for(units);
             let lane = usize::from(stream.number());
             while self.free.len() <= lane {
-                self.free.push(free_lists());
+                self.free.push(FreeList::default());
             }
-            match self.free[lane][pool as usize].best_fit(units) {
-                Some(at) => self.take_cached(lane, pool, at, units),
+            match self.free[lane].take_best_fit(pool, units) {
+                Some(index) => self.take_cached(lane, index, units),
                 None => self.take_new(stream, pool, units).ok_or_else(|| self.out_of_memory(size))?,
             }
         };
@@ -137,36 +137,27 @@ impl CachingAllocator {
     /// Takes storage `id`'s block back. Freeing what holds nothing does nothing.
     pub fn free(&mut self, id: u32) {
         let Some(slot) = self.block_of.get_mut(id as usize) else { return };
-        let index = std::mem::replace(slot, NONE);
+        let mut index = std::mem::replace(slot, NONE);
         if index == NONE {
             return;
         }
-        let Block { size, address, prev, next, pool, stream, .. } = self.blocks[index];
+        let block = &mut self.blocks[index];
+        block.free = true;
+        let Block { mut size, mut address, prev, next, pool, stream, .. } = *block;
         self.allocated -= size;
-        let list = &mut self.free[usize::from(stream.number())][pool as usize];
-        match (self.blocks.free_block(prev), self.blocks.free_block(next)) {
-            (None, None) => {
-                self.blocks[index].free = true;
-                list.insert(size, address, index);
-            }
-            (Some(before), None) => {
-                let at = list.find(before.size, before.address);
-                let merged = self.blocks.absorb_next(prev);
-                list.resize(at, merged.size, merged.address);
-            }
-            (None, Some(after)) => {
-                let at = list.find(after.size, after.address);
-                let merged = self.blocks.absorb_prev(next);
-                list.resize(at, merged.size, merged.address);
-            }
-            (Some(before), Some(after)) => {
-                list.remove(list.find(after.size, after.address));
-                let at = list.find(before.size, before.address);
-                self.blocks.absorb_next(prev);
-                let merged = self.blocks.absorb_next(prev);
-                list.resize(at, merged.size, merged.address);
-            }
+        let list = &mut self.free[usize::from(stream.number())];
+        if next != NONE && self.blocks[next].free {
+            list.remove(pool, self.blocks[next].size, self.blocks[next].address);
+            size += self.blocks.absorb_next(index);
         }
+        if prev != NONE && self.blocks[prev].free {
+            address = self.blocks[prev].address;
+            list.remove(pool, self.blocks[prev].size, address);
+            self.blocks.absorb_next(prev);
+            size = self.blocks[prev].size;
+            index = prev;
+        }
+        list.insert(pool, size, address, index);
     }
 
     /// What blocks in use take now, as `torch.cuda.memory_allocated` counts: rounding and unsplit rests included.
@@ -200,16 +191,13 @@ impl CachingAllocator {
         self.retries
     }
 
-    /// Uses the cached block at `at` in its free list, which has at least `units`.
-    fn take_cached(&mut self, lane: usize, pool: Pool, at: Place, units: u64) -> u32 {
-        let list = &mut self.free[lane][pool as usize];
-        let index = list.block(at);
+    /// Uses a cached block, taken out of its free list, which has at least `units`.
+    fn take_cached(&mut self, lane: usize, index: u32, units: u64) -> u32 {
         let block = self.blocks[index];
         let taken = if splits(block, units) {
-            list.resize(at, block.size - units, block.address + units);
+            self.free[lane].insert(block.pool, block.size - units, block.address + units, index);
             self.blocks.split_front(index, units)
         } else {
-            list.remove(at);
             self.blocks[index].free = false;
             index
         };
@@ -237,7 +225,7 @@ impl CachingAllocator {
         let taken = if splits(block, units) {
             self.blocks[index].free = true;
             let lane = usize::from(stream.number());
-            self.free[lane][pool as usize].insert(segment - units, address + units, index);
+            self.free[lane].insert(pool, segment - units, address + units, index);
             self.blocks.split_front(index, units)
         } else {
             index
@@ -254,16 +242,15 @@ impl CachingAllocator {
 
     /// Returns every segment that is one free block to the driver.
     fn release_cached_segments(&mut self) {
-        for list in self.free.iter_mut().flatten() {
-            list.retain(|index| {
+        for list in &mut self.free {
+            for index in list.blocks() {
                 let block = self.blocks[index];
-                let whole = block.prev == NONE && block.next == NONE;
-                if whole {
+                if block.prev == NONE && block.next == NONE {
+                    list.remove(block.pool, block.size, block.address);
                     self.reserved -= block.size;
                     self.blocks.recycle(index);
                 }
-                !whole
-            });
+            }
         }
     }
 
@@ -274,25 +261,16 @@ impl CachingAllocator {
 
     fn name(&mut self, id: u32, block: u32) {
         let id = id as usize;
-        if id == self.block_of.len() {
-            self.block_of.push(block);
-        } else {
-            if id > self.block_of.len() {
-                self.block_of.resize(id + 1, NONE);
-            }
-            debug_assert_eq!(self.block_of[id], NONE, "storage {id} is allocated twice");
-            self.block_of[id] = block;
+        if id >= self.block_of.len() {
+            self.block_of.resize(id + 1, NONE);
         }
+        debug_assert_eq!(self.block_of[id], NONE, "storage {id} is allocated twice");
+        self.block_of[id] = block;
     }
 
     fn out_of_memory(&self, requested: Bytes) -> OutOfMemory {
         OutOfMemory { requested, allocated: self.allocated(), reserved: self.reserved(), limit: self.limit }
     }
-}
-
-/// The free blocks of a stream that has none yet, by [`Pool`].
-fn free_lists() -> [FreeList; 2] {
-    [FreeList::new(Pool::Small), FreeList::new(Pool::Large)]
 }
 
 /// The pool that serves a request (`get_pool`).

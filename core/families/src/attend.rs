@@ -80,7 +80,7 @@ pub struct Attend {
     o_proj: Linear,
     norms: QueryKeyNorms,
     core: AttentionCore,
-    options: AttendOptions,
+    pub options: AttendOptions,
     module: ModuleId,
 }
 

@@ -4,13 +4,14 @@ use std::rc::Rc;
 
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::AttentionMask;
-use plimsoll_torch::Op;
 use plimsoll_torch::generate::{Encode, Generate, Step};
 use plimsoll_torch::nn::{
-    Activation, Embedding, EncoderAttention, LayerNorm, Linear, Scope, bidirectional_mask, decoder_causal_mask,
+    Activation, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, bidirectional_mask,
+    decoder_causal_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::{Batch, Op};
 
 use super::config::{Config, divide};
 use super::seq2seq::{self, Attend, Kind, Lengths};
@@ -149,7 +150,7 @@ fn look_for_infinities(hidden: &Tensor) {
 struct Stack {
     embed_tokens: Embedding,
     embed_positions: Embedding,
-    layers: Vec<Rc<Layer>>,
+    layers: ModuleList<Layer>,
     layernorm_embedding: LayerNorm,
     dropout: f64,
     plan: Plan,
@@ -181,9 +182,9 @@ impl Stack {
                 None => Embedding::new(&tokens, sizes.vocab, sizes.hidden),
             },
             embed_positions: Embedding::new(&positions, sizes.positions + OFFSET, sizes.hidden),
-            layers: (0..stack.layers)
-                .map(|i| Layer::new(&scope.item("layers", i), sizes, stack, &core, decoder).map(Rc::new))
-                .collect::<Option<_>>()?,
+            layers: ModuleList::new(scope, "layers", stack.layers, |scope, _| {
+                Layer::new(scope, sizes, stack, &core, decoder)
+            })?,
             layernorm_embedding: LayerNorm::new(&scope.child("layernorm_embedding"), sizes.hidden, true),
             dropout: sizes.dropout,
             plan: plan.clone(),
@@ -211,9 +212,12 @@ impl Stack {
             let mut hidden = self.start(&embeds, &positions);
             let padding = causal_lm::given_mask(mask, &self.plan);
             let mask = bidirectional_mask(&embeds, padding, embeds.dtype(), self.plan.attention);
-            for layer in &self.layers {
-                hidden = self.call(layer, &hidden, [mask.as_ref(), None, None]);
-            }
+            hidden = self.layers.run(
+                cx,
+                hidden,
+                |_| (),
+                |layer, hidden| self.call(layer, &hidden, [mask.as_ref(), None, None]),
+            );
             drop((embeds, positions));
             hidden
         })
@@ -240,9 +244,12 @@ impl Stack {
                 self.embed_positions.forward(&shifted)
             });
             let mut hidden = self.start(&embeds, &positions);
-            for layer in &self.layers {
-                hidden = self.call(layer, &hidden, [own_mask.as_ref(), Some(encoded), encoded_mask.as_ref()]);
-            }
+            hidden = self.layers.run(
+                cx,
+                hidden,
+                |_| (),
+                |layer, hidden| self.call(layer, &hidden, [own_mask.as_ref(), Some(encoded), encoded_mask.as_ref()]),
+            );
             drop((embeds, positions, position_ids));
             hidden
         })
@@ -339,12 +346,12 @@ impl ConditionalGeneration {
 }
 
 impl Model for ConditionalGeneration {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         seq2seq::batch(&self.cx, &self.plan, self.lengths)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (ids, labels, mask) = (&batch[0], &batch[1], batch.get(2));
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
         let decoder_ids = seq2seq::shift_right(labels);
         let encoded = self.encoder.encode(ids, mask);
         let (logits, _outputs) = self.decode(&decoder_ids, mask, &encoded);

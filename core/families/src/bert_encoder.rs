@@ -4,10 +4,12 @@ use std::rc::Rc;
 
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::{AttentionMask, Task};
-use plimsoll_torch::Op;
-use plimsoll_torch::nn::{Activation, Embedding, EncoderAttention, LayerNorm, Linear, Scope, bidirectional_mask};
+use plimsoll_torch::nn::{
+    Activation, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, bidirectional_mask,
+};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::{Batch, Field, Op};
 
 use super::config::{Config, divide};
 use super::{Plan, causal_lm};
@@ -304,7 +306,7 @@ impl Layer {
 /// `BertEncoder`.
 #[derive(Debug)]
 pub struct Encoder {
-    layers: Vec<Rc<Layer>>,
+    layers: ModuleList<Layer>,
     plan: Plan,
 }
 
@@ -315,9 +317,7 @@ impl Encoder {
     /// An activation that is not known, too many layers.
     pub fn new(scope: &Scope, config: &Config<'_>, sizes: &Sizes<'_>, plan: &Plan) -> Result<Self> {
         let count = config.layers("num_hidden_layers", 12)?;
-        let layers = (0..count)
-            .map(|i| Layer::new(&scope.item("layer", i), sizes).map(Rc::new))
-            .collect::<Option<Vec<_>>>()
+        let layers = ModuleList::new(scope, "layer", count, |scope, _| Layer::new(scope, sizes))
             .ok_or_else(|| super::unknown_activation(config, "hidden_act", sizes.act))?;
         Ok(Self { layers, plan: plan.clone() })
     }
@@ -329,35 +329,32 @@ impl Encoder {
 
     /// `forward`.
     pub fn forward(&self, embeds: &Tensor, mask: Option<&Tensor>) -> Tensor {
-        let mut hidden = embeds.clone();
-        for layer in &self.layers {
-            hidden = if self.plan.checkpointing {
-                let layer = Rc::clone(layer);
-                let inputs = std::iter::once(hidden).chain(mask.cloned()).collect();
-                checkpoint(embeds.cx(), inputs, Rc::new(move |inputs| layer.forward(&inputs[0], inputs.get(1))))
-            } else {
-                layer.forward(&hidden, mask)
-            };
-        }
-        hidden
+        self.layers.run(
+            embeds.cx(),
+            embeds.clone(),
+            |_| (),
+            |layer, hidden| {
+                if self.plan.checkpointing {
+                    let layer = Rc::clone(layer);
+                    let inputs = std::iter::once(hidden).chain(mask.cloned()).collect();
+                    checkpoint(embeds.cx(), inputs, Rc::new(move |inputs| layer.forward(&inputs[0], inputs.get(1))))
+                } else {
+                    layer.forward(&hidden, mask)
+                }
+            },
+        )
     }
 }
 
 /// Token ids, the attention mask where one is given, and labels: one a token, or one a sample for classification.
-pub fn batch(cx: &Rc<Context>, plan: &Plan, seq: u64) -> Vec<Tensor> {
+pub fn batch(cx: &Rc<Context>, plan: &Plan, seq: u64) -> Batch {
     let batch = plan.input.batch;
     let tokens = || ops::empty(cx, &[batch, seq], DType::Int64);
-    let mut tensors = vec![tokens()];
+    let mut made = Batch::of(tokens());
     if plan.input.attention_mask != AttentionMask::None {
-        tensors.push(tokens());
+        made = made.with(Field::Mask, tokens());
     }
     let classifies = plan.task == Task::SequenceClassification;
     let labels = [batch, seq];
-    tensors.push(ops::labels(cx, if classifies { &labels[..1] } else { &labels }, DType::Int64));
-    tensors
-}
-
-/// Ids, mask and labels of what [`batch`] made.
-pub fn unpack(batch: &[Tensor]) -> (&Tensor, Option<&Tensor>, &Tensor) {
-    (&batch[0], (batch.len() == 3).then(|| &batch[1]), &batch[batch.len() - 1])
+    made.with(Field::Labels, ops::labels(cx, if classifies { &labels[..1] } else { &labels }, DType::Int64))
 }

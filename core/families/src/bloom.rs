@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
-use plimsoll_torch::Op;
 use plimsoll_torch::generate::{Generate, Step};
-use plimsoll_torch::nn::{Embedding, LayerNorm, Linear, Scope, alibi, causal_mask, kv_cache};
+use plimsoll_torch::nn::{Embedding, LayerNorm, Linear, ModuleList, Scope, alibi, causal_mask, kv_cache};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
+use plimsoll_torch::{Batch, Op};
 
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
@@ -120,7 +120,7 @@ struct BloomForCausalLm {
     cx: Rc<Context>,
     word_embeddings: Embedding,
     word_embeddings_layernorm: LayerNorm,
-    h: Vec<Rc<Block>>,
+    h: ModuleList<Block>,
     ln_f: LayerNorm,
     head: DecoderHead,
     heads: u64,
@@ -147,12 +147,11 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let norm = |scope: &Scope, name: &'static str| LayerNorm::new(&scope.child(name), embed, true);
     let word_embeddings = Embedding::new(&transformer.child("word_embeddings"), vocab, embed);
     let word_embeddings_layernorm = norm(&transformer, "word_embeddings_layernorm");
-    let block = |i| {
-        let scope = transformer.item("h", i);
+    let block = |scope: &Scope, _| {
         let (attn, mlp) = (scope.child("self_attention"), scope.child("mlp"));
         let linear = |scope: &Scope, name: &'static str, i, o| Linear::new(&scope.child(name), i, o, true);
-        Rc::new(Block {
-            input_layernorm: norm(&scope, "input_layernorm"),
+        Block {
+            input_layernorm: norm(scope, "input_layernorm"),
             self_attention: Attend {
                 query_key_value: linear(&attn, "query_key_value", embed, 3 * embed),
                 dense: linear(&attn, "dense", embed, embed),
@@ -161,16 +160,16 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
                 heads,
                 module: attn.module(),
             },
-            post_attention_layernorm: norm(&scope, "post_attention_layernorm"),
+            post_attention_layernorm: norm(scope, "post_attention_layernorm"),
             dense_h_to_4h: linear(&mlp, "dense_h_to_4h", embed, 4 * embed),
             dense_4h_to_h: linear(&mlp, "dense_4h_to_h", 4 * embed, embed),
             gelu_impl: mlp.child("gelu_impl").module(),
             residual_after_norm,
             mlp: mlp.module(),
             module: scope.module(),
-        })
+        }
     };
-    let h = (0..layers).map(block).collect();
+    let h = ModuleList::of(&transformer, "h", layers, block);
     let ln_f = norm(&transformer, "ln_f");
     let tied = config.flag("tie_word_embeddings", true)?;
     let head = DecoderHead::new(scope, config, plan, (&word_embeddings, false), || {
@@ -212,29 +211,35 @@ impl BloomForCausalLm {
             let causal = causal_mask(&embeds, Some((mask, padded)), ids, Attention::Eager);
             // `outputs`: what the last block returned, the probabilities with it.
             let mut _outputs = None;
-            for block in &self.h {
-                let (next, weights) = if self.plan.checkpointing {
-                    let (block, alibi, causal) = (Rc::clone(block), alibi.clone(), causal.clone());
-                    checkpointed(cx, hidden, move |x| block.forward(x, &alibi, causal.as_ref()))
-                } else {
-                    let (next, weights) = block.forward(&hidden, &alibi, causal.as_ref());
-                    (next, Some(weights))
-                };
-                hidden = next;
-                _outputs = weights;
-            }
+            hidden = self.h.run(
+                cx,
+                hidden,
+                |_| (),
+                |block, hidden| {
+                    let (next, weights) = if self.plan.checkpointing {
+                        let (block, alibi, causal) = (Rc::clone(block), alibi.clone(), causal.clone());
+                        checkpointed(cx, hidden, move |x| block.forward(x, &alibi, causal.as_ref()))
+                    } else {
+                        let (next, weights) = block.forward(&hidden, &alibi, causal.as_ref());
+                        drop(hidden);
+                        (next, Some(weights))
+                    };
+                    _outputs = weights;
+                    next
+                },
+            );
             self.ln_f.forward(&hidden)
         })
     }
 }
 
 impl Model for BloomForCausalLm {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.head.batch(&self.cx, &self.plan, self.seq)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (ids, mask, labels) = self.head.unpack(batch);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
         self.head.output(self.hidden(ids, mask), ids, labels)
     }
 

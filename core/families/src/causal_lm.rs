@@ -5,22 +5,20 @@ use std::rc::Rc;
 use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_scenario::AttentionMask;
-use plimsoll_torch::Op;
 use plimsoll_torch::nn::{AttentionCore, Embedding, Linear, Scope};
 use plimsoll_torch::ops::{self, FusedRules};
 use plimsoll_torch::tensor::{Context, DType, HeadLoss, Smoothing, Tensor};
+use plimsoll_torch::{Batch, Field, Op};
 
 use super::config::Config;
 use super::{Output, Plan};
 
 /// `input_ids`, `labels` and, where one is given, the attention mask: int64 `[batch, seq]` each.
-pub fn batch(cx: &Rc<Context>, plan: &Plan, seq: u64) -> Vec<Tensor> {
+pub fn batch(cx: &Rc<Context>, plan: &Plan, seq: u64) -> Batch {
     let sizes = [plan.input.batch, seq];
-    let mut batch = vec![ops::empty(cx, &sizes, DType::Int64), ops::labels(cx, &sizes, DType::Int64)];
-    if plan.input.attention_mask != AttentionMask::None {
-        batch.push(ops::empty(cx, &sizes, DType::Int64));
-    }
-    batch
+    let tokens = || ops::empty(cx, &sizes, DType::Int64);
+    let batch = Batch::of(tokens()).with(Field::Labels, ops::labels(cx, &sizes, DType::Int64));
+    if plan.input.attention_mask == AttentionMask::None { batch } else { batch.with(Field::Mask, tokens()) }
 }
 
 /// `inputs_embeds`. A frozen model's checkpoints would have no gradient: for them it is made a leaf that requires grad

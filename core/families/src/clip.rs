@@ -3,10 +3,12 @@
 use std::rc::Rc;
 
 use plimsoll_ground::{Error, Result};
-use plimsoll_torch::Op;
-use plimsoll_torch::nn::{Activation, Embedding, EncoderAttention, LayerNorm, Linear, Scope, decoder_causal_mask};
+use plimsoll_torch::nn::{
+    Activation, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, decoder_causal_mask,
+};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::{Batch, Field, Op};
 
 use super::config::{Config, divide};
 use super::seq2seq::{Attend, Kind};
@@ -94,7 +96,7 @@ impl Layer {
 /// `CLIPEncoder`.
 #[derive(Debug)]
 struct Encoder {
-    layers: Vec<Rc<Layer>>,
+    layers: ModuleList<Layer>,
     checkpointing: bool,
     module: ModuleId,
 }
@@ -107,25 +109,27 @@ impl Encoder {
             dropout: sizes.dropout,
             softmax_fp32: true,
         };
-        let layers = (0..sizes.layers)
-            .map(|i| Layer::new(&scope.item("layers", i), sizes, &core, causal).map(Rc::new))
-            .collect::<Option<_>>()?;
+        let layers =
+            ModuleList::new(scope, "layers", sizes.layers, |scope, _| Layer::new(scope, sizes, &core, causal))?;
         Some(Self { layers, checkpointing: plan.checkpointing, module: scope.module() })
     }
 
     fn forward(&self, embeds: &Tensor, mask: Option<&Tensor>) -> Tensor {
         embeds.cx().within(self.module, || {
-            let mut hidden = embeds.clone();
-            for layer in &self.layers {
-                hidden = if self.checkpointing {
-                    let (layer, mask) = (Rc::clone(layer), mask.cloned());
-                    let function = move |inputs: &[Tensor]| layer.forward(&inputs[0], mask.as_ref());
-                    checkpoint(embeds.cx(), vec![hidden], Rc::new(function))
-                } else {
-                    layer.forward(&hidden, mask)
-                };
-            }
-            hidden
+            self.layers.run(
+                embeds.cx(),
+                embeds.clone(),
+                |_| (),
+                |layer, hidden| {
+                    if self.checkpointing {
+                        let (layer, mask) = (Rc::clone(layer), mask.cloned());
+                        let function = move |inputs: &[Tensor]| layer.forward(&inputs[0], mask.as_ref());
+                        checkpoint(embeds.cx(), vec![hidden], Rc::new(function))
+                    } else {
+                        layer.forward(&hidden, mask)
+                    }
+                },
+            )
         })
     }
 }
@@ -347,15 +351,16 @@ fn contrastive_loss(logits: &Tensor) -> Tensor {
 }
 
 impl Model for Clip {
-    fn batch(&self) -> Vec<Tensor> {
-        vec![ops::empty(&self.cx, &self.ids, DType::Int64), ops::empty(&self.cx, &self.pixels, self.dtype)]
+    fn batch(&self) -> Batch {
+        let ids = ops::empty(&self.cx, &self.ids, DType::Int64);
+        Batch::of(ids).with(Field::Pixels, ops::empty(&self.cx, &self.pixels, self.dtype))
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (image_hidden, pooled) = self.vision_model.forward(&batch[1]);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (image_hidden, pooled) = self.vision_model.forward(batch.field(Field::Pixels));
         let image_pooled = self.visual_projection.forward(&pooled);
         drop(pooled);
-        let (text_hidden, pooled) = self.text_model.forward(&batch[0]);
+        let (text_hidden, pooled) = self.text_model.forward(batch.inputs());
         let text_pooled = self.text_projection.forward(&pooled);
         drop(pooled);
         let image_embeds = normalized(&image_pooled);

@@ -1,6 +1,7 @@
 //! ConvNeXt (transformers `models/convnext/modeling_convnext.py`).
 
 use plimsoll_ground::Result;
+use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{Activation, Conv2d, DropPath, LayerNorm, LayerNorm2d, Linear, Scope};
 use plimsoll_torch::ops::{self, Window};
 use plimsoll_torch::tensor::{ModuleId, Tensor};
@@ -164,14 +165,14 @@ impl ForImageClassification {
 }
 
 impl Model for ForImageClassification {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.batch.make()
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (last_hidden, pooled) = self.pooled(&batch[0]);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (last_hidden, pooled) = self.pooled(batch.inputs());
         let logits = self.classifier.forward(&pooled);
-        let loss = classification::loss(&logits, &batch[1]);
+        let loss = classification::loss(&logits, batch.labels());
         drop((last_hidden, pooled));
         Output { held: vec![loss.clone(), logits], loss }
     }

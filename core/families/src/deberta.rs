@@ -4,12 +4,12 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
-use plimsoll_torch::Op;
 use plimsoll_torch::nn::{Activation, Conv1d, Embedding, LayerNorm, Linear, Scope};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::{Batch, Op};
 
-use super::bert_encoder::{AddAndNorm, batch, check_positions, unpack};
+use super::bert_encoder::{AddAndNorm, batch, check_positions};
 use super::config::Config;
 use super::deberta_attention::{Disentangled, DisentangledSelfAttention, relative_positions};
 use super::deberta_head::Head;
@@ -321,12 +321,12 @@ impl Deberta {
 }
 
 impl Model for Deberta {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         batch(&self.cx, &self.plan, self.seq)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (ids, mask, labels) = unpack(batch);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
         let hidden = self.base(ids, mask);
         self.head.output(&hidden, labels)
     }

@@ -3,11 +3,13 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
-use plimsoll_torch::Op;
 use plimsoll_torch::generate::{Generate, Step};
-use plimsoll_torch::nn::{Embedding, Norm, RotaryEmbedding, Scope, causal_mask, sliding_window_causal_mask};
+use plimsoll_torch::nn::{
+    Embedding, ModuleList, Norm, RotaryEmbedding, Scope, causal_mask, sliding_window_causal_mask,
+};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, Kind, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::{Batch, Op};
 
 use super::config::Config;
 use super::decoder_head::DecoderHead;
@@ -33,6 +35,11 @@ pub trait Layer: std::fmt::Debug {
     /// Whether it looks through the sliding window.
     fn windowed(&self) -> bool {
         false
+    }
+
+    /// What sets it apart from other layers of its model besides the window: layers of one kind do the same.
+    fn kind(&self) -> u64 {
+        0
     }
 }
 
@@ -72,7 +79,7 @@ pub struct Decoder {
     /// Dropout of the embeddings.
     pub embed_dropout: Option<EmbedDropout>,
     /// The layers.
-    pub layers: Vec<Rc<dyn Layer>>,
+    pub layers: ModuleList<Box<dyn Layer>>,
     /// The last norm.
     pub norm: Norm,
     /// Cosines and sines of the positions; a second set for windowed layers (Gemma 3).
@@ -99,7 +106,7 @@ pub struct Parts {
     /// `embed_tokens`.
     pub embed_tokens: Embedding,
     /// The layers.
-    pub layers: Vec<Rc<dyn Layer>>,
+    pub layers: ModuleList<Box<dyn Layer>>,
     /// The last norm.
     pub norm: Norm,
     /// Cosines and sines.
@@ -110,18 +117,17 @@ pub struct Parts {
     pub masks: Masks,
 }
 
-/// `nn.ModuleList([Layer(config, i) for i in range(count)])`.
+/// `nn.ModuleList([Layer(config, i) for i in range(count)])`, the `layers` of `model`.
 ///
 /// # Errors
 /// `layer` has none where the activation `act`, given under `key`, is not known.
 pub fn layers(
     config: &Config<'_>,
     (key, act): (&str, &str),
-    count: u64,
-    layer: impl FnMut(u64) -> Option<Rc<dyn Layer>>,
-) -> Result<Vec<Rc<dyn Layer>>> {
-    let layers: Option<Vec<_>> = (0..count).map(layer).collect();
-    layers.ok_or_else(|| super::unknown_activation(config, key, act))
+    (model, count): (&Scope, u64),
+    layer: impl FnMut(&Scope, u64) -> Option<Box<dyn Layer>>,
+) -> Result<ModuleList<Box<dyn Layer>>> {
+    ModuleList::new(model, "layers", count, layer).ok_or_else(|| super::unknown_activation(config, key, act))
 }
 
 impl Decoder {
@@ -175,10 +181,15 @@ impl Decoder {
             };
             let full = Keywords { rotary, mask: full, position_ids: position_ids.clone() };
             let windowed = Keywords { rotary: local, mask: windowed, position_ids };
-            for layer in &self.layers {
-                let keywords = if layer.windowed() { &windowed } else { &full };
-                hidden = run_layer(cx, &self.plan, layer, hidden, keywords);
-            }
+            hidden = self.layers.run(
+                cx,
+                hidden,
+                |layer| (layer.windowed(), layer.kind()),
+                |layer, hidden| {
+                    let keywords = if layer.windowed() { &windowed } else { &full };
+                    run_layer(cx, &self.plan, layer, hidden, keywords)
+                },
+            );
             let out = self.norm.forward(&hidden);
             drop(embeds);
             out
@@ -222,7 +233,7 @@ impl Decoder {
 }
 
 /// One layer, in a checkpoint of its own where the plan says so.
-fn run_layer(cx: &Rc<Context>, plan: &Plan, layer: &Rc<dyn Layer>, hidden: Tensor, keywords: &Keywords) -> Tensor {
+fn run_layer(cx: &Rc<Context>, plan: &Plan, layer: &Rc<Box<dyn Layer>>, hidden: Tensor, keywords: &Keywords) -> Tensor {
     if plan.checkpointing {
         let (layer, keywords) = (Rc::clone(layer), keywords.clone());
         checkpoint(cx, vec![hidden], Rc::new(move |inputs| layer.forward(&inputs[0], &keywords)))
@@ -232,12 +243,12 @@ fn run_layer(cx: &Rc<Context>, plan: &Plan, layer: &Rc<dyn Layer>, hidden: Tenso
 }
 
 impl Model for Decoder {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.head.batch(&self.cx, &self.plan, self.seq)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (ids, mask, labels) = self.head.unpack(batch);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
         self.head.output(self.hidden(ids, mask, None), ids, labels)
     }
 

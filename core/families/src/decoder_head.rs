@@ -4,10 +4,10 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Task;
-use plimsoll_torch::Op;
 use plimsoll_torch::nn::{Embedding, Linear, Scope};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, Tensor};
+use plimsoll_torch::{Batch, Op};
 
 use super::config::Config;
 use super::{Output, Plan, causal_lm, classification};
@@ -64,18 +64,10 @@ impl DecoderHead {
     }
 
     /// One micro-batch: ids, labels (one a token, or one a sample) and the attention mask where one is given.
-    pub fn batch(&self, cx: &Rc<Context>, plan: &Plan, seq: u64) -> Vec<Tensor> {
+    pub fn batch(&self, cx: &Rc<Context>, plan: &Plan, seq: u64) -> Batch {
         match self {
             Self::CausalLm { .. } => causal_lm::batch(cx, plan, seq),
             Self::SequenceClassification { .. } => super::bert_encoder::batch(cx, plan, seq),
-        }
-    }
-
-    /// Ids, mask and labels of what [`DecoderHead::batch`] made.
-    pub fn unpack<'b>(&self, batch: &'b [Tensor]) -> (&'b Tensor, Option<&'b Tensor>, &'b Tensor) {
-        match self {
-            Self::CausalLm { .. } => (&batch[0], batch.get(2), &batch[1]),
-            Self::SequenceClassification { .. } => super::bert_encoder::unpack(batch),
         }
     }
 

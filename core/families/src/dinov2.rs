@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Activation, DropPath, EncoderAttention, LayerNorm, Linear, Scope};
+use plimsoll_torch::Batch;
+use plimsoll_torch::nn::{Activation, DropPath, EncoderAttention, LayerNorm, Linear, ModuleList, Scope};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor, checkpoint};
 
@@ -138,7 +139,7 @@ impl Layer {
 #[derive(Debug)]
 struct ForImageClassification {
     embeddings: Embeddings,
-    layers: Vec<Rc<Layer>>,
+    layers: ModuleList<Layer>,
     layernorm: LayerNorm,
     classifier: Linear,
     modules: [ModuleId; 2],
@@ -172,8 +173,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let mask_token = config.flag("use_mask_token", true)?;
     let embeddings = Embeddings::new(&base.child("embeddings"), patches, hidden, dropout, mask_token, plan);
     let encoder = base.child("encoder");
-    let layer = |i| -> Option<Rc<Layer>> {
-        let scope = encoder.item("layer", i);
+    let layer = |scope: &Scope, _| -> Option<Layer> {
         let norm = |name| LayerNorm::new(&scope.child(name), hidden, true);
         let norm1 = norm("norm1");
         let place = scope.child("attention");
@@ -206,7 +206,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
                 fc2: Linear::new(&mlp.child("fc2"), wide, hidden, true),
             }
         };
-        Some(Rc::new(Layer {
+        Some(Layer {
             norm1,
             attention,
             layer_scale1,
@@ -215,11 +215,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             mlp: (feed_forward, mlp.module()),
             layer_scale2: LayerScale::new(&scope.child("layer_scale2"), hidden),
             module: scope.module(),
-        }))
+        })
     };
-    let layers = (0..count)
-        .map(layer)
-        .collect::<Option<Vec<_>>>()
+    let layers = ModuleList::new(&encoder, "layer", count, layer)
         .ok_or_else(|| super::unknown_activation(config, "hidden_act", act))?;
     let labels = classification::num_labels(config, plan.task)?;
     Ok(Box::new(ForImageClassification {
@@ -241,16 +239,19 @@ impl ForImageClassification {
         cx.within(base, || {
             let embeddings = self.embeddings.forward(images);
             let encoded = cx.within(encoder, || {
-                let mut hidden = embeddings.clone();
-                for layer in &self.layers {
-                    hidden = if self.checkpointing {
-                        let layer = Rc::clone(layer);
-                        checkpoint(cx, vec![hidden], Rc::new(move |inputs| layer.forward(&inputs[0])))
-                    } else {
-                        layer.forward(&hidden)
-                    };
-                }
-                hidden
+                self.layers.run(
+                    cx,
+                    embeddings.clone(),
+                    |_| (),
+                    |layer, hidden| {
+                        if self.checkpointing {
+                            let layer = Rc::clone(layer);
+                            checkpoint(cx, vec![hidden], Rc::new(move |inputs| layer.forward(&inputs[0])))
+                        } else {
+                            layer.forward(&hidden)
+                        }
+                    },
+                )
             });
             let normed = self.layernorm.forward(&encoded);
             drop((embeddings, encoded));
@@ -260,12 +261,12 @@ impl ForImageClassification {
 }
 
 impl Model for ForImageClassification {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.batch.make()
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let hidden = self.hidden(&batch[0]);
+    fn forward(&self, batch: &Batch) -> Output {
+        let hidden = self.hidden(batch.inputs());
         let class = ops::select(&hidden, 1);
         let patches = ops::narrow(&hidden, 1, hidden.size(1) - 1);
         let input = {
@@ -273,7 +274,7 @@ impl Model for ForImageClassification {
             ops::cat(&[&class, &mean], 1)
         };
         let logits = self.classifier.forward(&input);
-        let loss = classification::loss(&logits, &batch[1]);
+        let loss = classification::loss(&logits, batch.labels());
         drop((hidden, class, patches, input));
         Output { held: vec![loss.clone(), logits], loss }
     }

@@ -4,11 +4,14 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Task;
-use plimsoll_torch::nn::{Activation, Embedding, EncoderAttention, LayerNorm, Linear, Scope, bidirectional_mask};
+use plimsoll_torch::Batch;
+use plimsoll_torch::nn::{
+    Activation, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, bidirectional_mask,
+};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 
-use super::bert_encoder::{batch, check_positions, unpack};
+use super::bert_encoder::{batch, check_positions};
 use super::config::{Config, divide};
 use super::{Model, Output, Plan, causal_lm, classification};
 
@@ -110,7 +113,7 @@ enum Head {
 struct DistilBert {
     cx: Rc<Context>,
     embeddings: Embeddings,
-    layers: Vec<Rc<Block>>,
+    layers: ModuleList<Block>,
     head: Head,
     module: ModuleId,
     seq: u64,
@@ -160,11 +163,10 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         }
     };
     let transformer = base.child("transformer");
-    let block = |i| -> Option<Rc<Block>> {
-        let scope = transformer.item("layer", i);
+    let block = |scope: &Scope, _| -> Option<Block> {
         let (attention, ffn) = (scope.child("attention"), scope.child("ffn"));
         let project = |name| Linear::new(&attention.child(name), dim, dim, true);
-        Some(Rc::new(Block {
+        Some(Block {
             q_lin: project("q_lin"),
             k_lin: project("k_lin"),
             v_lin: project("v_lin"),
@@ -178,9 +180,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             dropout: (dropout, ffn.child("dropout").module()),
             output_layer_norm: LayerNorm::new(&scope.child("output_layer_norm"), dim, true),
             modules: [scope.module(), attention.module(), ffn.module()],
-        }))
+        })
     };
-    let layers = (0..count).map(block).collect::<Option<Vec<_>>>().ok_or_else(unknown)?;
+    let layers = ModuleList::new(&transformer, "layer", count, block).ok_or_else(unknown)?;
     let head = if plan.task == Task::SequenceClassification {
         let labels = classification::num_labels(config, plan.task)?;
         let probability = config.probability("seq_classif_dropout", 0.2)?;
@@ -215,16 +217,20 @@ impl DistilBert {
             let embeds = self.embeddings.forward(ids);
             let given = causal_lm::given_mask(mask, &self.plan);
             let mask = bidirectional_mask(&embeds, given, embeds.dtype(), self.plan.attention);
-            let mut hidden = embeds.clone();
-            for layer in &self.layers {
-                hidden = if self.plan.checkpointing {
-                    let layer = Rc::clone(layer);
-                    let inputs = std::iter::once(hidden).chain(mask.clone()).collect();
-                    checkpoint(&self.cx, inputs, Rc::new(move |inputs| layer.forward(&inputs[0], inputs.get(1))))
-                } else {
-                    layer.forward(&hidden, mask.as_ref())
-                };
-            }
+            let hidden = self.layers.run(
+                &self.cx,
+                embeds.clone(),
+                |_| (),
+                |layer, hidden| {
+                    if self.plan.checkpointing {
+                        let layer = Rc::clone(layer);
+                        let inputs = std::iter::once(hidden).chain(mask.clone()).collect();
+                        checkpoint(&self.cx, inputs, Rc::new(move |inputs| layer.forward(&inputs[0], inputs.get(1))))
+                    } else {
+                        layer.forward(&hidden, mask.as_ref())
+                    }
+                },
+            );
             drop((embeds, mask));
             hidden
         })
@@ -232,12 +238,12 @@ impl DistilBert {
 }
 
 impl Model for DistilBert {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         batch(&self.cx, &self.plan, self.seq)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (ids, mask, labels) = unpack(batch);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
         let hidden = self.base(ids, mask);
         let logits = match &self.head {
             Head::MaskedLm { transform, act, norm, projector } => {

@@ -4,11 +4,12 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Task;
+use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{LayerNorm, Linear, Scope};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, ModuleId, Tensor};
 
-use super::bert_encoder::{Embeddings, Encoder, Sizes, batch, check_positions, unpack};
+use super::bert_encoder::{Embeddings, Encoder, Sizes, batch, check_positions};
 use super::classification::ClassificationHead;
 use super::config::Config;
 use super::{Model, Output, Plan, classification};
@@ -105,12 +106,12 @@ impl Electra {
 }
 
 impl Model for Electra {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         batch(&self.cx, &self.plan, self.seq)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (ids, mask, labels) = unpack(batch);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
         let hidden = self.base(ids, mask);
         let logits = match &self.head {
             Head::MaskedLm(predictions, decoder) => {

@@ -4,15 +4,15 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
-use plimsoll_torch::Op;
 use plimsoll_torch::generate::{Generate, Step};
 use plimsoll_torch::nn::{
-    Activation, Embedding, LayerNorm, Linear, RotaryEmbedding, Scope, additive, apply_rotary_pos_emb, kv_cache,
-    rounded_alibi, whole_causal_mask,
+    Activation, Embedding, LayerNorm, Linear, ModuleList, RotaryEmbedding, Scope, additive, apply_rotary_pos_emb,
+    kv_cache, rounded_alibi, whole_causal_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::ops::SdpaRules;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
+use plimsoll_torch::{Batch, Op};
 
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
@@ -244,7 +244,7 @@ fn dropout_add(x: &Tensor, residual: &Tensor, p: f64) -> Tensor {
 struct Falcon {
     cx: Rc<Context>,
     word_embeddings: Embedding,
-    h: Vec<Rc<Block>>,
+    h: ModuleList<Block>,
     ln_f: LayerNorm,
     rotary_emb: RotaryEmbedding,
     head: DecoderHead,
@@ -337,8 +337,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let transformer = scope.child("transformer");
     let vocab = config.size("vocab_size", 65_024)?;
     let word_embeddings = Embedding::new(&transformer.child("word_embeddings"), vocab, sizes.hidden);
-    let block = |i| -> Option<Rc<Block>> {
-        let scope = transformer.item("h", i);
+    let block = |scope: &Scope, _| -> Option<Block> {
         let (attn, mlp) = (scope.child("self_attention"), scope.child("mlp"));
         let linear =
             |scope: &Scope, name: &'static str, i, o| Linear::spelled_out(&scope.child(name), i, o, sizes.bias);
@@ -353,7 +352,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             rules: plan.rules.clone(),
             module: attn.module(),
         };
-        Some(Rc::new(Block {
+        Some(Block {
             self_attention,
             dense_h_to_4h: linear(&mlp, "dense_h_to_4h", sizes.hidden, sizes.inner),
             act: Activation::new(&mlp.child("act"), act)?,
@@ -370,9 +369,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             hidden_dropout,
             mlp: mlp.module(),
             module: scope.module(),
-        }))
+        })
     };
-    let h = (0..count).map(block).collect::<Option<Vec<_>>>();
+    let h = ModuleList::new(&transformer, "h", count, block);
     let h = h.ok_or_else(|| super::unknown_activation(config, "activation", act))?;
     let ln_f = LayerNorm::new(&transformer.child("ln_f"), sizes.hidden, true);
     // Made even where biases stand for positions; `arange(0, dim, 2)` rounds up.
@@ -423,17 +422,24 @@ impl Falcon {
             let mut hidden = embeds.clone();
             // `outputs`: what the last block returned, the probabilities with it.
             let mut _outputs = None;
-            for block in &self.h {
-                let (next, weights) = if self.plan.checkpointing {
-                    let (block, keywords) = (Rc::clone(block), keywords.clone());
-                    let (next, weights) = checkpointed(cx, hidden, move |x| block.forward(x, &keywords));
-                    (next, weights.flatten())
-                } else {
-                    block.forward(&hidden, &keywords)
-                };
-                hidden = next;
-                _outputs = weights;
-            }
+            hidden = self.h.run(
+                cx,
+                hidden,
+                |_| (),
+                |block, hidden| {
+                    let (next, weights) = if self.plan.checkpointing {
+                        let (block, keywords) = (Rc::clone(block), keywords.clone());
+                        let (next, weights) = checkpointed(cx, hidden, move |x| block.forward(x, &keywords));
+                        (next, weights.flatten())
+                    } else {
+                        let outputs = block.forward(&hidden, &keywords);
+                        drop(hidden);
+                        outputs
+                    };
+                    _outputs = weights;
+                    next
+                },
+            );
             hidden = self.ln_f.forward(&hidden);
             drop((embeds, named));
             hidden
@@ -457,12 +463,12 @@ impl Falcon {
 }
 
 impl Model for Falcon {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.head.batch(&self.cx, &self.plan, self.seq)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (ids, mask, labels) = self.head.unpack(batch);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
         self.head.output(self.hidden(ids, mask, None), ids, labels)
     }
 

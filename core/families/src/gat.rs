@@ -3,10 +3,10 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
-use plimsoll_torch::Op;
 use plimsoll_torch::nn::Scope;
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
+use plimsoll_torch::{Batch, Field, Op};
 
 use super::config::Config;
 use super::{Model, Output, Plan};
@@ -91,18 +91,17 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
 }
 
 impl Model for Gat {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         let tensor = |sizes: &[u64], dtype| ops::empty(&self.cx, sizes, dtype);
-        vec![
-            tensor(&[self.nodes, self.features], self.dtype),
-            tensor(&[self.nodes, self.nodes], self.dtype),
-            ops::labels(&self.cx, &[self.nodes], DType::Int64),
-        ]
+        let features = tensor(&[self.nodes, self.features], self.dtype);
+        let adjacency = tensor(&[self.nodes, self.nodes], self.dtype);
+        let labels = ops::labels(&self.cx, &[self.nodes], DType::Int64);
+        Batch::of(features).with(Field::Adjacency, adjacency).with(Field::Labels, labels)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let mut x = self.first.forward(&batch[0], &batch[1]);
-        x = self.second.forward(&x, &batch[1]);
-        Output { loss: ops::cross_entropy(&x, &batch[2]), held: vec![x] }
+    fn forward(&self, batch: &Batch) -> Output {
+        let mut x = self.first.forward(batch.inputs(), batch.field(Field::Adjacency));
+        x = self.second.forward(&x, batch.field(Field::Adjacency));
+        Output { loss: ops::cross_entropy(&x, batch.labels()), held: vec![x] }
     }
 }

@@ -1,8 +1,6 @@
 //! Gemma 2 and the text part of Gemma 3 (transformers `models/gemma2/modeling_gemma2.py`,
 //! `models/gemma3/modeling_gemma3.py`).
 
-use std::rc::Rc;
-
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Embedding, GatedMlp, GemmaRmsNorm, Norm, RotaryEmbedding, Scope};
 use plimsoll_torch::ops;
@@ -92,10 +90,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         window: windowed(i).then_some(window),
         ..AttendOptions::PLAIN
     };
-    let layer = |i| -> Option<Rc<dyn Layer>> {
-        let scope = model.item("layers", i);
+    let layer = |scope: &Scope, i| -> Option<Box<dyn Layer>> {
         let norm = |name: &'static str| GemmaRmsNorm::new(&scope.child(name), heads.hidden);
-        Some(Rc::new(Gemma2Layer {
+        Some(Box::new(Gemma2Layer {
             self_attn: Attend::new(&scope.child("self_attn"), &options(i), core.clone(), norms),
             mlp: GatedMlp::new(&scope.child("mlp"), heads.hidden, intermediate, act, false)?,
             input_layernorm: norm("input_layernorm"),
@@ -106,7 +103,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             module: scope.module(),
         }))
     };
-    let layers = layers(config, ("hidden_activation", act), count, layer)?;
+    let layers = layers(config, ("hidden_activation", act), (&model, count), layer)?;
     let norm = Norm::Gemma(GemmaRmsNorm::new(&model.child("norm"), heads.hidden));
     let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
     // Gemma 3 has frequencies for each kind of layer that it has.

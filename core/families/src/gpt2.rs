@@ -3,8 +3,11 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
+use plimsoll_torch::Batch;
 use plimsoll_torch::generate::{Generate, Step};
-use plimsoll_torch::nn::{Activation, AttentionCore, Conv1D, Embedding, LayerNorm, Scope, causal_mask, kv_cache};
+use plimsoll_torch::nn::{
+    Activation, AttentionCore, Conv1D, Embedding, LayerNorm, ModuleList, Scope, causal_mask, kv_cache,
+};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, ModuleId, Tensor, checkpoint};
 
@@ -91,7 +94,7 @@ struct LmHeadModel {
     wte: Embedding,
     wpe: Embedding,
     drop: (f64, ModuleId),
-    h: Vec<Rc<Block>>,
+    h: ModuleList<Block>,
     ln_f: LayerNorm,
     head: DecoderHead,
     /// A padding token is known, and looked for where no mask is given.
@@ -144,8 +147,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let transformer = scope.child("transformer");
     let wte = Embedding::new(&transformer.child("wte"), vocab, embed);
     let wpe = Embedding::new(&transformer.child("wpe"), positions, embed);
-    let block = |i| -> Option<Rc<Block>> {
-        let scope = transformer.item("h", i);
+    let block = |scope: &Scope, _| -> Option<Block> {
         let attn = scope.child("attn");
         let ln_1 = LayerNorm::new(&scope.child("ln_1"), embed, true);
         let attend = Attend {
@@ -158,7 +160,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             module: attn.module(),
         };
         let mlp = scope.child("mlp");
-        Some(Rc::new(Block {
+        Some(Block {
             ln_1,
             attn: attend,
             ln_2: LayerNorm::new(&scope.child("ln_2"), embed, true),
@@ -168,11 +170,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             dropout: (resid, mlp.child("dropout").module()),
             mlp: mlp.module(),
             module: scope.module(),
-        }))
+        })
     };
-    let h = (0..layers)
-        .map(block)
-        .collect::<Option<Vec<_>>>()
+    let h = ModuleList::new(&transformer, "h", layers, block)
         .ok_or_else(|| super::unknown_activation(config, "activation_function", act))?;
     let ln_f = LayerNorm::new(&transformer.child("ln_f"), embed, true);
     let tied = config.flag("tie_word_embeddings", true)?;
@@ -208,36 +208,41 @@ impl LmHeadModel {
             let mask = causal_mask(&embeds, given, &position_ids, self.plan.attention);
             let (p, module) = self.drop;
             hidden = cx.within(module, || ops::dropout(&hidden, p));
-            for block in &self.h {
-                hidden = if self.plan.checkpointing {
-                    // Keyword arguments are captured with the function.
-                    let (block, _position_ids) = (Rc::clone(block), position_ids.clone());
-                    // The mask is a positional argument here, and so one of the checkpoint's inputs.
-                    let inputs = std::iter::once(hidden).chain(mask.clone()).collect();
-                    checkpoint(
-                        cx,
-                        inputs,
-                        Rc::new(move |inputs| {
-                            let _captured = &_position_ids;
-                            block.forward(&inputs[0], inputs.get(1))
-                        }),
-                    )
-                } else {
-                    block.forward(&hidden, mask.as_ref())
-                };
-            }
+            hidden = self.h.run(
+                cx,
+                hidden,
+                |_| (),
+                |block, hidden| {
+                    if self.plan.checkpointing {
+                        // Keyword arguments are captured with the function.
+                        let (block, _position_ids) = (Rc::clone(block), position_ids.clone());
+                        // The mask is a positional argument here, and so one of the checkpoint's inputs.
+                        let inputs = std::iter::once(hidden).chain(mask.clone()).collect();
+                        checkpoint(
+                            cx,
+                            inputs,
+                            Rc::new(move |inputs| {
+                                let _captured = &_position_ids;
+                                block.forward(&inputs[0], inputs.get(1))
+                            }),
+                        )
+                    } else {
+                        block.forward(&hidden, mask.as_ref())
+                    }
+                },
+            );
             self.ln_f.forward(&hidden)
         })
     }
 }
 
 impl Model for LmHeadModel {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.head.batch(&self.cx, &self.plan, self.seq)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (ids, mask, labels) = self.head.unpack(batch);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
         self.head.output(self.hidden(ids, mask, None), ids, labels)
     }
 

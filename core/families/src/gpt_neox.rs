@@ -1,7 +1,5 @@
 //! GPT-NeoX and Pythia (transformers `models/gpt_neox/modeling_gpt_neox.py`).
 
-use std::rc::Rc;
-
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{
     Activation, AttentionCore, Embedding, LayerNorm, Linear, Norm, RotaryEmbedding, Scope,
@@ -122,10 +120,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let embed_tokens = Embedding::new(&model.child("embed_in"), config.size("vocab_size", 50_432)?, hidden);
     let module = model.child("emb_dropout").module();
     let embed_dropout = Some(EmbedDropout { p: hidden_dropout, module, rebinds: false });
-    let layer = |i| -> Option<Rc<dyn Layer>> {
-        let scope = model.item("layers", i);
+    let layer = |scope: &Scope, _| -> Option<Box<dyn Layer>> {
         let (attention, mlp) = (scope.child("attention"), scope.child("mlp"));
-        Some(Rc::new(NeoXLayer {
+        Some(Box::new(NeoXLayer {
             input_layernorm: LayerNorm::new(&scope.child("input_layernorm"), hidden, true),
             post_attention_layernorm: LayerNorm::new(&scope.child("post_attention_layernorm"), hidden, true),
             post_attention_dropout: (hidden_dropout, scope.child("post_attention_dropout").module()),
@@ -145,7 +142,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             module: scope.module(),
         }))
     };
-    let layers = layers(config, ("hidden_act", act), count, layer)?;
+    let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Layer(LayerNorm::new(&model.child("final_layer_norm"), hidden, true));
     let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
     let tied = config.flag("tie_word_embeddings", false)?;

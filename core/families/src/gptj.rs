@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
-use plimsoll_torch::Op;
 use plimsoll_torch::generate::{Generate, Step};
-use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, Scope, causal_mask, kv_cache};
+use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, ModuleList, Scope, causal_mask, kv_cache};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::{Batch, Op};
 
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
@@ -151,7 +151,7 @@ struct GptjForCausalLm {
     cx: Rc<Context>,
     wte: Embedding,
     drop: (f64, ModuleId),
-    h: Vec<Rc<Block>>,
+    h: ModuleList<Block>,
     ln_f: LayerNorm,
     head: DecoderHead,
     transformer: ModuleId,
@@ -194,8 +194,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let (resid, attn_pdrop) = (config.probability("resid_pdrop", 0.0)?, config.probability("attn_pdrop", 0.0)?);
     let transformer = scope.child("transformer");
     let wte = Embedding::new(&transformer.child("wte"), vocab, embed);
-    let block = |i| -> Option<Rc<Block>> {
-        let scope = transformer.item("h", i);
+    let block = |scope: &Scope, _| -> Option<Block> {
         let (attn, mlp) = (scope.child("attn"), scope.child("mlp"));
         let ln_1 = LayerNorm::new(&scope.child("ln_1"), embed, true);
         let linear = |name: &'static str| Linear::new(&attn.child(name), embed, embed, false);
@@ -211,7 +210,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             resid_dropout: (resid, attn.child("resid_dropout").module()),
             module: attn.module(),
         };
-        Some(Rc::new(Block {
+        Some(Block {
             ln_1,
             attn,
             mlp: PlainMlp {
@@ -222,11 +221,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
                 module: mlp.module(),
             },
             module: scope.module(),
-        }))
+        })
     };
-    let h = (0..layers)
-        .map(block)
-        .collect::<Option<Vec<_>>>()
+    let h = ModuleList::new(&transformer, "h", layers, block)
         .ok_or_else(|| super::unknown_activation(config, "activation_function", act))?;
     let ln_f = LayerNorm::new(&transformer.child("ln_f"), embed, true);
     let shared = config.flag("tie_word_embeddings", false)?.then(|| wte.weight().clone());
@@ -258,20 +255,26 @@ impl GptjForCausalLm {
             let mut hidden = dropout(&embeds, self.drop);
             // `outputs`: what the last block returned, the probabilities with it.
             let mut _outputs = None;
-            for block in &self.h {
-                let (next, weights) = if self.plan.checkpointing {
-                    let (block, mask, captured) = (Rc::clone(block), mask.clone(), position_ids.clone());
-                    checkpointed(cx, hidden, move |x| {
-                        let _captured = &captured;
-                        block.forward(x, mask.as_ref(), captured.size(0))
-                    })
-                } else {
-                    let (next, weights) = block.forward(&hidden, mask.as_ref(), position_ids.size(0));
-                    (next, Some(weights))
-                };
-                hidden = next;
-                _outputs = weights;
-            }
+            hidden = self.h.run(
+                cx,
+                hidden,
+                |_| (),
+                |block, hidden| {
+                    let (next, weights) = if self.plan.checkpointing {
+                        let (block, mask, captured) = (Rc::clone(block), mask.clone(), position_ids.clone());
+                        checkpointed(cx, hidden, move |x| {
+                            let _captured = &captured;
+                            block.forward(x, mask.as_ref(), captured.size(0))
+                        })
+                    } else {
+                        let (next, weights) = block.forward(&hidden, mask.as_ref(), position_ids.size(0));
+                        drop(hidden);
+                        (next, Some(weights))
+                    };
+                    _outputs = weights;
+                    next
+                },
+            );
             self.ln_f.forward(&hidden)
         })
     }
@@ -298,12 +301,12 @@ pub(super) fn checkpointed<W: 'static>(
 }
 
 impl Model for GptjForCausalLm {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.head.batch(&self.cx, &self.plan, self.seq)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (ids, mask, labels) = self.head.unpack(batch);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
         self.head.output(self.hidden(ids, mask, None), ids, labels)
     }
 

@@ -5,7 +5,8 @@ use std::rc::Rc;
 use plimsoll_ground::{Error, Result};
 use plimsoll_torch::nn::Scope;
 use plimsoll_torch::ops;
-use plimsoll_torch::tensor::{Context, DType, Tensor};
+use plimsoll_torch::tensor::{Context, DType};
+use plimsoll_torch::{Batch, Field};
 
 use super::Plan;
 
@@ -62,8 +63,8 @@ impl ImageBatch {
     }
 
     /// Allocates it.
-    pub fn make(&self) -> Vec<Tensor> {
+    pub fn make(&self) -> Batch {
         let images = ops::empty(&self.cx, &self.sizes, self.dtype);
-        vec![images, ops::labels(&self.cx, &self.sizes[..1], DType::Int64)]
+        Batch::of(images).with(Field::Labels, ops::labels(&self.cx, &self.sizes[..1], DType::Int64))
     }
 }

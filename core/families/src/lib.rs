@@ -65,6 +65,7 @@ use std::rc::Rc;
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::supported;
 use plimsoll_scenario::{Attention, Checkpointing, Input, Mode, ModelSource, Precision, Quantization, Scenario, Task};
+use plimsoll_torch::Batch;
 use plimsoll_torch::generate::Generate;
 use plimsoll_torch::nn::{AdapterPlan, ExpertNames, QuantizationPlan, Scope};
 use plimsoll_torch::ops::{SdpaRules, SharedMap};
@@ -85,11 +86,11 @@ pub struct Output {
 /// A model on the device.
 pub trait Model: std::fmt::Debug {
     /// Allocates one micro-batch.
-    fn batch(&self) -> Vec<Tensor>;
+    fn batch(&self) -> Batch;
 
     /// The training forward: the loss of a micro-batch. In inference there are no labels, and the outputs stand in the
     /// loss's place.
-    fn forward(&self, batch: &[Tensor]) -> Output;
+    fn forward(&self, batch: &Batch) -> Output;
 
     /// How it makes text, where it does.
     fn generate(&self) -> Option<&dyn Generate> {

@@ -5,10 +5,11 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
+use plimsoll_torch::Batch;
 use plimsoll_torch::generate::{Generate, Step};
 use plimsoll_torch::nn::{
-    Activation, AttentionCore, Embedding, Linear, RmsNorm, RotaryEmbedding, Scope, apply_rotary_pos_emb, causal_mask,
-    kv_cache, sliding_window_causal_mask,
+    Activation, AttentionCore, Embedding, Linear, ModuleList, RmsNorm, RotaryEmbedding, Scope, apply_rotary_pos_emb,
+    causal_mask, kv_cache, sliding_window_causal_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, ModuleId, Tensor, checkpoint};
@@ -269,7 +270,7 @@ fn windowed(config: &Config<'_>, sizes: &Sizes, layer: u64) -> bool {
 struct CausalLm {
     cx: Rc<Context>,
     embed_tokens: Embedding,
-    layers: Vec<Rc<DecoderLayer>>,
+    layers: ModuleList<DecoderLayer>,
     norm: RmsNorm,
     rotary_emb: RotaryEmbedding,
     head: DecoderHead,
@@ -294,12 +295,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), sizes.vocab, sizes.hidden);
-    let layers = (0..sizes.layers)
-        .map(|i| {
-            let windowed = windowed(config, &sizes, i);
-            DecoderLayer::new(&model.item("layers", i), &sizes, &core, act, windowed).map(Rc::new)
-        })
-        .collect::<Option<Vec<_>>>()
+    let layer = |scope: &Scope, i| DecoderLayer::new(scope, &sizes, &core, act, windowed(config, &sizes, i));
+    let layers = ModuleList::new(&model, "layers", sizes.layers, layer)
         .ok_or_else(|| super::unknown_activation(config, "hidden_act", act))?;
     let norm = RmsNorm::new(&model.child("norm"), sizes.hidden);
     let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), sizes.head_dim);
@@ -332,16 +329,20 @@ impl CausalLm {
             let rotary = self.rotary_emb.forward(&embeds, &position_ids);
             let full = Masks { rotary: rotary.clone(), mask: full, position_ids: position_ids.clone() };
             let windowed = Masks { rotary, mask: windowed, position_ids };
-            let mut hidden = embeds.clone();
-            for layer in &self.layers {
-                let masks = if layer.windowed { &windowed } else { &full };
-                hidden = if self.plan.checkpointing {
-                    let (layer, masks) = (Rc::clone(layer), masks.clone());
-                    checkpoint(cx, vec![hidden], Rc::new(move |inputs| layer.forward(&inputs[0], &masks)))
-                } else {
-                    layer.forward(&hidden, masks)
-                };
-            }
+            let hidden = self.layers.run(
+                cx,
+                embeds.clone(),
+                |layer| layer.windowed,
+                |layer, hidden| {
+                    let masks = if layer.windowed { &windowed } else { &full };
+                    if self.plan.checkpointing {
+                        let (layer, masks) = (Rc::clone(layer), masks.clone());
+                        checkpoint(cx, vec![hidden], Rc::new(move |inputs| layer.forward(&inputs[0], &masks)))
+                    } else {
+                        layer.forward(&hidden, masks)
+                    }
+                },
+            );
             self.norm.forward(&hidden)
         })
     }
@@ -362,12 +363,12 @@ impl CausalLm {
 }
 
 impl Model for CausalLm {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.head.batch(&self.cx, &self.plan, self.seq)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (ids, mask, labels) = self.head.unpack(batch);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
         self.head.output(self.hidden(ids, mask, None), ids, labels)
     }
 

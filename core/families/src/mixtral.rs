@@ -1,7 +1,5 @@
 //! Mixtral (transformers `models/mixtral/modeling_mixtral.py`).
 
-use std::rc::Rc;
-
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Embedding, Norm, RmsNorm, RotaryEmbedding, Scope, Scores};
 
@@ -37,10 +35,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 32_000)?, heads.hidden);
-    let layer = |i| -> Option<Rc<dyn Layer>> {
-        let scope = model.item("layers", i);
+    let layer = |scope: &Scope, _| -> Option<Box<dyn Layer>> {
         let norm = |name: &'static str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.hidden));
-        Some(Rc::new(PreNormLayer {
+        Some(Box::new(PreNormLayer {
             self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), |_| QueryKeyNorms::None),
             mlp: FeedForward::Sparse(Box::new(SparseMoeBlock::new(&scope.child("mlp"), &sizes)?)),
             input_layernorm: norm("input_layernorm"),
@@ -49,7 +46,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             module: scope.module(),
         }))
     };
-    let layers = layers(config, ("hidden_act", act), count, layer)?;
+    let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Rms(RmsNorm::new(&model.child("norm"), heads.hidden));
     let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
     let tied = config.flag("tie_word_embeddings", false)?;

@@ -5,7 +5,8 @@ use std::rc::Rc;
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Activation, Linear, Scope};
 use plimsoll_torch::ops;
-use plimsoll_torch::tensor::{Context, DType, Tensor};
+use plimsoll_torch::tensor::{Context, DType};
+use plimsoll_torch::{Batch, Field};
 
 use super::config::{Config, MAX_LAYERS};
 use super::{Model, Output, Plan};
@@ -37,19 +38,19 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
 }
 
 impl Model for Mlp {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         let features = ops::empty(&self.cx, &self.input, self.dtype);
-        vec![features, ops::labels(&self.cx, &self.input[..1], DType::Int64)]
+        Batch::of(features).with(Field::Labels, ops::labels(&self.cx, &self.input[..1], DType::Int64))
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let mut x = batch[0].clone();
+    fn forward(&self, batch: &Batch) -> Output {
+        let mut x = batch.inputs().clone();
         for (linear, relu) in &self.layers {
             x = linear.forward(&x);
             if let Some(relu) = relu {
                 x = relu.forward(&x);
             }
         }
-        Output { loss: ops::cross_entropy(&x, &batch[1]), held: vec![x] }
+        Output { loss: ops::cross_entropy(&x, batch.labels()), held: vec![x] }
     }
 }

@@ -4,13 +4,13 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Task;
-use plimsoll_torch::Op;
 use plimsoll_torch::nn::{
-    Activation, Embedding, EncoderAttention, LayerNorm, Linear, RotaryEmbedding, Scope, apply_rotary_pos_emb_float,
-    bidirectional_mask, sliding_window_bidirectional_mask,
+    Activation, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, RotaryEmbedding, Scope,
+    apply_rotary_pos_emb_float, bidirectional_mask, sliding_window_bidirectional_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::{Batch, Op};
 
 use super::config::{Config, divide};
 use super::{Model, Output, Plan, bert_encoder, causal_lm, classification};
@@ -56,6 +56,11 @@ struct Layer {
 }
 
 impl Layer {
+    /// The first layer has no norm, and some look through a window.
+    const fn kind(&self) -> (bool, bool) {
+        (self.attn_norm.is_some(), self.sliding)
+    }
+
     fn new(scope: &Scope, sizes: &Sizes<'_>, plan: &Plan, first: bool, sliding: bool) -> Option<Self> {
         let (attn, mlp) = (scope.child("attn"), scope.child("mlp"));
         let (hidden, inner) = (sizes.hidden, sizes.intermediate);
@@ -150,7 +155,7 @@ struct ModernBert {
     tok_embeddings: Embedding,
     norm: LayerNorm,
     embedding_dropout: f64,
-    layers: Vec<Rc<Layer>>,
+    layers: ModuleList<Layer>,
     final_norm: LayerNorm,
     full_rotary: Option<RotaryEmbedding>,
     sliding_rotary: Option<RotaryEmbedding>,
@@ -205,11 +210,10 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let place = model.child("embeddings");
     let tok_embeddings = Embedding::new(&place.child("tok_embeddings"), vocab, sizes.hidden);
     let norm = LayerNorm::new(&place.child("norm"), sizes.hidden, sizes.norm_bias);
-    let mut layers = Vec::new();
-    for i in 0..count {
-        let layer = Layer::new(&model.item("layers", i), &sizes, plan, i == 0, sliding(config, i)?);
-        layers.push(Rc::new(layer.ok_or_else(|| super::unknown_activation(config, "hidden_activation", act))?));
-    }
+    let layers = ModuleList::try_new(&model, "layers", count, |scope, i| {
+        let layer = Layer::new(scope, &sizes, plan, i == 0, sliding(config, i)?);
+        layer.ok_or_else(|| super::unknown_activation(config, "hidden_activation", act))
+    })?;
     let final_norm = LayerNorm::new(&model.child("final_norm"), sizes.hidden, sizes.norm_bias);
     let rotary = |sliding| {
         layers.iter().any(|l| l.sliding == sliding).then(|| RotaryEmbedding::new(&model.child("rotary_emb"), head_dim))
@@ -298,15 +302,15 @@ impl ModernBert {
             };
             let full = shared(&self.full_rotary, full);
             let near = shared(&self.sliding_rotary, near);
-            for layer in &self.layers {
-                let Some(shared) = (if layer.sliding { &near } else { &full }) else { continue };
-                hidden = if self.plan.checkpointing {
+            hidden = self.layers.run(cx, hidden, Layer::kind, |layer, hidden| {
+                let Some(shared) = (if layer.sliding { &near } else { &full }) else { return hidden };
+                if self.plan.checkpointing {
                     let (layer, shared) = (Rc::clone(layer), shared.clone());
                     checkpoint(cx, vec![hidden], Rc::new(move |inputs| layer.forward(&inputs[0], &shared)))
                 } else {
                     layer.forward(&hidden, shared)
-                };
-            }
+                }
+            });
             hidden = self.final_norm.forward(&hidden);
             drop((position_ids, embeds));
             hidden
@@ -315,18 +319,18 @@ impl ModernBert {
 }
 
 impl Model for ModernBert {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         match self.prediction {
             Head::MaskedLm { .. } => causal_lm::batch(&self.cx, &self.plan, self.seq),
             Head::SequenceClassification { .. } => bert_encoder::batch(&self.cx, &self.plan, self.seq),
         }
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
+    fn forward(&self, batch: &Batch) -> Output {
         let cx = &self.cx;
         match &self.prediction {
             Head::MaskedLm { weight, bias, module } => {
-                let (ids, labels, mask) = (&batch[0], &batch[1], batch.get(2));
+                let (ids, mask, labels) = batch.parts();
                 let hidden = self.base(ids, mask);
                 let logits = {
                     let transformed = self.predict(&hidden);
@@ -342,7 +346,7 @@ impl Model for ModernBert {
                 Output { held: vec![loss.clone(), logits], loss }
             }
             Head::SequenceClassification { mean, drop: (p, module), classifier } => {
-                let (ids, mask, labels) = bert_encoder::unpack(batch);
+                let (ids, mask, labels) = batch.parts();
                 let hidden = self.base(ids, mask);
                 let (pooled, named) = if *mean { mean_of(&hidden, mask) } else { (ops::select(&hidden, 1), None) };
                 let mut predicted = self.predict(&pooled);

@@ -4,9 +4,10 @@ use std::rc::Rc;
 
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::Attention;
-use plimsoll_torch::nn::{Embedding, LayerNorm, Linear, Scope};
+use plimsoll_torch::nn::{Embedding, LayerNorm, Linear, ModuleList, Scope};
 use plimsoll_torch::ops::{self, SdpaRules};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
+use plimsoll_torch::{Batch, Field};
 
 use super::config::{Config, divide};
 use super::{Model, Output, Plan};
@@ -59,7 +60,7 @@ struct NanoGpt {
     cx: Rc<Context>,
     wte: Embedding,
     wpe: Embedding,
-    blocks: Vec<Block>,
+    blocks: ModuleList<Block>,
     ln_f: LayerNorm,
     head: Linear,
     dropout: f64,
@@ -94,24 +95,21 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     }
     let wte = Embedding::new(&scope.child("wte"), vocab, embed);
     let wpe = Embedding::new(&scope.child("wpe"), block_size, embed);
-    let blocks = (0..layers)
-        .map(|i| {
-            let scope = scope.item("h", i);
-            let linear = |name: &'static str, i, o| Linear::new(&scope.child(name), i, o, bias);
-            Block {
-                ln1: LayerNorm::new(&scope.child("ln1"), embed, bias),
-                qkv: linear("qkv", embed, 3 * embed),
-                proj: linear("proj", embed, embed),
-                ln2: LayerNorm::new(&scope.child("ln2"), embed, bias),
-                fc: linear("fc", embed, 4 * embed),
-                out: linear("out", 4 * embed, embed),
-                heads,
-                dropout,
-                rules: plan.rules.clone(),
-                module: scope.module(),
-            }
-        })
-        .collect();
+    let blocks = ModuleList::of(scope, "h", layers, |scope, _| {
+        let linear = |name: &'static str, i, o| Linear::new(&scope.child(name), i, o, bias);
+        Block {
+            ln1: LayerNorm::new(&scope.child("ln1"), embed, bias),
+            qkv: linear("qkv", embed, 3 * embed),
+            proj: linear("proj", embed, embed),
+            ln2: LayerNorm::new(&scope.child("ln2"), embed, bias),
+            fc: linear("fc", embed, 4 * embed),
+            out: linear("out", 4 * embed, embed),
+            heads,
+            dropout,
+            rules: plan.rules.clone(),
+            module: scope.module(),
+        }
+    });
     let ln_f = LayerNorm::new(&scope.child("ln_f"), embed, bias);
     let head = Linear::tied(&scope.child("head"), wte.weight());
     Ok(Box::new(NanoGpt {
@@ -128,27 +126,26 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
 }
 
 impl Model for NanoGpt {
-    fn batch(&self) -> Vec<Tensor> {
-        vec![ops::empty(&self.cx, &self.input, DType::Int64), ops::labels(&self.cx, &self.input, DType::Int64)]
+    fn batch(&self) -> Batch {
+        let ids = ops::empty(&self.cx, &self.input, DType::Int64);
+        Batch::of(ids).with(Field::Labels, ops::labels(&self.cx, &self.input, DType::Int64))
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
+    fn forward(&self, batch: &Batch) -> Output {
         let [n, seq] = self.input;
         let positions = ops::arange(&self.cx, seq);
         let mut x = {
-            let tokens = self.wte.forward(&batch[0]);
+            let tokens = self.wte.forward(batch.inputs());
             let places = self.wpe.forward(&positions);
             ops::add(&tokens, &places)
         };
         x = ops::dropout(&x, self.dropout);
-        for block in &self.blocks {
-            x = block.forward(&x);
-        }
+        x = self.blocks.run(&self.cx, x, |_| (), |block, x| block.forward(&x));
         let logits = {
             let normed = self.ln_f.forward(&x);
             self.head.forward(&normed)
         };
-        let targets = ops::view(&batch[1], &[n * seq]);
+        let targets = ops::view(batch.labels(), &[n * seq]);
         let loss = ops::cross_entropy(&ops::view(&logits, &[n * seq, self.vocab]), &targets);
         Output { loss, held: vec![logits] }
     }

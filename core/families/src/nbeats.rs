@@ -6,6 +6,7 @@ use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Activation, Linear, Scope};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
+use plimsoll_torch::{Batch, Field};
 
 use super::config::Config;
 use super::{Model, Output, Plan};
@@ -86,14 +87,14 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
 }
 
 impl Model for NBeats {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         let history = ops::empty(&self.cx, &[self.batch, self.backcast], self.dtype);
-        vec![history, ops::labels(&self.cx, &[self.batch, self.horizon], self.dtype)]
+        Batch::of(history).with(Field::Labels, ops::labels(&self.cx, &[self.batch, self.horizon], self.dtype))
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let forecast = self.forecast(&batch[0]);
-        Output { loss: ops::mse_loss(&forecast, &batch[1]), held: vec![forecast] }
+    fn forward(&self, batch: &Batch) -> Output {
+        let forecast = self.forecast(batch.inputs());
+        Output { loss: ops::mse_loss(&forecast, batch.labels()), held: vec![forecast] }
     }
 }
 

@@ -1,7 +1,5 @@
 //! OLMo (transformers `models/olmo/modeling_olmo.py`): norms without parameters, clamped projections.
 
-use std::rc::Rc;
-
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, PlainLayerNorm, RotaryEmbedding, Scope};
 
@@ -34,10 +32,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 50_304)?, heads.hidden);
-    let layer = |i| -> Option<Rc<dyn Layer>> {
-        let scope = model.item("layers", i);
+    let layer = |scope: &Scope, _| -> Option<Box<dyn Layer>> {
         let norm = |name: &'static str| Norm::Plain(PlainLayerNorm::new(&scope.child(name)));
-        Some(Rc::new(PreNormLayer {
+        Some(Box::new(PreNormLayer {
             self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), |_| QueryKeyNorms::None),
             mlp: FeedForward::Gated(Box::new(GatedMlp::new(
                 &scope.child("mlp"),
@@ -52,7 +49,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             module: scope.module(),
         }))
     };
-    let layers = layers(config, ("hidden_act", act), count, layer)?;
+    let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Plain(PlainLayerNorm::new(&model.child("norm")));
     let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
     let tied = config.flag("tie_word_embeddings", false)?;

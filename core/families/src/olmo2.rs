@@ -1,7 +1,5 @@
 //! OLMo 2 (transformers `models/olmo2/modeling_olmo2.py`): norms after attention and feed-forward.
 
-use std::rc::Rc;
-
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, RotaryEmbedding, Scope, WideRmsNorm};
 use plimsoll_torch::ops;
@@ -55,10 +53,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 50_304)?, heads.hidden);
-    let layer = |i| -> Option<Rc<dyn Layer>> {
-        let scope = model.item("layers", i);
+    let layer = |scope: &Scope, _| -> Option<Box<dyn Layer>> {
         let norm = |name: &'static str| WideRmsNorm::new(&scope.child(name), heads.hidden);
-        Some(Rc::new(Olmo2Layer {
+        Some(Box::new(Olmo2Layer {
             self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), norms),
             mlp: GatedMlp::new(&scope.child("mlp"), heads.hidden, intermediate, act, false)?,
             post_attention_layernorm: norm("post_attention_layernorm"),
@@ -66,7 +63,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             module: scope.module(),
         }))
     };
-    let layers = layers(config, ("hidden_act", act), count, layer)?;
+    let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Wide(WideRmsNorm::new(&model.child("norm"), heads.hidden));
     let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
     let tied = config.flag("tie_word_embeddings", false)?;

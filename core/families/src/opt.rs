@@ -3,11 +3,13 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
-use plimsoll_torch::Op;
 use plimsoll_torch::generate::{Generate, Step};
-use plimsoll_torch::nn::{Activation, AttentionCore, Embedding, LayerNorm, Linear, Scope, causal_mask, kv_cache};
+use plimsoll_torch::nn::{
+    Activation, AttentionCore, Embedding, LayerNorm, Linear, ModuleList, Scope, causal_mask, kv_cache,
+};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::{Batch, Op};
 
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
@@ -97,7 +99,7 @@ struct OptForCausalLm {
     project_out: Option<Linear>,
     project_in: Option<Linear>,
     final_layer_norm: Option<LayerNorm>,
-    layers: Vec<Rc<DecoderLayer>>,
+    layers: ModuleList<DecoderLayer>,
     head: DecoderHead,
     decoder: ModuleId,
     seq: u64,
@@ -143,8 +145,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let project_in = project("project_in", embed, hidden);
     let last = norm_before && !config.flag("_remove_final_layer_norm", false)?;
     let final_layer_norm = last.then(|| LayerNorm::new(&decoder.child("final_layer_norm"), hidden, true));
-    let layer = |i| -> Option<Rc<DecoderLayer>> {
-        let scope = decoder.item("layers", i);
+    let layer = |scope: &Scope, _| -> Option<DecoderLayer> {
         let attn = scope.child("self_attn");
         let linear = |scope: &Scope, name: &'static str, i, o| Linear::new(&scope.child(name), i, o, bias);
         let self_attn = Attend {
@@ -156,21 +157,19 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             heads,
             module: attn.module(),
         };
-        Some(Rc::new(DecoderLayer {
+        Some(DecoderLayer {
             self_attn,
             activation_fn: Activation::new(&scope.child("activation_fn"), act)?,
             self_attn_layer_norm: LayerNorm::new(&scope.child("self_attn_layer_norm"), hidden, true),
-            fc1: linear(&scope, "fc1", hidden, ffn),
-            fc2: linear(&scope, "fc2", ffn, hidden),
+            fc1: linear(scope, "fc1", hidden, ffn),
+            fc2: linear(scope, "fc2", ffn, hidden),
             final_layer_norm: LayerNorm::new(&scope.child("final_layer_norm"), hidden, true),
             dropout,
             norm_before,
             module: scope.module(),
-        }))
+        })
     };
-    let layers = (0..layers)
-        .map(layer)
-        .collect::<Option<Vec<_>>>()
+    let layers = ModuleList::new(&decoder, "layers", layers, layer)
         .ok_or_else(|| super::unknown_activation(config, "activation_function", act))?;
     let tied = config.flag("tie_word_embeddings", true)?;
     let head =
@@ -217,21 +216,26 @@ impl OptForCausalLm {
                 embeds = project_in.forward(&embeds);
             }
             let mut hidden = ops::add(&embeds, &pos_embeds);
-            for layer in &self.layers {
-                hidden = if self.plan.checkpointing {
-                    let (layer, mask, _position_ids) = (Rc::clone(layer), causal.clone(), position_ids.clone());
-                    checkpoint(
-                        cx,
-                        vec![hidden],
-                        Rc::new(move |inputs| {
-                            let _captured = &_position_ids;
-                            layer.forward(&inputs[0], mask.as_ref())
-                        }),
-                    )
-                } else {
-                    layer.forward(&hidden, causal.as_ref())
-                };
-            }
+            hidden = self.layers.run(
+                cx,
+                hidden,
+                |_| (),
+                |layer, hidden| {
+                    if self.plan.checkpointing {
+                        let (layer, mask, _position_ids) = (Rc::clone(layer), causal.clone(), position_ids.clone());
+                        checkpoint(
+                            cx,
+                            vec![hidden],
+                            Rc::new(move |inputs| {
+                                let _captured = &_position_ids;
+                                layer.forward(&inputs[0], mask.as_ref())
+                            }),
+                        )
+                    } else {
+                        layer.forward(&hidden, causal.as_ref())
+                    }
+                },
+            );
             if let Some(norm) = &self.final_layer_norm {
                 hidden = norm.forward(&hidden);
             }
@@ -254,12 +258,12 @@ fn positions(mask: &Tensor) -> Tensor {
 }
 
 impl Model for OptForCausalLm {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.head.batch(&self.cx, &self.plan, self.seq)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (ids, mask, labels) = self.head.unpack(batch);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
         self.head.output(self.hidden(ids, mask, None), ids, labels)
     }
 

@@ -1,7 +1,5 @@
 //! Phi-1 and Phi-2 (transformers `models/phi/modeling_phi.py`).
 
-use std::rc::Rc;
-
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, Norm, RotaryEmbedding, Scope};
 use plimsoll_torch::ops;
@@ -73,10 +71,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), vocab, heads.hidden);
-    let layer = |i| -> Option<Rc<dyn Layer>> {
-        let scope = model.item("layers", i);
+    let layer = |scope: &Scope, _| -> Option<Box<dyn Layer>> {
         let mlp = scope.child("mlp");
-        Some(Rc::new(PhiLayer {
+        Some(Box::new(PhiLayer {
             self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), norms),
             mlp: PlainMlp {
                 act: Activation::new(&mlp.child("activation_fn"), act)?,
@@ -90,7 +87,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             module: scope.module(),
         }))
     };
-    let layers = layers(config, ("hidden_act", act), count, layer)?;
+    let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
     let module = model.child("embed_dropout").module();
     let embed_dropout = Some(EmbedDropout { p: config.probability("embd_pdrop", 0.0)?, module, rebinds: true });

@@ -1,7 +1,5 @@
 //! Phi-3 and Phi-4 (transformers `models/phi3/modeling_phi3.py`).
 
-use std::rc::Rc;
-
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{
     Activation, AttentionCore, Embedding, Linear, Norm, RmsNorm, RotaryEmbedding, Scope, apply_rotary_pos_emb_phi3,
@@ -113,12 +111,11 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 32_064)?, heads.hidden);
-    let layer = |i| -> Option<Rc<dyn Layer>> {
-        let scope = model.item("layers", i);
+    let layer = |scope: &Scope, _| -> Option<Box<dyn Layer>> {
         let (attn, mlp) = (scope.child("self_attn"), scope.child("mlp"));
         let (q, kv) = (heads.heads * heads.head_dim, heads.kv_heads * heads.head_dim);
         let norm = |name: &'static str| RmsNorm::new(&scope.child(name), heads.hidden);
-        Some(Rc::new(Phi3Layer {
+        Some(Box::new(Phi3Layer {
             self_attn: Attend {
                 o_proj: Linear::new(&attn.child("o_proj"), q, heads.hidden, false),
                 qkv_proj: Linear::new(&attn.child("qkv_proj"), heads.hidden, q + 2 * kv, false),
@@ -139,7 +136,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             module: scope.module(),
         }))
     };
-    let layers = layers(config, ("hidden_act", act), count, layer)?;
+    let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Rms(RmsNorm::new(&model.child("norm"), heads.hidden));
     let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
     let tied = config.flag("tie_word_embeddings", false)?;

@@ -92,4 +92,8 @@ impl Layer for PreNormLayer {
     fn windowed(&self) -> bool {
         self.windowed
     }
+
+    fn kind(&self) -> u64 {
+        2 * self.self_attn.options.rotary + u64::from(matches!(self.mlp, FeedForward::Sparse(_)))
+    }
 }

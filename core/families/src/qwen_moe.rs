@@ -1,8 +1,6 @@
 //! Qwen's mixtures of experts: `qwen2_moe`, `qwen3_moe`
 //! (transformers `models/{qwen2_moe,qwen3_moe}/modeling_*.py`).
 
-use std::rc::Rc;
-
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, RmsNorm, RotaryEmbedding, Scope, Scores};
 
@@ -92,13 +90,12 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 151_936)?, heads.hidden);
-    let layer = |i| -> Option<Rc<dyn Layer>> {
-        let scope = model.item("layers", i);
+    let layer = |scope: &Scope, i| -> Option<Box<dyn Layer>> {
         let norm = |name: &'static str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.hidden));
         let options = AttendOptions { window: window.filter(|_| windowed(i)), ..plain };
         let self_attn = Attend::new(&scope.child("self_attn"), &options, core.clone(), norms);
         let mlp = scope.child("mlp");
-        Some(Rc::new(PreNormLayer {
+        Some(Box::new(PreNormLayer {
             self_attn,
             mlp: if sparse(i) {
                 FeedForward::Sparse(Box::new(SparseMoeBlock::new(&mlp, &sizes)?))
@@ -111,7 +108,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             module: scope.module(),
         }))
     };
-    let layers = layers(config, ("hidden_act", act), count, layer)?;
+    let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Rms(RmsNorm::new(&model.child("norm"), heads.hidden));
     let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
     let tied = config.flag("tie_word_embeddings", false)?;

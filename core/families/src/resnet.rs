@@ -1,6 +1,7 @@
 //! ResNet (transformers `models/resnet/modeling_resnet.py`).
 
 use plimsoll_ground::Result;
+use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{Activation, BatchNorm2d, Conv2d, Linear, Scope};
 use plimsoll_torch::ops::{self, Window};
 use plimsoll_torch::tensor::{ModuleId, Tensor};
@@ -192,14 +193,14 @@ impl ForImageClassification {
 }
 
 impl Model for ForImageClassification {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.batch.make()
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (last_hidden, pooled) = self.pooled(&batch[0]);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (last_hidden, pooled) = self.pooled(batch.inputs());
         let logits = self.classifier.forward(&ops::view(&pooled, &[pooled.size(0), pooled.size(1)]));
-        let loss = classification::loss(&logits, &batch[1]);
+        let loss = classification::loss(&logits, batch.labels());
         drop((last_hidden, pooled));
         Output { held: vec![loss.clone(), logits], loss }
     }

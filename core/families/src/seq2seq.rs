@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::AttentionMask;
-use plimsoll_torch::Op;
 use plimsoll_torch::nn::{EncoderAttention, Linear, Scope, kv_cache};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
+use plimsoll_torch::{Batch, Field, Op};
 
 use super::{Output, Plan};
 
@@ -33,14 +33,14 @@ impl Lengths {
 }
 
 /// `input_ids`, `labels` and, where one is given, the encoder's attention mask: int64.
-pub fn batch(cx: &Rc<Context>, plan: &Plan, lengths: Lengths) -> Vec<Tensor> {
+pub fn batch(cx: &Rc<Context>, plan: &Plan, lengths: Lengths) -> Batch {
     let tokens = |n| ops::empty(cx, &[plan.input.batch, n], DType::Int64);
     let labels = ops::labels(cx, &[plan.input.batch, lengths.target], DType::Int64);
-    let mut batch = vec![tokens(lengths.source), labels];
-    if plan.input.attention_mask != AttentionMask::None {
-        batch.push(tokens(lengths.source));
+    let batch = Batch::of(tokens(lengths.source)).with(Field::Labels, labels);
+    match plan.input.attention_mask {
+        AttentionMask::None => batch,
+        _ => batch.with(Field::Mask, tokens(lengths.source)),
     }
-    batch
 }
 
 /// `shift_tokens_right`: the decoder's input ids, made from the labels.

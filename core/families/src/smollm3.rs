@@ -1,7 +1,5 @@
 //! SmolLM3 (transformers `models/smollm3/modeling_smollm3.py`): Llama, but every fourth layer does not look at positions.
 
-use std::rc::Rc;
-
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, RmsNorm, RotaryEmbedding, Scope};
 
@@ -42,12 +40,11 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let plain = AttendOptions { heads, qkv_bias: bias, out_bias: bias, ..AttendOptions::PLAIN };
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 128_256)?, heads.hidden);
-    let layer = |i| -> Option<Rc<dyn Layer>> {
-        let scope = model.item("layers", i);
+    let layer = |scope: &Scope, i| -> Option<Box<dyn Layer>> {
         let window = window.filter(|_| windowed(i));
         let options = AttendOptions { rotary: if turns(i) { rotary } else { 0 }, window, ..plain };
         let norm = |name: &'static str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.hidden));
-        Some(Rc::new(PreNormLayer {
+        Some(Box::new(PreNormLayer {
             self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), |_| QueryKeyNorms::None),
             mlp: FeedForward::Gated(Box::new(GatedMlp::new(
                 &scope.child("mlp"),
@@ -62,7 +59,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             module: scope.module(),
         }))
     };
-    let layers = layers(config, ("hidden_act", act), count, layer)?;
+    let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Rms(RmsNorm::new(&model.child("norm"), heads.hidden));
     let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
     let tied = config.flag("tie_word_embeddings", true)?;

@@ -1,7 +1,5 @@
 //! StableLM (transformers `models/stablelm/modeling_stablelm.py`).
 
-use std::rc::Rc;
-
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Embedding, GatedMlp, LayerNorm, LayerNormPerHead, Norm, RotaryEmbedding, Scope};
 use plimsoll_torch::ops;
@@ -84,10 +82,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 50_304)?, heads.hidden);
-    let layer = |i| -> Option<Rc<dyn Layer>> {
-        let scope = model.item("layers", i);
+    let layer = |scope: &Scope, _| -> Option<Box<dyn Layer>> {
         let norm = |name: &'static str| LayerNorm::new(&scope.child(name), heads.hidden, true);
-        Some(Rc::new(StableLmLayer {
+        Some(Box::new(StableLmLayer {
             self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), norms),
             mlp: GatedMlp::new(&scope.child("mlp"), heads.hidden, intermediate, act, false)?,
             input_layernorm: norm("input_layernorm"),
@@ -96,7 +93,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             module: scope.module(),
         }))
     };
-    let layers = layers(config, ("hidden_act", act), count, layer)?;
+    let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Layer(LayerNorm::new(&model.child("norm"), heads.hidden, true));
     let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
     let tied = config.flag("tie_word_embeddings", false)?;

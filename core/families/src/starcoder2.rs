@@ -1,7 +1,5 @@
 //! StarCoder2 (transformers `models/starcoder2/modeling_starcoder2.py`).
 
-use std::rc::Rc;
-
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, Norm, RotaryEmbedding, Scope};
 
@@ -35,11 +33,10 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 49_152)?, heads.hidden);
-    let layer = |i| -> Option<Rc<dyn Layer>> {
-        let scope = model.item("layers", i);
+    let layer = |scope: &Scope, _| -> Option<Box<dyn Layer>> {
         let mlp = scope.child("mlp");
         let norm = |name: &'static str| Norm::Layer(LayerNorm::new(&scope.child(name), heads.hidden, true));
-        Some(Rc::new(PreNormLayer {
+        Some(Box::new(PreNormLayer {
             self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), |_| QueryKeyNorms::None),
             mlp: FeedForward::Plain(Box::new(PlainMlp {
                 fc1: Linear::new(&mlp.child("c_fc"), heads.hidden, intermediate, bias),
@@ -54,7 +51,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             module: scope.module(),
         }))
     };
-    let layers = layers(config, ("hidden_act", act), count, layer)?;
+    let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Layer(LayerNorm::new(&model.child("norm"), heads.hidden, true));
     let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
     let tied = config.flag("tie_word_embeddings", true)?;

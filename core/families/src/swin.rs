@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use plimsoll_ground::{Error, Result};
+use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{Conv2d, DropPath, EncoderAttention, LayerNorm, Linear, Scope};
 use plimsoll_torch::ops::{self, Window};
 use plimsoll_torch::tensor::{ModuleId, Tensor, checkpoint_all};
@@ -275,14 +276,14 @@ impl ForImageClassification {
 }
 
 impl Model for ForImageClassification {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.batch.make()
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (sequence, pooled) = self.pooled(&batch[0]);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (sequence, pooled) = self.pooled(batch.inputs());
         let logits = self.classifier.forward(&pooled);
-        let loss = classification::loss(&logits, &batch[1]);
+        let loss = classification::loss(&logits, batch.labels());
         drop((sequence, pooled));
         Output { held: vec![loss.clone(), logits], loss }
     }

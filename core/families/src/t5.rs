@@ -3,14 +3,14 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
-use plimsoll_torch::Op;
 use plimsoll_torch::generate::{Encode, Generate, Step};
 use plimsoll_torch::nn::{
-    Activation, Embedding, EncoderAttention, Linear, Scope, T5LayerNorm, bidirectional_mask, decoder_causal_mask,
-    kv_cache,
+    Activation, Embedding, EncoderAttention, Linear, ModuleList, Scope, T5LayerNorm, bidirectional_mask,
+    decoder_causal_mask, kv_cache,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint_all};
+use plimsoll_torch::{Batch, Op};
 
 use super::config::{Config, MAX_SIZE};
 use super::seq2seq::{self, Lengths};
@@ -393,7 +393,7 @@ impl Block {
 #[derive(Debug)]
 struct Stack {
     embed_tokens: Embedding,
-    blocks: Vec<Rc<Block>>,
+    blocks: ModuleList<Block>,
     final_layer_norm: T5LayerNorm,
     dropout: Dropout,
     decoder: bool,
@@ -403,9 +403,8 @@ struct Stack {
 
 impl Stack {
     fn new(scope: &Scope, shared: &Embedding, sizes: &Sizes, layers: u64, plan: &Plan, decoder: bool) -> Option<Self> {
-        let blocks = (0..layers)
-            .map(|i| Block::new(&scope.item("block", i), sizes, plan, decoder, i == 0).map(Rc::new))
-            .collect::<Option<_>>()?;
+        let blocks =
+            ModuleList::new(scope, "block", layers, |scope, i| Block::new(scope, sizes, plan, decoder, i == 0))?;
         Some(Self {
             embed_tokens: Embedding::tied(&scope.child("embed_tokens"), shared.weight()),
             blocks,
@@ -433,16 +432,16 @@ impl Stack {
             };
             let mut given: Given = [own_mask, None, encoded.cloned(), encoded_mask, None];
             let mut hidden = self.dropout.forward(&embeds);
-            for block in &self.blocks {
+            let first = |block: &Block| block.self_attention.attention.relative_attention_bias.is_some();
+            hidden = self.blocks.run(cx, hidden, first, |block, hidden| {
                 let mut outputs = self.call(block, &hidden, &given).into_iter();
-                if let Some(out) = outputs.next() {
-                    hidden = out;
-                }
+                let hidden = outputs.next().unwrap_or(hidden);
                 given[1] = outputs.next();
                 if self.decoder {
                     given[4] = outputs.next();
                 }
-            }
+                hidden
+            });
             hidden = self.final_layer_norm.forward(&hidden);
             hidden = self.dropout.forward(&hidden);
             drop((embeds, given));
@@ -523,12 +522,12 @@ impl ConditionalGeneration {
 }
 
 impl Model for ConditionalGeneration {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         seq2seq::batch(&self.cx, &self.plan, self.lengths)
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (ids, labels, mask) = (&batch[0], &batch[1], batch.get(2));
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
         let encoded = self.encoder.forward(ids, mask, None);
         let decoder_ids = seq2seq::shift_right(labels);
         let (logits, _outputs) = self.decode(&decoder_ids, mask, &encoded);

@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Activation, Conv2d, EncoderAttention, LayerNorm, Linear, Scope};
+use plimsoll_torch::Batch;
+use plimsoll_torch::nn::{Activation, Conv2d, EncoderAttention, LayerNorm, Linear, ModuleList, Scope};
 use plimsoll_torch::ops::{self, Window};
 use plimsoll_torch::tensor::{DType, ModuleId, Tensor, checkpoint};
 
@@ -206,7 +207,7 @@ impl Layer {
 #[derive(Debug)]
 struct ForImageClassification {
     embeddings: Embeddings,
-    layers: Vec<Rc<Layer>>,
+    layers: ModuleList<Layer>,
     layernorm: LayerNorm,
     classifier: Linear,
     vit: ModuleId,
@@ -236,8 +237,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
 
     let vit = scope.child("vit");
     let embeddings = Embeddings::new(&vit.child("embeddings"), patches, hidden, probability, false, plan);
-    let layer = |i| -> Option<Rc<Layer>> {
-        let scope = vit.item("layers", i);
+    let layer = |scope: &Scope, _| -> Option<Layer> {
         let attention = scope.child("attention");
         let project = |name, bias| Linear::new(&attention.child(name), hidden, hidden, bias);
         let attend = Attend {
@@ -251,7 +251,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         };
         let norm = |name| LayerNorm::new(&scope.child(name), hidden, true);
         let mlp = scope.child("mlp");
-        Some(Rc::new(Layer {
+        Some(Layer {
             attention: attend,
             layernorm_before: norm("layernorm_before"),
             layernorm_after: norm("layernorm_after"),
@@ -261,11 +261,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             dropout: (probability, scope.child("dropout").module()),
             mlp: mlp.module(),
             module: scope.module(),
-        }))
+        })
     };
-    let layers = (0..count)
-        .map(layer)
-        .collect::<Option<Vec<_>>>()
+    let layers = ModuleList::new(&vit, "layers", count, layer)
         .ok_or_else(|| super::unknown_activation(config, "hidden_act", act))?;
     Ok(Box::new(ForImageClassification {
         embeddings,
@@ -289,15 +287,19 @@ impl ForImageClassification {
         let cx = images.cx();
         cx.within(self.vit, || {
             let embeddings = self.embeddings.forward(images);
-            let mut hidden = embeddings.clone();
-            for layer in &self.layers {
-                hidden = if self.checkpointing {
-                    let layer = Rc::clone(layer);
-                    checkpoint(cx, vec![hidden], Rc::new(move |inputs| layer.forward(&inputs[0])))
-                } else {
-                    layer.forward(&hidden)
-                };
-            }
+            let hidden = self.layers.run(
+                cx,
+                embeddings.clone(),
+                |_| (),
+                |layer, hidden| {
+                    if self.checkpointing {
+                        let layer = Rc::clone(layer);
+                        checkpoint(cx, vec![hidden], Rc::new(move |inputs| layer.forward(&inputs[0])))
+                    } else {
+                        layer.forward(&hidden)
+                    }
+                },
+            );
             let normed = self.layernorm.forward(&hidden);
             drop((embeddings, hidden));
             normed
@@ -306,14 +308,14 @@ impl ForImageClassification {
 }
 
 impl Model for ForImageClassification {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.batch.make()
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let hidden = self.hidden(&batch[0]);
+    fn forward(&self, batch: &Batch) -> Output {
+        let hidden = self.hidden(batch.inputs());
         let logits = self.classifier.forward(&ops::select(&hidden, 1));
-        let loss = classification::loss(&logits, &batch[1]);
+        let loss = classification::loss(&logits, batch.labels());
         drop(hidden);
         Output { held: vec![loss.clone(), logits], loss }
     }

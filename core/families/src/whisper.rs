@@ -3,13 +3,14 @@
 use std::rc::Rc;
 
 use plimsoll_ground::{Error, Result};
-use plimsoll_torch::Op;
 use plimsoll_torch::generate::{Encode, Generate, Step};
 use plimsoll_torch::nn::{
-    Activation, Conv1d, Embedding, EncoderAttention, LayerNorm, Linear, Scope, causal_mask, decoder_causal_mask,
+    Activation, Conv1d, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, causal_mask,
+    decoder_causal_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::{Batch, Field, Op};
 
 use super::config::{Config, divide};
 use super::seq2seq::{self, Attend, Cache, Kind};
@@ -146,8 +147,8 @@ fn layers(
     stack: StackSizes,
     core: &EncoderAttention,
     decoder: bool,
-) -> Option<Vec<Rc<Layer>>> {
-    (0..stack.layers).map(|i| Layer::new(&scope.item("layers", i), sizes, stack, core, decoder).map(Rc::new)).collect()
+) -> Option<ModuleList<Layer>> {
+    ModuleList::new(scope, "layers", stack.layers, |scope, _| Layer::new(scope, sizes, stack, core, decoder))
 }
 
 #[derive(Debug)]
@@ -155,7 +156,7 @@ struct Encoder {
     conv1: Conv1d,
     conv2: Conv1d,
     embed_positions: Embedding,
-    layers: Vec<Rc<Layer>>,
+    layers: ModuleList<Layer>,
     layer_norm: LayerNorm,
     dropout: f64,
     plan: Plan,
@@ -178,9 +179,12 @@ impl Encoder {
                 ops::add(&embeds, &positions)
             };
             hidden = ops::dropout(&hidden, self.dropout);
-            for layer in &self.layers {
-                hidden = layer.call(&hidden, None, None, None, self.plan.checkpointing);
-            }
+            hidden = self.layers.run(
+                cx,
+                hidden,
+                |_| (),
+                |layer, hidden| layer.call(&hidden, None, None, None, self.plan.checkpointing),
+            );
             hidden = self.layer_norm.forward(&hidden);
             drop((embeds, all_positions));
             hidden
@@ -192,7 +196,7 @@ impl Encoder {
 struct Decoder {
     embed_tokens: Embedding,
     embed_positions: Tensor,
-    layers: Vec<Rc<Layer>>,
+    layers: ModuleList<Layer>,
     layer_norm: LayerNorm,
     dropout: f64,
     use_cache: bool,
@@ -221,9 +225,12 @@ impl Decoder {
                 causal_mask(&embeds, None, &position_ids, attention)
             };
             let cache = cache.filter(|_| self.use_cache);
-            for layer in &self.layers {
-                hidden = layer.call(&hidden, mask.as_ref(), Some(encoded), cache, self.plan.checkpointing);
-            }
+            hidden = self.layers.run(
+                cx,
+                hidden,
+                |_| (),
+                |layer, hidden| layer.call(&hidden, mask.as_ref(), Some(encoded), cache, self.plan.checkpointing),
+            );
             hidden = self.layer_norm.forward(&hidden);
             drop((embeds, positions, position_ids));
             hidden
@@ -320,13 +327,13 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
 }
 
 impl Model for ConditionalGeneration {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         let features = ops::empty(&self.cx, &self.features, self.dtype);
-        vec![features, ops::labels(&self.cx, &[self.features[0], self.seq], DType::Int64)]
+        Batch::of(features).with(Field::Labels, ops::labels(&self.cx, &[self.features[0], self.seq], DType::Int64))
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let (features, labels) = (&batch[0], &batch[1]);
+    fn forward(&self, batch: &Batch) -> Output {
+        let (features, _, labels) = batch.parts();
         let decoder_ids = seq2seq::shift_right(labels);
         let encoded = self.encoder.forward(features);
         let cache = Cache::default();

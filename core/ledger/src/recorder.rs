@@ -1,6 +1,7 @@
 //! The writing side of a ledger.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use crate::shapes::ShapeIndex;
 use crate::work::WorkIndex;
@@ -39,13 +40,15 @@ pub struct Recorder {
 }
 
 impl Recorder {
+    /// How many storages there is room for at first.
+    pub const STORAGES: usize = 1 << 14;
+
     /// An empty ledger over these names, with room for the storages of a model of some thirty layers, so that a run does not
     /// begin by growing.
     pub fn new(ops: Names, grad_fns: Names) -> Self {
-        const STORAGES: usize = 1 << 14;
         let ledger = Ledger {
-            storages: Vec::with_capacity(STORAGES),
-            events: Vec::with_capacity(2 * STORAGES),
+            storages: Vec::with_capacity(Self::STORAGES),
+            events: Vec::with_capacity(2 * Self::STORAGES),
             phases: Vec::with_capacity(32),
             ops,
             grad_fns,
@@ -107,6 +110,43 @@ impl Recorder {
     /// A kernel runs that does what an earlier one did.
     pub fn launch_again(&mut self, work: WorkId) {
         self.ledger.launches.push(Launch { at: self.ledger.events.len() as u32, work });
+    }
+
+    /// A kernel runs that does what an earlier one did, after `at` events.
+    pub fn launch_at(&mut self, at: u32, work: WorkId) {
+        self.ledger.launches.push(Launch { at, work });
+    }
+
+    /// The kernels of a range of launches run once more, where now the stretch begins that began at event `from` then, and
+    /// has at most `events` events.
+    pub fn launch_like(&mut self, range: Range<usize>, from: usize, events: usize) {
+        let begin = self.ledger.events.len();
+        for index in range {
+            let Launch { at, work } = self.ledger.launches[index];
+            self.launch_at((begin + (at as usize).saturating_sub(from).min(events)) as u32, work);
+        }
+    }
+
+    /// Storages come and go in a stretch that is written at once; the ids of those that came.
+    pub fn extend(
+        &mut self,
+        storages: impl Iterator<Item = Storage>,
+        events: impl Iterator<Item = Event>,
+    ) -> Range<u32> {
+        let first = self.ledger.storages.len() as u32;
+        self.ledger.storages.extend(storages);
+        self.ledger.events.extend(events);
+        first..self.ledger.storages.len() as u32
+    }
+
+    /// Two storages change places: what is said of them, and in the events at these places, whose storage is given.
+    pub fn swap(&mut self, a: u32, b: u32, events: [(usize, u32); 3]) {
+        self.ledger.storages.swap(a as usize, b as usize);
+        for (at, id) in events {
+            if let Some(event) = self.ledger.events.get_mut(at) {
+                *event = event.of(id);
+            }
+        }
     }
 
     /// A phase begins.

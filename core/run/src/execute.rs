@@ -34,6 +34,19 @@ pub fn card(scenario: &Scenario) -> Result<&'static Gpu> {
 /// # Errors
 /// As [`plimsoll_estimate::Run::new`].
 pub fn execute(scenario: &Scenario) -> Result<Ledger> {
+    match execute_with(scenario, Repeats::Copied)? {
+        Some(ledger) => Ok(ledger),
+        None => execute_with(scenario, Repeats::Executed)?.ok_or_else(|| {
+            Error::new("scenario", "a run that copies nothing says that its copies are wrong", "report it")
+        }),
+    }
+}
+
+/// As [`execute`], with or without copies; `None` where a copy turned out to be none.
+///
+/// # Errors
+/// As [`execute`].
+pub fn execute_with(scenario: &Scenario, repeats: Repeats) -> Result<Option<Ledger>> {
     let gpu = card(scenario)?;
     let software = Rules::of(&scenario.software);
     let rules = match (gpu.vendor, gpu.compute_capability) {
@@ -42,6 +55,7 @@ pub fn execute(scenario: &Scenario) -> Result<Ledger> {
         _ => SdpaRules::math_only(),
     };
     let cx = Context::new();
+    cx.set_repeats(repeats == Repeats::Copied);
     cx.set_machine(Machine {
         rules: software,
         kernels: match (gpu.vendor, gpu.compute_capability) {
@@ -72,7 +86,10 @@ pub fn execute(scenario: &Scenario) -> Result<Ledger> {
     if inference {
         infer(&cx, &built, scenario)?;
     } else {
-        train(&cx, &built, &scenario.training, Repeats::Copied);
+        train(&cx, &built, &scenario.training, repeats);
+    }
+    if cx.repeats_failed() {
+        return Ok(None);
     }
     let ledger = Ledger { parameters, trained, ..cx.take() };
     if let Some(storage) = ledger.storages.iter().find(|s| s.bytes > LARGEST_STORAGE) {
@@ -94,7 +111,7 @@ pub fn execute(scenario: &Scenario) -> Result<Ledger> {
             "look for a size with too many digits",
         ));
     }
-    Ok(ledger)
+    Ok(Some(ledger))
 }
 
 /// `_can_use_grouped_mm` of transformers' `integrations/moe.py`, on an NVIDIA card. AMD's answer as if they were of

@@ -5,5 +5,5 @@ mod execute;
 mod infer;
 mod train;
 
-pub use execute::{LARGEST_SUM, card, execute};
+pub use execute::{LARGEST_SUM, card, execute, execute_with};
 pub use train::{Repeats, STEPS, train};

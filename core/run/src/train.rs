@@ -6,27 +6,26 @@ use std::rc::Rc;
 use plimsoll_families::{Built, Model, Output, smoothed};
 use plimsoll_ledger::PhaseName;
 use plimsoll_scenario::{Precision, Task, Training, ZeroGrad, ZeroGradAt};
-use plimsoll_torch::ops;
 use plimsoll_torch::optim::{self, Ema, GradScaler, Share};
 use plimsoll_torch::tensor::{Context, DType, Geometry, Position, Repeat, Smoothing, Tensor, backward};
+use plimsoll_torch::{Batch, ops};
 
 /// Optimizer steps that are run: the first creates lazy state, the second is the steady state.
 pub const STEPS: u32 = 2;
 
-/// Whether a micro-batch that does what an earlier one did may be copied from it instead of executed.
+/// Whether what was done before, a layer or a micro-batch, may be copied instead of executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeats {
     /// Copied: the same stream in a fraction of the time.
     Copied,
     /// Executed, every time.
-    #[cfg(test)]
     Executed,
 }
 
 /// Names the loop's variables keep alive between micro-batches, as Python's do.
 #[derive(Debug, Default)]
 struct Locals {
-    batch: Vec<Tensor>,
+    batch: Option<Batch>,
     /// What the graph of a copied loss would hold.
     graph: Vec<Tensor>,
     loss: Option<Tensor>,
@@ -102,11 +101,11 @@ impl Loop<'_> {
     fn micro_batch(&mut self, step: u32, micro_batch: u64) {
         self.cx.begin(PhaseName::Input, Some(step), Some(micro_batch));
         // The last batch is let go of only when the new one takes its name.
-        self.locals.batch = self.model.batch();
+        self.locals.batch = Some(self.model.batch());
         self.cx.begin(PhaseName::Forward, Some(step), Some(micro_batch));
         let zeroes = micro_batch == 1 && self.training.zero_grad_at == ZeroGradAt::BeforeBackward;
         let dropped = zeroes && self.training.zero_grad == ZeroGrad::SetToNone;
-        let accumulates = !dropped && self.parameters.iter().any(|p| optim::gradient(p).is_some());
+        let accumulates = !dropped && self.parameters.iter().any(optim::has_gradient);
         let before_backward = |run: &Self| {
             if zeroes {
                 run.cx.begin(PhaseName::ZeroGrad, Some(step), None);
@@ -129,10 +128,12 @@ impl Loop<'_> {
             Precision::Bf16Amp => Some(DType::BFloat16),
             Precision::Fp32 | Precision::Fp16 | Precision::Bf16 => None,
         };
+        let (model, task) = (self.model, self.task);
+        let batch = &*self.locals.batch.get_or_insert_with(|| model.batch());
         let Output { mut loss, held } = cx.with_autocast(autocast, || {
-            let output = self.model.forward(&self.locals.batch);
+            let output = model.forward(batch);
             match cx.loss_rules().smoothing {
-                Smoothing::Outside => smoothed(output, self.labels(), self.task),
+                Smoothing::Outside => smoothed(output, batch.labels(), task),
                 Smoothing::None | Smoothing::InLoss => output,
             }
         });
@@ -164,11 +165,8 @@ impl Loop<'_> {
         // that changed the model will not be repeated.
         let changed = cx.take_changed();
         if self.repeats == Repeats::Copied && !training.keep_outputs && !changed {
-            let gradients: Vec<Option<u32>> = self
-                .parameters
-                .iter()
-                .map(|p| optim::gradient(p).map(|g| g.storage_id()).filter(|id| *id >= first_storage))
-                .collect();
+            let gradients: Vec<Option<u32>> =
+                self.parameters.iter().map(|p| optim::gradient_storage(p).filter(|id| *id >= first_storage)).collect();
             let mut known: Vec<u32> = gradients.iter().flatten().copied().chain([kept_loss.0]).collect();
             known.sort_unstable();
             let mut graph = cx.alive_since(first_storage);
@@ -185,14 +183,6 @@ impl Loop<'_> {
                 graph,
             });
         }
-    }
-
-    /// The batch's labels: one a token, or one a sample.
-    fn labels(&self) -> &Tensor {
-        let batch = &self.locals.batch;
-        let per_token = matches!(self.task, Task::CausalLm | Task::MaskedLm);
-        let is_labels = |t: &&Tensor| t.dtype() == DType::Int64 && t.geometry().rank() == if per_token { 2 } else { 1 };
-        batch.iter().find(is_labels).unwrap_or(&batch[0])
     }
 
     /// What [`Loop::execute`] would do, copied from what it did.

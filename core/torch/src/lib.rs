@@ -2,6 +2,7 @@
 //! loop that generates text. It writes a ledger and knows no model.
 #![forbid(unsafe_code)]
 
+mod batch;
 pub mod generate;
 mod grad_fn;
 mod names;
@@ -11,5 +12,6 @@ pub mod ops;
 pub mod optim;
 pub mod tensor;
 
+pub use batch::{Batch, Field};
 pub use grad_fn::GradFn;
 pub use op::Op;

@@ -1,6 +1,7 @@
 //! torchvision's ConvNeXts (`torchvision/models/convnext.py`, version 0.26).
 
 use plimsoll_ground::Result;
+use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{Activation, Conv2d, DropPath, LayerNorm, LayerNorm2d, Linear, Scope};
 use plimsoll_torch::ops::{self, Window};
 use plimsoll_torch::tensor::{ModuleId, Tensor};
@@ -175,12 +176,12 @@ impl ConvNext {
 }
 
 impl Model for ConvNext {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.batch.make()
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let logits = self.logits(&batch[0]);
-        Output { loss: ops::cross_entropy(&logits, &batch[1]), held: vec![logits] }
+    fn forward(&self, batch: &Batch) -> Output {
+        let logits = self.logits(batch.inputs());
+        Output { loss: ops::cross_entropy(&logits, batch.labels()), held: vec![logits] }
     }
 }

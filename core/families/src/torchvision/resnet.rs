@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
+use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{BatchNorm2d, Conv2d, Linear, Scope};
 use plimsoll_torch::ops::{self, Window};
 use plimsoll_torch::tensor::{Context, ModuleId, Tensor};
@@ -182,12 +183,12 @@ impl ResNet {
 }
 
 impl Model for ResNet {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.batch.make()
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let logits = self.logits(batch[0].cx(), &batch[0]);
-        Output { loss: ops::cross_entropy(&logits, &batch[1]), held: vec![logits] }
+    fn forward(&self, batch: &Batch) -> Output {
+        let logits = self.logits(batch.inputs().cx(), batch.inputs());
+        Output { loss: ops::cross_entropy(&logits, batch.labels()), held: vec![logits] }
     }
 }

@@ -1,6 +1,7 @@
 //! torchvision's Swin Transformers (`torchvision/models/swin_transformer.py`, version 0.26).
 
 use plimsoll_ground::Result;
+use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{Activation, Conv2d, DropPath, LayerNorm, Linear, Scope};
 use plimsoll_torch::ops::{self, Window};
 use plimsoll_torch::tensor::{ModuleId, Tensor};
@@ -205,12 +206,12 @@ impl Swin {
 }
 
 impl Model for Swin {
-    fn batch(&self) -> Vec<Tensor> {
+    fn batch(&self) -> Batch {
         self.batch.make()
     }
 
-    fn forward(&self, batch: &[Tensor]) -> Output {
-        let logits = self.logits(&batch[0]);
-        Output { loss: ops::cross_entropy(&logits, &batch[1]), held: vec![logits] }
+    fn forward(&self, batch: &Batch) -> Output {
+        let logits = self.logits(batch.inputs());
+        Output { loss: ops::cross_entropy(&logits, batch.labels()), held: vec![logits] }
     }
 }

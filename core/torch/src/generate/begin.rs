@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use super::{Encode, Generate};
-use crate::Op;
 use crate::ops;
 use crate::tensor::{Context, DType, Tensor};
+use crate::{Batch, Op};
 
 /// What the loop begins with.
 #[derive(Debug)]
@@ -22,14 +22,14 @@ pub struct Begin {
     pub held: Vec<Tensor>,
 }
 
-/// Everything up to the loop, the encoder's forward included; `None` without a batch.
-pub fn begin(cx: &Rc<Context>, model: &dyn Generate, batch: &[Tensor]) -> Option<Begin> {
-    let (inputs, mask) = (batch.first()?, batch.get(2));
-    Some(match model.encoder() {
+/// Everything up to the loop, the encoder's forward included.
+pub fn begin(cx: &Rc<Context>, model: &dyn Generate, batch: &Batch) -> Begin {
+    let (inputs, mask) = (batch.inputs(), batch.mask());
+    match model.encoder() {
         None => prompt(cx, inputs, mask, model.takes_positions()),
         Some(encoder) if encoder.is_whisper() => whisper(cx, encoder, inputs),
         Some(encoder) => encoder_decoder(cx, encoder, inputs, mask),
-    })
+    }
 }
 
 /// A causal decoder goes on with its prompt. A mask that is not given is made of ones.

@@ -4,10 +4,10 @@ mod begin;
 
 use std::rc::Rc;
 
-use crate::Op;
 use crate::nn::kv_cache;
 use crate::ops;
 use crate::tensor::{Context, DType, Past, Tensor};
+use crate::{Batch, Op};
 
 /// What one forward of a generation is given.
 #[derive(Clone, Copy, Debug)]
@@ -113,11 +113,11 @@ struct Sampler<'a> {
 pub fn generate(
     cx: &Rc<Context>,
     model: &dyn Generate,
-    batch: &[Tensor],
+    batch: &Batch,
     max_new_tokens: u64,
     begin_decode: impl Fn(),
 ) -> bool {
-    let Some(begin) = begin::begin(cx, model, batch) else { return false };
+    let begin = begin::begin(cx, model, batch);
     cx.replace_past(Some(Past::default()));
     let size = begin.ids.size(0);
     let mut sampler = Sampler {

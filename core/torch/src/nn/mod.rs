@@ -15,6 +15,7 @@ pub mod kv_cache;
 mod linear;
 mod lora;
 mod mask;
+mod module_list;
 mod norm;
 mod parameter_adapter;
 mod quantized;
@@ -34,6 +35,7 @@ pub use experts::{Experts, Router, Scores};
 pub use gated_mlp::GatedMlp;
 pub use linear::{Conv1D, Linear};
 pub use mask::{additive, causal_mask, decoder_causal_mask, sliding_window_causal_mask, whole_causal_mask};
+pub use module_list::ModuleList;
 pub use norm::{
     GemmaRmsNorm, LayerNorm, LayerNorm2d, LayerNormPerHead, Norm, PlainLayerNorm, RmsNorm, T5LayerNorm, WideRmsNorm,
 };

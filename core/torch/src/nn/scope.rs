@@ -230,6 +230,11 @@ impl Scope {
         *self.shared.adapted.borrow()
     }
 
+    /// The parameters from `place` in the list on.
+    pub fn parameters_since(&self, place: usize) -> Vec<Tensor> {
+        self.shared.parameters.borrow().get(place..).unwrap_or_default().to_vec()
+    }
+
     /// Every parameter in registration order; tied ones once.
     pub fn parameters(&self) -> Vec<Tensor> {
         self.shared.parameters.borrow().clone()

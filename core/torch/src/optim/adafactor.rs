@@ -59,10 +59,9 @@ impl Optimizer for Adafactor {
     fn step(&mut self, cx: &Rc<Context>, parameters: &[Tensor]) {
         self.states.resize_with(parameters.len(), || None);
         let mut locals = Locals::default();
-        for (i, p, grad) in with_gradients(parameters) {
+        for (i, p) in with_gradients(parameters) {
             // `grad = p.grad` lets go of the last parameter's float copy first.
             locals.grad = None;
-            drop(grad);
             let known = &mut self.states[i];
             cx.owned_by(p, || update(cx, p, known, &mut locals));
         }

@@ -26,7 +26,7 @@ impl Adam {
     /// `_init_group`: the step (on the device for fused only), then both moments, parameter by parameter.
     fn initialize(&mut self, cx: &Rc<Context>, parameters: &[Tensor]) {
         self.states.resize(parameters.len(), None);
-        for (i, p, _grad) in with_gradients(parameters) {
+        for (i, p) in with_gradients(parameters) {
             if self.states[i].is_some() {
                 continue;
             }
@@ -50,11 +50,11 @@ impl Optimizer for Adam {
             // exp_avg_sq_sqrt = torch._foreach_sqrt(exp_avg_sqs): a copy of every parameter, all at once.
             OptimizerImpl::Foreach => {
                 let roots: Vec<Tensor> =
-                    by_dtype(parameters).into_iter().map(|(_, p, _)| like(cx, Op::ForeachSqrt, p)).collect();
+                    by_dtype(parameters).into_iter().map(|p| like(cx, Op::ForeachSqrt, p)).collect();
                 // Once `denom = _foreach_add(exp_avg_sq_sqrt, eps)` was a list of its own.
                 if !cx.machine().rules.has(&rules::ONE_ADAM_LIST) {
                     let sums: Vec<Tensor> =
-                        by_dtype(parameters).into_iter().map(|(_, p, _)| like(cx, Op::ForeachAddScalar, p)).collect();
+                        by_dtype(parameters).into_iter().map(|p| like(cx, Op::ForeachAddScalar, p)).collect();
                     drop(sums);
                 }
                 drop(roots);
@@ -63,7 +63,7 @@ impl Optimizer for Adam {
             // `denom` keeps the last one until the next is made.
             OptimizerImpl::ForLoop => {
                 let mut denominator: Option<Tensor> = None;
-                for (_, p, _grad) in with_gradients(parameters) {
+                for (_, p) in with_gradients(parameters) {
                     let root = like(cx, Op::Sqrt, p);
                     let quotient = like(cx, Op::DivTensor, p);
                     drop(root);

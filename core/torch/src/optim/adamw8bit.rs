@@ -53,7 +53,7 @@ impl Optimizer for AdamW8bit {
     /// One parameter after the other: state where there is none yet, then a kernel that works in place.
     fn step(&mut self, cx: &Rc<Context>, parameters: &[Tensor]) {
         self.states.resize(parameters.len(), None);
-        for (i, p, _grad) in with_gradients(parameters) {
+        for (i, p) in with_gradients(parameters) {
             if self.states[i].is_none() {
                 let make = || cx.counting_as(Kind::OptimizerState, || self.initialize(cx, p));
                 self.states[i] = Some(cx.owned_by(p, make));

@@ -12,10 +12,10 @@ const NORM: Op = Op::ForeachNormScalar;
 /// A norm a gradient, their norm, the clip coefficient; the gradients are scaled in place.
 pub fn clip_grad_norm(cx: &Rc<Context>, parameters: &[Tensor]) {
     let mut dtype = None;
-    let gradients: Vec<Tensor> = by_dtype(parameters).into_iter().map(|(_, _, grad)| grad).collect();
+    let gradients = by_dtype(parameters);
     let mut norms = Vec::with_capacity(gradients.len());
     for group in gradients.chunk_by(|a, b| a.dtype() == b.dtype()) {
-        let largest = group.iter().map(Tensor::numel).max().unwrap_or(0);
+        let largest = group.iter().map(|gradient| gradient.numel()).max().unwrap_or(0);
         let scratch = inside::foreach_norm(cx, NORM, group.len() as u64, largest);
         norms.extend(group.iter().map(|grad| {
             dtype = Some(dtype.map_or(grad.dtype(), |d: DType| d.promote(grad.dtype())));
@@ -24,7 +24,6 @@ pub fn clip_grad_norm(cx: &Rc<Context>, parameters: &[Tensor]) {
         drop(scratch);
     }
     let count = gradients.len() as u64;
-    drop(gradients);
     let Some(dtype) = dtype else { return };
     let stacked = cx.empty_sizes(Op::Stack, &[count], dtype);
     let total = cx.empty_sizes(Op::LinalgVectorNorm, &[], dtype);

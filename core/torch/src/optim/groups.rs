@@ -5,16 +5,16 @@ use crate::tensor::{DType, Tensor};
 
 /// Every parameter with a gradient, in the order foreach works on them: one dtype after the other. The groups are in a C++
 /// `unordered_map`, which libstdc++ walks from the key that was inserted last.
-pub fn by_dtype(parameters: &[Tensor]) -> Vec<(usize, &Tensor, Tensor)> {
+pub fn by_dtype(parameters: &[Tensor]) -> Vec<&Tensor> {
     let mut order: Vec<DType> = Vec::new();
-    for (_, p, _) in with_gradients(parameters) {
+    for (_, p) in with_gradients(parameters) {
         if !order.contains(&p.dtype()) {
             order.push(p.dtype());
         }
     }
-    let mut grouped: Vec<_> = with_gradients(parameters).collect();
+    let mut grouped: Vec<&Tensor> = with_gradients(parameters).map(|(_, p)| p).collect();
     if order.len() > 1 {
-        grouped.sort_by_key(|(_, p, _)| std::cmp::Reverse(order.iter().position(|dtype| *dtype == p.dtype())));
+        grouped.sort_by_key(|p| std::cmp::Reverse(order.iter().position(|dtype| *dtype == p.dtype())));
     }
     grouped
 }

@@ -41,7 +41,7 @@ impl Lion {
 impl Optimizer for Lion {
     fn step(&mut self, cx: &Rc<Context>, parameters: &[Tensor]) {
         self.states.resize(parameters.len(), None);
-        for (i, p, _grad) in with_gradients(parameters) {
+        for (i, p) in with_gradients(parameters) {
             self.initialize(cx, i, p);
             // update = exp_avg.clone().mul_(beta1).add(grad, alpha=1 - beta1).sgn_()
             if self.implementation == OptimizerImpl::ForLoop {
@@ -52,7 +52,7 @@ impl Optimizer for Lion {
         }
         // updates = [t.clone() for t in exp_avgs]: a copy of every moment, all at once.
         if self.implementation == OptimizerImpl::Foreach {
-            let updates: Vec<Tensor> = with_gradients(parameters).map(|(_, p, _)| like(cx, Op::Clone, p)).collect();
+            let updates: Vec<Tensor> = with_gradients(parameters).map(|(_, p)| like(cx, Op::Clone, p)).collect();
             drop(updates);
         }
     }

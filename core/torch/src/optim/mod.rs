@@ -76,14 +76,19 @@ pub fn build(name: Name, implementation: OptimizerImpl, parameters: &[Tensor]) -
     }
 }
 
-/// `p.grad` of every parameter that has one, with the parameter's index.
-fn with_gradients(parameters: &[Tensor]) -> impl Iterator<Item = (usize, &Tensor, Tensor)> {
-    parameters.iter().enumerate().filter_map(|(i, p)| Some((i, p, gradient(p)?)))
+/// Every parameter whose `.grad` is there, with its index. A gradient has its parameter's sizes and dtype.
+fn with_gradients(parameters: &[Tensor]) -> impl Iterator<Item = (usize, &Tensor)> {
+    parameters.iter().enumerate().filter(|(_, p)| has_gradient(p))
 }
 
-/// `p.grad`.
-pub fn gradient(parameter: &Tensor) -> Option<Tensor> {
-    parameter.edge()?.node.leaf()?.grad.borrow().clone()
+/// Whether `p.grad` is there.
+pub fn has_gradient(parameter: &Tensor) -> bool {
+    parameter.edge().and_then(|edge| edge.node.leaf()).is_some_and(|leaf| leaf.grad.borrow().is_some())
+}
+
+/// The storage of `p.grad`.
+pub fn gradient_storage(parameter: &Tensor) -> Option<u32> {
+    Some(parameter.edge()?.node.leaf()?.grad.borrow().as_ref()?.storage_id())
 }
 
 /// `p.grad = value`.

@@ -26,14 +26,14 @@ pub fn takes(parameter: &Tensor) -> bool {
 impl Optimizer for Muon {
     fn step(&mut self, cx: &Rc<Context>, parameters: &[Tensor]) {
         self.buffers.resize(parameters.len(), None);
-        for (i, p, _grad) in with_gradients(parameters) {
+        for (i, p) in with_gradients(parameters) {
             if self.buffers[i].is_none() {
                 self.buffers[i] = Some(state(cx, Op::ZerosLike, p));
             }
         }
         // The name `update` holds the last matrix's until this one's takes it.
         let mut update: Option<Tensor> = None;
-        for (_, p, _grad) in with_gradients(parameters) {
+        for (_, p) in with_gradients(parameters) {
             cx.owned_by(p, || {
                 update = Some(like(cx, Op::LerpScalar, p));
                 let orthogonal = update.as_ref().map(orthogonalized);

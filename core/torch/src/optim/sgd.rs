@@ -35,7 +35,7 @@ impl Optimizer for Sgd {
             OptimizerImpl::Fused => Op::EmptyLike,
             OptimizerImpl::Foreach | OptimizerImpl::ForLoop => Op::Clone,
         };
-        for (i, p, _grad) in with_gradients(parameters) {
+        for (i, p) in with_gradients(parameters) {
             if self.buffers[i].is_none() {
                 self.buffers[i] = Some(state(cx, op, p));
             }

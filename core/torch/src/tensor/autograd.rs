@@ -1,6 +1,6 @@
 //! The autograd graph: nodes that own exactly what PyTorch saves for them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use plimsoll_ledger::DType;
@@ -12,6 +12,7 @@ use super::context::Context;
 use super::geometry::Geometry;
 use super::saved::Saved;
 use super::storage::Tensor;
+use super::unit_backward::Repetition;
 use crate::GradFn;
 
 /// The gradients a node returns, one for each of its forward's inputs; `None` where none is asked for.
@@ -56,6 +57,8 @@ pub(super) enum Work {
     /// `None` once it has run and its saved tensors are released.
     Formula(RefCell<Option<Formula>>),
     Accumulate(Leaf),
+    /// Units that were copied; empty until the unit behind them has run.
+    Repeated(OnceCell<Rc<Repetition>>),
 }
 
 /// One node of the graph.
@@ -91,11 +94,28 @@ impl Node {
         })
     }
 
+    /// The node of units that are copied behind the one that made `hidden`.
+    pub(super) fn repetition(cx: &Context, edge: &Edge, hidden: &Tensor) -> Rc<Self> {
+        let seq = cx.next_seq.get();
+        cx.next_seq.set(seq + 1);
+        Rc::new(Self {
+            name: GradFn::None,
+            seq,
+            module: ModuleId::ROOT,
+            next: SmallVec::from_iter([Some(edge.clone())]),
+            outputs: SmallVec::from_iter([Meta { geometry: hidden.geometry().clone(), dtype: hidden.dtype() }]),
+            work: Work::Repeated(OnceCell::new()),
+            attribute: None,
+            buffer: RefCell::default(),
+            dependencies: Cell::new(0),
+        })
+    }
+
     /// The leaf behind an `AccumulateGrad`.
     pub fn leaf(&self) -> Option<&Leaf> {
         match &self.work {
             Work::Accumulate(leaf) => Some(leaf),
-            Work::Formula(_) => None,
+            Work::Formula(_) | Work::Repeated(_) => None,
         }
     }
 }

@@ -85,6 +85,7 @@ fn run(cx: &Rc<Context>, root: &Edge, seed: Tensor, retain: bool) {
     deliver(&root.node, root.slot as usize, Some(seed));
     let mut ready: Vec<Rc<Node>> = vec![Rc::clone(&root.node)];
     while let Some(node) = pop_latest(&mut ready) {
+        cx.pass(node.seq);
         cx.grad_fn.set(node.name);
         let incoming = std::mem::take(&mut *node.buffer.borrow_mut());
         let formula = match &node.work {
@@ -93,6 +94,13 @@ fn run(cx: &Rc<Context>, root: &Edge, seed: Tensor, retain: bool) {
                 continue;
             }
             Work::Formula(formula) => formula.take(),
+            Work::Repeated(repetition) => {
+                if let Some(repetition) = repetition.get() {
+                    repetition.write(cx);
+                }
+                hand_on(&node, incoming, &mut ready);
+                continue;
+            }
         };
         cx.set_module(node.module);
         let results = match &formula {
@@ -110,14 +118,20 @@ fn run(cx: &Rc<Context>, root: &Edge, seed: Tensor, retain: bool) {
         } else {
             drop(formula);
         }
-        for (edge, result) in node.next.iter().zip(results) {
-            let Some(edge) = edge else { continue };
-            deliver(&edge.node, edge.slot as usize, result);
-            let left = edge.node.dependencies.get() - 1;
-            edge.node.dependencies.set(left);
-            if left == 0 {
-                ready.push(Rc::clone(&edge.node));
-            }
+        hand_on(&node, results, &mut ready);
+    }
+    cx.end_backward();
+}
+
+/// Delivers a node's results, and adds the nodes that have all theirs now to those that are ready.
+fn hand_on(node: &Node, results: impl IntoIterator<Item = Option<Tensor>>, ready: &mut Vec<Rc<Node>>) {
+    for (edge, result) in node.next.iter().zip(results) {
+        let Some(edge) = edge else { continue };
+        deliver(&edge.node, edge.slot as usize, result);
+        let left = edge.node.dependencies.get() - 1;
+        edge.node.dependencies.set(left);
+        if left == 0 {
+            ready.push(Rc::clone(&edge.node));
         }
     }
 }

@@ -13,6 +13,8 @@ use super::loss_rules::LossRules;
 use super::machine::Machine;
 use super::past::Past;
 use super::storage::Tensor;
+use super::unit_backward::Repetitions;
+use super::unit_lines::Stretch;
 use crate::{GradFn, Op};
 
 /// One run's state. Everything that allocates reaches it through a tensor or holds the `Rc`.
@@ -47,6 +49,7 @@ pub struct Context {
     /// Parameters of the model's ends: tables of embeddings and the output head.
     outer: RefCell<Vec<u32>>,
     machine: Cell<Machine>,
+    pub(super) repetitions: Repetitions,
 }
 
 /// cuBLAS keeps a workspace for every handle and stream, taken from PyTorch's allocator at the first product and never
@@ -63,7 +66,7 @@ impl Context {
     pub fn new() -> Rc<Self> {
         Rc::new(Self {
             recorder: RefCell::new(Recorder::new(Op::names(), GradFn::names())),
-            references: RefCell::default(),
+            references: RefCell::new(Vec::with_capacity(Recorder::STORAGES)),
             module: Cell::default(),
             kind: Cell::new(Kind::Parameter),
             grad_fn: Cell::new(GradFn::None),
@@ -81,12 +84,18 @@ impl Context {
             loss: Cell::default(),
             outer: RefCell::default(),
             machine: Cell::default(),
+            repetitions: Repetitions::default(),
         })
     }
 
     /// Registers the child `name` of a module; of a `ModuleList`, its entry `item`.
     pub fn module(&self, parent: ModuleId, name: Cow<'static, str>, item: Option<u32>) -> ModuleId {
         self.recorder.borrow_mut().module(parent, name, item)
+    }
+
+    /// How many modules there are.
+    pub fn modules(&self) -> u32 {
+        self.recorder.borrow().ledger().modules.len() as u32
     }
 
     /// The dotted path of a module.
@@ -243,6 +252,43 @@ impl Context {
         self.empty(op, Geometry::contiguous(sizes), dtype)
     }
 
+    /// Lets units of a model that repeat be copied instead of executed, or not.
+    pub fn set_repeats(&self, allowed: bool) {
+        self.repetitions.allowed.set(allowed);
+    }
+
+    /// Whether a copy turned out not to be what executing would have done: then the run is worth nothing, and is to be done
+    /// again without copies.
+    pub fn repeats_failed(&self) -> bool {
+        self.repetitions.failed.get()
+    }
+
+    pub(super) fn fail_repeats(&self) {
+        self.repetitions.failed.set(true);
+    }
+
+    /// Whether units may be copied here: not within others, within checkpoints, or where a generation remembers each.
+    pub(super) fn may_repeat(&self) -> bool {
+        let repetitions = &self.repetitions;
+        let plain = self.frames.borrow().is_empty() && !self.muted.get() && !self.remembers();
+        repetitions.allowed.get() && !repetitions.running.get() && !repetitions.failed.get() && plain
+    }
+
+    pub(super) fn set_repeating(&self, running: bool) {
+        self.repetitions.running.set(running);
+    }
+
+    /// Runs `f`; what it wrote.
+    pub(super) fn stretch<T>(&self, f: impl FnOnce() -> T) -> (Stretch, T) {
+        let (from, first) = (self.position(), self.next_storage());
+        let out = f();
+        (Stretch { positions: from..self.position(), born: first..self.next_storage() }, out)
+    }
+
+    pub(super) fn set_references(&self, id: u32, count: u32) {
+        self.references.borrow()[id as usize].set(count);
+    }
+
     pub(super) fn references(&self, id: u32) -> u32 {
         self.references.borrow()[id as usize].get()
     }
@@ -253,15 +299,18 @@ impl Context {
         count.set(count.get() + 1);
     }
 
-    /// Lets go of one reference; with the last one the storage dies.
+    /// Lets go of one reference; with the last one the storage dies. One that has none was copied wrongly.
     pub(super) fn release(&self, id: u32) {
-        let references = self.references.borrow();
-        let count = &references[id as usize];
-        count.set(count.get() - 1);
-        if count.get() > 0 || self.closed.get() {
+        if self.closed.get() {
             return;
         }
-        self.recorder.borrow_mut().death(id);
+        let references = self.references.borrow();
+        let count = &references[id as usize];
+        let Some(fewer) = count.get().checked_sub(1) else { return self.fail_repeats() };
+        count.set(fewer);
+        if fewer == 0 {
+            self.recorder.borrow_mut().death(id);
+        }
     }
 
     /// Whether `tensor` is a model's parameter, trained or frozen.

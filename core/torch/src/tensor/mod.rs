@@ -12,6 +12,9 @@ mod past;
 mod repeat;
 mod saved;
 mod storage;
+mod unit_backward;
+mod unit_lines;
+mod units;
 
 #[cfg(test)]
 mod autocast_tests;
@@ -35,5 +38,6 @@ pub use past::{Past, Seen};
 pub use repeat::{Position, Repeat};
 pub use saved::Saved;
 pub use storage::Tensor;
+pub use units::{Unit, WORTH, run_units};
 
 pub use plimsoll_ledger::{DType, Kind, ModuleId};

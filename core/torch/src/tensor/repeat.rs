@@ -19,9 +19,9 @@ const NONE: u32 = u32::MAX;
 /// How far a run has come: how many events, launches and laws it has written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
-    event: usize,
-    launch: usize,
-    law: usize,
+    pub(super) event: usize,
+    pub(super) launch: usize,
+    pub(super) law: usize,
 }
 
 impl Position {
@@ -55,37 +55,35 @@ impl Repeat {
     pub fn events(&mut self, cx: &Rc<Context>, range: Range<Position>) {
         let mut recorder = cx.recorder.borrow_mut();
         let mut references = cx.references.borrow_mut();
-        let mut launch = range.start.launch;
-        for at in range.start.event..range.end.event {
-            while launch < range.end.launch && recorder.ledger().launches[launch].at as usize <= at {
-                let work = recorder.ledger().launches[launch].work;
-                recorder.launch_again(work);
-                launch += 1;
-            }
-            let event = recorder.ledger().events[at];
+        let mut next = recorder.ledger().storages.len() as u32;
+        let (mut born, mut events) = (Vec::new(), Vec::with_capacity(range.end.event - range.start.event));
+        for event in &recorder.ledger().events[range.start.event..range.end.event] {
             if event.is_free() {
-                if let Some(copy) = self.copy_of(event.id()) {
-                    references[copy as usize].set(0);
-                    recorder.death(copy);
+                let Some(copy) = self.copy_of(event.id()) else { continue };
+                if let Some(count) = references.get(copy as usize) {
+                    count.set(0);
+                } else if let Some((_, dead)) = born.get_mut((copy as usize).saturating_sub(references.len())) {
+                    *dead = true;
                 }
+                events.push(event.of(copy));
                 continue;
             }
             let storage = recorder.ledger().storages[event.id() as usize];
             if matches!(storage.kind, Kind::Workspace | Kind::OptimizerState) {
                 continue;
             }
-            let copy = recorder.born(storage);
-            references.push(Cell::new(1));
+            born.push((storage, false));
+            events.push(event.of(next));
             let index = (event.id() - self.first) as usize;
             if self.copies.len() <= index {
                 self.copies.resize(index + 1, NONE);
             }
-            self.copies[index] = copy;
+            self.copies[index] = next;
+            next += 1;
         }
-        for launch in launch..range.end.launch {
-            let work = recorder.ledger().launches[launch].work;
-            recorder.launch_again(work);
-        }
+        references.extend(born.iter().map(|(_, dead)| Cell::new(u32::from(!dead))));
+        recorder.launch_like(range.start.launch..range.end.launch, range.start.event, events.len());
+        recorder.extend(born.into_iter().map(|(storage, _)| storage), events.into_iter());
         for law in range.start.law..range.end.law {
             let law = recorder.ledger().laws[law];
             if let (Some(storage), Some(tokens)) = (self.copy_of(law.storage), self.copy_of(law.tokens)) {

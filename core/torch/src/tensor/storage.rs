@@ -118,6 +118,12 @@ impl Tensor {
         Self { storage: self.storage.clone(), geometry, dtype: self.dtype, is_view: true, edge: None }
     }
 
+    /// The same tensor on another storage, of whose references this becomes one that was counted already; without history.
+    pub(super) fn on_storage(&self, id: u32) -> Self {
+        let storage = Storage { id, cx: Rc::clone(&self.storage.cx) };
+        Self { storage, geometry: self.geometry.clone(), dtype: self.dtype, is_view: self.is_view, edge: None }
+    }
+
     /// `_unsafe_view`: as [`Tensor::view_as`], but PyTorch does not track it as a view.
     pub fn unsafe_view_as(&self, geometry: Geometry) -> Self {
         Self { storage: self.storage.clone(), geometry, dtype: self.dtype, is_view: self.is_view, edge: None }
