@@ -31,7 +31,11 @@ pub fn axe() -> Result<PathBuf> {
 /// The planner as plain files.
 pub fn planner() -> Result<PathBuf> {
     let folder = root().join("web/dist");
-    ensure!(folder.join("index.html").is_file(), "{} holds no planner: `cargo xtask serve` builds it", folder.display());
+    ensure!(
+        folder.join("index.html").is_file(),
+        "{} holds no planner: `cargo xtask serve` builds it",
+        folder.display()
+    );
     Ok(folder)
 }
 

@@ -1,8 +1,9 @@
 //! One journey: a server, a driver, and the browsers it opens; nothing is shared with another journey.
 
-use std::{cell::RefCell, process::Command, time::Duration};
+use std::{cell::RefCell, time::Duration};
 
 use anyhow::{Context as _, Result, anyhow};
+use plimsoll_testkit::attended::attended;
 use url::Url;
 
 use crate::{
@@ -30,7 +31,7 @@ pub struct Server {
 impl Server {
     /// Starts it and waits until it listens.
     pub fn start() -> Result<Self> {
-        let mut serve = Command::new(surroundings::plimsoll()?);
+        let mut serve = attended(surroundings::plimsoll()?);
         let data = tempfile::tempdir()?;
         let database = format!("sqlite://{}", data.path().join("measurements.db").display());
         serve.args(["serve", "--listen", "127.0.0.1:0", "--database", &database]);
