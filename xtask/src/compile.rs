@@ -26,8 +26,6 @@ pub struct Order<'a> {
     pub selection: &'a [&'a str],
     /// Everything else: the profile, which of the packages' programs.
     pub options: &'a [&'a str],
-    /// Environment variables.
-    pub variables: &'a [(&'a str, &'a str)],
 }
 
 /// One program or test that cargo built.
@@ -72,7 +70,7 @@ pub fn compile(order: &Order) -> Result<Built> {
     if order.command == "test" {
         cargo.arg("--no-run");
     }
-    cargo.args(order.selection).args(order.options).envs(order.variables.iter().copied());
+    cargo.args(order.selection).args(order.options);
     let mut child = cargo.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
     let (sender, lines) = channel();
     read(child.stdout.take(), sender);

@@ -10,8 +10,21 @@ use crate::shell;
 use crate::tools::{self, WASM_TARGET};
 use crate::workspace;
 
-/// Whoever types waits for an estimate: unoptimised it takes ten times as long. Everything else on the page gains little.
-pub const OPTIMISED: (&str, &str) = ("CARGO_PROFILE_QUICK_OPT_LEVEL", "2");
+/// The profile of what is built for the browser. Whoever types waits for the engine: unoptimised it takes ten times as long.
+/// Everything else on the page gains little, but would be several times as large without any optimisation.
+///
+/// No profile of its own: cargo would build what runs inside the compiler once more for it.
+pub const PROFILE: [&str; 9] = [
+    "--profile=quick",
+    "--config=profile.quick.opt-level=1",
+    "--config=profile.quick.package.plimsoll-allocator.opt-level=2",
+    "--config=profile.quick.package.plimsoll-ledger.opt-level=2",
+    "--config=profile.quick.package.plimsoll-scenario.opt-level=2",
+    "--config=profile.quick.package.plimsoll-torch.opt-level=2",
+    "--config=profile.quick.package.plimsoll-families.opt-level=2",
+    "--config=profile.quick.package.plimsoll-run.opt-level=2",
+    "--config=profile.quick.package.plimsoll-estimate.opt-level=2",
+];
 
 /// Builds the WebAssembly.
 pub fn wasm() -> Result<PathBuf> {
@@ -19,8 +32,7 @@ pub fn wasm() -> Result<PathBuf> {
     let built = compile(&Order {
         command: "build",
         selection: &["--package", "plimsoll-web", "--target", WASM_TARGET],
-        options: &["--bin", "planner", "--profile", "quick"],
-        variables: &[OPTIMISED],
+        options: &[["--bin", "planner"].as_slice(), &PROFILE].concat(),
     })?;
     Ok(built.binary("planner")?.to_owned())
 }

@@ -155,8 +155,7 @@ pub fn wasm_tests(tally: &mut Tally) -> Result<Outcome> {
     let built = compile(&Order {
         command: "test",
         selection: &["--package", package, "--target", WASM_TARGET],
-        options: &["--test", target, "--profile", "quick"],
-        variables: &[planner::OPTIMISED],
+        options: &[["--test", target].as_slice(), &planner::PROFILE].concat(),
     })?;
     for program in built.programs.iter().filter(|program| program.name == target) {
         let mut node = Command::new("node");
