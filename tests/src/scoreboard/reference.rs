@@ -7,7 +7,7 @@ use plimsoll_core::catalog::{self, Gpu, Model};
 use plimsoll_core::device;
 use plimsoll_core::solve::needs::{self, Way};
 use plimsoll_core::{Bytes, grouped};
-use plimsoll_tests::worked;
+use plimsoll_tests::{scenario_page, worked};
 
 use crate::page::Page;
 
@@ -25,6 +25,7 @@ pub fn pages() -> Result<Vec<Page>> {
         Page { name: "docs/models.md", fresh: models_page(&models)? },
         Page { name: "docs/gpus.md", fresh: gpus_page(&models)? },
         Page { name: "docs/worked-examples.md", fresh: worked::page()? },
+        Page { name: "docs/scenario.md", fresh: scenario_page::page()? },
     ])
 }
 
