@@ -22,7 +22,6 @@ pub fn run(load: bool) -> Result<ExitCode> {
         command: "build",
         selection: &["--package", "plimsoll-probe", "--package", "plimsoll-bench"],
         options: &["--bin", "plimsoll", "--bin", "plimsoll-bench", "--release"],
-        ..Order::default()
     })?;
     let mut bench = Command::new(built.binary("plimsoll-bench")?);
     bench.arg(if load { "load" } else { "page" }).arg("--plimsoll").arg(built.binary("plimsoll")?);
@@ -34,7 +33,6 @@ pub fn run(load: bool) -> Result<ExitCode> {
             command: "build",
             selection: &["--package", "plimsoll-bench", "--target", WASM_TARGET],
             options: &["--bin", "plimsoll-bench-wasm", "--profile", "wasm-release"],
-            ..Order::default()
         })?;
         let out = built.out_dirs.iter().find(|(package, _)| package == "plimsoll-server");
         let (_, out) = out.context("the server's build script did not run")?;

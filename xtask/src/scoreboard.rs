@@ -18,7 +18,6 @@ pub fn run(command: &str, check: bool) -> Result<ExitCode> {
         // As the tests are built, so that both share what they are built of.
         selection: &["--workspace"],
         options: &["--bin", "scoreboard"],
-        ..Order::default()
     })?;
     shell::become_command(&mut asked(&built, command, check)?)
 }

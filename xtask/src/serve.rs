@@ -28,7 +28,6 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         // One selection, so that what both need is built once. The planner comes from a folder: none is put inside.
         selection: &["--package", "plimsoll-probe", "--package", "plimsoll-bundle", "--no-default-features"],
         options: &["--profile", "quick"],
-        ..Order::default()
     })?;
     headline("Building the planner");
     let dist = planner::bundle(built.binary("plimsoll-bundle")?, &planner::wasm()?)?;
