@@ -63,6 +63,8 @@ fn build(out: &Path, file: &Path) -> Result<(), String> {
         ["build", "--package", "plimsoll-web", "--bin", "planner", "--target", TARGET, "--profile", "wasm-release"];
     run(cargo(&root, &target).args(wasm))?;
     let mut bundle = cargo(&root, &target);
+    // It runs once: what linking it more slowly would gain is lost many times over.
+    bundle.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
     bundle.args(["run", "--release", "--package", "plimsoll-bundle", "--", "--release", "--wasm"]);
     bundle.arg(target.join(TARGET).join("wasm-release/planner.wasm"));
     bundle.arg("--out").arg(out.join("planner")).arg("--embed").arg(file);
