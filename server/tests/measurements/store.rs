@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use plimsoll_bench::synthetic;
 use plimsoll_core::measurement::{Facet, MeasurementPoint, Standing, groups};
 use plimsoll_core::{Bytes, Measurement};
 use plimsoll_server::store::{Filter, Kept, Store};
+use plimsoll_testkit::synthetic;
 use serde_json::Value;
 
 use crate::base::Base;
