@@ -3,17 +3,17 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
-use plimsoll_torch::generate::{Generate, Step};
+use plimsoll_torch::Op;
 use plimsoll_torch::nn::{
     Activation, AttentionCore, Embedding, LayerNorm, Linear, ModuleList, Scope, causal_mask, kv_cache,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
-use plimsoll_torch::{Batch, Op};
 
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
-use super::{Model, Output, Plan, causal_lm};
+use super::decoder_only::{DecoderOnly, Headed, Shell};
+use super::{Model, Plan, causal_lm};
 
 #[derive(Debug)]
 struct Attend {
@@ -174,7 +174,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let tied = config.flag("tie_word_embeddings", true)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;
-    Ok(Box::new(OptForCausalLm {
+    Ok(Box::new(Headed(OptForCausalLm {
         cx: Rc::clone(scope.cx()),
         embed_tokens,
         embed_positions,
@@ -187,10 +187,14 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         decoder: decoder.module(),
         seq,
         plan: plan.clone(),
-    }))
+    })))
 }
 
-impl OptForCausalLm {
+impl DecoderOnly for OptForCausalLm {
+    fn shell(&self) -> Shell<'_> {
+        Shell { cx: &self.cx, head: &self.head, seq: self.seq, plan: &self.plan }
+    }
+
     /// `OPTDecoder.forward`: the last hidden state.
     fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, given_positions: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
@@ -255,25 +259,4 @@ fn positions(mask: &Tensor) -> Tensor {
     let less = ops::fresh(cx, Op::SubTensor, mask.dims(), dtype);
     drop(product);
     ops::to(&less, DType::Int64)
-}
-
-impl Model for OptForCausalLm {
-    fn batch(&self) -> Batch {
-        self.head.batch(&self.cx, &self.plan, self.seq)
-    }
-
-    fn forward(&self, batch: &Batch) -> Output {
-        let (ids, mask, labels) = batch.parts();
-        self.head.output(self.hidden(ids, mask, None), ids, labels)
-    }
-
-    fn generate(&self) -> Option<&dyn Generate> {
-        self.head.generates().then_some(self)
-    }
-}
-
-impl Generate for OptForCausalLm {
-    fn logits(&self, step: Step<'_>) -> Tensor {
-        self.head.last_logits(self.hidden(step.ids, step.mask, step.positions))
-    }
 }
