@@ -4,7 +4,8 @@
 //! thousand need not be estimated. Their card says so, and nothing but a test's own database gets them.
 
 use anyhow::{Result, anyhow};
-use plimsoll_server::store::{Entry, FACETS, Facet, Store, Target};
+use plimsoll_core::measurement::Facet;
+use plimsoll_server::store::{Entry, Store, Target};
 use plimsoll_testkit::synthetic::{Template, record};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -14,7 +15,7 @@ use tokio::task::JoinSet;
 const TOGETHER: usize = 64;
 
 /// How many values each facet has, in the order of [`Facet::ALL`].
-const VALUES: [u64; FACETS] = [30, 80, 6, 40, 3, 5, 12, 2, 2, 2, 8];
+const VALUES: [u64; Facet::ALL.len()] = [30, 80, 6, 40, 3, 5, 12, 2, 2, 2, 8];
 
 /// Records of the same run.
 const ALIKE: u64 = 5;
@@ -27,9 +28,9 @@ fn entry(template: &Template, model: &Entry, number: u64) -> Result<Entry> {
     let mut entry = model.clone();
     let mut point: Value = serde_json::from_str(&entry.point)?;
     point["id"] = id.clone().into();
-    for ((facet, value), salt) in Facet::ALL.into_iter().zip(&mut entry.facets).zip(1..) {
+    for ((facet, value), salt) in Facet::ALL.iter().copied().zip(&mut entry.facets).zip(1..) {
         let values = VALUES.get(facet as usize).copied().unwrap_or(1);
-        *value = format!("synthetic {} {}", facet.name(), drawn(salt, values));
+        *value = format!("synthetic {} {}", facet.as_str(), drawn(salt, values));
     }
     for (measured, salt) in entry.figures.measured.iter_mut().zip(100..) {
         // Up to 10 % either way.
