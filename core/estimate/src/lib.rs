@@ -16,6 +16,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod types;
+mod work;
 
 pub use crate::solve::max_batch;
 pub use attribution::{Beyond, Explanation, Layer};
@@ -30,6 +31,7 @@ pub use plimsoll_run::{card, execute};
 pub use run::Run;
 pub use stream::{Line, Step, Stream};
 pub use types::{Category, Estimate, Holding, Peak, PeakBreakdown, Phase, Timeline, TimelinePoint, Verdict};
+pub use work::{PhaseWork, StepWork};
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Scenario;

@@ -103,6 +103,7 @@ impl Recorder {
 
     /// A kernel runs.
     pub fn launch(&mut self, work: Work) {
+        self.ledger.ran.insert(work.op);
         let work = self.works.of(&mut self.ledger.works, work);
         self.launch_again(work);
     }
@@ -151,8 +152,8 @@ impl Recorder {
 
     /// A phase begins.
     pub fn phase(&mut self, name: PhaseName, step: Option<u32>, micro_batch: Option<u64>) {
-        let at = self.ledger.events.len();
-        self.ledger.phases.push(PhaseMark { at, name, step, micro_batch });
+        let (at, launch) = (self.ledger.events.len(), self.ledger.launches.len());
+        self.ledger.phases.push(PhaseMark { at, launch, name, step, micro_batch });
     }
 
     /// A module is registered.

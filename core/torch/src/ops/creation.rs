@@ -17,10 +17,10 @@ pub fn labels(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
 
 /// `torch.arange(n)`, int64.
 pub fn arange(cx: &Rc<Context>, n: u64) -> Tensor {
-    cx.empty_sizes(Op::Arange, &[n], DType::Int64)
+    cx.launch(Op::Arange, &[]).make_sizes(&[n], DType::Int64)
 }
 
 /// A tensor `op` makes with no gradient: masks, comparisons, integer arithmetic.
 pub fn fresh(cx: &Rc<Context>, op: Op, sizes: &[u64], dtype: DType) -> Tensor {
-    cx.empty_sizes(op, sizes, dtype)
+    cx.launch(op, &[]).make_sizes(sizes, dtype)
 }

@@ -7,10 +7,12 @@ use crate::{GradFn, Op};
 pub fn gather(x: &Tensor, index: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::GatherBackward0, &[x]);
     let saved = [tape.save(x), tape.save(index)];
-    let mut out = x.cx().empty_sizes(Op::Gather, index.dims(), x.dtype());
+    let mut out = x.cx().launch(Op::Gather, &[index]).reads(index.numel().saturating_mul(x.dtype().size())).of(x.dtype()).make_sizes(index.dims(), x.dtype());
     tape.record([&mut out], move |g| {
-        let (x, _index) = (saved[0].unpack(), saved[1].unpack());
-        grads([Some(g.empty(Op::NewZeros, Geometry::contiguous(x.dims()), g.grad().dtype()))])
+        let (x, index) = (saved[0].unpack(), saved[1].unpack());
+        let zeros = g.make(Op::NewZeros, &[], Geometry::contiguous(x.dims()), g.grad().dtype());
+        drop(g.cx().launch(Op::ScatterAddInPlace, &[g.grad(), &index, g.grad()]).over(g.grad()));
+        grads([Some(zeros)])
     });
     out
 }
@@ -23,12 +25,12 @@ pub fn repeat_batch(x: &Tensor, times: u64) -> Tensor {
     if let Some(first) = sizes.first_mut() {
         *first *= times;
     }
-    let mut out = x.cx().empty_sizes(Op::Repeat, &sizes, x.dtype());
+    let mut out = x.cx().launch(Op::Repeat, &[x]).make_sizes(&sizes, x.dtype());
     tape.record([&mut out], move |g| {
         if times == 1 {
             return grads([Some(super::view::reshape_gradient(g, &from))]);
         }
-        grads([Some(g.empty(Op::SumDimIntList, Geometry::contiguous(from.dims()), g.grad().dtype()))])
+        grads([Some(g.make(Op::SumDimIntList, &[g.grad()], Geometry::contiguous(from.dims()), g.grad().dtype()))])
     });
     out
 }

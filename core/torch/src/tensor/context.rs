@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use plimsoll_ledger::{Birth, DType, Kind, Law, Ledger, ModuleId, Owner, PhaseName, Recorder, Storage, Work};
+use plimsoll_ledger::{Birth, DType, Kind, Law, Ledger, ModuleId, Owner, PhaseName, Recorder, Storage};
 
 use super::autocast::Autocast;
 use super::checkpoint::Frame;
@@ -213,7 +213,7 @@ impl Context {
         });
     }
 
-    /// Allocates a tensor: `torch.empty_strided` in the name of `op`.
+    /// Allocates a tensor that no kernel has written yet: `torch.empty_strided` in the name of `op`.
     pub fn empty(self: &Rc<Self>, op: Op, geometry: Geometry, dtype: DType) -> Tensor {
         let bytes = if self.muted.get() { 0 } else { geometry.numel().saturating_mul(dtype.size()) };
         self.allocate(op, geometry, dtype, bytes)
@@ -238,13 +238,6 @@ impl Context {
     /// The size of a storage follows from another one's.
     pub fn law(&self, law: Law) {
         self.recorder.borrow_mut().law(law);
-    }
-
-    /// A kernel runs.
-    pub fn launch(&self, work: Work) {
-        if !self.muted.get() {
-            self.recorder.borrow_mut().launch(work);
-        }
     }
 
     /// A contiguous tensor of `sizes`.
