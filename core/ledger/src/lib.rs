@@ -4,6 +4,7 @@
 
 mod dtype;
 mod event;
+pub mod file;
 mod law;
 mod ledger;
 mod module;

@@ -118,13 +118,14 @@ impl Recorder {
         self.ledger.launches.push(Launch { at, work });
     }
 
-    /// The kernels of a range of launches run once more, where now the stretch begins that began at event `from` then, and
-    /// has at most `events` events.
-    pub fn launch_like(&mut self, range: Range<usize>, from: usize, events: usize) {
+    /// The kernels of a range of launches run once more, where now the stretch begins that began at event `from` then;
+    /// `left_out` are the events of then, in order, that do not come again.
+    pub fn launch_like(&mut self, range: Range<usize>, from: usize, left_out: &[usize]) {
         let begin = self.ledger.events.len();
         for index in range {
             let Launch { at, work } = self.ledger.launches[index];
-            self.launch_at((begin + (at as usize).saturating_sub(from).min(events)) as u32, work);
+            let gone = left_out.partition_point(|event| *event < at as usize);
+            self.launch_at((begin + (at as usize).saturating_sub(from + gone)) as u32, work);
         }
     }
 

@@ -32,7 +32,7 @@ pub fn facts(estimate: &Estimate, paint: Paint) -> String {
 }
 
 /// What a step computes and moves, phase by phase.
-fn work(work: &StepWork) -> String {
+pub fn work(work: &StepWork) -> String {
     let mut out = String::new();
     let phases = [("forward", &work.forward), ("backward", &work.backward), ("optimizer", &work.optimizer)];
     let mut label = "Work of a step";

@@ -9,6 +9,7 @@ mod holdings;
 mod number;
 mod paint;
 mod phases;
+mod reading;
 mod sheet;
 mod stack;
 
@@ -23,6 +24,7 @@ use plimsoll_core::{Estimate, Scenario};
 pub use headline::{model_name, recipe};
 pub use number::{Unit, fit, grouped, wrapped};
 pub use paint::Paint;
+pub use reading::reading;
 pub use sheet::sheet;
 
 /// Everything the report is written from.

@@ -1,7 +1,7 @@
 //! An estimate made by hand: round numbers, only there to look at the layout.
 
 use plimsoll_core::estimate::{
-    Category, DeviceLimits, Holding, Parameters, Peak, PeakBreakdown, Phase, PhaseName, Verdict,
+    Category, DeviceLimits, Holding, Parameters, Peak, PeakBreakdown, Phase, PhaseName, PhaseWork, StepWork, Verdict,
 };
 use plimsoll_core::{Bytes, Estimate, Scenario};
 use serde_json::json;
