@@ -37,7 +37,9 @@ pub fn write(path: &Path, ledger: &Ledger) -> Result<(), Failure> {
 /// # Errors
 /// A file that cannot be read, or is no ledger.
 pub fn read(path: &Path) -> Result<Ledger, Failure> {
-    let failed = |problem: std::io::Error| environment(path, "cannot be read", &problem, "name a file of `plimsoll estimate --ledger`");
+    let failed = |problem: std::io::Error| {
+        environment(path, "cannot be read", &problem, "name a file of `plimsoll estimate --ledger`")
+    };
     let mut file = BufReader::new(File::open(path).map_err(failed)?);
     let mut begin = [0; GZ.len()];
     let got = read_up_to(&mut file, &mut begin).map_err(failed)?;
@@ -100,7 +102,10 @@ mod tests {
     fn what_is_no_ledger_is_refused() {
         assert!(refused(b"").starts_with("ledger: it is no ledger"));
         assert!(refused(b"{}").starts_with("ledger: it is no ledger"));
-        assert!(refused(&[0x1f]).starts_with("ledger: it is no ledger") || refused(&[0xff]).starts_with("ledger: it is no text"));
+        assert!(
+            refused(&[0x1f]).starts_with("ledger: it is no ledger")
+                || refused(&[0xff]).starts_with("ledger: it is no text")
+        );
         assert!(refused(&GZ).starts_with("ledger: it is no text"), "{}", refused(&GZ));
         assert!(refused(&[0xff, 0xfe, 0]).starts_with("ledger: it is no text"));
     }

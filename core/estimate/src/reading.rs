@@ -70,7 +70,8 @@ impl Reading {
         let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
         // A request that no card can address is refused; then nothing lies between the storages.
         let replayed = measure::replay(&ledger, size, None, Some(&mut phases));
-        let (allocated, reserved) = replayed.map_or((peak.bytes, peak.bytes), |peaks| (peaks.allocated, peaks.reserved));
+        let (allocated, reserved) =
+            replayed.map_or((peak.bytes, peak.bytes), |peaks| (peaks.allocated, peaks.reserved));
         let maker = ledger.events.get(peak.event).map(|event| &ledger.storages[event.id() as usize]);
         let phase = ledger.phases.iter().rev().find(|mark| mark.at <= peak.event);
         let events = if peak.bytes.is_zero() { 0 } else { peak.event + 1 };
@@ -138,7 +139,8 @@ impl Reading {
 
     /// In which of `columns` stretches each phase begins that has events.
     pub fn beginnings(&self, columns: usize) -> Vec<(usize, PhaseName)> {
-        let with_events = self.ledger.phases.iter().enumerate().filter(|(index, _)| !self.ledger.phase(*index).is_empty());
+        let with_events =
+            self.ledger.phases.iter().enumerate().filter(|(index, _)| !self.ledger.phase(*index).is_empty());
         with_events.map(|(_, mark)| (self.column(mark.at, columns), mark.name)).collect()
     }
 

@@ -3,13 +3,13 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
+use plimsoll_torch::Batch;
 use plimsoll_torch::generate::{Generate, Step};
 use plimsoll_torch::nn::{
     Embedding, ModuleList, Norm, RotaryEmbedding, Scope, causal_mask, sliding_window_causal_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, Kind, ModuleId, Tensor, checkpoint};
-use plimsoll_torch::{Batch, Op};
 
 use super::config::Config;
 use super::decoder_head::DecoderHead;
@@ -266,5 +266,5 @@ impl Generate for Decoder {
 /// `embed_scale`: a scalar of the weights' dtype that the scaled word embedding holds as a buffer.
 pub fn embed_scale(scope: &Scope) -> Tensor {
     let cx = scope.cx();
-    cx.counting_as(Kind::Buffer, || cx.empty_sizes(Op::EmptyStrided, &[], scope.dtype()))
+    cx.counting_as(Kind::Buffer, || ops::loaded(cx, &[], scope.dtype()))
 }

@@ -73,7 +73,8 @@ fn same(scenario: &Value) -> Option<bool> {
         panic!("{scenario}: line {at} is {:?}, executed it is {:?}", a[at], b[at]);
     }
     assert_eq!(a.len(), b.len(), "{scenario}");
-    let launches = |ledger: &Ledger| ledger.launches.iter().map(|l| (l.at, ledger.work(l).copied())).collect::<Vec<_>>();
+    let launches =
+        |ledger: &Ledger| ledger.launches.iter().map(|l| (l.at, ledger.work(l).copied())).collect::<Vec<_>>();
     let (a, b) = (launches(&copied), launches(&executed));
     if let Some(at) = a.iter().zip(&b).position(|(a, b)| a != b) {
         let op = |(_, work): &(u32, Option<Work>)| work.map_or("", |work| copied.ops.get(work.op.0)).to_owned();

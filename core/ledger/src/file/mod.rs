@@ -40,8 +40,8 @@ impl Ledger {
         if text.len() as u64 > MOST_TEXT {
             return Err(read::wrong("", format!("it is longer than {MOST_TEXT} bytes")));
         }
-        let file: File = serde_json::from_str(text)
-            .map_err(|problem| read::wrong("", format!("it is no ledger: {problem}")))?;
+        let file: File =
+            serde_json::from_str(text).map_err(|problem| read::wrong("", format!("it is no ledger: {problem}")))?;
         read::ledger(file)
     }
 }

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use plimsoll_ground::{Error, Result};
 
-use super::columns::{EventColumns, File, LaunchColumns, LawColumns, ModuleColumns, PhaseColumns, StorageColumns};
 use super::columns::WorkColumns;
+use super::columns::{EventColumns, File, LaunchColumns, LawColumns, ModuleColumns, PhaseColumns, StorageColumns};
 use super::{FORMAT, VERSION};
 use crate::{
-    DType, Event, GradFnId, Kind, Launch, Law, Ledger, ModuleId, Modules, Names, OpId, OpSet, Owner, PhaseMark, ShapeId,
-    Shapes, Storage, Stream, What, Work, WorkId,
+    DType, Event, GradFnId, Kind, Launch, Law, Ledger, ModuleId, Modules, Names, OpId, OpSet, Owner, PhaseMark,
+    ShapeId, Shapes, Storage, Stream, What, Work, WorkId,
 };
 
 /// The most text that is read: the ledger of a model of 126 layers takes some ten million bytes.
@@ -46,8 +46,14 @@ pub fn ledger(file: File) -> Result<Ledger> {
     let dtypes = known("dtypes", &file.dtypes, &DType::ALL, DType::name)?;
     let modules = modules(file.modules)?;
     let shapes = shapes(&file.shapes)?;
-    let tables =
-        Tables { ops: ops.len(), grad_fns: grad_fns.len(), kinds, dtypes, modules: modules.len(), shapes: shapes.len() };
+    let tables = Tables {
+        ops: ops.len(),
+        grad_fns: grad_fns.len(),
+        kinds,
+        dtypes,
+        modules: modules.len(),
+        shapes: shapes.len(),
+    };
     let storages = tables.storages(&file.storages)?;
     let events = events(&file.events, storages.len())?;
     let works = tables.works(&file.works)?;
@@ -100,7 +106,10 @@ impl Tables {
             let size = bytes[row];
             sum = sum.saturating_add(size);
             if size > LARGEST_STORAGE || sum > LARGEST_SUM {
-                return Err(wrong("storages.bytes", format!("row {row} has {size}, which is more than any card holds")));
+                return Err(wrong(
+                    "storages.bytes",
+                    format!("row {row} has {size}, which is more than any card holds"),
+                ));
             }
             within("storages.op", op[row], self.ops)?;
             within("storages.grad_fn", grad_fn[row], self.grad_fns)?;

@@ -10,7 +10,7 @@ use super::matmul::matmul_cast;
 use super::pad::pad_last;
 use super::sdpa_rules::{Call, Kernel, SdpaRules};
 use super::view::{clone, expand, reshape, transpose, unsqueeze};
-use crate::tensor::{Context, DType, Geometry, Launch, Saved, Tape, Tensor, grads};
+use crate::tensor::{DType, Geometry, Launch, Saved, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
 /// `scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, enable_gqa)` on `[batch, heads, seq, dim]`;
@@ -161,8 +161,8 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
         Kernel::Efficient | Kernel::Math => Geometry::contiguous(&[b, h, s.next_multiple_of(32)]),
     };
     let logsumexp = launch.make(rows, DType::Float32);
+    let random = random_state(&mut launch, kernel);
     drop(launch);
-    let random = random_state(cx, kernel, op);
     let kept: Vec<Saved> = [&out, &logsumexp].into_iter().chain(&random).map(|t| tape.save(t)).collect();
     drop((logsumexp, random));
     tape.record([&mut out], move |g| {
@@ -203,10 +203,10 @@ fn bias_gradient(launch: &mut Launch<'_>, mask: &Tensor) -> Tensor {
     if sizes == mask.dims() { whole } else { whole.view_as(whole.geometry().narrowed(-1, keys)) }
 }
 
-fn random_state(cx: &std::rc::Rc<Context>, kernel: Kernel, op: Op) -> [Tensor; 2] {
+fn random_state(launch: &mut Launch<'_>, kernel: Kernel) -> [Tensor; 2] {
     match kernel {
-        Kernel::Flash => [cx.empty_sizes(op, &[2], DType::UInt64), cx.empty_sizes(op, &[], DType::UInt64)],
-        _ => [cx.empty_sizes(op, &[], DType::Int64), cx.empty_sizes(op, &[], DType::Int64)],
+        Kernel::Flash => [launch.make_sizes(&[2], DType::UInt64), launch.make_sizes(&[], DType::UInt64)],
+        _ => [launch.make_sizes(&[], DType::Int64), launch.make_sizes(&[], DType::Int64)],
     }
 }
 

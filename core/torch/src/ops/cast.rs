@@ -11,7 +11,9 @@ pub fn to(x: &Tensor, dtype: DType) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::ToCopyBackward0, &[x]);
     let mut out = x.cx().launch(Op::ToCopy, &[x]).make(x.geometry().preserved(), dtype);
     let from = x.dtype();
-    tape.record([&mut out], move |g| grads([Some(g.make(Op::ToCopy, &[g.grad()], g.grad().geometry().preserved(), from))]));
+    tape.record([&mut out], move |g| {
+        grads([Some(g.make(Op::ToCopy, &[g.grad()], g.grad().geometry().preserved(), from))])
+    });
     out
 }
 

@@ -28,8 +28,7 @@ impl EightBit {
 
     /// `int8_vectorwise_dequant`: the whole weight in float32.
     pub fn dequantize(&self, cx: &Rc<Context>) -> Tensor {
-        let scaled =
-            cx.launch(Op::MulTensor, &[&self.data, &self.scales]).make_sizes(&self.sizes, DType::Float32);
+        let scaled = cx.launch(Op::MulTensor, &[&self.data, &self.scales]).make_sizes(&self.sizes, DType::Float32);
         // times 1/127
         let weight = cx.launch(Op::MulTensor, &[&scaled]).make_sizes(&self.sizes, DType::Float32);
         drop(scaled);
@@ -39,8 +38,7 @@ impl EightBit {
     /// `CB.to(dtype, copy=True).mul_(SCB.unsqueeze(1).mul(1 / 127))`.
     fn in_dtype(&self, cx: &Rc<Context>, dtype: DType) -> Tensor {
         let weight = cx.launch(Op::ToCopy, &[&self.data]).make_sizes(&self.sizes, dtype);
-        let scales =
-            cx.launch(Op::MulTensor, &[&self.scales]).make_sizes(&[self.scales.size(0), 1], DType::Float32);
+        let scales = cx.launch(Op::MulTensor, &[&self.scales]).make_sizes(&[self.scales.size(0), 1], DType::Float32);
         cx.in_place(Op::MulInPlace, &weight, &[&scales]);
         drop(scales);
         weight
@@ -104,8 +102,7 @@ fn int8_scaled_mm(dtype: DType, rows: &Tensor, scales: &Tensor, weight: &EightBi
     let mut launch = cx.launch(Op::Int8LinearMatmul, &[rows, &weight.data]).flops(flops);
     let product = launch.make_sizes(&sizes, DType::Int32);
     drop(launch);
-    let half =
-        cx.launch(Op::Int8MmDequant, &[&product, scales, &weight.scales]).make_sizes(&sizes, DType::Float16);
+    let half = cx.launch(Op::Int8MmDequant, &[&product, scales, &weight.scales]).make_sizes(&sizes, DType::Float16);
     let out = to(&half, dtype);
     drop((half, product));
     out

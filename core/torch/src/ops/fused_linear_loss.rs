@@ -200,10 +200,8 @@ impl Step<'_> {
         let operands = [turned.as_ref().unwrap_or(logits), chunk.as_ref().unwrap_or(hidden)];
         let product = self.product(&operands, [self.classes, self.features]);
         drop((turned, chunk));
-        let wide = product
-            .dtype()
-            .is_half()
-            .then(|| self.copy(&product, [self.classes, self.features], DType::Float32));
+        let wide =
+            product.dtype().is_half().then(|| self.copy(&product, [self.classes, self.features], DType::Float32));
         let added = wide.as_ref().unwrap_or(&product);
         drop(self.cx.launch(Op::AddInPlace, &[added, gradient]).over(gradient).times(self.times));
         drop(product);

@@ -121,7 +121,12 @@ fn sum_classes(x: &Tensor, dtype: DType, keepdim: bool) -> Tensor {
 fn gather_classes(x: &Tensor, index: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::GatherBackward0, &[x]);
     let saved = [tape.save(x), tape.save(index)];
-    let mut out = x.cx().launch(Op::Gather, &[index]).reads(index.numel().saturating_mul(x.dtype().size())).of(x.dtype()).make_sizes(index.dims(), x.dtype());
+    let mut out = x
+        .cx()
+        .launch(Op::Gather, &[index])
+        .reads(index.numel().saturating_mul(x.dtype().size()))
+        .of(x.dtype())
+        .make_sizes(index.dims(), x.dtype());
     tape.record([&mut out], move |g| {
         let (x, index) = (saved[0].unpack(), saved[1].unpack());
         let zeros = g.make(Op::NewZeros, &[], Geometry::contiguous(x.dims()), g.grad().dtype());

@@ -86,7 +86,8 @@ fn bmm_cast(a: &Tensor, b: &Tensor) -> Tensor {
     let saved_b = tape.save_if(tape.needs(0), b);
     let saved_a = tape.save_if(tape.needs(1), a);
     let flops = linear_flops(a, b.size(2));
-    let mut out = a.cx().launch(Op::Bmm, &[a, b]).flops(flops).make_sizes(&[a.size(0), a.size(1), b.size(2)], a.dtype());
+    let mut out =
+        a.cx().launch(Op::Bmm, &[a, b]).flops(flops).make_sizes(&[a.size(0), a.size(1), b.size(2)], a.dtype());
     a.cx().blas();
     let (left, right) = (a.geometry().clone(), b.geometry().clone());
     tape.record([&mut out], move |g| {

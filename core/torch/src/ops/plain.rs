@@ -25,7 +25,7 @@ macro_rules! door {
 door! {
     /// What reads nothing on the card: it fills what it makes, or copies it from the host.
     Fill {
-        Arange, EmptyLike, EmptyMemoryFormat, Eye, Full, NewOnes, NewZeros, Ones, Rand, ScalarTensor, ToCopy, Zeros, ZerosLike,
+        Arange, EmptyLike, EmptyMemoryFormat, Eye, Full, FullLike, NewOnes, NewZeros, Ones, Rand, ScalarTensor, ToCopy, Zeros, ZerosLike,
     }
 }
 
@@ -45,7 +45,7 @@ door! {
 
 door! {
     /// What puts numbers elsewhere: of its operands it reads as much as it writes.
-    Rearrangement { Cat, Clone, ConstantPadNd, Gather, IndexTensor, Repeat }
+    Rearrangement { Cat, Clone, ConstantPadNd, Gather, IndexTensor, Repeat, ToCopy }
 }
 
 /// Makes a tensor of nothing.

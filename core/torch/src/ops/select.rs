@@ -27,7 +27,8 @@ pub fn where_scalar(condition: &Tensor, x: &Tensor) -> Tensor {
 pub fn clamp(x: &Tensor, min: &Tensor, max: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::ClampBackward0, &[x]);
     let saved = [tape.save(x), tape.save(min), tape.save(max)];
-    let mut out = x.cx().launch(Op::ClampTensor, &[x, min, max]).make(Geometry::elementwise(&[x.geometry()]), x.dtype());
+    let mut out =
+        x.cx().launch(Op::ClampTensor, &[x, min, max]).make(Geometry::elementwise(&[x.geometry()]), x.dtype());
     tape.record([&mut out], move |g| {
         // clamp_backward: where((self >= min).logical_and_(self <= max), grad, 0)
         let x = saved[0].unpack();

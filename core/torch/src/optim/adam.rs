@@ -53,11 +53,8 @@ const FOREACH: [Pass; 4] = [
 ];
 
 /// The roots of the second moments, divided and added to.
-const ROOTS: [Pass; 3] = [
-    Pass::new(Op::ForeachSqrt, 1, 1),
-    Pass::new(Op::ForeachDivInPlace, 1, 1),
-    Pass::new(Op::ForeachAddInPlace, 1, 1),
-];
+const ROOTS: [Pass; 3] =
+    [Pass::new(Op::ForeachSqrt, 1, 1), Pass::new(Op::ForeachDivInPlace, 1, 1), Pass::new(Op::ForeachAddInPlace, 1, 1)];
 
 /// `_single_tensor_adam` before it takes the root.
 const FOR_LOOP: [Pass; 4] = [

@@ -34,9 +34,8 @@ impl AdamW8bit {
         self.maps.get_or_insert_with(|| [map(cx), map(cx)]);
         let mut state: Vec<Tensor> = (0..2).map(|_| moment(cx, p, DType::UInt8)).collect();
         let block = if cx.machine().rules.has(&rules::SMALL_BLOCKS) { BLOCK } else { LARGE_BLOCK };
-        state.extend((0..2).map(|_| {
-            cx.launch(Op::Zeros, &[]).make_sizes(&[p.numel().div_ceil(block)], DType::Float32)
-        }));
+        state
+            .extend((0..2).map(|_| cx.launch(Op::Zeros, &[]).make_sizes(&[p.numel().div_ceil(block)], DType::Float32)));
         state
     }
 }

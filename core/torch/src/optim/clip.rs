@@ -18,14 +18,15 @@ pub fn clip_grad_norm(cx: &Rc<Context>, parameters: &[Tensor]) {
     for group in gradients.chunk_by(|a, b| a.dtype() == b.dtype()) {
         let largest = group.iter().map(|gradient| gradient.numel()).max().unwrap_or(0);
         let scratch = inside::foreach_norm(cx, NORM, group.len() as u64, largest);
+        let mut launch = cx.launch(NORM, group);
         norms.extend(group.iter().map(|grad| {
             dtype = Some(dtype.map_or(grad.dtype(), |d: DType| d.promote(grad.dtype())));
-            cx.empty_sizes(NORM, &[], grad.dtype())
+            launch.make_sizes(&[], grad.dtype())
         }));
+        drop(launch);
         drop(scratch);
     }
     let lists = Lists::of(parameters);
-    lists.run(cx, &[Pass::new(NORM, 1, 0)]);
     let count = gradients.len() as u64;
     let Some(dtype) = dtype else { return };
     let parts: Vec<&Tensor> = norms.iter().collect();

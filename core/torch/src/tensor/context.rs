@@ -214,13 +214,13 @@ impl Context {
     }
 
     /// Allocates a tensor that no kernel has written yet: `torch.empty_strided` in the name of `op`.
-    pub fn empty(self: &Rc<Self>, op: Op, geometry: Geometry, dtype: DType) -> Tensor {
+    pub(crate) fn empty(self: &Rc<Self>, op: Op, geometry: Geometry, dtype: DType) -> Tensor {
         let bytes = if self.muted.get() { 0 } else { geometry.numel().saturating_mul(dtype.size()) };
         self.allocate(op, geometry, dtype, bytes)
     }
 
     /// Allocates `bytes` that are not a tensor of their own (a library's workspace).
-    pub fn allocate(self: &Rc<Self>, op: Op, geometry: Geometry, dtype: DType, bytes: u64) -> Tensor {
+    pub(crate) fn allocate(self: &Rc<Self>, op: Op, geometry: Geometry, dtype: DType, bytes: u64) -> Tensor {
         let id = self.recorder.borrow_mut().birth(Birth {
             bytes,
             kind: self.kind.get(),
@@ -241,7 +241,7 @@ impl Context {
     }
 
     /// A contiguous tensor of `sizes`.
-    pub fn empty_sizes(self: &Rc<Self>, op: Op, sizes: &[u64], dtype: DType) -> Tensor {
+    pub(crate) fn empty_sizes(self: &Rc<Self>, op: Op, sizes: &[u64], dtype: DType) -> Tensor {
         self.empty(op, Geometry::contiguous(sizes), dtype)
     }
 

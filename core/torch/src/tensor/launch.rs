@@ -15,7 +15,7 @@ use crate::Op;
 /// A kernel that runs. What it makes is allocated while this lives; with its end it is written down, with all it reads and
 /// writes.
 #[derive(Debug)]
-pub struct Launch<'c> {
+pub(crate) struct Launch<'c> {
     cx: &'c Rc<Context>,
     op: Op,
     /// Of the first operand, or of the first result where there is none.
@@ -94,14 +94,14 @@ impl Drop for Launch<'_> {
 
 impl Context {
     /// Runs a kernel that reads `operands`.
-    pub fn launch<'c>(self: &'c Rc<Self>, op: Op, operands: &[&Tensor]) -> Launch<'c> {
+    pub(crate) fn launch<'c>(self: &'c Rc<Self>, op: Op, operands: &[&Tensor]) -> Launch<'c> {
         let read = operands.iter().fold(0u64, |sum, x| sum.saturating_add(x.touched()));
         let dtype = operands.first().map(|x| x.dtype());
         Launch { cx: self, op, dtype, flops: 0, read, written: 0, times: 1 }
     }
 
     /// Runs a kernel that writes over `x`, which is one of its operands as well.
-    pub fn in_place(self: &Rc<Self>, op: Op, x: &Tensor, others: &[&Tensor]) {
+    pub(crate) fn in_place(self: &Rc<Self>, op: Op, x: &Tensor, others: &[&Tensor]) {
         drop(self.launch(op, others).reads(x.touched()).over(x).of(x.dtype()));
     }
 

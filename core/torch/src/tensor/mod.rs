@@ -33,7 +33,7 @@ pub use backward::{Gradients, backward, backward_retaining};
 pub use checkpoint::{checkpoint, checkpoint_all};
 pub use context::Context;
 pub use geometry::Geometry;
-pub use launch::Launch;
+pub(crate) use launch::Launch;
 pub use loss_rules::{HeadLoss, LossRules, Smoothing};
 pub use machine::{Kernels, Machine};
 pub use past::{Past, Seen};
