@@ -20,8 +20,12 @@ const LARGEST_STORAGE: u64 = 1 << 50;
 const LARGEST_SUM: u64 = 1 << 62;
 /// The longest name.
 const LONGEST_NAME: usize = 256;
-/// The deepest that modules lie within one another.
-const DEEPEST: u32 = 64;
+/// The longest name of a module, the deepest that modules lie within one another, and the most of them: paths are made of all.
+const LONGEST_MODULE: usize = 64;
+const DEEPEST: u32 = 32;
+const MOST_MODULES: usize = 1 << 17;
+/// The most phases: a run has some dozens.
+const MOST_PHASES: usize = 1 << 12;
 /// The most dimensions of a tensor.
 const MOST_DIMENSIONS: usize = 64;
 
@@ -207,10 +211,16 @@ fn modules(columns: ModuleColumns) -> Result<Modules> {
     if parent.first() != Some(&0) || name.first().is_some_and(|name| !name.is_empty()) {
         return Err(wrong("modules", "the first is not the root"));
     }
+    if parent.len() > MOST_MODULES {
+        return Err(wrong("modules", format!("there are {}, and at most {MOST_MODULES} are read", parent.len())));
+    }
     let mut modules = Modules::default();
     let mut depths = vec![0];
     for (row, (name, item)) in name.into_iter().zip(item).enumerate().skip(1) {
         plain("modules.name", &name)?;
+        if name.len() > LONGEST_MODULE {
+            return Err(wrong("modules.name", format!("row {row} has more than {LONGEST_MODULE} bytes")));
+        }
         within("modules.parent", parent[row], row)?;
         let depth = depths[parent[row] as usize] + 1;
         if depth > DEEPEST {
@@ -279,6 +289,9 @@ fn phases(columns: &PhaseColumns, events: usize, launches: usize) -> Result<Vec<
     same_length("phases", name.len(), &[step.len(), micro_batch.len(), event.len(), launch.len()])?;
     if event.first().is_some_and(|first| *first != 0) || (event.is_empty() && events > 0) {
         return Err(wrong("phases.event", "the first phase does not begin with the first event"));
+    }
+    if name.len() > MOST_PHASES {
+        return Err(wrong("phases", format!("there are {}, and at most {MOST_PHASES} are read", name.len())));
     }
     let mut before = (0, 0);
     let mark = |row: usize| {

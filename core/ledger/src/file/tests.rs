@@ -152,9 +152,22 @@ fn modules_lie_so_deep_and_no_deeper() {
             modules["parent"] = (0..=depth).map(|row| row.saturating_sub(1)).collect();
             modules["name"] = (0..=depth).map(|row| if row == 0 { "" } else { "a" }).collect();
             modules["item"] = vec![Value::Null; depth as usize + 1].into();
-            value["format"] = json!(if depth > 64 { "plimsoll-ledger" } else { "stop" });
+            value["format"] = json!(if depth > 32 { "plimsoll-ledger" } else { "stop" });
         })
     };
-    assert!(deep(64).contains("ledger.format"), "{}", deep(64));
-    assert!(deep(65).contains("more than 64 modules deep"), "{}", deep(65));
+    assert!(deep(32).contains("ledger.format"), "{}", deep(32));
+    assert!(deep(33).contains("more than 32 modules deep"), "{}", deep(33));
+}
+
+/// What readers go through more than once is not there without end.
+#[test]
+fn tables_have_so_many_rows_and_no_more() {
+    let phases = said(|value| {
+        let rows = 5000;
+        value["phases"] = json!({ "name": vec!["load"; rows], "step": vec![Value::Null; rows],
+            "micro_batch": vec![Value::Null; rows], "event": vec![0; rows], "launch": vec![0; rows] });
+    });
+    assert!(phases.contains("ledger.phases: there are 5000, and at most 4096 are read"), "{phases}");
+    let modules = said(|value| value["modules"]["name"][1] = json!("a".repeat(65)));
+    assert!(modules.contains("ledger.modules.name: row 1 has more than 64 bytes"), "{modules}");
 }
