@@ -10,7 +10,9 @@ mod footprint;
 mod gpus;
 mod guard;
 mod import;
+mod inspect;
 mod interrupt;
+mod ledger_file;
 mod models;
 mod probe;
 mod records;
@@ -55,6 +57,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Estimate(Box<estimate::Args>),
+    Inspect(inspect::Args),
     Probe(probe::Args),
     Models(models::Args),
     Gpus(gpus::Args),
@@ -69,6 +72,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Estimate(args) => estimate::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Gpus(args) => gpus::run(&args),

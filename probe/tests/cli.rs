@@ -295,3 +295,19 @@ fn a_closed_pipe_is_no_panic() {
         assert_eq!(output.status.code(), Some(0), "{args:?}");
     }
 }
+
+#[test]
+fn what_is_no_ledger() {
+    let path = |name: &str, content: &[u8]| file(name, content).to_str().unwrap().to_owned();
+    refuses(
+        &["inspect", &path("empty.json", b"")],
+        b"",
+        2,
+        &["empty.json", "ledger: it is no ledger", "--ledger FILE"],
+    );
+    let other = path("other.json", br#"{"format":"a picture"}"#);
+    refuses(&["inspect", &other], b"", 2, &["other.json", "it is no ledger", "missing field"]);
+    refuses(&["inspect", &path("cut.gz", &[0x1f, 0x8b, 8])], b"", 2, &["cut.gz", "it is no text"]);
+    refuses(&["inspect", "/nowhere/at/all"], b"", 3, &["cannot be read"]);
+    refuses(&["estimate", "--model", "gpt2", "--ledger", "/nowhere/at/all"], b"", 3, &["cannot be written"]);
+}

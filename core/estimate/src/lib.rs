@@ -9,6 +9,7 @@ mod measure;
 mod notes;
 mod outcome;
 mod phase_peak;
+mod reading;
 mod run;
 pub mod single;
 pub mod solve;
@@ -16,6 +17,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod types;
+mod work;
 
 pub use crate::solve::max_batch;
 pub use attribution::{Beyond, Explanation, Layer};
@@ -27,9 +29,11 @@ pub use phase_peak::{PHASE_ORDER, PhasePeak, Which};
 pub use plimsoll_catalog::device::DeviceLimits;
 pub use plimsoll_ledger::{Parameters, PhaseName};
 pub use plimsoll_run::{card, execute};
+pub use reading::{LedgerPeak, Reading, Summary};
 pub use run::Run;
 pub use stream::{Line, Step, Stream};
 pub use types::{Category, Estimate, Holding, Peak, PeakBreakdown, Phase, Timeline, TimelinePoint, Verdict};
+pub use work::{PhaseWork, StepWork};
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Scenario;

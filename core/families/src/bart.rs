@@ -4,13 +4,13 @@ use std::rc::Rc;
 
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::AttentionMask;
+use plimsoll_torch::Batch;
 use plimsoll_torch::generate::{Encode, Generate, Step};
 use plimsoll_torch::nn::{
     Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, bidirectional_mask, decoder_causal_mask,
 };
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
-use plimsoll_torch::{Batch, Op};
 
 use super::config::Config;
 use super::seq2seq::{self, Kind, Lengths};
@@ -65,16 +65,14 @@ fn look_for_infinities(hidden: &Tensor) {
     if hidden.dtype() != DType::Float16 {
         return;
     }
-    let cx = hidden.cx();
-    let fresh = |op, dtype| ops::fresh(cx, op, hidden.dims(), dtype);
     // at::isfinite: (self == self) * (self.abs() != inf), which the compiler works out from the right, and whose
     // temporaries live to its end.
-    let magnitude = fresh(Op::Abs, hidden.dtype());
-    let bounded = fresh(Op::NeScalar, DType::Bool);
-    let number = fresh(Op::EqTensor, DType::Bool);
-    let finite = fresh(Op::MulTensor, DType::Bool);
+    let magnitude = ops::each(Pointwise::Abs, hidden, hidden.dtype());
+    let bounded = ops::each(Pointwise::NeScalar, &magnitude, DType::Bool);
+    let number = ops::pointwise(Pointwise::EqTensor, hidden, &[hidden], hidden.dims(), DType::Bool);
+    let finite = ops::pointwise(Pointwise::MulTensor, &number, &[&bounded], hidden.dims(), DType::Bool);
     drop((number, bounded, magnitude));
-    drop((ops::fresh(cx, Op::All, &[], DType::Bool), finite));
+    drop((ops::reduction(Reduction::All, &finite, &[], DType::Bool), finite));
 }
 
 /// `BartEncoder` or `BartDecoder`.
@@ -137,8 +135,8 @@ impl Stack {
         cx.within(self.module, || {
             let embeds = self.embed(ids);
             let positions = cx.within(self.positions, || {
-                let _range = ops::arange(cx, ids.size(1));
-                let shifted = ops::fresh(cx, Op::AddTensor, ids.dims(), DType::Int64);
+                let range = ops::arange(cx, ids.size(1));
+                let shifted = ops::pointwise(Pointwise::AddTensor, &range, &[], ids.dims(), DType::Int64);
                 self.embed_positions.forward(&shifted)
             });
             let mut hidden = self.start(&embeds, &positions);
@@ -163,7 +161,7 @@ impl Stack {
             let embeds = self.embed(ids);
             let position_ids = causal_lm::position_ids(cx, seq);
             let own_mask = {
-                let ones = ops::fresh(cx, Op::Ones, &[ids.size(0), cx.seen(seq, false).keys], DType::Float32);
+                let ones = ops::fill(cx, Fill::Ones, &[ids.size(0), cx.seen(seq, false).keys], DType::Float32);
                 // Nothing in it is padded. The reference rows of training were traced without values, though, and where
                 // they say that the encoder's mask is padded they say so of this one too.
                 let padded = self.plan.input.attention_mask == AttentionMask::Padded && !cx.remembers();
@@ -172,7 +170,7 @@ impl Stack {
             let padding = causal_lm::given_mask(mask, &self.plan);
             let encoded_mask = bidirectional_mask(&embeds, padding, encoded.dtype(), attention);
             let positions = cx.within(self.positions, || {
-                let shifted = ops::fresh(cx, Op::AddTensor, &[1, seq], DType::Int64);
+                let shifted = ops::pointwise(Pointwise::AddTensor, &position_ids, &[], &[1, seq], DType::Int64);
                 self.embed_positions.forward(&shifted)
             });
             let mut hidden = self.start(&embeds, &positions);

@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
-use plimsoll_torch::Op;
 use plimsoll_torch::nn::{
     Embedding, ModuleList, Norm, RotaryEmbedding, Scope, causal_mask, sliding_window_causal_mask,
 };
@@ -258,5 +257,5 @@ fn run_layer(cx: &Rc<Context>, plan: &Plan, layer: &Rc<Box<dyn Layer>>, hidden: 
 /// `embed_scale`: a scalar of the weights' dtype that the scaled word embedding holds as a buffer.
 pub fn embed_scale(scope: &Scope) -> Tensor {
     let cx = scope.cx();
-    cx.counting_as(Kind::Buffer, || cx.empty_sizes(Op::EmptyStrided, &[], scope.dtype()))
+    cx.counting_as(Kind::Buffer, || ops::loaded(cx, &[], scope.dtype()))
 }

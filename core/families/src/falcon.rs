@@ -4,13 +4,12 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
-use plimsoll_torch::Op;
 use plimsoll_torch::nn::{
     Activation, Embedding, LayerNorm, Linear, ModuleList, RotaryEmbedding, Scope, additive, apply_rotary_pos_emb,
     kv_cache, rounded_alibi, whole_causal_mask,
 };
-use plimsoll_torch::ops;
 use plimsoll_torch::ops::SdpaRules;
+use plimsoll_torch::ops::{self, Fill, Pointwise};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 
 use super::config::{Config, divide};
@@ -91,7 +90,7 @@ impl Attend {
         let (batch, seq) = (fused.size(0), fused.size(1));
         let cx = fused.cx();
         // `x[..., [-1], :]`: a list of one is an index of its own.
-        let one = |x: &Tensor| ops::index_one(x, -2, &ops::fresh(cx, Op::ToCopy, &[1], DType::Int64));
+        let one = |x: &Tensor| ops::index_one(x, -2, &ops::fill(cx, Fill::ToCopy, &[1], DType::Int64));
         match self.split {
             Split::Groups(kv_heads) => {
                 let group = self.heads / kv_heads;
@@ -408,7 +407,7 @@ impl DecoderOnly for Falcon {
             // `mask` and the first `alibi` stay bound.
             let mut named = None;
             let mut alibi = self.alibi.then(|| {
-                let mask = given.cloned().unwrap_or_else(|| ops::fresh(cx, Op::Ones, ids.dims(), DType::Int64));
+                let mask = given.cloned().unwrap_or_else(|| ops::fill(cx, Fill::Ones, ids.dims(), DType::Int64));
                 let alibi = rounded_alibi(&mask, self.heads, embeds.dtype());
                 named = Some(mask);
                 alibi
@@ -454,14 +453,14 @@ impl DecoderOnly for Falcon {
 impl Falcon {
     /// The biases `[batch, heads, 1, keys]`, and the mask with them in it: `[batch, heads, queries, keys]`.
     fn biased_mask(&self, alibi: &Tensor, mut causal: Tensor) -> (Tensor, Tensor) {
-        let (cx, dtype) = (&self.cx, alibi.dtype());
+        let dtype = alibi.dtype();
         if causal.dtype() == DType::Bool {
             causal = additive(&causal, dtype);
         }
         let (batch, queries, keys) = (causal.size(0), causal.size(-2), causal.size(-1));
         let alibi = ops::reshape(alibi, &[batch, self.heads, 1, keys]);
         let scaled = ops::div_scalar(&alibi);
-        let hidden = ops::fresh(cx, Op::LtScalar, &[batch, 1, queries, keys], DType::Bool);
+        let hidden = ops::pointwise(Pointwise::LtScalar, &causal, &[], &[batch, 1, queries, keys], DType::Bool);
         let mask = ops::masked_fill(&scaled, &hidden);
         drop((scaled, hidden, causal));
         (alibi, mask)

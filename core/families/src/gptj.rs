@@ -5,9 +5,8 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
-use plimsoll_torch::Op;
 use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, ModuleList, Scope, causal_mask, kv_cache};
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Rearrangement};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 
 use super::config::{Config, divide};
@@ -48,10 +47,12 @@ impl Attend {
             };
 
             let (positions, turned) = (self.embed_positions.size(0), self.embed_positions.size(1));
-            let _embed_positions = ops::fresh(cx, Op::Repeat, &[rows, positions, turned], DType::Float32);
-            let _repeated_position_ids = ops::fresh(cx, Op::Repeat, &[rows, seq, turned], DType::Int64);
+            let _embed_positions =
+                ops::rearrangement(cx, Rearrangement::Repeat, &[rows, positions, turned], DType::Float32);
+            let _repeated_position_ids =
+                ops::rearrangement(cx, Rearrangement::Repeat, &[rows, seq, turned], DType::Int64);
             let sincos = {
-                let gathered = ops::fresh(cx, Op::Gather, &[rows, seq, turned], DType::Float32);
+                let gathered = ops::rearrangement(cx, Rearrangement::Gather, &[rows, seq, turned], DType::Float32);
                 ops::to(&gathered, key.dtype())
             };
             let halves = ops::split(&sincos, turned / 2, -1);

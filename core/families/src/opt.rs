@@ -3,11 +3,10 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
-use plimsoll_torch::Op;
 use plimsoll_torch::nn::{
     Activation, AttentionCore, Embedding, LayerNorm, Linear, ModuleList, Scope, causal_mask, kv_cache,
 };
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 
 use super::config::{Config, divide};
@@ -206,14 +205,14 @@ impl DecoderOnly for OptForCausalLm {
                 Some(given) => given,
                 None => {
                     // Without a mask OPT makes one: of ones, in float32.
-                    ones = ops::fresh(cx, Op::Ones, ids.dims(), DType::Float32);
+                    ones = ops::fill(cx, Fill::Ones, ids.dims(), DType::Float32);
                     (&ones, false)
                 }
             };
             let position_ids = given_positions.cloned().unwrap_or_else(|| positions(mask));
             let causal = causal_mask(&embeds, Some((mask, padded)), &position_ids, self.plan.attention);
             let pos_embeds = cx.within(self.positions, || {
-                let shifted = ops::fresh(cx, Op::AddTensor, ids.dims(), DType::Int64);
+                let shifted = ops::pointwise(Pointwise::AddTensor, &position_ids, &[], ids.dims(), DType::Int64);
                 self.embed_positions.forward(&shifted)
             });
             if let Some(project_in) = &self.project_in {
@@ -253,10 +252,10 @@ impl DecoderOnly for OptForCausalLm {
 
 /// `(cumsum(attention_mask, dim=1) * attention_mask - 1).long()`.
 fn positions(mask: &Tensor) -> Tensor {
-    let (cx, dtype) = (mask.cx(), mask.dtype());
-    let _cumsum = ops::fresh(cx, Op::Cumsum, mask.dims(), dtype);
-    let product = ops::fresh(cx, Op::MulTensor, mask.dims(), dtype);
-    let less = ops::fresh(cx, Op::SubTensor, mask.dims(), dtype);
+    let dtype = mask.dtype();
+    let cumsum = ops::reduction(Reduction::Cumsum, mask, mask.dims(), dtype);
+    let product = ops::pointwise(Pointwise::MulTensor, &cumsum, &[mask], mask.dims(), dtype);
+    let less = ops::pointwise(Pointwise::SubTensor, &product, &[], mask.dims(), dtype);
     drop(product);
     ops::to(&less, DType::Int64)
 }

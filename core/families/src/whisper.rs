@@ -7,9 +7,9 @@ use plimsoll_torch::generate::{Encode, Generate, Step};
 use plimsoll_torch::nn::{
     Conv1d, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, causal_mask, decoder_causal_mask,
 };
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Rearrangement};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
-use plimsoll_torch::{Batch, Field, Op};
+use plimsoll_torch::{Batch, Field};
 
 use super::config::Config;
 use super::seq2seq::{self, Cache, Kind};
@@ -141,7 +141,7 @@ impl Decoder {
             let embeds = causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
             let position_ids = {
                 let _row = causal_lm::position_ids(cx, ids.size(1));
-                ops::fresh(cx, Op::Repeat, ids.dims(), DType::Int64)
+                ops::rearrangement(cx, Rearrangement::Repeat, ids.dims(), DType::Int64)
             };
             let positions = cx.within(self.positions, || ops::index(&self.embed_positions, &[&position_ids]));
             let mut hidden = ops::add(&embeds, &positions);

@@ -9,6 +9,7 @@ mod holdings;
 mod number;
 mod paint;
 mod phases;
+mod reading;
 mod sheet;
 mod stack;
 
@@ -24,6 +25,7 @@ pub use headline::{model_name, recipe};
 pub use number::{Unit, fit, wrapped};
 pub use paint::Paint;
 pub use plimsoll_core::grouped;
+pub use reading::reading;
 pub use sheet::sheet;
 
 /// Everything the report is written from.
