@@ -14,6 +14,7 @@ mod interrupt;
 mod models;
 mod probe;
 mod records;
+mod rehearse;
 mod scenario;
 mod serve;
 mod session;
@@ -36,6 +37,7 @@ Examples:
   plimsoll estimate run.toml --checkpointing full
   plimsoll probe run --model gpt2 --batch 4
   plimsoll watch
+  plimsoll rehearse --gpu rtx-4090 -- python train.py
   plimsoll models qwen
   plimsoll gpus 5070
   plimsoll serve --open
@@ -64,6 +66,7 @@ enum Command {
     Import(import::Args),
     Upload(upload::Args),
     Watch(watch::Args),
+    Rehearse(Box<rehearse::Args>),
 }
 
 fn main() -> ExitCode {
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Command::Import(args) => import::run(&args),
         Command::Upload(args) => upload::run(&args),
         Command::Watch(args) => watch::run(&args),
+        Command::Rehearse(args) => rehearse::run(&args),
     };
     exit::code(outcome)
 }
