@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_ground::{Error, Result};
 
 use crate::card::{Card, Rules, Setup, VARIABLE};
-use crate::imports::{Functions, Imports, exports};
+use crate::imports::{Functions, Imports, exports, looked_up};
 use crate::stub::Stub;
 
 /// The stand-in's file name, as cargo builds it.
@@ -16,6 +16,8 @@ pub const LIBRARY: &str = "libplimsoll_hollow.so";
 
 /// Libraries that PyTorch opens by name while it runs, whether or not one of its files names them.
 const OPENED: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
+/// PyTorch's library that looks functions of the driver and of NVML up by name (c10/cuda/driver_api.h).
+const LOOKS_UP: &str = "libc10_cuda.so";
 /// Where functions go that are asked for without saying of which library.
 const ANYWHERE: &str = "libplimsoll_anywhere.so";
 /// cuDNN's version where the installation does not say: the last of each generation that PyTorch was built for.
@@ -56,7 +58,10 @@ impl Dock {
         for name in OPENED {
             wanted.entry(name.to_owned()).or_default();
         }
-        let anywhere: Functions = imports.anywhere.into_iter().map(|name| (name, None)).collect();
+        let looks_up = torch.join("lib").join(LOOKS_UP);
+        let texts = fs::read(&looks_up).map_err(|e| trouble("read", &looks_up, &e))?;
+        let anywhere = imports.anywhere.into_iter().chain(looked_up(&texts));
+        let anywhere: Functions = anywhere.map(|name| (name, None)).collect();
         wanted.insert(ANYWHERE.to_owned(), anywhere);
 
         let needs = format!("{place}/{LIBRARY}");

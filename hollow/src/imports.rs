@@ -82,6 +82,16 @@ impl Imports {
     }
 }
 
+/// Names of driver and NVML functions that stand as texts in a file: those are looked up while it runs.
+pub(crate) fn looked_up(bytes: &[u8]) -> BTreeSet<String> {
+    let named = |text: &&[u8]| {
+        let rest = text.strip_prefix(b"cu").or_else(|| text.strip_prefix(b"nvml"));
+        rest.is_some_and(|rest| rest.first().is_some_and(u8::is_ascii_uppercase))
+            && text.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    bytes.split(|&byte| byte == 0).filter(named).map(text).collect()
+}
+
 /// The functions that a library exports.
 ///
 /// # Errors
@@ -109,6 +119,12 @@ fn text(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_are_looked_up_stand_between_zeros() {
+        let found = looked_up(b"\0cuMemCreate\0cudaMalloc\0nvmlInit_v2\0cuda\0not cuMemMap\0custom\0cu\0");
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), ["cuMemCreate", "nvmlInit_v2"]);
+    }
 
     #[test]
     fn nvidias_libraries_are_known_by_name() {

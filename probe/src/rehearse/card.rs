@@ -1,10 +1,13 @@
 //! The card that is to be rehearsed on: the catalog's, with what was said otherwise.
 
 use plimsoll_core::catalog::{self, Gpu, Vendor};
-use plimsoll_core::{Error, device};
+use plimsoll_core::{Bytes, Error, device};
 use plimsoll_hollow::Card;
 
 use super::Args;
+
+/// Drivers hand memory out in whole pages.
+const PAGE: u64 = 64 << 10;
 
 /// The card that the arguments describe.
 pub fn card(args: &Args) -> Result<Card, Error> {
@@ -15,6 +18,7 @@ pub fn card(args: &Args) -> Result<Card, Error> {
     };
     let board = gpu.memory;
     let memory = args.memory.unwrap_or_else(|| board.saturating_sub(device::driver_reserve(gpu).bytes));
+    let memory = Bytes::new(memory.get() / PAGE * PAGE);
     let sms = args.sms.map_or_else(|| device::multiprocessors(gpu), u64::from);
     Ok(Card {
         name: format!("NVIDIA {}", gpu.name),

@@ -35,7 +35,8 @@ pub fn torch(python: &Path) -> Result<PathBuf, Failure> {
 pub fn stand_in() -> Result<PathBuf, Failure> {
     let program = env::current_exe().unwrap_or_default();
     let folder = program.parent().unwrap_or(Path::new("."));
-    let places = [folder.to_owned(), folder.join("deps"), folder.join("../lib/plimsoll"), folder.join("..")];
+    // Cargo makes the one in deps with the program; beside it may lie an older one.
+    let places = [folder.join("deps"), folder.to_owned(), folder.join("../lib/plimsoll"), folder.join("..")];
     places.iter().map(|place| place.join(LIBRARY)).find(|file| file.is_file()).ok_or_else(|| Failure::Environment {
         problem: format!("{LIBRARY} is not beside {}", program.display()),
         hint: "keep the two together, as they were unpacked or built".to_owned(),

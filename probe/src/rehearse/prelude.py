@@ -27,9 +27,21 @@ def _leave(pid=os.getpid()):
         return
     for device in range(torch.cuda.device_count()):
         _note(torch, device)
+    # Not every allocator counts how often memory ran out; the exception that ended the process says it too.
+    if isinstance(getattr(sys, "last_value", None), torch.cuda.OutOfMemoryError):
+        row = _peaks[torch.cuda.current_device()]
+        row["out_of_memory"] = max(row["out_of_memory"], 1)
     rows = [{"device": device, **row} for device, row in sorted(_peaks.items()) if row["reserved"]]
     with open(os.path.join(_HERE, f"{pid}.json"), "w") as file:
         json.dump({"pid": pid, "cards": rows}, file)
+
+
+def _exit(code, leave=os._exit):
+    """A process that ends without its farewells leaves its peaks too."""
+    try:
+        _leave()
+    finally:
+        leave(code)
 
 
 class _Watch:
@@ -70,4 +82,5 @@ def _others():
 
 sys.meta_path.insert(0, _Watch())
 atexit.register(_leave)
+os._exit = _exit
 _others()
