@@ -14,7 +14,7 @@ use crate::stub::Stub;
 /// The stand-in's file name, as cargo builds it.
 pub const LIBRARY: &str = "libplimsoll_hollow.so";
 
-/// Libraries that PyTorch opens by name while it runs, whether or not one of its files names them.
+/// Libraries that PyTorch opens by name while it runs: the driver's and NVML's.
 const OPENED: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
 /// PyTorch's library that looks functions of the driver and of NVML up by name (c10/cuda/driver_api.h).
 const LOOKS_UP: &str = "libc10_cuda.so";
@@ -54,14 +54,14 @@ impl Dock {
         fs::copy(stand_in, &link).map_err(|e| trouble("write", &link, &e))?;
 
         let cudnn = cudnn_wanted(torch, &imports);
-        let mut wanted = imports.libraries;
-        for name in OPENED {
-            wanted.entry(name.to_owned()).or_default();
-        }
         let looks_up = torch.join("lib").join(LOOKS_UP);
         let texts = fs::read(&looks_up).map_err(|e| trouble("read", &looks_up, &e))?;
-        let anywhere = imports.anywhere.into_iter().chain(looked_up(&texts));
-        let anywhere: Functions = anywhere.map(|name| (name, None)).collect();
+        let mut wanted = imports.libraries;
+        for name in looked_up(&texts) {
+            let library = OPENED[usize::from(name.starts_with("nvml"))];
+            wanted.entry(library.to_owned()).or_default().insert(name, None);
+        }
+        let anywhere: Functions = imports.anywhere.into_iter().map(|name| (name, None)).collect();
         wanted.insert(ANYWHERE.to_owned(), anywhere);
 
         let needs = format!("{place}/{LIBRARY}");

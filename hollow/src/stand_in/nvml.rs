@@ -12,6 +12,13 @@ const NOT_FOUND: Status = 6;
 const TOO_SMALL: Status = 7;
 const BAD_ARGUMENT: Status = 2;
 
+/// `nvmlProcessInfo_v1_t`.
+#[repr(C)]
+pub struct OldProcess {
+    pid: u32,
+    used: u64,
+}
+
 /// `nvmlProcessInfo_t`.
 #[repr(C)]
 pub struct Process {
@@ -60,6 +67,22 @@ fn memory(index: usize) -> [u64; 3] {
     let card = &cards().setup.cards[index];
     let used = seen(index).filter(|d| d.active()).map_or(0, |d| d.space().used());
     [card.board, card.board.saturating_sub(card.memory), used]
+}
+
+/// This process, if it holds anything of the card: others' cards are their own.
+unsafe fn running<T>(handle: u64, count: *mut u32, to: *mut T, process: impl Fn(u64) -> T) -> Status {
+    let [_, _, used] = memory(card!(handle));
+    // SAFETY: the caller's: a count, and room for as many.
+    unsafe {
+        let room = *count;
+        put(count, u32::from(used > 0));
+        match (used, room) {
+            (0, _) => {}
+            (_, 0) => return TOO_SMALL,
+            _ => put(to, process(used)),
+        }
+    }
+    status::SUCCESS
 }
 
 api! {
@@ -122,14 +145,14 @@ api! {
         put(to, [version, total, kept, total.saturating_sub(kept + used), used]);
         status::SUCCESS
     }
+    fn nvmlDeviceGetComputeRunningProcesses(handle: u64, count: *mut u32, to: *mut OldProcess) {
+        running(handle, count, to, |used| OldProcess { pid: std::process::id(), used })
+    }
+    fn nvmlDeviceGetComputeRunningProcesses_v2(handle: u64, count: *mut u32, to: *mut Process) {
+        nvmlDeviceGetComputeRunningProcesses_v3(handle, count, to)
+    }
     fn nvmlDeviceGetComputeRunningProcesses_v3(handle: u64, count: *mut u32, to: *mut Process) {
-        let [_, _, used] = memory(card!(handle));
-        let room = *count;
-        put(count, u32::from(used > 0));
-        if used == 0 { return status::SUCCESS }
-        if room == 0 { return TOO_SMALL }
-        put(to, Process { pid: std::process::id(), used, instances: [u32::MAX; 2] });
-        status::SUCCESS
+        running(handle, count, to, |used| Process { pid: std::process::id(), used, instances: [u32::MAX; 2] })
     }
     fn nvmlDeviceGetGraphicsRunningProcesses_v3(handle: u64, count: *mut u32) { card!(handle); put(count, 0); status::SUCCESS }
     fn nvmlDeviceGetComputeMode(_handle: u64, to: *mut i32) { put(to, 0); status::SUCCESS }
