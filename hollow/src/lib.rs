@@ -14,8 +14,9 @@
 //! NVIDIA's own closed libraries are not loaded beside it, and nothing here imitates what they recognise NVIDIA's driver by:
 //! `cuGetExportTable` answers "not found" for every table.
 //!
-//! This is the one crate of the workspace with `unsafe` in it: it is called from C, through pointers. What can be decided
-//! without a pointer (addresses, attributes, rules, layouts) is decided in modules that have none.
+//! This is the one crate of the workspace with `unsafe` in it, and only the stand-in has it: it is called from C, through
+//! pointers. What can be decided without a pointer (addresses, attributes, rules, layouts) is decided in modules without one.
+#![deny(unsafe_code)]
 
 mod capability;
 mod card;
@@ -24,6 +25,7 @@ mod imports;
 mod stub;
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[allow(unsafe_code, reason = "called from C, through pointers")]
 mod stand_in;
 
 pub use card::{Card, Rules, Setup, VARIABLE};
