@@ -3,7 +3,6 @@
 use std::sync::LazyLock;
 
 use plimsoll_ground::{Error, Result};
-use plimsoll_scenario::supported;
 use serde_json::{Map, Value};
 
 /// The largest size any single dimension may have; keeps products of a few of them far from overflow.
@@ -47,11 +46,6 @@ impl<'a> Config<'a> {
     /// `model_type`, empty when missing.
     pub fn model_type(&self) -> &'a str {
         self.map.get("model_type").and_then(Value::as_str).unwrap_or_default()
-    }
-
-    /// Whether this is a type nobody listed, but a decoder that can be estimated as Llama.
-    pub fn reads_like_llama(&self) -> bool {
-        supported::stand_in(self.map).is_some()
     }
 
     /// An error about `key`.

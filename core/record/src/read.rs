@@ -18,13 +18,13 @@ impl Measurement {
     /// Reads a record from JSON text: every key known, none given twice, every value of its type.
     ///
     /// ```
-    /// use plimsoll_core::{Measurement, measurement};
+    /// use plimsoll_record::{Measurement, measurement};
     ///
     /// let record = Measurement::from_json(measurement::EXAMPLE)?;
     /// assert_eq!(record.validate(), []);
     /// let text = measurement::EXAMPLE.replace("\"taken\": \"2026-11-20\"", "\"taken\": 20");
     /// assert_eq!(Measurement::from_json(&text).unwrap_err().key, "taken");
-    /// # Ok::<(), plimsoll_core::Error>(())
+    /// # Ok::<(), plimsoll_ground::Error>(())
     /// ```
     ///
     /// # Errors
