@@ -9,8 +9,8 @@ use super::call::{lock, status};
 /// Said once each.
 static SAID: LazyLock<Mutex<BTreeSet<String>>> = LazyLock::new(Mutex::default);
 
-/// Libraries whose functions only compute: without an answer to give, they are over when they are called.
-const COMPUTING: [&str; 3] = ["cublas", "cudnn", "cudaGraph"];
+/// Libraries whose functions compute or record: without an answer to give, they are over when they are called.
+const COMPUTING: [&str; 4] = ["cublas", "cudnn", "cudaGraph", "cupti"];
 /// Words in the names of functions that have an answer to give.
 const ASKING: [&str; 6] = ["Get", "Create", "Size", "Find", "Query", "Open"];
 

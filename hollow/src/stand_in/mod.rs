@@ -11,6 +11,7 @@ mod blas;
 mod call;
 mod cards;
 mod copy;
+mod cupti;
 mod current;
 mod dnn;
 mod driver;

@@ -19,7 +19,7 @@ pub fn card(args: &Args) -> Result<Card, Error> {
     let board = gpu.memory;
     let memory = args.memory.unwrap_or_else(|| board.saturating_sub(device::driver_reserve(gpu).bytes));
     let memory = Bytes::new(memory.get() / PAGE * PAGE);
-    let sms = args.sms.map_or_else(|| device::multiprocessors(gpu), u64::from);
+    let sms = args.sms.map(u64::from).or(gpu.multiprocessors).unwrap_or_else(|| device::multiprocessors(gpu));
     Ok(Card {
         name: format!("NVIDIA {}", gpu.name),
         capability: args.compute_capability.unwrap_or((major.into(), minor.into())),
