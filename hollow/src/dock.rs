@@ -42,7 +42,11 @@ impl Dock {
     pub fn build(folder: &Path, torch: &Path, stand_in: &Path) -> Result<Self> {
         let place = folder.to_str().filter(|p| !p.contains([':', ' '])).ok_or_else(|| {
             let problem = format!("the folder {} has a space or a colon in its name", folder.display());
-            Error::new("hollow card", problem, "set TMPDIR to a folder without either: the loader separates names by them")
+            Error::new(
+                "hollow card",
+                problem,
+                "set TMPDIR to a folder without either: the loader separates names by them",
+            )
         })?;
         let (version, cuda) = built_for(torch)?;
         let mut imports = Imports::default();
@@ -93,7 +97,8 @@ impl Dock {
     /// If the cards cannot be written down, which none that exist causes.
     pub fn environment(&self, cards: Vec<Card>, rules: Rules) -> Result<BTreeMap<&'static str, String>> {
         let setup = Setup { cards, rules, cuda: self.cuda, cudnn: self.cudnn };
-        let setup = setup.to_json().map_err(|e| Error::new("hollow card", e.to_string(), "check the card's figures"))?;
+        let setup =
+            setup.to_json().map_err(|e| Error::new("hollow card", e.to_string(), "check the card's figures"))?;
         let folder = self.folder.display().to_string();
         // PyTorch's own search path comes before LD_LIBRARY_PATH; what is loaded already under a name comes before both.
         let names = std::iter::once(LIBRARY).chain(self.libraries.iter().map(String::as_str));
@@ -193,7 +198,10 @@ mod tests {
         assert_eq!(said(text, "__version__").as_deref(), Some("2.11.0+cu130"));
         assert_eq!(said(text, "cuda").as_deref(), Some("13.0"));
         assert_eq!(said("cuda = None\n", "cuda"), None);
-        assert_eq!(cudnn_required("Requires-Dist: nvidia-cudnn-cu13==9.19.0.56; platform_system == \"Linux\""), Some(91_900));
+        assert_eq!(
+            cudnn_required("Requires-Dist: nvidia-cudnn-cu13==9.19.0.56; platform_system == \"Linux\""),
+            Some(91_900)
+        );
         assert_eq!(cudnn_required("Requires-Dist: nvidia-cudnn-cu12 (==8.9.2.26) ; x"), Some(8902));
         assert_eq!(cudnn_required("Requires-Dist: numpy"), None);
     }

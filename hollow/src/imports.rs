@@ -10,8 +10,23 @@ use object::{Endianness, ReadCache, ReadRef};
 
 /// What NVIDIA's libraries are called.
 const FAMILIES: [&str; 17] = [
-    "libcuda.", "libcudart", "libcublas", "libcudnn", "libcufft", "libcurand", "libcusolver", "libcusparse", "libcupti",
-    "libcufile", "libnccl", "libnvrtc", "libnvJitLink", "libnvshmem", "libnvToolsExt", "libnvtx", "libnvidia-ml",
+    "libcuda.",
+    "libcudart",
+    "libcublas",
+    "libcudnn",
+    "libcufft",
+    "libcurand",
+    "libcusolver",
+    "libcusparse",
+    "libcupti",
+    "libcufile",
+    "libnccl",
+    "libnvrtc",
+    "libnvJitLink",
+    "libnvshmem",
+    "libnvToolsExt",
+    "libnvtx",
+    "libnvidia-ml",
 ];
 
 /// What their functions are called, where an import does not say which library it is of.

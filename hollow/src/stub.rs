@@ -229,7 +229,18 @@ fn section(
     sh_link: u32,
     sh_entsize: u64,
 ) -> SectionHeader {
-    SectionHeader { sh_name, sh_type, sh_flags, sh_addr: at, sh_offset: at, sh_size, sh_link, sh_info: 0, sh_addralign: 8, sh_entsize }
+    SectionHeader {
+        sh_name,
+        sh_type,
+        sh_flags,
+        sh_addr: at,
+        sh_offset: at,
+        sh_size,
+        sh_link,
+        sh_info: 0,
+        sh_addralign: 8,
+        sh_entsize,
+    }
 }
 
 /// `lea rdi, [rip + name]; jmp [rip + slot]`, filled up with `int3`.
@@ -251,11 +262,8 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back() {
-        let functions: Functions = [
-            ("cudaMalloc".to_owned(), Some("libcudart.so.13".to_owned())),
-            ("ncclSend".to_owned(), None),
-        ]
-        .into();
+        let functions: Functions =
+            [("cudaMalloc".to_owned(), Some("libcudart.so.13".to_owned())), ("ncclSend".to_owned(), None)].into();
         let stub = Stub { name: "libcudart.so.13", needs: "/x/libplimsoll_hollow.so", functions: &functions };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("libcudart.so.13");

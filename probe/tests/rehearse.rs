@@ -101,35 +101,3 @@ torch.cuda.reset_peak_memory_stats()
     assert_eq!(String::from_utf8_lossy(&output.stdout), "True False 2\n");
     assert!(peaks["peak"]["allocated"].as_u64().unwrap() > 1 << 30);
 }
-
-fn refused(options: &[&str], command: &[&str], code: i32, part: &str) {
-    let command: Vec<OsString> = command.iter().map(OsString::from).collect();
-    let output = rehearse(options, &command);
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{message}");
-    assert!(message.contains(part) && !message.contains("panicked"), "no {part:?} in {message}");
-}
-
-#[test]
-fn what_cannot_be_rehearsed_is_refused_in_words() {
-    refused(&[], &[], 2, "COMMAND");
-    refused(&["--gpu", "abacus"], &["python3", "x.py"], 2, "no card is called \"abacus\"");
-    refused(&["--gpu", "mi300x"], &["python3", "x.py"], 2, "is no CUDA card");
-    refused(&["--memory", "much"], &["python3", "x.py"], 2, "--memory");
-    refused(&["--compute-capability", "9"], &["python3", "x.py"], 2, "8.9");
-    refused(&["--python", "/nonexistent/python"], &["python3", "x.py"], 3, "cannot run /nonexistent/python");
-    refused(&["--python", "/bin/true"], &["python3", "x.py"], 3, "has no PyTorch");
-}
-
-#[test]
-fn a_pytorch_without_cuda_is_refused_in_words() {
-    use std::os::unix::fs::PermissionsExt as _;
-    let folder = folder("cpu");
-    let torch = folder.join("torch");
-    fs::create_dir_all(&torch).unwrap();
-    fs::write(torch.join("version.py"), "__version__ = '2.11.0+cpu'\ncuda: Optional[str] = None\n").unwrap();
-    let python = folder.join("python");
-    fs::write(&python, format!("#!/bin/sh\nprintf %s '{}'\n", torch.display())).unwrap();
-    fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
-    refused(&["--python", python.to_str().unwrap()], &["python3", "x.py"], 3, "2.11.0+cpu");
-}

@@ -68,7 +68,14 @@ unsafe fn gone<T>(handle: *mut T) -> Status {
     status::SUCCESS
 }
 
-unsafe fn remember(shape: *mut Shape, kind: i32, format: i32, dims: i32, sizes: *const i32, strides: *const i32) -> Status {
+unsafe fn remember(
+    shape: *mut Shape,
+    kind: i32,
+    format: i32,
+    dims: i32,
+    sizes: *const i32,
+    strides: *const i32,
+) -> Status {
     let dims = dims.max(0) as usize;
     if dims > MOST {
         return BAD_PARAMETER;

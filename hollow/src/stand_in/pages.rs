@@ -13,7 +13,14 @@ pub(super) struct Mapped;
 
 impl Pages for Mapped {
     fn commit(&self, at: u64, len: u64) -> bool {
-        map(at, len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED)
+        let made = map(at, len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED);
+        if !made {
+            // Otherwise it would pass for a full card.
+            eprintln!(
+                "plimsoll: the system refused {len} bytes of addresses (ulimit -v, or vm.overcommit_memory is 2)"
+            );
+        }
+        made
     }
 
     fn release(&self, at: u64, len: u64) {
@@ -37,9 +44,8 @@ fn map(at: u64, len: u64, access: i32, how: i32) -> bool {
 /// Memory of the host that is pinned as far as anybody can tell: zeros at an address of the system's choice.
 pub(super) fn host(len: u64) -> Option<u64> {
     // SAFETY: a new mapping at an address that the system chooses.
-    let got = unsafe {
-        libc::mmap(std::ptr::null_mut(), len as usize, libc::PROT_READ | libc::PROT_WRITE, FLAGS, -1, 0)
-    };
+    let got =
+        unsafe { libc::mmap(std::ptr::null_mut(), len as usize, libc::PROT_READ | libc::PROT_WRITE, FLAGS, -1, 0) };
     (got != libc::MAP_FAILED).then_some(got as u64)
 }
 

@@ -9,8 +9,8 @@ use super::Args;
 /// Drivers hand memory out in whole pages.
 const PAGE: u64 = 64 << 10;
 
-/// The card that the arguments describe.
-pub fn card(args: &Args) -> Result<Card, Error> {
+/// The card that the arguments describe, and how deep a run should sit on it at most.
+pub fn card(args: &Args) -> Result<(Card, Bytes), Error> {
     let gpu = named(&args.gpu)?;
     let (Vendor::Nvidia, Some((major, minor))) = (gpu.vendor, gpu.compute_capability) else {
         let problem = format!("{} is no CUDA card", gpu.name);
@@ -20,14 +20,16 @@ pub fn card(args: &Args) -> Result<Card, Error> {
     let memory = args.memory.unwrap_or_else(|| board.saturating_sub(device::driver_reserve(gpu).bytes));
     let memory = Bytes::new(memory.get() / PAGE * PAGE);
     let sms = args.sms.map(u64::from).or(gpu.multiprocessors).unwrap_or_else(|| device::multiprocessors(gpu));
-    Ok(Card {
+    let line = device::limits(gpu, args.memory, None).load_line;
+    let card = Card {
         name: format!("NVIDIA {}", gpu.name),
         capability: args.compute_capability.unwrap_or((major.into(), minor.into())),
         multiprocessors: u32::try_from(sms).unwrap_or(u32::MAX),
         memory: memory.get(),
         board: board.max(memory).get(),
         context: device::context(gpu).bytes.get(),
-    })
+    };
+    Ok((card, line))
 }
 
 /// A card of the catalog by its id, or by its name as people write it: "RTX 5070 Ti".
@@ -78,6 +80,8 @@ mod tests {
     fn a_capability_is_two_numbers() {
         assert_eq!(parse_capability("8.9"), Ok((8, 9)));
         assert_eq!(parse_capability("12.0"), Ok((12, 0)));
-        assert!(parse_capability("89").is_err() && parse_capability("8.x").is_err() && parse_capability("1.0").is_err());
+        assert!(
+            parse_capability("89").is_err() && parse_capability("8.x").is_err() && parse_capability("1.0").is_err()
+        );
     }
 }

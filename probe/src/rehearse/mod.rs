@@ -9,6 +9,8 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::thread;
+use std::time::Duration;
 
 use plimsoll_core::{Bytes, Error, scenario::parse_memory};
 use plimsoll_hollow::{Dock, Rules};
@@ -91,9 +93,11 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
             hint: "use such a machine, a virtual one or WSL; or `plimsoll estimate`, which runs everywhere".to_owned(),
         });
     }
-    let card = card::card(args)?;
+    let (card, load_line) = card::card(args)?;
     let Some((program, rest)) = args.command.split_first() else {
-        return Err(Error::new("command", "nothing to run", "name it after --: plimsoll rehearse -- python train.py").into());
+        return Err(
+            Error::new("command", "nothing to run", "name it after --: plimsoll rehearse -- python train.py").into()
+        );
     };
     let python = python_of(args.python.as_deref(), program)?;
     let torch = place::torch(&python)?;
@@ -114,20 +118,24 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         };
     }
     command.env("PYTHONPATH", before(&left.to_string_lossy(), "PYTHONPATH"));
-    command.env("PLIMSOLL_REHEARSAL", &left);
     eprintln!("Rehearsing on a hollow {} (PyTorch {}); kernels do nothing", card.name, dock.torch());
 
-    // Ctrl-C is the command's; what it leaves is still told, and the folder goes.
-    signals::listen(|| {}).map_err(|error| Failure::Environment {
-        problem: format!("cannot listen for Ctrl-C: {error}"),
-        hint: "end some other processes".to_owned(),
-    })?;
-    let status = command.status().map_err(|error| Failure::Environment {
+    let mut child = command.spawn().map_err(|error| Failure::Environment {
         problem: format!("cannot run {}: {error}", program.display()),
         hint: "check the command after --".to_owned(),
     })?;
+    let pid = child.id();
+    // What is asked of this process is the command's to do; what it leaves is still told, and the folder goes.
+    signals::listen(move || ask_to_end(pid)).map_err(|error| Failure::Environment {
+        problem: format!("cannot listen for Ctrl-C: {error}"),
+        hint: "end some other processes".to_owned(),
+    })?;
+    let status = child.wait().map_err(|error| Failure::Environment {
+        problem: format!("cannot wait for {}: {error}", program.display()),
+        hint: "run it again".to_owned(),
+    })?;
     let peaks = Peaks::read(&left);
-    eprint!("{}", peaks.text(Bytes::new(card.memory), Bytes::new(card.context)));
+    eprint!("{}", peaks.text(Bytes::new(card.context), load_line));
     if let Some(file) = &args.out {
         fs::write(file, peaks.json(&card, dock.torch())).map_err(|error| Failure::Environment {
             problem: format!("cannot write {}: {error}", file.display()),
@@ -135,6 +143,18 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         })?;
     }
     ending(status, &peaks)
+}
+
+/// Hands on a wish to end. Ctrl-C reached the command as well, so it gets a moment of its own first.
+fn ask_to_end(pid: u32) {
+    thread::sleep(Duration::from_secs(2));
+    #[cfg(unix)]
+    if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
+        // It may be gone by now, which is as good.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+    #[cfg(not(unix))]
+    let _ = pid;
 }
 
 /// Fits, does not fit, or failed for another reason.

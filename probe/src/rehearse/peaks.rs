@@ -54,23 +54,24 @@ impl Peaks {
     }
 
     /// For people.
-    pub fn text(&self, memory: Bytes, context: Bytes) -> String {
+    pub fn text(&self, context: Bytes, load_line: Bytes) -> String {
         let mut text = String::new();
         if self.processes.is_empty() {
-            return "No process left figures: none used a card, or it was killed or started with -I or -S.\n".to_owned();
+            return "No process left figures: none used a card, or it was killed or started with -I or -S.\n"
+                .to_owned();
         }
         let several = self.processes.len() > 1;
         for process in &self.processes {
             for held in &process.cards {
-                let who = if several { format!("process {}, ", process.pid) } else { String::new() };
-                let _ = writeln!(text, "Peak of {who}card {}: {memory} there to be had", held.device);
-                for (name, bytes) in [
-                    ("allocated", held.allocated),
-                    ("reserved", held.reserved),
-                    ("process", Bytes::new(held.reserved.get().saturating_add(context.get()))),
-                ] {
-                    let _ = writeln!(text, "  {name:<10} {:>12}  {:>18} bytes", bytes.to_string(), bytes.get());
+                let who = if several { format!(", process {}", process.pid) } else { String::new() };
+                let _ = writeln!(text, "Peaks on card {}{who}:", held.device);
+                let whole = Bytes::new(held.reserved.get().saturating_add(context.get()));
+                for (name, bytes) in [("allocated", held.allocated), ("reserved", held.reserved), ("process", whole)] {
+                    let _ = writeln!(text, "  {name:<10} {bytes:>12}  {:>18} bytes", bytes.get());
                 }
+                let (spare, over) = (load_line.saturating_sub(whole), whole.saturating_sub(load_line));
+                let depth = if over > Bytes::ZERO { format!("over by {over}") } else { format!("{spare} to spare") };
+                let _ = writeln!(text, "  load line  {load_line:>12}  {depth}");
                 if held.out_of_memory > 0 {
                     let _ = writeln!(text, "  ran out of memory {} time(s)", held.out_of_memory);
                 }
@@ -99,9 +100,7 @@ mod tests {
     #[test]
     fn the_highest_of_all_processes_is_told_and_a_file_cut_short_is_nobodys() {
         let folder = tempfile::tempdir().unwrap();
-        let row = |pid: u32, allocated: u64, ooms: u64| {
-            json!({"pid": pid, "cards": [{"device": 0, "allocated": allocated, "reserved": 4096, "out_of_memory": ooms, "retries": 0}]})
-        };
+        let row = |pid: u32, allocated: u64, ooms: u64| json!({"pid": pid, "cards": [{"device": 0, "allocated": allocated, "reserved": 4096, "out_of_memory": ooms, "retries": 0}]});
         for (name, text) in [
             ("7.json", row(7, 512, 0).to_string()),
             ("8.json", row(8, 1024, 1).to_string()),
@@ -112,18 +111,12 @@ mod tests {
         }
         let peaks = Peaks::read(folder.path());
         assert!(peaks.out_of_memory());
-        let card = Card {
-            name: "x".into(),
-            capability: (8, 9),
-            multiprocessors: 1,
-            memory: 1,
-            board: 1,
-            context: 0,
-        };
+        let card = Card { name: "x".into(), capability: (8, 9), multiprocessors: 1, memory: 1, board: 1, context: 0 };
         let document: serde_json::Value = serde_json::from_str(&peaks.json(&card, "2.11")).unwrap();
         assert_eq!(document["peak"]["allocated"], 1024);
         assert_eq!(document["processes"].as_array().unwrap().len(), 2);
-        assert!(peaks.text(Bytes::from_gib(1), Bytes::ZERO).contains("process 8, card 0"));
+        let text = peaks.text(Bytes::ZERO, Bytes::new(4000));
+        assert!(text.contains("card 0, process 8:") && text.contains("over by 96 B"), "{text}");
         assert!(Peaks::default().text(Bytes::ZERO, Bytes::ZERO).starts_with("No process"));
     }
 }

@@ -12,7 +12,8 @@ use crate::exit::Failure;
 const WHERE: &str = "import importlib.util, os, sys; s = importlib.util.find_spec('torch'); \
     sys.stdout.write(os.path.dirname(s.origin) if s and s.origin else '')";
 
-const INSTALL: &str = "name a Python that has PyTorch's CUDA build with --python PATH; on Linux, pip install torch brings it";
+const INSTALL: &str =
+    "name a Python that has PyTorch's CUDA build with --python PATH; on Linux, pip install torch brings it";
 
 /// The folder of PyTorch's package.
 pub fn torch(python: &Path) -> Result<PathBuf, Failure> {
