@@ -57,7 +57,7 @@ fn element(kind: i32) -> usize {
 }
 
 fn made<T: Default>() -> u64 {
-    Box::into_raw(Box::new(T::default())) as u64
+    Box::into_raw(Box::<T>::default()) as u64
 }
 
 unsafe fn gone<T>(handle: *mut T) -> Status {

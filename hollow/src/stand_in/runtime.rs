@@ -332,8 +332,8 @@ api! {
     }
     fn cudaMemcpy(to: u64, from: u64, bytes: usize, _kind: i32) { device!(); copy(to, from, bytes) }
     fn cudaMemcpyAsync(to: u64, from: u64, bytes: usize, _kind: i32, _stream: u64) { device!(); copy(to, from, bytes) }
-    fn cudaMemcpyPeer(to: u64, _to: i32, from: u64, _from: i32, bytes: usize) { device!(); copy(to, from, bytes) }
-    fn cudaMemcpyPeerAsync(to: u64, _to: i32, from: u64, _from: i32, bytes: usize, _stream: u64) { device!(); copy(to, from, bytes) }
+    fn cudaMemcpyPeer(to: u64, _there: i32, from: u64, _here: i32, bytes: usize) { device!(); copy(to, from, bytes) }
+    fn cudaMemcpyPeerAsync(to: u64, _there: i32, from: u64, _here: i32, bytes: usize, _stream: u64) { device!(); copy(to, from, bytes) }
     fn cudaMemcpy2D(to: u64, to_pitch: usize, from: u64, from_pitch: usize, width: usize, height: usize) {
         device!();
         copy_rows((to, to_pitch), (from, from_pitch), width, height)

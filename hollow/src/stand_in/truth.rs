@@ -37,7 +37,7 @@ fn answer(rules: Rules, before: &str, last: &str, mut stop: impl FnMut() -> u32)
     if largest && rules.stop_after > 1 {
         return stop().is_multiple_of(rules.stop_after);
     }
-    !(last.contains("or_kernel") && !last.contains("xor_kernel"))
+    !last.contains("or_kernel") || last.contains("xor_kernel")
 }
 
 #[cfg(test)]
