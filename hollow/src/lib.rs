@@ -18,9 +18,12 @@
 //! pointers. What can be decided without a pointer (addresses, attributes, rules, layouts) is decided in modules without one.
 #![deny(unsafe_code)]
 
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod capability;
 mod card;
 mod dock;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod identity;
 mod imports;
 mod stub;
 

@@ -7,7 +7,8 @@ use std::sync::{Mutex, OnceLock};
 use super::call::{Status, lock, status};
 use super::pages::{self, Mapped};
 use super::space::Space;
-use crate::card::{Card, Setup, VARIABLE, visible};
+use crate::card::{Card, Setup, VARIABLE};
+use crate::identity::visible;
 
 /// Where the first card's addresses start, and how many each has: 4 TiB at 16 TiB, far from where Linux puts anything.
 const FIRST: u64 = 1 << 44;

@@ -10,7 +10,7 @@ use super::kernels::{self, Function, Module};
 use super::runtime::text;
 use super::{graph, streams};
 use crate::capability::capability;
-use crate::card::uuid;
+use crate::identity::uuid;
 
 /// `CUlaunchConfig`, as far as it is read.
 #[repr(C)]
@@ -310,5 +310,5 @@ nothing! {
     cuLibraryUnload cuFuncSetCacheConfig cuFuncLoad cuStreamDestroy_v2 cuStreamSynchronize cuStreamQuery cuStreamWaitEvent
     cuStreamAttachMemAsync cuStreamWriteValue32_v2 cuStreamWaitValue32_v2 cuStreamWriteValue64_v2 cuStreamWaitValue64_v2
     cuThreadExchangeStreamCaptureMode cuStreamUpdateCaptureDependencies_v2 cuGraphLaunch cuGraphDestroy cuGraphExecDestroy
-    cuEventQuery cuEventSynchronize cuProfilerStart cuProfilerStop
+    cuEventQuery cuEventSynchronize cuProfilerStart cuProfilerStop cuLogsRegisterCallback cuLogsUnregisterCallback
 }

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char};
 use super::attributes::BUS;
 use super::call::{Status, api, nothing, put, put_text, status};
 use super::cards::{Device, cards};
-use crate::card::{uuid_text, visible};
+use crate::identity::uuid_text;
 
 const UNSUPPORTED: Status = 3;
 const NOT_FOUND: Status = 6;
@@ -90,7 +90,7 @@ api! {
     fn nvmlSystemGetNVMLVersion(to: *mut u8, room: u32) { put_text(to, room as usize, &driver()); status::SUCCESS }
     fn nvmlSystemGetCudaDriverVersion(to: *mut i32) { put(to, cards().setup.cuda); status::SUCCESS }
     fn nvmlSystemGetCudaDriverVersion_v2(to: *mut i32) { put(to, cards().setup.cuda); status::SUCCESS }
-    fn nvmlDeviceGetCount_v2(to: *mut u32) { put(to, visible(None, cards().setup.cards.len()).len() as u32); status::SUCCESS }
+    fn nvmlDeviceGetCount_v2(to: *mut u32) { put(to, cards().setup.cards.len() as u32); status::SUCCESS }
     fn nvmlDeviceGetHandleByIndex_v2(index: u32, to: *mut u64) {
         if index as usize >= cards().setup.cards.len() { return BAD_ARGUMENT }
         put(to, u64::from(index) + 1);

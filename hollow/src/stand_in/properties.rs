@@ -2,7 +2,7 @@
 
 use super::attributes::attribute;
 use super::cards::Device;
-use crate::card::uuid;
+use crate::identity::uuid;
 
 /// From this version of the runtime on, eight members are gone.
 const WITHOUT_CLOCKS: i32 = 13000;

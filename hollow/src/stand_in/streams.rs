@@ -110,7 +110,7 @@ mod tests {
         record(b);
         assert!(elapsed(a, b).is_some_and(|ms| ms >= 0.0));
         forget_event(a);
-        assert_eq!(elapsed(a, b).is_some(), true, "until it is used again");
+        assert!(elapsed(a, b).is_some(), "until it is used again");
         assert_eq!(event(), a);
         assert_eq!(elapsed(a, b), None);
     }
