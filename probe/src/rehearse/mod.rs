@@ -103,7 +103,8 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let torch = place::torch(&python)?;
     let stand_in = place::stand_in()?;
     let folder = tempfile::Builder::new().prefix("plimsoll-").tempdir().map_err(|error| unwritable(&error))?;
-    let dock = Dock::build(folder.path(), &torch, &stand_in)?;
+    let dock = Dock::build(folder.path(), &torch, &stand_in)
+        .map_err(|Error { problem, hint, .. }| Failure::Environment { problem, hint })?;
     let rules = Rules { truth: args.truth, stop_after: args.stop_after };
     let cards = vec![card.clone(); usize::from(args.cards)];
     let variables = dock.environment(cards, rules)?;

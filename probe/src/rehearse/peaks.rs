@@ -70,11 +70,12 @@ impl Peaks {
                     let _ = writeln!(text, "  {name:<10} {bytes:>12}  {:>18} bytes", bytes.get());
                 }
                 let (spare, over) = (load_line.saturating_sub(whole), whole.saturating_sub(load_line));
-                let depth = if over > Bytes::ZERO { format!("over by {over}") } else { format!("{spare} to spare") };
+                let depth = match held.out_of_memory {
+                    0 if over > Bytes::ZERO => format!("over by {over}"),
+                    0 => format!("{spare} to spare"),
+                    times => format!("ran out of memory {times} time(s)"),
+                };
                 let _ = writeln!(text, "  load line  {load_line:>12}  {depth}");
-                if held.out_of_memory > 0 {
-                    let _ = writeln!(text, "  ran out of memory {} time(s)", held.out_of_memory);
-                }
             }
         }
         text.push_str("What convolutions would ask cuDNN for is not in it; losses and times mean nothing.\n");
@@ -116,7 +117,9 @@ mod tests {
         assert_eq!(document["peak"]["allocated"], 1024);
         assert_eq!(document["processes"].as_array().unwrap().len(), 2);
         let text = peaks.text(Bytes::ZERO, Bytes::new(4000));
-        assert!(text.contains("card 0, process 8:") && text.contains("over by 96 B"), "{text}");
+        for part in ["card 0, process 8:", "over by 96 B", "ran out of memory 1 time(s)"] {
+            assert!(text.contains(part), "no {part} in {text}");
+        }
         assert!(Peaks::default().text(Bytes::ZERO, Bytes::ZERO).starts_with("No process"));
     }
 }
