@@ -16,6 +16,7 @@ mod ledger_file;
 mod models;
 mod probe;
 mod records;
+mod rehearse;
 mod scenario;
 mod serve;
 mod session;
@@ -38,6 +39,7 @@ Examples:
   plimsoll estimate run.toml --checkpointing full
   plimsoll probe run --model gpt2 --batch 4
   plimsoll watch
+  plimsoll rehearse --gpu rtx-4090 -- python train.py
   plimsoll models qwen
   plimsoll gpus 5070
   plimsoll serve --open
@@ -67,6 +69,7 @@ enum Command {
     Import(import::Args),
     Upload(upload::Args),
     Watch(watch::Args),
+    Rehearse(Box<rehearse::Args>),
 }
 
 fn main() -> ExitCode {
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         Command::Import(args) => import::run(&args),
         Command::Upload(args) => upload::run(&args),
         Command::Watch(args) => watch::run(&args),
+        Command::Rehearse(args) => rehearse::run(&args),
     };
     exit::code(outcome)
 }

@@ -311,3 +311,30 @@ fn what_is_no_ledger() {
     refuses(&["inspect", "/nowhere/at/all"], b"", 3, &["cannot be read"]);
     refuses(&["estimate", "--model", "gpt2", "--ledger", "/nowhere/at/all"], b"", 3, &["cannot be written"]);
 }
+
+#[test]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+fn what_cannot_be_rehearsed_is_refused_in_words() {
+    let rehearse = |options: &[&str], code: i32, part: &str| {
+        let args = [&["rehearse"], options, &["--", "python3", "x.py"]].concat();
+        refuses(&args, b"", code, &[part]);
+    };
+    refuses(&["rehearse"], b"", 2, &["COMMAND"]);
+    rehearse(&["--gpu", "abacus"], 2, "no card is called \"abacus\"");
+    rehearse(&["--gpu", "mi300x"], 2, "is no CUDA card");
+    rehearse(&["--memory", "much"], 2, "--memory");
+    rehearse(&["--compute-capability", "9"], 2, "8.9");
+    rehearse(&["--python", "/nonexistent/python"], 3, "cannot run /nonexistent/python");
+    rehearse(&["--python", "/bin/true"], 3, "has no PyTorch");
+}
+
+#[test]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+fn a_pytorch_without_cuda_cannot_be_rehearsed() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let said = file("version.py", b"__version__ = '2.11.0+cpu'\ncuda: Optional[str] = None\n");
+    let python = file("python", format!("#!/bin/sh\nprintf %s '{}'\n", said.parent().unwrap().display()).as_bytes());
+    fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+    let args = ["rehearse", "--python", python.to_str().unwrap(), "--", "python3", "x.py"];
+    refuses(&args, b"", 3, &["2.11.0+cpu", "pip install torch"]);
+}

@@ -48,6 +48,18 @@ fn memory_is_what_the_driver_reports() {
 }
 
 #[test]
+fn multiprocessors_are_nvidias_alone_and_near_what_the_speed_says() {
+    for g in gpus() {
+        let Some(count) = g.multiprocessors else { continue };
+        assert_eq!(g.vendor, Vendor::Nvidia, "{}", g.id);
+        let derived = crate::device::multiprocessors(g);
+        // Laptop and low-power cards run slower than the clock their architecture is quoted at.
+        let slack = if g.form == "desktop" { 15 } else { 45 };
+        assert!(count.abs_diff(derived) * 100 <= count * slack, "{}: {count}, its speed says {derived}", g.id);
+    }
+}
+
+#[test]
 fn compute_capability_is_nvidias_alone() {
     for g in gpus() {
         assert_eq!(g.compute_capability.is_some(), g.vendor == Vendor::Nvidia, "{}", g.id);

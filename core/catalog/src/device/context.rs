@@ -53,7 +53,8 @@ fn resident_threads(gpu: &Gpu) -> u64 {
 
 /// How many streaming multiprocessors an NVIDIA card has, within 15 %: its float32 rate divided by what one does.
 ///
-/// The catalog has no count of its own. One does two operations per lane and cycle. Lanes are those of NVIDIA's architecture whitepapers, the clock is the
+/// What a context takes was fitted to this figure, and it is there for cards whose count the catalog does not have
+/// ([`Gpu::multiprocessors`]). One does two operations per lane and cycle. Lanes are those of NVIDIA's architecture whitepapers, the clock is the
 /// boost clock at which the whitepapers quote the rate of each architecture's largest card.
 pub fn multiprocessors(gpu: &Gpu) -> u64 {
     let (lanes, mhz): (u64, u64) = match (gpu.architecture, gpu.compute_capability) {

@@ -1,0 +1,87 @@
+//! The card that is to be rehearsed on: the catalog's, with what was said otherwise.
+
+use plimsoll_core::catalog::{self, Gpu, Vendor};
+use plimsoll_core::{Bytes, Error, device};
+use plimsoll_hollow::Card;
+
+use super::Args;
+
+/// Drivers hand memory out in whole pages.
+const PAGE: u64 = 64 << 10;
+
+/// The card that the arguments describe, and how deep a run should sit on it at most.
+pub fn card(args: &Args) -> Result<(Card, Bytes), Error> {
+    let gpu = named(&args.gpu)?;
+    let (Vendor::Nvidia, Some((major, minor))) = (gpu.vendor, gpu.compute_capability) else {
+        let problem = format!("{} is no CUDA card", gpu.name);
+        return Err(Error::new("gpu", problem, "take one of NVIDIA's: `plimsoll gpus` lists them"));
+    };
+    let board = gpu.memory;
+    let memory = args.memory.unwrap_or_else(|| board.saturating_sub(device::driver_reserve(gpu).bytes));
+    let memory = Bytes::new(memory.get() / PAGE * PAGE);
+    let sms = args.sms.map(u64::from).or(gpu.multiprocessors).unwrap_or_else(|| device::multiprocessors(gpu));
+    let line = device::limits(gpu, args.memory, None).load_line;
+    let card = Card {
+        name: format!("NVIDIA {}", gpu.name),
+        capability: args.compute_capability.unwrap_or((major.into(), minor.into())),
+        multiprocessors: u32::try_from(sms).unwrap_or(u32::MAX),
+        memory: memory.get(),
+        board: board.max(memory).get(),
+        context: device::context(gpu).bytes.get(),
+    };
+    Ok((card, line))
+}
+
+/// A card of the catalog by its id, or by its name as people write it: "RTX 5070 Ti".
+fn named(text: &str) -> Result<&'static Gpu, Error> {
+    let wanted = slug(text);
+    let found = catalog::gpus().iter().find(|gpu| gpu.id == wanted || slug(gpu.name) == wanted);
+    found.ok_or_else(|| {
+        let near: Vec<&str> =
+            catalog::gpus().iter().map(|gpu| gpu.id).filter(|id| id.contains(&wanted)).take(5).collect();
+        let hint = match near.as_slice() {
+            [] => "`plimsoll gpus` lists them; take one of its kind and say --memory, --sms and --compute-capability"
+                .to_owned(),
+            near => format!("did you mean {}?", near.join(", ")),
+        };
+        Error::new("gpu", format!("no card is called \"{text}\""), hint)
+    })
+}
+
+fn slug(text: &str) -> String {
+    let text = text.to_lowercase();
+    let text = text.trim().trim_start_matches("nvidia ").trim_start_matches("geforce ");
+    text.split_whitespace().collect::<Vec<_>>().join("-")
+}
+
+/// `8.9`.
+pub fn parse_capability(text: &str) -> Result<(u32, u32), String> {
+    text.split_once('.')
+        .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)))
+        .filter(|&(major, minor)| (5..=20).contains(&major) && minor < 10)
+        .ok_or_else(|| "a compute capability like 8.9".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_is_found_as_people_call_it() {
+        assert_eq!(named("rtx-5070-ti").unwrap().id, "rtx-5070-ti");
+        assert_eq!(named("RTX 5070 Ti").unwrap().id, "rtx-5070-ti");
+        assert_eq!(named("NVIDIA GeForce RTX 5070 Ti Laptop GPU").unwrap().id, "rtx-5070-ti-laptop");
+        let error = named("5070").unwrap_err();
+        assert!(error.hint.contains("rtx-5070"), "{error}");
+        assert!(named("abacus").unwrap_err().hint.contains("--sms"));
+    }
+
+    #[test]
+    fn a_capability_is_two_numbers() {
+        assert_eq!(parse_capability("8.9"), Ok((8, 9)));
+        assert_eq!(parse_capability("12.0"), Ok((12, 0)));
+        assert!(
+            parse_capability("89").is_err() && parse_capability("8.x").is_err() && parse_capability("1.0").is_err()
+        );
+    }
+}

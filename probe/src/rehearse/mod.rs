@@ -1,0 +1,208 @@
+//! `plimsoll rehearse`: a command that trains with PyTorch, run unchanged on cards that are not there.
+
+mod card;
+mod peaks;
+mod place;
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::thread;
+use std::time::Duration;
+
+use plimsoll_core::{Bytes, Error, scenario::parse_memory};
+use plimsoll_hollow::{Dock, Rules};
+use tempfile::TempDir;
+
+use crate::exit::{self, Failure};
+use crate::signals;
+use crate::worker::find;
+
+use peaks::Peaks;
+
+/// Runs in the command's Python before its own code.
+const PRELUDE: &str = include_str!("prelude.py");
+
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll rehearse --gpu rtx-4090 -- python train.py --batch-size 8
+  plimsoll rehearse --gpu h100-sxm --cards 2 -- torchrun --nproc-per-node 2 train.py
+  plimsoll rehearse --compute-capability 8.9 --sms 24 --memory \"8 GiB\" -- python train.py
+
+PyTorch is the real one and is not changed: what it allocates, and when it runs out
+of memory, is what it would do on the card. Kernels do nothing, so losses are zero
+and times mean nothing. What convolutions ask cuDNN for is not known without a card.
+Needs Linux on x86-64 and PyTorch's CUDA build; no driver and no card.";
+
+/// Run a command that trains with PyTorch on a card that is not there
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The card (see `plimsoll gpus`)
+    #[arg(long, value_name = "GPU", default_value = "rtx-5070-ti-laptop")]
+    gpu: String,
+
+    /// Its memory as PyTorch sees it: "12 GiB" [default: the card's]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    memory: Option<Bytes>,
+
+    /// Its compute capability: 8.9 [default: the card's]
+    #[arg(long, value_name = "X.Y", value_parser = card::parse_capability)]
+    compute_capability: Option<(u32, u32)>,
+
+    /// Its streaming multiprocessors [default: the card's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    sms: Option<u32>,
+
+    /// How many such cards
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    cards: u8,
+
+    /// The Python whose PyTorch the command uses [default: the command's own, else as `plimsoll probe run` finds it]
+    #[arg(long, value_name = "PATH")]
+    python: Option<PathBuf>,
+
+    /// What a truth value read from the card is [default: all() true, any() false]
+    #[arg(long, value_name = "BOOL")]
+    truth: Option<bool>,
+
+    /// Generation ends after this many tokens [default: at once]
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    stop_after: u32,
+
+    /// Write the peaks to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    /// The command
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+fn parse_size(text: &str) -> Result<Bytes, String> {
+    parse_memory(text).map_err(|error| error.to_string())
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> Result<u8, Failure> {
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        return Err(Failure::Environment {
+            problem: "hollow cards exist on Linux on x86-64 only".to_owned(),
+            hint: "use such a machine, a virtual one or WSL; or `plimsoll estimate`, which runs everywhere".to_owned(),
+        });
+    }
+    let (card, load_line) = card::card(args)?;
+    let Some((program, rest)) = args.command.split_first() else {
+        return Err(
+            Error::new("command", "nothing to run", "name it after --: plimsoll rehearse -- python train.py").into()
+        );
+    };
+    let python = python_of(args.python.as_deref(), program)?;
+    let torch = place::torch(&python)?;
+    let stand_in = place::stand_in()?;
+    let folder = tempfile::Builder::new().prefix("plimsoll-").tempdir().map_err(|error| unwritable(&error))?;
+    let dock = Dock::build(folder.path(), &torch, &stand_in)
+        .map_err(|Error { problem, hint, .. }| Failure::Environment { problem, hint })?;
+    let rules = Rules { truth: args.truth, stop_after: args.stop_after };
+    let cards = vec![card.clone(); usize::from(args.cards)];
+    let variables = dock.environment(cards, rules)?;
+
+    let left = prelude(&folder).map_err(|error| unwritable(&error))?;
+    let mut command = Command::new(program);
+    command.args(rest);
+    for (name, value) in variables {
+        match name {
+            "LD_PRELOAD" | "LD_LIBRARY_PATH" => command.env(name, before(&value, name)),
+            _ => command.env(name, value),
+        };
+    }
+    command.env("PYTHONPATH", before(&left.to_string_lossy(), "PYTHONPATH"));
+    eprintln!("Rehearsing on a hollow {} (PyTorch {}); kernels do nothing", card.name, dock.torch());
+
+    let mut child = command.spawn().map_err(|error| Failure::Environment {
+        problem: format!("cannot run {}: {error}", program.display()),
+        hint: "check the command after --".to_owned(),
+    })?;
+    let pid = child.id();
+    // What is asked of this process is the command's to do; what it leaves is still told, and the folder goes.
+    signals::listen(move || ask_to_end(pid)).map_err(|error| Failure::Environment {
+        problem: format!("cannot listen for Ctrl-C: {error}"),
+        hint: "end some other processes".to_owned(),
+    })?;
+    let status = child.wait().map_err(|error| Failure::Environment {
+        problem: format!("cannot wait for {}: {error}", program.display()),
+        hint: "run it again".to_owned(),
+    })?;
+    let peaks = Peaks::read(&left);
+    eprint!("{}", peaks.text(Bytes::new(card.context), load_line));
+    if let Some(file) = &args.out {
+        fs::write(file, peaks.json(&card, dock.torch())).map_err(|error| Failure::Environment {
+            problem: format!("cannot write {}: {error}", file.display()),
+            hint: "name a file in a folder that can be written to".to_owned(),
+        })?;
+    }
+    ending(status, &peaks)
+}
+
+/// Hands on a wish to end. Ctrl-C reached the command as well, so it gets a moment of its own first.
+fn ask_to_end(pid: u32) {
+    thread::sleep(Duration::from_secs(2));
+    #[cfg(unix)]
+    if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
+        // It may be gone by now, which is as good.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+    #[cfg(not(unix))]
+    let _ = pid;
+}
+
+/// Fits, does not fit, or failed for another reason.
+fn ending(status: ExitStatus, peaks: &Peaks) -> Result<u8, Failure> {
+    if status.success() {
+        return Ok(exit::OK);
+    }
+    if peaks.out_of_memory() {
+        return Ok(exit::DOES_NOT_FIT);
+    }
+    Err(Failure::Environment {
+        problem: format!("the command failed ({status})"),
+        hint: "what it printed says why; without `plimsoll rehearse` it may do so as well".to_owned(),
+    })
+}
+
+/// The Python that is named, the command's own if it is one, else the environment's.
+fn python_of(named: Option<&Path>, program: &OsStr) -> Result<PathBuf, Failure> {
+    let own = Path::new(program);
+    let is_python = own.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python"));
+    match named {
+        None if is_python => Ok(own.to_owned()),
+        _ => Ok(find(named)?.program),
+    }
+}
+
+/// Writes what runs before the command's code; answers the folder in which it leaves the peaks.
+fn prelude(folder: &TempDir) -> std::io::Result<PathBuf> {
+    let place = folder.path().join("rehearsal");
+    fs::create_dir(&place)?;
+    fs::write(place.join("sitecustomize.py"), PRELUDE)?;
+    Ok(place)
+}
+
+/// `first`, and behind it what the variable holds now.
+fn before(first: &str, variable: &str) -> OsString {
+    let mut all = OsString::from(first);
+    if let Some(rest) = env::var_os(variable).filter(|rest| !rest.is_empty()) {
+        all.push(":");
+        all.push(rest);
+    }
+    all
+}
+
+fn unwritable(error: &std::io::Error) -> Failure {
+    Failure::Environment {
+        problem: format!("cannot write to {}: {error}", env::temp_dir().display()),
+        hint: "point TMPDIR to a folder that can be written to".to_owned(),
+    }
+}

@@ -1,0 +1,125 @@
+//! The peaks that each process of the command left.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use plimsoll_core::Bytes;
+use plimsoll_hollow::Card;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// What one process held of one card at most.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Held {
+    device: u32,
+    allocated: Bytes,
+    reserved: Bytes,
+    out_of_memory: u64,
+    retries: u64,
+}
+
+/// One process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Process {
+    pid: u32,
+    cards: Vec<Held>,
+}
+
+/// All processes that used a card, by number.
+#[derive(Debug, Default)]
+pub struct Peaks {
+    processes: Vec<Process>,
+}
+
+impl Peaks {
+    /// Reads what was left in a folder; a file that is cut short was a process that was killed.
+    pub fn read(folder: &Path) -> Self {
+        let Ok(entries) = fs::read_dir(folder) else { return Self::default() };
+        let files = entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "json"));
+        let mut processes: Vec<Process> =
+            files.filter_map(|path| serde_json::from_slice(&fs::read(path).ok()?).ok()).collect();
+        processes.retain(|process: &Process| !process.cards.is_empty());
+        processes.sort_by_key(|process| process.pid);
+        Self { processes }
+    }
+
+    /// Whether any process ran out of memory.
+    pub fn out_of_memory(&self) -> bool {
+        self.held().any(|held| held.out_of_memory > 0)
+    }
+
+    fn held(&self) -> impl Iterator<Item = &Held> {
+        self.processes.iter().flat_map(|process| &process.cards)
+    }
+
+    /// For people.
+    pub fn text(&self, context: Bytes, load_line: Bytes) -> String {
+        let mut text = String::new();
+        if self.processes.is_empty() {
+            return "No process left figures: none used a card, or it was killed or started with -I or -S.\n"
+                .to_owned();
+        }
+        let several = self.processes.len() > 1;
+        for process in &self.processes {
+            for held in &process.cards {
+                let who = if several { format!(", process {}", process.pid) } else { String::new() };
+                let _ = writeln!(text, "Peaks on card {}{who}:", held.device);
+                let whole = Bytes::new(held.reserved.get().saturating_add(context.get()));
+                for (name, bytes) in [("allocated", held.allocated), ("reserved", held.reserved), ("process", whole)] {
+                    let _ = writeln!(text, "  {name:<10} {bytes:>12}  {:>18} bytes", bytes.get());
+                }
+                let (spare, over) = (load_line.saturating_sub(whole), whole.saturating_sub(load_line));
+                let depth = match held.out_of_memory {
+                    0 if over > Bytes::ZERO => format!("over by {over}"),
+                    0 => format!("{spare} to spare"),
+                    times => format!("ran out of memory {times} time(s)"),
+                };
+                let _ = writeln!(text, "  load line  {load_line:>12}  {depth}");
+            }
+        }
+        text.push_str("What convolutions would ask cuDNN for is not in it; losses and times mean nothing.\n");
+        text
+    }
+
+    /// For programs.
+    pub fn json(&self, card: &Card, torch: &str) -> String {
+        let peak = |of: fn(&Held) -> u64| self.held().map(of).max().unwrap_or(0);
+        let document = json!({
+            "schema": 1, "kind": "rehearsal", "torch": torch, "card": card,
+            "peak": { "allocated": peak(|h| h.allocated.get()), "reserved": peak(|h| h.reserved.get()) },
+            "out_of_memory": self.out_of_memory(), "processes": self.processes,
+        });
+        format!("{document}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_of_all_processes_is_told_and_a_file_cut_short_is_nobodys() {
+        let folder = tempfile::tempdir().unwrap();
+        let row = |pid: u32, allocated: u64, ooms: u64| json!({"pid": pid, "cards": [{"device": 0, "allocated": allocated, "reserved": 4096, "out_of_memory": ooms, "retries": 0}]});
+        for (name, text) in [
+            ("7.json", row(7, 512, 0).to_string()),
+            ("8.json", row(8, 1024, 1).to_string()),
+            ("9.json", "{\"pid\": 9".to_owned()),
+            ("10.json", "{\"pid\": 10, \"cards\": []}".to_owned()),
+        ] {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        let peaks = Peaks::read(folder.path());
+        assert!(peaks.out_of_memory());
+        let card = Card { name: "x".into(), capability: (8, 9), multiprocessors: 1, memory: 1, board: 1, context: 0 };
+        let document: serde_json::Value = serde_json::from_str(&peaks.json(&card, "2.11")).unwrap();
+        assert_eq!(document["peak"]["allocated"], 1024);
+        assert_eq!(document["processes"].as_array().unwrap().len(), 2);
+        let text = peaks.text(Bytes::ZERO, Bytes::new(4000));
+        for part in ["card 0, process 8:", "over by 96 B", "ran out of memory 1 time(s)"] {
+            assert!(text.contains(part), "no {part} in {text}");
+        }
+        assert!(Peaks::default().text(Bytes::ZERO, Bytes::ZERO).starts_with("No process"));
+    }
+}
