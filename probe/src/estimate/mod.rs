@@ -120,7 +120,8 @@ fn answer(args: &Args, overlay: &Overlay) -> Result<u8, Failure> {
     print(&text, code_of(estimate.verdict))
 }
 
-fn print(text: &str, code: u8) -> Result<u8, Failure> {
+/// Writes an answer; the code stands whoever reads it.
+pub fn print(text: &str, code: u8) -> Result<u8, Failure> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::from) {
         // The verdict stands whether or not somebody read it to the end.

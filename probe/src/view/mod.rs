@@ -20,7 +20,7 @@ mod tests;
 use plimsoll_core::estimate::{Explanation, Holding};
 use plimsoll_core::{Estimate, Scenario};
 
-pub use headline::{model_name, recipe};
+pub use headline::{distance, model_name, question, recipe};
 pub use number::{Unit, fit, grouped, wrapped};
 pub use paint::Paint;
 pub use sheet::sheet;

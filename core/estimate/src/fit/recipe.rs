@@ -45,6 +45,8 @@ pub struct Recipe {
     pub costs: Vec<Cost>,
     /// The scenario whole, as it is written.
     pub scenario: Value,
+    /// The command that asks about it in a terminal.
+    pub command: String,
     /// Peak of the process.
     pub process: Bytes,
     /// Load line less that.
@@ -73,6 +75,8 @@ pub struct Miss {
     pub name: String,
     /// The scenario whole.
     pub scenario: Value,
+    /// The command that asks about it in a terminal.
+    pub command: String,
     /// Peak of the process.
     pub process: Bytes,
     /// By how much it exceeds the load line.

@@ -8,7 +8,7 @@
 use std::cmp::Ordering;
 
 use plimsoll_ground::{Bytes, Result};
-use plimsoll_scenario::{Change, Mode, Scenario};
+use plimsoll_scenario::{Change, Link, Mode, Scenario};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -287,6 +287,7 @@ impl Search {
             headroom: estimate.headroom,
             largest_batch: largest(&scenario)?,
             longest_seq: self.longest(&scenario),
+            command: Link::command(&scenario),
             scenario: scenario.to_value(),
         })
     }
@@ -318,6 +319,7 @@ impl Search {
             process,
             over: process.saturating_sub(estimate.device.load_line),
             cards: holding(&scenario, CARDS)?,
+            command: Link::command(&scenario),
             scenario: scenario.to_value(),
         }))
     }
