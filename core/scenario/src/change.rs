@@ -60,8 +60,6 @@ pub enum Change {
         /// Tokens; `None`: as long as it is.
         seq: Option<u64>,
     },
-    /// Everything that saves without changing the data: 16 bits, adapters, checkpointing, fused loss, fused optimizer.
-    Lightest,
     /// Training or inference; what only the other has takes its default.
     Mode(Mode),
     /// Another model; what it has no use for takes its default.
@@ -75,9 +73,6 @@ impl Change {
     /// # Errors
     /// When the scenario does not take it. A neighbour of a scenario that the engine estimates is estimated too.
     pub fn apply(&self, scenario: &Scenario) -> Result<Scenario> {
-        if *self == Self::Lightest {
-            return lightest(scenario);
-        }
         let mut next = scenario.clone();
         self.edit(&mut next)?;
         settled(scenario, next)
@@ -136,7 +131,6 @@ impl Change {
             }
             Self::Mode(mode) => training.mode = *mode,
             Self::Model(source) => next.model.source = source.clone(),
-            Self::Lightest => {}
         }
         Ok(())
     }
@@ -170,29 +164,6 @@ const fn autocast(precision: Precision) -> Precision {
         Precision::Fp16 | Precision::Fp16Amp => Precision::Fp16Amp,
         Precision::Fp32 | Precision::Bf16 | Precision::Bf16Amp => Precision::Bf16Amp,
     }
-}
-
-/// Every change that makes a run lighter on the same data, as far as the model takes it.
-fn lightest(scenario: &Scenario) -> Result<Scenario> {
-    let training = &scenario.training;
-    if training.mode == Mode::Inference {
-        return Err(Error::new(at::training::mode, "nothing is trained in inference", "set mode = \"train\""));
-    }
-    // Autocast has the adapters of a quantized base compute in 16 bits, whatever else is in float32.
-    let precision = match training.precision {
-        given if training.quantization != Quantization::None => autocast(given),
-        Precision::Fp16 => Precision::Fp16,
-        _ => Precision::Bf16,
-    };
-    let changes = [
-        Change::Checkpointing(Checkpointing::Full),
-        Change::Adapters(ADAPTERS),
-        Change::Loss(LossImpl::FusedLinear),
-        Change::Precision(precision),
-        Change::Unprepared,
-        Change::Implementation(OptimizerImpl::Fused),
-    ];
-    Ok(changes.iter().fold(scenario.clone(), |here, change| change.apply(&here).unwrap_or(here)))
 }
 
 /// `next`, which was made of `before` by a change, with everything that goes by it.
@@ -297,7 +268,6 @@ mod tests {
                 Change::Qlora,
                 Change::Full,
                 Change::Adapters(ADAPTERS),
-                Change::Lightest,
                 Change::Parts(2),
                 Change::Sizes { batch: other.input.batch, seq: other.input.seq },
             ];

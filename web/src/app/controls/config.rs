@@ -63,6 +63,18 @@ pub fn ConfigPaste() -> impl IntoView {
         refused.get().or_else(|| planner.fault.get().filter(|f| shown && f.key.starts_with("model")))
     };
 
+    // A config that is refused: what stands in the verdict is the model before it.
+    Effect::new(move || planner.holds("config-paste", "config.json", refused.with(Option::is_none)));
+    // Another model was chosen meanwhile: the config in the field is no longer asked about.
+    let source = Memo::new(move |_| planner.scenario.with(|s| s.model.source.clone()));
+    Effect::new(move |before: Option<ModelSource>| {
+        let now = source.get();
+        if before.is_some_and(|before| before != now) && refused.with_untracked(Option::is_some) {
+            refused.set(None);
+        }
+        now
+    });
+
     view! {
         <details class="fold" prop:open=move || open.get()>
             <summary>"Paste a config.json"</summary>
