@@ -1,7 +1,7 @@
 //! The marks of the ladder: what one may change about a run, and what each change costs.
 
 use plimsoll_core::Scenario;
-use plimsoll_core::scenario::{ADAPTERS, Change, Checkpointing, LossImpl, Mode, Optimizer, OptimizerImpl, Precision};
+use plimsoll_core::scenario::{Change, Checkpointing, LossImpl, Mode, Optimizer, OptimizerImpl, Precision};
 
 /// One mark of the ladder: how deep the same run would sit with one thing changed.
 #[derive(Debug)]
@@ -114,8 +114,8 @@ pub static MARKS: [Mark; 18] = [
     Mark {
         label: "LoRA r16",
         short: "LoRA r16",
-        cost: "trains small adapters on frozen weights, not the model itself",
-        change: Change::Adapters(ADAPTERS),
+        cost: "trains small adapters on a frozen 16-bit base, checkpointed; not the model itself",
+        change: Change::Lora,
         trains: true,
     },
     Mark {

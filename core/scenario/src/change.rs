@@ -44,6 +44,9 @@ pub enum Change {
     Prepared,
     /// These adapters; where there are some, they stay.
     Adapters(Lora),
+    /// LoRA as most run it: adapters in float32 on a frozen base in 16 bits, as it is published, checkpointed where the model
+    /// can be.
+    Lora,
     /// A frozen base that is quantized so.
     Quantized(Quantization),
     /// QLoRA as peft's documentation has it: adapters on NF4 with double quantization, `prepare_model_for_kbit_training`,
@@ -99,20 +102,25 @@ impl Change {
             Self::Unprepared => training.prepare_kbit = false,
             Self::Prepared => training.prepare_kbit = true,
             Self::Quantized(quantization) => training.quantization = *quantization,
-            Self::Adapters(_) | Self::Qlora | Self::Full if training.mode == Mode::Inference => {
+            Self::Adapters(_) | Self::Lora | Self::Qlora | Self::Full if training.mode == Mode::Inference => {
                 return Err(Error::new(at::training::mode, "nothing is trained in inference", "set mode = \"train\""));
             }
             Self::Adapters(lora) => {
                 training.lora.get_or_insert_with(|| lora.clone());
             }
+            Self::Lora => {
+                training.lora.get_or_insert(ADAPTERS);
+                // A quantized base is loaded in 16 bits already, and autocast is what its adapters compute under.
+                if training.quantization == Quantization::None {
+                    training.precision = training.precision.half();
+                }
+                training.checkpointing = under_adapters(checkpoints);
+            }
             Self::Qlora => {
                 training.lora.get_or_insert(ADAPTERS);
                 training.quantization = Quantization::Nf4Double;
                 training.precision = autocast(training.precision);
-                training.checkpointing = match checkpoints {
-                    Checkpoints::Always => Checkpointing::Full,
-                    Checkpoints::WithoutAdapters | Checkpoints::Never => Checkpointing::None,
-                };
+                training.checkpointing = under_adapters(checkpoints);
             }
             Self::Full => training.lora = None,
             Self::Parts(parts) if next.input.batch < *parts || *parts == 0 => {
@@ -155,6 +163,14 @@ impl Lever {
     fn takes(&'static self, scenario: &Scenario, value: &Value) -> bool {
         let next = Change::Set(self, value.clone()).apply(scenario);
         next.is_ok_and(|next| self.get(&next).as_ref() == Some(value))
+    }
+}
+
+/// Checkpointing, of a model that can be checkpointed under adapters.
+const fn under_adapters(checkpoints: Checkpoints) -> Checkpointing {
+    match checkpoints {
+        Checkpoints::Always => Checkpointing::Full,
+        Checkpoints::WithoutAdapters | Checkpoints::Never => Checkpointing::None,
     }
 }
 
@@ -265,6 +281,7 @@ mod tests {
             let rest = [
                 Change::Model(other.model.source.clone()),
                 Change::Mode(other.training.mode),
+                Change::Lora,
                 Change::Qlora,
                 Change::Full,
                 Change::Adapters(ADAPTERS),

@@ -6,6 +6,7 @@ mod jsonl;
 use std::io::Write;
 
 use clap::ValueEnum;
+use plimsoll_core::estimate::fit::{Allowed, fit};
 use plimsoll_core::estimate::{Run, Verdict, max_batch};
 use plimsoll_core::solve::{self, EFFORT};
 use plimsoll_core::{Estimate, Scenario};
@@ -114,7 +115,10 @@ fn answer(args: &Args, overlay: &Overlay) -> Result<u8, Failure> {
                 holdings: peak.as_deref().unwrap_or_default(),
                 explanation: explanation.as_ref(),
             };
-            view::report(&report, Paint::for_stdout())
+            let paint = Paint::for_stdout();
+            let fit = (estimate.verdict != Verdict::Fits).then(|| fit(&scenario, Allowed::default()));
+            view::report(&report, paint)
+                + &fit.and_then(Result::ok).map_or_else(String::new, |fit| view::remedies(&fit, paint))
         }
     };
     print(&text, code_of(estimate.verdict))

@@ -9,6 +9,7 @@ mod holdings;
 mod number;
 mod paint;
 mod phases;
+mod remedies;
 mod sheet;
 mod stack;
 
@@ -23,6 +24,7 @@ use plimsoll_core::{Estimate, Scenario};
 pub use headline::{distance, model_name, question, recipe};
 pub use number::{Unit, fit, grouped, wrapped};
 pub use paint::Paint;
+pub use remedies::remedies;
 pub use sheet::sheet;
 
 /// Everything the report is written from.
@@ -45,7 +47,7 @@ pub const WIDTH: usize = 80;
 pub fn report(report: &Report<'_>, paint: Paint) -> String {
     let layers = stack::stack(report.estimate);
     let parts = [
-        headline::question(report.scenario, paint),
+        question(report.scenario, paint),
         headline::verdict(report.estimate, paint) + &bar::bar(report.estimate, &layers, paint),
         facts::facts(report.estimate, paint),
         breakdown::breakdown(report.estimate, &layers, paint),

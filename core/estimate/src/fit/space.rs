@@ -209,14 +209,6 @@ fn candidates(scenario: &Scenario) -> Vec<Candidate> {
     }
 }
 
-/// The 16 bits that go with a precision.
-const fn half(precision: Precision) -> Precision {
-    match precision {
-        Precision::Fp16 | Precision::Fp16Amp => Precision::Fp16,
-        Precision::Fp32 | Precision::Bf16 | Precision::Bf16Amp => Precision::Bf16,
-    }
-}
-
 fn full(scenario: &Scenario) -> Vec<Candidate> {
     let training = &scenario.training;
     let eight = || {
@@ -276,7 +268,7 @@ fn adapted(scenario: &Scenario, first: &[(Change, Cost)]) -> Vec<Candidate> {
         (changes, costs.into_iter().flatten().collect::<Vec<Cost>>())
     };
     let base = (
-        Change::Precision(half(scenario.training.precision)),
+        Change::Precision(scenario.training.precision.half()),
         Some(Cost::new(Kind::Numerics, "the frozen base in 16 bits, as it is published; adapters stay in float32")),
     );
     let eight = (
@@ -322,7 +314,7 @@ fn adapted(scenario: &Scenario, first: &[(Change, Cost)]) -> Vec<Candidate> {
 fn generated(scenario: &Scenario) -> Vec<Candidate> {
     let training = &scenario.training;
     let bits = |quantization, words: &str| (Change::Quantized(quantization), Cost::new(Kind::Numerics, words));
-    let base = half(training.precision);
+    let base = training.precision.half();
     let half = (Change::Precision(base), Cost::new(Kind::Numerics, "weights in 16 bits, as they are published"));
     let eight = bits(Quantization::Int8, "weights in 8 bits (LLM.int8): each product takes longer");
     let four = bits(Quantization::Nf4Double, "weights in 4 bits (NF4): each product unpacks its weight first");

@@ -2,6 +2,7 @@
 
 use leptos::prelude::*;
 use plimsoll_core::Error;
+use plimsoll_core::catalog::search;
 use plimsoll_core::measurement::{TEXT, looks_like_record};
 use plimsoll_core::scenario::{Change, ModelSource, at};
 use plimsoll_web::engine;
@@ -23,7 +24,12 @@ pub fn ConfigPaste() -> impl IntoView {
         let outcome = if content.trim().is_empty() {
             Ok(())
         } else {
-            engine::config(&content).and_then(|config| planner.change(&Change::Model(ModelSource::HuggingFace(config))))
+            let source = match search::model_called(&content) {
+                // The name of a model, or its address on the Hub, where a config is asked for.
+                Some(model) => Ok(ModelSource::Catalog(model.id.to_owned())),
+                None => engine::config(&content).map(ModelSource::HuggingFace),
+            };
+            source.and_then(|source| planner.change(&Change::Model(source)))
         };
         refused.set(outcome.err());
         text.set(content);
