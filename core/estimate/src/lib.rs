@@ -5,6 +5,7 @@
 mod attribution;
 mod envelope;
 mod explain;
+pub mod fit;
 mod measure;
 mod notes;
 mod outcome;

@@ -27,7 +27,7 @@ pub struct Estimate {
     pub device: DeviceLimits,
     /// Whether it fits.
     pub verdict: Verdict,
-    /// Load line minus process peak, in bytes; negative when it is below the line.
+    /// Load line minus process peak, in bytes; to spare, or over where negative.
     pub headroom: i64,
     /// The largest micro-batch whose verdict is `fits`; 0 when not even one sample does. [`crate::estimate`]
     /// always fills it; [`crate::Run`] leaves it open, because it costs several traces.

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use plimsoll_core::estimate::fit::{Allowed, fit};
 use plimsoll_core::estimate::{Run, Verdict, max_batch};
 use plimsoll_core::solve::{self, EFFORT};
 use plimsoll_core::{Estimate, Scenario};
@@ -125,13 +126,17 @@ fn answer(args: &Args, overlay: &Overlay) -> Result<u8, Failure> {
                 holdings: peak.as_deref().unwrap_or_default(),
                 explanation: explanation.as_ref(),
             };
-            view::report(&report, Paint::for_stdout())
+            let paint = Paint::for_stdout();
+            let fit = (estimate.verdict != Verdict::Fits).then(|| fit(&scenario, Allowed::default()));
+            view::report(&report, paint)
+                + &fit.and_then(Result::ok).map_or_else(String::new, |fit| view::remedies(&fit, paint))
         }
     };
     print(&text, code_of(estimate.verdict))
 }
 
-fn print(text: &str, code: u8) -> Result<u8, Failure> {
+/// Writes an answer; the code stands whoever reads it.
+pub fn print(text: &str, code: u8) -> Result<u8, Failure> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::from) {
         // The verdict stands whether or not somebody read it to the end.

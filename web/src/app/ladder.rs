@@ -65,8 +65,8 @@ fn RungMark(
 ) -> impl IntoView {
     let planner = Planner::get();
     let name = if narrow { mark.short } else { mark.label };
-    let side = if deep { "below" } else { "above" };
-    let about = format!("{name}: {}, {side} the load line. Apply.", number::bytes(peak));
+    let side = if deep { "too much" } else { "fits" };
+    let about = format!("{name}: {}, {side}. Apply.", number::bytes(peak));
     let value = format!("{}{}", number::gib(peak), if beyond { " ↑" } else { "" });
     let tick = if narrow { 12.0 } else { 24.0 };
     view! {
