@@ -11,7 +11,7 @@ fn layers_and_generation_go_through_the_doors() {
         for entry in std::fs::read_dir(source.join(folder)).unwrap() {
             let path = entry.unwrap().path();
             let text = std::fs::read_to_string(&path).unwrap();
-            for way in ["Op::", ".launch(", ".in_place(", ".empty_sizes(", ".allocate("] {
+            for way in ["Op::", ".launch(", ".in_place(", ".empty_sizes(", "cx.allocate(", "cx().allocate("] {
                 assert!(!text.contains(way), "{} has {way}", path.display());
             }
             looked_at += 1;

@@ -8,7 +8,7 @@ use plimsoll_core::estimate::{Category, PhaseName, Reading};
 use super::facts::work;
 use super::holdings::holdings;
 use super::number::plain_op;
-use super::{Paint, WIDTH, fit, grouped};
+use super::{Paint, WIDTH, fit, grouped, wrapped};
 
 /// Columns and rows of the drawing.
 const COLUMNS: usize = 64;
@@ -90,7 +90,7 @@ fn drawing(reading: &Reading, paint: Paint) -> String {
     let mut marks = vec![' '; COLUMNS];
     let mut shown = Vec::new();
     for (column, phase) in reading.beginnings(COLUMNS) {
-        if let Some(mark) = marks.get_mut(column) {
+        if let Some(mark) = marks.get_mut(column).filter(|mark| **mark == ' ') {
             *mark = letter(phase);
         }
         if !shown.contains(&phase) {
@@ -102,7 +102,9 @@ fn drawing(reading: &Reading, paint: Paint) -> String {
     let _ = writeln!(out, "  {:>10} {}", "", marks.iter().collect::<String>().trim_end());
     let _ = writeln!(out, "  {:>10} {}", "peak", paint.signal(&arrow));
     let key: Vec<String> = shown.iter().map(|phase| format!("{} {}", letter(*phase), phase.as_str())).collect();
-    let _ = writeln!(out, "  {:>10} {}", "", paint.quiet(&key.join("  ")));
+    for line in wrapped(&key.join("  "), COLUMNS) {
+        let _ = writeln!(out, "  {:>10} {}", "", paint.quiet(&line));
+    }
     out
 }
 
@@ -146,7 +148,7 @@ mod tests {
             "By op",
             "What fills it",
             "Work of a step",
-            "F forward  B backward",
+            "F forward",
             "█",
             "^",
         ] {
