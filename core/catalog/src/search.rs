@@ -57,6 +57,9 @@ pub fn find_gpus(query: &str) -> Vec<&'static Gpu> {
 
 /// The one model that is meant, where there is no doubt.
 pub fn model_called(text: &str) -> Option<&'static Model> {
+    if text.len() > LONGEST {
+        return None;
+    }
     let name = hub_name(text);
     let source = |m: &Model| m.source.eq_ignore_ascii_case(text.trim()) || m.source.eq_ignore_ascii_case(&name);
     let exact = || models().iter().find(|m| m.id.eq_ignore_ascii_case(text.trim()) || source(m));
@@ -81,6 +84,9 @@ pub fn gpu_called(text: &str) -> Option<&'static Gpu> {
 /// What a card may be called without.
 const CARD: [&str; 11] =
     ["nvidia", "amd", "geforce", "radeon", "instinct", "tesla", "gpu", "rtx", "gtx", "rx", "graphics"];
+
+/// Longer text is no name: a config, perhaps.
+const LONGEST: usize = 200;
 
 /// More than that is a name: 7900XTX.
 const MOST_CARDS: u64 = 1024;

@@ -6,6 +6,7 @@ use plimsoll_web::gauge::Gauge;
 use plimsoll_web::marks::Mark;
 use plimsoll_web::number;
 
+use super::browser;
 use super::gauge::NARROW;
 use super::planner::{Planner, Rung};
 
@@ -82,6 +83,7 @@ fn RungMark(
                     if matches!(event.key().as_str(), "Enter" | " ") {
                         event.prevent_default();
                         planner.climb(mark);
+                        browser::focus("verdict");
                     }
                 }
             >

@@ -16,6 +16,13 @@ pub fn VerdictPanel() -> impl IntoView {
     let reading = planner.reading;
     let title = move || planner.scenario.with(engine::model_name);
     let card = move || planner.scenario.with(engine::card_name);
+    // Two tabs are two runs: each says which it is.
+    Effect::new(move || {
+        let standing = reading.with(|r| r.as_ref().map_or("No estimate", |r| r.standing.label()));
+        if let Some(document) = browser::document() {
+            document.set_title(&format!("{}: {} on {} · Plimsoll", standing, title(), card()));
+        }
+    });
     let load = move || planner.scenario.with(wording::load);
     view! {
         <div class="verdict-panel" id="verdict" tabindex="-1">
