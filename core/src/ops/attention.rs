@@ -287,8 +287,10 @@ fn safe_softmax(x: &Tensor) -> Tensor {
     drop((softmax, infinite, masked, zero));
     let saved = tape.save(&out);
     tape.record([&mut out], move |g| {
-        let result = saved.unpack();
-        grads([Some(g.empty("_softmax_backward_data", Geometry::contiguous(result.dims()), result.dtype()))])
+        let (op, result) = ("_softmax_backward_data", saved.unpack());
+        let gradient = g.empty(op, Geometry::contiguous(result.dims()), result.dtype());
+        drop(inside::softmax_backward(g.cx(), op, result.dims(), result.dtype()));
+        grads([Some(gradient)])
     });
     out
 }

@@ -1,6 +1,7 @@
 //! Softmax.
 
 use super::cast::to;
+use super::inside;
 use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
 
 /// The names of a softmax: forward op, node, backward op.
@@ -39,7 +40,11 @@ fn softmax_as((op, node, backward): Names, x: &Tensor, dtype: DType) -> Tensor {
     let from = x.dtype();
     tape.record([&mut out], move |g| {
         let result = saved.unpack();
-        grads([Some(g.empty(backward, Geometry::contiguous(result.dims()), from))])
+        let gradient = g.empty(backward, Geometry::contiguous(result.dims()), from);
+        if backward == SOFTMAX.2 {
+            drop(inside::softmax_backward(g.cx(), backward, result.dims(), result.dtype()));
+        }
+        grads([Some(gradient)])
     });
     out
 }

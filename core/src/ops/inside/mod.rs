@@ -8,6 +8,7 @@
 mod attention;
 mod embedding;
 mod norm;
+mod softmax;
 mod sort;
 
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod tests;
 pub use attention::{Sizes, attention_backward};
 pub use embedding::{after_sorting, sorted_indices};
 pub use norm::foreach_norm;
+pub use softmax::softmax_backward;
 pub use sort::accumulate_rows;
 
 use std::rc::Rc;

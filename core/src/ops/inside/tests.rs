@@ -4,11 +4,14 @@ use std::rc::Rc;
 
 use super::{Sizes, attention_backward, foreach_norm};
 use crate::ops::sdpa_rules::Kernel;
+use crate::ops::softmax::{log_softmax, softmax_to};
 use crate::ops::{embedding, index_rows, neg};
 use crate::scenario::Software;
 use crate::software::Rules;
-use crate::tensor::testing::{activation, backward_of, forward, input_of, made, watch, weight, weight_of};
-use crate::tensor::{Context, DType, Kernels, Kind, Machine};
+use crate::tensor::testing::{
+    activation, activation_of, backward_of, forward, input_of, made, watch, weight, weight_of,
+};
+use crate::tensor::{Context, DType, Kernels, Kind, Machine, Tensor};
 
 fn rules(torch: &str) -> Rules {
     Rules::of(&Software { torch: torch.to_owned(), ..Software::default() })
@@ -170,6 +173,21 @@ fn adding_up_rows_sorts_them() {
     let events = backward_of(out);
     assert_eq!(peak(&cx), 8 * 8192 * (3 + 1 + 2));
     assert!(events.iter().any(|e| e == "+index_put [2, 8192] int64"), "{events:?}");
+}
+
+/// The gradient times the result, in the result's dtype; a log-softmax does without.
+#[test]
+fn a_softmaxs_backward_multiplies_first() {
+    let taken = |from: DType, softmax: &dyn Fn(&Tensor) -> Tensor| {
+        let cx = on_a100("2.11");
+        drop(backward_of(softmax(&neg(&activation_of(&cx, &[8, 4, 64], from)))));
+        peak(&cx)
+    };
+    let numbers = 8 * 4 * 64;
+    assert_eq!(taken(DType::Float32, &|x| softmax_to(x, DType::Float32)), 4 * numbers);
+    assert_eq!(taken(DType::BFloat16, &|x| softmax_to(x, DType::BFloat16)), 2 * numbers);
+    assert_eq!(taken(DType::Float16, &|x| softmax_to(x, DType::Float32)), 4 * numbers, "converted in the kernel");
+    assert_eq!(taken(DType::Float32, &log_softmax), 0);
 }
 
 /// The owner's name and module stay on what its kernel takes.
