@@ -1,6 +1,7 @@
 //! Architectures, one file a family, written the way the original forward reads.
 
 mod attend;
+mod attribute_map;
 mod bart;
 mod bert;
 mod bert_encoder;
@@ -44,6 +45,8 @@ mod pre_norm;
 mod qwen_moe;
 mod resnet;
 mod roberta;
+#[cfg(test)]
+mod saved_tests;
 mod seq2seq;
 mod smollm3;
 mod sparse;

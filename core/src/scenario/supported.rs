@@ -111,7 +111,7 @@ pub const MODEL_TYPES: &[ModelType] = &[
         tasks: DECODER,
         inputs: Inputs::Tokens,
         has_mask: true,
-        position_keys: &["n_positions", "max_position_embeddings"],
+        position_keys: &["max_position_embeddings", "n_positions"],
         positions: 1024,
         learned_positions: true,
     },
@@ -184,7 +184,7 @@ pub const MODEL_TYPES: &[ModelType] = &[
     ModelType { learned_positions: true, ..rotary_decoder("opt", 2048) },
     // Its positions are rotary, but looked up in a table.
     ModelType {
-        position_keys: &["n_positions", "max_position_embeddings"],
+        position_keys: &["max_position_embeddings", "n_positions"],
         learned_positions: true,
         ..rotary_decoder("gptj", 2048)
     },
