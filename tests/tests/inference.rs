@@ -47,7 +47,7 @@ fn every_row_agrees_to_the_byte() {
             })
             .collect();
         assert_eq!(phases, row.expected.phases, "{}", row.id);
-        let allocations = run.trace().ledger.events.iter().filter(|e| !e.is_free()).count();
+        let allocations = run.ledger().events.iter().filter(|e| !e.is_free()).count();
         assert_eq!(allocations, row.expected.allocations, "{}", row.id);
     }
 }
@@ -66,7 +66,7 @@ fn a_long_generation_ends_where_its_cache_is_largest() {
     let end = |tokens: u64| {
         let run = Run::new(&Scenario::from_value(&scenario(tokens)).unwrap()).unwrap();
         let estimate = run.estimate();
-        (estimate.phases.last().unwrap().end_requested, run.trace().ledger.events.len())
+        (estimate.phases.last().unwrap().end_requested, run.ledger().events.len())
     };
     // 16 layers of 8 heads of 64, keys and values in two bytes, for each token of each of the four samples.
     let per_token = 16 * 2 * 8 * 64 * 2 * 4;

@@ -55,7 +55,7 @@ impl Row {
         };
         compare("parameters", estimate.parameters.total, expected.parameters);
         compare("trained parameters", estimate.parameters.trainable, expected.trainable);
-        compare("births and deaths", run.trace().ledger.events.len() as u64, expected.events);
+        compare("births and deaths", run.ledger().events.len() as u64, expected.events);
         compare("peak", estimate.peak.requested.get(), expected.peak_requested.get());
         let phases: Vec<Phase> = estimate
             .phases

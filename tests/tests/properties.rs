@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plimsoll_core::estimate::{Category, Envelope, PhaseName, Run, Step, Stream, Trace, Verdict};
+use plimsoll_core::estimate::{Category, Envelope, PhaseName, Run, Step, Stream, Verdict, execute};
 use plimsoll_core::scenario::supported::{self, FAMILIES, FamilyKeyKind, MODEL_TYPES};
 use plimsoll_core::scenario::{Attention, AttentionMask, LossImpl, Optimizer, Precision, ZeroGrad, ZeroGradAt};
 use plimsoll_core::solve::{self, Known};
@@ -161,7 +161,7 @@ fn requested(scenario: &Value) -> u64 {
 fn after_forward(run: &Run) -> (u64, u64) {
     let phases = &run.estimate().phases;
     let index = phases.iter().position(|p| p.name == PhaseName::Forward).unwrap_or_default();
-    let end = run.trace().ledger.phases.get(index + 1).map_or(0, |next| next.at);
+    let end = run.ledger().phases.get(index + 1).map_or(0, |next| next.at);
     let saved = run
         .alive_at(end as u32)
         .iter()
@@ -238,7 +238,7 @@ proptest! {
 /// Two optimizer steps at one batch.
 fn step(scenario: &Value, batch: u64) -> Step {
     let scenario = Scenario::from_value(&with(scenario, "input", "batch", batch));
-    Step::of(Arc::new(scenario.and_then(|s| Trace::new(&s)).unwrap_or_else(|error| panic!("{error}"))))
+    Step::of(Arc::new(scenario.and_then(|s| execute(&s)).unwrap_or_else(|error| panic!("{error}"))))
 }
 
 proptest! {
@@ -255,7 +255,7 @@ proptest! {
             return Err(TestCaseError::fail(format!("2 and {far} do not pair up: {scenario}")));
         };
         let run = run(&with(&scenario, "input", "batch", batch));
-        prop_assert!(stream.is_of(run.trace(), batch), "{batch}: {scenario}");
+        prop_assert!(stream.is_of(run.ledger(), batch), "{batch}: {scenario}");
         let peak = Envelope::new(&stream, 2, 100).at(batch);
         prop_assert_eq!(peak.bytes, run.estimate().peak.requested, "{}: {}", batch, scenario);
         prop_assert_eq!(peak.event as u32 + 1, run.peak_event(), "{}: {}", batch, scenario);

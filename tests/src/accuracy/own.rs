@@ -105,7 +105,7 @@ impl OwnRow {
         };
         compare("parameters".to_owned(), estimate.parameters.total, expected.parameters);
         compare("peak".to_owned(), estimate.peak.requested.get(), expected.peak_requested.get());
-        compare("births and deaths".to_owned(), run.trace().ledger.events.len() as u64, expected.events);
+        compare("births and deaths".to_owned(), run.ledger().events.len() as u64, expected.events);
         compare("phases".to_owned(), estimate.phases.len() as u64, expected.phases.len() as u64);
         for (i, (ours, theirs)) in estimate.phases.iter().zip(&expected.phases).enumerate() {
             let name = format!("{} (phase {i})", theirs.name);

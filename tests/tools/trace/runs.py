@@ -24,7 +24,7 @@ def load_worker():
 
 worker = load_worker()
 
-# What a scenario has where it says nothing; core/src/scenario/recipe.rs.
+# What a scenario has where it says nothing; core/scenario/src/recipe.rs.
 TRAINING = {
     "mode": "train", "precision": "bf16-amp", "optimizer": "adamw", "optimizer_impl": "foreach", "accumulation": 1,
     "checkpointing": "none", "attention": "sdpa", "clip_grad_norm": True, "zero_grad": "set-to-none",

@@ -1,0 +1,19 @@
+//! What a card takes before and beside PyTorch's tensors, and how much of it is left for them.
+//!
+//! Nothing here is in PyTorch's allocator except the cuBLAS workspaces: `process = reserved + context`, and a process can
+//! have at most `capacity`. Every figure carries where it was read; where no reading was found it says so.
+
+mod context;
+mod footprint;
+mod limits;
+mod sourced;
+#[cfg(test)]
+mod tests;
+mod workspace;
+
+pub use context::context;
+pub use context::multiprocessors;
+pub use footprint::{Part, footprint};
+pub use limits::{DeviceLimits, desktop, driver_reserve, limits};
+pub use sourced::Sourced;
+pub use workspace::cublas_workspace;

@@ -1,0 +1,43 @@
+//! The matrix libraries' workspaces, which PyTorch takes from its own allocator at the first matrix product and keeps.
+
+use plimsoll_ground::Bytes;
+
+use crate::Gpu;
+use crate::Vendor;
+use crate::software::Version;
+
+/// `:4096:2:16:8`, cuBLAS' own default written out by PyTorch: two pools of 4 MiB and eight of 16 KiB.
+const CUBLAS_DEFAULT: Bytes = Bytes::from_kib(2 * 4096 + 8 * 16);
+/// What NVIDIA recommends from Hopper on, and hipBLAS' default.
+const LARGE: Bytes = Bytes::from_mib(32);
+/// hipBLAS on gfx94x and gfx95x.
+const HIP_INSTINCT: Bytes = Bytes::from_mib(128);
+
+/// What one workspace takes with this version of PyTorch. There is one per handle and stream: one for the forward's thread, one for the backward's.
+///
+/// From `parseChosenWorkspaceSize` in `aten/src/ATen/cuda/CublasHandlePool.cpp`, as it changed:
+///
+/// * PyTorch hands cuBLAS its workspace since 2.0 (86167, 89027); before, the library had its own, outside the allocator;
+/// * compute capability 9.0 has 32 MiB, everything else 8,519,680 bytes (pytorch pull request 91564, PyTorch 2.0);
+/// * majors 10 and 12, Blackwell, have 32 MiB too from 2.12 on (175344, opened when the branch of 2.11 was already cut);
+/// * from 2.15 on CUDA handles use the library's own workspace, outside the allocator, unless
+///   `TORCH_CUBLAS_WORKSPACE_CACHE=1` (documentation of `current_blas_handle`);
+/// * ROCm takes it from the allocator since 2.6 (138791): 32 MiB, 128 MiB on MI300 and later. hipBLASLt's own 76 MiB are
+///   not counted.
+///
+/// cuBLASLt, which adds biases to products, uses the same one since 2.11 (168175); before, it had 1 MiB of its own, which is
+/// not counted. Apple's libraries have none. `CUBLAS_WORKSPACE_CONFIG` and its siblings override all this.
+pub fn cublas_workspace(gpu: &Gpu, torch: Version) -> Bytes {
+    match gpu.vendor {
+        Vendor::Nvidia if torch < Version::new(2, 0) || torch >= Version::new(2, 15) => Bytes::ZERO,
+        Vendor::Nvidia => match gpu.compute_capability {
+            Some((9, 0)) => LARGE,
+            Some((10 | 12, _)) if torch >= Version::new(2, 12) => LARGE,
+            _ => CUBLAS_DEFAULT,
+        },
+        Vendor::Amd if torch < Version::new(2, 6) => Bytes::ZERO,
+        Vendor::Amd if matches!(gpu.architecture, "cdna3" | "cdna4") => HIP_INSTINCT,
+        Vendor::Amd => LARGE,
+        Vendor::Apple => Bytes::ZERO,
+    }
+}

@@ -1,0 +1,9 @@
+//! Facts with their sources: graphics cards and what they hold back, published models, and what changed between versions
+//! of PyTorch, transformers and bitsandbytes.
+#![forbid(unsafe_code)]
+
+pub mod device;
+mod entries;
+pub mod software;
+
+pub use entries::{Gpu, Model, Vendor, gpu, gpus, model, models};

@@ -1,0 +1,270 @@
+//! The peak of live memory as a function of the micro-batch: the upper envelope of lines.
+//!
+//! Between two events what is alive is a sum of affine sizes, so it is a line over the batch, and the peak is the highest
+//! of all these lines. Of the thousands of moments of a step only a handful are ever the highest; they are kept, and the
+//! peak at a batch is then read off instead of walked to.
+//!
+//! PyTorch rounds every storage up to 512 bytes. Where fixed part and part per sample are both multiples of that, the
+//! rounded size is a line too. The others (statistics, counters) are kept apart by their lines, counted, and rounded at
+//! the batch that is asked about: the answer is exact.
+
+use std::collections::BTreeMap;
+
+use plimsoll_ground::Bytes;
+use plimsoll_ledger::Law;
+
+use super::measure::{ROUNDING, RequestedPeak};
+use super::stream::{Line, Stream, by_law};
+
+/// `ROUNDING` in bytes.
+const UNIT: i64 = ROUNDING.get() as i64;
+
+/// A moment that is the highest at some batch.
+#[derive(Clone, Debug)]
+struct Moment {
+    /// The allocation that made it.
+    event: usize,
+    /// The sum of all storages whose rounded size is a line.
+    line: Line,
+    /// The others, with how many of each are alive.
+    ragged: Vec<(Line, u32)>,
+    /// Those with a law of their own that are, with the line of their tokens.
+    lawful: Vec<(Law, Line)>,
+}
+
+/// A stretch of batches over which one moment is the highest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// The first of them.
+    pub from: u64,
+    /// The last.
+    pub to: u64,
+    /// Index of the allocation that makes the peak.
+    pub event: usize,
+    /// What another sample adds there, on the average.
+    pub per_sample: Bytes,
+}
+
+/// The peak over a range of batches.
+#[derive(Clone, Debug)]
+pub struct Envelope {
+    first: u64,
+    last: u64,
+    moments: Vec<Moment>,
+}
+
+impl Line {
+    /// Whether its size, rounded up to 512 bytes, is a line as well; that line.
+    fn rounded(self) -> Option<Self> {
+        if self.per_sample == 0 {
+            return Some(Self { fixed: self.fixed.saturating_add(UNIT - 1) / UNIT * UNIT, per_sample: 0 });
+        }
+        (self.fixed % UNIT == 0 && self.per_sample % UNIT == 0).then_some(self)
+    }
+
+    /// Without bounds, for comparing.
+    fn height(self, batch: u64) -> i128 {
+        i128::from(self.fixed) + i128::from(self.per_sample) * i128::from(batch)
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self { fixed: self.fixed + other.fixed, per_sample: self.per_sample + other.per_sample }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self { fixed: self.fixed - other.fixed, per_sample: self.per_sample - other.per_sample }
+    }
+}
+
+/// A local maximum of the walk: rounding adds at most `slack` to its line.
+#[derive(Clone, Copy)]
+struct Summit {
+    event: usize,
+    line: Line,
+    slack: i64,
+}
+
+impl Envelope {
+    /// Of `stream` from batch `first` to `last`, which is brought down to [`Stream::most`].
+    pub fn new(stream: &Stream, first: u64, last: u64) -> Self {
+        let last = last.min(stream.most()).max(first);
+        let ledger = &stream.ledger;
+        let mut summits: Vec<Summit> = Vec::new();
+        let mut here = Summit { event: 0, line: Line::constant(0), slack: 0 };
+        let mut rising = false;
+        let heights = heights(stream, last);
+        for (event, e) in ledger.events.iter().enumerate() {
+            let (line, slack) = heights[e.id() as usize];
+            if e.is_free() {
+                if rising {
+                    summits.push(here);
+                }
+                rising = false;
+                here = Summit { event, line: here.line.minus(line), slack: here.slack - slack };
+            } else {
+                rising = true;
+                here = Summit { event, line: here.line.plus(line), slack: here.slack + slack };
+            }
+        }
+        if rising {
+            summits.push(here);
+        }
+        keep_highest(&mut summits, first, last);
+        Self { first, last, moments: moments(stream, &summits) }
+    }
+
+    /// The batches it is good for.
+    pub const fn range(&self) -> (u64, u64) {
+        (self.first, self.last)
+    }
+
+    /// The peak at `batch`, to the byte; `batch` is brought into the range.
+    pub fn at(&self, batch: u64) -> RequestedPeak {
+        let batch = batch.clamp(self.first, self.last);
+        let mut peak = RequestedPeak::default();
+        for moment in &self.moments {
+            let ragged: u64 = moment
+                .ragged
+                .iter()
+                .map(|(line, count)| Bytes::new(line.at(batch)).round_up_to(ROUNDING).get() * u64::from(*count))
+                .sum();
+            let of = |(law, tokens): &(Law, Line)| by_law(law, *tokens, batch).round_up_to(ROUNDING).get();
+            let lawful: u64 = moment.lawful.iter().map(of).sum();
+            let bytes = Bytes::new(moment.line.at(batch) + ragged + lawful);
+            if bytes > peak.bytes {
+                peak = RequestedPeak { bytes, event: moment.event };
+            }
+        }
+        peak
+    }
+
+    /// The largest batch whose peak is at most `bytes`; `None` when not even the first one's is.
+    pub fn largest_within(&self, bytes: Bytes) -> Option<u64> {
+        if self.at(self.first).bytes > bytes {
+            return None;
+        }
+        let (mut good, mut bad) = (self.first, self.last + 1);
+        while bad - good > 1 {
+            let middle = good + (bad - good) / 2;
+            if self.at(middle).bytes <= bytes { good = middle } else { bad = middle }
+        }
+        Some(good)
+    }
+
+    /// Where the peak is, batch after batch: the stretches over which it stays at one moment of the step.
+    pub fn stretches(&self) -> Vec<Stretch> {
+        let mut stretches = Vec::new();
+        let mut from = self.first;
+        while from <= self.last {
+            let event = self.at(from).event;
+            let (mut good, mut bad) = (from, self.last + 1);
+            while bad - good > 1 {
+                let middle = good + (bad - good) / 2;
+                if self.at(middle).event == event { good = middle } else { bad = middle }
+            }
+            let next = (from + 1).min(self.last).max(good);
+            let more = self.at(next).bytes.saturating_sub(self.at(from).bytes).get();
+            let per_sample = more / (next - from).max(1);
+            stretches.push(Stretch { from, to: good, event, per_sample: Bytes::new(per_sample) });
+            from = good + 1;
+        }
+        stretches
+    }
+}
+
+/// Of each storage: its line, and how much more than that it may take.
+fn heights(stream: &Stream, last: u64) -> Vec<(Line, i64)> {
+    let of = |line: &Line| line.rounded().map_or((*line, UNIT - 1), |line| (line, 0));
+    let mut heights: Vec<(Line, i64)> = stream.lines.iter().map(of).collect();
+    for law in &stream.laws {
+        heights[law.storage as usize] = (Line::constant(0), most(law, stream.tokens(law), last));
+    }
+    heights
+}
+
+/// The most a storage with a law takes up to a batch, as a bound for sums of a few.
+fn most(law: &Law, line: Line, last: u64) -> i64 {
+    const BOUND: u64 = 1 << 58;
+    by_law(law, line, last).get().min(BOUND).saturating_add(512) as i64
+}
+
+/// Drops the summits that are below the highest of a few of them at every batch of the range.
+///
+/// The highest of a few lines is convex and made of pieces that meet where two of them cross; a line less it is highest
+/// at one of these crossings or at an end of the range. Looking there is enough.
+fn keep_highest(summits: &mut Vec<Summit>, first: u64, last: u64) {
+    const FEW: u64 = 4;
+    let mut few: Vec<Line> = Vec::new();
+    for i in 0..=FEW {
+        // Closer together near the first batch, where the peak moves from the optimizer to the backward.
+        let at = first + (last - first).checked_shr((2 * i) as u32).unwrap_or(0).min(last - first);
+        let at = if i == FEW { first } else { at };
+        few.extend(summits.iter().max_by_key(|s| s.line.height(at)).map(|s| s.line));
+    }
+    few.sort_unstable();
+    few.dedup();
+    let mut looked_at = vec![first, last];
+    for (i, a) in few.iter().enumerate() {
+        for b in &few[..i] {
+            let (rise, run) = (i128::from(a.fixed) - i128::from(b.fixed), i128::from(b.per_sample - a.per_sample));
+            if run != 0 {
+                let crossing = rise.div_euclid(run);
+                let near = [crossing, crossing + 1].map(|at| u64::try_from(at.max(0)).unwrap_or(u64::MAX));
+                looked_at.extend(near.map(|at| at.clamp(first, last)));
+            }
+        }
+    }
+    looked_at.sort_unstable();
+    looked_at.dedup();
+    let highest: Vec<(u64, i128)> = looked_at
+        .iter()
+        .filter_map(|&at| few.iter().map(|line| line.height(at)).max().map(|height| (at, height)))
+        .collect();
+    summits.retain(|s| highest.iter().any(|(at, height)| s.line.height(*at) + i128::from(s.slack) >= *height));
+}
+
+/// Walks the stream once more and takes down exactly what is alive at each summit.
+fn moments(stream: &Stream, summits: &[Summit]) -> Vec<Moment> {
+    let mut line = Line::constant(0);
+    let mut ragged: BTreeMap<Line, u32> = BTreeMap::new();
+    let mut laws: Vec<Option<&Law>> = vec![None; stream.lines.len()];
+    for law in &stream.laws {
+        laws[law.storage as usize] = Some(law);
+    }
+    let mut held: BTreeMap<u32, (Law, Line)> = BTreeMap::new();
+    let mut moments = Vec::with_capacity(summits.len());
+    let mut events = stream.ledger.events.iter().enumerate();
+    for summit in summits {
+        for (event, e) in events.by_ref() {
+            if let Some(law) = laws[e.id() as usize] {
+                if e.is_free() {
+                    held.remove(&e.id());
+                } else {
+                    held.insert(e.id(), (*law, stream.tokens(law)));
+                }
+                if event == summit.event {
+                    break;
+                }
+                continue;
+            }
+            let size = stream.lines[e.id() as usize];
+            match (size.rounded(), e.is_free()) {
+                (Some(size), false) => line = line.plus(size),
+                (Some(size), true) => line = line.minus(size),
+                (None, false) => *ragged.entry(size).or_default() += 1,
+                (None, true) => {
+                    if let Some(count) = ragged.get_mut(&size) {
+                        *count -= 1;
+                    }
+                }
+            }
+            if event == summit.event {
+                break;
+            }
+        }
+        let ragged = ragged.iter().filter(|(_, count)| **count > 0).map(|(line, count)| (*line, *count)).collect();
+        let lawful = held.values().copied().collect();
+        moments.push(Moment { event: summit.event, line, ragged, lawful });
+    }
+    moments
+}

@@ -1,0 +1,45 @@
+//! The answer: peaks, what fills them, phase by phase, and the verdict.
+
+#![forbid(unsafe_code)]
+
+mod attribution;
+mod envelope;
+mod explain;
+mod measure;
+mod notes;
+mod outcome;
+mod phase_peak;
+mod run;
+pub mod single;
+pub mod solve;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod types;
+
+pub use crate::solve::max_batch;
+pub use attribution::{Beyond, Explanation, Layer};
+pub use envelope::{Envelope, Stretch};
+pub use measure::RequestedPeak;
+pub(crate) use measure::largest_allocated;
+pub use outcome::{Berth, Outcome};
+pub use phase_peak::{PHASE_ORDER, PhasePeak, Which};
+pub use plimsoll_catalog::device::DeviceLimits;
+pub use plimsoll_ledger::{Parameters, PhaseName};
+pub use plimsoll_run::{card, execute};
+pub use run::Run;
+pub use stream::{Line, Step, Stream};
+pub use types::{Category, Estimate, Holding, Peak, PeakBreakdown, Phase, Timeline, TimelinePoint, Verdict};
+
+use plimsoll_ground::Result;
+use plimsoll_scenario::Scenario;
+
+/// Runs a scenario and searches the largest micro-batch that fits.
+///
+/// # Errors
+/// As [`Run::new`].
+pub fn estimate(scenario: &Scenario) -> Result<Estimate> {
+    let mut estimate = Run::new(scenario)?.into_estimate();
+    estimate.max_batch = Some(max_batch(scenario)?);
+    Ok(estimate)
+}

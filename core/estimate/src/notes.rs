@@ -1,0 +1,196 @@
+//! What an estimate should not be read without: figures that are assumed, and what is left out because nobody knows it.
+
+use plimsoll_catalog::device;
+use plimsoll_catalog::software::{Rules, rules};
+use plimsoll_catalog::{Gpu, Vendor};
+use plimsoll_ledger::Ledger;
+use plimsoll_scenario::Scenario;
+use plimsoll_scenario::supported::MODEL_TYPES;
+use plimsoll_scenario::{Mode, Quantization, Task};
+use plimsoll_torch::Op;
+
+/// A sentence for each figure of this card that no reading stands behind and that the verdict rests on. That a desktop
+/// may be running is assumed of every card that can have one, and said where cards are listed.
+pub fn assumed(gpu: &Gpu, scenario: &Scenario) -> Vec<String> {
+    let given = scenario.device.memory.is_some();
+    let matters = |part: &device::Part| match part.key {
+        "memory" => !given,
+        "context" => true,
+        _ => false,
+    };
+    let parts = device::footprint(gpu);
+    let assumed = parts.iter().filter(|part| part.figure.assumed && matters(part));
+    assumed
+        .map(|part| format!("{} of this card, {}, is assumed: {}", part.what, part.figure.bytes, part.figure.source))
+        .collect()
+}
+
+/// What kernels take for themselves and nobody can know, and where a card is known to take another kernel than the
+/// reference rows: a sentence each.
+pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger) -> Vec<String> {
+    const T5: &str = "on a card PyTorch computes T5's self-attention with the math kernel, which keeps every score, because \
+         the last dimension of the position bias is not contiguous; this follows the reference rows, which take the \
+         memory-efficient kernel";
+    const CONVOLUTION: &str = "what cuDNN takes while a convolution runs is not counted: it depends on the algorithm it \
+         picks, and on torch.backends.cudnn.benchmark";
+    const CUDNN: &str = "of what cuDNN's attention takes in its backward only what its front end asks for is counted, not \
+         what its own plan may ask for on top";
+    const AMD: &str = "what AMD's attention kernels take in their backward is not counted: it is not known";
+    let ran = |op: Op| ledger.storages.iter().any(|s| s.op == op.id());
+    let trains = scenario.training.mode == Mode::Train;
+    let mut sentences = Vec::new();
+    if ran(Op::Convolution) {
+        sentences.push(CONVOLUTION.to_owned());
+    }
+    if trains && ran(Op::ScaledDotProductCudnnAttention) {
+        sentences.push(CUDNN.to_owned());
+    }
+    if ran(Op::ScaledDotProductEfficientAttention) && scenario.model.source.model_type().as_deref() == Some("t5") {
+        sentences.push(T5.to_owned());
+    }
+    if trains
+        && gpu.vendor == Vendor::Amd
+        && (ran(Op::ScaledDotProductFlashAttention) || ran(Op::ScaledDotProductEfficientAttention))
+    {
+        sentences.push(AMD.to_owned());
+    }
+    sentences
+}
+
+/// What a quantized base leaves open: a sentence each.
+pub fn quantized(scenario: &Scenario) -> Vec<String> {
+    const EXPERTS: &str = "the experts of this mixture are not quantized: transformers 5 keeps them in two tensors a layer, \
+         and bitsandbytes replaces linear layers";
+    const ROWS: &str = "the eight-bit product follows bitsandbytes 0.50; before 0.45 it kept more of its input and turned the \
+         weight into another layout";
+    const OUTLIERS: &str = "columns of activations with outliers, which depend on the data, are multiplied in 16 bits beside \
+         the int8 product; none are counted";
+    let quantization = scenario.training.quantization;
+    let mixture = scenario.model.source.config().is_some_and(|config| config.keys().any(|key| key.contains("expert")));
+    let mut sentences = Vec::new();
+    if quantization != Quantization::None && mixture {
+        sentences.push(EXPERTS.to_owned());
+    }
+    if quantization == Quantization::Int8 {
+        sentences.push(OUTLIERS.to_owned());
+        if !Rules::of(&scenario.software).has(&rules::EIGHT_BIT_ROWS) {
+            sentences.push(ROWS.to_owned());
+        }
+    }
+    sentences
+}
+
+/// Of a decoder that classifies, in inference: what its forward would make besides if it were asked to remember.
+pub fn without_cache(scenario: &Scenario) -> Option<String> {
+    const SENTENCE: &str = "this is a forward with use_cache = False, as transformers' text classification pipeline calls it; \
+         called as its config says by default, a decoder makes and returns keys and values for every layer as well";
+    let model_type = scenario.model.source.model_type()?;
+    let decodes = MODEL_TYPES.iter().any(|known| known.name == model_type && known.tasks.contains(&Task::CausalLm));
+    let classifies = scenario.model.task == Task::SequenceClassification;
+    (decodes && classifies && scenario.training.mode == Mode::Inference).then(|| SENTENCE.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_scenario::Scenario;
+    use serde_json::{Value, json};
+
+    use crate::Run;
+
+    fn warnings(gpu: &str, extra: Value) -> Vec<String> {
+        let mut device = json!({ "gpu": gpu });
+        if let (Some(device), Some(extra)) = (device.as_object_mut(), extra.as_object()) {
+            device.extend(extra.clone());
+        }
+        let value = json!({
+            "model": { "hf": { "model_type": "llama", "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1,
+                "num_attention_heads": 2, "vocab_size": 64 } },
+            "input": { "seq": 16 }, "device": device
+        });
+        Run::new(&Scenario::from_value(&value).unwrap()).unwrap().into_estimate().warnings
+    }
+
+    fn has(warnings: &[String], words: &str) -> bool {
+        warnings.iter().any(|w| w.contains(words))
+    }
+
+    #[test]
+    fn a_card_that_was_read_has_no_notes() {
+        assert!(warnings("rtx-4090", json!({})).is_empty());
+    }
+
+    #[test]
+    fn a_card_nobody_read_says_so() {
+        let h100 = warnings("h100-sxm", json!({}));
+        assert!(has(
+            &h100,
+            "context and libraries of this card, 617.2 MiB, is assumed: no reading of this architecture"
+        ));
+        assert!(has(&h100, "cuDNN's attention") && h100.len() == 2, "{h100:?}");
+        assert!(!has(&warnings("h100-sxm", json!({ "workspaces": false })), "cuDNN"), "nothing is meant to be counted");
+        let amd = warnings("mi300x", json!({}));
+        assert!(
+            has(&amd, "AMD's attention kernels") && has(&amd, "is assumed: 952 MiB on a 288 GiB Instinct"),
+            "{amd:?}"
+        );
+    }
+
+    #[test]
+    fn a_decoder_that_classifies_says_that_it_remembers_nothing() {
+        let said = |model: &str, mode: &str| {
+            let text = json!({
+                "model": { "catalog": model, "task": "sequence-classification" }, "input": { "batch": 1, "seq": 16 },
+                "training": { "mode": mode }, "device": { "gpu": "rtx-4090" },
+            });
+            has(&Run::new(&Scenario::from_value(&text).unwrap()).unwrap().into_estimate().warnings, "use_cache = False")
+        };
+        assert!(said("llama-3.2-1b", "inference"));
+        assert!(!said("llama-3.2-1b", "train") && !said("bert-base-uncased", "inference"));
+    }
+
+    /// What a backward takes is nobody's concern where there is none.
+    #[test]
+    fn inference_has_no_notes_about_a_backward() {
+        let said = |mode: &str, card: &str| {
+            let text = json!({
+                "model": { "catalog": "llama-3.2-1b" }, "input": { "batch": 1, "seq": 16 },
+                "training": { "mode": mode, "precision": "bf16" }, "device": { "gpu": card },
+            });
+            Run::new(&Scenario::from_value(&text).unwrap()).unwrap().into_estimate().warnings
+        };
+        for (card, words) in [("h100-sxm", "cuDNN's attention"), ("mi300x", "AMD's attention kernels")] {
+            assert!(has(&said("train", card), words) && !has(&said("inference", card), words), "{card}");
+        }
+    }
+
+    /// Memory that was given is no assumption any more.
+    #[test]
+    fn given_memory_is_not_assumed() {
+        let mac = warnings("apple-m4-16gb", json!({}));
+        assert!(has(&mac, "memory as reported of this card, 10.67 GiB, is assumed: Metal's recommended"), "{mac:?}");
+        assert!(!has(&warnings("apple-m4-16gb", json!({ "memory": "11 GiB" })), "memory as reported"));
+    }
+
+    #[test]
+    fn a_quantized_base_says_what_it_leaves_open() {
+        let with = |model: &str, quantization: &str, bitsandbytes: &str| {
+            let text = json!({
+                "model": { "catalog": model }, "input": { "batch": 1, "seq": 16 },
+                "training": { "lora": { "targets": ["q_proj"] }, "quantization": quantization },
+                "software": { "bitsandbytes": bitsandbytes },
+            });
+            super::quantized(&Scenario::from_value(&text).unwrap())
+        };
+        let said = |model: &str, quantization: &str| with(model, quantization, "0.50.2").len();
+        assert!(has(&with("llama-3.2-1b", "int8", "0.44.1"), "follows bitsandbytes 0.50"));
+        assert!(with("llama-3.2-1b", "nf4", "0.44.1").is_empty() && with("llama-3.2-1b", "int8", "0.45.0").len() == 1);
+        assert_eq!(
+            (said("llama-3.2-1b", "nf4"), said("llama-3.2-1b", "int8"), said("llama-3.2-1b", "none")),
+            (0, 1, 0)
+        );
+        assert_eq!(
+            (said("mixtral-8x7b-v0.1", "nf4"), said("mixtral-8x7b-v0.1", "int8"), said("mixtral-8x7b-v0.1", "none")),
+            (1, 2, 0)
+        );
+    }
+}

@@ -1,0 +1,110 @@
+//! What a stream takes from a card, and whether it may.
+
+use plimsoll_allocator::CachingAllocator;
+use plimsoll_catalog::Gpu;
+use plimsoll_catalog::device;
+use plimsoll_catalog::device::DeviceLimits;
+use plimsoll_ground::Bytes;
+use plimsoll_ledger::Ledger;
+use plimsoll_scenario::Scenario;
+
+use super::measure::{self, AllocatorPeaks};
+use super::{Phase, Verdict};
+
+/// A card as a run sees it.
+#[derive(Clone, Debug)]
+pub struct Berth {
+    /// Capacity and load line.
+    pub limits: DeviceLimits,
+    /// What context and libraries take of it.
+    pub context: Bytes,
+}
+
+/// What a run takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// What the allocator reports.
+    pub peaks: AllocatorPeaks,
+    /// Reserved, with the context.
+    pub process: Bytes,
+    /// Whether it fits.
+    pub verdict: Verdict,
+}
+
+impl Berth {
+    /// The card of a scenario.
+    pub fn new(gpu: &Gpu, scenario: &Scenario) -> Self {
+        Self {
+            limits: device::limits(gpu, scenario.device.memory, scenario.device.load_line),
+            context: device::context(gpu).bytes,
+        }
+    }
+
+    /// What the allocator can have of the card.
+    pub fn room(&self) -> Bytes {
+        self.limits.capacity.saturating_sub(self.context)
+    }
+
+    /// Whether tensors that take `requested` at once cannot run, whatever the allocator does: it never reserves less
+    /// than is alive.
+    pub fn is_too_small_for(&self, requested: Bytes) -> bool {
+        requested > self.room()
+    }
+
+    /// Replays a stream on this card; `requested` is its peak. Fills the phases' peaks and ends.
+    ///
+    /// Near its end the allocator gives cached segments back before it gives up. A run that does not fit is measured as
+    /// it would be on a card without end, so that one sees how much is missing.
+    pub fn outcome(
+        &self,
+        ledger: &Ledger,
+        size: impl Fn(u32) -> Bytes,
+        requested: Bytes,
+        mut phases: Option<&mut [Phase]>,
+    ) -> Outcome {
+        let on_the_card =
+            if self.is_too_small_for(requested) { None } else { self.aboard(ledger, &size, phases.as_deref_mut()) };
+        on_the_card.unwrap_or_else(|| self.beyond(ledger, size, requested, phases))
+    }
+
+    /// What a stream takes of this card; `None` when it runs out of memory.
+    pub fn aboard(
+        &self,
+        ledger: &Ledger,
+        size: impl Fn(u32) -> Bytes,
+        phases: Option<&mut [Phase]>,
+    ) -> Option<Outcome> {
+        let peaks = measure::replay(ledger, size, Some(self.room()), phases).ok()?;
+        let process = peaks.reserved + self.context;
+        let verdict = if process <= self.limits.load_line { Verdict::Fits } else { Verdict::Tight };
+        Some(Outcome { peaks, process, verdict })
+    }
+
+    /// What a stream that does not fit would take of a card without end.
+    pub fn beyond(
+        &self,
+        ledger: &Ledger,
+        size: impl Fn(u32) -> Bytes,
+        requested: Bytes,
+        phases: Option<&mut [Phase]>,
+    ) -> Outcome {
+        let nothing = AllocatorPeaks { allocated: requested, reserved: requested, retries: 0 };
+        let peaks = measure::replay(ledger, size, None, phases).unwrap_or(nothing);
+        Outcome { peaks, process: peaks.reserved + self.context, verdict: Verdict::DoesNotFit }
+    }
+
+    /// Whether the verdict of [`Berth::outcome`] would be [`Verdict::Fits`]; stops where it cannot be any more.
+    pub fn fits(&self, ledger: &Ledger, size: impl Fn(u32) -> Bytes) -> bool {
+        let line = self.limits.load_line.saturating_sub(self.context);
+        if self.limits.load_line < self.context {
+            return false;
+        }
+        let mut allocator = CachingAllocator::with_capacity(Some(self.room()), ledger.storages.len());
+        for event in &ledger.events {
+            if allocator.apply(*event, size(event.id())).is_err() || allocator.reserved() > line {
+                return false;
+            }
+        }
+        true
+    }
+}

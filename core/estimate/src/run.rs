@@ -1,0 +1,152 @@
+//! A scenario that has been run, and everything one may ask about any moment of it.
+
+use plimsoll_ground::{Bytes, Result};
+use plimsoll_ledger::Ledger;
+use plimsoll_run::{card, execute};
+use plimsoll_scenario::Scenario;
+
+use super::attribution::{self, Beyond, Explanation};
+use super::explain;
+use super::measure;
+use super::notes;
+use super::outcome::Berth;
+use super::{Estimate, Holding, Peak, Timeline, Verdict};
+
+/// A scenario that has been run: its estimate, and everything one may ask about any moment of it.
+#[derive(Debug)]
+pub struct Run {
+    estimate: Estimate,
+    ledger: Ledger,
+    peak_event: usize,
+    berth: Berth,
+}
+
+impl Run {
+    /// Executes two optimizer steps. `estimate().max_batch` stays `None`: see [`super::max_batch`].
+    ///
+    /// # Errors
+    /// A key the engine does not estimate yet, an unsupported `model_type`, sizes that contradict one another.
+    pub fn new(scenario: &Scenario) -> Result<Self> {
+        scenario.estimated()?;
+        let gpu = card(scenario)?;
+        let ledger = execute(scenario)?;
+        let berth = Berth::new(gpu, scenario);
+        let (mut phases, peak) = measure::requested(&ledger);
+        let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
+        let outcome = berth.outcome(&ledger, size, peak.bytes, Some(&mut phases));
+        let limits = berth.limits.clone();
+
+        let mut warnings = scenario.software.other_rules();
+        warnings.extend(scenario.model.source.stand_in().map(|near| {
+            format!(
+                "model_type {:?} is not one of those that are modelled; it is estimated as the nearest, {}, from the sizes \
+                 in its config",
+                scenario.model.source.model_type().unwrap_or_default(),
+                near.name
+            )
+        }));
+        if outcome.peaks.retries > 0 && outcome.verdict != Verdict::DoesNotFit {
+            warnings.push(format!(
+                "the allocator has to give cached memory back to the driver {} time(s) in two steps to make room; \
+                 each time the GPU waits",
+                outcome.peaks.retries
+            ));
+        }
+        if scenario.training.compile {
+            warnings.push(
+                "torch.compile is not modelled: this is the estimate of the same run without it. Compiled, kernels are \
+                 fused and other activations are kept or recomputed, so the run may take less or more"
+                    .to_owned(),
+            );
+        }
+        if scenario.device.workspaces {
+            warnings.extend(notes::uncounted(gpu, scenario, &ledger));
+        }
+        warnings.extend(notes::assumed(gpu, scenario));
+        warnings.extend(notes::quantized(scenario));
+        warnings.extend(notes::without_cache(scenario));
+        let maker = ledger.events.get(peak.event).map(|e| &ledger.storages[e.id() as usize]);
+        let phase = phases_at(&ledger, peak.event);
+        let estimate = Estimate {
+            schema: 1,
+            scenario: scenario.to_value(),
+            parameters: ledger.parameters,
+            peak: Peak {
+                allocated: outcome.peaks.allocated,
+                requested: peak.bytes,
+                reserved: outcome.peaks.reserved,
+                process: outcome.process,
+                phase: phases[phase].name,
+                step: phases[phase].step.unwrap_or(0),
+                op: maker.map(|s| explain::op_name(&ledger, s)).unwrap_or_default(),
+                module: maker.map(|s| ledger.module(s)).unwrap_or_default(),
+            },
+            at_peak: measure::breakdown(&ledger, peak.event + 1),
+            phases,
+            headroom: limits.load_line.get() as i64 - outcome.process.get() as i64,
+            device: limits,
+            verdict: outcome.verdict,
+            max_batch: None,
+            warnings,
+        };
+        Ok(Self { estimate, ledger, peak_event: peak.event, berth })
+    }
+
+    /// The estimate, without `max_batch`.
+    pub fn estimate(&self) -> &Estimate {
+        &self.estimate
+    }
+
+    /// Takes the estimate out.
+    pub fn into_estimate(self) -> Estimate {
+        self.estimate
+    }
+
+    /// The event stream itself, for those who compare it with PyTorch's.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The position in the stream right after the allocation that made the peak.
+    pub fn peak_event(&self) -> u32 {
+        self.peak_event as u32 + 1
+    }
+
+    /// Live memory over both steps in at most `max_points` points (the peak of every phase is always among them).
+    pub fn timeline(&self, max_points: usize) -> Timeline {
+        explain::timeline(&self.ledger, self.peak_event, max_points)
+    }
+
+    /// Every byte at the peak of live memory, layer by layer, and what the process takes beyond.
+    pub fn explain(&self) -> Explanation {
+        let events = self.peak_event + 1;
+        let ledger = &self.ledger;
+        let peak = &self.estimate.peak;
+        let limit = (self.estimate.verdict != Verdict::DoesNotFit).then(|| self.berth.room());
+        let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
+        let (allocated, reserved) = measure::at(ledger, size, limit, events).unwrap_or((peak.allocated, peak.reserved));
+        Explanation {
+            requested: peak.requested,
+            layers: attribution::layers(&self.ledger, events),
+            beyond: Beyond {
+                rounding: attribution::rounding(&self.ledger, events),
+                unsplit: allocated.saturating_sub(peak.requested),
+                cached: reserved.saturating_sub(allocated),
+                reserved_elsewhere: peak.reserved.saturating_sub(reserved),
+                context: self.berth.context,
+                allocated_elsewhere: peak.allocated.saturating_sub(allocated),
+            },
+        }
+    }
+
+    /// What is alive after `event` events of the stream, largest group first. The index of a
+    /// [`super::TimelinePoint::event`]; layers are grouped (`model.layers.*.mlp`).
+    pub fn alive_at(&self, event: u32) -> Vec<Holding> {
+        explain::alive_at(&self.ledger, event as usize)
+    }
+}
+
+/// Index of the phase that event belongs to.
+fn phases_at(ledger: &Ledger, event: usize) -> usize {
+    ledger.phases.partition_point(|mark| mark.at <= event).saturating_sub(1)
+}

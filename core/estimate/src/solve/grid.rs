@@ -1,0 +1,192 @@
+//! What fits over a sheet of batches and sequences.
+//!
+//! Live memory is exact in every cell: each row's stream is an affine function of the batch, and the envelope of its
+//! peaks is read off. What the allocator reserves beyond it is not monotone in anything (a batch may fit where a smaller
+//! one does not), so a cell's verdict and peaks come from a replay of its own, the same a single estimate makes. Where
+//! live memory alone exceeds the card no replay is needed to know that it does not fit.
+//!
+//! A sheet of thousands of cells is drawn in one go, so replays are limited to [`EFFORT`] events: they are spent where
+//! the answer is open, nearest to the load line first. Every cell says how it is known.
+
+use plimsoll_ground::{Bytes, Error, Result};
+use plimsoll_scenario::Scenario;
+use serde::{Deserialize, Serialize};
+
+use super::parallel;
+use super::replays::{Replays, Share};
+use super::row::{Part, Question, Turn, landmarks, parts};
+use super::sheet::Sheet;
+use super::variant::{takes_sequences, with_sizes};
+use crate::{Berth, DeviceLimits, Verdict, card};
+
+/// Events replayed for a sheet when the caller sets no other limit: a hundred cells of a model of 32 layers.
+pub const EFFORT: u64 = 2_000_000;
+
+/// The most cells a sheet may have.
+pub const MOST_CELLS: usize = 1 << 14;
+
+/// Verdicts over batches and sequences.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Grid {
+    /// The micro-batches, ascending.
+    pub batches: Vec<u64>,
+    /// A row for each sequence, ascending.
+    pub rows: Vec<Row>,
+    /// The card's limits.
+    pub device: DeviceLimits,
+}
+
+/// One sequence.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Its length; `None` where a sample has no sequence.
+    pub seq: Option<u64>,
+    /// A cell for each batch; empty where the row is refused.
+    pub cells: Vec<Cell>,
+    /// Why it is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+/// One batch at one sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cell {
+    /// The micro-batch.
+    pub batch: u64,
+    /// Peak of live memory, to the byte.
+    pub requested: Bytes,
+    /// Peak of the process, as far as `known` says.
+    pub process: Bytes,
+    /// Whether it fits.
+    pub verdict: Verdict,
+    /// How `process` and `verdict` are known.
+    pub known: Known,
+}
+
+/// How a cell's answer is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Known {
+    /// Replayed: the same as a single estimate, to the byte.
+    Exact,
+    /// It does not fit for certain; `process` is the least it could be: live memory and context, or the capacity.
+    AtLeast,
+    /// Not replayed: `process` takes the allocator's share from the nearest replayed cell of the row, and `verdict`
+    /// follows from it.
+    Near,
+}
+
+impl Grid {
+    /// The cell of a batch and a sequence, where there is one.
+    pub fn cell(&self, batch: u64, seq: Option<u64>) -> Option<&Cell> {
+        self.rows.iter().find(|row| row.seq == seq)?.cells.iter().find(|cell| cell.batch == batch)
+    }
+}
+
+/// Estimates every pair of `batches` and `seqs`, everything else as in the scenario; replays at most about `effort`
+/// events. No `seqs`: the scenario's own. A target sequence that is as long as the scenario's sequence follows it.
+///
+/// # Errors
+/// No batches, too many cells, sequences for a model that has none, and all of [`crate::Run::new`] that does
+/// not come from a sequence: a row whose sequence is refused says so itself.
+pub fn grid(scenario: &Scenario, batches: &[u64], seqs: &[u64], effort: u64) -> Result<Grid> {
+    let batches = ascending(batches);
+    let seqs = ascending(seqs);
+    let (Some(first), Some(largest)) = (batches.first().copied(), batches.last().copied()) else {
+        return Err(Error::new("grid", "there are no batches", "give some, such as 1,2,4,8"));
+    };
+    if batches.len().saturating_mul(seqs.len().max(1)) > MOST_CELLS {
+        let problem = format!("{} batches by {} sequences are too many cells", batches.len(), seqs.len());
+        return Err(Error::new("grid", problem, format!("ask for at most {MOST_CELLS}")));
+    }
+    takes_sequences(scenario, &seqs)?;
+    let berth = Berth::new(card(scenario)?, scenario);
+    let seqs: Vec<Option<u64>> =
+        if seqs.is_empty() { vec![scenario.input.seq] } else { seqs.into_iter().map(Some).collect() };
+
+    // A sequence may be refused and the others stand; what is wrong with all of them is wrong with the question.
+    let mut refused: Vec<Option<Error>> = Vec::with_capacity(seqs.len());
+    for &seq in &seqs {
+        let sound = with_sizes(scenario, first, seq).and_then(|_| with_sizes(scenario, largest, seq));
+        refused.push(sound.err());
+    }
+    let sound = seqs.iter().zip(&refused).filter(|(_, error)| error.is_none()).filter_map(|(seq, _)| *seq);
+    let cheap = landmarks(&batches);
+    let sheet = Sheet::new(scenario, &sound.collect::<Vec<u64>>(), &cheap);
+    let row = |seq: Option<u64>, turn: &mut Turn| {
+        let question = Question { batches: &batches, seq: seq.unwrap_or(1), cheap: &cheap };
+        parts(&question, turn, &mut sheet.row(seq))
+    };
+    // Where the first row turns the others are looked at.
+    let mut turn = Turn::default();
+    let mut asked = seqs.iter().zip(&refused).filter(|(_, error)| error.is_none()).map(|(seq, _)| *seq);
+    let first = asked.next().map(|seq| row(seq, &mut turn));
+    let others = parallel::map(asked.collect(), |seq| row(seq, &mut { turn }));
+    let mut lines = first.into_iter().chain(others);
+    let mut rows = Vec::with_capacity(seqs.len());
+    let mut streams: Vec<Vec<Part>> = Vec::with_capacity(seqs.len());
+    for (&seq, error) in seqs.iter().zip(&mut refused) {
+        let outcome = if error.is_some() { None } else { lines.next() };
+        let line = outcome.unwrap_or(Ok(Vec::new())).unwrap_or_else(|why| {
+            *error = Some(why);
+            Vec::new()
+        });
+        let cells = first_look(&line, &batches, &berth);
+        rows.push(Row { seq, cells, refused: error.as_ref().map(Error::to_string) });
+        streams.push(line);
+    }
+    if refused.iter().all(Option::is_some) {
+        let why = refused.into_iter().flatten().next();
+        return Err(why.unwrap_or_else(|| Error::new("grid", "there are no sequences", "give some")));
+    }
+    let share = Replays { berth: &berth, streams: &streams, effort }.run(&mut rows);
+    for row in &mut rows {
+        estimate_rest(&mut row.cells, &berth, share);
+    }
+    Ok(Grid { batches, rows, device: berth.limits })
+}
+
+fn ascending(sizes: &[u64]) -> Vec<u64> {
+    let mut sizes = sizes.to_vec();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+/// What live memory alone says.
+fn first_look(parts: &[Part], batches: &[u64], berth: &Berth) -> Vec<Cell> {
+    let mut cells = Vec::with_capacity(batches.len());
+    for part in parts {
+        for &batch in &batches[part.first..=part.last] {
+            let requested = part.envelope.at(batch).bytes;
+            let (verdict, known) = if berth.is_too_small_for(requested) {
+                (Verdict::DoesNotFit, Known::AtLeast)
+            } else {
+                (Verdict::Fits, Known::Near)
+            };
+            cells.push(Cell { batch, requested, process: requested + berth.context, verdict, known });
+        }
+    }
+    cells
+}
+
+/// Gives the cells that were not replayed the allocator's share of the next deeper cell of the row that was, or of the
+/// next shallower one, or that of all.
+fn estimate_rest(cells: &mut [Cell], berth: &Berth, share: Share) {
+    let shares: Vec<Option<Share>> = cells.iter().map(|cell| Share::of(cell, berth)).collect();
+    for (column, cell) in cells.iter_mut().enumerate() {
+        if cell.known != Known::Near {
+            continue;
+        }
+        let (before, after) = shares.split_at(column);
+        let nearest = after.iter().flatten().next().or_else(|| before.iter().rev().flatten().next());
+        cell.process = nearest.unwrap_or(&share).process(cell.requested, berth);
+        cell.verdict = if cell.process <= berth.limits.load_line {
+            Verdict::Fits
+        } else if cell.process <= berth.limits.capacity {
+            Verdict::Tight
+        } else {
+            Verdict::DoesNotFit
+        };
+    }
+}

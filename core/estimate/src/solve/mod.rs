@@ -1,0 +1,20 @@
+//! Questions that take many estimates: the largest batch that fits, and what fits over a sheet of batches and sequences.
+//!
+//! Nothing here knows an approximation: what is not traced is read off [`crate::Stream`]s, whose sizes are
+//! exact, and replayed through the same allocator a single estimate goes through.
+
+mod axes;
+mod grid;
+mod largest;
+pub mod needs;
+mod parallel;
+mod replays;
+mod row;
+mod sheet;
+#[cfg(test)]
+mod tests;
+mod variant;
+
+pub use axes::{around, even};
+pub use grid::{Cell, EFFORT, Grid, Known, MOST_CELLS, Row, grid};
+pub use largest::max_batch;

@@ -1,0 +1,171 @@
+//! The event stream of a step at any micro-batch.
+//!
+//! For a fixed sequence every storage is an affine function of the micro-batch: `fixed + per_sample x batch`. Carrying
+//! both numbers through every op would make each rule of each op say how it scales. Two traces say it without that: where
+//! their streams are the same event for event, the storages pair up one to one, and two sizes make a line. Whoever goes
+//! by the stream at a third batch can hold it against a trace there ([`Stream::is_of`]). What kernels take for themselves
+//! is not always a line; where it follows from another size, it is computed ([`Law`]).
+
+use std::sync::Arc;
+
+use plimsoll_ground::Bytes;
+use plimsoll_ledger::{Law, Ledger};
+use plimsoll_run::LARGEST_SUM;
+
+/// Bytes of one storage at any micro-batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Line {
+    /// Bytes however large the batch is.
+    pub fixed: i64,
+    /// Bytes for each sample.
+    pub per_sample: i64,
+}
+
+impl Line {
+    /// The line through two sizes; `None` where none with whole bytes goes through both, or it falls.
+    pub fn through(at: u64, bytes: u64, other_at: u64, other_bytes: u64) -> Option<Self> {
+        let samples = i64::try_from(other_at.checked_sub(at)?).ok().filter(|n| *n > 0)?;
+        let more = i64::try_from(other_bytes.checked_sub(bytes)?).ok()?;
+        if more % samples != 0 {
+            return None;
+        }
+        let per_sample = more / samples;
+        let fixed = i64::try_from(bytes).ok()?.checked_sub(per_sample.checked_mul(i64::try_from(at).ok()?)?)?;
+        Some(Self { fixed, per_sample })
+    }
+
+    /// The same at every batch.
+    pub fn constant(bytes: u64) -> Self {
+        Self { fixed: i64::try_from(bytes).unwrap_or(i64::MAX), per_sample: 0 }
+    }
+
+    /// Its size at `batch`, which must be within [`Stream::most`].
+    pub const fn at(self, batch: u64) -> u64 {
+        let bytes = self.fixed.saturating_add(self.per_sample.saturating_mul(batch as i64));
+        if bytes > 0 { bytes as u64 } else { 0 }
+    }
+}
+
+/// A stream whose sizes are known for every micro-batch between two that were traced, and beyond them as long as no op
+/// changes what it does.
+#[derive(Debug)]
+pub struct Stream {
+    /// A trace of it: events, phases, who made what. Its sizes are those of its own batch.
+    pub ledger: Arc<Ledger>,
+    /// By storage; zero for one with a law of its own.
+    pub lines: Vec<Line>,
+    /// The storages that are no lines.
+    pub laws: Vec<Law>,
+}
+
+/// Two optimizer steps at one batch: what is done, and how large everything is.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// A trace of it: events, phases, who made what. Its sizes need not be those of this batch.
+    pub ledger: Arc<Ledger>,
+    /// The bytes of every storage.
+    pub sizes: Vec<u64>,
+}
+
+impl Step {
+    /// As it was traced.
+    pub fn of(ledger: Arc<Ledger>) -> Self {
+        let sizes = ledger.storages.iter().map(|s| s.bytes).collect();
+        Self { ledger, sizes }
+    }
+
+    /// Whether the other does the same, whatever the sizes.
+    pub fn does_as(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.ledger, &other.ledger)
+            || (same(&self.ledger, &other.ledger) && self.ledger.laws == other.ledger.laws)
+    }
+}
+
+/// Whether two runs are the same event for event.
+fn same(a: &Ledger, b: &Ledger) -> bool {
+    a.storages.len() == b.storages.len() && a.phases == b.phases && a.events == b.events
+}
+
+/// The size of a storage with a law at `batch`, where `line` says the bytes of its tokens.
+pub fn by_law(law: &Law, line: Line, batch: u64) -> Bytes {
+    Bytes::new(law.bytes(Law::tokens(line.at(batch))))
+}
+
+impl Stream {
+    /// Of two steps at two batches, the smaller first; `None` where they do not do the same.
+    pub fn between(step: &Step, at: u64, other: &Step, other_at: u64) -> Option<Self> {
+        if !step.does_as(other) {
+            return None;
+        }
+        let line = |(a, b): (&u64, &u64)| Line::through(at, *a, other_at, *b);
+        let mut lines: Vec<Option<Line>> = step.sizes.iter().zip(&other.sizes).map(line).collect();
+        for law in &step.ledger.laws {
+            lines[law.storage as usize] = Some(Line::constant(0));
+        }
+        let lines = lines.into_iter().collect::<Option<Vec<Line>>>()?;
+        Some(Self { ledger: Arc::clone(&step.ledger), lines, laws: step.ledger.laws.clone() })
+    }
+
+    /// Of one step, good for its own batch only.
+    pub fn of(step: &Step) -> Self {
+        let lines = step.sizes.iter().map(|bytes| Line::constant(*bytes)).collect();
+        Self { ledger: Arc::clone(&step.ledger), lines, laws: Vec::new() }
+    }
+
+    /// Whether `trace` is this stream at `batch`, to the byte.
+    pub fn is_of(&self, ledger: &Ledger, batch: u64) -> bool {
+        same(&self.ledger, ledger)
+            && self.lines.len() == ledger.storages.len()
+            && self.sizes(batch).iter().zip(&ledger.storages).all(|(size, s)| size.get() == s.bytes)
+    }
+
+    /// Whether `step` is this stream at `batch`, to the byte.
+    pub fn is_at(&self, step: &Step, batch: u64) -> bool {
+        let same = Arc::ptr_eq(&self.ledger, &step.ledger) || same(&self.ledger, &step.ledger);
+        same && self.sizes(batch).iter().map(|size| size.get()).eq(step.sizes.iter().copied())
+    }
+
+    /// The largest batch whose sums stay far below 2^64; a trace refuses what is above.
+    pub fn most(&self) -> u64 {
+        let sum = |of: fn(&Line) -> i64| self.lines.iter().map(|line| i128::from(of(line)).max(0)).sum::<i128>();
+        let (fixed, per_sample) = (sum(|l| l.fixed), sum(|l| l.per_sample));
+        let room = i128::from(LARGEST_SUM) - fixed;
+        u64::try_from(room.max(0) / per_sample.max(1)).unwrap_or(u64::MAX)
+    }
+
+    /// The size of every storage at `batch`.
+    pub fn sizes(&self, batch: u64) -> Vec<Bytes> {
+        let mut sizes: Vec<Bytes> = self.lines.iter().map(|line| Bytes::new(line.at(batch))).collect();
+        for law in &self.laws {
+            sizes[law.storage as usize] = by_law(law, self.tokens(law), batch);
+        }
+        sizes
+    }
+
+    /// The line of the storage that a law looks at.
+    pub fn tokens(&self, law: &Law) -> Line {
+        self.lines[law.tokens as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Line;
+
+    #[test]
+    fn a_line_goes_through_both_sizes() {
+        let line = Line::through(2, 1024, 5, 1024 + 3 * 100).unwrap();
+        assert_eq!(line, Line { fixed: 824, per_sample: 100 });
+        assert_eq!((line.at(2), line.at(5), line.at(7)), (1024, 1324, 1524));
+        assert_eq!(Line::through(2, 512, 3, 512), Some(Line::constant(512)));
+    }
+
+    /// Half bytes and falling sizes are no line: whoever sees them must trace.
+    #[test]
+    fn what_is_no_line_is_none() {
+        assert_eq!(Line::through(2, 100, 4, 101), None);
+        assert_eq!(Line::through(2, 100, 3, 99), None);
+        assert_eq!(Line::through(3, 100, 3, 100), None);
+        assert_eq!(Line::through(2, 0, 3, u64::MAX), None);
+    }
+}

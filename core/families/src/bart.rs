@@ -1,0 +1,380 @@
+//! BART (transformers `models/bart/modeling_bart.py`).
+
+use std::rc::Rc;
+
+use plimsoll_ground::{Error, Result};
+use plimsoll_scenario::AttentionMask;
+use plimsoll_torch::generate::{Encode, Generate, Step};
+use plimsoll_torch::nn::{
+    Activation, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, bidirectional_mask,
+    decoder_causal_mask,
+};
+use plimsoll_torch::ops;
+use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::{Batch, Op};
+
+use super::config::{Config, divide};
+use super::seq2seq::{self, Attend, Kind, Lengths};
+use super::{Model, Output, Plan, causal_lm};
+
+/// Rows of the position tables that no position uses.
+const OFFSET: u64 = 2;
+
+#[derive(Clone, Copy, Debug)]
+struct Sizes<'c> {
+    vocab: u64,
+    hidden: u64,
+    positions: u64,
+    dropout: f64,
+    activation_dropout: f64,
+    act: &'c str,
+}
+
+/// What the two stacks differ in.
+#[derive(Clone, Copy, Debug)]
+struct StackSizes {
+    layers: u64,
+    heads: u64,
+    intermediate: u64,
+}
+
+impl StackSizes {
+    fn read(config: &Config<'_>, hidden: u64, [layers, heads, ffn]: [&str; 3]) -> Result<Self> {
+        let sizes = Self {
+            layers: config.layers(layers, 12)?,
+            heads: config.size(heads, 16)?,
+            intermediate: config.size(ffn, 4096)?,
+        };
+        divide(config, ("d_model", hidden), (heads, sizes.heads))?;
+        Ok(sizes)
+    }
+}
+
+/// `BartEncoderLayer` or, with cross-attention, `BartDecoderLayer`.
+#[derive(Debug)]
+struct Layer {
+    self_attn: Attend,
+    self_attn_layer_norm: LayerNorm,
+    cross: Option<(Attend, LayerNorm)>,
+    fc1: Linear,
+    activation_fn: Activation,
+    fc2: Linear,
+    final_layer_norm: LayerNorm,
+    dropout: f64,
+    activation_dropout: f64,
+    module: ModuleId,
+}
+
+impl Layer {
+    fn new(
+        scope: &Scope,
+        sizes: &Sizes<'_>,
+        stack: StackSizes,
+        core: &EncoderAttention,
+        decoder: bool,
+    ) -> Option<Self> {
+        let hidden = sizes.hidden;
+        let attend =
+            |name: &'static str, causal| Attend::new(&scope.child(name), Kind::Bart, hidden, stack.heads, core, causal);
+        let norm = |name: &'static str| LayerNorm::new(&scope.child(name), hidden, true);
+        let linear = |name: &'static str, i, o| Linear::new(&scope.child(name), i, o, true);
+        Some(Self {
+            self_attn: attend("self_attn", decoder),
+            self_attn_layer_norm: norm("self_attn_layer_norm"),
+            cross: decoder.then(|| (attend("encoder_attn", false), norm("encoder_attn_layer_norm"))),
+            fc1: linear("fc1", hidden, stack.intermediate),
+            activation_fn: Activation::new(&scope.child("activation_fn"), sizes.act)?,
+            fc2: linear("fc2", stack.intermediate, hidden),
+            final_layer_norm: norm("final_layer_norm"),
+            dropout: sizes.dropout,
+            activation_dropout: sizes.activation_dropout,
+            module: scope.module(),
+        })
+    }
+
+    fn forward(
+        &self,
+        hidden: &Tensor,
+        mask: Option<&Tensor>,
+        encoded: Option<&Tensor>,
+        encoded_mask: Option<&Tensor>,
+    ) -> Tensor {
+        hidden.cx().within(self.module, || {
+            let mut residual = hidden.clone();
+            // `_` is a name like any other: it holds the probabilities until something else takes it.
+            let (mut hidden, mut _weights) = self.self_attn.forward(hidden, None, mask, None);
+            hidden = ops::dropout(&hidden, self.dropout);
+            hidden = ops::add(&residual, &hidden);
+            hidden = self.self_attn_layer_norm.forward(&hidden);
+            if let Some((attend, norm)) = &self.cross {
+                residual = hidden.clone();
+                (hidden, _weights) = attend.forward(&hidden, encoded, encoded_mask, None);
+                hidden = ops::dropout(&hidden, self.dropout);
+                hidden = ops::add(&residual, &hidden);
+                hidden = norm.forward(&hidden);
+            }
+            residual = hidden.clone();
+            hidden = self.activation_fn.forward(&self.fc1.forward(&hidden));
+            hidden = ops::dropout(&hidden, self.activation_dropout);
+            hidden = self.fc2.forward(&hidden);
+            hidden = ops::dropout(&hidden, self.dropout);
+            hidden = ops::add(&residual, &hidden);
+            hidden = self.final_layer_norm.forward(&hidden);
+            if self.cross.is_none() {
+                look_for_infinities(&hidden);
+            }
+            hidden
+        })
+    }
+}
+
+/// `torch.isfinite(hidden_states).all()`, which float16 encoders look at; what they clamp is not expected.
+fn look_for_infinities(hidden: &Tensor) {
+    if hidden.dtype() != DType::Float16 {
+        return;
+    }
+    let cx = hidden.cx();
+    let fresh = |op, dtype| ops::fresh(cx, op, hidden.dims(), dtype);
+    // at::isfinite: (self == self) * (self.abs() != inf), which the compiler works out from the right, and whose
+    // temporaries live to its end.
+    let magnitude = fresh(Op::Abs, hidden.dtype());
+    let bounded = fresh(Op::NeScalar, DType::Bool);
+    let number = fresh(Op::EqTensor, DType::Bool);
+    let finite = fresh(Op::MulTensor, DType::Bool);
+    drop((number, bounded, magnitude));
+    drop((ops::fresh(cx, Op::All, &[], DType::Bool), finite));
+}
+
+/// `BartEncoder` or `BartDecoder`.
+#[derive(Debug)]
+struct Stack {
+    embed_tokens: Embedding,
+    embed_positions: Embedding,
+    layers: ModuleList<Layer>,
+    layernorm_embedding: LayerNorm,
+    dropout: f64,
+    plan: Plan,
+    tokens: ModuleId,
+    positions: ModuleId,
+    module: ModuleId,
+}
+
+impl Stack {
+    fn new(
+        scope: &Scope,
+        shared: Option<&Embedding>,
+        sizes: &Sizes<'_>,
+        stack: StackSizes,
+        attention_dropout: f64,
+        plan: &Plan,
+        decoder: bool,
+    ) -> Option<Self> {
+        let core = EncoderAttention {
+            implementation: plan.attention,
+            rules: plan.rules.clone(),
+            dropout: attention_dropout,
+            softmax_fp32: false,
+        };
+        let (tokens, positions) = (scope.child("embed_tokens"), scope.child("embed_positions"));
+        Some(Self {
+            embed_tokens: match shared {
+                Some(shared) => Embedding::tied(&tokens, shared.weight()),
+                None => Embedding::new(&tokens, sizes.vocab, sizes.hidden),
+            },
+            embed_positions: Embedding::new(&positions, sizes.positions + OFFSET, sizes.hidden),
+            layers: ModuleList::new(scope, "layers", stack.layers, |scope, _| {
+                Layer::new(scope, sizes, stack, &core, decoder)
+            })?,
+            layernorm_embedding: LayerNorm::new(&scope.child("layernorm_embedding"), sizes.hidden, true),
+            dropout: sizes.dropout,
+            plan: plan.clone(),
+            tokens: tokens.module(),
+            positions: positions.module(),
+            module: scope.module(),
+        })
+    }
+
+    /// `BartScaledWordEmbedding`: always multiplied, be it by 1.
+    fn embed(&self, ids: &Tensor) -> Tensor {
+        let scaled = ids.cx().within(self.tokens, || ops::mul_scalar(&self.embed_tokens.forward(ids)));
+        causal_lm::as_input(scaled, &self.plan)
+    }
+
+    fn encode(&self, ids: &Tensor, mask: Option<&Tensor>) -> Tensor {
+        let cx = ids.cx();
+        cx.within(self.module, || {
+            let embeds = self.embed(ids);
+            let positions = cx.within(self.positions, || {
+                let _range = ops::arange(cx, ids.size(1));
+                let shifted = ops::fresh(cx, Op::AddTensor, ids.dims(), DType::Int64);
+                self.embed_positions.forward(&shifted)
+            });
+            let mut hidden = self.start(&embeds, &positions);
+            let padding = causal_lm::given_mask(mask, &self.plan);
+            let mask = bidirectional_mask(&embeds, padding, embeds.dtype(), self.plan.attention);
+            hidden = self.layers.run(
+                cx,
+                hidden,
+                |_| (),
+                |layer, hidden| self.call(layer, &hidden, [mask.as_ref(), None, None]),
+            );
+            drop((embeds, positions));
+            hidden
+        })
+    }
+
+    /// `mask` is about the encoder's hidden states.
+    fn decode(&self, ids: &Tensor, mask: Option<&Tensor>, encoded: &Tensor) -> Tensor {
+        let cx = ids.cx();
+        cx.within(self.module, || {
+            let (attention, seq) = (self.plan.attention, ids.size(1));
+            let embeds = self.embed(ids);
+            let position_ids = causal_lm::position_ids(cx, seq);
+            let own_mask = {
+                let ones = ops::fresh(cx, Op::Ones, &[ids.size(0), cx.seen(seq, false).keys], DType::Float32);
+                // Nothing in it is padded. The reference rows of training were traced without values, though, and where
+                // they say that the encoder's mask is padded they say so of this one too.
+                let padded = self.plan.input.attention_mask == AttentionMask::Padded && !cx.remembers();
+                decoder_causal_mask(&embeds, Some((&ones, padded)), attention)
+            };
+            let padding = causal_lm::given_mask(mask, &self.plan);
+            let encoded_mask = bidirectional_mask(&embeds, padding, encoded.dtype(), attention);
+            let positions = cx.within(self.positions, || {
+                let shifted = ops::fresh(cx, Op::AddTensor, &[1, seq], DType::Int64);
+                self.embed_positions.forward(&shifted)
+            });
+            let mut hidden = self.start(&embeds, &positions);
+            hidden = self.layers.run(
+                cx,
+                hidden,
+                |_| (),
+                |layer, hidden| self.call(layer, &hidden, [own_mask.as_ref(), Some(encoded), encoded_mask.as_ref()]),
+            );
+            drop((embeds, positions, position_ids));
+            hidden
+        })
+    }
+
+    fn start(&self, embeds: &Tensor, positions: &Tensor) -> Tensor {
+        let mut hidden = ops::add(embeds, positions);
+        hidden = self.layernorm_embedding.forward(&hidden);
+        ops::dropout(&hidden, self.dropout)
+    }
+
+    /// A layer with its mask, the encoder's hidden states and their mask.
+    fn call(&self, layer: &Rc<Layer>, hidden: &Tensor, given: [Option<&Tensor>; 3]) -> Tensor {
+        let [mask, encoded, encoded_mask] = given;
+        if !self.plan.checkpointing {
+            return layer.forward(hidden, mask, encoded, encoded_mask);
+        }
+        // What the layer is given besides is held with the function, as long as the inputs.
+        let (layer, [mask, encoded, encoded_mask]) = (Rc::clone(layer), given.map(Option::<&Tensor>::cloned));
+        let function =
+            move |inputs: &[Tensor]| layer.forward(&inputs[0], mask.as_ref(), encoded.as_ref(), encoded_mask.as_ref());
+        checkpoint(hidden.cx(), vec![hidden.clone()], Rc::new(function))
+    }
+}
+
+/// `BartForConditionalGeneration`.
+#[derive(Debug)]
+struct ConditionalGeneration {
+    cx: Rc<Context>,
+    encoder: Stack,
+    decoder: Stack,
+    lm_head: Linear,
+    final_logits_bias: Tensor,
+    lengths: Lengths,
+    plan: Plan,
+}
+
+/// `BartForConditionalGeneration(config)`.
+pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
+    let act = config.text("activation_function", "gelu")?;
+    let sizes = Sizes {
+        vocab: config.size("vocab_size", 50_265)?,
+        hidden: config.size("d_model", 1024)?,
+        positions: config.size("max_position_embeddings", 1024)?,
+        dropout: config.probability("dropout", 0.1)?,
+        activation_dropout: config.probability("activation_dropout", 0.0)?,
+        act,
+    };
+    let attention_dropout = config.probability("attention_dropout", 0.0)?;
+    let encoder =
+        StackSizes::read(config, sizes.hidden, ["encoder_layers", "encoder_attention_heads", "encoder_ffn_dim"])?;
+    let decoder =
+        StackSizes::read(config, sizes.hidden, ["decoder_layers", "decoder_attention_heads", "decoder_ffn_dim"])?;
+    let lengths = Lengths::read(plan)?;
+    for (key, length) in [("input.seq", lengths.source), ("input.target_seq", lengths.target)] {
+        if length > sizes.positions {
+            return Err(Error::new(
+                key,
+                format!("{length} tokens, but the model has {} position embeddings", sizes.positions),
+                format!("use at most {}", sizes.positions),
+            ));
+        }
+    }
+    let model = scope.child("model");
+    let shared = Embedding::new(&model.child("shared"), sizes.vocab, sizes.hidden);
+    // Untied, each stack has a table of its own, and nobody looks into the shared one.
+    let tied = config.flag("tie_word_embeddings", true)?;
+    let stack = |name: &'static str, stack, decoder| -> Result<Stack> {
+        Stack::new(&model.child(name), tied.then_some(&shared), &sizes, stack, attention_dropout, plan, decoder)
+            .ok_or_else(|| super::unknown_activation(config, "activation_function", act))
+    };
+    let encoder = stack("encoder", encoder, false)?;
+    let decoder = stack("decoder", decoder, true)?;
+    let lm_head = seq2seq::head(&scope.child("lm_head"), shared.weight(), tied);
+    Ok(Box::new(ConditionalGeneration {
+        cx: Rc::clone(scope.cx()),
+        encoder,
+        decoder,
+        lm_head,
+        final_logits_bias: scope.buffer_of(&[1, sizes.vocab], scope.dtype()),
+        lengths,
+        plan: plan.clone(),
+    }))
+}
+
+impl ConditionalGeneration {
+    /// The logits of the decoder's ids, `mask` being about what was encoded; and what `outputs` holds to the end of the
+    /// forward.
+    fn decode(&self, ids: &Tensor, mask: Option<&Tensor>, encoded: &Tensor) -> (Tensor, Tensor) {
+        let decoded = self.decoder.decode(ids, mask, encoded);
+        let logits = self.lm_head.forward(&decoded);
+        (ops::add(&logits, &self.final_logits_bias), decoded)
+    }
+}
+
+impl Model for ConditionalGeneration {
+    fn batch(&self) -> Batch {
+        seq2seq::batch(&self.cx, &self.plan, self.lengths)
+    }
+
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
+        let decoder_ids = seq2seq::shift_right(labels);
+        let encoded = self.encoder.encode(ids, mask);
+        let (logits, _outputs) = self.decode(&decoder_ids, mask, &encoded);
+        seq2seq::output(logits, labels, encoded)
+    }
+
+    fn generate(&self) -> Option<&dyn Generate> {
+        Some(self)
+    }
+}
+
+impl Generate for ConditionalGeneration {
+    fn logits(&self, step: Step<'_>) -> Tensor {
+        self.decode(step.ids, step.mask, step.encoded()).0
+    }
+
+    fn encoder(&self) -> Option<&dyn Encode> {
+        Some(self)
+    }
+}
+
+impl Encode for ConditionalGeneration {
+    fn encode(&self, inputs: &Tensor, mask: Option<&Tensor>) -> Tensor {
+        self.encoder.encode(inputs, mask)
+    }
+}

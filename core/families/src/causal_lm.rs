@@ -1,0 +1,219 @@
+//! What transformers' causal language models share around their layers.
+
+use std::rc::Rc;
+
+use plimsoll_catalog::software::rules;
+use plimsoll_ground::Result;
+use plimsoll_scenario::AttentionMask;
+use plimsoll_torch::nn::{AttentionCore, Embedding, Linear, Scope};
+use plimsoll_torch::ops::{self, FusedRules};
+use plimsoll_torch::tensor::{Context, DType, HeadLoss, Smoothing, Tensor};
+use plimsoll_torch::{Batch, Field, Op};
+
+use super::config::Config;
+use super::{Output, Plan};
+
+/// `input_ids`, `labels` and, where one is given, the attention mask: int64 `[batch, seq]` each.
+pub fn batch(cx: &Rc<Context>, plan: &Plan, seq: u64) -> Batch {
+    let sizes = [plan.input.batch, seq];
+    let tokens = || ops::empty(cx, &sizes, DType::Int64);
+    let batch = Batch::of(tokens()).with(Field::Labels, ops::labels(cx, &sizes, DType::Int64));
+    if plan.input.attention_mask == AttentionMask::None { batch } else { batch.with(Field::Mask, tokens()) }
+}
+
+/// `inputs_embeds`. A frozen model's checkpoints would have no gradient: for them it is made a leaf that requires grad
+/// (`enable_input_require_grads`).
+pub fn input_embeddings(table: &Embedding, ids: &Tensor, plan: &Plan) -> Tensor {
+    as_input(table.forward(ids), plan)
+}
+
+/// What `enable_input_require_grads` makes of an embedding's output.
+pub fn as_input(embeds: Tensor, plan: &Plan) -> Tensor {
+    if plan.adapters && plan.checkpointing { embeds.into_leaf(true) } else { embeds }
+}
+
+/// The logits of the last position alone (`logits_to_keep=1`).
+pub fn last_logits(hidden: Tensor, head: &Linear) -> Tensor {
+    head.forward(&ops::narrow(&hidden, 1, 1))
+}
+
+/// [`last_logits`] of a model that squashes its logits first, holding the hidden states to the end.
+pub fn last_capped_logits(hidden: Tensor, head: &Linear) -> Tensor {
+    capped(head.forward(&ops::narrow(&hidden, 1, 1)))
+}
+
+/// `final_logit_softcapping`.
+fn capped(mut logits: Tensor) -> Tensor {
+    logits = ops::div_scalar(&logits);
+    logits = ops::tanh(&logits);
+    ops::mul_scalar(&logits)
+}
+
+/// `torch.arange(seq) + past_seen_tokens`, unsqueezed: `[1, seq]`.
+pub fn position_ids(cx: &Rc<Context>, seq: u64) -> Tensor {
+    let positions = ops::arange(cx, seq);
+    let shifted = ops::fresh(cx, Op::AddTensor, &[seq], DType::Int64);
+    drop(positions);
+    ops::unsqueeze(&shifted, 0)
+}
+
+/// `eager_attention_forward` as Llama has it, or sdpa, with dropout on the probabilities.
+pub fn attention(plan: &Plan, dropout: f64) -> AttentionCore {
+    AttentionCore {
+        implementation: plan.attention,
+        rules: plan.rules.clone(),
+        dropout,
+        softmax_fp32: true,
+        eager_contiguous: true,
+    }
+}
+
+/// Gemma's switch to attention in both directions.
+///
+/// # Errors
+/// When it is on.
+pub fn refuse_bidirectional(config: &Config<'_>) -> Result<()> {
+    let key = "use_bidirectional_attention";
+    if config.flag(key, false)? { Err(config.error(key, "is not estimated yet", "set it to false")) } else { Ok(()) }
+}
+
+/// The attention mask that was given, and whether anything in it is padded.
+pub fn given_mask<'t>(mask: Option<&'t Tensor>, plan: &Plan) -> Option<(&'t Tensor, bool)> {
+    mask.map(|m| (m, plan.input.attention_mask == AttentionMask::Padded))
+}
+
+/// `pad_token_id in input_ids[:, [-1, 0]]`: some models look whether somebody forgot the mask.
+pub fn warn_if_padding_and_no_attention_mask(ids: &Tensor) {
+    let (cx, batch) = (ids.cx(), ids.size(0));
+    let ends = {
+        let _columns = ops::fresh(cx, Op::ToCopy, &[2], DType::Int64);
+        ops::fresh(cx, Op::IndexTensor, &[batch, 2], DType::Int64)
+    };
+    let _equal = ops::fresh(cx, Op::EqScalar, &[batch, 2], DType::Bool);
+    drop((ops::fresh(cx, Op::Any, &[], DType::Bool), ends));
+}
+
+/// `lm_head`: the token embedding's weight once more, or one of its own.
+pub fn head(scope: &Scope, table: &Embedding, tied: bool) -> Linear {
+    let place = scope.child("lm_head");
+    if tied {
+        Linear::tied(&place, table.weight())
+    } else {
+        Linear::head(&place, table.weight().size(1), table.weight().size(0))
+    }
+}
+
+/// The logits and the loss of the last hidden state. A `ModelOutput` holds the loss as well as the logits.
+pub fn output(hidden: Tensor, head: &Linear, labels: &Tensor) -> Output {
+    head_output(hidden, head, labels, |x| head.forward(x))
+}
+
+/// [`output`] of a model that squashes its logits first (`final_logit_softcapping`).
+pub fn capped_output(hidden: Tensor, head: &Linear, labels: &Tensor) -> Output {
+    head_output(hidden, head, labels, |x| capped(head.forward(x)))
+}
+
+/// The head and the loss the way the recipe has them; `project` is the head with all it does to its logits.
+fn head_output(hidden: Tensor, head: &Linear, labels: &Tensor, project: impl Fn(&Tensor) -> Tensor) -> Output {
+    match (hidden.cx().loss_rules().head, head.plain()) {
+        (HeadLoss::Chunked, _) => chunked_output(hidden, labels, project),
+        (HeadLoss::FusedLinear { cuda, sums_in_product }, Some((weight, bias))) => {
+            // Both names hold their labels until the loss is there.
+            let padded = padded(labels);
+            let targets = ops::contiguous(&ops::narrow(&padded, 1, labels.size(1)));
+            let rows = ops::view(&hidden, &[targets.numel(), hidden.size(-1)]);
+            let card = FusedRules { cuda, sums_in_product };
+            let loss = ops::fused_linear_cross_entropy(card, &rows, weight, bias);
+            drop((padded, targets, hidden, rows));
+            Output { held: vec![loss.clone()], loss }
+        }
+        // bitsandbytes leaves the output head as it is; one that it had replaced would have no weight to fuse.
+        (HeadLoss::Full | HeadLoss::FusedLinear { .. }, _) => {
+            let (loss, logits) = loss(project(&hidden), labels);
+            drop(hidden);
+            Output { held: vec![loss.clone(), logits], loss }
+        }
+    }
+}
+
+/// How many chunks torchtune cuts a sequence into (`CEWithChunkedOutputLoss(num_output_chunks=8)`).
+const CHUNKS: u64 = 8;
+
+/// torchtune's `TransformerDecoder.chunked_output` and `CEWithChunkedOutputLoss`: the head chunk by chunk, every chunk's
+/// logits in the weights' (or autocast's) dtype, and then a loss that makes one chunk after the other float32.
+fn chunked_output(hidden: Tensor, labels: &Tensor, project: impl Fn(&Tensor) -> Tensor) -> Output {
+    let size = hidden.size(1).div_ceil(CHUNKS);
+    let chunks: Vec<Tensor> = ops::split(&hidden, size, 1).iter().map(project).collect();
+    drop(hidden);
+    let shifted = ops::contiguous(&ops::narrow(&padded(labels), 1, labels.size(1)));
+    let cx = labels.cx();
+    let counted = ops::fresh(cx, Op::NeScalar, labels.dims(), DType::Bool);
+    let count = ops::fresh(cx, Op::Sum, &[], DType::Int64);
+    drop(counted);
+    let targets: Vec<Tensor> = ops::split(&shifted, size, 1).iter().map(|t| ops::reshape(t, &[t.numel()])).collect();
+    let mut total: Option<Tensor> = None;
+    for (logits, targets) in chunks.iter().zip(&targets) {
+        let flat = ops::view(logits, &[targets.numel(), logits.size(-1)]);
+        let part = {
+            let wide = ops::to(&flat, DType::Float32);
+            ops::cross_entropy_sum(&wide, targets)
+        };
+        total = Some(match total.take() {
+            // 0.0 + tensor
+            None => ops::add_scalar(&part),
+            Some(total) => ops::add_in_place(total, &part),
+        });
+    }
+    let loss = match &total {
+        Some(total) => ops::div(total, &count),
+        None => unreachable!("a sequence has at least one token, and so one chunk"),
+    };
+    drop((total, count, targets, shifted));
+    let mut held = vec![loss.clone()];
+    held.extend(chunks);
+    Output { held, loss }
+}
+
+/// `pad(labels, (0, 1))`: without the first one, each token's label is the next token.
+fn padded(labels: &Tensor) -> Tensor {
+    ops::fresh(labels.cx(), Op::ConstantPadNd, &[labels.size(0), labels.size(1) + 1], DType::Int64)
+}
+
+/// The loss, and the logits the model returns. `ForCausalLMLoss` of transformers 5: float32 logits, labels padded and
+/// shifted, cross-entropy. Older ones shifted the logits, and still older ones made them float32 where they stood.
+fn loss(logits: Tensor, labels: &Tensor) -> (Tensor, Tensor) {
+    let cx = logits.cx();
+    if cx.is_inference() {
+        return (logits.clone(), logits);
+    }
+    if cx.loss_rules().smoothing == Smoothing::Outside {
+        return (ops::no_loss(&logits), logits);
+    }
+    let software = cx.machine().rules;
+    let (batch, seq, vocab) = (labels.size(0), labels.size(1), logits.size(-1));
+    if !software.has(&rules::PADDED_LABELS) {
+        let float = ops::to(&logits, DType::Float32);
+        let returned = if software.has(&rules::LOSS_FUNCTION) {
+            logits
+        } else {
+            drop(logits);
+            float.clone()
+        };
+        return (shifted_loss(&float, labels), returned);
+    }
+    let float = ops::to(&logits, DType::Float32);
+    let padded = ops::fresh(cx, Op::ConstantPadNd, &[batch, seq + 1], DType::Int64);
+    let shifted = ops::contiguous(&ops::narrow(&padded, 1, seq));
+    let targets = ops::view(&shifted, &[batch * seq]);
+    let loss = ops::cross_entropy(&ops::view(&float, &[batch * seq, vocab]), &targets);
+    drop(padded);
+    (loss, logits)
+}
+
+/// `shift_logits = logits[..., :-1, :].contiguous()`, the labels likewise.
+fn shifted_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
+    let (batch, seq, vocab) = (labels.size(0), labels.size(1).saturating_sub(1), logits.size(-1));
+    let shifted = ops::contiguous(&ops::narrow(logits, 1, seq));
+    let targets = ops::contiguous(&ops::narrow(labels, 1, seq));
+    ops::cross_entropy(&ops::view(&shifted, &[batch * seq, vocab]), &ops::view(&targets, &[batch * seq]))
+}

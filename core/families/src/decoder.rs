@@ -1,0 +1,270 @@
+//! The frame of transformers' rotary decoders: embeddings, masks, positions, layers, a last norm, a head.
+
+use std::rc::Rc;
+
+use plimsoll_ground::Result;
+use plimsoll_torch::generate::{Generate, Step};
+use plimsoll_torch::nn::{
+    Embedding, ModuleList, Norm, RotaryEmbedding, Scope, causal_mask, sliding_window_causal_mask,
+};
+use plimsoll_torch::ops;
+use plimsoll_torch::tensor::{Context, Kind, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::{Batch, Op};
+
+use super::config::Config;
+use super::decoder_head::DecoderHead;
+use super::{Model, Output, Plan, causal_lm};
+
+/// What every layer is handed by keyword, and so what a checkpoint captures.
+#[derive(Clone, Debug)]
+pub struct Keywords {
+    /// `position_embeddings`.
+    pub rotary: (Tensor, Tensor),
+    /// `attention_mask`.
+    pub mask: Option<Tensor>,
+    /// `position_ids`, which no layer reads.
+    #[allow(dead_code, reason = "held alive, as Python holds it")]
+    position_ids: Tensor,
+}
+
+/// A decoder layer.
+pub trait Layer: std::fmt::Debug {
+    /// The next hidden states.
+    fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> Tensor;
+
+    /// Whether it looks through the sliding window.
+    fn windowed(&self) -> bool {
+        false
+    }
+
+    /// What sets it apart from other layers of its model besides the window: layers of one kind do the same.
+    fn kind(&self) -> u64 {
+        0
+    }
+}
+
+/// Which masks a model makes before its layers run.
+#[derive(Clone, Copy, Debug)]
+pub enum Masks {
+    /// `create_causal_mask` alone.
+    Full,
+    /// `create_sliding_window_causal_mask` alone: every layer is windowed (Mistral's way).
+    Windowed(u64),
+    /// Both, the full one first (Gemma 2's way).
+    Both(u64),
+    /// The full one always, the windowed one only where a layer uses it (Qwen's way).
+    FullThenUsed(u64),
+}
+
+/// Dropout of the embeddings before the first layer.
+#[derive(Clone, Copy, Debug)]
+pub struct EmbedDropout {
+    /// Probability.
+    pub p: f64,
+    /// The module that drops.
+    pub module: ModuleId,
+    /// Whether the result takes the embeddings' own name, so that they go (Phi); else they stay to the end.
+    pub rebinds: bool,
+}
+
+/// The model around its layers. Parts are built by the family, in the order of its `__init__`.
+#[derive(Debug)]
+pub struct Decoder {
+    /// The run.
+    pub cx: Rc<Context>,
+    /// `embed_tokens`.
+    pub embed_tokens: Embedding,
+    /// The factor of a scaled word embedding (Gemma).
+    pub embed_scale: Option<Tensor>,
+    /// Dropout of the embeddings.
+    pub embed_dropout: Option<EmbedDropout>,
+    /// The layers.
+    pub layers: ModuleList<Box<dyn Layer>>,
+    /// The last norm.
+    pub norm: Norm,
+    /// Cosines and sines of the positions; a second set for windowed layers (Gemma 3).
+    pub rotary_emb: RotaryEmbedding,
+    /// The second set.
+    pub local_rotary: Option<RotaryEmbedding>,
+    /// `lm_head` or `score`.
+    pub head: DecoderHead,
+    /// Cosines and sines stay in float32 (OLMo).
+    pub wide_rotary: bool,
+    /// The masks made.
+    pub masks: Masks,
+    /// `model`.
+    pub model: ModuleId,
+    /// Tokens a sample.
+    pub seq: u64,
+    /// The rest of the scenario.
+    pub plan: Plan,
+}
+
+/// What every family builds, in the order of its own `__init__`.
+#[derive(Debug)]
+pub struct Parts {
+    /// `embed_tokens`.
+    pub embed_tokens: Embedding,
+    /// The layers.
+    pub layers: ModuleList<Box<dyn Layer>>,
+    /// The last norm.
+    pub norm: Norm,
+    /// Cosines and sines.
+    pub rotary_emb: RotaryEmbedding,
+    /// `lm_head` or `score`.
+    pub head: DecoderHead,
+    /// The masks made.
+    pub masks: Masks,
+}
+
+/// `nn.ModuleList([Layer(config, i) for i in range(count)])`, the `layers` of `model`.
+///
+/// # Errors
+/// `layer` has none where the activation `act`, given under `key`, is not known.
+pub fn layers(
+    config: &Config<'_>,
+    (key, act): (&str, &str),
+    (model, count): (&Scope, u64),
+    layer: impl FnMut(&Scope, u64) -> Option<Box<dyn Layer>>,
+) -> Result<ModuleList<Box<dyn Layer>>> {
+    ModuleList::new(model, "layers", count, layer).ok_or_else(|| super::unknown_activation(config, key, act))
+}
+
+impl Decoder {
+    /// The plain frame: no scale, no dropout, no cap.
+    ///
+    /// # Errors
+    /// When the scenario has no sequence length.
+    pub fn new(scope: &Scope, model: &Scope, plan: &Plan, parts: Parts) -> Result<Self> {
+        let Parts { embed_tokens, layers, norm, rotary_emb, head, masks } = parts;
+        Ok(Self {
+            cx: Rc::clone(scope.cx()),
+            embed_tokens,
+            embed_scale: None,
+            embed_dropout: None,
+            layers,
+            norm,
+            rotary_emb,
+            local_rotary: None,
+            head,
+            wide_rotary: false,
+            masks,
+            model: model.module(),
+            seq: plan.seq()?,
+            plan: plan.clone(),
+        })
+    }
+
+    /// `self.model(input_ids, ...)`: the last hidden state.
+    fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
+        let cx = &self.cx;
+        cx.within(self.model, || {
+            let embeds = self.embeds(ids);
+            let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
+            let (full, windowed) = self.make_masks(&embeds, mask, &position_ids);
+            let mut embeds = embeds;
+            let mut hidden = embeds.clone();
+            if let Some(EmbedDropout { p, module, rebinds }) = self.embed_dropout {
+                hidden = cx.within(module, || ops::dropout(&hidden, p));
+                if rebinds {
+                    embeds = hidden.clone();
+                }
+            }
+            let rotary = if self.wide_rotary {
+                self.rotary_emb.forward_fp32(&position_ids)
+            } else {
+                self.rotary_emb.forward(&hidden, &position_ids)
+            };
+            let local = match &self.local_rotary {
+                Some(local) => local.forward(&hidden, &position_ids),
+                None => rotary.clone(),
+            };
+            let full = Keywords { rotary, mask: full, position_ids: position_ids.clone() };
+            let windowed = Keywords { rotary: local, mask: windowed, position_ids };
+            hidden = self.layers.run(
+                cx,
+                hidden,
+                |layer| (layer.windowed(), layer.kind()),
+                |layer, hidden| {
+                    let keywords = if layer.windowed() { &windowed } else { &full };
+                    run_layer(cx, &self.plan, layer, hidden, keywords)
+                },
+            );
+            let out = self.norm.forward(&hidden);
+            drop(embeds);
+            out
+        })
+    }
+
+    /// `embed_tokens(input_ids)`, scaled where the family does.
+    fn embeds(&self, ids: &Tensor) -> Tensor {
+        let Some(scale) = &self.embed_scale else {
+            return causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
+        };
+        let embeds = self.embed_tokens.forward(ids);
+        let scaled = ops::mul(&embeds, &ops::to(scale, embeds.dtype()));
+        if self.plan.adapters && self.plan.checkpointing { scaled.into_leaf(true) } else { scaled }
+    }
+
+    /// The masks of full and of windowed layers, made in this order.
+    fn make_masks(
+        &self,
+        embeds: &Tensor,
+        mask: Option<&Tensor>,
+        position_ids: &Tensor,
+    ) -> (Option<Tensor>, Option<Tensor>) {
+        let given = causal_lm::given_mask(mask, &self.plan);
+        let full = || causal_mask(embeds, given, position_ids, self.plan.attention);
+        let windowed = |w| sliding_window_causal_mask(embeds, given, position_ids, self.plan.attention, w);
+        match self.masks {
+            Masks::Full => (full(), None),
+            Masks::Windowed(w) => (None, windowed(w)),
+            Masks::Both(w) => {
+                let full = full();
+                (full, windowed(w))
+            }
+            Masks::FullThenUsed(w) => {
+                let full = full();
+                let used = self.layers.iter().any(|layer| layer.windowed());
+                (full, used.then(|| windowed(w)).flatten())
+            }
+        }
+    }
+}
+
+/// One layer, in a checkpoint of its own where the plan says so.
+fn run_layer(cx: &Rc<Context>, plan: &Plan, layer: &Rc<Box<dyn Layer>>, hidden: Tensor, keywords: &Keywords) -> Tensor {
+    if plan.checkpointing {
+        let (layer, keywords) = (Rc::clone(layer), keywords.clone());
+        checkpoint(cx, vec![hidden], Rc::new(move |inputs| layer.forward(&inputs[0], &keywords)))
+    } else {
+        layer.forward(&hidden, keywords)
+    }
+}
+
+impl Model for Decoder {
+    fn batch(&self) -> Batch {
+        self.head.batch(&self.cx, &self.plan, self.seq)
+    }
+
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
+        self.head.output(self.hidden(ids, mask, None), ids, labels)
+    }
+
+    fn generate(&self) -> Option<&dyn Generate> {
+        self.head.generates().then_some(self)
+    }
+}
+
+impl Generate for Decoder {
+    fn logits(&self, step: Step<'_>) -> Tensor {
+        self.head.last_logits(self.hidden(step.ids, step.mask, step.positions))
+    }
+}
+
+/// `embed_scale`: a scalar of the weights' dtype that the scaled word embedding holds as a buffer.
+pub fn embed_scale(scope: &Scope) -> Tensor {
+    let cx = scope.cx();
+    cx.counting_as(Kind::Buffer, || cx.empty_sizes(Op::EmptyStrided, &[], scope.dtype()))
+}

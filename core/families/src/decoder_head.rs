@@ -1,0 +1,124 @@
+//! What stands on a decoder's last hidden state: logits over the vocabulary, or scores of the last token.
+
+use std::rc::Rc;
+
+use plimsoll_ground::Result;
+use plimsoll_scenario::Task;
+use plimsoll_torch::nn::{Embedding, Linear, Scope};
+use plimsoll_torch::ops;
+use plimsoll_torch::tensor::{Context, DType, Tensor};
+use plimsoll_torch::{Batch, Op};
+
+use super::config::Config;
+use super::{Output, Plan, causal_lm, classification};
+
+/// The head of a decoder.
+#[derive(Debug)]
+pub enum DecoderHead {
+    /// `...ForCausalLM`.
+    CausalLm {
+        /// `lm_head`.
+        lm_head: Linear,
+        /// Logits are squashed by a tanh (Gemma 2).
+        soft_cap: bool,
+    },
+    /// `...ForSequenceClassification`, most of them transformers' `GenericForSequenceClassification`.
+    SequenceClassification {
+        /// `score`.
+        score: Linear,
+        /// Whether a padding token is known, so that the last real one is looked for.
+        pads: bool,
+    },
+}
+
+impl DecoderHead {
+    /// The head of the plan's task, on states as wide as the word embeddings. `pads` says whether the family's config
+    /// class names a padding token by itself.
+    ///
+    /// # Errors
+    /// What [`classification::num_labels`] refuses.
+    pub fn new(
+        scope: &Scope,
+        config: &Config<'_>,
+        plan: &Plan,
+        (words, pads): (&Embedding, bool),
+        lm_head: impl FnOnce() -> Linear,
+    ) -> Result<Self> {
+        if plan.task != Task::SequenceClassification {
+            return Ok(Self::CausalLm { lm_head: lm_head(), soft_cap: false });
+        }
+        let labels = classification::num_labels(config, plan.task)?;
+        let named = config.has("pad_token_id") || (pads && !config.mentions("pad_token_id"));
+        // Without one transformers takes single samples only; whoever trains on more has set it.
+        let pads = named || plan.input.batch > 1;
+        let score = Linear::new(&scope.child("score"), words.weight().size(1), labels, false);
+        Ok(Self::SequenceClassification { score, pads })
+    }
+
+    /// With logits over the vocabulary squashed by a tanh (`final_logit_softcapping`).
+    pub fn soft_capped(self) -> Self {
+        match self {
+            Self::CausalLm { lm_head, .. } => Self::CausalLm { lm_head, soft_cap: true },
+            scores @ Self::SequenceClassification { .. } => scores,
+        }
+    }
+
+    /// One micro-batch: ids, labels (one a token, or one a sample) and the attention mask where one is given.
+    pub fn batch(&self, cx: &Rc<Context>, plan: &Plan, seq: u64) -> Batch {
+        match self {
+            Self::CausalLm { .. } => causal_lm::batch(cx, plan, seq),
+            Self::SequenceClassification { .. } => super::bert_encoder::batch(cx, plan, seq),
+        }
+    }
+
+    /// Whether it makes text.
+    pub const fn generates(&self) -> bool {
+        matches!(self, Self::CausalLm { .. })
+    }
+
+    /// What a generation asks of the last hidden state: the logits of the last position.
+    pub fn last_logits(&self, hidden: Tensor) -> Tensor {
+        match self {
+            Self::CausalLm { lm_head, soft_cap: true } => causal_lm::last_capped_logits(hidden, lm_head),
+            Self::CausalLm { lm_head: head, .. } | Self::SequenceClassification { score: head, .. } => {
+                causal_lm::last_logits(hidden, head)
+            }
+        }
+    }
+
+    /// What the model returns for the last hidden state.
+    pub fn output(&self, hidden: Tensor, ids: &Tensor, labels: &Tensor) -> Output {
+        match self {
+            Self::CausalLm { lm_head, soft_cap: false } => causal_lm::output(hidden, lm_head, labels),
+            Self::CausalLm { lm_head, soft_cap: true } => causal_lm::capped_output(hidden, lm_head, labels),
+            Self::SequenceClassification { score, pads } => {
+                let logits = score.forward(&hidden);
+                let (pooled, named) = last_token(&logits, ids, *pads);
+                let loss = classification::loss(&pooled, labels);
+                drop((hidden, logits, named));
+                Output { held: vec![loss.clone(), pooled], loss }
+            }
+        }
+    }
+}
+
+/// `logits[torch.arange(batch), last_non_pad_token]`, and what the forward's names hold beside it.
+fn last_token(logits: &Tensor, ids: &Tensor, pads: bool) -> (Tensor, Vec<Tensor>) {
+    let cx = logits.cx();
+    let (batch, seq) = (ids.size(0), ids.size(1));
+    if !pads {
+        let last = ops::select(logits, 1);
+        return (ops::index(&last, &[&ops::arange(cx, batch)]), Vec::new());
+    }
+    let non_pad_mask = {
+        let _differs = ops::fresh(cx, Op::NeScalar, &[batch, seq], DType::Bool);
+        ops::fresh(cx, Op::ToCopy, &[batch, seq], DType::Int32)
+    };
+    let token_indices = ops::fresh(cx, Op::Arange, &[seq], DType::Int32);
+    let last_non_pad_token = {
+        let _product = ops::fresh(cx, Op::MulTensor, &[batch, seq], DType::Int32);
+        ops::fresh(cx, Op::Argmax, &[batch], DType::Int64)
+    };
+    let pooled = ops::index(logits, &[&ops::arange(cx, batch), &last_non_pad_token]);
+    (pooled, vec![non_pad_mask, token_indices, last_non_pad_token])
+}

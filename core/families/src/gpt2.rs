@@ -1,0 +1,249 @@
+//! GPT-2 (transformers `models/gpt2/modeling_gpt2.py`).
+
+use std::rc::Rc;
+
+use plimsoll_ground::Result;
+use plimsoll_torch::Batch;
+use plimsoll_torch::generate::{Generate, Step};
+use plimsoll_torch::nn::{
+    Activation, AttentionCore, Conv1D, Embedding, LayerNorm, ModuleList, Scope, causal_mask, kv_cache,
+};
+use plimsoll_torch::ops;
+use plimsoll_torch::tensor::{Context, ModuleId, Tensor, checkpoint};
+
+use super::config::{Config, divide};
+use super::decoder_head::DecoderHead;
+use super::{Model, Output, Plan, causal_lm};
+
+#[derive(Debug)]
+struct Attend {
+    c_attn: Conv1D,
+    c_proj: Conv1D,
+    core: AttentionCore,
+    resid_dropout: (f64, ModuleId),
+    embed: u64,
+    heads: u64,
+    module: ModuleId,
+}
+
+impl Attend {
+    fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
+        hidden.cx().within(self.module, || {
+            let (batch, seq) = (hidden.size(0), hidden.size(1));
+            let parts = ops::split(&self.c_attn.forward(hidden), self.embed, 2);
+            let heads = |part: &Tensor| {
+                ops::transpose(&ops::view(part, &[batch, seq, self.heads, self.embed / self.heads]), 1, 2)
+            };
+            let mut key = heads(&parts[1]);
+            let mut value = heads(&parts[2]);
+            let query = heads(&parts[0]);
+            drop(parts);
+            (key, value) = kv_cache::update(key, value, None);
+            let (mut out, weights) = self.core.forward(&query, &key, &value, mask);
+            out = ops::contiguous(&ops::reshape(&out, &[batch, seq, self.embed]));
+            out = self.c_proj.forward(&out);
+            let (p, module) = self.resid_dropout;
+            out = hidden.cx().within(module, || ops::dropout(&out, p));
+            (out, weights)
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Block {
+    ln_1: LayerNorm,
+    attn: Attend,
+    ln_2: LayerNorm,
+    c_fc: Conv1D,
+    c_proj: Conv1D,
+    act: Activation,
+    dropout: (f64, ModuleId),
+    mlp: ModuleId,
+    module: ModuleId,
+}
+
+impl Block {
+    fn feed_forward(&self, x: &Tensor) -> Tensor {
+        x.cx().within(self.mlp, || {
+            let mut hidden = self.c_fc.forward(x);
+            hidden = self.act.forward(&hidden);
+            hidden = self.c_proj.forward(&hidden);
+            let (p, module) = self.dropout;
+            x.cx().within(module, || ops::dropout(&hidden, p))
+        })
+    }
+
+    fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>) -> Tensor {
+        hidden.cx().within(self.module, || {
+            let normed = self.ln_1.forward(hidden);
+            let (attended, _weights) = self.attn.forward(&normed, mask);
+            let residual = ops::add(&attended, hidden);
+            drop(normed);
+            let normed = self.ln_2.forward(&residual);
+            let out = self.feed_forward(&normed);
+            let sum = ops::add(&residual, &out);
+            drop((normed, attended));
+            sum
+        })
+    }
+}
+
+#[derive(Debug)]
+struct LmHeadModel {
+    cx: Rc<Context>,
+    wte: Embedding,
+    wpe: Embedding,
+    drop: (f64, ModuleId),
+    h: ModuleList<Block>,
+    ln_f: LayerNorm,
+    head: DecoderHead,
+    /// A padding token is known, and looked for where no mask is given.
+    pads: bool,
+    transformer: ModuleId,
+    seq: u64,
+    plan: Plan,
+}
+
+/// `GPT2LMHeadModel(config)`.
+pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
+    let embed = config.size("n_embd", 768)?;
+    let heads = config.size("n_head", 12)?;
+    divide(config, ("n_embd", embed), ("n_head", heads))?;
+    let layers = config.layers("n_layer", 12)?;
+    let positions = config.size("n_positions", 1024)?;
+    let vocab = config.size("vocab_size", 50_257)?;
+    let inner = config.optional_size("n_inner")?.unwrap_or(4 * embed);
+    let act = config.text("activation_function", "gelu_new")?;
+    for unsupported in ["add_cross_attention", "reorder_and_upcast_attn"] {
+        if config.flag(unsupported, false)? {
+            return Err(config.error(unsupported, "is not estimated yet", "set it to false"));
+        }
+    }
+    let seq = plan.seq()?;
+    if seq > positions {
+        return Err(plimsoll_ground::Error::new(
+            "input.seq",
+            format!("{seq} tokens, but the model has {positions} position embeddings"),
+            format!("use at most {positions}"),
+        ));
+    }
+    let resid = config.probability("resid_pdrop", 0.1)?;
+    let core = AttentionCore {
+        implementation: plan.attention,
+        rules: plan.rules.clone(),
+        dropout: config.probability("attn_pdrop", 0.1)?,
+        softmax_fp32: false,
+        eager_contiguous: false,
+    };
+    let transformer = scope.child("transformer");
+    let wte = Embedding::new(&transformer.child("wte"), vocab, embed);
+    let wpe = Embedding::new(&transformer.child("wpe"), positions, embed);
+    let block = |scope: &Scope, _| -> Option<Block> {
+        let attn = scope.child("attn");
+        let ln_1 = LayerNorm::new(&scope.child("ln_1"), embed, true);
+        let attend = Attend {
+            c_attn: Conv1D::new(&attn.child("c_attn"), 3 * embed, embed),
+            c_proj: Conv1D::new(&attn.child("c_proj"), embed, embed),
+            core: core.clone(),
+            resid_dropout: (resid, attn.child("resid_dropout").module()),
+            embed,
+            heads,
+            module: attn.module(),
+        };
+        let mlp = scope.child("mlp");
+        Some(Block {
+            ln_1,
+            attn: attend,
+            ln_2: LayerNorm::new(&scope.child("ln_2"), embed, true),
+            c_fc: Conv1D::new(&mlp.child("c_fc"), inner, embed),
+            c_proj: Conv1D::new(&mlp.child("c_proj"), embed, inner),
+            act: Activation::new(&mlp.child("act"), act)?,
+            dropout: (resid, mlp.child("dropout").module()),
+            mlp: mlp.module(),
+            module: scope.module(),
+        })
+    };
+    let h = ModuleList::new(&transformer, "h", layers, block)
+        .ok_or_else(|| super::unknown_activation(config, "activation_function", act))?;
+    let ln_f = LayerNorm::new(&transformer.child("ln_f"), embed, true);
+    let tied = config.flag("tie_word_embeddings", true)?;
+    let head = DecoderHead::new(scope, config, plan, (&wte, false), || causal_lm::head(scope, &wte, tied))?;
+    Ok(Box::new(LmHeadModel {
+        cx: Rc::clone(scope.cx()),
+        wte,
+        wpe,
+        drop: (config.probability("embd_pdrop", 0.1)?, transformer.child("drop").module()),
+        h,
+        ln_f,
+        head,
+        pads: config.has("pad_token_id"),
+        transformer: transformer.module(),
+        seq,
+        plan: plan.clone(),
+    }))
+}
+
+impl LmHeadModel {
+    /// `GPT2Model.forward`.
+    fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
+        let cx = &self.cx;
+        cx.within(self.transformer, || {
+            if mask.is_none() && self.pads {
+                causal_lm::warn_if_padding_and_no_attention_mask(ids);
+            }
+            let embeds = causal_lm::input_embeddings(&self.wte, ids, &self.plan);
+            let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
+            let positions = self.wpe.forward(&position_ids);
+            let mut hidden = ops::add(&embeds, &positions);
+            let given = causal_lm::given_mask(mask, &self.plan);
+            let mask = causal_mask(&embeds, given, &position_ids, self.plan.attention);
+            let (p, module) = self.drop;
+            hidden = cx.within(module, || ops::dropout(&hidden, p));
+            hidden = self.h.run(
+                cx,
+                hidden,
+                |_| (),
+                |block, hidden| {
+                    if self.plan.checkpointing {
+                        // Keyword arguments are captured with the function.
+                        let (block, _position_ids) = (Rc::clone(block), position_ids.clone());
+                        // The mask is a positional argument here, and so one of the checkpoint's inputs.
+                        let inputs = std::iter::once(hidden).chain(mask.clone()).collect();
+                        checkpoint(
+                            cx,
+                            inputs,
+                            Rc::new(move |inputs| {
+                                let _captured = &_position_ids;
+                                block.forward(&inputs[0], inputs.get(1))
+                            }),
+                        )
+                    } else {
+                        block.forward(&hidden, mask.as_ref())
+                    }
+                },
+            );
+            self.ln_f.forward(&hidden)
+        })
+    }
+}
+
+impl Model for LmHeadModel {
+    fn batch(&self) -> Batch {
+        self.head.batch(&self.cx, &self.plan, self.seq)
+    }
+
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
+        self.head.output(self.hidden(ids, mask, None), ids, labels)
+    }
+
+    fn generate(&self) -> Option<&dyn Generate> {
+        self.head.generates().then_some(self)
+    }
+}
+
+impl Generate for LmHeadModel {
+    fn logits(&self, step: Step<'_>) -> Tensor {
+        self.head.last_logits(self.hidden(step.ids, step.mask, step.positions))
+    }
+}

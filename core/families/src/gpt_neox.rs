@@ -1,0 +1,154 @@
+//! GPT-NeoX and Pythia (transformers `models/gpt_neox/modeling_gpt_neox.py`).
+
+use plimsoll_ground::Result;
+use plimsoll_torch::nn::{
+    Activation, AttentionCore, Embedding, LayerNorm, Linear, Norm, RotaryEmbedding, Scope,
+    apply_partial_rotary_pos_emb, kv_cache,
+};
+use plimsoll_torch::ops;
+use plimsoll_torch::tensor::{ModuleId, Tensor};
+
+use super::config::Config;
+use super::decoder::{Decoder, EmbedDropout, Keywords, Layer, Masks, Parts, layers};
+use super::decoder_head::DecoderHead;
+use super::heads::{HeadDefaults, Heads};
+use super::{Model, Plan, causal_lm};
+
+#[derive(Debug)]
+struct Attend {
+    query_key_value: Linear,
+    dense: Linear,
+    core: AttentionCore,
+    head_size: u64,
+    module: ModuleId,
+}
+
+impl Attend {
+    fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> (Tensor, Option<Tensor>) {
+        hidden.cx().within(self.module, || {
+            let (batch, seq) = (hidden.size(0), hidden.size(1));
+            let qkv = {
+                let projected = self.query_key_value.forward(hidden);
+                let heads = projected.size(-1) / (3 * self.head_size);
+                ops::transpose(&ops::view(&projected, &[batch, seq, heads, 3 * self.head_size]), 1, 2)
+            };
+            let parts = ops::split(&qkv, self.head_size, -1);
+            let (cos, sin) = &keywords.rotary;
+            let (query, key) = apply_partial_rotary_pos_emb(&parts[0], &parts[1], cos, sin);
+            let (key, value) = kv_cache::update(key, parts[2].clone(), None);
+            let (mut out, weights) = self.core.forward(&query, &key, &value, keywords.mask.as_ref());
+            out = ops::contiguous(&ops::reshape(&out, &[batch, seq, out.size(2) * self.head_size]));
+            out = self.dense.forward(&out);
+            (out, weights)
+        })
+    }
+}
+
+#[derive(Debug)]
+struct NeoXLayer {
+    input_layernorm: LayerNorm,
+    post_attention_layernorm: LayerNorm,
+    post_attention_dropout: (f64, ModuleId),
+    post_mlp_dropout: (f64, ModuleId),
+    attention: Attend,
+    dense_h_to_4h: Linear,
+    dense_4h_to_h: Linear,
+    act: Activation,
+    parallel_residual: bool,
+    mlp: ModuleId,
+    module: ModuleId,
+}
+
+impl NeoXLayer {
+    fn feed_forward(&self, x: &Tensor) -> Tensor {
+        x.cx().within(self.mlp, || {
+            let mut hidden = self.dense_h_to_4h.forward(x);
+            hidden = self.act.forward(&hidden);
+            self.dense_4h_to_h.forward(&hidden)
+        })
+    }
+
+    /// `self.post_mlp_dropout(self.mlp(self.post_attention_layernorm(x)))`.
+    fn mlp_output(&self, x: &Tensor) -> Tensor {
+        let out = {
+            let normed = self.post_attention_layernorm.forward(x);
+            self.feed_forward(&normed)
+        };
+        dropout(&out, self.post_mlp_dropout)
+    }
+}
+
+fn dropout(x: &Tensor, (p, module): (f64, ModuleId)) -> Tensor {
+    x.cx().within(module, || ops::dropout(x, p))
+}
+
+impl Layer for NeoXLayer {
+    fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> Tensor {
+        hidden.cx().within(self.module, || {
+            let (mut attended, _weights) = {
+                let normed = self.input_layernorm.forward(hidden);
+                self.attention.forward(&normed, keywords)
+            };
+            attended = dropout(&attended, self.post_attention_dropout);
+            if self.parallel_residual {
+                let fed = self.mlp_output(hidden);
+                let sum = ops::add(&fed, &attended);
+                ops::add(&sum, hidden)
+            } else {
+                attended = ops::add(&attended, hidden);
+                let fed = self.mlp_output(&attended);
+                ops::add(&fed, &attended)
+            }
+        })
+    }
+}
+
+/// `GPTNeoXForCausalLM(config)`, with the defaults of `configuration_gpt_neox.py`.
+pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
+    let defaults = HeadDefaults { hidden: 6144, heads: 64, kv_heads: None, head_dim: None };
+    let Heads { hidden, heads, .. } = Heads::read(config, defaults)?;
+    let head_dim = super::config::divide(config, ("hidden_size", hidden), ("num_attention_heads", heads))?;
+    let rotary = Heads { hidden, heads, kv_heads: heads, head_dim }.rotary(config, "rotary_pct", 0.25)?;
+    let intermediate = config.size("intermediate_size", 24_576)?;
+    let count = config.layers("num_hidden_layers", 44)?;
+    let act = config.text("hidden_act", "gelu")?;
+    let bias = config.flag("attention_bias", true)?;
+    let hidden_dropout = config.probability("hidden_dropout", 0.0)?;
+    let parallel_residual = config.flag("use_parallel_residual", true)?;
+    let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
+    let model = scope.child("gpt_neox");
+    let embed_tokens = Embedding::new(&model.child("embed_in"), config.size("vocab_size", 50_432)?, hidden);
+    let module = model.child("emb_dropout").module();
+    let embed_dropout = Some(EmbedDropout { p: hidden_dropout, module, rebinds: false });
+    let layer = |scope: &Scope, _| -> Option<Box<dyn Layer>> {
+        let (attention, mlp) = (scope.child("attention"), scope.child("mlp"));
+        Some(Box::new(NeoXLayer {
+            input_layernorm: LayerNorm::new(&scope.child("input_layernorm"), hidden, true),
+            post_attention_layernorm: LayerNorm::new(&scope.child("post_attention_layernorm"), hidden, true),
+            post_attention_dropout: (hidden_dropout, scope.child("post_attention_dropout").module()),
+            post_mlp_dropout: (hidden_dropout, scope.child("post_mlp_dropout").module()),
+            attention: Attend {
+                query_key_value: Linear::new(&attention.child("query_key_value"), hidden, 3 * hidden, bias),
+                dense: Linear::new(&attention.child("dense"), hidden, hidden, bias),
+                core: core.clone(),
+                head_size: head_dim,
+                module: attention.module(),
+            },
+            dense_h_to_4h: Linear::new(&mlp.child("dense_h_to_4h"), hidden, intermediate, true),
+            dense_4h_to_h: Linear::new(&mlp.child("dense_4h_to_h"), intermediate, hidden, true),
+            act: Activation::new(&mlp.child("act"), act)?,
+            parallel_residual,
+            mlp: mlp.module(),
+            module: scope.module(),
+        }))
+    };
+    let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
+    let norm = Norm::Layer(LayerNorm::new(&model.child("final_layer_norm"), hidden, true));
+    let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
+    let tied = config.flag("tie_word_embeddings", false)?;
+    let head =
+        DecoderHead::new(scope, config, plan, (&embed_tokens, false), || causal_lm::head(scope, &embed_tokens, tied))?;
+    let masks = Masks::Full;
+    let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
+    Ok(Box::new(Decoder { embed_dropout, ..Decoder::new(scope, &model, plan, parts)? }))
+}

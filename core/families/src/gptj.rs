@@ -1,0 +1,320 @@
+//! GPT-J (transformers `models/gptj/modeling_gptj.py`). It has no sdpa: attention is eager whatever is asked for.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use plimsoll_ground::Result;
+use plimsoll_scenario::Attention;
+use plimsoll_torch::generate::{Generate, Step};
+use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, ModuleList, Scope, causal_mask, kv_cache};
+use plimsoll_torch::ops;
+use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::{Batch, Op};
+
+use super::config::{Config, divide};
+use super::decoder_head::DecoderHead;
+use super::pre_norm::PlainMlp;
+use super::{Model, Output, Plan, causal_lm};
+
+#[derive(Debug)]
+struct Attend {
+    k_proj: Linear,
+    v_proj: Linear,
+    q_proj: Linear,
+    out_proj: Linear,
+    /// Sines and cosines of every position the model knows, float32.
+    embed_positions: Tensor,
+    rotary_dim: Option<u64>,
+    heads: u64,
+    attn_dropout: (f64, ModuleId),
+    resid_dropout: (f64, ModuleId),
+    module: ModuleId,
+}
+
+impl Attend {
+    /// `rows`: for how many samples positions are given; one stands for all.
+    fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>, rows: u64) -> (Tensor, Tensor) {
+        let cx = hidden.cx();
+        cx.within(self.module, || {
+            let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
+            let head_dim = width / self.heads;
+            let split = |x: &Tensor| ops::view(x, &[batch, seq, self.heads, head_dim]);
+            let (mut query, mut key, mut value) = {
+                let query = self.q_proj.forward(hidden);
+                let key = self.k_proj.forward(hidden);
+                let value = self.v_proj.forward(hidden);
+                (split(&query), split(&key), ops::transpose(&split(&value), 1, 2))
+            };
+
+            let (positions, turned) = (self.embed_positions.size(0), self.embed_positions.size(1));
+            let _embed_positions = ops::fresh(cx, Op::Repeat, &[rows, positions, turned], DType::Float32);
+            let _repeated_position_ids = ops::fresh(cx, Op::Repeat, &[rows, seq, turned], DType::Int64);
+            let sincos = {
+                let gathered = ops::fresh(cx, Op::Gather, &[rows, seq, turned], DType::Float32);
+                ops::to(&gathered, key.dtype())
+            };
+            let halves = ops::split(&sincos, turned / 2, -1);
+            let (sin, cos) = (&halves[0], &halves[1]);
+            // What the forward's own names hold until it is done.
+            let mut named = Vec::new();
+            if let Some(rotary) = self.rotary_dim {
+                let parts = |x: &Tensor| (ops::narrow(x, -1, rotary), ops::narrow(x, -1, head_dim - rotary));
+                let (mut k_rot, k_pass) = parts(&key);
+                let (mut q_rot, q_pass) = parts(&query);
+                k_rot = apply_rotary_pos_emb(&k_rot, sin, cos);
+                q_rot = apply_rotary_pos_emb(&q_rot, sin, cos);
+                key = ops::cat(&[&k_rot, &k_pass], -1);
+                query = ops::cat(&[&q_rot, &q_pass], -1);
+                named.extend([k_rot, k_pass, q_rot, q_pass]);
+            } else {
+                key = apply_rotary_pos_emb(&key, sin, cos);
+                query = apply_rotary_pos_emb(&query, sin, cos);
+            }
+            key = ops::transpose(&key, 1, 2);
+            query = ops::transpose(&query, 1, 2);
+            (key, value) = kv_cache::update(key, value, None);
+            let (mut out, weights) = self.attend(&query, &key, &value, mask);
+            out = ops::view(&ops::contiguous(&ops::transpose(&out, 1, 2)), &[batch, seq, width]);
+            out = self.out_proj.forward(&out);
+            out = dropout(&out, self.resid_dropout);
+            drop(named);
+            (out, weights)
+        })
+    }
+
+    /// `_attn`: scores of queries and keys in float32.
+    fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tensor>) -> (Tensor, Tensor) {
+        let query = ops::to(query, DType::Float32);
+        let key = ops::to(key, DType::Float32);
+        let mut weights = ops::matmul(&query, &ops::transpose(&key, -1, -2));
+        weights = ops::div_scalar(&weights);
+        if let Some(mask) = mask {
+            weights = ops::add(&weights, mask);
+        }
+        weights = ops::softmax(&weights);
+        weights = ops::to(&weights, value.dtype());
+        weights = dropout(&weights, self.attn_dropout);
+        (ops::matmul(&weights, value), weights)
+    }
+}
+
+fn dropout(x: &Tensor, (p, module): (f64, ModuleId)) -> Tensor {
+    x.cx().within(module, || ops::dropout(x, p))
+}
+
+/// `(tensor * cos) + (rotate_every_two(tensor) * sin)` on `[batch, seq, heads, dim]`.
+fn apply_rotary_pos_emb(x: &Tensor, sin: &Tensor, cos: &Tensor) -> Tensor {
+    let (sin, cos) = (twice(sin), twice(cos));
+    let straight = ops::mul(x, &cos);
+    let turned = ops::mul(&rotate_every_two(x), &sin);
+    ops::add(&straight, &turned)
+}
+
+/// `torch.repeat_interleave(table[:, :, None, :], 2, 3)`.
+fn twice(table: &Tensor) -> Tensor {
+    let (rows, seq, half) = (table.size(0), table.size(1), table.size(2));
+    let wide = ops::clone(&ops::expand(&ops::unsqueeze(&ops::unsqueeze(table, 2), -1), &[rows, seq, 1, half, 2]));
+    ops::view(&wide, &[rows, seq, 1, 2 * half])
+}
+
+fn rotate_every_two(x: &Tensor) -> Tensor {
+    let first = ops::every_second(x);
+    let second = ops::every_second(x);
+    let pairs = ops::stack_last(&ops::neg(&second), &first);
+    ops::view(&pairs, x.dims())
+}
+
+#[derive(Debug)]
+struct Block {
+    ln_1: LayerNorm,
+    attn: Attend,
+    mlp: PlainMlp,
+    module: ModuleId,
+}
+
+impl Block {
+    fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>, rows: u64) -> (Tensor, Tensor) {
+        hidden.cx().within(self.module, || {
+            let residual = hidden;
+            let hidden = self.ln_1.forward(residual);
+            let (attended, weights) = self.attn.forward(&hidden, mask, rows);
+            let fed = self.mlp.forward(&hidden);
+            let sum = ops::add(&attended, &fed);
+            (ops::add(&sum, residual), weights)
+        })
+    }
+}
+
+#[derive(Debug)]
+struct GptjForCausalLm {
+    cx: Rc<Context>,
+    wte: Embedding,
+    drop: (f64, ModuleId),
+    h: ModuleList<Block>,
+    ln_f: LayerNorm,
+    head: DecoderHead,
+    transformer: ModuleId,
+    seq: u64,
+    plan: Plan,
+}
+
+/// `GPTJForCausalLM(config)`, with the defaults of `configuration_gptj.py`.
+pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
+    let embed = config.size("n_embd", 4096)?;
+    let heads = config.size("n_head", 16)?;
+    let head_dim = divide(config, ("n_embd", embed), ("n_head", heads))?;
+    let layers = config.layers("n_layer", 28)?;
+    let positions = config.size("n_positions", 2048)?;
+    let vocab = config.size("vocab_size", 50_400)?;
+    let inner = config.optional_size("n_inner")?.unwrap_or(4 * embed);
+    let act = config.text("activation_function", "gelu_new")?;
+    let rotary_dim = match config.optional_size("rotary_dim")? {
+        None if config.mentions("rotary_dim") => None,
+        given => Some(given.unwrap_or(64)),
+    };
+    // Without `rotary_dim` the whole of every head is turned, by a table as wide as the model: only one head fits it.
+    let turned = rotary_dim.unwrap_or(embed);
+    if turned > head_dim || !turned.is_multiple_of(2) {
+        return Err(config.error(
+            "rotary_dim",
+            format!("{turned} dimensions cannot be turned in a head of {head_dim}"),
+            format!("give an even number of at most {head_dim}"),
+        ));
+    }
+    let seq = plan.seq()?;
+    if seq > positions {
+        return Err(plimsoll_ground::Error::new(
+            "input.seq",
+            format!("{seq} tokens, but the model has {positions} position embeddings"),
+            format!("use at most {positions}"),
+        ));
+    }
+    let (resid, attn_pdrop) = (config.probability("resid_pdrop", 0.0)?, config.probability("attn_pdrop", 0.0)?);
+    let transformer = scope.child("transformer");
+    let wte = Embedding::new(&transformer.child("wte"), vocab, embed);
+    let block = |scope: &Scope, _| -> Option<Block> {
+        let (attn, mlp) = (scope.child("attn"), scope.child("mlp"));
+        let ln_1 = LayerNorm::new(&scope.child("ln_1"), embed, true);
+        let linear = |name: &'static str| Linear::new(&attn.child(name), embed, embed, false);
+        let attn = Attend {
+            k_proj: linear("k_proj"),
+            v_proj: linear("v_proj"),
+            q_proj: linear("q_proj"),
+            out_proj: linear("out_proj"),
+            embed_positions: attn.buffer(&[positions, turned]),
+            rotary_dim,
+            heads,
+            attn_dropout: (attn_pdrop, attn.child("attn_dropout").module()),
+            resid_dropout: (resid, attn.child("resid_dropout").module()),
+            module: attn.module(),
+        };
+        Some(Block {
+            ln_1,
+            attn,
+            mlp: PlainMlp {
+                fc1: Linear::new(&mlp.child("fc_in"), embed, inner, true),
+                fc2: Linear::new(&mlp.child("fc_out"), inner, embed, true),
+                act: Activation::new(&mlp.child("act"), act)?,
+                dropout: resid,
+                module: mlp.module(),
+            },
+            module: scope.module(),
+        })
+    };
+    let h = ModuleList::new(&transformer, "h", layers, block)
+        .ok_or_else(|| super::unknown_activation(config, "activation_function", act))?;
+    let ln_f = LayerNorm::new(&transformer.child("ln_f"), embed, true);
+    let shared = config.flag("tie_word_embeddings", false)?.then(|| wte.weight().clone());
+    let head = DecoderHead::new(scope, config, plan, (&wte, false), || {
+        Linear::biased_head(&scope.child("lm_head"), embed, vocab, shared.as_ref())
+    })?;
+    Ok(Box::new(GptjForCausalLm {
+        cx: Rc::clone(scope.cx()),
+        wte,
+        drop: (config.probability("embd_pdrop", 0.0)?, transformer.child("drop").module()),
+        h,
+        ln_f,
+        head,
+        transformer: transformer.module(),
+        seq,
+        plan: plan.clone(),
+    }))
+}
+
+impl GptjForCausalLm {
+    /// `GPTJModel.forward`.
+    fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
+        let cx = &self.cx;
+        cx.within(self.transformer, || {
+            let embeds = causal_lm::input_embeddings(&self.wte, ids, &self.plan);
+            let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
+            let given = causal_lm::given_mask(mask, &self.plan);
+            let mask = causal_mask(&embeds, given, &position_ids, Attention::Eager);
+            let mut hidden = dropout(&embeds, self.drop);
+            // `outputs`: what the last block returned, the probabilities with it.
+            let mut _outputs = None;
+            hidden = self.h.run(
+                cx,
+                hidden,
+                |_| (),
+                |block, hidden| {
+                    let (next, weights) = if self.plan.checkpointing {
+                        let (block, mask, captured) = (Rc::clone(block), mask.clone(), position_ids.clone());
+                        checkpointed(cx, hidden, move |x| {
+                            let _captured = &captured;
+                            block.forward(x, mask.as_ref(), captured.size(0))
+                        })
+                    } else {
+                        let (next, weights) = block.forward(&hidden, mask.as_ref(), position_ids.size(0));
+                        drop(hidden);
+                        (next, Some(weights))
+                    };
+                    _outputs = weights;
+                    next
+                },
+            );
+            self.ln_f.forward(&hidden)
+        })
+    }
+}
+
+/// A checkpointed block's two outputs; the second is wanted of the forward only.
+pub(super) fn checkpointed<W: 'static>(
+    cx: &Rc<Context>,
+    hidden: Tensor,
+    block: impl Fn(&Tensor) -> (Tensor, W) + 'static,
+) -> (Tensor, Option<W>) {
+    let second = Rc::new(RefCell::new(None));
+    let place = Rc::downgrade(&second);
+    let run = move |inputs: &[Tensor]| {
+        let (next, weights) = block(&inputs[0]);
+        if let Some(place) = place.upgrade() {
+            *place.borrow_mut() = Some(weights);
+        }
+        next
+    };
+    let next = checkpoint(cx, vec![hidden], Rc::new(run));
+    let weights = second.take();
+    (next, weights)
+}
+
+impl Model for GptjForCausalLm {
+    fn batch(&self) -> Batch {
+        self.head.batch(&self.cx, &self.plan, self.seq)
+    }
+
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
+        self.head.output(self.hidden(ids, mask, None), ids, labels)
+    }
+
+    fn generate(&self) -> Option<&dyn Generate> {
+        self.head.generates().then_some(self)
+    }
+}
+
+impl Generate for GptjForCausalLm {
+    fn logits(&self, step: Step<'_>) -> Tensor {
+        self.head.last_logits(self.hidden(step.ids, step.mask, step.positions))
+    }
+}

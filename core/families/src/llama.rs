@@ -1,0 +1,384 @@
+//! Llama and the decoders that read like it: `llama`, `mistral`, `qwen2`, `qwen3`
+//! (transformers `models/{llama,mistral,qwen2,qwen3}/modeling_*.py`).
+
+use std::rc::Rc;
+
+use plimsoll_ground::Result;
+use plimsoll_scenario::Attention;
+use plimsoll_torch::Batch;
+use plimsoll_torch::generate::{Generate, Step};
+use plimsoll_torch::nn::{
+    Activation, AttentionCore, Embedding, Linear, ModuleList, RmsNorm, RotaryEmbedding, Scope, apply_rotary_pos_emb,
+    causal_mask, kv_cache, sliding_window_causal_mask,
+};
+use plimsoll_torch::ops;
+use plimsoll_torch::tensor::{Context, ModuleId, Tensor, checkpoint};
+
+use super::config::{Config, MAX_SIZE, divide};
+use super::decoder_head::DecoderHead;
+use super::{Model, Output, Plan, causal_lm};
+
+/// The sizes that differ between the four.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    vocab: u64,
+    hidden: u64,
+    intermediate: u64,
+    layers: u64,
+    heads: u64,
+    kv_heads: u64,
+    head_dim: u64,
+    qkv_bias: bool,
+    out_bias: bool,
+    mlp_bias: bool,
+    /// Qwen3 normalises queries and keys per head.
+    qk_norm: bool,
+    dropout: f64,
+    tied: bool,
+    /// `sliding_window`, where it is in force.
+    window: Option<u64>,
+    /// First layer the window applies to when the config does not list its layers' types.
+    first_windowed: u64,
+}
+
+impl Sizes {
+    /// With the defaults of `configuration_{llama,mistral,qwen2,qwen3}.py`.
+    fn read(config: &Config<'_>) -> Result<Self> {
+        let family = config.model_type();
+        let (vocab, intermediate, kv_default) = match family {
+            "mistral" => (32_000, 14_336, Some(8)),
+            "qwen2" | "qwen3" => (151_936, 22_016, Some(32)),
+            _ => (32_000, 11_008, None),
+        };
+        let hidden = config.size("hidden_size", 4096)?;
+        let heads = config.size("num_attention_heads", 32)?;
+        let kv_heads = match config.optional_size("num_key_value_heads")? {
+            Some(n) => n,
+            // `null` is as many as there are heads.
+            None if config.mentions("num_key_value_heads") => heads,
+            // Only a family's own default may differ from the number of heads, and only when that divides it.
+            None => kv_default.filter(|n| heads.is_multiple_of(*n) && *n <= heads).unwrap_or(heads),
+        };
+        divide(config, ("num_attention_heads", heads), ("num_key_value_heads", kv_heads))?;
+        let head_dim = match (config.optional_size("head_dim")?, family) {
+            (Some(n), _) => n,
+            (None, "qwen3") => 128,
+            (None, _) => divide(config, ("hidden_size", hidden), ("num_attention_heads", heads))?,
+        };
+        if heads * head_dim > MAX_SIZE {
+            return Err(config.error(
+                "head_dim",
+                format!("{heads} heads of {head_dim} make {} dimensions", heads * head_dim),
+                format!("choose sizes so that all heads together have at most {MAX_SIZE}"),
+            ));
+        }
+        if !head_dim.is_multiple_of(2) {
+            return Err(config.error(
+                "head_dim",
+                format!("rotary embeddings turn pairs, but a head has {head_dim} dimensions"),
+                "choose sizes that give an even head_dim",
+            ));
+        }
+        let attention_bias = config.flag("attention_bias", false)?;
+        let layers = config.layers("num_hidden_layers", 32)?;
+        // An absent sliding_window is Mistral's default of 4096; `null` is none.
+        let default = (!config.mentions("sliding_window")).then_some(4096);
+        let (window, first_windowed) = match family {
+            "mistral" => (config.optional_size("sliding_window")?.or(default), 0),
+            "qwen2" | "qwen3" if config.flag("use_sliding_window", false)? => {
+                let first = config.count("max_window_layers", 28)?;
+                (config.optional_size("sliding_window")?.or(default), first)
+            }
+            _ => (None, 0),
+        };
+        Ok(Self {
+            vocab: config.size("vocab_size", vocab)?,
+            hidden,
+            intermediate: config.size("intermediate_size", intermediate)?,
+            layers,
+            heads,
+            kv_heads,
+            head_dim,
+            qkv_bias: match family {
+                "qwen2" => true,
+                "mistral" => false,
+                _ => attention_bias,
+            },
+            out_bias: matches!(family, "llama" | "qwen3") && attention_bias,
+            mlp_bias: family == "llama" && config.flag("mlp_bias", false)?,
+            qk_norm: family == "qwen3",
+            dropout: config.probability("attention_dropout", 0.0)?,
+            tied: config.flag("tie_word_embeddings", false)?,
+            window,
+            first_windowed,
+        })
+    }
+}
+
+/// What every layer is handed by keyword, and so what a checkpoint captures.
+#[derive(Clone, Debug)]
+struct Masks {
+    /// `position_embeddings`.
+    rotary: (Tensor, Tensor),
+    /// `attention_mask`.
+    mask: Option<Tensor>,
+    /// `position_ids`, which no layer reads.
+    #[allow(dead_code, reason = "held alive, as Python holds it")]
+    position_ids: Tensor,
+}
+
+#[derive(Debug)]
+struct Attend {
+    q_proj: Linear,
+    k_proj: Linear,
+    v_proj: Linear,
+    o_proj: Linear,
+    norms: Option<(RmsNorm, RmsNorm)>,
+    core: AttentionCore,
+    head_dim: u64,
+    window: Option<u64>,
+    module: ModuleId,
+}
+
+impl Attend {
+    fn new(scope: &Scope, sizes: &Sizes, core: AttentionCore, window: Option<u64>) -> Self {
+        let linear = |name: &'static str, i, o, bias| Linear::new(&scope.child(name), i, o, bias);
+        let (q, kv) = (sizes.heads * sizes.head_dim, sizes.kv_heads * sizes.head_dim);
+        Self {
+            q_proj: linear("q_proj", sizes.hidden, q, sizes.qkv_bias),
+            k_proj: linear("k_proj", sizes.hidden, kv, sizes.qkv_bias),
+            v_proj: linear("v_proj", sizes.hidden, kv, sizes.qkv_bias),
+            o_proj: linear("o_proj", q, sizes.hidden, sizes.out_bias),
+            norms: sizes.qk_norm.then(|| {
+                let norm = |name: &'static str| RmsNorm::new(&scope.child(name), sizes.head_dim);
+                (norm("q_norm"), norm("k_norm"))
+            }),
+            core,
+            head_dim: sizes.head_dim,
+            window,
+            module: scope.module(),
+        }
+    }
+
+    fn forward(&self, hidden: &Tensor, masks: &Masks) -> (Tensor, Option<Tensor>) {
+        hidden.cx().within(self.module, || {
+            let (batch, seq) = (hidden.size(0), hidden.size(1));
+            let heads = |projected: &Tensor, norm: Option<&RmsNorm>| {
+                let count = projected.size(-1) / self.head_dim;
+                let split = ops::view(projected, &[batch, seq, count, self.head_dim]);
+                let split = norm.map_or(split.clone(), |n| n.forward(&split));
+                ops::transpose(&split, 1, 2)
+            };
+            let (q_norm, k_norm) = (self.norms.as_ref().map(|n| &n.0), self.norms.as_ref().map(|n| &n.1));
+            let mut query = heads(&self.q_proj.forward(hidden), q_norm);
+            let mut key = heads(&self.k_proj.forward(hidden), k_norm);
+            let mut value = heads(&self.v_proj.forward(hidden), None);
+            let (cos, sin) = &masks.rotary;
+            (query, key) = apply_rotary_pos_emb(&query, &key, cos, sin);
+            (key, value) = kv_cache::update(key, value, self.window);
+            let (mut out, weights) = self.core.forward(&query, &key, &value, masks.mask.as_ref());
+            out = ops::contiguous(&ops::reshape(&out, &[batch, seq, out.size(2) * self.head_dim]));
+            out = self.o_proj.forward(&out);
+            (out, weights)
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Mlp {
+    gate_proj: Linear,
+    up_proj: Linear,
+    down_proj: Linear,
+    act_fn: Activation,
+    module: ModuleId,
+}
+
+impl Mlp {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        x.cx().within(self.module, || {
+            let gate = self.act_fn.forward(&self.gate_proj.forward(x));
+            let product = {
+                let up = self.up_proj.forward(x);
+                ops::mul(&gate, &up)
+            };
+            drop(gate);
+            self.down_proj.forward(&product)
+        })
+    }
+}
+
+#[derive(Debug)]
+struct DecoderLayer {
+    self_attn: Attend,
+    mlp: Mlp,
+    input_layernorm: RmsNorm,
+    post_attention_layernorm: RmsNorm,
+    module: ModuleId,
+    windowed: bool,
+}
+
+impl DecoderLayer {
+    fn new(scope: &Scope, sizes: &Sizes, core: &AttentionCore, act: &str, windowed: bool) -> Option<Self> {
+        let attention = Attend::new(&scope.child("self_attn"), sizes, core.clone(), sizes.window.filter(|_| windowed));
+        let mlp = scope.child("mlp");
+        let linear = |name: &'static str, i, o| Linear::new(&mlp.child(name), i, o, sizes.mlp_bias);
+        let mlp = Mlp {
+            gate_proj: linear("gate_proj", sizes.hidden, sizes.intermediate),
+            up_proj: linear("up_proj", sizes.hidden, sizes.intermediate),
+            down_proj: linear("down_proj", sizes.intermediate, sizes.hidden),
+            act_fn: Activation::new(&mlp.child("act_fn"), act)?,
+            module: mlp.module(),
+        };
+        Some(Self {
+            self_attn: attention,
+            mlp,
+            input_layernorm: RmsNorm::new(&scope.child("input_layernorm"), sizes.hidden),
+            post_attention_layernorm: RmsNorm::new(&scope.child("post_attention_layernorm"), sizes.hidden),
+            module: scope.module(),
+            windowed,
+        })
+    }
+
+    fn forward(&self, hidden: &Tensor, masks: &Masks) -> Tensor {
+        hidden.cx().within(self.module, || {
+            let residual = hidden.clone();
+            let normed = self.input_layernorm.forward(hidden);
+            let (attended, _weights) = self.self_attn.forward(&normed, masks);
+            drop(normed);
+            let hidden = ops::add(&residual, &attended);
+            drop((attended, residual));
+            let residual = hidden;
+            let normed = self.post_attention_layernorm.forward(&residual);
+            let out = self.mlp.forward(&normed);
+            drop(normed);
+            ops::add(&residual, &out)
+        })
+    }
+}
+
+/// Which layers look through the window: all of Mistral's, those of Qwen's that `layer_types` names.
+fn windowed(config: &Config<'_>, sizes: &Sizes, layer: u64) -> bool {
+    let listed = config.texts("layer_types").filter(|_| config.model_type() != "mistral");
+    sizes.window.is_some()
+        && match listed {
+            Some(types) => types.get(layer as usize) == Some(&"sliding_attention"),
+            None => layer >= sizes.first_windowed,
+        }
+}
+
+#[derive(Debug)]
+struct CausalLm {
+    cx: Rc<Context>,
+    embed_tokens: Embedding,
+    layers: ModuleList<DecoderLayer>,
+    norm: RmsNorm,
+    rotary_emb: RotaryEmbedding,
+    head: DecoderHead,
+    model: ModuleId,
+    window: Option<u64>,
+    /// Qwen makes the full mask whether a layer uses it or not; Mistral makes the one kind it uses.
+    always_full: bool,
+    seq: u64,
+    plan: Plan,
+}
+
+/// `{Llama,Mistral,Qwen2,Qwen3}ForCausalLM(config)`.
+pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
+    let sizes = Sizes::read(config)?;
+    let act = config.text("hidden_act", "silu")?;
+    let core = AttentionCore {
+        implementation: plan.attention,
+        rules: plan.rules.clone(),
+        dropout: sizes.dropout,
+        softmax_fp32: true,
+        eager_contiguous: true,
+    };
+    let model = scope.child("model");
+    let embed_tokens = Embedding::new(&model.child("embed_tokens"), sizes.vocab, sizes.hidden);
+    let layer = |scope: &Scope, i| DecoderLayer::new(scope, &sizes, &core, act, windowed(config, &sizes, i));
+    let layers = ModuleList::new(&model, "layers", sizes.layers, layer)
+        .ok_or_else(|| super::unknown_activation(config, "hidden_act", act))?;
+    let norm = RmsNorm::new(&model.child("norm"), sizes.hidden);
+    let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), sizes.head_dim);
+    let head = DecoderHead::new(scope, config, plan, (&embed_tokens, false), || {
+        causal_lm::head(scope, &embed_tokens, sizes.tied)
+    })?;
+    Ok(Box::new(CausalLm {
+        cx: Rc::clone(scope.cx()),
+        embed_tokens,
+        layers,
+        norm,
+        rotary_emb,
+        head,
+        model: model.module(),
+        window: sizes.window,
+        always_full: config.model_type() != "mistral",
+        seq: plan.seq()?,
+        plan: plan.clone(),
+    }))
+}
+
+impl CausalLm {
+    /// `LlamaModel.forward`: the last hidden state.
+    fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
+        let cx = &self.cx;
+        cx.within(self.model, || {
+            let embeds = causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
+            let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
+            let (full, windowed) = self.masks(&embeds, mask, &position_ids);
+            let rotary = self.rotary_emb.forward(&embeds, &position_ids);
+            let full = Masks { rotary: rotary.clone(), mask: full, position_ids: position_ids.clone() };
+            let windowed = Masks { rotary, mask: windowed, position_ids };
+            let hidden = self.layers.run(
+                cx,
+                embeds.clone(),
+                |layer| layer.windowed,
+                |layer, hidden| {
+                    let masks = if layer.windowed { &windowed } else { &full };
+                    if self.plan.checkpointing {
+                        let (layer, masks) = (Rc::clone(layer), masks.clone());
+                        checkpoint(cx, vec![hidden], Rc::new(move |inputs| layer.forward(&inputs[0], &masks)))
+                    } else {
+                        layer.forward(&hidden, masks)
+                    }
+                },
+            );
+            self.norm.forward(&hidden)
+        })
+    }
+
+    /// The masks of full and of windowed layers, made in this order.
+    fn masks(&self, embeds: &Tensor, mask: Option<&Tensor>, position_ids: &Tensor) -> (Option<Tensor>, Option<Tensor>) {
+        let given = causal_lm::given_mask(mask, &self.plan);
+        let attention: Attention = self.plan.attention;
+        let any = |windowed| self.layers.iter().any(|l| l.windowed == windowed);
+        let full =
+            (self.always_full || any(false)).then(|| causal_mask(embeds, given, position_ids, attention)).flatten();
+        let windowed = match self.window {
+            Some(w) if any(true) => sliding_window_causal_mask(embeds, given, position_ids, attention, w),
+            _ => None,
+        };
+        (full, windowed)
+    }
+}
+
+impl Model for CausalLm {
+    fn batch(&self) -> Batch {
+        self.head.batch(&self.cx, &self.plan, self.seq)
+    }
+
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
+        self.head.output(self.hidden(ids, mask, None), ids, labels)
+    }
+
+    fn generate(&self) -> Option<&dyn Generate> {
+        self.head.generates().then_some(self)
+    }
+}
+
+impl Generate for CausalLm {
+    fn logits(&self, step: Step<'_>) -> Tensor {
+        self.head.last_logits(self.hidden(step.ids, step.mask, step.positions))
+    }
+}

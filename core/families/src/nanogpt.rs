@@ -1,0 +1,152 @@
+//! `nanogpt`: Karpathy's GPT.
+
+use std::rc::Rc;
+
+use plimsoll_ground::{Error, Result};
+use plimsoll_scenario::Attention;
+use plimsoll_torch::nn::{Embedding, LayerNorm, Linear, ModuleList, Scope};
+use plimsoll_torch::ops::{self, SdpaRules};
+use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
+use plimsoll_torch::{Batch, Field};
+
+use super::config::{Config, divide};
+use super::{Model, Output, Plan};
+
+#[derive(Debug)]
+struct Block {
+    ln1: LayerNorm,
+    qkv: Linear,
+    proj: Linear,
+    ln2: LayerNorm,
+    fc: Linear,
+    out: Linear,
+    heads: u64,
+    dropout: f64,
+    rules: SdpaRules,
+    module: ModuleId,
+}
+
+impl Block {
+    fn attention(&self, x: &Tensor) -> Tensor {
+        let (batch, seq, embed) = (x.size(0), x.size(1), x.size(2));
+        let parts = {
+            let normed = self.ln1.forward(x);
+            ops::split(&self.qkv.forward(&normed), embed, 2)
+        };
+        let heads =
+            |part: &Tensor| ops::transpose(&ops::view(part, &[batch, seq, self.heads, embed / self.heads]), 1, 2);
+        let (q, k, v) = (heads(&parts[0]), heads(&parts[1]), heads(&parts[2]));
+        let y = ops::scaled_dot_product_attention(&self.rules, &q, &k, &v, None, self.dropout, true);
+        let y = ops::view(&ops::contiguous(&ops::transpose(&y, 1, 2)), &[batch, seq, embed]);
+        ops::dropout(&self.proj.forward(&y), self.dropout)
+    }
+
+    fn forward(&self, x: &Tensor) -> Tensor {
+        x.cx().within(self.module, || {
+            let x = ops::add(x, &self.attention(x));
+            let hidden = {
+                let normed = self.ln2.forward(&x);
+                self.fc.forward(&normed)
+            };
+            let hidden = ops::gelu(&hidden);
+            let hidden = ops::dropout(&self.out.forward(&hidden), self.dropout);
+            ops::add(&x, &hidden)
+        })
+    }
+}
+
+#[derive(Debug)]
+struct NanoGpt {
+    cx: Rc<Context>,
+    wte: Embedding,
+    wpe: Embedding,
+    blocks: ModuleList<Block>,
+    ln_f: LayerNorm,
+    head: Linear,
+    dropout: f64,
+    vocab: u64,
+    input: [u64; 2],
+}
+
+/// Karpathy's GPT with our key names.
+pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
+    if plan.attention == Attention::Eager {
+        return Err(Error::new(
+            "training.attention",
+            "nanogpt calls scaled_dot_product_attention itself",
+            "use attention = \"sdpa\"",
+        ));
+    }
+    let layers = config.layers("n_layer", 12)?;
+    let heads = config.size("n_head", 12)?;
+    let embed = config.size("n_embd", 768)?;
+    let vocab = config.size("vocab_size", 50_304)?;
+    let block_size = config.size("block_size", 1024)?;
+    let dropout = config.probability("dropout", 0.0)?;
+    let bias = config.flag("bias", false)?;
+    divide(config, ("n_embd", embed), ("n_head", heads))?;
+    let seq = plan.seq()?;
+    if seq > block_size {
+        return Err(Error::new(
+            "input.seq",
+            format!("{seq} tokens, but block_size is {block_size}"),
+            "raise model.block_size or shorten the sequence",
+        ));
+    }
+    let wte = Embedding::new(&scope.child("wte"), vocab, embed);
+    let wpe = Embedding::new(&scope.child("wpe"), block_size, embed);
+    let blocks = ModuleList::of(scope, "h", layers, |scope, _| {
+        let linear = |name: &'static str, i, o| Linear::new(&scope.child(name), i, o, bias);
+        Block {
+            ln1: LayerNorm::new(&scope.child("ln1"), embed, bias),
+            qkv: linear("qkv", embed, 3 * embed),
+            proj: linear("proj", embed, embed),
+            ln2: LayerNorm::new(&scope.child("ln2"), embed, bias),
+            fc: linear("fc", embed, 4 * embed),
+            out: linear("out", 4 * embed, embed),
+            heads,
+            dropout,
+            rules: plan.rules.clone(),
+            module: scope.module(),
+        }
+    });
+    let ln_f = LayerNorm::new(&scope.child("ln_f"), embed, bias);
+    let head = Linear::tied(&scope.child("head"), wte.weight());
+    Ok(Box::new(NanoGpt {
+        cx: Rc::clone(scope.cx()),
+        wte,
+        wpe,
+        blocks,
+        ln_f,
+        head,
+        dropout,
+        vocab,
+        input: [plan.input.batch, seq],
+    }))
+}
+
+impl Model for NanoGpt {
+    fn batch(&self) -> Batch {
+        let ids = ops::empty(&self.cx, &self.input, DType::Int64);
+        Batch::of(ids).with(Field::Labels, ops::labels(&self.cx, &self.input, DType::Int64))
+    }
+
+    fn forward(&self, batch: &Batch) -> Output {
+        let [n, seq] = self.input;
+        let positions = ops::arange(&self.cx, seq);
+        let mut x = {
+            let tokens = self.wte.forward(batch.inputs());
+            let places = self.wpe.forward(&positions);
+            ops::add(&tokens, &places)
+        };
+        x = ops::dropout(&x, self.dropout);
+        x = self.blocks.run(&self.cx, x, |_| (), |block, x| block.forward(&x));
+        let logits = {
+            let normed = self.ln_f.forward(&x);
+            self.head.forward(&normed)
+        };
+        let targets = ops::view(batch.labels(), &[n * seq]);
+        let loss = ops::cross_entropy(&ops::view(&logits, &[n * seq, self.vocab]), &targets);
+        Output { loss, held: vec![logits] }
+    }
+}

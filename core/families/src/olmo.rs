@@ -1,0 +1,60 @@
+//! OLMo (transformers `models/olmo/modeling_olmo.py`): norms without parameters, clamped projections.
+
+use plimsoll_ground::Result;
+use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, PlainLayerNorm, RotaryEmbedding, Scope};
+
+use super::attend::{Attend, AttendOptions, QueryKeyNorms};
+use super::config::Config;
+use super::decoder::{Decoder, Layer, Masks, Parts, layers};
+use super::decoder_head::DecoderHead;
+use super::heads::{HeadDefaults, Heads};
+use super::pre_norm::{FeedForward, PreNormLayer};
+use super::{Model, Plan, causal_lm};
+
+/// `OlmoForCausalLM(config)`, with the defaults of `configuration_olmo.py`.
+pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
+    let heads = Heads::read(config, HeadDefaults { hidden: 4096, heads: 32, kv_heads: None, head_dim: None })?;
+    let rotary = heads.rotary(config, "partial_rotary_factor", 1.0)?;
+    let intermediate = config.size("intermediate_size", 11_008)?;
+    let count = config.layers("num_hidden_layers", 32)?;
+    let act = config.text("hidden_act", "silu")?;
+    let bias = config.flag("attention_bias", false)?;
+    let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
+    let options = AttendOptions {
+        heads,
+        rotary,
+        qkv_bias: bias,
+        out_bias: bias,
+        clip: config.has("clip_qkv"),
+        whole_projections: true,
+        wide_rotary: true,
+        ..AttendOptions::PLAIN
+    };
+    let model = scope.child("model");
+    let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 50_304)?, heads.hidden);
+    let layer = |scope: &Scope, _| -> Option<Box<dyn Layer>> {
+        let norm = |name: &'static str| Norm::Plain(PlainLayerNorm::new(&scope.child(name)));
+        Some(Box::new(PreNormLayer {
+            self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), |_| QueryKeyNorms::None),
+            mlp: FeedForward::Gated(Box::new(GatedMlp::new(
+                &scope.child("mlp"),
+                heads.hidden,
+                intermediate,
+                act,
+                false,
+            )?)),
+            input_layernorm: norm("input_layernorm"),
+            post_attention_layernorm: norm("post_attention_layernorm"),
+            windowed: false,
+            module: scope.module(),
+        }))
+    };
+    let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
+    let norm = Norm::Plain(PlainLayerNorm::new(&model.child("norm")));
+    let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
+    let tied = config.flag("tie_word_embeddings", false)?;
+    let head =
+        DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;
+    let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks: Masks::Full };
+    Ok(Box::new(Decoder { wide_rotary: true, ..Decoder::new(scope, &model, plan, parts)? }))
+}

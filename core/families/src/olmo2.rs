@@ -1,0 +1,74 @@
+//! OLMo 2 (transformers `models/olmo2/modeling_olmo2.py`): norms after attention and feed-forward.
+
+use plimsoll_ground::Result;
+use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, RotaryEmbedding, Scope, WideRmsNorm};
+use plimsoll_torch::ops;
+use plimsoll_torch::tensor::{ModuleId, Tensor};
+
+use super::attend::{Attend, AttendOptions, QueryKeyNorms};
+use super::config::Config;
+use super::decoder::{Decoder, Keywords, Layer, Masks, Parts, layers};
+use super::decoder_head::DecoderHead;
+use super::heads::{HeadDefaults, Heads};
+use super::{Model, Plan, causal_lm};
+
+#[derive(Debug)]
+struct Olmo2Layer {
+    self_attn: Attend,
+    mlp: GatedMlp,
+    post_attention_layernorm: WideRmsNorm,
+    post_feedforward_layernorm: WideRmsNorm,
+    module: ModuleId,
+}
+
+impl Layer for Olmo2Layer {
+    fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> Tensor {
+        hidden.cx().within(self.module, || {
+            let residual = hidden;
+            let (mut hidden, _weights) = self.self_attn.forward(residual, keywords);
+            hidden = self.post_attention_layernorm.forward(&hidden);
+            hidden = ops::add(residual, &hidden);
+            let residual = hidden;
+            let mut hidden = self.mlp.forward(&residual);
+            hidden = self.post_feedforward_layernorm.forward(&hidden);
+            ops::add(&residual, &hidden)
+        })
+    }
+}
+
+/// `Olmo2ForCausalLM(config)`, with the defaults of `configuration_olmo2.py`.
+pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
+    let heads = Heads::read(config, HeadDefaults { hidden: 4096, heads: 32, kv_heads: None, head_dim: None })?;
+    let rotary = heads.rotary(config, "partial_rotary_factor", 1.0)?;
+    let intermediate = config.size("intermediate_size", 11_008)?;
+    let count = config.layers("num_hidden_layers", 32)?;
+    let act = config.text("hidden_act", "silu")?;
+    let bias = config.flag("attention_bias", false)?;
+    let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
+    let options =
+        AttendOptions { heads, rotary, qkv_bias: bias, out_bias: bias, wide_rotary: true, ..AttendOptions::PLAIN };
+    let norms = |scope: &Scope| {
+        let norm = |name: &'static str, count| Norm::Wide(WideRmsNorm::new(&scope.child(name), count * heads.head_dim));
+        QueryKeyNorms::Projections(norm("q_norm", heads.heads), norm("k_norm", heads.kv_heads))
+    };
+    let model = scope.child("model");
+    let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 50_304)?, heads.hidden);
+    let layer = |scope: &Scope, _| -> Option<Box<dyn Layer>> {
+        let norm = |name: &'static str| WideRmsNorm::new(&scope.child(name), heads.hidden);
+        Some(Box::new(Olmo2Layer {
+            self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), norms),
+            mlp: GatedMlp::new(&scope.child("mlp"), heads.hidden, intermediate, act, false)?,
+            post_attention_layernorm: norm("post_attention_layernorm"),
+            post_feedforward_layernorm: norm("post_feedforward_layernorm"),
+            module: scope.module(),
+        }))
+    };
+    let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
+    let norm = Norm::Wide(WideRmsNorm::new(&model.child("norm"), heads.hidden));
+    let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
+    let tied = config.flag("tie_word_embeddings", false)?;
+    let head =
+        DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;
+    let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks: Masks::Full };
+    Ok(Box::new(Decoder { wide_rotary: true, ..Decoder::new(scope, &model, plan, parts)? }))
+}

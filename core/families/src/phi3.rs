@@ -1,0 +1,148 @@
+//! Phi-3 and Phi-4 (transformers `models/phi3/modeling_phi3.py`).
+
+use plimsoll_ground::Result;
+use plimsoll_torch::nn::{
+    Activation, AttentionCore, Embedding, Linear, Norm, RmsNorm, RotaryEmbedding, Scope, apply_rotary_pos_emb_phi3,
+    kv_cache,
+};
+use plimsoll_torch::ops;
+use plimsoll_torch::tensor::{ModuleId, Tensor};
+
+use super::config::Config;
+use super::decoder::{Decoder, Keywords, Layer, Masks, Parts, layers};
+use super::decoder_head::DecoderHead;
+use super::heads::{HeadDefaults, Heads};
+use super::{Model, Plan, causal_lm};
+
+#[derive(Debug)]
+struct Attend {
+    o_proj: Linear,
+    qkv_proj: Linear,
+    core: AttentionCore,
+    heads: Heads,
+    window: Option<u64>,
+    module: ModuleId,
+}
+
+impl Attend {
+    fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> (Tensor, Option<Tensor>) {
+        hidden.cx().within(self.module, || {
+            let (batch, seq) = (hidden.size(0), hidden.size(1));
+            let Heads { heads, kv_heads, head_dim, .. } = self.heads;
+            let qkv = self.qkv_proj.forward(hidden);
+            let part = |count: u64| ops::narrow(&qkv, -1, count * head_dim);
+            let split = |x: &Tensor, count| ops::transpose(&ops::view(x, &[batch, seq, count, head_dim]), 1, 2);
+            let (mut query, mut key, mut value) = (part(heads), part(kv_heads), part(kv_heads));
+            query = split(&query, heads);
+            key = split(&key, kv_heads);
+            value = split(&value, kv_heads);
+            let (cos, sin) = &keywords.rotary;
+            (query, key) = apply_rotary_pos_emb_phi3(&query, &key, cos, sin);
+            (key, value) = kv_cache::update(key, value, self.window);
+            let (mut out, weights) = self.core.forward(&query, &key, &value, keywords.mask.as_ref());
+            out = ops::contiguous(&ops::reshape(&out, &[batch, seq, heads * head_dim]));
+            out = self.o_proj.forward(&out);
+            (out, weights)
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Phi3Layer {
+    self_attn: Attend,
+    gate_up_proj: Linear,
+    down_proj: Linear,
+    activation_fn: Activation,
+    input_layernorm: RmsNorm,
+    post_attention_layernorm: RmsNorm,
+    dropouts: [ModuleId; 2],
+    resid_pdrop: f64,
+    windowed: bool,
+    mlp: ModuleId,
+    module: ModuleId,
+}
+
+impl Phi3Layer {
+    fn feed_forward(&self, x: &Tensor) -> Tensor {
+        x.cx().within(self.mlp, || {
+            let both = self.gate_up_proj.forward(x);
+            let parts = ops::split(&both, both.size(-1) / 2, -1);
+            drop(both);
+            let product = {
+                let gate = self.activation_fn.forward(&parts[0]);
+                ops::mul(&parts[1], &gate)
+            };
+            self.down_proj.forward(&product)
+        })
+    }
+}
+
+impl Layer for Phi3Layer {
+    fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> Tensor {
+        let cx = hidden.cx();
+        let dropout = |x: &Tensor, module| cx.within(module, || ops::dropout(x, self.resid_pdrop));
+        cx.within(self.module, || {
+            let residual = hidden;
+            let mut hidden = self.input_layernorm.forward(residual);
+            let (attended, _weights) = self.self_attn.forward(&hidden, keywords);
+            hidden = attended;
+            hidden = ops::add(residual, &dropout(&hidden, self.dropouts[0]));
+            let residual = hidden;
+            let mut hidden = self.post_attention_layernorm.forward(&residual);
+            hidden = self.feed_forward(&hidden);
+            ops::add(&residual, &dropout(&hidden, self.dropouts[1]))
+        })
+    }
+
+    fn windowed(&self) -> bool {
+        self.windowed
+    }
+}
+
+/// `Phi3ForCausalLM(config)`, with the defaults of `configuration_phi3.py`.
+pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
+    let heads = Heads::read(config, HeadDefaults { hidden: 3072, heads: 32, kv_heads: None, head_dim: None })?;
+    let rotary = heads.rotary(config, "partial_rotary_factor", 1.0)?;
+    let intermediate = config.size("intermediate_size", 8192)?;
+    let count = config.layers("num_hidden_layers", 32)?;
+    let act = config.text("hidden_act", "silu")?;
+    let resid_pdrop = config.probability("resid_pdrop", 0.0)?;
+    let window = config.optional_size("sliding_window")?;
+    let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
+    let model = scope.child("model");
+    let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 32_064)?, heads.hidden);
+    let layer = |scope: &Scope, _| -> Option<Box<dyn Layer>> {
+        let (attn, mlp) = (scope.child("self_attn"), scope.child("mlp"));
+        let (q, kv) = (heads.heads * heads.head_dim, heads.kv_heads * heads.head_dim);
+        let norm = |name: &'static str| RmsNorm::new(&scope.child(name), heads.hidden);
+        Some(Box::new(Phi3Layer {
+            self_attn: Attend {
+                o_proj: Linear::new(&attn.child("o_proj"), q, heads.hidden, false),
+                qkv_proj: Linear::new(&attn.child("qkv_proj"), heads.hidden, q + 2 * kv, false),
+                core: core.clone(),
+                heads,
+                window,
+                module: attn.module(),
+            },
+            gate_up_proj: Linear::new(&mlp.child("gate_up_proj"), heads.hidden, 2 * intermediate, false),
+            down_proj: Linear::new(&mlp.child("down_proj"), intermediate, heads.hidden, false),
+            activation_fn: Activation::new(&mlp.child("activation_fn"), act)?,
+            input_layernorm: norm("input_layernorm"),
+            post_attention_layernorm: norm("post_attention_layernorm"),
+            dropouts: [scope.child("resid_attn_dropout").module(), scope.child("resid_mlp_dropout").module()],
+            resid_pdrop,
+            windowed: window.is_some(),
+            mlp: mlp.module(),
+            module: scope.module(),
+        }))
+    };
+    let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
+    let norm = Norm::Rms(RmsNorm::new(&model.child("norm"), heads.hidden));
+    let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
+    let tied = config.flag("tie_word_embeddings", false)?;
+    let head =
+        DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;
+    let masks = window.map_or(Masks::Full, Masks::Windowed);
+    let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
+    Ok(Box::new(Decoder::new(scope, &model, plan, parts)?))
+}

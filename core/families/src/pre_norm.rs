@@ -1,0 +1,99 @@
+//! The layer most decoders have: norm, attention, add; norm, feed-forward, add.
+
+use plimsoll_torch::nn::{Activation, GatedMlp, Linear, Norm};
+use plimsoll_torch::ops;
+use plimsoll_torch::tensor::{ModuleId, Tensor};
+
+use super::attend::Attend;
+use super::decoder::{Keywords, Layer};
+use super::sparse::SparseMoeBlock;
+
+/// A layer's feed-forward.
+#[derive(Debug)]
+pub enum FeedForward {
+    /// `LlamaMLP`.
+    Gated(Box<GatedMlp>),
+    /// Two linears with an activation between them.
+    Plain(Box<PlainMlp>),
+    /// A mixture of experts.
+    Sparse(Box<SparseMoeBlock>),
+}
+
+impl FeedForward {
+    /// `forward`.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        match self {
+            Self::Gated(mlp) => mlp.forward(x),
+            Self::Plain(mlp) => mlp.forward(x),
+            Self::Sparse(mlp) => mlp.forward(x),
+        }
+    }
+}
+
+/// `fc2(act(fc1(x)))`, dropped out where the family does.
+#[derive(Debug)]
+pub struct PlainMlp {
+    /// The first linear.
+    pub fc1: Linear,
+    /// The second.
+    pub fc2: Linear,
+    /// The activation between.
+    pub act: Activation,
+    /// Dropout of the result.
+    pub dropout: f64,
+    /// Its module.
+    pub module: ModuleId,
+}
+
+impl PlainMlp {
+    /// `forward`.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        x.cx().within(self.module, || {
+            let mut hidden = self.fc1.forward(x);
+            hidden = self.act.forward(&hidden);
+            hidden = self.fc2.forward(&hidden);
+            ops::dropout(&hidden, self.dropout)
+        })
+    }
+}
+
+/// `LlamaDecoderLayer`.
+#[derive(Debug)]
+pub struct PreNormLayer {
+    /// Attention.
+    pub self_attn: Attend,
+    /// Feed-forward.
+    pub mlp: FeedForward,
+    /// Before attention.
+    pub input_layernorm: Norm,
+    /// Before the feed-forward.
+    pub post_attention_layernorm: Norm,
+    /// Whether it looks through the sliding window.
+    pub windowed: bool,
+    /// Its module.
+    pub module: ModuleId,
+}
+
+impl Layer for PreNormLayer {
+    fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> Tensor {
+        hidden.cx().within(self.module, || {
+            let residual = hidden;
+            let mut hidden = self.input_layernorm.forward(residual);
+            let (attended, _weights) = self.self_attn.forward(&hidden, keywords);
+            hidden = attended;
+            hidden = ops::add(residual, &hidden);
+            let residual = hidden;
+            let mut hidden = self.post_attention_layernorm.forward(&residual);
+            hidden = self.mlp.forward(&hidden);
+            ops::add(&residual, &hidden)
+        })
+    }
+
+    fn windowed(&self) -> bool {
+        self.windowed
+    }
+
+    fn kind(&self) -> u64 {
+        2 * self.self_attn.options.rotary + u64::from(matches!(self.mlp, FeedForward::Sparse(_)))
+    }
+}

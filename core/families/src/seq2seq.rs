@@ -1,0 +1,179 @@
+//! What transformers' encoder-decoders share around their stacks.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use plimsoll_ground::Result;
+use plimsoll_scenario::AttentionMask;
+use plimsoll_torch::nn::{EncoderAttention, Linear, Scope, kv_cache};
+use plimsoll_torch::ops;
+use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
+use plimsoll_torch::{Batch, Field, Op};
+
+use super::{Output, Plan};
+
+/// How many tokens the encoder and the decoder read.
+#[derive(Clone, Copy, Debug)]
+pub struct Lengths {
+    /// `input.seq`.
+    pub source: u64,
+    /// `input.target_seq`; as long as the source where it is not given.
+    pub target: u64,
+}
+
+impl Lengths {
+    /// Of the plan.
+    ///
+    /// # Errors
+    /// When the scenario has no sequence.
+    pub fn read(plan: &Plan) -> Result<Self> {
+        let source = plan.seq()?;
+        Ok(Self { source, target: plan.input.target_seq.unwrap_or(source) })
+    }
+}
+
+/// `input_ids`, `labels` and, where one is given, the encoder's attention mask: int64.
+pub fn batch(cx: &Rc<Context>, plan: &Plan, lengths: Lengths) -> Batch {
+    let tokens = |n| ops::empty(cx, &[plan.input.batch, n], DType::Int64);
+    let labels = ops::labels(cx, &[plan.input.batch, lengths.target], DType::Int64);
+    let batch = Batch::of(tokens(lengths.source)).with(Field::Labels, labels);
+    match plan.input.attention_mask {
+        AttentionMask::None => batch,
+        _ => batch.with(Field::Mask, tokens(lengths.source)),
+    }
+}
+
+/// `shift_tokens_right`: the decoder's input ids, made from the labels.
+pub fn shift_right(labels: &Tensor) -> Tensor {
+    let cx = labels.cx();
+    let (batch, seq) = (labels.size(0), labels.size(1));
+    let shifted = ops::fresh(cx, Op::NewZeros, &[batch, seq], DType::Int64);
+    if seq > 1 {
+        drop(ops::fresh(cx, Op::Clone, &[batch, seq - 1], DType::Int64));
+    }
+    drop(ops::fresh(cx, Op::EqScalar, &[batch, seq], DType::Bool));
+    shifted
+}
+
+/// The loss of the logits, and what a `Seq2SeqLMOutput` holds beside it: the logits and the encoder's last hidden state.
+pub fn output(logits: Tensor, labels: &Tensor, encoded: Tensor) -> Output {
+    let vocab = logits.size(-1);
+    let rows = logits.numel() / vocab.max(1);
+    let loss = ops::cross_entropy(&ops::view(&logits, &[rows, vocab]), &ops::view(labels, &[rows]));
+    Output { held: vec![loss.clone(), logits, encoded], loss }
+}
+
+/// `lm_head`, tied to the token embedding or with a weight of its own.
+pub fn head(place: &Scope, weight: &Tensor, tied: bool) -> Linear {
+    if tied { Linear::tied(place, weight) } else { Linear::head(place, weight.size(1), weight.size(0)) }
+}
+
+/// `EncoderDecoderCache`: the keys and values of a forward that was asked for them, alive as long as its output.
+pub type Cache = RefCell<Vec<Tensor>>;
+
+/// `DynamicLayer.update`: the states behind what was there, which is nothing.
+fn update(cache: &Cache, states: &Tensor) -> Tensor {
+    let all = ops::cat(&[states], -2);
+    cache.borrow_mut().push(all.clone());
+    all
+}
+
+/// `BartAttention` and `WhisperAttention`: self-attention, or attention to the encoder's hidden states.
+#[derive(Debug)]
+pub struct Attend {
+    k_proj: Linear,
+    v_proj: Linear,
+    q_proj: Linear,
+    out_proj: Linear,
+    core: EncoderAttention,
+    heads: u64,
+    kind: Kind,
+    causal: bool,
+    module: ModuleId,
+}
+
+/// Whose attention it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// BART: the kernel scales.
+    Bart,
+    /// Whisper: keys have no bias, queries are scaled first, and all three are made contiguous.
+    Whisper,
+    /// CLIP: all three projections are made before any is split into heads.
+    Clip,
+}
+
+impl Attend {
+    /// `features` in and out, on as many heads as the plan of attention says.
+    pub fn new(scope: &Scope, kind: Kind, features: u64, heads: u64, core: &EncoderAttention, causal: bool) -> Self {
+        let linear = |name: &'static str, bias| Linear::new(&scope.child(name), features, features, bias);
+        Self {
+            k_proj: linear("k_proj", kind != Kind::Whisper),
+            v_proj: linear("v_proj", true),
+            q_proj: linear("q_proj", true),
+            out_proj: linear("out_proj", true),
+            core: core.clone(),
+            heads,
+            kind,
+            causal,
+            module: scope.module(),
+        }
+    }
+
+    /// Keys and values of `states`.
+    fn project(&self, states: &Tensor, heads: impl Fn(&Tensor) -> Tensor) -> (Tensor, Tensor) {
+        if self.kind == Kind::Whisper {
+            let key = heads(&self.k_proj.forward(states));
+            return (key, heads(&self.v_proj.forward(states)));
+        }
+        let (key, value) = (self.k_proj.forward(states), self.v_proj.forward(states));
+        (heads(&key), heads(&value))
+    }
+
+    /// The output, and the probabilities that eager attention returns.
+    pub fn forward(
+        &self,
+        hidden: &Tensor,
+        encoded: Option<&Tensor>,
+        mask: Option<&Tensor>,
+        cache: Option<&Cache>,
+    ) -> (Tensor, Option<Tensor>) {
+        hidden.cx().within(self.module, || {
+            let features = hidden.size(-1);
+            let heads = |x: &Tensor| {
+                let split = ops::view(x, &[x.size(0), x.size(1), self.heads, features / self.heads]);
+                let turned = ops::transpose(&split, 1, 2);
+                if self.kind == Kind::Whisper { ops::contiguous(&turned) } else { turned }
+            };
+            let (query, mut key, mut value) = match self.kind {
+                Kind::Clip => {
+                    let (query, key) = (self.q_proj.forward(hidden), self.k_proj.forward(hidden));
+                    let value = self.v_proj.forward(hidden);
+                    (heads(&query), heads(&key), heads(&value))
+                }
+                Kind::Bart | Kind::Whisper => {
+                    let mut query = self.q_proj.forward(hidden);
+                    if self.kind == Kind::Whisper {
+                        query = ops::mul_scalar(&query);
+                    }
+                    query = heads(&query);
+                    let (key, value) = match encoded {
+                        Some(encoded) => kv_cache::cross(hidden.cx(), || self.project(encoded, heads)),
+                        None => {
+                            let (key, value) = self.project(hidden, heads);
+                            kv_cache::update(key, value, None)
+                        }
+                    };
+                    (query, key, value)
+                }
+            };
+            if let Some(cache) = cache {
+                (key, value) = (update(cache, &key), update(cache, &value));
+            }
+            let (mut out, weights) = self.core.forward([&query, &key, &value], mask, None, self.causal);
+            out = ops::contiguous(&ops::reshape(&out, &[hidden.size(0), hidden.size(1), features]));
+            out = self.out_proj.forward(&out);
+            (out, weights)
+        })
+    }
+}

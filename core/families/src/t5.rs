@@ -1,0 +1,556 @@
+//! T5 (transformers `models/t5/modeling_t5.py`).
+
+use std::rc::Rc;
+
+use plimsoll_ground::Result;
+use plimsoll_torch::generate::{Encode, Generate, Step};
+use plimsoll_torch::nn::{
+    Activation, Embedding, EncoderAttention, Linear, ModuleList, Scope, T5LayerNorm, bidirectional_mask,
+    decoder_causal_mask, kv_cache,
+};
+use plimsoll_torch::ops;
+use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint_all};
+use plimsoll_torch::{Batch, Op};
+
+use super::config::{Config, MAX_SIZE};
+use super::seq2seq::{self, Lengths};
+use super::{Model, Output, Plan, causal_lm};
+
+#[derive(Clone, Debug)]
+struct Sizes {
+    vocab: u64,
+    hidden: u64,
+    head_dim: u64,
+    heads: u64,
+    intermediate: u64,
+    buckets: u64,
+    dropout: f64,
+    act: String,
+    gated: bool,
+}
+
+impl Sizes {
+    /// With the defaults of `configuration_t5.py`.
+    fn read(config: &Config<'_>) -> Result<Self> {
+        let proj = config.text("feed_forward_proj", "relu")?;
+        let act = match proj {
+            "gated-gelu" => "gelu_new",
+            other => other.rsplit('-').next().unwrap_or(other),
+        };
+        let (heads, head_dim) = (config.size("num_heads", 8)?, config.size("d_kv", 64)?);
+        if heads * head_dim > MAX_SIZE {
+            return Err(config.error(
+                "d_kv",
+                format!("{heads} heads of {head_dim} make {} dimensions", heads * head_dim),
+                format!("choose sizes so that all heads together have at most {MAX_SIZE}"),
+            ));
+        }
+        Ok(Self {
+            vocab: config.size("vocab_size", 32_128)?,
+            hidden: config.size("d_model", 512)?,
+            head_dim,
+            heads,
+            intermediate: config.size("d_ff", 2048)?,
+            buckets: config.size("relative_attention_num_buckets", 32)?,
+            dropout: config.probability("dropout_rate", 0.1)?,
+            // A config that was written out carries what was worked out of feed_forward_proj beside it.
+            act: config.text("dense_act_fn", act)?.to_owned(),
+            gated: config.flag("is_gated_act", proj.starts_with("gated-"))?,
+        })
+    }
+
+    fn attention(&self, plan: &Plan) -> EncoderAttention {
+        EncoderAttention {
+            implementation: plan.attention,
+            rules: plan.rules.clone(),
+            dropout: self.dropout,
+            softmax_fp32: false,
+        }
+    }
+}
+
+/// `nn.Dropout` at a place.
+#[derive(Debug)]
+struct Dropout {
+    p: f64,
+    module: ModuleId,
+}
+
+impl Dropout {
+    fn new(scope: &Scope, p: f64) -> Self {
+        Self { p, module: scope.module() }
+    }
+
+    fn forward(&self, x: &Tensor) -> Tensor {
+        x.cx().within(self.module, || ops::dropout(x, self.p))
+    }
+}
+
+/// `T5Attention`.
+#[derive(Debug)]
+struct Attend {
+    q: Linear,
+    k: Linear,
+    v: Linear,
+    o: Linear,
+    relative_attention_bias: Option<Embedding>,
+    core: EncoderAttention,
+    heads: u64,
+    head_dim: u64,
+    /// Whether it stands in the decoder.
+    decoder: bool,
+    /// Self-attention of the decoder.
+    causal: bool,
+    checkpointing: bool,
+    module: ModuleId,
+}
+
+impl Attend {
+    fn new(scope: &Scope, sizes: &Sizes, plan: &Plan, bias: bool, decoder: bool, causal: bool) -> Self {
+        let inner = sizes.heads * sizes.head_dim;
+        let linear = |name: &'static str, i, o| Linear::new(&scope.child(name), i, o, false);
+        Self {
+            q: linear("q", sizes.hidden, inner),
+            k: linear("k", sizes.hidden, inner),
+            v: linear("v", sizes.hidden, inner),
+            o: linear("o", inner, sizes.hidden),
+            relative_attention_bias: bias
+                .then(|| Embedding::new(&scope.child("relative_attention_bias"), sizes.buckets, sizes.heads)),
+            core: sizes.attention(plan),
+            heads: sizes.heads,
+            head_dim: sizes.head_dim,
+            decoder,
+            causal,
+            checkpointing: plan.checkpointing,
+            module: scope.module(),
+        }
+    }
+
+    /// The output, the position bias (handed on to the next layer), and the probabilities of eager attention.
+    fn forward(
+        &self,
+        hidden: &Tensor,
+        mask: Option<&Tensor>,
+        encoded: Option<&Tensor>,
+        position_bias: Option<&Tensor>,
+    ) -> (Tensor, Tensor, Option<Tensor>) {
+        hidden.cx().within(self.module, || {
+            let heads =
+                |x: &Tensor| ops::transpose(&ops::view(x, &[x.size(0), x.size(1), self.heads, self.head_dim]), 1, 2);
+            let query = heads(&self.q.forward(hidden));
+            let project = |states: &Tensor| (heads(&self.k.forward(states)), heads(&self.v.forward(states)));
+            let (key, value) = match encoded {
+                Some(encoded) => kv_cache::cross(hidden.cx(), || project(encoded)),
+                None => {
+                    let (key, value) = project(hidden);
+                    kv_cache::update(key, value, None)
+                }
+            };
+            let position_bias = match (position_bias, &self.relative_attention_bias) {
+                (Some(bias), _) => bias.clone(),
+                (None, Some(table)) => self.compute_bias(table, query.size(2), key.size(2)),
+                (None, None) => {
+                    let sizes = [1, self.heads, query.size(2), key.size(2)];
+                    let zeros = ops::fresh(hidden.cx(), Op::Zeros, &sizes, query.dtype());
+                    if self.checkpointing { zeros.into_leaf(true) } else { zeros }
+                }
+            };
+            let (mut out, weights) = self.core.forward([&query, &key, &value], mask, Some(&position_bias), self.causal);
+            let sizes = [hidden.size(0), hidden.size(1), self.heads * self.head_dim];
+            out = ops::contiguous(&ops::reshape(&out, &sizes));
+            out = self.o.forward(&out);
+            (out, position_bias, weights)
+        })
+    }
+
+    /// `compute_bias`: `[1, heads, queries, keys]` out of the table of buckets.
+    fn compute_bias(&self, table: &Embedding, queries: u64, keys: u64) -> Tensor {
+        let cx = table.weight().cx();
+        let context_position = {
+            let _positions = ops::arange(cx, queries);
+            ops::fresh(cx, Op::AddTensor, &[queries, 1], DType::Int64)
+        };
+        let memory_position = ops::arange(cx, keys);
+        let relative_position = ops::fresh(cx, Op::SubTensor, &[queries, keys], DType::Int64);
+        let bucket = relative_position_bucket(&relative_position, !self.decoder);
+        let values = table.forward(&bucket);
+        drop((bucket, context_position, memory_position, relative_position));
+        ops::unsqueeze(&ops::permute(&values, &[2, 0, 1]), 0)
+    }
+}
+
+/// What `op` makes of `x`, elementwise and without a gradient.
+fn after(x: &Tensor, op: Op, dtype: DType) -> Tensor {
+    ops::fresh(x.cx(), op, x.dims(), dtype)
+}
+
+/// `_relative_position_bucket`.
+fn relative_position_bucket(relative_position: &Tensor, bidirectional: bool) -> Tensor {
+    let square = |op, dtype| after(relative_position, op, dtype);
+    let (buckets, distance) = if bidirectional {
+        let later = square(Op::GtScalar, DType::Bool);
+        let whole = square(Op::ToCopy, DType::Int64);
+        drop(later);
+        let scaled = square(Op::MulTensor, DType::Int64);
+        drop(whole);
+        let buckets = square(Op::AddTensor, DType::Int64);
+        drop(scaled);
+        (Some(buckets), square(Op::Abs, DType::Int64))
+    } else {
+        let zeros = square(Op::ZerosLike, DType::Int64);
+        let minimum = square(Op::Minimum, DType::Int64);
+        drop(zeros);
+        let distance = square(Op::Neg, DType::Int64);
+        drop(minimum);
+        (None, distance)
+    };
+    let is_small = square(Op::LtScalar, DType::Bool);
+    let mut large = square(Op::ToCopy, DType::Float32);
+    for op in [Op::DivTensor, Op::Log, Op::DivTensor, Op::MulTensor] {
+        large = after(&large, op, DType::Float32);
+    }
+    large = after(&large, Op::ToCopy, DType::Int64);
+    large = after(&large, Op::AddTensor, DType::Int64);
+    let last = square(Op::FullLike, DType::Int64);
+    let clipped = square(Op::Minimum, DType::Int64);
+    drop((last, large));
+    let chosen = square(Op::WhereSelf, DType::Int64);
+    let buckets = match buckets {
+        // relative_buckets += ... writes over them.
+        Some(buckets) => buckets,
+        None => square(Op::AddTensor, DType::Int64),
+    };
+    drop((chosen, distance, is_small, clipped));
+    buckets
+}
+
+/// `T5LayerSelfAttention` or `T5LayerCrossAttention`.
+#[derive(Debug)]
+struct AttentionLayer {
+    attention: Attend,
+    layer_norm: T5LayerNorm,
+    dropout: Dropout,
+    module: ModuleId,
+}
+
+impl AttentionLayer {
+    fn forward(
+        &self,
+        hidden: &Tensor,
+        mask: Option<&Tensor>,
+        encoded: Option<&Tensor>,
+        position_bias: Option<&Tensor>,
+    ) -> (Tensor, Tensor, Option<Tensor>) {
+        hidden.cx().within(self.module, || {
+            let normed = self.layer_norm.forward(hidden);
+            let (attended, bias, weights) = self.attention.forward(&normed, mask, encoded, position_bias);
+            let out = ops::add(hidden, &self.dropout.forward(&attended));
+            drop((attended, normed));
+            (out, bias, weights)
+        })
+    }
+}
+
+/// `T5LayerFF` with its `T5DenseActDense` or `T5DenseGatedActDense`.
+#[derive(Debug)]
+struct FeedForward {
+    wi: Linear,
+    wi_1: Option<Linear>,
+    wo: Linear,
+    act: Activation,
+    inner_dropout: Dropout,
+    layer_norm: T5LayerNorm,
+    dropout: Dropout,
+    dtype: DType,
+    dense: ModuleId,
+    module: ModuleId,
+}
+
+impl FeedForward {
+    fn new(scope: &Scope, sizes: &Sizes) -> Option<Self> {
+        let dense = scope.child("DenseReluDense");
+        let linear = |name: &'static str, i, o| Linear::new(&dense.child(name), i, o, false);
+        Some(Self {
+            wi: linear(if sizes.gated { "wi_0" } else { "wi" }, sizes.hidden, sizes.intermediate),
+            wi_1: sizes.gated.then(|| linear("wi_1", sizes.hidden, sizes.intermediate)),
+            wo: linear("wo", sizes.intermediate, sizes.hidden),
+            act: Activation::new(&dense.child("act"), &sizes.act)?,
+            inner_dropout: Dropout::new(&dense.child("dropout"), sizes.dropout),
+            layer_norm: T5LayerNorm::new(&scope.child("layer_norm"), sizes.hidden),
+            dropout: Dropout::new(&scope.child("dropout"), sizes.dropout),
+            dtype: scope.dtype(),
+            dense: dense.module(),
+            module: scope.module(),
+        })
+    }
+
+    fn dense(&self, x: &Tensor) -> Tensor {
+        x.cx().within(self.dense, || {
+            let mut hidden = self.act.forward(&self.wi.forward(x));
+            let mut parts = None;
+            if let Some(wi_1) = &self.wi_1 {
+                let linear = wi_1.forward(x);
+                let product = ops::mul(&hidden, &linear);
+                parts = Some((std::mem::replace(&mut hidden, product), linear));
+            }
+            hidden = self.inner_dropout.forward(&hidden);
+            // wo's weight keeps its own dtype, and so does what it is given.
+            hidden = ops::to(&hidden, self.dtype);
+            hidden = self.wo.forward(&hidden);
+            drop(parts);
+            hidden
+        })
+    }
+
+    fn forward(&self, hidden: &Tensor) -> Tensor {
+        hidden.cx().within(self.module, || {
+            let mut forwarded = self.layer_norm.forward(hidden);
+            forwarded = self.dense(&forwarded);
+            let out = ops::add(hidden, &self.dropout.forward(&forwarded));
+            drop(forwarded);
+            out
+        })
+    }
+}
+
+/// "clamp inf values to enable fp16 training"; `clamp_value` is the block's name for the limit.
+fn clamp(hidden: Tensor, clamp_value: &mut Option<Tensor>) -> Tensor {
+    if hidden.dtype() != DType::Float16 {
+        return hidden;
+    }
+    let cx = hidden.cx();
+    let any = {
+        // at::isinf: self.abs() == inf
+        let magnitude = ops::fresh(cx, Op::Abs, hidden.dims(), hidden.dtype());
+        let _infinite = ops::fresh(cx, Op::EqScalar, hidden.dims(), DType::Bool);
+        drop(magnitude);
+        ops::fresh(cx, Op::Any, &[], DType::Bool)
+    };
+    let scalar = |op| ops::fresh(cx, op, &[], DType::Float32);
+    let numbers = (scalar(Op::ScalarTensor), scalar(Op::ScalarTensor));
+    let limit = scalar(Op::WhereSelf);
+    drop((numbers, any));
+    let limit = clamp_value.insert(limit);
+    let negative = scalar(Op::Neg);
+    ops::clamp(&hidden, &negative, limit)
+}
+
+/// What a block is handed by position beside the hidden states, in order: the mask, the position bias, the encoder's
+/// hidden states, their mask, and the cross-attention's position bias.
+type Given = [Option<Tensor>; 5];
+
+/// `T5Block`.
+#[derive(Debug)]
+struct Block {
+    self_attention: AttentionLayer,
+    cross_attention: Option<AttentionLayer>,
+    feed_forward: FeedForward,
+    module: ModuleId,
+}
+
+impl Block {
+    fn new(scope: &Scope, sizes: &Sizes, plan: &Plan, decoder: bool, first: bool) -> Option<Self> {
+        let layer = |index: u64, name: &'static str, bias: bool, causal: bool| {
+            let scope = scope.item("layer", index);
+            AttentionLayer {
+                attention: Attend::new(&scope.child(name), sizes, plan, bias, decoder, causal),
+                layer_norm: T5LayerNorm::new(&scope.child("layer_norm"), sizes.hidden),
+                dropout: Dropout::new(&scope.child("dropout"), sizes.dropout),
+                module: scope.module(),
+            }
+        };
+        Some(Self {
+            self_attention: layer(0, "SelfAttention", first, decoder),
+            cross_attention: decoder.then(|| layer(1, "EncDecAttention", false, false)),
+            feed_forward: FeedForward::new(&scope.item("layer", if decoder { 2 } else { 1 }), sizes)?,
+            module: scope.module(),
+        })
+    }
+
+    /// The hidden states, and the position biases of self- and cross-attention.
+    fn forward(&self, hidden: &Tensor, given: &Given) -> Vec<Tensor> {
+        hidden.cx().within(self.module, || {
+            let [mask, bias, encoded, encoded_mask, cross_bias] = given.each_ref().map(Option::as_ref);
+            // `_` is a name like any other: it holds the probabilities until something else takes it.
+            let mut clamp_value = None;
+            let (mut hidden, self_bias, mut _weights) = self.self_attention.forward(hidden, mask, None, bias);
+            hidden = clamp(hidden, &mut clamp_value);
+            let mut outputs = vec![self_bias];
+            if let Some(layer) = &self.cross_attention {
+                let (attended, bias, weights) = layer.forward(&hidden, encoded_mask, encoded, cross_bias);
+                (hidden, _weights) = (attended, weights);
+                outputs.push(bias);
+                hidden = clamp(hidden, &mut clamp_value);
+            }
+            hidden = self.feed_forward.forward(&hidden);
+            outputs.insert(0, clamp(hidden, &mut clamp_value));
+            outputs
+        })
+    }
+}
+
+/// `T5Stack`.
+#[derive(Debug)]
+struct Stack {
+    embed_tokens: Embedding,
+    blocks: ModuleList<Block>,
+    final_layer_norm: T5LayerNorm,
+    dropout: Dropout,
+    decoder: bool,
+    plan: Plan,
+    module: ModuleId,
+}
+
+impl Stack {
+    fn new(scope: &Scope, shared: &Embedding, sizes: &Sizes, layers: u64, plan: &Plan, decoder: bool) -> Option<Self> {
+        let blocks =
+            ModuleList::new(scope, "block", layers, |scope, i| Block::new(scope, sizes, plan, decoder, i == 0))?;
+        Some(Self {
+            embed_tokens: Embedding::tied(&scope.child("embed_tokens"), shared.weight()),
+            blocks,
+            final_layer_norm: T5LayerNorm::new(&scope.child("final_layer_norm"), sizes.hidden),
+            dropout: Dropout::new(&scope.child("dropout"), sizes.dropout),
+            decoder,
+            plan: plan.clone(),
+            module: scope.module(),
+        })
+    }
+
+    /// The last hidden states of the encoder (`mask` is about `ids`), or of the decoder (`mask` is about `encoded`).
+    fn forward(&self, ids: &Tensor, mask: Option<&Tensor>, encoded: Option<&Tensor>) -> Tensor {
+        let cx = ids.cx();
+        cx.within(self.module, || {
+            let embeds = causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
+            let attention = self.plan.attention;
+            let padding = causal_lm::given_mask(mask, &self.plan);
+            let (own_mask, encoded_mask) = match encoded {
+                Some(encoded) => (
+                    decoder_causal_mask(&embeds, None, attention),
+                    bidirectional_mask(&embeds, padding, encoded.dtype(), attention),
+                ),
+                None => (bidirectional_mask(&embeds, padding, embeds.dtype(), attention), None),
+            };
+            let mut given: Given = [own_mask, None, encoded.cloned(), encoded_mask, None];
+            let mut hidden = self.dropout.forward(&embeds);
+            let first = |block: &Block| block.self_attention.attention.relative_attention_bias.is_some();
+            hidden = self.blocks.run(cx, hidden, first, |block, hidden| {
+                let mut outputs = self.call(block, &hidden, &given).into_iter();
+                let hidden = outputs.next().unwrap_or(hidden);
+                given[1] = outputs.next();
+                if self.decoder {
+                    given[4] = outputs.next();
+                }
+                hidden
+            });
+            hidden = self.final_layer_norm.forward(&hidden);
+            hidden = self.dropout.forward(&hidden);
+            drop((embeds, given));
+            hidden
+        })
+    }
+
+    fn call(&self, block: &Rc<Block>, hidden: &Tensor, given: &Given) -> Vec<Tensor> {
+        if !self.plan.checkpointing {
+            return block.forward(hidden, given);
+        }
+        let present = given.each_ref().map(Option::is_some);
+        let inputs = std::iter::once(hidden).chain(given.iter().flatten()).cloned().collect();
+        let block = Rc::clone(block);
+        let function = move |inputs: &[Tensor]| {
+            let mut rest = inputs[1..].iter().cloned();
+            block.forward(&inputs[0], &present.map(|is| if is { rest.next() } else { None }))
+        };
+        checkpoint_all(hidden.cx(), inputs, Rc::new(function))
+    }
+}
+
+/// `T5ForConditionalGeneration`.
+#[derive(Debug)]
+struct ConditionalGeneration {
+    cx: Rc<Context>,
+    encoder: Stack,
+    decoder: Stack,
+    lm_head: Linear,
+    scale_decoder_outputs: bool,
+    lengths: Lengths,
+    plan: Plan,
+}
+
+/// `T5ForConditionalGeneration(config)`.
+pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
+    let sizes = Sizes::read(config)?;
+    let layers = config.layers("num_layers", 6)?;
+    let decoder_layers = config.layers("num_decoder_layers", layers)?;
+    if scope.cx().is_inference() && decoder_layers > layers {
+        // `DynamicCache(config=...)` has `num_hidden_layers` layers, which T5's config takes for the encoder's.
+        return Err(config.error(
+            "num_decoder_layers",
+            format!(
+                "transformers' cache has room for as many layers as the encoder has, {layers}: generate fails with \
+                 {decoder_layers}"
+            ),
+            "use a decoder no deeper than its encoder, or mode = \"train\"",
+        ));
+    }
+    let shared = Embedding::new(&scope.child("shared"), sizes.vocab, sizes.hidden);
+    let unknown = || super::unknown_activation(config, "dense_act_fn", &sizes.act);
+    let stack = |name: &'static str, layers, decoder| -> Result<Stack> {
+        Stack::new(&scope.child(name), &shared, &sizes, layers, plan, decoder).ok_or_else(unknown)
+    };
+    let encoder = stack("encoder", layers, false)?;
+    let decoder = stack("decoder", decoder_layers, true)?;
+    Ok(Box::new(ConditionalGeneration {
+        cx: Rc::clone(scope.cx()),
+        encoder,
+        decoder,
+        lm_head: Linear::tied(&scope.child("lm_head"), shared.weight()),
+        // T5 v1.1 says by tie_word_embeddings = false that its outputs are not scaled; the head is tied all the same.
+        scale_decoder_outputs: config.flag("scale_decoder_outputs", config.flag("tie_word_embeddings", true)?)?,
+        lengths: Lengths::read(plan)?,
+        plan: plan.clone(),
+    }))
+}
+
+impl ConditionalGeneration {
+    /// The logits of the decoder's ids, `mask` being about what was encoded; and what `decoder_outputs` and
+    /// `sequence_output` hold to the end of the forward.
+    fn decode(&self, ids: &Tensor, mask: Option<&Tensor>, encoded: &Tensor) -> (Tensor, [Tensor; 2]) {
+        let decoded = self.decoder.forward(ids, mask, Some(encoded));
+        let scaled = if self.scale_decoder_outputs { ops::mul_scalar(&decoded) } else { decoded.clone() };
+        (self.lm_head.forward(&scaled), [decoded, scaled])
+    }
+}
+
+impl Model for ConditionalGeneration {
+    fn batch(&self) -> Batch {
+        seq2seq::batch(&self.cx, &self.plan, self.lengths)
+    }
+
+    fn forward(&self, batch: &Batch) -> Output {
+        let (ids, mask, labels) = batch.parts();
+        let encoded = self.encoder.forward(ids, mask, None);
+        let decoder_ids = seq2seq::shift_right(labels);
+        let (logits, _outputs) = self.decode(&decoder_ids, mask, &encoded);
+        seq2seq::output(logits, labels, encoded)
+    }
+
+    fn generate(&self) -> Option<&dyn Generate> {
+        Some(self)
+    }
+}
+
+impl Generate for ConditionalGeneration {
+    fn logits(&self, step: Step<'_>) -> Tensor {
+        self.decode(step.ids, step.mask, step.encoded()).0
+    }
+
+    fn encoder(&self) -> Option<&dyn Encode> {
+        Some(self)
+    }
+}
+
+impl Encode for ConditionalGeneration {
+    fn encode(&self, inputs: &Tensor, mask: Option<&Tensor>) -> Tensor {
+        self.encoder.forward(inputs, mask, None)
+    }
+}

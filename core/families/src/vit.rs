@@ -1,0 +1,322 @@
+//! ViT (transformers `models/vit/modeling_vit.py`).
+
+use std::rc::Rc;
+
+use plimsoll_ground::Result;
+use plimsoll_torch::Batch;
+use plimsoll_torch::nn::{Activation, Conv2d, EncoderAttention, LayerNorm, Linear, ModuleList, Scope};
+use plimsoll_torch::ops::{self, Window};
+use plimsoll_torch::tensor::{DType, ModuleId, Tensor, checkpoint};
+
+use super::config::{Config, divide};
+use super::image_batch::ImageBatch;
+use super::{Model, Output, Plan, classification};
+
+/// `ViTEmbeddings`: patches through a convolution, the class token before them, positions added.
+#[derive(Debug)]
+pub struct Embeddings {
+    cls_token: Tensor,
+    position_embeddings: Tensor,
+    projection: Conv2d,
+    dropout: (f64, ModuleId),
+    /// Patches along a side that the position embeddings are for.
+    side: u64,
+    patch: u64,
+    /// Under adapters and checkpoints the patches are a leaf that requires grad (`enable_input_require_grads`).
+    leaf: bool,
+    modules: [ModuleId; 2],
+}
+
+/// The sizes of the patches.
+#[derive(Clone, Copy, Debug)]
+pub struct Patches {
+    /// Channels of an image.
+    pub channels: u64,
+    /// Side of the image the position embeddings are for.
+    pub image: u64,
+    /// Side of a patch.
+    pub patch: u64,
+}
+
+impl Patches {
+    /// `num_channels`, `image_size` and `patch_size`.
+    ///
+    /// # Errors
+    /// Sizes that are no sizes; patches larger than the image.
+    pub fn read(config: &Config<'_>, patch: u64) -> Result<Self> {
+        let channels = config.size("num_channels", 3)?;
+        let (image, patch) = (config.side("image_size", 224)?, config.side("patch_size", patch)?);
+        if patch > image {
+            let problem = format!("patches of {patch} pixels, but the image has {image}");
+            return Err(config.error("patch_size", problem, "give smaller patches"));
+        }
+        Ok(Self { channels, image, patch })
+    }
+}
+
+impl Embeddings {
+    /// Patches of `hidden` features; `mask_token` says that there is a parameter nothing uses in classification.
+    pub fn new(scope: &Scope, sizes: Patches, hidden: u64, dropout: f64, mask_token: bool, plan: &Plan) -> Self {
+        let mut place = scope.place();
+        let patches = scope.child("patch_embeddings");
+        let window = Window { kernel: sizes.patch, stride: sizes.patch, padding: 0 };
+        let projection = Conv2d::new(&patches.child("projection"), sizes.channels, hidden, 1, window, true);
+        let side = sizes.image / sizes.patch;
+        let mut own = |sizes: &[u64]| {
+            let parameter = scope.own_parameter(place, sizes);
+            place += 1;
+            parameter
+        };
+        let cls_token = own(&[1, 1, hidden]);
+        if mask_token {
+            own(&[1, hidden]);
+        }
+        Self {
+            cls_token,
+            position_embeddings: own(&[1, side * side + 1, hidden]),
+            projection,
+            dropout: (dropout, scope.child("dropout").module()),
+            side,
+            patch: sizes.patch,
+            leaf: plan.adapters && plan.checkpointing,
+            modules: [scope.module(), patches.module()],
+        }
+    }
+
+    /// The position embeddings for `side` patches along a side: DINOv2's way, whose models take images of any size. ViT
+    /// refuses all but its own.
+    fn interpolate_pos_encoding(&self, side: u64) -> Tensor {
+        let whole = &self.position_embeddings;
+        if side == self.side {
+            return whole.clone();
+        }
+        let (class, width, dtype) = (ops::narrow(whole, 1, 1), whole.size(2), whole.dtype());
+        let mut patches = ops::narrow(whole, 1, self.side * self.side);
+        patches = ops::permute(&ops::reshape(&patches, &[1, self.side, self.side, width]), &ops::CHANNELS_FIRST);
+        patches = {
+            let whole = ops::to(&patches, DType::Float32);
+            let resized = ops::upsample_bicubic2d(&whole, side);
+            drop(whole);
+            ops::to(&resized, dtype)
+        };
+        patches = ops::view(&ops::permute(&patches, &ops::CHANNELS_LAST), &[1, side * side, width]);
+        ops::cat(&[&class, &patches], 1)
+    }
+
+    /// `forward`.
+    pub fn forward(&self, images: &Tensor) -> Tensor {
+        let cx = images.cx();
+        let [embeddings, patches] = self.modules;
+        cx.within(embeddings, || {
+            let mut x = cx.within(patches, || {
+                let projected = self.projection.forward(images);
+                let (batch, width) = (projected.size(0), projected.size(1));
+                let flat = ops::view(&projected, &[batch, width, projected.size(2) * projected.size(3)]);
+                ops::transpose(&flat, 1, 2)
+            });
+            if self.leaf {
+                x = x.into_leaf(true);
+            }
+            let token = ops::expand(&self.cls_token, &[x.size(0), 1, x.size(2)]);
+            x = ops::cat(&[&token, &x], 1);
+            x = {
+                let positions = self.interpolate_pos_encoding(images.size(2) / self.patch);
+                ops::add(&x, &positions)
+            };
+            let (p, module) = self.dropout;
+            cx.within(module, || ops::dropout(&x, p))
+        })
+    }
+}
+
+/// `ViTAttention`.
+#[derive(Debug)]
+struct Attend {
+    q_proj: Linear,
+    k_proj: Linear,
+    v_proj: Linear,
+    o_proj: Linear,
+    core: EncoderAttention,
+    heads: u64,
+    module: ModuleId,
+}
+
+impl Attend {
+    fn forward(&self, hidden: &Tensor) -> (Tensor, Option<Tensor>) {
+        hidden.cx().within(self.module, || {
+            let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
+            let shape = [batch, seq, self.heads, width / self.heads];
+            let heads = |linear: &Linear| ops::transpose(&ops::view(&linear.forward(hidden), &shape), 1, 2);
+            let query = heads(&self.q_proj);
+            let key = heads(&self.k_proj);
+            let value = heads(&self.v_proj);
+            let (mut out, weights) = self.core.forward([&query, &key, &value], None, None, false);
+            out = ops::contiguous(&ops::reshape(&out, &[batch, seq, width]));
+            out = self.o_proj.forward(&out);
+            (out, weights)
+        })
+    }
+}
+
+/// `ViTLayer`.
+#[derive(Debug)]
+struct Layer {
+    attention: Attend,
+    layernorm_before: LayerNorm,
+    layernorm_after: LayerNorm,
+    act: Activation,
+    fc1: Linear,
+    fc2: Linear,
+    dropout: (f64, ModuleId),
+    mlp: ModuleId,
+    module: ModuleId,
+}
+
+impl Layer {
+    fn feed_forward(&self, x: &Tensor) -> Tensor {
+        x.cx().within(self.mlp, || {
+            let mut hidden = self.fc1.forward(x);
+            hidden = self.act.forward(&hidden);
+            hidden = self.fc2.forward(&hidden);
+            hidden
+        })
+    }
+
+    fn forward(&self, hidden: &Tensor) -> Tensor {
+        let cx = hidden.cx();
+        let dropout = |x: &Tensor| cx.within(self.dropout.1, || ops::dropout(x, self.dropout.0));
+        cx.within(self.module, || {
+            let mut residual = hidden.clone();
+            let mut x = self.layernorm_before.forward(hidden);
+            // The probabilities stay bound to `_` until the layer returns.
+            let (attended, _weights) = self.attention.forward(&x);
+            x = attended;
+            x = dropout(&x);
+            x = ops::add(&x, &residual);
+
+            residual = x.clone();
+            x = self.layernorm_after.forward(&x);
+            x = self.feed_forward(&x);
+            x = dropout(&x);
+            x = ops::add(&x, &residual);
+            x
+        })
+    }
+}
+
+#[derive(Debug)]
+struct ForImageClassification {
+    embeddings: Embeddings,
+    layers: ModuleList<Layer>,
+    layernorm: LayerNorm,
+    classifier: Linear,
+    vit: ModuleId,
+    checkpointing: bool,
+    batch: ImageBatch,
+}
+
+/// `ViTForImageClassification(config)`.
+pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
+    let hidden = config.size("hidden_size", 768)?;
+    let heads = config.size("num_attention_heads", 12)?;
+    divide(config, ("hidden_size", hidden), ("num_attention_heads", heads))?;
+    let inner = config.size("intermediate_size", 3072)?;
+    let act = config.text("hidden_act", "gelu")?;
+    let probability = config.probability("hidden_dropout_prob", 0.0)?;
+    let bias = config.flag("qkv_bias", true)?;
+    let count = config.layers("num_hidden_layers", 12)?;
+    let patches = Patches::read(config, 16)?;
+    let batch = ImageBatch::new(scope, plan, patches.channels)?;
+    batch.must_have_side(patches.image)?;
+    let core = EncoderAttention {
+        implementation: plan.attention,
+        rules: plan.rules.clone(),
+        dropout: config.probability("attention_probs_dropout_prob", 0.0)?,
+        softmax_fp32: true,
+    };
+
+    let vit = scope.child("vit");
+    let embeddings = Embeddings::new(&vit.child("embeddings"), patches, hidden, probability, false, plan);
+    let layer = |scope: &Scope, _| -> Option<Layer> {
+        let attention = scope.child("attention");
+        let project = |name, bias| Linear::new(&attention.child(name), hidden, hidden, bias);
+        let attend = Attend {
+            q_proj: project("q_proj", bias),
+            k_proj: project("k_proj", bias),
+            v_proj: project("v_proj", bias),
+            o_proj: project("o_proj", true),
+            core: core.clone(),
+            heads,
+            module: attention.module(),
+        };
+        let norm = |name| LayerNorm::new(&scope.child(name), hidden, true);
+        let mlp = scope.child("mlp");
+        Some(Layer {
+            attention: attend,
+            layernorm_before: norm("layernorm_before"),
+            layernorm_after: norm("layernorm_after"),
+            act: Activation::new(&mlp.child("activation_fn"), act)?,
+            fc1: Linear::new(&mlp.child("fc1"), hidden, inner, true),
+            fc2: Linear::new(&mlp.child("fc2"), inner, hidden, true),
+            dropout: (probability, scope.child("dropout").module()),
+            mlp: mlp.module(),
+            module: scope.module(),
+        })
+    };
+    let layers = ModuleList::new(&vit, "layers", count, layer)
+        .ok_or_else(|| super::unknown_activation(config, "hidden_act", act))?;
+    Ok(Box::new(ForImageClassification {
+        embeddings,
+        layers,
+        layernorm: LayerNorm::new(&vit.child("layernorm"), hidden, true),
+        classifier: Linear::new(
+            &scope.child("classifier"),
+            hidden,
+            classification::num_labels(config, plan.task)?,
+            true,
+        ),
+        vit: vit.module(),
+        checkpointing: plan.checkpointing,
+        batch,
+    }))
+}
+
+impl ForImageClassification {
+    /// `ViTModel.forward`.
+    fn hidden(&self, images: &Tensor) -> Tensor {
+        let cx = images.cx();
+        cx.within(self.vit, || {
+            let embeddings = self.embeddings.forward(images);
+            let hidden = self.layers.run(
+                cx,
+                embeddings.clone(),
+                |_| (),
+                |layer, hidden| {
+                    if self.checkpointing {
+                        let layer = Rc::clone(layer);
+                        checkpoint(cx, vec![hidden], Rc::new(move |inputs| layer.forward(&inputs[0])))
+                    } else {
+                        layer.forward(&hidden)
+                    }
+                },
+            );
+            let normed = self.layernorm.forward(&hidden);
+            drop((embeddings, hidden));
+            normed
+        })
+    }
+}
+
+impl Model for ForImageClassification {
+    fn batch(&self) -> Batch {
+        self.batch.make()
+    }
+
+    fn forward(&self, batch: &Batch) -> Output {
+        let hidden = self.hidden(batch.inputs());
+        let logits = self.classifier.forward(&ops::select(&hidden, 1));
+        let loss = classification::loss(&logits, batch.labels());
+        drop(hidden);
+        Output { held: vec![loss.clone(), logits], loss }
+    }
+}

@@ -1,0 +1,371 @@
+//! Whisper (transformers `models/whisper/modeling_whisper.py`).
+
+use std::rc::Rc;
+
+use plimsoll_ground::{Error, Result};
+use plimsoll_torch::generate::{Encode, Generate, Step};
+use plimsoll_torch::nn::{
+    Activation, Conv1d, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, causal_mask,
+    decoder_causal_mask,
+};
+use plimsoll_torch::ops;
+use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::{Batch, Field, Op};
+
+use super::config::{Config, divide};
+use super::seq2seq::{self, Attend, Cache, Kind};
+use super::{Model, Output, Plan, causal_lm};
+
+#[derive(Clone, Copy, Debug)]
+struct Sizes<'c> {
+    hidden: u64,
+    dropout: f64,
+    activation_dropout: f64,
+    act: &'c str,
+}
+
+/// What the two stacks differ in.
+#[derive(Clone, Copy, Debug)]
+struct StackSizes {
+    layers: u64,
+    heads: u64,
+    intermediate: u64,
+}
+
+impl StackSizes {
+    fn read(config: &Config<'_>, hidden: u64, [layers, heads, ffn]: [&str; 3]) -> Result<Self> {
+        let sizes = Self {
+            layers: config.layers(layers, 4)?,
+            heads: config.size(heads, 6)?,
+            intermediate: config.size(ffn, 1536)?,
+        };
+        divide(config, ("d_model", hidden), (heads, sizes.heads))?;
+        Ok(sizes)
+    }
+}
+
+/// `WhisperEncoderLayer` or, with cross-attention, `WhisperDecoderLayer`.
+#[derive(Debug)]
+struct Layer {
+    self_attn: Attend,
+    self_attn_layer_norm: LayerNorm,
+    cross: Option<(Attend, LayerNorm)>,
+    fc1: Linear,
+    activation_fn: Activation,
+    fc2: Linear,
+    final_layer_norm: LayerNorm,
+    dropout: f64,
+    activation_dropout: f64,
+    module: ModuleId,
+}
+
+impl Layer {
+    fn new(
+        scope: &Scope,
+        sizes: &Sizes<'_>,
+        stack: StackSizes,
+        core: &EncoderAttention,
+        decoder: bool,
+    ) -> Option<Self> {
+        let hidden = sizes.hidden;
+        let attend = |name: &'static str, causal| {
+            Attend::new(&scope.child(name), Kind::Whisper, hidden, stack.heads, core, causal)
+        };
+        let norm = |name: &'static str| LayerNorm::new(&scope.child(name), hidden, true);
+        let linear = |name: &'static str, i, o| Linear::new(&scope.child(name), i, o, true);
+        Some(Self {
+            self_attn: attend("self_attn", decoder),
+            self_attn_layer_norm: norm("self_attn_layer_norm"),
+            cross: decoder.then(|| (attend("encoder_attn", false), norm("encoder_attn_layer_norm"))),
+            fc1: linear("fc1", hidden, stack.intermediate),
+            activation_fn: Activation::new(&scope.child("activation_fn"), sizes.act)?,
+            fc2: linear("fc2", stack.intermediate, hidden),
+            final_layer_norm: norm("final_layer_norm"),
+            dropout: sizes.dropout,
+            activation_dropout: sizes.activation_dropout,
+            module: scope.module(),
+        })
+    }
+
+    fn forward(
+        &self,
+        hidden: &Tensor,
+        mask: Option<&Tensor>,
+        encoded: Option<&Tensor>,
+        cache: Option<&Cache>,
+    ) -> Tensor {
+        hidden.cx().within(self.module, || {
+            let mut residual = hidden.clone();
+            let mut hidden = self.self_attn_layer_norm.forward(hidden);
+            // `_` is a name like any other: it holds the probabilities until something else takes it.
+            let mut _weights = None;
+            (hidden, _weights) = self.self_attn.forward(&hidden, None, mask, cache);
+            hidden = ops::dropout(&hidden, self.dropout);
+            hidden = ops::add(&residual, &hidden);
+            if let Some((attend, norm)) = &self.cross {
+                residual = hidden.clone();
+                hidden = norm.forward(&hidden);
+                (hidden, _weights) = attend.forward(&hidden, encoded, None, cache);
+                hidden = ops::dropout(&hidden, self.dropout);
+                hidden = ops::add(&residual, &hidden);
+            }
+            residual = hidden.clone();
+            hidden = self.final_layer_norm.forward(&hidden);
+            hidden = self.activation_fn.forward(&self.fc1.forward(&hidden));
+            hidden = ops::dropout(&hidden, self.activation_dropout);
+            hidden = self.fc2.forward(&hidden);
+            hidden = ops::dropout(&hidden, self.dropout);
+            hidden = ops::add(&residual, &hidden);
+            if self.cross.is_none() && hidden.dtype() == DType::Float16 {
+                hidden = ops::clamp_numbers(&hidden);
+            }
+            hidden
+        })
+    }
+
+    /// A call of the layer; under checkpointing it is given no cache.
+    fn call(
+        self: &Rc<Self>,
+        hidden: &Tensor,
+        mask: Option<&Tensor>,
+        encoded: Option<&Tensor>,
+        cache: Option<&Cache>,
+        checkpointing: bool,
+    ) -> Tensor {
+        if !checkpointing {
+            return self.forward(hidden, mask, encoded, cache);
+        }
+        let (layer, mask, encoded) = (Rc::clone(self), mask.cloned(), encoded.cloned());
+        let function = move |inputs: &[Tensor]| layer.forward(&inputs[0], mask.as_ref(), encoded.as_ref(), None);
+        checkpoint(hidden.cx(), vec![hidden.clone()], Rc::new(function))
+    }
+}
+
+fn layers(
+    scope: &Scope,
+    sizes: &Sizes<'_>,
+    stack: StackSizes,
+    core: &EncoderAttention,
+    decoder: bool,
+) -> Option<ModuleList<Layer>> {
+    ModuleList::new(scope, "layers", stack.layers, |scope, _| Layer::new(scope, sizes, stack, core, decoder))
+}
+
+#[derive(Debug)]
+struct Encoder {
+    conv1: Conv1d,
+    conv2: Conv1d,
+    embed_positions: Embedding,
+    layers: ModuleList<Layer>,
+    layer_norm: LayerNorm,
+    dropout: f64,
+    plan: Plan,
+    module: ModuleId,
+}
+
+impl Encoder {
+    fn forward(&self, features: &Tensor) -> Tensor {
+        let cx = features.cx();
+        cx.within(self.module, || {
+            let mut embeds = {
+                let first = causal_lm::as_input(self.conv1.forward(features), &self.plan);
+                ops::gelu(&first)
+            };
+            embeds = ops::gelu(&self.conv2.forward(&embeds));
+            embeds = ops::transpose(&embeds, 1, 2);
+            let all_positions = ops::arange(cx, embeds.size(1));
+            let mut hidden = {
+                let positions = self.embed_positions.forward(&all_positions);
+                ops::add(&embeds, &positions)
+            };
+            hidden = ops::dropout(&hidden, self.dropout);
+            hidden = self.layers.run(
+                cx,
+                hidden,
+                |_| (),
+                |layer, hidden| layer.call(&hidden, None, None, None, self.plan.checkpointing),
+            );
+            hidden = self.layer_norm.forward(&hidden);
+            drop((embeds, all_positions));
+            hidden
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Decoder {
+    embed_tokens: Embedding,
+    embed_positions: Tensor,
+    layers: ModuleList<Layer>,
+    layer_norm: LayerNorm,
+    dropout: f64,
+    use_cache: bool,
+    plan: Plan,
+    positions: ModuleId,
+    module: ModuleId,
+}
+
+impl Decoder {
+    fn forward(&self, ids: &Tensor, encoded: &Tensor, cache: Option<&Cache>) -> Tensor {
+        let cx = ids.cx();
+        cx.within(self.module, || {
+            let attention = self.plan.attention;
+            let embeds = causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
+            let position_ids = {
+                let _row = causal_lm::position_ids(cx, ids.size(1));
+                ops::fresh(cx, Op::Repeat, ids.dims(), DType::Int64)
+            };
+            let positions = cx.within(self.positions, || ops::index(&self.embed_positions, &[&position_ids]));
+            let mut hidden = ops::add(&embeds, &positions);
+            hidden = ops::dropout(&hidden, self.dropout);
+            // Only without a cache are the positions looked at for packed sequences.
+            let mask = if self.use_cache {
+                decoder_causal_mask(&embeds, None, attention)
+            } else {
+                causal_mask(&embeds, None, &position_ids, attention)
+            };
+            let cache = cache.filter(|_| self.use_cache);
+            hidden = self.layers.run(
+                cx,
+                hidden,
+                |_| (),
+                |layer, hidden| layer.call(&hidden, mask.as_ref(), Some(encoded), cache, self.plan.checkpointing),
+            );
+            hidden = self.layer_norm.forward(&hidden);
+            drop((embeds, positions, position_ids));
+            hidden
+        })
+    }
+}
+
+/// `WhisperForConditionalGeneration`.
+#[derive(Debug)]
+struct ConditionalGeneration {
+    cx: Rc<Context>,
+    encoder: Encoder,
+    decoder: Decoder,
+    proj_out: Linear,
+    features: [u64; 3],
+    seq: u64,
+    dtype: DType,
+}
+
+/// `WhisperForConditionalGeneration(config)`.
+pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
+    let act = config.text("activation_function", "gelu")?;
+    let sizes = Sizes {
+        hidden: config.size("d_model", 384)?,
+        dropout: config.probability("dropout", 0.0)?,
+        activation_dropout: config.probability("activation_dropout", 0.0)?,
+        act,
+    };
+    let hidden = sizes.hidden;
+    let bins = config.size("num_mel_bins", 80)?;
+    let source = config.size("max_source_positions", 1500)?;
+    let target = config.size("max_target_positions", 448)?;
+    let vocab = config.size("vocab_size", 51_865)?;
+    let encoder_sizes =
+        StackSizes::read(config, hidden, ["encoder_layers", "encoder_attention_heads", "encoder_ffn_dim"])?;
+    let decoder_sizes =
+        StackSizes::read(config, hidden, ["decoder_layers", "decoder_attention_heads", "decoder_ffn_dim"])?;
+    if config.flag("apply_spec_augment", false)? {
+        return Err(config.error("apply_spec_augment", "is not estimated yet", "set it to false"));
+    }
+    // What is generated begins with one token; labels are of training.
+    let seq = if scope.cx().is_inference() { 1 } else { plan.seq()? };
+    if seq > target {
+        return Err(Error::new(
+            "input.seq",
+            format!("{seq} tokens, but the model has {target} position embeddings"),
+            format!("use at most {target}"),
+        ));
+    }
+    let core = EncoderAttention {
+        implementation: plan.attention,
+        rules: plan.rules.clone(),
+        dropout: config.probability("attention_dropout", 0.0)?,
+        softmax_fp32: false,
+    };
+    let unknown = || super::unknown_activation(config, "activation_function", act);
+    let model = scope.child("model");
+    let place = model.child("encoder");
+    let encoder = Encoder {
+        conv1: Conv1d::new(&place.child("conv1"), [bins, hidden], 3, 1, 1, 1),
+        conv2: Conv1d::new(&place.child("conv2"), [hidden, hidden], 3, 2, 1, 1),
+        embed_positions: Embedding::frozen(&place.child("embed_positions"), source, hidden),
+        layers: layers(&place, &sizes, encoder_sizes, &core, false).ok_or_else(unknown)?,
+        layer_norm: LayerNorm::new(&place.child("layer_norm"), hidden, true),
+        dropout: sizes.dropout,
+        plan: plan.clone(),
+        module: place.module(),
+    };
+    let place = model.child("decoder");
+    let positions = place.child("embed_positions");
+    let decoder = Decoder {
+        embed_tokens: Embedding::new(&place.child("embed_tokens"), vocab, hidden),
+        embed_positions: positions.parameter(&[target, hidden]),
+        layers: layers(&place, &sizes, decoder_sizes, &core, true).ok_or_else(unknown)?,
+        layer_norm: LayerNorm::new(&place.child("layer_norm"), hidden, true),
+        dropout: sizes.dropout,
+        // `merge_with_config_defaults`: checkpoints and a cache do not go together.
+        use_cache: config.flag("use_cache", true)? && !plan.checkpointing,
+        plan: plan.clone(),
+        positions: positions.module(),
+        module: place.module(),
+    };
+    let tied = config.flag("tie_word_embeddings", true)?;
+    let proj_out = seq2seq::head(&scope.child("proj_out"), decoder.embed_tokens.weight(), tied);
+    Ok(Box::new(ConditionalGeneration {
+        cx: Rc::clone(scope.cx()),
+        encoder,
+        decoder,
+        proj_out,
+        features: [plan.input.batch, bins, 2 * source],
+        seq,
+        dtype: scope.dtype(),
+    }))
+}
+
+impl Model for ConditionalGeneration {
+    fn batch(&self) -> Batch {
+        let features = ops::empty(&self.cx, &self.features, self.dtype);
+        Batch::of(features).with(Field::Labels, ops::labels(&self.cx, &[self.features[0], self.seq], DType::Int64))
+    }
+
+    fn forward(&self, batch: &Batch) -> Output {
+        let (features, _, labels) = batch.parts();
+        let decoder_ids = seq2seq::shift_right(labels);
+        let encoded = self.encoder.forward(features);
+        let cache = Cache::default();
+        let decoded = self.decoder.forward(&decoder_ids, &encoded, Some(&cache));
+        let logits = self.proj_out.forward(&decoded);
+        let mut output = seq2seq::output(logits, labels, encoded);
+        output.held.extend(cache.into_inner());
+        output
+    }
+
+    fn generate(&self) -> Option<&dyn Generate> {
+        Some(self)
+    }
+}
+
+impl Generate for ConditionalGeneration {
+    fn logits(&self, step: Step<'_>) -> Tensor {
+        let decoded = self.decoder.forward(step.ids, step.encoded(), None);
+        self.proj_out.forward(&decoded)
+    }
+
+    fn encoder(&self) -> Option<&dyn Encode> {
+        Some(self)
+    }
+}
+
+impl Encode for ConditionalGeneration {
+    fn encode(&self, inputs: &Tensor, _mask: Option<&Tensor>) -> Tensor {
+        self.encoder.forward(inputs)
+    }
+
+    fn is_whisper(&self) -> bool {
+        true
+    }
+}

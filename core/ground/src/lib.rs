@@ -1,0 +1,10 @@
+//! What everything stands on: sizes in bytes, errors that say what to do next, and "did you mean".
+#![forbid(unsafe_code)]
+
+mod bytes;
+mod error;
+mod nearest;
+
+pub use bytes::Bytes;
+pub use error::{Error, Result};
+pub use nearest::{nearest, nearest_ids, quoted};

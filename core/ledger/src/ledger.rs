@@ -1,0 +1,67 @@
+//! What a run wrote.
+
+use crate::{Event, Launch, Law, Modules, Names, Parameters, PhaseMark, Shapes, Storage, Work, WorkId};
+
+/// What a run wrote: every storage in the order of its birth, every birth and death, every launch, where each phase of the
+/// loop begins, and the tables that these refer to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ledger {
+    /// Storages by id.
+    pub storages: Vec<Storage>,
+    /// Births and deaths in order.
+    pub events: Vec<Event>,
+    /// Where each phase begins.
+    pub phases: Vec<PhaseMark>,
+    /// The kernels that ran, in order.
+    pub launches: Vec<Launch>,
+    /// What launches do.
+    pub works: Vec<Work>,
+    /// Sizes of storages that are no line over the micro-batch, in the order of the storages.
+    pub laws: Vec<Law>,
+    /// The sizes of storages' tensors.
+    pub shapes: Shapes,
+    /// The tree of modules.
+    pub modules: Modules,
+    /// Names of ops.
+    pub ops: Names,
+    /// Names of autograd's functions.
+    pub grad_fns: Names,
+    /// Numbers in the model.
+    pub parameters: Parameters,
+    /// The storages of the parameters that are trained, in the model's order.
+    pub trained: Vec<u32>,
+}
+
+impl Ledger {
+    /// The name of the op that made a storage.
+    pub fn op(&self, storage: &Storage) -> &str {
+        self.ops.get(storage.op.0)
+    }
+
+    /// The name of the autograd function that ran it; empty outside backward.
+    pub fn grad_fn(&self, storage: &Storage) -> &str {
+        self.grad_fns.get(storage.grad_fn.0)
+    }
+
+    /// The path of the module a storage was made in.
+    pub fn module(&self, storage: &Storage) -> String {
+        self.modules.path(storage.module)
+    }
+
+    /// The sizes of the tensor a storage was made for.
+    pub fn sizes(&self, storage: &Storage) -> &[u64] {
+        self.shapes.get(storage.shape)
+    }
+
+    /// What a launch does.
+    pub fn work(&self, launch: &Launch) -> Option<&Work> {
+        let WorkId(number) = launch.work;
+        self.works.get(number as usize)
+    }
+
+    /// Where the events of the `index`-th phase stand.
+    pub fn phase(&self, index: usize) -> std::ops::Range<usize> {
+        let at = |index: usize| self.phases.get(index).map_or(self.events.len(), |mark| mark.at);
+        at(index)..at(index + 1)
+    }
+}

@@ -1,0 +1,110 @@
+//! The tree of modules, `nn.Module.named_modules()`: a storage and a launch say where in it they were made.
+
+use std::borrow::Cow;
+
+/// A module: its place in [`Modules`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
+pub struct ModuleId(u32);
+
+impl ModuleId {
+    /// The root, for what belongs to no module.
+    pub const ROOT: Self = Self(0);
+
+    /// The module at `index` in the tree's list.
+    pub const fn new(index: u32) -> Self {
+        Self(index)
+    }
+
+    /// Its place in the tree's list.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// One module: its parent, and what it is called there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// The module it is registered in; of the root, itself.
+    pub parent: ModuleId,
+    /// Its attribute's name; of a list's entry, the list's.
+    pub name: Cow<'static, str>,
+    /// Its number, where it is an entry of a `ModuleList`.
+    pub item: Option<u32>,
+}
+
+/// Every module of a run, parents before their children. Paths are put together when somebody asks: a model of a hundred
+/// layers has thousands of modules, and a run looks at none of their names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Modules(Vec<Module>);
+
+impl Default for Modules {
+    fn default() -> Self {
+        Self(vec![Module { parent: ModuleId::ROOT, name: Cow::Borrowed(""), item: None }])
+    }
+}
+
+impl Modules {
+    /// Adds a module.
+    pub fn add(&mut self, parent: ModuleId, name: Cow<'static, str>, item: Option<u32>) -> ModuleId {
+        self.0.push(Module { parent, name, item });
+        ModuleId::new(self.0.len() as u32 - 1)
+    }
+
+    /// The modules in their order.
+    pub fn iter(&self) -> impl Iterator<Item = &Module> {
+        self.0.iter()
+    }
+
+    /// How many there are, the root included.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Never: the root is always there.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The dotted path of a module; empty for the root.
+    pub fn path(&self, id: ModuleId) -> String {
+        let mut parts: Vec<&Module> = Vec::new();
+        let mut at = id;
+        while at != ModuleId::ROOT
+            && let Some(module) = self.0.get(at.index())
+        {
+            parts.push(module);
+            at = module.parent;
+        }
+        let mut path = String::new();
+        for part in parts.iter().rev() {
+            for piece in [Some(part.name.as_ref()), part.item.map(|i| i.to_string()).as_deref()].into_iter().flatten() {
+                if !path.is_empty() && !piece.is_empty() {
+                    path.push('.');
+                }
+                path.push_str(piece);
+            }
+        }
+        path
+    }
+
+    /// The paths of all, by [`ModuleId::index`].
+    pub fn paths(&self) -> Vec<String> {
+        (0..self.0.len() as u32).map(|index| self.path(ModuleId::new(index))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_the_way_from_the_root() {
+        let mut modules = Modules::default();
+        let model = modules.add(ModuleId::ROOT, "model".into(), None);
+        let layer = modules.add(model, "layers".into(), Some(12));
+        let mlp = modules.add(layer, "mlp".into(), None);
+        assert_eq!(modules.path(mlp), "model.layers.12.mlp");
+        assert_eq!(modules.path(ModuleId::ROOT), "");
+        assert_eq!(modules.paths(), ["", "model", "model.layers.12", "model.layers.12.mlp"]);
+    }
+}

@@ -1,0 +1,162 @@
+//! The writing side of a ledger.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::shapes::ShapeIndex;
+use crate::work::WorkIndex;
+use crate::{
+    DType, Event, GradFnId, Kind, Launch, Law, Ledger, ModuleId, Names, OpId, Owner, PhaseMark, PhaseName, Storage,
+    Work, WorkId,
+};
+
+/// What is said of a storage at its birth.
+#[derive(Clone, Copy, Debug)]
+pub struct Birth<'a> {
+    /// Bytes asked for; of none, no event is written.
+    pub bytes: u64,
+    /// Why it exists.
+    pub kind: Kind,
+    /// The op that makes it.
+    pub op: OpId,
+    /// In backward, the autograd function that runs the op.
+    pub grad_fn: GradFnId,
+    /// The module it is made in.
+    pub module: ModuleId,
+    /// Element type of the tensor it is made for.
+    pub dtype: DType,
+    /// Sizes of that tensor.
+    pub sizes: &'a [u64],
+    /// The parameter it belongs to.
+    pub owner: Option<Owner>,
+}
+
+/// A ledger that is being written.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    ledger: Ledger,
+    shapes: ShapeIndex,
+    works: WorkIndex,
+}
+
+impl Recorder {
+    /// How many storages there is room for at first.
+    pub const STORAGES: usize = 1 << 14;
+
+    /// An empty ledger over these names, with room for the storages of a model of some thirty layers, so that a run does not
+    /// begin by growing.
+    pub fn new(ops: Names, grad_fns: Names) -> Self {
+        let ledger = Ledger {
+            storages: Vec::with_capacity(Self::STORAGES),
+            events: Vec::with_capacity(2 * Self::STORAGES),
+            phases: Vec::with_capacity(32),
+            ops,
+            grad_fns,
+            ..Ledger::default()
+        };
+        Self { ledger, shapes: ShapeIndex::default(), works: WorkIndex::default() }
+    }
+
+    /// What is written so far.
+    pub const fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Takes the ledger out.
+    pub fn finish(self) -> Ledger {
+        self.ledger
+    }
+
+    /// A storage comes; its id.
+    pub fn birth(&mut self, birth: Birth<'_>) -> u32 {
+        let Birth { bytes, kind, op, grad_fn, module, dtype, sizes, owner } = birth;
+        let shape = self.shapes.of(&mut self.ledger.shapes, sizes);
+        self.born(Storage { bytes, module, shape, owner, op, grad_fn, kind, dtype })
+    }
+
+    /// A storage comes that is like another one in all that `storage` says; its id.
+    pub fn born(&mut self, storage: Storage) -> u32 {
+        let id = self.ledger.storages.len() as u32;
+        if storage.bytes > 0 {
+            self.ledger.events.push(Event::alloc(id));
+        }
+        self.ledger.storages.push(storage);
+        id
+    }
+
+    /// Storage `id` goes; one of no bytes leaves no trace.
+    pub fn death(&mut self, id: u32) {
+        if self.ledger.storages[id as usize].bytes > 0 {
+            self.ledger.events.push(Event::free(id));
+        }
+    }
+
+    /// Why storage `id` exists, now that more is known.
+    pub fn kind_mut(&mut self, id: u32) -> &mut Kind {
+        &mut self.ledger.storages[id as usize].kind
+    }
+
+    /// The size of a storage follows from another one's.
+    pub fn law(&mut self, law: Law) {
+        self.ledger.laws.push(law);
+    }
+
+    /// A kernel runs.
+    pub fn launch(&mut self, work: Work) {
+        let work = self.works.of(&mut self.ledger.works, work);
+        self.launch_again(work);
+    }
+
+    /// A kernel runs that does what an earlier one did.
+    pub fn launch_again(&mut self, work: WorkId) {
+        self.ledger.launches.push(Launch { at: self.ledger.events.len() as u32, work });
+    }
+
+    /// A kernel runs that does what an earlier one did, after `at` events.
+    pub fn launch_at(&mut self, at: u32, work: WorkId) {
+        self.ledger.launches.push(Launch { at, work });
+    }
+
+    /// The kernels of a range of launches run once more, where now the stretch begins that began at event `from` then, and
+    /// has at most `events` events.
+    pub fn launch_like(&mut self, range: Range<usize>, from: usize, events: usize) {
+        let begin = self.ledger.events.len();
+        for index in range {
+            let Launch { at, work } = self.ledger.launches[index];
+            self.launch_at((begin + (at as usize).saturating_sub(from).min(events)) as u32, work);
+        }
+    }
+
+    /// Storages come and go in a stretch that is written at once; the ids of those that came.
+    pub fn extend(
+        &mut self,
+        storages: impl Iterator<Item = Storage>,
+        events: impl Iterator<Item = Event>,
+    ) -> Range<u32> {
+        let first = self.ledger.storages.len() as u32;
+        self.ledger.storages.extend(storages);
+        self.ledger.events.extend(events);
+        first..self.ledger.storages.len() as u32
+    }
+
+    /// Two storages change places: what is said of them, and in the events at these places, whose storage is given.
+    pub fn swap(&mut self, a: u32, b: u32, events: [(usize, u32); 3]) {
+        self.ledger.storages.swap(a as usize, b as usize);
+        for (at, id) in events {
+            if let Some(event) = self.ledger.events.get_mut(at) {
+                *event = event.of(id);
+            }
+        }
+    }
+
+    /// A phase begins.
+    pub fn phase(&mut self, name: PhaseName, step: Option<u32>, micro_batch: Option<u64>) {
+        let at = self.ledger.events.len();
+        self.ledger.phases.push(PhaseMark { at, name, step, micro_batch });
+    }
+
+    /// A module is registered.
+    pub fn module(&mut self, parent: ModuleId, name: Cow<'static, str>, item: Option<u32>) -> ModuleId {
+        self.ledger.modules.add(parent, name, item)
+    }
+}

@@ -1,0 +1,63 @@
+//! Whether a record can be true: everything that is wrong with it, each with its key and what to do.
+
+use plimsoll_ground::Error;
+use plimsoll_scenario::Scenario;
+
+use super::checks::{cycle, estimate, peaks, sizes, texts};
+use super::{Measurement, SCHEMA};
+
+/// What is wrong with a record, as it is found.
+#[derive(Debug, Default)]
+pub struct Problems(Vec<Error>);
+
+impl Problems {
+    /// Notes a problem at `key`.
+    pub fn add(&mut self, key: impl Into<String>, problem: impl Into<String>, hint: &str) {
+        self.0.push(Error::new(key, problem, hint));
+    }
+
+    /// Notes a problem at `key` unless `holds`.
+    pub fn unless(&mut self, holds: bool, key: impl Into<String>, problem: impl FnOnce() -> String, hint: &str) {
+        if !holds {
+            self.add(key, problem(), hint);
+        }
+    }
+}
+
+/// What to do about figures that contradict one another.
+pub const MEASURE_AGAIN: &str = "measure again, and give the record as plimsoll probe wrote it";
+
+impl Measurement {
+    /// Everything that is wrong with the record; nothing when it is good. The probe, the server, the scoreboard and
+    /// the upload all ask this.
+    pub fn validate(&self) -> Vec<Error> {
+        let mut problems = Problems::default();
+        problems.unless(
+            self.schema == SCHEMA,
+            "schema",
+            || format!("there is no record schema {}", self.schema),
+            "give the record as plimsoll probe wrote it",
+        );
+        let scenario = match Scenario::from_value_to_measure(&self.scenario) {
+            Ok(scenario) => Some(scenario),
+            Err(error) => {
+                let key = if error.key == "scenario" { error.key } else { format!("scenario.{}", error.key) };
+                problems.add(key, error.problem, &error.hint);
+                None
+            }
+        };
+        texts::check(self, &mut problems);
+        sizes::check(self, &mut problems);
+        cycle::check(self, scenario.as_ref(), &mut problems);
+        peaks::check(self, &mut problems);
+        estimate::check(self, &mut problems);
+        problems.0
+    }
+
+    /// The index of the attempt that `peak`, `speed` and the steady state are about: the last one that finished, or
+    /// the last one when none did.
+    pub fn subject(&self) -> Option<usize> {
+        let finished = self.attempts.iter().rposition(|attempt| attempt.outcome == super::Outcome::Finished);
+        finished.or(self.attempts.len().checked_sub(1))
+    }
+}

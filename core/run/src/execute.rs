@@ -1,0 +1,125 @@
+//! Executing a scenario: from the question to the ledger of two optimizer steps.
+
+use plimsoll_catalog::device;
+use plimsoll_catalog::software::{Rules, rules};
+use plimsoll_catalog::{Gpu, Vendor};
+use plimsoll_ground::{Bytes, Error, Result};
+use plimsoll_ledger::{Ledger, Parameters, PhaseName};
+use plimsoll_scenario::Mode;
+use plimsoll_scenario::Scenario;
+use plimsoll_torch::ops::SdpaRules;
+use plimsoll_torch::tensor::{Context, Kernels, Machine, Tensor};
+
+use crate::infer::infer;
+use crate::train::{Repeats, train};
+
+/// The most a single storage may take (1 PiB): anything larger is a typing error.
+const LARGEST_STORAGE: u64 = 1 << 50;
+
+/// The most all storages of a run may take together (4 EiB): sums of them, whatever their order, stay below 2^64.
+pub const LARGEST_SUM: u64 = 1 << 62;
+
+/// The card a scenario names.
+///
+/// # Errors
+/// An id that is not in the catalog.
+pub fn card(scenario: &Scenario) -> Result<&'static Gpu> {
+    let id = &scenario.device.gpu;
+    plimsoll_catalog::gpu(id)
+        .ok_or_else(|| Error::new("device.gpu", format!("{id:?} is not in the catalog"), "see `plimsoll gpus`"))
+}
+
+/// Loads the model and runs two optimizer steps.
+///
+/// # Errors
+/// As [`plimsoll_estimate::Run::new`].
+pub fn execute(scenario: &Scenario) -> Result<Ledger> {
+    match execute_with(scenario, Repeats::Copied)? {
+        Some(ledger) => Ok(ledger),
+        None => execute_with(scenario, Repeats::Executed)?.ok_or_else(|| {
+            Error::new("scenario", "a run that copies nothing says that its copies are wrong", "report it")
+        }),
+    }
+}
+
+/// As [`execute`], with or without copies; `None` where a copy turned out to be none.
+///
+/// # Errors
+/// As [`execute`].
+pub fn execute_with(scenario: &Scenario, repeats: Repeats) -> Result<Option<Ledger>> {
+    let gpu = card(scenario)?;
+    let software = Rules::of(&scenario.software);
+    let rules = match (gpu.vendor, gpu.compute_capability) {
+        (Vendor::Nvidia, Some(cc)) => SdpaRules::cuda(cc, software),
+        (Vendor::Amd, _) => SdpaRules::rocm(),
+        _ => SdpaRules::math_only(),
+    };
+    let cx = Context::new();
+    cx.set_repeats(repeats == Repeats::Copied);
+    cx.set_machine(Machine {
+        rules: software,
+        kernels: match (gpu.vendor, gpu.compute_capability) {
+            _ if !scenario.device.workspaces => Kernels::Uncounted,
+            (Vendor::Nvidia, Some((major, minor))) => Kernels::Cuda(major, minor),
+            (Vendor::Amd, _) => Kernels::Rocm,
+            _ => Kernels::Uncounted,
+        },
+        multiprocessors: device::multiprocessors(gpu),
+        one_expert_at_a_time: gpu.compute_capability.is_some_and(|cc| !multiplies_grouped(cc, software)),
+    });
+    if scenario.device.workspaces {
+        cx.set_blas_workspace(device::cublas_workspace(gpu, software.torch()).get());
+    }
+    let inference = scenario.training.mode == Mode::Inference;
+    if inference {
+        cx.set_inference();
+    }
+    cx.begin(PhaseName::Load, None, None);
+    let built = plimsoll_families::build(&cx, scenario, rules)?;
+    let count = |trainable: bool| {
+        let counted = built.parameters.iter().filter(|p| !trainable || p.requires_grad());
+        counted.fold(0u64, |sum, p| sum.saturating_add(p.numel()))
+    };
+    let total = count(false).saturating_add(built.packed);
+    let parameters = Parameters { total, trainable: count(true) };
+    let trained = built.parameters.iter().filter(|p| p.requires_grad()).map(Tensor::storage_id).collect();
+    if inference {
+        infer(&cx, &built, scenario)?;
+    } else {
+        train(&cx, &built, &scenario.training, repeats);
+    }
+    if cx.repeats_failed() {
+        return Ok(None);
+    }
+    let ledger = Ledger { parameters, trained, ..cx.take() };
+    if let Some(storage) = ledger.storages.iter().find(|s| s.bytes > LARGEST_STORAGE) {
+        return Err(Error::new(
+            "scenario",
+            format!(
+                "one tensor alone ({} in {}) would take over {}",
+                ledger.op(storage),
+                ledger.module(storage),
+                Bytes::new(LARGEST_STORAGE)
+            ),
+            "look for a size with too many digits",
+        ));
+    }
+    if ledger.storages.iter().fold(0u64, |sum, s| sum.saturating_add(s.bytes)) > LARGEST_SUM {
+        return Err(Error::new(
+            "scenario",
+            format!("all tensors of two steps together would take over {}", Bytes::new(LARGEST_SUM)),
+            "look for a size with too many digits",
+        ));
+    }
+    Ok(Some(ledger))
+}
+
+/// `_can_use_grouped_mm` of transformers' `integrations/moe.py`, on an NVIDIA card. AMD's answer as if they were of
+/// capability 9 and above.
+fn multiplies_grouped(capability: (u8, u8), software: Rules) -> bool {
+    if software.has(&rules::GROUPED_MM) {
+        capability >= (8, 0)
+    } else {
+        software.has(&rules::GROUPED_MM_ON_HOPPER) && capability.0 == 9
+    }
+}

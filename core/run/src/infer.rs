@@ -1,0 +1,47 @@
+//! Inference: the model in evaluation, without gradients; a generation where it makes text, else one forward.
+
+use std::rc::Rc;
+
+use plimsoll_families::Built;
+use plimsoll_ground::{Error, Result};
+use plimsoll_ledger::PhaseName;
+use plimsoll_scenario::{Precision, Scenario};
+use plimsoll_torch::generate::generate;
+use plimsoll_torch::tensor::{Context, DType};
+
+/// Runs a loaded model, which [`Context::set_inference`] put into evaluation.
+///
+/// # Errors
+/// When the model makes text but its generation is not estimated.
+pub fn infer(cx: &Rc<Context>, built: &Built, scenario: &Scenario) -> Result<()> {
+    let autocast = match scenario.training.precision {
+        Precision::Fp16Amp => Some(DType::Float16),
+        Precision::Bf16Amp => Some(DType::BFloat16),
+        Precision::Fp32 | Precision::Fp16 | Precision::Bf16 => None,
+    };
+    let begin = |name| cx.begin(name, Some(1), None);
+    cx.begin(PhaseName::Input, Some(1), Some(1));
+    let batch = built.model.batch();
+    let done = cx.no_grad(|| match (built.model.generate(), scenario.input.max_new_tokens) {
+        (Some(model), Some(tokens)) => {
+            begin(PhaseName::Prefill);
+            // One region around the whole of it: the weights' copies are made once.
+            cx.with_autocast(autocast, || generate(cx, model, &batch, tokens, || begin(PhaseName::Decode)))
+        }
+        (None, Some(_)) => false,
+        (_, None) => {
+            cx.begin(PhaseName::Forward, Some(1), Some(1));
+            let _output = cx.with_autocast(autocast, || built.model.forward(&batch));
+            cx.end();
+            true
+        }
+    });
+    if done {
+        return Ok(());
+    }
+    Err(Error::new(
+        "training.mode",
+        "what this model generates is not estimated yet",
+        "use mode = \"train\", or another model",
+    ))
+}

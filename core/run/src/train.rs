@@ -1,0 +1,313 @@
+//! The training loop: the one place that says in which order things happen.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use plimsoll_families::{Built, Model, Output, smoothed};
+use plimsoll_ledger::PhaseName;
+use plimsoll_scenario::{Precision, Task, Training, ZeroGrad, ZeroGradAt};
+use plimsoll_torch::optim::{self, Ema, GradScaler, Share};
+use plimsoll_torch::tensor::{Context, DType, Geometry, Position, Repeat, Smoothing, Tensor, backward};
+use plimsoll_torch::{Batch, ops};
+
+/// Optimizer steps that are run: the first creates lazy state, the second is the steady state.
+pub const STEPS: u32 = 2;
+
+/// Whether what was done before, a layer or a micro-batch, may be copied instead of executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeats {
+    /// Copied: the same stream in a fraction of the time.
+    Copied,
+    /// Executed, every time.
+    Executed,
+}
+
+/// Names the loop's variables keep alive between micro-batches, as Python's do.
+#[derive(Debug, Default)]
+struct Locals {
+    batch: Option<Batch>,
+    /// What the graph of a copied loss would hold.
+    graph: Vec<Tensor>,
+    loss: Option<Tensor>,
+    outputs: Vec<Tensor>,
+}
+
+/// Where in the stream an executed micro-batch stands, and what it left behind.
+#[derive(Debug)]
+struct Recording {
+    /// Whether gradients were there when its backward began: then it adds to them, else it makes them.
+    accumulates: bool,
+    first_storage: u32,
+    /// The model's forward; then what the loop does with the loss; then backward.
+    stretches: [Range<Position>; 3],
+    /// The storage of the loss, and its dtype.
+    loss: (u32, DType),
+    /// The storage of every parameter's gradient that it made.
+    gradients: Vec<Option<u32>>,
+    /// What else is alive after it: leaves of the graph and their gradients.
+    graph: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Loop<'a> {
+    cx: &'a Rc<Context>,
+    model: &'a dyn Model,
+    task: Task,
+    parameters: &'a [Tensor],
+    training: &'a Training,
+    optimizers: Vec<Share>,
+    ema: Option<Ema>,
+    scaler: Option<GradScaler>,
+    locals: Locals,
+    repeats: Repeats,
+    recordings: Vec<Recording>,
+}
+
+/// Two optimizer steps of `training` on a loaded model.
+pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, repeats: Repeats) {
+    let mut run = Loop {
+        cx,
+        model: built.model.as_ref(),
+        task: built.task,
+        parameters: &built.parameters,
+        training,
+        ema: training.ema.then(|| Ema::new(cx, &built.parameters)),
+        optimizers: optim::build(training.optimizer, training.optimizer_impl, &built.parameters),
+        scaler: (training.precision == Precision::Fp16Amp).then(GradScaler::default),
+        locals: Locals::default(),
+        repeats,
+        recordings: Vec::new(),
+    };
+    for step in 1..=STEPS {
+        for micro_batch in listed(training.accumulation) {
+            run.micro_batch(step, micro_batch);
+        }
+        run.update(step);
+    }
+    // What the loop still holds is not let go of: the run ends here.
+    cx.end();
+}
+
+/// Micro-batches that are run. From the second on they all allocate and free the same, so of a long accumulation only
+/// the first four and the last one are listed.
+fn listed(accumulation: u64) -> impl Iterator<Item = u64> {
+    const ALL_UP_TO: u64 = 8;
+    const FIRST: u64 = 4;
+    let long = accumulation > ALL_UP_TO;
+    (1..=if long { FIRST } else { accumulation }).chain(long.then_some(accumulation))
+}
+
+impl Loop<'_> {
+    fn micro_batch(&mut self, step: u32, micro_batch: u64) {
+        self.cx.begin(PhaseName::Input, Some(step), Some(micro_batch));
+        // The last batch is let go of only when the new one takes its name.
+        self.locals.batch = Some(self.model.batch());
+        self.cx.begin(PhaseName::Forward, Some(step), Some(micro_batch));
+        let zeroes = micro_batch == 1 && self.training.zero_grad_at == ZeroGradAt::BeforeBackward;
+        let dropped = zeroes && self.training.zero_grad == ZeroGrad::SetToNone;
+        let accumulates = !dropped && self.parameters.iter().any(optim::has_gradient);
+        let before_backward = |run: &Self| {
+            if zeroes {
+                run.cx.begin(PhaseName::ZeroGrad, Some(step), None);
+                run.zero_grad();
+            }
+            run.cx.begin(PhaseName::Backward, Some(step), Some(micro_batch));
+        };
+        match self.recordings.iter().position(|r| r.accumulates == accumulates) {
+            Some(index) => self.repeat(index, before_backward),
+            None => self.execute(accumulates, before_backward),
+        }
+    }
+
+    fn execute(&mut self, accumulates: bool, before_backward: impl Fn(&Self)) {
+        let (cx, training) = (self.cx, self.training);
+        let first_storage = cx.next_storage();
+        let begin = cx.position();
+        let autocast = match training.precision {
+            Precision::Fp16Amp => Some(DType::Float16),
+            Precision::Bf16Amp => Some(DType::BFloat16),
+            Precision::Fp32 | Precision::Fp16 | Precision::Bf16 => None,
+        };
+        let (model, task) = (self.model, self.task);
+        let batch = &*self.locals.batch.get_or_insert_with(|| model.batch());
+        let Output { mut loss, held } = cx.with_autocast(autocast, || {
+            let output = model.forward(batch);
+            match cx.loss_rules().smoothing {
+                Smoothing::Outside => smoothed(output, batch.labels(), task),
+                Smoothing::None | Smoothing::InLoss => output,
+            }
+        });
+        let forward = begin..cx.position();
+        self.locals.graph.clear();
+        self.locals.loss = None;
+        self.locals.outputs = held;
+        if !training.keep_outputs {
+            self.locals.outputs.clear();
+        }
+        if training.accumulation > 1 {
+            loss = ops::div_scalar(&loss);
+        }
+        let root = self.scaler.as_mut().map_or_else(|| loss.clone(), |scaler| scaler.scale(&loss));
+        // The name holds the loss and with it the graph's nodes: a leaf that the forward made for itself lives on with
+        // its gradient. With adapters the reference rows let go of the graph.
+        self.locals.loss = Some(if training.lora.is_some() { loss.detach() } else { loss.clone() });
+        let kept_loss = (loss.storage_id(), loss.dtype());
+        drop(loss);
+        let settled = forward.end..cx.position();
+
+        before_backward(self);
+        let begin = cx.position();
+        backward(&root);
+        drop(root);
+        let backward = begin..cx.position();
+
+        // Kept outputs hold the graph, and whatever else it holds: no plain list of handles stands for that. A forward
+        // that changed the model will not be repeated.
+        let changed = cx.take_changed();
+        if self.repeats == Repeats::Copied && !training.keep_outputs && !changed {
+            let gradients: Vec<Option<u32>> =
+                self.parameters.iter().map(|p| optim::gradient_storage(p).filter(|id| *id >= first_storage)).collect();
+            let mut known: Vec<u32> = gradients.iter().flatten().copied().chain([kept_loss.0]).collect();
+            known.sort_unstable();
+            let mut graph = cx.alive_since(first_storage);
+            graph.retain(|id| known.binary_search(id).is_err());
+            // A leaf lets go of its gradient, which is younger, before it goes itself.
+            graph.reverse();
+            let stretches = [forward, settled, backward];
+            self.recordings.push(Recording {
+                accumulates,
+                first_storage,
+                stretches,
+                loss: kept_loss,
+                gradients,
+                graph,
+            });
+        }
+    }
+
+    /// What [`Loop::execute`] would do, copied from what it did.
+    fn repeat(&mut self, index: usize, before_backward: impl Fn(&Self)) {
+        let cx = self.cx;
+        let recording = &self.recordings[index];
+        let mut repeat = Repeat::new(recording.first_storage);
+        let [forward, settled, backward] = recording.stretches.clone();
+        repeat.events(cx, forward);
+        self.locals.graph.clear();
+        self.locals.loss = None;
+        repeat.events(cx, settled);
+        before_backward(self);
+        repeat.events(cx, backward);
+        let recording = &self.recordings[index];
+        let (loss, dtype) = recording.loss;
+        self.locals.loss = repeat.tensor(cx, loss, Geometry::contiguous(&[]), dtype);
+        self.locals.graph = recording.graph.iter().filter_map(|id| repeat.whole(cx, *id)).collect();
+        for (parameter, gradient) in self.parameters.iter().zip(&recording.gradients) {
+            if let Some(id) = gradient {
+                let geometry = parameter.geometry().clone();
+                optim::set_gradient(parameter, repeat.tensor(cx, *id, geometry, parameter.dtype()));
+            }
+        }
+    }
+
+    fn update(&mut self, step: u32) {
+        let (cx, training) = (self.cx, self.training);
+        cx.begin(PhaseName::Clip, Some(step), None);
+        if let Some(scaler) = &mut self.scaler {
+            for _ in &self.optimizers {
+                scaler.unscale(cx);
+            }
+        }
+        if training.clip_grad_norm {
+            optim::clip_grad_norm(cx, self.parameters);
+        }
+        cx.begin(PhaseName::Optimizer, Some(step), None);
+        for optimizer in &mut self.optimizers {
+            let found_inf = self.scaler.as_ref().filter(|_| optimizer.scales_itself).map(|scaler| scaler.found_inf(cx));
+            optimizer.step(cx);
+            drop(found_inf);
+        }
+        if let Some(scaler) = &mut self.scaler {
+            scaler.update();
+        }
+        if let Some(ema) = &mut self.ema {
+            ema.update(cx);
+        }
+        if training.zero_grad_at == ZeroGradAt::AfterStep {
+            cx.begin(PhaseName::ZeroGrad, Some(step), None);
+            self.zero_grad();
+        }
+    }
+
+    fn zero_grad(&self) {
+        if self.training.zero_grad == ZeroGrad::SetToNone {
+            for parameter in self.parameters {
+                optim::set_gradient(parameter, None);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_catalog::software::Rules;
+    use plimsoll_families as models;
+    use plimsoll_ledger::Ledger;
+    use plimsoll_ledger::PhaseName;
+    use plimsoll_scenario::Scenario;
+    use plimsoll_torch::ops::SdpaRules;
+    use plimsoll_torch::tensor::Context;
+
+    use super::{Repeats, train};
+
+    fn run(scenario: &Scenario, repeats: Repeats) -> Ledger {
+        let cx = Context::new();
+        cx.set_blas_workspace(8_519_680);
+        cx.begin(PhaseName::Load, None, None);
+        let built = models::build(&cx, scenario, SdpaRules::cuda((8, 0), Rules::default())).unwrap();
+        train(&cx, &built, &scenario.training, repeats);
+        let ledger = cx.take();
+        drop(built);
+        ledger
+    }
+
+    /// What an event is about, whatever ids the two runs gave.
+    fn events(ledger: &Ledger) -> Vec<(bool, u64, String)> {
+        let line = |e: &plimsoll_ledger::Event| {
+            let s = &ledger.storages[e.id() as usize];
+            (e.is_free(), s.bytes, format!("{} {} {:?} {:?}", ledger.op(s), ledger.grad_fn(s), s.kind, ledger.sizes(s)))
+        };
+        ledger.events.iter().map(line).collect()
+    }
+
+    #[test]
+    fn a_copied_micro_batch_is_the_same_stream_as_an_executed_one() {
+        let model = r#""model":{"hf":{"model_type":"llama","hidden_size":64,"intermediate_size":128,
+            "num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"vocab_size":300}}"#;
+        let recipes = [
+            r#""precision":"bf16-amp","accumulation":3"#,
+            r#""precision":"fp16-amp","accumulation":1"#,
+            r#""precision":"fp16-amp","accumulation":4,"zero_grad":"zero""#,
+            r#""precision":"fp32","accumulation":2,"zero_grad_at":"before-backward""#,
+            r#""precision":"bf16","accumulation":2,"zero_grad":"zero","zero_grad_at":"before-backward""#,
+            r#""precision":"bf16","accumulation":3,"checkpointing":"full","optimizer_impl":"fused""#,
+            r#""precision":"bf16-amp","accumulation":3,"keep_outputs":true"#,
+            r#""precision":"bf16-amp","accumulation":3,"loss_impl":"chunked""#,
+            r#""precision":"bf16-amp","accumulation":3,"loss_impl":"fused-linear","optimizer":"adamw-8bit""#,
+            r#""precision":"bf16","accumulation":4,"loss_impl":"fused-linear","checkpointing":"full","zero_grad":"zero""#,
+            r#""precision":"fp16-amp","accumulation":3,"label_smoothing":0.1,"optimizer":"muon","ema":true"#,
+            r#""precision":"fp32","accumulation":2,"label_smoothing":0.1,"optimizer":"lion","checkpointing":"full""#,
+            r#""precision":"bf16","checkpointing":"full","accumulation":2,"lora":{"rank":4,"targets":["q_proj"],"dropout":0.1}"#,
+        ];
+        // A leaf of the model's own, held by the loss.
+        let t5 = r#""model":{"hf":{"model_type":"t5","d_model":64,"d_kv":16,"d_ff":128,"num_layers":2,"num_heads":4,
+            "vocab_size":300}}"#;
+        let cases = recipes.iter().map(|recipe| (model, *recipe));
+        for (model, recipe) in cases.chain([(t5, r#""precision":"bf16","checkpointing":"full","accumulation":4"#)]) {
+            let text = format!(r#"{{{model},"input":{{"batch":2,"seq":16}},"training":{{{recipe}}}}}"#);
+            let scenario = Scenario::from_json(&text).unwrap();
+            let (copied, executed) = (run(&scenario, Repeats::Copied), run(&scenario, Repeats::Executed));
+            assert_eq!(copied.phases, executed.phases, "{recipe}");
+            assert!(events(&copied) == events(&executed), "{recipe}");
+        }
+    }
+}

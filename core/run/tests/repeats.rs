@@ -1,0 +1,102 @@
+//! Layers that repeat are executed a few times and written down as often as there are: the ledger must be the one that
+//! executing every layer gives, line for line.
+
+use std::collections::{BTreeSet, HashMap};
+
+use plimsoll_ledger::{DType, Event, Kind, Ledger, Owner, Stream, What};
+use plimsoll_run::{Repeats, execute_with};
+use plimsoll_scenario::Scenario;
+use serde_json::{Value, json};
+
+/// What changes how layers run, forward and backward.
+fn recipes() -> Vec<Value> {
+    vec![
+        json!({}),
+        json!({"precision": "bf16-amp", "accumulation": 3, "clip_grad_norm": true}),
+        json!({"precision": "bf16", "checkpointing": "full", "optimizer": "sgd", "zero_grad": "set-to-zero"}),
+        json!({"precision": "fp16-amp", "attention": "eager", "checkpointing": "full"}),
+        json!({"precision": "bf16-amp", "attention": "eager", "keep_outputs": true}),
+        json!({"precision": "bf16", "lora": {"rank": 8, "dropout": 0.1}}),
+        json!({"precision": "bf16-amp", "lora": {"rank": 4, "targets": "all-linear"}, "quantization": "nf4", "checkpointing": "full"}),
+        json!({"precision": "bf16", "lora": {"rank": 4, "dora": true}, "accumulation": 2}),
+        json!({"precision": "fp32", "optimizer": "adafactor", "ema": true}),
+        json!({"mode": "infer", "precision": "bf16"}),
+        json!({"mode": "infer", "precision": "bf16-amp", "attention": "eager"}),
+    ]
+}
+
+/// An event and all that is known of its storage, whose number is the order of its birth: handles of a copied run may have
+/// changed places.
+#[derive(Debug, PartialEq)]
+struct Line<'a> {
+    what: What,
+    stream: Stream,
+    number: usize,
+    bytes: u64,
+    kind: Kind,
+    owner: Option<Owner>,
+    dtype: DType,
+    op: &'a str,
+    module: String,
+    sizes: &'a [u64],
+}
+
+fn lines(ledger: &Ledger) -> Vec<Line<'_>> {
+    let mut numbers = HashMap::new();
+    let line = |event: &Event| {
+        let storage = &ledger.storages[event.id() as usize];
+        let next = numbers.len();
+        Line {
+            what: event.what(),
+            stream: event.stream(),
+            number: *numbers.entry(event.id()).or_insert(next),
+            bytes: storage.bytes,
+            kind: storage.kind,
+            owner: storage.owner,
+            dtype: storage.dtype,
+            op: ledger.op(storage),
+            module: ledger.module(storage),
+            sizes: ledger.sizes(storage),
+        }
+    };
+    ledger.events.iter().map(line).collect()
+}
+
+/// Whether the copied run was kept; panics where it differs from the executed one.
+fn same(scenario: &Value) -> Option<bool> {
+    let read = Scenario::from_value(scenario).ok()?;
+    let executed = execute_with(&read, Repeats::Executed).ok()??;
+    let copied = execute_with(&read, Repeats::Copied).unwrap_or_else(|e| panic!("{scenario}: {e}"));
+    let Some(copied) = copied else { return Some(false) };
+    let (a, b) = (lines(&copied), lines(&executed));
+    if let Some(at) = a.iter().zip(&b).position(|(a, b)| a != b) {
+        panic!("{scenario}: line {at} is {:?}, executed it is {:?}", a[at], b[at]);
+    }
+    assert_eq!(a.len(), b.len(), "{scenario}");
+    Some(true)
+}
+
+#[test]
+fn copied_layers_are_executed_layers() {
+    let recipes = recipes();
+    let mut families = BTreeSet::new();
+    let (mut kept, mut dropped) = (0, Vec::new());
+    for (index, model) in plimsoll_catalog::models().iter().enumerate() {
+        // All recipes for one model of a family, for the others one after the other.
+        let all = families.insert(model.model_type);
+        for recipe in recipes.iter().enumerate().filter(|(number, _)| all || *number == index % recipes.len()) {
+            let scenario = |input: Value| json!({"model": {"catalog": model.id}, "input": input, "training": recipe.1});
+            let (tokens, images) = (scenario(json!({"batch": 2, "seq": 64})), scenario(json!({"batch": 2})));
+            match same(&tokens).or_else(|| same(&images)) {
+                Some(true) => kept += 1,
+                Some(false) => dropped.push((model.id, recipe.0)),
+                None => {}
+            }
+        }
+    }
+    assert!(kept > 300, "{kept}");
+    // What is not copied is executed, which takes longer but is never wrong; here nothing is held alive between the layers
+    // that would let them be copied.
+    let allowed = [("bart-base", 8), ("electra-small-discriminator", 3)];
+    assert_eq!(dropped, allowed);
+}

@@ -1,0 +1,46 @@
+//! The largest values a scenario may hold: far above anything trained, low enough that no product of them surprises.
+
+use plimsoll_ground::Bytes;
+
+/// Longest text read as a scenario, in bytes (1 MiB; a real one is a few hundred bytes, a big `config.json` 100 KiB).
+pub const TEXT: usize = 1 << 20;
+
+/// Longest pasted `config.json`, in bytes of JSON without white space. Incompressible, it still fits the fragment of
+/// a share link: 4/3 of it is 64,000 characters.
+pub const CONFIG: usize = 48_000;
+
+/// Largest micro-batch, in samples.
+pub const BATCH: u64 = 1 << 24;
+
+/// Longest sequence, in tokens or nodes.
+pub const SEQ: u64 = 1 << 24;
+
+/// Most tokens in one micro-batch (batch x seq).
+pub const TOKENS: u64 = 1 << 32;
+
+/// Most nodes of a graph: dense graph attention holds a matrix of nodes x nodes.
+pub const NODES: u64 = 1 << 20;
+
+/// Most pixels in one micro-batch (batch x image x image).
+pub const PIXELS: u64 = 1 << 36;
+
+/// Largest side of an image, in pixels.
+pub const IMAGE: u64 = 1 << 14;
+
+/// Most micro-batches in one optimizer step.
+pub const ACCUMULATION: u64 = 1 << 20;
+
+/// Largest rank of an adapter.
+pub const RANK: u64 = 1 << 16;
+
+/// Most module names an adapter may target.
+pub const TARGETS: usize = 64;
+
+/// Longest module name an adapter may target, in characters.
+pub const TARGET_NAME: usize = 128;
+
+/// Least memory a device may be given: less is a forgotten unit (`memory = 12`).
+pub const MEMORY_LEAST: Bytes = Bytes::from_mib(1);
+
+/// Most memory a device may be given (1 PiB).
+pub const MEMORY_MOST: Bytes = Bytes::from_gib(1 << 20);

@@ -1,0 +1,121 @@
+//! Share links: a scenario as the query of an address, readable and with non-default keys only.
+//!
+//! `?model=llama-3.2-1b&gpu=rtx-5070-ti&batch=4&precision=fp32`. A pasted `config.json` goes compressed into the
+//! fragment (`#m=...`), which browsers do not send to servers; the query then names its type (`hf=llama`).
+//!
+//! Links open for ever: names in [`super::KEYS`] and the defaults of the format never change under `v=1`, which is
+//! implied. The golden tests hold that.
+
+mod encode;
+mod fragment;
+mod params;
+
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+
+use super::Scenario;
+pub use fragment::BASE64;
+use params::Param;
+use plimsoll_ground::{Error, Result};
+
+/// Longest query read, in bytes.
+pub const QUERY: usize = 8 << 10;
+
+/// Longest fragment read, in bytes.
+pub const FRAGMENT: usize = 64 << 10;
+
+/// Share links. See the functions.
+#[derive(Clone, Copy, Debug)]
+pub struct Link;
+
+/// What a link says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    /// The scenario, with a default wherever the link was wrong.
+    pub scenario: Scenario,
+    /// One sentence for everything in the link that could not be used; empty for a good link.
+    pub notices: Vec<String>,
+}
+
+/// A link as far as it could be read.
+struct Reading {
+    params: Vec<Param>,
+    problems: Vec<Error>,
+}
+
+impl Link {
+    /// The link of a scenario: `?model=...`, and `#m=...` behind it when the model is a pasted config.
+    pub fn encode(scenario: &Scenario) -> String {
+        encode::encode(scenario)
+    }
+
+    /// Reads a whole address, a `?query#fragment`, or a bare query. Never fails: what is wrong becomes a default and
+    /// a notice.
+    pub fn decode(link: &str) -> Decoded {
+        let Reading { mut params, mut problems } = params::read(link);
+        // Each round drops one parameter, so this ends.
+        let scenario = loop {
+            match Scenario::from_value(&params::assemble(&params)) {
+                Ok(scenario) => break scenario,
+                Err(error) => {
+                    let culprit = params::culprit(&params, &error);
+                    problems.push(error);
+                    match culprit {
+                        Some(index) => drop(params.remove(index)),
+                        None => break Scenario::default(),
+                    }
+                }
+            }
+        };
+        Decoded { scenario, notices: notices(&problems) }
+    }
+
+    /// Reads a link, and refuses the first thing that is wrong in it.
+    ///
+    /// # Errors
+    /// An unknown parameter, one given twice, a value [`Scenario::from_value`] refuses, a fragment that cannot be
+    /// read, a newer version, no parameters at all.
+    pub fn decode_strict(link: &str) -> Result<Scenario> {
+        Scenario::from_value(&Self::to_value(link)?)
+    }
+
+    /// The scenario's table with only what the link says, not validated: for laying other settings over it.
+    ///
+    /// # Errors
+    /// As [`Link::decode_strict`], but for the values.
+    pub fn to_value(link: &str) -> Result<Value> {
+        let reading = params::read(link);
+        if let Some(problem) = reading.problems.into_iter().next() {
+            return Err(problem);
+        }
+        if reading.params.is_empty() {
+            return Err(Error::new(
+                "link",
+                "there is no scenario in it",
+                "a link reads like ?model=llama-3.2-1b&gpu=rtx-5070-ti&batch=4",
+            ));
+        }
+        Ok(params::assemble(&reading.params))
+    }
+}
+
+/// Sentences for people; a link of pure garbage gets a few of them, not thousands.
+fn notices(problems: &[Error]) -> Vec<String> {
+    const MOST: usize = 12;
+    let mut notices: Vec<String> = problems.iter().take(MOST).map(left_out).collect();
+    if problems.len() > MOST {
+        notices.push(format!("{} more parts of the link were left out.", problems.len() - MOST));
+    }
+    notices
+}
+
+/// A problem as a sentence, and what became of the part it is about.
+fn left_out(problem: &Error) -> String {
+    let text = problem.to_string();
+    let stop = if text.ends_with('?') { "" } else { "." };
+    format!("{text}{stop} It was left out.")
+}

@@ -1,0 +1,191 @@
+//! A link's parameters: found in its text, turned into a scenario's table.
+
+use percent_encoding::percent_decode_str;
+use plimsoll_ground::{Error, Result};
+use plimsoll_ground::{nearest, quoted};
+use serde_json::{Map, Value, json};
+
+use super::{FRAGMENT, QUERY, Reading, fragment};
+use crate::read::{DEFAULT_MODEL, SCHEMA, newer};
+use crate::supported::{FAMILIES, FamilyKeyKind};
+use crate::{KEYS, Kind};
+
+/// One parameter that says something about the scenario.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Param {
+    /// Where it belongs: `training.precision`.
+    pub path: String,
+    /// What it says.
+    pub value: Value,
+}
+
+/// Reads the parameters of a link; what cannot be read is a problem, and left out.
+pub(super) fn read(link: &str) -> Reading {
+    let (query, fragment) = split(link.trim());
+    let mut reading = Reading { params: Vec::new(), problems: Vec::new() };
+    if let Err(problem) = read_query(query, fragment, &mut reading) {
+        // Nothing in the rest can be trusted.
+        reading = Reading { params: Vec::new(), problems: vec![problem] };
+    }
+    reading
+}
+
+/// Query and fragment of a whole address, of `?query#fragment`, or of a bare query.
+fn split(link: &str) -> (&str, &str) {
+    let (front, fragment) = link.split_once('#').unwrap_or((link, ""));
+    let query = match front.split_once('?') {
+        Some((_, query)) => query,
+        // An address without a query, `https://host/path`.
+        None if front.contains("://") => "",
+        None => front,
+    };
+    (query, fragment)
+}
+
+fn read_query(query: &str, fragment: &str, reading: &mut Reading) -> Result<()> {
+    let too_long = |what: &str, most: usize| {
+        Error::new("link", format!("its {what} is longer than {most} bytes"), "copy the link again")
+    };
+    if query.len() > QUERY {
+        return Err(too_long("query", QUERY));
+    }
+    if fragment.len() > FRAGMENT {
+        return Err(too_long("part behind #", FRAGMENT));
+    }
+    let mut promised = None;
+    let mut seen: Vec<String> = Vec::new();
+    for part in query.split('&').filter(|p| !p.is_empty()) {
+        let (name, text) = part.split_once('=').unwrap_or((part, ""));
+        let (Some(name), Some(text)) = (unescape(name), unescape(text)) else {
+            let problem = format!("{} is not valid percent-encoding", quoted(part));
+            reading.problems.push(Error::new("link", problem, "copy the link again"));
+            continue;
+        };
+        if seen.contains(&name) {
+            reading.problems.push(Error::new(short(&name), "it is given twice", "keep one of them"));
+            continue;
+        }
+        match name.as_str() {
+            "v" => version(&text)?,
+            "hf" => promised = Some(text),
+            _ => match param(&name, &text) {
+                Ok(param) => reading.params.push(param),
+                Err(problem) => {
+                    reading.problems.push(problem);
+                    continue;
+                }
+            },
+        }
+        seen.push(name);
+    }
+    read_fragment(fragment, promised, reading);
+    Ok(())
+}
+
+/// The fragment holds `m=...`; `promised` is the `model_type` the query says is in it.
+fn read_fragment(fragment: &str, promised: Option<String>, reading: &mut Reading) {
+    let mut failed = false;
+    for part in fragment.split('&').filter(|p| !p.is_empty()) {
+        match part.split_once('=') {
+            Some(("m", packed)) => match fragment::decode(packed) {
+                Ok(config) => reading.params.push(Param { path: "model.hf".to_owned(), value: Value::Object(config) }),
+                Err(problem) => {
+                    failed = true;
+                    reading.problems.push(problem);
+                }
+            },
+            // A measurement, which is no part of the scenario, or a place on the page.
+            Some(("r", _)) | None => {}
+            Some((name, _)) => reading.problems.push(Error::new(short(name), "unknown part behind #", "take it out")),
+        }
+    }
+    let carried = failed || reading.params.iter().any(|p| p.path == "model.hf");
+    if let Some(name) = promised.filter(|_| !carried) {
+        reading.problems.push(Error::new(
+            "hf",
+            format!("the link stands for a pasted config of model_type {} but does not carry it", quoted(&name)),
+            "copy the whole link again, the part behind # too",
+        ));
+    }
+}
+
+fn version(text: &str) -> Result<()> {
+    match text.parse::<u64>() {
+        Ok(SCHEMA) => Ok(()),
+        Ok(n) if n > SCHEMA => Err(newer("v", text)),
+        _ => Err(Error::new("v", format!("there is no link version {}", quoted(text)), "copy the link again")),
+    }
+}
+
+/// What one `name=text` says.
+fn param(name: &str, text: &str) -> Result<Param> {
+    if let Some(key) = KEYS.iter().find(|k| k.link == name) {
+        return Ok(Param { path: key.path(), value: key.kind.value(text) });
+    }
+    let own = FAMILIES.iter().flat_map(|f| f.keys).find(|k| k.name == name);
+    if let Some(key) = own {
+        let kind = match key.kind {
+            FamilyKeyKind::Count { .. } | FamilyKeyKind::Fraction { .. } => Kind::Number,
+            FamilyKeyKind::Flag { .. } => Kind::Flag,
+            FamilyKeyKind::Word { .. } => Kind::Text,
+        };
+        return Ok(Param { path: format!("model.{name}"), value: kind.value(text) });
+    }
+    let known: Vec<&str> = KEYS.iter().map(|k| k.link).collect();
+    let hint = match KEYS.iter().find(|k| k.name == name || k.path() == name) {
+        Some(key) => format!("in a link it is called {}", key.link),
+        None => match nearest(name, &known) {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("known: {}", known.join(", ")),
+        },
+    };
+    Err(Error::new(short(name), "unknown parameter of the link", hint))
+}
+
+/// The scenario's table. A link that names no model is about the default one.
+pub(super) fn assemble(params: &[Param]) -> Value {
+    let mut sections = Map::new();
+    for param in params {
+        let mut place = &mut sections;
+        let mut steps = param.path.split('.').peekable();
+        while let Some(step) = steps.next() {
+            if steps.peek().is_none() {
+                place.insert(step.to_owned(), param.value.clone());
+                break;
+            }
+            let Value::Object(inner) = place.entry(step).or_insert_with(|| json!({})) else { break };
+            place = inner;
+        }
+    }
+    if let Value::Object(model) = sections.entry("model").or_insert_with(|| json!({}))
+        && !["catalog", "family", "hf"].iter().any(|key| model.contains_key(*key))
+    {
+        model.insert("catalog".to_owned(), json!(DEFAULT_MODEL));
+    }
+    Value::Object(sections)
+}
+
+/// The parameter an error is about.
+pub(super) fn culprit(params: &[Param], error: &Error) -> Option<usize> {
+    let key = error.key.as_str();
+    let below = |inner: &str, outer: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'));
+    let exact = params.iter().position(|p| p.path == key);
+    exact.or_else(|| params.iter().position(|p| below(key, &p.path) || below(&p.path, key)))
+}
+
+/// Percent-decoded, `+` a space as in forms; `None` when it is not UTF-8 or a `%` leads nowhere.
+fn unescape(text: &str) -> Option<String> {
+    let hex = |b: Option<&u8>| b.is_some_and(u8::is_ascii_hexdigit);
+    let bytes = text.as_bytes();
+    let broken = |at: usize| bytes.get(at) == Some(&b'%') && !(hex(bytes.get(at + 1)) && hex(bytes.get(at + 2)));
+    if (0..bytes.len()).any(broken) {
+        return None;
+    }
+    percent_decode_str(&text.replace('+', " ")).decode_utf8().ok().map(|text| text.into_owned())
+}
+
+/// A name from a link, fit to be an error's key.
+fn short(name: &str) -> String {
+    let plain = !name.is_empty() && name.len() <= 48 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if plain { name.to_owned() } else { quoted(name) }
+}

@@ -1,0 +1,59 @@
+//! Decoders that classify.
+
+use plimsoll_core::Scenario;
+use plimsoll_core::estimate::Run;
+use plimsoll_core::scenario::Task;
+use plimsoll_core::scenario::supported::MODEL_TYPES;
+use serde_json::{Value, json};
+
+fn run(hf: &Value, batch: u64) -> Run {
+    let scenario = json!({
+        "model": {"hf": hf, "task": "sequence-classification"},
+        "input": {"batch": batch, "seq": 8},
+        "training": {"optimizer": "sgd"},
+    });
+    Run::new(&Scenario::from_value(&scenario).unwrap()).unwrap()
+}
+
+fn llama(changes: &Value) -> Value {
+    let mut hf = json!({
+        "model_type": "llama", "vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "intermediate_size": 64,
+    });
+    for (key, value) in changes.as_object().unwrap() {
+        hf[key] = value.clone();
+    }
+    hf
+}
+
+/// `nn.Linear(hidden_size, num_labels, bias=False)` in place of the vocabulary's head.
+#[test]
+fn a_row_for_every_label_takes_the_heads_place() {
+    let hidden = 32;
+    let size = |changes: Value| run(&llama(&changes), 2).estimate().parameters.total;
+    let two = size(json!({}));
+    assert_eq!(size(json!({"num_labels": 5})) - two, 3 * hidden);
+    assert_eq!(size(json!({"id2label": {"0": "a", "1": "b", "2": "c"}})) - two, hidden);
+    assert_eq!(size(json!({"tie_word_embeddings": true})), two, "there is nothing to tie");
+}
+
+/// A known padding token is looked for; transformers runs single samples without one.
+#[test]
+fn the_last_token_is_looked_for_where_padding_is_known() {
+    let looks = |changes: Value, batch| {
+        let run = run(&llama(&changes), batch);
+        run.ledger().storages.iter().any(|storage| run.ledger().op(storage) == "argmax")
+    };
+    assert!(looks(json!({"pad_token_id": 0}), 1));
+    assert!(!looks(json!({}), 1));
+    assert!(looks(json!({}), 2), "more samples need it");
+}
+
+/// Every decoder but OLMoE, which transformers has no such class of.
+#[test]
+fn decoders_classify() {
+    for model_type in MODEL_TYPES.iter().filter(|m| m.tasks.contains(&Task::CausalLm)) {
+        let classifies = model_type.tasks.contains(&Task::SequenceClassification);
+        assert_eq!(classifies, model_type.name != "olmoe", "{}", model_type.name);
+    }
+}

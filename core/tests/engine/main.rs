@@ -1,0 +1,11 @@
+//! The engine through its one public door.
+#![allow(clippy::unwrap_used, reason = "a helper that fails, fails the test")]
+
+mod classifiers;
+mod deberta;
+mod falcon;
+mod generate;
+mod models;
+mod saved;
+mod versions;
+mod vision;

@@ -1,0 +1,94 @@
+//! What `generate` makes before its loop over tokens.
+
+use std::rc::Rc;
+
+use super::{Encode, Generate};
+use crate::ops;
+use crate::tensor::{Context, DType, Tensor};
+use crate::{Batch, Op};
+
+/// What the loop begins with.
+#[derive(Debug)]
+pub struct Begin {
+    /// `input_ids`: the prompt, or the token a decoder starts with.
+    pub ids: Tensor,
+    /// `model_kwargs["attention_mask"]`.
+    pub mask: Option<Tensor>,
+    /// `model_kwargs["position_ids"]`.
+    pub positions: Option<Tensor>,
+    /// `model_kwargs["encoder_outputs"]`.
+    pub encoded: Option<Tensor>,
+    /// What the names of `generate` hold besides, to its end.
+    pub held: Vec<Tensor>,
+}
+
+/// Everything up to the loop, the encoder's forward included.
+pub fn begin(cx: &Rc<Context>, model: &dyn Generate, batch: &Batch) -> Begin {
+    let (inputs, mask) = (batch.inputs(), batch.mask());
+    match model.encoder() {
+        None => prompt(cx, inputs, mask, model.takes_positions()),
+        Some(encoder) if encoder.is_whisper() => whisper(cx, encoder, inputs),
+        Some(encoder) => encoder_decoder(cx, encoder, inputs, mask),
+    }
+}
+
+/// A causal decoder goes on with its prompt. A mask that is not given is made of ones.
+fn prompt(cx: &Rc<Context>, prompt: &Tensor, mask: Option<&Tensor>, takes_positions: bool) -> Begin {
+    let mask = match mask {
+        Some(mask) => mask.clone(),
+        None => ops::fresh(cx, Op::Ones, prompt.dims(), DType::Int64),
+    };
+    let positions = takes_positions.then(|| positions(&mask));
+    let held = std::iter::once(&mask).chain(&positions).cloned().collect();
+    Begin { ids: prompt.clone(), mask: Some(mask), positions, encoded: None, held }
+}
+
+/// `_prepare_position_ids_for_generation`.
+fn positions(mask: &Tensor) -> Tensor {
+    let cx = mask.cx();
+    let cumsum = ops::fresh(cx, Op::Cumsum, mask.dims(), DType::Int64);
+    let _positions = ops::fresh(cx, Op::SubTensor, mask.dims(), DType::Int64);
+    drop(cumsum);
+    let _zeros = ops::fresh(cx, Op::EqScalar, mask.dims(), DType::Bool);
+    ops::fresh(cx, Op::MaskedFillScalar, mask.dims(), DType::Int64)
+}
+
+/// An encoder-decoder reads its inputs once, and its text begins with one token. No mask is made where none is given, and
+/// none for the decoder.
+fn encoder_decoder(cx: &Rc<Context>, encoder: &dyn Encode, inputs: &Tensor, mask: Option<&Tensor>) -> Begin {
+    let start = start_token(cx);
+    let encoded = encoder.encode(inputs, mask);
+    let ids = start_tokens(cx, inputs.size(0));
+    let held = vec![start, ids.clone()];
+    Begin { ids, mask: mask.cloned(), positions: None, encoded: Some(encoded), held }
+}
+
+/// `WhisperGenerationMixin.generate` of one segment: it hands the common `generate` a copy of the features and the tokens to
+/// begin with, which is the start token alone, and holds what it made them of.
+fn whisper(cx: &Rc<Context>, encoder: &dyn Encode, features: &Tensor) -> Begin {
+    let size = features.size(0);
+    let init_tokens = ops::fresh(cx, Op::ToCopy, &[size, 1], DType::Int64);
+    // `_get_input_segment`
+    let segment_input = ops::fresh(cx, Op::Cat, features.dims(), features.dtype());
+    let ids = {
+        let _batch_idx_map = ops::fresh(cx, Op::ToCopy, &[size], DType::Int64);
+        ops::fresh(cx, Op::IndexTensor, &[size, 1], DType::Int64)
+    };
+    let start = start_token(cx);
+    let encoded = encoder.encode(&segment_input, None);
+    // Made although the tokens to begin with are given.
+    drop(start_tokens(cx, size));
+    let held = vec![init_tokens, segment_input, start, ids.clone()];
+    Begin { ids, mask: None, positions: None, encoded: Some(encoded), held }
+}
+
+/// `_decoder_start_token_tensor`, which the generation config holds (`_prepare_special_tokens`).
+fn start_token(cx: &Rc<Context>) -> Tensor {
+    ops::fresh(cx, Op::ToCopy, &[], DType::Int64)
+}
+
+/// `decoder_start_token_id` of every sample (`_prepare_decoder_input_ids_for_generation`).
+fn start_tokens(cx: &Rc<Context>, size: u64) -> Tensor {
+    let _ones = ops::fresh(cx, Op::Ones, &[size, 1], DType::Int64);
+    ops::fresh(cx, Op::MulTensor, &[size, 1], DType::Int64)
+}

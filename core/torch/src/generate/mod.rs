@@ -1,0 +1,257 @@
+//! Generation: `GenerationMixin.generate` of transformers, greedy, with its `DynamicCache` or `EncoderDecoderCache`.
+
+mod begin;
+
+use std::rc::Rc;
+
+use crate::nn::kv_cache;
+use crate::ops;
+use crate::tensor::{Context, DType, Past, Tensor};
+use crate::{Batch, Op};
+
+/// What one forward of a generation is given.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    /// `input_ids`: the whole prompt at first, then the latest token.
+    pub ids: &'a Tensor,
+    /// `attention_mask`: of all tokens so far; of an encoder-decoder, of what the encoder read.
+    pub mask: Option<&'a Tensor>,
+    /// `position_ids`, where the model takes them.
+    pub positions: Option<&'a Tensor>,
+    /// `encoder_outputs`: what the encoder made, where there is one.
+    encoded: Option<&'a Tensor>,
+}
+
+impl<'a> Step<'a> {
+    /// What the encoder made, for models that have one.
+    pub fn encoded(&self) -> &'a Tensor {
+        match self.encoded {
+            Some(encoded) => encoded,
+            None => unreachable!("an encoder has run before its decoder does"),
+        }
+    }
+}
+
+/// A model that makes text token by token.
+pub trait Generate {
+    /// The logits of the last position, `[batch, 1, vocabulary]`.
+    fn logits(&self, step: Step<'_>) -> Tensor;
+
+    /// Whether its forward takes `position_ids`.
+    fn takes_positions(&self) -> bool {
+        true
+    }
+
+    /// The encoder whose outputs the text is made of, where there is one.
+    fn encoder(&self) -> Option<&dyn Encode> {
+        None
+    }
+}
+
+/// The encoder of a model that makes text.
+pub trait Encode {
+    /// `encoder(inputs, attention_mask).last_hidden_state`.
+    fn encode(&self, inputs: &Tensor, mask: Option<&Tensor>) -> Tensor;
+
+    /// Whether the model has a `generate` of its own around the common one (`WhisperGenerationMixin`).
+    fn is_whisper(&self) -> bool {
+        false
+    }
+}
+
+/// Tokens after the prompt's that are always generated one by one.
+const FIRST: u64 = 4;
+
+/// Events that are spent on the others. A token of an 8B model takes some 3,000; all those of a short answer, or of a small
+/// model, fit in here.
+const EVENTS: u64 = 1 << 18;
+
+/// Of the tokens `done + 1` to `further`, those that are generated; the others are skipped. The last ones always are,
+/// for there a growing cache is largest, and so are those at `turns`; the rest are spread evenly.
+fn listed(done: u64, further: u64, per_token: u64, turns: &[u64]) -> Vec<u64> {
+    const LAST: u64 = 8;
+    let most = (EVENTS / per_token.max(1)).max(2 * LAST);
+    if further - done <= most {
+        return (done + 1..=further).collect();
+    }
+    let spread = most - LAST;
+    let even = (1..=spread).map(|i| done + i * (further - done) / spread);
+    let mut tokens: Vec<u64> = even.chain(further + 1 - LAST..=further).collect();
+    tokens.extend(turns.iter().copied().filter(|turn| (done + 1..=further).contains(turn)));
+    tokens.sort_unstable();
+    tokens.dedup();
+    tokens
+}
+
+/// The locals of `_sample`, and what its caller's own names hold beside them.
+#[derive(Debug)]
+struct Sampler<'a> {
+    cx: &'a Rc<Context>,
+    /// `input_ids`.
+    ids: Tensor,
+    /// `model_kwargs["attention_mask"]`.
+    mask: Option<Tensor>,
+    /// `model_kwargs["position_ids"]`.
+    positions: Option<Tensor>,
+    /// `model_kwargs["encoder_outputs"]`. What is generated then has a mask of its own, which nobody gives.
+    encoded: Option<Tensor>,
+    /// `model_inputs`: ids and positions of the latest forward.
+    inputs: Vec<Tensor>,
+    /// `next_token_logits`, and `next_token_scores`, which is the same tensor.
+    scores: Option<Tensor>,
+    /// `next_tokens`.
+    tokens: Option<Tensor>,
+    /// `unfinished_sequences`.
+    unfinished: Tensor,
+    /// What the names of `generate` hold to its end.
+    _held: Vec<Tensor>,
+}
+
+/// `model.generate(**batch, max_new_tokens=..., do_sample=False)`; `begin_decode` runs where the prompt is done with. Says
+/// whether the model put anything into the cache. Nothing is let go of at the end: the run ends where the last token is
+/// known.
+pub fn generate(
+    cx: &Rc<Context>,
+    model: &dyn Generate,
+    batch: &Batch,
+    max_new_tokens: u64,
+    begin_decode: impl Fn(),
+) -> bool {
+    let begin = begin::begin(cx, model, batch);
+    cx.replace_past(Some(Past::default()));
+    let size = begin.ids.size(0);
+    let mut sampler = Sampler {
+        cx,
+        ids: begin.ids,
+        mask: begin.mask,
+        positions: begin.positions,
+        encoded: begin.encoded,
+        inputs: Vec::new(),
+        scores: None,
+        tokens: None,
+        unfinished: ops::fresh(cx, Op::Ones, &[size], DType::Int64),
+        _held: begin.held,
+    };
+    let logits = {
+        let ids = ops::fresh(cx, Op::Clone, sampler.ids.dims(), DType::Int64);
+        model.logits(sampler.step(&ids, sampler.positions.as_ref()))
+    };
+    let remembers = cx.past_layers() > 0;
+    sampler.choose(logits, max_new_tokens == 1);
+    if max_new_tokens > 1 {
+        begin_decode();
+    }
+    let further = max_new_tokens.saturating_sub(1);
+    let start = cx.position();
+    let mut done = 0;
+    let first = FIRST.min(further);
+    while done < first {
+        done += 1;
+        sampler.forward(model, done == further);
+    }
+    let per_token = cx.position().events_since(start) as u64 / first.max(1);
+    for token in listed(done, further, per_token, &sampler.turns(done)) {
+        sampler.skip(token - done - 1);
+        done = token;
+        sampler.forward(model, done == further);
+    }
+    cx.end();
+    remembers
+}
+
+impl Sampler<'_> {
+    /// What a forward over `ids` is given.
+    fn step<'s>(&'s self, ids: &'s Tensor, positions: Option<&'s Tensor>) -> Step<'s> {
+        Step { ids, mask: self.mask.as_ref(), positions, encoded: self.encoded.as_ref() }
+    }
+
+    /// A token after the first.
+    fn forward(&mut self, model: &dyn Generate, last: bool) {
+        let (cx, size) = (self.cx, self.ids.size(0));
+        let latest = || ops::fresh(cx, Op::Clone, &[size, 1], DType::Int64);
+        let ids = latest();
+        let positions = self.positions.is_some().then(latest);
+        // The mask is handed on as it is, and held by both names.
+        self.inputs = [Some(ids.clone()), positions.clone(), self.mask.clone()].into_iter().flatten().collect();
+        cx.rewind_past();
+        let logits = model.logits(self.step(&ids, positions.as_ref()));
+        drop((ids, positions));
+        self.choose(logits, last);
+    }
+
+    /// Whether the mask grows with the tokens; that of an encoder-decoder is about what the encoder read.
+    fn masks_tokens(&self) -> bool {
+        self.mask.is_some() && self.encoded.is_none()
+    }
+
+    /// The tokens around which a sliding window fills up, counted as further tokens; `done` of them are made.
+    fn turns(&self, done: u64) -> Vec<u64> {
+        let windows = self.cx.past_windows();
+        let fills = windows.iter().filter_map(|(window, seen)| window.checked_sub(*seen)).map(|left| done + left);
+        fills.flat_map(|turn| turn.saturating_sub(1)..=turn + 1).collect()
+    }
+
+    /// Lets `tokens` tokens go by: everything that grows with them is made anew at its later size.
+    fn skip(&mut self, tokens: u64) {
+        if tokens == 0 {
+            return;
+        }
+        let (cx, size) = (self.cx, self.ids.size(0));
+        let longer = [size, self.ids.size(1) + tokens];
+        kv_cache::skip(cx, tokens);
+        let grown = || ops::fresh(cx, Op::Cat, &longer, DType::Int64);
+        self.positions = self.positions.is_some().then(grown);
+        if self.masks_tokens() {
+            self.mask = Some(grown());
+        }
+        self.ids = grown();
+    }
+
+    /// What follows a forward: the arguments of the next one, the token, and whether it was the last.
+    fn choose(&mut self, logits: Tensor, last: bool) {
+        let (cx, size) = (self.cx, self.ids.size(0));
+        let longer = self.ids.size(1) + 1;
+        let fresh = |op, sizes: &[u64], dtype| ops::fresh(cx, op, sizes, dtype);
+        // _update_model_kwargs_for_generation
+        // The function's own name holds the old positions to its end.
+        let old = self.positions.clone();
+        if old.is_some() {
+            let next = {
+                let one = {
+                    let _range = ops::arange(cx, 1);
+                    fresh(Op::AddTensor, &[size, 1], DType::Int64)
+                };
+                let next = fresh(Op::AddTensor, &[size, 1], DType::Int64);
+                drop(one);
+                next
+            };
+            self.positions = Some(fresh(Op::Cat, &[size, longer], DType::Int64));
+            drop(next);
+        }
+        if self.masks_tokens() {
+            let _ones = fresh(Op::NewOnes, &[size, 1], DType::Int64);
+            self.mask = Some(fresh(Op::Cat, &[size, longer], DType::Int64));
+        }
+        drop(old);
+        self.scores = Some(fresh(Op::ToCopy, &[size, logits.size(-1)], DType::Float32));
+        self.tokens = Some(fresh(Op::Argmax, &[size], DType::Int64));
+        self.ids = fresh(Op::Cat, &[size, longer], DType::Int64);
+        // stopping_criteria: the length alone.
+        let criteria = {
+            let _none = fresh(Op::Full, &[size], DType::Bool);
+            let _length = fresh(Op::Full, &[size], DType::Bool);
+            fresh(Op::BitwiseOrTensor, &[size], DType::Bool)
+        };
+        let going_on = fresh(Op::BitwiseNot, &[size], DType::Bool);
+        drop(criteria);
+        self.unfinished = fresh(Op::BitwiseAndTensor, &[size], DType::Int64);
+        drop(going_on);
+        let most = fresh(Op::Max, &[], DType::Int64);
+        let done = fresh(Op::EqScalar, &[], DType::Bool);
+        drop(most);
+        if last {
+            cx.end();
+        }
+        drop((done, logits));
+    }
+}

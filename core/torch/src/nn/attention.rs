@@ -1,0 +1,113 @@
+//! The attention of a transformers decoder: `sdpa_attention_forward` and `eager_attention_forward`.
+
+use plimsoll_catalog::software::{Version, rules};
+use plimsoll_scenario::Attention;
+
+use crate::ops::{self, SdpaRules};
+use crate::tensor::Tensor;
+
+/// The PyTorch whose kernels take grouped heads (`_is_torch_greater_or_equal_than_2_5` in `sdpa_attention.py`).
+const GROUPED_TORCH: Version = Version::new(2, 5);
+
+/// What a family's attention does between its projections.
+#[derive(Clone, Debug)]
+pub struct AttentionCore {
+    /// sdpa or eager.
+    pub implementation: Attention,
+    /// Which kernels the card has.
+    pub rules: SdpaRules,
+    /// Dropout on the probabilities.
+    pub dropout: f64,
+    /// Eager attention's softmax runs in float32 and is cast back (the Llama way; GPT-2's runs in its own dtype).
+    pub softmax_fp32: bool,
+    /// Whether eager attention makes its output contiguous (the Llama way; sdpa's always is).
+    pub eager_contiguous: bool,
+}
+
+impl AttentionCore {
+    /// From `[batch, heads, seq, dim]` to `[batch, seq, heads, dim]`, and the probabilities that eager attention
+    /// returns beside it: the layer holds them until it is done.
+    pub fn forward(&self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
+        self.run(q, k, v, mask, false)
+    }
+
+    /// [`AttentionCore::forward`], eager scores squashed by a tanh (Gemma 2's `softcap`; sdpa leaves it out).
+    pub fn forward_capped(
+        &self,
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        mask: Option<&Tensor>,
+    ) -> (Tensor, Option<Tensor>) {
+        self.run(q, k, v, mask, true)
+    }
+
+    fn run(&self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, cap: bool) -> (Tensor, Option<Tensor>) {
+        match self.implementation {
+            Attention::Sdpa => (self.sdpa(q, k, v, mask), None),
+            Attention::Eager => {
+                let (out, weights) = self.eager(q, k, v, mask, cap);
+                (out, Some(weights))
+            }
+        }
+    }
+
+    fn sdpa(&self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> Tensor {
+        let (mut q, mut k, mut v) = (q.clone(), k.clone(), v.clone());
+        let software = q.cx().machine().rules;
+        let groups = q.size(1) / k.size(1).max(1);
+        // use_gqa_in_sdpa(): grouped heads go to the kernel only without a mask and with heads of at most 256.
+        let takes_groups = software.has(&rules::SDPA_GROUPS) && software.torch() >= GROUPED_TORCH;
+        let grouped = takes_groups && mask.is_none() && k.size(-1) <= 256;
+        if groups > 1 && !grouped {
+            k = repeat_kv(&k, groups);
+            v = repeat_kv(&v, groups);
+        }
+        // Once for every call, before that only with a mask, now no longer.
+        let copies = if software.has(&rules::SHARED_SDPA) { true } else { mask.is_some() };
+        if copies && !software.has(&rules::SDPA_AS_GIVEN) {
+            (q, k, v) = (ops::contiguous(&q), ops::contiguous(&k), ops::contiguous(&v));
+        }
+        let causal = q.size(2) > 1 && mask.is_none();
+        let out = ops::scaled_dot_product_attention(&self.rules, &q, &k, &v, mask, self.dropout, causal);
+        ops::contiguous(&ops::transpose(&out, 1, 2))
+    }
+
+    fn eager(&self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, cap: bool) -> (Tensor, Tensor) {
+        let groups = q.size(1) / k.size(1).max(1);
+        let (keys, values) = (repeat_kv(k, groups), repeat_kv(v, groups));
+        let product = ops::matmul(q, &ops::transpose(&keys, 2, 3));
+        let mut weights = ops::mul_scalar(&product);
+        drop(product);
+        if cap {
+            weights = ops::div_scalar(&weights);
+            weights = ops::tanh(&weights);
+            weights = ops::mul_scalar(&weights);
+        }
+        if let Some(mask) = mask {
+            weights = ops::add(&weights, mask);
+        }
+        if self.softmax_fp32 {
+            weights = ops::to(&ops::softmax_fp32(&weights), q.dtype());
+        } else {
+            weights = ops::softmax(&weights);
+            weights = ops::to(&weights, v.dtype());
+        }
+        weights = ops::dropout(&weights, self.dropout);
+        let mut out = ops::matmul(&weights, &values);
+        out = ops::transpose(&out, 1, 2);
+        if self.eager_contiguous {
+            out = ops::contiguous(&out);
+        }
+        (out, weights)
+    }
+}
+
+/// `repeat_kv`: every key and value head `n` times.
+fn repeat_kv(x: &Tensor, n: u64) -> Tensor {
+    if n == 1 {
+        return x.clone();
+    }
+    let [b, h, s, d] = [x.size(0), x.size(1), x.size(2), x.size(3)];
+    ops::reshape(&ops::expand(&ops::unsqueeze(x, 2), &[b, h, n, s, d]), &[b, h * n, s, d])
+}

@@ -1,0 +1,98 @@
+//! The attention of transformers' encoders and encoder-decoders: with or without causality, between any two lengths.
+
+use plimsoll_scenario::Attention;
+
+use crate::Op;
+use crate::ops::{self, SdpaRules};
+use crate::tensor::Tensor;
+
+/// What a family's attention does between its projections.
+#[derive(Clone, Debug)]
+pub struct EncoderAttention {
+    /// sdpa or eager.
+    pub implementation: Attention,
+    /// Which kernels the card has.
+    pub rules: SdpaRules,
+    /// Dropout on the probabilities.
+    pub dropout: f64,
+    /// Eager attention's softmax runs in float32 and is cast back (CLIP); else in its own dtype (BART, Whisper, T5).
+    pub softmax_fp32: bool,
+}
+
+impl EncoderAttention {
+    /// From `[batch, heads, seq, dim]` to `[batch, seq, heads, dim]`, and the probabilities that eager attention
+    /// returns beside it. `causal` is the module's `is_causal`; a mask that is given says it all.
+    pub fn forward(
+        &self,
+        [q, k, v]: [&Tensor; 3],
+        mask: Option<&Tensor>,
+        position_bias: Option<&Tensor>,
+        causal: bool,
+    ) -> (Tensor, Option<Tensor>) {
+        match self.implementation {
+            Attention::Sdpa => (self.sdpa([q, k, v], mask, position_bias, causal), None),
+            Attention::Eager => {
+                let (out, weights) = self.eager([q, k, v], mask, position_bias);
+                (out, Some(weights))
+            }
+        }
+    }
+
+    /// `sdpa_attention_forward`.
+    fn sdpa(
+        &self,
+        [q, k, v]: [&Tensor; 3],
+        mask: Option<&Tensor>,
+        position_bias: Option<&Tensor>,
+        causal: bool,
+    ) -> Tensor {
+        let mut causal = causal && q.size(2) > 1 && mask.is_none();
+        let mut mask = mask.cloned();
+        if let Some(bias) = position_bias {
+            mask = Some(position_bias_mask(bias, mask.as_ref(), causal, q, k));
+            causal = false;
+        }
+        let out = ops::scaled_dot_product_attention(&self.rules, q, k, v, mask.as_ref(), self.dropout, causal);
+        ops::contiguous(&ops::transpose(&out, 1, 2))
+    }
+
+    /// `eager_attention_forward`.
+    fn eager(
+        &self,
+        [q, k, v]: [&Tensor; 3],
+        mask: Option<&Tensor>,
+        position_bias: Option<&Tensor>,
+    ) -> (Tensor, Tensor) {
+        let mut weights = {
+            let product = ops::matmul(q, &ops::transpose(k, 2, 3));
+            ops::mul_scalar(&product)
+        };
+        if let Some(bias) = position_bias {
+            weights = ops::add(&weights, bias);
+        }
+        if let Some(mask) = mask {
+            weights = ops::add(&weights, mask);
+        }
+        weights =
+            if self.softmax_fp32 { ops::to(&ops::softmax_fp32(&weights), q.dtype()) } else { ops::softmax(&weights) };
+        weights = ops::dropout(&weights, self.dropout);
+        let out = ops::contiguous(&ops::transpose(&ops::matmul(&weights, v), 1, 2));
+        (out, weights)
+    }
+}
+
+/// `create_position_bias_mask`: the bias where a key may be seen, the smallest number elsewhere.
+fn position_bias_mask(bias: &Tensor, mask: Option<&Tensor>, causal: bool, q: &Tensor, k: &Tensor) -> Tensor {
+    match mask {
+        Some(mask) => ops::where_scalar(mask, bias),
+        None if causal => {
+            let cx = q.cx();
+            let (queries, keys) = (q.size(2), k.size(2));
+            let positions = (ops::arange(cx, queries), ops::arange(cx, keys));
+            let allowed = ops::fresh(cx, Op::GeTensor, &[1, 1, queries, keys], crate::tensor::DType::Bool);
+            drop(positions);
+            ops::where_scalar(&allowed, bias)
+        }
+        None => bias.clone(),
+    }
+}

@@ -1,0 +1,42 @@
+//! The gated feed-forward of most decoders.
+
+use super::{Activation, Linear, Scope};
+use crate::ops;
+use crate::tensor::{ModuleId, Tensor};
+
+/// `LlamaMLP`: `down_proj(act_fn(gate_proj(x)) * up_proj(x))`.
+#[derive(Debug)]
+pub struct GatedMlp {
+    gate_proj: Linear,
+    up_proj: Linear,
+    down_proj: Linear,
+    act_fn: Activation,
+    module: ModuleId,
+}
+
+impl GatedMlp {
+    /// From `hidden` to `intermediate` features and back; `None` for an activation outside [`Activation::KNOWN`].
+    pub fn new(scope: &Scope, hidden: u64, intermediate: u64, act: &str, bias: bool) -> Option<Self> {
+        let linear = |name: &'static str, i, o| Linear::new(&scope.child(name), i, o, bias);
+        Some(Self {
+            gate_proj: linear("gate_proj", hidden, intermediate),
+            up_proj: linear("up_proj", hidden, intermediate),
+            down_proj: linear("down_proj", intermediate, hidden),
+            act_fn: Activation::new(&scope.child("act_fn"), act)?,
+            module: scope.module(),
+        })
+    }
+
+    /// `forward`.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        x.cx().within(self.module, || {
+            let gate = self.act_fn.forward(&self.gate_proj.forward(x));
+            let product = {
+                let up = self.up_proj.forward(x);
+                ops::mul(&gate, &up)
+            };
+            drop(gate);
+            self.down_proj.forward(&product)
+        })
+    }
+}

@@ -1,0 +1,89 @@
+//! The cache of keys and values (transformers `cache_utils.py`: `DynamicLayer`, `DynamicSlidingWindowLayer`,
+//! `EncoderDecoderCache`).
+
+use std::rc::Rc;
+
+use crate::Op;
+use crate::ops;
+use crate::tensor::{Context, DType, Kind, Tensor};
+
+/// `past_key_values.update(key_states, value_states, layer_idx)` where a generation is going on: the new ones are put
+/// behind the old ones in a fresh tensor, and the old ones let go of. A windowed layer hands on all of them and keeps a
+/// view of the last `window - 1`: the whole stays alive until the next token. Elsewhere they come back as they are.
+pub fn update(key: Tensor, value: Tensor, window: Option<u64>) -> (Tensor, Tensor) {
+    let cx = Rc::clone(key.cx());
+    let Some((at, mut layer)) = cx.take_past_layer(window) else { return (key, value) };
+    let counted = |f: &dyn Fn() -> Tensor| cx.counting_as(Kind::KeyValue, f);
+    if layer.window.is_some() && layer.window_tensor.is_none() {
+        layer.window_tensor = Some(counted(&|| ops::fresh(&cx, Op::ToCopy, &[], DType::Int64)));
+    }
+    layer.seen += key.size(2);
+    let dtype = key.dtype();
+    let whole = |old: Option<&Tensor>, new: &Tensor| {
+        counted(&|| match old {
+            Some(old) => ops::cat(&[old, new], 2),
+            None => behind_nothing(new, dtype),
+        })
+    };
+    let (keys, values) = match layer.window {
+        None => {
+            layer.keys = Some(whole(layer.keys.as_ref(), &key));
+            layer.values = Some(whole(layer.values.as_ref(), &value));
+            (layer.keys.clone(), layer.values.clone())
+        }
+        Some(window) => {
+            let (keys, values) = (whole(layer.keys.as_ref(), &key), whole(layer.values.as_ref(), &value));
+            let last = |whole: &Tensor| ops::narrow(whole, 2, whole.size(2).min(window.saturating_sub(1)));
+            layer.keys = Some(last(&keys));
+            layer.values = Some(last(&values));
+            (Some(keys), Some(values))
+        }
+    };
+    cx.put_past_layer(at, layer);
+    (keys.unwrap_or(key), values.unwrap_or(value))
+}
+
+/// Keys and values of a decoder's attention to what the encoder read: those of the `cross_attention_cache` from the second
+/// token on; at the first one `project` makes them, and they are kept. Elsewhere they come as they are made.
+pub fn cross(cx: &Rc<Context>, project: impl FnOnce() -> (Tensor, Tensor)) -> (Tensor, Tensor) {
+    if let Some([keys, values]) = cx.take_past_cross() {
+        return (keys, values);
+    }
+    let (key, value) = project();
+    if !cx.remembers() {
+        return (key, value);
+    }
+    let dtype = key.dtype();
+    let [keys, values] = [&key, &value].map(|x| cx.counting_as(Kind::KeyValue, || behind_nothing(x, dtype)));
+    cx.keep_past_cross([keys.clone(), values.clone()]);
+    (keys, values)
+}
+
+/// `torch.cat([torch.tensor([], dtype=dtype), x])`: a copy all the same. `dtype` is that of the keys, for values too: where
+/// autocast left turned keys in float32, values are remembered in float32.
+fn behind_nothing(x: &Tensor, dtype: DType) -> Tensor {
+    let empty = ops::fresh(x.cx(), Op::EmptyMemoryFormat, &[x.size(0), x.size(1), 0, x.size(3)], dtype);
+    ops::cat(&[&empty, x], 2)
+}
+
+/// Lets `tokens` tokens go by: every layer's keys and values are made anew as they are after them.
+pub fn skip(cx: &Rc<Context>, tokens: u64) {
+    cx.rewind_past();
+    for _ in 0..cx.past_layers() {
+        let Some((at, mut layer)) = cx.take_past_layer(None) else { return };
+        layer.seen += tokens;
+        let (seen, window) = (layer.seen, layer.window);
+        let grown = |old: &Tensor| {
+            let rows = window.map_or(old.size(2) + tokens, |window| seen.min(window));
+            let sizes = [old.size(0), old.size(1), rows, old.size(3)];
+            let whole = cx.counting_as(Kind::KeyValue, || ops::fresh(cx, Op::Cat, &sizes, old.dtype()));
+            match window {
+                Some(window) => ops::narrow(&whole, 2, rows.min(window.saturating_sub(1))),
+                None => whole,
+            }
+        };
+        layer.keys = layer.keys.as_ref().map(grown);
+        layer.values = layer.values.as_ref().map(grown);
+        cx.put_past_layer(at, layer);
+    }
+}

@@ -1,0 +1,168 @@
+//! peft's low-rank adapter (`tuners/lora/layer.py`, on quantized layers `tuners/lora/bnb.py`) and its DoRA variant
+//! (`tuners/lora/dora.py`, `tuners/lora/variants.py`).
+
+use std::rc::Rc;
+
+use plimsoll_scenario::Lora;
+
+use super::quantized::QuantizedLinear;
+use super::scope::Scope;
+use crate::Op;
+use crate::ops;
+use crate::tensor::{DType, ModuleId, Tensor};
+
+/// The layer under an adapter.
+#[derive(Clone, Copy, Debug)]
+pub enum Under<'l> {
+    /// `nn.Linear`, or with a transposed weight `Conv1D`.
+    Full {
+        /// Its weight.
+        weight: &'l Tensor,
+        /// Its bias.
+        bias: Option<&'l Tensor>,
+        /// Whether the weight is stored `[in, out]` (`fan_in_fan_out`).
+        transposed: bool,
+    },
+    /// `Linear4bit` or `Linear8bitLt`.
+    Quantized(&'l QuantizedLinear),
+}
+
+/// `lora_A`, `lora_B` and their dropout; with DoRA the magnitudes as well.
+#[derive(Debug)]
+pub struct Adapter {
+    a: Tensor,
+    b: Tensor,
+    magnitude: Option<(Tensor, ModuleId)>,
+    dropout: f64,
+    modules: [ModuleId; 3],
+    dtype: DType,
+}
+
+impl Adapter {
+    /// The adapter of a linear from `inputs` to `outputs` features.
+    pub fn new(scope: &Scope, lora: &Lora, inputs: u64, outputs: u64) -> Self {
+        let place = |name: &'static str| scope.child(name).child("default");
+        let (dropout, a, b) = (place("lora_dropout"), place("lora_A"), place("lora_B"));
+        Self {
+            a: a.adapter_parameter(&[lora.rank, inputs]),
+            b: b.adapter_parameter(&[outputs, lora.rank]),
+            magnitude: lora.dora.then(|| {
+                let magnitude = place("lora_magnitude_vector");
+                (magnitude.adapter_parameter(&[outputs]), magnitude.module())
+            }),
+            dropout: lora.dropout,
+            modules: [dropout.module(), a.module(), b.module()],
+            dtype: if scope.dtype().is_half() { DType::Float32 } else { scope.dtype() },
+        }
+    }
+
+    /// What the adapted layer makes of `x` when its base makes `result`.
+    pub fn add_to(&self, result: Tensor, x: &Tensor, under: Under<'_>) -> Tensor {
+        match under {
+            Under::Full { .. } => self.add_to_full(result, x, under),
+            Under::Quantized(base) => self.add_to_quantized(result, x, base),
+        }
+    }
+
+    /// `result + lora_B(lora_A(dropout(x))) * scaling`, back in the result's dtype.
+    fn add_to_full(&self, result: Tensor, x: &Tensor, under: Under<'_>) -> Tensor {
+        let dtype = result.dtype();
+        let x = ops::to(x, self.dtype);
+        let sum = match &self.magnitude {
+            Some(magnitude) => self.dora(result, &x, under, magnitude),
+            None => {
+                let scaled = self.scaled(&x);
+                let sum = ops::add(&result, &scaled);
+                drop((scaled, result));
+                sum
+            }
+        };
+        ops::to(&sum, dtype)
+    }
+
+    /// The same on a quantized layer: the casts are autocast's where it is on, and a four-bit layer's result is cloned
+    /// first.
+    fn add_to_quantized(&self, mut result: Tensor, x: &Tensor, base: &QuantizedLinear) -> Tensor {
+        if base.is_four_bit() {
+            result = ops::clone(&result);
+        }
+        let dtype = result.dtype();
+        let converts = x.cx().autocast_dtype().is_none();
+        let x = if converts { ops::to(x, self.dtype) } else { x.clone() };
+        if let Some(magnitude) = &self.magnitude {
+            let sum = self.dora(result, &x, Under::Quantized(base), magnitude);
+            return if converts { ops::to(&sum, dtype) } else { sum };
+        }
+        let mut output = self.scaled(&x);
+        if converts {
+            output = ops::to(&output, dtype);
+        }
+        ops::add(&result, &output)
+    }
+
+    /// `lora_B(lora_A(dropout(x))) * scaling`.
+    fn scaled(&self, x: &Tensor) -> Tensor {
+        ops::mul_scalar(&self.product(self.dropped(x)))
+    }
+
+    fn dropped(&self, x: &Tensor) -> Tensor {
+        x.cx().within(self.modules[0], || ops::dropout(x, self.dropout))
+    }
+
+    /// `lora_B(lora_A(x))`.
+    fn product(&self, x: Tensor) -> Tensor {
+        let cx = Rc::clone(x.cx());
+        let low = cx.within(self.modules[1], || ops::linear(&x, &self.a, None));
+        drop(x);
+        cx.within(self.modules[2], || ops::linear(&low, &self.b, None))
+    }
+
+    /// `DoraLinearVariant.forward`.
+    fn dora(&self, result: Tensor, x: &Tensor, under: Under<'_>, magnitude: &(Tensor, ModuleId)) -> Tensor {
+        let (magnitude, module) = magnitude;
+        // Where nothing is dropped the base's own result serves; else the product is made once more, of what is left of x.
+        let base = (self.dropout == 0.0 || x.cx().is_inference()).then(|| result.clone());
+        let x = self.dropped(x);
+        let extra = x.cx().within(*module, || self.dora_result(base, &x, under, magnitude));
+        ops::add(&result, &extra)
+    }
+
+    /// `DoraLinearLayer.forward`. Its locals live to its end.
+    fn dora_result(&self, base: Option<Tensor>, x: &Tensor, under: Under<'_>, magnitude: &Tensor) -> Tensor {
+        let cx = x.cx();
+        // get_lora_weight(): the adapter applied to the unit matrix.
+        let mut lora_weight = {
+            let eye = ops::fresh(cx, Op::Eye, &[self.a.size(1), self.a.size(1)], self.a.dtype());
+            ops::transpose(&self.product(eye.clone()), 0, 1)
+        };
+        lora_weight = ops::to(&lora_weight, x.dtype());
+        let (mut weight, bias, transposed) = match under {
+            Under::Full { weight, bias, transposed } => (weight.clone(), bias.cloned(), transposed),
+            Under::Quantized(linear) => (linear.dequantize(cx), linear.bias(), false),
+        };
+        let parameter = transposed && weight.dtype() == x.dtype();
+        weight = ops::to(&weight, x.dtype());
+        if transposed {
+            weight = ops::transpose(&weight, 0, 1);
+        }
+        // get_weight_norm()
+        let norm = {
+            let sum = ops::add(&weight, &ops::mul_scalar(&lora_weight.detach()));
+            // Autocast has it answer in float32.
+            let dtype = if cx.autocast_dtype().is_some() { DType::Float32 } else { sum.dtype() };
+            ops::to(&ops::fresh(cx, Op::LinalgVectorNorm, &[weight.size(0)], dtype), sum.dtype())
+        };
+        let scale = ops::view(&ops::div(magnitude, &norm), &[1, weight.size(0)]);
+        let lora_result = self.product(x.clone());
+        let base = match (base, bias) {
+            (Some(base), Some(bias)) => ops::sub(&base, &bias),
+            (Some(base), None) => base,
+            // `peft.utils.other.transpose` makes a parameter of a parameter: its gradient is computed, for nobody.
+            (None, _) if parameter => ops::linear(x, &weight.detach().into_leaf(true), None),
+            (None, _) => ops::linear(x, &weight, None),
+        };
+        let based = ops::mul(&ops::add_scalar(&scale), &base);
+        let adapted = ops::mul_scalar(&ops::mul(&scale, &lora_result));
+        ops::add(&based, &adapted)
+    }
+}

@@ -1,0 +1,47 @@
+//! Modules, written the way their PyTorch and transformers originals read.
+
+mod activation;
+mod adapter_plan;
+mod alibi;
+mod attention;
+mod bidirectional_mask;
+mod conv;
+mod drop_path;
+mod embedding;
+mod encoder_attention;
+mod experts;
+mod gated_mlp;
+pub mod kv_cache;
+mod linear;
+mod lora;
+mod mask;
+mod module_list;
+mod norm;
+mod parameter_adapter;
+mod quantized;
+mod rope;
+mod scope;
+
+pub use activation::Activation;
+pub use adapter_plan::{AdapterPlan, ExpertNames};
+pub use alibi::{alibi, rounded_alibi};
+pub use attention::AttentionCore;
+pub use bidirectional_mask::{bidirectional_mask, sliding_window_bidirectional_mask};
+pub use conv::{BatchNorm2d, Conv1d, Conv2d};
+pub use drop_path::DropPath;
+pub use embedding::Embedding;
+pub use encoder_attention::EncoderAttention;
+pub use experts::{Experts, Router, Scores};
+pub use gated_mlp::GatedMlp;
+pub use linear::{Conv1D, Linear};
+pub use mask::{additive, causal_mask, decoder_causal_mask, sliding_window_causal_mask, whole_causal_mask};
+pub use module_list::ModuleList;
+pub use norm::{
+    GemmaRmsNorm, LayerNorm, LayerNorm2d, LayerNormPerHead, Norm, PlainLayerNorm, RmsNorm, T5LayerNorm, WideRmsNorm,
+};
+pub use quantized::QuantizationPlan;
+pub use rope::{
+    RotaryEmbedding, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, apply_rotary_pos_emb_float,
+    apply_rotary_pos_emb_fp32, apply_rotary_pos_emb_phi3,
+};
+pub use scope::Scope;

@@ -1,0 +1,134 @@
+//! Rotary position embeddings.
+
+use super::scope::Scope;
+use crate::Op;
+use crate::ops;
+use crate::tensor::{DType, ModuleId, Tensor};
+
+/// `LlamaRotaryEmbedding`: two float32 buffers, and the cosines and sines of every position.
+#[derive(Debug)]
+pub struct RotaryEmbedding {
+    inv_freq: Tensor,
+    /// `original_inv_freq`: kept for rope types that change the frequencies, held by all.
+    _original_inv_freq: Tensor,
+    module: ModuleId,
+}
+
+impl RotaryEmbedding {
+    /// For heads of `head_dim` (the rotated part of them).
+    pub fn new(scope: &Scope, head_dim: u64) -> Self {
+        Self {
+            inv_freq: scope.buffer(&[head_dim / 2]),
+            _original_inv_freq: scope.buffer(&[head_dim / 2]),
+            module: scope.module(),
+        }
+    }
+
+    /// `forward(x, position_ids)`: cosines and sines `[1, seq, head_dim]` in x's dtype, under `no_grad` and outside
+    /// autocast.
+    pub fn forward(&self, x: &Tensor, position_ids: &Tensor) -> (Tensor, Tensor) {
+        self.tables(x.dtype(), position_ids)
+    }
+
+    /// OLMo's: cosines and sines stay in float32.
+    pub fn forward_fp32(&self, position_ids: &Tensor) -> (Tensor, Tensor) {
+        self.tables(DType::Float32, position_ids)
+    }
+
+    fn tables(&self, dtype: DType, position_ids: &Tensor) -> (Tensor, Tensor) {
+        let cx = position_ids.cx();
+        cx.within(self.module, || {
+            cx.no_grad(|| {
+                let frequencies = ops::unsqueeze(&ops::unsqueeze(&self.inv_freq, 0), 2);
+                let expanded = ops::expand(&frequencies, &[position_ids.size(0), frequencies.size(1), 1]);
+                let positions = ops::to(&ops::unsqueeze(position_ids, 1), DType::Float32);
+                cx.with_autocast(None, || {
+                    let product = ops::matmul(&expanded, &positions);
+                    let freqs = ops::transpose(&product, 1, 2);
+                    let angles = ops::cat(&[&freqs, &freqs], -1);
+                    let table = |op| {
+                        let values = ops::fresh(cx, op, angles.dims(), DType::Float32);
+                        ops::mul_scalar(&values)
+                    };
+                    let (cos, sin) = (table(Op::Cos), table(Op::Sin));
+                    (ops::to(&cos, dtype), ops::to(&sin, dtype))
+                })
+            })
+        })
+    }
+}
+
+/// `torch.cat((-x2, x1), dim=-1)`.
+fn rotate_half(x: &Tensor) -> Tensor {
+    let half = x.size(-1) / 2;
+    let first = ops::narrow(x, -1, half);
+    let second = ops::narrow(x, -1, x.size(-1) - half);
+    ops::cat(&[&ops::neg(&second), &first], -1)
+}
+
+/// ModernBERT's `apply_rotary_pos_emb`: computed in float32, brought back at the end.
+pub fn apply_rotary_pos_emb_float(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
+    let (cos, sin) = (ops::unsqueeze(cos, 1), ops::unsqueeze(sin, 1));
+    let rotate = |x: &Tensor| {
+        let straight = {
+            let whole = ops::to(x, DType::Float32);
+            ops::mul(&whole, &cos)
+        };
+        let turned = {
+            let half = {
+                let whole = ops::to(x, DType::Float32);
+                rotate_half(&whole)
+            };
+            ops::mul(&half, &sin)
+        };
+        ops::add(&straight, &turned)
+    };
+    let (query, key) = (rotate(q), rotate(k));
+    (ops::to(&query, q.dtype()), ops::to(&key, q.dtype()))
+}
+
+/// `apply_rotary_pos_emb(q, k, cos, sin)`.
+pub fn apply_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
+    let (cos, sin) = (ops::unsqueeze(cos, 1), ops::unsqueeze(sin, 1));
+    (rotate(q, &cos, &sin), rotate(k, &cos, &sin))
+}
+
+/// `(x * cos) + (rotate_half(x) * sin)`.
+fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Tensor {
+    let straight = ops::mul(x, cos);
+    let turned = ops::mul(&rotate_half(x), sin);
+    ops::add(&straight, &turned)
+}
+
+/// `apply_rotary_pos_emb` of the families that turn only the first `cos.size(-1)` dimensions of a head and put the rest
+/// back behind them.
+pub fn apply_partial_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
+    let turned = cos.size(-1);
+    let split = |x: &Tensor| (ops::narrow(x, -1, turned), ops::narrow(x, -1, x.size(-1) - turned));
+    let (q_rot, q_pass) = split(q);
+    let (k_rot, k_pass) = split(k);
+    let (q_embed, k_embed) = apply_rotary_pos_emb(&q_rot, &k_rot, cos, sin);
+    let q = ops::cat(&[&q_embed, &q_pass], -1);
+    drop(q_embed);
+    (q, ops::cat(&[&k_embed, &k_pass], -1))
+}
+
+/// `apply_rotary_pos_emb` of Phi-3: each of the two is put together before the other is turned, even where the rest
+/// behind the turned part is empty.
+pub fn apply_rotary_pos_emb_phi3(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
+    let (cos, sin) = (ops::unsqueeze(cos, 1), ops::unsqueeze(sin, 1));
+    let split = |x: &Tensor| (ops::narrow(x, -1, cos.size(-1)), ops::narrow(x, -1, x.size(-1) - cos.size(-1)));
+    let (q_rot, q_pass) = split(q);
+    let (k_rot, k_pass) = split(k);
+    let whole = |rot: &Tensor, pass: &Tensor| {
+        let turned = rotate(rot, &cos, &sin);
+        ops::cat(&[&turned, pass], -1)
+    };
+    (whole(&q_rot, &q_pass), whole(&k_rot, &k_pass))
+}
+
+/// `apply_rotary_pos_emb` of OLMo: turned in float32, then back to the dtype they came in.
+pub fn apply_rotary_pos_emb_fp32(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
+    let (q_embed, k_embed) = apply_rotary_pos_emb(q, k, cos, sin);
+    (ops::to(&q_embed, q.dtype()), ops::to(&k_embed, k.dtype()))
+}

@@ -1,0 +1,242 @@
+//! Where a model is being built: the dotted path, the weight dtype, and every parameter in registration order.
+
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use plimsoll_scenario::Lora;
+
+use super::adapter_plan::{AdapterPlan, ExpertPart};
+use super::quantized::QuantizationPlan;
+use crate::Op;
+use crate::tensor::{Context, DType, Kind, ModuleId, Tensor};
+
+#[derive(Debug)]
+struct Shared {
+    cx: Rc<Context>,
+    dtype: DType,
+    adapters: Option<AdapterPlan>,
+    quantization: Option<QuantizationPlan>,
+    parameters: RefCell<Vec<Tensor>>,
+    packed: Cell<u64>,
+    adapted: RefCell<u32>,
+    /// Which of the names of modules to save have been found.
+    saved: RefCell<Vec<bool>>,
+    /// A quantized linear among the modules to save: nothing could train its copy.
+    untrainable: RefCell<Option<String>>,
+}
+
+/// A place in the module tree.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    shared: Rc<Shared>,
+    module: ModuleId,
+}
+
+impl Scope {
+    /// The root of a model with weights of `dtype`, some of them quantized where there is a plan for that.
+    pub fn root(
+        cx: &Rc<Context>,
+        dtype: DType,
+        adapters: Option<AdapterPlan>,
+        quantization: Option<QuantizationPlan>,
+    ) -> Self {
+        let module = match &adapters {
+            // peft's wrappers.
+            Some(_) => cx.module(cx.module(ModuleId::ROOT, "base_model".into(), None), "model".into(), None),
+            None => ModuleId::ROOT,
+        };
+        let saved = adapters.as_ref().map(|plan| vec![false; plan.lora.modules_to_save.len()]);
+        let shared = Shared {
+            cx: Rc::clone(cx),
+            dtype,
+            adapters,
+            quantization,
+            parameters: RefCell::default(),
+            packed: Cell::default(),
+            adapted: RefCell::default(),
+            saved: RefCell::new(saved.unwrap_or_default()),
+            untrainable: RefCell::default(),
+        };
+        Self { shared: Rc::new(shared), module }
+    }
+
+    /// The child `name`.
+    pub fn child(&self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.below(name.into(), None)
+    }
+
+    /// The `i`-th entry of the `ModuleList` `name`.
+    pub fn item(&self, name: &'static str, i: u64) -> Self {
+        self.below(name.into(), u32::try_from(i).ok())
+    }
+
+    fn below(&self, name: Cow<'static, str>, item: Option<u32>) -> Self {
+        let module = self.shared.cx.module(self.module, name, item);
+        Self { shared: Rc::clone(&self.shared), module }
+    }
+
+    /// Its dotted path.
+    fn path(&self) -> String {
+        self.shared.cx.path(self.module)
+    }
+
+    /// The run.
+    pub fn cx(&self) -> &Rc<Context> {
+        &self.shared.cx
+    }
+
+    /// The weights' dtype.
+    pub fn dtype(&self) -> DType {
+        self.shared.dtype
+    }
+
+    /// The module that ops are attributed to.
+    pub const fn module(&self) -> ModuleId {
+        self.module
+    }
+
+    /// A parameter; frozen when the model carries adapters. Of a module that is trained whole beside them, the copy.
+    pub fn parameter(&self, sizes: &[u64]) -> Tensor {
+        let original = self.original(sizes);
+        self.copy_of(&original).unwrap_or(original)
+    }
+
+    /// The parameter a module is made with.
+    pub fn original(&self, sizes: &[u64]) -> Tensor {
+        self.register(sizes, self.shared.dtype, self.shared.adapters.is_none())
+    }
+
+    /// The copy of a parameter that is trained in its place, where the module is one to save (`ModulesToSaveWrapper`). The
+    /// original stays.
+    pub fn copy_of(&self, original: &Tensor) -> Option<Tensor> {
+        (!original.requires_grad() && self.is_saved()).then(|| self.register(original.dims(), original.dtype(), true))
+    }
+
+    /// Whether the module here is trained whole, in a copy of its own.
+    pub fn is_saved(&self) -> bool {
+        let Some(name) = self.shared.adapters.as_ref().and_then(|plan| plan.saving(&self.path())) else { return false };
+        if let Some(found) = self.shared.saved.borrow_mut().get_mut(name) {
+            *found = true;
+        }
+        true
+    }
+
+    /// The first of the names of modules to save that no module has.
+    pub fn unknown_saved(&self) -> Option<String> {
+        let missing = self.shared.saved.borrow().iter().position(|found| !found)?;
+        self.shared.adapters.as_ref()?.lora.modules_to_save.get(missing).cloned()
+    }
+
+    /// A module to save that is quantized, if there is one.
+    pub fn untrainable(&self) -> Option<String> {
+        self.shared.untrainable.borrow().clone()
+    }
+
+    /// A parameter of an adapter: trainable; peft keeps half-precision models' adapters in float32
+    /// (`autocast_adapter_dtype`).
+    pub fn adapter_parameter(&self, sizes: &[u64]) -> Tensor {
+        let dtype = if self.shared.dtype.is_half() { DType::Float32 } else { self.shared.dtype };
+        self.register(sizes, dtype, true)
+    }
+
+    /// Where the next parameter will stand in the list, for [`Scope::own_parameter`].
+    pub fn place(&self) -> usize {
+        self.shared.parameters.borrow().len()
+    }
+
+    /// A parameter of a module that has children as well: `.to(device)` moves it after theirs, `parameters()` lists it
+    /// before them, at `place`.
+    pub fn own_parameter(&self, place: usize, sizes: &[u64]) -> Tensor {
+        let tensor = self.allocate(sizes, self.shared.dtype, self.shared.adapters.is_none());
+        self.shared.parameters.borrow_mut().insert(place, tensor.clone());
+        self.copy_of(&tensor).unwrap_or(tensor)
+    }
+
+    fn register(&self, sizes: &[u64], dtype: DType, trainable: bool) -> Tensor {
+        let tensor = self.allocate(sizes, dtype, trainable);
+        self.shared.parameters.borrow_mut().push(tensor.clone());
+        tensor
+    }
+
+    fn allocate(&self, sizes: &[u64], dtype: DType, trainable: bool) -> Tensor {
+        let tensor = self.shared.cx.within(self.module, || self.shared.cx.empty_sizes(Op::EmptyStrided, sizes, dtype));
+        if trainable { tensor.into_leaf(false) } else { tensor }
+    }
+
+    /// A float32 buffer; the module holds it.
+    pub fn buffer(&self, sizes: &[u64]) -> Tensor {
+        self.buffer_of(sizes, DType::Float32)
+    }
+
+    /// A buffer of `dtype`; the module holds it.
+    pub fn buffer_of(&self, sizes: &[u64], dtype: DType) -> Tensor {
+        let cx = &self.shared.cx;
+        cx.counting_as(Kind::Buffer, || cx.empty_sizes(Op::EmptyStrided, sizes, dtype))
+    }
+
+    /// A parameter with `requires_grad_(False)`.
+    pub fn frozen_parameter(&self, sizes: &[u64]) -> Tensor {
+        self.register(sizes, self.shared.dtype, false)
+    }
+
+    /// A frozen parameter that no list has: a quantized linear's bias. Count it with [`Scope::count_packed`].
+    pub fn unlisted_parameter(&self, sizes: &[u64]) -> Tensor {
+        self.allocate(sizes, self.shared.dtype, false)
+    }
+
+    /// How the linear here is quantized, if it is. `head` linears never are.
+    pub fn quantization(&self, head: bool) -> Option<&QuantizationPlan> {
+        let plan = self.shared.quantization.as_ref()?;
+        let skipped = || {
+            let path = self.path();
+            plan.skipped.iter().any(|name| path.ends_with(name))
+        };
+        if head || skipped() {
+            return None;
+        }
+        if self.is_saved() {
+            self.shared.untrainable.borrow_mut().get_or_insert_with(|| self.path());
+        }
+        Some(plan)
+    }
+
+    /// Counts numbers of the model that are not among [`Scope::parameters`].
+    pub fn count_packed(&self, numbers: u64) {
+        self.shared.packed.set(self.shared.packed.get().saturating_add(numbers));
+    }
+
+    /// How many there are.
+    pub fn packed(&self) -> u64 {
+        self.shared.packed.get()
+    }
+
+    /// The adapter the linear here should carry, if any.
+    pub fn adapter(&self, head: bool) -> Option<&Lora> {
+        let plan = self.shared.adapters.as_ref().filter(|p| p.targets(&self.path(), head))?;
+        *self.shared.adapted.borrow_mut() += 1;
+        Some(&plan.lora)
+    }
+
+    /// The rank of the adapter that this parameter of a mixture should carry, if any.
+    pub fn expert_adapter(&self, part: ExpertPart) -> Option<u64> {
+        let plan = self.shared.adapters.as_ref().filter(|plan| plan.targets_part(part))?;
+        *self.shared.adapted.borrow_mut() += 1;
+        Some(plan.lora.rank)
+    }
+
+    /// How many linears and parameters of experts carry an adapter.
+    pub fn adapted(&self) -> u32 {
+        *self.shared.adapted.borrow()
+    }
+
+    /// The parameters from `place` in the list on.
+    pub fn parameters_since(&self, place: usize) -> Vec<Tensor> {
+        self.shared.parameters.borrow().get(place..).unwrap_or_default().to_vec()
+    }
+
+    /// Every parameter in registration order; tied ones once.
+    pub fn parameters(&self) -> Vec<Tensor> {
+        self.shared.parameters.borrow().clone()
+    }
+}

@@ -1,0 +1,298 @@
+//! `scaled_dot_product_attention`: what each of its kernels keeps and allocates.
+//!
+//! After `attention.cu`, `attention_backward.cu` (`aten/src/ATen/native/transformers/cuda`) and the traced rows of PyTorch
+//! 2.11. What the kernels take for themselves is in [`super::inside`].
+
+use super::cast::{lower_precision, to};
+use super::elementwise::{add, mul_cpp_scalar};
+use super::inside;
+use super::matmul::matmul_cast;
+use super::pad::pad_last;
+use super::sdpa_rules::{Call, Kernel, SdpaRules};
+use super::view::{clone, expand, reshape, transpose, unsqueeze};
+use crate::tensor::{Context, DType, Geometry, Gradients, Saved, Tape, Tensor, grads};
+use crate::{GradFn, Op};
+
+/// `scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, enable_gqa)` on `[batch, heads, seq, dim]`;
+/// `mask` is boolean or of q's dtype. On autocast's lower-precision list.
+pub fn scaled_dot_product_attention(
+    rules: &SdpaRules,
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    mask: Option<&Tensor>,
+    dropout: f64,
+    causal: bool,
+) -> Tensor {
+    let dropout = if q.cx().is_inference() { 0.0 } else { dropout };
+    let mask = mask.map(lower_precision);
+    let mask = mask.as_ref();
+    let (q, k, v) = (lower_precision(q), lower_precision(k), lower_precision(v));
+    let call = Call {
+        dtype: q.dtype(),
+        head: q.size(-1),
+        keys: k.size(-2),
+        grouped: q.size(1) != k.size(1),
+        mask: mask.is_some(),
+        mask_gradient: mask.is_some_and(Tensor::requires_grad),
+        dropout: dropout > 0.0,
+        // `input_requires_grad` in sdp_utils.h.
+        gradient: !q.cx().is_inference() && [&q, &k, &v].iter().any(|x| x.requires_grad()),
+    };
+    match rules.select(&call) {
+        Kernel::Math => {
+            let mask = mask.map(|m| additive(m, q.dtype()));
+            math(&q, &k, &v, mask.as_ref(), dropout, causal, call.grouped)
+        }
+        Kernel::Flash => flash(&q, &k, &v),
+        kernel => {
+            let mut mask = mask.map(|m| additive(m, q.dtype()));
+            if kernel == Kernel::Efficient {
+                mask = mask.map(|m| expand(&pad_mask(&m), &[q.size(0), q.size(1), q.size(2), k.size(2)]));
+            }
+            fused(kernel, &q, &k, &v, mask.as_ref())
+        }
+    }
+}
+
+/// `scaled_dot_product_attention(q, k, v, mask, dropout_p)` without `enable_gqa` though keys have one head and queries
+/// many: no fused kernel takes that (`check_batch_size_and_num_heads_dense`), and the products broadcast.
+pub fn ungrouped_dot_product_attention(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    mask: Option<&Tensor>,
+    dropout: f64,
+) -> Tensor {
+    let mask = mask.map(lower_precision);
+    let (q, k, v) = (lower_precision(q), lower_precision(k), lower_precision(v));
+    let mask = mask.map(|m| additive(&m, q.dtype()));
+    math(&q, &k, &v, mask.as_ref(), dropout, false, false)
+}
+
+/// A boolean mask as zeros and minus infinities (`convert_boolean_attn_mask`).
+fn additive(mask: &Tensor, dtype: DType) -> Tensor {
+    if mask.dtype() != DType::Bool {
+        return mask.clone();
+    }
+    let out = mask.cx().empty(Op::ZerosLike, mask.geometry().preserved(), dtype);
+    drop(mask.cx().empty(Op::LogicalNot, mask.geometry().preserved(), DType::Bool));
+    out
+}
+
+/// `[batch, heads, seq, dim]` laid out as `[batch, seq, heads, dim]`, as every fused kernel writes its output.
+fn by_sequence(b: u64, h: u64, s: u64, d: u64) -> Geometry {
+    Geometry::contiguous(&[b, s, h, d]).transposed(1, 2)
+}
+
+/// What a kernel writes for `x` lies in x's own memory order (cuDNN, and flash with its `empty_like`); the efficient one
+/// always writes `[batch, seq, heads, dim]`.
+fn layout(kernel: Kernel, x: &Tensor, d: u64) -> Geometry {
+    let (b, h, s) = (x.size(0), x.size(1), x.size(2));
+    let heads_first = x.geometry().strides()[1] > x.geometry().strides()[2];
+    let matches = matches!(kernel, Kernel::Cudnn | Kernel::Flash);
+    if matches && heads_first { Geometry::contiguous(&[b, h, s, d]) } else { by_sequence(b, h, s, d) }
+}
+
+/// Flash attention pads the head size to a multiple of 8 first (`pad_last_dim`).
+fn flash(q: &Tensor, k: &Tensor, v: &Tensor) -> Tensor {
+    let head = q.size(-1);
+    let padded = head.next_multiple_of(8);
+    if padded == head {
+        return fused(Kernel::Flash, q, k, v, None);
+    }
+    let (q, k, v) = (pad_last(q, padded), pad_last(k, padded), pad_last(v, padded));
+    super::view::narrow(&fused(Kernel::Flash, &q, &k, &v, None), -1, head)
+}
+
+/// Names of a kernel's forward op, node and backward op.
+const fn names(kernel: Kernel) -> (Op, GradFn, Op) {
+    match kernel {
+        Kernel::Cudnn => (
+            Op::ScaledDotProductCudnnAttention,
+            GradFn::ScaledDotProductCudnnAttentionBackward0,
+            Op::ScaledDotProductCudnnAttentionBackward,
+        ),
+        Kernel::Flash => (
+            Op::ScaledDotProductFlashAttention,
+            GradFn::ScaledDotProductFlashAttentionBackward0,
+            Op::ScaledDotProductFlashAttentionBackward,
+        ),
+        Kernel::Efficient | Kernel::Math => (
+            Op::ScaledDotProductEfficientAttention,
+            GradFn::ScaledDotProductEfficientAttentionBackward0,
+            Op::ScaledDotProductEfficientAttentionBackward,
+        ),
+    }
+}
+
+/// A fused kernel: keeps q, k, v, the mask, the output, the log-sum-exp of every row, and the random state.
+fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> Tensor {
+    let (op, node, backward) = names(kernel);
+    let cx = q.cx();
+    let (b, h, s) = (q.size(0), q.size(1), q.size(2));
+    let inputs: Vec<&Tensor> = [Some(q), Some(k), Some(v), mask].into_iter().flatten().collect();
+    let tape = Tape::new(cx, node, &inputs);
+    let wanted = (0..3).any(|input| tape.needs(input));
+    let saved = [tape.save(q), tape.save(k), tape.save(v)];
+    let saved_mask = mask.map_or(Saved::Nothing, |m| tape.save(m));
+    let mut out = cx.empty(op, layout(kernel, q, v.size(-1)), q.dtype());
+    let rows = match kernel {
+        Kernel::Cudnn => Geometry::contiguous(&[b, h, s, 1]),
+        Kernel::Flash => Geometry::contiguous(&[b, h, s]),
+        // Only where one of them wants a gradient (`should_compute_logsumexp` in attention.cpp): with adapters behind it
+        // the first layer's does not.
+        Kernel::Efficient if !wanted => Geometry::contiguous(&[b, h, 0]),
+        Kernel::Efficient | Kernel::Math => Geometry::contiguous(&[b, h, s.next_multiple_of(32)]),
+    };
+    let logsumexp = cx.empty(op, rows, DType::Float32);
+    let random = random_state(cx, kernel, op);
+    let kept: Vec<Saved> = [&out, &logsumexp].into_iter().chain(&random).map(|t| tape.save(t)).collect();
+    drop((logsumexp, random));
+    tape.record([&mut out], move |g| {
+        let [q, k, v] = [saved[0].unpack(), saved[1].unpack(), saved[2].unpack()];
+        let mask = saved_mask.get();
+        let _kept: Vec<Tensor> = kept.iter().map(Saved::unpack).collect();
+        let gradient = |x: &Tensor| g.empty(backward, layout(kernel, x, x.size(3)), x.dtype());
+        let mut gradients = grads([Some(gradient(&q)), Some(gradient(&k)), Some(gradient(&v))]);
+        if let Some(mask) = mask {
+            gradients.push(g.needs(3).then(|| bias_gradient(g, backward, &mask)));
+        }
+        let sizes = inside::Sizes {
+            batch: q.size(0),
+            heads: q.size(1),
+            kv_heads: k.size(1),
+            queries: q.size(2),
+            keys: k.size(2),
+            head: q.size(3),
+        };
+        drop(inside::attention_backward(g.cx(), backward, kernel, sizes, q.dtype()));
+        gradients
+    });
+    out
+}
+
+/// The efficient kernel's gradient of an additive mask: its rows are made a multiple of 16 elements long.
+fn bias_gradient(g: &Gradients<'_>, backward: Op, mask: &Tensor) -> Tensor {
+    const ALIGNMENT: u64 = 16;
+    let keys = mask.size(-1);
+    let mut sizes = mask.dims().to_vec();
+    if let Some(last) = sizes.last_mut() {
+        *last = keys.next_multiple_of(ALIGNMENT);
+    }
+    let whole = g.empty(backward, Geometry::contiguous(&sizes), mask.dtype());
+    if sizes == mask.dims() { whole } else { whole.view_as(whole.geometry().narrowed(-1, keys)) }
+}
+
+fn random_state(cx: &std::rc::Rc<Context>, kernel: Kernel, op: Op) -> [Tensor; 2] {
+    match kernel {
+        Kernel::Flash => [cx.empty_sizes(op, &[2], DType::UInt64), cx.empty_sizes(op, &[], DType::UInt64)],
+        _ => [cx.empty_sizes(op, &[], DType::Int64), cx.empty_sizes(op, &[], DType::Int64)],
+    }
+}
+
+/// CUTLASS wants every stride of the mask in multiples of 8 elements; else its rows are made longer (`preprocess_mask`,
+/// `pad_bias`), those that are a multiple already by 8. Of T5's bias, whose rows do not lie together, the reference rows
+/// ask only how long they are.
+fn pad_mask(mask: &Tensor) -> Tensor {
+    const ALIGNMENT: u64 = 8;
+    let keys = mask.size(-1);
+    let aligned = match mask.geometry().strides().split_last() {
+        Some((1, others)) => others.iter().all(|stride| stride.is_multiple_of(ALIGNMENT)),
+        _ => keys.is_multiple_of(ALIGNMENT),
+    };
+    if aligned {
+        return mask.clone();
+    }
+    super::view::narrow(&pad_last(mask, (keys + 1).next_multiple_of(ALIGNMENT)), -1, keys)
+}
+
+/// `_scaled_dot_product_attention_math`.
+fn math(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    mask: Option<&Tensor>,
+    dropout: f64,
+    causal: bool,
+    grouped: bool,
+) -> Tensor {
+    let origin = q.dtype();
+    // Half inputs are computed in float32 unless allow_fp16_bf16_reduction_math_sdp is set (it is not by default).
+    let compute = if origin.is_half() { DType::Float32 } else { origin };
+    let (q, k, v) = (to(q, compute), to(k, compute), to(v, compute));
+    let cx = q.cx();
+    let scaled_q = mul_cpp_scalar(&q);
+    let mask = if causal { Some(causal_mask(&q, &k)) } else { mask.cloned() };
+    let repeat = if grouped { q.size(1) / k.size(1).max(1) } else { 1 };
+    let (keys, values) = (repeat_interleave(&k, repeat), repeat_interleave(&v, repeat));
+    let scaled_k = mul_cpp_scalar(&transpose(&keys, -2, -1));
+    let mut scores = matmul_cast(&scaled_q, &scaled_k);
+    drop(scaled_k);
+    if let Some(mask) = &mask {
+        // `attn.add_(mask)` on real tensors. Under the fake ones of the reference rows PyTorch takes the other branch and
+        // allocates the sum; the old scores die at once, and the peak, three score matrices later on, is the same.
+        scores = add(&scores, mask);
+    }
+    scores = safe_softmax(&scores);
+    if dropout > 0.0 {
+        scores = super::activation::dropout(&scores, dropout);
+    }
+    if origin == compute {
+        return matmul_cast(&scores, &values);
+    }
+    // The compiler evaluates a call's arguments from the last to the first: the probabilities are returned as well.
+    let _attention = cx.no_grad(|| to(&scores, origin));
+    to(&matmul_cast(&scores, &values), origin)
+}
+
+fn causal_mask(q: &Tensor, k: &Tensor) -> Tensor {
+    let cx = q.cx();
+    let sizes = [q.size(-2), k.size(-2)];
+    let ones = cx.empty_sizes(Op::Ones, &sizes, DType::Bool);
+    let lower = cx.empty_sizes(Op::Tril, &sizes, DType::Bool);
+    drop(ones);
+    let _zero = cx.empty_sizes(Op::ScalarTensor, &[], q.dtype());
+    let _infinity = cx.empty_sizes(Op::ScalarTensor, &[], q.dtype());
+    let mask = cx.empty_sizes(Op::WhereSelf, &sizes, q.dtype());
+    drop(lower);
+    mask
+}
+
+/// `repeat_interleave(n, dim=-3)` of keys or values.
+fn repeat_interleave(x: &Tensor, n: u64) -> Tensor {
+    if n == 1 {
+        return x.clone();
+    }
+    let [b, h, s, d] = [x.size(0), x.size(1), x.size(2), x.size(3)];
+    reshape(&clone(&expand(&unsqueeze(x, 2), &[b, h, n, s, d])), &[b, h * n, s, d])
+}
+
+/// `_safe_softmax`: a softmax whose fully masked rows become zero; keeps the corrected result.
+fn safe_softmax(x: &Tensor) -> Tensor {
+    let cx = x.cx();
+    let tape = Tape::new(cx, GradFn::SafeSoftmaxBackward0, &[x]);
+    let geometry = Geometry::contiguous(x.dims());
+    let softmax = cx.empty(Op::Softmax, geometry.clone(), x.dtype());
+    let infinite = cx.empty(Op::EqScalar, geometry.clone(), DType::Bool);
+    let mut rows = x.dims().to_vec();
+    if let Some(last) = rows.last_mut() {
+        *last = 1;
+    }
+    let masked = cx.empty_sizes(Op::AllDim, &rows, DType::Bool);
+    let zero = cx.empty_sizes(Op::Zeros, &[], x.dtype());
+    let mut out = cx.empty(Op::WhereSelf, geometry, x.dtype());
+    drop((softmax, infinite, masked, zero));
+    let saved = tape.save(&out);
+    tape.record([&mut out], move |g| {
+        let (op, result) = (Op::SoftmaxBackwardData, saved.unpack());
+        let gradient = g.empty(op, Geometry::contiguous(result.dims()), result.dtype());
+        drop(inside::softmax_backward(g.cx(), op, result.dims(), result.dtype()));
+        grads([Some(gradient)])
+    });
+    out
+}
+
+#[cfg(test)]
+#[path = "attention_tests.rs"]
+mod tests;

@@ -1,0 +1,78 @@
+//! Batch normalisation in training.
+
+use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
+
+/// `batch_norm(x, weight, bias)` over `[N, C, H, W]`: keeps its input, its weight, and mean and 1/std of every channel
+/// in float32. Running statistics are updated in place.
+///
+/// cuDNN runs it for float32, and for float16 activations with float32 weights; PyTorch's own kernel for the rest
+/// (`_select_batch_norm_backend` in `Normalization.cpp`). Both keep the same; the reserve cuDNN may ask for in
+/// channels-last order is not counted.
+pub fn batch_norm(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
+    let cudnn = weight.dtype() == DType::Float32 && x.dtype() != DType::BFloat16;
+    let (op, node, backward) = if cudnn {
+        (Op::CudnnBatchNorm, GradFn::CudnnBatchNormBackward0, Op::CudnnBatchNormBackward)
+    } else {
+        (Op::NativeBatchNorm, GradFn::NativeBatchNormBackward0, Op::NativeBatchNormBackward)
+    };
+    let tape = Tape::new(x.cx(), node, &[x, weight, bias]);
+    let saved_x = tape.save(x);
+    let saved_weight = tape.save(weight);
+    let channels = Geometry::contiguous(&[x.size(1)]);
+    let cx = x.cx();
+    let mut out = cx.empty(op, Geometry::elementwise(&[x.geometry()]), x.dtype());
+    let mean = cx.empty(op, channels.clone(), DType::Float32);
+    let invstd = cx.empty(op, channels, DType::Float32);
+    let statistics = [tape.save(&mean), tape.save(&invstd)];
+    drop((mean, invstd));
+    tape.record([&mut out], move |g| {
+        let (x, weight) = (saved_x.unpack(), saved_weight.unpack());
+        let _statistics = [statistics[0].unpack(), statistics[1].unpack()];
+        let input = g.needs(0).then(|| g.like(backward, &x));
+        let weight_grad = g.needs(1).then(|| g.like(backward, &weight));
+        let bias_grad = g.needs(2).then(|| g.like(backward, &weight));
+        grads([input, weight_grad, bias_grad])
+    });
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::batch_norm;
+    use crate::ops::neg;
+    use crate::tensor::testing::{activation, activation_of, alive, backward_of, forward, made, weight, weight_of};
+    use crate::tensor::{DType, Kind};
+
+    /// `cudnn_batch_norm_backward(input, grad, weight, running_mean, running_var, result1, result2, eps, result3)`.
+    #[test]
+    fn the_input_and_two_statistics_a_channel_are_kept() {
+        let cx = forward();
+        let x = neg(&activation(&cx, &[2, 3, 8, 8]));
+        let out = batch_norm(&x, &weight(&cx, &[3]), &weight(&cx, &[3]));
+        drop(x);
+        assert_eq!(
+            alive(&cx, Kind::Saved),
+            ["neg [2, 3, 8, 8] float32", "cudnn_batch_norm [3] float32", "cudnn_batch_norm [3] float32"]
+        );
+        let back = "cudnn_batch_norm_backward";
+        assert_eq!(made(&backward_of(out)), ["ones_like", back, back, back, "neg"]);
+    }
+
+    /// `_select_batch_norm_backend`: what cuDNN does not take, PyTorch's own kernel does, with float32 statistics.
+    #[test]
+    fn the_kernel_follows_the_dtypes() {
+        let node = |x, w| {
+            let cx = forward();
+            let (weight, bias) = (weight_of(&cx, &[3], w), weight_of(&cx, &[3], w));
+            let out = batch_norm(&activation_of(&cx, &[2, 3, 8, 8], x), &weight, &bias);
+            let kept = alive(&cx, Kind::Saved);
+            drop(out);
+            kept.last().cloned().unwrap_or_default()
+        };
+        assert_eq!(node(DType::Float16, DType::Float32), "cudnn_batch_norm [3] float32");
+        assert_eq!(node(DType::BFloat16, DType::Float32), "native_batch_norm [3] float32");
+        assert_eq!(node(DType::BFloat16, DType::BFloat16), "native_batch_norm [3] float32");
+        assert_eq!(node(DType::Float16, DType::Float16), "native_batch_norm [3] float32");
+    }
+}

@@ -1,0 +1,173 @@
+//! Convolutions. What cuDNN takes as workspace while it runs is not counted: it depends on the algorithm it picks.
+
+use super::cast::lower_precision;
+use crate::tensor::{Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
+
+/// How the kernel moves over the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Side of the kernel.
+    pub kernel: u64,
+    /// Pixels from one place to the next.
+    pub stride: u64,
+    /// Pixels added on every side.
+    pub padding: u64,
+}
+
+impl Window {
+    /// Places along a side of `size` pixels.
+    pub const fn places(&self, size: u64) -> u64 {
+        (size + 2 * self.padding).saturating_sub(self.kernel) / self.stride + 1
+    }
+}
+
+/// Whether the strides of `[N, C, H, W]` say channels last (`is_channels_last_strides_2d` in `c10/core/MemoryFormat.h`).
+pub(super) fn is_channels_last(geometry: &Geometry) -> bool {
+    let (dims, strides) = (geometry.dims(), geometry.strides());
+    if dims.len() != 4 || strides[1] == 0 {
+        return false;
+    }
+    let mut least = 0;
+    for axis in [1, 3, 2, 0] {
+        if dims[axis] == 0 || strides[axis] < least || (axis == 0 && least == strides[1]) {
+            return false;
+        }
+        least = strides[axis].saturating_mul(dims[axis].max(1));
+    }
+    true
+}
+
+/// A fresh tensor's geometry in the order `suggest_memory_format()` names: channels last where it lies so, else common.
+pub(super) fn suggested(geometry: &Geometry) -> Geometry {
+    if is_channels_last(geometry) { geometry.preserved() } else { Geometry::contiguous(geometry.dims()) }
+}
+
+/// A fresh `[N, C, H, W]` tensor's geometry in channels-last or in common order.
+pub(super) fn image(sizes: [u64; 4], channels_last: bool) -> Geometry {
+    let [n, c, h, w] = sizes;
+    if channels_last {
+        Geometry::contiguous(&[n, h, w, c]).permuted(&[0, 3, 1, 2])
+    } else {
+        Geometry::contiguous(&sizes)
+    }
+}
+
+/// `conv2d(x, weight, bias)`: keeps its input and weight. On autocast's lower-precision list. Its backward makes the
+/// gradients of input, weight and bias in the memory order the forward ran in.
+pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window) -> Tensor {
+    // The compiler evaluates the casts of a call's arguments from the last to the first.
+    let bias = bias.map(lower_precision);
+    let weight = lower_precision(weight);
+    let x = lower_precision(x);
+    let inputs: Vec<&Tensor> = [Some(&x), Some(&weight), bias.as_ref()].into_iter().flatten().collect();
+    let tape = Tape::new(x.cx(), GradFn::ConvolutionBackward0, &inputs);
+    let saved = [tape.save(&x), tape.save(&weight)];
+    // cudnn_conv_suggest_memory_format()
+    let last = is_channels_last(x.geometry()) || is_channels_last(weight.geometry());
+    let sizes = [x.size(0), weight.size(0), window.places(x.size(2)), window.places(x.size(3))];
+    let mut out = x.cx().empty(Op::Convolution, image(sizes, last), x.dtype());
+    let has_bias = bias.is_some();
+    tape.record([&mut out], move |g| {
+        let (x, weight) = (saved[0].unpack(), saved[1].unpack());
+        let gradient = |like: &Tensor| {
+            let sizes = [like.size(0), like.size(1), like.size(2), like.size(3)];
+            g.empty(Op::ConvolutionBackward, image(sizes, last), like.dtype())
+        };
+        let input = g.needs(0).then(|| gradient(&x));
+        let weight_grad = g.needs(1).then(|| gradient(&weight));
+        if !has_bias {
+            return grads([input, weight_grad]);
+        }
+        let channels = Geometry::contiguous(&[weight.size(0)]);
+        let bias = g.needs(2).then(|| g.empty(Op::ConvolutionBackward, channels, weight.dtype()));
+        grads([input, weight_grad, bias])
+    });
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Window, conv2d, is_channels_last};
+    use crate::ops::{neg, permute};
+    use crate::tensor::testing::{activation, alive, backward_of, forward, gradient, input, made, watch, weight};
+    use crate::tensor::{DType, Geometry, Kind};
+
+    const SAME: Window = Window { kernel: 3, stride: 1, padding: 1 };
+
+    /// `convolution_backward(grad, input, weight, bias_sizes, ...)`: the bias is not kept.
+    #[test]
+    fn a_convolution_keeps_its_input_and_makes_three_gradients() {
+        let cx = forward();
+        let x = neg(&activation(&cx, &[2, 3, 8, 8]));
+        let out = conv2d(&x, &weight(&cx, &[4, 3, 3, 3]), Some(&weight(&cx, &[4])), SAME);
+        assert_eq!(out.dims(), [2, 4, 8, 8]);
+        drop(x);
+        assert_eq!(alive(&cx, Kind::Saved), ["neg [2, 3, 8, 8] float32"]);
+        let events = backward_of(out);
+        let births: Vec<&String> = events.iter().filter(|e| e.starts_with("+convolution_backward")).collect();
+        assert_eq!(
+            births,
+            [
+                "+convolution_backward [2, 3, 8, 8] float32",
+                "+convolution_backward [4, 3, 3, 3] float32",
+                "+convolution_backward [4] float32"
+            ]
+        );
+    }
+
+    /// The first layer's input wants no gradient, and none is made.
+    #[test]
+    fn images_get_no_gradient() {
+        let cx = forward();
+        let out = conv2d(&input(&cx, &[2, 3, 8, 8]), &weight(&cx, &[4, 3, 3, 3]), None, SAME);
+        assert_eq!(made(&backward_of(out)), ["ones_like", "convolution_backward"]);
+    }
+
+    #[test]
+    fn sides_follow_kernel_stride_and_padding() {
+        assert_eq!(Window { kernel: 7, stride: 2, padding: 3 }.places(224), 112);
+        assert_eq!(Window { kernel: 16, stride: 16, padding: 0 }.places(224), 14);
+        assert_eq!(Window { kernel: 3, stride: 2, padding: 1 }.places(56), 28);
+    }
+
+    /// Channels last goes in, channels last comes out, and a weight's gradient in that order cannot be taken over as it
+    /// is: `AccumulateGrad` copies it into the weight's order.
+    #[test]
+    fn channels_last_is_handed_on() {
+        let cx = forward();
+        let x = permute(&neg(&activation(&cx, &[2, 8, 8, 3])), &[0, 3, 1, 2]);
+        let w = weight(&cx, &[4, 3, 3, 3]);
+        let out = conv2d(&x, &w, None, SAME);
+        assert!(is_channels_last(out.geometry()) && permute(&out, &[0, 2, 3, 1]).geometry().is_contiguous());
+        let events = backward_of(out);
+        assert!(made(&events).contains(&"clone"), "{events:?}");
+        assert_eq!(gradient(&w).unwrap().geometry().strides(), w.geometry().strides());
+    }
+
+    #[test]
+    fn ambiguous_strides_are_not_channels_last() {
+        for sizes in [[2, 3, 8, 8], [4, 1, 7, 7], [4, 8, 1, 1], [2, 1, 1, 1]] {
+            assert!(!is_channels_last(&Geometry::contiguous(&sizes)), "{sizes:?}");
+        }
+        assert!(is_channels_last(&super::image([2, 3, 8, 8], true)));
+    }
+
+    /// Weight first, image last to be cast is the other way round: arguments are cast from the last to the first.
+    #[test]
+    fn autocast_casts_bias_weight_and_image_in_this_order() {
+        let cx = forward();
+        let (w, b, x) = (weight(&cx, &[4, 3, 3, 3]), weight(&cx, &[4]), input(&cx, &[2, 3, 8, 8]));
+        let (events, out) = watch(&cx, || cx.with_autocast(Some(DType::BFloat16), || conv2d(&x, &w, Some(&b), SAME)));
+        assert_eq!(
+            events[..4],
+            [
+                "+_to_copy [4] bfloat16",
+                "+_to_copy [4, 3, 3, 3] bfloat16",
+                "+_to_copy [2, 3, 8, 8] bfloat16",
+                "+convolution [2, 4, 8, 8] bfloat16"
+            ]
+        );
+        assert_eq!(out.dtype(), DType::BFloat16);
+    }
+}

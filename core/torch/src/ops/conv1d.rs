@@ -1,0 +1,74 @@
+//! `conv1d`, in row-major order: unlike `conv2d` it knows no channels-last. What cuDNN takes as workspace
+//! while it runs is not counted: it depends on the algorithm it picks.
+
+use super::cast::lower_precision;
+use crate::tensor::{Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
+
+/// `conv1d(x [N, C, L], weight [O, C, K], bias, stride, padding)`: keeps its input and weight. On autocast's
+/// lower-precision list.
+pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, padding: u64) -> Tensor {
+    // The compiler evaluates the casts of a call's arguments from the last to the first.
+    let bias = bias.map(lower_precision);
+    let weight = lower_precision(weight);
+    let x = lower_precision(x);
+    let inputs: Vec<&Tensor> = [Some(&x), Some(&weight), bias.as_ref()].into_iter().flatten().collect();
+    let tape = Tape::new(x.cx(), GradFn::ConvolutionBackward0, &inputs);
+    let saved = [tape.save(&x), tape.save(&weight)];
+    let mut sizes = vec![x.size(0), weight.size(0)];
+    sizes.extend(
+        x.dims().iter().zip(weight.dims()).skip(2).map(|(&n, &k)| (n + 2 * padding).saturating_sub(k) / stride + 1),
+    );
+    let mut out = x.cx().empty_sizes(Op::Convolution, &sizes, x.dtype());
+    let has_bias = bias.is_some();
+    tape.record([&mut out], move |g| {
+        let (x, weight) = (saved[0].unpack(), saved[1].unpack());
+        let op = Op::ConvolutionBackward;
+        let gradient = |like: &Tensor| g.empty(op, Geometry::contiguous(like.dims()), like.dtype());
+        let input = g.needs(0).then(|| gradient(&x));
+        let weight_grad = g.needs(1).then(|| gradient(&weight));
+        if !has_bias {
+            return grads([input, weight_grad]);
+        }
+        let channels = Geometry::contiguous(&[weight.size(0)]);
+        let bias = g.needs(2).then(|| g.empty(op, channels, weight.dtype()));
+        grads([input, weight_grad, bias])
+    });
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::conv1d;
+    use crate::ops::neg;
+    use crate::tensor::Kind;
+    use crate::tensor::testing::{activation, alive, backward_of, forward, input, made, weight};
+
+    #[test]
+    fn a_stride_of_two_halves_the_length() {
+        let cx = forward();
+        let out = conv1d(&input(&cx, &[2, 80, 3000]), &weight(&cx, &[384, 80, 3]), Some(&weight(&cx, &[384])), 2, 1);
+        assert_eq!(out.dims(), [2, 384, 1500]);
+    }
+
+    /// `convolution_backward(grad, input, weight, ...)`: the bias is not kept.
+    #[test]
+    fn input_and_weight_are_kept_and_three_gradients_made() {
+        let cx = forward();
+        let x = neg(&activation(&cx, &[2, 3, 10]));
+        let out = conv1d(&x, &weight(&cx, &[4, 3, 3]), Some(&weight(&cx, &[4])), 1, 1);
+        drop(x);
+        assert_eq!(alive(&cx, Kind::Saved), ["neg [2, 3, 10] float32"]);
+        let events = backward_of(out);
+        assert_eq!(made(&events).iter().filter(|op| **op == "convolution_backward").count(), 3);
+    }
+
+    /// Features from the outside want no gradient, and none is made.
+    #[test]
+    fn the_first_layers_input_gets_no_gradient() {
+        let cx = forward();
+        let out = conv1d(&input(&cx, &[2, 3, 8, 8]), &weight(&cx, &[4, 3, 4, 4]), None, 4, 0);
+        assert_eq!(out.dims(), [2, 4, 2, 2]);
+        assert_eq!(made(&backward_of(out)), ["ones_like", "convolution_backward"]);
+    }
+}

@@ -1,0 +1,150 @@
+//! bitsandbytes' eight-bit weights and the product with one (`MatMul8bitLt` in `autograd/_functions.py`,
+//! `backends/{cuda,default}/ops.py` of bitsandbytes 0.50).
+//!
+//! Which columns of the activations are outliers depends on the data; none are assumed.
+
+use std::rc::Rc;
+
+use super::cast::to;
+use super::view::reshape;
+use crate::tensor::{Context, DType, Tape, Tensor, grads};
+use crate::{GradFn, Op};
+
+/// `Int8Params` on the device: a matrix in int8 and a scale a row.
+#[derive(Clone, Debug)]
+pub struct EightBit {
+    #[allow(dead_code, reason = "held alive, as Python holds it")]
+    data: Tensor,
+    scales: Tensor,
+    sizes: [u64; 2],
+}
+
+impl EightBit {
+    /// A matrix `[out, in]`.
+    pub fn new(cx: &Rc<Context>, sizes: [u64; 2]) -> Self {
+        let scales = cx.empty_sizes(Op::Int8VectorwiseQuant, &sizes[..1], DType::Float32);
+        Self { data: cx.empty_sizes(Op::Int8VectorwiseQuant, &sizes, DType::Int8), scales, sizes }
+    }
+
+    /// `int8_vectorwise_dequant`: the whole weight in float32.
+    pub fn dequantize(&self, cx: &Rc<Context>) -> Tensor {
+        let scaled = cx.empty_sizes(Op::MulTensor, &self.sizes, DType::Float32);
+        // times 1/127
+        let weight = cx.empty_sizes(Op::MulTensor, &self.sizes, DType::Float32);
+        drop(scaled);
+        weight
+    }
+
+    /// `CB.to(dtype, copy=True).mul_(SCB.unsqueeze(1).mul(1 / 127))`.
+    fn in_dtype(&self, cx: &Rc<Context>, dtype: DType) -> Tensor {
+        let weight = cx.empty_sizes(Op::ToCopy, &self.sizes, dtype);
+        drop(cx.empty_sizes(Op::MulTensor, &[self.scales.size(0), 1], DType::Float32));
+        weight
+    }
+}
+
+/// `matmul(x, weight, threshold=6.0)`; the weight is frozen, and so is a bias, which is added in place or in the kernel.
+/// The node holds the input as a plain attribute: no checkpoint sees it, and it lives until the graph goes.
+pub fn matmul_8bit(x: &Tensor, weight: &EightBit) -> Tensor {
+    let cx = x.cx();
+    let mut tape = Tape::new(cx, GradFn::MatMul8bitLtBackward, &[x]);
+    let mut out = cx.no_grad(|| {
+        let rows = reshape(x, &[x.numel() / x.size(-1).max(1), x.size(-1)]);
+        let (quantized, scales) = quantize(&rows);
+        let mut product = int8_scaled_mm(&rows, weight);
+        drop((quantized, scales));
+        tape.keep(&rows);
+        if x.geometry().rank() != 2 {
+            let mut sizes = x.dims().to_vec();
+            if let Some(last) = sizes.last_mut() {
+                *last = weight.sizes[0];
+            }
+            product = reshape(&product, &sizes);
+        }
+        product
+    });
+    let (weight, dtype) = (weight.clone(), x.dtype());
+    let sizes = x.dims().to_vec();
+    tape.record([&mut out], move |g| {
+        let grad = g.grad();
+        let flat = reshape(grad, &[grad.numel() / grad.size(-1).max(1), grad.size(-1)]);
+        let whole = weight.in_dtype(g.cx(), dtype);
+        let product = super::matmul::matmul_cast(&to(&flat, dtype), &whole);
+        grads([Some(super::view::view(&product, &sizes))])
+    });
+    out
+}
+
+/// `int8_vectorwise_quant(x.to(float16), threshold)`: the rows in int8 and a scale each.
+fn quantize(rows: &Tensor) -> (Tensor, Tensor) {
+    let cx = rows.cx();
+    let half = to(rows, DType::Float16);
+    let scales = cx.empty_sizes(Op::Int8VectorwiseQuant, &[rows.size(0)], DType::Float32);
+    let quantized = cx.empty_sizes(Op::Int8VectorwiseQuant, rows.dims(), DType::Int8);
+    let outliers = {
+        let _absolute = cx.empty_sizes(Op::Abs, rows.dims(), DType::Float16);
+        cx.empty_sizes(Op::GeScalar, rows.dims(), DType::Bool)
+    };
+    drop(cx.empty_sizes(Op::Any, &[], DType::Bool));
+    drop((outliers, half));
+    (quantized, scales)
+}
+
+/// The product in int32, then in float16, then in the input's dtype.
+fn int8_scaled_mm(x: &Tensor, weight: &EightBit) -> Tensor {
+    let cx = x.cx();
+    let sizes = [x.size(0), weight.sizes[0]];
+    let product = cx.empty_sizes(Op::Int8LinearMatmul, &sizes, DType::Int32);
+    let half = cx.empty_sizes(Op::Int8MmDequant, &sizes, DType::Float16);
+    let out = to(&half, x.dtype());
+    drop((half, product));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::{EightBit, matmul_8bit};
+    use crate::ops::neg;
+    use crate::tensor::testing::{activation, alive, backward_of, forward, live, made, watch};
+    use crate::tensor::{Kind, Tensor, checkpoint};
+
+    #[test]
+    fn a_weight_takes_a_byte_a_number_and_a_scale_a_row() {
+        let cx = forward();
+        let _weight = EightBit::new(&cx, [32, 64]);
+        assert_eq!(live(&cx), 32 * 64 + 32 * 4);
+    }
+
+    /// The input is brought to float16 and quantized, the product comes out in int32, then float16, then the input's dtype.
+    #[test]
+    fn a_product_goes_through_int32() {
+        let cx = forward();
+        let weight = EightBit::new(&cx, [32, 64]);
+        let (events, out) = watch(&cx, || matmul_8bit(&neg(&activation(&cx, &[2, 8, 64])), &weight));
+        let ops =
+            ["rand", "neg", "_to_copy", "int8_vectorwise_quant", "int8_vectorwise_quant", "abs", "ge.Scalar", "any"];
+        assert_eq!(made(&events)[..8], ops);
+        assert_eq!(made(&events)[8..], ["int8_linear_matmul", "int8_mm_dequant", "_to_copy"]);
+        assert!(events.contains(&"+int8_linear_matmul [16, 32] int32".to_owned()));
+        assert_eq!(alive(&cx, Kind::Saved), ["neg [2, 8, 64] float32"]);
+        // The weight is unpacked to the input's dtype, with the scales over 127 beside it.
+        assert_eq!(made(&backward_of(out)), ["ones_like", "_to_copy", "mul.Tensor", "mm", "neg"]);
+    }
+
+    /// `ctx.tensors = (CAt, subA, A)` is no saved tensor: a checkpoint does not defer it, and backward does not free it.
+    #[test]
+    fn the_input_lives_until_the_graph_goes() {
+        let cx = forward();
+        let weight = EightBit::new(&cx, [64, 64]);
+        let x = activation(&cx, &[8, 64]);
+        let out = checkpoint(&cx, vec![x], Rc::new(move |inputs: &[Tensor]| matmul_8bit(&neg(&inputs[0]), &weight)));
+        assert_eq!(alive(&cx, Kind::Saved), ["neg [8, 64] float32"]);
+        let graph = out.clone();
+        backward_of(out);
+        assert_eq!(alive(&cx, Kind::Saved), ["neg [8, 64] float32"], "and the recomputed one went with its graph");
+        drop(graph);
+        assert!(alive(&cx, Kind::Saved).is_empty());
+    }
+}

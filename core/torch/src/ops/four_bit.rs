@@ -1,0 +1,287 @@
+//! bitsandbytes' four-bit weights and the product with one (`functional.py`, `autograd/_functions.py`,
+//! `backends/cuda/ops.py` of bitsandbytes 0.50; what older versions did otherwise is in `software/rules.rs`).
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+
+use plimsoll_catalog::software::rules;
+
+use super::cast::to;
+use super::matmul::linear;
+use crate::tensor::{Context, DType, Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
+
+/// Numbers a scale stands for (`Params4bit`'s `blocksize`).
+pub const BLOCK: u64 = 64;
+
+/// Scales that share a scale of their own, where they are quantized once more (`quantize_4bit`).
+pub const NESTED_BLOCK: u64 = 256;
+
+/// The most rows the fused kernel takes whatever the card (`_GEMM_4BIT_CUSTOM_FLOOR_M`). From there to 1536 it depends
+/// on the card and the sizes; the estimate takes the weight as dequantized, which is the larger.
+const FUSED_ROWS: u64 = 4;
+
+/// The scales of the scales (`QuantState.state2`), their code and the mean of the scales.
+type Nested = [Tensor; 3];
+
+/// The map of the scales' eight-bit numbers, where weights share one (`name2qmap["dynamic"]`).
+pub type SharedMap = Rc<OnceCell<Tensor>>;
+
+/// `Params4bit` on the device with its `QuantState`: a matrix in two numbers a byte and a scale a block.
+#[derive(Clone, Debug)]
+pub struct FourBit {
+    #[allow(dead_code, reason = "held alive, as Python holds it")]
+    data: Tensor,
+    absmax: Tensor,
+    #[allow(dead_code, reason = "held alive, as Python holds it")]
+    code: Tensor,
+    nested: Option<Nested>,
+    sizes: [u64; 2],
+    dtype: DType,
+}
+
+impl FourBit {
+    /// A matrix `[out, in]` quantized from `dtype`; `double` quantizes the scales too.
+    pub fn new(cx: &Rc<Context>, sizes: [u64; 2], dtype: DType, double: Option<&SharedMap>) -> Self {
+        let numbers = sizes[0].saturating_mul(sizes[1]);
+        let blocks = numbers.div_ceil(BLOCK);
+        let make = |op, sizes: &[u64], dtype| cx.empty_sizes(op, sizes, dtype);
+        let data = make(Op::Quantize4bit, &[numbers.div_ceil(2), 1], DType::UInt8);
+        // The sixteen numbers of NF4.
+        let code = || make(Op::ToCopy, &[16], DType::Float32);
+        let Some(shared) = double else {
+            let absmax = make(Op::Quantize4bit, &[blocks], DType::Float32);
+            return Self { data, absmax, code: code(), nested: None, sizes, dtype };
+        };
+        let code = code();
+        let offset = make(Op::Mean, &[], DType::Float32);
+        let absmax = make(Op::QuantizeBlockwise, &[blocks], DType::UInt8);
+        let scales = make(Op::QuantizeBlockwise, &[blocks.div_ceil(NESTED_BLOCK)], DType::Float32);
+        // Every weight has a copy of its own of the map of eight-bit numbers; before 0.46 they shared one.
+        let make_map = || make(Op::ToCopy, &[256], DType::Float32);
+        let own = cx.machine().rules.has(&rules::OWN_MAPS);
+        let map = if own { make_map() } else { shared.get_or_init(make_map).clone() };
+        Self { data, absmax, code, nested: Some([scales, map, offset]), sizes, dtype }
+    }
+
+    /// `dequantize_4bit`: the whole weight in the dtype it was quantized from.
+    pub fn dequantize(&self, cx: &Rc<Context>) -> Tensor {
+        // The scales in float32; their mean is added in place.
+        let scales = self
+            .nested
+            .as_ref()
+            .map(|_| cx.empty(Op::DequantizeBlockwise, Geometry::contiguous(self.absmax.dims()), DType::Float32));
+        let weight = cx.empty_sizes(Op::Dequantize4bit, &self.sizes, self.dtype);
+        drop(scales);
+        weight
+    }
+
+    /// Scales that were quantized, in float32: without their mean and, out of place, with it.
+    fn added_scales(&self, cx: &Rc<Context>) -> Option<(Tensor, Tensor)> {
+        self.nested.as_ref()?;
+        let scales = |op| cx.empty(op, Geometry::contiguous(self.absmax.dims()), DType::Float32);
+        Some((scales(Op::DequantizeBlockwise), scales(Op::AddTensor)))
+    }
+}
+
+/// `matmul_4bit(x, weight, bias)`; the weight and the bias are frozen. Nothing of the input is kept: its gradient needs
+/// the weight alone, which is dequantized again. Before 0.43.2 it was kept all the same, as a plain attribute of the node
+/// (`ctx.tensors = (A, B)`).
+pub fn matmul_4bit(x: &Tensor, weight: &FourBit, bias: Option<&Tensor>) -> Tensor {
+    let mut tape = Tape::new(x.cx(), GradFn::MatMul4BitBackward, &[x]);
+    let rules = x.cx().machine().rules;
+    let mut out = x.cx().no_grad(|| {
+        if rules.has(&rules::FUSED_FOUR_BIT) { gemm_4bit(x, weight, bias) } else { linear_4bit(x, weight, bias) }
+    });
+    if !rules.has(&rules::INPUT_LET_GO) {
+        tape.keep(x);
+    }
+    let weight = weight.clone();
+    tape.record([&mut out], move |g| {
+        let whole = to(&weight.dequantize(g.cx()), g.grad().dtype());
+        grads([Some(super::matmul::matmul_cast(g.grad(), &whole))])
+    });
+    out
+}
+
+/// `_dequant_linear_fallback`, or for a few rows the fused kernel, which needs nothing but its output.
+fn gemm_4bit(x: &Tensor, weight: &FourBit, bias: Option<&Tensor>) -> Tensor {
+    let (cx, [outputs, inputs]) = (x.cx(), weight.sizes);
+    if x.numel() / inputs.max(1) <= FUSED_ROWS && inputs.is_multiple_of(BLOCK) {
+        return cx.empty_sizes(Op::Gemm4bit, &with_last(x, outputs), x.dtype());
+    }
+    let scales = weight.added_scales(cx);
+    let whole = cx.empty_sizes(Op::Dequantize4bit, &weight.sizes, x.dtype());
+    let out = linear(x, &whole, bias);
+    drop((scales, whole));
+    out
+}
+
+/// What stood in its place before 0.50: for one row that wants no gradient `gemv_4bit`, which rebuilds the scales (in place
+/// before 0.46, which is not followed) and adds the bias in place; else `MatMul4Bit.forward`.
+fn linear_4bit(x: &Tensor, weight: &FourBit, bias: Option<&Tensor>) -> Tensor {
+    let (cx, [outputs, inputs]) = (x.cx(), weight.sizes);
+    if x.numel() == inputs && inputs.is_multiple_of(BLOCK) && !x.requires_grad() {
+        let scales = weight.added_scales(cx).map(|(_, added)| added);
+        let out = cx.empty_sizes(Op::Gemv4bit, &with_last(x, outputs), x.dtype());
+        drop(scales);
+        return out;
+    }
+    // A statement of its own: what the weight was cast from is gone before the product.
+    let whole = to(&weight.dequantize(cx), x.dtype());
+    linear(x, &whole, bias)
+}
+
+fn with_last(x: &Tensor, outputs: u64) -> Vec<u64> {
+    let mut sizes = x.dims().to_vec();
+    if let Some(last) = sizes.last_mut() {
+        *last = outputs;
+    }
+    sizes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use plimsoll_catalog::software::Rules;
+    use plimsoll_scenario::Software;
+
+    use super::{FourBit, SharedMap, matmul_4bit};
+    use crate::tensor::testing::{activation_of, alive, backward_of, forward, input_of, live, made, watch};
+    use crate::tensor::{DType, Kind, Machine, Tensor, checkpoint};
+
+    fn bitsandbytes(version: &str) -> Rules {
+        Rules::of(&Software { bitsandbytes: version.to_owned(), ..Software::default() })
+    }
+
+    const HALF: DType = DType::BFloat16;
+
+    /// `QuantState.as_dict`: half a byte a number and 4 bytes a block of 64; with double quantization one byte a block, 4
+    /// bytes for every 256 blocks, and two maps and a mean a weight.
+    #[test]
+    fn a_weight_takes_half_a_byte_a_number_and_its_scales() {
+        let cx = forward();
+        let plain = FourBit::new(&cx, [512, 256], HALF, None);
+        let numbers = 512 * 256;
+        assert_eq!(live(&cx), numbers / 2 + numbers / 64 * 4 + 64);
+        drop(plain);
+        assert_eq!(live(&cx), 0);
+        let _double = FourBit::new(&cx, [512, 256], HALF, Some(&SharedMap::default()));
+        assert_eq!(live(&cx), numbers / 2 + numbers / 64 + numbers / 64 / 256 * 4 + 64 + 1024 + 4);
+        // A last block that is not full has a scale all the same.
+        let odd = FourBit::new(&forward(), [5, 13], HALF, None);
+        assert_eq!(odd.absmax.numel(), 2);
+    }
+
+    /// `MatMul4Bit`: the whole weight lives while the product runs, in either direction; the input is not kept.
+    #[test]
+    fn a_product_unpacks_the_weight_forward_and_backward() {
+        let cx = forward();
+        let weight = FourBit::new(&cx, [32, 64], HALF, None);
+        let x = activation_of(&cx, &[2, 8, 64], HALF);
+        let (events, out) = watch(&cx, || matmul_4bit(&crate::ops::neg(&x), &weight, None));
+        assert_eq!(
+            events,
+            [
+                "+neg [2, 8, 64] bfloat16",
+                "+dequantize_4bit [32, 64] bfloat16",
+                "+mm [16, 32] bfloat16",
+                "-dequantize_4bit [32, 64] bfloat16",
+                "-neg [2, 8, 64] bfloat16"
+            ]
+        );
+        assert_eq!(out.dims(), [2, 8, 32]);
+        assert!(alive(&cx, Kind::Saved).is_empty());
+        assert_eq!(made(&backward_of(out)), ["ones_like", "dequantize_4bit", "mm", "neg"]);
+    }
+
+    /// Double quantization rebuilds the scales first: twice their size in the forward (the mean is added out of place),
+    /// once in the backward.
+    #[test]
+    fn scales_that_are_quantized_are_rebuilt_first() {
+        let cx = forward();
+        let weight = FourBit::new(&cx, [64, 64], HALF, Some(&SharedMap::default()));
+        let x = activation_of(&cx, &[8, 64], HALF);
+        let (events, out) = watch(&cx, || matmul_4bit(&x, &weight, None));
+        assert_eq!(made(&events), ["dequantize_blockwise", "add.Tensor", "dequantize_4bit", "mm"]);
+        assert_eq!(made(&backward_of(out)), ["ones_like", "dequantize_blockwise", "dequantize_4bit", "mm"]);
+    }
+
+    /// What was quantized from another dtype than it computes in is cast as well.
+    #[test]
+    fn a_gradient_of_another_dtype_has_the_weight_cast_to_it() {
+        let cx = forward();
+        let weight = FourBit::new(&cx, [64, 64], DType::Float32, None);
+        let out = matmul_4bit(&activation_of(&cx, &[8, 64], HALF), &weight, None);
+        assert_eq!(made(&backward_of(out)), ["ones_like", "dequantize_4bit", "_to_copy", "mm"]);
+    }
+
+    /// `ctx.tensors = (A, B)` before 0.43.2: the input is kept where a gradient is asked for, as an attribute, which no
+    /// checkpoint sees and which backward does not let go of; where none is asked for, it is not.
+    #[test]
+    fn older_versions_keep_the_input() {
+        let of = |version: &str| {
+            let cx = forward();
+            cx.set_machine(Machine { rules: bitsandbytes(version), ..Machine::default() });
+            let weight = FourBit::new(&cx, [64, 64], HALF, None);
+            let nothing = matmul_4bit(&input_of(&cx, &[8, 64], HALF), &weight, None);
+            assert!(alive(&cx, Kind::Saved).is_empty(), "{version}: of what wants no gradient");
+            let run = Rc::new(move |x: &[Tensor]| matmul_4bit(&crate::ops::neg(&x[0]), &weight, None));
+            let out = checkpoint(&cx, vec![activation_of(&cx, &[8, 64], HALF)], run);
+            let graph = out.clone();
+            let before = alive(&cx, Kind::Saved);
+            backward_of(out);
+            let after = alive(&cx, Kind::Saved);
+            drop((graph, nothing));
+            assert!(alive(&cx, Kind::Saved).is_empty());
+            (before, after)
+        };
+        let kept = vec!["neg [8, 64] bfloat16".to_owned()];
+        for version in ["0.41.1", "0.43.1"] {
+            assert_eq!(of(version), (kept.clone(), kept.clone()), "{version}");
+        }
+        for version in ["0.43.2", "0.50.2"] {
+            assert_eq!(of(version), (Vec::new(), Vec::new()), "{version}");
+        }
+    }
+
+    /// `name2qmap["dynamic"]` served every weight before 0.46.
+    #[test]
+    fn older_weights_share_a_map() {
+        let of = |version: &str| {
+            let cx = forward();
+            cx.set_machine(Machine { rules: bitsandbytes(version), ..Machine::default() });
+            let shared = SharedMap::default();
+            let weights = [(); 3].map(|()| FourBit::new(&cx, [64, 64], HALF, Some(&shared)));
+            let taken = live(&cx);
+            drop(weights);
+            taken
+        };
+        assert_eq!(of("0.46.0") - of("0.45.5"), 2 * 1024);
+    }
+
+    /// Before 0.50 the weight comes out in the dtype it was quantized from, beside its copy in the input's; scales are added
+    /// up in place. One row is read from the packed weight.
+    #[test]
+    fn older_versions_unpack_and_cast() {
+        let cx = forward();
+        cx.set_machine(Machine { rules: bitsandbytes("0.49.2"), ..Machine::default() });
+        let weight = FourBit::new(&cx, [32, 64], HALF, Some(&SharedMap::default()));
+        let run = |rows: u64, dtype| watch(&cx, || matmul_4bit(&input_of(&cx, &[rows, 64], dtype), &weight, None)).0;
+        assert_eq!(made(&run(4, HALF))[1..], ["dequantize_blockwise", "dequantize_4bit", "mm"]);
+        let float = ["dequantize_blockwise", "dequantize_4bit", "_to_copy", "mm"];
+        assert_eq!(made(&run(4, DType::Float32))[1..], float);
+        assert_eq!(made(&run(1, HALF))[1..], ["dequantize_blockwise", "add.Tensor", "gemv_4bit"]);
+    }
+
+    /// A token or four go through the fused kernel, which reads the packed weight.
+    #[test]
+    fn a_few_rows_need_no_unpacked_weight() {
+        let cx = forward();
+        let weight = FourBit::new(&cx, [32, 64], HALF, Some(&SharedMap::default()));
+        let one =
+            |rows: u64| made(&watch(&cx, || matmul_4bit(&input_of(&cx, &[rows, 64], HALF), &weight, None)).0).len();
+        assert_eq!((one(4), one(5)), (2, 5));
+    }
+}

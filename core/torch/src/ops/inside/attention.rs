@@ -1,0 +1,110 @@
+//! The backward of fused attention.
+
+use std::rc::Rc;
+
+use super::Scratch;
+use crate::Op;
+use crate::ops::sdpa_rules::Kernel;
+use crate::tensor::{Context, DType, Kernels};
+
+/// The sizes of one call: `[batch, heads, seq, dim]` of the queries, heads and length of the keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Samples.
+    pub batch: u64,
+    /// Heads of the queries.
+    pub heads: u64,
+    /// Heads of keys and values.
+    pub kv_heads: u64,
+    /// Queries.
+    pub queries: u64,
+    /// Keys.
+    pub keys: u64,
+    /// Elements of a head.
+    pub head: u64,
+}
+
+/// What a kernel's backward holds while it runs, after the gradients were made. What AMD's kernels take is not known.
+pub fn attention_backward<'c>(
+    cx: &'c Rc<Context>,
+    op: Op,
+    kernel: Kernel,
+    sizes: Sizes,
+    dtype: DType,
+) -> Option<Scratch<'c>> {
+    let Kernels::Cuda(major, minor) = cx.machine().kernels else { return None };
+    let mut scratch = Scratch::of(cx, op)?;
+    match kernel {
+        Kernel::Cudnn => cudnn(&mut scratch, sizes),
+        Kernel::Flash => flash(&mut scratch, sizes, dtype),
+        Kernel::Efficient => efficient(&mut scratch, sizes, dtype, (major, minor)),
+        Kernel::Math => {}
+    }
+    Some(scratch)
+}
+
+/// `mha_bwd` in `aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp`: row sums, the queries' gradient in
+/// float32, and with grouped heads the gradients of keys and values for every head of the queries.
+fn flash(scratch: &mut Scratch<'_>, sizes: Sizes, dtype: DType) {
+    let Sizes { batch, heads, kv_heads, queries, keys, head } = sizes;
+    let rows = queries.next_multiple_of(128);
+    let columns = head.next_multiple_of(if head <= 128 { 32 } else { 64 });
+    scratch.hold(&[batch, heads, rows], DType::Float32);
+    scratch.hold(&[batch, rows, heads, columns], DType::Float32);
+    if kv_heads != heads {
+        scratch.hold(&[batch, keys, heads, head], dtype);
+        scratch.hold(&[batch, keys, heads, head], dtype);
+    }
+}
+
+/// What cuDNN's front end asks for: row sums and the queries' gradient in float32
+/// (`get_fe_workspace_size_node` of the backward in `cudnn_frontend/node/scaled_dot_product_flash_attention.h`). One
+/// allocation (`MHA.cpp`). What the plan itself asks for on top is not known.
+fn cudnn(scratch: &mut Scratch<'_>, sizes: Sizes) {
+    let Sizes { batch, heads, queries, head, .. } = sizes;
+    scratch.hold(&[batch, heads, queries, head + 1], DType::Float32);
+}
+
+/// `_efficient_attention_backward` in `attention_backward.cu`: row sums, and the kernel's workspace
+/// (`Params::workspace_size` in `mem_eff_attention/kernel_backward.h`): tiles of the queries' gradient in float32, since keys
+/// are split; for half inputs whose head is wider than a block, one tile of the other two for every head as well (up to
+/// 200 in all where samples times heads are fewer: those up to 13 MiB are left out).
+fn efficient(scratch: &mut Scratch<'_>, sizes: Sizes, dtype: DType, capability: (u8, u8)) {
+    let Sizes { batch, heads, kv_heads, queries, keys, head } = sizes;
+    if !dtype.is_half() {
+        // (grad_out.to(kFloat) * out.to(kFloat)).sum(-1).transpose(-2, -1).contiguous()
+        scratch.hold(&[batch, queries, heads, head], DType::Float32);
+        scratch.hold(&[batch, queries, heads], DType::Float32);
+        scratch.hold(&[batch, heads, queries], DType::Float32);
+        scratch.held.drain(..2);
+    } else {
+        scratch.hold(&[batch, heads, queries], DType::Float32);
+    }
+    let (block_i, block_j, in_registers) = block(dtype, head, capability);
+    // GradQTempStorage: a lock, a counter and padding to 16 bytes before every tile.
+    let tile = block_i * block_j + 4;
+    let mut elements = queries.div_ceil(block_i) * head.div_ceil(block_j) * tile;
+    if dtype.is_half() && !in_registers {
+        elements += 2 * block_j * head.next_multiple_of(block_i);
+    }
+    scratch.hold(&[batch * heads, elements], DType::Float32);
+    if kv_heads != heads {
+        // Grouped heads: every head of the queries makes its own gradient of keys and values, summed by a kernel that
+        // follows (pytorch pull request 191085).
+        scratch.hold(&[batch, keys, heads, head], dtype);
+        scratch.hold(&[batch, keys, heads, head], dtype);
+    }
+}
+
+/// The blocks of the kernel that is taken and whether its outputs stay in registers: the first of
+/// `mem_eff_attention/kernels/generate_kernels.py` that fits; the large ones need the shared memory of 8.0, 9.0 and 10.x.
+fn block(dtype: DType, head: u64, capability: (u8, u8)) -> (u64, u64, bool) {
+    let roomy = matches!(capability, (8, 0) | (9 | 10, _));
+    match head {
+        0..=64 => (64, 64, dtype.is_half()),
+        65..=96 if dtype.is_half() && matches!(capability, (8, 6 | 9)) => (128, 64, true),
+        65..=128 if roomy && dtype.is_half() => (128, 128, true),
+        _ if roomy => (128, 64, false),
+        _ => (64, 64, false),
+    }
+}

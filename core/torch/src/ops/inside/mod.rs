@@ -1,0 +1,57 @@
+//! What kernels allocate for themselves: through PyTorch's allocator, but behind the ops, so that no trace of ops shows it.
+//!
+//! Counted with `device.workspaces = true` only. Everything in here lives while one op runs; what stays from one op to the
+//! next, the matrix libraries' workspaces, is in [`plimsoll_catalog::device::cublas_workspace`].
+//!
+//! Sizes grow evenly with the batch, as all others do; where a kernel's do not, it says what law they follow instead.
+
+mod attention;
+mod embedding;
+mod norm;
+mod softmax;
+mod sort;
+
+#[cfg(test)]
+mod tests;
+
+pub use attention::{Sizes, attention_backward};
+pub use embedding::{after_sorting, sorted_indices};
+pub use norm::foreach_norm;
+pub use softmax::softmax_backward;
+pub use sort::accumulate_rows;
+
+use std::rc::Rc;
+
+use smallvec::SmallVec;
+
+use crate::Op;
+use crate::tensor::{Context, DType, Geometry, Kernels, Kind, Tensor};
+
+/// Buffers of one kernel; it lets go of them when this is dropped, in the order they were made.
+#[derive(Debug)]
+pub struct Scratch<'c> {
+    cx: &'c Rc<Context>,
+    op: Op,
+    held: SmallVec<[Tensor; 6]>,
+}
+
+impl<'c> Scratch<'c> {
+    /// Buffers in the name of `op`; `None` where they are not counted.
+    pub fn of(cx: &'c Rc<Context>, op: Op) -> Option<Self> {
+        let counted = cx.machine().kernels != Kernels::Uncounted && !cx.is_muted();
+        counted.then(|| Self { cx, op, held: SmallVec::new() })
+    }
+
+    /// Makes a buffer, and says its storage.
+    fn hold(&mut self, dims: &[u64], dtype: DType) -> u32 {
+        let buffer = self.cx.counting_as(Kind::Scratch, || self.cx.empty(self.op, Geometry::contiguous(dims), dtype));
+        let id = buffer.storage_id();
+        self.held.push(buffer);
+        id
+    }
+
+    /// The last `n` buffers are done with.
+    fn release(&mut self, n: usize) {
+        self.held.truncate(self.held.len().saturating_sub(n));
+    }
+}

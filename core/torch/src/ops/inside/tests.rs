@@ -1,0 +1,236 @@
+//! What kernels take for themselves, against published measurements and PyTorch's own formulas.
+
+use std::rc::Rc;
+
+use plimsoll_catalog::software::Rules;
+use plimsoll_scenario::Software;
+
+use super::{Sizes, attention_backward, foreach_norm};
+use crate::ops::sdpa_rules::Kernel;
+use crate::ops::softmax::{log_softmax, softmax_to};
+use crate::ops::{embedding, index_rows, neg};
+use crate::tensor::testing::{
+    activation, activation_of, backward_of, forward, input_of, made, watch, weight, weight_of,
+};
+use crate::tensor::{Context, DType, Kernels, Kind, Machine, ModuleId, Tensor};
+use crate::{GradFn, Op};
+
+fn rules(torch: &str) -> Rules {
+    Rules::of(&Software { torch: torch.to_owned(), ..Software::default() })
+}
+
+/// A forward on an A100.
+fn on_a100(torch: &str) -> Rc<Context> {
+    on(Kernels::Cuda(8, 0), torch)
+}
+
+fn on(kernels: Kernels, torch: &str) -> Rc<Context> {
+    let cx = forward();
+    cx.set_machine(Machine { rules: rules(torch), kernels, multiprocessors: 108, ..Machine::default() });
+    cx
+}
+
+/// The most that buffers of kernels took at once.
+fn peak(cx: &Context) -> u64 {
+    let recorder = cx.recorder.borrow();
+    let ledger = recorder.ledger();
+    let (mut live, mut peak) = (0, 0);
+    for event in &ledger.events {
+        let storage = &ledger.storages[event.id() as usize];
+        if storage.kind == Kind::Scratch {
+            live = if event.is_free() { live - storage.bytes } else { live + storage.bytes };
+            peak = live.max(peak);
+        }
+    }
+    assert_eq!(live, 0, "kernels let go of everything");
+    peak
+}
+
+fn of_embedding(cx: &Rc<Context>, rows: u64, width: u64, tokens: u64, dtype: DType) -> u64 {
+    let out = embedding(&weight_of(cx, &[rows, width], dtype), &input_of(cx, &[tokens], DType::Int64));
+    drop(backward_of(out));
+    peak(cx)
+}
+
+/// Liger-Kernel's benchmark of an embedding (benchmark/data/all_benchmark_data.csv at ead96b6, September 2024; A100 80GB,
+/// float32, 32 x 512 tokens, width 768): `max_memory_allocated` at 4096 to 131072 rows. Two weights, the gradient and the
+/// last one's grow with the table; what else grows is the kernel's own. (Below 4096 rows blocks of the allocator that were
+/// not split blur it.)
+#[test]
+fn an_embeddings_backward_grows_as_measured() {
+    let measured: [(u64, u64); 6] = [
+        (4096, 13_003_816_960),
+        (8192, 13_066_829_824),
+        (16384, 13_192_855_552),
+        (32768, 13_394_182_144),
+        (65536, 13_796_835_328),
+        (131_072, 14_602_141_696),
+    ];
+    let inside = |rows| of_embedding(&on_a100("2.4"), rows, 768, 32 * 512, DType::Float32);
+    for pair in measured.windows(2) {
+        let [(few, less), (many, more)] = [pair[0], pair[1]];
+        let tables = 4 * 4 * 768 * (many - few);
+        assert_eq!(inside(many) - inside(few), more - less - tables, "{few} to {many} rows");
+    }
+}
+
+/// Up to 3072 tokens one kernel does without; half gradients are summed in float32 all the same.
+#[test]
+fn an_embeddings_backward_sorts_many_tokens() {
+    assert_eq!(of_embedding(&on_a100("2.11"), 128_256, 64, 3072, DType::Float32), 0);
+    let partial = 8192 / 10 + 8192;
+    let indices = 8 * (3 * 8192 + 2 * 8192 + partial) + 16;
+    let sums = 4 * 64 * partial;
+    assert_eq!(of_embedding(&on_a100("2.11"), 128_256, 64, 8192, DType::Float32), indices + sums);
+    assert_eq!(of_embedding(&on_a100("2.11"), 128_256, 64, 8192, DType::BFloat16), indices + sums);
+}
+
+/// Few rows, as token types have, for many tokens: since 2.11 added up in place, in a float32 copy of the table where that is half.
+#[test]
+fn few_rows_are_added_up_in_place() {
+    let partial = 819 + 20;
+    let indices = 8 * (3 * 8192 + 2 * 20 + partial) + 16;
+    let sums = 4 * 4096 * partial;
+    let of = |torch: &str, dtype| of_embedding(&on_a100(torch), 20, 4096, 8192, dtype);
+    assert_eq!(of("2.10", DType::Float32), indices + sums);
+    assert_eq!(of("2.10", DType::BFloat16), indices + sums);
+    assert_eq!(of("2.11", DType::BFloat16), indices + 8 * partial + 4 * 20 * 4096);
+    // In float32 the sort before it takes more.
+    assert_eq!(of("2.11", DType::Float32), 8 * (2 * 8192 + 8192 + 2 * 8192));
+}
+
+/// `[n_tensors * max_chunks]` of float32: 300 tensors beside a table of 525 million take 9.6 MB.
+#[test]
+fn clipping_has_a_rectangle_of_chunks() {
+    let cx = on_a100("2.11");
+    drop(foreach_norm(&cx, Op::ForeachNormScalar, 300, 525_336_576));
+    assert_eq!(peak(&cx), 4 * 300 * 525_336_576_u64.div_ceil(65536));
+    let old = on_a100("1.13");
+    assert!(foreach_norm(&old, Op::ForeachNormScalar, 300, 525_336_576).is_none(), "tensor by tensor before 2.0");
+}
+
+const LLAMA: Sizes = Sizes { batch: 2, heads: 32, kv_heads: 8, queries: 2000, keys: 2000, head: 128 };
+
+fn of_attention(kernels: Kernels, kernel: Kernel, sizes: Sizes, dtype: DType) -> u64 {
+    let cx = on(kernels, "2.11");
+    drop(attention_backward(&cx, Op::ScaledDotProductFlashAttentionBackward, kernel, sizes, dtype));
+    peak(&cx)
+}
+
+#[test]
+fn flash_sums_the_queries_gradient_in_float32() {
+    let rows = 2048;
+    let sums = 4 * 2 * 32 * rows + 4 * 2 * rows * 32 * 128;
+    let grouped = 2 * (2 * 2 * 2000 * 32 * 128);
+    let a100 = Kernels::Cuda(8, 0);
+    assert_eq!(of_attention(a100, Kernel::Flash, LLAMA, DType::BFloat16), sums + grouped);
+    let all = Sizes { kv_heads: 32, ..LLAMA };
+    assert_eq!(of_attention(a100, Kernel::Flash, all, DType::BFloat16), sums);
+    // Heads of 80 are rounded to 96, heads of 160 to 192.
+    let head = |head| of_attention(a100, Kernel::Flash, Sizes { head, ..all }, DType::BFloat16);
+    assert_eq!(head(80), 4 * 2 * 32 * rows * (1 + 96));
+    assert_eq!(head(160), 4 * 2 * 32 * rows * (1 + 192));
+}
+
+/// `Params::workspace_size`: 64 x 64 tiles of the queries' gradient, 16 bytes before each.
+#[test]
+fn the_efficient_kernel_sums_the_queries_gradient_in_tiles() {
+    let sizes = Sizes { batch: 2, heads: 12, kv_heads: 12, queries: 1000, keys: 1000, head: 64 };
+    let tiles = 24 * (16 * (64 * 64 * 4 + 16));
+    let delta = 4 * 24 * 1000;
+    for kernels in [Kernels::Cuda(8, 0), Kernels::Cuda(8, 9), Kernels::Cuda(7, 5)] {
+        assert_eq!(of_attention(kernels, Kernel::Efficient, sizes, DType::Float16), delta + tiles);
+    }
+    // float32 multiplies gradient and output out before it sums them, which is more here than the tiles after.
+    let product = 4 * 24 * 1000 * 64 + 2 * delta;
+    let float = of_attention(Kernels::Cuda(8, 0), Kernel::Efficient, sizes, DType::Float32);
+    assert_eq!(float, product.max(delta + tiles));
+    // A head too wide for the registers of a small card: a tile of the other two gradients.
+    let wide = Sizes { head: 128, ..sizes };
+    let small = 24 * (16 * 2 * (64 * 64 * 4 + 16) + 2 * 64 * 128 * 4);
+    assert_eq!(of_attention(Kernels::Cuda(8, 9), Kernel::Efficient, wide, DType::Float16), delta + small);
+    let roomy = 24 * (8 * (128 * 128 * 4 + 16));
+    assert_eq!(of_attention(Kernels::Cuda(8, 0), Kernel::Efficient, wide, DType::Float16), delta + roomy);
+}
+
+#[test]
+fn cudnns_front_end_asks_for_the_queries_gradient_in_float32() {
+    let found = of_attention(Kernels::Cuda(9, 0), Kernel::Cudnn, LLAMA, DType::BFloat16);
+    assert_eq!(found, 4 * 2 * 32 * 2000 * 128 + 4 * 2 * 32 * 2000);
+}
+
+#[test]
+fn the_rest_takes_nothing() {
+    assert_eq!(of_attention(Kernels::Cuda(8, 0), Kernel::Math, LLAMA, DType::Float32), 0);
+    assert_eq!(of_attention(Kernels::Rocm, Kernel::Flash, LLAMA, DType::BFloat16), 0, "not known");
+    assert_eq!(of_attention(Kernels::Uncounted, Kernel::Flash, LLAMA, DType::BFloat16), 0);
+    let uncounted = forward();
+    assert_eq!(of_embedding(&uncounted, 128_256, 64, 8192, DType::Float32), 0);
+}
+
+/// Offsets, sorted offsets and their order stay; values and copies of the sort go first.
+#[test]
+fn adding_up_rows_sorts_them() {
+    let cx = on_a100("2.11");
+    let out = index_rows(&neg(&activation(&cx, &[4096, 4])), &input_of(&cx, &[8192], DType::Int64));
+    let events = backward_of(out);
+    assert_eq!(peak(&cx), 8 * 8192 * (3 + 1 + 2));
+    assert!(events.iter().any(|e| e == "+index_put [2, 8192] int64"), "{events:?}");
+}
+
+/// The gradient times the result, in the result's dtype; a log-softmax does without.
+#[test]
+fn a_softmaxs_backward_multiplies_first() {
+    let taken = |from: DType, softmax: &dyn Fn(&Tensor) -> Tensor| {
+        let cx = on_a100("2.11");
+        drop(backward_of(softmax(&neg(&activation_of(&cx, &[8, 4, 64], from)))));
+        peak(&cx)
+    };
+    let numbers = 8 * 4 * 64;
+    assert_eq!(taken(DType::Float32, &|x| softmax_to(x, DType::Float32)), 4 * numbers);
+    assert_eq!(taken(DType::BFloat16, &|x| softmax_to(x, DType::BFloat16)), 2 * numbers);
+    assert_eq!(taken(DType::Float16, &|x| softmax_to(x, DType::Float32)), 4 * numbers, "converted in the kernel");
+    assert_eq!(taken(DType::Float32, &log_softmax), 0);
+}
+
+/// The owner's name and module stay on what its kernel takes.
+#[test]
+fn a_buffer_belongs_to_its_op_and_module() {
+    let cx = on_a100("2.11");
+    let module = cx.module(ModuleId::ROOT, "embed_tokens".into(), None);
+    let out = cx.within(module, || embedding(&weight(&cx, &[50_000, 8]), &input_of(&cx, &[4096], DType::Int64)));
+    let (events, ()) = watch(&cx, || drop(backward_of(out)));
+    assert!(made(&events).contains(&"embedding_dense_backward"));
+    let recorder = cx.recorder.borrow();
+    let ledger = recorder.ledger();
+    let scratch: Vec<_> = ledger.storages.iter().filter(|s| s.kind == Kind::Scratch).collect();
+    assert!(scratch.iter().all(|s| s.op == Op::EmbeddingDenseBackward.id()
+        && s.module == module
+        && s.grad_fn == GradFn::EmbeddingBackward0.id()));
+}
+
+/// What searches go by: every buffer is a line through its sizes at two batches; the embedding's, which are not, say
+/// their law.
+#[test]
+fn buffers_grow_evenly_with_the_batch() {
+    let bytes = |batch: u64| -> Vec<u64> {
+        let cx = on_a100("2.11");
+        for (kernel, dtype) in [
+            (Kernel::Flash, DType::BFloat16),
+            (Kernel::Efficient, DType::BFloat16),
+            (Kernel::Efficient, DType::Float32),
+            (Kernel::Cudnn, DType::BFloat16),
+        ] {
+            let sizes = Sizes { batch, heads: 6, kv_heads: 2, queries: 1001, keys: 1001, head: 72 };
+            drop(attention_backward(&cx, Op::ScaledDotProductFlashAttentionBackward, kernel, sizes, dtype));
+        }
+        let recorder = cx.recorder.borrow();
+        let ledger = recorder.ledger();
+        ledger.storages.iter().filter(|s| s.kind == Kind::Scratch).map(|s| s.bytes).collect()
+    };
+    let (four, five) = (bytes(4), bytes(5));
+    for batch in [7, 13, 40] {
+        let line: Vec<u64> = four.iter().zip(&five).map(|(a, b)| a + (b - a) * (batch - 4)).collect();
+        assert_eq!(bytes(batch), line);
+    }
+}

@@ -1,0 +1,80 @@
+//! PyTorch ops: what each allocates, what it saves for backward, what its backward allocates.
+//!
+//! One function an op, named as in PyTorch. The formulas follow `tools/autograd/derivatives.yaml` and
+//! `FunctionsManual.cpp`; a node computes its gradients in the order of the generated `Functions.cpp`, which sorts
+//! them by argument name.
+
+mod activation;
+mod alternate;
+mod attention;
+mod batch_norm;
+mod bloom_gelu;
+mod cast;
+mod clamp;
+mod conv;
+mod conv1d;
+mod creation;
+mod eight_bit;
+mod elementwise;
+mod embedding;
+mod four_bit;
+mod fused_linear_loss;
+mod gather;
+mod inplace;
+pub mod inside;
+mod label_smoothing;
+mod loss;
+mod masked_fill;
+mod matmul;
+mod norm;
+mod pad;
+mod pool;
+mod reduce;
+mod resize;
+mod roll;
+mod routing;
+mod sdpa_rules;
+mod select;
+mod similarity;
+mod softmax;
+mod view;
+
+#[cfg(test)]
+mod matmul_tests;
+
+pub use activation::{dropout, elu, gelu, leaky_relu, relu, sigmoid, silu, tanh};
+pub use alternate::{every_second, every_second_of, stack_last};
+pub use attention::{scaled_dot_product_attention, ungrouped_dot_product_attention};
+pub use batch_norm::batch_norm;
+pub use bloom_gelu::bloom_gelu;
+pub use cast::to;
+pub use clamp::{clamp_in_place, layer_norm_plain};
+pub use conv::{Window, conv2d};
+pub use conv1d::conv1d;
+pub use creation::{arange, empty, fresh, labels};
+pub use eight_bit::{EightBit, matmul_8bit};
+pub use elementwise::{add, add_scalar, div_scalar, mul, mul_scalar, neg, pow, rsqrt, sub};
+pub use embedding::embedding;
+pub use four_bit::{FourBit, SharedMap, matmul_4bit};
+pub use fused_linear_loss::{FusedRules, fused_linear_cross_entropy};
+pub use gather::{gather, repeat_batch};
+pub use inplace::{add_in_place, relu_in_place, scale_in_place};
+pub use label_smoothing::{converted, label_smoother};
+pub use loss::{cross_entropy, cross_entropy_sum, mse_loss, no_loss};
+pub use masked_fill::{masked_fill, masked_fill_in_place};
+pub use matmul::{addmm, baddbmm, bmm, linear, matmul, t};
+pub use norm::layer_norm;
+pub use pad::pad;
+pub use pool::{global_avg_pool2d, max_pool2d};
+pub use reduce::{mean, mean_image, mean_last};
+pub use resize::upsample_bicubic2d;
+pub use roll::roll;
+pub use routing::{div_in_place, grouped_linear, index_rows, sum_middle, topk};
+pub use sdpa_rules::SdpaRules;
+pub use select::{clamp, clamp_numbers, index, index_one, unbind, where_scalar};
+pub use similarity::{div, exp, sum_last};
+pub use softmax::{softmax, softmax_fp32, softmax_to};
+pub use view::{
+    CHANNELS_FIRST, CHANNELS_LAST, cat, clone, contiguous, expand, narrow, permute, reshape, select, split, transpose,
+    unsqueeze, view,
+};

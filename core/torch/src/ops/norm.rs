@@ -1,0 +1,128 @@
+//! Normalisation kernels.
+
+use super::cast::full_precision;
+use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
+
+/// `layer_norm` over the last dimension: keeps its input, weight, bias, and the mean and 1/std of every row in float32
+/// (`native_layer_norm` in `derivatives.yaml`). float32 under autocast: of a half weight and bias it keeps the copies.
+pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+    let (x, weight, bias) = (full_precision(x), full_precision(weight), bias.map(full_precision));
+    let inputs: Vec<&Tensor> = [Some(&x), Some(&weight), bias.as_ref()].into_iter().flatten().collect();
+    let tape = Tape::new(x.cx(), GradFn::NativeLayerNormBackward0, &inputs);
+    let saved_x = tape.save(&x);
+    let saved_weight = tape.save(&weight);
+    let saved_bias = bias.as_ref().map(|bias| tape.save(bias));
+    let mut rows = x.dims().to_vec();
+    if let Some(last) = rows.last_mut() {
+        *last = 1;
+    }
+    let cx = x.cx();
+    let mut out = cx.empty(Op::NativeLayerNorm, Geometry::contiguous(x.dims()), x.dtype());
+    let mean = cx.empty_sizes(Op::NativeLayerNorm, &rows, DType::Float32);
+    let rstd = cx.empty_sizes(Op::NativeLayerNorm, &rows, DType::Float32);
+    let statistics = [tape.save(&mean), tape.save(&rstd)];
+    drop((mean, rstd));
+    let has_bias = bias.is_some();
+    tape.record([&mut out], move |g| {
+        let (x, weight) = (saved_x.unpack(), saved_weight.unpack());
+        let _bias = saved_bias.as_ref().map(|bias| bias.unpack());
+        let _statistics = [statistics[0].unpack(), statistics[1].unpack()];
+        let op = Op::NativeLayerNormBackward;
+        let input = g.needs(0).then(|| g.empty(op, input_order(g.grad(), &x), x.dtype()));
+        let weight_grad = g.needs(1).then(|| g.like(op, &weight));
+        if has_bias {
+            let bias_grad = g.needs(2).then(|| g.like(op, &weight));
+            grads([input, weight_grad, bias_grad])
+        } else {
+            grads([input, weight_grad])
+        }
+    });
+    out
+}
+
+/// The memory order of the input's gradient. The reference rows have it from `native_layer_norm_backward` in
+/// `torch/_decomp/decompositions.py`, which in float32 keeps the order of the gradient it is given and otherwise makes a
+/// row-major one; the CUDA kernel always makes a row-major one.
+fn input_order(grad: &Tensor, x: &Tensor) -> Geometry {
+    if grad.dtype() == DType::Float32 && x.dtype() == DType::Float32 {
+        Geometry::elementwise(&[grad.geometry(), x.geometry()])
+    } else {
+        Geometry::contiguous(x.dims())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::layer_norm;
+    use crate::ops::neg;
+    use crate::tensor::testing::{
+        activation, alive, backward_of, forward, frozen_of, gradient, input_of, made, seen, weight,
+    };
+    use crate::tensor::{DType, Kind};
+
+    /// `native_layer_norm_backward(grad, input, normalized_shape, mean, rstd, weight, bias, ...)`: the result is not
+    /// kept, the statistics are float32, one a row.
+    #[test]
+    fn layer_norm_keeps_its_input_and_two_statistics_a_row() {
+        let cx = forward();
+        let x = neg(&activation(&cx, &[2, 16, 8]));
+        let out = layer_norm(&x, &weight(&cx, &[8]), Some(&weight(&cx, &[8])));
+        drop(x);
+        assert_eq!(
+            alive(&cx, Kind::Saved),
+            ["neg [2, 16, 8] float32", "native_layer_norm [2, 16, 1] float32", "native_layer_norm [2, 16, 1] float32"]
+        );
+        let events = backward_of(out);
+        let births: Vec<&String> = events.iter().filter(|e| e.starts_with("+native_layer_norm_backward")).collect();
+        assert_eq!(
+            births,
+            [
+                "+native_layer_norm_backward [2, 16, 8] float32",
+                "+native_layer_norm_backward [8] float32",
+                "+native_layer_norm_backward [8] float32"
+            ]
+        );
+    }
+
+    /// Half inputs outside autocast: result in half, statistics in float32 all the same.
+    #[test]
+    fn statistics_of_half_inputs_are_float32() {
+        let cx = forward();
+        let w = frozen_of(&cx, &[8], DType::BFloat16);
+        let out = layer_norm(&input_of(&cx, &[4, 8], DType::BFloat16), &w, None);
+        assert_eq!(out.dtype(), DType::BFloat16);
+        assert_eq!(seen(&cx, 2)[1..3], ["+native_layer_norm [4, 1] float32", "+native_layer_norm [4, 1] float32"]);
+    }
+
+    /// A norm that was loaded in 16 bits computes in float32 under autocast, and its copies live until backward.
+    #[test]
+    fn the_copies_of_a_half_norm_are_kept() {
+        let cx = forward();
+        let x = activation(&cx, &[4, 8]);
+        let half = || frozen_of(&cx, &[8], DType::BFloat16);
+        let (w, b) = (half(), half());
+        let out = cx.with_autocast(Some(DType::BFloat16), || layer_norm(&x, &w, Some(&b)));
+        let copies: Vec<String> = alive(&cx, Kind::Saved).into_iter().filter(|s| s.contains(" [8] ")).collect();
+        assert_eq!(copies, ["_to_copy [8] float32", "_to_copy [8] float32"]);
+        drop(out);
+    }
+
+    /// The output mask of the backward kernel: frozen weights get no gradient.
+    #[test]
+    fn a_frozen_norm_makes_only_the_inputs_gradient() {
+        let cx = forward();
+        let x = activation(&cx, &[4, 8]);
+        let out = layer_norm(&x, &frozen_of(&cx, &[8], DType::Float32), Some(&frozen_of(&cx, &[8], DType::Float32)));
+        assert_eq!(made(&backward_of(out)), ["ones_like", "native_layer_norm_backward"]);
+        assert!(gradient(&x).is_some());
+    }
+
+    #[test]
+    fn a_norm_without_bias_makes_two_gradients() {
+        let cx = forward();
+        let (x, w) = (activation(&cx, &[4, 8]), weight(&cx, &[8]));
+        assert_eq!(made(&backward_of(layer_norm(&x, &w, None))).len(), 3);
+        assert_eq!(gradient(&w).unwrap().dims(), [8]);
+    }
+}

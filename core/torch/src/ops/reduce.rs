@@ -1,0 +1,85 @@
+//! Reductions.
+
+use crate::tensor::{Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
+
+/// `x.mean(-1, keepdim=True)`.
+pub fn mean_last(x: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), GradFn::MeanBackward1, &[x]);
+    let mut sizes = x.dims().to_vec();
+    if let Some(last) = sizes.last_mut() {
+        *last = 1;
+    }
+    let mut out = x.cx().empty_sizes(Op::MeanDim, &sizes, x.dtype());
+    let from = x.geometry().clone();
+    tape.record([&mut out], move |g| {
+        // sum_backward expands the gradient; the division makes it real.
+        let expanded = g.grad().geometry().expanded(from.dims());
+        grads([Some(g.empty(Op::DivScalar, Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
+    });
+    out
+}
+
+/// `x.mean(axis)`, the dimension dropped.
+pub fn mean(x: &Tensor, axis: isize) -> Tensor {
+    let tape = Tape::new(x.cx(), GradFn::MeanBackward1, &[x]);
+    let at = x.geometry().axis(axis);
+    let mut sizes = x.dims().to_vec();
+    sizes.remove(at);
+    let mut out = x.cx().empty_sizes(Op::MeanDim, &sizes, x.dtype());
+    let from = x.geometry().clone();
+    tape.record([&mut out], move |g| {
+        let expanded = g.grad().geometry().unsqueezed(at as isize).expanded(from.dims());
+        grads([Some(g.empty(Op::DivScalar, Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
+    });
+    out
+}
+
+/// `x.mean([-2, -1])` of `[N, C, H, W]`, both dropped.
+pub fn mean_image(x: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), GradFn::MeanBackward1, &[x]);
+    let mut out = x.cx().empty_sizes(Op::MeanDim, &[x.size(0), x.size(1)], x.dtype());
+    let from = x.geometry().clone();
+    tape.record([&mut out], move |g| {
+        let expanded = g.grad().geometry().unsqueezed(-1).unsqueezed(-1).expanded(from.dims());
+        grads([Some(g.empty(Op::DivScalar, Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
+    });
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{mean, mean_image, mean_last};
+    use crate::ops::neg;
+    use crate::tensor::Kind;
+    use crate::tensor::testing::{activation, alive, backward_of, forward};
+
+    /// `mean_backward` expands the gradient (a view) and divides it (a whole new buffer); nothing is kept.
+    #[test]
+    fn mean_keeps_nothing_and_its_gradient_is_full_size() {
+        let cx = forward();
+        let out = mean_last(&neg(&activation(&cx, &[4, 8])));
+        assert_eq!(out.dims(), [4, 1]);
+        assert!(alive(&cx, Kind::Saved).is_empty());
+        let events = backward_of(out);
+        assert!(events.contains(&"+div.Scalar [4, 8] float32".to_owned()), "{events:?}");
+    }
+
+    #[test]
+    fn a_mean_over_an_image_drops_both_sides() {
+        let cx = forward();
+        let out = mean_image(&neg(&activation(&cx, &[4, 8, 3, 3])));
+        assert_eq!(out.dims(), [4, 8]);
+        let events = backward_of(out);
+        assert!(events.contains(&"+div.Scalar [4, 8, 3, 3] float32".to_owned()), "{events:?}");
+    }
+
+    #[test]
+    fn a_mean_over_the_first_dimension_drops_it() {
+        let cx = forward();
+        let out = mean(&neg(&activation(&cx, &[4, 8])), 0);
+        assert_eq!(out.dims(), [8]);
+        let events = backward_of(out);
+        assert!(events.contains(&"+div.Scalar [4, 8] float32".to_owned()), "{events:?}");
+    }
+}

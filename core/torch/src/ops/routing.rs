@@ -1,0 +1,209 @@
+//! What a mixture of experts needs to send tokens to experts and back.
+
+use super::inside;
+use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
+
+/// `x.sum(dim=1)` of `[rows, k, columns]`; float32 under autocast, which asks the kernel for it (`fp32_set_opt_dtype`) and
+/// makes no copy of what is summed.
+pub fn sum_middle(x: &Tensor) -> Tensor {
+    let dtype = if x.cx().autocast_dtype().is_some() { DType::Float32 } else { x.dtype() };
+    let (rows, columns) = (x.size(0), x.size(2));
+    let tape = Tape::new(x.cx(), GradFn::SumBackward1, &[x]);
+    let mut out = x.cx().empty_sizes(Op::SumDimIntList, &[rows, columns], dtype);
+    let from = x.geometry().clone();
+    let kept = Geometry::contiguous(&[rows, 1, columns]);
+    tape.record([&mut out], move |g| grads([Some(g.grad().view_as(kept.expanded(from.dims())))]));
+    out
+}
+
+/// `torch.topk(x, k, dim=-1)` of a matrix: values and indices; keeps the indices.
+pub fn topk(x: &Tensor, k: u64) -> (Tensor, Tensor) {
+    let tape = Tape::new(x.cx(), GradFn::TopkBackward0, &[x]);
+    let sizes = [x.size(0), k];
+    let mut values = x.cx().empty_sizes(Op::Topk, &sizes, x.dtype());
+    let indices = x.cx().empty_sizes(Op::Topk, &sizes, DType::Int64);
+    let saved = tape.save(&indices);
+    let from = x.geometry().clone();
+    tape.record([&mut values], move |g| {
+        let _indices = saved.unpack();
+        grads([Some(g.empty(Op::Zeros, Geometry::contiguous(from.dims()), g.grad().dtype()))])
+    });
+    (values, indices)
+}
+
+/// `x /= divisor`: in place, but the divisor's gradient needs what x was, so that is copied first.
+pub fn div_in_place(x: Tensor, divisor: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), GradFn::DivBackward0, &[&x, divisor]);
+    let original = tape.needs(1).then(|| x.cx().empty(Op::Clone, x.geometry().preserved(), x.dtype()));
+    let saved_x = original.as_ref().map_or(crate::tensor::Saved::Nothing, |o| tape.save(o));
+    drop(original);
+    let saved_divisor = tape.save(divisor);
+    let mut out = x.view_as(x.geometry().clone());
+    drop(x);
+    tape.record([&mut out], move |g| {
+        let (x, _divisor) = (saved_x.get(), saved_divisor.unpack());
+        let divisor_grad = x.map(|x| {
+            // div_tensor_other_backward: -grad * ((self / other) / other)
+            let quotient = g.like(Op::DivTensor, &x);
+            let twice = g.like(Op::DivTensor, &x);
+            let negative = g.like(Op::Neg, g.grad());
+            let product = g.like(Op::MulTensor, &x);
+            drop((negative, twice, quotient));
+            product
+        });
+        let x_grad = g.needs(0).then(|| g.like(Op::DivTensor, g.grad()));
+        grads([x_grad, divisor_grad])
+    });
+    out
+}
+
+/// `x[rows]` for a list of row numbers; keeps the list, and its gradient is as large as x.
+pub fn index_rows(x: &Tensor, rows: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), GradFn::IndexBackward0, &[x]);
+    let saved = tape.save(rows);
+    let mut sizes = x.dims().to_vec();
+    if let Some(first) = sizes.first_mut() {
+        *first = rows.numel();
+    }
+    let mut out = x.cx().empty_sizes(Op::IndexTensor, &sizes, x.dtype());
+    let from = x.geometry().clone();
+    tape.record([&mut out], move |g| {
+        let rows = saved.unpack();
+        let gradient = g.empty(Op::NewZeros, Geometry::contiguous(from.dims()), g.grad().dtype());
+        drop(inside::accumulate_rows(g.cx(), Op::IndexPut, rows.numel()));
+        grads([Some(gradient)])
+    });
+    out
+}
+
+/// `_grouped_linear` of transformers' `integrations/moe.py`: x `[rows, in]`, weight `[experts, out, in]` seen transposed,
+/// offsets one for each expert. Autocast leaves it alone.
+pub fn grouped_linear(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
+    let weight = super::view::transpose(weight, -2, -1);
+    if x.cx().machine().one_expert_at_a_time { one_by_one(x, &weight, offsets) } else { grouped(x, &weight, offsets) }
+}
+
+/// `_grouped_mm_fallback`, an operator made in Python: it keeps both operands and makes both gradients, whether or not they
+/// are asked for.
+fn one_by_one(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
+    let mut tape =
+        Tape::new(x.cx(), GradFn::GeneratedBackwardForTransformersGroupedMmFallbackDefaultBackward, &[x, weight]);
+    let (saved_x, saved_weight) = (tape.save(x), tape.save(weight));
+    tape.keep(offsets);
+    let mut out = x.cx().empty_sizes(Op::Zeros, &[x.size(0), weight.size(2)], x.dtype());
+    x.cx().blas();
+    tape.record([&mut out], move |g| {
+        let (x, weight) = (saved_x.unpack(), saved_weight.unpack());
+        let gradients = [g.like(Op::ZerosLike, &x), g.like(Op::ZerosLike, &weight)];
+        g.cx().blas();
+        grads(gradients.map(Some))
+    });
+    out
+}
+
+/// `torch.nn.functional.grouped_mm(x, weight, offs)`.
+fn grouped(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), GradFn::GroupedMmBackward0, &[x, weight]);
+    let saved_weight = tape.save_if(tape.needs(0), weight);
+    let saved_x = tape.save_if(tape.needs(1), x);
+    let saved_offsets = tape.save(offsets);
+    let mut out = x.cx().empty_sizes(Op::GroupedMm, &[x.size(0), weight.size(2)], x.dtype());
+    x.cx().blas();
+    let (rows, stored) = (x.geometry().clone(), weight.geometry().transposed(-2, -1));
+    tape.record([&mut out], move |g| {
+        let (x, weight, _offsets) = (saved_x.get(), saved_weight.get(), saved_offsets.unpack());
+        // The gradient of a transposed operand is made in the order it is stored in.
+        let weight_grad = x.as_ref().map(|x| {
+            let product = g.empty(Op::GroupedMm, Geometry::contiguous(stored.dims()), x.dtype());
+            product.view_as(product.geometry().transposed(-2, -1))
+        });
+        let x_grad = weight.as_ref().map(|w| g.empty(Op::GroupedMm, Geometry::contiguous(rows.dims()), w.dtype()));
+        g.cx().blas();
+        grads([x_grad, weight_grad])
+    });
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::{masked_fill, masked_fill_in_place, neg, sum_last};
+    use crate::tensor::testing::{activation, alive, backward_of, forward, gradient, input_of, made, watch, weight};
+    use crate::tensor::{DType, Kind, Machine};
+
+    /// `value_selecting_reduction_backward`: zeros of the input's size, the chosen places filled in place.
+    #[test]
+    fn topk_keeps_the_indices_and_its_gradient_is_as_large_as_its_input() {
+        let cx = forward();
+        let x = activation(&cx, &[16, 8]);
+        let (values, indices) = topk(&neg(&x), 2);
+        assert_eq!((values.dims(), indices.dtype()), ([16, 2].as_slice(), DType::Int64));
+        drop(indices);
+        assert_eq!(alive(&cx, Kind::Saved), ["topk [16, 2] int64"]);
+        assert!(backward_of(values).contains(&"+zeros [16, 8] float32".to_owned()));
+    }
+
+    /// The generated in-place code saves `self.clone()` when `other` needs a gradient.
+    #[test]
+    fn an_in_place_division_copies_what_it_overwrites() {
+        let cx = forward();
+        let x = neg(&activation(&cx, &[16, 2]));
+        let sum = sum_last(&x);
+        let (events, out) = watch(&cx, || div_in_place(x, &sum));
+        assert_eq!(events, ["+clone [16, 2] float32"]);
+        drop(sum);
+        let events = backward_of(out);
+        let backward = made(&events);
+        assert_eq!(backward[..6], ["ones_like", "div.Tensor", "div.Tensor", "neg", "mul.Tensor", "div.Tensor"]);
+    }
+
+    /// `index_backward`: `new_zeros` of the whole, then `index_put_`.
+    #[test]
+    fn the_gradient_of_rows_is_as_large_as_the_whole() {
+        let cx = forward();
+        let x = neg(&activation(&cx, &[8, 4]));
+        let out = index_rows(&x, &input_of(&cx, &[32], DType::Int64));
+        assert_eq!(out.dims(), [32, 4]);
+        assert!(backward_of(out).contains(&"+new_zeros [8, 4] float32".to_owned()));
+    }
+
+    /// `masked_fill_` allocates nothing; the mask is kept, the filled tensor is not.
+    #[test]
+    fn filling_keeps_the_mask_alone() {
+        let cx = forward();
+        let mask = input_of(&cx, &[8, 1], DType::Bool);
+        let x = neg(&activation(&cx, &[8, 4]));
+        let (events, filled) = watch(&cx, || masked_fill_in_place(x, &mask));
+        assert!(events.is_empty());
+        let out = masked_fill(&filled, &mask);
+        drop(filled);
+        assert!(alive(&cx, Kind::Saved).is_empty(), "{:?}", alive(&cx, Kind::Saved));
+        assert_eq!(made(&backward_of(out)), ["ones_like", "masked_fill.Scalar", "masked_fill.Scalar", "neg"]);
+    }
+
+    /// Both gradients are grouped products; the weight's is made as the weight is stored, so that it is stolen.
+    #[test]
+    fn a_grouped_products_weight_gradient_needs_no_copy() {
+        let cx = forward();
+        let experts = weight(&cx, &[4, 6, 8]);
+        let offsets = input_of(&cx, &[4], DType::Int32);
+        let out = grouped_linear(&neg(&activation(&cx, &[32, 8])), &experts, &offsets);
+        assert_eq!(out.dims(), [32, 6]);
+        let events = backward_of(out);
+        assert_eq!(made(&events), ["ones_like", "_grouped_mm", "_grouped_mm", "neg"]);
+        assert_eq!(gradient(&experts).unwrap().dims(), [4, 6, 8]);
+    }
+
+    /// On cards without the kernel a frozen weight has its gradient made all the same, and the input is kept for it.
+    #[test]
+    fn one_expert_at_a_time_keeps_and_makes_everything() {
+        let cx = forward();
+        cx.set_machine(Machine { one_expert_at_a_time: true, ..Machine::default() });
+        let experts = input_of(&cx, &[4, 6, 8], DType::Float32);
+        let offsets = input_of(&cx, &[4], DType::Int32);
+        let out = grouped_linear(&neg(&activation(&cx, &[32, 8])), &experts, &offsets);
+        assert_eq!(alive(&cx, Kind::Saved), ["neg [32, 8] float32"]);
+        assert_eq!(made(&backward_of(out)), ["ones_like", "zeros_like", "zeros_like", "neg"]);
+    }
+}

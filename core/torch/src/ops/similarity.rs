@@ -1,0 +1,85 @@
+//! What compares two sets of vectors: quotients, sums of squares, a learned temperature.
+
+use super::cast::full_precision;
+use super::elementwise::binary_output;
+use crate::tensor::{Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
+
+/// `a / b`; keeps b, and a if b wants a gradient.
+pub fn div(a: &Tensor, b: &Tensor) -> Tensor {
+    let tape = Tape::new(a.cx(), GradFn::DivBackward0, &[a, b]);
+    let saved_b = tape.save(b);
+    let saved_a = tape.save_if(tape.needs(1), a);
+    let mut out = binary_output(Op::DivTensor, a, b);
+    tape.record([&mut out], move |g| {
+        let b = saved_b.unpack();
+        let a = saved_a.get();
+        // div_tensor_other_grad: -grad * ((self / other) / other)
+        let other = a.map(|a| {
+            let quotient = binary_output(Op::DivTensor, &a, &b);
+            let twice = binary_output(Op::DivTensor, &quotient, &b);
+            let negative = g.like(Op::Neg, g.grad());
+            binary_output(Op::MulTensor, &negative, &twice)
+        });
+        let this = g.needs(0).then(|| binary_output(Op::DivTensor, g.grad(), &b));
+        grads([this, other])
+    });
+    out
+}
+
+/// `exp(x)`; float32 under autocast. Keeps its result.
+pub fn exp(x: &Tensor) -> Tensor {
+    let x = full_precision(x);
+    let tape = Tape::new(x.cx(), GradFn::ExpBackward0, &[&x]);
+    let mut out = x.cx().empty(Op::Exp, Geometry::elementwise(&[x.geometry()]), x.dtype());
+    let saved = tape.save(&out);
+    tape.record([&mut out], move |g| {
+        let result = saved.unpack();
+        grads([Some(binary_output(Op::MulTensor, g.grad(), &result))])
+    });
+    out
+}
+
+/// `torch.sum(x, dim=-1, keepdim=True)`; float32 under autocast. Its gradient is a view.
+pub fn sum_last(x: &Tensor) -> Tensor {
+    let x = full_precision(x);
+    let tape = Tape::new(x.cx(), GradFn::SumBackward1, &[&x]);
+    let mut sizes = x.dims().to_vec();
+    if let Some(last) = sizes.last_mut() {
+        *last = 1;
+    }
+    let mut out = x.cx().empty_sizes(Op::SumDimIntList, &sizes, x.dtype());
+    let from = x.geometry().clone();
+    tape.record([&mut out], move |g| grads([Some(g.grad().view_as(g.grad().geometry().expanded(from.dims())))]));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{div, exp, sum_last};
+    use crate::ops::neg;
+    use crate::tensor::Kind;
+    use crate::tensor::testing::{activation, alive, backward_of, forward, made};
+
+    /// `div_tensor_other_grad` makes four tensors, `div_tensor_self_grad` one.
+    #[test]
+    fn a_quotient_keeps_both_operands() {
+        let cx = forward();
+        let (a, b) = (neg(&activation(&cx, &[4, 8])), neg(&activation(&cx, &[4, 1])));
+        let out = div(&a, &b);
+        drop((a, b));
+        assert_eq!(alive(&cx, Kind::Saved), ["neg [4, 8] float32", "neg [4, 1] float32"]);
+        let events = backward_of(out);
+        let births = made(&events);
+        assert_eq!(births[1..7], ["div.Tensor", "div.Tensor", "neg", "mul.Tensor", "div.Tensor", "sum.dim_IntList"]);
+    }
+
+    #[test]
+    fn exp_keeps_its_result_and_a_sum_nothing() {
+        let cx = forward();
+        let out = sum_last(&exp(&neg(&activation(&cx, &[4, 8]))));
+        assert_eq!(out.dims(), [4, 1]);
+        assert_eq!(alive(&cx, Kind::Saved), ["exp [4, 8] float32"]);
+        assert_eq!(made(&backward_of(out)), ["ones_like", "mul.Tensor", "neg"]);
+    }
+}

@@ -1,0 +1,63 @@
+//! bitsandbytes' `AdamW8bit` (0.50, `bitsandbytes/optim/optimizer.py`, `Optimizer2State`): both moments in bytes.
+
+use std::rc::Rc;
+
+use plimsoll_catalog::software::rules;
+
+use super::{Optimizer, with_gradients};
+use crate::Op;
+use crate::tensor::{Context, DType, Geometry, Kind, Tensor};
+
+/// `min_8bit_size`: the moments of smaller parameters stay in float32.
+const SMALLEST: u64 = 4096;
+/// How many numbers share a scale (`blocksize` in `init_state`).
+const BLOCK: u64 = 256;
+/// The same before 0.44.
+const LARGE_BLOCK: u64 = 2048;
+/// Entries of a quantization map (`create_dynamic_map`).
+const MAP: u64 = 256;
+
+/// Two moments a parameter, one byte a number, with a float32 scale for every 256 of them.
+#[derive(Debug, Default)]
+pub struct AdamW8bit {
+    /// What a byte of the first (signed) and of the second moment stands for: one pair for all parameters.
+    maps: Option<[Tensor; 2]>,
+    states: Vec<Option<Vec<Tensor>>>,
+}
+
+impl AdamW8bit {
+    /// `init_state`.
+    fn initialize(&mut self, cx: &Rc<Context>, p: &Tensor) -> Vec<Tensor> {
+        if p.numel() < SMALLEST {
+            return (0..2).map(|_| moment(cx, p, DType::Float32)).collect();
+        }
+        self.maps.get_or_insert_with(|| [map(cx), map(cx)]);
+        let mut state: Vec<Tensor> = (0..2).map(|_| moment(cx, p, DType::UInt8)).collect();
+        let block = if cx.machine().rules.has(&rules::SMALL_BLOCKS) { BLOCK } else { LARGE_BLOCK };
+        state.extend((0..2).map(|_| cx.empty_sizes(Op::Zeros, &[p.numel().div_ceil(block)], DType::Float32)));
+        state
+    }
+}
+
+/// `torch.zeros_like(p, dtype=dtype)`.
+fn moment(cx: &Rc<Context>, p: &Tensor, dtype: DType) -> Tensor {
+    cx.empty(Op::ZerosLike, p.geometry().preserved(), dtype)
+}
+
+/// A quantization map, moved to the device.
+fn map(cx: &Rc<Context>) -> Tensor {
+    cx.empty(Op::ToCopy, Geometry::contiguous(&[MAP]), DType::Float32)
+}
+
+impl Optimizer for AdamW8bit {
+    /// One parameter after the other: state where there is none yet, then a kernel that works in place.
+    fn step(&mut self, cx: &Rc<Context>, parameters: &[Tensor]) {
+        self.states.resize(parameters.len(), None);
+        for (i, p) in with_gradients(parameters) {
+            if self.states[i].is_none() {
+                let make = || cx.counting_as(Kind::OptimizerState, || self.initialize(cx, p));
+                self.states[i] = Some(cx.owned_by(p, make));
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! An exponential moving average of the weights: `torch.optim.swa_utils.AveragedModel` with `get_ema_multi_avg_fn`, on
+//! the model's own device.
+
+use std::rc::Rc;
+
+use crate::Op;
+use crate::tensor::{Context, DType, Geometry, Kind, Tensor};
+
+/// The averaged model: a deep copy of every parameter, trained or frozen, and of every buffer.
+#[derive(Debug)]
+pub struct Ema {
+    /// Held only for their lifetime.
+    _copies: Vec<Tensor>,
+    /// Into how many lists the parameters fall by their dtype.
+    lists: usize,
+    updates: u32,
+}
+
+impl Ema {
+    /// `AveragedModel(model)`, right after the model is on the device.
+    pub fn new(cx: &Rc<Context>, parameters: &[Tensor]) -> Self {
+        let mut dtypes: Vec<DType> = Vec::new();
+        for parameter in parameters {
+            if !dtypes.contains(&parameter.dtype()) {
+                dtypes.push(parameter.dtype());
+            }
+        }
+        Self { _copies: cx.copy_loaded(Op::Clone, "module"), lists: dtypes.len(), updates: 0 }
+    }
+
+    /// `update_parameters(model)`, after the optimizer's step: the first one copies, later ones average in place, each
+    /// list with the count of averages moved to the device.
+    pub fn update(&mut self, cx: &Rc<Context>) {
+        if self.updates > 0 {
+            for _ in 0..self.lists {
+                drop(cx.counting_as(Kind::Optimizer, || cx.empty(Op::ToCopy, Geometry::contiguous(&[]), DType::Int64)));
+            }
+        }
+        self.updates += 1;
+    }
+}

@@ -1,0 +1,20 @@
+//! `_group_tensors_by_device_and_dtype`: what the foreach implementations work through one after the other.
+
+use super::with_gradients;
+use crate::tensor::{DType, Tensor};
+
+/// Every parameter with a gradient, in the order foreach works on them: one dtype after the other. The groups are in a C++
+/// `unordered_map`, which libstdc++ walks from the key that was inserted last.
+pub fn by_dtype(parameters: &[Tensor]) -> Vec<&Tensor> {
+    let mut order: Vec<DType> = Vec::new();
+    for (_, p) in with_gradients(parameters) {
+        if !order.contains(&p.dtype()) {
+            order.push(p.dtype());
+        }
+    }
+    let mut grouped: Vec<&Tensor> = with_gradients(parameters).map(|(_, p)| p).collect();
+    if order.len() > 1 {
+        grouped.sort_by_key(|p| std::cmp::Reverse(order.iter().position(|dtype| *dtype == p.dtype())));
+    }
+    grouped
+}

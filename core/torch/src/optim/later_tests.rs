@@ -1,0 +1,165 @@
+//! What the optimizers beside PyTorch's classics keep and allocate (bitsandbytes' `optim/optimizer.py`, lion-pytorch's
+//! `lion_pytorch.py` and `foreach.py`, `torch/optim/_muon.py`, `torch/optim/swa_utils.py`).
+
+use std::rc::Rc;
+
+use plimsoll_ledger::PhaseName;
+use plimsoll_scenario::{Optimizer as Name, OptimizerImpl};
+
+use super::{Ema, Share, build};
+use crate::Op;
+use crate::ops;
+use crate::tensor::testing::{alive, forward, frozen_of, made, watch, weight_of};
+use crate::tensor::{Context, DType, Kind, Tensor, backward};
+
+fn trained(cx: &Rc<Context>, sizes: &[&[u64]], dtype: DType) -> Vec<Tensor> {
+    let weights: Vec<Tensor> = sizes.iter().map(|s| weight_of(cx, s, dtype)).collect();
+    cx.begin(PhaseName::Backward, Some(1), Some(1));
+    weights.iter().for_each(|w| backward(&ops::tanh(w)));
+    cx.begin(PhaseName::Optimizer, Some(1), None);
+    weights
+}
+
+fn step(cx: &Rc<Context>, optimizers: &mut [Share]) -> Vec<String> {
+    watch(cx, || optimizers.iter_mut().for_each(|optimizer| optimizer.step(cx))).0
+}
+
+/// Bytes for both moments, a float32 scale for each begun block of 256, one pair of maps for all parameters; whatever
+/// the weights' dtype.
+#[test]
+fn adamw_8bit_keeps_bytes_and_scales() {
+    for dtype in [DType::Float32, DType::BFloat16] {
+        let cx = forward();
+        let weights = trained(&cx, &[&[64, 64], &[64, 65]], dtype);
+        let mut optimizers = build(Name::AdamW8bit, OptimizerImpl::ForLoop, &weights);
+        let first = step(&cx, &mut optimizers);
+        assert_eq!(
+            first,
+            [
+                "+_to_copy [256] float32",
+                "+_to_copy [256] float32",
+                "+zeros_like [64, 64] uint8",
+                "+zeros_like [64, 64] uint8",
+                "+zeros [16] float32",
+                "+zeros [16] float32",
+                "+zeros_like [64, 65] uint8",
+                "+zeros_like [64, 65] uint8",
+                "+zeros [17] float32",
+                "+zeros [17] float32",
+            ]
+        );
+        assert_eq!(alive(&cx, Kind::OptimizerState).len(), 10);
+        assert!(step(&cx, &mut optimizers).is_empty(), "the kernel works in place");
+    }
+}
+
+/// `min_8bit_size=4096`: one number fewer stays in float32, in a model of half weights too.
+#[test]
+fn adamw_8bit_leaves_small_parameters_in_float32() {
+    let cx = forward();
+    let weights = trained(&cx, &[&[4095]], DType::BFloat16);
+    let first = step(&cx, &mut build(Name::AdamW8bit, OptimizerImpl::ForLoop, &weights));
+    assert_eq!(first, ["+zeros_like [4095] float32", "+zeros_like [4095] float32"]);
+}
+
+/// `exp_avg.clone().mul_(beta1).add(grad)`: two buffers of one parameter at a time.
+#[test]
+fn lion_makes_two_buffers_of_one_parameter() {
+    let cx = forward();
+    let weights = trained(&cx, &[&[64, 32], &[64]], DType::BFloat16);
+    let mut optimizers = build(Name::Lion, OptimizerImpl::ForLoop, &weights);
+    let first = step(&cx, &mut optimizers);
+    assert_eq!(made(&first), ["zeros_like", "clone", "add.Tensor", "zeros_like", "clone", "add.Tensor"]);
+    assert_eq!(alive(&cx, Kind::OptimizerState), ["zeros_like [64, 32] bfloat16", "zeros_like [64] bfloat16"]);
+    assert_eq!(
+        step(&cx, &mut optimizers)[..4],
+        [
+            "+clone [64, 32] bfloat16",
+            "+add.Tensor [64, 32] bfloat16",
+            "-clone [64, 32] bfloat16",
+            "-add.Tensor [64, 32] bfloat16"
+        ]
+    );
+}
+
+/// `updates = [t.clone() for t in exp_avgs]`.
+#[test]
+fn foreach_lion_copies_every_moment_at_once() {
+    let cx = forward();
+    let weights = trained(&cx, &[&[64, 32], &[64]], DType::Float32);
+    let mut optimizers = build(Name::Lion, OptimizerImpl::Foreach, &weights);
+    step(&cx, &mut optimizers);
+    let second = step(&cx, &mut optimizers);
+    assert_eq!(second[..2], ["+clone [64, 32] float32", "+clone [64] float32"]);
+    assert_eq!(second.len(), 4);
+}
+
+/// bitsandbytes' 32-bit states are float32 beside half weights, and its kernel works in place.
+#[test]
+fn fused_lion_keeps_float32() {
+    let cx = forward();
+    let weights = trained(&cx, &[&[64, 32]], DType::BFloat16);
+    let mut optimizers = build(Name::Lion, OptimizerImpl::Fused, &weights);
+    assert_eq!(step(&cx, &mut optimizers), ["+zeros_like [64, 32] float32"]);
+    assert!(step(&cx, &mut optimizers).is_empty());
+}
+
+/// Five iterations on the wide side of the matrix, in bfloat16: a Gram matrix, its polynomial and the next iterate.
+#[test]
+fn muon_works_on_the_smaller_gram_matrix() {
+    let cx = forward();
+    let weights = trained(&cx, &[&[64, 32]], DType::Float32);
+    let mut optimizers = build(Name::Muon, OptimizerImpl::Foreach, &weights);
+    let first = step(&cx, &mut optimizers);
+    assert_eq!(
+        first[..3],
+        ["+zeros_like [64, 32] float32", "+lerp.Scalar [64, 32] float32", "+_to_copy [64, 32] bfloat16"]
+    );
+    let count = |what: &str| first.iter().filter(|e| *e == what).count();
+    assert_eq!([count("+mm [32, 32] bfloat16"), count("+addmm [32, 32] bfloat16")], [5, 5]);
+    assert_eq!(count("+addmm [32, 64] bfloat16"), 5, "the tall matrix lies on its side");
+    assert_eq!(alive(&cx, Kind::OptimizerState), ["zeros_like [64, 32] float32"]);
+}
+
+/// Embeddings, the output head, and all that is no matrix are AdamW's.
+#[test]
+fn muon_leaves_the_rest_to_adamw() {
+    let cx = forward();
+    let weights = trained(&cx, &[&[8, 4], &[100, 4], &[4]], DType::Float32);
+    cx.mark_outer(&weights[1]);
+    let mut optimizers = build(Name::Muon, OptimizerImpl::Fused, &weights);
+    let shares: Vec<_> = optimizers.iter().map(|share| (share.parameters.len(), share.scales_itself)).collect();
+    assert_eq!(shares, [(1, false), (2, true)]);
+    step(&cx, &mut optimizers);
+    let state = alive(&cx, Kind::OptimizerState);
+    assert_eq!(state.iter().filter(|s| s.contains("[8, 4]")).count(), 1, "one momentum: {state:?}");
+    assert_eq!(state.iter().filter(|s| s.contains("[100, 4]")).count(), 2, "two moments: {state:?}");
+}
+
+/// PyTorch refuses an optimizer without parameters.
+#[test]
+fn muon_makes_no_empty_optimizer() {
+    let cx = forward();
+    let weights = trained(&cx, &[&[8, 4]], DType::Float32);
+    assert_eq!(build(Name::Muon, OptimizerImpl::Foreach, &weights).len(), 1);
+    let vectors = trained(&cx, &[&[8]], DType::Float32);
+    assert_eq!(build(Name::Muon, OptimizerImpl::Foreach, &vectors).len(), 1);
+}
+
+/// `deepcopy(model)` copies frozen parameters and buffers too. The first update copies, each later one takes the count
+/// of averages to the device, once a dtype.
+#[test]
+fn an_average_copies_all_there_is() {
+    let cx = forward();
+    cx.begin(PhaseName::Load, None, None);
+    let parameters = [weight_of(&cx, &[8, 8], DType::Float32), frozen_of(&cx, &[16], DType::BFloat16)];
+    let _buffer = cx.counting_as(Kind::Buffer, || cx.empty_sizes(Op::EmptyStrided, &[3], DType::Float32));
+    let (events, mut average) = watch(&cx, || Ema::new(&cx, &parameters));
+    assert_eq!(events, ["+clone [8, 8] float32", "+clone [16] bfloat16", "+clone [3] float32"]);
+    cx.begin(PhaseName::Optimizer, Some(1), None);
+    assert!(watch(&cx, || average.update(&cx)).0.is_empty());
+    let second = watch(&cx, || average.update(&cx)).0;
+    assert_eq!(made(&second), ["_to_copy", "_to_copy"]);
+    assert_eq!(second.len(), 4, "and let go of");
+    drop(parameters);
+}

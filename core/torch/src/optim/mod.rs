@@ -1,0 +1,109 @@
+//! What follows backward: unscaling, clipping, the optimizer's step.
+
+mod adafactor;
+mod adam;
+mod adamw8bit;
+mod clip;
+mod ema;
+mod groups;
+#[cfg(test)]
+mod later_tests;
+mod lion;
+mod muon;
+mod scaler;
+mod sgd;
+#[cfg(test)]
+mod tests;
+
+use std::rc::Rc;
+
+use plimsoll_scenario::{Optimizer as Name, OptimizerImpl};
+
+use crate::Op;
+use crate::tensor::{Context, Kind, Tensor};
+
+pub use clip::clip_grad_norm;
+pub use ema::Ema;
+pub use scaler::GradScaler;
+
+/// An optimizer and its state.
+pub trait Optimizer: std::fmt::Debug {
+    /// `optimizer.step()`: creates state lazily in the first step.
+    fn step(&mut self, cx: &Rc<Context>, parameters: &[Tensor]);
+}
+
+/// An optimizer and the parameters that were handed to it.
+#[derive(Debug)]
+pub struct Share {
+    optimizer: Box<dyn Optimizer>,
+    parameters: Vec<Tensor>,
+    /// Whether the GradScaler leaves the scaling to its kernel (`_step_supports_amp_scaling`).
+    pub scales_itself: bool,
+}
+
+impl Share {
+    /// `optimizer.step()`.
+    pub fn step(&mut self, cx: &Rc<Context>) {
+        self.optimizer.step(cx, &self.parameters);
+    }
+}
+
+/// The optimizers of a scenario, in the order they step: one, but for Muon, which leaves a part of the parameters to
+/// AdamW.
+pub fn build(name: Name, implementation: OptimizerImpl, parameters: &[Tensor]) -> Vec<Share> {
+    let share = |optimizer: Box<dyn Optimizer>, parameters: Vec<Tensor>, scales_itself| Share {
+        optimizer,
+        parameters,
+        scales_itself,
+    };
+    let fused = implementation == OptimizerImpl::Fused;
+    let all = |optimizer, scales_itself| vec![share(optimizer, parameters.to_vec(), scales_itself)];
+    match name {
+        Name::Sgd => all(Box::new(sgd::Sgd::new(false, implementation)), fused),
+        Name::SgdMomentum => all(Box::new(sgd::Sgd::new(true, implementation)), fused),
+        Name::Adam | Name::AdamW => all(Box::new(adam::Adam::new(implementation)), fused),
+        Name::Adafactor => all(Box::<adafactor::Adafactor>::default(), false),
+        Name::AdamW8bit => all(Box::<adamw8bit::AdamW8bit>::default(), false),
+        Name::Lion => all(Box::new(lion::Lion::new(implementation)), false),
+        Name::Muon => {
+            let trained = parameters.iter().filter(|p| p.requires_grad()).cloned();
+            let (matrices, rest): (Vec<Tensor>, Vec<Tensor>) = trained.partition(muon::takes);
+            // An optimizer without parameters is an error in PyTorch: it is left out.
+            let muon = share(Box::<muon::Muon>::default(), matrices, false);
+            let adamw = share(Box::new(adam::Adam::new(implementation)), rest, fused);
+            [muon, adamw].into_iter().filter(|share| !share.parameters.is_empty()).collect()
+        }
+    }
+}
+
+/// Every parameter whose `.grad` is there, with its index. A gradient has its parameter's sizes and dtype.
+fn with_gradients(parameters: &[Tensor]) -> impl Iterator<Item = (usize, &Tensor)> {
+    parameters.iter().enumerate().filter(|(_, p)| has_gradient(p))
+}
+
+/// Whether `p.grad` is there.
+pub fn has_gradient(parameter: &Tensor) -> bool {
+    parameter.edge().and_then(|edge| edge.node.leaf()).is_some_and(|leaf| leaf.grad.borrow().is_some())
+}
+
+/// The storage of `p.grad`.
+pub fn gradient_storage(parameter: &Tensor) -> Option<u32> {
+    Some(parameter.edge()?.node.leaf()?.grad.borrow().as_ref()?.storage_id())
+}
+
+/// `p.grad = value`.
+pub fn set_gradient(parameter: &Tensor, value: Option<Tensor>) {
+    if let Some(leaf) = parameter.edge().and_then(|e| e.node.leaf()) {
+        drop(leaf.grad.replace(value));
+    }
+}
+
+/// A tensor like `p` that the optimizer keeps.
+fn state(cx: &Rc<Context>, op: Op, p: &Tensor) -> Tensor {
+    cx.counting_as(Kind::OptimizerState, || like(cx, op, p))
+}
+
+/// A tensor like `p` that belongs to it.
+fn like(cx: &Rc<Context>, op: Op, p: &Tensor) -> Tensor {
+    cx.owned_by(p, || cx.empty(op, p.geometry().preserved(), p.dtype()))
+}

@@ -1,0 +1,241 @@
+//! The autograd graph: nodes that own exactly what PyTorch saves for them.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::Rc;
+
+use plimsoll_ledger::DType;
+use plimsoll_ledger::ModuleId;
+use smallvec::SmallVec;
+
+use super::backward::Gradients;
+use super::context::Context;
+use super::geometry::Geometry;
+use super::saved::Saved;
+use super::storage::Tensor;
+use super::unit_backward::Repetition;
+use crate::GradFn;
+
+/// The gradients a node returns, one for each of its forward's inputs; `None` where none is asked for.
+pub type Grads = SmallVec<[Option<Tensor>; 3]>;
+
+/// A node's formula: given the gradients of its outputs, allocates and returns those of its inputs.
+type Formula = Box<dyn Fn(&Gradients<'_>) -> Grads>;
+
+/// Collects a node's results, in the order of the forward's inputs.
+pub fn grads<const N: usize>(values: [Option<Tensor>; N]) -> Grads {
+    SmallVec::from_iter(values)
+}
+
+/// Where a gradient goes: the `slot`-th output of `node`'s forward.
+#[derive(Clone, Debug)]
+pub struct Edge {
+    /// The node.
+    pub node: Rc<Node>,
+    /// Which of its outputs.
+    pub slot: u32,
+}
+
+/// What a node remembers of one of its outputs; incoming gradients are summed and cast to it (`validate_outputs`).
+#[derive(Clone, Debug)]
+pub struct Meta {
+    /// Sizes and strides.
+    pub geometry: Geometry,
+    /// Element type.
+    pub dtype: DType,
+}
+
+/// The end of the graph at a leaf: `AccumulateGrad` and the leaf's `.grad`.
+#[derive(Debug, Default)]
+pub struct Leaf {
+    /// `.grad`.
+    pub grad: RefCell<Option<Tensor>>,
+    /// A leaf nobody else holds (not a parameter) lives as long as its node.
+    pub variable: Option<Tensor>,
+}
+
+pub(super) enum Work {
+    /// `None` once it has run and its saved tensors are released.
+    Formula(RefCell<Option<Formula>>),
+    Accumulate(Leaf),
+    /// Units that were copied; empty until the unit behind them has run.
+    Repeated(OnceCell<Rc<Repetition>>),
+}
+
+/// One node of the graph.
+pub struct Node {
+    pub(super) name: GradFn,
+    /// Order of creation; `AccumulateGrad` is `u32::MAX` and so runs as soon as it is ready.
+    pub(super) seq: u32,
+    pub(super) module: ModuleId,
+    pub(super) next: SmallVec<[Option<Edge>; 3]>,
+    pub(super) outputs: SmallVec<[Meta; 1]>,
+    pub(super) work: Work,
+    /// Attributes of a Python function's `ctx`: they live as long as the node, not only until it has run.
+    #[allow(dead_code, reason = "held alive, as Python holds it")]
+    pub(super) attribute: Option<Tensor>,
+    /// Gradients that have arrived, one place for each output.
+    pub(super) buffer: RefCell<SmallVec<[Option<Tensor>; 1]>>,
+    pub(super) dependencies: Cell<u32>,
+}
+
+impl Node {
+    /// The `AccumulateGrad` of a leaf with this geometry.
+    pub fn accumulate(geometry: Geometry, dtype: DType, variable: Option<Tensor>) -> Rc<Self> {
+        Rc::new(Self {
+            name: GradFn::AccumulateGrad,
+            seq: u32::MAX,
+            module: ModuleId::default(),
+            next: SmallVec::new(),
+            outputs: SmallVec::from_iter([Meta { geometry, dtype }]),
+            work: Work::Accumulate(Leaf { grad: RefCell::default(), variable }),
+            attribute: None,
+            buffer: RefCell::default(),
+            dependencies: Cell::new(0),
+        })
+    }
+
+    /// The node of units that are copied behind the one that made `hidden`.
+    pub(super) fn repetition(cx: &Context, edge: &Edge, hidden: &Tensor) -> Rc<Self> {
+        let seq = cx.next_seq.get();
+        cx.next_seq.set(seq + 1);
+        Rc::new(Self {
+            name: GradFn::None,
+            seq,
+            module: ModuleId::ROOT,
+            next: SmallVec::from_iter([Some(edge.clone())]),
+            outputs: SmallVec::from_iter([Meta { geometry: hidden.geometry().clone(), dtype: hidden.dtype() }]),
+            work: Work::Repeated(OnceCell::new()),
+            attribute: None,
+            buffer: RefCell::default(),
+            dependencies: Cell::new(0),
+        })
+    }
+
+    /// The leaf behind an `AccumulateGrad`.
+    pub fn leaf(&self) -> Option<&Leaf> {
+        match &self.work {
+            Work::Accumulate(leaf) => Some(leaf),
+            Work::Formula(_) | Work::Repeated(_) => None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("name", &self.name).field("seq", &self.seq).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Node {
+    /// Unlinks a long chain one node after the other; dropping it recursively would overflow a small stack.
+    fn drop(&mut self) {
+        let mut pending: SmallVec<[Rc<Self>; 4]> = SmallVec::new();
+        let unlink = |node: &mut Self, pending: &mut SmallVec<[Rc<Self>; 4]>| {
+            for edge in &mut node.next {
+                if let Some(edge) = edge.take_if(|e| Rc::strong_count(&e.node) == 1) {
+                    pending.push(edge.node);
+                }
+            }
+        };
+        unlink(self, &mut pending);
+        while let Some(node) = pending.pop() {
+            if let Some(mut node) = Rc::into_inner(node) {
+                unlink(&mut node, &mut pending);
+            }
+        }
+    }
+}
+
+/// A node in the making: what an op does before, while and after its kernel runs. Inactive when no gradient is wanted.
+#[derive(Debug)]
+pub struct Tape {
+    recording: Option<Recording>,
+}
+
+#[derive(Debug)]
+struct Recording {
+    cx: Rc<Context>,
+    name: GradFn,
+    seq: u32,
+    next: SmallVec<[Option<Edge>; 3]>,
+    attribute: Option<Tensor>,
+}
+
+impl Tape {
+    /// Begins the node `name` over the op's differentiable inputs. Call before the kernel allocates.
+    pub fn new(cx: &Rc<Context>, name: GradFn, inputs: &[&Tensor]) -> Self {
+        let wanted = cx.grad_enabled.get() && !cx.muted.get() && inputs.iter().any(|t| t.requires_grad());
+        let recording = wanted.then(|| {
+            let seq = cx.next_seq.get();
+            cx.next_seq.set(seq + 1);
+            let next = inputs.iter().map(|t| t.edge().cloned()).collect();
+            Recording { cx: Rc::clone(cx), name, seq, next, attribute: None }
+        });
+        Self { recording }
+    }
+
+    /// Whether a gradient for input `i` is wanted.
+    pub fn needs(&self, i: usize) -> bool {
+        self.recording.as_ref().is_some_and(|r| r.next[i].is_some())
+    }
+
+    /// Keeps `tensor` for backward; inputs before the kernel runs, outputs after.
+    pub fn save(&self, tensor: &Tensor) -> Saved {
+        self.save_if(true, tensor)
+    }
+
+    /// Keeps `tensor` if `condition` holds (most formulas need an operand only for the other operand's gradient).
+    pub fn save_if(&self, condition: bool, tensor: &Tensor) -> Saved {
+        match &self.recording {
+            Some(recording) if condition => Saved::pack(&recording.cx, tensor),
+            _ => Saved::Nothing,
+        }
+    }
+
+    /// Makes `tensor` an attribute of the node (`ctx.x = x` in Python): no checkpoint defers it, and it lives as long as
+    /// the node does.
+    pub fn keep(&mut self, tensor: &Tensor) {
+        if let Some(recording) = &mut self.recording {
+            tensor.mark_saved();
+            recording.attribute = Some(tensor.detach());
+        }
+    }
+
+    /// Makes `outputs` the node's outputs, with `formula` as its backward.
+    pub fn record<'t>(
+        self,
+        outputs: impl IntoIterator<Item = &'t mut Tensor>,
+        formula: impl Fn(&Gradients<'_>) -> Grads + 'static,
+    ) {
+        let Some(Recording { cx, name, seq, next, attribute }) = self.recording else { return };
+        let mut outputs: SmallVec<[&mut Tensor; 3]> = outputs.into_iter().collect();
+        let node = Rc::new(Node {
+            name,
+            seq,
+            module: cx.current_module(),
+            next,
+            outputs: outputs.iter().map(|t| Meta { geometry: t.geometry().clone(), dtype: t.dtype() }).collect(),
+            work: Work::Formula(RefCell::new(Some(Box::new(formula)))),
+            attribute,
+            buffer: RefCell::default(),
+            dependencies: Cell::new(0),
+        });
+        for (slot, output) in outputs.iter_mut().enumerate() {
+            output.set_edge(&node, slot as u32);
+        }
+    }
+}
+
+impl Tensor {
+    /// Makes a leaf that requires grad (`requires_grad_()`), accumulating into a `.grad` of its own. `owned` says
+    /// that the graph holds the tensor too (a plain tensor, not a parameter). What requires grad already stays as it is.
+    pub fn into_leaf(mut self, owned: bool) -> Self {
+        if self.requires_grad() {
+            return self;
+        }
+        let variable = owned.then(|| self.detach());
+        let node = Node::accumulate(self.geometry().clone(), self.dtype(), variable);
+        self.set_edge(&node, 0);
+        self
+    }
+}

@@ -1,0 +1,223 @@
+//! The backward pass, in the order of PyTorch's engine (`torch/csrc/autograd/engine.cpp`, `input_buffer.cpp`,
+//! `functions/accumulate_grad.h`).
+
+use std::rc::Rc;
+
+use plimsoll_ledger::DType;
+use plimsoll_ledger::Kind;
+use smallvec::SmallVec;
+
+use super::autograd::{Edge, Grads, Leaf, Meta, Node, Work};
+use super::context::Context;
+use super::geometry::{Geometry, MAX_RANK};
+use super::storage::Tensor;
+use crate::{GradFn, Op};
+
+/// What a node's formula works from.
+#[derive(Debug)]
+pub struct Gradients<'a> {
+    cx: &'a Rc<Context>,
+    node: &'a Node,
+    incoming: &'a [Option<Tensor>],
+}
+
+impl Gradients<'_> {
+    /// The run.
+    pub fn cx(&self) -> &Rc<Context> {
+        self.cx
+    }
+
+    /// The gradient of output 0, which a formula with one output always has.
+    pub fn grad(&self) -> &Tensor {
+        match self.incoming.iter().flatten().next() {
+            Some(grad) => grad,
+            None => unreachable!("a formula is only run when a gradient arrived"),
+        }
+    }
+
+    /// The gradient of output `i`, if one arrived.
+    pub fn get(&self, i: usize) -> Option<&Tensor> {
+        self.incoming.get(i).and_then(Option::as_ref)
+    }
+
+    /// Whether a gradient for input `i` is wanted.
+    pub fn needs(&self, i: usize) -> bool {
+        self.node.next[i].is_some()
+    }
+
+    /// Allocates a result in the name of `op`.
+    pub fn empty(&self, op: Op, geometry: Geometry, dtype: DType) -> Tensor {
+        self.cx.empty(op, geometry, dtype)
+    }
+
+    /// Allocates a result like `tensor`.
+    pub fn like(&self, op: Op, tensor: &Tensor) -> Tensor {
+        self.cx.empty(op, tensor.geometry().preserved(), tensor.dtype())
+    }
+}
+
+/// `loss.backward()` for a scalar loss; gradients land in the leaves.
+pub fn backward(loss: &Tensor) {
+    from(loss, false);
+}
+
+/// `output.backward(torch.ones_like(output), retain_graph=True)`: what nodes keep stays as long as the output.
+pub fn backward_retaining(output: &Tensor) {
+    from(output, true);
+}
+
+fn from(loss: &Tensor, retain: bool) {
+    let cx = loss.cx();
+    let Some(root) = loss.edge() else { return };
+    cx.no_grad(|| {
+        let outer = cx.current_module();
+        // torch.autograd.backward holds the root gradient for the whole pass.
+        let seed = cx.empty(Op::OnesLike, loss.geometry().preserved(), loss.dtype());
+        run(cx, root, seed.clone(), retain);
+        cx.grad_fn.set(GradFn::None);
+        cx.set_module(outer);
+        drop(seed);
+    });
+}
+
+fn run(cx: &Rc<Context>, root: &Edge, seed: Tensor, retain: bool) {
+    count_dependencies(&root.node);
+    deliver(&root.node, root.slot as usize, Some(seed));
+    let mut ready: Vec<Rc<Node>> = vec![Rc::clone(&root.node)];
+    while let Some(node) = pop_latest(&mut ready) {
+        cx.pass(node.seq);
+        cx.grad_fn.set(node.name);
+        let incoming = std::mem::take(&mut *node.buffer.borrow_mut());
+        let formula = match &node.work {
+            Work::Accumulate(leaf) => {
+                accumulate(cx, leaf, &node.outputs[0], incoming.into_iter().flatten().next());
+                continue;
+            }
+            Work::Formula(formula) => formula.take(),
+            Work::Repeated(repetition) => {
+                if let Some(repetition) = repetition.get() {
+                    repetition.write(cx);
+                }
+                hand_on(&node, incoming, &mut ready);
+                continue;
+            }
+        };
+        cx.set_module(node.module);
+        let results = match &formula {
+            Some(formula) if incoming.iter().any(Option::is_some) => {
+                let mut results = formula(&Gradients { cx, node: &node, incoming: &incoming });
+                validate(cx, &node, &mut results);
+                results
+            }
+            _ => SmallVec::from_iter(node.next.iter().map(|_| None)),
+        };
+        // call_function() lets go of the incoming gradients, then release_variables() of what was saved.
+        drop(incoming);
+        if let (true, Work::Formula(kept)) = (retain, &node.work) {
+            kept.replace(formula);
+        } else {
+            drop(formula);
+        }
+        hand_on(&node, results, &mut ready);
+    }
+    cx.end_backward();
+}
+
+/// Delivers a node's results, and adds the nodes that have all theirs now to those that are ready.
+fn hand_on(node: &Node, results: impl IntoIterator<Item = Option<Tensor>>, ready: &mut Vec<Rc<Node>>) {
+    for (edge, result) in node.next.iter().zip(results) {
+        let Some(edge) = edge else { continue };
+        deliver(&edge.node, edge.slot as usize, result);
+        let left = edge.node.dependencies.get() - 1;
+        edge.node.dependencies.set(left);
+        if left == 0 {
+            ready.push(Rc::clone(&edge.node));
+        }
+    }
+}
+
+/// The ready queue's order: the node created last runs first. It rarely holds more than a handful.
+fn pop_latest(ready: &mut Vec<Rc<Node>>) -> Option<Rc<Node>> {
+    let (index, _) = ready.iter().enumerate().max_by_key(|(_, n)| n.seq)?;
+    Some(ready.swap_remove(index))
+}
+
+fn count_dependencies(root: &Rc<Node>) {
+    let mut pending: Vec<&Node> = vec![root];
+    while let Some(node) = pending.pop() {
+        for edge in node.next.iter().flatten() {
+            let seen = edge.node.dependencies.get();
+            edge.node.dependencies.set(seen + 1);
+            // The first edge that reaches a node explores it; every node's count is zero again once backward is over.
+            if seen == 0 {
+                pending.push(&edge.node);
+            }
+        }
+    }
+}
+
+/// `validate_outputs`: a gradient is summed to the input's sizes and cast to its dtype.
+fn validate(cx: &Rc<Context>, node: &Node, results: &mut Grads) {
+    for (edge, result) in node.next.iter().zip(results.iter_mut()) {
+        let Some(edge) = edge else {
+            *result = None;
+            continue;
+        };
+        let meta = &edge.node.outputs[edge.slot as usize];
+        if let Some(grad) = result {
+            if grad.dims() != meta.geometry.dims() {
+                *grad = sum_to(cx, grad, meta.geometry.dims());
+            }
+            if grad.dtype() != meta.dtype {
+                *grad = cx.empty(Op::ToCopy, grad.geometry().preserved(), meta.dtype);
+            }
+        }
+    }
+}
+
+/// `at::sum_to`: sums the dimensions that were broadcast, keeping them, then drops the leading ones.
+fn sum_to(cx: &Rc<Context>, grad: &Tensor, sizes: &[u64]) -> Tensor {
+    let lead = grad.geometry().rank() - sizes.len();
+    let mut kept = [1; MAX_RANK];
+    for (i, slot) in kept.iter_mut().enumerate().take(grad.geometry().rank()).skip(lead) {
+        *slot = sizes[i - lead];
+    }
+    let summed = cx.empty_sizes(Op::SumDimIntList, &kept[..grad.geometry().rank()], grad.dtype());
+    if lead == 0 { summed } else { summed.view_as(Geometry::contiguous(sizes)) }
+}
+
+/// `InputBuffer::add`: the first gradient is moved in; a later one is added in place if nobody else can see the sum.
+fn deliver(node: &Node, slot: usize, grad: Option<Tensor>) {
+    let Some(grad) = grad else { return };
+    let mut buffer = node.buffer.borrow_mut();
+    if buffer.len() < node.outputs.len() {
+        buffer.resize(node.outputs.len(), None);
+    }
+    let place = &mut buffer[slot];
+    match place {
+        None => *place = Some(grad),
+        Some(old) if old.can_accumulate_in_place() => {}
+        Some(old) => {
+            let geometry = Geometry::elementwise(&[old.geometry(), grad.geometry()]);
+            *old = old.cx().empty(Op::AddTensor, geometry, old.dtype());
+        }
+    }
+}
+
+/// `AccumulateGrad`: steals the first gradient where it may, adds later ones in place. A stolen view keeps the whole of what
+/// it is a part of: a class token's gradient, where there is one sample, that of the sequence it was put before.
+fn accumulate(cx: &Rc<Context>, leaf: &Leaf, meta: &Meta, grad: Option<Tensor>) {
+    let Some(grad) = grad else { return };
+    let mut place = leaf.grad.borrow_mut();
+    if place.is_none() {
+        let stolen = if grad.is_only_handle() && grad.geometry().same_layout(&meta.geometry) {
+            grad.detach()
+        } else {
+            cx.empty(Op::Clone, meta.geometry.clone(), grad.dtype())
+        };
+        if leaf.variable.is_none() {
+            stolen.mark(Kind::Gradient);
+        }
+        *place = Some(stolen);
+    }
+}

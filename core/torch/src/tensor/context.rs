@@ -1,0 +1,393 @@
+//! What is going on while a step runs: the ledger, the grad mode, autocast, the module we are in.
+
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use plimsoll_ledger::{Birth, DType, Kind, Law, Ledger, ModuleId, Owner, PhaseName, Recorder, Storage, Work};
+
+use super::autocast::Autocast;
+use super::checkpoint::Frame;
+use super::geometry::Geometry;
+use super::loss_rules::LossRules;
+use super::machine::Machine;
+use super::past::Past;
+use super::storage::Tensor;
+use super::unit_backward::Repetitions;
+use super::unit_lines::Stretch;
+use crate::{GradFn, Op};
+
+/// One run's state. Everything that allocates reaches it through a tensor or holds the `Rc`.
+pub struct Context {
+    pub(crate) recorder: RefCell<Recorder>,
+    /// How many tensors refer to each storage.
+    pub(super) references: RefCell<Vec<Cell<u32>>>,
+    module: Cell<ModuleId>,
+    /// Kind given to fresh storages.
+    kind: Cell<Kind>,
+    /// Autograd's function being run, none outside backward.
+    pub(super) grad_fn: Cell<GradFn>,
+    /// The parameter that fresh storages belong to.
+    owner: Cell<Option<Owner>>,
+    pub(super) grad_enabled: Cell<bool>,
+    pub(super) next_seq: Cell<u32>,
+    pub(super) autocast: RefCell<Option<Autocast>>,
+    /// Innermost checkpoint the forward or a recomputation is in.
+    pub(super) frames: RefCell<Vec<Frame>>,
+    /// Set when a recomputation has produced all it must: ops run on without allocating, as if the exception that
+    /// `torch.utils.checkpoint` raises there had unwound them.
+    pub(super) muted: Cell<bool>,
+    closed: Cell<bool>,
+    /// Whether a forward has changed the model itself, as the next one will not.
+    changed: Cell<bool>,
+    blas: Blas,
+    /// `model.eval()`: nothing is dropped out, batch statistics are not computed.
+    pub(super) inference: Cell<bool>,
+    /// The keys and values a generation has seen so far.
+    pub(super) past: RefCell<Option<Past>>,
+    loss: Cell<LossRules>,
+    /// Parameters of the model's ends: tables of embeddings and the output head.
+    outer: RefCell<Vec<u32>>,
+    machine: Cell<Machine>,
+    pub(super) repetitions: Repetitions,
+}
+
+/// cuBLAS keeps a workspace for every handle and stream, taken from PyTorch's allocator at the first product and never
+/// given back (`ATen/cuda/CublasHandlePool.cpp`). The forward's thread and autograd's have a handle each.
+#[derive(Default)]
+struct Blas {
+    workspace: Cell<u64>,
+    forward: RefCell<Option<Tensor>>,
+    backward: RefCell<Option<Tensor>>,
+}
+
+impl Context {
+    /// A fresh run.
+    pub fn new() -> Rc<Self> {
+        Rc::new(Self {
+            recorder: RefCell::new(Recorder::new(Op::names(), GradFn::names())),
+            references: RefCell::new(Vec::with_capacity(Recorder::STORAGES)),
+            module: Cell::default(),
+            kind: Cell::new(Kind::Parameter),
+            grad_fn: Cell::new(GradFn::None),
+            owner: Cell::default(),
+            grad_enabled: Cell::new(true),
+            next_seq: Cell::new(0),
+            autocast: RefCell::default(),
+            frames: RefCell::default(),
+            muted: Cell::new(false),
+            closed: Cell::new(false),
+            changed: Cell::new(false),
+            blas: Blas::default(),
+            inference: Cell::new(false),
+            past: RefCell::default(),
+            loss: Cell::default(),
+            outer: RefCell::default(),
+            machine: Cell::default(),
+            repetitions: Repetitions::default(),
+        })
+    }
+
+    /// Registers the child `name` of a module; of a `ModuleList`, its entry `item`.
+    pub fn module(&self, parent: ModuleId, name: Cow<'static, str>, item: Option<u32>) -> ModuleId {
+        self.recorder.borrow_mut().module(parent, name, item)
+    }
+
+    /// How many modules there are.
+    pub fn modules(&self) -> u32 {
+        self.recorder.borrow().ledger().modules.len() as u32
+    }
+
+    /// The dotted path of a module.
+    pub fn path(&self, module: ModuleId) -> String {
+        self.recorder.borrow().ledger().modules.path(module)
+    }
+
+    /// Closes the books: what is let go of from now on is no event of the run.
+    pub fn end(&self) {
+        self.closed.set(true);
+        drop((self.blas.forward.take(), self.blas.backward.take(), self.past.take()));
+    }
+
+    /// Says that this forward changes the model itself: the next one will not do the same.
+    pub fn changed_for_good(&self) {
+        self.changed.set(true);
+    }
+
+    /// Whether a forward has said so since the last time this was asked.
+    pub fn take_changed(&self) -> bool {
+        self.changed.take()
+    }
+
+    /// Says which card and software this runs on.
+    pub fn set_machine(&self, machine: Machine) {
+        self.machine.set(machine);
+    }
+
+    /// The card and software this runs on.
+    pub fn machine(&self) -> Machine {
+        self.machine.get()
+    }
+
+    /// Whether ops run on without allocating, because a recomputation has produced all it must.
+    pub fn is_muted(&self) -> bool {
+        self.muted.get()
+    }
+
+    /// Gives every cuBLAS handle a workspace of `bytes` (0: none is counted).
+    pub fn set_blas_workspace(&self, bytes: u64) {
+        self.blas.workspace.set(bytes);
+    }
+
+    /// A matrix product runs: the first one of its thread makes the handle's workspace.
+    pub fn blas(self: &Rc<Self>) {
+        let bytes = self.blas.workspace.get();
+        let handle = if self.grad_fn.get() == GradFn::None { &self.blas.forward } else { &self.blas.backward };
+        if bytes == 0 || handle.borrow().is_some() || self.muted.get() {
+            return;
+        }
+        let (grad_fn, module) = (self.grad_fn.replace(GradFn::None), self.module.replace(ModuleId::ROOT));
+        let workspace = self.counting_as(Kind::Workspace, || {
+            self.allocate(Op::CublasWorkspace, Geometry::contiguous(&[bytes]), DType::Bool, bytes)
+        });
+        self.grad_fn.set(grad_fn);
+        self.module.set(module);
+        *handle.borrow_mut() = Some(workspace);
+    }
+
+    /// Takes the ledger out of a finished run.
+    pub fn take(&self) -> Ledger {
+        self.recorder.take().finish()
+    }
+
+    /// Runs `f` inside a module, as `nn.Module.__call__` does.
+    pub fn within<T>(&self, module: ModuleId, f: impl FnOnce() -> T) -> T {
+        let outer = self.module.replace(module);
+        let out = f();
+        self.module.set(outer);
+        out
+    }
+
+    /// The module we are in.
+    pub fn current_module(&self) -> ModuleId {
+        self.module.get()
+    }
+
+    pub(super) fn set_module(&self, module: ModuleId) {
+        self.module.set(module);
+    }
+
+    /// Runs `f` with fresh storages counted as `kind`.
+    pub fn counting_as<T>(&self, kind: Kind, f: impl FnOnce() -> T) -> T {
+        let outer = self.kind.replace(kind);
+        let out = f();
+        self.kind.set(outer);
+        out
+    }
+
+    /// Runs `f` under `torch.no_grad()`.
+    pub fn no_grad<T>(&self, f: impl FnOnce() -> T) -> T {
+        let outer = self.grad_enabled.replace(false);
+        let out = f();
+        self.grad_enabled.set(outer);
+        out
+    }
+
+    /// Runs `f` with fresh storages belonging to `parameter`.
+    pub fn owned_by<T>(&self, parameter: &Tensor, f: impl FnOnce() -> T) -> T {
+        let outer = self.owner.replace(Owner::new(parameter.storage_id()));
+        let out = f();
+        self.owner.set(outer);
+        out
+    }
+
+    /// Marks the beginning of a phase and the kind of what it allocates.
+    pub fn begin(&self, name: PhaseName, step: Option<u32>, micro_batch: Option<u64>) {
+        self.recorder.borrow_mut().phase(name, step, micro_batch);
+        self.kind.set(match name {
+            PhaseName::Load => Kind::Parameter,
+            PhaseName::Input => Kind::Input,
+            PhaseName::Forward | PhaseName::Prefill | PhaseName::Decode => Kind::Forward,
+            PhaseName::Backward => Kind::Backward,
+            PhaseName::Clip | PhaseName::Optimizer | PhaseName::ZeroGrad => Kind::Optimizer,
+        });
+    }
+
+    /// Allocates a tensor: `torch.empty_strided` in the name of `op`.
+    pub fn empty(self: &Rc<Self>, op: Op, geometry: Geometry, dtype: DType) -> Tensor {
+        let bytes = if self.muted.get() { 0 } else { geometry.numel().saturating_mul(dtype.size()) };
+        self.allocate(op, geometry, dtype, bytes)
+    }
+
+    /// Allocates `bytes` that are not a tensor of their own (a library's workspace).
+    pub fn allocate(self: &Rc<Self>, op: Op, geometry: Geometry, dtype: DType, bytes: u64) -> Tensor {
+        let id = self.recorder.borrow_mut().birth(Birth {
+            bytes,
+            kind: self.kind.get(),
+            op: op.id(),
+            grad_fn: self.grad_fn.get().id(),
+            module: self.module.get(),
+            dtype,
+            sizes: geometry.dims(),
+            owner: self.owner.get(),
+        });
+        self.references.borrow_mut().push(Cell::new(1));
+        Tensor::fresh(self, id, geometry, dtype)
+    }
+
+    /// The size of a storage follows from another one's.
+    pub fn law(&self, law: Law) {
+        self.recorder.borrow_mut().law(law);
+    }
+
+    /// A kernel runs.
+    pub fn launch(&self, work: Work) {
+        if !self.muted.get() {
+            self.recorder.borrow_mut().launch(work);
+        }
+    }
+
+    /// A contiguous tensor of `sizes`.
+    pub fn empty_sizes(self: &Rc<Self>, op: Op, sizes: &[u64], dtype: DType) -> Tensor {
+        self.empty(op, Geometry::contiguous(sizes), dtype)
+    }
+
+    /// Lets units of a model that repeat be copied instead of executed, or not.
+    pub fn set_repeats(&self, allowed: bool) {
+        self.repetitions.allowed.set(allowed);
+    }
+
+    /// Whether a copy turned out not to be what executing would have done: then the run is worth nothing, and is to be done
+    /// again without copies.
+    pub fn repeats_failed(&self) -> bool {
+        self.repetitions.failed.get()
+    }
+
+    pub(super) fn fail_repeats(&self) {
+        self.repetitions.failed.set(true);
+    }
+
+    /// Whether units may be copied here: not within others, within checkpoints, or where a generation remembers each.
+    pub(super) fn may_repeat(&self) -> bool {
+        let repetitions = &self.repetitions;
+        let plain = self.frames.borrow().is_empty() && !self.muted.get() && !self.remembers();
+        repetitions.allowed.get() && !repetitions.running.get() && !repetitions.failed.get() && plain
+    }
+
+    pub(super) fn set_repeating(&self, running: bool) {
+        self.repetitions.running.set(running);
+    }
+
+    /// Runs `f`; what it wrote.
+    pub(super) fn stretch<T>(&self, f: impl FnOnce() -> T) -> (Stretch, T) {
+        let (from, first) = (self.position(), self.next_storage());
+        let out = f();
+        (Stretch { positions: from..self.position(), born: first..self.next_storage() }, out)
+    }
+
+    pub(super) fn set_references(&self, id: u32, count: u32) {
+        self.references.borrow()[id as usize].set(count);
+    }
+
+    pub(super) fn references(&self, id: u32) -> u32 {
+        self.references.borrow()[id as usize].get()
+    }
+
+    pub(super) fn retain(&self, id: u32) {
+        let references = self.references.borrow();
+        let count = &references[id as usize];
+        count.set(count.get() + 1);
+    }
+
+    /// Lets go of one reference; with the last one the storage dies. One that has none was copied wrongly.
+    pub(super) fn release(&self, id: u32) {
+        if self.closed.get() {
+            return;
+        }
+        let references = self.references.borrow();
+        let count = &references[id as usize];
+        let Some(fewer) = count.get().checked_sub(1) else { return self.fail_repeats() };
+        count.set(fewer);
+        if fewer == 0 {
+            self.recorder.borrow_mut().death(id);
+        }
+    }
+
+    /// Whether `tensor` is a model's parameter, trained or frozen.
+    pub fn is_parameter(&self, tensor: &Tensor) -> bool {
+        self.recorder.borrow().ledger().storages[tensor.storage_id() as usize].kind == Kind::Parameter
+    }
+
+    /// How the run computes its loss.
+    pub fn loss_rules(&self) -> LossRules {
+        self.loss.get()
+    }
+
+    /// Says how the run computes its loss; the model's own way where nothing is said.
+    pub fn set_loss_rules(&self, rules: LossRules) {
+        self.loss.set(rules);
+    }
+
+    /// Marks a parameter as one of the model's ends: a table of embeddings, or the output head.
+    pub fn mark_outer(&self, tensor: &Tensor) {
+        self.outer.borrow_mut().push(tensor.storage_id());
+    }
+
+    /// Whether `tensor` was marked by [`Context::mark_outer`].
+    pub fn is_outer(&self, tensor: &Tensor) -> bool {
+        self.outer.borrow().contains(&tensor.storage_id())
+    }
+
+    /// A copy of every parameter and buffer there is, named by `op`, in modules of the same paths under `root`.
+    pub fn copy_loaded(self: &Rc<Self>, op: Op, root: &'static str) -> Vec<Tensor> {
+        let loaded: Vec<Storage> = {
+            let (recorder, references) = (self.recorder.borrow(), self.references.borrow());
+            let loaded = recorder.ledger().storages.iter().zip(references.iter());
+            let alive = loaded
+                .filter(|(s, references)| references.get() > 0 && matches!(s.kind, Kind::Parameter | Kind::Buffer));
+            alive.map(|(s, _)| *s).collect()
+        };
+        let modules = self.copy_modules(root);
+        let copy = |storage: &Storage| {
+            let geometry = Geometry::contiguous(self.recorder.borrow().ledger().sizes(storage));
+            let module = modules.get(storage.module.index()).copied().unwrap_or_default();
+            let copy = || self.allocate(op, geometry, storage.dtype, storage.bytes);
+            self.within(module, || self.counting_as(storage.kind, copy))
+        };
+        loaded.iter().map(copy).collect()
+    }
+
+    /// A copy of the tree of modules below a new one, `root`: the copies by the index of their originals.
+    fn copy_modules(&self, root: &'static str) -> Vec<ModuleId> {
+        let mut recorder = self.recorder.borrow_mut();
+        let originals: Vec<_> = recorder.ledger().modules.iter().cloned().collect();
+        let mut copies: Vec<ModuleId> = Vec::with_capacity(originals.len());
+        for (index, module) in originals.into_iter().enumerate() {
+            let copy = match copies.get(module.parent.index()) {
+                Some(parent) if index > 0 => recorder.module(*parent, module.name, module.item),
+                _ => recorder.module(ModuleId::ROOT, root.into(), None),
+            };
+            copies.push(copy);
+        }
+        copies
+    }
+
+    /// Raises the kind of a storage: a forward temporary that the graph keeps becomes a saved activation, a backward
+    /// temporary that is accumulated becomes a gradient, and so does what a forward computed ahead and kept.
+    pub(super) fn raise(&self, id: u32, kind: Kind) {
+        let mut recorder = self.recorder.borrow_mut();
+        let known = recorder.kind_mut(id);
+        match (*known, kind) {
+            (Kind::Forward, Kind::Saved) | (Kind::Backward | Kind::Forward | Kind::Saved, Kind::Gradient) => {
+                *known = kind
+            }
+            _ => {}
+        }
+    }
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("module", &self.module).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,43 @@
+//! Size-only tensors: storages on a ledger, geometry, autograd, autocast, checkpointing.
+
+mod autocast;
+mod autograd;
+mod backward;
+mod checkpoint;
+mod context;
+mod geometry;
+mod loss_rules;
+mod machine;
+mod past;
+mod repeat;
+mod saved;
+mod storage;
+mod unit_backward;
+mod unit_lines;
+mod units;
+
+#[cfg(test)]
+mod autocast_tests;
+#[cfg(test)]
+mod backward_tests;
+#[cfg(test)]
+mod checkpoint_tests;
+#[cfg(test)]
+mod lifetime_tests;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use autograd::{Grads, Tape, grads};
+pub use backward::{Gradients, backward, backward_retaining};
+pub use checkpoint::{checkpoint, checkpoint_all};
+pub use context::Context;
+pub use geometry::Geometry;
+pub use loss_rules::{HeadLoss, LossRules, Smoothing};
+pub use machine::{Kernels, Machine};
+pub use past::{Past, Seen};
+pub use repeat::{Position, Repeat};
+pub use saved::Saved;
+pub use storage::Tensor;
+pub use units::{Unit, WORTH, run_units};
+
+pub use plimsoll_ledger::{DType, Kind, ModuleId};

@@ -1,0 +1,153 @@
+//! What a unit of a model wrote, so that it can be written once more for another unit.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use plimsoll_ledger::{Event, Kind, Ledger, ModuleId, Recorder, Storage, Stream, What, WorkId};
+
+use super::repeat::Position;
+
+/// What a unit wrote in one direction: forward or backward.
+#[derive(Clone, Debug)]
+pub(super) struct Stretch {
+    /// From where to where.
+    pub positions: Range<Position>,
+    /// The storages that were made.
+    pub born: Range<u32>,
+}
+
+/// Which storage an event of a unit is about: one that was made ...
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// ... in this unit's forward.
+    Own,
+    /// ... in the forward of the unit before.
+    Before,
+    /// ... in this unit's backward.
+    OwnBackward,
+    /// ... in the backward of the unit behind, which ran before this one's.
+    BehindBackward,
+}
+
+/// Where the storages of each [`Whose`] begin.
+pub(super) type Bases = [u32; 4];
+
+/// One event, wherever the unit stands: its storage is the `number`-th of those of `whose`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub what: What,
+    pub whose: Whose,
+    stream: Stream,
+    pub number: u32,
+}
+
+/// Everything a unit wrote in one direction.
+#[derive(Clone, Debug)]
+pub(super) struct Lines {
+    lines: Vec<Line>,
+    pub storages: Vec<Storage>,
+    /// Launches, each with the number of lines before it.
+    launches: Vec<(u32, WorkId)>,
+}
+
+impl Lines {
+    /// Reads a stretch; `ranges` are the storages that its events may be about, where those of `renamed` have another name.
+    /// `None` where an event is about another storage, or where something was made that is made only once or whose size is
+    /// no line over the batch.
+    pub fn read(
+        ledger: &Ledger,
+        stretch: &Stretch,
+        ranges: &[(Whose, Range<u32>)],
+        renamed: &[(u32, u32)],
+    ) -> Option<Self> {
+        let Range { start, end } = &stretch.positions;
+        if start.law != end.law {
+            return None;
+        }
+        let storages = ledger.storages[stretch.born.start as usize..stretch.born.end as usize].to_vec();
+        if storages.iter().any(|s| matches!(s.kind, Kind::Workspace | Kind::OptimizerState)) {
+            return None;
+        }
+        let once: Vec<u32> = ranges.iter().flat_map(|(_, range)| made_once(ledger, range)).collect();
+        let line = |event: &Event| {
+            let id = renamed.iter().find(|(name, _)| *name == event.id()).map_or(event.id(), |(_, other)| *other);
+            let (whose, range) = ranges.iter().find(|(_, range)| range.contains(&id))?;
+            let skipped = once.iter().filter(|other| (range.start..id).contains(other)).count() as u32;
+            let number = id - range.start - skipped;
+            Some(Line { what: event.what(), whose: *whose, stream: event.stream(), number })
+        };
+        let lines = ledger.events[start.event..end.event].iter().map(line).collect::<Option<Vec<Line>>>()?;
+        let launches = ledger.launches[start.launch..end.launch]
+            .iter()
+            .map(|launch| ((launch.at as usize).saturating_sub(start.event) as u32, launch.work))
+            .collect();
+        Some(Self { lines, storages, launches })
+    }
+
+    /// Writes it for another unit; says the storages that were made, and where its events begin.
+    pub fn write(
+        &self,
+        recorder: &mut Recorder,
+        references: &mut Vec<Cell<u32>>,
+        bases: Bases,
+        modules: &ModuleShift,
+    ) -> (Range<u32>, usize) {
+        let begin = recorder.ledger().events.len();
+        for (before, work) in &self.launches {
+            recorder.launch_at((begin + *before as usize) as u32, *work);
+        }
+        let born = recorder.extend(
+            self.storages.iter().map(|storage| Storage { module: modules.of(storage.module), ..*storage }),
+            self.lines.iter().map(|line| Event::new(line.what, bases[line.whose as usize] + line.number, line.stream)),
+        );
+        references.resize(born.end as usize, Cell::new(0));
+        (born, begin)
+    }
+
+    /// Whether another unit did the same: the same events, and storages of the same sizes for the same reasons.
+    pub fn same(&self, other: &Self) -> bool {
+        let alike = |(a, b): (&Storage, &Storage)| {
+            (a.bytes, a.shape, a.op, a.grad_fn, a.dtype) == (b.bytes, b.shape, b.op, b.grad_fn, b.dtype)
+        };
+        self.lines == other.lines
+            && self.launches == other.launches
+            && self.storages.len() == other.storages.len()
+            && self.storages.iter().zip(&other.storages).all(alike)
+    }
+
+    /// The numbers of the storages of `whose` that are let go of in it, each with the place of its line.
+    pub fn freed(&self, whose: Whose) -> impl Iterator<Item = (u32, usize)> {
+        let lines = self.lines.iter().enumerate();
+        lines.filter(move |(_, l)| l.whose == whose && l.what == What::Free).map(|(at, l)| (l.number, at))
+    }
+
+    /// The place of the line in which the `number`-th storage of `whose` comes.
+    pub fn birth(&self, whose: Whose, number: u32) -> Option<usize> {
+        self.lines.iter().position(|l| l.whose == whose && l.number == number && l.what == What::Alloc)
+    }
+}
+
+/// Storages that a unit made for all that come after it: they have no number in it.
+fn made_once(ledger: &Ledger, range: &Range<u32>) -> impl Iterator<Item = u32> {
+    let storages = ledger.storages.get(range.start as usize..range.end as usize).unwrap_or_default();
+    (range.start..).zip(storages).filter(|(_, storage)| storage.kind == Kind::Workspace).map(|(id, _)| id)
+}
+
+/// From the modules of one unit to those of another.
+#[derive(Clone, Debug)]
+pub(super) struct ModuleShift {
+    from: Range<u32>,
+    to: u32,
+}
+
+impl ModuleShift {
+    /// `to` begins the modules of the other unit.
+    pub const fn new(from: Range<u32>, to: u32) -> Self {
+        Self { from, to }
+    }
+
+    fn of(&self, module: ModuleId) -> ModuleId {
+        let index = module.index() as u32;
+        if self.from.contains(&index) { ModuleId::new(index - self.from.start + self.to) } else { module }
+    }
+}
