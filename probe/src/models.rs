@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
+use plimsoll_core::catalog::families::{FamilyKey, OWN};
 use plimsoll_core::catalog::{self, Model};
-use plimsoll_core::scenario::supported::{FAMILIES, FamilyKeyKind};
 use plimsoll_core::solve::needs::{self, Way};
 use plimsoll_core::{Bytes, device};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::estimate::Format;
 use crate::exit::{self, Failure};
@@ -56,19 +56,10 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
                     out.push_str(&details(m, paint));
                 }
             }
-            for family in FAMILIES.iter().filter(|f| f.name.contains(&wanted)) {
-                let keys: Vec<String> = family
-                    .keys
-                    .iter()
-                    .map(|key| match key.kind {
-                        FamilyKeyKind::Count { default, .. } => format!("{}={default}", key.name),
-                        FamilyKeyKind::Fraction { default } => format!("{}={default}", key.name),
-                        FamilyKeyKind::Flag { default } => format!("{}={default}", key.name),
-                        FamilyKeyKind::Word { default, .. } => format!("{}={default}", key.name),
-                    })
-                    .collect();
+            for family in OWN.iter().filter(|f| f.name.contains(&wanted)) {
+                let keys: Vec<String> = family.keys().iter().map(assignment).collect();
                 let flag = paint.strong(&format!("{:<30}", format!("--family {}", family.name)));
-                let _ = writeln!(out, "{flag} {}", family.about);
+                let _ = writeln!(out, "{flag} {}", family.about());
                 for line in wrapped(&keys.join(" "), 76) {
                     let _ = writeln!(out, "    {}", paint.quiet(&line));
                 }
@@ -80,6 +71,14 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     }
     anstream::stdout().lock().write_all(out.as_bytes())?;
     Ok(exit::OK)
+}
+
+/// A key with its default, as `--set` takes it.
+fn assignment(key: &FamilyKey) -> String {
+    match key.kind.default() {
+        Value::String(word) => format!("{}={word}", key.name),
+        other => format!("{}={other}", key.name),
+    }
 }
 
 /// What a model weighs and what training it takes, below its line.

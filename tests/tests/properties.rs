@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use plimsoll_core::catalog::families::{FamilyKeyKind, OWN, TRANSFORMERS};
 use plimsoll_core::estimate::{Category, Envelope, PhaseName, Run, Step, Stream, Verdict, execute};
-use plimsoll_core::scenario::supported::{self, FAMILIES, FamilyKeyKind, MODEL_TYPES};
-use plimsoll_core::scenario::{Attention, AttentionMask, LossImpl, Optimizer, Precision, ZeroGrad, ZeroGradAt};
+use plimsoll_core::scenario::{Change, Kind, Lever, at, levers};
 use plimsoll_core::solve::{self, Known};
 use plimsoll_core::{Bytes, Error, Scenario};
 use proptest::collection::vec;
@@ -17,13 +17,6 @@ use serde_json::{Map, Value, json};
 
 /// Cards with every order of attention kernels: none of the fast ones, flash first, cuDNN first, AMD's, Apple's.
 const GPUS: &[&str] = &["t4", "rtx-5070-ti-laptop", "a100-80gb", "h200", "b200", "rx-7900-xtx", "apple-m4-16gb"];
-
-fn object(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(map) => map,
-        _ => Map::new(),
-    }
-}
 
 /// A small decoder whose sizes fit together.
 fn decoder() -> impl Strategy<Value = Value> {
@@ -79,67 +72,57 @@ fn family() -> impl Strategy<Value = Value> {
     prop_oneof![nanogpt, mlp, nbeats]
 }
 
-/// A recipe; what a family does not have is taken out by [`scenario`].
-fn training() -> impl Strategy<Value = Map<String, Value>> {
-    let words = (
-        select(Precision::ALL),
-        select(Optimizer::ALL),
-        0usize..3,
-        select(Attention::ALL),
-        select(ZeroGrad::ALL),
-        select(ZeroGradAt::ALL),
-    );
-    let lora = option::weighted(0.25, (1u64..5, any::<bool>()));
-    let loss = (select(LossImpl::ALL), select(&[0.0, 0.1][..]), any::<bool>());
-    (words, 1u64..4, any::<(bool, bool, bool)>(), lora, loss).prop_map(|(words, accumulation, flags, lora, loss)| {
-        let (precision, optimizer, implementation, attention, zero_grad, at) = words;
-        let implementations = supported::implementations(optimizer);
-        let mut training = object(json!({
-            "precision": precision.as_str(), "optimizer": optimizer.as_str(),
-            "optimizer_impl": implementations[implementation % implementations.len()].as_str(),
-            "accumulation": accumulation, "attention": attention.as_str(), "zero_grad": zero_grad.as_str(),
-            "zero_grad_at": at.as_str(), "clip_grad_norm": flags.0, "keep_outputs": flags.1,
-            "checkpointing": if flags.2 { "full" } else { "none" },
-            "loss_impl": loss.0.as_str(), "label_smoothing": loss.1, "ema": loss.2,
-        }));
-        if let Some((rank, dropped)) = lora {
-            let dropout = if dropped { 0.1 } else { 0.0 };
-            training.insert("lora".into(), json!({"rank": rank, "targets": "all-linear", "dropout": dropout}));
-        }
-        training
-    })
+/// What no property here is about, or what needs a model of its own: inference, quantized weights, versions, names of modules,
+/// images, and where the line is drawn.
+const LEFT_OUT: &[&str] = &[
+    at::training::mode,
+    at::training::quantization,
+    at::training::prepare_kbit,
+    at::training::compile,
+    at::lora::targets,
+    at::lora::modules_to_save,
+    at::input::target_seq,
+    at::input::image,
+    at::input::max_new_tokens,
+    at::device::memory,
+    at::device::load_line,
+    at::software::torch,
+    at::software::transformers,
+    at::software::bitsandbytes,
+];
+
+/// One lever, with what is said of it.
+type Saying = (&'static Lever, Value);
+
+/// What may be said of the levers, each now and then.
+fn sayings() -> impl Strategy<Value = Vec<Option<Saying>>> {
+    let levers = levers().filter(|lever| lever.section() != "model" && !LEFT_OUT.contains(&lever.path));
+    levers.map(|lever| option::weighted(0.5, value(lever)).boxed()).collect::<Vec<_>>()
 }
 
-/// Any small valid scenario, as its JSON.
+/// A small value of a lever's kind.
+fn value(lever: &'static Lever) -> impl Strategy<Value = Saying> {
+    let value = match (lever.path, lever.row.kind) {
+        (at::input::seq, _) => (1u64..50).prop_map(Value::from).boxed(),
+        (_, Kind::Count { .. }) => (1u64..5).prop_map(Value::from).boxed(),
+        (_, Kind::Id) => select(GPUS).prop_map(Value::from).boxed(),
+        (_, kind) => select(kind.samples()).boxed(),
+    };
+    value.prop_map(move |value| (lever, value))
+}
+
+/// Any small valid scenario, as its JSON: what a model does not take, or not beside the rest, stays unsaid.
 fn scenario() -> impl Strategy<Value = Value> {
     let model = prop_oneof![3 => decoder(), 1 => gpt2(), 2 => family()];
-    (model, training(), 1u64..5, 1u64..50, select(AttentionMask::ALL), select(GPUS), any::<bool>()).prop_map(
-        |(model, mut training, batch, seq, mask, gpu, workspaces)| {
-            let mut input = object(json!({"batch": batch}));
-            match model["family"].as_str() {
-                Some(family) => {
-                    training.remove("lora");
-                    training.remove("loss_impl");
-                    if family == "nbeats" {
-                        training.remove("label_smoothing");
-                    }
-                    training.insert("checkpointing".into(), "none".into());
-                    training.insert("attention".into(), "sdpa".into());
-                    if family == "nanogpt" {
-                        input.insert("seq".into(), seq.into());
-                    }
-                }
-                None => {
-                    if training["loss_impl"] != "full" {
-                        training.remove("label_smoothing");
-                    }
-                    input.insert("seq".into(), seq.into());
-                    input.insert("attention_mask".into(), mask.as_str().into());
-                }
-            }
-            json!({"model": model, "input": input, "training": training, "device": {"gpu": gpu, "workspaces": workspaces}})
-        },
-    )
+    (model, 1u64..50, sayings()).prop_map(|(model, seq, sayings)| {
+        let start = Scenario::from_value(&json!({"model": model, "input": {"seq": seq}}));
+        let start = start.unwrap_or_else(|error| panic!("{error}: {model}"));
+        let said = sayings
+            .into_iter()
+            .flatten()
+            .fold(start, |scenario, (lever, value)| Change::Set(lever, value).apply(&scenario).unwrap_or(scenario));
+        said.to_value()
+    })
 }
 
 fn run(scenario: &Value) -> Run {
@@ -371,17 +354,17 @@ fn layers_of(map: &mut Map<String, Value>, layers: u64) {
 
 fn garbage() -> impl Strategy<Value = Value> {
     let hf =
-        (select(MODEL_TYPES), vec((select(KEYS), nonsense()), 0..8), 1u64..4).prop_map(|(model, pairs, layers)| {
+        (select(TRANSFORMERS), vec((select(KEYS), nonsense()), 0..8), 1u64..4).prop_map(|(model, pairs, layers)| {
             let mut config: Map<String, Value> = pairs.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
             config.insert("model_type".into(), model.name.into());
             layers_of(&mut config, layers);
             json!({"hf": config})
         });
-    let family = (select(FAMILIES), vec(nonsense(), 8), 1u64..4).prop_map(|(family, values, layers)| {
+    let family = (select(OWN), vec(nonsense(), 8), 1u64..4).prop_map(|(family, values, layers)| {
         let mut keys: Map<String, Value> =
-            family.keys.iter().zip(values).map(|(k, v)| (k.name.to_owned(), v)).collect();
+            family.keys().iter().zip(values).map(|(k, v)| (k.name.to_owned(), v)).collect();
         let counts =
-            |name: &str| family.keys.iter().any(|k| k.name == name && matches!(k.kind, FamilyKeyKind::Count { .. }));
+            |name: &str| family.keys().iter().any(|k| k.name == name && matches!(k.kind, FamilyKeyKind::Count { .. }));
         let mut depth = Map::new();
         layers_of(&mut depth, layers);
         keys.extend(depth.into_iter().filter(|(k, _)| counts(k)));
@@ -389,13 +372,15 @@ fn garbage() -> impl Strategy<Value = Value> {
         Value::Object(keys)
     });
     let size = || prop_oneof![1u64..70, (0u32..27).prop_map(|shift| 1 << shift)];
-    (prop_oneof![3 => hf, 1 => family], training(), size(), option::of(size()), select(GPUS)).prop_map(
-        |(model, training, batch, seq, gpu)| {
-            let mut input = object(json!({"batch": batch}));
-            if let Some(seq) = seq {
-                input.insert("seq".into(), seq.into());
+    (prop_oneof![3 => hf, 1 => family], sayings(), size(), option::of(size())).prop_map(
+        |(model, sayings, batch, seq)| {
+            let mut scenario = json!({"model": model});
+            let sizes = [(at::input::batch, Some(batch)), (at::input::seq, seq)];
+            let said = sayings.into_iter().flatten().map(|(lever, value)| (lever.path, value));
+            for (path, value) in said.chain(sizes.into_iter().filter_map(|(path, n)| Some((path, n?.into())))) {
+                *path.split('.').fold(&mut scenario, |place, step| &mut place[step]) = value;
             }
-            json!({"model": model, "input": input, "training": training, "device": {"gpu": gpu}})
+            scenario
         },
     )
 }

@@ -1,7 +1,8 @@
 //! The one place where the planner asks the engine.
 
-use plimsoll_core::scenario::{Link, Mode, ModelSource, Quantization, Training, limits, supported};
-use plimsoll_core::{Error, Result, Scenario, catalog};
+use plimsoll_core::catalog::{self, families};
+use plimsoll_core::scenario::{Change, Link, ModelSource, at, limits};
+use plimsoll_core::{Error, Result, Scenario};
 use serde_json::Value;
 
 use crate::errand::Depth;
@@ -52,98 +53,23 @@ pub fn opening() -> Scenario {
     scenario
 }
 
-/// The scenario in another mode. What only training has takes its default, as does what only inference has.
-///
-/// # Errors
-/// When the model is not estimated in this mode.
-pub fn in_mode(scenario: &Scenario, mode: Mode) -> Result<Scenario> {
-    let mut next = scenario.clone();
-    let given = &scenario.training;
-    next.training = Training { mode, precision: given.precision, attention: given.attention, ..Training::default() };
-    if mode == Mode::Inference {
-        // Quantized weights need no adapters there.
-        next.training.quantization = given.quantization;
-    }
-    (next.input.target_seq, next.input.max_new_tokens) = (None, None);
-    Scenario::from_value(&next.to_value())
-}
-
 /// The scenario with another model. What the new model has no use for takes its default.
 ///
 /// # Errors
-/// When the model is refused; all of [`Scenario::from_value`]'s.
+/// When the model is refused.
 pub fn with_model(scenario: &Scenario, source: ModelSource) -> Result<Scenario> {
-    let fresh = Scenario::from_value(&Scenario::of(source).to_value())?;
-    let mut next = scenario.clone();
-    next.model = fresh.model;
-    next.input.target_seq = fresh.input.target_seq;
-    next.input.image = fresh.input.image;
-    next.input.seq = match (scenario.input.seq, fresh.input.seq) {
-        // Never longer than the model can go where its positions are a table.
-        (Some(seq), Some(_)) => Some(seq.min(longest(&next))),
-        (None, seq) => seq,
-        (Some(_), None) => None,
-    };
-    if !takes_mask(&next) {
-        next.input.attention_mask = fresh.input.attention_mask;
-    }
-    if !crate::levers::takes_lora(&next) {
-        next.training.lora = None;
-        next.training.quantization = Quantization::None;
-        crate::levers::settle(&mut next.training);
-    }
-    if !crate::levers::takes_checkpointing(&next) {
-        next.training.checkpointing = fresh.training.checkpointing;
-    }
-    if next.training.mode == Mode::Inference {
-        // What is generated goes by the model again.
-        (next.input.target_seq, next.input.max_new_tokens) = (None, None);
-    }
-    if !next.takes_label_smoothing() {
-        next.training.label_smoothing = 0.0;
-    }
-    if !crate::levers::takes_fused_loss(&next) {
-        next.training.loss_impl = fresh.training.loss_impl;
-    }
-    Scenario::from_value(&next.to_value())
-}
-
-/// Whether the model takes an attention mask.
-pub fn takes_mask(scenario: &Scenario) -> bool {
-    match &scenario.model.source {
-        ModelSource::Family { name, .. } => supported::family(name).is_some_and(|f| f.has_mask),
-        source => model_type(source).and_then(|name| supported::model_type(&name)).is_none_or(|m| m.has_mask),
-    }
+    Change::Model(source).apply(scenario)
 }
 
 /// The longest sequence the model can be given, in tokens.
 pub fn longest(scenario: &Scenario) -> u64 {
     let source = &scenario.model.source;
-    let table = match source {
-        ModelSource::Family { .. } => true,
-        _ => model_type(source).and_then(|name| supported::model_type(&name)).is_some_and(|m| m.learned_positions),
-    };
-    if table { source.positions().unwrap_or(limits::SEQ) } else { limits::SEQ }
-}
-
-/// Whether images of any size go through the model: torchvision's pool at the end, where a transformer's positions are
-/// made for one size.
-pub fn takes_any_image(scenario: &Scenario) -> bool {
-    scenario.input.image.is_some() && matches!(scenario.model.source, ModelSource::Family { .. })
+    if source.family().positions.learned { source.positions().unwrap_or(limits::SEQ) } else { limits::SEQ }
 }
 
 /// The supported `model_type`s, as a list people read.
 pub fn model_types() -> String {
-    supported::MODEL_TYPES.iter().map(|m| m.name).collect::<Vec<_>>().join(", ")
-}
-
-/// `model_type` of a Hugging Face model.
-fn model_type(source: &ModelSource) -> Option<String> {
-    match source {
-        ModelSource::Catalog(id) => catalog::model(id).map(|m| m.model_type.to_owned()),
-        ModelSource::HuggingFace(config) => config.get("model_type")?.as_str().map(str::to_owned),
-        ModelSource::Family { .. } => None,
-    }
+    families::TRANSFORMERS.iter().map(|family| family.name).collect::<Vec<_>>().join(", ")
 }
 
 /// The model's name for people.
@@ -167,24 +93,7 @@ pub fn card_name(scenario: &Scenario) -> String {
 
 /// How many layers one forward runs through, encoder and decoder together; `None` where the model does not say.
 pub fn layers(scenario: &Scenario) -> Option<u64> {
-    type Keys = serde_json::Map<String, Value>;
-    let number = |keys: &Keys, name: &str| keys.get(name)?.as_u64();
-    let first = |keys: &Keys, names: &[&str]| names.iter().find_map(|name| number(keys, name));
-    let both = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
-    match &scenario.model.source {
-        ModelSource::Family { keys, .. } => first(keys, &["n_layer", "stacks", "layers"]),
-        source => {
-            let config = source.config()?;
-            let tower = |name: &str| number(config.get(name)?.as_object()?, "num_hidden_layers");
-            both(number(&config, "encoder_layers"), number(&config, "decoder_layers"))
-                .or_else(|| first(&config, &["num_hidden_layers", "n_layer", "n_layers"]))
-                // T5's decoder is as deep as its encoder unless it says otherwise.
-                .or_else(|| both(number(&config, "num_layers"), first(&config, &["num_decoder_layers", "num_layers"])))
-                .or_else(|| both(tower("text_config"), tower("vision_config")))
-                // Swin, ResNet and ConvNeXt list their stages.
-                .or_else(|| Some(config.get("depths")?.as_array()?.iter().filter_map(Value::as_u64).sum()))
-        }
-    }
+    scenario.model.source.layers()
 }
 
 /// The share link of a scenario, from its question mark on.
@@ -206,15 +115,16 @@ pub fn config(text: &str) -> Result<serde_json::Map<String, Value>> {
     let hint = "paste the whole content of a model's config.json, from { to }";
     match serde_json::from_str(text) {
         Ok(Value::Object(map)) => Ok(map),
-        Ok(_) => Err(Error::new("model.hf", "the config is not a JSON object", hint)),
-        Err(error) => Err(Error::new("model.hf", format!("the config is not JSON: {error}"), hint)),
+        Ok(_) => Err(Error::new(at::model::hf, "the config is not a JSON object", hint)),
+        Err(error) => Err(Error::new(at::model::hf, format!("the config is not JSON: {error}"), hint)),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_core::scenario::{Link, ModelSource, supported};
-    use plimsoll_core::{Bytes, Scenario, catalog};
+    use plimsoll_core::catalog::{self, families};
+    use plimsoll_core::scenario::{Link, ModelSource};
+    use plimsoll_core::{Bytes, Scenario};
 
     use super::{alive, command, config, layers, longest, opening, sound, with_model};
 
@@ -243,7 +153,7 @@ mod tests {
     fn every_model_can_follow_every_other() {
         let mut sources: Vec<ModelSource> =
             catalog::models().iter().map(|m| ModelSource::Catalog(m.id.to_owned())).collect();
-        for family in supported::FAMILIES {
+        for family in families::OWN {
             sources.push(ModelSource::Family { name: family.name.to_owned(), keys: serde_json::Map::new() });
         }
         let mut scenario = opening();

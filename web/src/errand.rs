@@ -1,6 +1,6 @@
 //! What the page asks of its worker, and what comes back: JSON text both ways.
 
-use plimsoll_core::{Bytes, Error, Scenario};
+use plimsoll_core::{Bytes, Error, Result, Scenario};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -38,7 +38,7 @@ pub struct Reply {
     /// The errand's.
     pub id: u64,
     /// What was found, or why nothing was.
-    pub answer: Result<Answer, Fault>,
+    pub answer: Result<Answer>,
 }
 
 /// What was found.
@@ -65,23 +65,6 @@ pub struct Depth {
     pub standing: Standing,
 }
 
-/// An [`Error`] that travels.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fault {
-    /// The key it is about.
-    pub key: String,
-    /// What is wrong there.
-    pub problem: String,
-    /// What to do.
-    pub hint: String,
-}
-
-impl From<Error> for Fault {
-    fn from(error: Error) -> Self {
-        Self { key: error.key, problem: error.problem, hint: error.hint }
-    }
-}
-
 /// Answers errands, one after the other, and keeps the last run.
 #[derive(Debug, Default)]
 pub struct Clerk {
@@ -93,7 +76,7 @@ impl Clerk {
     ///
     /// # Errors
     /// As the engine's.
-    pub fn answer(&mut self, question: &Question) -> Result<Answer, Fault> {
+    pub fn answer(&mut self, question: &Question) -> Result<Answer> {
         match question {
             Question::Sound(value) => Ok(Answer::Reading(Box::new(self.sound(&Scenario::from_value(value)?)?))),
             Question::Peak(value) => Ok(Answer::Peak(engine::depth(&Scenario::from_value(value)?)?)),
@@ -109,7 +92,7 @@ impl Clerk {
     ///
     /// # Errors
     /// As the engine's.
-    pub fn sound(&mut self, scenario: &Scenario) -> Result<Reading, Fault> {
+    pub fn sound(&mut self, scenario: &Scenario) -> Result<Reading> {
         let (reading, run) = engine::sound(scenario)?;
         self.run = Some(run);
         Ok(reading)
@@ -121,11 +104,7 @@ impl Clerk {
             Ok(errand) => Reply { id: errand.id, answer: self.answer(&errand.question) },
             Err(error) => Reply {
                 id: 0,
-                answer: Err(Fault {
-                    key: "worker".to_owned(),
-                    problem: format!("an errand could not be read: {error}"),
-                    hint: "reload the page".to_owned(),
-                }),
+                answer: Err(Error::new("worker", format!("an errand could not be read: {error}"), "reload the page")),
             },
         };
         serde_json::to_string(&reply).unwrap_or_default()

@@ -1,4 +1,7 @@
-//! Number fields: what a draft means, and the stops of the sliders beside them.
+//! Fields: what a draft in one means, and the stops of the sliders beside them.
+
+use plimsoll_core::scenario::{Kind, Lever, parse_gib, print_memory};
+use serde_json::Value;
 
 /// What a draft in a whole-number field means.
 ///
@@ -14,26 +17,40 @@ pub fn whole(draft: &str, least: u64, most: u64) -> Result<u64, String> {
     }
 }
 
-/// What a draft in a GiB field means; empty is `None` (the card's own value). Units may be left out.
+/// What a draft means for a lever that is typed; empty is nothing, where it may have no value.
 ///
 /// # Errors
 /// One sentence that says what is accepted.
-pub fn memory(draft: &str) -> Result<Option<plimsoll_core::Bytes>, String> {
-    let compact: String = draft.chars().filter(|c| !c.is_whitespace()).collect::<String>().to_lowercase();
-    if compact.is_empty() {
-        return Ok(None);
-    }
-    let (number, factor) = if let Some(n) = compact.strip_suffix("mib") {
-        (n, 1_048_576.0)
-    } else {
-        (compact.strip_suffix("gib").unwrap_or(&compact), 1_073_741_824.0)
-    };
-    // 16 PiB: far above any card, far below what overflows.
-    match number.replace(',', ".").parse::<f64>() {
-        Ok(n) if n > 0.0 && n * factor < (1u64 << 54) as f64 => {
-            Ok(Some(plimsoll_core::Bytes::new((n * factor).round() as u64)))
+pub fn draft(lever: &Lever, draft: &str) -> Result<Value, String> {
+    let draft = draft.trim();
+    match lever.row.kind {
+        Kind::Count { most } => whole(draft, 1, most).map(Value::from),
+        Kind::Fraction => fraction(draft).map(Value::from),
+        Kind::Size if draft.is_empty() => Ok(Value::Null),
+        Kind::Size => match parse_gib(draft) {
+            Ok(bytes) => Ok(print_memory(bytes).into()),
+            Err(_) => Err("Give a size like 11.5 (GiB) or 900 MiB.".to_owned()),
+        },
+        Kind::Names { all, .. } => {
+            let names: Vec<&str> = draft.split([',', ' ']).filter(|name| !name.is_empty()).collect();
+            Ok(match (names.as_slice(), all) {
+                ([], Some(all)) => all.into(),
+                ([], None) => Value::Null,
+                ([one], Some(all)) if *one == all => all.into(),
+                _ => names.into(),
+            })
         }
-        _ => Err("Give a size like 11.5 (GiB) or 900 MiB.".to_owned()),
+        Kind::Flag | Kind::Words(_) | Kind::Version { .. } | Kind::Id => Ok(draft.into()),
+    }
+}
+
+/// What stands in the field of such a lever.
+pub fn text(value: Option<&Value>) -> String {
+    match value {
+        None => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "),
+        Some(other) => other.to_string(),
     }
 }
 
@@ -74,9 +91,10 @@ pub fn nearest_stop(stops: &[u64], value: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_core::Bytes;
+    use plimsoll_core::scenario::{at, lever};
+    use serde_json::{Value, json};
 
-    use super::{fraction, memory, nearest_stop, stops, whole};
+    use super::{draft, fraction, nearest_stop, stops, text, whole};
 
     #[test]
     fn numbers_may_be_grouped_and_nothing_else() {
@@ -89,13 +107,27 @@ mod tests {
 
     #[test]
     fn memory_is_gib_unless_said_otherwise() {
-        assert_eq!(memory(""), Ok(None));
-        assert_eq!(memory("11.5"), Ok(Some(Bytes::from_mib(11_776))));
-        assert_eq!(memory("11,5 GiB"), Ok(Some(Bytes::from_mib(11_776))));
-        assert_eq!(memory("900MiB"), Ok(Some(Bytes::from_mib(900))));
-        for bad in ["0", "-1", "nan", "inf", "1e300", "lots"] {
+        let memory = |text: &str| draft(lever(at::device::memory).unwrap(), text);
+        assert_eq!(memory(""), Ok(Value::Null));
+        assert_eq!(memory("11.5"), Ok("11.5 GiB".into()));
+        assert_eq!(memory("11,5 GiB"), Ok("11.5 GiB".into()));
+        assert_eq!(memory("900MiB"), Ok("900 MiB".into()));
+        assert_eq!(memory("12 G"), Ok("12 GiB".into()));
+        assert_eq!(memory("12GB"), Ok("12000000000 B".into()));
+        for bad in ["-1", "nan", "inf", "1e300", "lots"] {
             assert!(memory(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn names_stand_between_commas_or_spaces() {
+        let targets = |text: &str| draft(lever(at::lora::targets).unwrap(), text);
+        assert_eq!(targets(""), Ok("all-linear".into()));
+        assert_eq!(targets("all-linear"), Ok("all-linear".into()));
+        assert_eq!(targets("q_proj,  v_proj"), Ok(json!(["q_proj", "v_proj"])));
+        assert_eq!(draft(lever(at::lora::modules_to_save).unwrap(), " "), Ok(Value::Null));
+        assert_eq!(text(Some(&json!(["q_proj", "v_proj"]))), "q_proj, v_proj");
+        assert_eq!((text(None), text(Some(&json!(0.1)))), (String::new(), "0.1".to_owned()));
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! What the planner needs that needs no browser: readings of a run, levers, layouts, searches, wording.
+//! What the planner needs that needs no browser: readings of a run, marks of the ladder, layouts, searches, wording.
 //!
 //! Everything here is a pure function and tested natively; `main.rs` is the page that prints it.
 #![forbid(unsafe_code)]
 
 pub mod breakdown;
-pub mod choices;
 pub mod compare;
+pub mod control;
 pub mod cursor;
 pub mod engine;
 pub mod errand;
@@ -13,7 +13,7 @@ pub mod field;
 pub mod gauge;
 pub mod heatmap;
 pub mod kind;
-pub mod levers;
+pub mod marks;
 pub mod number;
 pub mod path;
 pub mod reading;

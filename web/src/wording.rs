@@ -1,9 +1,8 @@
 //! The sentences of the page.
 
-use plimsoll_core::scenario::{Checkpointing, Mode, Quantization};
+use plimsoll_core::scenario::{Checkpointing, Levers, Mode, Quantization, at};
 use plimsoll_core::{Bytes, Scenario};
 
-use crate::choices::Choice as _;
 use crate::kind::Kind;
 use crate::number;
 use crate::reading::{Held, PhaseRow, Point, Reading};
@@ -82,7 +81,7 @@ pub fn load(scenario: &Scenario) -> String {
         let new = input.max_new_tokens.map(|n| format!(", {} new tokens", number::grouped(n))).unwrap_or_default();
         return format!("{batch}, {}, inference{new}", training.precision);
     }
-    let mut text = format!("{batch}, {}, {}", training.precision, training.optimizer.label());
+    let mut text = format!("{batch}, {}, {}", training.precision, training.optimizer.in_words().label);
     if let Some(lora) = &training.lora {
         let adapters = if lora.dora { "DoRA" } else { "LoRA" };
         text.push_str(&match training.quantization {
@@ -99,8 +98,32 @@ pub fn load(scenario: &Scenario) -> String {
     if training.accumulation > 1 {
         text.push_str(&format!(", {} micro-batches", number::grouped(training.accumulation)));
     }
+    for clause in Levers::of(scenario).told(&TOLD) {
+        text.push_str(&format!(", {clause}"));
+    }
     text
 }
+
+/// What a line about a load has words of its own for, or has no room for.
+const TOLD: [&str; 17] = [
+    at::input::batch,
+    at::input::seq,
+    at::input::target_seq,
+    at::input::image,
+    at::input::max_new_tokens,
+    at::training::precision,
+    at::training::optimizer,
+    at::training::optimizer_impl,
+    at::training::accumulation,
+    at::training::checkpointing,
+    at::training::quantization,
+    at::training::prepare_kbit,
+    at::lora::rank,
+    at::lora::targets,
+    at::lora::dropout,
+    at::lora::dora,
+    at::device::gpu,
+];
 
 /// A clause as a sentence: capital first, full stop last.
 pub fn sentence(clause: &str) -> String {
@@ -117,12 +140,20 @@ pub fn sentence(clause: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_core::scenario::LossImpl;
+
     use super::{load, op, sentence};
     use crate::engine::opening;
 
     #[test]
     fn the_load_is_one_line() {
         assert_eq!(load(&opening()), "4 × 1,024 tokens, bf16-amp, AdamW");
+        let mut other = opening();
+        (other.training.ema, other.training.loss_impl) = (true, LossImpl::FusedLinear);
+        assert_eq!(
+            load(&other),
+            "4 × 1,024 tokens, bf16-amp, AdamW, head and loss: fused, moving average of the weights"
+        );
     }
 
     #[test]

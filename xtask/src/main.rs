@@ -37,8 +37,9 @@ Commands:
                         data/measurements; with --check, fail when the committed one differs.
   schema [--check]      Write docs/measurement.schema.json from the record's types; with --check,
                         fail when the committed one differs.
-  reference [--check]   Write docs/models.md and docs/gpus.md from the catalog, and
-                        docs/worked-examples.md; with --check, fail when the committed ones differ.
+  reference [--check]   Write docs/models.md and docs/gpus.md from the catalog, docs/scenario.md from the
+                        levers, and docs/worked-examples.md; with --check, fail when the committed
+                        ones differ.
   bench [load]          Measure and write docs/performance.md; with `load`, only its part about the
                         server under load, which takes some minutes and needs PostgreSQL.
 ";

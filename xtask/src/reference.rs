@@ -9,7 +9,7 @@ use plimsoll_core::Bytes;
 use plimsoll_core::catalog::{self, Gpu, Model};
 use plimsoll_core::device;
 use plimsoll_core::solve::needs::{self, Way};
-use plimsoll_tests::worked;
+use plimsoll_tests::{scenario_page, worked};
 
 use crate::workspace;
 
@@ -28,6 +28,7 @@ pub fn run(check: bool) -> Result<ExitCode> {
         ("docs/models.md", models_page(&models)?),
         ("docs/gpus.md", gpus_page(&models)?),
         ("docs/worked-examples.md", worked::page()?),
+        ("docs/scenario.md", scenario_page::page()?),
     ];
     for (name, fresh) in pages {
         let path = workspace::root().join(name);

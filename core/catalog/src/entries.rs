@@ -1,6 +1,9 @@
 //! Models and cards people can name, compiled in from `data/`.
 
+use std::sync::{LazyLock, OnceLock};
+
 use plimsoll_ground::Bytes;
+use serde_json::{Map, Value};
 
 #[cfg(test)]
 #[path = "entries_tests.rs"]
@@ -89,4 +92,14 @@ pub fn models() -> &'static [Model] {
 /// The model with this id.
 pub fn model(id: &str) -> Option<&'static Model> {
     models().iter().find(|m| m.id == id)
+}
+
+/// The config of the model with this id. It is parsed once: whoever changes a scenario asks for it many times.
+pub fn config(id: &str) -> Option<&'static Map<String, Value>> {
+    static PARSED: LazyLock<Vec<OnceLock<Map<String, Value>>>> =
+        LazyLock::new(|| models().iter().map(|_| OnceLock::new()).collect());
+    let at = models().iter().position(|m| m.id == id)?;
+    let model = models().get(at)?;
+    // The build refuses an entry that is no JSON object.
+    Some(PARSED.get(at)?.get_or_init(|| serde_json::from_str(model.config).unwrap_or_default()))
 }

@@ -4,6 +4,7 @@
 
 pub mod device;
 mod entries;
+pub mod families;
 pub mod software;
 
-pub use entries::{Gpu, Model, Vendor, gpu, gpus, model, models};
+pub use entries::{Gpu, Model, Vendor, config, gpu, gpus, model, models};

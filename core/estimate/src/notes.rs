@@ -4,9 +4,7 @@ use plimsoll_catalog::device;
 use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ledger::Ledger;
-use plimsoll_scenario::Scenario;
-use plimsoll_scenario::supported::MODEL_TYPES;
-use plimsoll_scenario::{Mode, Quantization, Task};
+use plimsoll_scenario::{Mode, Quantization, Scenario, Task};
 use plimsoll_torch::Op;
 
 /// A sentence for each figure of this card that no reading stands behind and that the verdict rests on. That a desktop
@@ -45,7 +43,7 @@ pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger) -> Vec<String>
     if trains && ran(Op::ScaledDotProductCudnnAttention) {
         sentences.push(CUDNN.to_owned());
     }
-    if ran(Op::ScaledDotProductEfficientAttention) && scenario.model.source.model_type().as_deref() == Some("t5") {
+    if ran(Op::ScaledDotProductEfficientAttention) && scenario.model.source.family().transposed_bias {
         sentences.push(T5.to_owned());
     }
     if trains
@@ -66,7 +64,7 @@ pub fn quantized(scenario: &Scenario) -> Vec<String> {
     const OUTLIERS: &str = "columns of activations with outliers, which depend on the data, are multiplied in 16 bits beside \
          the int8 product; none are counted";
     let quantization = scenario.training.quantization;
-    let mixture = scenario.model.source.config().is_some_and(|config| config.keys().any(|key| key.contains("expert")));
+    let mixture = scenario.model.source.family().experts.is_some();
     let mut sentences = Vec::new();
     if quantization != Quantization::None && mixture {
         sentences.push(EXPERTS.to_owned());
@@ -84,8 +82,7 @@ pub fn quantized(scenario: &Scenario) -> Vec<String> {
 pub fn without_cache(scenario: &Scenario) -> Option<String> {
     const SENTENCE: &str = "this is a forward with use_cache = False, as transformers' text classification pipeline calls it; \
          called as its config says by default, a decoder makes and returns keys and values for every layer as well";
-    let model_type = scenario.model.source.model_type()?;
-    let decodes = MODEL_TYPES.iter().any(|known| known.name == model_type && known.tasks.contains(&Task::CausalLm));
+    let decodes = scenario.model.source.family().tasks.contains(&Task::CausalLm);
     let classifies = scenario.model.task == Task::SequenceClassification;
     (decodes && classifies && scenario.training.mode == Mode::Inference).then(|| SENTENCE.to_owned())
 }

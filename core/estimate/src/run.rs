@@ -27,7 +27,6 @@ impl Run {
     /// # Errors
     /// A key the engine does not estimate yet, an unsupported `model_type`, sizes that contradict one another.
     pub fn new(scenario: &Scenario) -> Result<Self> {
-        scenario.estimated()?;
         let gpu = card(scenario)?;
         let ledger = execute(scenario)?;
         let berth = Berth::new(gpu, scenario);

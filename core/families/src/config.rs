@@ -3,10 +3,10 @@
 use std::sync::LazyLock;
 
 use plimsoll_ground::{Error, Result};
-use plimsoll_scenario::supported;
 use serde_json::{Map, Value};
 
 use crate::attribute_map::{Alias, aliases};
+
 /// The largest size any single dimension may have; keeps products of a few of them far from overflow.
 pub const MAX_SIZE: u64 = 1 << 24;
 /// The most layers a model may have: ten times the deepest published.
@@ -50,11 +50,6 @@ impl<'a> Config<'a> {
     /// `model_type`, empty when missing.
     pub fn model_type(&self) -> &'a str {
         self.map.get("model_type").and_then(Value::as_str).unwrap_or_default()
-    }
-
-    /// Whether this is a type nobody listed, but a decoder that can be estimated as Llama.
-    pub fn reads_like_llama(&self) -> bool {
-        supported::stand_in(self.map).is_some()
     }
 
     /// An error about `key`, under the name it is written with.

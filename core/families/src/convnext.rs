@@ -104,7 +104,6 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let act = config.text("hidden_act", "gelu")?;
     let scaled = config.number("layer_scale_init_value").unwrap_or(1e-6) > 0.0;
     let drop = config.probability("drop_path_rate", 0.0)?;
-    plan.refuse_checkpointing("convnext")?;
     let batch = ImageBatch::new(scope, plan, channels)?;
     // Every stage behind the first halves the patches.
     batch.must_have_pixels(patch.saturating_mul(1 << (depths.len() - 1)))?;

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod architecture;
 mod attend;
 mod attribute_map;
 mod bart;
@@ -63,12 +64,12 @@ mod whisper;
 
 use std::rc::Rc;
 
+use plimsoll_catalog::families::Architecture;
 use plimsoll_ground::{Error, Result};
-use plimsoll_scenario::supported;
-use plimsoll_scenario::{Attention, Checkpointing, Input, Mode, ModelSource, Precision, Quantization, Scenario, Task};
+use plimsoll_scenario::{Attention, Checkpointing, Family, Input, Mode, Precision, Quantization, Scenario, Task};
 use plimsoll_torch::Batch;
 use plimsoll_torch::generate::Generate;
-use plimsoll_torch::nn::{AdapterPlan, ExpertNames, QuantizationPlan, Scope};
+use plimsoll_torch::nn::{AdapterPlan, QuantizationPlan, Scope};
 use plimsoll_torch::ops::{SdpaRules, SharedMap};
 use plimsoll_torch::tensor::{Context, DType, Tensor};
 
@@ -128,20 +129,6 @@ impl Plan {
     }
 }
 
-impl Plan {
-    /// For architectures whose class has no gradient checkpointing.
-    ///
-    /// # Errors
-    /// When the scenario asks for it.
-    pub fn refuse_checkpointing(&self, name: &str) -> Result<()> {
-        if !self.checkpointing {
-            return Ok(());
-        }
-        let problem = format!("transformers' {name} has no gradient checkpointing");
-        Err(Error::new("training.checkpointing", problem, "use checkpointing = \"none\""))
-    }
-}
-
 /// A model with its parameters in registration order.
 #[derive(Debug)]
 pub struct Built {
@@ -158,10 +145,11 @@ pub struct Built {
 /// Builds the scenario's model, its parameters allocated in the order `.to(device)` moves them.
 ///
 /// # Errors
-/// An unknown catalog id, `model_type` or family; sizes that are missing, too large or contradict one another.
+/// A model or a recipe that is not estimated; sizes that are missing, too large or contradict one another.
 pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<Built> {
     let training = &scenario.training;
-    cx.set_loss_rules(loss::rules(scenario)?);
+    let family = scenario.estimated()?;
+    cx.set_loss_rules(loss::rules(scenario, family));
     let plan = Plan {
         input: scenario.input.clone(),
         task: scenario.model.task,
@@ -170,48 +158,14 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
         adapters: training.lora.is_some(),
         rules,
     };
-    let experts = expert_names(scenario.model.source.model_type().as_deref());
-    let adapters = training.lora.clone().map(|lora| AdapterPlan { lora, experts });
-    if let Some((key, problem, hint)) = adapters.as_ref().and_then(AdapterPlan::refusal) {
-        return Err(Error::new(format!("training.lora.{key}"), problem, hint));
-    }
-    let scope = Scope::root(cx, weights_dtype(scenario), adapters, quantization(scenario));
-    let model = match &scenario.model.source {
-        ModelSource::Family { name, keys } => {
-            if training.quantization != Quantization::None {
-                return Err(Error::new(
-                    "training.quantization",
-                    format!("the family {name:?} is no model that transformers loads and bitsandbytes quantizes"),
-                    "leave quantization out, or use a Hugging Face model",
-                ));
-            }
-            if plan.checkpointing {
-                return Err(Error::new(
-                    "training.checkpointing",
-                    format!("the family {name:?} has no gradient checkpointing"),
-                    "use checkpointing = \"none\", or a Hugging Face model",
-                ));
-            }
-            let config = Config::family(keys);
-            match name.as_str() {
-                "gat" => gat::build(&scope, &config, &plan)?,
-                "mlp" => mlp::build(&scope, &config, &plan)?,
-                "nanogpt" => nanogpt::build(&scope, &config, &plan)?,
-                "nbeats" => nbeats::build(&scope, &config, &plan)?,
-                other => torchvision::build(other, &scope, &config, &plan).ok_or_else(|| unknown_family(other))??,
-            }
-        }
-        ModelSource::HuggingFace(map) => hugging_face(&scope, &Config::hugging_face(map), &plan)?,
-        ModelSource::Catalog(id) => {
-            let row = plimsoll_catalog::model(id).ok_or_else(|| {
-                Error::new("model.catalog", format!("{id:?} is not in the catalog"), "see `plimsoll models`")
-            })?;
-            let map = serde_json::from_str(row.config).map_err(|e| {
-                Error::new("model.catalog", format!("the catalog's entry {id:?} is broken: {e}"), "report it")
-            })?;
-            hugging_face(&scope, &Config::hugging_face(&map), &plan)?
-        }
-    };
+    let adapters = training.lora.clone().map(|lora| AdapterPlan { lora, experts: family.experts });
+    let scope = Scope::root(cx, weights_dtype(scenario), adapters, quantization(scenario, family));
+    let keys =
+        scenario.model.source.keys().ok_or_else(|| {
+            Error::new("model.catalog", "there is no such model in the catalog", "see `plimsoll models`")
+        })?;
+    let config = if family.is_own() { Config::family(keys) } else { Config::hugging_face(keys) };
+    let model = architecture::build(listed(family)?, &scope, &config, &plan)?;
     if training.lora.is_some() && scope.adapted() == 0 {
         return Err(Error::new(
             "training.lora.targets",
@@ -234,6 +188,13 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
         ));
     }
     Ok(Built { model, parameters: scope.parameters(), task: scenario.model.task, packed: scope.packed() })
+}
+
+/// Whose forward runs.
+fn listed(family: &Family) -> Result<Architecture> {
+    family.architecture.ok_or_else(|| {
+        Error::new("model", "the engine does not estimate this model yet", "measure it with plimsoll probe")
+    })
 }
 
 /// The dtype of what is not quantized. `prepare_model_for_kbit_training`, where it is called, casts all of that to
@@ -261,90 +222,14 @@ const fn loaded_dtype(precision: Precision) -> DType {
 }
 
 /// Which linears bitsandbytes replaces.
-fn quantization(scenario: &Scenario) -> Option<QuantizationPlan> {
+fn quantization(scenario: &Scenario, family: &Family) -> Option<QuantizationPlan> {
     let training = &scenario.training;
-    let skipped: &[&str] = match scenario.model.source.model_type().as_deref() {
-        // `_keep_in_fp32_modules`
-        Some("t5") => &["wo"],
-        // The module of the last parameter.
-        Some("clip") => &["text_projection"],
-        // A decoder's classifier has no bias: its weight is the last parameter.
-        _ if scenario.model.task == Task::SequenceClassification => &["score"],
-        _ => &[],
-    };
     (training.quantization != Quantization::None).then(|| QuantizationPlan {
         quantization: training.quantization,
         compute: loaded_dtype(training.precision),
-        skipped,
+        skipped: family.unquantized(scenario.model.task),
         map: SharedMap::default(),
     })
-}
-
-fn hugging_face(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
-    match config.model_type() {
-        "llama" | "mistral" | "qwen2" | "qwen3" => llama::build(scope, config, plan),
-        "gpt2" => gpt2::build(scope, config, plan),
-        "bert" => bert::build(scope, config, plan),
-        "roberta" => roberta::build(scope, config, plan),
-        "distilbert" => distilbert::build(scope, config, plan),
-        "deberta-v2" => deberta::build(scope, config, plan),
-        "electra" => electra::build(scope, config, plan),
-        "vit" => vit::build(scope, config, plan),
-        "falcon" => falcon::build(scope, config, plan),
-        "bloom" => bloom::build(scope, config, plan),
-        "gptj" => gptj::build(scope, config, plan),
-        "gpt_neox" => gpt_neox::build(scope, config, plan),
-        "gemma" => gemma::build(scope, config, plan),
-        "gemma2" | "gemma3_text" => gemma2::build(scope, config, plan),
-        "olmo" => olmo::build(scope, config, plan),
-        "olmo2" => olmo2::build(scope, config, plan),
-        "olmoe" => olmoe::build(scope, config, plan),
-        "phi" => phi::build(scope, config, plan),
-        "phi3" => phi3::build(scope, config, plan),
-        "qwen2_moe" | "qwen3_moe" => qwen_moe::build(scope, config, plan),
-        "smollm3" => smollm3::build(scope, config, plan),
-        "stablelm" => stablelm::build(scope, config, plan),
-        "starcoder2" => starcoder2::build(scope, config, plan),
-        "opt" => opt::build(scope, config, plan),
-        "mixtral" => mixtral::build(scope, config, plan),
-        "bart" => bart::build(scope, config, plan),
-        "whisper" => whisper::build(scope, config, plan),
-        "clip" => clip::build(scope, config, plan),
-        "modernbert" => modernbert::build(scope, config, plan),
-        "t5" => t5::build(scope, config, plan),
-        "dinov2" => dinov2::build(scope, config, plan),
-        "resnet" => resnet::build(scope, config, plan),
-        "convnext" => convnext::build(scope, config, plan),
-        "swin" => swin::build(scope, config, plan),
-        _ if config.reads_like_llama() => llama::build(scope, config, plan),
-        other => Err(Error::new(
-            "model.hf.model_type",
-            format!("{other:?} is not estimated yet"),
-            format!("supported are {}", names(supported::MODEL_TYPES.iter().map(|m| m.name))),
-        )),
-    }
-}
-
-/// What a mixture's experts and router are called in adapters' targets, where peft translates them to parameters. It leaves
-/// Qwen2-MoE alone, whose conversion has another name than its pattern (`_convert_peft_config_moe`).
-fn expert_names(model_type: Option<&str>) -> Option<&'static ExpertNames> {
-    const MIXTRAL: ExpertNames = ExpertNames { gate_up: ["w1", "w3"], down: "w2", router: "gate" };
-    const QWEN: ExpertNames = ExpertNames { gate_up: ["gate_proj", "up_proj"], down: "down_proj", router: "gate" };
-    match model_type {
-        Some("mixtral") => Some(&MIXTRAL),
-        Some("qwen3_moe" | "olmoe") => Some(&QWEN),
-        _ => None,
-    }
-}
-
-fn unknown_family(name: &str) -> Error {
-    let hint = format!("supported are {}", names(supported::FAMILIES.iter().map(|f| f.name)));
-    Error::new("model.family", format!("{name:?} is not estimated yet"), hint)
-}
-
-/// `a, b, c`.
-fn names<'n>(list: impl Iterator<Item = &'n str>) -> String {
-    list.collect::<Vec<_>>().join(", ")
 }
 
 fn unknown_activation(config: &Config<'_>, key: &str, name: &str) -> Error {

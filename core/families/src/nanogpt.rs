@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use plimsoll_ground::{Error, Result};
-use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{Embedding, LayerNorm, Linear, ModuleList, Scope};
 use plimsoll_torch::ops::{self, SdpaRules};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
@@ -70,13 +69,6 @@ struct NanoGpt {
 
 /// Karpathy's GPT with our key names.
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
-    if plan.attention == Attention::Eager {
-        return Err(Error::new(
-            "training.attention",
-            "nanogpt calls scaled_dot_product_attention itself",
-            "use attention = \"sdpa\"",
-        ));
-    }
     let layers = config.layers("n_layer", 12)?;
     let heads = config.size("n_head", 12)?;
     let embed = config.size("n_embd", 768)?;

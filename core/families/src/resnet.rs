@@ -138,7 +138,6 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             "give at least 4",
         ));
     }
-    plan.refuse_checkpointing("resnet")?;
     let downsample_in_bottleneck = config.flag("downsample_in_bottleneck", false)?;
     let options = Options { bottleneck, downsample_in_bottleneck, act };
     let unknown = || unknown_activation(config, "hidden_act", act);

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use plimsoll_ground::{Error, Result};
+use plimsoll_ground::Result;
 use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{Conv2d, DropPath, EncoderAttention, LayerNorm, Linear, Scope};
 use plimsoll_torch::ops::{self, Window};
@@ -162,13 +162,6 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let batch = ImageBatch::new(scope, plan, channels)?;
     if absolute {
         batch.must_have_side(image)?;
-    }
-    if plan.checkpointing && plan.adapters {
-        return Err(Error::new(
-            "training.checkpointing",
-            "transformers' Swin cannot be checkpointed under adapters: enable_input_require_grads() fails on it",
-            "use checkpointing = \"none\", or train the whole model",
-        ));
     }
     let widest = first.saturating_mul(1 << (depths.len() - 1));
     if !(0.0..=1024.0).contains(&ratio) || widest > MAX_SIZE {

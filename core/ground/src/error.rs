@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The result of everything in this crate that can be refused.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -10,7 +10,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// A scenario that cannot be estimated: the key it is about, what is wrong there, and what to do.
 ///
 /// Printed as `training.precision: "fp8" is not a precision; use one of fp32, fp16-amp, ...`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Error {
     /// Dotted path of the scenario's key (`training.precision`), or `scenario` for the whole.
     pub key: String,

@@ -1,10 +1,12 @@
-//! What everything stands on: sizes in bytes, errors that say what to do next, and "did you mean".
+//! What everything stands on: sizes in bytes, errors that say what to do next, closed vocabularies, and "did you mean".
 #![forbid(unsafe_code)]
 
 mod bytes;
 mod error;
 mod nearest;
+mod vocabulary;
 
 pub use bytes::Bytes;
 pub use error::{Error, Result};
 pub use nearest::{nearest, nearest_ids, quoted};
+pub use vocabulary::{Vocabulary, Word};

@@ -2,8 +2,7 @@
 
 use plimsoll_estimate::Run;
 use plimsoll_ground::{Bytes, Result};
-use plimsoll_scenario::Mode;
-use plimsoll_scenario::Scenario;
+use plimsoll_scenario::{Levers, Mode, ModelSource, Quantization, Scenario};
 use serde::{Deserialize, Serialize};
 
 use super::{DeviceKind, Measurement, Outcome, ProcessSource};
@@ -123,6 +122,9 @@ pub struct MeasurementPoint {
     /// False where a quantized base was trained without peft's `prepare_model_for_kbit_training`; absent elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prepare_kbit: Option<bool>,
+    /// Every lever that is not at its default, by its name in a link; absent in lines from before they were kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub levers: Option<Levers>,
     /// Numbers in the model.
     pub parameters: Option<u64>,
     /// Whether the run went to its end, so that its peaks are those of whole steps.
@@ -156,17 +158,9 @@ impl Measurement {
         Ok(self.line(&scenario, self.estimated_now().ok()))
     }
 
-    fn line(&self, scenario: &Scenario, estimated: Option<Peaks>) -> MeasurementPoint {
-        use plimsoll_scenario::{ModelSource, Quantization};
+    pub(super) fn line(&self, scenario: &Scenario, estimated: Option<Peaks>) -> MeasurementPoint {
         let training = &scenario.training;
-        let family = match &scenario.model.source {
-            ModelSource::Family { name, .. } => name.clone(),
-            source => source.model_type().unwrap_or_default(),
-        };
-        let model = match &scenario.model.source {
-            ModelSource::Catalog(id) => id.clone(),
-            _ => family.clone(),
-        };
+        let (family, model) = names(scenario);
         let quantization = Some(training.quantization).filter(|word| *word != Quantization::None);
         MeasurementPoint {
             id: self.content_id(),
@@ -193,6 +187,7 @@ impl Measurement {
             lora: training.lora.as_ref().map(|lora| lora.rank),
             quantization: quantization.map(|word| word.as_str().to_owned()),
             prepare_kbit: (!training.prepare_kbit).then_some(false),
+            levers: Some(Levers::of(scenario)),
             parameters: self.parameters.as_ref().map(|p| p.total),
             finished: self.finished(),
             measured: Peaks {
@@ -209,6 +204,20 @@ impl Measurement {
     pub fn outcome(&self) -> Option<Outcome> {
         self.attempts.get(self.subject()?).map(|attempt| attempt.outcome)
     }
+}
+
+/// Architecture and model, as a point names them.
+pub(super) fn names(scenario: &Scenario) -> (String, String) {
+    let source = &scenario.model.source;
+    let family = match source {
+        ModelSource::Family { name, .. } => name.clone(),
+        other => other.model_type().unwrap_or_default().to_owned(),
+    };
+    let model = match source {
+        ModelSource::Catalog(id) => id.clone(),
+        _ => family.clone(),
+    };
+    (family, model)
 }
 
 impl MeasurementPoint {
@@ -247,7 +256,7 @@ impl MeasurementPoint {
 }
 
 /// `2.11` of `2.11.0+cu130`: what rules hang on.
-fn minor(version: &str) -> String {
+pub(super) fn minor(version: &str) -> String {
     let mut parts = version.split(['.', '+']);
     match (parts.next(), parts.next()) {
         (Some(major), Some(minor)) => format!("{major}.{minor}"),

@@ -1,9 +1,7 @@
 //! The scenario as it really ran: what an estimate of the measurement has to answer.
 
 use plimsoll_ground::{Bytes, Result};
-use plimsoll_scenario::Scenario;
-use plimsoll_scenario::print_memory;
-use serde_json::{Value, json};
+use plimsoll_scenario::{Scenario, lever};
 
 use super::{DeviceKind, Measurement, Outcome};
 
@@ -14,33 +12,28 @@ impl Measurement {
     /// # Errors
     /// When the scenario cannot be read.
     pub fn as_run(&self) -> Result<Scenario> {
-        let mut scenario = Scenario::from_value_to_measure(&self.scenario)?.to_value();
-        let mut put = |section: &str, key: &str, value: Value| {
-            if let Some(table) = scenario.get_mut(section).and_then(Value::as_object_mut) {
-                table.insert(key.to_owned(), value);
-            }
-        };
+        let mut scenario = Scenario::from_value_to_measure(&self.scenario)?;
         if let Some(attempt) = self.subject().and_then(|index| self.attempts.get(index)) {
-            put("input", "batch", attempt.batch.into());
-            put("training", "accumulation", attempt.accumulation.into());
+            scenario.input.batch = attempt.batch;
+            scenario.training.accumulation = attempt.accumulation;
         }
-        put("software", "torch", self.software.torch.as_str().into());
-        if let Some(transformers) = &self.software.transformers {
-            put("software", "transformers", transformers.as_str().into());
-        }
-        if let Some(bitsandbytes) = &self.software.bitsandbytes {
-            put("software", "bitsandbytes", bitsandbytes.as_str().into());
+        for (path, version) in [
+            ("software.torch", Some(&self.software.torch)),
+            ("software.transformers", self.software.transformers.as_ref()),
+            ("software.bitsandbytes", self.software.bitsandbytes.as_ref()),
+        ] {
+            if let (Some(lever), Some(version)) = (lever(path), version) {
+                lever.set(&mut scenario, &version.as_str().into())?;
+            }
         }
         // What the scenario says of a card is about the one it plans for.
-        put("device", "memory", json!(null));
-        put("device", "load_line", json!(null));
+        scenario.device.load_line = None;
+        scenario.device.memory = self.room();
         if let Some(gpu) = &self.device.gpu {
-            put("device", "gpu", gpu.as_str().into());
+            scenario.device.gpu.clone_from(gpu);
         }
-        if let Some(room) = self.room() {
-            put("device", "memory", print_memory(room).into());
-        }
-        Scenario::from_value_to_measure(&scenario)
+        scenario.check()?;
+        Ok(scenario)
     }
 
     /// What the process could have of a card: its memory less what the driver keeps and others held, or the hard cap.
@@ -61,6 +54,8 @@ impl Measurement {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_scenario::Version;
+
     use super::*;
     use crate::EXAMPLE;
 
@@ -73,9 +68,9 @@ mod tests {
         assert_eq!((scenario.input.batch, scenario.training.accumulation), (8, 4));
         assert_eq!(scenario.device.gpu, "h200");
         assert_eq!(scenario.device.memory, Some(Bytes::from_gib(9)));
-        assert_eq!(scenario.software.torch, "2.9");
+        assert_eq!(scenario.software.torch, Version::new(2, 9));
         record.software.bitsandbytes = Some("0.43.1".to_owned());
-        assert_eq!(record.as_run().unwrap().software.bitsandbytes, "0.43.1");
+        assert_eq!(record.as_run().unwrap().software.bitsandbytes, Version::patch(0, 43, 1));
         assert!(record.finished());
         record.allocator.limit = None;
         assert_eq!(record.as_run().unwrap().device.memory, Some(Bytes::from_mib(12 * 1024 - 412 - 612)));

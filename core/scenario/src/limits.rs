@@ -13,7 +13,7 @@ pub const CONFIG: usize = 48_000;
 pub const BATCH: u64 = 1 << 24;
 
 /// Longest sequence, in tokens or nodes.
-pub const SEQ: u64 = 1 << 24;
+pub const SEQ: u64 = plimsoll_catalog::families::LONGEST;
 
 /// Most tokens in one micro-batch (batch x seq).
 pub const TOKENS: u64 = 1 << 32;

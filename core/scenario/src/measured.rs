@@ -1,12 +1,12 @@
 //! Scenarios that are only measured: what the engine does not estimate, PyTorch can run all the same.
 
 use plimsoll_catalog as catalog;
+use plimsoll_catalog::families;
 use plimsoll_ground::quoted;
 use plimsoll_ground::{Error, Result};
 use serde_json::{Map, Value};
 
-use super::model::Traits;
-use super::{ModelSource, Scenario, Task, supported};
+use super::{Family, ModelSource, Scenario, Task};
 
 /// What a scenario may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,24 +40,31 @@ impl Scenario {
         Self::read(value, Scope::Measured)
     }
 
-    /// Whether the engine knows the model and can estimate what is trained on it.
+    /// The row the engine estimates it by: it knows the model and what is trained on it, and the row takes the recipe.
     ///
     /// # Errors
     /// When it does not: a scenario of [`Scenario::from_value_to_measure`] may be only measured.
-    pub fn estimated(&self) -> Result<()> {
+    pub fn estimated(&self) -> Result<&'static Family> {
+        let family = self.known()?;
+        self.within_row(family)?;
+        Ok(family)
+    }
+
+    /// The row of a model that the engine knows, with the task that is trained on it.
+    fn known(&self) -> Result<&'static Family> {
         let yet = |key: &str, what: String| {
             Err(Error::new(key, format!("the engine does not estimate {what} yet"), "measure it with plimsoll probe"))
         };
         let source = &self.model.source;
-        match source.estimated_traits() {
-            Some(traits) if traits.tasks().contains(&self.model.task) => Ok(()),
-            Some(traits) => yet("model.task", format!("{} for {}", self.model.task, traits.name())),
+        match source.estimated_family() {
+            Some(family) if family.tasks.contains(&self.model.task) => Ok(family),
+            Some(family) => yet("model.task", format!("{} for {}", self.model.task, family.name)),
             None => match source {
                 ModelSource::Family { name, .. } => yet("model.family", format!("the family {}", quoted(name))),
                 ModelSource::Catalog(id) => yet("model.catalog", quoted(id)),
                 ModelSource::HuggingFace(_) => {
                     let name = source.model_type().unwrap_or_default();
-                    yet("model.hf.model_type", format!("the model_type {}", quoted(&name)))
+                    yet("model.hf.model_type", format!("the model_type {}", quoted(name)))
                 }
             },
         }
@@ -66,19 +73,19 @@ impl Scenario {
 
 impl ModelSource {
     /// `model_type` of a Hugging Face model.
-    pub fn model_type(&self) -> Option<String> {
+    pub fn model_type(&self) -> Option<&str> {
         match self {
-            Self::HuggingFace(config) => Some(config.get("model_type")?.as_str()?.to_owned()),
-            Self::Catalog(id) => Some(catalog::model(id)?.model_type.to_owned()),
+            Self::HuggingFace(config) => config.get("model_type")?.as_str(),
+            Self::Catalog(id) => Some(catalog::model(id)?.model_type),
             Self::Family { .. } => None,
         }
     }
 
-    /// The traits of a model that the engine does not know: what its config leads one to expect.
-    pub(super) fn measured_traits(&self) -> Option<Traits> {
+    /// The row of a model that the engine does not know: what its config leads one to expect.
+    pub(super) fn measured_family(&self) -> Option<&'static Family> {
         match self {
-            Self::Family { name, .. } => supported::family(name).map(Traits::Family),
-            _ => Some(Traits::Measured(guessed_task(&self.config()?))),
+            Self::Family { name, .. } => families::own(name),
+            _ => Some(families::unlisted(guessed_task(self.keys()?))),
         }
     }
 }

@@ -3,7 +3,8 @@
 use plimsoll_ground::Bytes;
 use plimsoll_ground::quoted;
 
-/// Units with their bytes; binary before decimal.
+/// Units with their bytes; binary before decimal. A letter alone is what people mean by it where memory is meant: `12 G` is
+/// 12 GiB, as for `nvidia-smi` and the shells.
 const UNITS: &[(&str, u64)] = &[
     ("tib", 1 << 40),
     ("gib", 1 << 30),
@@ -13,20 +14,28 @@ const UNITS: &[(&str, u64)] = &[
     ("gb", 1_000_000_000),
     ("mb", 1_000_000),
     ("kb", 1_000),
+    ("t", 1 << 40),
+    ("g", 1 << 30),
+    ("m", 1 << 20),
+    ("k", 1 << 10),
     ("b", 1),
 ];
 
 /// Most digits after the point: more say nothing about memory.
 const DECIMALS: usize = 9;
 
-/// Reads a size.
+/// Reads a size. A comma is a decimal one, unless three digits follow: those may be thousands.
 ///
 /// # Errors
 /// What is wrong, as a clause that follows the key.
 pub fn parse(text: &str) -> Result<Bytes, String> {
     let trimmed = text.trim();
-    let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
+    let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.' && c != ',').unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(split);
+    let number = match number.split_once(',') {
+        Some((whole, fraction)) if fraction.len() != 3 => &format!("{whole}.{fraction}"),
+        _ => number,
+    };
     let unit = unit.trim().to_ascii_lowercase();
     let scale = match UNITS.iter().find(|(name, _)| *name == unit) {
         Some((_, scale)) => *scale,
@@ -45,6 +54,15 @@ pub fn parse(text: &str) -> Result<Bytes, String> {
     let tenths = 10u128.pow(u32::try_from(fraction.len()).unwrap_or_default());
     let bytes = u128::from(whole) * u128::from(scale) + (u128::from(part) * u128::from(scale) + tenths / 2) / tenths;
     u64::try_from(bytes).map(Bytes::new).map_err(|_| too_large())
+}
+
+/// Reads a size of which the unit may be left out, as in a field that says it is of GiB.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_gib(text: &str) -> Result<Bytes, String> {
+    let bare = text.trim().bytes().all(|b| b.is_ascii_digit() || b == b'.' || b == b',');
+    if bare { parse(&format!("{} GiB", text.trim())) } else { parse(text) }
 }
 
 /// The shortest text that [`parse`] reads as exactly this size: `11.6 GiB`, `12227 MiB`, `1000001 B`.
@@ -82,18 +100,44 @@ mod tests {
         assert_eq!(parse("1.5 TiB"), Ok(Bytes::from_gib(1536)));
         assert_eq!(parse("1048576"), Ok(Bytes::from_mib(1)));
         assert_eq!(parse("7 B"), Ok(Bytes::new(7)));
+        for text in ["12 G", "12G", "12 GiB", "12288 M"] {
+            assert_eq!(parse(text), Ok(Bytes::from_gib(12)), "{text}");
+        }
+        assert_eq!(parse("12GB"), Ok(Bytes::new(12_000_000_000)));
+        assert_eq!(parse("11,5 GiB"), Ok(Bytes::from_mib(11_776)));
     }
 
     #[test]
     fn what_is_not_a_size() {
-        for text in
-            ["", " ", "GiB", "-1 GiB", "1,5 GiB", "1.2.3 GiB", ".5 GiB", "NaN", "1e9", "11 G", "11 GiB!", "inf GiB"]
-        {
+        for text in [
+            "",
+            " ",
+            "GiB",
+            "-1 GiB",
+            "1,024 MiB",
+            "1.2.3 GiB",
+            "1,2,3 GiB",
+            ".5 GiB",
+            "NaN",
+            "1e9",
+            "11 Gi",
+            "11 GiB!",
+            "inf GiB",
+        ] {
             assert!(parse(text).is_err(), "{text:?}");
         }
         assert!(parse("99999999999999 TiB").is_err_and(|e| e.contains("too large")));
         assert!(parse("999999999999999999999999999 B").is_err_and(|e| e.contains("too large")));
         assert!(parse("0.0000000001 GiB").is_err());
+    }
+
+    #[test]
+    fn a_field_of_gib_needs_no_unit() {
+        assert_eq!(parse_gib("11.5"), Ok(Bytes::from_mib(11_776)));
+        for text in ["11,5 GiB", "900MiB", "12 G", "12GB"] {
+            assert_eq!(parse_gib(text), parse(text), "{text}");
+        }
+        assert!(parse_gib("").is_err() && parse_gib("lots").is_err());
     }
 
     #[test]

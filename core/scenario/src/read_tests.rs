@@ -1,5 +1,6 @@
 //! What is accepted, what is refused, and in which words.
 
+use plimsoll_ground::Bytes;
 use serde_json::{Value, json};
 
 use super::*;
@@ -248,7 +249,7 @@ fn older_versions_have_their_own_defaults() {
 #[test]
 fn versions_may_be_written_in_full() {
     let scenario = Scenario::from_value(&with("software", "torch", json!("2.11.0+cu128"))).unwrap();
-    assert_eq!(scenario.software.torch, "2.11");
+    assert_eq!(scenario.software.torch, Version::new(2, 11));
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Decoders that classify.
 
 use plimsoll_core::Scenario;
+use plimsoll_core::catalog::families::TRANSFORMERS;
 use plimsoll_core::estimate::Run;
 use plimsoll_core::scenario::Task;
-use plimsoll_core::scenario::supported::MODEL_TYPES;
 use serde_json::{Value, json};
 
 fn run(hf: &Value, batch: u64) -> Run {
@@ -52,8 +52,8 @@ fn the_last_token_is_looked_for_where_padding_is_known() {
 /// Every decoder but OLMoE, which transformers has no such class of.
 #[test]
 fn decoders_classify() {
-    for model_type in MODEL_TYPES.iter().filter(|m| m.tasks.contains(&Task::CausalLm)) {
-        let classifies = model_type.tasks.contains(&Task::SequenceClassification);
-        assert_eq!(classifies, model_type.name != "olmoe", "{}", model_type.name);
+    for family in TRANSFORMERS.iter().filter(|f| f.tasks.contains(&Task::CausalLm)) {
+        let classifies = family.tasks.contains(&Task::SequenceClassification);
+        assert_eq!(classifies, family.name != "olmoe", "{}", family.name);
     }
 }

@@ -263,7 +263,8 @@ fn adapters_on_experts() {
             "input": {"batch": 1, "seq": 8},
             "training": {"lora": lora}
         });
-        Run::new(&Scenario::from_value(&text).unwrap()).map(|run| run.estimate().parameters.trainable)
+        let run = Scenario::from_value(&text).and_then(|scenario| Run::new(&scenario));
+        run.map(|run| run.estimate().parameters.trainable)
     };
     let trains = |model_type: &str, targets: Value| {
         run(model_type, json!({"rank": RANK, "targets": targets, "dropout": 0.0})).unwrap()

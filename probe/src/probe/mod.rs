@@ -18,7 +18,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use plimsoll_core::estimate::Run;
 use plimsoll_core::measurement::DeviceKind;
-use plimsoll_core::scenario::{Mode, parse_memory};
+use plimsoll_core::scenario::{Mode, at, parse_memory};
 use plimsoll_core::{Bytes, Error, Scenario};
 
 use crate::exit::{self, Failure};
@@ -130,7 +130,7 @@ pub fn check_mode(scenario: &Scenario) -> Result<(), Error> {
         return Ok(());
     }
     match Run::new(scenario) {
-        Err(error) if error.key == "training.mode" => Err(error),
+        Err(error) if error.key == at::training::mode => Err(error),
         _ => Ok(()),
     }
 }

@@ -1,153 +1,115 @@
-//! The flags: one for each key of a scenario, laid over a file or link.
+//! The flags: one for each lever of the table, laid over a file or link.
 
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
+use clap::error::Error as Mistake;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use plimsoll_core::Error;
-use plimsoll_core::scenario::{
-    Attention, AttentionMask, Checkpointing, KEYS, Kind, LossImpl, Mode, Optimizer, OptimizerImpl, Precision,
-    Quantization, ZeroGrad, ZeroGradAt, text,
-};
+use plimsoll_core::catalog::families::OWN;
+use plimsoll_core::scenario::{Kind, Lever, at, lever, levers, text};
 use serde_json::{Map, Value, json};
 
 use super::source;
 use crate::exit::Failure;
 
-/// The words of a vocabulary, for `--help` and for what is accepted.
-macro_rules! words {
-    ($vocabulary:ident) => {
-        PossibleValuesParser::new($vocabulary::ALL.iter().map(|v| v.as_str()))
-    };
+/// What the flags were given. Numbers and switches are taken as text: what is wrong with one is said once, by the scenario's
+/// own reading.
+#[derive(Debug, Default)]
+pub struct Flags {
+    model: Option<String>,
+    hf_config: Option<PathBuf>,
+    family: Option<String>,
+    set: Vec<String>,
+    levers: Vec<(&'static Lever, String)>,
 }
 
-/// Numbers and switches are taken as text: what is wrong with one is said once, by the scenario's own reading.
-#[derive(Debug, Default, clap::Args)]
-pub struct Flags {
-    /// A model of the catalog: llama-3.2-1b (see `plimsoll models`)
-    #[arg(long, value_name = "ID", help_heading = "Model", group = "which")]
-    model: Option<String>,
-    /// A Hugging Face config.json
-    #[arg(long, value_name = "PATH", help_heading = "Model", group = "which")]
-    hf_config: Option<PathBuf>,
-    /// A family of our own: mlp, nanogpt, nbeats, resnet, convnext, swin, gat
-    #[arg(long, value_name = "NAME", help_heading = "Model", group = "which")]
-    family: Option<String>,
-    /// What is trained; the default goes by the model
-    #[arg(long, value_name = "TASK", help_heading = "Model")]
-    task: Option<String>,
-    /// A key of the family (stacks=60), or any key of a scenario by its path
-    /// (training.accumulation=8); may be repeated
-    #[arg(long, value_name = "KEY=VALUE", help_heading = "Model")]
-    set: Vec<String>,
+/// The model's own flags: exactly one names it.
+const WHICH: &str = "which";
 
-    /// Samples in one micro-batch [default: 1]
-    #[arg(long, value_name = "N", help_heading = "Input", allow_negative_numbers = true)]
-    batch: Option<String>,
-    /// Tokens in a sample [default: 1024, or fewer when the model takes fewer]
-    #[arg(long, value_name = "N", help_heading = "Input", allow_negative_numbers = true)]
-    seq: Option<String>,
-    /// Tokens of the decoder, of an encoder-decoder [default: as --seq]
-    #[arg(long, value_name = "N", help_heading = "Input", allow_negative_numbers = true)]
-    target_seq: Option<String>,
-    /// Side of an image in pixels [default: what the model takes]
-    #[arg(long, value_name = "N", help_heading = "Input", allow_negative_numbers = true)]
-    image: Option<String>,
-    /// Tokens generated after the prompt, in inference
-    #[arg(long, value_name = "N", help_heading = "Input", allow_negative_numbers = true)]
-    max_new_tokens: Option<String>,
-    /// Attention mask [default: none]
-    #[arg(long, value_name = "MASK", help_heading = "Input", value_parser = words!(AttentionMask))]
-    attention_mask: Option<String>,
+/// Levers that have a flag of their own making; a model is named in other ways too.
+fn flagged() -> impl Iterator<Item = &'static Lever> {
+    levers().filter(|lever| ![at::model::catalog, at::model::family].contains(&lever.path))
+}
 
-    /// Training or inference [default: train]
-    #[arg(long, value_name = "MODE", help_heading = "Training", value_parser = words!(Mode))]
-    mode: Option<String>,
-    /// Precision [default: bf16-amp]
-    #[arg(long, value_name = "PRECISION", help_heading = "Training", value_parser = words!(Precision))]
-    precision: Option<String>,
-    /// Optimizer [default: adamw]
-    #[arg(long, value_name = "NAME", help_heading = "Training", value_parser = words!(Optimizer))]
-    optimizer: Option<String>,
-    /// Implementation of the optimizer [default: foreach]
-    #[arg(long, value_name = "IMPL", help_heading = "Training", value_parser = words!(OptimizerImpl))]
-    optimizer_impl: Option<String>,
-    /// Micro-batches in one optimizer step [default: 1]
-    #[arg(long, value_name = "N", help_heading = "Training", allow_negative_numbers = true)]
-    accumulation: Option<String>,
-    /// Activation checkpointing [default: none]
-    #[arg(long, value_name = "HOW", help_heading = "Training", value_parser = words!(Checkpointing))]
-    checkpointing: Option<String>,
-    /// How attention is computed [default: sdpa]
-    #[arg(long, value_name = "HOW", help_heading = "Training", value_parser = words!(Attention))]
-    attention: Option<String>,
-    /// Whether gradients are clipped [default: true]
-    #[arg(long, value_name = "BOOL", help_heading = "Training")]
-    clip_grad_norm: Option<String>,
-    /// What zero_grad does [default: set-to-none]
-    #[arg(long, value_name = "HOW", help_heading = "Training", value_parser = words!(ZeroGrad))]
-    zero_grad: Option<String>,
-    /// Where zero_grad stands [default: after-step]
-    #[arg(long, value_name = "WHERE", help_heading = "Training", value_parser = words!(ZeroGradAt))]
-    zero_grad_at: Option<String>,
-    /// Whether the loop holds the logits through backward [default: false]
-    #[arg(long, value_name = "BOOL", help_heading = "Training")]
-    keep_outputs: Option<String>,
-    /// Train LoRA adapters of this rank on a frozen model
-    #[arg(long, value_name = "N", help_heading = "Training", allow_negative_numbers = true)]
-    lora_rank: Option<String>,
-    /// What the adapters sit on: q_proj,v_proj or all-linear [default: all-linear]
-    #[arg(long, value_name = "NAMES", help_heading = "Training")]
-    lora_targets: Option<String>,
-    /// Dropout of the adapters [default: 0]
-    #[arg(long, value_name = "P", help_heading = "Training", allow_negative_numbers = true)]
-    lora_dropout: Option<String>,
-    /// Whether the adapters learn magnitudes too (DoRA) [default: false]
-    #[arg(long, value_name = "BOOL", help_heading = "Training")]
-    lora_dora: Option<String>,
-    /// Modules trained whole beside the adapters: embed_tokens,lm_head [default: none]
-    #[arg(long, value_name = "NAMES", help_heading = "Training")]
-    lora_modules_to_save: Option<String>,
-    /// What the frozen base's linear layers hold [default: none]
-    #[arg(long, value_name = "HOW", help_heading = "Training", value_parser = words!(Quantization))]
-    quantization: Option<String>,
-    /// Whether peft's prepare_model_for_kbit_training casts what is not quantized to float32 [default: true]
-    #[arg(long, value_name = "BOOL", help_heading = "Training")]
-    prepare_kbit: Option<String>,
-    /// How head and loss are computed [default: full]
-    #[arg(long, value_name = "HOW", help_heading = "Training", value_parser = words!(LossImpl))]
-    loss_impl: Option<String>,
-    /// Label smoothing of the loss [default: 0]
-    #[arg(long, value_name = "P", help_heading = "Training", allow_negative_numbers = true)]
-    label_smoothing: Option<String>,
-    /// Whether a moving average of the weights is kept [default: false]
-    #[arg(long, value_name = "BOOL", help_heading = "Training")]
-    ema: Option<String>,
-    /// Whether torch.compile is used, which is not modelled [default: false]
-    #[arg(long, value_name = "BOOL", help_heading = "Training")]
-    compile: Option<String>,
+/// `Training`, of `training`.
+fn heading(lever: &Lever) -> String {
+    let mut letters = lever.section().chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
 
-    /// A GPU of the catalog (see `plimsoll gpus`) [default: rtx-5070-ti-laptop]
-    #[arg(long, value_name = "ID", help_heading = "Device")]
-    gpu: Option<String>,
-    /// What one process may use of the card: "11.6 GiB"
-    #[arg(long, value_name = "SIZE", help_heading = "Device", allow_negative_numbers = true)]
-    memory: Option<String>,
-    /// How deep the run may sit: "11 GiB" [default: 92 % of the memory]
-    #[arg(long, value_name = "SIZE", help_heading = "Device", allow_negative_numbers = true)]
-    load_line: Option<String>,
-    /// Whether to count what kernels allocate inside [default: true]
-    #[arg(long, value_name = "BOOL", help_heading = "Device")]
-    workspaces: Option<String>,
+/// `Micro-batch: samples at once on one card [default: 1]`.
+fn help(lever: &Lever) -> String {
+    let row = &lever.row;
+    let mut letters = row.help.chars();
+    let what = match letters.next() {
+        Some(first) => format!(": {}", first.to_lowercase().chain(letters).collect::<String>()),
+        None => String::new(),
+    };
+    let default = match lever.constant() {
+        _ if !row.otherwise.is_empty() => row.otherwise.to_owned(),
+        Some(Value::String(word)) => word,
+        other => other.unwrap_or_default().to_string(),
+    };
+    format!("{}{what} [default: {default}]", row.label)
+}
 
-    /// PyTorch, major.minor
-    #[arg(long, value_name = "VERSION", help_heading = "Software")]
-    torch: Option<String>,
-    /// transformers, major.minor
-    #[arg(long, value_name = "VERSION", help_heading = "Software")]
-    transformers: Option<String>,
-    /// bitsandbytes, major.minor.patch
-    #[arg(long, value_name = "VERSION", help_heading = "Software")]
-    bitsandbytes: Option<String>,
+/// The flag of a lever.
+fn flag(lever: &Lever) -> Arg {
+    let flag = Arg::new(lever.id("_"))
+        .long(lever.id("-"))
+        .value_name(lever.row.kind.placeholder())
+        .help_heading(heading(lever))
+        .help(help(lever));
+    match lever.row.kind {
+        Kind::Words(words) => flag.value_parser(PossibleValuesParser::new(words.iter().map(|word| word.key))),
+        // `-1` is a value, and refused as one.
+        Kind::Count { .. } | Kind::Fraction | Kind::Size => flag.allow_negative_numbers(true),
+        _ => flag,
+    }
+}
+
+impl clap::Args for Flags {
+    fn augment_args(command: Command) -> Command {
+        let names: Vec<&str> = OWN.iter().map(|family| family.name).collect();
+        let model =
+            |id: &'static str, value: &'static str| Arg::new(id).long(id).value_name(value).help_heading("Model");
+        let named = [
+            model("model", "ID").group(WHICH).help("A model of the catalog: llama-3.2-1b (see `plimsoll models`)"),
+            model("hf-config", "PATH")
+                .group(WHICH)
+                .value_parser(value_parser!(PathBuf))
+                .help("A Hugging Face config.json"),
+            model("family", "NAME").group(WHICH).help(format!("A family of our own: {}", names.join(", "))),
+            model("set", "KEY=VALUE").action(ArgAction::Append).help(
+                "A key of the family (stacks=60), or any key of a scenario by its path\n(training.accumulation=8); may be \
+                 repeated",
+            ),
+        ];
+        command.args(named).args(flagged().map(flag))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for Flags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Mistake> {
+        let mut flags = Self::default();
+        flags.update_from_arg_matches(matches)?;
+        Ok(flags)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Mistake> {
+        let text = |id: &str| matches.get_one::<String>(id).cloned();
+        self.model = text("model");
+        self.hf_config = matches.get_one::<PathBuf>("hf-config").cloned();
+        self.family = text("family");
+        self.set = matches.get_many::<String>("set").unwrap_or_default().cloned().collect();
+        self.levers = flagged().filter_map(|lever| Some((lever, text(&lever.id("_"))?))).collect();
+        Ok(())
+    }
 }
 
 /// What the flags say, ready to be laid over any number of scenarios.
@@ -175,50 +137,8 @@ impl Overlay {
             (None, None, Some(name)) => Some(json!({ "family": name })),
             (None, None, None) => None,
         };
-        let given: [(&str, &Option<String>); 36] = [
-            ("model.task", &flags.task),
-            ("input.batch", &flags.batch),
-            ("input.seq", &flags.seq),
-            ("input.target_seq", &flags.target_seq),
-            ("input.image", &flags.image),
-            ("input.max_new_tokens", &flags.max_new_tokens),
-            ("input.attention_mask", &flags.attention_mask),
-            ("training.mode", &flags.mode),
-            ("training.precision", &flags.precision),
-            ("training.optimizer", &flags.optimizer),
-            ("training.optimizer_impl", &flags.optimizer_impl),
-            ("training.accumulation", &flags.accumulation),
-            ("training.checkpointing", &flags.checkpointing),
-            ("training.attention", &flags.attention),
-            ("training.clip_grad_norm", &flags.clip_grad_norm),
-            ("training.zero_grad", &flags.zero_grad),
-            ("training.zero_grad_at", &flags.zero_grad_at),
-            ("training.keep_outputs", &flags.keep_outputs),
-            ("training.lora.rank", &flags.lora_rank),
-            ("training.lora.targets", &flags.lora_targets),
-            ("training.lora.dropout", &flags.lora_dropout),
-            ("training.lora.dora", &flags.lora_dora),
-            ("training.lora.modules_to_save", &flags.lora_modules_to_save),
-            ("training.quantization", &flags.quantization),
-            ("training.prepare_kbit", &flags.prepare_kbit),
-            ("training.loss_impl", &flags.loss_impl),
-            ("training.label_smoothing", &flags.label_smoothing),
-            ("training.ema", &flags.ema),
-            ("training.compile", &flags.compile),
-            ("device.gpu", &flags.gpu),
-            ("device.memory", &flags.memory),
-            ("device.load_line", &flags.load_line),
-            ("device.workspaces", &flags.workspaces),
-            ("software.torch", &flags.torch),
-            ("software.transformers", &flags.transformers),
-            ("software.bitsandbytes", &flags.bitsandbytes),
-        ];
-        let mut settings: Vec<(String, Value)> = Vec::new();
-        for (path, text) in given {
-            if let Some(text) = text {
-                settings.push((path.to_owned(), value(path, text)));
-            }
-        }
+        let mut settings: Vec<(String, Value)> =
+            flags.levers.iter().map(|(lever, text)| (lever.path.to_owned(), lever.row.kind.value(text))).collect();
         for pair in &flags.set {
             let Some((key, text)) = pair.split_once('=') else {
                 let hint = "write --set stacks=60, or --set training.accumulation=8";
@@ -277,12 +197,12 @@ fn set(table: &mut Map<String, Value>, steps: &[&str], value: &Value) {
     }
 }
 
-/// The value a text stands for: by its key's kind, or by its look where the key is a family's own.
+/// The value a text stands for: by its lever's kind, or by its look where the key is a family's own.
 fn value(path: &str, text: &str) -> Value {
-    match KEYS.iter().find(|key| key.path() == path) {
-        Some(key) => key.kind.value(text),
+    match lever(path) {
+        Some(lever) => lever.row.kind.value(text),
         None => match Kind::Flag.value(text) {
-            Value::String(_) => Kind::Number.value(text),
+            Value::String(_) => Kind::Count { most: u64::MAX }.value(text),
             flag => flag,
         },
     }
@@ -290,26 +210,27 @@ fn value(path: &str, text: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use clap::{Args as _, FromArgMatches as _};
+
     use super::*;
 
-    fn laid_over(flags: Flags, mut scenario: Value) -> Value {
-        Overlay::new(&flags).unwrap().apply(&mut scenario);
+    fn flags(line: &[&str]) -> Flags {
+        let command = Flags::augment_args(Command::new("estimate").no_binary_name(true));
+        Flags::from_arg_matches(&command.try_get_matches_from(line).unwrap()).unwrap()
+    }
+
+    fn laid_over(line: &[&str], mut scenario: Value) -> Value {
+        Overlay::new(&flags(line)).unwrap().apply(&mut scenario);
         scenario
     }
 
     #[test]
     fn flags_override_what_the_file_says_and_leave_the_rest() {
-        let flags = Flags {
-            batch: Some("8".into()),
-            lora_targets: Some("q_proj, v_proj".into()),
-            clip_grad_norm: Some("false".into()),
-            memory: Some("12000000000".into()),
-            ..Flags::default()
-        };
+        let line = ["--batch=8", "--lora-targets=q_proj, v_proj", "--clip-grad-norm=false", "--memory=12000000000"];
         let file =
             json!({ "model": { "catalog": "gpt2" }, "input": { "batch": 4, "seq": 64 }, "training": { "lora": null } });
         assert_eq!(
-            laid_over(flags, file),
+            laid_over(&line, file),
             json!({
                 "model": { "catalog": "gpt2" },
                 "input": { "batch": 8, "seq": 64 },
@@ -321,36 +242,40 @@ mod tests {
 
     #[test]
     fn another_model_replaces_the_whole_section() {
-        let flags = Flags { family: Some("mlp".into()), set: vec!["hidden=64".into()], ..Flags::default() };
         let file = json!({ "model": { "catalog": "gpt2", "task": "causal-lm" } });
-        assert_eq!(laid_over(flags, file), json!({ "model": { "family": "mlp", "hidden": 64 } }));
+        let line = ["--family", "mlp", "--set", "hidden=64"];
+        assert_eq!(laid_over(&line, file), json!({ "model": { "family": "mlp", "hidden": 64 } }));
     }
 
     #[test]
     fn set_reaches_any_key() {
         let set = ["stacks=60", "bias=true", "training.lora.rank=4", "dropout=0.5", "training.precision=bf16", "x=y"];
-        let flags = Flags { set: set.map(String::from).to_vec(), ..Flags::default() };
+        let line: Vec<&str> = set.into_iter().flat_map(|pair| ["--set", pair]).collect();
         assert_eq!(
-            laid_over(flags, json!({})),
+            laid_over(&line, json!({})),
             json!({
                 "model": { "stacks": 60, "bias": true, "dropout": 0.5, "x": "y" },
                 "training": { "lora": { "rank": 4 }, "precision": "bf16" },
             })
         );
-        let flags = Flags { set: vec!["stacks".into()], ..Flags::default() };
-        assert!(Overlay::new(&flags).is_err());
+        assert!(Overlay::new(&flags(&["--set", "stacks"])).is_err());
     }
 
+    /// Every lever has a flag that sets it, and its help says what it is.
     #[test]
-    fn every_key_has_a_flag() {
-        let flags = <super::super::Input as clap::Args>::augment_args(clap::Command::new("estimate"));
-        let names: Vec<String> = flags.get_arguments().map(|a| a.get_id().to_string()).collect();
-        for key in KEYS {
-            let flag = match key.name {
-                "catalog" => "model".to_owned(),
-                name => name.replace('.', "_"),
+    fn every_lever_has_a_flag() {
+        for lever in flagged() {
+            let text = match lever.row.kind.samples().pop() {
+                Some(Value::String(text)) => text,
+                Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(","),
+                other => other.map_or_else(|| "any".to_owned(), |value| value.to_string()),
             };
-            assert!(names.contains(&flag), "no flag for {}", key.path());
+            let line = format!("--{}={text}", lever.id("-"));
+            let table = laid_over(&[&line], json!({}));
+            let found = lever.path.split('.').try_fold(&table, |place, step| place.get(step));
+            assert_eq!(found, Some(&lever.row.kind.value(&text)), "{line}");
         }
+        let help = Flags::augment_args(Command::new("estimate")).render_long_help().to_string();
+        assert!(flagged().all(|lever| help.contains(lever.row.label)), "{help}");
     }
 }

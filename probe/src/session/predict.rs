@@ -17,15 +17,12 @@ pub fn as_measured(
     limit: Option<Bytes>,
 ) -> Scenario {
     let mut scenario = scenario.clone();
-    if let Some(torch) = minor(&software.torch) {
-        scenario.software.torch = torch;
-    }
-    if let Some(transformers) = software.transformers.as_deref().and_then(minor) {
-        scenario.software.transformers = transformers;
-    }
-    if let Some(bitsandbytes) = software.bitsandbytes.as_deref().and_then(Version::parse_patch) {
-        scenario.software.bitsandbytes = bitsandbytes.to_string();
-    }
+    let versions = &mut scenario.software;
+    versions.torch = Version::parse(&software.torch).unwrap_or(versions.torch);
+    let transformers = software.transformers.as_deref().and_then(Version::parse);
+    versions.transformers = transformers.unwrap_or(versions.transformers);
+    let bitsandbytes = software.bitsandbytes.as_deref().and_then(Version::parse_patch);
+    versions.bitsandbytes = bitsandbytes.unwrap_or(versions.bitsandbytes);
     on_card(&scenario, device, limit)
 }
 
@@ -42,13 +39,6 @@ pub fn on_card(scenario: &Scenario, device: &MeasuredDevice, limit: Option<Bytes
     let real = room(device, limit);
     scenario.device.memory = Some(scenario.device.memory.map_or(real, |asked| asked.min(real)));
     scenario
-}
-
-/// `major.minor` of a version: `2.11.0+cu130` is 2.11.
-fn minor(version: &str) -> Option<String> {
-    let mut parts = version.split(['.', '+', '-']);
-    let (major, minor) = (parts.next()?.parse::<u32>().ok()?, parts.next()?.parse::<u32>().ok()?);
-    Some(format!("{major}.{minor}"))
 }
 
 /// What the process may have of the device: its memory less what the driver keeps and others held, or the limit.
@@ -151,8 +141,11 @@ mod tests {
             ..MeasuredSoftware::default()
         };
         let scenario = as_measured(&Scenario::default(), &software, &card(), None);
-        assert_eq!(scenario.software.bitsandbytes, "0.43.1");
-        assert_eq!((scenario.software.torch.as_str(), scenario.software.transformers.as_str()), ("2.9", "5.17"));
+        assert_eq!(scenario.software.bitsandbytes, Version::patch(0, 43, 1));
+        assert_eq!(
+            (scenario.software.torch, scenario.software.transformers),
+            (Version::new(2, 9), Version::new(5, 17))
+        );
         assert_eq!((scenario.device.gpu.as_str(), scenario.device.memory), ("rtx-5070", Some(Bytes::from_mib(11_000))));
         assert!(Run::new(&scenario).is_ok());
 

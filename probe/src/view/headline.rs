@@ -1,7 +1,7 @@
 //! The question in a line, the verdict in a line.
 
 use plimsoll_core::estimate::Verdict;
-use plimsoll_core::scenario::{Checkpointing, Mode, ModelSource};
+use plimsoll_core::scenario::{Checkpointing, Levers, Mode, ModelSource, at};
 use plimsoll_core::{Bytes, Estimate, Scenario, catalog};
 
 use super::{Paint, WIDTH, fit, wrapped};
@@ -73,5 +73,24 @@ pub fn recipe(scenario: &Scenario) -> String {
     if let Some(lora) = &training.lora {
         parts.push(format!("LoRA rank {}", lora.rank));
     }
+    parts.extend(Levers::of(scenario).told(&TOLD));
     parts.join(", ")
 }
+
+/// What the line has words of its own for, or no room for.
+const TOLD: [&str; 14] = [
+    at::input::batch,
+    at::input::seq,
+    at::input::target_seq,
+    at::input::image,
+    at::input::max_new_tokens,
+    at::training::precision,
+    at::training::optimizer,
+    at::training::optimizer_impl,
+    at::training::accumulation,
+    at::training::checkpointing,
+    at::training::attention,
+    at::lora::rank,
+    at::lora::targets,
+    at::device::gpu,
+];

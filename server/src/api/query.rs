@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_core::measurement::{By, Standing};
+use plimsoll_core::scenario::nearest;
 
 use crate::store::{Facet, Filter};
 
@@ -77,10 +78,8 @@ fn pairs(query: Option<&str>, more: &[&str]) -> Result<BTreeMap<String, String>,
     let mut found = BTreeMap::new();
     for (key, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
         if !known.contains(&key.as_ref()) {
-            let nearest =
-                known.iter().max_by(|a, b| strsim::jaro_winkler(a, &key).total_cmp(&strsim::jaro_winkler(b, &key)));
-            let hint =
-                format!("the nearest is `{}`; there are {}", nearest.copied().unwrap_or_default(), known.join(", "));
+            let near = nearest(&key, &known).map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+            let hint = format!("{near}there are {}", known.join(", "));
             return Err(Problem::query(&key, "it is no key of this query", hint));
         }
         if value.len() > VALUE || value.contains('\0') {
@@ -138,7 +137,7 @@ mod tests {
     fn slips_are_named_and_put_right() {
         let long = format!("gpu={}", "x".repeat(300));
         for (query, says) in [
-            ("famly=llama", "nearest is `family`"),
+            ("famly=llama", "did you mean `family`"),
             ("by=gpu", "no key of this query"),
             ("limit=0", "from 1 to 500"),
             ("limit=501", "from 1 to 500"),

@@ -27,13 +27,13 @@ fn a_link_restores_everything_in_a_fresh_browser() -> Result<()> {
         page.choose("precision", "fp16-amp").await?;
         page.choose("optimizer", "adam").await?;
         page.choose("optimizer-impl", "for-loop").await?;
-        page.click_hook("checkpointing").await?;
+        page.choose("checkpointing", "full").await?;
         page.click_hook("lora").await?;
         page.retype("lora-rank", "24").await?;
         page.unfold("More of the loop").await?;
         page.choose("attention", "eager").await?;
         page.choose("zero-grad-at", "before-backward").await?;
-        page.click_hook("clip").await?;
+        page.click_hook("clip-grad-norm").await?;
         page.unfold("Memory and load line").await?;
         page.retype("load-line", "20 GiB").await?;
         page.press(Key::Tab).await?;

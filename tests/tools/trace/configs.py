@@ -22,7 +22,7 @@ import tempfile
 
 from settings import SETTINGS
 
-# Those that are not causal language models and classifiers of sequences: core/scenario/src/supported.rs.
+# Those that are not causal language models and classifiers of sequences: core/catalog/src/families.
 TASKS = {
     **dict.fromkeys(("bert", "roberta", "distilbert", "electra", "deberta-v2", "modernbert"), ("masked-lm", "sequence-classification")),
     **dict.fromkeys(("vit", "dinov2", "resnet", "convnext", "swin"), ("image-classification",)),

@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use leptos::prelude::*;
-use plimsoll_core::Scenario;
+use plimsoll_core::{Error, Scenario};
 use plimsoll_web::engine;
-use plimsoll_web::errand::{Clerk, Errand, Fault, Question, Reply, weight};
+use plimsoll_web::errand::{Clerk, Errand, Question, Reply, weight};
 use plimsoll_web::heatmap;
-use plimsoll_web::levers::Lever;
+use plimsoll_web::marks::Mark;
 use wasm_bindgen::prelude::*;
 use web_sys::{HtmlLinkElement, MessageEvent, Worker, WorkerOptions, WorkerType};
 
@@ -42,7 +42,7 @@ pub enum Topic {
     /// Its largest micro-batch.
     Largest,
     /// One of its neighbours.
-    Rung(Lever),
+    Rung(&'static Mark),
     /// What fits around it.
     Sheet,
     /// The cursor's point.
@@ -103,14 +103,14 @@ pub fn sound(planner: Planner, scenario: &Scenario) {
         weight(engine::layers(scenario), scenario.training.accumulation) >= desk.heavy
     });
     planner.largest.set(None);
-    let neighbours = Lever::around(scenario);
+    let neighbours = Mark::around(scenario);
     planner.rungs.update(|rungs| {
         // A rung that stays keeps its last place until it is known anew: no jumping about.
         *rungs = neighbours
             .iter()
-            .map(|(lever, _)| {
-                let known = rungs.iter().find(|r| r.lever == *lever).and_then(|r| r.depth.clone());
-                Rung { lever: *lever, depth: known }
+            .map(|(mark, _)| {
+                let known = rungs.iter().find(|r| r.mark == *mark).and_then(|r| r.depth.clone());
+                Rung { mark, depth: known }
             })
             .collect();
     });
@@ -155,8 +155,8 @@ pub fn sound(planner: Planner, scenario: &Scenario) {
         with(|desk| {
             desk.rest = None;
             desk.push(Topic::Largest, Question::Largest(scenario.to_value()));
-            for (lever, next) in &neighbours {
-                desk.push(Topic::Rung(*lever), Question::Peak(next.to_value()));
+            for (mark, next) in &neighbours {
+                desk.push(Topic::Rung(mark), Question::Peak(next.to_value()));
             }
             if sheet {
                 desk.sheet_of = Some(heatmap::base(&scenario));
@@ -283,11 +283,8 @@ fn founder(problem: &str) {
         flight.filter(|f| !f.stale).map(|f| f.topic).zip(desk.planner)
     });
     if let Some((topic, planner)) = lost {
-        let fault = Fault {
-            key: "planner".to_owned(),
-            problem: format!("the computation stopped: {problem}"),
-            hint: "change the scenario, or use `plimsoll estimate` in a terminal".to_owned(),
-        };
+        let hint = "change the scenario, or use `plimsoll estimate` in a terminal";
+        let fault = Error::new("planner", format!("the computation stopped: {problem}"), hint);
         planner.receive(topic, Err(fault));
     }
     if with(|desk| desk.without_worker()) { pump() } else { spawn() }

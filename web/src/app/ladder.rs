@@ -3,7 +3,7 @@
 use leptos::prelude::*;
 use plimsoll_core::Bytes;
 use plimsoll_web::gauge::Gauge;
-use plimsoll_web::levers::Lever;
+use plimsoll_web::marks::Mark;
 use plimsoll_web::number;
 
 use super::gauge::NARROW;
@@ -33,10 +33,10 @@ pub fn Ladder(gauge: Gauge, rungs: Vec<Rung>, own: Bytes, line: Bytes) -> impl I
     let marks = rungs
         .into_iter()
         .zip(gauge.rungs.iter().skip(1).copied())
-        .filter_map(|(Rung { lever, depth }, place)| {
+        .filter_map(|(Rung { mark, depth }, place)| {
             let peak = depth?.ok()?.process;
             Some(view! {
-                <RungMark lever peak place_y=place.y label_y=place.label beyond=place.beyond deep=place.deep staff label_x value_x narrow/>
+                <RungMark mark peak place_y=place.y label_y=place.label beyond=place.beyond deep=place.deep staff label_x value_x narrow/>
             })
         })
         .collect_view();
@@ -52,7 +52,7 @@ pub fn Ladder(gauge: Gauge, rungs: Vec<Rung>, own: Bytes, line: Bytes) -> impl I
 #[component]
 #[allow(clippy::too_many_arguments, reason = "a mark's place on the drawing")]
 fn RungMark(
-    lever: Lever,
+    mark: &'static Mark,
     peak: Bytes,
     place_y: f64,
     label_y: f64,
@@ -64,7 +64,7 @@ fn RungMark(
     narrow: bool,
 ) -> impl IntoView {
     let planner = Planner::get();
-    let name = if narrow { lever.short() } else { lever.label() };
+    let name = if narrow { mark.short } else { mark.label };
     let side = if deep { "below" } else { "above" };
     let about = format!("{name}: {}, {side} the load line. Apply.", number::bytes(peak));
     let value = format!("{}{}", number::gib(peak), if beyond { " ↑" } else { "" });
@@ -76,12 +76,12 @@ fn RungMark(
                 role="button"
                 tabindex="0"
                 aria-label=about
-                data-lever=lever.label()
-                on:click=move |_| planner.pull(lever)
+                data-lever=mark.label
+                on:click=move |_| planner.climb(mark)
                 on:keydown=move |event| {
                     if matches!(event.key().as_str(), "Enter" | " ") {
                         event.prevent_default();
-                        planner.pull(lever);
+                        planner.climb(mark);
                     }
                 }
             >

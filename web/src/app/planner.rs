@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
-use plimsoll_core::Scenario;
-use plimsoll_core::scenario::{Mode, ModelSource};
-use plimsoll_web::engine;
-use plimsoll_web::errand::{Answer, Depth, Fault};
+use plimsoll_core::scenario::Change;
+use plimsoll_core::{Error, Result, Scenario};
+use plimsoll_web::errand::{Answer, Depth};
 use plimsoll_web::heatmap::Sheet;
-use plimsoll_web::levers::Lever;
+use plimsoll_web::marks::Mark;
 use plimsoll_web::reading::{Held, Reading};
 use plimsoll_web::wording::sentence;
 
@@ -23,11 +22,11 @@ pub struct Planner {
     /// The last run that could be read.
     pub reading: RwSignal<Option<Arc<Reading>>>,
     /// Why the present scenario cannot be.
-    pub fault: RwSignal<Option<Fault>>,
+    pub fault: RwSignal<Option<Error>>,
     /// Whether a run is under way in the worker.
     pub pending: RwSignal<bool>,
     /// The largest micro-batch that fits; `None` while it is sought.
-    pub largest: RwSignal<Option<Result<u64, Fault>>>,
+    pub largest: RwSignal<Option<Result<u64>>>,
     /// The neighbours of the scenario.
     pub rungs: RwSignal<Vec<Rung>>,
     /// What fits around it; the last one that was found.
@@ -46,9 +45,9 @@ pub struct Planner {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rung {
     /// What is changed.
-    pub lever: Lever,
+    pub mark: &'static Mark,
     /// How deep it sits; `None` while it is sought.
-    pub depth: Option<Result<Depth, Fault>>,
+    pub depth: Option<Result<Depth>>,
 }
 
 impl Planner {
@@ -80,10 +79,12 @@ impl Planner {
     }
 
     /// Changes the scenario; everything follows.
-    pub fn change(&self, edit: impl FnOnce(&mut Scenario)) {
-        let mut scenario = self.scenario.get_untracked();
-        edit(&mut scenario);
-        self.set(scenario);
+    ///
+    /// # Errors
+    /// Why the change is refused; nothing is changed then.
+    pub fn change(&self, change: &Change) -> Result<()> {
+        self.set(change.apply(&self.scenario.get_untracked())?);
+        Ok(())
     }
 
     /// Replaces the scenario; everything follows.
@@ -96,66 +97,24 @@ impl Planner {
         address::write_soon(*self);
     }
 
-    /// Changes the scenario unless the change is refused.
-    ///
-    /// # Errors
-    /// Why it is refused; nothing is changed then.
-    pub fn try_change(&self, edit: impl FnOnce(&mut Scenario)) -> Result<(), Fault> {
-        let mut scenario = self.scenario.get_untracked();
-        edit(&mut scenario);
-        self.set(Scenario::from_value(&scenario.to_value())?);
-        Ok(())
+    /// What the engine found wrong with the value of `key`, the whole path of it.
+    pub fn fault_at(&self, key: impl Into<String>) -> Signal<Option<String>> {
+        let (fault, key) = (self.fault, key.into());
+        Signal::derive(move || fault.with(|fault| fault.as_ref().filter(|fault| fault.key == key).map(in_full)))
     }
 
-    /// Trains or infers.
-    ///
-    /// # Errors
-    /// When the model is not estimated so; nothing is changed then.
-    pub fn choose_mode(&self, mode: Mode) -> Result<(), Fault> {
-        self.set(engine::in_mode(&self.scenario.get_untracked(), mode)?);
-        Ok(())
-    }
-
-    /// Replaces the model, as far as the rest of the scenario can follow it.
-    ///
-    /// # Errors
-    /// When the model is refused; nothing is changed then.
-    pub fn choose_model(&self, source: ModelSource) -> Result<(), Fault> {
-        let next = engine::with_model(&self.scenario.get_untracked(), source)?;
-        self.set(next);
-        Ok(())
-    }
-
-    /// What the engine found wrong with the value of `key`, the last part of the scenario's path.
-    pub fn fault_at(&self, key: &'static str) -> Signal<Option<String>> {
-        let fault = self.fault;
-        Signal::derive(move || {
-            fault.with(|fault| {
-                let fault = fault.as_ref().filter(|f| f.key.rsplit('.').next() == Some(key))?;
-                Some(format!("{} {}", sentence(&fault.problem), sentence(&fault.hint)))
-            })
-        })
-    }
-
-    /// Pulls a lever.
-    pub fn pull(&self, lever: Lever) {
-        if let Some(next) = self.scenario.with_untracked(|s| lever.apply(s)) {
+    /// Climbs to a mark of the ladder.
+    pub fn climb(&self, mark: &Mark) {
+        if let Some(next) = self.scenario.with_untracked(|s| mark.apply(s)) {
             self.set(next);
         }
     }
 
     /// Takes batch and sequence of a cell of the sheet.
     pub fn take_sizes(&self, batch: u64, seq: Option<u64>) {
-        self.change(|scenario| {
-            scenario.input.batch = batch;
-            if let Some(before) = scenario.input.seq {
-                let seq = seq.unwrap_or(before);
-                if scenario.input.target_seq == Some(before) {
-                    scenario.input.target_seq = Some(seq);
-                }
-                scenario.input.seq = Some(seq);
-            }
-        });
+        if let Err(fault) = self.change(&Change::Sizes { batch, seq }) {
+            self.fault.set(Some(fault));
+        }
     }
 
     fn recompute(&self) {
@@ -182,7 +141,7 @@ impl Planner {
     }
 
     /// Takes in what the desk found.
-    pub fn receive(&self, topic: Topic, answer: Result<Answer, Fault>) {
+    pub fn receive(&self, topic: Topic, answer: Result<Answer>) {
         match (topic, answer) {
             (Topic::Reading, Ok(Answer::Reading(reading))) => self.read(*reading),
             (Topic::Reading, Err(fault)) => {
@@ -191,8 +150,8 @@ impl Planner {
             }
             (Topic::Largest, Ok(Answer::Largest(batch))) => self.largest.set(Some(Ok(batch))),
             (Topic::Largest, Err(fault)) => self.largest.set(Some(Err(fault))),
-            (Topic::Rung(lever), Ok(Answer::Peak(depth))) => self.rung(lever, Ok(depth)),
-            (Topic::Rung(lever), Err(fault)) => self.rung(lever, Err(fault)),
+            (Topic::Rung(mark), Ok(Answer::Peak(depth))) => self.rung(mark, Ok(depth)),
+            (Topic::Rung(mark), Err(fault)) => self.rung(mark, Err(fault)),
             (Topic::Sheet, Ok(Answer::Sheet(sheet))) => {
                 self.sheet_pending.set(false);
                 self.sheet.set(Some(Arc::from(sheet)));
@@ -216,11 +175,16 @@ impl Planner {
         self.reading.set(Some(Arc::new(reading)));
     }
 
-    fn rung(&self, lever: Lever, depth: Result<Depth, Fault>) {
+    fn rung(&self, mark: &'static Mark, depth: Result<Depth>) {
         self.rungs.update(|rungs| {
-            if let Some(rung) = rungs.iter_mut().find(|r| r.lever == lever) {
+            if let Some(rung) = rungs.iter_mut().find(|r| r.mark == mark) {
                 rung.depth = Some(depth);
             }
         });
     }
+}
+
+/// What is wrong and what to do, in sentences.
+pub fn in_full(fault: &Error) -> String {
+    format!("{} {}", sentence(&fault.problem), sentence(&fault.hint))
 }

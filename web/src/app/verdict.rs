@@ -104,7 +104,7 @@ fn LargestBatch() -> impl IntoView {
                         <button
                             type="button"
                             class="take"
-                            on:click=move |_| planner.change(|s| s.input.batch = batch)
+                            on:click=move |_| planner.take_sizes(batch, None)
                         >
                             "take it"
                         </button>
@@ -148,7 +148,7 @@ fn Remedies() -> impl IntoView {
                 .iter()
                 .filter_map(|r| {
                     let depth = r.depth.as_ref()?.as_ref().ok()?;
-                    (!depth.standing.below()).then_some((r.lever, depth.process))
+                    (!depth.standing.below()).then_some((r.mark, depth.process))
                 })
                 .collect::<Vec<_>>()
         })
@@ -167,11 +167,11 @@ fn Remedies() -> impl IntoView {
                     }
                     fitting
                         .into_iter()
-                        .map(|(lever, peak)| {
+                        .map(|(mark, peak)| {
                             view! {
                                 <li>
-                                    <button type="button" class="take" on:click=move |_| planner.pull(lever)>
-                                        {lever.label()} " " <strong>{number::gib(peak)}</strong>
+                                    <button type="button" class="take" on:click=move |_| planner.climb(mark)>
+                                        {mark.label} " " <strong>{number::gib(peak)}</strong>
                                     </button>
                                 </li>
                             }

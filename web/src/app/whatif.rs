@@ -36,7 +36,7 @@ pub fn WhatIf() -> impl IntoView {
 #[component]
 fn LeverRow(rung: Rung) -> impl IntoView {
     let planner = Planner::get();
-    let Rung { lever, depth } = rung;
+    let Rung { mark, depth } = rung;
     let process = planner.reading.with_untracked(|r| r.as_ref().map(|r| r.process)).unwrap_or_default();
     let (value, change, verdict, deep) = match &depth {
         None => ("–".to_owned(), String::new(), "", false),
@@ -52,7 +52,7 @@ fn LeverRow(rung: Rung) -> impl IntoView {
     view! {
         <tr class:is-pending=depth.is_none()>
             <th scope="row">
-                <span>{lever.label()} <small>{lever.cost()}</small></span>
+                <span>{mark.label} <small>{mark.cost}</small></span>
             </th>
             <td class="num">{value}</td>
             <td class="num">{change}</td>
@@ -62,8 +62,8 @@ fn LeverRow(rung: Rung) -> impl IntoView {
                     type="button"
                     class="take"
                     disabled=!usable
-                    aria-label=format!("Apply {}", lever.label())
-                    on:click=move |_| planner.pull(lever)
+                    aria-label=format!("Apply {}", mark.label)
+                    on:click=move |_| planner.climb(mark)
                 >
                     "apply"
                 </button>

@@ -8,6 +8,7 @@ pub mod scatter;
 pub mod view;
 
 use plimsoll_core::measurement::{MeasurementPoint, Metric};
+use plimsoll_core::scenario::at;
 use serde::Deserialize;
 
 /// Where a measurement came from.
@@ -103,9 +104,6 @@ pub fn recipe(point: &MeasurementPoint) -> String {
     if point.checkpointing != "none" {
         text.push_str(", checkpointing");
     }
-    if point.attention != "sdpa" {
-        text.push_str(&format!(", {} attention", point.attention));
-    }
     if let Some(rank) = point.lora {
         text.push_str(&format!(", LoRA r {rank}"));
     }
@@ -115,8 +113,31 @@ pub fn recipe(point: &MeasurementPoint) -> String {
     if point.prepare_kbit == Some(false) {
         text.push_str(" as loaded");
     }
+    for clause in point.levers().told(&TOLD) {
+        text.push_str(&format!(", {clause}"));
+    }
     text
 }
+
+/// What the line has words of its own for, or stands elsewhere.
+const TOLD: [&str; 16] = [
+    at::input::batch,
+    at::input::seq,
+    at::training::precision,
+    at::training::optimizer,
+    at::training::optimizer_impl,
+    at::training::accumulation,
+    at::training::checkpointing,
+    at::training::quantization,
+    at::training::prepare_kbit,
+    at::lora::rank,
+    at::lora::targets,
+    at::device::gpu,
+    at::device::workspaces,
+    at::software::torch,
+    at::software::transformers,
+    at::software::bitsandbytes,
+];
 
 /// The peak as it is called on the page.
 pub const fn metric_label(metric: Metric) -> &'static str {

@@ -9,72 +9,64 @@ pub use rules::{Package, Rule};
 pub use version::Version;
 
 /// The PyTorch version when none is named: the one the reference rows were traced with.
-pub const TORCH: &str = "2.11";
+pub const TORCH: Version = Version::new(2, 11);
 
 /// The transformers version when none is named: the one the reference rows were traced with.
-pub const TRANSFORMERS: &str = "5.17";
+pub const TRANSFORMERS: Version = Version::new(5, 17);
 
 /// The bitsandbytes version when none is named: the one the rows with a quantized base were traced with.
-pub const BITSANDBYTES: &str = "0.50.2";
+pub const BITSANDBYTES: Version = Version::patch(0, 50, 2);
 
-/// `[software]`: versions that rules hang on, `major.minor`; of bitsandbytes `major.minor.patch`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Versions that rules hang on: of PyTorch and transformers two numbers count, of bitsandbytes three.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Software {
     /// PyTorch's version.
-    pub torch: String,
+    pub torch: Version,
     /// transformers' version.
-    pub transformers: String,
+    pub transformers: Version,
     /// bitsandbytes' version, for what is quantized.
-    pub bitsandbytes: String,
+    pub bitsandbytes: Version,
 }
 
+/// The versions the reference rows were traced with.
 impl Default for Software {
     fn default() -> Self {
-        Self { torch: TORCH.to_owned(), transformers: TRANSFORMERS.to_owned(), bitsandbytes: BITSANDBYTES.to_owned() }
+        Self { torch: TORCH, transformers: TRANSFORMERS, bitsandbytes: BITSANDBYTES }
     }
 }
 
 /// The versions whose rules are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
-    torch: Version,
-    transformers: Version,
-    bitsandbytes: Version,
-}
+pub struct Rules(Software);
 
 impl Rules {
     /// The rules of a scenario's versions, or of the nearest ones that are known.
     pub fn of(software: &Software) -> Self {
-        let default = Self::default();
-        let read = |version: Option<Version>, known: &[Version], default: Version| {
-            version.map_or(default, |version| nearest(version, known))
-        };
-        Self {
-            torch: read(Version::parse(&software.torch), KNOWN_TORCH, default.torch),
-            transformers: read(Version::parse(&software.transformers), KNOWN_TRANSFORMERS, default.transformers),
-            bitsandbytes: read(Version::parse_patch(&software.bitsandbytes), KNOWN_BITSANDBYTES, default.bitsandbytes),
-        }
+        Self(Software {
+            torch: nearest(software.torch, KNOWN_TORCH),
+            transformers: nearest(software.transformers, KNOWN_TRANSFORMERS),
+            bitsandbytes: nearest(software.bitsandbytes, KNOWN_BITSANDBYTES),
+        })
     }
 
     /// Whether `rule` holds.
     pub fn has(self, rule: &Rule) -> bool {
         match rule.package {
-            Package::Torch => self.torch >= rule.since,
-            Package::Transformers => self.transformers >= rule.since,
-            Package::Bitsandbytes => self.bitsandbytes >= rule.since,
+            Package::Torch => self.0.torch >= rule.since,
+            Package::Transformers => self.0.transformers >= rule.since,
+            Package::Bitsandbytes => self.0.bitsandbytes >= rule.since,
         }
     }
 
     /// PyTorch's version.
     pub const fn torch(self) -> Version {
-        self.torch
+        self.0.torch
     }
 }
 
-/// The versions the reference rows were traced with.
 impl Default for Rules {
     fn default() -> Self {
-        Self { torch: Version::new(2, 11), transformers: Version::new(5, 17), bitsandbytes: Version::patch(0, 50, 2) }
+        Self::of(&Software::default())
     }
 }
 
@@ -82,23 +74,21 @@ impl Software {
     /// One sentence for each version whose rules are not known, saying whose are taken, and one for what is not followed
     /// in older versions of transformers.
     pub fn other_rules(&self) -> Vec<String> {
-        let unknown = |name: &str, text: &str, version: Option<Version>, known: &[Version]| {
-            let version = version?;
+        let unknown = |name: &str, version: Version, known: &[Version]| {
             let taken = nearest(version, known);
-            (taken != version).then(|| format!("the rules of {name} {text} are not known; those of {taken} are taken"))
+            (taken != version)
+                .then(|| format!("the rules of {name} {version} are not known; those of {taken} are taken"))
         };
-        let (torch, transformers) = (Version::parse(&self.torch), Version::parse(&self.transformers));
-        let bitsandbytes = Version::parse_patch(&self.bitsandbytes);
         let mut sentences: Vec<String> = [
-            unknown("torch", &self.torch, torch, KNOWN_TORCH),
-            unknown("transformers", &self.transformers, transformers, KNOWN_TRANSFORMERS),
-            unknown("bitsandbytes", &self.bitsandbytes, bitsandbytes, KNOWN_BITSANDBYTES),
+            unknown("torch", self.torch, KNOWN_TORCH),
+            unknown("transformers", self.transformers, KNOWN_TRANSFORMERS),
+            unknown("bitsandbytes", self.bitsandbytes, KNOWN_BITSANDBYTES),
         ]
         .into_iter()
         .flatten()
         .collect();
-        let transformers = Rules::of(self).transformers;
-        let default = Rules::default().transformers;
+        let transformers = Rules::of(self).0.transformers;
+        let default = TRANSFORMERS;
         if transformers.major < default.major {
             sentences.push(format!(
                 "loss and attention call follow transformers {transformers} as Llama has them; the layers are those of {default}"
@@ -113,11 +103,12 @@ mod tests {
     use super::*;
 
     fn software(torch: &str, transformers: &str) -> Software {
-        Software { torch: torch.to_owned(), transformers: transformers.to_owned(), ..Software::default() }
+        let read = |text: &str| Version::parse(text).unwrap();
+        Software { torch: read(torch), transformers: read(transformers), ..Software::default() }
     }
 
     fn bitsandbytes(version: &str) -> Software {
-        Software { bitsandbytes: version.to_owned(), ..Software::default() }
+        Software { bitsandbytes: Version::parse_patch(version).unwrap(), ..Software::default() }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use plimsoll_catalog::device;
 use plimsoll_catalog::{self, Gpu, Model};
 use plimsoll_ground::{Bytes, Result};
-use plimsoll_scenario::{Lora, ModelSource, Optimizer, Precision, Quantization, Scenario};
+use plimsoll_scenario::{ADAPTER_RANK, ADAPTERS, Change, ModelSource, Precision, Quantization, Scenario};
 
 use crate::Run;
 
@@ -11,7 +11,7 @@ use crate::Run;
 pub const TOKENS: u64 = 1024;
 
 /// Rank of the adapters, on every linear layer.
-pub const RANK: u64 = 16;
+pub const RANK: u64 = ADAPTER_RANK;
 
 /// The card whose kernels are assumed. Another one's take other workspaces, tens of MiB.
 pub const CARD: &str = "rtx-4090";
@@ -49,17 +49,13 @@ impl Way {
 pub fn scenario(model: &Model, way: Way) -> Result<Scenario> {
     let mut scenario = Scenario::of(ModelSource::Catalog(model.id.to_owned()));
     scenario.device.gpu = CARD.to_owned();
-    scenario.training.optimizer = Optimizer::AdamW;
     scenario.input.seq = scenario.input.seq.map(|seq| seq.min(TOKENS));
-    if way != Way::Full {
-        scenario.training.precision = Precision::Bf16;
-        scenario.training.lora = Some(Lora { rank: RANK, ..Lora::default() });
-    }
-    if way == Way::Qlora {
-        scenario.training.precision = Precision::Bf16Amp;
-        scenario.training.quantization = Quantization::Nf4Double;
-    }
-    Scenario::from_value(&scenario.to_value())
+    let changes: &[Change] = match way {
+        Way::Full => &[],
+        Way::Lora => &[Change::Precision(Precision::Bf16), Change::Adapters(ADAPTERS)],
+        Way::Qlora => &[Change::Adapters(ADAPTERS), Change::Quantized(Quantization::Nf4Double)],
+    };
+    changes.iter().try_fold(scenario, |scenario, change| change.apply(&scenario))
 }
 
 /// What PyTorch takes from the driver at its highest; the CUDA context comes on top.

@@ -1,7 +1,7 @@
 //! A scenario with another batch or sequence.
 
 use plimsoll_ground::{Error, Result};
-use plimsoll_scenario::Scenario;
+use plimsoll_scenario::{Change, Scenario};
 
 /// The same scenario with another micro-batch.
 pub fn with_batch(scenario: &Scenario, batch: u64) -> Scenario {
@@ -10,20 +10,12 @@ pub fn with_batch(scenario: &Scenario, batch: u64) -> Scenario {
     scenario
 }
 
-/// The same scenario with another micro-batch and sequence, as if it had been asked for. A target sequence that is as
-/// long as the sequence stays so.
+/// The same scenario with another micro-batch and sequence, as if it had been asked for.
 ///
 /// # Errors
 /// When such a scenario is refused: more tokens than the model has positions for, a batch beyond any that is trained.
 pub fn with_sizes(scenario: &Scenario, batch: u64, seq: Option<u64>) -> Result<Scenario> {
-    let mut next = with_batch(scenario, batch);
-    if let (Some(seq), Some(before)) = (seq, scenario.input.seq) {
-        next.input.seq = Some(seq);
-        if scenario.input.target_seq == Some(before) {
-            next.input.target_seq = Some(seq);
-        }
-    }
-    Scenario::from_value(&next.to_value())
+    Change::Sizes { batch, seq }.apply(scenario)
 }
 
 /// Refuses sequences for a model that has none.

@@ -1,24 +1,25 @@
 //! From a scenario to its link.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use plimsoll_catalog::families;
 use serde_json::Value;
 
 use super::fragment;
-use crate::{KEYS, Lora, ModelSource, Scenario, Training, generation, input, supported};
+use crate::fill::Said;
+use crate::model::{Model, default_task};
+use crate::{Lever, ModelSource, SECTIONS, Scenario, at, linked};
 
 /// What is escaped in a query: all but letters, digits and what reads well and means nothing there.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b',');
 
 pub(super) fn encode(scenario: &Scenario) -> String {
-    let given = scenario.to_value();
-    let default = baseline(scenario).to_value();
     let mut pairs: Vec<(&str, String)> = Vec::new();
     let mut tail = String::new();
     match &scenario.model.source {
         ModelSource::Catalog(id) => pairs.push(("model", id.clone())),
         ModelSource::Family { name, keys } => {
             pairs.push(("family", name.clone()));
-            for key in supported::family(name).map_or(&[][..], |f| f.keys) {
+            for key in families::own(name).map_or(&[][..], |f| f.keys()) {
                 if let Some(value) = keys.get(key.name).filter(|v| **v != key.kind.default()) {
                     pairs.push((key.name, text(value)));
                 }
@@ -30,12 +31,10 @@ pub(super) fn encode(scenario: &Scenario) -> String {
             tail = format!("#m={}", fragment::encode(config));
         }
     }
-    for key in KEYS.iter().filter(|k| !["model.catalog", "model.family"].contains(&k.path().as_str())) {
-        let value = at(&given, key.section, key.name);
-        // The rank says that there are adapters at all, so it is always written.
-        let wanted = key.name == "lora.rank" || value != at(&default, key.section, key.name);
-        if let (Some(value), true) = (value, wanted) {
-            pairs.push((key.link, text(value)));
+    let said = said(scenario);
+    for lever in linked().filter(|lever| said.contains(lever)) {
+        if let Some(value) = lever.get(scenario) {
+            pairs.push((lever.row.link, text(&value)));
         }
     }
     let pairs: Vec<String> =
@@ -43,24 +42,32 @@ pub(super) fn encode(scenario: &Scenario) -> String {
     format!("?{}{tail}", pairs.join("&"))
 }
 
-/// What a link of this model says when it says nothing else.
-fn baseline(scenario: &Scenario) -> Scenario {
-    let mut baseline = Scenario::of(scenario.model.source.clone());
-    let traits = scenario.model.source.traits_for(scenario.model.task);
-    baseline.input = input::default(&scenario.model.source, traits);
-    if scenario.input.max_new_tokens.is_some() {
-        baseline.input = generation::with_new_tokens(baseline.input, &scenario.model, traits, None, false);
+/// The fewest levers from which reading makes the same scenario again: as long as one comes back otherwise, the first such is
+/// said too. Defaults follow what is said before them, so the order is that in which they are filled in.
+fn said(scenario: &Scenario) -> Vec<&'static Lever> {
+    let order: Vec<&'static Lever> = SECTIONS.iter().rev().flat_map(|section| section.levers()).collect();
+    let source = &scenario.model.source;
+    let mut said: Vec<&'static Lever> = Vec::new();
+    loop {
+        let task = if said.iter().any(|lever| lever.path == at::model::task) {
+            scenario.model.task
+        } else {
+            default_task(source.family())
+        };
+        let mut read = Scenario::constant(Model { source: source.clone(), task });
+        let mut known = Said::default();
+        for lever in &said {
+            if let Some(value) = lever.get(scenario) {
+                // It was read once already.
+                let _ = known.say(&mut read, lever, &value);
+            }
+        }
+        let read = read.filled(&known);
+        match order.iter().find(|lever| !said.contains(lever) && lever.get(&read) != lever.get(scenario)) {
+            Some(lever) => said.push(lever),
+            None => return said,
+        }
     }
-    baseline.training = Training::default_of(scenario.training.optimizer, &scenario.software);
-    baseline.training.optimizer = Training::default().optimizer;
-    // An encoder-decoder's decoder has as many tokens as its encoder when nothing else is said.
-    baseline.input.target_seq = baseline.input.target_seq.and(scenario.input.seq);
-    baseline.training.lora = scenario.training.lora.as_ref().map(|_| Lora::default());
-    baseline
-}
-
-fn at<'a>(value: &'a Value, section: &str, name: &str) -> Option<&'a Value> {
-    name.split('.').try_fold(value.get(section)?, |place, step| place.get(step))
 }
 
 /// A value as [`crate::Kind::value`] reads it back.

@@ -208,10 +208,9 @@ fn links_open_for_ever() {
 #[test]
 fn every_parameter_is_among_the_golden_links() {
     let links: Vec<&str> = golden().iter().map(|(link, _)| *link).collect();
-    let names = crate::KEYS
-        .iter()
-        .map(|k| k.link)
-        .chain(crate::supported::FAMILIES.iter().flat_map(|f| f.keys).map(|k| k.name));
+    let names = crate::levers()
+        .map(|lever| lever.row.link)
+        .chain(plimsoll_catalog::families::OWN.iter().flat_map(|f| f.keys()).map(|k| k.name));
     // Not estimated yet: their links come with their estimates.
     let pending = ["target_seq", "new_tokens"];
     for name in names.filter(|name| !pending.contains(name)) {

@@ -3,7 +3,7 @@
 //! `?model=llama-3.2-1b&gpu=rtx-5070-ti&batch=4&precision=fp32`. A pasted `config.json` goes compressed into the
 //! fragment (`#m=...`), which browsers do not send to servers; the query then names its type (`hf=llama`).
 //!
-//! Links open for ever: names in [`super::KEYS`] and the defaults of the format never change under `v=1`, which is
+//! Links open for ever: names in [`super::levers`] and the defaults of the format never change under `v=1`, which is
 //! implied. The golden tests hold that.
 
 mod encode;

@@ -1,14 +1,14 @@
 //! A link's parameters: found in its text, turned into a scenario's table.
 
 use percent_encoding::percent_decode_str;
+use plimsoll_catalog::families::{FamilyKeyKind, OWN};
 use plimsoll_ground::{Error, Result};
 use plimsoll_ground::{nearest, quoted};
 use serde_json::{Map, Value, json};
 
 use super::{FRAGMENT, QUERY, Reading, fragment};
-use crate::read::{DEFAULT_MODEL, SCHEMA, newer};
-use crate::supported::{FAMILIES, FamilyKeyKind};
-use crate::{KEYS, Kind};
+use crate::read::newer;
+use crate::{DEFAULT_MODEL, Kind, SCHEMA, linked};
 
 /// One parameter that says something about the scenario.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,21 +119,21 @@ fn version(text: &str) -> Result<()> {
 
 /// What one `name=text` says.
 fn param(name: &str, text: &str) -> Result<Param> {
-    if let Some(key) = KEYS.iter().find(|k| k.link == name) {
-        return Ok(Param { path: key.path(), value: key.kind.value(text) });
+    if let Some(lever) = linked().find(|lever| lever.row.link == name) {
+        return Ok(Param { path: lever.path.to_owned(), value: lever.row.kind.value(text) });
     }
-    let own = FAMILIES.iter().flat_map(|f| f.keys).find(|k| k.name == name);
+    let own = OWN.iter().flat_map(|family| family.keys()).find(|key| key.name == name);
     if let Some(key) = own {
-        let kind = match key.kind {
-            FamilyKeyKind::Count { .. } | FamilyKeyKind::Fraction { .. } => Kind::Number,
-            FamilyKeyKind::Flag { .. } => Kind::Flag,
-            FamilyKeyKind::Word { .. } => Kind::Text,
+        let value = match key.kind {
+            FamilyKeyKind::Count { .. } | FamilyKeyKind::Fraction { .. } => Kind::number(text),
+            FamilyKeyKind::Flag { .. } => Kind::Flag.value(text),
+            FamilyKeyKind::Word { .. } => text.into(),
         };
-        return Ok(Param { path: format!("model.{name}"), value: kind.value(text) });
+        return Ok(Param { path: format!("model.{name}"), value });
     }
-    let known: Vec<&str> = KEYS.iter().map(|k| k.link).collect();
-    let hint = match KEYS.iter().find(|k| k.name == name || k.path() == name) {
-        Some(key) => format!("in a link it is called {}", key.link),
+    let known: Vec<&str> = linked().map(|lever| lever.row.link).collect();
+    let hint = match linked().find(|lever| lever.id("_") == name || lever.path == name) {
+        Some(lever) => format!("in a link it is called {}", lever.row.link),
         None => match nearest(name, &known) {
             Some(near) => format!("did you mean {near}?"),
             None => format!("known: {}", known.join(", ")),

@@ -40,9 +40,9 @@ proptest! {
 
     #[test]
     fn garbage_values_of_real_parameters_leave_a_valid_scenario(
-        pairs in prop::collection::vec((prop::sample::select(crate::KEYS), "[a-z0-9.%+-]{0,12}"), 0..12)
+        pairs in prop::collection::vec((prop::sample::select(crate::levers().collect::<Vec<_>>()), "[a-z0-9.%+-]{0,12}"), 0..12)
     ) {
-        let query: Vec<String> = pairs.iter().map(|(key, text)| format!("{}={text}", key.link)).collect();
+        let query: Vec<String> = pairs.iter().map(|(lever, text)| format!("{}={text}", lever.row.link)).collect();
         let decoded = Link::decode(&query.join("&"));
         prop_assert!(Scenario::from_value(&decoded.scenario.to_value()).is_ok());
     }

@@ -1,7 +1,8 @@
 //! Mixtures of experts as transformers 5 runs them: all experts' weights in two tensors, grouped products
 //! (`integrations/moe.py`, `grouped_mm_experts_forward`).
 
-use super::adapter_plan::ExpertPart;
+use plimsoll_catalog::families::ExpertPart;
+
 use super::parameter_adapter::{ParameterAdapter, Parametrized};
 use super::{Activation, Scope};
 use crate::Op;

@@ -23,7 +23,7 @@ mod rope;
 mod scope;
 
 pub use activation::Activation;
-pub use adapter_plan::{AdapterPlan, ExpertNames};
+pub use adapter_plan::AdapterPlan;
 pub use alibi::{alibi, rounded_alibi};
 pub use attention::AttentionCore;
 pub use bidirectional_mask::{bidirectional_mask, sliding_window_bidirectional_mask};

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use plimsoll_catalog::families::ExpertPart;
 use plimsoll_scenario::Lora;
 
-use super::adapter_plan::{AdapterPlan, ExpertPart};
+use super::adapter_plan::AdapterPlan;
 use super::quantized::QuantizationPlan;
 use crate::Op;
 use crate::tensor::{Context, DType, Kind, ModuleId, Tensor};

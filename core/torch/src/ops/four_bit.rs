@@ -144,15 +144,14 @@ fn with_last(x: &Tensor, outputs: u64) -> Vec<u64> {
 mod tests {
     use std::rc::Rc;
 
-    use plimsoll_catalog::software::Rules;
-    use plimsoll_scenario::Software;
+    use plimsoll_catalog::software::{Rules, Software, Version};
 
     use super::{FourBit, SharedMap, matmul_4bit};
     use crate::tensor::testing::{activation_of, alive, backward_of, forward, input_of, live, made, watch};
     use crate::tensor::{DType, Kind, Machine, Tensor, checkpoint};
 
     fn bitsandbytes(version: &str) -> Rules {
-        Rules::of(&Software { bitsandbytes: version.to_owned(), ..Software::default() })
+        Rules::of(&Software { bitsandbytes: Version::parse_patch(version).unwrap(), ..Software::default() })
     }
 
     const HALF: DType = DType::BFloat16;

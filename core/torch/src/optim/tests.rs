@@ -166,7 +166,7 @@ fn a_parameter_without_a_gradient_gets_no_state() {
         weights.push(frozen_of(&cx, &[100, 100], DType::Float32));
         let unused = weight_of(&cx, &[100, 100], DType::Float32);
         weights.push(unused);
-        let implementation = plimsoll_scenario::supported::implementations(name)[0];
+        let implementation = name.implementations()[0];
         step(&cx, &mut build(name, implementation, &weights));
         assert!(alive(&cx, Kind::OptimizerState).iter().all(|s| !s.contains("100")), "{name:?}");
     }

@@ -2,7 +2,7 @@
 
 use plimsoll_core::estimate::max_batch;
 use plimsoll_core::measurement::{DeviceKind, MeasuredDevice, Outcome};
-use plimsoll_core::scenario::limits;
+use plimsoll_core::scenario::{Inputs, limits};
 use plimsoll_core::{Bytes, Error, Measurement, Scenario};
 
 use super::search::{Search, blind};
@@ -89,15 +89,14 @@ fn capacity(scenario: &Scenario) -> Result<Bytes, Error> {
 
 /// Refuses what has no batch.
 pub fn check(scenario: &Scenario) -> Result<(), Error> {
-    let two = with_shape(scenario, 2, scenario.training.accumulation);
-    match Scenario::from_value_to_measure(&two.to_value()) {
-        Ok(read) if read.input.batch == 2 => Ok(()),
-        _ => Err(Error::new(
-            "model",
-            "a sample of it is a whole graph, and a step takes one",
-            "there is no batch to fit; measure it with plimsoll probe run",
-        )),
+    if !matches!(scenario.family().inputs, Inputs::Graph { .. }) {
+        return Ok(());
     }
+    Err(Error::new(
+        "model",
+        "a sample of it is a whole graph, and a step takes one",
+        "there is no batch to fit; measure it with plimsoll probe run",
+    ))
 }
 
 /// Tries until the answer is known, keeping a record of each trial.

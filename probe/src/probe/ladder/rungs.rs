@@ -3,8 +3,7 @@
 use plimsoll_core::Scenario;
 use plimsoll_core::estimate::Run;
 use plimsoll_core::measurement::{DeviceKind, MeasuredDevice};
-use plimsoll_core::scenario::supported::implementations;
-use plimsoll_core::scenario::{Checkpointing, Lora, LoraTargets, ModelSource, OptimizerImpl, Precision};
+use plimsoll_core::scenario::{ADAPTERS, Change, Checkpointing, OptimizerImpl, Precision};
 
 /// One rung.
 #[derive(Clone, Debug)]
@@ -15,20 +14,20 @@ pub struct Rung {
     pub scenario: Result<Scenario, String>,
 }
 
-/// Rank of the adapters of the last rung, unless the scenario has some itself.
-const RANK: u64 = 16;
-
 /// The lowest rung: fp32, nothing else.
 pub fn lowest(asked: &Scenario) -> Scenario {
-    let mut scenario = asked.clone();
-    let training = &mut scenario.training;
-    training.precision = Precision::Fp32;
-    training.checkpointing = Checkpointing::None;
-    training.lora = None;
-    if let Some(first) = implementations(training.optimizer).first() {
-        training.optimizer_impl = *first;
-    }
-    scenario
+    let changes = [
+        Change::Full,
+        Change::Precision(Precision::Fp32),
+        Change::Checkpointing(Checkpointing::None),
+        Change::Implementation(first(asked)),
+    ];
+    changes.iter().fold(asked.clone(), |here, change| change.apply(&here).unwrap_or(here))
+}
+
+/// The implementation that an optimizer has when nothing is said.
+fn first(asked: &Scenario) -> OptimizerImpl {
+    asked.training.optimizer.implementations().first().copied().unwrap_or(OptimizerImpl::ForLoop)
 }
 
 /// The mixed precision the device is made for: bf16 where the hardware has it.
@@ -45,47 +44,22 @@ pub fn mixed(device: &MeasuredDevice) -> Precision {
 pub fn above(asked: &Scenario, precision: Precision) -> Vec<Rung> {
     let mut here = lowest(asked);
     let mut rungs = Vec::new();
-    let mut climb = |name, change: &dyn Fn(&mut Scenario) -> Result<(), String>| {
-        let mut next = here.clone();
-        let scenario = change(&mut next).and_then(|()| possible(&next)).map(|()| {
+    let mut climb = |name, change: Result<Change, &str>| {
+        let scenario = change.map_err(str::to_owned).and_then(|change| possible(&change, &here));
+        if let Ok(next) = &scenario {
             here = next.clone();
-            next
-        });
+        }
         rungs.push(Rung { name, scenario });
     };
-    climb("+ mixed precision", &|next| {
-        next.training.precision = precision;
-        Ok(())
-    });
-    climb("+ accumulation", &|next| {
-        let parts = parts(next.input.batch).ok_or("the micro-batch is one sample already")?;
-        next.input.batch /= parts;
-        next.training.accumulation *= parts;
-        Ok(())
-    });
-    climb("+ checkpointing", &|next| {
-        if let ModelSource::Family { name, .. } = &next.model.source {
-            return Err(format!("the family {name} has no gradient checkpointing"));
-        }
-        next.training.checkpointing = Checkpointing::Full;
-        Ok(())
-    });
-    climb("+ fused optimizer", &|next| {
-        let optimizer = next.training.optimizer;
-        if !implementations(optimizer).contains(&OptimizerImpl::Fused) {
-            return Err(format!("{optimizer} has no fused implementation"));
-        }
-        next.training.optimizer_impl = OptimizerImpl::Fused;
-        Ok(())
-    });
-    climb("+ LoRA", &|next| {
-        if let ModelSource::Family { .. } = &next.model.source {
-            return Err("adapters are for Hugging Face models".to_owned());
-        }
-        let all = Lora { rank: RANK, targets: LoraTargets::AllLinear, ..Lora::default() };
-        next.training.lora = Some(asked.training.lora.clone().unwrap_or(all));
-        Ok(())
-    });
+    climb("+ mixed precision", Ok(Change::Precision(precision)));
+    let parts = parts(asked.input.batch).ok_or("the micro-batch is one sample already");
+    climb("+ accumulation", parts.map(Change::Parts));
+    climb("+ checkpointing", Ok(Change::Checkpointing(Checkpointing::Full)));
+    climb("+ fused optimizer", Ok(Change::Implementation(OptimizerImpl::Fused)));
+    // Our own families would train with them too; but nobody adapts what was never trained before, and peft may not be there.
+    let adapted = !asked.family().is_own();
+    let adapters = Change::Adapters(asked.training.lora.clone().unwrap_or(ADAPTERS));
+    climb("+ LoRA", adapted.then_some(adapters).ok_or("adapters are for Hugging Face models"));
     rungs
 }
 
@@ -94,13 +68,13 @@ fn parts(batch: u64) -> Option<u64> {
     [4, 2].into_iter().chain(3..=batch).find(|parts| batch >= *parts && batch.is_multiple_of(*parts))
 }
 
-/// Whether the scenario makes sense, by the reading and, where it knows the model, by the engine.
-fn possible(scenario: &Scenario) -> Result<(), String> {
-    Scenario::from_value_to_measure(&scenario.to_value()).map_err(|error| error.problem)?;
-    if scenario.estimated().is_ok() {
-        Run::new(scenario).map_err(|error| error.problem)?;
+/// The scenario after a change, if it makes sense, also to the engine where that estimates it.
+fn possible(change: &Change, here: &Scenario) -> Result<Scenario, String> {
+    let next = change.apply(here).map_err(|error| error.problem)?;
+    if next.estimated().is_ok() {
+        Run::new(&next).map_err(|error| error.problem)?;
     }
-    Ok(())
+    Ok(next)
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! A model's own `config.json`, pasted or dropped.
 
 use leptos::prelude::*;
+use plimsoll_core::Error;
 use plimsoll_core::measurement::{TEXT, looks_like_record};
-use plimsoll_core::scenario::ModelSource;
+use plimsoll_core::scenario::{Change, ModelSource, at};
 use plimsoll_web::engine;
-use plimsoll_web::errand::Fault;
 use plimsoll_web::wording::sentence;
 use wasm_bindgen::prelude::*;
 
@@ -16,16 +16,14 @@ use crate::app::route::Route;
 pub fn ConfigPaste() -> impl IntoView {
     let planner = Planner::get();
     let text = RwSignal::new(String::new());
-    let refused = RwSignal::new(None::<Fault>);
+    let refused = RwSignal::new(None::<Error>);
     let open = RwSignal::new(false);
 
     let read = move |content: String| {
         let outcome = if content.trim().is_empty() {
             Ok(())
         } else {
-            engine::config(&content)
-                .map_err(Fault::from)
-                .and_then(|config| planner.choose_model(ModelSource::HuggingFace(config)))
+            engine::config(&content).and_then(|config| planner.change(&Change::Model(ModelSource::HuggingFace(config))))
         };
         refused.set(outcome.err());
         text.set(content);
@@ -36,11 +34,8 @@ pub fn ConfigPaste() -> impl IntoView {
         // A record of a measurement may be dropped too, and is longer.
         if file.size() > TEXT as f64 {
             open.set(true);
-            refused.set(Some(Fault {
-                key: "model.hf".to_owned(),
-                problem: format!("{name} is too large to be a config.json"),
-                hint: "drop the config.json of the model's repository".to_owned(),
-            }));
+            let problem = format!("{name} is too large to be a config.json");
+            refused.set(Some(Error::new(at::model::hf, problem, "drop the config.json of the model's repository")));
             return;
         }
         let done = Closure::once(move |content: JsValue| {

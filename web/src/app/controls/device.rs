@@ -1,15 +1,14 @@
 //! The card, and what of it a run may use.
 
 use leptos::prelude::*;
-use plimsoll_core::scenario::{Device, print_memory};
-use plimsoll_core::{Bytes, catalog};
-use plimsoll_web::reading::Reading;
+use plimsoll_core::catalog;
+use plimsoll_core::scenario::{Change, Group, at, lever};
 use plimsoll_web::search::search;
-use plimsoll_web::wording::sentence;
-use plimsoll_web::{engine, field, number};
+use plimsoll_web::{engine, number};
 
+use super::lever::Levers;
 use crate::app::planner::Planner;
-use crate::app::widgets::{Combobox, Item, TextField};
+use crate::app::widgets::{Combobox, Item};
 
 #[component]
 pub fn DeviceChoice() -> impl IntoView {
@@ -27,12 +26,10 @@ pub fn DeviceChoice() -> impl IntoView {
             .collect::<Vec<_>>()
     });
     let choose = Callback::new(move |id: &'static str| {
-        // Another card: what was said about the memory of the last one no longer holds.
-        planner.change(|s| {
-            s.device.gpu = id.to_owned();
-            s.device.memory = None;
-            s.device.load_line = None;
-        });
+        let card = lever(at::device::gpu).map(|lever| Change::Set(lever, id.into()));
+        if let Some(Err(fault)) = card.map(|card| planner.change(&card)) {
+            planner.fault.set(Some(fault));
+        }
     });
     let help = Signal::derive(move || {
         planner.reading.with(|r| {
@@ -53,47 +50,8 @@ pub fn DeviceChoice() -> impl IntoView {
         <details class="fold">
             <summary>"Memory and load line"</summary>
             <div class="size-grid">
-                <Override
-                    id="memory"
-                    label="Memory"
-                    help="What one process can use, in GiB, where it is not the card's own."
-                    card=|r| r.capacity
-                    get=|d| d.memory
-                    set=|d, bytes| d.memory = bytes
-                />
-                <Override
-                    id="load-line"
-                    label="Load line"
-                    help="How deep the run may sit, in GiB; empty is 92 % of the memory."
-                    card=|r| r.load_line
-                    get=|d| d.load_line
-                    set=|d, bytes| d.load_line = bytes
-                />
+                <Levers group=Group::Card/>
             </div>
         </details>
     }
-}
-
-/// A size that stands in for the card's own.
-#[component]
-fn Override(
-    id: &'static str,
-    label: &'static str,
-    help: &'static str,
-    card: fn(&Reading) -> Bytes,
-    get: fn(&Device) -> Option<Bytes>,
-    set: fn(&mut Device, Option<Bytes>),
-) -> impl IntoView {
-    let planner = Planner::get();
-    let value = Signal::derive(move || planner.scenario.with(|s| get(&s.device)).map(print_memory).unwrap_or_default());
-    let placeholder = Signal::derive(move || {
-        planner.reading.with(|r| r.as_ref().map(|r| number::bytes(card(r))).unwrap_or_default())
-    });
-    let put = Callback::new(move |text: String| {
-        let bytes = field::memory(&text)?;
-        planner
-            .try_change(|s| set(&mut s.device, bytes))
-            .map_err(|fault| format!("{} {}", sentence(&fault.problem), sentence(&fault.hint)))
-    });
-    view! { <TextField id label help value placeholder set=put/> }
 }

@@ -1,14 +1,14 @@
 //! The families of our own: small networks described by a few keys.
 
 use leptos::prelude::*;
-use plimsoll_core::scenario::ModelSource;
-use plimsoll_core::scenario::supported::{self, FamilyKey, FamilyKeyKind};
+use plimsoll_core::catalog::families::{self, FamilyKey, FamilyKeyKind};
+use plimsoll_core::scenario::{Change, ModelSource, Word};
 use plimsoll_web::wording::sentence;
 use plimsoll_web::{engine, field};
 use serde_json::{Map, Value};
 
-use crate::app::planner::Planner;
-use crate::app::widgets::{Switch, TextField};
+use crate::app::planner::{Planner, in_full};
+use crate::app::widgets::{Segments, Switch, TextField};
 
 /// Hugging Face's architecture, or one of the families.
 #[component]
@@ -32,11 +32,11 @@ pub fn FamilyChoice() -> impl IntoView {
         } else {
             ModelSource::Family { name: name.to_owned(), keys: Map::new() }
         };
-        if let Err(fault) = planner.choose_model(source) {
+        if let Err(fault) = planner.change(&Change::Model(source)) {
             planner.fault.set(Some(fault));
         }
     };
-    let offers = std::iter::once(("", "transformer")).chain(supported::FAMILIES.iter().map(|f| (f.name, f.name)));
+    let offers = std::iter::once(("", "transformer")).chain(families::OWN.iter().map(|f| (f.name, f.name)));
     view! {
         <fieldset class="field segments" data-testid="family">
             <legend>"Architecture"</legend>
@@ -60,10 +60,10 @@ pub fn FamilyChoice() -> impl IntoView {
             </div>
             <p class="help">
                 {move || {
-                    supported::family(&now())
+                    families::own(&now())
                         .map_or_else(
                             || "The sizes of the model above; changing one makes it your own.".to_owned(),
-                            |family| sentence(family.about),
+                            |family| sentence(family.about()),
                         )
                 }}
             </p>
@@ -74,7 +74,7 @@ pub fn FamilyChoice() -> impl IntoView {
 /// The keys of a family.
 #[component]
 pub fn FamilySizes(family: String) -> impl IntoView {
-    supported::family(&family).map(|family| family.keys.iter().map(|key| view! { <KeyField key/> }).collect_view())
+    families::own(&family).map(|family| family.keys().iter().map(|key| view! { <KeyField key/> }).collect_view())
 }
 
 #[component]
@@ -92,48 +92,34 @@ fn KeyField(key: &'static FamilyKey) -> impl IntoView {
             return Ok(());
         };
         keys.insert(key.name.to_owned(), value);
-        planner.choose_model(ModelSource::Family { name, keys }).map_err(|fault| sentence(&fault.problem))
+        planner.change(&Change::Model(ModelSource::Family { name, keys }))
     };
+    let typed = move |value: Result<Value, String>| put(value?).map_err(|fault| in_full(&fault));
+    let fault = planner.fault_at(format!("model.{}", key.name));
     match key.kind {
         FamilyKeyKind::Count { default, most } => {
             let value = Signal::derive(move || given().and_then(|v| v.as_u64()).unwrap_or(default).to_string());
-            let set = Callback::new(move |text: String| put(field::whole(&text, 1, most)?.into()));
-            view! { <TextField id=key.name label=key.name help=key.about value fault=planner.fault_at(key.name) set/> }
-                .into_any()
+            let set = Callback::new(move |text: String| typed(field::whole(&text, 1, most).map(Value::from)));
+            view! { <TextField id=key.name label=key.name help=key.about value fault set/> }.into_any()
         }
         FamilyKeyKind::Fraction { default } => {
             let value = Signal::derive(move || given().and_then(|v| v.as_f64()).unwrap_or(default).to_string());
-            let set = Callback::new(move |text: String| put(field::fraction(&text)?.into()));
-            view! { <TextField id=key.name label=key.name help=key.about value set/> }.into_any()
+            let set = Callback::new(move |text: String| typed(field::fraction(&text).map(Value::from)));
+            view! { <TextField id=key.name label=key.name help=key.about value fault set/> }.into_any()
         }
         FamilyKeyKind::Flag { default } => {
             let value = Signal::derive(move || given().and_then(|v| v.as_bool()).unwrap_or(default));
-            let set = Callback::new(move |on: bool| {
-                let _ = put(on.into());
-            });
+            let set = Callback::new(move |on: bool| put(on.into()));
             view! { <Switch id=key.name label=key.name help=key.about value set/> }.into_any()
         }
         FamilyKeyKind::Word { default, words } => {
-            let now = move || given().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_else(|| default.to_owned());
-            let choice = move |word: &'static str| {
-                let choose = move |_| {
-                    let _ = put(word.into());
-                };
-                view! {
-                    <label class="segment-choice">
-                        <input type="radio" name=key.name value=word prop:checked=move || now() == word on:change=choose/>
-                        <span>{word}</span>
-                    </label>
-                }
-            };
-            view! {
-                <fieldset class="field segments" data-testid=key.name>
-                    <legend>{key.name}</legend>
-                    <div class="strip">{words.iter().map(|word| choice(word)).collect_view()}</div>
-                    <p class="help">{sentence(key.about)}</p>
-                </fieldset>
-            }
-            .into_any()
+            let word = |word: &&'static str| Word { key: word, label: word, about: key.about };
+            let words: Vec<Word> = words.iter().map(word).collect();
+            let value = Signal::derive(move || {
+                given().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_else(|| default.to_owned())
+            });
+            let set = Callback::new(move |word: &'static str| put(word.into()));
+            view! { <Segments name=key.name label=key.name words=Signal::stored(words) value set/> }.into_any()
         }
     }
 }

@@ -1,16 +1,16 @@
 //! The manifest: everything one can say about a run.
 
-mod advanced;
+mod adapters;
 mod config;
 mod device;
 mod family;
-mod load;
-mod lora;
+mod lever;
 mod model;
-mod recipe;
+mod rest;
 mod sizes;
 
 use leptos::prelude::*;
+use plimsoll_core::scenario::Group;
 
 #[component]
 pub fn Controls() -> impl IntoView {
@@ -28,13 +28,13 @@ pub fn Controls() -> impl IntoView {
             </section>
             <section class="group">
                 <h2>"Load"</h2>
-                <load::Load/>
+                <lever::Levers group=Group::Load/>
             </section>
             <section class="group">
                 <h2>"Recipe"</h2>
-                <recipe::Recipe/>
-                <lora::LoraChoice/>
-                <advanced::Advanced/>
+                <lever::Levers group=Group::Recipe/>
+                <adapters::Adapters/>
+                <rest::Rest/>
             </section>
         </form>
     }

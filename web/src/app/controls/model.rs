@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 use plimsoll_core::catalog;
-use plimsoll_core::scenario::{Mode, ModelSource};
+use plimsoll_core::scenario::{Change, Mode, ModelSource};
 use plimsoll_web::search::search;
 use plimsoll_web::{engine, number};
 
@@ -25,7 +25,7 @@ pub fn ModelChoice() -> impl IntoView {
             .collect::<Vec<_>>()
     });
     let choose = Callback::new(move |id: &'static str| {
-        if let Err(fault) = planner.choose_model(ModelSource::Catalog(id.to_owned())) {
+        if let Err(fault) = planner.change(&Change::Model(ModelSource::Catalog(id.to_owned()))) {
             planner.fault.set(Some(fault));
         }
     });

@@ -1,9 +1,10 @@
 //! A model by its own sizes: a Hugging Face architecture edited, or one of the small families.
 
 use leptos::prelude::*;
-use plimsoll_core::scenario::ModelSource;
+use plimsoll_core::catalog::families::Size;
+use plimsoll_core::scenario::{Change, ModelSource, at};
 use plimsoll_web::field;
-use plimsoll_web::sizes::{self, Size};
+use plimsoll_web::sizes;
 use plimsoll_web::wording::sentence;
 
 use super::family::{FamilyChoice, FamilySizes};
@@ -17,7 +18,7 @@ pub fn OwnSizes() -> impl IntoView {
     let shape = Memo::new(move |_| {
         planner.scenario.with(|s| match &s.model.source {
             ModelSource::Family { name, .. } => Err(name.clone()),
-            source => Ok(source.config().map_or(&[][..], |config| sizes::of(&config))),
+            source => Ok(source.family().sizes),
         })
     });
     let own = planner.scenario.with_untracked(|s| matches!(s.model.source, ModelSource::Family { .. }));
@@ -50,8 +51,8 @@ fn SizeField(size: Size) -> impl IntoView {
         };
         let config = planner.scenario.with_untracked(|s| s.model.source.config()).unwrap_or_default();
         planner
-            .choose_model(ModelSource::HuggingFace(sizes::with(&config, size, number)))
+            .change(&Change::Model(ModelSource::HuggingFace(sizes::with(&config, size, number))))
             .map_err(|fault| sentence(&fault.problem))
     });
-    view! { <TextField id=size.key label=size.label help=size.help value fault=planner.fault_at(size.key) set/> }
+    view! { <TextField id=size.key label=size.label help=size.help value fault=planner.fault_at(format!("{}.{}", at::model::hf, size.key)) set/> }
 }

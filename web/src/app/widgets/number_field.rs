@@ -1,15 +1,16 @@
 //! A whole number: typed, stepped, or slid.
 
 use leptos::prelude::*;
-use plimsoll_web::errand::Fault;
+use plimsoll_core::Result;
 use plimsoll_web::field;
-use plimsoll_web::wording::sentence;
+
+use crate::app::planner::in_full;
 
 /// `slide` is where the slider starts and ends; without it there is none. What is typed stays as typed until the
 /// field is left. `fault` is what was found wrong with it later.
 #[component]
 pub fn NumberField(
-    id: &'static str,
+    #[prop(into)] id: String,
     label: &'static str,
     #[prop(into)] help: Signal<String>,
     #[prop(into)] value: Signal<u64>,
@@ -17,13 +18,13 @@ pub fn NumberField(
     #[prop(default = 1)] least: u64,
     #[prop(optional)] slide: Option<(u64, u64)>,
     #[prop(into, optional)] fault: Signal<Option<String>>,
-    set: Callback<u64, Result<(), Fault>>,
+    set: Callback<u64, Result<()>>,
 ) -> impl IntoView {
     let draft = RwSignal::new(None::<String>);
     let error = RwSignal::new(None::<String>);
     let take = move |n: u64| match set.run(n) {
         Ok(()) => error.set(None),
-        Err(fault) => error.set(Some(format!("{} {}", sentence(&fault.problem), sentence(&fault.hint)))),
+        Err(fault) => error.set(Some(in_full(&fault))),
     };
     let typed = move |text: String| {
         match field::whole(&text, least, most.get_untracked()) {
@@ -66,10 +67,10 @@ pub fn NumberField(
     });
     view! {
         <div class="field" class:has-slider=slide.is_some() class:has-error=move || wrong().is_some()>
-            <label for=id>{label}</label>
+            <label for=id.clone()>{label}</label>
             <div class="number-box">
                 <input
-                    id=id
+                    id=id.clone()
                     data-testid=id
                     type="text"
                     inputmode="numeric"

@@ -5,9 +5,9 @@ use leptos::prelude::*;
 /// `set` says what is wrong with a text it refuses; the text stays. `fault` is what was found wrong with it later.
 #[component]
 pub fn TextField(
-    id: &'static str,
+    #[prop(into)] id: String,
     label: &'static str,
-    help: &'static str,
+    #[prop(into)] help: String,
     #[prop(into)] value: Signal<String>,
     #[prop(into, optional)] placeholder: Signal<String>,
     #[prop(into, optional)] fault: Signal<Option<String>>,
@@ -20,10 +20,10 @@ pub fn TextField(
     let error_id = format!("{id}-error");
     view! {
         <div class="field" class:has-error=move || wrong().is_some()>
-            <label for=id>{label}</label>
+            <label for=id.clone()>{label}</label>
             <div class="number-box">
                 <input
-                    id=id
+                    id=id.clone()
                     data-testid=id
                     type="text"
                     autocomplete="off"

@@ -2,8 +2,7 @@
 
 use std::rc::Rc;
 
-use plimsoll_catalog::software::Rules;
-use plimsoll_scenario::Software;
+use plimsoll_catalog::software::{Rules, Software, Version};
 
 use super::{Sizes, attention_backward, foreach_norm};
 use crate::ops::sdpa_rules::Kernel;
@@ -16,7 +15,7 @@ use crate::tensor::{Context, DType, Kernels, Kind, Machine, ModuleId, Tensor};
 use crate::{GradFn, Op};
 
 fn rules(torch: &str) -> Rules {
-    Rules::of(&Software { torch: torch.to_owned(), ..Software::default() })
+    Rules::of(&Software { torch: Version::parse(torch).unwrap(), ..Software::default() })
 }
 
 /// A forward on an A100.

@@ -1,0 +1,51 @@
+//! What a mixture's experts are called.
+
+/// A mixture of experts, whose weights transformers 5 keeps in two stacked tensors a layer.
+#[derive(Clone, Copy, Debug)]
+pub struct Experts {
+    /// What their projections are called in adapters' targets, where peft translates them to parameters; `None` where it
+    /// leaves them alone.
+    pub adapted: Option<ExpertNames>,
+}
+
+/// What the projections of single experts are called, and their router: targets of these names become adapters on the
+/// stacked parameters (`_MOE_TARGET_MODULE_MAPPING` in peft's `utils/transformers_weight_conversion.py`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertNames {
+    /// The two that lie in `gate_up_proj`.
+    pub gate_up: [&'static str; 2],
+    /// The one in `down_proj`.
+    pub down: &'static str,
+    /// The router.
+    pub router: &'static str,
+}
+
+/// A parameter of a mixture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpertPart {
+    /// `experts.gate_up_proj`.
+    GateUp,
+    /// `experts.down_proj`.
+    Down,
+    /// `gate.weight`.
+    Router,
+}
+
+impl ExpertPart {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::GateUp, Self::Down, Self::Router];
+}
+
+impl ExpertNames {
+    /// Which part a target means: `w1`, or `experts.w1`.
+    pub fn part(&self, target: &str) -> Option<ExpertPart> {
+        let name = target.rsplit('.').next().unwrap_or(target);
+        if self.gate_up.contains(&name) {
+            Some(ExpertPart::GateUp)
+        } else if name == self.down {
+            Some(ExpertPart::Down)
+        } else {
+            (name == self.router).then_some(ExpertPart::Router)
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What every architecture can do: one row each. The forward behind a row stands in the crate of the models, which has
+//! one function for each [`Architecture`].
+//!
+//! A scenario may say what its model's row takes, and nothing else: what a row does not take is refused by it, never
+//! ignored. Above the models nobody asks for a name; they ask the row.
+
+mod architecture;
+mod experts;
+mod inputs;
+mod key;
+mod own;
+mod sizes;
+mod task;
+mod transformers;
+mod unlisted;
+
+pub use architecture::Architecture;
+pub use experts::{ExpertNames, ExpertPart, Experts};
+pub use inputs::Inputs;
+pub use key::{FamilyKey, FamilyKeyKind};
+pub use own::OWN;
+pub use sizes::Size;
+pub use task::Task;
+pub use transformers::TRANSFORMERS;
+pub use unlisted::unlisted;
+
+/// The longest sequence a family of our own may be made for, and the longest a scenario may have: far above anything
+/// trained, in tokens or nodes.
+pub const LONGEST: u64 = 1 << 24;
+
+/// One architecture: what the rest of a scenario may say of it, and what anybody above the models must know of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Family {
+    /// The `model_type` of a `config.json`, or what stands in `model.family`.
+    pub name: &'static str,
+    /// Whose forward runs; `None` for a model that nobody listed, which can be measured but not estimated.
+    pub architecture: Option<Architecture>,
+    /// Whose class it is.
+    pub origin: Origin,
+    /// What can be trained on it; the first is the default.
+    pub tasks: &'static [Task],
+    /// What one sample of its input is.
+    pub inputs: Inputs,
+    /// Whether it takes an attention mask.
+    pub has_mask: bool,
+    /// How long a sequence may be.
+    pub positions: Positions,
+    /// How many layers one forward runs through: a sum, each part under the first of its keys that the config has. A list
+    /// counts as the sum of its numbers. Empty where nothing says.
+    pub layers: &'static [&'static [&'static str]],
+    /// Whether its class has gradient checkpointing.
+    pub checkpointing: Checkpoints,
+    /// Whether its attention can be eager; else it calls `scaled_dot_product_attention` itself, or has none.
+    pub eager: bool,
+    /// Whether it has linear layers that adapters can sit on.
+    pub adapters: bool,
+    /// What bitsandbytes leaves as it is beside the output head, by the end of its path (`get_modules_to_not_convert` in
+    /// transformers' `quantizers/base.py`); `None` where transformers does not load the model, so that nothing quantizes it.
+    pub unquantized: Option<&'static [&'static str]>,
+    /// Of a mixture of experts.
+    pub experts: Option<Experts>,
+    /// Whether self-attention adds a bias of positions whose last dimension is not contiguous: every fused kernel of CUDA
+    /// refuses such a mask (`check_last_dim_stride_equals_1_dense` in `sdp_utils_cpp.h`).
+    pub transposed_bias: bool,
+    /// The sizes of its config that can be edited by hand.
+    pub sizes: &'static [Size],
+}
+
+/// Whose class a model is.
+#[derive(Clone, Copy, Debug)]
+pub enum Origin {
+    /// Hugging Face's transformers, described by a `config.json`.
+    Transformers,
+    /// One of the families of our own, described by keys beside `family`.
+    Own {
+        /// One line for people.
+        about: &'static str,
+        /// Its keys, in the order they are written.
+        keys: &'static [FamilyKey],
+    },
+}
+
+/// How long a sequence may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Positions {
+    /// The config's keys that hold the longest sequence, in the order transformers looks at them; a key of a nested
+    /// config is written with a dot, `text_config.max_position_embeddings`. Empty where a sample has no sequence.
+    pub keys: &'static [&'static str],
+    /// The longest sequence of a config that does not say, as its class has it; `None` where there is no such number.
+    pub default: Option<u64>,
+    /// Whether positions are a table of parameters, so that a longer sequence cannot run at all.
+    pub learned: bool,
+    /// Whether they begin behind the padding token's id: that many and one more stand for no token.
+    pub behind_padding: bool,
+}
+
+/// Whether a model's layers can be checkpointed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checkpoints {
+    /// They can.
+    Always,
+    /// They can, but not under adapters: `enable_input_require_grads()`, which a frozen base needs, fails on the class.
+    WithoutAdapters,
+    /// Its class has no gradient checkpointing.
+    Never,
+}
+
+impl Positions {
+    /// Where a sample has no sequence, or nothing says how long it may be.
+    pub const NONE: Self = Self { keys: &[], default: None, learned: false, behind_padding: false };
+
+    /// Positions that are computed: `default` is what the model was trained with.
+    const fn computed(keys: &'static [&'static str], default: u64) -> Self {
+        Self { keys, default: Some(default), ..Self::NONE }
+    }
+
+    /// Positions that are looked up in a table.
+    const fn learned(keys: &'static [&'static str], default: u64) -> Self {
+        Self { learned: true, ..Self::computed(keys, default) }
+    }
+}
+
+impl Family {
+    /// Whether it is one of the families of our own.
+    pub const fn is_own(&self) -> bool {
+        matches!(self.origin, Origin::Own { .. })
+    }
+
+    /// Whether it is a model nobody listed, of which only the task is guessed: it may take any input.
+    pub const fn is_unlisted(&self) -> bool {
+        self.architecture.is_none()
+    }
+
+    /// One line for people; empty but for families of our own.
+    pub const fn about(&self) -> &'static str {
+        match self.origin {
+            Origin::Transformers => "",
+            Origin::Own { about, .. } => about,
+        }
+    }
+
+    /// The keys beside `family`; none but for families of our own.
+    pub const fn keys(&self) -> &'static [FamilyKey] {
+        match self.origin {
+            Origin::Transformers => &[],
+            Origin::Own { keys, .. } => keys,
+        }
+    }
+
+    /// Whether head and loss can be computed part by part: torchtune's and Liger's losses are for transformers' decoders.
+    pub fn computes_loss_in_parts(&self, task: Task) -> bool {
+        task == Task::CausalLm && !self.is_own()
+    }
+
+    /// Whether a text comes out of it in inference: then it is `generate`, else one forward.
+    pub fn generates(&self, task: Task) -> bool {
+        matches!(task, Task::CausalLm | Task::Seq2SeqLm | Task::SpeechSeq2Seq) && !self.is_own()
+    }
+
+    /// Modules that stay unquantized for this task, by the end of their path. A decoder's classifier has no bias: its weight
+    /// is the last parameter, which `get_modules_to_not_convert` leaves alone.
+    pub fn unquantized(&self, task: Task) -> &'static [&'static str] {
+        if task == Task::SequenceClassification { &["score"] } else { self.unquantized.unwrap_or_default() }
+    }
+}
+
+/// Every row that is estimated: Hugging Face's, then our own.
+pub fn families() -> impl Iterator<Item = &'static Family> {
+    TRANSFORMERS.iter().chain(OWN)
+}
+
+/// The row of this `model_type`.
+pub fn of_type(model_type: &str) -> Option<&'static Family> {
+    TRANSFORMERS.iter().find(|family| family.name == model_type)
+}
+
+/// The family of our own of this name.
+pub fn own(name: &str) -> Option<&'static Family> {
+    OWN.iter().find(|family| family.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_row_has_a_forward_tasks_and_a_name_of_its_own() {
+        for rows in [TRANSFORMERS, OWN] {
+            let names: BTreeSet<&str> = rows.iter().map(|family| family.name).collect();
+            assert_eq!(names.len(), rows.len());
+        }
+        for family in families() {
+            assert!(family.architecture.is_some() && !family.tasks.is_empty(), "{}", family.name);
+            assert_eq!(family.about().is_empty(), !family.is_own(), "{}", family.name);
+            assert_eq!(family.unquantized.is_none(), family.is_own(), "{}", family.name);
+        }
+    }
+
+    #[test]
+    fn a_model_nobody_listed_takes_what_its_task_takes() {
+        for task in Task::ALL {
+            let family = unlisted(*task);
+            assert!(family.is_unlisted() && family.tasks.first() == Some(task));
+            assert_eq!(family.inputs, Inputs::of(*task));
+        }
+    }
+}

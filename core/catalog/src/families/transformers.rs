@@ -1,0 +1,176 @@
+//! The architectures of Hugging Face's transformers. Defaults of `positions`: the config classes of 5.17.
+
+use super::sizes::{COMMON, GPT2};
+use super::{Architecture, Checkpoints, ExpertNames, Experts, Family, Inputs, Origin, Positions, Task};
+
+/// What decoders are trained for.
+const DECODER: &[Task] = &[Task::CausalLm, Task::SequenceClassification];
+
+/// What encoders are trained for.
+const ENCODER: &[Task] = &[Task::MaskedLm, Task::SequenceClassification];
+
+/// The key of most configs.
+const POSITIONS: &[&str] = &["max_position_embeddings"];
+
+/// A causal language model that reads tokens and a mask, and knows positions by rotation.
+const fn decoder(name: &'static str, architecture: Architecture, positions: u64) -> Family {
+    Family {
+        name,
+        architecture: Some(architecture),
+        origin: Origin::Transformers,
+        tasks: DECODER,
+        inputs: Inputs::Tokens,
+        has_mask: true,
+        positions: Positions::computed(POSITIONS, positions),
+        layers: &[&["num_hidden_layers"]],
+        checkpointing: Checkpoints::Always,
+        eager: true,
+        adapters: true,
+        unquantized: Some(&[]),
+        experts: None,
+        transposed_bias: false,
+        sizes: COMMON,
+    }
+}
+
+/// A mixture of experts.
+const fn mixture(
+    name: &'static str,
+    architecture: Architecture,
+    positions: u64,
+    adapted: Option<ExpertNames>,
+) -> Family {
+    Family { experts: Some(Experts { adapted }), ..decoder(name, architecture, positions) }
+}
+
+/// An encoder of text with a table of positions.
+const fn encoder(name: &'static str, architecture: Architecture) -> Family {
+    Family { tasks: ENCODER, positions: Positions::learned(POSITIONS, 512), ..decoder(name, architecture, 512) }
+}
+
+/// A classifier of images.
+const fn classifier(name: &'static str, architecture: Architecture, inputs: Inputs) -> Family {
+    Family {
+        tasks: &[Task::ImageClassification],
+        inputs,
+        has_mask: false,
+        positions: Positions::NONE,
+        ..decoder(name, architecture, 0)
+    }
+}
+
+/// Images of the config's own side unless another is said; any can run.
+const fn image(key: &'static str) -> Inputs {
+    Inputs::Image { key, side: 224, fixed: false }
+}
+
+const MIXTRAL: ExpertNames = ExpertNames { gate_up: ["w1", "w3"], down: "w2", router: "gate" };
+const QWEN: ExpertNames = ExpertNames { gate_up: ["gate_proj", "up_proj"], down: "down_proj", router: "gate" };
+
+/// Every `model_type` that is estimated.
+pub const TRANSFORMERS: &[Family] = &[
+    decoder("llama", Architecture::Llama, 2048),
+    decoder("mistral", Architecture::Llama, 131_072),
+    decoder("qwen2", Architecture::Llama, 32_768),
+    decoder("qwen3", Architecture::Llama, 32_768),
+    Family {
+        positions: Positions::learned(&["max_position_embeddings", "n_positions"], 1024),
+        layers: &[&["n_layer", "num_hidden_layers"]],
+        sizes: GPT2,
+        ..decoder("gpt2", Architecture::Gpt2, 1024)
+    },
+    encoder("bert", Architecture::Bert),
+    Family {
+        // 512 less the two that stand for no token.
+        positions: Positions { behind_padding: true, ..Positions::learned(POSITIONS, 510) },
+        ..encoder("roberta", Architecture::Roberta)
+    },
+    Family { layers: &[&["n_layers", "num_hidden_layers"]], ..encoder("distilbert", Architecture::Distilbert) },
+    encoder("electra", Architecture::Electra),
+    // Positions are a table only where `position_biased_input` adds one; the forward looks for itself.
+    Family { positions: Positions::computed(POSITIONS, 512), ..encoder("deberta-v2", Architecture::DebertaV2) },
+    classifier("vit", Architecture::Vit, Inputs::Image { key: "image_size", side: 224, fixed: true }),
+    decoder("falcon", Architecture::Falcon, 2048),
+    decoder("gpt_neox", Architecture::GptNeox, 2048),
+    decoder("gemma", Architecture::Gemma, 8192),
+    decoder("gemma2", Architecture::Gemma2, 8192),
+    decoder("gemma3_text", Architecture::Gemma2, 131_072),
+    decoder("phi", Architecture::Phi, 2048),
+    decoder("phi3", Architecture::Phi3, 4096),
+    decoder("starcoder2", Architecture::Starcoder2, 4096),
+    decoder("stablelm", Architecture::StableLm, 4096),
+    decoder("smollm3", Architecture::SmolLm3, 32_768),
+    decoder("olmo", Architecture::Olmo, 2048),
+    decoder("olmo2", Architecture::Olmo2, 2048),
+    mixture("mixtral", Architecture::Mixtral, 131_072, Some(MIXTRAL)),
+    Family { tasks: &[Task::CausalLm], ..mixture("olmoe", Architecture::Olmoe, 4096, Some(QWEN)) },
+    // peft leaves Qwen2-MoE alone: its conversion has another name than its pattern (`_convert_peft_config_moe`).
+    mixture("qwen2_moe", Architecture::QwenMoe, 32_768, None),
+    mixture("qwen3_moe", Architecture::QwenMoe, 32_768, Some(QWEN)),
+    Family {
+        // Biases instead of positions: nothing ends at 2048, the length it was trained with.
+        positions: Positions::computed(&["seq_length"], 2048),
+        layers: &[&["n_layer", "num_hidden_layers"]],
+        ..decoder("bloom", Architecture::Bloom, 2048)
+    },
+    Family { positions: Positions::learned(POSITIONS, 2048), ..decoder("opt", Architecture::Opt, 2048) },
+    Family {
+        // Its positions are rotary, but looked up in a table.
+        positions: Positions::learned(&["max_position_embeddings", "n_positions"], 2048),
+        layers: &[&["n_layer", "num_hidden_layers"]],
+        ..decoder("gptj", Architecture::Gptj, 2048)
+    },
+    Family {
+        tasks: &[Task::Seq2SeqLm],
+        inputs: Inputs::EncoderDecoder,
+        positions: Positions::computed(&["n_positions"], 512),
+        // The decoder is as deep as the encoder unless it says otherwise.
+        layers: &[&["num_layers"], &["num_decoder_layers", "num_layers"]],
+        // `_keep_in_fp32_modules`
+        unquantized: Some(&["wo"]),
+        transposed_bias: true,
+        ..decoder("t5", Architecture::T5, 512)
+    },
+    Family {
+        tasks: &[Task::Seq2SeqLm],
+        inputs: Inputs::EncoderDecoder,
+        positions: Positions::learned(POSITIONS, 1024),
+        layers: &[&["encoder_layers"], &["decoder_layers"]],
+        ..decoder("bart", Architecture::Bart, 1024)
+    },
+    Family {
+        tasks: &[Task::SpeechSeq2Seq],
+        inputs: Inputs::Speech,
+        has_mask: false,
+        positions: Positions::learned(&["max_target_positions"], 448),
+        layers: &[&["encoder_layers"], &["decoder_layers"]],
+        ..decoder("whisper", Architecture::Whisper, 448)
+    },
+    Family {
+        tasks: &[Task::Contrastive],
+        inputs: Inputs::TextAndImage { key: "vision_config.image_size", side: 224 },
+        has_mask: false,
+        positions: Positions::learned(&["text_config.max_position_embeddings"], 77),
+        layers: &[&["text_config.num_hidden_layers"], &["vision_config.num_hidden_layers"]],
+        // The module of the last parameter.
+        unquantized: Some(&["text_projection"]),
+        ..decoder("clip", Architecture::Clip, 77)
+    },
+    classifier("dinov2", Architecture::Dinov2, image("image_size")),
+    Family {
+        layers: &[&["depths"]],
+        checkpointing: Checkpoints::Never,
+        ..classifier("resnet", Architecture::Resnet, image(""))
+    },
+    Family {
+        layers: &[&["depths"]],
+        checkpointing: Checkpoints::Never,
+        ..classifier("convnext", Architecture::Convnext, image("image_size"))
+    },
+    Family {
+        layers: &[&["depths"]],
+        checkpointing: Checkpoints::WithoutAdapters,
+        ..classifier("swin", Architecture::Swin, image("image_size"))
+    },
+    Family { positions: Positions::computed(POSITIONS, 8192), ..encoder("modernbert", Architecture::ModernBert) },
+];

@@ -1,0 +1,62 @@
+//! From a row to its forward: the one place that knows which file an architecture is written in.
+
+use plimsoll_catalog::families::Architecture;
+use plimsoll_ground::Result;
+use plimsoll_torch::nn::Scope;
+
+use super::{
+    Config, Model, Plan, bart, bert, bloom, clip, convnext, deberta, dinov2, distilbert, electra, falcon, gat, gemma,
+    gemma2, gpt_neox, gpt2, gptj, llama, mixtral, mlp, modernbert, nanogpt, nbeats, olmo, olmo2, olmoe, opt, phi, phi3,
+    qwen_moe, resnet, roberta, smollm3, stablelm, starcoder2, swin, t5, torchvision, vit, whisper,
+};
+
+/// Builds the model of a row.
+///
+/// # Errors
+/// Sizes that are missing, too large or contradict one another.
+pub fn build(architecture: Architecture, scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
+    let build = match architecture {
+        Architecture::Bart => bart::build,
+        Architecture::Bert => bert::build,
+        Architecture::Bloom => bloom::build,
+        Architecture::Clip => clip::build,
+        Architecture::Convnext => convnext::build,
+        Architecture::DebertaV2 => deberta::build,
+        Architecture::Dinov2 => dinov2::build,
+        Architecture::Distilbert => distilbert::build,
+        Architecture::Electra => electra::build,
+        Architecture::Falcon => falcon::build,
+        Architecture::Gat => gat::build,
+        Architecture::Gemma => gemma::build,
+        Architecture::Gemma2 => gemma2::build,
+        Architecture::Gpt2 => gpt2::build,
+        Architecture::GptNeox => gpt_neox::build,
+        Architecture::Gptj => gptj::build,
+        Architecture::Llama => llama::build,
+        Architecture::Mixtral => mixtral::build,
+        Architecture::Mlp => mlp::build,
+        Architecture::ModernBert => modernbert::build,
+        Architecture::NanoGpt => nanogpt::build,
+        Architecture::Nbeats => nbeats::build,
+        Architecture::Olmo => olmo::build,
+        Architecture::Olmo2 => olmo2::build,
+        Architecture::Olmoe => olmoe::build,
+        Architecture::Opt => opt::build,
+        Architecture::Phi => phi::build,
+        Architecture::Phi3 => phi3::build,
+        Architecture::QwenMoe => qwen_moe::build,
+        Architecture::Resnet => resnet::build,
+        Architecture::Roberta => roberta::build,
+        Architecture::SmolLm3 => smollm3::build,
+        Architecture::StableLm => stablelm::build,
+        Architecture::Starcoder2 => starcoder2::build,
+        Architecture::Swin => swin::build,
+        Architecture::T5 => t5::build,
+        Architecture::TorchvisionConvnext => torchvision::convnext::build,
+        Architecture::TorchvisionResnet => torchvision::resnet::build,
+        Architecture::TorchvisionSwin => torchvision::swin::build,
+        Architecture::Vit => vit::build,
+        Architecture::Whisper => whisper::build,
+    };
+    build(scope, config, plan)
+}

@@ -1,0 +1,421 @@
+//! A neighbour of a scenario: one thing changed, and with it everything that must be settled.
+
+use plimsoll_catalog::families::Checkpoints;
+use plimsoll_ground::{Error, Result};
+use serde_json::Value;
+
+use super::lever::{SECTIONS, Table};
+use super::model::default_task;
+use super::{
+    Checkpointing, Lever, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl, Precision,
+    Quantization, Scenario, at, lever, levers, model,
+};
+
+/// The rank that most fine-tunes start with.
+pub const ADAPTER_RANK: u64 = 16;
+
+/// Adapters of that rank on every linear layer.
+pub const ADAPTERS: Lora = Lora {
+    rank: ADAPTER_RANK,
+    targets: LoraTargets::AllLinear,
+    dropout: 0.0,
+    dora: false,
+    modules_to_save: Vec::new(),
+};
+
+/// One change of a scenario.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// One lever, to a value.
+    Set(&'static Lever, Value),
+    /// The precision.
+    Precision(Precision),
+    /// Whether activations are recomputed.
+    Checkpointing(Checkpointing),
+    /// The optimizer, with an implementation it has.
+    Optimizer(Optimizer),
+    /// The optimizer's implementation.
+    Implementation(OptimizerImpl),
+    /// How head and loss are computed.
+    Loss(LossImpl),
+    /// A quantized base as it was loaded, without peft's cast to float32: where something was cast.
+    Unprepared,
+    /// With that cast.
+    Prepared,
+    /// These adapters; where there are some, they stay.
+    Adapters(Lora),
+    /// A frozen base that is quantized so.
+    Quantized(Quantization),
+    /// QLoRA as peft's documentation has it: adapters on NF4 with double quantization, `prepare_model_for_kbit_training`,
+    /// which turns checkpointing on, and autocast.
+    Qlora,
+    /// Every weight is trained.
+    Full,
+    /// The micro-batch in so many parts, accumulated as many times more.
+    Parts(u64),
+    /// Another micro-batch, and another sequence where there is one.
+    Sizes {
+        /// Samples.
+        batch: u64,
+        /// Tokens; `None`: as long as it is.
+        seq: Option<u64>,
+    },
+    /// Everything that saves without changing the data: 16 bits, adapters, checkpointing, fused loss, fused optimizer.
+    Lightest,
+    /// Training or inference; what only the other has takes its default.
+    Mode(Mode),
+    /// Another model; what it has no use for takes its default.
+    Model(ModelSource),
+}
+
+impl Change {
+    /// The scenario after it, with everything settled that goes by it: what was left at its default stays at its default,
+    /// and what cannot stand beside the change gives way where its row says so; of another model or mode, whatever it is.
+    ///
+    /// # Errors
+    /// When the scenario does not take it. A neighbour of a scenario that the engine estimates is estimated too.
+    pub fn apply(&self, scenario: &Scenario) -> Result<Scenario> {
+        if *self == Self::Lightest {
+            return lightest(scenario);
+        }
+        let mut next = scenario.clone();
+        self.edit(&mut next)?;
+        settled(scenario, next)
+    }
+
+    /// The change itself, and nothing that follows from it.
+    fn edit(&self, next: &mut Scenario) -> Result<()> {
+        let checkpoints = next.family().checkpointing;
+        let training = &mut next.training;
+        match self {
+            Self::Set(lever, value) => lever.set(next, value)?,
+            Self::Precision(precision) => training.precision = *precision,
+            Self::Checkpointing(checkpointing) => training.checkpointing = *checkpointing,
+            Self::Optimizer(optimizer) => training.optimizer = *optimizer,
+            Self::Implementation(implementation) => training.optimizer_impl = *implementation,
+            Self::Loss(implementation) => training.loss_impl = *implementation,
+            Self::Unprepared if training.precision == Precision::Fp32 => {
+                return Err(Error::new(
+                    at::training::prepare_kbit,
+                    "the base was loaded in float32: there is nothing to cast",
+                    "choose a precision of 16 bits",
+                ));
+            }
+            Self::Unprepared => training.prepare_kbit = false,
+            Self::Prepared => training.prepare_kbit = true,
+            Self::Quantized(quantization) => training.quantization = *quantization,
+            Self::Adapters(_) | Self::Qlora | Self::Full if training.mode == Mode::Inference => {
+                return Err(Error::new(at::training::mode, "nothing is trained in inference", "set mode = \"train\""));
+            }
+            Self::Adapters(lora) => {
+                training.lora.get_or_insert_with(|| lora.clone());
+            }
+            Self::Qlora => {
+                training.lora.get_or_insert(ADAPTERS);
+                training.quantization = Quantization::Nf4Double;
+                training.precision = autocast(training.precision);
+                training.checkpointing = match checkpoints {
+                    Checkpoints::Always => Checkpointing::Full,
+                    Checkpoints::WithoutAdapters | Checkpoints::Never => Checkpointing::None,
+                };
+            }
+            Self::Full => training.lora = None,
+            Self::Parts(parts) if next.input.batch < *parts || *parts == 0 => {
+                let hint = "give a larger micro-batch";
+                return Err(Error::new(at::input::batch, "the micro-batch has no sample for each part", hint));
+            }
+            Self::Parts(parts) => {
+                next.input.batch /= parts;
+                if training.mode == Mode::Train {
+                    training.accumulation = training.accumulation.saturating_mul(*parts);
+                }
+            }
+            Self::Sizes { batch, seq } => {
+                next.input.batch = *batch;
+                next.input.seq = next.input.seq.map(|before| seq.unwrap_or(before));
+            }
+            Self::Mode(mode) => training.mode = *mode,
+            Self::Model(source) => next.model.source = source.clone(),
+            Self::Lightest => {}
+        }
+        Ok(())
+    }
+}
+
+impl Lever {
+    /// The values that this scenario takes here, of those that show what the lever can hold: every word, both values of a
+    /// flag, two of whatever there are many of. The present one is always among the words.
+    pub fn offers(&'static self, scenario: &Scenario) -> Vec<Value> {
+        let present = self.get(scenario);
+        let taken = |value: &Value| present.as_ref() == Some(value) || self.takes(scenario, value);
+        self.row.kind.samples().into_iter().filter(taken).collect()
+    }
+
+    /// Whether there is a choice: a value it can be given that it does not have.
+    pub fn is_offered(&'static self, scenario: &Scenario) -> bool {
+        let present = self.get(scenario);
+        self.row.kind.samples().iter().any(|value| present.as_ref() != Some(value) && self.takes(scenario, value))
+    }
+
+    /// Whether it can be given this value, and keeps it.
+    fn takes(&'static self, scenario: &Scenario, value: &Value) -> bool {
+        let next = Change::Set(self, value.clone()).apply(scenario);
+        next.is_ok_and(|next| self.get(&next).as_ref() == Some(value))
+    }
+}
+
+/// The same precision under autocast.
+const fn autocast(precision: Precision) -> Precision {
+    match precision {
+        Precision::Fp16 | Precision::Fp16Amp => Precision::Fp16Amp,
+        Precision::Fp32 | Precision::Bf16 | Precision::Bf16Amp => Precision::Bf16Amp,
+    }
+}
+
+/// Every change that makes a run lighter on the same data, as far as the model takes it.
+fn lightest(scenario: &Scenario) -> Result<Scenario> {
+    let training = &scenario.training;
+    if training.mode == Mode::Inference {
+        return Err(Error::new(at::training::mode, "nothing is trained in inference", "set mode = \"train\""));
+    }
+    // Autocast has the adapters of a quantized base compute in 16 bits, whatever else is in float32.
+    let precision = match training.precision {
+        given if training.quantization != Quantization::None => autocast(given),
+        Precision::Fp16 => Precision::Fp16,
+        _ => Precision::Bf16,
+    };
+    let changes = [
+        Change::Checkpointing(Checkpointing::Full),
+        Change::Adapters(ADAPTERS),
+        Change::Loss(LossImpl::FusedLinear),
+        Change::Precision(precision),
+        Change::Unprepared,
+        Change::Implementation(OptimizerImpl::Fused),
+    ];
+    Ok(changes.iter().fold(scenario.clone(), |here, change| change.apply(&here).unwrap_or(here)))
+}
+
+/// `next`, which was made of `before` by a change, with everything that goes by it.
+fn settled(before: &Scenario, mut next: Scenario) -> Result<Scenario> {
+    let estimated = before.estimated().is_ok();
+    if next.model.source != before.model.source {
+        let family = next.model.source.family();
+        if !family.tasks.contains(&next.model.task) {
+            next.model.task = default_task(family);
+        }
+    }
+    // Another card: what was said about the memory of the last one no longer holds.
+    if next.device.gpu != before.device.gpu {
+        next.device.memory = next.device.memory.filter(|_| next.device.memory != before.device.memory);
+        next.device.load_line = next.device.load_line.filter(|_| next.device.load_line != before.device.load_line);
+    }
+    model::settle(&mut next.model);
+    follow(before, &mut next)?;
+    next.settle();
+    // Each round lets one lever go, so this ends.
+    for _ in levers() {
+        let problem = match check(&next, estimated) {
+            Ok(()) => return Ok(next),
+            Err(problem) => problem,
+        };
+        let was = next.clone();
+        if !give_way(before, &mut next, &problem.key)? {
+            return Err(problem);
+        }
+        follow(&was, &mut next)?;
+    }
+    check(&next, estimated).map(|()| next)
+}
+
+fn check(scenario: &Scenario, estimated: bool) -> Result<()> {
+    scenario.check()?;
+    if estimated { scenario.estimated().map(drop) } else { Ok(()) }
+}
+
+/// What was left at its default stays at its default, which may be another now.
+fn follow(before: &Scenario, next: &mut Scenario) -> Result<()> {
+    for lever in SECTIONS.iter().rev().flat_map(|section| section.levers()) {
+        let left = lever.follows.is_some() && lever.get(before) == lever.default(before);
+        if left && lever.get(next) == lever.get(before) && lever.path != at::model::task {
+            lever.reset(next)?;
+        }
+    }
+    Ok(())
+}
+
+/// Lets the lever or table at `key` go, where it is not what was changed and may give way.
+fn give_way(before: &Scenario, next: &mut Scenario, key: &str) -> Result<bool> {
+    let anew = next.model != before.model || next.training.mode != before.training.mode;
+    if let Some(lever) = lever(key) {
+        let now = lever.get(next);
+        let gives = (anew || lever.row.yields) && now == lever.get(before) && now != lever.default(next);
+        if gives {
+            lever.reset(next)?;
+        }
+        return Ok(gives);
+    }
+    match Table::at(key) {
+        Some(table) if anew && (table.is_open)(next) && (table.is_open)(before) => {
+            (table.close)(next);
+            Ok(!(table.is_open)(next))
+        }
+        _ => Ok(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_catalog::families::OWN;
+    use plimsoll_catalog::software::{Rules, rules};
+    use plimsoll_catalog::{families, models};
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::super::samples;
+    use super::*;
+
+    fn scenario(value: Value) -> Scenario {
+        Scenario::from_value(&value).unwrap()
+    }
+
+    fn set(path: &str, value: Value) -> Change {
+        Change::Set(lever(path).unwrap(), value)
+    }
+
+    fn own(name: &str) -> ModelSource {
+        scenario(json!({ "model": { "family": name } })).model.source
+    }
+
+    proptest! {
+        /// Whatever comes of a change can be written and read: it is a scenario as any other.
+        #[test]
+        fn a_neighbour_is_a_valid_scenario(scenario in samples::scenario(), other in samples::scenario()) {
+            let sets = levers().filter_map(|lever| Some(Change::Set(lever, lever.get(&other)?)));
+            let rest = [
+                Change::Model(other.model.source.clone()),
+                Change::Mode(other.training.mode),
+                Change::Qlora,
+                Change::Full,
+                Change::Adapters(ADAPTERS),
+                Change::Lightest,
+                Change::Parts(2),
+                Change::Sizes { batch: other.input.batch, seq: other.input.seq },
+            ];
+            for change in sets.chain(rest) {
+                if let Ok(next) = change.apply(&scenario) {
+                    prop_assert_eq!(Scenario::from_value(&next.to_value()), Ok(next.clone()), "{:?}", change);
+                    // Nothing is left to settle.
+                    prop_assert_eq!(settled(&next, next.clone()), Ok(next));
+                }
+            }
+        }
+
+        #[test]
+        fn every_model_can_follow_every_other(scenario in samples::scenario(), other in samples::scenario()) {
+            let next = Change::Model(other.model.source.clone()).apply(&scenario);
+            // A PyTorch without fused attention runs no model that calls it itself.
+            let without = !Rules::of(&scenario.software).has(&rules::SDPA) && !other.family().eager;
+            prop_assert!(next.is_ok() || without, "{:?}", next);
+            for mode in Mode::ALL {
+                let next = Change::Mode(*mode).apply(&scenario);
+                prop_assert!(next.is_ok(), "{:?}", next);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_left_at_its_default_follows() {
+        let start = scenario(json!({ "model": { "catalog": "gpt2" } }));
+        let of = |change: Change, from: &Scenario| change.apply(from).unwrap();
+        let adafactor = of(Change::Optimizer(Optimizer::Adafactor), &start);
+        assert_eq!(adafactor.training.optimizer_impl, OptimizerImpl::ForLoop);
+        assert_eq!(of(Change::Optimizer(Optimizer::AdamW), &adafactor), start);
+        // One that was chosen stays where it can.
+        let fused = of(Change::Implementation(OptimizerImpl::Fused), &start);
+        assert_eq!(of(Change::Optimizer(Optimizer::Sgd), &fused).training.optimizer_impl, OptimizerImpl::Fused);
+        assert_eq!(of(Change::Optimizer(Optimizer::Adafactor), &fused).training.optimizer_impl, OptimizerImpl::ForLoop);
+        // Inference leaves room for what is generated, and training takes it back.
+        let inference = of(Change::Mode(Mode::Inference), &start);
+        assert_eq!((inference.input.seq, inference.input.max_new_tokens), (Some(768), Some(256)));
+        assert_eq!(of(Change::Mode(Mode::Train), &inference), start);
+        let old = of(set("software.torch", json!("1.13")), &start);
+        assert_eq!(old, scenario(json!({ "model": { "catalog": "gpt2" }, "software": { "torch": "1.13" } })));
+        assert_eq!(of(set("software.torch", json!("2.11")), &old), start);
+        let pair = scenario(json!({ "model": { "catalog": "t5-base" } }));
+        let short = of(Change::Sizes { batch: 2, seq: Some(64) }, &pair);
+        assert_eq!((short.input.seq, short.input.target_seq), (Some(64), Some(64)));
+    }
+
+    /// A family's keys may be given in part: the planner names one and says no more.
+    #[test]
+    fn the_keys_of_a_family_are_completed() {
+        let nbeats = |keys: Value| {
+            let Value::Object(keys) = keys else { panic!("a table") };
+            Change::Model(ModelSource::Family { name: "nbeats".to_owned(), keys }).apply(&Scenario::default())
+        };
+        assert_eq!(nbeats(json!({})).unwrap().model.source, own("nbeats"));
+        let wide = nbeats(json!({ "width": 64 })).unwrap();
+        assert_eq!(wide.model, scenario(json!({ "model": { "family": "nbeats", "width": 64 } })).model);
+        assert_eq!(nbeats(json!({ "width": 0 })).unwrap_err().key, "model.width");
+        assert_eq!(nbeats(json!({ "breadth": 1 })).unwrap_err().key, "model.breadth");
+    }
+
+    #[test]
+    fn a_quantized_base_comes_and_goes_with_its_adapters() {
+        let start = scenario(json!({ "model": { "catalog": "qwen3-0.6b" } }));
+        let qlora = Change::Qlora.apply(&start).unwrap();
+        assert_eq!(qlora.training.checkpointing, Checkpointing::Full);
+        let unprepared = Change::Unprepared.apply(&qlora).unwrap();
+        assert!(!unprepared.training.prepare_kbit);
+        let full = Change::Full.apply(&unprepared).unwrap().training;
+        assert_eq!((full.lora, full.quantization, full.prepare_kbit), (None, Quantization::None, true));
+        // GradScaler refuses the float16 gradients of modules to save that were not made float32.
+        let saving = set("training.lora.modules_to_save", json!(["lm_head"])).apply(&unprepared).unwrap();
+        assert!(Change::Precision(Precision::Fp16Amp).apply(&saving).unwrap().training.prepare_kbit);
+        let fp32 = Change::Precision(Precision::Fp32).apply(&qlora).unwrap();
+        assert_eq!(Change::Unprepared.apply(&fp32).unwrap_err().key, "training.prepare_kbit");
+        assert_eq!(Change::Quantized(Quantization::Nf4).apply(&start).unwrap_err().key, "training.quantization");
+    }
+
+    /// Only another model or mode may undo what a person chose.
+    #[test]
+    fn a_change_that_cannot_stand_is_refused() {
+        let resnet = scenario(json!({ "model": { "catalog": "resnet-50" } }));
+        let refused = |change: Change, from: &Scenario| change.apply(from).unwrap_err().key;
+        assert_eq!(refused(Change::Checkpointing(Checkpointing::Full), &resnet), "training.checkpointing");
+        let gpt2 = scenario(json!({ "model": { "catalog": "gpt2" } }));
+        assert_eq!(refused(Change::Sizes { batch: 1, seq: Some(1025) }, &gpt2), "input.seq");
+        assert_eq!(refused(Change::Parts(2), &gpt2), "input.batch");
+        let smooth = set("training.label_smoothing", json!(0.1)).apply(&gpt2).unwrap();
+        assert_eq!(refused(Change::Loss(LossImpl::FusedLinear), &smooth), "training.loss_impl");
+        let checkpointed = Change::Checkpointing(Checkpointing::Full).apply(&gpt2).unwrap();
+        let moved = Change::Model(own("nanogpt")).apply(&checkpointed).unwrap();
+        assert_eq!(moved.training.checkpointing, Checkpointing::None);
+    }
+
+    /// A lever is offered where the row takes it, and nowhere else.
+    #[test]
+    fn what_is_offered_goes_by_the_row() {
+        let mut sources: Vec<ModelSource> = OWN.iter().map(|family| own(family.name)).collect();
+        sources.extend(models().iter().map(|model| ModelSource::Catalog(model.id.to_owned())));
+        let offered = |path: &str, scenario: &Scenario| lever(path).unwrap().is_offered(scenario);
+        for source in sources {
+            let scenario = Scenario::of(source);
+            let family = scenario.family();
+            let has = |expected: bool, path: &str| {
+                assert_eq!(offered(path, &scenario), expected, "{path} of {}", family.name);
+            };
+            has(family.checkpointing != Checkpoints::Never, "training.checkpointing");
+            has(family.adapters, "training.lora.rank");
+            has(family.eager, "training.attention");
+            has(family.has_mask, "input.attention_mask");
+            has(family.inputs.has_sequence(), "input.seq");
+            has(family.inputs.has_target(), "input.target_seq");
+            has(matches!(family.inputs, families::Inputs::Image { fixed: false, .. }), "input.image");
+            has(family.computes_loss_in_parts(scenario.model.task), "training.loss_impl");
+            has(scenario.model.task.smooths_labels(), "training.label_smoothing");
+            has(false, "training.quantization");
+            has(false, "input.max_new_tokens");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Whether a scenario makes sense: every rule between its levers, once, for whoever made or changed it.
+
+use plimsoll_catalog::software::{Rules, rules};
+use plimsoll_ground::{Error, Result};
+
+use super::{Attention, Mode, Precision, Quantization, Scenario, Training, at, device, input, levers, model};
+
+impl Scenario {
+    /// Whether it makes sense: every value lies within its bounds, what it names exists, and its levers can stand beside one
+    /// another. Whether the engine estimates it, [`Scenario::estimated`] says.
+    ///
+    /// # Errors
+    /// The first key that is wrong, and what to do.
+    pub fn check(&self) -> Result<()> {
+        model::check(&self.model)?;
+        for lever in levers() {
+            (lever.valid)(self, lever)?;
+        }
+        input::check(self)?;
+        self.in_mode()?;
+        self.runs()?;
+        self.training.quantized()?;
+        device::check(&self.device)
+    }
+
+    /// Refuses what says nothing in this mode. Tokens that are generated have words of their own.
+    fn in_mode(&self) -> Result<()> {
+        let mode = self.training.mode;
+        let foreign = levers().find(|lever| {
+            lever.row.only.is_some_and(|only| only != mode && only == Mode::Train)
+                && lever.get(self) != lever.default(self)
+        });
+        foreign.map_or(Ok(()), |lever| Err(Error::new(lever.path, "says nothing in inference", "leave it out")))
+    }
+
+    /// Refuses what these versions of the software do not have.
+    fn runs(&self) -> Result<()> {
+        let (optimizer, given) = (self.training.optimizer, self.training.optimizer_impl);
+        let offered = optimizer.implementations();
+        if !offered.contains(&given) {
+            let words: Vec<&str> = offered.iter().map(|i| i.as_str()).collect();
+            return Err(Error::new(
+                at::training::optimizer_impl,
+                format!("{optimizer} has no {given} implementation"),
+                format!("use {}, or leave optimizer_impl out", words.join(" or ")),
+            ));
+        }
+        if self.training.attention == Attention::Sdpa && !Rules::of(&self.software).has(&rules::SDPA) {
+            return Err(Error::new(
+                at::training::attention,
+                format!("PyTorch {} has no scaled_dot_product_attention", self.software.torch),
+                format!("use eager, or torch {} or later", rules::SDPA.since),
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Training {
+    /// Refuses a quantized base that nothing is trained on, and one left unprepared that cannot be.
+    fn quantized(&self) -> Result<()> {
+        if self.quantization != Quantization::None && self.mode == Mode::Train && self.lora.is_none() {
+            return Err(Error::new(
+                at::training::quantization,
+                "quantized weights are not trained themselves",
+                "add training.lora, or leave quantization out",
+            ));
+        }
+        if self.prepare_kbit {
+            return Ok(());
+        }
+        let refuse = |problem: &str, hint: &str| Err(Error::new(at::training::prepare_kbit, problem, hint));
+        if self.quantization == Quantization::None {
+            return refuse(
+                "without quantization there is nothing to prepare",
+                "leave it out, or set training.quantization to int8, nf4 or nf4-double",
+            );
+        }
+        let saved = self.lora.as_ref().is_some_and(|lora| !lora.modules_to_save.is_empty());
+        if self.precision == Precision::Fp16Amp && saved {
+            // `_unscale_grads_` of `torch/amp/grad_scaler.py`: "Attempting to unscale FP16 gradients." Modules to save are
+            // copies in the dtype the base is in; only adapters are made float32.
+            return refuse(
+                "the modules to save stay in float16, and GradScaler refuses gradients in float16",
+                "use precision = \"bf16-amp\", or leave prepare_kbit or lora.modules_to_save out",
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,73 @@
+//! `[device]`: the card.
+
+use plimsoll_catalog as catalog;
+use plimsoll_ground::{Bytes, Error, Result, quoted};
+
+use super::Scenario;
+use super::lever::{Group, Near, levers};
+use super::model::nearest_hint;
+
+/// The card when none is named.
+pub const DEFAULT_GPU: &str = "rtx-5070-ti-laptop";
+
+levers! {
+    /// `[device]`: the card.
+    pub struct Device = "device", device of Scenario {
+        /// An id in `data/gpus.toml`.
+        pub gpu: String = DEFAULT_GPU.to_owned() => {
+            link: "gpu",
+            label: "Device",
+            help: "A card of the catalog",
+            group: Group::Card,
+            near: Near::unlike(2.5),
+        }
+        /// What one process can use, where it is not the card's own.
+        pub memory: Option<Bytes> = None => {
+            link: "memory",
+            label: "Memory",
+            help: "What one process can use, in GiB, where it is not the card's own",
+            otherwise: "the card's own",
+            group: Group::Card,
+        }
+        /// How deep the run may sit.
+        pub load_line: Option<Bytes> = None => {
+            link: "load_line",
+            label: "Load line",
+            help: "How deep the run may sit, in GiB",
+            otherwise: "92 % of the memory",
+            group: Group::Card,
+        }
+        /// Whether what kernels allocate inside (cuBLAS workspaces, ...) is counted.
+        pub workspaces: bool = true => {
+            link: "workspaces",
+            label: "Kernel workspaces",
+            help: "Count what cuBLAS and its like allocate inside",
+            near: Near::unlike(0.5),
+        }
+    }
+}
+
+/// Whether there is such a card.
+///
+/// # Errors
+/// An id that is in no catalog; a line above the memory.
+pub fn check(device: &Device) -> Result<()> {
+    let id = device.gpu.as_str();
+    let Some(gpu) = catalog::gpu(id) else {
+        let ids: Vec<&str> = catalog::gpus().iter().map(|g| g.id).collect();
+        return Err(Error::new(
+            at::gpu,
+            format!("no GPU {} in the catalog", quoted(id)),
+            nearest_hint(id, &ids, "ids read like rtx-5070-ti-laptop, a100-80gb, h200; see the list of GPUs"),
+        ));
+    };
+    let capacity = device.memory.unwrap_or(gpu.memory);
+    match device.load_line.filter(|line| *line > capacity) {
+        None => Ok(()),
+        Some(line) => Err(Error::new(
+            at::load_line,
+            format!("{line} is above the {capacity} of memory the device has"),
+            "give a line below it, or raise device.memory",
+        )),
+    }
+}

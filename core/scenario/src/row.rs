@@ -1,0 +1,131 @@
+//! What a model's row takes of a recipe: the rest is refused by it, never ignored.
+
+use plimsoll_catalog::families::{Checkpoints, ExpertPart, Experts, Family};
+use plimsoll_ground::{Error, Result};
+
+use super::{Attention, Checkpointing, Lora, LoraTargets, LossImpl, Quantization, Scenario, Task, at};
+
+impl Scenario {
+    /// Refuses what `family` cannot do.
+    ///
+    /// # Errors
+    /// The first lever that asks for it.
+    pub(super) fn within_row(&self, family: &Family) -> Result<()> {
+        self.checkpoints(family)?;
+        self.attends(family)?;
+        self.adapts(family)?;
+        self.quantizes(family)?;
+        self.computes_loss(family)
+    }
+
+    fn checkpoints(&self, family: &Family) -> Result<()> {
+        let name = family.name;
+        let (problem, hint) = match family.checkpointing {
+            _ if self.training.checkpointing == Checkpointing::None => return Ok(()),
+            Checkpoints::Always => return Ok(()),
+            Checkpoints::WithoutAdapters if self.training.lora.is_none() => return Ok(()),
+            Checkpoints::WithoutAdapters => (
+                format!(
+                    "transformers' {name} cannot be checkpointed under adapters: enable_input_require_grads() fails on it"
+                ),
+                "use checkpointing = \"none\", or train the whole model",
+            ),
+            Checkpoints::Never if family.is_own() => (
+                format!("the family {name:?} has no gradient checkpointing"),
+                "use checkpointing = \"none\", or a Hugging Face model",
+            ),
+            Checkpoints::Never => {
+                (format!("transformers' {name} has no gradient checkpointing"), "use checkpointing = \"none\"")
+            }
+        };
+        Err(Error::new(at::training::checkpointing, problem, hint))
+    }
+
+    fn attends(&self, family: &Family) -> Result<()> {
+        if family.eager || self.training.attention == Attention::Sdpa {
+            return Ok(());
+        }
+        let problem = format!("{} calls scaled_dot_product_attention itself", family.name);
+        Err(Error::new(at::training::attention, problem, "use attention = \"sdpa\""))
+    }
+
+    fn adapts(&self, family: &Family) -> Result<()> {
+        let Some(lora) = &self.training.lora else { return Ok(()) };
+        if !family.adapters {
+            let problem = format!("{} has no linear layers that adapters could sit on", family.name);
+            return Err(Error::new("training.lora", problem, "leave lora out"));
+        }
+        family.experts.map_or(Ok(()), |experts| lora.suits(experts))
+    }
+
+    fn quantizes(&self, family: &Family) -> Result<()> {
+        if self.training.quantization == Quantization::None || family.unquantized.is_some() {
+            return Ok(());
+        }
+        Err(Error::new(
+            at::training::quantization,
+            format!("the family {:?} is no model that transformers loads and bitsandbytes quantizes", family.name),
+            "leave quantization out, or use a Hugging Face model",
+        ))
+    }
+
+    fn computes_loss(&self, family: &Family) -> Result<()> {
+        let (training, task) = (&self.training, self.model.task);
+        if training.loss_impl != LossImpl::Full && !family.computes_loss_in_parts(task) {
+            let problem = format!("{} is for the causal language models of Hugging Face", training.loss_impl);
+            return Err(Error::new(at::training::loss_impl, problem, "use loss_impl = \"full\", or leave it out"));
+        }
+        if training.loss_impl != LossImpl::Full && training.label_smoothing > 0.0 {
+            let problem =
+                format!("the Trainer smooths labels on all logits, which {} does not make", training.loss_impl);
+            let hint = "use loss_impl = \"full\", or leave label_smoothing out";
+            return Err(Error::new(at::training::loss_impl, problem, hint));
+        }
+        if training.label_smoothing > 0.0 && !task.smooths_labels() {
+            let problem = match task {
+                Task::Seq2SeqLm | Task::SpeechSeq2Seq => {
+                    format!("for {task} the Trainer needs decoder inputs from the data, which is not estimated yet")
+                }
+                _ => format!("{task} has no labels to smooth"),
+            };
+            return Err(Error::new(at::training::label_smoothing, problem, "leave it out"));
+        }
+        Ok(())
+    }
+}
+
+impl Lora {
+    /// Whether a mixture's parameter gets an adapter; `experts` is what its row says.
+    pub fn reaches(&self, experts: Experts, part: ExpertPart) -> bool {
+        experts.adapted.is_some_and(|names| match &self.targets {
+            LoraTargets::AllLinear => true,
+            LoraTargets::Names(targets) => targets.iter().any(|target| names.part(target) == Some(part)),
+        })
+    }
+
+    /// Refuses what peft does not add to a mixture.
+    fn suits(&self, experts: Experts) -> Result<()> {
+        let Some(names) = experts.adapted else { return Ok(()) };
+        if !ExpertPart::ALL.into_iter().any(|part| self.reaches(experts, part)) {
+            return Ok(());
+        }
+        if let LoraTargets::Names(targets) = &self.targets {
+            let named = |wanted: &str| targets.iter().any(|target| target.rsplit('.').next() == Some(wanted));
+            let [first, second] = names.gate_up;
+            if named(first) != named(second) {
+                let problem = format!("peft adapts {first:?} and {second:?} together: they are one tensor here");
+                return Err(Error::new(at::lora::targets, problem, "name both, or neither"));
+            }
+        }
+        let attention = "target [\"q_proj\", \"k_proj\", \"v_proj\", \"o_proj\"]";
+        if self.dropout > 0.0 {
+            let problem = "peft has no dropout for adapters on experts and their router";
+            return Err(Error::new(at::lora::dropout, problem, format!("set it to 0, or {attention}")));
+        }
+        if self.dora {
+            let problem = "peft has no DoRA on experts and their router";
+            return Err(Error::new(at::lora::dora, problem, format!("leave it out, or {attention}")));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,181 @@
+//! `[training]`: the recipe.
+
+use plimsoll_catalog::software::{Rules, rules};
+
+use super::lever::{Group, Kind, Near, Written, levers};
+use super::{
+    Attention, Checkpointing, Lora, LossImpl, Mode, Optimizer, OptimizerImpl, Precision, Quantization, Scenario,
+    ZeroGrad, ZeroGradAt, limits,
+};
+
+levers! {
+    /// `[training]`: the recipe.
+    pub struct Training = "training", training of Scenario {
+        /// Training or inference.
+        pub mode: Mode = Mode::Train => {
+            link: "mode",
+            label: "Mode",
+            group: Group::Recipe,
+        }
+        /// The dtype of the weights, and whether the forward runs under autocast.
+        pub precision: Precision = Precision::Bf16Amp => {
+            link: "precision",
+            label: "Precision",
+            group: Group::Recipe,
+            near: Near::unlike(3.0),
+        }
+        /// The optimizer's class.
+        pub optimizer: Optimizer = Optimizer::AdamW => {
+            link: "optimizer",
+            label: "Optimizer",
+            group: Group::Recipe,
+            only: Some(Mode::Train),
+            near: Near::unlike(2.0),
+        }
+        /// Which of its implementations runs.
+        pub optimizer_impl: OptimizerImpl = OptimizerImpl::Foreach, or implementation => {
+            link: "impl",
+            label: "Its implementation",
+            otherwise: "PyTorch's own: foreach where the optimizer has it, before PyTorch 2.0 for-loop",
+            group: Group::Recipe,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(1.0),
+        }
+        /// Micro-batches per optimizer step.
+        pub accumulation: u64 = 1 => {
+            link: "accumulation",
+            kind: Kind::Count { most: limits::ACCUMULATION },
+            label: "Accumulation",
+            help: "Micro-batches in one optimizer step",
+            group: Group::Load,
+            slide: Some((1, 128)),
+            only: Some(Mode::Train),
+            near: Near::octaves(0.25, 0.25),
+        }
+        /// Whether layers keep their inputs only and are recomputed in backward.
+        pub checkpointing: Checkpointing = Checkpointing::None => {
+            link: "checkpointing",
+            label: "Activation checkpointing",
+            group: Group::Recipe,
+            only: Some(Mode::Train),
+            near: Near::unlike(3.0),
+        }
+        /// How attention is computed.
+        pub attention: Attention = Attention::Sdpa, or attention => {
+            link: "attention",
+            label: "Attention",
+            otherwise: "sdpa, before PyTorch 2.0 eager",
+            yields: true,
+            near: Near::unlike(2.0),
+        }
+        /// Whether `clip_grad_norm_` runs before the optimizer.
+        pub clip_grad_norm: bool = true => {
+            link: "clip",
+            label: "Gradient clipping",
+            help: "clip_grad_norm_ before the optimizer",
+            only: Some(Mode::Train),
+            near: Near::unlike(0.5),
+        }
+        /// What `zero_grad` does with the gradients.
+        pub zero_grad: ZeroGrad = ZeroGrad::SetToNone, or zero_grad => {
+            link: "zero_grad",
+            label: "Zeroing gradients",
+            otherwise: "set-to-none, before PyTorch 2.0 zero",
+            only: Some(Mode::Train),
+            near: Near::unlike(1.0),
+        }
+        /// Where `zero_grad` stands in the loop.
+        pub zero_grad_at: ZeroGradAt = ZeroGradAt::AfterStep => {
+            link: "zero_grad_at",
+            label: "Zeroed",
+            only: Some(Mode::Train),
+            near: Near::unlike(0.5),
+        }
+        /// Whether the loop holds the model's outputs (logits) through backward, as hand-written loops do.
+        pub keep_outputs: bool = false => {
+            link: "keep_outputs",
+            label: "Outputs kept",
+            help: "The loop holds the logits through backward, as hand-written loops do",
+            only: Some(Mode::Train),
+            near: Near::unlike(1.0),
+        }
+        /// Low-rank adapters; absent means full training.
+        pub lora: Option<Lora> = None => [Lora]
+        /// What the base model's linear layers hold.
+        pub quantization: Quantization = Quantization::None => {
+            link: "quantization",
+            label: "Base weights quantized",
+            group: Group::Adapters,
+            written: Written::WhereItSays,
+            yields: true,
+            near: Near::unlike(4.0),
+        }
+        /// Whether a quantized base goes through peft's `prepare_model_for_kbit_training` before it is trained. False only
+        /// of one that is quantized and trained.
+        pub prepare_kbit: bool = true => {
+            link: "prepare_kbit",
+            label: "Prepared by peft",
+            help: "prepare_model_for_kbit_training casts norms, embeddings and the output head to float32. Off: they stay as \
+                   loaded, as in litgpt, torchtune and unsloth",
+            group: Group::Adapters,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(3.0),
+        }
+        /// How the output head and the cross-entropy are computed.
+        pub loss_impl: LossImpl = LossImpl::Full => {
+            link: "loss",
+            label: "Head and loss",
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            near: Near::unlike(2.0),
+        }
+        /// `label_smoothing`, 0 <= p < 1. Of a Hugging Face model it is the Trainer's `label_smoothing_factor`: the model
+        /// returns logits only, autocast ends, the logits are made float32, and `LabelSmoother` computes the loss. Of the
+        /// families of our own it is `cross_entropy(label_smoothing=)`.
+        pub label_smoothing: f64 = 0.0 => {
+            link: "label_smoothing",
+            label: "Label smoothing",
+            help: "0 to below 1; the Trainer's, for models of Hugging Face",
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            near: Near::unlike(1.0),
+        }
+        /// Whether an exponential moving average of the weights is kept on the device:
+        /// `torch.optim.swa_utils.AveragedModel`, a copy of every parameter and buffer, averaged after each optimizer step.
+        pub ema: bool = false => {
+            link: "ema",
+            label: "Moving average of the weights",
+            help: "A copy of the model on the device, averaged after every step",
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            near: Near::unlike(2.0),
+        }
+        /// Whether the model runs through `torch.compile`; not modelled, which the estimate says.
+        pub compile: bool = false => {
+            link: "compile",
+            label: "torch.compile",
+            help: "Not modelled: the estimate stays that of the run without it",
+            written: Written::WhereItSays,
+            near: Near::unlike(2.0),
+        }
+    }
+}
+
+/// PyTorch's own default, which older versions had otherwise.
+fn implementation(scenario: &Scenario) -> OptimizerImpl {
+    let offered = scenario.training.optimizer.implementations();
+    let newest = offered.first().copied().unwrap_or(OptimizerImpl::Foreach);
+    let lists = Rules::of(&scenario.software).has(&rules::FOREACH);
+    if lists || !offered.contains(&OptimizerImpl::ForLoop) { newest } else { OptimizerImpl::ForLoop }
+}
+
+fn attention(scenario: &Scenario) -> Attention {
+    if Rules::of(&scenario.software).has(&rules::SDPA) { Attention::Sdpa } else { Attention::Eager }
+}
+
+fn zero_grad(scenario: &Scenario) -> ZeroGrad {
+    if Rules::of(&scenario.software).has(&rules::SET_TO_NONE) { ZeroGrad::SetToNone } else { ZeroGrad::Zero }
+}

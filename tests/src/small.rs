@@ -1,0 +1,104 @@
+//! A model of every row that is small enough to be run a thousand times.
+
+use plimsoll_core::catalog::families::Family;
+use serde_json::{Map, Value, json};
+
+/// `[model]` of a small model of this row; `None` where nobody wrote one yet.
+pub fn model(family: &Family) -> Option<Value> {
+    if family.is_own() { own(family.name) } else { Some(json!({ "hf": config(family.name)? })) }
+}
+
+fn own(name: &str) -> Option<Value> {
+    Some(match name {
+        "mlp" => json!({ "family": name, "d_in": 6, "hidden": 10, "layers": 3, "d_out": 4 }),
+        "nanogpt" => json!({
+            "family": name, "n_layer": 2, "n_head": 4, "n_embd": 32, "vocab_size": 100, "block_size": 64,
+        }),
+        "nbeats" => json!({
+            "family": name, "stacks": 2, "layers": 2, "width": 8, "theta": 3, "backcast": 5, "horizon": 4,
+        }),
+        "gat" => json!({ "family": name, "n_feat": 8, "n_hid": 4, "n_heads": 2, "n_class": 3 }),
+        "resnet" => json!({ "family": name, "variant": "resnet18", "num_classes": 4 }),
+        "convnext" => json!({ "family": name, "variant": "convnext_tiny", "num_classes": 4 }),
+        "swin" => json!({ "family": name, "variant": "swin_t", "num_classes": 4 }),
+        _ => return None,
+    })
+}
+
+fn config(model_type: &str) -> Option<Value> {
+    let text = |more: Value| merged(merged(sizes(), json!({ "model_type": model_type })), more);
+    let two_stacks = || {
+        json!({
+            "model_type": model_type, "vocab_size": 100, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2,
+            "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48,
+        })
+    };
+    Some(match model_type {
+        "llama" | "mistral" | "qwen2" | "qwen3" | "gemma" | "gemma2" | "gemma3_text" | "phi" | "starcoder2"
+        | "stablelm" | "smollm3" | "olmo" | "olmo2" | "gpt_neox" | "falcon" => text(json!({})),
+        "phi3" => text(json!({ "pad_token_id": 0 })),
+        "opt" => text(json!({ "ffn_dim": 48, "word_embed_proj_dim": 32 })),
+        "mixtral" | "olmoe" | "qwen2_moe" | "qwen3_moe" => text(json!({
+            "num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+            "shared_expert_intermediate_size": 16,
+        })),
+        "bert" | "roberta" | "electra" | "deberta-v2" | "modernbert" => {
+            text(json!({ "max_position_embeddings": 64, "embedding_size": 32 }))
+        }
+        "gpt2" => json!({
+            "model_type": model_type, "vocab_size": 100, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64,
+        }),
+        "gptj" => json!({
+            "model_type": model_type, "vocab_size": 100, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64,
+            "rotary_dim": 4,
+        }),
+        "bloom" => {
+            json!({ "model_type": model_type, "vocab_size": 100, "hidden_size": 32, "n_layer": 2, "n_head": 4 })
+        }
+        "distilbert" => json!({
+            "model_type": model_type, "vocab_size": 100, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48,
+            "max_position_embeddings": 64,
+        }),
+        "t5" => json!({
+            "model_type": model_type, "vocab_size": 100, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2,
+            "num_heads": 4,
+        }),
+        "bart" => merged(two_stacks(), json!({ "max_position_embeddings": 64 })),
+        "whisper" => {
+            merged(two_stacks(), json!({ "max_source_positions": 50, "max_target_positions": 64, "num_mel_bins": 8 }))
+        }
+        "clip" => json!({
+            "model_type": model_type, "projection_dim": 16,
+            "text_config": merged(sizes(), json!({ "max_position_embeddings": 16 })),
+            "vision_config": merged(sizes(), json!({ "image_size": 32, "patch_size": 8 })),
+        }),
+        "vit" | "dinov2" => text(json!({ "image_size": 32, "patch_size": 8, "num_labels": 4 })),
+        "resnet" => {
+            json!({ "model_type": model_type, "embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "num_labels": 4 })
+        }
+        "convnext" => json!({
+            "model_type": model_type, "hidden_sizes": [8, 16], "depths": [1, 1], "num_labels": 4, "image_size": 32,
+        }),
+        "swin" => json!({
+            "model_type": model_type, "embed_dim": 8, "depths": [1, 1], "num_heads": [2, 2], "window_size": 2,
+            "image_size": 32, "num_labels": 4,
+        }),
+        _ => return None,
+    })
+}
+
+/// As most configs call them.
+fn sizes() -> Value {
+    json!({
+        "vocab_size": 100, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "tie_word_embeddings": false,
+    })
+}
+
+fn merged(one: Value, more: Value) -> Value {
+    let table = |value| match value {
+        Value::Object(table) => table,
+        _ => Map::new(),
+    };
+    Value::Object(table(one).into_iter().chain(table(more)).collect())
+}

@@ -1,0 +1,42 @@
+//! Every row times every lever: it runs, or is refused by the lever's own name before anything runs.
+#![cfg(not(target_arch = "wasm32"))]
+#![allow(clippy::unwrap_used, reason = "a question that cannot be asked fails the test")]
+
+use std::collections::BTreeSet;
+
+use plimsoll_core::estimate::Run;
+use plimsoll_core::scenario::{at, levers};
+use plimsoll_tests::product::questions;
+
+#[test]
+fn every_lever_of_every_architecture_runs_or_is_refused_by_name() {
+    let mut ran = BTreeSet::new();
+    let mut wrong = Vec::new();
+    for question in questions().unwrap() {
+        let (family, lever, value) = (question.family.name, question.lever, &question.value);
+        let what = || format!("{family}, {} = {value}, of {}", lever.path, question.start.to_value()["training"]);
+        match question.asked() {
+            Err(error) => {
+                // A table that the row does not take is refused whole.
+                let named = lever.path == error.key || lever.path.starts_with(&format!("{}.", error.key));
+                // Of two levers that cannot stand together, the refusal may name the other.
+                let other = levers().any(|lever| lever.path == error.key);
+                if !named && !other {
+                    wrong.push(format!("{}: refused as {error}", what()));
+                }
+            }
+            // What a scenario may say, the engine does; but a module that is named need not be there.
+            Ok(next) => match Run::new(&next) {
+                Ok(_) => drop(ran.insert((family, lever.path))),
+                Err(error)
+                    if error.key == lever.path
+                        && [at::lora::targets, at::lora::modules_to_save].contains(&lever.path) => {}
+                Err(error) => wrong.push(format!("{}: {error}", what())),
+            },
+        }
+    }
+    assert!(wrong.is_empty(), "{} of the product:\n{}", wrong.len(), wrong.join("\n"));
+    for lever in levers().filter(|lever| lever.section() != "model") {
+        assert!(ran.iter().any(|(_, path)| *path == lever.path), "{} never ran", lever.path);
+    }
+}

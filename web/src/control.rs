@@ -1,0 +1,73 @@
+//! Which controls a scenario has, and what they offer: exactly what the engine takes.
+
+use plimsoll_core::Scenario;
+use plimsoll_core::scenario::{Kind, Lever, Word};
+use serde_json::Value;
+
+/// Whether a lever has a control: it stands in a table that the scenario has, and there is a choice.
+pub fn is_shown(lever: &'static Lever, scenario: &Scenario) -> bool {
+    lever.is_open(scenario) && lever.is_offered(scenario)
+}
+
+/// The words a control offers.
+pub fn words(lever: &'static Lever, scenario: &Scenario) -> Vec<Word> {
+    let Kind::Words(words) = lever.row.kind else { return Vec::new() };
+    let offers = lever.offers(scenario);
+    words.iter().copied().filter(|word| offers.contains(&Value::from(word.key))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use plimsoll_core::estimate::Run;
+    use plimsoll_core::scenario::{Change, Group, at, levers};
+    use plimsoll_tests::product::questions;
+
+    use super::*;
+
+    /// Over every architecture: what a control offers runs, and what none offers is refused, or changes nothing.
+    #[test]
+    fn what_is_offered_is_what_the_engine_takes() {
+        let mut shown = BTreeSet::new();
+        // The card is chosen from the catalog.
+        for question in questions().unwrap().iter().filter(|question| !matches!(question.lever.row.kind, Kind::Id)) {
+            let (lever, start) = (question.lever, &question.start);
+            let what = format!("{}, {} = {}", question.family.name, lever.path, question.value);
+            let asked = question.asked().ok().filter(|next| lever.get(next).as_ref() == Some(&question.value));
+            if !is_shown(lever, start) {
+                let there = lever.get(start);
+                let other = asked.filter(|_| lever.is_open(start) && there.as_ref() != Some(&question.value));
+                assert_eq!(other, None, "{what} is not offered");
+                continue;
+            }
+            shown.insert(lever.path);
+            let named = [at::lora::targets, at::lora::modules_to_save].contains(&lever.path);
+            let offered = match lever.row.kind {
+                Kind::Words(_) => words(lever, start).iter().any(|word| question.value == word.key),
+                _ => asked.is_some(),
+            };
+            assert_eq!(offered, asked.is_some(), "{what}");
+            if let Some(next) = asked {
+                let ran = Run::new(&next).map(drop);
+                assert!(named || ran.is_ok(), "{what} is offered: {ran:?}");
+            }
+        }
+        for lever in levers().filter(|lever| !matches!(lever.row.kind, Kind::Id) && lever.row.group != Group::Model) {
+            assert!(shown.contains(lever.path), "{} has no control anywhere", lever.path);
+        }
+    }
+
+    /// A change of one control leaves the others as they are, but for what goes by it.
+    #[test]
+    fn a_word_that_is_chosen_is_offered_still() {
+        for question in questions().unwrap() {
+            let (lever, value) = (question.lever, &question.value);
+            if let (Kind::Words(_), Ok(next)) =
+                (lever.row.kind, Change::Set(lever, value.clone()).apply(&question.start))
+            {
+                assert!(words(lever, &next).iter().any(|word| *value == word.key), "{} {value}", lever.path);
+            }
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! The marks of the ladder: what one may change about a run, and what each change costs.
+
+use plimsoll_core::Scenario;
+use plimsoll_core::scenario::{ADAPTERS, Change, Checkpointing, LossImpl, Mode, Optimizer, OptimizerImpl, Precision};
+
+/// One mark of the ladder: how deep the same run would sit with one thing changed.
+#[derive(Debug)]
+pub struct Mark {
+    /// Its name.
+    pub label: &'static str,
+    /// Its name where there is little room.
+    pub short: &'static str,
+    /// What it changes and what that costs.
+    pub cost: &'static str,
+    /// What is changed.
+    pub change: Change,
+    /// Whether it says something only of training.
+    trains: bool,
+}
+
+/// Every mark, in the order of the what-if table.
+pub static MARKS: [Mark; 19] = [
+    Mark {
+        label: "fp32",
+        short: "fp32",
+        cost: "every tensor in 4 bytes; slowest on tensor cores",
+        change: Change::Precision(Precision::Fp32),
+        trains: false,
+    },
+    Mark {
+        label: "bf16-amp",
+        short: "bf16-amp",
+        cost: "float32 weights, 16-bit matmuls; the usual choice",
+        change: Change::Precision(Precision::Bf16Amp),
+        trains: false,
+    },
+    Mark {
+        label: "pure bf16",
+        short: "pure bf16",
+        cost: "weights and optimizer states in 16 bits; updates lose precision",
+        change: Change::Precision(Precision::Bf16),
+        trains: false,
+    },
+    Mark {
+        label: "checkpointing",
+        short: "checkpointing",
+        cost: "recomputes each layer in backward: about a third more compute",
+        change: Change::Checkpointing(Checkpointing::Full),
+        trains: true,
+    },
+    Mark {
+        label: "no checkpointing",
+        short: "no checkp.",
+        cost: "keeps what backward needs; no recomputation",
+        change: Change::Checkpointing(Checkpointing::None),
+        trains: true,
+    },
+    Mark {
+        label: "fused optimizer",
+        short: "fused",
+        cost: "same result, no whole-model temporaries in the step; faster",
+        change: Change::Implementation(OptimizerImpl::Fused),
+        trains: true,
+    },
+    Mark {
+        label: "foreach",
+        short: "foreach",
+        cost: "PyTorch's default; allocates a copy of the parameters in the step",
+        change: Change::Implementation(OptimizerImpl::Foreach),
+        trains: true,
+    },
+    Mark {
+        label: "SGD",
+        short: "SGD",
+        cost: "no optimizer states; transformers train worse with it",
+        change: Change::Optimizer(Optimizer::Sgd),
+        trains: true,
+    },
+    Mark {
+        label: "AdamW",
+        short: "AdamW",
+        cost: "two moments for every trained number",
+        change: Change::Optimizer(Optimizer::AdamW),
+        trains: true,
+    },
+    Mark {
+        label: "8-bit AdamW",
+        short: "8-bit AdamW",
+        cost: "bitsandbytes: the moments in one byte each; training hardly changes",
+        change: Change::Optimizer(Optimizer::AdamW8bit),
+        trains: true,
+    },
+    Mark {
+        label: "fused loss",
+        short: "fused loss",
+        cost: "Liger's fused linear cross-entropy: the logits are never kept; needs Triton",
+        change: Change::Loss(LossImpl::FusedLinear),
+        trains: true,
+    },
+    Mark {
+        label: "all logits",
+        short: "all logits",
+        cost: "the model's own loss: every logit in float32",
+        change: Change::Loss(LossImpl::Full),
+        trains: true,
+    },
+    Mark {
+        label: "half the batch",
+        short: "half batch",
+        cost: "same effective batch, more and smaller kernels",
+        change: Change::Parts(2),
+        trains: false,
+    },
+    Mark {
+        label: "LoRA r16",
+        short: "LoRA r16",
+        cost: "trains small adapters on frozen weights, not the model itself",
+        change: Change::Adapters(ADAPTERS),
+        trains: true,
+    },
+    Mark {
+        label: "QLoRA r16",
+        short: "QLoRA r16",
+        cost: "adapters on a frozen 4-bit base, checkpointed; slower, each product unpacks its weight first",
+        change: Change::Qlora,
+        trains: true,
+    },
+    Mark {
+        label: "no fp32 cast",
+        short: "no fp32 cast",
+        cost: "without prepare_model_for_kbit_training: norms, embeddings and logits compute in the loaded 16 bits",
+        change: Change::Unprepared,
+        trains: true,
+    },
+    Mark {
+        label: "fp32 cast",
+        short: "fp32 cast",
+        cost: "peft's prepare_model_for_kbit_training: norms, embeddings and logits in float32",
+        change: Change::Prepared,
+        trains: true,
+    },
+    Mark {
+        label: "full training",
+        short: "full training",
+        cost: "trains every weight",
+        change: Change::Full,
+        trains: true,
+    },
+    Mark {
+        label: "lightest mix",
+        short: "lightest mix",
+        cost: "16 bits, LoRA, checkpointing, fused loss and optimizer, no fp32 cast of a quantized base, which it does not add",
+        change: Change::Lightest,
+        trains: true,
+    },
+];
+
+impl PartialEq for Mark {
+    fn eq(&self, other: &Self) -> bool {
+        self.label == other.label
+    }
+}
+
+impl Eq for Mark {}
+
+impl Mark {
+    /// The scenario with this change; `None` where it is so already, has no meaning, or cannot stand.
+    pub fn apply(&self, scenario: &Scenario) -> Option<Scenario> {
+        if self.trains && scenario.training.mode == Mode::Inference {
+            return None;
+        }
+        self.change.apply(scenario).ok().filter(|next| next != scenario)
+    }
+
+    /// The marks that change `scenario`, with what each turns it into.
+    pub fn around(scenario: &Scenario) -> Vec<(&'static Self, Scenario)> {
+        MARKS.iter().filter_map(|mark| mark.apply(scenario).map(|next| (mark, next))).collect()
+    }
+
+    /// The mark of this name.
+    pub fn named(label: &str) -> Option<&'static Self> {
+        MARKS.iter().find(|mark| mark.label == label)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_core::catalog::families::OWN;
+    use plimsoll_core::scenario::{Lora, ModelSource, Precision, Quantization};
+    use plimsoll_core::{Bytes, Scenario};
+
+    use super::{MARKS, Mark};
+    use crate::engine::{depth, opening, with_model};
+
+    fn pulled(label: &str, scenario: &Scenario) -> Option<Scenario> {
+        Mark::named(label).unwrap().apply(scenario)
+    }
+
+    #[test]
+    fn a_mark_that_is_reached_is_not_offered() {
+        let scenario = opening();
+        let offered: Vec<&str> = Mark::around(&scenario).into_iter().map(|(mark, _)| mark.label).collect();
+        for reached in ["bf16-amp", "AdamW", "foreach", "no checkpointing", "full training", "all logits"] {
+            assert!(!offered.contains(&reached), "{reached}");
+        }
+        for (mark, next) in Mark::around(&scenario) {
+            assert_eq!(mark.apply(&next).filter(|_| mark.label != "half the batch"), None, "{} twice", mark.label);
+        }
+        let mut labels: Vec<&str> = MARKS.iter().map(|mark| mark.label).collect();
+        labels.sort_unstable();
+        labels.dedup();
+        assert_eq!(labels.len(), MARKS.len());
+    }
+
+    #[test]
+    fn every_neighbour_is_estimated() {
+        let own = OWN.iter().map(|f| ModelSource::Family { name: f.name.to_owned(), keys: serde_json::Map::new() });
+        let catalog = ["resnet-50", "t5-base", "clip-vit-base-patch32"].map(|id| ModelSource::Catalog(id.to_owned()));
+        for source in own.chain(catalog).chain([opening().model.source]) {
+            let scenario = with_model(&opening(), source).unwrap();
+            for (mark, next) in Mark::around(&scenario) {
+                assert_eq!(Scenario::from_value(&next.to_value()), Ok(next.clone()), "{}", mark.label);
+                assert!(depth(&next).is_ok(), "{} on {:?}", mark.label, scenario.model.source);
+            }
+        }
+    }
+
+    /// What it saves is the base: a model of eight billion numbers that a 24 GiB card does not train in bf16.
+    #[test]
+    fn qlora_brings_a_large_model_onto_a_small_card() {
+        let text = r#"{"model":{"catalog":"llama-3.1-8b"},"input":{"batch":1,"seq":1024},"device":{"gpu":"rtx-4090"}}"#;
+        let scenario = Scenario::from_json(text).unwrap();
+        let next = pulled("QLoRA r16", &scenario).unwrap();
+        let (before, after) = (depth(&scenario).unwrap(), depth(&next).unwrap());
+        assert!(before.process > Bytes::from_gib(24) && after.process < Bytes::from_gib(16));
+        assert_eq!(pulled("QLoRA r16", &next), None);
+        let full = pulled("full training", &next).unwrap();
+        assert_eq!(full.training.quantization, Quantization::None, "quantized weights are not trained themselves");
+    }
+
+    /// Where something was cast, leaving it as it was loaded saves; elsewhere there is nothing to leave.
+    #[test]
+    fn a_quantized_base_need_not_be_cast() {
+        let text = r#"{"model":{"catalog":"llama-3.1-8b"},"input":{"batch":1,"seq":1024},
+            "training":{"precision":"bf16","quantization":"nf4","lora":{}},"device":{"gpu":"rtx-4090"}}"#;
+        let scenario = Scenario::from_json(text).unwrap();
+        let next = pulled("no fp32 cast", &scenario).unwrap();
+        let saved = depth(&scenario).unwrap().process.saturating_sub(depth(&next).unwrap().process);
+        assert!(saved > Bytes::from_gib(2), "{saved}");
+        assert_eq!(pulled("fp32 cast", &next), Some(scenario.clone()));
+        assert_eq!(pulled("no fp32 cast", &opening()), None, "nothing is quantized");
+        let mut loaded = scenario.clone();
+        loaded.training.precision = Precision::Fp32;
+        assert_eq!(pulled("no fp32 cast", &loaded), None, "it was loaded in float32");
+        let mut saving = scenario;
+        saving.training.precision = Precision::Fp16Amp;
+        saving.training.lora = Some(Lora { modules_to_save: vec!["lm_head".to_owned()], ..Lora::default() });
+        assert_eq!(pulled("no fp32 cast", &saving), None, "GradScaler would refuse its gradients");
+        assert!(pulled("full training", &next).unwrap().training.prepare_kbit);
+    }
+
+    /// Of a quantized base as well, as peft prepares it or as it was loaded.
+    #[test]
+    fn the_lightest_mix_of_a_quantized_base_is_the_lightest() {
+        for prepare in [true, false] {
+            let mut scenario = pulled("QLoRA r16", &opening()).unwrap();
+            scenario.training.prepare_kbit = prepare;
+            let least = depth(&pulled("lightest mix", &scenario).unwrap()).unwrap().process;
+            for (mark, next) in Mark::around(&scenario) {
+                assert!(mark.label == "half the batch" || depth(&next).unwrap().process >= least, "{}", mark.label);
+            }
+        }
+    }
+
+    #[test]
+    fn the_lightest_mix_is_the_lightest() {
+        let scenario = opening();
+        let peaks: Vec<_> =
+            Mark::around(&scenario).iter().map(|(mark, next)| (mark.label, depth(next).unwrap().process)).collect();
+        let least = peaks.iter().min_by_key(|(_, peak)| *peak).map(|(label, _)| *label);
+        assert_eq!(least, Some("lightest mix"), "{peaks:?}");
+    }
+}
