@@ -8,9 +8,6 @@ use sha2::{Digest as _, Sha256};
 use super::facet::{FACETS, Facet};
 use super::today;
 
-/// The version that makes summaries and estimates.
-pub(super) const ENGINE: &str = env!("CARGO_PKG_VERSION");
-
 /// Peaks in bytes, in the order of [`Metric::ALL`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {

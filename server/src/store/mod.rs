@@ -1,5 +1,6 @@
 //! Where measurements are kept: SQLite or PostgreSQL, behind one [`Store`].
 
+mod engine;
 mod entry;
 mod error;
 mod facet;
@@ -29,7 +30,7 @@ pub use target::Target;
 pub use token::{LABEL, Token};
 pub use tx::Kept;
 
-use entry::ENGINE;
+use engine::engine;
 use index::{Index, Loaded};
 use pools::{Pools, reading};
 use writer::Writer;
@@ -147,7 +148,7 @@ impl Store {
         Ok(self.index().change())
     }
 
-    /// Makes the summaries anew that another version of Plimsoll made: an estimate that is shown is today's. How many
+    /// Makes the summaries anew that another engine made: an estimate that is shown is today's. How many
     /// there were. Uploads and reads go on meanwhile.
     ///
     /// # Errors
@@ -174,10 +175,10 @@ impl Store {
         }
     }
 
-    /// Some of the records whose summary another version made.
+    /// Some of the records whose summary another engine made.
     async fn outdated(&self) -> Result<Vec<(i64, String)>, StoreError> {
         reading!(&self.pools, pool => {
-            let rows = sqlx::query(OUTDATED).bind(ENGINE).bind(RENEWED).fetch_all(pool).await.map_err(StoreError::of)?;
+            let rows = sqlx::query(OUTDATED).bind(engine()).bind(RENEWED).fetch_all(pool).await.map_err(StoreError::of)?;
             let outdated = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
             outdated.collect::<Result<_, sqlx::Error>>().map_err(StoreError::of)
         })

@@ -3,7 +3,8 @@
 use plimsoll_core::measurement::Standing;
 use sqlx::Row as _;
 
-use super::entry::{ENGINE, Entry, Figures, standing, stands};
+use super::engine::engine;
+use super::entry::{Entry, Figures, standing, stands};
 use super::facet::Facet;
 use super::pools::{Tx, within};
 use super::{StoreError, judge};
@@ -104,7 +105,7 @@ impl Tx {
     /// nothing could be made.
     pub(super) async fn renew(&mut self, seq: i64, entry: Option<&Entry>) -> Result<(), StoreError> {
         let Some(entry) = entry else {
-            return within!(self, c => sqlx::query(LEFT).bind(ENGINE).bind(seq).execute(c).await.map(|_| ()))
+            return within!(self, c => sqlx::query(LEFT).bind(engine()).bind(seq).execute(c).await.map(|_| ()))
                 .map_err(StoreError::of);
         };
         let mut near = match &entry.neighbourhood {
@@ -128,7 +129,7 @@ impl Tx {
             for size in entry.figures.measured.into_iter().chain(entry.figures.estimated) {
                 query = query.bind(size.map(|n| i64::try_from(n).unwrap_or(i64::MAX)));
             }
-            query.bind(&entry.point).bind(ENGINE).bind(seq).execute(c).await.map(|_| ())
+            query.bind(&entry.point).bind(engine()).bind(seq).execute(c).await.map(|_| ())
         })
         .map_err(StoreError::of)?;
         near.insert(0, Near { seq, standing: status, reasons, figures: entry.figures });
@@ -180,7 +181,7 @@ impl Tx {
             for size in entry.figures.measured.into_iter().chain(entry.figures.estimated) {
                 query = query.bind(size.map(|n| i64::try_from(n).unwrap_or(i64::MAX)));
             }
-            let row = query.bind(&entry.point).bind(ENGINE).fetch_one(c).await.map_err(StoreError::of)?;
+            let row = query.bind(&entry.point).bind(engine()).fetch_one(c).await.map_err(StoreError::of)?;
             row.try_get(0).map_err(StoreError::of)?
         });
         within!(self, c => sqlx::query(RECORD).bind(seq).bind(&entry.content).execute(c).await.map(|_| ()))

@@ -1,0 +1,112 @@
+//! What `docs/ARCHITECTURE.md` promises of the crates, read from their manifests.
+#![cfg(not(target_arch = "wasm32"))]
+#![allow(clippy::unwrap_used, reason = "a manifest that cannot be read fails the test")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// From the ground up; crates of one line do not see one another.
+const FLOORS: [&[&str]; 9] = [
+    &["ground"],
+    &["catalog", "ledger"],
+    &["scenario", "allocator"],
+    &["torch"],
+    &["families"],
+    &["run"],
+    &["estimate"],
+    &["record"],
+    &["core"],
+];
+
+/// What people use, and what is made of it.
+const FACES: [&str; 3] = ["web", "probe", "server"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Names of the workspace's own crates that a manifest names in any of its tables of dependencies.
+fn dependencies(folder: &Path) -> BTreeSet<String> {
+    let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+    let (mut within, mut found) = (false, BTreeSet::new());
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            within = line.contains("dependencies");
+        }
+        let name = line.split(['.', ' ', '=']).next().unwrap_or_default();
+        if let (true, Some(name)) = (within, name.strip_prefix("plimsoll-")) {
+            found.insert(name.to_owned());
+        }
+    }
+    found
+}
+
+fn folder(name: &str) -> PathBuf {
+    if name == "core" { root().join("core") } else { root().join("core").join(name) }
+}
+
+#[test]
+fn a_crate_sees_only_what_stands_below_it() {
+    let mut below: BTreeSet<String> = BTreeSet::new();
+    for floor in FLOORS {
+        for name in floor {
+            // A crate may ask for itself, with other features, in its own tests.
+            let mut seen = dependencies(&folder(name));
+            seen.remove(*name);
+            let up: Vec<_> = seen.difference(&below).collect();
+            assert!(up.is_empty(), "{name} sees {up:?}, which do not stand below it");
+        }
+        below.extend(floor.iter().map(|name| (*name).to_owned()));
+    }
+    let crates = fs::read_dir(root().join("core")).unwrap().flatten();
+    for entry in crates.filter(|entry| entry.path().join("Cargo.toml").exists()) {
+        let name = entry.file_name().into_string().unwrap();
+        assert!(below.contains(&name), "{name} has no floor: give it one here and in docs/ARCHITECTURE.md");
+    }
+}
+
+#[test]
+fn nobody_who_writes_a_ledger_knows_who_reads_it() {
+    for writer in ["torch", "families", "run"] {
+        let seen = dependencies(&folder(writer));
+        assert!(!seen.contains("estimate") && !seen.contains("allocator"), "{writer} sees {seen:?}");
+    }
+}
+
+#[test]
+fn faces_see_the_door_only() {
+    let behind: BTreeSet<&str> =
+        FLOORS.iter().flat_map(|floor| *floor).copied().filter(|name| *name != "core").collect();
+    for face in FACES {
+        let seen = dependencies(&root().join(face));
+        assert!(seen.contains("core"), "{face} does not see the engine: {seen:?}");
+        let through: Vec<_> = seen.iter().filter(|name| behind.contains(name.as_str())).collect();
+        assert!(through.is_empty(), "{face} sees {through:?} behind the door");
+    }
+}
+
+#[test]
+fn no_crate_allows_unsafe_code() {
+    let crates =
+        FLOORS.iter().flat_map(|floor| *floor).map(|name| folder(name)).chain(FACES.map(|face| root().join(face)));
+    for folder in crates {
+        let sources = [folder.join("src/lib.rs"), folder.join("src/main.rs")];
+        for source in sources.into_iter().filter(|source| source.exists()) {
+            let text = fs::read_to_string(&source).unwrap();
+            assert!(text.contains("#![forbid(unsafe_code)]"), "{} does not forbid unsafe code", source.display());
+        }
+    }
+}
+
+#[test]
+fn the_map_names_every_crate() {
+    let map = fs::read_to_string(root().join("docs/ARCHITECTURE.md")).unwrap();
+    let cores = FLOORS.iter().flat_map(|floor| *floor).map(|name| match *name {
+        "core" => "| `core` |".to_owned(),
+        name => format!("| `core/{name}` |"),
+    });
+    for row in cores.chain(FACES.iter().map(|face| format!("| `{face}` |"))) {
+        assert!(map.contains(&row), "docs/ARCHITECTURE.md has no line for {row}");
+    }
+}
