@@ -18,6 +18,7 @@ const CARD_KEYS: &[&str] = &[
     "sizes_gib",
     "mib",
     "gb_s",
+    "sms",
     "fp32",
     "fp16",
     "bf16",
@@ -78,6 +79,7 @@ struct Device {
     memory: u64,
     memory_assumed: bool,
     bandwidth: f64,
+    multiprocessors: Option<u64>,
     fp32: f64,
     fp16: f64,
     bf16: Option<f64>,
@@ -120,6 +122,10 @@ fn read(row: &Row) -> Result<Vec<Device>, String> {
         _ => return Err(row.problem("give either gib or sizes_gib")),
     };
     row.text("name")?;
+    let multiprocessors = row.whole("sms")?;
+    if multiprocessors.is_some() && vendor != "Nvidia" {
+        return Err(row.problem("sms is NVIDIA's; leave it out"));
+    }
     let mut devices = Vec::new();
     for (id, name, gib) in sizes {
         let nominal = gib * GIB;
@@ -138,6 +144,7 @@ fn read(row: &Row) -> Result<Vec<Device>, String> {
             memory,
             memory_assumed: reading.is_none(),
             bandwidth: needed("gb_s")?,
+            multiprocessors,
             fp32: needed("fp32")?,
             fp16: needed("fp16")?,
             bf16: row.number("bf16")?,
@@ -165,12 +172,12 @@ fn capability(text: &str) -> Option<(u8, u8)> {
 impl Device {
     fn print(&self, out: &mut String) {
         let Self { id, name, vendor, architecture, compute_capability, form, memory, memory_assumed, .. } = self;
-        let Self { bandwidth, fp32, fp16, bf16, source, .. } = self;
+        let Self { bandwidth, multiprocessors, fp32, fp16, bf16, source, .. } = self;
         let written = writeln!(
             out,
             "    Gpu {{ id: {id:?}, name: {name:?}, vendor: Vendor::{vendor}, architecture: {architecture:?}, \
              compute_capability: {compute_capability:?}, form: {form:?}, memory: Bytes::new({memory}), \
-             memory_assumed: {memory_assumed}, bandwidth_gb_s: {bandwidth:?}, tflops_fp32: {fp32:?}, \
+             memory_assumed: {memory_assumed}, bandwidth_gb_s: {bandwidth:?}, multiprocessors: {multiprocessors:?}, tflops_fp32: {fp32:?}, \
              tflops_fp16: {fp16:?}, tflops_bf16: {bf16:?}, source: {source:?} }},"
         );
         debug_assert!(written.is_ok(), "writing to a String cannot fail");

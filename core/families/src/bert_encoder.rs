@@ -170,6 +170,7 @@ fn counted_positions(ids: &Tensor) -> Tensor {
     };
     let indices = {
         let sum = ops::fresh(cx, Op::Cumsum, sizes, DType::Int64);
+        drop(ops::inside::Scratch::converted(cx, Op::Cumsum, sizes, DType::Int64));
         let narrowed = ops::fresh(cx, Op::ToCopy, sizes, DType::Int32);
         drop(sum);
         let shifted = ops::fresh(cx, Op::AddTensor, sizes, DType::Int32);

@@ -33,6 +33,7 @@ names! {
         ConvolutionBackward = "convolution_backward",
         Cos = "cos",
         CublasWorkspace = "cublas_workspace",
+        CublasltWorkspace = "cublaslt_workspace",
         CudnnBatchNorm = "cudnn_batch_norm",
         CudnnBatchNormBackward = "cudnn_batch_norm_backward",
         Cumsum = "cumsum",

@@ -28,7 +28,6 @@ const fn decoder(name: &'static str, architecture: Architecture, positions: u64)
         adapters: true,
         unquantized: Some(&[]),
         experts: None,
-        transposed_bias: false,
         sizes: COMMON,
     }
 }
@@ -128,7 +127,6 @@ pub const TRANSFORMERS: &[Family] = &[
         layers: &[&["num_layers"], &["num_decoder_layers", "num_layers"]],
         // `_keep_in_fp32_modules`
         unquantized: Some(&["wo"]),
-        transposed_bias: true,
         ..decoder("t5", Architecture::T5, 512)
     },
     Family {

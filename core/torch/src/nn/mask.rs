@@ -94,6 +94,7 @@ fn find_packed_sequence_indices(cx: &Rc<Context>, batch: u64, position_ids: &Ten
     drop(prepended);
     let jumps = ops::fresh(cx, Op::NeScalar, &[batch, seq], DType::Bool);
     let packed = ops::fresh(cx, Op::Cumsum, &[batch, seq], DType::Int64);
+    drop(ops::inside::Scratch::converted(cx, Op::Cumsum, &[batch, seq], DType::Int64));
     drop(jumps);
     let equal = ops::fresh(cx, Op::EqScalar, &[batch], DType::Bool);
     drop((ops::fresh(cx, Op::All, &[], DType::Bool), equal));

@@ -71,8 +71,14 @@ pub fn dropout(x: &Tensor, p: f64) -> Tensor {
     }
     let tape = Tape::new(x.cx(), GradFn::NativeDropoutBackward0, &[x]);
     let geometry = x.geometry().preserved();
-    let mut out = x.cx().empty(Op::NativeDropout, geometry.clone(), x.dtype());
-    let mask = x.cx().empty(Op::NativeDropout, geometry, DType::Bool);
+    let make = |dtype| x.cx().empty(Op::NativeDropout, geometry.clone(), dtype);
+    // `dropout_cuda` in `Dropout.cu` makes the mask first, the fake tensors of the reference rows make it last.
+    let (mut out, mask) = if x.cx().machine().kernels.is_counted() {
+        let mask = make(DType::Bool);
+        (make(x.dtype()), mask)
+    } else {
+        (make(x.dtype()), make(DType::Bool))
+    };
     let saved = tape.save(&mask);
     drop(mask);
     tape.record([&mut out], move |g| {

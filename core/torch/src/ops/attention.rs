@@ -5,12 +5,13 @@
 
 use super::cast::{lower_precision, to};
 use super::elementwise::{add, mul_cpp_scalar};
+use super::inplace::add_in_place;
 use super::inside;
 use super::matmul::matmul_cast;
 use super::pad::pad_last;
 use super::sdpa_rules::{Call, Kernel, SdpaRules};
 use super::view::{clone, expand, reshape, transpose, unsqueeze};
-use crate::tensor::{Context, DType, Geometry, Gradients, Saved, Tape, Tensor, grads};
+use crate::tensor::{Context, DType, Geometry, Gradients, Kernels, Saved, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
 /// `scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, enable_gqa)` on `[batch, heads, seq, dim]`;
@@ -35,6 +36,7 @@ pub fn scaled_dot_product_attention(
         grouped: q.size(1) != k.size(1),
         mask: mask.is_some(),
         mask_gradient: mask.is_some_and(Tensor::requires_grad),
+        mask_strided: mask.is_some_and(|m| m.geometry().strides().last() != Some(&1)),
         dropout: dropout > 0.0,
         // `input_requires_grad` in sdp_utils.h.
         gradient: !q.cx().is_inference() && [&q, &k, &v].iter().any(|x| x.requires_grad()),
@@ -70,10 +72,16 @@ pub fn ungrouped_dot_product_attention(
     math(&q, &k, &v, mask.as_ref(), dropout, false, false)
 }
 
-/// A boolean mask as zeros and minus infinities (`convert_boolean_attn_mask`).
+/// A boolean mask as zeros and minus infinities (`convert_boolean_attn_mask`): chosen from two numbers on a card; the fake
+/// tensors of the reference rows fill zeros where it is false.
 fn additive(mask: &Tensor, dtype: DType) -> Tensor {
     if mask.dtype() != DType::Bool {
         return mask.clone();
+    }
+    if mask.cx().machine().kernels.is_counted() {
+        let number = || mask.cx().empty_sizes(Op::ScalarTensor, &[], dtype);
+        let _numbers = [number(), number()];
+        return mask.cx().empty(Op::WhereSelf, mask.geometry().preserved(), dtype);
     }
     let out = mask.cx().empty(Op::ZerosLike, mask.geometry().preserved(), dtype);
     drop(mask.cx().empty(Op::LogicalNot, mask.geometry().preserved(), DType::Bool));
@@ -136,6 +144,9 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
     let wanted = (0..3).any(|input| tape.needs(input));
     let saved = [tape.save(q), tape.save(k), tape.save(v)];
     let saved_mask = mask.map_or(Saved::Nothing, |m| tape.save(m));
+    // cuDNN's is made before its output (`_cudnn_attention_forward` in attention.cu); the fake tensors of the reference rows
+    // have it afterwards.
+    let early = (kernel == Kernel::Cudnn && cx.machine().kernels.is_counted()).then(|| random_state(cx, kernel, op));
     let mut out = cx.empty(op, layout(kernel, q, v.size(-1)), q.dtype());
     let rows = match kernel {
         Kernel::Cudnn => Geometry::contiguous(&[b, h, s, 1]),
@@ -146,7 +157,10 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
         Kernel::Efficient | Kernel::Math => Geometry::contiguous(&[b, h, s.next_multiple_of(32)]),
     };
     let logsumexp = cx.empty(op, rows, DType::Float32);
-    let random = random_state(cx, kernel, op);
+    if kernel == Kernel::Efficient {
+        drop(inside::attention_forward(cx, op, [b, s, h, v.size(-1)], q.dtype()));
+    }
+    let random = early.unwrap_or_else(|| random_state(cx, kernel, op));
     let kept: Vec<Saved> = [&out, &logsumexp].into_iter().chain(&random).map(|t| tape.save(t)).collect();
     drop((logsumexp, random));
     tape.record([&mut out], move |g| {
@@ -184,23 +198,24 @@ fn bias_gradient(g: &Gradients<'_>, backward: Op, mask: &Tensor) -> Tensor {
     if sizes == mask.dims() { whole } else { whole.view_as(whole.geometry().narrowed(-1, keys)) }
 }
 
-fn random_state(cx: &std::rc::Rc<Context>, kernel: Kernel, op: Op) -> [Tensor; 2] {
+/// What drew the probabilities that were dropped. The efficient kernel's two numbers lie on the host
+/// (`_efficient_attention_forward` in attention.cu, but for graph captures); the fake tensors of the reference rows have them on
+/// the card.
+fn random_state(cx: &std::rc::Rc<Context>, kernel: Kernel, op: Op) -> Vec<Tensor> {
     match kernel {
-        Kernel::Flash => [cx.empty_sizes(op, &[2], DType::UInt64), cx.empty_sizes(op, &[], DType::UInt64)],
-        _ => [cx.empty_sizes(op, &[], DType::Int64), cx.empty_sizes(op, &[], DType::Int64)],
+        Kernel::Flash => vec![cx.empty_sizes(op, &[2], DType::UInt64), cx.empty_sizes(op, &[], DType::UInt64)],
+        Kernel::Efficient if matches!(cx.machine().kernels, Kernels::Cuda(..)) => Vec::new(),
+        _ => vec![cx.empty_sizes(op, &[], DType::Int64), cx.empty_sizes(op, &[], DType::Int64)],
     }
 }
 
 /// CUTLASS wants every stride of the mask in multiples of 8 elements; else its rows are made longer (`preprocess_mask`,
-/// `pad_bias`), those that are a multiple already by 8. Of T5's bias, whose rows do not lie together, the reference rows
-/// ask only how long they are.
+/// `pad_bias`), those that are a multiple already by 8.
 fn pad_mask(mask: &Tensor) -> Tensor {
     const ALIGNMENT: u64 = 8;
     let keys = mask.size(-1);
-    let aligned = match mask.geometry().strides().split_last() {
-        Some((1, others)) => others.iter().all(|stride| stride.is_multiple_of(ALIGNMENT)),
-        _ => keys.is_multiple_of(ALIGNMENT),
-    };
+    let strides = mask.geometry().strides();
+    let aligned = strides.iter().rev().skip(1).all(|stride| stride.is_multiple_of(ALIGNMENT));
     if aligned {
         return mask.clone();
     }
@@ -231,8 +246,8 @@ fn math(
     drop(scaled_k);
     if let Some(mask) = &mask {
         // `attn.add_(mask)` on real tensors. Under the fake ones of the reference rows PyTorch takes the other branch and
-        // allocates the sum; the old scores die at once, and the peak, three score matrices later on, is the same.
-        scores = add(&scores, mask);
+        // allocates the sum.
+        scores = if cx.machine().kernels.is_counted() { add_in_place(scores, mask) } else { add(&scores, mask) };
     }
     scores = safe_softmax(&scores);
     if dropout > 0.0 {
@@ -281,8 +296,15 @@ fn safe_softmax(x: &Tensor) -> Tensor {
     }
     let masked = cx.empty_sizes(Op::AllDim, &rows, DType::Bool);
     let zero = cx.empty_sizes(Op::Zeros, &[], x.dtype());
-    let mut out = cx.empty(Op::WhereSelf, geometry, x.dtype());
-    drop((softmax, infinite, masked, zero));
+    // C++ writes the result into the softmax (`out.masked_fill_`); what the reference rows ran, in Python, does not.
+    let mut out = if cx.machine().kernels.is_counted() {
+        drop((zero, masked, infinite));
+        softmax
+    } else {
+        let out = cx.empty(Op::WhereSelf, geometry, x.dtype());
+        drop((softmax, infinite, masked, zero));
+        out
+    };
     let saved = tape.save(&out);
     tape.record([&mut out], move |g| {
         let (op, result) = (Op::SoftmaxBackwardData, saved.unpack());

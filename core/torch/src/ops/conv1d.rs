@@ -2,6 +2,7 @@
 //! while it runs is not counted: it depends on the algorithm it picks.
 
 use super::cast::lower_precision;
+use super::inside;
 use crate::tensor::{Geometry, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
@@ -32,6 +33,11 @@ pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, p
         }
         let channels = Geometry::contiguous(&[weight.size(0)]);
         let bias = g.needs(2).then(|| g.empty(op, channels, weight.dtype()));
+        if g.needs(2) {
+            // Beside the convolution (`convolution_backward` in Convolution.cpp).
+            let over = |i| i != 1;
+            drop(inside::sum(g.cx(), Op::ConvolutionBackward, g.grad().geometry(), over, g.grad().dtype()));
+        }
         grads([input, weight_grad, bias])
     });
     out

@@ -73,7 +73,8 @@ pub fn index(x: &Tensor, indices: &[&Tensor]) -> Tensor {
     tape.record([&mut out], move |g| {
         let indices: Vec<Tensor> = saved.iter().map(Saved::unpack).collect();
         let gradient = g.empty(Op::NewZeros, whole.clone(), g.grad().dtype());
-        drop(inside::accumulate_rows(g.cx(), Op::IndexPut, indices.first().map_or(0, Tensor::numel)));
+        let values = (g.grad().geometry(), g.grad().dtype());
+        drop(inside::accumulate_rows(g.cx(), Op::IndexPut, indices.first().map_or(0, Tensor::numel), values));
         grads([Some(gradient)])
     });
     out
