@@ -1,7 +1,8 @@
-//! `plimsoll serve`: hosts the planner that is inside this binary, and keeps measurements.
+//! `plimsoll serve`: hosts the planner, the one inside this binary or one in a folder, and keeps measurements.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plimsoll_server::{Api, DEFAULT_LISTEN, ServeError, Settings, Site, serve, stop_signal};
@@ -26,6 +27,10 @@ pub struct Args {
     #[arg(long)]
     open: bool,
 
+    /// Serve the planner in this folder instead of the one inside this program
+    #[arg(long, value_name = "DIRECTORY")]
+    planner: Option<PathBuf>,
+
     #[command(flatten)]
     database: database::Which,
 
@@ -48,6 +53,11 @@ impl From<ServeError> for Failure {
     }
 }
 
+/// What is said of a program that has none.
+const NO_PLANNER: &str = "\
+Note: this plimsoll was built without the planner. In a checkout of the project, `cargo install --path probe --locked` \
+installs one that has it, and `cargo xtask serve` builds it and serves it at once.";
+
 /// Threads that answer.
 const THREADS: usize = 2;
 
@@ -60,7 +70,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
             signal.await;
             eprintln!("Stopping.");
         };
-        let site = Site::embedded();
+        let site = site(args.planner.as_deref())?;
         let planner = !site.is_empty();
         let api = if args.no_database { None } else { Some(api(args).await?) };
         let said = match &api {
@@ -80,7 +90,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         let ready = |address| {
             announce(address, args.open && planner);
             if !planner {
-                eprintln!("Note: this plimsoll was built without the planner; `cargo xtask serve` builds it.");
+                eprintln!("{NO_PLANNER}");
             }
             said.iter().for_each(|said| eprintln!("{said}"));
         };
@@ -91,6 +101,17 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         Ok(served?)
     })?;
     Ok(exit::OK)
+}
+
+/// The planner in the folder, or the one inside.
+fn site(folder: Option<&Path>) -> Result<Site, Failure> {
+    let Some(folder) = folder else { return Ok(Site::embedded()) };
+    let failure = |problem| Failure::Environment {
+        problem: format!("{} holds no planner: {problem}", folder.display()),
+        hint: "name the folder with the planner's index.html; `cargo xtask serve` builds it into web/dist".to_owned(),
+    };
+    let site = Site::read(folder).map_err(|error| failure(error.to_string()))?;
+    if site.is_empty() { Err(failure("there is no index.html".to_owned())) } else { Ok(site) }
 }
 
 async fn api(args: &Args) -> Result<Arc<Api>, Failure> {

@@ -521,7 +521,7 @@ fn ctrl_c_keeps_what_was_measured() {
     use rustix::process::Signal;
     // HUP is what a terminal sends that is closed.
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
-        let mut running = Stub::new("slow").with(&["--steps", "1000"]).start();
+        let mut running = Stub::new("slow@1").start();
         running.wait_for_step();
         running.signal(signal);
         let (pids, ran) = running.end();
@@ -537,12 +537,13 @@ fn ctrl_c_keeps_what_was_measured() {
 
 #[test]
 fn under_nohup_a_closed_terminal_does_not_end_it_and_ctrl_c_still_does() {
-    let mut running = Stub::new("slow").with(&["--steps", "20"]).ignoring("HUP").start();
+    let mut running = Stub::new("slow@1").ignoring("SIGHUP").start();
     running.wait_for_step();
     running.signal(rustix::process::Signal::HUP);
+    running.go();
     let (_, ran) = running.end();
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    let mut running = Stub::new("slow").with(&["--steps", "1000"]).ignoring("HUP").start();
+    let mut running = Stub::new("slow@1").ignoring("SIGHUP").start();
     running.wait_for_step();
     running.signal(rustix::process::Signal::INT);
     let (pids, ran) = running.end();
@@ -553,7 +554,7 @@ fn under_nohup_a_closed_terminal_does_not_end_it_and_ctrl_c_still_does() {
 
 #[test]
 fn ctrl_c_twice_leaves_at_once_and_leaves_nobody() {
-    let mut running = Stub::new("child").with(&["--steps", "1000"]).start();
+    let mut running = Stub::new("child@1").start();
     running.wait_for_step();
     running.signal(rustix::process::Signal::INT);
     running.signal(rustix::process::Signal::INT);
@@ -565,7 +566,7 @@ fn ctrl_c_twice_leaves_at_once_and_leaves_nobody() {
 
 #[test]
 fn what_the_worker_started_ends_with_it() {
-    let mut running = Stub::new("child").with(&["--steps", "1000"]).start();
+    let mut running = Stub::new("child@1").start();
     running.wait_for_step();
     running.signal(rustix::process::Signal::INT);
     let (pids, _) = running.end();

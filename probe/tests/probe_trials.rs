@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use plimsoll_testkit::attended::attended;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -39,7 +40,7 @@ impl Dock {
     }
 
     fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        let mut command = attended(env!("CARGO_BIN_EXE_plimsoll"));
         command.arg("probe").args(words).arg("--python").arg(self.folder.path().join("python"));
         command.arg("--out").arg(self.out()).args(["--device", "cpu"]);
         command.env("PLIMSOLL_STUB", self.mode).env("PLIMSOLL_STUB_PIDS", self.folder.path().join("pids"));
@@ -169,8 +170,8 @@ fn ladder_presets_are_overridden_by_flags() {
 
 #[test]
 fn ladder_keeps_what_is_done_at_ctrl_c() {
-    let dock = Dock::new("slow");
-    let (code, text) = dock.interrupted(&["ladder", "--family", "mlp", "--batch", "8", "--steps", "40"], "Rung 2");
+    let dock = Dock::new("slow@2");
+    let (code, text) = dock.interrupted(&["ladder", "--family", "mlp", "--batch", "8"], "Rung 2");
     assert_eq!(code, Some(130));
     assert!(text.contains("fp32") && text.contains("interrupted"), "{text}");
     assert!((1..=2).contains(&dock.records()));
@@ -196,8 +197,8 @@ fn suite_measures_once() {
 
 #[test]
 fn suite_is_taken_up_where_it_was_left() {
-    let dock = Dock::new("slow");
-    let words = ["suite", "--only", "mlp", "--only", "nbeats", "--steps", "20"];
+    let dock = Dock::new("slow@2");
+    let words = ["suite", "--only", "mlp", "--only", "nbeats"];
     let (code, text) = dock.interrupted(&words, "2 of 4");
     assert_eq!(code, Some(130));
     assert!(text.contains("1 measured, 0 measured before, 0 skipped, 0 failed, 3 not reached"), "{text}");

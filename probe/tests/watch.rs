@@ -10,6 +10,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use plimsoll_testkit::attended::attended;
 use portable_pty::{CommandBuilder, PtySize, native_pty_system};
 use serde_json::Value;
 
@@ -84,7 +85,7 @@ impl Machine {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        let mut command = attended(env!("CARGO_BIN_EXE_plimsoll"));
         command.arg("watch").args(args).envs(self.variables()).env_remove("CLICOLOR_FORCE");
         command
     }

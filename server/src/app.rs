@@ -18,19 +18,20 @@ use crate::{
     api::{Api, Problem, routes},
     encoding::negotiate,
     etag::{joined, matches},
+    policy::HEADERS,
     site::{Asset, Site},
 };
 
 /// How long a handler may take. Everything is in memory: one that takes longer is stuck.
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What `GET /` answers from a binary without a planner.
+/// What `GET /` answers where there is no planner.
 const NO_PLANNER: &str = "This plimsoll was built without the planner.\n\n\
-    In a checkout of the project, `cargo xtask serve` builds the planner, puts it into the binary and serves it.\n";
+    In a checkout of the project, `cargo install --path probe --locked` installs one that has it, and `cargo xtask serve` \
+    builds it and serves it at once. `plimsoll serve --planner DIRECTORY` serves one that is built already.\n";
 
 /// Answers requests: the planner's files from `site`, measurements from `api` where there is one.
 pub fn app(site: Site, api: Option<Arc<Api>>) -> Router {
-    let site = Arc::new(site);
     let mut pages = Router::new().route("/healthz", get(health));
     // In place of the planner's own, which says that there is no interface where it is hosted.
     if api.is_some() {
@@ -38,11 +39,11 @@ pub fn app(site: Site, api: Option<Arc<Api>>) -> Router {
     }
     pages
         .fallback(file)
-        .with_state(Arc::clone(&site))
+        .with_state(Arc::new(site))
         .layer(TimeoutLayer::with_status_code(StatusCode::SERVICE_UNAVAILABLE, HANDLER_TIMEOUT))
         .merge(routes(api))
         .layer(CatchPanicLayer::custom(|_| failed()))
-        .layer(middleware::from_fn_with_state(site, add_headers))
+        .layer(middleware::from_fn(add_headers))
 }
 
 /// Tells the planner where the measurements are.
@@ -64,9 +65,9 @@ async fn health() -> Response {
 }
 
 /// The policy goes on every response, errors included.
-async fn add_headers(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response {
+async fn add_headers(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
-    response.headers_mut().extend(site.headers().iter().cloned());
+    response.headers_mut().extend(HEADERS);
     response
 }
 

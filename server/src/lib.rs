@@ -1,4 +1,4 @@
-//! The server: hosts the planner that was built into the binary, and keeps measurements.
+//! The server: hosts the planner, from inside the binary or from a folder, and keeps measurements.
 //!
 //! [`Site`] is the planner's files with everything a response needs worked out once at start; [`Api`] is the
 //! measurements of a [`store::Store`] over HTTP; [`app`] answers requests from both; [`serve`] puts that on a socket.
@@ -9,7 +9,6 @@ mod api;
 mod app;
 mod encoding;
 mod etag;
-mod html;
 mod policy;
 mod site;
 mod socket;

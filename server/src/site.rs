@@ -1,23 +1,17 @@
 //! The planner's files, with everything a response needs worked out once.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt::Write as _};
+use std::{borrow::Cow, collections::BTreeMap, fmt::Write as _, fs, io, path::Path};
 
-use axum::{
-    body::Bytes,
-    http::{HeaderName, HeaderValue},
-};
+use axum::{body::Bytes, http::HeaderValue};
 use sha2::{Digest, Sha256};
 
-use crate::{encoding::Encoding, policy};
+use crate::encoding::Encoding;
 
 /// The page every route of the planner starts from.
 const INDEX: &str = "index.html";
 
-/// What Trunk wrote to `web/dist`, inside the binary; empty in a binary built before the planner was.
-#[derive(rust_embed::Embed)]
-#[folder = "../web/dist"]
-#[allow_missing = true]
-struct Dist;
+/// Names, contents and SHA-256 of the files that the build script made; none in a build without the planner.
+const EMBEDDED: &[(&str, &[u8], [u8; 32])] = &include!(concat!(env!("OUT_DIR"), "/planner.rs"));
 
 /// One file as the build left it.
 #[derive(Clone, Debug)]
@@ -39,11 +33,10 @@ impl File {
     }
 }
 
-/// Everything the server can send, and the headers it sends it with.
+/// Everything of the planner that the server can send.
 #[derive(Debug)]
 pub struct Site {
     assets: BTreeMap<String, Asset>,
-    headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 /// A file in all the forms it is stored in.
@@ -76,10 +69,31 @@ impl Asset {
 impl Site {
     /// The planner inside this binary.
     pub fn embedded() -> Self {
-        Self::new(Dist::iter().filter_map(|path| {
-            let file = Dist::get(&path)?;
-            Some(File { path: path.into_owned(), sha256: file.metadata.sha256_hash(), content: file.data })
+        let files = EMBEDDED.iter();
+        Self::new(files.map(|(path, content, sha256)| File {
+            path: (*path).to_owned(),
+            content: Cow::Borrowed(content),
+            sha256: *sha256,
         }))
+    }
+
+    /// The planner in a folder, as it is now.
+    ///
+    /// # Errors
+    /// Something in it cannot be read.
+    pub fn read(folder: &Path) -> io::Result<Self> {
+        let (mut files, mut waiting) = (Vec::new(), vec![folder.to_path_buf()]);
+        while let Some(place) = waiting.pop() {
+            for entry in fs::read_dir(&place)? {
+                let path = entry?.path();
+                if path.is_dir() {
+                    waiting.push(path);
+                } else if let Some(name) = path.strip_prefix(folder).ok().and_then(Path::to_str) {
+                    files.push(File::new(name.replace(std::path::MAIN_SEPARATOR, "/"), fs::read(&path)?));
+                }
+            }
+        }
+        Ok(Self::new(files))
     }
 
     /// A site of these files. `a.js.br` and `a.js.gz` beside `a.js` are its compressed forms and have no address of
@@ -102,8 +116,6 @@ impl Site {
         let mut compressed: BTreeMap<String, File> =
             forms.into_iter().filter_map(|path| files.remove_entry(&path)).collect();
 
-        let index = files.get(INDEX).map(|file| String::from_utf8_lossy(&file.content).into_owned());
-        let headers = policy::headers(index.as_deref());
         let assets = files
             .into_iter()
             .map(|(path, file)| {
@@ -118,17 +130,12 @@ impl Site {
                 (path, asset)
             })
             .collect();
-        Self { assets, headers }
+        Self { assets }
     }
 
     /// Whether there is no planner here.
     pub fn is_empty(&self) -> bool {
         !self.assets.contains_key(INDEX)
-    }
-
-    /// The headers of every response.
-    pub(crate) fn headers(&self) -> &[(HeaderName, HeaderValue)] {
-        &self.headers
     }
 
     /// The file at a decoded path that begins with `/`.
@@ -177,16 +184,13 @@ fn cache_control(path: &str) -> HeaderValue {
     HeaderValue::from_static(if is_hashed(path) { "public, max-age=31536000, immutable" } else { "no-cache" })
 }
 
-/// Whether Trunk put a hash of the content into the file's name: `name-0123456789abcdef.css`, `..._bg.wasm`. It writes
-/// 64 bits in hex without leading zeros, so twelve digits are asked for: fewer happens once in 2^16 builds and costs
-/// one more request, while no word is that long in hex. A hash in a directory's name (`snippets/`) is not one of content.
+/// Whether the build put a hash of the content into the file's name, as `name-0123456789abcdef.css`: no word is that long
+/// in hex.
 fn is_hashed(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let stem = name.split('.').next().unwrap_or_default();
-    let stem = stem.strip_suffix("_bg").unwrap_or(stem);
-    stem.split('-').any(|part| {
-        (12..=16).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-    })
+    let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    stem.rsplit('-').next().is_some_and(|hash| hash.len() == 16 && hash.bytes().all(is_hex))
 }
 
 #[cfg(test)]
@@ -195,14 +199,10 @@ mod tests {
 
     #[test]
     fn names_with_a_content_hash() {
-        for path in
-            ["plimsoll-web-21ff04b3bd8e7f04.js", "plimsoll-web-21ff04b3bd8e7f04_bg.wasm", "a/style-1ff04b3bd8e7f04.css"]
-        {
+        for path in ["planner-21ff04b3bd8e7f04.js", "planner-21ff04b3bd8e7f04.wasm", "a/style-01ff04b3bd8e7f04.css"] {
             assert!(is_hashed(path), "{path}");
         }
-        for path in
-            ["index.html", "theme.js", "worker_bg.wasm", "inter-latin.woff2", "snippets/x-21ff04b3bd8e7f04/inline0.js"]
-        {
+        for path in ["index.html", "theme.js", "planner.wasm", "archivo-latin.woff2", "x-21ff04b3bd8e7f04/inline0.js"] {
             assert!(!is_hashed(path), "{path}");
         }
     }

@@ -57,9 +57,7 @@ impl ServeError {
         let other = |a: &SocketAddr| SocketAddr::new(a.ip(), a.port().checked_add(1).unwrap_or(0));
         match self {
             Self::NoPlanner => {
-                "in a checkout of the project, `cargo xtask serve` builds the planner, puts it into the \
-                binary and serves it"
-                    .to_owned()
+                "in a checkout of the project, `cargo xtask serve` builds the planner and serves it".to_owned()
             }
             Self::AlreadyServing(a) => format!("open that; or stop it; or take another port: --listen {}", other(a)),
             Self::Taken(a) => format!("stop that program, or take another port: --listen {}", other(a)),

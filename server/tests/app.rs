@@ -8,9 +8,9 @@ use axum::{
 use plimsoll_server::{File, Site, app};
 use tower::ServiceExt as _;
 
-const JS: &str = "/plimsoll-web-21ff04b3bd8e7f04.js";
-const WASM: &str = "/plimsoll-web-21ff04b3bd8e7f04_bg.wasm";
-const INDEX: &str = "<!doctype html><script type=module>import '/plimsoll-web-21ff04b3bd8e7f04.js'</script>";
+const JS: &str = "/planner-21ff04b3bd8e7f04.js";
+const WASM: &str = "/planner-21ff04b3bd8e7f04.wasm";
+const INDEX: &str = "<!doctype html><script type=module src=start.js></script>";
 
 fn site() -> Site {
     Site::new([
@@ -131,9 +131,7 @@ async fn routes_get_the_page_and_missing_parts_do_not() {
     for path in ["/compare", "/a/b", "/?model=llama-3.2-1b&gpu=rtx-5070-ti"] {
         assert_eq!(ask("GET", path, &html).await.body, INDEX.as_bytes(), "{path}");
     }
-    for path in
-        ["/plimsoll-web-0000000000000000.js", "/a/b.css", "/favicon.ico", "/%2e%2e/Cargo.toml", "/../Cargo.toml"]
-    {
+    for path in ["/planner-0000000000000000.js", "/a/b.css", "/favicon.ico", "/%2e%2e/Cargo.toml", "/../Cargo.toml"] {
         assert_eq!(ask("GET", path, &html).await.status, StatusCode::NOT_FOUND, "{path}");
     }
     assert_eq!(ask("GET", "/compare", &[("accept", "*/*")]).await.status, StatusCode::NOT_FOUND);
@@ -155,11 +153,14 @@ async fn every_response_carries_the_policy() {
         assert_eq!(answer.header("referrer-policy"), "no-referrer");
         assert!(answer.header("permissions-policy").contains("camera=()"));
         let csp = answer.header("content-security-policy");
-        assert!(csp.starts_with("default-src 'self'; script-src 'self' 'wasm-unsafe-eval' 'sha256-"), "{csp}");
+        assert!(
+            csp.starts_with("default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; "),
+            "{csp}"
+        );
         for rule in ["object-src 'none'", "base-uri 'self'", "frame-ancestors 'none'"] {
             assert!(csp.contains(rule), "{csp}");
         }
-        assert!(!csp.contains("unsafe-inline") && !csp.contains("'unsafe-eval'"), "{csp}");
+        assert!(!csp.contains("unsafe-inline") && !csp.contains("'unsafe-eval'") && !csp.contains("sha256"), "{csp}");
     }
 }
 
@@ -174,5 +175,23 @@ async fn health_says_who_answers() {
 async fn without_a_planner_it_says_so_and_how_to_get_one() {
     let answer = ask_site(Site::new([]), "GET", "/", &[("accept", "text/html")]).await;
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
-    assert!(String::from_utf8(answer.body).unwrap().contains("cargo xtask serve"));
+    let said = String::from_utf8(answer.body).unwrap();
+    for way in ["cargo install --path probe --locked", "cargo xtask serve", "--planner"] {
+        assert!(said.contains(way), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_planner_in_a_folder_is_read_as_it_lies_there() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("fonts/more")).unwrap();
+    for (name, content) in [("index.html", INDEX), ("fonts/more/a.woff2", "font"), ("theme.js", "1"), (".hidden", "")] {
+        std::fs::write(folder.path().join(name), content).unwrap();
+    }
+    for (path, expected) in [("/", INDEX), ("/fonts/more/a.woff2", "font"), ("/theme.js", "1")] {
+        assert_eq!(ask_site(Site::read(folder.path()).unwrap(), "GET", path, &[]).await.body, expected.as_bytes());
+    }
+    let hidden = ask_site(Site::read(folder.path()).unwrap(), "GET", "/.hidden", &[]).await;
+    assert_eq!(hidden.status, StatusCode::NOT_FOUND);
+    assert!(Site::read(&folder.path().join("nowhere")).is_err());
 }

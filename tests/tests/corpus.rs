@@ -1,10 +1,10 @@
-//! The engine against the reference corpus: the thresholds the project promises.
+//! The engine against the reference corpus: to the byte, in every row.
 #![cfg(not(target_arch = "wasm32"))]
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-use plimsoll_tests::accuracy::{Outcome, Score, Spread, compare, evaluate, traced};
+use plimsoll_tests::accuracy::{Outcome, Score, compare, evaluate, traced};
 
 /// All rows, run once for every test of this file.
 fn scores() -> Vec<&'static Score> {
@@ -21,26 +21,16 @@ fn scores() -> Vec<&'static Score> {
         .collect()
 }
 
-/// Fails with the furthest rows when `error` of some row is above `worst`, or the median above `median`.
-fn hold(what: &str, error: fn(&Score) -> f64, median: f64, worst: f64) {
-    let scores = scores();
-    let spread = Spread::of(scores.iter().map(|s| error(s)));
-    let mut far: Vec<&&Score> = scores.iter().filter(|s| error(s).abs() > worst).collect();
-    far.sort_by(|a, b| error(b).abs().total_cmp(&error(a).abs()));
-    let rows: Vec<String> = far
+/// Fails with the furthest rows when `error` of one is anything but zero.
+fn exact(what: &str, error: fn(&Score) -> f64) {
+    let mut wrong: Vec<&Score> = scores().into_iter().filter(|s| error(s) != 0.0).collect();
+    wrong.sort_by(|a, b| error(b).abs().total_cmp(&error(a).abs()));
+    let rows: Vec<String> = wrong
         .iter()
         .take(20)
         .map(|s| format!("{} {:+.4} %  {}, {}", s.row.id, error(s) * 100.0, s.row.name, s.row.summary()))
         .collect();
-    assert!(
-        spread.median <= median && far.is_empty(),
-        "{what}: median {:.4} % (at most {} %), {} rows beyond {} %:\n{}",
-        spread.median * 100.0,
-        median * 100.0,
-        far.len(),
-        worst * 100.0,
-        rows.join("\n")
-    );
+    assert!(rows.is_empty(), "{what}: {} rows are not exact:\n{}", wrong.len(), rows.join("\n"));
 }
 
 #[test]
@@ -65,31 +55,39 @@ fn parameter_counts_are_exact() {
 }
 
 #[test]
-fn allocated_peaks() {
-    hold("allocated", Score::allocated, 0.0005, 0.005);
+fn allocated_peaks_are_exact() {
+    exact("allocated", Score::allocated);
 }
 
 #[test]
-fn reserved_peaks() {
-    hold("reserved", Score::reserved, 0.01, 0.05);
+fn reserved_peaks_are_exact() {
+    exact("reserved", Score::reserved);
 }
 
 #[test]
-fn peaks_of_single_phases() {
-    let mut far = Vec::new();
+fn requested_peaks_are_exact() {
+    exact("requested", Score::requested);
+}
+
+#[test]
+fn the_peak_is_in_the_phase_that_has_it() {
+    let wrong: Vec<&str> = scores().iter().filter(|s| !s.peak_phase_agrees()).map(|s| s.row.id.as_str()).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn single_phases_are_exact() {
+    let mut wrong = Vec::new();
     for score in scores() {
-        far.extend(score.unmatched_phases.iter().map(|p| format!("{}: {p}", score.row.id)));
-        let beyond = score.phases.iter().filter(|p| p.error.abs() > 0.01);
-        far.extend(
-            beyond.map(|p| format!("{}: {} {:+.3} %  {}", score.row.id, p.name, p.error * 100.0, score.row.summary())),
-        );
+        wrong.extend(score.unmatched_phases.iter().map(|p| format!("{}: {p}", score.row.id)));
+        let of_row = score.phases.iter().filter(|p| p.error != 0.0 || !p.end_exact);
+        wrong.extend(of_row.map(|p| {
+            let end = if p.end_exact { "" } else { ", its end is another" };
+            format!("{}: {} {:+.3} %{end}  {}", score.row.id, p.name, p.error * 100.0, score.row.summary())
+        }));
     }
-    assert!(
-        far.is_empty(),
-        "{} phases beyond 1 %:\n{}",
-        far.len(),
-        far.iter().take(40).cloned().collect::<Vec<_>>().join("\n")
-    );
+    let shown: Vec<String> = wrong.iter().take(40).cloned().collect();
+    assert!(wrong.is_empty(), "{} phases are not exact:\n{}", wrong.len(), shown.join("\n"));
 }
 
 #[test]

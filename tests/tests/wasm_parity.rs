@@ -1,13 +1,10 @@
-//! The engine in wasm gives the same answers as natively, byte for byte.
-//!
-//! `cargo test -p plimsoll-tests --target wasm32-unknown-unknown --test wasm_parity` (runs under Node).
-#![cfg(target_arch = "wasm32")]
+//! The engine in WebAssembly gives the same answers as natively, byte for byte. `cargo xtask test` runs it under Node.
 
-use wasm_bindgen_test::wasm_bindgen_test;
-
-#[wasm_bindgen_test]
-fn every_answer_is_the_native_one() {
-    if let Err(problem) = plimsoll_tests::accuracy::compare(include_str!("../corpus/estimates.hashes")) {
-        panic!("{problem}");
-    }
+#[cfg(target_arch = "wasm32")]
+fn main() -> std::process::ExitCode {
+    let parity = || plimsoll_tests::accuracy::compare(include_str!("../corpus/estimates.hashes"));
+    plimsoll_testkit::wasm::run(&[("every_answer_is_the_native_one", parity)])
 }
+
+#[cfg(not(target_arch = "wasm32"))]
+fn main() {}

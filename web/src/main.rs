@@ -13,6 +13,6 @@ fn main() {
 
 #[cfg(not(target_arch = "wasm32"))]
 fn main() {
-    eprintln!("The planner runs in a browser: build it with `trunk build --release --config web/Trunk.toml`.");
+    eprintln!("The planner runs in a browser: `cargo xtask serve` builds it and serves it.");
     std::process::exit(2);
 }

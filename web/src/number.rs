@@ -1,6 +1,7 @@
 //! How numbers are written on the page.
 
 use plimsoll_core::Bytes;
+pub use plimsoll_core::grouped;
 
 /// The minus sign of typography; a hyphen is too short beside figures.
 const MINUS: char = '\u{2212}';
@@ -64,19 +65,6 @@ pub fn count(n: u64) -> String {
     }
 }
 
-/// With thousands separated: `1,048,576`.
-pub fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// `part` of `whole` in per cent: `62 %`, `3.1 %`, `<0.1 %`.
 pub fn share(part: Bytes, whole: Bytes) -> String {
     if part == Bytes::ZERO || whole == Bytes::ZERO {
@@ -107,7 +95,7 @@ fn three_figures(value: f64) -> String {
 mod tests {
     use plimsoll_core::Bytes;
 
-    use super::{bytes, count, gib, grouped, share, signed};
+    use super::{bytes, count, gib, share, signed};
 
     #[test]
     fn bytes_take_the_unit_that_reads_best() {
@@ -139,8 +127,6 @@ mod tests {
         assert_eq!(count(8192), "8,192");
         assert_eq!(count(124_439_808), "124 M");
         assert_eq!(count(1_235_814_400), "1.24 B");
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(1_048_576), "1,048,576");
     }
 
     #[test]

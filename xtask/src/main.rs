@@ -1,16 +1,17 @@
 //! The project's own commands: `cargo xtask serve | test | accuracy | schema | reference | bench`.
+//!
+//! This program builds and runs others and links none of them: it has to be there at once.
 #![forbid(unsafe_code)]
 
-mod accuracy;
 mod bench;
 mod browser;
-mod compress;
+mod compile;
 mod database;
-mod dependencies;
+#[cfg(test)]
+mod licences;
 mod planner;
 mod python;
-mod reference;
-mod schema;
+mod scoreboard;
 mod serve;
 mod shell;
 mod test;
@@ -28,8 +29,8 @@ Usage: cargo xtask COMMAND
 
 Commands:
   serve [--listen ADDRESS:PORT] [--open]
-                        Build the planner, put it into the plimsoll binary and serve it.
-                        Installs the build tools that are missing and says so before it does.
+                        Build the planner and plimsoll, for a look at them, and serve the planner.
+                        `cargo install --path probe --locked` installs them as they are given away.
   test [--without-browser]
                         Everything: formatting, lints, tests native, in wasm and with PyTorch,
                         the accuracy scoreboard, the journeys in a real browser.
@@ -51,9 +52,7 @@ enum Command {
     Help,
     Serve(serve::Options),
     Test(test::Options),
-    Accuracy { check: bool },
-    Schema { check: bool },
-    Reference { check: bool },
+    Scoreboard { what: &'static str, check: bool },
     Bench { load: bool },
 }
 
@@ -72,11 +71,8 @@ fn main() -> ExitCode {
         }
         Command::Serve(options) => serve::run(&options),
         Command::Test(options) => test::run(&options),
-        Command::Accuracy { check } => accuracy::run(check),
-        Command::Schema { check } => schema::run(check),
-        Command::Reference { check } => reference::run(check),
-        Command::Bench { load: false } => bench::run(),
-        Command::Bench { load: true } => bench::load(),
+        Command::Scoreboard { what, check } => scoreboard::run(what, check),
+        Command::Bench { load } => bench::run(load),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");
@@ -87,16 +83,18 @@ fn main() -> ExitCode {
 fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error> {
     let mut command = match parser.next()? {
         None | Some(Long("help") | Short('h')) => return Ok(Command::Help),
-        Some(Value(name)) => match name.string()?.as_str() {
-            "serve" => Command::Serve(serve::Options::default()),
-            "test" => Command::Test(test::Options::default()),
-            "accuracy" => Command::Accuracy { check: false },
-            "schema" => Command::Schema { check: false },
-            "reference" => Command::Reference { check: false },
-            "bench" => Command::Bench { load: false },
-            "help" => return Ok(Command::Help),
-            other => return Err(format!("there is no command `{other}`").into()),
-        },
+        Some(Value(name)) => {
+            let name = name.string()?;
+            let scoreboard = scoreboard::COMMANDS.into_iter().find(|what| *what == name);
+            match (name.as_str(), scoreboard) {
+                (_, Some(what)) => Command::Scoreboard { what, check: false },
+                ("serve", _) => Command::Serve(serve::Options::default()),
+                ("test", _) => Command::Test(test::Options::default()),
+                ("bench", _) => Command::Bench { load: false },
+                ("help", _) => return Ok(Command::Help),
+                (other, _) => return Err(format!("there is no command `{other}`").into()),
+            }
+        }
         Some(other) => return Err(other.unexpected()),
     };
     while let Some(argument) = parser.next()? {
@@ -106,9 +104,7 @@ fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error> {
             (Command::Serve(options), Long("open")) => options.open = true,
             (Command::Test(options), Long("without-browser")) => options.without_browser = true,
             (Command::Bench { load }, Value(what)) if what == "load" => *load = true,
-            (Command::Accuracy { check } | Command::Schema { check } | Command::Reference { check }, Long("check")) => {
-                *check = true
-            }
+            (Command::Scoreboard { check, .. }, Long("check")) => *check = true,
             (_, other) => return Err(other.unexpected()),
         }
     }
@@ -127,9 +123,12 @@ mod tests {
     fn commands_take_their_own_flags_and_no_others() {
         let Ok(Command::Serve(options)) = parse_line("serve --listen=127.0.0.1:0 --open") else { panic!() };
         assert_eq!((options.listen.as_deref(), options.open), (Some("127.0.0.1:0"), true));
-        assert!(matches!(parse_line("accuracy --check"), Ok(Command::Accuracy { check: true })));
-        assert!(matches!(parse_line("schema --check"), Ok(Command::Schema { check: true })));
-        assert!(matches!(parse_line("reference --check"), Ok(Command::Reference { check: true })));
+        for what in ["accuracy", "schema", "reference"] {
+            let Ok(Command::Scoreboard { what: read, check }) = parse_line(&format!("{what} --check")) else {
+                panic!()
+            };
+            assert_eq!((read, check), (what, true));
+        }
         assert!(matches!(parse_line("test --without-browser"), Ok(Command::Test(o)) if o.without_browser));
         assert!(matches!(parse_line("bench"), Ok(Command::Bench { load: false })));
         assert!(matches!(parse_line("bench load"), Ok(Command::Bench { load: true })));

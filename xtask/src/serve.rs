@@ -1,18 +1,13 @@
 //! `cargo xtask serve`: from a fresh clone to the planner in the browser.
 
-use std::{
-    path::PathBuf,
-    process::{Command, ExitCode},
-};
+use std::process::{Command, ExitCode};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
-use crate::{
-    planner,
-    shell::{self, headline},
-    tools::Tools,
-    workspace,
-};
+use crate::compile::{Order, compile};
+use crate::planner;
+use crate::shell::{self, headline};
+use crate::tools;
 
 /// What `serve` was asked for.
 #[derive(Debug, Default)]
@@ -25,37 +20,25 @@ pub struct Options {
 
 /// Builds everything and serves it.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    headline("Looking for the build tools");
-    let plimsoll = binary(&Tools::ready()?)?;
-    let mut serve = Command::new(plimsoll);
-    serve.arg("serve");
+    tools::c_compiler()?;
+    tools::wasm_target()?;
+    headline("Building plimsoll");
+    let built = compile(&Order {
+        command: "build",
+        // One selection, so that what both need is built once. The planner comes from a folder: none is put inside.
+        selection: &["--package", "plimsoll-probe", "--package", "plimsoll-bundle", "--no-default-features"],
+        options: &["--profile", "quick"],
+    })?;
+    headline("Building the planner");
+    let dist = planner::bundle(built.binary("plimsoll-bundle")?, &planner::wasm()?)?;
+    headline("Serving");
+    let mut serve = Command::new(built.binary("plimsoll")?);
+    serve.arg("serve").arg("--planner").arg(dist);
     if let Some(listen) = &options.listen {
         serve.args(["--listen", listen]);
     }
     if options.open {
         serve.arg("--open");
     }
-    headline("Serving");
-    become_command(&mut serve)
-}
-
-/// The release `plimsoll` with the planner inside.
-pub fn binary(tools: &Tools) -> Result<PathBuf> {
-    planner::build(tools)?;
-    headline("Building plimsoll with the planner inside");
-    shell::run(shell::cargo().args(["build", "--release", "--locked", "--package", "plimsoll-probe"]))?;
-    Ok(workspace::target()?.join("release").join(format!("plimsoll{}", std::env::consts::EXE_SUFFIX)))
-}
-
-/// Puts the command in this process's place, so that Ctrl-C and its exit code are the server's own.
-#[cfg(unix)]
-fn become_command(command: &mut Command) -> Result<ExitCode> {
-    use std::os::unix::process::CommandExt as _;
-    Err(command.exec()).context("cannot start plimsoll")
-}
-
-#[cfg(not(unix))]
-fn become_command(command: &mut Command) -> Result<ExitCode> {
-    let status = command.status().context("cannot start plimsoll")?;
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+    shell::become_command(&mut serve)
 }

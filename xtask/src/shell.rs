@@ -4,7 +4,7 @@ use std::{
     ffi::OsStr,
     io::{BufRead, BufReader, Write as _},
     path::PathBuf,
-    process::{Command, ExitStatus, Stdio},
+    process::{Command, ExitCode, ExitStatus, Stdio},
     sync::OnceLock,
     time::{Duration, Instant},
 };
@@ -69,7 +69,23 @@ pub fn output(command: &mut Command) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-fn check(command: &Command, status: ExitStatus) -> Result<()> {
+/// Puts the command in this process's place, so that Ctrl-C and its exit code are its own.
+#[cfg(unix)]
+pub fn become_command(command: &mut Command) -> Result<ExitCode> {
+    use std::os::unix::process::CommandExt as _;
+    let error = command.exec();
+    Err(error).with_context(|| format!("cannot start `{}`", shown(command)))
+}
+
+/// Runs the command to its end and passes on its exit code.
+#[cfg(not(unix))]
+pub fn become_command(command: &mut Command) -> Result<ExitCode> {
+    let status = command.status().with_context(|| format!("cannot start `{}`", shown(command)))?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+/// Fails when the command did.
+pub fn check(command: &Command, status: ExitStatus) -> Result<()> {
     if !status.success() {
         bail!("`{}` failed ({status})", shown(command));
     }
@@ -77,7 +93,7 @@ fn check(command: &Command, status: ExitStatus) -> Result<()> {
 }
 
 /// The command as one would type it, the program by its bare name.
-fn shown(command: &Command) -> String {
+pub fn shown(command: &Command) -> String {
     let program = PathBuf::from(command.get_program());
     let mut text = program.file_name().unwrap_or(command.get_program()).to_string_lossy().into_owned();
     for argument in command.get_args().map(OsStr::to_string_lossy) {

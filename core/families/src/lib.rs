@@ -1,6 +1,8 @@
 //! Architectures, one file a family, written the way the original forward reads.
 
 #![forbid(unsafe_code)]
+// When a tensor is dropped is what the ledger says: nothing is dropped where one reads over it.
+#![warn(let_underscore_drop)]
 
 mod architecture;
 mod attend;

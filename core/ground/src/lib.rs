@@ -1,12 +1,15 @@
-//! What everything stands on: sizes in bytes, errors that say what to do next, closed vocabularies, and "did you mean".
+//! What everything stands on: sizes in bytes, figures as people read them, errors that say what to do next, closed
+//! vocabularies, and "did you mean".
 #![forbid(unsafe_code)]
 
 mod bytes;
 mod error;
+mod grouped;
 mod nearest;
 mod vocabulary;
 
 pub use bytes::Bytes;
 pub use error::{Error, Result};
+pub use grouped::grouped;
 pub use nearest::{nearest, nearest_ids, quoted};
 pub use vocabulary::{Vocabulary, Word};

@@ -8,6 +8,7 @@
 mod apart;
 mod checks;
 mod content;
+mod facet;
 mod identity;
 mod packed;
 mod point;
@@ -17,14 +18,16 @@ mod record;
 #[cfg(feature = "schema")]
 mod schema;
 mod side_by_side;
+mod spread;
 #[cfg(test)]
 mod tests;
 mod validate;
 
+pub use facet::Facet;
 pub use identity::scrubbed;
 pub use packed::PART;
 pub use plimsoll_estimate::{PHASE_ORDER, PhasePeak, Which};
-pub use point::{By, Group, MeasurementPoint, Metric, Peaks, Spread, Standing, groups};
+pub use point::{MeasurementPoint, Metric, Peaks, Standing};
 pub use read::TEXT;
 pub use record::{
     Allocator, Attempt, DeviceKind, Event, EventKind, MeasuredDevice, MeasuredPeak, MeasuredPhase, MeasuredSoftware,
@@ -32,6 +35,7 @@ pub use record::{
 };
 #[cfg(feature = "schema")]
 pub use schema::schema;
+pub use spread::{Group, Spread, groups};
 
 /// Version of the record's format, written as `schema`.
 pub const SCHEMA: u32 = 1;

@@ -236,23 +236,6 @@ impl MeasurementPoint {
     pub fn infers(&self) -> bool {
         self.mode == Mode::Inference.as_str()
     }
-
-    /// The value that [`By`] groups by; `none` where there is none.
-    pub fn key(&self, by: By) -> String {
-        match by {
-            By::Family => self.family.clone(),
-            By::Model => self.model.clone(),
-            By::Gpu => self.gpu.clone().unwrap_or_else(|| self.device.clone()),
-            By::Precision => self.precision.clone(),
-            By::Optimizer | By::Checkpointing if self.infers() => "none".to_owned(),
-            By::Optimizer => format!("{} {}", self.optimizer, self.optimizer_impl),
-            By::Checkpointing => self.checkpointing.clone(),
-            By::Attention => self.attention.clone(),
-            By::Training if self.infers() => self.mode.clone(),
-            By::Training => self.lora.map_or("full", |_| "lora").to_owned(),
-            By::Torch => minor(&self.torch),
-        }
-    }
 }
 
 /// `2.11` of `2.11.0+cu130`: what rules hang on.
@@ -264,135 +247,11 @@ pub(super) fn minor(version: &str) -> String {
     }
 }
 
-/// What a comparison groups by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum By {
-    /// Architecture.
-    Family,
-    /// Catalog id or architecture.
-    Model,
-    /// Card.
-    Gpu,
-    /// Precision.
-    Precision,
-    /// Optimizer and its implementation.
-    Optimizer,
-    /// Checkpointing.
-    Checkpointing,
-    /// Attention.
-    Attention,
-    /// Full training, LoRA, or inference.
-    Training,
-    /// PyTorch, `major.minor`.
-    Torch,
-}
-
-impl By {
-    /// Every one, in the order they are offered.
-    pub const ALL: [Self; 9] = [
-        Self::Family,
-        Self::Model,
-        Self::Gpu,
-        Self::Precision,
-        Self::Optimizer,
-        Self::Checkpointing,
-        Self::Attention,
-        Self::Training,
-        Self::Torch,
-    ];
-
-    /// As it stands in a query.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Family => "family",
-            Self::Model => "model",
-            Self::Gpu => "gpu",
-            Self::Precision => "precision",
-            Self::Optimizer => "optimizer",
-            Self::Checkpointing => "checkpointing",
-            Self::Attention => "attention",
-            Self::Training => "training",
-            Self::Torch => "torch",
-        }
-    }
-
-    /// The one spelled `text`.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|by| by.as_str() == text)
-    }
-}
-
-/// How far estimates are off within one group.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Group {
-    /// The value they share.
-    pub key: String,
-    /// Records of the group, compared or not.
-    pub n: u64,
-    /// Of `max_memory_allocated`; absent when no record could be compared.
-    pub allocated: Option<Spread>,
-    /// Of `max_memory_reserved`.
-    pub reserved: Option<Spread>,
-    /// Of the process's memory.
-    pub process: Option<Spread>,
-}
-
-/// Errors of a group.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Spread {
-    /// Records compared.
-    pub n: u64,
-    /// Median of the absolute relative errors.
-    pub median: f64,
-    /// The signed error that is furthest from zero.
-    pub worst: f64,
-    /// Whose it is.
-    pub worst_id: String,
-}
-
-impl Spread {
-    /// Of signed errors with the ids of their records; `None` without any. Of two equally far the first stays.
-    pub fn of<'p>(errors: impl Iterator<Item = (f64, &'p str)>) -> Option<Self> {
-        let errors: Vec<(f64, &str)> = errors.collect();
-        let mut worst = *errors.first()?;
-        for error in &errors {
-            if error.0.abs() > worst.0.abs() {
-                worst = *error;
-            }
-        }
-        let mut sizes: Vec<f64> = errors.iter().map(|(error, _)| error.abs()).collect();
-        sizes.sort_by(f64::total_cmp);
-        let middle = sizes.len() / 2;
-        let high = sizes.get(middle).copied()?;
-        let low = if sizes.len().is_multiple_of(2) { sizes.get(middle - 1).copied()? } else { high };
-        Some(Self { n: sizes.len() as u64, median: f64::midpoint(low, high), worst: worst.0, worst_id: worst.1.into() })
-    }
-}
-
-/// The accepted points, grouped; in the order of their keys.
-pub fn groups(points: &[MeasurementPoint], by: By) -> Vec<Group> {
-    let mut sorted: std::collections::BTreeMap<String, Vec<&MeasurementPoint>> = std::collections::BTreeMap::new();
-    for point in points.iter().filter(|p| p.standing == Standing::Accepted) {
-        sorted.entry(point.key(by)).or_default().push(point);
-    }
-    let spread = |members: &[&MeasurementPoint], metric| {
-        Spread::of(members.iter().filter_map(|p| Some((p.error(metric)?, p.id.as_str()))))
-    };
-    let group = |(key, members): (String, Vec<&MeasurementPoint>)| Group {
-        key,
-        n: members.len() as u64,
-        allocated: spread(&members, Metric::Allocated),
-        reserved: spread(&members, Metric::Reserved),
-        process: spread(&members, Metric::Process),
-    };
-    sorted.into_iter().map(group).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::EXAMPLE;
+    use crate::Facet;
 
     fn example() -> Measurement {
         Measurement::from_json(EXAMPLE).unwrap()
@@ -404,8 +263,8 @@ mod tests {
         assert_eq!((point.model.as_str(), point.family.as_str()), ("gpt2", "gpt2"));
         assert_eq!((point.batch, point.accumulation, point.seq), (8, 4, Some(512)));
         assert!(point.finished && point.estimated.is_some() && point.error(Metric::Allocated).is_some());
-        assert_eq!(point.key(By::Torch), "2.11");
-        assert_eq!(point.key(By::Gpu), "Example card");
+        assert_eq!(Facet::Torch.of(&point), "2.11");
+        assert_eq!(Facet::Gpu.of(&point), "Example card");
         let text = serde_json::to_string(&point).unwrap();
         assert_eq!(serde_json::from_str::<MeasurementPoint>(&text).unwrap(), point);
     }
@@ -418,28 +277,5 @@ mod tests {
         point.device_kind = DeviceKind::Cuda;
         point.finished = false;
         assert_eq!(point.error(Metric::Allocated), None);
-    }
-
-    #[test]
-    fn groups_count_what_is_accepted_and_compare_what_can_be() {
-        let peaks = |bytes: u64| Peaks { allocated: Some(Bytes::new(bytes)), ..Peaks::default() };
-        let point = |id: &str, measured, estimated| MeasurementPoint {
-            id: id.to_owned(),
-            measured: peaks(measured),
-            estimated: Some(peaks(estimated)),
-            ..example().point().unwrap()
-        };
-        let out = MeasurementPoint { standing: Standing::Quarantined, ..point("q", 100, 900) };
-        let alone = MeasurementPoint { estimated: None, ..point("e", 100, 0) };
-        let points =
-            [point("a", 100, 101), point("b", 100, 96), point("c", 100, 102), point("d", 100, 100), out, alone];
-        let found = groups(&points, By::Family);
-        assert_eq!(found.len(), 1);
-        assert_eq!((found[0].key.as_str(), found[0].n), ("gpt2", 5));
-        let spread = found[0].allocated.clone().unwrap();
-        assert_eq!((spread.n, spread.worst, spread.worst_id.as_str()), (4, -0.04, "b"));
-        assert!((spread.median - 0.015).abs() < 1e-12);
-        assert_eq!(found[0].reserved, None);
-        assert_eq!(Spread::of(std::iter::empty()), None);
     }
 }

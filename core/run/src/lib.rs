@@ -1,5 +1,7 @@
 //! The schedule of phases: a scenario becomes a ledger.
 #![forbid(unsafe_code)]
+// When a tensor is dropped is what the ledger says: nothing is dropped where one reads over it.
+#![warn(let_underscore_drop)]
 
 mod execute;
 mod infer;

@@ -1,6 +1,6 @@
 //! How a worker ended, in words, and the day.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use time::OffsetDateTime;
 
 use crate::worker::End;
 
@@ -48,34 +48,12 @@ const fn signal_name(signal: i32) -> &'static str {
 
 /// Today, UTC: `2026-11-20`.
 pub fn today() -> String {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map(|d| d.as_secs()).unwrap_or_default();
-    date(seconds / 86_400)
-}
-
-/// The date of a day counted from 1970-01-01, by the usual arithmetic of the Gregorian calendar: years that begin in March.
-fn date(days: u64) -> String {
-    let z = days + 719_468;
-    let (era, day_of_era) = (z / 146_097, z % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02}")
+    OffsetDateTime::now_utc().date().to_string()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn days() {
-        assert_eq!(date(0), "1970-01-01");
-        assert_eq!(date(19_782), "2024-02-29");
-        assert_eq!(date(20_777), "2026-11-20");
-        assert_eq!(date(10_956), "1999-12-31");
-    }
 
     #[test]
     fn deaths() {

@@ -37,7 +37,7 @@ pub struct Args {
     /// Records, as `plimsoll probe` wrote them
     #[arg(value_name = "RECORD.json", required = true)]
     records: Vec<PathBuf>,
-    /// The server: https://plimsoll.example.org
+    /// The server, such as `https://plimsoll.example.org`
     #[arg(long, value_name = "URL")]
     to: String,
     /// The variable of the environment that holds your token

@@ -21,8 +21,9 @@ use plimsoll_core::estimate::{Explanation, Holding};
 use plimsoll_core::{Estimate, Scenario};
 
 pub use headline::{model_name, recipe};
-pub use number::{Unit, fit, grouped, wrapped};
+pub use number::{Unit, fit, wrapped};
 pub use paint::Paint;
+pub use plimsoll_core::grouped;
 pub use sheet::sheet;
 
 /// Everything the report is written from.

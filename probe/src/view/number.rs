@@ -1,4 +1,4 @@
-//! Numbers and words in columns: rounding that still sums, digits in groups, text cut to fit.
+//! Numbers and words in columns: rounding that still sums, text cut to fit.
 
 use plimsoll_core::Bytes;
 
@@ -57,19 +57,6 @@ pub fn shares(parts: &[u64], whole: u64) -> Vec<u64> {
     shares
 }
 
-/// `1,235,814,400`.
-pub fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
 /// `text` in at most `width` columns, its middle left out when it is longer: both ends of a module's path say something.
 pub fn fit(text: &str, width: usize) -> String {
     const GAP: &str = "...";
@@ -123,13 +110,6 @@ mod tests {
         assert_eq!(unit.text(Bytes::from_mib(512)), "0.50 GiB");
         assert_eq!(Unit::of(Bytes::from_mib(3)).text(Bytes::from_kib(512)), "0.50 MiB");
         assert_eq!(Unit::of(Bytes::ZERO).text(Bytes::ZERO), "0.00 KiB");
-    }
-
-    #[test]
-    fn digits_in_threes() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(grouped(1_235_814_400), "1,235,814,400");
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use plimsoll_bench::harbour::Harbour;
-use plimsoll_bench::synthetic;
+use plimsoll_testkit::harbour::Harbour;
+use plimsoll_testkit::synthetic;
 use serde_json::Value;
 
 use crate::{plimsoll, sqlite};

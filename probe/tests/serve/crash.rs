@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
-use plimsoll_bench::harbour::Harbour;
-use plimsoll_bench::postgres::{Postgres, Waits};
-use plimsoll_bench::storm::{Storm, lost};
+use plimsoll_testkit::harbour::Harbour;
+use plimsoll_testkit::postgres::{Postgres, Waits};
+use plimsoll_testkit::storm::{Storm, lost};
 
 use crate::{is_sound, plimsoll, sqlite};
 

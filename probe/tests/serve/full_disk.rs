@@ -5,10 +5,10 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use plimsoll_bench::harbour::Harbour;
-use plimsoll_bench::http::Client;
-use plimsoll_bench::storm::lost;
-use plimsoll_bench::synthetic::Template;
+use plimsoll_testkit::harbour::Harbour;
+use plimsoll_testkit::http::Client;
+use plimsoll_testkit::storm::lost;
+use plimsoll_testkit::synthetic::Template;
 
 use crate::{is_sound, plimsoll, sqlite};
 

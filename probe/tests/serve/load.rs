@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use plimsoll_bench::harbour::Harbour;
-use plimsoll_bench::postgres::{Postgres, Waits};
-use plimsoll_bench::storm::{Storm, lost};
+use plimsoll_testkit::harbour::Harbour;
+use plimsoll_testkit::postgres::{Postgres, Waits};
+use plimsoll_testkit::storm::{Storm, lost};
 
 use crate::{plimsoll, sqlite};
 

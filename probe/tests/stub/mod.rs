@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use plimsoll_testkit::attended;
 use portable_pty::{CommandBuilder, PtySize, native_pty_system};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -167,16 +168,8 @@ impl Stub {
     }
 
     pub fn start(self) -> Running {
-        let plimsoll = env!("CARGO_BIN_EXE_plimsoll");
-        let mut command = match self.ignored {
-            // `exec` keeps the number of the process.
-            Some(signal) => {
-                let mut shell = Command::new("sh");
-                shell.args(["-c", &format!("trap '' {signal}; exec \"$0\" \"$@\""), plimsoll]);
-                shell
-            }
-            None => Command::new(plimsoll),
-        };
+        let ignored: Vec<&str> = self.ignored.into_iter().collect();
+        let mut command = attended::ignoring(&ignored, env!("CARGO_BIN_EXE_plimsoll"));
         if self.has_card {
             command.env("PLIMSOLL_SYSFS", self.sysfs());
         }
@@ -233,6 +226,12 @@ impl Running {
                 return;
             }
         }
+    }
+
+    /// Lets a worker go on that is held.
+    #[allow(dead_code, reason = "only one of the test programs asks for it")]
+    pub fn go(&self) {
+        fs::write(self.stub.folder.join("go"), "").unwrap();
     }
 
     pub fn signal(&self, signal: Signal) {

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_core::measurement::{By, Standing};
+use plimsoll_core::measurement::{Facet, Standing};
 use plimsoll_core::scenario::nearest;
 
-use crate::store::{Facet, Filter};
+use crate::store::Filter;
 
 use super::problem::Problem;
 
@@ -30,7 +30,7 @@ pub(super) struct ListQuery {
 /// What can be asked of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CompareQuery {
-    pub by: By,
+    pub by: Facet,
     pub filter: Filter,
 }
 
@@ -50,9 +50,9 @@ impl ListQuery {
 impl CompareQuery {
     pub(super) fn parse(query: Option<&str>) -> Result<Self, Problem> {
         let mut pairs = pairs(query, &["by"])?;
-        let all = By::ALL.map(By::as_str).join(", ");
+        let all = Facet::GROUPS.map(Facet::as_str).join(", ");
         let text = pairs.remove("by").unwrap_or_default();
-        let by = By::parse(&text).ok_or_else(|| {
+        let by = Facet::group(&text).ok_or_else(|| {
             Problem::query("by", format!("{text:?} is nothing to group by"), format!("give one of {all}"))
         })?;
         Ok(Self { by, filter: filter(pairs)? })
@@ -74,7 +74,7 @@ fn read_cursor(text: &str) -> Result<i64, Problem> {
 /// The query's pairs: all keys known, none twice; an empty value is none, as forms send it.
 fn pairs(query: Option<&str>, more: &[&str]) -> Result<BTreeMap<String, String>, Problem> {
     let known: Vec<&str> =
-        Facet::ALL.map(Facet::name).into_iter().chain(["lora", "status"]).chain(more.iter().copied()).collect();
+        Facet::ALL.iter().map(|facet| facet.as_str()).chain(["lora", "status"]).chain(more.iter().copied()).collect();
     let mut found = BTreeMap::new();
     for (key, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
         if !known.contains(&key.as_ref()) {
@@ -109,8 +109,8 @@ fn filter(mut pairs: BTreeMap<String, String>) -> Result<Filter, Problem> {
         Some("false") => filter = filter.with(Facet::Training, "full"),
         Some(other) => return one_of("lora", other, "true, false"),
     }
-    for facet in Facet::ALL {
-        if let Some(value) = pairs.remove(facet.name()) {
+    for facet in Facet::ALL.iter().copied() {
+        if let Some(value) = pairs.remove(facet.as_str()) {
             filter = filter.with(facet, value);
         }
     }
@@ -158,7 +158,7 @@ mod tests {
         }
         let problem = CompareQuery::parse(None).unwrap_err();
         assert!(format!("{problem:?}").contains("family, model, gpu"), "{problem:?}");
-        assert_eq!(CompareQuery::parse(Some("by=gpu&torch=2.11")).unwrap().by, By::Gpu);
+        assert_eq!(CompareQuery::parse(Some("by=gpu&torch=2.11")).unwrap().by, Facet::Gpu);
     }
 
     #[test]

@@ -49,8 +49,8 @@ pub(super) async fn compare(
     if let Some(response) = unchanged(&headers, &tag) {
         return Ok(response);
     }
-    let groups = api.store.compare(asked.by.into(), &asked.filter).await?;
-    let answer = json!({"schema": SCHEMA, "by": asked.by, "groups": groups});
+    let groups = api.store.compare(asked.by, &asked.filter).await?;
+    let answer = json!({"schema": SCHEMA, "by": asked.by.as_str(), "groups": groups});
     Ok(revalidated(json_response(answer.to_string()), tag))
 }
 

@@ -1,11 +1,10 @@
 //! A record as the database takes it: checked, summed up, with the figures it is judged by.
 
-use plimsoll_core::measurement::{MeasurementPoint, Metric, Standing};
+use plimsoll_core::measurement::{Facet, MeasurementPoint, Metric, Standing};
 use plimsoll_core::{Error, Measurement};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use super::facet::{FACETS, Facet};
 use super::today;
 
 /// Peaks in bytes, in the order of [`Metric::ALL`].
@@ -47,7 +46,7 @@ pub struct Entry {
     /// What records of the same run have in common; `None` where the figures are not those of a whole run.
     pub neighbourhood: Option<String>,
     /// In the order of [`Facet::ALL`].
-    pub facets: [String; FACETS],
+    pub facets: Vec<String>,
     /// What it is judged by.
     pub figures: Figures,
     /// The [`MeasurementPoint`], as JSON.
@@ -70,7 +69,7 @@ impl Entry {
             id: point.id.clone(),
             received: today(),
             neighbourhood: point.finished.then(|| neighbourhood(record)).flatten(),
-            facets: Facet::ALL.map(|facet| facet.of(&point)),
+            facets: Facet::ALL.iter().map(|facet| facet.of(&point)).collect(),
             figures: Figures::of(&point),
             // Plain structs of texts and numbers always have a JSON form.
             point: serde_json::to_string(&point).unwrap_or_default(),

@@ -5,10 +5,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use plimsoll_core::measurement::{Group, Metric, Spread, Standing};
+use plimsoll_core::measurement::{Facet, Group, Metric, Spread, Standing};
 
 use super::entry::Figures;
-use super::facet::{FACETS, Facet};
+
+/// How many facets there are.
+const FACETS: usize = Facet::ALL.len();
 
 /// What is asked for: a value for each facet that is filtered by, and which standing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,8 +44,8 @@ struct Row {
     accepted: bool,
     /// Numbers of [`Index::values`].
     facets: [u32; FACETS],
-    /// Signed error of the estimate, NaN where there is none.
-    errors: [f64; 3],
+    /// Signed errors of the estimate, where there is one.
+    errors: [Option<f64>; 3],
 }
 
 /// A row as the database has it.
@@ -53,7 +55,8 @@ pub(super) struct Loaded {
     pub change: i64,
     pub id: String,
     pub standing: Standing,
-    pub facets: [String; FACETS],
+    /// In the order of [`Facet::ALL`].
+    pub facets: Vec<String>,
     pub figures: Figures,
 }
 
@@ -89,8 +92,11 @@ impl Index {
     pub(super) fn apply(&mut self, loaded: impl IntoIterator<Item = Loaded>) {
         for row in loaded {
             self.change = self.change.max(row.change);
-            let facets = row.facets.map(|value| self.number(value));
-            let errors = Metric::ALL.map(|metric| row.figures.error(metric).unwrap_or(f64::NAN));
+            let mut facets = [0; FACETS];
+            for (number, value) in facets.iter_mut().zip(row.facets) {
+                *number = self.number(value);
+            }
+            let errors = Metric::ALL.map(|metric| row.figures.error(metric));
             let id = bytes(&row.id);
             let new = Row { seq: row.seq, id, accepted: row.standing == Standing::Accepted, facets, errors };
             match self.rows.binary_search_by_key(&new.seq, |row| row.seq) {
@@ -118,8 +124,9 @@ impl Index {
     /// The rows that match, newest first.
     fn matching<'a>(&'a self, filter: &'a Filter) -> impl Iterator<Item = &'a Row> {
         let wanted: Vec<(usize, Vec<u32>)> = Facet::ALL
-            .into_iter()
+            .iter()
             .filter_map(|facet| {
+                let facet = *facet;
                 let wanted = filter.facets.get(facet as usize)?.as_ref()?;
                 let meant = (0..).zip(&self.values).filter(|(_, value)| facet.means(wanted, value));
                 Some((facet as usize, meant.map(|(number, _)| number).collect()))
@@ -167,32 +174,8 @@ impl Index {
 }
 
 fn spread(rows: &[&Row], metric: Metric) -> Option<Spread> {
-    let mut worst: Option<(f64, &Row)> = None;
-    let mut sizes = Vec::with_capacity(rows.len());
-    for row in rows {
-        let Some(error) = row.errors.get(metric as usize).copied().filter(|error| !error.is_nan()) else { continue };
-        sizes.push(error.abs());
-        if worst.is_none_or(|(most, _)| error.abs() > most.abs()) {
-            worst = Some((error, row));
-        }
-    }
-    let (error, row) = worst?;
-    let n = sizes.len() as u64;
-    let worst_id = row.id.iter().map(|byte| format!("{byte:02x}")).collect();
-    Some(Spread { n, median: median(&mut sizes)?, worst: error, worst_id })
-}
-
-/// The middle, or the mean of the two in the middle.
-fn median(values: &mut [f64]) -> Option<f64> {
-    if values.is_empty() {
-        return None;
-    }
-    let even = values.len().is_multiple_of(2);
-    let (below, middle, _) = values.select_nth_unstable_by(values.len() / 2, f64::total_cmp);
-    match below.iter().copied().max_by(f64::total_cmp) {
-        Some(lower) if even => Some(f64::midpoint(lower, *middle)),
-        _ => Some(*middle),
-    }
+    let errors = rows.iter().filter_map(|row| Some((row.errors.get(metric as usize).copied().flatten()?, row)));
+    Spread::of(errors, |row| row.id.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// 64 hexadecimal digits as bytes.

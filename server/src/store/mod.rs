@@ -1,9 +1,9 @@
 //! Where measurements are kept: SQLite or PostgreSQL, behind one [`Store`].
 
+mod columns;
 mod engine;
 mod entry;
 mod error;
-mod facet;
 mod index;
 mod judge;
 mod pools;
@@ -17,19 +17,19 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use plimsoll_core::Measurement;
-use plimsoll_core::measurement::Group;
+use plimsoll_core::measurement::{Facet, Group};
 use serde_json::Value;
 use sqlx::Row as _;
 use tokio::sync::Mutex;
 
 pub use entry::{Entry, Figures};
 pub use error::{OpenError, StoreError};
-pub use facet::{FACETS, Facet};
 pub use index::Filter;
 pub use target::Target;
 pub use token::{LABEL, Token};
 pub use tx::Kept;
 
+use columns::{NEWER, figures};
 use engine::engine;
 use index::{Index, Loaded};
 use pools::{Pools, reading};
@@ -40,10 +40,6 @@ const UNSEEN: Duration = Duration::from_secs(1);
 
 /// Rows read at a time into the index.
 const ROWS: i64 = 4096;
-
-const NEWER: &str = "SELECT seq, change, id, status, measured_allocated, measured_reserved, measured_process, \
-    estimated_allocated, estimated_reserved, estimated_process, family, model, task, gpu, device_kind, \"precision\", \
-    optimizer, checkpointing, attention, training, torch FROM measurement WHERE change > $1 ORDER BY change LIMIT $2";
 
 /// Records whose summaries are made anew in one go.
 const RENEWED: i64 = 16;
@@ -256,7 +252,7 @@ impl Store {
 
     async fn newer(&self, change: i64) -> Result<Vec<Loaded>, StoreError> {
         reading!(&self.pools, pool => {
-            let rows = sqlx::query(NEWER).bind(change).bind(ROWS).fetch_all(pool).await.map_err(StoreError::of)?;
+            let rows = sqlx::query(NEWER.as_str()).bind(change).bind(ROWS).fetch_all(pool).await.map_err(StoreError::of)?;
             rows.iter().map(loaded).collect::<Result<_, sqlx::Error>>().map_err(StoreError::of)
         })
     }
@@ -269,41 +265,33 @@ impl Store {
 /// A row of [`NEWER`].
 fn loaded<'r, R: sqlx::Row>(row: &'r R) -> Result<Loaded, sqlx::Error>
 where
-    usize: sqlx::ColumnIndex<R>,
+    for<'a> &'a str: sqlx::ColumnIndex<R>,
     i64: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
     Option<i64>: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
     String: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
 {
-    let size = |at: usize| {
-        let size: Option<i64> = row.try_get(at)?;
-        Ok::<_, sqlx::Error>(size.and_then(|size| u64::try_from(size).ok()))
-    };
-    let mut facets: [String; FACETS] = Default::default();
-    for (at, facet) in facets.iter_mut().enumerate() {
-        *facet = row.try_get(10 + at)?;
-    }
     Ok(Loaded {
-        seq: row.try_get(0)?,
-        change: row.try_get(1)?,
-        id: row.try_get(2)?,
-        standing: entry::stands(&row.try_get::<String, _>(3)?),
-        figures: Figures { measured: [size(4)?, size(5)?, size(6)?], estimated: [size(7)?, size(8)?, size(9)?] },
-        facets,
+        seq: row.try_get("seq")?,
+        change: row.try_get("change")?,
+        id: row.try_get("id")?,
+        standing: entry::stands(&row.try_get::<String, _>("status")?),
+        figures: figures(row)?,
+        facets: Facet::ALL.iter().map(|facet| row.try_get(facet.as_str())).collect::<Result<_, _>>()?,
     })
 }
 
 /// A row of [`POINTS_SQLITE`] or [`POINTS_POSTGRES`]: the point, with what the server adds to it.
 fn listed<'r, R: sqlx::Row>(row: &'r R) -> Result<Value, sqlx::Error>
 where
-    usize: sqlx::ColumnIndex<R>,
+    for<'a> &'a str: sqlx::ColumnIndex<R>,
     String: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
 {
-    let text = |at: usize| row.try_get::<String, _>(at);
-    let mut point: Value = serde_json::from_str(&text(3)?).unwrap_or_default();
+    let text = |column| row.try_get::<String, _>(column);
+    let mut point: Value = serde_json::from_str(&text("point")?).unwrap_or_default();
     if let Some(point) = point.as_object_mut() {
-        point.insert("received".to_owned(), text(0)?.into());
-        point.insert("standing".to_owned(), text(1)?.into());
-        point.insert("reasons".to_owned(), tx::parse(&text(2)?).into());
+        point.insert("received".to_owned(), text("received")?.into());
+        point.insert("standing".to_owned(), text("status")?.into());
+        point.insert("reasons".to_owned(), tx::parse(&text("reasons")?).into());
     }
     Ok(point)
 }

@@ -3,9 +3,9 @@
 use plimsoll_core::measurement::Standing;
 use sqlx::Row as _;
 
+use super::columns::{INSERT, NEAR, RENEW, bound, figures};
 use super::engine::engine;
 use super::entry::{Entry, Figures, standing, stands};
-use super::facet::Facet;
 use super::pools::{Tx, within};
 use super::{StoreError, judge};
 
@@ -13,29 +13,13 @@ use super::{StoreError, judge};
 /// with every record that joins them.
 const NEIGHBOURS: i64 = 64;
 
-const INSERT: &str = "INSERT INTO measurement (id, received, change, status, reasons, neighbourhood, family, model, task, \
-    gpu, device_kind, \"precision\", optimizer, checkpointing, attention, training, torch, measured_allocated, \
-    measured_reserved, measured_process, estimated_allocated, estimated_reserved, estimated_process, point, engine) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25) \
-    RETURNING seq";
-
 const RECORD: &str = "INSERT INTO record (seq, content) VALUES ($1, $2)";
 
 const KNOWN: &str = "SELECT status, reasons FROM measurement WHERE id = $1";
 
-const NEAR: &str = "SELECT seq, status, reasons, measured_allocated, measured_reserved, measured_process, \
-    estimated_allocated, estimated_reserved, estimated_process \
-    FROM measurement WHERE neighbourhood = $1 ORDER BY seq DESC LIMIT $2";
-
 const JUDGED: &str = "UPDATE measurement SET status = $1, reasons = $2, change = $3 WHERE seq = $4";
 
 const CHANGE: &str = "UPDATE revision SET last = last + 1 RETURNING last";
-
-const RENEW: &str = "UPDATE measurement SET change = $1, status = $2, reasons = $3, neighbourhood = $4, family = $5, \
-    model = $6, task = $7, gpu = $8, device_kind = $9, \"precision\" = $10, optimizer = $11, checkpointing = $12, \
-    attention = $13, training = $14, torch = $15, measured_allocated = $16, measured_reserved = $17, \
-    measured_process = $18, estimated_allocated = $19, estimated_reserved = $20, estimated_process = $21, point = $22, \
-    engine = $23 WHERE seq = $24";
 
 /// Of a record that today's rules refuse: it stays as it is, and is not looked at again.
 const LEFT: &str = "UPDATE measurement SET engine = $1 WHERE seq = $2";
@@ -118,18 +102,8 @@ impl Tx {
         let (status, reasons) = (status(&reasons), json(&reasons));
         let change = self.change().await?;
         within!(&mut *self, c => {
-            let mut query = sqlx::query(RENEW)
-                .bind(change)
-                .bind(standing(status))
-                .bind(&reasons)
-                .bind(entry.neighbourhood.as_deref());
-            for facet in Facet::ALL {
-                query = query.bind(entry.facets.get(facet as usize));
-            }
-            for size in entry.figures.measured.into_iter().chain(entry.figures.estimated) {
-                query = query.bind(size.map(|n| i64::try_from(n).unwrap_or(i64::MAX)));
-            }
-            query.bind(&entry.point).bind(engine()).bind(seq).execute(c).await.map(|_| ())
+            let query = sqlx::query(RENEW.as_str()).bind(change).bind(standing(status)).bind(&reasons);
+            bound!(query, entry).bind(seq).execute(c).await.map(|_| ())
         })
         .map_err(StoreError::of)?;
         near.insert(0, Near { seq, standing: status, reasons, figures: entry.figures });
@@ -145,14 +119,13 @@ impl Tx {
 
     async fn near(&mut self, key: &str) -> Result<Vec<Near>, StoreError> {
         within!(self, c => {
-            let rows = sqlx::query(NEAR).bind(key).bind(NEIGHBOURS).fetch_all(c).await.map_err(StoreError::of)?;
+            let rows = sqlx::query(NEAR.as_str()).bind(key).bind(NEIGHBOURS).fetch_all(c).await.map_err(StoreError::of)?;
             let near = rows.iter().map(|row| {
-                let size = |at: usize| row.try_get::<Option<i64>, _>(at).map(|size| size.and_then(|n| u64::try_from(n).ok()));
                 Ok(Near {
-                    seq: row.try_get(0)?,
-                    standing: stands(row.try_get(1)?),
-                    reasons: row.try_get(2)?,
-                    figures: Figures { measured: [size(3)?, size(4)?, size(5)?], estimated: [size(6)?, size(7)?, size(8)?] },
+                    seq: row.try_get("seq")?,
+                    standing: stands(row.try_get("status")?),
+                    reasons: row.try_get("reasons")?,
+                    figures: figures(row)?,
                 })
             });
             near.collect::<Result<_, sqlx::Error>>().map_err(StoreError::of)
@@ -168,20 +141,13 @@ impl Tx {
 
     async fn insert(&mut self, entry: &Entry, change: i64, status: Standing, reasons: &str) -> Result<i64, StoreError> {
         let seq: i64 = within!(&mut *self, c => {
-            let mut query = sqlx::query(INSERT)
+            let query = sqlx::query(INSERT.as_str())
                 .bind(&entry.id)
                 .bind(&entry.received)
                 .bind(change)
                 .bind(standing(status))
-                .bind(reasons)
-                .bind(entry.neighbourhood.as_deref());
-            for facet in Facet::ALL {
-                query = query.bind(entry.facets.get(facet as usize));
-            }
-            for size in entry.figures.measured.into_iter().chain(entry.figures.estimated) {
-                query = query.bind(size.map(|n| i64::try_from(n).unwrap_or(i64::MAX)));
-            }
-            let row = query.bind(&entry.point).bind(engine()).fetch_one(c).await.map_err(StoreError::of)?;
+                .bind(reasons);
+            let row = bound!(query, entry).fetch_one(c).await.map_err(StoreError::of)?;
             row.try_get(0).map_err(StoreError::of)?
         });
         within!(self, c => sqlx::query(RECORD).bind(seq).bind(&entry.content).execute(c).await.map(|_| ()))

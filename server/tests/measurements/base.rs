@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use plimsoll_bench::postgres::{Postgres, Waits};
 use plimsoll_server::store::{Store, Target};
+use plimsoll_testkit::postgres::{Postgres, Waits};
 use tempfile::TempDir;
 
 /// A database that goes when it is dropped.

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use axum::body::Body;
 use axum::http::StatusCode;
-use plimsoll_core::measurement::{By, EXAMPLE};
-use plimsoll_server::store::Facet;
+use plimsoll_core::measurement::{EXAMPLE, Facet};
 use serde_json::Value;
 
 use crate::base::Base;
@@ -54,7 +53,7 @@ async fn the_openapi_document_tells_what_the_server_does() {
     }
     // The parameters are those that are read.
     let expected: BTreeSet<String> =
-        Facet::ALL.map(Facet::name).into_iter().chain(["lora", "status"]).map(str::to_owned).collect();
+        Facet::ALL.iter().map(|facet| facet.as_str()).chain(["lora", "status"]).map(str::to_owned).collect();
     assert_eq!(keys(&document["components"]["parameters"]), expected);
     for (path, more) in [(MEASUREMENTS, ["limit", "cursor"].as_slice()), ("/api/v1/compare", &["by"])] {
         let listed = document["paths"][path]["get"]["parameters"].as_array().unwrap();
@@ -67,7 +66,7 @@ async fn the_openapi_document_tells_what_the_server_does() {
         assert_eq!(named, all, "{path}");
     }
     let by = document["paths"]["/api/v1/compare"]["get"]["parameters"][0]["schema"]["enum"].clone();
-    assert_eq!(by, serde_json::to_value(By::ALL).unwrap());
+    assert_eq!(by, serde_json::to_value(Facet::GROUPS.map(Facet::as_str)).unwrap());
     // A point has the properties that are named, and no others.
     let list = server.get(MEASUREMENTS).await.json();
     assert_eq!(keys(&document["components"]["schemas"]["Point"]["properties"]), keys(&list["items"][0]));

@@ -2,8 +2,8 @@
 
 use axum::body::Body;
 use axum::http::StatusCode;
-use plimsoll_bench::synthetic;
 use plimsoll_core::measurement::MeasurementPoint;
+use plimsoll_testkit::synthetic;
 
 use crate::base::Base;
 use crate::http::{LOCAL, MEASUREMENTS, Server};

@@ -96,7 +96,7 @@ pub async fn what_another_version_summed_up_is_made_anew(base: Base) {
 }
 
 async fn groups(store: &Store) -> Vec<plimsoll_core::measurement::Group> {
-    store.compare(plimsoll_server::store::Facet::Family, &Filter::accepted()).await.unwrap()
+    store.compare(plimsoll_core::measurement::Facet::Family, &Filter::accepted()).await.unwrap()
 }
 
 #[tokio::test]

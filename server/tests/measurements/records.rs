@@ -1,8 +1,8 @@
 //! Records to test with, none of them measured.
 
-use plimsoll_bench::synthetic;
 use plimsoll_core::{Bytes, Measurement};
 use plimsoll_server::store::Entry;
+use plimsoll_testkit::synthetic;
 
 /// A record that differs from every other number's, all of the same run.
 pub fn alike(number: u64) -> Measurement {

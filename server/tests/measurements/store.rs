@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use plimsoll_bench::synthetic;
-use plimsoll_core::measurement::{By, MeasurementPoint, Standing, groups};
+use plimsoll_core::measurement::{Facet, MeasurementPoint, Standing, groups};
 use plimsoll_core::{Bytes, Measurement};
-use plimsoll_server::store::{Facet, Filter, Kept, Store};
+use plimsoll_server::store::{Filter, Kept, Store};
+use plimsoll_testkit::synthetic;
 use serde_json::Value;
 
 use crate::base::Base;
@@ -90,7 +90,7 @@ pub async fn every_facet_filters(base: Base) {
         put(&store, record).await;
     }
     let points: Vec<MeasurementPoint> = records.iter().map(|record| record.point().unwrap()).collect();
-    for facet in Facet::ALL {
+    for facet in Facet::ALL.iter().copied() {
         let values: BTreeSet<String> = points.iter().map(|point| facet.of(point)).collect();
         let mut sum = 0;
         for value in &values {
@@ -117,7 +117,7 @@ pub async fn what_is_asked_for_is_never_sql(base: Base) {
     for text in
         ["' OR '1'='1", "gpt2'; DROP TABLE measurement; --", "%", "gpt_", "\" OR 1=1", "\\", "$1", "?1", "\u{0}"]
     {
-        for facet in Facet::ALL {
+        for facet in Facet::ALL.iter().copied() {
             assert_eq!(all(&store, &Filter::default().with(facet, text)).await.len(), 0, "{text}");
         }
         assert_eq!(store.record(text).await.unwrap_or(None), None);
@@ -142,13 +142,13 @@ pub async fn comparisons_are_those_of_the_points(base: Base) {
         points.push(serde_json::from_value(item).unwrap());
     }
     assert_eq!(points.len(), records.len());
-    for by in By::ALL {
-        let found = store.compare(by.into(), &Filter::accepted()).await.unwrap();
+    for by in Facet::GROUPS {
+        let found = store.compare(by, &Filter::accepted()).await.unwrap();
         assert_eq!(found, groups(&points, by), "{by:?}");
     }
     let filter = Filter::accepted().with(Facet::Checkpointing, "full");
     points.retain(|point| point.checkpointing == "full");
-    assert_eq!(store.compare(Facet::Torch, &filter).await.unwrap(), groups(&points, By::Torch));
+    assert_eq!(store.compare(Facet::Torch, &filter).await.unwrap(), groups(&points, Facet::Torch));
     assert!(points.iter().any(|point| point.error(plimsoll_core::measurement::Metric::Process).is_some()));
 }
 

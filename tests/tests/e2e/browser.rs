@@ -2,6 +2,8 @@
 
 use std::{
     fs,
+    io::ErrorKind,
+    net::{Ipv4Addr, Ipv6Addr, TcpListener},
     path::PathBuf,
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
@@ -14,8 +16,8 @@ use serde_json::json;
 
 use crate::{process::Process, surroundings};
 
-/// How often it is started before that counts as failed.
-const ATTEMPTS: u32 = 3;
+/// How often a driver or a browser is started before that counts as failed.
+const ATTEMPTS: u32 = 8;
 
 /// A chromedriver on a port of its own.
 #[derive(Debug)]
@@ -33,17 +35,18 @@ pub struct Browser {
 }
 
 impl Driver {
-    /// Starts it on a free port.
+    /// Starts it on a port that nobody else has.
     pub fn start() -> Result<Self> {
-        // It looks for a port that is free on one loopback address and then wants it on the other as well, where another
-        // may have it by then ("bind() failed: Address already in use"), and ends.
         (1..ATTEMPTS).find_map(|_| Self::attempt().ok()).map_or_else(Self::attempt, Ok)
     }
 
+    /// Asked to find a port itself it looks for one that is free on one loopback address and then wants it on the other as
+    /// well, where another program may have got it by then. So it is told which.
     fn attempt() -> Result<Self> {
-        let mut process = Process::start(Command::new(surroundings::chromedriver()?).arg("--port=0"))?;
-        let port = process.line_after("started successfully on port ")?;
-        Ok(Self { address: format!("http://127.0.0.1:{}", port.trim_end_matches('.')), _process: process })
+        let port = port()?;
+        let mut process = Process::start(Command::new(surroundings::chromedriver()?).arg(format!("--port={port}")))?;
+        process.line_after("started successfully")?;
+        Ok(Self { address: format!("http://{}:{port}", Ipv4Addr::LOCALHOST), _process: process })
     }
 
     /// Opens a fresh browser.
@@ -73,13 +76,36 @@ impl Driver {
             },
         });
         let capabilities = capabilities.as_object().cloned().unwrap_or_default();
-        let client = ClientBuilder::new(HttpConnector::new())
-            .capabilities(capabilities)
-            .connect(&self.address)
-            .await
-            .context("chromedriver opened no browser")?;
+        let mut builder = ClientBuilder::new(HttpConnector::new());
+        let builder = builder.capabilities(capabilities);
+        // On a machine that is busy enough, Chromium does not come up in the time that its driver gives it.
+        for _ in 1..ATTEMPTS {
+            if let Ok(client) = builder.connect(&self.address).await {
+                return Ok(Browser { client, profile });
+            }
+        }
+        let client = builder.connect(&self.address).await.context("chromedriver opened no browser")?;
         Ok(Browser { client, profile })
     }
+}
+
+/// A port that is free on both loopback addresses, of those that no system gives to programs that ask for any: each test
+/// takes another, and each run of the tests begins elsewhere.
+fn port() -> Result<u16> {
+    const FIRST: u32 = 10_000;
+    const LAST: u32 = 32_767;
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let is_free = |port: &u16| {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok()
+            && TcpListener::bind((Ipv6Addr::LOCALHOST, *port))
+                .map_or_else(|e| e.kind() != ErrorKind::AddrInUse, |_| true)
+    };
+    let start = std::process::id().wrapping_mul(97);
+    (FIRST..=LAST)
+        .map(|_| FIRST + start.wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed)) % (LAST - FIRST + 1))
+        .filter_map(|port| u16::try_from(port).ok())
+        .find(is_free)
+        .context("no port is free on this machine")
 }
 
 impl Browser {

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use anyhow::{Context as _, Result, ensure};
-use plimsoll_core::{Scenario, estimate::estimate, scenario::Link};
+use plimsoll_core::{Scenario, estimate::estimate, grouped, scenario::Link};
 use serde_json::Value;
 
 use crate::page::Page;
@@ -138,14 +138,4 @@ fn size(bytes: u64) -> String {
     } else {
         format!("{} {name}", grouped(value.round() as u64))
     }
-}
-
-/// With thousands separated.
-fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let first = digits.len() % 3;
-    let (head, tail) = digits.split_at(first);
-    let mut groups: Vec<&str> = if head.is_empty() { Vec::new() } else { vec![head] };
-    groups.extend((0..tail.len()).step_by(3).filter_map(|at| tail.get(at..at + 3)));
-    groups.join(",")
 }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use fantoccini::{
     Client, Locator,
     actions::{InputSource as _, KeyAction, KeyActions},
-    error::CmdError,
+    error::{CmdError, ErrorStatus},
     key::Key,
 };
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use url::Url;
 use crate::command::devtools;
 
 /// How long anything on the page may take: far longer than a person would wait, because the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How often a wait looks again.
 const GLANCE: Duration = Duration::from_millis(25);
@@ -159,14 +159,23 @@ impl Page {
         value.as_str().map(str::to_owned).with_context(|| format!("there is no field {hook}"))
     }
 
-    /// Clicks the first element that fits, as soon as it is there and can be clicked: what is still being found out
-    /// is drawn anew when it comes.
+    /// Clicks the first element that fits, as soon as it is there and can be clicked.
     pub async fn click(&self, css: &str) -> Result<()> {
-        self.until(&format!("{css} to be clicked"), async || {
-            let clicked = async { self.client.find(Locator::Css(css)).await?.click().await };
+        self.click_at(Locator::Css(css)).await
+    }
+
+    /// What is still being found out is drawn anew when it comes, and moves what is below it: a click that was on its way
+    /// would meet something else.
+    async fn click_at(&self, place: Locator<'_>) -> Result<()> {
+        let pending = "return [...document.querySelectorAll('.is-pending')].filter(e => e.checkVisibility()).length";
+        self.until(&format!("{place:?} to be clicked"), async || {
+            if self.eval(pending).await? != 0 {
+                return Ok(Err("something on the page is still being found out".to_owned()));
+            }
+            let clicked = async { self.client.find(place).await?.click().await };
             match clicked.await {
                 Ok(()) => Ok(Ok(())),
-                Err(error) if is_not_yet(&error) => Ok(Err(error)),
+                Err(error) if is_not_yet(&error) => Ok(Err(error.to_string())),
                 Err(error) => Err(error.into()),
             }
         })
@@ -187,8 +196,7 @@ impl Page {
     /// Opens a fold by the words on it.
     pub async fn unfold(&self, words: &str) -> Result<()> {
         let path = format!("//summary[normalize-space()='{words}']");
-        let summary = self.client.find(Locator::XPath(&path)).await.with_context(|| format!("no fold {words:?}"))?;
-        Ok(summary.click().await?)
+        self.click_at(Locator::XPath(&path)).await
     }
 
     /// Replaces what stands in a field by typing.
@@ -250,9 +258,12 @@ pub fn check<S>(holds: bool, seen: S) -> Result<(), S> {
     if holds { Ok(()) } else { Err(seen) }
 }
 
-/// Whether the element is not there, or was taken away a moment ago.
+/// Whether the element is not there, was taken away a moment ago, or something lies over it.
 fn is_not_yet(error: &CmdError) -> bool {
-    error.is_no_such_element() || error.is_stale_element_reference() || error.is_element_not_interactable()
+    error.is_no_such_element()
+        || error.is_stale_element_reference()
+        || error.is_element_not_interactable()
+        || matches!(error, CmdError::Standard(told) if told.error == ErrorStatus::ElementClickIntercepted)
 }
 
 fn by_hook(hook: &str) -> String {

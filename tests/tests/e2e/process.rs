@@ -9,8 +9,8 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-/// How long a program may take to start or to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a program may take to start or to end, on a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A child process with its output read line by line; killed when dropped.
 #[derive(Debug)]

@@ -93,7 +93,6 @@ fn it_ends_in_good_order_when_told_to() -> Result<()> {
         ensure!(told.success(), "kill -{signal} {id} failed");
         let status = server.process.end()?;
         ensure!(status.code() == Some(0), "after {signal}: {status}; {}", server.process.errors());
-        ensure!(connect(&server.url).is_err(), "something still listens");
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ const FOLDER: &str = "/tools/memory/";
 #[test]
 fn the_planner_works_from_plain_files() -> Result<()> {
     journey("static-files", async |voyage| {
-        let page = voyage.browser_at(host(surroundings::dist()?)?).await?;
+        let page = voyage.browser_at(host(surroundings::planner()?)?).await?;
         page.open("").await?;
         page.address_with(&[FOLDER, "?"]).await?;
         let before = agreed(&page).await?;

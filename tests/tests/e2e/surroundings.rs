@@ -1,16 +1,16 @@
 //! What the journeys need from outside; `cargo xtask test` prepares it all.
 //!
 //! By hand, once `cargo xtask serve` has built the planner:
-//! `PLIMSOLL=target/release/plimsoll CHROME=/usr/bin/chromium CHROMEDRIVER=/usr/bin/chromedriver
+//! `PLIMSOLL=target/quick/plimsoll CHROME=/usr/bin/chromium CHROMEDRIVER=/usr/bin/chromedriver
 //! AXE=tests/tools/node_modules/axe-core/axe.min.js cargo test --package plimsoll-tests --test e2e`
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
-/// The `plimsoll` binary with the planner inside.
+/// The `plimsoll` binary.
 pub fn plimsoll() -> Result<PathBuf> {
-    named("PLIMSOLL", "the plimsoll binary with the planner inside")
+    named("PLIMSOLL", "the plimsoll binary")
 }
 
 /// Chromium or Chrome.
@@ -28,11 +28,15 @@ pub fn axe() -> Result<PathBuf> {
     named("AXE", "axe-core's axe.min.js")
 }
 
-/// The planner as plain files, which `cargo xtask` builds before it puts them into the binary.
-pub fn dist() -> Result<PathBuf> {
-    let dist = root().join("web/dist");
-    ensure!(dist.join("index.html").is_file(), "{} holds no planner: `cargo xtask serve` builds it", dist.display());
-    Ok(dist)
+/// The planner as plain files.
+pub fn planner() -> Result<PathBuf> {
+    let folder = root().join("web/dist");
+    ensure!(
+        folder.join("index.html").is_file(),
+        "{} holds no planner: `cargo xtask serve` builds it",
+        folder.display()
+    );
+    Ok(folder)
 }
 
 /// Where what failed journeys saw is kept.

@@ -1,8 +1,9 @@
 //! One journey: a server, a driver, and the browsers it opens; nothing is shared with another journey.
 
-use std::{cell::RefCell, process::Command, time::Duration};
+use std::{cell::RefCell, time::Duration};
 
 use anyhow::{Context as _, Result, anyhow};
+use plimsoll_testkit::attended::attended;
 use url::Url;
 
 use crate::{
@@ -14,7 +15,7 @@ use crate::{
 };
 
 /// How long a journey may take in all; each of its waits has its own, shorter limit.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// `plimsoll serve` on a free port.
 #[derive(Debug)]
@@ -30,10 +31,11 @@ pub struct Server {
 impl Server {
     /// Starts it and waits until it listens.
     pub fn start() -> Result<Self> {
-        let mut serve = Command::new(surroundings::plimsoll()?);
+        let mut serve = attended(surroundings::plimsoll()?);
         let data = tempfile::tempdir()?;
         let database = format!("sqlite://{}", data.path().join("measurements.db").display());
-        let mut process = Process::start(serve.args(["serve", "--listen", "127.0.0.1:0", "--database", &database]))?;
+        serve.args(["serve", "--listen", "127.0.0.1:0", "--database", &database]);
+        let mut process = Process::start(serve.arg("--planner").arg(surroundings::planner()?))?;
         let line = process.line_after("The planner is at ")?;
         let url = line.split_whitespace().next().unwrap_or_default();
         let url = Url::parse(url).with_context(|| format!("{line:?} starts with no address"))?;

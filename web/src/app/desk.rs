@@ -290,7 +290,7 @@ fn founder(problem: &str) {
     if with(|desk| desk.without_worker()) { pump() } else { spawn() }
 }
 
-/// Starts the worker: the same script and wasm as the page's own, which Trunk names in the head.
+/// Starts the worker: the same script and wasm as the page's own, which the head of the page names.
 fn spawn() {
     let started = start_worker();
     if let Err(problem) = started {

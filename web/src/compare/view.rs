@@ -1,6 +1,6 @@
 //! What the compare page shows, as its address says it: `#/compare?by=gpu&metric=process&family=llama&id=...`.
 
-use plimsoll_core::measurement::{By, DeviceKind, MeasurementPoint, Metric};
+use plimsoll_core::measurement::{DeviceKind, Facet, MeasurementPoint, Metric};
 
 use super::Entry;
 
@@ -13,22 +13,29 @@ pub struct View {
     /// Which peak.
     pub metric: Metric,
     /// What the table groups by.
-    pub by: By,
+    pub by: Facet,
     /// Only records with these values.
-    pub only: Vec<(By, String)>,
+    pub only: Vec<(Facet, String)>,
     /// The record that is looked at.
     pub selected: Option<String>,
 }
 
 impl Default for View {
     fn default() -> Self {
-        Self { metric: Metric::Allocated, by: By::Family, only: Vec::new(), selected: None }
+        Self { metric: Metric::Allocated, by: Facet::Family, only: Vec::new(), selected: None }
     }
 }
 
 /// By what the page lets people choose.
-pub const FILTERS: [By; 7] =
-    [By::Gpu, By::Family, By::Precision, By::Optimizer, By::Checkpointing, By::Training, By::Torch];
+pub const FILTERS: [Facet; 7] = [
+    Facet::Gpu,
+    Facet::Family,
+    Facet::Precision,
+    Facet::Optimizer,
+    Facet::Checkpointing,
+    Facet::Training,
+    Facet::Torch,
+];
 
 impl View {
     /// Whether an address (or what stands behind its `#`) is the compare page's.
@@ -45,7 +52,7 @@ impl View {
             let text = decoded(text);
             match name {
                 "metric" => view.metric = Metric::ALL.into_iter().find(|m| m.as_str() == text).unwrap_or(view.metric),
-                "by" => view.by = By::parse(&text).unwrap_or(view.by),
+                "by" => view.by = Facet::group(&text).unwrap_or(view.by),
                 "id" => view.selected = Some(text),
                 other => {
                     if let Some(by) = FILTERS.into_iter().find(|by| by.as_str() == other) {
@@ -78,12 +85,12 @@ impl View {
     }
 
     /// The value records must have.
-    pub fn only(&self, by: By) -> Option<&str> {
+    pub fn only(&self, by: Facet) -> Option<&str> {
         self.only.iter().find(|(b, _)| *b == by).map(|(_, value)| value.as_str())
     }
 
     /// Sets it, or takes it away.
-    pub fn set(&mut self, by: By, value: Option<String>) {
+    pub fn set(&mut self, by: Facet, value: Option<String>) {
         self.only.retain(|(b, _)| *b != by);
         if let Some(value) = value {
             self.only.push((by, value));
@@ -92,8 +99,8 @@ impl View {
     }
 
     /// Whether a record is shown; `but` is left out of account.
-    fn shows(&self, point: &MeasurementPoint, but: Option<By>) -> bool {
-        self.only.iter().filter(|(by, _)| Some(*by) != but).all(|(by, value)| point.key(*by) == *value)
+    fn shows(&self, point: &MeasurementPoint, but: Option<Facet>) -> bool {
+        self.only.iter().filter(|(by, _)| Some(*by) != but).all(|(by, value)| by.of(point) == *value)
     }
 
     /// The records that are shown.
@@ -102,31 +109,16 @@ impl View {
     }
 
     /// The values one can choose, each with the number of records it would leave, in order.
-    pub fn choices(&self, entries: &[Entry], by: By) -> Vec<(String, usize)> {
+    pub fn choices(&self, entries: &[Entry], by: Facet) -> Vec<(String, usize)> {
         let mut counts = std::collections::BTreeMap::new();
         for entry in entries.iter().filter(|e| self.shows(&e.point, Some(by))) {
-            *counts.entry(entry.point.key(by)).or_insert(0) += 1;
+            *counts.entry(by.of(&entry.point)).or_insert(0) += 1;
         }
         // A link may ask for what is not there any more.
         if let Some(value) = self.only(by) {
             counts.entry(value.to_owned()).or_insert(0);
         }
         counts.into_iter().collect()
-    }
-}
-
-/// What a filter or a group is called.
-pub const fn by_label(by: By) -> &'static str {
-    match by {
-        By::Family => "Family",
-        By::Model => "Model",
-        By::Gpu => "Card",
-        By::Precision => "Precision",
-        By::Optimizer => "Optimizer",
-        By::Checkpointing => "Checkpointing",
-        By::Attention => "Attention",
-        By::Training => "Training",
-        By::Torch => "PyTorch",
     }
 }
 
@@ -181,9 +173,9 @@ mod tests {
 
     #[test]
     fn an_address_comes_back_as_it_was() {
-        let mut view = View { metric: Metric::Process, by: By::Torch, ..View::default() };
-        view.set(By::Gpu, Some("Example card é & co = 50 %".to_owned()));
-        view.set(By::Optimizer, Some("adamw foreach".to_owned()));
+        let mut view = View { metric: Metric::Process, by: Facet::Torch, ..View::default() };
+        view.set(Facet::Gpu, Some("Example card é & co = 50 %".to_owned()));
+        view.set(Facet::Optimizer, Some("adamw foreach".to_owned()));
         view.selected = Some("abc".to_owned());
         let text = view.fragment();
         assert!(View::is_at(&text) && View::is_at(&format!("#{text}")));
@@ -207,13 +199,13 @@ mod tests {
             [point("a", 1, 1), second].map(|point| Entry { point, origin: Origin::Shipped }).into();
         let mut view = View::default();
         let all = [("bf16".to_owned(), 1), ("fp16-amp".to_owned(), 1)];
-        assert_eq!(view.choices(&entries, By::Precision), all);
-        view.set(By::Precision, Some("bf16".to_owned()));
-        assert_eq!(view.choices(&entries, By::Precision), all);
-        assert_eq!(view.choices(&entries, By::Family), [("gpt2".to_owned(), 1)]);
+        assert_eq!(view.choices(&entries, Facet::Precision), all);
+        view.set(Facet::Precision, Some("bf16".to_owned()));
+        assert_eq!(view.choices(&entries, Facet::Precision), all);
+        assert_eq!(view.choices(&entries, Facet::Family), [("gpt2".to_owned(), 1)]);
         assert_eq!(view.shown(&entries).len(), 1);
-        view.set(By::Precision, Some("fp8".to_owned()));
-        assert!(view.choices(&entries, By::Precision).contains(&("fp8".to_owned(), 0)));
+        view.set(Facet::Precision, Some("fp8".to_owned()));
+        assert!(view.choices(&entries, Facet::Precision).contains(&("fp8".to_owned(), 0)));
         assert!(view.shown(&entries).is_empty());
     }
 }

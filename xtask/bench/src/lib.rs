@@ -5,16 +5,6 @@
 //! browserless runner can pass them on.
 #![forbid(unsafe_code)]
 
-#[cfg(not(target_arch = "wasm32"))]
-pub mod harbour;
-#[cfg(not(target_arch = "wasm32"))]
-pub mod http;
-#[cfg(not(target_arch = "wasm32"))]
-pub mod postgres;
-#[cfg(not(target_arch = "wasm32"))]
-pub mod storm;
-pub mod synthetic;
-
 use plimsoll_core::estimate::{Run, Verdict};
 use plimsoll_core::solve;
 pub use plimsoll_core::solve::EFFORT;

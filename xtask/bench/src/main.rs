@@ -1,22 +1,147 @@
-//! Times one case natively: `plimsoll-bench CASE`. One process per case, so that its memory is that of one estimate.
+//! Measures the engine, the planner and the server, and writes docs/performance.md. `cargo xtask bench` builds what it
+//! measures and says where that is.
+#![forbid(unsafe_code)]
 
-use std::{fs, time::Instant};
+mod case;
+mod fill;
+mod load;
+mod machine;
+mod measure;
+mod page;
+mod process;
+mod size;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use plimsoll_bench::{CASES, line, time};
+use lexopt::prelude::*;
 
-fn main() -> Result<()> {
-    let id = std::env::args().nth(1).context("say which case")?;
-    let case = CASES.iter().find(|case| case.id == id).with_context(|| format!("there is no case `{id}`"))?;
-    let start = Instant::now();
-    let timing = time(case, || start.elapsed().as_secs_f64() * 1e3)?;
-    println!("{}", line(case, &timing, peak_memory().unwrap_or(0)));
+const USAGE: &str = "\
+Usage: plimsoll-bench page --plimsoll PROGRAM --planner DIRECTORY --wasm PROGRAM --tools TEXT
+       plimsoll-bench load --plimsoll PROGRAM
+       plimsoll-bench case ID
+";
+
+/// What was asked for.
+#[derive(Debug, Default)]
+struct Options {
+    command: String,
+    case: String,
+    /// The release build.
+    plimsoll: PathBuf,
+    /// The files of the planner that is inside it.
+    planner: PathBuf,
+    /// `plimsoll-bench-wasm`.
+    wasm: PathBuf,
+    /// What the planner was made with.
+    tools: String,
+}
+
+fn main() -> ExitCode {
+    let options = match parse(lexopt::Parser::from_env()) {
+        Ok(options) => options,
+        Err(error) => {
+            eprintln!("plimsoll-bench: {error}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let done = match options.command.as_str() {
+        "case" => case::run(&options.case),
+        "load" => load(&options),
+        _ => all_but_load(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("plimsoll-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(mut parser: lexopt::Parser) -> Result<Options, lexopt::Error> {
+    let mut options = Options::default();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("plimsoll") => options.plimsoll = parser.value()?.into(),
+            Long("planner") => options.planner = parser.value()?.into(),
+            Long("wasm") => options.wasm = parser.value()?.into(),
+            Long("tools") => options.tools = parser.value()?.string()?,
+            Value(word) if options.command.is_empty() => options.command = word.string()?,
+            Value(word) if options.command == "case" && options.case.is_empty() => options.case = word.string()?,
+            other => return Err(other.unexpected()),
+        }
+    }
+    let missing = |path: &Path| path.as_os_str().is_empty();
+    match options.command.as_str() {
+        "page" if missing(&options.plimsoll) || missing(&options.planner) || missing(&options.wasm) => {
+            Err("page needs --plimsoll, --planner and --wasm".into())
+        }
+        "load" if missing(&options.plimsoll) => Err("load needs --plimsoll".into()),
+        "page" | "load" | "case" => Ok(options),
+        other => Err(format!("there is no command `{other}`").into()),
+    }
+}
+
+/// Measures everything but the load, and writes the page. Only what was measured in this run is on it, and what
+/// [`load`] put there.
+fn all_but_load(options: &Options) -> Result<()> {
+    eprintln!("timing estimates natively");
+    let native = measure::native()?;
+    eprintln!("timing estimates in WebAssembly");
+    let wasm = measure::wasm(&options.wasm)?;
+    eprintln!("timing the start of the server");
+    let start = measure::start_up(&options.plimsoll)?;
+    let page = page::Page {
+        machine: machine::describe(),
+        versions: format!("{}; {}", machine::versions(), options.tools),
+        date: machine::date(),
+        native,
+        wasm,
+        sizes: size::by_file(&options.planner)?,
+        start,
+        load: page::load_of(&fs::read_to_string(path()).unwrap_or_default()).to_owned(),
+    };
+    write(&page.to_string())
+}
+
+/// Measures the server under load only, and puts it into the page.
+fn load(options: &Options) -> Result<()> {
+    let text = load::run(&options.plimsoll)?;
+    let page = fs::read_to_string(path()).context("run `cargo xtask bench` first")?;
+    write(&page::with_load(&page, &text).context("docs/performance.md has no part about load")?)
+}
+
+/// The root of the project.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("."))
+}
+
+fn path() -> PathBuf {
+    root().join("docs/performance.md")
+}
+
+fn write(page: &str) -> Result<()> {
+    let path = path();
+    fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
+    eprintln!("wrote {}", path.display());
     Ok(())
 }
 
-/// The most memory this process ever had resident, in bytes, as Linux counts it.
-fn peak_memory() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.trim().trim_end_matches(" kB");
-    kib.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_measured_must_be_named() {
+        let read = |line: &str| parse(lexopt::Parser::from_args(line.split_whitespace()));
+        assert_eq!(read("case llama-2-7b").unwrap().case, "llama-2-7b");
+        assert_eq!(read("load --plimsoll p").unwrap().plimsoll, Path::new("p"));
+        assert!(read("page --plimsoll p --planner d --wasm w --tools t").is_ok());
+        for line in ["", "load", "page --plimsoll p", "case a b", "faster"] {
+            assert!(read(line).is_err(), "{line}");
+        }
+    }
 }

@@ -1,7 +1,9 @@
 //! `cargo xtask test`: everything that is checked, in the order in which it fails fastest.
 
+mod cpu;
 mod report;
 mod stages;
+mod suite;
 mod tally;
 
 use std::{
@@ -11,7 +13,8 @@ use std::{
 
 use anyhow::{Result, ensure};
 
-use crate::{shell::headline, tools::Tools};
+use crate::shell::headline;
+use suite::Suite;
 use tally::Tally;
 
 /// What `test` was asked for.
@@ -40,6 +43,8 @@ struct Row {
     outcome: Outcome,
     tally: Tally,
     time: Duration,
+    /// What the processors worked, where the system tells: on a busy machine `time` says little.
+    cpu: Option<Duration>,
 }
 
 /// Runs every stage, whatever the others do, and fails when one failed or could not run.
@@ -51,36 +56,42 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let mut rows = Vec::new();
     let mut stage = |name: &'static str, run: &mut dyn FnMut(&mut Tally) -> Result<Outcome>| {
         headline(name);
-        let start = Instant::now();
+        let (start, before) = (Instant::now(), cpu::used());
         let mut tally = Tally::default();
         let outcome = run(&mut tally).unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
         if let Outcome::Failed(why) = &outcome {
             headline(&format!("{name}: FAILED: {why}"));
         }
-        rows.push(Row { name, outcome, tally, time: start.elapsed() });
+        let cpu = cpu::used().zip(before).map(|(after, before)| after.saturating_sub(before));
+        rows.push(Row { name, outcome, tally, time: start.elapsed(), cpu });
     };
     stage("formatting", &mut |_| stages::formatting());
-    stage("dependencies", &mut |_| stages::dependencies());
+    stage("advisories", &mut |_| stages::advisories());
     stage("lints, native", &mut |_| stages::native_lints());
-    stage("tests, native", &mut stages::native_tests);
-    stage("accuracy", &mut |_| stages::accuracy());
-    stage("tests, database", &mut |tally| stages::database_tests(ci, tally));
-    stage("tests, torch", &mut |tally| stages::torch_tests(ci, tally));
-    // From here on tools are needed that may have to be built first.
-    let mut tools = None;
-    stage("tools", &mut |_| {
-        tools = Some(Tools::ready()?);
+    stage("documentation", &mut |_| stages::documentation());
+    // All tests are built at once: apart, what they share would be built again with other features.
+    let mut suite = None;
+    stage("build, tests", &mut |_| {
+        suite = Some(Suite::build()?);
         Ok(Outcome::Passed)
     });
-    stage("lints, planner", &mut |_| stages::planner_lints());
-    let without_tools = || Ok(Outcome::NotRun { why: "the tools it needs are missing".to_owned(), required: true });
-    stage("tests, wasm", &mut |tally| {
-        tools.as_ref().map_or_else(without_tools, |tools| stages::wasm_tests(tools, tally))
+    let without_suite = || Ok(Outcome::NotRun { why: "the tests were not built".to_owned(), required: true });
+    stage("tests, native", &mut |tally| {
+        suite.as_ref().map_or_else(without_suite, |suite| stages::native_tests(suite, tally))
     });
-    stage("tests, browser", &mut |tally| match &tools {
-        _ if options.without_browser => stages::browser_tests_left_out(tally),
-        Some(tools) => stages::browser_tests(tools, tally),
-        None => without_tools(),
+    stage("accuracy", &mut |_| suite.as_ref().map_or_else(without_suite, stages::accuracy));
+    stage("tests, database", &mut |tally| {
+        suite.as_ref().map_or_else(without_suite, |suite| stages::database_tests(suite, ci, tally))
+    });
+    stage("tests, torch", &mut |tally| {
+        suite.as_ref().map_or_else(without_suite, |suite| stages::torch_tests(suite, ci, tally))
+    });
+    stage("tests, wasm", &mut |tally| stages::wasm_tests(tally));
+    stage("lints, planner", &mut |_| stages::planner_lints());
+    stage("tests, browser", &mut |tally| match &suite {
+        Some(suite) if options.without_browser => stages::browser_tests_left_out(suite, tally),
+        Some(suite) => stages::browser_tests(suite, tally),
+        None => without_suite(),
     });
 
     let mut out = std::io::stdout().lock();

@@ -16,7 +16,12 @@ pub fn is_success(rows: &[Row]) -> bool {
 /// A table of the stages, why any of them did not pass, and the sum of the tests on the last line.
 pub fn print(out: &mut impl Write, rows: &[Row], total: Duration) -> io::Result<()> {
     let mut sum = Tally::default();
-    writeln!(out, "\n{:<16} {:<8} {:>14} {:>7} {:>7} {:>8}", "stage", "result", "time", "passed", "failed", "skipped")?;
+    writeln!(
+        out,
+        "\n{:<16} {:<8} {:>14} {:>14} {:>7} {:>7} {:>8}",
+        "stage", "result", "time", "processors", "passed", "failed", "skipped"
+    )?;
+    let worked = |time: Option<Duration>| time.map_or("-".to_owned(), seconds);
     for row in rows {
         let result = match row.outcome {
             Outcome::Passed => "ok",
@@ -27,16 +32,18 @@ pub fn print(out: &mut impl Write, rows: &[Row], total: Duration) -> io::Result<
         let Tally { passed, failed, skipped } = row.tally;
         writeln!(
             out,
-            "{:<16} {result:<8} {:>14} {:>7} {:>7} {:>8}",
+            "{:<16} {result:<8} {:>14} {:>14} {:>7} {:>7} {:>8}",
             row.name,
             seconds(row.time),
+            worked(row.cpu),
             count(passed),
             count(failed),
             count(skipped)
         )?;
         sum += row.tally;
     }
-    writeln!(out, "{:<25} {:>14}", "total", seconds(total))?;
+    let cpu = rows.iter().map(|row| row.cpu).sum();
+    writeln!(out, "{:<25} {:>14} {:>14}", "total", seconds(total), worked(cpu))?;
     if rows.iter().any(|row| !matches!(row.outcome, Outcome::Passed)) {
         writeln!(out)?;
     }
@@ -58,7 +65,7 @@ mod tests {
     use super::*;
 
     fn row(name: &'static str, outcome: Outcome, passed: u64, failed: u64, skipped: u64) -> Row {
-        Row { name, outcome, tally: Tally { passed, failed, skipped }, time: Duration::from_secs(61) }
+        Row { name, outcome, tally: Tally { passed, failed, skipped }, time: Duration::from_secs(61), cpu: None }
     }
 
     fn printed(rows: &[Row]) -> String {

@@ -2,19 +2,16 @@
 
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
+use anyhow::{Result, ensure};
 
+use super::suite::{self, Suite};
 use super::{Outcome, Tally};
-use crate::{
-    browser::Browser,
-    database, dependencies,
-    python::Python,
-    serve,
-    shell::{self, note},
-    tools::{self, Tools, WASM_TARGET},
-    workspace,
-};
+use crate::browser::Browser;
+use crate::compile::{Order, Program, compile};
+use crate::python::Python;
+use crate::shell::{self, note};
+use crate::tools::{self, WASM_TARGET};
+use crate::{database, planner, scoreboard, workspace};
 
 /// The planner: what of it needs no browser is built and tested natively too, the page only for wasm32.
 const PLANNER: &str = "plimsoll-web";
@@ -28,10 +25,10 @@ const TORCH_TESTED: [(&str, &str); 2] = [("plimsoll-probe", "worker"), ("plimsol
 /// The test targets with cases that need PostgreSQL. Those are marked as ignored, so that cargo alone names them.
 const DATABASE_TESTED: [(&str, &str); 2] = [("plimsoll-server", "measurements"), ("plimsoll-probe", "serve")];
 
-/// The test targets that run as WebAssembly, under Node: the engine must give the same bytes there.
-const WASM_TESTED: [(&str, &str); 1] = [("plimsoll-tests", "wasm_parity")];
+/// The test that runs as WebAssembly, under Node: the engine must give the same bytes there.
+const WASM_TESTED: (&str, &str) = ("plimsoll-tests", "wasm_parity");
 
-/// What the wasm test runner needs.
+/// What the WebAssembly tests need.
 const NO_NODE: &str = "Node.js is not installed, and the WebAssembly tests run in it: install it (https://nodejs.org)";
 
 pub fn formatting() -> Result<Outcome> {
@@ -39,58 +36,71 @@ pub fn formatting() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Sources, licences, and known holes of what the project depends on.
-pub fn dependencies() -> Result<Outcome> {
-    dependencies::check()?;
+/// What is known against a dependency stands in a database on the network: asked where there is a program that does.
+/// Sources and licences are checked by a test of this program.
+pub fn advisories() -> Result<Outcome> {
+    let not_run = |why: &str| Ok(Outcome::NotRun { why: why.to_owned(), required: false });
+    if shell::find_program("cargo-deny", &[]).is_empty() {
+        return not_run("cargo-deny is not installed (`cargo install cargo-deny`); the audit workflow asks daily");
+    }
+    if shell::output(shell::cargo().args(["deny", "fetch", "db"])).is_none() {
+        return not_run("the database of advisories cannot be fetched from here");
+    }
+    shell::run(shell::cargo().args(["deny", "--offline", "check"]))?;
     Ok(Outcome::Passed)
 }
 
 pub fn native_lints() -> Result<Outcome> {
     let mut clippy = shell::cargo();
-    clippy.args(["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+    clippy.args(["clippy", "--locked", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]);
     shell::run(&mut clippy)?;
     Ok(Outcome::Passed)
 }
 
+/// In the profile the planner is built in, so that what runs inside the compiler is built once for both.
 pub fn planner_lints() -> Result<Outcome> {
+    tools::wasm_target()?;
     let mut clippy = shell::cargo();
-    clippy.args(["clippy", "--locked", "--package", PLANNER, "--target", WASM_TARGET, "--", "-D", "warnings"]);
-    shell::run(&mut clippy)?;
+    clippy.args(["clippy", "--locked", "--quiet", "--package", PLANNER, "--target", WASM_TARGET, "--profile", "quick"]);
+    shell::run(clippy.args(["--", "-D", "warnings"]))?;
+    Ok(Outcome::Passed)
+}
+
+/// Links in the documentation lead somewhere.
+pub fn documentation() -> Result<Outcome> {
+    let mut doc = shell::cargo();
+    doc.args(["doc", "--locked", "--quiet", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
+    shell::run(&mut doc)?;
     Ok(Outcome::Passed)
 }
 
 /// Everything but the tests that have stages of their own.
-pub fn native_tests(tally: &mut Tally) -> Result<Outcome> {
-    let apart: Vec<(&str, &str)> = TORCH_TESTED.into_iter().chain(DATABASE_TESTED).chain([END_TO_END]).collect();
-    let mut packages: Vec<&str> = apart.iter().map(|(package, _)| *package).collect();
-    packages.sort_unstable();
-    packages.dedup();
-
-    let mut all = shell::cargo();
-    all.args(["test", "--locked", "--workspace", "--no-fail-fast"]);
-    for package in &packages {
-        all.args(["--exclude", package]);
+pub fn native_tests(suite: &Suite, tally: &mut Tally) -> Result<Outcome> {
+    let apart: Vec<&Program> = TORCH_TESTED
+        .into_iter()
+        .chain(DATABASE_TESTED)
+        .chain([END_TO_END, WASM_TESTED])
+        .map(|(package, target)| suite.target(package, target))
+        .collect::<Result<_>>()?;
+    let mut result = Ok(());
+    for program in suite.programs().filter(|program| !apart.contains(program)) {
+        result = result.and(suite::run(&mut suite::command(program), tally));
     }
-    let mut result = shell::run_watched(&mut all, |line| tally.see(line));
-    for package in packages {
-        let mut rest = shell::cargo();
-        rest.args(["test", "--locked", "--package", package, "--no-fail-fast"]).args(code_targets(package)?);
-        for target in targets(package, "test")?.iter().filter(|target| !apart.contains(&(package, target))) {
-            rest.args(["--test", target]);
-        }
-        result = result.and(shell::run_watched(&mut rest, |line| tally.see(line)));
-    }
-    result?;
+    let mut examples = shell::cargo();
+    examples.args(["test", "--locked", "--quiet", "--workspace", "--doc", "--no-fail-fast"]);
+    result.and(suite::run(&mut examples, tally))?;
     ran(*tally)
 }
 
 /// The worker of the probe with real PyTorch: in CI always, elsewhere where there is a Python with it.
-pub fn torch_tests(ci: bool, tally: &mut Tally) -> Result<Outcome> {
+pub fn torch_tests(suite: &Suite, ci: bool, tally: &mut Tally) -> Result<Outcome> {
+    let programs: Vec<&Program> =
+        TORCH_TESTED.into_iter().map(|(package, target)| suite.target(package, target)).collect::<Result<_>>()?;
     let python = match Python::ready(ci) {
         Ok(python) => python,
         Err(error) => {
-            for (package, target) in TORCH_TESTED {
-                for test in listed(test_command(package, target)?)? {
+            for program in programs {
+                for test in suite::names(program)? {
                     note(&format!("skipped: {test}"));
                     tally.skipped += 1;
                 }
@@ -100,99 +110,94 @@ pub fn torch_tests(ci: bool, tally: &mut Tally) -> Result<Outcome> {
     };
     note(&format!("with {}", python.versions));
     let mut result = Ok(());
-    for (package, target) in TORCH_TESTED {
-        let mut test = test_command(package, target)?;
+    for program in programs {
+        let mut test = suite::command(program);
         test.env("PLIMSOLL_TEST_PYTHON", &python.program);
         // Each has a Python beside it that computes.
-        test.args(["--no-fail-fast", "--", "--include-ignored", "--test-threads", "2"]);
-        result = result.and(shell::run_watched(&mut test, |line| tally.see(line)));
+        test.args(["--include-ignored", "--test-threads", "2"]);
+        result = result.and(suite::run(&mut test, tally));
     }
     result?;
     ran(*tally)
 }
 
 /// Measurements kept in SQLite, and in a PostgreSQL of the tests' own: in CI always, elsewhere where it is installed.
-pub fn database_tests(ci: bool, tally: &mut Tally) -> Result<Outcome> {
-    let postgres = database::ready(ci);
-    let mut result = Ok(());
+pub fn database_tests(suite: &Suite, ci: bool, tally: &mut Tally) -> Result<Outcome> {
+    if ci {
+        database::install()?;
+    }
+    let (mut result, mut missing) = (Ok(()), None);
     for (package, target) in DATABASE_TESTED {
-        let mut test = test_command(package, target)?;
-        test.args(["--no-fail-fast", "--"]);
-        if postgres.is_ok() {
-            test.arg("--include-ignored");
+        let mut test = suite::command(suite.target(package, target)?);
+        match database::find(&mut test) {
+            Ok(folder) => {
+                note(&format!("with the PostgreSQL in {}", folder.display()));
+                test.arg("--include-ignored");
+            }
+            Err(error) => missing = Some(error),
         }
-        result = result.and(shell::run_watched(&mut test, |line| tally.see(line)));
+        result = result.and(suite::run(&mut test, tally));
     }
     result?;
-    match postgres {
-        Ok(()) => ran(*tally),
-        Err(error) => Ok(Outcome::NotRun { why: format!("only on SQLite: {error:#}"), required: ci }),
+    match missing {
+        None => ran(*tally),
+        Some(error) => Ok(Outcome::NotRun { why: format!("only on SQLite: {error:#}"), required: ci }),
     }
 }
 
-pub fn wasm_tests(tools: &Tools, tally: &mut Tally) -> Result<Outcome> {
+pub fn wasm_tests(tally: &mut Tally) -> Result<Outcome> {
     if shell::output(Command::new("node").arg("--version")).is_none() {
         return Ok(Outcome::NotRun { why: NO_NODE.to_owned(), required: true });
     }
-    for (package, target) in WASM_TESTED {
-        let mut test = shell::cargo();
-        test.args(["test", "--locked", "--package", package, "--target", WASM_TARGET, "--test", target])
-            .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER", tools.wasm_test_runner());
-        shell::run_watched(&mut test, |line| tally.see(line))?;
+    tools::wasm_target()?;
+    let (package, target) = WASM_TESTED;
+    // As the planner is built, so that the engine is built once for both.
+    let built = compile(&Order {
+        command: "test",
+        selection: &["--package", package, "--target", WASM_TARGET],
+        options: &[["--test", target].as_slice(), &planner::PROFILE].concat(),
+    })?;
+    for program in built.programs.iter().filter(|program| program.name == target) {
+        let mut node = Command::new("node");
+        node.arg(workspace::root().join("tests/kit/run.mjs")).arg(&program.path);
+        suite::run(&mut node, tally)?;
     }
     ran(*tally)
 }
 
-pub fn accuracy() -> Result<Outcome> {
-    let this = std::env::current_exe().context("cannot find this program")?;
-    for command in ["accuracy", "schema", "reference"] {
-        shell::run(Command::new(&this).current_dir(workspace::root()).args([command, "--check"]))?;
+pub fn accuracy(suite: &Suite) -> Result<Outcome> {
+    for command in scoreboard::COMMANDS {
+        shell::run(&mut scoreboard::asked(&suite.built, command, true)?)?;
     }
     Ok(Outcome::Passed)
 }
 
 /// The browser tests were not asked for. They are built and counted all the same: they must still compile.
-pub fn browser_tests_left_out(tally: &mut Tally) -> Result<Outcome> {
-    tally.skipped = browser_tests_count()?;
+pub fn browser_tests_left_out(suite: &Suite, tally: &mut Tally) -> Result<Outcome> {
+    let (package, target) = END_TO_END;
+    tally.skipped = suite::names(suite.target(package, target)?)?.len().try_into()?;
     Ok(Outcome::NotRun { why: "--without-browser was given".to_owned(), required: false })
 }
 
-fn browser_tests_count() -> Result<u64> {
-    let (package, target) = END_TO_END;
-    Ok(listed(test_command(package, target)?)?.len().try_into()?)
-}
-
-/// The names of the tests that a command would run.
-fn listed(mut test: Command) -> Result<Vec<String>> {
-    let list = shell::output(test.args(["--", "--list"])).context("the tests do not compile")?;
-    Ok(list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
-}
-
-/// Runs one test target.
-fn test_command(package: &str, target: &str) -> Result<Command> {
-    ensure!(targets(package, "test")?.iter().any(|t| t == target), "{package} has no test target `{target}`");
-    let mut test = shell::cargo();
-    test.args(["test", "--locked", "--package", package, "--test", target]);
-    Ok(test)
-}
-
 /// The journeys a person takes, in a real browser through the real server. The tests learn from the environment what
-/// to run: `PLIMSOLL` (the binary), `CHROME`, `CHROMEDRIVER`, `AXE` (the accessibility checker's script).
-pub fn browser_tests(tools: &Tools, tally: &mut Tally) -> Result<Outcome> {
+/// to run: `PLIMSOLL` (the program), `CHROME`, `CHROMEDRIVER`, `AXE` (the accessibility checker's script). The planner's
+/// files they find in web/dist.
+pub fn browser_tests(suite: &Suite, tally: &mut Tally) -> Result<Outcome> {
     let (package, target) = END_TO_END;
-    let mut test = test_command(package, target)?;
-    let found = Browser::ready().and_then(|browser| Ok((browser, tools::axe()?)));
-    let (browser, axe) = match found {
+    let program = suite.target(package, target)?;
+    let (browser, axe) = match Browser::ready().and_then(|browser| Ok((browser, tools::axe()?))) {
         Ok(found) => found,
         Err(error) => {
-            tally.skipped = browser_tests_count()?;
+            tally.skipped = suite::names(program)?.len().try_into()?;
             return Ok(Outcome::NotRun { why: format!("{error:#}"), required: true });
         }
     };
     note(&format!("in {} ({})", browser.version, browser.chrome.display()));
-    let plimsoll = serve::binary(tools)?;
-    test.env("PLIMSOLL", plimsoll).env("CHROME", browser.chrome).env("CHROMEDRIVER", browser.driver).env("AXE", axe);
-    shell::run_watched(&mut test, |line| tally.see(line))?;
+    planner::bundle(suite.binary("plimsoll-bundle")?, &planner::wasm()?)?;
+    let mut test = suite::command(program);
+    test.env("PLIMSOLL", suite.binary("plimsoll")?);
+    test.env("CHROME", browser.chrome).env("CHROMEDRIVER", browser.driver).env("AXE", axe);
+    suite::run(&mut test, tally)?;
     ran(*tally)
 }
 
@@ -202,45 +207,16 @@ fn ran(tally: Tally) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The flags that select the tests within a package's own code.
-fn code_targets(package: &str) -> Result<Vec<&'static str>> {
-    let mut flags = Vec::new();
-    for (kind, flag) in [("lib", "--lib"), ("bin", "--bins")] {
-        if !targets(package, kind)?.is_empty() {
-            flags.push(flag);
-        }
-    }
-    Ok(flags)
-}
-
-/// The names of a package's targets of a kind: `lib`, `bin`, `test`.
-fn targets(package: &str, kind: &str) -> Result<Vec<String>> {
-    let metadata = workspace::metadata()?;
-    let packages = metadata.get("packages").and_then(Value::as_array).context("no packages in `cargo metadata`")?;
-    let found = packages.iter().find(|p| p.get("name").and_then(Value::as_str) == Some(package));
-    let targets = found.and_then(|p| p.get("targets")).and_then(Value::as_array);
-    let targets = targets.with_context(|| format!("the workspace has no package `{package}`"))?;
-    let is_it = |t: &&Value| t.get("kind").and_then(Value::as_array).is_some_and(|k| k.iter().any(|k| k == kind));
-    Ok(targets.iter().filter(is_it).filter_map(|t| t.get("name")?.as_str().map(str::to_owned)).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn test_targets_come_from_cargo() {
-        assert_eq!(targets("plimsoll-server", "test").unwrap(), ["app", "measurements", "socket"]);
-        assert!(targets("no-such-package", "test").is_err());
-        assert_eq!(code_targets("plimsoll-probe").unwrap(), ["--bins"]);
-        assert_eq!(code_targets("plimsoll-tests").unwrap(), ["--lib"]);
-    }
-
-    #[test]
     fn what_has_a_stage_of_its_own_is_there() {
-        for (package, target) in TORCH_TESTED.into_iter().chain(DATABASE_TESTED).chain(WASM_TESTED).chain([END_TO_END])
-        {
-            assert!(test_command(package, target).is_ok(), "{package} {target}");
+        for (package, target) in TORCH_TESTED.into_iter().chain(DATABASE_TESTED).chain([END_TO_END, WASM_TESTED]) {
+            let folder = package.trim_start_matches("plimsoll-");
+            let tests = workspace::root().join(folder).join("tests").join(target);
+            assert!(tests.is_dir() || tests.with_extension("rs").is_file(), "{package} {target}");
         }
     }
 

@@ -90,7 +90,7 @@ impl Repetition {
         cx.repetitions.awaiting.borrow_mut().push(Rc::clone(&repetition));
         if let Work::Repeated(place) = &node.work {
             // A node is begun once.
-            let _ = place.set(repetition);
+            drop(place.set(repetition));
         }
     }
 

@@ -1,8 +1,8 @@
 //! Choosing which measurements are shown.
 
 use leptos::prelude::*;
-use plimsoll_core::measurement::By;
-use plimsoll_web::compare::view::{FILTERS, by_label};
+use plimsoll_core::measurement::Facet;
+use plimsoll_web::compare::view::FILTERS;
 
 use crate::app::logbook::Logbook;
 use crate::app::route::Route;
@@ -27,7 +27,7 @@ pub fn Filters() -> impl IntoView {
 }
 
 #[component]
-fn Filter(by: By) -> impl IntoView {
+fn Filter(by: Facet) -> impl IntoView {
     let route = Route::get();
     let logbook = Logbook::get();
     let choices = Memo::new(move |_| {
@@ -38,7 +38,7 @@ fn Filter(by: By) -> impl IntoView {
     let id = format!("filter-{}", by.as_str());
     view! {
         <div class="filter">
-            <label for=id.clone()>{by_label(by)}</label>
+            <label for=id.clone()>{by.in_words().label}</label>
             <select
                 id=id.clone()
                 data-testid=id

@@ -1,8 +1,7 @@
 //! Errors by group.
 
 use leptos::prelude::*;
-use plimsoll_core::measurement::{By, MeasurementPoint, Metric, Spread, groups};
-use plimsoll_web::compare::view::by_label;
+use plimsoll_core::measurement::{Facet, MeasurementPoint, Metric, Spread, groups};
 use plimsoll_web::compare::{percent, percent_size};
 
 use super::shown;
@@ -22,16 +21,16 @@ pub fn Groups() -> impl IntoView {
                         id="group-by"
                         data-testid="group-by"
                         on:change:target=move |event| {
-                            if let Some(by) = By::parse(&event.target().value()) {
+                            if let Some(by) = Facet::group(&event.target().value()) {
                                 route.look(|v| v.by = by);
                             }
                         }
                     >
-                        {By::ALL
+                        {Facet::GROUPS
                             .map(|choice| {
                                 view! {
                                     <option value=choice.as_str() selected=move || by() == choice>
-                                        {by_label(choice)}
+                                        {choice.in_words().label}
                                     </option>
                                 }
                             })
@@ -44,7 +43,7 @@ pub fn Groups() -> impl IntoView {
                     <caption class="unseen">"Median and worst error by group"</caption>
                     <thead>
                         <tr>
-                            <th scope="col">{move || by_label(by())}</th>
+                            <th scope="col">{move || by().in_words().label}</th>
                             <th scope="col" class="num">"Runs"</th>
                             {Metric::ALL
                                 .map(|metric| {

@@ -1,0 +1,90 @@
+//! What strangers hand to Plimsoll, and what must hold whatever they hand: nothing panics, and what was read can be written and
+//! read again.
+//!
+//! `fuzz_targets` has a program for each of these functions. Under `cargo fuzz` libFuzzer makes up their inputs; built with a
+//! stable compiler the same programs, and the tests of this crate, change what lies in `corpus` in a fixed sequence.
+#![forbid(unsafe_code)]
+
+pub mod harness;
+
+use plimsoll_core::estimate::Run;
+use plimsoll_core::scenario::Link;
+use plimsoll_core::{Measurement, Scenario};
+use serde_json::{Value, json};
+
+/// A share link. Whatever is in it, a scenario comes out, and its own link leads back to it.
+pub fn link(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    let scenario = Link::decode(&text).scenario;
+    assert_eq!(Link::decode_strict(&Link::encode(&scenario)).as_ref(), Ok(&scenario));
+    if let Some(Ok(record)) = Measurement::in_link(&text) {
+        take(&record);
+    }
+}
+
+/// The text of a scenario. What was read is written as JSON and as TOML, and both are read as the same.
+pub fn scenario(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    for read in [Scenario::from_json(&text), Scenario::from_toml(&text)] {
+        let Ok(scenario) = read else { continue };
+        assert_eq!(Scenario::from_value(&scenario.to_value()).as_ref(), Ok(&scenario));
+        assert_eq!(Scenario::from_toml(&scenario.to_toml()).as_ref(), Ok(&scenario));
+    }
+}
+
+/// A `config.json`. It is estimated or refused.
+pub fn config(input: &[u8]) {
+    let Ok(config) = serde_json::from_slice::<Value>(input) else { return };
+    let asked = json!({ "model": { "hf": config }, "input": { "batch": 1, "seq": 8 } });
+    if let Ok(scenario) = Scenario::from_value(&asked) {
+        // A run that is refused says why, and that is all that is asked of it.
+        let _ = Run::new(&scenario);
+    }
+}
+
+/// The text of a record.
+pub fn record(input: &[u8]) {
+    if let Ok(record) = Measurement::from_json(&String::from_utf8_lossy(input)) {
+        take(&record);
+    }
+}
+
+/// All that is done with a record before it is kept.
+fn take(record: &Measurement) {
+    let mut scrubbed = record.clone();
+    scrubbed.scrub();
+    if record.validate().is_empty() {
+        let again = Measurement::from_json(&record.canonical());
+        assert_eq!(again.map(|again| again.canonical()), Ok(record.canonical()));
+        // A scenario that the engine refuses makes no point.
+        let _ = record.point();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A moment's worth of changes for each file.
+    const ROUNDS: u32 = 200;
+
+    #[test]
+    fn changed_links() {
+        assert!(harness::run("link", link, ROUNDS).unwrap() > ROUNDS);
+    }
+
+    #[test]
+    fn changed_scenarios() {
+        assert!(harness::run("scenario", scenario, ROUNDS).unwrap() > ROUNDS);
+    }
+
+    #[test]
+    fn changed_configurations() {
+        assert!(harness::run("config", config, ROUNDS).unwrap() > ROUNDS);
+    }
+
+    #[test]
+    fn changed_records() {
+        assert!(harness::run("record", record, ROUNDS).unwrap() > ROUNDS);
+    }
+}

@@ -1,0 +1,16 @@
+//! What tests and measurements work with: a PostgreSQL of one's own, `plimsoll serve` as a process, a client, a storm of
+//! clients, records that nobody measured, programs that hear Ctrl-C; and, in WebAssembly, what a test there says.
+
+#[cfg(not(target_arch = "wasm32"))]
+pub mod attended;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod harbour;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod http;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod postgres;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod storm;
+pub mod synthetic;
+#[cfg(target_arch = "wasm32")]
+pub mod wasm;

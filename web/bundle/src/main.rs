@@ -1,0 +1,139 @@
+//! Makes the planner's files: joins its WebAssembly to JavaScript, names what it is made of after its content, and writes
+//! the page that loads it.
+//!
+//! `plimsoll-bundle --wasm target/wasm32-unknown-unknown/quick/planner.wasm --out web/dist`. It runs no compiler: whoever
+//! calls it has cargo build the WebAssembly first. `cargo xtask serve` does, and so does the build script of the server.
+#![forbid(unsafe_code)]
+
+mod bindgen;
+mod compress;
+mod embed;
+mod files;
+mod measurements;
+mod page;
+mod stamp;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use lexopt::prelude::*;
+
+use compress::Effort;
+use files::Files;
+use stamp::Stamp;
+
+const USAGE: &str = "\
+Makes the planner's files out of its WebAssembly, web/index.html and what that names.
+
+Usage: plimsoll-bundle --wasm FILE --out DIRECTORY [--release] [--wasm-opt PROGRAM] [--embed FILE]
+
+  --wasm FILE           planner.wasm as cargo built it
+  --out DIRECTORY       where the files go; what was there is replaced
+  --release             as small as it gets: without names, compressed as hard as it goes
+  --wasm-opt PROGRAM    the wasm-opt to run over it
+  --embed FILE          also write a Rust expression that includes the files, for a build script
+";
+
+/// What was asked for.
+#[derive(Debug)]
+struct Options {
+    wasm: PathBuf,
+    out: PathBuf,
+    release: bool,
+    wasm_opt: Option<PathBuf>,
+    embed: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let done = match parse(lexopt::Parser::from_env()) {
+        Ok(Some(options)) => bundle(&options),
+        Ok(None) => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        Err(error) => {
+            eprintln!("plimsoll-bundle: {error}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("plimsoll-bundle: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(mut parser: lexopt::Parser) -> Result<Option<Options>, lexopt::Error> {
+    let (mut wasm, mut out, mut release, mut wasm_opt, mut embed) = (None, None, false, None, None);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("help") | Short('h') => return Ok(None),
+            Long("wasm") => wasm = Some(parser.value()?.into()),
+            Long("out") => out = Some(parser.value()?.into()),
+            Long("release") => release = true,
+            Long("wasm-opt") => wasm_opt = Some(parser.value()?.into()),
+            Long("embed") => embed = Some(parser.value()?.into()),
+            other => return Err(other.unexpected()),
+        }
+    }
+    let (wasm, out) = (wasm.ok_or("--wasm is missing")?, out.ok_or("--out is missing")?);
+    Ok(Some(Options { wasm, out, release, wasm_opt, embed }))
+}
+
+/// The planner's sources.
+fn web() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new(".."))
+}
+
+fn bundle(options: &Options) -> Result<()> {
+    let records = web().join("../data/measurements");
+    let inputs = [&options.wasm, &web().join("index.html"), &web().join("styles"), &web().join("assets"), &records];
+    let stamp = Stamp::of(&options.wasm, format!("{options:?}"));
+    if stamp.holds(&inputs)? {
+        return Ok(());
+    }
+    let made = make(options, &records)?;
+    let written = made.replace(&options.out)?;
+    if let Some(file) = &options.embed {
+        fs::write(file, embed::expression(&made, &options.out)?)
+            .with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    let (plain, sent) = made.sizes();
+    println!("the planner: {} KB, {} KB as sent", plain.div_ceil(1000), sent.div_ceil(1000));
+    stamp.set(written.iter().chain(&options.embed))
+}
+
+/// Everything that is written, in memory.
+fn make(options: &Options, records: &Path) -> Result<Files> {
+    let mut files = Files::default();
+    let planner = bindgen::join(&options.wasm, options.release, options.wasm_opt.as_deref())?;
+    let index = fs::read_to_string(web().join("index.html")).context("cannot read web/index.html")?;
+    let page = page::write(&index, web(), planner, &mut files)?;
+    files.add("index.html", page)?;
+    measurements::ship(records, &mut files)?;
+    compress::beside(&mut files, if options.release { Effort::Most } else { Effort::Little })?;
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Option<Options>, lexopt::Error> {
+        parse(lexopt::Parser::from_args(line.split_whitespace()))
+    }
+
+    #[test]
+    fn what_it_needs_is_asked_for() {
+        let options = read("--wasm a.wasm --out dist --release").unwrap().unwrap();
+        assert!(options.release && options.wasm_opt.is_none() && options.out == Path::new("dist"));
+        assert!(read("--help").unwrap().is_none());
+        for line in ["", "--wasm a.wasm", "--out dist", "--wasm a --out b c", "--wasm a --out b --releas"] {
+            assert!(read(line).is_err(), "{line}");
+        }
+    }
+}
