@@ -1435,8 +1435,10 @@ class Run:
         with self.phase("backward", step, number):
             root.backward()
             del root
-            # Kept for the report, as loops do, but not its graph.
-            self.loss = self.loss.detach()
+            # Kept for the report with its graph, as loops do, and with the leaves that the forward made for itself (T5's
+            # position bias under checkpointing). With adapters the graph is let go of, as in the reference rows.
+            if self.training.get("lora") is not None:
+                self.loss = self.loss.detach()
         return self.loss.item()
 
     def update(self, step):

@@ -122,6 +122,10 @@ fn read(row: &Row) -> Result<Vec<Device>, String> {
         _ => return Err(row.problem("give either gib or sizes_gib")),
     };
     row.text("name")?;
+    let multiprocessors = row.whole("sms")?;
+    if multiprocessors.is_some() && vendor != "Nvidia" {
+        return Err(row.problem("sms is NVIDIA's; leave it out"));
+    }
     let mut devices = Vec::new();
     for (id, name, gib) in sizes {
         let nominal = gib * GIB;
@@ -140,7 +144,7 @@ fn read(row: &Row) -> Result<Vec<Device>, String> {
             memory,
             memory_assumed: reading.is_none(),
             bandwidth: needed("gb_s")?,
-            multiprocessors: row.whole("sms")?,
+            multiprocessors,
             fp32: needed("fp32")?,
             fp16: needed("fp16")?,
             bf16: row.number("bf16")?,

@@ -45,7 +45,7 @@ pub struct Gpu {
     pub memory_assumed: bool,
     /// Memory bandwidth in GB/s (10^9).
     pub bandwidth_gb_s: f64,
-    /// Streaming multiprocessors; `None` on other vendors and where no figure was found.
+    /// Streaming multiprocessors of an NVIDIA card; `None` where nobody lists them, and on other vendors.
     pub multiprocessors: Option<u64>,
     /// Dense peak TFLOP/s in float32 (no tensor cores).
     pub tflops_fp32: f64,

@@ -28,7 +28,7 @@ struct Moment {
     line: Line,
     /// The others, with how many of each are alive.
     ragged: Vec<(Line, u32)>,
-    /// Those with a law of their own that are, with the line of their tokens.
+    /// Those with a law of their own that are, with the line of what it goes by.
     lawful: Vec<(Law, Line)>,
 }
 
@@ -128,7 +128,7 @@ impl Envelope {
                 .iter()
                 .map(|(line, count)| Bytes::new(line.at(batch)).round_up_to(ROUNDING).get() * u64::from(*count))
                 .sum();
-            let of = |(law, tokens): &(Law, Line)| by_law(law, *tokens, batch).round_up_to(ROUNDING).get();
+            let of = |(law, line): &(Law, Line)| by_law(law, *line, batch).round_up_to(ROUNDING).get();
             let lawful: u64 = moment.lawful.iter().map(of).sum();
             let bytes = Bytes::new(moment.line.at(batch) + ragged + lawful);
             if bytes > peak.bytes {
@@ -176,8 +176,8 @@ impl Envelope {
 fn heights(stream: &Stream, last: u64) -> Vec<(Line, i64)> {
     let of = |line: &Line| line.rounded().map_or((*line, UNIT - 1), |line| (line, 0));
     let mut heights: Vec<(Line, i64)> = stream.lines.iter().map(of).collect();
-    for law in &stream.laws {
-        heights[law.storage as usize] = (Line::constant(0), most(law, stream.tokens(law), last));
+    for (law, line) in &stream.laws {
+        heights[law.storage as usize] = (Line::constant(0), most(law, *line, last));
     }
     heights
 }
@@ -227,9 +227,9 @@ fn keep_highest(summits: &mut Vec<Summit>, first: u64, last: u64) {
 fn moments(stream: &Stream, summits: &[Summit]) -> Vec<Moment> {
     let mut line = Line::constant(0);
     let mut ragged: BTreeMap<Line, u32> = BTreeMap::new();
-    let mut laws: Vec<Option<&Law>> = vec![None; stream.lines.len()];
-    for law in &stream.laws {
-        laws[law.storage as usize] = Some(law);
+    let mut laws: Vec<Option<(Law, Line)>> = vec![None; stream.lines.len()];
+    for (law, line) in &stream.laws {
+        laws[law.storage as usize] = Some((*law, *line));
     }
     let mut held: BTreeMap<u32, (Law, Line)> = BTreeMap::new();
     let mut moments = Vec::with_capacity(summits.len());
@@ -240,7 +240,7 @@ fn moments(stream: &Stream, summits: &[Summit]) -> Vec<Moment> {
                 if e.is_free() {
                     held.remove(&e.id());
                 } else {
-                    held.insert(e.id(), (*law, stream.tokens(law)));
+                    held.insert(e.id(), law);
                 }
                 if event == summit.event {
                     break;

@@ -26,9 +26,6 @@ pub fn assumed(gpu: &Gpu, scenario: &Scenario) -> Vec<String> {
 /// What kernels take for themselves and nobody can know, and where a card is known to take another kernel than the
 /// reference rows: a sentence each.
 pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger) -> Vec<String> {
-    const T5: &str = "on a card PyTorch computes T5's self-attention with the math kernel, which keeps every score, because \
-         the last dimension of the position bias is not contiguous; this follows the reference rows, which take the \
-         memory-efficient kernel";
     const CONVOLUTION: &str = "what cuDNN takes while a convolution runs is not counted: it depends on the algorithm it \
          picks, and on torch.backends.cudnn.benchmark";
     const CUDNN: &str = "of what cuDNN's attention takes in its backward only what its front end asks for is counted, not \
@@ -42,9 +39,6 @@ pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger) -> Vec<String>
     }
     if trains && ran(Op::ScaledDotProductCudnnAttention) {
         sentences.push(CUDNN.to_owned());
-    }
-    if ran(Op::ScaledDotProductEfficientAttention) && scenario.model.source.family().transposed_bias {
-        sentences.push(T5.to_owned());
     }
     if trains
         && gpu.vendor == Vendor::Amd

@@ -54,8 +54,8 @@ pub struct Stream {
     pub ledger: Arc<Ledger>,
     /// By storage; zero for one with a law of its own.
     pub lines: Vec<Line>,
-    /// The storages that are no lines.
-    pub laws: Vec<Law>,
+    /// The storages that are no lines, with the line of what they follow from.
+    pub laws: Vec<(Law, Line)>,
 }
 
 /// Two optimizer steps at one batch: what is done, and how large everything is.
@@ -65,19 +65,22 @@ pub struct Step {
     pub ledger: Arc<Ledger>,
     /// The bytes of every storage.
     pub sizes: Vec<u64>,
+    /// What each of the ledger's laws goes by.
+    pub counts: Vec<u64>,
 }
 
 impl Step {
     /// As it was traced.
     pub fn of(ledger: Arc<Ledger>) -> Self {
         let sizes = ledger.storages.iter().map(|s| s.bytes).collect();
-        Self { ledger, sizes }
+        let counts = ledger.laws.iter().map(|law| law.count).collect();
+        Self { ledger, sizes, counts }
     }
 
     /// Whether the other does the same, whatever the sizes.
     pub fn does_as(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.ledger, &other.ledger)
-            || (same(&self.ledger, &other.ledger) && self.ledger.laws == other.ledger.laws)
+            || (same(&self.ledger, &other.ledger) && laws_alike(&self.ledger.laws, &other.ledger.laws))
     }
 }
 
@@ -86,9 +89,14 @@ fn same(a: &Ledger, b: &Ledger) -> bool {
     a.storages.len() == b.storages.len() && a.phases == b.phases && a.events == b.events
 }
 
-/// The size of a storage with a law at `batch`, where `line` says the bytes of its tokens.
+/// Whether both have the same laws for the same storages.
+fn laws_alike(a: &[Law], b: &[Law]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.says_as(b))
+}
+
+/// The size of a storage with a law at `batch`, where `line` says what it goes by.
 pub fn by_law(law: &Law, line: Line, batch: u64) -> Bytes {
-    Bytes::new(law.bytes(Law::tokens(line.at(batch))))
+    Bytes::new(law.bytes(line.at(batch)))
 }
 
 impl Stream {
@@ -103,7 +111,9 @@ impl Stream {
             lines[law.storage as usize] = Some(Line::constant(0));
         }
         let lines = lines.into_iter().collect::<Option<Vec<Line>>>()?;
-        Some(Self { ledger: Arc::clone(&step.ledger), lines, laws: step.ledger.laws.clone() })
+        let counts = step.counts.iter().zip(&other.counts).map(line).collect::<Option<Vec<Line>>>()?;
+        let laws = step.ledger.laws.iter().copied().zip(counts).collect();
+        Some(Self { ledger: Arc::clone(&step.ledger), lines, laws })
     }
 
     /// Of one step, good for its own batch only.
@@ -136,15 +146,10 @@ impl Stream {
     /// The size of every storage at `batch`.
     pub fn sizes(&self, batch: u64) -> Vec<Bytes> {
         let mut sizes: Vec<Bytes> = self.lines.iter().map(|line| Bytes::new(line.at(batch))).collect();
-        for law in &self.laws {
-            sizes[law.storage as usize] = by_law(law, self.tokens(law), batch);
+        for (law, line) in &self.laws {
+            sizes[law.storage as usize] = by_law(law, *line, batch);
         }
         sizes
-    }
-
-    /// The line of the storage that a law looks at.
-    pub fn tokens(&self, law: &Law) -> Line {
-        self.lines[law.tokens as usize]
     }
 }
 

@@ -12,7 +12,6 @@ use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
-use super::gpt2::size;
 use super::gptj::checkpointed;
 use super::{Model, Output, Plan, causal_lm};
 
@@ -131,11 +130,13 @@ struct BloomForCausalLm {
 
 /// `BloomForCausalLM(config)`, with the defaults of `configuration_bloom.py`.
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
-    let embed = size(config, "n_embed", "hidden_size", 64)?;
-    let heads = size(config, "n_head", "num_attention_heads", 8)?;
+    let embed = match config.optional_size("n_embed")? {
+        Some(n) => n,
+        None => config.size("hidden_size", 64)?,
+    };
+    let heads = config.size("n_head", 8)?;
     divide(config, ("hidden_size", embed), ("n_head", heads))?;
-    let key = if config.has("n_layer") { "n_layer" } else { "num_hidden_layers" };
-    let layers = config.layers(key, 2)?;
+    let layers = config.layers("n_layer", 2)?;
     let vocab = config.size("vocab_size", 250_880)?;
     if config.flag("slow_but_exact", false)? && config.size("pretraining_tp", 1)? > 1 {
         return Err(config.error("slow_but_exact", "is not estimated yet", "set it to false"));

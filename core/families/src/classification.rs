@@ -8,7 +8,7 @@ use plimsoll_torch::tensor::{ModuleId, Tensor};
 
 use super::config::Config;
 
-/// `config.num_labels`: as many as `id2label` names, else two. Vision models that name none are taken with ImageNet's
+/// `config.num_labels`: what it is set to, else as many as `id2label` names, else two. Vision models that name none are taken with ImageNet's
 /// 1000 classes: two would say little about how they are trained.
 pub fn num_labels(config: &Config<'_>, task: Task) -> Result<u64> {
     if config.has("problem_type") && config.text("problem_type", "")? != "single_label_classification" {
@@ -16,11 +16,11 @@ pub fn num_labels(config: &Config<'_>, task: Task) -> Result<u64> {
     }
     let default = if task == Task::ImageClassification { 1000 } else { 2 };
     let labels = match config.entries("id2label") {
-        Some(named) => named,
-        None => config.size("num_labels", default)?,
+        Some(named) if !config.has("num_labels") => named,
+        _ => config.size("num_labels", default)?,
     };
     if labels < 2 {
-        let key = if config.has("id2label") { "id2label" } else { "num_labels" };
+        let key = if config.has("num_labels") { "num_labels" } else { "id2label" };
         return Err(config.error(key, "one label is a regression, which is not estimated yet", "give at least two"));
     }
     Ok(labels)

@@ -271,8 +271,8 @@ fn text_model(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<(TextMo
 fn vision_model(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<(VisionModel, u64, [u64; 2])> {
     let sizes = Sizes::read(config, 768, 3072, 12)?;
     let channels = config.size("num_channels", 3)?;
-    let side = config.size("image_size", 224)?;
-    let patch = config.size("patch_size", 32)?;
+    let side = config.side("image_size", 224)?;
+    let patch = config.side("patch_size", 32)?;
     if patch > side {
         return Err(config.error(
             "patch_size",

@@ -5,6 +5,8 @@ use std::sync::LazyLock;
 use plimsoll_ground::{Error, Result};
 use serde_json::{Map, Value};
 
+use crate::attribute_map::{Alias, aliases};
+
 /// The largest size any single dimension may have; keeps products of a few of them far from overflow.
 pub const MAX_SIZE: u64 = 1 << 24;
 /// The most layers a model may have: ten times the deepest published.
@@ -15,17 +17,19 @@ pub const MAX_LAYERS: u64 = 2048;
 pub struct Config<'a> {
     map: &'a Map<String, Value>,
     prefix: &'static str,
+    aliases: &'static [Alias],
 }
 
 impl<'a> Config<'a> {
     /// The content of a Hugging Face `config.json`.
     pub fn hugging_face(map: &'a Map<String, Value>) -> Self {
-        Self { map, prefix: "model.hf" }
+        let model_type = map.get("model_type").and_then(Value::as_str).unwrap_or_default();
+        Self { map, prefix: "model.hf", aliases: aliases(model_type) }
     }
 
     /// The keys of one of our own families.
     pub fn family(map: &'a Map<String, Value>) -> Self {
-        Self { map, prefix: "model" }
+        Self { map, prefix: "model", aliases: &[] }
     }
 
     /// The nested configuration `key`, whose keys errors name behind `prefix`; empty when missing.
@@ -35,8 +39,8 @@ impl<'a> Config<'a> {
     pub fn section(&self, key: &str, prefix: &'static str) -> Result<Self> {
         static EMPTY: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
         match self.get(key) {
-            None => Ok(Self { map: &EMPTY, prefix }),
-            Some(Value::Object(map)) => Ok(Self { map, prefix }),
+            None => Ok(Self { map: &EMPTY, prefix, aliases: &[] }),
+            Some(Value::Object(map)) => Ok(Self { map, prefix, aliases: &[] }),
             Some(other) => {
                 Err(self.error(key, format!("{other} is not a configuration"), "paste the whole config.json"))
             }
@@ -48,14 +52,21 @@ impl<'a> Config<'a> {
         self.map.get("model_type").and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// An error about `key`.
+    /// An error about `key`, under the name it is written with.
     pub fn error(&self, key: &str, problem: impl Into<String>, hint: impl Into<String>) -> Error {
-        Error::new(format!("{}.{key}", self.prefix), problem, hint)
+        Error::new(format!("{}.{}", self.prefix, self.written(key)), problem, hint)
+    }
+
+    /// The name that `key` is written with: another one where the configuration has that.
+    fn written<'k>(&self, key: &'k str) -> &'k str {
+        let there = |alias: &str| self.map.get(alias).is_some_and(|value| !value.is_null());
+        let alias = self.aliases.iter().find(|(alias, name)| *name == key && there(alias));
+        alias.map_or(key, |(alias, _)| alias)
     }
 
     /// The value of `key`; `null` counts as missing.
     fn get(&self, key: &str) -> Option<&'a Value> {
-        self.map.get(key).filter(|v| !v.is_null())
+        self.map.get(self.written(key)).filter(|v| !v.is_null())
     }
 
     /// Whether `key` is present and not `null`.
@@ -66,7 +77,7 @@ impl<'a> Config<'a> {
     /// Whether `key` stands in the configuration at all, be it as `null`: a key that is absent takes the class's default,
     /// one that is `null` takes none.
     pub fn mentions(&self, key: &str) -> bool {
-        self.map.contains_key(key)
+        self.map.contains_key(self.written(key))
     }
 
     /// The strings of the array `key`, where there is one.
@@ -103,6 +114,24 @@ impl<'a> Config<'a> {
             Some(n @ 1..=MAX_SIZE) => Ok(Some(n)),
             Some(n) => Err(self.error(key, format!("{n} is out of range"), hint)),
             None => Err(self.error(key, format!("{value} is not a size"), hint)),
+        }
+    }
+
+    /// The side of a square: a size, or a list of two that are the same.
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn side(&self, key: &str, default: u64) -> Result<u64> {
+        let Some(Value::Array(sides)) = self.get(key) else { return self.size(key, default) };
+        match sides.as_slice() {
+            [high, wide] if high == wide => match high.as_u64() {
+                Some(side @ 1..=MAX_SIZE) => Ok(side),
+                _ => Err(self.error(key, format!("{high} is not a size"), "give whole numbers above 0")),
+            },
+            _ => {
+                let problem = format!("{} is no square, and others are not estimated yet", Value::from(sides.clone()));
+                Err(self.error(key, problem, "give one number, or the same twice"))
+            }
         }
     }
 
@@ -162,7 +191,7 @@ impl<'a> Config<'a> {
 
     /// The table `key`, where it holds one.
     pub fn table(&self, key: &str) -> Option<Self> {
-        self.get(key)?.as_object().map(|map| Self { map, prefix: self.prefix })
+        self.get(key)?.as_object().map(|map| Self { map, prefix: self.prefix, aliases: &[] })
     }
 
     /// A text.

@@ -98,7 +98,7 @@ struct ForImageClassification {
 /// `ConvNextForImageClassification(config)`.
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
     let channels = config.size("num_channels", 3)?;
-    let patch = config.size("patch_size", 4)?;
+    let patch = config.side("patch_size", 4)?;
     let depths = stages::depths(config, &[3, 3, 9, 3])?;
     let widths = stages::sizes(config, "hidden_sizes", &[96, 192, 384, 768], &depths)?;
     let act = config.text("hidden_act", "gelu")?;

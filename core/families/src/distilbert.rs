@@ -120,21 +120,12 @@ struct DistilBert {
     plan: Plan,
 }
 
-/// A size under DistilBERT's name or under the common one.
-fn size(config: &Config<'_>, name: &str, common: &str, default: u64) -> Result<u64> {
-    match config.optional_size(name)? {
-        Some(n) => Ok(n),
-        None => config.size(common, default),
-    }
-}
-
 /// `DistilBertForMaskedLM(config)` or `DistilBertForSequenceClassification(config)`.
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
-    let dim = size(config, "dim", "hidden_size", 768)?;
-    let heads = size(config, "n_heads", "num_attention_heads", 12)?;
+    let dim = config.size("dim", 768)?;
+    let heads = config.size("n_heads", 12)?;
     divide(config, ("dim", dim), ("n_heads", heads))?;
-    let key = if config.has("n_layers") { "n_layers" } else { "num_hidden_layers" };
-    let count = config.layers(key, 6)?;
+    let count = config.layers("n_layers", 6)?;
     let inner = config.size("hidden_dim", 3072)?;
     let vocab = config.size("vocab_size", 30_522)?;
     let positions = config.size("max_position_embeddings", 512)?;

@@ -103,22 +103,13 @@ struct LmHeadModel {
     plan: Plan,
 }
 
-/// A size under its GPT-2 name or under the common one.
-pub(super) fn size(config: &Config<'_>, name: &str, common: &str, default: u64) -> Result<u64> {
-    match config.optional_size(name)? {
-        Some(n) => Ok(n),
-        None => config.size(common, default),
-    }
-}
-
 /// `GPT2LMHeadModel(config)`.
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
-    let embed = size(config, "n_embd", "hidden_size", 768)?;
-    let heads = size(config, "n_head", "num_attention_heads", 12)?;
+    let embed = config.size("n_embd", 768)?;
+    let heads = config.size("n_head", 12)?;
     divide(config, ("n_embd", embed), ("n_head", heads))?;
-    let key = if config.has("n_layer") { "n_layer" } else { "num_hidden_layers" };
-    let layers = config.layers(key, 12)?;
-    let positions = size(config, "n_positions", "max_position_embeddings", 1024)?;
+    let layers = config.layers("n_layer", 12)?;
+    let positions = config.size("n_positions", 1024)?;
     let vocab = config.size("vocab_size", 50_257)?;
     let inner = config.optional_size("n_inner")?.unwrap_or(4 * embed);
     let act = config.text("activation_function", "gelu_new")?;

@@ -12,7 +12,6 @@ use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
 use super::decoder_only::{DecoderOnly, Headed, Shell};
-use super::gpt2::size;
 use super::pre_norm::PlainMlp;
 use super::{Model, Plan, causal_lm};
 
@@ -162,12 +161,11 @@ struct GptjForCausalLm {
 
 /// `GPTJForCausalLM(config)`, with the defaults of `configuration_gptj.py`.
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
-    let embed = size(config, "n_embd", "hidden_size", 4096)?;
-    let heads = size(config, "n_head", "num_attention_heads", 16)?;
+    let embed = config.size("n_embd", 4096)?;
+    let heads = config.size("n_head", 16)?;
     let head_dim = divide(config, ("n_embd", embed), ("n_head", heads))?;
-    let key = if config.has("n_layer") { "n_layer" } else { "num_hidden_layers" };
-    let layers = config.layers(key, 28)?;
-    let positions = size(config, "n_positions", "max_position_embeddings", 2048)?;
+    let layers = config.layers("n_layer", 28)?;
+    let positions = config.size("n_positions", 2048)?;
     let vocab = config.size("vocab_size", 50_400)?;
     let inner = config.optional_size("n_inner")?.unwrap_or(4 * embed);
     let act = config.text("activation_function", "gelu_new")?;

@@ -6,6 +6,7 @@
 
 mod architecture;
 mod attend;
+mod attribute_map;
 mod bart;
 mod bert;
 mod bert_encoder;

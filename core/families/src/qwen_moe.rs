@@ -72,9 +72,13 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let dense = config.counts("mlp_only_layers").unwrap_or_default();
     let sparse = |i: u64| !dense.contains(&i) && (i + 1).is_multiple_of(step);
 
-    let sliding = config.flag("use_sliding_window", false)?;
-    let default = (!config.mentions("sliding_window")).then_some(4096);
-    let window = config.optional_size("sliding_window")?.or(default).filter(|_| sliding);
+    // Where it is off, the saved length is no size: transformers 5 writes 0 (`Qwen2MoeConfig.__post_init__`).
+    let window = if config.flag("use_sliding_window", false)? {
+        let default = (!config.mentions("sliding_window")).then_some(4096);
+        config.optional_size("sliding_window")?.or(default)
+    } else {
+        None
+    };
     let types = config.texts("layer_types");
     let first = config.count("max_window_layers", 28)?;
     let windowed = |i: u64| match (&types, third) {

@@ -89,12 +89,6 @@ impl SparseMoeBlock {
 /// No size, or more than any published model has.
 pub fn experts(config: &Config<'_>, key: &str, default: u64) -> Result<u64> {
     const MOST: u64 = 4096;
-    // transformers takes either name for the other.
-    let key = if config.has(key) {
-        key
-    } else {
-        ["num_experts", "num_local_experts"].into_iter().find(|k| config.has(k)).unwrap_or(key)
-    };
     let count = config.size(key, default)?;
     if count > MOST {
         return Err(config.error(key, format!("{count} experts are too many"), format!("give at most {MOST}")));

@@ -148,7 +148,7 @@ struct ForImageClassification {
 /// `SwinForImageClassification(config)`.
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
     let channels = config.size("num_channels", 3)?;
-    let (image, patch) = (config.size("image_size", 224)?, config.size("patch_size", 4)?);
+    let (image, patch) = (config.side("image_size", 224)?, config.side("patch_size", 4)?);
     let first = config.size("embed_dim", 96)?;
     let depths = stages::depths(config, &[2, 2, 6, 2])?;
     let heads = stages::sizes(config, "num_heads", &[3, 6, 12, 24], &depths)?;

@@ -174,7 +174,7 @@ impl Layer {
             let (batch, width, window) = (shortcut.size(0), shortcut.size(2), self.window);
             // A window that covers the image has nowhere to go.
             let shifted = self.shifted && side > window && window > 1;
-            let cyclic_shift = |x: &Tensor| if shifted { ops::roll(x) } else { x.clone() };
+            let cyclic_shift = |x: &Tensor| if shifted { ops::roll(x, 2) } else { x.clone() };
             let mut hidden = self.layernorm_before.forward(shortcut);
             hidden = ops::view(&hidden, &[batch, side, side, width]);
             let padded = side.next_multiple_of(window);

@@ -45,7 +45,7 @@ impl Patches {
     /// Sizes that are no sizes; patches larger than the image.
     pub fn read(config: &Config<'_>, patch: u64) -> Result<Self> {
         let channels = config.size("num_channels", 3)?;
-        let (image, patch) = (config.size("image_size", 224)?, config.size("patch_size", patch)?);
+        let (image, patch) = (config.side("image_size", 224)?, config.side("patch_size", patch)?);
         if patch > image {
             let problem = format!("patches of {patch} pixels, but the image has {image}");
             return Err(config.error("patch_size", problem, "give smaller patches"));

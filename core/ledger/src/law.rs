@@ -3,16 +3,36 @@
 //! Nearly every storage grows evenly with the micro-batch: a fixed part, and one for each sample. Where a kernel rounds, or
 //! where it makes no more rows than there are, whoever makes the storage says so.
 
-/// How a storage's size follows from another one's.
-///
-/// An embedding's backward over many tokens sums rows of its gradient in parts: one part for every ten tokens and one for
-/// every row that occurs. A tenth of the tokens is rounded down, and no more rows occur than the table has.
+use serde::{Deserialize, Serialize};
+
+/// How a storage's size follows from a number that grows evenly: tokens, or rows that are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Law {
     /// The storage it is about.
     pub storage: u32,
-    /// The storage that holds one 8-byte number a token.
-    pub tokens: u32,
+    /// The number, as it was in this run.
+    pub count: u64,
+    /// What follows from it.
+    pub rule: Rule,
+}
+
+/// What follows from the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rule {
+    /// An embedding's backward over so many tokens.
+    Rows(Rows),
+    /// A sum of so many numbers for every output.
+    Sum(Sum),
+    /// Work for so many heads of all samples, each of which is split.
+    Split(Split),
+}
+
+/// An embedding's backward over many tokens sums rows of its gradient in parts: one part for every ten tokens and one for
+/// every row that occurs. A tenth of the tokens is rounded down, and no more rows occur than the table has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rows {
     /// Rows of the table.
     pub rows: u64,
     /// Bytes of a row or part.
@@ -21,13 +41,87 @@ pub struct Law {
     pub tokens_per_part: u64,
 }
 
+/// A sum over so many numbers that several blocks share each output: what they hand to one another
+/// (`setReduceConfig` and `ReduceConfig::global_memory_size` in `aten/src/ATen/native/cuda/Reduce.cuh`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sum {
+    /// Numbers that come out.
+    pub outputs: u64,
+    /// Bytes of a partial sum.
+    pub unit: u64,
+    /// Outputs that a thread sums at a time (`output_vec_size`).
+    pub vector: u64,
+    /// What is summed lies together: threads of a row share an output (`reduction_on_fastest_striding_dimension`).
+    pub along: bool,
+    /// Numbers that a thread reads at a time.
+    pub read: u64,
+    /// Multiprocessors of the card.
+    pub multiprocessors: u64,
+    /// Threads that each of them holds.
+    pub threads: u64,
+}
+
+/// What every head has, and tiles that it has for each split: as many as the keys have blocks, but of all heads together no
+/// more than a number, and one at least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Split {
+    /// Bytes that every head has anyway.
+    pub own: u64,
+    /// Bytes of a split's tiles.
+    pub tile: u64,
+    /// The most splits a head has.
+    pub splits: u64,
+    /// The most that all heads have together.
+    pub most: u64,
+}
+
+impl Split {
+    /// Bytes for so many heads.
+    pub const fn bytes(&self, heads: u64) -> u64 {
+        let shared = match self.most.checked_div(heads) {
+            Some(shared) => shared,
+            None => 0,
+        };
+        let splits = if shared < self.splits { shared } else { self.splits };
+        let splits = if splits == 0 { 1 } else { splits };
+        heads.saturating_mul(self.own.saturating_add(self.tile.saturating_mul(splits)))
+    }
+}
+
 impl Law {
-    /// How many tokens a storage of 8-byte numbers holds.
-    pub const fn tokens(bytes: u64) -> u64 {
-        bytes / 8
+    /// The storage's bytes if the number were `count`.
+    pub const fn bytes(&self, count: u64) -> u64 {
+        match &self.rule {
+            Rule::Rows(rows) => rows.bytes(count),
+            Rule::Sum(sum) => sum.bytes(count),
+            Rule::Split(split) => split.bytes(count),
+        }
     }
 
-    /// Its bytes for so many tokens.
+    /// Whether both say the same of the same storage, whatever the number.
+    pub fn says_as(&self, other: &Self) -> bool {
+        (self.storage, self.rule) == (other.storage, other.rule)
+    }
+}
+
+impl Rule {
+    /// Whether a run can have written it: what a file says is divided by.
+    pub(crate) const fn is_possible(&self) -> bool {
+        match self {
+            Self::Rows(_) | Self::Split(_) => true,
+            Self::Sum(sum) => {
+                let vector = sum.vector.is_power_of_two() && sum.vector <= WARP / 4;
+                let read = sum.read > 0 && sum.outputs >= sum.vector;
+                vector && read && sum.multiprocessors <= CARD && sum.threads <= CARD
+            }
+        }
+    }
+}
+
+impl Rows {
+    /// Bytes for so many tokens.
     pub const fn bytes(&self, tokens: u64) -> u64 {
         let rows = if tokens < self.rows { tokens } else { self.rows };
         let parts = match tokens.checked_div(self.tokens_per_part) {
@@ -36,28 +130,151 @@ impl Law {
         };
         self.unit.saturating_mul(parts.saturating_add(rows))
     }
+}
 
-    /// Puts right what `sizes` say of storages with a law, where those of the tokens are right already.
-    pub fn patch(laws: &[Self], sizes: &mut [u64]) {
-        for law in laws {
-            sizes[law.storage as usize] = law.bytes(Self::tokens(sizes[law.tokens as usize]));
+/// The most threads of a block (`mnt_wrapper::MAX_NUM_THREADS`), and of a warp.
+const BLOCK: u64 = 512;
+const WARP: u64 = 32;
+/// How few and how many numbers a thread should sum (`min_values_per_thread`, `max_values_per_thread`).
+const FEW: u64 = 16;
+const MANY: u64 = 256;
+
+/// More multiprocessors, and more threads in one, than any card has.
+const CARD: u64 = 1 << 16;
+
+impl Sum {
+    /// How many blocks share an output of so many numbers, how many columns of blocks there are, and threads in a row.
+    const fn blocks(&self, inputs: u64) -> (u64, u64, u64) {
+        let most = BLOCK / self.vector;
+        let (fastest, slower) =
+            if self.along { (inputs / self.read, self.outputs) } else { (self.outputs / self.vector, inputs) };
+        let (fastest, slower) = (power(fastest, most), power(slower, most));
+        let width = if fastest < WARP { fastest } else { WARP };
+        let height = if slower < most / width { slower } else { most / width };
+        let width = if fastest < most / height { fastest } else { most / height };
+        let values = if self.along { inputs.div_ceil(width) } else { inputs };
+        let shared = values >= if height * FEW < MANY { height * FEW } else { MANY };
+        if !shared {
+            return (1, 0, width);
         }
+        let values = values.div_ceil(height);
+        let columns = if self.along { self.outputs } else { (self.outputs / self.vector).div_ceil(width) };
+        let wanted = self.multiprocessors * (self.threads / (width * height));
+        if values < MANY || columns > wanted {
+            return (1, columns, width);
+        }
+        let (most, few, many) = (wanted.div_ceil(columns), values.div_ceil(FEW), values.div_ceil(MANY));
+        let blocks = if most < few { most } else { few };
+        (if blocks < many { many } else { blocks }, columns, width)
+    }
+
+    /// Bytes of what the blocks hand to one another; 0 where each output has a block to itself.
+    pub const fn bytes(&self, inputs: u64) -> u64 {
+        let (blocks, _, width) = self.blocks(inputs);
+        if blocks < 2 {
+            return 0;
+        }
+        let copies = if self.along { 1 } else { width * self.vector };
+        self.unit.saturating_mul(self.outputs).saturating_mul(blocks).saturating_mul(copies)
+    }
+
+    /// How many counters they wait for one another with: one for every column of blocks.
+    pub const fn counters(&self, inputs: u64) -> u64 {
+        let (blocks, columns, _) = self.blocks(inputs);
+        if blocks < 2 { 0 } else { columns }
+    }
+}
+
+/// The largest power of two that is no larger than `n` and `most`, at least 1.
+const fn power(n: u64, most: u64) -> u64 {
+    if n >= most {
+        most
+    } else if n == 0 {
+        1
+    } else {
+        1 << n.ilog2()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Law;
+    use super::{Law, Rows, Rule, Split, Sum};
+
+    /// Gemma 3 270M's attention with a window, 2 x 1024 tokens, 4 heads of 256, on a simulated A100: 25,169,920 bytes.
+    #[test]
+    fn splits_are_as_many_as_all_heads_may_have() {
+        let split = Split { own: 4 * 262_272, tile: 4 * 32_768, splits: 16, most: 200 };
+        assert_eq!(split.bytes(8), 25_169_920);
+        assert_eq!(split.bytes(20), 20 * 4 * (262_272 + 10 * 32_768));
+        assert_eq!(split.bytes(400), 400 * 4 * (262_272 + 32_768));
+    }
 
     #[test]
     fn rows_end_where_the_table_does_and_parts_are_whole() {
-        let law = Law { storage: 1, tokens: 0, rows: 100, unit: 8, tokens_per_part: 10 };
-        assert_eq!(law.bytes(59), 8 * (5 + 59));
-        assert_eq!(law.bytes(1005), 8 * (100 + 100));
-        let plain = Law { tokens_per_part: 0, ..law };
+        let rows = Rows { rows: 100, unit: 8, tokens_per_part: 10 };
+        assert_eq!(rows.bytes(59), 8 * (5 + 59));
+        assert_eq!(rows.bytes(1005), 8 * (100 + 100));
+        let plain = Rows { tokens_per_part: 0, ..rows };
         assert_eq!((plain.bytes(59), plain.bytes(1005)), (8 * 59, 8 * 100));
-        let mut sizes = [1005 * 8, 7];
-        Law::patch(&[law], &mut sizes);
-        assert_eq!(sizes, [1005 * 8, 1600]);
+        let law = Law { storage: 3, count: 59, rule: Rule::Rows(rows) };
+        assert_eq!(law.bytes(1005), rows.bytes(1005));
+        assert!(law.says_as(&Law { count: 7, ..law }) && !law.says_as(&Law { storage: 4, ..law }));
+    }
+
+    /// What PyTorch 2.11's host code asked for on a simulated H200 (132 multiprocessors, 2048 threads each) and RTX 3060
+    /// (28, 1536): bytes handed on, and counters, for `x.sum(0)` of float32 rows.
+    #[test]
+    fn sums_of_rows_take_what_the_host_code_asks_for() {
+        let rows = |outputs: u64, vector, card: (u64, u64)| Sum {
+            outputs,
+            unit: 4,
+            vector,
+            along: false,
+            read: 1,
+            multiprocessors: card.0,
+            threads: card.1,
+        };
+        let (h200, rtx_3060) = ((132, 2048), (28, 1536));
+        let taken = |sum: Sum, inputs| (sum.bytes(inputs), sum.counters(inputs));
+        assert_eq!(taken(rows(3072, 4, h200), 6304), (138_412_032, 24));
+        assert_eq!(taken(rows(3072, 4, h200), 3152), (78_643_200, 24));
+        assert_eq!(taken(rows(768, 4, h200), 4096), (25_165_824, 6));
+        assert_eq!(taken(rows(50_257, 1, h200), 4096), (0, 0), "columns enough");
+        assert_eq!(taken(rows(768, 4, h200), 512), (0, 0), "rows too few");
+        assert_eq!(taken(rows(770, 2, h200), 8192), (12_615_680, 13));
+        assert_eq!(taken(rows(7, 1, h200), 8192), (0, 0));
+        assert_eq!(taken(rows(48, 4, h200), 65_536), (1_572_864, 2));
+        assert_eq!(taken(rows(96, 4, h200), 200_704), (25_952_256, 2), "channels last");
+        assert_eq!(taken(rows(768, 4, h200), 1024), (6_291_456, 6));
+        assert_eq!(taken(rows(3072, 4, rtx_3060), 6304), (22_020_096, 24));
+        assert_eq!(taken(rows(768, 4, rtx_3060), 4096), (22_020_096, 6));
+        assert_eq!(taken(rows(770, 2, rtx_3060), 8192), (2_562_560, 13));
+        assert_eq!(taken(rows(48, 4, rtx_3060), 65_536), (1_032_192, 2));
+        assert_eq!(taken(rows(96, 4, rtx_3060), 200_704), (4_128_768, 2));
+    }
+
+    /// As above: images summed over samples and sides, and everything together.
+    #[test]
+    fn sums_of_neighbours_take_little() {
+        let along = |outputs: u64, read, card: (u64, u64)| Sum {
+            outputs,
+            unit: 4,
+            vector: 1,
+            along: true,
+            read,
+            multiprocessors: card.0,
+            threads: card.1,
+        };
+        let (h200, rtx_3060) = ((132, 2048), (28, 1536));
+        let taken = |sum: Sum, inputs| (sum.bytes(inputs), sum.counters(inputs));
+        assert_eq!(taken(along(12, 1, h200), 32 * 197 * 197), (2112, 12));
+        assert_eq!(taken(along(96, 1, h200), 64 * 56 * 56), (2304, 96));
+        assert_eq!(taken(along(1, 4, h200), 4096 * 768), (1536, 1));
+        assert_eq!(taken(along(1, 4, h200), 1_000_000), (492, 1));
+        assert_eq!(taken(along(16, 1, h200), 1_000_000), (2112, 16));
+        assert_eq!(taken(along(4096, 1, h200), 50_257), (0, 0));
+        assert_eq!(taken(along(12, 1, rtx_3060), 32 * 197 * 197), (480, 12));
+        assert_eq!(taken(along(96, 1, rtx_3060), 64 * 56 * 56), (0, 0));
+        assert_eq!(taken(along(16, 1, rtx_3060), 1_000_000), (512, 16));
     }
 }

@@ -65,10 +65,13 @@ pub fn execute_with(scenario: &Scenario, repeats: Repeats) -> Result<Option<Ledg
             _ => Kernels::Uncounted,
         },
         multiprocessors: device::multiprocessors(gpu),
+        threads: device::resident_threads(gpu),
         one_expert_at_a_time: gpu.compute_capability.is_some_and(|cc| !multiplies_grouped(cc, software)),
     });
     if scenario.device.workspaces {
-        cx.set_blas_workspace(device::cublas_workspace(gpu, software.torch()).get());
+        let torch = software.torch();
+        let (blas, lt) = (device::cublas_workspace(gpu, torch), device::cublaslt_workspace(gpu, torch));
+        cx.set_blas_workspace(blas.get(), lt.get());
     }
     let inference = scenario.training.mode == Mode::Inference;
     if inference {

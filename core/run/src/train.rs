@@ -263,7 +263,7 @@ mod tests {
 
     fn run(scenario: &Scenario, repeats: Repeats) -> Ledger {
         let cx = Context::new();
-        cx.set_blas_workspace(8_519_680);
+        cx.set_blas_workspace(8_519_680, 1 << 20);
         cx.begin(PhaseName::Load, None, None);
         let built = models::build(&cx, scenario, SdpaRules::cuda((8, 0), Rules::default())).unwrap();
         train(&cx, &built, &scenario.training, repeats);

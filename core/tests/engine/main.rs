@@ -6,5 +6,6 @@ mod deberta;
 mod falcon;
 mod generate;
 mod models;
+mod saved;
 mod versions;
 mod vision;

@@ -39,6 +39,7 @@ names! {
         CopyInPlace = "copy_",
         Cos = "cos",
         CublasWorkspace = "cublas_workspace",
+        CublasltWorkspace = "cublaslt_workspace",
         CudnnBatchNorm = "cudnn_batch_norm",
         CudnnBatchNormBackward = "cudnn_batch_norm_backward",
         Cumsum = "cumsum",

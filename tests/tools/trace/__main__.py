@@ -4,6 +4,7 @@
     python tests/tools/trace --events OUT SCENARIO      # the ordered stream of births and deaths as well
     python tests/tools/trace --work ROWS.jsonl [ID...]  # rows of the steady step's floating-point operations
     python tests/tools/trace --check ROWS.jsonl [ID...] # reference rows: run each and compare with what it expects
+    python tests/tools/trace --against PROGRAM SCENARIO # run each and compare with what a built plimsoll answers
 
 See tests/corpus/README.md for what it needs and how it is done.
 """
@@ -11,6 +12,7 @@ See tests/corpus/README.md for what it needs and how it is done.
 import argparse
 import json
 import multiprocessing
+import subprocess
 import sys
 import time
 import traceback
@@ -85,27 +87,50 @@ def differences(got, expected):
     return found
 
 
-def check(paths, chosen, bitsandbytes):
-    """Runs the rows and compares them. Yields each with its events, and whether it agrees."""
+def check(rows, expect, bitsandbytes):
+    """Runs the rows and compares each with what `expect` has of it. Yields each with what came of it, its events, and
+    whether it agrees."""
     passed = failed = 0
-    for row in (row for path in paths for row in lines(path)):
-        if chosen and not any(row["id"].startswith(name) for name in chosen):
-            continue
+    for row in rows:
         start = time.monotonic()
         got, events = run(row["scenario"], bitsandbytes)
-        found = [got] if events is None else differences(got, row.get("expected") or got)
+        found = [got] if events is None else differences(got, expect(row) or got)
         passed, failed = passed + (not found), failed + bool(found)
         print("%-32s %s  %.1f s" % (row["id"], "FAILED" if found else "ok", time.monotonic() - start), flush=True)
         for line in found[:8]:
             print("    " + line)
-        yield row, events, not found
+        yield row, got, events, not found
     print("%d passed, %d failed" % (passed, failed))
 
 
-def write(path, events):
+def answered(rows, program):
+    """The rows that the program estimates, as it understood them and with what it expects of them."""
+    asked = "".join(json.dumps(row["scenario"]) + "\n" for row in rows)
+    done = subprocess.run([program, "estimate", "--jsonl"], input=asked, stdout=subprocess.PIPE, text=True)
+    for number, (row, line) in enumerate(zip(rows, done.stdout.splitlines(), strict=True)):
+        answer, name = json.loads(line), row.get("id", str(number))
+        if "error" in answer:
+            print("%-32s not estimated: %s" % (name, answer["error"]["problem"]))
+            continue
+        expected = {
+            "parameters": answer["parameters"], "peak_requested": answer["peak"]["requested"], "phases": answer["phases"],
+        }
+        yield {**row, "id": name, "asked": row["scenario"], "scenario": answer["scenario"], "expected": expected}
+
+
+def reference(row, got):
+    """The row as `tests/corpus/own.jsonl` has it."""
+    phases = [{key: phase[key] for key in ("name", "peak_requested", "end_requested")} for phase in got["phases"]]
+    expected = {
+        "parameters": got["parameters"]["total"], "events": got["events"], "peak_requested": got["peak_requested"], "phases": phases,
+    }
+    return {"id": row["id"], "name": row.get("name", row["id"]), "scenario": row["asked"], "expected": expected}
+
+
+def write(path, values):
     with open(path, "w", encoding="utf-8") as file:
-        for event in events:
-            file.write(json.dumps(event) + "\n")
+        for value in values:
+            file.write(json.dumps(value) + "\n")
 
 
 def main():
@@ -115,6 +140,8 @@ def main():
     parser.add_argument("--check", metavar="ROWS", action="append", help="compare rows with what they expect")
     parser.add_argument("--work", metavar="ROWS", action="append", help="write the operations that rows take, one row a line")
     parser.add_argument("--bitsandbytes", metavar="FOLDER", help="take the Python of an older one, from its unpacked wheel")
+    parser.add_argument("--against", metavar="PROGRAM", help="compare scenarios with what a built plimsoll answers")
+    parser.add_argument("--agreeing", metavar="FILE", help="with --against: write those that agree, as reference rows")
     options = parser.parse_args()
     # Before the processes part, so that each finds everything loaded.
     import runs
@@ -122,13 +149,23 @@ def main():
     runs.warm_up()
 
     failed = False
-    if options.check:
-        for row, events, agrees in check(options.check, options.scenarios, options.bitsandbytes):
+    if options.check or options.against:
+        paths, chosen = (options.check, options.scenarios) if options.check else (options.scenarios, [])
+        rows = [row for path in paths for row in lines(path)]
+        rows = [row for row in rows if not chosen or any(row["id"].startswith(name) for name in chosen)]
+        if options.against:
+            rows = list(answered(rows, options.against))
+        kept = []
+        for row, got, events, agrees in check(rows, lambda row: row.get("expected"), options.bitsandbytes):
             failed = failed or not agrees
+            if agrees and options.against:
+                kept.append(reference(row, got))
             if options.events and events is not None and options.events.endswith("/"):
                 write(options.events + row["id"] + ".json", events)
             elif options.events and events is not None:
                 write(options.events, events)
+        if options.agreeing:
+            write(options.agreeing, kept)
         sys.exit(1 if failed else 0)
     if options.work:
         for row in (row for path in options.work for row in lines(path)):

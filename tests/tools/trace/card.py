@@ -46,6 +46,9 @@ class Attention:
         same = query.size(1) == key.size(1) == value.size(1)
         if query.dim() != 4 or not (same or gqa):
             return "math"
+        # check_last_dim_stride_equals_1_dense: none takes a mask whose rows do not lie together, as T5's bias.
+        if mask is not None and mask.stride(-1) != 1:
+            return "math"
         for kernel in self.order:
             if kernel == "cudnn":
                 most = 256 if self.capability[0] == 9 else 128
@@ -99,12 +102,19 @@ class Attention:
         )[0]
 
 
+def dropout(x, p, train):
+    """`dropout` in `Dropout.cpp`: on a card one kernel makes result and mask (`is_fused_kernel_acceptable`). Behind an
+    operator in place autograd still takes its result to be nowhere (`Watch.device`), and this asks where it is."""
+    if not train or p == 0 or x.numel() == 0:
+        return x
+    if p == 1:
+        return x * torch.zeros([], dtype=x.dtype, device=x.device)
+    return aten.native_dropout(x, p, train)[0]
+
+
 def aligned(mask):
     """`preprocess_mask`, `pad_bias`: strides in multiples of 8 elements, else rows are made longer."""
-    if mask.stride(-1) == 1:
-        fits = all(stride % 8 == 0 for stride in mask.stride()[:-1])
-    else:
-        fits = mask.size(-1) % 8 == 0
+    fits = all(stride % 8 == 0 for stride in mask.stride()[:-1])
     if fits:
         return mask
     size = mask.size(-1)
@@ -184,6 +194,10 @@ def into(watch, func, made, *args, **kwargs):
     return made if backward else NotImplemented
 
 
+def fused_sgd(watch, func, *args, **kwargs):
+    """It writes into the lists it is given. Fake tensors do not know it."""
+
+
 # Operators that are not run as they are; each is handed the watching mode and the operator before its arguments.
 INSTEAD = {
     aten.add.Tensor: add,
@@ -194,6 +208,7 @@ INSTEAD = {
     aten.convolution_backward.default: convolution_backward,
     aten._grouped_mm.default: grouped_mm,
     aten._safe_softmax.default: safe_softmax,
+    aten._fused_sgd_.default: fused_sgd,
 }
 
 
@@ -249,6 +264,7 @@ def put_in(attention):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         library.impl("scaled_dot_product_attention", attention, "CompositeImplicitAutograd", allow_override=True)
+        library.impl("dropout", dropout, "CompositeImplicitAutograd", allow_override=True)
     replaced = [
         (torch.nn.Module, "_apply", apply),
         # Without a driver autocast and GradScaler would switch themselves off.

@@ -105,6 +105,8 @@ ANSWERS = {
     "find_packed_sequence_indices": True,
     # A padding token at either end of a sample, without a mask: none.
     "PreTrainedModel.warn_if_padding_and_no_attention_mask": False,
+    # No sequence is longer than the positions were made for.
+    "dynamic_rope_update": False,
     # Nothing is infinite.
     "BartEncoderLayer.forward": True,
     # The loss, which the loop reports.

@@ -29,7 +29,7 @@ const PER_THREAD: u64 = 2200;
 pub fn context(gpu: &Gpu) -> Sourced {
     match gpu.vendor {
         Vendor::Nvidia => {
-            let bytes = BASE + Bytes::new(multiprocessors(gpu) * resident_threads(gpu) * PER_THREAD);
+            let bytes = BASE + Bytes::new(by_rate(gpu) * resident_threads(gpu) * PER_THREAD);
             match gpu.architecture {
                 "turing" | "ampere" | "ada" | "blackwell" => Sourced::read(bytes, FITTED),
                 _ => Sourced::assumed(bytes, FITTED_ELSEWHERE),
@@ -43,7 +43,7 @@ pub fn context(gpu: &Gpu) -> Sourced {
 
 /// The most threads one multiprocessor holds at once: CUDA C++ Programming Guide, technical specifications per compute
 /// capability.
-fn resident_threads(gpu: &Gpu) -> u64 {
+pub fn resident_threads(gpu: &Gpu) -> u64 {
     match gpu.compute_capability {
         Some((7, 5)) => 1024,
         Some((8, 6..) | (12, _)) => 1536,
@@ -51,12 +51,16 @@ fn resident_threads(gpu: &Gpu) -> u64 {
     }
 }
 
-/// How many streaming multiprocessors an NVIDIA card has, within 15 %: its float32 rate divided by what one does.
-///
-/// What a context takes was fitted to this figure, and it is there for cards whose count the catalog does not have
-/// ([`Gpu::multiprocessors`]). One does two operations per lane and cycle. Lanes are those of NVIDIA's architecture whitepapers, the clock is the
-/// boost clock at which the whitepapers quote the rate of each architecture's largest card.
+/// How many streaming multiprocessors an NVIDIA card has: as listed, else within 15 %.
 pub fn multiprocessors(gpu: &Gpu) -> u64 {
+    gpu.multiprocessors.unwrap_or_else(|| by_rate(gpu))
+}
+
+/// How many they are within 15 %: the float32 rate divided by what one does. What the context takes was fitted with it.
+///
+/// One does two operations per lane and cycle. Lanes are those of NVIDIA's architecture whitepapers, the clock is the
+/// boost clock at which the whitepapers quote the rate of each architecture's largest card.
+fn by_rate(gpu: &Gpu) -> u64 {
     let (lanes, mhz): (u64, u64) = match (gpu.architecture, gpu.compute_capability) {
         ("volta", _) => (64, 1530),
         ("turing", _) => (64, 1590),

@@ -12,8 +12,8 @@ mod tests;
 mod workspace;
 
 pub use context::context;
-pub use context::multiprocessors;
+pub use context::{multiprocessors, resident_threads};
 pub use footprint::{Part, footprint};
 pub use limits::{DeviceLimits, desktop, driver_reserve, limits};
 pub use sourced::Sourced;
-pub use workspace::cublas_workspace;
+pub use workspace::{cublas_workspace, cublaslt_workspace};

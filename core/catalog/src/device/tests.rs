@@ -139,6 +139,7 @@ fn multiprocessors_follow_from_the_float32_rate() {
     ];
     for (gpu, count) in listed {
         let found = multiprocessors(&gpu);
+        assert_eq!(multiprocessors(&Gpu { multiprocessors: Some(count), ..gpu.clone() }), count, "as listed");
         assert!(
             found.abs_diff(count) * 100 <= count * 15,
             "{} {}: {found}, listed {count}",
@@ -326,6 +327,12 @@ fn cublas_workspaces_by_card_and_version() {
         assert_eq!(cublas_workspace(&gpu, Version::new(2, 15)), Bytes::ZERO);
     }
     assert_eq!(cublas_workspace(&h100(), Version::new(3, 0)), Bytes::ZERO);
+    for (torch, kept) in [((2, 8), 0), ((2, 9), 1), ((2, 11), 1), ((2, 12), 0)] {
+        let torch = Version::new(torch.0, torch.1);
+        assert_eq!(cublaslt_workspace(&h100(), torch), Bytes::from_mib(kept), "{torch}");
+        assert_eq!(cublaslt_workspace(&rtx_3060(), torch), Bytes::from_mib(kept), "{torch}");
+        assert_eq!(cublaslt_workspace(&other(Vendor::Amd, "cdna3", "server", 65_520), torch), Bytes::ZERO);
+    }
 }
 
 #[test]

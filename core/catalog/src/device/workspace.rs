@@ -25,8 +25,7 @@ const HIP_INSTINCT: Bytes = Bytes::from_mib(128);
 /// * ROCm takes it from the allocator since 2.6 (138791): 32 MiB, 128 MiB on MI300 and later. hipBLASLt's own 76 MiB are
 ///   not counted.
 ///
-/// cuBLASLt, which adds biases to products, uses the same one since 2.11 (168175); before, it had 1 MiB of its own, which is
-/// not counted. Apple's libraries have none. `CUBLAS_WORKSPACE_CONFIG` and its siblings override all this.
+/// Apple's libraries have none. `CUBLAS_WORKSPACE_CONFIG` and its siblings override all this.
 pub fn cublas_workspace(gpu: &Gpu, torch: Version) -> Bytes {
     match gpu.vendor {
         Vendor::Nvidia if torch < Version::new(2, 0) || torch >= Version::new(2, 15) => Bytes::ZERO,
@@ -39,5 +38,19 @@ pub fn cublas_workspace(gpu: &Gpu, torch: Version) -> Bytes {
         Vendor::Amd if matches!(gpu.architecture, "cdna3" | "cdna4") => HIP_INSTINCT,
         Vendor::Amd => LARGE,
         Vendor::Apple => Bytes::ZERO,
+    }
+}
+
+/// What cuBLASLt takes beside it, for each of the same handles, from the first product that adds a bias.
+///
+/// 1 MiB since 1.12 (73439; `CUBLASLT_WORKSPACE_SIZE`). Since 2.9 one for every handle and stream is kept (156495:
+/// `getCUDABlasLtWorkspace` in `CublasHandlePool.cpp`); before, each product took one and gave it back, which is not
+/// counted. 2.11.0 still has it beside cuBLAS's own, which `TORCH_CUBLASLT_UNIFIED_WORKSPACE=1` makes it share; from 2.12 on
+/// sharing is the default (168175, whose reading of the variable 175879 mended in March 2026). hipBLASLt's is not counted.
+pub fn cublaslt_workspace(gpu: &Gpu, torch: Version) -> Bytes {
+    let kept = Version::new(2, 9)..Version::new(2, 12);
+    match gpu.vendor {
+        Vendor::Nvidia if kept.contains(&torch) => Bytes::from_mib(1),
+        Vendor::Nvidia | Vendor::Amd | Vendor::Apple => Bytes::ZERO,
     }
 }

@@ -59,9 +59,6 @@ pub struct Family {
     pub unquantized: Option<&'static [&'static str]>,
     /// Of a mixture of experts.
     pub experts: Option<Experts>,
-    /// Whether self-attention adds a bias of positions whose last dimension is not contiguous: every fused kernel of CUDA
-    /// refuses such a mask (`check_last_dim_stride_equals_1_dense` in `sdp_utils_cpp.h`).
-    pub transposed_bias: bool,
     /// The sizes of its config that can be edited by hand.
     pub sizes: &'static [Size],
 }

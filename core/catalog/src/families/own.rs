@@ -40,7 +40,6 @@ const fn network(
         adapters: true,
         unquantized: None,
         experts: None,
-        transposed_bias: false,
         sizes: &[],
     }
 }

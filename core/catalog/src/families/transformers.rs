@@ -28,7 +28,6 @@ const fn decoder(name: &'static str, architecture: Architecture, positions: u64)
         adapters: true,
         unquantized: Some(&[]),
         experts: None,
-        transposed_bias: false,
         sizes: COMMON,
     }
 }
@@ -74,7 +73,7 @@ pub const TRANSFORMERS: &[Family] = &[
     decoder("qwen2", Architecture::Llama, 32_768),
     decoder("qwen3", Architecture::Llama, 32_768),
     Family {
-        positions: Positions::learned(&["n_positions", "max_position_embeddings"], 1024),
+        positions: Positions::learned(&["max_position_embeddings", "n_positions"], 1024),
         layers: &[&["n_layer", "num_hidden_layers"]],
         sizes: GPT2,
         ..decoder("gpt2", Architecture::Gpt2, 1024)
@@ -116,7 +115,7 @@ pub const TRANSFORMERS: &[Family] = &[
     Family { positions: Positions::learned(POSITIONS, 2048), ..decoder("opt", Architecture::Opt, 2048) },
     Family {
         // Its positions are rotary, but looked up in a table.
-        positions: Positions::learned(&["n_positions", "max_position_embeddings"], 2048),
+        positions: Positions::learned(&["max_position_embeddings", "n_positions"], 2048),
         layers: &[&["n_layer", "num_hidden_layers"]],
         ..decoder("gptj", Architecture::Gptj, 2048)
     },
@@ -128,7 +127,6 @@ pub const TRANSFORMERS: &[Family] = &[
         layers: &[&["num_layers"], &["num_decoder_layers", "num_layers"]],
         // `_keep_in_fp32_modules`
         unquantized: Some(&["wo"]),
-        transposed_bias: true,
         ..decoder("t5", Architecture::T5, 512)
     },
     Family {

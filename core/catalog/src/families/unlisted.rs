@@ -36,7 +36,6 @@ const fn row(task: &'static Task) -> Family {
         adapters: true,
         unquantized: Some(&[]),
         experts: None,
-        transposed_bias: false,
         sizes: COMMON,
     }
 }

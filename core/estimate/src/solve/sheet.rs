@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plimsoll_ground::Result;
-use plimsoll_ledger::{Law, Ledger};
+use plimsoll_ledger::Ledger;
 use plimsoll_scenario::Scenario;
 
 use super::parallel;
@@ -37,6 +37,8 @@ struct Piece {
     unit: u64,
     ledger: Arc<Ledger>,
     curves: Vec<Curve>,
+    /// What each of the ledger's laws goes by.
+    counts: Vec<Curve>,
 }
 
 /// `start + first * t + second * t (t - 1) / 2`.
@@ -176,20 +178,19 @@ impl Piece {
         }
         let unit = lengths.iter().fold(0, |unit, length| gcd(unit, length - from));
         let count = |length: u64| (length - from) / unit.max(1);
-        let curves = start
-            .sizes
-            .iter()
-            .zip(&half.sizes)
-            .zip(&end.sizes)
-            .map(|((a, b), c)| Curve::through(*a, (count(*middle), *b), (count(*to), *c)));
-        let mut curves: Vec<Option<Curve>> = curves.collect();
+        let curves = |of: fn(&Step) -> &Vec<u64>| -> Vec<Option<Curve>> {
+            let points = of(start).iter().zip(of(half)).zip(of(end));
+            points.map(|((a, b), c)| Curve::through(*a, (count(*middle), *b), (count(*to), *c))).collect()
+        };
+        let counts = curves(|step| &step.counts).into_iter().collect::<Option<Vec<Curve>>>()?;
+        let mut curves = curves(|step| &step.sizes);
         for law in &start.ledger.laws {
-            // Computed from the tokens.
+            // Computed from what it goes by.
             curves[law.storage as usize] = Some(Curve { start: 0, first: 0, second: 0 });
         }
         let curves = curves.into_iter().collect::<Option<Vec<Curve>>>()?;
         let ledger = Arc::clone(&start.ledger);
-        let piece = Self { from: *from, to: *to, unit: unit.max(1), ledger, curves };
+        let piece = Self { from: *from, to: *to, unit: unit.max(1), ledger, curves, counts };
         checks.iter().all(|(length, step)| piece.step(*length).sizes == step.sizes).then_some(piece)
     }
 
@@ -202,8 +203,11 @@ impl Piece {
         let pairs = t * (t - 1) / 2;
         let size = |c: &Curve| (c.start + c.first * t + c.second * pairs).max(0) as u64;
         let mut sizes: Vec<u64> = self.curves.iter().map(size).collect();
-        Law::patch(&self.ledger.laws, &mut sizes);
-        Step { ledger: Arc::clone(&self.ledger), sizes }
+        let counts: Vec<u64> = self.counts.iter().map(size).collect();
+        for (law, count) in self.ledger.laws.iter().zip(&counts) {
+            sizes[law.storage as usize] = law.bytes(*count);
+        }
+        Step { ledger: Arc::clone(&self.ledger), sizes, counts }
     }
 }
 

@@ -71,7 +71,7 @@ impl ShiftedWindowAttention {
 
             let mut x = ops::pad(input, &[batch, padded, padded, width]);
             if shifted {
-                x = ops::roll(&x);
+                x = ops::roll(&x, 2);
             }
             x = ops::view(&x, &[batch, along, window, along, window, width]);
             x = ops::reshape(&ops::permute(&x, &[0, 1, 3, 2, 4, 5]), &[batch * windows, area, width]);
@@ -101,7 +101,7 @@ impl ShiftedWindowAttention {
             x = ops::view(&x, &[batch, along, along, window, window, width]);
             x = ops::reshape(&ops::permute(&x, &[0, 1, 3, 2, 4, 5]), &[batch, padded, padded, width]);
             if shifted {
-                x = ops::roll(&x);
+                x = ops::roll(&x, 2);
             }
             x = ops::contiguous(&ops::narrow(&ops::narrow(&x, 1, side), 2, side));
             drop((bias, qkv, q, k, v, attn, mask));

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Parameters, PhaseName};
+use crate::{Parameters, PhaseName, Rule};
 
 /// A whole file.
 #[derive(Debug, Serialize, Deserialize)]
@@ -92,8 +92,6 @@ pub struct LaunchColumns {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct LawColumns {
     pub storage: Vec<u32>,
-    pub tokens: Vec<u32>,
-    pub rows: Vec<u64>,
-    pub unit: Vec<u64>,
-    pub tokens_per_part: Vec<u64>,
+    pub count: Vec<u64>,
+    pub rule: Vec<Rule>,
 }

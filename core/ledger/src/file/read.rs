@@ -313,18 +313,14 @@ fn phases(columns: &PhaseColumns, events: usize, launches: usize) -> Result<Vec<
 }
 
 fn laws(columns: &LawColumns, storages: usize) -> Result<Vec<Law>> {
-    let LawColumns { storage, tokens, rows, unit, tokens_per_part } = columns;
-    same_length("laws", storage.len(), &[tokens.len(), rows.len(), unit.len(), tokens_per_part.len()])?;
+    let LawColumns { storage, count, rule } = columns;
+    same_length("laws", storage.len(), &[count.len(), rule.len()])?;
     let law = |row: usize| {
         within("laws.storage", storage[row], storages)?;
-        within("laws.tokens", tokens[row], storages)?;
-        Ok(Law {
-            storage: storage[row],
-            tokens: tokens[row],
-            rows: rows[row],
-            unit: unit[row],
-            tokens_per_part: tokens_per_part[row],
-        })
+        if !rule[row].is_possible() {
+            return Err(wrong("laws.rule", format!("row {row} is a sum that no card runs")));
+        }
+        Ok(Law { storage: storage[row], count: count[row], rule: rule[row] })
     };
     (0..storage.len()).map(law).collect()
 }

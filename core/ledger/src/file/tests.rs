@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Birth, DType, Event, GradFnId, Kind, Law, Ledger, ModuleId, Names, OpId, Owner, Parameters, PhaseName, Recorder,
-    Stream, What, Work,
+    Rows, Rule, Stream, Sum, What, Work,
 };
 
 /// A ledger with something in every column.
@@ -42,7 +42,18 @@ fn sample(sizes: &[(u64, u8, bool)]) -> Ledger {
     }
     recorder.phase(PhaseName::ZeroGrad, Some(1), None);
     if let [first, second, ..] = born[..] {
-        recorder.law(Law { storage: second, tokens: first, rows: 7, unit: 8, tokens_per_part: 10 });
+        let rows = Rule::Rows(Rows { rows: 7, unit: 8, tokens_per_part: 10 });
+        recorder.law(Law { storage: second, count: 59, rule: rows });
+        let rule = Rule::Sum(Sum {
+            outputs: 768,
+            unit: 4,
+            vector: 4,
+            along: false,
+            read: 4,
+            multiprocessors: 70,
+            threads: 1536,
+        });
+        recorder.law(Law { storage: first, count: 4096, rule });
     }
     Ledger { parameters: Parameters { total: 9, trainable: 4 }, trained: born, ..recorder.finish() }
 }

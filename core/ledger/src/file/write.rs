@@ -55,10 +55,8 @@ pub fn file(ledger: &Ledger) -> File {
         launches: LaunchColumns { events: between(ledger), work: column(&ledger.launches, |launch| launch.work.0) },
         laws: LawColumns {
             storage: column(laws, |law| law.storage),
-            tokens: column(laws, |law| law.tokens),
-            rows: column(laws, |law| law.rows),
-            unit: column(laws, |law| law.unit),
-            tokens_per_part: column(laws, |law| law.tokens_per_part),
+            count: column(laws, |law| law.count),
+            rule: column(laws, |law| law.rule),
         },
         trained: ledger.trained.clone(),
     }

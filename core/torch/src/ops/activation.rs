@@ -74,8 +74,13 @@ pub fn dropout(x: &Tensor, p: f64) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::NativeDropoutBackward0, &[x]);
     let geometry = x.geometry().preserved();
     let mut launch = x.cx().launch(Op::NativeDropout, &[x]);
-    let mut out = launch.make(geometry.clone(), x.dtype());
-    let mask = launch.make(geometry, DType::Bool);
+    // `dropout_cuda` in `Dropout.cu` makes the mask first, the fake tensors of the reference rows make it last.
+    let (mut out, mask) = if x.cx().machine().kernels.is_counted() {
+        let mask = launch.make(geometry.clone(), DType::Bool);
+        (launch.make(geometry, x.dtype()), mask)
+    } else {
+        (launch.make(geometry.clone(), x.dtype()), launch.make(geometry, DType::Bool))
+    };
     drop(launch);
     let saved = tape.save(&mask);
     drop(mask);

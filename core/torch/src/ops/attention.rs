@@ -5,12 +5,13 @@
 
 use super::cast::{lower_precision, to};
 use super::elementwise::{add, mul_cpp_scalar};
+use super::inplace::add_in_place;
 use super::inside;
 use super::matmul::matmul_cast;
 use super::pad::pad_last;
 use super::sdpa_rules::{Call, Kernel, SdpaRules};
 use super::view::{clone, expand, reshape, transpose, unsqueeze};
-use crate::tensor::{DType, Geometry, Launch, Saved, Tape, Tensor, grads};
+use crate::tensor::{Context, DType, Geometry, Kernels, Launch, Saved, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
 /// `scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, enable_gqa)` on `[batch, heads, seq, dim]`;
@@ -35,6 +36,7 @@ pub fn scaled_dot_product_attention(
         grouped: q.size(1) != k.size(1),
         mask: mask.is_some(),
         mask_gradient: mask.is_some_and(Tensor::requires_grad),
+        mask_strided: mask.is_some_and(|m| m.geometry().strides().last() != Some(&1)),
         dropout: dropout > 0.0,
         // `input_requires_grad` in sdp_utils.h.
         gradient: !q.cx().is_inference() && [&q, &k, &v].iter().any(|x| x.requires_grad()),
@@ -70,12 +72,19 @@ pub fn ungrouped_dot_product_attention(
     math(&q, &k, &v, mask.as_ref(), dropout, false, false)
 }
 
-/// A boolean mask as zeros and minus infinities (`convert_boolean_attn_mask`).
+/// A boolean mask as zeros and minus infinities (`convert_boolean_attn_mask`): chosen from two numbers on a card; the fake
+/// tensors of the reference rows fill zeros where it is false.
 fn additive(mask: &Tensor, dtype: DType) -> Tensor {
     if mask.dtype() != DType::Bool {
         return mask.clone();
     }
     let cx = mask.cx();
+    if cx.machine().kernels.is_counted() {
+        let number = || cx.launch(Op::ScalarTensor, &[]).make_sizes(&[], dtype);
+        let numbers = [number(), number()];
+        let [one, other] = &numbers;
+        return cx.launch(Op::WhereSelf, &[mask, one, other]).make(mask.geometry().preserved(), dtype);
+    }
     let out = cx.launch(Op::ZerosLike, &[]).make(mask.geometry().preserved(), dtype);
     let hidden = cx.launch(Op::LogicalNot, &[mask]).make(mask.geometry().preserved(), DType::Bool);
     cx.in_place(Op::MaskedFillInPlace, &out, &[&hidden]);
@@ -151,6 +160,10 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
     let saved_mask = mask.map_or(Saved::Nothing, |m| tape.save(m));
     let product = product_flops(q, k);
     let mut launch = cx.launch(op, &inputs).flops(product.saturating_mul(2));
+    // cuDNN's is made before its output (`_cudnn_attention_forward` in attention.cu); the fake tensors of the reference rows
+    // have it afterwards.
+    let early =
+        (kernel == Kernel::Cudnn && cx.machine().kernels.is_counted()).then(|| random_state(cx, &mut launch, kernel));
     let mut out = launch.make(layout(kernel, q, v.size(-1)), q.dtype());
     let rows = match kernel {
         Kernel::Cudnn => Geometry::contiguous(&[b, h, s, 1]),
@@ -161,7 +174,10 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
         Kernel::Efficient | Kernel::Math => Geometry::contiguous(&[b, h, s.next_multiple_of(32)]),
     };
     let logsumexp = launch.make(rows, DType::Float32);
-    let random = random_state(&mut launch, kernel);
+    if kernel == Kernel::Efficient {
+        drop(inside::attention_forward(cx, op, [b, s, h, v.size(-1)], q.dtype()));
+    }
+    let random = early.unwrap_or_else(|| random_state(cx, &mut launch, kernel));
     drop(launch);
     let kept: Vec<Saved> = [&out, &logsumexp].into_iter().chain(&random).map(|t| tape.save(t)).collect();
     drop((logsumexp, random));
@@ -203,23 +219,24 @@ fn bias_gradient(launch: &mut Launch<'_>, mask: &Tensor) -> Tensor {
     if sizes == mask.dims() { whole } else { whole.view_as(whole.geometry().narrowed(-1, keys)) }
 }
 
-fn random_state(launch: &mut Launch<'_>, kernel: Kernel) -> [Tensor; 2] {
+/// What drew the probabilities that were dropped. The efficient kernel's two numbers lie on the host
+/// (`_efficient_attention_forward` in attention.cu, but for graph captures); the fake tensors of the reference rows have them on
+/// the card.
+fn random_state(cx: &Context, launch: &mut Launch<'_>, kernel: Kernel) -> Vec<Tensor> {
     match kernel {
-        Kernel::Flash => [launch.make_sizes(&[2], DType::UInt64), launch.make_sizes(&[], DType::UInt64)],
-        _ => [launch.make_sizes(&[], DType::Int64), launch.make_sizes(&[], DType::Int64)],
+        Kernel::Flash => vec![launch.make_sizes(&[2], DType::UInt64), launch.make_sizes(&[], DType::UInt64)],
+        Kernel::Efficient if matches!(cx.machine().kernels, Kernels::Cuda(..)) => Vec::new(),
+        _ => vec![launch.make_sizes(&[], DType::Int64), launch.make_sizes(&[], DType::Int64)],
     }
 }
 
 /// CUTLASS wants every stride of the mask in multiples of 8 elements; else its rows are made longer (`preprocess_mask`,
-/// `pad_bias`), those that are a multiple already by 8. Of T5's bias, whose rows do not lie together, the reference rows
-/// ask only how long they are.
+/// `pad_bias`), those that are a multiple already by 8.
 fn pad_mask(mask: &Tensor) -> Tensor {
     const ALIGNMENT: u64 = 8;
     let keys = mask.size(-1);
-    let aligned = match mask.geometry().strides().split_last() {
-        Some((1, others)) => others.iter().all(|stride| stride.is_multiple_of(ALIGNMENT)),
-        _ => keys.is_multiple_of(ALIGNMENT),
-    };
+    let strides = mask.geometry().strides();
+    let aligned = strides.iter().rev().skip(1).all(|stride| stride.is_multiple_of(ALIGNMENT));
     if aligned {
         return mask.clone();
     }
@@ -250,8 +267,8 @@ fn math(
     drop(scaled_k);
     if let Some(mask) = &mask {
         // `attn.add_(mask)` on real tensors. Under the fake ones of the reference rows PyTorch takes the other branch and
-        // allocates the sum; the old scores die at once, and the peak, three score matrices later on, is the same.
-        scores = add(&scores, mask);
+        // allocates the sum.
+        scores = if cx.machine().kernels.is_counted() { add_in_place(scores, mask) } else { add(&scores, mask) };
     }
     scores = safe_softmax(&scores);
     if dropout > 0.0 {
@@ -300,13 +317,23 @@ fn safe_softmax(x: &Tensor) -> Tensor {
     }
     let masked = cx.launch(Op::AllDim, &[&infinite]).make_sizes(&rows, DType::Bool);
     let zero = cx.launch(Op::Zeros, &[]).make_sizes(&[], x.dtype());
-    let mut out = cx.launch(Op::WhereSelf, &[&softmax, &masked, &zero]).make(geometry, x.dtype());
-    drop((softmax, infinite, masked, zero));
+    // C++ writes the result into the softmax (`out.masked_fill_`); what the reference rows ran, in Python, does not.
+    let mut out = if cx.machine().kernels.is_counted() {
+        cx.in_place(Op::MaskedFillInPlace, &softmax, &[&masked]);
+        drop((zero, masked, infinite));
+        softmax
+    } else {
+        let out = cx.launch(Op::WhereSelf, &[&softmax, &masked, &zero]).make(geometry, x.dtype());
+        drop((softmax, infinite, masked, zero));
+        out
+    };
     let saved = tape.save(&out);
     tape.record([&mut out], move |g| {
         let result = saved.unpack();
-        let geometry = Geometry::contiguous(result.dims());
-        grads([Some(g.make(Op::SoftmaxBackwardData, &[g.grad(), &result], geometry, result.dtype()))])
+        let (op, geometry) = (Op::SoftmaxBackwardData, Geometry::contiguous(result.dims()));
+        let gradient = g.make(op, &[g.grad(), &result], geometry, result.dtype());
+        drop(inside::softmax_backward(g.cx(), op, result.dims(), result.dtype()));
+        grads([Some(gradient)])
     });
     out
 }

@@ -7,17 +7,28 @@ use std::rc::Rc;
 
 use plimsoll_catalog::software::Rules;
 
-use super::{Call, Kernel, SdpaRules, scaled_dot_product_attention, ungrouped_dot_product_attention};
+use super::{Call, Kernel, SdpaRules, clone, scaled_dot_product_attention, ungrouped_dot_product_attention, unsqueeze};
+use crate::ops::permute;
 use crate::tensor::testing::{
     activation_of, alive, backward_of, events, forward, frozen_of, gradient, input_of, made, seen, watch,
 };
-use crate::tensor::{Context, DType, Kind, Tensor};
+use crate::tensor::{Context, DType, Kernels, Kind, Machine, Tensor};
 
 const HALVES: [DType; 2] = [DType::Float16, DType::BFloat16];
 
 fn call(q: &Tensor, k: &Tensor, mask: bool, grouped: bool, dropout: f64) -> Call {
     let (dtype, head, keys) = (q.dtype(), q.size(-1), k.size(-2));
-    Call { dtype, head, keys, grouped, mask, mask_gradient: false, dropout: dropout > 0.0, gradient: true }
+    Call {
+        dtype,
+        head,
+        keys,
+        grouped,
+        mask,
+        mask_gradient: false,
+        mask_strided: false,
+        dropout: dropout > 0.0,
+        gradient: true,
+    }
 }
 
 /// The kernel for 8 query heads of `head`, 64 tokens.
@@ -374,4 +385,56 @@ fn unequal_heads_without_grouping_are_computed_by_products() {
     assert!(births.contains(&"mul.Scalar [2, 1, 32, 16] float32"), "the key is scaled once: {births:?}");
     assert!(births.contains(&"where.self [2, 8, 16, 16] float32"), "every score is kept");
     assert!(!births.iter().any(|b| b.starts_with("_scaled")));
+}
+
+/// On a card as its host code has it, PyTorch 2.11: `workspaces = true`.
+fn on_card(cc: (u8, u8)) -> Rc<Context> {
+    let cx = forward();
+    cx.set_machine(Machine { kernels: Kernels::Cuda(cc.0, cc.1), ..Machine::default() });
+    cx
+}
+
+/// `check_last_dim_stride_equals_1_dense`: T5's bias, whose heads lie next to one another, is refused by every fused kernel.
+#[test]
+fn a_mask_whose_rows_lie_apart_is_left_to_products() {
+    for cc in [(7, 5), (8, 0), (9, 0), (12, 0)] {
+        for dtype in [DType::Float32, DType::Float16, DType::BFloat16] {
+            let cx = on_card(cc);
+            let q = projected(&cx, 8, 64, 64, dtype);
+            let table = activation_of(&cx, &[64, 64, 8], dtype);
+            let bias = unsqueeze(&permute(&table, &[2, 0, 1]), 0);
+            let rules = SdpaRules::cuda(cc, Rules::default());
+            let attend = |mask: &Tensor| {
+                watch(&cx, || scaled_dot_product_attention(&rules, &q, &q, &q, Some(mask), 0.0, false)).0
+            };
+            assert!(made(&attend(&bias)).contains(&"bmm"), "{cc:?} {dtype:?}");
+            let bf16_on_turing = dtype == DType::BFloat16 && cc == (7, 5);
+            assert_eq!(made(&attend(&clone(&bias))).contains(&"bmm"), bf16_on_turing, "rows that lie together");
+        }
+    }
+}
+
+/// `_efficient_attention_forward`: seed and offset lie on the host.
+#[test]
+fn the_efficient_kernels_random_state_is_not_on_the_card() {
+    let cx = on_card((8, 0));
+    let rules = SdpaRules::cuda((8, 0), Rules::default());
+    let (events, _out) = watch(&cx, || attend(&rules, &cx, [8, 8], 64, 64, DType::Float32));
+    let made = events.iter().filter(|e| e.starts_with("+_scaled_dot_product_efficient_attention")).count();
+    assert_eq!(made, 2, "output and log-sum-exp: {events:?}");
+}
+
+/// The bias is added in place, the softmax corrected in place.
+#[test]
+fn products_on_a_card_hold_two_matrices_of_scores_at_most() {
+    let cx = on_card((8, 0));
+    let rules = SdpaRules::cuda((8, 0), Rules::default());
+    let q = projected(&cx, 8, 64, 64, DType::Float32);
+    let bias = unsqueeze(&permute(&activation_of(&cx, &[64, 64, 8], DType::Float32), &[2, 0, 1]), 0);
+    let run = || scaled_dot_product_attention(&rules, &q, &q, &q, Some(&bias), 0.0, false);
+    let (events, _out) = watch(&cx, run);
+    let scores: Vec<&String> =
+        events.iter().filter(|e| e.ends_with("8, 64, 64] float32") && e.contains("softmax")).collect();
+    assert_eq!(scores, ["+_softmax [2, 8, 64, 64] float32"]);
+    assert!(!made(&events).contains(&"where.self") && !made(&events).contains(&"add.Tensor"), "{events:?}");
 }

@@ -1,6 +1,7 @@
 //! Convolutions. What cuDNN takes as workspace while it runs is not counted: it depends on the algorithm it picks.
 
 use super::cast::lower_precision;
+use super::inside;
 use crate::tensor::{Geometry, Gradients, Launch, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
@@ -85,6 +86,10 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
     let has_bias = bias.is_some();
     tape.record([&mut out], move |g| {
         let (x, weight) = (saved[0].unpack(), saved[1].unpack());
+        // `cudnn_convolution_backward` in Conv_v8.cpp and ConvShared.cpp: the gradient in the order that the forward ran in.
+        let ready = if last { is_channels_last(g.grad().geometry()) } else { g.grad().geometry().is_contiguous() };
+        let copy =
+            (!ready).then(|| inside::Scratch::converted(g.cx(), Op::ConvolutionBackward, &sizes, g.grad().dtype()));
         let mut launch = backward_launch(g, &x, &weight, flops);
         let mut gradient = |like: &Tensor| {
             let sizes = [like.size(0), like.size(1), like.size(2), like.size(3)];
@@ -92,11 +97,17 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
         };
         let input = g.needs(0).then(|| gradient(&x));
         let weight_grad = g.needs(1).then(|| gradient(&weight));
+        drop(copy);
         if !has_bias {
             return grads([input, weight_grad]);
         }
         let channels = Geometry::contiguous(&[weight.size(0)]);
         let bias = g.needs(2).then(|| launch.make(channels, weight.dtype()));
+        if g.needs(2) {
+            // Beside the convolution (`convolution_backward` in Convolution.cpp).
+            let over = |i| i != 1;
+            drop(inside::sum(g.cx(), Op::ConvolutionBackward, g.grad().geometry(), over, g.grad().dtype()));
+        }
         grads([input, weight_grad, bias])
     });
     out

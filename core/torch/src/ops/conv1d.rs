@@ -3,6 +3,7 @@
 
 use super::cast::lower_precision;
 use super::conv::{backward_launch, convolution_flops};
+use super::inside;
 use crate::tensor::{Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
@@ -35,6 +36,11 @@ pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, p
             return grads([input, weight_grad]);
         }
         let bias = g.needs(2).then(|| launch.make_sizes(&[weight.size(0)], weight.dtype()));
+        if g.needs(2) {
+            // Beside the convolution (`convolution_backward` in Convolution.cpp).
+            let over = |i| i != 1;
+            drop(inside::sum(g.cx(), Op::ConvolutionBackward, g.grad().geometry(), over, g.grad().dtype()));
+        }
         grads([input, weight_grad, bias])
     });
     out

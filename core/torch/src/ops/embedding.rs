@@ -19,11 +19,13 @@ pub fn embedding(weight: &Tensor, indices: &Tensor) -> Tensor {
     tape.record([&mut out], move |g| {
         let indices = saved.unpack();
         let (tokens, dtype) = (indices.numel(), g.grad().dtype());
+        let copy = inside::Scratch::contiguous(g.cx(), BACKWARD, g.grad().geometry(), dtype);
         let mut scratch = inside::sorted_indices(g.cx(), BACKWARD, tokens);
         let gradient = g.make(BACKWARD, &[g.grad(), &indices], table.clone(), dtype);
         if let Some(scratch) = &mut scratch {
             inside::after_sorting(scratch, &table, dtype, tokens);
         }
+        drop((scratch, copy));
         grads([Some(gradient)])
     });
     out

@@ -1,5 +1,6 @@
 //! `gather` and `repeat`.
 
+use super::inside;
 use crate::tensor::{Geometry, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
@@ -35,7 +36,10 @@ pub fn repeat_batch(x: &Tensor, times: u64) -> Tensor {
         if times == 1 {
             return grads([Some(super::view::reshape_gradient(g, &from))]);
         }
-        grads([Some(g.make(Op::SumDimIntList, &[g.grad()], Geometry::contiguous(from.dims()), g.grad().dtype()))])
+        let summed = g.make(Op::SumDimIntList, &[g.grad()], Geometry::contiguous(from.dims()), g.grad().dtype());
+        let copies = Geometry::contiguous(&[times, from.numel()]);
+        drop(inside::sum(g.cx(), Op::SumDimIntList, &copies, |i| i == 0, g.grad().dtype()));
+        grads([Some(summed)])
     });
     out
 }

@@ -57,13 +57,19 @@ pub fn addmm(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     addmm_cast(&bias, &a, &b)
 }
 
+/// cuBLASLt adds the bias where the product has more than one column (`isInputCompliesAddmmCudaLt` in
+/// `aten/src/ATen/native/cuda/Blas.cpp`).
 fn addmm_cast(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     let tape = Tape::new(a.cx(), GradFn::AddmmBackward0, &[bias, a, b]);
     let saved_b = tape.save_if(tape.needs(1), b);
     let saved_a = tape.save_if(tape.needs(2), a);
     let flops = linear_flops(a, b.size(1));
     let mut out = a.cx().launch(Op::Addmm, &[a, b, bias]).flops(flops).make_sizes(&[a.size(0), b.size(1)], a.dtype());
-    a.cx().blas();
+    if b.size(1) > 1 {
+        a.cx().blas_with_bias();
+    } else {
+        a.cx().blas();
+    }
     let (left, right) = (a.geometry().clone(), b.geometry().clone());
     tape.record([&mut out], move |g| {
         let (a, b) = (saved_a.get(), saved_b.get());

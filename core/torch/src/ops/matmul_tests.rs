@@ -1,7 +1,7 @@
 //! Matrix products: what they keep, what their backward makes, and how higher ranks come down to them.
 
 use super::matmul::{addmm, bmm, linear, matmul, t};
-use crate::ops::{neg, transpose};
+use crate::ops::{add, neg, transpose};
 use crate::tensor::testing::{
     activation, activation_of, alive, backward_of, forward, frozen_of, gradient, input, made, watch, weight,
 };
@@ -139,13 +139,30 @@ fn a_linears_arguments_are_cast_from_the_last() {
 #[test]
 fn the_first_product_of_each_thread_makes_a_workspace() {
     let cx = forward();
-    cx.set_blas_workspace(8_519_680);
+    cx.set_blas_workspace(8_519_680, 0);
     let (w, x) = (weight(&cx, &[2, 8]), activation_of(&cx, &[4, 8], DType::Float32));
     let (events, out) = watch(&cx, || linear(&linear(&x, &w, None), &weight(&cx, &[8, 2]), None));
     assert_eq!(made(&events).iter().filter(|op| **op == "cublas_workspace").count(), 1);
     let events = backward_of(out);
     assert_eq!(made(&events).iter().filter(|op| **op == "cublas_workspace").count(), 1);
     assert_eq!(alive(&cx, Kind::Workspace).len(), 2, "kept");
+}
+
+/// `isInputCompliesAddmmCudaLt`: cuBLASLt adds a bias, but not to a single column, and has a workspace of its own. The
+/// backward of a biased product adds none.
+#[test]
+fn the_first_biased_product_makes_a_second_workspace() {
+    let cx = forward();
+    cx.set_blas_workspace(8_519_680, 1 << 20);
+    let x = activation_of(&cx, &[4, 8], DType::Float32);
+    let biased = |columns| linear(&x, &weight(&cx, &[columns, 8]), Some(&weight(&cx, &[columns])));
+    let second = |events: &[String]| made(events).iter().filter(|op| **op == "cublaslt_workspace").count();
+    let (events, _column) = watch(&cx, || biased(1));
+    assert_eq!(second(&events), 0);
+    let (events, out) = watch(&cx, || add(&biased(2), &biased(2)));
+    assert_eq!(second(&events), 1);
+    assert_eq!(second(&backward_of(out)), 0);
+    assert_eq!(alive(&cx, Kind::Workspace).len(), 3, "kept");
 }
 
 /// `cached_cast` keeps the copy of a leaf that is no view: a transposed weight is cast at every use.

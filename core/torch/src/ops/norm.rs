@@ -1,6 +1,7 @@
 //! Normalisation kernels.
 
 use super::cast::full_precision;
+use super::inside::{self, Scratch};
 use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
@@ -18,36 +19,43 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor 
         *last = 1;
     }
     let cx = x.cx();
+    let copy = Scratch::contiguous(cx, Op::NativeLayerNorm, x.geometry(), x.dtype());
     let mut launch = cx.launch(Op::NativeLayerNorm, &inputs);
     let mut out = launch.make_sizes(x.dims(), x.dtype());
     let mean = launch.make_sizes(&rows, DType::Float32);
     let rstd = launch.make_sizes(&rows, DType::Float32);
     drop(launch);
     let statistics = [tape.save(&mean), tape.save(&rstd)];
-    drop((mean, rstd));
+    drop((mean, rstd, copy));
     let has_bias = bias.is_some();
     tape.record([&mut out], move |g| {
         let (x, weight) = (saved_x.unpack(), saved_weight.unpack());
         let _bias = saved_bias.as_ref().map(|bias| bias.unpack());
         let [mean, rstd] = [statistics[0].unpack(), statistics[1].unpack()];
-        let mut launch = g.cx().launch(Op::NativeLayerNormBackward, &[g.grad(), &x, &mean, &rstd, &weight]);
+        let op = Op::NativeLayerNormBackward;
+        let copy = Scratch::contiguous(g.cx(), op, x.geometry(), x.dtype());
+        let mut launch = g.cx().launch(op, &[g.grad(), &x, &mean, &rstd, &weight]);
         let input = g.needs(0).then(|| launch.make(input_order(g.grad(), &x), x.dtype()));
         let weight_grad = g.needs(1).then(|| launch.make_like(&weight));
-        if has_bias {
-            let bias_grad = g.needs(2).then(|| launch.make_like(&weight));
-            grads([input, weight_grad, bias_grad])
-        } else {
-            grads([input, weight_grad])
-        }
+        let bias_grad = (has_bias && g.needs(2)).then(|| launch.make_like(&weight));
+        drop(launch);
+        let incoming = Scratch::contiguous(g.cx(), op, g.grad().geometry(), g.grad().dtype());
+        let columns = x.size(-1);
+        let sizes = (x.numel() / columns.max(1), columns);
+        let summed = [&weight_grad, &bias_grad].into_iter().flatten().count();
+        drop(inside::layer_norm_parts(g.cx(), op, sizes, summed, weight.dtype()));
+        drop((incoming, copy));
+        if has_bias { grads([input, weight_grad, bias_grad]) } else { grads([input, weight_grad]) }
     });
     out
 }
 
 /// The memory order of the input's gradient. The reference rows have it from `native_layer_norm_backward` in
 /// `torch/_decomp/decompositions.py`, which in float32 keeps the order of the gradient it is given and otherwise makes a
-/// row-major one; the CUDA kernel always makes a row-major one.
+/// row-major one; the CUDA kernel always makes a row-major one (`layer_norm_backward_cuda` in `layer_norm_kernel.cu`).
 fn input_order(grad: &Tensor, x: &Tensor) -> Geometry {
-    if grad.dtype() == DType::Float32 && x.dtype() == DType::Float32 {
+    let as_traced = !x.cx().machine().kernels.is_counted();
+    if as_traced && grad.dtype() == DType::Float32 && x.dtype() == DType::Float32 {
         Geometry::elementwise(&[grad.geometry(), x.geometry()])
     } else {
         Geometry::contiguous(x.dims())

@@ -1,5 +1,6 @@
 //! Reductions.
 
+use super::inside;
 use crate::tensor::{Geometry, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
@@ -11,6 +12,7 @@ pub fn mean_last(x: &Tensor) -> Tensor {
         *last = 1;
     }
     let mut out = x.cx().launch(Op::MeanDim, &[x]).make_sizes(&sizes, x.dtype());
+    drop(inside::sum_to(x.cx(), Op::MeanDim, x.geometry(), &sizes, x.dtype()));
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         // sum_backward expands the gradient; the division makes it real.
@@ -27,6 +29,7 @@ pub fn mean(x: &Tensor, axis: isize) -> Tensor {
     let mut sizes = x.dims().to_vec();
     sizes.remove(at);
     let mut out = x.cx().launch(Op::MeanDim, &[x]).make_sizes(&sizes, x.dtype());
+    drop(inside::sum(x.cx(), Op::MeanDim, x.geometry(), |i| i == at, x.dtype()));
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         let expanded = g.grad().geometry().unsqueezed(at as isize).expanded(from.dims());
@@ -39,6 +42,7 @@ pub fn mean(x: &Tensor, axis: isize) -> Tensor {
 pub fn mean_image(x: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::MeanBackward1, &[x]);
     let mut out = x.cx().launch(Op::MeanDim, &[x]).make_sizes(&[x.size(0), x.size(1)], x.dtype());
+    drop(inside::sum(x.cx(), Op::MeanDim, x.geometry(), |i| i > 1, x.dtype()));
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         let expanded = g.grad().geometry().unsqueezed(-1).unsqueezed(-1).expanded(from.dims());

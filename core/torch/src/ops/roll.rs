@@ -1,14 +1,27 @@
 //! Rolling.
 
+use super::inside::Scratch;
 use crate::tensor::{Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
 /// `torch.roll(x, shifts, dims)`: a copy; its backward rolls the gradient back, another one. Over several dimensions the
-/// kernel rolls one after the other and lets go of what lies between; the reference rows see the result only.
-pub fn roll(x: &Tensor) -> Tensor {
+/// kernel rolls one after the other and lets go of what lies between (`roll_common` in `TensorTransformations.h`); the
+/// reference rows see the result only.
+pub fn roll(x: &Tensor, dims: usize) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::RollBackward0, &[x]);
-    let mut out = x.cx().launch(Op::Roll, &[x]).make_like(x);
-    tape.record([&mut out], |g| grads([Some(g.like(Op::Roll, g.grad(), &[]))]));
+    let mut out = rolled(x, dims);
+    tape.record([&mut out], move |g| grads([Some(rolled(g.grad(), dims))]));
+    out
+}
+
+fn rolled(x: &Tensor, dims: usize) -> Tensor {
+    let cx = x.cx();
+    let mut between = None;
+    for _ in 1..dims {
+        between = Scratch::converted(cx, Op::Roll, x.dims(), x.dtype());
+    }
+    let out = cx.launch(Op::Roll, &[x]).make_like(x);
+    drop(between);
     out
 }
 
@@ -22,7 +35,7 @@ mod tests {
     #[test]
     fn rolling_copies_there_and_back_and_keeps_nothing() {
         let cx = forward();
-        let out = roll(&neg(&activation(&cx, &[2, 8, 8, 3])));
+        let out = roll(&neg(&activation(&cx, &[2, 8, 8, 3])), 2);
         assert!(alive(&cx, Kind::Saved).is_empty());
         assert_eq!(made(&backward_of(out)), ["ones_like", "roll", "neg"]);
     }

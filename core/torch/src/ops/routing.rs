@@ -12,6 +12,7 @@ pub fn sum_middle(x: &Tensor) -> Tensor {
     let (rows, columns) = (x.size(0), x.size(2));
     let tape = Tape::new(x.cx(), GradFn::SumBackward1, &[x]);
     let mut out = x.cx().launch(Op::SumDimIntList, &[x]).make_sizes(&[rows, columns], dtype);
+    drop(inside::sum(x.cx(), Op::SumDimIntList, x.geometry(), |i| i == 1, x.dtype()));
     let from = x.geometry().clone();
     let kept = Geometry::contiguous(&[rows, 1, columns]);
     tape.record([&mut out], move |g| grads([Some(g.grad().view_as(kept.expanded(from.dims())))]));
@@ -77,7 +78,8 @@ pub fn index_rows(x: &Tensor, rows: &Tensor) -> Tensor {
     tape.record([&mut out], move |g| {
         let rows = saved.unpack();
         let gradient = g.make(Op::NewZeros, &[], Geometry::contiguous(from.dims()), g.grad().dtype());
-        drop(inside::accumulate_rows(g.cx(), Op::IndexPut, rows.numel()));
+        let values = (g.grad().geometry(), g.grad().dtype());
+        drop(inside::accumulate_rows(g.cx(), Op::IndexPut, rows.numel(), values));
         super::select::put_back(g, &[&rows]);
         grads([Some(gradient)])
     });

@@ -34,6 +34,9 @@ pub struct Call {
     pub mask: bool,
     /// The mask wants a gradient.
     pub mask_gradient: bool,
+    /// The mask's rows do not lie together: every fused kernel of CUDA refuses it (`check_last_dim_stride_equals_1_dense` in
+    /// `sdp_utils_cpp.h`).
+    pub mask_strided: bool,
     /// Probabilities are dropped.
     pub dropout: bool,
     /// Whether query, key or value want a gradient: never in inference, nor before the first adapter.
@@ -153,6 +156,9 @@ impl SdpaRules {
             }
             Kernel::Math => true,
         };
+        if call.mask_strided {
+            return Kernel::Math;
+        }
         self.order.iter().copied().find(fits).unwrap_or(Kernel::Math)
     }
 }

@@ -91,7 +91,8 @@ pub fn index(x: &Tensor, indices: &[&Tensor]) -> Tensor {
         let indices: Vec<Tensor> = saved.iter().map(Saved::unpack).collect();
         let gradient = g.make(Op::NewZeros, &[], whole.clone(), g.grad().dtype());
         let places: Vec<&Tensor> = indices.iter().collect();
-        drop(inside::accumulate_rows(g.cx(), Op::IndexPut, indices.first().map_or(0, Tensor::numel)));
+        let values = (g.grad().geometry(), g.grad().dtype());
+        drop(inside::accumulate_rows(g.cx(), Op::IndexPut, indices.first().map_or(0, Tensor::numel), values));
         put_back(g, &places);
         grads([Some(gradient)])
     });

@@ -2,6 +2,7 @@
 
 use super::cast::full_precision;
 use super::elementwise::{binary, unary};
+use super::inside;
 use crate::tensor::{Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
@@ -49,6 +50,7 @@ pub fn sum_last(x: &Tensor) -> Tensor {
         *last = 1;
     }
     let mut out = x.cx().launch(Op::SumDimIntList, &[&x]).make_sizes(&sizes, x.dtype());
+    drop(inside::sum_to(x.cx(), Op::SumDimIntList, x.geometry(), &sizes, x.dtype()));
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| grads([Some(g.grad().view_as(g.grad().geometry().expanded(from.dims())))]));
     out

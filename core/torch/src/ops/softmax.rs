@@ -1,6 +1,7 @@
 //! Softmax.
 
 use super::cast::to;
+use super::inside;
 use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
@@ -40,7 +41,11 @@ fn softmax_as((op, node, backward): Names, x: &Tensor, dtype: DType) -> Tensor {
     let from = x.dtype();
     tape.record([&mut out], move |g| {
         let result = saved.unpack();
-        grads([Some(g.make(backward, &[g.grad(), &result], Geometry::contiguous(result.dims()), from))])
+        let gradient = g.make(backward, &[g.grad(), &result], Geometry::contiguous(result.dims()), from);
+        if backward == SOFTMAX.2 {
+            drop(inside::softmax_backward(g.cx(), backward, result.dims(), result.dtype()));
+        }
+        grads([Some(gradient)])
     });
     out
 }

@@ -1,5 +1,6 @@
 //! Views, and the ops that copy when a view is not possible.
 
+use super::inside;
 use crate::tensor::{Geometry, Gradients, Grads, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
@@ -117,6 +118,7 @@ fn sum_to(g: &Gradients<'_>, sizes: &Geometry) -> Tensor {
     let mut kept: smallvec::SmallVec<[u64; 6]> = smallvec::SmallVec::from_elem(1, lead);
     kept.extend_from_slice(sizes.dims());
     let summed = g.make(Op::SumDimIntList, &[grad], Geometry::contiguous(&kept), grad.dtype());
+    drop(inside::sum_to(g.cx(), Op::SumDimIntList, grad.geometry(), &kept, grad.dtype()));
     if lead == 0 { summed } else { summed.view_as(Geometry::contiguous(sizes.dims())) }
 }
 

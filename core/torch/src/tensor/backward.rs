@@ -11,6 +11,7 @@ use super::autograd::{Edge, Grads, Leaf, Meta, Node, Work};
 use super::context::Context;
 use super::geometry::{Geometry, MAX_RANK};
 use super::storage::Tensor;
+use crate::ops::inside;
 use crate::{GradFn, Op};
 
 /// What a node's formula works from.
@@ -188,7 +189,9 @@ fn sum_to(cx: &Rc<Context>, grad: &Tensor, sizes: &[u64]) -> Tensor {
     for (i, slot) in kept.iter_mut().enumerate().take(grad.geometry().rank()).skip(lead) {
         *slot = sizes[i - lead];
     }
-    let summed = cx.launch(Op::SumDimIntList, &[grad]).make_sizes(&kept[..grad.geometry().rank()], grad.dtype());
+    let kept = &kept[..grad.geometry().rank()];
+    let summed = cx.launch(Op::SumDimIntList, &[grad]).make_sizes(kept, grad.dtype());
+    drop(inside::sum_to(cx, Op::SumDimIntList, grad.geometry(), kept, grad.dtype()));
     if lead == 0 { summed } else { summed.view_as(Geometry::contiguous(sizes)) }
 }
 

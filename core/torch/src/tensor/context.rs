@@ -54,11 +54,21 @@ pub struct Context {
 
 /// cuBLAS keeps a workspace for every handle and stream, taken from PyTorch's allocator at the first product and never
 /// given back (`ATen/cuda/CublasHandlePool.cpp`). The forward's thread and autograd's have a handle each.
+///
+/// cuBLASLt, which adds a bias in the product's own kernel, has a second one for each handle.
 #[derive(Default)]
 struct Blas {
     workspace: Cell<u64>,
-    forward: RefCell<Option<Tensor>>,
-    backward: RefCell<Option<Tensor>>,
+    lt_workspace: Cell<u64>,
+    forward: Handle,
+    backward: Handle,
+}
+
+/// The workspaces of one thread's handle, where there are any yet.
+#[derive(Default)]
+struct Handle {
+    blas: RefCell<Option<Tensor>>,
+    lt: RefCell<Option<Tensor>>,
 }
 
 impl Context {
@@ -106,7 +116,10 @@ impl Context {
     /// Closes the books: what is let go of from now on is no event of the run.
     pub fn end(&self) {
         self.closed.set(true);
-        drop((self.blas.forward.take(), self.blas.backward.take(), self.past.take()));
+        for handle in [&self.blas.forward, &self.blas.backward] {
+            drop((handle.blas.take(), handle.lt.take()));
+        }
+        drop(self.past.take());
     }
 
     /// Says that this forward changes the model itself: the next one will not do the same.
@@ -134,25 +147,35 @@ impl Context {
         self.muted.get()
     }
 
-    /// Gives every cuBLAS handle a workspace of `bytes` (0: none is counted).
-    pub fn set_blas_workspace(&self, bytes: u64) {
+    /// Gives every cuBLAS handle a workspace of `bytes`, and its cuBLASLt one of `lt` (0: none is counted).
+    pub fn set_blas_workspace(&self, bytes: u64, lt: u64) {
         self.blas.workspace.set(bytes);
+        self.blas.lt_workspace.set(lt);
     }
 
     /// A matrix product runs: the first one of its thread makes the handle's workspace.
     pub fn blas(self: &Rc<Self>) {
-        let bytes = self.blas.workspace.get();
-        let handle = if self.grad_fn.get() == GradFn::None { &self.blas.forward } else { &self.blas.backward };
-        if bytes == 0 || handle.borrow().is_some() || self.muted.get() {
+        self.keep_workspace(Op::CublasWorkspace, self.blas.workspace.get(), |handle| &handle.blas);
+    }
+
+    /// A matrix product runs that adds a bias as it goes: the first one of its thread makes both libraries' workspaces.
+    pub fn blas_with_bias(self: &Rc<Self>) {
+        self.blas();
+        self.keep_workspace(Op::CublasltWorkspace, self.blas.lt_workspace.get(), |handle| &handle.lt);
+    }
+
+    fn keep_workspace(self: &Rc<Self>, op: Op, bytes: u64, of: fn(&Handle) -> &RefCell<Option<Tensor>>) {
+        let forward = self.grad_fn.get() == GradFn::None;
+        let place = of(if forward { &self.blas.forward } else { &self.blas.backward });
+        if bytes == 0 || place.borrow().is_some() || self.muted.get() {
             return;
         }
         let (grad_fn, module) = (self.grad_fn.replace(GradFn::None), self.module.replace(ModuleId::ROOT));
-        let workspace = self.counting_as(Kind::Workspace, || {
-            self.allocate(Op::CublasWorkspace, Geometry::contiguous(&[bytes]), DType::Bool, bytes)
-        });
+        let workspace =
+            self.counting_as(Kind::Workspace, || self.allocate(op, Geometry::contiguous(&[bytes]), DType::Bool, bytes));
         self.grad_fn.set(grad_fn);
         self.module.set(module);
-        *handle.borrow_mut() = Some(workspace);
+        *place.borrow_mut() = Some(workspace);
     }
 
     /// Takes the ledger out of a finished run.

@@ -11,6 +11,8 @@ pub struct Machine {
     pub kernels: Kernels,
     /// How many multiprocessors it has: a heuristic or two of PyTorch's asks.
     pub multiprocessors: u64,
+    /// How many threads each of them holds.
+    pub threads: u64,
     /// Whether transformers multiplies the experts of a mixture one after the other.
     pub one_expert_at_a_time: bool,
 }
@@ -25,4 +27,11 @@ pub enum Kernels {
     Cuda(u8, u8),
     /// AMD's.
     Rocm,
+}
+
+impl Kernels {
+    /// Whether a run on a card is followed, and not the fake tensors of the reference rows, which know no kernels.
+    pub fn is_counted(self) -> bool {
+        self != Self::Uncounted
+    }
 }

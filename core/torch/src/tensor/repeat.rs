@@ -91,8 +91,8 @@ impl Repeat {
         recorder.extend(born.into_iter().map(|(storage, _)| storage), events.into_iter());
         for law in range.start.law..range.end.law {
             let law = recorder.ledger().laws[law];
-            if let (Some(storage), Some(tokens)) = (self.copy_of(law.storage), self.copy_of(law.tokens)) {
-                recorder.law(Law { storage, tokens, ..law });
+            if let Some(storage) = self.copy_of(law.storage) {
+                recorder.law(Law { storage, ..law });
             }
         }
     }

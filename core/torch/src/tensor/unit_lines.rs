@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use plimsoll_ledger::{Event, Kind, Ledger, ModuleId, Recorder, Storage, Stream, What, WorkId};
+use plimsoll_ledger::{Event, Kind, Law, Ledger, ModuleId, Recorder, Storage, Stream, What, WorkId};
 
 use super::repeat::Position;
 
@@ -48,12 +48,13 @@ pub(super) struct Lines {
     pub storages: Vec<Storage>,
     /// Launches, each with the number of lines before it.
     launches: Vec<(u32, WorkId)>,
+    /// Those of `storages` whose size is no line over the batch: each law's storage is a number of them.
+    laws: Vec<Law>,
 }
 
 impl Lines {
     /// Reads a stretch; `ranges` are the storages that its events may be about, where those of `renamed` have another name.
-    /// `None` where an event is about another storage, or where something was made that is made only once or whose size is
-    /// no line over the batch.
+    /// `None` where an event is about another storage, or where something was made that is made only once.
     pub fn read(
         ledger: &Ledger,
         stretch: &Stretch,
@@ -61,9 +62,6 @@ impl Lines {
         renamed: &[(u32, u32)],
     ) -> Option<Self> {
         let Range { start, end } = &stretch.positions;
-        if start.law != end.law {
-            return None;
-        }
         let storages = ledger.storages[stretch.born.start as usize..stretch.born.end as usize].to_vec();
         if storages.iter().any(|s| matches!(s.kind, Kind::Workspace | Kind::OptimizerState)) {
             return None;
@@ -81,7 +79,12 @@ impl Lines {
             .iter()
             .map(|launch| ((launch.at as usize).saturating_sub(start.event) as u32, launch.work))
             .collect();
-        Some(Self { lines, storages, launches })
+        let numbered = |law: &Law| {
+            let number = stretch.born.contains(&law.storage).then(|| law.storage - stretch.born.start)?;
+            Some(Law { storage: number, ..*law })
+        };
+        let laws = ledger.laws[start.law..end.law].iter().map(numbered).collect::<Option<Vec<Law>>>()?;
+        Some(Self { lines, storages, launches, laws })
     }
 
     /// Writes it for another unit; says the storages that were made, and where its events begin.
@@ -101,6 +104,9 @@ impl Lines {
             self.lines.iter().map(|line| Event::new(line.what, bases[line.whose as usize] + line.number, line.stream)),
         );
         references.resize(born.end as usize, Cell::new(0));
+        for law in &self.laws {
+            recorder.law(Law { storage: born.start + law.storage, ..*law });
+        }
         (born, begin)
     }
 
@@ -111,6 +117,7 @@ impl Lines {
         };
         self.lines == other.lines
             && self.launches == other.launches
+            && self.laws == other.laws
             && self.storages.len() == other.storages.len()
             && self.storages.iter().zip(&other.storages).all(alike)
     }

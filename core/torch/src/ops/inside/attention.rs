@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use plimsoll_ledger::{Law, Rule, Split};
+
 use super::Scratch;
 use crate::Op;
 use crate::ops::sdpa_rules::Kernel;
@@ -22,6 +24,15 @@ pub struct Sizes {
     pub keys: u64,
     /// Elements of a head.
     pub head: u64,
+}
+
+/// What the efficient kernel's forward holds while it runs: its output in float32 where that is half and too wide for the
+/// registers (`kNeedsOutputAccumulatorBuffer` in `mem_eff_attention/kernel_forward.h`).
+pub fn attention_forward<'c>(cx: &'c Rc<Context>, op: Op, sizes: [u64; 4], dtype: DType) -> Option<Scratch<'c>> {
+    const IN_REGISTERS: u64 = 128;
+    let Kernels::Cuda(..) = cx.machine().kernels else { return None };
+    let wide = dtype.is_half() && sizes[3] > IN_REGISTERS;
+    if wide { Scratch::converted(cx, op, &sizes, DType::Float32) } else { None }
 }
 
 /// What a kernel's backward holds while it runs, after the gradients were made. What AMD's kernels take is not known.
@@ -67,8 +78,8 @@ fn cudnn(scratch: &mut Scratch<'_>, sizes: Sizes) {
 
 /// `_efficient_attention_backward` in `attention_backward.cu`: row sums, and the kernel's workspace
 /// (`Params::workspace_size` in `mem_eff_attention/kernel_backward.h`): tiles of the queries' gradient in float32, since keys
-/// are split; for half inputs whose head is wider than a block, one tile of the other two for every head as well (up to
-/// 200 in all where samples times heads are fewer: those up to 13 MiB are left out).
+/// are split; for half inputs whose head is wider than a block, tiles of the other two as well: one for every head and split of
+/// the keys, 200 in all where there are fewer heads (`num_splits_key` in `attention_backward.cu`).
 fn efficient(scratch: &mut Scratch<'_>, sizes: Sizes, dtype: DType, capability: (u8, u8)) {
     let Sizes { batch, heads, kv_heads, queries, keys, head } = sizes;
     if !dtype.is_half() {
@@ -83,11 +94,18 @@ fn efficient(scratch: &mut Scratch<'_>, sizes: Sizes, dtype: DType, capability: 
     let (block_i, block_j, in_registers) = block(dtype, head, capability);
     // GradQTempStorage: a lock, a counter and padding to 16 bytes before every tile.
     let tile = block_i * block_j + 4;
-    let mut elements = queries.div_ceil(block_i) * head.div_ceil(block_j) * tile;
+    let own = queries.div_ceil(block_i) * head.div_ceil(block_j) * tile;
     if dtype.is_half() && !in_registers {
-        elements += 2 * block_j * head.next_multiple_of(block_i);
+        const MOST: u64 = 200;
+        let float = DType::Float32.size();
+        let tile = 2 * block_j * head.next_multiple_of(block_i);
+        let split = Split { own: float * own, tile: float * tile, splits: keys.div_ceil(block_j), most: MOST };
+        let count = batch * heads;
+        let storage = scratch.hold(&[split.bytes(count) / float], DType::Float32);
+        scratch.cx.law(Law { storage, count, rule: Rule::Split(split) });
+    } else {
+        scratch.hold(&[batch * heads, own], DType::Float32);
     }
-    scratch.hold(&[batch * heads, elements], DType::Float32);
     if kv_heads != heads {
         // Grouped heads: every head of the queries makes its own gradient of keys and values, summed by a kernel that
         // follows (pytorch pull request 191085).

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use plimsoll_catalog::software::rules;
-use plimsoll_ledger::Law;
+use plimsoll_ledger::{Law, Rows, Rule};
 
 use super::Scratch;
 use crate::Op;
@@ -42,12 +42,15 @@ pub fn after_sorting(scratch: &mut Scratch<'_>, table: &Geometry, dtype: DType, 
     let segments = tokens.min(rows);
     let partial = tokens / ROWS_PER_WARP + segments;
     let cx = scratch.cx;
-    let count = scratch.hold(&[tokens], DType::Int64);
+    scratch.hold(&[tokens], DType::Int64);
     let law = |storage, unit, tokens_per_part| {
-        cx.law(Law { storage, tokens: count, rows, unit, tokens_per_part });
+        cx.law(Law { storage, count: tokens, rule: Rule::Rows(Rows { rows, unit, tokens_per_part }) });
     };
     let number = DType::Int64.size();
     scratch.hold(&[], DType::Int64);
+    // The sorted numbers once more, without those that follow an equal one (`unique_by_key`).
+    scratch.hold(&[tokens], DType::Int64);
+    scratch.release(1);
     law(scratch.hold(&[segments], DType::Int64), number, 0);
     law(scratch.hold(&[segments], DType::Int64), number, 0);
     scratch.hold(&[], DType::Int64);

@@ -8,14 +8,18 @@
 mod attention;
 mod embedding;
 mod norm;
+mod reduction;
+mod softmax;
 mod sort;
 
 #[cfg(test)]
 mod tests;
 
-pub use attention::{Sizes, attention_backward};
+pub use attention::{Sizes, attention_backward, attention_forward};
 pub use embedding::{after_sorting, sorted_indices};
-pub use norm::foreach_norm;
+pub use norm::{foreach_norm, layer_norm_parts};
+pub use reduction::{sum, sum_to};
+pub use softmax::softmax_backward;
 pub use sort::accumulate_rows;
 
 use std::rc::Rc;
@@ -38,6 +42,19 @@ impl<'c> Scratch<'c> {
     pub fn of(cx: &'c Rc<Context>, op: Op) -> Option<Self> {
         let counted = cx.machine().kernels != Kernels::Uncounted && !cx.is_muted();
         counted.then(|| Self { cx, op, held: SmallVec::new() })
+    }
+
+    /// A copy in another dtype of what an op is given, which only takes its own: `cumsum` of booleans or int32 makes one in
+    /// int64 (`cumsum_out` in `aten/src/ATen/native/ReduceOps.cpp`).
+    pub fn converted(cx: &'c Rc<Context>, op: Op, sizes: &[u64], dtype: DType) -> Option<Self> {
+        let mut scratch = Self::of(cx, op)?;
+        scratch.hold(sizes, dtype);
+        Some(scratch)
+    }
+
+    /// A row-major copy of what a kernel is given, where it is not row-major (`expect_contiguous`, `contiguous`).
+    pub fn contiguous(cx: &'c Rc<Context>, op: Op, given: &Geometry, dtype: DType) -> Option<Self> {
+        if given.is_contiguous() { None } else { Self::converted(cx, op, given.dims(), dtype) }
     }
 
     /// Makes a buffer, and says its storage.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::Scratch;
 use crate::Op;
-use crate::tensor::{Context, DType};
+use crate::tensor::{Context, DType, Geometry};
 
 impl Scratch<'_> {
     /// `cub::DeviceRadixSort::SortPairs` of `n` 8-byte keys with 8-byte values, gone before this returns: a copy of both
@@ -21,8 +21,18 @@ impl Scratch<'_> {
 /// `index_put_(accumulate=True)` of `rows` row numbers, the backward of picking rows: the positions as offsets, sorted
 /// positions and their order, kept until it is done; the sort (`index_put_with_sort_kernel` in
 /// `aten/src/ATen/native/cuda/Indexing.cu`).
-pub fn accumulate_rows<'c>(cx: &'c Rc<Context>, op: Op, rows: u64) -> Option<Scratch<'c>> {
+///
+/// What is added, `values`, is made row-major before.
+pub fn accumulate_rows<'c>(
+    cx: &'c Rc<Context>,
+    op: Op,
+    rows: u64,
+    (values, dtype): (&Geometry, DType),
+) -> Option<Scratch<'c>> {
     let mut scratch = Scratch::of(cx, op)?;
+    if !values.is_contiguous() {
+        scratch.hold(values.dims(), dtype);
+    }
     for _ in 0..3 {
         scratch.hold(&[rows], DType::Int64);
     }

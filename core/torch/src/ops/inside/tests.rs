@@ -6,9 +6,12 @@ use plimsoll_catalog::software::{Rules, Software, Version};
 
 use super::{Sizes, attention_backward, foreach_norm};
 use crate::ops::sdpa_rules::Kernel;
-use crate::ops::{embedding, index_rows, neg};
-use crate::tensor::testing::{activation, backward_of, forward, input_of, made, watch, weight, weight_of};
-use crate::tensor::{Context, DType, Kernels, Kind, Machine, ModuleId};
+use crate::ops::softmax::{log_softmax, softmax_to};
+use crate::ops::{embedding, index_rows, layer_norm, linear, neg, transpose};
+use crate::tensor::testing::{
+    activation, activation_of, backward_of, forward, input_of, made, watch, weight, weight_of,
+};
+use crate::tensor::{Context, DType, Kernels, Kind, Machine, ModuleId, Tensor};
 use crate::{GradFn, Op};
 
 fn rules(torch: &str) -> Rules {
@@ -22,7 +25,7 @@ fn on_a100(torch: &str) -> Rc<Context> {
 
 fn on(kernels: Kernels, torch: &str) -> Rc<Context> {
     let cx = forward();
-    cx.set_machine(Machine { rules: rules(torch), kernels, multiprocessors: 108, ..Machine::default() });
+    cx.set_machine(Machine { rules: rules(torch), kernels, multiprocessors: 108, threads: 2048, ..Machine::default() });
     cx
 }
 
@@ -174,6 +177,21 @@ fn adding_up_rows_sorts_them() {
     assert!(events.iter().any(|e| e == "+index_put [2, 8192] int64"), "{events:?}");
 }
 
+/// The gradient times the result, in the result's dtype; a log-softmax does without.
+#[test]
+fn a_softmaxs_backward_multiplies_first() {
+    let taken = |from: DType, softmax: &dyn Fn(&Tensor) -> Tensor| {
+        let cx = on_a100("2.11");
+        drop(backward_of(softmax(&neg(&activation_of(&cx, &[8, 4, 64], from)))));
+        peak(&cx)
+    };
+    let numbers = 8 * 4 * 64;
+    assert_eq!(taken(DType::Float32, &|x| softmax_to(x, DType::Float32)), 4 * numbers);
+    assert_eq!(taken(DType::BFloat16, &|x| softmax_to(x, DType::BFloat16)), 2 * numbers);
+    assert_eq!(taken(DType::Float16, &|x| softmax_to(x, DType::Float32)), 4 * numbers, "converted in the kernel");
+    assert_eq!(taken(DType::Float32, &log_softmax), 0);
+}
+
 /// The owner's name and module stay on what its kernel takes.
 #[test]
 fn a_buffer_belongs_to_its_op_and_module() {
@@ -214,4 +232,44 @@ fn buffers_grow_evenly_with_the_batch() {
         let line: Vec<u64> = four.iter().zip(&five).map(|(a, b)| a + (b - a) * (batch - 4)).collect();
         assert_eq!(bytes(batch), line);
     }
+}
+
+/// A bias's gradient is a sum over all tokens, to which many blocks add their part (`Reduce.cuh`; what PyTorch 2.11 asks for
+/// on a simulated A100).
+#[test]
+fn the_gradient_of_a_bias_is_summed_in_parts() {
+    let of = |rows: u64| {
+        let cx = on_a100("2.11");
+        let x = neg(&activation(&cx, &[rows, 8]));
+        drop(backward_of(linear(&x, &weight(&cx, &[768, 8]), Some(&weight(&cx, &[768])))));
+        peak(&cx)
+    };
+    assert_eq!(of(512), 0);
+    assert_eq!(of(4096), 25_165_824 + 4 * 6);
+    let uncounted = forward();
+    let out =
+        linear(&activation(&uncounted, &[4096, 8]), &weight(&uncounted, &[768, 8]), Some(&weight(&uncounted, &[768])));
+    drop(backward_of(out));
+    assert_eq!(peak(&uncounted), 0);
+}
+
+/// `layer_norm_cuda`, `layer_norm_backward_cuda`: rows that do not lie together are copied, there and back.
+#[test]
+fn a_layer_norm_copies_what_is_not_row_major() {
+    let cx = on_a100("2.11");
+    let x = transpose(&neg(&activation(&cx, &[8, 96, 100])), 1, 2);
+    let out = layer_norm(&x, &weight(&cx, &[96]), Some(&weight(&cx, &[96])));
+    assert_eq!(peak(&cx), 4 * 8 * 96 * 100);
+    drop(backward_of(out));
+    assert_eq!(peak(&cx), 4 * 8 * 96 * 100);
+}
+
+/// Over many short rows the gradients of weight and bias are sums of sums of 32 rows, and those are summed in parts.
+#[test]
+fn a_layer_norm_over_many_short_rows_sums_them_in_two_steps() {
+    let cx = on_a100("2.11");
+    let out = layer_norm(&neg(&activation(&cx, &[1024, 128, 96])), &weight(&cx, &[96]), Some(&weight(&cx, &[96])));
+    drop(backward_of(out));
+    // On an H200 the parts of the second step are as large.
+    assert_eq!(peak(&cx), 2 * 1_572_864 + 786_432 + 4 * 2);
 }

@@ -1,0 +1,46 @@
+//! Other names of a config's keys (`attribute_map` of transformers' config classes).
+
+/// A name that is taken for a class's own, and that own name.
+pub type Alias = (&'static str, &'static str);
+
+const GPT2: &[Alias] = &[
+    ("hidden_size", "n_embd"),
+    ("max_position_embeddings", "n_positions"),
+    ("num_attention_heads", "n_head"),
+    ("num_hidden_layers", "n_layer"),
+];
+const DISTILBERT: &[Alias] =
+    &[("hidden_size", "dim"), ("num_attention_heads", "n_heads"), ("num_hidden_layers", "n_layers")];
+const BLOOM: &[Alias] = &[("num_hidden_layers", "n_layer"), ("num_attention_heads", "n_head")];
+const T5: &[Alias] = &[
+    ("hidden_size", "d_model"),
+    ("num_attention_heads", "num_heads"),
+    ("num_hidden_layers", "num_layers"),
+    ("head_dim", "d_kv"),
+];
+const BART: &[Alias] = &[
+    ("hidden_size", "d_model"),
+    ("num_attention_heads", "encoder_attention_heads"),
+    ("num_hidden_layers", "encoder_layers"),
+];
+const SWIN: &[Alias] = &[("num_attention_heads", "num_heads")];
+const LOCAL_EXPERTS: &[Alias] = &[("num_experts", "num_local_experts")];
+const EXPERTS: &[Alias] = &[("num_local_experts", "num_experts")];
+
+/// The other names of a model type's keys, as transformers 5.17 has them. Where both are there the other name's value
+/// holds: it is set last.
+pub fn aliases(model_type: &str) -> &'static [Alias] {
+    match model_type {
+        "gpt2" | "gptj" => GPT2,
+        "distilbert" => DISTILBERT,
+        "bloom" => BLOOM,
+        "t5" => T5,
+        "bart" | "whisper" => BART,
+        "swin" => SWIN,
+        "mixtral" => LOCAL_EXPERTS,
+        "olmoe" => EXPERTS,
+        // Its map has it the other way round, but `num_experts` is the field, and the attribute it is mapped to is set last.
+        "qwen3_moe" => EXPERTS,
+        _ => &[],
+    }
+}

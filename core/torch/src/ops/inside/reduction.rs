@@ -1,0 +1,93 @@
+//! Sums of many numbers: several blocks share an output, and hand their parts to one another in memory.
+
+use std::rc::Rc;
+
+use plimsoll_ledger::{Law, Rule, Sum};
+use smallvec::SmallVec;
+
+use super::Scratch;
+use crate::Op;
+use crate::tensor::{Context, DType, Geometry, Kernels};
+
+/// A dimension as `TensorIterator` has it: how many, and how far apart.
+type Dimension = (u64, u64);
+
+/// What `x.sum(dim)` takes beside its result while it runs, `x` as `input` has it, summed over the dimensions that `summed`
+/// names (`gpu_reduce_kernel` in `aten/src/ATen/native/cuda/Reduce.cuh`): the parts and one counter for every column of
+/// blocks. A sum in float64 or of inputs of 2 GiB and more, which is cut in pieces, is not followed.
+pub fn sum<'c>(
+    cx: &'c Rc<Context>,
+    op: Op,
+    input: &Geometry,
+    summed: impl Fn(usize) -> bool,
+    dtype: DType,
+) -> Option<Scratch<'c>> {
+    const IN_ONE_PIECE: u64 = 1 << 31;
+    let Kernels::Cuda(..) = cx.machine().kernels else { return None };
+    let (sum, inputs) = shared(cx, input, summed)?;
+    if input.numel().saturating_mul(dtype.size()) >= IN_ONE_PIECE || sum.bytes(inputs) == 0 {
+        return None;
+    }
+    let mut scratch = Scratch::of(cx, op)?;
+    let parts = scratch.hold(&[sum.bytes(inputs) / sum.unit], DType::Float32);
+    cx.law(Law { storage: parts, count: inputs, rule: Rule::Sum(sum) });
+    scratch.hold(&[sum.counters(inputs)], DType::Int32);
+    scratch.held.reverse();
+    Some(scratch)
+}
+
+/// As [`sum`], where `sizes` is what comes out, with as many dimensions: those that are 1 there were summed.
+pub fn sum_to<'c>(cx: &'c Rc<Context>, op: Op, input: &Geometry, sizes: &[u64], dtype: DType) -> Option<Scratch<'c>> {
+    sum(cx, op, input, |i| sizes.get(i) == Some(&1), dtype)
+}
+
+/// The sum, and how many numbers go into each output.
+fn shared(cx: &Context, input: &Geometry, summed: impl Fn(usize) -> bool) -> Option<(Sum, u64)> {
+    let mut dims: [SmallVec<[Dimension; 6]>; 2] = Default::default();
+    for (i, (&size, &stride)) in input.dims().iter().zip(input.strides()).enumerate() {
+        if size > 1 {
+            dims[usize::from(summed(i))].push((size, stride));
+        }
+    }
+    let [kept, over] = dims.map(coalesced);
+    let count = |dims: &[Dimension]| dims.iter().fold(1, |n: u64, (size, _)| n.saturating_mul(*size));
+    let (outputs, inputs) = (count(&kept), count(&over));
+    let (_, nearest) = *over.first()?;
+    let along = kept.first().is_none_or(|(_, stride)| nearest < *stride);
+    let mut sum = Sum {
+        outputs,
+        unit: DType::Float32.size(),
+        vector: 1,
+        along,
+        read: 1,
+        multiprocessors: cx.machine().multiprocessors,
+        threads: cx.machine().threads,
+    };
+    match kept.split_first() {
+        // `input_vec_size`
+        None if nearest == 1 && over.len() == 1 && inputs > 128 => sum.read = 4,
+        // `get_output_vec_size`
+        Some(((size, 1), others)) if !along => {
+            let fits = |n: &u64| {
+                size.is_multiple_of(*n) && others.iter().chain(&over).all(|(_, stride)| stride.is_multiple_of(*n))
+            };
+            sum.vector = [4, 2].into_iter().find(fits).unwrap_or(1);
+        }
+        _ => {}
+    }
+    Some((sum, inputs))
+}
+
+/// `reorder_dimensions` and `coalesce_dimensions` of `TensorIterator`: the nearest first, those that follow one another as
+/// one.
+fn coalesced(mut dims: SmallVec<[Dimension; 6]>) -> SmallVec<[Dimension; 6]> {
+    dims.sort_by_key(|(_, stride)| *stride);
+    let mut out: SmallVec<[Dimension; 6]> = SmallVec::new();
+    for (size, stride) in dims {
+        match out.last_mut() {
+            Some(last) if last.0.saturating_mul(last.1) == stride => last.0 = last.0.saturating_mul(size),
+            _ => out.push((size, stride)),
+        }
+    }
+    out
+}
