@@ -7,7 +7,8 @@
 
 pub mod harness;
 
-use plimsoll_core::estimate::Run;
+use plimsoll_core::estimate::{Reading, Run};
+use plimsoll_core::ledger::Ledger;
 use plimsoll_core::scenario::Link;
 use plimsoll_core::{Measurement, Scenario};
 use serde_json::{Value, json};
@@ -40,6 +41,16 @@ pub fn config(input: &[u8]) {
         // A run that is refused says why, and that is all that is asked of it.
         let _ = Run::new(&scenario);
     }
+}
+
+/// The text of a ledger: what is read of it is written and read again, and summed up.
+pub fn ledger(input: &[u8]) {
+    let Ok(ledger) = Ledger::from_text(&String::from_utf8_lossy(input)) else { return };
+    let again = ledger.to_text().and_then(|text| Ledger::from_text(&text));
+    assert_eq!(again.as_ref(), Ok(&ledger));
+    let reading = Reading::new(ledger);
+    assert_eq!(reading.summary().at_peak.total(), reading.summary().peak.requested);
+    assert_eq!(reading.heights(8).len(), 8);
 }
 
 /// The text of a record.
@@ -81,6 +92,11 @@ mod tests {
     #[test]
     fn changed_configurations() {
         assert!(harness::run("config", config, ROUNDS).unwrap() > ROUNDS);
+    }
+
+    #[test]
+    fn changed_ledgers() {
+        assert!(harness::run("ledger", ledger, ROUNDS).unwrap() > ROUNDS);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use plimsoll_core::catalog::{self, Gpu};
+use plimsoll_core::catalog::{Gpu, search};
 use serde_json::json;
 
 use crate::estimate::Format;
@@ -14,7 +14,7 @@ use crate::view::{Paint, fit};
 /// List the GPUs that --gpu names
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Only those whose id, name or architecture contains this
+    /// Only those that this finds: a name, an architecture, an amount of memory (24gb)
     filter: Option<String>,
 
     /// How to answer
@@ -25,10 +25,9 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let wanted = args.filter.as_deref().unwrap_or_default().to_lowercase();
-    let matches = |g: &&Gpu| [g.id, g.name, g.architecture].iter().any(|text| text.to_lowercase().contains(&wanted));
     let paint = Paint::for_stdout();
     let mut out = String::new();
-    let found: Vec<&Gpu> = catalog::gpus().iter().filter(matches).collect();
+    let found: Vec<&Gpu> = search::find_gpus(&wanted);
     for &g in &found {
         match args.format {
             Format::Json => {

@@ -6,11 +6,14 @@ mod database;
 mod estimate;
 mod exit;
 mod export;
+mod fit;
 mod footprint;
 mod gpus;
 mod guard;
 mod import;
+mod inspect;
 mod interrupt;
+mod ledger_file;
 mod models;
 mod probe;
 mod records;
@@ -35,6 +38,7 @@ const EXAMPLES: &str = "\
 Examples:
   plimsoll estimate --model llama-3.2-1b --gpu rtx-5070-ti-laptop --batch 4 --seq 1024
   plimsoll estimate run.toml --checkpointing full
+  plimsoll fit --model qwen3-8b --gpu rtx-5070-ti --batch 4
   plimsoll probe run --model gpt2 --batch 4
   plimsoll watch
   plimsoll rehearse --gpu rtx-4090 -- python train.py
@@ -57,6 +61,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Estimate(Box<estimate::Args>),
+    Inspect(inspect::Args),
+    Fit(Box<fit::Args>),
     Probe(probe::Args),
     Models(models::Args),
     Gpus(gpus::Args),
@@ -72,6 +78,8 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Estimate(args) => estimate::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Fit(args) => fit::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Gpus(args) => gpus::run(&args),

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use plimsoll_core::catalog::families::{FamilyKey, OWN};
-use plimsoll_core::catalog::{self, Model};
+use plimsoll_core::catalog::{self, Model, search};
 use plimsoll_core::solve::needs::{self, Way};
 use plimsoll_core::{Bytes, device};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use crate::view::{Paint, fit, grouped, wrapped};
 /// List the models that --model and --family name; of a single one, also what it takes to be trained
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Only those whose id, name, publisher or type contains this
+    /// Only those that this finds: a name, a Hub id, a publisher, a type
     filter: Option<String>,
 
     /// How to answer
@@ -27,9 +27,11 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let wanted = args.filter.as_deref().unwrap_or_default().to_lowercase();
-    let matches =
-        |m: &&Model| [m.id, m.name, m.publisher, m.model_type].iter().any(|text| text.to_lowercase().contains(&wanted));
-    let models: Vec<&Model> = catalog::models().iter().filter(matches).collect();
+    let contains = |m: &&Model| m.model_type.to_lowercase().contains(&wanted);
+    let mut models = search::find_models(&wanted);
+    if models.is_empty() {
+        models = catalog::models().iter().filter(contains).collect();
+    }
     let paint = Paint::for_stdout();
     let mut out = String::new();
     match args.format {
@@ -98,7 +100,7 @@ fn details(model: &Model, paint: Paint) -> String {
     }
     let about = format!(
         "What a process takes to train one sample of at most {} tokens with AdamW on a {}: full under bf16 autocast, \
-         LoRA (rank {}, every linear) on a bf16 base, QLoRA on NF4 with double quantization under autocast.",
+         LoRA (rank {}, every linear) on a bf16 base, QLoRA on NF4 with double quantization under autocast, both checkpointed.",
         needs::TOKENS,
         card.map_or(needs::CARD, |card| card.name),
         needs::RANK

@@ -297,6 +297,22 @@ fn a_closed_pipe_is_no_panic() {
 }
 
 #[test]
+fn what_is_no_ledger() {
+    let path = |name: &str, content: &[u8]| file(name, content).to_str().unwrap().to_owned();
+    refuses(
+        &["inspect", &path("empty.json", b"")],
+        b"",
+        2,
+        &["empty.json", "ledger: it is no ledger", "--ledger FILE"],
+    );
+    let other = path("other.json", br#"{"format":"a picture"}"#);
+    refuses(&["inspect", &other], b"", 2, &["other.json", "it is no ledger", "missing field"]);
+    refuses(&["inspect", &path("cut.gz", &[0x1f, 0x8b, 8])], b"", 2, &["cut.gz", "it is no text"]);
+    refuses(&["inspect", "/nowhere/at/all"], b"", 3, &["cannot be read"]);
+    refuses(&["estimate", "--model", "gpt2", "--ledger", "/nowhere/at/all"], b"", 3, &["cannot be written"]);
+}
+
+#[test]
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 fn what_cannot_be_rehearsed_is_refused_in_words() {
     let rehearse = |options: &[&str], code: i32, part: &str| {

@@ -134,3 +134,25 @@ fn a_closed_pipe_keeps_the_verdict() {
         assert_eq!(output.status.code(), Some(code), "{model}");
     }
 }
+
+/// Compressed or not, a ledger says what the estimate says.
+#[test]
+fn a_ledger_is_written_and_read() {
+    for name in ["ledger.json", "ledger.json.gz"] {
+        let path = file(name, "");
+        let estimate = json(&["--model", "gpt2", "--gpu", "h200", "--ledger", &path], "");
+        let (code, text) = plimsoll(&["inspect", &path, "--format", "json"], "");
+        let inspected: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(code, 0, "{text}");
+        for key in ["at_peak", "parameters", "work"] {
+            assert!(!estimate[key].is_null());
+            assert_eq!(inspected[key], estimate[key], "{key}");
+        }
+        for key in ["requested", "allocated", "reserved", "phase", "step", "op", "module"] {
+            assert_eq!(inspected["peak"][key], estimate["peak"][key], "{key}");
+        }
+        let (_, text) = plimsoll(&["inspect", &path], "");
+        assert!(text.contains("By module") && text.contains("peak"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+}

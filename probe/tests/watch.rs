@@ -133,7 +133,7 @@ fn once() {
 fn a_load_line_of_ones_own() {
     let machine = Machine::new("line");
     let text = machine.text(&["--once", "--load-line", "16 GiB"]);
-    assert!(text.contains("load line 16.00 GiB ^") && text.contains("1.58 GiB below the line"), "{text}");
+    assert!(text.contains("load line 16.00 GiB ^") && text.contains("over by 1.58 GiB"), "{text}");
     machine.refuses(&["--once", "--load-line", "deep"], 2, &["--load-line", "is not a size", "11 GiB"]);
 }
 
@@ -361,7 +361,7 @@ fn the_view_moves() {
     let mut terminal = Terminal::start(&machine, &["--interval", "100ms"], &[]);
     terminal.wait_for("17.58 GiB");
     machine.use_memory(23_000 * MIB);
-    terminal.wait_for("below the line");
+    terminal.wait_for("over by");
     // Red, the sparkline, the mark and the warning.
     for part in ["\u{1b}[31m", "\u{2588}", "\u{2296}", "warning:", "93 % of the card is in use"] {
         terminal.wait_for(part);

@@ -1,5 +1,6 @@
 //! What the page asks of its worker, and what comes back: JSON text both ways.
 
+use plimsoll_core::estimate::fit::{Allowed, Cards, Fit};
 use plimsoll_core::{Bytes, Error, Result, Scenario};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -28,6 +29,10 @@ pub enum Question {
     Largest(Value),
     /// What fits around it.
     Sheet(Value),
+    /// Which recipes bring it onto its card.
+    Fit(Value, Allowed),
+    /// Which cards hold it as it is.
+    Cards(Value),
     /// What is alive after so many events of the kept run.
     Alive(u32),
 }
@@ -52,6 +57,10 @@ pub enum Answer {
     Largest(u64),
     /// To [`Question::Sheet`].
     Sheet(Box<Sheet>),
+    /// To [`Question::Fit`].
+    Fit(Box<Fit>),
+    /// To [`Question::Cards`].
+    Cards(Box<Cards>),
     /// To [`Question::Alive`].
     Alive(Vec<Held>),
 }
@@ -82,6 +91,10 @@ impl Clerk {
             Question::Peak(value) => Ok(Answer::Peak(engine::depth(&Scenario::from_value(value)?)?)),
             Question::Largest(value) => Ok(Answer::Largest(engine::max_batch(&Scenario::from_value(value)?)?)),
             Question::Sheet(value) => Ok(Answer::Sheet(Box::new(heatmap::sheet(&Scenario::from_value(value)?)?))),
+            Question::Fit(value, allowed) => {
+                Ok(Answer::Fit(Box::new(engine::fit(&Scenario::from_value(value)?, *allowed)?)))
+            }
+            Question::Cards(value) => Ok(Answer::Cards(Box::new(engine::cards(&Scenario::from_value(value)?)?))),
             Question::Alive(event) => {
                 Ok(Answer::Alive(self.run.as_ref().map(|run| engine::alive(run, *event)).unwrap_or_default()))
             }

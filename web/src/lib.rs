@@ -18,7 +18,6 @@ pub mod number;
 pub mod path;
 pub mod reading;
 pub mod scale;
-pub mod search;
 pub mod sizes;
 pub mod spread;
 pub mod timeline;

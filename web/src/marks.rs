@@ -1,7 +1,7 @@
 //! The marks of the ladder: what one may change about a run, and what each change costs.
 
 use plimsoll_core::Scenario;
-use plimsoll_core::scenario::{ADAPTERS, Change, Checkpointing, LossImpl, Mode, Optimizer, OptimizerImpl, Precision};
+use plimsoll_core::scenario::{Change, Checkpointing, LossImpl, Mode, Optimizer, OptimizerImpl, Precision};
 
 /// One mark of the ladder: how deep the same run would sit with one thing changed.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct Mark {
 }
 
 /// Every mark, in the order of the what-if table.
-pub static MARKS: [Mark; 19] = [
+pub static MARKS: [Mark; 18] = [
     Mark {
         label: "fp32",
         short: "fp32",
@@ -114,8 +114,8 @@ pub static MARKS: [Mark; 19] = [
     Mark {
         label: "LoRA r16",
         short: "LoRA r16",
-        cost: "trains small adapters on frozen weights, not the model itself",
-        change: Change::Adapters(ADAPTERS),
+        cost: "trains small adapters on a frozen 16-bit base, checkpointed; not the model itself",
+        change: Change::Lora,
         trains: true,
     },
     Mark {
@@ -144,13 +144,6 @@ pub static MARKS: [Mark; 19] = [
         short: "full training",
         cost: "trains every weight",
         change: Change::Full,
-        trains: true,
-    },
-    Mark {
-        label: "lightest mix",
-        short: "lightest mix",
-        cost: "16 bits, LoRA, checkpointing, fused loss and optimizer, no fp32 cast of a quantized base, which it does not add",
-        change: Change::Lightest,
         trains: true,
     },
 ];
@@ -257,27 +250,5 @@ mod tests {
         saving.training.lora = Some(Lora { modules_to_save: vec!["lm_head".to_owned()], ..Lora::default() });
         assert_eq!(pulled("no fp32 cast", &saving), None, "GradScaler would refuse its gradients");
         assert!(pulled("full training", &next).unwrap().training.prepare_kbit);
-    }
-
-    /// Of a quantized base as well, as peft prepares it or as it was loaded.
-    #[test]
-    fn the_lightest_mix_of_a_quantized_base_is_the_lightest() {
-        for prepare in [true, false] {
-            let mut scenario = pulled("QLoRA r16", &opening()).unwrap();
-            scenario.training.prepare_kbit = prepare;
-            let least = depth(&pulled("lightest mix", &scenario).unwrap()).unwrap().process;
-            for (mark, next) in Mark::around(&scenario) {
-                assert!(mark.label == "half the batch" || depth(&next).unwrap().process >= least, "{}", mark.label);
-            }
-        }
-    }
-
-    #[test]
-    fn the_lightest_mix_is_the_lightest() {
-        let scenario = opening();
-        let peaks: Vec<_> =
-            Mark::around(&scenario).iter().map(|(mark, next)| (mark.label, depth(next).unwrap().process)).collect();
-        let least = peaks.iter().min_by_key(|(_, peak)| *peak).map(|(label, _)| *label);
-        assert_eq!(least, Some("lightest mix"), "{peaks:?}");
     }
 }

@@ -11,7 +11,7 @@ use crate::kind::Kind;
 pub struct Reading {
     /// How it sits.
     pub standing: Standing,
-    /// Load line minus process peak; negative below the line.
+    /// Load line minus process peak: to spare, or over where negative.
     pub headroom: i64,
     /// What `nvidia-smi` would show at the peak.
     pub process: Bytes,
@@ -44,7 +44,7 @@ pub struct Reading {
 /// How a run sits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Standing {
-    /// At or above the load line.
+    /// Its peak is at most the load line.
     Fits,
     /// It runs, but deeper than the load line.
     Tight,

@@ -10,9 +10,13 @@ use crate::reading::{Held, PhaseRow, Point, Reading};
 /// The verdict as it is spoken: one sentence for the live region.
 pub fn verdict(reading: &Reading) -> String {
     let depth = number::bytes(reading.process);
-    let gap = number::bytes(Bytes::new(reading.headroom.unsigned_abs()));
-    let side = if reading.headroom < 0 { "below" } else { "above" };
-    format!("{}. {depth} at its deepest, {gap} {side} the load line.", reading.standing.label())
+    format!("{}. {depth} at its deepest, {}.", reading.standing.label(), distance(reading.headroom))
+}
+
+/// Headroom as people say it: `1.23 GiB to spare`, `over by 3.00 GiB`.
+pub fn distance(headroom: i64) -> String {
+    let bytes = number::bytes(Bytes::new(headroom.unsigned_abs()));
+    if headroom < 0 { format!("over by {bytes}") } else { format!("{bytes} to spare") }
 }
 
 /// `step 1, backward, micro-batch 2`.

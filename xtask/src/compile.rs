@@ -89,7 +89,7 @@ pub fn compile(order: &Order) -> Result<Built> {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
-        line.show(&format!("{} of {packages} packages", done.len()));
+        line.show(&progress(done.len(), packages));
     }
     let took = line.end();
     shell::check(&cargo, child.wait()?)?;
@@ -97,6 +97,11 @@ pub fn compile(order: &Order) -> Result<Built> {
         note(&format!("{} packages in {}", done.len(), seconds(took)));
     }
     Ok(built)
+}
+
+/// A package is counted with the first that is built of it, mostly its library: programs and tests may still be missing.
+fn progress(done: usize, packages: usize) -> String {
+    if done < packages { format!("{done} of {packages} packages") } else { "the last programs".to_owned() }
 }
 
 /// How many packages it takes; those that are not here yet are fetched.
@@ -222,6 +227,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn nothing_is_said_to_be_done_that_is_not() {
+        assert_eq!(progress(3, 4), "3 of 4 packages");
+        assert_eq!(progress(4, 4), "the last programs");
+    }
 
     #[test]
     fn packages_have_their_names() {

@@ -5,6 +5,7 @@
 pub mod device;
 mod entries;
 pub mod families;
+pub mod search;
 pub mod software;
 
 pub use entries::{Gpu, Model, Vendor, config, gpu, gpus, model, models};

@@ -5,10 +5,12 @@
 mod attribution;
 mod envelope;
 mod explain;
+pub mod fit;
 mod measure;
 mod notes;
 mod outcome;
 mod phase_peak;
+mod reading;
 mod run;
 pub mod single;
 pub mod solve;
@@ -16,6 +18,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod types;
+mod work;
 
 pub use crate::solve::max_batch;
 pub use attribution::{Beyond, Explanation, Layer};
@@ -27,9 +30,11 @@ pub use phase_peak::{PHASE_ORDER, PhasePeak, Which};
 pub use plimsoll_catalog::device::DeviceLimits;
 pub use plimsoll_ledger::{Parameters, PhaseName};
 pub use plimsoll_run::{card, execute};
+pub use reading::{LedgerPeak, Reading, Summary};
 pub use run::Run;
 pub use stream::{Line, Step, Stream};
 pub use types::{Category, Estimate, Holding, Peak, PeakBreakdown, Phase, Timeline, TimelinePoint, Verdict};
+pub use work::{PhaseWork, StepWork};
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Scenario;

@@ -34,7 +34,7 @@ pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger) -> Vec<String>
     const CUDNN: &str = "of what cuDNN's attention takes in its backward only what its front end asks for is counted, not \
          what its own plan may ask for on top";
     const AMD: &str = "what AMD's attention kernels take in their backward is not counted: it is not known";
-    let ran = |op: Op| ledger.storages.iter().any(|s| s.op == op.id());
+    let ran = |op: Op| ledger.ran.has(op.id());
     let trains = scenario.training.mode == Mode::Train;
     let mut sentences = Vec::new();
     if ran(Op::Convolution) {

@@ -10,6 +10,7 @@ use super::explain;
 use super::measure;
 use super::notes;
 use super::outcome::Berth;
+use super::work::StepWork;
 use super::{Estimate, Holding, Peak, Timeline, Verdict};
 
 /// A scenario that has been run: its estimate, and everything one may ask about any moment of it.
@@ -86,6 +87,7 @@ impl Run {
             device: limits,
             verdict: outcome.verdict,
             max_batch: None,
+            work: StepWork::of(&ledger),
             warnings,
         };
         Ok(Self { estimate, ledger, peak_event: peak.event, berth })

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use plimsoll_ground::Bytes;
 use plimsoll_torch::nn::{GatedMlp, LayerNorm, Linear, RmsNorm, Scope};
+use plimsoll_torch::ops::{self, Fill};
 use plimsoll_torch::tensor::{Context, DType, Tensor, backward, backward_retaining};
-use plimsoll_torch::{Op, ops};
 
 use crate::{PhaseName, largest_allocated};
 
@@ -86,7 +86,7 @@ impl Single {
 
     /// The tensors that stay, and what one round does with them.
     fn build(self, cx: &Rc<Context>) -> Round {
-        let leaf = |sizes: &[u64], dtype| cx.empty_sizes(Op::Rand, sizes, dtype).into_leaf(false);
+        let leaf = |sizes: &[u64], dtype| ops::fill(cx, Fill::Rand, sizes, dtype).into_leaf(false);
         let scope = |dtype| Scope::root(cx, dtype, None, None);
         match self {
             Self::CrossEntropy { rows, vocab } => {

@@ -6,6 +6,8 @@ use plimsoll_ledger::{Parameters, PhaseName};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::work::StepWork;
+
 /// What a scenario takes. Serialises to the contract `plimsoll estimate --format json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Estimate {
@@ -25,11 +27,14 @@ pub struct Estimate {
     pub device: DeviceLimits,
     /// Whether it fits.
     pub verdict: Verdict,
-    /// Load line minus process peak, in bytes; negative when it is below the line.
+    /// Load line minus process peak, in bytes; to spare, or over where negative.
     pub headroom: i64,
     /// The largest micro-batch whose verdict is `fits`; 0 when not even one sample does. [`crate::estimate`]
     /// always fills it; [`crate::Run`] leaves it open, because it costs several traces.
     pub max_batch: Option<u64>,
+    /// What a step computes and moves; absent from the JSON where it is not counted (a generation).
+    #[serde(skip_serializing_if = "StepWork::is_none")]
+    pub work: StepWork,
     /// Things worth knowing that do not stop the estimate; absent from the JSON when empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,

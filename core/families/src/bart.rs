@@ -4,128 +4,60 @@ use std::rc::Rc;
 
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::AttentionMask;
+use plimsoll_torch::Batch;
 use plimsoll_torch::generate::{Encode, Generate, Step};
 use plimsoll_torch::nn::{
-    Activation, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, bidirectional_mask,
-    decoder_causal_mask,
+    Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, bidirectional_mask, decoder_causal_mask,
 };
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
-use plimsoll_torch::{Batch, Op};
 
-use super::config::{Config, divide};
-use super::seq2seq::{self, Attend, Kind, Lengths};
+use super::config::Config;
+use super::seq2seq::{self, Kind, Lengths};
+use super::seq2seq_layer::{Layer, LayerSizes, StackSizes};
 use super::{Model, Output, Plan, causal_lm};
 
 /// Rows of the position tables that no position uses.
 const OFFSET: u64 = 2;
 
+/// The tables that both stacks begin with.
 #[derive(Clone, Copy, Debug)]
-struct Sizes<'c> {
+struct Tables {
     vocab: u64,
-    hidden: u64,
     positions: u64,
-    dropout: f64,
-    activation_dropout: f64,
-    act: &'c str,
 }
 
-/// What the two stacks differ in.
-#[derive(Clone, Copy, Debug)]
-struct StackSizes {
-    layers: u64,
-    heads: u64,
-    intermediate: u64,
-}
-
-impl StackSizes {
-    fn read(config: &Config<'_>, hidden: u64, [layers, heads, ffn]: [&str; 3]) -> Result<Self> {
-        let sizes = Self {
-            layers: config.layers(layers, 12)?,
-            heads: config.size(heads, 16)?,
-            intermediate: config.size(ffn, 4096)?,
-        };
-        divide(config, ("d_model", hidden), (heads, sizes.heads))?;
-        Ok(sizes)
-    }
-}
-
-/// `BartEncoderLayer` or, with cross-attention, `BartDecoderLayer`.
-#[derive(Debug)]
-struct Layer {
-    self_attn: Attend,
-    self_attn_layer_norm: LayerNorm,
-    cross: Option<(Attend, LayerNorm)>,
-    fc1: Linear,
-    activation_fn: Activation,
-    fc2: Linear,
-    final_layer_norm: LayerNorm,
-    dropout: f64,
-    activation_dropout: f64,
-    module: ModuleId,
-}
-
-impl Layer {
-    fn new(
-        scope: &Scope,
-        sizes: &Sizes<'_>,
-        stack: StackSizes,
-        core: &EncoderAttention,
-        decoder: bool,
-    ) -> Option<Self> {
-        let hidden = sizes.hidden;
-        let attend =
-            |name: &'static str, causal| Attend::new(&scope.child(name), Kind::Bart, hidden, stack.heads, core, causal);
-        let norm = |name: &'static str| LayerNorm::new(&scope.child(name), hidden, true);
-        let linear = |name: &'static str, i, o| Linear::new(&scope.child(name), i, o, true);
-        Some(Self {
-            self_attn: attend("self_attn", decoder),
-            self_attn_layer_norm: norm("self_attn_layer_norm"),
-            cross: decoder.then(|| (attend("encoder_attn", false), norm("encoder_attn_layer_norm"))),
-            fc1: linear("fc1", hidden, stack.intermediate),
-            activation_fn: Activation::new(&scope.child("activation_fn"), sizes.act)?,
-            fc2: linear("fc2", stack.intermediate, hidden),
-            final_layer_norm: norm("final_layer_norm"),
-            dropout: sizes.dropout,
-            activation_dropout: sizes.activation_dropout,
-            module: scope.module(),
-        })
-    }
-
-    fn forward(
-        &self,
-        hidden: &Tensor,
-        mask: Option<&Tensor>,
-        encoded: Option<&Tensor>,
-        encoded_mask: Option<&Tensor>,
-    ) -> Tensor {
-        hidden.cx().within(self.module, || {
-            let mut residual = hidden.clone();
-            // `_` is a name like any other: it holds the probabilities until something else takes it.
-            let (mut hidden, mut _weights) = self.self_attn.forward(hidden, None, mask, None);
-            hidden = ops::dropout(&hidden, self.dropout);
-            hidden = ops::add(&residual, &hidden);
-            hidden = self.self_attn_layer_norm.forward(&hidden);
-            if let Some((attend, norm)) = &self.cross {
-                residual = hidden.clone();
-                (hidden, _weights) = attend.forward(&hidden, encoded, encoded_mask, None);
-                hidden = ops::dropout(&hidden, self.dropout);
-                hidden = ops::add(&residual, &hidden);
-                hidden = norm.forward(&hidden);
-            }
+/// `BartEncoderLayer.forward` or, with cross-attention, `BartDecoderLayer.forward`.
+fn forward(
+    layer: &Layer,
+    hidden: &Tensor,
+    mask: Option<&Tensor>,
+    encoded: Option<&Tensor>,
+    encoded_mask: Option<&Tensor>,
+) -> Tensor {
+    hidden.cx().within(layer.module, || {
+        let mut residual = hidden.clone();
+        // `_` is a name like any other: it holds the probabilities until something else takes it.
+        let (mut hidden, mut _weights) = layer.self_attn.forward(hidden, None, mask, None);
+        hidden = ops::dropout(&hidden, layer.dropout);
+        hidden = ops::add(&residual, &hidden);
+        hidden = layer.self_attn_layer_norm.forward(&hidden);
+        if let Some((attend, norm)) = &layer.cross {
             residual = hidden.clone();
-            hidden = self.activation_fn.forward(&self.fc1.forward(&hidden));
-            hidden = ops::dropout(&hidden, self.activation_dropout);
-            hidden = self.fc2.forward(&hidden);
-            hidden = ops::dropout(&hidden, self.dropout);
+            (hidden, _weights) = attend.forward(&hidden, encoded, encoded_mask, None);
+            hidden = ops::dropout(&hidden, layer.dropout);
             hidden = ops::add(&residual, &hidden);
-            hidden = self.final_layer_norm.forward(&hidden);
-            if self.cross.is_none() {
-                look_for_infinities(&hidden);
-            }
-            hidden
-        })
-    }
+            hidden = norm.forward(&hidden);
+        }
+        residual = hidden.clone();
+        hidden = layer.feed_forward(hidden);
+        hidden = ops::add(&residual, &hidden);
+        hidden = layer.final_layer_norm.forward(&hidden);
+        if layer.cross.is_none() {
+            look_for_infinities(&hidden);
+        }
+        hidden
+    })
 }
 
 /// `torch.isfinite(hidden_states).all()`, which float16 encoders look at; what they clamp is not expected.
@@ -133,16 +65,14 @@ fn look_for_infinities(hidden: &Tensor) {
     if hidden.dtype() != DType::Float16 {
         return;
     }
-    let cx = hidden.cx();
-    let fresh = |op, dtype| ops::fresh(cx, op, hidden.dims(), dtype);
     // at::isfinite: (self == self) * (self.abs() != inf), which the compiler works out from the right, and whose
     // temporaries live to its end.
-    let magnitude = fresh(Op::Abs, hidden.dtype());
-    let bounded = fresh(Op::NeScalar, DType::Bool);
-    let number = fresh(Op::EqTensor, DType::Bool);
-    let finite = fresh(Op::MulTensor, DType::Bool);
+    let magnitude = ops::each(Pointwise::Abs, hidden, hidden.dtype());
+    let bounded = ops::each(Pointwise::NeScalar, &magnitude, DType::Bool);
+    let number = ops::pointwise(Pointwise::EqTensor, hidden, &[hidden], hidden.dims(), DType::Bool);
+    let finite = ops::pointwise(Pointwise::MulTensor, &number, &[&bounded], hidden.dims(), DType::Bool);
     drop((number, bounded, magnitude));
-    drop((ops::fresh(cx, Op::All, &[], DType::Bool), finite));
+    drop((ops::reduction(Reduction::All, &finite, &[], DType::Bool), finite));
 }
 
 /// `BartEncoder` or `BartDecoder`.
@@ -163,7 +93,7 @@ impl Stack {
     fn new(
         scope: &Scope,
         shared: Option<&Embedding>,
-        sizes: &Sizes<'_>,
+        (tables, sizes): (Tables, &LayerSizes<'_>),
         stack: StackSizes,
         attention_dropout: f64,
         plan: &Plan,
@@ -179,11 +109,11 @@ impl Stack {
         Some(Self {
             embed_tokens: match shared {
                 Some(shared) => Embedding::tied(&tokens, shared.weight()),
-                None => Embedding::new(&tokens, sizes.vocab, sizes.hidden),
+                None => Embedding::new(&tokens, tables.vocab, sizes.hidden),
             },
-            embed_positions: Embedding::new(&positions, sizes.positions + OFFSET, sizes.hidden),
+            embed_positions: Embedding::new(&positions, tables.positions + OFFSET, sizes.hidden),
             layers: ModuleList::new(scope, "layers", stack.layers, |scope, _| {
-                Layer::new(scope, sizes, stack, &core, decoder)
+                Layer::new(scope, Kind::Bart, sizes, stack, &core, decoder)
             })?,
             layernorm_embedding: LayerNorm::new(&scope.child("layernorm_embedding"), sizes.hidden, true),
             dropout: sizes.dropout,
@@ -205,8 +135,8 @@ impl Stack {
         cx.within(self.module, || {
             let embeds = self.embed(ids);
             let positions = cx.within(self.positions, || {
-                let _range = ops::arange(cx, ids.size(1));
-                let shifted = ops::fresh(cx, Op::AddTensor, ids.dims(), DType::Int64);
+                let range = ops::arange(cx, ids.size(1));
+                let shifted = ops::pointwise(Pointwise::AddTensor, &range, &[], ids.dims(), DType::Int64);
                 self.embed_positions.forward(&shifted)
             });
             let mut hidden = self.start(&embeds, &positions);
@@ -231,7 +161,7 @@ impl Stack {
             let embeds = self.embed(ids);
             let position_ids = causal_lm::position_ids(cx, seq);
             let own_mask = {
-                let ones = ops::fresh(cx, Op::Ones, &[ids.size(0), cx.seen(seq, false).keys], DType::Float32);
+                let ones = ops::fill(cx, Fill::Ones, &[ids.size(0), cx.seen(seq, false).keys], DType::Float32);
                 // Nothing in it is padded. The reference rows of training were traced without values, though, and where
                 // they say that the encoder's mask is padded they say so of this one too.
                 let padded = self.plan.input.attention_mask == AttentionMask::Padded && !cx.remembers();
@@ -240,7 +170,7 @@ impl Stack {
             let padding = causal_lm::given_mask(mask, &self.plan);
             let encoded_mask = bidirectional_mask(&embeds, padding, encoded.dtype(), attention);
             let positions = cx.within(self.positions, || {
-                let shifted = ops::fresh(cx, Op::AddTensor, &[1, seq], DType::Int64);
+                let shifted = ops::pointwise(Pointwise::AddTensor, &position_ids, &[], &[1, seq], DType::Int64);
                 self.embed_positions.forward(&shifted)
             });
             let mut hidden = self.start(&embeds, &positions);
@@ -265,12 +195,13 @@ impl Stack {
     fn call(&self, layer: &Rc<Layer>, hidden: &Tensor, given: [Option<&Tensor>; 3]) -> Tensor {
         let [mask, encoded, encoded_mask] = given;
         if !self.plan.checkpointing {
-            return layer.forward(hidden, mask, encoded, encoded_mask);
+            return forward(layer, hidden, mask, encoded, encoded_mask);
         }
         // What the layer is given besides is held with the function, as long as the inputs.
         let (layer, [mask, encoded, encoded_mask]) = (Rc::clone(layer), given.map(Option::<&Tensor>::cloned));
-        let function =
-            move |inputs: &[Tensor]| layer.forward(&inputs[0], mask.as_ref(), encoded.as_ref(), encoded_mask.as_ref());
+        let function = move |inputs: &[Tensor]| {
+            forward(&layer, &inputs[0], mask.as_ref(), encoded.as_ref(), encoded_mask.as_ref())
+        };
         checkpoint(hidden.cx(), vec![hidden.clone()], Rc::new(function))
     }
 }
@@ -289,37 +220,36 @@ struct ConditionalGeneration {
 
 /// `BartForConditionalGeneration(config)`.
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
-    let act = config.text("activation_function", "gelu")?;
-    let sizes = Sizes {
-        vocab: config.size("vocab_size", 50_265)?,
-        hidden: config.size("d_model", 1024)?,
-        positions: config.size("max_position_embeddings", 1024)?,
-        dropout: config.probability("dropout", 0.1)?,
-        activation_dropout: config.probability("activation_dropout", 0.0)?,
-        act,
-    };
+    let sizes = LayerSizes::read(config, 1024, 0.1)?;
+    let tables =
+        Tables { vocab: config.size("vocab_size", 50_265)?, positions: config.size("max_position_embeddings", 1024)? };
     let attention_dropout = config.probability("attention_dropout", 0.0)?;
-    let encoder =
-        StackSizes::read(config, sizes.hidden, ["encoder_layers", "encoder_attention_heads", "encoder_ffn_dim"])?;
-    let decoder =
-        StackSizes::read(config, sizes.hidden, ["decoder_layers", "decoder_attention_heads", "decoder_ffn_dim"])?;
+    let [encoder, decoder] = StackSizes::both(config, sizes.hidden, [12, 16, 4096])?;
     let lengths = Lengths::read(plan)?;
     for (key, length) in [("input.seq", lengths.source), ("input.target_seq", lengths.target)] {
-        if length > sizes.positions {
+        if length > tables.positions {
             return Err(Error::new(
                 key,
-                format!("{length} tokens, but the model has {} position embeddings", sizes.positions),
-                format!("use at most {}", sizes.positions),
+                format!("{length} tokens, but the model has {} position embeddings", tables.positions),
+                format!("use at most {}", tables.positions),
             ));
         }
     }
     let model = scope.child("model");
-    let shared = Embedding::new(&model.child("shared"), sizes.vocab, sizes.hidden);
+    let shared = Embedding::new(&model.child("shared"), tables.vocab, sizes.hidden);
     // Untied, each stack has a table of its own, and nobody looks into the shared one.
     let tied = config.flag("tie_word_embeddings", true)?;
     let stack = |name: &'static str, stack, decoder| -> Result<Stack> {
-        Stack::new(&model.child(name), tied.then_some(&shared), &sizes, stack, attention_dropout, plan, decoder)
-            .ok_or_else(|| super::unknown_activation(config, "activation_function", act))
+        Stack::new(
+            &model.child(name),
+            tied.then_some(&shared),
+            (tables, &sizes),
+            stack,
+            attention_dropout,
+            plan,
+            decoder,
+        )
+        .ok_or_else(|| super::unknown_activation(config, "activation_function", sizes.act))
     };
     let encoder = stack("encoder", encoder, false)?;
     let decoder = stack("decoder", decoder, true)?;
@@ -329,7 +259,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         encoder,
         decoder,
         lm_head,
-        final_logits_bias: scope.buffer_of(&[1, sizes.vocab], scope.dtype()),
+        final_logits_bias: scope.buffer_of(&[1, tables.vocab], scope.dtype()),
         lengths,
         plan: plan.clone(),
     }))

@@ -7,9 +7,9 @@ use plimsoll_scenario::{AttentionMask, Task};
 use plimsoll_torch::nn::{
     Activation, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, bidirectional_mask,
 };
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Pointwise, Rearrangement, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
-use plimsoll_torch::{Batch, Field, Op};
+use plimsoll_torch::{Batch, Field};
 
 use super::config::{Config, divide};
 use super::{Plan, causal_lm};
@@ -144,7 +144,7 @@ impl Embeddings {
                 if self.counts_tokens { counted_positions(ids) } else { ops::narrow(&self.position_ids, 1, seq) };
             // torch.gather(self.token_type_ids.expand(...), 1, position_ids)
             let rows = position_ids.size(0).max(self.token_type_ids.size(0));
-            let gathered = ops::fresh(cx, Op::Gather, &[rows, seq], DType::Int64);
+            let gathered = ops::rearrangement(cx, Rearrangement::Gather, &[rows, seq], DType::Int64);
             let token_type_ids = ops::expand(&gathered, &[batch, seq]);
             let words = self.word.forward(ids);
             let words = if self.leaf { words.into_leaf(true) } else { words };
@@ -163,23 +163,23 @@ impl Embeddings {
 
 /// `create_position_ids_from_input_ids`: int32 arithmetic on which tokens are none.
 fn counted_positions(ids: &Tensor) -> Tensor {
-    let (cx, sizes) = (ids.cx(), ids.dims());
+    let sizes = ids.dims();
     let mask = {
-        let _given = ops::fresh(cx, Op::NeScalar, sizes, DType::Bool);
-        ops::fresh(cx, Op::ToCopy, sizes, DType::Int32)
+        let given = ops::pointwise(Pointwise::NeScalar, ids, &[], sizes, DType::Bool);
+        ops::pointwise(Pointwise::ToCopy, &given, &[], sizes, DType::Int32)
     };
     let indices = {
-        let sum = ops::fresh(cx, Op::Cumsum, sizes, DType::Int64);
-        let narrowed = ops::fresh(cx, Op::ToCopy, sizes, DType::Int32);
+        let sum = ops::reduction(Reduction::Cumsum, &mask, sizes, DType::Int64);
+        let narrowed = ops::pointwise(Pointwise::ToCopy, &sum, &[], sizes, DType::Int32);
         drop(sum);
-        let shifted = ops::fresh(cx, Op::AddTensor, sizes, DType::Int32);
+        let shifted = ops::pointwise(Pointwise::AddTensor, &narrowed, &[], sizes, DType::Int32);
         drop(narrowed);
-        let masked = ops::fresh(cx, Op::MulTensor, sizes, DType::Int32);
+        let masked = ops::pointwise(Pointwise::MulTensor, &shifted, &[&mask], sizes, DType::Int32);
         drop(shifted);
         masked
     };
-    let wide = ops::fresh(cx, Op::ToCopy, sizes, DType::Int64);
-    let out = ops::fresh(cx, Op::AddTensor, sizes, DType::Int64);
+    let wide = ops::pointwise(Pointwise::ToCopy, &indices, &[], sizes, DType::Int64);
+    let out = ops::pointwise(Pointwise::AddTensor, &wide, &[], sizes, DType::Int64);
     drop((wide, mask, indices));
     out
 }

@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
+use plimsoll_torch::Batch;
 use plimsoll_torch::generate::{Generate, Step};
 use plimsoll_torch::nn::{Embedding, LayerNorm, Linear, ModuleList, Scope, alibi, causal_mask, kv_cache};
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Fill};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
-use plimsoll_torch::{Batch, Op};
 
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
@@ -202,7 +202,7 @@ impl BloomForCausalLm {
                 Some(given) => given,
                 None => {
                     // Without a mask BLOOM makes one: of ones, in float32.
-                    ones = ops::fresh(cx, Op::Ones, ids.dims(), DType::Float32);
+                    ones = ops::fill(cx, Fill::Ones, ids.dims(), DType::Float32);
                     (&ones, false)
                 }
             };

@@ -6,9 +6,9 @@ use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_scenario::AttentionMask;
 use plimsoll_torch::nn::{AttentionCore, Embedding, Linear, Scope};
-use plimsoll_torch::ops::{self, FusedRules};
+use plimsoll_torch::ops::{self, Fill, FusedRules, Pointwise, Rearrangement, Reduction};
 use plimsoll_torch::tensor::{Context, DType, HeadLoss, Smoothing, Tensor};
-use plimsoll_torch::{Batch, Field, Op};
+use plimsoll_torch::{Batch, Field};
 
 use super::config::Config;
 use super::{Output, Plan};
@@ -52,7 +52,7 @@ fn capped(mut logits: Tensor) -> Tensor {
 /// `torch.arange(seq) + past_seen_tokens`, unsqueezed: `[1, seq]`.
 pub fn position_ids(cx: &Rc<Context>, seq: u64) -> Tensor {
     let positions = ops::arange(cx, seq);
-    let shifted = ops::fresh(cx, Op::AddTensor, &[seq], DType::Int64);
+    let shifted = ops::pointwise(Pointwise::AddTensor, &positions, &[], &[seq], DType::Int64);
     drop(positions);
     ops::unsqueeze(&shifted, 0)
 }
@@ -86,11 +86,11 @@ pub fn given_mask<'t>(mask: Option<&'t Tensor>, plan: &Plan) -> Option<(&'t Tens
 pub fn warn_if_padding_and_no_attention_mask(ids: &Tensor) {
     let (cx, batch) = (ids.cx(), ids.size(0));
     let ends = {
-        let _columns = ops::fresh(cx, Op::ToCopy, &[2], DType::Int64);
-        ops::fresh(cx, Op::IndexTensor, &[batch, 2], DType::Int64)
+        let _columns = ops::fill(cx, Fill::ToCopy, &[2], DType::Int64);
+        ops::rearrangement(cx, Rearrangement::IndexTensor, &[batch, 2], DType::Int64)
     };
-    let _equal = ops::fresh(cx, Op::EqScalar, &[batch, 2], DType::Bool);
-    drop((ops::fresh(cx, Op::Any, &[], DType::Bool), ends));
+    let equal = ops::pointwise(Pointwise::EqScalar, &ends, &[], &[batch, 2], DType::Bool);
+    drop((ops::reduction(Reduction::Any, &equal, &[], DType::Bool), ends));
 }
 
 /// `lm_head`: the token embedding's weight once more, or one of its own.
@@ -146,9 +146,8 @@ fn chunked_output(hidden: Tensor, labels: &Tensor, project: impl Fn(&Tensor) -> 
     let chunks: Vec<Tensor> = ops::split(&hidden, size, 1).iter().map(project).collect();
     drop(hidden);
     let shifted = ops::contiguous(&ops::narrow(&padded(labels), 1, labels.size(1)));
-    let cx = labels.cx();
-    let counted = ops::fresh(cx, Op::NeScalar, labels.dims(), DType::Bool);
-    let count = ops::fresh(cx, Op::Sum, &[], DType::Int64);
+    let counted = ops::each(Pointwise::NeScalar, labels, DType::Bool);
+    let count = ops::reduction(Reduction::Sum, &counted, &[], DType::Int64);
     drop(counted);
     let targets: Vec<Tensor> = ops::split(&shifted, size, 1).iter().map(|t| ops::reshape(t, &[t.numel()])).collect();
     let mut total: Option<Tensor> = None;
@@ -176,7 +175,7 @@ fn chunked_output(hidden: Tensor, labels: &Tensor, project: impl Fn(&Tensor) -> 
 
 /// `pad(labels, (0, 1))`: without the first one, each token's label is the next token.
 fn padded(labels: &Tensor) -> Tensor {
-    ops::fresh(labels.cx(), Op::ConstantPadNd, &[labels.size(0), labels.size(1) + 1], DType::Int64)
+    ops::rearrangement(labels.cx(), Rearrangement::ConstantPadNd, &[labels.size(0), labels.size(1) + 1], DType::Int64)
 }
 
 /// The loss, and the logits the model returns. `ForCausalLMLoss` of transformers 5: float32 logits, labels padded and
@@ -202,7 +201,7 @@ fn loss(logits: Tensor, labels: &Tensor) -> (Tensor, Tensor) {
         return (shifted_loss(&float, labels), returned);
     }
     let float = ops::to(&logits, DType::Float32);
-    let padded = ops::fresh(cx, Op::ConstantPadNd, &[batch, seq + 1], DType::Int64);
+    let padded = ops::rearrangement(cx, Rearrangement::ConstantPadNd, &[batch, seq + 1], DType::Int64);
     let shifted = ops::contiguous(&ops::narrow(&padded, 1, seq));
     let targets = ops::view(&shifted, &[batch * seq]);
     let loss = ops::cross_entropy(&ops::view(&float, &[batch * seq, vocab]), &targets);

@@ -6,9 +6,9 @@ use plimsoll_ground::{Error, Result};
 use plimsoll_torch::nn::{
     Activation, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, decoder_causal_mask,
 };
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
-use plimsoll_torch::{Batch, Field, Op};
+use plimsoll_torch::{Batch, Field};
 
 use super::config::{Config, divide};
 use super::seq2seq::{Attend, Kind};
@@ -165,14 +165,14 @@ impl TextModel {
             hidden = self.final_layer_norm.forward(&hidden);
             let batch = ops::arange(cx, ids.size(0));
             let ends = {
-                let mut marks = ops::fresh(cx, Op::ToCopy, ids.dims(), DType::Int32);
+                let mut marks = ops::each(Pointwise::ToCopy, ids, DType::Int32);
                 if !self.largest_id {
-                    let is_end = ops::fresh(cx, Op::EqScalar, ids.dims(), DType::Bool);
+                    let is_end = ops::pointwise(Pointwise::EqScalar, ids, &[], ids.dims(), DType::Bool);
                     drop(marks);
-                    marks = ops::fresh(cx, Op::ToCopy, ids.dims(), DType::Int32);
+                    marks = ops::pointwise(Pointwise::ToCopy, &is_end, &[], ids.dims(), DType::Int32);
                     drop(is_end);
                 }
-                let ends = ops::fresh(cx, Op::Argmax, &[ids.size(0)], DType::Int64);
+                let ends = ops::reduction(Reduction::Argmax, &marks, &[ids.size(0)], DType::Int64);
                 drop(marks);
                 ends
             };

@@ -4,10 +4,10 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
+use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{Activation, Conv1d, Embedding, LayerNorm, Linear, Scope};
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Fill, Pointwise};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
-use plimsoll_torch::{Batch, Op};
 
 use super::bert_encoder::{AddAndNorm, batch, check_positions};
 use super::config::Config;
@@ -42,7 +42,7 @@ impl Embeddings {
             let words = causal_lm::as_input(self.word.forward(ids), &self.plan);
             let positions = match &self.position {
                 Some(table) => table.forward(&ops::narrow(&self.position_ids, 1, ids.size(1))),
-                None => ops::fresh(cx, Op::ZerosLike, words.dims(), words.dtype()),
+                None => ops::fill(cx, Fill::ZerosLike, words.dims(), words.dtype()),
             };
             let mut embeddings = words.clone();
             if self.position.is_some() {
@@ -139,8 +139,8 @@ impl ConvLayer {
             };
             out = turned(&out);
             let padding = {
-                let _rest = ops::fresh(cx, Op::RsubScalar, mask.dims(), mask.dtype());
-                ops::fresh(cx, Op::ToCopy, mask.dims(), DType::Bool)
+                let _rest = ops::each(Pointwise::RsubScalar, mask, mask.dtype());
+                ops::each(Pointwise::ToCopy, mask, DType::Bool)
             };
             out = ops::masked_fill_in_place(out, &ops::expand(&ops::unsqueeze(&padding, -1), embeds.dims()));
             out = {
@@ -175,7 +175,7 @@ impl Encoder {
         let cx = embeds.cx();
         cx.within(self.module, || {
             let (batch, seq) = (embeds.size(0), embeds.size(1));
-            let mask = ops::fresh(cx, Op::MulTensor, &[batch, 1, seq, seq], given.dtype());
+            let mask = ops::pointwise(Pointwise::MulTensor, given, &[given], &[batch, 1, seq, seq], given.dtype());
             let positions = self.relative.as_ref().map(|(_, buckets)| relative_positions(cx, seq, *buckets));
             let table = self.relative.as_ref().map(|(table, _)| match &self.norm {
                 Some(norm) => norm.forward(table.weight()),
@@ -309,8 +309,8 @@ impl Deberta {
             if mask.is_none() && self.pads {
                 causal_lm::warn_if_padding_and_no_attention_mask(ids);
             }
-            let mask = mask.cloned().unwrap_or_else(|| ops::fresh(cx, Op::Ones, ids.dims(), DType::Float32));
-            let token_type_ids = ops::fresh(cx, Op::Zeros, ids.dims(), DType::Int64);
+            let mask = mask.cloned().unwrap_or_else(|| ops::fill(cx, Fill::Ones, ids.dims(), DType::Float32));
+            let token_type_ids = ops::fill(cx, Fill::Zeros, ids.dims(), DType::Int64);
             let embeds = self.embeddings.forward(ids, &token_type_ids, &mask);
             let mut all = self.encoder.forward(embeds, &mask);
             let last = all.pop();

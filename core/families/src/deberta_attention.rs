@@ -3,9 +3,8 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
-use plimsoll_torch::Op;
 use plimsoll_torch::nn::{Linear, Scope};
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Fill, Pointwise};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 
 use super::config::{Config, divide};
@@ -140,9 +139,9 @@ impl DisentangledSelfAttention {
                 named = Some((embeddings, bias));
             }
             scores = ops::view(&scores, &[batch, heads, seq, seq]);
-            let mask = ops::fresh(cx, Op::ToCopy, mask.dims(), DType::Bool);
+            let mask = ops::each(Pointwise::ToCopy, mask, DType::Bool);
             scores = {
-                let hidden = ops::fresh(cx, Op::BitwiseNot, mask.dims(), DType::Bool);
+                let hidden = ops::each(Pointwise::BitwiseNot, &mask, DType::Bool);
                 ops::masked_fill(&scores, &hidden)
             };
             let mut probabilities = ops::softmax(&scores);
@@ -208,12 +207,12 @@ impl DisentangledSelfAttention {
 
 /// `torch.clamp(positions + span, 0, span * 2 - 1)`, of the negated positions where `negated`.
 fn clamped(positions: &Tensor, negated: bool) -> Tensor {
-    let (cx, sizes) = (positions.cx(), positions.dims());
+    let sizes = positions.dims();
     let _shifted = {
-        let _negative = negated.then(|| ops::fresh(cx, Op::Neg, sizes, DType::Int64));
-        ops::fresh(cx, Op::AddTensor, sizes, DType::Int64)
+        let _negative = negated.then(|| ops::pointwise(Pointwise::Neg, positions, &[], sizes, DType::Int64));
+        ops::pointwise(Pointwise::AddTensor, positions, &[], sizes, DType::Int64)
     };
-    ops::fresh(cx, Op::Clamp, sizes, DType::Int64)
+    ops::pointwise(Pointwise::Clamp, positions, &[], sizes, DType::Int64)
 }
 
 /// One index `[1, seq, seq]` for every head of every sample, without a copy.
@@ -224,7 +223,7 @@ fn spread(index: &Tensor, rows: u64) -> Tensor {
 /// `build_relative_position`: `[1, seq, seq]`.
 pub fn relative_positions(cx: &Rc<Context>, seq: u64, buckets: bool) -> Tensor {
     let (queries, keys) = (ops::arange(cx, seq), ops::arange(cx, seq));
-    let mut positions = ops::fresh(cx, Op::SubTensor, &[seq, seq], DType::Int64);
+    let mut positions = ops::pointwise(Pointwise::SubTensor, &queries, &[&keys], &[seq, seq], DType::Int64);
     if buckets {
         positions = make_log_bucket_position(&positions);
         positions = ops::to(&positions, DType::Int64);
@@ -235,25 +234,25 @@ pub fn relative_positions(cx: &Rc<Context>, seq: u64, buckets: bool) -> Tensor {
 
 fn make_log_bucket_position(positions: &Tensor) -> Tensor {
     let (cx, sizes) = (positions.cx(), positions.dims());
-    let make = |op, dtype| ops::fresh(cx, op, sizes, dtype);
-    let sign = make(Op::Sign, DType::Int64);
+    let make = |op, x: &Tensor, others: &[&Tensor], dtype| ops::pointwise(op, x, others, sizes, dtype);
+    let sign = make(Pointwise::Sign, positions, &[], DType::Int64);
     let near = {
-        let _below = make(Op::LtScalar, DType::Bool);
-        let _above = make(Op::GtScalar, DType::Bool);
-        make(Op::BitwiseAndTensor, DType::Bool)
+        let below = make(Pointwise::LtScalar, positions, &[], DType::Bool);
+        let above = make(Pointwise::GtScalar, positions, &[], DType::Bool);
+        make(Pointwise::BitwiseAndTensor, &below, &[&above], DType::Bool)
     };
-    let middle = ops::fresh(cx, Op::ToCopy, &[], DType::Int64);
-    let distance = make(Op::Abs, DType::Int64);
-    let far = make(Op::WhereSelf, DType::Int64);
+    let middle = ops::fill(cx, Fill::ToCopy, &[], DType::Int64);
+    let distance = make(Pointwise::Abs, positions, &[], DType::Int64);
+    let far = make(Pointwise::WhereSelf, &distance, &[&near, &middle], DType::Int64);
     drop((near, middle, distance));
-    let mut log = make(Op::DivTensor, DType::Float32);
-    for op in [Op::Log, Op::DivTensor, Op::MulTensor, Op::Ceil, Op::AddTensor] {
-        log = ops::fresh(log.cx(), op, sizes, DType::Float32);
+    let mut log = make(Pointwise::DivTensor, &far, &[], DType::Float32);
+    for op in [Pointwise::Log, Pointwise::DivTensor, Pointwise::MulTensor, Pointwise::Ceil, Pointwise::AddTensor] {
+        log = make(op, &log, &[], DType::Float32);
     }
-    let close = make(Op::LeScalar, DType::Bool);
-    let whole = make(Op::ToCopy, DType::Float32);
-    let signed = make(Op::MulTensor, DType::Float32);
-    let bucket = make(Op::WhereSelf, DType::Float32);
+    let close = make(Pointwise::LeScalar, &far, &[], DType::Bool);
+    let whole = make(Pointwise::ToCopy, positions, &[], DType::Float32);
+    let signed = make(Pointwise::MulTensor, &log, &[&sign], DType::Float32);
+    let bucket = make(Pointwise::WhereSelf, &whole, &[&close, &signed], DType::Float32);
     drop((close, whole, signed, log, far, sign));
     bucket
 }

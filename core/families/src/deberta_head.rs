@@ -2,9 +2,8 @@
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Task;
-use plimsoll_torch::Op;
 use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, Scope};
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Pointwise, Rearrangement, Reduction};
 use plimsoll_torch::tensor::{DType, ModuleId, Tensor};
 
 use super::bert::Transform;
@@ -144,10 +143,10 @@ impl Classifier {
 fn labelled_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
     let (cx, batch) = (logits.cx(), labels.size(0));
     let rows = {
-        let _labelled = ops::fresh(cx, Op::GeScalar, &[batch], DType::Bool);
-        ops::fresh(cx, Op::Nonzero, &[batch, 1], DType::Int64)
+        let labelled = ops::pointwise(Pointwise::GeScalar, labels, &[], &[batch], DType::Bool);
+        ops::reduction(Reduction::Nonzero, &labelled, &[batch, 1], DType::Int64)
     };
     let chosen = ops::gather(logits, &ops::expand(&rows, &[batch, logits.size(1)]));
-    let targets = ops::fresh(cx, Op::Gather, &[batch], DType::Int64);
+    let targets = ops::rearrangement(cx, Rearrangement::Gather, &[batch], DType::Int64);
     classification::loss(&ops::to(&chosen, DType::Float32), &targets)
 }

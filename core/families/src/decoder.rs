@@ -3,17 +3,16 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
-use plimsoll_torch::generate::{Generate, Step};
 use plimsoll_torch::nn::{
     Embedding, ModuleList, Norm, RotaryEmbedding, Scope, causal_mask, sliding_window_causal_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, Kind, ModuleId, Tensor, checkpoint};
-use plimsoll_torch::{Batch, Op};
 
 use super::config::Config;
 use super::decoder_head::DecoderHead;
-use super::{Model, Output, Plan, causal_lm};
+use super::decoder_only::{DecoderOnly, Headed, Shell};
+use super::{Model, Plan, causal_lm};
 
 /// What every layer is handed by keyword, and so what a checkpoint captures.
 #[derive(Clone, Debug)]
@@ -155,6 +154,17 @@ impl Decoder {
         })
     }
 
+    /// With its head, as a model.
+    pub fn boxed(self) -> Box<dyn Model> {
+        Box::new(Headed(self))
+    }
+}
+
+impl DecoderOnly for Decoder {
+    fn shell(&self) -> Shell<'_> {
+        Shell { cx: &self.cx, head: &self.head, seq: self.seq, plan: &self.plan }
+    }
+
     /// `self.model(input_ids, ...)`: the last hidden state.
     fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
@@ -195,7 +205,9 @@ impl Decoder {
             out
         })
     }
+}
 
+impl Decoder {
     /// `embed_tokens(input_ids)`, scaled where the family does.
     fn embeds(&self, ids: &Tensor) -> Tensor {
         let Some(scale) = &self.embed_scale else {
@@ -242,29 +254,8 @@ fn run_layer(cx: &Rc<Context>, plan: &Plan, layer: &Rc<Box<dyn Layer>>, hidden: 
     }
 }
 
-impl Model for Decoder {
-    fn batch(&self) -> Batch {
-        self.head.batch(&self.cx, &self.plan, self.seq)
-    }
-
-    fn forward(&self, batch: &Batch) -> Output {
-        let (ids, mask, labels) = batch.parts();
-        self.head.output(self.hidden(ids, mask, None), ids, labels)
-    }
-
-    fn generate(&self) -> Option<&dyn Generate> {
-        self.head.generates().then_some(self)
-    }
-}
-
-impl Generate for Decoder {
-    fn logits(&self, step: Step<'_>) -> Tensor {
-        self.head.last_logits(self.hidden(step.ids, step.mask, step.positions))
-    }
-}
-
 /// `embed_scale`: a scalar of the weights' dtype that the scaled word embedding holds as a buffer.
 pub fn embed_scale(scope: &Scope) -> Tensor {
     let cx = scope.cx();
-    cx.counting_as(Kind::Buffer, || cx.empty_sizes(Op::EmptyStrided, &[], scope.dtype()))
+    cx.counting_as(Kind::Buffer, || ops::loaded(cx, &[], scope.dtype()))
 }

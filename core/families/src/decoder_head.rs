@@ -4,10 +4,10 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Task;
+use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{Embedding, Linear, Scope};
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, Tensor};
-use plimsoll_torch::{Batch, Op};
 
 use super::config::Config;
 use super::{Output, Plan, causal_lm, classification};
@@ -111,13 +111,14 @@ fn last_token(logits: &Tensor, ids: &Tensor, pads: bool) -> (Tensor, Vec<Tensor>
         return (ops::index(&last, &[&ops::arange(cx, batch)]), Vec::new());
     }
     let non_pad_mask = {
-        let _differs = ops::fresh(cx, Op::NeScalar, &[batch, seq], DType::Bool);
-        ops::fresh(cx, Op::ToCopy, &[batch, seq], DType::Int32)
+        let differs = ops::pointwise(Pointwise::NeScalar, ids, &[], &[batch, seq], DType::Bool);
+        ops::pointwise(Pointwise::ToCopy, &differs, &[], &[batch, seq], DType::Int32)
     };
-    let token_indices = ops::fresh(cx, Op::Arange, &[seq], DType::Int32);
+    let token_indices = ops::fill(cx, Fill::Arange, &[seq], DType::Int32);
     let last_non_pad_token = {
-        let _product = ops::fresh(cx, Op::MulTensor, &[batch, seq], DType::Int32);
-        ops::fresh(cx, Op::Argmax, &[batch], DType::Int64)
+        let product =
+            ops::pointwise(Pointwise::MulTensor, &token_indices, &[&non_pad_mask], &[batch, seq], DType::Int32);
+        ops::reduction(Reduction::Argmax, &product, &[batch], DType::Int64)
     };
     let pooled = ops::index(logits, &[&ops::arange(cx, batch), &last_non_pad_token]);
     (pooled, vec![non_pad_mask, token_indices, last_non_pad_token])

@@ -4,20 +4,19 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
-use plimsoll_torch::generate::{Generate, Step};
 use plimsoll_torch::nn::{
     Activation, Embedding, LayerNorm, Linear, ModuleList, RotaryEmbedding, Scope, additive, apply_rotary_pos_emb,
     kv_cache, rounded_alibi, whole_causal_mask,
 };
-use plimsoll_torch::ops;
 use plimsoll_torch::ops::SdpaRules;
+use plimsoll_torch::ops::{self, Fill, Pointwise};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
-use plimsoll_torch::{Batch, Op};
 
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
+use super::decoder_only::{DecoderOnly, Headed, Shell};
 use super::gptj::checkpointed;
-use super::{Model, Output, Plan, causal_lm};
+use super::{Model, Plan, causal_lm};
 
 /// How the fused projection is cut into queries, keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +90,7 @@ impl Attend {
         let (batch, seq) = (fused.size(0), fused.size(1));
         let cx = fused.cx();
         // `x[..., [-1], :]`: a list of one is an index of its own.
-        let one = |x: &Tensor| ops::index_one(x, -2, &ops::fresh(cx, Op::ToCopy, &[1], DType::Int64));
+        let one = |x: &Tensor| ops::index_one(x, -2, &ops::fill(cx, Fill::ToCopy, &[1], DType::Int64));
         match self.split {
             Split::Groups(kv_heads) => {
                 let group = self.heads / kv_heads;
@@ -380,7 +379,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let head = DecoderHead::new(scope, config, plan, (&word_embeddings, false), || {
         causal_lm::head(scope, &word_embeddings, tied)
     })?;
-    Ok(Box::new(Falcon {
+    Ok(Box::new(Headed(Falcon {
         cx: Rc::clone(scope.cx()),
         word_embeddings,
         h,
@@ -392,10 +391,14 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         transformer: transformer.module(),
         seq: plan.seq()?,
         plan: plan.clone(),
-    }))
+    })))
 }
 
-impl Falcon {
+impl DecoderOnly for Falcon {
+    fn shell(&self) -> Shell<'_> {
+        Shell { cx: &self.cx, head: &self.head, seq: self.seq, plan: &self.plan }
+    }
+
     /// `FalconModel.forward`.
     fn hidden(&self, ids: &Tensor, given: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
@@ -404,7 +407,7 @@ impl Falcon {
             // `mask` and the first `alibi` stay bound.
             let mut named = None;
             let mut alibi = self.alibi.then(|| {
-                let mask = given.cloned().unwrap_or_else(|| ops::fresh(cx, Op::Ones, ids.dims(), DType::Int64));
+                let mask = given.cloned().unwrap_or_else(|| ops::fill(cx, Fill::Ones, ids.dims(), DType::Int64));
                 let alibi = rounded_alibi(&mask, self.heads, embeds.dtype());
                 named = Some(mask);
                 alibi
@@ -445,40 +448,21 @@ impl Falcon {
             hidden
         })
     }
+}
 
+impl Falcon {
     /// The biases `[batch, heads, 1, keys]`, and the mask with them in it: `[batch, heads, queries, keys]`.
     fn biased_mask(&self, alibi: &Tensor, mut causal: Tensor) -> (Tensor, Tensor) {
-        let (cx, dtype) = (&self.cx, alibi.dtype());
+        let dtype = alibi.dtype();
         if causal.dtype() == DType::Bool {
             causal = additive(&causal, dtype);
         }
         let (batch, queries, keys) = (causal.size(0), causal.size(-2), causal.size(-1));
         let alibi = ops::reshape(alibi, &[batch, self.heads, 1, keys]);
         let scaled = ops::div_scalar(&alibi);
-        let hidden = ops::fresh(cx, Op::LtScalar, &[batch, 1, queries, keys], DType::Bool);
+        let hidden = ops::pointwise(Pointwise::LtScalar, &causal, &[], &[batch, 1, queries, keys], DType::Bool);
         let mask = ops::masked_fill(&scaled, &hidden);
         drop((scaled, hidden, causal));
         (alibi, mask)
-    }
-}
-
-impl Model for Falcon {
-    fn batch(&self) -> Batch {
-        self.head.batch(&self.cx, &self.plan, self.seq)
-    }
-
-    fn forward(&self, batch: &Batch) -> Output {
-        let (ids, mask, labels) = batch.parts();
-        self.head.output(self.hidden(ids, mask, None), ids, labels)
-    }
-
-    fn generate(&self) -> Option<&dyn Generate> {
-        self.head.generates().then_some(self)
-    }
-}
-
-impl Generate for Falcon {
-    fn logits(&self, step: Step<'_>) -> Tensor {
-        self.head.last_logits(self.hidden(step.ids, step.mask, step.positions))
     }
 }

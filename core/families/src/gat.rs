@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::Scope;
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Pointwise};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
-use plimsoll_torch::{Batch, Field, Op};
+use plimsoll_torch::{Batch, Field};
 
 use super::config::Config;
 use super::{Model, Output, Plan};
@@ -49,7 +49,7 @@ impl Layer {
                 ops::leaky_relu(&sum)
             };
             scores = {
-                let no_edge = ops::fresh(cx, Op::EqScalar, adjacency.dims(), DType::Bool);
+                let no_edge = ops::pointwise(Pointwise::EqScalar, adjacency, &[], adjacency.dims(), DType::Bool);
                 ops::masked_fill(&scores, &no_edge)
             };
             let attention = ops::dropout(&ops::softmax(&scores), self.dropout);

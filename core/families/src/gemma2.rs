@@ -117,5 +117,5 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     }
     let masks = Masks::Both(window);
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
-    Ok(Box::new(Decoder { embed_scale, local_rotary, ..Decoder::new(scope, &model, plan, parts)? }))
+    Ok(Decoder { embed_scale, local_rotary, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
 }

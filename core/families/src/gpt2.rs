@@ -3,8 +3,6 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
-use plimsoll_torch::Batch;
-use plimsoll_torch::generate::{Generate, Step};
 use plimsoll_torch::nn::{
     Activation, AttentionCore, Conv1D, Embedding, LayerNorm, ModuleList, Scope, causal_mask, kv_cache,
 };
@@ -13,7 +11,8 @@ use plimsoll_torch::tensor::{Context, ModuleId, Tensor, checkpoint};
 
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
-use super::{Model, Output, Plan, causal_lm};
+use super::decoder_only::{DecoderOnly, Headed, Shell};
+use super::{Model, Plan, causal_lm};
 
 #[derive(Debug)]
 struct Attend {
@@ -177,7 +176,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let ln_f = LayerNorm::new(&transformer.child("ln_f"), embed, true);
     let tied = config.flag("tie_word_embeddings", true)?;
     let head = DecoderHead::new(scope, config, plan, (&wte, false), || causal_lm::head(scope, &wte, tied))?;
-    Ok(Box::new(LmHeadModel {
+    Ok(Box::new(Headed(LmHeadModel {
         cx: Rc::clone(scope.cx()),
         wte,
         wpe,
@@ -189,10 +188,14 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         transformer: transformer.module(),
         seq,
         plan: plan.clone(),
-    }))
+    })))
 }
 
-impl LmHeadModel {
+impl DecoderOnly for LmHeadModel {
+    fn shell(&self) -> Shell<'_> {
+        Shell { cx: &self.cx, head: &self.head, seq: self.seq, plan: &self.plan }
+    }
+
     /// `GPT2Model.forward`.
     fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
@@ -233,26 +236,5 @@ impl LmHeadModel {
             );
             self.ln_f.forward(&hidden)
         })
-    }
-}
-
-impl Model for LmHeadModel {
-    fn batch(&self) -> Batch {
-        self.head.batch(&self.cx, &self.plan, self.seq)
-    }
-
-    fn forward(&self, batch: &Batch) -> Output {
-        let (ids, mask, labels) = batch.parts();
-        self.head.output(self.hidden(ids, mask, None), ids, labels)
-    }
-
-    fn generate(&self) -> Option<&dyn Generate> {
-        self.head.generates().then_some(self)
-    }
-}
-
-impl Generate for LmHeadModel {
-    fn logits(&self, step: Step<'_>) -> Tensor {
-        self.head.last_logits(self.hidden(step.ids, step.mask, step.positions))
     }
 }

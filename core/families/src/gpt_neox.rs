@@ -150,5 +150,5 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         DecoderHead::new(scope, config, plan, (&embed_tokens, false), || causal_lm::head(scope, &embed_tokens, tied))?;
     let masks = Masks::Full;
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
-    Ok(Box::new(Decoder { embed_dropout, ..Decoder::new(scope, &model, plan, parts)? }))
+    Ok(Decoder { embed_dropout, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
 }

@@ -5,17 +5,16 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
-use plimsoll_torch::generate::{Generate, Step};
 use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, ModuleList, Scope, causal_mask, kv_cache};
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Rearrangement};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
-use plimsoll_torch::{Batch, Op};
 
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
+use super::decoder_only::{DecoderOnly, Headed, Shell};
 use super::gpt2::size;
 use super::pre_norm::PlainMlp;
-use super::{Model, Output, Plan, causal_lm};
+use super::{Model, Plan, causal_lm};
 
 #[derive(Debug)]
 struct Attend {
@@ -48,10 +47,12 @@ impl Attend {
             };
 
             let (positions, turned) = (self.embed_positions.size(0), self.embed_positions.size(1));
-            let _embed_positions = ops::fresh(cx, Op::Repeat, &[rows, positions, turned], DType::Float32);
-            let _repeated_position_ids = ops::fresh(cx, Op::Repeat, &[rows, seq, turned], DType::Int64);
+            let _embed_positions =
+                ops::rearrangement(cx, Rearrangement::Repeat, &[rows, positions, turned], DType::Float32);
+            let _repeated_position_ids =
+                ops::rearrangement(cx, Rearrangement::Repeat, &[rows, seq, turned], DType::Int64);
             let sincos = {
-                let gathered = ops::fresh(cx, Op::Gather, &[rows, seq, turned], DType::Float32);
+                let gathered = ops::rearrangement(cx, Rearrangement::Gather, &[rows, seq, turned], DType::Float32);
                 ops::to(&gathered, key.dtype())
             };
             let halves = ops::split(&sincos, turned / 2, -1);
@@ -230,7 +231,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let head = DecoderHead::new(scope, config, plan, (&wte, false), || {
         Linear::biased_head(&scope.child("lm_head"), embed, vocab, shared.as_ref())
     })?;
-    Ok(Box::new(GptjForCausalLm {
+    Ok(Box::new(Headed(GptjForCausalLm {
         cx: Rc::clone(scope.cx()),
         wte,
         drop: (config.probability("embd_pdrop", 0.0)?, transformer.child("drop").module()),
@@ -240,10 +241,14 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         transformer: transformer.module(),
         seq,
         plan: plan.clone(),
-    }))
+    })))
 }
 
-impl GptjForCausalLm {
+impl DecoderOnly for GptjForCausalLm {
+    fn shell(&self) -> Shell<'_> {
+        Shell { cx: &self.cx, head: &self.head, seq: self.seq, plan: &self.plan }
+    }
+
     /// `GPTJModel.forward`.
     fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
@@ -298,25 +303,4 @@ pub(super) fn checkpointed<W: 'static>(
     let next = checkpoint(cx, vec![hidden], Rc::new(run));
     let weights = second.take();
     (next, weights)
-}
-
-impl Model for GptjForCausalLm {
-    fn batch(&self) -> Batch {
-        self.head.batch(&self.cx, &self.plan, self.seq)
-    }
-
-    fn forward(&self, batch: &Batch) -> Output {
-        let (ids, mask, labels) = batch.parts();
-        self.head.output(self.hidden(ids, mask, None), ids, labels)
-    }
-
-    fn generate(&self) -> Option<&dyn Generate> {
-        self.head.generates().then_some(self)
-    }
-}
-
-impl Generate for GptjForCausalLm {
-    fn logits(&self, step: Step<'_>) -> Tensor {
-        self.head.last_logits(self.hidden(step.ids, step.mask, step.positions))
-    }
 }

@@ -5,8 +5,6 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
-use plimsoll_torch::Batch;
-use plimsoll_torch::generate::{Generate, Step};
 use plimsoll_torch::nn::{
     Activation, AttentionCore, Embedding, Linear, ModuleList, RmsNorm, RotaryEmbedding, Scope, apply_rotary_pos_emb,
     causal_mask, kv_cache, sliding_window_causal_mask,
@@ -16,7 +14,8 @@ use plimsoll_torch::tensor::{Context, ModuleId, Tensor, checkpoint};
 
 use super::config::{Config, MAX_SIZE, divide};
 use super::decoder_head::DecoderHead;
-use super::{Model, Output, Plan, causal_lm};
+use super::decoder_only::{DecoderOnly, Headed, Shell};
+use super::{Model, Plan, causal_lm};
 
 /// The sizes that differ between the four.
 #[derive(Clone, Copy, Debug)]
@@ -303,7 +302,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let head = DecoderHead::new(scope, config, plan, (&embed_tokens, false), || {
         causal_lm::head(scope, &embed_tokens, sizes.tied)
     })?;
-    Ok(Box::new(CausalLm {
+    Ok(Box::new(Headed(CausalLm {
         cx: Rc::clone(scope.cx()),
         embed_tokens,
         layers,
@@ -315,10 +314,14 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         always_full: config.model_type() != "mistral",
         seq: plan.seq()?,
         plan: plan.clone(),
-    }))
+    })))
 }
 
-impl CausalLm {
+impl DecoderOnly for CausalLm {
+    fn shell(&self) -> Shell<'_> {
+        Shell { cx: &self.cx, head: &self.head, seq: self.seq, plan: &self.plan }
+    }
+
     /// `LlamaModel.forward`: the last hidden state.
     fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
@@ -346,7 +349,9 @@ impl CausalLm {
             self.norm.forward(&hidden)
         })
     }
+}
 
+impl CausalLm {
     /// The masks of full and of windowed layers, made in this order.
     fn masks(&self, embeds: &Tensor, mask: Option<&Tensor>, position_ids: &Tensor) -> (Option<Tensor>, Option<Tensor>) {
         let given = causal_lm::given_mask(mask, &self.plan);
@@ -359,26 +364,5 @@ impl CausalLm {
             _ => None,
         };
         (full, windowed)
-    }
-}
-
-impl Model for CausalLm {
-    fn batch(&self) -> Batch {
-        self.head.batch(&self.cx, &self.plan, self.seq)
-    }
-
-    fn forward(&self, batch: &Batch) -> Output {
-        let (ids, mask, labels) = batch.parts();
-        self.head.output(self.hidden(ids, mask, None), ids, labels)
-    }
-
-    fn generate(&self) -> Option<&dyn Generate> {
-        self.head.generates().then_some(self)
-    }
-}
-
-impl Generate for CausalLm {
-    fn logits(&self, step: Step<'_>) -> Tensor {
-        self.head.last_logits(self.hidden(step.ids, step.mask, step.positions))
     }
 }

@@ -4,13 +4,13 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Task;
+use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{
     Activation, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, RotaryEmbedding, Scope,
     apply_rotary_pos_emb_float, bidirectional_mask, sliding_window_bidirectional_mask,
 };
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Fill, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
-use plimsoll_torch::{Batch, Op};
 
 use super::config::{Config, divide};
 use super::{Model, Output, Plan, bert_encoder, causal_lm, classification};
@@ -364,12 +364,12 @@ impl Model for ModernBert {
 fn mean_of(hidden: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
     let cx = hidden.cx();
     let sizes = [hidden.size(0), hidden.size(1)];
-    let mask = mask.cloned().unwrap_or_else(|| ops::fresh(cx, Op::Ones, &sizes, DType::Bool));
+    let mask = mask.cloned().unwrap_or_else(|| ops::fill(cx, Fill::Ones, &sizes, DType::Bool));
     let sum = {
         let real = ops::mul(hidden, &ops::unsqueeze(&mask, -1));
         ops::sum_middle(&real)
     };
-    let count = ops::fresh(cx, Op::SumDimIntList, &[sizes[0], 1], DType::Int64);
+    let count = ops::reduction(Reduction::SumDimIntList, &mask, &[sizes[0], 1], DType::Int64);
     let mean = ops::div(&sum, &count);
     (mean, Some(mask))
 }

@@ -64,5 +64,5 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks: Masks::Full };
-    Ok(Box::new(Decoder::new(scope, &model, plan, parts)?))
+    Ok(Decoder::new(scope, &model, plan, parts)?.boxed())
 }

@@ -3,17 +3,16 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
-use plimsoll_torch::generate::{Generate, Step};
 use plimsoll_torch::nn::{
     Activation, AttentionCore, Embedding, LayerNorm, Linear, ModuleList, Scope, causal_mask, kv_cache,
 };
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
-use plimsoll_torch::{Batch, Op};
 
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
-use super::{Model, Output, Plan, causal_lm};
+use super::decoder_only::{DecoderOnly, Headed, Shell};
+use super::{Model, Plan, causal_lm};
 
 #[derive(Debug)]
 struct Attend {
@@ -174,7 +173,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let tied = config.flag("tie_word_embeddings", true)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;
-    Ok(Box::new(OptForCausalLm {
+    Ok(Box::new(Headed(OptForCausalLm {
         cx: Rc::clone(scope.cx()),
         embed_tokens,
         embed_positions,
@@ -187,10 +186,14 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         decoder: decoder.module(),
         seq,
         plan: plan.clone(),
-    }))
+    })))
 }
 
-impl OptForCausalLm {
+impl DecoderOnly for OptForCausalLm {
+    fn shell(&self) -> Shell<'_> {
+        Shell { cx: &self.cx, head: &self.head, seq: self.seq, plan: &self.plan }
+    }
+
     /// `OPTDecoder.forward`: the last hidden state.
     fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, given_positions: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
@@ -202,14 +205,14 @@ impl OptForCausalLm {
                 Some(given) => given,
                 None => {
                     // Without a mask OPT makes one: of ones, in float32.
-                    ones = ops::fresh(cx, Op::Ones, ids.dims(), DType::Float32);
+                    ones = ops::fill(cx, Fill::Ones, ids.dims(), DType::Float32);
                     (&ones, false)
                 }
             };
             let position_ids = given_positions.cloned().unwrap_or_else(|| positions(mask));
             let causal = causal_mask(&embeds, Some((mask, padded)), &position_ids, self.plan.attention);
             let pos_embeds = cx.within(self.positions, || {
-                let shifted = ops::fresh(cx, Op::AddTensor, ids.dims(), DType::Int64);
+                let shifted = ops::pointwise(Pointwise::AddTensor, &position_ids, &[], ids.dims(), DType::Int64);
                 self.embed_positions.forward(&shifted)
             });
             if let Some(project_in) = &self.project_in {
@@ -249,31 +252,10 @@ impl OptForCausalLm {
 
 /// `(cumsum(attention_mask, dim=1) * attention_mask - 1).long()`.
 fn positions(mask: &Tensor) -> Tensor {
-    let (cx, dtype) = (mask.cx(), mask.dtype());
-    let _cumsum = ops::fresh(cx, Op::Cumsum, mask.dims(), dtype);
-    let product = ops::fresh(cx, Op::MulTensor, mask.dims(), dtype);
-    let less = ops::fresh(cx, Op::SubTensor, mask.dims(), dtype);
+    let dtype = mask.dtype();
+    let cumsum = ops::reduction(Reduction::Cumsum, mask, mask.dims(), dtype);
+    let product = ops::pointwise(Pointwise::MulTensor, &cumsum, &[mask], mask.dims(), dtype);
+    let less = ops::pointwise(Pointwise::SubTensor, &product, &[], mask.dims(), dtype);
     drop(product);
     ops::to(&less, DType::Int64)
-}
-
-impl Model for OptForCausalLm {
-    fn batch(&self) -> Batch {
-        self.head.batch(&self.cx, &self.plan, self.seq)
-    }
-
-    fn forward(&self, batch: &Batch) -> Output {
-        let (ids, mask, labels) = batch.parts();
-        self.head.output(self.hidden(ids, mask, None), ids, labels)
-    }
-
-    fn generate(&self) -> Option<&dyn Generate> {
-        self.head.generates().then_some(self)
-    }
-}
-
-impl Generate for OptForCausalLm {
-    fn logits(&self, step: Step<'_>) -> Tensor {
-        self.head.last_logits(self.hidden(step.ids, step.mask, step.positions))
-    }
 }

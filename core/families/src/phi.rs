@@ -98,5 +98,5 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         Linear::biased_head(&scope.child("lm_head"), heads.hidden, vocab, shared.as_ref())
     })?;
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks: Masks::Full };
-    Ok(Box::new(Decoder { embed_dropout, ..Decoder::new(scope, &model, plan, parts)? }))
+    Ok(Decoder { embed_dropout, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
 }

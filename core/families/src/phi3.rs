@@ -144,5 +144,5 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;
     let masks = window.map_or(Masks::Full, Masks::Windowed);
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
-    Ok(Box::new(Decoder::new(scope, &model, plan, parts)?))
+    Ok(Decoder::new(scope, &model, plan, parts)?.boxed())
 }

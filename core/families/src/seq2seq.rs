@@ -6,9 +6,9 @@ use std::rc::Rc;
 use plimsoll_ground::Result;
 use plimsoll_scenario::AttentionMask;
 use plimsoll_torch::nn::{EncoderAttention, Linear, Scope, kv_cache};
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Fill, Pointwise, Rearrangement};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
-use plimsoll_torch::{Batch, Field, Op};
+use plimsoll_torch::{Batch, Field};
 
 use super::{Output, Plan};
 
@@ -47,11 +47,11 @@ pub fn batch(cx: &Rc<Context>, plan: &Plan, lengths: Lengths) -> Batch {
 pub fn shift_right(labels: &Tensor) -> Tensor {
     let cx = labels.cx();
     let (batch, seq) = (labels.size(0), labels.size(1));
-    let shifted = ops::fresh(cx, Op::NewZeros, &[batch, seq], DType::Int64);
+    let shifted = ops::fill(cx, Fill::NewZeros, &[batch, seq], DType::Int64);
     if seq > 1 {
-        drop(ops::fresh(cx, Op::Clone, &[batch, seq - 1], DType::Int64));
+        drop(ops::rearrangement(cx, Rearrangement::Clone, &[batch, seq - 1], DType::Int64));
     }
-    drop(ops::fresh(cx, Op::EqScalar, &[batch, seq], DType::Bool));
+    drop(ops::pointwise(Pointwise::EqScalar, &shifted, &[], &[batch, seq], DType::Bool));
     shifted
 }
 

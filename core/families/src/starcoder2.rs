@@ -61,5 +61,5 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
     let p = config.probability("embedding_dropout", 0.0)?;
     let embed_dropout = Some(EmbedDropout { p, module: model.module(), rebinds: false });
-    Ok(Box::new(Decoder { embed_dropout, ..Decoder::new(scope, &model, plan, parts)? }))
+    Ok(Decoder { embed_dropout, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
 }

@@ -2,8 +2,7 @@
 
 use std::rc::Rc;
 
-use plimsoll_torch::Op;
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Pointwise};
 use plimsoll_torch::tensor::{Context, DType, Tensor};
 
 /// `window_partition` of `[batch, side, side, width]`, and its view: `[batch * windows, window * window, width]`.
@@ -26,26 +25,25 @@ pub fn window_reverse(windows: &Tensor, window: u64, side: u64) -> Tensor {
 
 /// `get_attn_mask`: `[windows, area, area]`, zero where two patches were neighbours before the shift.
 pub fn shift_mask(cx: &Rc<Context>, side: u64, window: u64, dtype: DType) -> Tensor {
-    let bool_of = |op, sizes: &[u64]| ops::fresh(cx, op, sizes, DType::Bool);
     let idx = [ops::arange(cx, side), ops::arange(cx, side)];
     // (idx >= side - window).long() + (idx >= side - shift).long()
     let region = || {
         let beyond = || {
-            let bits = bool_of(Op::GeScalar, &[side]);
-            let numbers = ops::fresh(cx, Op::ToCopy, &[side], DType::Int64);
+            let bits = ops::pointwise(Pointwise::GeScalar, &idx[0], &[], &[side], DType::Bool);
+            let numbers = ops::pointwise(Pointwise::ToCopy, &bits, &[], &[side], DType::Int64);
             drop(bits);
             numbers
         };
         let (first, second) = (beyond(), beyond());
-        let region = ops::fresh(cx, Op::AddTensor, &[side], DType::Int64);
+        let region = ops::pointwise(Pointwise::AddTensor, &first, &[&second], &[side], DType::Int64);
         drop((first, second));
         region
     };
     let regions = [region(), region()];
     let image = {
         let sum = {
-            let rows = ops::fresh(cx, Op::MulTensor, &[1, side, 1, 1], DType::Int64);
-            let sum = ops::fresh(cx, Op::AddTensor, &[1, side, side, 1], DType::Int64);
+            let rows = ops::pointwise(Pointwise::MulTensor, &regions[0], &[], &[1, side, 1, 1], DType::Int64);
+            let sum = ops::pointwise(Pointwise::AddTensor, &rows, &[&regions[1]], &[1, side, side, 1], DType::Int64);
             drop(rows);
             sum
         };
@@ -56,13 +54,13 @@ pub fn shift_mask(cx: &Rc<Context>, side: u64, window: u64, dtype: DType) -> Ten
     let flat = ops::view(&windows, &[count, area]);
     let difference = ops::sub(&ops::unsqueeze(&flat, 1), &ops::unsqueeze(&flat, 2));
     let fill = |x: &Tensor, op| {
-        let bits = bool_of(op, x.dims());
-        let filled = ops::fresh(cx, Op::MaskedFillScalar, x.dims(), dtype);
+        let bits = ops::each(op, x, DType::Bool);
+        let filled = ops::each(Pointwise::MaskedFillScalar, x, dtype);
         drop(bits);
         filled
     };
-    let filled = fill(&difference, Op::NeScalar);
-    let mask = fill(&filled, Op::EqScalar);
+    let filled = fill(&difference, Pointwise::NeScalar);
+    let mask = fill(&filled, Pointwise::EqScalar);
     drop((filled, difference, windows, image, regions, idx));
     mask
 }

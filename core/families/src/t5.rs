@@ -3,14 +3,14 @@
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
+use plimsoll_torch::Batch;
 use plimsoll_torch::generate::{Encode, Generate, Step};
 use plimsoll_torch::nn::{
     Activation, Embedding, EncoderAttention, Linear, ModuleList, Scope, T5LayerNorm, bidirectional_mask,
     decoder_causal_mask, kv_cache,
 };
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint_all};
-use plimsoll_torch::{Batch, Op};
 
 use super::config::{Config, MAX_SIZE};
 use super::seq2seq::{self, Lengths};
@@ -151,7 +151,7 @@ impl Attend {
                 (None, Some(table)) => self.compute_bias(table, query.size(2), key.size(2)),
                 (None, None) => {
                     let sizes = [1, self.heads, query.size(2), key.size(2)];
-                    let zeros = ops::fresh(hidden.cx(), Op::Zeros, &sizes, query.dtype());
+                    let zeros = ops::fill(hidden.cx(), Fill::Zeros, &sizes, query.dtype());
                     if self.checkpointing { zeros.into_leaf(true) } else { zeros }
                 }
             };
@@ -167,11 +167,17 @@ impl Attend {
     fn compute_bias(&self, table: &Embedding, queries: u64, keys: u64) -> Tensor {
         let cx = table.weight().cx();
         let context_position = {
-            let _positions = ops::arange(cx, queries);
-            ops::fresh(cx, Op::AddTensor, &[queries, 1], DType::Int64)
+            let positions = ops::arange(cx, queries);
+            ops::pointwise(Pointwise::AddTensor, &positions, &[], &[queries, 1], DType::Int64)
         };
         let memory_position = ops::arange(cx, keys);
-        let relative_position = ops::fresh(cx, Op::SubTensor, &[queries, keys], DType::Int64);
+        let relative_position = ops::pointwise(
+            Pointwise::SubTensor,
+            &memory_position,
+            &[&context_position],
+            &[queries, keys],
+            DType::Int64,
+        );
         let bucket = relative_position_bucket(&relative_position, !self.decoder);
         let values = table.forward(&bucket);
         drop((bucket, context_position, memory_position, relative_position));
@@ -179,46 +185,43 @@ impl Attend {
     }
 }
 
-/// What `op` makes of `x`, elementwise and without a gradient.
-fn after(x: &Tensor, op: Op, dtype: DType) -> Tensor {
-    ops::fresh(x.cx(), op, x.dims(), dtype)
-}
-
 /// `_relative_position_bucket`.
 fn relative_position_bucket(relative_position: &Tensor, bidirectional: bool) -> Tensor {
-    let square = |op, dtype| after(relative_position, op, dtype);
+    let (cx, sizes) = (relative_position.cx(), relative_position.dims());
+    let each = |op, x: &Tensor, dtype| ops::each(op, x, dtype);
+    let both = |op, x: &Tensor, y: &Tensor| ops::pointwise(op, x, &[y], sizes, DType::Int64);
     let (buckets, distance) = if bidirectional {
-        let later = square(Op::GtScalar, DType::Bool);
-        let whole = square(Op::ToCopy, DType::Int64);
+        let later = each(Pointwise::GtScalar, relative_position, DType::Bool);
+        let whole = each(Pointwise::ToCopy, &later, DType::Int64);
         drop(later);
-        let scaled = square(Op::MulTensor, DType::Int64);
+        let scaled = each(Pointwise::MulTensor, &whole, DType::Int64);
         drop(whole);
-        let buckets = square(Op::AddTensor, DType::Int64);
+        let buckets = each(Pointwise::AddTensor, &scaled, DType::Int64);
         drop(scaled);
-        (Some(buckets), square(Op::Abs, DType::Int64))
+        (Some(buckets), each(Pointwise::Abs, relative_position, DType::Int64))
     } else {
-        let zeros = square(Op::ZerosLike, DType::Int64);
-        let minimum = square(Op::Minimum, DType::Int64);
+        let zeros = ops::fill(cx, Fill::ZerosLike, sizes, DType::Int64);
+        let minimum = both(Pointwise::Minimum, relative_position, &zeros);
         drop(zeros);
-        let distance = square(Op::Neg, DType::Int64);
+        let distance = each(Pointwise::Neg, &minimum, DType::Int64);
         drop(minimum);
         (None, distance)
     };
-    let is_small = square(Op::LtScalar, DType::Bool);
-    let mut large = square(Op::ToCopy, DType::Float32);
-    for op in [Op::DivTensor, Op::Log, Op::DivTensor, Op::MulTensor] {
-        large = after(&large, op, DType::Float32);
+    let is_small = each(Pointwise::LtScalar, &distance, DType::Bool);
+    let mut large = each(Pointwise::ToCopy, &distance, DType::Float32);
+    for op in [Pointwise::DivTensor, Pointwise::Log, Pointwise::DivTensor, Pointwise::MulTensor] {
+        large = each(op, &large, DType::Float32);
     }
-    large = after(&large, Op::ToCopy, DType::Int64);
-    large = after(&large, Op::AddTensor, DType::Int64);
-    let last = square(Op::FullLike, DType::Int64);
-    let clipped = square(Op::Minimum, DType::Int64);
+    large = each(Pointwise::ToCopy, &large, DType::Int64);
+    large = each(Pointwise::AddTensor, &large, DType::Int64);
+    let last = ops::fill(cx, Fill::FullLike, sizes, DType::Int64);
+    let clipped = both(Pointwise::Minimum, &large, &last);
     drop((last, large));
-    let chosen = square(Op::WhereSelf, DType::Int64);
+    let chosen = ops::pointwise(Pointwise::WhereSelf, &distance, &[&is_small, &clipped], sizes, DType::Int64);
     let buckets = match buckets {
         // relative_buckets += ... writes over them.
         Some(buckets) => buckets,
-        None => square(Op::AddTensor, DType::Int64),
+        None => each(Pointwise::AddTensor, &chosen, DType::Int64),
     };
     drop((chosen, distance, is_small, clipped));
     buckets
@@ -321,17 +324,17 @@ fn clamp(hidden: Tensor, clamp_value: &mut Option<Tensor>) -> Tensor {
     let cx = hidden.cx();
     let any = {
         // at::isinf: self.abs() == inf
-        let magnitude = ops::fresh(cx, Op::Abs, hidden.dims(), hidden.dtype());
-        let _infinite = ops::fresh(cx, Op::EqScalar, hidden.dims(), DType::Bool);
+        let magnitude = ops::each(Pointwise::Abs, &hidden, hidden.dtype());
+        let infinite = ops::pointwise(Pointwise::EqScalar, &magnitude, &[], hidden.dims(), DType::Bool);
         drop(magnitude);
-        ops::fresh(cx, Op::Any, &[], DType::Bool)
+        ops::reduction(Reduction::Any, &infinite, &[], DType::Bool)
     };
-    let scalar = |op| ops::fresh(cx, op, &[], DType::Float32);
-    let numbers = (scalar(Op::ScalarTensor), scalar(Op::ScalarTensor));
-    let limit = scalar(Op::WhereSelf);
+    let scalar = || ops::fill(cx, Fill::ScalarTensor, &[], DType::Float32);
+    let numbers = (scalar(), scalar());
+    let limit = ops::pointwise(Pointwise::WhereSelf, &numbers.0, &[&numbers.1, &any], &[], DType::Float32);
     drop((numbers, any));
     let limit = clamp_value.insert(limit);
-    let negative = scalar(Op::Neg);
+    let negative = ops::each(Pointwise::Neg, limit, DType::Float32);
     ops::clamp(&hidden, &negative, limit)
 }
 

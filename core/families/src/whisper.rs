@@ -5,150 +5,78 @@ use std::rc::Rc;
 use plimsoll_ground::{Error, Result};
 use plimsoll_torch::generate::{Encode, Generate, Step};
 use plimsoll_torch::nn::{
-    Activation, Conv1d, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, causal_mask,
-    decoder_causal_mask,
+    Conv1d, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, causal_mask, decoder_causal_mask,
 };
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Rearrangement};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
-use plimsoll_torch::{Batch, Field, Op};
+use plimsoll_torch::{Batch, Field};
 
-use super::config::{Config, divide};
-use super::seq2seq::{self, Attend, Cache, Kind};
+use super::config::Config;
+use super::seq2seq::{self, Cache, Kind};
+use super::seq2seq_layer::{Layer, LayerSizes, StackSizes};
 use super::{Model, Output, Plan, causal_lm};
 
-#[derive(Clone, Copy, Debug)]
-struct Sizes<'c> {
-    hidden: u64,
-    dropout: f64,
-    activation_dropout: f64,
-    act: &'c str,
-}
-
-/// What the two stacks differ in.
-#[derive(Clone, Copy, Debug)]
-struct StackSizes {
-    layers: u64,
-    heads: u64,
-    intermediate: u64,
-}
-
-impl StackSizes {
-    fn read(config: &Config<'_>, hidden: u64, [layers, heads, ffn]: [&str; 3]) -> Result<Self> {
-        let sizes = Self {
-            layers: config.layers(layers, 4)?,
-            heads: config.size(heads, 6)?,
-            intermediate: config.size(ffn, 1536)?,
-        };
-        divide(config, ("d_model", hidden), (heads, sizes.heads))?;
-        Ok(sizes)
-    }
-}
-
-/// `WhisperEncoderLayer` or, with cross-attention, `WhisperDecoderLayer`.
-#[derive(Debug)]
-struct Layer {
-    self_attn: Attend,
-    self_attn_layer_norm: LayerNorm,
-    cross: Option<(Attend, LayerNorm)>,
-    fc1: Linear,
-    activation_fn: Activation,
-    fc2: Linear,
-    final_layer_norm: LayerNorm,
-    dropout: f64,
-    activation_dropout: f64,
-    module: ModuleId,
-}
-
-impl Layer {
-    fn new(
-        scope: &Scope,
-        sizes: &Sizes<'_>,
-        stack: StackSizes,
-        core: &EncoderAttention,
-        decoder: bool,
-    ) -> Option<Self> {
-        let hidden = sizes.hidden;
-        let attend = |name: &'static str, causal| {
-            Attend::new(&scope.child(name), Kind::Whisper, hidden, stack.heads, core, causal)
-        };
-        let norm = |name: &'static str| LayerNorm::new(&scope.child(name), hidden, true);
-        let linear = |name: &'static str, i, o| Linear::new(&scope.child(name), i, o, true);
-        Some(Self {
-            self_attn: attend("self_attn", decoder),
-            self_attn_layer_norm: norm("self_attn_layer_norm"),
-            cross: decoder.then(|| (attend("encoder_attn", false), norm("encoder_attn_layer_norm"))),
-            fc1: linear("fc1", hidden, stack.intermediate),
-            activation_fn: Activation::new(&scope.child("activation_fn"), sizes.act)?,
-            fc2: linear("fc2", stack.intermediate, hidden),
-            final_layer_norm: norm("final_layer_norm"),
-            dropout: sizes.dropout,
-            activation_dropout: sizes.activation_dropout,
-            module: scope.module(),
-        })
-    }
-
-    fn forward(
-        &self,
-        hidden: &Tensor,
-        mask: Option<&Tensor>,
-        encoded: Option<&Tensor>,
-        cache: Option<&Cache>,
-    ) -> Tensor {
-        hidden.cx().within(self.module, || {
-            let mut residual = hidden.clone();
-            let mut hidden = self.self_attn_layer_norm.forward(hidden);
-            // `_` is a name like any other: it holds the probabilities until something else takes it.
-            let mut _weights = None;
-            (hidden, _weights) = self.self_attn.forward(&hidden, None, mask, cache);
-            hidden = ops::dropout(&hidden, self.dropout);
-            hidden = ops::add(&residual, &hidden);
-            if let Some((attend, norm)) = &self.cross {
-                residual = hidden.clone();
-                hidden = norm.forward(&hidden);
-                (hidden, _weights) = attend.forward(&hidden, encoded, None, cache);
-                hidden = ops::dropout(&hidden, self.dropout);
-                hidden = ops::add(&residual, &hidden);
-            }
+/// `WhisperEncoderLayer.forward` or, with cross-attention, `WhisperDecoderLayer.forward`.
+fn forward(
+    layer: &Layer,
+    hidden: &Tensor,
+    mask: Option<&Tensor>,
+    encoded: Option<&Tensor>,
+    cache: Option<&Cache>,
+) -> Tensor {
+    hidden.cx().within(layer.module, || {
+        let mut residual = hidden.clone();
+        let mut hidden = layer.self_attn_layer_norm.forward(hidden);
+        // `_` is a name like any other: it holds the probabilities until something else takes it.
+        let mut _weights = None;
+        (hidden, _weights) = layer.self_attn.forward(&hidden, None, mask, cache);
+        hidden = ops::dropout(&hidden, layer.dropout);
+        hidden = ops::add(&residual, &hidden);
+        if let Some((attend, norm)) = &layer.cross {
             residual = hidden.clone();
-            hidden = self.final_layer_norm.forward(&hidden);
-            hidden = self.activation_fn.forward(&self.fc1.forward(&hidden));
-            hidden = ops::dropout(&hidden, self.activation_dropout);
-            hidden = self.fc2.forward(&hidden);
-            hidden = ops::dropout(&hidden, self.dropout);
+            hidden = norm.forward(&hidden);
+            (hidden, _weights) = attend.forward(&hidden, encoded, None, cache);
+            hidden = ops::dropout(&hidden, layer.dropout);
             hidden = ops::add(&residual, &hidden);
-            if self.cross.is_none() && hidden.dtype() == DType::Float16 {
-                hidden = ops::clamp_numbers(&hidden);
-            }
-            hidden
-        })
-    }
-
-    /// A call of the layer; under checkpointing it is given no cache.
-    fn call(
-        self: &Rc<Self>,
-        hidden: &Tensor,
-        mask: Option<&Tensor>,
-        encoded: Option<&Tensor>,
-        cache: Option<&Cache>,
-        checkpointing: bool,
-    ) -> Tensor {
-        if !checkpointing {
-            return self.forward(hidden, mask, encoded, cache);
         }
-        let (layer, mask, encoded) = (Rc::clone(self), mask.cloned(), encoded.cloned());
-        let function = move |inputs: &[Tensor]| layer.forward(&inputs[0], mask.as_ref(), encoded.as_ref(), None);
-        checkpoint(hidden.cx(), vec![hidden.clone()], Rc::new(function))
+        residual = hidden.clone();
+        hidden = layer.final_layer_norm.forward(&hidden);
+        hidden = layer.feed_forward(hidden);
+        hidden = ops::add(&residual, &hidden);
+        if layer.cross.is_none() && hidden.dtype() == DType::Float16 {
+            hidden = ops::clamp_numbers(&hidden);
+        }
+        hidden
+    })
+}
+
+/// A call of a layer; under checkpointing it is given no cache.
+fn call(
+    layer: &Rc<Layer>,
+    hidden: &Tensor,
+    mask: Option<&Tensor>,
+    encoded: Option<&Tensor>,
+    cache: Option<&Cache>,
+    checkpointing: bool,
+) -> Tensor {
+    if !checkpointing {
+        return forward(layer, hidden, mask, encoded, cache);
     }
+    let (layer, mask, encoded) = (Rc::clone(layer), mask.cloned(), encoded.cloned());
+    let function = move |inputs: &[Tensor]| forward(&layer, &inputs[0], mask.as_ref(), encoded.as_ref(), None);
+    checkpoint(hidden.cx(), vec![hidden.clone()], Rc::new(function))
 }
 
 fn layers(
     scope: &Scope,
-    sizes: &Sizes<'_>,
+    sizes: &LayerSizes<'_>,
     stack: StackSizes,
     core: &EncoderAttention,
     decoder: bool,
 ) -> Option<ModuleList<Layer>> {
-    ModuleList::new(scope, "layers", stack.layers, |scope, _| Layer::new(scope, sizes, stack, core, decoder))
+    ModuleList::new(scope, "layers", stack.layers, |scope, _| {
+        Layer::new(scope, Kind::Whisper, sizes, stack, core, decoder)
+    })
 }
 
 #[derive(Debug)]
@@ -183,7 +111,7 @@ impl Encoder {
                 cx,
                 hidden,
                 |_| (),
-                |layer, hidden| layer.call(&hidden, None, None, None, self.plan.checkpointing),
+                |layer, hidden| call(layer, &hidden, None, None, None, self.plan.checkpointing),
             );
             hidden = self.layer_norm.forward(&hidden);
             drop((embeds, all_positions));
@@ -213,7 +141,7 @@ impl Decoder {
             let embeds = causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
             let position_ids = {
                 let _row = causal_lm::position_ids(cx, ids.size(1));
-                ops::fresh(cx, Op::Repeat, ids.dims(), DType::Int64)
+                ops::rearrangement(cx, Rearrangement::Repeat, ids.dims(), DType::Int64)
             };
             let positions = cx.within(self.positions, || ops::index(&self.embed_positions, &[&position_ids]));
             let mut hidden = ops::add(&embeds, &positions);
@@ -229,7 +157,7 @@ impl Decoder {
                 cx,
                 hidden,
                 |_| (),
-                |layer, hidden| layer.call(&hidden, mask.as_ref(), Some(encoded), cache, self.plan.checkpointing),
+                |layer, hidden| call(layer, &hidden, mask.as_ref(), Some(encoded), cache, self.plan.checkpointing),
             );
             hidden = self.layer_norm.forward(&hidden);
             drop((embeds, positions, position_ids));
@@ -252,22 +180,13 @@ struct ConditionalGeneration {
 
 /// `WhisperForConditionalGeneration(config)`.
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
-    let act = config.text("activation_function", "gelu")?;
-    let sizes = Sizes {
-        hidden: config.size("d_model", 384)?,
-        dropout: config.probability("dropout", 0.0)?,
-        activation_dropout: config.probability("activation_dropout", 0.0)?,
-        act,
-    };
+    let sizes = LayerSizes::read(config, 384, 0.0)?;
     let hidden = sizes.hidden;
     let bins = config.size("num_mel_bins", 80)?;
     let source = config.size("max_source_positions", 1500)?;
     let target = config.size("max_target_positions", 448)?;
     let vocab = config.size("vocab_size", 51_865)?;
-    let encoder_sizes =
-        StackSizes::read(config, hidden, ["encoder_layers", "encoder_attention_heads", "encoder_ffn_dim"])?;
-    let decoder_sizes =
-        StackSizes::read(config, hidden, ["decoder_layers", "decoder_attention_heads", "decoder_ffn_dim"])?;
+    let [encoder_sizes, decoder_sizes] = StackSizes::both(config, hidden, [4, 6, 1536])?;
     if config.flag("apply_spec_augment", false)? {
         return Err(config.error("apply_spec_augment", "is not estimated yet", "set it to false"));
     }
@@ -286,7 +205,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         dropout: config.probability("attention_dropout", 0.0)?,
         softmax_fp32: false,
     };
-    let unknown = || super::unknown_activation(config, "activation_function", act);
+    let unknown = || super::unknown_activation(config, "activation_function", sizes.act);
     let model = scope.child("model");
     let place = model.child("encoder");
     let encoder = Encoder {

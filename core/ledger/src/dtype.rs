@@ -26,6 +26,20 @@ pub enum DType {
 }
 
 impl DType {
+    /// All of them, by number.
+    pub const ALL: [Self; 10] = [
+        Self::Bool,
+        Self::UInt8,
+        Self::Int8,
+        Self::Int32,
+        Self::Int64,
+        Self::UInt64,
+        Self::Float16,
+        Self::BFloat16,
+        Self::Float32,
+        Self::Float64,
+    ];
+
     /// Bytes an element takes.
     pub const fn size(self) -> u64 {
         match self {

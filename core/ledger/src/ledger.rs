@@ -1,6 +1,6 @@
 //! What a run wrote.
 
-use crate::{Event, Launch, Law, Modules, Names, Parameters, PhaseMark, Shapes, Storage, Work, WorkId};
+use crate::{Event, Launch, Law, Modules, Names, OpSet, Parameters, PhaseMark, Shapes, Storage, Work, WorkId};
 
 /// What a run wrote: every storage in the order of its birth, every birth and death, every launch, where each phase of the
 /// loop begins, and the tables that these refer to.
@@ -16,6 +16,8 @@ pub struct Ledger {
     pub launches: Vec<Launch>,
     /// What launches do.
     pub works: Vec<Work>,
+    /// The ops that ran.
+    pub ran: OpSet,
     /// Sizes of storages that are no line over the micro-batch, in the order of the storages.
     pub laws: Vec<Law>,
     /// The sizes of storages' tensors.
@@ -63,5 +65,20 @@ impl Ledger {
     pub fn phase(&self, index: usize) -> std::ops::Range<usize> {
         let at = |index: usize| self.phases.get(index).map_or(self.events.len(), |mark| mark.at);
         at(index)..at(index + 1)
+    }
+
+    /// The launches of the `index`-th phase.
+    pub fn phase_launches(&self, index: usize) -> &[Launch] {
+        let at = |index: usize| self.phases.get(index).map_or(self.launches.len(), |mark| mark.launch);
+        self.launches.get(at(index)..at(index + 1)).unwrap_or_default()
+    }
+
+    /// How many micro-batches the `index`-th phase stands for: of a long accumulation the first and the last are run, and
+    /// those between do what the one before them did.
+    pub fn phase_stands_for(&self, index: usize) -> u64 {
+        let Some(mark) = self.phases.get(index) else { return 1 };
+        let next = self.phases.iter().skip(index + 1).find(|later| later.name == mark.name && later.step == mark.step);
+        let micro_batches = next.and_then(|next| next.micro_batch).zip(mark.micro_batch);
+        micro_batches.map_or(1, |(next, this)| next.saturating_sub(this))
     }
 }

@@ -4,6 +4,7 @@
 
 mod dtype;
 mod event;
+pub mod file;
 mod law;
 mod ledger;
 mod module;
@@ -20,7 +21,7 @@ pub use event::{Event, Stream, What};
 pub use law::Law;
 pub use ledger::Ledger;
 pub use module::{Module, ModuleId, Modules};
-pub use names::{GradFnId, Names, OpId};
+pub use names::{GradFnId, Names, OpId, OpSet};
 pub use parameters::Parameters;
 pub use phase::{PhaseMark, PhaseName};
 pub use recorder::{Birth, Recorder};

@@ -11,6 +11,29 @@ pub struct OpId(pub u16);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GradFnId(pub u16);
 
+/// Ops that ran: a bit for each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpSet(Vec<u64>);
+
+impl OpSet {
+    const BITS: usize = u64::BITS as usize;
+
+    /// Adds an op.
+    pub fn insert(&mut self, OpId(number): OpId) {
+        let (word, bit) = (usize::from(number) / Self::BITS, usize::from(number) % Self::BITS);
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= 1 << bit;
+    }
+
+    /// Whether it is among them.
+    pub fn has(&self, OpId(number): OpId) -> bool {
+        let (word, bit) = (usize::from(number) / Self::BITS, usize::from(number) % Self::BITS);
+        self.0.get(word).is_some_and(|bits| bits >> bit & 1 == 1)
+    }
+}
+
 /// Names by number: those of a table in the program, or those that a file brought along.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names(Cow<'static, [Cow<'static, str>]>);
@@ -49,5 +72,21 @@ impl Names {
     /// All of them, by number.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(Cow::as_ref)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OpId, OpSet};
+
+    #[test]
+    fn an_op_that_ran_is_in_the_set() {
+        let mut ran = OpSet::default();
+        for number in [0, 63, 64, 1000] {
+            assert!(!ran.has(OpId(number)));
+            ran.insert(OpId(number));
+            assert!(ran.has(OpId(number)));
+        }
+        assert!(!ran.has(OpId(1)) && !ran.has(OpId(u16::MAX)));
     }
 }

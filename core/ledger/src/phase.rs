@@ -49,6 +49,8 @@ impl PhaseName {
 pub struct PhaseMark {
     /// Index of its first event.
     pub at: usize,
+    /// Index of its first launch.
+    pub launch: usize,
     /// Which part of the loop.
     pub name: PhaseName,
     /// Optimizer step, `None` for load.

@@ -103,6 +103,7 @@ impl Recorder {
 
     /// A kernel runs.
     pub fn launch(&mut self, work: Work) {
+        self.ledger.ran.insert(work.op);
         let work = self.works.of(&mut self.ledger.works, work);
         self.launch_again(work);
     }
@@ -117,13 +118,14 @@ impl Recorder {
         self.ledger.launches.push(Launch { at, work });
     }
 
-    /// The kernels of a range of launches run once more, where now the stretch begins that began at event `from` then, and
-    /// has at most `events` events.
-    pub fn launch_like(&mut self, range: Range<usize>, from: usize, events: usize) {
+    /// The kernels of a range of launches run once more, where now the stretch begins that began at event `from` then;
+    /// `left_out` are the events of then, in order, that do not come again.
+    pub fn launch_like(&mut self, range: Range<usize>, from: usize, left_out: &[usize]) {
         let begin = self.ledger.events.len();
         for index in range {
             let Launch { at, work } = self.ledger.launches[index];
-            self.launch_at((begin + (at as usize).saturating_sub(from).min(events)) as u32, work);
+            let gone = left_out.partition_point(|event| *event < at as usize);
+            self.launch_at((begin + (at as usize).saturating_sub(from + gone)) as u32, work);
         }
     }
 
@@ -151,8 +153,8 @@ impl Recorder {
 
     /// A phase begins.
     pub fn phase(&mut self, name: PhaseName, step: Option<u32>, micro_batch: Option<u64>) {
-        let at = self.ledger.events.len();
-        self.ledger.phases.push(PhaseMark { at, name, step, micro_batch });
+        let (at, launch) = (self.ledger.events.len(), self.ledger.launches.len());
+        self.ledger.phases.push(PhaseMark { at, launch, name, step, micro_batch });
     }
 
     /// A module is registered.

@@ -35,6 +35,44 @@ pub enum Kind {
     Scratch,
 }
 
+impl Kind {
+    /// All of them, by number.
+    pub const ALL: [Self; 13] = [
+        Self::Parameter,
+        Self::Buffer,
+        Self::Input,
+        Self::Forward,
+        Self::Saved,
+        Self::AutocastCopy,
+        Self::Backward,
+        Self::Gradient,
+        Self::OptimizerState,
+        Self::Optimizer,
+        Self::Workspace,
+        Self::KeyValue,
+        Self::Scratch,
+    ];
+
+    /// Its name in a file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Parameter => "parameter",
+            Self::Buffer => "buffer",
+            Self::Input => "input",
+            Self::Forward => "forward",
+            Self::Saved => "saved",
+            Self::AutocastCopy => "autocast_copy",
+            Self::Backward => "backward",
+            Self::Gradient => "gradient",
+            Self::OptimizerState => "optimizer_state",
+            Self::Optimizer => "optimizer",
+            Self::Workspace => "workspace",
+            Self::KeyValue => "key_value",
+            Self::Scratch => "scratch",
+        }
+    }
+}
+
 /// One storage of the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Storage {
@@ -83,6 +121,12 @@ mod tests {
     #[test]
     fn a_storage_takes_thirty_two_bytes() {
         assert_eq!(size_of::<Storage>(), 32);
+    }
+
+    #[test]
+    fn tables_stand_in_the_order_of_their_numbers() {
+        assert!(Kind::ALL.iter().enumerate().all(|(number, kind)| *kind as usize == number));
+        assert!(DType::ALL.iter().enumerate().all(|(number, dtype)| *dtype as usize == number));
     }
 
     #[test]

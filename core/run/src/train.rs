@@ -213,8 +213,8 @@ impl Loop<'_> {
         let (cx, training) = (self.cx, self.training);
         cx.begin(PhaseName::Clip, Some(step), None);
         if let Some(scaler) = &mut self.scaler {
-            for _ in &self.optimizers {
-                scaler.unscale(cx);
+            for optimizer in &self.optimizers {
+                scaler.unscale(cx, optimizer.parameters());
             }
         }
         if training.clip_grad_norm {
@@ -239,10 +239,13 @@ impl Loop<'_> {
     }
 
     fn zero_grad(&self) {
-        if self.training.zero_grad == ZeroGrad::SetToNone {
-            for parameter in self.parameters {
-                optim::set_gradient(parameter, None);
+        match self.training.zero_grad {
+            ZeroGrad::SetToNone => {
+                for parameter in self.parameters {
+                    optim::set_gradient(parameter, None);
+                }
             }
+            ZeroGrad::Zero => optim::zero_gradients(self.cx, self.parameters),
         }
     }
 }
@@ -251,8 +254,7 @@ impl Loop<'_> {
 mod tests {
     use plimsoll_catalog::software::Rules;
     use plimsoll_families as models;
-    use plimsoll_ledger::Ledger;
-    use plimsoll_ledger::PhaseName;
+    use plimsoll_ledger::{Ledger, PhaseName, Work};
     use plimsoll_scenario::Scenario;
     use plimsoll_torch::ops::SdpaRules;
     use plimsoll_torch::tensor::Context;
@@ -277,6 +279,11 @@ mod tests {
             (e.is_free(), s.bytes, format!("{} {} {:?} {:?}", ledger.op(s), ledger.grad_fn(s), s.kind, ledger.sizes(s)))
         };
         ledger.events.iter().map(line).collect()
+    }
+
+    /// What runs, and after how many events.
+    fn launches(ledger: &Ledger) -> Vec<(u32, Option<&Work>)> {
+        ledger.launches.iter().map(|launch| (launch.at, ledger.work(launch))).collect()
     }
 
     #[test]
@@ -307,6 +314,7 @@ mod tests {
             let scenario = Scenario::from_json(&text).unwrap();
             let (copied, executed) = (run(&scenario, Repeats::Copied), run(&scenario, Repeats::Executed));
             assert_eq!(copied.phases, executed.phases, "{recipe}");
+            assert!(launches(&copied) == launches(&executed), "{recipe}");
             assert!(events(&copied) == events(&executed), "{recipe}");
         }
     }

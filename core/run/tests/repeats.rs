@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use plimsoll_ledger::{DType, Event, Kind, Ledger, Owner, Stream, What};
+use plimsoll_ledger::{DType, Event, Kind, Ledger, Owner, Stream, What, Work};
 use plimsoll_run::{Repeats, execute_with};
 use plimsoll_scenario::Scenario;
 use serde_json::{Value, json};
@@ -71,6 +71,14 @@ fn same(scenario: &Value) -> Option<bool> {
     let (a, b) = (lines(&copied), lines(&executed));
     if let Some(at) = a.iter().zip(&b).position(|(a, b)| a != b) {
         panic!("{scenario}: line {at} is {:?}, executed it is {:?}", a[at], b[at]);
+    }
+    assert_eq!(a.len(), b.len(), "{scenario}");
+    let launches =
+        |ledger: &Ledger| ledger.launches.iter().map(|l| (l.at, ledger.work(l).copied())).collect::<Vec<_>>();
+    let (a, b) = (launches(&copied), launches(&executed));
+    if let Some(at) = a.iter().zip(&b).position(|(a, b)| a != b) {
+        let op = |(_, work): &(u32, Option<Work>)| work.map_or("", |work| copied.ops.get(work.op.0)).to_owned();
+        panic!("{scenario}: launch {at} is {} {:?}, executed it is {} {:?}", op(&a[at]), a[at], op(&b[at]), b[at]);
     }
     assert_eq!(a.len(), b.len(), "{scenario}");
     Some(true)

@@ -44,6 +44,9 @@ pub enum Change {
     Prepared,
     /// These adapters; where there are some, they stay.
     Adapters(Lora),
+    /// LoRA as most run it: adapters in float32 on a frozen base in 16 bits, as it is published, checkpointed where the model
+    /// can be.
+    Lora,
     /// A frozen base that is quantized so.
     Quantized(Quantization),
     /// QLoRA as peft's documentation has it: adapters on NF4 with double quantization, `prepare_model_for_kbit_training`,
@@ -60,8 +63,6 @@ pub enum Change {
         /// Tokens; `None`: as long as it is.
         seq: Option<u64>,
     },
-    /// Everything that saves without changing the data: 16 bits, adapters, checkpointing, fused loss, fused optimizer.
-    Lightest,
     /// Training or inference; what only the other has takes its default.
     Mode(Mode),
     /// Another model; what it has no use for takes its default.
@@ -75,9 +76,6 @@ impl Change {
     /// # Errors
     /// When the scenario does not take it. A neighbour of a scenario that the engine estimates is estimated too.
     pub fn apply(&self, scenario: &Scenario) -> Result<Scenario> {
-        if *self == Self::Lightest {
-            return lightest(scenario);
-        }
         let mut next = scenario.clone();
         self.edit(&mut next)?;
         settled(scenario, next)
@@ -104,20 +102,25 @@ impl Change {
             Self::Unprepared => training.prepare_kbit = false,
             Self::Prepared => training.prepare_kbit = true,
             Self::Quantized(quantization) => training.quantization = *quantization,
-            Self::Adapters(_) | Self::Qlora | Self::Full if training.mode == Mode::Inference => {
+            Self::Adapters(_) | Self::Lora | Self::Qlora | Self::Full if training.mode == Mode::Inference => {
                 return Err(Error::new(at::training::mode, "nothing is trained in inference", "set mode = \"train\""));
             }
             Self::Adapters(lora) => {
                 training.lora.get_or_insert_with(|| lora.clone());
             }
+            Self::Lora => {
+                training.lora.get_or_insert(ADAPTERS);
+                // A quantized base is loaded in 16 bits already, and autocast is what its adapters compute under.
+                if training.quantization == Quantization::None {
+                    training.precision = training.precision.half();
+                }
+                training.checkpointing = under_adapters(checkpoints);
+            }
             Self::Qlora => {
                 training.lora.get_or_insert(ADAPTERS);
                 training.quantization = Quantization::Nf4Double;
                 training.precision = autocast(training.precision);
-                training.checkpointing = match checkpoints {
-                    Checkpoints::Always => Checkpointing::Full,
-                    Checkpoints::WithoutAdapters | Checkpoints::Never => Checkpointing::None,
-                };
+                training.checkpointing = under_adapters(checkpoints);
             }
             Self::Full => training.lora = None,
             Self::Parts(parts) if next.input.batch < *parts || *parts == 0 => {
@@ -136,7 +139,6 @@ impl Change {
             }
             Self::Mode(mode) => training.mode = *mode,
             Self::Model(source) => next.model.source = source.clone(),
-            Self::Lightest => {}
         }
         Ok(())
     }
@@ -164,35 +166,20 @@ impl Lever {
     }
 }
 
+/// Checkpointing, of a model that can be checkpointed under adapters.
+const fn under_adapters(checkpoints: Checkpoints) -> Checkpointing {
+    match checkpoints {
+        Checkpoints::Always => Checkpointing::Full,
+        Checkpoints::WithoutAdapters | Checkpoints::Never => Checkpointing::None,
+    }
+}
+
 /// The same precision under autocast.
 const fn autocast(precision: Precision) -> Precision {
     match precision {
         Precision::Fp16 | Precision::Fp16Amp => Precision::Fp16Amp,
         Precision::Fp32 | Precision::Bf16 | Precision::Bf16Amp => Precision::Bf16Amp,
     }
-}
-
-/// Every change that makes a run lighter on the same data, as far as the model takes it.
-fn lightest(scenario: &Scenario) -> Result<Scenario> {
-    let training = &scenario.training;
-    if training.mode == Mode::Inference {
-        return Err(Error::new(at::training::mode, "nothing is trained in inference", "set mode = \"train\""));
-    }
-    // Autocast has the adapters of a quantized base compute in 16 bits, whatever else is in float32.
-    let precision = match training.precision {
-        given if training.quantization != Quantization::None => autocast(given),
-        Precision::Fp16 => Precision::Fp16,
-        _ => Precision::Bf16,
-    };
-    let changes = [
-        Change::Checkpointing(Checkpointing::Full),
-        Change::Adapters(ADAPTERS),
-        Change::Loss(LossImpl::FusedLinear),
-        Change::Precision(precision),
-        Change::Unprepared,
-        Change::Implementation(OptimizerImpl::Fused),
-    ];
-    Ok(changes.iter().fold(scenario.clone(), |here, change| change.apply(&here).unwrap_or(here)))
 }
 
 /// `next`, which was made of `before` by a change, with everything that goes by it.
@@ -294,10 +281,10 @@ mod tests {
             let rest = [
                 Change::Model(other.model.source.clone()),
                 Change::Mode(other.training.mode),
+                Change::Lora,
                 Change::Qlora,
                 Change::Full,
                 Change::Adapters(ADAPTERS),
-                Change::Lightest,
                 Change::Parts(2),
                 Change::Sizes { batch: other.input.batch, seq: other.input.seq },
             ];

@@ -54,11 +54,20 @@ levers! {
 pub fn check(device: &Device) -> Result<()> {
     let id = device.gpu.as_str();
     let Some(gpu) = catalog::gpu(id) else {
+        let found: Vec<&str> = catalog::search::find_gpus(id).iter().map(|g| g.id).collect();
+        if catalog::search::count(id).0 > 1 {
+            let one = found.first().copied().unwrap_or("rtx-4090");
+            return Err(Error::new(
+                at::gpu,
+                format!("{} are several cards, which are not estimated yet", quoted(id)),
+                format!("name one of them: {one}"),
+            ));
+        }
         let ids: Vec<&str> = catalog::gpus().iter().map(|g| g.id).collect();
         return Err(Error::new(
             at::gpu,
             format!("no GPU {} in the catalog", quoted(id)),
-            nearest_hint(id, &ids, "ids read like rtx-5070-ti-laptop, a100-80gb, h200; see the list of GPUs"),
+            nearest_hint(id, &found, &ids, "ids read like rtx-5070-ti-laptop, a100-80gb, h200; see the list of GPUs"),
         ));
     };
     let capacity = device.memory.unwrap_or(gpu.memory);

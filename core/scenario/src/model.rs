@@ -316,15 +316,21 @@ fn catalog_model(given: &Given<'_>, scope: Scope) -> Result<(ModelSource, &'stat
 /// The row of the catalog.
 fn catalogued(id: &str, at: &str) -> Result<&'static catalog::Model> {
     catalog::model(id).ok_or_else(|| {
+        let found: Vec<&str> = catalog::search::find_models(id).iter().map(|m| m.id).collect();
         let ids: Vec<&str> = catalog::models().iter().map(|m| m.id).collect();
-        let hint = nearest_hint(id, &ids, "paste its config.json as model.hf, or see the list of models");
+        let hint = nearest_hint(id, &found, &ids, "paste its config.json as model.hf, or see the list of models");
         Error::new(at, format!("no model {} in the catalog", quoted(id)), hint)
     })
 }
 
-/// "the nearest are ...", or what else to do when none is near.
-pub fn nearest_hint(id: &str, ids: &[&str], otherwise: &str) -> String {
-    match nearest_ids(id, ids).as_slice() {
+/// "the nearest are ...", or what else to do when none is near: what a search found, else what is spelt alike.
+pub fn nearest_hint(id: &str, found: &[&str], ids: &[&str], otherwise: &str) -> String {
+    const MOST: usize = 3;
+    let near = match found {
+        [] => nearest_ids(id, ids),
+        found => found.iter().copied().take(MOST).collect(),
+    };
+    match near.as_slice() {
         [] => otherwise.to_owned(),
         [one] => format!("did you mean {one}?"),
         several => format!("the nearest are {}", several.join(", ")),

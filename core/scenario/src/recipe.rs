@@ -191,6 +191,14 @@ impl Optimizer {
 }
 
 impl Precision {
+    /// The 16 bits that go with it, for weights too.
+    pub const fn half(self) -> Self {
+        match self {
+            Self::Fp16 | Self::Fp16Amp => Self::Fp16,
+            Self::Fp32 | Self::Bf16 | Self::Bf16Amp => Self::Bf16,
+        }
+    }
+
     /// Whether the forward runs under autocast.
     pub const fn is_amp(self) -> bool {
         matches!(self, Self::Fp16Amp | Self::Bf16Amp)

@@ -4,14 +4,17 @@ mod axes;
 mod jsonl;
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use clap::ValueEnum;
+use plimsoll_core::estimate::fit::{Allowed, fit};
 use plimsoll_core::estimate::{Run, Verdict, max_batch};
 use plimsoll_core::solve::{self, EFFORT};
 use plimsoll_core::{Estimate, Scenario};
 use serde_json::{Value, json};
 
 use crate::exit::{self, Failure};
+use crate::ledger_file;
 use crate::scenario::{Input, Overlay};
 use crate::view::{self, Paint, Report};
 
@@ -23,6 +26,7 @@ Examples:
   plimsoll estimate run.toml --checkpointing full --format json
   plimsoll estimate '?model=gpt2&gpu=h200&batch=8'
   plimsoll estimate run.toml --explain
+  plimsoll estimate run.toml --ledger run.json.gz
   plimsoll estimate run.toml --grid 1-16x512,1024,2048
   plimsoll estimate --jsonl < scenarios.jsonl > estimates.jsonl
 
@@ -63,6 +67,11 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["jsonl", "grid"])]
     explain: bool,
 
+    /// Write the ledger too, every birth and death of a storage and every kernel,
+    /// as JSON, or compressed where FILE ends in .gz; `plimsoll inspect` reads it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["jsonl", "grid"])]
+    ledger: Option<PathBuf>,
+
     /// Estimate batches by sequences: 1,2,4x512,1024 or 1-64x256-8192/256, or so
     /// many by so many, 64x32; around the scenario when nothing follows
     #[arg(long, value_name = "BATCHES x SEQS", num_args = 0..=1, default_missing_value = "", conflicts_with = "jsonl")]
@@ -95,6 +104,9 @@ fn answer(args: &Args, overlay: &Overlay) -> Result<u8, Failure> {
         return print(&sheet(&scenario, sizes, args.format)?, exit::OK);
     }
     let run = Run::new(&scenario)?;
+    if let Some(path) = &args.ledger {
+        ledger_file::write(path, run.ledger())?;
+    }
     let estimate = estimate(&run, &scenario)?;
     let explanation = args.explain.then(|| run.explain());
     let text = match args.format {
@@ -114,13 +126,17 @@ fn answer(args: &Args, overlay: &Overlay) -> Result<u8, Failure> {
                 holdings: peak.as_deref().unwrap_or_default(),
                 explanation: explanation.as_ref(),
             };
-            view::report(&report, Paint::for_stdout())
+            let paint = Paint::for_stdout();
+            let fit = (estimate.verdict != Verdict::Fits).then(|| fit(&scenario, Allowed::default()));
+            view::report(&report, paint)
+                + &fit.and_then(Result::ok).map_or_else(String::new, |fit| view::remedies(&fit, paint))
         }
     };
     print(&text, code_of(estimate.verdict))
 }
 
-fn print(text: &str, code: u8) -> Result<u8, Failure> {
+/// Writes an answer; the code stands whoever reads it.
+pub fn print(text: &str, code: u8) -> Result<u8, Failure> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::from) {
         // The verdict stands whether or not somebody read it to the end.

@@ -7,6 +7,7 @@ use clap::error::Error as Mistake;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use plimsoll_core::Error;
 use plimsoll_core::catalog::families::OWN;
+use plimsoll_core::catalog::search;
 use plimsoll_core::scenario::{Kind, Lever, at, lever, levers, text};
 use serde_json::{Map, Value, json};
 
@@ -125,7 +126,10 @@ impl Overlay {
     /// Reads the flags and, with `--hf-config`, the file.
     pub fn new(flags: &Flags) -> Result<Self, Failure> {
         let model = match (&flags.model, &flags.hf_config, &flags.family) {
-            (Some(id), _, _) => Some(json!({ "catalog": id })),
+            (Some(name), _, _) => {
+                let id = search::model_called(name).map_or(name.as_str(), |model| model.id);
+                Some(json!({ "catalog": id }))
+            }
             (None, Some(path), _) => {
                 let config = source::file(path).and_then(|content| {
                     let config = text::json(&content)?;
@@ -138,7 +142,7 @@ impl Overlay {
             (None, None, None) => None,
         };
         let mut settings: Vec<(String, Value)> =
-            flags.levers.iter().map(|(lever, text)| (lever.path.to_owned(), lever.row.kind.value(text))).collect();
+            flags.levers.iter().map(|(lever, text)| (lever.path.to_owned(), said(lever, text))).collect();
         for pair in &flags.set {
             let Some((key, text)) = pair.split_once('=') else {
                 let hint = "write --set stacks=60, or --set training.accumulation=8";
@@ -173,6 +177,12 @@ impl Overlay {
             set(scenario, &steps, value);
         }
     }
+}
+
+/// The value a flag's text stands for; a card may be called as people call it.
+fn said(lever: &Lever, text: &str) -> Value {
+    let card = if lever.path == at::device::gpu { search::gpu_called(text) } else { None };
+    card.map_or_else(|| lever.row.kind.value(text), |card| card.id.into())
 }
 
 fn not_a_config() -> Error {

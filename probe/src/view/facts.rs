@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_core::Estimate;
-use plimsoll_core::estimate::PhaseName;
+use plimsoll_core::estimate::{PhaseName, StepWork};
+use plimsoll_core::{Bytes, Estimate};
 
 use super::{Paint, WIDTH, grouped, wrapped};
 
@@ -27,7 +27,55 @@ pub fn facts(estimate: &Estimate, paint: Paint) -> String {
         format!(" ({} trained)", grouped(parameters.trainable))
     };
     let _ = writeln!(out, "  Parameters                {}{trained}", grouped(parameters.total));
+    out.push_str(&work(&estimate.work));
     out
+}
+
+/// What a step computes and moves, phase by phase.
+pub fn work(work: &StepWork) -> String {
+    let mut out = String::new();
+    let phases = [("forward", &work.forward), ("backward", &work.backward), ("optimizer", &work.optimizer)];
+    let mut label = "Work of a step";
+    for (name, phase) in phases.into_iter().filter(|(_, phase)| !phase.is_none()) {
+        let flops = match phase.total_flops() {
+            0 => String::new(),
+            flops => format!("{}, ", operations(flops)),
+        };
+        let moved = Bytes::new(phase.read.get().saturating_add(phase.written.get()));
+        let _ = writeln!(out, "  {label:<25} {name}: {flops}{moved} moved");
+        label = "";
+    }
+    out
+}
+
+/// Floating-point operations with three digits.
+fn operations(flops: u64) -> String {
+    const UNITS: [&str; 6] = ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"];
+    let mut value = flops as f64;
+    let mut unit = 0;
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    let digits = if unit == 0 || value >= 99.95 {
+        0
+    } else if value >= 9.995 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.digits$} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::operations;
+
+    #[test]
+    fn operations_have_three_digits() {
+        let of = [0, 999, 1000, 12_345, 999_600, 1_500_000_000_000, 5_000_000_000_000_000_000].map(operations);
+        assert_eq!(of, ["0 FLOP", "999 FLOP", "1.00 kFLOP", "12.3 kFLOP", "1.00 MFLOP", "1.50 TFLOP", "5000 PFLOP"]);
+    }
 }
 
 /// The estimate's warnings.

@@ -19,11 +19,11 @@ pub fn question(scenario: &Scenario, paint: Paint) -> String {
 
 /// Whether it fits, and by how much.
 pub fn verdict(estimate: &Estimate, paint: Paint) -> String {
-    let distance = Bytes::new(estimate.headroom.unsigned_abs());
+    let distance = distance(estimate.headroom);
     let (label, comment) = match estimate.verdict {
-        Verdict::Fits => ("FITS", format!("{distance} to spare")),
-        Verdict::Tight => ("TIGHT", format!("{distance} below the line, but it runs")),
-        Verdict::DoesNotFit => ("DOES NOT FIT", format!("{distance} too much")),
+        Verdict::Fits => ("FITS", distance),
+        Verdict::Tight => ("TIGHT", format!("{distance}, but it runs")),
+        Verdict::DoesNotFit => ("DOES NOT FIT", distance),
     };
     let (peak, line) = (estimate.peak.process.to_string(), estimate.device.load_line);
     let sizes = format!("peak {}, load line {line}:", paint.strong(&peak));
@@ -31,6 +31,12 @@ pub fn verdict(estimate: &Estimate, paint: Paint) -> String {
     // What stands between them takes 24 columns. Only absurd sizes need a second line.
     let between = if plain + 24 > WIDTH { "\n  " } else { " " };
     format!("  {}   {sizes}{between}{comment}\n", paint.verdict(estimate.verdict, label))
+}
+
+/// Headroom as people say it: `1.2 GiB to spare`, `over by 3 GiB`.
+pub fn distance(headroom: i64) -> String {
+    let bytes = Bytes::new(headroom.unsigned_abs());
+    if headroom < 0 { format!("over by {bytes}") } else { format!("{bytes} to spare") }
 }
 
 /// The model, as people call it.

@@ -9,6 +9,8 @@ mod holdings;
 mod number;
 mod paint;
 mod phases;
+mod reading;
+mod remedies;
 mod sheet;
 mod stack;
 
@@ -20,10 +22,12 @@ mod tests;
 use plimsoll_core::estimate::{Explanation, Holding};
 use plimsoll_core::{Estimate, Scenario};
 
-pub use headline::{model_name, recipe};
+pub use headline::{distance, model_name, question, recipe};
 pub use number::{Unit, fit, wrapped};
 pub use paint::Paint;
 pub use plimsoll_core::grouped;
+pub use reading::reading;
+pub use remedies::remedies;
 pub use sheet::sheet;
 
 /// Everything the report is written from.
@@ -46,7 +50,7 @@ pub const WIDTH: usize = 80;
 pub fn report(report: &Report<'_>, paint: Paint) -> String {
     let layers = stack::stack(report.estimate);
     let parts = [
-        headline::question(report.scenario, paint),
+        question(report.scenario, paint),
         headline::verdict(report.estimate, paint) + &bar::bar(report.estimate, &layers, paint),
         facts::facts(report.estimate, paint),
         breakdown::breakdown(report.estimate, &layers, paint),

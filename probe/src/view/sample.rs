@@ -1,7 +1,7 @@
 //! An estimate made by hand: round numbers, only there to look at the layout.
 
 use plimsoll_core::estimate::{
-    Category, DeviceLimits, Holding, Parameters, Peak, PeakBreakdown, Phase, PhaseName, Verdict,
+    Category, DeviceLimits, Holding, Parameters, Peak, PeakBreakdown, Phase, PhaseName, PhaseWork, StepWork, Verdict,
 };
 use plimsoll_core::{Bytes, Estimate, Scenario};
 use serde_json::json;
@@ -52,6 +52,7 @@ pub fn too_deep() -> (Scenario, Estimate, Vec<Holding>) {
         verdict: Verdict::DoesNotFit,
         headroom: -15_949_000_000,
         max_batch: Some(0),
+        work: work(),
         warnings: vec![
             "the card holds its desktop too; what that takes is not known and was taken as 600 MiB, which a second \
              screen may exceed"
@@ -97,6 +98,19 @@ fn phases(peak: Bytes) -> Vec<Phase> {
         phases.push(phase(PhaseName::ZeroGrad, step, None, 19 * GIB, 14 * GIB));
     }
     phases
+}
+
+fn work() -> StepWork {
+    let phase = |flops, gib| PhaseWork {
+        flops: [("bf16", flops)].into(),
+        read: Bytes::from_gib(gib),
+        written: Bytes::from_gib(gib / 2),
+    };
+    StepWork {
+        forward: phase(86_400_000_000_000, 900),
+        backward: phase(172_800_000_000_000, 2000),
+        optimizer: PhaseWork { flops: Default::default(), ..phase(0, 40) },
+    }
 }
 
 fn held() -> Vec<Holding> {

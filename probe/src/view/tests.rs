@@ -70,7 +70,7 @@ fn verdicts_in_words() {
     estimate.verdict = Verdict::Tight;
     estimate.headroom = -(1 << 29);
     let text = written(&(scenario, estimate, holdings), false);
-    assert!(text.contains("TIGHT") && text.contains("512.0 MiB below the line, but it runs"), "{text}");
+    assert!(text.contains("TIGHT") && text.contains("over by 512.0 MiB, but it runs"), "{text}");
 }
 
 #[test]

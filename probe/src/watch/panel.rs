@@ -81,7 +81,7 @@ fn figures(watched: &Watched, scale: Scale, columns: usize, paint: Paint) -> Vec
     let (state, verdict) = match depth {
         Depth::Calm => (format!("{distance} to spare"), Verdict::Fits),
         Depth::Warning => (format!("{distance} to spare"), Verdict::Tight),
-        Depth::Below => (format!("{distance} below the line"), Verdict::DoesNotFit),
+        Depth::Below => (format!("over by {distance}"), Verdict::DoesNotFit),
     };
     let whole = scale.capacity.to_string();
     let peak = watched.history.peak().filter(|peak| *peak > used).map(|peak| format!("peak {peak}"));

@@ -165,7 +165,7 @@ fn red_is_for_below_the_line() {
     for (used, below) in [(0.5, false), (10.9, false), (11.0, false), (11.1, true), (11.6, true)] {
         let text = frame(&[watched(rtx(), used)], &screen(80, true));
         assert_eq!(text.contains(red), below, "{used}: {text:?}");
-        assert_eq!(visible(&text).contains("below the line"), below, "{used}");
+        assert_eq!(visible(&text).contains("over by"), below, "{used}");
     }
     // The moment below the line stays in the history.
     assert!(frame(&[climbing()], &moving(80, 30, true)).contains(red));
@@ -182,7 +182,7 @@ fn it_warns_from_nine_tenths_on() {
     let mut own = watched(rtx(), 6.0);
     own.line = gib(5.0);
     let text = frame(&[own], &screen(80, false));
-    assert!(text.contains("1.00 GiB below the line") && !text.contains("warning"), "{text}");
+    assert!(text.contains("over by 1.00 GiB") && !text.contains("warning"), "{text}");
 }
 
 #[test]

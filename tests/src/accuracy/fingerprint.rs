@@ -1,7 +1,7 @@
 //! A fingerprint of the engine's complete answer to each row, so that two targets can be compared byte by byte.
 
 use plimsoll_core::Scenario;
-use plimsoll_core::estimate::Run;
+use plimsoll_core::estimate::{Estimate, Run, StepWork};
 use serde_json::json;
 
 use super::corpus::{Row, traced};
@@ -16,7 +16,11 @@ const TIMELINE_POINTS: usize = 256;
 pub fn fingerprint(row: &Row) -> anyhow::Result<u64> {
     let scenario = Scenario::from_value(&row.scenario).map_err(|e| anyhow::anyhow!("row {}: {e}", row.id))?;
     let answer = match Run::new(&scenario) {
-        Ok(run) => json!({ "estimate": run.estimate(), "timeline": run.timeline(TIMELINE_POINTS) }),
+        Ok(run) => {
+            // What a step computes has rows of its own.
+            let estimate = Estimate { work: StepWork::default(), ..run.estimate().clone() };
+            json!({ "estimate": estimate, "timeline": run.timeline(TIMELINE_POINTS) })
+        }
         Err(error) => json!({ "error": error }),
     };
     Ok(fnv1a(serde_json::to_string(&answer)?.as_bytes()))

@@ -12,6 +12,7 @@ mod report;
 mod rules_of_thumb;
 mod score;
 mod statistics;
+mod work;
 mod worst;
 
 pub use cards::{CardErrors, CardOutcome, CardRow, cards};
@@ -24,3 +25,4 @@ pub use report::report;
 pub use rules_of_thumb::{RULES, Rule, Shape};
 pub use score::{Outcome, PhaseScore, Score, evaluate};
 pub use statistics::Spread;
+pub use work::{WorkRow, work};

@@ -17,8 +17,8 @@ pub struct Figures {
     pub peak: String,
     /// How far from the load line, either way.
     pub headroom: String,
-    /// Whether that is below the line.
-    pub below: bool,
+    /// Whether that is over it.
+    pub over: bool,
     /// The largest batch that fits, or `none`.
     pub largest: String,
     /// The process peak in bytes, under the breakdown.
@@ -37,7 +37,7 @@ const READ: &str = r#"
         verdict: text(at("verdict")),
         peak: text(at("peak-process")),
         headroom: text(at("headroom")),
-        below: text(at("headroom")?.previousElementSibling),
+        over: text(at("headroom")?.previousElementSibling),
         largest: text(at("max-batch", " .number")),
         process: bytes(at("breakdown-table", " tfoot tr")),
         parts: [...document.querySelectorAll("[data-testid='breakdown-table'] tbody tr")]
@@ -102,7 +102,7 @@ pub fn expected(scenario: &Scenario) -> Result<Figures> {
         verdict: estimate.verdict.label().to_owned(),
         peak: size(process),
         headroom: size(estimate.headroom.unsigned_abs()),
-        below: estimate.headroom < 0,
+        over: estimate.headroom < 0,
         largest: if largest == 0 { "none".to_owned() } else { grouped(largest) },
         process,
         parts,
@@ -119,7 +119,7 @@ fn read(seen: &Value) -> Option<Figures> {
         verdict: text("verdict")?.to_lowercase(),
         peak: text("peak")?,
         headroom: text("headroom")?,
-        below: text("below")?.to_lowercase().starts_with("below"),
+        over: text("over")?.to_lowercase().starts_with("over"),
         largest: text("largest")?,
         process: text("process")?.parse().ok()?,
         parts,

@@ -30,10 +30,10 @@ fn a_cell_leads_to_the_run_it_speaks_of() -> Result<()> {
         // The first that does not fit, then the last that does.
         let over = cells.iter().find(|cell| !cell.fits()).context("all fit")?;
         let after = take(&page, over).await?;
-        ensure!(after != before && over.says_of(&after) && after.below, "{over:?} led to {after:?}");
+        ensure!(after != before && over.says_of(&after) && after.over, "{over:?} led to {after:?}");
         let under = cells.iter().rfind(|cell| cell.fits()).context("none fits")?;
         let after = take(&page, under).await?;
-        ensure!(under.says_of(&after) && !after.below, "{under:?} led to {after:?}");
+        ensure!(under.says_of(&after) && !after.over, "{under:?} led to {after:?}");
         Ok(())
     })
 }

@@ -14,6 +14,7 @@ mod cursor;
 mod device;
 mod evidence;
 mod figures;
+mod fitting;
 mod heatmap;
 mod large_model;
 mod levers;

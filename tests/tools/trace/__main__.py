@@ -2,6 +2,7 @@
 
     python tests/tools/trace SCENARIO.json...           # or - : one JSON scenario (or reference row) a line
     python tests/tools/trace --events OUT SCENARIO      # the ordered stream of births and deaths as well
+    python tests/tools/trace --work ROWS.jsonl [ID...]  # rows of the steady step's floating-point operations
     python tests/tools/trace --check ROWS.jsonl [ID...] # reference rows: run each and compare with what it expects
 
 See tests/corpus/README.md for what it needs and how it is done.
@@ -38,6 +39,7 @@ def trace(scenario, bitsandbytes, results):
             "events": len(traced.ledger.events),
             "allocations": traced.ledger.births,
             "sdpa_kernels": traced.attention.taken,
+            "work": traced.work.of_step(2 if traced.training["mode"] == "train" else 1),
         }
         results.send((answer, traced.ledger.events))
     except BaseException as error:
@@ -111,6 +113,7 @@ def main():
     parser.add_argument("scenarios", nargs="*", help="a scenario, or rows with one; - is standard input. With --check: ids")
     parser.add_argument("--events", metavar="FILE", help="write the stream of births and deaths (of the last scenario)")
     parser.add_argument("--check", metavar="ROWS", action="append", help="compare rows with what they expect")
+    parser.add_argument("--work", metavar="ROWS", action="append", help="write the operations that rows take, one row a line")
     parser.add_argument("--bitsandbytes", metavar="FOLDER", help="take the Python of an older one, from its unpacked wheel")
     options = parser.parse_args()
     # Before the processes part, so that each finds everything loaded.
@@ -126,6 +129,19 @@ def main():
                 write(options.events + row["id"] + ".json", events)
             elif options.events and events is not None:
                 write(options.events, events)
+        sys.exit(1 if failed else 0)
+    if options.work:
+        for row in (row for path in options.work for row in lines(path)):
+            if options.scenarios and not any(row["id"].startswith(name) for name in options.scenarios):
+                continue
+            got, events = run(row["scenario"], options.bitsandbytes)
+            failed = failed or events is None
+            if events is None:
+                print("%s: %s" % (row["id"], got), file=sys.stderr)
+                continue
+            flops = {phase: {"flops": counted} for phase, counted in got["work"].items()}
+            row = {"id": row["id"], "work": flops}
+            print(json.dumps(row, separators=(",", ":")), flush=True)
         sys.exit(1 if failed else 0)
     for row in (row for path in options.scenarios for row in lines(path)):
         got, events = run(row["scenario"], options.bitsandbytes)

@@ -12,6 +12,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from work import Work
+
 aten = torch.ops.aten
 
 # The caching allocator hands out multiples of this (`kMinBlockSize` in CUDACachingAllocator.cpp).
@@ -143,6 +145,7 @@ class Watch(TorchDispatchMode):
     def __init__(self, ledger, answer, instead):
         super().__init__()
         self.ledger, self.answer, self.instead = ledger, answer, instead
+        self.work = Work(ledger)
         self.composite = {}
         self.made, self.rebased, self.accumulating = (), False, False
         self.leaves = []
@@ -160,15 +163,15 @@ class Watch(TorchDispatchMode):
         if replacement is not None:
             out = replacement(self, func, *args, **kwargs)
             if out is not NotImplemented:
-                return self.seen(func, out, args)
+                return self.seen(func, out, args, kwargs)
         if func._schema.is_mutable and func._schema.name.startswith("aten::_foreach_") and on_card(args[0]):
             # The card writes into the list it is given; fake tensors would go through copies of each.
             return None
         if self.is_composite(func):
             with self:
                 out = func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
-            return self.seen(func, out, args)
-        return self.seen(func, func(*args, **kwargs), args)
+            return self.seen(func, out, args, kwargs)
+        return self.seen(func, func(*args, **kwargs), args, kwargs)
 
     def accumulators(self, parameters):
         """The nodes that accumulate the parameters' gradients, which live as long as this list."""
@@ -218,7 +221,8 @@ class Watch(TorchDispatchMode):
         """What is made in here is seen only if it is returned."""
         yield
 
-    def seen(self, func, out, args):
+    def seen(self, func, out, args, kwargs):
+        self.work.see(func, args, kwargs, out)
         leaves = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
         if any(isinstance(t, torch.Tensor) and t.requires_grad for t in tree_leaves(args)):
             self.made = [weakref.ref(t) for t in leaves]

@@ -161,6 +161,7 @@ class Traced:
         if self.quantized and asked not in (None, packages["bitsandbytes"].__version__):
             raise SystemExit("the scenario is of bitsandbytes %s: name its folder with --bitsandbytes" % asked)
         watch = Watch(self.ledger, self.answer, {**INSTEAD, **(quantized.instead() if self.quantized else {})})
+        self.work = watch.work
         bitsandbytes = quantized.put_in(worker, watch) if self.quantized else contextlib.nullcontext()
         with put_in(self.attention), bitsandbytes, watch.noting_leaves(), FakeTensorMode(allow_non_fake_inputs=True), watch:
             if config is not None:

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use leptos::prelude::*;
+use plimsoll_core::estimate::fit::Allowed;
 use plimsoll_core::{Error, Scenario};
 use plimsoll_web::engine;
 use plimsoll_web::errand::{Clerk, Errand, Question, Reply, weight};
@@ -45,6 +46,10 @@ pub enum Topic {
     Rung(&'static Mark),
     /// What fits around it.
     Sheet,
+    /// Recipes that fit.
+    Fit,
+    /// Cards that hold it.
+    Cards,
     /// The cursor's point.
     Alive,
 }
@@ -103,6 +108,8 @@ pub fn sound(planner: Planner, scenario: &Scenario) {
         weight(engine::layers(scenario), scenario.training.accumulation) >= desk.heavy
     });
     planner.largest.set(None);
+    planner.fit.set(None);
+    planner.cards.set(None);
     let neighbours = Mark::around(scenario);
     planner.rungs.update(|rungs| {
         // A rung that stays keeps its last place until it is known anew: no jumping about.
@@ -155,6 +162,7 @@ pub fn sound(planner: Planner, scenario: &Scenario) {
         with(|desk| {
             desk.rest = None;
             desk.push(Topic::Largest, Question::Largest(scenario.to_value()));
+            desk.push(Topic::Fit, Question::Fit(scenario.to_value(), Allowed::default()));
             for (mark, next) in &neighbours {
                 desk.push(Topic::Rung(mark), Question::Peak(next.to_value()));
             }
@@ -173,6 +181,24 @@ fn needs_sheet(planner: Planner, scenario: &Scenario) -> bool {
     let of_this = with(|desk| desk.sheet_of.as_ref() == Some(&heatmap::base(scenario)));
     let shown = planner.sheet.with_untracked(|s| s.as_ref().is_some_and(|s| s.shows(scenario)));
     !(of_this && shown) || planner.sheet_pending.get_untracked()
+}
+
+/// Asks once more which recipes fit, with more allowed.
+pub fn fit(scenario: &Scenario, allowed: Allowed) {
+    with(|desk| {
+        desk.queue.retain(|job| job.topic != Topic::Fit);
+        desk.push_first(Topic::Fit, Question::Fit(scenario.to_value(), allowed));
+    });
+    pump();
+}
+
+/// Asks which cards hold the present scenario.
+pub fn cards(scenario: &Scenario) {
+    with(|desk| {
+        desk.queue.retain(|job| job.topic != Topic::Cards);
+        desk.push_first(Topic::Cards, Question::Cards(scenario.to_value()));
+    });
+    pump();
 }
 
 /// Asks what is alive after `event` events of the present run.

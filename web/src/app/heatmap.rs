@@ -78,7 +78,7 @@ pub fn HeatMapSection() -> impl IntoView {
                     <span class="heat-swatch heat-4"></span>
                     "fits, deeper and deeper"
                 </li>
-                <li hidden=move || !has(planner, Verdict::Tight)><span class="heat-swatch heat-tight"></span>"tight: runs below the line"</li>
+                <li hidden=move || !has(planner, Verdict::Tight)><span class="heat-swatch heat-tight"></span>"tight: runs, over the line"</li>
                 <li>
                     <span class="heat-swatch heat-over"></span>
                     <span class="heat-swatch heat-over heat-far"></span>

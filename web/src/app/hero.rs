@@ -32,7 +32,7 @@ pub fn Hero() -> impl IntoView {
             class="hero"
             aria-label="Verdict"
             class:is-pending=move || planner.pending.get()
-            class:is-stale=move || planner.fault.with(Option::is_some)
+            class:is-stale=move || planner.fault.with(Option::is_some) || planner.amiss.with(|amiss| !amiss.is_empty())
             class:is-deep=move || planner.reading.with(|r| r.as_ref().is_some_and(|r| r.standing.below()))
         >
             <VerdictPanel/>

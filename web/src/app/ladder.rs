@@ -6,6 +6,7 @@ use plimsoll_web::gauge::Gauge;
 use plimsoll_web::marks::Mark;
 use plimsoll_web::number;
 
+use super::browser;
 use super::gauge::NARROW;
 use super::planner::{Planner, Rung};
 
@@ -65,8 +66,8 @@ fn RungMark(
 ) -> impl IntoView {
     let planner = Planner::get();
     let name = if narrow { mark.short } else { mark.label };
-    let side = if deep { "below" } else { "above" };
-    let about = format!("{name}: {}, {side} the load line. Apply.", number::bytes(peak));
+    let side = if deep { "too much" } else { "fits" };
+    let about = format!("{name}: {}, {side}. Apply.", number::bytes(peak));
     let value = format!("{}{}", number::gib(peak), if beyond { " ↑" } else { "" });
     let tick = if narrow { 12.0 } else { 24.0 };
     view! {
@@ -82,6 +83,7 @@ fn RungMark(
                     if matches!(event.key().as_str(), "Enter" | " ") {
                         event.prevent_default();
                         planner.climb(mark);
+                        browser::focus("verdict");
                     }
                 }
             >

@@ -8,6 +8,7 @@ mod compare;
 mod controls;
 mod desk;
 mod emblem;
+mod fitting;
 mod footer;
 mod gauge;
 mod handoff;
@@ -72,6 +73,7 @@ fn App() -> impl IntoView {
             <hero::Strip/>
             <controls::Controls/>
             <div class="below">
+                <fitting::MakeItFit/>
                 <measured::Measured/>
                 <timeline::TimelineSection/>
                 <breakdown::BreakdownSection/>

@@ -1,8 +1,10 @@
 //! The state of the page: one scenario, what is known about it, and what is still being found out.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use leptos::prelude::*;
+use plimsoll_core::estimate::fit::{Allowed, Cards, Fit};
 use plimsoll_core::scenario::Change;
 use plimsoll_core::{Error, Result, Scenario};
 use plimsoll_web::errand::{Answer, Depth};
@@ -29,6 +31,12 @@ pub struct Planner {
     pub largest: RwSignal<Option<Result<u64>>>,
     /// The neighbours of the scenario.
     pub rungs: RwSignal<Vec<Rung>>,
+    /// Which recipes bring it onto its card; `None` while they are sought.
+    pub fit: RwSignal<Option<Result<Arc<Fit>>>>,
+    /// Which cards hold it; `None` while nobody asked, or they are sought.
+    pub cards: RwSignal<Option<Result<Arc<Cards>>>>,
+    /// Fields that hold no value, by their ids, with their labels: what the page says is of the last one they had.
+    pub amiss: RwSignal<BTreeMap<String, &'static str>>,
     /// What fits around it; the last one that was found.
     pub sheet: RwSignal<Option<Arc<Sheet>>>,
     /// Whether that is still being found out.
@@ -61,6 +69,9 @@ impl Planner {
             pending: RwSignal::new(false),
             largest: RwSignal::new(None),
             rungs: RwSignal::new(Vec::new()),
+            fit: RwSignal::new(None),
+            cards: RwSignal::new(None),
+            amiss: RwSignal::new(BTreeMap::new()),
             sheet: RwSignal::new(None),
             sheet_pending: RwSignal::new(false),
             cursor: RwSignal::new(None),
@@ -107,6 +118,38 @@ impl Planner {
     pub fn climb(&self, mark: &Mark) {
         if let Some(next) = self.scenario.with_untracked(|s| mark.apply(s)) {
             self.set(next);
+        }
+    }
+
+    /// Takes a recipe whole.
+    pub fn take(&self, recipe: &plimsoll_core::estimate::fit::Recipe) {
+        match recipe.scenario() {
+            Ok(scenario) => self.set(scenario),
+            Err(fault) => self.fault.set(Some(fault)),
+        }
+    }
+
+    /// Seeks recipes that may cut the sequence too.
+    pub fn allow_shorter(&self) {
+        self.fit.set(None);
+        self.scenario.with_untracked(|scenario| desk::fit(scenario, Allowed { shorter: true }));
+    }
+
+    /// Seeks the cards that hold the run.
+    pub fn seek_cards(&self) {
+        self.scenario.with_untracked(desk::cards);
+    }
+
+    /// Notes that a field holds a value, or none.
+    pub fn holds(&self, id: &str, label: &'static str, value: bool) {
+        if self.amiss.with_untracked(|amiss| amiss.contains_key(id)) == value {
+            self.amiss.update(|amiss| {
+                if value {
+                    amiss.remove(id);
+                } else {
+                    amiss.insert(id.to_owned(), label);
+                }
+            });
         }
     }
 
@@ -160,6 +203,10 @@ impl Planner {
                 self.sheet_pending.set(false);
                 self.sheet.set(None);
             }
+            (Topic::Fit, Ok(Answer::Fit(fit))) => self.fit.set(Some(Ok(Arc::from(fit)))),
+            (Topic::Fit, Err(fault)) => self.fit.set(Some(Err(fault))),
+            (Topic::Cards, Ok(Answer::Cards(cards))) => self.cards.set(Some(Ok(Arc::from(cards)))),
+            (Topic::Cards, Err(fault)) => self.cards.set(Some(Err(fault))),
             (Topic::Alive, Ok(Answer::Alive(held))) => self.alive.set(held),
             // An answer to another question than was asked: nothing to show.
             _ => {}

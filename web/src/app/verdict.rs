@@ -16,6 +16,13 @@ pub fn VerdictPanel() -> impl IntoView {
     let reading = planner.reading;
     let title = move || planner.scenario.with(engine::model_name);
     let card = move || planner.scenario.with(engine::card_name);
+    // Two tabs are two runs: each says which it is.
+    Effect::new(move || {
+        let standing = reading.with(|r| r.as_ref().map_or("No estimate", |r| r.standing.label()));
+        if let Some(document) = browser::document() {
+            document.set_title(&format!("{}: {} on {} · Plimsoll", standing, title(), card()));
+        }
+    });
     let load = move || planner.scenario.with(wording::load);
     view! {
         <div class="verdict-panel" id="verdict" tabindex="-1">
@@ -38,8 +45,8 @@ pub fn VerdictPanel() -> impl IntoView {
                 <div class="figure figure-headroom">
                     <dt>
                         {move || {
-                            let below = reading.with(|r| r.as_ref().is_some_and(|r| r.headroom < 0));
-                            if below { "Below the line by" } else { "Headroom" }
+                            let over = reading.with(|r| r.as_ref().is_some_and(|r| r.headroom < 0));
+                            if over { "Over by" } else { "To spare" }
                         }}
                     </dt>
                     <dd data-testid="headroom">
@@ -134,55 +141,69 @@ fn Refusal() -> impl IntoView {
                         }
                     })
             }}
+            {move || {
+                let labels = planner.amiss.with(|amiss| amiss.values().copied().collect::<Vec<_>>().join(", "));
+                (!labels.is_empty())
+                    .then(|| {
+                        view! {
+                            <p class="refusal" data-testid="amiss">
+                                "No value stands in: " <strong>{labels}</strong> ". The figures are for "
+                                {planner.scenario.with(wording::load)} "."
+                            </p>
+                        }
+                    })
+            }}
         </div>
     }
 }
 
-/// What would bring a run that is too deep above the line.
+/// Recipes with which a run fits that does not: the first few, each a click away.
 #[component]
 fn Remedies() -> impl IntoView {
     let planner = Planner::get();
-    let fitting = move || {
-        planner.rungs.with(|rungs| {
-            rungs
-                .iter()
-                .filter_map(|r| {
-                    let depth = r.depth.as_ref()?.as_ref().ok()?;
-                    (!depth.standing.below()).then_some((r.mark, depth.process))
-                })
-                .collect::<Vec<_>>()
-        })
-    };
     let deep = move || planner.reading.with(|r| r.as_ref().is_some_and(|r| r.standing.below()));
     view! {
         <div class="remedies" hidden=move || !deep()>
-            <p class="remedies-title">"Above the line with"</p>
+            <p class="remedies-title">"It fits with"</p>
             <ul>
-                {move || {
-                    let fitting = fitting();
-                    if fitting.is_empty() {
-                        let sought = planner.rungs.with(|rungs| rungs.iter().any(|r| r.depth.is_none()));
-                        let text = if sought { "…" } else { "no one lever: a smaller model, or a larger card" };
-                        return view! { <li class="remedy-none">{text}</li> }.into_any();
+                {move || match planner.fit.get() {
+                    None => view! { <li class="remedy-none">"…"</li> }.into_any(),
+                    Some(Err(_)) => view! { <li class="remedy-none">"not known"</li> }.into_any(),
+                    Some(Ok(fit)) if fit.recipes.is_empty() => {
+                        view! { <li class="remedy-none">"nothing on this card: " <a href="#fit-title">"what comes nearest"</a></li> }
+                            .into_any()
                     }
-                    fitting
-                        .into_iter()
-                        .map(|(mark, peak)| {
-                            view! {
-                                <li>
-                                    <button type="button" class="take" on:click=move |_| planner.climb(mark)>
-                                        {mark.label} " " <strong>{number::gib(peak)}</strong>
-                                    </button>
-                                </li>
-                            }
-                        })
-                        .collect_view()
-                        .into_any()
+                    Some(Ok(fit)) => {
+                        let recipes = fit.recipes.iter().take(REMEDIES).cloned();
+                        recipes
+                            .map(|recipe| {
+                                let (name, peak) = (recipe.name.clone(), number::gib(recipe.process));
+                                view! {
+                                    <li>
+                                        <button
+                                            type="button"
+                                            class="take remedy"
+                                            on:click=move |_| {
+                                                planner.take(&recipe);
+                                                browser::focus("verdict");
+                                            }
+                                        >
+                                            {name} " " <strong>{peak}</strong>
+                                        </button>
+                                    </li>
+                                }
+                            })
+                            .collect_view()
+                            .into_any()
+                    }
                 }}
             </ul>
         </div>
     }
 }
+
+/// How many recipes stand beside the verdict; all of them are in the section below.
+const REMEDIES: usize = 3;
 
 #[component]
 fn Warnings() -> impl IntoView {

@@ -3,6 +3,7 @@
 use leptos::prelude::*;
 use plimsoll_web::number;
 
+use super::browser;
 use super::planner::{Planner, Rung};
 
 #[component]
@@ -11,7 +12,7 @@ pub fn WhatIf() -> impl IntoView {
     view! {
         <section class="section" aria-labelledby="whatif-title">
             <header class="section-head">
-                <h2 id="whatif-title">"What if"</h2>
+                <h2 id="whatif-title" tabindex="-1">"What if"</h2>
                 <p>"The same run with one thing changed."</p>
             </header>
             <table class="figures-table whatif">
@@ -63,7 +64,11 @@ fn LeverRow(rung: Rung) -> impl IntoView {
                     class="take"
                     disabled=!usable
                     aria-label=format!("Apply {}", mark.label)
-                    on:click=move |_| planner.climb(mark)
+                    on:click=move |_| {
+                        planner.climb(mark);
+                        // The row is gone with its button: the next Tab starts at the table again, not at the page's top.
+                        browser::focus("whatif-title");
+                    }
                 >
                     "apply"
                 </button>

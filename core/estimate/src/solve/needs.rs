@@ -3,7 +3,7 @@
 use plimsoll_catalog::device;
 use plimsoll_catalog::{self, Gpu, Model};
 use plimsoll_ground::{Bytes, Result};
-use plimsoll_scenario::{ADAPTER_RANK, ADAPTERS, Change, ModelSource, Precision, Quantization, Scenario};
+use plimsoll_scenario::{ADAPTER_RANK, Change, ModelSource, Scenario};
 
 use crate::Run;
 
@@ -21,9 +21,10 @@ pub const CARD: &str = "rtx-4090";
 pub enum Way {
     /// Every parameter, float32 weights under bfloat16 autocast.
     Full,
-    /// Adapters on a bfloat16 base.
+    /// Adapters on a bfloat16 base, checkpointed.
     Lora,
-    /// Adapters on a base in NF4 with double quantization, under bfloat16 autocast as a Trainer with `bf16=True` runs it:
+    /// Adapters on a base in NF4 with double quantization, checkpointed as peft's preparation has it, under bfloat16
+    /// autocast as a Trainer with `bf16=True` runs it:
     /// without, peft's cast to float32 would leave attention in float32 too.
     Qlora,
 }
@@ -52,8 +53,8 @@ pub fn scenario(model: &Model, way: Way) -> Result<Scenario> {
     scenario.input.seq = scenario.input.seq.map(|seq| seq.min(TOKENS));
     let changes: &[Change] = match way {
         Way::Full => &[],
-        Way::Lora => &[Change::Precision(Precision::Bf16), Change::Adapters(ADAPTERS)],
-        Way::Qlora => &[Change::Adapters(ADAPTERS), Change::Quantized(Quantization::Nf4Double)],
+        Way::Lora => &[Change::Lora],
+        Way::Qlora => &[Change::Qlora],
     };
     changes.iter().try_fold(scenario, |scenario, change| change.apply(&scenario))
 }

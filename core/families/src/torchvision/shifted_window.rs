@@ -1,8 +1,7 @@
 //! Attention within windows as torchvision writes it: one projection, scores made by hand.
 
-use plimsoll_torch::Op;
 use plimsoll_torch::nn::{Linear, Scope};
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Fill, Pointwise};
 use plimsoll_torch::tensor::{DType, ModuleId, Tensor};
 
 /// `ShiftedWindowAttention` and `shifted_window_attention()`.
@@ -45,18 +44,18 @@ impl ShiftedWindowAttention {
     /// The mask of windows shifted over an image of `side` patches: `[windows, area, area]`.
     fn shift_mask(&self, x: &Tensor, side: u64) -> Tensor {
         let (cx, window, along) = (x.cx(), self.window, side / self.window);
-        let mut mask = ops::fresh(cx, Op::NewZeros, &[side, side], x.dtype());
+        let mut mask = ops::fill(cx, Fill::NewZeros, &[side, side], x.dtype());
         mask = ops::permute(&ops::view(&mask, &[along, window, along, window]), &[0, 2, 1, 3]);
         mask = ops::reshape(&mask, &[along * along, window * window]);
         mask = ops::sub(&ops::unsqueeze(&mask, 1), &ops::unsqueeze(&mask, 2));
         let fill = |x: &Tensor, op| {
-            let bits = ops::fresh(cx, op, mask.dims(), DType::Bool);
-            let filled = ops::fresh(cx, Op::MaskedFillScalar, x.dims(), x.dtype());
+            let bits = ops::each(op, x, DType::Bool);
+            let filled = ops::each(Pointwise::MaskedFillScalar, x, x.dtype());
             drop(bits);
             filled
         };
-        let filled = fill(&mask, Op::NeScalar);
-        fill(&filled, Op::EqScalar)
+        let filled = fill(&mask, Pointwise::NeScalar);
+        fill(&filled, Pointwise::EqScalar)
     }
 
     /// Over an image `[batch, side, side, width]`.

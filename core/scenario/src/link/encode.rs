@@ -44,7 +44,7 @@ pub(super) fn encode(scenario: &Scenario) -> String {
 
 /// The fewest levers from which reading makes the same scenario again: as long as one comes back otherwise, the first such is
 /// said too. Defaults follow what is said before them, so the order is that in which they are filled in.
-fn said(scenario: &Scenario) -> Vec<&'static Lever> {
+pub(super) fn said(scenario: &Scenario) -> Vec<&'static Lever> {
     let order: Vec<&'static Lever> = SECTIONS.iter().rev().flat_map(|section| section.levers()).collect();
     let source = &scenario.model.source;
     let mut said: Vec<&'static Lever> = Vec::new();
@@ -71,7 +71,7 @@ fn said(scenario: &Scenario) -> Vec<&'static Lever> {
 }
 
 /// A value as [`crate::Kind::value`] reads it back.
-fn text(value: &Value) -> String {
+pub(super) fn text(value: &Value) -> String {
     match value {
         // Sizes lose the space before their unit.
         Value::String(text) => text.replace(' ', ""),

@@ -6,6 +6,7 @@
 //! Links open for ever: names in [`super::levers`] and the defaults of the format never change under `v=1`, which is
 //! implied. The golden tests hold that.
 
+mod command;
 mod encode;
 mod fragment;
 mod params;
@@ -51,6 +52,11 @@ impl Link {
     /// The link of a scenario: `?model=...`, and `#m=...` behind it when the model is a pasted config.
     pub fn encode(scenario: &Scenario) -> String {
         encode::encode(scenario)
+    }
+
+    /// The same question as a command for a terminal, with flags that one can edit; the link where only that can say it.
+    pub fn command(scenario: &Scenario) -> String {
+        command::command(scenario)
     }
 
     /// Reads a whole address, a `?query#fragment`, or a bare query. Never fails: what is wrong becomes a default and

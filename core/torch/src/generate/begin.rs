@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use super::{Encode, Generate};
-use crate::ops;
+use crate::Batch;
+use crate::ops::{self, Fill, Pointwise, Rearrangement, Reduction};
 use crate::tensor::{Context, DType, Tensor};
-use crate::{Batch, Op};
 
 /// What the loop begins with.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub fn begin(cx: &Rc<Context>, model: &dyn Generate, batch: &Batch) -> Begin {
 fn prompt(cx: &Rc<Context>, prompt: &Tensor, mask: Option<&Tensor>, takes_positions: bool) -> Begin {
     let mask = match mask {
         Some(mask) => mask.clone(),
-        None => ops::fresh(cx, Op::Ones, prompt.dims(), DType::Int64),
+        None => ops::fill(cx, Fill::Ones, prompt.dims(), DType::Int64),
     };
     let positions = takes_positions.then(|| positions(&mask));
     let held = std::iter::once(&mask).chain(&positions).cloned().collect();
@@ -45,12 +45,11 @@ fn prompt(cx: &Rc<Context>, prompt: &Tensor, mask: Option<&Tensor>, takes_positi
 
 /// `_prepare_position_ids_for_generation`.
 fn positions(mask: &Tensor) -> Tensor {
-    let cx = mask.cx();
-    let cumsum = ops::fresh(cx, Op::Cumsum, mask.dims(), DType::Int64);
-    let _positions = ops::fresh(cx, Op::SubTensor, mask.dims(), DType::Int64);
+    let cumsum = ops::reduction(Reduction::Cumsum, mask, mask.dims(), DType::Int64);
+    let positions = ops::pointwise(Pointwise::SubTensor, &cumsum, &[], mask.dims(), DType::Int64);
     drop(cumsum);
-    let _zeros = ops::fresh(cx, Op::EqScalar, mask.dims(), DType::Bool);
-    ops::fresh(cx, Op::MaskedFillScalar, mask.dims(), DType::Int64)
+    let zeros = ops::each(Pointwise::EqScalar, mask, DType::Bool);
+    ops::pointwise(Pointwise::MaskedFillScalar, &positions, &[&zeros], mask.dims(), DType::Int64)
 }
 
 /// An encoder-decoder reads its inputs once, and its text begins with one token. No mask is made where none is given, and
@@ -67,12 +66,12 @@ fn encoder_decoder(cx: &Rc<Context>, encoder: &dyn Encode, inputs: &Tensor, mask
 /// begin with, which is the start token alone, and holds what it made them of.
 fn whisper(cx: &Rc<Context>, encoder: &dyn Encode, features: &Tensor) -> Begin {
     let size = features.size(0);
-    let init_tokens = ops::fresh(cx, Op::ToCopy, &[size, 1], DType::Int64);
+    let init_tokens = ops::fill(cx, Fill::ToCopy, &[size, 1], DType::Int64);
     // `_get_input_segment`
-    let segment_input = ops::fresh(cx, Op::Cat, features.dims(), features.dtype());
+    let segment_input = ops::rearrangement(cx, Rearrangement::Cat, features.dims(), features.dtype());
     let ids = {
-        let _batch_idx_map = ops::fresh(cx, Op::ToCopy, &[size], DType::Int64);
-        ops::fresh(cx, Op::IndexTensor, &[size, 1], DType::Int64)
+        let _batch_idx_map = ops::fill(cx, Fill::ToCopy, &[size], DType::Int64);
+        ops::rearrangement(cx, Rearrangement::IndexTensor, &[size, 1], DType::Int64)
     };
     let start = start_token(cx);
     let encoded = encoder.encode(&segment_input, None);
@@ -84,11 +83,11 @@ fn whisper(cx: &Rc<Context>, encoder: &dyn Encode, features: &Tensor) -> Begin {
 
 /// `_decoder_start_token_tensor`, which the generation config holds (`_prepare_special_tokens`).
 fn start_token(cx: &Rc<Context>) -> Tensor {
-    ops::fresh(cx, Op::ToCopy, &[], DType::Int64)
+    ops::fill(cx, Fill::ToCopy, &[], DType::Int64)
 }
 
 /// `decoder_start_token_id` of every sample (`_prepare_decoder_input_ids_for_generation`).
 fn start_tokens(cx: &Rc<Context>, size: u64) -> Tensor {
-    let _ones = ops::fresh(cx, Op::Ones, &[size, 1], DType::Int64);
-    ops::fresh(cx, Op::MulTensor, &[size, 1], DType::Int64)
+    let ones = ops::fill(cx, Fill::Ones, &[size, 1], DType::Int64);
+    ops::pointwise(Pointwise::MulTensor, &ones, &[], &[size, 1], DType::Int64)
 }

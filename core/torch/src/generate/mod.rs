@@ -4,10 +4,10 @@ mod begin;
 
 use std::rc::Rc;
 
+use crate::Batch;
 use crate::nn::kv_cache;
-use crate::ops;
+use crate::ops::{self, Fill, Pointwise, Rearrangement, Reduction};
 use crate::tensor::{Context, DType, Past, Tensor};
-use crate::{Batch, Op};
 
 /// What one forward of a generation is given.
 #[derive(Clone, Copy, Debug)]
@@ -129,11 +129,11 @@ pub fn generate(
         inputs: Vec::new(),
         scores: None,
         tokens: None,
-        unfinished: ops::fresh(cx, Op::Ones, &[size], DType::Int64),
+        unfinished: ops::fill(cx, Fill::Ones, &[size], DType::Int64),
         _held: begin.held,
     };
     let logits = {
-        let ids = ops::fresh(cx, Op::Clone, sampler.ids.dims(), DType::Int64);
+        let ids = ops::rearrangement(cx, Rearrangement::Clone, sampler.ids.dims(), DType::Int64);
         model.logits(sampler.step(&ids, sampler.positions.as_ref()))
     };
     let remembers = cx.past_layers() > 0;
@@ -168,7 +168,7 @@ impl Sampler<'_> {
     /// A token after the first.
     fn forward(&mut self, model: &dyn Generate, last: bool) {
         let (cx, size) = (self.cx, self.ids.size(0));
-        let latest = || ops::fresh(cx, Op::Clone, &[size, 1], DType::Int64);
+        let latest = || ops::rearrangement(cx, Rearrangement::Clone, &[size, 1], DType::Int64);
         let ids = latest();
         let positions = self.positions.is_some().then(latest);
         // The mask is handed on as it is, and held by both names.
@@ -199,7 +199,7 @@ impl Sampler<'_> {
         let (cx, size) = (self.cx, self.ids.size(0));
         let longer = [size, self.ids.size(1) + tokens];
         kv_cache::skip(cx, tokens);
-        let grown = || ops::fresh(cx, Op::Cat, &longer, DType::Int64);
+        let grown = || ops::rearrangement(cx, Rearrangement::Cat, &longer, DType::Int64);
         self.positions = self.positions.is_some().then(grown);
         if self.masks_tokens() {
             self.mask = Some(grown());
@@ -211,43 +211,47 @@ impl Sampler<'_> {
     fn choose(&mut self, logits: Tensor, last: bool) {
         let (cx, size) = (self.cx, self.ids.size(0));
         let longer = self.ids.size(1) + 1;
-        let fresh = |op, sizes: &[u64], dtype| ops::fresh(cx, op, sizes, dtype);
+        let put = |sizes: &[u64]| ops::rearrangement(cx, Rearrangement::Cat, sizes, DType::Int64);
         // _update_model_kwargs_for_generation
         // The function's own name holds the old positions to its end.
         let old = self.positions.clone();
         if old.is_some() {
             let next = {
                 let one = {
-                    let _range = ops::arange(cx, 1);
-                    fresh(Op::AddTensor, &[size, 1], DType::Int64)
+                    let range = ops::arange(cx, 1);
+                    ops::pointwise(Pointwise::AddTensor, &range, &[], &[size, 1], DType::Int64)
                 };
-                let next = fresh(Op::AddTensor, &[size, 1], DType::Int64);
+                let next = ops::each(Pointwise::AddTensor, &one, DType::Int64);
                 drop(one);
                 next
             };
-            self.positions = Some(fresh(Op::Cat, &[size, longer], DType::Int64));
+            self.positions = Some(put(&[size, longer]));
             drop(next);
         }
         if self.masks_tokens() {
-            let _ones = fresh(Op::NewOnes, &[size, 1], DType::Int64);
-            self.mask = Some(fresh(Op::Cat, &[size, longer], DType::Int64));
+            let _ones = ops::fill(cx, Fill::NewOnes, &[size, 1], DType::Int64);
+            self.mask = Some(put(&[size, longer]));
         }
         drop(old);
-        self.scores = Some(fresh(Op::ToCopy, &[size, logits.size(-1)], DType::Float32));
-        self.tokens = Some(fresh(Op::Argmax, &[size], DType::Int64));
-        self.ids = fresh(Op::Cat, &[size, longer], DType::Int64);
+        let classes = logits.size(-1);
+        let scores = ops::rearrangement(cx, Rearrangement::ToCopy, &[size, classes], DType::Float32);
+        self.scores = Some(scores.clone());
+        self.tokens = Some(ops::reduction(Reduction::Argmax, &scores, &[size], DType::Int64));
+        drop(scores);
+        self.ids = put(&[size, longer]);
         // stopping_criteria: the length alone.
         let criteria = {
-            let _none = fresh(Op::Full, &[size], DType::Bool);
-            let _length = fresh(Op::Full, &[size], DType::Bool);
-            fresh(Op::BitwiseOrTensor, &[size], DType::Bool)
+            let none = ops::fill(cx, Fill::Full, &[size], DType::Bool);
+            let length = ops::fill(cx, Fill::Full, &[size], DType::Bool);
+            ops::pointwise(Pointwise::BitwiseOrTensor, &none, &[&length], &[size], DType::Bool)
         };
-        let going_on = fresh(Op::BitwiseNot, &[size], DType::Bool);
+        let going_on = ops::each(Pointwise::BitwiseNot, &criteria, DType::Bool);
         drop(criteria);
-        self.unfinished = fresh(Op::BitwiseAndTensor, &[size], DType::Int64);
+        let unfinished = ops::each(Pointwise::BitwiseAndTensor, &self.unfinished, DType::Int64);
+        self.unfinished = unfinished;
         drop(going_on);
-        let most = fresh(Op::Max, &[], DType::Int64);
-        let done = fresh(Op::EqScalar, &[], DType::Bool);
+        let most = ops::reduction(Reduction::Max, &self.unfinished, &[], DType::Int64);
+        let done = ops::each(Pointwise::EqScalar, &most, DType::Bool);
         drop(most);
         if last {
             cx.end();

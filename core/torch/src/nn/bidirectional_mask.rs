@@ -3,8 +3,7 @@
 use plimsoll_scenario::Attention;
 
 use super::mask::{additive, and_masks};
-use crate::Op;
-use crate::ops;
+use crate::ops::{self, Pointwise, Rearrangement, Reduction};
 use crate::tensor::{DType, Tensor};
 
 /// `create_bidirectional_mask`: for the queries of `embeds` and the keys that `mask` (`[batch, keys]`, and whether
@@ -40,28 +39,28 @@ fn create(
     let (batch, queries) = (embeds.size(0), embeds.size(1));
     let keys = mask.map_or(queries, |(mask, _)| mask.size(1));
     let padding = mask.map(|(mask, _)| ops::to(mask, DType::Bool));
-    if padding.is_some() {
-        drop(ops::fresh(cx, Op::All, &[], DType::Bool));
+    if let Some(padding) = &padding {
+        drop(ops::reduction(Reduction::All, padding, &[], DType::Bool));
     }
     if !mask.is_some_and(|(_, padded)| padded) && window.is_none_or(|window| keys < window) {
         return None;
     }
     let places = (ops::arange(cx, batch), ops::arange(cx, 1));
     let shifted = |n| {
-        let _positions = ops::arange(cx, n);
-        ops::fresh(cx, Op::AddTensor, &[n], DType::Int64)
+        let positions = ops::arange(cx, n);
+        ops::pointwise(Pointwise::AddTensor, &positions, &[], &[n], DType::Int64)
     };
     let indices = (shifted(queries), shifted(keys));
     let square = [1, 1, queries, keys];
-    let anything = || ops::fresh(cx, Op::GeScalar, &[1, 1, queries, 1], DType::Bool);
+    let anything = || ops::pointwise(Pointwise::GeScalar, &indices.0, &[], &[1, 1, queries, 1], DType::Bool);
     let near = || {
         // abs(q_idx - kv_idx) <= sliding_window
-        let mut distance = ops::fresh(cx, Op::SubTensor, &square, DType::Int64);
-        distance = ops::fresh(distance.cx(), Op::Abs, &square, DType::Int64);
-        ops::fresh(distance.cx(), Op::LeScalar, &square, DType::Bool)
+        let mut distance = ops::pointwise(Pointwise::SubTensor, &indices.0, &[&indices.1], &square, DType::Int64);
+        distance = ops::pointwise(Pointwise::Abs, &distance, &[], &square, DType::Int64);
+        ops::pointwise(Pointwise::LeScalar, &distance, &[], &square, DType::Bool)
     };
     let pattern = || if window.is_some() { and_masks(cx, &[&near, &anything]) } else { anything() };
-    let columns = || ops::fresh(cx, Op::IndexTensor, &[batch, 1, 1, keys], DType::Bool);
+    let columns = || ops::rearrangement(cx, Rearrangement::IndexTensor, &[batch, 1, 1, keys], DType::Bool);
     let allowed = if padding.is_some() { and_masks(cx, &[&pattern, &columns]) } else { pattern() };
     drop((places, indices));
     let allowed = ops::expand(&allowed, &[batch, 1, queries, keys]);

@@ -1,8 +1,7 @@
 //! transformers' stochastic depth.
 
 use super::scope::Scope;
-use crate::Op;
-use crate::ops;
+use crate::ops::{self, Fill, Pointwise};
 use crate::tensor::{ModuleId, Tensor};
 
 /// `SwinDropPath` and its copies: in training a sample's branch is dropped with a probability; `nn.Identity` where that
@@ -34,9 +33,9 @@ impl DropPath {
             let mut shape = vec![1; x.dims().len()];
             shape[..1].copy_from_slice(&x.dims()[..1]);
             let random = {
-                let uniform = ops::fresh(cx, Op::Rand, &shape, x.dtype());
+                let uniform = ops::fill(cx, Fill::Rand, &shape, x.dtype());
                 let shifted = ops::add_scalar(&uniform);
-                let random = ops::fresh(cx, Op::Floor, &shape, x.dtype());
+                let random = ops::pointwise(Pointwise::Floor, &uniform, &[], &shape, x.dtype());
                 drop((shifted, uniform));
                 random
             };

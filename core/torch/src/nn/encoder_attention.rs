@@ -2,8 +2,7 @@
 
 use plimsoll_scenario::Attention;
 
-use crate::Op;
-use crate::ops::{self, SdpaRules};
+use crate::ops::{self, Pointwise, SdpaRules};
 use crate::tensor::Tensor;
 
 /// What a family's attention does between its projections.
@@ -89,7 +88,13 @@ fn position_bias_mask(bias: &Tensor, mask: Option<&Tensor>, causal: bool, q: &Te
             let cx = q.cx();
             let (queries, keys) = (q.size(2), k.size(2));
             let positions = (ops::arange(cx, queries), ops::arange(cx, keys));
-            let allowed = ops::fresh(cx, Op::GeTensor, &[1, 1, queries, keys], crate::tensor::DType::Bool);
+            let allowed = ops::pointwise(
+                Pointwise::GeTensor,
+                &positions.0,
+                &[&positions.1],
+                &[1, 1, queries, keys],
+                crate::tensor::DType::Bool,
+            );
             drop(positions);
             ops::where_scalar(&allowed, bias)
         }

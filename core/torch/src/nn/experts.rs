@@ -5,8 +5,7 @@ use plimsoll_catalog::families::ExpertPart;
 
 use super::parameter_adapter::{ParameterAdapter, Parametrized};
 use super::{Activation, Scope};
-use crate::Op;
-use crate::ops;
+use crate::ops::{self, Fill, Pointwise, Reduction};
 use crate::tensor::{DType, ModuleId, Tensor};
 
 /// `MixtralExperts`: every expert's gate and up projections in one tensor, its down projections in another.
@@ -71,7 +70,6 @@ impl Experts {
     /// `batched_mm_experts_forward`, which `generate` changes to once the prompt is read: every token has the weights of
     /// its experts copied out for itself.
     fn batched(&self, hidden: &Tensor, experts: &Tensor, weights: &Tensor, own: Weights<'_>) -> Tensor {
-        let cx = hidden.cx();
         let (tokens, top_k, width) = (hidden.size(0), experts.size(1), hidden.size(1));
         let selected = tokens * top_k;
         let rows = {
@@ -79,7 +77,7 @@ impl Experts {
             ops::view(&ops::clone(&each), &[selected, width])
         };
         let sample_weights = ops::reshape(weights, &[selected]);
-        let expert_ids = ops::fresh(cx, Op::Clamp, &[selected], DType::Int64);
+        let expert_ids = ops::pointwise(Pointwise::Clamp, experts, &[], &[selected], DType::Int64);
         let linear = |x: &Tensor, weight: &Tensor| {
             let out = ops::matmul(weight, &ops::unsqueeze(x, -1));
             ops::view(&out, &[selected, weight.size(1)])
@@ -106,17 +104,18 @@ impl Experts {
         let (count, selected) = (self.gate_up_proj.size(0), tokens * top_k);
         let sample_weights = ops::reshape(weights, &[selected]);
         // The sorted expert numbers, and the permutation that sorts them.
-        let expert_ids = ops::fresh(cx, Op::Sort, &[selected], DType::Int64);
-        let perm = ops::fresh(cx, Op::Sort, &[selected], DType::Int64);
+        let expert_ids = ops::reduction(Reduction::Sort, experts, &[selected], DType::Int64);
+        let perm = ops::reduction(Reduction::Sort, experts, &[selected], DType::Int64);
         let mut rows = {
-            let owners = ops::fresh(cx, Op::FloorDivide, &[selected], DType::Int64);
+            let owners = ops::pointwise(Pointwise::FloorDivide, &perm, &[], &[selected], DType::Int64);
             ops::index_rows(hidden, &owners)
         };
         let sample_weights = ops::index_rows(&sample_weights, &perm);
-        let histc_input = ops::fresh(cx, Op::ToCopy, &[selected], DType::Int32);
-        let tokens_per_expert = ops::fresh(cx, Op::Histc, &[count], DType::Int32);
-        let offsets = ops::fresh(cx, Op::Cumsum, &[count], DType::Int32);
-        let sentinel = ops::unsqueeze(&ops::fresh(cx, Op::GeScalar, &[selected], DType::Bool), -1);
+        let histc_input = ops::pointwise(Pointwise::ToCopy, &expert_ids, &[], &[selected], DType::Int32);
+        let tokens_per_expert = ops::reduction(Reduction::Histc, &histc_input, &[count], DType::Int32);
+        let offsets = ops::reduction(Reduction::Cumsum, &tokens_per_expert, &[count], DType::Int32);
+        let sentinel =
+            ops::unsqueeze(&ops::pointwise(Pointwise::GeScalar, &expert_ids, &[], &[selected], DType::Bool), -1);
         rows = ops::masked_fill_in_place(rows, &sentinel);
 
         let mut out = grouped_linear(&rows, &(own.gate_up)(), &offsets);
@@ -129,8 +128,8 @@ impl Experts {
         out = grouped_linear(&out, &(own.down)(), &offsets);
         out = ops::masked_fill(&out, &sentinel);
         let mut weighted = ops::mul(&out, &ops::unsqueeze(&sample_weights, -1));
-        let inverse = ops::fresh(cx, Op::EmptyLike, &[selected], DType::Int64);
-        drop(ops::fresh(cx, Op::Arange, &[selected], DType::Int64));
+        let inverse = ops::fill(cx, Fill::EmptyLike, &[selected], DType::Int64);
+        drop(ops::fill(cx, Fill::Arange, &[selected], DType::Int64));
         weighted = ops::index_rows(&weighted, &inverse);
         let sum = ops::sum_middle(&ops::view(&weighted, &[tokens, top_k, width]));
         let sum = ops::to(&sum, hidden.dtype());

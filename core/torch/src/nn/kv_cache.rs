@@ -3,8 +3,7 @@
 
 use std::rc::Rc;
 
-use crate::Op;
-use crate::ops;
+use crate::ops::{self, Fill, Rearrangement};
 use crate::tensor::{Context, DType, Kind, Tensor};
 
 /// `past_key_values.update(key_states, value_states, layer_idx)` where a generation is going on: the new ones are put
@@ -15,7 +14,7 @@ pub fn update(key: Tensor, value: Tensor, window: Option<u64>) -> (Tensor, Tenso
     let Some((at, mut layer)) = cx.take_past_layer(window) else { return (key, value) };
     let counted = |f: &dyn Fn() -> Tensor| cx.counting_as(Kind::KeyValue, f);
     if layer.window.is_some() && layer.window_tensor.is_none() {
-        layer.window_tensor = Some(counted(&|| ops::fresh(&cx, Op::ToCopy, &[], DType::Int64)));
+        layer.window_tensor = Some(counted(&|| ops::fill(&cx, Fill::ToCopy, &[], DType::Int64)));
     }
     layer.seen += key.size(2);
     let dtype = key.dtype();
@@ -62,7 +61,7 @@ pub fn cross(cx: &Rc<Context>, project: impl FnOnce() -> (Tensor, Tensor)) -> (T
 /// `torch.cat([torch.tensor([], dtype=dtype), x])`: a copy all the same. `dtype` is that of the keys, for values too: where
 /// autocast left turned keys in float32, values are remembered in float32.
 fn behind_nothing(x: &Tensor, dtype: DType) -> Tensor {
-    let empty = ops::fresh(x.cx(), Op::EmptyMemoryFormat, &[x.size(0), x.size(1), 0, x.size(3)], dtype);
+    let empty = ops::fill(x.cx(), Fill::EmptyMemoryFormat, &[x.size(0), x.size(1), 0, x.size(3)], dtype);
     ops::cat(&[&empty, x], 2)
 }
 
@@ -76,7 +75,8 @@ pub fn skip(cx: &Rc<Context>, tokens: u64) {
         let grown = |old: &Tensor| {
             let rows = window.map_or(old.size(2) + tokens, |window| seen.min(window));
             let sizes = [old.size(0), old.size(1), rows, old.size(3)];
-            let whole = cx.counting_as(Kind::KeyValue, || ops::fresh(cx, Op::Cat, &sizes, old.dtype()));
+            let whole =
+                cx.counting_as(Kind::KeyValue, || ops::rearrangement(cx, Rearrangement::Cat, &sizes, old.dtype()));
             match window {
                 Some(window) => ops::narrow(&whole, 2, rows.min(window.saturating_sub(1))),
                 None => whole,

@@ -7,8 +7,7 @@ use plimsoll_scenario::Lora;
 
 use super::quantized::QuantizedLinear;
 use super::scope::Scope;
-use crate::Op;
-use crate::ops;
+use crate::ops::{self, Fill, Reduction};
 use crate::tensor::{DType, ModuleId, Tensor};
 
 /// The layer under an adapter.
@@ -132,7 +131,7 @@ impl Adapter {
         let cx = x.cx();
         // get_lora_weight(): the adapter applied to the unit matrix.
         let mut lora_weight = {
-            let eye = ops::fresh(cx, Op::Eye, &[self.a.size(1), self.a.size(1)], self.a.dtype());
+            let eye = ops::fill(cx, Fill::Eye, &[self.a.size(1), self.a.size(1)], self.a.dtype());
             ops::transpose(&self.product(eye.clone()), 0, 1)
         };
         lora_weight = ops::to(&lora_weight, x.dtype());
@@ -150,7 +149,7 @@ impl Adapter {
             let sum = ops::add(&weight, &ops::mul_scalar(&lora_weight.detach()));
             // Autocast has it answer in float32.
             let dtype = if cx.autocast_dtype().is_some() { DType::Float32 } else { sum.dtype() };
-            ops::to(&ops::fresh(cx, Op::LinalgVectorNorm, &[weight.size(0)], dtype), sum.dtype())
+            ops::to(&ops::reduction(Reduction::LinalgVectorNorm, &sum, &[weight.size(0)], dtype), sum.dtype())
         };
         let scale = ops::view(&ops::div(magnitude, &norm), &[1, weight.size(0)]);
         let lora_result = self.product(x.clone());

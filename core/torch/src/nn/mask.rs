@@ -4,8 +4,7 @@ use std::rc::Rc;
 
 use plimsoll_scenario::Attention;
 
-use crate::Op;
-use crate::ops;
+use crate::ops::{self, Fill, Pointwise, Rearrangement, Reduction};
 use crate::tensor::{Context, DType, Geometry, Seen, Tensor};
 
 /// `create_causal_mask`. `mask` is the given `[batch, seq]` mask and whether anything in it is padded; `None` comes back
@@ -80,39 +79,39 @@ fn create(
 /// `torch.where(mask, torch.tensor(0.0), min)`: the zero lives on the device, the minimum is a number.
 pub fn additive(allowed: &Tensor, dtype: DType) -> Tensor {
     let cx = allowed.cx();
-    let _zero = ops::fresh(cx, Op::Full, &[], dtype);
-    let _minimum = ops::fresh(cx, Op::ScalarTensor, &[], dtype);
-    ops::fresh(cx, Op::WhereSelf, allowed.dims(), dtype)
+    let zero = ops::fill(cx, Fill::Full, &[], dtype);
+    let minimum = ops::fill(cx, Fill::ScalarTensor, &[], dtype);
+    ops::pointwise(Pointwise::WhereSelf, allowed, &[&zero, &minimum], allowed.dims(), dtype)
 }
 
 /// `find_packed_sequence_indices`: whether positions ever jump; ends in a look at the device and nothing is kept.
 fn find_packed_sequence_indices(cx: &Rc<Context>, batch: u64, position_ids: &Tensor) {
     let seq = position_ids.size(-1);
-    let first = ops::fresh(cx, Op::SubTensor, &[batch, 1], DType::Int64);
-    let prepended = ops::fresh(cx, Op::Cat, &[batch, seq + 1], DType::Int64);
-    let difference = ops::fresh(cx, Op::SubTensor, &[batch, seq], DType::Int64);
+    let first = ops::pointwise(Pointwise::SubTensor, position_ids, &[], &[batch, 1], DType::Int64);
+    let prepended = ops::rearrangement(cx, Rearrangement::Cat, &[batch, seq + 1], DType::Int64);
+    let difference = ops::pointwise(Pointwise::SubTensor, &prepended, &[position_ids], &[batch, seq], DType::Int64);
     drop(prepended);
-    let jumps = ops::fresh(cx, Op::NeScalar, &[batch, seq], DType::Bool);
-    let packed = ops::fresh(cx, Op::Cumsum, &[batch, seq], DType::Int64);
+    let jumps = ops::pointwise(Pointwise::NeScalar, &difference, &[], &[batch, seq], DType::Bool);
+    let packed = ops::reduction(Reduction::Cumsum, &jumps, &[batch, seq], DType::Int64);
     drop(jumps);
-    let equal = ops::fresh(cx, Op::EqScalar, &[batch], DType::Bool);
-    drop((ops::fresh(cx, Op::All, &[], DType::Bool), equal));
+    let equal = ops::pointwise(Pointwise::EqScalar, &packed, &[], &[batch], DType::Bool);
+    drop((ops::reduction(Reduction::All, &equal, &[], DType::Bool), equal));
     drop((first, difference, packed));
 }
 
 /// `fast_all(mask)`: a sum and a comparison.
-fn fast_all(cx: &Rc<Context>) {
-    let sum = ops::fresh(cx, Op::Sum, &[], DType::Int64);
-    drop((ops::fresh(cx, Op::EqScalar, &[], DType::Bool), sum));
+fn fast_all(mask: &Tensor) {
+    let sum = ops::reduction(Reduction::Sum, mask, &[], DType::Int64);
+    drop((ops::pointwise(Pointwise::EqScalar, &sum, &[], &[], DType::Bool), sum));
 }
 
 /// `and_masks`: the functions' results folded into a scalar `True`, one after the other.
 pub(super) fn and_masks(cx: &Rc<Context>, masks: &[&dyn Fn() -> Tensor]) -> Tensor {
-    let mut result = ops::fresh(cx, Op::NewOnes, &[], DType::Bool);
+    let mut result = ops::fill(cx, Fill::NewOnes, &[], DType::Bool);
     for mask in masks {
         let mask = mask();
         let (dims, rank) = Geometry::broadcast_dims(result.geometry(), mask.geometry());
-        result = ops::fresh(cx, Op::BitwiseAndTensor, &dims[..rank], DType::Bool);
+        result = ops::pointwise(Pointwise::BitwiseAndTensor, &result, &[&mask], &dims[..rank], DType::Bool);
     }
     result
 }
@@ -126,14 +125,13 @@ fn skips_causal(
     window: Option<u64>,
 ) -> bool {
     let keys = seen.keys;
-    let fresh = |op, sizes: &[u64], dtype| ops::fresh(cx, op, sizes, dtype);
     // The columns of the keys that are left.
     let _columns = padding.filter(|(mask, _)| mask.size(-1) > keys).map(|_| {
         let indices = {
-            let _positions = ops::arange(cx, keys);
-            fresh(Op::AddTensor, &[keys], DType::Int64)
+            let positions = ops::arange(cx, keys);
+            ops::each(Pointwise::AddTensor, &positions, DType::Int64)
         };
-        let columns = fresh(Op::IndexTensor, &[batch, keys], DType::Bool);
+        let columns = ops::rearrangement(cx, Rearrangement::IndexTensor, &[batch, keys], DType::Bool);
         (indices, columns)
     });
     if window.is_some_and(|w| keys >= w) {
@@ -141,16 +139,16 @@ fn skips_causal(
     }
     let padded = padding.is_some_and(|(_, padded)| *padded);
     if queries == 1 || queries == keys {
-        if padding.is_some() {
-            fast_all(cx);
+        if let Some((mask, _)) = padding {
+            fast_all(mask);
         }
         if !padded {
             return true;
         }
     }
-    if seen.query_offset == 0 && padded {
+    if let Some((mask, _)) = padding.filter(|_| seen.query_offset == 0 && padded) {
         // Once more on the first q_length columns, before it gives up.
-        fast_all(cx);
+        fast_all(mask);
     }
     false
 }
@@ -171,23 +169,23 @@ fn sdpa_mask(
     let heads = ops::arange(cx, 1);
     let shifted = |length| {
         let positions = ops::arange(cx, length);
-        let out = ops::fresh(cx, Op::AddTensor, &[length], DType::Int64);
+        let out = ops::pointwise(Pointwise::AddTensor, &positions, &[], &[length], DType::Int64);
         drop(positions);
         out
     };
     let keys = seen.keys;
     let (query_indices, key_indices) = (shifted(queries), shifted(keys));
     let square = [1, 1, queries, keys];
-    let causal = || ops::fresh(cx, Op::LeTensor, &square, DType::Bool);
+    let causal = || ops::pointwise(Pointwise::LeTensor, &key_indices, &[&query_indices], &square, DType::Bool);
     let recent = || {
         // kv_idx > q_idx - sliding_window
-        let bound = ops::fresh(cx, Op::SubTensor, &[1, 1, queries, 1], DType::Int64);
-        let out = ops::fresh(cx, Op::GtTensor, &square, DType::Bool);
+        let bound = ops::pointwise(Pointwise::SubTensor, &query_indices, &[], &[1, 1, queries, 1], DType::Int64);
+        let out = ops::pointwise(Pointwise::GtTensor, &key_indices, &[&bound], &square, DType::Bool);
         drop(bound);
         out
     };
     let pattern = || if window.is_some() { and_masks(cx, &[&recent, &causal]) } else { causal() };
-    let columns = || ops::fresh(cx, Op::IndexTensor, &[batch, 1, 1, keys], DType::Bool);
+    let columns = || ops::rearrangement(cx, Rearrangement::IndexTensor, &[batch, 1, 1, keys], DType::Bool);
     let allowed = if padding.is_some() { and_masks(cx, &[&pattern, &columns]) } else { pattern() };
     drop((batches, heads, query_indices, key_indices));
     // Expanded to the batch without a copy.

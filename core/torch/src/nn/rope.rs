@@ -1,8 +1,7 @@
 //! Rotary position embeddings.
 
 use super::scope::Scope;
-use crate::Op;
-use crate::ops;
+use crate::ops::{self, Pointwise};
 use crate::tensor::{DType, ModuleId, Tensor};
 
 /// `LlamaRotaryEmbedding`: two float32 buffers, and the cosines and sines of every position.
@@ -47,10 +46,10 @@ impl RotaryEmbedding {
                     let freqs = ops::transpose(&product, 1, 2);
                     let angles = ops::cat(&[&freqs, &freqs], -1);
                     let table = |op| {
-                        let values = ops::fresh(cx, op, angles.dims(), DType::Float32);
+                        let values = ops::each(op, &angles, DType::Float32);
                         ops::mul_scalar(&values)
                     };
-                    let (cos, sin) = (table(Op::Cos), table(Op::Sin));
+                    let (cos, sin) = (table(Pointwise::Cos), table(Pointwise::Sin));
                     (ops::to(&cos, dtype), ops::to(&sin, dtype))
                 })
             })

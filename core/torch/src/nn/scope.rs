@@ -9,7 +9,7 @@ use plimsoll_scenario::Lora;
 
 use super::adapter_plan::AdapterPlan;
 use super::quantized::QuantizationPlan;
-use crate::Op;
+use crate::ops;
 use crate::tensor::{Context, DType, Kind, ModuleId, Tensor};
 
 #[derive(Debug)]
@@ -161,7 +161,7 @@ impl Scope {
     }
 
     fn allocate(&self, sizes: &[u64], dtype: DType, trainable: bool) -> Tensor {
-        let tensor = self.shared.cx.within(self.module, || self.shared.cx.empty_sizes(Op::EmptyStrided, sizes, dtype));
+        let tensor = self.shared.cx.within(self.module, || ops::loaded(&self.shared.cx, sizes, dtype));
         if trainable { tensor.into_leaf(false) } else { tensor }
     }
 
@@ -173,7 +173,7 @@ impl Scope {
     /// A buffer of `dtype`; the module holds it.
     pub fn buffer_of(&self, sizes: &[u64], dtype: DType) -> Tensor {
         let cx = &self.shared.cx;
-        cx.counting_as(Kind::Buffer, || cx.empty_sizes(Op::EmptyStrided, sizes, dtype))
+        cx.counting_as(Kind::Buffer, || ops::loaded(cx, sizes, dtype))
     }
 
     /// A parameter with `requires_grad_(False)`.

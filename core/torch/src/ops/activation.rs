@@ -1,6 +1,7 @@
 //! Activations and dropout.
 
 use super::conv::suggested;
+use super::elementwise::unary;
 use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
@@ -8,10 +9,11 @@ use crate::{GradFn, Op};
 fn keeps_input(op: Op, grad_fn: GradFn, backward: Op, x: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), grad_fn, &[x]);
     let saved = tape.save(x);
-    let mut out = x.cx().empty(op, Geometry::elementwise(&[x.geometry()]), x.dtype());
+    let mut out = unary(op, x);
     tape.record([&mut out], move |g| {
         let x = saved.unpack();
-        grads([Some(g.empty(backward, Geometry::elementwise(&[g.grad().geometry(), x.geometry()]), x.dtype()))])
+        let geometry = Geometry::elementwise(&[g.grad().geometry(), x.geometry()]);
+        grads([Some(g.make(backward, &[g.grad(), &x], geometry, x.dtype()))])
     });
     out
 }
@@ -19,12 +21,12 @@ fn keeps_input(op: Op, grad_fn: GradFn, backward: Op, x: &Tensor) -> Tensor {
 /// An op that keeps its result, with one kernel for its backward.
 fn keeps_result(op: Op, grad_fn: GradFn, backward: Op, x: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), grad_fn, &[x]);
-    let mut out = x.cx().empty(op, Geometry::elementwise(&[x.geometry()]), x.dtype());
+    let mut out = unary(op, x);
     let saved = tape.save(&out);
     tape.record([&mut out], move |g| {
         let result = saved.unpack();
         let geometry = Geometry::elementwise(&[g.grad().geometry(), result.geometry()]);
-        grads([Some(g.empty(backward, geometry, result.dtype()))])
+        grads([Some(g.make(backward, &[g.grad(), &result], geometry, result.dtype()))])
     });
     out
 }
@@ -71,15 +73,17 @@ pub fn dropout(x: &Tensor, p: f64) -> Tensor {
     }
     let tape = Tape::new(x.cx(), GradFn::NativeDropoutBackward0, &[x]);
     let geometry = x.geometry().preserved();
-    let mut out = x.cx().empty(Op::NativeDropout, geometry.clone(), x.dtype());
-    let mask = x.cx().empty(Op::NativeDropout, geometry, DType::Bool);
+    let mut launch = x.cx().launch(Op::NativeDropout, &[x]);
+    let mut out = launch.make(geometry.clone(), x.dtype());
+    let mask = launch.make(geometry, DType::Bool);
+    drop(launch);
     let saved = tape.save(&mask);
     drop(mask);
     tape.record([&mut out], move |g| {
-        let _mask = saved.unpack();
+        let mask = saved.unpack();
         // empty_like(grad, grad.suggest_memory_format()) in `Dropout.cu`.
         let geometry = suggested(g.grad().geometry());
-        grads([Some(g.empty(Op::NativeDropoutBackward, geometry, g.grad().dtype()))])
+        grads([Some(g.make(Op::NativeDropoutBackward, &[g.grad(), &mask], geometry, g.grad().dtype()))])
     });
     out
 }

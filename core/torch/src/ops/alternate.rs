@@ -14,7 +14,7 @@ pub fn every_second_of(x: &Tensor, axis: isize) -> Tensor {
     let mut out = x.view_as(x.geometry().stepped(axis, 2));
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
-        grads([Some(g.empty(Op::SliceBackward, Geometry::contiguous(from.dims()), g.grad().dtype()))])
+        grads([Some(g.make(Op::SliceBackward, &[g.grad()], Geometry::contiguous(from.dims()), g.grad().dtype()))])
     });
     out
 }
@@ -24,7 +24,7 @@ pub fn stack_last(a: &Tensor, b: &Tensor) -> Tensor {
     let tape = Tape::new(a.cx(), GradFn::StackBackward0, &[a, b]);
     let mut sizes = a.dims().to_vec();
     sizes.push(2);
-    let mut out = a.cx().empty_sizes(Op::Stack, &sizes, a.dtype().promote(b.dtype()));
+    let mut out = a.cx().launch(Op::Stack, &[a, b]).make_sizes(&sizes, a.dtype().promote(b.dtype()));
     tape.record([&mut out], |g| {
         let part = |i| g.needs(i).then(|| g.grad().view_as(g.grad().geometry().selected(-1)));
         grads([part(0), part(1)])

@@ -10,7 +10,7 @@ use super::matmul::matmul_cast;
 use super::pad::pad_last;
 use super::sdpa_rules::{Call, Kernel, SdpaRules};
 use super::view::{clone, expand, reshape, transpose, unsqueeze};
-use crate::tensor::{Context, DType, Geometry, Gradients, Saved, Tape, Tensor, grads};
+use crate::tensor::{DType, Geometry, Launch, Saved, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
 /// `scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, enable_gqa)` on `[batch, heads, seq, dim]`;
@@ -75,8 +75,11 @@ fn additive(mask: &Tensor, dtype: DType) -> Tensor {
     if mask.dtype() != DType::Bool {
         return mask.clone();
     }
-    let out = mask.cx().empty(Op::ZerosLike, mask.geometry().preserved(), dtype);
-    drop(mask.cx().empty(Op::LogicalNot, mask.geometry().preserved(), DType::Bool));
+    let cx = mask.cx();
+    let out = cx.launch(Op::ZerosLike, &[]).make(mask.geometry().preserved(), dtype);
+    let hidden = cx.launch(Op::LogicalNot, &[mask]).make(mask.geometry().preserved(), DType::Bool);
+    cx.in_place(Op::MaskedFillInPlace, &out, &[&hidden]);
+    drop(hidden);
     out
 }
 
@@ -126,6 +129,16 @@ const fn names(kernel: Kernel) -> (Op, GradFn, Op) {
     }
 }
 
+/// Products of a fused kernel's backward: the scores once more, and the gradients of scores, values, queries and keys.
+const BACKWARD_PRODUCTS: u64 = 5;
+
+/// Operations of one of attention's products, the scores or the outputs: for every head of the queries, all queries with all
+/// keys. What a causal mask leaves out is counted, as `torch.utils.flop_counter` does; grouped heads, which it refuses, are
+/// counted as if every head of the queries had keys of its own, which is what the kernels do.
+fn product_flops(q: &Tensor, k: &Tensor) -> u64 {
+    q.numel().saturating_mul(k.size(-2)).saturating_mul(2)
+}
+
 /// A fused kernel: keeps q, k, v, the mask, the output, the log-sum-exp of every row, and the random state.
 fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> Tensor {
     let (op, node, backward) = names(kernel);
@@ -136,7 +149,9 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
     let wanted = (0..3).any(|input| tape.needs(input));
     let saved = [tape.save(q), tape.save(k), tape.save(v)];
     let saved_mask = mask.map_or(Saved::Nothing, |m| tape.save(m));
-    let mut out = cx.empty(op, layout(kernel, q, v.size(-1)), q.dtype());
+    let product = product_flops(q, k);
+    let mut launch = cx.launch(op, &inputs).flops(product.saturating_mul(2));
+    let mut out = launch.make(layout(kernel, q, v.size(-1)), q.dtype());
     let rows = match kernel {
         Kernel::Cudnn => Geometry::contiguous(&[b, h, s, 1]),
         Kernel::Flash => Geometry::contiguous(&[b, h, s]),
@@ -145,19 +160,23 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
         Kernel::Efficient if !wanted => Geometry::contiguous(&[b, h, 0]),
         Kernel::Efficient | Kernel::Math => Geometry::contiguous(&[b, h, s.next_multiple_of(32)]),
     };
-    let logsumexp = cx.empty(op, rows, DType::Float32);
-    let random = random_state(cx, kernel, op);
+    let logsumexp = launch.make(rows, DType::Float32);
+    let random = random_state(&mut launch, kernel);
+    drop(launch);
     let kept: Vec<Saved> = [&out, &logsumexp].into_iter().chain(&random).map(|t| tape.save(t)).collect();
     drop((logsumexp, random));
     tape.record([&mut out], move |g| {
         let [q, k, v] = [saved[0].unpack(), saved[1].unpack(), saved[2].unpack()];
         let mask = saved_mask.get();
-        let _kept: Vec<Tensor> = kept.iter().map(Saved::unpack).collect();
-        let gradient = |x: &Tensor| g.empty(backward, layout(kernel, x, x.size(3)), x.dtype());
+        let kept: Vec<Tensor> = kept.iter().map(Saved::unpack).collect();
+        let operands: Vec<&Tensor> = [g.grad(), &q, &k, &v].into_iter().chain(&mask).chain(&kept).collect();
+        let mut launch = g.cx().launch(backward, &operands).flops(product.saturating_mul(BACKWARD_PRODUCTS));
+        let mut gradient = |x: &Tensor| launch.make(layout(kernel, x, x.size(3)), x.dtype());
         let mut gradients = grads([Some(gradient(&q)), Some(gradient(&k)), Some(gradient(&v))]);
         if let Some(mask) = mask {
-            gradients.push(g.needs(3).then(|| bias_gradient(g, backward, &mask)));
+            gradients.push(g.needs(3).then(|| bias_gradient(&mut launch, &mask)));
         }
+        drop(launch);
         let sizes = inside::Sizes {
             batch: q.size(0),
             heads: q.size(1),
@@ -173,21 +192,21 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
 }
 
 /// The efficient kernel's gradient of an additive mask: its rows are made a multiple of 16 elements long.
-fn bias_gradient(g: &Gradients<'_>, backward: Op, mask: &Tensor) -> Tensor {
+fn bias_gradient(launch: &mut Launch<'_>, mask: &Tensor) -> Tensor {
     const ALIGNMENT: u64 = 16;
     let keys = mask.size(-1);
     let mut sizes = mask.dims().to_vec();
     if let Some(last) = sizes.last_mut() {
         *last = keys.next_multiple_of(ALIGNMENT);
     }
-    let whole = g.empty(backward, Geometry::contiguous(&sizes), mask.dtype());
+    let whole = launch.make_sizes(&sizes, mask.dtype());
     if sizes == mask.dims() { whole } else { whole.view_as(whole.geometry().narrowed(-1, keys)) }
 }
 
-fn random_state(cx: &std::rc::Rc<Context>, kernel: Kernel, op: Op) -> [Tensor; 2] {
+fn random_state(launch: &mut Launch<'_>, kernel: Kernel) -> [Tensor; 2] {
     match kernel {
-        Kernel::Flash => [cx.empty_sizes(op, &[2], DType::UInt64), cx.empty_sizes(op, &[], DType::UInt64)],
-        _ => [cx.empty_sizes(op, &[], DType::Int64), cx.empty_sizes(op, &[], DType::Int64)],
+        Kernel::Flash => [launch.make_sizes(&[2], DType::UInt64), launch.make_sizes(&[], DType::UInt64)],
+        _ => [launch.make_sizes(&[], DType::Int64), launch.make_sizes(&[], DType::Int64)],
     }
 }
 
@@ -249,12 +268,12 @@ fn math(
 fn causal_mask(q: &Tensor, k: &Tensor) -> Tensor {
     let cx = q.cx();
     let sizes = [q.size(-2), k.size(-2)];
-    let ones = cx.empty_sizes(Op::Ones, &sizes, DType::Bool);
-    let lower = cx.empty_sizes(Op::Tril, &sizes, DType::Bool);
+    let ones = cx.launch(Op::Ones, &[]).make_sizes(&sizes, DType::Bool);
+    let lower = cx.launch(Op::Tril, &[&ones]).make_sizes(&sizes, DType::Bool);
     drop(ones);
-    let _zero = cx.empty_sizes(Op::ScalarTensor, &[], q.dtype());
-    let _infinity = cx.empty_sizes(Op::ScalarTensor, &[], q.dtype());
-    let mask = cx.empty_sizes(Op::WhereSelf, &sizes, q.dtype());
+    let _zero = cx.launch(Op::ScalarTensor, &[]).make_sizes(&[], q.dtype());
+    let _infinity = cx.launch(Op::ScalarTensor, &[]).make_sizes(&[], q.dtype());
+    let mask = cx.launch(Op::WhereSelf, &[&lower]).of(q.dtype()).make_sizes(&sizes, q.dtype());
     drop(lower);
     mask
 }
@@ -273,20 +292,21 @@ fn safe_softmax(x: &Tensor) -> Tensor {
     let cx = x.cx();
     let tape = Tape::new(cx, GradFn::SafeSoftmaxBackward0, &[x]);
     let geometry = Geometry::contiguous(x.dims());
-    let softmax = cx.empty(Op::Softmax, geometry.clone(), x.dtype());
-    let infinite = cx.empty(Op::EqScalar, geometry.clone(), DType::Bool);
+    let softmax = cx.launch(Op::Softmax, &[x]).make(geometry.clone(), x.dtype());
+    let infinite = cx.launch(Op::EqScalar, &[x]).make(geometry.clone(), DType::Bool);
     let mut rows = x.dims().to_vec();
     if let Some(last) = rows.last_mut() {
         *last = 1;
     }
-    let masked = cx.empty_sizes(Op::AllDim, &rows, DType::Bool);
-    let zero = cx.empty_sizes(Op::Zeros, &[], x.dtype());
-    let mut out = cx.empty(Op::WhereSelf, geometry, x.dtype());
+    let masked = cx.launch(Op::AllDim, &[&infinite]).make_sizes(&rows, DType::Bool);
+    let zero = cx.launch(Op::Zeros, &[]).make_sizes(&[], x.dtype());
+    let mut out = cx.launch(Op::WhereSelf, &[&softmax, &masked, &zero]).make(geometry, x.dtype());
     drop((softmax, infinite, masked, zero));
     let saved = tape.save(&out);
     tape.record([&mut out], move |g| {
         let result = saved.unpack();
-        grads([Some(g.empty(Op::SoftmaxBackwardData, Geometry::contiguous(result.dims()), result.dtype()))])
+        let geometry = Geometry::contiguous(result.dims());
+        grads([Some(g.make(Op::SoftmaxBackwardData, &[g.grad(), &result], geometry, result.dtype()))])
     });
     out
 }

@@ -21,17 +21,23 @@ pub fn batch_norm(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
     let saved_weight = tape.save(weight);
     let channels = Geometry::contiguous(&[x.size(1)]);
     let cx = x.cx();
-    let mut out = cx.empty(op, Geometry::elementwise(&[x.geometry()]), x.dtype());
-    let mean = cx.empty(op, channels.clone(), DType::Float32);
-    let invstd = cx.empty(op, channels, DType::Float32);
+    // Beside its results it reads and writes the running statistics.
+    let running = 2 * DType::Float32.size() * x.size(1);
+    let mut launch = cx.launch(op, &[x, weight, bias]).reads(running).writes(running);
+    let mut out = launch.make(Geometry::elementwise(&[x.geometry()]), x.dtype());
+    let mean = launch.make(channels.clone(), DType::Float32);
+    let invstd = launch.make(channels, DType::Float32);
+    drop(launch);
     let statistics = [tape.save(&mean), tape.save(&invstd)];
     drop((mean, invstd));
     tape.record([&mut out], move |g| {
         let (x, weight) = (saved_x.unpack(), saved_weight.unpack());
-        let _statistics = [statistics[0].unpack(), statistics[1].unpack()];
-        let input = g.needs(0).then(|| g.like(backward, &x));
-        let weight_grad = g.needs(1).then(|| g.like(backward, &weight));
-        let bias_grad = g.needs(2).then(|| g.like(backward, &weight));
+        let [mean, invstd] = [statistics[0].unpack(), statistics[1].unpack()];
+        let mut launch = g.cx().launch(backward, &[g.grad(), &x, &weight, &mean, &invstd]);
+        let input = g.needs(0).then(|| launch.make_like(&x));
+        let weight_grad = g.needs(1).then(|| launch.make_like(&weight));
+        let bias_grad = g.needs(2).then(|| launch.make_like(&weight));
+        drop(launch);
         grads([input, weight_grad, bias_grad])
     });
     out

@@ -9,9 +9,11 @@ pub fn to(x: &Tensor, dtype: DType) -> Tensor {
         return x.clone();
     }
     let tape = Tape::new(x.cx(), GradFn::ToCopyBackward0, &[x]);
-    let mut out = x.cx().empty(Op::ToCopy, x.geometry().preserved(), dtype);
+    let mut out = x.cx().launch(Op::ToCopy, &[x]).make(x.geometry().preserved(), dtype);
     let from = x.dtype();
-    tape.record([&mut out], move |g| grads([Some(g.empty(Op::ToCopy, g.grad().geometry().preserved(), from))]));
+    tape.record([&mut out], move |g| {
+        grads([Some(g.make(Op::ToCopy, &[g.grad()], g.grad().geometry().preserved(), from))])
+    });
     out
 }
 

@@ -7,18 +7,20 @@ use crate::{GradFn, Op};
 /// `x.clamp_(min, max)`: in place, but its gradient needs what x was, so that is copied first.
 pub fn clamp_in_place(x: Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::ClampBackward1, &[&x]);
-    let original = tape.needs(0).then(|| x.cx().empty(Op::Clone, x.geometry().preserved(), x.dtype()));
+    let original = tape.needs(0).then(|| x.cx().launch(Op::Clone, &[&x]).make_like(&x));
     let saved = original.as_ref().map_or(crate::tensor::Saved::Nothing, |o| tape.save(o));
     drop(original);
+    x.cx().in_place(Op::ClampInPlace, &x, &[]);
     let mut out = x.view_as(x.geometry().clone());
     drop(x);
     tape.record([&mut out], move |g| {
         let x = saved.unpack();
         // clamp_backward: where((self >= min).logical_and_(self <= max), grad, 0)
-        let zero = g.empty(Op::ScalarTensor, Geometry::contiguous(&[]), g.grad().dtype());
-        let above = g.empty(Op::GeScalar, x.geometry().preserved(), DType::Bool);
-        let below = g.empty(Op::LeScalar, x.geometry().preserved(), DType::Bool);
-        let out = g.like(Op::WhereSelf, g.grad());
+        let zero = g.make(Op::ScalarTensor, &[], Geometry::contiguous(&[]), g.grad().dtype());
+        let above = g.make(Op::GeScalar, &[&x], x.geometry().preserved(), DType::Bool);
+        let below = g.make(Op::LeScalar, &[&x], x.geometry().preserved(), DType::Bool);
+        g.cx().in_place(Op::LogicalAndInPlace, &above, &[&below]);
+        let out = g.like(Op::WhereSelf, g.grad(), &[&above]);
         drop((above, below, zero));
         grads([Some(out)])
     });
@@ -35,15 +37,18 @@ pub fn layer_norm_plain(x: &Tensor) -> Tensor {
     if let Some(last) = rows.last_mut() {
         *last = 1;
     }
-    let mut out = x.cx().empty(Op::NativeLayerNorm, Geometry::contiguous(x.dims()), x.dtype());
-    let mean = x.cx().empty_sizes(Op::NativeLayerNorm, &rows, DType::Float32);
-    let rstd = x.cx().empty_sizes(Op::NativeLayerNorm, &rows, DType::Float32);
+    let mut launch = x.cx().launch(Op::NativeLayerNorm, &[&x]);
+    let mut out = launch.make_sizes(x.dims(), x.dtype());
+    let mean = launch.make_sizes(&rows, DType::Float32);
+    let rstd = launch.make_sizes(&rows, DType::Float32);
+    drop(launch);
     let statistics = [tape.save(&mean), tape.save(&rstd)];
     drop((mean, rstd));
     tape.record([&mut out], move |g| {
         let x = saved_x.unpack();
-        let _statistics = [statistics[0].unpack(), statistics[1].unpack()];
-        grads([Some(g.empty(Op::NativeLayerNormBackward, Geometry::contiguous(x.dims()), x.dtype()))])
+        let [mean, rstd] = [statistics[0].unpack(), statistics[1].unpack()];
+        let mut launch = g.cx().launch(Op::NativeLayerNormBackward, &[g.grad(), &x, &mean, &rstd]);
+        grads([Some(launch.make_sizes(x.dims(), x.dtype()))])
     });
     out
 }

@@ -1,7 +1,7 @@
 //! Convolutions. What cuDNN takes as workspace while it runs is not counted: it depends on the algorithm it picks.
 
 use super::cast::lower_precision;
-use crate::tensor::{Geometry, Tape, Tensor, grads};
+use crate::tensor::{Geometry, Gradients, Launch, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
 /// How the kernel moves over the image.
@@ -53,6 +53,18 @@ pub(super) fn image(sizes: [u64; 4], channels_last: bool) -> Geometry {
     }
 }
 
+/// Operations of a convolution that makes so many numbers: each sums one product for every number of a filter.
+pub(super) fn convolution_flops(made: u64, weight: &Tensor) -> u64 {
+    made.saturating_mul(weight.numel() / weight.size(0).max(1)).saturating_mul(2)
+}
+
+/// The kernel of a convolution's backward. The gradients of input and weight take as many operations as the forward, each;
+/// `torch.utils.flop_counter` counts that of a weight in groups as if there were none.
+pub(super) fn backward_launch<'g>(g: &'g Gradients<'_>, x: &Tensor, weight: &Tensor, flops: u64) -> Launch<'g> {
+    let products = u64::from(g.needs(0)) + u64::from(g.needs(1));
+    g.cx().launch(Op::ConvolutionBackward, &[g.grad(), x, weight]).flops(flops.saturating_mul(products))
+}
+
 /// `conv2d(x, weight, bias)`: keeps its input and weight. On autocast's lower-precision list. Its backward makes the
 /// gradients of input, weight and bias in the memory order the forward ran in.
 pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window) -> Tensor {
@@ -66,13 +78,17 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
     // cudnn_conv_suggest_memory_format()
     let last = is_channels_last(x.geometry()) || is_channels_last(weight.geometry());
     let sizes = [x.size(0), weight.size(0), window.places(x.size(2)), window.places(x.size(3))];
-    let mut out = x.cx().empty(Op::Convolution, image(sizes, last), x.dtype());
+    let flops = convolution_flops(sizes.iter().product(), &weight);
+    let mut launch = x.cx().launch(Op::Convolution, &inputs).flops(flops);
+    let mut out = launch.make(image(sizes, last), x.dtype());
+    drop(launch);
     let has_bias = bias.is_some();
     tape.record([&mut out], move |g| {
         let (x, weight) = (saved[0].unpack(), saved[1].unpack());
-        let gradient = |like: &Tensor| {
+        let mut launch = backward_launch(g, &x, &weight, flops);
+        let mut gradient = |like: &Tensor| {
             let sizes = [like.size(0), like.size(1), like.size(2), like.size(3)];
-            g.empty(Op::ConvolutionBackward, image(sizes, last), like.dtype())
+            launch.make(image(sizes, last), like.dtype())
         };
         let input = g.needs(0).then(|| gradient(&x));
         let weight_grad = g.needs(1).then(|| gradient(&weight));
@@ -80,7 +96,7 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
             return grads([input, weight_grad]);
         }
         let channels = Geometry::contiguous(&[weight.size(0)]);
-        let bias = g.needs(2).then(|| g.empty(Op::ConvolutionBackward, channels, weight.dtype()));
+        let bias = g.needs(2).then(|| launch.make(channels, weight.dtype()));
         grads([input, weight_grad, bias])
     });
     out

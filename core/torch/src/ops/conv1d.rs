@@ -2,7 +2,8 @@
 //! while it runs is not counted: it depends on the algorithm it picks.
 
 use super::cast::lower_precision;
-use crate::tensor::{Geometry, Tape, Tensor, grads};
+use super::conv::{backward_launch, convolution_flops};
+use crate::tensor::{Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
 /// `conv1d(x [N, C, L], weight [O, C, K], bias, stride, padding)`: keeps its input and weight. On autocast's
@@ -19,19 +20,21 @@ pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, p
     sizes.extend(
         x.dims().iter().zip(weight.dims()).skip(2).map(|(&n, &k)| (n + 2 * padding).saturating_sub(k) / stride + 1),
     );
-    let mut out = x.cx().empty_sizes(Op::Convolution, &sizes, x.dtype());
+    let flops = convolution_flops(sizes.iter().product(), &weight);
+    let mut launch = x.cx().launch(Op::Convolution, &inputs).flops(flops);
+    let mut out = launch.make_sizes(&sizes, x.dtype());
+    drop(launch);
     let has_bias = bias.is_some();
     tape.record([&mut out], move |g| {
         let (x, weight) = (saved[0].unpack(), saved[1].unpack());
-        let op = Op::ConvolutionBackward;
-        let gradient = |like: &Tensor| g.empty(op, Geometry::contiguous(like.dims()), like.dtype());
+        let mut launch = backward_launch(g, &x, &weight, flops);
+        let mut gradient = |like: &Tensor| launch.make_sizes(like.dims(), like.dtype());
         let input = g.needs(0).then(|| gradient(&x));
         let weight_grad = g.needs(1).then(|| gradient(&weight));
         if !has_bias {
             return grads([input, weight_grad]);
         }
-        let channels = Geometry::contiguous(&[weight.size(0)]);
-        let bias = g.needs(2).then(|| g.empty(op, channels, weight.dtype()));
+        let bias = g.needs(2).then(|| launch.make_sizes(&[weight.size(0)], weight.dtype()));
         grads([input, weight_grad, bias])
     });
     out

@@ -5,6 +5,11 @@ use std::rc::Rc;
 use crate::Op;
 use crate::tensor::{Context, DType, Tensor};
 
+/// `torch.empty_strided(sizes)`: a parameter or buffer, filled from elsewhere as the model is loaded.
+pub fn loaded(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
+    cx.empty_sizes(Op::EmptyStrided, sizes, dtype)
+}
+
 /// `torch.empty(sizes)`.
 pub fn empty(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
     cx.empty_sizes(Op::EmptyMemoryFormat, sizes, dtype)
@@ -17,10 +22,5 @@ pub fn labels(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
 
 /// `torch.arange(n)`, int64.
 pub fn arange(cx: &Rc<Context>, n: u64) -> Tensor {
-    cx.empty_sizes(Op::Arange, &[n], DType::Int64)
-}
-
-/// A tensor `op` makes with no gradient: masks, comparisons, integer arithmetic.
-pub fn fresh(cx: &Rc<Context>, op: Op, sizes: &[u64], dtype: DType) -> Tensor {
-    cx.empty_sizes(op, sizes, dtype)
+    cx.launch(Op::Arange, &[]).make_sizes(&[n], DType::Int64)
 }

@@ -6,6 +6,7 @@
 use std::rc::Rc;
 
 use super::cast::to;
+use super::matmul::linear_flops;
 use super::view::reshape;
 use crate::tensor::{Context, DType, Tape, Tensor, grads};
 use crate::{GradFn, Op};
@@ -13,7 +14,6 @@ use crate::{GradFn, Op};
 /// `Int8Params` on the device: a matrix in int8 and a scale a row.
 #[derive(Clone, Debug)]
 pub struct EightBit {
-    #[allow(dead_code, reason = "held alive, as Python holds it")]
     data: Tensor,
     scales: Tensor,
     sizes: [u64; 2],
@@ -28,17 +28,19 @@ impl EightBit {
 
     /// `int8_vectorwise_dequant`: the whole weight in float32.
     pub fn dequantize(&self, cx: &Rc<Context>) -> Tensor {
-        let scaled = cx.empty_sizes(Op::MulTensor, &self.sizes, DType::Float32);
+        let scaled = cx.launch(Op::MulTensor, &[&self.data, &self.scales]).make_sizes(&self.sizes, DType::Float32);
         // times 1/127
-        let weight = cx.empty_sizes(Op::MulTensor, &self.sizes, DType::Float32);
+        let weight = cx.launch(Op::MulTensor, &[&scaled]).make_sizes(&self.sizes, DType::Float32);
         drop(scaled);
         weight
     }
 
     /// `CB.to(dtype, copy=True).mul_(SCB.unsqueeze(1).mul(1 / 127))`.
     fn in_dtype(&self, cx: &Rc<Context>, dtype: DType) -> Tensor {
-        let weight = cx.empty_sizes(Op::ToCopy, &self.sizes, dtype);
-        drop(cx.empty_sizes(Op::MulTensor, &[self.scales.size(0), 1], DType::Float32));
+        let weight = cx.launch(Op::ToCopy, &[&self.data]).make_sizes(&self.sizes, dtype);
+        let scales = cx.launch(Op::MulTensor, &[&self.scales]).make_sizes(&[self.scales.size(0), 1], DType::Float32);
+        cx.in_place(Op::MulInPlace, &weight, &[&scales]);
+        drop(scales);
         weight
     }
 }
@@ -51,7 +53,7 @@ pub fn matmul_8bit(x: &Tensor, weight: &EightBit) -> Tensor {
     let mut out = cx.no_grad(|| {
         let rows = reshape(x, &[x.numel() / x.size(-1).max(1), x.size(-1)]);
         let (quantized, scales) = quantize(&rows);
-        let mut product = int8_scaled_mm(&rows, weight);
+        let mut product = int8_scaled_mm(x.dtype(), &quantized, &scales, weight);
         drop((quantized, scales));
         tape.keep(&rows);
         if x.geometry().rank() != 2 {
@@ -79,24 +81,29 @@ pub fn matmul_8bit(x: &Tensor, weight: &EightBit) -> Tensor {
 fn quantize(rows: &Tensor) -> (Tensor, Tensor) {
     let cx = rows.cx();
     let half = to(rows, DType::Float16);
-    let scales = cx.empty_sizes(Op::Int8VectorwiseQuant, &[rows.size(0)], DType::Float32);
-    let quantized = cx.empty_sizes(Op::Int8VectorwiseQuant, rows.dims(), DType::Int8);
+    let mut launch = cx.launch(Op::Int8VectorwiseQuant, &[&half]);
+    let scales = launch.make_sizes(&[rows.size(0)], DType::Float32);
+    let quantized = launch.make_sizes(rows.dims(), DType::Int8);
+    drop(launch);
     let outliers = {
-        let _absolute = cx.empty_sizes(Op::Abs, rows.dims(), DType::Float16);
-        cx.empty_sizes(Op::GeScalar, rows.dims(), DType::Bool)
+        let absolute = cx.launch(Op::Abs, &[&half]).make_sizes(rows.dims(), DType::Float16);
+        cx.launch(Op::GeScalar, &[&absolute]).make_sizes(rows.dims(), DType::Bool)
     };
-    drop(cx.empty_sizes(Op::Any, &[], DType::Bool));
+    drop(cx.launch(Op::Any, &[&outliers]).make_sizes(&[], DType::Bool));
     drop((outliers, half));
     (quantized, scales)
 }
 
 /// The product in int32, then in float16, then in the input's dtype.
-fn int8_scaled_mm(x: &Tensor, weight: &EightBit) -> Tensor {
-    let cx = x.cx();
-    let sizes = [x.size(0), weight.sizes[0]];
-    let product = cx.empty_sizes(Op::Int8LinearMatmul, &sizes, DType::Int32);
-    let half = cx.empty_sizes(Op::Int8MmDequant, &sizes, DType::Float16);
-    let out = to(&half, x.dtype());
+fn int8_scaled_mm(dtype: DType, rows: &Tensor, scales: &Tensor, weight: &EightBit) -> Tensor {
+    let cx = rows.cx();
+    let sizes = [rows.size(0), weight.sizes[0]];
+    let flops = linear_flops(rows, sizes[1]);
+    let mut launch = cx.launch(Op::Int8LinearMatmul, &[rows, &weight.data]).flops(flops);
+    let product = launch.make_sizes(&sizes, DType::Int32);
+    drop(launch);
+    let half = cx.launch(Op::Int8MmDequant, &[&product, scales, &weight.scales]).make_sizes(&sizes, DType::Float16);
+    let out = to(&half, dtype);
     drop((half, product));
     out
 }

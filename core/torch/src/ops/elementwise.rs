@@ -4,7 +4,8 @@ use super::cast::full_precision;
 use crate::tensor::{Geometry, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
-pub(super) fn binary_output(op: Op, a: &Tensor, b: &Tensor) -> Tensor {
+/// A pointwise kernel over two tensors.
+pub(super) fn binary(op: Op, a: &Tensor, b: &Tensor) -> Tensor {
     let geometry = Geometry::elementwise(&[a.geometry(), b.geometry()]);
     // A zero-dimensional tensor does not widen a dimensioned one of the same kind.
     let dtype = match (a.dims().is_empty(), b.dims().is_empty()) {
@@ -12,13 +13,18 @@ pub(super) fn binary_output(op: Op, a: &Tensor, b: &Tensor) -> Tensor {
         (false, true) if a.dtype().is_float() => a.dtype(),
         _ => a.dtype().promote(b.dtype()),
     };
-    a.cx().empty(op, geometry, dtype)
+    a.cx().launch(op, &[a, b]).of(dtype).make(geometry, dtype)
+}
+
+/// A pointwise kernel over one tensor, in the layout that `TensorIterator` gives its result.
+pub(super) fn unary(op: Op, x: &Tensor) -> Tensor {
+    x.cx().launch(op, &[x]).make(Geometry::elementwise(&[x.geometry()]), x.dtype())
 }
 
 /// `a + b`.
 pub fn add(a: &Tensor, b: &Tensor) -> Tensor {
     let tape = Tape::new(a.cx(), GradFn::AddBackward0, &[a, b]);
-    let mut out = binary_output(Op::AddTensor, a, b);
+    let mut out = binary(Op::AddTensor, a, b);
     tape.record([&mut out], |g| {
         let grad = g.grad();
         grads([g.needs(0).then(|| grad.clone()), g.needs(1).then(|| grad.clone())])
@@ -29,9 +35,9 @@ pub fn add(a: &Tensor, b: &Tensor) -> Tensor {
 /// `a - b`.
 pub fn sub(a: &Tensor, b: &Tensor) -> Tensor {
     let tape = Tape::new(a.cx(), GradFn::SubBackward0, &[a, b]);
-    let mut out = binary_output(Op::SubTensor, a, b);
+    let mut out = binary(Op::SubTensor, a, b);
     tape.record([&mut out], |g| {
-        let other = g.needs(1).then(|| g.like(Op::Neg, g.grad()));
+        let other = g.needs(1).then(|| g.like(Op::Neg, g.grad(), &[]));
         grads([g.needs(0).then(|| g.grad().clone()), other])
     });
     out
@@ -42,10 +48,10 @@ pub fn mul(a: &Tensor, b: &Tensor) -> Tensor {
     let tape = Tape::new(a.cx(), GradFn::MulBackward0, &[a, b]);
     let saved_a = tape.save_if(tape.needs(1), a);
     let saved_b = tape.save_if(tape.needs(0), b);
-    let mut out = binary_output(Op::MulTensor, a, b);
+    let mut out = binary(Op::MulTensor, a, b);
     tape.record([&mut out], move |g| {
         let (other, this) = (saved_b.get(), saved_a.get());
-        let product = |operand: &Tensor| binary_output(Op::MulTensor, g.grad(), operand);
+        let product = |operand: &Tensor| binary(Op::MulTensor, g.grad(), operand);
         let other_grad = this.as_ref().map(product);
         let self_grad = other.as_ref().map(product);
         grads([self_grad, other_grad])
@@ -55,8 +61,8 @@ pub fn mul(a: &Tensor, b: &Tensor) -> Tensor {
 
 fn scaled(op: Op, grad_fn: GradFn, x: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), grad_fn, &[x]);
-    let mut out = x.cx().empty(op, Geometry::elementwise(&[x.geometry()]), x.dtype());
-    tape.record([&mut out], move |g| grads([Some(g.like(op, g.grad()))]));
+    let mut out = unary(op, x);
+    tape.record([&mut out], move |g| grads([Some(g.like(op, g.grad(), &[]))]));
     out
 }
 
@@ -78,7 +84,7 @@ pub(super) fn mul_cpp_scalar(x: &Tensor) -> Tensor {
 /// `x + 1.0`.
 pub fn add_scalar(x: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::AddBackward0, &[x]);
-    let mut out = x.cx().empty(Op::AddTensor, Geometry::elementwise(&[x.geometry()]), x.dtype());
+    let mut out = unary(Op::AddTensor, x);
     tape.record([&mut out], |g| grads([Some(g.grad().clone())]));
     out
 }
@@ -93,13 +99,13 @@ pub fn pow(x: &Tensor) -> Tensor {
     let x = full_precision(x);
     let tape = Tape::new(x.cx(), GradFn::PowBackward0, &[&x]);
     let saved = tape.save(&x);
-    let mut out = x.cx().empty(Op::PowTensorScalar, Geometry::elementwise(&[x.geometry()]), x.dtype());
+    let mut out = unary(Op::PowTensorScalar, &x);
     tape.record([&mut out], move |g| {
         // pow_backward: grad * (exponent * self.pow(exponent - 1))
         let base = saved.unpack();
-        let power = g.like(Op::PowTensorScalar, &base);
-        let scaled = g.like(Op::MulScalar, &power);
-        grads([Some(binary_output(Op::MulTensor, g.grad(), &scaled))])
+        let power = g.like(Op::PowTensorScalar, &base, &[]);
+        let scaled = g.like(Op::MulScalar, &power, &[]);
+        grads([Some(binary(Op::MulTensor, g.grad(), &scaled))])
     });
     out
 }
@@ -108,14 +114,14 @@ pub fn pow(x: &Tensor) -> Tensor {
 pub fn rsqrt(x: &Tensor) -> Tensor {
     let x = full_precision(x);
     let tape = Tape::new(x.cx(), GradFn::RsqrtBackward0, &[&x]);
-    let mut out = x.cx().empty(Op::Rsqrt, Geometry::elementwise(&[x.geometry()]), x.dtype());
+    let mut out = unary(Op::Rsqrt, &x);
     let saved = tape.save(&out);
     tape.record([&mut out], move |g| {
         // -0.5 * grad * result.pow(3)
         let result = saved.unpack();
-        let cube = g.like(Op::PowTensorScalar, &result);
-        let half = g.like(Op::MulScalar, g.grad());
-        grads([Some(binary_output(Op::MulTensor, &half, &cube))])
+        let cube = g.like(Op::PowTensorScalar, &result, &[]);
+        let half = g.like(Op::MulScalar, g.grad(), &[]);
+        grads([Some(binary(Op::MulTensor, &half, &cube))])
     });
     out
 }

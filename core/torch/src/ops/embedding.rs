@@ -12,13 +12,15 @@ pub fn embedding(weight: &Tensor, indices: &Tensor) -> Tensor {
     let saved = tape.save(indices);
     let mut sizes = indices.dims().to_vec();
     sizes.push(weight.size(-1));
-    let mut out = weight.cx().empty_sizes(Op::Embedding, &sizes, weight.dtype());
+    let mut launch = weight.cx().launch(Op::Embedding, &[indices]).of(weight.dtype());
+    let mut out = launch.make_sizes(&sizes, weight.dtype());
+    drop(launch.reads(out.touched()));
     let table = weight.geometry().clone();
     tape.record([&mut out], move |g| {
         let indices = saved.unpack();
         let (tokens, dtype) = (indices.numel(), g.grad().dtype());
         let mut scratch = inside::sorted_indices(g.cx(), BACKWARD, tokens);
-        let gradient = g.empty(BACKWARD, table.clone(), dtype);
+        let gradient = g.make(BACKWARD, &[g.grad(), &indices], table.clone(), dtype);
         if let Some(scratch) = &mut scratch {
             inside::after_sorting(scratch, &table, dtype, tokens);
         }

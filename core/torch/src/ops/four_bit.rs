@@ -7,8 +7,8 @@ use std::rc::Rc;
 use plimsoll_catalog::software::rules;
 
 use super::cast::to;
-use super::matmul::linear;
-use crate::tensor::{Context, DType, Geometry, Tape, Tensor, grads};
+use super::matmul::{linear, linear_flops};
+use crate::tensor::{Context, DType, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
 /// Numbers a scale stands for (`Params4bit`'s `blocksize`).
@@ -30,10 +30,8 @@ pub type SharedMap = Rc<OnceCell<Tensor>>;
 /// `Params4bit` on the device with its `QuantState`: a matrix in two numbers a byte and a scale a block.
 #[derive(Clone, Debug)]
 pub struct FourBit {
-    #[allow(dead_code, reason = "held alive, as Python holds it")]
     data: Tensor,
     absmax: Tensor,
-    #[allow(dead_code, reason = "held alive, as Python holds it")]
     code: Tensor,
     nested: Option<Nested>,
     sizes: [u64; 2],
@@ -67,20 +65,41 @@ impl FourBit {
     /// `dequantize_4bit`: the whole weight in the dtype it was quantized from.
     pub fn dequantize(&self, cx: &Rc<Context>) -> Tensor {
         // The scales in float32; their mean is added in place.
-        let scales = self
-            .nested
-            .as_ref()
-            .map(|_| cx.empty(Op::DequantizeBlockwise, Geometry::contiguous(self.absmax.dims()), DType::Float32));
-        let weight = cx.empty_sizes(Op::Dequantize4bit, &self.sizes, self.dtype);
+        let scales = self.nested.as_ref().map(|nested| self.scales(cx, nested));
+        if let (Some(scales), Some([_, _, offset])) = (&scales, &self.nested) {
+            cx.in_place(Op::AddInPlace, scales, &[offset]);
+        }
+        let weight = self.unpack(cx, scales.as_ref(), self.dtype);
         drop(scales);
         weight
     }
 
     /// Scales that were quantized, in float32: without their mean and, out of place, with it.
     fn added_scales(&self, cx: &Rc<Context>) -> Option<(Tensor, Tensor)> {
-        self.nested.as_ref()?;
-        let scales = |op| cx.empty(op, Geometry::contiguous(self.absmax.dims()), DType::Float32);
-        Some((scales(Op::DequantizeBlockwise), scales(Op::AddTensor)))
+        let nested = self.nested.as_ref()?;
+        let scales = self.scales(cx, nested);
+        let added = cx.launch(Op::AddTensor, &[&scales, &nested[2]]).make_like(&scales);
+        Some((scales, added))
+    }
+
+    /// The scales, which were quantized themselves, in float32.
+    fn scales(&self, cx: &Rc<Context>, [scales, map, _]: &Nested) -> Tensor {
+        let mut launch = cx.launch(Op::DequantizeBlockwise, &[&self.absmax, scales, map]);
+        launch.make_sizes(self.absmax.dims(), DType::Float32)
+    }
+
+    /// The whole weight in `dtype`.
+    fn unpack(&self, cx: &Rc<Context>, scales: Option<&Tensor>, dtype: DType) -> Tensor {
+        let operands = [&self.data, scales.unwrap_or(&self.absmax), &self.code];
+        cx.launch(Op::Dequantize4bit, &operands).make_sizes(&self.sizes, dtype)
+    }
+
+    /// A product with the weight as it is packed.
+    fn packed_product(&self, op: Op, x: &Tensor, scales: Option<&Tensor>, bias: Option<&Tensor>) -> Tensor {
+        let mut operands = vec![x, &self.data, scales.unwrap_or(&self.absmax), &self.code];
+        operands.extend(bias);
+        let flops = linear_flops(x, self.sizes[0]);
+        x.cx().launch(op, &operands).flops(flops).make_sizes(&with_last(x, self.sizes[0]), x.dtype())
     }
 }
 
@@ -106,12 +125,12 @@ pub fn matmul_4bit(x: &Tensor, weight: &FourBit, bias: Option<&Tensor>) -> Tenso
 
 /// `_dequant_linear_fallback`, or for a few rows the fused kernel, which needs nothing but its output.
 fn gemm_4bit(x: &Tensor, weight: &FourBit, bias: Option<&Tensor>) -> Tensor {
-    let (cx, [outputs, inputs]) = (x.cx(), weight.sizes);
+    let (cx, [_, inputs]) = (x.cx(), weight.sizes);
     if x.numel() / inputs.max(1) <= FUSED_ROWS && inputs.is_multiple_of(BLOCK) {
-        return cx.empty_sizes(Op::Gemm4bit, &with_last(x, outputs), x.dtype());
+        return weight.packed_product(Op::Gemm4bit, x, None, bias);
     }
     let scales = weight.added_scales(cx);
-    let whole = cx.empty_sizes(Op::Dequantize4bit, &weight.sizes, x.dtype());
+    let whole = weight.unpack(cx, scales.as_ref().map(|(_, added)| added), x.dtype());
     let out = linear(x, &whole, bias);
     drop((scales, whole));
     out
@@ -120,10 +139,10 @@ fn gemm_4bit(x: &Tensor, weight: &FourBit, bias: Option<&Tensor>) -> Tensor {
 /// What stood in its place before 0.50: for one row that wants no gradient `gemv_4bit`, which rebuilds the scales (in place
 /// before 0.46, which is not followed) and adds the bias in place; else `MatMul4Bit.forward`.
 fn linear_4bit(x: &Tensor, weight: &FourBit, bias: Option<&Tensor>) -> Tensor {
-    let (cx, [outputs, inputs]) = (x.cx(), weight.sizes);
+    let (cx, [_, inputs]) = (x.cx(), weight.sizes);
     if x.numel() == inputs && inputs.is_multiple_of(BLOCK) && !x.requires_grad() {
         let scales = weight.added_scales(cx).map(|(_, added)| added);
-        let out = cx.empty_sizes(Op::Gemv4bit, &with_last(x, outputs), x.dtype());
+        let out = weight.packed_product(Op::Gemv4bit, x, scales.as_ref(), None);
         drop(scales);
         return out;
     }

@@ -2,7 +2,7 @@
 //! (liger-kernel 0.8, `ops/fused_linear_cross_entropy.py`). The gradients are computed in the forward and kept.
 
 use super::cast::lower_precision;
-use super::creation::fresh;
+use super::elementwise::binary;
 use crate::tensor::{Context, DType, Geometry, Kind, Tape, Tensor};
 use crate::{GradFn, Op};
 
@@ -35,9 +35,9 @@ pub fn fused_linear_cross_entropy(
     drop(gradients);
     tape.record([&mut loss], move |g| {
         // torch.equal(grad_output, torch.tensor(1.0)): where it is not 1, the gradients are scaled in place.
-        let one = g.empty(Op::Full, Geometry::contiguous(&[]), DType::Float32);
-        let equal = g.empty(Op::EqTensor, Geometry::contiguous(&[]), DType::Bool);
-        let all = g.empty(Op::All, Geometry::contiguous(&[]), DType::Bool);
+        let one = g.make(Op::Full, &[], Geometry::contiguous(&[]), DType::Float32);
+        let equal = g.make(Op::EqTensor, &[g.grad(), &one], Geometry::contiguous(&[]), DType::Bool);
+        let all = g.make(Op::All, &[&equal], Geometry::contiguous(&[]), DType::Bool);
         drop((equal, all, one));
         saved.iter().enumerate().map(|(i, s)| s.as_ref().filter(|_| g.needs(i)).map(|s| s.unpack())).collect()
     });
@@ -56,32 +56,36 @@ fn forward(
     let (rows, features, classes) = (hidden.size(0), hidden.size(1), weight.size(0));
     // As many logits at a time as there are hidden states: chunks of a power of two.
     let chunk = rows.div_ceil(classes.div_ceil(features)).next_power_of_two().min(rows);
-    let like = |op: Op, x: &Tensor| cx.empty(op, x.geometry().preserved(), x.dtype());
+    let zeros_like = |x: &Tensor| cx.launch(Op::ZerosLike, &[]).make_like(x);
 
-    let grad_hidden = like(Op::ZerosLike, hidden);
-    let grad_weight = weight_wanted.then(|| like(Op::ZerosLike, weight));
-    let grad_bias = bias.map(|b| like(Op::ZerosLike, b));
-    let losses = fresh(cx, Op::Zeros, &[rows], DType::Float32);
-    let mask = fresh(cx, Op::NeScalar, &[rows], DType::Bool);
-    drop(fresh(cx, Op::Sum, &[], DType::Int64));
+    let grad_hidden = zeros_like(hidden);
+    let grad_weight = weight_wanted.then(|| zeros_like(weight));
+    let grad_bias = bias.map(zeros_like);
+    let losses = cx.launch(Op::Zeros, &[]).make_sizes(&[rows], DType::Float32);
+    let targets = rows.saturating_mul(DType::Int64.size());
+    let mask = cx.launch(Op::NeScalar, &[]).reads(targets).make_sizes(&[rows], DType::Bool);
+    drop(cx.launch(Op::Sum, &[&mask]).make_sizes(&[], DType::Int64));
 
     let autocast = cx.autocast_dtype();
     let in_place =
         rules.cuda && hidden.dtype() == weight.dtype() && autocast.is_none_or(|dtype| dtype == hidden.dtype());
     let dtype = autocast.unwrap_or(hidden.dtype());
     let buffered = in_place && bias.is_none_or(|b| b.dtype() == hidden.dtype());
-    let buffer = buffered.then(|| fresh(cx, Op::EmptyMemoryFormat, &[chunk, classes], hidden.dtype()));
-    for rows in listed(rows, chunk) {
-        let step = Step { cx, dtype, rows, features, classes };
+    let buffer = buffered.then(|| cx.empty_sizes(Op::EmptyMemoryFormat, &[chunk, classes], hidden.dtype()));
+    for (rows, times) in listed(rows, chunk) {
+        let step = Step { cx, dtype, rows, features, classes, times };
+        let chunk = hidden.view_as(hidden.geometry().narrowed(0, rows));
         let logits = match &buffer {
             Some(buffer) => {
-                cx.blas();
-                buffer.clone()
+                let logits = buffer.view_as(buffer.geometry().narrowed(0, rows));
+                step.product_into(&[&chunk, weight], &logits);
+                logits
             }
-            None => step.logits(hidden, weight, bias),
+            None => step.logits(&chunk, weight, bias),
         };
+        drop(cx.launch(Op::LigerCrossEntropy, &[&logits]).over(&logits).times(times));
         if in_place && logits.dtype() == hidden.dtype() {
-            cx.blas();
+            step.product_into(&[&logits, weight], &chunk);
         } else {
             step.hidden_gradient(&logits, weight);
         }
@@ -90,24 +94,27 @@ fn forward(
             let sums = rules.sums_in_product
                 && half
                 && matches!(gradient.dtype(), d if d == DType::Float32 || d == logits.dtype());
-            step.weight_gradient(sums, &logits, hidden);
+            step.weight_gradient(sums, &logits, &chunk, gradient);
         }
         if bias.is_some() {
-            drop(fresh(cx, Op::SumDimIntList, &[classes], logits.dtype()));
+            let launch = cx.launch(Op::SumDimIntList, &[&logits]).times(times);
+            drop({ launch }.make_sizes(&[classes], logits.dtype()));
         }
     }
     drop(buffer);
-    let loss = fresh(cx, Op::Sum, &[], DType::Float32);
+    let loss = cx.launch(Op::Sum, &[&losses]).make_sizes(&[], DType::Float32);
     drop((mask, losses));
     (loss, vec![Some(grad_hidden), grad_weight, grad_bias])
 }
 
-/// How many rows each chunk has that is executed. All whole chunks allocate and free the same: of very many (a large
+/// How many rows each chunk has that is executed, and how many there are like it. All whole chunks allocate and free the same: of very many (a large
 /// vocabulary over few features) only the first ones are executed, and the last one, which may be smaller.
-fn listed(rows: u64, chunk: u64) -> impl Iterator<Item = u64> {
+fn listed(rows: u64, chunk: u64) -> impl Iterator<Item = (u64, u64)> {
     const MOST: u64 = 1024;
     let (whole, rest) = (rows / chunk, rows % chunk);
-    (0..whole.min(MOST)).map(move |_| chunk).chain((rest > 0).then_some(rest))
+    let left_out = whole.saturating_sub(MOST);
+    let times = move |index: u64| if index == 0 { 1 + left_out } else { 1 };
+    (0..whole.min(MOST)).map(move |index| (chunk, times(index))).chain((rest > 0).then_some((rest, 1)))
 }
 
 /// One chunk.
@@ -119,30 +126,51 @@ struct Step<'a> {
     rows: u64,
     features: u64,
     classes: u64,
+    /// How many chunks it stands for.
+    times: u64,
 }
 
 impl Step<'_> {
-    fn product(&self, sizes: [u64; 2]) -> Tensor {
-        let out = fresh(self.cx, Op::Mm, &sizes, self.dtype);
+    /// Operations of each of a chunk's products: of logits, and of both gradients.
+    fn flops(&self) -> u64 {
+        [self.rows, self.features, self.classes].iter().fold(2, |n: u64, &size| n.saturating_mul(size))
+    }
+
+    fn product(&self, operands: &[&Tensor], sizes: [u64; 2]) -> Tensor {
+        let launch = self.cx.launch(Op::Mm, operands).of(self.dtype).flops(self.flops()).times(self.times);
+        let out = { launch }.make_sizes(&sizes, self.dtype);
         self.cx.blas();
         out
     }
 
+    /// `torch.mm(a, b, out=out)`.
+    fn product_into(&self, operands: &[&Tensor], out: &Tensor) {
+        drop(self.cx.launch(Op::MmOut, operands).flops(self.flops()).over(out).times(self.times));
+        self.cx.blas();
+    }
+
+    /// A copy of `x`, transposed where `sizes` are.
+    fn copy(&self, x: &Tensor, sizes: [u64; 2], dtype: DType) -> Tensor {
+        let launch = self.cx.launch(Op::ToCopy, &[x]).times(self.times);
+        { launch }.make_sizes(&sizes, dtype)
+    }
+
     /// Autocast's copy of an operand that it does not remember: no leaf, or no weight.
-    fn cast(&self, from: DType, sizes: [u64; 2], kind: Kind) -> Option<Tensor> {
-        let make = || self.cx.counting_as(kind, || fresh(self.cx, Op::ToCopy, &sizes, self.dtype));
-        (from != self.dtype).then(make)
+    fn cast(&self, x: &Tensor, sizes: [u64; 2], kind: Kind) -> Option<Tensor> {
+        let make = || self.cx.counting_as(kind, || self.copy(x, sizes, self.dtype));
+        (x.dtype() != self.dtype).then(make)
     }
 
     /// `_input_chunk @ weight.t() + bias`.
     fn logits(&self, hidden: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
         // The transposed weight is a view: autocast casts it anew for every chunk.
-        let turned = self.cast(weight.dtype(), [self.features, self.classes], Kind::AutocastCopy);
-        let chunk = self.cast(hidden.dtype(), [self.rows, self.features], Kind::Forward);
-        let logits = self.product([self.rows, self.classes]);
+        let turned = self.cast(weight, [self.features, self.classes], Kind::AutocastCopy);
+        let chunk = self.cast(hidden, [self.rows, self.features], Kind::Forward);
+        let operands = [chunk.as_ref().unwrap_or(hidden), turned.as_ref().unwrap_or(weight)];
+        let logits = self.product(&operands, [self.rows, self.classes]);
         drop((chunk, turned));
         match bias {
-            Some(bias) => fresh(self.cx, Op::AddTensor, logits.dims(), logits.dtype().promote(bias.dtype())),
+            Some(bias) => binary(Op::AddTensor, &logits, bias),
             None => logits,
         }
     }
@@ -150,27 +178,32 @@ impl Step<'_> {
     /// `grad_logits_chunk @ weight`, copied into the whole.
     fn hidden_gradient(&self, logits: &Tensor, weight: &Tensor) {
         let weight = lower_precision(weight);
-        let logits = self.cast(logits.dtype(), [self.rows, self.classes], Kind::Forward);
-        let product = self.product([self.rows, self.features]);
-        drop((logits, weight));
+        let cast = self.cast(logits, [self.rows, self.classes], Kind::Forward);
+        let product = self.product(&[cast.as_ref().unwrap_or(logits), &weight], [self.rows, self.features]);
+        drop((cast, weight));
+        drop(self.cx.launch(Op::CopyInPlace, &[&product]).over(&product).times(self.times));
         drop(product);
     }
 
     /// `grad_logits_chunk.t() @ _input_chunk`: summed up inside the product, or a product of the weight's size and,
     /// where that is not float32, a float32 copy of it.
-    fn weight_gradient(&self, sums: bool, logits: &Tensor, hidden: &Tensor) {
+    fn weight_gradient(&self, sums: bool, logits: &Tensor, hidden: &Tensor, gradient: &Tensor) {
         if sums {
             let chunk = (hidden.dtype() != logits.dtype())
-                .then(|| fresh(self.cx, Op::ToCopy, &[self.rows, self.features], logits.dtype()));
-            self.cx.blas();
+                .then(|| self.copy(hidden, [self.rows, self.features], logits.dtype()));
+            self.product_into(&[logits, chunk.as_ref().unwrap_or(hidden), gradient], gradient);
             drop(chunk);
             return;
         }
-        let chunk = self.cast(hidden.dtype(), [self.rows, self.features], Kind::Forward);
-        let turned = self.cast(logits.dtype(), [self.classes, self.rows], Kind::Forward);
-        let product = self.product([self.classes, self.features]);
+        let chunk = self.cast(hidden, [self.rows, self.features], Kind::Forward);
+        let turned = self.cast(logits, [self.classes, self.rows], Kind::Forward);
+        let operands = [turned.as_ref().unwrap_or(logits), chunk.as_ref().unwrap_or(hidden)];
+        let product = self.product(&operands, [self.classes, self.features]);
         drop((turned, chunk));
-        let wide = product.dtype().is_half().then(|| fresh(self.cx, Op::ToCopy, product.dims(), DType::Float32));
+        let wide =
+            product.dtype().is_half().then(|| self.copy(&product, [self.classes, self.features], DType::Float32));
+        let added = wide.as_ref().unwrap_or(&product);
+        drop(self.cx.launch(Op::AddInPlace, &[added, gradient]).over(gradient).times(self.times));
         drop(product);
         drop(wide);
     }
@@ -239,8 +272,8 @@ mod tests {
 
     #[test]
     fn the_last_chunk_has_what_is_left() {
-        assert_eq!(super::listed(37, 8).collect::<Vec<_>>(), [8, 8, 8, 8, 5]);
-        assert_eq!(super::listed(32, 8).collect::<Vec<_>>(), [8; 4]);
+        assert_eq!(super::listed(37, 8).collect::<Vec<_>>(), [(8, 1), (8, 1), (8, 1), (8, 1), (5, 1)]);
+        assert_eq!(super::listed(32, 8).collect::<Vec<_>>(), [(8, 1); 4]);
         assert_eq!(super::listed(u64::MAX, 2).count(), 1025, "very many are not all executed");
     }
 

@@ -7,10 +7,17 @@ use crate::{GradFn, Op};
 pub fn gather(x: &Tensor, index: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::GatherBackward0, &[x]);
     let saved = [tape.save(x), tape.save(index)];
-    let mut out = x.cx().empty_sizes(Op::Gather, index.dims(), x.dtype());
+    let mut out = x
+        .cx()
+        .launch(Op::Gather, &[index])
+        .reads(index.numel().saturating_mul(x.dtype().size()))
+        .of(x.dtype())
+        .make_sizes(index.dims(), x.dtype());
     tape.record([&mut out], move |g| {
-        let (x, _index) = (saved[0].unpack(), saved[1].unpack());
-        grads([Some(g.empty(Op::NewZeros, Geometry::contiguous(x.dims()), g.grad().dtype()))])
+        let (x, index) = (saved[0].unpack(), saved[1].unpack());
+        let zeros = g.make(Op::NewZeros, &[], Geometry::contiguous(x.dims()), g.grad().dtype());
+        drop(g.cx().launch(Op::ScatterAddInPlace, &[g.grad(), &index, g.grad()]).over(g.grad()));
+        grads([Some(zeros)])
     });
     out
 }
@@ -23,12 +30,12 @@ pub fn repeat_batch(x: &Tensor, times: u64) -> Tensor {
     if let Some(first) = sizes.first_mut() {
         *first *= times;
     }
-    let mut out = x.cx().empty_sizes(Op::Repeat, &sizes, x.dtype());
+    let mut out = x.cx().launch(Op::Repeat, &[x]).make_sizes(&sizes, x.dtype());
     tape.record([&mut out], move |g| {
         if times == 1 {
             return grads([Some(super::view::reshape_gradient(g, &from))]);
         }
-        grads([Some(g.empty(Op::SumDimIntList, Geometry::contiguous(from.dims()), g.grad().dtype()))])
+        grads([Some(g.make(Op::SumDimIntList, &[g.grad()], Geometry::contiguous(from.dims()), g.grad().dtype()))])
     });
     out
 }
@@ -36,16 +43,16 @@ pub fn repeat_batch(x: &Tensor, times: u64) -> Tensor {
 #[cfg(test)]
 mod tests {
     use super::{gather, repeat_batch};
-    use crate::Op;
-    use crate::ops::{fresh, neg};
-    use crate::tensor::testing::{activation, alive, backward_of, forward, made, watch};
+    use crate::ops::{Pointwise, neg, pointwise};
+    use crate::tensor::testing::{activation, alive, backward_of, forward, input, made, watch};
     use crate::tensor::{DType, Kind};
 
     /// `derivatives.yaml`: `gather_backward(grad, self, dim, index, sparse_grad)`, so self is kept for its sizes alone.
     #[test]
     fn gather_keeps_what_it_gathers_from() {
         let cx = forward();
-        let index = fresh(&cx, Op::Clamp, &[2, 4, 4], DType::Int64);
+        let chosen = input(&cx, &[2, 4, 4]);
+        let index = pointwise(Pointwise::Clamp, &chosen, &[], &[2, 4, 4], DType::Int64);
         let out = gather(&neg(&activation(&cx, &[2, 4, 16])), &index);
         assert_eq!(out.dims(), [2, 4, 4]);
         assert_eq!(alive(&cx, Kind::Saved), ["clamp [2, 4, 4] int64", "neg [2, 4, 16] float32"]);

@@ -6,13 +6,14 @@ use crate::{GradFn, Op};
 /// `relu_(x)`: keeps its result, which is the very storage of x.
 pub fn relu_in_place(x: Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::ReluBackward0, &[&x]);
+    x.cx().in_place(Op::ReluInPlace, &x, &[]);
     let mut out = x.detach();
     drop(x);
     let saved = tape.save(&out);
     tape.record([&mut out], move |g| {
         let result = saved.unpack();
         let geometry = Geometry::elementwise(&[g.grad().geometry(), result.geometry()]);
-        grads([Some(g.empty(Op::ThresholdBackward, geometry, result.dtype()))])
+        grads([Some(g.make(Op::ThresholdBackward, &[g.grad(), &result], geometry, result.dtype()))])
     });
     out
 }
@@ -20,15 +21,17 @@ pub fn relu_in_place(x: Tensor) -> Tensor {
 /// `x *= number` or `x /= number`; the gradient is scaled into a tensor of its own.
 pub fn scale_in_place(x: Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::MulBackward0, &[&x]);
+    x.cx().in_place(Op::MulInPlace, &x, &[]);
     let mut out = x.detach();
     drop(x);
-    tape.record([&mut out], move |g| grads([Some(g.like(Op::MulTensor, g.grad()))]));
+    tape.record([&mut out], move |g| grads([Some(g.like(Op::MulTensor, g.grad(), &[]))]));
     out
 }
 
 /// `x += y`.
 pub fn add_in_place(x: Tensor, y: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::AddBackward0, &[&x, y]);
+    x.cx().in_place(Op::AddInPlace, &x, &[y]);
     let mut out = x.detach();
     drop(x);
     tape.record([&mut out], |g| {

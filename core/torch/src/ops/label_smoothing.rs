@@ -1,7 +1,6 @@
 //! Cross-entropy with smoothed labels: PyTorch's own, and that of transformers' Trainer.
 
 use super::cast::{full_precision, to};
-use super::creation::fresh;
 use super::elementwise::{add, mul_cpp_scalar, mul_scalar, neg};
 use super::loss::nll_loss;
 use super::masked_fill::masked_fill_in_place;
@@ -22,11 +21,11 @@ pub fn cross_entropy_smoothed(logits: &Tensor, targets: &Tensor) -> Tensor {
             sum_classes(&input, if cx.autocast_dtype().is_some() { DType::Float32 } else { input.dtype() }, false);
         neg(&sum)
     };
-    let ignored = fresh(cx, Op::EqScalar, targets.dims(), DType::Bool);
+    let ignored = cx.launch(Op::EqScalar, &[targets]).make_sizes(targets.dims(), DType::Bool);
     let smooth = masked_fill_in_place(smooth, &ignored);
     let mean = {
-        let counted = fresh(cx, Op::BitwiseNot, targets.dims(), DType::Bool);
-        let count = fresh(cx, Op::Sum, &[], DType::Int64);
+        let counted = cx.launch(Op::BitwiseNot, &[&ignored]).make_sizes(targets.dims(), DType::Bool);
+        let count = cx.launch(Op::Sum, &[&counted]).make_sizes(&[], DType::Int64);
         let total = sum_all(&smooth);
         let mean = div(&total, &count);
         drop(total);
@@ -53,18 +52,18 @@ pub fn label_smoother(logits: &Tensor, labels: &Tensor, shift: bool) -> Tensor {
     let log_probs = neg(&log_softmax(&logits));
     let one_each = unsqueeze(&labels, -1);
     drop(labels);
-    let padding = fresh(cx, Op::EqScalar, one_each.dims(), DType::Bool);
-    let labels = fresh(cx, Op::Clamp, one_each.dims(), DType::Int64);
+    let padding = cx.launch(Op::EqScalar, &[&one_each]).make_sizes(one_each.dims(), DType::Bool);
+    let labels = cx.launch(Op::Clamp, &[&one_each]).make_sizes(one_each.dims(), DType::Int64);
     drop(one_each);
     let nll = gather_classes(&log_probs, &labels);
     let smooth = sum_classes(&log_probs, DType::Float32, true);
     let nll = masked_fill_in_place(nll, &padding);
     let smooth = masked_fill_in_place(smooth, &padding);
     let count = {
-        let long = fresh(cx, Op::ToCopy, padding.dims(), DType::Int64);
-        let sum = fresh(cx, Op::Sum, &[], DType::Int64);
+        let long = cx.launch(Op::ToCopy, &[&padding]).make_sizes(padding.dims(), DType::Int64);
+        let sum = cx.launch(Op::Sum, &[&long]).make_sizes(&[], DType::Int64);
         drop(long);
-        let count = fresh(cx, Op::RsubScalar, &[], DType::Int64);
+        let count = cx.launch(Op::RsubScalar, &[&sum]).make_sizes(&[], DType::Int64);
         drop(sum);
         count
     };
@@ -77,7 +76,7 @@ pub fn label_smoother(logits: &Tensor, labels: &Tensor, shift: bool) -> Tensor {
     };
     let smooth = {
         let sum = sum_all(&smooth);
-        let numbers = fresh(cx, Op::MulTensor, &[], DType::Int64);
+        let numbers = cx.launch(Op::MulTensor, &[&count]).make_sizes(&[], DType::Int64);
         let mean = div(&sum, &numbers);
         drop((sum, numbers));
         drop(smooth);
@@ -97,7 +96,7 @@ pub fn converted(logits: Tensor) -> Tensor {
 /// `x.sum()`; its gradient is a view.
 fn sum_all(x: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::SumBackward0, &[x]);
-    let mut out = x.cx().empty_sizes(Op::Sum, &[], x.dtype());
+    let mut out = x.cx().launch(Op::Sum, &[x]).make_sizes(&[], x.dtype());
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| grads([Some(g.grad().view_as(g.grad().geometry().expanded(from.dims())))]));
     out
@@ -108,7 +107,7 @@ fn sum_classes(x: &Tensor, dtype: DType, keepdim: bool) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::SumBackward1, &[x]);
     let kept = x.geometry().narrowed(-1, 1);
     let sizes = if keepdim { kept } else { kept.squeezed(-1) };
-    let mut out = x.cx().empty_sizes(Op::SumDimIntList, sizes.dims(), dtype);
+    let mut out = x.cx().launch(Op::SumDimIntList, &[x]).make_sizes(sizes.dims(), dtype);
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         let grad = g.grad().geometry();
@@ -122,10 +121,17 @@ fn sum_classes(x: &Tensor, dtype: DType, keepdim: bool) -> Tensor {
 fn gather_classes(x: &Tensor, index: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::GatherBackward0, &[x]);
     let saved = [tape.save(x), tape.save(index)];
-    let mut out = x.cx().empty_sizes(Op::Gather, index.dims(), x.dtype());
+    let mut out = x
+        .cx()
+        .launch(Op::Gather, &[index])
+        .reads(index.numel().saturating_mul(x.dtype().size()))
+        .of(x.dtype())
+        .make_sizes(index.dims(), x.dtype());
     tape.record([&mut out], move |g| {
-        let (x, _index) = (saved[0].unpack(), saved[1].unpack());
-        grads([Some(g.empty(Op::NewZeros, Geometry::contiguous(x.dims()), g.grad().dtype()))])
+        let (x, index) = (saved[0].unpack(), saved[1].unpack());
+        let zeros = g.make(Op::NewZeros, &[], Geometry::contiguous(x.dims()), g.grad().dtype());
+        drop(g.cx().launch(Op::ScatterAddInPlace, &[g.grad(), &index, g.grad()]).over(g.grad()));
+        grads([Some(zeros)])
     });
     out
 }

@@ -38,14 +38,19 @@ pub fn cross_entropy_sum(logits: &Tensor, targets: &Tensor) -> Tensor {
 pub(super) fn nll_loss(input: &Tensor, targets: &Tensor) -> Tensor {
     let tape = Tape::new(input.cx(), GradFn::NllLossBackward0, &[input]);
     let saved = [tape.save(input), tape.save(targets)];
-    let mut loss = input.cx().empty_sizes(Op::NllLossForward, &[], input.dtype());
-    let total_weight = input.cx().empty_sizes(Op::NllLossForward, &[], input.dtype());
+    // Of each row it reads the one number that the target names.
+    let picked = targets.numel().saturating_mul(input.dtype().size());
+    let mut launch = input.cx().launch(Op::NllLossForward, &[targets]).reads(picked).of(input.dtype());
+    let mut loss = launch.make_sizes(&[], input.dtype());
+    let total_weight = launch.make_sizes(&[], input.dtype());
+    drop(launch);
     let saved_weight = tape.save(&total_weight);
     drop(total_weight);
     tape.record([&mut loss], move |g| {
         let input = saved[0].unpack();
-        let _rest = (saved[1].unpack(), saved_weight.unpack());
-        grads([Some(g.like(Op::NllLossBackward, &input))])
+        let (targets, total_weight) = (saved[1].unpack(), saved_weight.unpack());
+        let mut launch = g.cx().launch(Op::NllLossBackward, &[g.grad(), &targets, &total_weight]);
+        grads([Some(launch.make_like(&input))])
     });
     loss
 }
@@ -59,10 +64,10 @@ pub fn mse_loss(input: &Tensor, target: &Tensor) -> Tensor {
     let tape = Tape::new(input.cx(), GradFn::MseLossBackward0, &[&input]);
     let saved = [tape.save(&input), tape.save(&target)];
     let dtype: DType = input.dtype();
-    let mut loss = input.cx().empty_sizes(Op::MseLoss, &[], dtype);
+    let mut loss = input.cx().launch(Op::MseLoss, &[&input, &target]).make_sizes(&[], dtype);
     tape.record([&mut loss], move |g| {
-        let (input, _target) = (saved[0].unpack(), saved[1].unpack());
-        grads([Some(g.like(Op::MseLossBackward, &input))])
+        let (input, target) = (saved[0].unpack(), saved[1].unpack());
+        grads([Some(g.like(Op::MseLossBackward, &input, &[g.grad(), &target]))])
     });
     loss
 }

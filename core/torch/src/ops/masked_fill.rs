@@ -9,13 +9,14 @@ const OP: Op = Op::MaskedFillScalar;
 pub fn masked_fill(x: &Tensor, mask: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::MaskedFillBackward0, &[x]);
     let (dims, rank) = Geometry::broadcast_dims(x.geometry(), mask.geometry());
-    let out = x.cx().empty_sizes(OP, &dims[..rank], x.dtype());
+    let out = x.cx().launch(OP, &[x, mask]).make_sizes(&dims[..rank], x.dtype());
     record_fill(tape, mask, out)
 }
 
 /// `x.masked_fill_(mask, number)`.
 pub fn masked_fill_in_place(x: Tensor, mask: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::MaskedFillBackward0, &[&x]);
+    x.cx().in_place(Op::MaskedFillInPlace, &x, &[mask]);
     let out = x.view_as(x.geometry().clone());
     drop(x);
     record_fill(tape, mask, out)
@@ -24,8 +25,8 @@ pub fn masked_fill_in_place(x: Tensor, mask: &Tensor) -> Tensor {
 fn record_fill(tape: Tape, mask: &Tensor, mut out: Tensor) -> Tensor {
     let saved = tape.save(mask);
     tape.record([&mut out], move |g| {
-        let _mask = saved.unpack();
-        grads([Some(g.empty(OP, Geometry::contiguous(g.grad().dims()), g.grad().dtype()))])
+        let mask = saved.unpack();
+        grads([Some(g.make(OP, &[g.grad(), &mask], Geometry::contiguous(g.grad().dims()), g.grad().dtype()))])
     });
     out
 }

@@ -13,13 +13,19 @@ pub fn t(x: &Tensor) -> Tensor {
     out
 }
 
+/// Operations of the product of `x [..., inner]` by `[..., inner, columns]`: a multiplication and an addition each.
+pub(super) fn linear_flops(x: &Tensor, columns: u64) -> u64 {
+    x.numel().saturating_mul(columns).saturating_mul(2)
+}
+
 /// The gradient of a matmul operand, in the operand's own memory order: a column-major operand gets its gradient as
-/// the transpose of a row-major product (`mm_mat1_grad`, `mm_mat2_grad` in `FunctionsManual.cpp`).
-fn operand_gradient(g: &Gradients<'_>, operand: &Geometry, like: &Tensor) -> Tensor {
+/// the transpose of a row-major product (`mm_mat1_grad`, `mm_mat2_grad` in `FunctionsManual.cpp`). `other` is the other
+/// operand; the product takes as many operations as the forward's.
+fn operand_gradient(g: &Gradients<'_>, operand: &Geometry, other: &Tensor, flops: u64) -> Tensor {
     let (rows, columns) = (operand.size(0), operand.size(1));
     let column_major = operand.strides()[0] == 1 && operand.strides()[1] == rows;
     let sizes = if column_major { [columns, rows] } else { [rows, columns] };
-    let product = g.empty(Op::Mm, Geometry::contiguous(&sizes), like.dtype());
+    let product = g.cx().launch(Op::Mm, &[g.grad(), other]).flops(flops).make_sizes(&sizes, other.dtype());
     g.cx().blas();
     if column_major { product.view_as(product.geometry().transposed(0, 1)) } else { product }
 }
@@ -29,13 +35,14 @@ fn mm(a: &Tensor, b: &Tensor) -> Tensor {
     let tape = Tape::new(a.cx(), GradFn::MmBackward0, &[a, b]);
     let saved_b = tape.save_if(tape.needs(0), b);
     let saved_a = tape.save_if(tape.needs(1), a);
-    let mut out = a.cx().empty_sizes(Op::Mm, &[a.size(0), b.size(1)], a.dtype());
+    let flops = linear_flops(a, b.size(1));
+    let mut out = a.cx().launch(Op::Mm, &[a, b]).flops(flops).make_sizes(&[a.size(0), b.size(1)], a.dtype());
     a.cx().blas();
     let (left, right) = (a.geometry().clone(), b.geometry().clone());
     tape.record([&mut out], move |g| {
         let (b, a) = (saved_b.get(), saved_a.get());
-        let mat2 = a.as_ref().map(|a| operand_gradient(g, &right, a));
-        let this = b.as_ref().map(|b| operand_gradient(g, &left, b));
+        let mat2 = a.as_ref().map(|a| operand_gradient(g, &right, a, flops));
+        let this = b.as_ref().map(|b| operand_gradient(g, &left, b, flops));
         grads([this, mat2])
     });
     out
@@ -54,13 +61,14 @@ fn addmm_cast(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     let tape = Tape::new(a.cx(), GradFn::AddmmBackward0, &[bias, a, b]);
     let saved_b = tape.save_if(tape.needs(1), b);
     let saved_a = tape.save_if(tape.needs(2), a);
-    let mut out = a.cx().empty_sizes(Op::Addmm, &[a.size(0), b.size(1)], a.dtype());
+    let flops = linear_flops(a, b.size(1));
+    let mut out = a.cx().launch(Op::Addmm, &[a, b, bias]).flops(flops).make_sizes(&[a.size(0), b.size(1)], a.dtype());
     a.cx().blas();
     let (left, right) = (a.geometry().clone(), b.geometry().clone());
     tape.record([&mut out], move |g| {
         let (a, b) = (saved_a.get(), saved_b.get());
-        let mat1 = b.as_ref().map(|b| operand_gradient(g, &left, b));
-        let mat2 = a.as_ref().map(|a| operand_gradient(g, &right, a));
+        let mat1 = b.as_ref().map(|b| operand_gradient(g, &left, b, flops));
+        let mat2 = a.as_ref().map(|a| operand_gradient(g, &right, a, flops));
         grads([g.needs(0).then(|| g.grad().clone()), mat1, mat2])
     });
     out
@@ -77,13 +85,15 @@ fn bmm_cast(a: &Tensor, b: &Tensor) -> Tensor {
     let tape = Tape::new(a.cx(), GradFn::BmmBackward0, &[a, b]);
     let saved_b = tape.save_if(tape.needs(0), b);
     let saved_a = tape.save_if(tape.needs(1), a);
-    let mut out = a.cx().empty_sizes(Op::Bmm, &[a.size(0), a.size(1), b.size(2)], a.dtype());
+    let flops = linear_flops(a, b.size(2));
+    let mut out =
+        a.cx().launch(Op::Bmm, &[a, b]).flops(flops).make_sizes(&[a.size(0), a.size(1), b.size(2)], a.dtype());
     a.cx().blas();
     let (left, right) = (a.geometry().clone(), b.geometry().clone());
     tape.record([&mut out], move |g| {
         let (b, a) = (saved_b.get(), saved_a.get());
-        let product = |sizes: &Geometry, like: &Tensor| {
-            let out = g.empty(Op::Bmm, Geometry::contiguous(sizes.dims()), like.dtype());
+        let product = |sizes: &Geometry, other: &Tensor| {
+            let out = g.cx().launch(Op::Bmm, &[g.grad(), other]).flops(flops).make_sizes(sizes.dims(), other.dtype());
             g.cx().blas();
             out
         };
@@ -102,16 +112,20 @@ pub fn baddbmm(base: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     let tape = Tape::new(a.cx(), GradFn::BaddbmmBackward0, &[&a, &b]);
     let saved_b = tape.save_if(tape.needs(0), &b);
     let saved_a = tape.save_if(tape.needs(1), &a);
-    let mut out = a.cx().empty_sizes(Op::Baddbmm, &[a.size(0), a.size(1), b.size(2)], base.dtype());
+    let flops = linear_flops(&a, b.size(2));
+    let mut launch = a.cx().launch(Op::Baddbmm, &[&a, &b, &base]).flops(flops);
+    let mut out = launch.make_sizes(&[a.size(0), a.size(1), b.size(2)], base.dtype());
+    drop(launch);
     a.cx().blas();
     let (left, right) = (a.geometry().clone(), b.geometry().clone());
     tape.record([&mut out], move |g| {
         let (b, a) = (saved_b.get(), saved_a.get());
         // maybe_multiply(product, alpha)
-        let scaled = |sizes: &Geometry, like: &Tensor| {
-            let product = g.empty(Op::Bmm, Geometry::contiguous(sizes.dims()), like.dtype());
+        let scaled = |sizes: &Geometry, other: &Tensor| {
+            let product =
+                g.cx().launch(Op::Bmm, &[g.grad(), other]).flops(flops).make_sizes(sizes.dims(), other.dtype());
             g.cx().blas();
-            g.like(Op::MulTensor, &product)
+            g.like(Op::MulTensor, &product, &[])
         };
         let batch1 = b.as_ref().map(|b| scaled(&left, b));
         let batch2 = a.as_ref().map(|a| scaled(&right, a));

@@ -18,21 +18,23 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor 
         *last = 1;
     }
     let cx = x.cx();
-    let mut out = cx.empty(Op::NativeLayerNorm, Geometry::contiguous(x.dims()), x.dtype());
-    let mean = cx.empty_sizes(Op::NativeLayerNorm, &rows, DType::Float32);
-    let rstd = cx.empty_sizes(Op::NativeLayerNorm, &rows, DType::Float32);
+    let mut launch = cx.launch(Op::NativeLayerNorm, &inputs);
+    let mut out = launch.make_sizes(x.dims(), x.dtype());
+    let mean = launch.make_sizes(&rows, DType::Float32);
+    let rstd = launch.make_sizes(&rows, DType::Float32);
+    drop(launch);
     let statistics = [tape.save(&mean), tape.save(&rstd)];
     drop((mean, rstd));
     let has_bias = bias.is_some();
     tape.record([&mut out], move |g| {
         let (x, weight) = (saved_x.unpack(), saved_weight.unpack());
         let _bias = saved_bias.as_ref().map(|bias| bias.unpack());
-        let _statistics = [statistics[0].unpack(), statistics[1].unpack()];
-        let op = Op::NativeLayerNormBackward;
-        let input = g.needs(0).then(|| g.empty(op, input_order(g.grad(), &x), x.dtype()));
-        let weight_grad = g.needs(1).then(|| g.like(op, &weight));
+        let [mean, rstd] = [statistics[0].unpack(), statistics[1].unpack()];
+        let mut launch = g.cx().launch(Op::NativeLayerNormBackward, &[g.grad(), &x, &mean, &rstd, &weight]);
+        let input = g.needs(0).then(|| launch.make(input_order(g.grad(), &x), x.dtype()));
+        let weight_grad = g.needs(1).then(|| launch.make_like(&weight));
         if has_bias {
-            let bias_grad = g.needs(2).then(|| g.like(op, &weight));
+            let bias_grad = g.needs(2).then(|| launch.make_like(&weight));
             grads([input, weight_grad, bias_grad])
         } else {
             grads([input, weight_grad])

@@ -8,14 +8,16 @@ use crate::{GradFn, Op};
 pub fn pad(x: &Tensor, sizes: &[u64]) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::ConstantPadNdBackward0, &[x]);
     let geometry = if x.dims() == sizes { x.geometry().preserved() } else { Geometry::contiguous(sizes) };
-    let mut out = x.cx().empty(Op::ConstantPadNd, geometry, x.dtype());
+    let mut out = x.cx().launch(Op::ConstantPadNd, &[x]).make(geometry, x.dtype());
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         let mut cut = g.grad().geometry().clone();
         for (axis, &size) in (0..).zip(from.dims()) {
             cut = cut.narrowed(axis, size);
         }
-        grads([Some(g.empty(Op::ConstantPadNd, cut.preserved(), g.grad().dtype()))])
+        let kept = cut.preserved();
+        let read = kept.numel().saturating_mul(g.grad().dtype().size());
+        grads([Some(g.cx().launch(Op::ConstantPadNd, &[]).reads(read).make(kept, g.grad().dtype()))])
     });
     out
 }

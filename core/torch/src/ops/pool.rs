@@ -11,13 +11,15 @@ pub fn max_pool2d(x: &Tensor, window: Window) -> Tensor {
     let saved_x = tape.save(x);
     let last = is_channels_last(x.geometry());
     let sizes = [x.size(0), x.size(1), window.places(x.size(2)), window.places(x.size(3))];
-    let mut out = x.cx().empty(OP, image(sizes, last), x.dtype());
-    let indices = x.cx().empty(OP, image(sizes, last), DType::Int64);
+    let mut launch = x.cx().launch(OP, &[x]);
+    let mut out = launch.make(image(sizes, last), x.dtype());
+    let indices = launch.make(image(sizes, last), DType::Int64);
+    drop(launch);
     let saved_indices = tape.save(&indices);
     drop(indices);
     tape.record([&mut out], move |g| {
-        let (x, _indices) = (saved_x.unpack(), saved_indices.unpack());
-        grads([Some(g.like(Op::MaxPool2dWithIndicesBackward, &x))])
+        let (x, indices) = (saved_x.unpack(), saved_indices.unpack());
+        grads([Some(g.cx().launch(Op::MaxPool2dWithIndicesBackward, &[g.grad(), &indices]).make_like(&x))])
     });
     out
 }
@@ -26,11 +28,11 @@ pub fn max_pool2d(x: &Tensor, window: Window) -> Tensor {
 /// the result is given such strides by `as_strided_`, whose backward goes through a buffer of its own.
 pub fn global_avg_pool2d(x: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::MeanBackward1, &[x]);
-    let mut out = x.cx().empty_sizes(Op::MeanDim, &[x.size(0), x.size(1), 1, 1], x.dtype());
+    let mut out = x.cx().launch(Op::MeanDim, &[x]).make_sizes(&[x.size(0), x.size(1), 1, 1], x.dtype());
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         let expanded = g.grad().geometry().expanded(from.dims());
-        grads([Some(g.empty(Op::DivScalar, Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
+        grads([Some(g.make(Op::DivScalar, &[g.grad()], Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
     });
     if is_channels_last(x.geometry()) { restrided(&out) } else { out }
 }
@@ -42,7 +44,8 @@ fn restrided(x: &Tensor) -> Tensor {
     let mut out = x.unsafe_view_as(image(sizes, true));
     tape.record([&mut out], move |g| {
         // as_strided_backward(): the gradient is scattered into zeros of the storage's size.
-        let storage = g.empty(Op::NewZeros, Geometry::contiguous(&[sizes[0] * sizes[1]]), g.grad().dtype());
+        let storage = g.make(Op::NewZeros, &[], Geometry::contiguous(&[sizes[0] * sizes[1]]), g.grad().dtype());
+        drop(g.cx().launch(Op::CopyInPlace, &[g.grad()]).over(&storage));
         grads([Some(storage.view_as(Geometry::contiguous(&sizes)))])
     });
     out

@@ -10,12 +10,12 @@ pub fn mean_last(x: &Tensor) -> Tensor {
     if let Some(last) = sizes.last_mut() {
         *last = 1;
     }
-    let mut out = x.cx().empty_sizes(Op::MeanDim, &sizes, x.dtype());
+    let mut out = x.cx().launch(Op::MeanDim, &[x]).make_sizes(&sizes, x.dtype());
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         // sum_backward expands the gradient; the division makes it real.
         let expanded = g.grad().geometry().expanded(from.dims());
-        grads([Some(g.empty(Op::DivScalar, Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
+        grads([Some(g.make(Op::DivScalar, &[g.grad()], Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
     });
     out
 }
@@ -26,11 +26,11 @@ pub fn mean(x: &Tensor, axis: isize) -> Tensor {
     let at = x.geometry().axis(axis);
     let mut sizes = x.dims().to_vec();
     sizes.remove(at);
-    let mut out = x.cx().empty_sizes(Op::MeanDim, &sizes, x.dtype());
+    let mut out = x.cx().launch(Op::MeanDim, &[x]).make_sizes(&sizes, x.dtype());
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         let expanded = g.grad().geometry().unsqueezed(at as isize).expanded(from.dims());
-        grads([Some(g.empty(Op::DivScalar, Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
+        grads([Some(g.make(Op::DivScalar, &[g.grad()], Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
     });
     out
 }
@@ -38,11 +38,11 @@ pub fn mean(x: &Tensor, axis: isize) -> Tensor {
 /// `x.mean([-2, -1])` of `[N, C, H, W]`, both dropped.
 pub fn mean_image(x: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::MeanBackward1, &[x]);
-    let mut out = x.cx().empty_sizes(Op::MeanDim, &[x.size(0), x.size(1)], x.dtype());
+    let mut out = x.cx().launch(Op::MeanDim, &[x]).make_sizes(&[x.size(0), x.size(1)], x.dtype());
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         let expanded = g.grad().geometry().unsqueezed(-1).unsqueezed(-1).expanded(from.dims());
-        grads([Some(g.empty(Op::DivScalar, Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
+        grads([Some(g.make(Op::DivScalar, &[g.grad()], Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
     });
     out
 }

@@ -9,10 +9,11 @@ pub fn upsample_bicubic2d(x: &Tensor, side: u64) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::UpsampleBicubic2DBackward0, &[x]);
     let last = is_channels_last(x.geometry());
     let from = [x.size(0), x.size(1), x.size(2), x.size(3)];
-    let mut out = x.cx().empty(Op::UpsampleBicubic2d, image([from[0], from[1], side, side], last), x.dtype());
+    let mut out =
+        x.cx().launch(Op::UpsampleBicubic2d, &[x]).make(image([from[0], from[1], side, side], last), x.dtype());
     tape.record([&mut out], move |g| {
         let last = is_channels_last(g.grad().geometry());
-        grads([Some(g.empty(Op::UpsampleBicubic2dBackward, image(from, last), g.grad().dtype()))])
+        grads([Some(g.make(Op::UpsampleBicubic2dBackward, &[g.grad()], image(from, last), g.grad().dtype()))])
     });
     out
 }

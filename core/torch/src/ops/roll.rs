@@ -7,8 +7,8 @@ use crate::{GradFn, Op};
 /// kernel rolls one after the other and lets go of what lies between; the reference rows see the result only.
 pub fn roll(x: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::RollBackward0, &[x]);
-    let mut out = x.cx().empty(Op::Roll, x.geometry().preserved(), x.dtype());
-    tape.record([&mut out], |g| grads([Some(g.like(Op::Roll, g.grad()))]));
+    let mut out = x.cx().launch(Op::Roll, &[x]).make_like(x);
+    tape.record([&mut out], |g| grads([Some(g.like(Op::Roll, g.grad(), &[]))]));
     out
 }
 

@@ -1,6 +1,7 @@
 //! What a mixture of experts needs to send tokens to experts and back.
 
 use super::inside;
+use super::matmul::linear_flops;
 use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
@@ -10,7 +11,7 @@ pub fn sum_middle(x: &Tensor) -> Tensor {
     let dtype = if x.cx().autocast_dtype().is_some() { DType::Float32 } else { x.dtype() };
     let (rows, columns) = (x.size(0), x.size(2));
     let tape = Tape::new(x.cx(), GradFn::SumBackward1, &[x]);
-    let mut out = x.cx().empty_sizes(Op::SumDimIntList, &[rows, columns], dtype);
+    let mut out = x.cx().launch(Op::SumDimIntList, &[x]).make_sizes(&[rows, columns], dtype);
     let from = x.geometry().clone();
     let kept = Geometry::contiguous(&[rows, 1, columns]);
     tape.record([&mut out], move |g| grads([Some(g.grad().view_as(kept.expanded(from.dims())))]));
@@ -21,13 +22,17 @@ pub fn sum_middle(x: &Tensor) -> Tensor {
 pub fn topk(x: &Tensor, k: u64) -> (Tensor, Tensor) {
     let tape = Tape::new(x.cx(), GradFn::TopkBackward0, &[x]);
     let sizes = [x.size(0), k];
-    let mut values = x.cx().empty_sizes(Op::Topk, &sizes, x.dtype());
-    let indices = x.cx().empty_sizes(Op::Topk, &sizes, DType::Int64);
+    let mut launch = x.cx().launch(Op::Topk, &[x]);
+    let mut values = launch.make_sizes(&sizes, x.dtype());
+    let indices = launch.make_sizes(&sizes, DType::Int64);
+    drop(launch);
     let saved = tape.save(&indices);
     let from = x.geometry().clone();
     tape.record([&mut values], move |g| {
-        let _indices = saved.unpack();
-        grads([Some(g.empty(Op::Zeros, Geometry::contiguous(from.dims()), g.grad().dtype()))])
+        let indices = saved.unpack();
+        let zeros = g.make(Op::Zeros, &[], Geometry::contiguous(from.dims()), g.grad().dtype());
+        drop(g.cx().launch(Op::ScatterInPlace, &[g.grad(), &indices]).over(g.grad()));
+        grads([Some(zeros)])
     });
     (values, indices)
 }
@@ -35,24 +40,25 @@ pub fn topk(x: &Tensor, k: u64) -> (Tensor, Tensor) {
 /// `x /= divisor`: in place, but the divisor's gradient needs what x was, so that is copied first.
 pub fn div_in_place(x: Tensor, divisor: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::DivBackward0, &[&x, divisor]);
-    let original = tape.needs(1).then(|| x.cx().empty(Op::Clone, x.geometry().preserved(), x.dtype()));
+    let original = tape.needs(1).then(|| x.cx().launch(Op::Clone, &[&x]).make_like(&x));
     let saved_x = original.as_ref().map_or(crate::tensor::Saved::Nothing, |o| tape.save(o));
     drop(original);
     let saved_divisor = tape.save(divisor);
+    x.cx().in_place(Op::DivInPlace, &x, &[divisor]);
     let mut out = x.view_as(x.geometry().clone());
     drop(x);
     tape.record([&mut out], move |g| {
-        let (x, _divisor) = (saved_x.get(), saved_divisor.unpack());
+        let (x, divisor) = (saved_x.get(), saved_divisor.unpack());
         let divisor_grad = x.map(|x| {
             // div_tensor_other_backward: -grad * ((self / other) / other)
-            let quotient = g.like(Op::DivTensor, &x);
-            let twice = g.like(Op::DivTensor, &x);
-            let negative = g.like(Op::Neg, g.grad());
-            let product = g.like(Op::MulTensor, &x);
+            let quotient = g.like(Op::DivTensor, &x, &[&divisor]);
+            let twice = g.like(Op::DivTensor, &quotient, &[&divisor]);
+            let negative = g.like(Op::Neg, g.grad(), &[]);
+            let product = g.like(Op::MulTensor, &x, &[&negative]);
             drop((negative, twice, quotient));
             product
         });
-        let x_grad = g.needs(0).then(|| g.like(Op::DivTensor, g.grad()));
+        let x_grad = g.needs(0).then(|| g.like(Op::DivTensor, g.grad(), &[&divisor]));
         grads([x_grad, divisor_grad])
     });
     out
@@ -66,12 +72,13 @@ pub fn index_rows(x: &Tensor, rows: &Tensor) -> Tensor {
     if let Some(first) = sizes.first_mut() {
         *first = rows.numel();
     }
-    let mut out = x.cx().empty_sizes(Op::IndexTensor, &sizes, x.dtype());
+    let mut out = super::select::picked(x, &sizes, &[rows]);
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         let rows = saved.unpack();
-        let gradient = g.empty(Op::NewZeros, Geometry::contiguous(from.dims()), g.grad().dtype());
+        let gradient = g.make(Op::NewZeros, &[], Geometry::contiguous(from.dims()), g.grad().dtype());
         drop(inside::accumulate_rows(g.cx(), Op::IndexPut, rows.numel()));
+        super::select::put_back(g, &[&rows]);
         grads([Some(gradient)])
     });
     out
@@ -91,11 +98,18 @@ fn one_by_one(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
         Tape::new(x.cx(), GradFn::GeneratedBackwardForTransformersGroupedMmFallbackDefaultBackward, &[x, weight]);
     let (saved_x, saved_weight) = (tape.save(x), tape.save(weight));
     tape.keep(offsets);
-    let mut out = x.cx().empty_sizes(Op::Zeros, &[x.size(0), weight.size(2)], x.dtype());
+    let mut out = x.cx().launch(Op::Zeros, &[]).make_sizes(&[x.size(0), weight.size(2)], x.dtype());
+    // An expert's rows at a time, into the whole; together all rows, and every expert's weight.
+    let flops = linear_flops(x, weight.size(2));
+    drop(x.cx().launch(Op::MmOut, &[x, weight]).flops(flops).over(&out));
     x.cx().blas();
     tape.record([&mut out], move |g| {
         let (x, weight) = (saved_x.unpack(), saved_weight.unpack());
-        let gradients = [g.like(Op::ZerosLike, &x), g.like(Op::ZerosLike, &weight)];
+        let zeros = |like: &Tensor| g.cx().launch(Op::ZerosLike, &[]).make_like(like);
+        let gradients = [zeros(&x), zeros(&weight)];
+        for (gradient, other) in gradients.iter().zip([&weight, &x]) {
+            drop(g.cx().launch(Op::MmOut, &[g.grad(), other]).flops(flops).over(gradient));
+        }
         g.cx().blas();
         grads(gradients.map(Some))
     });
@@ -108,17 +122,23 @@ fn grouped(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
     let saved_weight = tape.save_if(tape.needs(0), weight);
     let saved_x = tape.save_if(tape.needs(1), x);
     let saved_offsets = tape.save(offsets);
-    let mut out = x.cx().empty_sizes(Op::GroupedMm, &[x.size(0), weight.size(2)], x.dtype());
+    let flops = linear_flops(x, weight.size(2));
+    let mut launch = x.cx().launch(Op::GroupedMm, &[x, weight, offsets]).flops(flops);
+    let mut out = launch.make_sizes(&[x.size(0), weight.size(2)], x.dtype());
+    drop(launch);
     x.cx().blas();
     let (rows, stored) = (x.geometry().clone(), weight.geometry().transposed(-2, -1));
     tape.record([&mut out], move |g| {
-        let (x, weight, _offsets) = (saved_x.get(), saved_weight.get(), saved_offsets.unpack());
+        let (x, weight, offsets) = (saved_x.get(), saved_weight.get(), saved_offsets.unpack());
         // The gradient of a transposed operand is made in the order it is stored in.
         let weight_grad = x.as_ref().map(|x| {
-            let product = g.empty(Op::GroupedMm, Geometry::contiguous(stored.dims()), x.dtype());
+            let mut launch = g.cx().launch(Op::GroupedMm, &[g.grad(), x, &offsets]).flops(flops);
+            let product = launch.make_sizes(stored.dims(), x.dtype());
             product.view_as(product.geometry().transposed(-2, -1))
         });
-        let x_grad = weight.as_ref().map(|w| g.empty(Op::GroupedMm, Geometry::contiguous(rows.dims()), w.dtype()));
+        let x_grad = weight.as_ref().map(|w| {
+            g.cx().launch(Op::GroupedMm, &[g.grad(), w, &offsets]).flops(flops).make_sizes(rows.dims(), w.dtype())
+        });
         g.cx().blas();
         grads([x_grad, weight_grad])
     });

@@ -1,22 +1,24 @@
 //! Ops that pick elements: `where`, `clamp` and indexing.
 
+use super::elementwise::unary;
 use super::inside;
-use crate::tensor::{DType, Geometry, Saved, Tape, Tensor, grads};
+use crate::tensor::{DType, Geometry, Gradients, Saved, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
 /// `torch.where(condition, x, number)`: keeps the condition.
 pub fn where_scalar(condition: &Tensor, x: &Tensor) -> Tensor {
     let cx = x.cx();
-    let number = cx.empty_sizes(Op::ScalarTensor, &[], x.dtype());
+    let number = cx.launch(Op::ScalarTensor, &[]).make_sizes(&[], x.dtype());
     let tape = Tape::new(cx, GradFn::WhereBackward0, &[x]);
     let saved = tape.save(condition);
-    let mut out = cx.empty(Op::WhereSelf, Geometry::elementwise(&[condition.geometry(), x.geometry()]), x.dtype());
+    let geometry = Geometry::elementwise(&[condition.geometry(), x.geometry()]);
+    let mut out = cx.launch(Op::WhereSelf, &[x, condition]).make(geometry, x.dtype());
     drop(number);
     tape.record([&mut out], move |g| {
         let condition = saved.unpack();
-        let _zero = g.empty(Op::ScalarTensor, Geometry::contiguous(&[]), g.grad().dtype());
+        let _zero = g.make(Op::ScalarTensor, &[], Geometry::contiguous(&[]), g.grad().dtype());
         let geometry = Geometry::elementwise(&[condition.geometry(), g.grad().geometry()]);
-        grads([Some(g.empty(Op::WhereSelf, geometry, g.grad().dtype()))])
+        grads([Some(g.make(Op::WhereSelf, &[g.grad(), &condition], geometry, g.grad().dtype()))])
     });
     out
 }
@@ -25,18 +27,19 @@ pub fn where_scalar(condition: &Tensor, x: &Tensor) -> Tensor {
 pub fn clamp(x: &Tensor, min: &Tensor, max: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::ClampBackward0, &[x]);
     let saved = [tape.save(x), tape.save(min), tape.save(max)];
-    let mut out = x.cx().empty(Op::ClampTensor, Geometry::elementwise(&[x.geometry()]), x.dtype());
+    let mut out =
+        x.cx().launch(Op::ClampTensor, &[x, min, max]).make(Geometry::elementwise(&[x.geometry()]), x.dtype());
     tape.record([&mut out], move |g| {
         // clamp_backward: where((self >= min).logical_and_(self <= max), grad, 0)
         let x = saved[0].unpack();
-        let _bounds = (saved[1].unpack(), saved[2].unpack());
+        let (min, max) = (saved[1].unpack(), saved[2].unpack());
         let geometry = Geometry::elementwise(&[x.geometry()]);
-        let zero = g.empty(Op::ScalarTensor, Geometry::contiguous(&[]), g.grad().dtype());
-        let above = g.empty(Op::GeTensor, geometry.clone(), DType::Bool);
-        let below = g.empty(Op::LeTensor, geometry.clone(), DType::Bool);
-        let inside = g.empty(Op::LogicalAnd, geometry, DType::Bool);
+        let zero = g.make(Op::ScalarTensor, &[], Geometry::contiguous(&[]), g.grad().dtype());
+        let above = g.make(Op::GeTensor, &[&x, &min], geometry.clone(), DType::Bool);
+        let below = g.make(Op::LeTensor, &[&x, &max], geometry.clone(), DType::Bool);
+        let inside = g.make(Op::LogicalAnd, &[&above, &below], geometry, DType::Bool);
         let chosen = Geometry::elementwise(&[inside.geometry(), g.grad().geometry()]);
-        let out = g.empty(Op::WhereSelf, chosen, g.grad().dtype());
+        let out = g.make(Op::WhereSelf, &[g.grad(), &inside], chosen, g.grad().dtype());
         drop((inside, below, above, zero));
         grads([Some(out)])
     });
@@ -47,18 +50,32 @@ pub fn clamp(x: &Tensor, min: &Tensor, max: &Tensor) -> Tensor {
 pub fn clamp_numbers(x: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::ClampBackward1, &[x]);
     let saved = tape.save(x);
-    let mut out = x.cx().empty(Op::Clamp, Geometry::elementwise(&[x.geometry()]), x.dtype());
+    let mut out = unary(Op::Clamp, x);
     tape.record([&mut out], move |g| {
         // clamp_backward: where((self >= min).logical_and_(self <= max), grad, 0)
         let x = saved.unpack();
         let geometry = Geometry::elementwise(&[x.geometry()]);
-        let _zero = g.empty(Op::ScalarTensor, Geometry::contiguous(&[]), g.grad().dtype());
-        let inside = g.empty(Op::GeScalar, geometry.clone(), DType::Bool);
-        let _below = g.empty(Op::LeScalar, geometry, DType::Bool);
+        let _zero = g.make(Op::ScalarTensor, &[], Geometry::contiguous(&[]), g.grad().dtype());
+        let inside = g.make(Op::GeScalar, &[&x], geometry.clone(), DType::Bool);
+        let below = g.make(Op::LeScalar, &[&x], geometry, DType::Bool);
+        g.cx().in_place(Op::LogicalAndInPlace, &inside, &[&below]);
         let chosen = Geometry::elementwise(&[inside.geometry(), g.grad().geometry()]);
-        grads([Some(g.empty(Op::WhereSelf, chosen, g.grad().dtype()))])
+        grads([Some(g.make(Op::WhereSelf, &[g.grad(), &inside], chosen, g.grad().dtype()))])
     });
     out
+}
+
+/// The kernel of an index: of x it reads what it picks.
+pub(super) fn picked(x: &Tensor, sizes: &[u64], indices: &[&Tensor]) -> Tensor {
+    let geometry = Geometry::contiguous(sizes);
+    let read = geometry.numel().saturating_mul(x.dtype().size());
+    x.cx().launch(Op::IndexTensor, indices).reads(read).of(x.dtype()).make(geometry, x.dtype())
+}
+
+/// `index_put_(indices, grad, accumulate=True)`: of what it adds to it reads and writes as much as there is to add.
+pub(super) fn put_back(g: &Gradients<'_>, indices: &[&Tensor]) {
+    let grad = g.grad();
+    drop(g.cx().launch(Op::IndexPut, indices).reads(2 * grad.touched()).of(grad.dtype()).over(grad));
 }
 
 /// `x[i, j, ...]` with a tensor of indices for each of the leading dimensions: keeps the indices; backward adds into zeros
@@ -68,12 +85,14 @@ pub fn index(x: &Tensor, indices: &[&Tensor]) -> Tensor {
     let saved: Vec<Saved> = indices.iter().map(|i| tape.save(i)).collect();
     let mut sizes = indices.first().map_or(&[][..], |i| i.dims()).to_vec();
     sizes.extend_from_slice(&x.dims()[indices.len()..]);
-    let mut out = x.cx().empty_sizes(Op::IndexTensor, &sizes, x.dtype());
+    let mut out = picked(x, &sizes, indices);
     let whole = Geometry::contiguous(x.dims());
     tape.record([&mut out], move |g| {
         let indices: Vec<Tensor> = saved.iter().map(Saved::unpack).collect();
-        let gradient = g.empty(Op::NewZeros, whole.clone(), g.grad().dtype());
+        let gradient = g.make(Op::NewZeros, &[], whole.clone(), g.grad().dtype());
+        let places: Vec<&Tensor> = indices.iter().collect();
         drop(inside::accumulate_rows(g.cx(), Op::IndexPut, indices.first().map_or(0, Tensor::numel)));
+        put_back(g, &places);
         grads([Some(gradient)])
     });
     out
@@ -85,11 +104,13 @@ pub fn index_one(x: &Tensor, axis: isize, number: &Tensor) -> Tensor {
     let saved = tape.save(number);
     let mut sizes = x.dims().to_vec();
     sizes[x.geometry().axis(axis)] = 1;
-    let mut out = x.cx().empty_sizes(Op::IndexTensor, &sizes, x.dtype());
+    let mut out = picked(x, &sizes, &[number]);
     let whole = Geometry::contiguous(x.dims());
     tape.record([&mut out], move |g| {
-        let _number = saved.unpack();
-        grads([Some(g.empty(Op::NewZeros, whole.clone(), g.grad().dtype()))])
+        let number = saved.unpack();
+        let gradient = g.make(Op::NewZeros, &[], whole.clone(), g.grad().dtype());
+        put_back(g, &[&number]);
+        grads([Some(gradient)])
     });
     out
 }
@@ -105,8 +126,8 @@ pub fn unbind(x: &Tensor, axis: isize) -> Vec<Tensor> {
         let dtype = g.grad().dtype();
         let part = Geometry::contiguous(from.narrowed(axis, 1).squeezed(axis).dims());
         let zeros: Vec<Tensor> =
-            (0..parts).filter(|&i| g.get(i).is_none()).map(|_| g.empty(Op::Zeros, part.clone(), dtype)).collect();
-        let whole = g.empty(Op::Stack, Geometry::contiguous(from.dims()), dtype);
+            (0..parts).filter(|&i| g.get(i).is_none()).map(|_| g.make(Op::Zeros, &[], part.clone(), dtype)).collect();
+        let whole = g.gathered(Op::Stack, &zeros, Geometry::contiguous(from.dims()));
         drop(zeros);
         grads([Some(whole)])
     });

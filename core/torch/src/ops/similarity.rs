@@ -1,8 +1,8 @@
 //! What compares two sets of vectors: quotients, sums of squares, a learned temperature.
 
 use super::cast::full_precision;
-use super::elementwise::binary_output;
-use crate::tensor::{Geometry, Tape, Tensor, grads};
+use super::elementwise::{binary, unary};
+use crate::tensor::{Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
 /// `a / b`; keeps b, and a if b wants a gradient.
@@ -10,18 +10,18 @@ pub fn div(a: &Tensor, b: &Tensor) -> Tensor {
     let tape = Tape::new(a.cx(), GradFn::DivBackward0, &[a, b]);
     let saved_b = tape.save(b);
     let saved_a = tape.save_if(tape.needs(1), a);
-    let mut out = binary_output(Op::DivTensor, a, b);
+    let mut out = binary(Op::DivTensor, a, b);
     tape.record([&mut out], move |g| {
         let b = saved_b.unpack();
         let a = saved_a.get();
         // div_tensor_other_grad: -grad * ((self / other) / other)
         let other = a.map(|a| {
-            let quotient = binary_output(Op::DivTensor, &a, &b);
-            let twice = binary_output(Op::DivTensor, &quotient, &b);
-            let negative = g.like(Op::Neg, g.grad());
-            binary_output(Op::MulTensor, &negative, &twice)
+            let quotient = binary(Op::DivTensor, &a, &b);
+            let twice = binary(Op::DivTensor, &quotient, &b);
+            let negative = g.like(Op::Neg, g.grad(), &[]);
+            binary(Op::MulTensor, &negative, &twice)
         });
-        let this = g.needs(0).then(|| binary_output(Op::DivTensor, g.grad(), &b));
+        let this = g.needs(0).then(|| binary(Op::DivTensor, g.grad(), &b));
         grads([this, other])
     });
     out
@@ -31,11 +31,11 @@ pub fn div(a: &Tensor, b: &Tensor) -> Tensor {
 pub fn exp(x: &Tensor) -> Tensor {
     let x = full_precision(x);
     let tape = Tape::new(x.cx(), GradFn::ExpBackward0, &[&x]);
-    let mut out = x.cx().empty(Op::Exp, Geometry::elementwise(&[x.geometry()]), x.dtype());
+    let mut out = unary(Op::Exp, &x);
     let saved = tape.save(&out);
     tape.record([&mut out], move |g| {
         let result = saved.unpack();
-        grads([Some(binary_output(Op::MulTensor, g.grad(), &result))])
+        grads([Some(binary(Op::MulTensor, g.grad(), &result))])
     });
     out
 }
@@ -48,7 +48,7 @@ pub fn sum_last(x: &Tensor) -> Tensor {
     if let Some(last) = sizes.last_mut() {
         *last = 1;
     }
-    let mut out = x.cx().empty_sizes(Op::SumDimIntList, &sizes, x.dtype());
+    let mut out = x.cx().launch(Op::SumDimIntList, &[&x]).make_sizes(&sizes, x.dtype());
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| grads([Some(g.grad().view_as(g.grad().geometry().expanded(from.dims())))]));
     out

@@ -35,12 +35,12 @@ pub(super) fn log_softmax(x: &Tensor) -> Tensor {
 
 fn softmax_as((op, node, backward): Names, x: &Tensor, dtype: DType) -> Tensor {
     let tape = Tape::new(x.cx(), node, &[x]);
-    let mut out = x.cx().empty(op, Geometry::contiguous(x.dims()), dtype);
+    let mut out = x.cx().launch(op, &[x]).make_sizes(x.dims(), dtype);
     let saved = tape.save(&out);
     let from = x.dtype();
     tape.record([&mut out], move |g| {
         let result = saved.unpack();
-        grads([Some(g.empty(backward, Geometry::contiguous(result.dims()), from))])
+        grads([Some(g.make(backward, &[g.grad(), &result], Geometry::contiguous(result.dims()), from))])
     });
     out
 }

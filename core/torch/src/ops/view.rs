@@ -27,7 +27,7 @@ pub(super) fn reshape_gradient(g: &Gradients<'_>, sizes: &Geometry) -> Tensor {
     match grad.geometry().viewed(sizes.dims()) {
         Some(geometry) => grad.view_as(geometry),
         None => {
-            let copy = g.empty(Op::Clone, Geometry::contiguous(grad.dims()), grad.dtype());
+            let copy = g.make(Op::Clone, &[grad], Geometry::contiguous(grad.dims()), grad.dtype());
             copy.unsafe_view_as(Geometry::contiguous(sizes.dims()))
         }
     }
@@ -64,7 +64,7 @@ pub(super) fn unsafe_view(x: &Tensor, sizes: &[u64]) -> Tensor {
 /// `x.clone(memory_format=torch.contiguous_format)`.
 pub fn clone(x: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::CloneBackward0, &[x]);
-    let mut out = x.cx().empty(Op::Clone, Geometry::contiguous(x.dims()), x.dtype());
+    let mut out = x.cx().launch(Op::Clone, &[x]).make_sizes(x.dims(), x.dtype());
     tape.record([&mut out], |g| grads([Some(g.grad().clone())]));
     out
 }
@@ -116,7 +116,7 @@ fn sum_to(g: &Gradients<'_>, sizes: &Geometry) -> Tensor {
     let lead = grad.geometry().rank() - sizes.rank();
     let mut kept: smallvec::SmallVec<[u64; 6]> = smallvec::SmallVec::from_elem(1, lead);
     kept.extend_from_slice(sizes.dims());
-    let summed = g.empty(Op::SumDimIntList, Geometry::contiguous(&kept), grad.dtype());
+    let summed = g.make(Op::SumDimIntList, &[grad], Geometry::contiguous(&kept), grad.dtype());
     if lead == 0 { summed } else { summed.view_as(Geometry::contiguous(sizes.dims())) }
 }
 
@@ -127,7 +127,7 @@ pub fn narrow(x: &Tensor, axis: isize, length: u64) -> Tensor {
     }
     let from = x.geometry().clone();
     record_view(GradFn::SliceBackward0, x, x.geometry().narrowed(axis, length), move |g| {
-        g.empty(Op::SliceBackward, Geometry::contiguous(from.dims()), g.grad().dtype())
+        g.make(Op::SliceBackward, &[g.grad()], Geometry::contiguous(from.dims()), g.grad().dtype())
     })
 }
 
@@ -135,7 +135,7 @@ pub fn narrow(x: &Tensor, axis: isize, length: u64) -> Tensor {
 pub fn select(x: &Tensor, axis: isize) -> Tensor {
     let from = x.geometry().clone();
     record_view(GradFn::SelectBackward0, x, x.geometry().narrowed(axis, 1).squeezed(axis), move |g| {
-        g.empty(Op::SelectBackward, Geometry::contiguous(from.dims()), g.grad().dtype())
+        g.make(Op::SelectBackward, &[g.grad()], Geometry::contiguous(from.dims()), g.grad().dtype())
     })
 }
 
@@ -150,9 +150,9 @@ pub fn split(x: &Tensor, size: u64, axis: isize) -> Vec<Tensor> {
         let dtype = g.grad().dtype();
         let zeros: Vec<Tensor> = (0..parts as usize)
             .filter(|&i| g.get(i).is_none())
-            .map(|_| g.empty(Op::Zeros, Geometry::contiguous(&part), dtype))
+            .map(|_| g.make(Op::Zeros, &[], Geometry::contiguous(&part), dtype))
             .collect();
-        let whole = g.empty(Op::Cat, Geometry::contiguous(from.dims()), dtype);
+        let whole = g.gathered(Op::Cat, &zeros, Geometry::contiguous(from.dims()));
         drop(zeros);
         grads([Some(whole)])
     });
@@ -166,7 +166,7 @@ pub fn cat(tensors: &[&Tensor], axis: isize) -> Tensor {
     let tape = Tape::new(first.cx(), GradFn::CatBackward0, tensors);
     let mut dims = first.dims().to_vec();
     dims[first.geometry().axis(axis)] = tensors.iter().map(|t| t.size(axis)).sum();
-    let mut out = first.cx().empty_sizes(Op::Cat, &dims, dtype);
+    let mut out = first.cx().launch(Op::Cat, tensors).of(dtype).make_sizes(&dims, dtype);
     let lengths: Vec<u64> = tensors.iter().map(|t| t.size(axis)).collect();
     tape.record([&mut out], move |g| -> Grads {
         let grad = g.grad();

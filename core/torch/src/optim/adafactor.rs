@@ -28,14 +28,15 @@ struct Locals {
 }
 
 /// A float32 result of `op`.
-fn result(cx: &Rc<Context>, op: Op, sizes: &[u64]) -> Tensor {
-    cx.empty_sizes(op, sizes, DType::Float32)
+fn result(cx: &Rc<Context>, op: Op, operands: &[&Tensor], sizes: &[u64]) -> Tensor {
+    cx.launch(op, operands).make_sizes(sizes, DType::Float32)
 }
 
 /// `tensor.norm(2) / numel ** 0.5`.
-fn rms(cx: &Rc<Context>) -> Tensor {
-    let norm = result(cx, Op::LinalgVectorNorm, &[]);
-    let out = result(cx, Op::DivTensor, &[]);
+fn rms(x: &Tensor) -> Tensor {
+    let cx = x.cx();
+    let norm = result(cx, Op::LinalgVectorNorm, &[x], &[]);
+    let out = result(cx, Op::DivTensor, &[&norm], &[]);
     drop(norm);
     out
 }
@@ -47,9 +48,9 @@ impl State {
             [lead @ .., rows, columns] => {
                 // torch.zeros(shape).to(grad): made on the host, copied over.
                 let shape = |last: u64| [lead, &[last]].concat();
-                vec![result(cx, Op::ToCopy, &shape(*rows)), result(cx, Op::ToCopy, &shape(*columns))]
+                vec![result(cx, Op::ToCopy, &[], &shape(*rows)), result(cx, Op::ToCopy, &[], &shape(*columns))]
             }
-            _ => vec![result(cx, Op::ZerosLike, dims)],
+            _ => vec![result(cx, Op::ZerosLike, &[], dims)],
         });
         Self { moments, rms: None }
     }
@@ -73,35 +74,56 @@ impl Optimizer for Adafactor {
 fn update(cx: &Rc<Context>, p: &Tensor, known: &mut Option<State>, locals: &mut Locals) {
     let dims = p.dims();
     let half = p.dtype().is_half();
-    // `.float()`
-    locals.grad = half.then(|| result(cx, Op::ToCopy, dims));
+    // `.float()` of the gradient, which is like the parameter.
+    locals.grad = half.then(|| result(cx, Op::ToCopy, &[p], dims));
     let state = known.get_or_insert_with(|| State::new(cx, p));
     locals.p_data_fp32 = None;
-    locals.p_data_fp32 = half.then(|| result(cx, Op::ToCopy, dims));
-    state.rms = Some(cx.counting_as(Kind::OptimizerState, || rms(cx)));
+    locals.p_data_fp32 = half.then(|| result(cx, Op::ToCopy, &[p], dims));
+    let whole = locals.p_data_fp32.clone().unwrap_or_else(|| p.detach());
+    state.rms = Some(cx.counting_as(Kind::OptimizerState, || rms(&whole)));
 
-    let square = cx.empty(Op::PowTensorScalar, Geometry::contiguous(dims), DType::Float32);
-    let sum = result(cx, Op::AddTensor, dims);
+    let square = cx.launch(Op::PowTensorScalar, &[&whole]).make(Geometry::contiguous(dims), DType::Float32);
+    let sum = result(cx, Op::AddTensor, &[&square], dims);
     drop(square);
-    locals.update = Some(sum);
+    let square = locals.update.insert(sum);
     if let [lead @ .., rows, columns] = dims {
         // The means of the squares over rows and columns, each folded in and dropped.
         for moment in &state.moments {
-            drop(result(cx, Op::MeanDim, moment.dims()));
+            let mean = result(cx, Op::MeanDim, &[square], moment.dims());
+            cx.in_place(Op::MulInPlace, moment, &[]);
+            cx.in_place(Op::AddInPlace, moment, &[&mean]);
+            drop(mean);
         }
         // _approx_sq_grad()
-        let mean = result(cx, Op::MeanDim, &[lead, &[1]].concat());
-        let row_factor = result(cx, Op::DivTensor, &[lead, &[*rows]].concat());
+        let [of_rows, of_columns] = [state.moments.first(), state.moments.last()].map(|m| m.unwrap_or(&whole));
+        let mean = result(cx, Op::MeanDim, &[of_rows], &[lead, &[1]].concat());
+        let row_factor = result(cx, Op::DivTensor, &[of_rows, &mean], &[lead, &[*rows]].concat());
         drop(mean);
-        let column_factor = result(cx, Op::Rsqrt, &[lead, &[1, *columns]].concat());
-        let update = result(cx, Op::MulTensor, dims);
+        cx.in_place(Op::RsqrtInPlace, &row_factor, &[]);
+        let column_factor = result(cx, Op::Rsqrt, &[of_columns], &[lead, &[1, *columns]].concat());
+        let update = result(cx, Op::MulTensor, &[&row_factor, &column_factor], dims);
         drop((row_factor, column_factor));
         locals.update = Some(update);
     } else {
-        locals.update = Some(result(cx, Op::Rsqrt, dims));
+        for moment in &state.moments {
+            cx.in_place(Op::MulInPlace, moment, &[]);
+            cx.in_place(Op::AddInPlace, moment, &[square]);
+        }
+        let root = result(cx, Op::Rsqrt, &[&whole], dims);
+        locals.update = Some(root);
     }
-    let root = rms(cx);
-    let clipped = result(cx, Op::DivTensor, &[]);
+    let update = locals.update.as_ref().unwrap_or(&whole);
+    // update.mul_(grad)
+    cx.in_place(Op::MulInPlace, update, &[&whole]);
+    let root = rms(update);
+    let clipped = result(cx, Op::DivTensor, &[&root], &[]);
+    cx.in_place(Op::DivInPlace, update, &[&clipped]);
+    cx.in_place(Op::MulInPlace, update, &[]);
     drop((root, clipped));
-    drop(result(cx, Op::Neg, dims));
+    let step = result(cx, Op::Neg, &[update], dims);
+    cx.in_place(Op::AddInPlace, &whole, &[&step]);
+    drop(step);
+    if half {
+        drop(cx.launch(Op::CopyInPlace, &[&whole]).over(p));
+    }
 }

@@ -6,6 +6,7 @@ use plimsoll_catalog::software::rules;
 use plimsoll_scenario::OptimizerImpl;
 
 use super::groups::by_dtype;
+use super::lists::{Lists, Pass};
 use super::{Optimizer, like, state, with_gradients};
 use crate::Op;
 use crate::tensor::{Context, DType, Kind, Tensor};
@@ -14,13 +15,14 @@ use crate::tensor::{Context, DType, Kind, Tensor};
 #[derive(Debug)]
 pub struct Adam {
     implementation: OptimizerImpl,
+    decays: bool,
     states: Vec<Option<Vec<Tensor>>>,
 }
 
 impl Adam {
-    /// No state until the first step.
-    pub fn new(implementation: OptimizerImpl) -> Self {
-        Self { implementation, states: Vec::new() }
+    /// No state until the first step. AdamW decays the weights by default, Adam does not.
+    pub fn new(implementation: OptimizerImpl, decays: bool) -> Self {
+        Self { implementation, decays, states: Vec::new() }
     }
 
     /// `_init_group`: the step (on the device for fused only), then both moments, parameter by parameter.
@@ -32,7 +34,7 @@ impl Adam {
             }
             let mut tensors = Vec::with_capacity(3);
             if self.implementation == OptimizerImpl::Fused {
-                let step = || cx.owned_by(p, || cx.empty_sizes(Op::Zeros, &[], DType::Float32));
+                let step = || cx.owned_by(p, || cx.launch(Op::Zeros, &[]).make_sizes(&[], DType::Float32));
                 tensors.push(cx.counting_as(Kind::OptimizerState, step));
             }
             tensors.push(state(cx, Op::ZerosLike, p));
@@ -42,21 +44,45 @@ impl Adam {
     }
 }
 
+/// `_multi_tensor_adam` before it takes roots: the decay of the weights, both moments.
+const FOREACH: [Pass; 4] = [
+    Pass::new(Op::ForeachMulInPlace, 1, 1),
+    Pass::new(Op::ForeachLerpInPlace, 2, 1),
+    Pass::new(Op::ForeachMulInPlace, 1, 1),
+    Pass::new(Op::ForeachAddcmulInPlace, 2, 1),
+];
+
+/// The roots of the second moments, divided and added to.
+const ROOTS: [Pass; 3] =
+    [Pass::new(Op::ForeachSqrt, 1, 1), Pass::new(Op::ForeachDivInPlace, 1, 1), Pass::new(Op::ForeachAddInPlace, 1, 1)];
+
+/// `_single_tensor_adam` before it takes the root.
+const FOR_LOOP: [Pass; 4] = [
+    Pass::new(Op::MulInPlace, 1, 1),
+    Pass::new(Op::LerpInPlace, 2, 1),
+    Pass::new(Op::MulInPlace, 1, 1),
+    Pass::new(Op::AddcmulInPlace, 2, 1),
+];
+
 impl Optimizer for Adam {
     fn step(&mut self, cx: &Rc<Context>, parameters: &[Tensor]) {
         self.initialize(cx, parameters);
         match self.implementation {
-            OptimizerImpl::Fused => {}
+            OptimizerImpl::Fused => Lists::of(parameters).run(cx, &[Pass::new(Op::FusedAdamInPlace, 4, 3)]),
             // exp_avg_sq_sqrt = torch._foreach_sqrt(exp_avg_sqs): a copy of every parameter, all at once.
             OptimizerImpl::Foreach => {
+                let lists = Lists::of(parameters);
+                lists.run(cx, &FOREACH[usize::from(!self.decays)..]);
                 let roots: Vec<Tensor> =
                     by_dtype(parameters).into_iter().map(|p| like(cx, Op::ForeachSqrt, p)).collect();
+                lists.run(cx, &ROOTS);
                 // Once `denom = _foreach_add(exp_avg_sq_sqrt, eps)` was a list of its own.
                 if !cx.machine().rules.has(&rules::ONE_ADAM_LIST) {
                     let sums: Vec<Tensor> =
                         by_dtype(parameters).into_iter().map(|p| like(cx, Op::ForeachAddScalar, p)).collect();
                     drop(sums);
                 }
+                lists.run(cx, &[Pass::new(Op::ForeachAddcdivInPlace, 3, 1)]);
                 drop(roots);
             }
             // denom = (exp_avg_sq.sqrt() / bias_correction2_sqrt).add_(eps), one parameter after the other; the name
@@ -64,9 +90,11 @@ impl Optimizer for Adam {
             OptimizerImpl::ForLoop => {
                 let mut denominator: Option<Tensor> = None;
                 for (_, p) in with_gradients(parameters) {
-                    let root = like(cx, Op::Sqrt, p);
-                    let quotient = like(cx, Op::DivTensor, p);
+                    Pass::over(&FOR_LOOP[usize::from(!self.decays)..], p);
+                    let root = cx.owned_by(p, || cx.launch(Op::Sqrt, &[p]).make_like(p));
+                    let quotient = cx.owned_by(p, || cx.launch(Op::DivTensor, &[&root]).make_like(p));
                     drop(root);
+                    Pass::over(&[Pass::new(Op::AddInPlace, 1, 1), Pass::new(Op::AddcdivInPlace, 3, 1)], p);
                     drop(denominator.replace(quotient));
                 }
             }

@@ -6,7 +6,7 @@ use plimsoll_catalog::software::rules;
 
 use super::{Optimizer, with_gradients};
 use crate::Op;
-use crate::tensor::{Context, DType, Geometry, Kind, Tensor};
+use crate::tensor::{Context, DType, Kind, Tensor};
 
 /// `min_8bit_size`: the moments of smaller parameters stay in float32.
 const SMALLEST: u64 = 4096;
@@ -34,19 +34,20 @@ impl AdamW8bit {
         self.maps.get_or_insert_with(|| [map(cx), map(cx)]);
         let mut state: Vec<Tensor> = (0..2).map(|_| moment(cx, p, DType::UInt8)).collect();
         let block = if cx.machine().rules.has(&rules::SMALL_BLOCKS) { BLOCK } else { LARGE_BLOCK };
-        state.extend((0..2).map(|_| cx.empty_sizes(Op::Zeros, &[p.numel().div_ceil(block)], DType::Float32)));
+        state
+            .extend((0..2).map(|_| cx.launch(Op::Zeros, &[]).make_sizes(&[p.numel().div_ceil(block)], DType::Float32)));
         state
     }
 }
 
 /// `torch.zeros_like(p, dtype=dtype)`.
 fn moment(cx: &Rc<Context>, p: &Tensor, dtype: DType) -> Tensor {
-    cx.empty(Op::ZerosLike, p.geometry().preserved(), dtype)
+    cx.launch(Op::ZerosLike, &[]).make(p.geometry().preserved(), dtype)
 }
 
 /// A quantization map, moved to the device.
 fn map(cx: &Rc<Context>) -> Tensor {
-    cx.empty(Op::ToCopy, Geometry::contiguous(&[MAP]), DType::Float32)
+    cx.launch(Op::ToCopy, &[]).make_sizes(&[MAP], DType::Float32)
 }
 
 impl Optimizer for AdamW8bit {
@@ -58,6 +59,11 @@ impl Optimizer for AdamW8bit {
                 let make = || cx.counting_as(Kind::OptimizerState, || self.initialize(cx, p));
                 self.states[i] = Some(cx.owned_by(p, make));
             }
+            // The weight, its gradient and its state, in one kernel.
+            let state: Vec<&Tensor> = self.states[i].iter().flatten().collect();
+            let op = if p.numel() < SMALLEST { Op::OptimizerUpdate32bit } else { Op::OptimizerUpdate8bitBlockwise };
+            let kept = state.iter().fold(0u64, |sum, x| sum.saturating_add(x.touched()));
+            drop(cx.launch(op, &state).of(p.dtype()).reads(2 * p.touched()).writes(kept).over(p));
         }
     }
 }

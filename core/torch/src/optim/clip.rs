@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use super::groups::by_dtype;
+use super::lists::{Lists, Pass};
 use crate::Op;
 use crate::ops::inside;
 use crate::tensor::{Context, DType, Tensor};
@@ -17,21 +18,27 @@ pub fn clip_grad_norm(cx: &Rc<Context>, parameters: &[Tensor]) {
     for group in gradients.chunk_by(|a, b| a.dtype() == b.dtype()) {
         let largest = group.iter().map(|gradient| gradient.numel()).max().unwrap_or(0);
         let scratch = inside::foreach_norm(cx, NORM, group.len() as u64, largest);
+        let mut launch = cx.launch(NORM, group);
         norms.extend(group.iter().map(|grad| {
             dtype = Some(dtype.map_or(grad.dtype(), |d: DType| d.promote(grad.dtype())));
-            cx.empty_sizes(NORM, &[], grad.dtype())
+            launch.make_sizes(&[], grad.dtype())
         }));
+        drop(launch);
         drop(scratch);
     }
+    let lists = Lists::of(parameters);
     let count = gradients.len() as u64;
     let Some(dtype) = dtype else { return };
-    let stacked = cx.empty_sizes(Op::Stack, &[count], dtype);
-    let total = cx.empty_sizes(Op::LinalgVectorNorm, &[], dtype);
+    let parts: Vec<&Tensor> = norms.iter().collect();
+    let stacked = cx.launch(Op::Stack, &parts).make_sizes(&[count], dtype);
+    let total = cx.launch(Op::LinalgVectorNorm, &[&stacked]).make_sizes(&[], dtype);
     drop((stacked, norms));
-    let plus = cx.empty_sizes(Op::AddTensor, &[], dtype);
-    let inverse = cx.empty_sizes(Op::Reciprocal, &[], dtype);
-    let coefficient = cx.empty_sizes(Op::MulTensor, &[], dtype);
+    let number = |op, operand: &Tensor| cx.launch(op, &[operand]).make_sizes(&[], dtype);
+    let plus = number(Op::AddTensor, &total);
+    let inverse = number(Op::Reciprocal, &plus);
+    let coefficient = number(Op::MulTensor, &inverse);
     drop((inverse, plus));
-    let clamped = cx.empty_sizes(Op::Clamp, &[], dtype);
+    let clamped = number(Op::Clamp, &coefficient);
+    lists.run(cx, &[Pass::new(Op::ForeachMulInPlace, 1, 1)]);
     drop((coefficient, clamped, total));
 }

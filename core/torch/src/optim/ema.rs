@@ -4,13 +4,12 @@
 use std::rc::Rc;
 
 use crate::Op;
-use crate::tensor::{Context, DType, Geometry, Kind, Tensor};
+use crate::tensor::{Context, DType, Kind, Tensor};
 
 /// The averaged model: a deep copy of every parameter, trained or frozen, and of every buffer.
 #[derive(Debug)]
 pub struct Ema {
-    /// Held only for their lifetime.
-    _copies: Vec<Tensor>,
+    copies: Vec<Tensor>,
     /// Into how many lists the parameters fall by their dtype.
     lists: usize,
     updates: u32,
@@ -25,7 +24,7 @@ impl Ema {
                 dtypes.push(parameter.dtype());
             }
         }
-        Self { _copies: cx.copy_loaded(Op::Clone, "module"), lists: dtypes.len(), updates: 0 }
+        Self { copies: cx.copy_loaded(Op::Clone, "module"), lists: dtypes.len(), updates: 0 }
     }
 
     /// `update_parameters(model)`, after the optimizer's step: the first one copies, later ones average in place, each
@@ -33,8 +32,14 @@ impl Ema {
     pub fn update(&mut self, cx: &Rc<Context>) {
         if self.updates > 0 {
             for _ in 0..self.lists {
-                drop(cx.counting_as(Kind::Optimizer, || cx.empty(Op::ToCopy, Geometry::contiguous(&[]), DType::Int64)));
+                drop(cx.counting_as(Kind::Optimizer, || cx.launch(Op::ToCopy, &[]).make_sizes(&[], DType::Int64)));
             }
+        }
+        let op = if self.updates > 0 { Op::ForeachLerpInPlace } else { Op::CopyInPlace };
+        let bytes = self.copies.iter().fold(0u64, |sum, copy| sum.saturating_add(copy.touched()));
+        if let Some(first) = self.copies.first() {
+            let lists = 1 + u64::from(self.updates > 0);
+            drop(cx.launch(op, &[]).of(first.dtype()).reads(lists.saturating_mul(bytes)).writes(bytes));
         }
         self.updates += 1;
     }

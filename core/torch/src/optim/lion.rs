@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use plimsoll_scenario::OptimizerImpl;
 
+use super::lists::{Lists, Pass};
 use super::{Optimizer, like, state, with_gradients};
 use crate::Op;
 use crate::tensor::{Context, DType, Kind, Tensor};
@@ -30,13 +31,34 @@ impl Lion {
             // bitsandbytes keeps its 32-bit states in float32 whatever the weights are in.
             OptimizerImpl::Fused => cx.owned_by(p, || {
                 cx.counting_as(Kind::OptimizerState, || {
-                    cx.empty(Op::ZerosLike, p.geometry().preserved(), DType::Float32)
+                    cx.launch(Op::ZerosLike, &[]).make(p.geometry().preserved(), DType::Float32)
                 })
             }),
             OptimizerImpl::Foreach | OptimizerImpl::ForLoop => state(cx, Op::ZerosLike, p),
         });
     }
 }
+
+/// The sign of the update, the weights' decay and step, the moment.
+const FOR_LOOP: [Pass; 5] = [
+    Pass::new(Op::SgnInPlace, 1, 1),
+    Pass::new(Op::MulInPlace, 1, 1),
+    Pass::new(Op::AddInPlace, 2, 1),
+    Pass::new(Op::MulInPlace, 1, 1),
+    Pass::new(Op::AddInPlace, 2, 1),
+];
+
+/// The same over lists, after the copies of the moments.
+const FOREACH: [Pass; 8] = [
+    Pass::new(Op::Clone, 1, 1),
+    Pass::new(Op::ForeachMulInPlace, 1, 1),
+    Pass::new(Op::ForeachMulInPlace, 1, 1),
+    Pass::new(Op::ForeachAddInPlace, 2, 1),
+    Pass::new(Op::ForeachSignInPlace, 1, 1),
+    Pass::new(Op::ForeachAddInPlace, 2, 1),
+    Pass::new(Op::ForeachMulInPlace, 1, 1),
+    Pass::new(Op::ForeachAddInPlace, 2, 1),
+];
 
 impl Optimizer for Lion {
     fn step(&mut self, cx: &Rc<Context>, parameters: &[Tensor]) {
@@ -45,15 +67,22 @@ impl Optimizer for Lion {
             self.initialize(cx, i, p);
             // update = exp_avg.clone().mul_(beta1).add(grad, alpha=1 - beta1).sgn_()
             if self.implementation == OptimizerImpl::ForLoop {
-                let scaled = like(cx, Op::Clone, p);
-                let update = like(cx, Op::AddTensor, p);
+                let make = |op, operands: &[&Tensor]| cx.owned_by(p, || cx.launch(op, operands).make_like(p));
+                let scaled = make(Op::Clone, &[p]);
+                Pass::over(&[Pass::new(Op::MulInPlace, 1, 1)], p);
+                let update = make(Op::AddTensor, &[&scaled, p]);
+                Pass::over(&FOR_LOOP, p);
                 drop((scaled, update));
             }
         }
         // updates = [t.clone() for t in exp_avgs]: a copy of every moment, all at once.
         if self.implementation == OptimizerImpl::Foreach {
             let updates: Vec<Tensor> = with_gradients(parameters).map(|(_, p)| like(cx, Op::Clone, p)).collect();
+            Lists::of(parameters).run(cx, &FOREACH);
             drop(updates);
+        }
+        if self.implementation == OptimizerImpl::Fused {
+            Lists::of(parameters).run(cx, &[Pass::new(Op::OptimizerUpdate32bit, 3, 2)]);
         }
     }
 }

@@ -9,6 +9,7 @@ mod groups;
 #[cfg(test)]
 mod later_tests;
 mod lion;
+mod lists;
 mod muon;
 mod scaler;
 mod sgd;
@@ -42,6 +43,11 @@ pub struct Share {
 }
 
 impl Share {
+    /// What it optimizes.
+    pub fn parameters(&self) -> &[Tensor] {
+        &self.parameters
+    }
+
     /// `optimizer.step()`.
     pub fn step(&mut self, cx: &Rc<Context>) {
         self.optimizer.step(cx, &self.parameters);
@@ -61,7 +67,7 @@ pub fn build(name: Name, implementation: OptimizerImpl, parameters: &[Tensor]) -
     match name {
         Name::Sgd => all(Box::new(sgd::Sgd::new(false, implementation)), fused),
         Name::SgdMomentum => all(Box::new(sgd::Sgd::new(true, implementation)), fused),
-        Name::Adam | Name::AdamW => all(Box::new(adam::Adam::new(implementation)), fused),
+        Name::Adam | Name::AdamW => all(Box::new(adam::Adam::new(implementation, name == Name::AdamW)), fused),
         Name::Adafactor => all(Box::<adafactor::Adafactor>::default(), false),
         Name::AdamW8bit => all(Box::<adamw8bit::AdamW8bit>::default(), false),
         Name::Lion => all(Box::new(lion::Lion::new(implementation)), false),
@@ -70,7 +76,7 @@ pub fn build(name: Name, implementation: OptimizerImpl, parameters: &[Tensor]) -
             let (matrices, rest): (Vec<Tensor>, Vec<Tensor>) = trained.partition(muon::takes);
             // An optimizer without parameters is an error in PyTorch: it is left out.
             let muon = share(Box::<muon::Muon>::default(), matrices, false);
-            let adamw = share(Box::new(adam::Adam::new(implementation)), rest, fused);
+            let adamw = share(Box::new(adam::Adam::new(implementation, true)), rest, fused);
             [muon, adamw].into_iter().filter(|share| !share.parameters.is_empty()).collect()
         }
     }
@@ -98,12 +104,18 @@ pub fn set_gradient(parameter: &Tensor, value: Option<Tensor>) {
     }
 }
 
-/// A tensor like `p` that the optimizer keeps.
-fn state(cx: &Rc<Context>, op: Op, p: &Tensor) -> Tensor {
-    cx.counting_as(Kind::OptimizerState, || like(cx, op, p))
+/// `p.grad.zero_()` of every parameter.
+pub fn zero_gradients(cx: &Rc<Context>, parameters: &[Tensor]) {
+    lists::Lists::of(parameters).run(cx, &[lists::Pass::new(Op::ForeachZeroInPlace, 0, 1)]);
 }
 
-/// A tensor like `p` that belongs to it.
+/// A tensor like `p` that the optimizer keeps, filled as it is made.
+fn state(cx: &Rc<Context>, op: Op, p: &Tensor) -> Tensor {
+    let make = || cx.launch(op, &[]).make_like(p);
+    cx.counting_as(Kind::OptimizerState, || cx.owned_by(p, make))
+}
+
+/// A tensor like `p` that belongs to it, for kernels over lists to write.
 fn like(cx: &Rc<Context>, op: Op, p: &Tensor) -> Tensor {
     cx.owned_by(p, || cx.empty(op, p.geometry().preserved(), p.dtype()))
 }

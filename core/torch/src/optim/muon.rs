@@ -3,7 +3,8 @@
 
 use std::rc::Rc;
 
-use super::{Optimizer, like, state, with_gradients};
+use super::lists::Pass;
+use super::{Optimizer, state, with_gradients};
 use crate::Op;
 use crate::ops;
 use crate::tensor::{Context, DType, Geometry, Tensor};
@@ -35,9 +36,11 @@ impl Optimizer for Muon {
         let mut update: Option<Tensor> = None;
         for (_, p) in with_gradients(parameters) {
             cx.owned_by(p, || {
-                update = Some(like(cx, Op::LerpScalar, p));
+                Pass::over(&[Pass::new(Op::LerpInPlace, 2, 1)], p);
+                update = Some(cx.launch(Op::LerpScalar, &[p, p]).make_like(p));
                 let orthogonal = update.as_ref().map(orthogonalized);
                 update = orthogonal;
+                Pass::over(&[Pass::new(Op::MulInPlace, 1, 1), Pass::new(Op::AddInPlace, 2, 1)], p);
             });
         }
         drop(update);
@@ -51,21 +54,27 @@ fn orthogonalized(grad: &Tensor) -> Tensor {
     let tall = orthogonal.size(0) > orthogonal.size(1);
     let turned = |x: &Tensor| if tall { x.view_as(x.geometry().transposed(0, 1)) } else { x.clone() };
     orthogonal = turned(&orthogonal);
-    let norm = cx.empty_sizes(Op::LinalgVectorNorm, &[], DType::BFloat16);
-    let clamped = cx.empty_sizes(Op::Clamp, &[], DType::BFloat16);
+    let norm = cx.launch(Op::LinalgVectorNorm, &[&orthogonal]).make_sizes(&[], DType::BFloat16);
+    let clamped = cx.launch(Op::Clamp, &[&norm]).make_sizes(&[], DType::BFloat16);
+    cx.in_place(Op::DivInPlace, &orthogonal, &[&clamped]);
     drop((norm, clamped));
     let (rows, columns) = (orthogonal.size(0), orthogonal.size(1));
-    let product = |op: Op, sizes: [u64; 2]| {
-        let out = cx.empty(op, Geometry::contiguous(&sizes), DType::BFloat16);
+    let product = |op: Op, operands: &[&Tensor], sizes: [u64; 2]| {
+        let inner = operands.first().map_or(0, |a| a.size(1));
+        let flops = sizes[0].saturating_mul(sizes[1]).saturating_mul(inner).saturating_mul(2);
+        let out = cx.launch(op, operands).flops(flops).make(Geometry::contiguous(&sizes), DType::BFloat16);
         cx.blas();
         out
     };
     // Both names hold their matrix until the next step's takes it.
-    let (mut gram_matrix, mut gram_update) = (None, None);
+    let (mut gram_matrix, mut gram_update): (Option<Tensor>, Option<Tensor>) = (None, None);
     for _ in 0..STEPS {
-        drop(gram_matrix.replace(product(Op::Mm, [rows, rows])));
-        drop(gram_update.replace(product(Op::Addmm, [rows, rows])));
-        orthogonal = product(Op::Addmm, [rows, columns]);
+        let gram = product(Op::Mm, &[&orthogonal, &orthogonal], [rows, rows]);
+        drop(gram_matrix.replace(gram.clone()));
+        let update = product(Op::Addmm, &[&gram, &gram, &gram], [rows, rows]);
+        drop(gram);
+        drop(gram_update.replace(update.clone()));
+        orthogonal = product(Op::Addmm, &[&update, &orthogonal, &orthogonal], [rows, columns]);
     }
     turned(&orthogonal)
 }

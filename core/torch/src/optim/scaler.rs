@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::lists::{Lists, Pass};
 use crate::Op;
 use crate::ops;
 use crate::tensor::{Context, DType, Kind, Tensor};
@@ -27,22 +28,25 @@ impl GradScaler {
     }
 
     /// `scaler.unscale_(optimizer)`: the reciprocal of the scale by way of float64; gradients are divided in place.
-    pub fn unscale(&mut self, cx: &Rc<Context>) {
-        let wide = cx.empty_sizes(Op::ToCopy, &[], DType::Float64);
-        let inverse = cx.empty_sizes(Op::Reciprocal, &[], DType::Float64);
+    pub fn unscale(&mut self, cx: &Rc<Context>, parameters: &[Tensor]) {
+        let number = |op, operands: &[&Tensor], dtype| cx.launch(op, operands).make_sizes(&[], dtype);
+        let scale: Vec<&Tensor> = self.scale.iter().map(|(scale, _)| scale).collect();
+        let wide = number(Op::ToCopy, &scale, DType::Float64);
+        let inverse = number(Op::Reciprocal, &[&wide], DType::Float64);
         drop(wide);
-        let narrow = cx.empty_sizes(Op::ToCopy, &[], DType::Float32);
+        let narrow = number(Op::ToCopy, &[&inverse], DType::Float32);
         drop(inverse);
-        let found = cx.empty_sizes(Op::Full, &[], DType::Float32);
-        self.found_inf.push(cx.empty_sizes(Op::ToCopy, &[], DType::Float32));
-        let copy = cx.empty_sizes(Op::ToCopy, &[], DType::Float32);
+        let found = number(Op::Full, &[], DType::Float32);
+        self.found_inf.push(number(Op::ToCopy, &[&found], DType::Float32));
+        let copy = number(Op::ToCopy, &[&narrow], DType::Float32);
+        Lists::of(parameters).run(cx, &[Pass::new(Op::AmpForeachUnscaleInPlace, 1, 1)]);
         drop((copy, narrow, found));
     }
 
     /// `scaler.step(optimizer)` of a fused optimizer: the infinities found, summed up, stand on the optimizer while it
     /// steps (`sum([...])` begins with `0 + tensor`).
     pub fn found_inf(&self, cx: &Rc<Context>) -> Tensor {
-        cx.empty_sizes(Op::AddTensor, &[], DType::Float32)
+        cx.launch(Op::AddTensor, &[]).reads(DType::Float32.size()).make_sizes(&[], DType::Float32)
     }
 
     /// `scaler.update()`: forgets what it found.

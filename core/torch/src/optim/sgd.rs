@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use plimsoll_scenario::OptimizerImpl;
 
+use super::lists::{Lists, Pass};
 use super::{Optimizer, state, with_gradients};
 use crate::Op;
 use crate::tensor::{Context, Tensor};
@@ -23,12 +24,29 @@ impl Sgd {
     }
 }
 
+impl Sgd {
+    /// The kernels of a step over all parameters; what a loop runs one by one moves as much.
+    fn run(&self, cx: &Rc<Context>, parameters: &[Tensor], momentum: &[Pass]) {
+        let lists = Lists::of(parameters);
+        match self.implementation {
+            OptimizerImpl::Fused => {
+                let buffers = u64::from(self.momentum);
+                lists.run(cx, &[Pass::new(Op::FusedSgdInPlace, 2 + buffers, 1 + buffers)]);
+            }
+            OptimizerImpl::Foreach | OptimizerImpl::ForLoop => {
+                lists.run(cx, momentum);
+                lists.run(cx, &[Pass::new(Op::ForeachAddInPlace, 2, 1)]);
+            }
+        }
+    }
+}
+
 impl Optimizer for Sgd {
     /// The first step with momentum clones every gradient into its buffer (fused: an empty buffer it fills); all else
     /// is in place.
     fn step(&mut self, cx: &Rc<Context>, parameters: &[Tensor]) {
         if !self.momentum {
-            return;
+            return self.run(cx, parameters, &[]);
         }
         self.buffers.resize(parameters.len(), None);
         let op = match self.implementation {
@@ -40,5 +58,6 @@ impl Optimizer for Sgd {
                 self.buffers[i] = Some(state(cx, op, p));
             }
         }
+        self.run(cx, parameters, &[Pass::new(Op::ForeachMulInPlace, 1, 1), Pass::new(Op::ForeachAddInPlace, 2, 1)]);
     }
 }

@@ -239,7 +239,7 @@ fn unscaling_keeps_a_flag_until_the_update() {
     let weights = trained(&cx, &SIZES, DType::Float32);
     let mut scaler = GradScaler::default();
     drop(scaler.scale(&cx.empty_sizes(Op::NllLossForward, &[], DType::Float32)));
-    let (events, ()) = watch(&cx, || scaler.unscale(&cx));
+    let (events, ()) = watch(&cx, || scaler.unscale(&cx, &[]));
     assert!(events.iter().all(|e| e.contains("[]")), "scalars only: {events:?}");
     let count = |sign: char| events.iter().filter(|e| e.starts_with(sign)).count();
     assert_eq!(count('+') - count('-'), 1, "{events:?}");

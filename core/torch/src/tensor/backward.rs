@@ -45,14 +45,20 @@ impl Gradients<'_> {
         self.node.next[i].is_some()
     }
 
-    /// Allocates a result in the name of `op`.
-    pub fn empty(&self, op: Op, geometry: Geometry, dtype: DType) -> Tensor {
-        self.cx.empty(op, geometry, dtype)
+    /// Runs a kernel that reads `operands` and makes one tensor.
+    pub fn make(&self, op: Op, operands: &[&Tensor], geometry: Geometry, dtype: DType) -> Tensor {
+        self.cx.launch(op, operands).make(geometry, dtype)
     }
 
-    /// Allocates a result like `tensor`.
-    pub fn like(&self, op: Op, tensor: &Tensor) -> Tensor {
-        self.cx.empty(op, tensor.geometry().preserved(), tensor.dtype())
+    /// Runs a kernel that puts the gradients of all outputs together, and what stands in for those that never came.
+    pub fn gathered(&self, op: Op, instead: &[Tensor], geometry: Geometry) -> Tensor {
+        let parts: SmallVec<[&Tensor; 4]> = self.incoming.iter().flatten().chain(instead).collect();
+        self.cx.launch(op, &parts).make(geometry, self.grad().dtype())
+    }
+
+    /// Runs a kernel that makes a tensor like `x`, which it reads beside `others`.
+    pub fn like(&self, op: Op, x: &Tensor, others: &[&Tensor]) -> Tensor {
+        self.cx.launch(op, others).reads(x.touched()).of(x.dtype()).make(x.geometry().preserved(), x.dtype())
     }
 }
 
@@ -72,7 +78,7 @@ fn from(loss: &Tensor, retain: bool) {
     cx.no_grad(|| {
         let outer = cx.current_module();
         // torch.autograd.backward holds the root gradient for the whole pass.
-        let seed = cx.empty(Op::OnesLike, loss.geometry().preserved(), loss.dtype());
+        let seed = cx.launch(Op::OnesLike, &[]).make_like(loss);
         run(cx, root, seed.clone(), retain);
         cx.grad_fn.set(GradFn::None);
         cx.set_module(outer);
@@ -169,7 +175,7 @@ fn validate(cx: &Rc<Context>, node: &Node, results: &mut Grads) {
                 *grad = sum_to(cx, grad, meta.geometry.dims());
             }
             if grad.dtype() != meta.dtype {
-                *grad = cx.empty(Op::ToCopy, grad.geometry().preserved(), meta.dtype);
+                *grad = cx.launch(Op::ToCopy, &[grad]).make(grad.geometry().preserved(), meta.dtype);
             }
         }
     }
@@ -182,7 +188,7 @@ fn sum_to(cx: &Rc<Context>, grad: &Tensor, sizes: &[u64]) -> Tensor {
     for (i, slot) in kept.iter_mut().enumerate().take(grad.geometry().rank()).skip(lead) {
         *slot = sizes[i - lead];
     }
-    let summed = cx.empty_sizes(Op::SumDimIntList, &kept[..grad.geometry().rank()], grad.dtype());
+    let summed = cx.launch(Op::SumDimIntList, &[grad]).make_sizes(&kept[..grad.geometry().rank()], grad.dtype());
     if lead == 0 { summed } else { summed.view_as(Geometry::contiguous(sizes)) }
 }
 
@@ -196,10 +202,11 @@ fn deliver(node: &Node, slot: usize, grad: Option<Tensor>) {
     let place = &mut buffer[slot];
     match place {
         None => *place = Some(grad),
-        Some(old) if old.can_accumulate_in_place() => {}
+        Some(old) if old.can_accumulate_in_place() => old.cx().in_place(Op::AddInPlace, old, &[&grad]),
         Some(old) => {
             let geometry = Geometry::elementwise(&[old.geometry(), grad.geometry()]);
-            *old = old.cx().empty(Op::AddTensor, geometry, old.dtype());
+            let sum = old.cx().launch(Op::AddTensor, &[old, &grad]).make(geometry, old.dtype());
+            *old = sum;
         }
     }
 }
@@ -213,11 +220,13 @@ fn accumulate(cx: &Rc<Context>, leaf: &Leaf, meta: &Meta, grad: Option<Tensor>) 
         let stolen = if grad.is_only_handle() && grad.geometry().same_layout(&meta.geometry) {
             grad.detach()
         } else {
-            cx.empty(Op::Clone, meta.geometry.clone(), grad.dtype())
+            cx.launch(Op::Clone, &[&grad]).make(meta.geometry.clone(), grad.dtype())
         };
         if leaf.variable.is_none() {
             stolen.mark(Kind::Gradient);
         }
         *place = Some(stolen);
+    } else if let Some(known) = place.as_ref() {
+        cx.in_place(Op::AddInPlace, known, &[&grad]);
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use plimsoll_ledger::{Birth, DType, Kind, Law, Ledger, ModuleId, Owner, PhaseName, Recorder, Storage, Work};
+use plimsoll_ledger::{Birth, DType, Kind, Law, Ledger, ModuleId, Owner, PhaseName, Recorder, Storage};
 
 use super::autocast::Autocast;
 use super::checkpoint::Frame;
@@ -213,14 +213,14 @@ impl Context {
         });
     }
 
-    /// Allocates a tensor: `torch.empty_strided` in the name of `op`.
-    pub fn empty(self: &Rc<Self>, op: Op, geometry: Geometry, dtype: DType) -> Tensor {
+    /// Allocates a tensor that no kernel has written yet: `torch.empty_strided` in the name of `op`.
+    pub(crate) fn empty(self: &Rc<Self>, op: Op, geometry: Geometry, dtype: DType) -> Tensor {
         let bytes = if self.muted.get() { 0 } else { geometry.numel().saturating_mul(dtype.size()) };
         self.allocate(op, geometry, dtype, bytes)
     }
 
     /// Allocates `bytes` that are not a tensor of their own (a library's workspace).
-    pub fn allocate(self: &Rc<Self>, op: Op, geometry: Geometry, dtype: DType, bytes: u64) -> Tensor {
+    pub(crate) fn allocate(self: &Rc<Self>, op: Op, geometry: Geometry, dtype: DType, bytes: u64) -> Tensor {
         let id = self.recorder.borrow_mut().birth(Birth {
             bytes,
             kind: self.kind.get(),
@@ -240,15 +240,8 @@ impl Context {
         self.recorder.borrow_mut().law(law);
     }
 
-    /// A kernel runs.
-    pub fn launch(&self, work: Work) {
-        if !self.muted.get() {
-            self.recorder.borrow_mut().launch(work);
-        }
-    }
-
     /// A contiguous tensor of `sizes`.
-    pub fn empty_sizes(self: &Rc<Self>, op: Op, sizes: &[u64], dtype: DType) -> Tensor {
+    pub(crate) fn empty_sizes(self: &Rc<Self>, op: Op, sizes: &[u64], dtype: DType) -> Tensor {
         self.empty(op, Geometry::contiguous(sizes), dtype)
     }
 

@@ -55,6 +55,12 @@ impl Geometry {
         self.dims().iter().fold(1, |n, &d| n.saturating_mul(d))
     }
 
+    /// Number of elements that lie in memory: one for all that an expansion repeats.
+    pub fn distinct(&self) -> u64 {
+        let sizes = self.dims().iter().zip(self.strides());
+        sizes.fold(1, |n, (&size, &stride)| if stride == 0 && size > 0 { n } else { n.saturating_mul(size) })
+    }
+
     /// Size of dimension `i`; negative counts from the end.
     pub fn size(&self, i: isize) -> u64 {
         self.0.dims[self.axis(i)]

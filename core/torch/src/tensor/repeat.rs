@@ -57,9 +57,13 @@ impl Repeat {
         let mut references = cx.references.borrow_mut();
         let mut next = recorder.ledger().storages.len() as u32;
         let (mut born, mut events) = (Vec::new(), Vec::with_capacity(range.end.event - range.start.event));
-        for event in &recorder.ledger().events[range.start.event..range.end.event] {
+        let mut left_out = Vec::new();
+        for (at, event) in (range.start.event..).zip(&recorder.ledger().events[range.start.event..range.end.event]) {
             if event.is_free() {
-                let Some(copy) = self.copy_of(event.id()) else { continue };
+                let Some(copy) = self.copy_of(event.id()) else {
+                    left_out.push(at);
+                    continue;
+                };
                 if let Some(count) = references.get(copy as usize) {
                     count.set(0);
                 } else if let Some((_, dead)) = born.get_mut((copy as usize).saturating_sub(references.len())) {
@@ -70,6 +74,7 @@ impl Repeat {
             }
             let storage = recorder.ledger().storages[event.id() as usize];
             if matches!(storage.kind, Kind::Workspace | Kind::OptimizerState) {
+                left_out.push(at);
                 continue;
             }
             born.push((storage, false));
@@ -82,7 +87,7 @@ impl Repeat {
             next += 1;
         }
         references.extend(born.iter().map(|(_, dead)| Cell::new(u32::from(!dead))));
-        recorder.launch_like(range.start.launch..range.end.launch, range.start.event, events.len());
+        recorder.launch_like(range.start.launch..range.end.launch, range.start.event, &left_out);
         recorder.extend(born.into_iter().map(|(storage, _)| storage), events.into_iter());
         for law in range.start.law..range.end.law {
             let law = recorder.ledger().laws[law];

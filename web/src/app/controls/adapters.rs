@@ -1,7 +1,7 @@
 //! Low-rank adapters, and the base they sit on.
 
 use leptos::prelude::*;
-use plimsoll_core::scenario::{ADAPTERS, Change, Group};
+use plimsoll_core::scenario::{Change, Group};
 
 use super::lever::Levers;
 use crate::app::planner::Planner;
@@ -11,9 +11,8 @@ use crate::app::widgets::Switch;
 pub fn Adapters() -> impl IntoView {
     let planner = Planner::get();
     let on = Memo::new(move |_| planner.scenario.with(|s| s.training.lora.is_some()));
-    let adapts = Memo::new(move |_| planner.scenario.with(|s| Change::Adapters(ADAPTERS).apply(s).is_ok()));
-    let set =
-        Callback::new(move |on: bool| planner.change(&if on { Change::Adapters(ADAPTERS) } else { Change::Full }));
+    let adapts = Memo::new(move |_| planner.scenario.with(|s| Change::Lora.apply(s).is_ok()));
+    let set = Callback::new(move |on: bool| planner.change(&if on { Change::Lora } else { Change::Full }));
     view! {
         <Switch
             id="lora"

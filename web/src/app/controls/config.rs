@@ -2,6 +2,7 @@
 
 use leptos::prelude::*;
 use plimsoll_core::Error;
+use plimsoll_core::catalog::search;
 use plimsoll_core::measurement::{TEXT, looks_like_record};
 use plimsoll_core::scenario::{Change, ModelSource, at};
 use plimsoll_web::engine;
@@ -23,7 +24,12 @@ pub fn ConfigPaste() -> impl IntoView {
         let outcome = if content.trim().is_empty() {
             Ok(())
         } else {
-            engine::config(&content).and_then(|config| planner.change(&Change::Model(ModelSource::HuggingFace(config))))
+            let source = match search::model_called(&content) {
+                // The name of a model, or its address on the Hub, where a config is asked for.
+                Some(model) => Ok(ModelSource::Catalog(model.id.to_owned())),
+                None => engine::config(&content).map(ModelSource::HuggingFace),
+            };
+            source.and_then(|source| planner.change(&Change::Model(source)))
         };
         refused.set(outcome.err());
         text.set(content);
@@ -62,6 +68,18 @@ pub fn ConfigPaste() -> impl IntoView {
         let shown = pasted && !text.with(String::is_empty);
         refused.get().or_else(|| planner.fault.get().filter(|f| shown && f.key.starts_with("model")))
     };
+
+    // A config that is refused: what stands in the verdict is the model before it.
+    Effect::new(move || planner.holds("config-paste", "config.json", refused.with(Option::is_none)));
+    // Another model was chosen meanwhile: the config in the field is no longer asked about.
+    let source = Memo::new(move |_| planner.scenario.with(|s| s.model.source.clone()));
+    Effect::new(move |before: Option<ModelSource>| {
+        let now = source.get();
+        if before.is_some_and(|before| before != now) && refused.with_untracked(Option::is_some) {
+            refused.set(None);
+        }
+        now
+    });
 
     view! {
         <details class="fold" prop:open=move || open.get()>

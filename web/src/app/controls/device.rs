@@ -1,9 +1,8 @@
 //! The card, and what of it a run may use.
 
 use leptos::prelude::*;
-use plimsoll_core::catalog;
+use plimsoll_core::catalog::search;
 use plimsoll_core::scenario::{Change, Group, at, lever};
-use plimsoll_web::search::search;
 use plimsoll_web::{engine, number};
 
 use super::lever::Levers;
@@ -14,14 +13,15 @@ use crate::app::widgets::{Combobox, Item};
 pub fn DeviceChoice() -> impl IntoView {
     let planner = Planner::get();
     let find = Callback::new(|query: String| {
-        let gpus = catalog::gpus();
-        search(&query, gpus.iter().map(|g| (g.id, g.name, g.architecture)))
+        let (cards, _) = search::count(&query);
+        // Several cards are asked for, and one is what there is: the row says so.
+        let one = if cards > 1 { " · one of them" } else { "" };
+        search::find_gpus(&query)
             .into_iter()
-            .filter_map(|index| gpus.get(index))
             .map(|g| Item {
                 id: g.id,
                 name: g.name,
-                detail: format!("{} · {}", number::bytes(g.memory), g.architecture),
+                detail: format!("{} · {}{one}", number::bytes(g.memory), g.architecture),
             })
             .collect::<Vec<_>>()
     });

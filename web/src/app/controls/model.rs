@@ -1,9 +1,8 @@
 //! The model, from the catalog.
 
 use leptos::prelude::*;
-use plimsoll_core::catalog;
+use plimsoll_core::catalog::search;
 use plimsoll_core::scenario::{Change, Mode, ModelSource};
-use plimsoll_web::search::search;
 use plimsoll_web::{engine, number};
 
 use crate::app::planner::Planner;
@@ -13,10 +12,8 @@ use crate::app::widgets::{Combobox, Item};
 pub fn ModelChoice() -> impl IntoView {
     let planner = Planner::get();
     let find = Callback::new(|query: String| {
-        let models = catalog::models();
-        search(&query, models.iter().map(|m| (m.id, m.name, m.publisher)))
+        search::find_models(&query)
             .into_iter()
-            .filter_map(|index| models.get(index))
             .map(|m| Item {
                 id: m.id,
                 name: m.name,

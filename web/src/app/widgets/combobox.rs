@@ -161,7 +161,7 @@ pub fn Combobox(
                             .then(|| {
                                 view! {
                                     <li class="option-none" role="option" aria-disabled="true" aria-selected="false">
-                                        "Nothing by that name"
+                                        "Nothing by that name in the catalog"
                                     </li>
                                 }
                             })

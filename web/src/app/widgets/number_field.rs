@@ -4,7 +4,7 @@ use leptos::prelude::*;
 use plimsoll_core::Result;
 use plimsoll_web::field;
 
-use crate::app::planner::in_full;
+use crate::app::planner::{Planner, in_full};
 
 /// `slide` is where the slider starts and ends; without it there is none. What is typed stays as typed until the
 /// field is left. `fault` is what was found wrong with it later.
@@ -40,6 +40,20 @@ pub fn NumberField(
         take(next.clamp(least, most.get_untracked()));
     };
     let wrong = move || error.get().or_else(|| fault.get());
+    let planner = Planner::get();
+    let own = id.clone();
+    Effect::new(move || planner.holds(&own, label, error.with(Option::is_none)));
+    // What was typed in vain gives way to a value that came from elsewhere.
+    Effect::new(move |before: Option<u64>| {
+        let now = value.get();
+        if before.is_some_and(|before| before != now) && error.with_untracked(Option::is_some) {
+            draft.set(None);
+            error.set(None);
+        }
+        now
+    });
+    let own = id.clone();
+    on_cleanup(move || planner.holds(&own, label, true));
     let help_id = format!("{id}-help");
     let error_id = format!("{id}-error");
     let slider = slide.map(|(from, to)| {

@@ -2,6 +2,8 @@
 
 use leptos::prelude::*;
 
+use crate::app::planner::Planner;
+
 /// `set` says what is wrong with a text it refuses; the text stays. `fault` is what was found wrong with it later.
 #[component]
 pub fn TextField(
@@ -16,6 +18,20 @@ pub fn TextField(
     let draft = RwSignal::new(None::<String>);
     let error = RwSignal::new(None::<String>);
     let wrong = move || error.get().or_else(|| fault.get());
+    let planner = Planner::get();
+    let own = id.clone();
+    Effect::new(move || planner.holds(&own, label, error.with(Option::is_none)));
+    // What was typed in vain gives way to a value that came from elsewhere.
+    Effect::new(move |before: Option<String>| {
+        let now = value.get();
+        if before.is_some_and(|before| before != now) && error.with_untracked(Option::is_some) {
+            draft.set(None);
+            error.set(None);
+        }
+        now
+    });
+    let own = id.clone();
+    on_cleanup(move || planner.holds(&own, label, true));
     let help_id = format!("{id}-help");
     let error_id = format!("{id}-error");
     view! {

@@ -1,0 +1,82 @@
+//! Ops no gradient goes through: masks, positions, comparisons, counts. A door for each way they read and write, and
+//! behind it the ops that go through it.
+
+use std::rc::Rc;
+
+use crate::Op;
+use crate::tensor::{Context, DType, Tensor};
+
+/// Declares the ops of a door, each by its name in the table of ops.
+macro_rules! door {
+    ($(#[$doc:meta])* $name:ident { $($op:ident),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "each is the op of its name")]
+        pub enum $name { $($op),+ }
+
+        impl From<$name> for Op {
+            fn from(op: $name) -> Self {
+                match op { $($name::$op => Self::$op),+ }
+            }
+        }
+    };
+}
+
+door! {
+    /// What reads nothing on the card: it fills what it makes, or copies it from the host.
+    Fill {
+        Arange, EmptyLike, EmptyMemoryFormat, Eye, Full, FullLike, NewOnes, NewZeros, Ones, Rand, ScalarTensor, ToCopy, Zeros, ZerosLike,
+    }
+}
+
+door! {
+    /// What works number by number.
+    Pointwise {
+        Abs, AddTensor, BitwiseAndTensor, BitwiseNot, BitwiseOrTensor, Ceil, Clamp, Cos, DivTensor, EqScalar, EqTensor, Floor,
+        FloorDivide, GeScalar, GeTensor, GtScalar, GtTensor, LeScalar, LeTensor, Log, LtScalar, MaskedFillScalar, Minimum,
+        MulTensor, NeScalar, Neg, PowTensorTensor, RsubScalar, Sign, Sin, SubTensor, ToCopy, WhereSelf,
+    }
+}
+
+door! {
+    /// What sums up, counts or chooses.
+    Reduction { All, Any, Argmax, Cumsum, Histc, LinalgVectorNorm, Max, Nonzero, Sort, Sum, SumDimIntList }
+}
+
+door! {
+    /// What puts numbers elsewhere: of its operands it reads as much as it writes.
+    Rearrangement { Cat, Clone, ConstantPadNd, Gather, IndexTensor, Repeat, ToCopy }
+}
+
+/// Makes a tensor of nothing.
+pub fn fill(cx: &Rc<Context>, op: Fill, sizes: &[u64], dtype: DType) -> Tensor {
+    let op = Op::from(op);
+    match op {
+        Op::EmptyLike | Op::EmptyMemoryFormat => cx.empty_sizes(op, sizes, dtype),
+        _ => cx.launch(op, &[]).make_sizes(sizes, dtype),
+    }
+}
+
+/// Makes a tensor number by number of `first` and `others`, which are broadcast.
+pub fn pointwise(op: Pointwise, first: &Tensor, others: &[&Tensor], sizes: &[u64], dtype: DType) -> Tensor {
+    let cx = first.cx();
+    cx.launch(op.into(), others).reads(first.touched()).of(first.dtype()).make_sizes(sizes, dtype)
+}
+
+/// [`pointwise`] of one tensor, whose sizes the result has.
+pub fn each(op: Pointwise, x: &Tensor, dtype: DType) -> Tensor {
+    pointwise(op, x, &[], x.dims(), dtype)
+}
+
+/// Sums `x` up, counts it or chooses from it.
+pub fn reduction(op: Reduction, x: &Tensor, sizes: &[u64], dtype: DType) -> Tensor {
+    x.cx().launch(op.into(), &[x]).make_sizes(sizes, dtype)
+}
+
+/// Makes a tensor of what stands in another one.
+pub fn rearrangement(cx: &Rc<Context>, op: Rearrangement, sizes: &[u64], dtype: DType) -> Tensor {
+    let mut launch = cx.launch(op.into(), &[]).of(dtype);
+    let out = launch.make_sizes(sizes, dtype);
+    drop(launch.reads(out.touched()));
+    out
+}

@@ -1,0 +1,73 @@
+//! From a run that does not fit to one that does.
+
+use anyhow::{Context as _, Result, ensure};
+use fantoccini::key::Key;
+
+use crate::{figures::agreed, voyage::journey};
+
+/// The first thing many try: a model of eight billion numbers and the card that they have.
+#[test]
+fn three_actions_lead_to_a_recipe_that_fits() -> Result<()> {
+    journey("fitting", async |voyage| {
+        let page = voyage.planner().await?;
+        page.address_with(&["?"]).await?;
+
+        page.retype("model-search", "qwen 8b").await?;
+        page.press(Key::Enter).await?;
+        page.address_with(&["model=qwen3-8b"]).await?;
+        page.retype("gpu-search", "5070 ti").await?;
+        page.press(Key::Enter).await?;
+        page.address_with(&["gpu=rtx-5070-ti"]).await?;
+        let before = agreed(&page).await?;
+        ensure!(before.verdict == "does not fit" && before.over, "{before:?}");
+
+        page.click(".remedies button").await?;
+        page.address_with(&["quantization=nf4-double"]).await?;
+        let after = agreed(&page).await?;
+        ensure!(after.verdict == "fits" && !after.over, "{after:?}");
+        let focused = page.eval("return document.activeElement?.id").await?;
+        ensure!(focused == "verdict", "the focus is on {focused}");
+        Ok(())
+    })
+}
+
+#[test]
+fn recipes_say_what_they_cost_and_cards_are_named() -> Result<()> {
+    journey("recipes", async |voyage| {
+        let page = voyage.browser().await?;
+        page.open("?model=llama-3.1-8b&gpu=rtx-4090&batch=1").await?;
+        agreed(&page).await?;
+        let recipes = page.reads("fit", "a recipe with its cost", |text| text.contains("take it")).await?;
+        ensure!(recipes.contains("checkpointing") && recipes.contains("to spare"), "{recipes}");
+        page.click("[data-testid='which-card'] button").await?;
+        let cards = page.reads("which-card", "the cards that hold it", |text| text.contains("smallest first")).await?;
+        ensure!(cards.contains("B200"), "{cards}");
+
+        // Where nothing fits, it says what comes nearest.
+        page.open("?model=llama-3.3-70b&gpu=rtx-5090").await?;
+        agreed(&page).await?;
+        let nothing = page.reads("fit", "that nothing fits", |text| text.contains("Nothing fits")).await?;
+        ensure!(nothing.contains("over by") && nothing.contains("RTX"), "{nothing}");
+        Ok(())
+    })
+}
+
+/// The verdict belongs to what the fields show: where one holds no value, the page says so.
+#[test]
+fn a_field_without_a_value_leaves_no_verdict_in_full_colour() -> Result<()> {
+    journey("amiss", async |voyage| {
+        let page = voyage.planner().await?;
+        page.address_with(&["?"]).await?;
+        agreed(&page).await?;
+        page.retype("seq", "2048").await?;
+        let amiss = page.reads("amiss", "which field", |text| text.contains("Sequence")).await?;
+        ensure!(amiss.contains("The figures are for"), "{amiss}");
+        let dimmed = page.eval("return document.querySelector('.hero').classList.contains('is-stale')").await?;
+        ensure!(dimmed == true, "the verdict stands as if nothing were wrong");
+        page.retype("seq", "512").await?;
+        page.is_gone("amiss").await?;
+        let address = page.address_with(&["seq=512"]).await.context("the address")?;
+        ensure!(!address.as_str().contains("2048"));
+        Ok(())
+    })
+}
