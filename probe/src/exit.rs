@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-use plimsoll_core::Error;
+use plimsoll_core::{Error, shown};
 
 use crate::view::Paint;
 
@@ -110,9 +110,10 @@ pub fn code(outcome: Result<u8, Failure>) -> ExitCode {
     };
     if let Some((label, problem, hint)) = message {
         let paint = Paint::for_stderr();
-        let mut text = format!("{} {problem}\n", paint.signal(&label));
+        // Names of files and arguments are other people's: what would command the terminal is written out.
+        let mut text = format!("{} {}\n", paint.signal(&shown(&label)), shown(&problem));
         if !hint.is_empty() {
-            text.push_str(&format!("{} {hint}\n", paint.strong("hint:")));
+            text.push_str(&format!("{} {}\n", paint.strong("hint:"), shown(&hint)));
         }
         // Nobody is left to tell when standard error is gone too.
         let _ = io::Write::write_all(&mut anstream::stderr(), text.as_bytes());

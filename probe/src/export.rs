@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use plimsoll_server::store::{Filter, Store};
+use plimsoll_server::store::{Filter, Store, salvage};
 use serde_json::json;
 
 use crate::database::{self, block_on};
@@ -25,12 +25,19 @@ pub struct Args {
     /// Where to write `measurements`
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+    /// Save what can be read of a damaged SQLite database: DIR/measurements gets every record that is what was given,
+    /// DIR/unverified what reads as a record and may have been changed
+    #[arg(long)]
+    salvage: bool,
     #[command(flatten)]
     database: database::Which,
 }
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<u8, Failure> {
+    if args.salvage {
+        return block_on(2, save(args));
+    }
     block_on(2, async {
         let store = args.database.open().await?;
         let done = export(&store, &args.out.join("measurements")).await;
@@ -41,12 +48,37 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     })
 }
 
-async fn export(store: &Store, folder: &Path) -> Result<(usize, PathBuf), Failure> {
-    let cannot = |path: &Path, error: io::Error| Failure::Environment {
+async fn save(args: &Args) -> Result<u8, Failure> {
+    let target = args.database.target()?;
+    let (good, unsure) = (args.out.join("measurements"), args.out.join("unverified"));
+    let (mut verified, mut unverified) = (0_u64, 0_u64);
+    let lost = salvage(&target, |one| {
+        let (folder, count) = if one.verified { (&good, &mut verified) } else { (&unsure, &mut unverified) };
+        fs::create_dir_all(folder).map_err(|error| cannot(folder, &error))?;
+        let path = folder.join(format!("{}.json", one.id));
+        replace(&path, one.content.as_bytes()).map_err(|error| cannot(&path, &error))?;
+        *count += 1;
+        Ok::<_, Failure>(())
+    });
+    let lost = lost.await?;
+    let mut out = io::stdout();
+    writeln!(out, "{verified} measurements are in {}, as they were given", good.display())?;
+    if unverified > 0 {
+        writeln!(out, "{unverified} read as measurements but may have been changed: {}", unsure.display())?;
+    }
+    writeln!(out, "{lost} could not be read")?;
+    Ok(exit::OK)
+}
+
+fn cannot(path: &Path, error: &io::Error) -> Failure {
+    Failure::Environment {
         problem: format!("cannot write {}: {error}", path.display()),
         hint: "check that --out names a folder that may be written to".to_owned(),
-    };
-    fs::create_dir_all(folder).map_err(|error| cannot(folder, error))?;
+    }
+}
+
+async fn export(store: &Store, folder: &Path) -> Result<(usize, PathBuf), Failure> {
+    fs::create_dir_all(folder).map_err(|error| cannot(folder, &error))?;
     let mut items = Vec::new();
     let mut before = None;
     loop {
@@ -60,7 +92,7 @@ async fn export(store: &Store, folder: &Path) -> Result<(usize, PathBuf), Failur
             if fs::metadata(&path).is_ok_and(|found| found.len() == content.len() as u64) {
                 continue;
             }
-            replace(&path, content.as_bytes()).map_err(|error| cannot(&path, error))?;
+            replace(&path, content.as_bytes()).map_err(|error| cannot(&path, &error))?;
         }
         items.extend(page.items);
         before = page.next;
@@ -72,6 +104,6 @@ async fn export(store: &Store, folder: &Path) -> Result<(usize, PathBuf), Failur
     let index = json!({"schema": 1, "items": items, "next": null, "total": count});
     // Last: whoever reads meanwhile finds every record that the list names.
     let path = folder.join("index.json");
-    replace(&path, index.to_string().as_bytes()).map_err(|error| cannot(&path, error))?;
+    replace(&path, index.to_string().as_bytes()).map_err(|error| cannot(&path, &error))?;
     Ok((count, folder.to_owned()))
 }

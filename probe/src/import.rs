@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use plimsoll_core::measurement::Standing;
+use plimsoll_core::shown;
 use plimsoll_server::store::{Entry, Kept, Store};
 use tokio::task::JoinSet;
 
@@ -73,16 +74,21 @@ fn gather(path: &Path, depth: usize, into: &mut Vec<PathBuf>) -> Result<(), Fail
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let (path, kind) = (entry.path(), entry.file_type());
-        if kind.as_ref().is_ok_and(fs::FileType::is_dir) && depth < DEPTH {
+        if kind.is_ok_and(|kind| kind.is_dir()) && depth < DEPTH {
             gather(&path, depth + 1, into)?;
         } else if path.extension().is_some_and(|extension| extension == "json")
             && path.file_name().is_some_and(|name| name != "index.json")
-            && !kind.is_ok_and(|kind| kind.is_dir())
+            // Through links too: what is no file, as a FIFO, may be waited for as long as its owner likes.
+            && fs::metadata(&path).is_ok_and(|found| found.is_file())
         {
             into.push(path);
         }
     }
     Ok(())
+}
+
+fn name(path: &Path) -> String {
+    shown(&path.display().to_string())
 }
 
 async fn import(store: &Store, paths: Vec<PathBuf>) -> Result<Tally, Failure> {
@@ -106,12 +112,12 @@ async fn import(store: &Store, paths: Vec<PathBuf>) -> Result<Tally, Failure> {
                 *(if kept.new { &mut tally.new } else { &mut tally.known }) += 1;
                 if kept.standing == Standing::Quarantined && kept.new {
                     tally.quarantined += 1;
-                    eprintln!("{}: quarantined: {}", path.display(), kept.reasons.join("; "));
+                    eprintln!("{}: quarantined: {}", name(&path), shown(&kept.reasons.join("; ")));
                 }
             }
             Err(Failure::Scenario { error, .. }) => {
                 tally.refused += 1;
-                eprintln!("{}: {error}", path.display());
+                eprintln!("{}: {}", name(&path), shown(&error.to_string()));
             }
             // The database, or a file that cannot be read: the rest would fare no better.
             Err(failure) => return Err(failure),

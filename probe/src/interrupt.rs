@@ -17,8 +17,8 @@ static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
 pub struct Running {
     /// The worker's process, which leads a group of its own.
     pub pid: u32,
-    /// Its script.
-    pub script: PathBuf,
+    /// The folder that was made for it.
+    pub folder: PathBuf,
 }
 
 /// Handles the signals from now on. Asking twice is asking once.
@@ -52,7 +52,7 @@ fn handle() {
     if let Ok(Some(running)) = RUNNING.lock().map(|mut running| running.take()) {
         worker::kill(running.pid);
         // Nobody is left to tell when it cannot be removed.
-        let _ = std::fs::remove_file(&running.script);
+        let _ = std::fs::remove_dir_all(&running.folder);
     }
     process::exit(i32::from(exit::INTERRUPTED));
 }

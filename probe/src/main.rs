@@ -31,6 +31,7 @@ mod worker;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use plimsoll_core::{is_hidden, shown};
 
 const ABOUT: &str = "Says how much GPU memory a PyTorch training run takes, before it starts";
 
@@ -75,8 +76,22 @@ enum Command {
     Rehearse(Box<rehearse::Args>),
 }
 
+/// The command line. What is wrong with it repeats arguments, which may be names of other people's files: what would
+/// command the terminal is written out.
+fn parse() -> Cli {
+    Cli::try_parse().unwrap_or_else(|error| {
+        let text = error.render().to_string();
+        if !error.use_stderr() || !text.chars().any(|c| is_hidden(c) && c != '\n') {
+            error.exit();
+        }
+        // Nobody is left to tell when standard error is gone.
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), shown(&text).as_bytes());
+        std::process::exit(error.exit_code())
+    })
+}
+
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let outcome = match parse().command {
         Command::Estimate(args) => estimate::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Fit(args) => fit::run(&args),

@@ -45,6 +45,10 @@ pub struct Args {
     /// How many proxies stand in front of the server: whom they name in X-Forwarded-For is then believed and counted
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=8))]
     proxies: u8,
+
+    /// Another name that a server which listens to this machine only is asked for by; may be repeated
+    #[arg(long, value_name = "NAME")]
+    host: Vec<String>,
 }
 
 impl From<ServeError> for Failure {
@@ -78,6 +82,8 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
             None => None,
         };
         if let Some(api) = &api {
+            let store = api.store().clone();
+            tokio::spawn(async move { store.keep_verifying().await });
             let store = api.store().clone();
             tokio::spawn(async move {
                 match store.renew().await {
@@ -120,6 +126,7 @@ async fn api(args: &Args) -> Result<Arc<Api>, Failure> {
         local: args.listen.ip().is_loopback(),
         uploads_per_minute: args.uploads_per_minute,
         proxies: args.proxies.into(),
+        hosts: args.host.clone(),
     };
     Ok(Arc::new(Api::new(store, settings)))
 }

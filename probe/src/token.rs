@@ -68,7 +68,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
 async fn create(store: &Store, label: &str) -> Result<u8, Failure> {
     let label = label.trim();
     let length = label.chars().count();
-    if length == 0 || length > LABEL || label.chars().any(char::is_control) {
+    if length == 0 || length > LABEL || label.chars().any(plimsoll_core::is_hidden) {
         let problem = format!("{length} characters where 1 to {LABEL} printable ones are expected");
         return Err(
             Error::new("--label", problem, "say whose token it is, as --label \"the lab's big machine\"").into()
@@ -118,6 +118,6 @@ async fn revoke(store: &Store, id: &str) -> Result<u8, Failure> {
         writeln!(std::io::stdout(), "Token {id} was revoked before.")?;
         return Ok(exit::OK);
     }
-    let shown = id.chars().take(24).filter(|c| !c.is_control()).collect::<String>();
+    let shown = id.chars().take(24).filter(|c| !plimsoll_core::is_hidden(*c)).collect::<String>();
     Err(Error::new("id", format!("there is no token {shown}"), "`plimsoll token list` shows the ids").into())
 }

@@ -233,6 +233,28 @@ fn silence() {
     assert!(start.elapsed() < Duration::from_secs(30));
 }
 
+/// Each would be waited for as long as an import may take, five minutes.
+#[test]
+fn a_worker_that_will_never_greet_is_not_waited_for() {
+    for (mode, problem) in [
+        ("leaver", "before it said who it is"),
+        ("chatter", "lines without saying who it is"),
+        ("zero", "does not speak the protocol: a line of over 1048576 bytes"),
+        ("stderr", "over 268435456 bytes on standard error"),
+    ] {
+        let start = Instant::now();
+        let (pids, ran) = Stub::new(mode).start().end();
+        assert_eq!(ran.code, Some(3), "{mode}: {}", ran.stderr);
+        assert!(ran.stderr.contains(problem), "{mode}: {}", ran.stderr);
+        assert!(start.elapsed() < Duration::from_secs(150), "{mode}: {:?}", start.elapsed());
+        // The one that left its group is nobody's.
+        for pid in pids.iter().skip(1) {
+            let pid = rustix::process::Pid::from_raw(i32::try_from(*pid).unwrap()).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_slow_start_is_waited_for() {
     let ran = Stub::new("slow-hello").with(&["--timeout", "20"]).json();

@@ -19,6 +19,7 @@ use crate::{
     encoding::negotiate,
     etag::{joined, matches},
     policy::HEADERS,
+    settle::settle,
     site::{Asset, Site},
 };
 
@@ -42,6 +43,7 @@ pub fn app(site: Site, api: Option<Arc<Api>>) -> Router {
         .with_state(Arc::new(site))
         .layer(TimeoutLayer::with_status_code(StatusCode::SERVICE_UNAVAILABLE, HANDLER_TIMEOUT))
         .merge(routes(api))
+        .layer(middleware::from_fn(settle))
         .layer(CatchPanicLayer::custom(|_| failed()))
         .layer(middleware::from_fn(add_headers))
 }

@@ -9,21 +9,27 @@ use std::{
     time::Duration,
 };
 
-use axum::Router;
+use axum::{Router, body::HttpBody as _, middleware};
+use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::GracefulShutdown,
-    service::TowerToHyperService,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
     time::{sleep, timeout},
 };
 use tower::ServiceExt as _;
 
-use crate::{Api, Site, api::Peer, app};
+use crate::{
+    Api, Site,
+    api::Peer,
+    app,
+    host::{self, Names},
+    patient::Patient,
+    places::{Limits, Places},
+};
 
 /// Where `plimsoll serve` listens unless told otherwise: this machine only.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
@@ -71,8 +77,17 @@ impl ServeError {
     }
 }
 
-/// Connections that may be open at a time; who comes then, waits.
+/// Connections that may be open at a time; who comes then takes the place of one that stands still.
 const CONNECTIONS: usize = 1024;
+
+/// Of these, how many one address may have. A browser opens six; a house full of them shares one address.
+const OF_ONE: usize = 256;
+
+/// Open files that are no connections: the database's, its log, the standard streams.
+const FILES: u64 = 64;
+
+/// How long a client may take nothing of an answer.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves `site` and `api` on `listen` until `stop` resolves, then lets running responses finish. `ready` is told the address
 /// once the socket listens; port 0 lets the system choose one.
@@ -91,7 +106,12 @@ pub async fn serve(
     }
     let (listener, address) = bind(listen).await?;
     ready(address);
-    accept(listener, app(site, api), stop).await;
+    let proxies = api.as_ref().map_or(0, |api| api.proxies());
+    // Without measurements there is nothing that others may not see.
+    let names = api.as_ref().map_or(Names::Any, |api| api.names());
+    let app = app(site, api).layer(middleware::from_fn_with_state(names, host::check));
+    let places = Places::new(Limits { all: connections(), each: OF_ONE }, proxies == 0);
+    accept(listener, app, &places, stop).await;
     Ok(())
 }
 
@@ -133,41 +153,79 @@ async fn is_plimsoll(address: SocketAddr) -> bool {
         .is_some_and(|text| text.contains("\r\n\r\nok plimsoll "))
 }
 
-/// axum's own loop has no limit on how long a client may take over a request's head, so this one is ours.
-async fn accept(listener: TcpListener, app: Router, stop: impl Future<Output = ()>) {
+/// As many connections as the system lets us have open: beyond that, accepting fails and nobody is let in.
+#[cfg(unix)]
+fn connections() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let wanted = CONNECTIONS as u64 + FILES;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let mut allowed = current.unwrap_or(u64::MAX);
+    if allowed < wanted {
+        let more = maximum.unwrap_or(u64::MAX).min(wanted);
+        // Refused, it stays as it is.
+        if setrlimit(Resource::Nofile, Rlimit { current: Some(more), maximum }).is_ok() {
+            allowed = more;
+        }
+    }
+    usize::try_from(allowed.saturating_sub(FILES)).unwrap_or(CONNECTIONS).clamp(8, CONNECTIONS)
+}
+
+#[cfg(not(unix))]
+fn connections() -> usize {
+    CONNECTIONS
+}
+
+/// axum's own loop has no limit on how long a client may take over a request's head, nor over an answer, so this one is
+/// ours.
+async fn accept(listener: TcpListener, app: Router, places: &Arc<Places>, stop: impl Future<Output = ()>) {
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
     let open = GracefulShutdown::new();
     let mut stop = pin!(stop);
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
-        let place = tokio::select! {
-            () = &mut stop => break,
-            place = Arc::clone(&places).acquire_owned() => place,
-        };
         let (stream, peer) = tokio::select! {
             () = &mut stop => break,
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 // Out of file descriptors, or a client that is already gone: neither ends the server.
                 Err(_) => {
-                    sleep(Duration::from_millis(50)).await;
+                    places.dismiss();
+                    sleep(Duration::from_millis(10)).await;
                     continue;
                 }
             },
         };
+        let place = tokio::select! {
+            () = &mut stop => break,
+            place = places.take(peer.ip()) => place,
+        };
+        // Of an address that has more than its share.
+        let Some(place) = place else { continue };
         // Small responses leave at once.
         let _ = stream.set_nodelay(true);
-        let service = app.clone().map_request(move |mut request: hyper::Request<_>| {
+        let state = Arc::clone(place.state());
+        let stream = Patient::new(stream, WRITE_TIMEOUT, Arc::clone(&state));
+        let app = app.clone();
+        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            state.request();
             request.extensions_mut().insert(Peer(peer));
-            request
+            request.extensions_mut().insert(Arc::clone(&state));
+            // Of one with a body it is not our work that is waited for, until it has come.
+            let working = request.body().is_end_stream().then(|| state.working());
+            let answer = app.clone().oneshot(request);
+            async move {
+                let answer = answer.await;
+                drop(working);
+                answer
+            }
         });
-        let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
-        let connection = open.watch(connection);
+        let connection = open.watch(http.serve_connection(TokioIo::new(stream), service));
         tokio::spawn(async move {
-            // A client that breaks off or sends nonsense is its own affair.
-            let _ = connection.await;
-            drop(place);
+            tokio::select! {
+                // A client that breaks off or sends nonsense is its own affair.
+                _ = connection => {}
+                () = place.wanted() => {}
+            }
         });
     }
     drop(listener);

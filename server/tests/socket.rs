@@ -91,3 +91,61 @@ async fn without_a_planner_there_is_nothing_to_serve() {
     let error = serve(ANY_PORT, Site::new([]), None, |_| {}, async {}).await.unwrap_err();
     assert!(error.hint().contains("cargo xtask serve"), "{}", error.hint());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_names_one_host() {
+    let server = start().await;
+    for (text, status) in [
+        ("GET / HTTP/1.1\r\nConnection: close\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: close\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\nHost: 127.0.0.1:80@evil\r\nConnection: close\r\n\r\n", "400"),
+        ("GET / HTTP/1.0\r\n\r\n", "200"),
+    ] {
+        let answer = talk(server.address, text).await;
+        assert_eq!(answer.split(' ').nth(1), Some(status), "{text}: {answer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_body_leaves_the_connection_in_order_or_says_that_it_ends() {
+    let server = start().await;
+    tokio::task::spawn_blocking(move || {
+        for length in [10, 200_000, 900_000] {
+            let mut stream = TcpStream::connect(server.address).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            let head = format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
+            for _ in 0..20 {
+                stream.write_all(head.as_bytes()).unwrap();
+                stream.write_all(&vec![b'x'; length]).unwrap();
+                let answer = one_answer(&mut stream);
+                assert!(answer.starts_with("HTTP/1.1 405"), "{length}: {answer}");
+                assert!(!answer.contains("connection: close"), "{length}: {answer}");
+            }
+        }
+        // More than is worth reading: it is said that there will be no next request.
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n").unwrap();
+        let answer = one_answer(&mut stream);
+        assert!(answer.starts_with("HTTP/1.1 405") && answer.contains("connection: close"), "{answer}");
+    })
+    .await
+    .unwrap();
+}
+
+/// Reads the head of one answer and the body it announces.
+fn one_answer(stream: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    loop {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        answer.push(byte[0]);
+        if answer.ends_with(b"\r\n\r\n") {
+            break;
+        }
+    }
+    let head = String::from_utf8(answer).unwrap();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
+    stream.read_exact(&mut vec![0; length]).unwrap();
+    head
+}

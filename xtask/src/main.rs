@@ -1,8 +1,9 @@
-//! The project's own commands: `cargo xtask serve | test | accuracy | schema | reference | bench`.
+//! The project's own commands: `cargo xtask serve | test | attack | accuracy | schema | reference | bench`.
 //!
 //! This program builds and runs others and links none of them: it has to be there at once.
 #![forbid(unsafe_code)]
 
+mod attack;
 mod bench;
 mod browser;
 mod compile;
@@ -34,6 +35,7 @@ Commands:
   test [--without-browser]
                         Everything: formatting, lints, tests native, in wasm and with PyTorch,
                         the accuracy scoreboard, the journeys in a real browser.
+  attack                Try for minutes what was tried against the program and its server before.
   accuracy [--check]    Write docs/accuracy.md from the reference rows and the records in
                         data/measurements; with --check, fail when the committed one differs.
   schema [--check]      Write docs/measurement.schema.json from the record's types; with --check,
@@ -52,6 +54,7 @@ enum Command {
     Help,
     Serve(serve::Options),
     Test(test::Options),
+    Attack,
     Scoreboard { what: &'static str, check: bool },
     Bench { load: bool },
 }
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         }
         Command::Serve(options) => serve::run(&options),
         Command::Test(options) => test::run(&options),
+        Command::Attack => attack::run(),
         Command::Scoreboard { what, check } => scoreboard::run(what, check),
         Command::Bench { load } => bench::run(load),
     };
@@ -90,6 +94,7 @@ fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error> {
                 (_, Some(what)) => Command::Scoreboard { what, check: false },
                 ("serve", _) => Command::Serve(serve::Options::default()),
                 ("test", _) => Command::Test(test::Options::default()),
+                ("attack", _) => Command::Attack,
                 ("bench", _) => Command::Bench { load: false },
                 ("help", _) => return Ok(Command::Help),
                 (other, _) => return Err(format!("there is no command `{other}`").into()),
@@ -130,6 +135,7 @@ mod tests {
             assert_eq!((read, check), (what, true));
         }
         assert!(matches!(parse_line("test --without-browser"), Ok(Command::Test(o)) if o.without_browser));
+        assert!(matches!(parse_line("attack"), Ok(Command::Attack)));
         assert!(matches!(parse_line("bench"), Ok(Command::Bench { load: false })));
         assert!(matches!(parse_line("bench load"), Ok(Command::Bench { load: true })));
         assert!(matches!(parse_line(""), Ok(Command::Help)));

@@ -5,11 +5,13 @@
 mod bytes;
 mod error;
 mod grouped;
+mod hidden;
 mod nearest;
 mod vocabulary;
 
 pub use bytes::Bytes;
 pub use error::{Error, Result};
 pub use grouped::grouped;
+pub use hidden::{is_hidden, shown};
 pub use nearest::{nearest, nearest_ids, quoted};
 pub use vocabulary::{Vocabulary, Word};

@@ -43,6 +43,14 @@ impl Recorder {
     /// How many storages there is room for at first.
     pub const STORAGES: usize = 1 << 14;
 
+    /// Most allocations and frees of a run. The largest model of the catalog, of 405 billion parameters, has half of them in
+    /// eight micro-batches with adapters on every layer;
+    /// reading a ledger takes some hundred bytes for each.
+    pub const EVENTS: usize = 3_000_000;
+
+    /// Most modules of a model.
+    pub const MODULES: usize = 300_000;
+
     /// An empty ledger over these names, with room for the storages of a model of some thirty layers, so that a run does not
     /// begin by growing.
     pub fn new(ops: Names, grad_fns: Names) -> Self {
@@ -60,6 +68,14 @@ impl Recorder {
     /// What is written so far.
     pub const fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// Whether more is written than [`Recorder::EVENTS`] and the others allow: nothing that follows is worth writing.
+    pub fn over(&self) -> bool {
+        let ledger = &self.ledger;
+        ledger.events.len() > Self::EVENTS
+            || ledger.storages.len() > Self::EVENTS
+            || ledger.modules.len() > Self::MODULES
     }
 
     /// Takes the ledger out.

@@ -24,7 +24,7 @@ mod tests;
 mod validate;
 
 pub use facet::Facet;
-pub use identity::scrubbed;
+pub use identity::{Known, scrubbed};
 pub use packed::PART;
 pub use plimsoll_estimate::{PHASE_ORDER, PhasePeak, Which};
 pub use point::{MeasurementPoint, Metric, Peaks, Standing};

@@ -380,7 +380,7 @@ fn a_scrubbed_record_is_good() {
     record.events[0].message = "Traceback: File /home/ada/run.py, line 3\n mail ada@example.org".to_owned();
     record.scenario["model"] = json!({ "hf": { "model_type": "any", "_name_or_path": "C:\\models\\own" } });
     record.estimate = None;
-    record.scrub();
+    record.scrub(&Known::default());
     assert_eq!(faults(&record), []);
     assert_eq!(record.events[0].message, "Traceback: File [left out] line 3 mail [left out]");
     assert_eq!(record.scenario["model"]["hf"]["_name_or_path"], json!("[left out]"));
@@ -432,7 +432,7 @@ proptest! {
                 }
                 prop_assert_eq!(read.content_id().len(), 64);
                 let mut scrubbed = read;
-                scrubbed.scrub();
+                scrubbed.scrub(&Known::default());
             }
         }
     }

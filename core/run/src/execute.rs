@@ -4,7 +4,7 @@ use plimsoll_catalog::device;
 use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::{Bytes, Error, Result};
-use plimsoll_ledger::{Ledger, Parameters, PhaseName};
+use plimsoll_ledger::{Ledger, Parameters, PhaseName, Recorder};
 use plimsoll_scenario::Mode;
 use plimsoll_scenario::Scenario;
 use plimsoll_torch::ops::SdpaRules;
@@ -91,6 +91,9 @@ pub fn execute_with(scenario: &Scenario, repeats: Repeats) -> Result<Option<Ledg
     } else {
         train(&cx, &built, &scenario.training, repeats);
     }
+    if cx.exhausted() {
+        return Err(too_much(&cx, scenario));
+    }
     if cx.repeats_failed() {
         return Ok(None);
     }
@@ -115,6 +118,27 @@ pub fn execute_with(scenario: &Scenario, repeats: Repeats) -> Result<Option<Ledg
         ));
     }
     Ok(Some(ledger))
+}
+
+/// More than a run may have, and of what.
+fn too_much(cx: &Context, scenario: &Scenario) -> Error {
+    let modules = cx.modules();
+    let (key, what) = match scenario.training.accumulation {
+        _ if modules as usize > Recorder::MODULES => ("model", format!("more than {} modules", Recorder::MODULES)),
+        0 | 1 => ("model", format!("more than {} allocations and frees in its {modules} modules", Recorder::EVENTS)),
+        n => (
+            "model",
+            format!(
+                "more than {} allocations and frees in its {modules} modules and {n} micro-batches",
+                Recorder::EVENTS
+            ),
+        ),
+    };
+    Error::new(
+        key,
+        format!("two steps of it are {what}, which is as far as a run is followed"),
+        "take fewer layers or experts, or a smaller training.accumulation; look for a size with too many digits",
+    )
 }
 
 /// `_can_use_grouped_mm` of transformers' `integrations/moe.py`, on an NVIDIA card. AMD's answer as if they were of

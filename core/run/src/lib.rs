@@ -9,3 +9,6 @@ mod train;
 
 pub use execute::{LARGEST_SUM, card, execute, execute_with};
 pub use train::{Repeats, STEPS, train};
+
+#[cfg(test)]
+mod budget_tests;

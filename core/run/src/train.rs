@@ -81,6 +81,9 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, repeats: Repe
     for step in 1..=STEPS {
         for micro_batch in listed(training.accumulation) {
             run.micro_batch(step, micro_batch);
+            if cx.exhausted() {
+                return cx.end();
+            }
         }
         run.update(step);
     }

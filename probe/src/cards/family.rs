@@ -24,7 +24,7 @@ pub fn name(roots: &Roots, pid: u32) -> Option<String> {
 /// The last part of a path. A process may call itself anything: nothing of it may reach the terminal as a command.
 pub fn program(path: &str) -> String {
     let base = path.trim().rsplit(['/', '\\']).next().unwrap_or_default();
-    base.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    base.chars().map(|c| if plimsoll_core::is_hidden(c) { '?' } else { c }).collect()
 }
 
 /// What Python runs: the module after `-m`, else the first word that is no option.

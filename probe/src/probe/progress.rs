@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use plimsoll_core::Bytes;
 use plimsoll_core::estimate::PhaseName;
 use plimsoll_core::measurement::{DeviceKind, EventKind, Sample};
+use plimsoll_core::shown;
 
 use super::report::duration;
 use crate::session::{Update, Watcher, Work};
@@ -110,7 +111,11 @@ impl Watcher for Progress {
         match update {
             Update::Starting { python, device, work } => {
                 self.state.work = *work;
-                self.say(&self.paint.quiet(&format!("Measuring on {} with {}", name(*device), python.display())));
+                self.say(&self.paint.quiet(&format!(
+                    "Measuring on {} with {}",
+                    name(*device),
+                    shown(&python.display().to_string())
+                )));
                 self.state.phase = "starting Python".to_owned();
             }
             Update::Hello { software, device, room, load_line } => {

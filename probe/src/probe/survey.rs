@@ -1,8 +1,7 @@
 //! What the user's Python and its device are, before anything is measured: it decides what is worth starting.
 
-use std::io::{Read as _, Write as _};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::io::Write as _;
+use std::time::Duration;
 
 use plimsoll_core::Bytes;
 use plimsoll_core::measurement::{DeviceKind, MeasuredDevice};
@@ -64,29 +63,17 @@ struct Answer {
 /// When there is no Python to ask.
 pub fn survey(place: &Where) -> Result<Option<Survey>, Failure> {
     let python = worker::find(place.python.as_deref())?;
-    let mut command = Command::new(&python.program);
-    command.args(["-c", SCRIPT]).env("PYTHONSAFEPATH", "1");
+    let quarters = worker::Quarters::new()?;
+    let mut command = quarters.inline(&python, SCRIPT);
     if let Some(index) = place.index {
         command.env("CUDA_DEVICE_ORDER", "PCI_BUS_ID").env("CUDA_VISIBLE_DEVICES", index.to_string());
     }
-    Ok(ask(command).map(|answer| of(answer, place)))
+    let answer = worker::ask(command, PATIENCE);
+    Ok(answer.and_then(|text| read(&text)).map(|answer| of(answer, place)))
 }
 
-fn ask(mut command: Command) -> Option<Answer> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().ok()?;
-    let start = Instant::now();
-    while child.try_wait().ok()?.is_none() {
-        if start.elapsed() > PATIENCE || crate::interrupt::asked() {
-            // It may be gone by now, which is as good.
-            let _ = child.kill();
-            let _ = child.wait();
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let mut text = String::new();
-    child.stdout.take()?.take(1 << 16).read_to_string(&mut text).ok()?;
+/// Whatever else is printed comes before the answer.
+fn read(text: &str) -> Option<Answer> {
     serde_json::from_str(text.lines().last()?).ok()
 }
 

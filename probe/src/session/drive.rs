@@ -11,6 +11,7 @@ use super::others::{Others, others};
 use super::predict::{self, Predictor};
 use super::record::Builder;
 use super::shift::Shift;
+use super::telling::{self, told};
 use super::{Busy, PATIENCE, PATIENCE_LOADING, Request, Update, Watcher, Work, words};
 use crate::exit::Failure;
 use crate::guard::{self, Attempted, Policy, Shape, Why};
@@ -23,6 +24,9 @@ use crate::worker::{
 pub const TICK: Duration = Duration::from_millis(50);
 /// Lines on the protocol's descriptor that are none of it, before the worker is given up.
 pub const GARBAGE: u32 = 5;
+
+/// Notes of a worker that are kept; a real one has a handful.
+const NOTES: u32 = 500;
 
 /// Where a session runs.
 #[derive(Clone)]
@@ -88,10 +92,12 @@ pub fn run(request: &Request<'_>, place: &Place<'_>, watcher: &mut dyn Watcher) 
         stage: Stage::Loading,
         warned: false,
         garbage,
+        notes: 0,
         used: Used::default(),
         outcome: None,
     };
-    session.say(EventKind::Note, place.fallen_back.iter().map(|why| format!("measured on the processor: {why}")));
+    session
+        .say(EventKind::Note, place.fallen_back.iter().map(|why| format!("measured on the processor: {}", told(why))));
     session.say(EventKind::Note, unread);
     session.say(EventKind::Warning, busy.into_iter().map(|others| others.message));
     Ok(session.run())
@@ -134,6 +140,7 @@ struct Session<'a> {
     /// Whether this attempt has passed the mark.
     warned: bool,
     garbage: u32,
+    notes: u32,
     used: Used,
     /// How it ended, when it did not end well.
     outcome: Option<Outcome>,
@@ -176,6 +183,7 @@ impl Session<'_> {
                     match line {
                         Line::Event(parsed) => self.hear(parsed),
                         Line::Garbage(what) => self.garbage(&what),
+                        Line::Endless(what) => self.too_much(&what),
                     }
                 }
                 Next::Silence => self.wait(heard.elapsed()),
@@ -238,14 +246,20 @@ impl Session<'_> {
     fn garbage(&mut self, what: &str) -> Flow {
         self.garbage += 1;
         if self.garbage == 1 {
-            self.say(EventKind::Note, [format!("something wrote to the worker's own channel: {what}")]);
+            self.say(EventKind::Note, [format!("something wrote to the worker's own channel: {}", told(what))]);
         }
         if self.garbage <= GARBAGE {
             return Flow::On;
         }
+        self.too_much(what)
+    }
+
+    fn too_much(&mut self, what: &str) -> Flow {
         let end = self.worker.kill();
-        let problem = format!("something writes to the worker's own channel, {} lines by now: {what}", self.garbage);
-        self.failed(&problem, "look for code that writes to descriptors by number", &end.stderr)
+        let problem =
+            |what: &str| format!("something writes to the worker's own channel, {} lines by now: {what}", self.garbage);
+        let (kept, problem) = (problem(&told(what)), problem(what));
+        self.failed_as(kept, &problem, "look for code that writes to descriptors by number", &end.stderr)
     }
 
     fn gone(&mut self) -> Flow {
@@ -259,13 +273,18 @@ impl Session<'_> {
     }
 
     fn failed(&mut self, problem: &str, hint: &str, detail: &str) -> Flow {
+        self.failed_as(problem.to_owned(), problem, hint, detail)
+    }
+
+    /// The record keeps other words than the terminal shows.
+    fn failed_as(&mut self, kept: String, problem: &str, hint: &str, detail: &str) -> Flow {
         if self.stage == Stage::Finishing {
             // Nothing is lost by it.
-            self.say(EventKind::Note, [format!("after everything was measured: {problem}")]);
+            self.say(EventKind::Note, [format!("after everything was measured: {kept}")]);
             return Flow::Over;
         }
         self.outcome = Some(Outcome::Failed);
-        self.say(EventKind::Failed, [problem.to_owned()]);
+        self.say(EventKind::Failed, [kept]);
         self.watcher.see(&Update::Trouble { problem, hint, detail });
         Flow::Over
     }
@@ -281,7 +300,11 @@ impl Session<'_> {
         match event {
             Event::Progress { message } => self.watcher.see(&Update::Progress(&message)),
             Event::Note { message } => {
-                let event = self.record.event(at, EventKind::Note, &message);
+                self.notes += 1;
+                if self.notes > NOTES {
+                    return self.too_much("notes without end");
+                }
+                let event = self.record.event(at, EventKind::Note, &told(&message));
                 self.show(&event);
             }
             Event::Ready { parameters } => {
@@ -321,7 +344,7 @@ impl Session<'_> {
                 if let Some(micro_batch) = micro_batch.filter(|_| self.work.trains()) {
                     text.push_str(&format!(" (micro-batch {micro_batch})"));
                 }
-                let event = self.record.event(at, kind, &format!("{text}: {message}"));
+                let event = self.record.event(at, kind, &format!("{text}: {}", told(&message)));
                 self.show(&event);
             }
             Event::AttemptEnd { outcome, peak_allocated, peak_reserved, retries, .. } => {
@@ -339,7 +362,7 @@ impl Session<'_> {
                 if kind == ErrorKind::OutOfMemory {
                     return self.no_model(at, &message, &hint);
                 }
-                return self.failed(&message, &hint, &detail);
+                return self.failed_as(told(&message), &message, &hint, &detail);
             }
             Event::Bye => {
                 let end = self.worker.finish();
@@ -358,7 +381,7 @@ impl Session<'_> {
     fn no_model(&mut self, at: u64, message: &str, hint: &str) -> Flow {
         self.record.attempt(at, self.shape);
         self.record.end_attempt(at, Outcome::OutOfMemory, None, None);
-        let event = self.record.event(at, EventKind::OutOfMemory, message);
+        let event = self.record.event(at, EventKind::OutOfMemory, &told(message));
         self.show(&event);
         self.watcher.see(&Update::Trouble { problem: message, hint, detail: "" });
         Flow::Over
@@ -441,7 +464,7 @@ impl Session<'_> {
         let sampled = self.sampling.take().map(Sampling::stop);
         let mut record = self.record.finish(sampled.as_ref(), &self.shift);
         record.estimate = predict::value(&self.predictor);
-        record.scrub();
+        record.scrub(&telling::names());
         self.watcher.see(&Update::End);
         record
     }

@@ -43,7 +43,9 @@ impl Greeting<'_> {
     /// Waits until the worker has said who it is.
     pub fn hello(&mut self, watcher: &mut dyn Watcher) -> Result<Box<Hello>, Early> {
         let patience = self.request.timeout.unwrap_or(PATIENCE_LOADING);
-        let mut heard = Instant::now();
+        let start = Instant::now();
+        let mut heard = start;
+        let mut lines = 0;
         loop {
             if interrupt::asked() {
                 return Err(Early::Other(Failure::Interrupted));
@@ -66,9 +68,16 @@ impl Greeting<'_> {
                 }
             };
             heard = Instant::now();
+            lines += 1;
+            if lines > PRELUDE || start.elapsed() > patience * PATIENCES {
+                let end = self.worker.kill();
+                let problem = format!("the worker sent {lines} lines without saying who it is");
+                return Err(environment(problem, with_tail(NOT_PYTHON_HINT, &end.stderr)));
+            }
+            let is_endless = matches!(line, Line::Endless(_));
             match line {
-                Line::Garbage(what) => {
-                    self.garbage += 1;
+                Line::Garbage(what) | Line::Endless(what) => {
+                    self.garbage = if is_endless { GARBAGE + 1 } else { self.garbage + 1 };
                     if self.garbage > GARBAGE {
                         let end = self.worker.kill();
                         let problem = format!("the worker does not speak the protocol: {what}");
@@ -103,6 +112,11 @@ impl Greeting<'_> {
         }
     }
 }
+
+/// Most lines before the greeting; a real worker tells in ten what it imports.
+const PRELUDE: u32 = 1000;
+/// Within how many times the patience for one line the greeting must have come.
+const PATIENCES: u32 = 4;
 
 const SLOW_HINT: &str = "a slow disk may need longer to import PyTorch: give --timeout SECONDS";
 const NOT_PYTHON_HINT: &str = "check that --python names a Python interpreter";

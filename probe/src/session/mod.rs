@@ -7,6 +7,7 @@ mod others;
 mod predict;
 mod record;
 mod shift;
+mod telling;
 mod words;
 mod work;
 

@@ -1,7 +1,7 @@
 //! What is in a record, in a few lines, above the record itself.
 
 use plimsoll_core::measurement::Outcome;
-use plimsoll_core::{Bytes, Measurement};
+use plimsoll_core::{Bytes, Measurement, is_hidden};
 
 use crate::records;
 
@@ -55,7 +55,7 @@ pub fn summary(record: &Measurement, text: &str) -> String {
 
 /// Without anything that commands a terminal: names come from drivers and other people's files.
 fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    text.chars().map(|c| if is_hidden(c) { '?' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn it_says_what_is_in_the_record() {
         let mut record = sample::record();
-        record.device.name.push('\u{1b}');
+        record.device.name.push('\u{202e}');
         assert_eq!(
             summary(&record, "0123456789"),
             "  what   gpt2, batch 2 x 1, bf16-amp, adamw\n  \

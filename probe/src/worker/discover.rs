@@ -1,12 +1,11 @@
 //! Finding the user's Python: the one that is named, else the active environment's, else the one in PATH.
 
 use std::env;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::ask::ask;
+use super::quarters::Quarters;
 use crate::exit::Failure;
 
 /// How long an interpreter may take to say whether it has torch. Looking costs some 50 ms; a cold network disk more.
@@ -60,28 +59,9 @@ fn candidates(variable: impl Fn(&str) -> Option<PathBuf>) -> Vec<PathBuf> {
 
 /// Whether torch can be imported there; `None` where that is no Python that answers.
 fn has_torch(program: &Path) -> Option<bool> {
-    let mut child = Command::new(program)
-        .args(["-c", HAS_TORCH])
-        // A folder called torch where one happens to stand is no PyTorch.
-        .env("PYTHONSAFEPATH", "1")
-        .current_dir(env::temp_dir())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .ok()?;
-    let start = Instant::now();
-    while child.try_wait().ok()?.is_none() {
-        if start.elapsed() > PATIENCE {
-            // It may be gone by now, which is as good.
-            let _ = child.kill();
-            let _ = child.wait();
-            return None;
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    let mut answer = String::new();
-    child.stdout.take()?.read_to_string(&mut answer).ok()?;
+    let quarters = Quarters::new().ok()?;
+    let python = Python { program: program.to_owned() };
+    let answer = ask(quarters.inline(&python, HAS_TORCH), PATIENCE)?;
     match answer.as_str() {
         "yes" => Some(true),
         "no" => Some(false),

@@ -1,22 +1,28 @@
 //! The worker's process: started in a group of its own, listened to, and never left behind.
 
 use std::io::{self, Write};
-use std::process::{Child, ChildStdin, Command as Process, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use plimsoll_core::measurement::DeviceKind;
 use serde::Serialize;
-use tempfile::TempPath;
 
 use super::discover::Python;
+use super::quarters::Quarters;
 use super::reader::{self, Line, Tail};
 use crate::exit::Failure;
 use crate::interrupt::{self, Running};
 
 /// How long the worker may take to end after it closed its side, before it is killed.
 const GOODBYE: Duration = Duration::from_secs(10);
+
+/// How long the last words of a worker that has ended are waited for, when another process holds its output open.
+const AFTERWARDS: Duration = Duration::from_secs(2);
+
+/// More than this on standard error says nothing more, in bytes: a day of progress bars has a tenth.
+const FLOOD: u64 = 256 << 20;
 
 /// What a worker is started with.
 #[derive(Clone, Copy, Debug)]
@@ -42,8 +48,10 @@ pub struct Worker {
     status: Option<ExitStatus>,
     /// Whether it has ended, and everything it started: its number may belong to others now.
     over: bool,
+    /// When it was seen to have ended although its output is open still.
+    ended: Option<Instant>,
     /// Kept so that it is removed when the worker is dropped, and not before.
-    _script: TempPath,
+    _quarters: Quarters,
 }
 
 /// What came next.
@@ -69,15 +77,12 @@ pub struct End {
 }
 
 impl Worker {
-    /// Writes the script to a file that only its owner reads, and starts it.
+    /// Writes the script to a folder that only its owner can open, and starts it there.
     pub fn start(launch: &Launch<'_>) -> Result<Self, Failure> {
-        let script = write_script(launch.script).map_err(|error| Failure::Environment {
-            problem: format!("cannot write the worker's script to {}: {error}", std::env::temp_dir().display()),
-            hint: "point TMPDIR to a folder that can be written to".to_owned(),
-        })?;
-        let mut process = Process::new(&launch.python.program);
-        process.arg("-u").arg(&*script).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        process.env("PYTHONSAFEPATH", "1").env("TOKENIZERS_PARALLELISM", "false").env("HF_HUB_OFFLINE", "1");
+        let quarters = Quarters::new()?;
+        let mut process = quarters.script(launch.python, launch.script)?;
+        process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        process.env("TOKENIZERS_PARALLELISM", "false").env("HF_HUB_OFFLINE", "1");
         if let (DeviceKind::Cuda, Some(card)) = (launch.device, launch.card) {
             // NVML and sysfs count in the order of the bus; CUDA does only when it is told to.
             process.env("CUDA_DEVICE_ORDER", "PCI_BUS_ID").env("CUDA_VISIBLE_DEVICES", card.to_string());
@@ -85,7 +90,7 @@ impl Worker {
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut process, 0);
         let mut child = process.spawn().map_err(|error| not_started(launch.python, &error))?;
-        interrupt::running(Some(Running { pid: child.id(), script: script.to_path_buf() }));
+        interrupt::running(Some(Running { pid: child.id(), folder: quarters.path().to_owned() }));
         let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
             kill(child.id());
@@ -100,7 +105,8 @@ impl Worker {
             tail_thread: Some(tail_thread),
             status: None,
             over: false,
-            _script: script,
+            ended: None,
+            _quarters: quarters,
         })
     }
 
@@ -120,12 +126,24 @@ impl Worker {
     }
 
     /// The next line, waited for at most so long.
-    pub fn next(&self, patience: Duration) -> Next {
+    pub fn next(&mut self, patience: Duration) -> Next {
+        if self.tail.total() > FLOOD {
+            return Next::Line(Line::Endless(format!("over {FLOOD} bytes on standard error")));
+        }
         match self.lines.recv_timeout(patience) {
             Ok(line) => Next::Line(line),
+            Err(RecvTimeoutError::Timeout) if self.has_left() => Next::Gone,
             Err(RecvTimeoutError::Timeout) => Next::Silence,
             Err(RecvTimeoutError::Disconnected) => Next::Gone,
         }
+    }
+
+    /// Whether it ended some time ago, though what it started holds its output open.
+    fn has_left(&mut self) -> bool {
+        if self.ended.is_none() && matches!(self.child.try_wait(), Ok(Some(_))) {
+            self.ended = Some(Instant::now());
+        }
+        self.ended.is_some_and(|at| at.elapsed() > AFTERWARDS)
     }
 
     /// Waits until it has ended, for a while; then ends it.
@@ -175,14 +193,6 @@ impl Drop for Worker {
     }
 }
 
-fn write_script(text: &str) -> io::Result<TempPath> {
-    // 0600 on Unix, which is tempfile's own rule.
-    let mut file = tempfile::Builder::new().prefix("plimsoll-worker-").suffix(".py").tempfile()?;
-    file.write_all(text.as_bytes())?;
-    file.flush()?;
-    Ok(file.into_temp_path())
-}
-
 fn not_started(python: &Python, error: &io::Error) -> Failure {
     Failure::Environment {
         problem: format!("cannot start {}: {error}", python.program.display()),
@@ -201,7 +211,7 @@ pub fn kill(pid: u32) {
 }
 
 #[cfg(unix)]
-fn kill_group(pid: u32) {
+pub(super) fn kill_group(pid: u32) {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     if let Some(pid) = pid {
         let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
@@ -211,7 +221,7 @@ fn kill_group(pid: u32) {
 /// Ends a worker and everything it started. It may be gone already, which is as good.
 #[cfg(not(unix))]
 pub fn kill(pid: u32) {
-    let _ = Process::new("taskkill")
+    let _ = std::process::Command::new("taskkill")
         .args(["/T", "/F", "/PID", &pid.to_string()])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -221,7 +231,7 @@ pub fn kill(pid: u32) {
 
 /// A process that has ended gives its number to others here: nothing is ended by it.
 #[cfg(not(unix))]
-fn kill_group(_: u32) {}
+pub(super) fn kill_group(_: u32) {}
 
 #[cfg(unix)]
 fn signal(status: Option<ExitStatus>) -> Option<i32> {

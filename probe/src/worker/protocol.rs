@@ -2,7 +2,7 @@
 
 use plimsoll_core::estimate::{Parameters, PhaseName};
 use plimsoll_core::measurement::{DeviceKind, Outcome};
-use plimsoll_core::{Bytes, Scenario};
+use plimsoll_core::{Bytes, Scenario, is_hidden, shown};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -86,10 +86,21 @@ pub struct Parsed {
 impl Parsed {
     /// Reads one line; what is wrong with it, in words, when it is none of the protocol.
     pub fn read(line: &[u8]) -> Result<Self, String> {
-        let value: Value = serde_json::from_slice(line).map_err(|_| "it is not JSON".to_owned())?;
+        let mut value: Value = serde_json::from_slice(line).map_err(|_| "it is not JSON".to_owned())?;
+        visible(&mut value);
         let at = value.get("at").and_then(Value::as_u64).ok_or_else(|| "it has no time".to_owned())?;
         let event = serde_json::from_value(value).map_err(|error| error.to_string())?;
         Ok(Self { at, event })
+    }
+}
+
+/// Writes hidden characters out in all texts: they go to terminals and into records.
+fn visible(value: &mut Value) {
+    match value {
+        Value::String(text) if text.chars().any(is_hidden) => *text = shown(text),
+        Value::Array(items) => items.iter_mut().for_each(visible),
+        Value::Object(map) => map.values_mut().for_each(visible),
+        _ => {}
     }
 }
 
@@ -320,6 +331,10 @@ mod tests {
             "free":null,"capability":"12.0","uuid":"GPU-1","pci":null}}"#;
         let Parsed { at: 5, event: Event::Hello(hello) } = Parsed::read(hello).unwrap() else { panic!("no hello") };
         assert_eq!((hello.torch.as_str(), hello.device.kind), ("2.11.0", DeviceKind::Cuda));
+
+        let note = br#"{"event":"note","at":5,"message":"a\u001b[31mb\u202e"}"#;
+        let Event::Note { message } = Parsed::read(note).unwrap().event else { panic!("no note") };
+        assert_eq!(message, "a\\u{1b}[31mb\\u{202e}");
 
         let phase = br#"{"event":"phase","at":9,"attempt":0,"name":"zero_grad","step":1,"micro_batch":null,
             "peak_allocated":10,"peak_reserved":20,"end_allocated":5,"end_reserved":20,"micros":3,"process":null}"#;

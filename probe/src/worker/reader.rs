@@ -2,14 +2,19 @@
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
+
+use plimsoll_core::is_hidden;
 
 use super::protocol::Parsed;
 
 /// The longest line that is read; the largest real one, an error with its traceback, has some KiB.
 const LONGEST_LINE: u64 = 1 << 20;
+/// How much more of a line is passed over before it is taken to have no end.
+const ENDLESS: u64 = 64 << 20;
 /// Lines that may wait to be handled before the worker has to wait.
 const WAITING: usize = 1024;
 /// How much of standard error is kept for reports.
@@ -22,6 +27,8 @@ pub enum Line {
     Event(Parsed),
     /// Something else: what is wrong with it, and its beginning.
     Garbage(String),
+    /// More than anything of use could be. Nothing is read after it.
+    Endless(String),
 }
 
 /// Reads lines until the end.
@@ -43,8 +50,14 @@ fn forward(reader: &mut impl BufRead, sender: &SyncSender<Line>) -> io::Result<(
         let is_whole = bytes.last() == Some(&b'\n');
         let too_long = !is_whole && bytes.len() as u64 == LONGEST_LINE;
         let line = if too_long {
-            reader.skip_until(b'\n')?;
-            Line::Garbage(format!("a line of over {LONGEST_LINE} bytes: {}", excerpt(&bytes)))
+            let what = format!("a line of over {LONGEST_LINE} bytes: {}", excerpt(&bytes));
+            let mut rest = reader.by_ref().take(ENDLESS);
+            if rest.skip_until(b'\n')? as u64 == ENDLESS {
+                // Whoever listened is gone, which is as good.
+                let _ = sender.send(Line::Endless(what));
+                return Ok(());
+            }
+            Line::Garbage(what)
         } else if bytes.trim_ascii().is_empty() {
             continue;
         } else {
@@ -63,14 +76,18 @@ fn forward(reader: &mut impl BufRead, sender: &SyncSender<Line>) -> io::Result<(
 fn excerpt(bytes: &[u8]) -> String {
     const SHOWN: usize = 60;
     let text = String::from_utf8_lossy(bytes.get(..4 * SHOWN).unwrap_or(bytes)).into_owned();
-    let clean: String = text.trim().chars().map(|c| if c.is_control() { '?' } else { c }).take(SHOWN).collect();
+    let clean: String = text.trim().chars().map(|c| if is_hidden(c) { '?' } else { c }).take(SHOWN).collect();
     let more = if bytes.len() > clean.len() + 2 { " ..." } else { "" };
     format!("{clean:?}{more}")
 }
 
 /// The last of what was written to standard error.
 #[derive(Clone, Debug, Default)]
-pub struct Tail(Arc<Mutex<VecDeque<u8>>>);
+pub struct Tail {
+    last: Arc<Mutex<VecDeque<u8>>>,
+    /// How many bytes there were in all.
+    total: Arc<AtomicU64>,
+}
 
 impl Tail {
     /// Reads until the end, in a thread. The handle says when it is there.
@@ -80,7 +97,8 @@ impl Tail {
         let thread = thread::spawn(move || {
             let mut buffer = [0; 8192];
             while let Ok(read @ 1..) = output.read(&mut buffer) {
-                let Ok(mut bytes) = kept.0.lock() else { return };
+                kept.total.fetch_add(read as u64, Ordering::Relaxed);
+                let Ok(mut bytes) = kept.last.lock() else { return };
                 bytes.extend(buffer.get(..read).unwrap_or_default());
                 let over = bytes.len().saturating_sub(TAIL);
                 bytes.drain(..over);
@@ -89,11 +107,16 @@ impl Tail {
         (tail, thread)
     }
 
+    /// How many bytes were written so far.
+    pub fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
     /// As text, without control characters that would move a terminal's cursor.
     pub fn text(&self) -> String {
-        let bytes: Vec<u8> = self.0.lock().map(|bytes| bytes.iter().copied().collect()).unwrap_or_default();
+        let bytes: Vec<u8> = self.last.lock().map(|bytes| bytes.iter().copied().collect()).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
-        text.chars().filter(|c| !c.is_control() || *c == '\n' || *c == '\t').collect()
+        text.chars().filter(|c| !is_hidden(*c) || *c == '\n' || *c == '\t').collect()
     }
 }
 
@@ -123,6 +146,12 @@ mod tests {
         assert_eq!(all.len(), 2);
         assert!(matches!(&all[0], Line::Garbage(why) if why.starts_with("a line of over 1048576 bytes")));
         assert!(matches!(&all[1], Line::Event(_)));
+    }
+
+    #[test]
+    fn a_line_without_end_ends_the_reading() {
+        let all: Vec<Line> = lines(io::repeat(0)).into_iter().collect();
+        assert!(matches!(all.as_slice(), [Line::Endless(why)] if why.starts_with("a line of over 1048576 bytes")));
     }
 
     #[test]

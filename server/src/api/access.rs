@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use axum::http::{HeaderMap, HeaderName, StatusCode, Uri, header};
 
+use crate::host;
 use crate::store::{Store, StoreError};
 
 use super::problem::Problem;
@@ -14,6 +15,20 @@ use super::rate::Caller;
 
 const FORWARDED: HeaderName = header::FORWARDED;
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// What proxies add of their own, many without being told to.
+const PROXIES: [&str; 9] = [
+    "x-real-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "cf-connecting-ip",
+    "true-client-ip",
+    "fastly-client-ip",
+    "x-envoy-external-address",
+    "x-original-host",
+    "x-amzn-trace-id",
+];
+/// Those that begin so are a proxy's too: `X-Forwarded-Host`, `-Proto`, `-Port`, `-Server`.
+const FORWARDED_OF: &str = "x-forwarded-";
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Longest token that is looked at, in bytes.
@@ -80,22 +95,15 @@ impl Sender<'_> {
     /// Whether it is a program on this machine that asks: not a proxy that brings others here, and not a web page,
     /// also none that made its own name point to this machine.
     fn is_program_here(&self) -> bool {
-        let foreign = [FORWARDED, FORWARDED_FOR, header::VIA, header::ORIGIN];
-        self.peer.is_none_or(|peer| peer.ip().to_canonical().is_loopback())
-            && !foreign.iter().any(|name| self.headers.contains_key(name))
+        let foreign = [FORWARDED, header::VIA, header::ORIGIN];
+        let proxied = |name: &HeaderName| {
+            name.as_str().starts_with(FORWARDED_OF) || PROXIES.contains(&name.as_str()) || foreign.contains(name)
+        };
+        self.proxies == 0
+            && self.peer.is_none_or(|peer| peer.ip().to_canonical().is_loopback())
+            && !self.headers.keys().any(proxied)
             && self.headers.get(FETCH_SITE).is_none_or(|site| site == "none" || site == "same-origin")
-            && self.host().is_some_and(is_loopback)
-    }
-
-    fn host(&self) -> Option<&str> {
-        // Of an absolute address in the request line the header is only an echo (RFC 9112, section 3.2.2).
-        self.uri.host().or_else(|| {
-            let host = self.headers.get(header::HOST)?.to_str().ok()?;
-            match host.strip_prefix('[') {
-                Some(rest) => rest.split(']').next(),
-                None => host.split(':').next(),
-            }
-        })
+            && host::asked(self.uri, self.headers).is_ok_and(host::is_loopback)
     }
 
     /// Who is counted when there is no token.
@@ -130,11 +138,6 @@ fn bearer(value: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-fn is_loopback(host: &str) -> bool {
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,8 +163,27 @@ mod tests {
         assert!(!here("127.0.0.1:5", &[host, ("sec-fetch-site", "cross-site")]));
         assert!(!here("127.0.0.1:5", &[("host", "evil.example:7070")]));
         assert!(!here("127.0.0.1:5", &[]));
+        // What is no name, and two of them.
+        assert!(!here("127.0.0.1:5", &[("host", "127.0.0.1:80@evil")]));
+        assert!(!here("127.0.0.1:5", &[("host", "[::1].evil.example")]));
+        let (mut two, uri) = (headers(&[host]), Uri::from_static("/"));
+        two.append("host", "localhost".parse().unwrap());
+        let sender = Sender { headers: &two, uri: &uri, peer: None, proxies: 0 };
+        assert!(!sender.is_program_here());
+        // Behind a proxy everybody is one of ours.
+        let (one, uri) = (headers(&[host]), Uri::from_static("/"));
+        assert!(!Sender { headers: &one, uri: &uri, peer: None, proxies: 1 }.is_program_here());
         // A proxy that brings the world here.
-        for name in ["x-forwarded-for", "forwarded", "via"] {
+        for name in [
+            "x-forwarded-for",
+            "x-forwarded-host",
+            "x-forwarded-proto",
+            "x-real-ip",
+            "cf-connecting-ip",
+            "true-client-ip",
+            "forwarded",
+            "via",
+        ] {
             assert!(!here("127.0.0.1:5", &[host, (name, "x")]), "{name}");
         }
     }

@@ -6,6 +6,7 @@ mod problem;
 mod query;
 mod rate;
 mod read;
+mod turns;
 mod upload;
 
 use std::net::SocketAddr;
@@ -21,10 +22,13 @@ use axum::routing::get;
 use tokio::sync::Semaphore;
 use tower_http::timeout::TimeoutLayer;
 
+use crate::host::Names;
 use crate::store::Store;
 
 pub(crate) use problem::Problem;
 use rate::Rate;
+pub(crate) use rate::neighbourhood;
+use turns::Turns;
 
 /// The record's JSON Schema, as it is in the project's documentation.
 const RECORD_SCHEMA: &str = include_str!("../../../docs/measurement.schema.json");
@@ -35,6 +39,9 @@ const OPENAPI: &str = include_str!("openapi.json");
 /// Uploads that are read at a time; a body takes some megabytes at most.
 const UPLOADS: usize = 64;
 
+/// Records that are checked at a time at most: each may take some hundred megabytes.
+const WORKERS: usize = 8;
+
 /// How long any request to the API may take, its body and all waiting included.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -43,7 +50,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 pub(crate) struct Peer(pub SocketAddr);
 
 /// How uploads are let in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Whether only this machine reaches the server: uploads then need no token as long as there is none.
     pub local: bool,
@@ -51,11 +58,14 @@ pub struct Settings {
     pub uploads_per_minute: u32,
     /// Proxies in front of the server whose `X-Forwarded-For` is believed.
     pub proxies: usize,
+    /// Names besides this machine's own that a server which only this machine reaches answers to; with proxies in
+    /// front it answers to all.
+    pub hosts: Vec<String>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { local: false, uploads_per_minute: 600, proxies: 0 }
+        Self { local: false, uploads_per_minute: 600, proxies: 0, hosts: Vec::new() }
     }
 }
 
@@ -68,8 +78,8 @@ pub struct Api {
     tokens: Rate,
     peers: Rate,
     uploads: Semaphore,
-    /// Records that are checked at a time: as many as there are processors, since each keeps one busy.
-    work: Semaphore,
+    /// Records that are checked at a time, each of which keeps a processor busy: half of them, so that reading goes on.
+    work: Arc<Turns>,
 }
 
 impl Api {
@@ -78,11 +88,24 @@ impl Api {
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
         Self {
             store,
-            settings,
             tokens: Rate::per_minute(settings.uploads_per_minute),
             peers: Rate::per_minute(settings.uploads_per_minute),
+            settings,
             uploads: Semaphore::new(UPLOADS),
-            work: Semaphore::new(processors),
+            work: Turns::new((processors / 2).clamp(1, WORKERS)),
+        }
+    }
+
+    /// Proxies in front of the server.
+    pub(crate) fn proxies(&self) -> usize {
+        self.settings.proxies
+    }
+
+    /// The names it answers to.
+    pub(crate) fn names(&self) -> Names {
+        match (self.settings.local, self.settings.proxies) {
+            (true, 0) => Names::Here(self.settings.hosts.clone()),
+            _ => Names::Any,
         }
     }
 
@@ -138,7 +161,7 @@ pub(crate) fn routes(api: Option<Arc<Api>>) -> Router {
 /// Whether requests can be answered, for whatever sends them here.
 async fn ready(State(api): State<Arc<Api>>) -> Response {
     let no_store = [(header::CACHE_CONTROL, "no-store")];
-    match api.store.ping().await {
+    match api.store.ready().await {
         Ok(()) => (no_store, "ready\n").into_response(),
         Err(error) => Problem::from(error).into_response(),
     }

@@ -128,6 +128,21 @@ impl From<StoreError> for Problem {
                 "try again later",
             )
             .later(5),
+            StoreError::Gone(_) => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "gone",
+                "The server's database was taken away",
+                "nothing of this request was kept; whoever runs the server has to put its file back. Try again later",
+            )
+            .later(60),
+            StoreError::Damaged(_) => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "damaged",
+                "The server's database is damaged",
+                "nothing of this request was kept, and nothing is until whoever runs the server has put back a copy or \
+                 saved what can be read; its output tells how",
+            )
+            .later(3600),
             StoreError::Failed(_) => Self::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "database",

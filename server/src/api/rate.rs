@@ -25,13 +25,18 @@ pub(super) enum Caller {
 
 impl Caller {
     pub(super) fn peer(ip: IpAddr) -> Self {
-        match ip.to_canonical() {
-            IpAddr::V6(ip) => {
-                let [a, b, c, d, ..] = ip.segments();
-                Self::Peer(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into())
-            }
-            ip => Self::Peer(ip),
+        Self::Peer(neighbourhood(ip))
+    }
+}
+
+/// What one customer has: an address, of IPv6 the first half of it.
+pub(crate) fn neighbourhood(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => {
+            let [a, b, c, d, ..] = ip.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
         }
+        ip => ip,
     }
 }
 

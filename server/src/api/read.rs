@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -57,9 +58,11 @@ pub(super) async fn compare(
 /// `GET /api/v1/measurements/{id}`
 pub(super) async fn record(
     State(api): State<Arc<Api>>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
+    // What is no text is no id either.
+    let id = id.map(|Path(id)| id).unwrap_or_default();
     if id.len() != 64 || !id.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
         return Err(Problem::nothing("an id is 64 hexadecimal digits in lower case, as the list gives it"));
     }

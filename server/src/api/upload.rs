@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::extract::{Request, State};
+use axum::extract::{Request, State as Shared};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use plimsoll_core::measurement::Standing;
@@ -11,6 +11,7 @@ use plimsoll_core::{Error, Measurement};
 use serde_json::json;
 use tokio::time::timeout;
 
+use crate::places::State;
 use crate::store::Entry;
 
 use super::access::{Access, Sender};
@@ -21,18 +22,18 @@ use super::{Api, Peer, body, json_response};
 /// How long an upload may wait for its turn.
 const TURN: Duration = Duration::from_secs(10);
 
-pub(super) async fn upload(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
+pub(super) async fn upload(Shared(api): Shared<Arc<Api>>, request: Request) -> Result<Response, Problem> {
     let (parts, content) = request.into_parts();
     let peer = parts.extensions.get::<Peer>().map(|peer| peer.0);
     let sender = Sender { headers: &parts.headers, uri: &parts.uri, peer, proxies: api.settings.proxies };
-    let token = match sender.access(&api.store, api.settings.local).await? {
+    let (caller, token) = match sender.access(&api.store, api.settings.local).await? {
         Access::Token(id) => {
             within_rate(&api, Caller::Token(id.clone()))?;
-            Some(id)
+            (Caller::Token(id.clone()), Some(id))
         }
         Access::Local => {
             within_rate(&api, sender.caller())?;
-            None
+            (sender.caller(), None)
         }
         Access::Refused(problem) => {
             // Counted too: guessing is not for free.
@@ -52,8 +53,15 @@ pub(super) async fn upload(State(api): State<Arc<Api>>, request: Request) -> Res
     };
     let _turn = timeout(TURN, api.uploads.acquire()).await.ok().and_then(Result::ok).ok_or_else(busy)?;
     let text = body::read(content).await?;
-    let _place = timeout(TURN, api.work.acquire()).await.ok().and_then(Result::ok).ok_or_else(busy)?;
-    let entry = tokio::task::spawn_blocking(move || entry(&text)).await;
+    // From here on it is our work that the client waits for.
+    let _working = parts.extensions.get::<Arc<State>>().map(State::working);
+    let place = timeout(TURN, api.work.take(&caller)).await.ok().flatten().ok_or_else(busy)?;
+    // The place goes with the work, not with the client: one that breaks off leaves the work running.
+    let entry = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        entry(&text)
+    });
+    let entry = entry.await;
     let failed = |_| {
         Problem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -63,7 +71,6 @@ pub(super) async fn upload(State(api): State<Arc<Api>>, request: Request) -> Res
         )
     };
     let entry = entry.map_err(failed)??;
-    drop(_place);
     let id = entry.id.clone();
     let kept = api.store.put(entry, token).await?;
     let url = format!("/api/v1/measurements/{id}");

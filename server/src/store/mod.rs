@@ -4,12 +4,15 @@ mod columns;
 mod engine;
 mod entry;
 mod error;
+mod health;
 mod index;
 mod judge;
 mod pools;
+mod salvage;
 mod target;
 mod token;
 mod tx;
+mod verify;
 mod writer;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +28,7 @@ use tokio::sync::Mutex;
 pub use entry::{Entry, Figures};
 pub use error::{OpenError, StoreError};
 pub use index::Filter;
+pub use salvage::{Salvaged, salvage};
 pub use target::Target;
 pub use token::{LABEL, Token};
 pub use tx::Kept;
@@ -100,19 +104,25 @@ impl Store {
     /// # Errors
     /// The database fails; nothing is kept then.
     pub async fn put(&self, entry: Entry, token: Option<String>) -> Result<Kept, StoreError> {
-        self.writer.put(entry, token).await
+        let outcome = self.writer.put(entry, token).await;
+        self.noted(outcome)
     }
 
     /// A record as it was given, in canonical JSON.
     ///
     /// # Errors
-    /// The database fails.
+    /// The database fails, or what it has is not what was given under this id.
     pub async fn record(&self, id: &str) -> Result<Option<String>, StoreError> {
         let sql = "SELECT content FROM record JOIN measurement ON measurement.seq = record.seq WHERE id = $1";
-        reading!(&self.pools, pool => {
-            let row = sqlx::query(sql).bind(id).fetch_optional(pool).await.map_err(StoreError::of)?;
-            row.map(|row| row.try_get(0)).transpose().map_err(StoreError::of)
-        })
+        let found: Result<Option<String>, StoreError> = reading!(&self.pools, pool => {
+            let row = sqlx::query(sql).bind(id).fetch_optional(pool).await;
+            row.and_then(|row| row.map(|row| row.try_get(0)).transpose()).map_err(StoreError::of)
+        });
+        let whole = found.and_then(|content| {
+            content.iter().try_for_each(|content| verify::whole(id, content))?;
+            Ok(content)
+        });
+        self.noted(whole)
     }
 
     /// The records that match, newest first, at most `limit`, from those older than `before` on.
@@ -123,7 +133,8 @@ impl Store {
         self.refresh().await?;
         let stretch = self.index().stretch(filter, before, limit);
         let next = stretch.seqs.last().copied().filter(|_| stretch.more);
-        Ok(Page { items: self.points(&stretch.seqs).await?, next, total: stretch.total })
+        let points = self.points(&stretch.seqs).await;
+        Ok(Page { items: self.noted(points)?, next, total: stretch.total })
     }
 
     /// How far estimates were off, by one facet; the largest group first.
@@ -180,12 +191,22 @@ impl Store {
         })
     }
 
-    /// Whether the database answers.
+    /// Whether uploads can be kept and lists be given.
     ///
     /// # Errors
-    /// It does not.
-    pub async fn ping(&self) -> Result<(), StoreError> {
-        self.last_change().await.map(|_| ())
+    /// What stands in the way.
+    pub async fn ready(&self) -> Result<(), StoreError> {
+        self.pools.check()?;
+        self.last_change().await?;
+        self.list(&Filter::default(), None, 1).await.map(|_| ())
+    }
+
+    /// Remembers an error that says that the database is not what it was.
+    fn noted<T>(&self, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Err(error) = &outcome {
+            self.pools.found(error);
+        }
+        outcome
     }
 
     /// Finishes what is under way and lets go of the database.
@@ -203,7 +224,7 @@ impl Store {
                 let rows = sqlx::query(POINTS_SQLITE).bind(list).fetch_all(readers).await.map_err(StoreError::of)?;
                 rows.iter().map(listed).collect::<Result<_, sqlx::Error>>().map_err(StoreError::of)
             }
-            Pools::Postgres(pool) => {
+            Pools::Postgres(pool, _) => {
                 let rows = sqlx::query(POINTS_POSTGRES).bind(seqs).fetch_all(pool).await.map_err(StoreError::of)?;
                 rows.iter().map(listed).collect::<Result<_, sqlx::Error>>().map_err(StoreError::of)
             }
@@ -226,6 +247,7 @@ impl Store {
             return Ok(());
         }
         let outcome = self.catch_up().await;
+        let outcome = self.noted(outcome);
         match outcome {
             Ok(()) => *checked = Some(Instant::now()),
             Err(_) => self.cache.stale.store(true, Ordering::Release),
@@ -287,7 +309,7 @@ where
     String: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
 {
     let text = |column| row.try_get::<String, _>(column);
-    let mut point: Value = serde_json::from_str(&text("point")?).unwrap_or_default();
+    let mut point: Value = serde_json::from_str(&text("point")?).map_err(|error| sqlx::Error::Decode(error.into()))?;
     if let Some(point) = point.as_object_mut() {
         point.insert("received".to_owned(), text("received")?.into());
         point.insert("standing".to_owned(), text("status")?.into());

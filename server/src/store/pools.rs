@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::migrate::{Migration, MigrationType, Migrator};
@@ -10,6 +12,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{PgPool, Postgres, SqlSafeStr as _, Sqlite, SqliteConnection, SqlitePool, Transaction};
 
+use super::health::Health;
 use super::{OpenError, StoreError, Target};
 
 /// Connections that read.
@@ -17,6 +20,9 @@ const READERS: u32 = 4;
 
 /// How long to wait for a connection, or for another process that writes to the same file.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Up to this size in bytes a file is looked through before it is used, which takes a second; larger ones meanwhile.
+const LOOKED_AT: u64 = 256 << 20;
 
 /// Size in bytes that SQLite cuts its write-ahead log back to once it was written home.
 const LOG_KEPT: &str = "67108864";
@@ -34,9 +40,11 @@ pub(super) enum Pools {
         readers: SqlitePool,
         /// The one connection that can.
         writer: SqlitePool,
+        /// Whether what it writes is found again.
+        health: Arc<Health>,
     },
     /// PostgreSQL's connections do both.
-    Postgres(PgPool),
+    Postgres(PgPool, Arc<Health>),
 }
 
 /// Writes that become true together.
@@ -52,6 +60,7 @@ pub(super) enum Tx {
 pub(super) struct Alone {
     connection: PoolConnection<Sqlite>,
     committed: bool,
+    health: Arc<Health>,
 }
 
 impl Deref for Alone {
@@ -72,6 +81,7 @@ impl Drop for Alone {
     fn drop(&mut self) {
         if !self.committed {
             self.connection.close_on_drop();
+            self.health.let_go();
         }
     }
 }
@@ -82,7 +92,7 @@ macro_rules! reading {
     ($pools:expr, $pool:ident => $body:expr) => {
         match $pools {
             $crate::store::pools::Pools::Sqlite { readers: $pool, .. } => $body,
-            $crate::store::pools::Pools::Postgres($pool) => $body,
+            $crate::store::pools::Pools::Postgres($pool, _) => $body,
         }
     };
 }
@@ -113,6 +123,7 @@ impl Pools {
                 if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
                     std::fs::create_dir_all(folder).map_err(|e| OpenError::Folder(folder.to_owned(), e))?;
                 }
+                private(path);
                 let options = SqliteConnectOptions::new()
                     .filename(path)
                     .create_if_missing(true)
@@ -125,10 +136,15 @@ impl Pools {
                     .busy_timeout(PATIENCE);
                 let pool = |most| SqlitePoolOptions::new().max_connections(most).acquire_timeout(PATIENCE);
                 let open = |source| broken(target, source);
-                let writer = pool(1).connect_with(options.clone()).await.map_err(open)?;
+                // Kept open: the log that it writes to stays the same.
+                let writer = pool(1).idle_timeout(None).max_lifetime(None);
+                let writer = writer.connect_with(options.clone()).await.map_err(open)?;
                 migrate(target, SQLITE, async |migrator| migrator.run(&writer).await).await?;
                 let readers = pool(READERS).connect_with(options.read_only(true)).await.map_err(open)?;
-                Ok(Self::Sqlite { readers, writer })
+                if std::fs::metadata(path).is_ok_and(|found| found.len() <= LOOKED_AT) {
+                    sound(target, &readers).await?;
+                }
+                Ok(Self::Sqlite { readers, writer, health: Arc::new(Health::of_file(path)) })
             }
             Target::Postgres(url) => {
                 let options: PgConnectOptions = url.parse().map_err(|source| broken(target, source))?;
@@ -136,23 +152,41 @@ impl Pools {
                 let pool = PgPoolOptions::new().max_connections(READERS + 2).acquire_timeout(PATIENCE);
                 let pool = pool.connect_with(options).await.map_err(|source| broken(target, source))?;
                 migrate(target, POSTGRES, async |migrator| migrator.run(&pool).await).await?;
-                Ok(Self::Postgres(pool))
+                Ok(Self::Postgres(pool, Arc::default()))
             }
         }
     }
 
+    fn health(&self) -> &Arc<Health> {
+        match self {
+            Self::Sqlite { health, .. } | Self::Postgres(_, health) => health,
+        }
+    }
+
+    /// Whether what is written now will be found again.
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        self.health().check()
+    }
+
+    /// Notes an error that says that the database is not what it was.
+    pub(super) fn found(&self, error: &StoreError) {
+        self.health().found(error);
+    }
+
     /// Begins to write, alone: no other writer is let in before it ends.
     pub(super) async fn write(&self) -> Result<Tx, StoreError> {
+        self.check()?;
         match self {
-            Self::Sqlite { writer, .. } => {
+            Self::Sqlite { writer, health, .. } => {
                 async {
-                    let mut tx = Alone { connection: writer.acquire().await?, committed: false };
+                    let health = Arc::clone(health);
+                    let mut tx = Alone { connection: writer.acquire().await?, committed: false, health };
                     sqlx::query("BEGIN IMMEDIATE").execute(&mut *tx).await?;
                     Ok(Tx::Sqlite(tx))
                 }
                 .await
             }
-            Self::Postgres(pool) => {
+            Self::Postgres(pool, _) => {
                 async {
                     let mut tx = pool.begin().await?;
                     // The row stays locked until the transaction ends.
@@ -168,11 +202,11 @@ impl Pools {
     /// Lets go of all connections; SQLite writes its log home.
     pub(super) async fn close(&self) {
         match self {
-            Self::Sqlite { readers, writer } => {
+            Self::Sqlite { readers, writer, .. } => {
                 readers.close().await;
                 writer.close().await;
             }
-            Self::Postgres(pool) => pool.close().await,
+            Self::Postgres(pool, _) => pool.close().await,
         }
     }
 }
@@ -182,14 +216,42 @@ impl Tx {
     pub(super) async fn commit(self) -> Result<(), StoreError> {
         match self {
             Self::Sqlite(mut tx) => {
+                tx.health.begun()?;
                 let committed = sqlx::query("COMMIT").execute(&mut *tx).await.map(|_| ());
                 tx.committed = committed.is_ok();
+                // Once more: what went into files that were taken away meanwhile is not acknowledged.
+                if committed.is_ok() {
+                    tx.health.begun()?;
+                }
                 committed
             }
             Self::Postgres(tx) => tx.commit().await,
         }
         .map_err(StoreError::of)
     }
+}
+
+/// Makes a database that is not there yet, for its owner alone: records of others and hashes of tokens are in it. SQLite
+/// gives its log the same permissions.
+#[cfg(unix)]
+fn private(path: &Path) {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    // It may be there already; where nothing can be made, SQLite says what is wrong.
+    let _ = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+}
+
+#[cfg(not(unix))]
+fn private(_: &Path) {}
+
+/// Whether SQLite finds nothing wrong with the structure of a file.
+async fn sound(target: &Target, readers: &SqlitePool) -> Result<(), OpenError> {
+    let said = sqlx::query_scalar::<_, String>("PRAGMA quick_check(1)").fetch_one(readers).await;
+    let what = match said {
+        Ok(said) if said == "ok" => return Ok(()),
+        Ok(said) => said,
+        Err(error) => error.to_string(),
+    };
+    Err(OpenError::Damaged { place: target.to_string(), what })
 }
 
 /// Why a database could not be opened: it is not there, or it is not ours. SQLite's 26 is `SQLITE_NOTADB`, 11

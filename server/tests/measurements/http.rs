@@ -13,7 +13,7 @@ use tower::ServiceExt as _;
 pub const MEASUREMENTS: &str = "/api/v1/measurements";
 
 /// A server that only its own machine reaches, without a limit on the rate.
-pub const LOCAL: Settings = Settings { local: true, uploads_per_minute: 0, proxies: 0 };
+pub const LOCAL: Settings = Settings { local: true, uploads_per_minute: 0, proxies: 0, hosts: Vec::new() };
 
 /// What a program of the machine sends with a record.
 pub const JSON: [(&str, &str); 2] = [("host", "127.0.0.1:7070"), ("content-type", "application/json")];

@@ -3,6 +3,7 @@
 
 mod bad_uploads;
 mod base;
+mod damage;
 mod documents;
 mod exchange;
 mod http;

@@ -14,7 +14,7 @@ pub async fn what_was_kept_is_there_after_opening_again(base: Base) {
     store.put(entry(&alike(1)), None).await.unwrap();
     let revision = store.revision().await.unwrap();
     store.close().await;
-    assert!(store.ping().await.is_err(), "it was let go");
+    assert!(store.ready().await.is_err(), "it was let go");
 
     let store = base.open().await;
     assert_eq!(store.list(&Filter::accepted(), None, 10).await.unwrap().total, 1);

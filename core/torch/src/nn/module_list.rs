@@ -47,6 +47,9 @@ impl<T> ModuleList<T> {
     ) -> Result<Self, E> {
         let mut list = Self { items: Vec::new(), units: Vec::new() };
         for i in 0..count {
+            if scope.cx().exhausted() && !list.items.is_empty() {
+                break;
+            }
             let (modules, parameters) = (scope.cx().modules(), scope.place());
             list.items.push(Rc::new(build(&scope.item(name, i), i)?));
             let unit = Unit { modules: modules..scope.cx().modules(), parameters: scope.parameters_since(parameters) };
@@ -82,12 +85,14 @@ impl<T> ModuleList<T> {
         let kinds: Vec<K> = self.items.iter().map(|item| kind(item)).collect();
         let mut hidden = hidden;
         let mut at = 0;
-        while at < self.items.len() {
+        while at < self.items.len() && !cx.exhausted() {
             let (pattern, count) = repeated(&kinds[at..]);
             let units = (0..count).map(|unit| self.unit(at + unit * pattern..at + (unit + 1) * pattern)).collect();
             hidden = run_units(cx, units, hidden, |unit, hidden| {
                 let first = at + unit * pattern;
-                self.items[first..first + pattern].iter().fold(hidden, |hidden, item| step(item, hidden))
+                self.items[first..first + pattern]
+                    .iter()
+                    .fold(hidden, |hidden, item| if cx.exhausted() { hidden } else { step(item, hidden) })
             });
             at += pattern * count;
         }

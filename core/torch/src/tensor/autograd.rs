@@ -164,7 +164,8 @@ struct Recording {
 impl Tape {
     /// Begins the node `name` over the op's differentiable inputs. Call before the kernel allocates.
     pub fn new(cx: &Rc<Context>, name: GradFn, inputs: &[&Tensor]) -> Self {
-        let wanted = cx.grad_enabled.get() && !cx.muted.get() && inputs.iter().any(|t| t.requires_grad());
+        let wanted =
+            cx.grad_enabled.get() && !cx.muted.get() && !cx.exhausted() && inputs.iter().any(|t| t.requires_grad());
         let recording = wanted.then(|| {
             let seq = cx.next_seq.get();
             cx.next_seq.set(seq + 1);

@@ -92,6 +92,9 @@ fn run(cx: &Rc<Context>, root: &Edge, seed: Tensor, retain: bool) {
     deliver(&root.node, root.slot as usize, Some(seed));
     let mut ready: Vec<Rc<Node>> = vec![Rc::clone(&root.node)];
     while let Some(node) = pop_latest(&mut ready) {
+        if cx.exhausted() {
+            return;
+        }
         cx.pass(node.seq);
         cx.grad_fn.set(node.name);
         let incoming = std::mem::take(&mut *node.buffer.borrow_mut());

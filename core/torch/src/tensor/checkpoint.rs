@@ -111,7 +111,7 @@ pub fn checkpoint(cx: &Rc<Context>, inputs: Vec<Tensor>, function: SingleFunctio
 
 /// [`checkpoint`] of a function with several outputs.
 pub fn checkpoint_all(cx: &Rc<Context>, inputs: Vec<Tensor>, function: Function) -> Vec<Tensor> {
-    if !cx.grad_enabled.get() || cx.muted.get() {
+    if !cx.grad_enabled.get() || cx.muted.get() || cx.exhausted() {
         return function(&inputs);
     }
     let saved = inputs.iter().map(|input| (Saved::pack(cx, input), input.edge().cloned())).collect();

@@ -38,6 +38,8 @@ pub struct Context {
     /// `torch.utils.checkpoint` raises there had unwound them.
     pub(super) muted: Cell<bool>,
     closed: Cell<bool>,
+    /// Set when more was written than a run may have: nothing that follows is written, and the run is worth nothing.
+    exhausted: Cell<bool>,
     /// Whether a forward has changed the model itself, as the next one will not.
     changed: Cell<bool>,
     blas: Blas,
@@ -87,6 +89,7 @@ impl Context {
             frames: RefCell::default(),
             muted: Cell::new(false),
             closed: Cell::new(false),
+            exhausted: Cell::new(false),
             changed: Cell::new(false),
             blas: Blas::default(),
             inference: Cell::new(false),
@@ -120,6 +123,14 @@ impl Context {
             drop((handle.blas.take(), handle.lt.take()));
         }
         drop(self.past.take());
+    }
+
+    /// Whether more was written than a run may have ([`Recorder::over`]): it is to be given up as soon as may be.
+    pub fn exhausted(&self) -> bool {
+        if !self.exhausted.get() && self.recorder.borrow().over() {
+            self.exhausted.set(true);
+        }
+        self.exhausted.get()
     }
 
     /// Says that this forward changes the model itself: the next one will not do the same.
@@ -244,6 +255,11 @@ impl Context {
 
     /// Allocates `bytes` that are not a tensor of their own (a library's workspace).
     pub(crate) fn allocate(self: &Rc<Self>, op: Op, geometry: Geometry, dtype: DType, bytes: u64) -> Tensor {
+        if self.exhausted() {
+            // Any storage will do: nobody reads this ledger.
+            self.retain(0);
+            return Tensor::fresh(self, 0, geometry, dtype);
+        }
         let id = self.recorder.borrow_mut().birth(Birth {
             bytes,
             kind: self.kind.get(),

@@ -124,6 +124,9 @@ impl Repetition {
         let mut behind = stretch.born.clone();
         let mut begins = Vec::with_capacity(self.units.len());
         for index in (2..self.units.len() - 2).rev() {
+            if cx.exhausted() {
+                return None;
+            }
             let unit = &self.units[index];
             let modules = ModuleShift::new(model.modules.clone(), unit.modules.start);
             let bases = [self.born[index].start, self.born[index - 1].start, cx.next_storage(), behind.start];

@@ -165,6 +165,9 @@ impl Forward {
         node: Option<&Rc<Node>>,
     ) -> Tensor {
         for unit in &units[2..units.len() - 2] {
+            if cx.exhausted() {
+                break;
+            }
             let before = born.last().map_or(0, |born| born.start);
             let modules = ModuleShift::new(self.modules.clone(), unit.modules.start);
             let begin = cx.next_storage();

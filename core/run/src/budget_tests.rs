@@ -1,0 +1,45 @@
+//! What is more than anything trained is given up soon, and says why.
+
+use plimsoll_scenario::Scenario;
+
+use crate::execute;
+
+fn run(model: &str, training: &str) -> plimsoll_ground::Result<usize> {
+    let text = format!(
+        r#"{{"model": {{"hf": {model}}}, "input": {{"batch": 1, "seq": 16}}, "training": {{{training}}},
+            "device": {{"gpu": "rtx-3090"}}}}"#
+    );
+    let scenario = Scenario::from_json(&text).unwrap();
+    execute(&scenario).map(|ledger| ledger.events.len())
+}
+
+#[test]
+fn more_layers_than_anything_has_are_an_error_that_says_so() {
+    let llama = r#"{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
+        "num_hidden_layers": 2048, "vocab_size": 1000}"#;
+    let t5 = r#"{"model_type": "t5", "d_model": 64, "d_ff": 128, "d_kv": 16, "num_heads": 4, "num_layers": 2048,
+        "num_decoder_layers": 2048, "vocab_size": 1000}"#;
+    for (model, training) in [
+        (llama, r#""accumulation": 8"#),
+        (llama, r#""accumulation": 1048576, "checkpointing": "full""#),
+        (llama, r#""accumulation": 8, "lora": {"rank": 4, "targets": "all-linear"}"#),
+        (llama, r#""accumulation": 8, "lora": {"rank": 4, "targets": "all-linear"}, "checkpointing": "full""#),
+        (llama, r#""accumulation": 8, "optimizer": "muon", "ema": true, "keep_outputs": true"#),
+        (t5, r#""accumulation": 8"#),
+        (t5, r#""accumulation": 8, "checkpointing": "full""#),
+        (t5, r#""accumulation": 8, "precision": "fp16-amp", "keep_outputs": true"#),
+    ] {
+        let error = run(model, training).unwrap_err();
+        assert_eq!(error.key, "model", "{training}: {error}");
+        assert!(error.problem.contains("more than 3000000 allocations and frees"), "{training}: {error}");
+    }
+}
+
+#[test]
+fn what_is_large_but_real_is_run() {
+    // As Llama 3.1 405B has layers, in the smallest of sizes.
+    let llama = r#"{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
+        "num_hidden_layers": 126, "vocab_size": 1000}"#;
+    let events = run(llama, r#""accumulation": 8, "lora": {"rank": 4, "targets": "all-linear"}"#).unwrap();
+    assert!(events > 500_000, "{events}");
+}
