@@ -75,7 +75,7 @@ fn gpus_page(models: &[(&Model, Needs)]) -> Result<String> {
         page,
         "{} cards. *Load line*: how deep a run should sit at most. *Held*: what driver and desktop keep. *Context*: what CUDA and \
          its libraries take in a process; a star marks a figure without a reading. The last columns name the largest model of the \
-         catalog whose training fits above the load line with one sample of at most {} tokens, as `docs/models.md` has it.\n",
+         catalog whose training keeps within the load line with one sample of at most {} tokens, as `docs/models.md` has it.\n",
         catalog::gpus().len(),
         needs::TOKENS,
     )?;

@@ -14,6 +14,8 @@ use crate::{
 fn every_lever_leads_where_it_says() -> Result<()> {
     journey("levers", async |voyage| {
         let page = voyage.planner().await?;
+        // A run that every lever moves.
+        page.open("?model=llama-3.2-1b&batch=4").await?;
         let start = page.address_with(&["?"]).await?;
         let before = agreed(&page).await?;
         let levers = known(&page).await?;

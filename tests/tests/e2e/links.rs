@@ -44,7 +44,7 @@ fn a_link_restores_everything_in_a_fresh_browser() -> Result<()> {
             "batch=6",
             "seq=768",
             "accumulation=3",
-            "precision=fp16-amp",
+            "precision=fp16",
             "optimizer=adam",
             "impl=for-loop",
             "checkpointing=full",

@@ -144,7 +144,7 @@ fn Drawing(gauge: Gauge, rungs: Vec<Rung>, process: Bytes, line: Bytes, capacity
                 // The surface, and the deck: what the card can give at most.
                 <path class="surface" class:surface-deep=deep d=swell(INSET, staff, gauge.waterline, 22.0, 4.0)/>
                 <line class="deck" x1=hull_x - 12.0 x2=hull_x + hull_w + 12.0 y1=gauge.capacity y2=gauge.capacity/>
-                <LoadMark mark=mark left=hull_x - 10.0 right=staff narrow=narrow line capacity/>
+                <LoadMark mark=mark height left=hull_x - 10.0 right=staff narrow=narrow line capacity/>
             </g>
             <Ladder gauge=gauge.clone() rungs own=process line/>
             <rect class="neatline" x="1" y="1" width=width - 2.0 height=height - 2.0/>
@@ -194,11 +194,24 @@ fn DraughtScale(gauge: Gauge) -> impl IntoView {
     }
 }
 
+/// What the words at the mark take from their first line down, in px.
+const LABELS: f64 = 46.0;
+
 /// The mark itself: a disc crossed by a bar on the load line.
 #[component]
-fn LoadMark(mark: Mark, left: f64, right: f64, narrow: bool, line: Bytes, capacity: Bytes) -> impl IntoView {
+fn LoadMark(
+    mark: Mark,
+    height: f64,
+    left: f64,
+    right: f64,
+    narrow: bool,
+    line: Bytes,
+    capacity: Bytes,
+) -> impl IntoView {
     let Mark { x, y, radius, reach, stroke } = mark;
-    let foot = y + radius + 20.0;
+    // Under the disc, or over it where the line is so low that it would leave the frame.
+    let (under, over) = (y + radius + 20.0, y - radius - LABELS);
+    let foot = if under + LABELS > height - INSET { over } else { under };
     let letter = (radius + reach) / 2.0;
     view! {
         <line class="line-through" x1=left x2=right y1=y y2=y/>
