@@ -9,6 +9,7 @@ pub mod harness;
 
 use plimsoll_core::estimate::{Reading, Run};
 use plimsoll_core::ledger::Ledger;
+use plimsoll_core::measurement::Known;
 use plimsoll_core::scenario::Link;
 use plimsoll_core::{Measurement, Scenario};
 use serde_json::{Value, json};
@@ -63,7 +64,7 @@ pub fn record(input: &[u8]) {
 /// All that is done with a record before it is kept.
 fn take(record: &Measurement) {
     let mut scrubbed = record.clone();
-    scrubbed.scrub();
+    scrubbed.scrub(&Known::default());
     if record.validate().is_empty() {
         let again = Measurement::from_json(&record.canonical());
         assert_eq!(again.map(|again| again.canonical()), Ok(record.canonical()));

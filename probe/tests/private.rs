@@ -1,6 +1,7 @@
 //! Nothing that others may have left where temporary files are, nor what lies in the current folder, is imported by a
 //! Python that Plimsoll starts.
 #![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "the helpers of a test may fail it as its own lines may")]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -9,7 +9,7 @@ use plimsoll_torch::nn::{
 };
 use plimsoll_torch::ops::{self, Pointwise, Rearrangement, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
-use plimsoll_torch::{Batch, Field, Op};
+use plimsoll_torch::{Batch, Field};
 
 use super::config::{Config, divide};
 use super::{Plan, causal_lm};
@@ -170,7 +170,6 @@ fn counted_positions(ids: &Tensor) -> Tensor {
     };
     let indices = {
         let sum = ops::reduction(Reduction::Cumsum, &mask, sizes, DType::Int64);
-        drop(ops::inside::Scratch::converted(ids.cx(), Op::Cumsum, sizes, DType::Int64));
         let narrowed = ops::pointwise(Pointwise::ToCopy, &sum, &[], sizes, DType::Int32);
         drop(sum);
         let shifted = ops::pointwise(Pointwise::AddTensor, &narrowed, &[], sizes, DType::Int32);

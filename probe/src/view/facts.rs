@@ -67,17 +67,6 @@ fn operations(flops: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
-#[cfg(test)]
-mod tests {
-    use super::operations;
-
-    #[test]
-    fn operations_have_three_digits() {
-        let of = [0, 999, 1000, 12_345, 999_600, 1_500_000_000_000, 5_000_000_000_000_000_000].map(operations);
-        assert_eq!(of, ["0 FLOP", "999 FLOP", "1.00 kFLOP", "12.3 kFLOP", "1.00 MFLOP", "1.50 TFLOP", "5000 PFLOP"]);
-    }
-}
-
 /// The estimate's warnings.
 pub fn notes(warnings: &[String], paint: Paint) -> String {
     let mut out = String::new();
@@ -89,4 +78,15 @@ pub fn notes(warnings: &[String], paint: Paint) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::operations;
+
+    #[test]
+    fn operations_have_three_digits() {
+        let of = [0, 999, 1000, 12_345, 999_600, 1_500_000_000_000, 5_000_000_000_000_000_000].map(operations);
+        assert_eq!(of, ["0 FLOP", "999 FLOP", "1.00 kFLOP", "12.3 kFLOP", "1.00 MFLOP", "1.50 TFLOP", "5000 PFLOP"]);
+    }
 }

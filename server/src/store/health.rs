@@ -57,7 +57,8 @@ impl Health {
     /// # Errors
     /// What is wrong.
     pub(super) fn check(&self) -> Result<(), StoreError> {
-        if let Some(trouble) = self.trouble().clone() {
+        let trouble = self.trouble().clone();
+        if let Some(trouble) = trouble {
             return Err(trouble);
         }
         match &self.files {

@@ -4,7 +4,6 @@ use std::rc::Rc;
 
 use plimsoll_scenario::Attention;
 
-use crate::Op;
 use crate::ops::{self, Fill, Pointwise, Rearrangement, Reduction};
 use crate::tensor::{Context, DType, Geometry, Seen, Tensor};
 
@@ -94,7 +93,6 @@ fn find_packed_sequence_indices(cx: &Rc<Context>, batch: u64, position_ids: &Ten
     drop(prepended);
     let jumps = ops::pointwise(Pointwise::NeScalar, &difference, &[], &[batch, seq], DType::Bool);
     let packed = ops::reduction(Reduction::Cumsum, &jumps, &[batch, seq], DType::Int64);
-    drop(ops::inside::Scratch::converted(cx, Op::Cumsum, &[batch, seq], DType::Int64));
     drop(jumps);
     let equal = ops::pointwise(Pointwise::EqScalar, &packed, &[], &[batch], DType::Bool);
     drop((ops::reduction(Reduction::All, &equal, &[], DType::Bool), equal));

@@ -21,7 +21,7 @@ mod four_bit;
 mod fused_linear_loss;
 mod gather;
 mod inplace;
-pub mod inside;
+pub(crate) mod inside;
 mod label_smoothing;
 mod loss;
 mod masked_fill;

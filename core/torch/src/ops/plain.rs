@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use super::inside::Scratch;
 use crate::Op;
 use crate::tensor::{Context, DType, Tensor};
 
@@ -70,7 +71,11 @@ pub fn each(op: Pointwise, x: &Tensor, dtype: DType) -> Tensor {
 
 /// Sums `x` up, counts it or chooses from it.
 pub fn reduction(op: Reduction, x: &Tensor, sizes: &[u64], dtype: DType) -> Tensor {
-    x.cx().launch(op.into(), &[x]).make_sizes(sizes, dtype)
+    let out = x.cx().launch(op.into(), &[x]).make_sizes(sizes, dtype);
+    if op == Reduction::Cumsum && x.dtype() != dtype {
+        drop(Scratch::converted(x.cx(), op.into(), x.dims(), dtype));
+    }
+    out
 }
 
 /// Makes a tensor of what stands in another one.

@@ -70,11 +70,18 @@ fn repeat(
     let hidden = forward.write(cx, &units, &mut born, hidden, node.as_ref());
     let last_but_one_node = cx.next_seq.get();
     let (stretch, hidden) = run(count - 2, hidden);
+    if cx.exhausted() {
+        // What was to be copied may not be there.
+        return hidden;
+    }
     forward.check(cx, &stretch, &born);
     born.push(stretch.born);
     let last_node = cx.next_seq.get();
     let (stretch, hidden) = run(count - 1, hidden);
     born.push(stretch.born);
+    if cx.exhausted() {
+        return hidden;
+    }
     forward.settle_kinds(cx, &born);
     match node {
         Some(node) => {
