@@ -12,6 +12,7 @@ mod facet;
 mod identity;
 mod packed;
 mod point;
+mod problems;
 mod ran;
 mod read;
 mod record;

@@ -4,28 +4,8 @@ use plimsoll_ground::Error;
 use plimsoll_scenario::Scenario;
 
 use super::checks::{cycle, estimate, peaks, sizes, texts};
+use super::problems::Problems;
 use super::{Measurement, SCHEMA};
-
-/// What is wrong with a record, as it is found.
-#[derive(Debug, Default)]
-pub struct Problems(Vec<Error>);
-
-impl Problems {
-    /// Notes a problem at `key`.
-    pub fn add(&mut self, key: impl Into<String>, problem: impl Into<String>, hint: &str) {
-        self.0.push(Error::new(key, problem, hint));
-    }
-
-    /// Notes a problem at `key` unless `holds`.
-    pub fn unless(&mut self, holds: bool, key: impl Into<String>, problem: impl FnOnce() -> String, hint: &str) {
-        if !holds {
-            self.add(key, problem(), hint);
-        }
-    }
-}
-
-/// What to do about figures that contradict one another.
-pub const MEASURE_AGAIN: &str = "measure again, and give the record as plimsoll probe wrote it";
 
 impl Measurement {
     /// Everything that is wrong with the record; nothing when it is good. The probe, the server, the scoreboard and
@@ -51,7 +31,7 @@ impl Measurement {
         cycle::check(self, scenario.as_ref(), &mut problems);
         peaks::check(self, &mut problems);
         estimate::check(self, &mut problems);
-        problems.0
+        problems.found()
     }
 
     /// The index of the attempt that `peak`, `speed` and the steady state are about: the last one that finished, or

@@ -8,10 +8,11 @@
 //! A sheet of thousands of cells is drawn in one go, so replays are limited to [`EFFORT`] events: they are spent where
 //! the answer is open, nearest to the load line first. Every cell says how it is known.
 
-use plimsoll_ground::{Bytes, Error, Result};
+use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::Scenario;
 use serde::{Deserialize, Serialize};
 
+use super::cell::{Cell, Known, Row};
 use super::parallel;
 use super::replays::{Replays, Share};
 use super::row::{Part, Question, Turn, landmarks, parts};
@@ -34,46 +35,6 @@ pub struct Grid {
     pub rows: Vec<Row>,
     /// The card's limits.
     pub device: DeviceLimits,
-}
-
-/// One sequence.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Row {
-    /// Its length; `None` where a sample has no sequence.
-    pub seq: Option<u64>,
-    /// A cell for each batch; empty where the row is refused.
-    pub cells: Vec<Cell>,
-    /// Why it is refused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refused: Option<String>,
-}
-
-/// One batch at one sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cell {
-    /// The micro-batch.
-    pub batch: u64,
-    /// Peak of live memory, to the byte.
-    pub requested: Bytes,
-    /// Peak of the process, as far as `known` says.
-    pub process: Bytes,
-    /// Whether it fits.
-    pub verdict: Verdict,
-    /// How `process` and `verdict` are known.
-    pub known: Known,
-}
-
-/// How a cell's answer is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Known {
-    /// Replayed: the same as a single estimate, to the byte.
-    Exact,
-    /// It does not fit for certain; `process` is the least it could be: live memory and context, or the capacity.
-    AtLeast,
-    /// Not replayed: `process` takes the allocator's share from the nearest replayed cell of the row, and `verdict`
-    /// follows from it.
-    Near,
 }
 
 impl Grid {

@@ -4,6 +4,7 @@
 //! exact, and replayed through the same allocator a single estimate goes through.
 
 mod axes;
+mod cell;
 mod grid;
 mod largest;
 pub mod needs;
@@ -16,5 +17,6 @@ mod tests;
 mod variant;
 
 pub use axes::{around, even};
-pub use grid::{Cell, EFFORT, Grid, Known, MOST_CELLS, Row, grid};
+pub use cell::{Cell, Known, Row};
+pub use grid::{EFFORT, Grid, MOST_CELLS, grid};
 pub use largest::max_batch;

@@ -2,7 +2,7 @@
 
 use plimsoll_ground::Bytes;
 
-use super::grid::{Cell, Known, Row};
+use super::cell::{Cell, Known, Row};
 use super::parallel;
 use super::row::Part;
 use crate::{Berth, Verdict};

@@ -4,7 +4,7 @@ use plimsoll_ledger::PhaseName;
 use plimsoll_scenario::Scenario;
 use plimsoll_scenario::{Mode, ZeroGradAt, limits};
 
-use super::super::validate::{MEASURE_AGAIN, Problems};
+use super::super::problems::{MEASURE_AGAIN, Problems};
 use super::super::{Attempt, EventKind, MeasuredPhase, MeasuredStep, Measurement, Outcome};
 
 /// How far a speed may be from what its step time gives: it was rounded on the way.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::Measurement;
-use super::super::validate::Problems;
+use super::super::problems::Problems;
 
 /// What a key of the contract holds. More keys may stand beside them: later versions tell more.
 #[derive(Clone, Copy)]

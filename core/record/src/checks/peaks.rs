@@ -4,7 +4,7 @@ use plimsoll_ground::Bytes;
 use plimsoll_ledger::PhaseName;
 use plimsoll_scenario::limits;
 
-use super::super::validate::{MEASURE_AGAIN, Problems};
+use super::super::problems::{MEASURE_AGAIN, Problems};
 use super::super::{DeviceKind, MeasuredPhase, Measurement, Outcome, ProcessSource};
 
 pub fn check(record: &Measurement, problems: &mut Problems) {

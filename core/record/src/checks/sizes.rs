@@ -4,7 +4,7 @@ use plimsoll_catalog as catalog;
 use plimsoll_ground::Bytes;
 use plimsoll_scenario::limits;
 
-use super::super::validate::{MEASURE_AGAIN, Problems};
+use super::super::problems::{MEASURE_AGAIN, Problems};
 use super::super::{DeviceKind, Measurement, ProcessSource, Range};
 
 /// Most entries of a list; the probe thins samples to 2000.

@@ -4,7 +4,7 @@ use plimsoll_ground::is_hidden;
 use serde_json::Value;
 
 use super::super::identity::identifying;
-use super::super::validate::Problems;
+use super::super::problems::Problems;
 use super::super::{MESSAGE, Measurement};
 
 /// Longest name of a device or setting of the allocator, in characters.

@@ -18,6 +18,7 @@ mod mask;
 mod module_list;
 mod norm;
 mod parameter_adapter;
+mod quantization_plan;
 mod quantized;
 mod rope;
 mod scope;
@@ -39,7 +40,7 @@ pub use module_list::ModuleList;
 pub use norm::{
     GemmaRmsNorm, LayerNorm, LayerNorm2d, LayerNormPerHead, Norm, PlainLayerNorm, RmsNorm, T5LayerNorm, WideRmsNorm,
 };
-pub use quantized::QuantizationPlan;
+pub use quantization_plan::QuantizationPlan;
 pub use rope::{
     RotaryEmbedding, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, apply_rotary_pos_emb_float,
     apply_rotary_pos_emb_fp32, apply_rotary_pos_emb_phi3,

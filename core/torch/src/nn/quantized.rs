@@ -6,23 +6,10 @@ use std::rc::Rc;
 use plimsoll_catalog::software::rules;
 use plimsoll_scenario::Quantization;
 
+use super::quantization_plan::QuantizationPlan;
 use super::scope::Scope;
-use crate::ops::{self, EightBit, FourBit, SharedMap};
+use crate::ops::{self, EightBit, FourBit};
 use crate::tensor::{Context, DType, Kind, Tensor};
-
-/// Which linears bitsandbytes replaces while a model is built, and by what.
-#[derive(Clone, Debug)]
-pub struct QuantizationPlan {
-    /// int8, nf4, nf4-double.
-    pub quantization: Quantization,
-    /// The dtype the weights are loaded in, which is also the one they compute in (`bnb_4bit_compute_dtype`).
-    pub compute: DType,
-    /// Modules left as they are beside the output head, by the end of their path (`get_modules_to_not_convert` in
-    /// transformers' `quantizers/base.py`).
-    pub skipped: &'static [&'static str],
-    /// What older versions of bitsandbytes have once for all weights with double quantization.
-    pub map: SharedMap,
-}
 
 /// The quantized weight.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use plimsoll_catalog::families::ExpertPart;
 use plimsoll_scenario::Lora;
 
 use super::adapter_plan::AdapterPlan;
-use super::quantized::QuantizationPlan;
+use super::quantization_plan::QuantizationPlan;
 use crate::ops;
 use crate::tensor::{Context, DType, Kind, ModuleId, Tensor};
 

@@ -2,8 +2,8 @@
 
 use super::cast::{full_precision, to};
 use super::elementwise::{add, mul_cpp_scalar, mul_scalar, neg};
-use super::loss::nll_loss;
 use super::masked_fill::masked_fill_in_place;
+use super::nll_loss::nll_loss;
 use super::similarity::div;
 use super::softmax::log_softmax;
 use super::view::{contiguous, narrow, unsqueeze};

@@ -2,6 +2,7 @@
 
 use super::cast::full_precision;
 use super::label_smoothing::cross_entropy_smoothed;
+use super::nll_loss::nll_loss;
 use super::softmax::log_softmax;
 use crate::tensor::{DType, Geometry, Smoothing, Tape, Tensor, grads};
 use crate::{GradFn, Op};
@@ -32,27 +33,6 @@ pub fn no_loss(logits: &Tensor) -> Tensor {
 /// `cross_entropy(logits, targets, reduction="sum")`, which allocates what the mean does.
 pub fn cross_entropy_sum(logits: &Tensor, targets: &Tensor) -> Tensor {
     nll_loss(&full_precision(&log_softmax(logits)), targets)
-}
-
-/// `nll_loss`: keeps its input, the targets and the total weight (a scalar).
-pub(super) fn nll_loss(input: &Tensor, targets: &Tensor) -> Tensor {
-    let tape = Tape::new(input.cx(), GradFn::NllLossBackward0, &[input]);
-    let saved = [tape.save(input), tape.save(targets)];
-    // Of each row it reads the one number that the target names.
-    let picked = targets.numel().saturating_mul(input.dtype().size());
-    let mut launch = input.cx().launch(Op::NllLossForward, &[targets]).reads(picked).of(input.dtype());
-    let mut loss = launch.make_sizes(&[], input.dtype());
-    let total_weight = launch.make_sizes(&[], input.dtype());
-    drop(launch);
-    let saved_weight = tape.save(&total_weight);
-    drop(total_weight);
-    tape.record([&mut loss], move |g| {
-        let input = saved[0].unpack();
-        let (targets, total_weight) = (saved[1].unpack(), saved_weight.unpack());
-        let mut launch = g.cx().launch(Op::NllLossBackward, &[g.grad(), &targets, &total_weight]);
-        grads([Some(launch.make_like(&input))])
-    });
-    loss
 }
 
 /// `mse_loss(input, target)`, mean; float32 under autocast. In inference as [`cross_entropy`].

@@ -26,6 +26,7 @@ mod label_smoothing;
 mod loss;
 mod masked_fill;
 mod matmul;
+mod nll_loss;
 mod norm;
 mod pad;
 mod plain;
