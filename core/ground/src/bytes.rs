@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// A number of bytes. Always 64 bits wide (a `usize` is 32 bits in the browser) and never a float.
 ///
-/// People read it in GiB (2^30 bytes): see [`Bytes::to_string`] and [`Bytes::gib`].
+/// People read it in GiB (2^30 bytes): see `to_string` and [`Bytes::gib`].
 ///
 /// ```
 /// use plimsoll_ground::Bytes;

@@ -32,7 +32,7 @@ pub fn card(scenario: &Scenario) -> Result<&'static Gpu> {
 /// Loads the model and runs two optimizer steps.
 ///
 /// # Errors
-/// As [`plimsoll_estimate::Run::new`].
+/// A scenario of a model that no architecture builds, a card that is not in the catalog, or more than a run may write.
 pub fn execute(scenario: &Scenario) -> Result<Ledger> {
     match execute_with(scenario, Repeats::Copied)? {
         Some(ledger) => Ok(ledger),

@@ -1,7 +1,7 @@
 //! Make it fit: which recipes bring a run onto its card, and which cards hold it as it is.
 //!
 //! Nothing here estimates: every recipe that is named has been run, and "nothing fits" is only said when every combination
-//! of the [`way`]s and steps has been.
+//! of the ways and steps has been.
 
 mod cards;
 mod cost;

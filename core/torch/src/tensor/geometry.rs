@@ -22,7 +22,7 @@ struct Layout {
 }
 
 impl Geometry {
-    /// Contiguous (row-major) sizes; at most [`MAX_RANK`] of them.
+    /// Contiguous (row-major) sizes; at most six of them.
     pub fn contiguous(sizes: &[u64]) -> Self {
         debug_assert!(sizes.len() <= MAX_RANK);
         let mut g = Layout { rank: sizes.len() as u8, dims: [1; MAX_RANK], strides: [1; MAX_RANK] };
