@@ -145,7 +145,7 @@ fn what_is_in_no_catalog_or_not_supported() {
         2,
         &["device.gpu: no GPU \"rtx-5070-ti-laptp\" in the catalog", "rtx-5070-ti-laptop"],
     );
-    refuses(&["estimate", "--model", "llama3.2-1b"], b"", 2, &["model.catalog: ", "llama-3.2-1b"]);
+    refuses(&["estimate", "--model", "llana-3.2-1b"], b"", 2, &["model.catalog: ", "llama-3.2-1b"]);
     refuses(
         &["estimate", "--family", "densenet"],
         b"",

@@ -27,7 +27,7 @@ pub fn remedies(fit: &Fit, paint: Paint) -> String {
     let _ = writeln!(
         out,
         "  {}",
-        paint.quiet("`plimsoll fit` in the place of `plimsoll estimate` says how, and what it costs.")
+        paint.quiet("`plimsoll fit` in place of `plimsoll estimate` says how, and at what cost.")
     );
     out
 }

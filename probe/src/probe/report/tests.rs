@@ -237,7 +237,7 @@ fn a_difference_is_traced_to_the_phase_where_it_begins() {
         &[
             "+104,857,600 B",
             "+157,286,400 B",
-            "tensors        +100.0 MiB  from optimizer, step 1: +100.0 MiB, +4.2 %",
+            "tensors        +100.0 MiB  from optimizer, step 1: +100.0 MiB, +4.1 %",
             "fragmentation        +0 B  within 1 % in every phase",
             "context         +50.0 MiB",
         ],
