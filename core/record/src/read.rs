@@ -18,11 +18,11 @@ impl Measurement {
     /// Reads a record from JSON text: every key known, none given twice, every value of its type.
     ///
     /// ```
-    /// use plimsoll_record::{Measurement, measurement};
+    /// use plimsoll_record::{EXAMPLE, Measurement};
     ///
-    /// let record = Measurement::from_json(measurement::EXAMPLE)?;
+    /// let record = Measurement::from_json(EXAMPLE)?;
     /// assert_eq!(record.validate(), []);
-    /// let text = measurement::EXAMPLE.replace("\"taken\": \"2026-11-20\"", "\"taken\": 20");
+    /// let text = EXAMPLE.replace("\"taken\": \"2026-11-20\"", "\"taken\": 20");
     /// assert_eq!(Measurement::from_json(&text).unwrap_err().key, "taken");
     /// # Ok::<(), plimsoll_ground::Error>(())
     /// ```

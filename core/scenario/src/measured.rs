@@ -23,7 +23,7 @@ impl Scenario {
     /// config's `architectures` when it is not given.
     ///
     /// ```
-    /// use plimsoll_core::Scenario;
+    /// use plimsoll_scenario::Scenario;
     /// use serde_json::json;
     ///
     /// let value = json!({ "model": { "hf": { "model_type": "perceiver", "architectures": ["PerceiverForMaskedLM"] } } });
@@ -31,7 +31,7 @@ impl Scenario {
     /// let scenario = Scenario::from_value_to_measure(&value)?;
     /// assert_eq!(scenario.model.task.as_str(), "masked-lm");
     /// assert_eq!(scenario.estimated().unwrap_err().key, "model.hf.model_type");
-    /// # Ok::<(), plimsoll_core::Error>(())
+    /// # Ok::<(), plimsoll_ground::Error>(())
     /// ```
     ///
     /// # Errors
