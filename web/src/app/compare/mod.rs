@@ -71,7 +71,7 @@ fn Summary() -> impl IntoView {
                 let cards: std::collections::BTreeSet<&str> = entries.iter().map(|e| e.point.device.as_str()).collect();
                 let many = |n: usize, one: &str| if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") };
                 let head = format!("{} on {}.", many(entries.len(), "measurement"), many(cards.len(), "device"));
-                match plimsoll_core::measurement::Spread::of(errors.into_iter()) {
+                match plimsoll_core::measurement::Spread::of(errors.into_iter(), str::to_owned) {
                     Some(spread) => {
                         format!(
                             "{head} Of {} compared, the estimate of {} memory is off by {} in the median and by {} at worst.",
