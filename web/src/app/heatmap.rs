@@ -47,7 +47,7 @@ pub fn HeatMapSection() -> impl IntoView {
         <section
             class="section"
             aria-labelledby="heatmap-title"
-            class:is-pending=move || planner.sheet_pending.get()
+            class:is-pending=move || planner.awaits(planner.sheet_pending.get())
             hidden=move || map.with(Option::is_none)
         >
             <header class="section-head">

@@ -89,6 +89,11 @@ impl Planner {
         expect_context()
     }
 
+    /// Whether what is not there yet will come: of a scenario that is refused nothing does.
+    pub fn awaits(&self, missing: bool) -> bool {
+        missing && self.fault.with(Option::is_none)
+    }
+
     /// Changes the scenario; everything follows.
     ///
     /// # Errors

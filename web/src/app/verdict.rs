@@ -55,7 +55,7 @@ pub fn VerdictPanel() -> impl IntoView {
                         }}
                     </dd>
                 </div>
-                <div class="figure figure-largest" class:is-pending=move || planner.largest.with(Option::is_none)>
+                <div class="figure figure-largest" class:is-pending=move || planner.awaits(planner.largest.with(Option::is_none))>
                     <dt>"Largest batch"</dt>
                     <dd data-testid="max-batch"><LargestBatch/></dd>
                 </div>

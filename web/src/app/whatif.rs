@@ -50,8 +50,9 @@ fn LeverRow(rung: Rung) -> impl IntoView {
         }
     };
     let usable = matches!(depth, Some(Ok(_)));
+    let missing = depth.is_none();
     view! {
-        <tr class:is-pending=depth.is_none()>
+        <tr class:is-pending=move || planner.awaits(missing)>
             <th scope="row">
                 <span>{mark.label} <small>{mark.cost}</small></span>
             </th>
