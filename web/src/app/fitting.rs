@@ -56,7 +56,7 @@ fn Found(fit: Fit) -> impl IntoView {
 fn RecipeRow(recipe: Recipe) -> impl IntoView {
     let planner = Planner::get();
     let name = recipe.name.clone();
-    let label = format!("Take {name}");
+    let label = format!("take it: {name}");
     let figures = format!("{} at its deepest, {}", number::bytes(recipe.process), distance(recipe.headroom));
     let sizes = match recipe.longest_seq {
         Some(seq) => format!(
