@@ -29,7 +29,7 @@ pub use outcome::{Berth, Outcome};
 pub use phase_peak::{PHASE_ORDER, PhasePeak, Which};
 pub use plimsoll_catalog::device::DeviceLimits;
 pub use plimsoll_ledger::{Parameters, PhaseName};
-pub use plimsoll_run::{card, execute};
+pub use plimsoll_run::{card, execute, execute_for_memory};
 pub use reading::{LedgerPeak, Reading, Summary};
 pub use run::Run;
 pub use stream::{Line, Step, Stream};

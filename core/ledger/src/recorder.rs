@@ -37,6 +37,8 @@ pub struct Recorder {
     ledger: Ledger,
     shapes: ShapeIndex,
     works: WorkIndex,
+    /// Whether only memory is asked for, and launches are not written down.
+    weightless: bool,
 }
 
 impl Recorder {
@@ -62,7 +64,7 @@ impl Recorder {
             grad_fns,
             ..Ledger::default()
         };
-        Self { ledger, shapes: ShapeIndex::default(), works: WorkIndex::default() }
+        Self { ledger, shapes: ShapeIndex::default(), works: WorkIndex::default(), weightless: false }
     }
 
     /// What is written so far.
@@ -117,9 +119,17 @@ impl Recorder {
         self.ledger.laws.push(law);
     }
 
+    /// Writes no launches down, only which ops ran: for those who ask for memory alone.
+    pub const fn leave_out_launches(&mut self) {
+        self.weightless = true;
+    }
+
     /// A kernel runs.
     pub fn launch(&mut self, work: Work) {
         self.ledger.ran.insert(work.op);
+        if self.weightless {
+            return;
+        }
         let work = self.works.of(&mut self.ledger.works, work);
         self.launch_again(work);
     }

@@ -1,5 +1,7 @@
 //! Executing a scenario: from the question to the ledger of two optimizer steps.
 
+use std::rc::Rc;
+
 use plimsoll_catalog::device;
 use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_catalog::{Gpu, Vendor};
@@ -34,9 +36,25 @@ pub fn card(scenario: &Scenario) -> Result<&'static Gpu> {
 /// # Errors
 /// A scenario of a model that no architecture builds, a card that is not in the catalog, or more than a run may write.
 pub fn execute(scenario: &Scenario) -> Result<Ledger> {
-    match execute_with(scenario, Repeats::Copied)? {
+    copied_or_executed(|repeats| execute_with(scenario, repeats))
+}
+
+/// As [`execute`], for those who ask for memory alone: without [`Ledger::launches`].
+///
+/// # Errors
+/// As [`execute`].
+pub fn execute_for_memory(scenario: &Scenario) -> Result<Ledger> {
+    copied_or_executed(|repeats| {
+        let cx = Context::new();
+        cx.leave_out_launches();
+        execute_on(&cx, scenario, repeats)
+    })
+}
+
+fn copied_or_executed(run: impl Fn(Repeats) -> Result<Option<Ledger>>) -> Result<Ledger> {
+    match run(Repeats::Copied)? {
         Some(ledger) => Ok(ledger),
-        None => execute_with(scenario, Repeats::Executed)?.ok_or_else(|| {
+        None => run(Repeats::Executed)?.ok_or_else(|| {
             Error::new("scenario", "a run that copies nothing says that its copies are wrong", "report it")
         }),
     }
@@ -47,6 +65,10 @@ pub fn execute(scenario: &Scenario) -> Result<Ledger> {
 /// # Errors
 /// As [`execute`].
 pub fn execute_with(scenario: &Scenario, repeats: Repeats) -> Result<Option<Ledger>> {
+    execute_on(&Context::new(), scenario, repeats)
+}
+
+fn execute_on(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Result<Option<Ledger>> {
     let gpu = card(scenario)?;
     let software = Rules::of(&scenario.software);
     let rules = match (gpu.vendor, gpu.compute_capability) {
@@ -54,7 +76,6 @@ pub fn execute_with(scenario: &Scenario, repeats: Repeats) -> Result<Option<Ledg
         (Vendor::Amd, _) => SdpaRules::rocm(),
         _ => SdpaRules::math_only(),
     };
-    let cx = Context::new();
     cx.set_repeats(repeats == Repeats::Copied);
     cx.set_machine(Machine {
         rules: software,
@@ -78,7 +99,7 @@ pub fn execute_with(scenario: &Scenario, repeats: Repeats) -> Result<Option<Ledg
         cx.set_inference();
     }
     cx.begin(PhaseName::Load, None, None);
-    let built = plimsoll_families::build(&cx, scenario, rules)?;
+    let built = plimsoll_families::build(cx, scenario, rules)?;
     let count = |trainable: bool| {
         let counted = built.parameters.iter().filter(|p| !trainable || p.requires_grad());
         counted.fold(0u64, |sum, p| sum.saturating_add(p.numel()))
@@ -87,12 +108,12 @@ pub fn execute_with(scenario: &Scenario, repeats: Repeats) -> Result<Option<Ledg
     let parameters = Parameters { total, trainable: count(true) };
     let trained = built.parameters.iter().filter(|p| p.requires_grad()).map(Tensor::storage_id).collect();
     if inference {
-        infer(&cx, &built, scenario)?;
+        infer(cx, &built, scenario)?;
     } else {
-        train(&cx, &built, &scenario.training, repeats);
+        train(cx, &built, &scenario.training, repeats);
     }
     if cx.exhausted() {
-        return Err(too_much(&cx, scenario));
+        return Err(too_much(cx, scenario));
     }
     if cx.repeats_failed() {
         return Ok(None);

@@ -7,7 +7,7 @@ mod execute;
 mod infer;
 mod train;
 
-pub use execute::{LARGEST_SUM, card, execute, execute_with};
+pub use execute::{LARGEST_SUM, card, execute, execute_for_memory, execute_with};
 pub use train::{Repeats, STEPS, train};
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use super::cost::{Cost, Kind};
 use super::recipe::{Altered, Miss, Recipe};
 use super::space::{EVERY_STEP, Point, STEPS, Way, parts, ways};
 use crate::measure;
-use crate::{Berth, DeviceLimits, Run, Verdict, card, execute, max_batch};
+use crate::{Berth, DeviceLimits, Run, Verdict, card, execute_for_memory, max_batch};
 
 /// The most recipes that are named: more is no answer.
 const MOST: usize = 6;
@@ -130,7 +130,7 @@ struct Look {
 impl Search {
     fn look(&mut self, name: impl FnOnce() -> String, scenario: &Scenario) -> Look {
         self.runs += 1;
-        let Ok(ledger) = execute(&brief(scenario)) else { return Look { fits: false, hopeless: false } };
+        let Ok(ledger) = execute_for_memory(&brief(scenario)) else { return Look { fits: false, hopeless: false } };
         let line = self.berth.limits.load_line.saturating_sub(self.berth.context);
         let (phases, peak) = measure::requested(&ledger);
         let loaded = phases.first().map_or(Bytes::ZERO, |load| load.end_requested);

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::cell::{Cell, Known, Row};
 use super::parallel;
 use super::replays::{Replays, Share};
-use super::row::{Part, Question, Turn, landmarks, parts};
+use super::row::{Part, Question, Turns, landmarks, parts};
 use super::sheet::Sheet;
 use super::variant::{takes_sequences, with_sizes};
 use crate::{Berth, DeviceLimits, Verdict, card};
@@ -74,16 +74,19 @@ pub fn grid(scenario: &Scenario, batches: &[u64], seqs: &[u64], effort: u64) -> 
     let sound = seqs.iter().zip(&refused).filter(|(_, error)| error.is_none()).filter_map(|(seq, _)| *seq);
     let cheap = landmarks(&batches);
     let sheet = Sheet::new(scenario, &sound.collect::<Vec<u64>>(), &cheap);
-    let row = |seq: Option<u64>, turn: &mut Turn| {
+    let row = |seq: Option<u64>, turns: &mut Turns| {
         let question = Question { batches: &batches, seq: seq.unwrap_or(1), cheap: &cheap };
-        parts(&question, turn, &mut sheet.row(seq))
+        parts(&question, turns, &mut sheet.row(seq))
     };
-    // Where the first row turns the others are looked at.
-    let mut turn = Turn::default();
-    let mut asked = seqs.iter().zip(&refused).filter(|(_, error)| error.is_none()).map(|(seq, _)| *seq);
-    let first = asked.next().map(|seq| row(seq, &mut turn));
-    let others = parallel::map(asked.collect(), |seq| row(seq, &mut { turn }));
-    let mut lines = first.into_iter().chain(others);
+    // Where the first and the last row turn, between them of the fewest tokens and of the most, the others are looked at.
+    let mut turns = Turns::default();
+    let mut asked: Vec<Option<u64>> =
+        seqs.iter().zip(&refused).filter(|(_, error)| error.is_none()).map(|(seq, _)| *seq).collect();
+    let last = if asked.len() > 1 { asked.pop() } else { None };
+    let last = last.map(|seq| row(seq, &mut turns));
+    let first = (!asked.is_empty()).then(|| asked.remove(0)).map(|seq| row(seq, &mut turns));
+    let others = parallel::map(asked, |seq| row(seq, &mut turns.clone()));
+    let mut lines = first.into_iter().chain(others).chain(last);
     let mut rows = Vec::with_capacity(seqs.len());
     let mut streams: Vec<Vec<Part>> = Vec::with_capacity(seqs.len());
     for (&seq, error) in seqs.iter().zip(&mut refused) {

@@ -12,7 +12,7 @@ use plimsoll_scenario::Scenario;
 use plimsoll_scenario::limits;
 
 use super::variant::with_batch;
-use crate::{Berth, Envelope, Run, Step, Stream, Verdict, card, execute};
+use crate::{Berth, Envelope, Run, Step, Stream, Verdict, card, execute_for_memory};
 
 /// Events that are replayed walking down, before the rest is searched by halving: about a twentieth of a second.
 const PATIENCE: usize = 2_000_000;
@@ -34,7 +34,7 @@ pub fn max_batch(scenario: &Scenario) -> Result<u64> {
         return Ok(0);
     }
     let berth = Berth::new(card(scenario)?, scenario);
-    let step = |batch: u64| execute(&with_batch(scenario, batch)).map(|ledger| Step::of(Arc::new(ledger)));
+    let step = |batch: u64| execute_for_memory(&with_batch(scenario, batch)).map(|ledger| Step::of(Arc::new(ledger)));
     let mut around = 2;
     for _ in 0..PAIRINGS {
         let (Ok(low), Ok(high)) = (step(around), step(around + 1)) else { break };

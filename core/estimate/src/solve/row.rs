@@ -28,26 +28,28 @@ impl Part {
 
 /// Where rows before this one turned, counted in tokens: what turns with the batch mostly turns with batch times sequence
 /// (an embedding's backward sorts from 3,073 tokens on), so the next row is looked at there first.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Turn {
-    /// The most tokens that still did as the fewest, and the fewest that did not.
-    between: Option<(u64, u64)>,
+#[derive(Clone, Debug, Default)]
+pub struct Turns {
+    /// Of each turn the most tokens that still did as fewer do, and the fewest that did not.
+    between: Vec<(u64, u64)>,
 }
 
-impl Turn {
-    /// The places around which `batches` of `seq` tokens should turn.
-    fn places(self, batches: &[u64], seq: u64) -> [usize; 2] {
-        let (same, other) = self.between.unwrap_or_default();
+impl Turns {
+    /// The places around which `batches` of `seq` tokens should turn, of each turn the last before and the first behind.
+    fn places(&self, batches: &[u64], seq: u64) -> Vec<usize> {
         let first_over = |tokens: u64| batches.partition_point(|batch| batch.saturating_mul(seq) <= tokens);
-        [first_over(same).saturating_sub(1), first_over(other.saturating_sub(1))]
+        let around = |&(same, other): &(u64, u64)| [first_over(same).saturating_sub(1), first_over(other - 1)];
+        self.between.iter().flat_map(around).collect()
     }
 
     /// A row turned between these two batches.
     fn narrow(&mut self, same: u64, other: u64, seq: u64) {
         let here = (same.saturating_mul(seq), other.saturating_mul(seq));
-        let both = self.between.map_or(here, |(low, high)| (low.max(here.0), high.min(here.1)));
-        // Two rows that do not agree turn for another reason than their tokens.
-        self.between = Some(if both.0 < both.1 { both } else { here });
+        let both = |known: &(u64, u64)| (known.0.max(here.0), known.1.min(here.1));
+        match self.between.iter_mut().find(|known| both(known).0 < both(known).1) {
+            Some(known) => *known = both(known),
+            None => self.between.push(here),
+        }
     }
 }
 
@@ -72,7 +74,7 @@ pub struct Question<'a> {
 /// The first batch that cannot be traced.
 pub fn parts(
     question: &Question<'_>,
-    turn: &mut Turn,
+    turns: &mut Turns,
     step: &mut impl FnMut(u64) -> Result<Arc<Step>>,
 ) -> Result<Vec<Part>> {
     let batches = question.batches;
@@ -95,13 +97,13 @@ pub fn parts(
                 }
                 Ok(())
             };
-            for at in turn.places(batches, question.seq) {
+            for at in turns.places(batches, question.seq) {
                 look(at, &mut same, &mut other)?;
             }
             while other - same > 1 {
                 look(same + (other - same) / 2, &mut same, &mut other)?;
             }
-            turn.narrow(batches[same], batches[other], question.seq);
+            turns.narrow(batches[same], batches[other], question.seq);
             open.extend([(other, last), (first, same)]);
             continue;
         }
@@ -132,20 +134,25 @@ pub fn landmarks(batches: &[u64]) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::Turn;
+    use super::Turns;
 
     #[test]
-    fn a_row_is_looked_at_where_the_one_before_turned() {
+    fn a_row_is_looked_at_where_those_before_turned() {
         let batches: Vec<u64> = (1..=64).collect();
-        let mut turn = Turn::default();
+        let mut turns = Turns::default();
         // 3,072 tokens and more: 24 x 128 still does as one sample, 25 x 128 does not.
-        turn.narrow(24, 25, 128);
-        assert_eq!(turn.places(&batches, 128).map(|at| batches[at]), [24, 25]);
-        assert_eq!(turn.places(&batches, 256).map(|at| batches[at]), [12, 13]);
-        let [same, other] = turn.places(&batches, 384).map(|at| batches[at]);
-        assert!(same <= 8 && other >= 9 && other - same <= 1, "{same} {other}");
-        // A row that turns elsewhere is believed.
-        turn.narrow(40, 41, 512);
-        assert_eq!(turn.places(&batches, 512).map(|at| batches[at]), [40, 41]);
+        turns.narrow(24, 25, 128);
+        let places =
+            |turns: &Turns, seq| turns.places(&batches, seq).iter().map(|at| batches[*at]).collect::<Vec<u64>>();
+        assert_eq!(places(&turns, 128), [24, 25]);
+        assert_eq!(places(&turns, 256), [12, 13]);
+        let near = places(&turns, 384);
+        assert!(near[0] <= 8 && near[1] >= 9 && near[1] - near[0] <= 1, "{near:?}");
+        // A row that turns elsewhere is believed, and so are those before.
+        turns.narrow(40, 41, 512);
+        assert_eq!(places(&turns, 512), [6, 7, 40, 41]);
+        // A row that looks closer narrows the turn that it saw.
+        turns.narrow(164, 165, 128 - 3);
+        assert_eq!(turns.between, [(3072, 3200), (20_500, 20_625)]);
     }
 }

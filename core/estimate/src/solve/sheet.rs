@@ -14,7 +14,7 @@ use plimsoll_scenario::Scenario;
 
 use super::parallel;
 use super::variant::with_sizes;
-use crate::{Step, execute};
+use crate::{Step, execute_for_memory};
 
 /// The widest padding of a sequence: flash attention's blocks of 128 queries (`flash_api.cpp`, `round_multiple`).
 const PADDING: u64 = 128;
@@ -73,7 +73,7 @@ impl<'a> Sheet<'a> {
         Self { scenario, pieces: pieces.into_iter().collect() }
     }
 
-    /// The steps of one row. One that cannot be traced is an error, as of [`execute`].
+    /// The steps of one row. One that cannot be traced is an error, as of [`execute_for_memory`].
     pub fn row(&self, seq: Option<u64>) -> impl FnMut(u64) -> Result<Arc<Step>> {
         let mut steps = Steps::new(self.scenario);
         move |batch| {
@@ -104,7 +104,7 @@ impl<'a> Steps<'a> {
         if let Some(step) = self.known.get(&(batch, seq)) {
             return Ok(Arc::clone(step));
         }
-        let step = Arc::new(Step::of(Arc::new(execute(&with_sizes(self.scenario, batch, seq)?)?)));
+        let step = Arc::new(Step::of(Arc::new(execute_for_memory(&with_sizes(self.scenario, batch, seq)?)?)));
         self.known.insert((batch, seq), Arc::clone(&step));
         Ok(step)
     }
