@@ -142,7 +142,7 @@ mod tests {
     use crate::engine::opening;
 
     #[test]
-    fn an_errand_comes_back_answered() {
+    fn a_request_comes_back_answered() {
         let mut responder = Responder::default();
         let ask = |question| serde_json::to_string(&Request { id: 7, question }).unwrap();
         let value = opening().to_value();
