@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use plimsoll_core::catalog::Gpu;
 use plimsoll_core::device;
-use plimsoll_core::solve::needs::{self, Way};
+use plimsoll_core::solve::needs::{self, Method};
 use serde_json::{Map, Value, json};
 
 use crate::view::{Paint, WIDTH, wrapped};
@@ -39,7 +39,7 @@ pub fn text(gpu: &Gpu, paint: Paint) -> String {
     let _ = writeln!(out, "    {:<24}{:>10}", "one process can have", limits.capacity.to_string());
     let _ = writeln!(out, "    {:<24}{:>10}", "load line", limits.load_line.to_string());
     let _ = writeln!(out, "    The largest model of the catalog it can train, one sample at a time:");
-    for way in Way::ALL {
+    for way in Method::ALL {
         let name = needs::largest(gpu, way).map_or("none", |model| model.name);
         let _ = writeln!(out, "    {:<24}{name}", way.label());
     }

@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use plimsoll_core::catalog::families::{FamilyKey, OWN};
 use plimsoll_core::catalog::{self, Model, search};
-use plimsoll_core::solve::needs::{self, Way};
+use plimsoll_core::solve::needs::{self, Method};
 use plimsoll_core::{Bytes, device};
 use serde_json::{Value, json};
 
@@ -91,7 +91,7 @@ fn details(model: &Model, paint: Paint) -> String {
     let _ = writeln!(out, "    {:<12}{}", "parameters", grouped(model.parameters));
     let _ = writeln!(out, "    {:<12}{}", "weights", weights.join("   "));
     let card = catalog::gpu(needs::CARD);
-    for way in Way::ALL {
+    for way in Method::ALL {
         let text = match needs::reserved(model, way) {
             Ok(reserved) => (reserved + card.map_or(Bytes::ZERO, |card| device::context(card).bytes)).to_string(),
             Err(error) => format!("not estimated: {}", error.problem),

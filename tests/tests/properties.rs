@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plimsoll_core::catalog::families::{FamilyKeyKind, OWN, TRANSFORMERS};
-use plimsoll_core::estimate::{Category, Envelope, PhaseName, Run, Step, Stream, Verdict, execute};
+use plimsoll_core::estimate::{AnyBatch, Category, Envelope, OneBatch, PhaseName, Run, Verdict, execute};
 use plimsoll_core::scenario::{Change, Kind, Lever, at, levers};
 use plimsoll_core::solve::{self, Known};
 use plimsoll_core::{Bytes, Error, Scenario};
@@ -219,9 +219,9 @@ proptest! {
 }
 
 /// Two optimizer steps at one batch.
-fn step(scenario: &Value, batch: u64) -> Step {
+fn step(scenario: &Value, batch: u64) -> OneBatch {
     let scenario = Scenario::from_value(&with(scenario, "input", "batch", batch));
-    Step::of(Arc::new(scenario.and_then(|s| execute(&s)).unwrap_or_else(|error| panic!("{error}"))))
+    OneBatch::of(Arc::new(scenario.and_then(|s| execute(&s)).unwrap_or_else(|error| panic!("{error}"))))
 }
 
 proptest! {
@@ -240,7 +240,7 @@ proptest! {
         if scenario["training"]["loss_impl"] == "fused-linear" {
             return Ok(());
         }
-        let Some(stream) = Stream::between(&step(&scenario, 2), 2, &step(&scenario, far), far) else {
+        let Some(stream) = AnyBatch::between(&step(&scenario, 2), 2, &step(&scenario, far), far) else {
             // What is shared at one of them and not at the other is no stream.
             prop_assert!(workspaces, "2 and {far} do not pair up: {scenario}");
             return Ok(());
@@ -252,7 +252,7 @@ proptest! {
         prop_assert_eq!(peak.event as u32 + 1, run.peak_event(), "{}: {}", batch, scenario);
     }
 
-    /// Every cell of a sheet is the estimate one gets for it alone, whatever the card leaves.
+    /// Every cell of a grid is the estimate one gets for it alone, whatever the card leaves.
     #[test]
     fn a_cell_is_the_single_estimate(
         scenario in scenario(), batches in vec(1u64..70, 1..5), seqs in vec(1u64..64, 1..4), room in 0u64..60,
@@ -262,8 +262,8 @@ proptest! {
         let scenario = with(&scenario, "device", "memory", memory);
         let asked = Scenario::from_value(&scenario).map_err(|e| TestCaseError::fail(e.to_string()))?;
         let seqs = if asked.input.seq.is_some() { seqs } else { vec![] };
-        let sheet = solve::grid(&asked, &batches, &seqs, u64::MAX).map_err(|e| TestCaseError::fail(e.to_string()))?;
-        for row in &sheet.rows {
+        let found = solve::grid(&asked, &batches, &seqs, u64::MAX).map_err(|e| TestCaseError::fail(e.to_string()))?;
+        for row in &found.rows {
             for cell in &row.cells {
                 let mut single = with(&scenario, "input", "batch", cell.batch);
                 if let Some(seq) = row.seq {

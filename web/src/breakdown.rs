@@ -34,11 +34,11 @@ pub fn bar(reading: &Reading) -> Vec<Piece> {
 #[cfg(test)]
 mod tests {
     use super::bar;
-    use crate::engine::{opening, sound};
+    use crate::engine::{opening, read};
 
     #[test]
     fn the_bar_is_filled_from_end_to_end() {
-        let (reading, _) = sound(&opening()).unwrap();
+        let (reading, _) = read(&opening()).unwrap();
         let pieces = bar(&reading);
         assert!(pieces.len() > 5);
         assert_eq!(pieces[0].x, 0.0);

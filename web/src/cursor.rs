@@ -66,7 +66,7 @@ mod tests {
     use crate::kind::Kind;
     use crate::reading::Point;
 
-    fn voyage() -> Vec<Point> {
+    fn points() -> Vec<Point> {
         [0, 0, 1, 1, 2, 3]
             .into_iter()
             .enumerate()
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn keys_move_the_cursor() {
-        let points = voyage();
+        let points = points();
         let go = |from, by| moved(&points, 2, from, by);
         assert_eq!(go(0, Move::Back), 0);
         assert_eq!(go(0, Move::On), 1);

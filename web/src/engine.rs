@@ -5,7 +5,7 @@ use plimsoll_core::scenario::{Change, Link, ModelSource, at, limits};
 use plimsoll_core::{Error, Result, Scenario};
 use serde_json::Value;
 
-use crate::errand::Depth;
+use crate::protocol::Peak;
 use crate::reading::{Held, Reading};
 
 pub use plimsoll_core::estimate::fit::{cards, fit};
@@ -24,7 +24,7 @@ const OPENING: &str = "gpt2";
 ///
 /// # Errors
 /// As [`Run::new`].
-pub fn sound(scenario: &Scenario) -> Result<(Reading, Run)> {
+pub fn read(scenario: &Scenario) -> Result<(Reading, Run)> {
     let run = Run::new(scenario)?;
     let timeline = run.timeline(POINTS);
     let event = timeline.points.get(timeline.peak).map_or(0, |p| p.event);
@@ -43,10 +43,10 @@ pub fn alive(run: &Run, event: u32) -> Vec<Held> {
 ///
 /// # Errors
 /// As [`Run::new`].
-pub fn depth(scenario: &Scenario) -> Result<Depth> {
+pub fn peak(scenario: &Scenario) -> Result<Peak> {
     let run = Run::new(scenario)?;
     let estimate = run.estimate();
-    Ok(Depth { process: estimate.peak.process, standing: estimate.verdict.into() })
+    Ok(Peak { process: estimate.peak.process, standing: estimate.verdict.into() })
 }
 
 /// The scenario the planner opens on: a model that a laptop's card holds with the usual recipe, and some room left.
@@ -129,7 +129,7 @@ mod tests {
     use plimsoll_core::scenario::{Link, ModelSource};
     use plimsoll_core::{Bytes, Scenario};
 
-    use super::{alive, command, config, depth, layers, longest, opening, sound, with_model};
+    use super::{alive, command, config, layers, longest, opening, peak, read, with_model};
     use crate::reading::Standing;
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
         let scenario = opening();
         assert_eq!(Scenario::from_value(&scenario.to_value()), Ok(scenario.clone()));
         assert_eq!(layers(&scenario), Some(12));
-        assert_eq!(depth(&scenario).unwrap().standing, Standing::Fits, "nobody asked for anything red yet");
+        assert_eq!(peak(&scenario).unwrap().standing, Standing::Fits, "nobody asked for anything red yet");
         assert_eq!(
             Link::decode(&Link::encode(&scenario)).scenario,
             scenario,
@@ -181,7 +181,7 @@ mod tests {
             ModelSource::Catalog("qwen3-0.6b".to_owned()),
         ] {
             scenario = with_model(&scenario, source).unwrap();
-            let (reading, run) = sound(&scenario).unwrap();
+            let (reading, run) = read(&scenario).unwrap();
             assert_eq!(reading.parts.iter().map(|p| p.bytes).sum::<Bytes>(), reading.process);
             assert_eq!(reading.process, run.estimate().peak.process);
             let peak = &reading.points[reading.peak];

@@ -3,7 +3,6 @@
 use plimsoll_core::estimate::Verdict;
 use plimsoll_core::solve::{self, Cell, Grid, Known};
 use plimsoll_core::{Bytes, Result, Scenario};
-use serde::{Deserialize, Serialize};
 
 use crate::number;
 
@@ -13,30 +12,21 @@ const EFFORT: u64 = 6_000_000;
 /// How many shades of depth there are above the line.
 const SHADES: u64 = 5;
 
-/// A sheet and what it was made for.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Sheet {
-    /// Verdicts over batches and sequences.
-    pub grid: Grid,
-}
-
-/// Estimates the sheet around a scenario.
+/// Estimates the grid around a scenario.
 ///
 /// # Errors
 /// As [`solve::grid`].
-pub fn sheet(scenario: &Scenario) -> Result<Sheet> {
+pub fn grid(scenario: &Scenario) -> Result<Grid> {
     let (batches, seqs) = solve::around(scenario);
-    Ok(Sheet { grid: solve::grid(scenario, &batches, &seqs, EFFORT)? })
+    solve::grid(scenario, &batches, &seqs, EFFORT)
 }
 
-impl Sheet {
-    /// Whether it has a cell for the sizes of this scenario.
-    pub fn shows(&self, scenario: &Scenario) -> bool {
-        self.grid.cell(scenario.input.batch, scenario.input.seq).is_some()
-    }
+/// Whether a grid has a cell for the sizes of this scenario.
+pub fn shows(grid: &Grid, scenario: &Scenario) -> bool {
+    grid.cell(scenario.input.batch, scenario.input.seq).is_some()
 }
 
-/// The scenario without what a sheet runs over: two that agree in it share a sheet.
+/// The scenario without what a grid runs over: two that agree in it share a grid.
 pub fn base(scenario: &Scenario) -> Scenario {
     let mut base = scenario.clone();
     base.input.batch = 1;
@@ -47,7 +37,7 @@ pub fn base(scenario: &Scenario) -> Scenario {
     base
 }
 
-/// A sheet laid out: a column for each sequence, a row for each batch.
+/// A grid laid out: a column for each sequence, a row for each batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Map {
     /// The sequences; one of `None` where a sample has none.
@@ -83,7 +73,7 @@ pub struct MapCell {
 }
 
 impl Map {
-    /// Of a sheet.
+    /// Of a grid.
     pub fn new(grid: &Grid) -> Self {
         let at = |row: usize, column: usize| grid.rows.get(column).and_then(|r| r.cells.get(row));
         let fits = |row: usize, column: usize| at(row, column).map(|cell| cell.verdict == Verdict::Fits);
@@ -204,18 +194,18 @@ fn says(cell: &Cell, seq: Option<u64>, grid: &Grid) -> String {
 mod tests {
     use plimsoll_core::scenario::ModelSource;
 
-    use super::{Map, base, sheet};
-    use crate::engine::{opening, sound, with_model};
+    use super::{Map, base, grid, shows};
+    use crate::engine::{opening, read, with_model};
 
     #[test]
     fn the_map_shows_the_scenario_as_the_reading_does() {
         let scenario = opening();
-        let sheet = sheet(&scenario).unwrap();
-        assert!(sheet.shows(&scenario));
-        let map = Map::new(&sheet.grid);
+        let grid = grid(&scenario).unwrap();
+        assert!(shows(&grid, &scenario));
+        let map = Map::new(&grid);
         let (row, column) = map.place(scenario.input.batch, scenario.input.seq).unwrap();
-        let (reading, _) = sound(&scenario).unwrap();
-        let cell = sheet.grid.cell(scenario.input.batch, scenario.input.seq).unwrap();
+        let (reading, _) = read(&scenario).unwrap();
+        let cell = grid.cell(scenario.input.batch, scenario.input.seq).unwrap();
         assert_eq!(cell.process, reading.process);
         assert_eq!(map.rows[row].cells[column].text, format!("{:.1}", reading.process.gib()));
         assert!(map.rows.iter().all(|r| r.cells.len() == map.columns.len()));
@@ -226,7 +216,7 @@ mod tests {
     fn the_load_line_runs_between_what_fits_and_what_does_not() {
         let mut scenario = opening();
         scenario = with_model(&scenario, ModelSource::Catalog("gpt2".to_owned())).unwrap();
-        let map = Map::new(&sheet(&scenario).unwrap().grid);
+        let map = Map::new(&grid(&scenario).unwrap());
         let fits = |class: &str| !class.contains("heat-tight") && !class.contains("heat-over");
         let mut along = 0;
         for (r, row) in map.rows.iter().enumerate() {
@@ -246,7 +236,7 @@ mod tests {
 
     #[test]
     fn keys_stay_on_the_map() {
-        let map = Map::new(&sheet(&opening()).unwrap().grid);
+        let map = Map::new(&grid(&opening()).unwrap());
         let (rows, columns) = (map.rows.len(), map.columns.len());
         assert_eq!(map.moved((0, 0), "ArrowUp", false), Some((0, 0)));
         assert_eq!(map.moved((0, 0), "ArrowDown", false), Some((1, 0)));
@@ -257,9 +247,9 @@ mod tests {
         assert_eq!(map.moved((0, 0), "x", false), None);
     }
 
-    /// Another batch or sequence is the same sheet, another recipe is not.
+    /// Another batch or sequence is the same grid, another recipe is not.
     #[test]
-    fn sizes_share_a_sheet() {
+    fn sizes_share_a_grid() {
         let scenario = opening();
         let mut other = scenario.clone();
         (other.input.batch, other.input.seq) = (9, Some(77));
@@ -273,7 +263,7 @@ mod tests {
         let scenario =
             with_model(&opening(), ModelSource::Family { name: "mlp".to_owned(), keys: serde_json::Map::new() })
                 .unwrap();
-        let map = Map::new(&sheet(&scenario).unwrap().grid);
+        let map = Map::new(&grid(&scenario).unwrap());
         assert_eq!(map.columns, [None]);
         assert!(map.rows.len() > 8 && map.rows[0].cells[0].says.starts_with("Batch 1: "));
     }

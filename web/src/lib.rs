@@ -1,4 +1,4 @@
-//! What the planner needs that needs no browser: readings of a run, marks of the ladder, layouts, searches, wording.
+//! What the planner needs that needs no browser: readings of a run, neighbours of it, layouts, searches, wording.
 //!
 //! Everything here is a pure function and tested natively; `main.rs` is the page that prints it.
 #![forbid(unsafe_code)]
@@ -8,14 +8,14 @@ pub mod compare;
 pub mod control;
 pub mod cursor;
 pub mod engine;
-pub mod errand;
 pub mod field;
 pub mod gauge;
 pub mod heatmap;
 pub mod kind;
-pub mod marks;
+pub mod neighbours;
 pub mod number;
 pub mod path;
+pub mod protocol;
 pub mod reading;
 pub mod scale;
 pub mod sizes;

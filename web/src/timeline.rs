@@ -310,13 +310,13 @@ mod tests {
         }
     }
 
-    fn voyage() -> Reading {
+    fn step() -> Reading {
         reading(&[(1, 0, 1), (50, 0, 2), (60, 1, 6), (90, 1, 3), (100, 2, 4), (140, 3, 1)], 4)
     }
 
     #[test]
     fn phases_fill_the_width_in_order() {
-        let layout = Layout::new(&voyage(), 800.0, 300.0);
+        let layout = Layout::new(&step(), 800.0, 300.0);
         assert_eq!(layout.spans.len(), 4);
         assert_eq!(layout.spans[0].x, layout.left);
         for pair in layout.spans.windows(2) {
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn the_point_under_the_pointer_is_the_one_that_holds() {
-        let layout = Layout::new(&voyage(), 800.0, 300.0);
+        let layout = Layout::new(&step(), 800.0, 300.0);
         for (index, &x) in layout.xs.iter().enumerate() {
             assert_eq!(layout.at(x), index);
         }
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn areas_stand_on_one_another() {
-        let layout = Layout::new(&voyage(), 800.0, 300.0);
+        let layout = Layout::new(&step(), 800.0, 300.0);
         let kinds: Vec<_> = layout.areas.iter().map(|(kind, _)| *kind).collect();
         assert_eq!(kinds, [Kind::Context, Kind::Weights, Kind::SavedActivations]);
         assert!(layout.areas.iter().all(|(_, path)| path.starts_with('M') && path.ends_with('Z')));

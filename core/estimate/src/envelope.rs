@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use plimsoll_ground::Bytes;
 use plimsoll_ledger::Law;
 
+use super::any_batch::{AnyBatch, Line, by_law};
 use super::measure::{ROUNDING, RequestedPeak};
-use super::stream::{Line, Stream, by_law};
 
 /// `ROUNDING` in bytes.
 const UNIT: i64 = ROUNDING.get() as i64;
@@ -85,8 +85,8 @@ struct Summit {
 }
 
 impl Envelope {
-    /// Of `stream` from batch `first` to `last`, which is brought down to [`Stream::most`].
-    pub fn new(stream: &Stream, first: u64, last: u64) -> Self {
+    /// Of `stream` from batch `first` to `last`, which is brought down to [`AnyBatch::most`].
+    pub fn new(stream: &AnyBatch, first: u64, last: u64) -> Self {
         let last = last.min(stream.most()).max(first);
         let ledger = &stream.ledger;
         let mut summits: Vec<Summit> = Vec::new();
@@ -173,7 +173,7 @@ impl Envelope {
 }
 
 /// Of each storage: its line, and how much more than that it may take.
-fn heights(stream: &Stream, last: u64) -> Vec<(Line, i64)> {
+fn heights(stream: &AnyBatch, last: u64) -> Vec<(Line, i64)> {
     let of = |line: &Line| line.rounded().map_or((*line, UNIT - 1), |line| (line, 0));
     let mut heights: Vec<(Line, i64)> = stream.lines.iter().map(of).collect();
     for (law, line) in &stream.laws {
@@ -224,7 +224,7 @@ fn keep_highest(summits: &mut Vec<Summit>, first: u64, last: u64) {
 }
 
 /// Walks the stream once more and takes down exactly what is alive at each summit.
-fn moments(stream: &Stream, summits: &[Summit]) -> Vec<Moment> {
+fn moments(stream: &AnyBatch, summits: &[Summit]) -> Vec<Moment> {
     let mut line = Line::constant(0);
     let mut ragged: BTreeMap<Line, u32> = BTreeMap::new();
     let mut laws: Vec<Option<(Law, Line)>> = vec![None; stream.lines.len()];

@@ -52,9 +52,9 @@ pub fn alive_at(ledger: &Ledger, events: usize) -> Vec<Holding> {
     holdings
 }
 
-/// One moment while the stream is walked.
+/// How high it stands at one moment while the stream is walked.
 #[derive(Clone, Copy)]
-struct Moment {
+struct Height {
     event: usize,
     phase: usize,
     storage: usize,
@@ -69,13 +69,13 @@ pub fn timeline(ledger: &Ledger, peak_event: usize, max_points: usize) -> Timeli
     let mut live = PeakBreakdown::default();
     let mut total = Bytes::ZERO;
     let mut storage = 0;
-    let mut kept: Vec<Moment> = Vec::new();
+    let mut kept: Vec<Height> = Vec::new();
     for (phase, mark) in ledger.phases.iter().enumerate() {
         let end = ledger.phases.get(phase + 1).map_or(ledger.events.len(), |next| next.at);
         let mut at = mark.at;
         while at < end {
             let stop = (at + stretch).min(end);
-            let (mut high, mut low): (Option<Moment>, Option<Moment>) = (None, None);
+            let (mut high, mut low): (Option<Height>, Option<Height>) = (None, None);
             for (offset, event) in ledger.events[at..stop].iter().enumerate() {
                 let id = event.id() as usize;
                 let info = &ledger.storages[id];
@@ -88,7 +88,7 @@ pub fn timeline(ledger: &Ledger, peak_event: usize, max_points: usize) -> Timeli
                     total += size;
                     storage = id;
                 }
-                let moment = Moment { event: at + offset, phase, storage, live, total };
+                let moment = Height { event: at + offset, phase, storage, live, total };
                 if at + offset == peak_event || high.is_none_or(|h| total > h.total && h.event != peak_event) {
                     high = Some(moment);
                 }
@@ -96,7 +96,7 @@ pub fn timeline(ledger: &Ledger, peak_event: usize, max_points: usize) -> Timeli
                     low = Some(moment);
                 }
             }
-            let mut pair: Vec<Moment> = high.into_iter().chain(low).collect();
+            let mut pair: Vec<Height> = high.into_iter().chain(low).collect();
             pair.sort_by_key(|m| m.event);
             pair.dedup_by_key(|m| m.event);
             kept.extend(pair);
@@ -104,7 +104,7 @@ pub fn timeline(ledger: &Ledger, peak_event: usize, max_points: usize) -> Timeli
         }
         // The phase's own end, so that steps in the drawing stand where phases do.
         if end > mark.at && kept.last().is_none_or(|m| m.event != end - 1) {
-            kept.push(Moment { event: end - 1, phase, storage, live, total });
+            kept.push(Height { event: end - 1, phase, storage, live, total });
         }
     }
     let peak = kept.iter().position(|m| m.event == peak_event).unwrap_or(0);

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod any_batch;
 mod attribution;
 mod envelope;
 mod explain;
@@ -14,25 +15,24 @@ mod reading;
 mod run;
 pub mod single;
 pub mod solve;
-mod stream;
 #[cfg(test)]
 mod tests;
 mod types;
 mod work;
 
 pub use crate::solve::max_batch;
+pub use any_batch::{AnyBatch, Line, OneBatch};
 pub use attribution::{Beyond, Explanation, Layer};
 pub use envelope::{Envelope, Stretch};
 pub use measure::RequestedPeak;
 pub(crate) use measure::largest_allocated;
-pub use outcome::{Berth, Outcome};
+pub use outcome::{CardMemory, Outcome};
 pub use phase_peak::{PHASE_ORDER, PhasePeak, Which};
 pub use plimsoll_catalog::device::DeviceLimits;
 pub use plimsoll_ledger::{Parameters, PhaseName};
 pub use plimsoll_run::{card, execute, execute_for_memory};
 pub use reading::{LedgerPeak, Reading, Summary};
 pub use run::Run;
-pub use stream::{Line, Step, Stream};
 pub use types::{Category, Estimate, Holding, Peak, PeakBreakdown, Phase, Timeline, TimelinePoint, Verdict};
 pub use work::{PhaseWork, StepWork};
 

@@ -13,7 +13,7 @@ use super::{Phase, Verdict};
 
 /// A card as a run sees it.
 #[derive(Clone, Debug)]
-pub struct Berth {
+pub struct CardMemory {
     /// Capacity and load line.
     pub limits: DeviceLimits,
     /// What context and libraries take of it.
@@ -31,7 +31,7 @@ pub struct Outcome {
     pub verdict: Verdict,
 }
 
-impl Berth {
+impl CardMemory {
     /// The card of a scenario.
     pub fn new(gpu: &Gpu, scenario: &Scenario) -> Self {
         Self {
@@ -63,12 +63,12 @@ impl Berth {
         mut phases: Option<&mut [Phase]>,
     ) -> Outcome {
         let on_the_card =
-            if self.is_too_small_for(requested) { None } else { self.aboard(ledger, &size, phases.as_deref_mut()) };
-        on_the_card.unwrap_or_else(|| self.beyond(ledger, size, requested, phases))
+            if self.is_too_small_for(requested) { None } else { self.within(ledger, &size, phases.as_deref_mut()) };
+        on_the_card.unwrap_or_else(|| self.without_end(ledger, size, requested, phases))
     }
 
     /// What a stream takes of this card; `None` when it runs out of memory.
-    pub fn aboard(
+    pub fn within(
         &self,
         ledger: &Ledger,
         size: impl Fn(u32) -> Bytes,
@@ -81,7 +81,7 @@ impl Berth {
     }
 
     /// What a stream that does not fit would take of a card without end.
-    pub fn beyond(
+    pub fn without_end(
         &self,
         ledger: &Ledger,
         size: impl Fn(u32) -> Bytes,
@@ -93,7 +93,7 @@ impl Berth {
         Outcome { peaks, process: peaks.reserved + self.context, verdict: Verdict::DoesNotFit }
     }
 
-    /// Whether the verdict of [`Berth::outcome`] would be [`Verdict::Fits`]; stops where it cannot be any more.
+    /// Whether the verdict of [`CardMemory::outcome`] would be [`Verdict::Fits`]; stops where it cannot be any more.
     pub fn fits(&self, ledger: &Ledger, size: impl Fn(u32) -> Bytes) -> bool {
         let line = self.limits.load_line.saturating_sub(self.context);
         if self.limits.load_line < self.context {

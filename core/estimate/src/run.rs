@@ -9,7 +9,7 @@ use super::attribution::{self, Beyond, Explanation};
 use super::explain;
 use super::measure;
 use super::notes;
-use super::outcome::Berth;
+use super::outcome::CardMemory;
 use super::work::StepWork;
 use super::{Estimate, Holding, Peak, Timeline, Verdict};
 
@@ -19,7 +19,7 @@ pub struct Run {
     estimate: Estimate,
     ledger: Ledger,
     peak_event: usize,
-    berth: Berth,
+    memory: CardMemory,
 }
 
 impl Run {
@@ -30,11 +30,11 @@ impl Run {
     pub fn new(scenario: &Scenario) -> Result<Self> {
         let gpu = card(scenario)?;
         let ledger = execute(scenario)?;
-        let berth = Berth::new(gpu, scenario);
+        let memory = CardMemory::new(gpu, scenario);
         let (mut phases, peak) = measure::requested(&ledger);
         let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
-        let outcome = berth.outcome(&ledger, size, peak.bytes, Some(&mut phases));
-        let limits = berth.limits.clone();
+        let outcome = memory.outcome(&ledger, size, peak.bytes, Some(&mut phases));
+        let limits = memory.limits.clone();
 
         let mut warnings = scenario.software.other_rules();
         warnings.extend(scenario.model.source.stand_in().map(|near| {
@@ -90,7 +90,7 @@ impl Run {
             work: StepWork::of(&ledger),
             warnings,
         };
-        Ok(Self { estimate, ledger, peak_event: peak.event, berth })
+        Ok(Self { estimate, ledger, peak_event: peak.event, memory })
     }
 
     /// The estimate, without `max_batch`.
@@ -123,7 +123,7 @@ impl Run {
         let events = self.peak_event + 1;
         let ledger = &self.ledger;
         let peak = &self.estimate.peak;
-        let limit = (self.estimate.verdict != Verdict::DoesNotFit).then(|| self.berth.room());
+        let limit = (self.estimate.verdict != Verdict::DoesNotFit).then(|| self.memory.room());
         let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
         let (allocated, reserved) = measure::at(ledger, size, limit, events).unwrap_or((peak.allocated, peak.reserved));
         Explanation {
@@ -134,7 +134,7 @@ impl Run {
                 unsplit: allocated.saturating_sub(peak.requested),
                 cached: reserved.saturating_sub(allocated),
                 reserved_elsewhere: peak.reserved.saturating_sub(reserved),
-                context: self.berth.context,
+                context: self.memory.context,
                 allocated_elsewhere: peak.allocated.saturating_sub(allocated),
             },
         }

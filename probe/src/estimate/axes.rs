@@ -1,4 +1,4 @@
-//! The sizes of a sheet as they are written on the command line: `1,2,4x512,1024`, `1-64x256-8192/256`, `64x32`.
+//! The sizes of a grid as they are written on the command line: `1,2,4x512,1024`, `1-64x256-8192/256`, `64x32`.
 
 use plimsoll_core::solve::{self, MOST_CELLS};
 use plimsoll_core::{Error, Scenario};

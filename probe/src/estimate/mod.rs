@@ -101,7 +101,7 @@ fn answer(args: &Args, overlay: &Overlay) -> Result<u8, Failure> {
     let value = args.input.value(overlay)?;
     let scenario = Scenario::from_value(&value)?;
     if let Some(sizes) = &args.grid {
-        return print(&sheet(&scenario, sizes, args.format)?, exit::OK);
+        return print(&grid(&scenario, sizes, args.format)?, exit::OK);
     }
     let run = Run::new(&scenario)?;
     if let Some(path) = &args.ledger {
@@ -146,7 +146,7 @@ pub fn print(text: &str, code: u8) -> Result<u8, Failure> {
 }
 
 /// The answer to `--grid`.
-fn sheet(scenario: &Scenario, sizes: &str, format: Format) -> Result<String, Failure> {
+fn grid(scenario: &Scenario, sizes: &str, format: Format) -> Result<String, Failure> {
     let (batches, seqs) = axes::axes(sizes, scenario)?;
     let grid = solve::grid(scenario, &batches, &seqs, EFFORT)?;
     Ok(match format {
@@ -154,7 +154,7 @@ fn sheet(scenario: &Scenario, sizes: &str, format: Format) -> Result<String, Fai
             let value = json!({ "schema": 1, "scenario": scenario.to_value(), "grid": grid });
             format!("{value:#}\n")
         }
-        Format::Text => view::sheet(scenario, &grid, Paint::for_stdout()),
+        Format::Text => view::grid(scenario, &grid, Paint::for_stdout()),
     })
 }
 

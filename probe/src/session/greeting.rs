@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::drive::{GARBAGE, TICK};
-use super::shift::Shift;
-use super::{PATIENCE_LOADING, Request, Update, Watcher, words};
+use super::conversation::{GARBAGE, TICK};
+use super::death::death;
+use super::worker_clock::WorkerClock;
+use super::{PATIENCE_LOADING, Request, Update, Watcher};
 use crate::exit::Failure;
 use crate::interrupt;
 use crate::worker::{ErrorKind, Event, Hello, Line, Next, PROTOCOL, Parsed, Worker};
@@ -35,7 +36,7 @@ impl From<Failure> for Early {
 pub struct Greeting<'a> {
     pub request: &'a Request<'a>,
     pub worker: Worker,
-    pub shift: Shift,
+    pub clock: WorkerClock,
     pub garbage: u32,
 }
 
@@ -62,7 +63,7 @@ impl Greeting<'_> {
                     if interrupt::asked() {
                         return Err(Early::Other(Failure::Interrupted));
                     }
-                    let (problem, hint) = words::death(&end);
+                    let (problem, hint) = death(&end);
                     let problem = format!("{problem} before it said who it is");
                     return Err(environment(problem, with_tail(&hint, &end.stderr)));
                 }
@@ -85,7 +86,7 @@ impl Greeting<'_> {
                     }
                 }
                 Line::Event(Parsed { at, event }) => {
-                    self.shift.heard(at);
+                    self.clock.heard(at);
                     match event {
                         Event::Hello(hello) if hello.protocol == PROTOCOL => return Ok(hello),
                         Event::Hello(hello) => {

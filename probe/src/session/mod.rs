@@ -1,15 +1,15 @@
 //! Measuring one scenario: a fresh worker is started, listened to, guarded and ended; what it said becomes the record.
 
-mod drive;
-mod gauge;
+mod conversation;
+mod death;
 mod greeting;
 mod others;
 mod predict;
 mod record;
-mod shift;
+mod sensors;
 mod telling;
-mod words;
 mod work;
+mod worker_clock;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use plimsoll_core::measurement::{Attempt, DeviceKind, Event, MeasuredDevice, Mea
 use plimsoll_core::{Bytes, Measurement, Scenario};
 
 use crate::exit::Failure;
-use crate::guard::Shape;
+use crate::policy::Shape;
 use crate::{interrupt, worker};
 
 pub use predict::{as_measured, on_card, with_shape};
@@ -184,15 +184,15 @@ impl Watcher for Quiet {
 pub fn measure(request: &Request<'_>, watcher: &mut dyn Watcher) -> Result<Measurement, Failure> {
     interrupt::install()?;
     let python = worker::find(request.python)?;
-    let gauge = gauge::Gauge::open();
-    let device = request.device.unwrap_or_else(|| best(&gauge));
-    let mut place = drive::Place { python: &python, device, gauge: &gauge, fallen_back: None };
-    match drive::run(request, &place, watcher) {
+    let sensors = sensors::Sensors::open();
+    let device = request.device.unwrap_or_else(|| best(&sensors));
+    let mut place = conversation::Place { python: &python, device, sensors: &sensors, fallen_back: None };
+    match conversation::run(request, &place, watcher) {
         Err(greeting::Early::NoDevice(reason)) if request.device.is_none() && device != DeviceKind::Cpu => {
             // Nobody asked for the card; that it cannot be used is said, and the measurement goes on without it.
             place.device = DeviceKind::Cpu;
             place.fallen_back = Some(reason.problem());
-            drive::run(request, &place, watcher)
+            conversation::run(request, &place, watcher)
         }
         outcome => outcome,
     }
@@ -200,10 +200,10 @@ pub fn measure(request: &Request<'_>, watcher: &mut dyn Watcher) -> Result<Measu
 }
 
 /// The best device there is, as far as it shows without asking PyTorch.
-fn best(gauge: &gauge::Gauge) -> DeviceKind {
+fn best(sensors: &sensors::Sensors) -> DeviceKind {
     // A container may hide the driver's library and give the card all the same.
     let files = ["/dev/nvidiactl", "/dev/dxg", "/dev/kfd"];
-    if gauge.has_card() || files.iter().any(|file| Path::new(file).exists()) {
+    if sensors.has_card() || files.iter().any(|file| Path::new(file).exists()) {
         DeviceKind::Cuda
     } else if cfg!(all(target_os = "macos", target_arch = "aarch64")) {
         DeviceKind::Mps

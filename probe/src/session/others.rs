@@ -1,7 +1,7 @@
 //! Others on the card: whether to say so, or to leave it to them.
 
 use super::Busy;
-use super::gauge::Taken;
+use super::sensors::Taken;
 
 /// From this share of the card's memory on, others are told of.
 const WARN_PERCENT: u64 = 5;

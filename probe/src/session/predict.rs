@@ -7,7 +7,7 @@ use plimsoll_core::software::Version;
 use plimsoll_core::{Bytes, Error, Measurement, Scenario, catalog};
 use serde_json::Value;
 
-use crate::guard::Shape;
+use crate::policy::Shape;
 
 /// The scenario as it was measured: the versions that ran, and [`on_card`].
 pub fn as_measured(

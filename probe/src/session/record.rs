@@ -6,12 +6,12 @@ use plimsoll_core::measurement::{
     MeasuredStep, Outcome, PHASE_ORDER, ProcessSource, SCHEMA, Speed, scrubbed,
 };
 use plimsoll_core::{Bytes, Measurement, Scenario};
+use time::OffsetDateTime;
 
-use super::gauge::Taken;
-use super::shift::Shift;
-use super::words;
+use super::sensors::Taken;
+use super::worker_clock::WorkerClock;
 use crate::cards::sampler::Sampled;
-use crate::guard::Shape;
+use crate::policy::Shape;
 use crate::worker::{Hello, Phase, Step};
 
 /// Of a longer accumulation only the first four micro-batches and the last are kept, as the estimate lists them.
@@ -76,7 +76,8 @@ impl Builder {
         let record = Measurement {
             schema: SCHEMA,
             plimsoll: env!("CARGO_PKG_VERSION").to_owned(),
-            taken: words::today(),
+            // The day, UTC: `2026-11-20`.
+            taken: OffsetDateTime::now_utc().date().to_string(),
             scenario: scenario.to_value(),
             software: software(hello),
             device,
@@ -204,7 +205,7 @@ impl Builder {
     }
 
     /// Puts together what is known at the end.
-    pub fn finish(mut self, sampled: Option<&Sampled>, shift: &Shift) -> Measurement {
+    pub fn finish(mut self, sampled: Option<&Sampled>, clock: &WorkerClock) -> Measurement {
         let record = &mut self.record;
         record.phases = self.load;
         for log in &mut self.logs {
@@ -236,14 +237,14 @@ impl Builder {
             // One attempt is the whole run.
             record.peak.process = match self.logs.len() {
                 0 | 1 => sampled.peak_process,
-                _ => sampled.peak_between(shift.to_ours(from), shift.to_ours(to)),
+                _ => sampled.peak_between(clock.to_ours(from), clock.to_ours(to)),
             };
             record.peak.process_source = record.peak.process.and(sampled.process_source);
         }
         if let Some(sampled) = sampled {
             record.samples.clone_from(&sampled.samples);
             for sample in &mut record.samples {
-                sample.at = shift.to_worker(sample.at);
+                sample.at = clock.to_worker(sample.at);
             }
         }
         let Some((index, log)) = subject.and_then(|index| Some((index, self.logs.get(index)?))) else {
@@ -251,8 +252,8 @@ impl Builder {
         };
         record.speed = speed(&record.steps, index, log);
         if let (Some(sampled), Some((from, to))) = (sampled, steady(log)) {
-            record.utilization = sampled.utilization(shift.to_ours(from), shift.to_ours(to));
-            record.power = sampled.power(shift.to_ours(from), shift.to_ours(to));
+            record.utilization = sampled.utilization(clock.to_ours(from), clock.to_ours(to));
+            record.power = sampled.power(clock.to_ours(from), clock.to_ours(to));
         }
         self.record
     }

@@ -4,6 +4,7 @@ mod bar;
 mod breakdown;
 mod explanation;
 mod facts;
+mod grid;
 mod headline;
 mod holdings;
 mod number;
@@ -11,7 +12,6 @@ mod paint;
 mod phases;
 mod reading;
 mod remedies;
-mod sheet;
 mod stack;
 
 #[cfg(test)]
@@ -22,13 +22,13 @@ mod tests;
 use plimsoll_core::estimate::{Explanation, Holding};
 use plimsoll_core::{Estimate, Scenario};
 
+pub use grid::grid;
 pub use headline::{distance, model_name, question, recipe};
 pub use number::{Unit, fit, wrapped};
 pub use paint::Paint;
 pub use plimsoll_core::grouped;
 pub use reading::reading;
 pub use remedies::remedies;
-pub use sheet::sheet;
 
 /// Everything the report is written from.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,7 @@ mod terminal;
 
 use std::path::Path;
 
-use plimsoll_testkit::harbour::Harbour;
+use plimsoll_testkit::server::Server;
 
 /// The program.
 fn plimsoll() -> &'static Path {
@@ -19,7 +19,7 @@ fn plimsoll() -> &'static Path {
 }
 
 /// A server with an empty database of its own.
-fn server(folder: &Path) -> Harbour {
+fn server(folder: &Path) -> Server {
     let database = format!("sqlite://{}", folder.join("measurements.db").display());
-    Harbour::start(plimsoll(), &["--database", &database, "--uploads-per-minute", "0"]).unwrap()
+    Server::start(plimsoll(), &["--database", &database, "--uploads-per-minute", "0"]).unwrap()
 }

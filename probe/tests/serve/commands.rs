@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use plimsoll_testkit::harbour::Harbour;
+use plimsoll_testkit::server::Server;
 use plimsoll_testkit::synthetic;
 use serde_json::Value;
 
@@ -47,8 +47,8 @@ fn a_token_lets_uploads_in_until_it_is_revoked() {
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path();
     assert!(done(home, &["token", "list"]).contains("No token was made yet"));
-    let harbour = Harbour::start(plimsoll(), &["--database", &sqlite(home)]).unwrap();
-    let to = format!("http://{}", harbour.address);
+    let server = Server::start(plimsoll(), &["--database", &sqlite(home)]).unwrap();
+    let to = format!("http://{}", server.address);
     let upload = |number: u64, token: Option<&str>| {
         let record = record(home, number);
         let mut args = vec!["upload", &record, "--to", &to, "--yes", "--tries", "1"];
@@ -106,8 +106,8 @@ fn what_is_exported_can_be_read_without_a_server_and_imported_again() {
         assert!(content.contains(synthetic::CARD) && item["standing"] == "accepted");
     }
     // The same shape as the server's.
-    let harbour = Harbour::start(plimsoll(), &["--database", &sqlite(home)]).unwrap();
-    let list = harbour.client().unwrap().get("/api/v1/measurements?status=all").unwrap().body;
+    let server = Server::start(plimsoll(), &["--database", &sqlite(home)]).unwrap();
+    let list = server.client().unwrap().get("/api/v1/measurements?status=all").unwrap().body;
     assert_eq!(serde_json::from_str::<Value>(&list).unwrap(), index);
 
     let other = format!("sqlite://{}", home.join("other.db").display());

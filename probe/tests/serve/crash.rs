@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
-use plimsoll_testkit::harbour::Harbour;
 use plimsoll_testkit::postgres::{Postgres, Waits};
+use plimsoll_testkit::server::Server;
 use plimsoll_testkit::storm::{Storm, lost};
 
 use crate::{is_sound, plimsoll, sqlite};
@@ -37,12 +37,12 @@ fn killed(database: &str, check: impl Fn()) -> usize {
     let arguments = ["--database", database, "--uploads-per-minute", "0"];
     let mut acknowledged = Vec::new();
     for round in 0..KILLS {
-        let harbour = Harbour::start(plimsoll(), &arguments).unwrap();
+        let server = Server::start(plimsoll(), &arguments).unwrap();
         // What was acknowledged before the last kill is here, every single one.
-        assert_eq!(lost(&harbour.address, &acknowledged).unwrap(), [""; 0], "after kill {round}");
+        assert_eq!(lost(&server.address, &acknowledged).unwrap(), [""; 0], "after kill {round}");
         let storm = Storm { clients: CLIENTS, time: Duration::from_secs(60), reads: 0, first: round * 1_000_000 };
         let count = AtomicU64::new(0);
-        let address = harbour.address.clone();
+        let address = server.address.clone();
         let log = scope(|threads| {
             let storming = threads.spawn(|| storm.counted(&address, &count).unwrap());
             let start = Instant::now();
@@ -52,7 +52,7 @@ fn killed(database: &str, check: impl Fn()) -> usize {
             }
             // At ever other moments of its work.
             sleep(Duration::from_micros(round * 13_337));
-            harbour.kill().unwrap();
+            server.kill().unwrap();
             storming.join().unwrap()
         });
         // Every connection broke off: the kill met them all at work.
@@ -62,9 +62,9 @@ fn killed(database: &str, check: impl Fn()) -> usize {
         // What came earlier was looked for then; a sample of it is looked for again at the end.
         acknowledged.extend(log.acknowledged);
     }
-    let harbour = Harbour::start(plimsoll(), &arguments).unwrap();
-    assert_eq!(lost(&harbour.address, &acknowledged).unwrap(), [""; 0]);
-    harbour.end().unwrap();
+    let server = Server::start(plimsoll(), &arguments).unwrap();
+    assert_eq!(lost(&server.address, &acknowledged).unwrap(), [""; 0]);
+    server.end().unwrap();
     check();
     acknowledged.len()
 }

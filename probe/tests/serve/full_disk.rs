@@ -5,8 +5,8 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use plimsoll_testkit::harbour::Harbour;
 use plimsoll_testkit::http::Client;
+use plimsoll_testkit::server::Server;
 use plimsoll_testkit::storm::lost;
 use plimsoll_testkit::synthetic::Template;
 
@@ -39,17 +39,17 @@ fn a_file_that_may_not_grow_is_a_full_disk() {
     let mut limited = Command::new("sh");
     // In blocks of 512 or 1024 bytes, by the shell; a write beyond it fails instead of ending the process.
     limited.args(["-c", "trap '' XFSZ; ulimit -f 2000; exec \"$0\" \"$@\""]).arg(plimsoll());
-    let harbour = Harbour::start_by(limited, &arguments).unwrap();
-    let mut client = harbour.client().unwrap();
+    let server = Server::start_by(limited, &arguments).unwrap();
+    let mut client = server.client().unwrap();
     let (acknowledged, refusal) = fill(&mut client, 0);
     assert!(acknowledged.len() > 10 && refusal.contains("disk is full"), "{} {refusal}", acknowledged.len());
-    assert_eq!(lost(&harbour.address, &acknowledged).unwrap(), [""; 0], "while it is full");
-    harbour.kill().unwrap();
+    assert_eq!(lost(&server.address, &acknowledged).unwrap(), [""; 0], "while it is full");
+    server.kill().unwrap();
 
-    let harbour = Harbour::start(plimsoll(), &arguments).unwrap();
-    assert_eq!(lost(&harbour.address, &acknowledged).unwrap(), [""; 0]);
-    assert_eq!(harbour.client().unwrap().upload(&Template::new().write(9999)).unwrap().status, 201);
-    harbour.end().unwrap();
+    let server = Server::start(plimsoll(), &arguments).unwrap();
+    assert_eq!(lost(&server.address, &acknowledged).unwrap(), [""; 0]);
+    assert_eq!(server.client().unwrap().upload(&Template::new().write(9999)).unwrap().status, 201);
+    server.end().unwrap();
     assert!(is_sound(&folder.path().join("measurements.db")));
 }
 
@@ -109,8 +109,8 @@ fn a_disk_that_is_really_full() {
     fs::write(&ballast, vec![1; 3 << 20]).unwrap();
     let database = sqlite(&disk.place);
     let arguments = ["--database", &database, "--uploads-per-minute", "0"];
-    let harbour = Harbour::start_by(disk.command(plimsoll()), &arguments).unwrap();
-    let mut client = harbour.client().unwrap();
+    let server = Server::start_by(disk.command(plimsoll()), &arguments).unwrap();
+    let mut client = server.client().unwrap();
     let (mut acknowledged, refusal) = fill(&mut client, 0);
     assert!(acknowledged.len() > 10 && refusal.contains("disk is full"), "{} {refusal}", acknowledged.len());
     // Full, it still answers what is asked, and refuses in the same way.
@@ -121,7 +121,7 @@ fn a_disk_that_is_really_full() {
     }
     assert_eq!(client.get("/api/v1/compare?by=gpu").unwrap().status, 200);
     assert_eq!(client.get("/readyz").unwrap().status, 200);
-    assert_eq!(lost(&harbour.address, &acknowledged).unwrap(), [""; 0], "while it is full");
+    assert_eq!(lost(&server.address, &acknowledged).unwrap(), [""; 0], "while it is full");
 
     // With room again it takes uploads again, without being started anew.
     fs::remove_file(&ballast).unwrap();
@@ -132,10 +132,10 @@ fn a_disk_that_is_really_full() {
     // Full once more, and killed.
     let (more, _) = fill(&mut client, 10_000);
     acknowledged.extend(more);
-    harbour.kill().unwrap();
-    let harbour = Harbour::start_by(disk.command(plimsoll()), &arguments).unwrap();
-    assert_eq!(lost(&harbour.address, &acknowledged).unwrap(), [""; 0], "after a kill on a full disk");
-    harbour.end().unwrap();
+    server.kill().unwrap();
+    let server = Server::start_by(disk.command(plimsoll()), &arguments).unwrap();
+    assert_eq!(lost(&server.address, &acknowledged).unwrap(), [""; 0], "after a kill on a full disk");
+    server.end().unwrap();
     // SQLite does not open a path through another's root: a copy is looked at.
     let copies = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(disk.outside()).unwrap() {

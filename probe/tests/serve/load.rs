@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use plimsoll_testkit::harbour::Harbour;
 use plimsoll_testkit::postgres::{Postgres, Waits};
+use plimsoll_testkit::server::Server;
 use plimsoll_testkit::storm::{Storm, lost};
 
 use crate::{plimsoll, sqlite};
@@ -24,15 +24,15 @@ fn postgres_weathers_64_clients() {
 }
 
 fn weathers(database: &str) {
-    let harbour = Harbour::start(plimsoll(), &["--database", database, "--uploads-per-minute", "0"]).unwrap();
-    let log = STORM.at(&harbour.address).unwrap();
+    let server = Server::start(plimsoll(), &["--database", database, "--uploads-per-minute", "0"]).unwrap();
+    let log = STORM.at(&server.address).unwrap();
     assert_eq!(log.errors, [""; 0]);
     assert_eq!(log.too_many, 0, "there is no limit");
     assert!(log.acknowledged.len() >= 64 && log.reads.len() >= 64, "{} {}", log.acknowledged.len(), log.reads.len());
-    harbour.end().unwrap();
-    let harbour = Harbour::start(plimsoll(), &["--database", database]).unwrap();
-    assert_eq!(lost(&harbour.address, &log.acknowledged).unwrap(), [""; 0]);
-    let list = harbour.client().unwrap().get("/api/v1/measurements?status=all&limit=1").unwrap().body;
+    server.end().unwrap();
+    let server = Server::start(plimsoll(), &["--database", database]).unwrap();
+    assert_eq!(lost(&server.address, &log.acknowledged).unwrap(), [""; 0]);
+    let list = server.client().unwrap().get("/api/v1/measurements?status=all&limit=1").unwrap().body;
     assert!(list.contains(&format!("\"total\":{}}}", log.acknowledged.len())), "each once: {list}");
 }
 
@@ -40,8 +40,8 @@ fn weathers(database: &str) {
 fn too_much_is_announced() {
     let folder = tempfile::tempdir().unwrap();
     let database = sqlite(folder.path());
-    let harbour = Harbour::start(plimsoll(), &["--database", &database, "--uploads-per-minute", "30"]).unwrap();
-    let log = Storm { clients: 16, reads: 1, ..STORM }.at(&harbour.address).unwrap();
+    let server = Server::start(plimsoll(), &["--database", &database, "--uploads-per-minute", "30"]).unwrap();
+    let log = Storm { clients: 16, reads: 1, ..STORM }.at(&server.address).unwrap();
     assert_eq!(log.errors, [""; 0]);
     assert!(log.too_many > 0);
     // The burst, and one more for every two seconds.

@@ -1,7 +1,7 @@
 //! `plimsoll upload` as its users and its servers meet it.
 #![allow(clippy::unwrap_used, reason = "the helpers of a test may fail it as its own lines may")]
 
-mod harbour;
+mod home;
 mod port;
 #[cfg(unix)]
 mod terminal;
@@ -9,7 +9,7 @@ mod terminal;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use harbour::{Home, stderr, stdout};
+use home::{Home, stderr, stdout};
 use port::{Port, Reply};
 
 const CREATED: &str = "HTTP/1.1 201 Created\r\nLocation: /api/v1/measurements/abc\r\n\r\n";
@@ -162,7 +162,7 @@ fn the_token_goes_to_its_server_only() {
     let (one, two) = (home.record("a.json", 1), home.record("b.json", 2));
     let output = home.upload(&[&one, "--to", &port.address, "--yes", "--token-file", &token]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let output = home.upload(&[&two, "--to", &port.address, "--yes", "--token-env", "HARBOUR_TOKEN"]);
+    let output = home.upload(&[&two, "--to", &port.address, "--yes", "--token-env", "UPLOAD_TOKEN"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(stderr(&output).contains("points elsewhere"), "{}", stderr(&output));
     assert!(!stderr(&output).contains("s3cret") && !stdout(&output).contains("s3cret"));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use portable_pty::{CommandBuilder, PtySize, native_pty_system};
 
 use crate::CREATED;
-use crate::harbour::Home;
+use crate::home::Home;
 use crate::port::{Port, Reply};
 
 /// Answers the question on a terminal; the exit code, and what stood on the screen.

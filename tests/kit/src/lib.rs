@@ -4,11 +4,11 @@
 #[cfg(not(target_arch = "wasm32"))]
 pub mod attended;
 #[cfg(not(target_arch = "wasm32"))]
-pub mod harbour;
-#[cfg(not(target_arch = "wasm32"))]
 pub mod http;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod postgres;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod server;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod storm;
 pub mod synthetic;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anyhow::{Context as _, Result};
 use plimsoll_core::catalog::{self, Gpu, Model};
 use plimsoll_core::device;
-use plimsoll_core::solve::needs::{self, Way};
+use plimsoll_core::solve::needs::{self, Method};
 use plimsoll_core::{Bytes, grouped};
 use plimsoll_tests::{scenario_page, worked};
 
@@ -20,7 +20,7 @@ type Needs = [Option<Bytes>; 3];
 /// A worked example is refused.
 pub fn pages() -> Result<Vec<Page>> {
     let models: Vec<(&Model, Needs)> =
-        catalog::models().iter().map(|m| (m, Way::ALL.map(|way| needs::reserved(m, way).ok()))).collect();
+        catalog::models().iter().map(|m| (m, Method::ALL.map(|way| needs::reserved(m, way).ok()))).collect();
     Ok(vec![
         Page { name: "docs/models.md", fresh: models_page(&models)? },
         Page { name: "docs/gpus.md", fresh: gpus_page(&models)? },
@@ -85,7 +85,7 @@ fn gpus_page(models: &[(&Model, Needs)]) -> Result<String> {
         let limits = device::limits(gpu, None, None);
         let context = device::context(gpu);
         let star = if context.assumed { "*" } else { "" };
-        let largest: Vec<String> = (0..Way::ALL.len()).map(|way| largest(models, way, gpu)).collect();
+        let largest: Vec<String> = (0..Method::ALL.len()).map(|way| largest(models, way, gpu)).collect();
         writeln!(
             page,
             "| {} | `{}` | {} | {} | {}{star} | {} | {} |",

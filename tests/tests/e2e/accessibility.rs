@@ -8,36 +8,36 @@ use crate::{
     axe,
     command::devtools,
     figures::agreed,
+    journey::{Journey, journey},
     page::Page,
     theme,
-    voyage::{Voyage, journey},
 };
 
 #[test]
 fn light_and_wide() -> Result<()> {
-    journey("axe-light-1280", async |voyage| looks_right(voyage, "light", 1280).await)
+    journey("axe-light-1280", async |journey| looks_right(journey, "light", 1280).await)
 }
 
 #[test]
 fn dark_and_wide() -> Result<()> {
-    journey("axe-dark-1280", async |voyage| looks_right(voyage, "dark", 1280).await)
+    journey("axe-dark-1280", async |journey| looks_right(journey, "dark", 1280).await)
 }
 
 #[test]
 fn light_and_narrow() -> Result<()> {
-    journey("axe-light-320", async |voyage| looks_right(voyage, "light", 320).await)
+    journey("axe-light-320", async |journey| looks_right(journey, "light", 320).await)
 }
 
 #[test]
 fn dark_and_narrow() -> Result<()> {
-    journey("axe-dark-320", async |voyage| looks_right(voyage, "dark", 320).await)
+    journey("axe-dark-320", async |journey| looks_right(journey, "dark", 320).await)
 }
 
 /// The checks would notice.
 #[test]
 fn faults_are_noticed() -> Result<()> {
-    journey("axe-itself", async |voyage| {
-        let page = voyage.planner().await?;
+    journey("axe-itself", async |journey| {
+        let page = journey.planner().await?;
         agreed(&page).await?;
         page.eval("document.querySelector(`label[for='batch']`).remove()").await?;
         page.eval("document.querySelector(`[data-testid='verdict']`).style.setProperty('color', 'rgb(200 200 190)')")
@@ -58,8 +58,8 @@ fn faults_are_noticed() -> Result<()> {
     })
 }
 
-async fn looks_right(voyage: &Voyage, scheme: &str, width: u32) -> Result<()> {
-    let page = voyage.browser().await?;
+async fn looks_right(journey: &Journey, scheme: &str, width: u32) -> Result<()> {
+    let page = journey.browser().await?;
     theme::system(&page, scheme).await?;
     sized(&page, width).await?;
     page.open("").await?;

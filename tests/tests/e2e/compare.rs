@@ -11,9 +11,9 @@ use crate::{
     accessibility::{nothing_beyond_the_edge, sized, still},
     axe,
     figures::agreed,
+    journey::{Journey, journey},
     page::Page,
     surroundings, theme,
-    voyage::{Voyage, journey},
 };
 
 /// The made-up record of the documentation, on a card of the catalog.
@@ -32,9 +32,9 @@ fn file(folder: &TempDir, name: &str, record: &Measurement) -> Result<PathBuf> {
 }
 
 /// Sends records to the journey's server with the real command.
-fn upload(voyage: &Voyage, folder: &TempDir, paths: &[PathBuf]) -> Result<()> {
+fn upload(journey: &Journey, folder: &TempDir, paths: &[PathBuf]) -> Result<()> {
     let mut command = Command::new(surroundings::plimsoll()?);
-    command.arg("upload").args(paths).args(["--yes", "--to", voyage.home().as_str()]);
+    command.arg("upload").args(paths).args(["--yes", "--to", journey.home().as_str()]);
     let output = command.env("XDG_DATA_HOME", folder.path()).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(())
@@ -42,16 +42,16 @@ fn upload(voyage: &Voyage, folder: &TempDir, paths: &[PathBuf]) -> Result<()> {
 
 #[test]
 fn an_uploaded_record_stands_beside_its_estimate() -> Result<()> {
-    journey("compare-upload", async |voyage| {
+    journey("compare-upload", async |journey| {
         let folder = tempfile::tempdir()?;
         let first = record()?;
         let mut second = record()?;
         // Another day's run that ended a little higher.
         second.taken = "2026-11-19".to_owned();
         let paths = [file(&folder, "a.json", &first)?, file(&folder, "b.json", &second)?];
-        upload(voyage, &folder, &paths)?;
+        upload(journey, &folder, &paths)?;
 
-        let page = voyage.planner().await?;
+        let page = journey.planner().await?;
         agreed(&page).await?;
         page.click_hook("to-compare").await?;
         page.address_with(&["#/compare"]).await?;
@@ -88,12 +88,12 @@ fn an_uploaded_record_stands_beside_its_estimate() -> Result<()> {
 
 #[test]
 fn a_file_needs_no_server_and_a_bad_one_says_why() -> Result<()> {
-    journey("compare-file", async |voyage| {
+    journey("compare-file", async |journey| {
         let folder = tempfile::tempdir()?;
         let good = file(&folder, "record.json", &record()?)?;
         let bad = folder.path().join("bad.json");
         std::fs::write(&bad, record()?.canonical().replace("7997054976", "9997054976"))?;
-        let page = voyage.browser().await?;
+        let page = journey.browser().await?;
         page.open("#/compare").await?;
         page.reads("compare-empty", "what to do", |text| text.contains("plimsoll probe run")).await?;
         offer(&page, &bad).await?;
@@ -108,12 +108,12 @@ fn a_file_needs_no_server_and_a_bad_one_says_why() -> Result<()> {
 
 #[test]
 fn a_link_carries_its_measurement() -> Result<()> {
-    journey("compare-link", async |voyage| {
+    journey("compare-link", async |journey| {
         let record = record()?;
         let scenario = record.as_run()?;
         let link = plimsoll_core::scenario::Link::encode(&scenario);
         let packed = record.packed().context("too long for a link")?;
-        let page = voyage.browser().await?;
+        let page = journey.browser().await?;
         page.open(&format!("{link}#r={packed}")).await?;
         agreed(&page).await?;
         page.reads("measured", "the run", |text| text.contains("Your own run") && text.contains("this very run"))
@@ -137,9 +137,9 @@ fn a_link_carries_its_measurement() -> Result<()> {
 #[test]
 fn the_compare_page_looks_right() -> Result<()> {
     for (scheme, width) in [("light", 1280), ("dark", 1280), ("light", 320), ("dark", 320)] {
-        journey(&format!("compare-axe-{scheme}-{width}"), async |voyage| {
+        journey(&format!("compare-axe-{scheme}-{width}"), async |journey| {
             let folder = tempfile::tempdir()?;
-            let page = voyage.browser().await?;
+            let page = journey.browser().await?;
             theme::system(&page, scheme).await?;
             sized(&page, width).await?;
             page.open("#/compare").await?;

@@ -3,12 +3,12 @@
 use anyhow::{Context as _, Result, ensure};
 use fantoccini::key::Key;
 
-use crate::{figures::agreed, page::Page, voyage::journey};
+use crate::{figures::agreed, journey::journey, page::Page};
 
 #[test]
 fn the_keyboard_reads_the_timeline() -> Result<()> {
-    journey("cursor", async |voyage| {
-        let page = voyage.planner().await?;
+    journey("cursor", async |journey| {
+        let page = journey.planner().await?;
         page.address_with(&["?"]).await?;
         agreed(&page).await?;
         ensure!(page.attribute("timeline-status", "role").await?.as_deref() == Some("status"), "no live region");

@@ -3,12 +3,12 @@
 use anyhow::{Result, ensure};
 use fantoccini::key::Key;
 
-use crate::{figures::agreed, page::Page, voyage::journey};
+use crate::{figures::agreed, journey::journey, page::Page};
 
 #[test]
 fn another_card_changes_the_verdict_and_the_address() -> Result<()> {
-    journey("device", async |voyage| {
-        let page = voyage.planner().await?;
+    journey("device", async |journey| {
+        let page = journey.planner().await?;
         page.address_with(&["?"]).await?;
         let before = agreed(&page).await?;
         let card = page.value("gpu-search").await?;

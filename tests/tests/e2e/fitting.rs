@@ -3,13 +3,13 @@
 use anyhow::{Context as _, Result, ensure};
 use fantoccini::key::Key;
 
-use crate::{figures::agreed, voyage::journey};
+use crate::{figures::agreed, journey::journey};
 
 /// The first thing many try: a model of eight billion numbers and the card that they have.
 #[test]
 fn three_actions_lead_to_a_recipe_that_fits() -> Result<()> {
-    journey("fitting", async |voyage| {
-        let page = voyage.planner().await?;
+    journey("fitting", async |journey| {
+        let page = journey.planner().await?;
         page.address_with(&["?"]).await?;
 
         page.retype("model-search", "qwen 8b").await?;
@@ -33,8 +33,8 @@ fn three_actions_lead_to_a_recipe_that_fits() -> Result<()> {
 
 #[test]
 fn recipes_say_what_they_cost_and_cards_are_named() -> Result<()> {
-    journey("recipes", async |voyage| {
-        let page = voyage.browser().await?;
+    journey("recipes", async |journey| {
+        let page = journey.browser().await?;
         page.open("?model=llama-3.1-8b&gpu=rtx-4090&batch=1").await?;
         agreed(&page).await?;
         let recipes = page.reads("fit", "a recipe with its cost", |text| text.contains("take it")).await?;
@@ -55,8 +55,8 @@ fn recipes_say_what_they_cost_and_cards_are_named() -> Result<()> {
 /// The verdict belongs to what the fields show: where one holds no value, the page says so.
 #[test]
 fn a_field_without_a_value_leaves_no_verdict_in_full_colour() -> Result<()> {
-    journey("amiss", async |voyage| {
-        let page = voyage.planner().await?;
+    journey("amiss", async |journey| {
+        let page = journey.planner().await?;
         page.address_with(&["?"]).await?;
         agreed(&page).await?;
         page.retype("seq", "2048").await?;

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::{
     figures::{Figures, agreed, expected},
+    journey::journey,
     page::{Page, check},
-    voyage::journey,
 };
 
 /// A model, a card and a sheet on which some cells fit and some do not.
@@ -16,8 +16,8 @@ const LINK: &str = "?model=gpt2&gpu=rtx-5070-ti-laptop&batch=4&seq=512";
 
 #[test]
 fn a_cell_leads_to_the_run_it_speaks_of() -> Result<()> {
-    journey("heatmap", async |voyage| {
-        let page = voyage.planner().await?;
+    journey("heatmap", async |journey| {
+        let page = journey.planner().await?;
         page.open(LINK).await?;
         let before = agreed(&page).await?;
         let cells = known(&page).await?;
@@ -40,8 +40,8 @@ fn a_cell_leads_to_the_run_it_speaks_of() -> Result<()> {
 
 #[test]
 fn the_heat_map_is_walked_with_the_keyboard() -> Result<()> {
-    journey("heatmap keyboard", async |voyage| {
-        let page = voyage.planner().await?;
+    journey("heatmap keyboard", async |journey| {
+        let page = journey.planner().await?;
         page.open(LINK).await?;
         agreed(&page).await?;
         let cells = known(&page).await?;

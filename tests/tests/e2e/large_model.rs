@@ -3,12 +3,12 @@
 use anyhow::{Result, ensure};
 use fantoccini::key::Key;
 
-use crate::{figures::agreed, voyage::journey};
+use crate::{figures::agreed, journey::journey};
 
 #[test]
 fn a_large_model_is_computed_in_the_worker() -> Result<()> {
-    journey("large-model", async |voyage| {
-        let page = voyage.browser().await?;
+    journey("large-model", async |journey| {
+        let page = journey.browser().await?;
         page.open("?model=llama-3.2-1b&gpu=b200&batch=1&seq=256&precision=bf16").await?;
         let small = agreed(&page).await?;
         page.retype("model-search", "llama-3.1-70b").await?;

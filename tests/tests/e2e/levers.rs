@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use crate::{
     figures::{Figures, agreed},
+    journey::journey,
     page::{Page, check},
-    voyage::journey,
 };
 
 #[test]
 fn every_lever_leads_where_it_says() -> Result<()> {
-    journey("levers", async |voyage| {
-        let page = voyage.planner().await?;
+    journey("levers", async |journey| {
+        let page = journey.planner().await?;
         // A run that every lever moves.
         page.open("?model=llama-3.2-1b&batch=4").await?;
         let start = page.address_with(&["?"]).await?;
@@ -36,8 +36,8 @@ fn every_lever_leads_where_it_says() -> Result<()> {
 
 #[test]
 fn a_mark_of_the_ladder_is_pulled_with_the_keyboard() -> Result<()> {
-    journey("ladder", async |voyage| {
-        let page = voyage.planner().await?;
+    journey("ladder", async |journey| {
+        let page = journey.planner().await?;
         page.address_with(&["?"]).await?;
         let before = agreed(&page).await?;
         let levers = known(&page).await?;

@@ -7,12 +7,12 @@ use fantoccini::key::Key;
 use plimsoll_core::scenario::Link;
 use serde_json::Value;
 
-use crate::{command::permit_clipboard, figures::agreed, page::Page, voyage::journey};
+use crate::{command::permit_clipboard, figures::agreed, journey::journey, page::Page};
 
 #[test]
 fn a_link_restores_everything_in_a_fresh_browser() -> Result<()> {
-    journey("link-round-trip", async |voyage| {
-        let page = voyage.planner().await?;
+    journey("link-round-trip", async |journey| {
+        let page = journey.planner().await?;
         page.address_with(&["?"]).await?;
         let untouched = controls(&page).await?;
 
@@ -72,7 +72,7 @@ fn a_link_restores_everything_in_a_fresh_browser() -> Result<()> {
             .await?;
         ensure!(copied == address.as_str(), "copied {copied}, not {address}");
 
-        let other = voyage.browser().await?;
+        let other = journey.browser().await?;
         other.open(address.as_str()).await?;
         ensure!(agreed(&other).await? == figures);
         let restored = controls(&other).await?;
@@ -89,8 +89,8 @@ fn a_link_restores_everything_in_a_fresh_browser() -> Result<()> {
 
 #[test]
 fn a_broken_link_says_what_is_wrong_with_it() -> Result<()> {
-    journey("broken-link", async |voyage| {
-        let page = voyage.browser().await?;
+    journey("broken-link", async |journey| {
+        let page = journey.browser().await?;
         for (link, named) in [
             ("?model=llama-3.2-1b&gpu=no-such-card&batch=banana&seq=512", &["no-such-card", "banana"][..]),
             ("?model=no-such-model&precision=bf16", &["no-such-model"]),
@@ -127,8 +127,8 @@ fn a_broken_link_says_what_is_wrong_with_it() -> Result<()> {
 
 #[test]
 fn a_link_of_a_newer_version_says_so() -> Result<()> {
-    journey("newer-link", async |voyage| {
-        let page = voyage.browser().await?;
+    journey("newer-link", async |journey| {
+        let page = journey.browser().await?;
         page.open("?v=99&model=llama-3.2-1b&tide=high").await?;
         let notice = page.reads("notice", "that it is newer", |text| text.contains("newer")).await?;
         ensure!(notice.contains("99"), "which version is not said: {notice}");
@@ -141,8 +141,8 @@ fn a_link_of_a_newer_version_says_so() -> Result<()> {
 /// A link followed while the planner is open, as from its history or a bookmark.
 #[test]
 fn going_back_restores_the_scenario_before() -> Result<()> {
-    journey("history", async |voyage| {
-        let page = voyage.browser().await?;
+    journey("history", async |journey| {
+        let page = journey.browser().await?;
         page.open("?model=gpt2&gpu=t4&batch=2&seq=256").await?;
         page.address_with(&["gpu=t4"]).await?;
         let first = agreed(&page).await?;

@@ -5,14 +5,14 @@ use plimsoll_core::scenario::Link;
 
 use crate::{
     figures::agreed,
-    voyage::journey,
+    journey::journey,
     watch::{findings, nothing_wrong},
 };
 
 #[test]
 fn opens_on_a_filled_scenario_and_the_engines_verdict() -> Result<()> {
-    journey("opening", async |voyage| {
-        let page = voyage.planner().await?;
+    journey("opening", async |journey| {
+        let page = journey.planner().await?;
         // The address bar holds the scenario from the start, and the figures are the engine's for it.
         let address = page.address_with(&["?"]).await?;
         let figures = agreed(&page).await?;
@@ -33,8 +33,8 @@ fn opens_on_a_filled_scenario_and_the_engines_verdict() -> Result<()> {
 
 #[test]
 fn the_largest_batch_can_be_taken() -> Result<()> {
-    journey("largest-batch", async |voyage| {
-        let page = voyage.browser().await?;
+    journey("largest-batch", async |journey| {
+        let page = journey.browser().await?;
         page.open("?model=llama-3.2-1b&gpu=h200&batch=3&seq=512").await?;
         let before = agreed(&page).await?;
         ensure!(before.largest != "none" && before.largest != "3", "{before:?}");
@@ -50,8 +50,8 @@ fn the_largest_batch_can_be_taken() -> Result<()> {
 /// The watch that every journey keeps would notice.
 #[test]
 fn complaints_of_the_browser_are_noticed() -> Result<()> {
-    journey("watch", async |voyage| {
-        let page = voyage.planner().await?;
+    journey("watch", async |journey| {
+        let page = journey.planner().await?;
         nothing_wrong(page.client()).await?;
         page.eval("console.error('a word of complaint')").await?;
         page.eval("setTimeout(() => { throw new Error('an error of a script') })").await?;

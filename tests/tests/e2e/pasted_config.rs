@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::{
     figures::{agreed, expected},
+    journey::journey,
     page::Page,
-    voyage::journey,
 };
 
 /// A config.json as Qwen2.5-1.5B's is written, half as deep, so that it is in no catalog.
@@ -45,8 +45,8 @@ fn qwen() -> String {
 
 #[test]
 fn a_pasted_config_gives_its_own_verdict() -> Result<()> {
-    journey("pasted-config", async |voyage| {
-        let page = voyage.planner().await?;
+    journey("pasted-config", async |journey| {
+        let page = journey.planner().await?;
         let before = page.address_with(&["?"]).await?;
         agreed(&page).await?;
         page.unfold("Paste a config.json").await?;
@@ -63,7 +63,7 @@ fn a_pasted_config_gives_its_own_verdict() -> Result<()> {
         ensure!(figures == expected(&Scenario::from_value(&scenario.to_value())?)?, "{figures:?}");
 
         // The link holds the model.
-        let other = voyage.browser().await?;
+        let other = journey.browser().await?;
         other.open(address.as_str()).await?;
         ensure!(agreed(&other).await? == figures && other.address().await? == address);
         Ok(())
@@ -72,8 +72,8 @@ fn a_pasted_config_gives_its_own_verdict() -> Result<()> {
 
 #[test]
 fn what_is_wrong_with_a_config_is_said_and_the_text_stays() -> Result<()> {
-    journey("wrong-config", async |voyage| {
-        let page = voyage.planner().await?;
+    journey("wrong-config", async |journey| {
+        let page = journey.planner().await?;
         page.address_with(&["?"]).await?;
         let before = agreed(&page).await?;
         page.unfold("Paste a config.json").await?;
@@ -114,8 +114,8 @@ fn what_is_wrong_with_a_config_is_said_and_the_text_stays() -> Result<()> {
 /// A config whose sizes cannot be: it is a model all the same, so it is taken, and said to be wrong wherever it is.
 #[test]
 fn a_config_that_does_not_add_up_is_named_here_and_in_its_link() -> Result<()> {
-    journey("uneven-config", async |voyage| {
-        let page = voyage.planner().await?;
+    journey("uneven-config", async |journey| {
+        let page = journey.planner().await?;
         page.address_with(&["?"]).await?;
         let before = agreed(&page).await?;
         page.unfold("Paste a config.json").await?;
@@ -127,7 +127,7 @@ fn a_config_that_does_not_add_up_is_named_here_and_in_its_link() -> Result<()> {
         // The last answer stays.
         ensure!(page.glance("peak-process").await?.as_deref() == Some(before.peak.as_str()));
 
-        let other = voyage.browser().await?;
+        let other = journey.browser().await?;
         other.open(page.address_with(&["#m="]).await?.as_str()).await?;
         other.reads("fault", "what does not divide", |text| text.contains("num_attention_heads 11")).await?;
         ensure!(other.glance("verdict").await?.as_deref() == Some("No estimate"));

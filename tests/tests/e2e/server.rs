@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use url::Url;
 
-use crate::{process::Process, surroundings, voyage::Server};
+use crate::{journey::Server, process::Process, surroundings};
 
 /// `ENVIRONMENT` of the exit codes: something outside is in the way.
 const ENVIRONMENT: i32 = 3;

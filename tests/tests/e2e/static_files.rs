@@ -11,15 +11,15 @@ use anyhow::{Context as _, Result, ensure};
 use fantoccini::key::Key;
 use url::Url;
 
-use crate::{figures::agreed, surroundings, voyage::journey};
+use crate::{figures::agreed, journey::journey, surroundings};
 
 /// The folder it lies in on that host.
 const FOLDER: &str = "/tools/memory/";
 
 #[test]
 fn the_planner_works_from_plain_files() -> Result<()> {
-    journey("static-files", async |voyage| {
-        let page = voyage.browser_at(host(surroundings::planner()?)?).await?;
+    journey("static-files", async |journey| {
+        let page = journey.browser_at(host(surroundings::planner()?)?).await?;
         page.open("").await?;
         page.address_with(&[FOLDER, "?"]).await?;
         let before = agreed(&page).await?;

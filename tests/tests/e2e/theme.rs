@@ -3,12 +3,12 @@
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use crate::{command::devtools, page::Page, voyage::journey};
+use crate::{command::devtools, journey::journey, page::Page};
 
 #[test]
 fn the_theme_follows_the_system_until_it_is_chosen() -> Result<()> {
-    journey("theme", async |voyage| {
-        let page = voyage.planner().await?;
+    journey("theme", async |journey| {
+        let page = journey.planner().await?;
         system(&page, "light").await?;
         page.attribute_is("theme-toggle", "aria-pressed", "false").await?;
         let light = ground(&page).await?;

@@ -9,7 +9,7 @@ use plimsoll_web::{number, wording};
 
 use super::browser;
 use super::ladder::Ladder;
-use super::planner::{Planner, Rung};
+use super::planner::{NeighbourPeak, Planner};
 
 /// Height of the drawing in px, wide and narrow.
 const HEIGHT: (f64, f64) = (584.0, 440.0);
@@ -36,7 +36,7 @@ pub fn GaugeFigure() -> impl IntoView {
     let gauge = Memo::new(move |_| {
         let reading = planner.reading.get()?;
         let rungs = planner.rungs.get();
-        let known = rungs.iter().map(|r| r.depth.as_ref().and_then(|d| d.as_ref().ok()).map(|d| d.process));
+        let known = rungs.iter().map(|r| r.peak.as_ref().and_then(|p| p.as_ref().ok()).map(|p| p.process));
         let peaks: Vec<Option<Bytes>> = std::iter::once(Some(reading.process)).chain(known).collect();
         let width = width.get();
         let height = if width < NARROW { HEIGHT.1 } else { HEIGHT.0 };
@@ -69,7 +69,7 @@ pub fn GaugeFigure() -> impl IntoView {
 }
 
 #[component]
-fn Drawing(gauge: Gauge, rungs: Vec<Rung>, process: Bytes, line: Bytes, capacity: Bytes) -> impl IntoView {
+fn Drawing(gauge: Gauge, rungs: Vec<NeighbourPeak>, process: Bytes, line: Bytes, capacity: Bytes) -> impl IntoView {
     let Gauge { width, height, scale, mark, staff, .. } = gauge;
     let (hull_x, hull_w) = gauge.hull;
     let bottom = scale.bottom;

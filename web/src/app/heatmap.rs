@@ -15,7 +15,7 @@ type Place = (usize, usize);
 #[component]
 pub fn HeatMapSection() -> impl IntoView {
     let planner = Planner::get();
-    let map = Memo::new(move |_| planner.sheet.with(|s| s.as_ref().map(|s| Map::new(&s.grid))));
+    let map = Memo::new(move |_| planner.grid.with(|s| s.as_ref().map(|s| Map::new(s))));
     let own = Memo::new(move |_| {
         let (batch, seq) = planner.scenario.with(|s| (s.input.batch, s.input.seq));
         map.with(|m| m.as_ref().and_then(|m| m.place(batch, seq)))
@@ -47,7 +47,7 @@ pub fn HeatMapSection() -> impl IntoView {
         <section
             class="section"
             aria-labelledby="heatmap-title"
-            class:is-pending=move || planner.awaits(planner.sheet_pending.get())
+            class:is-pending=move || planner.awaits(planner.grid_pending.get())
             hidden=move || map.with(Option::is_none)
         >
             <header class="section-head">
@@ -92,8 +92,8 @@ pub fn HeatMapSection() -> impl IntoView {
 }
 
 fn has(planner: Planner, verdict: Verdict) -> bool {
-    planner.sheet.with(|s| {
-        s.as_ref().is_some_and(|s| s.grid.rows.iter().flat_map(|row| &row.cells).any(|cell| cell.verdict == verdict))
+    planner.grid.with(|s| {
+        s.as_ref().is_some_and(|s| s.rows.iter().flat_map(|row| &row.cells).any(|cell| cell.verdict == verdict))
     })
 }
 

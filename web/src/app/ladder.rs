@@ -3,15 +3,15 @@
 use leptos::prelude::*;
 use plimsoll_core::Bytes;
 use plimsoll_web::gauge::Gauge;
-use plimsoll_web::marks::Mark;
+use plimsoll_web::neighbours::Neighbour;
 use plimsoll_web::number;
 
 use super::browser;
 use super::gauge::NARROW;
-use super::planner::{Planner, Rung};
+use super::planner::{NeighbourPeak, Planner};
 
 #[component]
-pub fn Ladder(gauge: Gauge, rungs: Vec<Rung>, own: Bytes, line: Bytes) -> impl IntoView {
+pub fn Ladder(gauge: Gauge, rungs: Vec<NeighbourPeak>, own: Bytes, line: Bytes) -> impl IntoView {
     let width = gauge.width;
     let narrow = width < NARROW;
     let staff = gauge.staff;
@@ -34,10 +34,10 @@ pub fn Ladder(gauge: Gauge, rungs: Vec<Rung>, own: Bytes, line: Bytes) -> impl I
     let marks = rungs
         .into_iter()
         .zip(gauge.rungs.iter().skip(1).copied())
-        .filter_map(|(Rung { mark, depth }, place)| {
-            let peak = depth?.ok()?.process;
+        .filter_map(|(NeighbourPeak { neighbour, peak }, place)| {
+            let peak = peak?.ok()?.process;
             Some(view! {
-                <RungMark mark peak place_y=place.y label_y=place.label beyond=place.beyond deep=place.deep staff label_x value_x narrow/>
+                <RungMark neighbour peak place_y=place.y label_y=place.label beyond=place.beyond deep=place.deep staff label_x value_x narrow/>
             })
         })
         .collect_view();
@@ -53,7 +53,7 @@ pub fn Ladder(gauge: Gauge, rungs: Vec<Rung>, own: Bytes, line: Bytes) -> impl I
 #[component]
 #[allow(clippy::too_many_arguments, reason = "a mark's place on the drawing")]
 fn RungMark(
-    mark: &'static Mark,
+    neighbour: &'static Neighbour,
     peak: Bytes,
     place_y: f64,
     label_y: f64,
@@ -65,7 +65,7 @@ fn RungMark(
     narrow: bool,
 ) -> impl IntoView {
     let planner = Planner::get();
-    let name = if narrow { mark.short } else { mark.label };
+    let name = if narrow { neighbour.short } else { neighbour.label };
     let side = if deep { "too much" } else { "fits" };
     let about = format!("{name}: {}, {side}. Apply.", number::bytes(peak));
     let value = format!("{}{}", number::gib(peak), if beyond { " ↑" } else { "" });
@@ -77,12 +77,12 @@ fn RungMark(
                 role="button"
                 tabindex="0"
                 aria-label=about
-                data-lever=mark.label
-                on:click=move |_| planner.climb(mark)
+                data-lever=neighbour.label
+                on:click=move |_| planner.climb(neighbour)
                 on:keydown=move |event| {
                     if matches!(event.key().as_str(), "Enter" | " ") {
                         event.prevent_default();
-                        planner.climb(mark);
+                        planner.climb(neighbour);
                         browser::focus("verdict");
                     }
                 }

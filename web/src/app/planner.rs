@@ -6,15 +6,15 @@ use std::sync::Arc;
 use leptos::prelude::*;
 use plimsoll_core::estimate::fit::{Allowed, Cards, Fit};
 use plimsoll_core::scenario::Change;
+use plimsoll_core::solve::Grid;
 use plimsoll_core::{Error, Result, Scenario};
-use plimsoll_web::errand::{Answer, Depth};
-use plimsoll_web::heatmap::Sheet;
-use plimsoll_web::marks::Mark;
+use plimsoll_web::neighbours::Neighbour;
+use plimsoll_web::protocol::{Answer, Peak};
 use plimsoll_web::reading::{Held, Reading};
 use plimsoll_web::wording::sentence;
 
-use super::{address, desk};
-use desk::Topic;
+use super::{address, scheduler};
+use scheduler::Topic;
 
 /// The page's state; a handful of signals that every part shares.
 #[derive(Clone, Copy)]
@@ -30,7 +30,7 @@ pub struct Planner {
     /// The largest micro-batch that fits; `None` while it is sought.
     pub largest: RwSignal<Option<Result<u64>>>,
     /// The neighbours of the scenario.
-    pub rungs: RwSignal<Vec<Rung>>,
+    pub rungs: RwSignal<Vec<NeighbourPeak>>,
     /// Which recipes bring it onto its card; `None` while they are sought.
     pub fit: RwSignal<Option<Result<Arc<Fit>>>>,
     /// Which cards hold it; `None` while nobody asked, or they are sought.
@@ -38,9 +38,9 @@ pub struct Planner {
     /// Fields that hold no value, by their ids, with their labels: what the page says is of the last one they had.
     pub amiss: RwSignal<BTreeMap<String, &'static str>>,
     /// What fits around it; the last one that was found.
-    pub sheet: RwSignal<Option<Arc<Sheet>>>,
+    pub grid: RwSignal<Option<Arc<Grid>>>,
     /// Whether that is still being found out.
-    pub sheet_pending: RwSignal<bool>,
+    pub grid_pending: RwSignal<bool>,
     /// The point of the timeline that is looked at; `None` is the peak.
     pub cursor: RwSignal<Option<usize>>,
     /// What is alive there.
@@ -51,11 +51,11 @@ pub struct Planner {
 
 /// One neighbour of the scenario.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rung {
+pub struct NeighbourPeak {
     /// What is changed.
-    pub mark: &'static Mark,
-    /// How deep it sits; `None` while it is sought.
-    pub depth: Option<Result<Depth>>,
+    pub neighbour: &'static Neighbour,
+    /// Its process peak; `None` while it is sought.
+    pub peak: Option<Result<Peak>>,
 }
 
 impl Planner {
@@ -72,13 +72,13 @@ impl Planner {
             fit: RwSignal::new(None),
             cards: RwSignal::new(None),
             amiss: RwSignal::new(BTreeMap::new()),
-            sheet: RwSignal::new(None),
-            sheet_pending: RwSignal::new(false),
+            grid: RwSignal::new(None),
+            grid_pending: RwSignal::new(false),
             cursor: RwSignal::new(None),
             alive: RwSignal::new(Vec::new()),
             notices: RwSignal::new(notices),
         };
-        desk::open(planner);
+        scheduler::open(planner);
         planner.recompute();
         address::follow(planner);
         planner
@@ -119,9 +119,9 @@ impl Planner {
         Signal::derive(move || fault.with(|fault| fault.as_ref().filter(|fault| fault.key == key).map(in_full)))
     }
 
-    /// Climbs to a mark of the ladder.
-    pub fn climb(&self, mark: &Mark) {
-        if let Some(next) = self.scenario.with_untracked(|s| mark.apply(s)) {
+    /// Climbs to a neighbour.
+    pub fn climb(&self, neighbour: &Neighbour) {
+        if let Some(next) = self.scenario.with_untracked(|s| neighbour.apply(s)) {
             self.set(next);
         }
     }
@@ -137,12 +137,12 @@ impl Planner {
     /// Seeks recipes that may cut the sequence too.
     pub fn allow_shorter(&self) {
         self.fit.set(None);
-        self.scenario.with_untracked(|scenario| desk::fit(scenario, Allowed { shorter: true }));
+        self.scenario.with_untracked(|scenario| scheduler::fit(scenario, Allowed { shorter: true }));
     }
 
     /// Seeks the cards that hold the run.
     pub fn seek_cards(&self) {
-        self.scenario.with_untracked(desk::cards);
+        self.scenario.with_untracked(scheduler::cards);
     }
 
     /// Notes that a field holds a value, or none.
@@ -158,7 +158,7 @@ impl Planner {
         }
     }
 
-    /// Takes batch and sequence of a cell of the sheet.
+    /// Takes batch and sequence of a cell of the grid.
     pub fn take_sizes(&self, batch: u64, seq: Option<u64>) {
         if let Err(fault) = self.change(&Change::Sizes { batch, seq }) {
             self.fault.set(Some(fault));
@@ -167,7 +167,7 @@ impl Planner {
 
     fn recompute(&self) {
         let scenario = self.scenario.get_untracked();
-        desk::sound(*self, &scenario);
+        scheduler::run(*self, &scenario);
     }
 
     /// Moves the timeline's cursor.
@@ -184,11 +184,11 @@ impl Planner {
         if at_peak {
             self.alive.set(reading.holdings.clone());
         } else if let Some(point) = reading.points.get(point) {
-            desk::alive(*self, point.event);
+            scheduler::alive(*self, point.event);
         }
     }
 
-    /// Takes in what the desk found.
+    /// Takes in what the scheduler found.
     pub fn receive(&self, topic: Topic, answer: Result<Answer>) {
         match (topic, answer) {
             (Topic::Reading, Ok(Answer::Reading(reading))) => self.read(*reading),
@@ -198,15 +198,15 @@ impl Planner {
             }
             (Topic::Largest, Ok(Answer::Largest(batch))) => self.largest.set(Some(Ok(batch))),
             (Topic::Largest, Err(fault)) => self.largest.set(Some(Err(fault))),
-            (Topic::Rung(mark), Ok(Answer::Peak(depth))) => self.rung(mark, Ok(depth)),
-            (Topic::Rung(mark), Err(fault)) => self.rung(mark, Err(fault)),
-            (Topic::Sheet, Ok(Answer::Sheet(sheet))) => {
-                self.sheet_pending.set(false);
-                self.sheet.set(Some(Arc::from(sheet)));
+            (Topic::Neighbour(neighbour), Ok(Answer::Peak(peak))) => self.neighbour(neighbour, Ok(peak)),
+            (Topic::Neighbour(neighbour), Err(fault)) => self.neighbour(neighbour, Err(fault)),
+            (Topic::Grid, Ok(Answer::Grid(grid))) => {
+                self.grid_pending.set(false);
+                self.grid.set(Some(Arc::from(grid)));
             }
-            (Topic::Sheet, Err(_)) => {
-                self.sheet_pending.set(false);
-                self.sheet.set(None);
+            (Topic::Grid, Err(_)) => {
+                self.grid_pending.set(false);
+                self.grid.set(None);
             }
             (Topic::Fit, Ok(Answer::Fit(fit))) => self.fit.set(Some(Ok(Arc::from(fit)))),
             (Topic::Fit, Err(fault)) => self.fit.set(Some(Err(fault))),
@@ -227,10 +227,10 @@ impl Planner {
         self.reading.set(Some(Arc::new(reading)));
     }
 
-    fn rung(&self, mark: &'static Mark, depth: Result<Depth>) {
+    fn neighbour(&self, neighbour: &'static Neighbour, peak: Result<Peak>) {
         self.rungs.update(|rungs| {
-            if let Some(rung) = rungs.iter_mut().find(|r| r.mark == mark) {
-                rung.depth = Some(depth);
+            if let Some(rung) = rungs.iter_mut().find(|r| r.neighbour == neighbour) {
+                rung.peak = Some(peak);
             }
         });
     }

@@ -26,7 +26,7 @@ pub fn VerdictPanel() -> impl IntoView {
     let load = move || planner.scenario.with(wording::load);
     view! {
         <div class="verdict-panel" id="verdict" tabindex="-1">
-            <p class="voyage">
+            <p class="verdict-subject">
                 <strong>{title}</strong>
                 <span>{load}</span>
                 <span>"on " {card}</span>

@@ -4,7 +4,7 @@ use leptos::prelude::*;
 use plimsoll_web::number;
 
 use super::browser;
-use super::planner::{Planner, Rung};
+use super::planner::{NeighbourPeak, Planner};
 
 #[component]
 pub fn WhatIf() -> impl IntoView {
@@ -35,26 +35,26 @@ pub fn WhatIf() -> impl IntoView {
 }
 
 #[component]
-fn LeverRow(rung: Rung) -> impl IntoView {
+fn LeverRow(rung: NeighbourPeak) -> impl IntoView {
     let planner = Planner::get();
-    let Rung { mark, depth } = rung;
+    let NeighbourPeak { neighbour, peak } = rung;
     let process = planner.reading.with_untracked(|r| r.as_ref().map(|r| r.process)).unwrap_or_default();
-    let (value, change, verdict, deep) = match &depth {
+    let (value, change, verdict, deep) = match &peak {
         None => ("–".to_owned(), String::new(), "", false),
         Some(Err(_)) => ("–".to_owned(), String::new(), "Not estimated", false),
-        Some(Ok(depth)) => {
-            let difference = i64::try_from(depth.process.get()).unwrap_or(i64::MAX)
+        Some(Ok(peak)) => {
+            let difference = i64::try_from(peak.process.get()).unwrap_or(i64::MAX)
                 - i64::try_from(process.get()).unwrap_or(i64::MAX);
-            let verdict = depth.standing.label();
-            (number::gib(depth.process), number::signed(difference), verdict, depth.standing.below())
+            let verdict = peak.standing.label();
+            (number::gib(peak.process), number::signed(difference), verdict, peak.standing.below())
         }
     };
-    let usable = matches!(depth, Some(Ok(_)));
-    let missing = depth.is_none();
+    let usable = matches!(peak, Some(Ok(_)));
+    let missing = peak.is_none();
     view! {
         <tr class:is-pending=move || planner.awaits(missing)>
             <th scope="row">
-                <span>{mark.label} <small>{mark.cost}</small></span>
+                <span>{neighbour.label} <small>{neighbour.cost}</small></span>
             </th>
             <td class="num">{value}</td>
             <td class="num">{change}</td>
@@ -64,9 +64,9 @@ fn LeverRow(rung: Rung) -> impl IntoView {
                     type="button"
                     class="take"
                     disabled=!usable
-                    aria-label=format!("Apply {}", mark.label)
+                    aria-label=format!("Apply {}", neighbour.label)
                     on:click=move |_| {
-                        planner.climb(mark);
+                        planner.climb(neighbour);
                         // The row is gone with its button: the next Tab starts at the table again, not at the page's top.
                         browser::focus("whatif-title");
                     }

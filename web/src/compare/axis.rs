@@ -16,7 +16,7 @@ pub struct Axis {
 
 /// One tick.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Mark {
+pub struct Tick {
     /// Its position in px.
     pub at: f64,
     /// What is written beside it: `8`, in GiB; `½` and less as decimals.
@@ -56,7 +56,7 @@ impl Axis {
     }
 
     /// A tick at every power of two, or at every few so that they are `gap` px apart.
-    pub fn marks(&self, gap: f64) -> Vec<Mark> {
+    pub fn ticks(&self, gap: f64) -> Vec<Tick> {
         let octave = (self.end - self.start).abs() / f64::from(self.high - self.low);
         let every = ((gap / octave.max(1e-6)).ceil() as i32).max(1);
         (self.low..=self.high)
@@ -65,7 +65,7 @@ impl Axis {
                 let share = f64::from(n - self.low) / f64::from(self.high - self.low);
                 let text = if n >= 0 { format!("{}", 1_u64 << n.min(40)) } else { format!("{}", 2_f64.powi(n)) };
                 let text = if text.len() > 5 { format!("{:.3}", 2_f64.powi(n)) } else { text };
-                Mark { at: self.start + (self.end - self.start) * share, text }
+                Tick { at: self.start + (self.end - self.start) * share, text }
             })
             .collect()
     }
@@ -81,7 +81,7 @@ mod tests {
         let axis = Axis::around(sizes.into_iter(), 0.0, 900.0);
         assert!(axis.at(sizes[0]) > 0.0 && axis.at(sizes[1]) < 900.0);
         assert_eq!(axis.at(Bytes::ZERO), 0.0);
-        let texts: Vec<String> = axis.marks(40.0).into_iter().map(|m| m.text).collect();
+        let texts: Vec<String> = axis.ticks(40.0).into_iter().map(|m| m.text).collect();
         assert_eq!(texts, ["0.25", "0.5", "1", "2", "4", "8", "16", "32", "64", "128"]);
     }
 
@@ -89,15 +89,15 @@ mod tests {
     fn ticks_keep_their_distance_and_one_point_is_no_trouble() {
         let axis = Axis::around([Bytes::from_gib(8)].into_iter(), 400.0, 0.0);
         assert!(axis.at(Bytes::from_gib(8)) > 0.0 && axis.at(Bytes::from_gib(8)) < 400.0);
-        for marks in [axis.marks(10.0), axis.marks(300.0), Axis::around(std::iter::empty(), 0.0, 200.0).marks(60.0)] {
-            assert!(!marks.is_empty());
-            assert!(marks.windows(2).all(|w| (w[0].at - w[1].at).abs() > 9.0));
+        for ticks in [axis.ticks(10.0), axis.ticks(300.0), Axis::around(std::iter::empty(), 0.0, 200.0).ticks(60.0)] {
+            assert!(!ticks.is_empty());
+            assert!(ticks.windows(2).all(|w| (w[0].at - w[1].at).abs() > 9.0));
         }
     }
 
     #[test]
     fn absurd_sizes_stay_drawable() {
         let axis = Axis::around([Bytes::new(1), Bytes::new(u64::MAX)].into_iter(), 0.0, 100.0);
-        assert!(axis.marks(20.0).len() <= 8 && axis.at(Bytes::new(u64::MAX)).is_finite());
+        assert!(axis.ticks(20.0).len() <= 8 && axis.at(Bytes::new(u64::MAX)).is_finite());
     }
 }

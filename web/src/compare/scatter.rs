@@ -3,7 +3,7 @@
 use plimsoll_core::measurement::{Metric, Standing};
 
 use super::Entry;
-use super::axis::{Axis, Mark};
+use super::axis::{Axis, Tick};
 
 /// Room for the figures beside the axes, in px.
 const LEFT: f64 = 44.0;
@@ -27,9 +27,9 @@ pub struct Scatter {
     /// The plot's edges: left, right, top, bottom.
     pub plot: [f64; 4],
     /// Ticks of both axes: the same sizes.
-    pub across: Vec<Mark>,
+    pub across: Vec<Tick>,
     /// Ticks going up.
-    pub up: Vec<Mark>,
+    pub up: Vec<Tick>,
     /// Where the estimate is right: x1, y1, x2, y2.
     pub diagonal: [f64; 4],
     /// Dots, in the order of the entries.
@@ -85,8 +85,8 @@ impl Scatter {
             width,
             height,
             plot: [left, right, top, bottom],
-            across: across.marks(GAP),
-            up: up.marks(GAP),
+            across: across.ticks(GAP),
+            up: up.ticks(GAP),
             diagonal: [left, bottom, right, top],
             dots,
             left_out,

@@ -32,8 +32,8 @@ pub enum Question {
     Estimate,
     /// Its largest micro-batch.
     Largest,
-    /// A sheet of 64 batches by 32 sequences up to 8192 tokens; answered by how many of its cells fit.
-    Sheet,
+    /// A grid of 64 batches by 32 sequences up to 8192 tokens; answered by how many of its cells fit.
+    Grid,
 }
 
 const LLAMA_3_8B: &str = r#"{"model_type":"llama","hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,
@@ -82,9 +82,9 @@ pub const CASES: [Case; 6] = [
         precision: "bf16",
     },
     Case {
-        id: "llama-3.1-8b-sheet",
+        id: "llama-3.1-8b-grid",
         title: "Llama-3.1-8B, 64 batches by 32 sequences",
-        question: Question::Sheet,
+        question: Question::Grid,
         config: LLAMA_3_8B,
         precision: "bf16",
     },
@@ -111,7 +111,7 @@ impl Case {
         Ok(match self.question {
             Question::Estimate => Run::new(scenario)?.estimate().peak.allocated.get(),
             Question::Largest => solve::max_batch(scenario)?,
-            Question::Sheet => {
+            Question::Grid => {
                 let (batches, seqs) = solve::even(scenario, 64, 32);
                 let grid = solve::grid(scenario, &batches, &seqs, EFFORT)?;
                 let fits = grid.rows.iter().flat_map(|row| &row.cells).filter(|cell| cell.verdict == Verdict::Fits);

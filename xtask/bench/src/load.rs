@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use plimsoll_testkit::harbour::Harbour;
 use plimsoll_testkit::postgres::{Postgres, Waits};
+use plimsoll_testkit::server::Server;
 use plimsoll_testkit::storm::{Log, Storm, lost, percentile};
 
 use crate::{fill, machine};
@@ -83,15 +83,15 @@ pub fn run(plimsoll: &Path) -> Result<String> {
 /// A storm, a kill, and a look at what is left: the cells of one row.
 fn storm(plimsoll: &Path, database: &str) -> Result<String> {
     let arguments = ["--database", database, "--uploads-per-minute", "0"];
-    let harbour = Harbour::start(plimsoll, &arguments)?;
-    let mut log = STORM.at(&harbour.address)?;
-    harbour.kill()?;
+    let server = Server::start(plimsoll, &arguments)?;
+    let mut log = STORM.at(&server.address)?;
+    server.kill()?;
     for error in log.errors.iter().take(5) {
         eprintln!("{error}");
     }
-    let harbour = Harbour::start(plimsoll, &arguments)?;
-    let gone = lost(&harbour.address, &log.acknowledged)?;
-    harbour.end()?;
+    let server = Server::start(plimsoll, &arguments)?;
+    let gone = lost(&server.address, &log.acknowledged)?;
+    server.end()?;
     let cells = row(&mut log, gone.len());
     eprintln!("{cells}");
     ensure!(log.errors.is_empty() && gone.is_empty(), "there were errors, or something was lost");
@@ -112,11 +112,11 @@ fn row(log: &mut Log, lost: usize) -> String {
 /// How fast the large database answers.
 fn large(plimsoll: &Path, database: &str) -> Result<String> {
     let start = Instant::now();
-    let harbour = Harbour::start(plimsoll, &["--database", database])?;
-    let mut client = harbour.client()?;
+    let server = Server::start(plimsoll, &["--database", database])?;
+    let mut client = server.client()?;
     ensure!(client.get("/api/v1/measurements?limit=1")?.status == 200);
     let ready = start.elapsed();
-    let memory = memory(harbour.id());
+    let memory = memory(server.id());
 
     let mut text = String::new();
     writeln!(
@@ -129,10 +129,10 @@ fn large(plimsoll: &Path, database: &str) -> Result<String> {
     writeln!(text, "| question | p50 | p95 | p95 of 8 at once |")?;
     writeln!(text, "| --- | ---: | ---: | ---: |")?;
     for (title, path) in QUESTIONS {
-        let mut alone = ask(&harbour, path)?;
+        let mut alone = ask(&server, path)?;
         let crowd: Vec<Result<Vec<Duration>>> = std::thread::scope(|threads| {
-            let harbour = &harbour;
-            let handles: Vec<_> = (0..8).map(|_| threads.spawn(move || ask(harbour, path))).collect();
+            let server = &server;
+            let handles: Vec<_> = (0..8).map(|_| threads.spawn(move || ask(server, path))).collect();
             handles.into_iter().map(|one| one.join().unwrap_or_else(|_| anyhow::bail!("a client panicked"))).collect()
         });
         let mut together = Vec::new();
@@ -144,12 +144,12 @@ fn large(plimsoll: &Path, database: &str) -> Result<String> {
         writeln!(text, "| {title} | {} | {} | {} |", millis(median), millis(most), millis(together))?;
         eprintln!("{title}: p95 {}, of 8 at once {}", millis(most), millis(together));
     }
-    harbour.end()?;
+    server.end()?;
     Ok(text)
 }
 
-fn ask(harbour: &Harbour, path: &str) -> Result<Vec<Duration>> {
-    let mut client = harbour.client()?;
+fn ask(server: &Server, path: &str) -> Result<Vec<Duration>> {
+    let mut client = server.client()?;
     let mut times = Vec::with_capacity(ASKED);
     for _ in 0..ASKED {
         let start = Instant::now();

@@ -75,7 +75,7 @@ impl Page {
         writeln!(
             f,
             "The same model in pure bf16 on an H200. The largest batch is confirmed by exact runs there and one above. The\n\
-             sheet has 64 batches by 32 sequences of 256 to 8192 tokens: live memory exact in all 2,048 cells, and up to\n\
+             grid has 64 batches by 32 sequences of 256 to 8192 tokens: live memory exact in all 2,048 cells, and up to\n\
              {} events replayed through the allocator, where the verdict is open; the answer is how many cells fit.\n",
             grouped(plimsoll_bench::EFFORT)
         )?;

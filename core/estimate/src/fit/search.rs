@@ -17,7 +17,7 @@ use super::cost::{Cost, Kind};
 use super::recipe::{Altered, Miss, Recipe};
 use super::space::{EVERY_STEP, Point, STEPS, Way, parts, ways};
 use crate::measure;
-use crate::{Berth, DeviceLimits, Run, Verdict, card, execute_for_memory, max_batch};
+use crate::{CardMemory, DeviceLimits, Run, Verdict, card, execute_for_memory, max_batch};
 
 /// The most recipes that are named: more is no answer.
 const MOST: usize = 6;
@@ -86,7 +86,7 @@ pub fn fit(scenario: &Scenario, allowed: Allowed) -> Result<Fit> {
     if asked.verdict == Verdict::Fits {
         return Ok(answer);
     }
-    let mut search = Search { berth: Berth::new(card(scenario)?, scenario), runs: 1, lightest: None };
+    let mut search = Search { memory: CardMemory::new(card(scenario)?, scenario), runs: 1, lightest: None };
     let ways = ways(scenario);
     let mut found = search.all(&ways);
     let mut lost = Vec::new();
@@ -114,7 +114,7 @@ struct Found {
 }
 
 struct Search {
-    berth: Berth,
+    memory: CardMemory,
     runs: u64,
     /// The lightest that was seen and does not fit: live bytes, name and scenario.
     lightest: Option<(Bytes, String, Scenario)>,
@@ -131,11 +131,11 @@ impl Search {
     fn look(&mut self, name: impl FnOnce() -> String, scenario: &Scenario) -> Look {
         self.runs += 1;
         let Ok(ledger) = execute_for_memory(&brief(scenario)) else { return Look { fits: false, hopeless: false } };
-        let line = self.berth.limits.load_line.saturating_sub(self.berth.context);
+        let line = self.memory.limits.load_line.saturating_sub(self.memory.context);
         let (phases, peak) = measure::requested(&ledger);
         let loaded = phases.first().map_or(Bytes::ZERO, |load| load.end_requested);
         let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
-        let fits = peak.bytes <= line && self.berth.fits(&ledger, size);
+        let fits = peak.bytes <= line && self.memory.fits(&ledger, size);
         if !fits && self.lightest.as_ref().is_none_or(|(least, ..)| peak.bytes < *least) {
             self.lightest = Some((peak.bytes, name(), scenario.clone()));
         }

@@ -1,4 +1,4 @@
-//! Which batches and sequences a sheet shows when nobody says.
+//! Which batches and sequences a grid shows when nobody says.
 
 use plimsoll_scenario::Scenario;
 

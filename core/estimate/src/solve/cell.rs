@@ -1,4 +1,4 @@
-//! One answer of a sheet, and how it is known.
+//! One answer of a grid, and how it is known.
 
 use plimsoll_ground::Bytes;
 use serde::{Deserialize, Serialize};

@@ -1,11 +1,11 @@
-//! What fits over a sheet of batches and sequences.
+//! What fits over batches and sequences.
 //!
 //! Live memory is exact in every cell: each row's stream is an affine function of the batch, and the envelope of its
 //! peaks is read off. What the allocator reserves beyond it is not monotone in anything (a batch may fit where a smaller
 //! one does not), so a cell's verdict and peaks come from a replay of its own, the same a single estimate makes. Where
 //! live memory alone exceeds the card no replay is needed to know that it does not fit.
 //!
-//! A sheet of thousands of cells is drawn in one go, so replays are limited to [`EFFORT`] events: they are spent where
+//! A grid of thousands of cells is drawn in one go, so replays are limited to [`EFFORT`] events: they are spent where
 //! the answer is open, nearest to the load line first. Every cell says how it is known.
 
 use plimsoll_ground::{Error, Result};
@@ -14,16 +14,16 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::{Cell, Known, Row};
 use super::parallel;
+use super::pieces::Pieces;
 use super::replays::{Replays, Share};
 use super::row::{Part, Question, Turns, landmarks, parts};
-use super::sheet::Sheet;
 use super::variant::{takes_sequences, with_sizes};
-use crate::{Berth, DeviceLimits, Verdict, card};
+use crate::{CardMemory, DeviceLimits, Verdict, card};
 
-/// Events replayed for a sheet when the caller sets no other limit: a hundred cells of a model of 32 layers.
+/// Events replayed for a grid when the caller sets no other limit: a hundred cells of a model of 32 layers.
 pub const EFFORT: u64 = 2_000_000;
 
-/// The most cells a sheet may have.
+/// The most cells a grid may have.
 pub const MOST_CELLS: usize = 1 << 14;
 
 /// Verdicts over batches and sequences.
@@ -61,7 +61,7 @@ pub fn grid(scenario: &Scenario, batches: &[u64], seqs: &[u64], effort: u64) -> 
         return Err(Error::new("grid", problem, format!("ask for at most {MOST_CELLS}")));
     }
     takes_sequences(scenario, &seqs)?;
-    let berth = Berth::new(card(scenario)?, scenario);
+    let memory = CardMemory::new(card(scenario)?, scenario);
     let seqs: Vec<Option<u64>> =
         if seqs.is_empty() { vec![scenario.input.seq] } else { seqs.into_iter().map(Some).collect() };
 
@@ -73,10 +73,10 @@ pub fn grid(scenario: &Scenario, batches: &[u64], seqs: &[u64], effort: u64) -> 
     }
     let sound = seqs.iter().zip(&refused).filter(|(_, error)| error.is_none()).filter_map(|(seq, _)| *seq);
     let cheap = landmarks(&batches);
-    let sheet = Sheet::new(scenario, &sound.collect::<Vec<u64>>(), &cheap);
+    let pieces = Pieces::new(scenario, &sound.collect::<Vec<u64>>(), &cheap);
     let row = |seq: Option<u64>, turns: &mut Turns| {
         let question = Question { batches: &batches, seq: seq.unwrap_or(1), cheap: &cheap };
-        parts(&question, turns, &mut sheet.row(seq))
+        parts(&question, turns, &mut pieces.row(seq))
     };
     // Where the first and the last row turn, between them of the fewest tokens and of the most, the others are looked at.
     let mut turns = Turns::default();
@@ -95,7 +95,7 @@ pub fn grid(scenario: &Scenario, batches: &[u64], seqs: &[u64], effort: u64) -> 
             *error = Some(why);
             Vec::new()
         });
-        let cells = first_look(&line, &batches, &berth);
+        let cells = first_look(&line, &batches, &memory);
         rows.push(Row { seq, cells, refused: error.as_ref().map(Error::to_string) });
         streams.push(line);
     }
@@ -103,11 +103,11 @@ pub fn grid(scenario: &Scenario, batches: &[u64], seqs: &[u64], effort: u64) -> 
         let why = refused.into_iter().flatten().next();
         return Err(why.unwrap_or_else(|| Error::new("grid", "there are no sequences", "give some")));
     }
-    let share = Replays { berth: &berth, streams: &streams, effort }.run(&mut rows);
+    let share = Replays { memory: &memory, streams: &streams, effort }.run(&mut rows);
     for row in &mut rows {
-        estimate_rest(&mut row.cells, &berth, share);
+        estimate_rest(&mut row.cells, &memory, share);
     }
-    Ok(Grid { batches, rows, device: berth.limits })
+    Ok(Grid { batches, rows, device: memory.limits })
 }
 
 fn ascending(sizes: &[u64]) -> Vec<u64> {
@@ -118,17 +118,17 @@ fn ascending(sizes: &[u64]) -> Vec<u64> {
 }
 
 /// What live memory alone says.
-fn first_look(parts: &[Part], batches: &[u64], berth: &Berth) -> Vec<Cell> {
+fn first_look(parts: &[Part], batches: &[u64], memory: &CardMemory) -> Vec<Cell> {
     let mut cells = Vec::with_capacity(batches.len());
     for part in parts {
         for &batch in &batches[part.first..=part.last] {
             let requested = part.envelope.at(batch).bytes;
-            let (verdict, known) = if berth.is_too_small_for(requested) {
+            let (verdict, known) = if memory.is_too_small_for(requested) {
                 (Verdict::DoesNotFit, Known::AtLeast)
             } else {
                 (Verdict::Fits, Known::Near)
             };
-            cells.push(Cell { batch, requested, process: requested + berth.context, verdict, known });
+            cells.push(Cell { batch, requested, process: requested + memory.context, verdict, known });
         }
     }
     cells
@@ -136,18 +136,18 @@ fn first_look(parts: &[Part], batches: &[u64], berth: &Berth) -> Vec<Cell> {
 
 /// Gives the cells that were not replayed the allocator's share of the next deeper cell of the row that was, or of the
 /// next shallower one, or that of all.
-fn estimate_rest(cells: &mut [Cell], berth: &Berth, share: Share) {
-    let shares: Vec<Option<Share>> = cells.iter().map(|cell| Share::of(cell, berth)).collect();
+fn estimate_rest(cells: &mut [Cell], memory: &CardMemory, share: Share) {
+    let shares: Vec<Option<Share>> = cells.iter().map(|cell| Share::of(cell, memory)).collect();
     for (column, cell) in cells.iter_mut().enumerate() {
         if cell.known != Known::Near {
             continue;
         }
         let (before, after) = shares.split_at(column);
         let nearest = after.iter().flatten().next().or_else(|| before.iter().rev().flatten().next());
-        cell.process = nearest.unwrap_or(&share).process(cell.requested, berth);
-        cell.verdict = if cell.process <= berth.limits.load_line {
+        cell.process = nearest.unwrap_or(&share).process(cell.requested, memory);
+        cell.verdict = if cell.process <= memory.limits.load_line {
             Verdict::Fits
-        } else if cell.process <= berth.limits.capacity {
+        } else if cell.process <= memory.limits.capacity {
             Verdict::Tight
         } else {
             Verdict::DoesNotFit

@@ -12,7 +12,7 @@ use plimsoll_scenario::Scenario;
 use plimsoll_scenario::limits;
 
 use super::variant::with_batch;
-use crate::{Berth, Envelope, Run, Step, Stream, Verdict, card, execute_for_memory};
+use crate::{AnyBatch, CardMemory, Envelope, OneBatch, Run, Verdict, card, execute_for_memory};
 
 /// Events that are replayed walking down, before the rest is searched by halving: about a twentieth of a second.
 const PATIENCE: usize = 2_000_000;
@@ -33,17 +33,18 @@ pub fn max_batch(scenario: &Scenario) -> Result<u64> {
     if !fits(&Run::new(&with_batch(scenario, 1))?) {
         return Ok(0);
     }
-    let berth = Berth::new(card(scenario)?, scenario);
-    let step = |batch: u64| execute_for_memory(&with_batch(scenario, batch)).map(|ledger| Step::of(Arc::new(ledger)));
+    let memory = CardMemory::new(card(scenario)?, scenario);
+    let step =
+        |batch: u64| execute_for_memory(&with_batch(scenario, batch)).map(|ledger| OneBatch::of(Arc::new(ledger)));
     let mut around = 2;
     for _ in 0..PAIRINGS {
         let (Ok(low), Ok(high)) = (step(around), step(around + 1)) else { break };
-        let Some(stream) = Stream::between(&low, around, &high, around + 1) else { break };
+        let Some(stream) = AnyBatch::between(&low, around, &high, around + 1) else { break };
         if stream.lines.iter().all(|line| line.per_sample == 0) {
             // A graph: there is one, and the batch says nothing.
             return Ok(1);
         }
-        let answer = search(&stream, &berth);
+        let answer = search(&stream, &memory);
         let Ok(run) = Run::new(&with_batch(scenario, answer)) else { break };
         // One sample is no pair's business: there whole dimensions vanish, and it is known to fit.
         if answer == 1 || stream.is_of(run.ledger(), answer) {
@@ -64,13 +65,13 @@ fn fits(run: &Run) -> bool {
 }
 
 /// The largest batch at which this stream fits; 1 when none above does.
-fn search(stream: &Stream, berth: &Berth) -> u64 {
-    let line = berth.limits.load_line.saturating_sub(berth.context);
+fn search(stream: &AnyBatch, memory: &CardMemory) -> u64 {
+    let line = memory.limits.load_line.saturating_sub(memory.context);
     let envelope = Envelope::new(stream, 2, limits::BATCH);
     let Some(top) = envelope.largest_within(line) else { return 1 };
     let fits = |batch: u64| {
         let sizes = stream.sizes(batch);
-        berth.fits(&stream.ledger, |id| sizes[id as usize])
+        memory.fits(&stream.ledger, |id| sizes[id as usize])
     };
     let tries = PATIENCE / stream.ledger.events.len().max(1);
     let bottom = top.saturating_sub(tries as u64).max(1);

@@ -1,6 +1,6 @@
-//! Questions that take many estimates: the largest batch that fits, and what fits over a sheet of batches and sequences.
+//! Questions that take many estimates: the largest batch that fits, and what fits over batches and sequences.
 //!
-//! Nothing here knows an approximation: what is not traced is read off [`crate::Stream`]s, whose sizes are
+//! Nothing here knows an approximation: what is not traced is read off [`crate::AnyBatch`]s, whose sizes are
 //! exact, and replayed through the same allocator a single estimate goes through.
 
 mod axes;
@@ -9,9 +9,9 @@ mod grid;
 mod largest;
 pub mod needs;
 mod parallel;
+mod pieces;
 mod replays;
 mod row;
-mod sheet;
 #[cfg(test)]
 mod tests;
 mod variant;

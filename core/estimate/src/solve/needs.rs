@@ -18,7 +18,7 @@ pub const CARD: &str = "rtx-4090";
 
 /// How it is trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Method {
     /// Every parameter, float32 weights under bfloat16 autocast.
     Full,
     /// Adapters on a bfloat16 base, checkpointed.
@@ -29,7 +29,7 @@ pub enum Way {
     Qlora,
 }
 
-impl Way {
+impl Method {
     /// From the most to the least.
     pub const ALL: [Self; 3] = [Self::Full, Self::Lora, Self::Qlora];
 
@@ -47,14 +47,14 @@ impl Way {
 ///
 /// # Errors
 /// When the model cannot be trained that way.
-pub fn scenario(model: &Model, way: Way) -> Result<Scenario> {
+pub fn scenario(model: &Model, method: Method) -> Result<Scenario> {
     let mut scenario = Scenario::of(ModelSource::Catalog(model.id.to_owned()));
     scenario.device.gpu = CARD.to_owned();
     scenario.input.seq = scenario.input.seq.map(|seq| seq.min(TOKENS));
-    let changes: &[Change] = match way {
-        Way::Full => &[],
-        Way::Lora => &[Change::Lora],
-        Way::Qlora => &[Change::Qlora],
+    let changes: &[Change] = match method {
+        Method::Full => &[],
+        Method::Lora => &[Change::Lora],
+        Method::Qlora => &[Change::Qlora],
     };
     changes.iter().try_fold(scenario, |scenario, change| change.apply(&scenario))
 }
@@ -63,8 +63,8 @@ pub fn scenario(model: &Model, way: Way) -> Result<Scenario> {
 ///
 /// # Errors
 /// When the model cannot be trained that way, or is not estimated.
-pub fn reserved(model: &Model, way: Way) -> Result<Bytes> {
-    Ok(Run::new(&scenario(model, way)?)?.estimate().peak.reserved)
+pub fn reserved(model: &Model, method: Method) -> Result<Bytes> {
+    Ok(Run::new(&scenario(model, method)?)?.estimate().peak.reserved)
 }
 
 /// Whether training that has PyTorch reserve so much keeps above a card's load line.
@@ -73,12 +73,12 @@ pub fn fits(reserved: Bytes, gpu: &Gpu) -> bool {
 }
 
 /// The model of the catalog with most parameters whose training keeps above a card's load line.
-pub fn largest(gpu: &Gpu, way: Way) -> Option<&'static Model> {
+pub fn largest(gpu: &Gpu, method: Method) -> Option<&'static Model> {
     let mut models: Vec<&Model> = plimsoll_catalog::models().iter().collect();
     models.sort_by_key(|m| (std::cmp::Reverse(m.parameters), m.id));
     // Half a byte a parameter is the least a base can take: what is larger need not be run.
     let could = |m: &&&Model| fits(Bytes::new(m.parameters / 2), gpu);
-    models.iter().filter(could).find(|m| reserved(m, way).is_ok_and(|reserved| fits(reserved, gpu))).copied()
+    models.iter().filter(could).find(|m| reserved(m, method).is_ok_and(|reserved| fits(reserved, gpu))).copied()
 }
 
 #[cfg(test)]
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn adapters_take_less_than_full_training_and_a_large_base_less_in_four_bits() {
-        let of = |id: &str| Way::ALL.map(|way| reserved(plimsoll_catalog::model(id).unwrap(), way).unwrap());
+        let of = |id: &str| Method::ALL.map(|way| reserved(plimsoll_catalog::model(id).unwrap(), way).unwrap());
         let [full, lora, qlora] = of("llama-2-7b");
         assert!(full > lora && lora > qlora, "{full} {lora} {qlora}");
         assert!(full > Bytes::new(20 * 6_738_415_616), "{full}");
@@ -95,9 +95,9 @@ mod tests {
 
     #[test]
     fn the_largest_of_a_card_fits_and_a_larger_card_takes_no_smaller_one() {
-        let of = |id: &str| largest(plimsoll_catalog::gpu(id).unwrap(), Way::Lora).unwrap();
+        let of = |id: &str| largest(plimsoll_catalog::gpu(id).unwrap(), Method::Lora).unwrap();
         assert!(of("rtx-4060").parameters < of("rtx-4090").parameters);
         let gpu = plimsoll_catalog::gpu("rtx-4090").unwrap();
-        assert!(fits(reserved(of(gpu.id), Way::Lora).unwrap(), gpu));
+        assert!(fits(reserved(of(gpu.id), Method::Lora).unwrap(), gpu));
     }
 }

@@ -1,6 +1,6 @@
 //! Work that falls into pieces, on as many threads as the machine has.
 
-/// `work` of each item, in the items' order. What it answers must not depend on the other items: a sheet has the same
+/// `work` of each item, in the items' order. What it answers must not depend on the other items: a grid has the same
 /// bytes on one thread and on many, and in the browser there is but one.
 pub fn map<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     #[cfg(not(target_family = "wasm"))]

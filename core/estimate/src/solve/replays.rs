@@ -1,11 +1,11 @@
-//! Which cells of a sheet are replayed, and in which order.
+//! Which cells of a grid are replayed, and in which order.
 
 use plimsoll_ground::Bytes;
 
 use super::cell::{Cell, Known, Row};
 use super::parallel;
 use super::row::Part;
-use crate::{Berth, Verdict};
+use crate::{CardMemory, Verdict};
 
 /// How many cells are replayed before the rest is put in order anew.
 const ROUND: usize = 24;
@@ -19,26 +19,26 @@ impl Share {
     const USUAL: Self = Self(90);
 
     /// Of a cell that was replayed on the card.
-    pub fn of(cell: &Cell, berth: &Berth) -> Option<Self> {
+    pub fn of(cell: &Cell, memory: &CardMemory) -> Option<Self> {
         if cell.known != Known::Exact || cell.verdict == Verdict::DoesNotFit {
             return None;
         }
-        let over = cell.process.saturating_sub(cell.requested + berth.context);
+        let over = cell.process.saturating_sub(cell.requested + memory.context);
         let thousandths = u128::from(over.get()) * 1000 / u128::from(cell.requested.get().max(1));
         u64::try_from(thousandths).ok().map(Self)
     }
 
     /// The process that live memory of `requested` makes with it.
-    pub fn process(self, requested: Bytes, berth: &Berth) -> Bytes {
+    pub fn process(self, requested: Bytes, memory: &CardMemory) -> Bytes {
         let over = u128::from(requested.get()) * u128::from(self.0) / 1000;
-        requested + berth.context + Bytes::new(u64::try_from(over).unwrap_or(0))
+        requested + memory.context + Bytes::new(u64::try_from(over).unwrap_or(0))
     }
 }
 
-/// The replays of a sheet.
+/// The replays of a grid.
 pub struct Replays<'a> {
     /// The card.
-    pub berth: &'a Berth,
+    pub memory: &'a CardMemory,
     /// By row.
     pub streams: &'a [Vec<Part>],
     /// How many events may be replayed.
@@ -59,21 +59,21 @@ impl<'a> Replays<'a> {
             };
             rows.iter().enumerate().flat_map(of_row).collect()
         };
-        let line = self.berth.limits.load_line;
+        let line = self.memory.limits.load_line;
         let mut open = places(rows, Known::Near);
         let (mut share, mut shares) = (Share::USUAL, Vec::new());
         while !open.is_empty() {
             // The nearest last, to be popped.
             open.sort_by_key(|&(r, c)| {
-                let process = share.process(rows[r].cells[c].requested, self.berth);
+                let process = share.process(rows[r].cells[c].requested, self.memory);
                 (std::cmp::Reverse(process.get().abs_diff(line.get())), r, c)
             });
             let nearest: Vec<Place> = open.split_off(open.len().saturating_sub(ROUND));
             let (round, spent) = self.within_effort(nearest.into_iter().rev());
-            let cells = parallel::map(round, |((r, c), part)| ((r, c), self.aboard(part, rows[r].cells[c])));
+            let cells = parallel::map(round, |((r, c), part)| ((r, c), self.within(part, rows[r].cells[c])));
             for ((r, c), cell) in cells {
                 rows[r].cells[c] = cell;
-                shares.extend(Share::of(&cell, self.berth));
+                shares.extend(Share::of(&cell, self.memory));
             }
             if spent {
                 return share;
@@ -84,7 +84,7 @@ impl<'a> Replays<'a> {
         let mut deep = places(rows, Known::AtLeast);
         deep.sort_by_key(|&(r, c)| (rows[r].cells[c].requested, r, c));
         let (deep, _) = self.within_effort(deep.into_iter());
-        let cells = parallel::map(deep, |((r, c), part)| ((r, c), self.beyond(part, rows[r].cells[c])));
+        let cells = parallel::map(deep, |((r, c), part)| ((r, c), self.without_end(part, rows[r].cells[c])));
         for ((r, c), cell) in cells {
             rows[r].cells[c] = cell;
         }
@@ -106,21 +106,21 @@ impl<'a> Replays<'a> {
         (taken, false)
     }
 
-    fn aboard(&self, part: &Part, cell: Cell) -> Cell {
-        let berth = self.berth;
+    fn within(&self, part: &Part, cell: Cell) -> Cell {
+        let memory = self.memory;
         let sizes = part.stream.sizes(cell.batch);
-        if let Some(outcome) = berth.aboard(&part.stream.ledger, |id| sizes[id as usize], None) {
+        if let Some(outcome) = memory.within(&part.stream.ledger, |id| sizes[id as usize], None) {
             Cell { process: outcome.process, verdict: outcome.verdict, known: Known::Exact, ..cell }
         } else {
-            let process = cell.process.max(berth.limits.capacity);
+            let process = cell.process.max(memory.limits.capacity);
             Cell { process, verdict: Verdict::DoesNotFit, known: Known::AtLeast, ..cell }
         }
     }
 
-    fn beyond(&self, part: &Part, cell: Cell) -> Cell {
-        let berth = self.berth;
+    fn without_end(&self, part: &Part, cell: Cell) -> Cell {
+        let memory = self.memory;
         let sizes = part.stream.sizes(cell.batch);
-        let outcome = berth.beyond(&part.stream.ledger, |id| sizes[id as usize], cell.requested, None);
+        let outcome = memory.without_end(&part.stream.ledger, |id| sizes[id as usize], cell.requested, None);
         Cell { process: outcome.process, known: Known::Exact, ..cell }
     }
 }

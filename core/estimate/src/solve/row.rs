@@ -1,10 +1,10 @@
-//! One row of the sheet: every batch at one sequence.
+//! One row of the grid: every batch at one sequence.
 
 use std::sync::Arc;
 
 use plimsoll_ground::Result;
 
-use crate::{Envelope, Step, Stream};
+use crate::{AnyBatch, Envelope, OneBatch};
 
 /// A run of batches that share a stream.
 #[derive(Debug)]
@@ -14,13 +14,13 @@ pub struct Part {
     /// Index of its last batch.
     pub last: usize,
     /// The stream, good from the first to the last.
-    pub stream: Stream,
+    pub stream: AnyBatch,
     /// Its peak of live memory.
     pub envelope: Envelope,
 }
 
 impl Part {
-    fn new(first: usize, last: usize, batches: &[u64], stream: Stream) -> Self {
+    fn new(first: usize, last: usize, batches: &[u64], stream: AnyBatch) -> Self {
         let envelope = Envelope::new(&stream, batches[first], batches[last]);
         Self { first, last, stream, envelope }
     }
@@ -75,7 +75,7 @@ pub struct Question<'a> {
 pub fn parts(
     question: &Question<'_>,
     turns: &mut Turns,
-    step: &mut impl FnMut(u64) -> Result<Arc<Step>>,
+    step: &mut impl FnMut(u64) -> Result<Arc<OneBatch>>,
 ) -> Result<Vec<Part>> {
     let batches = question.batches;
     let mut parts = Vec::new();
@@ -84,7 +84,7 @@ pub fn parts(
     while let Some((first, last)) = open.pop() {
         let low = step(batches[first])?;
         if first == last {
-            parts.push(Part::new(first, last, batches, Stream::of(&low)));
+            parts.push(Part::new(first, last, batches, AnyBatch::of(&low)));
             continue;
         }
         let high = step(batches[last])?;
@@ -111,7 +111,7 @@ pub fn parts(
         let within = first + 1..last;
         let cheap = within.clone().filter(|at| question.cheap.contains(&batches[*at]));
         let check = cheap.min_by_key(|at| at.abs_diff(middle)).unwrap_or(middle);
-        let stream = match Stream::between(&low, batches[first], &high, batches[last]) {
+        let stream = match AnyBatch::between(&low, batches[first], &high, batches[last]) {
             Some(stream) if !within.is_empty() && !stream.is_at(&*step(batches[check])?, batches[check]) => None,
             stream => stream,
         };

@@ -7,7 +7,7 @@ use plimsoll_scenario::Scenario;
 use serde_json::{Value, json};
 
 use super::{EFFORT, Known, grid, max_batch};
-use crate::{Envelope, Run, Step, Stream, Verdict, execute};
+use crate::{AnyBatch, Envelope, OneBatch, Run, Verdict, execute};
 
 fn scenario(model: Value, input: Value, training: Value, device: Value) -> Scenario {
     Scenario::from_value(&json!({"model": model, "input": input, "training": training, "device": device})).unwrap()
@@ -75,13 +75,13 @@ fn the_envelope_is_the_peak_of_a_run_at_every_batch() {
     for (model, input) in models() {
         for recipe in recipes() {
             let asked = scenario(model.clone(), input.clone(), recipe.clone(), device.clone());
-            let step = |batch: u64| Step::of(Arc::new(execute(&with_batch(&asked, batch)).unwrap()));
+            let step = |batch: u64| OneBatch::of(Arc::new(execute(&with_batch(&asked, batch)).unwrap()));
             // Beyond 3,072 tokens an embedding's backward goes another way, with buffers that are no lines; its table
             // has 300 or 500 rows, and all of them occur from some batch on.
             for (low, high, batches) in
                 [(2, 41, [2, 3, 7, 8, 40, 41, 57]), (130, 991, [130, 131, 139, 150, 500, 991, 1003])]
             {
-                let stream = Stream::between(&step(low), low, &step(high), high);
+                let stream = AnyBatch::between(&step(low), low, &step(high), high);
                 let Some(stream) = stream else {
                     assert!(low > 2, "{model} {recipe} {low} {high}");
                     continue;
@@ -110,8 +110,8 @@ fn the_envelope_is_the_peak_of_a_run_at_every_batch() {
 #[test]
 fn stretches_say_what_a_sample_adds() {
     let asked = scenario(llama(), json!({"batch": 2, "seq": 24}), json!({"precision": "bf16-amp"}), json!({}));
-    let step = |batch: u64| Step::of(Arc::new(execute(&with_batch(&asked, batch)).unwrap()));
-    let stream = Stream::between(&step(2), 2, &step(9), 9).unwrap();
+    let step = |batch: u64| OneBatch::of(Arc::new(execute(&with_batch(&asked, batch)).unwrap()));
+    let stream = AnyBatch::between(&step(2), 2, &step(9), 9).unwrap();
     let envelope = Envelope::new(&stream, 2, 120);
     let stretches = envelope.stretches();
     assert!(stretches.len() > 1, "the optimizer's peak gives way to the backward's: {stretches:?}");
@@ -124,7 +124,7 @@ fn stretches_say_what_a_sample_adds() {
     }
 }
 
-/// Every cell of a sheet is the estimate one would get for it alone: peak, verdict, live memory.
+/// Every cell of a grid is the estimate one would get for it alone: peak, verdict, live memory.
 #[test]
 fn a_cell_is_the_single_estimate() {
     let (batches, seqs) = ([1, 2, 3, 5, 8, 13, 21], [7, 16, 24, 33, 48]);
@@ -133,9 +133,9 @@ fn a_cell_is_the_single_estimate() {
         for (recipe, memory) in recipes().into_iter().zip(["330 MiB", "480 MiB", "600 MiB", "1 GiB"]) {
             let device = json!({"gpu": "rtx-5070-ti-laptop", "memory": memory});
             let asked = scenario(model.clone(), input.clone(), recipe.clone(), device);
-            let sheet = grid(&asked, &batches, if tokens { &seqs } else { &[] }, EFFORT).unwrap();
-            assert_eq!(sheet.rows.len(), if tokens { seqs.len() } else { 1 });
-            for row in &sheet.rows {
+            let found = grid(&asked, &batches, if tokens { &seqs } else { &[] }, EFFORT).unwrap();
+            assert_eq!(found.rows.len(), if tokens { seqs.len() } else { 1 });
+            for row in &found.rows {
                 assert_eq!(row.cells.len(), batches.len());
                 for cell in &row.cells {
                     let single = super::variant::with_sizes(&asked, cell.batch, row.seq).unwrap();
@@ -175,9 +175,9 @@ fn a_row_that_was_not_traced_is_as_if_it_were() {
             let training = json!({"precision": "bf16-amp", "attention": attention});
             let input = json!({"batch": 2, "seq": 64, "attention_mask": mask});
             let asked = scenario(model.clone(), input, training, json!({"gpu": "a100-80gb"}));
-            let sheet = grid(&asked, &batches, &seqs, 0).unwrap();
-            assert_eq!(sheet.rows.len(), seqs.len());
-            for cell in sheet.rows.iter().flat_map(|row| row.cells.iter().map(|cell| (row.seq, cell))) {
+            let found = grid(&asked, &batches, &seqs, 0).unwrap();
+            assert_eq!(found.rows.len(), seqs.len());
+            for cell in found.rows.iter().flat_map(|row| row.cells.iter().map(|cell| (row.seq, cell))) {
                 let single = super::variant::with_sizes(&asked, cell.1.batch, cell.0).unwrap();
                 let run = Run::new(&single).unwrap();
                 let place = format!("{model} {attention} {mask} {} x {:?}", cell.1.batch, cell.0);
@@ -219,9 +219,9 @@ fn without_replays_what_is_certain_stays_certain() {
 fn what_cannot_be_estimated_says_so() {
     let gpt2 = json!({"hf": {"model_type": "gpt2", "vocab_size": 300, "n_positions": 64, "n_embd": 48, "n_layer": 1, "n_head": 4}});
     let asked = scenario(gpt2, json!({"batch": 1, "seq": 32}), json!({}), json!({}));
-    let sheet = grid(&asked, &[1, 2], &[32, 65], EFFORT).unwrap();
-    assert!(sheet.rows[0].refused.is_none() && sheet.rows[0].cells.len() == 2);
-    assert!(sheet.rows[1].refused.as_ref().is_some_and(|why| why.contains("64 positions")), "{:?}", sheet.rows[1]);
+    let found = grid(&asked, &[1, 2], &[32, 65], EFFORT).unwrap();
+    assert!(found.rows[0].refused.is_none() && found.rows[0].cells.len() == 2);
+    assert!(found.rows[1].refused.as_ref().is_some_and(|why| why.contains("64 positions")), "{:?}", found.rows[1]);
     assert_eq!(grid(&asked, &[1], &[65], EFFORT).unwrap_err().key, "input.seq");
     assert_eq!(grid(&asked, &[], &[32], EFFORT).unwrap_err().key, "grid");
     assert_eq!(grid(&asked, &[0, 1], &[32], EFFORT).unwrap_err().key, "input.batch");

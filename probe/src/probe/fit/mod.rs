@@ -1,8 +1,8 @@
 //! `plimsoll probe fit`: the largest micro-batch that trains, or batch that is answered, by real trials.
 
-pub mod hunt;
 mod search;
 mod table;
+pub mod trials;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -17,8 +17,8 @@ use crate::records::Store;
 use crate::scenario::Input;
 use crate::view::Paint;
 
-pub use hunt::{Fit, Start, hunt};
 pub use table::table;
+pub use trials::{Fit, Start, find_largest};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let device = survey::survey(&args.place)?.map(|survey| survey.device);
     let start = Start { scenario: &asked.scenario, limit: args.place.limit, device: device.as_ref(), known: &[] };
     let mut bench = Machine::new(&args.place);
-    let fit = hunt(&start, &mut bench, &store)?;
+    let fit = find_largest(&start, &mut bench, &store)?;
     let code = match fit.largest {
         None if bench.stopped() => exit::INTERRUPTED,
         Some(0) | None => exit::DOES_NOT_FIT,

@@ -6,7 +6,7 @@ use plimsoll_core::{Bytes, Scenario};
 use serde_json::{Value, json};
 
 use super::Fit;
-use super::hunt::RECOMMENDED;
+use super::trials::RECOMMENDED;
 use crate::probe::figures::{duration, outcome, size};
 use crate::records;
 use crate::session::Work;

@@ -7,12 +7,12 @@ use plimsoll_core::{Bytes, Measurement, Scenario};
 use serde_json::{Value, json};
 
 use super::budget::Clock;
+use super::entries::Suite;
 use super::plan::{self, Decision};
-use super::voyage::Chart;
 use crate::exit::Failure;
 use crate::probe::bench::Bench;
 use crate::probe::entry::Entry;
-use crate::probe::fit::{Fit, Start, hunt};
+use crate::probe::fit::{Fit, Start, find_largest};
 use crate::probe::survey::Survey;
 use crate::records::Store;
 use crate::view::{Paint, grouped, wrapped};
@@ -22,7 +22,7 @@ pub const CAP: Bytes = Bytes::from_gib(12);
 
 /// What came of one scenario.
 #[derive(Debug)]
-pub struct Catch {
+pub struct Fitted {
     /// The entry's name.
     pub name: String,
     /// The answer, or why there is none.
@@ -33,18 +33,18 @@ pub struct Catch {
 ///
 /// # Errors
 /// When the store cannot be read or a record not be kept.
-pub fn fish(chart: &Chart<'_>, bench: &mut dyn Bench, store: &Store) -> Result<Vec<Catch>, Failure> {
-    let small = chart.survey.device.kind == DeviceKind::Cpu;
+pub fn fit_all(suite: &Suite<'_>, bench: &mut dyn Bench, store: &Store) -> Result<Vec<Fitted>, Failure> {
+    let small = suite.survey.device.kind == DeviceKind::Cpu;
     let mut clock = Clock::default();
-    let mut catches = Vec::new();
+    let mut results = Vec::new();
     let mut halt: Option<&str> = None;
-    for (number, entry) in chart.entries.iter().enumerate() {
-        let mut land = |fit| catches.push(Catch { name: entry.name.clone(), fit });
-        let limit = chart.limit.or(if small { entry.small_limit() } else { cap(chart.survey) });
-        let scenario = match one_sample(entry, chart.survey, limit)? {
+    for (number, entry) in suite.entries.iter().enumerate() {
+        let mut note = |fit| results.push(Fitted { name: entry.name.clone(), fit });
+        let limit = suite.limit.or(if small { entry.small_limit() } else { cap(suite.survey) });
+        let scenario = match one_sample(entry, suite.survey, limit)? {
             Ok(scenario) => scenario,
             Err(reason) => {
-                land(Err(format!("skipped: {reason}")));
+                note(Err(format!("skipped: {reason}")));
                 continue;
             }
         };
@@ -53,27 +53,27 @@ pub fn fish(chart: &Chart<'_>, bench: &mut dyn Bench, store: &Store) -> Result<V
             .records
             .into_iter()
             .map(|(_, record)| record)
-            .filter(|record| plan::same_place(record, limit, chart.survey) && same_but_batch(record, &scenario))
+            .filter(|record| plan::same_place(record, limit, suite.survey) && same_but_batch(record, &scenario))
             .collect();
         let expected = entry.expected(small);
         halt = halt.or_else(|| bench.stopped().then_some("interrupted"));
-        halt = halt.or_else(|| clock.past(chart.budget, expected).then_some("the time is over"));
+        halt = halt.or_else(|| clock.past(suite.budget, expected).then_some("the time is over"));
         if let Some(reason) = halt {
-            land(Err(format!("not reached: {reason}")));
+            note(Err(format!("not reached: {reason}")));
             continue;
         }
-        bench.say(&format!("{} of {}: {}", number + 1, chart.entries.len(), entry.name));
+        bench.say(&format!("{} of {}: {}", number + 1, suite.entries.len(), entry.name));
         let begun = Instant::now();
         // A card that torch could not tell the memory of is asked about when the first trial has run.
-        let device = Some(&chart.survey.device).filter(|device| device.total > Bytes::ZERO || small);
-        match hunt(&Start { scenario: &scenario, limit, device, known: &known }, bench, store) {
-            Ok(fit) if fit.largest.is_none() => land(Err("not reached: interrupted".to_owned())),
-            Ok(fit) => land(Ok(fit)),
-            Err(failure) => land(Err(format!("failed: {failure}"))),
+        let device = Some(&suite.survey.device).filter(|device| device.total > Bytes::ZERO || small);
+        match find_largest(&Start { scenario: &scenario, limit, device, known: &known }, bench, store) {
+            Ok(fit) if fit.largest.is_none() => note(Err("not reached: interrupted".to_owned())),
+            Ok(fit) => note(Ok(fit)),
+            Err(failure) => note(Err(format!("failed: {failure}"))),
         }
         clock.add(begun.elapsed(), expected);
     }
-    Ok(catches)
+    Ok(results)
 }
 
 /// A card that has less is its own cap.
@@ -99,40 +99,40 @@ fn same_but_batch(record: &Measurement, scenario: &Scenario) -> bool {
 }
 
 /// For `--format json`.
-pub fn value(catches: &[Catch]) -> Value {
-    let one = |catch: &Catch| match &catch.fit {
+pub fn value(results: &[Fitted]) -> Value {
+    let value = |one: &Fitted| match &one.fit {
         Ok(fit) => {
             let mut value = fit.to_value();
-            value["name"] = json!(catch.name);
+            value["name"] = json!(one.name);
             value["off"] = json!(fit.off());
             value
         }
-        Err(reason) => json!({ "name": catch.name, "reason": reason }),
+        Err(reason) => json!({ "name": one.name, "reason": reason }),
     };
-    let (within, of) = within_one(catches);
+    let (within, of) = within_one(results);
     json!({
-        "schema": 1, "fits": catches.iter().map(one).collect::<Vec<_>>(), "within_one": within, "compared": of,
+        "schema": 1, "fits": results.iter().map(value).collect::<Vec<_>>(), "within_one": within, "compared": of,
     })
 }
 
 /// In how many the prediction was right within one sample, and how many could be compared.
-fn within_one(catches: &[Catch]) -> (usize, usize) {
-    let compared = catches.iter().filter_map(|catch| catch.fit.as_ref().ok()).filter(|fit| fit.comparable);
+fn within_one(results: &[Fitted]) -> (usize, usize) {
+    let compared = results.iter().filter_map(|one| one.fit.as_ref().ok()).filter(|fit| fit.comparable);
     let off: Vec<u64> = compared.filter_map(Fit::off).collect();
     (off.iter().filter(|off| **off <= 1).count(), off.len())
 }
 
 /// The whole answer for people.
-pub fn table(catches: &[Catch], paint: Paint) -> String {
+pub fn table(results: &[Fitted], paint: Paint) -> String {
     let head = "  scenario                                  largest  predicted  trials   blind";
     let mut out = format!("\n{}\n", paint.quiet(head));
-    for catch in catches {
-        match &catch.fit {
+    for one in results {
+        match &one.fit {
             Ok(fit) => {
                 let number = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), grouped);
                 out.push_str(&format!(
                     "  {:<38} {:>10} {:>10} {:>7} {:>7}\n",
-                    catch.name,
+                    one.name,
                     number(fit.largest),
                     number(fit.predicted),
                     fit.trials.len(),
@@ -141,11 +141,11 @@ pub fn table(catches: &[Catch], paint: Paint) -> String {
             }
             Err(reason) => {
                 let lines = wrapped(reason, 36).join(&format!("\n{:43}", ""));
-                out.push_str(&format!("  {:<38}   {}\n", catch.name, paint.quiet(&lines)));
+                out.push_str(&format!("  {:<38}   {}\n", one.name, paint.quiet(&lines)));
             }
         }
     }
-    let verdict = match within_one(catches) {
+    let verdict = match within_one(results) {
         (_, 0) => "Nothing to compare: the estimate speaks of CUDA cards.".to_owned(),
         (within, of) => format!("The largest micro-batch is within 1 of the prediction for {within} of {of}."),
     };
@@ -188,20 +188,20 @@ mod tests {
         let (entries, survey) = (entry::read(FITS).unwrap(), survey(24));
         assert_eq!(entries.len(), 10);
         let store = Store::at(folder.path());
-        let chart = Chart { entries: &entries, survey: &survey, limit: None, budget: None };
+        let suite = Suite { entries: &entries, survey: &survey, limit: None, budget: None };
         let mut bench = Paper { room: Bytes::from_gib(24), ..Paper::card(by_engine) };
-        let catches = fish(&chart, &mut bench, &store).unwrap();
-        for catch in &catches {
-            let fit = catch.fit.as_ref().unwrap();
-            assert!(fit.largest.is_some_and(|largest| largest > 0), "{}", catch.name);
+        let results = fit_all(&suite, &mut bench, &store).unwrap();
+        for one in &results {
+            let fit = one.fit.as_ref().unwrap();
+            assert!(fit.largest.is_some_and(|largest| largest > 0), "{}", one.name);
         }
-        let (within, of) = within_one(&catches);
-        assert!(of == 10 && within >= 8, "{}", table(&catches, Paint::with_colour(false)));
+        let (within, of) = within_one(&results);
+        assert!(of == 10 && within >= 8, "{}", table(&results, Paint::with_colour(false)));
         let mut again = Paper { room: Bytes::from_gib(24), ..Paper::card(by_engine) };
-        let second = fish(&chart, &mut again, &store).unwrap();
+        let second = fit_all(&suite, &mut again, &store).unwrap();
         assert!(again.tried.is_empty());
-        let largest = |catches: &[Catch]| catches.iter().map(|c| c.fit.as_ref().unwrap().largest).collect::<Vec<_>>();
-        assert_eq!(largest(&catches), largest(&second));
+        let largest = |results: &[Fitted]| results.iter().map(|c| c.fit.as_ref().unwrap().largest).collect::<Vec<_>>();
+        assert_eq!(largest(&results), largest(&second));
     }
 
     #[test]
@@ -213,12 +213,12 @@ mod tests {
     fn ctrl_c_leaves_the_rest() {
         let folder = tempfile::tempdir().unwrap();
         let (entries, survey) = (entry::read(FITS).unwrap(), survey(24));
-        let chart = Chart { entries: &entries, survey: &survey, limit: None, budget: None };
+        let suite = Suite { entries: &entries, survey: &survey, limit: None, budget: None };
         let mut bench = Paper { stop_in: Some(2), room: Bytes::from_gib(24), ..Paper::card(by_engine) };
-        let catches = fish(&chart, &mut bench, &Store::at(folder.path())).unwrap();
+        let results = fit_all(&suite, &mut bench, &Store::at(folder.path())).unwrap();
         assert_eq!(bench.tried.len(), 2);
-        assert!(catches[1..].iter().all(|catch| catch.fit.as_ref().unwrap_err().contains("interrupted")));
-        let text = table(&catches, Paint::with_colour(false));
+        assert!(results[1..].iter().all(|one| one.fit.as_ref().unwrap_err().contains("interrupted")));
+        let text = table(&results, Paint::with_colour(false));
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 }

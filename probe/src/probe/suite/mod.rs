@@ -1,10 +1,10 @@
-//! `plimsoll probe suite`: a fixed list of scenarios, each measured once, to hold the engine against a machine.
+//! `plimsoll probe suite`: a fixed list of scenarios, each results once, to hold the engine against a machine.
 
 mod budget;
+mod entries;
 mod fits;
 mod plan;
 mod table;
-mod voyage;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -22,7 +22,7 @@ use crate::exit::{self, Failure};
 use crate::records::{Store, data_directory};
 use crate::view::{Paint, wrapped};
 
-use voyage::{Chart, End};
+use entries::{EntryEnd, Suite};
 
 /// The scenarios.
 const ENTRIES: &str = include_str!("entries.toml");
@@ -38,12 +38,12 @@ Examples:
   plimsoll probe suite --device cpu
   plimsoll probe suite --out data/measurements/rtx-5070-ti-laptop
 
-What has been measured with the same PyTorch on the same device is not measured
+What has been results with the same PyTorch on the same device is not results
 again: begin, stop with Ctrl-C, go on. What the card cannot hold by the estimate,
 and what this Python lacks a package for, is left out with the reason. Without a
 card every entry runs in small: that shows that it runs, not what it takes.
 
-Exit codes: 0 everything that could be measured was, 1 an entry failed, 2 wrong
+Exit codes: 0 everything that could be results was, 1 an entry failed, 2 wrong
 usage, 3 no Python or PyTorch, 130 stopped by Ctrl-C.";
 
 /// Measure a fixed list of scenarios, and sum up how far off the estimates are
@@ -78,7 +78,7 @@ pub struct Args {
     out: Option<PathBuf>,
 }
 
-/// An entry could not be measured.
+/// An entry could not be results.
 const FAILED: u8 = 1;
 
 /// Runs the subcommand.
@@ -98,17 +98,17 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
             hint: "plimsoll probe run says why".to_owned(),
         });
     };
-    let chart = Chart { entries: &entries, survey: &survey, limit: args.place.limit, budget: args.time_budget };
+    let suite = Suite { entries: &entries, survey: &survey, limit: args.place.limit, budget: args.time_budget };
     let mut bench = Machine::new(&args.place);
     let paint = Paint::for_stdout();
     let (value, mut text, failed) = if args.fits {
-        let catches = fits::fish(&chart, &mut bench, &store)?;
-        let failed = catches.iter().any(|c| c.fit.as_ref().is_err_and(|why| why.starts_with("failed")));
-        (fits::value(&catches), fits::table(&catches, paint), failed)
+        let results = fits::fit_all(&suite, &mut bench, &store)?;
+        let failed = results.iter().any(|c| c.fit.as_ref().is_err_and(|why| why.starts_with("failed")));
+        (fits::value(&results), fits::table(&results, paint), failed)
     } else {
-        let legs = voyage::sail(&chart, &mut bench, &store)?;
-        let failed = legs.iter().any(|leg| matches!(leg.end, End::Failed(_)));
-        (table::value(&legs), table::table(&legs, paint), failed)
+        let results = entries::measure(&suite, &mut bench, &store)?;
+        let failed = results.iter().any(|one| matches!(one.end, EntryEnd::Failed(_)));
+        (table::value(&results), table::table(&results, paint), failed)
     };
     let code = if bench.stopped() {
         exit::INTERRUPTED

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::voyage::{End, Leg};
+use super::entries::{EntryEnd, EntryResult};
 use crate::probe::figures::{difference, duration, outcome, size};
 use crate::view::{Paint, fit, wrapped};
 
@@ -28,10 +28,10 @@ pub fn spread(differences: &[f64]) -> Option<Spread> {
 }
 
 /// The spread of each kind of peak over all entries.
-pub fn spreads(legs: &[Leg]) -> Vec<(&'static str, Spread)> {
+pub fn spreads(results: &[EntryResult]) -> Vec<(&'static str, Spread)> {
     let mut spreads = Vec::new();
     for kind in ["allocated", "reserved", "process"] {
-        let figures = legs.iter().filter_map(Leg::figures).flat_map(|figures| figures.pairs());
+        let figures = results.iter().filter_map(EntryResult::figures).flat_map(|figures| figures.pairs());
         let all: Vec<f64> = figures.filter(|(name, ..)| *name == kind).map(|(_, m, p)| difference(m, p)).collect();
         spreads.extend(spread(&all).map(|spread| (kind, spread)));
     }
@@ -39,39 +39,39 @@ pub fn spreads(legs: &[Leg]) -> Vec<(&'static str, Spread)> {
 }
 
 /// For `--format json`.
-pub fn value(legs: &[Leg]) -> Value {
-    let leg = |leg: &Leg| {
-        let (status, reason) = match &leg.end {
-            End::Measured(_) => ("measured", None),
-            End::Before(_) => ("measured before", None),
-            End::Skipped(reason) => ("skipped", Some(reason.as_str())),
-            End::Failed(reason) => ("failed", Some(reason.as_str())),
-            End::NotReached(reason) => ("not reached", Some(*reason)),
+pub fn value(results: &[EntryResult]) -> Value {
+    let value = |one: &EntryResult| {
+        let (status, reason) = match &one.end {
+            EntryEnd::Measured(_) => ("measured", None),
+            EntryEnd::Before(_) => ("measured before", None),
+            EntryEnd::Skipped(reason) => ("skipped", Some(reason.as_str())),
+            EntryEnd::Failed(reason) => ("failed", Some(reason.as_str())),
+            EntryEnd::NotReached(reason) => ("not reached", Some(*reason)),
         };
         json!({
-            "name": leg.name, "status": status, "reason": reason, "figures": leg.figures().map(|f| f.to_value()),
-            "record": leg.record.as_ref().map(|path| path.display().to_string()),
+            "name": one.name, "status": status, "reason": reason, "figures": one.figures().map(|f| f.to_value()),
+            "record": one.record.as_ref().map(|path| path.display().to_string()),
         })
     };
-    let spreads: serde_json::Map<String, Value> = spreads(legs)
+    let spreads: serde_json::Map<String, Value> = spreads(results)
         .into_iter()
         .map(|(kind, s)| {
             let row = json!({ "count": s.count, "median_percent": s.median, "p95_percent": s.most, "worst_percent": s.worst });
             (kind.to_owned(), row)
         })
         .collect();
-    json!({ "schema": 1, "entries": legs.iter().map(leg).collect::<Vec<_>>(), "differences": spreads })
+    json!({ "schema": 1, "entries": results.iter().map(value).collect::<Vec<_>>(), "differences": spreads })
 }
 
 /// The whole answer for people.
-pub fn table(legs: &[Leg], paint: Paint) -> String {
+pub fn table(results: &[EntryResult], paint: Paint) -> String {
     let head = "  entry                        allocated  differs     process  differs  a sample";
     let mut out = format!("\n{}\n", paint.quiet(head));
-    for leg in legs {
-        out.push_str(&row(leg, paint));
+    for one in results {
+        out.push_str(&row(one, paint));
     }
     out.push('\n');
-    let spreads = spreads(legs);
+    let spreads = spreads(results);
     if spreads.is_empty() {
         out.push_str("  Nothing to compare: the estimate speaks of CUDA cards.\n");
     } else {
@@ -84,29 +84,29 @@ pub fn table(legs: &[Leg], paint: Paint) -> String {
             ));
         }
     }
-    let count = |what: fn(&End) -> bool| legs.iter().filter(|leg| what(&leg.end)).count();
+    let count = |what: fn(&EntryEnd) -> bool| results.iter().filter(|one| what(&one.end)).count();
     out.push_str(&format!(
         "\n  {} measured, {} measured before, {} skipped, {} failed, {} not reached\n",
-        count(|end| matches!(end, End::Measured(_))),
-        count(|end| matches!(end, End::Before(_))),
-        count(|end| matches!(end, End::Skipped(_))),
-        count(|end| matches!(end, End::Failed(_))),
-        count(|end| matches!(end, End::NotReached(_))),
+        count(|end| matches!(end, EntryEnd::Measured(_))),
+        count(|end| matches!(end, EntryEnd::Before(_))),
+        count(|end| matches!(end, EntryEnd::Skipped(_))),
+        count(|end| matches!(end, EntryEnd::Failed(_))),
+        count(|end| matches!(end, EntryEnd::NotReached(_))),
     ));
     out
 }
 
-fn row(leg: &Leg, paint: Paint) -> String {
-    let name = fit(&leg.name, 27);
+fn row(one: &EntryResult, paint: Paint) -> String {
+    let name = fit(&one.name, 27);
     let reason = |word: &str, reason: &str| {
         let lines = wrapped(&format!("{word}{reason}"), 48).join(&format!("\n{:31}", ""));
         format!("  {name:<27}  {lines}\n")
     };
-    let figures = match &leg.end {
-        End::Measured(figures) | End::Before(figures) => figures,
-        End::Skipped(why) => return paint.quiet(&reason("skipped: ", why)),
-        End::Failed(why) => return paint.signal(&reason("failed: ", why)),
-        End::NotReached(why) => return paint.quiet(&reason("not reached: ", why)),
+    let figures = match &one.end {
+        EntryEnd::Measured(figures) | EntryEnd::Before(figures) => figures,
+        EntryEnd::Skipped(why) => return paint.quiet(&reason("skipped: ", why)),
+        EntryEnd::Failed(why) => return paint.signal(&reason("failed: ", why)),
+        EntryEnd::NotReached(why) => return paint.quiet(&reason("not reached: ", why)),
     };
     if !figures.finished() {
         return reason("", outcome(figures.outcome));
@@ -145,15 +145,15 @@ mod tests {
     #[test]
     fn every_end_has_its_line() {
         let figures = Figures::of(&sample::record());
-        let leg = |name: &str, end| Leg { name: name.to_owned(), end, record: None };
-        let legs = [
-            leg("gpt2-fp32-adamw", End::Measured(figures.clone())),
-            leg("an-entry-with-a-name-that-is-far-too-long-for-it", End::Before(figures)),
-            leg("c", End::Skipped("this Python has no torchvision; pip install torchvision".to_owned())),
-            leg("d", End::Failed("the worker was killed".to_owned())),
-            leg("e", End::NotReached("the time is over")),
+        let one = |name: &str, end| EntryResult { name: name.to_owned(), end, record: None };
+        let results = [
+            one("gpt2-fp32-adamw", EntryEnd::Measured(figures.clone())),
+            one("an-entry-with-a-name-that-is-far-too-long-for-it", EntryEnd::Before(figures)),
+            one("c", EntryEnd::Skipped("this Python has no torchvision; pip install torchvision".to_owned())),
+            one("d", EntryEnd::Failed("the worker was killed".to_owned())),
+            one("e", EntryEnd::NotReached("the time is over")),
         ];
-        let text = table(&legs, Paint::with_colour(false));
+        let text = table(&results, Paint::with_colour(false));
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         for words in [
             "1 measured, 1 measured before, 1 skipped, 1 failed, 1 not reached",
@@ -163,7 +163,7 @@ mod tests {
         ] {
             assert!(text.contains(words), "{words}: {text}");
         }
-        let value = value(&legs);
+        let value = value(&results);
         assert_eq!(value["entries"][2]["status"], "skipped");
         assert_eq!(value["differences"]["process"]["count"], 2);
     }

@@ -14,7 +14,7 @@ use plimsoll_scenario::Scenario;
 
 use super::parallel;
 use super::variant::with_sizes;
-use crate::{Step, execute_for_memory};
+use crate::{OneBatch, execute_for_memory};
 
 /// The widest padding of a sequence: flash attention's blocks of 128 queries (`flash_api.cpp`, `round_multiple`).
 const PADDING: u64 = 128;
@@ -22,8 +22,8 @@ const PADDING: u64 = 128;
 /// Fewer lengths than this are traced: a polynomial would save nothing.
 const WORTH: usize = 7;
 
-/// The pieces that all rows of a sheet go by.
-pub struct Sheet<'a> {
+/// The pieces that all rows of a grid go by.
+pub struct Pieces<'a> {
     scenario: &'a Scenario,
     /// By batch and remainder.
     pieces: BTreeMap<(u64, u64), Vec<Piece>>,
@@ -49,7 +49,7 @@ struct Curve {
     second: i64,
 }
 
-impl<'a> Sheet<'a> {
+impl<'a> Pieces<'a> {
     /// For these sequences (ascending) of a scenario, and the batches that all of them will be asked about; steps of
     /// others are asked for where a row is cut, and traced.
     pub fn new(scenario: &'a Scenario, seqs: &[u64], common: &[u64]) -> Self {
@@ -63,7 +63,7 @@ impl<'a> Sheet<'a> {
         let of_batch = |batch: u64| classes.iter().map(move |(class, lengths)| ((batch, *class), lengths));
         let asked: Vec<((u64, u64), &Vec<u64>)> = batches.into_iter().flat_map(of_batch).collect();
         let pieces = parallel::map(asked, |((batch, class), lengths)| {
-            let mut search = Search { steps: Steps::new(scenario), batch, pieces: Vec::new() };
+            let mut search = Halving { steps: Steps::new(scenario), batch, pieces: Vec::new() };
             // A length that cannot be traced is refused where its own row asks for it.
             if search.find(lengths).is_err() {
                 search.pieces.clear();
@@ -74,7 +74,7 @@ impl<'a> Sheet<'a> {
     }
 
     /// The steps of one row. One that cannot be traced is an error, as of [`execute_for_memory`].
-    pub fn row(&self, seq: Option<u64>) -> impl FnMut(u64) -> Result<Arc<Step>> {
+    pub fn row(&self, seq: Option<u64>) -> impl FnMut(u64) -> Result<Arc<OneBatch>> {
         let mut steps = Steps::new(self.scenario);
         move |batch| {
             let piece = seq.and_then(|seq| {
@@ -92,7 +92,7 @@ impl<'a> Sheet<'a> {
 /// Steps that were traced, each once.
 struct Steps<'a> {
     scenario: &'a Scenario,
-    known: BTreeMap<(u64, Option<u64>), Arc<Step>>,
+    known: BTreeMap<(u64, Option<u64>), Arc<OneBatch>>,
 }
 
 impl<'a> Steps<'a> {
@@ -100,25 +100,25 @@ impl<'a> Steps<'a> {
         Self { scenario, known: BTreeMap::new() }
     }
 
-    fn traced(&mut self, batch: u64, seq: Option<u64>) -> Result<Arc<Step>> {
+    fn traced(&mut self, batch: u64, seq: Option<u64>) -> Result<Arc<OneBatch>> {
         if let Some(step) = self.known.get(&(batch, seq)) {
             return Ok(Arc::clone(step));
         }
-        let step = Arc::new(Step::of(Arc::new(execute_for_memory(&with_sizes(self.scenario, batch, seq)?)?)));
+        let step = Arc::new(OneBatch::of(Arc::new(execute_for_memory(&with_sizes(self.scenario, batch, seq)?)?)));
         self.known.insert((batch, seq), Arc::clone(&step));
         Ok(step)
     }
 }
 
 /// The search for the pieces of one batch and remainder.
-struct Search<'a> {
+struct Halving<'a> {
     steps: Steps<'a>,
     batch: u64,
     pieces: Vec<Piece>,
 }
 
-impl Search<'_> {
-    fn traced(&mut self, seq: u64) -> Result<Arc<Step>> {
+impl Halving<'_> {
+    fn traced(&mut self, seq: u64) -> Result<Arc<OneBatch>> {
         self.steps.traced(self.batch, Some(seq))
     }
 
@@ -151,7 +151,7 @@ impl Search<'_> {
     }
 
     /// Where `lengths` are cut: where the step begins to do something else, or in half.
-    fn boundary(&mut self, lengths: &[u64], looked_at: &mut [(u64, Arc<Step>)]) -> Result<usize> {
+    fn boundary(&mut self, lengths: &[u64], looked_at: &mut [(u64, Arc<OneBatch>)]) -> Result<usize> {
         looked_at.sort_by_key(|(length, _)| *length);
         let change = looked_at.windows(2).find_map(|pair| match pair {
             [(from, before), (to, after)] if !before.does_as(after) => Some((*from, Arc::clone(before), *to)),
@@ -170,7 +170,7 @@ impl Search<'_> {
 
 impl Piece {
     /// Through the first three of `steps`, if it holds at the others too.
-    fn through(lengths: &[u64], steps: &[(u64, Arc<Step>)]) -> Option<Self> {
+    fn through(lengths: &[u64], steps: &[(u64, Arc<OneBatch>)]) -> Option<Self> {
         let [(from, start), (middle, half), (to, end), checks @ ..] = steps else { return None };
         if checks.iter().chain([&(*middle, Arc::clone(half)), &(*to, Arc::clone(end))]).any(|(_, s)| !s.does_as(start))
         {
@@ -178,7 +178,7 @@ impl Piece {
         }
         let unit = lengths.iter().fold(0, |unit, length| gcd(unit, length - from));
         let count = |length: u64| (length - from) / unit.max(1);
-        let curves = |of: fn(&Step) -> &Vec<u64>| -> Vec<Option<Curve>> {
+        let curves = |of: fn(&OneBatch) -> &Vec<u64>| -> Vec<Option<Curve>> {
             let points = of(start).iter().zip(of(half)).zip(of(end));
             points.map(|((a, b), c)| Curve::through(*a, (count(*middle), *b), (count(*to), *c))).collect()
         };
@@ -198,7 +198,7 @@ impl Piece {
         (self.from..=self.to).contains(&length)
     }
 
-    fn step(&self, length: u64) -> Step {
+    fn step(&self, length: u64) -> OneBatch {
         let t = ((length - self.from) / self.unit) as i64;
         let pairs = t * (t - 1) / 2;
         let size = |c: &Curve| (c.start + c.first * t + c.second * pairs).max(0) as u64;
@@ -207,7 +207,7 @@ impl Piece {
         for (law, count) in self.ledger.laws.iter().zip(&counts) {
             sizes[law.storage as usize] = law.bytes(*count);
         }
-        Step { ledger: Arc::clone(&self.ledger), sizes, counts }
+        OneBatch { ledger: Arc::clone(&self.ledger), sizes, counts }
     }
 }
 

@@ -3,7 +3,7 @@
 //! For a fixed sequence every storage is an affine function of the micro-batch: `fixed + per_sample x batch`. Carrying
 //! both numbers through every op would make each rule of each op say how it scales. Two traces say it without that: where
 //! their streams are the same event for event, the storages pair up one to one, and two sizes make a line. Whoever goes
-//! by the stream at a third batch can hold it against a trace there ([`Stream::is_of`]). What kernels take for themselves
+//! by the stream at a third batch can hold it against a trace there ([`AnyBatch::is_of`]). What kernels take for themselves
 //! is not always a line; where it follows from another size, it is computed ([`Law`]).
 
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Line {
         Self { fixed: i64::try_from(bytes).unwrap_or(i64::MAX), per_sample: 0 }
     }
 
-    /// Its size at `batch`, which must be within [`Stream::most`].
+    /// Its size at `batch`, which must be within [`AnyBatch::most`].
     pub const fn at(self, batch: u64) -> u64 {
         let bytes = self.fixed.saturating_add(self.per_sample.saturating_mul(batch as i64));
         if bytes > 0 { bytes as u64 } else { 0 }
@@ -49,7 +49,7 @@ impl Line {
 /// A stream whose sizes are known for every micro-batch between two that were traced, and beyond them as long as no op
 /// changes what it does.
 #[derive(Debug)]
-pub struct Stream {
+pub struct AnyBatch {
     /// A trace of it: events, phases, who made what. Its sizes are those of its own batch.
     pub ledger: Arc<Ledger>,
     /// By storage; zero for one with a law of its own.
@@ -60,7 +60,7 @@ pub struct Stream {
 
 /// Two optimizer steps at one batch: what is done, and how large everything is.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct OneBatch {
     /// A trace of it: events, phases, who made what. Its sizes need not be those of this batch.
     pub ledger: Arc<Ledger>,
     /// The bytes of every storage.
@@ -69,7 +69,7 @@ pub struct Step {
     pub counts: Vec<u64>,
 }
 
-impl Step {
+impl OneBatch {
     /// As it was traced.
     pub fn of(ledger: Arc<Ledger>) -> Self {
         let sizes = ledger.storages.iter().map(|s| s.bytes).collect();
@@ -99,9 +99,9 @@ pub fn by_law(law: &Law, line: Line, batch: u64) -> Bytes {
     Bytes::new(law.bytes(line.at(batch)))
 }
 
-impl Stream {
+impl AnyBatch {
     /// Of two steps at two batches, the smaller first; `None` where they do not do the same.
-    pub fn between(step: &Step, at: u64, other: &Step, other_at: u64) -> Option<Self> {
+    pub fn between(step: &OneBatch, at: u64, other: &OneBatch, other_at: u64) -> Option<Self> {
         if !step.does_as(other) {
             return None;
         }
@@ -117,7 +117,7 @@ impl Stream {
     }
 
     /// Of one step, good for its own batch only.
-    pub fn of(step: &Step) -> Self {
+    pub fn of(step: &OneBatch) -> Self {
         let lines = step.sizes.iter().map(|bytes| Line::constant(*bytes)).collect();
         Self { ledger: Arc::clone(&step.ledger), lines, laws: Vec::new() }
     }
@@ -130,7 +130,7 @@ impl Stream {
     }
 
     /// Whether `step` is this stream at `batch`, to the byte.
-    pub fn is_at(&self, step: &Step, batch: u64) -> bool {
+    pub fn is_at(&self, step: &OneBatch, batch: u64) -> bool {
         let same = Arc::ptr_eq(&self.ledger, &step.ledger) || same(&self.ledger, &step.ledger);
         same && self.sizes(batch).iter().map(|size| size.get()).eq(step.sizes.iter().copied())
     }

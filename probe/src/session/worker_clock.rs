@@ -4,7 +4,7 @@ use std::time::Instant;
 
 /// Turns our moments into the worker's.
 #[derive(Debug)]
-pub struct Shift {
+pub struct WorkerClock {
     /// When the worker was started.
     spawned: Instant,
     /// The least delay between the worker's time of an event and ours of hearing it, in microseconds: how much later its
@@ -12,7 +12,7 @@ pub struct Shift {
     delay: Option<u64>,
 }
 
-impl Shift {
+impl WorkerClock {
     pub fn new() -> Self {
         Self { spawned: Instant::now(), delay: None }
     }

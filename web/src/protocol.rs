@@ -1,17 +1,18 @@
 //! What the page asks of its worker, and what comes back: JSON text both ways.
 
 use plimsoll_core::estimate::fit::{Allowed, Cards, Fit};
+use plimsoll_core::solve::Grid;
 use plimsoll_core::{Bytes, Error, Result, Scenario};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::engine::{self, Run};
-use crate::heatmap::{self, Sheet};
+use crate::heatmap;
 use crate::reading::{Held, Reading, Standing};
 
 /// A question for the worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Errand {
+pub struct Request {
     /// Comes back with the answer.
     pub id: u64,
     /// What is asked.
@@ -22,13 +23,13 @@ pub struct Errand {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Question {
     /// The whole reading; the run is kept for [`Question::Alive`].
-    Sound(Value),
+    Reading(Value),
     /// The process peak only.
     Peak(Value),
     /// The largest micro-batch that fits.
     Largest(Value),
     /// What fits around it.
-    Sheet(Value),
+    Grid(Value),
     /// Which recipes bring it onto its card.
     Fit(Value, Allowed),
     /// Which cards hold it as it is.
@@ -37,10 +38,10 @@ pub enum Question {
     Alive(u32),
 }
 
-/// The worker's reply.
+/// The worker's response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Reply {
-    /// The errand's.
+pub struct Response {
+    /// The request's.
     pub id: u64,
     /// What was found, or why nothing was.
     pub answer: Result<Answer>,
@@ -49,14 +50,14 @@ pub struct Reply {
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
-    /// To [`Question::Sound`].
+    /// To [`Question::Reading`].
     Reading(Box<Reading>),
     /// To [`Question::Peak`].
-    Peak(Depth),
+    Peak(Peak),
     /// To [`Question::Largest`].
     Largest(u64),
-    /// To [`Question::Sheet`].
-    Sheet(Box<Sheet>),
+    /// To [`Question::Grid`].
+    Grid(Box<Grid>),
     /// To [`Question::Fit`].
     Fit(Box<Fit>),
     /// To [`Question::Cards`].
@@ -65,32 +66,32 @@ pub enum Answer {
     Alive(Vec<Held>),
 }
 
-/// How deep a run sits, and no more.
+/// The peak of a run, and no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Depth {
+pub struct Peak {
     /// Its process peak.
     pub process: Bytes,
     /// Its verdict.
     pub standing: Standing,
 }
 
-/// Answers errands, one after the other, and keeps the last run.
+/// Answers requests, one after the other, and keeps the last run.
 #[derive(Debug, Default)]
-pub struct Clerk {
+pub struct Responder {
     run: Option<Run>,
 }
 
-impl Clerk {
+impl Responder {
     /// Answers one question.
     ///
     /// # Errors
     /// As the engine's.
     pub fn answer(&mut self, question: &Question) -> Result<Answer> {
         match question {
-            Question::Sound(value) => Ok(Answer::Reading(Box::new(self.sound(&Scenario::from_value(value)?)?))),
-            Question::Peak(value) => Ok(Answer::Peak(engine::depth(&Scenario::from_value(value)?)?)),
+            Question::Reading(value) => Ok(Answer::Reading(Box::new(self.read(&Scenario::from_value(value)?)?))),
+            Question::Peak(value) => Ok(Answer::Peak(engine::peak(&Scenario::from_value(value)?)?)),
             Question::Largest(value) => Ok(Answer::Largest(engine::max_batch(&Scenario::from_value(value)?)?)),
-            Question::Sheet(value) => Ok(Answer::Sheet(Box::new(heatmap::sheet(&Scenario::from_value(value)?)?))),
+            Question::Grid(value) => Ok(Answer::Grid(Box::new(heatmap::grid(&Scenario::from_value(value)?)?))),
             Question::Fit(value, allowed) => {
                 Ok(Answer::Fit(Box::new(engine::fit(&Scenario::from_value(value)?, *allowed)?)))
             }
@@ -105,22 +106,22 @@ impl Clerk {
     ///
     /// # Errors
     /// As the engine's.
-    pub fn sound(&mut self, scenario: &Scenario) -> Result<Reading> {
-        let (reading, run) = engine::sound(scenario)?;
+    pub fn read(&mut self, scenario: &Scenario) -> Result<Reading> {
+        let (reading, run) = engine::read(scenario)?;
         self.run = Some(run);
         Ok(reading)
     }
 
-    /// Answers an errand written as JSON.
-    pub fn reply(&mut self, errand: &str) -> String {
-        let reply = match serde_json::from_str::<Errand>(errand) {
-            Ok(errand) => Reply { id: errand.id, answer: self.answer(&errand.question) },
-            Err(error) => Reply {
+    /// Answers a request written as JSON.
+    pub fn respond(&mut self, request: &str) -> String {
+        let response = match serde_json::from_str::<Request>(request) {
+            Ok(request) => Response { id: request.id, answer: self.answer(&request.question) },
+            Err(error) => Response {
                 id: 0,
-                answer: Err(Error::new("worker", format!("an errand could not be read: {error}"), "reload the page")),
+                answer: Err(Error::new("worker", format!("a request could not be read: {error}"), "reload the page")),
             },
         };
-        serde_json::to_string(&reply).unwrap_or_default()
+        serde_json::to_string(&response).unwrap_or_default()
     }
 }
 
@@ -137,34 +138,35 @@ pub fn weight(layers: Option<u64>, accumulation: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, Clerk, Errand, Question, Reply, weight};
+    use super::{Answer, Question, Request, Responder, Response, weight};
     use crate::engine::opening;
 
     #[test]
-    fn an_errand_comes_back_answered() {
-        let mut clerk = Clerk::default();
-        let ask = |question| serde_json::to_string(&Errand { id: 7, question }).unwrap();
+    fn a_request_comes_back_answered() {
+        let mut responder = Responder::default();
+        let ask = |question| serde_json::to_string(&Request { id: 7, question }).unwrap();
         let value = opening().to_value();
-        let reply: Reply = serde_json::from_str(&clerk.reply(&ask(Question::Sound(value.clone())))).unwrap();
-        let Ok(Answer::Reading(reading)) = reply.answer else { panic!("no reading") };
-        assert_eq!(reply.id, 7);
-        assert_eq!(*reading, Clerk::default().sound(&opening()).unwrap(), "a reading survives the journey");
+        let response: Response =
+            serde_json::from_str(&responder.respond(&ask(Question::Reading(value.clone())))).unwrap();
+        let Ok(Answer::Reading(reading)) = response.answer else { panic!("no reading") };
+        assert_eq!(response.id, 7);
+        assert_eq!(*reading, Responder::default().read(&opening()).unwrap(), "a reading survives the journey");
 
-        let reply: Reply = serde_json::from_str(&clerk.reply(&ask(Question::Peak(value)))).unwrap();
-        let Ok(Answer::Peak(depth)) = reply.answer else { panic!("no peak") };
-        assert_eq!((depth.process, depth.standing), (reading.process, reading.standing));
+        let response: Response = serde_json::from_str(&responder.respond(&ask(Question::Peak(value)))).unwrap();
+        let Ok(Answer::Peak(peak)) = response.answer else { panic!("no peak") };
+        assert_eq!((peak.process, peak.standing), (reading.process, reading.standing));
 
         let event = reading.points[reading.peak].event;
-        let reply: Reply = serde_json::from_str(&clerk.reply(&ask(Question::Alive(event)))).unwrap();
-        assert_eq!(reply.answer, Ok(Answer::Alive(reading.holdings.clone())));
+        let response: Response = serde_json::from_str(&responder.respond(&ask(Question::Alive(event)))).unwrap();
+        assert_eq!(response.answer, Ok(Answer::Alive(reading.holdings.clone())));
     }
 
     #[test]
     fn garbage_is_answered_with_a_fault() {
-        let mut clerk = Clerk::default();
-        for text in ["", "{}", "null", "\u{0}", r#"{"id":1,"question":{"Sound":7}}"#] {
-            let reply: Reply = serde_json::from_str(&clerk.reply(text)).unwrap();
-            assert!(reply.answer.is_err(), "{text}");
+        let mut responder = Responder::default();
+        for text in ["", "{}", "null", "\u{0}", r#"{"id":1,"question":{"Reading":7}}"#] {
+            let response: Response = serde_json::from_str(&responder.respond(text)).unwrap();
+            assert!(response.answer.is_err(), "{text}");
         }
     }
 

@@ -104,7 +104,7 @@ pub fn check(scenario: &Scenario) -> Result<(), Error> {
 /// # Errors
 /// What a trial cannot do without: Python, PyTorch, the device; a worker that fails for another reason than memory; a
 /// record that cannot be kept.
-pub fn hunt(start: &Start<'_>, bench: &mut dyn Bench, store: &Store) -> Result<Fit, Failure> {
+pub fn find_largest(start: &Start<'_>, bench: &mut dyn Bench, store: &Store) -> Result<Fit, Failure> {
     check(start.scenario)?;
     let predicted = predict(start, start.device);
     let mut fit = Fit { predicted: predicted.ok(), ..Fit::default() };
@@ -233,7 +233,7 @@ mod tests {
     fn a_wrong_estimate_costs_trials_and_no_truth() {
         let (_folder, store) = store();
         let mut bench = Paper::card(by_sample);
-        let fit = hunt(&start(&scenario()), &mut bench, &store).unwrap();
+        let fit = find_largest(&start(&scenario()), &mut bench, &store).unwrap();
         assert_eq!(fit.largest, Some(39));
         assert_eq!(fit.recommended(), Some(35));
         assert_eq!(fit.trials.len(), bench.tried.len());
@@ -248,7 +248,7 @@ mod tests {
             let scenario = scenario();
             let mut bench = Paper::card(by_engine);
             let start = Start { limit: Some(Bytes::from_gib(limit)), ..start(&scenario) };
-            let fit = hunt(&start, &mut bench, &store).unwrap();
+            let fit = find_largest(&start, &mut bench, &store).unwrap();
             // The formula has no end of the card, near which the allocator gives cached memory back.
             assert!(fit.off().unwrap() <= 2, "{limit} GiB: {:?} for {:?}", fit.predicted, fit.largest);
             assert!(fit.trials.len() <= 4, "{limit} GiB: {} trials", fit.trials.len());
@@ -260,7 +260,7 @@ mod tests {
     fn not_even_one() {
         let (_folder, store) = store();
         let mut bench = Paper::card(|_| Some(u64::MAX));
-        let fit = hunt(&start(&scenario()), &mut bench, &store).unwrap();
+        let fit = find_largest(&start(&scenario()), &mut bench, &store).unwrap();
         assert_eq!((fit.largest, fit.recommended()), (Some(0), None));
     }
 
@@ -268,11 +268,11 @@ mod tests {
     fn earlier_trials_count() {
         let (_folder, store) = store();
         let mut bench = Paper::card(by_sample);
-        hunt(&start(&scenario()), &mut bench, &store).unwrap();
+        find_largest(&start(&scenario()), &mut bench, &store).unwrap();
         let known: Vec<Measurement> = store.list().unwrap().records.into_iter().map(|(_, record)| record).collect();
         let mut again = Paper::card(by_sample);
         let scenario = scenario();
-        let fit = hunt(&Start { known: &known, ..start(&scenario) }, &mut again, &store).unwrap();
+        let fit = find_largest(&Start { known: &known, ..start(&scenario) }, &mut again, &store).unwrap();
         assert_eq!((fit.largest, again.tried.len(), fit.known), (Some(39), 0, Some((39, 40))));
     }
 
@@ -280,7 +280,7 @@ mod tests {
     fn ctrl_c_keeps_what_was_found() {
         let (_folder, store) = store();
         let mut bench = Paper { stop_in: Some(2), ..Paper::card(by_sample) };
-        let fit = hunt(&start(&scenario()), &mut bench, &store).unwrap();
+        let fit = find_largest(&start(&scenario()), &mut bench, &store).unwrap();
         assert_eq!((fit.largest, fit.trials.len()), (None, 1));
         assert_eq!(store.list().unwrap().records.len(), 1);
     }
@@ -289,7 +289,7 @@ mod tests {
     fn a_worker_that_fails_ends_it() {
         let (_folder, store) = store();
         let mut bench = Paper::card(|_| None);
-        let failure = hunt(&start(&scenario()), &mut bench, &store).unwrap_err();
+        let failure = find_largest(&start(&scenario()), &mut bench, &store).unwrap_err();
         assert!(failure.to_string().contains("did not say why"), "{failure}");
     }
 

@@ -32,7 +32,7 @@ impl Home {
     /// `plimsoll upload` with these words, its data and its variables those of this home.
     pub fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-        command.arg("upload").env("PLIMSOLL_DATA", self.data()).env("HARBOUR_TOKEN", "s3cret-of-the-environment");
+        command.arg("upload").env("PLIMSOLL_DATA", self.data()).env("UPLOAD_TOKEN", "s3cret-of-the-environment");
         command
     }
 

@@ -17,18 +17,18 @@ use crate::records::Store;
 
 /// What became of one entry.
 #[derive(Debug)]
-pub struct Leg {
+pub struct EntryResult {
     /// Its name.
     pub name: String,
     /// What became of it.
-    pub end: End,
+    pub end: EntryEnd,
     /// Where its record is.
     pub record: Option<PathBuf>,
 }
 
 /// What became of one entry.
 #[derive(Clone, Debug)]
-pub enum End {
+pub enum EntryEnd {
     /// It was measured now.
     Measured(Figures),
     /// It had been measured before.
@@ -41,11 +41,11 @@ pub enum End {
     NotReached(&'static str),
 }
 
-impl Leg {
+impl EntryResult {
     /// The figures, whenever they were taken.
     pub const fn figures(&self) -> Option<&Figures> {
         match &self.end {
-            End::Measured(figures) | End::Before(figures) => Some(figures),
+            EntryEnd::Measured(figures) | EntryEnd::Before(figures) => Some(figures),
             _ => None,
         }
     }
@@ -53,7 +53,7 @@ impl Leg {
 
 /// What to go through, and how.
 #[derive(Clone, Copy, Debug)]
-pub struct Chart<'a> {
+pub struct Suite<'a> {
     /// The entries.
     pub entries: &'a [Entry],
     /// The machine at hand.
@@ -68,37 +68,37 @@ pub struct Chart<'a> {
 ///
 /// # Errors
 /// When a record cannot be kept. An entry that cannot be measured is told and passed by.
-pub fn sail(chart: &Chart<'_>, bench: &mut dyn Bench, store: &Store) -> Result<Vec<Leg>, Failure> {
+pub fn measure(suite: &Suite<'_>, bench: &mut dyn Bench, store: &Store) -> Result<Vec<EntryResult>, Failure> {
     let known = store.list()?;
     for (path, why) in &known.broken {
         bench.say(&format!("Left alone: {} ({why})", path.display()));
     }
-    let small = chart.survey.device.kind == DeviceKind::Cpu;
+    let small = suite.survey.device.kind == DeviceKind::Cpu;
     let mut clock = Clock::default();
     let mut halt: Option<&'static str> = None;
-    let mut legs = Vec::new();
-    for (number, entry) in chart.entries.iter().enumerate() {
-        let mut leg = |end, record| legs.push(Leg { name: entry.name.clone(), end, record });
-        let plan = match plan::plan(entry, chart.survey, chart.limit)? {
+    let mut results = Vec::new();
+    for (number, entry) in suite.entries.iter().enumerate() {
+        let mut note = |end, record| results.push(EntryResult { name: entry.name.clone(), end, record });
+        let plan = match plan::plan(entry, suite.survey, suite.limit)? {
             Decision::Run(plan) => plan,
             Decision::Skip(reason) => {
-                leg(End::Skipped(reason), None);
+                note(EntryEnd::Skipped(reason), None);
                 continue;
             }
         };
         // What is known costs nothing: it is told even when the time is over.
-        if let Some((path, record)) = known.records.iter().find(|(_, r)| plan::answers(r, &plan, chart.survey)) {
-            leg(End::Before(Figures::of(record)), Some(path.clone()));
+        if let Some((path, record)) = known.records.iter().find(|(_, r)| plan::answers(r, &plan, suite.survey)) {
+            note(EntryEnd::Before(Figures::of(record)), Some(path.clone()));
             continue;
         }
         halt = halt.or_else(|| bench.stopped().then_some("interrupted"));
         let expected = entry.expected(small);
-        halt = halt.or_else(|| clock.past(chart.budget, expected).then_some("the time is over"));
+        halt = halt.or_else(|| clock.past(suite.budget, expected).then_some("the time is over"));
         if let Some(reason) = halt {
-            leg(End::NotReached(reason), None);
+            note(EntryEnd::NotReached(reason), None);
             continue;
         }
-        bench.say(&format!("{} of {}: {}", number + 1, chart.entries.len(), entry.name));
+        bench.say(&format!("{} of {}: {}", number + 1, suite.entries.len(), entry.name));
         let start = Instant::now();
         let trial = Trial { scenario: &plan.scenario, limit: plan.limit, adapt: plan.adapt };
         match bench.measure(&trial) {
@@ -112,25 +112,25 @@ pub fn sail(chart: &Chart<'_>, bench: &mut dyn Bench, store: &Store) -> Result<V
                 ));
                 let last = record.attempts.last().map(|attempt| attempt.outcome);
                 let end = match (last, &figures.failure) {
-                    (Some(Outcome::Interrupted), _) => End::NotReached("interrupted"),
+                    (Some(Outcome::Interrupted), _) => EntryEnd::NotReached("interrupted"),
                     // Before its first attempt a worker that is stopped has none to call so.
-                    (Some(Outcome::Failed) | None, _) if bench.stopped() => End::NotReached("interrupted"),
+                    (Some(Outcome::Failed) | None, _) if bench.stopped() => EntryEnd::NotReached("interrupted"),
                     (Some(Outcome::Failed) | None, why) => {
-                        End::Failed(why.clone().unwrap_or_else(|| "the worker did not say why".to_owned()))
+                        EntryEnd::Failed(why.clone().unwrap_or_else(|| "the worker did not say why".to_owned()))
                     }
-                    _ => End::Measured(figures),
+                    _ => EntryEnd::Measured(figures),
                 };
-                leg(end, Some(path));
+                note(end, Some(path));
             }
-            Err(_) if bench.stopped() => leg(End::NotReached("interrupted"), None),
+            Err(_) if bench.stopped() => note(EntryEnd::NotReached("interrupted"), None),
             Err(failure) => {
                 bench.say(&format!("  failed: {failure}"));
-                leg(End::Failed(failure.to_string()), None);
+                note(EntryEnd::Failed(failure.to_string()), None);
             }
         }
         clock.add(start.elapsed(), expected);
     }
-    Ok(legs)
+    Ok(results)
 }
 
 /// The entry's name, and the beginning of the content's hash: no record takes another's place.
@@ -165,9 +165,9 @@ mod tests {
         Some(1 << 30)
     }
 
-    fn run(bench: &mut Paper, store: &Store, budget: Option<Duration>) -> Vec<Leg> {
+    fn run(bench: &mut Paper, store: &Store, budget: Option<Duration>) -> Vec<EntryResult> {
         let (entries, survey) = (entries(), survey());
-        sail(&Chart { entries: &entries, survey: &survey, limit: None, budget }, bench, store).unwrap()
+        measure(&Suite { entries: &entries, survey: &survey, limit: None, budget }, bench, store).unwrap()
     }
 
     #[test]
@@ -175,12 +175,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::at(folder.path());
         let mut bench = Paper::card(small_enough);
-        let legs = run(&mut bench, &store, None);
-        assert!(legs.iter().all(|leg| matches!(leg.end, End::Measured(_))));
+        let results = run(&mut bench, &store, None);
+        assert!(results.iter().all(|one| matches!(one.end, EntryEnd::Measured(_))));
         assert_eq!((bench.tried.len(), store.list().unwrap().records.len()), (5, 5));
         let mut again = Paper::card(small_enough);
-        let legs = run(&mut again, &store, Some(Duration::ZERO));
-        assert!(legs.iter().all(|leg| matches!(leg.end, End::Before(_))));
+        let results = run(&mut again, &store, Some(Duration::ZERO));
+        assert!(results.iter().all(|one| matches!(one.end, EntryEnd::Before(_))));
         assert_eq!(again.tried.len(), 0);
     }
 
@@ -189,14 +189,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::at(folder.path());
         let mut bench = Paper { stop_in: Some(3), ..Paper::card(small_enough) };
-        let legs = run(&mut bench, &store, None);
-        let done = legs.iter().filter(|leg| matches!(leg.end, End::Measured(_))).count();
+        let results = run(&mut bench, &store, None);
+        let done = results.iter().filter(|one| matches!(one.end, EntryEnd::Measured(_))).count();
         assert_eq!((done, bench.tried.len()), (2, 3));
-        assert!(legs[2..].iter().all(|leg| matches!(leg.end, End::NotReached("interrupted"))));
+        assert!(results[2..].iter().all(|one| matches!(one.end, EntryEnd::NotReached("interrupted"))));
         let mut again = Paper::card(small_enough);
-        let legs = run(&mut again, &store, None);
+        let results = run(&mut again, &store, None);
         assert_eq!(again.tried.len(), 3, "the interrupted one is measured again");
-        assert!(legs.iter().all(|leg| leg.figures().is_some()));
+        assert!(results.iter().all(|one| one.figures().is_some()));
     }
 
     #[test]
@@ -204,8 +204,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::at(folder.path());
         let mut bench = Paper::card(small_enough);
-        let legs = run(&mut bench, &store, Some(Duration::from_secs(1)));
-        assert!(legs.iter().all(|leg| matches!(leg.end, End::NotReached("the time is over"))));
+        let results = run(&mut bench, &store, Some(Duration::from_secs(1)));
+        assert!(results.iter().all(|one| matches!(one.end, EntryEnd::NotReached("the time is over"))));
         assert!(bench.tried.is_empty());
     }
 
@@ -214,8 +214,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::at(folder.path());
         let mut bench = Paper::card(|_| None);
-        let legs = run(&mut bench, &store, None);
-        assert!(legs.iter().all(|leg| matches!(leg.end, End::Failed(_))));
+        let results = run(&mut bench, &store, None);
+        assert!(results.iter().all(|one| matches!(one.end, EntryEnd::Failed(_))));
         assert_eq!(bench.tried.len(), 5);
         std::fs::write(folder.path().join("broken.json"), "{").unwrap();
         let mut again = Paper::card(small_enough);

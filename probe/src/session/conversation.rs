@@ -5,17 +5,18 @@ use std::time::{Duration, Instant};
 use plimsoll_core::measurement::{DeviceKind, Event as Kept, EventKind, Outcome, Sample};
 use plimsoll_core::{Bytes, Measurement};
 
-use super::gauge::{Gauge, Sampling};
+use super::death::death;
 use super::greeting::{Early, Greeting, silence};
 use super::others::{Others, others};
 use super::predict::{self, Predictor};
 use super::record::Builder;
-use super::shift::Shift;
+use super::sensors::{Sampling, Sensors};
 use super::telling::{self, told};
-use super::{Busy, PATIENCE, PATIENCE_LOADING, Request, Update, Watcher, Work, words};
+use super::worker_clock::WorkerClock;
+use super::{Busy, PATIENCE, PATIENCE_LOADING, Request, Update, Watcher, Work};
 use crate::exit::Failure;
-use crate::guard::{self, Attempted, Policy, Shape, Why};
 use crate::interrupt;
+use crate::policy::{self, Attempted, Policy, Shape, Why};
 use crate::worker::{
     self, AttemptOutcome, Command, ErrorKind, Event, GuardKind, Job, Launch, Line, Next, Parsed, Python, Worker,
 };
@@ -33,14 +34,14 @@ const NOTES: u32 = 500;
 pub struct Place<'a> {
     pub python: &'a Python,
     pub device: DeviceKind,
-    pub gauge: &'a Gauge,
+    pub sensors: &'a Sensors,
     /// Why it runs on the processor although there is a card.
     pub fallen_back: Option<String>,
 }
 
 /// Runs one worker.
 pub fn run(request: &Request<'_>, place: &Place<'_>, watcher: &mut dyn Watcher) -> Result<Measurement, Early> {
-    let shift = Shift::new();
+    let clock = WorkerClock::new();
     let launch = Launch { python: place.python, script: worker::SCRIPT, device: place.device, card: request.index };
     let mut worker = Worker::start(&launch)?;
     let work = Work::of(request.scenario);
@@ -54,11 +55,11 @@ pub fn run(request: &Request<'_>, place: &Place<'_>, watcher: &mut dyn Watcher) 
         phases: request.phases,
         ..Job::new(request.scenario, place.device)
     });
-    let mut greeting = Greeting { request, worker, shift, garbage: 0 };
+    let mut greeting = Greeting { request, worker, clock, garbage: 0 };
     let hello = greeting.hello(watcher)?;
-    let Greeting { worker, shift, garbage, .. } = greeting;
+    let Greeting { worker, clock, garbage, .. } = greeting;
     let card = match hello.device.kind {
-        DeviceKind::Cuda => place.gauge.card(&hello, request.index),
+        DeviceKind::Cuda => place.sensors.card(&hello, request.index),
         DeviceKind::Mps | DeviceKind::Cpu => None,
     };
     let busy = card.as_ref().and_then(|card| others(card, request.busy));
@@ -71,8 +72,8 @@ pub fn run(request: &Request<'_>, place: &Place<'_>, watcher: &mut dyn Watcher) 
     // Memory of the machine says nothing about that of a card.
     let can_sample = card.is_some() || hello.device.kind == DeviceKind::Cpu;
     let sampling =
-        (request.sampling && can_sample).then(|| Sampling::start(card.as_ref(), worker.pid(), shift.spawned()));
-    let unread = (hello.device.kind == DeviceKind::Cuda && card.is_none()).then(|| place.gauge.note());
+        (request.sampling && can_sample).then(|| Sampling::start(card.as_ref(), worker.pid(), clock.spawned()));
+    let unread = (hello.device.kind == DeviceKind::Cuda && card.is_none()).then(|| place.sensors.note());
     let record = Builder::new(request.scenario, &hello, card.as_ref(), request.limit);
     let device = &record.record().device;
     let room = predict::room(device, request.limit);
@@ -81,7 +82,7 @@ pub fn run(request: &Request<'_>, place: &Place<'_>, watcher: &mut dyn Watcher) 
         request,
         watcher,
         worker,
-        shift,
+        clock,
         sampling,
         room,
         predictor,
@@ -128,7 +129,7 @@ struct Session<'a> {
     request: &'a Request<'a>,
     watcher: &'a mut dyn Watcher,
     worker: Worker,
-    shift: Shift,
+    clock: WorkerClock,
     sampling: Option<Sampling>,
     room: Bytes,
     predictor: Predictor,
@@ -158,7 +159,7 @@ impl Session<'_> {
         let device = self.record.record().device.clone();
         let software = self.record.record().software.clone();
         let room = (device.kind == DeviceKind::Cuda || self.request.limit.is_some()).then_some(self.room);
-        let load_line = self.predictor.load_line().or(room.map(guard::share));
+        let load_line = self.predictor.load_line().or(room.map(policy::share));
         self.watcher.see(&Update::Hello { software: &software, device: &device, room, load_line });
         self.converse();
         self.end()
@@ -198,7 +199,7 @@ impl Session<'_> {
     /// Keeps events and shows them.
     fn say(&mut self, kind: EventKind, messages: impl IntoIterator<Item = String>) {
         for message in messages {
-            let at = self.shift.now();
+            let at = self.clock.now();
             let event = self.record.event(at, kind, &message);
             self.show(&event);
         }
@@ -225,10 +226,12 @@ impl Session<'_> {
     /// Once an attempt, when 90 % of what the process may have are taken.
     fn warn(&mut self, process: Option<Bytes>) {
         let bounded = self.request.limit.is_some() || self.record.record().device.kind != DeviceKind::Cpu;
-        let Some(process) = process.filter(|p| bounded && !self.warned && *p > guard::share(self.room)) else { return };
+        let Some(process) = process.filter(|p| bounded && !self.warned && *p > policy::share(self.room)) else {
+            return;
+        };
         self.warned = true;
         let of = if self.request.limit.is_some() { "the limit" } else { "what the card has" };
-        let message = format!("{process} are in use, over {} % of {of}, {}", guard::WARN_PERCENT, self.room);
+        let message = format!("{process} are in use, over {} % of {of}, {}", policy::WARN_PERCENT, self.room);
         self.say(EventKind::Warning, [message]);
     }
 
@@ -268,7 +271,7 @@ impl Session<'_> {
             self.interrupted();
             return Flow::Over;
         }
-        let (problem, hint) = words::death(&end);
+        let (problem, hint) = death(&end);
         self.failed(&problem, &hint, &end.stderr)
     }
 
@@ -296,7 +299,7 @@ impl Session<'_> {
     }
 
     fn hear(&mut self, Parsed { at, event }: Parsed) -> Flow {
-        self.shift.heard(at);
+        self.clock.heard(at);
         match event {
             Event::Progress { message } => self.watcher.see(&Update::Progress(&message)),
             Event::Note { message } => {
@@ -367,7 +370,7 @@ impl Session<'_> {
             Event::Bye => {
                 let end = self.worker.finish();
                 if end.code != Some(0) {
-                    return self.failed(&words::death(&end).0, "", &end.stderr);
+                    return self.failed(&death(&end).0, "", &end.stderr);
                 }
                 return Flow::Over;
             }
@@ -418,14 +421,14 @@ impl Session<'_> {
             target_utilization: self.request.target_utilization,
             accumulates: self.work.trains(),
         };
-        match guard::next(policy, &self.attempts) {
-            guard::Next::Halve(shape) => {
+        match policy::next(policy, &self.attempts) {
+            policy::Advice::Halve(shape) => {
                 let text = format!("{} halved to {}", self.work.batch(), described(self.work, shape));
                 self.say(EventKind::Halved, [text]);
                 self.shape = shape;
                 self.attempt(at);
             }
-            guard::Next::Raise(shape) => {
+            policy::Advice::Raise(shape) => {
                 let grown = if self.work.trains() && shape.samples > self.shape.samples {
                     format!("; the effective batch grows from {} to {}", self.shape.samples, shape.samples)
                 } else {
@@ -438,7 +441,7 @@ impl Session<'_> {
                 self.shape = shape;
                 self.attempt(at);
             }
-            guard::Next::Stop(why) => {
+            policy::Advice::Stop(why) => {
                 let what = self.work.batch();
                 self.say(EventKind::Note, reason(why, raising, utilization).map(|words| words.replace("BATCH", what)));
                 self.stage = Stage::Finishing;
@@ -451,7 +454,7 @@ impl Session<'_> {
     fn end(mut self) -> Measurement {
         self.worker.kill();
         if let Some(outcome) = self.outcome {
-            let at = self.shift.now();
+            let at = self.clock.now();
             match self.stage {
                 Stage::Loading => {
                     self.record.attempt(at, self.shape);
@@ -462,7 +465,7 @@ impl Session<'_> {
             }
         }
         let sampled = self.sampling.take().map(Sampling::stop);
-        let mut record = self.record.finish(sampled.as_ref(), &self.shift);
+        let mut record = self.record.finish(sampled.as_ref(), &self.clock);
         record.estimate = predict::value(&self.predictor);
         record.scrub(&telling::names());
         self.watcher.see(&Update::End);

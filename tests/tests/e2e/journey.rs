@@ -45,14 +45,14 @@ impl Server {
 
 /// What a journey travels with.
 #[derive(Debug)]
-pub struct Voyage {
+pub struct Journey {
     driver: Driver,
     server: Server,
     browsers: RefCell<Vec<Browser>>,
     pages: RefCell<Vec<Page>>,
 }
 
-impl Voyage {
+impl Journey {
     /// Where the planner is.
     pub fn home(&self) -> &Url {
         &self.server.url
@@ -82,19 +82,19 @@ impl Voyage {
 }
 
 /// Takes a journey. It fails when its steps do, and when a browser complained on the way.
-pub fn journey(name: &str, steps: impl AsyncFnOnce(&Voyage) -> Result<()>) -> Result<()> {
+pub fn journey(name: &str, steps: impl AsyncFnOnce(&Journey) -> Result<()>) -> Result<()> {
     evidence::clear(name);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let voyage = Voyage {
+        let journey = Journey {
             driver: Driver::start()?,
             server: Server::start()?,
             browsers: RefCell::default(),
             pages: RefCell::default(),
         };
         let outcome = tokio::time::timeout(LIMIT, async {
-            steps(&voyage).await?;
-            let pages = voyage.pages.borrow().clone();
+            steps(&journey).await?;
+            let pages = journey.pages.borrow().clone();
             for page in &pages {
                 watch::nothing_wrong(page.client()).await?;
             }
@@ -104,12 +104,12 @@ pub fn journey(name: &str, steps: impl AsyncFnOnce(&Voyage) -> Result<()>) -> Re
         let outcome = match outcome {
             Ok(()) => Ok(()),
             Err(error) => {
-                let pages = voyage.pages.take();
+                let pages = journey.pages.take();
                 let kept = evidence::keep(name, &pages, &error).await;
                 Err(error.context(kept.unwrap_or_else(|error| format!("nothing could be kept: {error}"))))
             }
         };
-        for browser in voyage.browsers.take() {
+        for browser in journey.browsers.take() {
             browser.close().await?;
         }
         outcome

@@ -1,6 +1,4 @@
-//! How a worker ended, in words, and the day.
-
-use time::OffsetDateTime;
+//! How a worker ended, in words.
 
 use crate::worker::End;
 
@@ -44,11 +42,6 @@ const fn signal_name(signal: i32) -> &'static str {
         15 => "SIGTERM",
         _ => "a signal",
     }
-}
-
-/// Today, UTC: `2026-11-20`.
-pub fn today() -> String {
-    OffsetDateTime::now_utc().date().to_string()
 }
 
 #[cfg(test)]

@@ -14,13 +14,13 @@ const END: Duration = Duration::from_secs(120);
 
 /// A running server; it is killed when this is dropped.
 #[derive(Debug)]
-pub struct Harbour {
+pub struct Server {
     child: Child,
     /// Where it listens: `127.0.0.1:43210`.
     pub address: String,
 }
 
-impl Harbour {
+impl Server {
     /// Starts `plimsoll serve` on a free port of this machine, with these arguments.
     ///
     /// # Errors
@@ -36,12 +36,12 @@ impl Harbour {
     pub fn start_by(mut command: Command, arguments: &[&str]) -> Result<Self> {
         command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-        let mut harbour = Self { child: child.context("cannot start plimsoll")?, address: String::new() };
+        let mut server = Self { child: child.context("cannot start plimsoll")?, address: String::new() };
         let mut line = String::new();
-        BufReader::new(harbour.child.stdout.take().context("it has no output")?).read_line(&mut line)?;
+        BufReader::new(server.child.stdout.take().context("it has no output")?).read_line(&mut line)?;
         let address = line.split_once("http://").and_then(|(_, rest)| rest.split('/').next());
-        harbour.address = address.with_context(|| format!("the server said no address: {line:?}"))?.to_owned();
-        Ok(harbour)
+        server.address = address.with_context(|| format!("the server said no address: {line:?}"))?.to_owned();
+        Ok(server)
     }
 
     /// A connection to it.
@@ -87,7 +87,7 @@ impl Harbour {
     }
 }
 
-impl Drop for Harbour {
+impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -13,7 +13,7 @@ use crate::worker::Hello;
 const EVERY: Duration = Duration::from_millis(10);
 
 /// The cards, and what was on each before the worker started.
-pub struct Gauge {
+pub struct Sensors {
     cards: Cards,
     handles: Vec<Option<CardHandle>>,
 }
@@ -27,7 +27,7 @@ pub struct Taken {
     handle: Option<CardHandle>,
 }
 
-impl Gauge {
+impl Sensors {
     /// Looks for cards and reads them: to be made before the worker starts.
     pub fn open() -> Self {
         let cards = cards::open();

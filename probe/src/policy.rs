@@ -73,7 +73,7 @@ pub struct Attempted {
 
 /// What to do after an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum Advice {
     /// Memory ran out: try this.
     Halve(Shape),
     /// The device idles and has room: try this.
@@ -100,40 +100,40 @@ pub enum Why {
 }
 
 /// Decides, from all attempts so far; the last one has just ended.
-pub fn next(policy: Policy, attempts: &[Attempted]) -> Next {
-    let Some(last) = attempts.last() else { return Next::Stop(Why::Done) };
+pub fn next(policy: Policy, attempts: &[Attempted]) -> Advice {
+    let Some(last) = attempts.last() else { return Advice::Stop(Why::Done) };
     match last.outcome {
         Outcome::OutOfMemory | Outcome::Limit => after_out_of_memory(policy, attempts, last),
         Outcome::Finished => after_finished(policy, attempts, last),
-        Outcome::Interrupted | Outcome::Failed => Next::Stop(Why::Done),
+        Outcome::Interrupted | Outcome::Failed => Advice::Stop(Why::Done),
     }
 }
 
-fn after_out_of_memory(policy: Policy, attempts: &[Attempted], last: &Attempted) -> Next {
+fn after_out_of_memory(policy: Policy, attempts: &[Attempted], last: &Attempted) -> Advice {
     if attempts.iter().any(|a| a.outcome == Outcome::Finished) {
-        return Next::Stop(Why::SmallerOneStands);
+        return Advice::Stop(Why::SmallerOneStands);
     }
     if !policy.adapt {
-        return Next::Stop(Why::NotWanted);
+        return Advice::Stop(Why::NotWanted);
     }
     let halved =
         last.shape.halved().map(|halved| if policy.accumulates { halved } else { Shape::new(halved.batch, 1) });
-    halved.map_or(Next::Stop(Why::OneSampleDoesNotFit), Next::Halve)
+    halved.map_or(Advice::Stop(Why::OneSampleDoesNotFit), Advice::Halve)
 }
 
-fn after_finished(policy: Policy, attempts: &[Attempted], last: &Attempted) -> Next {
-    let Some(target) = policy.target_utilization else { return Next::Stop(Why::Done) };
-    let Some(utilization) = last.utilization else { return Next::Stop(Why::UtilizationUnknown) };
+fn after_finished(policy: Policy, attempts: &[Attempted], last: &Attempted) -> Advice {
+    let Some(target) = policy.target_utilization else { return Advice::Stop(Why::Done) };
+    let Some(utilization) = last.utilization else { return Advice::Stop(Why::UtilizationUnknown) };
     if utilization >= u64::from(target) {
-        return Next::Stop(Why::Done);
+        return Advice::Stop(Why::Done);
     }
     let doubled = last.shape.doubled();
     let ran_out =
         |a: &Attempted| matches!(a.outcome, Outcome::OutOfMemory | Outcome::Limit) && a.shape.batch <= doubled.batch;
     if attempts.iter().any(ran_out) || !has_room(last) {
-        return Next::Stop(Why::NoRoom);
+        return Advice::Stop(Why::NoRoom);
     }
-    Next::Raise(doubled)
+    Advice::Raise(doubled)
 }
 
 /// Whether twice the micro-batch stays under 90 % of the room. Without an estimate the whole process is taken to double,
@@ -180,13 +180,13 @@ mod tests {
     fn halving_keeps_the_effective_batch_down_to_one() {
         let mut shape = Shape::new(12, 2);
         let mut seen = Vec::new();
-        while let Next::Halve(next) = next(ADAPT, &[attempted(shape, Outcome::OutOfMemory)]) {
+        while let Advice::Halve(next) = next(ADAPT, &[attempted(shape, Outcome::OutOfMemory)]) {
             assert_eq!(next.samples, 24);
             seen.push((next.batch, next.accumulation));
             shape = next;
         }
         assert_eq!(seen, [(6, 4), (3, 8), (1, 24)]);
-        assert_eq!(next(ADAPT, &[attempted(shape, Outcome::Limit)]), Next::Stop(Why::OneSampleDoesNotFit));
+        assert_eq!(next(ADAPT, &[attempted(shape, Outcome::Limit)]), Advice::Stop(Why::OneSampleDoesNotFit));
     }
 
     #[test]
@@ -198,20 +198,20 @@ mod tests {
     #[test]
     fn no_halving_when_it_is_not_wanted() {
         let policy = Policy { adapt: false, ..ADAPT };
-        assert_eq!(next(policy, &[attempted(Shape::new(8, 1), Outcome::OutOfMemory)]), Next::Stop(Why::NotWanted));
+        assert_eq!(next(policy, &[attempted(Shape::new(8, 1), Outcome::OutOfMemory)]), Advice::Stop(Why::NotWanted));
     }
 
     #[test]
     fn raising_while_the_device_idles() {
         let finished = attempted(Shape::new(4, 4), Outcome::Finished);
-        let Next::Raise(raised) = next(RAISE, &[finished]) else { panic!("not raised") };
+        let Advice::Raise(raised) = next(RAISE, &[finished]) else { panic!("not raised") };
         assert_eq!(raised, Shape { batch: 8, accumulation: 2, samples: 16 });
-        assert_eq!(next(ADAPT, &[finished]), Next::Stop(Why::Done), "only when it is asked for");
+        assert_eq!(next(ADAPT, &[finished]), Advice::Stop(Why::Done), "only when it is asked for");
 
         let busy = Attempted { utilization: Some(85), ..finished };
-        assert_eq!(next(RAISE, &[busy]), Next::Stop(Why::Done));
+        assert_eq!(next(RAISE, &[busy]), Advice::Stop(Why::Done));
         let unknown = Attempted { utilization: None, ..finished };
-        assert_eq!(next(RAISE, &[unknown]), Next::Stop(Why::UtilizationUnknown));
+        assert_eq!(next(RAISE, &[unknown]), Advice::Stop(Why::UtilizationUnknown));
     }
 
     #[test]
@@ -225,27 +225,27 @@ mod tests {
     fn raising_stops_below_nine_tenths() {
         let finished = attempted(Shape::new(4, 4), Outcome::Finished);
         let tight = Attempted { room: Some(Bytes::from_mib(3413)), ..finished };
-        assert_eq!(next(RAISE, &[tight]), Next::Stop(Why::NoRoom));
+        assert_eq!(next(RAISE, &[tight]), Advice::Stop(Why::NoRoom));
         let just = Attempted { room: Some(Bytes::from_mib(3414)), ..finished };
-        assert!(matches!(next(RAISE, &[just]), Next::Raise(_)));
+        assert!(matches!(next(RAISE, &[just]), Advice::Raise(_)));
         // What was measured above the estimate is added to it.
         let above = Attempted { process: Some(Bytes::from_mib(2049)), ..just };
-        assert_eq!(next(RAISE, &[above]), Next::Stop(Why::NoRoom));
+        assert_eq!(next(RAISE, &[above]), Advice::Stop(Why::NoRoom));
         // Without an estimate everything is taken to double.
         let blind =
             Attempted { predicted: None, predicted_doubled: None, room: Some(Bytes::from_mib(4551)), ..finished };
-        assert_eq!(next(RAISE, &[blind]), Next::Stop(Why::NoRoom));
+        assert_eq!(next(RAISE, &[blind]), Advice::Stop(Why::NoRoom));
         let blind = Attempted { room: Some(Bytes::from_mib(4552)), ..blind };
-        assert!(matches!(next(RAISE, &[blind]), Next::Raise(_)));
+        assert!(matches!(next(RAISE, &[blind]), Advice::Raise(_)));
         let nothing = Attempted { process: None, ..blind };
-        assert_eq!(next(RAISE, &[nothing]), Next::Stop(Why::NoRoom));
+        assert_eq!(next(RAISE, &[nothing]), Advice::Stop(Why::NoRoom));
     }
 
     #[test]
     fn never_back_to_what_ran_out() {
         let out = attempted(Shape::new(8, 1), Outcome::OutOfMemory);
         let finished = attempted(Shape::new(4, 2), Outcome::Finished);
-        assert_eq!(next(RAISE, &[out, finished]), Next::Stop(Why::NoRoom));
-        assert_eq!(next(RAISE, &[finished, out]), Next::Stop(Why::SmallerOneStands));
+        assert_eq!(next(RAISE, &[out, finished]), Advice::Stop(Why::NoRoom));
+        assert_eq!(next(RAISE, &[finished, out]), Advice::Stop(Why::SmallerOneStands));
     }
 }

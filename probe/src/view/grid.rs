@@ -1,4 +1,4 @@
-//! A sheet of batches and sequences as a table: the process peak of every cell in GiB, and whether it fits.
+//! Batches and sequences as a table: the process peak of every cell in GiB, and whether it fits.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ const LEGEND: usize = 10;
 const CELL: usize = 8;
 
 /// The table; as many batches side by side as the page is wide, the others below.
-pub fn sheet(scenario: &Scenario, grid: &Grid, paint: Paint) -> String {
+pub fn grid(scenario: &Scenario, grid: &Grid, paint: Paint) -> String {
     let mut out = format!("\n{}\n", headline::question(scenario, paint));
     let each = (WIDTH - 2 - LEGEND) / CELL;
     for (index, batches) in grid.batches.chunks(each).enumerate() {
@@ -88,11 +88,10 @@ fn notes(grid: &Grid, paint: Paint) -> String {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_core::Scenario;
-    use plimsoll_core::solve::{EFFORT, grid};
+    use plimsoll_core::solve::{self, EFFORT};
+    use plimsoll_core::{Bytes, Scenario};
 
-    use super::{Paint, WIDTH, sheet, tenths};
-    use plimsoll_core::Bytes;
+    use super::{Paint, WIDTH, grid, tenths};
 
     #[test]
     fn eighty_columns_whatever_is_in_them() {
@@ -100,8 +99,8 @@ mod tests {
         let scenario = Scenario::from_json(text).unwrap();
         let batches: Vec<u64> = vec![1, 2, 3, 4, 8, 16, 32, 64, 128, 1000, 1_000_000];
         for effort in [0, EFFORT] {
-            let grid = grid(&scenario, &batches, &[128, 1024, 2000], effort).unwrap();
-            let text = sheet(&scenario, &grid, Paint::with_colour(false));
+            let cells = solve::grid(&scenario, &batches, &[128, 1024, 2000], effort).unwrap();
+            let text = grid(&scenario, &cells, Paint::with_colour(false));
             assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
             assert_eq!(text.matches("seq 1,024").count(), 2, "two blocks: {text}");
             assert!(text.contains("refused") && text.contains("1024 positions"), "{text}");

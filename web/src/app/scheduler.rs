@@ -7,14 +7,14 @@ use leptos::prelude::*;
 use plimsoll_core::estimate::fit::Allowed;
 use plimsoll_core::{Error, Scenario};
 use plimsoll_web::engine;
-use plimsoll_web::errand::{Clerk, Errand, Question, Reply, weight};
 use plimsoll_web::heatmap;
-use plimsoll_web::marks::Mark;
+use plimsoll_web::neighbours::Neighbour;
+use plimsoll_web::protocol::{Question, Request, Responder, Response, weight};
 use wasm_bindgen::prelude::*;
 use web_sys::{HtmlLinkElement, MessageEvent, Worker, WorkerOptions, WorkerType};
 
 use super::browser;
-use super::planner::{Planner, Rung};
+use super::planner::{NeighbourPeak, Planner};
 
 /// Layer passes a run may have to be done on the page: a model of about 8 B parameters without accumulation.
 const HEAVY: u64 = 40;
@@ -35,7 +35,7 @@ const STALE: f64 = 900.0;
 /// How often a worker that failed is started again.
 const RESTARTS: u32 = 3;
 
-/// What an errand is for.
+/// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Topic {
     /// The present scenario.
@@ -43,9 +43,9 @@ pub enum Topic {
     /// Its largest micro-batch.
     Largest,
     /// One of its neighbours.
-    Rung(&'static Mark),
+    Neighbour(&'static Neighbour),
     /// What fits around it.
-    Sheet,
+    Grid,
     /// Recipes that fit.
     Fit,
     /// Cards that hold it.
@@ -56,7 +56,7 @@ pub enum Topic {
 
 struct Job {
     topic: Topic,
-    errand: Errand,
+    request: Request,
 }
 
 struct Flight {
@@ -67,9 +67,9 @@ struct Flight {
 }
 
 #[derive(Default)]
-struct Desk {
+struct Scheduler {
     planner: Option<Planner>,
-    clerk: Clerk,
+    responder: Responder,
     worker: Option<Worker>,
     ready: bool,
     failures: u32,
@@ -80,68 +80,68 @@ struct Desk {
     heavy: u64,
     slow: u32,
     run_in_worker: bool,
-    /// What the sheet on the page was made for, or is being made for.
-    sheet_of: Option<Scenario>,
+    /// What the grid on the page was made for, or is being made for.
+    grid_of: Option<Scenario>,
 }
 
 thread_local! {
-    static DESK: RefCell<Desk> = RefCell::new(Desk::default());
+    static SCHEDULER: RefCell<Scheduler> = RefCell::new(Scheduler::default());
 }
 
-fn with<T>(action: impl FnOnce(&mut Desk) -> T) -> T {
-    DESK.with(|desk| action(&mut desk.borrow_mut()))
+fn with<T>(action: impl FnOnce(&mut Scheduler) -> T) -> T {
+    SCHEDULER.with(|scheduler| action(&mut scheduler.borrow_mut()))
 }
 
-/// Opens the desk; the worker starts while the page is painted.
+/// Opens the scheduler; the worker starts while the page is painted.
 pub fn open(planner: Planner) {
-    with(|desk| {
-        desk.planner = Some(planner);
-        desk.heavy = HEAVY;
+    with(|scheduler| {
+        scheduler.planner = Some(planner);
+        scheduler.heavy = HEAVY;
     });
     browser::after(0, spawn);
 }
 
 /// Runs the scenario, and, when typing rests, its neighbours. Whatever was under way for another one is dropped.
-pub fn sound(planner: Planner, scenario: &Scenario) {
-    let heavy = with(|desk| {
-        desk.drop_all();
-        weight(engine::layers(scenario), scenario.training.accumulation) >= desk.heavy
+pub fn run(planner: Planner, scenario: &Scenario) {
+    let heavy = with(|scheduler| {
+        scheduler.drop_all();
+        weight(engine::layers(scenario), scenario.training.accumulation) >= scheduler.heavy
     });
     planner.largest.set(None);
     planner.fit.set(None);
     planner.cards.set(None);
-    let neighbours = Mark::around(scenario);
+    let neighbours = Neighbour::around(scenario);
     planner.rungs.update(|rungs| {
         // A rung that stays keeps its last place until it is known anew: no jumping about.
         *rungs = neighbours
             .iter()
-            .map(|(mark, _)| {
-                let known = rungs.iter().find(|r| r.mark == *mark).and_then(|r| r.depth.clone());
-                Rung { mark, depth: known }
+            .map(|(neighbour, _)| {
+                let known = rungs.iter().find(|r| r.neighbour == *neighbour).and_then(|r| r.peak.clone());
+                NeighbourPeak { neighbour, peak: known }
             })
             .collect();
     });
 
     if heavy {
         planner.pending.set(true);
-        with(|desk| {
-            desk.run_in_worker = true;
-            desk.push(Topic::Reading, Question::Sound(scenario.to_value()));
+        with(|scheduler| {
+            scheduler.run_in_worker = true;
+            scheduler.push(Topic::Reading, Question::Reading(scenario.to_value()));
         });
         pump();
     } else {
         let start = browser::now();
-        let outcome = with(|desk| {
-            desk.run_in_worker = false;
-            desk.clerk.sound(scenario)
+        let outcome = with(|scheduler| {
+            scheduler.run_in_worker = false;
+            scheduler.responder.read(scenario)
         });
         let slow = browser::now() - start > PATIENCE;
-        with(|desk| {
-            desk.slow = if slow { desk.slow + 1 } else { 0 };
-            if desk.slow >= CERTAIN {
+        with(|scheduler| {
+            scheduler.slow = if slow { scheduler.slow + 1 } else { 0 };
+            if scheduler.slow >= CERTAIN {
                 let seen = weight(engine::layers(scenario), scenario.training.accumulation);
-                desk.heavy = desk.heavy.min(seen);
-                desk.slow = 0;
+                scheduler.heavy = scheduler.heavy.min(seen);
+                scheduler.slow = 0;
             }
         });
         match outcome {
@@ -155,61 +155,61 @@ pub fn sound(planner: Planner, scenario: &Scenario) {
         }
     }
 
-    let sheet = needs_sheet(planner, scenario);
-    planner.sheet_pending.set(sheet);
+    let grid = needs_grid(planner, scenario);
+    planner.grid_pending.set(grid);
     let scenario = scenario.clone();
     let timer = browser::after(REST, move || {
-        with(|desk| {
-            desk.rest = None;
-            desk.push(Topic::Largest, Question::Largest(scenario.to_value()));
-            desk.push(Topic::Fit, Question::Fit(scenario.to_value(), Allowed::default()));
-            for (mark, next) in &neighbours {
-                desk.push(Topic::Rung(mark), Question::Peak(next.to_value()));
+        with(|scheduler| {
+            scheduler.rest = None;
+            scheduler.push(Topic::Largest, Question::Largest(scenario.to_value()));
+            scheduler.push(Topic::Fit, Question::Fit(scenario.to_value(), Allowed::default()));
+            for (neighbour, next) in &neighbours {
+                scheduler.push(Topic::Neighbour(neighbour), Question::Peak(next.to_value()));
             }
-            if sheet {
-                desk.sheet_of = Some(heatmap::base(&scenario));
-                desk.push(Topic::Sheet, Question::Sheet(scenario.to_value()));
+            if grid {
+                scheduler.grid_of = Some(heatmap::base(&scenario));
+                scheduler.push(Topic::Grid, Question::Grid(scenario.to_value()));
             }
         });
         pump();
     });
-    with(|desk| desk.rest = timer);
+    with(|scheduler| scheduler.rest = timer);
 }
 
-/// Whether the sheet on the page is another one's: a batch or a sequence that it shows is no reason for a new one.
-fn needs_sheet(planner: Planner, scenario: &Scenario) -> bool {
-    let of_this = with(|desk| desk.sheet_of.as_ref() == Some(&heatmap::base(scenario)));
-    let shown = planner.sheet.with_untracked(|s| s.as_ref().is_some_and(|s| s.shows(scenario)));
-    !(of_this && shown) || planner.sheet_pending.get_untracked()
+/// Whether the grid on the page is another one's: a batch or a sequence that it shows is no reason for a new one.
+fn needs_grid(planner: Planner, scenario: &Scenario) -> bool {
+    let of_this = with(|scheduler| scheduler.grid_of.as_ref() == Some(&heatmap::base(scenario)));
+    let shown = planner.grid.with_untracked(|s| s.as_ref().is_some_and(|grid| heatmap::shows(grid, scenario)));
+    !(of_this && shown) || planner.grid_pending.get_untracked()
 }
 
 /// Asks once more which recipes fit, with more allowed.
 pub fn fit(scenario: &Scenario, allowed: Allowed) {
-    with(|desk| {
-        desk.queue.retain(|job| job.topic != Topic::Fit);
-        desk.push_first(Topic::Fit, Question::Fit(scenario.to_value(), allowed));
+    with(|scheduler| {
+        scheduler.queue.retain(|job| job.topic != Topic::Fit);
+        scheduler.push_first(Topic::Fit, Question::Fit(scenario.to_value(), allowed));
     });
     pump();
 }
 
 /// Asks which cards hold the present scenario.
 pub fn cards(scenario: &Scenario) {
-    with(|desk| {
-        desk.queue.retain(|job| job.topic != Topic::Cards);
-        desk.push_first(Topic::Cards, Question::Cards(scenario.to_value()));
+    with(|scheduler| {
+        scheduler.queue.retain(|job| job.topic != Topic::Cards);
+        scheduler.push_first(Topic::Cards, Question::Cards(scenario.to_value()));
     });
     pump();
 }
 
 /// Asks what is alive after `event` events of the present run.
 pub fn alive(planner: Planner, event: u32) {
-    let here = with(|desk| {
-        if desk.run_in_worker {
-            desk.queue.retain(|job| job.topic != Topic::Alive);
-            desk.push_first(Topic::Alive, Question::Alive(event));
+    let here = with(|scheduler| {
+        if scheduler.run_in_worker {
+            scheduler.queue.retain(|job| job.topic != Topic::Alive);
+            scheduler.push_first(Topic::Alive, Question::Alive(event));
             None
         } else {
-            Some(desk.clerk.answer(&Question::Alive(event)))
+            Some(scheduler.responder.answer(&Question::Alive(event)))
         }
     });
     match here {
@@ -218,19 +218,19 @@ pub fn alive(planner: Planner, event: u32) {
     }
 }
 
-impl Desk {
-    fn errand(&mut self, topic: Topic, question: Question) -> Job {
+impl Scheduler {
+    fn request(&mut self, topic: Topic, question: Question) -> Job {
         self.next += 1;
-        Job { topic, errand: Errand { id: self.next, question } }
+        Job { topic, request: Request { id: self.next, question } }
     }
 
     fn push(&mut self, topic: Topic, question: Question) {
-        let job = self.errand(topic, question);
+        let job = self.request(topic, question);
         self.queue.push_back(job);
     }
 
     fn push_first(&mut self, topic: Topic, question: Question) {
-        let job = self.errand(topic, question);
+        let job = self.request(topic, question);
         self.queue.push_front(job);
     }
 
@@ -262,65 +262,66 @@ impl Desk {
     }
 }
 
-/// Hands the next errand out, when there is one and nothing is under way.
+/// Hands the next request out, when there is one and nothing is under way.
 fn pump() {
-    let here = with(|desk| {
-        if desk.flight.is_some() || desk.queue.is_empty() || !(desk.ready || desk.without_worker()) {
+    let here = with(|scheduler| {
+        if scheduler.flight.is_some() || scheduler.queue.is_empty() || !(scheduler.ready || scheduler.without_worker())
+        {
             return None;
         }
-        let job = desk.queue.pop_front()?;
-        desk.flight = Some(Flight { id: job.errand.id, topic: job.topic, since: browser::now(), stale: false });
-        if desk.without_worker() {
+        let job = scheduler.queue.pop_front()?;
+        scheduler.flight = Some(Flight { id: job.request.id, topic: job.topic, since: browser::now(), stale: false });
+        if scheduler.without_worker() {
             return Some(job);
         }
-        let text = serde_json::to_string(&job.errand).unwrap_or_default();
-        if let Some(worker) = &desk.worker {
+        let text = serde_json::to_string(&job.request).unwrap_or_default();
+        if let Some(worker) = &scheduler.worker {
             let _ = worker.post_message(&JsValue::from_str(&text));
         }
         None
     });
     if let Some(job) = here {
-        // No worker in this browser: one errand at a time, and the page breathes between them.
+        // No worker in this browser: one request at a time, and the page breathes between them.
         browser::after(0, move || {
-            let answer = with(|desk| desk.clerk.answer(&job.errand.question));
-            land(Reply { id: job.errand.id, answer });
+            let answer = with(|scheduler| scheduler.responder.answer(&job.request.question));
+            land(Response { id: job.request.id, answer });
         });
     }
 }
 
 /// An answer came in.
-fn land(reply: Reply) {
-    let known = with(|desk| {
-        let flight = desk.flight.take_if(|f| f.id == reply.id)?;
-        (!flight.stale).then_some((desk.planner?, flight.topic))
+fn land(response: Response) {
+    let known = with(|scheduler| {
+        let flight = scheduler.flight.take_if(|f| f.id == response.id)?;
+        (!flight.stale).then_some((scheduler.planner?, flight.topic))
     });
     if let Some((planner, topic)) = known {
-        planner.receive(topic, reply.answer);
+        planner.receive(topic, response.answer);
     }
     pump();
 }
 
-/// The worker failed: its errand is answered with a fault, and another one is started a few times.
+/// The worker failed: its request is answered with a fault, and another one is started a few times.
 fn founder(problem: &str) {
-    let lost = with(|desk| {
-        let flight = desk.flight.take();
-        desk.stop();
-        desk.failures += 1;
-        flight.filter(|f| !f.stale).map(|f| f.topic).zip(desk.planner)
+    let lost = with(|scheduler| {
+        let flight = scheduler.flight.take();
+        scheduler.stop();
+        scheduler.failures += 1;
+        flight.filter(|f| !f.stale).map(|f| f.topic).zip(scheduler.planner)
     });
     if let Some((topic, planner)) = lost {
         let hint = "change the scenario, or use `plimsoll estimate` in a terminal";
         let fault = Error::new("planner", format!("the computation stopped: {problem}"), hint);
         planner.receive(topic, Err(fault));
     }
-    if with(|desk| desk.without_worker()) { pump() } else { spawn() }
+    if with(|scheduler| scheduler.without_worker()) { pump() } else { spawn() }
 }
 
 /// Starts the worker: the same script and wasm as the page's own, which the head of the page names.
 fn spawn() {
     let started = start_worker();
     if let Err(problem) = started {
-        with(|desk| desk.failures = RESTARTS + 1);
+        with(|scheduler| scheduler.failures = RESTARTS + 1);
         web_sys::console::warn_1(&JsValue::from_str(&format!("no worker, computing on the page: {problem}")));
         pump();
     }
@@ -336,10 +337,10 @@ fn start_worker() -> Result<(), String> {
             return;
         };
         if text == "ready" {
-            with(|desk| desk.ready = true);
+            with(|scheduler| scheduler.ready = true);
             pump();
-        } else if let Ok(reply) = serde_json::from_str::<Reply>(&text) {
-            land(reply);
+        } else if let Ok(response) = serde_json::from_str::<Response>(&text) {
+            land(response);
         }
     });
     worker.set_onmessage(Some(message.as_ref().unchecked_ref()));
@@ -364,6 +365,6 @@ fn start_worker() -> Result<(), String> {
             .map_err(|e| format!("{e:?}"))?;
     }
     worker.post_message(&start).map_err(|e| format!("{e:?}"))?;
-    with(|desk| desk.worker = Some(worker));
+    with(|scheduler| scheduler.worker = Some(worker));
     Ok(())
 }

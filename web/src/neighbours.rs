@@ -1,11 +1,11 @@
-//! The marks of the ladder: what one may change about a run, and what each change costs.
+//! The neighbours of a run: what one may change about a run, and what each change costs.
 
 use plimsoll_core::Scenario;
 use plimsoll_core::scenario::{Change, Checkpointing, LossImpl, Mode, Optimizer, OptimizerImpl, Precision};
 
-/// One mark of the ladder: how deep the same run would sit with one thing changed.
+/// How deep the same run would sit with one thing changed.
 #[derive(Debug)]
-pub struct Mark {
+pub struct Neighbour {
     /// Its name.
     pub label: &'static str,
     /// Its name where there is little room.
@@ -18,128 +18,128 @@ pub struct Mark {
     trains: bool,
 }
 
-/// Every mark, in the order of the what-if table.
-pub static MARKS: [Mark; 18] = [
-    Mark {
+/// Every neighbour, in the order of the what-if table.
+pub static NEIGHBOURS: [Neighbour; 18] = [
+    Neighbour {
         label: "fp32",
         short: "fp32",
         cost: "every tensor in 4 bytes; slowest on tensor cores",
         change: Change::Precision(Precision::Fp32),
         trains: false,
     },
-    Mark {
+    Neighbour {
         label: "bf16-amp",
         short: "bf16-amp",
         cost: "float32 weights, 16-bit matmuls; the usual choice",
         change: Change::Precision(Precision::Bf16Amp),
         trains: false,
     },
-    Mark {
+    Neighbour {
         label: "pure bf16",
         short: "pure bf16",
         cost: "weights and optimizer states in 16 bits; updates lose precision",
         change: Change::Precision(Precision::Bf16),
         trains: false,
     },
-    Mark {
+    Neighbour {
         label: "checkpointing",
         short: "checkpointing",
         cost: "recomputes each layer in backward: about a third more compute",
         change: Change::Checkpointing(Checkpointing::Full),
         trains: true,
     },
-    Mark {
+    Neighbour {
         label: "no checkpointing",
         short: "no checkp.",
         cost: "keeps what backward needs; no recomputation",
         change: Change::Checkpointing(Checkpointing::None),
         trains: true,
     },
-    Mark {
+    Neighbour {
         label: "fused optimizer",
         short: "fused",
         cost: "same result, no whole-model temporaries in the step; faster",
         change: Change::Implementation(OptimizerImpl::Fused),
         trains: true,
     },
-    Mark {
+    Neighbour {
         label: "foreach",
         short: "foreach",
         cost: "PyTorch's default; allocates a copy of the parameters in the step",
         change: Change::Implementation(OptimizerImpl::Foreach),
         trains: true,
     },
-    Mark {
+    Neighbour {
         label: "SGD",
         short: "SGD",
         cost: "no optimizer states; transformers train worse with it",
         change: Change::Optimizer(Optimizer::Sgd),
         trains: true,
     },
-    Mark {
+    Neighbour {
         label: "AdamW",
         short: "AdamW",
         cost: "two moments for every trained number",
         change: Change::Optimizer(Optimizer::AdamW),
         trains: true,
     },
-    Mark {
+    Neighbour {
         label: "8-bit AdamW",
         short: "8-bit AdamW",
         cost: "bitsandbytes: the moments in one byte each; training hardly changes",
         change: Change::Optimizer(Optimizer::AdamW8bit),
         trains: true,
     },
-    Mark {
+    Neighbour {
         label: "fused loss",
         short: "fused loss",
         cost: "Liger's fused linear cross-entropy: the logits are never kept; needs Triton",
         change: Change::Loss(LossImpl::FusedLinear),
         trains: true,
     },
-    Mark {
+    Neighbour {
         label: "all logits",
         short: "all logits",
         cost: "the model's own loss: every logit in float32",
         change: Change::Loss(LossImpl::Full),
         trains: true,
     },
-    Mark {
+    Neighbour {
         label: "half the batch",
         short: "half batch",
         cost: "same effective batch, more and smaller kernels",
         change: Change::Parts(2),
         trains: false,
     },
-    Mark {
+    Neighbour {
         label: "LoRA r16",
         short: "LoRA r16",
         cost: "trains small adapters on a frozen 16-bit base, checkpointed; not the model itself",
         change: Change::Lora,
         trains: true,
     },
-    Mark {
+    Neighbour {
         label: "QLoRA r16",
         short: "QLoRA r16",
         cost: "adapters on a frozen 4-bit base, checkpointed; slower, each product unpacks its weight first",
         change: Change::Qlora,
         trains: true,
     },
-    Mark {
+    Neighbour {
         label: "no fp32 cast",
         short: "no fp32 cast",
         cost: "without prepare_model_for_kbit_training: norms, embeddings and logits compute in the loaded 16 bits",
         change: Change::Unprepared,
         trains: true,
     },
-    Mark {
+    Neighbour {
         label: "fp32 cast",
         short: "fp32 cast",
         cost: "peft's prepare_model_for_kbit_training: norms, embeddings and logits in float32",
         change: Change::Prepared,
         trains: true,
     },
-    Mark {
+    Neighbour {
         label: "full training",
         short: "full training",
         cost: "trains every weight",
@@ -148,15 +148,15 @@ pub static MARKS: [Mark; 18] = [
     },
 ];
 
-impl PartialEq for Mark {
+impl PartialEq for Neighbour {
     fn eq(&self, other: &Self) -> bool {
         self.label == other.label
     }
 }
 
-impl Eq for Mark {}
+impl Eq for Neighbour {}
 
-impl Mark {
+impl Neighbour {
     /// The scenario with this change; `None` where it is so already, has no meaning, or cannot stand.
     pub fn apply(&self, scenario: &Scenario) -> Option<Scenario> {
         if self.trains && scenario.training.mode == Mode::Inference {
@@ -165,14 +165,14 @@ impl Mark {
         self.change.apply(scenario).ok().filter(|next| next != scenario)
     }
 
-    /// The marks that change `scenario`, with what each turns it into.
+    /// The neighbours of `scenario`, with what each turns it into.
     pub fn around(scenario: &Scenario) -> Vec<(&'static Self, Scenario)> {
-        MARKS.iter().filter_map(|mark| mark.apply(scenario).map(|next| (mark, next))).collect()
+        NEIGHBOURS.iter().filter_map(|neighbour| neighbour.apply(scenario).map(|next| (neighbour, next))).collect()
     }
 
-    /// The mark of this name.
+    /// The neighbour of this name.
     pub fn named(label: &str) -> Option<&'static Self> {
-        MARKS.iter().find(|mark| mark.label == label)
+        NEIGHBOURS.iter().find(|neighbour| neighbour.label == label)
     }
 }
 
@@ -182,27 +182,33 @@ mod tests {
     use plimsoll_core::scenario::{Lora, ModelSource, Precision, Quantization};
     use plimsoll_core::{Bytes, Scenario};
 
-    use super::{MARKS, Mark};
-    use crate::engine::{depth, opening, with_model};
+    use super::{NEIGHBOURS, Neighbour};
+    use crate::engine::{opening, peak, with_model};
 
     fn pulled(label: &str, scenario: &Scenario) -> Option<Scenario> {
-        Mark::named(label).unwrap().apply(scenario)
+        Neighbour::named(label).unwrap().apply(scenario)
     }
 
     #[test]
     fn a_mark_that_is_reached_is_not_offered() {
         let scenario = opening();
-        let offered: Vec<&str> = Mark::around(&scenario).into_iter().map(|(mark, _)| mark.label).collect();
+        let offered: Vec<&str> =
+            Neighbour::around(&scenario).into_iter().map(|(neighbour, _)| neighbour.label).collect();
         for reached in ["bf16-amp", "AdamW", "foreach", "no checkpointing", "full training", "all logits"] {
             assert!(!offered.contains(&reached), "{reached}");
         }
-        for (mark, next) in Mark::around(&scenario) {
-            assert_eq!(mark.apply(&next).filter(|_| mark.label != "half the batch"), None, "{} twice", mark.label);
+        for (neighbour, next) in Neighbour::around(&scenario) {
+            assert_eq!(
+                neighbour.apply(&next).filter(|_| neighbour.label != "half the batch"),
+                None,
+                "{} twice",
+                neighbour.label
+            );
         }
-        let mut labels: Vec<&str> = MARKS.iter().map(|mark| mark.label).collect();
+        let mut labels: Vec<&str> = NEIGHBOURS.iter().map(|neighbour| neighbour.label).collect();
         labels.sort_unstable();
         labels.dedup();
-        assert_eq!(labels.len(), MARKS.len());
+        assert_eq!(labels.len(), NEIGHBOURS.len());
     }
 
     #[test]
@@ -211,9 +217,9 @@ mod tests {
         let catalog = ["resnet-50", "t5-base", "clip-vit-base-patch32"].map(|id| ModelSource::Catalog(id.to_owned()));
         for source in own.chain(catalog).chain([opening().model.source]) {
             let scenario = with_model(&opening(), source).unwrap();
-            for (mark, next) in Mark::around(&scenario) {
-                assert_eq!(Scenario::from_value(&next.to_value()), Ok(next.clone()), "{}", mark.label);
-                assert!(depth(&next).is_ok(), "{} on {:?}", mark.label, scenario.model.source);
+            for (neighbour, next) in Neighbour::around(&scenario) {
+                assert_eq!(Scenario::from_value(&next.to_value()), Ok(next.clone()), "{}", neighbour.label);
+                assert!(peak(&next).is_ok(), "{} on {:?}", neighbour.label, scenario.model.source);
             }
         }
     }
@@ -224,7 +230,7 @@ mod tests {
         let text = r#"{"model":{"catalog":"llama-3.1-8b"},"input":{"batch":1,"seq":1024},"device":{"gpu":"rtx-4090"}}"#;
         let scenario = Scenario::from_json(text).unwrap();
         let next = pulled("QLoRA r16", &scenario).unwrap();
-        let (before, after) = (depth(&scenario).unwrap(), depth(&next).unwrap());
+        let (before, after) = (peak(&scenario).unwrap(), peak(&next).unwrap());
         assert!(before.process > Bytes::from_gib(24) && after.process < Bytes::from_gib(16));
         assert_eq!(pulled("QLoRA r16", &next), None);
         let full = pulled("full training", &next).unwrap();
@@ -238,7 +244,7 @@ mod tests {
             "training":{"precision":"bf16","quantization":"nf4","lora":{}},"device":{"gpu":"rtx-4090"}}"#;
         let scenario = Scenario::from_json(text).unwrap();
         let next = pulled("no fp32 cast", &scenario).unwrap();
-        let saved = depth(&scenario).unwrap().process.saturating_sub(depth(&next).unwrap().process);
+        let saved = peak(&scenario).unwrap().process.saturating_sub(peak(&next).unwrap().process);
         assert!(saved > Bytes::from_gib(2), "{saved}");
         assert_eq!(pulled("fp32 cast", &next), Some(scenario.clone()));
         assert_eq!(pulled("no fp32 cast", &opening()), None, "nothing is quantized");
