@@ -14,6 +14,12 @@ const NAMED: f64 = 17.0;
 /// Width of a letter of a segment's name, in px: the typeface's mean at that size and weight, rounded up.
 const LETTER: f64 = 7.0;
 
+/// Width of a figure of the draught scale, in px.
+const DIGIT: f64 = 6.8;
+
+/// What frame, scale and the room about them take left of the hull, without the figures, in px.
+const SCALE: f64 = 31.0;
+
 /// Left free at both ends of a segment's text and between its two parts, in px.
 const BESIDE: f64 = 28.0;
 
@@ -98,7 +104,10 @@ impl Gauge {
         let deepest = grow(reading.capacity, 112).max(grow(reading.process, 106));
         let scale = Scale::new(deepest, bottom, ceiling);
 
-        let hull_left = if narrow { 40.0 } else { 52.0 };
+        let ticks = scale.ticks(27.0);
+        // The draught's figures stand between the frame and the scale: "1,200" takes more room than "12".
+        let digits = ticks.iter().map(|tick| tick.text.chars().count()).max().unwrap_or(0) as f64;
+        let hull_left = (SCALE + digits * DIGIT).max(if narrow { 40.0 } else { 52.0 });
         let hull_width = if narrow { (width * 0.24).max(56.0) } else { (width * 0.25).clamp(130.0, 200.0) };
         let mut segments = Vec::with_capacity(reading.parts.len());
         let mut below = Bytes::ZERO;
@@ -146,7 +155,7 @@ impl Gauge {
             width,
             height,
             scale,
-            ticks: scale.ticks(27.0),
+            ticks,
             hull: (hull_left, hull_width),
             segments,
             waterline: scale.y(reading.process),

@@ -144,8 +144,11 @@ fn question(batch: u64, seq: Option<u64>) -> String {
 fn figure(cell: &Cell) -> String {
     const GIB: u128 = 1 << 30;
     let tenths = (u128::from(cell.process.get()) * 10 + GIB / 2) / GIB;
-    let text =
-        if tenths >= 1000 { number::grouped((tenths / 10) as u64) } else { format!("{}.{}", tenths / 10, tenths % 10) };
+    let text = if tenths >= 1000 {
+        number::grouped(((tenths + 5) / 10) as u64)
+    } else {
+        format!("{}.{}", tenths / 10, tenths % 10)
+    };
     match cell.known {
         Known::Exact => text,
         Known::AtLeast => format!(">{text}"),
@@ -161,18 +164,16 @@ fn shade(cell: &Cell, line: Bytes) -> String {
             format!("heat-{}", depth.min(u128::from(SHADES - 1)))
         }
         Verdict::Tight => "heat-tight".to_owned(),
-        // How many times the line it would take: up to twice, up to four times, more.
         Verdict::DoesNotFit => {
-            let times = cell.process.get() / line.get().max(1);
-            let far = match times {
-                0 | 1 => "",
-                2 | 3 => " heat-far",
-                _ => " heat-farther",
-            };
-            format!("heat-over{far}")
+            let percent = u128::from(cell.process.get()) * 100 / u128::from(line.get().max(1));
+            format!("heat-over over-{}", OVER.iter().take_while(|step| percent >= **step).count())
         }
     }
 }
+
+/// Where the shades of what does not fit begin, in percent of the load line: what is a little over is what a lever may
+/// bring down, so the steps are narrow there.
+const OVER: [u128; 5] = [125, 160, 200, 300, 500];
 
 fn says(cell: &Cell, seq: Option<u64>, grid: &Grid) -> String {
     let how = match cell.known {
@@ -185,7 +186,9 @@ fn says(cell: &Cell, seq: Option<u64>, grid: &Grid) -> String {
             format!("fits with {} to spare", number::bytes(grid.device.load_line.saturating_sub(cell.process)))
         }
         Verdict::Tight => "tight: it runs, but deeper than the load line".to_owned(),
-        Verdict::DoesNotFit => "does not fit".to_owned(),
+        Verdict::DoesNotFit => {
+            format!("does not fit, over by {}", number::bytes(cell.process.saturating_sub(grid.device.load_line)))
+        }
     };
     format!("{}: {how}{}, {verdict}", question(cell.batch, seq), number::bytes(cell.process))
 }

@@ -3,6 +3,7 @@
 //! Everything here is a pure function and tested natively; `main.rs` is the page that prints it.
 #![forbid(unsafe_code)]
 
+pub mod beside;
 pub mod breakdown;
 pub mod compare;
 pub mod control;
@@ -15,10 +16,12 @@ pub mod kind;
 pub mod neighbours;
 pub mod number;
 pub mod path;
+pub mod plans;
 pub mod protocol;
 pub mod reading;
 pub mod scale;
 pub mod sizes;
 pub mod spread;
 pub mod timeline;
+pub mod trail;
 pub mod wording;

@@ -24,6 +24,8 @@ pub struct Request {
 pub enum Question {
     /// The whole reading; the run is kept for [`Question::Alive`].
     Reading(Value),
+    /// The whole reading of another scenario than the page's; its run is not kept.
+    Beside(Value),
     /// The process peak only.
     Peak(Value),
     /// The largest micro-batch that fits.
@@ -52,6 +54,8 @@ pub struct Response {
 pub enum Answer {
     /// To [`Question::Reading`].
     Reading(Box<Reading>),
+    /// To [`Question::Beside`].
+    Beside(Box<Reading>),
     /// To [`Question::Peak`].
     Peak(Peak),
     /// To [`Question::Largest`].
@@ -89,6 +93,7 @@ impl Responder {
     pub fn answer(&mut self, question: &Question) -> Result<Answer> {
         match question {
             Question::Reading(value) => Ok(Answer::Reading(Box::new(self.read(&Scenario::from_value(value)?)?))),
+            Question::Beside(value) => Ok(Answer::Beside(Box::new(engine::read(&Scenario::from_value(value)?)?.0))),
             Question::Peak(value) => Ok(Answer::Peak(engine::peak(&Scenario::from_value(value)?)?)),
             Question::Largest(value) => Ok(Answer::Largest(engine::max_batch(&Scenario::from_value(value)?)?)),
             Question::Grid(value) => Ok(Answer::Grid(Box::new(heatmap::grid(&Scenario::from_value(value)?)?))),

@@ -56,6 +56,11 @@ impl Levers {
         recipe().map(|lever| lever.row.near.between(self.get(lever).as_ref(), other.get(lever).as_ref())).sum()
     }
 
+    /// The levers in which two runs differ, in the table's order.
+    pub fn unlike(&self, other: &Self) -> Vec<&'static Lever> {
+        recipe().filter(|lever| self.get(lever) != other.get(lever)).collect()
+    }
+
     /// In words, a clause each, as far as they bear on what a run takes; those at the paths `but` are told otherwise.
     pub fn told(&self, but: &[&str]) -> Vec<String> {
         let tells = |lever: &&'static Lever| lever.row.near.counts() && !but.contains(&lever.path);

@@ -42,7 +42,7 @@ pub use change::{ADAPTER_RANK, ADAPTERS, Change};
 pub use device::{DEFAULT_GPU, Device};
 pub use input::Input;
 pub use lever::{Entry, Group, Kind, Lever, Near, Row, SECTIONS, Table, Written, lever, levers, linked};
-pub use link::Link;
+pub use link::{BESIDE, Link};
 pub use lora::{Lora, LoraTargets};
 pub use memory::{parse as parse_memory, parse_gib, print as print_memory};
 pub use model::{DEFAULT_MODEL, Model, ModelSource};

@@ -23,6 +23,7 @@ mod links;
 mod opening;
 mod page;
 mod pasted_config;
+mod plans;
 mod process;
 mod server;
 mod static_files;

@@ -19,6 +19,9 @@ const REST: i32 = 120;
 thread_local! {
     static TIMER: Cell<Option<i32>> = const { Cell::new(None) };
 
+    /// Whether what is not written yet is a step of its own, that the browser's Back leads away from.
+    static STEP: Cell<bool> = const { Cell::new(false) };
+
     /// The measurement the address carries, packed, and the scenario it is of.
     static CARRIED: RefCell<Option<(Scenario, String)>> = const { RefCell::new(None) };
 }
@@ -75,8 +78,10 @@ pub fn carry(logbook: Logbook) {
     }
 }
 
-/// Rewrites the address when typing rests.
-pub fn write_soon(planner: Planner) {
+/// Writes the address when typing rests. A change that is a `step` gets a place of its own in the browser's history, which
+/// Back leads away from; what only goes on with the change before takes that one's place.
+pub fn write_soon(planner: Planner, step: bool) {
+    STEP.set(STEP.get() || step);
     if let Some(timer) = TIMER.take() {
         browser::cancel(timer);
     }
@@ -87,16 +92,18 @@ pub fn write_soon(planner: Planner) {
             return;
         }
         let link = planner.scenario.with_untracked(link);
-        if let Some(Ok(history)) = web_sys::window().map(|w| w.history()) {
-            // Refused only when rewritten too often; the next change writes it again.
-            let _ = history.replace_state_with_url(&JsValue::NULL, "", Some(&link));
+        let there = web_sys::window().and_then(|w| w.location().href().ok()).is_some_and(|href| href == link);
+        // Refused only when written too often; the next change writes it again.
+        match STEP.replace(false) {
+            true if !there => route::push(&link),
+            _ => route::replace(&link),
         }
     }));
 }
 
 /// Follows the address when a person edits it or goes back.
 pub fn follow(planner: Planner) {
-    write_soon(planner);
+    write_soon(planner, false);
     let changed = Closure::<dyn FnMut()>::new(move || {
         let address = web_sys::window().and_then(|w| w.location().href().ok()).unwrap_or_default();
         if View::is_at(&route::hash()) {
@@ -105,7 +112,7 @@ pub fn follow(planner: Planner) {
         let (scenario, notices) = read();
         if address != planner.scenario.with_untracked(link) && !address.ends_with("#verdict") {
             planner.notices.set(notices);
-            planner.set(scenario);
+            planner.follow(scenario);
         }
     });
     if let Some(window) = web_sys::window() {

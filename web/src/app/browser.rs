@@ -20,6 +20,41 @@ pub fn focus(id: &str) {
     }
 }
 
+/// Copies text; `then` hears whether it was. Browsers keep the clipboard from pages that are not served securely.
+pub fn copy(text: &str, then: impl FnOnce(bool) + 'static) {
+    let clipboard = || -> Option<web_sys::Clipboard> {
+        let navigator = web_sys::window()?.navigator();
+        js_sys::Reflect::get(&navigator, &JsValue::from_str("clipboard")).ok()?.dyn_into().ok()
+    };
+    let Some(clipboard) = clipboard() else {
+        return then(false);
+    };
+    let then = std::rc::Rc::new(std::cell::Cell::new(Some(then)));
+    let once = |copied: bool| {
+        let then = then.clone();
+        Closure::once(move |_: JsValue| {
+            if let Some(then) = then.take() {
+                then(copied);
+            }
+        })
+    };
+    let (yes, no) = (once(true), once(false));
+    let _ = clipboard.write_text(text).then2(&yes, &no);
+    yes.forget();
+    no.forget();
+}
+
+/// What this browser keeps by a name; `None` where nothing is kept, or keeping is forbidden.
+pub fn kept(key: &str) -> Option<String> {
+    web_sys::window()?.local_storage().ok()??.get_item(key).ok()?
+}
+
+/// Keeps text by a name in this browser. Storage may be forbidden or full: whether it is kept.
+pub fn keep(key: &str, text: &str) -> bool {
+    let storage = web_sys::window().and_then(|w| w.local_storage().ok().flatten());
+    storage.is_some_and(|storage| storage.set_item(key, text).is_ok())
+}
+
 /// Milliseconds since the page was opened.
 pub fn now() -> f64 {
     web_sys::window().and_then(|w| w.performance()).map_or(0.0, |p| p.now())

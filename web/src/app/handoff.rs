@@ -62,27 +62,15 @@ pub fn Handoff() -> impl IntoView {
 
     let copy = move |form: Form| {
         let text = form.text(planner);
-        let thank = move || {
-            done.set(Some(form));
-            browser::after(THANKS, move || done.set(None));
-        };
-        let offer = {
-            let text = text.clone();
-            move || {
+        browser::copy(&text.clone(), move |copied| {
+            if copied {
+                done.set(Some(form));
+                browser::after(THANKS, move || done.set(None));
+            } else {
                 shown.set(Some(text));
                 browser::after(0, select_shown);
             }
-        };
-        match clipboard() {
-            None => offer(),
-            Some(clipboard) => {
-                let yes = Closure::once(move |_: JsValue| thank());
-                let no = Closure::once(move |_: JsValue| offer());
-                let _ = clipboard.write_text(&text).then2(&yes, &no);
-                yes.forget();
-                no.forget();
-            }
-        }
+        });
     };
 
     view! {
@@ -122,13 +110,6 @@ pub fn Handoff() -> impl IntoView {
                 })
         }}
     }
-}
-
-/// The clipboard, where the page may use it: browsers keep it from pages that are not served securely.
-fn clipboard() -> Option<web_sys::Clipboard> {
-    let navigator = web_sys::window()?.navigator();
-    let clipboard = js_sys::Reflect::get(&navigator, &JsValue::from_str("clipboard")).ok()?;
-    clipboard.dyn_into().ok()
 }
 
 fn select_shown() {

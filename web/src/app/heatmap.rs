@@ -80,10 +80,11 @@ pub fn HeatMapSection() -> impl IntoView {
                 </li>
                 <li hidden=move || !has(planner, Verdict::Tight)><span class="heat-swatch heat-tight"></span>"tight: runs, over the line"</li>
                 <li>
-                    <span class="heat-swatch heat-over"></span>
-                    <span class="heat-swatch heat-over heat-far"></span>
-                    <span class="heat-swatch heat-over heat-farther"></span>
-                    "does not fit"
+                    <span class="heat-swatch heat-over over-0"></span>
+                    <span class="heat-swatch heat-over over-2"></span>
+                    <span class="heat-swatch heat-over over-4"></span>
+                    <span class="heat-swatch heat-over over-5"></span>
+                    "does not fit: up to 1.25, 2, 5 times the line, and more"
                 </li>
                 <li><span class="heat-line"></span>"load line, "{line}</li>
             </ul>

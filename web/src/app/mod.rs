@@ -6,6 +6,7 @@ mod breakdown;
 mod browser;
 mod compare;
 mod controls;
+mod course;
 mod emblem;
 mod fitting;
 mod footer;
@@ -22,6 +23,7 @@ mod notices;
 mod patterns;
 mod phases;
 mod planner;
+mod plans;
 mod route;
 mod scheduler;
 mod theme;
@@ -60,6 +62,7 @@ fn App() -> impl IntoView {
     address::carry(logbook);
     let planner = Planner::open();
     provide_context(planner);
+    provide_context(plans::PlanBook::open(planner));
     route.follow();
     // Opened once it stays: its drawings watch their width as long as the page lives.
     let opened = Memo::new(move |before: Option<&bool>| before.copied().unwrap_or(false) || route.compares.get());
@@ -79,6 +82,7 @@ fn App() -> impl IntoView {
                 <breakdown::BreakdownSection/>
                 <heatmap::HeatMapSection/>
                 <whatif::WhatIf/>
+                <plans::SideBySide/>
             </div>
         </main>
         <div hidden=move || !route.compares.get()>

@@ -7,14 +7,19 @@ use leptos::prelude::*;
 use plimsoll_core::estimate::fit::{Allowed, Cards, Fit};
 use plimsoll_core::scenario::Change;
 use plimsoll_core::solve::Grid;
-use plimsoll_core::{Error, Result, Scenario};
+use plimsoll_core::{Bytes, Error, Result, Scenario};
 use plimsoll_web::neighbours::Neighbour;
+use plimsoll_web::plans::differences;
 use plimsoll_web::protocol::{Answer, Peak};
 use plimsoll_web::reading::{Held, Reading};
+use plimsoll_web::trail::Trail;
 use plimsoll_web::wording::sentence;
 
-use super::{address, scheduler};
+use super::{address, browser, scheduler};
 use scheduler::Topic;
+
+/// Changes of the same levers that follow within this time, in ms, are one: a number being typed, a slider being moved.
+const ONE_CHANGE: f64 = 1500.0;
 
 /// The page's state; a handful of signals that every part shares.
 #[derive(Clone, Copy)]
@@ -47,6 +52,14 @@ pub struct Planner {
     pub alive: RwSignal<Vec<Held>>,
     /// What was wrong with the link.
     pub notices: RwSignal<Vec<String>>,
+    /// What is known of the plans beside it, by their ids.
+    pub beside: RwSignal<BTreeMap<u64, Result<Arc<Reading>>>>,
+    /// The changes made so far.
+    pub trail: RwSignal<Trail<Scenario>>,
+    /// The process peak of what the page was opened with, as soon as it is known.
+    pub opened: RwSignal<Option<Bytes>>,
+    /// When the last change was made, and of which levers.
+    last: StoredValue<(f64, Vec<&'static str>)>,
 }
 
 /// One neighbour of the scenario.
@@ -63,6 +76,10 @@ impl Planner {
     pub fn open() -> Self {
         let (scenario, notices) = address::read();
         let planner = Self {
+            trail: RwSignal::new(Trail::new(scenario.clone())),
+            opened: RwSignal::new(None),
+            beside: RwSignal::new(BTreeMap::new()),
+            last: StoredValue::new((f64::NEG_INFINITY, Vec::new())),
             scenario: RwSignal::new(scenario),
             reading: RwSignal::new(None),
             fault: RwSignal::new(None),
@@ -103,14 +120,57 @@ impl Planner {
         Ok(())
     }
 
-    /// Replaces the scenario; everything follows.
+    /// Replaces the scenario; everything follows. It can be undone.
     pub fn set(&self, scenario: Scenario) {
         if self.scenario.with_untracked(|s| *s == scenario) {
             return;
         }
+        let of = self.scenario.with_untracked(|now| differences(now, &scenario));
+        let (since, before) = self.last.get_value();
+        let settled = browser::now() - since > ONE_CHANGE || before != of;
+        self.last.set_value((browser::now(), of));
+        self.trail.update(|trail| trail.enter(scenario.clone(), settled));
+        self.show(scenario);
+        address::write_soon(*self, settled);
+    }
+
+    /// Follows the address bar: the browser's Back and Forward lead along the trail.
+    pub fn follow(&self, scenario: Scenario) {
+        if self.scenario.with_untracked(|s| *s == scenario) {
+            return;
+        }
+        self.settle();
+        self.trail.update(|trail| trail.enter(scenario.clone(), true));
+        self.show(scenario);
+        address::write_soon(*self, false);
+    }
+
+    /// Takes the last change back.
+    pub fn undo(&self) {
+        self.step(Trail::undo);
+    }
+
+    /// Makes the change again that was taken back last.
+    pub fn redo(&self) {
+        self.step(Trail::redo);
+    }
+
+    fn step(&self, step: fn(&mut Trail<Scenario>) -> Option<Scenario>) {
+        if let Some(scenario) = self.trail.try_update(step).flatten() {
+            self.settle();
+            self.show(scenario);
+            address::write_soon(*self, true);
+        }
+    }
+
+    /// Whatever comes next is a change of its own.
+    fn settle(&self) {
+        self.last.set_value((f64::NEG_INFINITY, Vec::new()));
+    }
+
+    fn show(&self, scenario: Scenario) {
         self.scenario.set(scenario);
         self.recompute();
-        address::write_soon(*self);
     }
 
     /// What the engine found wrong with the value of `key`, the whole path of it.
@@ -213,6 +273,10 @@ impl Planner {
             (Topic::Cards, Ok(Answer::Cards(cards))) => self.cards.set(Some(Ok(Arc::from(cards)))),
             (Topic::Cards, Err(fault)) => self.cards.set(Some(Err(fault))),
             (Topic::Alive, Ok(Answer::Alive(held))) => self.alive.set(held),
+            (Topic::Beside(id), Ok(Answer::Beside(reading))) => {
+                self.beside.update(|beside| drop(beside.insert(id, Ok(Arc::from(reading)))));
+            }
+            (Topic::Beside(id), Err(fault)) => self.beside.update(|beside| drop(beside.insert(id, Err(fault)))),
             // An answer to another question than was asked: nothing to show.
             _ => {}
         }
@@ -224,6 +288,10 @@ impl Planner {
         self.fault.set(None);
         self.cursor.set(None);
         self.alive.set(reading.holdings.clone());
+        let first = self.trail.with_untracked(|trail| self.scenario.with_untracked(|now| trail.first() == now));
+        if first {
+            self.opened.set(Some(reading.process));
+        }
         self.reading.set(Some(Arc::new(reading)));
     }
 

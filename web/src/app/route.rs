@@ -76,13 +76,15 @@ pub fn hash() -> String {
     web_sys::window().and_then(|w| w.location().hash().ok()).unwrap_or_default()
 }
 
-fn push(link: &str) {
+/// Goes on to a new place in the browser's history.
+pub fn push(link: &str) {
     if let Some(Ok(history)) = web_sys::window().map(|w| w.history()) {
         let _ = history.push_state_with_url(&JsValue::NULL, "", Some(link));
     }
 }
 
-fn replace(link: &str) {
+/// Writes the present place anew.
+pub fn replace(link: &str) {
     if let Some(Ok(history)) = web_sys::window().map(|w| w.history()) {
         // Refused only when rewritten too often.
         let _ = history.replace_state_with_url(&JsValue::NULL, "", Some(link));

@@ -52,6 +52,15 @@ pub enum Topic {
     Cards,
     /// The cursor's point.
     Alive,
+    /// A plan beside the present scenario, by its [`Plan::id`](plimsoll_web::plans::Plan::id).
+    Beside(u64),
+}
+
+impl Topic {
+    /// Whether it is of the present scenario, and of no use with another.
+    const fn passes(self) -> bool {
+        !matches!(self, Self::Beside(_))
+    }
 }
 
 struct Job {
@@ -201,6 +210,12 @@ pub fn cards(scenario: &Scenario) {
     pump();
 }
 
+/// Asks for the whole reading of a plan, after all that the present scenario wants.
+pub fn beside(id: u64, scenario: &Scenario) {
+    with(|scheduler| scheduler.push(Topic::Beside(id), Question::Beside(scenario.to_value())));
+    pump();
+}
+
 /// Asks what is alive after `event` events of the present run.
 pub fn alive(planner: Planner, event: u32) {
     let here = with(|scheduler| {
@@ -236,11 +251,11 @@ impl Scheduler {
 
     /// Forgets everything that was asked for an older scenario.
     fn drop_all(&mut self) {
-        self.queue.clear();
+        self.queue.retain(|job| !job.topic.passes());
         if let Some(timer) = self.rest.take() {
             browser::cancel(timer);
         }
-        if let Some(flight) = &mut self.flight {
+        if let Some(flight) = self.flight.as_mut().filter(|flight| flight.topic.passes()) {
             flight.stale = true;
             if browser::now() - flight.since > STALE {
                 self.stop();

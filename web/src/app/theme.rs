@@ -19,9 +19,7 @@ pub fn ThemeToggle() -> impl IntoView {
             let _ = root.set_attribute("data-theme", name);
         }
         // Storage may be forbidden; the choice then lasts as long as the page.
-        if let Some(storage) = web_sys::window().and_then(|w| w.local_storage().ok().flatten()) {
-            let _ = storage.set_item(KEY, name);
-        }
+        browser::keep(KEY, name);
     };
     follow_system(dark);
     view! {

@@ -5,6 +5,7 @@ use plimsoll_core::Bytes;
 use plimsoll_web::{engine, number, wording};
 
 use super::browser;
+use super::course::Course;
 use super::planner::Planner;
 
 /// How long, in ms, the spoken verdict waits for typing to rest.
@@ -60,6 +61,7 @@ pub fn VerdictPanel() -> impl IntoView {
                     <dd data-testid="max-batch"><LargestBatch/></dd>
                 </div>
             </dl>
+            <Course/>
             <Remedies/>
             <p class="where">
                 {move || reading.with(|r| r.as_ref().map(|r| format!("Peaks in {}.", wording::peak(r))))}

@@ -1,6 +1,7 @@
 //! The what-if table: each lever, what it saves and what it costs.
 
 use leptos::prelude::*;
+use plimsoll_core::Bytes;
 use plimsoll_web::number;
 
 use super::browser;
@@ -13,7 +14,7 @@ pub fn WhatIf() -> impl IntoView {
         <section class="section" aria-labelledby="whatif-title">
             <header class="section-head">
                 <h2 id="whatif-title" tabindex="-1">"What if"</h2>
-                <p>"The same run with one thing changed."</p>
+                <p>"The same run with one thing changed; what saves most first."</p>
             </header>
             <table class="figures-table whatif">
                 <caption class="unseen">"Levers, with the process peak each leads to"</caption>
@@ -27,11 +28,20 @@ pub fn WhatIf() -> impl IntoView {
                     </tr>
                 </thead>
                 <tbody>
-                    {move || planner.rungs.get().into_iter().map(|rung| view! { <LeverRow rung/> }).collect_view()}
+                    {move || by_peak(planner.rungs.get()).into_iter().map(|rung| view! { <LeverRow rung/> }).collect_view()}
                 </tbody>
             </table>
         </section>
     }
+}
+
+/// What saves most comes first; what is not known yet, or cannot be run, last.
+fn by_peak(mut rungs: Vec<NeighbourPeak>) -> Vec<NeighbourPeak> {
+    rungs.sort_by_key(|rung| match &rung.peak {
+        Some(Ok(peak)) => (false, peak.process),
+        _ => (true, Bytes::ZERO),
+    });
+    rungs
 }
 
 #[component]

@@ -29,6 +29,9 @@ pub const QUERY: usize = 8 << 10;
 /// Longest fragment read, in bytes.
 pub const FRAGMENT: usize = 64 << 10;
 
+/// The part behind `#` that carries the plans beside the scenario: [`Link::pack`]ed by the page, no part of the scenario.
+pub const BESIDE: &str = "p";
+
 /// Share links. See the functions.
 #[derive(Clone, Copy, Debug)]
 pub struct Link;
@@ -78,6 +81,21 @@ impl Link {
             }
         };
         Decoded { scenario, notices: notices(&problems) }
+    }
+
+    /// Text as it is carried behind `#`: base64url of raw deflate.
+    pub fn pack(text: &str) -> String {
+        fragment::pack(text)
+    }
+
+    /// The text of the part [`BESIDE`] of a whole address; `None` where it has no such part.
+    ///
+    /// # Errors
+    /// A damaged part, or one of more than `most` bytes once unpacked.
+    pub fn beside(link: &str, most: usize) -> Option<Result<String>> {
+        let (_, fragment) = link.split_once('#')?;
+        let packed = fragment.split('&').find_map(|part| part.strip_prefix(BESIDE)?.strip_prefix('='))?;
+        Some(fragment::unpack(packed, most, BESIDE, "what stands beside the scenario"))
     }
 
     /// Reads a link, and refuses the first thing that is wrong in it.

@@ -6,7 +6,7 @@ use plimsoll_ground::{Error, Result};
 use plimsoll_ground::{nearest, quoted};
 use serde_json::{Map, Value, json};
 
-use super::{FRAGMENT, QUERY, Reading, fragment};
+use super::{BESIDE, FRAGMENT, QUERY, Reading, fragment};
 use crate::read::newer;
 use crate::{DEFAULT_MODEL, Kind, SCHEMA, linked};
 
@@ -94,8 +94,8 @@ fn read_fragment(fragment: &str, promised: Option<String>, reading: &mut Reading
                     reading.problems.push(problem);
                 }
             },
-            // A measurement, which is no part of the scenario, or a place on the page.
-            Some(("r", _)) | None => {}
+            // A measurement or the plans beside it, which are no part of the scenario, or a place on the page.
+            Some(("r" | BESIDE, _)) | None => {}
             Some((name, _)) => reading.problems.push(Error::new(short(name), "unknown part behind #", "take it out")),
         }
     }
