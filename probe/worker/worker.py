@@ -864,7 +864,9 @@ def loaded_dtype(training):
     else:
         names = {}
     names.update(fp16=torch.float16, bf16=torch.bfloat16)
-    return names.get(training["precision"], torch.float32)
+    # A frozen base may be loaded in another dtype than goes with the precision.
+    said = training.get("base_dtype", "precision")
+    return getattr(torch, said) if said != "precision" else names.get(training["precision"], torch.float32)
 
 
 def quantize(model, training, packages, device):

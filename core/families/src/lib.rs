@@ -70,7 +70,9 @@ use std::rc::Rc;
 
 use plimsoll_catalog::families::Architecture;
 use plimsoll_ground::{Error, Result};
-use plimsoll_scenario::{Attention, Checkpointing, Family, Input, Mode, Precision, Quantization, Scenario, Task};
+use plimsoll_scenario::{
+    Attention, BaseDtype, Checkpointing, Family, Input, Mode, Quantization, Scenario, Task, Training,
+};
 use plimsoll_torch::Batch;
 use plimsoll_torch::generate::Generate;
 use plimsoll_torch::nn::{AdapterPlan, QuantizationPlan, Scope};
@@ -163,7 +165,7 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
         rules,
     };
     let adapters = training.lora.clone().map(|lora| AdapterPlan { lora, experts: family.experts });
-    let scope = Scope::root(cx, weights_dtype(scenario), adapters, quantization(scenario, family));
+    let scope = Scope::root(cx, weights_dtype(training), adapters, quantization(scenario, family));
     let keys =
         scenario.model.source.keys().ok_or_else(|| {
             Error::new("model.catalog", "there is no such model in the catalog", "see `plimsoll models`")
@@ -203,25 +205,19 @@ fn listed(family: &Family) -> Result<Architecture> {
 
 /// The dtype of what is not quantized. `prepare_model_for_kbit_training`, where it is called, casts all of that to
 /// float32, whatever it was loaded in.
-fn weights_dtype(scenario: &Scenario) -> DType {
-    let training = &scenario.training;
-    if training.quantization != Quantization::None {
-        let cast = training.mode == Mode::Train && training.prepare_kbit;
-        return if cast { DType::Float32 } else { loaded_dtype(training.precision) };
-    }
-    match training.precision {
-        Precision::Fp32 | Precision::Fp16Amp | Precision::Bf16Amp => DType::Float32,
-        Precision::Fp16 => DType::Float16,
-        Precision::Bf16 => DType::BFloat16,
-    }
+fn weights_dtype(training: &Training) -> DType {
+    let quantized = training.quantization != Quantization::None;
+    let cast = quantized && training.mode == Mode::Train && training.prepare_kbit;
+    if cast { DType::Float32 } else { loaded_dtype(training) }
 }
 
-/// The dtype a model that is quantized is loaded in (`dtype`, `bnb_4bit_compute_dtype`).
-const fn loaded_dtype(precision: Precision) -> DType {
-    match precision {
-        Precision::Fp32 => DType::Float32,
-        Precision::Fp16 | Precision::Fp16Amp => DType::Float16,
-        Precision::Bf16 | Precision::Bf16Amp => DType::BFloat16,
+/// The dtype the model is loaded in (`dtype`, `bnb_4bit_compute_dtype`).
+fn loaded_dtype(training: &Training) -> DType {
+    match training.loaded() {
+        // It never is that: what goes with the precision is said by its own name.
+        BaseDtype::Precision | BaseDtype::Float32 => DType::Float32,
+        BaseDtype::Float16 => DType::Float16,
+        BaseDtype::Bfloat16 => DType::BFloat16,
     }
 }
 
@@ -230,7 +226,7 @@ fn quantization(scenario: &Scenario, family: &Family) -> Option<QuantizationPlan
     let training = &scenario.training;
     (training.quantization != Quantization::None).then(|| QuantizationPlan {
         quantization: training.quantization,
-        compute: loaded_dtype(training.precision),
+        compute: loaded_dtype(training),
         skipped: family.unquantized(scenario.model.task),
         map: SharedMap::default(),
     })

@@ -110,9 +110,12 @@ impl Change {
             }
             Self::Lora => {
                 training.lora.get_or_insert(ADAPTERS);
-                // A quantized base is loaded in 16 bits already, and autocast is what its adapters compute under.
-                if training.quantization == Quantization::None {
-                    training.precision = training.precision.half();
+                // What everybody runs: a base in 16 bits and adapters in float32, under autocast where there was any. A
+                // quantized base is loaded in 16 bits already.
+                match (training.quantization, training.precision.is_amp()) {
+                    (Quantization::None, true) => training.base_dtype = training.precision.dtype(true),
+                    (Quantization::None, false) => training.precision = training.precision.half(),
+                    _ => {}
                 }
                 training.checkpointing = under_adapters(checkpoints);
             }

@@ -3,7 +3,9 @@
 use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ground::{Error, Result};
 
-use super::{Attention, Mode, Precision, Quantization, Scenario, Training, at, device, input, levers, model};
+use super::{
+    Attention, BaseDtype, Mode, Precision, Quantization, Scenario, Training, at, device, input, levers, model,
+};
 
 impl Scenario {
     /// Whether it makes sense: every value lies within its bounds, what it names exists, and its levers can stand beside one
@@ -20,6 +22,7 @@ impl Scenario {
         self.in_mode()?;
         self.runs()?;
         self.training.quantized()?;
+        self.training.base()?;
         device::check(&self.device)
     }
 
@@ -57,6 +60,43 @@ impl Scenario {
 }
 
 impl Training {
+    /// Refuses a dtype of the base that is not its precision's, where the base is trained or nothing would come of it.
+    fn base(&self) -> Result<()> {
+        if self.loaded() == self.precision.dtype(self.quantization != Quantization::None) {
+            return Ok(());
+        }
+        let refuse = |problem: &str, hint: &str| Err(Error::new(at::training::base_dtype, problem, hint));
+        let Some(lora) = &self.lora else {
+            return refuse(
+                "a model that is trained whole has the dtype of its precision",
+                "add training.lora, or choose another training.precision",
+            );
+        };
+        if self.quantization != Quantization::None {
+            return refuse(
+                "a quantized base is loaded in the dtype its products compute in",
+                "leave it out, or choose another training.precision",
+            );
+        }
+        if !self.precision.is_amp() {
+            return refuse(
+                "without autocast the forward is in the dtype of the base, which training.precision says",
+                "use precision = \"fp32\", \"fp16\" or \"bf16\", or one under autocast",
+            );
+        }
+        // As below: GradScaler refuses gradients in float16, and modules to save are copies in the base's dtype.
+        if self.precision == Precision::Fp16Amp
+            && self.loaded() == BaseDtype::Float16
+            && !lora.modules_to_save.is_empty()
+        {
+            return refuse(
+                "the modules to save would be float16, and GradScaler refuses gradients in float16",
+                "use precision = \"bf16-amp\", or leave lora.modules_to_save out",
+            );
+        }
+        Ok(())
+    }
+
     /// Refuses a quantized base that nothing is trained on, and one left unprepared that cannot be.
     fn quantized(&self) -> Result<()> {
         if self.quantization != Quantization::None && self.mode == Mode::Train && self.lora.is_none() {

@@ -51,8 +51,8 @@ pub use plimsoll_catalog::software::{Software, Version};
 pub use plimsoll_ground::{Word, nearest, nearest_ids};
 pub use read::SCHEMA;
 pub use recipe::{
-    Attention, AttentionMask, Checkpointing, LossImpl, Mode, Optimizer, OptimizerImpl, Precision, Quantization,
-    ZeroGrad, ZeroGradAt,
+    Attention, AttentionMask, BaseDtype, Checkpointing, LossImpl, Mode, Optimizer, OptimizerImpl, Precision,
+    Quantization, ZeroGrad, ZeroGradAt,
 };
 pub use training::Training;
 

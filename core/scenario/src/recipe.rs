@@ -94,6 +94,20 @@ words!(
 );
 
 words!(
+    /// The dtype a base is loaded in (`from_pretrained(dtype=)`).
+    BaseDtype {
+        /// What goes with the precision: float32 under autocast, else the precision's own.
+        Precision = "precision" as "as the precision has it",
+        /// 4 bytes a number.
+        Float32 = "float32",
+        /// 2 bytes a number, with a small range.
+        Float16 = "float16",
+        /// 2 bytes a number, with float32's range.
+        Bfloat16 = "bfloat16",
+    }
+);
+
+words!(
     /// What the base model's linear layers hold, as bitsandbytes replaces them.
     ///
     /// The model is loaded in the precision's dtype (`bf16` and `bf16-amp`: bfloat16), which is also what the quantized
@@ -196,6 +210,18 @@ impl Precision {
         match self {
             Self::Fp16 | Self::Fp16Amp => Self::Fp16,
             Self::Fp32 | Self::Bf16 | Self::Bf16Amp => Self::Bf16,
+        }
+    }
+
+    /// The dtype a model is loaded in with it: float32 under autocast, as `Trainer(bf16=True)` wants of what is trained
+    /// whole; of a base that is quantized the 16 bits its products compute in.
+    pub const fn dtype(self, quantized: bool) -> BaseDtype {
+        match self {
+            Self::Fp16Amp if quantized => BaseDtype::Float16,
+            Self::Bf16Amp if quantized => BaseDtype::Bfloat16,
+            Self::Fp32 | Self::Fp16Amp | Self::Bf16Amp => BaseDtype::Float32,
+            Self::Fp16 => BaseDtype::Float16,
+            Self::Bf16 => BaseDtype::Bfloat16,
         }
     }
 

@@ -4,8 +4,8 @@ use plimsoll_catalog::software::{Rules, rules};
 
 use super::lever::{Group, Kind, Near, Written, levers};
 use super::{
-    Attention, Checkpointing, Lora, LossImpl, Mode, Optimizer, OptimizerImpl, Precision, Quantization, Scenario,
-    ZeroGrad, ZeroGradAt, limits,
+    Attention, BaseDtype, Checkpointing, Lora, LossImpl, Mode, Optimizer, OptimizerImpl, Precision, Quantization,
+    Scenario, ZeroGrad, ZeroGradAt, limits,
 };
 
 levers! {
@@ -111,6 +111,19 @@ levers! {
             yields: true,
             near: Near::unlike(4.0),
         }
+        /// The dtype a frozen base is loaded in, apart from autocast: `from_pretrained(dtype=torch.bfloat16)` under
+        /// `Trainer(bf16=True)`, with adapters that peft makes float32 (`autocast_adapter_dtype`). Another than the precision's
+        /// own only of a base that is frozen, not quantized, and run under autocast.
+        pub base_dtype: BaseDtype = BaseDtype::Precision => {
+            link: "base_dtype",
+            label: "Base loaded in",
+            help: "What a frozen base is loaded in, apart from autocast; the adapters are float32",
+            group: Group::Adapters,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(3.0),
+        }
         /// Whether a quantized base goes through peft's `prepare_model_for_kbit_training` before it is trained. False only
         /// of one that is quantized and trained.
         pub prepare_kbit: bool = true => {
@@ -160,6 +173,16 @@ levers! {
             help: "Not modelled: the estimate stays that of the run without it",
             written: Written::WhereItSays,
             near: Near::unlike(2.0),
+        }
+    }
+}
+
+impl Training {
+    /// The dtype the model is loaded in; never [`BaseDtype::Precision`].
+    pub fn loaded(&self) -> BaseDtype {
+        match self.base_dtype {
+            BaseDtype::Precision => self.precision.dtype(self.quantization != Quantization::None),
+            said => said,
         }
     }
 }

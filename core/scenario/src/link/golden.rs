@@ -154,6 +154,13 @@ fn golden() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "?model=llama-3.1-8b&lora=16&base_dtype=bfloat16",
+            json!({
+                "model": { "catalog": "llama-3.1-8b" },
+                "training": { "base_dtype": "bfloat16", "lora": { "rank": 16, "targets": "all-linear" } },
+            }),
+        ),
+        (
             "?model=gpt2&optimizer=adamw-8bit&loss=chunked&ema=true",
             json!({
                 "model": { "catalog": "gpt2" },
