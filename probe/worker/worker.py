@@ -779,6 +779,24 @@ def new_tokens(scenario):
     return scenario["input"].get("max_new_tokens") if scenario["training"]["mode"] == "inference" else None
 
 
+def uses_cache(scenario, config):
+    """Whether a forward makes and returns keys and values. A generation does. A single forward does not, and a training
+    step as the scenario says; where it does not say, as core/scenario/src/training.rs has it."""
+    model, training = scenario["model"], scenario["training"]
+    speech = model["task"] == "speech-seq2seq"
+    said = config.get("use_cache")
+    if training["mode"] != "train":
+        return new_tokens(scenario) is not None or (speech and said is not False)
+    if "use_cache" in training:
+        return training["use_cache"]
+    if speech:
+        return said is not False
+    whole = training.get("loss_impl", "full") == "full" and not training.get("label_smoothing")
+    if not training["keep_outputs"] or not whole:
+        return False
+    return said is not False if "catalog" in model else said is True
+
+
 def read_config(scenario, config, transformers):
     """The config object that the job's dictionary stands for."""
     if config.get("quantization_config"):
@@ -794,10 +812,7 @@ def read_config(scenario, config, transformers):
     except Exception as error:
         message = "transformers %s does not take this config: %s" % (transformers.__version__, clean(error))
         raise Stop("unsupported", message, "check model_type, or upgrade transformers") from error
-    # Neither a training step nor a single forward has a use for the cache of keys and values; a generation is made with
-    # it. Whisper's is on unless its config says otherwise, and the estimate takes it so.
-    speech = scenario["model"]["task"] == "speech-seq2seq"
-    made.use_cache = new_tokens(scenario) is not None or (speech and config.get("use_cache") is not False)
+    made.use_cache = uses_cache(scenario, config)
     # What a batch of random tokens needs and not every config says.
     if scenario["model"]["task"] in ("seq2seq-lm", "speech-seq2seq", "sequence-classification"):
         # A decoder classifies a single sample without looking for padding.

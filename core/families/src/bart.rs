@@ -38,13 +38,13 @@ fn forward(
     hidden.cx().within(layer.module, || {
         let mut residual = hidden.clone();
         // `_` is a name like any other: it holds the probabilities until something else takes it.
-        let (mut hidden, mut _weights) = layer.self_attn.forward(hidden, None, mask, None);
+        let (mut hidden, mut _weights) = layer.self_attn.forward(hidden, None, mask);
         hidden = ops::dropout(&hidden, layer.dropout);
         hidden = ops::add(&residual, &hidden);
         hidden = layer.self_attn_layer_norm.forward(&hidden);
         if let Some((attend, norm)) = &layer.cross {
             residual = hidden.clone();
-            (hidden, _weights) = attend.forward(&hidden, encoded, encoded_mask, None);
+            (hidden, _weights) = attend.forward(&hidden, encoded, encoded_mask);
             hidden = ops::dropout(&hidden, layer.dropout);
             hidden = ops::add(&residual, &hidden);
             hidden = norm.forward(&hidden);

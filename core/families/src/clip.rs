@@ -83,7 +83,7 @@ impl Layer {
             let mut hidden = self.layer_norm1.forward(hidden);
             // `_` is a name like any other: it holds the probabilities until the layer is done.
             let _weights;
-            (hidden, _weights) = self.self_attn.forward(&hidden, None, mask, None);
+            (hidden, _weights) = self.self_attn.forward(&hidden, None, mask);
             hidden = ops::add(&residual, &hidden);
             residual = hidden.clone();
             hidden = self.layer_norm2.forward(&hidden);

@@ -97,7 +97,7 @@ pub trait Model: std::fmt::Debug {
     fn batch(&self) -> Batch;
 
     /// The training forward: the loss of a micro-batch. In inference there are no labels, and the outputs stand in the
-    /// loss's place.
+    /// loss's place. What it remembers where it is asked to, the caller takes out of the context.
     fn forward(&self, batch: &Batch) -> Output;
 
     /// How it makes text, where it does.
@@ -117,6 +117,8 @@ pub struct Plan {
     pub attention: Attention,
     /// Whether layers are checkpointed.
     pub checkpointing: bool,
+    /// Whether the forward in training fills a cache of keys and values.
+    pub use_cache: bool,
     /// Whether the base is frozen under adapters.
     pub adapters: bool,
     /// Which attention kernels the card has.
@@ -161,6 +163,7 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
         task: scenario.model.task,
         attention: training.attention,
         checkpointing: training.checkpointing == Checkpointing::Full,
+        use_cache: training.use_cache,
         adapters: training.lora.is_some(),
         rules,
     };

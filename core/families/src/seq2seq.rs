@@ -1,6 +1,5 @@
 //! What transformers' encoder-decoders share around their stacks.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
@@ -68,16 +67,6 @@ pub fn head(place: &Scope, weight: &Tensor, tied: bool) -> Linear {
     if tied { Linear::tied(place, weight) } else { Linear::head(place, weight.size(1), weight.size(0)) }
 }
 
-/// `EncoderDecoderCache`: the keys and values of a forward that was asked for them, alive as long as its output.
-pub type Cache = RefCell<Vec<Tensor>>;
-
-/// `DynamicLayer.update`: the states behind what was there, which is nothing.
-fn update(cache: &Cache, states: &Tensor) -> Tensor {
-    let all = ops::cat(&[states], -2);
-    cache.borrow_mut().push(all.clone());
-    all
-}
-
 /// `BartAttention` and `WhisperAttention`: self-attention, or attention to the encoder's hidden states.
 #[derive(Debug)]
 pub struct Attend {
@@ -136,7 +125,6 @@ impl Attend {
         hidden: &Tensor,
         encoded: Option<&Tensor>,
         mask: Option<&Tensor>,
-        cache: Option<&Cache>,
     ) -> (Tensor, Option<Tensor>) {
         hidden.cx().within(self.module, || {
             let features = hidden.size(-1);
@@ -145,7 +133,7 @@ impl Attend {
                 let turned = ops::transpose(&split, 1, 2);
                 if self.kind == Kind::Whisper { ops::contiguous(&turned) } else { turned }
             };
-            let (query, mut key, mut value) = match self.kind {
+            let (query, key, value) = match self.kind {
                 Kind::Clip => {
                     let (query, key) = (self.q_proj.forward(hidden), self.k_proj.forward(hidden));
                     let value = self.v_proj.forward(hidden);
@@ -167,9 +155,6 @@ impl Attend {
                     (query, key, value)
                 }
             };
-            if let Some(cache) = cache {
-                (key, value) = (update(cache, &key), update(cache, &value));
-            }
             let (mut out, weights) = self.core.forward([&query, &key, &value], mask, None, self.causal);
             out = ops::contiguous(&ops::reshape(&out, &[hidden.size(0), hidden.size(1), features]));
             out = self.out_proj.forward(&out);

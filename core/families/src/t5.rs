@@ -531,7 +531,7 @@ impl Model for ConditionalGeneration {
 
     fn forward(&self, batch: &Batch) -> Output {
         let (ids, mask, labels) = batch.parts();
-        let encoded = self.encoder.forward(ids, mask, None);
+        let encoded = self.cx.forgetting(|| self.encoder.forward(ids, mask, None));
         let decoder_ids = seq2seq::shift_right(labels);
         let (logits, _outputs) = self.decode(&decoder_ids, mask, &encoded);
         seq2seq::output(logits, labels, encoded)

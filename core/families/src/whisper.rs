@@ -12,30 +12,24 @@ use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 use plimsoll_torch::{Batch, Field};
 
 use super::config::Config;
-use super::seq2seq::{self, Cache, Kind};
+use super::seq2seq::{self, Kind};
 use super::seq2seq_layer::{Layer, LayerSizes, StackSizes};
 use super::{Model, Output, Plan, causal_lm};
 
 /// `WhisperEncoderLayer.forward` or, with cross-attention, `WhisperDecoderLayer.forward`.
-fn forward(
-    layer: &Layer,
-    hidden: &Tensor,
-    mask: Option<&Tensor>,
-    encoded: Option<&Tensor>,
-    cache: Option<&Cache>,
-) -> Tensor {
+fn forward(layer: &Layer, hidden: &Tensor, mask: Option<&Tensor>, encoded: Option<&Tensor>) -> Tensor {
     hidden.cx().within(layer.module, || {
         let mut residual = hidden.clone();
         let mut hidden = layer.self_attn_layer_norm.forward(hidden);
         // `_` is a name like any other: it holds the probabilities until something else takes it.
         let mut _weights = None;
-        (hidden, _weights) = layer.self_attn.forward(&hidden, None, mask, cache);
+        (hidden, _weights) = layer.self_attn.forward(&hidden, None, mask);
         hidden = ops::dropout(&hidden, layer.dropout);
         hidden = ops::add(&residual, &hidden);
         if let Some((attend, norm)) = &layer.cross {
             residual = hidden.clone();
             hidden = norm.forward(&hidden);
-            (hidden, _weights) = attend.forward(&hidden, encoded, None, cache);
+            (hidden, _weights) = attend.forward(&hidden, encoded, None);
             hidden = ops::dropout(&hidden, layer.dropout);
             hidden = ops::add(&residual, &hidden);
         }
@@ -50,20 +44,19 @@ fn forward(
     })
 }
 
-/// A call of a layer; under checkpointing it is given no cache.
+/// A call of a layer.
 fn call(
     layer: &Rc<Layer>,
     hidden: &Tensor,
     mask: Option<&Tensor>,
     encoded: Option<&Tensor>,
-    cache: Option<&Cache>,
     checkpointing: bool,
 ) -> Tensor {
     if !checkpointing {
-        return forward(layer, hidden, mask, encoded, cache);
+        return forward(layer, hidden, mask, encoded);
     }
     let (layer, mask, encoded) = (Rc::clone(layer), mask.cloned(), encoded.cloned());
-    let function = move |inputs: &[Tensor]| forward(&layer, &inputs[0], mask.as_ref(), encoded.as_ref(), None);
+    let function = move |inputs: &[Tensor]| forward(&layer, &inputs[0], mask.as_ref(), encoded.as_ref());
     checkpoint(hidden.cx(), vec![hidden.clone()], Rc::new(function))
 }
 
@@ -111,7 +104,7 @@ impl Encoder {
                 cx,
                 hidden,
                 |_| (),
-                |layer, hidden| call(layer, &hidden, None, None, None, self.plan.checkpointing),
+                |layer, hidden| call(layer, &hidden, None, None, self.plan.checkpointing),
             );
             hidden = self.layer_norm.forward(&hidden);
             drop((embeds, all_positions));
@@ -134,7 +127,7 @@ struct Decoder {
 }
 
 impl Decoder {
-    fn forward(&self, ids: &Tensor, encoded: &Tensor, cache: Option<&Cache>) -> Tensor {
+    fn forward(&self, ids: &Tensor, encoded: &Tensor) -> Tensor {
         let cx = ids.cx();
         cx.within(self.module, || {
             let attention = self.plan.attention;
@@ -152,12 +145,11 @@ impl Decoder {
             } else {
                 causal_mask(&embeds, None, &position_ids, attention)
             };
-            let cache = cache.filter(|_| self.use_cache);
             hidden = self.layers.run(
                 cx,
                 hidden,
                 |_| (),
-                |layer, hidden| call(layer, &hidden, mask.as_ref(), Some(encoded), cache, self.plan.checkpointing),
+                |layer, hidden| call(layer, &hidden, mask.as_ref(), Some(encoded), self.plan.checkpointing),
             );
             hidden = self.layer_norm.forward(&hidden);
             drop((embeds, positions, position_ids));
@@ -226,8 +218,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         layers: layers(&place, &sizes, decoder_sizes, &core, true).ok_or_else(unknown)?,
         layer_norm: LayerNorm::new(&place.child("layer_norm"), hidden, true),
         dropout: sizes.dropout,
-        // `merge_with_config_defaults`: checkpoints and a cache do not go together.
-        use_cache: config.flag("use_cache", true)? && !plan.checkpointing,
+        use_cache: if scope.cx().is_inference() { config.flag("use_cache", true)? } else { plan.use_cache },
         plan: plan.clone(),
         positions: positions.module(),
         module: place.module(),
@@ -254,13 +245,10 @@ impl Model for ConditionalGeneration {
     fn forward(&self, batch: &Batch) -> Output {
         let (features, _, labels) = batch.parts();
         let decoder_ids = seq2seq::shift_right(labels);
-        let encoded = self.encoder.forward(features);
-        let cache = Cache::default();
-        let decoded = self.decoder.forward(&decoder_ids, &encoded, Some(&cache));
+        let encoded = self.cx.forgetting(|| self.encoder.forward(features));
+        let decoded = self.decoder.forward(&decoder_ids, &encoded);
         let logits = self.proj_out.forward(&decoded);
-        let mut output = seq2seq::output(logits, labels, encoded);
-        output.held.extend(cache.into_inner());
-        output
+        seq2seq::output(logits, labels, encoded)
     }
 
     fn generate(&self) -> Option<&dyn Generate> {
@@ -270,7 +258,7 @@ impl Model for ConditionalGeneration {
 
 impl Generate for ConditionalGeneration {
     fn logits(&self, step: Step<'_>) -> Tensor {
-        let decoded = self.decoder.forward(step.ids, step.encoded(), None);
+        let decoded = self.decoder.forward(step.ids, step.encoded());
         self.proj_out.forward(&decoded)
     }
 

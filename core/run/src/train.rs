@@ -7,7 +7,7 @@ use plimsoll_families::{Built, Model, Output, smoothed};
 use plimsoll_ledger::PhaseName;
 use plimsoll_scenario::{Precision, Task, Training, ZeroGrad, ZeroGradAt};
 use plimsoll_torch::optim::{self, Ema, GradScaler, Share};
-use plimsoll_torch::tensor::{Context, DType, Geometry, Position, Repeat, Smoothing, Tensor, backward};
+use plimsoll_torch::tensor::{Context, DType, Geometry, Past, Position, Repeat, Smoothing, Tensor, backward};
 use plimsoll_torch::{Batch, ops};
 
 /// Optimizer steps that are run: the first creates lazy state, the second is the steady state.
@@ -133,8 +133,13 @@ impl Loop<'_> {
         };
         let (model, task) = (self.model, self.task);
         let batch = &*self.locals.batch.get_or_insert_with(|| model.batch());
+        if training.use_cache {
+            drop(cx.replace_past(Some(Past::default())));
+        }
         let Output { mut loss, held } = cx.with_autocast(autocast, || {
-            let output = model.forward(batch);
+            let mut output = model.forward(batch);
+            // `past_key_values` of the model's output.
+            output.held.extend(cx.replace_past(None).into_iter().flat_map(Past::into_tensors));
             match cx.loss_rules().smoothing {
                 Smoothing::Outside => smoothed(output, batch.labels(), task),
                 Smoothing::None | Smoothing::InLoss => output,

@@ -381,3 +381,36 @@ fn schemas() {
     assert!(refused(&schema(json!("1"))).starts_with("schema: expected the number 1"));
     assert!(refused(&schema(json!(1))).starts_with("later: unknown key"));
 }
+
+/// As transformers has it where nobody switches it off: the hand-written loop goes by the config, the Trainer never caches.
+#[test]
+fn the_cache_goes_by_loop_and_config() {
+    let hf = |use_cache: Value| json!({ "hf": { "model_type": "gpt2", "use_cache": use_cache } });
+    let read = |model: &Value, training: Value| {
+        let asked = json!({ "model": model, "training": training });
+        let read = Scenario::from_value(&asked).unwrap_or_else(|e| panic!("{e}: {asked}"));
+        let again = Scenario::from_value(&read.to_value()).unwrap();
+        assert_eq!(again, read, "{asked}");
+        read.training.use_cache
+    };
+    let held = || json!({ "keep_outputs": true });
+    let (catalogued, silent) = (json!({ "catalog": "gpt2" }), json!({ "hf": { "model_type": "gpt2" } }));
+    assert!(read(&catalogued, held()) && read(&hf(json!(true)), held()));
+    assert!(!read(&silent, held()) && !read(&hf(json!(false)), held()));
+    for model in [&catalogued, &hf(json!(true))] {
+        assert!(!read(model, json!({})), "the Trainer switches it off");
+        assert!(!read(model, json!({ "keep_outputs": true, "checkpointing": "full" })));
+        assert!(!read(model, json!({ "keep_outputs": true, "use_cache": false })), "said is said");
+        assert!(read(model, json!({ "use_cache": true })));
+    }
+    assert!(!read(&json!({ "catalog": "bert-base-uncased" }), held()), "an encoder has none");
+    let asked = |training: Value| json!({ "model": { "catalog": "gpt2" }, "training": training });
+    let refused = |training: Value| match Scenario::from_value(&asked(training)).and_then(|s| s.estimated().map(|_| ()))
+    {
+        Err(error) => error.to_string(),
+        Ok(()) => String::new(),
+    };
+    assert!(refused(json!({ "use_cache": true, "checkpointing": "full" })).contains("gradient checkpointing"));
+    assert!(refused(json!({ "use_cache": true, "loss_impl": "chunked" })).contains("not estimated yet"));
+    assert!(refused(json!({ "use_cache": true, "mode": "inference" })).contains("says nothing in inference"));
+}

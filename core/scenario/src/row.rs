@@ -15,6 +15,7 @@ impl Scenario {
         self.attends(family)?;
         self.adapts(family)?;
         self.quantizes(family)?;
+        self.caches(family)?;
         self.computes_loss(family)
     }
 
@@ -47,6 +48,26 @@ impl Scenario {
         }
         let problem = format!("{} calls scaled_dot_product_attention itself", family.name);
         Err(Error::new(at::training::attention, problem, "use attention = \"sdpa\""))
+    }
+
+    fn caches(&self, family: &Family) -> Result<()> {
+        let training = &self.training;
+        let (problem, hint) = match family.caches {
+            _ if !training.use_cache => return Ok(()),
+            false => (format!("{} returns no keys and values in training", family.name), "leave it out"),
+            true if training.checkpointing != Checkpointing::None => (
+                "transformers switches the cache off under gradient checkpointing".to_owned(),
+                "leave it out, or use checkpointing = \"none\"",
+            ),
+            true if training.loss_impl != LossImpl::Full => {
+                (format!("the cache beside {} is not estimated yet", training.loss_impl), "leave one of the two out")
+            }
+            true if training.label_smoothing > 0.0 => {
+                ("the Trainer, which smooths the labels, switches the cache off".to_owned(), "leave one of the two out")
+            }
+            true => return Ok(()),
+        };
+        Err(Error::new(at::training::use_cache, problem, hint))
     }
 
     fn adapts(&self, family: &Family) -> Result<()> {

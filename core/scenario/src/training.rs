@@ -1,11 +1,12 @@
 //! `[training]`: the recipe.
 
+use plimsoll_catalog::families::{Family, Inputs};
 use plimsoll_catalog::software::{Rules, rules};
 
 use super::lever::{Group, Kind, Near, Written, levers};
 use super::{
-    Attention, BaseDtype, Checkpointing, Lora, LossImpl, Mode, Optimizer, OptimizerImpl, Precision, Quantization,
-    Scenario, ZeroGrad, ZeroGradAt, limits,
+    Attention, BaseDtype, Checkpointing, Lora, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl, Precision,
+    Quantization, Scenario, ZeroGrad, ZeroGradAt, limits,
 };
 
 levers! {
@@ -98,6 +99,21 @@ levers! {
             label: "Outputs kept",
             help: "The loop holds the logits through backward, as hand-written loops do",
             only: Some(Mode::Train),
+            near: Near::unlike(1.0),
+        }
+        /// Whether a language model's forward fills the cache of keys and values and returns it with its outputs: they are
+        /// then alive as long as the outputs are. transformers' Trainer switches it off since version 5
+        /// (`TrainingArguments.use_cache`), and so does checkpointing, always; a loop written by hand has what the config says.
+        pub use_cache: bool = false, or use_cache => {
+            link: "use_cache",
+            label: "Keys and values returned",
+            help: "The config's use_cache; in training the outputs hold what it makes",
+            otherwise: "what the config says where outputs are kept: true of a model from the catalog, whose published config \
+                        has it so. False of a config that does not say, under checkpointing, and where outputs are let go of. \
+                        Whisper's is what its config says, else true",
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
             near: Near::unlike(1.0),
         }
         /// Low-rank adapters; absent means full training.
@@ -197,6 +213,28 @@ fn implementation(scenario: &Scenario) -> OptimizerImpl {
 
 fn attention(scenario: &Scenario) -> Attention {
     if Rules::of(&scenario.software).has(&rules::SDPA) { Attention::Sdpa } else { Attention::Eager }
+}
+
+/// As transformers has it where nobody switches it off.
+fn use_cache(scenario: &Scenario) -> bool {
+    let (training, source) = (&scenario.training, &scenario.model.source);
+    let said = source.keys().and_then(|config| config.get("use_cache")).and_then(serde_json::Value::as_bool);
+    if training.mode != Mode::Train || !training.may_cache(source.family()) {
+        return false;
+    }
+    match source {
+        _ if source.family().inputs == Inputs::Speech => said.unwrap_or(true),
+        ModelSource::Catalog(_) => training.keep_outputs && said.unwrap_or(true),
+        ModelSource::HuggingFace(_) | ModelSource::Family { .. } => training.keep_outputs && said.unwrap_or(false),
+    }
+}
+
+impl Training {
+    /// Whether anything can come back with the outputs.
+    fn may_cache(&self, family: &Family) -> bool {
+        let whole = self.loss_impl == LossImpl::Full && self.label_smoothing == 0.0;
+        family.caches && self.checkpointing == Checkpointing::None && whole
+    }
 }
 
 fn zero_grad(scenario: &Scenario) -> ZeroGrad {

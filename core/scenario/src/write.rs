@@ -28,9 +28,9 @@ impl Scenario {
             let value = match entry {
                 Entry::Table(within) if (within.is_open)(self) => Some(Value::Object(self.table(within))),
                 Entry::Table(_) => None,
-                Entry::Lever(lever) => lever
-                    .get(self)
-                    .filter(|value| lever.row.written == Written::Always || lever.constant().as_ref() != Some(value)),
+                Entry::Lever(lever) => lever.get(self).filter(|value| {
+                    lever.row.written == Written::Always || lever.default(self).as_ref() != Some(value)
+                }),
             };
             if let Some(value) = value {
                 written.insert(entry.name().to_owned(), value);

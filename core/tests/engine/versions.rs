@@ -185,3 +185,26 @@ fn an_unknown_version_warns() {
     assert_eq!(unknown.estimate().warnings, ["the rules of torch 2.31 are not known; those of 2.15 are taken"]);
     assert_eq!(peak(&unknown), peak(&torch("2.15", "a100-80gb", json!({}))));
 }
+
+/// Since 4.56 a cache puts keys and values behind nothing, which copies them; before, it kept the tensors themselves. In both
+/// cases what is kept by outputs that are kept outlives backward.
+#[test]
+fn a_cache_held_by_the_outputs() {
+    let run = |version: &str, use_cache: bool| {
+        let training = json!({ "precision": "fp32", "optimizer": "sgd", "keep_outputs": true, "use_cache": use_cache });
+        transformers(version, training)
+    };
+    let after_backward = |run: &Run| {
+        let phases = &run.estimate().phases;
+        phases.iter().find(|p| p.name.as_str() == "backward").map_or(0, |p| p.end_requested.get())
+    };
+    // Two layers' keys and values: 2 samples of 150 tokens in 2 heads of 64, 4 bytes each.
+    let cache = 2 * 2 * (2 * 150 * 2 * 64 * 4);
+    for version in ["4.51", "5.17"] {
+        let (with, without) = (run(version, true), run(version, false));
+        assert_eq!(after_backward(&with) - after_backward(&without), cache, "{version}");
+    }
+    let copies = |run: &Run| after_forward(run).iter().filter(|h| h.op == "cat").map(|h| h.bytes.get()).sum::<u64>();
+    let made = |version: &str| copies(&run(version, true)) - copies(&run(version, false));
+    assert_eq!((made("4.51"), made("5.17")), (0, cache));
+}

@@ -43,7 +43,7 @@ def filled(scenario):
     given.setdefault("batch", 1)
     given.setdefault("attention_mask", "none")
     if "catalog" in model:
-        model["hf"] = catalogued(model.pop("catalog"))
+        model["hf"] = catalogued(model["catalog"])
     return scenario
 
 

@@ -52,6 +52,8 @@ pub struct Family {
     pub checkpointing: Checkpoints,
     /// Whether its attention can be eager; else it calls `scaled_dot_product_attention` itself, or has none.
     pub eager: bool,
+    /// Whether its forward returns keys and values in training where `use_cache` is on (`past_key_values`).
+    pub caches: bool,
     /// Whether it has linear layers that adapters can sit on.
     pub adapters: bool,
     /// What bitsandbytes leaves as it is beside the output head, by the end of its path (`get_modules_to_not_convert` in

@@ -37,6 +37,7 @@ const fn network(
         layers: &[],
         checkpointing: Checkpoints::Never,
         eager: true,
+        caches: false,
         adapters: true,
         unquantized: None,
         experts: None,

@@ -25,6 +25,7 @@ const fn decoder(name: &'static str, architecture: Architecture, positions: u64)
         layers: &[&["num_hidden_layers"]],
         checkpointing: Checkpoints::Always,
         eager: true,
+        caches: true,
         adapters: true,
         unquantized: Some(&[]),
         experts: None,
@@ -44,7 +45,12 @@ const fn mixture(
 
 /// An encoder of text with a table of positions.
 const fn encoder(name: &'static str, architecture: Architecture) -> Family {
-    Family { tasks: ENCODER, positions: Positions::learned(POSITIONS, 512), ..decoder(name, architecture, 512) }
+    Family {
+        tasks: ENCODER,
+        positions: Positions::learned(POSITIONS, 512),
+        caches: false,
+        ..decoder(name, architecture, 512)
+    }
 }
 
 /// A classifier of images.
@@ -54,6 +60,7 @@ const fn classifier(name: &'static str, architecture: Architecture, inputs: Inpu
         inputs,
         has_mask: false,
         positions: Positions::NONE,
+        caches: false,
         ..decoder(name, architecture, 0)
     }
 }
@@ -134,6 +141,8 @@ pub const TRANSFORMERS: &[Family] = &[
         inputs: Inputs::EncoderDecoder,
         positions: Positions::learned(POSITIONS, 1024),
         layers: &[&["encoder_layers"], &["decoder_layers"]],
+        // "`use_cache` argument is changed to `False` since `labels` is provided"
+        caches: false,
         ..decoder("bart", Architecture::Bart, 1024)
     },
     Family {
@@ -152,6 +161,7 @@ pub const TRANSFORMERS: &[Family] = &[
         layers: &[&["text_config.num_hidden_layers"], &["vision_config.num_hidden_layers"]],
         // The module of the last parameter.
         unquantized: Some(&["text_projection"]),
+        caches: false,
         ..decoder("clip", Architecture::Clip, 77)
     },
     classifier("dinov2", Architecture::Dinov2, image("image_size")),

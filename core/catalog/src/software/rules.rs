@@ -46,6 +46,7 @@ pub const ALL: &[Rule] = &[
     PADDED_LABELS,
     SDPA_GROUPS,
     SDPA_AS_GIVEN,
+    CACHE_COPIES,
     INPUT_LET_GO,
     SMALL_BLOCKS,
     EIGHT_BIT_ROWS,
@@ -208,6 +209,14 @@ pub const SDPA_AS_GIVEN: Rule = transformers(
     56,
     "queries, keys and values go to the kernel in the memory order they have",
     "transformers/integrations/sdpa_attention.py of 4.55.4 and 4.56.2",
+);
+
+/// What a cache of keys and values is made of.
+pub const CACHE_COPIES: Rule = transformers(
+    4,
+    56,
+    "the cache puts a prompt's keys and values behind nothing, which copies them; before, it kept what it was given",
+    "transformers/cache_utils.py of 4.51.3 (DynamicCache.update), 4.55.4 and 4.56.2 (DynamicLayer.lazy_initialization)",
 );
 
 /// What a four-bit product keeps.

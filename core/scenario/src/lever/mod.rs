@@ -111,7 +111,7 @@ pub enum Group {
 pub enum Written {
     /// Whenever it has a value.
     Always,
-    /// Where it is not its constant default.
+    /// Where it is not its default.
     WhereItSays,
 }
 

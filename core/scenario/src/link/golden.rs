@@ -196,6 +196,16 @@ fn golden() -> Vec<(&'static str, Value)> {
                 } },
             }),
         ),
+        (
+            "?model=gpt2&gpu=rtx-3060&keep_outputs=true&use_cache=false&transformers=4.51",
+            json!({
+                "model": { "catalog": "gpt2" },
+                "training": { "keep_outputs": true, "use_cache": false },
+                "device": { "gpu": "rtx-3060" },
+                "software": { "transformers": "4.51" },
+            }),
+        ),
+        ("?model=gpt2&use_cache=true", json!({ "model": { "catalog": "gpt2" }, "training": { "use_cache": true } })),
     ]
 }
 

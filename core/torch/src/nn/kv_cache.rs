@@ -3,16 +3,27 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
+
 use crate::ops::{self, Fill, Rearrangement};
 use crate::tensor::{Context, DType, Kind, Tensor};
 
-/// `past_key_values.update(key_states, value_states, layer_idx)` where a generation is going on: the new ones are put
-/// behind the old ones in a fresh tensor, and the old ones let go of. A windowed layer hands on all of them and keeps a
-/// view of the last `window - 1`: the whole stays alive until the next token. Elsewhere they come back as they are.
+/// `past_key_values.update(key_states, value_states, layer_idx)` where a generation is going on, or a forward in training
+/// was asked for them: the new ones are put behind the old ones in a fresh tensor, and the old ones let go of. A windowed
+/// layer hands on all of them and keeps a view of the last `window - 1`: the whole stays alive until the next token.
+/// Elsewhere they come back as they are.
+///
+/// In training nothing stands before them, and what was made of nothing is no more than what attention was going to keep
+/// for backward: it counts as that. Before [`rules::CACHE_COPIES`] it was the very tensors, views with their wholes.
 pub fn update(key: Tensor, value: Tensor, window: Option<u64>) -> (Tensor, Tensor) {
     let cx = Rc::clone(key.cx());
     let Some((at, mut layer)) = cx.take_past_layer(window) else { return (key, value) };
-    let counted = |f: &dyn Fn() -> Tensor| cx.counting_as(Kind::KeyValue, f);
+    if keeps_as_given(&cx) {
+        (layer.keys, layer.values) = (Some(key.clone()), Some(value.clone()));
+        cx.put_past_layer(at, layer);
+        return (key, value);
+    }
+    let counted = |f: &dyn Fn() -> Tensor| remembered(&cx, f);
     if layer.window.is_some() && layer.window_tensor.is_none() {
         layer.window_tensor = Some(counted(&|| ops::fill(&cx, Fill::ToCopy, &[], DType::Int64)));
     }
@@ -52,10 +63,24 @@ pub fn cross(cx: &Rc<Context>, project: impl FnOnce() -> (Tensor, Tensor)) -> (T
     if !cx.remembers() {
         return (key, value);
     }
+    if keeps_as_given(cx) {
+        cx.keep_past_cross([key.clone(), value.clone()]);
+        return (key, value);
+    }
     let dtype = key.dtype();
-    let [keys, values] = [&key, &value].map(|x| cx.counting_as(Kind::KeyValue, || behind_nothing(x, dtype)));
+    let [keys, values] = [&key, &value].map(|x| remembered(cx, &|| behind_nothing(x, dtype)));
     cx.keep_past_cross([keys.clone(), values.clone()]);
     (keys, values)
+}
+
+/// Whether a forward in training keeps keys and values as they were handed over.
+fn keeps_as_given(cx: &Rc<Context>) -> bool {
+    !cx.is_inference() && !cx.machine().rules.has(&rules::CACHE_COPIES)
+}
+
+/// What a generation makes counts as what it remembers; in training it is an activation like others.
+fn remembered(cx: &Rc<Context>, f: &dyn Fn() -> Tensor) -> Tensor {
+    if cx.is_inference() { cx.counting_as(Kind::KeyValue, f) } else { f() }
 }
 
 /// `torch.cat([torch.tensor([], dtype=dtype), x])`: a copy all the same. `dtype` is that of the keys, for values too: where

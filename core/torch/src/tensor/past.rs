@@ -1,5 +1,5 @@
 //! What a generation has seen: the keys and values of every attention layer (transformers' `DynamicCache`, and the
-//! `EncoderDecoderCache` that has two of them).
+//! `EncoderDecoderCache` that has two of them). A forward in training that was asked for them returns one as well.
 //!
 //! Layers are told apart by the order in which a forward reaches them, which is the order of `layer_idx`.
 
@@ -45,10 +45,26 @@ pub struct Seen {
     pub key_offset: u64,
 }
 
+impl Past {
+    /// Every tensor that it refers to.
+    pub fn into_tensors(self) -> Vec<Tensor> {
+        let own = self.layers.into_iter().flat_map(|layer| [layer.keys, layer.values, layer.window_tensor]);
+        own.flatten().chain(self.cross.into_iter().flatten()).collect()
+    }
+}
+
 impl Context {
-    /// Whether a generation is going on.
+    /// Whether keys and values are remembered: a generation is going on, or a forward was asked for them.
     pub fn remembers(&self) -> bool {
         self.past.borrow().is_some()
+    }
+
+    /// Runs `f`, an encoder, with nothing remembered.
+    pub fn forgetting<T>(&self, f: impl FnOnce() -> T) -> T {
+        let past = self.replace_past(None);
+        let out = f();
+        drop(self.replace_past(past));
+        out
     }
 
     /// Whether a generation is past its prompt.
