@@ -3,7 +3,7 @@
 use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ground::{Error, Result};
 
-use super::{Attention, Mode, Precision, Quantization, Scenario, Training, at, device, input, levers, model};
+use super::{Attention, Mode, Precision, Quantization, Scenario, Training, at, device, input, levers, model, parallel};
 
 impl Scenario {
     /// Whether it makes sense: every value lies within its bounds, what it names exists, and its levers can stand beside one
@@ -20,6 +20,7 @@ impl Scenario {
         self.in_mode()?;
         self.runs()?;
         self.training.quantized()?;
+        parallel::check(self)?;
         device::check(&self.device)
     }
 

@@ -101,7 +101,9 @@ fn a_bad_part_is_left_out_and_the_rest_stays() {
         decoded.notices,
         [
             "colour: unknown parameter of the link; known: model, family, task, gpu, memory, load_line, workspaces, \
-             batch, seq, target_seq, image, new_tokens, mask, mode, precision, optimizer, impl, accumulation, \
+             gpus, per_node, strategy, replicate, tensor, context, expert, pipeline, bucket_cap_mb, bucket_view, \
+             static_graph, find_unused, broadcast_buffers, no_sync, reshard, wrap, param_dtype, reduce_dtype, \
+             cpu_offload, sync_every, batch, seq, target_seq, image, new_tokens, mask, mode, precision, optimizer, impl, accumulation, \
              checkpointing, attention, clip, zero_grad, zero_grad_at, keep_outputs, lora, lora_targets, lora_dropout, \
              dora, lora_save, quantization, prepare_kbit, loss, label_smoothing, ema, compile, torch, transformers, \
              bitsandbytes. It was left out.",
