@@ -2,7 +2,7 @@
 
 use plimsoll_core::Result;
 use plimsoll_core::catalog::families::{Family, Inputs, families};
-use plimsoll_core::scenario::{Change, Kind, Lever, Mode, Scenario, at, levers};
+use plimsoll_core::scenario::{Change, Kind, Lever, Mode, ParallelStrategy, Scenario, at, levers};
 use serde_json::{Value, json};
 
 use super::small;
@@ -51,6 +51,13 @@ fn starts(family: &Family) -> anyhow::Result<Vec<Scenario>> {
     let mut starts = vec![plain.clone()];
     for change in [Change::Adapters(plimsoll_core::scenario::ADAPTERS), Change::Qlora, Change::Mode(Mode::Inference)] {
         starts.extend(change.apply(&plain).ok());
+    }
+    for strategy in [ParallelStrategy::Ddp, ParallelStrategy::Fsdp2] {
+        let parallel = json!({ "gpus": 2, "strategy": strategy.as_str() });
+        let scenario = json!({
+            "model": model, "input": input, "device": { "gpu": "rtx-4090" }, "parallel": parallel,
+        });
+        starts.extend(Scenario::from_value(&scenario).ok());
     }
     Ok(starts)
 }

@@ -7,7 +7,7 @@ use crate::shapes::ShapeIndex;
 use crate::work::WorkIndex;
 use crate::{
     DType, Event, GradFnId, Kind, Launch, Law, Ledger, ModuleId, Names, OpId, Owner, PhaseMark, PhaseName, Storage,
-    Work, WorkId,
+    Stream, What, Work, WorkId,
 };
 
 /// What is said of a storage at its birth.
@@ -39,6 +39,10 @@ pub struct Recorder {
     works: WorkIndex,
     /// Whether only memory is asked for, and launches are not written down.
     weightless: bool,
+    /// Where storages are allocated.
+    stream: Stream,
+    /// Those that do not lie on the default stream, in the order of their numbers.
+    elsewhere: Vec<(u32, Stream)>,
 }
 
 impl Recorder {
@@ -64,7 +68,7 @@ impl Recorder {
             grad_fns,
             ..Ledger::default()
         };
-        Self { ledger, shapes: ShapeIndex::default(), works: WorkIndex::default(), weightless: false }
+        Self { ledger, shapes: ShapeIndex::default(), works: WorkIndex::default(), ..Self::default() }
     }
 
     /// What is written so far.
@@ -96,7 +100,10 @@ impl Recorder {
     pub fn born(&mut self, storage: Storage) -> u32 {
         let id = self.ledger.storages.len() as u32;
         if storage.bytes > 0 {
-            self.ledger.events.push(Event::alloc(id));
+            self.ledger.events.push(Event::new(What::Alloc, id, self.stream));
+            if self.stream != Stream::DEFAULT {
+                self.elsewhere.push((id, self.stream));
+            }
         }
         self.ledger.storages.push(storage);
         id
@@ -105,8 +112,16 @@ impl Recorder {
     /// Storage `id` goes; one of no bytes leaves no trace.
     pub fn death(&mut self, id: u32) {
         if self.ledger.storages[id as usize].bytes > 0 {
-            self.ledger.events.push(Event::free(id));
+            // A block goes back to the stream it came from.
+            let place = self.elsewhere.binary_search_by_key(&id, |(id, _)| *id).ok();
+            let stream = place.and_then(|at| self.elsewhere.get(at)).map_or(Stream::DEFAULT, |(_, stream)| *stream);
+            self.ledger.events.push(Event::new(What::Free, id, stream));
         }
+    }
+
+    /// Storages come on `stream` from now on; the one they came on before.
+    pub const fn switch(&mut self, stream: Stream) -> Stream {
+        std::mem::replace(&mut self.stream, stream)
     }
 
     /// Why storage `id` exists, now that more is known.

@@ -76,7 +76,8 @@ fn execute_on(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Result
         (Vendor::Amd, _) => SdpaRules::rocm(),
         _ => SdpaRules::math_only(),
     };
-    cx.set_repeats(repeats == Repeats::Copied);
+    // What hooks do is not in a copy of a layer.
+    cx.set_repeats(repeats == Repeats::Copied && scenario.parallel.gpus == 1);
     cx.set_machine(Machine {
         rules: software,
         kernels: match (gpu.vendor, gpu.compute_capability) {
@@ -110,7 +111,7 @@ fn execute_on(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Result
     if inference {
         infer(cx, &built, scenario)?;
     } else {
-        train(cx, &built, &scenario.training, repeats);
+        train(cx, &built, &scenario.training, &scenario.parallel, repeats);
     }
     if cx.exhausted() {
         return Err(too_much(cx, scenario));

@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use plimsoll_families::{Built, Model, Output, smoothed};
 use plimsoll_ledger::PhaseName;
-use plimsoll_scenario::{Precision, Task, Training, ZeroGrad, ZeroGradAt};
+use plimsoll_parallel::Ddp;
+use plimsoll_scenario::{Parallel, ParallelStrategy, Precision, Task, Training, ZeroGrad, ZeroGradAt};
 use plimsoll_torch::optim::{self, Ema, GradScaler, Share};
 use plimsoll_torch::tensor::{Context, DType, Geometry, Past, Position, Repeat, Smoothing, Tensor, backward};
 use plimsoll_torch::{Batch, ops};
@@ -61,10 +62,16 @@ struct Loop<'a> {
     locals: Locals,
     repeats: Repeats,
     recordings: Vec<Recording>,
+    /// What spreads the training over several cards.
+    ddp: Option<Rc<Ddp>>,
 }
 
-/// Two optimizer steps of `training` on a loaded model.
-pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, repeats: Repeats) {
+/// Two optimizer steps of `training` on a loaded model, spread over several cards as `parallel` says: on the first of them,
+/// for which all stand.
+pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Parallel, repeats: Repeats) {
+    let ddp = (parallel.strategy == ParallelStrategy::Ddp).then(|| Ddp::wrap(cx, &built.parameters, parallel));
+    // What hooks do in a backward is not in a copy of it.
+    let repeats = if ddp.is_some() { Repeats::Executed } else { repeats };
     let mut run = Loop {
         cx,
         model: built.model.as_ref(),
@@ -77,10 +84,11 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, repeats: Repe
         locals: Locals::default(),
         repeats,
         recordings: Vec::new(),
+        ddp,
     };
     for step in 1..=STEPS {
         for micro_batch in listed(training.accumulation) {
-            run.micro_batch(step, micro_batch);
+            run.micro_batch(step, micro_batch, parallel);
             if cx.exhausted() {
                 return cx.end();
             }
@@ -101,11 +109,15 @@ fn listed(accumulation: u64) -> impl Iterator<Item = u64> {
 }
 
 impl Loop<'_> {
-    fn micro_batch(&mut self, step: u32, micro_batch: u64) {
+    fn micro_batch(&mut self, step: u32, micro_batch: u64, parallel: &Parallel) {
         self.cx.begin(PhaseName::Input, Some(step), Some(micro_batch));
         // The last batch is let go of only when the new one takes its name.
         self.locals.batch = Some(self.model.batch());
         self.cx.begin(PhaseName::Forward, Some(step), Some(micro_batch));
+        if let Some(ddp) = &self.ddp {
+            let last = micro_batch == self.training.accumulation;
+            ddp.before_forward(self.cx, last || !parallel.ddp.no_sync);
+        }
         let zeroes = micro_batch == 1 && self.training.zero_grad_at == ZeroGradAt::BeforeBackward;
         let dropped = zeroes && self.training.zero_grad == ZeroGrad::SetToNone;
         let accumulates = !dropped && self.parameters.iter().any(optim::has_gradient);
@@ -136,9 +148,17 @@ impl Loop<'_> {
         if training.use_cache {
             drop(cx.replace_past(Some(Past::default())));
         }
+        let ddp = self.ddp.as_deref();
         let Output { mut loss, held } = cx.with_autocast(autocast, || {
-            let mut output = model.forward(batch);
-            // `past_key_values` of the model's output.
+            let output = model.forward(batch);
+            let mut output = match ddp {
+                Some(ddp) => {
+                    let (loss, held) = ddp.outputs(output.loss, output.held);
+                    Output { loss, held }
+                }
+                None => output,
+            };
+            // `past_key_values` of the model's output; DDP looks for tensors in tuples, lists and dicts only.
             output.held.extend(cx.replace_past(None).into_iter().flat_map(Past::into_tensors));
             match cx.loss_rules().smoothing {
                 Smoothing::Outside => smoothed(output, batch.labels(), task),
@@ -274,7 +294,7 @@ mod tests {
         cx.set_blas_workspace(8_519_680, 1 << 20);
         cx.begin(PhaseName::Load, None, None);
         let built = models::build(&cx, scenario, SdpaRules::cuda((8, 0), Rules::default())).unwrap();
-        train(&cx, &built, &scenario.training, repeats);
+        train(&cx, &built, &scenario.training, &scenario.parallel, repeats);
         let ledger = cx.take();
         drop(built);
         ledger

@@ -4,7 +4,7 @@ use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ground::{Error, Result};
 
 use super::{
-    Attention, BaseDtype, Mode, Precision, Quantization, Scenario, Training, at, device, input, levers, model,
+    Attention, BaseDtype, Mode, Precision, Quantization, Scenario, Training, at, device, input, levers, model, parallel,
 };
 
 impl Scenario {
@@ -23,6 +23,7 @@ impl Scenario {
         self.runs()?;
         self.training.quantized()?;
         self.training.base()?;
+        parallel::check(self)?;
         device::check(&self.device)
     }
 

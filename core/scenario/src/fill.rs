@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::lever::SECTIONS;
 use super::model::{MODEL, Model, ModelSource, default_task};
-use super::{DEFAULT_MODEL, Device, Input, Lever, Scenario, Software, Training, input, model};
+use super::{DEFAULT_MODEL, Device, Input, Lever, Parallel, Scenario, Software, Training, input, model};
 
 /// The levers that something is said of.
 #[derive(Debug, Default)]
@@ -36,6 +36,7 @@ impl Scenario {
             model,
             input: Input::default(),
             training: Training::default(),
+            parallel: Parallel::default(),
             device: Device::default(),
             software: Software::default(),
         }

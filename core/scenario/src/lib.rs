@@ -20,6 +20,7 @@ mod lora;
 mod measured;
 mod memory;
 mod model;
+mod parallel;
 mod read;
 mod recipe;
 mod row;
@@ -46,6 +47,7 @@ pub use link::{BESIDE, Link};
 pub use lora::{Lora, LoraTargets};
 pub use memory::{parse as parse_memory, parse_gib, print as print_memory};
 pub use model::{DEFAULT_MODEL, Model, ModelSource};
+pub use parallel::{Ddp, Fsdp, Parallel, ParallelStrategy, PolicyDtype, Reshard, Wrap, strategies};
 pub use plimsoll_catalog::families::{Family, Inputs, Task};
 pub use plimsoll_catalog::software::{Software, Version};
 pub use plimsoll_ground::{Word, nearest, nearest_ids};
@@ -64,6 +66,7 @@ pub mod at {
     pub use crate::input::at as input;
     pub use crate::lora::at as lora;
     pub use crate::model::at as model;
+    pub use crate::parallel::at as parallel;
     pub use crate::software::at as software;
     pub use crate::training::at as training;
 }
@@ -77,6 +80,8 @@ pub struct Scenario {
     pub input: Input,
     /// `[training]`.
     pub training: Training,
+    /// `[parallel]`.
+    pub parallel: Parallel,
     /// `[device]`.
     pub device: Device,
     /// `[software]`.

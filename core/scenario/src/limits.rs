@@ -30,6 +30,15 @@ pub const IMAGE: u64 = 1 << 14;
 /// Most micro-batches in one optimizer step.
 pub const ACCUMULATION: u64 = 1 << 20;
 
+/// Most cards that train together.
+pub const CARDS: u64 = 1 << 16;
+
+/// Most cards in one machine.
+pub const CARDS_OF_A_NODE: u64 = 1 << 10;
+
+/// Largest bucket of gradients, in MiB.
+pub const BUCKET: u64 = 1 << 20;
+
 /// Largest rank of an adapter.
 pub const RANK: u64 = 1 << 16;
 

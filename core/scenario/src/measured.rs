@@ -6,7 +6,7 @@ use plimsoll_ground::quoted;
 use plimsoll_ground::{Error, Result};
 use serde_json::{Map, Value};
 
-use super::{Family, ModelSource, Scenario, Task};
+use super::{Family, ModelSource, Scenario, Task, parallel};
 
 /// What a scenario may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,7 @@ impl Scenario {
     pub fn estimated(&self) -> Result<&'static Family> {
         let family = self.known()?;
         self.within_row(family)?;
+        parallel::estimated(self)?;
         Ok(family)
     }
 

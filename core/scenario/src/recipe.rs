@@ -15,7 +15,7 @@ macro_rules! words {
             const KIND: Kind = Kind::Words(<Self as plimsoll_ground::Vocabulary>::WORDS);
 
             fn read(lever: &Lever, value: &Value) -> Result<Self> {
-                super::lever::word(lever, value)
+                crate::lever::word(lever, value)
             }
 
             fn write(&self) -> Option<Value> {
@@ -28,6 +28,8 @@ macro_rules! words {
         }
     };
 }
+
+pub(crate) use words;
 
 words!(
     /// Whether an attention mask is given, and whether anything in it is padded.

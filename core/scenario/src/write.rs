@@ -16,7 +16,10 @@ impl Scenario {
         sections.insert("schema".to_owned(), json!(SCHEMA));
         for section in SECTIONS {
             let table = if section.path == MODEL.path { self.model.table() } else { self.table(section) };
-            sections.insert(section.path.to_owned(), Value::Object(table));
+            // A section that came later says nothing of scenarios from before it.
+            if !table.is_empty() {
+                sections.insert(section.path.to_owned(), Value::Object(table));
+            }
         }
         Value::Object(sections)
     }
@@ -26,7 +29,10 @@ impl Scenario {
         let mut written = Map::new();
         for entry in table.entries {
             let value = match entry {
-                Entry::Table(within) if (within.is_open)(self) => Some(Value::Object(self.table(within))),
+                // A table that is always there says nothing while all in it is left as it is.
+                Entry::Table(within) if (within.is_open)(self) => {
+                    Some(self.table(within)).filter(|table| !table.is_empty()).map(Value::Object)
+                }
                 Entry::Table(_) => None,
                 Entry::Lever(lever) => lever.get(self).filter(|value| {
                     lever.row.written == Written::Always || lever.default(self).as_ref() != Some(value)

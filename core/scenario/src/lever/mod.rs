@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 use plimsoll_ground::Result;
 use serde_json::Value;
 
-use super::{Device, Input, Mode, Scenario, Software, Training, model};
+use super::{Device, Input, Mode, Parallel, Scenario, Software, Training, model};
 pub(crate) use field::{Field, module_names, word};
 pub use kind::Kind;
 pub use near::Near;
@@ -94,6 +94,12 @@ pub enum Group {
     Model,
     /// The card.
     Card,
+    /// Several cards.
+    Parallel,
+    /// How a strategy goes about it.
+    Spread,
+    /// What is read and carried, and not estimated yet: nowhere.
+    Later,
     /// What is loaded.
     Load,
     /// The recipe.
@@ -143,10 +149,12 @@ pub enum Entry {
 
 /// The sections, in the order they are written. Defaults are filled in from the last to the first: what training leaves
 /// open goes by the versions, what the input leaves open by the mode.
-pub static SECTIONS: [&Table; 5] = [&model::MODEL, Input::TABLE, Training::TABLE, Device::TABLE, Software::TABLE];
+pub static SECTIONS: [&Table; 6] =
+    [&model::MODEL, Input::TABLE, Training::TABLE, Parallel::TABLE, Device::TABLE, Software::TABLE];
 
 /// The sections in the order links are written.
-static LINKED: [&Table; 5] = [&model::MODEL, Device::TABLE, Input::TABLE, Training::TABLE, Software::TABLE];
+static LINKED: [&Table; 6] =
+    [&model::MODEL, Device::TABLE, Parallel::TABLE, Input::TABLE, Training::TABLE, Software::TABLE];
 
 /// Every lever, in the order they are written.
 pub fn levers() -> impl Iterator<Item = &'static Lever> {

@@ -51,6 +51,8 @@ pub struct Leaf {
     pub grad: RefCell<Option<Tensor>>,
     /// A leaf nobody else holds (not a parameter) lives as long as its node.
     pub variable: Option<Tensor>,
+    /// What hooks call it.
+    pub(super) number: Cell<Option<u32>>,
 }
 
 pub(super) enum Work {
@@ -87,7 +89,7 @@ impl Node {
             module: ModuleId::default(),
             next: SmallVec::new(),
             outputs: SmallVec::from_iter([Meta { geometry, dtype }]),
-            work: Work::Accumulate(Leaf { grad: RefCell::default(), variable }),
+            work: Work::Accumulate(Leaf { grad: RefCell::default(), variable, number: Cell::new(None) }),
             attribute: None,
             buffer: RefCell::default(),
             dependencies: Cell::new(0),

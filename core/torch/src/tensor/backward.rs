@@ -91,16 +91,21 @@ fn run(cx: &Rc<Context>, root: &Edge, seed: Tensor, retain: bool) {
     count_dependencies(&root.node);
     deliver(&root.node, root.slot as usize, Some(seed));
     let mut ready: Vec<Rc<Node>> = vec![Rc::clone(&root.node)];
+    let hooks = cx.hooks();
     while let Some(node) = pop_latest(&mut ready) {
         if cx.exhausted() {
             return;
         }
         cx.pass(node.seq);
+        if let Some(hooks) = &hooks {
+            hooks.reaches(cx, node.seq);
+        }
         cx.grad_fn.set(node.name);
         let incoming = std::mem::take(&mut *node.buffer.borrow_mut());
         let formula = match &node.work {
             Work::Accumulate(leaf) => {
                 accumulate(cx, leaf, &node.outputs[0], incoming.into_iter().flatten().next());
+                leaf.tell(cx);
                 continue;
             }
             Work::Formula(formula) => formula.take(),
@@ -129,6 +134,10 @@ fn run(cx: &Rc<Context>, root: &Edge, seed: Tensor, retain: bool) {
             drop(formula);
         }
         hand_on(&node, results, &mut ready);
+    }
+    if let Some(hooks) = &hooks {
+        cx.grad_fn.set(GradFn::None);
+        hooks.finishes(cx);
     }
     cx.end_backward();
 }

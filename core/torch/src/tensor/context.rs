@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use plimsoll_ledger::{Birth, DType, Kind, Law, Ledger, ModuleId, Owner, PhaseName, Recorder, Storage};
+use plimsoll_ledger::{Birth, DType, Kind, Law, Ledger, ModuleId, Owner, PhaseName, Recorder, Storage, Stream};
 
 use super::autocast::Autocast;
 use super::checkpoint::Frame;
 use super::geometry::Geometry;
+use super::hooks::Hooks;
 use super::loss_rules::LossRules;
 use super::machine::Machine;
 use super::past::Past;
@@ -52,6 +53,8 @@ pub struct Context {
     outer: RefCell<Vec<u32>>,
     machine: Cell<Machine>,
     pub(super) repetitions: Repetitions,
+    /// Who sees what runs.
+    pub(super) hooks: RefCell<Option<Rc<dyn Hooks>>>,
 }
 
 /// cuBLAS keeps a workspace for every handle and stream, taken from PyTorch's allocator at the first product and never
@@ -98,6 +101,7 @@ impl Context {
             outer: RefCell::default(),
             machine: Cell::default(),
             repetitions: Repetitions::default(),
+            hooks: RefCell::default(),
         })
     }
 
@@ -122,7 +126,7 @@ impl Context {
         for handle in [&self.blas.forward, &self.blas.backward] {
             drop((handle.blas.take(), handle.lt.take()));
         }
-        drop(self.past.take());
+        drop((self.past.take(), self.hooks.take()));
     }
 
     /// Whether more was written than a run may have ([`Recorder::over`]): it is to be given up as soon as may be.
@@ -195,9 +199,16 @@ impl Context {
     }
 
     /// Runs `f` inside a module, as `nn.Module.__call__` does.
-    pub fn within<T>(&self, module: ModuleId, f: impl FnOnce() -> T) -> T {
+    pub fn within<T>(self: &Rc<Self>, module: ModuleId, f: impl FnOnce() -> T) -> T {
         let outer = self.module.replace(module);
+        let hooks = self.hooks();
+        if let Some(hooks) = &hooks {
+            hooks.enters(self, module);
+        }
         let out = f();
+        if let Some(hooks) = &hooks {
+            hooks.leaves(self, module);
+        }
         self.module.set(outer);
         out
     }
@@ -272,6 +283,14 @@ impl Context {
         });
         self.references.borrow_mut().push(Cell::new(1));
         Tensor::fresh(self, id, geometry, dtype)
+    }
+
+    /// Runs `f` with fresh storages on this stream (`torch.cuda.stream`).
+    pub fn on_stream<T>(&self, stream: Stream, f: impl FnOnce() -> T) -> T {
+        let outer = self.recorder.borrow_mut().switch(stream);
+        let out = f();
+        self.recorder.borrow_mut().switch(outer);
+        out
     }
 
     /// The size of a storage follows from another one's.
@@ -368,6 +387,14 @@ impl Context {
     /// Whether `tensor` was marked by [`Context::mark_outer`].
     pub fn is_outer(&self, tensor: &Tensor) -> bool {
         self.outer.borrow().contains(&tensor.storage_id())
+    }
+
+    /// How many numbers each buffer has, and of which type, in the order in which they were made.
+    pub fn buffers(&self) -> Vec<(u64, DType)> {
+        let (recorder, references) = (self.recorder.borrow(), self.references.borrow());
+        let loaded = recorder.ledger().storages.iter().zip(references.iter());
+        let alive = loaded.filter(|(s, references)| references.get() > 0 && s.kind == Kind::Buffer);
+        alive.map(|(s, _)| (s.bytes / s.dtype.size().max(1), s.dtype)).collect()
     }
 
     /// A copy of every parameter and buffer there is, named by `op`, in modules of the same paths under `root`.

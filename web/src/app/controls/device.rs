@@ -47,6 +47,13 @@ pub fn DeviceChoice() -> impl IntoView {
             find=find
             choose=choose
         />
+        <Levers group=Group::Parallel/>
+        <Show when=move || planner.scenario.with(|s| s.parallel.gpus > 1)>
+            <details class="fold">
+                <summary>"How the strategy goes about it"</summary>
+                <Levers group=Group::Spread/>
+            </details>
+        </Show>
         <details class="fold">
             <summary>"Memory and load line"</summary>
             <div class="size-grid">

@@ -1,0 +1,143 @@
+//! What of `[parallel]` can stand beside what, and what of it is not run yet.
+
+use plimsoll_ground::{Error, Result};
+
+use super::{ParallelStrategy, at, ddp};
+use crate::{Quantization, Scenario, Task, ZeroGrad, ZeroGradAt, levers};
+
+/// Whether the keys can stand beside one another.
+///
+/// # Errors
+/// A strategy that needs several cards on one, several cards without a strategy, keys of another strategy.
+pub(crate) fn check(scenario: &Scenario) -> Result<()> {
+    let parallel = &scenario.parallel;
+    let gpus = parallel.gpus;
+    match (gpus > 1, parallel.strategy) {
+        (false, ParallelStrategy::None) => {}
+        (true, ParallelStrategy::None) => {
+            let problem = format!("{gpus} cards need one that says how they train together");
+            return Err(Error::new(at::strategy, problem, "use ddp or fsdp2, or set parallel.gpus = 1"));
+        }
+        (false, strategy) => {
+            let problem = format!("{strategy} spreads a training over several cards, and there is one");
+            return Err(Error::new(at::strategy, problem, "set parallel.gpus, or leave the strategy out"));
+        }
+        (true, _) => {}
+    }
+    if gpus > parallel.per_node && !gpus.is_multiple_of(parallel.per_node) {
+        return Err(Error::new(
+            at::gpus,
+            format!("{gpus} cards do not fill machines of {}", parallel.per_node),
+            "choose a multiple of parallel.per_node, or set that too",
+        ));
+    }
+    let foreign = |table: &str| {
+        levers().find(|lever| {
+            lever.path.starts_with(table) && lever.get(scenario) != lever.default(scenario) && lever.is_open(scenario)
+        })
+    };
+    let says_nothing = |table, strategies: &[ParallelStrategy]| {
+        if strategies.contains(&parallel.strategy) {
+            return Ok(());
+        }
+        match foreign(table) {
+            Some(lever) => {
+                let problem = format!("says nothing where the strategy is {}", parallel.strategy);
+                Err(Error::new(lever.path, problem, "leave it out"))
+            }
+            None => Ok(()),
+        }
+    };
+    says_nothing("parallel.ddp.", &[ParallelStrategy::Ddp])?;
+    says_nothing("parallel.fsdp.", &[ParallelStrategy::Fsdp2, ParallelStrategy::Fsdp1])?;
+    let degrees = parallel
+        .replicate
+        .saturating_mul(parallel.tensor)
+        .saturating_mul(parallel.context)
+        .saturating_mul(parallel.expert)
+        .saturating_mul(parallel.pipeline);
+    if degrees > gpus {
+        let problem = format!("the degrees of parallelism ask for {degrees} cards, and there are {gpus}");
+        return Err(Error::new(at::gpus, problem, "set parallel.gpus to that many, or lower a degree"));
+    }
+    Ok(())
+}
+
+/// Refuses what is not run yet, by name.
+///
+/// # Errors
+/// The first key that asks for it, with what is available.
+pub(crate) fn estimated(scenario: &Scenario) -> Result<()> {
+    let Scenario { parallel, training, .. } = scenario;
+    let refuse =
+        |key: &str, what: String, hint: &str| Err(Error::new(key, format!("{what} is not estimated yet"), hint));
+    if !ParallelStrategy::ESTIMATED.contains(&parallel.strategy) {
+        return refuse(at::strategy, parallel.strategy.to_string(), "use ddp or fsdp2, or one card");
+    }
+    let degrees = [
+        (at::replicate, parallel.replicate, "hybrid sharding"),
+        (at::tensor, parallel.tensor, "tensor parallelism"),
+        (at::context, parallel.context, "context parallelism"),
+        (at::expert, parallel.expert, "expert parallelism"),
+        (at::pipeline, parallel.pipeline, "pipeline parallelism"),
+    ];
+    if let Some((key, _, name)) = degrees.into_iter().find(|(_, degree, _)| *degree > 1) {
+        return refuse(key, name.to_owned(), "leave it out, and use ddp or fsdp2 over all cards");
+    }
+    if parallel.strategy == ParallelStrategy::None {
+        return Ok(());
+    }
+    let strategy = parallel.strategy;
+    if training.quantization != Quantization::None {
+        let key = crate::at::training::quantization;
+        return refuse(key, format!("a quantized base under {strategy}"), "leave quantization out, or use one card");
+    }
+    if training.ema {
+        let key = crate::at::training::ema;
+        return refuse(key, format!("a moving average under {strategy}"), "leave ema out, or use one card");
+    }
+    match strategy {
+        ParallelStrategy::Ddp => with_ddp(scenario),
+        _ => refuse(at::strategy, strategy.to_string(), "use ddp, or one card"),
+    }
+}
+
+/// What DDP does that is followed.
+fn with_ddp(scenario: &Scenario) -> Result<()> {
+    let keys = &scenario.parallel.ddp;
+    if scenario.family().name == "resnet" && keys.broadcast_buffers {
+        return Err(Error::new(
+            at::gpus,
+            "the broadcast of batch statistics is not estimated yet",
+            "set parallel.ddp.broadcast_buffers = false, or use one card",
+        ));
+    }
+    let training = &scenario.training;
+    let outlives = training.zero_grad != ZeroGrad::SetToNone || training.zero_grad_at == ZeroGradAt::BeforeBackward;
+    if keys.gradient_as_bucket_view && outlives {
+        return Err(Error::new(
+            ddp::at::gradient_as_bucket_view,
+            "beside gradients that outlive the step it is not estimated yet",
+            "use zero_grad = \"set-to-none\" after the step, or leave it out",
+        ));
+    }
+    let sinks =
+        [(ddp::at::find_unused_parameters, keys.find_unused_parameters), (ddp::at::static_graph, keys.static_graph)];
+    let language = scenario.model.task == Task::CausalLm && !scenario.family().is_own();
+    match sinks.into_iter().find(|(_, on)| *on && !language) {
+        Some((key, _)) => {
+            Err(Error::new(key, "is estimated for the causal language models of Hugging Face only", "leave it out"))
+        }
+        None if keys.find_unused_parameters && keys.static_graph => Err(Error::new(
+            ddp::at::static_graph,
+            "beside find_unused_parameters it is not estimated yet",
+            "leave one of them out",
+        )),
+        None if keys.static_graph && scenario.training.accumulation > 1 => Err(Error::new(
+            ddp::at::static_graph,
+            "with accumulation it is not estimated yet",
+            "leave it out, or set training.accumulation = 1",
+        )),
+        None => Ok(()),
+    }
+}

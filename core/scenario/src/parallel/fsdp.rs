@@ -1,0 +1,146 @@
+//! `[parallel.fsdp]`: `fully_shard` and its mixed-precision policy.
+
+use plimsoll_ground::{Error, Result};
+use serde_json::Value;
+
+use super::Parallel;
+use crate::Mode;
+use crate::lever::{Field, Group, Kind, Lever, Near, Written, levers};
+use crate::recipe::words;
+
+levers! {
+    /// `[parallel.fsdp]`: the arguments of `fully_shard`, and where it is called.
+    pub struct Fsdp = "parallel.fsdp", fsdp of Parallel {
+        /// Whether a block's gathered parameters are let go of after its forward.
+        pub reshard_after_forward: Reshard = Reshard::Unset => {
+            link: "reshard",
+            label: "Resharded after the forward",
+            help: "reshard_after_forward; left unset, every block but the root",
+            group: Group::Later,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(1.5),
+        }
+        /// Which modules get a `fully_shard` of their own.
+        pub wrap: Wrap = Wrap::Layer => {
+            link: "wrap",
+            label: "Wrapped",
+            group: Group::Later,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(1.5),
+        }
+        /// The dtype parameters are gathered in and the forward runs in (`MixedPrecisionPolicy.param_dtype`).
+        pub param_dtype: PolicyDtype = PolicyDtype::Own => {
+            link: "param_dtype",
+            label: "Gathered in",
+            help: "MixedPrecisionPolicy.param_dtype: what forward and backward compute in",
+            group: Group::Later,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(3.0),
+        }
+        /// The dtype gradients are reduced in (`MixedPrecisionPolicy.reduce_dtype`).
+        pub reduce_dtype: PolicyDtype = PolicyDtype::Own => {
+            link: "reduce_dtype",
+            label: "Reduced in",
+            help: "MixedPrecisionPolicy.reduce_dtype: what gradients are summed over the cards in",
+            group: Group::Later,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(1.0),
+        }
+        /// Whether parameters, gradients and optimizer state lie in the machine's memory (`CPUOffloadPolicy`). Only false is
+        /// estimated.
+        pub cpu_offload: bool = false => {
+            link: "cpu_offload",
+            label: "Offloaded to the CPU",
+            help: "CPUOffloadPolicy; not estimated yet",
+            group: Group::Later,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(4.0),
+        }
+        /// Whether gradients are reduced after every micro-batch; else they stay whole until the last one
+        /// (`set_requires_gradient_sync(False)`).
+        pub sync_every_micro_batch: bool = true => {
+            link: "sync_every",
+            label: "Reduced after every micro-batch",
+            help: "Off: set_requires_gradient_sync(False) keeps whole gradients until the last one",
+            group: Group::Later,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(2.0),
+        }
+    }
+}
+
+words!(
+    /// Which modules of a model get a `fully_shard` of their own.
+    Wrap {
+        /// Every layer, and the root with all the rest.
+        Layer = "layer" as "every layer and the root",
+        /// torchtitan's: the embedding, every layer, norm and output head together, and the root. Not estimated yet.
+        Torchtitan = "torchtitan" as "as torchtitan does",
+        /// The root alone.
+        Root = "root" as "the root alone",
+    }
+);
+
+words!(
+    /// A dtype of FSDP's mixed-precision policy.
+    PolicyDtype {
+        /// Nothing said: the parameters' own.
+        Own = "none" as "the parameters' own",
+        /// torch.bfloat16.
+        Bf16 = "bf16",
+        /// torch.float16. Not estimated yet.
+        Fp16 = "fp16",
+        /// torch.float32.
+        Fp32 = "fp32",
+    }
+);
+
+plimsoll_ground::vocabulary!(
+    /// `reshard_after_forward` of `fully_shard`.
+    Reshard {
+        /// Left out (`None`): every block but the root.
+        Unset = "unset" as "all but the root",
+        /// Every block, the root too.
+        True = "true" as "all, the root too",
+        /// No block: gathered parameters stay until backward has used them.
+        False = "false" as "none",
+    }
+);
+
+/// In Python it is a truth value; a number, of cards to reshard to, is refused by name.
+impl Field for Reshard {
+    const KIND: Kind = Kind::Words(<Self as plimsoll_ground::Vocabulary>::WORDS);
+
+    fn read(lever: &Lever, value: &Value) -> Result<Self> {
+        match value {
+            Value::Bool(true) => Ok(Self::True),
+            Value::Bool(false) => Ok(Self::False),
+            Value::Number(number) => Err(Error::new(
+                lever.path,
+                format!("resharding to {number} cards is not estimated yet"),
+                "use true or false, or leave it out",
+            )),
+            other => crate::lever::word(lever, other),
+        }
+    }
+
+    fn write(&self) -> Option<Value> {
+        Some(self.as_str().into())
+    }
+
+    fn valid(&self, _: &Lever) -> Result<()> {
+        Ok(())
+    }
+}

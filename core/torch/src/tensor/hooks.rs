@@ -1,0 +1,66 @@
+//! Hooks: what a wrapper around a model does while it runs, as DistributedDataParallel and FSDP do.
+//!
+//! A wrapper sees what PyTorch lets it see: the calls of modules, the nodes of backward, gradients as they arrive at
+//! parameters. What it allocates is written down where it happens. A model knows nothing of it.
+
+use std::rc::Rc;
+
+use plimsoll_ledger::ModuleId;
+
+use super::autograd::Leaf;
+use super::context::Context;
+use super::storage::Tensor;
+
+/// What a wrapper around a model does.
+pub trait Hooks: std::fmt::Debug {
+    /// A module's `__call__` begins (`register_forward_pre_hook`).
+    fn enters(&self, _cx: &Rc<Context>, _module: ModuleId) {}
+
+    /// A module's `__call__` is over (`register_forward_hook`).
+    fn leaves(&self, _cx: &Rc<Context>, _module: ModuleId) {}
+
+    /// A node of backward is about to run that was the `sequence`-th of its forward (`Tensor.register_hook` of its output).
+    fn reaches(&self, _cx: &Rc<Context>, _sequence: u32) {}
+
+    /// A gradient was accumulated into the parameter that [`Tensor::number`] gave this number
+    /// (`AccumulateGrad.register_post_hook`).
+    fn accumulated(&self, _cx: &Rc<Context>, _parameter: u32) {}
+
+    /// The graph was run through (`Engine::queue_callback`).
+    fn finishes(&self, _cx: &Rc<Context>) {}
+}
+
+impl Context {
+    /// Lets `hooks` see what runs from now on.
+    pub fn set_hooks(&self, hooks: Rc<dyn Hooks>) {
+        drop(self.hooks.replace(Some(hooks)));
+    }
+
+    /// Who sees what runs, if anybody.
+    pub(super) fn hooks(&self) -> Option<Rc<dyn Hooks>> {
+        self.hooks.borrow().clone()
+    }
+
+    /// The number the next node of the graph gets.
+    pub fn next_node(&self) -> u32 {
+        self.next_seq.get()
+    }
+}
+
+impl Tensor {
+    /// Gives a parameter the number by which [`Hooks::accumulated`] names it. What takes no gradient has none.
+    pub fn number(&self, number: u32) {
+        if let Some(leaf) = self.edge().and_then(|edge| edge.node.leaf()) {
+            leaf.number.set(Some(number));
+        }
+    }
+}
+
+impl Leaf {
+    /// Says that a gradient has arrived.
+    pub(super) fn tell(&self, cx: &Rc<Context>) {
+        if let (Some(number), Some(hooks)) = (self.number.get(), cx.hooks()) {
+            hooks.accumulated(cx, number);
+        }
+    }
+}

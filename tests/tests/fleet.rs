@@ -1,0 +1,75 @@
+//! Several cards: the engine against what DistributedDataParallel and FSDP2 themselves allocate, phase by phase, to the byte.
+#![cfg(not(target_arch = "wasm32"))]
+#![allow(clippy::unwrap_used, reason = "a row that cannot be read fails the test")]
+
+use plimsoll_core::estimate::{Phase, Run};
+use plimsoll_core::scenario::Scenario;
+use serde_json::Value;
+
+/// One traced rank.
+struct Row {
+    id: String,
+    scenario: Scenario,
+    expected: Value,
+}
+
+fn rows() -> Vec<Row> {
+    let text = include_str!("../corpus/fleet.jsonl");
+    text.lines()
+        .map(|line| {
+            let row: Value = serde_json::from_str(line).unwrap();
+            let id = row["id"].as_str().unwrap().to_owned();
+            let scenario = Scenario::from_value(&row["scenario"]).unwrap_or_else(|error| panic!("{id}: {error}"));
+            Row { id, scenario, expected: row["expected"].clone() }
+        })
+        .collect()
+}
+
+/// The phase's word in a scenario.
+fn word(phase: &Phase) -> String {
+    serde_json::to_value(phase.name).unwrap().as_str().unwrap().to_owned()
+}
+
+fn name(phase: &Phase) -> String {
+    match (phase.step, phase.micro_batch) {
+        (Some(step), Some(micro_batch)) => format!("{}@{step}.{micro_batch}", word(phase)),
+        (Some(step), None) => format!("{}@{step}", word(phase)),
+        _ => word(phase),
+    }
+}
+
+/// Where the engine says otherwise than the trace: phase, what, ours, theirs.
+fn differences(row: &Row) -> Vec<String> {
+    let run = Run::new(&row.scenario).unwrap_or_else(|error| panic!("{}: {error}", row.id));
+    let estimate = run.estimate();
+    let mut wrong = Vec::new();
+    let mut lay = |phase: &str, what: &str, ours: u64, theirs: &Value| {
+        let theirs = theirs.as_u64().unwrap();
+        if ours != theirs {
+            wrong.push(format!("{}: {phase} {what} {ours} for {theirs} ({:+})", row.id, ours as i64 - theirs as i64));
+        }
+    };
+    lay("all", "parameters", estimate.parameters.total, &row.expected["parameters"]["total"]);
+    lay("all", "trained", estimate.parameters.trainable, &row.expected["parameters"]["trainable"]);
+    lay("all", "peak", estimate.peak.requested.get(), &row.expected["peak"]);
+    let theirs = row.expected["phases"].as_array().unwrap();
+    for theirs in theirs {
+        let named = theirs["name"].as_str().unwrap();
+        match estimate.phases.iter().find(|phase| name(phase) == named) {
+            Some(ours) => {
+                lay(named, "peak", ours.peak_requested.get(), &theirs["peak"]);
+                lay(named, "end", ours.end_requested.get(), &theirs["end"]);
+                lay(named, "reserved", ours.end_reserved.get(), &theirs["reserved"]);
+            }
+            None => lay(named, "is missing", 0, &theirs["end"]),
+        }
+    }
+    wrong
+}
+
+#[test]
+fn every_rank_is_exact_in_every_phase() {
+    let wrong: Vec<Vec<String>> = rows().iter().map(differences).filter(|wrong| !wrong.is_empty()).collect();
+    let shown: Vec<&String> = wrong.iter().flat_map(|of_row| of_row.iter().take(30)).collect();
+    assert!(wrong.is_empty(), "{} rows are not exact:\n{shown:#?}", wrong.len());
+}
