@@ -56,6 +56,7 @@ fn starts(family: &Family) -> anyhow::Result<Vec<Scenario>> {
         let parallel = json!({ "gpus": 2, "strategy": strategy.as_str() });
         let scenario = json!({
             "model": model, "input": input, "device": { "gpu": "rtx-4090" }, "parallel": parallel,
+            "training": { "precision": "fp32" },
         });
         starts.extend(Scenario::from_value(&scenario).ok());
     }

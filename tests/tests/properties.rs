@@ -171,7 +171,11 @@ proptest! {
             prop_assert!(phase.end_requested <= phase.peak_requested && phase.peak_requested <= peak.requested);
         }
         let weights = estimate.at_peak.weights.get();
-        let bytes = match scenario["training"]["precision"].as_str() { Some("fp16" | "bf16") => 2, _ => 4 };
+        let training = &scenario["training"];
+        let bytes = match (training["precision"].as_str(), training["base_dtype"].as_str()) {
+            (Some("fp16" | "bf16"), _) | (_, Some("float16" | "bfloat16")) => 2,
+            _ => 4,
+        };
         prop_assert!(weights >= bytes * estimate.parameters.total, "weights never leave: {} < {}", weights, bytes);
     }
 

@@ -87,7 +87,7 @@ impl Single {
     /// The tensors that stay, and what one round does with them.
     fn build(self, cx: &Rc<Context>) -> Round {
         let leaf = |sizes: &[u64], dtype| ops::fill(cx, Fill::Rand, sizes, dtype).into_leaf(false);
-        let scope = |dtype| Scope::root(cx, dtype, None, None);
+        let scope = |dtype| Scope::root(cx, dtype, None, None, None);
         match self {
             Self::CrossEntropy { rows, vocab } => {
                 let logits = leaf(&[rows, vocab], DType::Float32);

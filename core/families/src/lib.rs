@@ -75,7 +75,7 @@ use plimsoll_scenario::{
 };
 use plimsoll_torch::Batch;
 use plimsoll_torch::generate::Generate;
-use plimsoll_torch::nn::{AdapterPlan, QuantizationPlan, Scope};
+use plimsoll_torch::nn::{AdapterPlan, QuantizationPlan, Scope, ShardPlan, Sharded};
 use plimsoll_torch::ops::{SdpaRules, SharedMap};
 use plimsoll_torch::tensor::{Context, DType, Tensor};
 
@@ -148,13 +148,19 @@ pub struct Built {
     pub task: Task,
     /// Numbers in quantized layers, which are not among the parameters.
     pub packed: u64,
+    /// Whether the model computes its loss within its own forward, as those of transformers do.
+    pub computes_loss: bool,
+    /// The parameters that are cut over several cards, where any are.
+    pub sharded: Vec<Sharded>,
 }
 
 /// Builds the scenario's model, its parameters allocated in the order `.to(device)` moves them.
 ///
 /// # Errors
 /// A model or a recipe that is not estimated; sizes that are missing, too large or contradict one another.
-pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<Built> {
+///
+/// `shards` says how its parameters are cut over several cards, where they are.
+pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules, shards: Option<ShardPlan>) -> Result<Built> {
     let training = &scenario.training;
     let family = scenario.estimated()?;
     cx.set_loss_rules(loss::rules(scenario, family));
@@ -168,7 +174,7 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
         rules,
     };
     let adapters = training.lora.clone().map(|lora| AdapterPlan { lora, experts: family.experts });
-    let scope = Scope::root(cx, weights_dtype(training), adapters, quantization(scenario, family));
+    let scope = Scope::root(cx, weights_dtype(training), adapters, quantization(scenario, family), shards);
     let keys =
         scenario.model.source.keys().ok_or_else(|| {
             Error::new("model.catalog", "there is no such model in the catalog", "see `plimsoll models`")
@@ -196,7 +202,14 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules) -> Result<
             "save modules that are not quantized (embeddings, norms, the output head), or leave quantization out",
         ));
     }
-    Ok(Built { model, parameters: scope.parameters(), task: scenario.model.task, packed: scope.packed() })
+    Ok(Built {
+        model,
+        parameters: scope.parameters(),
+        task: scenario.model.task,
+        packed: scope.packed(),
+        computes_loss: !family.is_own(),
+        sharded: scope.sharded(),
+    })
 }
 
 /// Whose forward runs.

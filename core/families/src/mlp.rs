@@ -5,7 +5,7 @@ use std::rc::Rc;
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Activation, Linear, Scope};
 use plimsoll_torch::ops;
-use plimsoll_torch::tensor::{Context, DType};
+use plimsoll_torch::tensor::{Context, DType, ModuleId};
 use plimsoll_torch::{Batch, Field};
 
 use super::config::{Config, MAX_LAYERS};
@@ -44,13 +44,16 @@ impl Model for Mlp {
     }
 
     fn forward(&self, batch: &Batch) -> Output {
-        let mut x = batch.inputs().clone();
-        for (linear, relu) in &self.layers {
-            x = linear.forward(&x);
-            if let Some(relu) = relu {
-                x = relu.forward(&x);
+        let x = self.cx.within(ModuleId::ROOT, || {
+            let mut x = batch.inputs().clone();
+            for (linear, relu) in &self.layers {
+                x = linear.forward(&x);
+                if let Some(relu) = relu {
+                    x = relu.forward(&x);
+                }
             }
-        }
+            x
+        });
         Output { loss: ops::cross_entropy(&x, batch.labels()), held: vec![x] }
     }
 }

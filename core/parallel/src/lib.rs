@@ -11,5 +11,7 @@
 mod broadcast;
 mod buckets;
 mod ddp;
+mod fsdp2;
 
 pub use ddp::Ddp;
+pub use fsdp2::{Fsdp2, plan};

@@ -8,7 +8,7 @@ use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::{Bytes, Error, Result};
 use plimsoll_ledger::{Ledger, Parameters, PhaseName, Recorder};
 use plimsoll_scenario::Mode;
-use plimsoll_scenario::Scenario;
+use plimsoll_scenario::{ParallelStrategy, Scenario};
 use plimsoll_torch::ops::SdpaRules;
 use plimsoll_torch::tensor::{Context, Kernels, Machine, Tensor};
 
@@ -100,7 +100,9 @@ fn execute_on(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Result
         cx.set_inference();
     }
     cx.begin(PhaseName::Load, None, None);
-    let built = plimsoll_families::build(cx, scenario, rules)?;
+    let shards =
+        (scenario.parallel.strategy == ParallelStrategy::Fsdp2).then(|| plimsoll_parallel::plan(&scenario.parallel));
+    let built = plimsoll_families::build(cx, scenario, rules, shards)?;
     let count = |trainable: bool| {
         let counted = built.parameters.iter().filter(|p| !trainable || p.requires_grad());
         counted.fold(0u64, |sum, p| sum.saturating_add(p.numel()))

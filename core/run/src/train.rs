@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use plimsoll_families::{Built, Model, Output, smoothed};
 use plimsoll_ledger::PhaseName;
-use plimsoll_parallel::Ddp;
+use plimsoll_parallel::{Ddp, Fsdp2};
 use plimsoll_scenario::{Parallel, ParallelStrategy, Precision, Task, Training, ZeroGrad, ZeroGradAt};
 use plimsoll_torch::optim::{self, Ema, GradScaler, Share};
-use plimsoll_torch::tensor::{Context, DType, Geometry, Past, Position, Repeat, Smoothing, Tensor, backward};
+use plimsoll_torch::tensor::{Context, DType, Geometry, ModuleId, Past, Position, Repeat, Smoothing, Tensor, backward};
 use plimsoll_torch::{Batch, ops};
 
 /// Optimizer steps that are run: the first creates lazy state, the second is the steady state.
@@ -64,6 +64,11 @@ struct Loop<'a> {
     recordings: Vec<Recording>,
     /// What spreads the training over several cards.
     ddp: Option<Rc<Ddp>>,
+    fsdp: Option<Rc<Fsdp2>>,
+    /// Whether the model computes its loss within its own forward, as those of transformers do.
+    whole: bool,
+    /// Whether gradients are reduced after this micro-batch.
+    reduces: bool,
 }
 
 /// Two optimizer steps of `training` on a loaded model, spread over several cards as `parallel` says: on the first of them,
@@ -71,20 +76,26 @@ struct Loop<'a> {
 pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Parallel, repeats: Repeats) {
     let ddp = (parallel.strategy == ParallelStrategy::Ddp).then(|| Ddp::wrap(cx, &built.parameters, parallel));
     // What hooks do in a backward is not in a copy of it.
-    let repeats = if ddp.is_some() { Repeats::Executed } else { repeats };
+    let repeats = if parallel.gpus > 1 { Repeats::Executed } else { repeats };
+    let fsdp = (parallel.strategy == ParallelStrategy::Fsdp2)
+        .then(|| Fsdp2::wrap(cx, built.sharded.clone(), &built.parameters, parallel));
+    let parameters: &[Tensor] = fsdp.as_ref().map_or(&built.parameters, |fsdp| fsdp.shards());
     let mut run = Loop {
         cx,
         model: built.model.as_ref(),
         task: built.task,
-        parameters: &built.parameters,
+        parameters,
         training,
         ema: training.ema.then(|| Ema::new(cx, &built.parameters)),
-        optimizers: optim::build(training.optimizer, training.optimizer_impl, &built.parameters),
+        optimizers: optim::build(training.optimizer, training.optimizer_impl, parameters),
         scaler: (training.precision == Precision::Fp16Amp).then(GradScaler::default),
         locals: Locals::default(),
         repeats,
         recordings: Vec::new(),
         ddp,
+        fsdp: fsdp.clone(),
+        whole: built.computes_loss,
+        reduces: true,
     };
     for step in 1..=STEPS {
         for micro_batch in listed(training.accumulation) {
@@ -118,6 +129,7 @@ impl Loop<'_> {
             let last = micro_batch == self.training.accumulation;
             ddp.before_forward(self.cx, last || !parallel.ddp.no_sync);
         }
+        self.reduces = micro_batch == self.training.accumulation || parallel.fsdp.sync_every_micro_batch;
         let zeroes = micro_batch == 1 && self.training.zero_grad_at == ZeroGradAt::BeforeBackward;
         let dropped = zeroes && self.training.zero_grad == ZeroGrad::SetToNone;
         let accumulates = !dropped && self.parameters.iter().any(optim::has_gradient);
@@ -149,8 +161,11 @@ impl Loop<'_> {
             drop(cx.replace_past(Some(Past::default())));
         }
         let ddp = self.ddp.as_deref();
+        let cast = self.fsdp.as_ref().and_then(|fsdp| fsdp.before_forward(batch, self.reduces));
+        let whole = self.whole;
         let Output { mut loss, held } = cx.with_autocast(autocast, || {
-            let output = model.forward(batch);
+            let forward = || model.forward(cast.as_ref().unwrap_or(batch));
+            let output = if whole { cx.within(ModuleId::ROOT, forward) } else { forward() };
             let mut output = match ddp {
                 Some(ddp) => {
                     let (loss, held) = ddp.outputs(output.loss, output.held);
@@ -165,6 +180,7 @@ impl Loop<'_> {
                 Smoothing::None | Smoothing::InLoss => output,
             }
         });
+        drop(cast);
         let forward = begin..cx.position();
         self.locals.graph.clear();
         self.locals.loss = None;
@@ -246,7 +262,7 @@ impl Loop<'_> {
             }
         }
         if training.clip_grad_norm {
-            optim::clip_grad_norm(cx, self.parameters);
+            optim::clip_grad_norm(cx, self.parameters, self.fsdp.is_some());
         }
         cx.begin(PhaseName::Optimizer, Some(step), None);
         for optimizer in &mut self.optimizers {
@@ -293,7 +309,7 @@ mod tests {
         let cx = Context::new();
         cx.set_blas_workspace(8_519_680, 1 << 20);
         cx.begin(PhaseName::Load, None, None);
-        let built = models::build(&cx, scenario, SdpaRules::cuda((8, 0), Rules::default())).unwrap();
+        let built = models::build(&cx, scenario, SdpaRules::cuda((8, 0), Rules::default()), None).unwrap();
         train(&cx, &built, &scenario.training, &scenario.parallel, repeats);
         let ledger = cx.take();
         drop(built);

@@ -37,6 +37,12 @@ impl Batch {
         self
     }
 
+    /// The same with other inputs.
+    #[must_use]
+    pub fn with_inputs(&self, inputs: Tensor) -> Self {
+        Self { inputs, others: self.others.clone() }
+    }
+
     /// What the model reads first.
     pub const fn inputs(&self) -> &Tensor {
         &self.inputs

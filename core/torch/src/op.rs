@@ -18,6 +18,7 @@ names! {
         Addmm = "addmm",
         All = "all",
         AllDim = "all.dim",
+        AllReduce = "_c10d_functional::all_reduce",
         AmpForeachUnscaleInPlace = "_amp_foreach_non_finite_check_and_unscale_",
         Any = "any",
         Arange = "arange",

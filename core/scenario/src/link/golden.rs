@@ -73,6 +73,20 @@ fn golden() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "?model=llama-3.2-1b&gpus=8&strategy=fsdp2&precision=fp32&reshard=false&wrap=root&param_dtype=bf16\
+             &reduce_dtype=fp32&sync_every=false",
+            json!({
+                "model": { "catalog": "llama-3.2-1b" }, "training": { "precision": "fp32" },
+                "parallel": {
+                    "gpus": 8, "strategy": "fsdp2",
+                    "fsdp": {
+                        "reshard_after_forward": false, "wrap": "root", "param_dtype": "bf16", "reduce_dtype": "fp32",
+                        "sync_every_micro_batch": false,
+                    },
+                },
+            }),
+        ),
+        (
             "?model=llama-3.2-1b&gpus=2&static_graph=true",
             json!({
                 "model": { "catalog": "llama-3.2-1b" },

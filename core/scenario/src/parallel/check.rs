@@ -2,8 +2,8 @@
 
 use plimsoll_ground::{Error, Result};
 
-use super::{ParallelStrategy, at, ddp};
-use crate::{Quantization, Scenario, Task, ZeroGrad, ZeroGradAt, levers};
+use super::{ParallelStrategy, PolicyDtype, Wrap, at, ddp, fsdp};
+use crate::{LossImpl, Optimizer, Precision, Quantization, Scenario, Task, ZeroGrad, ZeroGradAt, levers};
 
 /// Whether the keys can stand beside one another.
 ///
@@ -98,7 +98,7 @@ pub(crate) fn estimated(scenario: &Scenario) -> Result<()> {
     }
     match strategy {
         ParallelStrategy::Ddp => with_ddp(scenario),
-        _ => refuse(at::strategy, strategy.to_string(), "use ddp, or one card"),
+        _ => with_fsdp2(scenario),
     }
 }
 
@@ -140,4 +140,56 @@ fn with_ddp(scenario: &Scenario) -> Result<()> {
         )),
         None => Ok(()),
     }
+}
+
+/// What `fully_shard` does that is followed.
+fn with_fsdp2(scenario: &Scenario) -> Result<()> {
+    let Scenario { parallel, training, .. } = scenario;
+    let keys = &parallel.fsdp;
+    let refuse =
+        |key: &str, what: String, hint: &str| Err(Error::new(key, format!("{what} is not estimated yet"), hint));
+    let family = scenario.family();
+    let language = scenario.model.task == Task::CausalLm && !family.is_own();
+    if !language && family.name != "mlp" {
+        let hint = "use ddp, one card, or a causal language model of Hugging Face";
+        return refuse(at::gpus, format!("FSDP2 of {} for {}", family.name, scenario.model.task), hint);
+    }
+    if keys.cpu_offload {
+        return refuse(fsdp::at::cpu_offload, "CPUOffloadPolicy".to_owned(), "leave it out");
+    }
+    if keys.wrap == Wrap::Torchtitan {
+        return refuse(fsdp::at::wrap, "torchtitan's wrapping".to_owned(), "use wrap = \"layer\" or \"root\"");
+    }
+    for (key, dtype) in [(fsdp::at::param_dtype, keys.param_dtype), (fsdp::at::reduce_dtype, keys.reduce_dtype)] {
+        if dtype == PolicyDtype::Fp16 {
+            return refuse(key, "a policy in float16".to_owned(), "use bf16 or fp32, or leave it out");
+        }
+    }
+    let key = crate::at::training::precision;
+    match training.precision {
+        Precision::Fp32 | Precision::Bf16 => {}
+        Precision::Bf16Amp | Precision::Fp16Amp => {
+            let hint = "use precision = \"fp32\" with parallel.fsdp.param_dtype = \"bf16\", or \"bf16\"";
+            return refuse(key, "autocast under FSDP2".to_owned(), hint);
+        }
+        Precision::Fp16 => return refuse(key, "float16 under FSDP2".to_owned(), "use fp32 or bf16"),
+    }
+    if training.lora.is_some() && training.precision != Precision::Fp32 {
+        let hint = "use precision = \"fp32\", with parallel.fsdp.param_dtype = \"bf16\"";
+        return refuse(key, "float32 adapters on a base in 16 bits under FSDP2".to_owned(), hint);
+    }
+    if training.lora.as_ref().is_some_and(|lora| lora.dora || !lora.modules_to_save.is_empty()) {
+        let what = "DoRA, or a module to save, under FSDP2".to_owned();
+        return refuse("training.lora", what, "leave dora and modules_to_save out");
+    }
+    let plain = [Optimizer::Sgd, Optimizer::SgdMomentum, Optimizer::Adam, Optimizer::AdamW];
+    if !plain.contains(&training.optimizer) {
+        let what = format!("{} under FSDP2", training.optimizer);
+        return refuse(crate::at::training::optimizer, what, "use sgd, sgd-momentum, adam or adamw");
+    }
+    if training.loss_impl != LossImpl::Full || training.label_smoothing > 0.0 {
+        let what = "a loss that is not the model's own under FSDP2".to_owned();
+        return refuse(crate::at::training::loss_impl, what, "use loss_impl = \"full\" without label_smoothing");
+    }
+    Ok(())
 }

@@ -34,7 +34,6 @@ pub struct Adapter {
     magnitude: Option<(Tensor, ModuleId)>,
     dropout: f64,
     modules: [ModuleId; 3],
-    dtype: DType,
 }
 
 impl Adapter {
@@ -51,7 +50,6 @@ impl Adapter {
             }),
             dropout: lora.dropout,
             modules: [dropout.module(), a.module(), b.module()],
-            dtype: if scope.dtype().is_half() { DType::Float32 } else { scope.dtype() },
         }
     }
 
@@ -66,7 +64,7 @@ impl Adapter {
     /// `result + lora_B(lora_A(dropout(x))) * scaling`, back in the result's dtype.
     fn add_to_full(&self, result: Tensor, x: &Tensor, under: Under<'_>) -> Tensor {
         let dtype = result.dtype();
-        let x = ops::to(x, self.dtype);
+        let x = ops::to(x, self.a.dtype());
         let sum = match &self.magnitude {
             Some(magnitude) => self.dora(result, &x, under, magnitude),
             None => {
@@ -87,7 +85,7 @@ impl Adapter {
         }
         let dtype = result.dtype();
         let converts = x.cx().autocast_dtype().is_none();
-        let x = if converts { ops::to(x, self.dtype) } else { x.clone() };
+        let x = if converts { ops::to(x, self.a.dtype()) } else { x.clone() };
         if let Some(magnitude) = &self.magnitude {
             let sum = self.dora(result, &x, Under::Quantized(base), magnitude);
             return if converts { ops::to(&sum, dtype) } else { sum };

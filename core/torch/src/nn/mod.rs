@@ -22,6 +22,7 @@ mod quantization_plan;
 mod quantized;
 mod rope;
 mod scope;
+mod shards;
 
 pub use activation::Activation;
 pub use adapter_plan::AdapterPlan;
@@ -46,3 +47,4 @@ pub use rope::{
     apply_rotary_pos_emb_fp32, apply_rotary_pos_emb_phi3,
 };
 pub use scope::Scope;
+pub use shards::{ShardPlan, Sharded};

@@ -9,6 +9,7 @@ use plimsoll_scenario::Lora;
 
 use super::adapter_plan::AdapterPlan;
 use super::quantization_plan::QuantizationPlan;
+use super::shards::{ShardPlan, Sharded};
 use crate::ops;
 use crate::tensor::{Context, DType, Kind, ModuleId, Tensor};
 
@@ -25,6 +26,9 @@ struct Shared {
     saved: RefCell<Vec<bool>>,
     /// A quantized linear among the modules to save: nothing could train its copy.
     untrainable: RefCell<Option<String>>,
+    /// How parameters are cut over several cards, where they are, and those that were.
+    shards: Option<ShardPlan>,
+    sharded: RefCell<Vec<Sharded>>,
 }
 
 /// A place in the module tree.
@@ -32,6 +36,8 @@ struct Shared {
 pub struct Scope {
     shared: Rc<Shared>,
     module: ModuleId,
+    /// The outermost entry of a list of modules that it lies in.
+    block: Option<ModuleId>,
 }
 
 impl Scope {
@@ -41,6 +47,7 @@ impl Scope {
         dtype: DType,
         adapters: Option<AdapterPlan>,
         quantization: Option<QuantizationPlan>,
+        shards: Option<ShardPlan>,
     ) -> Self {
         let module = match &adapters {
             // peft's wrappers.
@@ -58,8 +65,10 @@ impl Scope {
             adapted: RefCell::default(),
             saved: RefCell::new(saved.unwrap_or_default()),
             untrainable: RefCell::default(),
+            shards,
+            sharded: RefCell::default(),
         };
-        Self { shared: Rc::new(shared), module }
+        Self { shared: Rc::new(shared), module, block: None }
     }
 
     /// The child `name`.
@@ -74,7 +83,8 @@ impl Scope {
 
     fn below(&self, name: Cow<'static, str>, item: Option<u32>) -> Self {
         let module = self.shared.cx.module(self.module, name, item);
-        Self { shared: Rc::clone(&self.shared), module }
+        let block = self.block.or_else(|| item.map(|_| module));
+        Self { shared: Rc::clone(&self.shared), module, block }
     }
 
     /// Its dotted path.
@@ -95,6 +105,16 @@ impl Scope {
     /// The module that ops are attributed to.
     pub const fn module(&self) -> ModuleId {
         self.module
+    }
+
+    /// The outermost entry of a list of modules that it lies in.
+    pub(super) const fn block(&self) -> Option<ModuleId> {
+        self.block
+    }
+
+    /// The parameters that were cut, in the order in which their shards were made.
+    pub fn sharded(&self) -> Vec<Sharded> {
+        self.shared.sharded.borrow().clone()
     }
 
     /// A parameter; frozen when the model carries adapters. Of a module that is trained whole beside them, the copy.
@@ -161,6 +181,12 @@ impl Scope {
     }
 
     fn allocate(&self, sizes: &[u64], dtype: DType, trainable: bool) -> Tensor {
+        if let Some(plan) = self.shared.shards {
+            let sharded = plan.make(self, sizes, dtype, trainable);
+            let whole = sharded.whole.clone();
+            self.shared.sharded.borrow_mut().push(sharded);
+            return whole;
+        }
         let tensor = self.shared.cx.within(self.module, || ops::loaded(&self.shared.cx, sizes, dtype));
         if trainable { tensor.into_leaf(false) } else { tensor }
     }

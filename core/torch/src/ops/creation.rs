@@ -3,11 +3,16 @@
 use std::rc::Rc;
 
 use crate::Op;
-use crate::tensor::{Context, DType, Tensor};
+use crate::tensor::{Context, DType, Geometry, Tensor};
 
 /// `torch.empty_strided(sizes)`: a parameter or buffer, filled from elsewhere as the model is loaded.
 pub fn loaded(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
     cx.empty_sizes(Op::EmptyStrided, sizes, dtype)
+}
+
+/// A tensor whose storage holds nothing (`untyped_storage().resize_(0)`).
+pub(crate) fn unallocated(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
+    cx.allocate(Op::EmptyStrided, Geometry::contiguous(sizes), dtype, 0)
 }
 
 /// `torch.empty(sizes)`.

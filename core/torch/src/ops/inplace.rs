@@ -3,6 +3,11 @@
 use crate::tensor::{Geometry, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
+/// `sum += x`, without a gradient.
+pub fn accumulate(sum: &Tensor, x: &Tensor) {
+    sum.cx().in_place(Op::AddInPlace, sum, &[x]);
+}
+
 /// `relu_(x)`: keeps its result, which is the very storage of x.
 pub fn relu_in_place(x: Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::ReluBackward0, &[&x]);

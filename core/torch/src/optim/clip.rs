@@ -11,7 +11,10 @@ use crate::tensor::{Context, DType, Tensor};
 const NORM: Op = Op::ForeachNormScalar;
 
 /// A norm a gradient, their norm, the clip coefficient; the gradients are scaled in place.
-pub fn clip_grad_norm(cx: &Rc<Context>, parameters: &[Tensor]) {
+///
+/// Of shards each rank takes the norms of its own, and the norm of all is their sum over the ranks (`DTensor` with a
+/// placement of `_NormPartial`).
+pub fn clip_grad_norm(cx: &Rc<Context>, parameters: &[Tensor], sharded: bool) {
     let mut dtype = None;
     let gradients = by_dtype(parameters);
     let mut norms = Vec::with_capacity(gradients.len());
@@ -31,7 +34,17 @@ pub fn clip_grad_norm(cx: &Rc<Context>, parameters: &[Tensor]) {
     let Some(dtype) = dtype else { return };
     let parts: Vec<&Tensor> = norms.iter().collect();
     let stacked = cx.launch(Op::Stack, &parts).make_sizes(&[count], dtype);
-    let total = cx.launch(Op::LinalgVectorNorm, &[&stacked]).make_sizes(&[], dtype);
+    let all = sharded.then(|| {
+        let list = |op, operand: &Tensor| cx.launch(op, &[operand]).make_sizes(&[count], dtype);
+        let powers = list(Op::PowTensorScalar, &stacked);
+        let summed = list(Op::AllReduce, &powers);
+        let norms = list(Op::PowTensorScalar, &summed);
+        drop(powers);
+        drop(summed);
+        norms
+    });
+    let total = cx.launch(Op::LinalgVectorNorm, &[all.as_ref().unwrap_or(&stacked)]).make_sizes(&[], dtype);
+    drop(all);
     drop((stacked, norms));
     let number = |op, operand: &Tensor| cx.launch(op, &[operand]).make_sizes(&[], dtype);
     let plus = number(Op::AddTensor, &total);

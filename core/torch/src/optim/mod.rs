@@ -21,7 +21,7 @@ use std::rc::Rc;
 use plimsoll_scenario::{Optimizer as Name, OptimizerImpl};
 
 use crate::Op;
-use crate::tensor::{Context, Kind, Tensor};
+use crate::tensor::{Context, DType, Kind, Tensor};
 
 pub use clip::clip_grad_norm;
 pub use ema::Ema;
@@ -101,6 +101,26 @@ pub fn gradient_storage(parameter: &Tensor) -> Option<u32> {
 pub fn set_gradient(parameter: &Tensor, value: Option<Tensor>) {
     if let Some(leaf) = parameter.edge().and_then(|e| e.node.leaf()) {
         drop(leaf.grad.replace(value));
+    }
+}
+
+/// Takes `p.grad` away.
+pub fn take_gradient(parameter: &Tensor) -> Option<Tensor> {
+    parameter.edge()?.node.leaf()?.grad.take()
+}
+
+/// The dtype of `p.grad`.
+pub fn gradient_dtype(parameter: &Tensor) -> Option<DType> {
+    Some(parameter.edge()?.node.leaf()?.grad.borrow().as_ref()?.dtype())
+}
+
+/// `p.grad += value`, where there is one; else `p.grad = value`.
+pub fn add_gradient(parameter: &Tensor, value: Tensor) {
+    let Some(leaf) = parameter.edge().and_then(|edge| edge.node.leaf()) else { return };
+    let mut place = leaf.grad.borrow_mut();
+    match place.as_ref() {
+        Some(known) => known.cx().in_place(Op::AddInPlace, known, &[&value]),
+        None => *place = Some(value),
     }
 }
 

@@ -236,6 +236,9 @@ impl Tensor {
         if self.requires_grad() {
             return self;
         }
+        if owned {
+            self.cx().leaf_made.set(true);
+        }
         let variable = owned.then(|| self.detach());
         let node = Node::accumulate(self.geometry().clone(), self.dtype(), variable);
         self.set_edge(&node, 0);

@@ -32,6 +32,8 @@ pub struct Context {
     owner: Cell<Option<Owner>>,
     pub(super) grad_enabled: Cell<bool>,
     pub(super) next_seq: Cell<u32>,
+    /// Whether a forward has made an activation a leaf (`enable_input_require_grads`).
+    pub(super) leaf_made: Cell<bool>,
     pub(super) autocast: RefCell<Option<Autocast>>,
     /// Innermost checkpoint the forward or a recomputation is in.
     pub(super) frames: RefCell<Vec<Frame>>,
@@ -88,6 +90,7 @@ impl Context {
             owner: Cell::default(),
             grad_enabled: Cell::new(true),
             next_seq: Cell::new(0),
+            leaf_made: Cell::new(false),
             autocast: RefCell::default(),
             frames: RefCell::default(),
             muted: Cell::new(false),

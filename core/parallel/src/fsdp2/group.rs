@@ -1,0 +1,217 @@
+//! The parameters of one `fully_shard` (`FSDPParamGroup`, `torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py`).
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use plimsoll_ledger::Stream;
+use plimsoll_torch::nn::Sharded;
+use plimsoll_torch::ops;
+use plimsoll_torch::optim;
+use plimsoll_torch::tensor::{Context, DType, Kind, ModuleId, Tensor};
+
+/// `all_gather_copy_in_stream`: where gathered parameters arrive.
+const ALL_GATHER: Stream = Stream::new(1);
+/// `reduce_scatter_stream`: where gradients' shards are made.
+const REDUCE_SCATTER: Stream = Stream::new(2);
+
+/// What all groups share: the cards, the dtypes, and where what they allocate is said to be made.
+#[derive(Debug)]
+pub struct Shared {
+    pub ranks: u64,
+    pub reduce_dtype: Option<DType>,
+    pub gathering: ModuleId,
+    pub unsharded: ModuleId,
+    pub reducing: ModuleId,
+    /// `comm_ctx.all_gather_state`: the last gathered buffer of the forward.
+    pub gathered: RefCell<Option<Tensor>>,
+    /// `comm_ctx.reduce_scatter_state`: the last buffer that was reduced.
+    pub reduced: RefCell<Option<Tensor>>,
+}
+
+/// Where a group's graph begins and ends, by the numbers of its nodes, and whether its inputs take a gradient.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Span {
+    pub begin: u32,
+    pub end: u32,
+    pub inputs_take_gradients: bool,
+}
+
+/// How far a group has come in this backward.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Progress {
+    #[default]
+    Waiting,
+    Begun,
+    Done,
+}
+
+/// The parameters of one `fully_shard`.
+#[derive(Debug)]
+pub struct Group {
+    pub parameters: Vec<Sharded>,
+    /// Whether they go after the forward.
+    pub reshards: bool,
+    pub span: Cell<Span>,
+    pub progress: Cell<Progress>,
+    /// `_all_gather_result`: gathered, and not yet copied out.
+    arrived: RefCell<Option<Tensor>>,
+    /// Whole parameters, where they are there.
+    whole: RefCell<Vec<Tensor>>,
+    /// Gradients in the dtype they are reduced in, of micro-batches that did not reduce.
+    accumulated: RefCell<Vec<Option<Tensor>>>,
+}
+
+impl Group {
+    /// Of these parameters.
+    pub fn new(parameters: Vec<Sharded>, reshards: bool) -> Self {
+        let accumulated = RefCell::new(parameters.iter().map(|_| None).collect());
+        Self {
+            parameters,
+            reshards,
+            span: Cell::default(),
+            progress: Cell::default(),
+            arrived: RefCell::default(),
+            whole: RefCell::default(),
+            accumulated,
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        !self.whole.borrow().is_empty()
+    }
+
+    /// `unshard`: `foreach_all_gather` of what is not there yet. What is gathered in another dtype is cast into one flat
+    /// tensor first; the shards lie in the output, where they are gathered in place.
+    pub fn unshard(&self, cx: &Rc<Context>, shared: &Shared) {
+        if self.is_whole() || self.arrived.borrow().is_some() {
+            return;
+        }
+        let Some(first) = self.parameters.first() else { return };
+        let dtype = first.whole.dtype();
+        let cast = |p: &&Sharded| p.shard.dtype() != p.whole.dtype();
+        let numel =
+            |parts: &mut dyn Iterator<Item = &Sharded>| parts.fold(0u64, |sum, p| sum.saturating_add(p.shard.numel()));
+        let empty = |count: u64| ops::empty(cx, &[count], dtype);
+        let casts = numel(&mut self.parameters.iter().filter(cast));
+        let arrived = here(cx, shared.gathering, Kind::Parameter, ALL_GATHER, || {
+            let flat = (casts > 0).then(|| empty(casts));
+            let output = empty(numel(&mut self.parameters.iter()).saturating_mul(shared.ranks));
+            drop(flat);
+            output
+        });
+        drop(self.arrived.replace(Some(arrived)));
+    }
+
+    /// `wait_for_unshard`: copies the parameters out. In the forward the gathered buffer stays until the next group's
+    /// parameters are copied out; in the backward it goes at once.
+    pub fn wait(&self, cx: &Rc<Context>, shared: &Shared, forward: bool) {
+        let Some(arrived) = self.arrived.take() else { return };
+        let before = if forward { shared.gathered.take() } else { None };
+        let whole = here(cx, shared.unsharded, Kind::Parameter, Stream::DEFAULT, || {
+            let padded = |p: &Sharded| {
+                let numel = p.shard.numel().saturating_mul(shared.ranks);
+                cx.owned_by(&p.shard, || ops::empty(cx, &[numel], p.whole.dtype()))
+            };
+            self.parameters.iter().map(padded).collect::<Vec<Tensor>>()
+        });
+        drop(self.whole.replace(whole));
+        drop(before);
+        if forward {
+            drop(shared.gathered.replace(Some(arrived)));
+        } else {
+            drop(arrived);
+        }
+    }
+
+    /// `_to_sharded`: lets the whole parameters go, one after the other.
+    pub fn reshard(&self) {
+        for parameter in self.whole.take() {
+            drop(parameter);
+        }
+    }
+
+    /// `post_backward`: the gradients that have come are reduced, or kept whole until a micro-batch that reduces.
+    pub fn post_backward(&self, cx: &Rc<Context>, shared: &Shared, reduces: bool) {
+        self.progress.set(Progress::Done);
+        self.accumulate();
+        if !reduces {
+            self.reshard();
+            self.keep(cx, shared);
+            return;
+        }
+        let mut gradients: Vec<(usize, Tensor)> = Vec::new();
+        for (index, parameter) in self.parameters.iter().enumerate() {
+            let kept = self.accumulated.borrow_mut().get_mut(index).and_then(Option::take);
+            let gradient = kept.or_else(|| optim::take_gradient(&parameter.whole));
+            gradients.extend(gradient.map(|gradient| (index, gradient)));
+        }
+        self.reshard();
+        if !gradients.is_empty() {
+            drop(shared.reduced.take());
+            self.reduce(cx, shared, gradients);
+        }
+    }
+
+    /// `accumulate_unsharded_grad_if_needed`.
+    fn accumulate(&self) {
+        for (parameter, kept) in self.parameters.iter().zip(self.accumulated.borrow().iter()) {
+            let Some(kept) = kept else { continue };
+            if let Some(fresh) = optim::take_gradient(&parameter.whole) {
+                ops::accumulate(kept, &fresh);
+                drop(fresh);
+            }
+        }
+    }
+
+    /// `to_accumulated_grad_if_needed`.
+    fn keep(&self, cx: &Rc<Context>, shared: &Shared) {
+        let Some(dtype) = shared.reduce_dtype else { return };
+        for (parameter, kept) in self.parameters.iter().zip(self.accumulated.borrow_mut().iter_mut()) {
+            if optim::gradient_dtype(&parameter.whole).is_none_or(|known| known == dtype) {
+                continue;
+            }
+            if let Some(fresh) = optim::take_gradient(&parameter.whole) {
+                let cast = || cx.no_grad(|| ops::to(&fresh, dtype));
+                *kept = Some(cx.counting_as(Kind::Gradient, cast));
+                drop(fresh);
+            }
+        }
+    }
+
+    /// `foreach_reduce`: the last gradient lives until it returns, by a loop's variable.
+    fn reduce(&self, cx: &Rc<Context>, shared: &Shared, gradients: Vec<(usize, Tensor)>) {
+        let Some((_, first)) = gradients.first() else { return };
+        let dtype = shared.reduce_dtype.unwrap_or_else(|| first.dtype());
+        let numbers: Vec<usize> = gradients.iter().map(|(index, _)| *index).collect();
+        let members = || numbers.iter().filter_map(|index| self.parameters.get(*index));
+        let local = members().fold(0u64, |sum, p| sum.saturating_add(p.shard.numel()));
+        let whole = local.saturating_mul(shared.ranks);
+        let input = here(cx, shared.reducing, Kind::Gradient, Stream::DEFAULT, || ops::empty(cx, &[whole], dtype));
+        let mut last = None;
+        for (_, gradient) in gradients {
+            drop(last.replace(gradient));
+        }
+        let own = members().next().map_or(dtype, |p| p.shard.dtype());
+        let output = here(cx, shared.reducing, Kind::Gradient, REDUCE_SCATTER, || {
+            let output = ops::empty(cx, &[local], dtype);
+            cx.no_grad(|| ops::to(&output, own))
+        });
+        for parameter in members() {
+            let part = output.view_as(parameter.shard.geometry().clone());
+            optim::add_gradient(&parameter.shard, part);
+        }
+        drop(output);
+        drop(shared.reduced.replace(Some(input)));
+        drop(last);
+    }
+
+    /// `finalize_backward`: what was gathered ahead and never used goes.
+    pub fn finalize(&self) {
+        drop(self.arrived.take());
+        self.progress.set(Progress::Waiting);
+    }
+}
+
+fn here<T>(cx: &Rc<Context>, module: ModuleId, kind: Kind, stream: Stream, f: impl FnOnce() -> T) -> T {
+    cx.on_stream(stream, || cx.counting_as(kind, || cx.within(module, f)))
+}

@@ -1,0 +1,233 @@
+//! `fully_shard` (`torch/distributed/fsdp/_fully_shard/`): parameters, gradients and optimizer state cut over the cards.
+//!
+//! A group of parameters is gathered when its module is called, and again when backward reaches it; its gradients are
+//! reduced when backward has left it. The hooks of PyTorch sit on a module's inputs and outputs; here the numbers of its
+//! graph's nodes stand for them: backward runs nodes in falling order, so a group's output is reached with the first node
+//! below its end, and its input with the first one below its begin.
+//!
+//! The first rank stands for all: no rank holds a larger shard.
+
+mod group;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use plimsoll_scenario::{Parallel, PolicyDtype, Reshard, Wrap};
+use plimsoll_torch::nn::{ShardPlan, Sharded};
+use plimsoll_torch::tensor::{Context, DType, Hooks, ModuleId, Tensor};
+use plimsoll_torch::{Batch, ops};
+
+use group::{Group, Progress, Shared, Span};
+
+/// A model under `fully_shard`, on the first rank.
+#[derive(Debug)]
+pub struct Fsdp2 {
+    /// The root's group first, if it has parameters of its own; the others in the order of their modules.
+    groups: Vec<(ModuleId, Group)>,
+    shared: Shared,
+    /// `MixedPrecisionPolicy.param_dtype`.
+    param_dtype: Option<DType>,
+    /// Groups in the order in which their forwards ended, of which the last are taken off as backward reaches them.
+    order: RefCell<Vec<usize>>,
+    /// Groups whose forward is running, and how often their modules call themselves.
+    running: RefCell<Vec<(ModuleId, u32)>>,
+    forward: Cell<bool>,
+    /// The first node of this forward.
+    first_node: Cell<u32>,
+    root: Cell<Span>,
+    root_reached: Cell<bool>,
+    reduces: Cell<bool>,
+    shards: Vec<Tensor>,
+}
+
+/// How the parameters of a model are cut that `parallel` spreads.
+pub fn plan(parallel: &Parallel) -> ShardPlan {
+    ShardPlan { ranks: parallel.gpus, gathered: dtype(parallel.fsdp.param_dtype) }
+}
+
+const fn dtype(of: PolicyDtype) -> Option<DType> {
+    match of {
+        PolicyDtype::Own => None,
+        PolicyDtype::Bf16 => Some(DType::BFloat16),
+        PolicyDtype::Fp16 => Some(DType::Float16),
+        PolicyDtype::Fp32 => Some(DType::Float32),
+    }
+}
+
+impl Fsdp2 {
+    /// `fully_shard` of every block and of the root, on a model whose parameters were cut as [`plan`] says. `order` are the
+    /// whole parameters as `parameters()` lists them.
+    pub fn wrap(cx: &Rc<Context>, sharded: Vec<Sharded>, order: &[Tensor], parallel: &Parallel) -> Rc<Self> {
+        let module = |name: &'static str| cx.module(ModuleId::ROOT, name.into(), None);
+        let keys = &parallel.fsdp;
+        // A dtype that is the gradients' own says nothing (`init_dtype_attrs`).
+        let gathered = |p: &Sharded| dtype(keys.param_dtype).unwrap_or_else(|| p.shard.dtype());
+        let reduce_dtype = dtype(keys.reduce_dtype).filter(|reduce| sharded.iter().any(|p| gathered(p) != *reduce));
+        let place = |p: &Sharded| order.iter().position(|whole| whole.storage_id() == p.whole.storage_id());
+        let mut listed: Vec<Sharded> = sharded;
+        listed.sort_by_key(|p| place(p).unwrap_or(usize::MAX));
+        let shards = listed.iter().map(|p| p.shard.clone()).collect();
+        let mut groups: Vec<(ModuleId, Vec<Sharded>)> = vec![(ModuleId::ROOT, Vec::new())];
+        for parameter in listed {
+            let owner = parameter.block.filter(|_| keys.wrap != Wrap::Root).unwrap_or(ModuleId::ROOT);
+            match groups.iter_mut().find(|(module, _)| *module == owner) {
+                Some((_, members)) => members.push(parameter),
+                None => groups.push((owner, vec![parameter])),
+            }
+        }
+        let reshards = |owner: ModuleId| match keys.reshard_after_forward {
+            Reshard::Unset => owner != ModuleId::ROOT,
+            Reshard::True => true,
+            Reshard::False => false,
+        };
+        let groups = groups.into_iter().filter(|(_, members)| !members.is_empty());
+        let fsdp = Rc::new(Self {
+            groups: groups.map(|(owner, members)| (owner, Group::new(members, reshards(owner)))).collect(),
+            shared: Shared {
+                ranks: parallel.gpus,
+                reduce_dtype,
+                gathering: module("all_gather"),
+                unsharded: module("unsharded"),
+                reducing: module("reduce_scatter"),
+                gathered: RefCell::default(),
+                reduced: RefCell::default(),
+            },
+            param_dtype: dtype(keys.param_dtype),
+            order: RefCell::default(),
+            running: RefCell::default(),
+            forward: Cell::new(false),
+            first_node: Cell::new(0),
+            root: Cell::default(),
+            root_reached: Cell::new(false),
+            reduces: Cell::new(true),
+            shards,
+        });
+        cx.set_hooks(Rc::<Self>::clone(&fsdp));
+        fsdp
+    }
+
+    /// What the optimizer works on.
+    pub fn shards(&self) -> &[Tensor] {
+        &self.shards
+    }
+
+    /// A forward is about to begin, of a micro-batch after which gradients are reduced, or not
+    /// (`set_requires_gradient_sync`). The root's inputs are cast to what parameters are gathered in (`cast_forward_inputs`).
+    pub fn before_forward(&self, batch: &Batch, reduces: bool) -> Option<Batch> {
+        self.reduces.set(reduces);
+        self.forward.set(true);
+        self.root_reached.set(false);
+        self.order.borrow_mut().clear();
+        let inputs = batch.inputs();
+        let dtype = self.param_dtype.filter(|dtype| inputs.dtype().is_float() && inputs.dtype() != *dtype)?;
+        Some(batch.with_inputs(ops::to(inputs, dtype)))
+    }
+
+    fn group(&self, module: ModuleId) -> Option<(usize, &Group)> {
+        let index = self.groups.iter().position(|(owner, _)| *owner == module)?;
+        self.groups.get(index).map(|(_, group)| (index, group))
+    }
+
+    /// `pre_backward`: what is not there is gathered, and the group that ran before this one is gathered ahead.
+    fn pre_backward(&self, cx: &Rc<Context>, group: &Group, index: usize) {
+        group.progress.set(Progress::Begun);
+        group.unshard(cx, &self.shared);
+        group.wait(cx, &self.shared, false);
+        let order = self.order.borrow();
+        let place = order.iter().position(|of| *of == index);
+        let before = place.and_then(|place| place.checked_sub(1)).and_then(|place| order.get(place));
+        if let Some((_, ahead)) = before.and_then(|before| self.groups.get(*before)) {
+            ahead.unshard(cx, &self.shared);
+        }
+    }
+}
+
+impl Hooks for Fsdp2 {
+    fn enters(&self, cx: &Rc<Context>, module: ModuleId) {
+        let known = module == ModuleId::ROOT || self.group(module).is_some();
+        if !known || !self.forward.get() {
+            return;
+        }
+        if let Some((_, depth)) = self.running.borrow_mut().iter_mut().find(|(running, _)| *running == module) {
+            *depth += 1;
+            return;
+        }
+        self.running.borrow_mut().push((module, 1));
+        let begin = cx.next_node();
+        if module == ModuleId::ROOT {
+            self.first_node.set(begin);
+            self.root.set(Span { begin, ..Span::default() });
+        }
+        if let Some((_, group)) = self.group(module) {
+            group.unshard(cx, &self.shared);
+            group.wait(cx, &self.shared, true);
+            let inputs_take_gradients = module != ModuleId::ROOT && cx.has_graph_since(self.first_node.get());
+            group.span.set(Span { begin, end: begin, inputs_take_gradients });
+        }
+    }
+
+    fn leaves(&self, cx: &Rc<Context>, module: ModuleId) {
+        let mut running = self.running.borrow_mut();
+        let Some(at) = running.iter().position(|(running, _)| *running == module) else { return };
+        if let Some((_, depth)) = running.get_mut(at) {
+            *depth -= 1;
+            if *depth > 0 {
+                return;
+            }
+        }
+        running.remove(at);
+        drop(running);
+        let end = cx.next_node();
+        if let Some((index, group)) = self.group(module) {
+            if group.reshards {
+                group.reshard();
+            }
+            group.span.set(Span { end, ..group.span.get() });
+            self.order.borrow_mut().push(index);
+        }
+        if module == ModuleId::ROOT {
+            self.root.set(Span { end, ..self.root.get() });
+            drop(self.shared.gathered.take());
+            self.forward.set(false);
+        }
+    }
+
+    fn reaches(&self, cx: &Rc<Context>, sequence: u32) {
+        // A leaf's own node.
+        if sequence == u32::MAX {
+            return;
+        }
+        for (_, group) in &self.groups {
+            let span = group.span.get();
+            let left = sequence < span.begin && span.inputs_take_gradients;
+            if left && group.progress.get() == Progress::Begun {
+                group.post_backward(cx, &self.shared, self.reduces.get());
+            }
+        }
+        let root = self.root.get();
+        if sequence < root.end
+            && !self.root_reached.replace(true)
+            && let Some((index, group)) = self.group(ModuleId::ROOT)
+        {
+            self.pre_backward(cx, group, index);
+        }
+        for (index, (module, group)) in self.groups.iter().enumerate() {
+            let span = group.span.get();
+            let within = (span.begin..span.end).contains(&sequence) && *module != ModuleId::ROOT;
+            if within && group.progress.get() == Progress::Waiting {
+                self.pre_backward(cx, group, index);
+            }
+        }
+    }
+
+    /// `_root_post_backward_final_callback`: groups whose inputs take no gradient, the root first.
+    fn finishes(&self, cx: &Rc<Context>) {
+        for (_, group) in &self.groups {
+            if group.progress.get() != Progress::Done {
+                group.post_backward(cx, &self.shared, self.reduces.get());
+            }
+            group.finalize();
+        }
+        drop(self.shared.reduced.take());
+    }
+}

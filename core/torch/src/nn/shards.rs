@@ -1,0 +1,47 @@
+//! A model whose parameters are cut over several cards: each keeps a shard, and the whole is there only while it is used.
+
+use crate::ops;
+use crate::tensor::{Context, DType, ModuleId, Tensor};
+use std::rc::Rc;
+
+use super::scope::Scope;
+
+/// How parameters are cut, as `FSDPParam` has it.
+#[derive(Clone, Copy, Debug)]
+pub struct ShardPlan {
+    /// Cards that share a parameter.
+    pub ranks: u64,
+    /// What it is gathered in, where that is not its own dtype (`MixedPrecisionPolicy.param_dtype`).
+    pub gathered: Option<DType>,
+}
+
+/// A parameter that is cut along its first dimension.
+#[derive(Clone, Debug)]
+pub struct Sharded {
+    /// What the model computes with. Its storage is empty: who gathers it, holds the bytes (`untyped_storage().resize_`).
+    pub whole: Tensor,
+    /// The first rank's part, which no other exceeds; what an optimizer works on.
+    pub shard: Tensor,
+    /// The entry of a list of modules that it belongs to, the outermost one; `None` of the rest of the model.
+    pub block: Option<ModuleId>,
+}
+
+impl ShardPlan {
+    /// The sizes of the first rank's part: `torch.chunk` along dimension 0.
+    pub fn local(&self, sizes: &[u64]) -> Vec<u64> {
+        let mut local = sizes.to_vec();
+        if let Some(rows) = local.first_mut() {
+            *rows = rows.div_ceil(self.ranks.max(1));
+        }
+        local
+    }
+
+    /// Makes a parameter of `sizes`: its shard is allocated, as `to_empty` does it on a model that was cut on the meta device.
+    pub(super) fn make(&self, scope: &Scope, sizes: &[u64], dtype: DType, trainable: bool) -> Sharded {
+        let cx: &Rc<Context> = scope.cx();
+        let leaf = |tensor: Tensor| if trainable { tensor.into_leaf(false) } else { tensor };
+        let shard = cx.within(scope.module(), || ops::loaded(cx, &self.local(sizes), dtype));
+        let gathered = self.gathered.filter(|_| dtype.is_float()).unwrap_or(dtype);
+        Sharded { whole: leaf(ops::unallocated(cx, sizes, gathered)), shard: leaf(shard), block: scope.block() }
+    }
+}
