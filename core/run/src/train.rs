@@ -10,6 +10,8 @@ use plimsoll_torch::optim::{self, Ema, GradScaler, Share};
 use plimsoll_torch::tensor::{Context, DType, Geometry, Position, Repeat, Smoothing, Tensor, backward};
 use plimsoll_torch::{Batch, ops};
 
+use crate::hull::Player;
+
 /// Optimizer steps that are run: the first creates lazy state, the second is the steady state.
 pub const STEPS: u32 = 2;
 
@@ -51,8 +53,7 @@ struct Recording {
 #[derive(Debug)]
 struct Loop<'a> {
     cx: &'a Rc<Context>,
-    model: &'a dyn Model,
-    task: Task,
+    runs: Runs<'a>,
     parameters: &'a [Tensor],
     training: &'a Training,
     optimizers: Vec<Share>,
@@ -63,16 +64,35 @@ struct Loop<'a> {
     recordings: Vec<Recording>,
 }
 
+/// What runs forward and backward.
+#[derive(Debug)]
+enum Runs<'a> {
+    /// A model of ours.
+    Model(&'a dyn Model, Task),
+    /// A recording.
+    Hull(Box<Player>),
+}
+
 /// Two optimizer steps of `training` on a loaded model.
 pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, repeats: Repeats) {
+    let runs = Runs::Model(built.model.as_ref(), built.task);
+    steps(cx, runs, &built.parameters, training, repeats);
+}
+
+/// Two optimizer steps of `training` on a hull.
+pub fn play(cx: &Rc<Context>, player: Player, training: &Training) {
+    let parameters = player.parameters.clone();
+    steps(cx, Runs::Hull(Box::new(player)), &parameters, training, Repeats::Executed);
+}
+
+fn steps(cx: &Rc<Context>, runs: Runs<'_>, parameters: &[Tensor], training: &Training, repeats: Repeats) {
     let mut run = Loop {
         cx,
-        model: built.model.as_ref(),
-        task: built.task,
-        parameters: &built.parameters,
+        runs,
+        parameters,
         training,
-        ema: training.ema.then(|| Ema::new(cx, &built.parameters)),
-        optimizers: optim::build(training.optimizer, training.optimizer_impl, &built.parameters),
+        ema: training.ema.then(|| Ema::new(cx, parameters)),
+        optimizers: optim::build(training.optimizer, training.optimizer_impl, parameters),
         scaler: (training.precision == Precision::Fp16Amp).then(GradScaler::default),
         locals: Locals::default(),
         repeats,
@@ -103,12 +123,15 @@ fn listed(accumulation: u64) -> impl Iterator<Item = u64> {
 impl Loop<'_> {
     fn micro_batch(&mut self, step: u32, micro_batch: u64) {
         self.cx.begin(PhaseName::Input, Some(step), Some(micro_batch));
-        // The last batch is let go of only when the new one takes its name.
-        self.locals.batch = Some(self.model.batch());
-        self.cx.begin(PhaseName::Forward, Some(step), Some(micro_batch));
         let zeroes = micro_batch == 1 && self.training.zero_grad_at == ZeroGradAt::BeforeBackward;
         let dropped = zeroes && self.training.zero_grad == ZeroGrad::SetToNone;
         let accumulates = !dropped && self.parameters.iter().any(optim::has_gradient);
+        match &mut self.runs {
+            // The last batch is let go of only when the new one takes its name.
+            Runs::Model(model, _) => self.locals.batch = Some(model.batch()),
+            Runs::Hull(player) => player.input(self.cx, accumulates),
+        }
+        self.cx.begin(PhaseName::Forward, Some(step), Some(micro_batch));
         let before_backward = |run: &Self| {
             if zeroes {
                 run.cx.begin(PhaseName::ZeroGrad, Some(step), None);
@@ -116,10 +139,24 @@ impl Loop<'_> {
             }
             run.cx.begin(PhaseName::Backward, Some(step), Some(micro_batch));
         };
+        if let Runs::Hull(_) = self.runs {
+            return self.play(before_backward);
+        }
         match self.recordings.iter().position(|r| r.accumulates == accumulates) {
             Some(index) => self.repeat(index, before_backward),
             None => self.execute(accumulates, before_backward),
         }
+    }
+
+    /// Forward and backward of a recording.
+    fn play(&mut self, before_backward: impl Fn(&Self)) {
+        let (divided, scaled) = (self.training.accumulation > 1, self.scaler.is_some());
+        let Runs::Hull(player) = &mut self.runs else { return };
+        let root = player.forward(self.cx, divided, self.scaler.as_mut());
+        before_backward(self);
+        let Runs::Hull(player) = &mut self.runs else { return };
+        player.backward(self.cx, divided, scaled);
+        drop(root);
     }
 
     fn execute(&mut self, accumulates: bool, before_backward: impl Fn(&Self)) {
@@ -131,7 +168,7 @@ impl Loop<'_> {
             Precision::Bf16Amp => Some(DType::BFloat16),
             Precision::Fp32 | Precision::Fp16 | Precision::Bf16 => None,
         };
-        let (model, task) = (self.model, self.task);
+        let Runs::Model(model, task) = self.runs else { return };
         let batch = &*self.locals.batch.get_or_insert_with(|| model.batch());
         let Output { mut loss, held } = cx.with_autocast(autocast, || {
             let output = model.forward(batch);

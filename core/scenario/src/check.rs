@@ -3,7 +3,9 @@
 use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ground::{Error, Result};
 
-use super::{Attention, Mode, Precision, Quantization, Scenario, Training, at, device, input, levers, model};
+use super::{
+    Attention, Mode, ModelSource, Precision, Quantization, Scenario, Training, at, device, hull, input, levers, model,
+};
 
 impl Scenario {
     /// Whether it makes sense: every value lies within its bounds, what it names exists, and its levers can stand beside one
@@ -17,6 +19,9 @@ impl Scenario {
             (lever.valid)(self, lever)?;
         }
         input::check(self)?;
+        if let ModelSource::Hull(hull) = &self.model.source {
+            hull::check(self, hull)?;
+        }
         self.in_mode()?;
         self.runs()?;
         self.training.quantized()?;
