@@ -23,6 +23,7 @@ mod serve;
 mod session;
 mod signals;
 mod token;
+mod trace;
 mod upload;
 mod view;
 mod watch;
@@ -43,6 +44,7 @@ Examples:
   plimsoll probe run --model gpt2 --batch 4
   plimsoll watch
   plimsoll rehearse --gpu rtx-4090 -- python train.py
+  plimsoll trace mymodel:Net --input 'x=float32[B,64]' --loss 'model(x).mean()'
   plimsoll models qwen
   plimsoll gpus 5070
   plimsoll serve --open
@@ -74,6 +76,7 @@ enum Command {
     Upload(upload::Args),
     Watch(watch::Args),
     Rehearse(Box<rehearse::Args>),
+    Trace(Box<trace::Args>),
 }
 
 /// The command line. What is wrong with it repeats arguments, which may be names of other people's files: what would
@@ -105,6 +108,7 @@ fn main() -> ExitCode {
         Command::Upload(args) => upload::run(&args),
         Command::Watch(args) => watch::run(&args),
         Command::Rehearse(args) => rehearse::run(&args),
+        Command::Trace(args) => trace::run(&args),
     };
     exit::code(outcome)
 }

@@ -86,6 +86,7 @@ pub fn model_name(scenario: &Scenario) -> String {
             format!("Own: {}", name.unwrap_or("model"))
         }
         ModelSource::Family { name, .. } => format!("Own: {name}"),
+        ModelSource::Hull(hull) => hull.file().map_or_else(|_| "A hull".to_owned(), |file| file.model.clone()),
     }
 }
 

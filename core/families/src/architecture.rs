@@ -1,7 +1,7 @@
 //! From a row to its forward: the one place that knows which file an architecture is written in.
 
 use plimsoll_catalog::families::Architecture;
-use plimsoll_ground::Result;
+use plimsoll_ground::{Error, Result};
 use plimsoll_torch::nn::Scope;
 
 use super::{
@@ -16,6 +16,10 @@ use super::{
 /// Sizes that are missing, too large or contradict one another.
 pub fn build(architecture: Architecture, scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
     let build = match architecture {
+        // It has no forward: its recording is played.
+        Architecture::Hull => {
+            return Err(Error::new("model.hull", "a hull is played, not built", "report it"));
+        }
         Architecture::Bart => bart::build,
         Architecture::Bert => bert::build,
         Architecture::Bloom => bloom::build,

@@ -5,6 +5,7 @@
 mod dtype;
 mod event;
 pub mod file;
+pub mod hull;
 mod law;
 mod ledger;
 mod module;

@@ -59,6 +59,18 @@ impl Names {
         u16::try_from(self.0.iter().position(|n| n == name)?).ok()
     }
 
+    /// The number of a name, which is added where it is new. Beyond 65,535 names the last one stands for the rest.
+    pub fn number(&mut self, name: &str) -> u16 {
+        if let Some(number) = self.position(name) {
+            return number;
+        }
+        let full = self.len() > usize::from(u16::MAX);
+        if !full {
+            self.0.to_mut().push(Cow::Owned(name.to_owned()));
+        }
+        u16::try_from(self.len().saturating_sub(1)).unwrap_or(u16::MAX)
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()

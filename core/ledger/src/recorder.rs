@@ -89,6 +89,16 @@ impl Recorder {
         self.ledger
     }
 
+    /// The number of an operator's name, which is added where it is new.
+    pub fn name_op(&mut self, name: &str) -> OpId {
+        OpId(self.ledger.ops.number(name))
+    }
+
+    /// The number of the name of an autograd function, which is added where it is new.
+    pub fn name_grad_fn(&mut self, name: &str) -> GradFnId {
+        GradFnId(self.ledger.grad_fns.number(name))
+    }
+
     /// A storage comes; its id.
     pub fn birth(&mut self, birth: Birth<'_>) -> u32 {
         let Birth { bytes, kind, op, grad_fn, module, dtype, sizes, owner } = birth;

@@ -211,10 +211,12 @@ pub(super) fn names(scenario: &Scenario) -> (String, String) {
     let source = &scenario.model.source;
     let family = match source {
         ModelSource::Family { name, .. } => name.clone(),
+        ModelSource::Hull(_) => "hull".to_owned(),
         other => other.model_type().unwrap_or_default().to_owned(),
     };
     let model = match source {
         ModelSource::Catalog(id) => id.clone(),
+        ModelSource::Hull(hull) => hull.hash().to_owned(),
         _ => family.clone(),
     };
     (family, model)

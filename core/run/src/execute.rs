@@ -7,13 +7,13 @@ use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::{Bytes, Error, Result};
 use plimsoll_ledger::{Ledger, Parameters, PhaseName, Recorder};
-use plimsoll_scenario::Mode;
-use plimsoll_scenario::{ParallelStrategy, Scenario};
+use plimsoll_scenario::{Mode, ModelSource, ParallelStrategy, Scenario};
 use plimsoll_torch::ops::SdpaRules;
 use plimsoll_torch::tensor::{Context, Kernels, Machine, Tensor};
 
+use crate::hull::Player;
 use crate::infer::infer;
-use crate::train::{Repeats, train};
+use crate::train::{Repeats, play, train};
 
 /// The most a single storage may take (1 PiB): anything larger is a typing error.
 const LARGEST_STORAGE: u64 = 1 << 50;
@@ -100,21 +100,32 @@ fn execute_on(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Result
         cx.set_inference();
     }
     cx.begin(PhaseName::Load, None, None);
+    if let ModelSource::Hull(model) = &scenario.model.source {
+        let player = Player::load(cx, model, scenario, gpu)?;
+        let parameters = player.parameters.clone();
+        play(cx, player, &scenario.training);
+        return finished(cx, scenario, &parameters, 0);
+    }
     let shards =
         (scenario.parallel.strategy == ParallelStrategy::Fsdp2).then(|| plimsoll_parallel::plan(&scenario.parallel));
     let built = plimsoll_families::build(cx, scenario, rules, shards)?;
-    let count = |trainable: bool| {
-        let counted = built.parameters.iter().filter(|p| !trainable || p.requires_grad());
-        counted.fold(0u64, |sum, p| sum.saturating_add(p.numel()))
-    };
-    let total = count(false).saturating_add(built.packed);
-    let parameters = Parameters { total, trainable: count(true) };
-    let trained = built.parameters.iter().filter(|p| p.requires_grad()).map(Tensor::storage_id).collect();
     if inference {
         infer(cx, &built, scenario)?;
     } else {
         train(cx, &built, &scenario.training, &scenario.parallel, repeats);
     }
+    finished(cx, scenario, &built.parameters, built.packed)
+}
+
+/// The ledger of a run, with what its parameters come to.
+fn finished(cx: &Rc<Context>, scenario: &Scenario, parameters: &[Tensor], packed: u64) -> Result<Option<Ledger>> {
+    let count = |trainable: bool| {
+        let counted = parameters.iter().filter(|p| !trainable || p.requires_grad());
+        counted.fold(0u64, |sum, p| sum.saturating_add(p.numel()))
+    };
+    let total = count(false).saturating_add(packed);
+    let trained = parameters.iter().filter(|p| p.requires_grad()).map(Tensor::storage_id).collect();
+    let parameters = Parameters { total, trainable: count(true) };
     if cx.exhausted() {
         return Err(too_much(cx, scenario));
     }

@@ -4,6 +4,7 @@
 #![warn(let_underscore_drop)]
 
 mod execute;
+mod hull;
 mod infer;
 mod train;
 

@@ -11,6 +11,8 @@ use plimsoll_torch::optim::{self, Ema, GradScaler, Share};
 use plimsoll_torch::tensor::{Context, DType, Geometry, ModuleId, Past, Position, Repeat, Smoothing, Tensor, backward};
 use plimsoll_torch::{Batch, ops};
 
+use crate::hull::Player;
+
 /// Optimizer steps that are run: the first creates lazy state, the second is the steady state.
 pub const STEPS: u32 = 2;
 
@@ -52,8 +54,7 @@ struct Recording {
 #[derive(Debug)]
 struct Loop<'a> {
     cx: &'a Rc<Context>,
-    model: &'a dyn Model,
-    task: Task,
+    runs: Runs<'a>,
     parameters: &'a [Tensor],
     training: &'a Training,
     optimizers: Vec<Share>,
@@ -62,44 +63,81 @@ struct Loop<'a> {
     locals: Locals,
     repeats: Repeats,
     recordings: Vec<Recording>,
-    /// What spreads the training over several cards.
+    spread: Spread,
+    /// Whether gradients are reduced after this micro-batch.
+    reduces: bool,
+}
+
+/// What runs forward and backward.
+#[derive(Debug)]
+enum Runs<'a> {
+    /// A model of ours.
+    Model(&'a dyn Model, Task),
+    /// A recording.
+    Hull(Box<Player>),
+}
+
+/// What spreads the training over several cards; nothing of it on one.
+#[derive(Debug, Default)]
+struct Spread {
     ddp: Option<Rc<Ddp>>,
     fsdp: Option<Rc<Fsdp2>>,
     /// Whether the model computes its loss within its own forward, as those of transformers do.
     whole: bool,
-    /// Whether gradients are reduced after this micro-batch.
-    reduces: bool,
+    /// Whether gradients are reduced after every micro-batch, and not after a step's last one only.
+    every: bool,
 }
 
 /// Two optimizer steps of `training` on a loaded model, spread over several cards as `parallel` says: on the first of them,
 /// for which all stand.
 pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Parallel, repeats: Repeats) {
+    let runs = Runs::Model(built.model.as_ref(), built.task);
     let ddp = (parallel.strategy == ParallelStrategy::Ddp).then(|| Ddp::wrap(cx, &built.parameters, parallel));
     // What hooks do in a backward is not in a copy of it.
     let repeats = if parallel.gpus > 1 { Repeats::Executed } else { repeats };
     let fsdp = (parallel.strategy == ParallelStrategy::Fsdp2)
         .then(|| Fsdp2::wrap(cx, built.sharded.clone(), &built.parameters, parallel));
     let parameters: &[Tensor] = fsdp.as_ref().map_or(&built.parameters, |fsdp| fsdp.shards());
+    let every = if ddp.is_some() { !parallel.ddp.no_sync } else { parallel.fsdp.sync_every_micro_batch };
+    let spread = Spread { ddp, fsdp: fsdp.clone(), whole: built.computes_loss, every };
+    let ema = training.ema.then(|| Ema::new(cx, &built.parameters));
+    steps(cx, runs, spread, parameters, ema, training, repeats);
+}
+
+/// Two optimizer steps of `training` on a hull.
+pub fn play(cx: &Rc<Context>, player: Player, training: &Training) {
+    let parameters = player.parameters.clone();
+    let ema = training.ema.then(|| Ema::new(cx, &parameters));
+    let runs = Runs::Hull(Box::new(player));
+    steps(cx, runs, Spread::default(), &parameters, ema, training, Repeats::Executed);
+}
+
+fn steps(
+    cx: &Rc<Context>,
+    runs: Runs<'_>,
+    spread: Spread,
+    parameters: &[Tensor],
+    ema: Option<Ema>,
+    training: &Training,
+    repeats: Repeats,
+) {
     let mut run = Loop {
         cx,
-        model: built.model.as_ref(),
-        task: built.task,
+        runs,
         parameters,
         training,
-        ema: training.ema.then(|| Ema::new(cx, &built.parameters)),
+        ema,
         optimizers: optim::build(training.optimizer, training.optimizer_impl, parameters),
         scaler: (training.precision == Precision::Fp16Amp).then(GradScaler::default),
         locals: Locals::default(),
         repeats,
         recordings: Vec::new(),
-        ddp,
-        fsdp: fsdp.clone(),
-        whole: built.computes_loss,
+        spread,
         reduces: true,
     };
     for step in 1..=STEPS {
         for micro_batch in listed(training.accumulation) {
-            run.micro_batch(step, micro_batch, parallel);
+            run.micro_batch(step, micro_batch);
             if cx.exhausted() {
                 return cx.end();
             }
@@ -120,19 +158,21 @@ fn listed(accumulation: u64) -> impl Iterator<Item = u64> {
 }
 
 impl Loop<'_> {
-    fn micro_batch(&mut self, step: u32, micro_batch: u64, parallel: &Parallel) {
+    fn micro_batch(&mut self, step: u32, micro_batch: u64) {
         self.cx.begin(PhaseName::Input, Some(step), Some(micro_batch));
-        // The last batch is let go of only when the new one takes its name.
-        self.locals.batch = Some(self.model.batch());
-        self.cx.begin(PhaseName::Forward, Some(step), Some(micro_batch));
-        if let Some(ddp) = &self.ddp {
-            let last = micro_batch == self.training.accumulation;
-            ddp.before_forward(self.cx, last || !parallel.ddp.no_sync);
-        }
-        self.reduces = micro_batch == self.training.accumulation || parallel.fsdp.sync_every_micro_batch;
         let zeroes = micro_batch == 1 && self.training.zero_grad_at == ZeroGradAt::BeforeBackward;
         let dropped = zeroes && self.training.zero_grad == ZeroGrad::SetToNone;
         let accumulates = !dropped && self.parameters.iter().any(optim::has_gradient);
+        match &mut self.runs {
+            // The last batch is let go of only when the new one takes its name.
+            Runs::Model(model, _) => self.locals.batch = Some(model.batch()),
+            Runs::Hull(player) => player.input(self.cx, accumulates),
+        }
+        self.cx.begin(PhaseName::Forward, Some(step), Some(micro_batch));
+        self.reduces = self.spread.every || micro_batch == self.training.accumulation;
+        if let Some(ddp) = &self.spread.ddp {
+            ddp.before_forward(self.cx, self.reduces);
+        }
         let before_backward = |run: &Self| {
             if zeroes {
                 run.cx.begin(PhaseName::ZeroGrad, Some(step), None);
@@ -140,10 +180,24 @@ impl Loop<'_> {
             }
             run.cx.begin(PhaseName::Backward, Some(step), Some(micro_batch));
         };
+        if let Runs::Hull(_) = self.runs {
+            return self.play(before_backward);
+        }
         match self.recordings.iter().position(|r| r.accumulates == accumulates) {
             Some(index) => self.repeat(index, before_backward),
             None => self.execute(accumulates, before_backward),
         }
+    }
+
+    /// Forward and backward of a recording.
+    fn play(&mut self, before_backward: impl Fn(&Self)) {
+        let (divided, scaled) = (self.training.accumulation > 1, self.scaler.is_some());
+        let Runs::Hull(player) = &mut self.runs else { return };
+        let root = player.forward(self.cx, divided, self.scaler.as_mut());
+        before_backward(self);
+        let Runs::Hull(player) = &mut self.runs else { return };
+        player.backward(self.cx, divided, scaled);
+        drop(root);
     }
 
     fn execute(&mut self, accumulates: bool, before_backward: impl Fn(&Self)) {
@@ -155,14 +209,14 @@ impl Loop<'_> {
             Precision::Bf16Amp => Some(DType::BFloat16),
             Precision::Fp32 | Precision::Fp16 | Precision::Bf16 => None,
         };
-        let (model, task) = (self.model, self.task);
+        let Runs::Model(model, task) = self.runs else { return };
         let batch = &*self.locals.batch.get_or_insert_with(|| model.batch());
         if training.use_cache {
             drop(cx.replace_past(Some(Past::default())));
         }
-        let ddp = self.ddp.as_deref();
-        let cast = self.fsdp.as_ref().and_then(|fsdp| fsdp.before_forward(batch, self.reduces));
-        let whole = self.whole;
+        let ddp = self.spread.ddp.as_deref();
+        let cast = self.spread.fsdp.as_ref().and_then(|fsdp| fsdp.before_forward(batch, self.reduces));
+        let whole = self.spread.whole;
         let Output { mut loss, held } = cx.with_autocast(autocast, || {
             let forward = || model.forward(cast.as_ref().unwrap_or(batch));
             let output = if whole { cx.within(ModuleId::ROOT, forward) } else { forward() };
@@ -262,7 +316,7 @@ impl Loop<'_> {
             }
         }
         if training.clip_grad_norm {
-            optim::clip_grad_norm(cx, self.parameters, self.fsdp.is_some());
+            optim::clip_grad_norm(cx, self.parameters, self.spread.fsdp.is_some());
         }
         cx.begin(PhaseName::Optimizer, Some(step), None);
         for optimizer in &mut self.optimizers {

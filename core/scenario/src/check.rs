@@ -4,7 +4,8 @@ use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ground::{Error, Result};
 
 use super::{
-    Attention, BaseDtype, Mode, Precision, Quantization, Scenario, Training, at, device, input, levers, model, parallel,
+    Attention, BaseDtype, Mode, ModelSource, Precision, Quantization, Scenario, Training, at, device, hull, input,
+    levers, model, parallel,
 };
 
 impl Scenario {
@@ -19,6 +20,9 @@ impl Scenario {
             (lever.valid)(self, lever)?;
         }
         input::check(self)?;
+        if let ModelSource::Hull(hull) = &self.model.source {
+            hull::check(self, hull)?;
+        }
         self.in_mode()?;
         self.runs()?;
         self.training.quantized()?;

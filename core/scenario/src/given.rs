@@ -38,6 +38,11 @@ impl<'a> Given<'a> {
         }
     }
 
+    /// The names of its keys.
+    pub fn names(&self) -> impl Iterator<Item = &'a str> {
+        self.map.into_iter().flat_map(|map| map.keys().map(String::as_str))
+    }
+
     /// The path of one of its keys.
     pub fn at(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }

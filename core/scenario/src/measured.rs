@@ -61,6 +61,8 @@ impl Scenario {
             Some(family) if family.tasks.contains(&self.model.task) => Ok(family),
             Some(family) => yet("model.task", format!("{} for {}", self.model.task, family.name)),
             None => match source {
+                // Every hull has the one row.
+                ModelSource::Hull(_) => yet("model.hull", "this hull".to_owned()),
                 ModelSource::Family { name, .. } => yet("model.family", format!("the family {}", quoted(name))),
                 ModelSource::Catalog(id) => yet("model.catalog", quoted(id)),
                 ModelSource::HuggingFace(_) => {
@@ -78,7 +80,7 @@ impl ModelSource {
         match self {
             Self::HuggingFace(config) => config.get("model_type")?.as_str(),
             Self::Catalog(id) => Some(catalog::model(id)?.model_type),
-            Self::Family { .. } => None,
+            Self::Family { .. } | Self::Hull(_) => None,
         }
     }
 
@@ -86,6 +88,7 @@ impl ModelSource {
     pub(super) fn measured_family(&self) -> Option<&'static Family> {
         match self {
             Self::Family { name, .. } => families::own(name),
+            Self::Hull(_) => Some(&families::HULL),
             _ => Some(families::unlisted(guessed_task(self.keys()?))),
         }
     }

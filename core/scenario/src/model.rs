@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::given::{Given, count, flag, found, fraction, one_of, text as text_of};
 use super::lever::{Entry, Group, Kind, Lever, Near, Row, Table};
 use super::measured::Scope;
-use super::{Family, Task, input, limits, text};
+use super::{Family, HullModel, Task, hull, input, limits, text};
 
 /// The model when a link names none.
 pub const DEFAULT_MODEL: &str = "llama-3.2-1b";
@@ -36,6 +36,8 @@ pub enum ModelSource {
         /// The family's own keys, all of them: one that was not given has its default.
         keys: Map<String, Value>,
     },
+    /// `hull = "my.hull"`: a model that somebody recorded, its axes (`S`, ...) beside it.
+    Hull(HullModel),
 }
 
 /// `[model]`. It is read as a whole, since all the rest goes by it; `hf` is no lever, and a family's keys are its row's.
@@ -115,6 +117,8 @@ pub mod at {
     pub const family: &str = "model.family";
     /// What is trained on it.
     pub const task: &str = "model.task";
+    /// A recording, which is no lever.
+    pub const hull: &str = "model.hull";
     /// A pasted `config.json`, which is no lever.
     pub const hf: &str = "model.hf";
 }
@@ -141,6 +145,8 @@ impl Model {
                 own_keys.clone_from(keys);
                 table.insert("family".to_owned(), name.as_str().into())
             }
+            // What it is trained on is its own.
+            ModelSource::Hull(hull) => return hull.table(),
         };
         table.insert("task".to_owned(), self.task.as_str().into());
         table.extend(own_keys);
@@ -152,7 +158,7 @@ impl ModelSource {
     /// The Hugging Face config of this model: the pasted one, or the catalog's. `None` for our own families.
     pub fn config(&self) -> Option<Map<String, Value>> {
         match self {
-            Self::Family { .. } => None,
+            Self::Family { .. } | Self::Hull(_) => None,
             other => other.keys().cloned(),
         }
     }
@@ -163,6 +169,7 @@ impl ModelSource {
             Self::HuggingFace(config) => Some(config),
             Self::Catalog(id) => catalog::config(id),
             Self::Family { keys, .. } => Some(keys),
+            Self::Hull(hull) => Some(hull.axes()),
         }
     }
 
@@ -170,6 +177,7 @@ impl ModelSource {
     pub fn estimated_family(&self) -> Option<&'static Family> {
         match self {
             Self::Family { name, .. } => families::own(name),
+            Self::Hull(_) => Some(&families::HULL),
             _ => families::of_type(self.model_type()?).or_else(|| self.stand_in()),
         }
     }
@@ -221,12 +229,13 @@ impl ModelSource {
 
 /// Reads `[model]`.
 pub fn read(given: &Given<'_>, scope: Scope) -> Result<Model> {
-    let sources = ["catalog", "hf", "family"];
+    let sources = ["catalog", "hf", "family", "hull"];
     let named: Vec<&str> = sources.into_iter().filter(|key| given.optional(key).is_some()).collect();
     let (source, family) = match named.as_slice() {
         ["catalog"] => catalog_model(given, scope)?,
         ["hf"] => hugging_face(given, scope)?,
         ["family"] => own_family(given)?,
+        ["hull"] => (ModelSource::Hull(hull::read(given)?), &families::HULL),
         [] => {
             given.only(NAMES)?;
             return Err(Error::new(
@@ -239,7 +248,7 @@ pub fn read(given: &Given<'_>, scope: Scope) -> Result<Model> {
             return Err(Error::new(
                 "model",
                 format!("{} are given together", several.join(" and ")),
-                "give exactly one of catalog, hf, family",
+                "give exactly one of catalog, hf, family, hull",
             ));
         }
     };
@@ -282,6 +291,8 @@ pub fn check(model: &Model) -> Result<()> {
     match &model.source {
         ModelSource::Catalog(id) => catalogued(id, at::catalog).map(drop),
         ModelSource::HuggingFace(config) => typed(config, at::hf).map(drop),
+        // Its file was checked when it was opened.
+        ModelSource::Hull(_) => Ok(()),
         ModelSource::Family { name, keys } => {
             let family = named_family(name, at::family)?;
             keys.iter().try_for_each(|(name, value)| {

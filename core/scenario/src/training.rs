@@ -225,6 +225,7 @@ fn use_cache(scenario: &Scenario) -> bool {
     match source {
         _ if source.family().inputs == Inputs::Speech => said.unwrap_or(true),
         ModelSource::Catalog(_) => training.keep_outputs && said.unwrap_or(true),
+        ModelSource::Hull(_) => false,
         ModelSource::HuggingFace(_) | ModelSource::Family { .. } => training.keep_outputs && said.unwrap_or(false),
     }
 }

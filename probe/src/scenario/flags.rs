@@ -11,7 +11,7 @@ use plimsoll_core::catalog::search;
 use plimsoll_core::scenario::{Kind, Lever, at, lever, levers, text};
 use serde_json::{Map, Value, json};
 
-use super::source;
+use super::{hull, source};
 use crate::exit::Failure;
 
 /// What the flags were given. Numbers and switches are taken as text: what is wrong with one is said once, by the scenario's
@@ -21,6 +21,7 @@ pub struct Flags {
     model: Option<String>,
     hf_config: Option<PathBuf>,
     family: Option<String>,
+    hull: Option<PathBuf>,
     set: Vec<String>,
     levers: Vec<(&'static Lever, String)>,
 }
@@ -82,8 +83,12 @@ impl clap::Args for Flags {
                 .value_parser(value_parser!(PathBuf))
                 .help("A Hugging Face config.json"),
             model("family", "NAME").group(WHICH).help(format!("A family of our own: {}", names.join(", "))),
+            model("hull", "PATH")
+                .group(WHICH)
+                .value_parser(value_parser!(PathBuf))
+                .help("A model of your own, recorded with `plimsoll trace`"),
             model("set", "KEY=VALUE").action(ArgAction::Append).help(
-                "A key of the family (stacks=60), or any key of a scenario by its path\n(training.accumulation=8); may be \
+                "A key of the family (stacks=60), an axis of the hull (S=224), or any key of a scenario by its path\n(training.accumulation=8); may be \
                  repeated",
             ),
         ];
@@ -107,6 +112,7 @@ impl clap::FromArgMatches for Flags {
         self.model = text("model");
         self.hf_config = matches.get_one::<PathBuf>("hf-config").cloned();
         self.family = text("family");
+        self.hull = matches.get_one::<PathBuf>("hull").cloned();
         self.set = matches.get_many::<String>("set").unwrap_or_default().cloned().collect();
         self.levers = flagged().filter_map(|lever| Some((lever, text(&lever.id("_"))?))).collect();
         Ok(())
@@ -139,7 +145,10 @@ impl Overlay {
                 Some(json!({ "hf": config.map_err(|failure| failure.in_file(&path.display().to_string()))? }))
             }
             (None, None, Some(name)) => Some(json!({ "family": name })),
-            (None, None, None) => None,
+            (None, None, None) => match &flags.hull {
+                Some(path) => Some(json!({ "hull": hull::content(path)? })),
+                None => None,
+            },
         };
         let mut settings: Vec<(String, Value)> =
             flags.levers.iter().map(|(lever, text)| (lever.path.to_owned(), said(lever, text))).collect();

@@ -1,6 +1,7 @@
 //! Where a scenario comes from on the command line: a file, standard input or a link, and flags laid over it.
 
 mod flags;
+mod hull;
 mod source;
 
 use plimsoll_core::{Error, Scenario};
@@ -28,7 +29,7 @@ impl Input {
     /// The table that file and flags give together, not validated yet.
     pub fn value(&self, overlay: &Overlay) -> Result<Value, Failure> {
         let mut value = match self.source.as_deref() {
-            Some(source) => read(source)?,
+            Some(source) => hull::opened(read(source)?, source)?,
             None if overlay.names_model() => json!({}),
             None => {
                 let hint = "name a model (--model llama-3.2-1b), a file, `-` or a link; --help shows examples";

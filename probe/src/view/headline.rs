@@ -2,7 +2,7 @@
 
 use plimsoll_core::estimate::Verdict;
 use plimsoll_core::scenario::{Checkpointing, Levers, Mode, ModelSource, at};
-use plimsoll_core::{Bytes, Estimate, Scenario, catalog};
+use plimsoll_core::{Bytes, Estimate, Scenario, catalog, shown};
 
 use super::{Paint, WIDTH, fit, wrapped};
 
@@ -48,6 +48,11 @@ pub fn model_name(scenario: &Scenario) -> String {
             format!("a {model_type} model")
         }
         ModelSource::Family { name, .. } => name.clone(),
+        ModelSource::Hull(hull) => {
+            let traced = hull.file().map_or_else(|_| hull.hash().to_owned(), |file| file.model.clone());
+            let sizes: Vec<String> = hull.axes().iter().map(|(name, value)| format!(" {name}={value}")).collect();
+            format!("{}{}", shown(&traced), sizes.concat())
+        }
     }
 }
 

@@ -115,6 +115,13 @@ impl Quarters {
         Ok(command)
     }
 
+    /// As [`Quarters::script`], for one that may be started again.
+    pub fn rewritten(&self, python: &Python, text: &str) -> Result<Command, Failure> {
+        // The first time there is none.
+        let _ = fs::remove_file(self.path().join(SCRIPT));
+        self.script(python, text)
+    }
+
     fn python(&self, python: &Python) -> Command {
         let mut command = Command::new(absolute(&python.program));
         // What Python starts in turn is started here too: it also finds nothing to import.

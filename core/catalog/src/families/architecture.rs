@@ -20,6 +20,7 @@ pub enum Architecture {
     Gpt2,
     GptNeox,
     Gptj,
+    Hull,
     Llama,
     Mixtral,
     Mlp,

@@ -6,6 +6,7 @@
 
 mod architecture;
 mod experts;
+mod hull;
 mod inputs;
 mod key;
 mod own;
@@ -16,6 +17,7 @@ mod unlisted;
 
 pub use architecture::Architecture;
 pub use experts::{ExpertNames, ExpertPart, Experts};
+pub use hull::HULL;
 pub use inputs::Inputs;
 pub use key::{FamilyKey, FamilyKeyKind};
 pub use own::OWN;

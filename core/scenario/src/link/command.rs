@@ -19,6 +19,12 @@ pub(super) fn command(scenario: &Scenario) -> String {
                 }
             }
         }
+        ModelSource::Hull(hull) => {
+            words.push("--hull FILE".to_owned());
+            for (name, value) in hull.axes() {
+                words.push(format!("--set {}", quoted(&format!("{name}={}", text(value)))));
+            }
+        }
         // A config is a file; a link carries it. Links escape apostrophes, so the quotes hold.
         ModelSource::HuggingFace(_) => return format!("{PROGRAM} '{}'", encode(scenario)),
     }

@@ -25,6 +25,10 @@ pub(super) fn encode(scenario: &Scenario) -> String {
                 }
             }
         }
+        ModelSource::Hull(hull) => {
+            pairs.push(("hull", hull.hash().to_owned()));
+            pairs.extend(hull.axes().iter().map(|(name, value)| (name.as_str(), text(value))));
+        }
         ModelSource::HuggingFace(config) => {
             let name = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
             pairs.push(("hf", name.to_owned()));

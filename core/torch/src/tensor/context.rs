@@ -296,6 +296,18 @@ impl Context {
         out
     }
 
+    /// The kind fresh storages have.
+    pub(super) fn kind(&self) -> Kind {
+        self.kind.get()
+    }
+
+    /// The newest storage has one that refers to it.
+    pub(super) fn refer(&self, id: u32) {
+        let mut references = self.references.borrow_mut();
+        debug_assert_eq!(references.len(), id as usize);
+        references.push(Cell::new(1));
+    }
+
     /// The size of a storage follows from another one's.
     pub fn law(&self, law: Law) {
         self.recorder.borrow_mut().law(law);

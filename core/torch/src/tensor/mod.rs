@@ -14,6 +14,7 @@ mod past;
 mod repeat;
 mod saved;
 mod storage;
+mod told;
 mod unit_backward;
 mod unit_lines;
 mod units;
@@ -42,6 +43,7 @@ pub use past::{Past, Seen};
 pub use repeat::{Position, Repeat};
 pub use saved::Saved;
 pub use storage::Tensor;
+pub use told::Told;
 pub use units::{Unit, WORTH, run_units};
 
 pub use plimsoll_ledger::{DType, Kind, ModuleId};

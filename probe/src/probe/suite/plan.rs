@@ -76,7 +76,7 @@ fn missing(scenario: &Scenario, survey: &Survey) -> Option<&'static str> {
         ModelSource::Family { name, .. } if matches!(name.as_str(), "resnet" | "convnext" | "swin") => {
             needed.push("torchvision")
         }
-        ModelSource::Family { .. } => {}
+        ModelSource::Family { .. } | ModelSource::Hull(_) => {}
         ModelSource::Catalog(_) | ModelSource::HuggingFace(_) => needed.push("transformers"),
     }
     if scenario.training.lora.is_some() {

@@ -1,0 +1,24 @@
+//! A model that somebody recorded: what may be said of it beside its own axes.
+
+use super::{Architecture, Checkpoints, Family, Inputs, Origin, Positions, Task};
+
+/// Anybody's own model, played from the recording of its training step. What would make another program of it (adapters,
+/// quantized weights, another attention) is not this recording's to say.
+pub const HULL: Family = Family {
+    caches: false,
+    name: "hull",
+    architecture: Some(Architecture::Hull),
+    origin: Origin::Own { about: "a model of your own, recorded with plimsoll trace", keys: &[] },
+    // What is trained is the recording's own loss.
+    tasks: &[Task::Classification],
+    inputs: Inputs::Features,
+    has_mask: false,
+    positions: Positions::NONE,
+    layers: &[],
+    checkpointing: Checkpoints::Never,
+    eager: true,
+    adapters: false,
+    unquantized: None,
+    experts: None,
+    sizes: &[],
+};

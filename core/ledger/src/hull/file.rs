@@ -1,0 +1,429 @@
+//! The hull as a file: a line that names format and version, and behind it deflated JSON.
+//!
+//! It comes from anywhere, so reading it checks everything that is taken for granted of a hull, and plays every witness: one
+//! that does not come out is refused.
+
+use miniz_oxide::deflate::compress_to_vec;
+use miniz_oxide::inflate::decompress_to_vec_with_limit;
+use plimsoll_ground::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use super::tape::{Born, Segment, Step, Tape, Way};
+use super::{Hull, Parameter, Witness, phases};
+
+/// What every file begins with; the number is the version of the format.
+pub const MAGIC: &[u8] = b"plimsoll-hull 1\n";
+/// What a file of any version begins with.
+const ANY: &[u8] = b"plimsoll-hull ";
+/// The longest file that is read.
+pub const MOST_BYTES: usize = 4 << 20;
+/// The longest text that one may unpack to.
+pub const MOST_UNPACKED: usize = 64 << 20;
+/// The most storages of a tape.
+const MOST_STORAGES: usize = 500_000;
+/// The most expressions, shapes and names.
+const MOST_ROWS: usize = 500_000;
+/// The most axes, tapes and witnesses of one.
+const MOST_AXES: usize = 8;
+const MOST_TAPES: usize = 32;
+const MOST_WITNESSES: usize = 16;
+/// Deflate's effort, 0 to 10.
+const EFFORT: u8 = 10;
+
+fn wrong(problem: impl Into<String>) -> Error {
+    Error::new(
+        "model.hull",
+        problem,
+        "record it again with plimsoll trace, or ask whoever made it for the file once more",
+    )
+}
+
+impl Hull {
+    /// The bytes of a file.
+    ///
+    /// # Errors
+    /// When it cannot be said in JSON, which is a mistake of ours.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let text = serde_json::to_string(self)
+            .map_err(|problem| Error::new("hull", format!("it cannot be written: {problem}"), "report it"))?;
+        Ok([MAGIC, &compress_to_vec(text.as_bytes(), EFFORT)].concat())
+    }
+
+    /// The hull of a file's bytes, every witness played.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        if bytes.len() > MOST_BYTES {
+            return Err(wrong(format!("the file is longer than {MOST_BYTES} bytes")));
+        }
+        let Some(packed) = bytes.strip_prefix(MAGIC) else {
+            let known = bytes.starts_with(ANY);
+            let problem = if known { "it is a hull of another version of the format" } else { "it is no hull" };
+            let hint = if known { "use a newer plimsoll" } else { "name a file that plimsoll trace wrote" };
+            return Err(Error::new("model.hull", problem, hint));
+        };
+        let text = decompress_to_vec_with_limit(packed, MOST_UNPACKED)
+            .map_err(|_| wrong("it cannot be unpacked, or is too long"))?;
+        let hull: Self = serde_json::from_slice(&text).map_err(|problem| wrong(format!("it is no hull: {problem}")))?;
+        hull.check()?;
+        hull.witnesses()?;
+        Ok(hull)
+    }
+
+    /// Whether everything refers to something that is there.
+    fn check(&self) -> Result<()> {
+        let rows = [self.modules.len(), self.ops.len(), self.nodes.len(), self.dtypes.len(), self.exprs.len()];
+        if rows.iter().any(|rows| *rows > MOST_ROWS) || self.shapes.len() > MOST_ROWS {
+            return Err(wrong("it has more names, expressions or shapes than any model"));
+        }
+        if self.ops.len() > MOST_NAMES || self.nodes.len() > MOST_NAMES {
+            return Err(wrong("it has more operators than there are"));
+        }
+        if self.axes.is_empty() || self.axes.len() > MOST_AXES {
+            return Err(wrong(format!("it has {} axes, not 1 to {MOST_AXES}", self.axes.len())));
+        }
+        for axis in &self.axes {
+            if axis.step == 0 || axis.least == 0 || axis.usual < axis.least || axis.name.is_empty() {
+                return Err(wrong(format!("the axis {:?} has no sound range", axis.name)));
+            }
+        }
+        if let Some((index, _)) = self.exprs.iter().enumerate().find(|(index, e)| !e.is_sound(*index, self.axes.len()))
+        {
+            return Err(wrong(format!("expression {index} refers to what is not before it, or divides by nothing")));
+        }
+        let expr = |number: &u32| (*number as usize) < self.exprs.len();
+        if self.shapes.iter().any(|shape| shape.len() > 64 || !shape.iter().all(expr)) {
+            return Err(wrong("a shape refers to an expression that is not there"));
+        }
+        if self.tapes.is_empty() || self.tapes.len() > MOST_TAPES {
+            return Err(wrong(format!("it has {} tapes, not 1 to {MOST_TAPES}", self.tapes.len())));
+        }
+        self.tapes.iter().try_for_each(|tape| self.check_tape(tape))
+    }
+
+    fn check_tape(&self, tape: &Tape) -> Result<()> {
+        let within = |number: u32, rows: usize| (number as usize) < rows;
+        for (index, born) in tape.storages.iter().enumerate() {
+            let sound = within(born.bytes, self.exprs.len())
+                && within(born.shape, self.shapes.len())
+                && within(born.dtype, self.dtypes.len())
+                && within(born.op, self.ops.len())
+                && within(born.module, self.modules.len())
+                && within(born.node, self.nodes.len());
+            if !sound {
+                return Err(wrong(format!("storage {index} refers to something that is not there")));
+            }
+        }
+        for parameter in &tape.parameters {
+            if parameter.storage >= tape.loaded || parameter.sizes.len() > 64 {
+                return Err(wrong(format!("the parameter {:?} is not loaded", parameter.name)));
+            }
+        }
+        let mut next = tape.loaded;
+        let mut left = tape.segments[2].leaves.len();
+        for segment in &tape.segments {
+            if segment.first != next || segment.leaves.len() != left {
+                return Err(wrong("its micro-batches do not follow one another"));
+            }
+            left = segment.leaves.len();
+            next = next.checked_add(segment.born).ok_or_else(|| wrong("it has too many storages"))?;
+            check_segment(tape, segment, self.modules.len())?;
+        }
+        let kinds = |segment: &Segment| segment.leaves.iter().map(std::mem::discriminant).collect::<Vec<_>>();
+        if tape.segments.iter().any(|segment| kinds(segment) != kinds(&tape.segments[0])) {
+            return Err(wrong("its micro-batches leave different things behind"));
+        }
+        if next as usize != tape.storages.len() || tape.storages.len() > MOST_STORAGES {
+            return Err(wrong("its storages are not those of its micro-batches"));
+        }
+        if tape.witnesses.len() > MOST_WITNESSES || tape.witnesses.iter().any(|w| w.axes.len() != self.axes.len()) {
+            return Err(wrong("its witnesses are not of its axes"));
+        }
+        Ok(())
+    }
+
+    /// Plays every witness.
+    fn witnesses(&self) -> Result<()> {
+        for tape in &self.tapes {
+            for witness in &tape.witnesses {
+                let ours = phases(self, tape, &witness.axes)?;
+                if ours != witness.phases {
+                    return Err(wrong(format!(
+                        "at {:?} its {} tape does not come out as what was recorded there",
+                        witness.axes, tape.precision
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Names are numbered in 16 bits by the ledger.
+const MOST_NAMES: usize = 60_000;
+
+/// Whether every instruction is about something that is there, and nothing goes twice.
+fn check_segment(tape: &Tape, segment: &Segment, modules: usize) -> Result<()> {
+    let bad = |at: usize| wrong(format!("instruction {at} of a micro-batch is about something that is not there"));
+    let mut held: Vec<bool> = Vec::new();
+    let (mut handles, mut taken): (Vec<bool>, Vec<bool>) = (Vec::new(), Vec::new());
+    let mut carried = vec![false; segment.leaves.len()];
+    let mut depth = 0u32;
+    let take = |flags: &mut [bool], index: u32| {
+        flags.get_mut(index as usize).is_some_and(|flag| std::mem::replace(flag, false))
+    };
+    for (at, step) in segment.steps.iter().enumerate() {
+        let sound = match *step {
+            Step::Born => {
+                held.push(true);
+                true
+            }
+            Step::Dropped(storage) if storage < tape.loaded => true,
+            Step::Dropped(storage) => storage.checked_sub(segment.first).is_some_and(|index| take(&mut held, index)),
+            Step::Carried(index) => carried.get_mut(index as usize).is_some_and(|gone| !std::mem::replace(gone, true)),
+            Step::Kept(storage) => {
+                handles.push(true);
+                storage < tape.loaded
+                    || storage.checked_sub(segment.first).is_some_and(|index| (index as usize) < held.len())
+            }
+            Step::LetGo(handle) => take(&mut handles, handle),
+            Step::Taken(handle) => {
+                taken.push(true);
+                handles.get(handle as usize).copied().unwrap_or(false)
+            }
+            Step::PutBack(number) => take(&mut taken, number),
+            Step::Module(number) => {
+                depth += 1;
+                (number as usize) < modules
+            }
+            Step::Return => {
+                depth = depth.saturating_sub(1);
+                true
+            }
+            Step::Product(_) => true,
+        };
+        if !sound {
+            return Err(bad(at));
+        }
+    }
+    if held.len() != segment.born as usize {
+        return Err(wrong("a micro-batch has more or fewer storages than it says"));
+    }
+    let [forward, backward] = segment.begins.map(|at| at as usize);
+    if !(forward <= backward && backward <= segment.steps.len()) {
+        return Err(wrong("a micro-batch's backward does not follow its forward"));
+    }
+    let alive = |storage: u32| {
+        storage.checked_sub(segment.first).is_some_and(|index| held.get(index as usize).copied().unwrap_or(false))
+    };
+    if segment.gradients.len() != tape.parameters.len() || !segment.gradients.iter().flatten().all(|g| alive(*g)) {
+        return Err(wrong("a gradient is no storage of its micro-batch"));
+    }
+    let mut gradients: Vec<u32> = segment.gradients.iter().flatten().copied().collect();
+    gradients.sort_unstable();
+    let leaves = segment.leaves.windows(2).all(|pair| pair[0] < pair[1])
+        && segment.leaves.iter().all(|way| match *way {
+            Way::Storage(storage) => alive(storage) && gradients.binary_search(&storage).is_err(),
+            Way::Handle(handle) => handles.get(handle as usize).copied().unwrap_or(false),
+            Way::Taken(number) => taken.get(number as usize).copied().unwrap_or(false),
+        });
+    if !leaves || segment.loss.checked_sub(segment.first).is_none_or(|index| index >= segment.born) {
+        return Err(wrong("what a micro-batch leaves behind is not there"));
+    }
+    Ok(())
+}
+
+/// A tape, column by column.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TapeColumns {
+    precision: String,
+    cards: Vec<(u8, u8)>,
+    parameters: Vec<Parameter>,
+    loaded: u32,
+    bytes: Vec<u32>,
+    shape: Vec<u32>,
+    dtype: Vec<u32>,
+    op: Vec<u32>,
+    module: Vec<u32>,
+    node: Vec<u32>,
+    segments: [SegmentColumns; 3],
+    asked: Vec<(String, String, String)>,
+    witnesses: Vec<Witness>,
+}
+
+/// A micro-batch: a letter for each instruction, and the numbers of those that have one, counted back from the latest.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SegmentColumns {
+    born: u32,
+    steps: String,
+    numbers: Vec<u32>,
+    begins: [u32; 2],
+    gradients: Vec<Option<u32>>,
+    loss: u32,
+    leaves: Vec<Way>,
+}
+
+impl From<&Segment> for SegmentColumns {
+    fn from(segment: &Segment) -> Self {
+        let (mut steps, mut numbers) = (String::new(), Vec::new());
+        let (mut next, mut handles, mut taken) = (segment.first, 0u32, 0u32);
+        for step in &segment.steps {
+            let (letter, number) = match *step {
+                Step::Born => {
+                    next += 1;
+                    ('a', None)
+                }
+                Step::Dropped(storage) if storage < segment.first => ('l', Some(storage)),
+                Step::Dropped(storage) => ('d', Some(next - storage)),
+                Step::Carried(index) => ('o', Some(index)),
+                Step::Kept(storage) => {
+                    handles += 1;
+                    if storage < segment.first { ('k', Some(storage)) } else { ('s', Some(next - storage)) }
+                }
+                Step::LetGo(handle) => ('r', Some(handles - handle)),
+                Step::Taken(handle) => {
+                    taken += 1;
+                    ('u', Some(handles - handle))
+                }
+                Step::PutBack(number) => ('x', Some(taken - number)),
+                Step::Module(module) => ('m', Some(module)),
+                Step::Return => ('e', None),
+                Step::Product(false) => ('p', None),
+                Step::Product(true) => ('b', None),
+            };
+            steps.push(letter);
+            numbers.extend(number);
+        }
+        let gradients = segment.gradients.iter().map(|g| g.map(|g| g - segment.first)).collect();
+        Self {
+            born: segment.born,
+            steps,
+            numbers,
+            begins: segment.begins,
+            gradients,
+            loss: segment.loss - segment.first,
+            leaves: segment.leaves.clone(),
+        }
+    }
+}
+
+impl SegmentColumns {
+    /// The micro-batch whose first storage has this number; `None` where a number is missing or points nowhere.
+    fn segment(self, first: u32) -> Option<Segment> {
+        let mut steps = Vec::with_capacity(self.steps.len());
+        let mut numbers = self.numbers.into_iter();
+        let (mut next, mut handles, mut taken) = (first, 0u32, 0u32);
+        for letter in self.steps.bytes() {
+            let step = match letter {
+                b'a' => {
+                    next = next.checked_add(1)?;
+                    Step::Born
+                }
+                b'l' => Step::Dropped(numbers.next().filter(|n| *n < first)?),
+                b'd' => Step::Dropped(next.checked_sub(numbers.next()?)?),
+                b'o' => Step::Carried(numbers.next()?),
+                b'k' => {
+                    handles += 1;
+                    Step::Kept(numbers.next().filter(|n| *n < first)?)
+                }
+                b's' => {
+                    handles += 1;
+                    Step::Kept(next.checked_sub(numbers.next()?)?)
+                }
+                b'r' => Step::LetGo(handles.checked_sub(numbers.next()?)?),
+                b'u' => {
+                    taken += 1;
+                    Step::Taken(handles.checked_sub(numbers.next()?)?)
+                }
+                b'x' => Step::PutBack(taken.checked_sub(numbers.next()?)?),
+                b'm' => Step::Module(numbers.next()?),
+                b'e' => Step::Return,
+                b'p' => Step::Product(false),
+                b'b' => Step::Product(true),
+                _ => return None,
+            };
+            steps.push(step);
+        }
+        let absolute = |number: u32| number.checked_add(first);
+        let gradients = self
+            .gradients
+            .into_iter()
+            .map(|g| g.map_or(Some(None), |g| absolute(g).map(Some)))
+            .collect::<Option<_>>()?;
+        Some(Segment {
+            first,
+            born: self.born,
+            steps,
+            begins: self.begins,
+            gradients,
+            loss: absolute(self.loss)?,
+            leaves: self.leaves,
+        })
+    }
+}
+
+impl Serialize for Tape {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let column = |of: fn(&Born) -> u32| self.storages.iter().map(of).collect();
+        let [a, b, c] = &self.segments;
+        TapeColumns {
+            precision: self.precision.clone(),
+            cards: self.cards.clone(),
+            parameters: self.parameters.clone(),
+            loaded: self.loaded,
+            bytes: column(|born| born.bytes),
+            shape: column(|born| born.shape),
+            dtype: column(|born| born.dtype),
+            op: column(|born| born.op),
+            module: column(|born| born.module),
+            node: column(|born| born.node),
+            segments: [a.into(), b.into(), c.into()],
+            asked: self.asked.clone(),
+            witnesses: self.witnesses.clone(),
+        }
+        .serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Tape {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        use serde::de::Error as _;
+        let columns = TapeColumns::deserialize(deserializer)?;
+        let count = columns.bytes.len();
+        let others = [&columns.shape, &columns.dtype, &columns.op, &columns.module, &columns.node];
+        if others.iter().any(|column| column.len() != count) {
+            return Err(D::Error::custom("columns of storages are not equally long"));
+        }
+        let storages = (0..count).map(|at| Born {
+            bytes: columns.bytes[at],
+            shape: columns.shape[at],
+            dtype: columns.dtype[at],
+            op: columns.op[at],
+            module: columns.module[at],
+            node: columns.node[at],
+        });
+        let storages = storages.collect();
+        let mut first = columns.loaded;
+        let mut segment = |columns: SegmentColumns| {
+            let born = columns.born;
+            let segment = columns.segment(first);
+            first = first.saturating_add(born);
+            segment.ok_or_else(|| D::Error::custom("an instruction points nowhere"))
+        };
+        let [a, b, c] = columns.segments;
+        let segments = [segment(a)?, segment(b)?, segment(c)?];
+        Ok(Self {
+            precision: columns.precision,
+            cards: columns.cards,
+            parameters: columns.parameters,
+            loaded: columns.loaded,
+            storages,
+            segments,
+            asked: columns.asked,
+            witnesses: columns.witnesses,
+        })
+    }
+}

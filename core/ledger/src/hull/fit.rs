@@ -1,0 +1,290 @@
+//! From recordings at several points to a hull.
+
+use plimsoll_ground::{Error, Result};
+use rustc_hash::FxHashMap;
+
+use super::recording::{Apart, Recording};
+use super::solve::Solver;
+use super::tape::{Born, Step, Tape};
+use super::{Axis, Hull, Parameter, Phase, Witness, phases};
+
+/// What is to be recorded, as it is said at the head of the file.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// What made it.
+    pub made: Vec<(String, String)>,
+    /// What is traced.
+    pub model: String,
+    /// How its loss is computed.
+    pub loss: String,
+    /// Name and type of every input.
+    pub inputs: Vec<(String, String)>,
+    /// What sizes depend on, the batch first.
+    pub axes: Vec<Axis>,
+}
+
+/// A recording and where it was made.
+#[derive(Debug)]
+pub struct Trial {
+    /// The values of the axes.
+    pub at: Vec<u64>,
+    /// What was recorded there.
+    pub recording: Recording,
+}
+
+impl Hull {
+    /// A hull without tapes.
+    pub fn new(asked: Asked) -> Self {
+        let Asked { made, model, loss, inputs, axes } = asked;
+        Self {
+            made,
+            model,
+            loss,
+            inputs,
+            axes,
+            modules: Vec::new(),
+            ops: Vec::new(),
+            nodes: vec![String::new()],
+            dtypes: Vec::new(),
+            exprs: Vec::new(),
+            shapes: Vec::new(),
+            tapes: Vec::new(),
+        }
+    }
+}
+
+/// A table of names or shapes, each once.
+struct Table<'t, T> {
+    rows: &'t mut Vec<T>,
+    numbers: FxHashMap<T, u32>,
+}
+
+impl<'t, T: Clone + Eq + std::hash::Hash> Table<'t, T> {
+    fn of(rows: &'t mut Vec<T>) -> Self {
+        let numbers = rows.iter().enumerate().map(|(number, row)| (row.clone(), number as u32)).collect();
+        Self { rows, numbers }
+    }
+
+    fn number(&mut self, row: &T) -> u32 {
+        if let Some(number) = self.numbers.get(row) {
+            return *number;
+        }
+        let number = self.rows.len() as u32;
+        self.rows.push(row.clone());
+        self.numbers.insert(row.clone(), number);
+        number
+    }
+}
+
+/// Adds the tape of one precision to a hull: `trials` are recordings at different points. Answers how many roundings the
+/// points leave loose.
+///
+/// # Errors
+/// Programs that differ between points, sizes without an expression.
+pub fn fit(hull: &mut Hull, precision: &str, cards: &[(u8, u8)], trials: &[Trial]) -> Result<usize> {
+    let Some(first) = trials.first() else {
+        return Err(Error::new("trace", "nothing was recorded", "record at a few sizes"));
+    };
+    let mut parts = Vec::with_capacity(trials.len());
+    for trial in trials {
+        parts.push(trial.recording.apart()?);
+    }
+    for (trial, apart) in trials.iter().zip(&parts).skip(1) {
+        alike(hull, first, &parts[0], trial, apart)?;
+    }
+    let count = first.recording.storages.len();
+    let kept = parts[0].segments.last().map_or(0, |last| (last.first + last.born) as usize);
+    debug_assert!(kept <= count);
+    let mut solver =
+        Solver::new(trials.iter().map(|trial| trial.at.clone()).collect(), std::mem::take(&mut hull.exprs));
+    let mut missing: Vec<String> = Vec::new();
+    let mut sizes: Vec<(u32, Vec<u32>)> = Vec::with_capacity(kept);
+    for index in 0..kept {
+        let at = |trial: &Trial| trial.recording.storages[index].0;
+        let bytes: Vec<u64> = trials.iter().map(at).collect();
+        let ranks = trials.iter().map(|t| t.recording.storages[index].1.len()).collect::<Vec<_>>();
+        let same_rank = ranks.windows(2).all(|pair| pair[0] == pair[1]);
+        let dimensions: Vec<Vec<u64>> = (0..if same_rank { ranks[0] } else { 0 })
+            .map(|d| trials.iter().map(|t| t.recording.storages[index].1[d]).collect())
+            .collect();
+        let numbers: Option<Vec<u32>> = dimensions.iter().map(|d| solver.dimension(d)).collect();
+        match solver.bytes(&bytes, &dimensions) {
+            Some(number) => sizes.push((number, numbers.filter(|_| same_rank).unwrap_or_else(|| vec![number]))),
+            None => {
+                sizes.push((0, Vec::new()));
+                let (_, shape, _, op, module, _) = &first.recording.storages[index];
+                let module = first.recording.modules.get(*module as usize).map_or("", String::as_str);
+                missing.push(format!("{op} {shape:?} in {module:?}: {bytes:?} bytes"));
+            }
+        }
+    }
+    let loose = solver.loose;
+    hull.exprs = solver.into_table();
+    if !missing.is_empty() {
+        let points: Vec<&Vec<u64>> = trials.iter().map(|trial| &trial.at).collect();
+        return Err(Error::new(
+            "trace",
+            format!(
+                "{} sizes have no expression over the axes at {points:?}: {}",
+                missing.len(),
+                missing.iter().take(5).cloned().collect::<Vec<_>>().join("; ")
+            ),
+            "give an axis a fixed number in --input, or say with --axis S=256/32 that only multiples of 32 are asked for",
+        ));
+    }
+    let tape = written(hull, precision, cards, &first.recording, parts.swap_remove(0), &sizes);
+    hull.tapes.push(tape);
+    Ok(loose)
+}
+
+/// Whether two recordings are the same program.
+///
+/// # Errors
+/// Where they begin to differ.
+pub fn same_program(hull: &Hull, first: &Trial, other: &Trial) -> Result<()> {
+    alike(hull, first, &first.recording.apart()?, other, &other.recording.apart()?)
+}
+
+/// Refuses programs that differ.
+fn alike(hull: &Hull, first: &Trial, one: &Apart, other: &Trial, two: &Apart) -> Result<()> {
+    let (a, b) = (&first.recording, &other.recording);
+    let differ = |what: String| {
+        let axes: Vec<String> = hull
+            .axes
+            .iter()
+            .enumerate()
+            .map(|(i, axis)| format!("{} = {} and {}", axis.name, first.at[i], other.at[i]))
+            .collect();
+        Err(Error::new(
+            "trace",
+            format!("the program changes between {}: {what}", axes.join(", ")),
+            "give the axis a fixed number in --input, or say with --axis S=256/32 that only multiples of 32 are asked for",
+        ))
+    };
+    let name = |r: &Recording, storage: usize| {
+        r.storages.get(storage).map_or(String::new(), |(_, shape, _, op, module, _)| {
+            format!("{op} {shape:?} in {:?}", r.modules.get(*module as usize).map_or("", String::as_str))
+        })
+    };
+    let kind = |r: &Recording, i: usize| {
+        r.storages.get(i).map(|(_, _, dtype, op, module, _)| (dtype.clone(), op.clone(), *module))
+    };
+    let births = a.storages.len().max(b.storages.len());
+    if let Some(at) = (0..births).find(|&at| kind(a, at) != kind(b, at)) {
+        return differ(format!("{} here, {} there", name(a, at), name(b, at)));
+    }
+    for (x, y) in one.segments.iter().zip(&two.segments) {
+        if let Some(at) = (0..x.steps.len().max(y.steps.len())).find(|&at| x.steps.get(at) != y.steps.get(at)) {
+            let near = x.steps[..at.min(x.steps.len())].iter().filter(|s| **s == Step::Born).count();
+            return differ(format!("behind {}", name(a, (x.first as usize + near).saturating_sub(1))));
+        }
+        if x != y {
+            return differ("gradients".to_owned());
+        }
+    }
+    Ok(())
+}
+
+fn written(
+    hull: &mut Hull,
+    precision: &str,
+    cards: &[(u8, u8)],
+    recording: &Recording,
+    apart: Apart,
+    sizes: &[(u32, Vec<u32>)],
+) -> Tape {
+    let mut shapes = Table::of(&mut hull.shapes);
+    let (mut ops, mut nodes) = (Table::of(&mut hull.ops), Table::of(&mut hull.nodes));
+    let (mut dtypes, mut modules) = (Table::of(&mut hull.dtypes), Table::of(&mut hull.modules));
+    let names: Vec<u32> = recording.modules.iter().map(|name| modules.number(name)).collect();
+    let storages =
+        sizes.iter().zip(&recording.storages).map(|((bytes, shape), (_, _, dtype, op, module, node))| Born {
+            bytes: *bytes,
+            shape: shapes.number(shape),
+            dtype: dtypes.number(dtype),
+            op: ops.number(op),
+            module: names.get(*module as usize).copied().unwrap_or(0),
+            node: nodes.number(node),
+        });
+    let storages = storages.collect();
+    let mut segments = apart.segments;
+    for step in segments.iter_mut().flat_map(|segment| segment.steps.iter_mut()) {
+        if let Step::Module(number) = step {
+            *number = names.get(*number as usize).copied().unwrap_or(0);
+        }
+    }
+    let parameters = recording.parameters.iter().map(|(name, sizes, dtype, trained, storage)| Parameter {
+        name: name.clone(),
+        sizes: sizes.clone(),
+        dtype: dtype.clone(),
+        trained: *trained,
+        storage: *storage,
+    });
+    let asked = recording.asked.iter().map(|(who, (dtype, told))| (who.clone(), dtype.clone(), told.to_string()));
+    Tape {
+        precision: precision.to_owned(),
+        cards: cards.to_vec(),
+        parameters: parameters.collect(),
+        loaded: recording.loaded,
+        storages,
+        segments,
+        asked: asked.collect(),
+        witnesses: Vec::new(),
+    }
+}
+
+impl Hull {
+    /// Has a recording in which autograd held what it saved itself be a witness of the newest tape, which must come out as it.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn witness(&mut self, trial: &Trial) -> Result<()> {
+        let told = trial.recording.phases();
+        let Some(tape) = self.tapes.last() else { return Ok(()) };
+        let ours = phases(self, tape, &trial.at)?;
+        if let Some(at) = (0..told.len().max(ours.len())).find(|&at| told.get(at) != ours.get(at)) {
+            return Err(Error::new(
+                "trace",
+                format!(
+                    "at {:?} the tape comes out otherwise than the model itself (phase {at}: {:?}, not {:?})",
+                    trial.at,
+                    ours.get(at),
+                    told.get(at)
+                ),
+                "give an axis a fixed number in --input; if it stays so, report it with the model",
+            ));
+        }
+        if let Some(tape) = self.tapes.last_mut() {
+            tape.witnesses.push(Witness { axes: trial.at.clone(), phases: told });
+        }
+        Ok(())
+    }
+}
+
+impl Recording {
+    /// Peaks and ends of a direct recording: nothing but births and deaths.
+    fn phases(&self) -> Vec<Phase> {
+        use super::recording::Raw;
+        let size = |number: u32| self.storages.get(number as usize).map_or(0, |s| s.0.next_multiple_of(512));
+        let (mut now, mut phases, mut recorded) = (0u64, Vec::<Phase>::new(), false);
+        for raw in &self.code {
+            match raw {
+                Raw::Phase('p', name) => {
+                    recorded = matches!(name.as_str(), "input" | "forward" | "backward");
+                    if recorded {
+                        phases.push(Phase { peak: now, end: now });
+                    }
+                }
+                Raw::One('a', number) => now += size(*number),
+                Raw::One('d', number) => now = now.saturating_sub(size(*number)),
+                _ => {}
+            }
+            if let (true, Some(phase)) = (recorded, phases.last_mut()) {
+                phase.peak = phase.peak.max(now);
+                phase.end = now;
+            }
+        }
+        phases.truncate(9);
+        phases
+    }
+}

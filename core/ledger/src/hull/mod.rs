@@ -1,0 +1,109 @@
+//! A hull: somebody's own model as the tape of its training step, with sizes as expressions over named axes.
+//!
+//! A tape is recorded below autograd, so it needs no knowledge of operators: storages come, Python lets go of them,
+//! autograd keeps them under handles and lets go of those. Whoever plays it composes micro-batches out of three recorded
+//! ones. The file is described in `docs/hull.md`; it holds no code, and reading one checks everything that is taken for
+//! granted of it.
+
+mod expr;
+mod file;
+mod fit;
+mod measure;
+mod recording;
+mod solve;
+mod tape;
+
+#[cfg(test)]
+mod tests;
+
+pub use expr::{Expr, Term, values};
+pub use file::{MAGIC, MOST_BYTES, MOST_UNPACKED};
+pub use fit::{Asked, Trial, fit, same_program};
+pub use measure::{Phase, phases};
+pub use recording::{Recording, Reply};
+pub use tape::{Born, Segment, Step, Tape, Way};
+
+use serde::{Deserialize, Serialize};
+
+/// A whole file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hull {
+    /// What made it, for people: the program, PyTorch, Python.
+    pub made: Vec<(String, String)>,
+    /// What was traced, for people; nothing executes it.
+    pub model: String,
+    /// How its loss is computed, for people.
+    pub loss: String,
+    /// The inputs as they were given, for people: name and type.
+    pub inputs: Vec<(String, String)>,
+    /// What sizes depend on; the first is the micro-batch.
+    pub axes: Vec<Axis>,
+    /// Names of modules, operators and autograd's functions that the tapes give by number.
+    pub modules: Vec<String>,
+    /// Names of operators.
+    pub ops: Vec<String>,
+    /// Names of autograd's functions; the first is empty.
+    pub nodes: Vec<String>,
+    /// Names of element types.
+    pub dtypes: Vec<String>,
+    /// Sizes as expressions over the axes, each referring to earlier ones only.
+    pub exprs: Vec<Expr>,
+    /// Shapes that storages are made for: an expression a dimension.
+    pub shapes: Vec<Vec<u32>>,
+    /// One for each precision and kind of card that differ.
+    pub tapes: Vec<Tape>,
+}
+
+/// What sizes depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Axis {
+    /// Its name: `B`, `S`.
+    pub name: String,
+    /// The value it has where nothing is said.
+    pub usual: u64,
+    /// The least value the expressions were tried at; smaller ones are refused.
+    pub least: u64,
+    /// Only multiples of this were recorded; others are refused.
+    pub step: u64,
+}
+
+/// A parameter, in the model's order; one that is tied stands once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parameter {
+    /// Its dotted name.
+    pub name: String,
+    /// Its sizes.
+    pub sizes: Vec<u64>,
+    /// Its element type's name.
+    pub dtype: String,
+    /// Whether it is trained.
+    pub trained: bool,
+    /// The number of its storage.
+    pub storage: u32,
+}
+
+/// What a direct recording, in which autograd holds what it saves itself, came to at sizes that no expression was made from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Witness {
+    /// The values of the axes.
+    pub axes: Vec<u64>,
+    /// Peak and end of input, forward and backward of three micro-batches, in bytes of live storages, each rounded to 512.
+    pub phases: Vec<Phase>,
+}
+
+impl Hull {
+    /// The number of an axis.
+    pub fn axis(&self, name: &str) -> Option<usize> {
+        self.axes.iter().position(|axis| axis.name == name)
+    }
+
+    /// The tape for a precision on a card of this compute capability: the one recorded for it, or for one that chooses the
+    /// same kernels.
+    pub fn tape(&self, precision: &str, capability: (u8, u8)) -> Option<&Tape> {
+        self.tapes.iter().find(|tape| tape.precision == precision && tape.cards.contains(&capability))
+    }
+}

@@ -1,0 +1,98 @@
+//! One recording with sizes as expressions: what is loaded, and three micro-batches.
+
+use super::{Parameter, Witness};
+use serde::{Deserialize, Serialize};
+
+/// One instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// The next storage comes.
+    Born,
+    /// Python lets go of a storage of this segment, or of one that was loaded.
+    Dropped(u32),
+    /// What the micro-batch before left behind goes: this one of its [`Segment::leaves`].
+    Carried(u32),
+    /// Autograd keeps a storage, under the next handle.
+    Kept(u32),
+    /// Autograd lets go of a handle of this segment.
+    LetGo(u32),
+    /// Backward takes out what a handle keeps, under the next number.
+    Taken(u32),
+    /// Backward lets go of what it took out.
+    PutBack(u32),
+    /// A module is called.
+    Module(u32),
+    /// The innermost module returns.
+    Return,
+    /// A matrix product runs, or one that adds a bias as it goes.
+    Product(bool),
+}
+
+/// What something left behind is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// Python holds this storage.
+    Storage(u32),
+    /// Autograd holds this handle.
+    Handle(u32),
+    /// Backward holds what it took out under this number.
+    Taken(u32),
+}
+
+/// A storage as it comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Born {
+    /// The expression of its bytes.
+    pub bytes: u32,
+    /// The shape of the tensor it comes for.
+    pub shape: u32,
+    /// The number of its element type's name.
+    pub dtype: u32,
+    /// The number of its operator's name.
+    pub op: u32,
+    /// The number of its module's name.
+    pub module: u32,
+    /// The number of its autograd function's name.
+    pub node: u32,
+}
+
+/// A micro-batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The number of its first storage.
+    pub first: u32,
+    /// How many storages come in it.
+    pub born: u32,
+    /// Its instructions.
+    pub steps: Vec<Step>,
+    /// Where the forward begins, and where backward does.
+    pub begins: [u32; 2],
+    /// The storage of each parameter's gradient at its end, where it made one.
+    pub gradients: Vec<Option<u32>>,
+    /// The loss's storage.
+    pub loss: u32,
+    /// What the next micro-batch lets go of.
+    pub leaves: Vec<Way>,
+}
+
+/// A recording. Storages are numbered in the order they come, handles and what is taken out by segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tape {
+    /// The scenario's word for the precision.
+    pub precision: String,
+    /// Compute capabilities that it holds for.
+    pub cards: Vec<(u8, u8)>,
+    /// Parameters in the model's order.
+    pub parameters: Vec<Parameter>,
+    /// How many storages are there once the model is loaded.
+    pub loaded: u32,
+    /// Every storage.
+    pub storages: Vec<Born>,
+    /// The first micro-batch, one with gradients there already, one without them again.
+    pub segments: [Segment; 3],
+    /// What the host asked the card for: who, the element type, what it was told.
+    pub asked: Vec<(String, String, String)>,
+    /// What direct recordings came to.
+    pub witnesses: Vec<Witness>,
+}

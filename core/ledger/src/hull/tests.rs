@@ -1,0 +1,165 @@
+//! A recording that was made up by hand, the way the recorder writes it: one weight, a batch, a loss, a gradient.
+
+use super::{Asked, Axis, Hull, MAGIC, Recording, Trial, fit, phases, same_program};
+
+/// What the recorder would write of `loss = (x @ w).sum()` at `[batch, side]`; `direct`: autograd holds what it saves.
+fn recording(at: &[u64], direct: bool) -> Recording {
+    let (batch, side) = (at[0], at[1]);
+    let sizes = [(batch * side * 4, vec![batch, side]), (batch * 8 * 4, vec![batch, 8]), (4, vec![])];
+    let mut storages = vec![(side * 8 * 4, vec![side, 8], "parameter")];
+    let mut code = vec![r#"["p","load"]"#.to_owned(), r#"["a",0]"#.to_owned()];
+    let (mut losses, mut gradients) = (Vec::new(), Vec::new());
+    let mut before: Option<u32> = None;
+    let mut made: Vec<u32> = Vec::new();
+    for (index, letter) in ["A", "B", "C", "D"].into_iter().enumerate() {
+        let mut say = |text: String| code.push(text);
+        if index > 1 {
+            say(r#"["p","zero"]"#.into());
+            made.drain(..).for_each(|gradient| say(format!(r#"["d",{gradient}]"#)));
+        }
+        let first = storages.len() as u32;
+        let (x, out, loss, seed, gradient) = (first, first + 1, first + 2, first + 3, first + 4);
+        say(r#"["p","input"]"#.into());
+        say(format!(r#"["a",{x}]"#));
+        if let Some(last) = before {
+            say(format!(r#"["d",{last}]"#));
+        }
+        say(r#"["p","forward"]"#.into());
+        say(r#"["b",0]"#.into());
+        let h = index as u32;
+        if !direct {
+            say(format!(r#"["s",{h},{x}]"#));
+        }
+        say(format!(r#"["a",{out}]"#));
+        say(format!(r#"["a",{loss}]"#));
+        say(format!(r#"["d",{out}]"#));
+        if let Some(last) = before {
+            say(format!(r#"["d",{}]"#, last + 2));
+        }
+        say(r#"["p","backward"]"#.into());
+        say(format!(r#"["a",{seed}]"#));
+        if !direct {
+            say(format!(r#"["u",{h},{h}]"#));
+        }
+        say(format!(r#"["a",{gradient}]"#));
+        if !direct {
+            say(format!(r#"["x",{h}]"#));
+            say(format!(r#"["r",{h}]"#));
+        }
+        say(format!(r#"["d",{seed}]"#));
+        storages.extend(sizes.iter().cloned().map(|(bytes, shape)| (bytes, shape, "made")));
+        storages.push((4, vec![], "ones_like"));
+        storages.push((side * 8 * 4, vec![side, 8], "mm"));
+        if index == 1 {
+            // It was added to the one that was there.
+            say(format!(r#"["d",{gradient}]"#));
+            gradients.push(format!(r#""{letter}":[{}]"#, gradient - 5));
+        } else {
+            made.push(gradient);
+            gradients.push(format!(r#""{letter}":[{gradient}]"#));
+        }
+        losses.push(format!(r#""{letter}":[{loss},"float32"]"#));
+        before = Some(x);
+    }
+    code.push(r#"["p","end"]"#.into());
+    let storages: Vec<String> =
+        storages.iter().map(|(bytes, shape, op)| format!(r#"[{bytes},{shape:?},"float32","{op}",0,""]"#)).collect();
+    let text = format!(
+        r#"{{"same":[[8,0],[9,0]],"code":[{}],"storages":[{}],"modules":[""],"loaded":1,
+            "parameters":[["w",[{side},8],"float32",true,0]],"gradients":{{{}}},"losses":{{{}}},"asked":{{}}}}"#,
+        code.join(","),
+        storages.join(","),
+        gradients.join(","),
+        losses.join(",")
+    );
+    serde_json::from_str(&text).unwrap()
+}
+
+fn trial(at: [u64; 2], direct: bool) -> Trial {
+    Trial { at: at.to_vec(), recording: recording(&at, direct) }
+}
+
+fn hull() -> Hull {
+    let axis = |name: &str| Axis { name: name.to_owned(), usual: 64, least: 1, step: 1 };
+    let mut hull =
+        Hull::new(Asked { model: "by:hand".to_owned(), axes: vec![axis("B"), axis("S")], ..Asked::default() });
+    let trials: Vec<Trial> =
+        [[2, 64], [3, 64], [2, 65], [5, 63], [3, 49], [4, 57], [2, 83]].map(|at| trial(at, false)).into();
+    trials.iter().skip(1).for_each(|other| same_program(&hull, &trials[0], other).unwrap());
+    assert_eq!(fit(&mut hull, "fp32", &[(8, 0)], &trials).unwrap(), 0);
+    hull.witness(&trial([6, 52], true)).unwrap();
+    hull
+}
+
+#[test]
+fn a_recording_becomes_a_hull_that_holds_at_other_sizes() {
+    let hull = hull();
+    let tape = hull.tape("fp32", (8, 0)).unwrap();
+    assert!(hull.tape("fp32", (7, 5)).is_none() && hull.tape("bf16", (8, 0)).is_none());
+    let at = phases(&hull, tape, &[100, 1000]).unwrap();
+    let [weight, batch, out] = [1000 * 8 * 4u64, 100 * 1000 * 4, 100 * 8 * 4].map(|bytes| bytes.next_multiple_of(512));
+    assert_eq!(at[0].end, weight + batch);
+    assert_eq!(at[1].peak, weight + batch + out + 512);
+    assert_eq!(at[2].end, weight + batch + 512 + weight, "the gradient stays");
+    assert_eq!(at[3].peak, 2 * weight + 2 * batch + 512, "the batch before goes when the new one is there");
+}
+
+#[test]
+fn a_file_is_the_hull_it_was_written_from() {
+    let hull = hull();
+    let bytes = hull.to_bytes().unwrap();
+    assert!(bytes.len() < 1500, "{}", bytes.len());
+    assert_eq!(Hull::from_bytes(&bytes).unwrap(), hull);
+}
+
+#[test]
+fn a_hull_that_is_not_what_its_witnesses_say_is_refused() {
+    let mut hull = hull();
+    hull.tapes[0].witnesses[0].phases[4].peak += 512;
+    let error = Hull::from_bytes(&hull.to_bytes().unwrap()).unwrap_err();
+    assert!(error.problem.contains("does not come out"), "{error}");
+}
+
+#[test]
+fn what_is_no_hull_is_refused_in_words() {
+    let good = hull().to_bytes().unwrap();
+    let newer = b"plimsoll-hull 2\nxyz".to_vec();
+    for (bytes, word) in [
+        (Vec::new(), "no hull"),
+        (b"PK\x03\x04".to_vec(), "no hull"),
+        (newer, "another version"),
+        (MAGIC.to_vec(), "cannot be unpacked"),
+        (good[..good.len() / 2].to_vec(), "cannot be unpacked"),
+    ] {
+        let error = Hull::from_bytes(&bytes).unwrap_err();
+        assert!(error.problem.contains(word), "{error}");
+    }
+}
+
+#[test]
+fn what_points_nowhere_is_refused() {
+    let broken: [fn(&mut Hull); 8] = [
+        |hull| hull.tapes[0].storages[3].bytes = 10_000,
+        |hull| hull.tapes[0].parameters[0].storage = 1,
+        |hull| hull.tapes[0].segments[1].leaves.clear(),
+        |hull| hull.tapes[0].segments[0].begins = [9, 2],
+        |hull| hull.axes[1].step = 0,
+        |hull| hull.axes.clear(),
+        |hull| hull.tapes.clear(),
+        |hull| hull.tapes[0].segments[0].gradients.clear(),
+    ];
+    for (index, change) in broken.iter().enumerate() {
+        let mut hull = hull();
+        change(&mut hull);
+        assert!(Hull::from_bytes(&hull.to_bytes().unwrap()).is_err(), "{index}");
+    }
+}
+
+#[test]
+fn programs_that_differ_are_not_fitted() {
+    let hull = hull();
+    let mut other = trial([3, 64], false);
+    other.recording.storages[2].3 = "another".to_owned();
+    let error = same_program(&hull, &trial([2, 64], false), &other).unwrap_err();
+    assert!(error.problem.contains("another") && error.problem.contains("B = 2 and 3"), "{error}");
+}

@@ -1,0 +1,246 @@
+//! `model.hull`: a model that somebody recorded, and the sizes it is asked at.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use plimsoll_ground::{Error, Result, nearest, quoted};
+use plimsoll_ledger::hull::{Hull, MOST_BYTES};
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use crate::given::{Given, count, text as text_of};
+use crate::link::BASE64;
+use crate::{
+    Attention, AttentionMask, Checkpointing, LossImpl, Mode, Optimizer, Precision, Quantization, Scenario, at,
+};
+
+/// What stands before a file's content in `model.hull`, in base64url.
+pub const CONTENT: &str = "data:";
+/// What stands before the hash of a file's content.
+const HASH: &str = "sha256:";
+/// The most an axis may be.
+const LONGEST: u64 = 1 << 40;
+
+/// A recorded model. Two are the same where their files are, byte for byte.
+#[derive(Clone, Debug)]
+pub struct HullModel {
+    hash: String,
+    file: Option<Arc<Hull>>,
+    axes: Map<String, Value>,
+}
+
+impl PartialEq for HullModel {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.hash, &self.axes) == (&other.hash, &other.axes)
+    }
+}
+
+impl HullModel {
+    /// The model of a file's bytes, every axis but the batch at its usual value.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub fn of(bytes: &[u8]) -> Result<Self> {
+        let hull = Hull::from_bytes(bytes)?;
+        let axes = hull.axes.iter().skip(1).map(|axis| (axis.name.clone(), axis.usual.into())).collect();
+        let mut hash = HASH.to_owned();
+        for byte in Sha256::digest(bytes) {
+            // Writing to a String cannot fail.
+            let _ = write!(hash, "{byte:02x}");
+        }
+        Ok(Self { hash, file: Some(Arc::new(hull)), axes })
+    }
+
+    /// The text that stands for a file's bytes in `model.hull`.
+    pub fn content(bytes: &[u8]) -> String {
+        format!("{CONTENT}{}", BASE64.encode(bytes))
+    }
+
+    /// The hash of the file, `sha256:...`.
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+
+    /// The recording.
+    ///
+    /// # Errors
+    /// Only its hash is known.
+    pub fn file(&self) -> Result<&Arc<Hull>> {
+        self.file.as_ref().ok_or_else(|| {
+            let problem = format!("the file with the hash {} is not there", self.hash);
+            Error::new(at::model::hull, problem, "name the file: plimsoll estimate --hull FILE")
+        })
+    }
+
+    /// The axes but the batch, by name.
+    pub fn axes(&self) -> &Map<String, Value> {
+        &self.axes
+    }
+
+    /// The values of all axes, in the file's order.
+    ///
+    /// # Errors
+    /// A value the recording does not hold for.
+    pub fn values(&self, batch: u64) -> Result<Vec<u64>> {
+        let hull = self.file()?;
+        let of = |(index, axis): (usize, &plimsoll_ledger::hull::Axis)| {
+            let value = self.axes.get(&axis.name).and_then(Value::as_u64).filter(|_| index > 0);
+            let value = if index == 0 { batch } else { value.unwrap_or(axis.usual) };
+            let key = if index == 0 { at::input::batch.to_owned() } else { format!("model.{}", axis.name) };
+            if value < axis.least {
+                let problem = format!("{value} is below {}, the least this hull was recorded at", axis.least);
+                return Err(Error::new(
+                    key,
+                    problem,
+                    format!("use {} or more, or record it at smaller sizes", axis.least),
+                ));
+            }
+            if value % axis.step != 0 {
+                let problem = format!("{value} is no multiple of {}, and only those were recorded", axis.step);
+                let (below, above) = (value / axis.step * axis.step, value.next_multiple_of(axis.step));
+                return Err(Error::new(key, problem, format!("use {below} or {above}, or record it with --axis")));
+            }
+            Ok(value)
+        };
+        hull.axes.iter().enumerate().map(of).collect()
+    }
+
+    /// `hull` and its axes, as they are written.
+    pub(crate) fn table(&self) -> Map<String, Value> {
+        let first = [("hull".to_owned(), Value::from(self.hash.as_str()))];
+        first.into_iter().chain(self.axes.clone()).collect()
+    }
+}
+
+/// Reads `hull` and the axes beside it.
+pub(crate) fn read(given: &Given<'_>) -> Result<HullModel> {
+    let place = given.at("hull");
+    let said = given.get("hull").map_or(Ok(""), |value| text_of(value, &place, "my.hull"))?;
+    let mut model = if let Some(content) = said.strip_prefix(CONTENT) {
+        if content.len() > MOST_BYTES * 2 {
+            return Err(Error::new(place, "it is longer than any hull", "record a smaller model"));
+        }
+        let refuse = |_| Error::new(place.as_str(), "it is not base64url", "name the file itself");
+        HullModel::of(&BASE64.decode(content).map_err(refuse)?)?
+    } else if is_hash(said) {
+        // Its axes are as they were written: nobody can tell without the file.
+        let mut axes = Map::new();
+        for name in given.names().filter(|name| !["hull", "task"].contains(name)) {
+            if let Some(value) = given.get(name) {
+                axes.insert(name.to_owned(), count(value, &given.at(name), LONGEST)?.into());
+            }
+        }
+        return Ok(HullModel { hash: said.to_owned(), file: None, axes });
+    } else {
+        let problem = format!("{} is no hull that was opened", quoted(said));
+        return Err(Error::new(place, problem, "open the file with plimsoll estimate --hull FILE"));
+    };
+    let known: Vec<String> = model.axes.keys().cloned().collect();
+    for name in given.names().filter(|name| !["hull", "task"].contains(name)) {
+        let Some(value) = given.get(name) else { continue };
+        if !known.iter().any(|axis| axis == name) {
+            let batch = model.file.as_ref().and_then(|hull| hull.axes.first()).is_some_and(|axis| axis.name == name);
+            let names: Vec<&str> = known.iter().map(String::as_str).collect();
+            let hint = match nearest(name, &names) {
+                _ if batch => "it is the micro-batch: set input.batch".to_owned(),
+                Some(near) => format!("did you mean {near:?}?"),
+                None if names.is_empty() => "this hull has no axis but the batch".to_owned(),
+                None => format!("this hull's axes are {}", names.join(", ")),
+            };
+            return Err(Error::new(given.at(name), "unknown key", hint));
+        }
+        model.axes.insert(name.to_owned(), count(value, &given.at(name), LONGEST)?.into());
+    }
+    Ok(model)
+}
+
+/// `sha256:` and 64 digits.
+pub(crate) fn is_hash(text: &str) -> bool {
+    let digits = text.strip_prefix(HASH).unwrap_or_default();
+    digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+/// Refuses what would make another program of it, and what was not recorded, each with what records it.
+///
+/// # Errors
+/// The first lever that does.
+pub(crate) fn check(scenario: &Scenario, model: &HullModel) -> Result<()> {
+    let training = &scenario.training;
+    let another = |key: &str, what: &str, hint: &str| {
+        Err(Error::new(key, format!("{what} makes another program than the one that was recorded"), hint))
+    };
+    if training.mode == Mode::Inference {
+        let hint = "use training.mode = \"train\": plimsoll trace records training steps";
+        return Err(Error::new(at::training::mode, "a hull holds a training step, and no inference", hint));
+    }
+    if training.checkpointing != Checkpointing::None {
+        let hint = "call torch.utils.checkpoint in the model and record it again with plimsoll trace";
+        return another(at::training::checkpointing, "checkpointing", hint);
+    }
+    if training.lora.is_some() {
+        return another(
+            "training.lora",
+            "LoRA",
+            "add the adapters in MODULE:CALLABLE and record it with plimsoll trace",
+        );
+    }
+    if training.quantization != Quantization::None {
+        return another(
+            at::training::quantization,
+            "quantization",
+            "leave it out: quantized layers are not recorded yet",
+        );
+    }
+    if training.attention != Attention::Sdpa {
+        let hint = "set it in the model and record that with plimsoll trace; leave attention out here";
+        return another(at::training::attention, "another attention", hint);
+    }
+    if training.loss_impl != LossImpl::Full {
+        return another(
+            at::training::loss_impl,
+            "another loss",
+            "write it into --loss and record it with plimsoll trace",
+        );
+    }
+    if training.label_smoothing > 0.0 {
+        let hint = "write it into --loss and record it with plimsoll trace";
+        return another(at::training::label_smoothing, "label smoothing", hint);
+    }
+    if training.keep_outputs {
+        let hint = "leave it out: which tensors the loop would hold is not recorded yet";
+        return another(at::training::keep_outputs, "holding the outputs", hint);
+    }
+    if scenario.parallel.gpus > 1 {
+        let hint = "leave parallel out: a hull is estimated on one card";
+        return Err(Error::new(at::parallel::gpus, "several cards are not estimated for hulls yet", hint));
+    }
+    if training.optimizer == Optimizer::Muon {
+        let hint = "use another optimizer: which matrices are embeddings is not recorded yet";
+        return Err(Error::new(at::training::optimizer, "muon is not estimated for hulls yet", hint));
+    }
+    if scenario.input.attention_mask != AttentionMask::None {
+        let hint = "make the mask an --input and record it with plimsoll trace";
+        return another(at::input::attention_mask, "a mask", hint);
+    }
+    if model.file.is_some() {
+        model.values(scenario.input.batch)?;
+        recorded(model, training.precision)?;
+    }
+    Ok(())
+}
+
+/// Refuses a precision that was not recorded.
+fn recorded(model: &HullModel, precision: Precision) -> Result<()> {
+    let hull = model.file()?;
+    if hull.tapes.iter().any(|tape| tape.precision == precision.as_str()) {
+        return Ok(());
+    }
+    let mut known: Vec<&str> = hull.tapes.iter().map(|tape| tape.precision.as_str()).collect();
+    known.dedup();
+    Err(Error::new(
+        at::training::precision,
+        format!("this hull was recorded in {}, not in {precision}", known.join(" and ")),
+        format!("use one of those, or record it: plimsoll trace {} --precision {precision} ...", hull.model),
+    ))
+}

@@ -1,0 +1,278 @@
+//! `plimsoll trace`: a person's own model, recorded once without a card, as a file that is estimated like any other model.
+
+mod input;
+mod points;
+mod recorder;
+
+use std::fs;
+use std::path::PathBuf;
+
+use plimsoll_core::Error;
+use plimsoll_core::catalog::search;
+use plimsoll_core::ledger::hull::{Asked, Axis, Hull, Trial, fit, same_program};
+
+use crate::exit::{self, Failure};
+use crate::worker::{Quarters, find};
+
+use input::Given;
+use points::Points;
+use recorder::{Job, Recorder};
+
+/// The script, as `plimsoll trace --print-recorder` shows it.
+const SCRIPT: &str = include_str!("../../worker/trace.py");
+
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll trace mymodel:Net --input 'x=float32[B,3,S,S]' --input 'y=int64[B]' \\
+      --loss 'F.cross_entropy(model(x), y)' -o net.hull
+  plimsoll trace train.py:make_model --input 'ids=int64[B,S]' --axis S=512 \\
+      --loss 'model(ids)' -o mine.hull
+  plimsoll trace 'torchvision.models:mobilenet_v3_large()' \\
+      --input 'x=float32[B,3,S,S]' --input 'y=int64[B]' -o mobilenet.hull
+  plimsoll trace 'timm:create_model(\"convnext_tiny\")' \\
+      --input 'x=float32[B,3,224,224]' --input 'y=int64[B]' -o convnext.hull
+  plimsoll estimate --hull net.hull --batch 8 --set S=224 --gpu rtx-4090
+
+Your own PyTorch runs the model's forward and backward on tensors that have no
+contents: no card is needed, and nothing is computed or sent anywhere. Letters in
+an input's shape are axes; the first is the micro-batch. The module is imported
+from the current folder as well.";
+
+/// Precisions that are recorded when none is named.
+const PRECISIONS: &str = "fp32,bf16-amp";
+/// Compute capabilities that choose attention kernels differently from one another.
+const CARDS: [(u8, u8); 6] = [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)];
+
+/// Record your own model, without a card, for `plimsoll estimate --hull`
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Where the model comes from: a module or a file, and what makes the model
+    /// in it
+    #[arg(value_name = "MODULE:CALLABLE", required_unless_present = "print_recorder")]
+    model: Option<String>,
+
+    /// An input: name, type and shape, x=float32[B,3,S,S]; may be repeated.
+    /// float32 becomes the precision's own type where weights are in 16 bits
+    #[arg(long, value_name = "NAME=TYPE[SHAPE]")]
+    input: Vec<String>,
+
+    /// How the loss is computed: an expression of model, the inputs by name, batch
+    /// (all of them in a dict), torch, nn and F
+    #[arg(long, value_name = "EXPR", default_value = "F.cross_entropy(model(x), y)")]
+    loss: String,
+
+    /// A usual value of an axis, S=512; S=512/32 says that only multiples of 32
+    /// are asked for [default: 256 for sides of images, else 64]
+    #[arg(long, value_name = "AXIS=VALUE")]
+    axis: Vec<String>,
+
+    /// Precisions to record, by commas: fp32, fp16-amp, bf16-amp, fp16, bf16
+    #[arg(long, value_name = "LIST", default_value = PRECISIONS)]
+    precision: String,
+
+    /// What the model is told when it asks the card for a number, by the
+    /// function that asks: Router.forward=false; may be repeated
+    #[arg(long, value_name = "FUNCTION=VALUE")]
+    answer: Vec<String>,
+
+    /// Record for cards like this one only [default: every kind of card whose
+    /// attention takes other kernels, from compute capability 8.0 on]
+    #[arg(long, value_name = "GPU")]
+    gpu: Option<String>,
+
+    /// The loop keeps loss.detach() until the next one, not the loss itself
+    #[arg(long)]
+    detach_loss: bool,
+
+    /// A folder to import from; may be repeated [default: the current one]
+    #[arg(long, value_name = "FOLDER")]
+    path: Vec<PathBuf>,
+
+    /// The Python whose PyTorch runs the model [default: as `plimsoll probe run`
+    /// finds it]
+    #[arg(long, value_name = "PATH")]
+    python: Option<PathBuf>,
+
+    /// Where the recording is written
+    #[arg(short, long, value_name = "FILE", default_value = "model.hull")]
+    out: PathBuf,
+
+    /// Print the recorder, one Python file, and end
+    #[arg(long)]
+    print_recorder: bool,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> Result<u8, Failure> {
+    if args.print_recorder {
+        return crate::estimate::print(SCRIPT, exit::OK);
+    }
+    let Some((module, callable)) = args.model.as_deref().and_then(|model| model.split_once(':')) else {
+        let hint = "write a module, a colon and what makes the model: mymodel:Net";
+        return Err(Error::new("trace", "it is not said what makes the model", hint).into());
+    };
+    let given = Given::read(&args.input, &args.axis)?;
+    let precisions = precisions(&args.precision)?;
+    let cards = cards(args.gpu.as_deref())?;
+    let here = std::env::current_dir().map_err(|error| Failure::Environment {
+        problem: format!("the current folder cannot be found: {error}"),
+        hint: "change to another folder".to_owned(),
+    })?;
+    let mut path: Vec<PathBuf> = args.path.iter().map(|folder| here.join(folder)).collect();
+    path.push(here.clone());
+    let module =
+        if module.ends_with(".py") { here.join(module).to_string_lossy().into_owned() } else { module.to_owned() };
+    let job = Job {
+        module,
+        callable: callable.to_owned(),
+        inputs: given.inputs.clone(),
+        loss: args.loss.clone(),
+        answers: input::answers(&args.answer)?,
+        detach_loss: args.detach_loss,
+        path,
+    };
+    let python = find(args.python.as_deref())?;
+    let quarters = Quarters::new()?;
+    let mut recorder = Recorder::start(&quarters, &python, SCRIPT, &job)?;
+    let mut asked = Asked {
+        made: vec![
+            ("plimsoll".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+            ("torch".to_owned(), recorder.torch.clone()),
+            ("python".to_owned(), recorder.python.clone()),
+        ],
+        model: args.model.clone().unwrap_or_default(),
+        loss: args.loss.clone(),
+        inputs: given.described.clone(),
+        axes: Vec::new(),
+    };
+    let mut refused = None;
+    for steps in given.attempts() {
+        asked.axes = given.axes(&steps);
+        match attempt(&mut recorder, &asked, &given, &precisions, &cards) {
+            Ok(hull) => return finish(args, &hull),
+            // Another size may be one that the model takes, or does the same at.
+            Err(failure @ Failure::Scenario { .. }) if given.may_step() => {
+                eprintln!("{failure}\nTrying multiples only");
+                recorder = Recorder::start(&quarters, &python, SCRIPT, &job)?;
+                refused = refused.or(Some(failure));
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    Err(refused.unwrap_or_else(|| Error::new("trace", "nothing was recorded", "name an axis").into()))
+}
+
+/// The kinds of cards that are recorded for.
+fn cards(gpu: Option<&str>) -> Result<Vec<(u8, u8)>, Failure> {
+    let Some(name) = gpu else { return Ok(CARDS.to_vec()) };
+    let hint = "see `plimsoll gpus`; cards of compute capability 8.0 and above are recorded for";
+    let card = search::gpu_called(name).ok_or_else(|| Error::new("--gpu", format!("{name:?} is no card"), hint))?;
+    // Others choose as the nearest before them does.
+    let class = card.compute_capability.and_then(|c| CARDS.into_iter().rev().find(|known| *known <= c));
+    Ok(vec![class.ok_or_else(|| Error::new("--gpu", format!("{} is too old", card.name), hint))?])
+}
+
+fn precisions(list: &str) -> Result<Vec<&str>, Failure> {
+    const KNOWN: [&str; 5] = ["fp32", "fp16-amp", "bf16-amp", "fp16", "bf16"];
+    let named: Vec<&str> = list.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
+    match named.iter().find(|word| !KNOWN.contains(word)) {
+        Some(word) => {
+            Err(Error::new("--precision", format!("{word:?} is none"), format!("use {}", KNOWN.join(", "))).into())
+        }
+        None if named.is_empty() => Err(Error::new("--precision", "it is empty", "name one").into()),
+        None => Ok(named),
+    }
+}
+
+/// Records every precision at every point with these steps.
+fn attempt(
+    recorder: &mut Recorder,
+    asked: &Asked,
+    given: &Given,
+    precisions: &[&str],
+    cards: &[(u8, u8)],
+) -> Result<Hull, Failure> {
+    let mut hull = Hull::new(asked.clone());
+    let points = Points::of(&hull.axes);
+    let mut alone = true;
+    for precision in precisions {
+        let mut open: Vec<(u8, u8)> = cards.to_vec();
+        while let Some(card) = open.first().copied() {
+            let mut trials: Vec<Trial> = Vec::new();
+            for (index, at) in points.trials.iter().enumerate() {
+                eprint!("Recording {precision} at {} ({} of {}) ... ", given.at(at), index + 1, points.trials.len());
+                let trial = recorder.record(given, at, precision, card, false)?;
+                if let Some(first) = trials.first() {
+                    same_program(&hull, first, &trial)?;
+                }
+                trials.push(trial);
+            }
+            let same: Vec<(u8, u8)> = match trials.first() {
+                Some(first) => CARDS.into_iter().filter(|card| first.recording.same.contains(card)).collect(),
+                None => Vec::new(),
+            };
+            let loose = fit(&mut hull, precision, &same, &trials)?;
+            if loose > 0 {
+                eprintln!("{loose} roundings are not pinned down by these sizes; the offset nearest to 0 is taken");
+            }
+            for at in &points.witnesses {
+                eprint!("Witness {precision} at {} ... ", given.at(at));
+                let witness = recorder.record(given, at, precision, card, true)?;
+                hull.witness(&witness)?;
+            }
+            if alone {
+                eprint!("Witness {precision} at {} ... ", given.at(&points.alone));
+                // A single sample may take another way.
+                alone = recorder
+                    .record(given, &points.alone, precision, card, true)
+                    .and_then(|w| Ok(hull.witness(&w)?))
+                    .is_ok();
+            }
+            // What has just been recorded is open no more.
+            open.retain(|other| *other != card && !same.contains(other));
+        }
+    }
+    if !alone {
+        eprintln!("A single sample takes another way than several: a batch of 1 will be refused");
+    }
+    hull.axes[0].least = if alone { 1 } else { points.least };
+    Ok(hull)
+}
+
+/// Writes the file and says what is in it.
+fn finish(args: &Args, hull: &Hull) -> Result<u8, Failure> {
+    let bytes = hull.to_bytes()?;
+    // As whoever opens it will.
+    let hull = Hull::from_bytes(&bytes)?;
+    fs::write(&args.out, &bytes).map_err(|error| Failure::Environment {
+        problem: format!("cannot write {}: {error}", args.out.display()),
+        hint: "name a file in a folder that can be written to".to_owned(),
+    })?;
+    let mut asked: Vec<String> = hull
+        .tapes
+        .iter()
+        .flat_map(|tape| &tape.asked)
+        .map(|(who, dtype, told)| format!("{who} asked the card for a number ({dtype}) and was told {told}"))
+        .collect();
+    asked.sort();
+    asked.dedup();
+    for line in asked {
+        eprintln!("{line}; --answer changes it");
+    }
+    let axes = |axis: &Axis| {
+        let step = if axis.step > 1 { format!(", multiples of {}", axis.step) } else { String::new() };
+        format!("{} (from {}{step})", axis.name, axis.least)
+    };
+    let text = format!(
+        "{}: {} bytes, {} tapes, {} expressions, {} witnesses came out; axes {}\nplimsoll estimate --hull {} --batch 8\n",
+        args.out.display(),
+        bytes.len(),
+        hull.tapes.len(),
+        hull.exprs.len(),
+        hull.tapes.iter().map(|tape| tape.witnesses.len()).sum::<usize>(),
+        hull.axes.iter().map(axes).collect::<Vec<_>>().join(", "),
+        args.out.display(),
+    );
+    crate::estimate::print(&text, exit::OK)
+}

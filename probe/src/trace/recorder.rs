@@ -1,0 +1,137 @@
+//! The recorder: the user's own Python running the embedded script, asked for one recording after the other.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::time::Instant;
+
+use plimsoll_core::Error;
+use plimsoll_core::ledger::hull::{Reply, Trial};
+use serde_json::{Value, json};
+
+use super::input::Given;
+use crate::exit::Failure;
+use crate::worker::{Python, Quarters};
+
+/// The version of the lines that are spoken.
+const PROTOCOL: u32 = 1;
+
+/// What is recorded.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Module or file.
+    pub module: String,
+    /// What makes the model in it.
+    pub callable: String,
+    /// Inputs by name.
+    pub inputs: Value,
+    /// The loss's expression.
+    pub loss: String,
+    /// What the model is told by the card, by who asks.
+    pub answers: Value,
+    /// Whether the loop lets go of the graph once it ran backward.
+    pub detach_loss: bool,
+    /// Folders to import from, after all others.
+    pub path: Vec<PathBuf>,
+}
+
+/// A process that records. Dropping it ends it.
+#[derive(Debug)]
+pub struct Recorder {
+    child: Child,
+    stdin: ChildStdin,
+    lines: BufReader<ChildStdout>,
+    /// PyTorch's version.
+    pub torch: String,
+    /// Python's version.
+    pub python: String,
+}
+
+impl Recorder {
+    /// Starts it.
+    pub fn start(quarters: &Quarters, python: &Python, script: &str, job: &Job) -> Result<Self, Failure> {
+        let text = json!({
+            "module": job.module,
+            "callable": job.callable,
+            "inputs": job.inputs,
+            "loss": job.loss,
+            "answers": job.answers,
+            "detach_loss": job.detach_loss,
+            "path": job.path,
+        });
+        let environment = |problem: String| Failure::Environment {
+            problem,
+            hint: "name a Python that has PyTorch with --python".to_owned(),
+        };
+        let mut command = quarters.rewritten(python, script)?;
+        command.arg(text.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .map_err(|error| environment(format!("cannot run {}: {error}", python.program.display())))?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(environment("the recorder has no input or output".to_owned()));
+        };
+        let mut recorder =
+            Self { child, stdin, lines: BufReader::new(stdout), torch: String::new(), python: String::new() };
+        let hello = recorder.line()?;
+        if hello.hello != Some(PROTOCOL) {
+            return Err(environment("the recorder did not say what it speaks".to_owned()));
+        }
+        (recorder.torch, recorder.python) = (hello.torch, hello.python);
+        Ok(recorder)
+    }
+
+    /// One recording.
+    pub fn record(
+        &mut self,
+        given: &Given,
+        at: &[u64],
+        precision: &str,
+        card: (u8, u8),
+        direct: bool,
+    ) -> Result<Trial, Failure> {
+        let begun = Instant::now();
+        let asked = json!({
+            "sizes": given.sizes(at),
+            "precision": precision,
+            "capability": [card.0, card.1],
+            "direct": direct,
+        });
+        // One that ended has said why, and that is read below.
+        let _ = writeln!(self.stdin, "{asked}").and_then(|()| self.stdin.flush());
+        let reply = self.line()?;
+        let Some(recording) = reply.recording else {
+            return Err(Error::new("trace", "the recorder answered without a recording", "report it").into());
+        };
+        eprintln!("{:.1} s", begun.elapsed().as_secs_f32());
+        Ok(Trial { at: at.to_vec(), recording })
+    }
+
+    fn line(&mut self) -> Result<Reply, Failure> {
+        let mut line = String::new();
+        let read = self.lines.read_line(&mut line);
+        let gone = |problem: &str| Failure::Environment {
+            problem: problem.to_owned(),
+            hint: "what it printed above says why".to_owned(),
+        };
+        if !matches!(read, Ok(count) if count > 0) {
+            return Err(gone("the recorder ended before it answered"));
+        }
+        let reply: Reply = serde_json::from_str(&line).map_err(|error| gone(&format!("the recorder said: {error}")))?;
+        match reply.refused {
+            Some(problem) => {
+                eprintln!();
+                Err(Error::new("trace", problem, reply.hint).into())
+            }
+            None => Ok(reply),
+        }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        // It may be gone by now, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

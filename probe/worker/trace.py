@@ -1,0 +1,917 @@
+"""Records what a training step of a model allocates, without a card: the script behind `plimsoll trace`.
+
+The model's own forward and backward run once for each size on PyTorch's fake tensors, which have storages like any
+other, only nothing in them. What autograd saves is handed to it as a handle that does not hold the tensor
+(`torch.autograd.graph.saved_tensors_hooks`): a storage then goes when Python lets go of it, and what autograd keeps is
+written down apart. The program `plimsoll` turns several such recordings into one file whose sizes are expressions.
+
+What is written, one list for an instruction:
+
+    ["a", s]        storage s comes             ["d", s]        Python lets go of it
+    ["s", h, s]     autograd keeps it as h      ["r", h]        ... and lets go of it
+    ["u", k, h]     backward takes it out as k  ["x", k]        ... and lets go of that
+    ["m", n]        module n is called          ["e"]           ... and returns
+    ["b", bias]     a matrix product runs; 1 where it adds a bias as it goes
+    ["p", name]     a phase begins: load, then four times input, forward and backward, "zero" before the last two
+
+It needs nothing but torch, runs nobody's kernels, and sends nothing anywhere: one job is read from the first argument,
+and the answer is written as lines of JSON to the descriptor that the job names.
+"""
+
+import contextlib
+import importlib
+import importlib.util
+import json
+import math
+import os
+import sys
+import time
+import traceback
+import warnings
+import weakref
+
+PROTOCOL = 1
+
+
+class Refusal(Exception):
+    """What cannot be traced, and what to do."""
+
+    def __init__(self, problem, hint):
+        super().__init__(problem)
+        self.problem, self.hint = problem, hint
+
+
+class Channel:
+    """Lines of JSON to whoever started this. What the model prints goes to standard error."""
+
+    def __init__(self, descriptor):
+        self.file = os.fdopen(descriptor, "w", encoding="utf-8")
+
+    def send(self, **fields):
+        self.file.write(json.dumps(fields, separators=(",", ":")) + "\n")
+        self.file.flush()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The tape
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class Handle:
+    """What autograd holds instead of a tensor."""
+
+    __slots__ = ("number", "storage", "sizes", "strides", "dtype", "offset", "bytes", "module", "__weakref__")
+
+
+class Tape:
+    """Every storage on the card, who holds it, and until when."""
+
+    def __init__(self):
+        self.code, self.storages = [], []
+        self.alive = {}
+        self.handles = self.taken = 0
+        self.phase = ""
+        self.op = ""
+        self.modules = [0]
+        self.module_names, self.module_numbers = [""], {"": 0}
+        self.backward_module = 0
+        self.mute = self.closed = False
+
+    def emit(self, *instruction):
+        if not self.closed:
+            self.code.append(instruction)
+
+    def begin(self, phase):
+        self.phase = phase
+        self.backward_module = 0
+        self.emit("p", phase)
+
+    def in_backward(self):
+        return self.phase == "backward"
+
+    def module(self, name):
+        if name not in self.module_numbers:
+            self.module_numbers[name] = len(self.module_names)
+            self.module_names.append(name)
+        return self.module_numbers[name]
+
+    def see(self, tensor):
+        """Notes the storage of a tensor on the card; its number."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        known = self.alive.get(key)
+        if known is not None:
+            if known[1] != storage.nbytes():
+                raise Refusal("%s resizes a storage" % self.op, "leave it out of what is traced")
+            return known[0]
+        if self.mute or self.closed:
+            return None
+        number = len(self.storages)
+        size = storage.nbytes()
+        self.alive[key] = (number, size)
+        module = self.modules[-1] if len(self.modules) > 1 or not self.in_backward() else self.backward_module
+        node = ""
+        if self.in_backward() and len(self.modules) == 1:
+            node = current_node()
+        self.storages.append([size, list(tensor.shape), short(tensor.dtype), self.op, module, node])
+        self.emit("a", number)
+
+        def gone():
+            if self.alive.get(key, (None,))[0] == number:
+                del self.alive[key]
+            self.emit("d", number)
+
+        weakref.finalize(storage, gone).atexit = False
+        return number
+
+    def pack(self, tensor):
+        """What autograd keeps in a tensor's place."""
+        from torch._subclasses.fake_tensor import FakeTensor
+
+        if not (isinstance(tensor, FakeTensor) and tensor.device.type == "cuda"):
+            return tensor
+        number = self.see(tensor)
+        if number is None:
+            return tensor
+        handle = Handle()
+        handle.number, handle.storage = self.handles, number
+        handle.sizes, handle.strides = tuple(tensor.shape), tuple(tensor.stride())
+        handle.dtype, handle.offset = tensor.dtype, tensor.storage_offset()
+        handle.bytes = tensor.untyped_storage().nbytes()
+        handle.module = self.modules[-1] if len(self.modules) > 1 else self.backward_module
+        self.handles += 1
+        self.emit("s", handle.number, number)
+        released = handle.number
+        weakref.finalize(handle, lambda: self.emit("r", released)).atexit = False
+        return handle
+
+    def unpack(self, handle):
+        """A tensor over fresh storage of the same size, which stands for the one that was kept."""
+        import torch
+
+        if not isinstance(handle, Handle):
+            return handle
+        before, self.mute = self.mute, True
+        try:
+            with torch.no_grad():
+                if handle.bytes == 0 or math.prod(handle.sizes) == 0:
+                    tensor = torch.empty_strided(handle.sizes, handle.strides, dtype=handle.dtype, device="cuda")
+                else:
+                    flat = torch.empty(handle.bytes // handle.dtype.itemsize, dtype=handle.dtype, device="cuda")
+                    tensor = flat.as_strided(handle.sizes, handle.strides, handle.offset)
+                    del flat
+        finally:
+            self.mute = before
+        storage = tensor.untyped_storage()
+        key, number, taken = storage._cdata, handle.storage, self.taken
+        self.taken += 1
+        self.alive[key] = (number, storage.nbytes())
+        self.backward_module = handle.module
+        self.emit("u", taken, handle.number)
+
+        def gone():
+            if self.alive.get(key, (None,))[0] == number:
+                del self.alive[key]
+            self.emit("x", taken)
+
+        weakref.finalize(storage, gone).atexit = False
+        return tensor
+
+
+def current_node():
+    import torch
+
+    try:
+        node = torch._C._current_autograd_node()
+        return "" if node is None else node.name().rsplit("::", 1)[-1]
+    except (AttributeError, RuntimeError):
+        return ""
+
+
+def short(dtype):
+    return str(dtype).replace("torch.", "")
+
+
+def in_order(code):
+    """Releases with nothing between them in one order: autocast's cache is a table by address, and lets go in any."""
+    out, run = [], []
+    for instruction in code:
+        if instruction[0] in "drx":
+            run.append(instruction)
+        else:
+            out += sorted(run)
+            run = []
+            out.append(instruction)
+    return out + sorted(run)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The card that is not there
+# ---------------------------------------------------------------------------------------------------------------------
+
+# What the host sees when it asks the card for a number, by who asks. Anything else is seen as it is below, and every
+# question is reported.
+ANSWERS = {
+    # Is anything in a mask padded? Nothing is.
+    "fast_all": True,
+    "_ignore_causal_mask_sdpa": True,
+    "_ignore_bidirectional_mask_sdpa": True,
+    "_preprocess_mask_arguments": True,
+    # No sample is made of several.
+    "find_packed_sequence_indices": True,
+    "PreTrainedModel.warn_if_padding_and_no_attention_mask": False,
+    # No sequence is longer than the positions were made for.
+    "dynamic_rope_update": False,
+    # Nothing is infinite.
+    "BartEncoderLayer.forward": True,
+    # Where an expert's rows end: the first has them all.
+    "_grouped_mm_fallback_backward": 1 << 30,
+}
+
+# Operators made of others that only fill what they make, or copy into it: looking inside shows nothing more.
+WHOLE = {
+    "clone", "_to_copy", "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones",
+    "new_full", "new_empty", "new_empty_strided", "empty_like", "scalar_tensor", "arange", "rand", "randn", "randint",
+    "rand_like", "randn_like", "cat", "stack", "copy", "detach", "alias", "lift_fresh", "repeat",
+    "_unsafe_view", "logical_not", "embedding",
+}
+
+PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "_grouped_mm"}
+
+# Larger factories on the CPU stay fake: nobody reads that many numbers one by one.
+MOST_ON_HOST = 4_000_000
+
+
+def asking():
+    """The function outside PyTorch's plumbing that the innermost call comes from. Only names are looked at: a frame's
+    variables, once asked for, would keep its tensors alive."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        plumbing = ("/torch/_", "/torch/utils/", "/torch/library", "<frozen", __file__)
+        if not any(part in code.co_filename for part in plumbing):
+            return getattr(code, "co_qualname", code.co_name).split(".<locals>")[0]
+        frame = frame.f_back
+    return "nobody"
+
+
+def watch_class():
+    """The dispatch mode, made when torch is there."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    aten = torch.ops.aten
+    card, meta = torch.device("cuda", 0), torch.device("meta")
+
+    class Watch(TorchDispatchMode):
+        """Sees every operator that reaches the card, and has those that are made of others run as them."""
+
+        def __init__(self, tape, answers):
+            super().__init__()
+            self.tape, self.answers, self.asked = tape, answers, {}
+            self.composite = {}
+            self.made, self.rebased, self.accumulating = (), False, False
+            self.leaves = []
+            self.sole, self.samples = None, None
+            self.instead = replacements(self)
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            kwargs = kwargs or {}
+            if func is torch.ops.prim.device.default:
+                return self.device(args[0])
+            if self.tape.mute:
+                return func(*args, **kwargs)
+            if kwargs.get("device") == meta:
+                kwargs = {**kwargs, "device": card}
+            fake = host = 0
+            for tensor in tree_leaves((args, kwargs)):
+                if isinstance(tensor, FakeTensor):
+                    fake += 1
+                elif isinstance(tensor, torch.Tensor):
+                    host += 1
+            tensor = None
+            place = kwargs.get("device")
+            if fake == 0 and (place is None or torch.device(place).type == "cpu"):
+                # Numbers of the host are computed, and can be asked for.
+                sizes = args[0] if args else ()
+                large = (
+                    not host
+                    and isinstance(sizes, (list, tuple))
+                    and math.prod(int(n) for n in sizes if not isinstance(n, (bool, str))) > MOST_ON_HOST
+                )
+                if not large:
+                    with unset_fake_temporarily():
+                        return func(*args, **kwargs)
+            if func is aten._local_scalar_dense.default and getattr(args[0], "constant", None) is None:
+                return self.answer(args[0])
+            if func is aten.equal.default:
+                return True
+            if func in (aten.nonzero.default, aten.masked_select.default, aten.unique_consecutive.default,
+                        aten._unique2.default) or (func is aten.index.Tensor and any(
+                            i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])):
+                raise Refusal(
+                    "%s asks how many elements there are (%s), which only data decides" % (asking(), func.name()),
+                    "trace a part of the model whose sizes follow from its inputs' sizes",
+                )
+            self.tape.op = name_of(func)
+            replacement = self.instead.get(func)
+            if replacement is not None:
+                out = replacement(func, *args, **kwargs)
+                if out is not NotImplemented:
+                    return self.seen(func, out, args)
+            if func._schema.is_mutable and func._schema.name.startswith("aten::_foreach_"):
+                # The card writes into the list it is given; fake tensors would go through copies of each.
+                return None
+            if self.is_composite(func):
+                with self:
+                    out = func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+                return self.seen(func, out, args)
+            base = func._schema.name.split("::")[-1]
+            if base in PRODUCTS and not self.tape.closed:
+                bias = base in ("addmm", "addmv") and args[0].dim() == 1
+                self.tape.emit("b", int(bias))
+            return self.seen(func, func(*args, **kwargs), args)
+
+        def answer(self, tensor):
+            who = asking()
+            # Gradients that overflow, and what is all or any: nothing is, unless it is said above.
+            given = self.answers.get(who, ANSWERS.get(who))
+            if given is None:
+                given = False if tensor.dtype == torch.bool else 0.0 if tensor.dtype.is_floating_point else 1
+            self.asked[who] = [short(tensor.dtype), given]
+            return given
+
+        def accumulators(self, parameters):
+            """The nodes that accumulate the parameters' gradients, which live as long as this list."""
+            self.accumulating = True
+            nodes = [parameter.expand_as(parameter).grad_fn.next_functions[0][0] for parameter in parameters]
+            self.accumulating = False
+            return nodes
+
+        def device(self, tensor):
+            """Where C++ takes a tensor to be: on the card, but for autograd. Its engine would send what belongs to a card
+            to that card's own thread, and there is none; with nodes on no device it runs them in the caller's, in the
+            same order. What backward formulas then make where a gradient is (on `meta`) is put on the card above."""
+            if self.tape.in_backward() and len(self.tape.modules) == 1:
+                return meta
+            if not isinstance(tensor, FakeTensor):
+                return tensor.device
+            if not torch.is_grad_enabled():
+                return tensor.fake_device
+            if (self.rebased or not tensor.requires_grad) and any(tensor is made() for made in self.made):
+                # `set_history` on an operator's result, `rebase_history` on what it wrote to.
+                return meta
+            if any(tensor is leaf() for leaf in self.leaves):
+                return meta
+            parameter = isinstance(tensor, torch.nn.Parameter)
+            if tensor.requires_grad and tensor.is_leaf and (not parameter or self.accumulating):
+                # `AccumulateGrad`. Of parameters they are made beforehand: autocast asks the same question of them.
+                return meta
+            return tensor.fake_device
+
+        @contextlib.contextmanager
+        def noting_leaves(self):
+            """Knows which views were made leaves that want a gradient."""
+            plain = torch.Tensor.requires_grad_
+
+            def requires_grad_(tensor, requires_grad=True):
+                if requires_grad and not tensor.requires_grad and tensor._is_view():
+                    self.leaves = [leaf for leaf in self.leaves if leaf() is not None] + [weakref.ref(tensor)]
+                return plain(tensor, requires_grad)
+
+            torch.Tensor.requires_grad_ = requires_grad_
+            try:
+                yield
+            finally:
+                torch.Tensor.requires_grad_ = plain
+
+        def seen(self, func, out, args):
+            leaves = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+            if any(isinstance(t, torch.Tensor) and t.requires_grad for t in tree_leaves(args)):
+                self.made = [weakref.ref(t) for t in leaves]
+                self.rebased = func._schema.is_mutable
+            self.tape.op = name_of(func)
+            for tensor in leaves:
+                if tensor.device.type == "cuda":
+                    self.tape.see(tensor)
+            return out
+
+        def is_composite(self, func):
+            """Whether the card has no kernel of its own for it: C++ then makes it of other operators, whose temporaries
+            are allocated like anything else (`_safe_softmax`)."""
+            known = self.composite.get(func)
+            if known is None:
+                name, has = func.name(), torch._C._dispatch_has_kernel_for_dispatch_key
+                known = (
+                    func._schema.name.split("::")[-1] not in WHOLE
+                    and func.namespace == "aten"
+                    and not func._schema.is_mutable
+                    and not func.is_view
+                    and has(name, "CompositeExplicitAutograd")
+                    and not has(name, "CUDA")
+                )
+                self.composite[func] = known
+            return known
+
+        def may_add_in_place(self, left):
+            """Whether the engine's buffer alone holds a gradient (`can_accumulate_inplace` in input_buffer.cpp): by how
+            many refer to the tensor, to its storage and to its Python object, which is learnt from a graph where it is
+            known (`calibrate`)."""
+            held = (
+                left._use_count(),
+                torch._C._storage_Use_Count(left.untyped_storage()._cdata),
+                sys.getrefcount(left),
+            )
+            if self.samples is not None:
+                self.samples.append(held)
+                return False
+            return held == self.sole
+
+        def calibrate(self):
+            """A leaf that two products use: the first gradient is fresh, and the buffer alone holds it when the second
+            one comes. Where the first is the incoming gradient itself, somebody else holds it too."""
+            def run(body):
+                self.samples = []
+                leaf = torch.empty(4, device="cuda").requires_grad_()
+                keep = self.accumulators([leaf])
+                loss = body(leaf * 1.0).sum()
+                self.tape.phase = "backward"
+                loss.backward()
+                self.tape.phase = ""
+                samples, self.samples = self.samples, None
+                del keep
+                return samples
+
+            self.tape.closed = True
+            fresh = run(lambda x: x * 2.0 + x * 3.0)
+            self.tape.closed = False
+            self.tape.alive.clear()
+            if len(fresh) != 1:
+                raise Refusal(
+                    "this PyTorch (%s) adds gradients in a way that is not known here" % torch.__version__,
+                    "use PyTorch 2.11, or report it with the version",
+                )
+            self.sole = fresh[0]
+
+    return Watch
+
+
+def name_of(func):
+    name = func._schema.name.split("::")[-1]
+    return name if func._overloadname == "default" else name + "." + func._overloadname
+
+
+def replacements(watch):
+    """Operators that are not run as they are, because a driver would be asked or fake tensors go another way."""
+    import torch
+    from torch._meta_registrations import calc_conv_nd_return_shape
+
+    aten = torch.ops.aten
+    tape = watch.tape
+
+    @contextlib.contextmanager
+    def quiet():
+        yield
+
+    def last(tensor):
+        return tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
+
+    def convolution(func, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+        """Which convolution runs is asked of cuDNN; whichever it is, it fills one tensor."""
+        shape = calc_conv_nd_return_shape(
+            input, weight, list(stride), list(padding), list(dilation), transposed, groups,
+            list(output_padding) if transposed else None,
+        )
+        channels_last = weight.dim() == 4 and (last(input) or last(weight))
+        made = input.new_empty(shape)
+        return made.to(memory_format=torch.channels_last) if channels_last else made
+
+    def convolution_backward(func, gradient, input, weight, bias_sizes, stride, padding, dilation, transposed,
+                             output_padding, groups, mask):
+        return (
+            torch.empty_like(input) if mask[0] else None,
+            torch.empty_like(weight) if mask[1] else None,
+            gradient.new_empty(weight.size(0) if not transposed else weight.size(1) * groups) if mask[2] else None,
+        )
+
+    def grouped_mm(func, left, right, offsets=None, bias=None, out_dtype=None):
+        """The fake one takes bfloat16 alone; the card multiplies other dtypes group by group into one result."""
+        if left.dtype == torch.bfloat16:
+            return NotImplemented
+        if left.dim() == 2 and right.dim() == 2:
+            return left.new_empty(offsets.size(0), left.size(0), right.size(1))
+        return left.new_empty(*left.shape[:-1], right.size(-1))
+
+    def safe_softmax(func, x, dim, dtype=None):
+        with watch:
+            out = torch.softmax(x, dim, dtype)
+            masked = x.eq(-math.inf)
+            rows = masked.all(dim, keepdim=True)
+            zero = torch.zeros([], dtype=out.dtype, device=out.device)
+            return torch.where(rows, zero, out)
+
+    def add(func, left, right, *, alpha=1):
+        """A second gradient for the same tensor. The engine adds in place to one that nobody else holds, but never to a
+        tensor of a Python class, as fake ones are."""
+        backward = tape.in_backward() and not torch.is_grad_enabled()
+        if not backward or alpha != 1 or not isinstance(right, torch.Tensor):
+            return NotImplemented
+        if (left.dtype, left.shape) != (right.dtype, right.shape) or not watch.may_add_in_place(left):
+            return NotImplemented
+        with watch, torch.no_grad():
+            return left.add_(right)
+
+    def into(func, made, *args, **kwargs):
+        """What picking and choosing do backwards: gradients are written into zeros made for them (`index_backward`,
+        `value_selecting_reduction_backward`, `gather_backward` in FunctionsManual.cpp)."""
+        backward = tape.in_backward() and not torch.is_grad_enabled()
+        return made if backward else NotImplemented
+
+    return {
+        aten.add.Tensor: add,
+        aten.index_put.default: into,
+        aten.scatter.src: into,
+        aten.scatter_add.default: into,
+        aten.convolution.default: convolution,
+        aten.convolution_backward.default: convolution_backward,
+        getattr(getattr(aten, "_grouped_mm", None), "default", "no grouped_mm"): grouped_mm,
+        getattr(getattr(aten, "_safe_softmax", None), "default", "no safe_softmax"): safe_softmax,
+    }
+
+
+class Attention:
+    """`scaled_dot_product_attention` as `attention.cu` and `sdp_utils.cpp` have it: which kernel it takes is asked of the
+    driver. What it does around the kernel is `scaled_dot_product_attention` in `attention.cpp`."""
+
+    # Cards that choose differently from one another.
+    CLASSES = [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
+
+    def __init__(self, capability):
+        self.capability = capability
+        self.same = set(self.CLASSES)
+        self.taken = {}
+
+    def select(self, capability, query, key, value, mask, dropout, gqa):
+        import torch
+
+        head, half = query.size(-1), query.dtype in (torch.float16, torch.bfloat16)
+        trains = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+        # check_batch_size_and_num_heads_dense: no fused kernel broadcasts heads that it was not told are grouped.
+        same = query.size(1) == key.size(1) == value.size(1) if query.dim() == 4 else False
+        if query.dim() != 4 or not (same or gqa):
+            return "math"
+        # check_last_dim_stride_equals_1_dense: none takes a mask whose rows do not lie together.
+        if mask is not None and mask.stride(-1) != 1:
+            return "math"
+        order = ["flash", "efficient"] if capability[0] >= 8 else ["efficient"]
+        for kernel in (["cudnn"] if capability[0] in (9, 10) else []) + order:
+            if kernel == "cudnn":
+                most = 256 if capability[0] == 9 else 128
+                gradient = mask is not None and mask.requires_grad
+                if half and head <= most and head % 8 == 0 and key.size(2) != 1 and not gradient:
+                    return kernel
+            elif kernel == "flash":
+                small = capability in ((8, 6), (8, 7), (8, 9)) or capability[0] == 12
+                fits = not (trains and small) or not (193 <= head <= 224 or (head > 224 and dropout > 0))
+                if half and mask is None and head <= 256 and fits:
+                    return kernel
+            else:
+                alignment = 8 if half else 4 if capability[0] >= 8 else 1
+                if same and head % alignment == 0 and (capability[0] >= 8 or query.dtype != torch.bfloat16):
+                    return kernel
+        return "math"
+
+    def __call__(self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+        import torch
+
+        aten = torch.ops.aten
+        asked = (query, key, value, attn_mask, dropout_p, enable_gqa)
+        kernel = self.select(self.capability, *asked)
+        self.same -= {other for other in self.CLASSES if self.select(other, *asked) != kernel}
+        self.taken[kernel] = self.taken.get(kernel, 0) + 1
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            # convert_boolean_attn_mask
+            made = torch.zeros_like(attn_mask, dtype=query.dtype)
+            made.masked_fill_(attn_mask.logical_not(), -math.inf)
+            attn_mask = made
+            del made
+        logsumexp = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+        del asked
+        if kernel == "cudnn":
+            return aten._scaled_dot_product_cudnn_attention(
+                query, key, value, attn_mask, logsumexp, dropout_p, is_causal, False, scale=scale
+            )[0]
+        if kernel == "flash":
+            size = query.size(-1)
+            missing = -size % 8
+            if missing:
+                query, key, value = (torch.nn.functional.pad(t, [0, missing]) for t in (query, key, value))
+            scale = scale if scale is not None else size**-0.5
+            out = aten._scaled_dot_product_flash_attention(
+                query, key, value, dropout_p, is_causal, False, scale=scale
+            )[0]
+            return out[..., :size] if missing else out
+        if kernel == "efficient":
+            if attn_mask is not None:
+                attn_mask = aligned(attn_mask).expand(query.size(0), query.size(1), query.size(2), key.size(2))
+            return aten._scaled_dot_product_efficient_attention(
+                query, key, value, attn_mask, logsumexp, dropout_p, is_causal, scale=scale
+            )[0]
+        return aten._scaled_dot_product_attention_math(
+            query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+        )[0]
+
+
+def aligned(mask):
+    """`preprocess_mask`, `pad_bias`: strides in multiples of 8 elements, else rows are made longer."""
+    import torch
+
+    if all(stride % 8 == 0 for stride in mask.stride()[:-1]):
+        return mask
+    size = mask.size(-1)
+    return torch.nn.functional.pad(mask, [0, 8 - size % 8])[..., :size]
+
+
+def dropout(x, p, train):
+    """`dropout` in `Dropout.cpp`: on a card one kernel makes result and mask (`is_fused_kernel_acceptable`)."""
+    import torch
+
+    if not train or p == 0 or x.numel() == 0:
+        return x
+    if p == 1:
+        return x * torch.zeros([], dtype=x.dtype, device=x.device)
+    return torch.ops.aten.native_dropout(x, p, train)[0]
+
+
+@contextlib.contextmanager
+def no_card_needed(attention):
+    """Questions that only a driver could answer are answered for this card."""
+    import torch
+    import torch.cuda.amp.common
+    from torch._subclasses import fake_tensor
+
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        library.impl("scaled_dot_product_attention", attention, "CompositeImplicitAutograd", allow_override=True)
+        library.impl("dropout", dropout, "CompositeImplicitAutograd", allow_override=True)
+    replaced = [
+        # Without a driver autocast and GradScaler would switch themselves off.
+        (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
+        (torch.cuda, "is_bf16_supported", lambda *_, **__: True),
+        (torch.cuda, "get_device_capability", lambda *_: attention.capability),
+        (fake_tensor, "CONSTANT_NUMEL_LIMIT", 1024),
+    ]
+    # Fake tensors are taken for a graph being captured, and masks would then be made whether or not they are needed.
+    for name in ("transformers.masking_utils", "transformers.modeling_attn_mask_utils"):
+        if name in sys.modules and hasattr(sys.modules[name], "is_tracing"):
+            replaced.append((sys.modules[name], "is_tracing", lambda *_: False))
+    before = [(place, name, getattr(place, name)) for place, name, _ in replaced]
+    for place, name, value in replaced:
+        setattr(place, name, value)
+    try:
+        yield
+    finally:
+        for place, name, value in before:
+            setattr(place, name, value)
+        library._destroy()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The model, its inputs, one recording
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class Names(dict):
+    """The names an expression may use: a module's own, looked up when they are asked for."""
+
+    def __init__(self, module, **more):
+        super().__init__(more)
+        self.module = module
+
+    def __missing__(self, name):
+        try:
+            return getattr(self.module, name)
+        except AttributeError:
+            raise KeyError(name) from None
+
+
+def imported(name):
+    """The module of this name, or in this file."""
+    if name.endswith(".py"):
+        spec = importlib.util.spec_from_file_location(os.path.basename(name)[:-3], name)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        return module
+    return importlib.import_module(name)
+
+
+def build(job, module):
+    """The model, on no device: shapes are all that is wanted of it."""
+    import torch
+
+    def made():
+        found = eval(job["callable"], {"torch": torch, "nn": torch.nn}, Names(module))
+        if not isinstance(found, torch.nn.Module):
+            found = found() if callable(found) else found
+        if not isinstance(found, torch.nn.Module):
+            raise Refusal(
+                "%s is no torch.nn.Module and makes none" % job["callable"],
+                "name a function or a class that gives the model",
+            )
+        return found
+
+    try:
+        with torch.device("meta"):
+            return made(), "meta"
+    except Refusal:
+        raise
+    except Exception:
+        # It looks at numbers while it is built.
+        return made(), "cpu"
+
+
+def on_card(model, dtype, tape):
+    """`model.to("cuda")`, in its order: children first, then own parameters and buffers; tied ones stay tied."""
+    import torch
+
+    moved = {}
+
+    def fresh(tensor):
+        made = torch.empty_strided(tensor.shape, tensor.stride(), device="cuda",
+                                   dtype=dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype)
+        tape.storages[tape.see(made)][3] = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
+        return made
+
+    def move(module, path):
+        for name, child in module._modules.items():
+            if child is not None:
+                move(child, path + "." + name if path else name)
+        tape.modules.append(tape.module(path))
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                if id(parameter) not in moved:
+                    made = torch.nn.Parameter(fresh(parameter), requires_grad=parameter.requires_grad)
+                    moved[id(parameter)] = parameter, made
+                module._parameters[name] = moved[id(parameter)][1]
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                if id(buffer) not in moved:
+                    moved[id(buffer)] = buffer, fresh(buffer)
+                module._buffers[name] = moved[id(buffer)][1]
+        tape.modules.pop()
+
+    move(model, "")
+
+
+@contextlib.contextmanager
+def naming(model, tape):
+    """Has every module's name stand beside what is allocated in its forward."""
+    import torch
+
+    names = {id(module): tape.module(name) for name, module in model.named_modules()}
+    call = torch.nn.Module.__call__
+
+    def named(module, *args, **kwargs):
+        number = names.get(id(module), tape.modules[-1])
+        tape.modules.append(number)
+        tape.emit("m", number)
+        try:
+            return call(module, *args, **kwargs)
+        finally:
+            tape.modules.pop()
+            tape.emit("e")
+
+    torch.nn.Module.__call__ = named
+    try:
+        yield
+    finally:
+        torch.nn.Module.__call__ = call
+
+
+def record(job, module, sizes, precision, capability, direct):
+    """One recording: four micro-batches, the first without gradients there, the second with them, then again without."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    half = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision)
+    cast = {"fp16-amp": torch.float16, "bf16-amp": torch.bfloat16}.get(precision)
+    attention = Attention(tuple(capability))
+    tape = Tape()
+    model, built = build(job, module)
+    if half is not None:
+        model = model.to(half)
+    model.train()
+    loss_code = compile(job["loss"], "the loss", "eval")
+    # Lengths are written as expressions of the axes' names.
+    lengths = [(name, given["dtype"], [compile(str(n), "the input " + name, "eval") for n in given["shape"]])
+               for name, given in job["inputs"].items()]
+
+    def inputs():
+        made = {}
+        for name, dtype, shape in lengths:
+            kind = half if dtype == "float32" and half is not None else getattr(torch, dtype)
+            made[name] = torch.empty([int(eval(n, {}, dict(sizes))) for n in shape], dtype=kind, device="cuda")
+        return made
+
+    watch = watch_class()(tape, job.get("answers") or {})
+    with no_card_needed(attention), watch.noting_leaves(), FakeTensorMode(allow_non_fake_inputs=True), watch:
+        watch.calibrate()
+        tape.begin("load")
+        on_card(model, half, tape)
+        parameters = list(model.parameters())
+        storages = [tape.see(p) for p in parameters]
+        names = [name for name, _ in model.named_parameters()]
+        described = [
+            [names[i], list(p.shape), short(p.dtype), p.requires_grad, storages[i]] for i, p in enumerate(parameters)
+        ]
+        loaded = len(tape.storages)
+        keep = watch.accumulators([p for p in parameters if p.requires_grad])
+        batch = loss = None
+        gradients, losses = {}, {}
+        with naming(model, tape):
+            for segment in "ABCD":
+                if segment in "CD":
+                    tape.begin("zero")
+                    for parameter in parameters:
+                        parameter.grad = None
+                tape.begin("input")
+                batch = inputs()
+                tape.begin("forward")
+                hooks = torch.autograd.graph.saved_tensors_hooks(tape.pack, tape.unpack)
+                # A direct recording has autograd hold what it saves itself: what a tape must come out as.
+                with contextlib.nullcontext() if direct else hooks:
+                    with torch.autocast("cuda", dtype=cast) if cast else contextlib.nullcontext():
+                        loss = eval(loss_code, {"torch": torch, "nn": torch.nn, "F": torch.nn.functional},
+                                    Names(module, model=model, batch=batch, **batch))
+                if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
+                    raise Refusal("the loss is no single number with a gradient", "check --loss")
+                losses[segment] = [tape.see(loss), short(loss.dtype)]
+                tape.begin("backward")
+                loss.backward()
+                if job.get("detach_loss"):
+                    loss = loss.detach()
+                gradients[segment] = [tape.see(p.grad) if p.grad is not None else None for p in parameters]
+            tape.begin("end")
+            tape.closed = True
+        del batch, loss, keep, parameters, model
+    return {
+        "sizes": sizes,
+        "precision": precision,
+        "capability": list(capability),
+        "same": sorted(list(c) for c in attention.same),
+        "kernels": attention.taken,
+        "built": built,
+        "code": in_order(tape.code),
+        "storages": tape.storages,
+        "modules": tape.module_names,
+        "loaded": loaded,
+        "parameters": described,
+        "gradients": gradients,
+        "losses": losses,
+        "asked": watch.asked,
+    }
+
+
+def main():
+    out = os.dup(1)
+    os.dup2(2, 1)
+    channel = Channel(out)
+    try:
+        job = json.loads(sys.argv[1])
+        for folder in job.get("path", []):
+            sys.path.append(folder)
+        try:
+            import torch
+        except ImportError as error:
+            raise Refusal("PyTorch cannot be imported: %s" % error, "name a Python that has it with --python")
+        torch.set_num_threads(1)
+        try:
+            module = imported(job["module"])
+        except ImportError as error:
+            raise Refusal("%s cannot be imported: %s" % (job["module"], error),
+                          "run it where the module is, or name its folder with --path")
+        channel.send(hello=PROTOCOL, torch=torch.__version__, python=sys.version.split()[0])
+        for line in sys.stdin:
+            asked = json.loads(line)
+            begun = time.time()
+            recorded = record(job, module, asked["sizes"], asked["precision"], asked["capability"],
+                              asked.get("direct", False))
+            channel.send(recording=recorded, seconds=round(time.time() - begun, 2))
+    except Refusal as refusal:
+        channel.send(refused=refusal.problem, hint=refusal.hint)
+        return 2
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        traceback.print_exc()
+        channel.send(refused="%s: %s (%s:%s)" % (type(error).__name__, str(error)[:500], last.filename, last.lineno),
+                     hint="what was printed above says where it stopped")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
