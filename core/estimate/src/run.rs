@@ -10,6 +10,7 @@ use super::explain;
 use super::measure;
 use super::notes;
 use super::outcome::CardMemory;
+use super::ranks;
 use super::work::StepWork;
 use super::{Estimate, Holding, Peak, Timeline, Verdict};
 
@@ -67,23 +68,30 @@ impl Run {
         warnings.extend(notes::without_cache(scenario));
         let maker = ledger.events.get(peak.event).map(|e| &ledger.storages[e.id() as usize]);
         let phase = phases_at(&ledger, peak.event);
+        let headroom = limits.load_line.get() as i64 - outcome.process.get() as i64;
+        let communicators = ranks::communicators(gpu, scenario);
+        warnings.extend(ranks::notes(scenario, &communicators, headroom));
+        let at_peak = measure::breakdown(&ledger, peak.event + 1);
+        let highest = Peak {
+            allocated: outcome.peaks.allocated,
+            requested: peak.bytes,
+            reserved: outcome.peaks.reserved,
+            process: outcome.process,
+            phase: phases[phase].name,
+            step: phases[phase].step.unwrap_or(0),
+            op: maker.map(|s| explain::op_name(&ledger, s)).unwrap_or_default(),
+            module: maker.map(|s| ledger.module(s)).unwrap_or_default(),
+        };
         let estimate = Estimate {
             schema: 1,
             scenario: scenario.to_value(),
             parameters: ledger.parameters,
-            peak: Peak {
-                allocated: outcome.peaks.allocated,
-                requested: peak.bytes,
-                reserved: outcome.peaks.reserved,
-                process: outcome.process,
-                phase: phases[phase].name,
-                step: phases[phase].step.unwrap_or(0),
-                op: maker.map(|s| explain::op_name(&ledger, s)).unwrap_or_default(),
-                module: maker.map(|s| ledger.module(s)).unwrap_or_default(),
-            },
-            at_peak: measure::breakdown(&ledger, peak.event + 1),
+            roles: ranks::roles(scenario, &highest, &at_peak, outcome.verdict),
+            communicators,
+            peak: highest,
+            at_peak,
             phases,
-            headroom: limits.load_line.get() as i64 - outcome.process.get() as i64,
+            headroom,
             device: limits,
             verdict: outcome.verdict,
             max_batch: None,

@@ -6,6 +6,7 @@ use plimsoll_ledger::{Parameters, PhaseName};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::ranks::{Communicator, Role};
 use super::work::StepWork;
 
 /// What a scenario takes. Serialises to the contract `plimsoll estimate --format json` prints.
@@ -35,6 +36,12 @@ pub struct Estimate {
     /// What a step computes and moves; absent from the JSON where it is not counted (a generation).
     #[serde(skip_serializing_if = "StepWork::is_none")]
     pub work: StepWork,
+    /// Of several cards, which ranks do the same, and what each takes; absent from the JSON on one card.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<Role>,
+    /// What ranks take to talk to one another, in no other figure; absent from the JSON on one card.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub communicators: Vec<Communicator>,
     /// Things worth knowing that do not stop the estimate; absent from the JSON when empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,

@@ -53,6 +53,8 @@ pub fn too_deep() -> (Scenario, Estimate, Vec<Holding>) {
         headroom: -15_949_000_000,
         max_batch: Some(0),
         work: work(),
+        roles: Vec::new(),
+        communicators: Vec::new(),
         warnings: vec![
             "the card holds its desktop too; what that takes is not known and was taken as 600 MiB, which a second \
              screen may exceed"

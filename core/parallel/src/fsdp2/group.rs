@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use plimsoll_ledger::Stream;
 use plimsoll_torch::nn::Sharded;
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Fill};
 use plimsoll_torch::optim;
 use plimsoll_torch::tensor::{Context, DType, Kind, ModuleId, Tensor};
 
@@ -18,6 +18,8 @@ const REDUCE_SCATTER: Stream = Stream::new(2);
 #[derive(Debug)]
 pub struct Shared {
     pub ranks: u64,
+    /// Whether shards, their gradients and their states lie in the machine's own memory.
+    pub offloaded: bool,
     pub reduce_dtype: Option<DType>,
     pub gathering: ModuleId,
     pub unsharded: ModuleId,
@@ -94,12 +96,23 @@ impl Group {
         let empty = |count: u64| ops::empty(cx, &[count], dtype);
         let casts = numel(&mut self.parameters.iter().filter(cast));
         let arrived = here(cx, shared.gathering, Kind::Parameter, ALL_GATHER, || {
-            let flat = (casts > 0).then(|| empty(casts));
+            let parts = if shared.offloaded { self.fetch(cx) } else { Vec::new() };
+            let flat = (casts > 0 && !shared.offloaded).then(|| empty(casts));
             let output = empty(numel(&mut self.parameters.iter()).saturating_mul(shared.ranks));
             drop(flat);
+            drop(parts);
             output
         });
         drop(self.arrived.replace(Some(arrived)));
+    }
+
+    /// `all_gather_inputs` of shards in the machine's memory: each comes by itself, and is cast by itself.
+    fn fetch(&self, cx: &Rc<Context>) -> Vec<Tensor> {
+        let fetch = |p: &Sharded| {
+            let came = ops::fill(cx, Fill::ToCopy, &[p.shard.numel()], p.shard.dtype());
+            cx.no_grad(|| ops::to(&came, p.whole.dtype()))
+        };
+        self.parameters.iter().map(fetch).collect()
     }
 
     /// `wait_for_unshard`: copies the parameters out. In the forward the gathered buffer stays until the next group's
@@ -196,7 +209,8 @@ impl Group {
             let output = ops::empty(cx, &[local], dtype);
             cx.no_grad(|| ops::to(&output, own))
         });
-        for parameter in members() {
+        // Offloaded, shards of gradients go to the machine's memory, where clipping and the optimizer run.
+        for parameter in members().filter(|_| !shared.offloaded) {
             let part = output.view_as(parameter.shard.geometry().clone());
             optim::add_gradient(&parameter.shard, part);
         }

@@ -42,7 +42,8 @@ pub struct Fsdp2 {
 
 /// How the parameters of a model are cut that `parallel` spreads.
 pub fn plan(parallel: &Parallel) -> ShardPlan {
-    ShardPlan { ranks: parallel.gpus, gathered: dtype(parallel.fsdp.param_dtype) }
+    let fsdp = &parallel.fsdp;
+    ShardPlan { ranks: parallel.gpus, gathered: dtype(fsdp.param_dtype), offloaded: fsdp.cpu_offload }
 }
 
 const fn dtype(of: PolicyDtype) -> Option<DType> {
@@ -85,6 +86,7 @@ impl Fsdp2 {
             groups: groups.map(|(owner, members)| (owner, Group::new(members, reshards(owner)))).collect(),
             shared: Shared {
                 ranks: parallel.gpus,
+                offloaded: keys.cpu_offload,
                 reduce_dtype,
                 gathering: module("all_gather"),
                 unsharded: module("unsharded"),

@@ -154,9 +154,6 @@ fn with_fsdp2(scenario: &Scenario) -> Result<()> {
         let hint = "use ddp, one card, or a causal language model of Hugging Face";
         return refuse(at::gpus, format!("FSDP2 of {} for {}", family.name, scenario.model.task), hint);
     }
-    if keys.cpu_offload {
-        return refuse(fsdp::at::cpu_offload, "CPUOffloadPolicy".to_owned(), "leave it out");
-    }
     if keys.wrap == Wrap::Torchtitan {
         return refuse(fsdp::at::wrap, "torchtitan's wrapping".to_owned(), "use wrap = \"layer\" or \"root\"");
     }

@@ -54,13 +54,13 @@ levers! {
             yields: true,
             near: Near::unlike(1.0),
         }
-        /// Whether parameters, gradients and optimizer state lie in the machine's memory (`CPUOffloadPolicy`). Only false is
-        /// estimated.
+        /// Whether parameters, gradients and optimizer state lie in the machine's memory, where clipping and the optimizer run
+        /// (`CPUOffloadPolicy`). What they take there is not estimated.
         pub cpu_offload: bool = false => {
             link: "cpu_offload",
             label: "Offloaded to the CPU",
-            help: "CPUOffloadPolicy; not estimated yet",
-            group: Group::Later,
+            help: "CPUOffloadPolicy: shards, gradients and states in the machine's memory, which is not estimated",
+            group: Group::Spread,
             written: Written::WhereItSays,
             only: Some(Mode::Train),
             yields: true,

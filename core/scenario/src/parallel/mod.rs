@@ -53,7 +53,7 @@ levers! {
         /// How the training is spread over the cards.
         pub strategy: ParallelStrategy = ParallelStrategy::None, or strategy => {
             link: "strategy",
-            label: "ParallelStrategy",
+            label: "Strategy",
             otherwise: "none on one card; on several ddp",
             group: Group::Parallel,
             written: Written::WhereItSays,

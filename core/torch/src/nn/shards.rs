@@ -1,10 +1,10 @@
 //! A model whose parameters are cut over several cards: each keeps a shard, and the whole is there only while it is used.
 
-use crate::ops;
-use crate::tensor::{Context, DType, ModuleId, Tensor};
 use std::rc::Rc;
 
 use super::scope::Scope;
+use crate::ops;
+use crate::tensor::{Context, DType, ModuleId, Tensor};
 
 /// How parameters are cut, as `FSDPParam` has it.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +13,8 @@ pub struct ShardPlan {
     pub ranks: u64,
     /// What it is gathered in, where that is not its own dtype (`MixedPrecisionPolicy.param_dtype`).
     pub gathered: Option<DType>,
+    /// Whether shards lie in the machine's own memory (`CPUOffloadPolicy`).
+    pub offloaded: bool,
 }
 
 /// A parameter that is cut along its first dimension.
@@ -40,7 +42,10 @@ impl ShardPlan {
     pub(super) fn make(&self, scope: &Scope, sizes: &[u64], dtype: DType, trainable: bool) -> Sharded {
         let cx: &Rc<Context> = scope.cx();
         let leaf = |tensor: Tensor| if trainable { tensor.into_leaf(false) } else { tensor };
-        let shard = cx.within(scope.module(), || ops::loaded(cx, &self.local(sizes), dtype));
+        let local = self.local(sizes);
+        let shard = cx.within(scope.module(), || {
+            if self.offloaded { ops::unallocated(cx, &local, dtype) } else { ops::loaded(cx, &local, dtype) }
+        });
         let gathered = self.gathered.filter(|_| dtype.is_float()).unwrap_or(dtype);
         Sharded { whole: leaf(ops::unallocated(cx, sizes, gathered)), shard: leaf(shard), block: scope.block() }
     }

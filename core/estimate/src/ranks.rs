@@ -1,0 +1,119 @@
+//! Several cards: for which ranks an answer stands, and what they take to talk to one another.
+
+use plimsoll_catalog::{Gpu, Vendor};
+use plimsoll_ground::Bytes;
+use plimsoll_scenario::{ParallelStrategy, Scenario};
+use serde::Serialize;
+
+use super::{Peak, PeakBreakdown, Verdict};
+
+/// Ranks that do the same.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Role {
+    /// What they are.
+    pub name: String,
+    /// Which.
+    pub ranks: Vec<u64>,
+    /// Their highest point.
+    pub peak: Peak,
+    /// What is alive there.
+    pub at_peak: PeakBreakdown,
+    /// Whether they fit.
+    pub verdict: Verdict,
+}
+
+/// What a group of ranks takes on each card to talk to one another: outside of PyTorch's allocator, in no other figure of the
+/// estimate. It depends on the machine, so it is a band.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Communicator {
+    /// Which ranks.
+    pub group: String,
+    /// The least.
+    pub low: Bytes,
+    /// The most that was published.
+    pub high: Bytes,
+    /// Where both come from.
+    pub source: String,
+}
+
+/// A pair of connections to one neighbour in one channel: what both sides of NCCL's P2P transport allocate on a card
+/// (`p2pSendSetup` and `p2pRecvSetup` in `src/transport/p2p.cc` of 2.30.7: 10 and 2 MiB).
+const CONNECTION: Bytes = Bytes::from_mib(12);
+/// The fewest channels that was printed at initialisation (`8 coll channels`, NVIDIA/nccl issue 1189).
+const CHANNELS: u64 = 8;
+/// Neighbours in a ring.
+const RING: u64 = 2;
+/// The most that was measured for one communicator after an all-reduce (NVIDIA/nccl issue 864).
+const MOST: Bytes = Bytes::new(1_600_000_000);
+/// All that two desktop cards held outside of PyTorch, their contexts among it (vllm issue 14452).
+const MOST_WITHOUT_PEERS: Bytes = Bytes::from_mib(338);
+
+/// The communicators of a scenario; none on one card.
+pub fn communicators(gpu: &Gpu, scenario: &Scenario) -> Vec<Communicator> {
+    let gpus = scenario.parallel.gpus;
+    if gpus < 2 {
+        return Vec::new();
+    }
+    let group = format!("all {gpus} ranks");
+    let alone = matches!(gpu.form, "desktop" | "laptop");
+    let (low, high, source) = match gpu.vendor {
+        Vendor::Nvidia if alone => (
+            Bytes::ZERO,
+            MOST_WITHOUT_PEERS,
+            "without peer access NCCL keeps its buffers in the host's memory; two RTX 5090 held 0.33 GiB outside of PyTorch, their \
+             contexts among it (vllm issue 14452)",
+        ),
+        Vendor::Nvidia => (
+            Bytes::new(CONNECTION.get().saturating_mul(CHANNELS).saturating_mul((gpus - 1).min(RING))),
+            MOST,
+            "a ring of 8 channels with 12 MiB for each neighbour (NCCL 2.30.7, src/transport/p2p.cc) up to the most that was \
+             measured for one communicator (NVIDIA/nccl issue 864)",
+        ),
+        _ => (Bytes::ZERO, MOST, "no figure was found for RCCL; the most that was measured for one of NCCL's is taken"),
+    };
+    vec![Communicator { group, low, high, source: source.to_owned() }]
+}
+
+/// What an estimate of several cards should not be read without.
+pub fn notes(scenario: &Scenario, communicators: &[Communicator], headroom: i64) -> Vec<String> {
+    let gpus = scenario.parallel.gpus;
+    let ranks = match scenario.parallel.strategy {
+        ParallelStrategy::None => return Vec::new(),
+        ParallelStrategy::Fsdp2 => format!(
+            "this is the first of {gpus} cards under FSDP2: no other holds a larger part. The model is cut on the meta device, and \
+             batch is what one card takes at a time"
+        ),
+        strategy => format!(
+            "this is each of {gpus} cards under {}: all hold the same, and batch is what one card takes at a time",
+            strategy.in_words().label
+        ),
+    };
+    let mut notes = vec![ranks];
+    if scenario.parallel.fsdp.cpu_offload {
+        notes.push(
+            "what is offloaded lies in the machine's own memory: the shards of every card in it, pinned, their gradients and the \
+             optimizer's states. How much that takes is not estimated yet"
+                .to_owned(),
+        );
+    }
+    for communicator in communicators {
+        let over = i64::try_from(communicator.high.get()).is_ok_and(|high| headroom >= 0 && headroom < high);
+        notes.push(format!(
+            "communicators (NCCL) take {} to {} more on each card, outside of PyTorch and not counted here: {}{}",
+            communicator.low,
+            communicator.high,
+            communicator.source,
+            if over { ". At the upper end the run would be over its load line" } else { "" },
+        ));
+    }
+    notes
+}
+
+/// All ranks do the same, or no rank more than the first.
+pub fn roles(scenario: &Scenario, peak: &Peak, at_peak: &PeakBreakdown, verdict: Verdict) -> Vec<Role> {
+    if scenario.parallel.gpus < 2 {
+        return Vec::new();
+    }
+    let ranks = (0..scenario.parallel.gpus).collect();
+    vec![Role { name: "every rank".to_owned(), ranks, peak: peak.clone(), at_peak: *at_peak, verdict }]
+}
