@@ -9,8 +9,9 @@ pub mod harness;
 
 use plimsoll_core::estimate::{Reading, Run};
 use plimsoll_core::ledger::Ledger;
+use plimsoll_core::ledger::hull::Hull;
 use plimsoll_core::measurement::Known;
-use plimsoll_core::scenario::Link;
+use plimsoll_core::scenario::{HullModel, Link};
 use plimsoll_core::{Measurement, Scenario};
 use serde_json::{Value, json};
 
@@ -52,6 +53,28 @@ pub fn ledger(input: &[u8]) {
     let reading = Reading::new(ledger);
     assert_eq!(reading.summary().at_peak.total(), reading.summary().peak.requested);
     assert_eq!(reading.heights(8).len(), 8);
+}
+
+/// The JSON within a hull, and a whole hull's bytes. What is read is played at other sizes: it is estimated or refused.
+pub fn hull(input: &[u8]) {
+    let _ = Hull::from_bytes(input);
+    let Ok(mut hull) = Hull::from_text(input) else { return };
+    let again = hull.to_bytes().and_then(|bytes| Hull::from_bytes(&bytes));
+    // What has changed seldom comes out as its witnesses say; without them more of it is played.
+    hull.tapes.iter_mut().for_each(|tape| tape.witnesses.clear());
+    let Ok(bytes) = hull.to_bytes() else { return };
+    if let Ok(again) = again {
+        assert_eq!(again.axes, hull.axes);
+    }
+    let content = HullModel::content(&bytes);
+    for (batch, precision) in [(1u64, "fp32"), (1 << 40, "fp32"), (7, "fp16-amp")] {
+        let training = json!({ "precision": precision, "accumulation": 2 });
+        let asked = json!({ "model": { "hull": content }, "input": { "batch": batch }, "training": training });
+        if let Ok(scenario) = Scenario::from_value(&asked) {
+            // A run that is refused says why, and that is all that is asked of it.
+            let _ = Run::new(&scenario);
+        }
+    }
 }
 
 /// The text of a record.
@@ -98,6 +121,11 @@ mod tests {
     #[test]
     fn changed_ledgers() {
         assert!(harness::run("ledger", ledger, ROUNDS).unwrap() > ROUNDS);
+    }
+
+    #[test]
+    fn changed_hulls() {
+        assert!(harness::run("hull", hull, ROUNDS).unwrap() > ROUNDS);
     }
 
     #[test]

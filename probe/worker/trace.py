@@ -392,6 +392,9 @@ def watch_class():
             if any(isinstance(t, torch.Tensor) and t.requires_grad for t in tree_leaves(args)):
                 self.made = [weakref.ref(t) for t in leaves]
                 self.rebased = func._schema.is_mutable
+                if self.rebased:
+                    # What is written to through a view has its base rebased (`CopySlices`).
+                    self.made += [weakref.ref(t._base) for t in leaves if t._is_view()]
             self.tape.op = name_of(func)
             for tensor in leaves:
                 if tensor.device.type == "cuda":

@@ -104,7 +104,7 @@ impl Player {
     /// Sizes or a card that it was not recorded for.
     pub fn load(cx: &Rc<Context>, model: &HullModel, scenario: &Scenario, gpu: &Gpu) -> Result<Self> {
         let hull = Arc::clone(model.file()?);
-        let axes = model.values(scenario.input.batch)?;
+        let axes = model.values_from_one(scenario.input.batch)?;
         let number = choose(&hull, scenario, gpu)?;
         let Some(tape) = hull.tapes.get(number) else {
             return Err(Error::new("model.hull", "it has no such tape", "report it"));

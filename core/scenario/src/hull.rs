@@ -106,6 +106,20 @@ impl HullModel {
         hull.axes.iter().enumerate().map(of).collect()
     }
 
+    /// The same for whoever looks for the largest batch, which begins below the least that was recorded: that a scenario is
+    /// not asked there, [`Scenario::check`] has seen to.
+    ///
+    /// # Errors
+    /// A value of another axis the recording does not hold for.
+    pub fn values_from_one(&self, batch: u64) -> Result<Vec<u64>> {
+        let least = self.file()?.axes.first().map_or(1, |axis| axis.least);
+        let mut values = self.values(batch.max(least))?;
+        if let Some(first) = values.first_mut() {
+            *first = batch;
+        }
+        Ok(values)
+    }
+
     /// `hull` and its axes, as they are written.
     pub(crate) fn table(&self) -> Map<String, Value> {
         let first = [("hull".to_owned(), Value::from(self.hash.as_str()))];

@@ -16,7 +16,7 @@ pub const DEFAULT_MODEL: &str = "llama-3.2-1b";
 /// `[model]`: where the architecture comes from, and what is trained on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
-    /// Exactly one of the keys `catalog`, `hf`, `family`.
+    /// Exactly one of the keys `catalog`, `hf`, `family`, `hull`.
     pub source: ModelSource,
     /// `task`.
     pub task: Task,
@@ -43,8 +43,8 @@ pub enum ModelSource {
 /// `[model]`. It is read as a whole, since all the rest goes by it; `hf` is no lever, and a family's keys are its row's.
 pub static MODEL: Table = Table {
     path: "model",
-    about: "`[model]`: where the architecture comes from, and what is trained on it. Exactly one of `catalog`, `hf` and `family`; \
-            `hf` is the content of a Hugging Face `config.json`, as it comes; beside `family` stand that family's own keys.",
+    about: "`[model]`: where the architecture comes from, and what is trained on it. Exactly one of `catalog`, `hf`, `family` and `hull`; \
+            `hf` is the content of a Hugging Face `config.json`, as it comes; beside `family` stand that family's own keys, beside `hull`, a recording ([hulls](hull.md)), its axes.",
     entries: &[
         Entry::Lever(&Lever {
             path: at::catalog,
@@ -125,7 +125,7 @@ pub mod at {
 
 /// A row that names a model.
 const fn named() -> Row {
-    Row { otherwise: "none: one of catalog, hf and family is given", group: Group::Model, ..Row::of(Kind::Id) }
+    Row { otherwise: "none: one of catalog, hf, family and hull is given", group: Group::Model, ..Row::of(Kind::Id) }
 }
 
 /// The keys of a family that says none.

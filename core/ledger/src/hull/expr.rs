@@ -68,6 +68,18 @@ impl Expr {
         }
     }
 
+    /// How many multiplications it takes, about.
+    pub(super) fn cost(&self) -> usize {
+        match self {
+            Self::Sum(terms) => {
+                let powers = |term: &Term| term.p.iter().map(|(_, power)| *power as usize).sum::<usize>();
+                terms.iter().map(|term| 2 + powers(term)).sum::<usize>() + 1
+            }
+            Self::Floor(..) | Self::Up(..) => 1,
+            Self::Product(_, _, factors) => 1 + factors.len(),
+        }
+    }
+
     /// Whether a file may say it as number `index` over so many axes.
     pub(super) fn is_sound(&self, index: usize, axes: usize) -> bool {
         let earlier = |other: &u32| (*other as usize) < index;

@@ -9,7 +9,7 @@ use plimsoll_ground::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::tape::{Born, Segment, Step, Tape, Way};
-use super::{Hull, Parameter, Witness, phases};
+use super::{Expr, Hull, Parameter, Witness, phases};
 
 /// What every file begins with; the number is the version of the format.
 pub const MAGIC: &[u8] = b"plimsoll-hull 1\n";
@@ -27,6 +27,11 @@ const MOST_ROWS: usize = 500_000;
 const MOST_AXES: usize = 8;
 const MOST_TAPES: usize = 32;
 const MOST_WITNESSES: usize = 16;
+/// The longest name, and the most dimensions.
+const LONGEST_NAME: usize = 1024;
+const MOST_DIMENSIONS: usize = 16;
+/// The most multiplications and instructions that playing all witnesses may take: some seconds.
+const MOST_WORK: usize = 400_000_000;
 /// Deflate's effort, 0 to 10.
 const EFFORT: u8 = 10;
 
@@ -65,9 +70,18 @@ impl Hull {
         };
         let text = decompress_to_vec_with_limit(packed, MOST_UNPACKED)
             .map_err(|_| wrong("it cannot be unpacked, or is too long"))?;
-        let hull: Self = serde_json::from_slice(&text).map_err(|problem| wrong(format!("it is no hull: {problem}")))?;
-        hull.check()?;
+        let hull = Self::from_text(&text)?;
         hull.witnesses()?;
+        Ok(hull)
+    }
+
+    /// The hull of the JSON within a file, its witnesses not played.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn from_text(text: &[u8]) -> Result<Self> {
+        let hull: Self = serde_json::from_slice(text).map_err(|problem| wrong(format!("it is no hull: {problem}")))?;
+        hull.check()?;
         Ok(hull)
     }
 
@@ -79,6 +93,10 @@ impl Hull {
         }
         if self.ops.len() > MOST_NAMES || self.nodes.len() > MOST_NAMES {
             return Err(wrong("it has more operators than there are"));
+        }
+        let mut names = [&self.modules, &self.ops, &self.nodes, &self.dtypes].into_iter().flatten();
+        if names.any(|name| name.len() > LONGEST_NAME) {
+            return Err(wrong("a name is longer than any"));
         }
         if self.axes.is_empty() || self.axes.len() > MOST_AXES {
             return Err(wrong(format!("it has {} axes, not 1 to {MOST_AXES}", self.axes.len())));
@@ -93,11 +111,19 @@ impl Hull {
             return Err(wrong(format!("expression {index} refers to what is not before it, or divides by nothing")));
         }
         let expr = |number: &u32| (*number as usize) < self.exprs.len();
-        if self.shapes.iter().any(|shape| shape.len() > 64 || !shape.iter().all(expr)) {
+        if self.shapes.iter().any(|shape| shape.len() > MOST_DIMENSIONS || !shape.iter().all(expr)) {
             return Err(wrong("a shape refers to an expression that is not there"));
         }
         if self.tapes.is_empty() || self.tapes.len() > MOST_TAPES {
             return Err(wrong(format!("it has {} tapes, not 1 to {MOST_TAPES}", self.tapes.len())));
+        }
+        let table: usize = self.exprs.iter().map(Expr::cost).sum();
+        let work = self.tapes.iter().map(|tape| {
+            let steps: usize = tape.segments.iter().map(|segment| segment.steps.len()).sum();
+            (table + steps + tape.storages.len()).saturating_mul(tape.witnesses.len())
+        });
+        if work.fold(0, usize::saturating_add) > MOST_WORK {
+            return Err(wrong("its witnesses take longer to play than any model's"));
         }
         self.tapes.iter().try_for_each(|tape| self.check_tape(tape))
     }
@@ -116,7 +142,7 @@ impl Hull {
             }
         }
         for parameter in &tape.parameters {
-            if parameter.storage >= tape.loaded || parameter.sizes.len() > 64 {
+            if parameter.storage >= tape.loaded || parameter.sizes.len() > MOST_DIMENSIONS {
                 return Err(wrong(format!("the parameter {:?} is not loaded", parameter.name)));
             }
         }
@@ -161,7 +187,7 @@ impl Hull {
 }
 
 /// Names are numbered in 16 bits by the ledger.
-const MOST_NAMES: usize = 60_000;
+const MOST_NAMES: usize = 4096;
 
 /// Whether every instruction is about something that is there, and nothing goes twice.
 fn check_segment(tape: &Tape, segment: &Segment, modules: usize) -> Result<()> {

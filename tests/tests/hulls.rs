@@ -1,0 +1,110 @@
+//! Models that were recorded by `plimsoll trace`, against rows that were traced directly, at sizes that no recording was made
+//! at: to the byte, in every phase.
+
+use std::path::Path;
+
+use plimsoll_core::Scenario;
+use plimsoll_core::estimate::Run;
+use plimsoll_core::scenario::HullModel;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+/// A row of `corpus/hulls.jsonl`.
+#[derive(Debug, Deserialize)]
+struct Row {
+    /// The file in `corpus/hulls`.
+    hull: String,
+    batch: u64,
+    /// Axes but the batch.
+    axes: Map<String, Value>,
+    training: Value,
+    peak_requested: u64,
+    /// Name, peak and end.
+    phases: Vec<(String, u64, u64)>,
+}
+
+fn corpus() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
+}
+
+fn content(name: &str) -> Vec<u8> {
+    let path = corpus().join("hulls").join(name);
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn asked(row: &Row) -> Value {
+    let mut model = row.axes.clone();
+    model.insert("hull".to_owned(), HullModel::content(&content(&row.hull)).into());
+    json!({
+        "model": model,
+        "input": { "batch": row.batch },
+        "training": row.training,
+        "device": { "gpu": "h200", "workspaces": false },
+    })
+}
+
+fn rows() -> Vec<Row> {
+    let path = corpus().join("hulls.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let read = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    text.lines().map(read).collect()
+}
+
+#[test]
+fn hulls_come_out_as_the_model_does() {
+    let rows = rows();
+    for row in &rows {
+        let run = Run::new(&Scenario::from_value(&asked(row)).unwrap()).unwrap();
+        let estimate = run.estimate();
+        let name = format!("{} batch {} {:?} {}", row.hull, row.batch, row.axes, row.training);
+        let phases = estimate.phases.iter();
+        let phases: Vec<(String, u64, u64)> =
+            phases.map(|p| (p.name.as_str().to_owned(), p.peak_requested.get(), p.end_requested.get())).collect();
+        assert_eq!(phases, row.phases, "{name}");
+        assert_eq!(estimate.peak.requested.get(), row.peak_requested, "{name}");
+    }
+    assert!(rows.len() >= 16, "{}", rows.len());
+}
+
+#[test]
+fn what_a_hull_does_not_hold_is_refused_by_name() {
+    let row = rows().into_iter().find(|row| row.hull == "gcn.hull").unwrap();
+    let with = |section: &str, key: &str, value: Value| {
+        let mut asked = asked(&row);
+        asked[section][key] = value;
+        let scenario = Scenario::from_value(&asked);
+        scenario.and_then(|scenario| Run::new(&scenario).map(drop)).map_err(|error| error.to_string())
+    };
+    assert_eq!(with("input", "batch", json!(3)), Ok(()));
+    for (section, key, value, word) in [
+        ("model", "S", json!(7), "the least"),
+        ("model", "B", json!(7), "micro-batch"),
+        ("model", "T", json!(7), "unknown key"),
+        ("training", "checkpointing", json!("full"), "plimsoll trace"),
+        ("training", "lora", json!({ "rank": 8 }), "plimsoll trace"),
+        ("training", "quantization", json!("nf4"), "quantiz"),
+        ("training", "attention", json!("eager"), "plimsoll trace"),
+        ("training", "keep_outputs", json!(true), "outputs"),
+        ("training", "optimizer", json!("muon"), "muon"),
+        ("training", "precision", json!("fp16"), "--precision fp16"),
+        ("training", "mode", json!("inference"), "training step"),
+        ("model", "hull", json!("sha256:00"), "no hull"),
+        ("model", "hull", json!("my.hull"), "--hull"),
+        ("model", "hull", json!("data:AAAA"), "no hull"),
+    ] {
+        let said = with(section, key, value).unwrap_err();
+        assert!(said.contains(word), "{key}: {said}");
+    }
+}
+
+#[test]
+fn a_scenario_says_the_hash_of_its_hull() {
+    let row = &rows()[0];
+    let scenario = Scenario::from_value(&asked(row)).unwrap();
+    let written = scenario.to_value();
+    assert!(written["model"]["hull"].as_str().unwrap().starts_with("sha256:"), "{written}");
+    let read = Scenario::from_value(&written).unwrap();
+    assert_eq!(read, scenario);
+    let error = Run::new(&read).unwrap_err().to_string();
+    assert!(error.contains("--hull FILE"), "{error}");
+}
