@@ -59,8 +59,8 @@ pub fn check(device: &Device) -> Result<()> {
             let one = found.first().copied().unwrap_or("rtx-4090");
             return Err(Error::new(
                 at::gpu,
-                format!("{} are several cards, which are not estimated yet", quoted(id)),
-                format!("name one of them: {one}"),
+                format!("{} are several cards", quoted(id)),
+                format!("name one of them, {one}, and say how many in parallel.gpus"),
             ));
         }
         let ids: Vec<&str> = catalog::gpus().iter().map(|g| g.id).collect();

@@ -120,12 +120,19 @@ impl Kind {
     }
 }
 
-/// Refuses inference that the engine refuses, before anything is started: of a generation that is not estimated nothing could
+/// Refuses several cards, which no worker runs, and inference that the engine refuses, before anything is started: of a generation that is not estimated nothing could
 /// be compared. A model that the engine does not know at all may be measured all the same.
 ///
 /// # Errors
 /// The engine's own.
 pub fn check_mode(scenario: &Scenario) -> Result<(), Error> {
+    if scenario.parallel.gpus > 1 {
+        return Err(Error::new(
+            at::parallel::gpus,
+            "the probe measures one card",
+            "leave parallel out, or estimate it",
+        ));
+    }
     if scenario.training.mode == Mode::Train || scenario.estimated().is_err() {
         return Ok(());
     }
