@@ -10,9 +10,6 @@ use plimsoll_torch::optim::{self, Ema, GradScaler, Share};
 use plimsoll_torch::tensor::{Context, DType, Geometry, Past, Position, Repeat, Smoothing, Tensor, backward};
 use plimsoll_torch::{Batch, ops};
 
-/// Optimizer steps that are run: the first creates lazy state, the second is the steady state.
-pub const STEPS: u32 = 2;
-
 /// Whether what was done before, a layer or a micro-batch, may be copied instead of executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeats {
@@ -63,7 +60,7 @@ struct Loop<'a> {
     recordings: Vec<Recording>,
 }
 
-/// Two optimizer steps of `training` on a loaded model.
+/// The optimizer steps of `training` on a loaded model.
 pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, repeats: Repeats) {
     let mut run = Loop {
         cx,
@@ -78,7 +75,7 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, repeats: Repe
         repeats,
         recordings: Vec::new(),
     };
-    for step in 1..=STEPS {
+    for step in 1..=u32::try_from(training.steps).unwrap_or(u32::MAX) {
         for micro_batch in listed(training.accumulation) {
             run.micro_batch(step, micro_batch);
             if cx.exhausted() {
@@ -105,8 +102,13 @@ impl Loop<'_> {
         self.cx.begin(PhaseName::Input, Some(step), Some(micro_batch));
         // The last batch is let go of only when the new one takes its name.
         self.locals.batch = Some(self.model.batch());
+        let first = |at| micro_batch == 1 && self.training.zero_grad_at == at;
+        if first(ZeroGradAt::BeforeForward) {
+            self.cx.begin(PhaseName::ZeroGrad, Some(step), None);
+            self.zero_grad();
+        }
+        let zeroes = first(ZeroGradAt::BeforeBackward);
         self.cx.begin(PhaseName::Forward, Some(step), Some(micro_batch));
-        let zeroes = micro_batch == 1 && self.training.zero_grad_at == ZeroGradAt::BeforeBackward;
         let dropped = zeroes && self.training.zero_grad == ZeroGrad::SetToNone;
         let accumulates = !dropped && self.parameters.iter().any(optim::has_gradient);
         let before_backward = |run: &Self| {

@@ -3,7 +3,7 @@
 use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ground::{Error, Result};
 
-use super::{Attention, Mode, Precision, Quantization, Scenario, Training, at, device, input, levers, model};
+use super::{Attention, Mode, Precision, Quantization, Scenario, Training, at, device, input, levers, limits, model};
 
 impl Scenario {
     /// Whether it makes sense: every value lies within its bounds, what it names exists, and its levers can stand beside one
@@ -20,6 +20,7 @@ impl Scenario {
         self.in_mode()?;
         self.runs()?;
         self.training.quantized()?;
+        self.training.enough_steps()?;
         device::check(&self.device)
     }
 
@@ -57,6 +58,18 @@ impl Scenario {
 }
 
 impl Training {
+    /// Refuses a run that never comes to its steady state.
+    fn enough_steps(&self) -> Result<()> {
+        if self.steps >= limits::STEPS_LEAST {
+            return Ok(());
+        }
+        Err(Error::new(
+            at::training::steps,
+            "in a single step the optimizer's state is still being made",
+            format!("run {} or more", limits::STEPS_LEAST),
+        ))
+    }
+
     /// Refuses a quantized base that nothing is trained on, and one left unprepared that cannot be.
     fn quantized(&self) -> Result<()> {
         if self.quantization != Quantization::None && self.mode == Mode::Train && self.lora.is_none() {

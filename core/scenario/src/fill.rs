@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::lever::SECTIONS;
 use super::model::{MODEL, Model, ModelSource, default_task};
-use super::{DEFAULT_MODEL, Device, Input, Lever, Scenario, Software, Training, input, model};
+use super::{Allocator, DEFAULT_MODEL, Device, Input, Lever, Scenario, Software, Training, input, model};
 
 /// The levers that something is said of.
 #[derive(Debug, Default)]
@@ -37,6 +37,7 @@ impl Scenario {
             input: Input::default(),
             training: Training::default(),
             device: Device::default(),
+            allocator: Allocator::default(),
             software: Software::default(),
         }
     }

@@ -30,6 +30,12 @@ pub const IMAGE: u64 = 1 << 14;
 /// Most micro-batches in one optimizer step.
 pub const ACCUMULATION: u64 = 1 << 20;
 
+/// Fewest optimizer steps that are run: the first makes lazy state, the second is the steady one.
+pub const STEPS_LEAST: u64 = 2;
+
+/// Most optimizer steps that are run.
+pub const STEPS: u64 = 16;
+
 /// Largest rank of an adapter.
 pub const RANK: u64 = 1 << 16;
 

@@ -51,7 +51,7 @@ impl Adapter {
             }),
             dropout: lora.dropout,
             modules: [dropout.module(), a.module(), b.module()],
-            dtype: if scope.dtype().is_half() { DType::Float32 } else { scope.dtype() },
+            dtype: scope.adapter_dtype(),
         }
     }
 
