@@ -718,8 +718,15 @@ FAMILIES = {
     "resnet": {"variant": "resnet50", "num_classes": 1000},
     "convnext": {"variant": "convnext_tiny", "num_classes": 1000},
     "swin": {"variant": "swin_t", "num_classes": 1000},
+    "vgg": {"variant": "vgg16", "num_classes": 1000},
+    "mobilenetv2": {"variant": "mobilenet_v2", "num_classes": 1000},
+    "mobilenetv3": {"variant": "mobilenet_v3_large", "num_classes": 1000},
+    "mnasnet": {"variant": "mnasnet1_0", "num_classes": 1000},
+    "regnet": {"variant": "regnet_y_400mf", "num_classes": 1000},
 }
-TORCHVISION = {"resnet": ("resnet", "resnext", "wide_resnet"), "convnext": ("convnext",), "swin": ("swin",)}
+TORCHVISION = {"resnet": ("resnet", "resnext", "wide_resnet"), "convnext": ("convnext",), "swin": ("swin",),
+               "vgg": ("vgg",), "mobilenetv2": ("mobilenet_v2",), "mobilenetv3": ("mobilenet_v3",),
+               "mnasnet": ("mnasnet",), "regnet": ("regnet",)}
 
 
 def family_keys(model):
@@ -857,7 +864,9 @@ def add_adapters(model, scenario, peft):
             use_dora=lora.get("dora", False),
             modules_to_save=lora.get("modules_to_save"),
         )
-        return peft.get_peft_model(model, options)
+        if lora.get("autocast_adapter_dtype", True):
+            return peft.get_peft_model(model, options)
+        return peft.get_peft_model(model, options, autocast_adapter_dtype=False)
     except (ValueError, TypeError) as error:
         message = "peft %s does not add these adapters: %s" % (peft.__version__, clean(error))
         raise Stop("unsupported", message, 'name modules as the model does, or use targets = "all-linear"') from error
@@ -1033,9 +1042,14 @@ def make_optimizers(training, model, parameters, packages, device, channel):
         else:
             from transformers.optimization import Adafactor
         return [Adafactor(parameters, lr=1e-4, scale_parameter=False, relative_step=False)]
-    if name == "adamw-8bit":
-        bitsandbytes = import_for_cuda("bitsandbytes", "the optimizer adamw-8bit", device, channel)
-        return [bitsandbytes.optim.AdamW8bit(parameters, lr=1e-4)]
+    if name in ("adamw-8bit", "paged-adamw", "paged-adamw-8bit"):
+        bitsandbytes = import_for_cuda("bitsandbytes", "the optimizer %s" % name, device, channel)
+        named = {"adamw-8bit": "AdamW8bit", "paged-adamw": "PagedAdamW", "paged-adamw-8bit": "PagedAdamW8bit"}[name]
+        return [getattr(bitsandbytes.optim, named)(parameters, lr=1e-4)]
+    if name == "adafactor-torch":
+        if not hasattr(torch.optim, "Adafactor"):
+            message = "PyTorch %s has no Adafactor: it came with 2.5" % torch.__version__
+            raise Stop("unsupported", message, 'python -m pip install --upgrade "torch>=2.5", or use optimizer = "adafactor"')
     if name == "lion" and implementation == "fused":
         bitsandbytes = import_for_cuda("bitsandbytes", "the optimizer lion, fused,", device, channel)
         return [bitsandbytes.optim.Lion(parameters, lr=1e-4)]
@@ -1072,12 +1086,16 @@ def hidden_matrices(model, parameters):
 def classic_optimizer(name, implementation, parameters):
     options = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}}[implementation]
     classes = {"sgd": torch.optim.SGD, "sgd-momentum": torch.optim.SGD, "adam": torch.optim.Adam,
-               "adamw": torch.optim.AdamW}
+               "adamw": torch.optim.AdamW, "adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop,
+               "rmsprop-momentum": torch.optim.RMSprop, "rmsprop-centered": torch.optim.RMSprop,
+               "rmsprop-centered-momentum": torch.optim.RMSprop, "adafactor-torch": getattr(torch.optim, "Adafactor", None)}
     if name not in classes:
-        known = ", ".join(list(classes) + ["adafactor", "adamw-8bit", "lion", "muon"])
+        known = ", ".join(list(classes) + ["adafactor", "adamw-8bit", "paged-adamw", "paged-adamw-8bit", "lion", "muon"])
         raise Stop("unsupported", "the optimizer %s cannot be measured" % clean(name), "use one of %s" % known)
-    if name == "sgd-momentum":
+    if name.endswith("-momentum"):
         options["momentum"] = 0.9
+    if name.startswith("rmsprop-centered"):
+        options["centered"] = True
     try:
         return classes[name](parameters, lr=1e-4, **options)
     except (RuntimeError, TypeError, ValueError) as error:
@@ -1431,6 +1449,8 @@ class Run:
         with self.phase("input", step, number):
             # The last batch is let go of only when the new one takes its name.
             self.batch = self.make_batch(samples)
+        if number == 1 and self.training["zero_grad_at"] == "before-forward":
+            self.zero_grad(step)
         with self.phase("forward", step, number):
             if self.compute_loss is None:
                 with self.autocast():

@@ -21,6 +21,11 @@ fn own(name: &str) -> Option<Value> {
         "resnet" => json!({ "family": name, "variant": "resnet18", "num_classes": 4 }),
         "convnext" => json!({ "family": name, "variant": "convnext_tiny", "num_classes": 4 }),
         "swin" => json!({ "family": name, "variant": "swin_t", "num_classes": 4 }),
+        "vgg" => json!({ "family": name, "variant": "vgg11", "num_classes": 4 }),
+        "mobilenetv2" => json!({ "family": name, "variant": "mobilenet_v2", "num_classes": 4 }),
+        "mobilenetv3" => json!({ "family": name, "variant": "mobilenet_v3_small", "num_classes": 4 }),
+        "mnasnet" => json!({ "family": name, "variant": "mnasnet0_5", "num_classes": 4 }),
+        "regnet" => json!({ "family": name, "variant": "regnet_y_400mf", "num_classes": 4 }),
         _ => return None,
     })
 }
@@ -51,6 +56,10 @@ fn config(model_type: &str) -> Option<Value> {
         "gptj" => json!({
             "model_type": model_type, "vocab_size": 100, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64,
             "rotary_dim": 4,
+        }),
+        "gpt_neo" => json!({
+            "model_type": model_type, "vocab_size": 100, "hidden_size": 32, "num_layers": 2, "num_heads": 4,
+            "max_position_embeddings": 64, "attention_types": [[["global", "local"], 1]],
         }),
         "bloom" => {
             json!({ "model_type": model_type, "vocab_size": 100, "hidden_size": 32, "n_layer": 2, "n_head": 4 })

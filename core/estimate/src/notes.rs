@@ -3,9 +3,11 @@
 use plimsoll_catalog::device;
 use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_catalog::{Gpu, Vendor};
-use plimsoll_ledger::Ledger;
-use plimsoll_scenario::{Mode, Quantization, Scenario, Task};
+use plimsoll_ground::Bytes;
+use plimsoll_ledger::{DType, Ledger};
+use plimsoll_scenario::{Mode, Optimizer, Quantization, Scenario, Task};
 use plimsoll_torch::Op;
+use plimsoll_torch::optim::SMALLEST_PAGED;
 
 /// A sentence for each figure of this card that no reading stands behind and that the verdict rests on. That a desktop
 /// may be running is assumed of every card that can have one, and said where cards are listed.
@@ -70,6 +72,27 @@ pub fn quantized(scenario: &Scenario) -> Vec<String> {
         }
     }
     sentences
+}
+
+/// What a paged optimizer keeps where PyTorch's allocator does not see it.
+pub fn paged(scenario: &Scenario, ledger: &Ledger) -> Option<String> {
+    let each = match scenario.training.optimizer {
+        Optimizer::PagedAdamW => 2 * DType::Float32.size(),
+        Optimizer::PagedAdamW8bit => 2,
+        _ => return None,
+    };
+    let numbers = |id: &u32| {
+        let storage = ledger.storages.get(*id as usize)?;
+        Some(storage.bytes / storage.dtype.size().max(1)).filter(|n| *n >= SMALLEST_PAGED)
+    };
+    let paged = ledger.trained.iter().filter_map(numbers).fold(0u64, u64::saturating_add);
+    (scenario.training.mode == Mode::Train && paged > 0).then(|| {
+        format!(
+            "{} of the optimizer's states are in managed memory, which moves between host and card as there is room: no figure \
+             here has them, and on a card that is full every step waits for them",
+            Bytes::new(paged.saturating_mul(each))
+        )
+    })
 }
 
 /// Of a decoder that classifies, in inference: what its forward would make besides if it were asked to remember.

@@ -66,6 +66,7 @@ impl Run {
         warnings.extend(notes::assumed(gpu, scenario));
         warnings.extend(notes::quantized(scenario));
         warnings.extend(notes::without_cache(scenario));
+        warnings.extend(notes::paged(scenario, &ledger));
         let maker = ledger.events.get(peak.event).map(|e| &ledger.storages[e.id() as usize]);
         let phase = phases_at(&ledger, peak.event);
         let headroom = limits.load_line.get() as i64 - outcome.process.get() as i64;

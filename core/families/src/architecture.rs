@@ -6,8 +6,8 @@ use plimsoll_torch::nn::Scope;
 
 use super::{
     Config, Model, Plan, bart, bert, bloom, clip, convnext, deberta, dinov2, distilbert, electra, falcon, gat, gemma,
-    gemma2, gpt_neox, gpt2, gptj, llama, mixtral, mlp, modernbert, nanogpt, nbeats, olmo, olmo2, olmoe, opt, phi, phi3,
-    qwen_moe, resnet, roberta, smollm3, stablelm, starcoder2, swin, t5, torchvision, vit, whisper,
+    gemma2, gpt_neo, gpt_neox, gpt2, gptj, llama, mixtral, mlp, modernbert, nanogpt, nbeats, olmo, olmo2, olmoe, opt,
+    phi, phi3, qwen_moe, resnet, roberta, smollm3, stablelm, starcoder2, swin, t5, torchvision, vit, whisper,
 };
 
 /// Builds the model of a row.
@@ -34,6 +34,7 @@ pub fn build(architecture: Architecture, scope: &Scope, config: &Config<'_>, pla
         Architecture::Gemma => gemma::build,
         Architecture::Gemma2 => gemma2::build,
         Architecture::Gpt2 => gpt2::build,
+        Architecture::GptNeo => gpt_neo::build,
         Architecture::GptNeox => gpt_neox::build,
         Architecture::Gptj => gptj::build,
         Architecture::Llama => llama::build,
@@ -57,8 +58,13 @@ pub fn build(architecture: Architecture, scope: &Scope, config: &Config<'_>, pla
         Architecture::Swin => swin::build,
         Architecture::T5 => t5::build,
         Architecture::TorchvisionConvnext => torchvision::convnext::build,
+        Architecture::TorchvisionMnasnet => torchvision::mnasnet::build,
+        Architecture::TorchvisionMobilenetV2 => torchvision::mobilenetv2::build,
+        Architecture::TorchvisionMobilenetV3 => torchvision::mobilenetv3::build,
+        Architecture::TorchvisionRegnet => torchvision::regnet::build,
         Architecture::TorchvisionResnet => torchvision::resnet::build,
         Architecture::TorchvisionSwin => torchvision::swin::build,
+        Architecture::TorchvisionVgg => torchvision::vgg::build,
         Architecture::Vit => vit::build,
         Architecture::Whisper => whisper::build,
     };

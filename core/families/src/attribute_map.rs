@@ -23,6 +23,7 @@ const BART: &[Alias] = &[
     ("num_attention_heads", "encoder_attention_heads"),
     ("num_hidden_layers", "encoder_layers"),
 ];
+const GPT_NEO: &[Alias] = &[("num_attention_heads", "num_heads"), ("num_hidden_layers", "num_layers")];
 const SWIN: &[Alias] = &[("num_attention_heads", "num_heads")];
 const LOCAL_EXPERTS: &[Alias] = &[("num_experts", "num_local_experts")];
 const EXPERTS: &[Alias] = &[("num_local_experts", "num_experts")];
@@ -36,6 +37,7 @@ pub fn aliases(model_type: &str) -> &'static [Alias] {
         "bloom" => BLOOM,
         "t5" => T5,
         "bart" | "whisper" => BART,
+        "gpt_neo" => GPT_NEO,
         "swin" => SWIN,
         "mixtral" => LOCAL_EXPERTS,
         "olmoe" => EXPERTS,

@@ -30,6 +30,7 @@ mod gat;
 mod gemma;
 mod gemma2;
 mod gpt2;
+mod gpt_neo;
 mod gpt_neox;
 mod gptj;
 mod heads;

@@ -93,7 +93,9 @@ fn execute_on(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Result
     if scenario.device.workspaces {
         let torch = software.torch();
         let (blas, lt) = (device::cublas_workspace(gpu, torch), device::cublaslt_workspace(gpu, torch));
-        cx.set_blas_workspace(blas.get(), lt.get());
+        // Where the allocator gives none, there is nothing that the environment could size.
+        let asked = scenario.allocator.cublas_workspace.bytes().filter(|_| blas > Bytes::ZERO);
+        cx.set_blas_workspace(asked.unwrap_or(blas.get()), lt.get());
     }
     let inference = scenario.training.mode == Mode::Inference;
     if inference {

@@ -9,7 +9,7 @@ mod infer;
 mod train;
 
 pub use execute::{LARGEST_SUM, card, execute, execute_for_memory, execute_with};
-pub use train::{Repeats, STEPS, train};
+pub use train::{Repeats, train};
 
 #[cfg(test)]
 mod budget_tests;

@@ -13,9 +13,6 @@ use plimsoll_torch::{Batch, ops};
 
 use crate::hull::Player;
 
-/// Optimizer steps that are run: the first creates lazy state, the second is the steady state.
-pub const STEPS: u32 = 2;
-
 /// Whether what was done before, a layer or a micro-batch, may be copied instead of executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeats {
@@ -88,7 +85,7 @@ struct Spread {
     every: bool,
 }
 
-/// Two optimizer steps of `training` on a loaded model, spread over several cards as `parallel` says: on the first of them,
+/// The optimizer steps of `training` on a loaded model, spread over several cards as `parallel` says: on the first of them,
 /// for which all stand.
 pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Parallel, repeats: Repeats) {
     let runs = Runs::Model(built.model.as_ref(), built.task);
@@ -104,7 +101,7 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Pa
     steps(cx, runs, spread, parameters, ema, training, repeats);
 }
 
-/// Two optimizer steps of `training` on a hull.
+/// The optimizer steps of `training` on a hull.
 pub fn play(cx: &Rc<Context>, player: Player, training: &Training) {
     let parameters = player.parameters.clone();
     let ema = training.ema.then(|| Ema::new(cx, &parameters));
@@ -135,7 +132,7 @@ fn steps(
         spread,
         reduces: true,
     };
-    for step in 1..=STEPS {
+    for step in 1..=u32::try_from(training.steps).unwrap_or(u32::MAX) {
         for micro_batch in listed(training.accumulation) {
             run.micro_batch(step, micro_batch);
             if cx.exhausted() {
@@ -160,13 +157,18 @@ fn listed(accumulation: u64) -> impl Iterator<Item = u64> {
 impl Loop<'_> {
     fn micro_batch(&mut self, step: u32, micro_batch: u64) {
         self.cx.begin(PhaseName::Input, Some(step), Some(micro_batch));
-        let zeroes = micro_batch == 1 && self.training.zero_grad_at == ZeroGradAt::BeforeBackward;
-        let dropped = zeroes && self.training.zero_grad == ZeroGrad::SetToNone;
+        let first = |at| micro_batch == 1 && self.training.zero_grad_at == at;
+        let (early, zeroes) = (first(ZeroGradAt::BeforeForward), first(ZeroGradAt::BeforeBackward));
+        let dropped = (early || zeroes) && self.training.zero_grad == ZeroGrad::SetToNone;
         let accumulates = !dropped && self.parameters.iter().any(optim::has_gradient);
         match &mut self.runs {
             // The last batch is let go of only when the new one takes its name.
             Runs::Model(model, _) => self.locals.batch = Some(model.batch()),
             Runs::Hull(player) => player.input(self.cx, accumulates),
+        }
+        if early {
+            self.cx.begin(PhaseName::ZeroGrad, Some(step), None);
+            self.zero_grad();
         }
         self.cx.begin(PhaseName::Forward, Some(step), Some(micro_batch));
         self.reduces = self.spread.every || micro_batch == self.training.accumulation;

@@ -20,6 +20,7 @@ pub const ADAPTERS: Lora = Lora {
     targets: LoraTargets::AllLinear,
     dropout: 0.0,
     dora: false,
+    autocast_adapter_dtype: true,
     modules_to_save: Vec::new(),
 };
 

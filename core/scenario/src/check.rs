@@ -5,7 +5,7 @@ use plimsoll_ground::{Error, Result};
 
 use super::{
     Attention, BaseDtype, Mode, ModelSource, Precision, Quantization, Scenario, Training, at, device, hull, input,
-    levers, model, parallel,
+    levers, limits, model, parallel,
 };
 
 impl Scenario {
@@ -27,6 +27,7 @@ impl Scenario {
         self.runs()?;
         self.training.quantized()?;
         self.training.base()?;
+        self.training.enough_steps()?;
         parallel::check(self)?;
         device::check(&self.device)
     }
@@ -100,6 +101,18 @@ impl Training {
             );
         }
         Ok(())
+    }
+
+    /// Refuses a run that never comes to its steady state.
+    fn enough_steps(&self) -> Result<()> {
+        if self.steps >= limits::STEPS_LEAST {
+            return Ok(());
+        }
+        Err(Error::new(
+            at::training::steps,
+            "in a single step the optimizer's state is still being made",
+            format!("run {} or more", limits::STEPS_LEAST),
+        ))
     }
 
     /// Refuses a quantized base that nothing is trained on, and one left unprepared that cannot be.

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::lever::SECTIONS;
 use super::model::{MODEL, Model, ModelSource, default_task};
-use super::{DEFAULT_MODEL, Device, Input, Lever, Parallel, Scenario, Software, Training, input, model};
+use super::{Allocator, DEFAULT_MODEL, Device, Input, Lever, Parallel, Scenario, Software, Training, input, model};
 
 /// The levers that something is said of.
 #[derive(Debug, Default)]
@@ -38,6 +38,7 @@ impl Scenario {
             training: Training::default(),
             parallel: Parallel::default(),
             device: Device::default(),
+            allocator: Allocator::default(),
             software: Software::default(),
         }
     }

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod allocator;
 mod beside;
 mod change;
 mod check;
@@ -39,6 +40,7 @@ mod samples;
 #[cfg(test)]
 mod write_tests;
 
+pub use allocator::Allocator;
 pub use beside::Levers;
 pub use change::{ADAPTER_RANK, ADAPTERS, Change};
 pub use device::{DEFAULT_GPU, Device};
@@ -55,8 +57,8 @@ pub use plimsoll_catalog::software::{Software, Version};
 pub use plimsoll_ground::{Word, nearest, nearest_ids};
 pub use read::SCHEMA;
 pub use recipe::{
-    Attention, AttentionMask, BaseDtype, Checkpointing, LossImpl, Mode, Optimizer, OptimizerImpl, Precision,
-    Quantization, ZeroGrad, ZeroGradAt,
+    Attention, AttentionMask, BaseDtype, Checkpointing, CublasWorkspace, LossImpl, Mode, Optimizer, OptimizerImpl,
+    Precision, Quantization, ZeroGrad, ZeroGradAt,
 };
 pub use training::Training;
 
@@ -64,6 +66,7 @@ pub(crate) use lora::ALL_LINEAR;
 
 /// Where every lever stands, by the names of the fields: an error's key, and what [`lever`] is asked for.
 pub mod at {
+    pub use crate::allocator::at as allocator;
     pub use crate::device::at as device;
     pub use crate::input::at as input;
     pub use crate::lora::at as lora;
@@ -86,6 +89,8 @@ pub struct Scenario {
     pub parallel: Parallel,
     /// `[device]`.
     pub device: Device,
+    /// `[allocator]`.
+    pub allocator: Allocator,
     /// `[software]`.
     pub software: Software,
 }
@@ -106,7 +111,7 @@ impl Scenario {
         let training = &self.training;
         training.quantization != Quantization::None
             || match training.optimizer {
-                Optimizer::AdamW8bit => true,
+                Optimizer::AdamW8bit | Optimizer::PagedAdamW | Optimizer::PagedAdamW8bit => true,
                 Optimizer::Lion => training.optimizer_impl == OptimizerImpl::Fused,
                 _ => false,
             }

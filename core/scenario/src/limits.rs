@@ -39,6 +39,12 @@ pub const CARDS_OF_A_NODE: u64 = 1 << 10;
 /// Largest bucket of gradients, in MiB.
 pub const BUCKET: u64 = 1 << 20;
 
+/// Fewest optimizer steps that are run: the first makes lazy state, the second is the steady one.
+pub const STEPS_LEAST: u64 = 2;
+
+/// Most optimizer steps that are run.
+pub const STEPS: u64 = 16;
+
 /// Largest rank of an adapter.
 pub const RANK: u64 = 1 << 16;
 

@@ -44,6 +44,16 @@ levers! {
             written: Written::WhereItSays,
             near: Near::unlike(1.5),
         }
+        /// Whether peft keeps the adapters of a base in 16 bits in float32 (`autocast_adapter_dtype`); else they are in the
+        /// base's dtype, with their gradients and their optimizer's states.
+        pub autocast_adapter_dtype: bool = true => {
+            link: "lora_float32",
+            label: "In float32",
+            help: "autocast_adapter_dtype: adapters of a base in 16 bits stay in float32",
+            group: Group::Adapters,
+            written: Written::WhereItSays,
+            near: Near::unlike(1.0),
+        }
         /// Modules that are trained whole, in a copy of their own (`modules_to_save`); names as peft matches them.
         pub modules_to_save: Vec<String> = Vec::new() => {
             link: "lora_save",

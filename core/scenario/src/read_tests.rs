@@ -105,7 +105,7 @@ fn unknown_keys_are_named_with_the_nearest() {
     );
     assert_eq!(
         refused(&with("training", "lora", json!({ "alpha": 4 }))),
-        "training.lora.alpha: unknown key; known here: rank, targets, dropout, dora, modules_to_save"
+        "training.lora.alpha: unknown key; known here: rank, targets, dropout, dora, autocast_adapter_dtype, modules_to_save"
     );
     assert!(refused(&json!({ "model": { "family": "mlp", "stacks": 4 } })).starts_with("model.stacks: unknown key;"));
     assert!(refused(&with("device", "\u{1b}[31m", json!(1))).starts_with(r#"device."\u{1b}[31m": unknown key"#));
@@ -165,7 +165,8 @@ fn words_outside_a_vocabulary() {
     assert_eq!(
         refused(&with("training", "optimizer", json!("shampoo"))),
         "training.optimizer: \"shampoo\" is not one of its values; \
-         use one of sgd, sgd-momentum, adam, adamw, adafactor, adamw-8bit, lion, muon"
+         use one of sgd, sgd-momentum, adam, adamw, adafactor, adafactor-torch, adagrad, rmsprop, rmsprop-momentum, \
+         rmsprop-centered, rmsprop-centered-momentum, adamw-8bit, paged-adamw, paged-adamw-8bit, lion, muon"
     );
     assert_eq!(
         refused(&with("training", "precision", json!("bf16-apm"))),
@@ -192,7 +193,7 @@ fn what_is_not_estimated_is_refused_by_name() {
     );
     assert_eq!(
         refused(&json!({ "model": { "family": "densenet", "variant": "densenet121" } })),
-        "model.family: family \"densenet\" is not supported; supported: mlp, nanogpt, nbeats, gat, resnet, convnext, swin"
+        "model.family: family \"densenet\" is not supported; supported: mlp, nanogpt, nbeats, gat, resnet, convnext, vgg, mobilenetv2, mobilenetv3, mnasnet, regnet, swin"
     );
     let unknown = refused(&json!({ "model": { "hf": { "model_type": "rwkv" } } }));
     assert!(

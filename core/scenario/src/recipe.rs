@@ -83,9 +83,26 @@ words!(
         /// transformers' Adafactor with scale_parameter=False, relative_step=False: factored second moments, rows and columns
         /// only.
         Adafactor = "adafactor" as "Adafactor",
+        /// torch.optim.Adafactor (PyTorch 2.5): rows and columns of variances in the weights' dtype.
+        AdafactorTorch = "adafactor-torch" as "Adafactor (torch)",
+        /// torch.optim.Adagrad: one state per trained number, made with the optimizer.
+        Adagrad = "adagrad" as "Adagrad",
+        /// torch.optim.RMSprop: one state per trained number.
+        RmsProp = "rmsprop" as "RMSprop",
+        /// torch.optim.RMSprop with momentum: two states per trained number.
+        RmsPropMomentum = "rmsprop-momentum" as "RMSprop + momentum",
+        /// torch.optim.RMSprop, centered: two states per trained number.
+        RmsPropCentered = "rmsprop-centered" as "RMSprop centered",
+        /// torch.optim.RMSprop, centered and with momentum: three states per trained number.
+        RmsPropCenteredMomentum = "rmsprop-centered-momentum" as "RMSprop centered + momentum",
         /// bitsandbytes' AdamW8bit: both moments in bytes, in blocks of 256 with a scale each; those of parameters with fewer
         /// than 4096 numbers stay in float32.
         AdamW8bit = "adamw-8bit" as "AdamW 8-bit",
+        /// bitsandbytes' PagedAdamW: two float32 states per trained number, those of parameters of 100,000 numbers and more in
+        /// managed memory, which moves between host and card and is in no figure of PyTorch's.
+        PagedAdamW = "paged-adamw" as "AdamW paged",
+        /// bitsandbytes' PagedAdamW8bit: as adamw-8bit, the bytes of those parameters in managed memory.
+        PagedAdamW8bit = "paged-adamw-8bit" as "AdamW 8-bit paged",
         /// Lion (Chen et al. 2023), one state per trained number: lion-pytorch's Lion (for-loop) or its foreach.Lion, or
         /// bitsandbytes' Lion, whose moments are float32 (fused).
         Lion = "lion" as "Lion",
@@ -190,16 +207,56 @@ words!(
     ZeroGradAt {
         /// Gradients are gone during the next forward.
         AfterStep = "after-step" as "after the step",
+        /// Between the first micro-batch's input and its forward: the last gradients live until the batch is there.
+        BeforeForward = "before-forward" as "before forward",
         /// Between the first micro-batch's forward and its backward: the last gradients live through the forward.
         BeforeBackward = "before-backward" as "before backward",
     }
 );
 
+words!(
+    /// What stands in CUBLAS_WORKSPACE_CONFIG: sizes in KiB, each with how many of them.
+    CublasWorkspace {
+        /// Nothing: PyTorch takes what it takes by card.
+        Default = "default" as "PyTorch's own",
+        /// No workspace is taken from PyTorch's allocator.
+        None = ":0:0" as "none",
+        /// 128 KiB: one of the two settings that make cuBLAS deterministic.
+        Small = ":16:8",
+        /// 32 MiB: the other.
+        Large = ":4096:8",
+        /// 8.125 MiB: PyTorch's own before Hopper.
+        Both = ":4096:2:16:8",
+    }
+);
+
+impl CublasWorkspace {
+    /// What one handle takes, in bytes; `None`: what it takes by card. `parseChosenWorkspaceSize` in
+    /// `aten/src/ATen/cuda/CublasHandlePool.cpp`.
+    pub const fn bytes(self) -> Option<u64> {
+        match self {
+            Self::Default => None,
+            Self::None => Some(0),
+            Self::Small => Some((16 * 8) << 10),
+            Self::Large => Some((4096 * 8) << 10),
+            Self::Both => Some((4096 * 2 + 16 * 8) << 10),
+        }
+    }
+}
+
 impl Optimizer {
     /// Which implementations it has; the first is the default.
     pub const fn implementations(self) -> &'static [OptimizerImpl] {
         match self {
-            Self::Adafactor | Self::AdamW8bit => &[OptimizerImpl::ForLoop],
+            Self::Adafactor | Self::AdamW8bit | Self::PagedAdamW | Self::PagedAdamW8bit => &[OptimizerImpl::ForLoop],
+            // `if foreach:`, of which the default is None.
+            Self::AdafactorTorch => &[OptimizerImpl::ForLoop, OptimizerImpl::Foreach],
+            // RMSprop has no fused implementation, and Adagrad's is for the host.
+            Self::Adagrad
+            | Self::RmsProp
+            | Self::RmsPropMomentum
+            | Self::RmsPropCentered
+            | Self::RmsPropCenteredMomentum => &[OptimizerImpl::Foreach, OptimizerImpl::ForLoop],
             Self::Lion => &[OptimizerImpl::ForLoop, OptimizerImpl::Foreach, OptimizerImpl::Fused],
             _ => OptimizerImpl::ALL,
         }

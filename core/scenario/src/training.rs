@@ -93,6 +93,17 @@ levers! {
             only: Some(Mode::Train),
             near: Near::unlike(0.5),
         }
+        /// How many optimizer steps are run. The first makes lazy state and the second is what every later one repeats; what
+        /// the allocator reserves may still grow in a third or fourth.
+        pub steps: u64 = 2 => {
+            link: "steps",
+            kind: Kind::Count { most: limits::STEPS },
+            label: "Steps run",
+            help: "From two on live memory repeats itself; what is reserved may still grow",
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            near: Near::unlike(0.25),
+        }
         /// Whether the loop holds the model's outputs (logits) through backward, as hand-written loops do.
         pub keep_outputs: bool = false => {
             link: "keep_outputs",

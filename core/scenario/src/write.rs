@@ -16,7 +16,7 @@ impl Scenario {
         sections.insert("schema".to_owned(), json!(SCHEMA));
         for section in SECTIONS {
             let table = if section.path == MODEL.path { self.model.table() } else { self.table(section) };
-            // A section that came later says nothing of scenarios from before it.
+            // A section that came later stands where it says something.
             if !table.is_empty() {
                 sections.insert(section.path.to_owned(), Value::Object(table));
             }

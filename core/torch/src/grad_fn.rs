@@ -9,6 +9,7 @@ names! {
     GradFn: GradFnId {
         None = "",
         AccumulateGrad = "AccumulateGrad",
+        AdaptiveAvgPool2DBackward0 = "AdaptiveAvgPool2DBackward0",
         AddBackward0 = "AddBackward0",
         AddmmBackward0 = "AddmmBackward0",
         AsStridedBackward1 = "AsStridedBackward1",
@@ -31,6 +32,9 @@ names! {
         GeluBackward0 = "GeluBackward0",
         GeneratedBackwardForTransformersGroupedMmFallbackDefaultBackward = "GeneratedBackwardFor_transformers_grouped_mm_fallback_defaultBackward",
         GroupedMmBackward0 = "GroupedMmBackward0",
+        HardsigmoidBackward0 = "HardsigmoidBackward0",
+        HardswishBackward0 = "HardswishBackward0",
+        HardtanhBackward0 = "HardtanhBackward0",
         IndexBackward0 = "IndexBackward0",
         LeakyReluBackward0 = "LeakyReluBackward0",
         LigerFusedLinearCrossEntropyFunctionBackward = "LigerFusedLinearCrossEntropyFunctionBackward",

@@ -71,8 +71,17 @@ impl OwnRow {
         let mut levers = Vec::new();
         match word("optimizer") {
             "adamw-8bit" => levers.push("8-bit AdamW".to_owned()),
-            name @ ("lion" | "muon") => levers.push(format!("{name}, {}", word("optimizer_impl"))),
+            name @ ("lion" | "muon" | "adagrad" | "adafactor-torch") => {
+                levers.push(format!("{name}, {}", word("optimizer_impl")))
+            }
+            name if name.starts_with("rmsprop") => levers.push(format!("rmsprop, {}", word("optimizer_impl"))),
             _ => {}
+        }
+        if training["use_cache"] == true {
+            levers.push("keys and values held".to_owned());
+        }
+        if training["lora"]["autocast_adapter_dtype"] == false {
+            levers.push("adapters in 16 bits".to_owned());
         }
         if let chunked @ ("chunked" | "fused-linear") = word("loss_impl") {
             levers.push(format!("{chunked} loss"));

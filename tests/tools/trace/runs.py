@@ -69,6 +69,20 @@ def warm_up():
     return transformers.AutoModelForCausalLM
 
 
+def with_real_numbers():
+    """RegNet's constructor works its widths out with tensors and asks for their numbers: for those there are real ones."""
+    from torch.utils._python_dispatch import _disable_current_modes
+    from torchvision.models.regnet import BlockParams
+
+    made = BlockParams.from_init_params.__func__
+
+    def from_init_params(cls, *args, **kwargs):
+        with _disable_current_modes(), torch.device("cpu"):
+            return made(cls, *args, **kwargs)
+
+    BlockParams.from_init_params = classmethod(from_init_params)
+
+
 class Card:
     """What the worker asks of a device."""
 
@@ -113,6 +127,9 @@ ANSWERS = {
     "Run.micro_batch": 0.0,
     # Where an expert's rows end: the first has them all.
     "_grouped_mm_fallback_backward": 1 << 30,
+    # The norms of weights and updates.
+    "_single_tensor_adafactor": 1.0,
+    "_multi_tensor_adafactor": 1.0,
     # Whether a gradient overflowed, and the scale.
     "GradScaler._maybe_opt_step": 0.0,
     "GradScaler.get_scale": 1.0,
@@ -162,6 +179,8 @@ class Traced:
         asked = self.scenario.get("software", {}).get("bitsandbytes")
         if self.quantized and asked not in (None, packages["bitsandbytes"].__version__):
             raise SystemExit("the scenario is of bitsandbytes %s: name its folder with --bitsandbytes" % asked)
+        if packages["torchvision"] is not None:
+            with_real_numbers()
         watch = Watch(self.ledger, self.answer, {**INSTEAD, **(quantized.instead() if self.quantized else {})})
         self.work = watch.work
         bitsandbytes = quantized.put_in(worker, watch) if self.quantized else contextlib.nullcontext()
@@ -207,7 +226,7 @@ class Traced:
         accumulators = watch.accumulators(run.parameters)
         sizes = [self.scenario["input"]["batch"]] * self.training["accumulation"]
         with ledger.naming(run.model):
-            for step in (1, 2):
+            for step in range(1, 1 + self.training.get("steps", 2)):
                 run.one_step(step, sizes)
         ledger.close()
         del accumulators

@@ -41,3 +41,13 @@ pub(super) const GPT2: &[Size] = &[
     size("n_positions", "Positions", "Longest sequence.", WIDE, false),
     size("vocab_size", "Vocabulary", "Tokens; sets the size of the logits.", WIDE, false),
 ];
+
+/// As GPT-Neo's config has them.
+pub(super) const GPT_NEO: &[Size] = &[
+    size("hidden_size", "Hidden size", "Width of the residual stream.", WIDE, false),
+    size("num_layers", "Layers", "Transformer blocks.", 4096, false),
+    size("num_heads", "Heads", "Attention heads; must divide the hidden size.", WIDE, false),
+    size("intermediate_size", "Intermediate", "Width inside the MLP; empty is four times the hidden size.", WIDE, true),
+    size("max_position_embeddings", "Positions", "Longest sequence; a mask of its square in every layer.", WIDE, false),
+    size("vocab_size", "Vocabulary", "Tokens; sets the size of the logits.", WIDE, false),
+];

@@ -1,6 +1,6 @@
 //! The architectures of Hugging Face's transformers. Defaults of `positions`: the config classes of 5.17.
 
-use super::sizes::{COMMON, GPT2};
+use super::sizes::{COMMON, GPT_NEO, GPT2};
 use super::{Architecture, Checkpoints, ExpertNames, Experts, Family, Inputs, Origin, Positions, Task};
 
 /// What decoders are trained for.
@@ -120,6 +120,13 @@ pub const TRANSFORMERS: &[Family] = &[
         ..decoder("bloom", Architecture::Bloom, 2048)
     },
     Family { positions: Positions::learned(POSITIONS, 2048), ..decoder("opt", Architecture::Opt, 2048) },
+    Family {
+        tasks: &[Task::CausalLm],
+        positions: Positions::learned(POSITIONS, 2048),
+        layers: &[&["num_layers", "num_hidden_layers"]],
+        sizes: GPT_NEO,
+        ..decoder("gpt_neo", Architecture::GptNeo, 2048)
+    },
     Family {
         // Its positions are rotary, but looked up in a table.
         positions: Positions::learned(&["max_position_embeddings", "n_positions"], 2048),

@@ -86,26 +86,28 @@ const fn belongs(name: PhaseName, infers: bool) -> bool {
 }
 
 /// Where a phase stands in its step: the micro-batch (past all of them for what is once per step), then its rank.
-fn place(phase: &MeasuredPhase, before_backward: bool) -> (u64, u8) {
+fn place(phase: &MeasuredPhase, zeroed: ZeroGradAt) -> (u64, u8) {
     let micro_batch = phase.micro_batch.unwrap_or(u64::MAX);
     match phase.name {
         PhaseName::Load => (0, 0),
         PhaseName::Input => (micro_batch, 1),
-        PhaseName::Forward => (micro_batch, 2),
+        // Between the first micro-batch's input and its forward.
+        PhaseName::ZeroGrad if zeroed == ZeroGradAt::BeforeForward => (1, 2),
+        PhaseName::Forward => (micro_batch, 3),
         // Between the first micro-batch's forward and its backward.
-        PhaseName::ZeroGrad if before_backward => (1, 3),
-        PhaseName::Backward => (micro_batch, 4),
-        PhaseName::Clip => (u64::MAX, 5),
-        PhaseName::Optimizer => (u64::MAX, 6),
-        PhaseName::ZeroGrad => (u64::MAX, 7),
-        PhaseName::Prefill => (u64::MAX, 8),
-        PhaseName::Decode => (u64::MAX, 9),
+        PhaseName::ZeroGrad if zeroed == ZeroGradAt::BeforeBackward => (1, 4),
+        PhaseName::Backward => (micro_batch, 5),
+        PhaseName::Clip => (u64::MAX, 6),
+        PhaseName::Optimizer => (u64::MAX, 7),
+        PhaseName::ZeroGrad => (u64::MAX, 8),
+        PhaseName::Prefill => (u64::MAX, 9),
+        PhaseName::Decode => (u64::MAX, 10),
     }
 }
 
 fn phases(record: &Measurement, scenario: Option<&Scenario>, problems: &mut Problems) {
     let infers = infers(scenario);
-    let before_backward = scenario.is_some_and(|s| s.training.zero_grad_at == ZeroGradAt::BeforeBackward);
+    let zeroed = scenario.map_or(ZeroGradAt::AfterStep, |s| s.training.zero_grad_at);
     let mut last = None;
     for (index, phase) in record.phases.iter().enumerate() {
         let key = |name: &str| format!("phases[{index}].{name}");
@@ -149,7 +151,7 @@ fn phases(record: &Measurement, scenario: Option<&Scenario>, problems: &mut Prob
             || "the attempt has no such micro-batch".to_owned(),
             MEASURE_AGAIN,
         );
-        let (micro_batch, rank) = place(phase, before_backward);
+        let (micro_batch, rank) = place(phase, zeroed);
         let now = (phase.attempt, phase.step.unwrap_or(0), micro_batch, rank);
         problems.unless(
             last.is_none_or(|last| last < now),

@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 use plimsoll_ground::Result;
 use serde_json::Value;
 
-use super::{Device, Input, Mode, Parallel, Scenario, Software, Training, model};
+use super::{Allocator, Device, Input, Mode, Parallel, Scenario, Software, Training, model};
 pub(crate) use field::{Field, module_names, word};
 pub use kind::Kind;
 pub use near::Near;
@@ -149,12 +149,12 @@ pub enum Entry {
 
 /// The sections, in the order they are written. Defaults are filled in from the last to the first: what training leaves
 /// open goes by the versions, what the input leaves open by the mode.
-pub static SECTIONS: [&Table; 6] =
-    [&model::MODEL, Input::TABLE, Training::TABLE, Parallel::TABLE, Device::TABLE, Software::TABLE];
+pub static SECTIONS: [&Table; 7] =
+    [&model::MODEL, Input::TABLE, Training::TABLE, Parallel::TABLE, Device::TABLE, Allocator::TABLE, Software::TABLE];
 
 /// The sections in the order links are written.
-static LINKED: [&Table; 6] =
-    [&model::MODEL, Device::TABLE, Parallel::TABLE, Input::TABLE, Training::TABLE, Software::TABLE];
+static LINKED: [&Table; 7] =
+    [&model::MODEL, Device::TABLE, Parallel::TABLE, Input::TABLE, Training::TABLE, Allocator::TABLE, Software::TABLE];
 
 /// Every lever, in the order they are written.
 pub fn levers() -> impl Iterator<Item = &'static Lever> {
@@ -339,8 +339,8 @@ mod tests {
             assert!(!table.about.is_empty() && Table::at(table.path).is_some());
         }
         assert!(
-            Table::at("training.lora")
-                .is_some_and(|lora| lora.names() == ["rank", "targets", "dropout", "dora", "modules_to_save"])
+            Table::at("training.lora").is_some_and(|lora| lora.names()
+                == ["rank", "targets", "dropout", "dora", "autocast_adapter_dtype", "modules_to_save"])
         );
     }
 }

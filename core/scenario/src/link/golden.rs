@@ -247,6 +247,17 @@ fn golden() -> Vec<(&'static str, Value)> {
                 "software": { "transformers": "4.51" },
             }),
         ),
+        (
+            "?model=gpt2&steps=4&zero_grad_at=before-forward&cublas=%3A0%3A0&precision=bf16&lora=8&lora_float32=false",
+            json!({
+                "model": { "catalog": "gpt2" },
+                "training": {
+                    "precision": "bf16", "steps": 4, "zero_grad_at": "before-forward",
+                    "lora": { "autocast_adapter_dtype": false },
+                },
+                "allocator": { "cublas_workspace": ":0:0" },
+            }),
+        ),
         ("?model=gpt2&use_cache=true", json!({ "model": { "catalog": "gpt2" }, "training": { "use_cache": true } })),
     ]
 }

@@ -154,11 +154,15 @@ impl Scope {
         self.shared.untrainable.borrow().clone()
     }
 
-    /// A parameter of an adapter: trainable; peft keeps half-precision models' adapters in float32
-    /// (`autocast_adapter_dtype`).
+    /// A parameter of an adapter, which is trained.
     pub fn adapter_parameter(&self, sizes: &[u64]) -> Tensor {
-        let dtype = if self.shared.dtype.is_half() { DType::Float32 } else { self.shared.dtype };
-        self.register(sizes, dtype, true)
+        self.register(sizes, self.adapter_dtype(), true)
+    }
+
+    /// What adapters are in: peft keeps those of models in 16 bits in float32, unless `autocast_adapter_dtype` is off.
+    pub fn adapter_dtype(&self) -> DType {
+        let casts = self.shared.adapters.as_ref().is_none_or(|plan| plan.lora.autocast_adapter_dtype);
+        if casts && self.shared.dtype.is_half() { DType::Float32 } else { self.shared.dtype }
     }
 
     /// Where the next parameter will stand in the list, for [`Scope::own_parameter`].

@@ -7,13 +7,18 @@ use crate::{GradFn, Op};
 
 /// `torch.where(condition, x, number)`: keeps the condition.
 pub fn where_scalar(condition: &Tensor, x: &Tensor) -> Tensor {
+    let number = x.cx().launch(Op::ScalarTensor, &[]).make_sizes(&[], x.dtype());
+    where_tensor(condition, x, &number)
+}
+
+/// `torch.where(condition, x, other)` of an `other` that is one number on the device and wants no gradient: keeps the
+/// condition.
+pub fn where_tensor(condition: &Tensor, x: &Tensor, other: &Tensor) -> Tensor {
     let cx = x.cx();
-    let number = cx.launch(Op::ScalarTensor, &[]).make_sizes(&[], x.dtype());
     let tape = Tape::new(cx, GradFn::WhereBackward0, &[x]);
     let saved = tape.save(condition);
     let geometry = Geometry::elementwise(&[condition.geometry(), x.geometry()]);
-    let mut out = cx.launch(Op::WhereSelf, &[x, condition]).make(geometry, x.dtype());
-    drop(number);
+    let mut out = cx.launch(Op::WhereSelf, &[x, condition]).make(geometry, x.dtype().promote(other.dtype()));
     tape.record([&mut out], move |g| {
         let condition = saved.unpack();
         let _zero = g.make(Op::ScalarTensor, &[], Geometry::contiguous(&[]), g.grad().dtype());

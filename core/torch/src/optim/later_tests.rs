@@ -163,3 +163,94 @@ fn an_average_copies_all_there_is() {
     assert_eq!(second.len(), 4, "and let go of");
     drop(parameters);
 }
+
+/// `get_state_buffer`: from 100,000 numbers on both moments are in managed memory; scales and maps never are.
+#[test]
+fn paged_moments_of_large_parameters_are_not_the_allocators() {
+    let cx = forward();
+    let weights = trained(&cx, &[&[100_000], &[99_999]], DType::BFloat16);
+    let first = step(&cx, &mut build(Name::PagedAdamW, OptimizerImpl::ForLoop, &weights));
+    assert_eq!(first, ["+zeros_like [99999] float32", "+zeros_like [99999] float32"]);
+    let cx = forward();
+    let weights = trained(&cx, &[&[102_400]], DType::Float32);
+    let first = step(&cx, &mut build(Name::PagedAdamW8bit, OptimizerImpl::ForLoop, &weights));
+    assert_eq!(
+        first,
+        ["+_to_copy [256] float32", "+_to_copy [256] float32", "+zeros [400] float32", "+zeros [400] float32"]
+    );
+}
+
+/// `state["sum"]` is there before the first step; foreach makes the roots and the scaled gradients of all.
+#[test]
+fn adagrad_has_its_state_from_the_beginning() {
+    let cx = forward();
+    let weights = trained(&cx, &[&[64, 32], &[64]], DType::Float32);
+    let (made, mut optimizers) = watch(&cx, || build(Name::Adagrad, OptimizerImpl::Foreach, &weights));
+    assert_eq!(made, ["+full_like [64, 32] float32", "+full_like [64] float32"]);
+    let first = step(&cx, &mut optimizers);
+    assert_eq!(
+        first[..4],
+        [
+            "+_foreach_sqrt [64, 32] float32",
+            "+_foreach_sqrt [64] float32",
+            "+_foreach_mul.ScalarList [64, 32] float32",
+            "+_foreach_mul.ScalarList [64] float32",
+        ]
+    );
+    assert_eq!(step(&cx, &mut optimizers), first);
+}
+
+/// Mean squares, and with momentum and centred a buffer and a mean each; a root that goes over to the next parameter.
+#[test]
+fn rmsprop_keeps_what_it_is_asked_for() {
+    for (name, states) in
+        [(Name::RmsProp, 1), (Name::RmsPropMomentum, 2), (Name::RmsPropCentered, 2), (Name::RmsPropCenteredMomentum, 3)]
+    {
+        let cx = forward();
+        let weights = trained(&cx, &[&[64, 32], &[64]], DType::BFloat16);
+        let mut optimizers = build(name, OptimizerImpl::ForLoop, &weights);
+        step(&cx, &mut optimizers);
+        assert_eq!(alive(&cx, Kind::OptimizerState).len(), 2 * states, "{name}");
+        let root = if states == 3 || name == Name::RmsPropCentered { "addcmul" } else { "sqrt" };
+        let line = |sign: &str, sizes: &str| format!("{sign}{root} {sizes} bfloat16");
+        assert_eq!(
+            step(&cx, &mut optimizers),
+            [line("+", "[64, 32]"), line("+", "[64]"), line("-", "[64, 32]"), line("-", "[64]")]
+        );
+    }
+}
+
+/// A list of one dtype outlives the making of the next one's: `std` and `avg` are names.
+#[test]
+fn lists_of_two_dtypes_overlap() {
+    let cx = forward();
+    let weights = [trained(&cx, &[&[512]], DType::Float32), trained(&cx, &[&[512]], DType::BFloat16)].concat();
+    let mut optimizers = build(Name::RmsProp, OptimizerImpl::Foreach, &weights);
+    step(&cx, &mut optimizers);
+    assert_eq!(
+        step(&cx, &mut optimizers),
+        [
+            "+_foreach_sqrt [512] bfloat16",
+            "+_foreach_sqrt [512] float32",
+            "-_foreach_sqrt [512] bfloat16",
+            "-_foreach_sqrt [512] float32"
+        ]
+    );
+}
+
+/// PyTorch's own Adafactor: a row and a column in the weight's dtype; the estimate of one parameter goes when the next one's
+/// is there.
+#[test]
+fn torchs_adafactor_keeps_rows_and_columns() {
+    let cx = forward();
+    let weights = trained(&cx, &[&[64, 32], &[64]], DType::BFloat16);
+    let mut optimizers = build(Name::AdafactorTorch, OptimizerImpl::ForLoop, &weights);
+    step(&cx, &mut optimizers);
+    assert_eq!(
+        alive(&cx, Kind::OptimizerState),
+        ["new_zeros [64, 1] bfloat16", "new_zeros [1, 32] bfloat16", "zeros_like [64] bfloat16"]
+    );
+    let second = step(&cx, &mut optimizers);
+    let at = |line: &str| second.iter().position(|l| l == line).unwrap_or_else(|| panic!("{line}: {second:?}"));
+    assert!(at("+clone [64] bfloat16") < at("-mm [64, 32] bfloat16"));
+}

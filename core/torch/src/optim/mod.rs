@@ -1,6 +1,7 @@
 //! What follows backward: unscaling, clipping, the optimizer's step.
 
 mod adafactor;
+mod adagrad;
 mod adam;
 mod adamw8bit;
 mod clip;
@@ -11,10 +12,12 @@ mod later_tests;
 mod lion;
 mod lists;
 mod muon;
+mod rmsprop;
 mod scaler;
 mod sgd;
 #[cfg(test)]
 mod tests;
+mod torch_adafactor;
 
 use std::rc::Rc;
 
@@ -23,6 +26,7 @@ use plimsoll_scenario::{Optimizer as Name, OptimizerImpl};
 use crate::Op;
 use crate::tensor::{Context, DType, Kind, Tensor};
 
+pub use adamw8bit::SMALLEST_PAGED;
 pub use clip::clip_grad_norm;
 pub use ema::Ema;
 pub use scaler::GradScaler;
@@ -69,7 +73,16 @@ pub fn build(name: Name, implementation: OptimizerImpl, parameters: &[Tensor]) -
         Name::SgdMomentum => all(Box::new(sgd::Sgd::new(true, implementation)), fused),
         Name::Adam | Name::AdamW => all(Box::new(adam::Adam::new(implementation, name == Name::AdamW)), fused),
         Name::Adafactor => all(Box::<adafactor::Adafactor>::default(), false),
-        Name::AdamW8bit => all(Box::<adamw8bit::AdamW8bit>::default(), false),
+        Name::AdafactorTorch => all(Box::new(torch_adafactor::TorchAdafactor::new(implementation)), false),
+        Name::Adagrad => all(Box::new(adagrad::Adagrad::new(implementation, parameters)), false),
+        Name::RmsProp | Name::RmsPropMomentum | Name::RmsPropCentered | Name::RmsPropCenteredMomentum => {
+            let momentum = matches!(name, Name::RmsPropMomentum | Name::RmsPropCenteredMomentum);
+            let centered = matches!(name, Name::RmsPropCentered | Name::RmsPropCenteredMomentum);
+            all(Box::new(rmsprop::RmsProp::new(momentum, centered, implementation)), false)
+        }
+        Name::AdamW8bit => all(Box::new(adamw8bit::BnbAdamW::eight_bit(false)), false),
+        Name::PagedAdamW8bit => all(Box::new(adamw8bit::BnbAdamW::eight_bit(true)), false),
+        Name::PagedAdamW => all(Box::new(adamw8bit::BnbAdamW::paged()), false),
         Name::Lion => all(Box::new(lion::Lion::new(implementation)), false),
         Name::Muon => {
             let trained = parameters.iter().filter(|p| p.requires_grad()).cloned();
