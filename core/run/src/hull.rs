@@ -81,9 +81,9 @@ fn choose(hull: &Hull, scenario: &Scenario, gpu: &Gpu) -> Result<usize> {
     };
     let capability = gpu.compute_capability.filter(|_| gpu.vendor == Vendor::Nvidia).map(class);
     let fits = |tape: &Tape| capability.is_some_and(|c| tape.cards.contains(&c)) || !attends(tape);
-    let of_precision = |tape: &&Tape| tape.precision == precision;
     let known = hull.tapes.iter().any(|tape| tape.precision == precision);
-    hull.tapes.iter().position(|tape| of_precision(&tape) && fits(tape)).ok_or_else(|| {
+    let batch = scenario.input.batch;
+    hull.position(batch, |tape| tape.precision == precision && fits(tape)).ok_or_else(|| {
         let (problem, hint) = if known {
             (
                 format!("attention takes other kernels on the {} than this hull was recorded with", gpu.name),
