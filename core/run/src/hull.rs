@@ -52,8 +52,6 @@ struct Now {
     taken: Vec<Option<Tensor>>,
     /// Modules that are being called.
     stack: Vec<u32>,
-    /// The gradient of the loop's own divisions and scalings, and the function that takes it.
-    seed: Option<(Tensor, Option<u32>)>,
 }
 
 /// An element type by PyTorch's name; one that the ledger has no name for is counted in bytes.
@@ -81,9 +79,9 @@ fn choose(hull: &Hull, scenario: &Scenario, gpu: &Gpu) -> Result<usize> {
     };
     let capability = gpu.compute_capability.filter(|_| gpu.vendor == Vendor::Nvidia).map(class);
     let fits = |tape: &Tape| capability.is_some_and(|c| tape.cards.contains(&c)) || !attends(tape);
-    let of_precision = |tape: &&Tape| tape.precision == precision;
     let known = hull.tapes.iter().any(|tape| tape.precision == precision);
-    hull.tapes.iter().position(|tape| of_precision(&tape) && fits(tape)).ok_or_else(|| {
+    let batch = scenario.input.batch;
+    hull.position(batch, |tape| tape.precision == precision && fits(tape)).ok_or_else(|| {
         let (problem, hint) = if known {
             (
                 format!("attention takes other kernels on the {} than this hull was recorded with", gpu.name),
@@ -212,13 +210,17 @@ impl Player {
         let seeded = first.map_or(begin, |at| begin + at + 1);
         self.play(cx, begin, seeded);
         // What is called before the recorded graph: the scaling's function, then the division's.
-        if let Some(seed) = self.now.held.last().cloned().flatten() {
-            let mut gradient: Option<Tensor> = None;
-            for _ in 0..usize::from(divided) + usize::from(scaled) {
-                let next = ops::div_scalar(gradient.as_ref().unwrap_or(&seed));
-                gradient = Some(next);
+        for _ in 0..usize::from(divided) + usize::from(scaled) {
+            // Each takes the place of the one it was made from, which nobody else holds.
+            if let Some(gradient) = self.now.held.last_mut()
+                && let Some(before) = gradient.take()
+            {
+                let next = ops::div_scalar(&before);
+                if let Some(id) = self.now.ids.last_mut() {
+                    *id = next.storage_id();
+                }
+                *gradient = Some(next);
             }
-            self.now.seed = gradient.map(|gradient| (gradient, None));
         }
         self.play(cx, seeded, self.segment().steps.len());
         self.finish(cx);
@@ -228,14 +230,13 @@ impl Player {
         let hull = Arc::clone(&self.hull);
         let tape = &hull.tapes[self.tape];
         let segment = &tape.segments[self.now.segment];
-        for step in &segment.steps[from..to] {
+        for (at, step) in (from..to).zip(&segment.steps[from..to]) {
             match *step {
                 Step::Born => {
                     let storage = segment.first + self.now.held.len() as u32;
                     let tensor = self.come(cx, storage, None);
                     self.now.ids.push(tensor.storage_id());
                     self.now.held.push(Some(tensor));
-                    self.seed_goes(tape.storages[storage as usize].node);
                 }
                 Step::Dropped(storage) => {
                     let place = match storage.checked_sub(segment.first) {
@@ -260,8 +261,7 @@ impl Player {
                 Step::PutBack(number) => drop(self.now.taken.get_mut(number as usize).and_then(Option::take)),
                 Step::Module(module) => self.now.stack.push(module),
                 Step::Return => drop(self.now.stack.pop()),
-                Step::Product(true) => cx.blas_with_bias(),
-                Step::Product(false) => cx.blas(),
+                Step::Product(bias) => cx.product_told(bias, at >= segment.begins[1] as usize),
             }
         }
     }
@@ -274,23 +274,11 @@ impl Player {
         }
     }
 
-    /// The loop's own gradient goes when the function that took it has run.
-    fn seed_goes(&mut self, node: u32) {
-        if let Some((_, taker)) = &mut self.now.seed {
-            match taker {
-                None => *taker = Some(node),
-                Some(taker) if *taker != node => drop(self.now.seed.take()),
-                Some(_) => {}
-            }
-        }
-    }
-
     /// Gradients take their places, and what is left is told apart from what stays.
     fn finish(&mut self, cx: &Rc<Context>) {
         let hull = Arc::clone(&self.hull);
         let segment = &hull.tapes[self.tape].segments[self.now.segment];
         let mut now = std::mem::take(&mut self.now);
-        now.seed = None;
         let place = |storage: u32| storage.checked_sub(segment.first).map_or(usize::MAX, |index| index as usize);
         let mut gradients: BTreeMap<u32, Tensor> = BTreeMap::new();
         for storage in segment.gradients.iter().flatten() {

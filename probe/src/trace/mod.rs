@@ -195,7 +195,6 @@ fn attempt(
 ) -> Result<Hull, Failure> {
     let mut hull = Hull::new(asked.clone());
     let points = Points::of(&hull.axes);
-    let mut alone = true;
     for precision in precisions {
         let mut open: Vec<(u8, u8)> = cards.to_vec();
         while let Some(card) = open.first().copied() {
@@ -212,7 +211,7 @@ fn attempt(
                 Some(first) => CARDS.into_iter().filter(|card| first.recording.same.contains(card)).collect(),
                 None => Vec::new(),
             };
-            let loose = fit(&mut hull, precision, &same, &trials)?;
+            let loose = fit(&mut hull, precision, None, &same, &trials)?;
             if loose > 0 {
                 eprintln!("{loose} roundings are not pinned down by these sizes; the offset nearest to 0 is taken");
             }
@@ -221,22 +220,26 @@ fn attempt(
                 let witness = recorder.record(given, at, precision, card, true)?;
                 hull.witness(&witness)?;
             }
-            if alone {
-                eprint!("Witness {precision} at {} ... ", given.at(&points.alone));
-                // A single sample may take another way.
-                alone = recorder
-                    .record(given, &points.alone, precision, card, true)
-                    .and_then(|w| Ok(hull.witness(&w)?))
-                    .is_ok();
+            eprint!("Witness {precision} at {} ... ", given.at(&points.alone));
+            let witness = recorder.record(given, &points.alone, precision, card, true)?;
+            if hull.witness(&witness).is_err() {
+                eprintln!("A single sample takes another way than several: it is recorded by itself");
+                let mut singles: Vec<Trial> = Vec::new();
+                for at in &points.singles {
+                    eprint!("Recording {precision} at {} ... ", given.at(at));
+                    let trial = recorder.record(given, at, precision, card, false)?;
+                    if let Some(first) = singles.first() {
+                        same_program(&hull, first, &trial)?;
+                    }
+                    singles.push(trial);
+                }
+                fit(&mut hull, precision, Some(1), &same, &singles)?;
+                hull.witness(&witness)?;
             }
             // What has just been recorded is open no more.
             open.retain(|other| *other != card && !same.contains(other));
         }
     }
-    if !alone {
-        eprintln!("A single sample takes another way than several: a batch of 1 will be refused");
-    }
-    hull.axes[0].least = if alone { 1 } else { points.least };
     Ok(hull)
 }
 

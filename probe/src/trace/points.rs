@@ -12,8 +12,8 @@ pub struct Points {
     pub witnesses: Vec<Vec<u64>>,
     /// A single sample.
     pub alone: Vec<u64>,
-    /// The least batch of the others.
-    pub least: u64,
+    /// Single samples that their own expressions are made from, where these are others than of several.
+    pub singles: Vec<Vec<u64>>,
 }
 
 /// Batches of the trials. A single sample is no trial: some operators do something else with it.
@@ -41,6 +41,11 @@ pub fn least(axis: &Axis) -> u64 {
     trials.into_iter().fold(witness, u64::min)
 }
 
+/// A point with another batch.
+fn with_batch(point: &[u64], batch: u64) -> Vec<u64> {
+    [batch].into_iter().chain(point.iter().skip(1).copied()).collect()
+}
+
 impl Points {
     /// For these axes, the batch first.
     pub fn of(axes: &[Axis]) -> Self {
@@ -56,13 +61,17 @@ impl Points {
                 })
                 .collect(),
         };
+        let mut singles: Vec<Vec<u64>> = trials.iter().map(|trial: &Vec<u64>| with_batch(trial, 1)).collect();
+        singles.dedup();
         let witness = |batch: u64| [batch].into_iter().chain(others.iter().map(|(_, witness)| *witness)).collect();
-        let usual = axes.iter().skip(1).map(|axis| axis.usual);
         Self {
             trials,
             witnesses: vec![witness(OTHER_BATCH)],
-            alone: [1].into_iter().chain(usual).collect(),
-            least: BATCHES.into_iter().fold(u64::MAX, u64::min),
+            alone: match others.len() {
+                0 => vec![1],
+                _ => witness(1),
+            },
+            singles,
         }
     }
 }
@@ -77,7 +86,7 @@ mod tests {
         let points = Points::of(&[axis("B", 2, 1), axis("S", 256, 1)]);
         let sides: Vec<u64> = points.trials.iter().map(|point| point[1]).collect();
         assert_eq!(sides, [256, 256, 257, 255, 193, 230, 323]);
-        assert_eq!((&points.witnesses[0][..], &points.alone[..]), (&[6, 205][..], &[1, 256][..]));
+        assert_eq!((&points.witnesses[0][..], &points.alone[..]), (&[6, 205][..], &[1, 205][..]));
         assert_eq!(least(&axis("S", 256, 1)), 193);
         let coarse = Points::of(&[axis("B", 2, 1), axis("S", 224, 32)]);
         assert!(coarse.trials.iter().all(|point| point[1] % 32 == 0));

@@ -265,6 +265,8 @@ fn check_segment(tape: &Tape, segment: &Segment, modules: usize) -> Result<()> {
 #[serde(deny_unknown_fields)]
 struct TapeColumns {
     precision: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    batch: Option<u64>,
     cards: Vec<(u8, u8)>,
     parameters: Vec<Parameter>,
     loaded: u32,
@@ -397,6 +399,7 @@ impl Serialize for Tape {
         let [a, b, c] = &self.segments;
         TapeColumns {
             precision: self.precision.clone(),
+            batch: self.batch,
             cards: self.cards.clone(),
             parameters: self.parameters.clone(),
             loaded: self.loaded,
@@ -443,6 +446,7 @@ impl<'de> Deserialize<'de> for Tape {
         let segments = [segment(a)?, segment(b)?, segment(c)?];
         Ok(Self {
             precision: columns.precision,
+            batch: columns.batch,
             cards: columns.cards,
             parameters: columns.parameters,
             loaded: columns.loaded,

@@ -76,12 +76,19 @@ impl<'t, T: Clone + Eq + std::hash::Hash> Table<'t, T> {
     }
 }
 
-/// Adds the tape of one precision to a hull: `trials` are recordings at different points. Answers how many roundings the
+/// Adds the tape of one precision to a hull: `trials` are recordings at different points, all of one micro-batch where the
+/// tape is for that `batch` alone. Answers how many roundings the
 /// points leave loose.
 ///
 /// # Errors
 /// Programs that differ between points, sizes without an expression.
-pub fn fit(hull: &mut Hull, precision: &str, cards: &[(u8, u8)], trials: &[Trial]) -> Result<usize> {
+pub fn fit(
+    hull: &mut Hull,
+    precision: &str,
+    batch: Option<u64>,
+    cards: &[(u8, u8)],
+    trials: &[Trial],
+) -> Result<usize> {
     let Some(first) = trials.first() else {
         return Err(Error::new("trace", "nothing was recorded", "record at a few sizes"));
     };
@@ -132,7 +139,8 @@ pub fn fit(hull: &mut Hull, precision: &str, cards: &[(u8, u8)], trials: &[Trial
             "give an axis a fixed number in --input, or say with --axis S=256/32 that only multiples of 32 are asked for",
         ));
     }
-    let tape = written(hull, precision, cards, &first.recording, parts.swap_remove(0), &sizes);
+    let mut tape = written(hull, precision, cards, &first.recording, parts.swap_remove(0), &sizes);
+    tape.batch = batch;
     hull.tapes.push(tape);
     Ok(loose)
 }
@@ -223,6 +231,7 @@ fn written(
     let asked = recording.asked.iter().map(|(who, (dtype, told))| (who.clone(), dtype.clone(), told.to_string()));
     Tape {
         precision: precision.to_owned(),
+        batch: None,
         cards: cards.to_vec(),
         parameters: parameters.collect(),
         loaded: recording.loaded,

@@ -102,8 +102,15 @@ impl Hull {
     }
 
     /// The tape for a precision on a card of this compute capability: the one recorded for it, or for one that chooses the
-    /// same kernels.
-    pub fn tape(&self, precision: &str, capability: (u8, u8)) -> Option<&Tape> {
-        self.tapes.iter().find(|tape| tape.precision == precision && tape.cards.contains(&capability))
+    /// same kernels; where this micro-batch has one of its own, that.
+    pub fn tape(&self, precision: &str, capability: (u8, u8), batch: u64) -> Option<&Tape> {
+        self.position(batch, |tape| tape.precision == precision && tape.cards.contains(&capability))
+            .and_then(|position| self.tapes.get(position))
+    }
+
+    /// Where among those that `suits` the tape of a micro-batch is.
+    pub fn position(&self, batch: u64, suits: impl Fn(&Tape) -> bool) -> Option<usize> {
+        let of = |wanted: Option<u64>| self.tapes.iter().position(|tape| tape.batch == wanted && suits(tape));
+        of(Some(batch)).or_else(|| of(None))
     }
 }

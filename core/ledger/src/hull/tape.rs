@@ -81,6 +81,8 @@ pub struct Segment {
 pub struct Tape {
     /// The scenario's word for the precision.
     pub precision: String,
+    /// The one micro-batch that it holds for; `None`: every one from the axis's least on that has no tape of its own.
+    pub batch: Option<u64>,
     /// Compute capabilities that it holds for.
     pub cards: Vec<(u8, u8)>,
     /// Parameters in the model's order.

@@ -7,6 +7,7 @@ use plimsoll_ledger::{Birth, DType, GradFnId, Kind, ModuleId, OpId};
 use super::context::Context;
 use super::geometry::Geometry;
 use super::storage::Tensor;
+use crate::GradFn;
 
 /// What a recording says of a storage as it comes.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +62,19 @@ impl Context {
         }
         self.retain(id);
         Some(Tensor::fresh(self, id, Geometry::contiguous(&[]), dtype))
+    }
+
+    /// A matrix product runs that a recording tells of, in the thread of the forward or of backward: each has a handle.
+    pub fn product_told(self: &Rc<Self>, bias: bool, backward: bool) {
+        // Any function stands for that of the product: only whether there is one is asked.
+        let grad_fn = if backward { GradFn::AddmmBackward0 } else { GradFn::None };
+        let outer = self.grad_fn.replace(grad_fn);
+        if bias {
+            self.blas_with_bias();
+        } else {
+            self.blas();
+        }
+        self.grad_fn.set(outer);
     }
 
     /// Autograd keeps a storage: what the forward made becomes what is saved.
