@@ -87,6 +87,6 @@ mod tests {
         let path = curve(&reading, scale([&reading]), 600.0, 200.0);
         assert!(path.starts_with('M') && path.contains("H600V"), "{path:.40}");
         assert!(!path.contains('-') && !path.contains("NaN"), "nothing lies outside the drawing");
-        assert_eq!(super::scale([]), Bytes::ZERO);
+        assert_eq!(scale([]), Bytes::ZERO);
     }
 }
