@@ -44,7 +44,10 @@ fn heading(lever: &Lever) -> String {
 fn help(lever: &Lever) -> String {
     let row = &lever.row;
     let mut letters = row.help.chars();
+    // A name such as MixedPrecisionPolicy keeps its capitals.
+    let name = row.help.split(' ').next().is_some_and(|word| word.chars().filter(|c| c.is_uppercase()).count() > 1);
     let what = match letters.next() {
+        Some(_) if name => format!(": {}", row.help),
         Some(first) => format!(": {}", first.to_lowercase().chain(letters).collect::<String>()),
         None => String::new(),
     };
