@@ -52,7 +52,7 @@ pub struct Args {
     #[arg(value_name = "MODULE:CALLABLE", required_unless_present = "print_recorder")]
     model: Option<String>,
 
-    /// An input: name, type and shape, x=float32[B,3,S,S]; may be repeated.
+    /// An input: name, type and shape, `x=float32[B,3,S,S]`; may be repeated.
     /// float32 becomes the precision's own type where weights are in 16 bits
     #[arg(long, value_name = "NAME=TYPE[SHAPE]")]
     input: Vec<String>,

@@ -5,6 +5,23 @@ use fantoccini::key::Key;
 
 use crate::{figures::agreed, journey::journey, page::Page};
 
+/// "8xH100" is one search: the card, and how many of it.
+#[test]
+fn several_cards_are_one_search() -> Result<()> {
+    journey("cards", async |journey| {
+        let page = journey.planner().await?;
+        page.address_with(&["?"]).await?;
+        page.retype("gpu-search", "8xH100").await?;
+        let first = active_option(&page).await?;
+        ensure!(first.contains("8 of them"), "{first}");
+        page.press(Key::Enter).await?;
+        let link = page.address_with(&["gpu=h100", "gpus=8"]).await?;
+        agreed(&page).await.map(drop)?;
+        ensure!(!link.as_str().contains("strategy="), "the strategy is the usual one");
+        Ok(())
+    })
+}
+
 #[test]
 fn another_card_changes_the_verdict_and_the_address() -> Result<()> {
     journey("device", async |journey| {

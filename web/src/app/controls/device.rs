@@ -12,22 +12,27 @@ use crate::app::widgets::{Combobox, Item};
 #[component]
 pub fn DeviceChoice() -> impl IntoView {
     let planner = Planner::get();
-    let find = Callback::new(|query: String| {
+    // How many cards the search last asked for: "8xH100".
+    let asked = StoredValue::new(1);
+    let find = Callback::new(move |query: String| {
         let (cards, _) = search::count(&query);
-        // Several cards are asked for, and one is what there is: the row says so.
-        let one = if cards > 1 { " · one of them" } else { "" };
+        asked.set_value(cards);
+        let many = if cards > 1 { format!(" · {} of them", number::grouped(cards)) } else { String::new() };
         search::find_gpus(&query)
             .into_iter()
             .map(|g| Item {
                 id: g.id,
                 name: g.name,
-                detail: format!("{} · {}{one}", number::bytes(g.memory), g.architecture),
+                detail: format!("{} · {}{many}", number::bytes(g.memory), g.architecture),
             })
             .collect::<Vec<_>>()
     });
     let choose = Callback::new(move |id: &'static str| {
         let card = lever(at::device::gpu).map(|lever| Change::Set(lever, id.into()));
-        if let Some(Err(fault)) = card.map(|card| planner.change(&card)) {
+        let cards = asked.get_value();
+        let many = lever(at::parallel::gpus).filter(|_| cards > 1).map(|lever| Change::Set(lever, cards.into()));
+        let outcome = card.into_iter().chain(many).try_for_each(|change| planner.change(&change));
+        if let Err(fault) = outcome {
             planner.fault.set(Some(fault));
         }
     });
