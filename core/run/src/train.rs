@@ -132,7 +132,7 @@ fn steps(
         spread,
         reduces: true,
     };
-    for step in 1..=u32::try_from(training.steps).unwrap_or(u32::MAX) {
+    for step in 1..=u32::try_from(training.optimizer_steps).unwrap_or(u32::MAX) {
         for micro_batch in listed(training.accumulation) {
             run.micro_batch(step, micro_batch);
             if cx.exhausted() {

@@ -105,11 +105,11 @@ impl Training {
 
     /// Refuses a run that never comes to its steady state.
     fn enough_steps(&self) -> Result<()> {
-        if self.steps >= limits::STEPS_LEAST {
+        if self.optimizer_steps >= limits::STEPS_LEAST {
             return Ok(());
         }
         Err(Error::new(
-            at::training::steps,
+            at::training::optimizer_steps,
             "in a single step the optimizer's state is still being made",
             format!("run {} or more", limits::STEPS_LEAST),
         ))

@@ -95,7 +95,7 @@ levers! {
         }
         /// How many optimizer steps are run. The first makes lazy state and the second is what every later one repeats; what
         /// the allocator reserves may still grow in a third or fourth.
-        pub steps: u64 = 2 => {
+        pub optimizer_steps: u64 = 2 => {
             link: "steps",
             kind: Kind::Count { most: limits::STEPS },
             label: "Steps run",

@@ -226,7 +226,7 @@ class Traced:
         accumulators = watch.accumulators(run.parameters)
         sizes = [self.scenario["input"]["batch"]] * self.training["accumulation"]
         with ledger.naming(run.model):
-            for step in range(1, 1 + self.training.get("steps", 2)):
+            for step in range(1, 1 + self.training.get("optimizer_steps", 2)):
                 run.one_step(step, sizes)
         ledger.close()
         del accumulators

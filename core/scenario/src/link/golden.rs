@@ -252,7 +252,7 @@ fn golden() -> Vec<(&'static str, Value)> {
             json!({
                 "model": { "catalog": "gpt2" },
                 "training": {
-                    "precision": "bf16", "steps": 4, "zero_grad_at": "before-forward",
+                    "precision": "bf16", "optimizer_steps": 4, "zero_grad_at": "before-forward",
                     "lora": { "autocast_adapter_dtype": false },
                 },
                 "allocator": { "cublas_workspace": ":0:0" },
