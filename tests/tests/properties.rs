@@ -205,6 +205,12 @@ proptest! {
             return Ok(());
         }
         let Some(seq) = scenario["input"]["seq"].as_u64() else { return Ok(()) };
+        // From a sliding window's length on a mask is made and another kernel runs, which may take less for itself: at 3 of a
+        // window of 16 flash's backward takes 70 KB, at 16 a head's scores are made whole and take less.
+        let window = scenario["model"]["hf"]["sliding_window"].as_u64();
+        if window.is_some_and(|window| seq < window && seq + more >= window) {
+            return Ok(());
+        }
         let longer = with(&scenario, "input", "seq", seq + more);
         prop_assert!(requested(&scenario) <= requested(&longer), "seq {seq} + {more}: {scenario}");
     }
