@@ -120,8 +120,9 @@ impl Kind {
     }
 }
 
-/// Refuses several cards, which no worker runs, and inference that the engine refuses, before anything is started: of a generation that is not estimated nothing could
-/// be compared. A model that the engine does not know at all may be measured all the same.
+/// Refuses several cards, which no worker runs, and inference that the engine refuses, before anything is started: of a
+/// generation that is not estimated nothing could be compared. A model that the engine does not know at all may be measured
+/// all the same.
 ///
 /// # Errors
 /// The engine's own.
