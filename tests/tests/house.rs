@@ -11,7 +11,7 @@ const FLOORS: [&[&str]; 10] = [
     &["ground"],
     &["catalog", "ledger"],
     &["scenario", "allocator"],
-    &["torch"],
+    &["torch", "exchange"],
     &["parallel"],
     &["families"],
     &["run"],

@@ -4,10 +4,10 @@
 use crate::{Gpu, Model, Vendor, gpus, models};
 
 /// Words of a name that say how the weights are published or tuned: the architecture is the same.
-const VARIANT: [&str; 28] = [
+const VARIANT: [&str; 29] = [
     "instruct", "chat", "it", "base", "hf", "pt", "sft", "dpo", "thinking", "gguf", "gptq", "awq", "bnb", "4bit",
     "8bit", "bit", "int4", "int8", "fp8", "fp16", "bf16", "nf4", "mxfp4", "nvfp4", "mlx", "dynamic", "unsloth",
-    "latest",
+    "latest", "meta",
 ];
 
 /// Words that stand before the name of many a card.

@@ -172,6 +172,11 @@ impl Overlay {
         self.model.is_some()
     }
 
+    /// What a flag gives a key.
+    pub fn value(&self, key: &str) -> Option<&Value> {
+        self.settings.iter().find(|(path, _)| path == key).map(|(_, value)| value)
+    }
+
     /// Whether a key's value comes from a flag.
     pub fn says(&self, key: &str) -> bool {
         self.model.is_some() && key.starts_with("model") || self.settings.iter().any(|(path, _)| path == key)

@@ -1,8 +1,11 @@
 //! Where a scenario comes from on the command line: a file, standard input or a link, and flags laid over it.
 
 mod flags;
+mod foreign;
 mod hull;
 mod source;
+
+use std::path::PathBuf;
 
 use plimsoll_core::{Error, Scenario};
 use serde_json::{Value, json};
@@ -20,6 +23,12 @@ pub struct Input {
     #[arg(value_name = "FILE | - | LINK")]
     pub source: Option<String>,
 
+    /// Configurations of other tools in the place of a scenario: TrainingArguments (Python or JSON), Accelerate, DeepSpeed,
+    /// Axolotl, LLaMA-Factory, torchtune, torchtitan, Unsloth, ms-swift, Lightning, a model's config.json; `-` for
+    /// standard input
+    #[arg(long, value_name = "FILE", num_args(1..))]
+    pub from: Vec<PathBuf>,
+
     /// One for each key of a scenario.
     #[command(flatten)]
     pub flags: Flags,
@@ -30,12 +39,15 @@ impl Input {
     pub fn value(&self, overlay: &Overlay) -> Result<Value, Failure> {
         let mut value = match self.source.as_deref() {
             Some(source) => hull::opened(read(source)?, source)?,
-            None if overlay.names_model() => json!({}),
+            None if overlay.names_model() || !self.from.is_empty() => json!({}),
             None => {
                 let hint = "name a model (--model llama-3.2-1b), a file, `-` or a link; --help shows examples";
                 return Err(Error::new("scenario", "there is no scenario", hint).into());
             }
         };
+        if !self.from.is_empty() {
+            foreign::lay(&self.from, overlay, &mut value)?;
+        }
         overlay.apply(&mut value);
         Ok(value)
     }

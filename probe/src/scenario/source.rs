@@ -43,9 +43,14 @@ pub fn name(source: &str) -> Option<String> {
 pub fn read(source: &str) -> Result<Value, Failure> {
     match classify(source) {
         Source::Link(link) => Ok(Link::to_value(link)?),
-        Source::Stdin => Ok(table(&read_all(io::stdin().lock(), "standard input")?, None)?),
+        Source::Stdin => Ok(table(&stdin()?, None)?),
         Source::File(path) => Ok(table(&file(path)?, path.extension().and_then(|e| e.to_str()))?),
     }
+}
+
+/// All of standard input, if it is not longer than any scenario.
+pub fn stdin() -> Result<String, Failure> {
+    read_all(io::stdin().lock(), "standard input")
 }
 
 /// A file's whole text, if it is not longer than any scenario.

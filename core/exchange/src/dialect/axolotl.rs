@@ -1,0 +1,197 @@
+//! Axolotl's YAML (0.18). What it leaves out is transformers' default; the model is loaded in the half type that `bf16` or `fp16` names
+//! (axolotl/utils/config).
+
+use plimsoll_scenario::{Attention, LossImpl};
+use serde_json::Value;
+
+use super::common::{adapter, attention, clip, degree, fsdp_version, liger, model, optim, row};
+use super::transformers;
+use crate::draft::{Draft, Dtype, Targets};
+use crate::rule::{Does, Heard, Rule, flag};
+
+use Does::{Auto, Beyond, By, Count, Flag, Free};
+
+/// transformers' defaults; a micro-batch of 1.
+pub fn defaults(draft: &mut Draft) {
+    transformers::arguments(draft);
+    draft.batch = Some(1);
+    draft.adapters = Some(false);
+}
+
+/// `bf16: true`, `full` or `auto`, which the cards of today answer with yes.
+fn bf16(draft: &mut Draft, value: &Value) -> Heard {
+    match (flag(value).or((value == "auto").then_some(true)), value.as_str()) {
+        (Some(on), _) => {
+            draft.bf16 = Some(on);
+            if on {
+                draft.weights = Some(Dtype::Bfloat16);
+            }
+        }
+        (_, Some("full")) => {
+            draft.bf16 = Some(false);
+            draft.weights = Some(Dtype::Bfloat16);
+        }
+        _ => return Heard::wrong("true, false, auto or full"),
+    }
+    Heard::Taken
+}
+
+fn fp16(draft: &mut Draft, value: &Value) -> Heard {
+    match flag(value) {
+        Some(on) => {
+            draft.fp16 = Some(on);
+            if on {
+                draft.bf16 = Some(false);
+                draft.weights = Some(Dtype::Float16);
+            }
+            Heard::Taken
+        }
+        None => Heard::wrong("true or false"),
+    }
+}
+
+fn linear(draft: &mut Draft, value: &Value) -> Heard {
+    match flag(value) {
+        Some(on) => {
+            if on {
+                draft.targets = Some(Targets::All);
+            }
+            Heard::Taken
+        }
+        None => Heard::wrong("true or false"),
+    }
+}
+
+fn checkpointing(draft: &mut Draft, value: &Value) -> Heard {
+    match (flag(value), value.as_str()) {
+        (Some(on), _) => {
+            draft.checkpointing = Some(on);
+            Heard::Taken
+        }
+        (_, Some(how @ ("offload" | "offload_disk"))) => {
+            draft.checkpointing = Some(true);
+            Heard::Beyond(format!("{how}: what layers keep is estimated on the card"))
+        }
+        _ => Heard::wrong("true, false or offload"),
+    }
+}
+
+fn flash(draft: &mut Draft, value: &Value) -> Heard {
+    match flag(value) {
+        Some(true) => attention(draft, &"flash_attention_2".into()),
+        Some(false) => Heard::Taken,
+        None => Heard::wrong("true or false"),
+    }
+}
+
+fn sdp(draft: &mut Draft, value: &Value) -> Heard {
+    match flag(value) {
+        Some(on) => {
+            if on {
+                draft.attention = Some(Attention::Sdpa);
+            }
+            Heard::Taken
+        }
+        None => Heard::wrong("true or false"),
+    }
+}
+
+fn eager(draft: &mut Draft, value: &Value) -> Heard {
+    match flag(value) {
+        Some(on) => {
+            if on {
+                draft.attention = Some(Attention::Eager);
+            }
+            Heard::Taken
+        }
+        None => Heard::wrong("true or false"),
+    }
+}
+
+fn chunked(draft: &mut Draft, value: &Value) -> Heard {
+    match flag(value) {
+        Some(on) => {
+            draft.loss = Some(if on { LossImpl::Chunked } else { LossImpl::Full });
+            Heard::Taken
+        }
+        None => Heard::wrong("true or false"),
+    }
+}
+
+fn replicate(draft: &mut Draft, value: &Value) -> Heard {
+    degree(value).map_or_else(
+        |heard| heard,
+        |n| {
+            draft.replicate = n;
+            Heard::Taken
+        },
+    )
+}
+
+/// `deepspeed_configs/zero2.json`.
+fn deepspeed(_: &mut Draft, value: &Value) -> Heard {
+    Heard::Beyond(format!("DeepSpeed's own file says it: give {} too", value.as_str().unwrap_or("it")))
+}
+
+/// `optimizer`.
+fn optimizer(draft: &mut Draft, value: &Value) -> Heard {
+    optim(draft, value)
+}
+
+/// The rows.
+pub const RULES: &[Rule] = &[
+    row("base_model", By(model)),
+    row("micro_batch_size", Count(|d| &mut d.batch)),
+    row("sequence_len", Count(|d| &mut d.seq)),
+    row("sample_packing", Flag(|d| &mut d.packing)),
+    row("adapter", By(adapter)),
+    row("lora_target_linear", By(linear)),
+    row("lora_modules_to_save", By(super::common::save)),
+    row("peft_use_dora", Flag(|d| &mut d.dora)),
+    row("bf16", Auto(bf16)),
+    row("bfloat16", Auto(bf16)),
+    row("fp16", By(fp16)),
+    row("gradient_checkpointing", By(checkpointing)),
+    row("flash_attention", By(flash)),
+    row("sdp_attention", By(sdp)),
+    row("eager_attention", By(eager)),
+    row("optimizer", By(optimizer)),
+    row("liger_fused_linear_cross_entropy", By(liger)),
+    row("chunked_cross_entropy", By(chunked)),
+    row("deepspeed", By(deepspeed)),
+    row("dp_replicate_size", By(replicate)),
+    row("tensor_parallel_size", Count(|d| &mut d.tensor)),
+    row("context_parallel_size", Count(|d| &mut d.context)),
+    row("sequence_parallel_degree", Count(|d| &mut d.context)),
+    row("fsdp_version", By(fsdp_version)),
+    row("max_grad_norm", By(clip)),
+    row("layer_offloading", Beyond("layers are estimated on the card")),
+    row("activation_offloading", Beyond("activations are estimated on the card")),
+    row("quantize_moe_experts", Beyond("experts are estimated as they are loaded")),
+    row("lora_mlp_kernel", Beyond("peft's own adapters are estimated")),
+    row("lora_qkv_kernel", Beyond("peft's own adapters are estimated")),
+    row("lora_o_kernel", Beyond("peft's own adapters are estimated")),
+    row("lora_fan_in_fan_out", Free),
+    row("liger_*", Free),
+    row("plugins", Free),
+    row("pad_to_sequence_len", Free),
+    row("datasets", Free),
+    row("test_datasets", Free),
+    row("dataset_prepared_path", Free),
+    row("val_set_size", Free),
+    row("num_epochs", Free),
+    row("lr_scheduler", Free),
+    row("train_on_inputs", Free),
+    row("wandb_*", Free),
+    row("special_tokens.*", Free),
+    row("tokenizer_*", Free),
+    row("model_type", Free),
+    row("chat_template", Free),
+    row("hf_use_auth_token", Free),
+    row("strict", Free),
+    row("saves_per_epoch", Free),
+    row("evals_per_epoch", Free),
+    row("xformers_attention", Free),
+    row("local_rank", Free),
+    row("is_llama_derived_model", Free),
+];

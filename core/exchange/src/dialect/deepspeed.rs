@@ -1,0 +1,81 @@
+//! DeepSpeed's JSON.
+
+use plimsoll_scenario::ParallelStrategy;
+use serde_json::Value;
+
+use super::common::{clip, optimizer_class, row};
+use crate::draft::Draft;
+use crate::rule::{Does, Heard, Rule, flag};
+
+use Does::{Beyond, By, Count, Free};
+
+/// Nothing but what is said.
+pub fn defaults(_: &mut Draft) {}
+
+/// `zero_optimization.stage`.
+pub fn stage(draft: &mut Draft, value: &Value) -> Heard {
+    use ParallelStrategy as S;
+    draft.strategy = Some(match value.as_u64() {
+        Some(0) => S::Ddp,
+        Some(1) => S::Zero1,
+        Some(2) => S::Zero2,
+        Some(3) => S::Zero3,
+        _ => return Heard::wrong("0, 1, 2 or 3"),
+    });
+    Heard::Taken
+}
+
+fn bf16(draft: &mut Draft, value: &Value) -> Heard {
+    match flag(value) {
+        Some(on) => {
+            draft.bf16 = Some(on);
+            Heard::Taken
+        }
+        None => Heard::wrong("true or false"),
+    }
+}
+
+fn fp16(draft: &mut Draft, value: &Value) -> Heard {
+    match flag(value) {
+        Some(on) => {
+            draft.fp16 = Some(on);
+            Heard::Taken
+        }
+        None => Heard::wrong("true or false"),
+    }
+}
+
+/// The rows.
+pub const RULES: &[Rule] = &[
+    row("zero_optimization.stage", By(stage)),
+    row("train_micro_batch_size_per_gpu", Count(|d| &mut d.batch)),
+    row("train_batch_size", Count(|d| &mut d.global_batch)),
+    row("gradient_accumulation_steps", Count(|d| &mut d.accumulation)),
+    row("gradient_clipping", By(clip)),
+    row("bf16.enabled", By(bf16)),
+    row("bfloat16.enabled", By(bf16)),
+    row("fp16.enabled", By(fp16)),
+    row("fp16.*", Free),
+    row("optimizer.type", By(optimizer_class)),
+    row("optimizer.params.*", Free),
+    row("scheduler.*", Free),
+    row("zero_optimization.offload_optimizer.device", Beyond("the optimizer's states are estimated on the card")),
+    row("zero_optimization.offload_param.device", Beyond("the parameters are estimated on the card")),
+    row("zero_optimization.zero_hpz_partition_size", Beyond("one partition over all cards is estimated")),
+    row("zero_optimization.*", Free),
+    row("activation_checkpointing.cpu_checkpointing", Beyond("activations are estimated on the card")),
+    row("activation_checkpointing.partition_activations", Beyond("activations are estimated whole")),
+    row("activation_checkpointing.*", Free),
+    row("tensor_parallel.autotp_size", Count(|d| &mut d.tensor)),
+    row("sequence_parallel_size", Count(|d| &mut d.context)),
+    row("data_types.grad_accum_dtype", Beyond("gradients are estimated in their own type")),
+    row("zero_allow_untested_optimizer", Free),
+    row("zero_force_ds_cpu_optimizer", Free),
+    row("steps_per_print", Free),
+    row("wall_clock_breakdown", Free),
+    row("communication_data_type", Free),
+    row("flops_profiler.*", Free),
+    row("tensorboard.*", Free),
+    row("comms_logger.*", Free),
+    row("prescale_gradients", Free),
+];

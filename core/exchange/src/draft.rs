@@ -1,0 +1,167 @@
+//! What the tools say, in their own terms, before it is a scenario: precision is a matter of three keys for them, quantization of
+//! four, and what is not said has another meaning in each.
+
+use plimsoll_scenario::{Attention, LossImpl, Optimizer, OptimizerImpl, ParallelStrategy, PolicyDtype, Reshard, Wrap};
+use serde_json::Value;
+
+/// A floating type that weights are loaded in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dtype {
+    /// `torch.float32`.
+    Float32,
+    /// `torch.float16`.
+    Float16,
+    /// `torch.bfloat16`.
+    Bfloat16,
+}
+
+impl Dtype {
+    /// `torch.bfloat16`, `bfloat16`, `bf16`.
+    pub fn named(text: &str) -> Option<Self> {
+        match text.trim_start_matches("torch.").to_ascii_lowercase().as_str() {
+            "float32" | "fp32" | "float" | "32" | "32-true" => Some(Self::Float32),
+            "float16" | "fp16" | "half" => Some(Self::Float16),
+            "bfloat16" | "bf16" => Some(Self::Bfloat16),
+            _ => None,
+        }
+    }
+}
+
+/// Where adapters go.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Targets {
+    /// Every linear layer but the output head.
+    All,
+    /// Modules by the last part of their names.
+    Names(Vec<String>),
+}
+
+/// Which card a figure of memory is meant of.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Budget {
+    /// What may be used, in GiB.
+    pub memory_gib: Option<f64>,
+    /// The part of it that is aimed at, 0 to 1.
+    pub target: Option<f64>,
+}
+
+/// What was said, and what the tool that was told makes of the rest. `None`: nobody said.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Draft {
+    /// A Hub id, a folder, a recipe's name.
+    pub model: Option<String>,
+    /// A config.json.
+    pub config: Option<Value>,
+    /// Samples on one card at once.
+    pub batch: Option<u64>,
+    /// Samples of one optimizer step over all cards.
+    pub global_batch: Option<u64>,
+    /// Micro-batches of one optimizer step.
+    pub accumulation: Option<u64>,
+    /// Tokens of a sample.
+    pub seq: Option<u64>,
+    /// Side of an image.
+    pub image: Option<u64>,
+    /// Whether samples are packed, so that none is padded.
+    pub packing: Option<bool>,
+    /// `bf16=True`: autocast to bfloat16.
+    pub bf16: Option<bool>,
+    /// `fp16=True`: autocast to float16 with a gradient scaler.
+    pub fp16: Option<bool>,
+    /// What the weights are loaded in.
+    pub weights: Option<Dtype>,
+    /// What weights that are trained are kept in, whatever they are loaded in.
+    pub trained_in_float32: bool,
+    /// `load_in_4bit`.
+    pub four_bit: Option<bool>,
+    /// `load_in_8bit`.
+    pub eight_bit: Option<bool>,
+    /// `bnb_4bit_use_double_quant`.
+    pub double_quant: Option<bool>,
+    /// Whether `prepare_model_for_kbit_training` is run.
+    pub prepare_kbit: Option<bool>,
+    /// Whether layers are recomputed.
+    pub checkpointing: Option<bool>,
+    /// The optimizer.
+    pub optimizer: Option<Optimizer>,
+    /// Which of its implementations.
+    pub implementation: Option<OptimizerImpl>,
+    /// Whether the gradients' norm is clipped.
+    pub clip: Option<bool>,
+    /// Whether there are adapters.
+    pub adapters: Option<bool>,
+    /// Their rank.
+    pub rank: Option<u64>,
+    /// Where they are.
+    pub targets: Option<Targets>,
+    /// Their dropout.
+    pub dropout: Option<f64>,
+    /// `use_dora`.
+    pub dora: Option<bool>,
+    /// `autocast_adapter_dtype`.
+    pub adapters_in_float32: Option<bool>,
+    /// `modules_to_save`.
+    pub save: Option<Vec<String>>,
+    /// How attention is computed.
+    pub attention: Option<Attention>,
+    /// How the loss is.
+    pub loss: Option<LossImpl>,
+    /// `label_smoothing_factor`.
+    pub smoothing: Option<f64>,
+    /// `torch.compile`.
+    pub compile: Option<bool>,
+    /// `use_cache`.
+    pub use_cache: Option<bool>,
+    /// Cards of one machine, as a launcher is told.
+    pub per_node: Option<u64>,
+    /// Machines.
+    pub nodes: Option<u64>,
+    /// Cards in all.
+    pub gpus: Option<u64>,
+    /// How the training is spread over them.
+    pub strategy: Option<ParallelStrategy>,
+    /// Copies of a group that shards.
+    pub replicate: Option<u64>,
+    /// Tensor parallel degree.
+    pub tensor: Option<u64>,
+    /// Context (sequence) parallel degree.
+    pub context: Option<u64>,
+    /// Pipeline parallel degree.
+    pub pipeline: Option<u64>,
+    /// Expert parallel degree.
+    pub expert: Option<u64>,
+    /// `fully_shard(reshard_after_forward=)`.
+    pub reshard: Option<Reshard>,
+    /// Which modules are wrapped.
+    pub wrap: Option<Wrap>,
+    /// `MixedPrecisionPolicy.param_dtype`.
+    pub param_dtype: Option<PolicyDtype>,
+    /// `MixedPrecisionPolicy.reduce_dtype`.
+    pub reduce_dtype: Option<PolicyDtype>,
+    /// Parameters and states in the machine's memory.
+    pub cpu_offload: Option<bool>,
+    /// `DistributedDataParallel(bucket_cap_mb=)`.
+    pub bucket_cap_mb: Option<u64>,
+    /// `gradient_as_bucket_view`.
+    pub bucket_view: Option<bool>,
+    /// `static_graph`.
+    pub static_graph: Option<bool>,
+    /// `find_unused_parameters`.
+    pub find_unused: Option<bool>,
+    /// `broadcast_buffers`.
+    pub broadcast_buffers: Option<bool>,
+    /// What may be used of the card.
+    pub budget: Budget,
+    /// What is to be said of how it was understood.
+    pub remarks: Vec<String>,
+}
+
+impl Draft {
+    /// Says something of how it was understood, once.
+    pub fn remark(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        if !self.remarks.contains(&text) {
+            self.remarks.push(text);
+        }
+    }
+}

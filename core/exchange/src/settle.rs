@@ -1,0 +1,252 @@
+//! A draft becomes the table of a scenario: what depends on several keys is decided here, once for all tools.
+
+use plimsoll_catalog::search;
+use plimsoll_scenario::{
+    Attention, AttentionMask, BaseDtype, Checkpointing, ParallelStrategy, Precision, Quantization, at, print_memory,
+    strategies,
+};
+use serde_json::{Map, Value, json};
+
+use crate::draft::{Draft, Dtype, Targets};
+use crate::rule::Heard;
+
+/// GiB in bytes.
+const GIB: f64 = (1_u64 << 30) as f64;
+
+/// What a draft says, by the paths of levers.
+pub fn settle(draft: &mut Draft, gpus: Option<u64>) -> Map<String, Value> {
+    let mut out = Table(Map::new());
+    model(draft, &mut out);
+    recipe(draft, &mut out);
+    adapters(draft, &mut out);
+    cards(draft, gpus, &mut out);
+    memory(draft, &mut out);
+    out.0
+}
+
+/// A scenario's table that is filled by paths.
+struct Table(Map<String, Value>);
+
+impl Table {
+    fn put(&mut self, path: &str, value: Value) {
+        let mut place = &mut self.0;
+        let mut steps = path.split('.').peekable();
+        while let Some(step) = steps.next() {
+            if steps.peek().is_none() {
+                place.insert(step.to_owned(), value);
+                return;
+            }
+            let inner = place.entry(step).or_insert_with(|| json!({}));
+            let Value::Object(table) = inner else { return };
+            place = table;
+        }
+    }
+
+    fn maybe(&mut self, path: &str, value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.put(path, value.into());
+        }
+    }
+}
+
+fn model(draft: &mut Draft, out: &mut Table) {
+    if let Some(config) = draft.config.take() {
+        out.put("model.hf", config);
+    } else if let Some(name) = &draft.model {
+        match search::model_called(name) {
+            Some(model) => out.put(at::model::catalog, model.id.into()),
+            None => {
+                let text = format!("no model of the catalog is called {name}: give its config.json too, or name one");
+                draft.remark(text);
+            }
+        }
+    }
+    out.maybe(at::input::seq, draft.seq);
+    out.maybe(at::input::image, draft.image);
+    if draft.packing == Some(true) {
+        out.put(at::input::attention_mask, AttentionMask::None.as_str().into());
+    }
+}
+
+fn precision(draft: &mut Draft, quantized: bool) -> Precision {
+    let trains_base = draft.adapters != Some(true) && !quantized;
+    let weights = draft.weights.filter(|_| !(trains_base && draft.trained_in_float32));
+    let autocast = match (draft.bf16, draft.fp16) {
+        (Some(true), _) => Some(Dtype::Bfloat16),
+        (_, Some(true)) => Some(Dtype::Float16),
+        _ => None,
+    };
+    match (autocast, weights) {
+        (Some(half), Some(weights)) if trains_base && weights != Dtype::Float32 => {
+            draft.remark(
+                "16-bit weights that are trained under autocast are estimated without it, as weights of that type",
+            );
+            if half == Dtype::Float16 && weights == Dtype::Float16 { Precision::Fp16 } else { Precision::Bf16 }
+        }
+        (Some(Dtype::Float16), _) => Precision::Fp16Amp,
+        (Some(_), _) => Precision::Bf16Amp,
+        (None, Some(Dtype::Bfloat16)) => Precision::Bf16,
+        (None, Some(Dtype::Float16)) => Precision::Fp16,
+        (None, _) => Precision::Fp32,
+    }
+}
+
+fn recipe(draft: &mut Draft, out: &mut Table) {
+    let quantization = match (draft.four_bit, draft.eight_bit, draft.double_quant) {
+        (Some(true), _, Some(true)) => Quantization::Nf4Double,
+        (Some(true), ..) => Quantization::Nf4,
+        (_, Some(true), _) => Quantization::Int8,
+        _ => Quantization::None,
+    };
+    let quantized = quantization != Quantization::None;
+    let said = draft.bf16.is_some() || draft.fp16.is_some() || draft.weights.is_some();
+    if said {
+        let precision = precision(draft, quantized);
+        out.put(at::training::precision, precision.as_str().into());
+        let autocast = matches!(precision, Precision::Bf16Amp | Precision::Fp16Amp);
+        let base = match draft.weights {
+            Some(Dtype::Bfloat16) => Some(BaseDtype::Bfloat16),
+            Some(Dtype::Float16) => Some(BaseDtype::Float16),
+            _ => None,
+        };
+        // Float32 under autocast is what goes with it.
+        if let Some(base) = base.filter(|_| autocast && !quantized && draft.adapters == Some(true)) {
+            out.put(at::training::base_dtype, base.as_str().into());
+        }
+    }
+    if draft.four_bit.is_some() || draft.eight_bit.is_some() {
+        out.put(at::training::quantization, quantization.as_str().into());
+    }
+    if quantized && draft.adapters != Some(false) {
+        out.maybe(at::training::prepare_kbit, draft.prepare_kbit);
+    }
+    out.maybe(at::training::optimizer, draft.optimizer.map(|word| word.as_str()));
+    out.maybe(at::training::optimizer_impl, draft.implementation.map(|word| word.as_str()));
+    let checkpointing = |on| if on { Checkpointing::Full } else { Checkpointing::None };
+    out.maybe(at::training::checkpointing, draft.checkpointing.map(|on| checkpointing(on).as_str()));
+    out.maybe(at::training::attention, draft.attention.map(Attention::as_str));
+    out.maybe(at::training::clip_grad_norm, draft.clip);
+    out.maybe(at::training::loss_impl, draft.loss.map(|word| word.as_str()));
+    out.maybe(at::training::label_smoothing, draft.smoothing);
+    out.maybe(at::training::compile, draft.compile);
+    out.maybe(at::training::use_cache, draft.use_cache);
+}
+
+fn adapters(draft: &Draft, out: &mut Table) {
+    if draft.adapters != Some(true) {
+        return;
+    }
+    // An empty table is adapters as peft has them.
+    out.put("training.lora", json!({}));
+    out.maybe(at::lora::rank, draft.rank);
+    let targets = draft.targets.clone().map(|targets| match targets {
+        Targets::All => json!("all-linear"),
+        Targets::Names(names) => json!(names),
+    });
+    out.maybe(at::lora::targets, targets);
+    out.maybe(at::lora::dropout, draft.dropout);
+    out.maybe(at::lora::dora, draft.dora);
+    out.maybe(at::lora::autocast_adapter_dtype, draft.adapters_in_float32);
+    out.maybe(at::lora::modules_to_save, draft.save.clone().filter(|names| !names.is_empty()));
+}
+
+fn cards(draft: &mut Draft, given: Option<u64>, out: &mut Table) {
+    let launched = draft.per_node.map(|cards| cards.saturating_mul(draft.nodes.unwrap_or(1)));
+    let said = draft.gpus.or(launched);
+    let gpus = given.or(said);
+    let batch_and_steps = (draft.batch, draft.accumulation, draft.global_batch);
+    out.maybe(at::input::batch, draft.batch);
+    // Two of the three say the third.
+    let degrees = [draft.tensor, draft.context, draft.pipeline].into_iter().flatten().fold(1_u64, u64::saturating_mul);
+    let replicas = gpus.unwrap_or(1).checked_div(degrees.max(1)).unwrap_or(1).max(1);
+    let accumulation = match batch_and_steps {
+        (_, Some(steps), _) => Some(steps),
+        (Some(batch), None, Some(all)) => {
+            let one = batch.saturating_mul(replicas);
+            let steps = all.checked_div(one).unwrap_or(1).max(1);
+            draft.remark(format!(
+                "{all} samples a step in micro-batches of {batch} on {replicas} card{}: {steps} micro-batches",
+                if replicas == 1 { "" } else { "s" }
+            ));
+            Some(steps)
+        }
+        _ => None,
+    };
+    out.maybe(at::training::accumulation, accumulation);
+    let several = gpus.unwrap_or(1) > 1;
+    out.maybe(at::parallel::gpus, said);
+    if draft.nodes.unwrap_or(1) > 1 {
+        out.maybe(at::parallel::per_node, draft.per_node);
+    }
+    let Some(strategy) = draft.strategy else { return };
+    if !several {
+        draft
+            .remark(format!("{strategy} is for several cards, and how many is not said: --gpus, or one card is taken"));
+        return;
+    }
+    out.put(at::parallel::strategy, strategy.as_str().into());
+    for (path, degree) in [
+        (at::parallel::replicate, draft.replicate),
+        (at::parallel::tensor, draft.tensor),
+        (at::parallel::context, draft.context),
+        (at::parallel::pipeline, draft.pipeline),
+        (at::parallel::expert, draft.expert),
+    ] {
+        out.maybe(path, degree.filter(|degree| *degree > 1));
+    }
+    match strategy {
+        ParallelStrategy::Ddp => {
+            out.maybe(strategies::ddp::bucket_cap_mb, draft.bucket_cap_mb);
+            out.maybe(strategies::ddp::gradient_as_bucket_view, draft.bucket_view);
+            out.maybe(strategies::ddp::static_graph, draft.static_graph);
+            out.maybe(strategies::ddp::find_unused_parameters, draft.find_unused);
+            out.maybe(strategies::ddp::broadcast_buffers, draft.broadcast_buffers);
+        }
+        ParallelStrategy::Fsdp2 => {
+            out.maybe(strategies::fsdp::reshard_after_forward, draft.reshard.map(|word| word.as_str()));
+            out.maybe(strategies::fsdp::wrap, draft.wrap.map(|word| word.as_str()));
+            out.maybe(strategies::fsdp::param_dtype, draft.param_dtype.map(|word| word.as_str()));
+            out.maybe(strategies::fsdp::reduce_dtype, draft.reduce_dtype.map(|word| word.as_str()));
+            out.maybe(strategies::fsdp::cpu_offload, draft.cpu_offload);
+        }
+        _ => {}
+    }
+}
+
+fn memory(draft: &Draft, out: &mut Table) {
+    let size = |gib: f64| {
+        // Sizes that make no sense are for the scenario to refuse.
+        let bytes = format!("{:.0}", gib * GIB).parse::<u64>().unwrap_or_default();
+        Value::String(print_memory(plimsoll_ground::Bytes::new(bytes)))
+    };
+    let Some(memory) = draft.budget.memory_gib else { return };
+    out.put(at::device::memory, size(memory));
+    if let Some(target) = draft.budget.target {
+        out.put(at::device::load_line, size(memory * target));
+    }
+}
+
+/// A number of GiB, with or without its unit.
+pub fn gib(value: &Value) -> Option<f64> {
+    match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => {
+            let text = text.trim();
+            let plain = text.trim_end_matches(|c: char| c.is_alphabetic()).trim();
+            plain.parse().ok()
+        }
+        _ => None,
+    }
+    .filter(|gib: &f64| gib.is_finite() && *gib > 0.0 && *gib < 1e6)
+}
+
+/// `gib`, or what was wrong.
+pub fn memory_of(draft: &mut Draft, value: &Value) -> Heard {
+    match gib(value) {
+        Some(gib) => {
+            draft.budget.memory_gib = Some(gib);
+            Heard::Taken
+        }
+        None => Heard::wrong("an amount of GiB"),
+    }
+}

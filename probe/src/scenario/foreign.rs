@@ -1,0 +1,95 @@
+//! `--from`: configurations of other tools in the place of a scenario.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use plimsoll_core::Error;
+use plimsoll_core::exchange::{Imported, Outcome, Part, Source, read};
+use plimsoll_core::scenario::at;
+use serde_json::{Map, Value};
+
+use super::flags::Overlay;
+use super::source;
+use crate::exit::Failure;
+use crate::view::{Paint, WIDTH, wrapped};
+
+/// The keys of a scenario that the files say, laid over what there is; what came of each of theirs is told on standard error.
+pub fn lay(files: &[PathBuf], overlay: &Overlay, scenario: &mut Value) -> Result<(), Failure> {
+    let mut sources = Vec::new();
+    for path in files {
+        let name = path.display().to_string();
+        let text = if name == "-" { source::stdin()? } else { source::file(path)? };
+        sources.push(Source { name: if name == "-" { String::new() } else { name }, text });
+    }
+    let gpus = overlay.value(at::parallel::gpus).and_then(Value::as_u64);
+    let imported = read(&sources, gpus)?;
+    // Nobody is left to read it when standard error is closed.
+    let _ = anstream::stderr().write_all(told(&imported, Paint::for_stderr()).as_bytes());
+    if !overlay.names_model() && !imported.scenario.contains_key("model") && scenario.get("model").is_none() {
+        let hint = "name it: --model qwen3-8b (see `plimsoll models`), or --hf-config with its config.json";
+        let problem = "the files do not say which model, or one that is in no catalog";
+        return Err(Error::new("model", problem, hint).into());
+    }
+    if let Value::Object(table) = scenario {
+        merge(table, &imported.scenario);
+    }
+    Ok(())
+}
+
+/// Lays one table over another, table by table.
+fn merge(under: &mut Map<String, Value>, over: &Map<String, Value>) {
+    for (key, value) in over {
+        match (under.get_mut(key), value) {
+            // Which model it is, is said as a whole.
+            (Some(Value::Object(inner)), Value::Object(more)) if key != "model" => merge(inner, more),
+            _ => {
+                under.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// What came of each key, in the terminal's width.
+fn told(imported: &Imported, paint: Paint) -> String {
+    let mut out = String::new();
+    for part in &imported.parts {
+        let file = if part.file.is_empty() { "what was given" } else { &part.file };
+        let _ = writeln!(out, "{}: {}", paint.strong(&plimsoll_core::shown(file)), part.tool);
+        for (outcome, label) in [
+            (Outcome::Taken, "taken"),
+            (Outcome::NoMemory, "no memory"),
+            (Outcome::NotEstimated, "not estimated"),
+            (Outcome::Wrong, "wrong"),
+            (Outcome::Unknown, "not known"),
+        ] {
+            list(&mut out, part, outcome, label, paint);
+        }
+    }
+    for remark in &imported.remarks {
+        for line in wrapped(&format!("note: {remark}"), WIDTH) {
+            let _ = writeln!(out, "{line}");
+        }
+    }
+    out
+}
+
+fn list(out: &mut String, part: &Part, outcome: Outcome, label: &str, paint: Paint) {
+    let texts: Vec<String> = part
+        .keys
+        .iter()
+        .filter(|key| key.outcome == outcome && !key.key.is_empty())
+        .map(|key| match outcome {
+            Outcome::Taken => format!("{} = {}", key.key, key.value),
+            Outcome::NotEstimated | Outcome::Wrong => format!("{} = {} ({})", key.key, key.value, key.why),
+            Outcome::NoMemory | Outcome::Unknown => key.key.clone(),
+        })
+        .collect();
+    let mut label = label.to_owned();
+    for line in wrapped(&texts.join(", "), WIDTH - 17) {
+        let padded = format!("{label:<13}");
+        let padded = if outcome == Outcome::Wrong { paint.signal(&padded) } else { paint.quiet(&padded) };
+        let _ = writeln!(out, "  {padded}  {line}");
+        label.clear();
+    }
+}
