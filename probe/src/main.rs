@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod cards;
+mod code;
 mod database;
 mod estimate;
 mod exit;
@@ -41,6 +42,7 @@ Examples:
   plimsoll estimate --model llama-3.2-1b --gpu rtx-5070-ti-laptop --batch 4 --seq 1024
   plimsoll estimate run.toml --checkpointing full
   plimsoll fit --model qwen3-8b --gpu rtx-5070-ti --batch 4
+  plimsoll code --model qwen3-8b --lora-rank 16 --as trainer
   plimsoll probe run --model gpt2 --batch 4
   plimsoll watch
   plimsoll rehearse --gpu rtx-4090 -- python train.py
@@ -66,6 +68,7 @@ enum Command {
     Estimate(Box<estimate::Args>),
     Inspect(inspect::Args),
     Fit(Box<fit::Args>),
+    Code(Box<code::Args>),
     Probe(probe::Args),
     Models(models::Args),
     Gpus(gpus::Args),
@@ -98,6 +101,7 @@ fn main() -> ExitCode {
         Command::Estimate(args) => estimate::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Fit(args) => fit::run(&args),
+        Command::Code(args) => code::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Gpus(args) => gpus::run(&args),

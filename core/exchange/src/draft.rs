@@ -88,6 +88,8 @@ pub struct Draft {
     pub implementation: Option<OptimizerImpl>,
     /// Whether the gradients' norm is clipped.
     pub clip: Option<bool>,
+    /// Whether gradients are filled with zeros instead of dropped.
+    pub zeros: Option<bool>,
     /// Whether there are adapters.
     pub adapters: Option<bool>,
     /// Their rank.

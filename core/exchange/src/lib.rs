@@ -11,7 +11,9 @@ mod read;
 mod rule;
 mod settle;
 mod syntax;
+mod write;
 
 pub use dialect::tools;
 pub use read::{Imported, Key, Outcome, Part, Source, read};
 pub use syntax::MOST_BYTES;
+pub use write::{Form, write};

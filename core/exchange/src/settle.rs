@@ -2,8 +2,8 @@
 
 use plimsoll_catalog::search;
 use plimsoll_scenario::{
-    Attention, AttentionMask, BaseDtype, Checkpointing, ParallelStrategy, Precision, Quantization, at, print_memory,
-    strategies,
+    Attention, AttentionMask, BaseDtype, Checkpointing, ParallelStrategy, Precision, Quantization, ZeroGrad, at,
+    print_memory, strategies,
 };
 use serde_json::{Map, Value, json};
 
@@ -126,6 +126,8 @@ fn recipe(draft: &mut Draft, out: &mut Table) {
     out.maybe(at::training::checkpointing, draft.checkpointing.map(|on| checkpointing(on).as_str()));
     out.maybe(at::training::attention, draft.attention.map(Attention::as_str));
     out.maybe(at::training::clip_grad_norm, draft.clip);
+    let zero = |zeros| if zeros { ZeroGrad::Zero } else { ZeroGrad::SetToNone };
+    out.maybe(at::training::zero_grad, draft.zeros.map(|zeros| zero(zeros).as_str()));
     out.maybe(at::training::loss_impl, draft.loss.map(|word| word.as_str()));
     out.maybe(at::training::label_smoothing, draft.smoothing);
     out.maybe(at::training::compile, draft.compile);

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "the helpers of a test may fail it as its lines may")]
 
 mod attempts;
+mod code;
 mod ending;
 mod families;
 mod inference;

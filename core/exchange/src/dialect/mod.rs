@@ -71,10 +71,11 @@ pub const DIALECTS: &[Dialect] = &[
     },
     Dialect {
         name: "transformers' from_pretrained",
-        keys: &[transformers::LOADED],
+        keys: &[transformers::NAMED, transformers::LOADED],
         calls: &["from_pretrained"],
         ..NONE
     },
+    Dialect { name: "transformers' from_config", keys: &[transformers::LOADED], calls: &["from_config"], ..NONE },
     Dialect {
         name: "transformers' TrainingArguments",
         keys: &[transformers::ARGUMENTS, fsdp::RULES],
@@ -255,6 +256,7 @@ pub const DIALECTS: &[Dialect] = &[
         calls: &["gradient_checkpointing_enable"],
         ..NONE
     },
+    Dialect { name: "a loop of one's own", defaults: plain::own_loop, calls: &["backward"], ..NONE },
     Dialect { name: "clip_grad_norm_", defaults: plain::clips, calls: &["clip_grad_norm_"], ..NONE },
     Dialect {
         name: "prepare_model_for_kbit_training",
@@ -263,6 +265,7 @@ pub const DIALECTS: &[Dialect] = &[
         calls: &["prepare_model_for_kbit_training"],
         ..NONE
     },
+    Dialect { name: "zero_grad", keys: &[plain::ZERO_GRAD], calls: &["zero_grad"], ..NONE },
     Dialect { name: "DataLoader", keys: &[plain::LOADER], calls: &["DataLoader"], ..NONE },
     Dialect {
         name: "DistributedDataParallel",

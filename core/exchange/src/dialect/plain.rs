@@ -20,6 +20,11 @@ pub fn checkpointing(draft: &mut Draft) {
     draft.checkpointing = Some(true);
 }
 
+/// `loss.backward()`: whoever writes the loop clips only what he says.
+pub fn own_loop(draft: &mut Draft) {
+    draft.clip = Some(false);
+}
+
 /// `clip_grad_norm_`.
 pub fn clips(draft: &mut Draft) {
     draft.clip = Some(true);
@@ -78,6 +83,19 @@ fn momentum(draft: &mut Draft, value: &Value) -> Heard {
     Heard::Taken
 }
 
+fn zero(draft: &mut Draft, value: &Value) -> Heard {
+    match crate::rule::flag(value) {
+        Some(none) => {
+            draft.zeros = Some(!none);
+            Heard::Taken
+        }
+        None => Heard::wrong("true or false"),
+    }
+}
+
+/// `zero_grad`.
+pub const ZERO_GRAD: &[Rule] = &[row("set_to_none", By(zero))];
+
 /// `DataLoader`.
 pub const LOADER: &[Rule] = &[row("batch_size", Count(|d| &mut d.batch))];
 
@@ -99,6 +117,9 @@ pub const NAMES: &[Rule] = &[
     row("MICRO_BATCH", Count(|d| &mut d.batch)),
     row("ACCUMULATION", Count(|d| &mut d.accumulation)),
     row("SEQUENCE", Count(|d| &mut d.seq)),
+    row("block_size", Count(|d| &mut d.seq)),
+    row("max_seq_length", Count(|d| &mut d.seq)),
+    row("batch_size", Count(|d| &mut d.batch)),
     row("WEIGHTS", By(weights)),
     row("LABEL_SMOOTHING", Chance(|d| &mut d.smoothing)),
     row("COMPUTE", By(compute_dtype)),

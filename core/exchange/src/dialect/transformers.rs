@@ -129,9 +129,11 @@ pub const QUANTIZED: &[Rule] = &[
     row("bnb_4bit_quant_storage", Free),
 ];
 
-/// `from_pretrained`; the name comes first, or by its key.
+/// What comes first in `from_pretrained`.
+pub const NAMED: &[Rule] = &[row("0", By(model))];
+
+/// `from_pretrained` and `from_config`.
 pub const LOADED: &[Rule] = &[
-    row("0", By(model)),
     row("pretrained_model_name_or_path", By(model)),
     row("model_name_or_path", By(model)),
     row("model_name", By(model)),

@@ -20,7 +20,8 @@ pub fn read(text: &str) -> Result<Vec<Group>> {
         groups.clear();
     } else {
         let said: Vec<Said> = reader.names.into_iter().map(|(key, value)| Said { key, value }).collect();
-        groups.push(Group { called: NAMES.to_owned(), said, ..Group::default() });
+        // What a call says itself counts for more.
+        groups.insert(0, Group { called: NAMES.to_owned(), said, ..Group::default() });
     }
     Ok(groups)
 }

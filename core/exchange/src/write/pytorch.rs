@@ -1,0 +1,245 @@
+//! A training loop in plain PyTorch, which holds no more than the estimate has: gradients are dropped, outputs are let go of
+//! before backward, and what is left over of an accumulation is a step of its own.
+
+use std::fmt::Write as _;
+
+use plimsoll_ground::{Error, Result};
+use plimsoll_scenario::{
+    Checkpointing, Mode, ModelSource, Optimizer, OptimizerImpl, Precision, Quantization, Scenario, ZeroGrad,
+    ZeroGradAt, at,
+};
+
+use super::parts;
+use super::trainer::python;
+
+/// The script.
+pub fn write(scenario: &Scenario) -> Result<String> {
+    parts::only_training(scenario)?;
+    let training = &scenario.training;
+    let Some(class) = parts::auto_class(scenario.model.task) else {
+        return Err(Error::new(at::model::task, "there is no loop for it yet", "take toml or json"));
+    };
+    debug_assert_eq!(training.mode, Mode::Train);
+    let mut out = parts::header(scenario, "A training loop in plain PyTorch");
+    out.push_str(&imports(scenario, class));
+    let name = parts::model(scenario)?;
+    if let ModelSource::HuggingFace(config) = &scenario.model.source {
+        let config = serde_json::Value::Object(config.clone());
+        let _ = writeln!(out, "CONFIG = json.loads({:?})", config.to_string());
+    } else {
+        let _ = writeln!(out, "MODEL = {name:?}");
+    }
+    let _ = writeln!(out, "MICRO_BATCH = {}", scenario.input.batch);
+    let _ = writeln!(out, "ACCUMULATION = {}  # micro-batches of a step", training.accumulation);
+    if let Some(seq) = scenario.input.seq {
+        let _ = writeln!(out, "SEQUENCE = {seq}  # tokens of a sample");
+    }
+    let _ = writeln!(out, "WEIGHTS = torch.{}", parts::weights(scenario));
+    out.push_str("DEVICE = torch.device(\"cuda\" if torch.cuda.is_available() else \"cpu\")\n\n");
+    out.push_str(&model(scenario, class));
+    out.push_str(&optimizer(scenario)?);
+    out.push_str(&steps(scenario));
+    Ok(out)
+}
+
+fn imports(scenario: &Scenario, class: &str) -> String {
+    let training = &scenario.training;
+    let quantized = training.quantization != Quantization::None;
+    let pasted = matches!(scenario.model.source, ModelSource::HuggingFace(_));
+    let mut out = String::new();
+    if pasted {
+        out.push_str("import json\n");
+    }
+    out.push_str("from itertools import islice\n\nimport torch\n");
+    let eight = [Optimizer::AdamW8bit, Optimizer::PagedAdamW, Optimizer::PagedAdamW8bit];
+    if eight.contains(&training.optimizer) || training.optimizer == Optimizer::Lion {
+        out.push_str("import bitsandbytes as bnb\n");
+    }
+    if training.optimizer == Optimizer::Adafactor {
+        out.push_str("import transformers\n");
+    }
+    let mut names = vec![class];
+    if pasted {
+        names.push("AutoConfig");
+    }
+    if quantized {
+        names.push("BitsAndBytesConfig");
+    }
+    names.sort_unstable();
+    if training.lora.is_some() {
+        let more = if quantized && training.prepare_kbit { ", prepare_model_for_kbit_training" } else { "" };
+        let _ = writeln!(out, "from peft import LoraConfig, get_peft_model{more}");
+    }
+    let _ = writeln!(out, "from transformers import {}\n", names.join(", "));
+    out
+}
+
+fn model(scenario: &Scenario, class: &str) -> String {
+    let training = &scenario.training;
+    let attention = training.attention;
+    let quantized = training.quantization != Quantization::None;
+    let mut out = String::new();
+    if matches!(scenario.model.source, ModelSource::HuggingFace(_)) {
+        let _ = writeln!(out, "config = AutoConfig.for_model(**CONFIG)");
+        let _ = writeln!(
+            out,
+            "model = {class}.from_config(config, dtype=WEIGHTS, attn_implementation=\"{attention}\").to(DEVICE)"
+        );
+    } else if quantized {
+        let (four, double) = match training.quantization {
+            Quantization::Int8 => (false, false),
+            quantization => (true, quantization == Quantization::Nf4Double),
+        };
+        let bits = if four {
+            format!(
+                "load_in_4bit=True, bnb_4bit_quant_type=\"nf4\", bnb_4bit_use_double_quant={}, bnb_4bit_compute_dtype=WEIGHTS",
+                python(double)
+            )
+        } else {
+            "load_in_8bit=True".to_owned()
+        };
+        let _ = writeln!(
+            out,
+            "model = {class}.from_pretrained(\n    MODEL,\n    dtype=WEIGHTS,\n    attn_implementation=\"{attention}\",\n    device_map={{\"\": DEVICE}},\n    quantization_config=BitsAndBytesConfig({bits}),\n)"
+        );
+    } else {
+        let _ = writeln!(
+            out,
+            "model = {class}.from_pretrained(MODEL, dtype=WEIGHTS, attn_implementation=\"{attention}\").to(DEVICE)"
+        );
+    }
+    let full = training.checkpointing == Checkpointing::Full;
+    if quantized && training.prepare_kbit {
+        let _ = writeln!(
+            out,
+            "model = prepare_model_for_kbit_training(model, use_gradient_checkpointing={})",
+            python(full)
+        );
+    }
+    if let Some(lora) = &training.lora {
+        let mut line = format!("r={}, lora_alpha={}, ", lora.rank, 2 * lora.rank);
+        let _ = write!(line, "target_modules={}, ", parts::targets(scenario, "\"all-linear\"").unwrap_or_default());
+        let _ = write!(line, "lora_dropout={:?}", lora.dropout);
+        if lora.dora {
+            line.push_str(", use_dora=True");
+        }
+        if !lora.modules_to_save.is_empty() {
+            let _ = write!(line, ", modules_to_save={}", parts::list(&lora.modules_to_save));
+        }
+        let flag = if lora.autocast_adapter_dtype { "" } else { ", autocast_adapter_dtype=False" };
+        let _ = writeln!(out, "model = get_peft_model(model, LoraConfig({line}){flag})");
+    }
+    if full {
+        if training.lora.is_some() && !quantized {
+            out.push_str("model.enable_input_require_grads()\n");
+        }
+        out.push_str("model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={\"use_reentrant\": False})\n");
+    }
+    out.push_str("model.config.use_cache = False\nmodel.train()\n");
+    out.push_str("parameters = [p for p in model.parameters() if p.requires_grad]\n");
+    out
+}
+
+fn optimizer(scenario: &Scenario) -> Result<String> {
+    use Optimizer as O;
+    let training = &scenario.training;
+    let implementation = match training.optimizer_impl {
+        OptimizerImpl::Foreach => ", foreach=True",
+        OptimizerImpl::Fused => ", fused=True",
+        OptimizerImpl::ForLoop => ", foreach=False",
+    };
+    let torch = |class: &str, more: &str| format!("torch.optim.{class}(parameters, lr=1e-4{more}{implementation})");
+    let call = match training.optimizer {
+        O::Sgd => torch("SGD", ""),
+        O::SgdMomentum => torch("SGD", ", momentum=0.9"),
+        O::Adam => torch("Adam", ""),
+        O::AdamW => torch("AdamW", ""),
+        O::Adagrad => torch("Adagrad", ""),
+        O::RmsProp => torch("RMSprop", ""),
+        O::RmsPropMomentum => torch("RMSprop", ", momentum=0.9"),
+        O::AdafactorTorch => torch("Adafactor", ""),
+        O::Adafactor => {
+            "transformers.Adafactor(parameters, lr=1e-4, scale_parameter=False, relative_step=False)".to_owned()
+        }
+        O::AdamW8bit => "bnb.optim.AdamW8bit(parameters, lr=1e-4)".to_owned(),
+        O::PagedAdamW => "bnb.optim.PagedAdamW(parameters, lr=1e-4)".to_owned(),
+        O::PagedAdamW8bit => "bnb.optim.PagedAdamW8bit(parameters, lr=1e-4)".to_owned(),
+        O::Lion if training.optimizer_impl == OptimizerImpl::Fused => "bnb.optim.Lion(parameters, lr=1e-4)".to_owned(),
+        other => {
+            let problem = format!("{other} is not written yet");
+            return Err(Error::new(at::training::optimizer, problem, "take toml or json"));
+        }
+    };
+    let mut out = format!("optimizer = {call}\n");
+    if training.precision == Precision::Fp16Amp {
+        out.push_str("scaler = torch.amp.GradScaler(DEVICE.type)\n");
+    }
+    Ok(out)
+}
+
+fn steps(scenario: &Scenario) -> String {
+    let training = &scenario.training;
+    let scaled = training.precision == Precision::Fp16Amp;
+    let mut out = "
+
+def micro_batches():
+    \"\"\"Your data: the model's inputs and labels, all samples of one length so that nothing is padded.\"\"\"
+    for _ in range(100):
+        tokens = torch.randint(model.config.vocab_size, (MICRO_BATCH, SEQUENCE))
+        yield {\"input_ids\": tokens, \"labels\": tokens}
+
+
+def groups(batches, size):
+    \"\"\"`size` at a time; the last group has what is left.\"\"\"
+    batches = iter(batches)
+    while group := list(islice(batches, size)):
+        yield group
+
+"
+    .to_owned();
+    if let Some(line) = scenario.device.load_line {
+        let _ = writeln!(
+            out,
+            "\nif DEVICE.type == \"cuda\":\n    # Beyond this PyTorch says that memory is out, instead of leaving none to others.\n    total = torch.cuda.get_device_properties(DEVICE).total_memory\n    torch.cuda.set_per_process_memory_fraction(min(1.0, {} / total))\n",
+            line.get()
+        );
+    }
+    out.push_str("\nfor step, group in enumerate(groups(micro_batches(), ACCUMULATION)):\n");
+    if training.zero_grad_at == ZeroGradAt::BeforeForward {
+        let _ = writeln!(out, "    {}", zero(training.zero_grad));
+    }
+    out.push_str(
+        "    for batch in group:\n        batch = {name: tensor.to(DEVICE) for name, tensor in batch.items()}\n",
+    );
+    match parts::autocast(scenario) {
+        Some(dtype) => {
+            let _ = writeln!(out, "        with torch.autocast(DEVICE.type, dtype=torch.{dtype}):");
+            out.push_str("            loss = model(**batch).loss / len(group)\n");
+        }
+        None => out.push_str("        loss = model(**batch).loss / len(group)\n"),
+    }
+    let loss = if scaled { "scaler.scale(loss)" } else { "loss" };
+    let _ = writeln!(out, "        {loss}.backward()");
+    if training.clip_grad_norm {
+        if scaled {
+            out.push_str("    scaler.unscale_(optimizer)\n");
+        }
+        out.push_str("    torch.nn.utils.clip_grad_norm_(parameters, 1.0)\n");
+    }
+    out.push_str(if scaled { "    scaler.step(optimizer)\n    scaler.update()\n" } else { "    optimizer.step()\n" });
+    if training.zero_grad_at == ZeroGradAt::AfterStep {
+        let _ = writeln!(out, "    {}", zero(training.zero_grad));
+    }
+    out.push_str("    if step < 3 and DEVICE.type == \"cuda\":\n");
+    out.push_str(
+        "        print(f\"step {step}: {torch.cuda.max_memory_reserved() / 2**30:.2f} GiB reserved at most\")\n",
+    );
+    out
+}
+
+const fn zero(how: ZeroGrad) -> &'static str {
+    match how {
+        ZeroGrad::SetToNone => "optimizer.zero_grad(set_to_none=True)",
+        ZeroGrad::Zero => "optimizer.zero_grad(set_to_none=False)",
+    }
+}
