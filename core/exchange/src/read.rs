@@ -1,6 +1,7 @@
 //! From texts to the keys of a scenario.
 
 use plimsoll_ground::{Error, Result, shown};
+use plimsoll_scenario::Scenario;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -69,6 +70,34 @@ pub enum Outcome {
     Wrong,
     /// No row has it.
     Unknown,
+}
+
+impl Imported {
+    /// The scenario that is meant, where another stood: whole where the files name a model, with the card, the versions and the
+    /// allocator of the other; else the other with what they say laid over it.
+    ///
+    /// # Errors
+    /// As [`Scenario::from_value`]: what is not estimated yet is refused by name.
+    pub fn over(&self, other: &Scenario) -> Result<Scenario> {
+        let Value::Object(mut table) = other.to_value() else { return Scenario::from_value(&Value::Null) };
+        if self.scenario.contains_key("model") {
+            table.retain(|section, _| ["device", "software", "allocator"].contains(&section.as_str()));
+        }
+        merge(&mut table, &self.scenario);
+        Scenario::from_value(&Value::Object(table))
+    }
+}
+
+/// Lays one scenario's table over another, table by table; which model it is, is said as a whole.
+pub fn merge(under: &mut Map<String, Value>, over: &Map<String, Value>) {
+    for (key, value) in over {
+        match (under.get_mut(key), value) {
+            (Some(Value::Object(inner)), Value::Object(more)) if key != "model" => merge(inner, more),
+            _ => {
+                under.insert(key.clone(), value.clone());
+            }
+        }
+    }
 }
 
 /// The longest value that is shown, in characters.

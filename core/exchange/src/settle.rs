@@ -110,9 +110,8 @@ fn recipe(draft: &mut Draft, out: &mut Table) {
             _ => None,
         };
         // Float32 under autocast is what goes with it.
-        if let Some(base) = base.filter(|_| autocast && !quantized && draft.adapters == Some(true)) {
-            out.put(at::training::base_dtype, base.as_str().into());
-        }
+        let base = base.filter(|_| autocast && !quantized && draft.adapters == Some(true));
+        out.put(at::training::base_dtype, base.unwrap_or(BaseDtype::Precision).as_str().into());
     }
     if draft.four_bit.is_some() || draft.eight_bit.is_some() {
         out.put(at::training::quantization, quantization.as_str().into());
@@ -135,6 +134,10 @@ fn recipe(draft: &mut Draft, out: &mut Table) {
 }
 
 fn adapters(draft: &Draft, out: &mut Table) {
+    if draft.adapters == Some(false) {
+        // Said to be none, whatever stood there.
+        out.put("training.lora", Value::Null);
+    }
     if draft.adapters != Some(true) {
         return;
     }

@@ -5,9 +5,9 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use plimsoll_core::Error;
-use plimsoll_core::exchange::{Imported, Outcome, Part, Source, read};
+use plimsoll_core::exchange::{Imported, Outcome, Part, Source, merge, read};
 use plimsoll_core::scenario::at;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::flags::Overlay;
 use super::source;
@@ -35,19 +35,6 @@ pub fn lay(files: &[PathBuf], overlay: &Overlay, scenario: &mut Value) -> Result
         merge(table, &imported.scenario);
     }
     Ok(())
-}
-
-/// Lays one table over another, table by table.
-fn merge(under: &mut Map<String, Value>, over: &Map<String, Value>) {
-    for (key, value) in over {
-        match (under.get_mut(key), value) {
-            // Which model it is, is said as a whole.
-            (Some(Value::Object(inner)), Value::Object(more)) if key != "model" => merge(inner, more),
-            _ => {
-                under.insert(key.clone(), value.clone());
-            }
-        }
-    }
 }
 
 /// What came of each key, in the terminal's width.

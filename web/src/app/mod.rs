@@ -8,6 +8,7 @@ mod compare;
 mod controls;
 mod course;
 mod emblem;
+mod exchange;
 mod fitting;
 mod footer;
 mod gauge;
@@ -63,6 +64,7 @@ fn App() -> impl IntoView {
     let planner = Planner::open();
     provide_context(planner);
     provide_context(plans::PlanBook::open(planner));
+    provide_context(exchange::Given::default());
     route.follow();
     // Opened once it stays: its drawings watch their width as long as the page lives.
     let opened = Memo::new(move |before: Option<&bool>| before.copied().unwrap_or(false) || route.compares.get());
@@ -83,6 +85,7 @@ fn App() -> impl IntoView {
                 <heatmap::HeatMapSection/>
                 <whatif::WhatIf/>
                 <plans::SideBySide/>
+                <exchange::Exchange/>
             </div>
         </main>
         <div hidden=move || !route.compares.get()>

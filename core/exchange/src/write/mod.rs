@@ -14,7 +14,7 @@ use plimsoll_ground::{Error, Result, vocabulary};
 use plimsoll_scenario::{Link, Scenario, at, levers};
 use serde_json::{Map, Value};
 
-use crate::read::{Source, read};
+use crate::read::{Source, merge, read};
 
 vocabulary!(
     /// What a scenario can be written as.
@@ -104,7 +104,7 @@ fn holds(scenario: &Scenario, form: Form, text: &str) -> Result<()> {
         }
         (_, _) => Map::new(),
     };
-    merge(&mut table, said);
+    merge(&mut table, &said);
     // A pasted config is in no catalog: only its sizes could be compared, and they were written as they are.
     if let Some(model) = own.get("model").filter(|model| model.get("hf").is_some()) {
         table.insert("model".to_owned(), model.clone());
@@ -126,15 +126,4 @@ fn holds(scenario: &Scenario, form: Form, text: &str) -> Result<()> {
         !unsaid && lever.get(&back) != lever.get(scenario)
     });
     other.map_or(Ok(()), |lever| refused(lever.path))
-}
-
-fn merge(under: &mut Map<String, Value>, over: Map<String, Value>) {
-    for (key, value) in over {
-        match (under.get_mut(&key), value) {
-            (Some(Value::Object(inner)), Value::Object(more)) if key != "model" => merge(inner, more),
-            (_, value) => {
-                under.insert(key, value);
-            }
-        }
-    }
 }

@@ -9,6 +9,7 @@ use plimsoll_web::engine;
 use plimsoll_web::wording::sentence;
 use wasm_bindgen::prelude::*;
 
+use crate::app::exchange::Given;
 use crate::app::logbook::Logbook;
 use crate::app::planner::Planner;
 use crate::app::route::Route;
@@ -35,6 +36,7 @@ pub fn ConfigPaste() -> impl IntoView {
         text.set(content);
     };
     let (logbook, route) = (Logbook::get(), Route::get());
+    let given: Given = expect_context();
     listen_for_drops(move |file| {
         let name = file.name();
         // A record of a measurement may be dropped too, and is longer.
@@ -54,7 +56,7 @@ pub fn ConfigPaste() -> impl IntoView {
                         view.selected = id;
                     }
                 });
-            } else {
+            } else if !given.take(planner, &name, &content) {
                 open.set(true);
                 read(content);
             }
