@@ -164,16 +164,8 @@ fn with_fsdp2(scenario: &Scenario) -> Result<()> {
     }
     let key = crate::at::training::precision;
     match training.precision {
-        Precision::Fp32 | Precision::Bf16 => {}
-        Precision::Bf16Amp | Precision::Fp16Amp => {
-            let hint = "use precision = \"fp32\" with parallel.fsdp.param_dtype = \"bf16\", or \"bf16\"";
-            return refuse(key, "autocast under FSDP2".to_owned(), hint);
-        }
+        Precision::Fp32 | Precision::Bf16 | Precision::Bf16Amp | Precision::Fp16Amp => {}
         Precision::Fp16 => return refuse(key, "float16 under FSDP2".to_owned(), "use fp32 or bf16"),
-    }
-    if training.lora.is_some() && training.precision != Precision::Fp32 {
-        let hint = "use precision = \"fp32\", with parallel.fsdp.param_dtype = \"bf16\"";
-        return refuse(key, "float32 adapters on a base in 16 bits under FSDP2".to_owned(), hint);
     }
     if training.lora.as_ref().is_some_and(|lora| lora.dora || !lora.modules_to_save.is_empty()) {
         let what = "DoRA, or a module to save, under FSDP2".to_owned();
