@@ -9,6 +9,8 @@ use plimsoll_torch::ops::{self, Fill};
 use plimsoll_torch::optim;
 use plimsoll_torch::tensor::{Context, DType, Kind, ModuleId, Tensor};
 
+use crate::span::{Progress, Span};
+
 /// `all_gather_copy_in_stream`: where gathered parameters arrive.
 const ALL_GATHER: Stream = Stream::new(1);
 /// `reduce_scatter_stream`: where gradients' shards are made.
@@ -28,23 +30,6 @@ pub struct Shared {
     pub gathered: RefCell<Option<Tensor>>,
     /// `comm_ctx.reduce_scatter_state`: the last buffer that was reduced.
     pub reduced: RefCell<Option<Tensor>>,
-}
-
-/// Where a group's graph begins and ends, by the numbers of its nodes, and whether its inputs take a gradient.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Span {
-    pub begin: u32,
-    pub end: u32,
-    pub inputs_take_gradients: bool,
-}
-
-/// How far a group has come in this backward.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Progress {
-    #[default]
-    Waiting,
-    Begun,
-    Done,
 }
 
 /// The parameters of one `fully_shard`.

@@ -57,7 +57,7 @@ pub use collectives::{chunk_cat, split_with_sizes_copy};
 pub use conv::{Window, conv2d};
 pub use conv1d::conv1d;
 pub(crate) use creation::unallocated;
-pub use creation::{arange, empty, labels, loaded};
+pub use creation::{arange, elsewhere, empty, labels, loaded};
 pub use eight_bit::{EightBit, matmul_8bit};
 pub use elementwise::{add, add_scalar, div_scalar, mul, mul_scalar, neg, pow, rsqrt, sub};
 pub use embedding::embedding;
