@@ -83,6 +83,11 @@ pub fn notes(scenario: &Scenario, communicators: &[Communicator], headroom: i64)
             "this is the first of {gpus} cards under FSDP2: no other holds a larger part. The model is cut on the meta device, and \
              batch is what one card takes at a time"
         ),
+        ParallelStrategy::Fsdp1 => format!(
+            "this is the first of {gpus} cards under FSDP1: no other holds a larger part. The model is loaded into the machine's memory \
+             and comes to the card block by block. PyTorch hands blocks back with record_stream: on a card that lags behind, some stay \
+             reserved longer than counted here, and batch is what one card takes at a time"
+        ),
         strategy => format!(
             "this is each of {gpus} cards under {}: all hold the same, and batch is what one card takes at a time",
             strategy.in_words().label

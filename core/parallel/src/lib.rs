@@ -11,7 +11,25 @@
 mod broadcast;
 mod buckets;
 mod ddp;
+mod fsdp1;
 mod fsdp2;
+mod span;
+mod wrapper;
+
+use plimsoll_scenario::PolicyDtype;
+use plimsoll_torch::tensor::DType;
 
 pub use ddp::Ddp;
+pub use fsdp1::Fsdp1;
 pub use fsdp2::{Fsdp2, plan};
+pub use wrapper::Wrapper;
+
+/// The dtype a policy names, if it names one.
+const fn dtype(of: PolicyDtype) -> Option<DType> {
+    match of {
+        PolicyDtype::Own => None,
+        PolicyDtype::Bf16 => Some(DType::BFloat16),
+        PolicyDtype::Fp16 => Some(DType::Float16),
+        PolicyDtype::Fp32 => Some(DType::Float32),
+    }
+}

@@ -108,8 +108,8 @@ fn execute_on(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Result
         play(cx, player, &scenario.training);
         return finished(cx, scenario, &parameters, 0);
     }
-    let shards =
-        (scenario.parallel.strategy == ParallelStrategy::Fsdp2).then(|| plimsoll_parallel::plan(&scenario.parallel));
+    let shards = matches!(scenario.parallel.strategy, ParallelStrategy::Fsdp2 | ParallelStrategy::Fsdp1)
+        .then(|| plimsoll_parallel::plan(&scenario.parallel));
     let built = plimsoll_families::build(cx, scenario, rules, shards)?;
     if inference {
         infer(cx, &built, scenario)?;

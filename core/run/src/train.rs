@@ -5,9 +5,11 @@ use std::rc::Rc;
 
 use plimsoll_families::{Built, Model, Output, smoothed};
 use plimsoll_ledger::PhaseName;
-use plimsoll_parallel::{Ddp, Fsdp2};
-use plimsoll_scenario::{Parallel, ParallelStrategy, Precision, Task, Training, ZeroGrad, ZeroGradAt};
-use plimsoll_torch::optim::{self, Ema, GradScaler, Share};
+use plimsoll_parallel::{Ddp, Fsdp1, Fsdp2, Wrapper};
+use plimsoll_scenario::{
+    Parallel, ParallelStrategy, Precision, ShardingStrategy, Task, Training, ZeroGrad, ZeroGradAt,
+};
+use plimsoll_torch::optim::{self, Ema, GradScaler, Norm, Share};
 use plimsoll_torch::tensor::{Context, DType, Geometry, ModuleId, Past, Position, Repeat, Smoothing, Tensor, backward};
 use plimsoll_torch::{Batch, ops};
 
@@ -63,6 +65,8 @@ struct Loop<'a> {
     spread: Spread,
     /// Whether gradients are reduced after this micro-batch.
     reduces: bool,
+    /// What clipping keeps from one step to the next.
+    zero: Option<Tensor>,
 }
 
 /// What runs forward and backward.
@@ -78,11 +82,13 @@ enum Runs<'a> {
 #[derive(Debug, Default)]
 struct Spread {
     ddp: Option<Rc<Ddp>>,
-    fsdp: Option<Rc<Fsdp2>>,
+    cut: Option<Rc<dyn Wrapper>>,
     /// Whether the model computes its loss within its own forward, as those of transformers do.
     whole: bool,
     /// Whether gradients are reduced after every micro-batch, and not after a step's last one only.
     every: bool,
+    /// How gradients are clipped.
+    norm: Norm,
 }
 
 /// The optimizer steps of `training` on a loaded model, spread over several cards as `parallel` says: on the first of them,
@@ -92,11 +98,23 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Pa
     let ddp = (parallel.strategy == ParallelStrategy::Ddp).then(|| Ddp::wrap(cx, &built.parameters, parallel));
     // What hooks do in a backward is not in a copy of it.
     let repeats = if parallel.gpus > 1 { Repeats::Executed } else { repeats };
-    let fsdp = (parallel.strategy == ParallelStrategy::Fsdp2)
-        .then(|| Fsdp2::wrap(cx, built.sharded.clone(), &built.parameters, parallel));
-    let parameters: &[Tensor] = fsdp.as_ref().map_or(&built.parameters, |fsdp| fsdp.shards());
+    let cut: Option<Rc<dyn Wrapper>> = match parallel.strategy {
+        ParallelStrategy::Fsdp2 => Some(Fsdp2::wrap(cx, built.sharded.clone(), &built.parameters, parallel)),
+        ParallelStrategy::Fsdp1 => Some(Fsdp1::wrap(cx, built.sharded.clone(), &built.parameters, parallel)),
+        _ => None,
+    };
+    let parameters: &[Tensor] = cut.as_ref().map_or(&built.parameters, |cut| cut.parameters());
     let every = if ddp.is_some() { !parallel.ddp.no_sync } else { parallel.fsdp.sync_every_micro_batch };
-    let spread = Spread { ddp, fsdp: fsdp.clone(), whole: built.computes_loss, every };
+    let norm = match parallel.strategy {
+        ParallelStrategy::Fsdp2 => Norm::OfShards,
+        ParallelStrategy::Fsdp1 if parallel.fsdp.sharding_strategy == ShardingStrategy::NoShard => {
+            Norm::PlainBehindZero
+        }
+        ParallelStrategy::Fsdp1 if parallel.fsdp.cpu_offload => Norm::OneByOneElsewhere,
+        ParallelStrategy::Fsdp1 => Norm::OneByOne,
+        _ => Norm::Plain,
+    };
+    let spread = Spread { ddp, cut: cut.clone(), whole: built.computes_loss, every, norm };
     let ema = training.ema.then(|| Ema::new(cx, &built.parameters));
     steps(cx, runs, spread, parameters, ema, training, repeats);
 }
@@ -131,6 +149,7 @@ fn steps(
         recordings: Vec::new(),
         spread,
         reduces: true,
+        zero: None,
     };
     for step in 1..=u32::try_from(training.optimizer_steps).unwrap_or(u32::MAX) {
         for micro_batch in listed(training.accumulation) {
@@ -217,7 +236,7 @@ impl Loop<'_> {
             drop(cx.replace_past(Some(Past::default())));
         }
         let ddp = self.spread.ddp.as_deref();
-        let cast = self.spread.fsdp.as_ref().and_then(|fsdp| fsdp.before_forward(batch, self.reduces));
+        let cast = self.spread.cut.as_ref().and_then(|cut| cut.before_forward(cx, batch, self.reduces));
         let whole = self.spread.whole;
         let Output { mut loss, held } = cx.with_autocast(autocast, || {
             let forward = || model.forward(cast.as_ref().unwrap_or(batch));
@@ -318,7 +337,7 @@ impl Loop<'_> {
             }
         }
         if training.clip_grad_norm {
-            optim::clip_grad_norm(cx, self.parameters, self.spread.fsdp.is_some());
+            self.zero = optim::clip_grad_norm(cx, self.parameters, self.spread.norm, self.zero.take());
         }
         cx.begin(PhaseName::Optimizer, Some(step), None);
         for optimizer in &mut self.optimizers {

@@ -51,7 +51,9 @@ pub use link::{BESIDE, Link};
 pub use lora::{Lora, LoraTargets};
 pub use memory::{parse as parse_memory, parse_gib, print as print_memory};
 pub use model::{DEFAULT_MODEL, Model, ModelSource};
-pub use parallel::{Ddp, Fsdp, Parallel, ParallelStrategy, PolicyDtype, Reshard, Wrap, strategies};
+pub use parallel::{
+    BackwardPrefetch, Ddp, Fsdp, Parallel, ParallelStrategy, PolicyDtype, Reshard, ShardingStrategy, Wrap, strategies,
+};
 pub use plimsoll_catalog::families::{Family, Inputs, Task};
 pub use plimsoll_catalog::software::{Software, Version};
 pub use plimsoll_ground::{Word, nearest, nearest_ids};

@@ -9,6 +9,8 @@ use plimsoll_torch::ops::{self, Fill};
 use plimsoll_torch::optim;
 use plimsoll_torch::tensor::{Context, DType, Kind, ModuleId, Tensor};
 
+use crate::span::{Progress, Span};
+
 /// `all_gather_copy_in_stream`: where gathered parameters arrive.
 const ALL_GATHER: Stream = Stream::new(1);
 /// `reduce_scatter_stream`: where gradients' shards are made.
@@ -28,23 +30,6 @@ pub struct Shared {
     pub gathered: RefCell<Option<Tensor>>,
     /// `comm_ctx.reduce_scatter_state`: the last buffer that was reduced.
     pub reduced: RefCell<Option<Tensor>>,
-}
-
-/// Where a group's graph begins and ends, by the numbers of its nodes, and whether its inputs take a gradient.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Span {
-    pub begin: u32,
-    pub end: u32,
-    pub inputs_take_gradients: bool,
-}
-
-/// How far a group has come in this backward.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Progress {
-    #[default]
-    Waiting,
-    Begun,
-    Done,
 }
 
 /// The parameters of one `fully_shard`.
@@ -78,6 +63,13 @@ impl Group {
         }
     }
 
+    /// The dtype that all parameters are gathered in, if it is one.
+    fn gathered_dtype(&self) -> Option<DType> {
+        let mut dtypes = self.parameters.iter().map(|p| p.whole.dtype());
+        let first = dtypes.next()?;
+        dtypes.all(|dtype| dtype == first).then_some(first)
+    }
+
     fn is_whole(&self) -> bool {
         !self.whole.borrow().is_empty()
     }
@@ -88,17 +80,22 @@ impl Group {
         if self.is_whole() || self.arrived.borrow().is_some() {
             return;
         }
-        let Some(first) = self.parameters.first() else { return };
-        let dtype = first.whole.dtype();
+        if self.parameters.is_empty() {
+            return;
+        }
         let cast = |p: &&Sharded| p.shard.dtype() != p.whole.dtype();
-        let numel =
-            |parts: &mut dyn Iterator<Item = &Sharded>| parts.fold(0u64, |sum, p| sum.saturating_add(p.shard.numel()));
-        let empty = |count: u64| ops::empty(cx, &[count], dtype);
-        let casts = numel(&mut self.parameters.iter().filter(cast));
+        let sum = |parts: &mut dyn Iterator<Item = u64>| parts.fold(0, u64::saturating_add);
+        let first_cast = self.parameters.iter().find(cast).map(|p| p.whole.dtype());
+        let casts = sum(&mut self.parameters.iter().filter(cast).map(|p| p.shard.numel()));
         let arrived = here(cx, shared.gathering, Kind::Parameter, ALL_GATHER, || {
             let parts = if shared.offloaded { self.fetch(cx) } else { Vec::new() };
-            let flat = (casts > 0 && !shared.offloaded).then(|| empty(casts));
-            let output = empty(numel(&mut self.parameters.iter()).saturating_mul(shared.ranks));
+            let flat = first_cast.filter(|_| !shared.offloaded).map(|dtype| ops::empty(cx, &[casts], dtype));
+            // Where dtypes differ, bytes are gathered.
+            let (dtype, numel) = match self.gathered_dtype() {
+                Some(dtype) => (dtype, sum(&mut self.parameters.iter().map(|p| p.shard.numel()))),
+                None => (DType::UInt8, sum(&mut self.parameters.iter().map(gathered_bytes))),
+            };
+            let output = ops::empty(cx, &[numel.saturating_mul(shared.ranks)], dtype);
             drop(flat);
             drop(parts);
             output
@@ -125,7 +122,9 @@ impl Group {
                 let numel = p.shard.numel().saturating_mul(shared.ranks);
                 cx.owned_by(&p.shard, || ops::empty(cx, &[numel], p.whole.dtype()))
             };
-            self.parameters.iter().map(padded).collect::<Vec<Tensor>>()
+            let whole = self.parameters.iter().map(padded).collect::<Vec<Tensor>>();
+            ops::split_with_sizes_copy(cx, self.parameters.iter().map(gathered_bytes));
+            whole
         });
         drop(self.whole.replace(whole));
         drop(before);
@@ -199,7 +198,11 @@ impl Group {
         let members = || numbers.iter().filter_map(|index| self.parameters.get(*index));
         let local = members().fold(0u64, |sum, p| sum.saturating_add(p.shard.numel()));
         let whole = local.saturating_mul(shared.ranks);
-        let input = here(cx, shared.reducing, Kind::Gradient, Stream::DEFAULT, || ops::empty(cx, &[whole], dtype));
+        let input = here(cx, shared.reducing, Kind::Gradient, Stream::DEFAULT, || {
+            let input = ops::empty(cx, &[whole], dtype);
+            ops::chunk_cat(cx, members().map(|p| p.shard.numel().saturating_mul(dtype.size())));
+            input
+        });
         let mut last = None;
         for (_, gradient) in gradients {
             drop(last.replace(gradient));
@@ -224,6 +227,11 @@ impl Group {
         drop(self.arrived.take());
         self.progress.set(Progress::Waiting);
     }
+}
+
+/// What a card's part of a parameter takes as it is gathered.
+fn gathered_bytes(parameter: &Sharded) -> u64 {
+    parameter.shard.numel().saturating_mul(parameter.whole.dtype().size())
 }
 
 fn here<T>(cx: &Rc<Context>, module: ModuleId, kind: Kind, stream: Stream, f: impl FnOnce() -> T) -> T {

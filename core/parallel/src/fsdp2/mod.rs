@@ -12,12 +12,15 @@ mod group;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use plimsoll_scenario::{Parallel, PolicyDtype, Reshard, Wrap};
+use plimsoll_scenario::{Parallel, ParallelStrategy, Reshard, Wrap};
 use plimsoll_torch::nn::{ShardPlan, Sharded};
 use plimsoll_torch::tensor::{Context, DType, Hooks, ModuleId, Tensor};
 use plimsoll_torch::{Batch, ops};
 
-use group::{Group, Progress, Shared, Span};
+use crate::dtype;
+use crate::span::{Progress, Span};
+use crate::wrapper::Wrapper;
+use group::{Group, Shared};
 
 /// A model under `fully_shard`, on the first rank.
 #[derive(Debug)]
@@ -43,16 +46,8 @@ pub struct Fsdp2 {
 /// How the parameters of a model are cut that `parallel` spreads.
 pub fn plan(parallel: &Parallel) -> ShardPlan {
     let fsdp = &parallel.fsdp;
-    ShardPlan { ranks: parallel.gpus, gathered: dtype(fsdp.param_dtype), offloaded: fsdp.cpu_offload }
-}
-
-const fn dtype(of: PolicyDtype) -> Option<DType> {
-    match of {
-        PolicyDtype::Own => None,
-        PolicyDtype::Bf16 => Some(DType::BFloat16),
-        PolicyDtype::Fp16 => Some(DType::Float16),
-        PolicyDtype::Fp32 => Some(DType::Float32),
-    }
+    let whole = parallel.strategy != ParallelStrategy::Fsdp2;
+    ShardPlan { ranks: parallel.gpus, gathered: dtype(fsdp.param_dtype), offloaded: fsdp.cpu_offload || whole }
 }
 
 impl Fsdp2 {
@@ -108,23 +103,6 @@ impl Fsdp2 {
         fsdp
     }
 
-    /// What the optimizer works on.
-    pub fn shards(&self) -> &[Tensor] {
-        &self.shards
-    }
-
-    /// A forward is about to begin, of a micro-batch after which gradients are reduced, or not
-    /// (`set_requires_gradient_sync`). The root's inputs are cast to what parameters are gathered in (`cast_forward_inputs`).
-    pub fn before_forward(&self, batch: &Batch, reduces: bool) -> Option<Batch> {
-        self.reduces.set(reduces);
-        self.forward.set(true);
-        self.root_reached.set(false);
-        self.order.borrow_mut().clear();
-        let inputs = batch.inputs();
-        let dtype = self.param_dtype.filter(|dtype| inputs.dtype().is_float() && inputs.dtype() != *dtype)?;
-        Some(batch.with_inputs(ops::to(inputs, dtype)))
-    }
-
     fn group(&self, module: ModuleId) -> Option<(usize, &Group)> {
         let index = self.groups.iter().position(|(owner, _)| *owner == module)?;
         self.groups.get(index).map(|(_, group)| (index, group))
@@ -141,6 +119,24 @@ impl Fsdp2 {
         if let Some((_, ahead)) = before.and_then(|before| self.groups.get(*before)) {
             ahead.unshard(cx, &self.shared);
         }
+    }
+}
+
+impl Wrapper for Fsdp2 {
+    fn parameters(&self) -> &[Tensor] {
+        &self.shards
+    }
+
+    /// What is not reduced stays whole (`set_requires_gradient_sync`). The root's inputs are cast to what parameters are
+    /// gathered in (`cast_forward_inputs`).
+    fn before_forward(&self, _: &Rc<Context>, batch: &Batch, reduces: bool) -> Option<Batch> {
+        self.reduces.set(reduces);
+        self.forward.set(true);
+        self.root_reached.set(false);
+        self.order.borrow_mut().clear();
+        let inputs = batch.inputs();
+        let dtype = self.param_dtype.filter(|dtype| inputs.dtype().is_float() && inputs.dtype() != *dtype)?;
+        Some(batch.with_inputs(ops::to(inputs, dtype)))
     }
 }
 

@@ -50,6 +50,10 @@ pub(crate) fn check(scenario: &Scenario) -> Result<()> {
     };
     says_nothing("parallel.ddp.", &[ParallelStrategy::Ddp])?;
     says_nothing("parallel.fsdp.", &[ParallelStrategy::Fsdp2, ParallelStrategy::Fsdp1])?;
+    for key in [fsdp::at::sharding_strategy, fsdp::at::use_orig_params, fsdp::at::backward_prefetch] {
+        says_nothing(key, &[ParallelStrategy::Fsdp1])?;
+    }
+    says_nothing(fsdp::at::reshard_after_forward, &[ParallelStrategy::Fsdp2])?;
     let degrees = parallel
         .replicate
         .saturating_mul(parallel.tensor)
@@ -98,7 +102,7 @@ pub(crate) fn estimated(scenario: &Scenario) -> Result<()> {
     }
     match strategy {
         ParallelStrategy::Ddp => with_ddp(scenario),
-        _ => with_fsdp2(scenario),
+        _ => with_fsdp(scenario),
     }
 }
 
@@ -142,8 +146,8 @@ fn with_ddp(scenario: &Scenario) -> Result<()> {
     }
 }
 
-/// What `fully_shard` does that is followed.
-fn with_fsdp2(scenario: &Scenario) -> Result<()> {
+/// What FSDP does, the first and the second, that is followed.
+fn with_fsdp(scenario: &Scenario) -> Result<()> {
     let Scenario { parallel, training, .. } = scenario;
     let keys = &parallel.fsdp;
     let refuse =
@@ -152,7 +156,7 @@ fn with_fsdp2(scenario: &Scenario) -> Result<()> {
     let language = scenario.model.task == Task::CausalLm && !family.is_own();
     if !language && family.name != "mlp" {
         let hint = "use ddp, one card, or a causal language model of Hugging Face";
-        return refuse(at::gpus, format!("FSDP2 of {} for {}", family.name, scenario.model.task), hint);
+        return refuse(at::gpus, format!("{} of {} for {}", parallel.strategy, family.name, scenario.model.task), hint);
     }
     if keys.wrap == Wrap::Torchtitan {
         return refuse(fsdp::at::wrap, "torchtitan's wrapping".to_owned(), "use wrap = \"layer\" or \"root\"");
@@ -164,28 +168,23 @@ fn with_fsdp2(scenario: &Scenario) -> Result<()> {
     }
     let key = crate::at::training::precision;
     match training.precision {
-        Precision::Fp32 | Precision::Bf16 => {}
-        Precision::Bf16Amp | Precision::Fp16Amp => {
-            let hint = "use precision = \"fp32\" with parallel.fsdp.param_dtype = \"bf16\", or \"bf16\"";
-            return refuse(key, "autocast under FSDP2".to_owned(), hint);
-        }
-        Precision::Fp16 => return refuse(key, "float16 under FSDP2".to_owned(), "use fp32 or bf16"),
+        Precision::Fp32 | Precision::Bf16 | Precision::Bf16Amp | Precision::Fp16Amp => {}
+        Precision::Fp16 => return refuse(key, "float16 under FSDP".to_owned(), "use fp32 or bf16"),
     }
-    if training.lora.is_some() && training.precision != Precision::Fp32 {
-        let hint = "use precision = \"fp32\", with parallel.fsdp.param_dtype = \"bf16\"";
-        return refuse(key, "float32 adapters on a base in 16 bits under FSDP2".to_owned(), hint);
+    if parallel.strategy == ParallelStrategy::Fsdp1 && training.lora.is_some() {
+        return refuse("training.lora", "adapters under FSDP1".to_owned(), "use fsdp2, or leave lora out");
     }
     if training.lora.as_ref().is_some_and(|lora| lora.dora || !lora.modules_to_save.is_empty()) {
-        let what = "DoRA, or a module to save, under FSDP2".to_owned();
+        let what = "DoRA, or a module to save, under FSDP".to_owned();
         return refuse("training.lora", what, "leave dora and modules_to_save out");
     }
     let plain = [Optimizer::Sgd, Optimizer::SgdMomentum, Optimizer::Adam, Optimizer::AdamW];
     if !plain.contains(&training.optimizer) {
-        let what = format!("{} under FSDP2", training.optimizer);
+        let what = format!("{} under FSDP", training.optimizer);
         return refuse(crate::at::training::optimizer, what, "use sgd, sgd-momentum, adam or adamw");
     }
     if training.loss_impl != LossImpl::Full || training.label_smoothing > 0.0 {
-        let what = "a loss that is not the model's own under FSDP2".to_owned();
+        let what = "a loss that is not the model's own under FSDP".to_owned();
         return refuse(crate::at::training::loss_impl, what, "use loss_impl = \"full\" without label_smoothing");
     }
     Ok(())

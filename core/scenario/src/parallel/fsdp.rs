@@ -78,8 +78,65 @@ levers! {
             yields: true,
             near: Near::unlike(2.0),
         }
+        /// FSDP1: what is cut, and for how long it is whole.
+        pub sharding_strategy: ShardingStrategy = ShardingStrategy::FullShard => {
+            link: "sharding",
+            label: "FSDP1 cuts",
+            help: "sharding_strategy of FSDP1",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(3.0),
+        }
+        /// FSDP1: whether the optimizer sees the parameters as they are, and not one flat one of every module.
+        pub use_orig_params: bool = false => {
+            link: "orig_params",
+            label: "Original parameters",
+            help: "use_orig_params of FSDP1: gradients that were let go of live until the next forward",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(0.5),
+        }
+        /// FSDP1: when backward gathers the parameters it needs next.
+        pub backward_prefetch: BackwardPrefetch = BackwardPrefetch::Pre => {
+            link: "backward_prefetch",
+            label: "Gathered ahead",
+            help: "backward_prefetch of FSDP1",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(0.5),
+        }
     }
 }
+
+words!(
+    /// FSDP1's `ShardingStrategy`.
+    ShardingStrategy {
+        /// Parameters, gradients and states are cut; a module's parameters are let go of after its forward.
+        FullShard = "full-shard" as "FULL_SHARD",
+        /// As FULL_SHARD, but gathered parameters stay until backward has used them.
+        ShardGradOp = "shard-grad-op" as "SHARD_GRAD_OP",
+        /// Nothing is cut.
+        NoShard = "no-shard" as "NO_SHARD",
+    }
+);
+
+words!(
+    /// FSDP1's `BackwardPrefetch`.
+    BackwardPrefetch {
+        /// The next parameters are gathered before the current gradients are computed.
+        Pre = "pre" as "BACKWARD_PRE",
+        /// The next parameters are gathered after the current ones were let go of.
+        Post = "post" as "BACKWARD_POST",
+        /// None is gathered ahead.
+        None = "none" as "none ahead",
+    }
+);
 
 words!(
     /// Which modules of a model get a `fully_shard` of their own.

@@ -16,7 +16,7 @@ use super::{Mode, Scenario, limits};
 
 pub(crate) use check::{check, estimated};
 pub use ddp::Ddp;
-pub use fsdp::{Fsdp, PolicyDtype, Reshard, Wrap};
+pub use fsdp::{BackwardPrefetch, Fsdp, PolicyDtype, Reshard, ShardingStrategy, Wrap};
 
 /// Where the keys of a strategy stand.
 pub mod strategies {
@@ -129,7 +129,7 @@ levers! {
 }
 
 words!(
-    /// How a training is spread over several cards. All are read; `none`, `ddp` and `fsdp2` are estimated.
+    /// How a training is spread over several cards. All are read; `none`, `ddp`, `fsdp2` and `fsdp1` are estimated.
     ParallelStrategy {
         /// One card.
         None = "none",
@@ -139,7 +139,7 @@ words!(
         Ddp = "ddp" as "DDP",
         /// torch.distributed.fsdp.fully_shard: parameters, gradients and states cut over the cards, gathered block by block.
         Fsdp2 = "fsdp2" as "FSDP2",
-        /// torch.distributed.fsdp.FullyShardedDataParallel. Not estimated yet.
+        /// torch.distributed.fsdp.FullyShardedDataParallel: the same with one flat parameter a block.
         Fsdp1 = "fsdp1" as "FSDP1",
         /// DeepSpeed ZeRO stage 1. Not estimated yet.
         Zero1 = "zero-1" as "ZeRO-1",
@@ -154,7 +154,7 @@ words!(
 
 impl ParallelStrategy {
     /// Those that are estimated.
-    pub const ESTIMATED: [Self; 3] = [Self::None, Self::Ddp, Self::Fsdp2];
+    pub const ESTIMATED: [Self; 4] = [Self::None, Self::Ddp, Self::Fsdp2, Self::Fsdp1];
 }
 
 impl Parallel {

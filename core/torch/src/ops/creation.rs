@@ -15,6 +15,11 @@ pub(crate) fn unallocated(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tens
     cx.allocate(Op::EmptyStrided, Geometry::contiguous(sizes), dtype, 0)
 }
 
+/// A tensor in the machine's own memory: none of the card's.
+pub fn elsewhere(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
+    unallocated(cx, sizes, dtype)
+}
+
 /// `torch.empty(sizes)`.
 pub fn empty(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
     cx.empty_sizes(Op::EmptyMemoryFormat, sizes, dtype)

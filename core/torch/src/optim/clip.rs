@@ -6,15 +6,94 @@ use super::groups::by_dtype;
 use super::lists::{Lists, Pass};
 use crate::Op;
 use crate::ops::inside;
-use crate::tensor::{Context, DType, Tensor};
+use crate::tensor::{Context, DType, Geometry, Tensor};
 
 const NORM: Op = Op::ForeachNormScalar;
 
-/// A norm a gradient, their norm, the clip coefficient; the gradients are scaled in place.
-///
-/// Of shards each rank takes the norms of its own, and the norm of all is their sum over the ranks (`DTensor` with a
-/// placement of `_NormPartial`).
-pub fn clip_grad_norm(cx: &Rc<Context>, parameters: &[Tensor], sharded: bool) {
+/// Of what norms are taken, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Norm {
+    /// `torch.nn.utils.clip_grad_norm_` on tensors that are whole.
+    #[default]
+    Plain,
+    /// The same on shards: each rank takes the norms of its own, and the norm of all is their sum over the ranks (`DTensor`
+    /// with a placement of `_NormPartial`).
+    OfShards,
+    /// `FullyShardedDataParallel.clip_grad_norm_`: one gradient after the other, in float32.
+    OneByOne,
+    /// The same where gradients lie in the machine's own memory: only their norm comes to the card.
+    OneByOneElsewhere,
+    /// The same where nothing is cut: the plain one, behind a zero that is not needed.
+    PlainBehindZero,
+}
+
+/// A norm a gradient, their norm, the clip coefficient; the gradients are scaled in place. `kept` is what the last call
+/// answered, and is handed to the next one.
+pub fn clip_grad_norm(cx: &Rc<Context>, parameters: &[Tensor], norm: Norm, kept: Option<Tensor>) -> Option<Tensor> {
+    match norm {
+        Norm::Plain => by_list(cx, parameters, false),
+        Norm::OfShards => by_list(cx, parameters, true),
+        Norm::OneByOne => return Some(one_by_one(cx, parameters, kept)),
+        Norm::PlainBehindZero => {
+            let zero = kept.unwrap_or_else(|| number(cx, Op::ScalarTensor, &[]));
+            by_list(cx, parameters, false);
+            return Some(zero);
+        }
+        Norm::OneByOneElsewhere => {
+            let zero = kept.unwrap_or_else(|| number(cx, Op::ScalarTensor, &[]));
+            let local = number(cx, Op::ToCopy, &[]);
+            let square = number(cx, Op::PowTensorScalar, &[&local]);
+            drop(number(cx, Op::PowTensorScalar, &[&square]));
+            return Some(zero);
+        }
+    }
+    kept
+}
+
+/// `_get_grad_norm` and `clip_grad_norm_` of FSDP1; the zero it makes stays.
+fn one_by_one(cx: &Rc<Context>, parameters: &[Tensor], kept: Option<Tensor>) -> Tensor {
+    let zero = kept.unwrap_or_else(|| number(cx, Op::ScalarTensor, &[]));
+    let gradients = by_dtype(parameters);
+    if gradients.is_empty() {
+        return zero;
+    }
+    let norms: Vec<Tensor> = gradients
+        .iter()
+        .map(|gradient| {
+            let norm = number(cx, Op::LinalgVectorNorm, &[gradient]);
+            let flat = Geometry::contiguous(&[gradient.numel()]);
+            drop(inside::sum(cx, Op::LinalgVectorNorm, &flat, |_| true, DType::Float32));
+            norm
+        })
+        .collect();
+    let parts: Vec<&Tensor> = norms.iter().collect();
+    let stacked = cx.launch(Op::Stack, &parts).make_sizes(&[parts.len() as u64], DType::Float32);
+    drop(norms);
+    let local = number(cx, Op::LinalgVectorNorm, &[&stacked]);
+    drop(stacked);
+    let square = number(cx, Op::PowTensorScalar, &[&local]);
+    let total = number(cx, Op::PowTensorScalar, &[&square]);
+    drop(square);
+    let plus = number(cx, Op::AddTensor, &[&total]);
+    let inverse = number(cx, Op::Reciprocal, &[&plus]);
+    let coefficient = number(cx, Op::MulTensor, &[&inverse]);
+    drop((inverse, plus));
+    let clamped = number(cx, Op::Clamp, &[&coefficient]);
+    for gradient in gradients {
+        let cast = (gradient.dtype() != DType::Float32)
+            .then(|| cx.launch(Op::ToCopy, &[&clamped]).make_sizes(&[], gradient.dtype()));
+        cx.in_place(Op::MulInPlace, gradient, &[cast.as_ref().unwrap_or(&clamped)]);
+        drop(cast);
+    }
+    drop((clamped, coefficient, total, local));
+    zero
+}
+
+fn number(cx: &Rc<Context>, op: Op, operands: &[&Tensor]) -> Tensor {
+    cx.launch(op, operands).make_sizes(&[], DType::Float32)
+}
+
+fn by_list(cx: &Rc<Context>, parameters: &[Tensor], sharded: bool) {
     let mut dtype = None;
     let gradients = by_dtype(parameters);
     let mut norms = Vec::with_capacity(gradients.len());

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use plimsoll_ledger::PhaseName;
 use plimsoll_scenario::{Optimizer as Name, OptimizerImpl};
 
-use super::{GradScaler, Share, build, clip_grad_norm, has_gradient, set_gradient};
+use super::{GradScaler, Norm, Share, build, clip_grad_norm, has_gradient, set_gradient};
 use crate::ops;
 use crate::tensor::testing::{alive, forward, frozen_of, made, watch, weight_of};
 use crate::tensor::{Context, DType, Kind, Tensor, backward};
@@ -177,7 +177,7 @@ fn a_parameter_without_a_gradient_gets_no_state() {
 fn clipping_makes_a_scalar_a_gradient() {
     let cx = forward();
     let weights = trained(&cx, &SIZES, DType::Float32);
-    let (events, ()) = watch(&cx, || clip_grad_norm(&cx, &weights, false));
+    let (events, _) = watch(&cx, || clip_grad_norm(&cx, &weights, Norm::Plain, None));
     assert_eq!(
         made(&events),
         [
@@ -202,7 +202,7 @@ fn clipping_promotes_mixed_gradients() {
     let norm_dtype = |dtypes: &[DType]| {
         let cx = forward();
         let weights: Vec<Tensor> = dtypes.iter().flat_map(|&d| trained(&cx, &[&[8]], d)).collect();
-        let (events, ()) = watch(&cx, || clip_grad_norm(&cx, &weights, false));
+        let (events, _) = watch(&cx, || clip_grad_norm(&cx, &weights, Norm::Plain, None));
         events.iter().find(|e| e.starts_with("+linalg_vector_norm")).cloned().unwrap_or_default()
     };
     assert_eq!(norm_dtype(&[DType::BFloat16]), "+linalg_vector_norm [] bfloat16");
@@ -213,7 +213,7 @@ fn clipping_promotes_mixed_gradients() {
 fn clipping_without_gradients_does_nothing() {
     let cx = forward();
     let weights = vec![weight_of(&cx, &[8], DType::Float32)];
-    let (events, ()) = watch(&cx, || clip_grad_norm(&cx, &weights, false));
+    let (events, _) = watch(&cx, || clip_grad_norm(&cx, &weights, Norm::Plain, None));
     assert!(events.is_empty());
 }
 

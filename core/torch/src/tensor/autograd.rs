@@ -53,6 +53,8 @@ pub struct Leaf {
     pub variable: Option<Tensor>,
     /// What hooks call it.
     pub(super) number: Cell<Option<u32>>,
+    /// Whether it stands for a view of a flat parameter: what flows back goes on to that one.
+    pub(super) view: Cell<bool>,
 }
 
 pub(super) enum Work {
@@ -89,7 +91,12 @@ impl Node {
             module: ModuleId::default(),
             next: SmallVec::new(),
             outputs: SmallVec::from_iter([Meta { geometry, dtype }]),
-            work: Work::Accumulate(Leaf { grad: RefCell::default(), variable, number: Cell::new(None) }),
+            work: Work::Accumulate(Leaf {
+                grad: RefCell::default(),
+                variable,
+                number: Cell::new(None),
+                view: Cell::new(false),
+            }),
             attribute: None,
             buffer: RefCell::default(),
             dependencies: Cell::new(0),

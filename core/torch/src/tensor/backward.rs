@@ -214,7 +214,10 @@ fn deliver(node: &Node, slot: usize, grad: Option<Tensor>) {
     if buffer.len() < node.outputs.len() {
         buffer.resize(node.outputs.len(), None);
     }
-    let place = &mut buffer[slot];
+    add(&mut buffer[slot], grad);
+}
+
+fn add(place: &mut Option<Tensor>, grad: Tensor) {
     match place {
         None => *place = Some(grad),
         Some(old) if old.can_accumulate_in_place() => old.cx().in_place(Op::AddInPlace, old, &[&grad]),
@@ -231,6 +234,9 @@ fn deliver(node: &Node, slot: usize, grad: Option<Tensor>) {
 fn accumulate(cx: &Rc<Context>, leaf: &Leaf, meta: &Meta, grad: Option<Tensor>) {
     let Some(grad) = grad else { return };
     let mut place = leaf.grad.borrow_mut();
+    if leaf.view.get() {
+        return add(&mut place, grad);
+    }
     if place.is_none() {
         let stolen = if grad.is_only_handle() && grad.geometry().same_layout(&meta.geometry) {
             grad.detach()

@@ -62,6 +62,15 @@ impl Tensor {
     }
 }
 
+impl Tensor {
+    /// Says that a parameter is a view of a flat one: no leaf to autocast, and its gradient goes on as it came.
+    pub fn view_of_flat(&self) {
+        if let Some(leaf) = self.edge().and_then(|edge| edge.node.leaf()) {
+            leaf.view.set(true);
+        }
+    }
+}
+
 impl Leaf {
     /// Says that a gradient has arrived.
     pub(super) fn tell(&self, cx: &Rc<Context>) {

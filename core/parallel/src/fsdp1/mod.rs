@@ -1,0 +1,253 @@
+//! `FullyShardedDataParallel` (`torch/distributed/fsdp/_runtime_utils.py`): the parameters of a module as one flat one, of which
+//! every card keeps a part.
+//!
+//! A module's parameters are views of its flat one. Their gradients flow back through a node that was made when the module
+//! was called (`SplitWithSizesBackward`), and so has a lower number than all of the module's own: it runs last of them.
+//!
+//! The first rank stands for all: no rank holds a larger part.
+
+mod unit;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use plimsoll_scenario::{BackwardPrefetch, Parallel, ShardingStrategy, Wrap};
+use plimsoll_torch::nn::Sharded;
+use plimsoll_torch::tensor::{Context, DType, Hooks, ModuleId, Tensor};
+use plimsoll_torch::{Batch, ops};
+
+use crate::dtype;
+use crate::span::{Progress, Span};
+use crate::wrapper::Wrapper;
+use unit::{Shared, Unit};
+
+/// A model under `FullyShardedDataParallel`, on the first rank.
+#[derive(Debug)]
+pub struct Fsdp1 {
+    /// The root's first, if it has parameters of its own; the others in the order of their modules.
+    units: Vec<(ModuleId, Unit)>,
+    shared: Shared,
+    prefetch: BackwardPrefetch,
+    /// `MixedPrecision.param_dtype`.
+    param_dtype: Option<DType>,
+    /// Units in the order in which their forwards ended.
+    order: RefCell<Vec<usize>>,
+    /// Units whose forward is running, and how often their modules call themselves.
+    running: RefCell<Vec<(ModuleId, u32)>>,
+    forward: Cell<bool>,
+    begun: Cell<bool>,
+    root: Cell<Span>,
+    root_reached: Cell<bool>,
+    reduces: Cell<bool>,
+    leaves: Vec<Tensor>,
+}
+
+impl Fsdp1 {
+    /// `FullyShardedDataParallel(model, device_id=...)` of a model in the machine's memory, every block a unit of its own. `order` are the
+    /// whole parameters as `parameters()` lists them.
+    pub fn wrap(cx: &Rc<Context>, sharded: Vec<Sharded>, order: &[Tensor], parallel: &Parallel) -> Rc<Self> {
+        let module = |name: &'static str| cx.module(ModuleId::ROOT, name.into(), None);
+        let keys = &parallel.fsdp;
+        let place = |p: &Sharded| order.iter().position(|whole| whole.storage_id() == p.whole.storage_id());
+        let mut listed: Vec<(usize, Sharded)> =
+            sharded.into_iter().map(|p| (place(&p).unwrap_or(usize::MAX), p)).collect();
+        listed.sort_by_key(|(place, _)| *place);
+        let shared = Shared {
+            ranks: parallel.gpus,
+            strategy: keys.sharding_strategy,
+            originals: keys.use_orig_params,
+            offloaded: keys.cpu_offload,
+            // Nothing said of reducing: what is computed with (`_init_param_reduce_dtypes`).
+            reduced: dtype(keys.reduce_dtype),
+            gathering: module("unshard"),
+            reducing: module("reduce_scatter"),
+        };
+        let mut grouped: Vec<(ModuleId, Vec<Sharded>)> = Vec::new();
+        for (_, parameter) in listed {
+            let owner = parameter.block.filter(|_| keys.wrap != Wrap::Root).unwrap_or(ModuleId::ROOT);
+            match grouped.iter_mut().find(|(module, _)| *module == owner) {
+                Some((_, members)) => members.push(parameter),
+                None => grouped.push((owner, vec![parameter])),
+            }
+        }
+        // Blocks are wrapped first, the root with what is left.
+        grouped.sort_by_key(|(owner, _)| *owner == ModuleId::ROOT);
+        let load = |(owner, members): (ModuleId, Vec<Sharded>)| {
+            (owner, Unit::load(cx, members, &shared, owner == ModuleId::ROOT))
+        };
+        let mut units: Vec<(ModuleId, Unit)> = grouped.into_iter().map(load).collect();
+        units.sort_by_key(|(owner, _)| *owner != ModuleId::ROOT);
+        let leaves = units.iter().flat_map(|(_, unit)| unit.leaves.clone()).collect();
+        let fsdp = Rc::new(Self {
+            units,
+            shared,
+            prefetch: keys.backward_prefetch,
+            param_dtype: dtype(keys.param_dtype),
+            order: RefCell::default(),
+            running: RefCell::default(),
+            forward: Cell::new(false),
+            begun: Cell::new(false),
+            root: Cell::default(),
+            root_reached: Cell::new(false),
+            reduces: Cell::new(true),
+            leaves,
+        });
+        cx.set_hooks(Rc::<Self>::clone(&fsdp));
+        fsdp
+    }
+
+    fn unit(&self, module: ModuleId) -> Option<(usize, &Unit)> {
+        let index = self.units.iter().position(|(owner, _)| *owner == module)?;
+        self.units.get(index).map(|(_, unit)| (index, unit))
+    }
+
+    /// `_prefetch_handle`: the unit that ran before this one, unless backward has it already.
+    fn ahead(&self, cx: &Rc<Context>, index: usize) {
+        let order = self.order.borrow();
+        let before = order.iter().position(|of| *of == index).and_then(|place| place.checked_sub(1));
+        if let Some((_, unit)) = before.and_then(|place| order.get(place)).and_then(|ahead| self.units.get(*ahead))
+            && unit.progress.get() == Progress::Waiting
+        {
+            unit.unshard(cx, &self.shared);
+        }
+    }
+
+    /// `_pre_backward_hook`.
+    fn pre_backward(&self, cx: &Rc<Context>, unit: &Unit, index: usize) {
+        unit.progress.set(Progress::Begun);
+        unit.unshard(cx, &self.shared);
+        if self.prefetch == BackwardPrefetch::Pre {
+            self.ahead(cx, index);
+        }
+    }
+
+    /// The gradients of a unit have come: `_post_backward_hook`.
+    fn post_backward(&self, cx: &Rc<Context>, unit: &Unit, index: usize) {
+        unit.progress.set(Progress::Done);
+        let any = unit.gather_gradients(cx, &self.shared);
+        let frees = self.reduces.get() || self.shared.strategy == ShardingStrategy::FullShard;
+        unit.reshard(&self.shared, frees);
+        if self.prefetch == BackwardPrefetch::Post {
+            self.ahead(cx, index);
+        }
+        if any && self.reduces.get() {
+            unit.reduce(cx, &self.shared);
+        }
+    }
+
+    /// Units whose gradients have all come before the node of this number runs, the last of them first.
+    fn settle(&self, cx: &Rc<Context>, sequence: u32) {
+        loop {
+            let begun = |(_, (_, unit)): &(usize, &(ModuleId, Unit))| {
+                unit.progress.get() == Progress::Begun && sequence < unit.span.get().begin
+            };
+            let last = self.units.iter().enumerate().filter(begun).max_by_key(|(_, (_, unit))| unit.span.get().begin);
+            let Some((index, (_, unit))) = last else { return };
+            self.post_backward(cx, unit, index);
+        }
+    }
+}
+
+impl Wrapper for Fsdp1 {
+    fn parameters(&self) -> &[Tensor] {
+        &self.leaves
+    }
+
+    fn before_forward(&self, cx: &Rc<Context>, batch: &Batch, reduces: bool) -> Option<Batch> {
+        self.reduces.set(reduces);
+        self.forward.set(true);
+        self.root_reached.set(false);
+        self.order.borrow_mut().clear();
+        for (_, unit) in &self.units {
+            if self.begun.get() {
+                unit.reset();
+            } else {
+                unit.begin(cx, &self.shared);
+            }
+        }
+        self.begun.set(true);
+        let inputs = batch.inputs();
+        let dtype = self.param_dtype.filter(|dtype| inputs.dtype().is_float() && inputs.dtype() != *dtype)?;
+        Some(batch.with_inputs(ops::to(inputs, dtype)))
+    }
+}
+
+impl Hooks for Fsdp1 {
+    fn enters(&self, cx: &Rc<Context>, module: ModuleId) {
+        let known = module == ModuleId::ROOT || self.unit(module).is_some();
+        if !known || !self.forward.get() {
+            return;
+        }
+        if let Some((_, depth)) = self.running.borrow_mut().iter_mut().find(|(running, _)| *running == module) {
+            *depth += 1;
+            return;
+        }
+        self.running.borrow_mut().push((module, 1));
+        let begin = cx.next_node();
+        if module == ModuleId::ROOT {
+            self.root.set(Span { begin, ..Span::default() });
+        }
+        if let Some((_, unit)) = self.unit(module) {
+            unit.unshard(cx, &self.shared);
+            unit.span.set(Span { begin, end: begin, inputs_take_gradients: true });
+        }
+    }
+
+    fn leaves(&self, cx: &Rc<Context>, module: ModuleId) {
+        let mut running = self.running.borrow_mut();
+        let Some(at) = running.iter().position(|(running, _)| *running == module) else { return };
+        if let Some((_, depth)) = running.get_mut(at) {
+            *depth -= 1;
+            if *depth > 0 {
+                return;
+            }
+        }
+        running.remove(at);
+        drop(running);
+        let end = cx.next_node();
+        if let Some((index, unit)) = self.unit(module) {
+            // The root's is about to be used by backward.
+            unit.reshard(&self.shared, self.shared.strategy == ShardingStrategy::FullShard && !unit.root);
+            unit.span.set(Span { end, ..unit.span.get() });
+            self.order.borrow_mut().push(index);
+        }
+        if module == ModuleId::ROOT {
+            self.root.set(Span { end, ..self.root.get() });
+            self.forward.set(false);
+        }
+    }
+
+    fn reaches(&self, cx: &Rc<Context>, sequence: u32) {
+        // A leaf's own node.
+        if sequence == u32::MAX {
+            return;
+        }
+        self.settle(cx, sequence);
+        if sequence < self.root.get().end
+            && !self.root_reached.replace(true)
+            && let Some((index, unit)) = self.unit(ModuleId::ROOT)
+        {
+            self.pre_backward(cx, unit, index);
+        }
+        for (index, (module, unit)) in self.units.iter().enumerate() {
+            let span = unit.span.get();
+            let within = (span.begin..span.end).contains(&sequence) && *module != ModuleId::ROOT;
+            if within && unit.progress.get() == Progress::Waiting {
+                self.pre_backward(cx, unit, index);
+            }
+        }
+    }
+
+    /// `_post_backward_final_callback`, after the nodes that are left: those of modules that were called first.
+    fn finishes(&self, cx: &Rc<Context>) {
+        for (_, unit) in &self.units {
+            let span = unit.span.get();
+            unit.span.set(Span { begin: span.begin.saturating_add(1), ..span });
+        }
+        self.settle(cx, 0);
+        for (_, unit) in &self.units {
+            unit.reshard(&self.shared, self.reduces.get() || self.shared.strategy == ShardingStrategy::FullShard);
+            unit.finalize(&self.shared);
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! One flat parameter (`FlatParamHandle`, `torch/distributed/fsdp/_flat_param.py`): all parameters of a wrapped module, one
+//! behind the other, cut evenly over the cards.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use plimsoll_ledger::Stream;
+use plimsoll_scenario::ShardingStrategy;
+use plimsoll_torch::nn::Sharded;
+use plimsoll_torch::ops::{self, Fill, Rearrangement};
+use plimsoll_torch::optim;
+use plimsoll_torch::tensor::{Context, DType, Geometry, Kind, ModuleId, Tensor};
+
+use crate::span::{Progress, Span};
+
+/// `_unshard_stream`: where parameters are gathered. Their views are made there, and so are the gradients that flow back
+/// through the views.
+const UNSHARD: Stream = Stream::new(1);
+/// `_pre_unshard_stream`: where what is gathered is cast or fetched first.
+const PRE_UNSHARD: Stream = Stream::new(2);
+/// `_post_backward_stream`: where gradients are reduced.
+const POST_BACKWARD: Stream = Stream::new(3);
+
+/// Bytes that addresses of parameters are a multiple of, where the original ones are used (`_get_aligned_numel`).
+const ALIGNMENT: u64 = 16;
+
+/// What all units share.
+#[derive(Debug)]
+pub struct Shared {
+    pub ranks: u64,
+    pub strategy: ShardingStrategy,
+    /// Whether the optimizer sees the parameters themselves, as parts of the flat one (`use_orig_params`).
+    pub originals: bool,
+    /// Whether shards, their gradients and their states lie in the machine's own memory.
+    pub offloaded: bool,
+    /// The dtype gradients are reduced in; `None`: that of the computation.
+    pub reduced: Option<DType>,
+    pub gathering: ModuleId,
+    pub reducing: ModuleId,
+}
+
+impl Shared {
+    /// Whether parameters are cut at all (`uses_sharded_strategy`).
+    pub const fn shards(&self) -> bool {
+        !matches!(self.strategy, ShardingStrategy::NoShard)
+    }
+
+    /// How many cards share a flat parameter.
+    const fn sharing(&self) -> u64 {
+        if self.shards() { self.ranks } else { 1 }
+    }
+}
+
+/// The flat parameter of one wrapped module.
+#[derive(Debug)]
+pub struct Unit {
+    parameters: Vec<Sharded>,
+    /// Numbers between parameters, for the sake of alignment, each with the number of parameters before it.
+    paddings: Vec<(usize, u64)>,
+    /// Numbers of the flat parameter.
+    numel: u64,
+    /// Its own dtype, and the one it is computed with.
+    own: DType,
+    computed: DType,
+    /// What the optimizer works on: the first rank's part, or its parts of the parameters.
+    pub leaves: Vec<Tensor>,
+    pub span: Cell<Span>,
+    pub progress: Cell<Progress>,
+    /// Whether it is the root's.
+    pub root: bool,
+    /// The gathered parameter, or where nothing is cut, its copy in the dtype of the computation.
+    whole: RefCell<Option<Tensor>>,
+    /// `flat_param.grad` while it is whole: of micro-batches that do not reduce.
+    gradient: RefCell<Option<Tensor>>,
+    /// `_saved_grad_shard`, and the flat gradient that the original parameters' gradients are parts of.
+    shard_gradient: RefCell<Option<Tensor>>,
+}
+
+impl Unit {
+    /// Loads `parameters` from the machine's memory, as one flat parameter of which this rank keeps its part. `buffers` bytes are
+    /// the module's own, which are on the card by now.
+    pub fn load(cx: &Rc<Context>, parameters: Vec<Sharded>, shared: &Shared, root: bool) -> Self {
+        let first = parameters.first();
+        let own = first.map_or(DType::Float32, |p| p.shard.dtype());
+        let computed = first.map_or(own, |p| p.whole.dtype());
+        let aligned = if shared.originals { ALIGNMENT / computed.size().max(1) } else { 0 };
+        let (mut numel, mut paddings, mut places) = (0u64, Vec::new(), Vec::new());
+        for (index, parameter) in parameters.iter().enumerate() {
+            if aligned > 0 && !numel.is_multiple_of(aligned) {
+                let padding = aligned - numel % aligned;
+                paddings.push((index, padding));
+                numel = numel.saturating_add(padding);
+            }
+            places.push((numel, parameter.whole.numel()));
+            numel = numel.saturating_add(parameter.whole.numel());
+        }
+        if aligned > 0 && !numel.is_multiple_of(shared.ranks.max(1)) {
+            let padding = shared.ranks - numel % shared.ranks;
+            paddings.push((parameters.len(), padding));
+            numel = numel.saturating_add(padding);
+        }
+        let local = numel.div_ceil(shared.sharing().max(1));
+        let shard = Self::shard(cx, &parameters, numel, local, own, shared);
+        let leaf = |tensor: Tensor| tensor.into_leaf(false);
+        let part = |(place, count): (u64, u64)| {
+            let count = local.saturating_sub(place).min(count);
+            (count > 0).then(|| leaf(shard.view_as(Geometry::contiguous(&[count]))))
+        };
+        let leaves =
+            if shared.originals { places.into_iter().filter_map(part).collect() } else { vec![leaf(shard.clone())] };
+        for parameter in &parameters {
+            parameter.whole.view_of_flat();
+        }
+        Self {
+            parameters,
+            paddings,
+            numel,
+            own,
+            computed,
+            leaves,
+            span: Cell::default(),
+            progress: Cell::default(),
+            root,
+            whole: RefCell::default(),
+            gradient: RefCell::default(),
+            shard_gradient: RefCell::default(),
+        }
+    }
+
+    /// `_move_states_to_device`, `flatten_tensors`, `shard`: on the card lie the parameters, the flat one and this rank's part
+    /// together. Offloaded, all of it happens in the machine's memory.
+    fn shard(cx: &Rc<Context>, of: &[Sharded], numel: u64, local: u64, own: DType, shared: &Shared) -> Tensor {
+        let on_card = |sizes: &[u64]| ops::loaded(cx, sizes, own);
+        cx.within(shared.gathering, || {
+            let moved: Vec<Tensor> = of.iter().map(|p| on_card(p.whole.dims())).collect();
+            let flat = on_card(&[numel]);
+            if !shared.shards() {
+                drop(moved);
+                return flat;
+            }
+            let shard = on_card(&[local]);
+            drop(flat);
+            drop(moved);
+            if shared.offloaded { ops::elsewhere(cx, &[local], own) } else { shard }
+        })
+    }
+
+    /// Numbers of a card's part.
+    fn local(&self, shared: &Shared) -> u64 {
+        self.numel.div_ceil(shared.sharing().max(1))
+    }
+
+    fn casts(&self) -> bool {
+        self.own != self.computed
+    }
+
+    /// `init_flat_param_attributes`, before the first forward: what is gathered into is made once and let go of at once.
+    pub fn begin(&self, cx: &Rc<Context>, shared: &Shared) {
+        let local = self.local(shared);
+        let once = |numel: u64, dtype: DType| {
+            drop(here(cx, shared.gathering, Kind::Parameter, Stream::DEFAULT, || ops::empty(cx, &[numel], dtype)));
+        };
+        let padded = local.saturating_mul(shared.ranks);
+        if self.casts() {
+            once(local, self.computed);
+        }
+        if shared.shards() {
+            once(padded, self.computed);
+            if self.casts() {
+                once(padded, self.own);
+            }
+        }
+    }
+
+    /// `_unshard`, where it is not there.
+    pub fn unshard(&self, cx: &Rc<Context>, shared: &Shared) {
+        if self.whole.borrow().is_some() || (!shared.shards() && !self.casts()) {
+            return;
+        }
+        let local = self.local(shared);
+        let on = |stream, numel, dtype| {
+            here(cx, shared.gathering, Kind::Parameter, stream, || ops::empty(cx, &[numel], dtype))
+        };
+        let part = (self.casts() || shared.offloaded).then(|| on(PRE_UNSHARD, local, self.computed));
+        let whole = if shared.shards() {
+            let whole = on(UNSHARD, local.saturating_mul(shared.ranks), self.computed);
+            drop(part);
+            Some(whole)
+        } else {
+            part
+        };
+        drop(self.whole.replace(whole));
+    }
+
+    /// `_reshard`: lets the whole parameter go, if `frees`; a cast copy of one that is not cut always goes.
+    pub fn reshard(&self, shared: &Shared, frees: bool) {
+        if frees || !shared.shards() {
+            drop(self.whole.take());
+        }
+    }
+
+    /// The gradients of all parameters have come: they are laid together (`SplitWithSizesBackward`) into the flat parameter's
+    /// own. `false` where there are none.
+    pub fn gather_gradients(&self, cx: &Rc<Context>, shared: &Shared) -> bool {
+        let gradients: Vec<Option<Tensor>> = self.parameters.iter().map(|p| optim::take_gradient(&p.whole)).collect();
+        if gradients.iter().all(Option::is_none) {
+            return false;
+        }
+        let zeros = |numel: u64| ops::fill(cx, Fill::Zeros, &[numel], self.computed);
+        let flat = here(cx, shared.gathering, Kind::Backward, UNSHARD, || {
+            let unused = self.parameters.iter().zip(&gradients).filter(|(_, gradient)| gradient.is_none());
+            let mut made: Vec<Tensor> = self.paddings.iter().map(|(_, numel)| zeros(*numel)).collect();
+            made.extend(unused.map(|(parameter, _)| zeros(parameter.whole.numel())));
+            let flat = ops::rearrangement(cx, Rearrangement::Cat, &[self.numel], self.computed);
+            drop(made);
+            flat
+        });
+        drop(gradients);
+        let mut place = self.gradient.borrow_mut();
+        match place.as_ref() {
+            Some(known) => {
+                ops::accumulate(known, &flat);
+                drop(flat);
+            }
+            None => *place = Some(flat),
+        }
+        true
+    }
+
+    /// `_post_backward_hook`, after the parameter was resharded: reduces the flat gradient.
+    pub fn reduce(&self, cx: &Rc<Context>, shared: &Shared) {
+        let Some(computed) = self.gradient.take() else { return };
+        let on = |kind, f: &dyn Fn() -> Tensor| here(cx, shared.reducing, kind, POST_BACKWARD, f);
+        let dtype = shared.reduced.unwrap_or(self.computed);
+        let whole = on(Kind::Backward, &|| cx.no_grad(|| ops::to(&computed, dtype)));
+        if !shared.shards() {
+            let kept = on(Kind::Gradient, &|| cx.no_grad(|| ops::to(&whole, self.own)));
+            self.keep(&kept);
+            return;
+        }
+        let local = self.local(shared);
+        let padded = local.saturating_mul(shared.ranks);
+        let pad = (padded > self.numel)
+            .then(|| on(Kind::Backward, &|| ops::rearrangement(cx, Rearrangement::ConstantPadNd, &[padded], dtype)));
+        let reduced = on(Kind::Gradient, &|| ops::empty(cx, &[local], dtype));
+        let own = on(Kind::Gradient, &|| cx.no_grad(|| ops::to(&reduced, self.own)));
+        drop(reduced);
+        if shared.offloaded {
+            drop(self.shard_gradient.replace(Some(own)));
+        } else {
+            self.keep(&own);
+        }
+        drop(pad);
+        drop(whole);
+        drop(computed);
+    }
+
+    /// The reduced gradient, or the sum with one that is there.
+    fn keep(&self, gradient: &Tensor) {
+        if self.leaves.iter().any(optim::has_gradient) {
+            return;
+        }
+        for leaf in &self.leaves {
+            optim::set_gradient(leaf, Some(gradient.view_as(leaf.geometry().clone())));
+        }
+        drop(self.shard_gradient.replace(Some(gradient.clone())));
+    }
+
+    /// `prepare_gradient_for_optim`: of the original parameters the flat gradient is held on; else the parameter has it.
+    pub fn finalize(&self, shared: &Shared) {
+        if !shared.originals || shared.offloaded {
+            drop(self.shard_gradient.take());
+        }
+        self.progress.set(Progress::Waiting);
+    }
+
+    /// `_reset_flat_param_grad_info_if_needed`: the flat gradient goes once no parameter has a part of it.
+    pub fn reset(&self) {
+        if !self.leaves.iter().any(optim::has_gradient) {
+            drop(self.shard_gradient.take());
+        }
+    }
+}
+
+fn here<T>(cx: &Rc<Context>, module: ModuleId, kind: Kind, stream: Stream, f: impl FnOnce() -> T) -> T {
+    cx.on_stream(stream, || cx.counting_as(kind, || cx.within(module, f)))
+}
