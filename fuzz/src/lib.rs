@@ -67,8 +67,9 @@ pub fn hull(input: &[u8]) {
         assert_eq!(again.axes, hull.axes);
     }
     let content = HullModel::content(&bytes);
-    for (batch, precision) in [(1u64, "fp32"), (1 << 40, "fp32"), (7, "fp16-amp")] {
-        let training = json!({ "precision": precision, "accumulation": 2 });
+    let ways = [(1u64, "fp32", "none"), (1 << 40, "fp32", "none"), (7, "fp16-amp", "none"), (3, "fp32", "full")];
+    for (batch, precision, checkpointing) in ways {
+        let training = json!({ "precision": precision, "accumulation": 2, "checkpointing": checkpointing });
         let asked = json!({ "model": { "hull": content }, "input": { "batch": batch }, "training": training });
         if let Ok(scenario) = Scenario::from_value(&asked) {
             // A run that is refused says why, and that is all that is asked of it.

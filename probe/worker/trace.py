@@ -11,6 +11,8 @@ What is written, one list for an instruction:
     ["s", h, s]     autograd keeps it as h      ["r", h]        ... and lets go of it
     ["u", k, h]     backward takes it out as k  ["x", k]        ... and lets go of that
     ["m", n]        module n is called          ["e"]           ... and returns
+    ["c"]           a checkpointed stretch      ["f"]           ... and ends
+    ["g", s]        s is given to the module that was just called, or the stretch that just began
     ["b", bias]     a matrix product runs; 1 where it adds a bias as it goes
     ["p", name]     a phase begins: load, then four times input, forward and backward, "zero" before the last two
 
@@ -123,6 +125,20 @@ class Tape:
 
         weakref.finalize(storage, gone).atexit = False
         return number
+
+    def given(self, *things):
+        """Notes what a call is given. Lists made here go at once: a tensor in one would live on."""
+        from torch._subclasses.fake_tensor import FakeTensor
+        from torch.utils._pytree import tree_leaves
+
+        numbers = []
+        for tensor in tree_leaves(things):
+            if isinstance(tensor, FakeTensor) and tensor.device.type == "cuda":
+                known = self.alive.get(tensor.untyped_storage()._cdata)
+                if known is not None and known[0] not in numbers:
+                    numbers.append(known[0])
+        for number in numbers:
+            self.emit("g", number)
 
     def pack(self, tensor):
         """What autograd keeps in a tensor's place."""
@@ -770,32 +786,146 @@ def on_card(model, dtype, tape):
     move(model, "")
 
 
+class Checkpoints:
+    """What is checkpointed in a model: what its library's own switch does, or else its blocks that repeat.
+
+    `mark` has every such stretch run as it is, between two marks; `real` has PyTorch checkpoint it.
+    """
+
+    # What libraries call their switch, and what they are given.
+    SWITCHES = (
+        ("gradient_checkpointing_enable", {"gradient_checkpointing_kwargs": {"use_reentrant": False}}),
+        ("enable_gradient_checkpointing", {}),
+        ("set_grad_checkpointing", {}),
+    )
+
+    def __init__(self, model, tape, real):
+        self.tape, self.real = tape, real
+        self.regions = 0
+        self.switched = self.switch(model)
+        self.blocks = set() if self.switched else {id(block) for block in self.repeated(model)}
+        self.within = False
+
+    def switch(self, module):
+        """Turns on whatever switches there are, the outermost ones."""
+        for name, given in self.SWITCHES:
+            turn_on = getattr(module, name, None)
+            if callable(turn_on):
+                try:
+                    turn_on(**given)
+                    return True
+                except Exception:
+                    # "... does not support gradient checkpointing", each in its own words.
+                    continue
+        return any([self.switch(child) for child in module.children()])
+
+    def repeated(self, module):
+        """Elements of lists of which several are of one class and have modules of their own, the outermost ones."""
+        import torch
+
+        containers = (torch.nn.Sequential, torch.nn.ModuleList)
+        found = []
+        children = list(module.children())
+        for child in children:
+            alike = sum(type(other) is type(child) for other in children)
+            plain = type(child) in (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
+            if type(module) in containers and alike > 1 and not plain and next(child.children(), None) is not None:
+                found.append(child)
+            else:
+                found += self.repeated(child)
+        return found
+
+    def call(self, call, module, args, kwargs):
+        """A module's call; that of a block is a stretch of its own."""
+        if id(module) not in self.blocks or self.within:
+            return call(module, *args, **kwargs)
+        self.within = True
+        try:
+            if self.real:
+                from torch.utils.checkpoint import checkpoint
+
+                self.regions += 1
+                return checkpoint(call, module, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
+            with self.stretch(args, kwargs):
+                return call(module, *args, **kwargs)
+        finally:
+            self.within = False
+
+    @contextlib.contextmanager
+    def stretch(self, *given):
+        self.regions += 1
+        self.tape.emit("c")
+        self.tape.given(*given)
+        del given
+        try:
+            yield
+        finally:
+            self.tape.emit("f")
+
+    @contextlib.contextmanager
+    def watching(self):
+        """Has PyTorch's checkpointing do what is wanted of it."""
+        import torch.utils.checkpoint as place
+
+        name = "_checkpoint_without_reentrant_generator"
+        plain = getattr(place, name, None)
+        if not self.switched or plain is None:
+            yield
+            return
+
+        def real(function, preserve_rng_state, *rest, **more):
+            # The host's random state is no business of the card's.
+            self.regions += 1
+            return plain(function, False, *rest, **more)
+
+        def marked(function, preserve_rng_state, context, check, debug, *args, **kwargs):
+            if early_stop and args:
+                args = args[1:]
+            bound = [getattr(function, part, None) for part in ("args", "keywords")]
+            with self.stretch(args, kwargs, bound):
+                del bound
+                yield
+
+        early_stop = "early_stop" in plain.__code__.co_varnames[:plain.__code__.co_argcount]
+        setattr(place, name, real if self.real else marked)
+        try:
+            yield
+        finally:
+            setattr(place, name, plain)
+
+
 @contextlib.contextmanager
-def naming(model, tape):
+def naming(model, tape, checkpoints):
     """Has every module's name stand beside what is allocated in its forward."""
     import torch
 
     names = {id(module): tape.module(name) for name, module in model.named_modules()}
-    call = torch.nn.Module.__call__
+    plain = torch.nn.Module.__call__
 
-    def named(module, *args, **kwargs):
+    def call(module, *args, **kwargs):
         number = names.get(id(module), tape.modules[-1])
         tape.modules.append(number)
         tape.emit("m", number)
+        tape.given(args, kwargs)
         try:
-            return call(module, *args, **kwargs)
+            return plain(module, *args, **kwargs)
         finally:
             tape.modules.pop()
             tape.emit("e")
+
+    def named(module, *args, **kwargs):
+        if checkpoints is None:
+            return call(module, *args, **kwargs)
+        return checkpoints.call(call, module, args, kwargs)
 
     torch.nn.Module.__call__ = named
     try:
         yield
     finally:
-        torch.nn.Module.__call__ = call
+        torch.nn.Module.__call__ = plain
 
 
-def record(job, module, sizes, precision, capability, direct):
+def record(job, module, sizes, precision, capability, direct, checkpoint):
     """One recording: four micro-batches, the first without gradients there, the second with them, then again without."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -808,6 +938,7 @@ def record(job, module, sizes, precision, capability, direct):
     if half is not None:
         model = model.to(half)
     model.train()
+    checkpoints = Checkpoints(model, tape, checkpoint == "real") if checkpoint != "none" else None
     loss_code = compile(job["loss"], "the loss", "eval")
     # Lengths are written as expressions of the axes' names.
     lengths = [(name, given["dtype"], [compile(str(n), "the input " + name, "eval") for n in given["shape"]])
@@ -835,7 +966,7 @@ def record(job, module, sizes, precision, capability, direct):
         keep = watch.accumulators([p for p in parameters if p.requires_grad])
         batch = loss = None
         gradients, losses = {}, {}
-        with naming(model, tape):
+        with naming(model, tape, checkpoints), checkpoints.watching() if checkpoints else contextlib.nullcontext():
             for segment in "ABCD":
                 if segment in "CD":
                     tape.begin("zero")
@@ -863,6 +994,7 @@ def record(job, module, sizes, precision, capability, direct):
         del batch, loss, keep, parameters, model
     return {
         "sizes": sizes,
+        "regions": checkpoints.regions if checkpoints else 0,
         "precision": precision,
         "capability": list(capability),
         "same": sorted(list(c) for c in attention.same),
@@ -901,8 +1033,16 @@ def main():
         for line in sys.stdin:
             asked = json.loads(line)
             begun = time.time()
-            recorded = record(job, module, asked["sizes"], asked["precision"], asked["capability"],
-                              asked.get("direct", False))
+            try:
+                recorded = record(job, module, asked["sizes"], asked["precision"], asked["capability"],
+                                  asked.get("direct", False), asked.get("checkpoint", "none"))
+            except Exception as error:
+                if not asked.get("may_fail"):
+                    raise
+                known = isinstance(error, Refusal)
+                channel.send(refused=error.problem if known else "%s: %s" % (type(error).__name__, str(error)[:500]),
+                             hint=error.hint if known else "call torch.utils.checkpoint in the model itself")
+                continue
             channel.send(recording=recorded, seconds=round(time.time() - begun, 2))
     except Refusal as refusal:
         channel.send(refused=refusal.problem, hint=refusal.hint)

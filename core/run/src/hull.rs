@@ -9,18 +9,35 @@ use std::sync::Arc;
 
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::{Error, Result};
-use plimsoll_ledger::hull::{Hull, Segment, Step, Tape, Way, values};
+use plimsoll_ledger::hull::{Chosen, Hull, Segment, Step, Tape, Way, names_match, values};
 use plimsoll_ledger::{DType, GradFnId, Kind, ModuleId, OpId};
-use plimsoll_scenario::{HullModel, Scenario, at};
+use plimsoll_scenario::{Checkpointing, HullModel, Scenario, at};
 use plimsoll_torch::ops;
 use plimsoll_torch::optim::{self, GradScaler};
 use plimsoll_torch::tensor::{Context, Tensor, Told};
 
+/// The tape that is played.
+#[derive(Clone, Debug)]
+enum Played {
+    /// This one of the file's.
+    Recorded(Arc<Hull>, usize),
+    /// One that was worked out from it.
+    Made(Arc<Tape>),
+}
+
+impl Played {
+    fn tape(&self) -> &Tape {
+        match self {
+            Self::Recorded(hull, number) => &hull.tapes[*number],
+            Self::Made(tape) => tape,
+        }
+    }
+}
+
 /// A hull at the sizes that are asked, its parameters loaded.
 #[derive(Debug)]
 pub struct Player {
-    hull: Arc<Hull>,
-    tape: usize,
+    tape: Played,
     /// Bytes and sizes of every storage.
     sizes: Vec<(u64, Vec<u64>)>,
     modules: Vec<ModuleId>,
@@ -70,7 +87,7 @@ fn class(capability: (u8, u8)) -> (u8, u8) {
 }
 
 /// The tape of this scenario.
-fn choose(hull: &Hull, scenario: &Scenario, gpu: &Gpu) -> Result<usize> {
+fn choose(hull: &Arc<Hull>, scenario: &Scenario, gpu: &Gpu) -> Result<Played> {
     let precision = scenario.training.precision.as_str();
     let attends = |tape: &Tape| {
         tape.storages
@@ -81,7 +98,10 @@ fn choose(hull: &Hull, scenario: &Scenario, gpu: &Gpu) -> Result<usize> {
     let fits = |tape: &Tape| capability.is_some_and(|c| tape.cards.contains(&c)) || !attends(tape);
     let known = hull.tapes.iter().any(|tape| tape.precision == precision);
     let batch = scenario.input.batch;
-    hull.position(batch, |tape| tape.precision == precision && fits(tape)).ok_or_else(|| {
+    let training = &scenario.training;
+    let checkpointed = training.checkpointing != Checkpointing::None;
+    let found = hull.position(batch, checkpointed, |tape| tape.precision == precision && fits(tape));
+    let number = found.ok_or_else(|| {
         let (problem, hint) = if known {
             (
                 format!("attention takes other kernels on the {} than this hull was recorded with", gpu.name),
@@ -92,7 +112,50 @@ fn choose(hull: &Hull, scenario: &Scenario, gpu: &Gpu) -> Result<usize> {
             (format!("this hull was not recorded in {precision}"), "record it with plimsoll trace --precision")
         };
         Error::new(if known { at::device::gpu } else { at::training::precision }, problem, hint)
-    })
+    })?;
+    let recorded = || Ok(Played::Recorded(Arc::clone(hull), number));
+    if !checkpointed {
+        return recorded();
+    }
+    let tape = &hull.tapes[number];
+    let marked = tape.is_marked();
+    let patterns = &training.checkpoint_modules;
+    if patterns.is_empty() {
+        // What PyTorch itself checkpointed while it was recorded is played as it is.
+        if tape.checkpointed && !marked {
+            return recorded();
+        }
+        return match marked {
+            true => Ok(Played::Made(Arc::new(tape.checkpointed(hull, Chosen::Marked)?.0))),
+            false => Err(Error::new(
+                at::training::checkpointing,
+                "the model has no switch for checkpointing, and no blocks of one class are called in it",
+                "name the modules: training.checkpoint_modules = [\"layers.*\"]; a hull of an older plimsoll is recorded again",
+            )),
+        };
+    }
+    if (tape.checkpointed && !marked) || !tape.says_what_is_given() {
+        return Err(Error::new(
+            at::training::checkpoint_modules,
+            "this model does something else when it is run again, so other modules than its blocks cannot be worked out",
+            "leave checkpoint_modules out, or call torch.utils.checkpoint in the model and record it again",
+        ));
+    }
+    let unknown = patterns.iter().find(|pattern| !hull.modules.iter().any(|name| names_match(pattern, name)));
+    let (played, count) = tape.checkpointed(hull, Chosen::Named(patterns))?;
+    match unknown {
+        None if count > 0 => Ok(Played::Made(Arc::new(played))),
+        _ => {
+            let named = unknown.map_or_else(|| patterns.join(", "), Clone::clone);
+            let names: Vec<&str> =
+                hull.modules.iter().filter(|name| !name.is_empty()).take(6).map(String::as_str).collect();
+            Err(Error::new(
+                at::training::checkpoint_modules,
+                format!("no module that the model calls is named {named}"),
+                format!("its modules are called {}, ...; * stands for one part of a name", names.join(", ")),
+            ))
+        }
+    }
 }
 
 impl Player {
@@ -103,10 +166,8 @@ impl Player {
     pub fn load(cx: &Rc<Context>, model: &HullModel, scenario: &Scenario, gpu: &Gpu) -> Result<Self> {
         let hull = Arc::clone(model.file()?);
         let axes = model.values_from_one(scenario.input.batch)?;
-        let number = choose(&hull, scenario, gpu)?;
-        let Some(tape) = hull.tapes.get(number) else {
-            return Err(Error::new("model.hull", "it has no such tape", "report it"));
-        };
+        let played = choose(&hull, scenario, gpu)?;
+        let tape = played.tape();
         let values = values(&hull.exprs, &axes);
         let value = |expr: u32| values.get(expr as usize).copied().flatten();
         let mut sizes = Vec::with_capacity(tape.storages.len());
@@ -124,7 +185,7 @@ impl Player {
         let modules = modules(cx, &hull.modules);
         let dtypes = hull.dtypes.iter().map(|name| dtype(name)).collect();
         let mut player = Self {
-            tape: number,
+            tape: played.clone(),
             sizes,
             modules,
             ops,
@@ -136,7 +197,6 @@ impl Player {
             kept: Vec::new(),
             begun: false,
             now: Now::default(),
-            hull: Arc::clone(&hull),
         };
         let mut trained = vec![None; tape.loaded as usize];
         for parameter in &tape.parameters {
@@ -153,17 +213,13 @@ impl Player {
         Ok(player)
     }
 
-    fn tape(&self) -> &Tape {
-        &self.hull.tapes[self.tape]
-    }
-
     fn segment(&self) -> &Segment {
-        &self.tape().segments[self.now.segment]
+        &self.tape.tape().segments[self.now.segment]
     }
 
     /// A storage comes.
     fn come(&self, cx: &Rc<Context>, storage: u32, kind: Option<Kind>) -> Tensor {
-        let born = self.tape().storages[storage as usize];
+        let born = self.tape.tape().storages[storage as usize];
         let (bytes, sizes) = &self.sizes[storage as usize];
         cx.told(Told {
             bytes: *bytes,
@@ -227,9 +283,8 @@ impl Player {
     }
 
     fn play(&mut self, cx: &Rc<Context>, from: usize, to: usize) {
-        let hull = Arc::clone(&self.hull);
-        let tape = &hull.tapes[self.tape];
-        let segment = &tape.segments[self.now.segment];
+        let played = self.tape.clone();
+        let segment = &played.tape().segments[self.now.segment];
         for (at, step) in (from..to).zip(&segment.steps[from..to]) {
             match *step {
                 Step::Born => {
@@ -261,6 +316,7 @@ impl Player {
                 Step::PutBack(number) => drop(self.now.taken.get_mut(number as usize).and_then(Option::take)),
                 Step::Module(module) => self.now.stack.push(module),
                 Step::Return => drop(self.now.stack.pop()),
+                Step::Region | Step::RegionEnd | Step::Given(_) => {}
                 Step::Product(bias) => cx.product_told(bias, at >= segment.begins[1] as usize),
             }
         }
@@ -276,8 +332,8 @@ impl Player {
 
     /// Gradients take their places, and what is left is told apart from what stays.
     fn finish(&mut self, cx: &Rc<Context>) {
-        let hull = Arc::clone(&self.hull);
-        let segment = &hull.tapes[self.tape].segments[self.now.segment];
+        let played = self.tape.clone();
+        let segment = &played.tape().segments[self.now.segment];
         let mut now = std::mem::take(&mut self.now);
         let place = |storage: u32| storage.checked_sub(segment.first).map_or(usize::MAX, |index| index as usize);
         let mut gradients: BTreeMap<u32, Tensor> = BTreeMap::new();

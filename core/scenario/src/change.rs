@@ -89,7 +89,12 @@ impl Change {
         match self {
             Self::Set(lever, value) => lever.set(next, value)?,
             Self::Precision(precision) => training.precision = *precision,
-            Self::Checkpointing(checkpointing) => training.checkpointing = *checkpointing,
+            Self::Checkpointing(checkpointing) => {
+                training.checkpointing = *checkpointing;
+                if *checkpointing == Checkpointing::None {
+                    training.checkpoint_modules.clear();
+                }
+            }
             Self::Optimizer(optimizer) => training.optimizer = *optimizer,
             Self::Implementation(implementation) => training.optimizer_impl = *implementation,
             Self::Loss(implementation) => training.loss_impl = *implementation,

@@ -4,8 +4,8 @@ use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ground::{Error, Result};
 
 use super::{
-    Attention, BaseDtype, Mode, ModelSource, Precision, Quantization, Scenario, Training, at, device, hull, input,
-    levers, limits, model, parallel,
+    Attention, BaseDtype, Checkpointing, Mode, ModelSource, Precision, Quantization, Scenario, Training, at, device,
+    hull, input, levers, limits, model, parallel,
 };
 
 impl Scenario {
@@ -24,6 +24,7 @@ impl Scenario {
             hull::check(self, hull)?;
         }
         self.in_mode()?;
+        self.named_modules()?;
         self.runs()?;
         self.training.quantized()?;
         self.training.base()?;
@@ -40,6 +41,23 @@ impl Scenario {
                 && lever.get(self) != lever.default(self)
         });
         foreign.map_or(Ok(()), |lever| Err(Error::new(lever.path, "says nothing in inference", "leave it out")))
+    }
+
+    /// Refuses names of modules where nothing is checkpointed by name.
+    fn named_modules(&self) -> Result<()> {
+        let training = &self.training;
+        if training.checkpoint_modules.is_empty() {
+            return Ok(());
+        }
+        let (problem, hint) = match self.model.source {
+            ModelSource::Hull(_) if training.checkpointing != Checkpointing::None => return Ok(()),
+            ModelSource::Hull(_) => ("nothing is checkpointed", "use checkpointing = \"full\" beside it"),
+            _ => (
+                "every layer of this model is checkpointed, or none",
+                "leave it out; a model recorded with plimsoll trace can be checkpointed by name",
+            ),
+        };
+        Err(Error::new(at::training::checkpoint_modules, problem, hint))
     }
 
     /// Refuses what these versions of the software do not have.

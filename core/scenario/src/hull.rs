@@ -11,14 +11,14 @@ use sha2::{Digest as _, Sha256};
 
 use crate::given::{Given, count, text as text_of};
 use crate::link::BASE64;
-use crate::{
-    Attention, AttentionMask, Checkpointing, LossImpl, Mode, Optimizer, Precision, Quantization, Scenario, at,
-};
+use crate::{Attention, AttentionMask, LossImpl, Mode, Optimizer, Precision, Quantization, Scenario, at};
 
 /// What stands before a file's content in `model.hull`, in base64url.
 pub const CONTENT: &str = "data:";
 /// What stands before the hash of a file's content.
 const HASH: &str = "sha256:";
+/// The longest hull that a link carries, in base64url: what is behind `#` may be 64 KiB, and is not the hull's alone.
+const CARRIED: usize = 48 << 10;
 /// The most an axis may be.
 const LONGEST: u64 = 1 << 40;
 
@@ -27,6 +27,8 @@ const LONGEST: u64 = 1 << 40;
 pub struct HullModel {
     hash: String,
     file: Option<Arc<Hull>>,
+    /// The file's bytes, in base64url.
+    content: Arc<str>,
     axes: Map<String, Value>,
 }
 
@@ -44,12 +46,22 @@ impl HullModel {
     pub fn of(bytes: &[u8]) -> Result<Self> {
         let hull = Hull::from_bytes(bytes)?;
         let axes = hull.axes.iter().skip(1).map(|axis| (axis.name.clone(), axis.usual.into())).collect();
-        let mut hash = HASH.to_owned();
-        for byte in Sha256::digest(bytes) {
-            // Writing to a String cannot fail.
-            let _ = write!(hash, "{byte:02x}");
-        }
-        Ok(Self { hash, file: Some(Arc::new(hull)), axes })
+        Ok(Self { hash: digest(bytes), file: Some(Arc::new(hull)), content: BASE64.encode(bytes).into(), axes })
+    }
+
+    /// The file in base64url, where it is short enough for a link.
+    pub fn carried(&self) -> Option<&str> {
+        let content = Some(&*self.content).filter(|content| !content.is_empty());
+        content.filter(|content| content.len() <= CARRIED)
+    }
+
+    /// The file's bytes.
+    ///
+    /// # Errors
+    /// Only its hash is known.
+    pub fn bytes(&self) -> Result<Vec<u8>> {
+        self.file()?;
+        BASE64.decode(&*self.content).map_err(|_| Error::new(at::model::hull, "it is not base64url", "open it again"))
     }
 
     /// The text that stands for a file's bytes in `model.hull`.
@@ -145,7 +157,7 @@ pub(crate) fn read(given: &Given<'_>) -> Result<HullModel> {
                 axes.insert(name.to_owned(), count(value, &given.at(name), LONGEST)?.into());
             }
         }
-        return Ok(HullModel { hash: said.to_owned(), file: None, axes });
+        return Ok(HullModel { hash: said.to_owned(), file: None, content: "".into(), axes });
     } else {
         let problem = format!("{} is no hull that was opened", quoted(said));
         return Err(Error::new(place, problem, "open the file with plimsoll estimate --hull FILE"));
@@ -169,6 +181,22 @@ pub(crate) fn read(given: &Given<'_>) -> Result<HullModel> {
     Ok(model)
 }
 
+/// `sha256:...` of a file's bytes.
+fn digest(bytes: &[u8]) -> String {
+    let mut hash = HASH.to_owned();
+    for byte in Sha256::digest(bytes) {
+        // Writing to a String cannot fail.
+        let _ = write!(hash, "{byte:02x}");
+    }
+    hash
+}
+
+/// The hash of a file in base64url.
+pub(crate) fn hash_of(content: &str) -> Result<String> {
+    let bytes = BASE64.decode(content);
+    bytes.map(|bytes| digest(&bytes)).map_err(|_| Error::new("hull", "the hull behind # is damaged", "copy it again"))
+}
+
 /// `sha256:` and 64 digits.
 pub(crate) fn is_hash(text: &str) -> bool {
     let digits = text.strip_prefix(HASH).unwrap_or_default();
@@ -187,10 +215,6 @@ pub(crate) fn check(scenario: &Scenario, model: &HullModel) -> Result<()> {
     if training.mode == Mode::Inference {
         let hint = "use training.mode = \"train\": plimsoll trace records training steps";
         return Err(Error::new(at::training::mode, "a hull holds a training step, and no inference", hint));
-    }
-    if training.checkpointing != Checkpointing::None {
-        let hint = "call torch.utils.checkpoint in the model and record it again with plimsoll trace";
-        return another(at::training::checkpointing, "checkpointing", hint);
     }
     if training.lora.is_some() {
         return another(

@@ -62,6 +62,19 @@ levers! {
             only: Some(Mode::Train),
             near: Near::unlike(3.0),
         }
+        /// Which modules of a hull are checkpointed, by name; `*` stands for whatever is between two dots (`layers.*`). Where
+        /// nothing is said, what the model's own switch checkpoints, or its blocks that repeat.
+        pub checkpoint_modules: Vec<String> = Vec::new() => {
+            link: "checkpoint_modules",
+            kind: Kind::Names { all: None, example: &["layers.*", "encoder.block.*.*"] },
+            label: "Checkpointed modules",
+            help: "Of a recorded model, by name: layers.*",
+            otherwise: "what the model's own switch checkpoints, else its blocks that repeat",
+            group: Group::Recipe,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            near: Near::unlike(2.0),
+        }
         /// How attention is computed.
         pub attention: Attention = Attention::Sdpa, or attention => {
             link: "attention",

@@ -1,5 +1,6 @@
 //! `plimsoll trace`: a person's own model, recorded once without a card, as a file that is estimated like any other model.
 
+mod attempt;
 mod input;
 mod points;
 mod recorder;
@@ -9,13 +10,13 @@ use std::path::PathBuf;
 
 use plimsoll_core::Error;
 use plimsoll_core::catalog::search;
-use plimsoll_core::ledger::hull::{Asked, Axis, Hull, Trial, fit, same_program};
+use plimsoll_core::ledger::hull::{Asked, Axis, Hull};
 
 use crate::exit::{self, Failure};
 use crate::worker::{Quarters, find};
 
+use attempt::Attempt;
 use input::Given;
-use points::Points;
 use recorder::{Job, Recorder};
 
 /// The script, as `plimsoll trace --print-recorder` shows it.
@@ -149,7 +150,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let mut refused = None;
     for steps in given.attempts() {
         asked.axes = given.axes(&steps);
-        match attempt(&mut recorder, &asked, &given, &precisions, &cards) {
+        match Attempt::new(&mut recorder, &asked, &given).run(&precisions, &cards) {
             Ok(hull) => return finish(args, &hull),
             // Another size may be one that the model takes, or does the same at.
             Err(failure @ Failure::Scenario { .. }) if given.may_step() => {
@@ -183,64 +184,6 @@ fn precisions(list: &str) -> Result<Vec<&str>, Failure> {
         None if named.is_empty() => Err(Error::new("--precision", "it is empty", "name one").into()),
         None => Ok(named),
     }
-}
-
-/// Records every precision at every point with these steps.
-fn attempt(
-    recorder: &mut Recorder,
-    asked: &Asked,
-    given: &Given,
-    precisions: &[&str],
-    cards: &[(u8, u8)],
-) -> Result<Hull, Failure> {
-    let mut hull = Hull::new(asked.clone());
-    let points = Points::of(&hull.axes);
-    for precision in precisions {
-        let mut open: Vec<(u8, u8)> = cards.to_vec();
-        while let Some(card) = open.first().copied() {
-            let mut trials: Vec<Trial> = Vec::new();
-            for (index, at) in points.trials.iter().enumerate() {
-                eprint!("Recording {precision} at {} ({} of {}) ... ", given.at(at), index + 1, points.trials.len());
-                let trial = recorder.record(given, at, precision, card, false)?;
-                if let Some(first) = trials.first() {
-                    same_program(&hull, first, &trial)?;
-                }
-                trials.push(trial);
-            }
-            let same: Vec<(u8, u8)> = match trials.first() {
-                Some(first) => CARDS.into_iter().filter(|card| first.recording.same.contains(card)).collect(),
-                None => Vec::new(),
-            };
-            let loose = fit(&mut hull, precision, None, &same, &trials)?;
-            if loose > 0 {
-                eprintln!("{loose} roundings are not pinned down by these sizes; the offset nearest to 0 is taken");
-            }
-            for at in &points.witnesses {
-                eprint!("Witness {precision} at {} ... ", given.at(at));
-                let witness = recorder.record(given, at, precision, card, true)?;
-                hull.witness(&witness)?;
-            }
-            eprint!("Witness {precision} at {} ... ", given.at(&points.alone));
-            let witness = recorder.record(given, &points.alone, precision, card, true)?;
-            if hull.witness(&witness).is_err() {
-                eprintln!("A single sample takes another way than several: it is recorded by itself");
-                let mut singles: Vec<Trial> = Vec::new();
-                for at in &points.singles {
-                    eprint!("Recording {precision} at {} ... ", given.at(at));
-                    let trial = recorder.record(given, at, precision, card, false)?;
-                    if let Some(first) = singles.first() {
-                        same_program(&hull, first, &trial)?;
-                    }
-                    singles.push(trial);
-                }
-                fit(&mut hull, precision, Some(1), &same, &singles)?;
-                hull.witness(&witness)?;
-            }
-            // What has just been recorded is open no more.
-            open.retain(|other| *other != card && !same.contains(other));
-        }
-    }
-    Ok(hull)
 }
 
 /// Writes the file and says what is in it.

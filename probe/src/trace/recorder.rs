@@ -35,6 +35,40 @@ pub struct Job {
     pub path: Vec<PathBuf>,
 }
 
+/// What is done about checkpointing in a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checkpoint {
+    /// Nothing: the model runs as it is.
+    None,
+    /// What would be checkpointed is marked, and runs as it is.
+    Marked,
+    /// PyTorch checkpoints it.
+    Real,
+}
+
+impl Checkpoint {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Marked => "mark",
+            Self::Real => "real",
+        }
+    }
+}
+
+/// What is wanted of a recording. One with checkpointing may be refused without ending the recorder.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// The scenario's word for the precision.
+    pub precision: &'a str,
+    /// Compute capability.
+    pub card: (u8, u8),
+    /// Whether autograd holds what it saves itself.
+    pub direct: bool,
+    /// What is done about checkpointing.
+    pub checkpoint: Checkpoint,
+}
+
 /// A process that records. Dropping it ends it.
 #[derive(Debug)]
 pub struct Recorder {
@@ -82,20 +116,15 @@ impl Recorder {
     }
 
     /// One recording.
-    pub fn record(
-        &mut self,
-        given: &Given,
-        at: &[u64],
-        precision: &str,
-        card: (u8, u8),
-        direct: bool,
-    ) -> Result<Trial, Failure> {
+    pub fn record(&mut self, given: &Given, at: &[u64], wanted: Wanted<'_>) -> Result<Trial, Failure> {
         let begun = Instant::now();
         let asked = json!({
             "sizes": given.sizes(at),
-            "precision": precision,
-            "capability": [card.0, card.1],
-            "direct": direct,
+            "precision": wanted.precision,
+            "capability": [wanted.card.0, wanted.card.1],
+            "direct": wanted.direct,
+            "checkpoint": wanted.checkpoint.word(),
+            "may_fail": wanted.checkpoint != Checkpoint::None,
         });
         // One that ended has said why, and that is read below.
         let _ = writeln!(self.stdin, "{asked}").and_then(|()| self.stdin.flush());

@@ -15,7 +15,7 @@ pub const HULL: Family = Family {
     has_mask: false,
     positions: Positions::NONE,
     layers: &[],
-    checkpointing: Checkpoints::Never,
+    checkpointing: Checkpoints::Always,
     eager: true,
     adapters: false,
     unquantized: None,

@@ -9,7 +9,7 @@ use plimsoll_ground::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::tape::{Born, Segment, Step, Tape, Way};
-use super::{Expr, Hull, Parameter, Witness, phases};
+use super::{Chosen, Expr, Hull, Parameter, Witness, phases};
 
 /// What every file begins with; the number is the version of the format.
 pub const MAGIC: &[u8] = b"plimsoll-hull 1\n";
@@ -173,7 +173,8 @@ impl Hull {
     fn witnesses(&self) -> Result<()> {
         for tape in &self.tapes {
             for witness in &tape.witnesses {
-                let ours = phases(self, tape, &witness.axes)?;
+                let played = if witness.checkpointed { &tape.checkpointed(self, Chosen::Marked)?.0 } else { tape };
+                let ours = phases(self, played, &witness.axes)?;
                 if ours != witness.phases {
                     return Err(wrong(format!(
                         "at {:?} its {} tape does not come out as what was recorded there",
@@ -228,6 +229,18 @@ fn check_segment(tape: &Tape, segment: &Segment, modules: usize) -> Result<()> {
                 true
             }
             Step::Product(_) => true,
+            Step::Given(storage) => {
+                storage < tape.loaded
+                    || storage.checked_sub(segment.first).is_some_and(|index| (index as usize) < held.len())
+            }
+            Step::Region => {
+                depth += 1;
+                true
+            }
+            Step::RegionEnd => {
+                depth = depth.saturating_sub(1);
+                true
+            }
         };
         if !sound {
             return Err(bad(at));
@@ -265,6 +278,8 @@ fn check_segment(tape: &Tape, segment: &Segment, modules: usize) -> Result<()> {
 #[serde(deny_unknown_fields)]
 struct TapeColumns {
     precision: String,
+    #[serde(default, skip_serializing_if = "super::is_false")]
+    checkpointed: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     batch: Option<u64>,
     cards: Vec<(u8, u8)>,
@@ -321,6 +336,10 @@ impl From<&Segment> for SegmentColumns {
                 Step::Return => ('e', None),
                 Step::Product(false) => ('p', None),
                 Step::Product(true) => ('b', None),
+                Step::Region => ('c', None),
+                Step::RegionEnd => ('f', None),
+                Step::Given(storage) if storage < segment.first => ('h', Some(storage)),
+                Step::Given(storage) => ('g', Some(next - storage)),
             };
             steps.push(letter);
             numbers.extend(number);
@@ -371,6 +390,10 @@ impl SegmentColumns {
                 b'e' => Step::Return,
                 b'p' => Step::Product(false),
                 b'b' => Step::Product(true),
+                b'c' => Step::Region,
+                b'f' => Step::RegionEnd,
+                b'h' => Step::Given(numbers.next().filter(|n| *n < first)?),
+                b'g' => Step::Given(next.checked_sub(numbers.next()?)?),
                 _ => return None,
             };
             steps.push(step);
@@ -399,6 +422,7 @@ impl Serialize for Tape {
         let [a, b, c] = &self.segments;
         TapeColumns {
             precision: self.precision.clone(),
+            checkpointed: self.checkpointed,
             batch: self.batch,
             cards: self.cards.clone(),
             parameters: self.parameters.clone(),
@@ -446,6 +470,7 @@ impl<'de> Deserialize<'de> for Tape {
         let segments = [segment(a)?, segment(b)?, segment(c)?];
         Ok(Self {
             precision: columns.precision,
+            checkpointed: columns.checkpointed,
             batch: columns.batch,
             cards: columns.cards,
             parameters: columns.parameters,

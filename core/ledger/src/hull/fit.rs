@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use super::recording::{Apart, Recording};
 use super::solve::Solver;
 use super::tape::{Born, Step, Tape};
-use super::{Axis, Hull, Parameter, Phase, Witness, phases};
+use super::{Axis, Chosen, Hull, Parameter, Phase, Witness, phases};
 
 /// What is to be recorded, as it is said at the head of the file.
 #[derive(Clone, Debug, Default)]
@@ -76,19 +76,23 @@ impl<'t, T: Clone + Eq + std::hash::Hash> Table<'t, T> {
     }
 }
 
-/// Adds the tape of one precision to a hull: `trials` are recordings at different points, all of one micro-batch where the
-/// tape is for that `batch` alone. Answers how many roundings the
+/// What a tape holds for, beside its precision.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Holds<'a> {
+    /// The one micro-batch that all its recordings are of, where it is for that alone.
+    pub batch: Option<u64>,
+    /// Compute capabilities.
+    pub cards: &'a [(u8, u8)],
+    /// Whether it holds under checkpointing alone.
+    pub checkpointed: bool,
+}
+
+/// Adds the tape of one precision to a hull: `trials` are recordings at different points. Answers how many roundings the
 /// points leave loose.
 ///
 /// # Errors
 /// Programs that differ between points, sizes without an expression.
-pub fn fit(
-    hull: &mut Hull,
-    precision: &str,
-    batch: Option<u64>,
-    cards: &[(u8, u8)],
-    trials: &[Trial],
-) -> Result<usize> {
+pub fn fit(hull: &mut Hull, precision: &str, holds: Holds<'_>, trials: &[Trial]) -> Result<usize> {
     let Some(first) = trials.first() else {
         return Err(Error::new("trace", "nothing was recorded", "record at a few sizes"));
     };
@@ -139,8 +143,8 @@ pub fn fit(
             "give an axis a fixed number in --input, or say with --axis S=256/32 that only multiples of 32 are asked for",
         ));
     }
-    let mut tape = written(hull, precision, cards, &first.recording, parts.swap_remove(0), &sizes);
-    tape.batch = batch;
+    let mut tape = written(hull, precision, &first.recording, parts.swap_remove(0), &sizes);
+    (tape.batch, tape.cards, tape.checkpointed) = (holds.batch, holds.cards.to_vec(), holds.checkpointed);
     hull.tapes.push(tape);
     Ok(loose)
 }
@@ -151,6 +155,21 @@ pub fn fit(
 /// Where they begin to differ.
 pub fn same_program(hull: &Hull, first: &Trial, other: &Trial) -> Result<()> {
     alike(hull, first, &first.recording.apart()?, other, &other.recording.apart()?)
+}
+
+/// Whether the marks of what is checkpointed are all that two recordings at one point differ in.
+///
+/// # Errors
+/// A recording that cannot be taken apart.
+pub fn same_but_for_marks(hull: &Hull, first: &Trial, other: &Trial) -> Result<bool> {
+    let bare = |trial: &Trial| -> Result<Apart> {
+        let mut apart = trial.recording.apart()?;
+        for segment in &mut apart.segments {
+            segment.unmark();
+        }
+        Ok(apart)
+    };
+    Ok(alike(hull, first, &bare(first)?, other, &bare(other)?).is_ok())
 }
 
 /// Refuses programs that differ.
@@ -193,14 +212,7 @@ fn alike(hull: &Hull, first: &Trial, one: &Apart, other: &Trial, two: &Apart) ->
     Ok(())
 }
 
-fn written(
-    hull: &mut Hull,
-    precision: &str,
-    cards: &[(u8, u8)],
-    recording: &Recording,
-    apart: Apart,
-    sizes: &[(u32, Vec<u32>)],
-) -> Tape {
+fn written(hull: &mut Hull, precision: &str, recording: &Recording, apart: Apart, sizes: &[(u32, Vec<u32>)]) -> Tape {
     let mut shapes = Table::of(&mut hull.shapes);
     let (mut ops, mut nodes) = (Table::of(&mut hull.ops), Table::of(&mut hull.nodes));
     let (mut dtypes, mut modules) = (Table::of(&mut hull.dtypes), Table::of(&mut hull.modules));
@@ -231,8 +243,9 @@ fn written(
     let asked = recording.asked.iter().map(|(who, (dtype, told))| (who.clone(), dtype.clone(), told.to_string()));
     Tape {
         precision: precision.to_owned(),
+        checkpointed: false,
         batch: None,
-        cards: cards.to_vec(),
+        cards: Vec::new(),
         parameters: parameters.collect(),
         loaded: recording.loaded,
         storages,
@@ -243,14 +256,16 @@ fn written(
 }
 
 impl Hull {
-    /// Has a recording in which autograd held what it saved itself be a witness of the newest tape, which must come out as it.
+    /// Has a recording in which autograd held what it saved itself be a witness of the tape with this number, which must come out
+    /// as it; `checkpointed`: PyTorch itself checkpointed the model in it.
     ///
     /// # Errors
     /// It does not.
-    pub fn witness(&mut self, trial: &Trial) -> Result<()> {
+    pub fn witness(&mut self, number: usize, trial: &Trial, checkpointed: bool) -> Result<()> {
         let told = trial.recording.phases();
-        let Some(tape) = self.tapes.last() else { return Ok(()) };
-        let ours = phases(self, tape, &trial.at)?;
+        let Some(tape) = self.tapes.get(number) else { return Ok(()) };
+        let played = if checkpointed { &tape.checkpointed(self, Chosen::Marked)?.0 } else { tape };
+        let ours = phases(self, played, &trial.at)?;
         if let Some(at) = (0..told.len().max(ours.len())).find(|&at| told.get(at) != ours.get(at)) {
             return Err(Error::new(
                 "trace",
@@ -263,8 +278,8 @@ impl Hull {
                 "give an axis a fixed number in --input; if it stays so, report it with the model",
             ));
         }
-        if let Some(tape) = self.tapes.last_mut() {
-            tape.witnesses.push(Witness { axes: trial.at.clone(), phases: told });
+        if let Some(tape) = self.tapes.get_mut(number) {
+            tape.witnesses.push(Witness { axes: trial.at.clone(), checkpointed, phases: told });
         }
         Ok(())
     }

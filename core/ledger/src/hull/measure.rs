@@ -114,7 +114,8 @@ pub fn phases(hull: &Hull, tape: &Tape, axes: &[u64]) -> Result<Vec<Phase>> {
                     taken.push(storage);
                 }
                 Step::PutBack(number) => live.release(taken[number as usize]),
-                Step::Module(_) | Step::Return | Step::Product(_) => {}
+                Step::Module(_) | Step::Return | Step::Product(_) | Step::Region | Step::RegionEnd | Step::Given(_) => {
+                }
             }
         }
         left = segment

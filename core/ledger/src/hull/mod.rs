@@ -5,6 +5,7 @@
 //! ones. The file is described in `docs/hull.md`; it holds no code, and reading one checks everything that is taken for
 //! granted of it.
 
+mod checkpoint;
 mod expr;
 mod file;
 mod fit;
@@ -16,9 +17,10 @@ mod tape;
 #[cfg(test)]
 mod tests;
 
+pub use checkpoint::{Chosen, names_match};
 pub use expr::{Expr, Term, values};
 pub use file::{MAGIC, MOST_BYTES, MOST_UNPACKED};
-pub use fit::{Asked, Trial, fit, same_program};
+pub use fit::{Asked, Holds, Trial, fit, same_but_for_marks, same_program};
 pub use measure::{Phase, phases};
 pub use recording::{Recording, Reply};
 pub use tape::{Born, Segment, Step, Tape, Way};
@@ -91,8 +93,16 @@ pub struct Parameter {
 pub struct Witness {
     /// The values of the axes.
     pub axes: Vec<u64>,
+    /// Whether the model was checkpointed in it, by PyTorch itself.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub checkpointed: bool,
     /// Peak and end of input, forward and backward of three micro-batches, in bytes of live storages, each rounded to 512.
     pub phases: Vec<Phase>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl Hull {
@@ -104,13 +114,17 @@ impl Hull {
     /// The tape for a precision on a card of this compute capability: the one recorded for it, or for one that chooses the
     /// same kernels; where this micro-batch has one of its own, that.
     pub fn tape(&self, precision: &str, capability: (u8, u8), batch: u64) -> Option<&Tape> {
-        self.position(batch, |tape| tape.precision == precision && tape.cards.contains(&capability))
+        self.position(batch, false, |tape| tape.precision == precision && tape.cards.contains(&capability))
             .and_then(|position| self.tapes.get(position))
     }
 
-    /// Where among those that `suits` the tape of a micro-batch is.
-    pub fn position(&self, batch: u64, suits: impl Fn(&Tape) -> bool) -> Option<usize> {
-        let of = |wanted: Option<u64>| self.tapes.iter().position(|tape| tape.batch == wanted && suits(tape));
-        of(Some(batch)).or_else(|| of(None))
+    /// Where among those that `suits` the tape of a micro-batch is; under checkpointing the one that is for that alone, where
+    /// there is one.
+    pub fn position(&self, batch: u64, checkpointed: bool, suits: impl Fn(&Tape) -> bool) -> Option<usize> {
+        let of = |wanted: Option<u64>, alone: bool| {
+            self.tapes.iter().position(|tape| tape.batch == wanted && tape.checkpointed == alone && suits(tape))
+        };
+        let among = |alone: bool| of(Some(batch), alone).or_else(|| of(None, alone));
+        checkpointed.then(|| among(true)).flatten().or_else(|| among(false))
     }
 }

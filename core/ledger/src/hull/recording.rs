@@ -30,6 +30,9 @@ pub struct Reply {
 /// A recording at one point.
 #[derive(Debug, Deserialize)]
 pub struct Recording {
+    /// How many stretches of it are recomputed where the model is checkpointed.
+    #[serde(default)]
+    pub regions: u32,
     /// Cards on which the same attention kernels run.
     pub same: Vec<(u8, u8)>,
     /// Instructions.
@@ -211,6 +214,13 @@ impl Recording {
                 },
                 Raw::One('m', module) => Step::Module(*module),
                 Raw::Bare(('e',)) => Step::Return,
+                Raw::Bare(('c',)) => Step::Region,
+                Raw::Bare(('f',)) => Step::RegionEnd,
+                Raw::One('g', storage) => match Bounds::of(&bounds.storages, *storage) {
+                    // What the model keeps of an earlier call lives on by itself.
+                    Some(owner) if owner != index => continue,
+                    _ => Step::Given(*storage),
+                },
                 Raw::One('b', bias) => Step::Product(*bias == 1),
                 other => return Err(wrong(format!("an instruction {other:?}"))),
             };
@@ -276,12 +286,23 @@ impl Recording {
 }
 
 impl Segment {
+    /// Takes out what is marked for checkpointing alone.
+    pub(super) fn unmark(&mut self) {
+        let mark = |step: &Step| matches!(step, Step::Region | Step::RegionEnd | Step::Given(_));
+        for begin in &mut self.begins {
+            let before = self.steps.iter().take(*begin as usize).filter(|step| mark(step)).count();
+            *begin -= before as u32;
+        }
+        self.steps.retain(|step| !mark(step));
+    }
+
     /// The instructions with storages counted from the segment's first.
     fn relative(&self, loaded: u32) -> Vec<Step> {
         let of = |storage: u32| if storage < loaded { storage } else { storage - self.first + loaded };
         let step = |step: &Step| match *step {
             Step::Dropped(storage) => Step::Dropped(of(storage)),
             Step::Kept(storage) => Step::Kept(of(storage)),
+            Step::Given(storage) => Step::Given(of(storage)),
             other => other,
         };
         self.steps.iter().map(step).collect()

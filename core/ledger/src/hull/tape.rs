@@ -26,6 +26,12 @@ pub enum Step {
     Return,
     /// A matrix product runs, or one that adds a bias as it goes.
     Product(bool),
+    /// A stretch begins that is recomputed where the model is checkpointed.
+    Region,
+    /// The innermost such stretch ends.
+    RegionEnd,
+    /// What was just called, or the stretch that just began, is given this storage.
+    Given(u32),
 }
 
 /// What something left behind is.
@@ -81,6 +87,8 @@ pub struct Segment {
 pub struct Tape {
     /// The scenario's word for the precision.
     pub precision: String,
+    /// Whether it holds under checkpointing alone, because the model then runs another program.
+    pub checkpointed: bool,
     /// The one micro-batch that it holds for; `None`: every one from the axis's least on that has no tape of its own.
     pub batch: Option<u64>,
     /// Compute capabilities that it holds for.

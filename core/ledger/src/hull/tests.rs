@@ -1,65 +1,105 @@
 //! A recording that was made up by hand, the way the recorder writes it: one weight, a batch, a loss, a gradient.
 
-use super::{Asked, Axis, Hull, MAGIC, Recording, Trial, fit, phases, same_program};
+use super::{Asked, Axis, Chosen, Holds, Hull, MAGIC, Recording, Trial, fit, names_match, phases, same_program};
 
-/// What the recorder would write of `loss = (x @ w).sum()` at `[batch, side]`; `direct`: autograd holds what it saves.
-fn recording(at: &[u64], direct: bool) -> Recording {
+/// Who holds what is saved.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Handles: a tape.
+    Tape,
+    /// Autograd itself.
+    Direct,
+    /// PyTorch's checkpointing, which computes it once more.
+    Checkpointed,
+}
+
+/// What the recorder would write of `loss = (x @ w).square().sum()` at `[batch, side]`, the product a stretch of its own.
+fn recording(at: &[u64], mode: Mode) -> Recording {
     let (batch, side) = (at[0], at[1]);
-    let sizes = [(batch * side * 4, vec![batch, side]), (batch * 8 * 4, vec![batch, 8]), (4, vec![])];
+    let out_size = (batch * 8 * 4, vec![batch, 8], "made");
     let mut storages = vec![(side * 8 * 4, vec![side, 8], "parameter")];
     let mut code = vec![r#"["p","load"]"#.to_owned(), r#"["a",0]"#.to_owned()];
     let (mut losses, mut gradients) = (Vec::new(), Vec::new());
-    let mut before: Option<u32> = None;
+    let mut before: Option<[u32; 2]> = None;
     let mut made: Vec<u32> = Vec::new();
+    let tape = mode == Mode::Tape;
     for (index, letter) in ["A", "B", "C", "D"].into_iter().enumerate() {
         let mut say = |text: String| code.push(text);
         if index > 1 {
             say(r#"["p","zero"]"#.into());
             made.drain(..).for_each(|gradient| say(format!(r#"["d",{gradient}]"#)));
         }
-        let first = storages.len() as u32;
-        let (x, out, loss, seed, gradient) = (first, first + 1, first + 2, first + 3, first + 4);
+        let x = storages.len() as u32;
+        let (out, loss, seed) = (x + 1, x + 2, x + 3);
+        let [h, k] = [2 * index, 2 * index + 1];
         say(r#"["p","input"]"#.into());
         say(format!(r#"["a",{x}]"#));
-        if let Some(last) = before {
+        if let Some([last, _]) = before {
             say(format!(r#"["d",{last}]"#));
         }
         say(r#"["p","forward"]"#.into());
+        if tape {
+            say(r#"["c"]"#.into());
+            say(format!(r#"["g",{x}]"#));
+        }
         say(r#"["b",0]"#.into());
-        let h = index as u32;
-        if !direct {
+        if tape {
             say(format!(r#"["s",{h},{x}]"#));
         }
         say(format!(r#"["a",{out}]"#));
+        if tape {
+            say(format!(r#"["s",{k},{out}]"#));
+            say(r#"["f"]"#.into());
+        }
         say(format!(r#"["a",{loss}]"#));
-        say(format!(r#"["d",{out}]"#));
-        if let Some(last) = before {
-            say(format!(r#"["d",{}]"#, last + 2));
+        if mode != Mode::Direct {
+            say(format!(r#"["d",{out}]"#));
+        }
+        if let Some([_, last]) = before {
+            say(format!(r#"["d",{last}]"#));
         }
         say(r#"["p","backward"]"#.into());
         say(format!(r#"["a",{seed}]"#));
-        if !direct {
-            say(format!(r#"["u",{h},{h}]"#));
+        storages.extend([(batch * side * 4, vec![batch, side], "made"), out_size.clone(), (4, vec![], "made")]);
+        storages.push((4, vec![], "ones_like"));
+        let mut saved = out;
+        if mode == Mode::Checkpointed {
+            saved = storages.len() as u32;
+            say(format!(r#"["a",{saved}]"#));
+            storages.push(out_size.clone());
+        }
+        if tape {
+            say(format!(r#"["u",{h},{k}]"#));
+        }
+        // The gradient of what was made, then that of the weight.
+        let (inner, gradient) = (storages.len() as u32, storages.len() as u32 + 1);
+        say(format!(r#"["a",{inner}]"#));
+        storages.push(out_size.clone());
+        if tape {
+            say(format!(r#"["x",{h}]"#));
+            say(format!(r#"["r",{k}]"#));
+            say(format!(r#"["u",{k},{h}]"#));
+        } else {
+            say(format!(r#"["d",{saved}]"#));
         }
         say(format!(r#"["a",{gradient}]"#));
-        if !direct {
-            say(format!(r#"["x",{h}]"#));
+        storages.push((side * 8 * 4, vec![side, 8], "mm"));
+        if tape {
+            say(format!(r#"["x",{k}]"#));
             say(format!(r#"["r",{h}]"#));
         }
+        say(format!(r#"["d",{inner}]"#));
         say(format!(r#"["d",{seed}]"#));
-        storages.extend(sizes.iter().cloned().map(|(bytes, shape)| (bytes, shape, "made")));
-        storages.push((4, vec![], "ones_like"));
-        storages.push((side * 8 * 4, vec![side, 8], "mm"));
         if index == 1 {
             // It was added to the one that was there.
             say(format!(r#"["d",{gradient}]"#));
-            gradients.push(format!(r#""{letter}":[{}]"#, gradient - 5));
+            gradients.push(format!(r#""{letter}":[{}]"#, made[0]));
         } else {
             made.push(gradient);
             gradients.push(format!(r#""{letter}":[{gradient}]"#));
         }
         losses.push(format!(r#""{letter}":[{loss},"float32"]"#));
-        before = Some(x);
+        before = Some([x, loss]);
     }
     code.push(r#"["p","end"]"#.into());
     let storages: Vec<String> =
@@ -75,8 +115,8 @@ fn recording(at: &[u64], direct: bool) -> Recording {
     serde_json::from_str(&text).unwrap()
 }
 
-fn trial(at: [u64; 2], direct: bool) -> Trial {
-    Trial { at: at.to_vec(), recording: recording(&at, direct) }
+fn trial(at: [u64; 2], mode: Mode) -> Trial {
+    Trial { at: at.to_vec(), recording: recording(&at, mode) }
 }
 
 fn hull() -> Hull {
@@ -84,12 +124,15 @@ fn hull() -> Hull {
     let mut hull =
         Hull::new(Asked { model: "by:hand".to_owned(), axes: vec![axis("B"), axis("S")], ..Asked::default() });
     let trials: Vec<Trial> =
-        [[2, 64], [3, 64], [2, 65], [5, 63], [3, 49], [4, 57], [2, 83]].map(|at| trial(at, false)).into();
+        [[2, 64], [3, 64], [2, 65], [5, 63], [3, 49], [4, 57], [2, 83]].map(|at| trial(at, Mode::Tape)).into();
     trials.iter().skip(1).for_each(|other| same_program(&hull, &trials[0], other).unwrap());
-    assert_eq!(fit(&mut hull, "fp32", None, &[(8, 0)], &trials).unwrap(), 0);
-    hull.witness(&trial([6, 52], true)).unwrap();
-    let alone: Vec<Trial> = [[1, 64], [1, 65], [1, 63], [1, 49]].map(|at| trial(at, false)).into();
-    assert_eq!(fit(&mut hull, "fp32", Some(1), &[(8, 0)], &alone).unwrap(), 0);
+    assert_eq!(fit(&mut hull, "fp32", Holds { cards: &[(8, 0)], ..Holds::default() }, &trials).unwrap(), 0);
+    hull.witness(0, &trial([6, 52], Mode::Direct), false).unwrap();
+    let alone: Vec<Trial> = [[1, 64], [1, 65], [1, 63], [1, 49]].map(|at| trial(at, Mode::Tape)).into();
+    assert_eq!(
+        fit(&mut hull, "fp32", Holds { batch: Some(1), cards: &[(8, 0)], ..Holds::default() }, &alone).unwrap(),
+        0
+    );
     hull
 }
 
@@ -161,8 +204,46 @@ fn what_points_nowhere_is_refused() {
 #[test]
 fn programs_that_differ_are_not_fitted() {
     let hull = hull();
-    let mut other = trial([3, 64], false);
+    let mut other = trial([3, 64], Mode::Tape);
     other.recording.storages[2].3 = "another".to_owned();
-    let error = same_program(&hull, &trial([2, 64], false), &other).unwrap_err();
+    let error = same_program(&hull, &trial([2, 64], Mode::Tape), &other).unwrap_err();
     assert!(error.problem.contains("another") && error.problem.contains("B = 2 and 3"), "{error}");
+}
+
+#[test]
+fn checkpointing_is_worked_out_as_pytorch_does_it() {
+    let mut hull = hull();
+    hull.witness(0, &trial([7, 300], Mode::Checkpointed), true).unwrap();
+    assert!(hull.witness(0, &trial([7, 300], Mode::Direct), true).is_err());
+    let (tape, regions) = hull.tapes[0].checkpointed(&hull, Chosen::Marked).unwrap();
+    assert_eq!(regions, 1);
+    let at = |tape| phases(&hull, tape, &[100, 9]).unwrap();
+    let out = (100 * 8 * 4u64).next_multiple_of(512);
+    let (plain, again) = (at(&hull.tapes[0]), at(&tape));
+    assert_eq!(plain[1].end, again[1].end + out, "what the stretch made is not there between forward and backward");
+    assert_eq!(plain[2].end, again[2].end);
+    assert_eq!(Hull::from_bytes(&hull.to_bytes().unwrap()).unwrap(), hull);
+    // A module that is called by no name.
+    let (same, none) = hull.tapes[0].checkpointed(&hull, Chosen::Named(&["layers.*".to_owned()])).unwrap();
+    assert_eq!((at(&same), none), (plain, 0));
+}
+
+#[test]
+fn names_are_matched_part_for_part() {
+    for (pattern, name, matches) in [
+        ("layers.*", "layers.0", true),
+        ("layers.*", "layers", false),
+        ("layers.*", "layers.0.mlp", false),
+        ("*.mlp", "layers.0.mlp", false),
+        ("layers.*.mlp", "layers.11.mlp", true),
+        ("layer?.0", "layer1.0", false),
+        ("layer*.0", "layer1.0", true),
+        ("l*y*r.0", "layer.0", true),
+        ("l*z*r.0", "layer.0", false),
+        ("head", "head", true),
+        ("head", "heads", false),
+        ("*", "", true),
+    ] {
+        assert_eq!(names_match(pattern, name), matches, "{pattern} {name}");
+    }
 }

@@ -172,10 +172,12 @@ pub(crate) fn word<T: Vocabulary>(lever: &Lever, value: &Value) -> Result<T> {
 
 /// A list of module names; `otherwise` is what may be given in its place.
 pub(crate) fn module_names(lever: &Lever, value: &Value, otherwise: &str) -> Result<Vec<String>> {
-    let example = match lever.row.kind {
-        Kind::Names { example, .. } => json!(example).to_string().replace(',', ", "),
-        _ => String::new(),
+    let examples = match lever.row.kind {
+        Kind::Names { example, .. } => example,
+        _ => &[],
     };
+    let example = json!(examples).to_string().replace(',', ", ");
+    let patterns = examples.iter().any(|name| name.contains('*'));
     let hint = format!("give a list of module names, as {example}, {otherwise}");
     let refuse = |problem: String| Err(Error::new(lever.path, problem, hint.as_str()));
     let items = match value {
@@ -191,7 +193,7 @@ pub(crate) fn module_names(lever: &Lever, value: &Value, otherwise: &str) -> Res
         let Value::String(name) = item else {
             return refuse(format!("expected a module name, found {}", found(item)));
         };
-        let letters = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+        let letters = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.' || (patterns && c == '*');
         if name.is_empty() || name.len() > limits::TARGET_NAME || !name.chars().all(letters) {
             return refuse(format!("{} is not a module name", quoted(name)));
         }

@@ -27,7 +27,13 @@ pub(super) fn encode(scenario: &Scenario) -> String {
         }
         ModelSource::Hull(hull) => {
             pairs.push(("hull", hull.hash().to_owned()));
-            pairs.extend(hull.axes().iter().map(|(name, value)| (name.as_str(), text(value))));
+            let axes: Vec<String> = hull.axes().iter().map(|(name, value)| format!("{name}:{}", text(value))).collect();
+            if !axes.is_empty() {
+                pairs.push(("axes", axes.join(",")));
+            }
+            if let Some(content) = hull.carried() {
+                tail = format!("#h={content}");
+            }
         }
         ModelSource::HuggingFace(config) => {
             let name = config.get("model_type").and_then(Value::as_str).unwrap_or_default();

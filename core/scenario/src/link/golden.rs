@@ -278,6 +278,16 @@ fn golden() -> Vec<(&'static str, Value)> {
                 } },
             }),
         ),
+        (
+            "?hull=sha256%3A9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08&axes=S%3A224,T%3A77\
+             &checkpointing=full&checkpoint_modules=layers.%2A,head",
+            json!({
+                "model": {
+                    "hull": "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", "S": 224, "T": 77,
+                },
+                "training": { "checkpointing": "full", "checkpoint_modules": ["layers.*", "head"] },
+            }),
+        ),
         ("?model=gpt2&use_cache=true", json!({ "model": { "catalog": "gpt2" }, "training": { "use_cache": true } })),
     ]
 }

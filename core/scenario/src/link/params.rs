@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{BESIDE, FRAGMENT, QUERY, Reading, fragment};
 use crate::read::newer;
-use crate::{DEFAULT_MODEL, Kind, SCHEMA, linked};
+use crate::{CONTENT, DEFAULT_MODEL, Kind, SCHEMA, hull, linked};
 
 /// One parameter that says something about the scenario.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,6 +53,7 @@ fn read_query(query: &str, fragment: &str, reading: &mut Reading) -> Result<()> 
         return Err(too_long("part behind #", FRAGMENT));
     }
     let mut promised = None;
+    let mut hull = None;
     let mut seen: Vec<String> = Vec::new();
     for part in query.split('&').filter(|p| !p.is_empty()) {
         let (name, text) = part.split_once('=').unwrap_or((part, ""));
@@ -68,6 +69,11 @@ fn read_query(query: &str, fragment: &str, reading: &mut Reading) -> Result<()> 
         match name.as_str() {
             "v" => version(&text)?,
             "hf" => promised = Some(text),
+            "hull" => hull = Some(text),
+            "axes" => match axes(&text) {
+                Ok(axes) => reading.params.extend(axes),
+                Err(problem) => reading.problems.push(problem),
+            },
             _ => match param(&name, &text) {
                 Ok(param) => reading.params.push(param),
                 Err(problem) => {
@@ -79,7 +85,46 @@ fn read_query(query: &str, fragment: &str, reading: &mut Reading) -> Result<()> 
         seen.push(name);
     }
     read_fragment(fragment, promised, reading);
+    read_hull(fragment, hull, reading);
     Ok(())
+}
+
+/// The axes of a hull: `S:224,T:77`.
+fn axes(text: &str) -> Result<Vec<Param>> {
+    let pair = |pair: &str| {
+        let (name, value) = pair.split_once(':')?;
+        let named = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        named.then(|| Param { path: format!("model.{name}"), value: Kind::number(value) })
+    };
+    let refuse = || Error::new("axes", format!("{} are no sizes of a hull", quoted(text)), "write axes=S:224");
+    text.split(',').map(|given| pair(given).ok_or_else(refuse)).collect()
+}
+
+/// The hull that the query names by its hash; the fragment's `h=...` carries it, or else whoever opens the link has it.
+fn read_hull(fragment: &str, named: Option<String>, reading: &mut Reading) {
+    let carried = fragment.split('&').find_map(|part| part.strip_prefix("h="));
+    let value = match (carried, &named) {
+        (Some(content), _) => {
+            let found = hull::hash_of(content);
+            let problem = match found {
+                Ok(hash) if named.as_ref().is_none_or(|named| *named == hash) => None,
+                Ok(_) => Some("the hull behind # is not the one that the link names".to_owned()),
+                Err(error) => Some(error.problem),
+            };
+            if let Some(problem) = problem {
+                let hint = "copy the whole link again, the part behind # too";
+                return reading.problems.push(Error::new("hull", problem, hint));
+            }
+            format!("{CONTENT}{content}")
+        }
+        (None, Some(hash)) if hull::is_hash(hash) => hash.clone(),
+        (None, Some(other)) => {
+            let problem = format!("{} is no hash of a hull", quoted(other));
+            return reading.problems.push(Error::new("hull", problem, "copy the link again"));
+        }
+        (None, None) => return,
+    };
+    reading.params.push(Param { path: "model.hull".to_owned(), value: value.into() });
 }
 
 /// The fragment holds `m=...`; `promised` is the `model_type` the query says is in it.
@@ -95,7 +140,7 @@ fn read_fragment(fragment: &str, promised: Option<String>, reading: &mut Reading
                 }
             },
             // A measurement or the plans beside it, which are no part of the scenario, or a place on the page.
-            Some(("r" | BESIDE, _)) | None => {}
+            Some(("r" | "h" | BESIDE, _)) | None => {}
             Some((name, _)) => reading.problems.push(Error::new(short(name), "unknown part behind #", "take it out")),
         }
     }
@@ -158,7 +203,7 @@ pub(super) fn assemble(params: &[Param]) -> Value {
         }
     }
     if let Value::Object(model) = sections.entry("model").or_insert_with(|| json!({}))
-        && !["catalog", "family", "hf"].iter().any(|key| model.contains_key(*key))
+        && !["catalog", "family", "hf", "hull"].iter().any(|key| model.contains_key(*key))
     {
         model.insert("catalog".to_owned(), json!(DEFAULT_MODEL));
     }

@@ -1,0 +1,186 @@
+//! Every precision recorded at every point, with one choice of sizes.
+
+use plimsoll_core::ledger::hull::{Asked, Holds, Hull, Trial, fit, same_but_for_marks, same_program};
+
+use super::CARDS;
+use super::input::Given;
+use super::points::Points;
+use super::recorder::{Checkpoint, Recorder, Wanted};
+use crate::exit::Failure;
+
+/// What the model does where it is checkpointed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Under {
+    /// Nothing that could be checkpointed was found.
+    Nothing,
+    /// The same program, stretches of which run again.
+    Same,
+    /// Another program, as its switch changes more than that.
+    Another,
+}
+
+/// What is being recorded.
+#[derive(Debug)]
+pub struct Attempt<'a> {
+    recorder: &'a mut Recorder,
+    given: &'a Given,
+    points: Points,
+    hull: Hull,
+}
+
+impl<'a> Attempt<'a> {
+    /// With these axes, nothing recorded yet.
+    pub fn new(recorder: &'a mut Recorder, asked: &Asked, given: &'a Given) -> Self {
+        let hull = Hull::new(asked.clone());
+        Self { recorder, given, points: Points::of(&hull.axes), hull }
+    }
+
+    /// The hull of these precisions, for these kinds of cards.
+    pub fn run(mut self, precisions: &[&str], cards: &[(u8, u8)]) -> Result<Hull, Failure> {
+        let Some(first) = precisions.first().zip(cards.first()) else { return Ok(self.hull) };
+        let under = self.under(first.0, *first.1)?;
+        for precision in precisions {
+            let mut open: Vec<(u8, u8)> = cards.to_vec();
+            while let Some(card) = open.first().copied() {
+                let checkpoint = if under == Under::Same { Checkpoint::Marked } else { Checkpoint::None };
+                let same = self.tapes(Wanted { precision, card, direct: false, checkpoint })?;
+                self.checkpointed(Wanted { precision, card, direct: false, checkpoint }, under)?;
+                // What has just been recorded is open no more.
+                open.retain(|other| *other != card && !same.contains(other));
+            }
+        }
+        Ok(self.hull)
+    }
+
+    fn record(&mut self, at: &[u64], wanted: Wanted<'_>, what: &str) -> Result<Trial, Failure> {
+        let checkpointed = if wanted.checkpoint == Checkpoint::Real { ", checkpointed" } else { "" };
+        eprint!("{what} {}{checkpointed} at {} ... ", wanted.precision, self.given.at(at));
+        self.recorder.record(self.given, at, wanted)
+    }
+
+    /// What checkpointing changes, seen at the first point.
+    fn under(&mut self, precision: &str, card: (u8, u8)) -> Result<Under, Failure> {
+        let Some(at) = self.points.trials.first().cloned() else { return Ok(Under::Nothing) };
+        let wanted = Wanted { precision, card, direct: false, checkpoint: Checkpoint::Marked };
+        let marked = match self.record(&at, wanted, "Looking for what can be checkpointed in") {
+            Ok(marked) if marked.recording.regions > 0 => marked,
+            Ok(_) => return Ok(Under::Nothing),
+            Err(failure @ Failure::Environment { .. }) => return Err(failure),
+            Err(failure) => {
+                eprintln!("{failure}\nIt is recorded without checkpointing");
+                return Ok(Under::Nothing);
+            }
+        };
+        let plain = self.record(&at, Wanted { checkpoint: Checkpoint::None, ..wanted }, "The same without, in")?;
+        Ok(if same_but_for_marks(&self.hull, &marked, &plain)? { Under::Same } else { Under::Another })
+    }
+
+    /// Records the tapes of a precision and a card; answers which cards they hold for.
+    fn tapes(&mut self, wanted: Wanted<'_>) -> Result<Vec<(u8, u8)>, Failure> {
+        let alone = wanted.checkpoint == Checkpoint::Real;
+        let trials = self.trials(&self.points.trials.clone(), wanted)?;
+        let same: Vec<(u8, u8)> = match trials.first() {
+            Some(first) => CARDS.into_iter().filter(|card| first.recording.same.contains(card)).collect(),
+            None => Vec::new(),
+        };
+        self.fitted(wanted, Holds { batch: None, cards: &same, checkpointed: alone }, &trials)?;
+        let direct = Wanted { direct: true, ..wanted };
+        self.witnessed(direct, Holds { batch: None, cards: &same, checkpointed: alone })?;
+        Ok(same)
+    }
+
+    fn fitted(&mut self, wanted: Wanted<'_>, holds: Holds<'_>, trials: &[Trial]) -> Result<(), Failure> {
+        let loose = fit(&mut self.hull, wanted.precision, holds, trials)?;
+        if loose > 0 {
+            eprintln!("{loose} roundings are not pinned down by these sizes; the offset nearest to 0 is taken");
+        }
+        Ok(())
+    }
+
+    fn trials(&mut self, points: &[Vec<u64>], wanted: Wanted<'_>) -> Result<Vec<Trial>, Failure> {
+        let mut trials: Vec<Trial> = Vec::new();
+        for (index, at) in points.iter().enumerate() {
+            let trial = self.record(at, wanted, &format!("Recording ({} of {})", index + 1, points.len()))?;
+            if let Some(first) = trials.first() {
+                same_program(&self.hull, first, &trial)?;
+            }
+            trials.push(trial);
+        }
+        Ok(trials)
+    }
+
+    /// Holds the newest tape against direct recordings, and has a single sample get a tape of its own where it needs one.
+    fn witnessed(&mut self, direct: Wanted<'_>, holds: Holds<'_>) -> Result<(), Failure> {
+        let number = self.hull.tapes.len().saturating_sub(1);
+        let checkpoint = if holds.checkpointed { Checkpoint::Real } else { Checkpoint::None };
+        let asked = Wanted { checkpoint, ..direct };
+        for at in self.points.witnesses.clone() {
+            let witness = self.record(&at, asked, "Witness")?;
+            self.hull.witness(number, &witness, holds.checkpointed)?;
+        }
+        let alone = self.record(&self.points.alone.clone(), asked, "Witness")?;
+        if self.hull.witness(number, &alone, holds.checkpointed).is_err() {
+            eprintln!("A single sample takes another way than several: it is recorded by itself");
+            let singles = self.trials(&self.points.singles.clone(), Wanted { direct: false, ..direct })?;
+            self.fitted(direct, Holds { batch: Some(1), ..holds }, &singles)?;
+            self.hull.witness(number + 1, &alone, holds.checkpointed)?;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that checkpointing comes out as PyTorch's: worked out from the tape, or else recorded by itself.
+    fn checkpointed(&mut self, wanted: Wanted<'_>, under: Under) -> Result<(), Failure> {
+        let before = self.hull.tapes.len();
+        let worked_out = match under {
+            Under::Nothing => return Ok(()),
+            Under::Same => self.worked_out(wanted),
+            Under::Another => self.another(wanted),
+        };
+        match worked_out {
+            Err(failure @ Failure::Scenario { .. }) => {
+                eprintln!("{failure}\nUnder checkpointing it is recorded by itself");
+                self.hull.tapes.truncate(before);
+                match self.tapes(Wanted { checkpoint: Checkpoint::Real, ..wanted }) {
+                    Err(failure @ Failure::Scenario { .. }) => {
+                        eprintln!("{failure}\nIt cannot be estimated under checkpointing");
+                        self.hull.tapes.truncate(before);
+                        for tape in self.hull.tapes.iter_mut().filter(|tape| tape.precision == wanted.precision) {
+                            tape.unmark();
+                        }
+                        Ok(())
+                    }
+                    other => other.map(drop),
+                }
+            }
+            other => other,
+        }
+    }
+
+    /// Direct recordings under checkpointing are witnesses of the newest tapes.
+    fn worked_out(&mut self, wanted: Wanted<'_>) -> Result<(), Failure> {
+        let real = Wanted { direct: true, checkpoint: Checkpoint::Real, ..wanted };
+        let newest = self.hull.tapes.len().saturating_sub(1);
+        let single = self.hull.tapes.last().is_some_and(|tape| tape.batch.is_some());
+        let at = self.points.witnesses.first().cloned();
+        if let Some(at) = at {
+            let witness = self.record(&at, real, "Witness")?;
+            self.hull.witness(newest.saturating_sub(usize::from(single)), &witness, true)?;
+        }
+        let alone = self.record(&self.points.alone.clone(), real, "Witness")?;
+        self.hull.witness(newest, &alone, true)?;
+        Ok(())
+    }
+
+    /// The program that runs under checkpointing, its stretches marked.
+    fn another(&mut self, wanted: Wanted<'_>) -> Result<(), Failure> {
+        let marked = Wanted { checkpoint: Checkpoint::Marked, ..wanted };
+        let trials = self.trials(&self.points.trials.clone(), marked)?;
+        let same: Vec<(u8, u8)> = match trials.first() {
+            Some(first) => CARDS.into_iter().filter(|card| first.recording.same.contains(card)).collect(),
+            None => Vec::new(),
+        };
+        let holds = Holds { batch: None, cards: &same, checkpointed: true };
+        self.fitted(marked, holds, &trials)?;
+        self.witnessed(Wanted { direct: true, ..marked }, holds)
+    }
+}
