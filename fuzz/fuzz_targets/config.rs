@@ -6,5 +6,5 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| plimsoll_fuzz::config(input));
 
 #[cfg(not(fuzzing))]
 fn main() -> std::process::ExitCode {
-    plimsoll_fuzz::harness::main("config", plimsoll_fuzz::config)
+    plimsoll_fuzz::harness::main("config")
 }

@@ -6,5 +6,5 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| plimsoll_fuzz::hull(input));
 
 #[cfg(not(fuzzing))]
 fn main() -> std::process::ExitCode {
-    plimsoll_fuzz::harness::main("hull", plimsoll_fuzz::hull)
+    plimsoll_fuzz::harness::main("hull")
 }

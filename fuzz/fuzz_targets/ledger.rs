@@ -6,5 +6,5 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| plimsoll_fuzz::ledger(input));
 
 #[cfg(not(fuzzing))]
 fn main() -> std::process::ExitCode {
-    plimsoll_fuzz::harness::main("ledger", plimsoll_fuzz::ledger)
+    plimsoll_fuzz::harness::main("ledger")
 }

@@ -6,5 +6,5 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| plimsoll_fuzz::link(input));
 
 #[cfg(not(fuzzing))]
 fn main() -> std::process::ExitCode {
-    plimsoll_fuzz::harness::main("link", plimsoll_fuzz::link)
+    plimsoll_fuzz::harness::main("link")
 }

@@ -6,5 +6,5 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| plimsoll_fuzz::record(input));
 
 #[cfg(not(fuzzing))]
 fn main() -> std::process::ExitCode {
-    plimsoll_fuzz::harness::main("record", plimsoll_fuzz::record)
+    plimsoll_fuzz::harness::main("record")
 }

@@ -6,5 +6,5 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| plimsoll_fuzz::scenario(input));
 
 #[cfg(not(fuzzing))]
 fn main() -> std::process::ExitCode {
-    plimsoll_fuzz::harness::main("scenario", plimsoll_fuzz::scenario)
+    plimsoll_fuzz::harness::main("scenario")
 }

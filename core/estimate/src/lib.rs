@@ -21,7 +21,7 @@ mod tests;
 mod types;
 mod work;
 
-pub use crate::solve::max_batch;
+pub use crate::solve::{NOT_SEARCHED, max_batch};
 pub use any_batch::{AnyBatch, Line, OneBatch};
 pub use attribution::{Beyond, Explanation, Layer};
 pub use envelope::{Envelope, Stretch};
@@ -46,7 +46,18 @@ use plimsoll_scenario::Scenario;
 /// # Errors
 /// As [`Run::new`].
 pub fn estimate(scenario: &Scenario) -> Result<Estimate> {
-    let mut estimate = Run::new(scenario)?.into_estimate();
-    estimate.max_batch = Some(max_batch(scenario)?);
+    with_largest_batch(Run::new(scenario)?.into_estimate(), scenario)
+}
+
+/// A scenario's estimate with the largest batch filled in; where the search for it is given up, that is said among the warnings.
+///
+/// # Errors
+/// As [`max_batch`], but for that.
+pub fn with_largest_batch(mut estimate: Estimate, scenario: &Scenario) -> Result<Estimate> {
+    match max_batch(scenario) {
+        Ok(batch) => estimate.max_batch = Some(batch),
+        Err(error) if error.key == NOT_SEARCHED => estimate.warnings.push(error.problem),
+        Err(error) => return Err(error),
+    }
     Ok(estimate)
 }

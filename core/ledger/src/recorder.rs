@@ -10,6 +10,19 @@ use crate::{
     Stream, What, Work, WorkId,
 };
 
+/// What each entry takes, in bytes, on a machine of 64 bits: itself, and its place in the index that finds it again.
+mod weight {
+    pub const STORAGE: u64 = 40;
+    pub const EVENT: u64 = 8;
+    pub const LAUNCH: u64 = 8;
+    pub const WORK: u64 = 80;
+    pub const LAW: u64 = 80;
+    pub const SHAPE: u64 = 64;
+    pub const NUMBER: u64 = 16;
+    pub const MODULE: u64 = 48;
+    pub const ELSEWHERE: u64 = 8;
+}
+
 /// What is said of a storage at its birth.
 #[derive(Clone, Copy, Debug)]
 pub struct Birth<'a> {
@@ -57,6 +70,10 @@ impl Recorder {
     /// Most modules of a model.
     pub const MODULES: usize = 300_000;
 
+    /// Most memory that a run may have of ours, in bytes, what it refers to besides its ledger included. That of three million
+    /// events takes a third of it where shapes and kernels repeat, as they do in everything that is trained.
+    pub const BYTES: u64 = 256 << 20;
+
     /// An empty ledger over these names, with room for the storages of a model of some thirty layers, so that a run does not
     /// begin by growing.
     pub fn new(ops: Names, grad_fns: Names) -> Self {
@@ -76,12 +93,32 @@ impl Recorder {
         &self.ledger
     }
 
-    /// Whether more is written than [`Recorder::EVENTS`] and the others allow: nothing that follows is worth writing.
-    pub fn over(&self) -> bool {
+    /// Whether more is written than [`Recorder::EVENTS`] and the others allow, where `beside` bytes are held besides: nothing that
+    /// follows is worth writing.
+    pub fn over(&self, beside: u64) -> bool {
         let ledger = &self.ledger;
         ledger.events.len() > Self::EVENTS
             || ledger.storages.len() > Self::EVENTS
             || ledger.modules.len() > Self::MODULES
+            || self.bytes().saturating_add(beside) > Self::BYTES
+    }
+
+    /// About what is written takes of our memory, in bytes: counted, and by the same figures on every machine, so that what is
+    /// refused on one is refused on all.
+    pub fn bytes(&self) -> u64 {
+        let ledger = &self.ledger;
+        let weighed = [
+            (ledger.storages.len(), weight::STORAGE),
+            (ledger.events.len(), weight::EVENT),
+            (ledger.launches.len(), weight::LAUNCH),
+            (ledger.works.len(), weight::WORK),
+            (ledger.laws.len(), weight::LAW),
+            (ledger.shapes.len(), weight::SHAPE),
+            (ledger.shapes.numbers(), weight::NUMBER),
+            (ledger.modules.len(), weight::MODULE),
+            (self.elsewhere.len(), weight::ELSEWHERE),
+        ];
+        weighed.iter().fold(0, |sum, (count, bytes)| sum + *count as u64 * bytes)
     }
 
     /// Takes the ledger out.
@@ -211,5 +248,62 @@ impl Recorder {
     /// A module is registered.
     pub fn module(&mut self, parent: ModuleId, name: Cow<'static, str>, item: Option<u32>) -> ModuleId {
         self.ledger.modules.add(parent, name, item)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn birth(sizes: &[u64]) -> Birth<'_> {
+        Birth {
+            bytes: 0,
+            kind: Kind::Forward,
+            op: OpId::default(),
+            grad_fn: GradFnId::default(),
+            module: ModuleId::ROOT,
+            dtype: DType::Float32,
+            sizes,
+            owner: None,
+        }
+    }
+
+    #[test]
+    fn what_entries_weigh_is_what_they_take() {
+        let takes = [
+            (size_of::<Storage>(), weight::STORAGE),
+            (size_of::<Event>(), weight::EVENT),
+            (size_of::<Launch>(), weight::LAUNCH),
+            (size_of::<Work>(), weight::WORK),
+            (size_of::<Law>(), weight::LAW),
+            (size_of::<crate::Module>(), weight::MODULE),
+            (size_of::<(u32, Stream)>(), weight::ELSEWHERE),
+        ];
+        for (takes, weight) in takes {
+            assert!(takes as u64 <= weight, "{takes} {weight}");
+        }
+    }
+
+    #[test]
+    fn shapes_that_never_repeat_are_more_than_a_run_may_have_before_their_number_is() {
+        let mut recorder = Recorder::new(Names::default(), Names::default());
+        for n in 0..2_000_000u64 {
+            recorder.birth(birth(&[n, n + 1, n + 2, n + 3, n + 4, n + 5]));
+            if recorder.over(0) {
+                break;
+            }
+        }
+        let storages = recorder.ledger().storages.len();
+        assert!(recorder.over(0) && storages < 1_500_000, "{storages}");
+    }
+
+    #[test]
+    fn launches_count_where_nothing_comes_or_goes() {
+        let mut recorder = Recorder::new(Names::default(), Names::default());
+        let work = Work { op: OpId::default(), dtype: DType::Float32, flops: 0, read: 1, written: 1 };
+        (0..1_000_000).for_each(|_| recorder.launch(work));
+        assert!(recorder.bytes() > 8_000_000 && !recorder.over(0));
+        // With what the graph holds besides.
+        assert!(recorder.over(Recorder::BYTES));
     }
 }

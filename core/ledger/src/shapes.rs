@@ -30,6 +30,11 @@ impl Shapes {
         self.ends.len()
     }
 
+    /// How many sizes they have together.
+    pub fn numbers(&self) -> usize {
+        self.sizes.len()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()

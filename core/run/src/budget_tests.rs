@@ -1,8 +1,11 @@
 //! What is more than anything trained is given up soon, and says why.
 
+use plimsoll_ledger::{DType, Recorder};
 use plimsoll_scenario::Scenario;
+use plimsoll_torch::tensor::{Context, Told};
 
 use crate::execute;
+use crate::execute::too_much;
 
 fn run(model: &str, training: &str) -> plimsoll_ground::Result<usize> {
     let text = format!(
@@ -42,4 +45,30 @@ fn what_is_large_but_real_is_run() {
         "num_hidden_layers": 126, "vocab_size": 1000}"#;
     let events = run(llama, r#""accumulation": 8, "lora": {"rank": 4, "targets": "all-linear"}"#).unwrap();
     assert!(events > 500_000, "{events}");
+}
+
+#[test]
+fn what_would_take_more_memory_than_a_run_may_have_is_an_error_that_says_so() {
+    let cx = Context::new();
+    assert!(cx.weight() < Recorder::BYTES / 100 && !cx.exhausted());
+    // Two million sizes that are all different, as no model has them: the shapes weigh more than the storages.
+    let sizes = |n: u64| [n, n + 1, n + 2, n + 3, n + 4, n + 5];
+    let told = Told {
+        bytes: 0,
+        op: Default::default(),
+        grad_fn: Default::default(),
+        module: Default::default(),
+        dtype: DType::Float32,
+        sizes: &[],
+        kind: None,
+    };
+    let mut storages = 0u64;
+    while !cx.exhausted() && storages < 2_000_000 {
+        drop(cx.told(Told { sizes: &sizes(storages), ..told }));
+        storages += 1;
+    }
+    assert!(cx.exhausted() && storages < 1_600_000, "{storages}");
+    let scenario = Scenario::from_json(r#"{"model": {"family": "mlp"}}"#).unwrap();
+    let error = too_much(&cx, &scenario);
+    assert!(error.problem.contains("more than 256.0 MiB of memory to follow"), "{error}");
 }

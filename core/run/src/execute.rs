@@ -158,10 +158,13 @@ fn finished(cx: &Rc<Context>, scenario: &Scenario, parameters: &[Tensor], packed
 }
 
 /// More than a run may have, and of what.
-fn too_much(cx: &Context, scenario: &Scenario) -> Error {
+pub(crate) fn too_much(cx: &Context, scenario: &Scenario) -> Error {
     let modules = cx.modules();
     let (key, what) = match scenario.training.accumulation {
         _ if modules as usize > Recorder::MODULES => ("model", format!("more than {} modules", Recorder::MODULES)),
+        _ if cx.weight() > Recorder::BYTES => {
+            ("model", format!("more than {} of memory to follow, in {modules} modules", Bytes::new(Recorder::BYTES)))
+        }
         0 | 1 => ("model", format!("more than {} allocations and frees in its {modules} modules", Recorder::EVENTS)),
         n => (
             "model",

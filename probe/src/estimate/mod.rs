@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use plimsoll_core::estimate::fit::{Allowed, fit};
-use plimsoll_core::estimate::{Run, Verdict, max_batch};
+use plimsoll_core::estimate::{Run, Verdict, with_largest_batch};
 use plimsoll_core::solve::{self, EFFORT};
 use plimsoll_core::{Estimate, Scenario};
 use serde_json::{Value, json};
@@ -163,9 +163,7 @@ const TIMELINE_POINTS: usize = 64;
 
 /// The run's estimate with the largest batch filled in.
 fn estimate(run: &Run, scenario: &Scenario) -> Result<Estimate, Failure> {
-    let mut estimate = run.estimate().clone();
-    estimate.max_batch = Some(max_batch(scenario)?);
-    Ok(estimate)
+    Ok(with_largest_batch(run.estimate().clone(), scenario)?)
 }
 
 const fn code_of(verdict: Verdict) -> u8 {

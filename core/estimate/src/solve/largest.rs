@@ -7,12 +7,13 @@
 
 use std::sync::Arc;
 
-use plimsoll_ground::Result;
+use plimsoll_ground::{Bytes, Error, Result};
+use plimsoll_ledger::Ledger;
 use plimsoll_scenario::Scenario;
 use plimsoll_scenario::limits;
 
 use super::variant::with_batch;
-use crate::{AnyBatch, CardMemory, Envelope, OneBatch, Run, Verdict, card, execute_for_memory};
+use crate::{AnyBatch, CardMemory, Envelope, OneBatch, card, execute_for_memory};
 
 /// Events that are replayed walking down, before the rest is searched by halving: about a twentieth of a second.
 const PATIENCE: usize = 2_000_000;
@@ -21,6 +22,59 @@ const PATIENCE: usize = 2_000_000;
 /// so once.
 const PAIRINGS: usize = 3;
 
+/// Events that one search may run and replay in all: one or two seconds. What is trained takes some hundred thousand; what takes
+/// more has millions in every run.
+const BUDGET: usize = 30_000_000;
+
+/// What running costs, where replaying what was run costs one.
+const RUNNING: usize = 2;
+
+/// The key of the error of a search that is given up.
+pub const NOT_SEARCHED: &str = "max_batch";
+
+/// What is left of [`BUDGET`].
+struct Budget(usize);
+
+impl Budget {
+    /// Takes what replaying a run costs, or running it.
+    fn spend(&mut self, events: usize) -> Result<()> {
+        self.0 = self.0.checked_sub(events).ok_or_else(|| {
+            Error::new(
+                NOT_SEARCHED,
+                format!("the largest batch is not searched: that would be more than {BUDGET} allocations and frees"),
+                "take fewer layers or a smaller training.accumulation, or estimate the batches you think of",
+            )
+        })?;
+        Ok(())
+    }
+}
+
+/// Exact runs at the batches that a search looks at.
+struct Trial<'a> {
+    scenario: &'a Scenario,
+    memory: CardMemory,
+    budget: Budget,
+    /// What a run costs that is refused: it was followed to its end too, and what that comes to hardly depends on the batch.
+    usual: usize,
+}
+
+impl Trial<'_> {
+    fn run(&mut self, batch: u64) -> Result<Option<Ledger>> {
+        let run = execute_for_memory(&with_batch(self.scenario, batch)).ok();
+        self.budget.spend(run.as_ref().map_or(self.usual, |ledger| RUNNING * ledger.events.len()))?;
+        Ok(run)
+    }
+
+    fn fits(&mut self, batch: u64) -> Result<bool> {
+        Ok(self.run(batch)?.is_some_and(|ledger| self.has_room(&ledger)))
+    }
+
+    /// Whether a run's verdict is `fits`.
+    fn has_room(&self, ledger: &Ledger) -> bool {
+        self.memory.fits(ledger, |id| ledger.storages.get(id as usize).map_or(Bytes::ZERO, |s| Bytes::new(s.bytes)))
+    }
+}
+
 /// The largest micro-batch whose verdict is `fits`, everything else as in the scenario; 0 when not even one sample does.
 ///
 /// The answer is confirmed by exact runs there and one sample above. It is the largest of all, but where so many batches
@@ -28,81 +82,85 @@ const PAIRINGS: usize = 3;
 /// by halving, and larger ones may fit beyond some that do not.
 ///
 /// # Errors
-/// As [`Run::new`].
+/// As [`crate::Run::new`], and a search that costs more than [`BUDGET`], whose key is [`NOT_SEARCHED`].
 pub fn max_batch(scenario: &Scenario) -> Result<u64> {
-    if !fits(&Run::new(&with_batch(scenario, 1))?) {
+    let memory = CardMemory::new(card(scenario)?, scenario);
+    // Here alone a refusal is the answer.
+    let first = execute_for_memory(&with_batch(scenario, 1))?;
+    let mut trial = Trial { scenario, memory, budget: Budget(BUDGET), usual: RUNNING * first.events.len() };
+    if !trial.has_room(&first) {
         return Ok(0);
     }
-    let memory = CardMemory::new(card(scenario)?, scenario);
-    let step =
-        |batch: u64| execute_for_memory(&with_batch(scenario, batch)).map(|ledger| OneBatch::of(Arc::new(ledger)));
+    drop(first);
     let mut around = 2;
     for _ in 0..PAIRINGS {
-        let (Ok(low), Ok(high)) = (step(around), step(around + 1)) else { break };
+        let (Some(low), Some(high)) = (trial.run(around)?, trial.run(around + 1)?) else { break };
+        let (low, high) = (OneBatch::of(Arc::new(low)), OneBatch::of(Arc::new(high)));
         let Some(stream) = AnyBatch::between(&low, around, &high, around + 1) else { break };
+        drop((low, high));
         if stream.lines.iter().all(|line| line.per_sample == 0) {
             // A graph: there is one, and the batch says nothing.
             return Ok(1);
         }
-        let answer = search(&stream, &memory);
-        let Ok(run) = Run::new(&with_batch(scenario, answer)) else { break };
+        let answer = search(&stream, &mut trial)?;
+        let Some(run) = trial.run(answer)? else { break };
         // One sample is no pair's business: there whole dimensions vanish, and it is known to fit.
-        if answer == 1 || stream.is_of(run.ledger(), answer) {
-            let above =
-                answer < limits::BATCH && Run::new(&with_batch(scenario, answer + 1)).is_ok_and(|run| fits(&run));
-            if fits(&run) && !above {
+        if answer == 1 || stream.is_of(&run, answer) {
+            let fits = trial.has_room(&run);
+            drop((run, stream));
+            let above = answer < limits::BATCH && trial.fits(answer + 1)?;
+            if fits && !above {
                 return Ok(answer);
             }
             break;
         }
         around = answer;
     }
-    by_runs(scenario)
-}
-
-fn fits(run: &Run) -> bool {
-    run.estimate().verdict == Verdict::Fits
+    by_runs(&mut trial)
 }
 
 /// The largest batch at which this stream fits; 1 when none above does.
-fn search(stream: &AnyBatch, memory: &CardMemory) -> u64 {
-    let line = memory.limits.load_line.saturating_sub(memory.context);
+fn search(stream: &AnyBatch, trial: &mut Trial<'_>) -> Result<u64> {
+    let line = trial.memory.limits.load_line.saturating_sub(trial.memory.context);
     let envelope = Envelope::new(stream, 2, limits::BATCH);
-    let Some(top) = envelope.largest_within(line) else { return 1 };
-    let fits = |batch: u64| {
+    let Some(top) = envelope.largest_within(line) else { return Ok(1) };
+    let events = stream.ledger.events.len();
+    let mut fits = |batch: u64| {
+        trial.budget.spend(events)?;
         let sizes = stream.sizes(batch);
-        memory.fits(&stream.ledger, |id| sizes[id as usize])
+        Ok(trial.memory.fits(&stream.ledger, |id| sizes[id as usize]))
     };
-    let tries = PATIENCE / stream.ledger.events.len().max(1);
+    let tries = PATIENCE / events.max(1);
     let bottom = top.saturating_sub(tries as u64).max(1);
-    if let Some(batch) = (bottom + 1..=top).rev().find(|&batch| fits(batch)) {
-        return batch;
+    for batch in (bottom + 1..=top).rev() {
+        if fits(batch)? {
+            return Ok(batch);
+        }
     }
     if bottom == 1 {
-        return 1;
+        return Ok(1);
     }
-    let (mut good, mut bad) = (1, bottom + 1);
-    while bad - good > 1 {
-        let middle = good + (bad - good) / 2;
-        if fits(middle) { good = middle } else { bad = middle }
-    }
-    good
+    between(1, bottom + 1, fits)
 }
 
 /// Without a stream to go by: every batch that is looked at is run.
-fn by_runs(scenario: &Scenario) -> Result<u64> {
-    let fits = |batch: u64| Run::new(&with_batch(scenario, batch)).is_ok_and(|run| fits(&run));
+fn by_runs(trial: &mut Trial<'_>) -> Result<u64> {
     let (mut good, mut bad) = (1, 2);
-    while fits(bad) {
+    while trial.fits(bad)? {
         good = bad;
         if bad == limits::BATCH {
             return Ok(bad);
         }
         bad = (bad * 2).min(limits::BATCH);
     }
+    between(good, bad, |batch| trial.fits(batch))
+}
+
+/// Halves what lies between a batch that fits and one that does not.
+fn between(mut good: u64, mut bad: u64, mut fits: impl FnMut(u64) -> Result<bool>) -> Result<u64> {
     while bad - good > 1 {
         let middle = good + (bad - good) / 2;
-        if fits(middle) { good = middle } else { bad = middle }
+        if fits(middle)? { good = middle } else { bad = middle }
     }
     Ok(good)
 }

@@ -19,4 +19,4 @@ mod variant;
 pub use axes::{around, even};
 pub use cell::{Cell, Known, Row};
 pub use grid::{EFFORT, Grid, MOST_CELLS, grid};
-pub use largest::max_batch;
+pub use largest::{NOT_SEARCHED, max_batch};

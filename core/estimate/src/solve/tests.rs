@@ -6,8 +6,8 @@ use plimsoll_ground::Bytes;
 use plimsoll_scenario::Scenario;
 use serde_json::{Value, json};
 
-use super::{EFFORT, Known, grid, max_batch};
-use crate::{AnyBatch, Envelope, OneBatch, Run, Verdict, execute};
+use super::{EFFORT, Known, NOT_SEARCHED, grid, max_batch};
+use crate::{AnyBatch, Envelope, OneBatch, Run, Verdict, estimate, execute};
 
 fn scenario(model: Value, input: Value, training: Value, device: Value) -> Scenario {
     Scenario::from_value(&json!({"model": model, "input": input, "training": training, "device": device})).unwrap()
@@ -251,4 +251,17 @@ fn a_graph_has_no_larger_batch() {
     let asked = scenario(json!({"family": "gat"}), json!({"seq": 40}), json!({}), json!({"gpu": "a100-80gb"}));
     assert_eq!(max_batch(&asked).unwrap(), 1);
     assert!(grid(&asked, &[1, 2], &[40], EFFORT).unwrap().rows[0].cells.iter().all(|c| c.process > Bytes::ZERO));
+}
+
+#[test]
+fn a_search_that_costs_too_much_is_given_up_and_the_estimate_stays() {
+    let text = r#"{"model": {"hf": {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
+        "num_attention_heads": 4, "num_hidden_layers": 2048, "vocab_size": 1000}}, "input": {"batch": 1, "seq": 16},
+        "device": {"gpu": "rtx-3090"}}"#;
+    let scenario = Scenario::from_json(text).unwrap();
+    let error = max_batch(&scenario).unwrap_err();
+    assert_eq!(error.key, NOT_SEARCHED, "{error}");
+    let estimate = estimate(&scenario).unwrap();
+    assert_eq!(estimate.max_batch, None);
+    assert!(estimate.warnings.iter().any(|warning| warning.starts_with("the largest batch is not searched")));
 }

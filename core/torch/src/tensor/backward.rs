@@ -81,6 +81,9 @@ fn from(loss: &Tensor, retain: bool) {
         // torch.autograd.backward holds the root gradient for the whole pass.
         let seed = cx.launch(Op::OnesLike, &[]).make_like(loss);
         run(cx, root, seed.clone(), retain);
+        if !retain {
+            cx.graph_is_gone();
+        }
         cx.grad_fn.set(GradFn::None);
         cx.set_module(outer);
         drop(seed);

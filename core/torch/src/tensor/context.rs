@@ -32,6 +32,8 @@ pub struct Context {
     owner: Cell<Option<Owner>>,
     pub(super) grad_enabled: Cell<bool>,
     pub(super) next_seq: Cell<u32>,
+    /// What [`Context::next_seq`] was when the last graph had been gone through.
+    graph: Cell<u32>,
     /// Whether a forward has made an activation a leaf (`enable_input_require_grads`).
     pub(super) leaf_made: Cell<bool>,
     pub(super) autocast: RefCell<Option<Autocast>>,
@@ -90,6 +92,7 @@ impl Context {
             owner: Cell::default(),
             grad_enabled: Cell::new(true),
             next_seq: Cell::new(0),
+            graph: Cell::new(0),
             leaf_made: Cell::new(false),
             autocast: RefCell::default(),
             frames: RefCell::default(),
@@ -106,6 +109,26 @@ impl Context {
             repetitions: Repetitions::default(),
             hooks: RefCell::default(),
         })
+    }
+
+    /// About what the run holds besides its ledger, in bytes: the count of each storage's references, and the graph of the forward
+    /// that runs.
+    fn beside(&self) -> u64 {
+        /// A node with its formula and two tensors that it keeps.
+        const NODE: u64 = 400;
+        const REFERENCES: u64 = 4;
+        let nodes = u64::from(self.next_seq.get().saturating_sub(self.graph.get()));
+        nodes * NODE + self.references.borrow().len() as u64 * REFERENCES
+    }
+
+    /// The graph made so far is gone but for what outputs hold of it.
+    pub(super) fn graph_is_gone(&self) {
+        self.graph.set(self.next_seq.get());
+    }
+
+    /// Bytes that the run takes of our own memory, about.
+    pub fn weight(&self) -> u64 {
+        self.recorder.borrow().bytes().saturating_add(self.beside())
     }
 
     /// Registers the child `name` of a module; of a `ModuleList`, its entry `item`.
@@ -134,7 +157,7 @@ impl Context {
 
     /// Whether more was written than a run may have ([`Recorder::over`]): it is to be given up as soon as may be.
     pub fn exhausted(&self) -> bool {
-        if !self.exhausted.get() && self.recorder.borrow().over() {
+        if !self.exhausted.get() && self.recorder.borrow().over(self.beside()) {
             self.exhausted.set(true);
         }
         self.exhausted.get()

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use plimsoll_ledger::{Birth, DType, GradFnId, Kind, ModuleId, OpId};
 
 use super::context::Context;
-use super::geometry::Geometry;
+use super::geometry::{Geometry, MAX_RANK};
 use super::storage::Tensor;
 use crate::GradFn;
 
@@ -28,6 +28,18 @@ pub struct Told<'a> {
     pub kind: Option<Kind>,
 }
 
+/// The geometry of a recorded tensor. One of more dimensions than ours have has its first ones in one: it is as large, and what
+/// optimizers do with the last two stays.
+fn folded(sizes: &[u64]) -> Geometry {
+    let Some(more) = sizes.len().checked_sub(MAX_RANK).filter(|more| *more > 0) else {
+        return Geometry::contiguous(sizes);
+    };
+    let (first, last) = sizes.split_at(more + 1);
+    let mut dims = [first.iter().fold(1, |n: u64, size| n.saturating_mul(*size)); MAX_RANK];
+    dims[1..].copy_from_slice(last);
+    Geometry::contiguous(&dims)
+}
+
 impl Context {
     /// The number of an operator's name, which a recording may be the first to say.
     pub fn name_op(&self, name: &str) -> OpId {
@@ -44,14 +56,14 @@ impl Context {
         if self.exhausted() {
             // Any storage will do: nobody reads this ledger.
             self.retain(0);
-            return Tensor::fresh(self, 0, Geometry::contiguous(told.sizes), told.dtype);
+            return Tensor::fresh(self, 0, folded(told.sizes), told.dtype);
         }
         let Told { bytes, op, grad_fn, module, dtype, sizes, kind } = told;
         let kind = kind.unwrap_or_else(|| self.kind());
         let birth = Birth { bytes, kind, op, grad_fn, module, dtype, sizes, owner: None };
         let id = self.recorder.borrow_mut().birth(birth);
         self.refer(id);
-        Tensor::fresh(self, id, Geometry::contiguous(sizes), dtype)
+        Tensor::fresh(self, id, folded(sizes), dtype)
     }
 
     /// Another tensor on a storage that comes from a recording; `None` where nothing refers to it any more.
@@ -85,5 +97,18 @@ impl Context {
     /// A storage became a parameter's `.grad`.
     pub fn gradient_told(&self, tensor: &Tensor) {
         self.raise(tensor.storage_id(), Kind::Gradient);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::folded;
+
+    #[test]
+    fn a_tensor_of_more_dimensions_than_ours_is_as_large_as_it_was() {
+        let seven = folded(&[2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!((seven.dims(), seven.numel()), ([6, 4, 5, 6, 7, 8].as_slice(), 40_320));
+        assert_eq!(folded(&[2, 3, 4, 5, 6, 7]).dims(), [2, 3, 4, 5, 6, 7]);
+        assert_eq!(folded(&[u64::MAX; 9]).numel(), u64::MAX);
     }
 }

@@ -1,0 +1,121 @@
+//! Hostile inputs of every target, counted and watched: `cargo run --profile hostile --package plimsoll-fuzz --bin hostile`.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use lexopt::prelude::*;
+use plimsoll_fuzz::count::Counter;
+use plimsoll_fuzz::{TARGETS, harness};
+
+const USAGE: &str = "\
+Makes hostile inputs and watches what they cost: none may panic, work over 2 s, or take over 512 MiB.
+
+Usage: hostile [--inputs N] [--seconds S] [--seed N] [--from N] [--keep DIR] [TARGET...]
+
+  --inputs N    how many in all, of all targets together (default 100000)
+  --seconds S   no longer than this, however many they were
+  --seed N      which ones; the same number makes the same ones (default 1)
+  --from N      from this number on, of every target
+  --keep DIR    where those are written that break (default target/hostile)
+";
+
+/// Inputs of one target before the next one has its turn, of each hundred of its share.
+const TURN: u64 = 10;
+
+/// How often it is told how far it is.
+const TOLD: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+struct Options {
+    inputs: u64,
+    time: Option<Duration>,
+    seed: u64,
+    from: u64,
+    keep: PathBuf,
+    targets: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    match parse(lexopt::Parser::from_env()) {
+        Ok(Some(options)) => match run(&options) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("hostile: {error}");
+                ExitCode::FAILURE
+            }
+        },
+        Ok(None) => {
+            print!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("hostile: {error}\n\n{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn parse(mut parser: lexopt::Parser) -> Result<Option<Options>, lexopt::Error> {
+    let mut options =
+        Options { inputs: 100_000, time: None, seed: 1, from: 0, keep: harness::kept(), targets: Vec::new() };
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("help") | Short('h') => return Ok(None),
+            Long("inputs") => options.inputs = parser.value()?.parse()?,
+            Long("seconds") => options.time = Some(Duration::from_secs(parser.value()?.parse()?)),
+            Long("seed") => options.seed = parser.value()?.parse()?,
+            Long("from") => options.from = parser.value()?.parse()?,
+            Long("keep") => options.keep = parser.value()?.into(),
+            Value(name) => options.targets.push(name.string()?),
+            other => return Err(other.unexpected()),
+        }
+    }
+    Ok(Some(options))
+}
+
+/// Whether nothing broke.
+fn run(options: &Options) -> io::Result<bool> {
+    let chosen = || {
+        TARGETS.iter().filter(|target| options.targets.is_empty() || options.targets.iter().any(|n| n == target.name))
+    };
+    let whole: u64 = chosen().map(|target| target.share).sum();
+    if whole == 0 {
+        return Err(io::Error::other("there is no such target"));
+    }
+    let mut counters = Vec::new();
+    for target in chosen() {
+        // Rounded up, so that all of them are no fewer than were asked for.
+        let due = (u128::from(options.inputs) * u128::from(target.share)).div_ceil(u128::from(whole));
+        let due = u64::try_from(due).unwrap_or(u64::MAX);
+        counters.push((target, due, Counter::new(target, options.seed, options.from, &options.keep)?));
+    }
+    let (start, mut told) = (Instant::now(), Instant::now());
+    let late = || options.time.is_some_and(|time| start.elapsed() > time);
+    loop {
+        let mut more = false;
+        for (target, due, counter) in &mut counters {
+            let left = due.saturating_sub(counter.tally().inputs);
+            counter.run(left.min(target.share * TURN));
+            more |= left > target.share * TURN;
+        }
+        if !more || late() {
+            break;
+        }
+        if told.elapsed() > TOLD {
+            told = Instant::now();
+            for (target, _, counter) in &counters {
+                println!("{} s: {}: {}", start.elapsed().as_secs(), target.name, counter.tally());
+            }
+        }
+    }
+    let mut inputs = 0;
+    for (target, _, counter) in &counters {
+        println!("{}: {}", target.name, counter.tally());
+        inputs += counter.tally().inputs;
+    }
+    println!("{inputs} hostile inputs in {} s", start.elapsed().as_secs());
+    Ok(counters.iter().all(|(_, _, counter)| counter.tally().is_clean()))
+}
