@@ -13,6 +13,7 @@ mod compare;
 mod cursor;
 mod device;
 mod evidence;
+mod exchange;
 mod figures;
 mod fitting;
 mod heatmap;

@@ -9,6 +9,7 @@ use plimsoll_web::engine;
 use plimsoll_web::wording::sentence;
 use wasm_bindgen::prelude::*;
 
+use crate::app::browser;
 use crate::app::exchange::Given;
 use crate::app::logbook::Logbook;
 use crate::app::planner::Planner;
@@ -119,6 +120,14 @@ pub fn ConfigPaste() -> impl IntoView {
                 </p>
             </div>
         </details>
+        <button
+            type="button"
+            class="take to-exchange"
+            data-testid="to-exchange"
+            on:click=move |_| browser::focus("exchange-text")
+        >
+            "bring a training configuration"
+        </button>
     }
 }
 
