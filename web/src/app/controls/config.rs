@@ -9,12 +9,13 @@ use plimsoll_web::engine;
 use plimsoll_web::wording::sentence;
 use wasm_bindgen::prelude::*;
 
+use super::hull::Refused;
 use crate::app::logbook::Logbook;
 use crate::app::planner::Planner;
 use crate::app::route::Route;
 
 #[component]
-pub fn ConfigPaste() -> impl IntoView {
+pub fn ConfigPaste(hulls: Refused) -> impl IntoView {
     let planner = Planner::get();
     let text = RwSignal::new(String::new());
     let refused = RwSignal::new(None::<Error>);
@@ -35,7 +36,7 @@ pub fn ConfigPaste() -> impl IntoView {
         text.set(content);
     };
     let (logbook, route) = (Logbook::get(), Route::get());
-    listen_for_drops(move |file| {
+    let text_file = move |file: web_sys::File| {
         let name = file.name();
         // A record of a measurement may be dropped too, and is longer.
         if file.size() > TEXT as f64 {
@@ -61,7 +62,8 @@ pub fn ConfigPaste() -> impl IntoView {
         });
         let _ = js_sys::Promise::from(JsValue::from(file.text())).then(&done);
         done.forget();
-    });
+    };
+    listen_for_drops(move |file| hulls.read(planner, file, text_file));
     // What the engine itself finds wrong with a pasted model is said here too.
     let error = move || {
         let pasted = planner.scenario.with(|s| matches!(s.model.source, ModelSource::HuggingFace(_)));
