@@ -86,16 +86,16 @@ pub(super) async fn put(
 
 /// Whether it is a hull whose witnesses come out, under its own hash.
 fn checked(id: &str, bytes: &[u8]) -> Result<(), Problem> {
-    let refused = |error: Error| {
-        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "hull", "That is no hull", "").with(vec![error])
-    };
+    let refused =
+        |error: Error| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "hull", "That is no hull", "").with(vec![error]);
     if bytes.len() > MOST_BYTES {
         let detail = format!("more than {MOST_BYTES} bytes are no hull");
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-long", "The hull is too long", detail));
     }
     let hash: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     if hash != id {
-        let error = Error::new("hull", "its SHA-256 is not the one in the address", "send it to the address of its own");
+        let error =
+            Error::new("hull", "its SHA-256 is not the one in the address", "send it to the address of its own");
         return Err(refused(error));
     }
     Hull::from_bytes(bytes).map(drop).map_err(refused)

@@ -16,6 +16,7 @@ mod evidence;
 mod figures;
 mod fitting;
 mod heatmap;
+mod hulls;
 mod journey;
 mod large_model;
 mod levers;
