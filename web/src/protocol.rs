@@ -1,6 +1,7 @@
 //! What the page asks of its worker, and what comes back: JSON text both ways.
 
 use plimsoll_core::estimate::fit::{Allowed, Cards, Fit};
+use plimsoll_core::scenario::{HullModel, ModelSource};
 use plimsoll_core::solve::Grid;
 use plimsoll_core::{Bytes, Error, Result, Scenario};
 use serde::{Deserialize, Serialize};
@@ -83,6 +84,20 @@ pub struct Peak {
 #[derive(Debug, Default)]
 pub struct Responder {
     run: Option<Run>,
+    /// The hull that was asked about last, and the text that stood for it: reading one plays its witnesses.
+    hull: Option<(String, HullModel)>,
+}
+
+/// A scenario as the worker is asked about it: a hull's file goes along, as no hash of it does the worker any good.
+pub fn asked(scenario: &Scenario) -> Value {
+    let mut value = scenario.to_value();
+    if let ModelSource::Hull(hull) = &scenario.model.source
+        && let Some(content) = hull.whole()
+        && let Some(place) = value.pointer_mut("/model/hull")
+    {
+        *place = content.into();
+    }
+    value
 }
 
 impl Responder {
@@ -92,19 +107,40 @@ impl Responder {
     /// As the engine's.
     pub fn answer(&mut self, question: &Question) -> Result<Answer> {
         match question {
-            Question::Reading(value) => Ok(Answer::Reading(Box::new(self.read(&Scenario::from_value(value)?)?))),
-            Question::Beside(value) => Ok(Answer::Beside(Box::new(engine::read(&Scenario::from_value(value)?)?.0))),
-            Question::Peak(value) => Ok(Answer::Peak(engine::peak(&Scenario::from_value(value)?)?)),
-            Question::Largest(value) => Ok(Answer::Largest(engine::max_batch(&Scenario::from_value(value)?)?)),
-            Question::Grid(value) => Ok(Answer::Grid(Box::new(heatmap::grid(&Scenario::from_value(value)?)?))),
-            Question::Fit(value, allowed) => {
-                Ok(Answer::Fit(Box::new(engine::fit(&Scenario::from_value(value)?, *allowed)?)))
+            Question::Reading(value) => {
+                let scenario = self.scenario(value)?;
+                Ok(Answer::Reading(Box::new(self.read(&scenario)?)))
             }
-            Question::Cards(value) => Ok(Answer::Cards(Box::new(engine::cards(&Scenario::from_value(value)?)?))),
+            Question::Beside(value) => Ok(Answer::Beside(Box::new(engine::read(&self.scenario(value)?)?.0))),
+            Question::Peak(value) => Ok(Answer::Peak(engine::peak(&self.scenario(value)?)?)),
+            Question::Largest(value) => Ok(Answer::Largest(engine::max_batch(&self.scenario(value)?)?)),
+            Question::Grid(value) => Ok(Answer::Grid(Box::new(heatmap::grid(&self.scenario(value)?)?))),
+            Question::Fit(value, allowed) => Ok(Answer::Fit(Box::new(engine::fit(&self.scenario(value)?, *allowed)?))),
+            Question::Cards(value) => Ok(Answer::Cards(Box::new(engine::cards(&self.scenario(value)?)?))),
             Question::Alive(event) => {
                 Ok(Answer::Alive(self.run.as_ref().map(|run| engine::alive(run, *event)).unwrap_or_default()))
             }
         }
+    }
+
+    /// The scenario of a question.
+    fn scenario(&mut self, value: &Value) -> Result<Scenario> {
+        let Some(content) = value.pointer("/model/hull").and_then(Value::as_str) else {
+            return Scenario::from_value(value);
+        };
+        let known = self.hull.as_ref().filter(|(text, _)| text == content);
+        let Some((_, hull)) = known else {
+            let scenario = Scenario::from_value(value)?;
+            if let ModelSource::Hull(hull) = &scenario.model.source {
+                self.hull = Some((content.to_owned(), hull.clone()));
+            }
+            return Ok(scenario);
+        };
+        let mut named = value.clone();
+        if let Some(place) = named.pointer_mut("/model/hull") {
+            *place = hull.hash().into();
+        }
+        Scenario::from_value(&named)?.with_hull(hull)
     }
 
     /// Runs a scenario and keeps the run.

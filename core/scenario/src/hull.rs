@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::given::{Given, count, text as text_of};
 use crate::link::BASE64;
-use crate::{Attention, AttentionMask, LossImpl, Mode, Optimizer, Precision, Quantization, Scenario, at};
+use crate::{Attention, AttentionMask, LossImpl, Mode, ModelSource, Optimizer, Precision, Quantization, Scenario, at};
 
 /// What stands before a file's content in `model.hull`, in base64url.
 pub const CONTENT: &str = "data:";
@@ -45,7 +45,7 @@ impl HullModel {
     /// What is wrong with the file.
     pub fn of(bytes: &[u8]) -> Result<Self> {
         let hull = Hull::from_bytes(bytes)?;
-        let axes = hull.axes.iter().skip(1).map(|axis| (axis.name.clone(), axis.usual.into())).collect();
+        let axes = usual(&hull);
         Ok(Self { hash: digest(bytes), file: Some(Arc::new(hull)), content: BASE64.encode(bytes).into(), axes })
     }
 
@@ -53,6 +53,18 @@ impl HullModel {
     pub fn carried(&self) -> Option<&str> {
         let content = Some(&*self.content).filter(|content| !content.is_empty());
         content.filter(|content| content.len() <= CARRIED)
+    }
+
+    /// The text that stands for the whole file in `model.hull`; `None` where only its hash is known.
+    pub fn whole(&self) -> Option<String> {
+        (!self.content.is_empty()).then(|| format!("{CONTENT}{}", self.content))
+    }
+
+    /// The same hull with this size of an axis.
+    pub fn with_axis(&self, name: &str, value: u64) -> Self {
+        let mut next = self.clone();
+        next.axes.insert(name.to_owned(), value.into());
+        next
     }
 
     /// The file's bytes.
@@ -179,6 +191,32 @@ pub(crate) fn read(given: &Given<'_>) -> Result<HullModel> {
         model.axes.insert(name.to_owned(), count(value, &given.at(name), LONGEST)?.into());
     }
     Ok(model)
+}
+
+impl Scenario {
+    /// The same with the file of its hull, where it names this one by its hash alone.
+    ///
+    /// # Errors
+    /// It cannot be asked of that file.
+    pub fn with_hull(mut self, known: &HullModel) -> Result<Self> {
+        if let ModelSource::Hull(hull) = &mut self.model.source
+            && hull.file.is_none()
+            && hull.hash == known.hash
+        {
+            let mut named = std::mem::take(&mut hull.axes);
+            named.retain(|name, _| known.axes.contains_key(name));
+            let mut axes = known.file.as_ref().map(|file| usual(file)).unwrap_or_default();
+            axes.extend(named);
+            *hull = HullModel { axes, ..known.clone() };
+            self.check()?;
+        }
+        Ok(self)
+    }
+}
+
+/// Every axis but the batch at its usual value.
+fn usual(hull: &Hull) -> Map<String, Value> {
+    hull.axes.iter().skip(1).map(|axis| (axis.name.clone(), axis.usual.into())).collect()
 }
 
 /// `sha256:...` of a file's bytes.

@@ -2,6 +2,7 @@
 
 mod access;
 mod body;
+mod hulls;
 mod problem;
 mod query;
 mod rate;
@@ -131,6 +132,7 @@ pub(crate) fn routes(api: Option<Arc<Api>>) -> Router {
             Router::new()
                 .route("/api/v1/measurements", get(read::list).post(upload::upload))
                 .route("/api/v1/measurements/{id}", get(read::record))
+                .route("/api/v1/hulls/{id}", get(hulls::hull).put(hulls::put))
                 .route("/api/v1/compare", get(read::compare))
                 .route("/readyz", get(ready))
                 .with_state(api),

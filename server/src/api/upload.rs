@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State as Shared};
+use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use plimsoll_core::measurement::Standing;
@@ -24,23 +25,7 @@ const TURN: Duration = Duration::from_secs(10);
 
 pub(super) async fn upload(Shared(api): Shared<Arc<Api>>, request: Request) -> Result<Response, Problem> {
     let (parts, content) = request.into_parts();
-    let peer = parts.extensions.get::<Peer>().map(|peer| peer.0);
-    let sender = Sender { headers: &parts.headers, uri: &parts.uri, peer, proxies: api.settings.proxies };
-    let (caller, token) = match sender.access(&api.store, api.settings.local).await? {
-        Access::Token(id) => {
-            within_rate(&api, Caller::Token(id.clone()))?;
-            (Caller::Token(id.clone()), Some(id))
-        }
-        Access::Local => {
-            within_rate(&api, sender.caller())?;
-            (sender.caller(), None)
-        }
-        Access::Refused(problem) => {
-            // Counted too: guessing is not for free.
-            within_rate(&api, sender.caller())?;
-            return Err(problem);
-        }
-    };
+    let (caller, token) = admitted(&api, &parts).await?;
     body::announced(&parts.headers)?;
     let busy = || {
         Problem::new(
@@ -86,6 +71,28 @@ pub(super) async fn upload(Shared(api): Shared<Arc<Api>>, request: Request) -> R
     }
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response.into_response())
+}
+
+/// Whoever may upload, and the token that lets them; each counts.
+pub(super) async fn admitted(api: &Api, parts: &Parts) -> Result<(Caller, Option<String>), Problem> {
+    let peer = parts.extensions.get::<Peer>().map(|peer| peer.0);
+    let sender = Sender { headers: &parts.headers, uri: &parts.uri, peer, proxies: api.settings.proxies };
+    let admitted = match sender.access(&api.store, api.settings.local).await? {
+        Access::Token(id) => {
+            within_rate(api, Caller::Token(id.clone()))?;
+            (Caller::Token(id.clone()), Some(id))
+        }
+        Access::Local => {
+            within_rate(api, sender.caller())?;
+            (sender.caller(), None)
+        }
+        Access::Refused(problem) => {
+            // Counted too: guessing is not for free.
+            within_rate(api, sender.caller())?;
+            return Err(problem);
+        }
+    };
+    Ok(admitted)
 }
 
 fn within_rate(api: &Api, caller: Caller) -> Result<(), Problem> {

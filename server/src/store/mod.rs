@@ -5,6 +5,7 @@ mod engine;
 mod entry;
 mod error;
 mod health;
+mod hulls;
 mod index;
 mod judge;
 mod pools;

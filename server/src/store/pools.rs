@@ -28,8 +28,14 @@ const LOOKED_AT: u64 = 256 << 20;
 const LOG_KEPT: &str = "67108864";
 
 /// The numbered migrations of one database, in order. One that was released is never changed: a new one follows it.
-const SQLITE: &[(i64, &str, &str)] = &[(1, "first", include_str!("../../migrations/sqlite/0001_first.sql"))];
-const POSTGRES: &[(i64, &str, &str)] = &[(1, "first", include_str!("../../migrations/postgres/0001_first.sql"))];
+const SQLITE: &[(i64, &str, &str)] = &[
+    (1, "first", include_str!("../../migrations/sqlite/0001_first.sql")),
+    (2, "hulls", include_str!("../../migrations/sqlite/0002_hulls.sql")),
+];
+const POSTGRES: &[(i64, &str, &str)] = &[
+    (1, "first", include_str!("../../migrations/postgres/0001_first.sql")),
+    (2, "hulls", include_str!("../../migrations/postgres/0002_hulls.sql")),
+];
 
 /// Where to read and where to write.
 #[derive(Clone, Debug)]

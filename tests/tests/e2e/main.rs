@@ -17,6 +17,7 @@ mod exchange;
 mod figures;
 mod fitting;
 mod heatmap;
+mod hulls;
 mod journey;
 mod large_model;
 mod levers;

@@ -16,6 +16,7 @@ mod handoff;
 mod heatmap;
 mod hero;
 mod holdings;
+mod hulls;
 mod ladder;
 mod logbook;
 mod masthead;

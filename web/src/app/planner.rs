@@ -15,7 +15,7 @@ use plimsoll_web::reading::{Held, Reading};
 use plimsoll_web::trail::Trail;
 use plimsoll_web::wording::sentence;
 
-use super::{address, browser, scheduler};
+use super::{address, browser, hulls, scheduler};
 use scheduler::Topic;
 
 /// Changes of the same levers that follow within this time, in ms, are one: a number being typed, a slider being moved.
@@ -41,7 +41,7 @@ pub struct Planner {
     /// Which cards hold it; `None` while nobody asked, or they are sought.
     pub cards: RwSignal<Option<Result<Arc<Cards>>>>,
     /// Fields that hold no value, by their ids, with their labels: what the page says is of the last one they had.
-    pub amiss: RwSignal<BTreeMap<String, &'static str>>,
+    pub amiss: RwSignal<BTreeMap<String, String>>,
     /// What fits around it; the last one that was found.
     pub grid: RwSignal<Option<Arc<Grid>>>,
     /// Whether that is still being found out.
@@ -75,6 +75,7 @@ impl Planner {
     /// Opens on the link in the address bar, or on the opening scenario.
     pub fn open() -> Self {
         let (scenario, notices) = address::read();
+        let scenario = hulls::with_file(scenario);
         let planner = Self {
             trail: RwSignal::new(Trail::new(scenario.clone())),
             opened: RwSignal::new(None),
@@ -96,6 +97,9 @@ impl Planner {
             notices: RwSignal::new(notices),
         };
         scheduler::open(planner);
+        if let Some(hash) = planner.scenario.with_untracked(hulls::missing) {
+            hulls::fetch(planner, hash);
+        }
         planner.recompute();
         address::follow(planner);
         planner
@@ -169,6 +173,10 @@ impl Planner {
     }
 
     fn show(&self, scenario: Scenario) {
+        let scenario = hulls::with_file(scenario);
+        if let Some(hash) = hulls::missing(&scenario) {
+            hulls::fetch(*self, hash);
+        }
         self.scenario.set(scenario);
         self.recompute();
     }
@@ -206,13 +214,13 @@ impl Planner {
     }
 
     /// Notes that a field holds a value, or none.
-    pub fn holds(&self, id: &str, label: &'static str, value: bool) {
+    pub fn holds(&self, id: &str, label: &str, value: bool) {
         if self.amiss.with_untracked(|amiss| amiss.contains_key(id)) == value {
             self.amiss.update(|amiss| {
                 if value {
                     amiss.remove(id);
                 } else {
-                    amiss.insert(id.to_owned(), label);
+                    amiss.insert(id.to_owned(), label.to_owned());
                 }
             });
         }
@@ -222,6 +230,16 @@ impl Planner {
     pub fn take_sizes(&self, batch: u64, seq: Option<u64>) {
         if let Err(fault) = self.change(&Change::Sizes { batch, seq }) {
             self.fault.set(Some(fault));
+        }
+    }
+
+    /// A hull came that the scenario was waiting for.
+    pub fn came(&self) {
+        let scenario = hulls::with_file(self.scenario.get_untracked());
+        if hulls::missing(&scenario).is_none() {
+            self.scenario.set(scenario);
+            self.recompute();
+            address::write_soon(*self, false);
         }
     }
 

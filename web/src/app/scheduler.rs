@@ -9,7 +9,7 @@ use plimsoll_core::{Error, Scenario};
 use plimsoll_web::engine;
 use plimsoll_web::heatmap;
 use plimsoll_web::neighbours::Neighbour;
-use plimsoll_web::protocol::{Question, Request, Responder, Response, weight};
+use plimsoll_web::protocol::{Question, Request, Responder, Response, asked, weight};
 use wasm_bindgen::prelude::*;
 use web_sys::{HtmlLinkElement, MessageEvent, Worker, WorkerOptions, WorkerType};
 
@@ -135,7 +135,7 @@ pub fn run(planner: Planner, scenario: &Scenario) {
         planner.pending.set(true);
         with(|scheduler| {
             scheduler.run_in_worker = true;
-            scheduler.push(Topic::Reading, Question::Reading(scenario.to_value()));
+            scheduler.push(Topic::Reading, Question::Reading(asked(scenario)));
         });
         pump();
     } else {
@@ -170,14 +170,14 @@ pub fn run(planner: Planner, scenario: &Scenario) {
     let timer = browser::after(REST, move || {
         with(|scheduler| {
             scheduler.rest = None;
-            scheduler.push(Topic::Largest, Question::Largest(scenario.to_value()));
-            scheduler.push(Topic::Fit, Question::Fit(scenario.to_value(), Allowed::default()));
+            scheduler.push(Topic::Largest, Question::Largest(asked(&scenario)));
+            scheduler.push(Topic::Fit, Question::Fit(asked(&scenario), Allowed::default()));
             for (neighbour, next) in &neighbours {
-                scheduler.push(Topic::Neighbour(neighbour), Question::Peak(next.to_value()));
+                scheduler.push(Topic::Neighbour(neighbour), Question::Peak(asked(next)));
             }
             if grid {
                 scheduler.grid_of = Some(heatmap::base(&scenario));
-                scheduler.push(Topic::Grid, Question::Grid(scenario.to_value()));
+                scheduler.push(Topic::Grid, Question::Grid(asked(&scenario)));
             }
         });
         pump();
@@ -196,7 +196,7 @@ fn needs_grid(planner: Planner, scenario: &Scenario) -> bool {
 pub fn fit(scenario: &Scenario, allowed: Allowed) {
     with(|scheduler| {
         scheduler.queue.retain(|job| job.topic != Topic::Fit);
-        scheduler.push_first(Topic::Fit, Question::Fit(scenario.to_value(), allowed));
+        scheduler.push_first(Topic::Fit, Question::Fit(asked(scenario), allowed));
     });
     pump();
 }
@@ -205,14 +205,14 @@ pub fn fit(scenario: &Scenario, allowed: Allowed) {
 pub fn cards(scenario: &Scenario) {
     with(|scheduler| {
         scheduler.queue.retain(|job| job.topic != Topic::Cards);
-        scheduler.push_first(Topic::Cards, Question::Cards(scenario.to_value()));
+        scheduler.push_first(Topic::Cards, Question::Cards(asked(scenario)));
     });
     pump();
 }
 
 /// Asks for the whole reading of a plan, after all that the present scenario wants.
 pub fn beside(id: u64, scenario: &Scenario) {
-    with(|scheduler| scheduler.push(Topic::Beside(id), Question::Beside(scenario.to_value())));
+    with(|scheduler| scheduler.push(Topic::Beside(id), Question::Beside(asked(scenario))));
     pump();
 }
 

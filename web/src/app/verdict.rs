@@ -144,7 +144,7 @@ fn Refusal() -> impl IntoView {
                     })
             }}
             {move || {
-                let labels = planner.amiss.with(|amiss| amiss.values().copied().collect::<Vec<_>>().join(", "));
+                let labels = planner.amiss.with(|amiss| amiss.values().map(String::as_str).collect::<Vec<_>>().join(", "));
                 (!labels.is_empty())
                     .then(|| {
                         view! {

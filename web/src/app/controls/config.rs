@@ -9,6 +9,7 @@ use plimsoll_web::engine;
 use plimsoll_web::wording::sentence;
 use wasm_bindgen::prelude::*;
 
+use super::hull::Refused;
 use crate::app::browser;
 use crate::app::exchange::Given;
 use crate::app::logbook::Logbook;
@@ -16,7 +17,7 @@ use crate::app::planner::Planner;
 use crate::app::route::Route;
 
 #[component]
-pub fn ConfigPaste() -> impl IntoView {
+pub fn ConfigPaste(hulls: Refused) -> impl IntoView {
     let planner = Planner::get();
     let text = RwSignal::new(String::new());
     let refused = RwSignal::new(None::<Error>);
@@ -38,7 +39,7 @@ pub fn ConfigPaste() -> impl IntoView {
     };
     let (logbook, route) = (Logbook::get(), Route::get());
     let given: Given = expect_context();
-    listen_for_drops(move |file| {
+    let text_file = move |file: web_sys::File| {
         let name = file.name();
         // A record of a measurement may be dropped too, and is longer.
         if file.size() > TEXT as f64 {
@@ -64,7 +65,8 @@ pub fn ConfigPaste() -> impl IntoView {
         });
         let _ = js_sys::Promise::from(JsValue::from(file.text())).then(&done);
         done.forget();
-    });
+    };
+    listen_for_drops(move |file| hulls.read(planner, file, text_file));
     // What the engine itself finds wrong with a pasted model is said here too.
     let error = move || {
         let pasted = planner.scenario.with(|s| matches!(s.model.source, ModelSource::HuggingFace(_)));

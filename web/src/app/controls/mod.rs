@@ -4,6 +4,7 @@ mod adapters;
 mod config;
 mod device;
 mod family;
+mod hull;
 mod lever;
 mod model;
 mod rest;
@@ -14,12 +15,14 @@ use plimsoll_core::scenario::Group;
 
 #[component]
 pub fn Controls() -> impl IntoView {
+    let refused = hull::Refused::new();
     view! {
         <form class="controls" aria-label="The run" on:submit=|event| event.prevent_default()>
             <section class="group">
                 <h2>"Model"</h2>
                 <model::ModelChoice/>
-                <config::ConfigPaste/>
+                <config::ConfigPaste hulls=refused/>
+                <hull::HullChoice refused/>
                 <sizes::OwnSizes/>
             </section>
             <section class="group">

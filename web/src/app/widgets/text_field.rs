@@ -8,7 +8,7 @@ use crate::app::planner::Planner;
 #[component]
 pub fn TextField(
     #[prop(into)] id: String,
-    label: &'static str,
+    #[prop(into)] label: String,
     #[prop(into)] help: String,
     #[prop(into)] value: Signal<String>,
     #[prop(into, optional)] placeholder: Signal<String>,
@@ -19,8 +19,8 @@ pub fn TextField(
     let error = RwSignal::new(None::<String>);
     let wrong = move || error.get().or_else(|| fault.get());
     let planner = Planner::get();
-    let own = id.clone();
-    Effect::new(move || planner.holds(&own, label, error.with(Option::is_none)));
+    let (own, name) = (id.clone(), label.clone());
+    Effect::new(move || planner.holds(&own, &name, error.with(Option::is_none)));
     // What was typed in vain gives way to a value that came from elsewhere.
     Effect::new(move |before: Option<String>| {
         let now = value.get();
@@ -30,8 +30,8 @@ pub fn TextField(
         }
         now
     });
-    let own = id.clone();
-    on_cleanup(move || planner.holds(&own, label, true));
+    let (own, name) = (id.clone(), label.clone());
+    on_cleanup(move || planner.holds(&own, &name, true));
     let help_id = format!("{id}-help");
     let error_id = format!("{id}-error");
     view! {
