@@ -165,6 +165,36 @@ fn the_survey_imports_nothing_of_others() {
 }
 
 #[test]
+fn tracing_imports_nothing_of_others() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for python in pythons(folder.path()) {
+        let trap = Trap::new();
+        let python = python.display().to_string();
+        // The model's own module is the user's, and is looked for last: none of it is read where there is no PyTorch.
+        let args = ["trace", "no_such_model:make", "--input", "x=float32[B,3]", "--python", &python];
+        let output = trap.plimsoll(&args).output().unwrap();
+        assert_ne!(output.status.code(), Some(0), "{python}");
+        let sprung = fs::read_to_string(trap.sprung()).unwrap_or_default();
+        // `torch` alone may be the one of the current folder, where no Python has its own: the model is looked for there.
+        let others = sprung.lines().filter(|line| !line.starts_with("torch in ") || line.contains("shared"));
+        assert_eq!(others.collect::<Vec<_>>(), [""; 0], "{python}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+fn rehearsing_imports_nothing_of_others() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for python in pythons(folder.path()) {
+        let trap = Trap::new();
+        let python = python.display().to_string();
+        // The command itself is the user's, and imports what it likes: this one is no Python.
+        let output = trap.plimsoll(&["rehearse", "--python", &python, "--", "true"]).output().unwrap();
+        trap.assert_untouched(&python, &output);
+    }
+}
+
+#[test]
 fn a_folder_of_the_dead_is_swept_by_the_next_start() {
     let trap = Trap::new();
     let dead = trap.shared().join("plimsoll-worker-dead");

@@ -31,7 +31,7 @@ impl<S> Patient<S> {
     fn judge(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(written) = written {
             self.waits = false;
-            self.state.touch();
+            self.state.went(written.as_ref().map_or(0, |bytes| *bytes));
             return Poll::Ready(written);
         }
         if !self.waits {
@@ -45,10 +45,9 @@ impl<S> Patient<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if read.is_ready() {
-            self.state.touch();
-        }
+        self.state.came(buffer.filled().len().saturating_sub(before));
         read
     }
 }

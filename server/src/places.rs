@@ -20,6 +20,9 @@ const WAITING: Duration = Duration::from_millis(50);
 /// How long one may stand still in a crowd while a request comes in or an answer goes out.
 const STALLED: Duration = Duration::from_millis(250);
 
+/// What must go in either direction to count as moving, in bytes: who drips stands still.
+const STEP: u64 = 1 << 10;
+
 /// How often a place is looked for when all are taken by those who move.
 const TICK: Duration = Duration::from_millis(5);
 
@@ -54,8 +57,10 @@ pub(crate) struct State {
     /// `None` where addresses do not matter.
     address: Option<IpAddr>,
     start: Instant,
-    /// When bytes last went in either direction, in milliseconds since the start.
+    /// When [`STEP`] bytes last went in either direction, in milliseconds since the start.
     moved: AtomicU64,
+    /// Bytes that went since.
+    went: AtomicU64,
     /// Requests that are worked on now, which is no standing still.
     worked_on: AtomicU64,
     /// Requests so far.
@@ -113,6 +118,7 @@ impl Places {
             address,
             start: self.start,
             moved: AtomicU64::new(0),
+            went: AtomicU64::new(0),
             worked_on: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             leave: Notify::new(),
@@ -144,8 +150,23 @@ impl Open {
 }
 
 impl State {
-    /// Bytes went in either direction.
-    pub(crate) fn touch(&self) {
+    /// So many bytes came. Those before the first request's head is whole are none: it comes with the connection.
+    pub(crate) fn came(&self, bytes: usize) {
+        if self.requests.load(Ordering::Relaxed) > 0 {
+            self.went(bytes);
+        }
+    }
+
+    /// So many bytes went in either direction.
+    pub(crate) fn went(&self, bytes: usize) {
+        if self.went.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64 >= STEP {
+            self.went.store(0, Ordering::Relaxed);
+            self.touch();
+        }
+    }
+
+    /// It did something.
+    fn touch(&self) {
         let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.moved.store(now, Ordering::Relaxed);
     }
@@ -157,9 +178,10 @@ impl State {
         self.worked_on.load(Ordering::Relaxed) == 0 && still > allowed
     }
 
-    /// Counts a request.
+    /// Counts a request, whose head has come.
     pub(crate) fn request(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
+        self.touch();
     }
 
     /// Says that a request is worked on from now on.
@@ -235,6 +257,28 @@ mod tests {
         drop(working);
         stood(&one);
         assert!(places.dismiss());
+    }
+
+    #[tokio::test]
+    async fn who_drips_stands_still() {
+        let places = places(1, 1);
+        let one = places.take(ip("192.0.2.1")).await.unwrap();
+        stood(&one);
+        // A head, however much of it.
+        one.state().came(4096);
+        assert!(one.state().stands_still());
+        one.state().request();
+        stood(&one);
+        // A body, byte by byte, and then as lines carry it.
+        (0..100).for_each(|_| one.state().came(1));
+        assert!(one.state().stands_still());
+        one.state().came(1400);
+        assert!(!one.state().stands_still());
+        stood(&one);
+        one.state().went(100);
+        assert!(one.state().stands_still());
+        one.state().went(1000);
+        assert!(!one.state().stands_still());
     }
 
     #[tokio::test]

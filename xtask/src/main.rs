@@ -35,7 +35,8 @@ Commands:
   test [--without-browser]
                         Everything: formatting, lints, tests native, in wasm and with PyTorch,
                         the accuracy scoreboard, the journeys in a real browser.
-  attack                Try for minutes what was tried against the program and its server before.
+  attack [--inputs N]   Try for minutes what was tried against the program and its server before:
+                        crowds, kills under load, and N hostile inputs (2,000,000).
   accuracy [--check]    Write docs/accuracy.md from the reference rows and the records in
                         data/measurements; with --check, fail when the committed one differs.
   schema [--check]      Write docs/measurement.schema.json from the record's types; with --check,
@@ -54,7 +55,7 @@ enum Command {
     Help,
     Serve(serve::Options),
     Test(test::Options),
-    Attack,
+    Attack(attack::Options),
     Scoreboard { what: &'static str, check: bool },
     Bench { load: bool },
 }
@@ -74,7 +75,7 @@ fn main() -> ExitCode {
         }
         Command::Serve(options) => serve::run(&options),
         Command::Test(options) => test::run(&options),
-        Command::Attack => attack::run(),
+        Command::Attack(options) => attack::run(&options),
         Command::Scoreboard { what, check } => scoreboard::run(what, check),
         Command::Bench { load } => bench::run(load),
     };
@@ -94,7 +95,7 @@ fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error> {
                 (_, Some(what)) => Command::Scoreboard { what, check: false },
                 ("serve", _) => Command::Serve(serve::Options::default()),
                 ("test", _) => Command::Test(test::Options::default()),
-                ("attack", _) => Command::Attack,
+                ("attack", _) => Command::Attack(attack::Options::default()),
                 ("bench", _) => Command::Bench { load: false },
                 ("help", _) => return Ok(Command::Help),
                 (other, _) => return Err(format!("there is no command `{other}`").into()),
@@ -107,6 +108,7 @@ fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error> {
             (_, Long("help") | Short('h')) => return Ok(Command::Help),
             (Command::Serve(options), Long("listen")) => options.listen = Some(parser.value()?.string()?),
             (Command::Serve(options), Long("open")) => options.open = true,
+            (Command::Attack(options), Long("inputs")) => options.inputs = Some(parser.value()?.string()?),
             (Command::Test(options), Long("without-browser")) => options.without_browser = true,
             (Command::Bench { load }, Value(what)) if what == "load" => *load = true,
             (Command::Scoreboard { check, .. }, Long("check")) => *check = true,
@@ -135,7 +137,8 @@ mod tests {
             assert_eq!((read, check), (what, true));
         }
         assert!(matches!(parse_line("test --without-browser"), Ok(Command::Test(o)) if o.without_browser));
-        assert!(matches!(parse_line("attack"), Ok(Command::Attack)));
+        assert!(matches!(parse_line("attack"), Ok(Command::Attack(o)) if o.inputs.is_none()));
+        assert!(matches!(parse_line("attack --inputs 7"), Ok(Command::Attack(o)) if o.inputs.as_deref() == Some("7")));
         assert!(matches!(parse_line("bench"), Ok(Command::Bench { load: false })));
         assert!(matches!(parse_line("bench load"), Ok(Command::Bench { load: true })));
         assert!(matches!(parse_line(""), Ok(Command::Help)));

@@ -14,11 +14,10 @@ use std::time::Duration;
 
 use plimsoll_core::{Bytes, Error, scenario::parse_memory};
 use plimsoll_hollow::{Dock, Rules};
-use tempfile::TempDir;
 
 use crate::exit::{self, Failure};
 use crate::signals;
-use crate::worker::find;
+use crate::worker::{Quarters, find};
 
 use peaks::Peaks;
 
@@ -100,16 +99,17 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         );
     };
     let python = python_of(args.python.as_deref(), program)?;
-    let torch = place::torch(&python)?;
+    // What the command loads lies here, so nobody else may write to it; after a SIGKILL the next start takes it away.
+    let quarters = Quarters::new()?;
+    let torch = place::torch(&quarters, &python)?;
     let stand_in = place::stand_in()?;
-    let folder = tempfile::Builder::new().prefix("plimsoll-").tempdir().map_err(|error| unwritable(&error))?;
-    let dock = Dock::build(folder.path(), &torch, &stand_in)
+    let dock = Dock::build(quarters.path(), &torch, &stand_in)
         .map_err(|Error { problem, hint, .. }| Failure::Environment { problem, hint })?;
     let rules = Rules { truth: args.truth, stop_after: args.stop_after };
     let cards = vec![card.clone(); usize::from(args.cards)];
     let variables = dock.environment(cards, rules)?;
 
-    let left = prelude(&folder).map_err(|error| unwritable(&error))?;
+    let left = prelude(quarters.path()).map_err(|error| unwritable(&error))?;
     let mut command = Command::new(program);
     command.args(rest);
     for (name, value) in variables {
@@ -183,8 +183,8 @@ fn python_of(named: Option<&Path>, program: &OsStr) -> Result<PathBuf, Failure> 
 }
 
 /// Writes what runs before the command's code; answers the folder in which it leaves the peaks.
-fn prelude(folder: &TempDir) -> std::io::Result<PathBuf> {
-    let place = folder.path().join("rehearsal");
+fn prelude(folder: &Path) -> std::io::Result<PathBuf> {
+    let place = folder.join("rehearsal");
     fs::create_dir(&place)?;
     fs::write(place.join("sitecustomize.py"), PRELUDE)?;
     Ok(place)

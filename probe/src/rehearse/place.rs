@@ -2,11 +2,12 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::time::Duration;
 
 use plimsoll_hollow::LIBRARY;
 
 use crate::exit::Failure;
+use crate::worker::{Python, Quarters, ask};
 
 /// Says where torch is without importing it.
 const WHERE: &str = "import importlib.util, os, sys; s = importlib.util.find_spec('torch'); \
@@ -15,14 +16,17 @@ const WHERE: &str = "import importlib.util, os, sys; s = importlib.util.find_spe
 const INSTALL: &str =
     "name a Python that has PyTorch's CUDA build with --python PATH; on Linux, pip install torch brings it";
 
-/// The folder of PyTorch's package.
-pub fn torch(python: &Path) -> Result<PathBuf, Failure> {
-    let output = Command::new(python).args(["-c", WHERE]).env("PYTHONSAFEPATH", "1").output();
-    let output = output.map_err(|error| Failure::Environment {
-        problem: format!("cannot run {}: {error}", python.display()),
+/// How long Python may take to say it, on a machine that is busy with other work.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The folder of PyTorch's package. Python is asked in `quarters`, where it finds nothing to import but what is its own.
+pub fn torch(quarters: &Quarters, python: &Path) -> Result<PathBuf, Failure> {
+    let asked = Python { program: python.to_owned() };
+    let answer = ask(quarters.inline(&asked, WHERE), PATIENCE);
+    let folder = answer.ok_or_else(|| Failure::Environment {
+        problem: format!("cannot run {}", python.display()),
         hint: INSTALL.to_owned(),
     })?;
-    let folder = String::from_utf8_lossy(&output.stdout).into_owned();
     if folder.is_empty() {
         return Err(Failure::Environment {
             problem: format!("{} has no PyTorch", python.display()),

@@ -19,9 +19,20 @@ enum Held {
     Silent,
     /// Announces a body that does not come.
     HalfABody,
+    /// Sends a head, byte by byte.
+    DripsAHead,
+    /// Sends a body, byte by byte.
+    DripsABody,
 }
 
-const ALL: [Held; 4] = [Held::NeverReads, Held::HalfAHead, Held::Silent, Held::HalfABody];
+const ALL: [Held; 6] =
+    [Held::NeverReads, Held::HalfAHead, Held::Silent, Held::HalfABody, Held::DripsAHead, Held::DripsABody];
+
+/// A connection that is held, and how.
+struct Hold {
+    held: Held,
+    stream: TcpStream,
+}
 
 /// What stands in the way of as many connections as are wanted here.
 fn files(wanted: u64) {
@@ -33,14 +44,14 @@ fn files(wanted: u64) {
 }
 
 impl Held {
-    fn take(self, address: &str) -> Option<TcpStream> {
+    fn take(self, address: &str) -> Option<Hold> {
         let mut stream = TcpStream::connect(address).ok()?;
         let text = match self {
             // Ten answers of a hundred kilobytes each are more than the system keeps for one connection.
             Self::NeverReads => "GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(400),
-            Self::HalfAHead => "GET / HTTP/1.1\r\nHost: local".to_owned(),
+            Self::HalfAHead | Self::DripsAHead => "GET / HTTP/1.1\r\nHost: local".to_owned(),
             Self::Silent => String::new(),
-            Self::HalfABody => {
+            Self::HalfABody | Self::DripsABody => {
                 "POST /api/v1/measurements HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
                 Content-Length: 100000\r\n\r\n{"
                     .to_owned()
@@ -49,7 +60,16 @@ impl Held {
         stream.set_nonblocking(true).ok()?;
         // As much as it takes.
         let _ = stream.write(text.as_bytes());
-        Some(stream)
+        Some(Hold { held: self, stream })
+    }
+}
+
+impl Hold {
+    /// One byte more, of those that drip. Whether it is still held.
+    fn goes_on(&mut self) -> bool {
+        let drips = matches!(self.held, Held::DripsAHead | Held::DripsABody);
+        let broken = drips && self.stream.write(b"1").is_err_and(|error| error.kind() != ErrorKind::WouldBlock);
+        !broken && !is_closed(&self.stream)
     }
 }
 
@@ -80,22 +100,24 @@ fn held(count: usize, time: Duration) -> Vec<Duration> {
     let folder = tempfile::tempdir().unwrap();
     let server = server(folder.path());
     let address = server.address.clone();
-    let mut crowd: Vec<TcpStream> = Vec::new();
-    let (mut times, mut next) = (Vec::new(), 0);
+    let mut crowd: Vec<Hold> = Vec::new();
+    let (mut times, mut next, mut full) = (Vec::new(), 0, 0);
     let start = Instant::now();
     while start.elapsed() < time || times.len() < 20 {
-        crowd.retain(|stream| !is_closed(stream));
-        let missing = count.saturating_sub(crowd.len()).min(200);
+        crowd.retain_mut(Hold::goes_on);
+        // Those that the server let go of are there again at once.
+        let missing = count.saturating_sub(crowd.len());
         for _ in 0..missing {
             crowd.extend(ALL.get(next % ALL.len()).and_then(|held| held.take(&address)));
             next += 1;
         }
+        full += usize::from(crowd.len() >= count);
         times.push(honest(&address));
         if missing == 0 {
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
-    println!("{next} hostile connections, up to {count} at a time");
+    println!("{next} hostile connections, {count} at a time beside {full} of {} honest requests", times.len());
     server.end().unwrap();
     times
 }

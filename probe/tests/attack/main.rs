@@ -5,6 +5,7 @@
 
 mod crowd;
 mod heavy;
+mod kills;
 mod names;
 mod strangers;
 mod terminal;

@@ -25,6 +25,7 @@ use plimsoll_core::measurement::{Facet, Group};
 use serde_json::Value;
 use sqlx::Row as _;
 use tokio::sync::Mutex;
+use tokio::time::sleep;
 
 pub use entry::{Entry, Figures};
 pub use error::{OpenError, StoreError};
@@ -46,10 +47,11 @@ const UNSEEN: Duration = Duration::from_secs(1);
 /// Rows read at a time into the index.
 const ROWS: i64 = 4096;
 
-/// Records whose summaries are made anew in one go.
+/// Records whose summaries are made anew in one go, and how long others have the processors in between: each is an estimate.
 const RENEWED: i64 = 16;
+const BETWEEN: Duration = Duration::from_millis(20);
 
-const OUTDATED: &str = "SELECT measurement.seq, content FROM measurement JOIN record ON record.seq = measurement.seq \
+const OUTDATED: &str = "SELECT measurement.seq, id, content FROM measurement JOIN record ON record.seq = measurement.seq \
     WHERE engine < $1 OR engine > $1 LIMIT $2";
 
 /// SQLite takes the numbers as a JSON list: a list of its own it has not.
@@ -160,18 +162,25 @@ impl Store {
     /// there were. Uploads and reads go on meanwhile.
     ///
     /// # Errors
-    /// The database fails.
+    /// The database fails, or holds a record that is not what was given: of that no summary is made, and no more is kept.
     pub async fn renew(&self) -> Result<usize, StoreError> {
+        let outcome = self.renew_all().await;
+        self.noted(outcome)
+    }
+
+    async fn renew_all(&self) -> Result<usize, StoreError> {
         let mut renewed = 0;
         loop {
             let outdated = self.outdated().await?;
             if outdated.is_empty() {
                 return Ok(renewed);
             }
+            outdated.iter().try_for_each(|(_, id, content)| verify::whole(id, content))?;
             renewed += outdated.len();
             let entries = tokio::task::spawn_blocking(move || {
+                // What costs too much is refused by the estimate itself, and so are records that today's rules refuse.
                 let entry = |content: &str| Entry::new(&Measurement::from_json(content).ok()?).ok();
-                outdated.into_iter().map(|(seq, content)| (seq, entry(&content))).collect::<Vec<_>>()
+                outdated.into_iter().map(|(seq, _, content)| (seq, entry(&content))).collect::<Vec<_>>()
             });
             let entries = entries.await.map_err(|error| StoreError::Failed(error.to_string()))?;
             let mut tx = self.pools.write().await?;
@@ -180,14 +189,15 @@ impl Store {
             }
             tx.commit().await?;
             self.cache.stale.store(true, Ordering::Release);
+            sleep(BETWEEN).await;
         }
     }
 
-    /// Some of the records whose summary another engine made.
-    async fn outdated(&self) -> Result<Vec<(i64, String)>, StoreError> {
+    /// Some of the records whose summary another engine made: number, id and text.
+    async fn outdated(&self) -> Result<Vec<(i64, String, String)>, StoreError> {
         reading!(&self.pools, pool => {
             let rows = sqlx::query(OUTDATED).bind(engine()).bind(RENEWED).fetch_all(pool).await.map_err(StoreError::of)?;
-            let outdated = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+            let outdated = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)));
             outdated.collect::<Result<_, sqlx::Error>>().map_err(StoreError::of)
         })
     }

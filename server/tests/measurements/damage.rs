@@ -82,6 +82,29 @@ async fn a_record_that_is_not_what_was_given_is_not_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_summary_is_made_of_a_record_that_is_not_what_was_given() {
+    let base = Base::sqlite();
+    let store = base.open().await;
+    let (good, bad) = (entry(&alike(1)), entry(&alike(2)));
+    store.put(good.clone(), None).await.unwrap();
+    store.put(bad.clone(), None).await.unwrap();
+    let url = format!("sqlite://{}", path(&base).display());
+    let mut other = sqlx::SqliteConnection::connect(&url).await.unwrap();
+    // Another engine made both summaries; one record now says something else, and could be read all the same.
+    let said = "UPDATE record SET content = replace(content, '\"plimsoll\":\"', '\"plimsoll\":\"9') WHERE seq = 2";
+    let outdated = "UPDATE measurement SET engine = 'older'";
+    for sql in [said, outdated] {
+        assert!(sqlx::query(sql).execute(&mut other).await.unwrap().rows_affected() > 0);
+    }
+    assert!(matches!(store.renew().await, Err(StoreError::Damaged(_))));
+    let left = "SELECT count(*) FROM measurement WHERE engine = 'older'";
+    let left: i64 = sqlx::query_scalar(left).fetch_one(&mut other).await.unwrap();
+    assert_eq!(left, 2, "nothing was written");
+    assert!(matches!(store.ready().await, Err(StoreError::Damaged(_))));
+    assert!(matches!(store.put(entry(&alike(3)), None).await, Err(StoreError::Damaged(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn flipped_bits_are_found_and_what_can_be_read_is_saved() {
     const RECORDS: u64 = 80;
     let base = Base::sqlite();

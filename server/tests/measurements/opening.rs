@@ -90,7 +90,10 @@ pub async fn what_another_version_summed_up_is_made_anew(base: Base) {
     assert_eq!(self::groups(&store).await, groups);
     // What cannot be read any more stays as it was, and is not tried for ever.
     change(&base, "UPDATE record SET content = '{}' WHERE seq = 3", None).await;
-    change(&base, "UPDATE measurement SET engine = '0.0.1' WHERE seq = 3", None).await;
+    // The id is the SHA-256 of what it says now: damaged it would not be touched at all.
+    let was = "UPDATE measurement SET engine = '0.0.1', \
+        id = '44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a' WHERE seq = 3";
+    change(&base, was, None).await;
     assert_eq!((store.renew().await.unwrap(), store.renew().await.unwrap()), (1, 0));
     assert_eq!(store.list(&Filter::accepted(), None, 500).await.unwrap(), page);
 }

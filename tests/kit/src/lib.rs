@@ -6,6 +6,8 @@ pub mod attended;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod http;
 #[cfg(not(target_arch = "wasm32"))]
+pub mod kills;
+#[cfg(not(target_arch = "wasm32"))]
 pub mod postgres;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod server;
