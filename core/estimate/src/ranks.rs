@@ -2,7 +2,7 @@
 
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::Bytes;
-use plimsoll_scenario::{ParallelStrategy, Scenario};
+use plimsoll_scenario::{Offload, ParallelStrategy, Scenario};
 use serde::Serialize;
 
 use super::{Peak, PeakBreakdown, Verdict};
@@ -88,13 +88,19 @@ pub fn notes(scenario: &Scenario, communicators: &[Communicator], headroom: i64)
              and comes to the card block by block. PyTorch hands blocks back with record_stream: on a card that lags behind, some stay \
              reserved longer than counted here, and batch is what one card takes at a time"
         ),
+        ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => format!(
+            "this is the first of {gpus} cards under DeepSpeed's {}: its part of gradients ends within a parameter, and all of that \
+             parameter's gradient is kept. Buckets are of DeepSpeed's own sizes whatever the model's; with overlap_comm it hands blocks \
+             back with record_stream, and more stays reserved than counted here. batch is what one card takes at a time",
+            scenario.parallel.strategy.in_words().label
+        ),
         strategy => format!(
             "this is each of {gpus} cards under {}: all hold the same, and batch is what one card takes at a time",
             strategy.in_words().label
         ),
     };
     let mut notes = vec![ranks];
-    if scenario.parallel.fsdp.cpu_offload {
+    if scenario.parallel.fsdp.cpu_offload || scenario.parallel.zero.offload_optimizer != Offload::None {
         notes.push(
             "what is offloaded lies in the machine's own memory: the shards of every card in it, pinned, their gradients and the \
              optimizer's states. How much that takes is not estimated yet"

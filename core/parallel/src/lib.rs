@@ -15,6 +15,7 @@ mod fsdp1;
 mod fsdp2;
 mod span;
 mod wrapper;
+mod zero;
 
 use plimsoll_scenario::PolicyDtype;
 use plimsoll_torch::tensor::DType;
@@ -22,7 +23,8 @@ use plimsoll_torch::tensor::DType;
 pub use ddp::Ddp;
 pub use fsdp1::Fsdp1;
 pub use fsdp2::{Fsdp2, plan};
-pub use wrapper::Wrapper;
+pub use wrapper::{Engine, Wrapper};
+pub use zero::Early;
 
 /// The dtype a policy names, if it names one.
 const fn dtype(of: PolicyDtype) -> Option<DType> {

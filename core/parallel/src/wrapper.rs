@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use plimsoll_torch::Batch;
+use plimsoll_torch::optim::Share;
 use plimsoll_torch::tensor::{Context, Hooks, Tensor};
 
 /// A model whose parameters are cut over several cards, on the first of them.
@@ -13,4 +14,18 @@ pub trait Wrapper: Hooks {
     /// A forward is about to begin, of a micro-batch after which gradients are reduced, or not. The inputs, where they are
     /// cast.
     fn before_forward(&self, cx: &Rc<Context>, batch: &Batch, reduces: bool) -> Option<Batch>;
+
+    /// Who runs backward and the step in the loop's place, if anybody does.
+    fn engine(&self) -> Option<&dyn Engine> {
+        None
+    }
+}
+
+/// DeepSpeed's engine: `engine.backward(loss)` and `engine.step()`.
+pub trait Engine: std::fmt::Debug {
+    /// What follows the graph's own backward.
+    fn after_backward(&self, cx: &Rc<Context>);
+
+    /// `engine.step()` behind a step's last micro-batch: clips, steps, and lets gradients go.
+    fn step(&self, cx: &Rc<Context>, optimizers: &mut [Share]);
 }

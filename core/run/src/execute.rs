@@ -108,7 +108,7 @@ fn execute_on(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Result
         play(cx, player, &scenario.training);
         return finished(cx, scenario, &parameters, 0);
     }
-    let shards = matches!(scenario.parallel.strategy, ParallelStrategy::Fsdp2 | ParallelStrategy::Fsdp1)
+    let shards = (!matches!(scenario.parallel.strategy, ParallelStrategy::None | ParallelStrategy::Ddp))
         .then(|| plimsoll_parallel::plan(&scenario.parallel));
     let built = plimsoll_families::build(cx, scenario, rules, shards)?;
     if inference {

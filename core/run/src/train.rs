@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use plimsoll_families::{Built, Model, Output, smoothed};
 use plimsoll_ledger::PhaseName;
-use plimsoll_parallel::{Ddp, Fsdp1, Fsdp2, Wrapper};
+use plimsoll_parallel::{Ddp, Early, Fsdp1, Fsdp2, Wrapper};
 use plimsoll_scenario::{
     Parallel, ParallelStrategy, Precision, ShardingStrategy, Task, Training, ZeroGrad, ZeroGradAt,
 };
@@ -101,10 +101,17 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Pa
     let cut: Option<Rc<dyn Wrapper>> = match parallel.strategy {
         ParallelStrategy::Fsdp2 => Some(Fsdp2::wrap(cx, built.sharded.clone(), &built.parameters, parallel)),
         ParallelStrategy::Fsdp1 => Some(Fsdp1::wrap(cx, built.sharded.clone(), &built.parameters, parallel)),
+        ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => {
+            Some(Early::wrap(cx, &built.sharded, &built.parameters, parallel))
+        }
         _ => None,
     };
     let parameters: &[Tensor] = cut.as_ref().map_or(&built.parameters, |cut| cut.parameters());
-    let every = if ddp.is_some() { !parallel.ddp.no_sync } else { parallel.fsdp.sync_every_micro_batch };
+    let every = match parallel.strategy {
+        ParallelStrategy::Ddp => !parallel.ddp.no_sync,
+        ParallelStrategy::Fsdp1 | ParallelStrategy::Fsdp2 => parallel.fsdp.sync_every_micro_batch,
+        _ => false,
+    };
     let norm = match parallel.strategy {
         ParallelStrategy::Fsdp2 => Norm::OfShards,
         ParallelStrategy::Fsdp1 if parallel.fsdp.sharding_strategy == ShardingStrategy::NoShard => {
@@ -263,7 +270,9 @@ impl Loop<'_> {
         if !training.keep_outputs {
             self.locals.outputs.clear();
         }
-        if training.accumulation > 1 {
+        let cut = self.spread.cut.clone();
+        let engine = cut.as_ref().and_then(|cut| cut.engine());
+        if training.accumulation > 1 && engine.is_none() {
             loss = ops::div_scalar(&loss);
         }
         let root = self.scaler.as_mut().map_or_else(|| loss.clone(), |scaler| scaler.scale(&loss));
@@ -276,8 +285,22 @@ impl Loop<'_> {
 
         before_backward(self);
         let begin = cx.position();
-        backward(&root);
-        drop(root);
+        match engine {
+            // `engine.backward(loss)`: divided by the accumulation, and scaled.
+            Some(engine) => {
+                let divided = ops::div_scalar(&root);
+                let scaled = ops::mul_scalar(&divided);
+                drop(root);
+                backward(&scaled);
+                engine.after_backward(cx);
+                drop(scaled);
+                drop(divided);
+            }
+            None => {
+                backward(&root);
+                drop(root);
+            }
+        }
         let backward = begin..cx.position();
 
         // Kept outputs hold the graph, and whatever else it holds: no plain list of handles stands for that. A forward
@@ -330,6 +353,10 @@ impl Loop<'_> {
 
     fn update(&mut self, step: u32) {
         let (cx, training) = (self.cx, self.training);
+        if let Some(engine) = self.spread.cut.clone().as_ref().and_then(|cut| cut.engine()) {
+            cx.begin(PhaseName::Optimizer, Some(step), None);
+            return engine.step(cx, &mut self.optimizers);
+        }
         cx.begin(PhaseName::Clip, Some(step), None);
         if let Some(scaler) = &mut self.scaler {
             for optimizer in &self.optimizers {

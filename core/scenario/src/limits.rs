@@ -36,6 +36,9 @@ pub const CARDS: u64 = 1 << 16;
 /// Most cards in one machine.
 pub const CARDS_OF_A_NODE: u64 = 1 << 10;
 
+/// Largest bucket of DeepSpeed's, in numbers.
+pub const ZERO_BUCKET: u64 = 100_000_000_000;
+
 /// Largest bucket of gradients, in MiB.
 pub const BUCKET: u64 = 1 << 20;
 

@@ -16,6 +16,9 @@ const ALL_GATHER: Stream = Stream::new(1);
 /// `reduce_scatter_stream`: where gradients' shards are made.
 const REDUCE_SCATTER: Stream = Stream::new(2);
 
+/// `all_reduce_stream`: where copies of shards are summed (HSDP).
+const ALL_REDUCE: Stream = Stream::new(3);
+
 /// What all groups share: the cards, the dtypes, and where what they allocate is said to be made.
 #[derive(Debug)]
 pub struct Shared {
@@ -26,6 +29,10 @@ pub struct Shared {
     pub gathering: ModuleId,
     pub unsharded: ModuleId,
     pub reducing: ModuleId,
+    /// Whether groups of cards hold copies of one another's shards (HSDP), which are summed after reducing.
+    pub copies: bool,
+    /// Whether gathered parameters are let go of after backward.
+    pub reshards_backward: bool,
     /// `comm_ctx.all_gather_state`: the last gathered buffer of the forward.
     pub gathered: RefCell<Option<Tensor>>,
     /// `comm_ctx.reduce_scatter_state`: the last buffer that was reduced.
@@ -46,6 +53,8 @@ pub struct Group {
     whole: RefCell<Vec<Tensor>>,
     /// Gradients in the dtype they are reduced in, of micro-batches that did not reduce.
     accumulated: RefCell<Vec<Option<Tensor>>>,
+    /// `_all_reduce_state`: what was summed over copies, until backward is over.
+    summed: RefCell<Option<Tensor>>,
 }
 
 impl Group {
@@ -60,6 +69,7 @@ impl Group {
             arrived: RefCell::default(),
             whole: RefCell::default(),
             accumulated,
+            summed: RefCell::default(),
         }
     }
 
@@ -147,7 +157,7 @@ impl Group {
         self.progress.set(Progress::Done);
         self.accumulate();
         if !reduces {
-            self.reshard();
+            self.let_go(shared);
             self.keep(cx, shared);
             return;
         }
@@ -157,10 +167,17 @@ impl Group {
             let gradient = kept.or_else(|| optim::take_gradient(&parameter.whole));
             gradients.extend(gradient.map(|gradient| (index, gradient)));
         }
-        self.reshard();
+        self.let_go(shared);
         if !gradients.is_empty() {
             drop(shared.reduced.take());
             self.reduce(cx, shared, gradients);
+        }
+    }
+
+    /// `reshard` after backward, unless that was switched off.
+    fn let_go(&self, shared: &Shared) {
+        if shared.reshards_backward {
+            self.reshard();
         }
     }
 
@@ -208,10 +225,14 @@ impl Group {
             drop(last.replace(gradient));
         }
         let own = members().next().map_or(dtype, |p| p.shard.dtype());
-        let output = here(cx, shared.reducing, Kind::Gradient, REDUCE_SCATTER, || {
-            let output = ops::empty(cx, &[local], dtype);
-            cx.no_grad(|| ops::to(&output, own))
-        });
+        let reduced = here(cx, shared.reducing, Kind::Gradient, REDUCE_SCATTER, || ops::empty(cx, &[local], dtype));
+        let after = if shared.copies { ALL_REDUCE } else { REDUCE_SCATTER };
+        let output = here(cx, shared.reducing, Kind::Gradient, after, || cx.no_grad(|| ops::to(&reduced, own)));
+        if shared.copies {
+            drop(self.summed.replace(Some(reduced)));
+        } else {
+            drop(reduced);
+        }
         // Offloaded, shards of gradients go to the machine's memory, where clipping and the optimizer run.
         for parameter in members().filter(|_| !shared.offloaded) {
             let part = output.view_as(parameter.shard.geometry().clone());
@@ -225,6 +246,7 @@ impl Group {
     /// `finalize_backward`: what was gathered ahead and never used goes.
     pub fn finalize(&self) {
         drop(self.arrived.take());
+        drop(self.summed.take());
         self.progress.set(Progress::Waiting);
     }
 }

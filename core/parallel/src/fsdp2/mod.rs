@@ -12,7 +12,7 @@ mod group;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use plimsoll_scenario::{Parallel, ParallelStrategy, Reshard, Wrap};
+use plimsoll_scenario::{LoadFrom, Parallel, ParallelStrategy, Reshard, Wrap};
 use plimsoll_torch::nn::{ShardPlan, Sharded};
 use plimsoll_torch::tensor::{Context, DType, Hooks, ModuleId, Tensor};
 use plimsoll_torch::{Batch, ops};
@@ -26,7 +26,7 @@ use group::{Group, Shared};
 #[derive(Debug)]
 pub struct Fsdp2 {
     /// The root's group first, if it has parameters of its own; the others in the order of their modules.
-    groups: Vec<(ModuleId, Group)>,
+    groups: Vec<(Vec<ModuleId>, Group)>,
     shared: Shared,
     /// `MixedPrecisionPolicy.param_dtype`.
     param_dtype: Option<DType>,
@@ -43,11 +43,18 @@ pub struct Fsdp2 {
     shards: Vec<Tensor>,
 }
 
+/// Cards that share one model: all of them, or of hybrid sharding a group.
+fn sharing(parallel: &Parallel) -> u64 {
+    parallel.gpus / parallel.replicate.max(1)
+}
+
 /// How the parameters of a model are cut that `parallel` spreads.
 pub fn plan(parallel: &Parallel) -> ShardPlan {
     let fsdp = &parallel.fsdp;
+    // Others load a model as a whole.
     let whole = parallel.strategy != ParallelStrategy::Fsdp2;
-    ShardPlan { ranks: parallel.gpus, gathered: dtype(fsdp.param_dtype), offloaded: fsdp.cpu_offload || whole }
+    let later = fsdp.cpu_offload || whole || fsdp.load != LoadFrom::Meta;
+    ShardPlan { ranks: sharing(parallel), gathered: dtype(fsdp.param_dtype), offloaded: later }
 }
 
 impl Fsdp2 {
@@ -62,25 +69,55 @@ impl Fsdp2 {
         let place = |p: &Sharded| order.iter().position(|whole| whole.storage_id() == p.whole.storage_id());
         let mut listed: Vec<Sharded> = sharded;
         listed.sort_by_key(|p| place(p).unwrap_or(usize::MAX));
-        let shards = listed.iter().map(|p| p.shard.clone()).collect();
-        let mut groups: Vec<(ModuleId, Vec<Sharded>)> = vec![(ModuleId::ROOT, Vec::new())];
+        let mut groups: Vec<(Vec<ModuleId>, Vec<Sharded>)> = vec![(vec![ModuleId::ROOT], Vec::new())];
+        let mut ends: Vec<(ModuleId, Vec<Sharded>)> = Vec::new();
         for parameter in listed {
+            if keys.wrap == Wrap::Torchtitan && parameter.block.is_none() {
+                match ends.iter_mut().find(|(module, _)| *module == parameter.module) {
+                    Some((_, members)) => members.push(parameter),
+                    None => ends.push((parameter.module, vec![parameter])),
+                }
+                continue;
+            }
             let owner = parameter.block.filter(|_| keys.wrap != Wrap::Root).unwrap_or(ModuleId::ROOT);
-            match groups.iter_mut().find(|(module, _)| *module == owner) {
+            match groups.iter_mut().find(|(modules, _)| modules.contains(&owner)) {
                 Some((_, members)) => members.push(parameter),
-                None => groups.push((owner, vec![parameter])),
+                None => groups.push((vec![owner], vec![parameter])),
             }
         }
-        let reshards = |owner: ModuleId| match keys.reshard_after_forward {
-            Reshard::Unset => owner != ModuleId::ROOT,
+        // torchtitan: the embedding by itself, the norm and the head together.
+        let mut ends = ends.into_iter();
+        groups.extend(ends.next().map(|(module, members)| (vec![module], members)));
+        let (modules, members): (Vec<ModuleId>, Vec<Vec<Sharded>>) = ends.unzip();
+        let last = modules.first().copied();
+        if last.is_some() {
+            groups.push((modules, members.into_iter().flatten().collect()));
+        }
+        let reshards = |modules: &[ModuleId]| match keys.reshard_after_forward {
+            // torchtitan leaves the last ones whole, which backward needs first.
+            Reshard::Unset => !modules.contains(&ModuleId::ROOT) && modules.first().copied() != last,
             Reshard::True => true,
             Reshard::False => false,
         };
-        let groups = groups.into_iter().filter(|(_, members)| !members.is_empty());
+        groups.retain(|(_, members)| !members.is_empty());
+        Self::load(cx, &mut groups, keys.load, keys.cpu_offload);
+        let mut shards: Vec<(usize, Tensor)> = Vec::new();
+        for member in groups.iter().flat_map(|(_, members)| members) {
+            shards.push((place(member).unwrap_or(usize::MAX), member.shard.clone()));
+        }
+        shards.sort_by_key(|(place, _)| *place);
+        let shards = shards.into_iter().map(|(_, shard)| shard).collect();
+        let grouped = groups.into_iter().map(|(modules, members)| {
+            let reshards = reshards(&modules);
+            (modules, Group::new(members, reshards))
+        });
+        let groups = grouped.collect();
         let fsdp = Rc::new(Self {
-            groups: groups.map(|(owner, members)| (owner, Group::new(members, reshards(owner)))).collect(),
+            groups,
             shared: Shared {
-                ranks: parallel.gpus,
+                ranks: sharing(parallel),
+                copies: parallel.replicate > 1,
+                reshards_backward: keys.reshard_after_backward,
                 offloaded: keys.cpu_offload,
                 reduce_dtype,
                 gathering: module("all_gather"),
@@ -104,8 +141,50 @@ impl Fsdp2 {
     }
 
     fn group(&self, module: ModuleId) -> Option<(usize, &Group)> {
-        let index = self.groups.iter().position(|(owner, _)| *owner == module)?;
+        let index = self.groups.iter().position(|(modules, _)| modules.contains(&module))?;
         self.groups.get(index).map(|(_, group)| (index, group))
+    }
+
+    /// Whether a module is the first, or the last, of those that its group was made of.
+    fn is_end(&self, module: ModuleId, last: bool) -> bool {
+        let end = |(modules, _): &(Vec<ModuleId>, Group)| {
+            if last { modules.last().copied() } else { modules.first().copied() }
+        };
+        self.groups.iter().filter_map(end).any(|end| end == module)
+    }
+
+    /// `fully_shard` of a model that is on the card, or comes to it group by group: a group's parameters are whole while its
+    /// shards are made.
+    fn load(cx: &Rc<Context>, groups: &mut [(Vec<ModuleId>, Vec<Sharded>)], from: LoadFrom, offloaded: bool) {
+        if from == LoadFrom::Meta {
+            return;
+        }
+        let whole = |members: &[Sharded]| -> Vec<Tensor> {
+            members.iter().map(|p| ops::loaded(cx, p.whole.dims(), p.shard.dtype())).collect()
+        };
+        // Blocks are cut first, the root last.
+        let mut order: Vec<usize> = (0..groups.len()).collect();
+        order.sort_by_key(|index| groups.get(*index).is_some_and(|(modules, _)| modules.contains(&ModuleId::ROOT)));
+        let all = |(_, members): &(Vec<ModuleId>, Vec<Sharded>)| whole(members);
+        let mut on_card: Vec<Vec<Tensor>> = if from == LoadFrom::Cuda {
+            groups.iter().map(all).collect()
+        } else {
+            groups.iter().map(|_| Vec::new()).collect()
+        };
+        for index in order {
+            let (Some((_, members)), Some(full)) = (groups.get_mut(index), on_card.get_mut(index)) else { continue };
+            if full.is_empty() {
+                *full = whole(members);
+            }
+            for member in members {
+                let shard = ops::loaded(cx, member.shard.dims(), member.shard.dtype());
+                // Offloaded, it is cut on the card and goes on to the machine's memory.
+                if !offloaded {
+                    member.shard = if member.shard.requires_grad() { shard.into_leaf(false) } else { shard };
+                }
+            }
+            full.clear();
+        }
     }
 
     /// `pre_backward`: what is not there is gathered, and the group that ran before this one is gathered ahead.
@@ -156,7 +235,7 @@ impl Hooks for Fsdp2 {
             self.first_node.set(begin);
             self.root.set(Span { begin, ..Span::default() });
         }
-        if let Some((_, group)) = self.group(module) {
+        if let Some((_, group)) = self.group(module).filter(|_| self.is_end(module, false)) {
             group.unshard(cx, &self.shared);
             group.wait(cx, &self.shared, true);
             let inputs_take_gradients = module != ModuleId::ROOT && cx.has_graph_since(self.first_node.get());
@@ -176,7 +255,7 @@ impl Hooks for Fsdp2 {
         running.remove(at);
         drop(running);
         let end = cx.next_node();
-        if let Some((index, group)) = self.group(module) {
+        if let Some((index, group)) = self.group(module).filter(|_| self.is_end(module, true)) {
             if group.reshards {
                 group.reshard();
             }
@@ -209,9 +288,9 @@ impl Hooks for Fsdp2 {
         {
             self.pre_backward(cx, group, index);
         }
-        for (index, (module, group)) in self.groups.iter().enumerate() {
+        for (index, (modules, group)) in self.groups.iter().enumerate() {
             let span = group.span.get();
-            let within = (span.begin..span.end).contains(&sequence) && *module != ModuleId::ROOT;
+            let within = (span.begin..span.end).contains(&sequence) && !modules.contains(&ModuleId::ROOT);
             if within && group.progress.get() == Progress::Waiting {
                 self.pre_backward(cx, group, index);
             }

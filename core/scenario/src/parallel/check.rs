@@ -2,7 +2,7 @@
 
 use plimsoll_ground::{Error, Result};
 
-use super::{ParallelStrategy, PolicyDtype, Wrap, at, ddp, fsdp};
+use super::{Offload, ParallelStrategy, PolicyDtype, Wrap, at, ddp, fsdp, zero};
 use crate::{LossImpl, Optimizer, Precision, Quantization, Scenario, Task, ZeroGrad, ZeroGradAt, levers};
 
 /// Whether the keys can stand beside one another.
@@ -53,7 +53,17 @@ pub(crate) fn check(scenario: &Scenario) -> Result<()> {
     for key in [fsdp::at::sharding_strategy, fsdp::at::use_orig_params, fsdp::at::backward_prefetch] {
         says_nothing(key, &[ParallelStrategy::Fsdp1])?;
     }
-    says_nothing(fsdp::at::reshard_after_forward, &[ParallelStrategy::Fsdp2])?;
+    says_nothing("parallel.zero.", &[ParallelStrategy::Zero1, ParallelStrategy::Zero2, ParallelStrategy::Zero3])?;
+    for key in [fsdp::at::reshard_after_forward, fsdp::at::reshard_after_backward, fsdp::at::load] {
+        says_nothing(key, &[ParallelStrategy::Fsdp2])?;
+    }
+    if parallel.replicate > 1
+        && (parallel.strategy != ParallelStrategy::Fsdp2 || !gpus.is_multiple_of(parallel.replicate))
+    {
+        let problem =
+            format!("{} copies of the shard group on {gpus} cards under {}", parallel.replicate, parallel.strategy);
+        return Err(Error::new(at::replicate, problem, "use fsdp2, and a number that divides parallel.gpus"));
+    }
     let degrees = parallel
         .replicate
         .saturating_mul(parallel.tensor)
@@ -79,7 +89,6 @@ pub(crate) fn estimated(scenario: &Scenario) -> Result<()> {
         return refuse(at::strategy, parallel.strategy.to_string(), "use ddp or fsdp2, or one card");
     }
     let degrees = [
-        (at::replicate, parallel.replicate, "hybrid sharding"),
         (at::tensor, parallel.tensor, "tensor parallelism"),
         (at::context, parallel.context, "context parallelism"),
         (at::expert, parallel.expert, "expert parallelism"),
@@ -102,6 +111,7 @@ pub(crate) fn estimated(scenario: &Scenario) -> Result<()> {
     }
     match strategy {
         ParallelStrategy::Ddp => with_ddp(scenario),
+        ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => with_zero(scenario),
         _ => with_fsdp(scenario),
     }
 }
@@ -146,6 +156,48 @@ fn with_ddp(scenario: &Scenario) -> Result<()> {
     }
 }
 
+/// What DeepSpeed's engine does that is followed.
+fn with_zero(scenario: &Scenario) -> Result<()> {
+    let Scenario { parallel, training, .. } = scenario;
+    let strategy = parallel.strategy;
+    let refuse =
+        |key: &str, what: String, hint: &str| Err(Error::new(key, format!("{what} is not estimated yet"), hint));
+    let family = scenario.family();
+    let language = scenario.model.task == Task::CausalLm && !family.is_own();
+    if !language && family.name != "mlp" {
+        let hint = "use ddp, one card, or a causal language model of Hugging Face";
+        return refuse(at::gpus, format!("{strategy} of {} for {}", family.name, scenario.model.task), hint);
+    }
+    if matches!(training.precision, Precision::Bf16Amp | Precision::Fp16Amp) {
+        let hint = "DeepSpeed's own is precision = \"bf16\", or \"fp16\"; use one of them or \"fp32\"";
+        return refuse(crate::at::training::precision, format!("autocast under {strategy}"), hint);
+    }
+    if parallel.zero.offload_optimizer != Offload::None && strategy == ParallelStrategy::Zero1 {
+        return refuse(zero::at::offload_optimizer, format!("offload under {strategy}"), "use zero-2, or leave it out");
+    }
+    if training.lora.is_some() {
+        return refuse("training.lora", format!("adapters under {strategy}"), "use ddp or fsdp2, or leave lora out");
+    }
+    let plain = [Optimizer::Sgd, Optimizer::SgdMomentum, Optimizer::Adam, Optimizer::AdamW];
+    if !plain.contains(&training.optimizer) {
+        let what = format!("{} under {strategy}", training.optimizer);
+        return refuse(crate::at::training::optimizer, what, "use sgd, sgd-momentum, adam or adamw");
+    }
+    if training.loss_impl != LossImpl::Full || training.label_smoothing > 0.0 {
+        let what = format!("a loss that is not the model's own under {strategy}");
+        return refuse(crate::at::training::loss_impl, what, "use loss_impl = \"full\" without label_smoothing");
+    }
+    if training.zero_grad != ZeroGrad::SetToNone || training.zero_grad_at != ZeroGradAt::AfterStep {
+        let what = "gradients that outlive the step".to_owned();
+        return refuse(
+            crate::at::training::zero_grad,
+            what,
+            "DeepSpeed's engine lets them go with the step: leave it out",
+        );
+    }
+    Ok(())
+}
+
 /// What FSDP does, the first and the second, that is followed.
 fn with_fsdp(scenario: &Scenario) -> Result<()> {
     let Scenario { parallel, training, .. } = scenario;
@@ -159,7 +211,22 @@ fn with_fsdp(scenario: &Scenario) -> Result<()> {
         return refuse(at::gpus, format!("{} of {} for {}", parallel.strategy, family.name, scenario.model.task), hint);
     }
     if keys.wrap == Wrap::Torchtitan {
-        return refuse(fsdp::at::wrap, "torchtitan's wrapping".to_owned(), "use wrap = \"layer\" or \"root\"");
+        // A weight that the embedding and the head share would be let go of between them. None of these shares it unless told.
+        let plain = ["llama", "mistral", "qwen2", "qwen3"].contains(&family.name);
+        let config = scenario.model.source.config();
+        let tied = config.is_some_and(|config| config.get("tie_word_embeddings") == Some(&true.into()));
+        if !plain || tied {
+            let with = if tied { " with a head that shares the embedding's weight" } else { "" };
+            let what = format!("torchtitan's wrapping of {}{with}", family.name);
+            return refuse(fsdp::at::wrap, what, "use wrap = \"layer\" or \"root\"");
+        }
+        if parallel.strategy == ParallelStrategy::Fsdp1 || training.lora.is_some() {
+            return refuse(
+                fsdp::at::wrap,
+                "torchtitan's wrapping of that".to_owned(),
+                "use wrap = \"layer\" or \"root\"",
+            );
+        }
     }
     for (key, dtype) in [(fsdp::at::param_dtype, keys.param_dtype), (fsdp::at::reduce_dtype, keys.reduce_dtype)] {
         if dtype == PolicyDtype::Fp16 {

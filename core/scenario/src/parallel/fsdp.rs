@@ -78,6 +78,28 @@ levers! {
             yields: true,
             near: Near::unlike(2.0),
         }
+        /// Whether gathered parameters are let go of after backward (`set_reshard_after_backward`).
+        pub reshard_after_backward: bool = true => {
+            link: "reshard_backward",
+            label: "Resharded after the backward",
+            help: "Off: set_reshard_after_backward(False), for good: gathered parameters stay",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(2.0),
+        }
+        /// Where the model is made before it is cut.
+        pub load: LoadFrom = LoadFrom::Meta => {
+            link: "fsdp_load",
+            label: "Made",
+            help: "Where the model is made before fully_shard cuts it",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(1.0),
+        }
         /// FSDP1: what is cut, and for how long it is whole.
         pub sharding_strategy: ShardingStrategy = ShardingStrategy::FullShard => {
             link: "sharding",
@@ -115,6 +137,18 @@ levers! {
 }
 
 words!(
+    /// Where a model is made before it is cut.
+    LoadFrom {
+        /// On the meta device: only shards are ever made.
+        Meta = "meta" as "on the meta device",
+        /// In the machine's memory: a block at a time comes to the card whole.
+        Cpu = "cpu" as "in the machine's memory",
+        /// On the card, whole.
+        Cuda = "cuda" as "on the card",
+    }
+);
+
+words!(
     /// FSDP1's `ShardingStrategy`.
     ShardingStrategy {
         /// Parameters, gradients and states are cut; a module's parameters are let go of after its forward.
@@ -143,7 +177,7 @@ words!(
     Wrap {
         /// Every layer, and the root with all the rest.
         Layer = "layer" as "every layer and the root",
-        /// torchtitan's: the embedding, every layer, norm and output head together, and the root. Not estimated yet.
+        /// torchtitan's: the embedding, every layer, norm and output head together, and the root.
         Torchtitan = "torchtitan" as "as torchtitan does",
         /// The root alone.
         Root = "root" as "the root alone",

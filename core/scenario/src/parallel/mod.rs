@@ -6,6 +6,7 @@
 mod check;
 mod ddp;
 mod fsdp;
+mod zero;
 
 use plimsoll_ground::Result;
 use serde_json::Value;
@@ -16,12 +17,14 @@ use super::{Mode, Scenario, limits};
 
 pub(crate) use check::{check, estimated};
 pub use ddp::Ddp;
-pub use fsdp::{BackwardPrefetch, Fsdp, PolicyDtype, Reshard, ShardingStrategy, Wrap};
+pub use fsdp::{BackwardPrefetch, Fsdp, LoadFrom, PolicyDtype, Reshard, ShardingStrategy, Wrap};
+pub use zero::{Offload, Zero};
 
 /// Where the keys of a strategy stand.
 pub mod strategies {
     pub use super::ddp::at as ddp;
     pub use super::fsdp::at as fsdp;
+    pub use super::zero::at as zero;
 }
 
 levers! {
@@ -61,13 +64,13 @@ levers! {
             yields: true,
             near: Near::unlike(4.0),
         }
-        /// Hybrid sharding: copies of the group of cards that shares one model. Only 1 is estimated.
+        /// Hybrid sharding: copies of the group of cards that shares one model, under FSDP2.
         pub replicate: u64 = 1 => {
             link: "replicate",
             kind: Kind::Count { most: limits::CARDS },
             label: "Copies of the shard group",
-            help: "Hybrid sharding; only 1 is estimated yet",
-            group: Group::Later,
+            help: "Hybrid sharding under FSDP2: the cards are divided into so many groups, each with a whole model",
+            group: Group::Spread,
             written: Written::WhereItSays,
             only: Some(Mode::Train),
             yields: true,
@@ -125,11 +128,13 @@ levers! {
         pub ddp: Ddp = Ddp::default() => [Ddp]
         /// The keys of FSDP.
         pub fsdp: Fsdp = Fsdp::default() => [Fsdp]
+        /// The keys of DeepSpeed's ZeRO.
+        pub zero: Zero = Zero::default() => [Zero]
     }
 }
 
 words!(
-    /// How a training is spread over several cards. All are read; `none`, `ddp`, `fsdp2` and `fsdp1` are estimated.
+    /// How a training is spread over several cards. All are read; all but `data-parallel`, `zero-3` and `megatron` are estimated.
     ParallelStrategy {
         /// One card.
         None = "none",
@@ -141,9 +146,9 @@ words!(
         Fsdp2 = "fsdp2" as "FSDP2",
         /// torch.distributed.fsdp.FullyShardedDataParallel: the same with one flat parameter a block.
         Fsdp1 = "fsdp1" as "FSDP1",
-        /// DeepSpeed ZeRO stage 1. Not estimated yet.
+        /// DeepSpeed ZeRO stage 1: master weights and states cut over the cards.
         Zero1 = "zero-1" as "ZeRO-1",
-        /// DeepSpeed ZeRO stage 2. Not estimated yet.
+        /// DeepSpeed ZeRO stage 2: gradients as well.
         Zero2 = "zero-2" as "ZeRO-2",
         /// DeepSpeed ZeRO stage 3. Not estimated yet.
         Zero3 = "zero-3" as "ZeRO-3",
@@ -154,7 +159,7 @@ words!(
 
 impl ParallelStrategy {
     /// Those that are estimated.
-    pub const ESTIMATED: [Self; 4] = [Self::None, Self::Ddp, Self::Fsdp2, Self::Fsdp1];
+    pub const ESTIMATED: [Self; 6] = [Self::None, Self::Ddp, Self::Fsdp2, Self::Fsdp1, Self::Zero1, Self::Zero2];
 }
 
 impl Parallel {

@@ -26,6 +26,8 @@ pub struct Sharded {
     pub shard: Tensor,
     /// The entry of a list of modules that it belongs to, the outermost one; `None` of the rest of the model.
     pub block: Option<ModuleId>,
+    /// The module it is a parameter of.
+    pub module: ModuleId,
 }
 
 impl ShardPlan {
@@ -47,6 +49,11 @@ impl ShardPlan {
             if self.offloaded { ops::unallocated(cx, &local, dtype) } else { ops::loaded(cx, &local, dtype) }
         });
         let gathered = self.gathered.filter(|_| dtype.is_float()).unwrap_or(dtype);
-        Sharded { whole: leaf(ops::unallocated(cx, sizes, gathered)), shard: leaf(shard), block: scope.block() }
+        Sharded {
+            whole: leaf(ops::unallocated(cx, sizes, gathered)),
+            shard: leaf(shard),
+            block: scope.block(),
+            module: scope.module(),
+        }
     }
 }

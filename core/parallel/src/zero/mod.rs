@@ -1,0 +1,7 @@
+//! DeepSpeed's ZeRO (`deepspeed/runtime/zero/`, 0.19.8), as its engine runs it.
+
+mod early;
+mod partition;
+mod small;
+
+pub use early::Early;

@@ -1,0 +1,65 @@
+//! The norm of all gradients, as DeepSpeed takes it (`get_grad_norm_direct`, `scaled_global_norm`).
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use plimsoll_torch::ops::{self, Fill};
+use plimsoll_torch::tensor::{Context, DType, Tensor};
+
+/// What an optimizer of DeepSpeed remembers of norms.
+#[derive(Debug, Default)]
+pub struct Norms {
+    /// `_global_grad_norm`, from the first step on.
+    last: RefCell<Option<Tensor>>,
+    /// `norm_for_param_grads`: those of gradients that were sent to the machine's memory.
+    sent: RefCell<Vec<Tensor>>,
+}
+
+/// One number.
+fn number(cx: &Rc<Context>, dtype: DType) -> Tensor {
+    ops::fill(cx, Fill::Full, &[], dtype)
+}
+
+impl Norms {
+    /// The norm of gradients of these sizes: each is copied to float64 first. Answers the norm, which the step holds.
+    pub fn of(&self, cx: &Rc<Context>, sizes: &[u64]) -> Tensor {
+        let double = |numel: &u64| {
+            let copy = ops::fill(cx, Fill::ToCopy, &[*numel], DType::Float64);
+            let norm = number(cx, DType::Float64);
+            drop(copy);
+            norm
+        };
+        let norms: Vec<Tensor> = sizes.iter().map(double).collect();
+        let count = norms.len() as u64;
+        let stacked = ops::fill(cx, Fill::Full, &[count], DType::Float64);
+        let powers = ops::fill(cx, Fill::Full, &[count], DType::Float64);
+        drop((stacked, powers, norms));
+        self.keep(cx)
+    }
+
+    /// The norm of one gradient of `numel` numbers, which is then sent to the machine's memory.
+    pub fn hold(&self, cx: &Rc<Context>, numel: u64) {
+        let copy = ops::fill(cx, Fill::ToCopy, &[numel], DType::Float64);
+        self.sent.borrow_mut().push(number(cx, DType::Float64));
+        drop(copy);
+    }
+
+    /// The norm of all that was sent.
+    pub fn elsewhere(&self, cx: &Rc<Context>) {
+        drop(number(cx, DType::Float64));
+        drop(self.sent.take());
+    }
+
+    fn keep(&self, cx: &Rc<Context>) -> Tensor {
+        let norm = number(cx, DType::Float32);
+        let scaled = number(cx, DType::Float32);
+        drop(self.last.replace(Some(scaled)));
+        norm
+    }
+}
+
+/// `unscale_and_clip_grads`: a few numbers, gone when it returns.
+pub fn clip(cx: &Rc<Context>, norm: &Tensor) -> [Tensor; 3] {
+    let next = || number(cx, norm.dtype());
+    [next(), next(), next()]
+}
