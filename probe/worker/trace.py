@@ -664,6 +664,18 @@ def dropout(x, p, train):
     return torch.ops.aten.native_dropout(x, p, train)[0]
 
 
+def recurrent(name):
+    """What stands for cuDNN's recurrent layers: its driver lays out their weights and what they keep for backward."""
+    def refuse(*_, **__):
+        raise Refusal(
+            "nn.%s runs in cuDNN, and how much that keeps for backward only a card's driver knows" % name.upper(),
+            "while it is traced, have the model loop over nn.%sCell with a number for the length, or measure it on the "
+            "card with plimsoll probe" % name.upper(),
+        )
+
+    return refuse
+
+
 @contextlib.contextmanager
 def no_card_needed(attention):
     """Questions that only a driver could answer are answered for this card."""
@@ -683,6 +695,8 @@ def no_card_needed(attention):
         (torch.cuda, "get_device_capability", lambda *_: attention.capability),
         (fake_tensor, "CONSTANT_NUMEL_LIMIT", 1024),
     ]
+    replaced += [(torch._VF, called, recurrent(name)) for called, name in
+                 (("lstm", "lstm"), ("gru", "gru"), ("rnn_tanh", "rnn"), ("rnn_relu", "rnn"))]
     # Fake tensors are taken for a graph being captured, and masks would then be made whether or not they are needed.
     for name in ("transformers.masking_utils", "transformers.modeling_attn_mask_utils"):
         if name in sys.modules and hasattr(sys.modules[name], "is_tracing"):
@@ -1050,8 +1064,11 @@ def main():
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         traceback.print_exc()
-        channel.send(refused="%s: %s (%s:%s)" % (type(error).__name__, str(error)[:500], last.filename, last.lineno),
-                     hint="what was printed above says where it stopped")
+        hint = "what was printed above says where it stopped"
+        if "driver" in str(error):
+            hint = "it needs a card's driver there: while it is traced, put what allocates the same in its place"
+        channel.send(refused="%s: %s (%s:%s)" % (type(error).__name__, str(error).split("\n")[0][:500], last.filename,
+                                                 last.lineno), hint=hint)
         return 2
     return 0
 

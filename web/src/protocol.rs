@@ -179,8 +179,32 @@ pub fn weight(layers: Option<u64>, accumulation: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, Question, Request, Responder, Response, weight};
+    use plimsoll_core::Scenario;
+    use plimsoll_core::scenario::{Change, HullModel, ModelSource};
+
+    use super::{Answer, Question, Request, Responder, Response, asked, weight};
     use crate::engine::opening;
+
+    #[test]
+    fn a_hull_goes_along_with_what_is_asked_of_it() {
+        let hull = HullModel::of(include_bytes!("../../tests/corpus/hulls/gcn.hull")).unwrap();
+        let source = ModelSource::Hull(hull.with_axis("S", 5000));
+        let scenario = Change::Model(source).apply(&opening()).unwrap();
+        assert!(Scenario::from_value(&scenario.to_value()).is_ok_and(|named| asked(&named) == named.to_value()));
+        let mut responder = Responder::default();
+        let mut peaks = Vec::new();
+        // The second time it is known by its text.
+        for _ in 0..2 {
+            match responder.answer(&Question::Peak(asked(&scenario))) {
+                Ok(Answer::Peak(peak)) => peaks.push(peak),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(peaks[0], peaks[1]);
+        let other = Change::Sizes { batch: scenario.input.batch + 1, seq: None }.apply(&scenario).unwrap();
+        assert!(matches!(responder.answer(&Question::Largest(asked(&other))), Ok(Answer::Largest(batch)) if batch > 0));
+        assert!(matches!(responder.answer(&Question::Grid(asked(&other))), Ok(Answer::Grid(_))));
+    }
 
     #[test]
     fn a_request_comes_back_answered() {

@@ -14,6 +14,7 @@ mod numbers;
 mod order;
 mod process;
 mod recipes;
+mod recorder;
 mod refusals;
 mod report;
 mod several;

@@ -7,6 +7,7 @@ mod damage;
 mod documents;
 mod exchange;
 mod http;
+mod hulls;
 mod opening;
 mod records;
 mod store;
@@ -38,6 +39,7 @@ macro_rules! conformance {
 }
 
 conformance! {
+    hulls: one_is_kept_under_its_hash, what_is_none_is_not_kept, who_may_not_upload_a_record_may_not_keep_one;
     store:
         a_record_is_kept_once_and_given_back_to_the_byte,
         lists_are_newest_first_and_cut_into_pages,
