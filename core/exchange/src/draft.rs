@@ -1,7 +1,10 @@
 //! What the tools say, in their own terms, before it is a scenario: precision is a matter of three keys for them, quantization of
 //! four, and what is not said has another meaning in each.
 
-use plimsoll_scenario::{Attention, LossImpl, Optimizer, OptimizerImpl, ParallelStrategy, PolicyDtype, Reshard, Wrap};
+use plimsoll_scenario::{
+    Attention, BackwardPrefetch, LossImpl, Offload, Optimizer, OptimizerImpl, ParallelStrategy, PolicyDtype, Reshard,
+    ShardingStrategy, Wrap,
+};
 use serde_json::Value;
 
 /// A floating type that weights are loaded in.
@@ -142,6 +145,18 @@ pub struct Draft {
     pub reduce_dtype: Option<PolicyDtype>,
     /// Parameters and states in the machine's memory.
     pub cpu_offload: Option<bool>,
+    /// FSDP1's `ShardingStrategy`.
+    pub sharding: Option<ShardingStrategy>,
+    /// FSDP1's `use_orig_params`.
+    pub orig_params: Option<bool>,
+    /// FSDP1's `backward_prefetch`.
+    pub backward_prefetch: Option<BackwardPrefetch>,
+    /// DeepSpeed's `reduce_bucket_size`, in numbers.
+    pub reduce_bucket: Option<u64>,
+    /// DeepSpeed's `overlap_comm`.
+    pub overlap: Option<bool>,
+    /// Where DeepSpeed keeps the optimizer's states.
+    pub offload_optimizer: Option<Offload>,
     /// `DistributedDataParallel(bucket_cap_mb=)`.
     pub bucket_cap_mb: Option<u64>,
     /// `gradient_as_bucket_view`.

@@ -76,6 +76,15 @@ fn precision(draft: &mut Draft, quantized: bool) -> Precision {
         (_, Some(true)) => Some(Dtype::Float16),
         _ => None,
     };
+    // DeepSpeed casts the model itself, and keeps float32 masters in its optimizer.
+    let deepspeed = [ParallelStrategy::Zero1, ParallelStrategy::Zero2, ParallelStrategy::Zero3];
+    if draft.strategy.is_some_and(|strategy| deepspeed.contains(&strategy)) {
+        return match autocast {
+            Some(Dtype::Bfloat16) => Precision::Bf16,
+            Some(Dtype::Float16) => Precision::Fp16,
+            Some(Dtype::Float32) | None => Precision::Fp32,
+        };
+    }
     match (autocast, weights) {
         (Some(half), Some(weights)) if trains_base && weights != Dtype::Float32 => {
             draft.remark(
@@ -213,6 +222,18 @@ fn cards(draft: &mut Draft, given: Option<u64>, out: &mut Table) {
             out.maybe(strategies::fsdp::param_dtype, draft.param_dtype.map(|word| word.as_str()));
             out.maybe(strategies::fsdp::reduce_dtype, draft.reduce_dtype.map(|word| word.as_str()));
             out.maybe(strategies::fsdp::cpu_offload, draft.cpu_offload);
+        }
+        ParallelStrategy::Fsdp1 => {
+            out.maybe(strategies::fsdp::sharding_strategy, draft.sharding.map(|word| word.as_str()));
+            out.maybe(strategies::fsdp::use_orig_params, draft.orig_params);
+            out.maybe(strategies::fsdp::backward_prefetch, draft.backward_prefetch.map(|word| word.as_str()));
+            out.maybe(strategies::fsdp::wrap, draft.wrap.map(|word| word.as_str()));
+            out.maybe(strategies::fsdp::cpu_offload, draft.cpu_offload);
+        }
+        ParallelStrategy::Zero1 | ParallelStrategy::Zero2 | ParallelStrategy::Zero3 => {
+            out.maybe(strategies::zero::reduce_bucket_size, draft.reduce_bucket);
+            out.maybe(strategies::zero::overlap_comm, draft.overlap);
+            out.maybe(strategies::zero::offload_optimizer, draft.offload_optimizer.map(|word| word.as_str()));
         }
         _ => {}
     }

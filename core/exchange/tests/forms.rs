@@ -67,6 +67,12 @@ fn several_cards() {
     for (strategy, more, forms) in [
         ("ddp", json!({}), &[Form::Accelerate, Form::DeepSpeed][..]),
         ("fsdp2", json!({ "reshard_after_forward": "true" }), &[Form::Accelerate][..]),
+        (
+            "fsdp1",
+            json!({ "sharding_strategy": "shard-grad-op", "backward_prefetch": "post" }),
+            &[Form::Accelerate][..],
+        ),
+        ("zero-2", json!({}), &[Form::DeepSpeed][..]),
     ] {
         let value = json!({
             "model": { "catalog": "llama-3.1-8b" }, "training": { "precision": "fp32" },

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::lever::{Entry, SECTIONS, Table, Written};
 use super::model::MODEL;
-use super::{SCHEMA, Scenario};
+use super::{SCHEMA, Scenario, limits};
 
 impl Scenario {
     /// The canonical JSON: `schema` first, every default filled in, keys in the order of the table. A lever that has no value
@@ -102,5 +102,9 @@ fn toml_string(text: &str) -> String {
 
 /// JSON that can stand between `'''`: there, TOML allows neither `'''` nor DEL.
 fn literal_json(value: &Value) -> String {
-    format!("{value:#}").replace('\'', "\\u0027").replace('\u{7f}', "\\u007f")
+    /// Indented, lists within lists are a hundred times as long as they are, and more than is read as a scenario.
+    const INDENTED: usize = limits::TEXT / 8;
+    let indented = format!("{value:#}");
+    let text = if indented.len() > INDENTED { value.to_string() } else { indented };
+    text.replace('\'', "\\u0027").replace('\u{7f}', "\\u007f")
 }

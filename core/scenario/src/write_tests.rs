@@ -75,3 +75,15 @@ fn toml_takes_a_config_as_table_or_as_text() {
     assert_eq!(Scenario::from_toml(table), Scenario::from_toml(text));
     assert!(Scenario::from_toml(table).is_ok());
 }
+
+#[test]
+fn lists_within_lists_are_written_as_what_can_be_read() {
+    let mut list = json!(vec![1; 400]);
+    for _ in 0..100 {
+        list = json!([list]);
+    }
+    let mut asked = json!({"model": {"hf": {"model_type": "gpt2", "task_specific_params": [list, list, list, list]}}});
+    asked["model"]["hf"]["more"] = asked["model"]["hf"]["task_specific_params"].clone();
+    let scenario = Scenario::from_value(&asked).unwrap();
+    assert_eq!(Scenario::from_toml(&scenario.to_toml()), Ok(scenario));
+}

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use lexopt::prelude::*;
+use plimsoll_fuzz::chance::Chance;
+use plimsoll_fuzz::change::Corpus;
 use plimsoll_fuzz::count::Counter;
 use plimsoll_fuzz::{TARGETS, harness};
 
@@ -18,6 +20,7 @@ Usage: hostile [--inputs N] [--seconds S] [--seed N] [--from N] [--keep DIR] [TA
   --seconds S   no longer than this, however many they were
   --seed N      which ones; the same number makes the same ones (default 1)
   --from N      from this number on, of every target
+  --print       print those inputs, and do not run them
   --keep DIR    where those are written that break (default target/hostile)
 ";
 
@@ -34,6 +37,7 @@ struct Options {
     seed: u64,
     from: u64,
     keep: PathBuf,
+    print: bool,
     targets: Vec<String>,
 }
 
@@ -59,8 +63,15 @@ fn main() -> ExitCode {
 }
 
 fn parse(mut parser: lexopt::Parser) -> Result<Option<Options>, lexopt::Error> {
-    let mut options =
-        Options { inputs: 100_000, time: None, seed: 1, from: 0, keep: harness::kept(), targets: Vec::new() };
+    let mut options = Options {
+        inputs: 100_000,
+        time: None,
+        seed: 1,
+        from: 0,
+        keep: harness::kept(),
+        print: false,
+        targets: Vec::new(),
+    };
     while let Some(argument) = parser.next()? {
         match argument {
             Long("help") | Short('h') => return Ok(None),
@@ -68,6 +79,7 @@ fn parse(mut parser: lexopt::Parser) -> Result<Option<Options>, lexopt::Error> {
             Long("seconds") => options.time = Some(Duration::from_secs(parser.value()?.parse()?)),
             Long("seed") => options.seed = parser.value()?.parse()?,
             Long("from") => options.from = parser.value()?.parse()?,
+            Long("print") => options.print = true,
             Long("keep") => options.keep = parser.value()?.into(),
             Value(name) => options.targets.push(name.string()?),
             other => return Err(other.unexpected()),
@@ -91,6 +103,15 @@ fn run(options: &Options) -> io::Result<bool> {
         let due = (u128::from(options.inputs) * u128::from(target.share)).div_ceil(u128::from(whole));
         let due = u64::try_from(due).unwrap_or(u64::MAX);
         counters.push((target, due, Counter::new(target, options.seed, options.from, &options.keep)?));
+    }
+    if options.print {
+        for (target, due, _) in &counters {
+            let corpus = Corpus::read(target.name, target.grammar)?;
+            for number in (options.from..).take(usize::try_from(*due).unwrap_or(usize::MAX)) {
+                println!("{}", String::from_utf8_lossy(&corpus.hostile(&mut Chance::of(options.seed, number))));
+            }
+        }
+        return Ok(true);
     }
     let (start, mut told) = (Instant::now(), Instant::now());
     let late = || options.time.is_some_and(|time| start.elapsed() > time);

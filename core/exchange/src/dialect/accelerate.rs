@@ -99,7 +99,7 @@ pub const RULES: &[Rule] = &[
     row("deepspeed_config.zero_stage", By(stage)),
     row("deepspeed_config.gradient_accumulation_steps", Count(|d| &mut d.accumulation)),
     row("deepspeed_config.gradient_clipping", By(super::common::clip)),
-    row("deepspeed_config.offload_optimizer_device", Beyond("the optimizer's states are estimated on the card")),
+    row("deepspeed_config.offload_optimizer_device", By(deepspeed::offload)),
     row("deepspeed_config.offload_param_device", Beyond("the parameters are estimated on the card")),
     row("deepspeed_config.deepspeed_config_file", Beyond("DeepSpeed's own file says it: give it too")),
     row("deepspeed_config.*", Free),

@@ -1,13 +1,13 @@
 //! DeepSpeed's JSON.
 
-use plimsoll_scenario::ParallelStrategy;
+use plimsoll_scenario::{Offload, ParallelStrategy};
 use serde_json::Value;
 
 use super::common::{clip, optimizer_class, row};
 use crate::draft::Draft;
 use crate::rule::{Does, Heard, Rule, flag};
 
-use Does::{Beyond, By, Count, Free};
+use Does::{Beyond, By, Count, Flag, Free};
 
 /// Nothing but what is said.
 pub fn defaults(_: &mut Draft) {}
@@ -45,6 +45,17 @@ fn fp16(draft: &mut Draft, value: &Value) -> Heard {
     }
 }
 
+/// `offload_optimizer.device`.
+pub fn offload(draft: &mut Draft, value: &Value) -> Heard {
+    draft.offload_optimizer = Some(match value.as_str() {
+        Some("none") => Offload::None,
+        Some("cpu") => Offload::Cpu,
+        Some(other) => return Heard::Beyond(format!("{other}: the optimizer's states are estimated on the card")),
+        None => return Heard::wrong("none, cpu or nvme"),
+    });
+    Heard::Taken
+}
+
 /// The rows.
 pub const RULES: &[Rule] = &[
     row("zero_optimization.stage", By(stage)),
@@ -59,7 +70,9 @@ pub const RULES: &[Rule] = &[
     row("optimizer.type", By(optimizer_class)),
     row("optimizer.params.*", Free),
     row("scheduler.*", Free),
-    row("zero_optimization.offload_optimizer.device", Beyond("the optimizer's states are estimated on the card")),
+    row("zero_optimization.reduce_bucket_size", Count(|d| &mut d.reduce_bucket)),
+    row("zero_optimization.overlap_comm", Flag(|d| &mut d.overlap)),
+    row("zero_optimization.offload_optimizer.device", By(offload)),
     row("zero_optimization.offload_param.device", Beyond("the parameters are estimated on the card")),
     row("zero_optimization.zero_hpz_partition_size", Beyond("one partition over all cards is estimated")),
     row("zero_optimization.*", Free),

@@ -1,7 +1,7 @@
 //! FSDP's keys as Accelerate writes them, with `fsdp_` before each, and as `fsdp_config` of transformers and Axolotl has them,
 //! without.
 
-use plimsoll_scenario::{ParallelStrategy, Reshard, Wrap};
+use plimsoll_scenario::{BackwardPrefetch, Reshard, ShardingStrategy, Wrap};
 use serde_json::Value;
 
 use super::common::{fsdp_version, reshard, row};
@@ -18,9 +18,15 @@ fn sharding(draft: &mut Draft, value: &Value) -> Heard {
         _ => return Heard::wrong("a sharding strategy"),
     };
     match word.as_str() {
-        "FULL_SHARD" | "1" => draft.reshard = Some(Reshard::Unset),
-        "SHARD_GRAD_OP" | "2" => draft.reshard = Some(Reshard::False),
-        "NO_SHARD" | "3" => draft.strategy = Some(ParallelStrategy::Ddp),
+        "FULL_SHARD" | "1" => {
+            draft.sharding = Some(ShardingStrategy::FullShard);
+            draft.reshard = Some(Reshard::Unset);
+        }
+        "SHARD_GRAD_OP" | "2" => {
+            draft.sharding = Some(ShardingStrategy::ShardGradOp);
+            draft.reshard = Some(Reshard::False);
+        }
+        "NO_SHARD" | "3" => draft.sharding = Some(ShardingStrategy::NoShard),
         "HYBRID_SHARD" | "4" | "HYBRID_SHARD_ZERO2" | "5" => {
             draft.replicate = draft.nodes.or(draft.replicate).or(Some(2))
         }
@@ -38,6 +44,17 @@ fn wrap(draft: &mut Draft, value: &Value) -> Heard {
     Heard::Taken
 }
 
+fn prefetch(draft: &mut Draft, value: &Value) -> Heard {
+    let word = value.as_str().map(str::to_ascii_uppercase);
+    draft.backward_prefetch = Some(match word.as_deref() {
+        Some("BACKWARD_PRE") => BackwardPrefetch::Pre,
+        Some("BACKWARD_POST") => BackwardPrefetch::Post,
+        Some("NO_PREFETCH") => BackwardPrefetch::None,
+        _ => return Heard::wrong("BACKWARD_PRE, BACKWARD_POST or NO_PREFETCH"),
+    });
+    Heard::Taken
+}
+
 /// The rows, with and without what stands before them.
 pub const RULES: &[Rule] = &[
     row("fsdp_config.fsdp_version", By(fsdp_version)),
@@ -48,6 +65,10 @@ pub const RULES: &[Rule] = &[
     row("fsdp_config.reshard_after_forward", By(reshard)),
     row("fsdp_config.fsdp_auto_wrap_policy", By(wrap)),
     row("fsdp_config.auto_wrap_policy", By(wrap)),
+    row("fsdp_config.fsdp_use_orig_params", Flag(|d| &mut d.orig_params)),
+    row("fsdp_config.use_orig_params", Flag(|d| &mut d.orig_params)),
+    row("fsdp_config.fsdp_backward_prefetch", By(prefetch)),
+    row("fsdp_config.backward_prefetch", By(prefetch)),
     row("fsdp_config.fsdp_offload_params", Flag(|d| &mut d.cpu_offload)),
     row("fsdp_config.offload_params", Flag(|d| &mut d.cpu_offload)),
     row("fsdp_config.fsdp_activation_checkpointing", Flag(|d| &mut d.checkpointing)),

@@ -1,7 +1,9 @@
 //! Accelerate's YAML: how many cards, which strategy, which precision. The recipe is the script's.
 
 use plimsoll_ground::{Error, Result};
-use plimsoll_scenario::{ParallelStrategy, PolicyDtype, Precision, Reshard, Scenario, Wrap, at, strategies};
+use plimsoll_scenario::{
+    BackwardPrefetch, ParallelStrategy, PolicyDtype, Precision, Reshard, Scenario, Wrap, at, strategies,
+};
 
 use super::parts::{self, Yaml};
 
@@ -56,7 +58,19 @@ pub fn write(scenario: &Scenario) -> Result<String> {
         yaml.put("  fsdp_offload_params", keys.cpu_offload);
         yaml.put("  fsdp_state_dict_type", "SHARDED_STATE_DICT");
     } else if parallel.strategy == S::Fsdp1 {
-        yaml.put("fsdp_config", "\n  fsdp_version: 1\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP");
+        let keys = &parallel.fsdp;
+        yaml.put("fsdp_config", "\n  fsdp_version: 1");
+        let wrap = if keys.wrap == Wrap::Root { "NO_WRAP" } else { "TRANSFORMER_BASED_WRAP" };
+        yaml.put("  fsdp_auto_wrap_policy", wrap);
+        yaml.put("  fsdp_sharding_strategy", keys.sharding_strategy.in_words().label);
+        yaml.put("  fsdp_use_orig_params", keys.use_orig_params);
+        let prefetch = match keys.backward_prefetch {
+            BackwardPrefetch::Pre => "BACKWARD_PRE",
+            BackwardPrefetch::Post => "BACKWARD_POST",
+            BackwardPrefetch::None => "NO_PREFETCH",
+        };
+        yaml.put("  fsdp_backward_prefetch", prefetch);
+        yaml.put("  fsdp_offload_params", keys.cpu_offload);
     }
     yaml.put("gradient_accumulation_steps", training.accumulation);
     let precision = match training.precision {

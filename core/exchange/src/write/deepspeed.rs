@@ -27,7 +27,12 @@ pub fn write(scenario: &Scenario) -> Result<String> {
         "gradient_clipping": if training.clip_grad_norm { 1.0 } else { 0.0 },
         "bf16": { "enabled": matches!(training.precision, Precision::Bf16Amp | Precision::Bf16) },
         "fp16": { "enabled": matches!(training.precision, Precision::Fp16Amp | Precision::Fp16) },
-        "zero_optimization": { "stage": stage },
+        "zero_optimization": {
+            "stage": stage,
+            "reduce_bucket_size": parallel.zero.reduce_bucket_size,
+            "overlap_comm": parallel.zero.overlap_comm,
+            "offload_optimizer": { "device": parallel.zero.offload_optimizer.as_str() },
+        },
     });
     Ok(format!("{value:#}\n"))
 }

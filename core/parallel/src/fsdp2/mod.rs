@@ -10,6 +10,8 @@
 mod group;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 use plimsoll_scenario::{LoadFrom, Parallel, ParallelStrategy, Reshard, Wrap};
@@ -39,6 +41,8 @@ pub struct Fsdp2 {
     first_node: Cell<u32>,
     root: Cell<Span>,
     root_reached: Cell<bool>,
+    /// Nodes that mean nothing to any group as they stand: backward goes through thousands of them, and there may be as many groups.
+    quiet: RefCell<Range<u32>>,
     reduces: Cell<bool>,
     shards: Vec<Tensor>,
 }
@@ -66,9 +70,12 @@ impl Fsdp2 {
         // A dtype that is the gradients' own says nothing (`init_dtype_attrs`).
         let gathered = |p: &Sharded| dtype(keys.param_dtype).unwrap_or_else(|| p.shard.dtype());
         let reduce_dtype = dtype(keys.reduce_dtype).filter(|reduce| sharded.iter().any(|p| gathered(p) != *reduce));
-        let place = |p: &Sharded| order.iter().position(|whole| whole.storage_id() == p.whole.storage_id());
+        let mut places: BTreeMap<u32, usize> = BTreeMap::new();
+        for (place, whole) in order.iter().enumerate() {
+            places.entry(whole.storage_id()).or_insert(place);
+        }
         let mut listed: Vec<Sharded> = sharded;
-        listed.sort_by_key(|p| place(p).unwrap_or(usize::MAX));
+        listed.sort_by_key(|p| places.get(&p.whole.storage_id()).copied().unwrap_or(usize::MAX));
         let mut groups: Vec<(Vec<ModuleId>, Vec<Sharded>)> = vec![(vec![ModuleId::ROOT], Vec::new())];
         let mut ends: Vec<(ModuleId, Vec<Sharded>)> = Vec::new();
         for parameter in listed {
@@ -103,7 +110,8 @@ impl Fsdp2 {
         Self::load(cx, &mut groups, keys.load, keys.cpu_offload);
         let mut shards: Vec<(usize, Tensor)> = Vec::new();
         for member in groups.iter().flat_map(|(_, members)| members) {
-            shards.push((place(member).unwrap_or(usize::MAX), member.shard.clone()));
+            let place = places.get(&member.whole.storage_id()).copied().unwrap_or(usize::MAX);
+            shards.push((place, member.shard.clone()));
         }
         shards.sort_by_key(|(place, _)| *place);
         let shards = shards.into_iter().map(|(_, shard)| shard).collect();
@@ -133,6 +141,7 @@ impl Fsdp2 {
             first_node: Cell::new(0),
             root: Cell::default(),
             root_reached: Cell::new(false),
+            quiet: RefCell::default(),
             reduces: Cell::new(true),
             shards,
         });
@@ -187,6 +196,29 @@ impl Fsdp2 {
         }
     }
 
+    /// The nodes about one that was just reached at which no group has anything to do.
+    fn quiet_around(&self, sequence: u32) -> Range<u32> {
+        let mut quiet = 0..u32::MAX;
+        let mut event = |at: u32| {
+            if at <= sequence {
+                quiet.start = quiet.start.max(at);
+            } else {
+                quiet.end = quiet.end.min(at);
+            }
+        };
+        for (_, group) in &self.groups {
+            if group.progress.get() != Progress::Done {
+                let span = group.span.get();
+                event(span.begin);
+                event(span.end);
+            }
+        }
+        let root = self.root.get();
+        event(root.begin);
+        event(root.end);
+        quiet
+    }
+
     /// `pre_backward`: what is not there is gathered, and the group that ran before this one is gathered ahead.
     fn pre_backward(&self, cx: &Rc<Context>, group: &Group, index: usize) {
         group.progress.set(Progress::Begun);
@@ -212,6 +244,7 @@ impl Wrapper for Fsdp2 {
         self.reduces.set(reduces);
         self.forward.set(true);
         self.root_reached.set(false);
+        *self.quiet.borrow_mut() = 0..0;
         self.order.borrow_mut().clear();
         let inputs = batch.inputs();
         let dtype = self.param_dtype.filter(|dtype| inputs.dtype().is_float() && inputs.dtype() != *dtype)?;
@@ -271,7 +304,7 @@ impl Hooks for Fsdp2 {
 
     fn reaches(&self, cx: &Rc<Context>, sequence: u32) {
         // A leaf's own node.
-        if sequence == u32::MAX {
+        if sequence == u32::MAX || self.quiet.borrow().contains(&sequence) {
             return;
         }
         for (_, group) in &self.groups {
@@ -295,6 +328,7 @@ impl Hooks for Fsdp2 {
                 self.pre_backward(cx, group, index);
             }
         }
+        *self.quiet.borrow_mut() = self.quiet_around(sequence);
     }
 
     /// `_root_post_backward_final_callback`: groups whose inputs take no gradient, the root first.
