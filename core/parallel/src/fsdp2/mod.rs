@@ -39,6 +39,8 @@ pub struct Fsdp2 {
     first_node: Cell<u32>,
     root: Cell<Span>,
     root_reached: Cell<bool>,
+    /// From which node on down to which one no group begins or ends: most of them.
+    calm: Cell<(u32, u32)>,
     reduces: Cell<bool>,
     shards: Vec<Tensor>,
 }
@@ -133,6 +135,7 @@ impl Fsdp2 {
             first_node: Cell::new(0),
             root: Cell::default(),
             root_reached: Cell::new(false),
+            calm: Cell::new((0, 0)),
             reduces: Cell::new(true),
             shards,
         });
@@ -143,6 +146,21 @@ impl Fsdp2 {
     fn group(&self, module: ModuleId) -> Option<(usize, &Group)> {
         let index = self.groups.iter().position(|(modules, _)| modules.contains(&module))?;
         self.groups.get(index).map(|(_, group)| (index, group))
+    }
+
+    /// The lowest node from `sequence` down until which nothing changes: where a group that waits ends, or one that has begun
+    /// begins.
+    fn next_change(&self, sequence: u32) -> u32 {
+        let change = |(_, group): &(Vec<ModuleId>, Group)| {
+            let span = group.span.get();
+            match group.progress.get() {
+                Progress::Waiting => Some(span.end).filter(|end| *end <= sequence),
+                Progress::Begun if span.inputs_take_gradients => Some(span.begin).filter(|begin| *begin <= sequence),
+                Progress::Begun | Progress::Done => None,
+            }
+        };
+        let root = Some(self.root.get().end).filter(|end| *end <= sequence && !self.root_reached.get());
+        self.groups.iter().filter_map(change).chain(root).max().unwrap_or(0)
     }
 
     /// Whether a module is the first, or the last, of those that its group was made of.
@@ -212,6 +230,8 @@ impl Wrapper for Fsdp2 {
         self.reduces.set(reduces);
         self.forward.set(true);
         self.root_reached.set(false);
+        // No node is calm before it was looked at.
+        self.calm.set((0, u32::MAX));
         self.order.borrow_mut().clear();
         let inputs = batch.inputs();
         let dtype = self.param_dtype.filter(|dtype| inputs.dtype().is_float() && inputs.dtype() != *dtype)?;
@@ -274,6 +294,10 @@ impl Hooks for Fsdp2 {
         if sequence == u32::MAX {
             return;
         }
+        let (from, to) = self.calm.get();
+        if (to..=from).contains(&sequence) {
+            return;
+        }
         for (_, group) in &self.groups {
             let span = group.span.get();
             let left = sequence < span.begin && span.inputs_take_gradients;
@@ -295,6 +319,7 @@ impl Hooks for Fsdp2 {
                 self.pre_backward(cx, group, index);
             }
         }
+        self.calm.set((sequence, self.next_change(sequence)));
     }
 
     /// `_root_post_backward_final_callback`: groups whose inputs take no gradient, the root first.
