@@ -10,6 +10,7 @@
 mod group;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use plimsoll_scenario::{LoadFrom, Parallel, ParallelStrategy, Reshard, Wrap};
@@ -27,6 +28,8 @@ use group::{Group, Shared};
 pub struct Fsdp2 {
     /// The root's group first, if it has parameters of its own; the others in the order of their modules.
     groups: Vec<(Vec<ModuleId>, Group)>,
+    /// Which group a module is one of.
+    owners: BTreeMap<ModuleId, usize>,
     shared: Shared,
     /// `MixedPrecisionPolicy.param_dtype`.
     param_dtype: Option<DType>,
@@ -113,9 +116,14 @@ impl Fsdp2 {
             let reshards = reshards(&modules);
             (modules, Group::new(members, reshards))
         });
-        let groups = grouped.collect();
+        let groups: Vec<(Vec<ModuleId>, Group)> = grouped.collect();
+        let owned = |(index, (modules, _)): (usize, &(Vec<ModuleId>, Group))| -> Vec<(ModuleId, usize)> {
+            modules.iter().map(|module| (*module, index)).collect()
+        };
+        let owners = groups.iter().enumerate().flat_map(owned).collect();
         let fsdp = Rc::new(Self {
             groups,
+            owners,
             shared: Shared {
                 ranks: sharing(parallel),
                 copies: parallel.replicate > 1,
@@ -144,7 +152,7 @@ impl Fsdp2 {
     }
 
     fn group(&self, module: ModuleId) -> Option<(usize, &Group)> {
-        let index = self.groups.iter().position(|(modules, _)| modules.contains(&module))?;
+        let index = *self.owners.get(&module)?;
         self.groups.get(index).map(|(_, group)| (index, group))
     }
 
