@@ -37,7 +37,10 @@ fn every_lever_of_every_architecture_runs_or_is_refused_by_name() {
     }
     assert!(wrong.is_empty(), "{} of the product:\n{}", wrong.len(), wrong.join("\n"));
     // What is carried and not estimated yet is refused everywhere.
-    let estimated = |lever: &&Lever| lever.section() != "model" && lever.row.group != Group::Later;
+    // Modules are named of hulls alone, which are in no row of the table.
+    let estimated = |lever: &&Lever| {
+        lever.section() != "model" && lever.row.group != Group::Later && lever.path != at::training::checkpoint_modules
+    };
     for lever in levers().filter(estimated) {
         assert!(ran.iter().any(|(_, path)| *path == lever.path), "{} never ran", lever.path);
     }

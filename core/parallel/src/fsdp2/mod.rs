@@ -11,7 +11,6 @@ mod group;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::rc::Rc;
 
 use plimsoll_scenario::{LoadFrom, Parallel, ParallelStrategy, Reshard, Wrap};
@@ -29,6 +28,8 @@ use group::{Group, Shared};
 pub struct Fsdp2 {
     /// The root's group first, if it has parameters of its own; the others in the order of their modules.
     groups: Vec<(Vec<ModuleId>, Group)>,
+    /// Which group a module is one of.
+    owners: BTreeMap<ModuleId, usize>,
     shared: Shared,
     /// `MixedPrecisionPolicy.param_dtype`.
     param_dtype: Option<DType>,
@@ -41,8 +42,8 @@ pub struct Fsdp2 {
     first_node: Cell<u32>,
     root: Cell<Span>,
     root_reached: Cell<bool>,
-    /// Nodes that mean nothing to any group as they stand: backward goes through thousands of them, and there may be as many groups.
-    quiet: RefCell<Range<u32>>,
+    /// From which node on down to which one no group begins or ends: most of them.
+    calm: Cell<(u32, u32)>,
     reduces: Cell<bool>,
     shards: Vec<Tensor>,
 }
@@ -70,12 +71,9 @@ impl Fsdp2 {
         // A dtype that is the gradients' own says nothing (`init_dtype_attrs`).
         let gathered = |p: &Sharded| dtype(keys.param_dtype).unwrap_or_else(|| p.shard.dtype());
         let reduce_dtype = dtype(keys.reduce_dtype).filter(|reduce| sharded.iter().any(|p| gathered(p) != *reduce));
-        let mut places: BTreeMap<u32, usize> = BTreeMap::new();
-        for (place, whole) in order.iter().enumerate() {
-            places.entry(whole.storage_id()).or_insert(place);
-        }
+        let place = |p: &Sharded| order.iter().position(|whole| whole.storage_id() == p.whole.storage_id());
         let mut listed: Vec<Sharded> = sharded;
-        listed.sort_by_key(|p| places.get(&p.whole.storage_id()).copied().unwrap_or(usize::MAX));
+        listed.sort_by_key(|p| place(p).unwrap_or(usize::MAX));
         let mut groups: Vec<(Vec<ModuleId>, Vec<Sharded>)> = vec![(vec![ModuleId::ROOT], Vec::new())];
         let mut ends: Vec<(ModuleId, Vec<Sharded>)> = Vec::new();
         for parameter in listed {
@@ -110,8 +108,7 @@ impl Fsdp2 {
         Self::load(cx, &mut groups, keys.load, keys.cpu_offload);
         let mut shards: Vec<(usize, Tensor)> = Vec::new();
         for member in groups.iter().flat_map(|(_, members)| members) {
-            let place = places.get(&member.whole.storage_id()).copied().unwrap_or(usize::MAX);
-            shards.push((place, member.shard.clone()));
+            shards.push((place(member).unwrap_or(usize::MAX), member.shard.clone()));
         }
         shards.sort_by_key(|(place, _)| *place);
         let shards = shards.into_iter().map(|(_, shard)| shard).collect();
@@ -119,9 +116,14 @@ impl Fsdp2 {
             let reshards = reshards(&modules);
             (modules, Group::new(members, reshards))
         });
-        let groups = grouped.collect();
+        let groups: Vec<(Vec<ModuleId>, Group)> = grouped.collect();
+        let owned = |(index, (modules, _)): (usize, &(Vec<ModuleId>, Group))| -> Vec<(ModuleId, usize)> {
+            modules.iter().map(|module| (*module, index)).collect()
+        };
+        let owners = groups.iter().enumerate().flat_map(owned).collect();
         let fsdp = Rc::new(Self {
             groups,
+            owners,
             shared: Shared {
                 ranks: sharing(parallel),
                 copies: parallel.replicate > 1,
@@ -141,7 +143,7 @@ impl Fsdp2 {
             first_node: Cell::new(0),
             root: Cell::default(),
             root_reached: Cell::new(false),
-            quiet: RefCell::default(),
+            calm: Cell::new((0, 0)),
             reduces: Cell::new(true),
             shards,
         });
@@ -150,8 +152,23 @@ impl Fsdp2 {
     }
 
     fn group(&self, module: ModuleId) -> Option<(usize, &Group)> {
-        let index = self.groups.iter().position(|(modules, _)| modules.contains(&module))?;
+        let index = *self.owners.get(&module)?;
         self.groups.get(index).map(|(_, group)| (index, group))
+    }
+
+    /// The lowest node from `sequence` down until which nothing changes: where a group that waits ends, or one that has begun
+    /// begins.
+    fn next_change(&self, sequence: u32) -> u32 {
+        let change = |(_, group): &(Vec<ModuleId>, Group)| {
+            let span = group.span.get();
+            match group.progress.get() {
+                Progress::Waiting => Some(span.end).filter(|end| *end <= sequence),
+                Progress::Begun if span.inputs_take_gradients => Some(span.begin).filter(|begin| *begin <= sequence),
+                Progress::Begun | Progress::Done => None,
+            }
+        };
+        let root = Some(self.root.get().end).filter(|end| *end <= sequence && !self.root_reached.get());
+        self.groups.iter().filter_map(change).chain(root).max().unwrap_or(0)
     }
 
     /// Whether a module is the first, or the last, of those that its group was made of.
@@ -196,29 +213,6 @@ impl Fsdp2 {
         }
     }
 
-    /// The nodes about one that was just reached at which no group has anything to do.
-    fn quiet_around(&self, sequence: u32) -> Range<u32> {
-        let mut quiet = 0..u32::MAX;
-        let mut event = |at: u32| {
-            if at <= sequence {
-                quiet.start = quiet.start.max(at);
-            } else {
-                quiet.end = quiet.end.min(at);
-            }
-        };
-        for (_, group) in &self.groups {
-            if group.progress.get() != Progress::Done {
-                let span = group.span.get();
-                event(span.begin);
-                event(span.end);
-            }
-        }
-        let root = self.root.get();
-        event(root.begin);
-        event(root.end);
-        quiet
-    }
-
     /// `pre_backward`: what is not there is gathered, and the group that ran before this one is gathered ahead.
     fn pre_backward(&self, cx: &Rc<Context>, group: &Group, index: usize) {
         group.progress.set(Progress::Begun);
@@ -244,7 +238,8 @@ impl Wrapper for Fsdp2 {
         self.reduces.set(reduces);
         self.forward.set(true);
         self.root_reached.set(false);
-        *self.quiet.borrow_mut() = 0..0;
+        // No node is calm before it was looked at.
+        self.calm.set((0, u32::MAX));
         self.order.borrow_mut().clear();
         let inputs = batch.inputs();
         let dtype = self.param_dtype.filter(|dtype| inputs.dtype().is_float() && inputs.dtype() != *dtype)?;
@@ -304,7 +299,11 @@ impl Hooks for Fsdp2 {
 
     fn reaches(&self, cx: &Rc<Context>, sequence: u32) {
         // A leaf's own node.
-        if sequence == u32::MAX || self.quiet.borrow().contains(&sequence) {
+        if sequence == u32::MAX {
+            return;
+        }
+        let (from, to) = self.calm.get();
+        if (to..=from).contains(&sequence) {
             return;
         }
         for (_, group) in &self.groups {
@@ -328,7 +327,7 @@ impl Hooks for Fsdp2 {
                 self.pre_backward(cx, group, index);
             }
         }
-        *self.quiet.borrow_mut() = self.quiet_around(sequence);
+        self.calm.set((sequence, self.next_change(sequence)));
     }
 
     /// `_root_post_backward_final_callback`: groups whose inputs take no gradient, the root first.

@@ -3,7 +3,9 @@
 use plimsoll_ground::{Error, Result};
 
 use super::{Offload, ParallelStrategy, PolicyDtype, Wrap, at, ddp, fsdp, zero};
-use crate::{LossImpl, Optimizer, Precision, Quantization, Scenario, Task, ZeroGrad, ZeroGradAt, levers};
+use crate::{
+    LossImpl, Optimizer, OptimizerImpl, Precision, Quantization, Scenario, Task, ZeroGrad, ZeroGradAt, levers,
+};
 
 /// Whether the keys can stand beside one another.
 ///
@@ -112,6 +114,7 @@ pub(crate) fn estimated(scenario: &Scenario) -> Result<()> {
     match strategy {
         ParallelStrategy::Ddp => with_ddp(scenario),
         ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => with_zero(scenario),
+        ParallelStrategy::Fsdp2 => with_fsdp2(scenario),
         _ => with_fsdp(scenario),
     }
 }
@@ -196,6 +199,20 @@ fn with_zero(scenario: &Scenario) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// `fully_shard` hands the optimizer tensors of PyTorch's distributed kind, which not every kernel takes.
+fn with_fsdp2(scenario: &Scenario) -> Result<()> {
+    let training = &scenario.training;
+    let sgd = matches!(training.optimizer, Optimizer::Sgd | Optimizer::SgdMomentum);
+    if sgd && training.optimizer_impl == OptimizerImpl::Fused {
+        return Err(Error::new(
+            crate::at::training::optimizer_impl,
+            "PyTorch has no fused SGD for the parameters of fully_shard (`_fused_sgd_` has no sharding strategy)",
+            "use foreach or for-loop",
+        ));
+    }
+    with_fsdp(scenario)
 }
 
 /// What FSDP does, the first and the second, that is followed.
