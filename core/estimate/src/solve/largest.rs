@@ -24,7 +24,7 @@ const PAIRINGS: usize = 3;
 
 /// Events that one search may run and replay in all: one or two seconds. What is trained takes some hundred thousand; what takes
 /// more has millions in every run.
-const BUDGET: usize = 15_000_000;
+const BUDGET: usize = 10_000_000;
 
 /// What running costs, where replaying what was run costs one.
 const RUNNING: usize = 4;
