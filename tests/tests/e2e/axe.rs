@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::{page::Page, surroundings};
+use crate::{accessibility, page::Page, surroundings};
 
 /// The rules: WCAG 2.0, 2.1 and 2.2, levels A and AA.
 const RULES: [&str; 5] = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
@@ -33,6 +33,8 @@ pub async fn violations(page: &Page) -> Result<Vec<String>> {
 
 /// Fails with every violation there is.
 pub async fn is_clean(page: &Page, when: &str) -> Result<()> {
+    // What is being found out anew is dimmed until it is there.
+    accessibility::still(page).await?;
     let violations = violations(page).await?;
     ensure!(violations.is_empty(), "{when}, axe objects:\n  {}", violations.join("\n  "));
     Ok(())

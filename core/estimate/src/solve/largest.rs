@@ -22,9 +22,9 @@ const PATIENCE: usize = 2_000_000;
 /// so once.
 const PAIRINGS: usize = 3;
 
-/// Events that one search may run and replay in all: one or two seconds. What is trained takes some hundred thousand; what takes
+/// Events that one search may run and replay in all: about a second. What is trained takes some hundred thousand; what takes
 /// more has millions in every run.
-const BUDGET: usize = 10_000_000;
+const BUDGET: usize = 7_000_000;
 
 /// What running costs, where replaying what was run costs one.
 const RUNNING: usize = 4;
@@ -54,15 +54,15 @@ struct Trial<'a> {
     scenario: &'a Scenario,
     memory: CardMemory,
     budget: Budget,
-    /// What a run costs that is refused: it was followed to its end too, and what that comes to hardly depends on the batch.
+    /// What a run costs: how many events there are hardly depends on the batch.
     usual: usize,
 }
 
 impl Trial<'_> {
     fn run(&mut self, batch: u64) -> Result<Option<Ledger>> {
-        let run = execute_for_memory(&with_batch(self.scenario, batch)).ok();
-        self.budget.spend(run.as_ref().map_or(self.usual, |ledger| RUNNING * ledger.events.len()))?;
-        Ok(run)
+        // What cannot be paid for is not begun; how many events there are hardly depends on the batch.
+        self.budget.spend(self.usual)?;
+        Ok(execute_for_memory(&with_batch(self.scenario, batch)).ok())
     }
 
     fn fits(&mut self, batch: u64) -> Result<bool> {
@@ -82,7 +82,7 @@ impl Trial<'_> {
 /// by halving, and larger ones may fit beyond some that do not.
 ///
 /// # Errors
-/// As [`crate::Run::new`], and a search that costs more than [`BUDGET`], whose key is [`NOT_SEARCHED`].
+/// As [`crate::Run::new`], and a search that costs more than seven million events, whose key is [`NOT_SEARCHED`].
 pub fn max_batch(scenario: &Scenario) -> Result<u64> {
     let memory = CardMemory::new(card(scenario)?, scenario);
     // Here alone a refusal is the answer.
@@ -91,6 +91,7 @@ pub fn max_batch(scenario: &Scenario) -> Result<u64> {
     if !trial.has_room(&first) {
         return Ok(0);
     }
+    trial.budget.spend(trial.usual)?;
     drop(first);
     let mut around = 2;
     for _ in 0..PAIRINGS {
