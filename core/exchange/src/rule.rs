@@ -18,6 +18,8 @@ pub struct Rule {
 pub enum Does {
     /// A whole number of 1 or more.
     Count(fn(&mut Draft) -> &mut Option<u64>),
+    /// A whole number, where a negative one leaves it to the tool.
+    Degree(fn(&mut Draft) -> &mut Option<u64>),
     /// True or false.
     Flag(fn(&mut Draft) -> &mut Option<bool>),
     /// A probability.
@@ -134,7 +136,11 @@ impl Does {
             Self::Beyond(_) if off(value) || silent(value) => Heard::Silent,
             Self::Beyond(why) => Heard::Beyond(why.to_owned()),
             _ if silent(value) => Heard::Silent,
-            Self::Count(place) => match count(value) {
+            Self::Degree(place) if number(value).is_some_and(|n| n < 0.0) => {
+                *place(draft) = None;
+                Heard::Taken
+            }
+            Self::Count(place) | Self::Degree(place) => match count(value) {
                 Some(number) => {
                     *place(draft) = Some(number);
                     Heard::Taken

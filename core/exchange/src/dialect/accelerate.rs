@@ -3,12 +3,12 @@
 use plimsoll_scenario::ParallelStrategy;
 use serde_json::Value;
 
-use super::common::{degree, row};
+use super::common::row;
 use super::deepspeed;
 use crate::draft::Draft;
 use crate::rule::{Does, Heard, Rule, count};
 
-use Does::{Beyond, By, Count, Free};
+use Does::{Beyond, By, Count, Degree, Free};
 
 /// Nothing but what is said: `mixed_precision` is `no` unless it is.
 pub fn defaults(_: &mut Draft) {}
@@ -55,40 +55,6 @@ fn processes(draft: &mut Draft, value: &Value) -> Heard {
     }
 }
 
-fn replicate(draft: &mut Draft, value: &Value) -> Heard {
-    degree(value).map_or_else(
-        |heard| heard,
-        |n| {
-            draft.replicate = n;
-            Heard::Taken
-        },
-    )
-}
-
-fn tensor(draft: &mut Draft, value: &Value) -> Heard {
-    degree(value).map_or_else(
-        |heard| heard,
-        |n| {
-            draft.tensor = n;
-            Heard::Taken
-        },
-    )
-}
-
-fn context(draft: &mut Draft, value: &Value) -> Heard {
-    degree(value).map_or_else(
-        |heard| heard,
-        |n| {
-            draft.context = n;
-            Heard::Taken
-        },
-    )
-}
-
-fn stage(draft: &mut Draft, value: &Value) -> Heard {
-    deepspeed::stage(draft, value)
-}
-
 /// The rows.
 pub const RULES: &[Rule] = &[
     row("distributed_type", By(kind)),
@@ -96,16 +62,16 @@ pub const RULES: &[Rule] = &[
     row("num_processes", By(processes)),
     row("num_machines", Count(|d| &mut d.nodes)),
     row("gradient_accumulation_steps", Count(|d| &mut d.accumulation)),
-    row("deepspeed_config.zero_stage", By(stage)),
+    row("deepspeed_config.zero_stage", By(deepspeed::stage)),
     row("deepspeed_config.gradient_accumulation_steps", Count(|d| &mut d.accumulation)),
     row("deepspeed_config.gradient_clipping", By(super::common::clip)),
     row("deepspeed_config.offload_optimizer_device", By(deepspeed::offload)),
     row("deepspeed_config.offload_param_device", Beyond("the parameters are estimated on the card")),
     row("deepspeed_config.deepspeed_config_file", Beyond("DeepSpeed's own file says it: give it too")),
     row("deepspeed_config.*", Free),
-    row("parallelism_config.parallelism_config_dp_replicate_size", By(replicate)),
-    row("parallelism_config.parallelism_config_tp_size", By(tensor)),
-    row("parallelism_config.parallelism_config_cp_size", By(context)),
+    row("parallelism_config.parallelism_config_dp_replicate_size", Degree(|d| &mut d.replicate)),
+    row("parallelism_config.parallelism_config_tp_size", Degree(|d| &mut d.tensor)),
+    row("parallelism_config.parallelism_config_cp_size", Degree(|d| &mut d.context)),
     row("parallelism_config.*", Free),
     row("dynamo_config.*", Free),
     row("dynamo_backend", Free),

@@ -4,12 +4,12 @@
 use plimsoll_scenario::{Attention, LossImpl};
 use serde_json::Value;
 
-use super::common::{adapter, attention, clip, degree, fsdp_version, liger, model, optim, row};
+use super::common::{adapter, attention, clip, fsdp_version, liger, model, optim, row};
 use super::transformers;
 use crate::draft::{Draft, Dtype, Targets};
 use crate::rule::{Does, Heard, Rule, flag};
 
-use Does::{Auto, Beyond, By, Count, Flag, Free};
+use Does::{Auto, Beyond, By, Count, Degree, Flag, Free};
 
 /// transformers' defaults; a micro-batch of 1.
 pub fn defaults(draft: &mut Draft) {
@@ -118,24 +118,9 @@ fn chunked(draft: &mut Draft, value: &Value) -> Heard {
     }
 }
 
-fn replicate(draft: &mut Draft, value: &Value) -> Heard {
-    degree(value).map_or_else(
-        |heard| heard,
-        |n| {
-            draft.replicate = n;
-            Heard::Taken
-        },
-    )
-}
-
 /// `deepspeed_configs/zero2.json`.
 fn deepspeed(_: &mut Draft, value: &Value) -> Heard {
     Heard::Beyond(format!("DeepSpeed's own file says it: give {} too", value.as_str().unwrap_or("it")))
-}
-
-/// `optimizer`.
-fn optimizer(draft: &mut Draft, value: &Value) -> Heard {
-    optim(draft, value)
 }
 
 /// The rows.
@@ -155,11 +140,11 @@ pub const RULES: &[Rule] = &[
     row("flash_attention", By(flash)),
     row("sdp_attention", By(sdp)),
     row("eager_attention", By(eager)),
-    row("optimizer", By(optimizer)),
+    row("optimizer", By(optim)),
     row("liger_fused_linear_cross_entropy", By(liger)),
     row("chunked_cross_entropy", By(chunked)),
     row("deepspeed", By(deepspeed)),
-    row("dp_replicate_size", By(replicate)),
+    row("dp_replicate_size", Degree(|d| &mut d.replicate)),
     row("tensor_parallel_size", Count(|d| &mut d.tensor)),
     row("context_parallel_size", Count(|d| &mut d.context)),
     row("sequence_parallel_degree", Count(|d| &mut d.context)),

@@ -248,14 +248,6 @@ pub fn reshard(draft: &mut Draft, value: &Value) -> Heard {
     Heard::Taken
 }
 
-/// A degree of parallelism, where -1 leaves it to the tool.
-pub fn degree(value: &Value) -> Result<Option<u64>, Heard> {
-    if number(value).is_some_and(|n| n < 0.0) {
-        return Ok(None);
-    }
-    count(value).map(Some).ok_or_else(|| Heard::wrong("a whole number"))
-}
-
 /// Adapters and quantization of an `adapter` key: `lora`, `qlora`.
 pub fn adapter(draft: &mut Draft, value: &Value) -> Heard {
     match value.as_str() {

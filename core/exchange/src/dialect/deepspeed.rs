@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::common::{clip, optimizer_class, row};
 use crate::draft::Draft;
-use crate::rule::{Does, Heard, Rule, flag};
+use crate::rule::{Does, Heard, Rule};
 
 use Does::{Beyond, By, Count, Flag, Free};
 
@@ -23,26 +23,6 @@ pub fn stage(draft: &mut Draft, value: &Value) -> Heard {
         _ => return Heard::wrong("0, 1, 2 or 3"),
     });
     Heard::Taken
-}
-
-fn bf16(draft: &mut Draft, value: &Value) -> Heard {
-    match flag(value) {
-        Some(on) => {
-            draft.bf16 = Some(on);
-            Heard::Taken
-        }
-        None => Heard::wrong("true or false"),
-    }
-}
-
-fn fp16(draft: &mut Draft, value: &Value) -> Heard {
-    match flag(value) {
-        Some(on) => {
-            draft.fp16 = Some(on);
-            Heard::Taken
-        }
-        None => Heard::wrong("true or false"),
-    }
 }
 
 /// `offload_optimizer.device`.
@@ -63,9 +43,9 @@ pub const RULES: &[Rule] = &[
     row("train_batch_size", Count(|d| &mut d.global_batch)),
     row("gradient_accumulation_steps", Count(|d| &mut d.accumulation)),
     row("gradient_clipping", By(clip)),
-    row("bf16.enabled", By(bf16)),
-    row("bfloat16.enabled", By(bf16)),
-    row("fp16.enabled", By(fp16)),
+    row("bf16.enabled", Flag(|d| &mut d.bf16)),
+    row("bfloat16.enabled", Flag(|d| &mut d.bf16)),
+    row("fp16.enabled", Flag(|d| &mut d.fp16)),
     row("fp16.*", Free),
     row("optimizer.type", By(optimizer_class)),
     row("optimizer.params.*", Free),

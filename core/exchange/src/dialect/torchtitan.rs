@@ -4,11 +4,11 @@
 use plimsoll_scenario::{OptimizerImpl, ParallelStrategy, PolicyDtype, Wrap};
 use serde_json::Value;
 
-use super::common::{clip, degree, optimizer_class, param_dtype, reduce_dtype, reshard, row, weights};
+use super::common::{clip, optimizer_class, param_dtype, reduce_dtype, reshard, row, weights};
 use crate::draft::{Draft, Dtype};
 use crate::rule::{Does, Heard, Rule, count};
 
-use Does::{Beyond, By, Count, Flag, Free};
+use Does::{Beyond, By, Count, Degree, Flag, Free};
 
 /// torchtitan v0.2's `config/job_config.py`: batch 8 of 2048 tokens, float32 weights gathered in bfloat16 and reduced in float32,
 /// fused AdamW, the norm clipped at 1.
@@ -48,16 +48,6 @@ fn name(draft: &mut Draft, value: &Value) -> Heard {
     Heard::Taken
 }
 
-fn global(draft: &mut Draft, value: &Value) -> Heard {
-    degree(value).map_or_else(
-        |heard| heard,
-        |n| {
-            draft.global_batch = n;
-            Heard::Taken
-        },
-    )
-}
-
 /// Tokens of a micro-batch: samples of the length that was said before it.
 fn tokens(draft: &mut Draft, value: &Value) -> Heard {
     let (Some(tokens), Some(seq)) = (count(value), draft.seq) else { return Heard::wrong("a whole number") };
@@ -86,21 +76,6 @@ fn implementation(draft: &mut Draft, value: &Value) -> Heard {
     Heard::Taken
 }
 
-fn shard(_: &mut Draft, value: &Value) -> Heard {
-    // -1, all that are left, is what the number of cards says.
-    degree(value).map_or_else(|heard| heard, |_| Heard::Taken)
-}
-
-fn replicate(draft: &mut Draft, value: &Value) -> Heard {
-    degree(value).map_or_else(
-        |heard| heard,
-        |n| {
-            draft.replicate = n;
-            Heard::Taken
-        },
-    )
-}
-
 /// The rows.
 pub const RULES: &[Rule] = &[
     row("model.name", By(name)),
@@ -108,7 +83,7 @@ pub const RULES: &[Rule] = &[
     row("model.*", Free),
     row("training.local_batch_size", Count(|d| &mut d.batch)),
     row("training.batch_size", Count(|d| &mut d.batch)),
-    row("training.global_batch_size", By(global)),
+    row("training.global_batch_size", Degree(|d| &mut d.global_batch)),
     row("training.seq_len", Count(|d| &mut d.seq)),
     row("training.max_context_length", Count(|d| &mut d.seq)),
     row("training.num_tokens_per_microbatch_per_dp_rank", By(tokens)),
@@ -128,8 +103,9 @@ pub const RULES: &[Rule] = &[
     row("optimizer.*", Free),
     row("activation_checkpoint.mode", By(recompute)),
     row("activation_checkpoint.*", Free),
-    row("parallelism.data_parallel_shard_degree", By(shard)),
-    row("parallelism.data_parallel_replicate_degree", By(replicate)),
+    // All cards that are left, which is what their number says.
+    row("parallelism.data_parallel_shard_degree", Free),
+    row("parallelism.data_parallel_replicate_degree", Degree(|d| &mut d.replicate)),
     row("parallelism.fsdp_reshard_after_forward", By(reshard)),
     row("parallelism.tensor_parallel_degree", Count(|d| &mut d.tensor)),
     row("parallelism.context_parallel_degree", Count(|d| &mut d.context)),

@@ -2,6 +2,7 @@
 
 mod python;
 mod shell;
+mod tokens;
 mod yaml;
 
 use plimsoll_ground::{Error, Result};

@@ -60,11 +60,11 @@ pub fn write(scenario: &Scenario) -> Result<String> {
         yaml.put("  lora_alpha", 2 * lora.rank);
         yaml.put("  lora_dropout", format!("{:?}", lora.dropout));
     }
-    yaml.put("tokenizer", format!("\n  _component_: torchtune.models.{package}.{package}_tokenizer  # see `tune ls`\n  path: /tmp/model/tokenizer"));
+    yaml.put("tokenizer", format!("\n  _component_: torchtune.models.{package}.{package}_tokenizer  # see `tune ls`\n  path: path/to/the/model/tokenizer"));
     yaml.maybe("  max_seq_len", scenario.input.seq);
     yaml.put(
         "checkpointer",
-        "\n  _component_: torchtune.training.FullModelHFCheckpointer\n  checkpoint_dir: /tmp/model\n  output_dir: out",
+        "\n  _component_: torchtune.training.FullModelHFCheckpointer\n  checkpoint_dir: path/to/the/model\n  output_dir: out",
     );
     yaml.put("dataset", "\n  _component_: torchtune.datasets.alpaca_dataset  # yours\n  packed: true");
     yaml.gap();
