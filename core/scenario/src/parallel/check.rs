@@ -88,7 +88,11 @@ pub(crate) fn estimated(scenario: &Scenario) -> Result<()> {
     let refuse =
         |key: &str, what: String, hint: &str| Err(Error::new(key, format!("{what} is not estimated yet"), hint));
     if !ParallelStrategy::ESTIMATED.contains(&parallel.strategy) {
-        return refuse(at::strategy, parallel.strategy.to_string(), "use ddp or fsdp2, or one card");
+        return refuse(
+            at::strategy,
+            parallel.strategy.to_string(),
+            "use ddp, fsdp2, fsdp1, zero-1 or zero-2, or one card",
+        );
     }
     let degrees = [
         (at::tensor, parallel.tensor, "tensor parallelism"),
