@@ -63,16 +63,16 @@ impl Recorder {
     pub const STORAGES: usize = 1 << 14;
 
     /// Most allocations and frees of a run. The largest model of the catalog, of 405 billion parameters, has half of them in
-    /// eight micro-batches with adapters on every layer;
+    /// eight micro-batches with adapters on every layer, and further ones are not run one by one;
     /// reading a ledger takes some hundred bytes for each.
-    pub const EVENTS: usize = 3_000_000;
+    pub const EVENTS: usize = 2_500_000;
 
     /// Most modules of a model.
     pub const MODULES: usize = 300_000;
 
-    /// Most memory that a run may have of ours, in bytes, what it refers to besides its ledger included. That of three million
+    /// Most memory that a run may have of ours, in bytes, what it refers to besides its ledger included. That of as many
     /// events takes a third of it where shapes and kernels repeat, as they do in everything that is trained.
-    pub const BYTES: u64 = 256 << 20;
+    pub const BYTES: u64 = 216 << 20;
 
     /// An empty ledger over these names, with room for the storages of a model of some thirty layers, so that a run does not
     /// begin by growing.
