@@ -398,8 +398,10 @@ impl Loop<'_> {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_catalog::device::LtWorkspace;
     use plimsoll_catalog::software::Rules;
     use plimsoll_families as models;
+    use plimsoll_ground::Bytes;
     use plimsoll_ledger::{Ledger, PhaseName, Work};
     use plimsoll_scenario::Scenario;
     use plimsoll_torch::ops::SdpaRules;
@@ -409,7 +411,7 @@ mod tests {
 
     fn run(scenario: &Scenario, repeats: Repeats) -> Ledger {
         let cx = Context::new();
-        cx.set_blas_workspace(8_519_680, 1 << 20);
+        cx.set_blas_workspace(8_519_680, LtWorkspace { bytes: Bytes::from_mib(1), kept: true });
         cx.begin(PhaseName::Load, None, None);
         let built = models::build(&cx, scenario, SdpaRules::cuda((8, 0), Rules::default()), None).unwrap();
         train(&cx, &built, &scenario.training, &scenario.parallel, repeats);
