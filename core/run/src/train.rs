@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use plimsoll_families::{Built, Model, Output, smoothed};
 use plimsoll_ledger::PhaseName;
-use plimsoll_parallel::{Ddp, Early, Fsdp1, Fsdp2, Wrapper};
+use plimsoll_parallel::{Ddp, Early, Fsdp1, Fsdp2, Late, Wrapper};
 use plimsoll_scenario::{
     Parallel, ParallelStrategy, Precision, ShardingStrategy, Task, Training, ZeroGrad, ZeroGradAt,
 };
@@ -104,6 +104,7 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Pa
         ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => {
             Some(Early::wrap(cx, &built.sharded, &built.parameters, parallel))
         }
+        ParallelStrategy::Zero3 => Some(Late::wrap(cx, &built.sharded, &built.parameters, &built.sharing, parallel)),
         _ => None,
     };
     let parameters: &[Tensor] = cut.as_ref().map_or(&built.parameters, |cut| cut.parameters());

@@ -16,7 +16,7 @@ pub struct Norms {
 }
 
 /// One number.
-fn number(cx: &Rc<Context>, dtype: DType) -> Tensor {
+pub fn number(cx: &Rc<Context>, dtype: DType) -> Tensor {
     ops::fill(cx, Fill::Full, &[], dtype)
 }
 

@@ -28,6 +28,8 @@ pub struct Sharded {
     pub block: Option<ModuleId>,
     /// The module it is a parameter of.
     pub module: ModuleId,
+    /// Whether it is a table that is looked up: no gradient flows back into its module.
+    pub indexed: bool,
 }
 
 impl ShardPlan {
@@ -54,6 +56,7 @@ impl ShardPlan {
             shard: leaf(shard),
             block: scope.block(),
             module: scope.module(),
+            indexed: false,
         }
     }
 }

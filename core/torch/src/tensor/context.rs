@@ -228,11 +228,12 @@ impl Context {
     pub fn within<T>(self: &Rc<Self>, module: ModuleId, f: impl FnOnce() -> T) -> T {
         let outer = self.module.replace(module);
         let hooks = self.hooks();
-        if let Some(hooks) = &hooks {
+        // A recomputation that has all it needs ends with an exception: no hook sees what is left of it.
+        if let Some(hooks) = hooks.as_ref().filter(|_| !self.muted.get()) {
             hooks.enters(self, module);
         }
         let out = f();
-        if let Some(hooks) = &hooks {
+        if let Some(hooks) = hooks.as_ref().filter(|_| !self.muted.get()) {
             hooks.leaves(self, module);
         }
         self.module.set(outer);

@@ -26,6 +26,12 @@ pub trait Hooks: std::fmt::Debug {
     /// (`AccumulateGrad.register_post_hook`).
     fn accumulated(&self, _cx: &Rc<Context>, _parameter: u32) {}
 
+    /// A recomputation hands over `tensor`, which is a parameter's. The bytes that it has now, where it will not have them for
+    /// good: the checkpoint's `x.detach()` holds on to them.
+    fn holds(&self, _tensor: &Tensor) -> Option<Tensor> {
+        None
+    }
+
     /// The graph was run through (`Engine::queue_callback`).
     fn finishes(&self, _cx: &Rc<Context>) {}
 }
