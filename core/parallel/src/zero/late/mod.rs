@@ -22,7 +22,7 @@ use plimsoll_torch::optim::Share;
 use plimsoll_torch::tensor::{Context, DType, Hooks, Kind, ModuleId, Tensor};
 
 use super::small::Norms;
-use crate::wrapper::{Engine, Wrapper};
+use crate::wrapper::{Engine, Wrapper, places};
 use calls::{Calls, Passed};
 use coordinator::Coordinator;
 use reduction::Reduction;
@@ -77,7 +77,8 @@ impl Late {
         let ranks = parallel.gpus.max(1);
         let stream = |stream| if keys.overlap_comm { stream } else { Stream::DEFAULT };
         let dtype = order.first().map_or(DType::Float32, Tensor::dtype);
-        let place = |of: &Tensor| order.iter().position(|whole| whole.storage_id() == of.storage_id());
+        let places = places(order);
+        let place = |of: &Tensor| places.get(&of.storage_id()).copied();
         let mut owned: BTreeMap<ModuleId, Vec<usize>> = BTreeMap::new();
         let own = sharded.iter().map(|parameter| (parameter.module, &parameter.whole));
         for (module, whole) in own.chain(shared.iter().map(|(module, whole)| (*module, whole))) {
