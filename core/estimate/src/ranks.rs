@@ -2,7 +2,7 @@
 
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::Bytes;
-use plimsoll_scenario::{Offload, ParallelStrategy, Scenario};
+use plimsoll_scenario::{Offload, ParallelStrategy, Precision, Scenario};
 use serde::Serialize;
 
 use super::{Peak, PeakBreakdown, Verdict};
@@ -106,6 +106,15 @@ pub fn notes(scenario: &Scenario, communicators: &[Communicator], headroom: i64)
         ),
     };
     let mut notes = vec![ranks];
+    let autocast = matches!(scenario.training.precision, Precision::Bf16Amp | Precision::Fp16Amp);
+    if scenario.parallel.strategy == ParallelStrategy::Fsdp2 && autocast {
+        notes.push(
+            "autocast keeps its copy of every weight that was gathered until the forward is over: under FSDP2 that is the whole model in 16 \
+             bits. A mixed-precision policy does not (training.precision = \"fp32\" with parallel.fsdp.param_dtype = \"bf16\", and \
+             reduce_dtype = \"fp32\"): weights are gathered in 16 bits, block by block"
+                .to_owned(),
+        );
+    }
     let zero = &scenario.parallel.zero;
     let offloads = zero.offload_optimizer != Offload::None || zero.offload_param != Offload::None;
     if scenario.parallel.fsdp.cpu_offload || offloads {

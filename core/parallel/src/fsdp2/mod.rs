@@ -59,7 +59,9 @@ pub fn plan(parallel: &Parallel) -> ShardPlan {
     // Others load a model as a whole.
     let whole = parallel.strategy != ParallelStrategy::Fsdp2;
     let later = fsdp.cpu_offload || whole || fsdp.load != LoadFrom::Meta;
-    ShardPlan { ranks: sharing(parallel), gathered: dtype(fsdp.param_dtype), offloaded: later }
+    let wide_buffers =
+        matches!(parallel.strategy, ParallelStrategy::Zero1 | ParallelStrategy::Zero2 | ParallelStrategy::Zero3);
+    ShardPlan { ranks: sharing(parallel), gathered: dtype(fsdp.param_dtype), offloaded: later, wide_buffers }
 }
 
 impl Fsdp2 {

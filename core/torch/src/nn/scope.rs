@@ -105,6 +105,11 @@ impl Scope {
         self.shared.dtype
     }
 
+    /// What a buffer is in that is made in the weights' dtype.
+    pub fn buffer_dtype(&self) -> DType {
+        if self.shared.shards.is_some_and(|plan| plan.wide_buffers) { DType::Float32 } else { self.shared.dtype }
+    }
+
     /// The module that ops are attributed to.
     pub const fn module(&self) -> ModuleId {
         self.module

@@ -15,6 +15,8 @@ pub struct ShardPlan {
     pub gathered: Option<DType>,
     /// Whether shards lie in the machine's own memory (`CPUOffloadPolicy`).
     pub offloaded: bool,
+    /// Whether buffers stay in float32 beside parameters in 16 bits: DeepSpeed casts parameters alone (`buffer_dtype`).
+    pub wide_buffers: bool,
 }
 
 /// A parameter that is cut along its first dimension.

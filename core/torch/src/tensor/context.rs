@@ -36,6 +36,8 @@ pub struct Context {
     graph: Cell<u32>,
     /// Whether a forward has made an activation a leaf (`enable_input_require_grads`).
     pub(super) leaf_made: Cell<bool>,
+    /// Whether linears are DeepSpeed's of stage 3.
+    linear_function: Cell<bool>,
     pub(super) autocast: RefCell<Option<Autocast>>,
     /// Innermost checkpoint the forward or a recomputation is in.
     pub(super) frames: RefCell<Vec<Frame>>,
@@ -94,6 +96,7 @@ impl Context {
             next_seq: Cell::new(0),
             graph: Cell::new(0),
             leaf_made: Cell::new(false),
+            linear_function: Cell::new(false),
             autocast: RefCell::default(),
             frames: RefCell::default(),
             muted: Cell::new(false),
@@ -340,6 +343,16 @@ impl Context {
     /// A contiguous tensor of `sizes`.
     pub(crate) fn empty_sizes(self: &Rc<Self>, op: Op, sizes: &[u64], dtype: DType) -> Tensor {
         self.empty(op, Geometry::contiguous(sizes), dtype)
+    }
+
+    /// Puts DeepSpeed's `LinearFunctionForZeroStage3` in the place of every linear (`memory_efficient_linear`).
+    pub fn set_linear_function(&self) {
+        self.linear_function.set(true);
+    }
+
+    /// Whether it is there.
+    pub(crate) fn has_linear_function(&self) -> bool {
+        self.linear_function.get()
     }
 
     /// Lets units of a model that repeat be copied instead of executed, or not.

@@ -115,6 +115,7 @@ impl Late {
             persistent: RefCell::new(persistent),
             store,
         });
+        cx.set_linear_function();
         cx.set_hooks(Rc::<Self>::clone(&zero));
         zero
     }

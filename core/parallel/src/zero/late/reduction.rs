@@ -115,7 +115,10 @@ impl Reduction {
         if let [single] = gradients
             && single.numel().is_multiple_of(self.ranks.max(1))
         {
-            return None;
+            // Its parts are reduced where they lie.
+            let gradient = optim::take_gradient(&single.whole);
+            optim::set_gradient(&single.whole, gradient.clone());
+            return gradient;
         }
         let mut paddings = Vec::new();
         for rank in 0..self.ranks {
