@@ -268,7 +268,8 @@ impl Engine for Late {
                     self.store.gather_now(cx, &self.persistent.borrow());
                 }
                 None => {
-                    self.norms.elsewhere(cx);
+                    step::norms_elsewhere(cx, self.groups.len());
+                    self.norms.forget();
                     self.store.gather_now(cx, &self.persistent.borrow());
                 }
             });

@@ -57,6 +57,17 @@ fn norm(cx: &Rc<Context>, group: &SubGroup) -> Tensor {
     norm
 }
 
+/// `complete_grad_norm_calculation_for_cpu_offload`: the sum of all squares in float32, its root, and what
+/// `mask_nan_or_inf_with_val_inplace` looks at.
+pub fn norms_elsewhere(cx: &Rc<Context>, groups: usize) {
+    for _ in 0..groups {
+        let sum = number(cx, DType::Float32);
+        let root = number(cx, DType::Float32);
+        let [infinite, nan, either] = [(); 3].map(|()| number(cx, DType::Bool));
+        drop([number(cx, DType::Float32), either, nan, infinite, root, sum]);
+    }
+}
+
 /// `has_overflow`, of float16.
 pub fn look_for_overflow(gradients: &Tensor) {
     let sizes = gradients.dims().to_vec();
