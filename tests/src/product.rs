@@ -52,7 +52,8 @@ fn starts(family: &Family) -> anyhow::Result<Vec<Scenario>> {
     for change in [Change::Adapters(plimsoll_core::scenario::ADAPTERS), Change::Qlora, Change::Mode(Mode::Inference)] {
         starts.extend(change.apply(&plain).ok());
     }
-    for strategy in [ParallelStrategy::Ddp, ParallelStrategy::Fsdp2, ParallelStrategy::Fsdp1, ParallelStrategy::Zero2] {
+    use ParallelStrategy as S;
+    for strategy in [S::Ddp, S::Fsdp2, S::Fsdp1, S::Zero2, S::Zero3] {
         let parallel = json!({ "gpus": 2, "strategy": strategy.as_str() });
         let scenario = json!({
             "model": model, "input": input, "device": { "gpu": "rtx-4090" }, "parallel": parallel,

@@ -25,6 +25,7 @@ pub fn draft(lever: &Lever, draft: &str) -> Result<Value, String> {
     let draft = draft.trim();
     match lever.row.kind {
         Kind::Count { most } => whole(draft, 1, most).map(Value::from),
+        Kind::Amount { most } => whole(draft, 0, most).map(Value::from),
         Kind::Fraction => fraction(draft).map(Value::from),
         Kind::Size if draft.is_empty() => Ok(Value::Null),
         Kind::Size => match parse_gib(draft) {

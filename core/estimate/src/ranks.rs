@@ -2,7 +2,7 @@
 
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::Bytes;
-use plimsoll_scenario::{Offload, ParallelStrategy, Scenario};
+use plimsoll_scenario::{Offload, ParallelStrategy, Precision, Scenario};
 use serde::Serialize;
 
 use super::{Peak, PeakBreakdown, Verdict};
@@ -94,13 +94,30 @@ pub fn notes(scenario: &Scenario, communicators: &[Communicator], headroom: i64)
              back with record_stream, and more stays reserved than counted here. batch is what one card takes at a time",
             scenario.parallel.strategy.in_words().label
         ),
+        ParallelStrategy::Zero3 => format!(
+            "this is the first of {gpus} cards under DeepSpeed's ZeRO-3: no other holds a larger part. From the second forward on parameters \
+             are gathered ahead and kept up to max_live_parameters, so a first step takes less than the later ones. DeepSpeed hands blocks \
+             back with record_stream: on a card that lags behind, some stay reserved longer than counted here. batch is what one card takes \
+             at a time"
+        ),
         strategy => format!(
             "this is each of {gpus} cards under {}: all hold the same, and batch is what one card takes at a time",
             strategy.in_words().label
         ),
     };
     let mut notes = vec![ranks];
-    if scenario.parallel.fsdp.cpu_offload || scenario.parallel.zero.offload_optimizer != Offload::None {
+    let autocast = matches!(scenario.training.precision, Precision::Bf16Amp | Precision::Fp16Amp);
+    if scenario.parallel.strategy == ParallelStrategy::Fsdp2 && autocast {
+        notes.push(
+            "autocast keeps its copy of every weight that was gathered until the forward is over: under FSDP2 that is the whole model in 16 \
+             bits. A mixed-precision policy does not (training.precision = \"fp32\" with parallel.fsdp.param_dtype = \"bf16\", and \
+             reduce_dtype = \"fp32\"): weights are gathered in 16 bits, block by block"
+                .to_owned(),
+        );
+    }
+    let zero = &scenario.parallel.zero;
+    let offloads = zero.offload_optimizer != Offload::None || zero.offload_param != Offload::None;
+    if scenario.parallel.fsdp.cpu_offload || offloads {
         notes.push(
             "what is offloaded lies in the machine's own memory: the shards of every card in it, pinned, their gradients and the \
              optimizer's states. How much that takes is not estimated yet"

@@ -155,6 +155,8 @@ pub struct Draft {
     pub reduce_bucket: Option<u64>,
     /// DeepSpeed's `overlap_comm`.
     pub overlap: Option<bool>,
+    /// What DeepSpeed's stage 3 says beside.
+    pub stage3: Stage3,
     /// Where DeepSpeed keeps the optimizer's states.
     pub offload_optimizer: Option<Offload>,
     /// `DistributedDataParallel(bucket_cap_mb=)`.
@@ -181,4 +183,25 @@ impl Draft {
             self.remarks.push(text);
         }
     }
+}
+
+/// The keys of DeepSpeed's `zero_optimization` that its stage 3 reads, in numbers where they are numbers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stage3 {
+    /// `stage3_prefetch_bucket_size`.
+    pub prefetch: Option<u64>,
+    /// `stage3_max_live_parameters`.
+    pub live: Option<u64>,
+    /// `stage3_max_reuse_distance`.
+    pub reuse: Option<u64>,
+    /// `stage3_param_persistence_threshold`.
+    pub persistence: Option<u64>,
+    /// `sub_group_size`.
+    pub sub_group: Option<u64>,
+    /// `contiguous_gradients`.
+    pub contiguous: Option<bool>,
+    /// `reduce_scatter`.
+    pub scatters: Option<bool>,
+    /// `offload_param.device`.
+    pub offload: Option<Offload>,
 }

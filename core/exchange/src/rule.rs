@@ -18,6 +18,8 @@ pub struct Rule {
 pub enum Does {
     /// A whole number of 1 or more.
     Count(fn(&mut Draft) -> &mut Option<u64>),
+    /// A whole number of 0 or more.
+    Amount(fn(&mut Draft) -> &mut Option<u64>),
     /// A whole number, where a negative one leaves it to the tool.
     Degree(fn(&mut Draft) -> &mut Option<u64>),
     /// True or false.
@@ -146,6 +148,13 @@ impl Does {
                     Heard::Taken
                 }
                 None => Heard::wrong("a whole number of 1 or more"),
+            },
+            Self::Amount(place) => match count(value).or_else(|| (number(value) == Some(0.0)).then_some(0)) {
+                Some(number) => {
+                    *place(draft) = Some(number);
+                    Heard::Taken
+                }
+                None => Heard::wrong("a whole number of 0 or more"),
             },
             Self::Flag(place) => match flag(value) {
                 Some(said) => {

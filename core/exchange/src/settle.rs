@@ -7,7 +7,7 @@ use plimsoll_scenario::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::draft::{Draft, Dtype, Targets};
+use crate::draft::{Draft, Dtype, Stage3, Targets};
 use crate::rule::Heard;
 
 /// GiB in bytes.
@@ -234,9 +234,24 @@ fn cards(draft: &mut Draft, given: Option<u64>, out: &mut Table) {
             out.maybe(strategies::zero::reduce_bucket_size, draft.reduce_bucket);
             out.maybe(strategies::zero::overlap_comm, draft.overlap);
             out.maybe(strategies::zero::offload_optimizer, draft.offload_optimizer.map(|word| word.as_str()));
+            if draft.strategy == Some(ParallelStrategy::Zero3) {
+                stage3(&draft.stage3, out);
+            }
         }
         _ => {}
     }
+}
+
+/// What stage 3 alone reads.
+fn stage3(said: &Stage3, out: &mut Table) {
+    out.maybe(strategies::zero::prefetch_bucket_size, said.prefetch);
+    out.maybe(strategies::zero::max_live_parameters, said.live);
+    out.maybe(strategies::zero::max_reuse_distance, said.reuse);
+    out.maybe(strategies::zero::param_persistence_threshold, said.persistence);
+    out.maybe(strategies::zero::sub_group_size, said.sub_group);
+    out.maybe(strategies::zero::contiguous_gradients, said.contiguous);
+    out.maybe(strategies::zero::reduce_scatter, said.scatters);
+    out.maybe(strategies::zero::offload_param, said.offload.map(|word| word.as_str()));
 }
 
 fn memory(draft: &Draft, out: &mut Table) {

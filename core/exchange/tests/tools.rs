@@ -276,6 +276,23 @@ fn deepspeed() {
             ("parallel.zero.offload_optimizer", json!("cpu")),
         ],
     );
+    let text = r#"{"bf16": {"enabled": true}, "zero_optimization": {"stage": 3, "stage3_prefetch_bucket_size": 1e7,
+        "stage3_max_live_parameters": 2e8, "stage3_max_reuse_distance": 0, "stage3_param_persistence_threshold": 5000,
+        "sub_group_size": 1e9, "contiguous_gradients": false, "reduce_scatter": true, "offload_param": {"device": "cpu"}}}"#;
+    let imported = read(&sources(&[("ds.json", text)]), Some(8)).unwrap();
+    assert!(said(&imported, Outcome::NotEstimated).is_empty());
+    holds(
+        &Value::Object(imported.scenario),
+        &[
+            ("parallel.strategy", json!("zero-3")),
+            ("parallel.zero.prefetch_bucket_size", json!(10_000_000)),
+            ("parallel.zero.max_live_parameters", json!(200_000_000)),
+            ("parallel.zero.max_reuse_distance", json!(0)),
+            ("parallel.zero.param_persistence_threshold", json!(5000)),
+            ("parallel.zero.contiguous_gradients", json!(false)),
+            ("parallel.zero.offload_param", json!("cpu")),
+        ],
+    );
     // "auto" is for transformers to say.
     let auto = imported_auto();
     assert!(auto.scenario.get("input").is_none(), "{auto:#?}");

@@ -257,5 +257,5 @@ fn run_layer(cx: &Rc<Context>, plan: &Plan, layer: &Rc<Box<dyn Layer>>, hidden: 
 /// `embed_scale`: a scalar of the weights' dtype that the scaled word embedding holds as a buffer.
 pub fn embed_scale(scope: &Scope) -> Tensor {
     let cx = scope.cx();
-    cx.counting_as(Kind::Buffer, || ops::loaded(cx, &[], scope.dtype()))
+    cx.counting_as(Kind::Buffer, || ops::loaded(cx, &[], scope.buffer_dtype()))
 }

@@ -78,7 +78,7 @@ use plimsoll_torch::Batch;
 use plimsoll_torch::generate::Generate;
 use plimsoll_torch::nn::{AdapterPlan, QuantizationPlan, Scope, ShardPlan, Sharded};
 use plimsoll_torch::ops::{SdpaRules, SharedMap};
-use plimsoll_torch::tensor::{Context, DType, Tensor};
+use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 
 pub use config::Config;
 pub use loss::smoothed;
@@ -153,6 +153,8 @@ pub struct Built {
     pub computes_loss: bool,
     /// The parameters that are cut over several cards, where any are.
     pub sharded: Vec<Sharded>,
+    /// Modules that use a parameter of another one, where they are cut.
+    pub sharing: Vec<(ModuleId, Tensor)>,
 }
 
 /// Builds the scenario's model, its parameters allocated in the order `.to(device)` moves them.
@@ -210,6 +212,7 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules, shards: Op
         packed: scope.packed(),
         computes_loss: !family.is_own(),
         sharded: scope.sharded(),
+        sharing: scope.sharing(),
     })
 }
 

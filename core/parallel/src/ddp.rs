@@ -165,6 +165,12 @@ impl Ddp {
         self.make(cx, assigned);
     }
 
+    /// Whether a micro-batch that is like another may be copied: gradients are no views into buckets, which change, the first
+    /// forward is as the others, and the order of gradients is heard of in the first backward.
+    pub fn repeats(&self, every: bool) -> bool {
+        every && !self.keys.gradient_as_bucket_view && !self.keys.static_graph
+    }
+
     /// `_post_forward`: where parameters may go unused, and in the first forward of a static graph, `_DDPSink` clones every
     /// output. The loss, and what else the outputs hold.
     pub fn outputs(&self, loss: Tensor, held: Vec<Tensor>) -> (Tensor, Vec<Tensor>) {

@@ -24,7 +24,7 @@ pub use ddp::Ddp;
 pub use fsdp1::Fsdp1;
 pub use fsdp2::{Fsdp2, plan};
 pub use wrapper::{Engine, Wrapper};
-pub use zero::Early;
+pub use zero::{Early, Late};
 
 /// The dtype a policy names, if it names one.
 const fn dtype(of: PolicyDtype) -> Option<DType> {

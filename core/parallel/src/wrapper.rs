@@ -1,5 +1,6 @@
 //! What a loop asks of a model that is wrapped and whose parameters are not the optimizer's own.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use plimsoll_torch::Batch;
@@ -15,6 +16,23 @@ pub trait Wrapper: Hooks {
     /// cast.
     fn before_forward(&self, cx: &Rc<Context>, batch: &Batch, reduces: bool) -> Option<Batch>;
 
+    /// What has to happen before a forward and is not the same in every one.
+    fn prepare(&self, _cx: &Rc<Context>) {}
+
+    /// Whether a micro-batch that is like another leaves nothing behind but the gradients of [`Wrapper::parameters`] and what
+    /// [`Wrapper::held`] says, so that it may be copied. `every`: gradients are reduced after every micro-batch.
+    fn repeats(&self, _every: bool) -> bool {
+        false
+    }
+
+    /// What it holds after a micro-batch beside gradients of parameters.
+    fn held(&self) -> Option<Tensor> {
+        None
+    }
+
+    /// Holds what another micro-batch, copied, has left behind.
+    fn hold(&self, _held: Option<Tensor>) {}
+
     /// Who runs backward and the step in the loop's place, if anybody does.
     fn engine(&self) -> Option<&dyn Engine> {
         None
@@ -28,4 +46,9 @@ pub trait Engine: std::fmt::Debug {
 
     /// `engine.step()` behind a step's last micro-batch: clips, steps, and lets gradients go.
     fn step(&self, cx: &Rc<Context>, optimizers: &mut [Share]);
+}
+
+/// Where each of `tensors` stands among them, by its storage.
+pub fn places(tensors: &[Tensor]) -> BTreeMap<u32, usize> {
+    (0..).zip(tensors).map(|(place, tensor)| (tensor.storage_id(), place)).collect()
 }

@@ -1,11 +1,12 @@
 //! The training loop: the one place that says in which order things happen.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
 use plimsoll_families::{Built, Model, Output, smoothed};
 use plimsoll_ledger::PhaseName;
-use plimsoll_parallel::{Ddp, Early, Fsdp1, Fsdp2, Wrapper};
+use plimsoll_parallel::{Ddp, Early, Fsdp1, Fsdp2, Late, Wrapper};
 use plimsoll_scenario::{
     Parallel, ParallelStrategy, Precision, ShardingStrategy, Task, Training, ZeroGrad, ZeroGradAt,
 };
@@ -48,6 +49,8 @@ struct Recording {
     gradients: Vec<Option<u32>>,
     /// What else is alive after it: leaves of the graph and their gradients.
     graph: Vec<u32>,
+    /// What a wrapper holds beside gradients.
+    held: Option<(u32, Geometry, DType)>,
 }
 
 #[derive(Debug)]
@@ -96,14 +99,13 @@ struct Spread {
 pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Parallel, repeats: Repeats) {
     let runs = Runs::Model(built.model.as_ref(), built.task);
     let ddp = (parallel.strategy == ParallelStrategy::Ddp).then(|| Ddp::wrap(cx, &built.parameters, parallel));
-    // What hooks do in a backward is not in a copy of it.
-    let repeats = if parallel.gpus > 1 { Repeats::Executed } else { repeats };
     let cut: Option<Rc<dyn Wrapper>> = match parallel.strategy {
         ParallelStrategy::Fsdp2 => Some(Fsdp2::wrap(cx, built.sharded.clone(), &built.parameters, parallel)),
         ParallelStrategy::Fsdp1 => Some(Fsdp1::wrap(cx, built.sharded.clone(), &built.parameters, parallel)),
         ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => {
             Some(Early::wrap(cx, &built.sharded, &built.parameters, parallel))
         }
+        ParallelStrategy::Zero3 => Some(Late::wrap(cx, &built.sharded, &built.parameters, &built.sharing, parallel)),
         _ => None,
     };
     let parameters: &[Tensor] = cut.as_ref().map_or(&built.parameters, |cut| cut.parameters());
@@ -121,6 +123,14 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Pa
         ParallelStrategy::Fsdp1 => Norm::OneByOne,
         _ => Norm::Plain,
     };
+    // What hooks change in themselves is not in a copy.
+    let alike = every || training.accumulation == 1;
+    let copied = match (&ddp, &cut) {
+        (Some(ddp), _) => ddp.repeats(alike),
+        (None, Some(cut)) => cut.repeats(alike),
+        (None, None) => true,
+    };
+    let repeats = if copied { repeats } else { Repeats::Executed };
     let spread = Spread { ddp, cut: cut.clone(), whole: built.computes_loss, every, norm };
     let ema = training.ema.then(|| Ema::new(cx, &built.parameters));
     steps(cx, runs, spread, parameters, ema, training, repeats);
@@ -230,6 +240,9 @@ impl Loop<'_> {
 
     fn execute(&mut self, accumulates: bool, before_backward: impl Fn(&Self)) {
         let (cx, training) = (self.cx, self.training);
+        if let Some(cut) = &self.spread.cut {
+            cut.prepare(cx);
+        }
         let first_storage = cx.next_storage();
         let begin = cx.position();
         let autocast = match training.precision {
@@ -309,7 +322,10 @@ impl Loop<'_> {
         if self.repeats == Repeats::Copied && !training.keep_outputs && !changed {
             let gradients: Vec<Option<u32>> =
                 self.parameters.iter().map(|p| optim::gradient_storage(p).filter(|id| *id >= first_storage)).collect();
+            let held = cut.as_ref().and_then(|cut| cut.held());
+            let held = held.map(|held| (held.storage_id(), held.geometry().clone(), held.dtype()));
             let mut known: Vec<u32> = gradients.iter().flatten().copied().chain([kept_loss.0]).collect();
+            known.extend(held.as_ref().map(|(id, ..)| *id));
             known.sort_unstable();
             let mut graph = cx.alive_since(first_storage);
             graph.retain(|id| known.binary_search(id).is_err());
@@ -323,6 +339,7 @@ impl Loop<'_> {
                 loss: kept_loss,
                 gradients,
                 graph,
+                held,
             });
         }
     }
@@ -330,6 +347,9 @@ impl Loop<'_> {
     /// What [`Loop::execute`] would do, copied from what it did.
     fn repeat(&mut self, index: usize, before_backward: impl Fn(&Self)) {
         let cx = self.cx;
+        if let Some(cut) = &self.spread.cut {
+            cut.prepare(cx);
+        }
         let recording = &self.recordings[index];
         let mut repeat = Repeat::new(recording.first_storage);
         let [forward, settled, backward] = recording.stretches.clone();
@@ -343,11 +363,19 @@ impl Loop<'_> {
         let (loss, dtype) = recording.loss;
         self.locals.loss = repeat.tensor(cx, loss, Geometry::contiguous(&[]), dtype);
         self.locals.graph = recording.graph.iter().filter_map(|id| repeat.whole(cx, *id)).collect();
+        // Gradients that are parts of one buffer share it.
+        let mut made: BTreeMap<u32, Tensor> = BTreeMap::new();
         for (parameter, gradient) in self.parameters.iter().zip(&recording.gradients) {
             if let Some(id) = gradient {
                 let geometry = parameter.geometry().clone();
-                optim::set_gradient(parameter, repeat.tensor(cx, *id, geometry, parameter.dtype()));
+                let shared = made.get(id).map(|known| known.view_as(geometry.clone()));
+                let gradient = shared.or_else(|| repeat.tensor(cx, *id, geometry, parameter.dtype()));
+                made.extend(gradient.clone().map(|gradient| (*id, gradient)));
+                optim::set_gradient(parameter, gradient);
             }
+        }
+        if let (Some(cut), Some((id, geometry, dtype))) = (&self.spread.cut, &recording.held) {
+            cut.hold(repeat.tensor(cx, *id, geometry.clone(), *dtype));
         }
     }
 
@@ -403,7 +431,7 @@ mod tests {
     use plimsoll_families as models;
     use plimsoll_ground::Bytes;
     use plimsoll_ledger::{Ledger, PhaseName, Work};
-    use plimsoll_scenario::Scenario;
+    use plimsoll_scenario::{ParallelStrategy, Scenario};
     use plimsoll_torch::ops::SdpaRules;
     use plimsoll_torch::tensor::Context;
 
@@ -413,7 +441,9 @@ mod tests {
         let cx = Context::new();
         cx.set_blas_workspace(8_519_680, LtWorkspace { bytes: Bytes::from_mib(1), kept: true });
         cx.begin(PhaseName::Load, None, None);
-        let built = models::build(&cx, scenario, SdpaRules::cuda((8, 0), Rules::default()), None).unwrap();
+        let whole = [ParallelStrategy::None, ParallelStrategy::Ddp].contains(&scenario.parallel.strategy);
+        let shards = (!whole).then(|| plimsoll_parallel::plan(&scenario.parallel));
+        let built = models::build(&cx, scenario, SdpaRules::cuda((8, 0), Rules::default()), shards).unwrap();
         train(&cx, &built, &scenario.training, &scenario.parallel, repeats);
         let ledger = cx.take();
         drop(built);
@@ -432,6 +462,50 @@ mod tests {
     /// What runs, and after how many events.
     fn launches(ledger: &Ledger) -> Vec<(u32, Option<&Work>)> {
         ledger.launches.iter().map(|launch| (launch.at, ledger.work(launch))).collect()
+    }
+
+    #[test]
+    fn a_copied_micro_batch_of_several_cards_is_the_same_stream_as_an_executed_one() {
+        let spread = [
+            r#""strategy":"ddp""#,
+            r#""strategy":"ddp","ddp":{"no_sync":false}"#,
+            r#""strategy":"ddp","ddp":{"gradient_as_bucket_view":true}"#,
+            r#""strategy":"ddp","ddp":{"static_graph":true}"#,
+            r#""strategy":"ddp","ddp":{"find_unused_parameters":true}"#,
+            r#""strategy":"fsdp2""#,
+            r#""strategy":"fsdp2","replicate":2,"fsdp":{"param_dtype":"bf16","reduce_dtype":"fp32"}"#,
+            r#""strategy":"fsdp2","fsdp":{"sync_every_micro_batch":false,"reshard_after_forward":false}"#,
+            r#""strategy":"fsdp2","fsdp":{"reshard_after_backward":false}"#,
+            r#""strategy":"fsdp2","fsdp":{"cpu_offload":true}"#,
+            r#""strategy":"fsdp1","fsdp":{"param_dtype":"bf16"}"#,
+            r#""strategy":"fsdp1","fsdp":{"use_orig_params":true}"#,
+            r#""strategy":"fsdp1","fsdp":{"sharding_strategy":"no-shard"}"#,
+            r#""strategy":"fsdp1","fsdp":{"sharding_strategy":"shard-grad-op","sync_every_micro_batch":false}"#,
+            r#""strategy":"fsdp1","fsdp":{"cpu_offload":true}"#,
+            r#""strategy":"zero-1""#,
+            r#""strategy":"zero-2","zero":{"reduce_bucket_size":20000,"overlap_comm":true}"#,
+            r#""strategy":"zero-2","zero":{"offload_optimizer":"cpu"}"#,
+            r#""strategy":"zero-3","zero":{"reduce_bucket_size":20000}"#,
+        ];
+        for keys in spread {
+            for accumulation in [1, 3] {
+                let static_graph = keys.contains("static_graph") && accumulation > 1;
+                if static_graph {
+                    continue;
+                }
+                let text = format!(
+                    r#"{{"model":{{"hf":{{"model_type":"llama","hidden_size":64,"intermediate_size":128,"num_hidden_layers":2,
+                    "num_attention_heads":4,"num_key_value_heads":2,"vocab_size":301}}}},"input":{{"batch":2,"seq":16}},
+                    "training":{{"precision":"fp32","accumulation":{accumulation}}},"parallel":{{"gpus":4,{keys}}}}}"#
+                );
+                let scenario = Scenario::from_json(&text).unwrap();
+                scenario.estimated().unwrap();
+                let (copied, executed) = (run(&scenario, Repeats::Copied), run(&scenario, Repeats::Executed));
+                assert_eq!(copied.phases, executed.phases, "{keys}, {accumulation}");
+                assert!(launches(&copied) == launches(&executed), "{keys}, {accumulation}");
+                assert!(events(&copied) == events(&executed), "{keys}, {accumulation}");
+            }
+        }
     }
 
     #[test]

@@ -81,9 +81,18 @@ fn plain(key: &str) -> String {
 
 /// A whole number from 1 to `most`, or why not.
 pub fn count(value: &Value, at: &str, most: u64) -> Result<u64> {
+    within(value, at, 1, most)
+}
+
+/// A whole number from 0 to `most`, or why not.
+pub fn amount(value: &Value, at: &str, most: u64) -> Result<u64> {
+    within(value, at, 0, most)
+}
+
+fn within(value: &Value, at: &str, least: u64, most: u64) -> Result<u64> {
     let problem = match value {
         Value::Number(number) => match whole(number) {
-            Whole::Number(0) => "0 is too small".to_owned(),
+            Whole::Number(n) if n < least => format!("{n} is too small"),
             Whole::Number(n) if n <= most => return Ok(n),
             Whole::Number(n) => format!("{n} is too large"),
             Whole::Negative => format!("{number} is negative"),
@@ -92,7 +101,7 @@ pub fn count(value: &Value, at: &str, most: u64) -> Result<u64> {
         },
         other => format!("expected a whole number, found {}", found(other)),
     };
-    Err(Error::new(at, problem, format!("give a whole number from 1 to {most}")))
+    Err(Error::new(at, problem, format!("give a whole number from {least} to {most}")))
 }
 
 /// A probability, 0 <= p < 1, or why not.

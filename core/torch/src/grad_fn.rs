@@ -38,6 +38,7 @@ names! {
         IndexBackward0 = "IndexBackward0",
         LeakyReluBackward0 = "LeakyReluBackward0",
         LigerFusedLinearCrossEntropyFunctionBackward = "LigerFusedLinearCrossEntropyFunctionBackward",
+        LinearFunctionForZeroStage3Backward = "LinearFunctionForZeroStage3Backward",
         LogSoftmaxBackward0 = "LogSoftmaxBackward0",
         MaskedFillBackward0 = "MaskedFillBackward0",
         MatMul4BitBackward = "MatMul4BitBackward",

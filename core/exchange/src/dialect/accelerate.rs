@@ -66,7 +66,7 @@ pub const RULES: &[Rule] = &[
     row("deepspeed_config.gradient_accumulation_steps", Count(|d| &mut d.accumulation)),
     row("deepspeed_config.gradient_clipping", By(super::common::clip)),
     row("deepspeed_config.offload_optimizer_device", By(deepspeed::offload)),
-    row("deepspeed_config.offload_param_device", Beyond("the parameters are estimated on the card")),
+    row("deepspeed_config.offload_param_device", By(deepspeed::offload_param)),
     row("deepspeed_config.deepspeed_config_file", Beyond("DeepSpeed's own file says it: give it too")),
     row("deepspeed_config.*", Free),
     row("parallelism_config.parallelism_config_dp_replicate_size", Degree(|d| &mut d.replicate)),

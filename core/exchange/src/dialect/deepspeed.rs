@@ -7,7 +7,7 @@ use super::common::{clip, optimizer_class, row};
 use crate::draft::Draft;
 use crate::rule::{Does, Heard, Rule};
 
-use Does::{Beyond, By, Count, Flag, Free};
+use Does::{Amount, Beyond, By, Count, Flag, Free};
 
 /// Nothing but what is said.
 pub fn defaults(_: &mut Draft) {}
@@ -36,6 +36,17 @@ pub fn offload(draft: &mut Draft, value: &Value) -> Heard {
     Heard::Taken
 }
 
+/// `offload_param.device`.
+pub fn offload_param(draft: &mut Draft, value: &Value) -> Heard {
+    draft.stage3.offload = Some(match value.as_str() {
+        Some("none") => Offload::None,
+        Some("cpu") => Offload::Cpu,
+        Some(other) => return Heard::Beyond(format!("{other}: the parameters are estimated on the card")),
+        None => return Heard::wrong("none, cpu or nvme"),
+    });
+    Heard::Taken
+}
+
 /// The rows.
 pub const RULES: &[Rule] = &[
     row("zero_optimization.stage", By(stage)),
@@ -53,7 +64,21 @@ pub const RULES: &[Rule] = &[
     row("zero_optimization.reduce_bucket_size", Count(|d| &mut d.reduce_bucket)),
     row("zero_optimization.overlap_comm", Flag(|d| &mut d.overlap)),
     row("zero_optimization.offload_optimizer.device", By(offload)),
-    row("zero_optimization.offload_param.device", Beyond("the parameters are estimated on the card")),
+    row("zero_optimization.offload_param.device", By(offload_param)),
+    row("zero_optimization.stage3_prefetch_bucket_size", Amount(|d| &mut d.stage3.prefetch)),
+    row("zero_optimization.prefetch_bucket_size", Amount(|d| &mut d.stage3.prefetch)),
+    row("zero_optimization.stage3_max_live_parameters", Amount(|d| &mut d.stage3.live)),
+    row("zero_optimization.max_live_parameters", Amount(|d| &mut d.stage3.live)),
+    row("zero_optimization.stage3_max_reuse_distance", Amount(|d| &mut d.stage3.reuse)),
+    row("zero_optimization.max_reuse_distance", Amount(|d| &mut d.stage3.reuse)),
+    row("zero_optimization.stage3_param_persistence_threshold", Amount(|d| &mut d.stage3.persistence)),
+    row("zero_optimization.param_persistence_threshold", Amount(|d| &mut d.stage3.persistence)),
+    row("zero_optimization.sub_group_size", Count(|d| &mut d.stage3.sub_group)),
+    row("zero_optimization.contiguous_gradients", Flag(|d| &mut d.stage3.contiguous)),
+    row("zero_optimization.reduce_scatter", Flag(|d| &mut d.stage3.scatters)),
+    row("zero_optimization.stage3_module_granularity_threshold", Beyond("modules are gathered one by one")),
+    row("zero_optimization.zero_quantized_weights", Beyond("parameters are gathered in their own type")),
+    row("zero_optimization.zero_quantized_gradients", Beyond("gradients are reduced in their own type")),
     row("zero_optimization.zero_hpz_partition_size", Beyond("one partition over all cards is estimated")),
     row("zero_optimization.*", Free),
     row("activation_checkpointing.cpu_checkpointing", Beyond("activations are estimated on the card")),

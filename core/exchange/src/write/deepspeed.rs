@@ -21,7 +21,7 @@ pub fn write(scenario: &Scenario) -> Result<String> {
             return Err(Error::new(at::parallel::strategy, problem, "use zero-1, zero-2 or zero-3"));
         }
     };
-    let value = json!({
+    let mut value = json!({
         "train_micro_batch_size_per_gpu": scenario.input.batch,
         "gradient_accumulation_steps": training.accumulation,
         "gradient_clipping": if training.clip_grad_norm { 1.0 } else { 0.0 },
@@ -34,5 +34,21 @@ pub fn write(scenario: &Scenario) -> Result<String> {
             "offload_optimizer": { "device": parallel.zero.offload_optimizer.as_str() },
         },
     });
+    if parallel.strategy == S::Zero3 {
+        let zero = &parallel.zero;
+        let said = [
+            ("stage3_prefetch_bucket_size", json!(zero.prefetch_bucket_size)),
+            ("stage3_max_live_parameters", json!(zero.max_live_parameters)),
+            ("stage3_max_reuse_distance", json!(zero.max_reuse_distance)),
+            ("stage3_param_persistence_threshold", json!(zero.param_persistence_threshold)),
+            ("sub_group_size", json!(zero.sub_group_size)),
+            ("contiguous_gradients", json!(zero.contiguous_gradients)),
+            ("reduce_scatter", json!(zero.reduce_scatter)),
+            ("offload_param", json!({ "device": zero.offload_param.as_str() })),
+        ];
+        if let Some(keys) = value.get_mut("zero_optimization").and_then(|keys| keys.as_object_mut()) {
+            keys.extend(said.map(|(key, value)| (key.to_owned(), value)));
+        }
+    }
     Ok(format!("{value:#}\n"))
 }

@@ -18,7 +18,7 @@ use plimsoll_torch::{Batch, ops};
 
 use crate::dtype;
 use crate::span::{Progress, Span};
-use crate::wrapper::Wrapper;
+use crate::wrapper::{Wrapper, places};
 use unit::{Shared, Unit};
 
 /// A model under `FullyShardedDataParallel`, on the first rank.
@@ -48,7 +48,8 @@ impl Fsdp1 {
     pub fn wrap(cx: &Rc<Context>, sharded: Vec<Sharded>, order: &[Tensor], parallel: &Parallel) -> Rc<Self> {
         let module = |name: &'static str| cx.module(ModuleId::ROOT, name.into(), None);
         let keys = &parallel.fsdp;
-        let place = |p: &Sharded| order.iter().position(|whole| whole.storage_id() == p.whole.storage_id());
+        let places = places(order);
+        let place = |p: &Sharded| places.get(&p.whole.storage_id()).copied();
         let mut listed: Vec<(usize, Sharded)> =
             sharded.into_iter().map(|p| (place(&p).unwrap_or(usize::MAX), p)).collect();
         listed.sort_by_key(|(place, _)| *place);
@@ -153,11 +154,7 @@ impl Wrapper for Fsdp1 {
         &self.leaves
     }
 
-    fn before_forward(&self, cx: &Rc<Context>, batch: &Batch, reduces: bool) -> Option<Batch> {
-        self.reduces.set(reduces);
-        self.forward.set(true);
-        self.root_reached.set(false);
-        self.order.borrow_mut().clear();
+    fn prepare(&self, cx: &Rc<Context>) {
         for (_, unit) in &self.units {
             if self.begun.get() {
                 unit.reset();
@@ -166,6 +163,18 @@ impl Wrapper for Fsdp1 {
             }
         }
         self.begun.set(true);
+    }
+
+    /// Of the original parameters a unit keeps the flat gradient; what is not cut at all stays whole.
+    fn repeats(&self, every: bool) -> bool {
+        every && self.shared.shards() && !self.shared.originals && !self.shared.offloaded
+    }
+
+    fn before_forward(&self, _: &Rc<Context>, batch: &Batch, reduces: bool) -> Option<Batch> {
+        self.reduces.set(reduces);
+        self.forward.set(true);
+        self.root_reached.set(false);
+        self.order.borrow_mut().clear();
         let inputs = batch.inputs();
         let dtype = self.param_dtype.filter(|dtype| inputs.dtype().is_float() && inputs.dtype() != *dtype)?;
         Some(batch.with_inputs(ops::to(inputs, dtype)))

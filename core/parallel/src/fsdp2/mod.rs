@@ -20,7 +20,7 @@ use plimsoll_torch::{Batch, ops};
 
 use crate::dtype;
 use crate::span::{Progress, Span};
-use crate::wrapper::Wrapper;
+use crate::wrapper::{Wrapper, places};
 use group::{Group, Shared};
 
 /// A model under `fully_shard`, on the first rank.
@@ -59,7 +59,9 @@ pub fn plan(parallel: &Parallel) -> ShardPlan {
     // Others load a model as a whole.
     let whole = parallel.strategy != ParallelStrategy::Fsdp2;
     let later = fsdp.cpu_offload || whole || fsdp.load != LoadFrom::Meta;
-    ShardPlan { ranks: sharing(parallel), gathered: dtype(fsdp.param_dtype), offloaded: later }
+    let wide_buffers =
+        matches!(parallel.strategy, ParallelStrategy::Zero1 | ParallelStrategy::Zero2 | ParallelStrategy::Zero3);
+    ShardPlan { ranks: sharing(parallel), gathered: dtype(fsdp.param_dtype), offloaded: later, wide_buffers }
 }
 
 impl Fsdp2 {
@@ -71,7 +73,8 @@ impl Fsdp2 {
         // A dtype that is the gradients' own says nothing (`init_dtype_attrs`).
         let gathered = |p: &Sharded| dtype(keys.param_dtype).unwrap_or_else(|| p.shard.dtype());
         let reduce_dtype = dtype(keys.reduce_dtype).filter(|reduce| sharded.iter().any(|p| gathered(p) != *reduce));
-        let place = |p: &Sharded| order.iter().position(|whole| whole.storage_id() == p.whole.storage_id());
+        let places = places(order);
+        let place = |p: &Sharded| places.get(&p.whole.storage_id()).copied();
         let mut listed: Vec<Sharded> = sharded;
         listed.sort_by_key(|p| place(p).unwrap_or(usize::MAX));
         let mut groups: Vec<(Vec<ModuleId>, Vec<Sharded>)> = vec![(vec![ModuleId::ROOT], Vec::new())];
@@ -230,6 +233,11 @@ impl Fsdp2 {
 impl Wrapper for Fsdp2 {
     fn parameters(&self) -> &[Tensor] {
         &self.shards
+    }
+
+    /// What stays whole, or whole gradients, are the groups' own.
+    fn repeats(&self, every: bool) -> bool {
+        every && self.shared.reshards_backward
     }
 
     /// What is not reduced stays whole (`set_requires_gradient_sync`). The root's inputs are cast to what parameters are

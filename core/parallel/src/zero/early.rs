@@ -237,6 +237,19 @@ impl Wrapper for Early {
         None
     }
 
+    /// Of several micro-batches the later ones add to what the first has left.
+    fn repeats(&self, every: bool) -> bool {
+        every && !self.offloaded
+    }
+
+    fn held(&self) -> Option<Tensor> {
+        self.averaged.borrow().clone()
+    }
+
+    fn hold(&self, held: Option<Tensor>) {
+        drop(self.averaged.replace(held));
+    }
+
     fn engine(&self) -> Option<&dyn Engine> {
         Some(self)
     }

@@ -1,7 +1,9 @@
 //! DeepSpeed's ZeRO (`deepspeed/runtime/zero/`, 0.19.8), as its engine runs it.
 
 mod early;
+mod late;
 mod partition;
 mod small;
 
 pub use early::Early;
+pub use late::Late;

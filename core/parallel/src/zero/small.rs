@@ -16,7 +16,7 @@ pub struct Norms {
 }
 
 /// One number.
-fn number(cx: &Rc<Context>, dtype: DType) -> Tensor {
+pub fn number(cx: &Rc<Context>, dtype: DType) -> Tensor {
     ops::fill(cx, Fill::Full, &[], dtype)
 }
 
@@ -47,6 +47,11 @@ impl Norms {
     /// The norm of all that was sent.
     pub fn elsewhere(&self, cx: &Rc<Context>) {
         drop(number(cx, DType::Float64));
+        self.forget();
+    }
+
+    /// Lets go of what was held of what was sent (`reset_cpu_buffers`).
+    pub fn forget(&self) {
         drop(self.sent.take());
     }
 

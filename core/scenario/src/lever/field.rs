@@ -5,7 +5,7 @@ use plimsoll_ground::{Bytes, Error, Result, Vocabulary, quoted};
 use serde_json::{Value, json};
 
 use super::{Kind, Lever};
-use crate::given::{count, flag, found, fraction, one_of, text};
+use crate::given::{amount, count, flag, found, fraction, one_of, text};
 use crate::{limits, memory};
 
 /// A type that stands in a scenario.
@@ -48,11 +48,11 @@ impl Field for u64 {
     const KIND: Kind = Kind::Count { most: Self::MAX };
 
     fn read(lever: &Lever, value: &Value) -> Result<Self> {
-        let most = match lever.row.kind {
-            Kind::Count { most } => most,
-            _ => Self::MAX,
-        };
-        count(value, lever.path, most)
+        match lever.row.kind {
+            Kind::Amount { most } => amount(value, lever.path, most),
+            Kind::Count { most } => count(value, lever.path, most),
+            _ => count(value, lever.path, Self::MAX),
+        }
     }
 
     fn write(&self) -> Option<Value> {

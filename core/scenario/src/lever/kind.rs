@@ -11,6 +11,11 @@ pub enum Kind {
         /// The largest accepted.
         most: u64,
     },
+    /// A whole number from 0.
+    Amount {
+        /// The largest accepted.
+        most: u64,
+    },
     /// A probability, 0 <= p < 1.
     Fraction,
     /// true or false.
@@ -40,7 +45,7 @@ impl Kind {
     /// with it.
     pub fn value(self, text: &str) -> Value {
         match self {
-            Self::Count { .. } | Self::Fraction => Self::number(text),
+            Self::Count { .. } | Self::Amount { .. } | Self::Fraction => Self::number(text),
             Self::Flag => text.parse::<bool>().map_or_else(|_| text.into(), Value::Bool),
             Self::Names { .. } if text == crate::ALL_LINEAR => text.into(),
             Self::Names { .. } => text.split(',').map(|name| Value::from(name.trim())).collect(),
@@ -57,6 +62,7 @@ impl Kind {
     pub fn samples(self) -> Vec<Value> {
         match self {
             Self::Count { .. } => vec![json!(2), json!(3)],
+            Self::Amount { .. } => vec![json!(0), json!(3)],
             Self::Fraction => vec![json!(0.0), json!(0.1)],
             Self::Flag => vec![json!(false), json!(true)],
             Self::Words(words) => words.iter().map(|word| word.key.into()).collect(),
@@ -71,7 +77,7 @@ impl Kind {
     /// What stands for a value in a line of help: `N`, `WORD`.
     pub const fn placeholder(self) -> &'static str {
         match self {
-            Self::Count { .. } => "N",
+            Self::Count { .. } | Self::Amount { .. } => "N",
             Self::Fraction => "P",
             Self::Flag => "BOOL",
             Self::Words(_) => "WORD",
@@ -86,6 +92,7 @@ impl Kind {
     pub fn in_words(self) -> String {
         match self {
             Self::Count { most } => format!("a whole number from 1 to {most}"),
+            Self::Amount { most } => format!("a whole number from 0 to {most}"),
             Self::Fraction => "a number from 0 up to but not including 1".to_owned(),
             Self::Flag => "true or false".to_owned(),
             Self::Words(_) => "one of these words".to_owned(),

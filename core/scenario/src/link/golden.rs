@@ -298,6 +298,19 @@ fn golden() -> Vec<(&'static str, Value)> {
                 } },
             }),
         ),
+        (
+            "?model=gpt2&precision=bf16&gpus=4&strategy=zero-3&prefetch=10000000&max_live=200000000&max_reuse=0&persistence=0\
+             &sub_group=300000000&contiguous_gradients=false&reduce_scatter=false&offload_param=cpu",
+            json!({
+                "model": { "catalog": "gpt2" },
+                "training": { "precision": "bf16" },
+                "parallel": { "gpus": 4, "strategy": "zero-3", "zero": {
+                    "prefetch_bucket_size": 10_000_000, "max_live_parameters": 200_000_000, "max_reuse_distance": 0,
+                    "param_persistence_threshold": 0, "sub_group_size": 300_000_000, "contiguous_gradients": false,
+                    "reduce_scatter": false, "offload_param": "cpu",
+                } },
+            }),
+        ),
         ("?model=gpt2&use_cache=true", json!({ "model": { "catalog": "gpt2" }, "training": { "use_cache": true } })),
     ]
 }

@@ -56,6 +56,19 @@ pub(crate) fn check(scenario: &Scenario) -> Result<()> {
         says_nothing(key, &[ParallelStrategy::Fsdp1])?;
     }
     says_nothing("parallel.zero.", &[ParallelStrategy::Zero1, ParallelStrategy::Zero2, ParallelStrategy::Zero3])?;
+    let late = [
+        zero::at::prefetch_bucket_size,
+        zero::at::max_live_parameters,
+        zero::at::max_reuse_distance,
+        zero::at::param_persistence_threshold,
+        zero::at::sub_group_size,
+        zero::at::contiguous_gradients,
+        zero::at::reduce_scatter,
+        zero::at::offload_param,
+    ];
+    for key in late {
+        says_nothing(key, &[ParallelStrategy::Zero3])?;
+    }
     for key in [fsdp::at::reshard_after_forward, fsdp::at::reshard_after_backward, fsdp::at::load] {
         says_nothing(key, &[ParallelStrategy::Fsdp2])?;
     }
@@ -91,7 +104,7 @@ pub(crate) fn estimated(scenario: &Scenario) -> Result<()> {
         return refuse(
             at::strategy,
             parallel.strategy.to_string(),
-            "use ddp, fsdp2, fsdp1, zero-1 or zero-2, or one card",
+            "use ddp, fsdp2, fsdp1, zero-1, zero-2 or zero-3, or one card",
         );
     }
     let degrees = [
@@ -117,7 +130,7 @@ pub(crate) fn estimated(scenario: &Scenario) -> Result<()> {
     }
     match strategy {
         ParallelStrategy::Ddp => with_ddp(scenario),
-        ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => with_zero(scenario),
+        ParallelStrategy::Zero1 | ParallelStrategy::Zero2 | ParallelStrategy::Zero3 => with_zero(scenario),
         ParallelStrategy::Fsdp2 => with_fsdp2(scenario),
         _ => with_fsdp(scenario),
     }

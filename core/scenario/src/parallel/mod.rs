@@ -134,7 +134,7 @@ levers! {
 }
 
 words!(
-    /// How a training is spread over several cards. All are read; all but `data-parallel`, `zero-3` and `megatron` are estimated.
+    /// How a training is spread over several cards. All are read; all but `data-parallel` and `megatron` are estimated.
     ParallelStrategy {
         /// One card.
         None = "none",
@@ -150,7 +150,7 @@ words!(
         Zero1 = "zero-1" as "ZeRO-1",
         /// DeepSpeed ZeRO stage 2: gradients as well.
         Zero2 = "zero-2" as "ZeRO-2",
-        /// DeepSpeed ZeRO stage 3. Not estimated yet.
+        /// DeepSpeed ZeRO stage 3: parameters too, gathered module by module.
         Zero3 = "zero-3" as "ZeRO-3",
         /// Megatron-LM's own. Not estimated yet.
         Megatron = "megatron" as "Megatron",
@@ -159,7 +159,8 @@ words!(
 
 impl ParallelStrategy {
     /// Those that are estimated.
-    pub const ESTIMATED: [Self; 6] = [Self::None, Self::Ddp, Self::Fsdp2, Self::Fsdp1, Self::Zero1, Self::Zero2];
+    pub const ESTIMATED: [Self; 7] =
+        [Self::None, Self::Ddp, Self::Fsdp2, Self::Fsdp1, Self::Zero1, Self::Zero2, Self::Zero3];
 }
 
 impl Parallel {

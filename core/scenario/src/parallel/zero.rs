@@ -3,10 +3,10 @@
 use plimsoll_ground::Result;
 use serde_json::Value;
 
-use super::Parallel;
+use super::{Parallel, ParallelStrategy};
 use crate::lever::{Field, Group, Kind, Lever, Near, Written, levers};
 use crate::recipe::words;
-use crate::{Mode, limits};
+use crate::{Mode, Scenario, limits};
 
 levers! {
     /// `[parallel.zero]`: the keys of DeepSpeed's `zero_optimization` that move memory.
@@ -24,11 +24,12 @@ levers! {
             yields: true,
             near: Near::unlike(2.0),
         }
-        /// Whether reducing overlaps with backward, which takes a second buffer.
-        pub overlap_comm: bool = false => {
+        /// Whether communication overlaps with what computes: a second buffer in stages 1 and 2, streams of their own in stage 3.
+        pub overlap_comm: bool = false, or overlaps => {
             link: "overlap_comm",
             label: "Communication overlaps",
-            help: "overlap_comm: a second buffer in stages 1 and 2",
+            help: "overlap_comm: a second buffer in stages 1 and 2, streams of their own in stage 3",
+            otherwise: "on in stage 3, else off",
             group: Group::Spread,
             written: Written::WhereItSays,
             only: Some(Mode::Train),
@@ -46,6 +47,99 @@ levers! {
             yields: true,
             near: Near::unlike(4.0),
         }
+        /// Stage 3: numbers of parameters that are gathered ahead whenever a module runs.
+        pub prefetch_bucket_size: u64 = 50_000_000 => {
+            link: "prefetch",
+            kind: Kind::Amount { most: limits::ZERO_BUCKET },
+            label: "Gathered ahead",
+            help: "stage3_prefetch_bucket_size, in numbers: how much is gathered ahead at every module",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(1.0),
+        }
+        /// Stage 3: numbers of parameters that may be whole before nothing more is gathered ahead.
+        pub max_live_parameters: u64 = 1_000_000_000 => {
+            link: "max_live",
+            kind: Kind::Amount { most: limits::ZERO_BUCKET },
+            label: "Whole at a time",
+            help: "stage3_max_live_parameters, in numbers: beyond them nothing is gathered ahead",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(2.0),
+        }
+        /// Stage 3: a parameter that is used again before so many numbers have passed stays whole.
+        pub max_reuse_distance: u64 = 1_000_000_000 => {
+            link: "max_reuse",
+            kind: Kind::Amount { most: limits::ZERO_BUCKET },
+            label: "Kept for the next use",
+            help: "stage3_max_reuse_distance, in numbers: what is used again within them stays whole",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(2.0),
+        }
+        /// Stage 3: parameters of up to so many numbers stay whole.
+        pub param_persistence_threshold: u64 = 100_000 => {
+            link: "persistence",
+            kind: Kind::Amount { most: limits::ZERO_BUCKET },
+            label: "Always whole up to",
+            help: "stage3_param_persistence_threshold, in numbers: smaller parameters stay whole",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(0.5),
+        }
+        /// Stage 3: numbers of a card's own that the optimizer steps at a time.
+        pub sub_group_size: u64 = 1_000_000_000 => {
+            link: "sub_group",
+            kind: Kind::Count { most: limits::ZERO_BUCKET },
+            label: "Stepped at a time",
+            help: "sub_group_size, in numbers of a card's own",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(1.0),
+        }
+        /// Stage 3: whether gradients are copied into one bucket as they come, which is then there for good.
+        pub contiguous_gradients: bool = true => {
+            link: "contiguous_gradients",
+            label: "Gradients in one buffer",
+            help: "contiguous_gradients: they are copied into a bucket as they come",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(2.0),
+        }
+        /// Stage 3: whether every card gets its part of averaged gradients only.
+        pub reduce_scatter: bool = true => {
+            link: "reduce_scatter",
+            label: "Reduced by parts",
+            help: "reduce_scatter instead of all-reduce",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(0.5),
+        }
+        /// Stage 3: where the cards' parts of parameters lie.
+        pub offload_param: Offload = Offload::None => {
+            link: "offload_param",
+            label: "Parameters offloaded",
+            help: "offload_param.device, of stage 3: what lies in the machine's memory is not estimated",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(3.0),
+        }
     }
 }
 
@@ -58,3 +152,8 @@ words!(
         Cpu = "cpu" as "in the machine's memory",
     }
 );
+
+/// `overlap_comm_valid` of DeepSpeed's `zero/config.py`.
+fn overlaps(scenario: &Scenario) -> bool {
+    scenario.parallel.strategy == ParallelStrategy::Zero3
+}

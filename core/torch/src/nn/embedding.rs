@@ -18,6 +18,7 @@ impl Embedding {
     /// A table of `rows` vectors.
     pub fn new(scope: &Scope, rows: u64, features: u64) -> Self {
         let table = Self::of(scope, scope.original(&[rows, features]));
+        scope.indexes();
         scope.cx().mark_outer(&table.weight);
         scope.cx().mark_outer(&table.table);
         table
@@ -30,6 +31,7 @@ impl Embedding {
 
     /// A table that shares another one's weight.
     pub fn tied(scope: &Scope, weight: &Tensor) -> Self {
+        scope.shares(weight);
         Self::of(scope, weight.clone())
     }
 

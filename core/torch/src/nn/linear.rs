@@ -78,7 +78,13 @@ impl Linear {
                 Base::Quantized(Box::new(QuantizedLinear::new(&inner, plan, sizes, bias)))
             }
             _ => {
-                let weight = shared.cloned().unwrap_or_else(|| inner.original(&sizes));
+                let weight = match shared {
+                    Some(weight) => {
+                        inner.shares(weight);
+                        weight.clone()
+                    }
+                    None => inner.original(&sizes),
+                };
                 let bias = bias.then(|| inner.original(&[outputs]));
                 let copy = |tensor: Tensor| inner.copy_of(&tensor).unwrap_or(tensor);
                 let (weight, bias) = (copy(weight), bias.map(copy));

@@ -29,6 +29,8 @@ struct Shared {
     /// How parameters are cut over several cards, where they are, and those that were.
     shards: Option<ShardPlan>,
     sharded: RefCell<Vec<Sharded>>,
+    /// Modules that use a parameter of another one, where parameters are cut.
+    sharing: RefCell<Vec<(ModuleId, Tensor)>>,
 }
 
 /// A place in the module tree.
@@ -67,6 +69,7 @@ impl Scope {
             untrainable: RefCell::default(),
             shards,
             sharded: RefCell::default(),
+            sharing: RefCell::default(),
         };
         Self { shared: Rc::new(shared), module, block: None }
     }
@@ -102,6 +105,11 @@ impl Scope {
         self.shared.dtype
     }
 
+    /// What a buffer is in that is made in the weights' dtype.
+    pub fn buffer_dtype(&self) -> DType {
+        if self.shared.shards.is_some_and(|plan| plan.wide_buffers) { DType::Float32 } else { self.shared.dtype }
+    }
+
     /// The module that ops are attributed to.
     pub const fn module(&self) -> ModuleId {
         self.module
@@ -115,6 +123,25 @@ impl Scope {
     /// The parameters that were cut, in the order in which their shards were made.
     pub fn sharded(&self) -> Vec<Sharded> {
         self.shared.sharded.borrow().clone()
+    }
+
+    /// Modules that use a parameter of another one, each with the parameter, where parameters are cut.
+    pub fn sharing(&self) -> Vec<(ModuleId, Tensor)> {
+        self.shared.sharing.borrow().clone()
+    }
+
+    /// Says that the module here uses a parameter of another one.
+    pub(super) fn shares(&self, parameter: &Tensor) {
+        if self.shared.shards.is_some() {
+            self.shared.sharing.borrow_mut().push((self.module, parameter.clone()));
+        }
+    }
+
+    /// Says that the parameter that was made last is a table that is looked up.
+    pub(super) fn indexes(&self) {
+        if let Some(last) = self.shared.sharded.borrow_mut().last_mut() {
+            last.indexed = true;
+        }
     }
 
     /// A parameter; frozen when the model carries adapters. Of a module that is trained whole beside them, the copy.

@@ -15,6 +15,8 @@ pub struct ShardPlan {
     pub gathered: Option<DType>,
     /// Whether shards lie in the machine's own memory (`CPUOffloadPolicy`).
     pub offloaded: bool,
+    /// Whether buffers stay in float32 beside parameters in 16 bits: DeepSpeed casts parameters alone (`buffer_dtype`).
+    pub wide_buffers: bool,
 }
 
 /// A parameter that is cut along its first dimension.
@@ -28,6 +30,8 @@ pub struct Sharded {
     pub block: Option<ModuleId>,
     /// The module it is a parameter of.
     pub module: ModuleId,
+    /// Whether it is a table that is looked up: no gradient flows back into its module.
+    pub indexed: bool,
 }
 
 impl ShardPlan {
@@ -54,6 +58,7 @@ impl ShardPlan {
             shard: leaf(shard),
             block: scope.block(),
             module: scope.module(),
+            indexed: false,
         }
     }
 }

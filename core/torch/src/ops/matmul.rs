@@ -59,7 +59,7 @@ pub fn addmm(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
 
 /// cuBLASLt adds the bias where the product has more than one column (`isInputCompliesAddmmCudaLt` in
 /// `aten/src/ATen/native/cuda/Blas.cpp`).
-fn addmm_cast(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
+pub(super) fn addmm_cast(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     let tape = Tape::new(a.cx(), GradFn::AddmmBackward0, &[bias, a, b]);
     let saved_b = tape.save_if(tape.needs(1), b);
     let saved_a = tape.save_if(tape.needs(2), a);
@@ -142,6 +142,9 @@ pub fn baddbmm(base: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
 
 /// `linear(x, weight [out, in], bias)` as `aten/src/ATen/native/Linear.cpp` dispatches it.
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+    if x.cx().has_linear_function() {
+        return super::linear_function::apply(x, weight, bias);
+    }
     let bias = bias.map(lower_precision);
     let weight = lower_precision(weight);
     let x = lower_precision(x);

@@ -24,6 +24,7 @@ mod gather;
 mod inplace;
 pub(crate) mod inside;
 mod label_smoothing;
+mod linear_function;
 mod loss;
 mod masked_fill;
 mod matmul;

@@ -158,9 +158,10 @@ fn hand_on(node: &Node, results: impl IntoIterator<Item = Option<Tensor>>, ready
     }
 }
 
-/// The ready queue's order: the node created last runs first. It rarely holds more than a handful.
+/// The ready queue's order: the node created last runs first; leaves, which come before all others, in the order in which their
+/// gradients came, a weight before its bias. It rarely holds more than a handful.
 fn pop_latest(ready: &mut Vec<Rc<Node>>) -> Option<Rc<Node>> {
-    let (index, _) = ready.iter().enumerate().max_by_key(|(_, n)| n.seq)?;
+    let (index, _) = ready.iter().enumerate().rev().max_by_key(|(_, n)| n.seq)?;
     Some(ready.swap_remove(index))
 }
 

@@ -60,6 +60,8 @@ impl Frame {
     /// Fills the next place; true when it was the last, and the recomputation stops there (`early_stop`).
     pub(super) fn recomputed(&self, tensor: Tensor) -> bool {
         let (places, mut recomputed) = (self.0.places.borrow(), self.0.recomputed.borrow_mut());
+        let held = self.0.cx.hooks().and_then(|hooks| hooks.holds(&tensor));
+        let tensor = held.unwrap_or(tensor);
         let wanted = places.get(recomputed.len()).is_some_and(|place| place.strong_count() > 0);
         recomputed.push(wanted.then_some(tensor));
         recomputed.len() == places.len()

@@ -37,6 +37,8 @@ pub struct Context {
     graph: Cell<u32>,
     /// Whether a forward has made an activation a leaf (`enable_input_require_grads`).
     pub(super) leaf_made: Cell<bool>,
+    /// Whether linears are DeepSpeed's of stage 3.
+    linear_function: Cell<bool>,
     pub(super) autocast: RefCell<Option<Autocast>>,
     /// Innermost checkpoint the forward or a recomputation is in.
     pub(super) frames: RefCell<Vec<Frame>>,
@@ -96,6 +98,7 @@ impl Context {
             next_seq: Cell::new(0),
             graph: Cell::new(0),
             leaf_made: Cell::new(false),
+            linear_function: Cell::new(false),
             autocast: RefCell::default(),
             frames: RefCell::default(),
             muted: Cell::new(false),
@@ -240,11 +243,12 @@ impl Context {
     pub fn within<T>(self: &Rc<Self>, module: ModuleId, f: impl FnOnce() -> T) -> T {
         let outer = self.module.replace(module);
         let hooks = self.hooks();
-        if let Some(hooks) = &hooks {
+        // A recomputation that has all it needs ends with an exception: no hook sees what is left of it.
+        if let Some(hooks) = hooks.as_ref().filter(|_| !self.muted.get()) {
             hooks.enters(self, module);
         }
         let out = f();
-        if let Some(hooks) = &hooks {
+        if let Some(hooks) = hooks.as_ref().filter(|_| !self.muted.get()) {
             hooks.leaves(self, module);
         }
         self.module.set(outer);
@@ -351,6 +355,16 @@ impl Context {
     /// A contiguous tensor of `sizes`.
     pub(crate) fn empty_sizes(self: &Rc<Self>, op: Op, sizes: &[u64], dtype: DType) -> Tensor {
         self.empty(op, Geometry::contiguous(sizes), dtype)
+    }
+
+    /// Puts DeepSpeed's `LinearFunctionForZeroStage3` in the place of every linear (`memory_efficient_linear`).
+    pub fn set_linear_function(&self) {
+        self.linear_function.set(true);
+    }
+
+    /// Whether it is there.
+    pub(crate) fn has_linear_function(&self) -> bool {
+        self.linear_function.get()
     }
 
     /// Lets units of a model that repeat be copied instead of executed, or not.

@@ -26,6 +26,12 @@ pub trait Hooks: std::fmt::Debug {
     /// (`AccumulateGrad.register_post_hook`).
     fn accumulated(&self, _cx: &Rc<Context>, _parameter: u32) {}
 
+    /// `tensor`, of a parameter, is saved as a view, or handed over by a recomputation, which detaches it. The bytes that it has
+    /// now, where it will not have them for good: they are held on to.
+    fn holds(&self, _tensor: &Tensor) -> Option<Tensor> {
+        None
+    }
+
     /// The graph was run through (`Engine::queue_callback`).
     fn finishes(&self, _cx: &Rc<Context>) {}
 }

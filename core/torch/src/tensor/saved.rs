@@ -41,7 +41,9 @@ impl Saved {
             }
             None => {
                 tensor.mark_saved();
-                Self::Held(tensor.detach())
+                // A parameter is saved itself; a view of it holds what it was a view of.
+                let held = if tensor.is_view() { cx.hooks().and_then(|hooks| hooks.holds(tensor)) } else { None };
+                Self::Held(held.unwrap_or_else(|| tensor.detach()))
             }
         }
     }

@@ -52,6 +52,11 @@ impl Tensor {
         &self.storage.cx
     }
 
+    /// Whether it is a view of another tensor.
+    pub(super) fn is_view(&self) -> bool {
+        self.is_view
+    }
+
     /// Its storage's id on the ledger.
     pub fn storage_id(&self) -> u32 {
         self.storage.id

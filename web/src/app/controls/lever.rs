@@ -26,7 +26,12 @@ fn LeverControl(lever: &'static Lever) -> impl IntoView {
                 Kind::Count { most } => view! { <Number lever most/> }.into_any(),
                 Kind::Flag => view! { <Flag lever/> }.into_any(),
                 Kind::Words(_) => view! { <Words lever/> }.into_any(),
-                Kind::Fraction | Kind::Names { .. } | Kind::Size | Kind::Version { .. } | Kind::Id => {
+                Kind::Amount { .. }
+                | Kind::Fraction
+                | Kind::Names { .. }
+                | Kind::Size
+                | Kind::Version { .. }
+                | Kind::Id => {
                     view! { <Text lever/> }.into_any()
                 }
             }}

@@ -1,0 +1,278 @@
+//! Stage 3 (`deepspeed/runtime/zero/stage3.py`, 0.19.8): parameters, gradients and the optimizer's states cut over the cards.
+//!
+//! A module's parameters are gathered before it runs and released behind it. From the second forward on DeepSpeed knows in
+//! which order modules run: it gathers ahead, and keeps what is used again soon.
+
+mod calls;
+mod coordinator;
+mod reduction;
+mod step;
+mod store;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use plimsoll_ledger::Stream;
+use plimsoll_scenario::{Offload, Parallel, Zero};
+use plimsoll_torch::Batch;
+use plimsoll_torch::nn::Sharded;
+use plimsoll_torch::ops::{self, Fill};
+use plimsoll_torch::optim::Share;
+use plimsoll_torch::tensor::{Context, DType, Hooks, Kind, ModuleId, Tensor};
+
+use super::small::Norms;
+use crate::wrapper::{Engine, Wrapper, places};
+use calls::{Calls, Passed};
+use coordinator::Coordinator;
+use reduction::Reduction;
+use step::{Step, SubGroup};
+use store::Store;
+
+/// `__allgather_stream` and `reduce_and_partition_stream`, where communication overlaps.
+const ALL_GATHER: Stream = Stream::new(1);
+const REDUCE: Stream = Stream::new(2);
+
+/// A model under ZeRO 3, on the first rank.
+#[derive(Debug)]
+pub struct Late {
+    store: Store,
+    coordinator: Coordinator,
+    reduction: Reduction,
+    groups: Vec<SubGroup>,
+    /// The rank's master weights, a sub-group each, which the optimizer works on; none where they are in the machine's memory.
+    masters: Vec<Tensor>,
+    /// What lives as long as the optimizer: the rank's parts of all parameters, and the flag of overflows.
+    #[allow(dead_code, reason = "held alive, as the optimizer holds it")]
+    held: Vec<Tensor>,
+    /// `grad_partitions_flat_buffer`; not where it is in the machine's memory.
+    gradients: Option<Tensor>,
+    dtype: DType,
+    module: ModuleId,
+    /// Modules that are given indices: no gradient flows back into them.
+    indexed: Vec<ModuleId>,
+    /// The forward's calls, and those that are made again in backward.
+    calls: Calls,
+    again: Calls,
+    forward: Cell<bool>,
+    first_node: Cell<u32>,
+    /// Whether this is the step's last micro-batch.
+    last: Cell<bool>,
+    norms: Norms,
+    step: Step,
+    persistent: RefCell<Vec<usize>>,
+}
+
+impl Late {
+    /// `deepspeed.initialize(model)`, of a model in the machine's memory. `shared` are modules that use a parameter of another one.
+    pub fn wrap(
+        cx: &Rc<Context>,
+        sharded: &[Sharded],
+        order: &[Tensor],
+        shared: &[(ModuleId, Tensor)],
+        parallel: &Parallel,
+    ) -> Rc<Self> {
+        let module = cx.module(ModuleId::ROOT, "zero".into(), None);
+        let keys = &parallel.zero;
+        let ranks = parallel.gpus.max(1);
+        let stream = |stream| if keys.overlap_comm { stream } else { Stream::DEFAULT };
+        let dtype = order.first().map_or(DType::Float32, Tensor::dtype);
+        let places = places(order);
+        let place = |of: &Tensor| places.get(&of.storage_id()).copied();
+        let mut owned: BTreeMap<ModuleId, Vec<usize>> = BTreeMap::new();
+        let own = sharded.iter().map(|parameter| (parameter.module, &parameter.whole));
+        for (module, whole) in own.chain(shared.iter().map(|(module, whole)| (*module, whole))) {
+            let list = owned.entry(module).or_default();
+            list.extend(place(whole).filter(|index| !list.contains(index)));
+        }
+        let offloads = |offload| offload == Offload::Cpu;
+        let (offloaded, away) = (offloads(keys.offload_optimizer), offloads(keys.offload_param));
+        let store =
+            Store::new(order.to_vec(), (ranks, keys.param_persistence_threshold), (stream(ALL_GATHER), module), away);
+        let mut reduction = Reduction::new(keys, ranks, dtype, (stream(REDUCE), module), offloaded);
+        let loaded = cx.within(module, || Loaded::load(cx, &store, keys, &mut reduction, dtype));
+        for (number, parameter) in (0u32..).zip(order) {
+            parameter.number(number);
+        }
+        let persistent = (0..store.all.len()).filter(|index| store.get(*index).is_some_and(|p| p.persists)).collect();
+        let zero = Rc::new(Self {
+            coordinator: Coordinator::new(owned, keys),
+            reduction,
+            groups: loaded.groups,
+            masters: loaded.masters,
+            held: loaded.held,
+            gradients: loaded.gradients,
+            dtype,
+            module,
+            indexed: sharded.iter().filter(|parameter| parameter.indexed).map(|parameter| parameter.module).collect(),
+            calls: Calls::default(),
+            again: Calls::default(),
+            forward: Cell::new(false),
+            first_node: Cell::new(0),
+            last: Cell::new(true),
+            norms: Norms::default(),
+            step: Step::default(),
+            persistent: RefCell::new(persistent),
+            store,
+        });
+        cx.set_linear_function();
+        cx.set_hooks(Rc::<Self>::clone(&zero));
+        zero
+    }
+
+    fn pass(&self, cx: &Rc<Context>, to: u32) {
+        while let Some(passed) = self.calls.pass(to) {
+            match passed {
+                Passed::Output(module) => self.coordinator.fetch(cx, &self.store, module, false),
+                Passed::Input(module) => self.coordinator.release(&self.store, module, false),
+            }
+        }
+    }
+}
+
+/// What the optimizer makes when it is built.
+struct Loaded {
+    groups: Vec<SubGroup>,
+    masters: Vec<Tensor>,
+    held: Vec<Tensor>,
+    gradients: Option<Tensor>,
+}
+
+impl Loaded {
+    /// The whole model comes to the card, is cut parameter by parameter, and the parts are laid together by way of the machine's
+    /// memory (`defragment`).
+    fn load(cx: &Rc<Context>, store: &Store, keys: &Zero, reduction: &mut Reduction, dtype: DType) -> Self {
+        let on_card = |sizes: &[u64], dtype| ops::loaded(cx, sizes, dtype);
+        let gradient = |f: &dyn Fn() -> Tensor| cx.counting_as(Kind::Gradient, f);
+        let (offloaded, away) = (keys.offload_optimizer == Offload::Cpu, keys.offload_param == Offload::Cpu);
+        let wholes: Vec<Tensor> = store.all.iter().map(|p| on_card(p.whole.dims(), dtype)).collect();
+        let mut parts = Vec::new();
+        for (parameter, whole) in store.all.iter().zip(wholes) {
+            parts.extend((!away).then(|| on_card(&[parameter.part], dtype)));
+            drop(whole);
+        }
+        let mut held: Vec<Tensor> = Vec::new();
+        held.extend((!offloaded).then(|| ops::fill(cx, Fill::Zeros, &[1], DType::Bool)));
+        drop(parts);
+        let numels: Vec<u64> = store.all.iter().map(|parameter| parameter.part).collect();
+        let groups = SubGroup::of(&numels, keys.sub_group_size);
+        let total = numels.iter().fold(0u64, |sum, numel| sum.saturating_add(*numel));
+        held.extend((!away).then(|| on_card(&[total], dtype)));
+        let mut masters = Vec::new();
+        for group in &groups {
+            let numel = [group.numel()];
+            if offloaded {
+                continue;
+            }
+            // `.to(device, dtype)`, and a clone of that.
+            let converted = (away || dtype != DType::Float32).then(|| on_card(&numel, DType::Float32));
+            let master = on_card(&numel, DType::Float32);
+            drop(converted);
+            masters.push(master.into_leaf(false));
+        }
+        let largest = groups.iter().map(SubGroup::numel).max().unwrap_or(0);
+        if !offloaded {
+            drop(gradient(&|| ops::fill(cx, Fill::Zeros, &[largest], DType::Float32)));
+        }
+        reduction.set_up(cx);
+        let gradients = (!offloaded).then(|| gradient(&|| ops::fill(cx, Fill::Zeros, &[total], dtype)));
+        // `create_reduce_and_remove_grad_hooks`: each is gathered once, to find where its gradient arrives.
+        for index in 0..store.all.len() {
+            store.gather_now(cx, &[index]);
+            store.let_go(index);
+        }
+        Self { groups, masters, held, gradients }
+    }
+}
+
+impl Hooks for Late {
+    fn enters(&self, cx: &Rc<Context>, module: ModuleId) {
+        if module == self.module {
+            return;
+        }
+        let (calls, node) = (if self.forward.get() { &self.calls } else { &self.again }, cx.next_node());
+        let takes = cx.has_graph_since(self.first_node.get()) && !self.indexed.contains(&module);
+        if calls.enters(module, node, takes) {
+            if module == ModuleId::ROOT && self.forward.get() {
+                self.coordinator.begin(cx, &self.store);
+            }
+            self.coordinator.fetch(cx, &self.store, module, true);
+        }
+    }
+
+    fn leaves(&self, cx: &Rc<Context>, module: ModuleId) {
+        let calls = if self.forward.get() { &self.calls } else { &self.again };
+        if module != self.module && calls.leaves(module, cx.next_node()) {
+            self.coordinator.release(&self.store, module, true);
+            if module == ModuleId::ROOT {
+                self.forward.set(false);
+            }
+        }
+    }
+
+    fn reaches(&self, cx: &Rc<Context>, sequence: u32) {
+        // A leaf's own node.
+        if sequence != u32::MAX {
+            self.pass(cx, sequence);
+        }
+    }
+
+    fn accumulated(&self, cx: &Rc<Context>, parameter: u32) {
+        self.reduction.add(cx, &self.store, &self.norms, parameter as usize, self.last.get());
+    }
+
+    /// What is gathered is let go of by giving the parameter other data: whoever detached it before keeps it.
+    fn holds(&self, tensor: &Tensor) -> Option<Tensor> {
+        self.store.bytes_of(tensor)
+    }
+
+    fn finishes(&self, cx: &Rc<Context>) {
+        self.pass(cx, 0);
+    }
+}
+
+impl Wrapper for Late {
+    fn parameters(&self) -> &[Tensor] {
+        &self.masters
+    }
+
+    fn before_forward(&self, cx: &Rc<Context>, _: &Batch, reduces: bool) -> Option<Batch> {
+        self.last.set(reduces);
+        self.forward.set(true);
+        self.first_node.set(cx.next_node());
+        self.calls.clear();
+        self.again.clear();
+        None
+    }
+
+    fn engine(&self) -> Option<&dyn Engine> {
+        Some(self)
+    }
+}
+
+impl Engine for Late {
+    fn after_backward(&self, cx: &Rc<Context>) {
+        self.reduction.reduce(cx, &self.store, &self.norms, self.last.get());
+        self.coordinator.end_backward(&self.store);
+    }
+
+    fn step(&self, cx: &Rc<Context>, optimizers: &mut [Share]) {
+        self.coordinator.reset(cx, &self.store);
+        cx.counting_as(Kind::Gradient, || {
+            cx.within(self.module, || match &self.gradients {
+                Some(gradients) => {
+                    if self.dtype == DType::Float16 {
+                        step::look_for_overflow(gradients);
+                    }
+                    self.step.run(cx, &self.groups, &self.masters, self.dtype, gradients, optimizers);
+                    self.store.gather_now(cx, &self.persistent.borrow());
+                }
+                None => {
+                    step::norms_elsewhere(cx, self.groups.len());
+                    self.norms.forget();
+                    self.store.gather_now(cx, &self.persistent.borrow());
+                }
+            });
+        });
+    }
+}

@@ -1,0 +1,150 @@
+//! Gradients on their way into the rank's part of them (`deepspeed/runtime/zero/stage3.py`: `__add_grad_to_ipg_bucket`,
+//! `__reduce_and_partition_ipg_grads`, `partition_grads`).
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use plimsoll_ledger::Stream;
+use plimsoll_scenario::Zero;
+use plimsoll_torch::ops::{self, Fill, Pointwise, Rearrangement};
+use plimsoll_torch::optim;
+use plimsoll_torch::tensor::{Context, DType, Kind, ModuleId, Tensor};
+
+use super::store::{Parameter, Store};
+use crate::zero::small::Norms;
+
+/// The bucket that gradients are collected in.
+#[derive(Debug)]
+pub struct Reduction {
+    /// `reduce_bucket_size`, in numbers.
+    limit: u64,
+    ranks: u64,
+    dtype: DType,
+    stream: Stream,
+    module: ModuleId,
+    /// `contiguous_gradients`, `reduce_scatter`.
+    contiguous: bool,
+    scatters: bool,
+    /// Whether parts of gradients go on to the machine's memory.
+    offloaded: bool,
+    /// The bucket's bytes, for as long as the optimizer lives.
+    buffer: Option<Tensor>,
+    members: RefCell<Vec<usize>>,
+    filled: Cell<u64>,
+}
+
+impl Reduction {
+    pub fn new(keys: &Zero, ranks: u64, dtype: DType, (stream, module): (Stream, ModuleId), offloaded: bool) -> Self {
+        Self {
+            limit: keys.reduce_bucket_size,
+            ranks,
+            dtype,
+            stream,
+            module,
+            contiguous: keys.contiguous_gradients,
+            scatters: keys.reduce_scatter,
+            offloaded,
+            buffer: None,
+            members: RefCell::default(),
+            filled: Cell::new(0),
+        }
+    }
+
+    /// Makes the bucket, where there is one.
+    pub fn set_up(&mut self, cx: &Rc<Context>) {
+        if self.contiguous {
+            self.buffer = Some(self.on(cx, || ops::empty(cx, &[self.limit], self.dtype)));
+        }
+    }
+
+    fn on<T>(&self, cx: &Rc<Context>, f: impl FnOnce() -> T) -> T {
+        cx.counting_as(Kind::Gradient, || cx.within(self.module, f))
+    }
+
+    /// A parameter's gradient has come; `last`: of the step's last micro-batch.
+    pub fn add(&self, cx: &Rc<Context>, store: &Store, norms: &Norms, index: usize, last: bool) {
+        let Some(parameter) = store.get(index) else { return };
+        let numel = parameter.numel();
+        if self.filled.get().saturating_add(numel) > self.limit && self.filled.get() > 0 {
+            self.reduce(cx, store, norms, last);
+        }
+        if self.filled.get().saturating_add(numel) <= self.limit
+            && let Some(buffer) = &self.buffer
+        {
+            let view = buffer.view_as(parameter.whole.geometry().clone());
+            optim::set_gradient(&parameter.whole, Some(view));
+        }
+        self.members.borrow_mut().push(index);
+        self.filled.set(self.filled.get().saturating_add(numel));
+    }
+
+    /// Averages what is in the bucket; every rank keeps its parts.
+    pub fn reduce(&self, cx: &Rc<Context>, store: &Store, norms: &Norms, last: bool) {
+        let mut members = self.members.take();
+        let filled = self.filled.replace(0);
+        if members.is_empty() {
+            return;
+        }
+        cx.on_stream(self.stream, || {
+            self.on(cx, || {
+                let whole = self.buffer.as_ref().filter(|_| filled <= self.limit && !self.scatters);
+                let averaged = if let Some(buffer) = whole {
+                    // `buffer_to_reduce.mul(self.gradient_predivide_factor)`
+                    Some(ops::pointwise(Pointwise::MulTensor, buffer, &[], &[filled], self.dtype))
+                } else {
+                    members.sort_unstable();
+                    let gradients: Vec<&Parameter> = members.iter().filter_map(|index| store.get(*index)).collect();
+                    self.scatter(cx, &gradients)
+                };
+                let mut passing = None;
+                for parameter in members.iter().filter_map(|index| store.get(*index)) {
+                    drop(passing.take());
+                    if self.offloaded {
+                        passing = Some(self.send(cx, norms, parameter, last));
+                    }
+                    optim::set_gradient(&parameter.whole, None);
+                }
+                drop(passing);
+                drop(averaged);
+            });
+        });
+    }
+
+    /// `reduce_scatter_coalesced`: the parts of all gradients, rank by rank, with padding behind those that are too short.
+    fn scatter(&self, cx: &Rc<Context>, gradients: &[&Parameter]) -> Option<Tensor> {
+        if let [single] = gradients
+            && single.numel().is_multiple_of(self.ranks.max(1))
+        {
+            // Its parts are reduced where they lie.
+            let gradient = optim::take_gradient(&single.whole);
+            optim::set_gradient(&single.whole, gradient.clone());
+            return gradient;
+        }
+        let mut paddings = Vec::new();
+        for rank in 0..self.ranks {
+            for gradient in gradients {
+                let held = gradient.numel().saturating_sub(rank.saturating_mul(gradient.part)).min(gradient.part);
+                if held < gradient.part {
+                    paddings.push(ops::empty(cx, &[gradient.part - held], self.dtype));
+                }
+            }
+        }
+        let part = gradients.iter().fold(0u64, |sum, gradient| sum.saturating_add(gradient.part));
+        let cat = ops::rearrangement(cx, Rearrangement::Cat, &[part.saturating_mul(self.ranks)], self.dtype);
+        drop(paddings);
+        Some(cat)
+    }
+
+    /// A part on its way to the machine's memory: back on the card, where it is added to what was sent before, and behind a
+    /// step's last micro-batch its norm is taken and it is cast.
+    fn send(&self, cx: &Rc<Context>, norms: &Norms, parameter: &Parameter, last: bool) -> Tensor {
+        let back = ops::fill(cx, Fill::ToCopy, &[parameter.part], self.dtype);
+        if last {
+            norms.hold(cx, parameter.part);
+            if self.dtype != DType::Float32 {
+                drop(ops::fill(cx, Fill::ToCopy, &[parameter.part], DType::Float32));
+            }
+        }
+        back
+    }
+}

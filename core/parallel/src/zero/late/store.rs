@@ -1,0 +1,238 @@
+//! Partitioned parameters (`deepspeed/runtime/zero/partition_parameters.py`): every rank keeps a part, and the whole is there
+//! from its gathering until its release.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use plimsoll_ledger::Stream;
+use plimsoll_torch::ops::{self, Rearrangement};
+use plimsoll_torch::tensor::{Context, DType, Kind, ModuleId, Tensor};
+
+/// `ZeroParamStatus`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Status {
+    /// Only its part is there.
+    #[default]
+    Away,
+    /// Being gathered.
+    Coming,
+    /// Whole.
+    Here,
+}
+
+/// One parameter.
+#[derive(Debug)]
+pub struct Parameter {
+    /// What the model computes with, without bytes of its own.
+    pub whole: Tensor,
+    /// Numbers of every rank's part, the last one padded.
+    pub part: u64,
+    /// Whether it is small enough to stay whole between steps (`ds_persist`).
+    pub persists: bool,
+    status: Cell<Status>,
+    /// `param.data`, while it is gathered.
+    bytes: RefCell<Option<Tensor>>,
+    /// `ds_active_sub_modules`.
+    used_by: RefCell<Vec<ModuleId>>,
+}
+
+impl Parameter {
+    fn new(whole: Tensor, ranks: u64, persists: bool) -> Self {
+        let part = whole.numel().div_ceil(ranks.max(1));
+        Self { whole, part, persists, status: Cell::default(), bytes: RefCell::default(), used_by: RefCell::default() }
+    }
+
+    /// `ds_numel`.
+    pub fn numel(&self) -> u64 {
+        self.whole.numel()
+    }
+
+    pub fn is_away(&self) -> bool {
+        self.status.get() == Status::Away
+    }
+
+    /// A module is about to use it.
+    pub fn take(&self, module: ModuleId) {
+        let mut used_by = self.used_by.borrow_mut();
+        if !used_by.contains(&module) {
+            used_by.push(module);
+        }
+    }
+
+    /// A module does not use it any more.
+    pub fn leave(&self, module: ModuleId) {
+        self.used_by.borrow_mut().retain(|user| *user != module);
+    }
+}
+
+/// What is gathered together: `AllGatherCoalescedHandle`, or of a single parameter `AllGatherHandle`.
+#[derive(Debug)]
+struct Gathering {
+    members: Vec<usize>,
+    /// What all parts are gathered into. A single parameter is a view of it, of several each gets a copy. It goes when the last
+    /// of its parameters was waited for.
+    #[allow(dead_code, reason = "held alive, as the handle holds it")]
+    flat: Option<Tensor>,
+    complete: Cell<bool>,
+}
+
+/// All parameters of a model, and what is being gathered.
+#[derive(Debug)]
+pub struct Store {
+    pub all: Vec<Parameter>,
+    /// By the storage that the model knows.
+    places: BTreeMap<u32, usize>,
+    ranks: u64,
+    dtype: DType,
+    stream: Stream,
+    module: ModuleId,
+    /// Whether parts lie in the machine's memory.
+    offloaded: bool,
+    /// `InflightParamRegistry`.
+    coming: RefCell<BTreeMap<usize, Rc<Gathering>>>,
+}
+
+impl Store {
+    /// Parameters up to `persistent` numbers stay whole. They are gathered on `stream`.
+    pub fn new(
+        wholes: Vec<Tensor>,
+        (ranks, persistent): (u64, u64),
+        (stream, module): (Stream, ModuleId),
+        offloaded: bool,
+    ) -> Self {
+        let dtype = wholes.first().map_or(DType::Float32, Tensor::dtype);
+        let parameter = |whole: Tensor| {
+            let persists = whole.numel() <= persistent;
+            Parameter::new(whole, ranks, persists)
+        };
+        let places = (0..).zip(&wholes).map(|(index, whole)| (whole.storage_id(), index)).collect();
+        let all = wholes.into_iter().map(parameter).collect();
+        Self { all, places, ranks, dtype, stream, module, offloaded, coming: RefCell::default() }
+    }
+
+    pub fn get(&self, index: usize) -> Option<&Parameter> {
+        self.all.get(index)
+    }
+
+    fn make(&self, cx: &Rc<Context>, numel: u64) -> Tensor {
+        cx.counting_as(Kind::Parameter, || cx.within(self.module, || ops::empty(cx, &[numel], self.dtype)))
+    }
+
+    /// A rank's part on the card: itself, or a copy of what lies in the machine's memory.
+    fn fetched(&self, cx: &Rc<Context>, part: u64) -> Option<Tensor> {
+        self.offloaded.then(|| self.make(cx, part))
+    }
+
+    /// `all_gather_coalesced`, of those that are not there.
+    pub fn gather(&self, cx: &Rc<Context>, wanted: impl Iterator<Item = usize>) {
+        let mut members: Vec<usize> = wanted.filter(|index| self.get(*index).is_some_and(Parameter::is_away)).collect();
+        members.sort_unstable();
+        members.dedup();
+        let parameters: Vec<&Parameter> = members.iter().filter_map(|index| self.get(*index)).collect();
+        let flat = match parameters.as_slice() {
+            [] => return,
+            [single] => cx.on_stream(self.stream, || {
+                let flat = self.make(cx, single.part.saturating_mul(self.ranks));
+                drop(self.fetched(cx, single.part));
+                drop(single.bytes.replace(Some(flat)));
+                None
+            }),
+            several => cx.on_stream(self.stream, || {
+                let part = several.iter().fold(0u64, |sum, p| sum.saturating_add(p.part));
+                let flat = self.make(cx, part.saturating_mul(self.ranks));
+                let parts: Vec<Option<Tensor>> = several.iter().map(|p| self.fetched(cx, p.part)).collect();
+                drop(parts);
+                Some(flat)
+            }),
+        };
+        for parameter in parameters {
+            parameter.status.set(Status::Coming);
+        }
+        let gathering = Rc::new(Gathering { members: members.clone(), flat, complete: Cell::new(false) });
+        let mut coming = self.coming.borrow_mut();
+        for index in members {
+            coming.insert(index, Rc::clone(&gathering));
+        }
+    }
+
+    /// `handle.wait()`, where the parameter is being gathered: all that were gathered with it are whole now.
+    pub fn wait(&self, cx: &Rc<Context>, index: usize) {
+        let gathering = self.coming.borrow_mut().remove(&index);
+        let Some(gathering) = gathering else { return };
+        if gathering.complete.replace(true) {
+            return;
+        }
+        for parameter in gathering.members.iter().filter_map(|member| self.get(*member)) {
+            if gathering.flat.is_some() {
+                let cat = || ops::rearrangement(cx, Rearrangement::Cat, parameter.whole.dims(), self.dtype);
+                let here = || cx.counting_as(Kind::Parameter, || cx.within(self.module, cat));
+                drop(parameter.bytes.replace(Some(cx.on_stream(self.stream, here))));
+            }
+            parameter.status.set(Status::Here);
+        }
+    }
+
+    /// Waits for all that is being gathered, and releases it; calls `released` with the numbers of each.
+    pub fn settle(&self, cx: &Rc<Context>, released: &mut dyn FnMut(u64)) {
+        let waiting: Vec<usize> = self.coming.borrow().keys().copied().collect();
+        for index in waiting {
+            self.wait(cx, index);
+            self.release(index, released);
+        }
+    }
+
+    /// `__release_param`, unless a module still uses it.
+    pub fn release(&self, index: usize, released: &mut dyn FnMut(u64)) {
+        let Some(parameter) = self.get(index) else { return };
+        if parameter.status.get() == Status::Here && parameter.used_by.borrow().is_empty() {
+            drop(parameter.bytes.take());
+            parameter.status.set(Status::Away);
+            released(parameter.numel());
+        }
+    }
+
+    /// `release_and_reset_all`.
+    pub fn release_all(&self, cx: &Rc<Context>, released: &mut dyn FnMut(u64)) {
+        for (index, parameter) in self.all.iter().enumerate() {
+            self.wait(cx, index);
+            parameter.used_by.borrow_mut().clear();
+            self.release(index, released);
+        }
+    }
+
+    /// `param.all_gather(param_list)`: at once, on the stream that computes, each by itself.
+    pub fn gather_now(&self, cx: &Rc<Context>, wanted: &[usize]) {
+        let away: Vec<&Parameter> = wanted.iter().filter_map(|i| self.get(*i)).filter(|p| p.is_away()).collect();
+        let whole = |parameter: &Parameter| self.make(cx, parameter.part.saturating_mul(self.ranks));
+        match away.as_slice() {
+            [single] => {
+                let flat = whole(single);
+                drop(self.fetched(cx, single.part));
+                drop(single.bytes.replace(Some(flat)));
+            }
+            several => {
+                let parts: Vec<Option<Tensor>> = several.iter().map(|p| self.fetched(cx, p.part)).collect();
+                for parameter in several {
+                    drop(parameter.bytes.replace(Some(whole(parameter))));
+                }
+                drop(parts);
+            }
+        }
+        for parameter in away {
+            parameter.status.set(Status::Here);
+        }
+    }
+
+    /// What a parameter, or a view of it, has in bytes at the moment.
+    pub fn bytes_of(&self, tensor: &Tensor) -> Option<Tensor> {
+        let index = self.places.get(&tensor.storage_id())?;
+        let bytes = self.get(*index)?.bytes.borrow().clone()?;
+        Some(bytes.view_as(tensor.geometry().clone()))
+    }
+
+    /// `param.partition()`.
+    pub fn let_go(&self, index: usize) {
+        self.release(index, &mut |_| {});
+    }
+}
