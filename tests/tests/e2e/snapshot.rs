@@ -37,7 +37,9 @@ fn a_snapshot_is_laid_over_the_estimate() -> Result<()> {
 
         open(&page, "llama.pickle").await?;
         page.reads("snapshot", "what it is", |text| {
-            ["llama.pickle", "2 steps of an optimizer", "Free between tensors", "llama.py:"].iter().all(|word| text.contains(word))
+            ["llama.pickle", "2 steps of an optimizer", "Free between tensors", "llama.py:"]
+                .iter()
+                .all(|word| text.contains(word))
         })
         .await?;
         let said = page.reads("snapshot-against", "both", |text| text.contains("requests of the steady step")).await?;
