@@ -165,7 +165,7 @@ fn Shown(snapped: Snapped, opened: Arc<Opened>) -> impl IntoView {
                     .get()
                     .map(|against| {
                         view! {
-                            <dl class="recorded" data-testid="snapshot-against">
+                            <dl data-testid="snapshot-against">
                                 <dt>"Allocated at most"</dt>
                                 <dd>{pair(against.allocated)}</dd>
                                 <dt>"Reserved at most"</dt>
@@ -215,7 +215,7 @@ fn Shown(snapped: Snapped, opened: Arc<Opened>) -> impl IntoView {
                 <tbody>{rows.collect_view()}</tbody>
             </table>
             <h3>"When it was taken"</h3>
-            <dl class="recorded">{between.collect_view()}</dl>
+            <dl>{between.collect_view()}</dl>
             <button
                 type="button"
                 class="take"
