@@ -723,10 +723,13 @@ FAMILIES = {
     "mobilenetv3": {"variant": "mobilenet_v3_large", "num_classes": 1000},
     "mnasnet": {"variant": "mnasnet1_0", "num_classes": 1000},
     "regnet": {"variant": "regnet_y_400mf", "num_classes": 1000},
+    "efficientnet": {"variant": "efficientnet_b0", "num_classes": 1000},
+    "densenet": {"variant": "densenet121", "num_classes": 1000},
 }
 TORCHVISION = {"resnet": ("resnet", "resnext", "wide_resnet"), "convnext": ("convnext",), "swin": ("swin",),
                "vgg": ("vgg",), "mobilenetv2": ("mobilenet_v2",), "mobilenetv3": ("mobilenet_v3",),
-               "mnasnet": ("mnasnet",), "regnet": ("regnet",)}
+               "mnasnet": ("mnasnet",), "regnet": ("regnet",), "efficientnet": ("efficientnet",),
+               "densenet": ("densenet",)}
 
 
 def family_keys(model):
@@ -772,8 +775,9 @@ AUTO_CLASSES = {
     "contrastive": "AutoModel",
     "speech-seq2seq": "AutoModelForSpeechSeq2Seq",
 }
-# Model types of convolutions alone: transformers builds them with "eager" only, which says nothing there.
-WITHOUT_ATTENTION = ("convnext", "convnextv2", "resnet")
+# Model types of convolutions alone, and those whose attention is eager whatever is asked for: transformers builds them with
+# "eager" only.
+WITHOUT_ATTENTION = ("convnext", "convnextv2", "resnet", "gpt_neo", "gptj")
 # What peft calls them; without one it adds adapters and nothing else.
 PEFT_TASKS = {"causal-lm": "CAUSAL_LM", "seq2seq-lm": "SEQ_2_SEQ_LM"}
 # Keys of a config.json that say where it comes from or how it was stored, not what the model is.
