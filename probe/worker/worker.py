@@ -314,7 +314,9 @@ class Cuda(Cpu):
             if torch.version.cuda is None and torch.version.hip is None:
                 message = "this PyTorch (%s) was built for the CPU only" % torch.__version__
                 raise Stop("no-device", message, "install a CUDA or ROCm build of PyTorch, or use --device cpu")
-            message = "PyTorch %s sees no GPU: no driver, a driver too old for it, or no card" % torch.__version__
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            what = "no card" if visible is None else "no card numbered %s (CUDA_VISIBLE_DEVICES)" % clean(visible)
+            message = "PyTorch %s sees no GPU: no driver, a driver too old for it, or %s" % (torch.__version__, what)
             raise Stop("no-device", message, "see whether nvidia-smi (or rocm-smi) lists the card, or use --device cpu")
         count = torch.cuda.device_count()
         if not 0 <= index < count:
@@ -1693,6 +1695,10 @@ class Inference(Run):
         """The forward of another token is about to begin; of the second, what followed the first one's is over: that is
         where the prompt is done with."""
         self.begun += 1
+        if self.begun > self.asked:
+            # Its test for the end is answered by the card: one that computes nothing would never end.
+            message = "this model's generate goes on after the %d tokens that were asked for" % self.asked
+            raise Stop("unsupported", message, "see whether the card computes at all, and report it with the config")
         if self.begun == 2:
             step = self.where["step"]
             self.leave()

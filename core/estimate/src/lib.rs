@@ -4,6 +4,7 @@
 
 mod any_batch;
 mod attribution;
+mod convolutions;
 mod envelope;
 mod explain;
 pub mod fit;
@@ -24,6 +25,7 @@ mod work;
 pub use crate::solve::{NOT_SEARCHED, max_batch};
 pub use any_batch::{AnyBatch, Line, OneBatch};
 pub use attribution::{Beyond, Explanation, Layer};
+pub use convolutions::Convolutions;
 pub use envelope::{Envelope, Stretch};
 pub use measure::RequestedPeak;
 pub(crate) use measure::largest_allocated;
