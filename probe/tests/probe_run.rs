@@ -363,6 +363,10 @@ fn a_card_that_pytorch_does_not_see_is_left_alone_unless_asked_for() {
     let record = ran.record.unwrap();
     assert_eq!(record["device"]["kind"], "cpu");
     assert!(message(&record, "note").contains("PyTorch sees no CUDA device"));
+    // A number asks for a card.
+    let ran = Stub::new("no-device").card(500).with(&["--index", "5"]).json();
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("PyTorch sees no CUDA device"), "{}", ran.stderr);
 }
 
 #[test]

@@ -314,7 +314,9 @@ class Cuda(Cpu):
             if torch.version.cuda is None and torch.version.hip is None:
                 message = "this PyTorch (%s) was built for the CPU only" % torch.__version__
                 raise Stop("no-device", message, "install a CUDA or ROCm build of PyTorch, or use --device cpu")
-            message = "PyTorch %s sees no GPU: no driver, a driver too old for it, or no card" % torch.__version__
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            what = "no card" if visible is None else "no card numbered %s (CUDA_VISIBLE_DEVICES)" % clean(visible)
+            message = "PyTorch %s sees no GPU: no driver, a driver too old for it, or %s" % (torch.__version__, what)
             raise Stop("no-device", message, "see whether nvidia-smi (or rocm-smi) lists the card, or use --device cpu")
         count = torch.cuda.device_count()
         if not 0 <= index < count:
@@ -723,10 +725,13 @@ FAMILIES = {
     "mobilenetv3": {"variant": "mobilenet_v3_large", "num_classes": 1000},
     "mnasnet": {"variant": "mnasnet1_0", "num_classes": 1000},
     "regnet": {"variant": "regnet_y_400mf", "num_classes": 1000},
+    "efficientnet": {"variant": "efficientnet_b0", "num_classes": 1000},
+    "densenet": {"variant": "densenet121", "num_classes": 1000},
 }
 TORCHVISION = {"resnet": ("resnet", "resnext", "wide_resnet"), "convnext": ("convnext",), "swin": ("swin",),
                "vgg": ("vgg",), "mobilenetv2": ("mobilenet_v2",), "mobilenetv3": ("mobilenet_v3",),
-               "mnasnet": ("mnasnet",), "regnet": ("regnet",)}
+               "mnasnet": ("mnasnet",), "regnet": ("regnet",), "efficientnet": ("efficientnet",),
+               "densenet": ("densenet",)}
 
 
 def family_keys(model):
@@ -772,8 +777,9 @@ AUTO_CLASSES = {
     "contrastive": "AutoModel",
     "speech-seq2seq": "AutoModelForSpeechSeq2Seq",
 }
-# Model types of convolutions alone: transformers builds them with "eager" only, which says nothing there.
-WITHOUT_ATTENTION = ("convnext", "convnextv2", "resnet")
+# Model types of convolutions alone, and those whose attention is eager whatever is asked for: transformers builds them with
+# "eager" only.
+WITHOUT_ATTENTION = ("convnext", "convnextv2", "resnet", "gpt_neo", "gptj")
 # What peft calls them; without one it adds adapters and nothing else.
 PEFT_TASKS = {"causal-lm": "CAUSAL_LM", "seq2seq-lm": "SEQ_2_SEQ_LM"}
 # Keys of a config.json that say where it comes from or how it was stored, not what the model is.
@@ -1689,6 +1695,10 @@ class Inference(Run):
         """The forward of another token is about to begin; of the second, what followed the first one's is over: that is
         where the prompt is done with."""
         self.begun += 1
+        if self.begun > self.asked:
+            # Its test for the end is answered by the card: one that computes nothing would never end.
+            message = "this model's generate goes on after the %d tokens that were asked for" % self.asked
+            raise Stop("unsupported", message, "see whether the card computes at all, and report it with the config")
         if self.begun == 2:
             step = self.where["step"]
             self.leave()

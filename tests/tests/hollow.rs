@@ -5,44 +5,13 @@ use std::collections::BTreeSet;
 
 use plimsoll_core::Scenario;
 use plimsoll_core::estimate::Run;
-use serde::Deserialize;
-use serde_json::Value;
-
-const HOLLOW: &str = include_str!("../corpus/hollow.jsonl");
-
-#[derive(Debug, Deserialize)]
-struct Row {
-    id: String,
-    name: String,
-    scenario: Value,
-    expected: Expected,
-    /// By how much the engine is known to differ.
-    #[serde(default)]
-    differs: Differs,
-}
-
-#[derive(Debug, Deserialize)]
-struct Expected {
-    allocated: u64,
-    reserved: u64,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Differs {
-    allocated: i64,
-    reserved: i64,
-}
-
-fn rows() -> Vec<Row> {
-    HOLLOW.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
-}
+use plimsoll_tests::accuracy::{HollowRow, hollow};
 
 /// A difference that is gone must go from its row as well.
 #[test]
 fn every_row_is_what_the_card_took_or_differs_as_it_says() {
     let mut wrong = Vec::new();
-    for row in rows() {
+    for row in hollow().unwrap() {
         let scenario = Scenario::from_value(&row.scenario).unwrap_or_else(|e| panic!("{}: {e}", row.id));
         let run = Run::new(&scenario).unwrap_or_else(|e| panic!("{}: {e}", row.id));
         let peak = &run.estimate().peak;
@@ -61,12 +30,12 @@ fn every_row_is_what_the_card_took_or_differs_as_it_says() {
 /// What the project promises of them: four of five to the byte, none further than a fiftieth.
 #[test]
 fn most_rows_are_exact_and_none_is_far() {
-    let rows = rows();
+    let rows = hollow().unwrap();
     let ids: BTreeSet<&str> = rows.iter().map(|row| row.id.as_str()).collect();
     assert_eq!(ids.len(), rows.len(), "an id stands twice");
     for of in [
-        |row: &Row| (row.differs.allocated, row.expected.allocated),
-        |row: &Row| (row.differs.reserved, row.expected.reserved),
+        |row: &HollowRow| (row.differs.allocated, row.expected.allocated),
+        |row: &HollowRow| (row.differs.reserved, row.expected.reserved),
     ] {
         let exact = rows.iter().filter(|row| of(row).0 == 0).count();
         assert!(exact * 5 >= rows.len() * 4, "{exact} of {}", rows.len());

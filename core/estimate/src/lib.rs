@@ -5,6 +5,7 @@
 mod against;
 mod any_batch;
 mod attribution;
+mod convolutions;
 mod envelope;
 mod explain;
 pub mod fit;
@@ -26,6 +27,7 @@ pub use crate::solve::{NOT_SEARCHED, max_batch};
 pub use against::{Against, Asked, Differs, Pair, Requests};
 pub use any_batch::{AnyBatch, Line, OneBatch};
 pub use attribution::{Beyond, Explanation, Layer};
+pub use convolutions::Convolutions;
 pub use envelope::{Envelope, Stretch};
 pub use measure::RequestedPeak;
 pub(crate) use measure::largest_allocated;

@@ -9,6 +9,8 @@ use plimsoll_scenario::{Mode, Optimizer, Quantization, Scenario, Task};
 use plimsoll_torch::Op;
 use plimsoll_torch::optim::SMALLEST_PAGED;
 
+use super::convolutions::Convolutions;
+
 /// A sentence for each figure of this card that no reading stands behind and that the verdict rests on. That a desktop
 /// may be running is assumed of every card that can have one, and said where cards are listed.
 pub fn assumed(gpu: &Gpu, scenario: &Scenario) -> Vec<String> {
@@ -27,7 +29,7 @@ pub fn assumed(gpu: &Gpu, scenario: &Scenario) -> Vec<String> {
 
 /// What kernels take for themselves and nobody can know, and where a card is known to take another kernel than the
 /// reference rows: a sentence each.
-pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger) -> Vec<String> {
+pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger, convolutions: Option<&Convolutions>) -> Vec<String> {
     const CONVOLUTION: &str = "what cuDNN takes while a convolution runs is not counted: it depends on the algorithm it \
          picks, and on torch.backends.cudnn.benchmark";
     const CUDNN: &str = "of what cuDNN's attention takes in its backward only what its front end asks for is counted, not \
@@ -37,7 +39,7 @@ pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger) -> Vec<String>
     let trains = scenario.training.mode == Mode::Train;
     let mut sentences = Vec::new();
     if ran(Op::Convolution) {
-        sentences.push(CONVOLUTION.to_owned());
+        sentences.push(convolutions.map_or_else(|| CONVOLUTION.to_owned(), Convolutions::note));
     }
     if trains && ran(Op::ScaledDotProductCudnnAttention) {
         sentences.push(CUDNN.to_owned());

@@ -6,6 +6,7 @@ use plimsoll_run::{card, execute};
 use plimsoll_scenario::Scenario;
 
 use super::attribution::{self, Beyond, Explanation};
+use super::convolutions::Convolutions;
 use super::explain;
 use super::measure;
 use super::notes;
@@ -37,6 +38,8 @@ impl Run {
         let outcome = memory.outcome(&ledger, size, peak.bytes, Some(&mut phases));
         let limits = memory.limits.clone();
 
+        let convolutions =
+            Convolutions::of(gpu, scenario, &ledger, [outcome.peaks.reserved, outcome.process, limits.load_line]);
         let mut warnings = scenario.software.other_rules();
         warnings.extend(scenario.model.source.stand_in().map(|near| {
             format!(
@@ -61,7 +64,7 @@ impl Run {
             );
         }
         if scenario.device.workspaces {
-            warnings.extend(notes::uncounted(gpu, scenario, &ledger));
+            warnings.extend(notes::uncounted(gpu, scenario, &ledger, convolutions.as_ref()));
         }
         warnings.extend(notes::assumed(gpu, scenario));
         warnings.extend(notes::quantized(scenario));
@@ -97,6 +100,7 @@ impl Run {
             verdict: outcome.verdict,
             max_batch: None,
             work: StepWork::of(&ledger),
+            convolutions,
             warnings,
         };
         Ok(Self { estimate, ledger, peak_event: peak.event, memory })

@@ -6,6 +6,7 @@ use plimsoll_ledger::{Parameters, PhaseName};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::convolutions::Convolutions;
 use super::ranks::{Communicator, Role};
 use super::work::StepWork;
 
@@ -42,6 +43,9 @@ pub struct Estimate {
     /// What ranks take to talk to one another, in no other figure; absent from the JSON on one card.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub communicators: Vec<Communicator>,
+    /// Of a network of convolutions, between what its process may end up; absent from the JSON of others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub convolutions: Option<Convolutions>,
     /// Things worth knowing that do not stop the estimate; absent from the JSON when empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,

@@ -58,6 +58,8 @@ pub fn build(architecture: Architecture, scope: &Scope, config: &Config<'_>, pla
         Architecture::Swin => swin::build,
         Architecture::T5 => t5::build,
         Architecture::TorchvisionConvnext => torchvision::convnext::build,
+        Architecture::TorchvisionDensenet => torchvision::densenet::build,
+        Architecture::TorchvisionEfficientnet => torchvision::efficientnet::build,
         Architecture::TorchvisionMnasnet => torchvision::mnasnet::build,
         Architecture::TorchvisionMobilenetV2 => torchvision::mobilenetv2::build,
         Architecture::TorchvisionMobilenetV3 => torchvision::mobilenetv3::build,

@@ -52,6 +52,9 @@ fn capped(mut logits: Tensor) -> Tensor {
 /// `torch.arange(seq) + past_seen_tokens`, unsqueezed: `[1, seq]`.
 pub fn position_ids(cx: &Rc<Context>, seq: u64) -> Tensor {
     let positions = ops::arange(cx, seq);
+    if !cx.machine().rules.has(&rules::POSITIONS_SHIFTED) {
+        return ops::unsqueeze(&positions, 0);
+    }
     let shifted = ops::pointwise(Pointwise::AddTensor, &positions, &[], &[seq], DType::Int64);
     drop(positions);
     ops::unsqueeze(&shifted, 0)

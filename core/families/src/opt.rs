@@ -212,6 +212,8 @@ impl DecoderOnly for OptForCausalLm {
         let cx = &self.cx;
         cx.within(self.decoder, || {
             let mut embeds = causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
+            let masks = cx.is_inference() || cx.machine().rules.has(&rules::BOOLEAN_MASKS);
+            let _cache_position = (!masks).then(|| ops::arange(cx, embeds.size(1)));
             let given = causal_lm::given_mask(mask, &self.plan);
             let ones;
             let (mask, padded) = match given {
@@ -222,8 +224,6 @@ impl DecoderOnly for OptForCausalLm {
                     (&ones, false)
                 }
             };
-            let masks = cx.is_inference() || cx.machine().rules.has(&rules::BOOLEAN_MASKS);
-            let _cache_position = (!masks).then(|| ops::arange(cx, embeds.size(1)));
             let (position_ids, causal);
             if masks {
                 position_ids = given_positions.cloned().unwrap_or_else(|| positions(mask));

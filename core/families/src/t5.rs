@@ -205,7 +205,13 @@ impl Attend {
                 }
             };
             scores = ops::add_in_place(scores, &bias);
-            let mut weights = ops::to(&ops::softmax_fp32(&scores), scores.dtype());
+            // `scores.float()` is a copy of half ones, whatever softmax could do inside.
+            let softened = {
+                let wide = ops::to(&scores, DType::Float32);
+                ops::softmax(&wide)
+            };
+            let mut weights = ops::to(&softened, scores.dtype());
+            drop(softened);
             weights = ops::dropout(&weights, self.core.dropout);
             let mut out = ops::matmul(&weights, &value);
             out = ops::contiguous(&ops::transpose(&out, 1, 2));

@@ -185,10 +185,12 @@ pub fn measure(request: &Request<'_>, watcher: &mut dyn Watcher) -> Result<Measu
     interrupt::install()?;
     let python = worker::find(request.python)?;
     let sensors = sensors::Sensors::open();
-    let device = request.device.unwrap_or_else(|| best(&sensors));
+    // Who names a card by its number wants a card.
+    let asked = request.device.or(request.index.map(|_| DeviceKind::Cuda));
+    let device = asked.unwrap_or_else(|| best(&sensors));
     let mut place = conversation::Place { python: &python, device, sensors: &sensors, fallen_back: None };
     match conversation::run(request, &place, watcher) {
-        Err(greeting::Early::NoDevice(reason)) if request.device.is_none() && device != DeviceKind::Cpu => {
+        Err(greeting::Early::NoDevice(reason)) if asked.is_none() && device != DeviceKind::Cpu => {
             // Nobody asked for the card; that it cannot be used is said, and the measurement goes on without it.
             place.device = DeviceKind::Cpu;
             place.fallen_back = Some(reason.problem());

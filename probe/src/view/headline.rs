@@ -19,7 +19,12 @@ pub fn question(scenario: &Scenario, paint: Paint) -> String {
 
 /// Whether it fits, and by how much.
 pub fn verdict(estimate: &Estimate, paint: Paint) -> String {
-    let distance = distance(estimate.headroom);
+    // What cuDNN takes of what is to spare nobody knows.
+    let open = estimate.convolutions.is_some_and(|c| c.process_high > estimate.device.load_line);
+    let distance = match distance(estimate.headroom) {
+        distance if open && estimate.headroom >= 0 => format!("{distance}, if cuDNN takes no more"),
+        distance => distance,
+    };
     let (label, comment) = match estimate.verdict {
         Verdict::Fits => ("FITS", distance),
         Verdict::Tight => ("TIGHT", format!("{distance}, but it runs")),

@@ -7,10 +7,12 @@ use plimsoll_core::Error;
 use super::cards::CardRow;
 use super::cards_report;
 use super::corpus::Row;
+use super::hollow;
 use super::own;
 use super::percent::{percent, signed_percent};
 use super::published::{self, Compared, Published};
 use super::rules_of_thumb::{RULES, Shape};
+use super::runs;
 use super::score::{Outcome, Score};
 use super::statistics::Spread;
 use super::worst::{reason, worst};
@@ -52,7 +54,9 @@ pub fn report(
     furthest(&mut page, &scores);
     rules(&mut page, &scores);
     own::section(&mut page)?;
+    hollow::section(&mut page)?;
     published::section(&mut page, &published.0, &published.1);
+    runs::section(&mut page)?;
     cards_report::section(&mut page, cards);
     Ok(page.0)
 }

@@ -43,6 +43,8 @@ pub enum Architecture {
     Swin,
     T5,
     TorchvisionConvnext,
+    TorchvisionDensenet,
+    TorchvisionEfficientnet,
     TorchvisionMnasnet,
     TorchvisionMobilenetV2,
     TorchvisionMobilenetV3,

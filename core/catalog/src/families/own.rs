@@ -232,6 +232,36 @@ pub const OWN: &[Family] = &[
         ],
     ),
     torchvision(
+        "efficientnet",
+        Architecture::TorchvisionEfficientnet,
+        "torchvision's EfficientNets",
+        &[
+            variant(
+                "efficientnet_b0",
+                &[
+                    "efficientnet_b0",
+                    "efficientnet_b1",
+                    "efficientnet_b2",
+                    "efficientnet_b3",
+                    "efficientnet_b4",
+                    "efficientnet_b5",
+                    "efficientnet_b6",
+                    "efficientnet_b7",
+                    "efficientnet_v2_s",
+                    "efficientnet_v2_m",
+                    "efficientnet_v2_l",
+                ],
+            ),
+            CLASSES,
+        ],
+    ),
+    torchvision(
+        "densenet",
+        Architecture::TorchvisionDensenet,
+        "torchvision's DenseNets",
+        &[variant("densenet121", &["densenet121", "densenet161", "densenet169", "densenet201"]), CLASSES],
+    ),
+    torchvision(
         "swin",
         Architecture::TorchvisionSwin,
         "torchvision's Swin Transformers",

@@ -34,6 +34,7 @@ pub const ALL: &[Rule] = &[
     FOREACH_CLIP,
     ONE_ADAM_LIST,
     FLASH_2,
+    FLASH_STATE,
     CUDNN_FIRST,
     CUDNN_FROM_9_15,
     CUDNN_BUNDLED,
@@ -52,6 +53,7 @@ pub const ALL: &[Rule] = &[
     CACHE_COPIES,
     NO_BIAS_BUFFERS,
     FREQUENCIES_TWICE,
+    POSITIONS_SHIFTED,
     T5_SHARES_ATTENTION,
     INPUT_LET_GO,
     SMALL_BLOCKS,
@@ -119,6 +121,14 @@ pub const FLASH_2: Rule = torch(
     2,
     "flash attention takes heads of up to 256, and trains heads above 64 on compute capability 8.6 and 8.9; before, 128 and 64",
     "aten/src/ATen/native/transformers/cuda/sdp_utils.cpp; release notes of PyTorch 2.2",
+);
+
+/// Where flash attention keeps its seed.
+pub const FLASH_STATE: Rule = torch(
+    2,
+    7,
+    "flash attention keeps the state of its random numbers on the card, 16 bytes and an empty tensor; before, on the host",
+    "pytorch pull request 146372 (March 2025); none of it in PyTorch 2.6.0 on a hollow card, both in 2.11.0",
 );
 
 /// cuDNN's attention first on Hopper and data-centre Blackwell.
@@ -263,6 +273,14 @@ pub const FREQUENCIES_TWICE: Rule = transformers(
     17,
     "rotary positions hold their frequencies twice on the card; before, the unchanged ones stayed on the host",
     "transformers/models/llama/modeling_llama.py of 4.51.3, 4.57.1 (original_inv_freq is no buffer) and 5.17.0",
+);
+
+/// How positions are counted.
+pub const POSITIONS_SHIFTED: Rule = transformers(
+    5,
+    17,
+    "a decoder counts from 0 and adds how many tokens it has seen; before, it counted from there",
+    "transformers/models/llama/modeling_llama.py of 4.51.3, 4.57.1 (cache_position) and 5.17.0",
 );
 
 /// T5's attention.

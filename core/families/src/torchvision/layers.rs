@@ -4,6 +4,8 @@ use plimsoll_torch::nn::{BatchNorm2d, Conv2d, Linear, Scope};
 use plimsoll_torch::ops::{self, Window};
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 
+use super::stochastic_depth::StochasticDepth;
+
 /// An activation, as the network makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
@@ -13,6 +15,8 @@ pub enum Act {
     Relu6,
     /// `nn.Hardswish(inplace=True)`.
     Hardswish,
+    /// `nn.SiLU(inplace=True)`.
+    Silu,
     /// `nn.Hardsigmoid()`.
     Hardsigmoid,
     /// `nn.Sigmoid()`.
@@ -27,6 +31,7 @@ impl Act {
             Self::Relu => ops::relu_in_place(x),
             Self::Relu6 => ops::relu6_in_place(x),
             Self::Hardswish => ops::hardswish_in_place(x),
+            Self::Silu => ops::silu_in_place(x),
             Self::Hardsigmoid => ops::hardsigmoid(&x),
             Self::Sigmoid => ops::sigmoid(&x),
             Self::ReluApart => ops::relu(&x),
@@ -56,6 +61,8 @@ pub enum Layer {
     Act(Act, ModuleId),
     /// `nn.MaxPool2d`.
     MaxPool(Window, ModuleId),
+    /// `nn.AvgPool2d`.
+    AvgPool(Window, ModuleId),
     /// `nn.Linear`.
     Linear(Linear),
     /// `nn.Dropout(p)`.
@@ -79,6 +86,10 @@ pub enum Layer {
     },
     /// `SqueezeExcitation`.
     Excite(Box<Excite>),
+    /// `StochasticDepth(p, "row")`.
+    Depth(StochasticDepth),
+    /// `_DenseBlock`: each sequence is given what was given and what all before it made, side by side; all of it comes out.
+    Dense(Vec<Sequence>, ModuleId),
 }
 
 /// `SqueezeExcitation`: a factor for every channel, of the mean of all.
@@ -97,11 +108,16 @@ const POINT: Window = Window { kernel: 1, stride: 1, padding: 0 };
 impl Excite {
     /// From `channels` to `squeezed` and back, scaled by `scale`.
     pub fn layer(scope: &Scope, channels: u64, squeezed: u64, scale: Act) -> Layer {
+        Self::layer_with(scope, [channels, squeezed], [Act::ReluApart, scale])
+    }
+
+    /// [`Excite::layer`] with an activation between.
+    pub fn layer_with(scope: &Scope, [channels, squeezed]: [u64; 2], [act, scale]: [Act; 2]) -> Layer {
         Layer::Excite(Box::new(Self {
             avgpool: scope.child("avgpool").module(),
             fc1: Conv2d::new(&scope.child("fc1"), channels, squeezed, 1, POINT, true),
             fc2: Conv2d::new(&scope.child("fc2"), squeezed, channels, 1, POINT, true),
-            act: (Act::ReluApart, scope.child("activation").module()),
+            act: (act, scope.child("activation").module()),
             scale: (scale, scope.child("scale_activation").module()),
             module: scope.module(),
         }))
@@ -129,6 +145,7 @@ impl Layer {
             Self::Norm(norm) => norm.forward(&x),
             Self::Act(act, module) => cx.within(*module, || act.forward(x)),
             Self::MaxPool(window, module) => cx.within(*module, || ops::max_pool2d(&x, *window)),
+            Self::AvgPool(window, module) => cx.within(*module, || ops::avg_pool2d(&x, *window)),
             Self::Linear(linear) => linear.forward(&x),
             Self::Dropout(p, module) => cx.within(*module, || ops::dropout(&x, *p)),
             Self::DropoutInPlace(p, module) => cx.within(*module, || ops::dropout_in_place(x, *p)),
@@ -151,8 +168,25 @@ impl Layer {
                 cx.within(act.1, || act.0.forward(sum))
             }),
             Self::Excite(excite) => excite.forward(&x),
+            Self::Depth(depth) => depth.forward(&x),
+            Self::Dense(layers, module) => cx.within(*module, || {
+                let mut features = vec![x];
+                for layer in layers {
+                    let made = cx.within(layer.module, || {
+                        let joined = beside(&features);
+                        layer.forward(&joined)
+                    });
+                    features.push(made);
+                }
+                beside(&features)
+            }),
         }
     }
+}
+
+/// `torch.cat(features, 1)`.
+fn beside(features: &[Tensor]) -> Tensor {
+    ops::cat(&features.iter().collect::<Vec<_>>(), 1)
 }
 
 /// `nn.Sequential`.

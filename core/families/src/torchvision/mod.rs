@@ -1,7 +1,9 @@
 //! torchvision's classifiers (version 0.26): the families `resnet`, `convnext` and `swin`, and those that are sequences of a few
-//! kinds of layers, `vgg`, `mobilenetv2`, `mobilenetv3`, `mnasnet` and `regnet`.
+//! kinds of layers, `vgg`, `mobilenetv2`, `mobilenetv3`, `mnasnet`, `regnet`, `efficientnet` and `densenet`.
 
 pub mod convnext;
+pub mod densenet;
+pub mod efficientnet;
 mod layers;
 pub mod mnasnet;
 pub mod mobilenetv2;

@@ -52,7 +52,10 @@ impl AttentionCore {
     ) -> (Tensor, Option<Tensor>) {
         match self.implementation {
             Attention::Sdpa => (self.kernel(q, k, v, mask), None),
-            Attention::Eager => self.run(q, k, v, mask, false),
+            Attention::Eager => {
+                let (out, weights) = self.eager(q, k, v, mask, Scores::AsTheyAre);
+                (out, Some(weights))
+            }
         }
     }
 
@@ -60,7 +63,8 @@ impl AttentionCore {
         match self.implementation {
             Attention::Sdpa => (self.sdpa(q, k, v, mask), None),
             Attention::Eager => {
-                let (out, weights) = self.eager(q, k, v, mask, cap);
+                let scores = if cap { Scores::Capped } else { Scores::Scaled };
+                let (out, weights) = self.eager(q, k, v, mask, scores);
                 (out, Some(weights))
             }
         }
@@ -91,13 +95,14 @@ impl AttentionCore {
         ops::contiguous(&ops::transpose(&out, 1, 2))
     }
 
-    fn eager(&self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, cap: bool) -> (Tensor, Tensor) {
+    fn eager(&self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, scores: Scores) -> (Tensor, Tensor) {
         let groups = q.size(1) / k.size(1).max(1);
         let (keys, values) = (repeat_kv(k, groups), repeat_kv(v, groups));
-        let product = ops::matmul(q, &ops::transpose(&keys, 2, 3));
-        let mut weights = ops::mul_scalar(&product);
-        drop(product);
-        if cap {
+        let mut weights = ops::matmul(q, &ops::transpose(&keys, 2, 3));
+        if scores != Scores::AsTheyAre {
+            weights = ops::mul_scalar(&weights);
+        }
+        if scores == Scores::Capped {
             weights = ops::div_scalar(&weights);
             weights = ops::tanh(&weights);
             weights = ops::mul_scalar(&weights);
@@ -119,6 +124,17 @@ impl AttentionCore {
         }
         (out, weights)
     }
+}
+
+/// What eager attention does to its scores before the mask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scores {
+    /// The queries were scaled before.
+    AsTheyAre,
+    /// Scaled here.
+    Scaled,
+    /// And squashed by a tanh.
+    Capped,
 }
 
 /// `repeat_kv`: every key and value head `n` times.

@@ -13,6 +13,7 @@ use super::sdpa_rules::{Call, Kernel, SdpaRules};
 use super::view::{clone, expand, reshape, transpose, unsqueeze};
 use crate::tensor::{Context, DType, Geometry, Kernels, Launch, Saved, Tape, Tensor, grads};
 use crate::{GradFn, Op};
+use plimsoll_catalog::software::rules;
 
 /// `scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, enable_gqa)` on `[batch, heads, seq, dim]`;
 /// `mask` is boolean or of q's dtype. On autocast's lower-precision list.
@@ -223,9 +224,12 @@ fn bias_gradient(launch: &mut Launch<'_>, mask: &Tensor) -> Tensor {
 /// (`_efficient_attention_forward` in attention.cu, but for graph captures); the fake tensors of the reference rows have them on
 /// the card.
 fn random_state(cx: &Context, launch: &mut Launch<'_>, kernel: Kernel) -> Vec<Tensor> {
+    let machine = cx.machine();
+    let counted = matches!(machine.kernels, Kernels::Cuda(..));
     match kernel {
+        Kernel::Flash if counted && !machine.rules.has(&rules::FLASH_STATE) => Vec::new(),
         Kernel::Flash => vec![launch.make_sizes(&[2], DType::UInt64), launch.make_sizes(&[], DType::UInt64)],
-        Kernel::Efficient if matches!(cx.machine().kernels, Kernels::Cuda(..)) => Vec::new(),
+        Kernel::Efficient if counted => Vec::new(),
         _ => vec![launch.make_sizes(&[], DType::Int64), launch.make_sizes(&[], DType::Int64)],
     }
 }

@@ -31,6 +31,11 @@ pub fn hardswish_in_place(x: Tensor) -> Tensor {
     keeps_a_copy(Op::HardswishInPlace, GradFn::HardswishBackward0, Op::HardswishBackward, x)
 }
 
+/// `silu_(x)`.
+pub fn silu_in_place(x: Tensor) -> Tensor {
+    keeps_a_copy(Op::SiluInPlace, GradFn::SiluBackward0, Op::SiluBackward, x)
+}
+
 /// `hardsigmoid(x)`: keeps its input.
 pub fn hardsigmoid(x: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::HardsigmoidBackward0, &[x]);

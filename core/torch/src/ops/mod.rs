@@ -70,11 +70,13 @@ pub use label_smoothing::{converted, label_smoother};
 pub use loss::{cross_entropy, cross_entropy_sum, mse_loss, no_loss};
 pub use masked_fill::{masked_fill, masked_fill_in_place};
 pub use matmul::{addmm, baddbmm, bmm, linear, matmul, t};
-pub use mobile::{adaptive_avg_pool2d, dropout_in_place, hardsigmoid, hardswish_in_place, relu6_in_place};
+pub use mobile::{
+    adaptive_avg_pool2d, dropout_in_place, hardsigmoid, hardswish_in_place, relu6_in_place, silu_in_place,
+};
 pub use norm::layer_norm;
 pub use pad::pad;
 pub use plain::{Fill, Pointwise, Rearrangement, Reduction, each, fill, pointwise, rearrangement, reduction};
-pub use pool::{global_avg_pool2d, max_pool2d};
+pub use pool::{avg_pool2d, global_avg_pool2d, max_pool2d};
 pub use reduce::{mean, mean_image, mean_last};
 pub use resize::upsample_bicubic2d;
 pub use roll::roll;

@@ -24,6 +24,20 @@ pub fn max_pool2d(x: &Tensor, window: Window) -> Tensor {
     out
 }
 
+/// `avg_pool2d(x)`: keeps its input, for its sizes.
+pub fn avg_pool2d(x: &Tensor, window: Window) -> Tensor {
+    let tape = Tape::new(x.cx(), GradFn::AvgPool2DBackward0, &[x]);
+    let saved = tape.save(x);
+    let last = is_channels_last(x.geometry());
+    let sizes = [x.size(0), x.size(1), window.places(x.size(2)), window.places(x.size(3))];
+    let mut out = x.cx().launch(Op::AvgPool2d, &[x]).make(image(sizes, last), x.dtype());
+    tape.record([&mut out], move |g| {
+        let x = saved.unpack();
+        grads([Some(g.cx().launch(Op::AvgPool2dBackward, &[g.grad()]).make_like(&x))])
+    });
+    out
+}
+
 /// `adaptive_avg_pool2d(x, 1)`: a mean over height and width, both kept as 1; keeps nothing. Where x lies channels last,
 /// the result is given such strides by `as_strided_`, whose backward goes through a buffer of its own.
 pub fn global_avg_pool2d(x: &Tensor) -> Tensor {
