@@ -11,6 +11,7 @@ mod recipe;
 mod report;
 mod rules_of_thumb;
 mod score;
+mod several;
 mod statistics;
 mod work;
 mod worst;

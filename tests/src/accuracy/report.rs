@@ -12,6 +12,7 @@ use super::percent::{percent, signed_percent};
 use super::published::{self, Compared, Published};
 use super::rules_of_thumb::{RULES, Shape};
 use super::score::{Outcome, Score};
+use super::several;
 use super::statistics::Spread;
 use super::worst::{reason, worst};
 
@@ -52,6 +53,7 @@ pub fn report(
     furthest(&mut page, &scores);
     rules(&mut page, &scores);
     own::section(&mut page)?;
+    several::section(&mut page)?;
     published::section(&mut page, &published.0, &published.1);
     cards_report::section(&mut page, cards);
     Ok(page.0)
