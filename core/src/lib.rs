@@ -16,3 +16,4 @@ pub use plimsoll_ground::{Bytes, Error, Result, grouped, is_hidden, shown};
 pub use plimsoll_ledger as ledger;
 pub use plimsoll_record::{self as measurement, Measurement};
 pub use plimsoll_scenario::{self as scenario, Scenario};
+pub use plimsoll_snapshot as snapshot;

@@ -18,7 +18,8 @@ use plimsoll_core::ledger::Ledger;
 use plimsoll_core::ledger::hull::Hull;
 use plimsoll_core::measurement::Known;
 use plimsoll_core::scenario::{HullModel, Link};
-use plimsoll_core::{Measurement, Scenario};
+use plimsoll_core::snapshot::{Course, Snapshot, Summary};
+use plimsoll_core::{Bytes, Measurement, Scenario};
 use serde_json::{Value, json};
 
 /// Something that reads what strangers hand over.
@@ -35,13 +36,14 @@ pub struct Target {
 }
 
 /// All of them.
-pub static TARGETS: [Target; 6] = [
+pub static TARGETS: [Target; 7] = [
     Target { name: "scenario", grammar: Grammar::Scenario, share: 40, run: scenario },
     Target { name: "link", grammar: Grammar::Link, share: 8, run: link },
     Target { name: "config", grammar: Grammar::Json, share: 3, run: config },
-    Target { name: "record", grammar: Grammar::Json, share: 45, run: record },
+    Target { name: "record", grammar: Grammar::Json, share: 43, run: record },
     Target { name: "ledger", grammar: Grammar::Json, share: 2, run: ledger },
     Target { name: "hull", grammar: Grammar::Json, share: 2, run: hull },
+    Target { name: "snapshot", grammar: Grammar::Bytes, share: 2, run: snapshot },
 ];
 
 /// The target of a name.
@@ -133,6 +135,19 @@ pub fn hull(input: &[u8]) {
             // A run that is refused says why, and that is all that is asked of it.
             let _ = Run::new(&scenario);
         }
+    }
+}
+
+/// A memory snapshot's bytes. What is read of it is followed and summed up.
+pub fn snapshot(input: &[u8]) {
+    let Ok(snapshot) = Snapshot::read(input) else { return };
+    for device in &snapshot.devices {
+        let course = Course::of(device);
+        assert_eq!((course.live.len(), course.reserved.len()), (device.trace.len() + 1, device.trace.len() + 1));
+        let summary = Summary::of(&snapshot, device, &course);
+        assert_eq!(course.heights(8).into_iter().max(), Some(summary.peak));
+        assert_eq!(summary.holdings.iter().map(|held| held.bytes).sum::<Bytes>(), summary.peak);
+        assert!(course.column(course.peak(), 8) < 8);
     }
 }
 

@@ -297,6 +297,35 @@ fn a_closed_pipe_is_no_panic() {
 }
 
 #[test]
+fn a_snapshot_is_inspected_and_laid_beside_an_estimate() {
+    let snapshot = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/snapshot/tests/made/llama.pickle");
+    let scenario = br#"{"model": {"hf": {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
+        "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 1000, "use_cache": false}},
+        "input": {"batch": 2, "seq": 64}, "training": {"precision": "bf16-amp", "clip_grad_norm": false}}"#;
+    let scenario = file("snapped.json", scenario).to_str().unwrap().to_owned();
+    let output = plimsoll(&["inspect", snapshot, "--with", &scenario], b"");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    for part in
+        ["2 steps of an optimizer", "Who holds the peak", "llama.py:", "Free between tensors", "are equal to the byte"]
+    {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let output = plimsoll(&["inspect", snapshot, "--with", &scenario, "--format", "json"], b"");
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(value["against"]["allocated"]["estimate"], value["peak"]);
+
+    refuses(&["inspect", snapshot, "--card", "3"], b"", 2, &["llama.pickle", "it has no card 3", "take one of 0"]);
+    refuses(&["inspect", snapshot, "--with", "/nowhere"], b"", 3, &["/nowhere"]);
+    let hostile = b"\x80\x02cposix\nsystem\nU\x02idtR.";
+    let hostile = file("hostile.pickle", hostile).to_str().unwrap().to_owned();
+    refuses(&["inspect", &hostile], b"", 2, &["hostile.pickle", "names code to be run", "nothing was run"]);
+    let ledger = file("ledger.json", b"{}").to_str().unwrap().to_owned();
+    refuses(&["inspect", &ledger, "--card", "0"], b"", 2, &["are for snapshots"]);
+}
+
+#[test]
 fn what_is_no_ledger() {
     let path = |name: &str, content: &[u8]| file(name, content).to_str().unwrap().to_owned();
     refuses(

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// From the ground up; crates of one line do not see one another.
 const FLOORS: [&[&str]; 10] = [
     &["ground"],
-    &["catalog", "ledger"],
+    &["catalog", "ledger", "snapshot"],
     &["scenario", "allocator"],
     &["torch", "exchange"],
     &["parallel"],

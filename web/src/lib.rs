@@ -22,6 +22,7 @@ pub mod reading;
 pub mod recorded;
 pub mod scale;
 pub mod sizes;
+pub mod snapshot;
 pub mod spread;
 pub mod timeline;
 pub mod trail;

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod against;
 mod any_batch;
 mod attribution;
 mod envelope;
@@ -22,6 +23,7 @@ mod types;
 mod work;
 
 pub use crate::solve::{NOT_SEARCHED, max_batch};
+pub use against::{Against, Asked, Differs, Pair, Requests};
 pub use any_batch::{AnyBatch, Line, OneBatch};
 pub use attribution::{Beyond, Explanation, Layer};
 pub use envelope::{Envelope, Stretch};

@@ -71,7 +71,7 @@ impl Single {
     /// takes for each of its handles.
     pub fn peak(self, workspace: Bytes) -> Bytes {
         let cx = Context::new();
-        cx.set_blas_workspace(workspace.get(), 0);
+        cx.set_blas_workspace(workspace.get(), plimsoll_catalog::device::LtWorkspace::NONE);
         cx.begin(PhaseName::Load, None, None);
         let round = self.build(&cx);
         for step in 1..=ROUNDS {

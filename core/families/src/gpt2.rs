@@ -2,12 +2,15 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
+use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
     Activation, AttentionCore, Conv1D, Embedding, LayerNorm, ModuleList, Scope, causal_mask, kv_cache,
+    two_part_causal_mask,
 };
-use plimsoll_torch::ops;
-use plimsoll_torch::tensor::{Context, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::ops::{self, Fill};
+use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
@@ -19,6 +22,9 @@ struct Attend {
     c_attn: Conv1D,
     c_proj: Conv1D,
     core: AttentionCore,
+    /// What each position may see, bool `[1, 1, positions, positions]`, and the number that stands elsewhere, in versions
+    /// that keep them.
+    bias: Option<[Tensor; 2]>,
     resid_dropout: (f64, ModuleId),
     embed: u64,
     heads: u64,
@@ -38,13 +44,41 @@ impl Attend {
             let query = heads(&parts[0]);
             drop(parts);
             (key, value) = kv_cache::update(key, value, None);
-            let (mut out, weights) = self.core.forward(&query, &key, &value, mask);
+            let (mut out, weights) = match &self.bias {
+                Some([bias, _]) if self.core.implementation == Attention::Eager => {
+                    self.eager_with_bias([&query, &key, &value], mask, bias)
+                }
+                _ => self.core.forward(&query, &key, &value, mask),
+            };
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, self.embed]));
             out = self.c_proj.forward(&out);
             let (p, module) = self.resid_dropout;
             out = hidden.cx().within(module, || ops::dropout(&out, p));
             (out, weights)
         })
+    }
+
+    /// `eager_attention_forward` of the versions whose layers hold the causal part of the mask.
+    fn eager_with_bias(
+        &self,
+        [query, key, value]: [&Tensor; 3],
+        mask: Option<&Tensor>,
+        bias: &Tensor,
+    ) -> (Tensor, Option<Tensor>) {
+        let mut weights = ops::matmul(query, &ops::transpose(key, -1, -2));
+        let scale = ops::fill(query.cx(), Fill::Full, &[], weights.dtype());
+        weights = ops::div(&weights, &scale);
+        drop(scale);
+        let causal = ops::narrow(&ops::narrow(bias, 2, query.size(2)), 3, key.size(2));
+        let mask_value = ops::fill(query.cx(), Fill::Full, &[], weights.dtype());
+        weights = ops::where_tensor(&causal, &weights, &mask_value);
+        if let Some(mask) = mask {
+            weights = ops::add(&weights, mask);
+        }
+        weights = ops::softmax(&weights);
+        weights = ops::to(&weights, value.dtype());
+        weights = ops::dropout(&weights, self.core.dropout);
+        (ops::transpose(&ops::matmul(&weights, value), 1, 2), Some(weights))
     }
 }
 
@@ -137,6 +171,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let transformer = scope.child("transformer");
     let wte = Embedding::new(&transformer.child("wte"), vocab, embed);
     let wpe = Embedding::new(&transformer.child("wpe"), positions, embed);
+    let has_bias = !scope.cx().machine().rules.has(&rules::NO_BIAS_BUFFERS);
     let block = |scope: &Scope, _| -> Option<Block> {
         let attn = scope.child("attn");
         let ln_1 = LayerNorm::new(&scope.child("ln_1"), embed, true);
@@ -144,6 +179,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             c_attn: Conv1D::new(&attn.child("c_attn"), 3 * embed, embed),
             c_proj: Conv1D::new(&attn.child("c_proj"), embed, embed),
             core: core.clone(),
+            bias: has_bias.then(|| [attn.buffer_of(&[1, 1, positions, positions], DType::Bool), attn.buffer(&[])]),
             resid_dropout: (resid, attn.child("resid_dropout").module()),
             embed,
             heads,
@@ -194,12 +230,19 @@ impl DecoderOnly for LmHeadModel {
             if mask.is_none() && self.pads {
                 causal_lm::warn_if_padding_and_no_attention_mask(ids);
             }
+            let shares_mask = cx.machine().rules.has(&rules::GPT2_SHARES_MASK);
+            let early = (!shares_mask).then(|| positions.cloned().unwrap_or_else(|| ops::arange(cx, self.seq)));
             let embeds = causal_lm::input_embeddings(&self.wte, ids, &self.plan);
-            let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
+            let position_ids =
+                early.or_else(|| positions.cloned()).unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
             let positions = self.wpe.forward(&position_ids);
             let mut hidden = ops::add(&embeds, &positions);
             let given = causal_lm::given_mask(mask, &self.plan);
-            let mask = causal_mask(&embeds, given, &position_ids, self.plan.attention);
+            let mask = if shares_mask {
+                causal_mask(&embeds, given, &position_ids, self.plan.attention)
+            } else {
+                two_part_causal_mask(&embeds, given, self.plan.attention)
+            };
             let (p, module) = self.drop;
             hidden = cx.within(module, || ops::dropout(&hidden, p));
             hidden = self.h.run(

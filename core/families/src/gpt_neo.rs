@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, ModuleList, Scope, causal_mask, kv_cache};
@@ -24,6 +25,8 @@ struct Attend {
     out_proj: Linear,
     /// What each position may see, bool `[1, 1, positions, positions]`.
     bias: Tensor,
+    /// The number that stands where nothing may be seen, in versions that keep it.
+    _masked_bias: Option<Tensor>,
     heads: u64,
     attn_dropout: (f64, ModuleId),
     resid_dropout: (f64, ModuleId),
@@ -143,6 +146,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let transformer = scope.child("transformer");
     let wte = Embedding::new(&transformer.child("wte"), vocab, embed);
     let wpe = Embedding::new(&transformer.child("wpe"), positions, embed);
+    let keeps_number = !scope.cx().machine().rules.has(&rules::NO_BIAS_BUFFERS);
     let block = |scope: &Scope, _| -> Option<Block> {
         let (outer, mlp) = (scope.child("attn"), scope.child("mlp"));
         let attn = outer.child("attention");
@@ -154,6 +158,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             q_proj: linear("q_proj", false),
             out_proj: linear("out_proj", true),
             bias: attn.buffer_of(&[1, 1, positions, positions], DType::Bool),
+            _masked_bias: keeps_number.then(|| attn.buffer(&[])),
             heads,
             attn_dropout: (attn_dropout, attn.child("attn_dropout").module()),
             resid_dropout: (resid, attn.child("resid_dropout").module()),

@@ -2,9 +2,12 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
+use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
     Activation, AttentionCore, Embedding, LayerNorm, Linear, ModuleList, Scope, causal_mask, kv_cache,
+    older_causal_mask,
 };
 use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
@@ -30,13 +33,23 @@ impl Attend {
         hidden.cx().within(self.module, || {
             let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
             let heads = |x: &Tensor| ops::transpose(&ops::view(x, &[batch, seq, self.heads, width / self.heads]), 1, 2);
-            let query = heads(&ops::mul_scalar(&self.q_proj.forward(hidden)));
+            let shares = hidden.cx().machine().rules.has(&rules::OPT_SHARES_SDPA);
+            // Its own class left scaling to the kernel.
+            let scales = shares || self.core.implementation == Attention::Eager;
+            let query = {
+                let projected = self.q_proj.forward(hidden);
+                heads(&if scales { ops::mul_scalar(&projected) } else { projected })
+            };
             let (mut key, mut value) = {
                 let (key, value) = (self.k_proj.forward(hidden), self.v_proj.forward(hidden));
                 (heads(&key), heads(&value))
             };
             (key, value) = kv_cache::update(key, value, None);
-            let (mut out, weights) = self.core.forward(&query, &key, &value, mask);
+            let (mut out, weights) = if shares {
+                self.core.forward(&query, &key, &value, mask)
+            } else {
+                self.core.forward_as_given(&query, &key, &value, mask)
+            };
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, width]));
             out = self.out_proj.forward(&out);
             (out, weights)
@@ -209,8 +222,16 @@ impl DecoderOnly for OptForCausalLm {
                     (&ones, false)
                 }
             };
-            let position_ids = given_positions.cloned().unwrap_or_else(|| positions(mask));
-            let causal = causal_mask(&embeds, Some((mask, padded)), &position_ids, self.plan.attention);
+            let masks = cx.is_inference() || cx.machine().rules.has(&rules::BOOLEAN_MASKS);
+            let _cache_position = (!masks).then(|| ops::arange(cx, embeds.size(1)));
+            let (position_ids, causal);
+            if masks {
+                position_ids = given_positions.cloned().unwrap_or_else(|| positions(mask));
+                causal = causal_mask(&embeds, Some((mask, padded)), &position_ids, self.plan.attention);
+            } else {
+                causal = older_causal_mask(&embeds, Some((mask, padded)), self.plan.attention);
+                position_ids = given_positions.cloned().unwrap_or_else(|| positions(mask));
+            }
             let pos_embeds = cx.within(self.positions, || {
                 let shifted = ops::pointwise(Pointwise::AddTensor, &position_ids, &[], ids.dims(), DType::Int64);
                 self.embed_positions.forward(&shifted)

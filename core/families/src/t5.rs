@@ -2,12 +2,14 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
+use plimsoll_scenario::Attention;
 use plimsoll_torch::Batch;
 use plimsoll_torch::generate::{Encode, Generate, Step};
 use plimsoll_torch::nn::{
     Activation, Embedding, EncoderAttention, Linear, ModuleList, Scope, T5LayerNorm, bidirectional_mask,
-    decoder_causal_mask, kv_cache,
+    decoder_causal_mask, inverted, kv_cache, older_causal_mask,
 };
 use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint_all};
@@ -149,11 +151,7 @@ impl Attend {
             let position_bias = match (position_bias, &self.relative_attention_bias) {
                 (Some(bias), _) => bias.clone(),
                 (None, Some(table)) => self.compute_bias(table, query.size(2), key.size(2)),
-                (None, None) => {
-                    let sizes = [1, self.heads, query.size(2), key.size(2)];
-                    let zeros = ops::fill(hidden.cx(), Fill::Zeros, &sizes, query.dtype());
-                    if self.checkpointing { zeros.into_leaf(true) } else { zeros }
-                }
+                (None, None) => self.no_bias(&query, &key),
             };
             let (mut out, weights) = self.core.forward([&query, &key, &value], mask, Some(&position_bias), self.causal);
             let sizes = [hidden.size(0), hidden.size(1), self.heads * self.head_dim];
@@ -163,18 +161,74 @@ impl Attend {
         })
     }
 
+    /// A bias of zeros, for what has no table.
+    fn no_bias(&self, query: &Tensor, key: &Tensor) -> Tensor {
+        let sizes = [1, self.heads, query.size(2), key.size(2)];
+        let zeros = ops::fill(query.cx(), Fill::Zeros, &sizes, query.dtype());
+        if self.checkpointing { zeros.into_leaf(true) } else { zeros }
+    }
+
+    /// [`Attend::forward`] of the versions whose attention is T5's own: the mask goes into the position bias, once, and that
+    /// into the scores, in their place.
+    fn forward_alone(
+        &self,
+        hidden: &Tensor,
+        mask: Option<&Tensor>,
+        encoded: Option<&Tensor>,
+        position_bias: Option<&Tensor>,
+    ) -> (Tensor, Tensor, Option<Tensor>) {
+        let cx = hidden.cx();
+        cx.within(self.module, || {
+            let heads =
+                |x: &Tensor| ops::transpose(&ops::view(x, &[x.size(0), x.size(1), self.heads, self.head_dim]), 1, 2);
+            let query = heads(&self.q.forward(hidden));
+            let project = |states: &Tensor| (heads(&self.k.forward(states)), heads(&self.v.forward(states)));
+            let (key, value) = match encoded {
+                Some(encoded) => kv_cache::cross(cx, || project(encoded)),
+                None => {
+                    let (key, value) = project(hidden);
+                    kv_cache::update(key, value, None)
+                }
+            };
+            let mut scores = ops::matmul(&query, &ops::transpose(&key, 3, 2));
+            let _real_seq_length;
+            let bias = match position_bias {
+                Some(bias) => bias.clone(),
+                None => {
+                    // cache_position[-1] + 1; a cross-attention is handed it.
+                    _real_seq_length = encoded.is_none().then(|| one_number(cx));
+                    let bias = match &self.relative_attention_bias {
+                        Some(table) => self.compute_bias(table, query.size(2), key.size(2)),
+                        None => self.no_bias(&query, &key),
+                    };
+                    mask.map_or(bias.clone(), |mask| ops::add(&bias, mask))
+                }
+            };
+            scores = ops::add_in_place(scores, &bias);
+            let mut weights = ops::to(&ops::softmax_fp32(&scores), scores.dtype());
+            weights = ops::dropout(&weights, self.core.dropout);
+            let mut out = ops::matmul(&weights, &value);
+            out = ops::contiguous(&ops::transpose(&out, 1, 2));
+            out = ops::view(&out, &[hidden.size(0), hidden.size(1), self.heads * self.head_dim]);
+            out = self.o.forward(&out);
+            drop((scores, weights));
+            (out, bias, None)
+        })
+    }
+
     /// `compute_bias`: `[1, heads, queries, keys]` out of the table of buckets.
     fn compute_bias(&self, table: &Embedding, queries: u64, keys: u64) -> Tensor {
         let cx = table.weight().cx();
-        let context_position = {
+        // Before it shared its attention, the stack's own cache_position served.
+        let context_position = cx.machine().rules.has(&rules::T5_SHARES_ATTENTION).then(|| {
             let positions = ops::arange(cx, queries);
             ops::pointwise(Pointwise::AddTensor, &positions, &[], &[queries, 1], DType::Int64)
-        };
+        });
         let memory_position = ops::arange(cx, keys);
         let relative_position = ops::pointwise(
             Pointwise::SubTensor,
             &memory_position,
-            &[&context_position],
+            context_position.as_ref().as_slice(),
             &[queries, keys],
             DType::Int64,
         );
@@ -183,6 +237,11 @@ impl Attend {
         drop((bucket, context_position, memory_position, relative_position));
         ops::unsqueeze(&ops::permute(&values, &[2, 0, 1]), 0)
     }
+}
+
+/// A tensor of one position, made of another.
+fn one_number(cx: &Rc<Context>) -> Tensor {
+    ops::fill(cx, Fill::ScalarTensor, &[], DType::Int64)
 }
 
 /// `_relative_position_bucket`.
@@ -246,7 +305,12 @@ impl AttentionLayer {
     ) -> (Tensor, Tensor, Option<Tensor>) {
         hidden.cx().within(self.module, || {
             let normed = self.layer_norm.forward(hidden);
-            let (attended, bias, weights) = self.attention.forward(&normed, mask, encoded, position_bias);
+            let attention = &self.attention;
+            let (attended, bias, weights) = if hidden.cx().machine().rules.has(&rules::T5_SHARES_ATTENTION) {
+                attention.forward(&normed, mask, encoded, position_bias)
+            } else {
+                attention.forward_alone(&normed, mask, encoded, position_bias)
+            };
             let out = ops::add(hidden, &self.dropout.forward(&attended));
             drop((attended, normed));
             (out, bias, weights)
@@ -380,6 +444,9 @@ impl Block {
             hidden = clamp(hidden, &mut clamp_value);
             let mut outputs = vec![self_bias];
             if let Some(layer) = &self.cross_attention {
+                // query_length = cache_position[-1] + 1, in every block.
+                let cx = hidden.cx();
+                let _query_length = (!cx.machine().rules.has(&rules::T5_SHARES_ATTENTION)).then(|| one_number(cx));
                 let (attended, bias, weights) = layer.forward(&hidden, encoded_mask, encoded, cross_bias);
                 (hidden, _weights) = (attended, weights);
                 outputs.push(bias);
@@ -426,7 +493,10 @@ impl Stack {
             let embeds = causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
             let attention = self.plan.attention;
             let padding = causal_lm::given_mask(mask, &self.plan);
+            let alone = !cx.machine().rules.has(&rules::T5_SHARES_ATTENTION);
+            let _cache_position = alone.then(|| ops::arange(cx, embeds.size(1)));
             let (own_mask, encoded_mask) = match encoded {
+                _ if alone => older_masks(&embeds, padding.map(|(mask, _)| mask), encoded),
                 Some(encoded) => (
                     decoder_causal_mask(&embeds, None, attention),
                     bidirectional_mask(&embeds, padding, encoded.dtype(), attention),
@@ -465,6 +535,22 @@ impl Stack {
         };
         checkpoint_all(hidden.cx(), inputs, Rc::new(function))
     }
+}
+
+/// The masks of `T5Stack.forward` before it shared its attention, of the stack itself and of what was encoded: one is made even
+/// where none is given.
+fn older_masks(embeds: &Tensor, given: Option<&Tensor>, encoded: Option<&Tensor>) -> (Option<Tensor>, Option<Tensor>) {
+    let cx = embeds.cx();
+    let ones = |of: &Tensor, dtype| ops::fill(cx, Fill::Ones, &[of.size(0), of.size(1)], dtype);
+    let Some(encoded) = encoded else {
+        let made = given.is_none().then(|| ones(embeds, DType::Float32));
+        return (given.or(made.as_ref()).map(|mask| inverted(mask, embeds.dtype())), None);
+    };
+    let own = ones(embeds, DType::Float32);
+    let causal = older_causal_mask(embeds, Some((&own, false)), Attention::Eager);
+    drop(own);
+    let made = given.is_none().then(|| ones(encoded, DType::Int64));
+    (causal, given.or(made.as_ref()).map(|mask| inverted(mask, encoded.dtype())))
 }
 
 /// `T5ForConditionalGeneration`.

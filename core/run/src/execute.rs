@@ -95,7 +95,7 @@ fn execute_on(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Result
         let (blas, lt) = (device::cublas_workspace(gpu, torch), device::cublaslt_workspace(gpu, torch));
         // Where the allocator gives none, there is nothing that the environment could size.
         let asked = scenario.allocator.cublas_workspace.bytes().filter(|_| blas > Bytes::ZERO);
-        cx.set_blas_workspace(asked.unwrap_or(blas.get()), lt.get());
+        cx.set_blas_workspace(asked.unwrap_or(blas.get()), lt);
     }
     let inference = scenario.training.mode == Mode::Inference;
     if inference {

@@ -426,8 +426,10 @@ impl Loop<'_> {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_catalog::device::LtWorkspace;
     use plimsoll_catalog::software::Rules;
     use plimsoll_families as models;
+    use plimsoll_ground::Bytes;
     use plimsoll_ledger::{Ledger, PhaseName, Work};
     use plimsoll_scenario::{ParallelStrategy, Scenario};
     use plimsoll_torch::ops::SdpaRules;
@@ -437,7 +439,7 @@ mod tests {
 
     fn run(scenario: &Scenario, repeats: Repeats) -> Ledger {
         let cx = Context::new();
-        cx.set_blas_workspace(8_519_680, 1 << 20);
+        cx.set_blas_workspace(8_519_680, LtWorkspace { bytes: Bytes::from_mib(1), kept: true });
         cx.begin(PhaseName::Load, None, None);
         let whole = [ParallelStrategy::None, ParallelStrategy::Ddp].contains(&scenario.parallel.strategy);
         let shards = (!whole).then(|| plimsoll_parallel::plan(&scenario.parallel));

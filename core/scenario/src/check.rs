@@ -72,7 +72,20 @@ impl Scenario {
                 format!("use {}, or leave optimizer_impl out", words.join(" or ")),
             ));
         }
-        if self.training.attention == Attention::Sdpa && !Rules::of(&self.software).has(&rules::SDPA) {
+        let software = Rules::of(&self.software);
+        let older = self.family().sdpa.filter(|since| !software.has(since));
+        if let (Attention::Sdpa, Some(since)) = (self.training.attention, older) {
+            return Err(Error::new(
+                at::training::attention,
+                format!(
+                    "{} of transformers {} has eager attention only",
+                    self.family().name,
+                    self.software.transformers
+                ),
+                format!("use eager, or transformers {} or later", since.since),
+            ));
+        }
+        if self.training.attention == Attention::Sdpa && !software.has(&rules::SDPA) {
             return Err(Error::new(
                 at::training::attention,
                 format!("PyTorch {} has no scaled_dot_product_attention", self.software.torch),

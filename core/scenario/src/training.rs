@@ -79,7 +79,7 @@ levers! {
         pub attention: Attention = Attention::Sdpa, or attention => {
             link: "attention",
             label: "Attention",
-            otherwise: "sdpa, before PyTorch 2.0 eager",
+            otherwise: "sdpa; eager before PyTorch 2.0, and where that version of the model has nothing else (T5 before transformers 5)",
             yields: true,
             near: Near::unlike(2.0),
         }
@@ -236,7 +236,9 @@ fn implementation(scenario: &Scenario) -> OptimizerImpl {
 }
 
 fn attention(scenario: &Scenario) -> Attention {
-    if Rules::of(&scenario.software).has(&rules::SDPA) { Attention::Sdpa } else { Attention::Eager }
+    let software = Rules::of(&scenario.software);
+    let calls = scenario.family().sdpa.is_none_or(|since| software.has(since));
+    if calls && software.has(&rules::SDPA) { Attention::Sdpa } else { Attention::Eager }
 }
 
 /// As transformers has it where nobody switches it off.

@@ -201,6 +201,7 @@ names! {
         ToCopy = "_to_copy",
         Topk = "topk",
         Tril = "tril",
+        Triu = "triu",
         UpsampleBicubic2d = "upsample_bicubic2d",
         UpsampleBicubic2dBackward = "upsample_bicubic2d_backward",
         WhereSelf = "where.self",

@@ -23,6 +23,8 @@ pub enum Grammar {
     Scenario,
     /// An address, whose fragment may carry JSON.
     Link,
+    /// A format that nothing of the above writes.
+    Bytes,
 }
 
 /// The good inputs of a target, and all that is made of them.
@@ -68,7 +70,7 @@ impl Corpus {
         let mut words = Words::default();
         seeds.iter().filter_map(|seed| seed.tree.as_ref()).chain(&carried).for_each(|tree| words.learn(tree));
         // A scenario holds a configuration, a link both.
-        if grammar != Grammar::Json {
+        if matches!(grammar, Grammar::Scenario | Grammar::Link) {
             for name in ["config", "scenario"] {
                 files(name)?.into_iter().filter_map(|text| Seed::new(text).tree).for_each(|tree| words.learn(&tree));
             }
@@ -114,7 +116,7 @@ impl Corpus {
             }
             None => seed.text.clone(),
         };
-        if blind || chance.once_in(8) {
+        if blind || self.grammar == Grammar::Bytes || chance.once_in(8) {
             for _ in 0..=chance.below(CHANGES) {
                 bytes::change(&mut input, &self.seeds, chance);
             }

@@ -2,6 +2,7 @@
 
 mod bar;
 mod breakdown;
+mod chart;
 mod explanation;
 mod facts;
 mod grid;
@@ -12,6 +13,7 @@ mod paint;
 mod phases;
 mod reading;
 mod remedies;
+mod snapshot;
 mod stack;
 
 #[cfg(test)]
@@ -29,6 +31,7 @@ pub use paint::Paint;
 pub use plimsoll_core::grouped;
 pub use reading::reading;
 pub use remedies::remedies;
+pub use snapshot::{Snapped, snapshot};
 
 /// Everything the report is written from.
 #[derive(Clone, Copy, Debug)]

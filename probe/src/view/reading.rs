@@ -5,14 +5,12 @@ use std::fmt::Write as _;
 use plimsoll_core::Bytes;
 use plimsoll_core::estimate::{Category, PhaseName, Reading};
 
+use super::chart::{COLUMNS, chart, peak_mark};
 use super::facts::work;
 use super::holdings::holdings;
 use super::number::plain_op;
 use super::{Paint, WIDTH, fit, grouped, wrapped};
 
-/// Columns and rows of the drawing.
-const COLUMNS: usize = 64;
-const ROWS: usize = 10;
 /// Rows of a table of who holds the peak.
 const MOST: usize = 8;
 
@@ -70,23 +68,7 @@ fn table(title: &str, rows: &[(String, Bytes)], paint: Paint) -> String {
 
 /// Live memory over the stream of births and deaths, the highest of each stretch, with the phases below.
 fn drawing(reading: &Reading, paint: Paint) -> String {
-    const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let heights = reading.heights(COLUMNS);
-    let highest = heights.iter().copied().max().unwrap_or(Bytes::ZERO);
-    let filled = |height: Bytes| {
-        let eighths = ROWS as u128 * 8;
-        (u128::from(height.get()) * eighths).div_ceil(u128::from(highest.get().max(1))) as usize
-    };
-    let mut out = String::new();
-    for row in (0..ROWS).rev() {
-        let label = match row {
-            _ if row + 1 == ROWS => highest.to_string(),
-            0 => "0".to_owned(),
-            _ => String::new(),
-        };
-        let cells: String = heights.iter().map(|h| EIGHTHS[filled(*h).saturating_sub(row * 8).min(8)]).collect();
-        let _ = writeln!(out, "  {label:>10} {}", cells.trim_end());
-    }
+    let mut out = chart(&reading.heights(COLUMNS));
     let mut marks = vec![' '; COLUMNS];
     let mut shown = Vec::new();
     for (column, phase) in reading.beginnings(COLUMNS) {
@@ -97,10 +79,8 @@ fn drawing(reading: &Reading, paint: Paint) -> String {
             shown.push(phase);
         }
     }
-    let mut arrow = " ".repeat(reading.peak_column(COLUMNS).min(COLUMNS));
-    arrow.push('^');
     let _ = writeln!(out, "  {:>10} {}", "", marks.iter().collect::<String>().trim_end());
-    let _ = writeln!(out, "  {:>10} {}", "peak", paint.signal(&arrow));
+    out.push_str(&peak_mark(reading.peak_column(COLUMNS), paint));
     let key: Vec<String> = shown.iter().map(|phase| format!("{} {}", letter(*phase), phase.as_str())).collect();
     for line in wrapped(&key.join("  "), COLUMNS) {
         let _ = writeln!(out, "  {:>10} {}", "", paint.quiet(&line));

@@ -28,6 +28,7 @@ mod pasted_config;
 mod plans;
 mod process;
 mod server;
+mod snapshot;
 mod static_files;
 mod surroundings;
 mod theme;

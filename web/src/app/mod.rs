@@ -28,6 +28,7 @@ mod planner;
 mod plans;
 mod route;
 mod scheduler;
+mod snapshot;
 mod theme;
 mod timeline;
 mod verdict;
@@ -66,6 +67,7 @@ fn App() -> impl IntoView {
     provide_context(planner);
     provide_context(plans::PlanBook::open(planner));
     provide_context(exchange::Given::default());
+    provide_context(snapshot::Snapped::default());
     route.follow();
     // Opened once it stays: its drawings watch their width as long as the page lives.
     let opened = Memo::new(move |before: Option<&bool>| before.copied().unwrap_or(false) || route.compares.get());
@@ -82,6 +84,7 @@ fn App() -> impl IntoView {
                 <fitting::MakeItFit/>
                 <measured::Measured/>
                 <timeline::TimelineSection/>
+                <snapshot::SnapshotSection/>
                 <breakdown::BreakdownSection/>
                 <heatmap::HeatMapSection/>
                 <whatif::WhatIf/>

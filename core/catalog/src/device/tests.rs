@@ -327,11 +327,12 @@ fn cublas_workspaces_by_card_and_version() {
         assert_eq!(cublas_workspace(&gpu, Version::new(2, 15)), Bytes::ZERO);
     }
     assert_eq!(cublas_workspace(&h100(), Version::new(3, 0)), Bytes::ZERO);
-    for (torch, kept) in [((2, 8), 0), ((2, 9), 1), ((2, 11), 1), ((2, 12), 0)] {
+    for (torch, size, kept) in [((2, 8), 1, false), ((2, 9), 1, true), ((2, 11), 1, true), ((2, 12), 0, true)] {
         let torch = Version::new(torch.0, torch.1);
-        assert_eq!(cublaslt_workspace(&h100(), torch), Bytes::from_mib(kept), "{torch}");
-        assert_eq!(cublaslt_workspace(&rtx_3060(), torch), Bytes::from_mib(kept), "{torch}");
-        assert_eq!(cublaslt_workspace(&other(Vendor::Amd, "cdna3", "server", 65_520), torch), Bytes::ZERO);
+        let expected = LtWorkspace { bytes: Bytes::from_mib(size), kept };
+        assert_eq!(cublaslt_workspace(&h100(), torch), expected, "{torch}");
+        assert_eq!(cublaslt_workspace(&rtx_3060(), torch), expected, "{torch}");
+        assert_eq!(cublaslt_workspace(&other(Vendor::Amd, "cdna3", "server", 65_520), torch).bytes, Bytes::ZERO);
     }
 }
 

@@ -41,16 +41,29 @@ pub fn cublas_workspace(gpu: &Gpu, torch: Version) -> Bytes {
     }
 }
 
-/// What cuBLASLt takes beside it, for each of the same handles, from the first product that adds a bias.
+/// What cuBLASLt takes beside cuBLAS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LtWorkspace {
+    /// How much; 0 where there is none, or none is counted.
+    pub bytes: Bytes,
+    /// Whether the first product's stays, one for each handle; else every product takes one and gives it back.
+    pub kept: bool,
+}
+
+impl LtWorkspace {
+    /// None is counted.
+    pub const NONE: Self = Self { bytes: Bytes::ZERO, kept: true };
+}
+
+/// What cuBLASLt takes beside it for a product that adds a bias.
 ///
 /// 1 MiB since 1.12 (73439; `CUBLASLT_WORKSPACE_SIZE`). Since 2.9 one for every handle and stream is kept (156495:
-/// `getCUDABlasLtWorkspace` in `CublasHandlePool.cpp`); before, each product took one and gave it back, which is not
-/// counted. 2.11.0 still has it beside cuBLAS's own, which `TORCH_CUBLASLT_UNIFIED_WORKSPACE=1` makes it share; from 2.12 on
-/// sharing is the default (168175, whose reading of the variable 175879 mended in March 2026). hipBLASLt's is not counted.
-pub fn cublaslt_workspace(gpu: &Gpu, torch: Version) -> Bytes {
-    let kept = Version::new(2, 9)..Version::new(2, 12);
-    match gpu.vendor {
-        Vendor::Nvidia if kept.contains(&torch) => Bytes::from_mib(1),
-        Vendor::Nvidia | Vendor::Amd | Vendor::Apple => Bytes::ZERO,
-    }
+/// `getCUDABlasLtWorkspace` in `CublasHandlePool.cpp`); before, each product took one and gave it back (`gemm_and_bias` in
+/// `CUDABlas.cpp`; seen in PyTorch 2.6 on a hollow card). 2.11.0 still has it beside cuBLAS's own, which
+/// `TORCH_CUBLASLT_UNIFIED_WORKSPACE=1` makes it share; from 2.12 on sharing is the default (168175, whose reading of the
+/// variable 175879 mended in March 2026). hipBLASLt's is not counted.
+pub fn cublaslt_workspace(gpu: &Gpu, torch: Version) -> LtWorkspace {
+    let shared = torch >= Version::new(2, 12);
+    let bytes = if gpu.vendor == Vendor::Nvidia && !shared { Bytes::from_mib(1) } else { Bytes::ZERO };
+    LtWorkspace { bytes, kept: torch >= Version::new(2, 9) }
 }

@@ -17,6 +17,7 @@ pub const HULL: Family = Family {
     layers: &[],
     checkpointing: Checkpoints::Always,
     eager: true,
+    sdpa: None,
     adapters: false,
     unquantized: None,
     experts: None,

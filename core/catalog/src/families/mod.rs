@@ -15,6 +15,8 @@ mod task;
 mod transformers;
 mod unlisted;
 
+use crate::software::Rule;
+
 pub use architecture::Architecture;
 pub use experts::{ExpertNames, ExpertPart, Experts};
 pub use hull::HULL;
@@ -54,6 +56,8 @@ pub struct Family {
     pub checkpointing: Checkpoints,
     /// Whether its attention can be eager; else it calls `scaled_dot_product_attention` itself, or has none.
     pub eager: bool,
+    /// Since when it calls `scaled_dot_product_attention`; before, its attention was eager alone. `None`: as far back as is known.
+    pub sdpa: Option<&'static Rule>,
     /// Whether its forward returns keys and values in training where `use_cache` is on (`past_key_values`).
     pub caches: bool,
     /// Whether it has linear layers that adapters can sit on.

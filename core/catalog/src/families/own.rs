@@ -37,6 +37,7 @@ const fn network(
         layers: &[],
         checkpointing: Checkpoints::Never,
         eager: true,
+        sdpa: None,
         caches: false,
         adapters: true,
         unquantized: None,

@@ -2,6 +2,7 @@
 
 use super::sizes::{COMMON, GPT_NEO, GPT2};
 use super::{Architecture, Checkpoints, ExpertNames, Experts, Family, Inputs, Origin, Positions, Task};
+use crate::software::rules;
 
 /// What decoders are trained for.
 const DECODER: &[Task] = &[Task::CausalLm, Task::SequenceClassification];
@@ -25,6 +26,7 @@ const fn decoder(name: &'static str, architecture: Architecture, positions: u64)
         layers: &[&["num_hidden_layers"]],
         checkpointing: Checkpoints::Always,
         eager: true,
+        sdpa: None,
         caches: true,
         adapters: true,
         unquantized: Some(&[]),
@@ -141,6 +143,7 @@ pub const TRANSFORMERS: &[Family] = &[
         layers: &[&["num_layers"], &["num_decoder_layers", "num_layers"]],
         // `_keep_in_fp32_modules`
         unquantized: Some(&["wo"]),
+        sdpa: Some(&rules::T5_SHARES_ATTENTION),
         ..decoder("t5", Architecture::T5, 512)
     },
     Family {

@@ -33,6 +33,7 @@ const fn row(task: &'static Task) -> Family {
         layers: &[&["num_hidden_layers", "n_layer", "n_layers"]],
         checkpointing: Checkpoints::Always,
         eager: true,
+        sdpa: None,
         caches: true,
         adapters: true,
         unquantized: Some(&[]),

@@ -34,6 +34,8 @@ pub const KNOWN_TRANSFORMERS: &[Version] = &[
     Version::new(4, 48),
     Version::new(4, 49),
     Version::new(4, 50),
+    Version::new(4, 51),
+    Version::new(4, 52),
     Version::new(4, 53),
     Version::new(4, 54),
     Version::new(4, 55),
@@ -107,8 +109,8 @@ mod tests {
     fn the_nearest_is_of_the_same_major_version() {
         let of = |major, minor| nearest(Version::new(major, minor), KNOWN_TRANSFORMERS);
         assert_eq!(of(4, 49), Version::new(4, 49));
-        assert_eq!(of(4, 51), Version::new(4, 50));
-        assert_eq!(of(4, 52), Version::new(4, 53));
+        assert_eq!(of(4, 51), Version::new(4, 51));
+        assert_eq!(of(4, 42), Version::new(4, 40));
         assert_eq!(of(4, 0), Version::new(4, 36));
         assert_eq!(of(5, 0), Version::new(5, 17));
         assert_eq!(of(6, 2), Version::new(5, 17));

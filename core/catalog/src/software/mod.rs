@@ -91,7 +91,8 @@ impl Software {
         let default = TRANSFORMERS;
         if transformers.major < default.major {
             sentences.push(format!(
-                "loss and attention call follow transformers {transformers} as Llama has them; the layers are those of {default}"
+                "loss, masks and attention call follow transformers {transformers} as Llama has them, and so do the layers of \
+                 GPT-2, GPT-Neo, OPT and T5; the layers of others are those of {default}"
             ));
         }
         sentences

@@ -44,9 +44,15 @@ pub const ALL: &[Rule] = &[
     LOSS_FUNCTION,
     SHARED_SDPA,
     PADDED_LABELS,
+    OPT_SHARES_SDPA,
+    GPT2_SHARES_MASK,
+    BOOLEAN_MASKS,
     SDPA_GROUPS,
     SDPA_AS_GIVEN,
     CACHE_COPIES,
+    NO_BIAS_BUFFERS,
+    FREQUENCIES_TWICE,
+    T5_SHARES_ATTENTION,
     INPUT_LET_GO,
     SMALL_BLOCKS,
     EIGHT_BIT_ROWS,
@@ -195,6 +201,30 @@ pub const PADDED_LABELS: Rule = transformers(
     "transformers/loss/loss_utils.py of 4.48.3 and 4.49.0",
 );
 
+/// OPT's own attention classes.
+pub const OPT_SHARES_SDPA: Rule = transformers(
+    4,
+    52,
+    "OPT calls the attention that all models share; before, classes of its own, which copied nothing before the kernel",
+    "transformers/models/opt/modeling_opt.py of 4.51.3 (OPTSdpaAttention) and 4.52.4",
+);
+
+/// GPT-2's own masks.
+pub const GPT2_SHARES_MASK: Rule = transformers(
+    4,
+    52,
+    "GPT-2 makes its causal mask as Llama does; before, out of a causal and a padding mask (attn_mask_utils.py)",
+    "transformers/models/gpt2/modeling_gpt2.py of 4.51.3 (_prepare_4d_causal_attention_mask_for_sdpa) and 4.52.4",
+);
+
+/// What a causal mask is made of.
+pub const BOOLEAN_MASKS: Rule = transformers(
+    4,
+    53,
+    "a causal mask for scaled_dot_product_attention is boolean, made by masking_utils.py; before, each model made one of      numbers that are added to the scores, once for all layers",
+    "transformers/models/llama/modeling_llama.py of 4.51.3 (_update_causal_mask) and 4.52.4; masking_utils.py of 4.53.3",
+);
+
 /// Grouped heads go to the kernel.
 pub const SDPA_GROUPS: Rule = transformers(
     4,
@@ -217,6 +247,30 @@ pub const CACHE_COPIES: Rule = transformers(
     56,
     "the cache puts a prompt's keys and values behind nothing, which copies them; before, it kept what it was given",
     "transformers/cache_utils.py of 4.51.3 (DynamicCache.update), 4.55.4 and 4.56.2 (DynamicLayer.lazy_initialization)",
+);
+
+/// Masks of all positions as buffers.
+pub const NO_BIAS_BUFFERS: Rule = transformers(
+    5,
+    17,
+    "GPT-2's attention has no buffers; before, each layer had its mask of all positions and the number it puts in (of GPT-Neo,      the number)",
+    "transformers/models/gpt2/modeling_gpt2.py and gpt_neo/modeling_gpt_neo.py of 4.51.3, 4.57.1 (bias, masked_bias) and 5.17.0",
+);
+
+/// The frequencies of rotary positions.
+pub const FREQUENCIES_TWICE: Rule = transformers(
+    5,
+    17,
+    "rotary positions hold their frequencies twice on the card; before, the unchanged ones stayed on the host",
+    "transformers/models/llama/modeling_llama.py of 4.51.3, 4.57.1 (original_inv_freq is no buffer) and 5.17.0",
+);
+
+/// T5's attention.
+pub const T5_SHARES_ATTENTION: Rule = transformers(
+    5,
+    17,
+    "T5 calls the attention that all models share, SDPA too; before, it had its own alone: mask and position bias are added up      once, and to the scores in their place",
+    "transformers/models/t5/modeling_t5.py of 4.51.3, 4.57.1 (T5Attention.forward) and 5.17.0",
 );
 
 /// What a four-bit product keeps.

@@ -42,6 +42,20 @@ impl AttentionCore {
         self.run(q, k, v, mask, true)
     }
 
+    /// [`AttentionCore::forward`] of a class of a model's own, which hands the kernel what it has without copying it.
+    pub fn forward_as_given(
+        &self,
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        mask: Option<&Tensor>,
+    ) -> (Tensor, Option<Tensor>) {
+        match self.implementation {
+            Attention::Sdpa => (self.kernel(q, k, v, mask), None),
+            Attention::Eager => self.run(q, k, v, mask, false),
+        }
+    }
+
     fn run(&self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, cap: bool) -> (Tensor, Option<Tensor>) {
         match self.implementation {
             Attention::Sdpa => (self.sdpa(q, k, v, mask), None),
@@ -68,8 +82,12 @@ impl AttentionCore {
         if copies && !software.has(&rules::SDPA_AS_GIVEN) {
             (q, k, v) = (ops::contiguous(&q), ops::contiguous(&k), ops::contiguous(&v));
         }
+        self.kernel(&q, &k, &v, mask)
+    }
+
+    fn kernel(&self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> Tensor {
         let causal = q.size(2) > 1 && mask.is_none();
-        let out = ops::scaled_dot_product_attention(&self.rules, &q, &k, &v, mask, self.dropout, causal);
+        let out = ops::scaled_dot_product_attention(&self.rules, q, k, v, mask, self.dropout, causal);
         ops::contiguous(&ops::transpose(&out, 1, 2))
     }
 

@@ -1,9 +1,11 @@
-//! Attention masks as transformers 5 makes them (`masking_utils.py`).
+//! Attention masks as transformers makes them since 4.53 (`masking_utils.py`).
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_scenario::Attention;
 
+use super::older_mask::older_causal_mask;
 use crate::ops::{self, Fill, Pointwise, Rearrangement, Reduction};
 use crate::tensor::{Context, DType, Geometry, Seen, Tensor};
 
@@ -15,6 +17,10 @@ pub fn causal_mask(
     position_ids: &Tensor,
     attention: Attention,
 ) -> Option<Tensor> {
+    let cx = embeds.cx();
+    if !cx.is_inference() && !cx.machine().rules.has(&rules::BOOLEAN_MASKS) {
+        return older_causal_mask(embeds, mask, attention);
+    }
     create(embeds, mask, Some(position_ids), attention, Skip::Allowed, None)
 }
 

@@ -1,5 +1,7 @@
 //! Rotary position embeddings.
 
+use plimsoll_catalog::software::rules;
+
 use super::scope::Scope;
 use crate::ops::{self, Pointwise};
 use crate::tensor::{DType, ModuleId, Tensor};
@@ -8,8 +10,8 @@ use crate::tensor::{DType, ModuleId, Tensor};
 #[derive(Debug)]
 pub struct RotaryEmbedding {
     inv_freq: Tensor,
-    /// `original_inv_freq`: kept for rope types that change the frequencies, held by all.
-    _original_inv_freq: Tensor,
+    /// `original_inv_freq`: kept for rope types that change the frequencies, held by all; before it was a buffer, on the host.
+    _original_inv_freq: Option<Tensor>,
     module: ModuleId,
 }
 
@@ -18,7 +20,12 @@ impl RotaryEmbedding {
     pub fn new(scope: &Scope, head_dim: u64) -> Self {
         Self {
             inv_freq: scope.buffer(&[head_dim / 2]),
-            _original_inv_freq: scope.buffer(&[head_dim / 2]),
+            _original_inv_freq: scope
+                .cx()
+                .machine()
+                .rules
+                .has(&rules::FREQUENCIES_TWICE)
+                .then(|| scope.buffer(&[head_dim / 2])),
             module: scope.module(),
         }
     }

@@ -1,5 +1,8 @@
 //! Matrix products: what they keep, what their backward makes, and how higher ranks come down to them.
 
+use plimsoll_catalog::device::LtWorkspace;
+use plimsoll_ground::Bytes;
+
 use super::matmul::{addmm, bmm, linear, matmul, t};
 use crate::ops::{add, neg, transpose};
 use crate::tensor::testing::{
@@ -139,7 +142,7 @@ fn a_linears_arguments_are_cast_from_the_last() {
 #[test]
 fn the_first_product_of_each_thread_makes_a_workspace() {
     let cx = forward();
-    cx.set_blas_workspace(8_519_680, 0);
+    cx.set_blas_workspace(8_519_680, LtWorkspace::NONE);
     let (w, x) = (weight(&cx, &[2, 8]), activation_of(&cx, &[4, 8], DType::Float32));
     let (events, out) = watch(&cx, || linear(&linear(&x, &w, None), &weight(&cx, &[8, 2]), None));
     assert_eq!(made(&events).iter().filter(|op| **op == "cublas_workspace").count(), 1);
@@ -153,7 +156,7 @@ fn the_first_product_of_each_thread_makes_a_workspace() {
 #[test]
 fn the_first_biased_product_makes_a_second_workspace() {
     let cx = forward();
-    cx.set_blas_workspace(8_519_680, 1 << 20);
+    cx.set_blas_workspace(8_519_680, LtWorkspace { bytes: Bytes::from_mib(1), kept: true });
     let x = activation_of(&cx, &[4, 8], DType::Float32);
     let biased = |columns| linear(&x, &weight(&cx, &[columns, 8]), Some(&weight(&cx, &[columns])));
     let second = |events: &[String]| made(events).iter().filter(|op| **op == "cublaslt_workspace").count();
@@ -163,6 +166,18 @@ fn the_first_biased_product_makes_a_second_workspace() {
     assert_eq!(second(&events), 1);
     assert_eq!(second(&backward_of(out)), 0);
     assert_eq!(alive(&cx, Kind::Workspace).len(), 3, "kept");
+}
+
+/// Before PyTorch 2.9 every biased product took one and gave it back.
+#[test]
+fn a_workspace_that_is_not_kept_is_made_by_every_biased_product() {
+    let cx = forward();
+    cx.set_blas_workspace(8_519_680, LtWorkspace { bytes: Bytes::from_mib(1), kept: false });
+    let x = activation_of(&cx, &[4, 8], DType::Float32);
+    let biased = |columns| linear(&x, &weight(&cx, &[columns, 8]), Some(&weight(&cx, &[columns])));
+    let (events, _out) = watch(&cx, || add(&biased(2), &biased(2)));
+    assert_eq!(made(&events).iter().filter(|op| **op == "cublaslt_workspace").count(), 2);
+    assert_eq!(alive(&cx, Kind::Workspace).len(), 1, "cuBLAS's own");
 }
 
 /// `cached_cast` keeps the copy of a leaf that is no view: a transposed weight is cast at every use.

@@ -35,7 +35,8 @@ door! {
     Pointwise {
         Abs, AddTensor, BitwiseAndTensor, BitwiseNot, BitwiseOrTensor, Ceil, Clamp, Cos, DivTensor, EqScalar, EqTensor, Floor,
         FloorDivide, GeScalar, GeTensor, GtScalar, GtTensor, LeScalar, LeTensor, Log, LtScalar, MaskedFillScalar, Minimum,
-        MulTensor, NeScalar, Neg, PowTensorTensor, RsubScalar, Sign, Sin, SubTensor, ToCopy, WhereSelf,
+        MulTensor, NeScalar, Neg, PowTensorTensor, RsubScalar, Sign, Sin, SubTensor, ToCopy,
+        Triu, WhereSelf,
     }
 }
 

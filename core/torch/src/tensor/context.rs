@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use plimsoll_catalog::device::LtWorkspace;
 use plimsoll_ledger::{Birth, DType, Kind, Law, Ledger, ModuleId, Owner, PhaseName, Recorder, Storage, Stream};
 
 use super::autocast::Autocast;
@@ -66,11 +67,12 @@ pub struct Context {
 /// cuBLAS keeps a workspace for every handle and stream, taken from PyTorch's allocator at the first product and never
 /// given back (`ATen/cuda/CublasHandlePool.cpp`). The forward's thread and autograd's have a handle each.
 ///
-/// cuBLASLt, which adds a bias in the product's own kernel, has a second one for each handle.
+/// cuBLASLt, which adds a bias in the product's own kernel, has a second one for each handle, or takes one for each product.
 #[derive(Default)]
 struct Blas {
     workspace: Cell<u64>,
     lt_workspace: Cell<u64>,
+    lt_kept: Cell<bool>,
     forward: Handle,
     backward: Handle,
 }
@@ -191,10 +193,11 @@ impl Context {
         self.muted.get()
     }
 
-    /// Gives every cuBLAS handle a workspace of `bytes`, and its cuBLASLt one of `lt` (0: none is counted).
-    pub fn set_blas_workspace(&self, bytes: u64, lt: u64) {
+    /// Gives every cuBLAS handle a workspace of `bytes`, and its cuBLASLt what `lt` says (0: none is counted).
+    pub fn set_blas_workspace(&self, bytes: u64, lt: LtWorkspace) {
         self.blas.workspace.set(bytes);
-        self.blas.lt_workspace.set(lt);
+        self.blas.lt_workspace.set(lt.bytes.get());
+        self.blas.lt_kept.set(lt.kept);
     }
 
     /// A matrix product runs: the first one of its thread makes the handle's workspace.
@@ -202,8 +205,17 @@ impl Context {
         self.keep_workspace(Op::CublasWorkspace, self.blas.workspace.get(), |handle| &handle.blas);
     }
 
-    /// A matrix product runs that adds a bias as it goes: the first one of its thread makes both libraries' workspaces.
+    /// A matrix product runs that adds a bias as it goes: the first one of its thread makes both libraries' workspaces, or,
+    /// in versions that keep none, every one makes cuBLASLt's and lets go of it.
     pub fn blas_with_bias(self: &Rc<Self>) {
+        let bytes = self.blas.lt_workspace.get();
+        if !self.blas.lt_kept.get() && bytes > 0 && !self.muted.get() {
+            let sizes = Geometry::contiguous(&[bytes]);
+            let _scratch =
+                self.counting_as(Kind::Scratch, || self.allocate(Op::CublasltWorkspace, sizes, DType::Bool, bytes));
+            self.blas();
+            return;
+        }
         self.blas();
         self.keep_workspace(Op::CublasltWorkspace, self.blas.lt_workspace.get(), |handle| &handle.lt);
     }

@@ -15,6 +15,7 @@ use crate::app::exchange::Given;
 use crate::app::logbook::Logbook;
 use crate::app::planner::Planner;
 use crate::app::route::Route;
+use crate::app::snapshot::Snapped;
 
 #[component]
 pub fn ConfigPaste(hulls: Refused) -> impl IntoView {
@@ -66,7 +67,8 @@ pub fn ConfigPaste(hulls: Refused) -> impl IntoView {
         let _ = js_sys::Promise::from(JsValue::from(file.text())).then(&done);
         done.forget();
     };
-    listen_for_drops(move |file| hulls.read(planner, file, text_file));
+    let snapped: Snapped = expect_context();
+    listen_for_drops(move |file| snapped.read(file, move |file| hulls.read(planner, file, text_file)));
     // What the engine itself finds wrong with a pasted model is said here too.
     let error = move || {
         let pasted = planner.scenario.with(|s| matches!(s.model.source, ModelSource::HuggingFace(_)));

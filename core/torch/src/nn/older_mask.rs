@@ -1,0 +1,104 @@
+//! Causal masks as transformers made them before `masking_utils.py`: numbers that are added to the scores, made once for all
+//! layers, with the dtype's minimum where nothing may be seen. Read in 4.51.3.
+
+use plimsoll_scenario::Attention;
+
+use crate::ops::{self, Fill, Pointwise, Rearrangement, Reduction};
+use crate::tensor::{DType, Tensor};
+
+/// `LlamaModel._update_causal_mask`, which most models copied. `mask` is the given `[batch, seq]` mask and whether anything in
+/// it is padded; `None` comes back where attention may rely on its own `is_causal`.
+pub fn older_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attention: Attention) -> Option<Tensor> {
+    if attention == Attention::Sdpa && skipped(mask) {
+        return None;
+    }
+    let (cx, dtype) = (embeds.cx(), embeds.dtype());
+    let (batch, seq) = (embeds.size(0), embeds.size(1));
+    // Without a mask there is one column more, which attention cuts off.
+    let columns = if mask.is_some() { seq } else { seq + 1 };
+    let square = [seq, columns];
+    let causal = {
+        let full = ops::fill(cx, Fill::Full, &square, dtype);
+        let upper = if seq > 1 { ops::each(Pointwise::Triu, &full, dtype) } else { full.clone() };
+        drop(full);
+        let positions = ops::arange(cx, columns);
+        drop((ops::pointwise(Pointwise::GtTensor, &positions, &[], &square, DType::Bool), positions));
+        ops::unsqueeze(&ops::unsqueeze(&upper, 0), 0)
+    };
+    let sizes = [batch, 1, seq, columns];
+    let Some((given, _)) = mask else { return Some(ops::expand(&causal, &sizes)) };
+    let copy = ops::rearrangement(cx, Rearrangement::Clone, &sizes, dtype);
+    drop(causal);
+    let hidden = {
+        let sum = ops::pointwise(Pointwise::AddTensor, &copy, &[given], &sizes, dtype.promote(given.dtype()));
+        ops::each(Pointwise::EqScalar, &sum, DType::Bool)
+    };
+    // Written into its place.
+    drop(ops::pointwise(Pointwise::MaskedFillScalar, &copy, &[&hidden], &sizes, dtype));
+    Some(if attention == Attention::Sdpa { unmask_unattended(copy) } else { copy })
+}
+
+/// `_prepare_4d_causal_attention_mask_for_sdpa`, which GPT-2 called. Its eager attention has the causal part in its layers, and
+/// here what hides padding, `[batch, 1, 1, seq]`.
+pub fn two_part_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attention: Attention) -> Option<Tensor> {
+    let (cx, dtype) = (embeds.cx(), embeds.dtype());
+    let (batch, seq) = (embeds.size(0), embeds.size(1));
+    if attention == Attention::Eager {
+        return mask.map(|(given, _)| inverted(given, dtype));
+    }
+    if skipped(mask) {
+        return None;
+    }
+    let (given, _) = mask?;
+    let causal = {
+        let full = ops::fill(cx, Fill::Full, &[seq, seq], DType::Float32);
+        let positions = ops::arange(cx, seq);
+        let next = ops::each(Pointwise::AddTensor, &positions, DType::Int64);
+        drop(ops::pointwise(Pointwise::LtScalar, &positions, &[&next], &[seq, seq], DType::Bool));
+        ops::to(&full, dtype)
+    };
+    let sizes = [batch, 1, seq, seq];
+    let padding = {
+        let expanded = ops::pointwise(Pointwise::ToCopy, given, &[], &sizes, dtype);
+        let inverted = ops::each(Pointwise::RsubScalar, &expanded, dtype);
+        drop(expanded);
+        let hidden = ops::each(Pointwise::ToCopy, &inverted, DType::Bool);
+        ops::pointwise(Pointwise::MaskedFillScalar, &inverted, &[&hidden], &sizes, dtype)
+    };
+    let hidden = ops::each(Pointwise::ToCopy, &padding, DType::Bool);
+    let filled = ops::pointwise(Pointwise::MaskedFillScalar, &causal, &[&hidden], &sizes, dtype);
+    drop((hidden, padding, causal));
+    Some(unmask_unattended(filled))
+}
+
+/// `(1 - mask) * min`, a number for each key: `invert_attention_mask`, and what T5's encoder and GPT-2 write out.
+pub fn inverted(mask: &Tensor, dtype: DType) -> Tensor {
+    let (batch, keys) = (mask.size(0), mask.size(1));
+    let row = ops::view(mask, &[batch, 1, 1, keys]);
+    let numbers = ops::to(&row, dtype);
+    let complement = ops::each(Pointwise::RsubScalar, &numbers, dtype);
+    drop(numbers);
+    ops::each(Pointwise::MulTensor, &complement, dtype)
+}
+
+/// `AttentionMaskConverter._ignore_causal_mask_sdpa`, outside of generation.
+fn skipped(mask: Option<(&Tensor, bool)>) -> bool {
+    let Some((mask, padded)) = mask else { return true };
+    let ones = ops::each(Pointwise::EqScalar, mask, DType::Bool);
+    let all = ops::reduction(Reduction::All, &ones, &[], DType::Bool);
+    drop((ones, all));
+    !padded
+}
+
+/// `_unmask_unattended`: rows that see nothing see everything.
+fn unmask_unattended(mask: Tensor) -> Tensor {
+    let (batch, queries) = (mask.size(0), mask.size(2));
+    let rows = [batch, 1, queries, 1];
+    let blind = {
+        let least = ops::each(Pointwise::EqScalar, &mask, DType::Bool);
+        ops::reduction(Reduction::All, &least, &rows, DType::Bool)
+    };
+    let seeing = ops::each(Pointwise::BitwiseNot, &blind, DType::Bool);
+    drop(blind);
+    ops::pointwise(Pointwise::MulTensor, &mask, &[&seeing], mask.dims(), mask.dtype())
+}

@@ -1,0 +1,263 @@
+"""Scenarios run by the probe's own worker on hollow cards: the real PyTorch and its caching allocator, kernels that do nothing.
+
+    python tests/tools/trace/hollow.py --program target/debug/plimsoll ROWS.jsonl [ID...] > rows.jsonl
+    python tests/tools/trace/hollow.py --program target/debug/plimsoll --compare ROWS.jsonl [ID...]
+
+A line a scenario or reference row: what `max_memory_allocated` and `max_memory_reserved` say of the whole run and of every
+phase. With `--compare` they stand beside what the program estimates, and only what differs is written. The Python that runs
+this must have PyTorch's CUDA build; its version is the scenario's `software.torch`, or ours is compared under a rule of
+another. `--events FOLDER` writes every birth and death, out of PyTorch's memory history, with the Python it came from.
+"""
+
+import argparse
+import importlib.util
+import json
+import multiprocessing
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import traceback
+
+HERE = pathlib.Path(__file__).resolve()
+ROOT = HERE.parents[3]
+BIRTHS, DEATHS = ("alloc",), ("free_completed",)
+# With `--events`, an allocation of so many bytes says that a phase begins: no tensor has this size.
+MARK = 100_003
+
+
+def lines(path):
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file if line.strip()]
+
+
+def answers(program, rows):
+    """What the program estimates of each row, which says too how it understood the scenario."""
+    asked = "".join(json.dumps(row["scenario"]) + "\n" for row in rows)
+    done = subprocess.run([program, "estimate", "--jsonl"], input=asked, stdout=subprocess.PIPE, text=True, check=False)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def load_worker():
+    spec = importlib.util.spec_from_file_location("worker", ROOT / "probe" / "worker" / "worker.py")
+    worker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(worker)
+    return worker
+
+
+class Told:
+    """Keeps what the worker tells of its phases."""
+
+    def __init__(self):
+        self.phases, self.notes = [], []
+
+    def emit(self, kind, **said):
+        if kind == "phase":
+            self.phases.append(said)
+        elif kind == "guard":
+            self.notes.append(said["message"])
+
+    def note(self, message):
+        self.notes.append(message)
+
+    progress = note
+
+
+def history(torch):
+    """Births and deaths in order: the block's address stands for what lives there."""
+    events = []
+    for event in torch.cuda.memory._snapshot()["device_traces"][0]:
+        if event["action"] in BIRTHS + DEATHS:
+            frames = ["%s:%d %s" % (f["filename"], f["line"], f["name"]) for f in event.get("frames", [])]
+            frames = [frame for frame in frames if ".py:" in frame][:4]
+            events.append([event["action"] in BIRTHS, event["addr"], event["size"], frames])
+    return events
+
+
+def marking(kind, torch):
+    """The worker's loop, which leaves a mark in the history where a phase begins."""
+
+    class Marked(kind):
+        def enter(self, *where):
+            super().enter(*where)
+            torch.empty(MARK, dtype=torch.uint8, device="cuda")
+
+    return Marked
+
+
+def run(row, results):
+    """One scenario, in a process of its own, so that it leaves nothing to the next."""
+    try:
+        import torch
+
+        worker = load_worker()
+        worker.torch = torch
+        scenario, config = row["full"], row["config"]
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        workspace = scenario.get("allocator", {}).get("cublas_workspace")
+        if workspace is not None:
+            os.environ["CUBLAS_WORKSPACE_CONFIG"] = workspace
+        packages = worker.import_for(scenario, config)
+        device = worker.DEVICES["cuda"](0)
+        torch.manual_seed(0)
+        if row.get("events"):
+            torch.cuda.memory._record_memory_history(stacks="python", max_entries=2_000_000)
+        if config is not None:
+            config = worker.read_config(scenario, config, packages["transformers"])
+        told = Told()
+        job = {"scenario": scenario, "phases": True}
+        training = scenario["training"]
+        kind = worker.MODES[training["mode"]]
+        if row.get("events"):
+            kind = marking(kind, torch)
+        ran = kind(job, config, packages, device, told)
+        ran.run_attempt(scenario["input"]["batch"], training["accumulation"], row["steps"], None)
+        kept = ("name", "step", "peak_allocated", "end_allocated", "peak_reserved")
+        phases = [{key: phase[key] for key in kept} for phase in told.phases]
+        answer = {
+            "allocated": max(phase["peak_allocated"] for phase in phases),
+            "reserved": max(phase["peak_reserved"] for phase in phases),
+            "phases": phases,
+            "parameters": ran.counts(),
+            "torch": str(torch.__version__),
+        }
+        if told.notes:
+            answer["notes"] = told.notes
+        if row.get("events"):
+            with open(row["events"], "w", encoding="utf-8") as file:
+                for event in history(torch):
+                    file.write(json.dumps(event) + "\n")
+        results.send(answer)
+    except BaseException as error:
+        traceback.print_exc()
+        stop = getattr(error, "message", None)
+        results.send({"error": "%s: %s" % (type(error).__name__, stop or error)})
+
+
+def each(path):
+    """Inside, on the card: every row of the file in a child of its own."""
+    import torch  # noqa: F401
+    import transformers  # noqa: F401
+    import transformers.modeling_utils  # noqa: F401
+
+    for row in lines(path):
+        ours, theirs = multiprocessing.Pipe(duplex=False)
+        child = multiprocessing.get_context("fork").Process(target=run, args=(row, theirs))
+        child.start()
+        theirs.close()
+        try:
+            answer = ours.recv()
+        except EOFError:
+            answer = {"error": "it ended without an answer"}
+        child.join(60)
+        print("ROW " + json.dumps({"number": row["number"], "answer": answer}), flush=True)
+
+
+def rehearsed(program, card, rows):
+    """The rows of one card, in the order they were given."""
+    gpu, memory, truth = card
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl", delete=False) as file:
+        for row in rows:
+            file.write(json.dumps(row) + "\n")
+    command = [program, "rehearse", "--gpu", gpu]
+    if memory is not None:
+        command += ["--memory", str(memory)]
+    if truth is not None:
+        command += ["--truth", truth]
+    command += ["--", sys.executable, str(HERE), "--inside", file.name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        for line in running.stdout:
+            if line.startswith("ROW "):
+                said = json.loads(line[4:])
+                yield said["number"], said["answer"]
+    os.unlink(file.name)
+
+
+def compare(row, got, ours):
+    """By how much the estimate differs, where it does."""
+    found = []
+    for key in ("allocated", "reserved"):
+        if ours["peak"][key] != got[key]:
+            found.append("%s %+d of %d" % (key, ours["peak"][key] - got[key], got[key]))
+    mine = [phase for phase in ours["phases"] if phase["name"] != "end"]
+    for theirs, phase in zip(got["phases"], mine):
+        for key in ("peak_allocated", "end_allocated", "peak_reserved"):
+            if key in phase and phase[key] != theirs[key]:
+                found.append("%s %s %s %+d" % (theirs["name"], theirs["step"], key, phase[key] - theirs[key]))
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="hollow", description=__doc__.splitlines()[0])
+    parser.add_argument("rows", nargs="*", help="a file of scenarios or reference rows, and ids")
+    parser.add_argument("--program", default="target/debug/plimsoll", help="a built plimsoll")
+    parser.add_argument("--compare", action="store_true", help="say what differs from the estimate")
+    parser.add_argument("--steps", type=int, help="optimizer steps; else the scenario's own number, or two")
+    parser.add_argument("--events", metavar="FOLDER", help="write every birth and death, a file a row")
+    parser.add_argument("--keep", metavar="FILE", help="write the rows with what they took, beside what is printed")
+    parser.add_argument("--inside", metavar="FILE", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        each(options.inside)
+        return
+    rows = [row if "scenario" in row else {"scenario": row} for row in lines(options.rows[0])]
+    ids = options.rows[1:]
+    for number, row in enumerate(rows):
+        row.setdefault("id", str(number))
+    rows = [row for row in rows if not ids or any(row["id"].startswith(name) for name in ids)]
+    ours, cards = answers(options.program, rows), {}
+    for number, (row, answer) in enumerate(zip(rows, ours, strict=True)):
+        if "error" in answer:
+            print("%-28s not estimated: %s" % (row["id"], answer["error"]["problem"]), file=sys.stderr)
+            continue
+        full = answer["scenario"]
+        catalogued = full["model"].get("hf") or answer.get("config")
+        padded = full["input"].get("attention_mask") == "padded"
+        card = full["device"]["gpu"], row["scenario"].get("device", {}).get("memory"), "false" if padded else None
+        cards.setdefault(card, []).append({
+            "number": number, "full": full, "config": catalogued or config_of(full["model"]),
+            "steps": options.steps or full["training"].get("steps", 2),
+            "events": options.events and os.path.join(options.events, row["id"] + ".jsonl"),
+        })
+    kept, exact, seen = [], {"allocated": 0, "reserved": 0}, 0
+    for card, of_it in cards.items():
+        for number, got in rehearsed(options.program, card, of_it):
+            row, answer = rows[number], ours[number]
+            if "error" in got:
+                print("%-28s %s" % (row["id"], got["error"]), file=sys.stderr)
+                continue
+            seen += 1
+            said = {"id": row["id"], "name": row.get("name", row["id"]), "scenario": row["scenario"], "expected": got}
+            kept.append(said)
+            for key in exact:
+                exact[key] += answer["peak"][key] == got[key]
+            if not options.compare:
+                print(json.dumps(said), flush=True)
+                continue
+            found = compare(row, got, answer)
+            print("%-28s %s" % (row["id"], "; ".join(found[:7]) or "ok"), flush=True)
+    if options.compare:
+        print("%d rows: allocated exact in %d, reserved in %d" % (seen, exact["allocated"], exact["reserved"]))
+    if options.keep:
+        with open(options.keep, "w", encoding="utf-8") as file:
+            for said in kept:
+                file.write(json.dumps(said) + "\n")
+
+
+def config_of(model):
+    """A catalog model's config.json; none for a family."""
+    if "catalog" not in model:
+        return None
+    import tomllib
+
+    for path in sorted((ROOT / "data" / "models").glob("*.toml")):
+        with open(path, "rb") as file:
+            for row in tomllib.load(file)["model"]:
+                if row["id"] == model["catalog"]:
+                    return json.loads(row["config"])
+    raise SystemExit("data/models has no %r" % model["catalog"])
+
+
+if __name__ == "__main__":
+    main()
