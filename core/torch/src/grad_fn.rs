@@ -56,6 +56,7 @@ names! {
         NegBackward0 = "NegBackward0",
         NllLossBackward0 = "NllLossBackward0",
         PermuteBackward0 = "PermuteBackward0",
+        PostBackwardFunctionModuleBackward = "PostBackwardFunctionModuleBackward",
         PowBackward0 = "PowBackward0",
         ReluBackward0 = "ReluBackward0",
         RepeatBackward0 = "RepeatBackward0",

@@ -13,6 +13,7 @@ mod report;
 mod rules_of_thumb;
 mod runs;
 mod score;
+mod several;
 mod statistics;
 mod work;
 mod worst;

@@ -14,6 +14,7 @@ use super::published::{self, Compared, Published};
 use super::rules_of_thumb::{RULES, Shape};
 use super::runs;
 use super::score::{Outcome, Score};
+use super::several;
 use super::statistics::Spread;
 use super::worst::{reason, worst};
 
@@ -55,6 +56,7 @@ pub fn report(
     rules(&mut page, &scores);
     own::section(&mut page)?;
     hollow::section(&mut page)?;
+    several::section(&mut page)?;
     published::section(&mut page, &published.0, &published.1);
     runs::section(&mut page)?;
     cards_report::section(&mut page, cards);

@@ -7,10 +7,19 @@ use super::view::reshape;
 use crate::tensor::{Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
+/// `PostBackwardFunctionModule`, before what a module is given: the gradient goes on when its turn comes, after the leaves'.
+fn passed(x: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), GradFn::PostBackwardFunctionModuleBackward, &[x]);
+    let mut out = x.detach();
+    tape.record([&mut out], |g| grads([Some(g.grad().clone())]));
+    out
+}
+
 /// `LinearFunctionForZeroStage3.apply(input, weight, bias)`: of several dimensions the bias is added in place, and no cuBLASLt
 /// is asked for it.
 pub(super) fn apply(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     let cx = x.cx();
+    let x = &passed(x);
     let inputs: Vec<&Tensor> = [x, weight].into_iter().chain(bias).collect();
     let tape = Tape::new(cx, GradFn::LinearFunctionForZeroStage3Backward, &inputs);
     let mut out = cx.no_grad(|| match bias {
