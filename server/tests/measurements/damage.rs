@@ -104,6 +104,36 @@ async fn no_summary_is_made_of_a_record_that_is_not_what_was_given() {
     assert!(matches!(store.put(entry(&alike(3)), None).await, Err(StoreError::Damaged(_))));
 }
 
+/// A page that no record lies in, and that nobody reads while records are served: only SQLite's own look at the structure finds it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_index_is_found() {
+    let base = Base::sqlite();
+    let store = base.open().await;
+    store.put(entry(&alike(1)), None).await.unwrap();
+    store.close().await;
+    let url = format!("sqlite://{}", path(&base).display());
+    let mut other = sqlx::SqliteConnection::connect(&url).await.unwrap();
+    let root = "SELECT rootpage FROM sqlite_schema WHERE name = 'measurement_engine'";
+    let root: i64 = sqlx::query_scalar(root).fetch_one(&mut other).await.unwrap();
+    let size: i64 = sqlx::query_scalar("PRAGMA page_size").fetch_one(&mut other).await.unwrap();
+    other.close().await.unwrap();
+    // Where its first free block begins, in the header of the page (https://sqlite.org/fileformat2.html, 1.6): beyond its end.
+    let broken = |bytes: &[u8]| {
+        let mut file = fs::File::options().write(true).open(path(&base)).unwrap();
+        file.seek(SeekFrom::Start(u64::try_from((root - 1) * size + 1).unwrap())).unwrap();
+        file.write_all(bytes).unwrap();
+    };
+    let store = base.open().await;
+    store.verify().await.unwrap();
+    broken(&[0xff, 0xff]);
+    assert!(matches!(store.verify().await, Err(StoreError::Damaged(_))), "while it is open");
+    assert!(matches!(store.put(entry(&alike(2)), None).await, Err(StoreError::Damaged(_))));
+    store.close().await;
+    assert!(matches!(Store::open(&base.target).await, Err(OpenError::Damaged { .. })), "when it is opened");
+    broken(&[0, 0]);
+    assert_eq!(base.open().await.list(&Filter::default(), None, 10).await.unwrap().total, 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn flipped_bits_are_found_and_what_can_be_read_is_saved() {
     const RECORDS: u64 = 80;
