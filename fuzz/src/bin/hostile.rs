@@ -1,9 +1,9 @@
 //! Hostile inputs of every target, counted and watched: `cargo run --profile hostile --package plimsoll-fuzz --bin hostile`.
 
-use std::io;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
+use std::{env, io};
 
 use lexopt::prelude::*;
 use plimsoll_fuzz::chance::Chance;
@@ -16,7 +16,8 @@ Makes hostile inputs and watches what they cost: none may panic, work over 2 s, 
 
 Usage: hostile [--inputs N] [--seconds S] [--seed N] [--from N] [--keep DIR] [TARGET...]
 
-  --inputs N    how many in all, of all targets together (default 100000)
+  --inputs N    how many in all, of all targets together (default 100000);
+                beyond 600,000 in several processes, each with the next seed
   --seconds S   no longer than this, however many they were
   --seed N      which ones; the same number makes the same ones (default 1)
   --from N      from this number on, of every target
@@ -26,6 +27,10 @@ Usage: hostile [--inputs N] [--seconds S] [--seed N] [--from N] [--keep DIR] [TA
 
 /// Inputs of one target before the next one has its turn, of each hundred of its share.
 const TURN: u64 = 10;
+
+/// Most inputs of one process. Memory is the process's, and what a large input leaves behind in pieces counts for those after it: after
+/// six million, inputs that take 290 MiB by themselves were over the limit.
+const PROCESS: u64 = 600_000;
 
 /// How often it is told how far it is.
 const TOLD: Duration = Duration::from_secs(30);
@@ -43,7 +48,7 @@ struct Options {
 
 fn main() -> ExitCode {
     match parse(lexopt::Parser::from_env()) {
-        Ok(Some(options)) => match run(&options) {
+        Ok(Some(options)) => match if options.is_long() { runs(&options) } else { run(&options) } {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::FAILURE,
             Err(error) => {
@@ -86,6 +91,41 @@ fn parse(mut parser: lexopt::Parser) -> Result<Option<Options>, lexopt::Error> {
         }
     }
     Ok(Some(options))
+}
+
+impl Options {
+    /// Whether one process is not enough.
+    const fn is_long(&self) -> bool {
+        self.inputs > PROCESS && !self.print
+    }
+}
+
+/// Whether nothing broke in any of several processes, one after the other; each makes its inputs with the next seed.
+fn runs(options: &Options) -> io::Result<bool> {
+    let start = Instant::now();
+    let (mut left, mut seed, mut clean) = (options.inputs, options.seed, true);
+    while left > 0 {
+        let mut process = Command::new(env::current_exe()?);
+        if let Some(time) = options.time {
+            let Some(rest) = time.checked_sub(start.elapsed()).filter(|rest| rest.as_secs() > 0) else { break };
+            process.args(["--seconds", &rest.as_secs().to_string()]);
+        }
+        let inputs = left.min(PROCESS);
+        process.args([
+            "--inputs",
+            &inputs.to_string(),
+            "--seed",
+            &seed.to_string(),
+            "--from",
+            &options.from.to_string(),
+        ]);
+        process.arg("--keep").arg(&options.keep).args(&options.targets);
+        println!("seed {seed}:");
+        clean &= process.status()?.success();
+        left -= inputs;
+        seed = seed.wrapping_add(1);
+    }
+    Ok(clean)
 }
 
 /// Whether nothing broke.
