@@ -47,6 +47,21 @@ fn what_is_large_but_real_is_run() {
     assert!(events > 500_000, "{events}");
 }
 
+/// Whatever allocation is the last one: also one within a layer that is being recomputed, or just before.
+#[test]
+fn a_run_may_end_within_a_recomputation() {
+    for layers in [2_040, 2_044, 2_048] {
+        let falcon = format!(
+            r#"{{"model_type": "falcon", "vocab_size": 50304, "hidden_size": 2048, "num_hidden_layers": {layers},
+                "num_attention_heads": 32, "alibi": true, "bias": false, "multi_query": true, "parallel_attn": false,
+                "new_decoder_architecture": false, "hidden_dropout": 0.0, "attention_dropout": 0.0}}"#
+        );
+        let training = r#""precision": "bf16-amp", "accumulation": 8, "checkpointing": "full", "attention": "eager",
+            "lora": {"rank": 16}"#;
+        assert!(run(&falcon, training).is_err(), "{layers}");
+    }
+}
+
 #[test]
 fn what_would_take_more_memory_than_a_run_may_have_is_an_error_that_says_so() {
     let cx = Context::new();

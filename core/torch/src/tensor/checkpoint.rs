@@ -50,6 +50,11 @@ impl Frame {
         self.0.role.get()
     }
 
+    /// Whether its function is being run again.
+    pub(super) fn recomputes(&self) -> bool {
+        matches!(self.role(), Role::Recompute)
+    }
+
     /// Reserves the next place for `holder`.
     pub(super) fn defer(&self, holder: &Rc<()>) -> usize {
         let mut places = self.0.places.borrow_mut();

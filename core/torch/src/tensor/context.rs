@@ -160,8 +160,12 @@ impl Context {
         drop((self.past.take(), self.hooks.take()));
     }
 
-    /// Whether more was written than a run may have ([`Recorder::over`]): it is to be given up as soon as may be.
+    /// Whether more was written than a run may have ([`Recorder::over`]): it is to be given up as soon as may be. A recomputation
+    /// that has begun is not: who asked for it waits for what it saves. It writes no more than its forward did.
     pub fn exhausted(&self) -> bool {
+        if self.frames.borrow().iter().any(Frame::recomputes) {
+            return false;
+        }
         if !self.exhausted.get() && self.recorder.borrow().over(self.beside()) {
             self.exhausted.set(true);
         }
