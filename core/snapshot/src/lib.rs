@@ -20,5 +20,5 @@ pub use summary::{Fragmentation, Held, Summary};
 /// The first byte of a pickle, whatever follows.
 pub const FIRST: u8 = 0x80;
 
-/// Longest file that is read, in bytes: a history of some five million events.
+/// Longest file that is read, in bytes: at the 60 to 90 an event that the tests' snapshots have, more than values are read of.
 pub const MOST_BYTES: usize = 512 << 20;

@@ -2,7 +2,7 @@
 
 use plimsoll_ground::{Error, Result};
 
-/// Most values of a pickle: about half a gigabyte of ours. A snapshot has some six for every event of its history.
+/// Most values of a pickle: about half a gigabyte of ours. Those of the tests have six to nine for every event of their history.
 const MOST_VALUES: usize = 16 << 20;
 
 /// Most keys of a dictionary that are looked at, the last ones: asking costs as much, however often one is referred to.

@@ -21,7 +21,7 @@ const MOST_FRAMES: usize = 64;
 pub struct Snapshot {
     /// The cards that PyTorch had used, in order, each with what was on it.
     pub devices: Vec<Device>,
-    /// `PYTORCH_CUDA_ALLOC_CONF`, where it was set and is told (from torch 2.1 on).
+    /// `PYTORCH_CUDA_ALLOC_CONF`, where it was set and is told.
     pub conf: Option<String>,
     stacks: Stacks,
 }
@@ -35,7 +35,7 @@ pub struct Device {
     pub segments: Vec<Segment>,
     /// What came and went, in order; empty where no history was recorded.
     pub trace: Vec<Entry>,
-    /// What the program said of itself, in order: `Optimizer.step#AdamW.step` and such (from torch 2.6 on).
+    /// What the program said of itself, in order: `Optimizer.step#AdamW.step` and such; older versions mark nothing.
     pub marks: Vec<Mark>,
 }
 
@@ -59,7 +59,7 @@ pub struct Block {
     pub address: u64,
     /// Its size.
     pub size: Bytes,
-    /// What was asked for; as large as it is where that is not told (before torch 2.1).
+    /// What was asked for; as large as it is where that is not told.
     pub requested: Bytes,
     /// Whose it is.
     pub state: State,
@@ -285,7 +285,7 @@ impl<'a, 'b> Reader<'a, 'b> {
             };
             let requested = self.bytes(*block, "requested_size").filter(|asked| *asked <= size).unwrap_or(size);
             let stack = self.stack(*block);
-            // Before torch 2.2 blocks did not say where they are.
+            // Where a block does not say where it is: they lie one behind the other.
             let address_of = self.number(*block, "address").unwrap_or(address);
             blocks.push(Block { address: address_of, size, requested, state, stack });
             address = address.saturating_add(size.get());
