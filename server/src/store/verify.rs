@@ -39,7 +39,11 @@ impl Store {
 
     async fn verify_all(&self) -> Result<(), StoreError> {
         if let Pools::Sqlite { readers, .. } = &self.pools {
-            let row = sqlx::query("PRAGMA quick_check(1)").fetch_one(readers).await.map_err(StoreError::of)?;
+            let mut reader = readers.acquire().await.map_err(StoreError::of)?;
+            // What a connection has read before lies in its cache, and would be looked at instead of the file.
+            sqlx::query("PRAGMA shrink_memory").execute(&mut *reader).await.map_err(StoreError::of)?;
+            let row = sqlx::query("PRAGMA quick_check(1)").fetch_one(&mut *reader).await.map_err(StoreError::of)?;
+            drop(reader);
             let said: String = row.try_get(0).map_err(StoreError::of)?;
             if said != "ok" {
                 return Err(StoreError::Damaged(said));
