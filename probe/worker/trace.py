@@ -254,6 +254,9 @@ WHOLE = {
 
 PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "_grouped_mm"}
 
+# What chance says: the largest that `torch.rand` draws.
+NOTHING_LEFT_OUT = 1 - 2**-24
+
 # Larger factories on the CPU stay fake: nobody reads that many numbers one by one.
 MOST_ON_HOST = 4_000_000
 
@@ -319,7 +322,8 @@ def watch_class():
                 )
                 if not large:
                     with unset_fake_temporarily():
-                        return func(*args, **kwargs)
+                        out = func(*args, **kwargs)
+                        return self.chance(out) if func is aten.rand.default and out.numel() == 1 else out
             if func is aten._local_scalar_dense.default and getattr(args[0], "constant", None) is None:
                 return self.answer(args[0])
             if func is aten.equal.default:
@@ -349,6 +353,14 @@ def watch_class():
                 bias = base in ("addmm", "addmv") and args[0].dim() == 1
                 self.tape.emit("b", int(bias))
             return self.seen(func, func(*args, **kwargs), args)
+
+        def chance(self, drawn):
+            """A number that the host draws to decide by, as whether a layer is left out (`layerdrop`): the same each
+            time, so that every micro-batch goes the same way, and near 1, so that nothing is left out."""
+            who = asking()
+            given = self.answers.get(who, NOTHING_LEFT_OUT)
+            self.asked[who] = [short(drawn.dtype), given]
+            return drawn.fill_(given)
 
         def answer(self, tensor):
             who = asking()
@@ -542,6 +554,15 @@ def replacements(watch):
         with watch, torch.no_grad():
             return left.add_(right)
 
+    def gru_cell(func, input, hidden, old, *biases):
+        """`_thnn_fused_gru_cell_cuda` in RNN.cu: the new state, and five times as much for backward."""
+        return torch.empty_like(old), old.new_empty(old.size(0), old.size(1) * 5)
+
+    def gru_cell_backward(func, gradient, kept, biased):
+        gates = [kept.new_empty(kept.size(0), kept.size(1) // 5 * 3) for _ in range(2)]
+        state = torch.empty_like(gradient)
+        return (*gates, state, *(gate.sum(0) if biased else None for gate in gates))
+
     def into(func, made, *args, **kwargs):
         """What picking and choosing do backwards: gradients are written into zeros made for them (`index_backward`,
         `value_selecting_reduction_backward`, `gather_backward` in FunctionsManual.cpp)."""
@@ -555,6 +576,8 @@ def replacements(watch):
         aten.scatter_add.default: into,
         aten.convolution.default: convolution,
         aten.convolution_backward.default: convolution_backward,
+        aten._thnn_fused_gru_cell.default: gru_cell,
+        aten._thnn_fused_gru_cell_backward.default: gru_cell_backward,
         getattr(getattr(aten, "_grouped_mm", None), "default", "no grouped_mm"): grouped_mm,
         getattr(getattr(aten, "_safe_softmax", None), "default", "no safe_softmax"): safe_softmax,
     }
@@ -664,16 +687,21 @@ def dropout(x, p, train):
     return torch.ops.aten.native_dropout(x, p, train)[0]
 
 
-def recurrent(name):
+def recurrent(plain, name):
     """What stands for cuDNN's recurrent layers: its driver lays out their weights and what they keep for backward."""
-    def refuse(*_, **__):
+    def run(*args, **kwargs):
+        import torch
+
+        if not torch.backends.cudnn.enabled:
+            # PyTorch's own loop over the sequence, cell by cell.
+            return plain(*args, **kwargs)
         raise Refusal(
             "nn.%s runs in cuDNN, and how much that keeps for backward only a card's driver knows" % name.upper(),
-            "while it is traced, have the model loop over nn.%sCell with a number for the length, or measure it on the "
-            "card with plimsoll probe" % name.upper(),
+            "record it as it trains without cuDNN (torch.backends.cudnn.enabled = False in your module, nn.%sCell's loop, a "
+            "number for the length), or measure it on the card with plimsoll probe" % name.upper(),
         )
 
-    return refuse
+    return run
 
 
 @contextlib.contextmanager
@@ -695,7 +723,7 @@ def no_card_needed(attention):
         (torch.cuda, "get_device_capability", lambda *_: attention.capability),
         (fake_tensor, "CONSTANT_NUMEL_LIMIT", 1024),
     ]
-    replaced += [(torch._VF, called, recurrent(name)) for called, name in
+    replaced += [(torch._VF, called, recurrent(getattr(torch._VF, called), name)) for called, name in
                  (("lstm", "lstm"), ("gru", "gru"), ("rnn_tanh", "rnn"), ("rnn_relu", "rnn"))]
     # Fake tensors are taken for a graph being captured, and masks would then be made whether or not they are needed.
     for name in ("transformers.masking_utils", "transformers.modeling_attn_mask_utils"):
@@ -939,6 +967,263 @@ def naming(model, tape, checkpoints):
         torch.nn.Module.__call__ = plain
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# A marked line in a script
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class Found(BaseException):
+    """The marked lines are reached: the script goes no further."""
+
+
+def ashore():
+    """The mode a script runs in up to its marked lines: what it would put on a card stays on the host."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    def host(value):
+        if isinstance(value, (str, torch.device)) and str(value).split(":")[0] == "cuda":
+            return torch.device("cpu")
+        return value
+
+    class Ashore(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            if getattr(function, "__name__", "") in ("cuda", "pin_memory") and args:
+                return args[0]
+            return function(*map(host, args), **{name: host(value) for name, value in (kwargs or {}).items()})
+
+    return Ashore()
+
+
+def reachable(value, kind, depth=2):
+    """Values of this kind in a name's value: itself, in containers, or what a plain object holds."""
+    if isinstance(value, kind):
+        return [value]
+    inner = ()
+    if isinstance(value, dict) or hasattr(value, "items") and hasattr(value, "keys"):
+        inner = value.values()
+    elif isinstance(value, (list, tuple)):
+        inner = value
+    elif depth and hasattr(value, "__dict__") and not isinstance(value, type) and "module" not in type(value).__name__:
+        inner = vars(value).values()
+    return [found for part in list(inner) for found in reachable(part, kind, depth - 1)] if depth else []
+
+
+class Marked:
+    """`with plimsoll.trace("name", x="B,3,S,S"):` around what computes the loss, found by running the script up to there."""
+
+    def __init__(self, frame, shapes):
+        import torch
+
+        self.path, self.line, self.shapes = frame.f_code.co_filename, frame.f_lineno, shapes
+        self.names = {**frame.f_globals, **frame.f_locals}
+        # What the script has put around them.
+        on = torch.is_autocast_enabled("cuda")
+        self.cast = torch.get_autocast_dtype("cuda") if on else None
+
+    def read(self):
+        """What stands in the block: up to backward, which is the loop's."""
+        import ast
+
+        import torch
+
+        def calls(node, name):
+            return any(name in (getattr(part, "attr", None), getattr(part, "id", None)) for part in ast.walk(node))
+
+        with open(self.path, encoding="utf-8") as file:
+            tree = ast.parse(file.read())
+        blocks = [node for node in ast.walk(tree) if isinstance(node, ast.With) and calls(node.items[0], "trace")
+                  and node.lineno <= self.line <= node.body[0].lineno]
+        if not blocks:
+            raise Refusal("the marked lines cannot be found at line %d of %s" % (self.line, self.path),
+                          "write `with plimsoll.trace(...):` as a statement of its own")
+        body = []
+        for statement in blocks[-1].body:
+            if calls(statement, "backward"):
+                break
+            if not calls(statement, "zero_grad"):
+                body.append(statement)
+        stored = [part.id for node in body for part in ast.walk(node)
+                  if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)]
+        if not stored:
+            raise Refusal("the marked lines give nothing a name", "mark what computes the loss: loss = model(batch)")
+        self.loss = "loss" if "loss" in stored else stored[-1]
+        self.loaded = {part.id for node in body for part in ast.walk(node)
+                       if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
+        # Autocast that they turn on themselves: which one is known before they run.
+        items = [item.context_expr for node in body for part in ast.walk(node) if isinstance(part, ast.With)
+                 for item in part.items]
+        casts = [eval(compile(ast.Expression(item), self.path, "eval"), self.names) for item in items if calls(item, "autocast")]
+        casts = {cast.fast_dtype for cast in casts if cast._enabled}
+        self.casts = any(calls(node, "autocast") for node in body)
+        if len(casts) > 1:
+            raise Refusal("the marked lines cast to several types", "use one precision")
+        self.cast = next(iter(casts), self.cast)
+        self.code = compile(ast.Module(body=body, type_ignores=[]), self.path, "exec")
+        self.text = "\n".join(ast.unparse(statement) for statement in body)
+        return self
+
+    def look(self):
+        """The models, what they are given, and the precision, as they are where the marked lines begin."""
+        import torch
+
+        used = {name: self.names[name] for name in sorted(self.loaded) if name in self.names}
+        models = [model for value in used.values() for model in reachable(value, torch.nn.Module)]
+        models = list({id(model): model for model in models}.values())
+        self.models = [model for model in models if not any(
+            model is not other and any(model is part for part in other.modules()) for other in models)]
+        if not any(parameter.requires_grad for model in self.models for parameter in model.parameters()):
+            raise Refusal("the marked lines use no model that trains", "mark the lines that call it")
+        self.given = self.inputs(used)
+        types = {p.dtype for model in self.models for p in model.parameters() if p.is_floating_point()}
+        half = {torch.float16: "fp16", torch.bfloat16: "bf16"}
+        self.precision = "fp32"
+        if self.cast is not None:
+            self.precision = half[self.cast] + "-amp"
+        elif len(types) == 1:
+            self.precision = half.get(next(iter(types)), "fp32")
+        return self
+
+    def inputs(self, used):
+        """Tensors that the marked lines are given: where each lies, its type, and its lengths with axes in them."""
+        import torch
+
+        found = []
+        for name, value in used.items():
+            if isinstance(value, torch.nn.Module):
+                continue
+            parts = [(None, value)] if isinstance(value, torch.Tensor) else (
+                list(value.items()) if hasattr(value, "items") else list(enumerate(value))
+                if isinstance(value, (list, tuple)) else [])
+            found += [(name, key, part) for key, part in parts if isinstance(part, torch.Tensor)]
+        firsts = [part.shape[0] for _, _, part in found if part.dim()]
+        if not firsts:
+            raise Refusal("the marked lines are given no tensor", "have the batch in a variable before them")
+        batch, axes, inputs = max(set(firsts), key=firsts.count), {}, {}
+        for name, key, part in found:
+            label = str(name if key is None else key)
+            lengths = self.shapes.get(label)
+            lengths = lengths.split(",") if lengths is not None else ["B" if at == 0 and length == batch else str(length)
+                                                                     for at, length in enumerate(part.shape)]
+            lengths = [length.strip() for length in lengths if length.strip()]
+            if len(lengths) != part.dim():
+                raise Refusal("%s has %d dimensions, and %r names %d" % (label, part.dim(), self.shapes[label],
+                                                                        len(lengths)), "name each, or give its length")
+            for length, size in zip(lengths, part.shape):
+                if length.isidentifier() and axes.setdefault(length, size) != size:
+                    raise Refusal("the axis %s is %d here and %d there" % (length, axes[length], size),
+                                  "give the two different names")
+            label = label if label.isidentifier() and label not in inputs else "input_%d" % len(inputs)
+            inputs[label] = {"dtype": short(part.dtype), "shape": lengths, "at": [name, key]}
+        unknown = set(self.shapes) - {str(name if key is None else key) for name, key, _ in found}
+        if unknown:
+            raise Refusal("the marked lines are given no %s" % ", ".join(sorted(unknown)), "they are given %s" % ", ".join(inputs))
+        self.axes = axes
+        return inputs
+
+    def model(self):
+        """All its models as one."""
+        import torch
+
+        if len(self.models) == 1:
+            return self.models[0]
+        return torch.nn.ModuleList(self.models)
+
+    def checked(self, precision):
+        """Whether this precision is the script's, or can be put around it."""
+        if self.precision not in ("fp32", precision) or (self.precision == "fp32" and precision in ("fp16", "bf16")):
+            raise Refusal("the script trains in %s, not in %s" % (self.precision, precision),
+                          "record that with --precision %s, or change the script" % self.precision)
+
+    def namespace(self, batch):
+        """The script's names that are others on the card: the batch's tensors, and what says where they go."""
+        import torch
+
+        names = {name: self.names[name] for name in {of["at"][0] for of in self.given.values()}}
+        for label, tensor in batch.items():
+            name, key = self.given[label]["at"]
+            if key is None:
+                names[name] = tensor
+            elif isinstance(key, int):
+                items = list(names[name])
+                items[key] = tensor
+                names[name] = type(names[name])(items)
+            else:
+                if names[name] is self.names[name]:
+                    names[name] = type(names[name])(dict(names[name].items()))
+                names[name][key] = tensor
+        places = [name for name, value in self.names.items() if isinstance(value, torch.device)]
+        return {**names, **dict.fromkeys(places, torch.device("cuda"))}
+
+
+def marked(path, arguments):
+    """Runs a script up to its marked lines."""
+    import types
+
+    import torch
+    import torch.cuda.amp.common
+
+    if not hasattr(os, "fork"):
+        raise Refusal("a script can be traced where processes can be copied (Linux, macOS)", "use MODULE:CALLABLE here")
+
+    def trace(name="model", **shapes):
+        frame = sys._getframe(1)
+
+        class Stop:
+            def __enter__(self):
+                raise Found(Marked(frame, shapes))
+
+            def __exit__(self, *_):
+                pass
+
+        return Stop()
+
+    stand_in = types.ModuleType("plimsoll")
+    stand_in.trace = trace
+    sys.modules["plimsoll"] = stand_in
+    sys.argv = [path, *arguments]
+    sys.path.insert(0, os.path.dirname(path))
+    there = {"is_available": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0,
+             "set_device": lambda *_: None, "synchronize": lambda *_: None, "empty_cache": lambda: None,
+             "is_bf16_supported": lambda *_, **__: True, "get_device_capability": lambda *_: (9, 0)}
+    replaced = [(torch.cuda, name, value) for name, value in there.items()]
+    # What is compiled is recorded as it was before.
+    replaced += [(torch.nn.Module, "cuda", lambda module, *_: module),
+                 (torch, "compile", lambda model=None, **_: model if model is not None else lambda model: model),
+                 (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)]
+    before = [(place, name, getattr(place, name)) for place, name, _ in replaced]
+    for place, name, value in replaced:
+        setattr(place, name, value)
+    script = types.ModuleType("__main__")
+    script.__file__ = path
+    # This file is `__main__` too, and goes on being needed.
+    sys.modules["__plimsoll__"], sys.modules["__main__"] = sys.modules["__main__"], script
+    try:
+        with open(path, encoding="utf-8") as file:
+            code = compile(file.read(), path, "exec")
+        with ashore():
+            exec(code, script.__dict__)
+    except Found as found:
+        return found.args[0].read().look()
+    finally:
+        for place, name, value in before:
+            setattr(place, name, value)
+    raise Refusal("the script ended without coming to its marked lines",
+                  'put `import plimsoll` and `with plimsoll.trace("name"):` around what computes the loss')
+
+
+def same_chances():
+    """What the model draws on the host, by whichever generator, comes out the same in every micro-batch."""
+    import random
+
+    import torch
+
+    torch.default_generator.manual_seed(0)
+    random.seed(0)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
+
+
 def record(job, module, sizes, precision, capability, direct, checkpoint):
     """One recording: four micro-batches, the first without gradients there, the second with them, then again without."""
     import torch
@@ -948,20 +1233,26 @@ def record(job, module, sizes, precision, capability, direct, checkpoint):
     cast = {"fp16-amp": torch.float16, "bf16-amp": torch.bfloat16}.get(precision)
     attention = Attention(tuple(capability))
     tape = Tape()
-    model, built = build(job, module)
-    if half is not None:
-        model = model.to(half)
-    model.train()
+    script = isinstance(module, Marked)
+    if script:
+        module.checked(precision)
+        model, built = module.model(), "script"
+    else:
+        model, built = build(job, module)
+        if half is not None:
+            model = model.to(half)
+        model.train()
     checkpoints = Checkpoints(model, tape, checkpoint == "real") if checkpoint != "none" else None
-    loss_code = compile(job["loss"], "the loss", "eval")
+    loss_code = None if script else compile(job["loss"], "the loss", "eval")
+    given = module.given if script else job["inputs"]
     # Lengths are written as expressions of the axes' names.
-    lengths = [(name, given["dtype"], [compile(str(n), "the input " + name, "eval") for n in given["shape"]])
-               for name, given in job["inputs"].items()]
+    lengths = [(name, of["dtype"], [compile(str(n), "the input " + name, "eval") for n in of["shape"]])
+               for name, of in given.items()]
 
     def inputs():
         made = {}
         for name, dtype, shape in lengths:
-            kind = half if dtype == "float32" and half is not None else getattr(torch, dtype)
+            kind = half if dtype == "float32" and half is not None and not script else getattr(torch, dtype)
             made[name] = torch.empty([int(eval(n, {}, dict(sizes))) for n in shape], dtype=kind, device="cuda")
         return made
 
@@ -969,7 +1260,7 @@ def record(job, module, sizes, precision, capability, direct, checkpoint):
     with no_card_needed(attention), watch.noting_leaves(), FakeTensorMode(allow_non_fake_inputs=True), watch:
         watch.calibrate()
         tape.begin("load")
-        on_card(model, half, tape)
+        on_card(model, None if script else half, tape)
         parameters = list(model.parameters())
         storages = [tape.see(p) for p in parameters]
         names = [name for name, _ in model.named_parameters()]
@@ -978,7 +1269,7 @@ def record(job, module, sizes, precision, capability, direct, checkpoint):
         ]
         loaded = len(tape.storages)
         keep = watch.accumulators([p for p in parameters if p.requires_grad])
-        batch = loss = None
+        batch = loss = held = None
         gradients, losses = {}, {}
         with naming(model, tape, checkpoints), checkpoints.watching() if checkpoints else contextlib.nullcontext():
             for segment in "ABCD":
@@ -988,13 +1279,22 @@ def record(job, module, sizes, precision, capability, direct, checkpoint):
                         parameter.grad = None
                 tape.begin("input")
                 batch = inputs()
+                if script:
+                    # Names that the lines gave last time are theirs until they give them again.
+                    held = {**(held or module.names), **module.namespace(batch)}
                 tape.begin("forward")
+                same_chances()
                 hooks = torch.autograd.graph.saved_tensors_hooks(tape.pack, tape.unpack)
                 # A direct recording has autograd hold what it saves itself: what a tape must come out as.
                 with contextlib.nullcontext() if direct else hooks:
-                    with torch.autocast("cuda", dtype=cast) if cast else contextlib.nullcontext():
-                        loss = eval(loss_code, {"torch": torch, "nn": torch.nn, "F": torch.nn.functional},
-                                    Names(module, model=model, batch=batch, **batch))
+                    outer = cast if not (script and module.casts) else None
+                    with torch.autocast("cuda", dtype=outer) if outer else contextlib.nullcontext():
+                        if script:
+                            exec(module.code, held)
+                            loss = held[module.loss]
+                        else:
+                            loss = eval(loss_code, {"torch": torch, "nn": torch.nn, "F": torch.nn.functional},
+                                        Names(module, model=model, batch=batch, **batch))
                 if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
                     raise Refusal("the loss is no single number with a gradient", "check --loss")
                 losses[segment] = [tape.see(loss), short(loss.dtype)]
@@ -1002,10 +1302,12 @@ def record(job, module, sizes, precision, capability, direct, checkpoint):
                 loss.backward()
                 if job.get("detach_loss"):
                     loss = loss.detach()
+                    if script:
+                        held[module.loss] = loss
                 gradients[segment] = [tape.see(p.grad) if p.grad is not None else None for p in parameters]
             tape.begin("end")
             tape.closed = True
-        del batch, loss, keep, parameters, model
+        del batch, loss, held, keep, parameters, model
     return {
         "sizes": sizes,
         "regions": checkpoints.regions if checkpoints else 0,
@@ -1025,6 +1327,37 @@ def record(job, module, sizes, precision, capability, direct, checkpoint):
     }
 
 
+def answered(channel, job, module, asked):
+    """One recording, told; or why there is none. Answers whether that is the end."""
+    begun = time.time()
+    try:
+        recorded = record(job, module, asked["sizes"], asked["precision"], asked["capability"],
+                          asked.get("direct", False), asked.get("checkpoint", "none"))
+    except Exception as error:
+        if not asked.get("may_fail"):
+            return refused(channel, error)
+        known = isinstance(error, Refusal)
+        channel.send(refused=error.problem if known else "%s: %s" % (type(error).__name__, str(error)[:500]),
+                     hint=error.hint if known else "call torch.utils.checkpoint in the model itself")
+        return 0
+    channel.send(recording=recorded, seconds=round(time.time() - begun, 2))
+    return 0
+
+
+def refused(channel, error):
+    if isinstance(error, Refusal):
+        channel.send(refused=error.problem, hint=error.hint)
+        return 2
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    traceback.print_exception(type(error), error, error.__traceback__)
+    hint = "what was printed above says where it stopped"
+    if "driver" in str(error):
+        hint = "it needs a card's driver there: while it is traced, put what allocates the same in its place"
+    channel.send(refused="%s: %s (%s:%s)" % (type(error).__name__, str(error).split("\n")[0][:500], last.filename,
+                                             last.lineno), hint=hint)
+    return 2
+
+
 def main():
     out = os.dup(1)
     os.dup2(2, 1)
@@ -1039,37 +1372,33 @@ def main():
             raise Refusal("PyTorch cannot be imported: %s" % error, "name a Python that has it with --python")
         torch.set_num_threads(1)
         try:
-            module = imported(job["module"])
+            module = marked(job["module"], job["arguments"]) if job.get("script") else imported(job["module"])
         except ImportError as error:
             raise Refusal("%s cannot be imported: %s" % (job["module"], error),
                           "run it where the module is, or name its folder with --path")
-        channel.send(hello=PROTOCOL, torch=torch.__version__, python=sys.version.split()[0])
+        about = {}
+        if job.get("script"):
+            # As `--input` and `--axis` would say it.
+            inputs = ["%s=%s[%s]" % (name, of["dtype"], ",".join(of["shape"])) for name, of in module.given.items()]
+            axes = ["%s=%d" % axis for axis in module.axes.items()]
+            about = {"inputs": inputs, "axes": axes, "precision": module.precision, "lines": module.text}
+        channel.send(hello=PROTOCOL, torch=torch.__version__, python=sys.version.split()[0], **about)
         for line in sys.stdin:
             asked = json.loads(line)
-            begun = time.time()
-            try:
-                recorded = record(job, module, asked["sizes"], asked["precision"], asked["capability"],
-                                  asked.get("direct", False), asked.get("checkpoint", "none"))
-            except Exception as error:
-                if not asked.get("may_fail"):
-                    raise
-                known = isinstance(error, Refusal)
-                channel.send(refused=error.problem if known else "%s: %s" % (type(error).__name__, str(error)[:500]),
-                             hint=error.hint if known else "call torch.utils.checkpoint in the model itself")
+            # A script's models are as it made them, and each recording begins with them so.
+            child = os.fork() if job.get("script") else None
+            if child:
+                code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+                if code:
+                    return 2
                 continue
-            channel.send(recording=recorded, seconds=round(time.time() - begun, 2))
-    except Refusal as refusal:
-        channel.send(refused=refusal.problem, hint=refusal.hint)
-        return 2
-    except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        traceback.print_exc()
-        hint = "what was printed above says where it stopped"
-        if "driver" in str(error):
-            hint = "it needs a card's driver there: while it is traced, put what allocates the same in its place"
-        channel.send(refused="%s: %s (%s:%s)" % (type(error).__name__, str(error).split("\n")[0][:500], last.filename,
-                                                 last.lineno), hint=hint)
-        return 2
+            status = answered(channel, job, module, asked)
+            if child == 0:
+                os._exit(status)
+            if status:
+                return status
+    except BaseException as error:
+        return refused(channel, error)
     return 0
 
 

@@ -30,6 +30,7 @@ Examples:
       --loss 'model(ids)' -o mine.hull
   plimsoll trace 'torchvision.models:mobilenet_v3_large()' \\
       --input 'x=float32[B,3,S,S]' --input 'y=int64[B]' -o mobilenet.hull
+  plimsoll trace train.py -o mine.hull -- --data small.json
   plimsoll trace 'timm:create_model(\"convnext_tiny\")' \\
       --input 'x=float32[B,3,224,224]' --input 'y=int64[B]' -o convnext.hull
   plimsoll estimate --hull net.hull --batch 8 --set S=224 --gpu rtx-4090
@@ -37,7 +38,13 @@ Examples:
 Your own PyTorch runs the model's forward and backward on tensors that have no
 contents: no card is needed, and nothing is computed or sent anywhere. Letters in
 an input's shape are axes; the first is the micro-batch. The module is imported
-from the current folder as well.";
+from the current folder as well.
+
+A script runs as it is, on the host, until the line that you mark in it:
+  import plimsoll
+  with plimsoll.trace(\"mine\", input_ids=\"B,S\", labels=\"B,S\"):
+      loss = model(**batch).loss
+What follows it does not run. Inputs without names of axes have the batch alone.";
 
 /// Precisions that are recorded when none is named.
 const PRECISIONS: &str = "fp32,bf16-amp";
@@ -49,9 +56,13 @@ const CARDS: [(u8, u8); 6] = [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)];
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Where the model comes from: a module or a file, and what makes the model
-    /// in it
-    #[arg(value_name = "MODULE:CALLABLE", required_unless_present = "print_recorder")]
+    /// in it; or a script with a marked line
+    #[arg(value_name = "MODULE:CALLABLE | SCRIPT.py", required_unless_present = "print_recorder")]
     model: Option<String>,
+
+    /// What a script is given, after --
+    #[arg(last = true, value_name = "ARGUMENT")]
+    arguments: Vec<String>,
 
     /// An input: name, type and shape, `x=float32[B,3,S,S]`; may be repeated.
     /// float32 becomes the precision's own type where weights are in 16 bits
@@ -69,8 +80,9 @@ pub struct Args {
     axis: Vec<String>,
 
     /// Precisions to record, by commas: fp32, fp16-amp, bf16-amp, fp16, bf16
-    #[arg(long, value_name = "LIST", default_value = PRECISIONS)]
-    precision: String,
+    /// [default: fp32,bf16-amp; of a script, what it trains in]
+    #[arg(long, value_name = "LIST")]
+    precision: Option<String>,
 
     /// What the model is told when it asks the card for a number, by the
     /// function that asks: Router.forward=false; may be repeated
@@ -109,41 +121,29 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     if args.print_recorder {
         return crate::estimate::print(SCRIPT, exit::OK);
     }
-    let Some((module, callable)) = args.model.as_deref().and_then(|model| model.split_once(':')) else {
-        let hint = "write a module, a colon and what makes the model: mymodel:Net";
-        return Err(Error::new("trace", "it is not said what makes the model", hint).into());
-    };
-    let given = Given::read(&args.input, &args.axis)?;
-    let precisions = precisions(&args.precision)?;
+    let (job, given) = job(args)?;
     let cards = cards(args.gpu.as_deref())?;
-    let here = std::env::current_dir().map_err(|error| Failure::Environment {
-        problem: format!("the current folder cannot be found: {error}"),
-        hint: "change to another folder".to_owned(),
-    })?;
-    let mut path: Vec<PathBuf> = args.path.iter().map(|folder| here.join(folder)).collect();
-    path.push(here.clone());
-    let module =
-        if module.ends_with(".py") { here.join(module).to_string_lossy().into_owned() } else { module.to_owned() };
-    let job = Job {
-        module,
-        callable: callable.to_owned(),
-        inputs: given.inputs.clone(),
-        loss: args.loss.clone(),
-        answers: input::answers(&args.answer)?,
-        detach_loss: args.detach_loss,
-        path,
-    };
     let python = find(args.python.as_deref())?;
     let quarters = Quarters::new()?;
     let mut recorder = Recorder::start(&quarters, &python, SCRIPT, &job)?;
+    let given = match given {
+        Some(given) => given,
+        None => {
+            let axes: Vec<String> = recorder.hello.axes.iter().chain(&args.axis).cloned().collect();
+            Given::read(&recorder.hello.inputs, &axes)?
+        }
+    };
+    let usual = if job.callable.is_some() { PRECISIONS } else { recorder.hello.precision.as_str() };
+    let named = args.precision.clone().unwrap_or_else(|| usual.to_owned());
+    let precisions = precisions(&named)?;
     let mut asked = Asked {
         made: vec![
             ("plimsoll".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
-            ("torch".to_owned(), recorder.torch.clone()),
-            ("python".to_owned(), recorder.python.clone()),
+            ("torch".to_owned(), recorder.hello.torch.clone()),
+            ("python".to_owned(), recorder.hello.python.clone()),
         ],
         model: args.model.clone().unwrap_or_default(),
-        loss: args.loss.clone(),
+        loss: if job.callable.is_some() { args.loss.clone() } else { recorder.hello.lines.clone() },
         inputs: given.described.clone(),
         axes: Vec::new(),
     };
@@ -162,6 +162,45 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         }
     }
     Err(refused.unwrap_or_else(|| Error::new("trace", "nothing was recorded", "name an axis").into()))
+}
+
+/// What the recorder is to do, and the inputs; those of a script are known when it has come to its marked lines.
+fn job(args: &Args) -> Result<(Job, Option<Given>), Failure> {
+    let model = args.model.as_deref().unwrap_or_default();
+    let (module, callable) = match model.split_once(':') {
+        Some((module, callable)) => (module, Some(callable.to_owned())),
+        None if model.ends_with(".py") => (model, None),
+        None => {
+            let hint = "write a module, a colon and what makes the model, mymodel:Net, or a script with a marked line, train.py";
+            return Err(Error::new("trace", "it is not said what makes the model", hint).into());
+        }
+    };
+    let given = match callable {
+        Some(_) => Some(Given::read(&args.input, &args.axis)?),
+        None if args.input.is_empty() => None,
+        None => {
+            let hint = "name them in the script: with plimsoll.trace(\"mine\", x=\"B,3,S,S\"):";
+            return Err(Error::new("--input", "a script has its inputs itself", hint).into());
+        }
+    };
+    let here = std::env::current_dir().map_err(|error| Failure::Environment {
+        problem: format!("the current folder cannot be found: {error}"),
+        hint: "change to another folder".to_owned(),
+    })?;
+    let mut path: Vec<PathBuf> = args.path.iter().map(|folder| here.join(folder)).collect();
+    path.push(here.clone());
+    let file = module.ends_with(".py");
+    let job = Job {
+        module: if file { here.join(module).to_string_lossy().into_owned() } else { module.to_owned() },
+        callable,
+        arguments: args.arguments.clone(),
+        inputs: given.as_ref().map(|given| given.inputs.clone()).unwrap_or_default(),
+        loss: args.loss.clone(),
+        answers: input::answers(&args.answer)?,
+        detach_loss: args.detach_loss,
+        path,
+    };
+    Ok((job, given))
 }
 
 /// The kinds of cards that are recorded for.

@@ -21,8 +21,10 @@ const PROTOCOL: u32 = 1;
 pub struct Job {
     /// Module or file.
     pub module: String,
-    /// What makes the model in it.
-    pub callable: String,
+    /// What makes the model in it. Without, it is a script with marked lines.
+    pub callable: Option<String>,
+    /// What a script is given.
+    pub arguments: Vec<String>,
     /// Inputs by name.
     pub inputs: Value,
     /// The loss's expression.
@@ -75,10 +77,8 @@ pub struct Recorder {
     child: Child,
     stdin: ChildStdin,
     lines: BufReader<ChildStdout>,
-    /// PyTorch's version.
-    pub torch: String,
-    /// Python's version.
-    pub python: String,
+    /// What it said first: versions, and what it found of a script.
+    pub hello: Reply,
 }
 
 impl Recorder {
@@ -87,6 +87,8 @@ impl Recorder {
         let text = json!({
             "module": job.module,
             "callable": job.callable,
+            "script": job.callable.is_none(),
+            "arguments": job.arguments,
             "inputs": job.inputs,
             "loss": job.loss,
             "answers": job.answers,
@@ -105,13 +107,11 @@ impl Recorder {
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(environment("the recorder has no input or output".to_owned()));
         };
-        let mut recorder =
-            Self { child, stdin, lines: BufReader::new(stdout), torch: String::new(), python: String::new() };
-        let hello = recorder.line()?;
-        if hello.hello != Some(PROTOCOL) {
+        let mut recorder = Self { child, stdin, lines: BufReader::new(stdout), hello: Reply::default() };
+        recorder.hello = recorder.line()?;
+        if recorder.hello.hello != Some(PROTOCOL) {
             return Err(environment("the recorder did not say what it speaks".to_owned()));
         }
-        (recorder.torch, recorder.python) = (hello.torch, hello.python);
         Ok(recorder)
     }
 

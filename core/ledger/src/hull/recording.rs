@@ -18,6 +18,18 @@ pub struct Reply {
     /// Python's version, in the first.
     #[serde(default)]
     pub python: String,
+    /// What was found of a script, in the first: its inputs as `--input` would say them.
+    #[serde(default)]
+    pub inputs: Vec<String>,
+    /// Its axes, as `--axis` would say them.
+    #[serde(default)]
+    pub axes: Vec<String>,
+    /// The precision it trains in.
+    #[serde(default)]
+    pub precision: String,
+    /// The marked lines.
+    #[serde(default)]
+    pub lines: String,
     /// A recording.
     pub recording: Option<Recording>,
     /// Why there is none.
