@@ -2,10 +2,11 @@
 
 use plimsoll_ledger::{DType, Recorder};
 use plimsoll_scenario::Scenario;
-use plimsoll_torch::tensor::{Context, Told};
+use plimsoll_torch::tensor::{Context, Position, Told};
 
 use crate::execute;
-use crate::execute::too_much;
+use crate::execute::{execute_on, too_much};
+use crate::train::Repeats;
 
 fn run(model: &str, training: &str) -> plimsoll_ground::Result<usize> {
     let text = format!(
@@ -86,4 +87,20 @@ fn what_would_take_more_memory_than_a_run_may_have_is_an_error_that_says_so() {
     let scenario = Scenario::from_json(r#"{"model": {"family": "mlp"}}"#).unwrap();
     let error = too_much(&cx, &scenario);
     assert!(error.problem.contains("more than 160.0 MiB of memory to follow"), "{error}");
+}
+
+/// What older bitsandbytes keep in their nodes goes with these, which no copy of a layer says.
+#[test]
+fn a_run_whose_copies_are_none_ends_where_that_is_found() {
+    let text = r#"{"model": {"hf": {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
+        "num_hidden_layers": 40, "vocab_size": 1000}}, "input": {"batch": 1, "seq": 16},
+        "training": {"precision": "bf16", "quantization": "nf4", "prepare_kbit": false,
+            "lora": {"rank": 4, "targets": "all-linear"}},
+        "software": {"bitsandbytes": "0.43.1"}, "device": {"gpu": "rtx-3090"}}"#;
+    let scenario = Scenario::from_json(text).unwrap();
+    let events = execute(&scenario).unwrap().events.len();
+    let cx = Context::new();
+    assert!(execute_on(&cx, &scenario, Repeats::Copied).unwrap().is_none());
+    let written = cx.position().events_since(Position::default());
+    assert!(written * 2 < events, "{written} of {events}");
 }

@@ -68,7 +68,7 @@ pub fn execute_with(scenario: &Scenario, repeats: Repeats) -> Result<Option<Ledg
     execute_on(&Context::new(), scenario, repeats)
 }
 
-fn execute_on(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Result<Option<Ledger>> {
+pub(crate) fn execute_on(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Result<Option<Ledger>> {
     let gpu = card(scenario)?;
     let software = Rules::of(&scenario.software);
     let rules = match (gpu.vendor, gpu.compute_capability) {
@@ -128,11 +128,12 @@ fn finished(cx: &Rc<Context>, scenario: &Scenario, parameters: &[Tensor], packed
     let total = count(false).saturating_add(packed);
     let trained = parameters.iter().filter(|p| p.requires_grad()).map(Tensor::storage_id).collect();
     let parameters = Parameters { total, trainable: count(true) };
-    if cx.exhausted() {
-        return Err(too_much(cx, scenario));
-    }
+    // First of all: a run whose copies are none has given up, which says nothing about the scenario.
     if cx.repeats_failed() {
         return Ok(None);
+    }
+    if cx.exhausted() {
+        return Err(too_much(cx, scenario));
     }
     let ledger = Ledger { parameters, trained, ..cx.take() };
     if let Some(storage) = ledger.storages.iter().find(|s| s.bytes > LARGEST_STORAGE) {

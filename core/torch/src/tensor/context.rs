@@ -161,7 +161,8 @@ impl Context {
     }
 
     /// Whether more was written than a run may have ([`Recorder::over`]): it is to be given up as soon as may be. A recomputation
-    /// that has begun is not: who asked for it waits for what it saves. It writes no more than its forward did.
+    /// that has begun is not: who asked for it waits for what it saves. It writes no more than its forward did. So is a run whose
+    /// copies turned out to be none: it is done again without them, and what it still wrote would be paid twice.
     pub fn exhausted(&self) -> bool {
         if self.frames.borrow().iter().any(Frame::recomputes) {
             return false;
@@ -169,7 +170,7 @@ impl Context {
         if !self.exhausted.get() && self.recorder.borrow().over(self.beside()) {
             self.exhausted.set(true);
         }
-        self.exhausted.get()
+        self.exhausted.get() || self.repeats_failed()
     }
 
     /// Says that this forward changes the model itself: the next one will not do the same.
