@@ -41,6 +41,9 @@ pub trait Wrapper: Hooks {
 
 /// DeepSpeed's engine: `engine.backward(loss)` and `engine.step()`.
 pub trait Engine: std::fmt::Debug {
+    /// What its optimizer does when it is made.
+    fn begin(&self, _cx: &Rc<Context>, _optimizers: &mut [Share]) {}
+
     /// What follows the graph's own backward.
     fn after_backward(&self, cx: &Rc<Context>);
 

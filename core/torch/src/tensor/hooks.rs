@@ -32,6 +32,9 @@ pub trait Hooks: std::fmt::Debug {
         None
     }
 
+    /// The module that runs reads `tensor`, a parameter of another one.
+    fn reads(&self, _cx: &Rc<Context>, _tensor: &Tensor) {}
+
     /// The graph was run through (`Engine::queue_callback`).
     fn finishes(&self, _cx: &Rc<Context>) {}
 }
@@ -45,6 +48,13 @@ impl Context {
     /// Who sees what runs, if anybody.
     pub(super) fn hooks(&self) -> Option<Rc<dyn Hooks>> {
         self.hooks.borrow().clone()
+    }
+
+    /// Says that the module that runs reads a parameter of another one.
+    pub fn read(self: &Rc<Self>, tensor: &Tensor) {
+        if let Some(hooks) = self.hooks().filter(|_| !self.is_muted()) {
+            hooks.reads(self, tensor);
+        }
     }
 
     /// Whether anything takes a gradient that was made since the node of this number: an op's result, or a leaf made on the

@@ -42,6 +42,11 @@ impl Calls {
         self.nodes.borrow_mut().clear();
     }
 
+    /// The module that runs (`FWD_MODULE_STACK[-1]`).
+    pub fn innermost(&self) -> Option<ModuleId> {
+        self.running.borrow().last().map(|running| running.module)
+    }
+
     /// A module is called when the graph's next node is `node`. Whether it was not running already.
     pub fn enters(&self, module: ModuleId, node: u32, inputs_take_gradients: bool) -> bool {
         let mut running = self.running.borrow_mut();
