@@ -306,7 +306,7 @@ impl Loop<'_> {
             // `engine.backward(loss)`: divided by the accumulation, and scaled.
             Some(engine) => {
                 let divided = ops::div_scalar(&root);
-                let scaled = ops::mul_scalar(&divided);
+                let scaled = if engine.scales() { ops::mul_scalar(&divided) } else { divided.clone() };
                 drop(root);
                 backward(&scaled);
                 engine.after_backward(cx);

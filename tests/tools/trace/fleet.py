@@ -281,7 +281,14 @@ def without_overflows():
         looked(gradient, index)
         return False
 
+    serial = deepspeed.runtime.utils.CheckOverflow.has_overflow
+
+    def never_found(self, *args, **kwargs):
+        serial(self, *args, **kwargs)
+        return False
+
     deepspeed.runtime.utils.CheckOverflow._has_inf_or_nan = staticmethod(found)
+    deepspeed.runtime.utils.CheckOverflow.has_overflow = never_found
     for module in (deepspeed.runtime.utils, stage_1_and_2, stage3, bf16_optimizer, unfused_optimizer):
         if hasattr(module, "is_invalid_grad_norm"):
             module.is_invalid_grad_norm = never

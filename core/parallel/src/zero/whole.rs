@@ -116,6 +116,10 @@ impl Engine for Whole {
         Self::clear(&self.masters);
     }
 
+    fn scales(&self) -> bool {
+        false
+    }
+
     /// `allreduce_no_retain`, behind a step's last micro-batch: gradients are averaged in flat copies.
     fn after_backward(&self, cx: &Rc<Context>) {
         if !self.last.get() {

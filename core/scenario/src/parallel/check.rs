@@ -4,7 +4,8 @@ use plimsoll_ground::{Error, Result};
 
 use super::{Offload, ParallelStrategy, PolicyDtype, Wrap, at, ddp, fsdp, zero};
 use crate::{
-    BaseDtype, Lora, LossImpl, Optimizer, OptimizerImpl, Precision, Quantization, Scenario, Task, ZeroGrad, ZeroGradAt, levers,
+    BaseDtype, Lora, LossImpl, Optimizer, OptimizerImpl, Precision, Quantization, Scenario, Task, ZeroGrad, ZeroGradAt,
+    levers,
 };
 
 /// Whether the keys can stand beside one another.
@@ -337,7 +338,8 @@ mod tests {
 
     #[test]
     fn what_pytorch_lays_into_no_flat_parameter_is_refused_in_its_words() {
-        let fsdp1 = |originals: bool| json!({ "gpus": 4, "strategy": "fsdp1", "fsdp": { "use_orig_params": originals } });
+        let fsdp1 =
+            |originals: bool| json!({ "gpus": 4, "strategy": "fsdp1", "fsdp": { "use_orig_params": originals } });
         let of = |originals, training| problem(fsdp1(originals), training).unwrap_or_default();
         assert!(of(false, json!({ "precision": "fp32" })).contains("uniform `requires_grad`"));
         assert!(of(true, json!({ "precision": "bf16" })).contains("uniform dtype"));

@@ -107,7 +107,11 @@ impl Scope {
 
     /// What a buffer is in that is made in the weights' dtype.
     pub fn buffer_dtype(&self) -> DType {
-        if self.shared.shards.as_ref().is_some_and(|plan| plan.wide_buffers) { DType::Float32 } else { self.shared.dtype }
+        if self.shared.shards.as_ref().is_some_and(|plan| plan.wide_buffers) {
+            DType::Float32
+        } else {
+            self.shared.dtype
+        }
     }
 
     /// The module that ops are attributed to.

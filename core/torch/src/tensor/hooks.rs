@@ -35,6 +35,9 @@ pub trait Hooks: std::fmt::Debug {
     /// The module that runs reads `tensor`, a parameter of another one.
     fn reads(&self, _cx: &Rc<Context>, _tensor: &Tensor) {}
 
+    /// A hook of the module that was left last made its output take a gradient.
+    fn requires_output(&self, _cx: &Rc<Context>) {}
+
     /// The graph was run through (`Engine::queue_callback`).
     fn finishes(&self, _cx: &Rc<Context>) {}
 }
@@ -79,6 +82,16 @@ impl Tensor {
 }
 
 impl Tensor {
+    /// What `enable_input_require_grads` makes of the output of the module that was left last: a leaf.
+    pub fn into_required_output(self) -> Self {
+        let leaf = self.into_leaf(true);
+        let cx = leaf.cx();
+        if let Some(hooks) = cx.hooks().filter(|_| !cx.is_muted()) {
+            hooks.requires_output(cx);
+        }
+        leaf
+    }
+
     /// Says that a parameter is a view of a flat one: no leaf to autocast, and its gradient goes on as it came.
     pub fn view_of_flat(&self) {
         if let Some(leaf) = self.edge().and_then(|edge| edge.node.leaf()) {

@@ -155,6 +155,10 @@ impl Loaded {
         }
         held.extend((!offloaded).then(|| ops::fill(cx, Fill::Zeros, &[1], DType::Bool)));
         drop(parts);
+        if !away {
+            // `defragment`
+            cx.empty_cache();
+        }
         let trained = |index: &usize| store.get(*index).is_some_and(|parameter| parameter.whole.requires_grad());
         let trained: Vec<usize> = (0..store.all.len()).filter(trained).collect();
         let numels: Vec<u64> = trained.iter().filter_map(|index| store.get(*index)).map(|p| p.part).collect();
@@ -236,8 +240,16 @@ impl Hooks for Late {
         }
     }
 
+    fn requires_output(&self, cx: &Rc<Context>) {
+        let calls = if self.forward.get() { &self.calls } else { &self.again };
+        calls.requires_output(cx.next_node());
+    }
+
     fn finishes(&self, cx: &Rc<Context>) {
         self.pass(cx, 0);
+        while let Some(Passed::Output(module)) = self.calls.pass_last() {
+            self.coordinator.fetch(cx, &self.store, module, false);
+        }
     }
 }
 
