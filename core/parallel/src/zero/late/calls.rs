@@ -89,9 +89,9 @@ impl Calls {
         }
     }
 
-    /// What is left when backward has run through all nodes: an output before the first of them.
+    /// What is left when backward has run through all nodes: what lies before the first of them.
     pub fn pass_last(&self) -> Option<Passed> {
-        self.nodes.borrow_mut().pop_if(|(_, passed)| matches!(passed, Passed::Output(_))).map(|(_, passed)| passed)
+        self.nodes.borrow_mut().pop().map(|(_, passed)| passed)
     }
 
     /// What backward passes on its way to the node of this number, one after the other.

@@ -122,10 +122,14 @@ impl Late {
 
     fn pass(&self, cx: &Rc<Context>, to: u32) {
         while let Some(passed) = self.calls.pass(to) {
-            match passed {
-                Passed::Output(module) => self.coordinator.fetch(cx, &self.store, module, false),
-                Passed::Input(module) => self.coordinator.release(&self.store, module, false),
-            }
+            self.passed(cx, passed);
+        }
+    }
+
+    fn passed(&self, cx: &Rc<Context>, passed: Passed) {
+        match passed {
+            Passed::Output(module) => self.coordinator.fetch(cx, &self.store, module, false),
+            Passed::Input(module) => self.coordinator.release(&self.store, module, false),
         }
     }
 }
@@ -247,8 +251,8 @@ impl Hooks for Late {
 
     fn finishes(&self, cx: &Rc<Context>) {
         self.pass(cx, 0);
-        while let Some(Passed::Output(module)) = self.calls.pass_last() {
-            self.coordinator.fetch(cx, &self.store, module, false);
+        while let Some(passed) = self.calls.pass_last() {
+            self.passed(cx, passed);
         }
     }
 }
