@@ -240,6 +240,11 @@ impl CachingAllocator {
         fits_limit && self.next_address + segment <= MAX_ADDRESS
     }
 
+    /// `torch.cuda.empty_cache()`: every cached segment that is one whole free block goes back to the driver.
+    pub fn empty_cache(&mut self) {
+        self.release_cached_segments();
+    }
+
     /// Returns every segment that is one free block to the driver.
     fn release_cached_segments(&mut self) {
         for list in &mut self.free {

@@ -58,7 +58,10 @@ pub fn replay(
     let (mut allocated, mut reserved) = (Bytes::ZERO, Bytes::ZERO);
     for (i, mark) in ledger.phases.iter().enumerate() {
         let end = ledger.phases.get(i + 1).map_or(ledger.events.len(), |next| next.at);
-        for event in &ledger.events[mark.at..end] {
+        for (index, event) in (mark.at..end).zip(&ledger.events[mark.at..end]) {
+            if ledger.empties_before(index) {
+                allocator.empty_cache();
+            }
             allocator.apply(*event, sizes(event.id()))?;
         }
         allocated = allocated.max(allocator.peak_allocated());
@@ -95,7 +98,10 @@ pub fn at(
     events: usize,
 ) -> Result<(Bytes, Bytes), OutOfMemory> {
     let mut allocator = CachingAllocator::with_capacity(limit, ledger.storages.len());
-    for event in ledger.events.iter().take(events) {
+    for (index, event) in ledger.events.iter().take(events).enumerate() {
+        if ledger.empties_before(index) {
+            allocator.empty_cache();
+        }
         allocator.apply(*event, sizes(event.id()))?;
     }
     Ok((allocator.allocated(), allocator.reserved()))

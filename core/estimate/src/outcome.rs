@@ -100,7 +100,10 @@ impl CardMemory {
             return false;
         }
         let mut allocator = CachingAllocator::with_capacity(Some(self.room()), ledger.storages.len());
-        for event in &ledger.events {
+        for (index, event) in ledger.events.iter().enumerate() {
+            if ledger.empties_before(index) {
+                allocator.empty_cache();
+            }
             if allocator.apply(*event, size(event.id())).is_err() || allocator.reserved() > line {
                 return false;
             }

@@ -88,6 +88,9 @@ pub fn notes(scenario: &Scenario, communicators: &[Communicator], headroom: i64)
              and comes to the card block by block. PyTorch hands blocks back with record_stream: on a card that lags behind, some stay \
              reserved longer than counted here, and batch is what one card takes at a time"
         ),
+        ParallelStrategy::Zero0 => format!(
+            "this is each of {gpus} cards under DeepSpeed without ZeRO: all hold the same, and batch is what one card takes at a time"
+        ),
         ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => format!(
             "this is the first of {gpus} cards under DeepSpeed's {}: its part of gradients ends within a parameter, and all of that \
              parameter's gradient is kept. Buckets are of DeepSpeed's own sizes whatever the model's; with overlap_comm it hands blocks \

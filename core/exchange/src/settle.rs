@@ -77,8 +77,7 @@ fn precision(draft: &mut Draft, quantized: bool) -> Precision {
         _ => None,
     };
     // DeepSpeed casts the model itself, and keeps float32 masters in its optimizer.
-    let deepspeed = [ParallelStrategy::Zero1, ParallelStrategy::Zero2, ParallelStrategy::Zero3];
-    if draft.strategy.is_some_and(|strategy| deepspeed.contains(&strategy)) {
+    if draft.strategy.is_some_and(ParallelStrategy::is_zero) {
         return match autocast {
             Some(Dtype::Bfloat16) => Precision::Bf16,
             Some(Dtype::Float16) => Precision::Fp16,

@@ -259,7 +259,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         encoder,
         decoder,
         lm_head,
-        final_logits_bias: scope.buffer_of(&[1, tables.vocab], scope.dtype()),
+        final_logits_bias: scope.buffer_of(&[1, tables.vocab], scope.buffer_dtype()),
         lengths,
         plan: plan.clone(),
     }))

@@ -147,7 +147,7 @@ impl Embeddings {
             let gathered = ops::rearrangement(cx, Rearrangement::Gather, &[rows, seq], DType::Int64);
             let token_type_ids = ops::expand(&gathered, &[batch, seq]);
             let words = self.word.forward(ids);
-            let words = if self.leaf { words.into_leaf(true) } else { words };
+            let words = if self.leaf { words.into_required_output() } else { words };
             let types = self.token_type.forward(&token_type_ids);
             let mut embeddings = ops::add(&words, &types);
             let positions = self.position.forward(&position_ids);

@@ -29,7 +29,7 @@ pub fn input_embeddings(table: &Embedding, ids: &Tensor, plan: &Plan) -> Tensor 
 
 /// What `enable_input_require_grads` makes of an embedding's output.
 pub fn as_input(embeds: Tensor, plan: &Plan) -> Tensor {
-    if plan.adapters && plan.checkpointing { embeds.into_leaf(true) } else { embeds }
+    if plan.adapters && plan.checkpointing { embeds.into_required_output() } else { embeds }
 }
 
 /// The logits of the last position alone (`logits_to_keep=1`).

@@ -215,7 +215,7 @@ impl Decoder {
         };
         let embeds = self.embed_tokens.forward(ids);
         let scaled = ops::mul(&embeds, &ops::to(scale, embeds.dtype()));
-        if self.plan.adapters && self.plan.checkpointing { scaled.into_leaf(true) } else { scaled }
+        if self.plan.adapters && self.plan.checkpointing { scaled.into_required_output() } else { scaled }
     }
 
     /// The masks of full and of windowed layers, made in this order.

@@ -33,7 +33,7 @@ impl Embeddings {
         let cx = ids.cx();
         cx.within(self.module, || {
             let words = self.word.forward(ids);
-            let words = if self.leaf { words.into_leaf(true) } else { words };
+            let words = if self.leaf { words.into_required_output() } else { words };
             let positions = self.position.forward(&ops::narrow(&self.position_ids, 1, ids.size(1)));
             let mut embeddings = ops::add(&words, &positions);
             embeddings = self.norm.forward(&embeddings);

@@ -67,12 +67,13 @@ mod torchvision;
 mod vit;
 mod whisper;
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use plimsoll_catalog::families::Architecture;
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::{
-    Attention, BaseDtype, Checkpointing, Family, Input, Mode, Quantization, Scenario, Task, Training,
+    Attention, BaseDtype, Checkpointing, Family, Input, Lora, Mode, Quantization, Scenario, Task, Training,
 };
 use plimsoll_torch::Batch;
 use plimsoll_torch::generate::Generate;
@@ -157,6 +158,17 @@ pub struct Built {
     pub sharing: Vec<(ModuleId, Tensor)>,
 }
 
+impl Built {
+    /// Parameters that are trained. Of those that are cut the shard says it: beside one that is trained others may take a
+    /// gradient as well.
+    pub fn trained(&self) -> Vec<Tensor> {
+        let frozen = self.sharded.iter().filter(|p| !p.shard.requires_grad());
+        let frozen: BTreeSet<u32> = frozen.map(|p| p.whole.storage_id()).collect();
+        let trained = |p: &&Tensor| p.requires_grad() && !frozen.contains(&p.storage_id());
+        self.parameters.iter().filter(trained).cloned().collect()
+    }
+}
+
 /// Builds the scenario's model, its parameters allocated in the order `.to(device)` moves them.
 ///
 /// # Errors
@@ -176,7 +188,11 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules, shards: Op
         adapters: training.lora.is_some(),
         rules,
     };
-    let adapters = training.lora.clone().map(|lora| AdapterPlan { lora, experts: family.experts });
+    let adapters = training.lora.clone().map(|lora| {
+        // DeepSpeed's engine casts the whole module (`module.bfloat16()`, `module.half()`).
+        let autocast_adapter_dtype = lora.autocast_adapter_dtype && !scenario.parallel.strategy.is_zero();
+        AdapterPlan { lora: Lora { autocast_adapter_dtype, ..lora }, experts: family.experts }
+    });
     let scope = Scope::root(cx, weights_dtype(training), adapters, quantization(scenario, family), shards);
     let keys =
         scenario.model.source.keys().ok_or_else(|| {

@@ -115,7 +115,7 @@ impl Embeddings {
                 ops::transpose(&flat, 1, 2)
             });
             if self.leaf {
-                x = x.into_leaf(true);
+                x = x.into_required_output();
             }
             let token = ops::expand(&self.cls_token, &[x.size(0), 1, x.size(2)]);
             x = ops::cat(&[&token, &x], 1);

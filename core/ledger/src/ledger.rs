@@ -10,6 +10,8 @@ pub struct Ledger {
     pub storages: Vec<Storage>,
     /// Births and deaths in order.
     pub events: Vec<Event>,
+    /// After how many events what was cached went back to the card (`torch.cuda.empty_cache`), in rising order.
+    pub emptied: Vec<u32>,
     /// Where each phase begins.
     pub phases: Vec<PhaseMark>,
     /// The kernels that ran, in order.
@@ -59,6 +61,11 @@ impl Ledger {
     pub fn work(&self, launch: &Launch) -> Option<&Work> {
         let WorkId(number) = launch.work;
         self.works.get(number as usize)
+    }
+
+    /// Whether what is cached goes back to the card before the event at `index`.
+    pub fn empties_before(&self, index: usize) -> bool {
+        self.emptied.iter().any(|after| *after as usize == index)
     }
 
     /// Where the events of the `index`-th phase stand.

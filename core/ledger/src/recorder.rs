@@ -126,6 +126,14 @@ impl Recorder {
         self.ledger
     }
 
+    /// What is cached goes back to the card (`torch.cuda.empty_cache`).
+    pub fn empty_cache(&mut self) {
+        let after = self.ledger.events.len() as u32;
+        if self.ledger.emptied.last() != Some(&after) {
+            self.ledger.emptied.push(after);
+        }
+    }
+
     /// The number of an operator's name, which is added where it is new.
     pub fn name_op(&mut self, name: &str) -> OpId {
         OpId(self.ledger.ops.number(name))

@@ -21,10 +21,10 @@ use plimsoll_scenario::PolicyDtype;
 use plimsoll_torch::tensor::DType;
 
 pub use ddp::Ddp;
-pub use fsdp1::Fsdp1;
+pub use fsdp1::{Fsdp1, flat};
 pub use fsdp2::{Fsdp2, plan};
 pub use wrapper::{Engine, Wrapper};
-pub use zero::{Early, Late};
+pub use zero::{Early, Late, Whole};
 
 /// The dtype a policy names, if it names one.
 const fn dtype(of: PolicyDtype) -> Option<DType> {

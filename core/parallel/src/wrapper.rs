@@ -41,6 +41,14 @@ pub trait Wrapper: Hooks {
 
 /// DeepSpeed's engine: `engine.backward(loss)` and `engine.step()`.
 pub trait Engine: std::fmt::Debug {
+    /// What its optimizer does when it is made.
+    fn begin(&self, _cx: &Rc<Context>, _optimizers: &mut [Share]) {}
+
+    /// Whether the loss is scaled besides (`loss.float() * loss_scale`).
+    fn scales(&self) -> bool {
+        true
+    }
+
     /// What follows the graph's own backward.
     fn after_backward(&self, cx: &Rc<Context>);
 

@@ -8,6 +8,7 @@ use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::{Bytes, Error, Result};
 use plimsoll_ledger::{Ledger, Parameters, PhaseName, Recorder};
 use plimsoll_scenario::{Mode, ModelSource, ParallelStrategy, Scenario};
+use plimsoll_torch::nn::ShardPlan;
 use plimsoll_torch::ops::SdpaRules;
 use plimsoll_torch::tensor::{Context, Kernels, Machine, Tensor};
 
@@ -106,28 +107,46 @@ pub(crate) fn execute_on(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats
         let player = Player::load(cx, model, scenario, gpu)?;
         let parameters = player.parameters.clone();
         play(cx, player, &scenario.training);
-        return finished(cx, scenario, &parameters, 0);
+        let trained: Vec<Tensor> = parameters.iter().filter(|p| p.requires_grad()).cloned().collect();
+        return finished(cx, scenario, &parameters, &trained, 0);
     }
-    let shards = (!matches!(scenario.parallel.strategy, ParallelStrategy::None | ParallelStrategy::Ddp))
-        .then(|| plimsoll_parallel::plan(&scenario.parallel));
+    let shards = shards(scenario, rules.clone())?;
     let built = plimsoll_families::build(cx, scenario, rules, shards)?;
     if inference {
         infer(cx, &built, scenario)?;
     } else {
         train(cx, &built, &scenario.training, &scenario.parallel, repeats);
     }
-    finished(cx, scenario, &built.parameters, built.packed)
+    finished(cx, scenario, &built.parameters, &built.trained(), built.packed)
+}
+
+/// How parameters are cut, where they are.
+fn shards(scenario: &Scenario, rules: SdpaRules) -> Result<Option<ShardPlan>> {
+    let parallel = &scenario.parallel;
+    if matches!(parallel.strategy, ParallelStrategy::None | ParallelStrategy::Ddp) {
+        return Ok(None);
+    }
+    let mut plan = plimsoll_parallel::plan(parallel);
+    if parallel.strategy == ParallelStrategy::Fsdp1 && scenario.training.lora.is_some() {
+        // Which parameters share a flat one with an adapter is known when all are there.
+        let tried = plimsoll_families::build(&Context::new(), scenario, rules, Some(plan.clone()))?;
+        plan.flat = plimsoll_parallel::flat(&tried.sharded, parallel);
+    }
+    Ok(Some(plan))
 }
 
 /// The ledger of a run, with what its parameters come to.
-fn finished(cx: &Rc<Context>, scenario: &Scenario, parameters: &[Tensor], packed: u64) -> Result<Option<Ledger>> {
-    let count = |trainable: bool| {
-        let counted = parameters.iter().filter(|p| !trainable || p.requires_grad());
-        counted.fold(0u64, |sum, p| sum.saturating_add(p.numel()))
-    };
-    let total = count(false).saturating_add(packed);
-    let trained = parameters.iter().filter(|p| p.requires_grad()).map(Tensor::storage_id).collect();
-    let parameters = Parameters { total, trainable: count(true) };
+fn finished(
+    cx: &Rc<Context>,
+    scenario: &Scenario,
+    parameters: &[Tensor],
+    trained: &[Tensor],
+    packed: u64,
+) -> Result<Option<Ledger>> {
+    let count = |of: &[Tensor]| of.iter().fold(0u64, |sum, p| sum.saturating_add(p.numel()));
+    let total = count(parameters).saturating_add(packed);
+    let parameters = Parameters { total, trainable: count(trained) };
+    let trained = trained.iter().map(Tensor::storage_id).collect();
     // First of all: a run whose copies are none has given up, which says nothing about the scenario.
     if cx.repeats_failed() {
         return Ok(None);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use plimsoll_families::{Built, Model, Output, smoothed};
 use plimsoll_ledger::PhaseName;
-use plimsoll_parallel::{Ddp, Early, Fsdp1, Fsdp2, Late, Wrapper};
+use plimsoll_parallel::{Ddp, Early, Fsdp1, Fsdp2, Late, Whole, Wrapper};
 use plimsoll_scenario::{
     Parallel, ParallelStrategy, Precision, ShardingStrategy, Task, Training, ZeroGrad, ZeroGradAt,
 };
@@ -102,6 +102,7 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Pa
     let cut: Option<Rc<dyn Wrapper>> = match parallel.strategy {
         ParallelStrategy::Fsdp2 => Some(Fsdp2::wrap(cx, built.sharded.clone(), &built.parameters, parallel)),
         ParallelStrategy::Fsdp1 => Some(Fsdp1::wrap(cx, built.sharded.clone(), &built.parameters, parallel)),
+        ParallelStrategy::Zero0 => Some(Whole::wrap(cx, &built.sharded, &built.parameters, training.clip_grad_norm)),
         ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => {
             Some(Early::wrap(cx, &built.sharded, &built.parameters, parallel))
         }
@@ -168,6 +169,9 @@ fn steps(
         reduces: true,
         zero: None,
     };
+    if let Some(engine) = run.spread.cut.clone().as_ref().and_then(|cut| cut.engine()) {
+        engine.begin(cx, &mut run.optimizers);
+    }
     for step in 1..=u32::try_from(training.optimizer_steps).unwrap_or(u32::MAX) {
         for micro_batch in listed(training.accumulation) {
             run.micro_batch(step, micro_batch);
@@ -302,7 +306,7 @@ impl Loop<'_> {
             // `engine.backward(loss)`: divided by the accumulation, and scaled.
             Some(engine) => {
                 let divided = ops::div_scalar(&root);
-                let scaled = ops::mul_scalar(&divided);
+                let scaled = if engine.scales() { ops::mul_scalar(&divided) } else { divided.clone() };
                 drop(root);
                 backward(&scaled);
                 engine.after_backward(cx);
@@ -482,6 +486,7 @@ mod tests {
             r#""strategy":"fsdp1","fsdp":{"sharding_strategy":"no-shard"}"#,
             r#""strategy":"fsdp1","fsdp":{"sharding_strategy":"shard-grad-op","sync_every_micro_batch":false}"#,
             r#""strategy":"fsdp1","fsdp":{"cpu_offload":true}"#,
+            r#""strategy":"zero-0""#,
             r#""strategy":"zero-1""#,
             r#""strategy":"zero-2","zero":{"reduce_bucket_size":20000,"overlap_comm":true}"#,
             r#""strategy":"zero-2","zero":{"offload_optimizer":"cpu"}"#,

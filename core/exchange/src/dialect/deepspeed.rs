@@ -16,7 +16,7 @@ pub fn defaults(_: &mut Draft) {}
 pub fn stage(draft: &mut Draft, value: &Value) -> Heard {
     use ParallelStrategy as S;
     draft.strategy = Some(match value.as_u64() {
-        Some(0) => S::Ddp,
+        Some(0) => S::Zero0,
         Some(1) => S::Zero1,
         Some(2) => S::Zero2,
         Some(3) => S::Zero3,

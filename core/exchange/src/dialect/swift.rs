@@ -36,7 +36,7 @@ fn deepspeed(draft: &mut Draft, value: &Value) -> Heard {
     use ParallelStrategy as S;
     let word = value.as_str().unwrap_or_default();
     draft.strategy = Some(match word.trim_end_matches("_offload") {
-        "zero0" => S::Ddp,
+        "zero0" => S::Zero0,
         "zero1" => S::Zero1,
         "zero2" => S::Zero2,
         "zero3" => S::Zero3,

@@ -18,15 +18,16 @@ pub fn write(scenario: &Scenario) -> Result<String> {
         S::None => "'NO'",
         S::Ddp => "MULTI_GPU",
         S::Fsdp1 | S::Fsdp2 => "FSDP",
-        S::Zero1 | S::Zero2 | S::Zero3 => "DEEPSPEED",
+        strategy if strategy.is_zero() => "DEEPSPEED",
         other => {
             let problem = format!("Accelerate has no {other}");
             return Err(Error::new(at::parallel::strategy, problem, "take toml or json"));
         }
     };
     yaml.put("distributed_type", kind);
-    if let S::Zero1 | S::Zero2 | S::Zero3 = parallel.strategy {
+    if parallel.strategy.is_zero() {
         let stage = match parallel.strategy {
+            S::Zero0 => 0,
             S::Zero1 => 1,
             S::Zero2 => 2,
             _ => 3,

@@ -27,6 +27,9 @@ pub struct File {
     /// The storages of the parameters that are trained.
     #[serde(default)]
     pub trained: Vec<u32>,
+    /// After how many events what was cached went back to the card.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub emptied: Vec<u32>,
 }
 
 /// The tree of modules; the first is the root, its own parent.

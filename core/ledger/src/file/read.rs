@@ -67,6 +67,9 @@ pub fn ledger(file: File) -> Result<Ledger> {
     for id in &file.trained {
         within("trained", *id, storages.len())?;
     }
+    for after in &file.emptied {
+        within("emptied", *after, events.len().saturating_add(1))?;
+    }
     let mut ran = OpSet::default();
     works.iter().for_each(|work| ran.insert(work.op));
     Ok(Ledger {
@@ -83,6 +86,7 @@ pub fn ledger(file: File) -> Result<Ledger> {
         grad_fns,
         parameters: file.parameters,
         trained: file.trained,
+        emptied: file.emptied,
     })
 }
 

@@ -59,6 +59,7 @@ pub fn file(ledger: &Ledger) -> File {
             rule: column(laws, |law| law.rule),
         },
         trained: ledger.trained.clone(),
+        emptied: ledger.emptied.clone(),
     }
 }
 

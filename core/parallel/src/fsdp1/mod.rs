@@ -9,6 +9,7 @@
 mod unit;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use plimsoll_scenario::{BackwardPrefetch, Parallel, ShardingStrategy, Wrap};
@@ -40,6 +41,13 @@ pub struct Fsdp1 {
     root_reached: Cell<bool>,
     reduces: Cell<bool>,
     leaves: Vec<Tensor>,
+}
+
+/// Of a model's parameters those whose flat one takes a gradient: their blocks, and as `None` the rest of the model.
+pub fn flat(sharded: &[Sharded], parallel: &Parallel) -> BTreeSet<Option<ModuleId>> {
+    let unit = |p: &Sharded| p.block.filter(|_| parallel.fsdp.wrap != Wrap::Root);
+    let trained: BTreeSet<_> = sharded.iter().filter(|p| p.shard.requires_grad()).map(unit).collect();
+    sharded.iter().filter(|p| trained.contains(&unit(p))).map(|p| p.block).collect()
 }
 
 impl Fsdp1 {

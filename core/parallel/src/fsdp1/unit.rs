@@ -64,6 +64,9 @@ pub struct Unit {
     computed: DType,
     /// What the optimizer works on: the first rank's part, or its parts of the parameters.
     pub leaves: Vec<Tensor>,
+    /// The first rank's part, which is there as well where nothing of it is trained.
+    #[allow(dead_code, reason = "held alive, as the module holds it")]
+    shard: Tensor,
     pub span: Cell<Span>,
     pub progress: Cell<Progress>,
     /// Whether it is the root's.
@@ -102,12 +105,16 @@ impl Unit {
         let local = numel.div_ceil(shared.sharing().max(1));
         let shard = Self::shard(cx, &parameters, numel, local, own, shared);
         let leaf = |tensor: Tensor| tensor.into_leaf(false);
-        let part = |(place, count): (u64, u64)| {
+        let part = |((place, count), of): ((u64, u64), &Sharded)| {
             let count = local.saturating_sub(place).min(count);
-            (count > 0).then(|| leaf(shard.view_as(Geometry::contiguous(&[count]))))
+            let trained = count > 0 && of.shard.requires_grad();
+            trained.then(|| leaf(shard.view_as(Geometry::contiguous(&[count]))))
         };
-        let leaves =
-            if shared.originals { places.into_iter().filter_map(part).collect() } else { vec![leaf(shard.clone())] };
+        let leaves = if shared.originals {
+            places.into_iter().zip(&parameters).filter_map(part).collect()
+        } else {
+            vec![leaf(shard.clone())]
+        };
         for parameter in &parameters {
             parameter.whole.view_of_flat();
         }
@@ -118,6 +125,7 @@ impl Unit {
             own,
             computed,
             leaves,
+            shard,
             span: Cell::default(),
             progress: Cell::default(),
             root,

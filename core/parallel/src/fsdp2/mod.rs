@@ -10,7 +10,7 @@
 mod group;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use plimsoll_scenario::{LoadFrom, Parallel, ParallelStrategy, Reshard, Wrap};
@@ -59,9 +59,14 @@ pub fn plan(parallel: &Parallel) -> ShardPlan {
     // Others load a model as a whole.
     let whole = parallel.strategy != ParallelStrategy::Fsdp2;
     let later = fsdp.cpu_offload || whole || fsdp.load != LoadFrom::Meta;
-    let wide_buffers =
-        matches!(parallel.strategy, ParallelStrategy::Zero1 | ParallelStrategy::Zero2 | ParallelStrategy::Zero3);
-    ShardPlan { ranks: sharing(parallel), gathered: dtype(fsdp.param_dtype), offloaded: later, wide_buffers }
+    let wide_buffers = parallel.strategy.is_zero();
+    ShardPlan {
+        ranks: sharing(parallel),
+        gathered: dtype(fsdp.param_dtype),
+        offloaded: later,
+        wide_buffers,
+        flat: BTreeSet::new(),
+    }
 }
 
 impl Fsdp2 {

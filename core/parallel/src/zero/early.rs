@@ -42,6 +42,9 @@ pub struct Early {
     /// The flat buffer that all parameters are views of.
     #[allow(dead_code, reason = "held alive, as the optimizer holds it")]
     flat: Tensor,
+    /// Parameters that are not trained, as they came to the card.
+    #[allow(dead_code, reason = "held alive, as the model holds them")]
+    frozen: Vec<Tensor>,
     /// Offloaded: `temp_grad_buffer_for_gpu_offload`, as large as the largest parameter.
     #[allow(dead_code, reason = "held alive, as the optimizer holds it")]
     passing: Option<Tensor>,
@@ -73,7 +76,8 @@ impl Early {
         );
         let offloaded = parallel.zero.offload_optimizer == Offload::Cpu;
         let make = |numel: u64, dtype| cx.within(module, || ops::loaded(cx, &[numel], dtype));
-        let moved: Vec<Tensor> = parameters.iter().map(|p| make(p.numel(), dtype)).collect();
+        let (moved, frozen): (Vec<_>, Vec<_>) =
+            order.iter().map(|p| (p.requires_grad(), make(p.numel(), dtype))).partition(|(trained, _)| *trained);
         let padding = (layout.padding() > 0).then(|| make(layout.padding(), dtype));
         let flat = make(layout.total, dtype);
         drop(padding);
@@ -104,6 +108,7 @@ impl Early {
             dtype,
             module,
             flat,
+            frozen: frozen.into_iter().map(|(_, tensor)| tensor).collect(),
             passing,
             master: if offloaded { Vec::new() } else { vec![master.into_leaf(false)] },
             buckets: RefCell::default(),
@@ -287,7 +292,7 @@ impl Engine for Early {
         if self.offloaded {
             return self.norms.elsewhere(cx);
         }
-        let norm = self.norms.of(cx, &slices);
+        let (norm, before) = self.norms.of(cx, &slices);
         let to = |dtype| {
             let copy = || ops::fill(cx, Fill::ToCopy, &[self.layout.part], dtype);
             self.here(cx, Kind::Gradient, copy)
@@ -316,6 +321,6 @@ impl Engine for Early {
         for master in &self.master {
             optim::set_gradient(master, None);
         }
-        drop(norm);
+        drop((norm, before));
     }
 }

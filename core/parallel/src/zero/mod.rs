@@ -4,6 +4,8 @@ mod early;
 mod late;
 mod partition;
 mod small;
+mod whole;
 
 pub use early::Early;
 pub use late::Late;
+pub use whole::Whole;

@@ -21,8 +21,9 @@ pub fn number(cx: &Rc<Context>, dtype: DType) -> Tensor {
 }
 
 impl Norms {
-    /// The norm of gradients of these sizes: each is copied to float64 first. Answers the norm, which the step holds.
-    pub fn of(&self, cx: &Rc<Context>, sizes: &[u64]) -> Tensor {
+    /// The norm of gradients of these sizes: each is copied to float64 first. Answers what the step holds to its end: the norm,
+    /// and the one before, which the engine lets go of for the new one when the step is over.
+    pub fn of(&self, cx: &Rc<Context>, sizes: &[u64]) -> (Tensor, Option<Tensor>) {
         let double = |numel: &u64| {
             let copy = ops::fill(cx, Fill::ToCopy, &[*numel], DType::Float64);
             let norm = number(cx, DType::Float64);
@@ -55,11 +56,10 @@ impl Norms {
         drop(self.sent.take());
     }
 
-    fn keep(&self, cx: &Rc<Context>) -> Tensor {
+    fn keep(&self, cx: &Rc<Context>) -> (Tensor, Option<Tensor>) {
         let norm = number(cx, DType::Float32);
         let scaled = number(cx, DType::Float32);
-        drop(self.last.replace(Some(scaled)));
-        norm
+        (norm, self.last.replace(Some(scaled)))
     }
 }
 
@@ -67,4 +67,26 @@ impl Norms {
 pub fn clip(cx: &Rc<Context>, norm: &Tensor) -> [Tensor; 3] {
     let next = || number(cx, norm.dtype());
     [next(), next(), next()]
+}
+
+/// `clip_grad_norm_` of DeepSpeed's own (`deepspeed/runtime/utils.py`), of as many gradients in float32: each is its own float32.
+pub fn clip_whole(cx: &Rc<Context>, count: u64) {
+    let single = || number(cx, DType::Float32);
+    let norms: Vec<Tensor> = (0..count).map(|_| single()).collect();
+    let stacked = ops::fill(cx, Fill::Full, &[count], DType::Float32);
+    let powers = ops::fill(cx, Fill::Full, &[count], DType::Float32);
+    drop(stacked);
+    let total = single();
+    drop(powers);
+    let root = single();
+    drop(total);
+    let scaled = single();
+    drop(root);
+    let most = single();
+    let sum = single();
+    let quotient = single();
+    drop(sum);
+    let one = single();
+    let coefficient = single();
+    drop((quotient, coefficient, one, most, scaled, norms));
 }

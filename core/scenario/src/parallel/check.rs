@@ -4,7 +4,8 @@ use plimsoll_ground::{Error, Result};
 
 use super::{Offload, ParallelStrategy, PolicyDtype, Wrap, at, ddp, fsdp, zero};
 use crate::{
-    LossImpl, Optimizer, OptimizerImpl, Precision, Quantization, Scenario, Task, ZeroGrad, ZeroGradAt, levers,
+    BaseDtype, Lora, LossImpl, Optimizer, OptimizerImpl, Precision, Quantization, Scenario, Task, ZeroGrad, ZeroGradAt,
+    levers,
 };
 
 /// Whether the keys can stand beside one another.
@@ -130,7 +131,7 @@ pub(crate) fn estimated(scenario: &Scenario) -> Result<()> {
     }
     match strategy {
         ParallelStrategy::Ddp => with_ddp(scenario),
-        ParallelStrategy::Zero1 | ParallelStrategy::Zero2 | ParallelStrategy::Zero3 => with_zero(scenario),
+        strategy if strategy.is_zero() => with_zero(scenario),
         ParallelStrategy::Fsdp2 => with_fsdp2(scenario),
         _ => with_fsdp(scenario),
     }
@@ -183,10 +184,9 @@ fn with_zero(scenario: &Scenario) -> Result<()> {
     let refuse =
         |key: &str, what: String, hint: &str| Err(Error::new(key, format!("{what} is not estimated yet"), hint));
     let family = scenario.family();
-    let language = scenario.model.task == Task::CausalLm && !family.is_own();
-    if !language && family.name != "mlp" {
-        let hint = "use ddp, one card, or a causal language model of Hugging Face";
-        return refuse(at::gpus, format!("{strategy} of {} for {}", family.name, scenario.model.task), hint);
+    if family.is_own() && family.name != "mlp" {
+        let hint = "use ddp, one card, or a model of Hugging Face";
+        return refuse(at::gpus, format!("{strategy} of {}", family.name), hint);
     }
     if matches!(training.precision, Precision::Bf16Amp | Precision::Fp16Amp) {
         let hint = "DeepSpeed's own is precision = \"bf16\", or \"fp16\"; use one of them or \"fp32\"";
@@ -195,8 +195,8 @@ fn with_zero(scenario: &Scenario) -> Result<()> {
     if parallel.zero.offload_optimizer != Offload::None && strategy == ParallelStrategy::Zero1 {
         return refuse(zero::at::offload_optimizer, format!("offload under {strategy}"), "use zero-2, or leave it out");
     }
-    if training.lora.is_some() {
-        return refuse("training.lora", format!("adapters under {strategy}"), "use ddp or fsdp2, or leave lora out");
+    if training.lora.as_ref().is_some_and(|lora| lora.dora) {
+        return refuse("training.lora.dora", format!("DoRA under {strategy}"), "use ddp, or leave dora out");
     }
     let plain = [Optimizer::Sgd, Optimizer::SgdMomentum, Optimizer::Adam, Optimizer::AdamW];
     if !plain.contains(&training.optimizer) {
@@ -232,6 +232,28 @@ fn with_fsdp2(scenario: &Scenario) -> Result<()> {
     with_fsdp(scenario)
 }
 
+/// One flat parameter of a block's frozen weights and its adapters.
+fn with_flat_adapters(scenario: &Scenario, lora: &Lora) -> Result<()> {
+    let Scenario { parallel, training, .. } = scenario;
+    if !parallel.fsdp.use_orig_params {
+        return Err(Error::new(
+            fsdp::at::use_orig_params,
+            "without it PyTorch lays no frozen weight and no adapter into one flat parameter (\"Must flatten tensors with uniform \
+             `requires_grad`\"), and peft's own wrapping, a unit an adapter, is not estimated yet",
+            "set it to true, or use fsdp2",
+        ));
+    }
+    let half = !matches!(training.loaded(), BaseDtype::Precision | BaseDtype::Float32);
+    if half && lora.autocast_adapter_dtype {
+        return Err(Error::new(
+            "training.lora.autocast_adapter_dtype",
+            "PyTorch lays no float32 adapter beside weights in 16 bits into one flat parameter (\"Must flatten tensors with uniform dtype\")",
+            "set it to false, load in float32, or use fsdp2",
+        ));
+    }
+    Ok(())
+}
+
 /// What FSDP does, the first and the second, that is followed.
 fn with_fsdp(scenario: &Scenario) -> Result<()> {
     let Scenario { parallel, training, .. } = scenario;
@@ -239,10 +261,9 @@ fn with_fsdp(scenario: &Scenario) -> Result<()> {
     let refuse =
         |key: &str, what: String, hint: &str| Err(Error::new(key, format!("{what} is not estimated yet"), hint));
     let family = scenario.family();
-    let language = scenario.model.task == Task::CausalLm && !family.is_own();
-    if !language && family.name != "mlp" {
-        let hint = "use ddp, one card, or a causal language model of Hugging Face";
-        return refuse(at::gpus, format!("{} of {} for {}", parallel.strategy, family.name, scenario.model.task), hint);
+    if family.is_own() && family.name != "mlp" {
+        let hint = "use ddp, one card, or a model of Hugging Face";
+        return refuse(at::gpus, format!("{} of {}", parallel.strategy, family.name), hint);
     }
     if keys.wrap == Wrap::Torchtitan {
         // A weight that the embedding and the head share would be let go of between them. None of these shares it unless told.
@@ -272,12 +293,13 @@ fn with_fsdp(scenario: &Scenario) -> Result<()> {
         Precision::Fp32 | Precision::Bf16 | Precision::Bf16Amp | Precision::Fp16Amp => {}
         Precision::Fp16 => return refuse(key, "float16 under FSDP".to_owned(), "use fp32 or bf16"),
     }
-    if parallel.strategy == ParallelStrategy::Fsdp1 && training.lora.is_some() {
-        return refuse("training.lora", "adapters under FSDP1".to_owned(), "use fsdp2, or leave lora out");
-    }
-    if training.lora.as_ref().is_some_and(|lora| lora.dora || !lora.modules_to_save.is_empty()) {
-        let what = "DoRA, or a module to save, under FSDP".to_owned();
-        return refuse("training.lora", what, "leave dora and modules_to_save out");
+    if let Some(lora) = &training.lora {
+        if parallel.strategy == ParallelStrategy::Fsdp1 {
+            with_flat_adapters(scenario, lora)?;
+        }
+        if lora.dora {
+            return refuse("training.lora.dora", "DoRA under FSDP".to_owned(), "use ddp, or leave dora out");
+        }
     }
     let plain = [Optimizer::Sgd, Optimizer::SgdMomentum, Optimizer::Adam, Optimizer::AdamW];
     if !plain.contains(&training.optimizer) {
@@ -289,4 +311,40 @@ fn with_fsdp(scenario: &Scenario) -> Result<()> {
         return refuse(crate::at::training::loss_impl, what, "use loss_impl = \"full\" without label_smoothing");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::Scenario;
+
+    /// What stands against a LoRA run that is spread as `parallel` says, if anything does.
+    fn problem(parallel: Value, training: Value) -> Option<String> {
+        let mut training = training;
+        training["lora"] = training.get("lora").cloned().unwrap_or_else(|| json!({ "rank": 8 }));
+        let model = json!({ "hf": { "model_type": "bert" }, "task": "masked-lm" });
+        let scenario = json!({ "model": model, "input": { "seq": 16 }, "training": training, "parallel": parallel });
+        let scenario = Scenario::from_value(&scenario).unwrap_or_else(|error| panic!("{error}"));
+        scenario.estimated().err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn adapters_of_an_encoder_are_spread_by_every_strategy() {
+        for strategy in ["ddp", "fsdp2", "zero-0", "zero-1", "zero-2", "zero-3"] {
+            assert_eq!(problem(json!({ "gpus": 4, "strategy": strategy }), json!({ "precision": "bf16" })), None);
+        }
+    }
+
+    #[test]
+    fn what_pytorch_lays_into_no_flat_parameter_is_refused_in_its_words() {
+        let fsdp1 =
+            |originals: bool| json!({ "gpus": 4, "strategy": "fsdp1", "fsdp": { "use_orig_params": originals } });
+        let of = |originals, training| problem(fsdp1(originals), training).unwrap_or_default();
+        assert!(of(false, json!({ "precision": "fp32" })).contains("uniform `requires_grad`"));
+        assert!(of(true, json!({ "precision": "bf16" })).contains("uniform dtype"));
+        let own = json!({ "precision": "bf16", "lora": { "rank": 8, "autocast_adapter_dtype": false } });
+        assert_eq!(of(true, own), "");
+        assert_eq!(of(true, json!({ "precision": "fp32" })), "");
+    }
 }

@@ -146,6 +146,8 @@ words!(
         Fsdp2 = "fsdp2" as "FSDP2",
         /// torch.distributed.fsdp.FullyShardedDataParallel: the same with one flat parameter a block.
         Fsdp1 = "fsdp1" as "FSDP1",
+        /// DeepSpeed's engine without ZeRO (stage 0): nothing is cut.
+        Zero0 = "zero-0" as "ZeRO-0",
         /// DeepSpeed ZeRO stage 1: master weights and states cut over the cards.
         Zero1 = "zero-1" as "ZeRO-1",
         /// DeepSpeed ZeRO stage 2: gradients as well.
@@ -159,8 +161,13 @@ words!(
 
 impl ParallelStrategy {
     /// Those that are estimated.
-    pub const ESTIMATED: [Self; 7] =
-        [Self::None, Self::Ddp, Self::Fsdp2, Self::Fsdp1, Self::Zero1, Self::Zero2, Self::Zero3];
+    pub const ESTIMATED: [Self; 8] =
+        [Self::None, Self::Ddp, Self::Fsdp2, Self::Fsdp1, Self::Zero0, Self::Zero1, Self::Zero2, Self::Zero3];
+
+    /// Whether DeepSpeed's engine runs it.
+    pub const fn is_zero(self) -> bool {
+        matches!(self, Self::Zero0 | Self::Zero1 | Self::Zero2 | Self::Zero3)
+    }
 }
 
 impl Parallel {

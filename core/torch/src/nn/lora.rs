@@ -64,6 +64,8 @@ impl Adapter {
     /// `result + lora_B(lora_A(dropout(x))) * scaling`, back in the result's dtype.
     fn add_to_full(&self, result: Tensor, x: &Tensor, under: Under<'_>) -> Tensor {
         let dtype = result.dtype();
+        // `self._cast_input_dtype(x, lora_A.weight.dtype)`
+        x.cx().read(&self.a);
         let x = ops::to(x, self.a.dtype());
         let sum = match &self.magnitude {
             Some(magnitude) => self.dora(result, &x, under, magnitude),

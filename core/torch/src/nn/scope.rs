@@ -107,7 +107,11 @@ impl Scope {
 
     /// What a buffer is in that is made in the weights' dtype.
     pub fn buffer_dtype(&self) -> DType {
-        if self.shared.shards.is_some_and(|plan| plan.wide_buffers) { DType::Float32 } else { self.shared.dtype }
+        if self.shared.shards.as_ref().is_some_and(|plan| plan.wide_buffers) {
+            DType::Float32
+        } else {
+            self.shared.dtype
+        }
     }
 
     /// The module that ops are attributed to.
@@ -212,7 +216,7 @@ impl Scope {
     }
 
     fn allocate(&self, sizes: &[u64], dtype: DType, trainable: bool) -> Tensor {
-        if let Some(plan) = self.shared.shards {
+        if let Some(plan) = &self.shared.shards {
             let sharded = plan.make(self, sizes, dtype, trainable);
             let whole = sharded.whole.clone();
             self.shared.sharded.borrow_mut().push(sharded);

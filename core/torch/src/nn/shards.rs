@@ -1,5 +1,6 @@
 //! A model whose parameters are cut over several cards: each keeps a shard, and the whole is there only while it is used.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::scope::Scope;
@@ -7,7 +8,7 @@ use crate::ops;
 use crate::tensor::{Context, DType, ModuleId, Tensor};
 
 /// How parameters are cut, as `FSDPParam` has it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ShardPlan {
     /// Cards that share a parameter.
     pub ranks: u64,
@@ -17,6 +18,9 @@ pub struct ShardPlan {
     pub offloaded: bool,
     /// Whether buffers stay in float32 beside parameters in 16 bits: DeepSpeed casts parameters alone (`buffer_dtype`).
     pub wide_buffers: bool,
+    /// Blocks, and as `None` the rest of the model, whose parameters are views of one that takes a gradient: so do they all,
+    /// those too that are not trained (`FullyShardedDataParallel` with `use_orig_params`).
+    pub flat: BTreeSet<Option<ModuleId>>,
 }
 
 /// A parameter that is cut along its first dimension.
@@ -47,15 +51,16 @@ impl ShardPlan {
     /// Makes a parameter of `sizes`: its shard is allocated, as `to_empty` does it on a model that was cut on the meta device.
     pub(super) fn make(&self, scope: &Scope, sizes: &[u64], dtype: DType, trainable: bool) -> Sharded {
         let cx: &Rc<Context> = scope.cx();
-        let leaf = |tensor: Tensor| if trainable { tensor.into_leaf(false) } else { tensor };
+        let leaf = |tensor: Tensor, takes| if takes { tensor.into_leaf(false) } else { tensor };
+        let takes_gradient = trainable || self.flat.contains(&scope.block());
         let local = self.local(sizes);
         let shard = cx.within(scope.module(), || {
             if self.offloaded { ops::unallocated(cx, &local, dtype) } else { ops::loaded(cx, &local, dtype) }
         });
         let gathered = self.gathered.filter(|_| dtype.is_float()).unwrap_or(dtype);
         Sharded {
-            whole: leaf(ops::unallocated(cx, sizes, gathered)),
-            shard: leaf(shard),
+            whole: leaf(ops::unallocated(cx, sizes, gathered), takes_gradient),
+            shard: leaf(shard, trainable),
             block: scope.block(),
             module: scope.module(),
             indexed: false,

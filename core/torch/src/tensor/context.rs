@@ -239,6 +239,11 @@ impl Context {
         *place.borrow_mut() = Some(workspace);
     }
 
+    /// `torch.cuda.empty_cache()`.
+    pub fn empty_cache(&self) {
+        self.recorder.borrow_mut().empty_cache();
+    }
+
     /// Takes the ledger out of a finished run.
     pub fn take(&self) -> Ledger {
         self.recorder.take().finish()

@@ -32,6 +32,12 @@ pub trait Hooks: std::fmt::Debug {
         None
     }
 
+    /// The module that runs reads `tensor`, a parameter of another one.
+    fn reads(&self, _cx: &Rc<Context>, _tensor: &Tensor) {}
+
+    /// A hook of the module that was left last made its output take a gradient.
+    fn requires_output(&self, _cx: &Rc<Context>) {}
+
     /// The graph was run through (`Engine::queue_callback`).
     fn finishes(&self, _cx: &Rc<Context>) {}
 }
@@ -45,6 +51,13 @@ impl Context {
     /// Who sees what runs, if anybody.
     pub(super) fn hooks(&self) -> Option<Rc<dyn Hooks>> {
         self.hooks.borrow().clone()
+    }
+
+    /// Says that the module that runs reads a parameter of another one.
+    pub fn read(self: &Rc<Self>, tensor: &Tensor) {
+        if let Some(hooks) = self.hooks().filter(|_| !self.is_muted()) {
+            hooks.reads(self, tensor);
+        }
     }
 
     /// Whether anything takes a gradient that was made since the node of this number: an op's result, or a leaf made on the
@@ -69,6 +82,16 @@ impl Tensor {
 }
 
 impl Tensor {
+    /// What `enable_input_require_grads` makes of the output of the module that was left last: a leaf.
+    pub fn into_required_output(self) -> Self {
+        let leaf = self.into_leaf(true);
+        let cx = leaf.cx();
+        if let Some(hooks) = cx.hooks().filter(|_| !cx.is_muted()) {
+            hooks.requires_output(cx);
+        }
+        leaf
+    }
+
     /// Says that a parameter is a view of a flat one: no leaf to autocast, and its gradient goes on as it came.
     pub fn view_of_flat(&self) {
         if let Some(leaf) = self.edge().and_then(|edge| edge.node.leaf()) {

@@ -5,7 +5,7 @@
 //! graph's nodes stand for them: backward runs nodes in falling order, so it passes the first with the first node below the
 //! call's end, and the second with the first node below its begin.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use plimsoll_torch::tensor::ModuleId;
 
@@ -33,6 +33,8 @@ pub struct Calls {
     running: RefCell<Vec<Running>>,
     /// The nodes, each with the number of the graph's node that follows it.
     nodes: RefCell<Vec<(u32, Passed)>>,
+    /// The module whose call ended last, where it made no node.
+    left: Cell<Option<ModuleId>>,
 }
 
 impl Calls {
@@ -40,6 +42,11 @@ impl Calls {
     pub fn clear(&self) {
         self.running.borrow_mut().clear();
         self.nodes.borrow_mut().clear();
+    }
+
+    /// The module that runs (`FWD_MODULE_STACK[-1]`).
+    pub fn innermost(&self) -> Option<ModuleId> {
+        self.running.borrow().last().map(|running| running.module)
     }
 
     /// A module is called when the graph's next node is `node`. Whether it was not running already.
@@ -67,11 +74,24 @@ impl Calls {
         }
         let begin = known.begin;
         running.remove(at);
-        // What a module returns that made no node takes no gradient.
+        // What a module returns that made no node takes no gradient, unless that is asked of it.
+        self.left.set((node == begin).then_some(module));
         if node > begin {
             self.nodes.borrow_mut().push((node, Passed::Output(module)));
         }
         true
+    }
+
+    /// A hook of the module that was left last makes its output take a gradient (`enable_input_require_grads`).
+    pub fn requires_output(&self, node: u32) {
+        if let Some(module) = self.left.take() {
+            self.nodes.borrow_mut().push((node, Passed::Output(module)));
+        }
+    }
+
+    /// What is left when backward has run through all nodes: what lies before the first of them.
+    pub fn pass_last(&self) -> Option<Passed> {
+        self.nodes.borrow_mut().pop().map(|(_, passed)| passed)
     }
 
     /// What backward passes on its way to the node of this number, one after the other.

@@ -28,8 +28,8 @@ const NEVER: i64 = -10_000_000_000;
 /// `PartitionedParameterCoordinator`.
 #[derive(Debug)]
 pub struct Coordinator {
-    /// The parameters of every module's own.
-    owned: BTreeMap<ModuleId, Vec<usize>>,
+    /// The parameters of every module's own, and those of others that it was seen to read (`register_external_parameter`).
+    owned: RefCell<BTreeMap<ModuleId, Vec<usize>>>,
     /// `prefetch_bucket_size`, `max_live_parameters`, `max_reuse_distance`, in numbers.
     prefetch: u64,
     live: i64,
@@ -52,7 +52,7 @@ pub struct Coordinator {
 impl Coordinator {
     pub fn new(owned: BTreeMap<ModuleId, Vec<usize>>, keys: &Zero) -> Self {
         Self {
-            owned,
+            owned: RefCell::new(owned),
             prefetch: keys.prefetch_bucket_size,
             live: i64::try_from(keys.max_live_parameters).unwrap_or(i64::MAX),
             reuse: keys.max_reuse_distance,
@@ -68,8 +68,17 @@ impl Coordinator {
         }
     }
 
-    fn own(&self, module: ModuleId) -> &[usize] {
-        self.owned.get(&module).map_or(&[], Vec::as_slice)
+    fn own(&self, module: ModuleId) -> Vec<usize> {
+        self.owned.borrow().get(&module).cloned().unwrap_or_default()
+    }
+
+    /// `ZeROOrderedDict.__getitem__`: `module` reads a parameter that is not there and is not its own. It is gathered at once,
+    /// and from now on with the module's own.
+    pub fn read(&self, cx: &Rc<Context>, store: &Store, module: ModuleId, index: usize) {
+        if store.get(index).is_some_and(super::store::Parameter::is_away) {
+            self.owned.borrow_mut().entry(module).or_default().push(index);
+            store.gather_now(cx, &[index]);
+        }
     }
 
     fn gone(&self, numel: u64) {
@@ -89,7 +98,7 @@ impl Coordinator {
                 agree(cx, order.len());
                 let mut uses = self.uses.borrow_mut();
                 for (step, module) in (0i64..).zip(order.iter()) {
-                    let mut own = self.own(*module).to_vec();
+                    let mut own = self.own(*module);
                     own.sort_unstable();
                     own.dedup();
                     uses.extend(own.into_iter().map(|parameter| (parameter, step)));
@@ -136,15 +145,15 @@ impl Coordinator {
             }
         }
         let own = self.own(module);
-        self.gather(cx, store, own);
-        for index in own {
+        self.gather(cx, store, &own);
+        for index in &own {
             if let Some(parameter) = store.get(*index) {
                 parameter.take(module);
             }
             store.wait(cx, *index);
         }
         if self.trace.get() == Trace::Complete {
-            self.gather_ahead(cx, store, own);
+            self.gather_ahead(cx, store, &own);
         }
         self.step.set(self.step.get().saturating_add(1));
     }
@@ -201,11 +210,11 @@ impl Coordinator {
             self.backward.borrow_mut().retain(|active| *active != module);
         }
         for index in own {
-            if let Some(parameter) = store.get(*index) {
+            if let Some(parameter) = store.get(index) {
                 parameter.leave(module);
             }
-            if released.contains(index) {
-                store.release(*index, &mut |numel| self.gone(numel));
+            if released.contains(&index) {
+                store.release(index, &mut |numel| self.gone(numel));
             }
         }
     }
@@ -218,7 +227,7 @@ impl Coordinator {
             return known.clone();
         }
         let leaves = |index: &usize| store.get(*index).is_some_and(|p| !p.persists) && self.fetched_for(*index) <= step;
-        let mut released: BTreeSet<usize> = self.own(module).iter().copied().filter(leaves).collect();
+        let mut released: BTreeSet<usize> = self.own(module).into_iter().filter(leaves).collect();
         let mut traversed = 0u64;
         let order = self.order.borrow();
         for later in order.iter().skip(usize::try_from(step).unwrap_or(usize::MAX)) {
@@ -226,8 +235,8 @@ impl Coordinator {
                 break;
             }
             for index in self.own(*later) {
-                released.remove(index);
-                traversed = traversed.saturating_add(store.get(*index).map_or(0, super::store::Parameter::numel));
+                released.remove(&index);
+                traversed = traversed.saturating_add(store.get(index).map_or(0, super::store::Parameter::numel));
             }
         }
         self.answered.borrow_mut().insert((module, step), released.clone());
@@ -238,10 +247,10 @@ impl Coordinator {
     pub fn end_backward(&self, store: &Store) {
         while let Some(module) = self.backward.borrow_mut().pop() {
             for index in self.own(module) {
-                let Some(parameter) = store.get(*index) else { continue };
+                let Some(parameter) = store.get(index) else { continue };
                 parameter.leave(module);
                 if !parameter.persists {
-                    store.release(*index, &mut |numel| self.gone(numel));
+                    store.release(index, &mut |numel| self.gone(numel));
                 }
             }
         }

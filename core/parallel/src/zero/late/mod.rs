@@ -122,10 +122,14 @@ impl Late {
 
     fn pass(&self, cx: &Rc<Context>, to: u32) {
         while let Some(passed) = self.calls.pass(to) {
-            match passed {
-                Passed::Output(module) => self.coordinator.fetch(cx, &self.store, module, false),
-                Passed::Input(module) => self.coordinator.release(&self.store, module, false),
-            }
+            self.passed(cx, passed);
+        }
+    }
+
+    fn passed(&self, cx: &Rc<Context>, passed: Passed) {
+        match passed {
+            Passed::Output(module) => self.coordinator.fetch(cx, &self.store, module, false),
+            Passed::Input(module) => self.coordinator.release(&self.store, module, false),
         }
     }
 }
@@ -146,15 +150,22 @@ impl Loaded {
         let gradient = |f: &dyn Fn() -> Tensor| cx.counting_as(Kind::Gradient, f);
         let (offloaded, away) = (keys.offload_optimizer == Offload::Cpu, keys.offload_param == Offload::Cpu);
         let wholes: Vec<Tensor> = store.all.iter().map(|p| on_card(p.whole.dims(), dtype)).collect();
-        let mut parts = Vec::new();
+        let (mut parts, mut held) = (Vec::new(), Vec::new());
         for (parameter, whole) in store.all.iter().zip(wholes) {
-            parts.extend((!away).then(|| on_card(&[parameter.part], dtype)));
+            // Of what is not trained the parts stay where they were cut.
+            let kept = if parameter.whole.requires_grad() { &mut parts } else { &mut held };
+            kept.extend((!away).then(|| on_card(&[parameter.part], dtype)));
             drop(whole);
         }
-        let mut held: Vec<Tensor> = Vec::new();
         held.extend((!offloaded).then(|| ops::fill(cx, Fill::Zeros, &[1], DType::Bool)));
         drop(parts);
-        let numels: Vec<u64> = store.all.iter().map(|parameter| parameter.part).collect();
+        if !away {
+            // `defragment`
+            cx.empty_cache();
+        }
+        let trained = |index: &usize| store.get(*index).is_some_and(|parameter| parameter.whole.requires_grad());
+        let trained: Vec<usize> = (0..store.all.len()).filter(trained).collect();
+        let numels: Vec<u64> = trained.iter().filter_map(|index| store.get(*index)).map(|p| p.part).collect();
         let groups = SubGroup::of(&numels, keys.sub_group_size);
         let total = numels.iter().fold(0u64, |sum, numel| sum.saturating_add(*numel));
         held.extend((!away).then(|| on_card(&[total], dtype)));
@@ -177,7 +188,7 @@ impl Loaded {
         reduction.set_up(cx);
         let gradients = (!offloaded).then(|| gradient(&|| ops::fill(cx, Fill::Zeros, &[total], dtype)));
         // `create_reduce_and_remove_grad_hooks`: each is gathered once, to find where its gradient arrives.
-        for index in 0..store.all.len() {
+        for index in trained {
             store.gather_now(cx, &[index]);
             store.let_go(index);
         }
@@ -226,8 +237,23 @@ impl Hooks for Late {
         self.store.bytes_of(tensor)
     }
 
+    fn reads(&self, cx: &Rc<Context>, tensor: &Tensor) {
+        let calls = if self.forward.get() { &self.calls } else { &self.again };
+        if let (Some(module), Some(index)) = (calls.innermost(), self.store.place(tensor)) {
+            self.coordinator.read(cx, &self.store, module, index);
+        }
+    }
+
+    fn requires_output(&self, cx: &Rc<Context>) {
+        let calls = if self.forward.get() { &self.calls } else { &self.again };
+        calls.requires_output(cx.next_node());
+    }
+
     fn finishes(&self, cx: &Rc<Context>) {
         self.pass(cx, 0);
+        while let Some(passed) = self.calls.pass_last() {
+            self.passed(cx, passed);
+        }
     }
 }
 

@@ -224,10 +224,14 @@ impl Store {
         }
     }
 
+    /// Which parameter this is.
+    pub fn place(&self, tensor: &Tensor) -> Option<usize> {
+        self.places.get(&tensor.storage_id()).copied()
+    }
+
     /// What a parameter, or a view of it, has in bytes at the moment.
     pub fn bytes_of(&self, tensor: &Tensor) -> Option<Tensor> {
-        let index = self.places.get(&tensor.storage_id())?;
-        let bytes = self.get(*index)?.bytes.borrow().clone()?;
+        let bytes = self.get(self.place(tensor)?)?.bytes.borrow().clone()?;
         Some(bytes.view_as(tensor.geometry().clone()))
     }
 
