@@ -2,3 +2,8 @@
 const address = (link) => document.head.querySelector(link).href;
 const planner = await import(address("link[rel=modulepreload]"));
 await planner.default({ module_or_path: address("link[rel=preload][type='application/wasm']") });
+
+// From the next visit on it opens without a network. Where the browser has no place for that, nothing is lost.
+const keep = () => navigator.serviceWorker?.register("offline.js").catch(() => {});
+if (self.requestIdleCallback) requestIdleCallback(keep);
+else setTimeout(keep, 2000);

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use plimsoll_catalog::software::rules;
+use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ground::Result;
 use plimsoll_scenario::AttentionMask;
 use plimsoll_torch::nn::{AttentionCore, Embedding, Linear, Scope};
@@ -106,18 +106,52 @@ pub fn head(scope: &Scope, table: &Embedding, tied: bool) -> Linear {
     }
 }
 
+/// A loss that a model of an older transformers computed by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OwnLoss {
+    /// It calls the one that all share, or does what the others do.
+    #[default]
+    None,
+    /// On logits in the dtype they have.
+    AsGiven,
+    /// On float32 logits, which go back to the states' dtype, and the loss with them (GPT-Neo).
+    ThereAndBack,
+}
+
+impl OwnLoss {
+    /// That of a model type under `software`.
+    pub fn of(model_type: &str, software: Rules) -> Self {
+        let shared = match model_type {
+            "gpt_neox" => &rules::GPT_NEOX_SHARES_LOSS,
+            "gpt2" | "opt" | "bloom" | "falcon" | "stablelm" | "gpt_neo" => &rules::OLDEST_SHARE_LOSS,
+            _ => return Self::None,
+        };
+        match (software.has(shared), model_type) {
+            (true, _) => Self::None,
+            (false, "gpt_neo") => Self::ThereAndBack,
+            (false, _) => Self::AsGiven,
+        }
+    }
+}
+
 /// The logits and the loss of the last hidden state. A `ModelOutput` holds the loss as well as the logits.
-pub fn output(hidden: Tensor, head: &Linear, labels: &Tensor) -> Output {
-    head_output(hidden, head, labels, |x| head.forward(x))
+pub fn output(hidden: Tensor, head: &Linear, labels: &Tensor, own: OwnLoss) -> Output {
+    head_output(hidden, head, labels, own, |x| head.forward(x))
 }
 
 /// [`output`] of a model that squashes its logits first (`final_logit_softcapping`).
 pub fn capped_output(hidden: Tensor, head: &Linear, labels: &Tensor) -> Output {
-    head_output(hidden, head, labels, |x| capped(head.forward(x)))
+    head_output(hidden, head, labels, OwnLoss::None, |x| capped(head.forward(x)))
 }
 
 /// The head and the loss the way the recipe has them; `project` is the head with all it does to its logits.
-fn head_output(hidden: Tensor, head: &Linear, labels: &Tensor, project: impl Fn(&Tensor) -> Tensor) -> Output {
+fn head_output(
+    hidden: Tensor,
+    head: &Linear,
+    labels: &Tensor,
+    own: OwnLoss,
+    project: impl Fn(&Tensor) -> Tensor,
+) -> Output {
     match (hidden.cx().loss_rules().head, head.plain()) {
         (HeadLoss::Chunked, _) => chunked_output(hidden, labels, project),
         (HeadLoss::FusedLinear { cuda, sums_in_product }, Some((weight, bias))) => {
@@ -132,7 +166,7 @@ fn head_output(hidden: Tensor, head: &Linear, labels: &Tensor, project: impl Fn(
         }
         // bitsandbytes leaves the output head as it is; one that it had replaced would have no weight to fuse.
         (HeadLoss::Full | HeadLoss::FusedLinear { .. }, _) => {
-            let (loss, logits) = loss(project(&hidden), labels);
+            let (loss, logits) = loss(project(&hidden), labels, own);
             drop(hidden);
             Output { held: vec![loss.clone(), logits], loss }
         }
@@ -183,7 +217,7 @@ fn padded(labels: &Tensor) -> Tensor {
 
 /// The loss, and the logits the model returns. `ForCausalLMLoss` of transformers 5: float32 logits, labels padded and
 /// shifted, cross-entropy. Older ones shifted the logits, and still older ones made them float32 where they stood.
-fn loss(logits: Tensor, labels: &Tensor) -> (Tensor, Tensor) {
+fn loss(logits: Tensor, labels: &Tensor, own: OwnLoss) -> (Tensor, Tensor) {
     let cx = logits.cx();
     if cx.is_inference() {
         return (logits.clone(), logits);
@@ -193,6 +227,19 @@ fn loss(logits: Tensor, labels: &Tensor) -> (Tensor, Tensor) {
     }
     let software = cx.machine().rules;
     let (batch, seq, vocab) = (labels.size(0), labels.size(1), logits.size(-1));
+    match own {
+        OwnLoss::None => {}
+        OwnLoss::AsGiven => return (shifted_loss(&logits, labels), logits),
+        OwnLoss::ThereAndBack => {
+            let dtype = logits.dtype();
+            let float = ops::to(&logits, DType::Float32);
+            drop(logits);
+            let loss = shifted_loss(&float, labels);
+            let returned = ops::to(&float, dtype);
+            drop(float);
+            return (ops::to(&loss, dtype), returned);
+        }
+    }
     if !software.has(&rules::PADDED_LABELS) {
         let float = ops::to(&logits, DType::Float32);
         let returned = if software.has(&rules::LOSS_FUNCTION) {

@@ -9,6 +9,7 @@ use plimsoll_torch::nn::{Embedding, Linear, Scope};
 use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, Tensor};
 
+use super::causal_lm::OwnLoss;
 use super::config::Config;
 use super::{Output, Plan, causal_lm, classification};
 
@@ -21,6 +22,8 @@ pub enum DecoderHead {
         lm_head: Linear,
         /// Logits are squashed by a tanh (Gemma 2).
         soft_cap: bool,
+        /// A loss of the model's own, in older versions.
+        own_loss: OwnLoss,
     },
     /// `...ForSequenceClassification`, most of them transformers' `GenericForSequenceClassification`.
     SequenceClassification {
@@ -45,7 +48,8 @@ impl DecoderHead {
         lm_head: impl FnOnce() -> Linear,
     ) -> Result<Self> {
         if plan.task != Task::SequenceClassification {
-            return Ok(Self::CausalLm { lm_head: lm_head(), soft_cap: false });
+            let own_loss = OwnLoss::of(config.model_type(), scope.cx().machine().rules);
+            return Ok(Self::CausalLm { lm_head: lm_head(), soft_cap: false, own_loss });
         }
         let labels = classification::num_labels(config, plan.task)?;
         let named = config.has("pad_token_id") || (pads && !config.mentions("pad_token_id"));
@@ -58,7 +62,7 @@ impl DecoderHead {
     /// With logits over the vocabulary squashed by a tanh (`final_logit_softcapping`).
     pub fn soft_capped(self) -> Self {
         match self {
-            Self::CausalLm { lm_head, .. } => Self::CausalLm { lm_head, soft_cap: true },
+            Self::CausalLm { lm_head, own_loss, .. } => Self::CausalLm { lm_head, soft_cap: true, own_loss },
             scores @ Self::SequenceClassification { .. } => scores,
         }
     }
@@ -79,7 +83,7 @@ impl DecoderHead {
     /// What a generation asks of the last hidden state: the logits of the last position.
     pub fn last_logits(&self, hidden: Tensor) -> Tensor {
         match self {
-            Self::CausalLm { lm_head, soft_cap: true } => causal_lm::last_capped_logits(hidden, lm_head),
+            Self::CausalLm { lm_head, soft_cap: true, .. } => causal_lm::last_capped_logits(hidden, lm_head),
             Self::CausalLm { lm_head: head, .. } | Self::SequenceClassification { score: head, .. } => {
                 causal_lm::last_logits(hidden, head)
             }
@@ -89,8 +93,10 @@ impl DecoderHead {
     /// What the model returns for the last hidden state.
     pub fn output(&self, hidden: Tensor, ids: &Tensor, labels: &Tensor) -> Output {
         match self {
-            Self::CausalLm { lm_head, soft_cap: false } => causal_lm::output(hidden, lm_head, labels),
-            Self::CausalLm { lm_head, soft_cap: true } => causal_lm::capped_output(hidden, lm_head, labels),
+            Self::CausalLm { lm_head, soft_cap: false, own_loss } => {
+                causal_lm::output(hidden, lm_head, labels, *own_loss)
+            }
+            Self::CausalLm { lm_head, soft_cap: true, .. } => causal_lm::capped_output(hidden, lm_head, labels),
             Self::SequenceClassification { score, pads } => {
                 let logits = score.forward(&hidden);
                 let (pooled, named) = last_token(&logits, ids, *pads);

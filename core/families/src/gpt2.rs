@@ -268,7 +268,14 @@ impl DecoderOnly for LmHeadModel {
                     }
                 },
             );
-            self.ln_f.forward(&hidden)
+            let normed = self.ln_f.forward(&hidden);
+            // As `forward`'s names go: its arguments first, of which the older mask takes the place of the given one.
+            if shares_mask {
+                drop((position_ids, embeds, positions, mask));
+            } else {
+                drop((mask, position_ids, embeds, positions));
+            }
+            normed
         })
     }
 }

@@ -154,7 +154,7 @@ fn grid(scenario: &Scenario, sizes: &str, format: Format) -> Result<String, Fail
             let value = json!({ "schema": 1, "scenario": scenario.to_value(), "grid": grid });
             format!("{value:#}\n")
         }
-        Format::Text => view::grid(scenario, &grid, Paint::for_stdout()),
+        Format::Text => view::grid(scenario, &grid, view::columns(), Paint::for_stdout()),
     })
 }
 

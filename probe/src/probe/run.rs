@@ -72,9 +72,10 @@ pub struct Args {
     #[arg(long, value_name = "PATH", help_heading = "Answer")]
     out: Option<PathBuf>,
 
-    /// Where your planner is: the link at the end opens the measurement there
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7070/", help_heading = "Answer", value_parser = planner)]
-    planner: Url,
+    /// Where your planner is, such as http://127.0.0.1:7070/ of `plimsoll
+    /// serve`: a link at the end opens the measurement there
+    #[arg(long, value_name = "URL", help_heading = "Answer", value_parser = planner)]
+    planner: Option<Url>,
 
     /// Do not tell phases apart: to measure what that costs
     #[arg(long, hide = true)]
@@ -109,9 +110,6 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         records::write(out, &record)?;
     }
     keep(&record);
-    if args.format == Format::Text {
-        point_to(&record, &args.planner);
-    }
     let answer = match args.format {
         Format::Json => records::text(&record),
         Format::Text => report::report(&record, &asked, Paint::for_stdout()),
@@ -119,9 +117,14 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let code = code_of(&record);
     let mut out = anstream::stdout().lock();
     match out.write_all(answer.as_bytes()).and_then(|()| out.flush()).map_err(Failure::from) {
-        Ok(()) | Err(Failure::Closed) => Ok(code),
-        Err(failure) => Err(failure),
+        Ok(()) | Err(Failure::Closed) => {}
+        Err(failure) => return Err(failure),
     }
+    // Below the answer: it is longer than a screen.
+    if let Some(planner) = &args.planner {
+        point_to(&record, planner);
+    }
+    Ok(code)
 }
 
 /// Keeps the record on this machine; that it cannot be kept is no reason to lose the answer.
@@ -142,7 +145,7 @@ fn point_to(record: &Measurement, planner: &Url) {
     let sign = if query.contains('#') { '&' } else { '#' };
     let base = planner.as_str();
     let paint = Paint::for_stderr();
-    let text = format!("In the planner (plimsoll serve): {base}{query}{sign}{}={packed}", measurement::PART);
+    let text = format!("In the planner: {base}{query}{sign}{}={packed}", measurement::PART);
     // Nobody is left to tell when standard error is gone.
     let _ = writeln!(anstream::stderr(), "{}", paint.quiet(&text));
 }

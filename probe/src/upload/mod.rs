@@ -24,7 +24,8 @@ use ledger::Ledger;
 use send::Sender;
 
 const ABOUT: &str = "\
-What goes is printed first: the records themselves, to the last byte. Then you are asked. \
+What goes is shown first, then you are asked. Of a long record its beginning is shown; `v` as the answer shows all of it, \
+to the last byte. With --yes all of it is printed. \
 A record that a server has acknowledged is not sent to it again.
 
 A server that wants to know who sends gives out tokens; a token is read from a variable of the environment or from a \
@@ -62,6 +63,10 @@ pub struct Args {
 
 /// Exit code when the question was answered with no: nothing went wrong, but nothing was sent either.
 const DECLINED: u8 = 1;
+
+/// Lines of a record that are shown before the question: what it says of the machine and the run, and less than a terminal
+/// scrolls away. A run of a minute has more than a thousand.
+const HEAD: usize = 40;
 
 /// A record on its way.
 struct Parcel {
@@ -106,8 +111,9 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         let problem = "there is no terminal to ask whether this may be sent";
         return Err(Error::new("--yes", problem, "give --yes to send without being asked").into());
     }
-    show(&mut out, &parcels, Paint::for_stdout()).map_err(unseen)?;
-    if !args.yes && !ask(&question(&parcels, &address, token.is_some()))? {
+    let most = if args.yes { usize::MAX } else { HEAD };
+    show(&mut out, &parcels, most, Paint::for_stdout()).map_err(unseen)?;
+    if !args.yes && !agreed(&mut out, &parcels, &question(&parcels, &address, token.is_some()))? {
         writeln!(out, "Nothing was sent.")?;
         return Ok(DECLINED);
     }
@@ -132,13 +138,30 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-fn show(out: &mut impl io::Write, parcels: &[Parcel], paint: Paint) -> io::Result<()> {
+/// Shows the records, of each at most the first `most` lines.
+fn show(out: &mut impl io::Write, parcels: &[Parcel], most: usize, paint: Paint) -> io::Result<()> {
     for one in parcels {
         writeln!(out, "{}\n{}", paint.strong(&one.name), one.summary)?;
-        out.write_all(one.text.as_bytes())?;
+        let head: usize = one.text.split_inclusive('\n').take(most).map(str::len).sum();
+        let (head, rest) = one.text.split_at(head);
+        out.write_all(head.as_bytes())?;
+        if !rest.is_empty() {
+            writeln!(out, "{}", paint.quiet(&format!("... and {} lines more: v shows them", rest.lines().count())))?;
+        }
         writeln!(out)?;
     }
     out.flush()
+}
+
+/// Asks until the answer is yes or no; all is shown where that is what is wanted first.
+fn agreed(out: &mut impl io::Write, parcels: &[Parcel], question: &str) -> Result<bool, Failure> {
+    loop {
+        match answer(question)?.as_str() {
+            "y" | "yes" => return Ok(true),
+            "v" | "view" => show(out, parcels, usize::MAX, Paint::for_stdout()).map_err(unseen)?,
+            _ => return Ok(false),
+        }
+    }
 }
 
 /// What could not be shown is not sent: here a closed output is no success.
@@ -171,10 +194,11 @@ fn question(parcels: &[Parcel], address: &Address, token: bool) -> String {
         n => format!("these {n} records"),
     };
     let how = if token { ", with your token" } else { "" };
-    format!("Send {what} ({size}) to {address}{how}? [y/N] ")
+    format!("Send {what} ({size}) to {address}{how}? [y/N, v views all] ")
 }
 
-fn ask(question: &str) -> Result<bool, Failure> {
+/// What is answered to a question, in lower case.
+fn answer(question: &str) -> Result<String, Failure> {
     let mut out = anstream::stdout();
     out.write_all(question.as_bytes()).and_then(|()| out.flush())?;
     let mut answer = String::new();
@@ -183,5 +207,5 @@ fn ask(question: &str) -> Result<bool, Failure> {
         problem: format!("cannot read your answer: {error}"),
         hint: "give --yes to send without being asked".to_owned(),
     })?;
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+    Ok(answer.trim().to_lowercase())
 }

@@ -13,10 +13,10 @@ const LEGEND: usize = 10;
 /// Columns of a cell.
 const CELL: usize = 8;
 
-/// The table; as many batches side by side as the page is wide, the others below.
-pub fn grid(scenario: &Scenario, grid: &Grid, paint: Paint) -> String {
+/// The table; as many batches side by side as `columns` have room for, the others below.
+pub fn grid(scenario: &Scenario, grid: &Grid, columns: usize, paint: Paint) -> String {
     let mut out = format!("\n{}\n", headline::question(scenario, paint));
-    let each = (WIDTH - 2 - LEGEND) / CELL;
+    let each = (columns.max(WIDTH) - 2 - LEGEND) / CELL;
     for (index, batches) in grid.batches.chunks(each).enumerate() {
         let from = index * each;
         let head: String = batches.iter().map(|b| format!("{:>CELL$}", grouped(*b))).collect();
@@ -34,12 +34,12 @@ pub fn grid(scenario: &Scenario, grid: &Grid, paint: Paint) -> String {
     out
 }
 
-/// `12.3`, with what it means behind it: nothing, `~` or `x`.
+/// `12.3`, with what it means behind it: nothing, `^` or `!`. Neither can be read as a part of the figure, as in "23.4x".
 fn cell(cell: &Cell, paint: Paint) -> String {
     let mark = match cell.verdict {
         Verdict::Fits => ' ',
-        Verdict::Tight => '~',
-        Verdict::DoesNotFit => 'x',
+        Verdict::Tight => '^',
+        Verdict::DoesNotFit => '!',
     };
     let before = match cell.known {
         Known::Exact => "",
@@ -62,7 +62,7 @@ fn tenths(bytes: Bytes) -> String {
 fn notes(grid: &Grid, paint: Paint) -> String {
     let cells = || grid.rows.iter().flat_map(|row| &row.cells);
     let mut words = vec![format!(
-        "Process peak in GiB. Fits up to the load line of {}; ~ fits, but deeper than the line; x does not fit.",
+        "Process peak in GiB. Fits up to the load line of {}; ^ runs, but over the line; ! does not fit.",
         grid.device.load_line
     )];
     if cells().any(|c| c.known == Known::AtLeast) {
@@ -70,8 +70,14 @@ fn notes(grid: &Grid, paint: Paint) -> String {
     }
     if cells().any(|c| c.known == Known::Near) {
         words.push(
-            "A figure with ~ before it was not replayed through the allocator, and its verdict follows from it; ask for \
-             fewer cells, or for one alone."
+            "~ is about: not replayed through the allocator, and the verdict follows from it; ask for fewer cells, or for \
+             one alone."
+                .to_owned(),
+        );
+    }
+    if cells().next().is_some() && cells().all(|c| c.verdict == Verdict::DoesNotFit) {
+        words.push(
+            "None of these fits: `plimsoll fit` in place of `plimsoll estimate` looks for a recipe that does."
                 .to_owned(),
         );
     }
@@ -100,13 +106,25 @@ mod tests {
         let batches: Vec<u64> = vec![1, 2, 3, 4, 8, 16, 32, 64, 128, 1000, 1_000_000];
         for effort in [0, EFFORT] {
             let cells = solve::grid(&scenario, &batches, &[128, 1024, 2000], effort).unwrap();
-            let text = grid(&scenario, &cells, Paint::with_colour(false));
+            let text = grid(&scenario, &cells, WIDTH, Paint::with_colour(false));
             assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
             assert_eq!(text.matches("seq 1,024").count(), 2, "two blocks: {text}");
             assert!(text.contains("refused") && text.contains("1024 positions"), "{text}");
-            assert_eq!(text.contains("was not replayed"), effort == 0, "{text}");
-            assert!(text.contains('x') && text.contains("load line of 11.00 GiB"), "{text}");
+            assert_eq!(text.contains("not replayed"), effort == 0, "{text}");
+            assert!(text.contains('!') && text.contains("load line of 11.00 GiB"), "{text}");
+            assert!(!text.contains("plimsoll fit"), "{text}");
+            let wide = grid(&scenario, &cells, 120, Paint::with_colour(false));
+            assert_eq!(wide.matches("seq 1,024").count(), 1, "{wide}");
         }
+    }
+
+    #[test]
+    fn a_sheet_where_nothing_fits_says_where_to_look() {
+        let text = r#"{"model": {"catalog": "llama-3.1-8b"}, "device": {"gpu": "rtx-3060"}}"#;
+        let scenario = Scenario::from_json(text).unwrap();
+        let cells = solve::grid(&scenario, &[1, 2], &[128, 256], EFFORT).unwrap();
+        let text = grid(&scenario, &cells, WIDTH, Paint::with_colour(false));
+        assert!(text.contains("None of these fits: `plimsoll fit`"), "{text}");
     }
 
     #[test]

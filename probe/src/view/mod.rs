@@ -49,6 +49,12 @@ pub struct Report<'a> {
 /// Columns the text may take, the margin included.
 pub const WIDTH: usize = 80;
 
+/// Columns of standard output where it is a terminal that says so, else [`WIDTH`]: for tables that grow with the page.
+pub fn columns() -> usize {
+    let terminal = terminal_size::terminal_size_of(std::io::stdout());
+    terminal.map_or(WIDTH, |(terminal_size::Width(columns), _)| usize::from(columns))
+}
+
 /// The whole report.
 pub fn report(report: &Report<'_>, paint: Paint) -> String {
     let layers = stack::stack(report.estimate);

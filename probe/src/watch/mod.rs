@@ -99,7 +99,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         return csv::record(watch, args.interval, args.samples);
     }
     if args.once {
-        let screen = Screen { columns: terminal::columns(), rows: None, paint: Paint::for_stdout(), every: None };
+        let screen = Screen { columns: crate::view::columns(), rows: None, paint: Paint::for_stdout(), every: None };
         let text = frame::frame(&watch.watched, &screen);
         anstream::stdout().lock().write_all(text.as_bytes())?;
         return Ok(exit::OK);

@@ -1,6 +1,6 @@
 //! The terminal while the view has it.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 use terminal_size::{Height, Width, terminal_size};
 
@@ -22,11 +22,6 @@ pub fn size() -> (usize, usize) {
         Some((Width(columns @ 1..), Height(rows @ 1..))) => (usize::from(columns), usize::from(rows)),
         _ => USUAL,
     }
-}
-
-/// Columns to write for where the output need not be a terminal.
-pub fn columns() -> usize {
-    if io::stdout().is_terminal() { size().0 } else { USUAL.0 }
 }
 
 /// Taken until dropped, also by a panic.

@@ -30,7 +30,7 @@ fn answer(home: &Home, words: &[&str], answer: &str) -> (u32, String) {
         }
     });
     let mut screen = String::new();
-    while !screen.contains("[y/N] ") {
+    while !screen.contains("[y/N, v views all] ") {
         screen += &receiver.recv_timeout(Duration::from_secs(30)).unwrap_or_else(|_| panic!("no question in {screen}"));
     }
     writer.write_all(answer.as_bytes()).unwrap();
@@ -52,4 +52,21 @@ fn a_yes_sends_and_anything_else_does_not() {
         assert!(screen.contains("Send this record ("), "{screen}");
         assert_eq!(screen.contains("Nothing was sent."), count == 0, "{screen}");
     }
+}
+
+/// Nobody reads a thousand lines, and the question is below what says what is sent.
+#[test]
+fn of_a_long_record_the_beginning_is_shown_and_all_of_it_where_that_is_asked() {
+    let (home, port) = (Home::new(), Port::new([Reply::says(CREATED)]));
+    let record = home.record("a.json", 1);
+    let whole = std::fs::read_to_string(&record).unwrap();
+    let (first, last) = (whole.lines().nth(1).unwrap(), whole.lines().nth_back(1).unwrap());
+    let (ended, screen) = answer(&home, &[&record, "--to", &port.address], "n\n");
+    assert_eq!((ended, port.count()), (1, 0), "{screen}");
+    assert!(screen.contains(first) && screen.contains("lines more: v shows them"), "{screen}");
+    assert!(!screen.contains(last), "{screen}");
+    let (ended, screen) = answer(&home, &[&record, "--to", &port.address], "v\nyes\n");
+    assert_eq!((ended, port.count()), (0, 1), "{screen}");
+    assert!(screen.contains(last), "{screen}");
+    assert_eq!(screen.matches("Send this record (").count(), 2, "{screen}");
 }

@@ -102,6 +102,16 @@ fn a_file_needs_no_server_and_a_bad_one_says_why() -> Result<()> {
         offer(&page, &good).await?;
         page.reads("detail", "the run", |text| text.contains("in this browser only")).await?;
         page.reads("compare-summary", "one measurement", |text| text.starts_with("1 measurement ")).await?;
+
+        // It is here again at the next visit, until it is forgotten.
+        page.open("").await?;
+        page.open("#/compare").await?;
+        page.reload().await?;
+        page.reads("compare-summary", "the measurement again", |text| text.starts_with("1 measurement ")).await?;
+        page.click_hook("forget-records").await?;
+        page.reads("compare-empty", "what to do", |text| text.contains("plimsoll probe run")).await?;
+        page.reload().await?;
+        page.reads("compare-empty", "what to do", |text| text.contains("plimsoll probe run")).await?;
         Ok(())
     })
 }

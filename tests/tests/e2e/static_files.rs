@@ -5,6 +5,10 @@ use std::{
     io::{BufRead as _, BufReader, Write as _},
     net::{TcpListener, TcpStream},
     path::{Component, Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -19,7 +23,7 @@ const FOLDER: &str = "/tools/memory/";
 #[test]
 fn the_planner_works_from_plain_files() -> Result<()> {
     journey("static-files", async |journey| {
-        let page = journey.browser_at(host(surroundings::planner()?)?).await?;
+        let page = journey.browser_at(host(surroundings::planner()?, Arc::default())?).await?;
         page.open("").await?;
         page.address_with(&[FOLDER, "?"]).await?;
         let before = agreed(&page).await?;
@@ -37,13 +41,37 @@ fn the_planner_works_from_plain_files() -> Result<()> {
     })
 }
 
-/// The plainest of file hosts: files by their names, types by their endings, nothing compressed, no headers else.
-fn host(directory: PathBuf) -> Result<Url> {
+#[test]
+fn it_opens_without_a_network_after_the_first_visit() -> Result<()> {
+    journey("offline", async |journey| {
+        let away = Arc::new(AtomicBool::new(false));
+        let page = journey.browser_at(host(surroundings::planner()?, away.clone())?).await?;
+        page.open("?model=gpt2&batch=8").await?;
+        let before = agreed(&page).await?;
+        page.until("the files to be kept", async || {
+            let kept = page.eval("return navigator.serviceWorker.controller !== null").await?;
+            Ok(if kept == true { Ok(()) } else { Err(kept) })
+        })
+        .await?;
+        away.store(true, Ordering::SeqCst);
+        page.reload().await?;
+        let after = agreed(&page).await?;
+        ensure!(after == before, "{after:?}");
+        // What takes longer than a frame runs in the worker, whose files are asked for only now.
+        page.open("?model=llama-3.1-70b&gpu=b200&precision=bf16&batch=1&seq=256").await?;
+        agreed(&page).await?;
+        Ok(())
+    })
+}
+
+/// The plainest of file hosts: files by their names, types by their endings, nothing compressed, no headers else. While it is
+/// away it answers nobody.
+fn host(directory: PathBuf, away: Arc<AtomicBool>) -> Result<Url> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let url = Url::parse(&format!("http://{}{FOLDER}", listener.local_addr()?))?;
     // It ends with the test's process.
     std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
+        for stream in listener.incoming().flatten().filter(|_| !away.load(Ordering::SeqCst)) {
             let directory = directory.clone();
             // A browser that broke off is its own affair.
             std::thread::spawn(move || drop(answer(stream, &directory)));

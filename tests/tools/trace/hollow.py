@@ -217,7 +217,7 @@ def main():
         card = full["device"]["gpu"], row["scenario"].get("device", {}).get("memory"), "false" if padded else None
         cards.setdefault(card, []).append({
             "number": number, "full": full, "config": catalogued or config_of(full["model"]),
-            "steps": options.steps or full["training"].get("steps", 2),
+            "steps": options.steps or full["training"].get("optimizer_steps", 2),
             "events": options.events and os.path.join(options.events, row["id"] + ".jsonl"),
         })
     kept, exact, seen = [], {"allocated": 0, "reserved": 0}, 0

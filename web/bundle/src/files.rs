@@ -79,7 +79,7 @@ fn remove(folder: &Path) -> Result<()> {
 }
 
 /// The first 64 bits of the content's SHA-256: enough that no two versions of a file share a name.
-fn hash(content: &[u8]) -> String {
+pub fn hash(content: &[u8]) -> String {
     let mut text = String::with_capacity(16);
     for byte in Sha256::digest(content).iter().take(8) {
         // Writing to a String cannot fail.

@@ -10,6 +10,7 @@ mod compress;
 mod embed;
 mod files;
 mod measurements;
+mod offline;
 mod page;
 mod stamp;
 
@@ -115,6 +116,9 @@ fn make(options: &Options, records: &Path) -> Result<Files> {
     let page = page::write(&index, web(), planner, &mut files)?;
     files.add("index.html", page)?;
     measurements::ship(records, &mut files)?;
+    let script = fs::read_to_string(web().join("assets").join(offline::NAME))
+        .with_context(|| format!("cannot read web/assets/{}", offline::NAME))?;
+    files.add(offline::NAME, offline::write(&script, &files)?)?;
     compress::beside(&mut files, if options.release { Effort::Most } else { Effort::Little })?;
     Ok(files)
 }

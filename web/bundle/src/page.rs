@@ -40,12 +40,6 @@ pub fn write(index: &str, web: &Path, planner: Planner, files: &mut Files) -> Re
                 let name = files.add_hashed("planner", "css", all.into_bytes())?;
                 anyhow::Ok(Some(format!("<link rel=\"stylesheet\" href=\"{name}\">")))
             })?,
-            "icon" => {
-                let (path, kind) = (web.join(link.href()?), link.attribute("type").unwrap_or_default());
-                let (stem, extension) = parts(&path)?;
-                let name = files.add_hashed(stem, extension, read(&path)?)?;
-                Some(format!("<link rel=\"icon\" href=\"{name}\" type=\"{kind}\">"))
-            }
             "copy-file" => {
                 let path = web.join(link.href()?);
                 files.add(file_name(&path)?, read(&path)?)?;
@@ -141,10 +135,6 @@ fn file_name(path: &Path) -> Result<&str> {
     path.file_name().and_then(|name| name.to_str()).with_context(|| format!("{} has no name", path.display()))
 }
 
-fn parts(path: &Path) -> Result<(&str, &str)> {
-    file_name(path)?.rsplit_once('.').with_context(|| format!("{} has no extension", path.display()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,7 +151,6 @@ mod tests {
             ("two.css", "b{}\n"),
             ("assets/start.js", "start"),
             ("assets/fonts/more/a.woff2", "font"),
-            ("assets/mark.svg", "<svg/>"),
         ] {
             fs::write(web.path().join(name), content)?;
         }
@@ -188,12 +177,15 @@ mod tests {
         let index = format!(
             "<link rel=\"other\">\n<link data-trunk rel=\"css\" href=\"one.css\">\n<link data-trunk rel=\"css\" \
              href=\"two.css\">\n<link data-trunk rel=\"copy-dir\" href=\"assets/fonts\">\n\
-             <link data-trunk rel=\"icon\" href=\"assets/mark.svg\" type=\"image/svg+xml\">\n{RUST}"
+             <link rel=\"icon\" href=\"mark.svg\">\n{RUST}"
         );
         let (page, files) = page(&index).unwrap();
         let lines: Vec<&str> = page.lines().map(|line| line.split('-').next().unwrap()).take(3).collect();
-        let expected =
-            ["<link rel=\"other\">", "<link rel=\"stylesheet\" href=\"planner", "<link rel=\"icon\" href=\"mark"];
+        let expected = [
+            "<link rel=\"other\">",
+            "<link rel=\"stylesheet\" href=\"planner",
+            "<link rel=\"icon\" href=\"mark.svg\">",
+        ];
         assert_eq!(lines, expected);
         assert!(files.contains(&"fonts/more/a.woff2".to_owned()), "{files:?}");
         assert_eq!(files.iter().filter(|name| name.ends_with(".css")).count(), 1);

@@ -55,6 +55,26 @@ pub fn keep(key: &str, text: &str) -> bool {
     storage.is_some_and(|storage| storage.set_item(key, text).is_ok())
 }
 
+/// The names of what this browser keeps that begin with `prefix`, in order.
+pub fn kept_under(prefix: &str) -> Vec<String> {
+    let storage = web_sys::window().and_then(|w| w.local_storage().ok().flatten());
+    let count = |storage: &web_sys::Storage| storage.length().unwrap_or(0);
+    let mut names: Vec<String> = storage
+        .iter()
+        .flat_map(|storage| (0..count(storage)).filter_map(|index| storage.key(index).ok().flatten()))
+        .filter(|name| name.starts_with(prefix))
+        .collect();
+    names.sort();
+    names
+}
+
+/// Keeps nothing by this name any more.
+pub fn forget(key: &str) {
+    if let Some(storage) = web_sys::window().and_then(|w| w.local_storage().ok().flatten()) {
+        let _ = storage.remove_item(key);
+    }
+}
+
 /// Milliseconds since the page was opened.
 pub fn now() -> f64 {
     web_sys::window().and_then(|w| w.performance()).map_or(0.0, |p| p.now())

@@ -10,6 +10,11 @@ use serde::Deserialize;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 
+use super::browser;
+
+/// Under which names this browser keeps records that were opened; the record's id follows.
+const KEPT: &str = "plimsoll.record.";
+
 /// Most measurements taken from a server: more than a person looks through, and 500 a request.
 const MOST: usize = 5000;
 
@@ -35,6 +40,8 @@ pub struct Logbook {
     pub beyond: RwSignal<u64>,
     /// Why a file or a link was not taken.
     pub refused: RwSignal<Option<String>>,
+    /// The opened records that this browser keeps beyond this page, by id.
+    pub kept: RwSignal<Vec<String>>,
     /// Whole records, as far as they have been asked for.
     records: RwSignal<BTreeMap<String, Result<Measurement, String>>>,
     /// Where the server's interface is, when there is one.
@@ -55,9 +62,11 @@ impl Logbook {
             gathering: RwSignal::new(Gathering::Under),
             beyond: RwSignal::new(0),
             refused: RwSignal::new(None),
+            kept: RwSignal::new(Vec::new()),
             records: RwSignal::new(BTreeMap::new()),
             api: RwSignal::new(None),
         };
+        logbook.remember();
         spawn_local(async move {
             let failed = logbook.gather().await.err();
             logbook.gathering.set(failed.map_or(Gathering::Done, Gathering::Failed));
@@ -92,10 +101,45 @@ impl Logbook {
         }
     }
 
-    /// Takes a record's text.
+    /// Opens what this browser kept of earlier visits. What is no record of this version any more stays where it is, for one
+    /// that can read it.
+    fn remember(self) {
+        for key in browser::kept_under(KEPT) {
+            if let Some(Ok(record)) = browser::kept(&key).map(|text| read(&text)) {
+                let id = self.keep(record);
+                self.kept.update(|kept| kept.push(id));
+            }
+        }
+    }
+
+    /// Lets go of all records that were opened in this browser.
+    pub fn forget(self) {
+        for key in browser::kept_under(KEPT) {
+            browser::forget(&key);
+        }
+        self.kept.set(Vec::new());
+        self.entries.update(|entries| entries.retain(|entry| entry.origin != Origin::Here));
+    }
+
+    /// Takes a record's text, and keeps it in this browser; where that cannot be, the page has it until it is reloaded, and
+    /// says so.
     pub fn take(self, text: &str, name: &str) -> Option<String> {
         match read(text) {
-            Ok(record) => Some(self.keep(record)),
+            Ok(record) => {
+                let id = self.keep(record);
+                if self.kept.with_untracked(|kept| kept.contains(&id)) {
+                    return Some(id);
+                }
+                if browser::keep(&format!("{KEPT}{id}"), text) {
+                    self.kept.update(|kept| kept.push(id.clone()));
+                } else {
+                    self.refused.set(Some(format!(
+                        "{name} is shown, but this browser has no room to keep it: it is gone when the page is loaded again. \
+                         Forget the records opened before, or open it again from the file."
+                    )));
+                }
+                Some(id)
+            }
             Err(error) => {
                 self.refused
                     .set(Some(format!("{name} was not taken. {}: {}; {}.", error.key, error.problem, error.hint)));

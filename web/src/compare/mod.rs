@@ -55,11 +55,14 @@ pub struct List {
     pub total: Option<u64>,
 }
 
-/// Adds measurements; one that is there already stays as it is.
+/// Adds measurements; one that is there already stays as it is, but for a file of this browser that a server knows too.
 pub fn merge(entries: &mut Vec<Entry>, points: Vec<MeasurementPoint>, origin: Origin) {
     for point in points {
-        if !entries.iter().any(|e| e.point.id == point.id) {
-            entries.push(Entry { point, origin });
+        match entries.iter_mut().find(|e| e.point.id == point.id) {
+            None => entries.push(Entry { point, origin }),
+            // What a server says of a record, whether it stands among others say, is more than a file of it can.
+            Some(known) if known.origin == Origin::Here && origin != Origin::Here => *known = Entry { point, origin },
+            Some(_) => {}
         }
     }
 }
@@ -190,8 +193,9 @@ pub(crate) mod tests {
         let mut entries = Vec::new();
         merge(&mut entries, vec![point("a", 1, 1)], Origin::Here);
         merge(&mut entries, vec![point("a", 1, 1), point("b", 1, 1)], Origin::Server);
+        merge(&mut entries, vec![point("b", 1, 1)], Origin::Here);
         let seen: Vec<_> = entries.iter().map(|e| (e.point.id.as_str(), e.origin)).collect();
-        assert_eq!(seen, [("a", Origin::Here), ("b", Origin::Server)]);
+        assert_eq!(seen, [("a", Origin::Server), ("b", Origin::Server)]);
     }
 
     #[test]

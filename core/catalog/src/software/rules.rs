@@ -44,6 +44,8 @@ pub const ALL: &[Rule] = &[
     GROUPED_MM,
     LOSS_FUNCTION,
     SHARED_SDPA,
+    OLDEST_SHARE_LOSS,
+    GPT_NEOX_SHARES_LOSS,
     PADDED_LABELS,
     OPT_SHARES_SDPA,
     GPT2_SHARES_MASK,
@@ -201,6 +203,23 @@ pub const SHARED_SDPA: Rule = transformers(
     48,
     "queries, keys and values are made contiguous before scaled_dot_product_attention",
     "transformers/integrations/sdpa_attention.py of 4.48.3",
+);
+
+/// The oldest models' own losses.
+pub const OLDEST_SHARE_LOSS: Rule = transformers(
+    4,
+    48,
+    "GPT-2, OPT, BLOOM, Falcon, StableLM and GPT-Neo compute their loss as all models do; before, on the logits in the dtype \
+     they have (GPT-Neo: float32, and back)",
+    "transformers/models/{gpt2,opt,bloom,falcon,stablelm,gpt_neo}/modeling_*.py of 4.44.2, 4.47.1 and 4.48.3 (loss_function)",
+);
+
+/// GPT-NeoX' own loss.
+pub const GPT_NEOX_SHARES_LOSS: Rule = transformers(
+    4,
+    49,
+    "GPT-NeoX computes its loss as all models do; before, on the logits in the dtype they have",
+    "transformers/models/gpt_neox/modeling_gpt_neox.py of 4.44.2, 4.48.3 and 4.49.0 (loss_function)",
 );
 
 /// How the loss shifts by one token.

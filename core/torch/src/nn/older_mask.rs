@@ -21,8 +21,11 @@ pub fn older_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attenti
         let full = ops::fill(cx, Fill::Full, &square, dtype);
         let upper = if seq > 1 { ops::each(Pointwise::Triu, &full, dtype) } else { full.clone() };
         drop(full);
-        let positions = ops::arange(cx, columns);
-        drop((ops::pointwise(Pointwise::GtTensor, &positions, &[], &square, DType::Bool), positions));
+        let beyond = {
+            let positions = ops::arange(cx, columns);
+            ops::pointwise(Pointwise::GtTensor, &positions, &[], &square, DType::Bool)
+        };
+        drop(beyond);
         ops::unsqueeze(&ops::unsqueeze(&upper, 0), 0)
     };
     let sizes = [batch, 1, seq, columns];
@@ -53,17 +56,23 @@ pub fn two_part_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, atte
     let causal = {
         let full = ops::fill(cx, Fill::Full, &[seq, seq], DType::Float32);
         let positions = ops::arange(cx, seq);
-        let next = ops::each(Pointwise::AddTensor, &positions, DType::Int64);
-        drop(ops::pointwise(Pointwise::LtScalar, &positions, &[&next], &[seq, seq], DType::Bool));
+        let below = {
+            // An argument of the comparison, gone with it.
+            let next = ops::each(Pointwise::AddTensor, &positions, DType::Int64);
+            ops::pointwise(Pointwise::LtScalar, &positions, &[&next], &[seq, seq], DType::Bool)
+        };
+        drop((below, positions));
         ops::to(&full, dtype)
     };
     let sizes = [batch, 1, seq, seq];
     let padding = {
         let expanded = ops::pointwise(Pointwise::ToCopy, given, &[], &sizes, dtype);
         let inverted = ops::each(Pointwise::RsubScalar, &expanded, dtype);
-        drop(expanded);
         let hidden = ops::each(Pointwise::ToCopy, &inverted, DType::Bool);
-        ops::pointwise(Pointwise::MaskedFillScalar, &inverted, &[&hidden], &sizes, dtype)
+        let filled = ops::pointwise(Pointwise::MaskedFillScalar, &inverted, &[&hidden], &sizes, dtype);
+        // What `_expand_mask` has names for stays until it returns.
+        drop((hidden, expanded, inverted));
+        filled
     };
     let hidden = ops::each(Pointwise::ToCopy, &padding, DType::Bool);
     let filled = ops::pointwise(Pointwise::MaskedFillScalar, &causal, &[&hidden], &sizes, dtype);

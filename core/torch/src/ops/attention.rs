@@ -157,8 +157,8 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
     let inputs: Vec<&Tensor> = [Some(q), Some(k), Some(v), mask].into_iter().flatten().collect();
     let tape = Tape::new(cx, node, &inputs);
     let wanted = (0..3).any(|input| tape.needs(input));
-    let saved = [tape.save(q), tape.save(k), tape.save(v)];
     let saved_mask = mask.map_or(Saved::Nothing, |m| tape.save(m));
+    let saved = [tape.save(k), tape.save(q), tape.save(v)];
     let product = product_flops(q, k);
     let mut launch = cx.launch(op, &inputs).flops(product.saturating_mul(2));
     // cuDNN's is made before its output (`_cudnn_attention_forward` in attention.cu); the fake tensors of the reference rows
@@ -180,11 +180,13 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
     }
     let random = early.unwrap_or_else(|| random_state(cx, &mut launch, kernel));
     drop(launch);
-    let kept: Vec<Saved> = [&out, &logsumexp].into_iter().chain(&random).map(|t| tape.save(t)).collect();
+    // The node lets go of them by their names' order, inputs first: the mask, key, query, value, log_sumexp, output
+    // (`release_variables` in the generated Functions.cpp).
+    let kept: Vec<Saved> = [&logsumexp, &out].into_iter().chain(&random).map(|t| tape.save(t)).collect();
     drop((logsumexp, random));
     tape.record([&mut out], move |g| {
-        let [q, k, v] = [saved[0].unpack(), saved[1].unpack(), saved[2].unpack()];
         let mask = saved_mask.get();
+        let [k, q, v] = [saved[0].unpack(), saved[1].unpack(), saved[2].unpack()];
         let kept: Vec<Tensor> = kept.iter().map(Saved::unpack).collect();
         let operands: Vec<&Tensor> = [g.grad(), &q, &k, &v].into_iter().chain(&mask).chain(&kept).collect();
         let mut launch = g.cx().launch(backward, &operands).flops(product.saturating_mul(BACKWARD_PRODUCTS));

@@ -75,9 +75,13 @@ fn elsewhere(report: &Report<'_>) -> String {
     let peak = &estimate.peak;
     let sizes = |name: &str, bytes: Bytes| format!("{name} {bytes}");
     prose(&format!(
-        "On {place} only the memory of the process is known, with Python and PyTorch in it. The prediction is for {} and \
-         not compared: {}, {}, {}.",
-        estimate.device.gpu,
+        "On {place} only the memory of the process is known, with Python and PyTorch in it: no estimate of a card can be \
+         held to it. {} the same run would take {}, {}, {}.",
+        if report.names_gpu {
+            format!("On the card of the scenario, {},", estimate.device.gpu)
+        } else {
+            format!("No card was named (--gpu); on one such as {}", estimate.device.gpu)
+        },
         sizes("allocated", peak.allocated),
         sizes("reserved", peak.reserved),
         sizes("process", peak.process)

@@ -35,7 +35,29 @@ pub fn Drop() -> impl IntoView {
                 accept=".json,application/json"
                 on:change=chosen
             />
-            <p class="help">"Or drop a record of plimsoll probe anywhere on the page. It stays in this browser."</p>
+            <p class="help">
+                "Or drop a record of plimsoll probe anywhere on the page. It stays in this browser, and is here again at the \
+                 next visit."
+            </p>
+            <button
+                class="tool"
+                type="button"
+                data-testid="forget-records"
+                hidden=move || logbook.kept.with(Vec::is_empty)
+                on:click=move |_| {
+                    logbook.forget();
+                    route.look(|view| {
+                        view.only.clear();
+                        view.selected = None;
+                    });
+                    crate::app::browser::focus("record-file");
+                }
+            >
+                {move || match logbook.kept.with(Vec::len) {
+                    1 => "Forget the record opened here".to_owned(),
+                    n => format!("Forget the {n} records opened here"),
+                }}
+            </button>
             <p class="error" role="alert" data-testid="record-refused">
                 {move || logbook.refused.get()}
             </p>

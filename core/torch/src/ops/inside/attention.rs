@@ -87,7 +87,8 @@ fn efficient(scratch: &mut Scratch<'_>, sizes: Sizes, dtype: DType, capability: 
         scratch.hold(&[batch, queries, heads, head], DType::Float32);
         scratch.hold(&[batch, queries, heads], DType::Float32);
         scratch.hold(&[batch, heads, queries], DType::Float32);
-        scratch.held.drain(..2);
+        // The expression's temporaries go in the reverse order of their making.
+        scratch.held.drain(..2).rev().for_each(drop);
     } else {
         scratch.hold(&[batch, heads, queries], DType::Float32);
     }
