@@ -144,7 +144,8 @@ def apply(module, fn, recurse=True):
             made = fn(parameter)
             if made is not parameter:
                 parameter.data = made
-                parameter.fake_device = made.fake_device
+                if hasattr(made, "fake_device"):
+                    parameter.fake_device = made.fake_device
     for name, buffer in module._buffers.items():
         if buffer is not None:
             module._buffers[name] = fn(buffer)
