@@ -103,7 +103,11 @@ class Tape:
         key = storage._cdata
         known = self.alive.get(key)
         if known is not None:
-            if known[1] != storage.nbytes():
+            if known[1] == 0 and storage.nbytes() > 0:
+                # Made empty for an operator that writes its result there (`abs`), which takes the memory it needs.
+                self.alive[key] = (known[0], storage.nbytes())
+                self.storages[known[0]][:4] = storage.nbytes(), list(tensor.shape), short(tensor.dtype), self.op
+            elif known[1] != storage.nbytes():
                 raise Refusal("%s resizes a storage" % self.op, "leave it out of what is traced")
             return known[0]
         if self.mute or self.closed:
@@ -238,8 +242,6 @@ ANSWERS = {
     "PreTrainedModel.warn_if_padding_and_no_attention_mask": False,
     # No sequence is longer than the positions were made for.
     "dynamic_rope_update": False,
-    # Nothing is infinite.
-    "BartEncoderLayer.forward": True,
     # Where an expert's rows end: the first has them all.
     "_grouped_mm_fallback_backward": 1 << 30,
 }
@@ -293,6 +295,7 @@ def watch_class():
             self.composite = {}
             self.made, self.rebased, self.accumulating = (), False, False
             self.leaves = []
+            self.truths = []
             self.sole, self.samples = None, None
             self.instead = replacements(self)
 
@@ -364,12 +367,28 @@ def watch_class():
 
         def answer(self, tensor):
             who = asking()
-            # Gradients that overflow, and what is all or any: nothing is, unless it is said above.
+            # Gradients that overflow: none does.
             given = self.answers.get(who, ANSWERS.get(who))
+            if given is None:
+                given = self.truth(tensor)
             if given is None:
                 given = False if tensor.dtype == torch.bool else 0.0 if tensor.dtype.is_floating_point else 1
             self.asked[who] = [short(tensor.dtype), given]
             return given
+
+        def truth(self, tensor):
+            """What a tensor says that asks about all or any, if it does: everything is as it should be (`isfinite(x).all()`,
+            `(mask == 1).all()`), and nothing is otherwise (`isinf(x).any()`)."""
+            return next((said for known, said in self.truths if known() is tensor), None)
+
+        def note_truth(self, func, out, args):
+            op = func._schema.name.split("::")[-1]
+            said = {"all": True, "any": False}.get(op)
+            if op in ("logical_not", "bitwise_not"):
+                said = self.truth(args[0])
+                said = None if said is None else not said
+            if said is not None and isinstance(out, torch.Tensor) and out.numel() == 1:
+                self.truths = [known for known in self.truths if known[0]() is not None] + [(weakref.ref(out), said)]
 
         def accumulators(self, parameters):
             """The nodes that accumulate the parameters' gradients, which live as long as this list."""
@@ -394,10 +413,21 @@ def watch_class():
             if any(tensor is leaf() for leaf in self.leaves):
                 return meta
             parameter = isinstance(tensor, torch.nn.Parameter)
-            if tensor.requires_grad and tensor.is_leaf and (not parameter or self.accumulating):
+            if tensor.requires_grad and self.is_leaf(tensor) and (not parameter or self.accumulating):
                 # `AccumulateGrad`. Of parameters they are made beforehand: autocast asks the same question of them.
                 return meta
             return tensor.fake_device
+
+        def is_leaf(self, tensor):
+            """Whether nothing made it. A view whose base was written to has its node made anew when that is asked (`grad_fn`
+            in variable.cpp), of views that must be seen to be made like any other."""
+            if not tensor._is_view():
+                return tensor.is_leaf
+            before = self.made, self.rebased, self.tape.op
+            with self:
+                leaf = tensor.is_leaf
+            self.made, self.rebased, self.tape.op = before
+            return leaf
 
         @contextlib.contextmanager
         def noting_leaves(self):
@@ -424,6 +454,7 @@ def watch_class():
                     # What is written to through a view has its base rebased (`CopySlices`).
                     self.made += [weakref.ref(t._base) for t in leaves if t._is_view()]
             self.tape.op = name_of(func)
+            self.note_truth(func, out, args)
             for tensor in leaves:
                 if tensor.device.type == "cuda":
                     self.tape.see(tensor)

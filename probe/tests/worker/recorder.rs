@@ -31,21 +31,69 @@ class Net(nn.Module):
         return self.head(self.blocks(x))
 
 class Recurrent(nn.Module):
-    def __init__(self):
+    def __init__(self, kind=nn.LSTM, cudnn=True):
         super().__init__()
-        self.rnn = nn.LSTM(64, 10)
+        torch.backends.cudnn.enabled = cudnn
+        self.rnn = kind(32, 10, batch_first=True)
     def forward(self, x):
-        return self.rnn(x)[0]
+        return self.rnn(x.view(x.size(0), 2, 32))[0][:, -1]
+
+class Windows(Net):
+    def forward(self, x):
+        x = self.blocks(x)
+        rows = x.new_zeros(x.size(0), 4, 16)
+        rows[:, :2] = x.view(-1, 4, 16)[:, 2:]
+        rows[:, 2:, :8].copy_(x.view(-1, 4, 16)[:, :2, 8:])
+        return self.head(rows.transpose(1, 2).reshape(-1, 64)).abs()
+
+class Dropping(Net):
+    def __init__(self, p):
+        super().__init__()
+        self.p = p
+    def forward(self, x):
+        for block in self.blocks:
+            if torch.rand([]) >= self.p:
+                x = block(x)
+        return self.head(x)
+";
+
+/// The same step in a script, on a card that is not there.
+const SCRIPT: &str = "
+import sys
+import torch, plimsoll
+import torch.nn.functional as F
+from models import Net
+
+def train(net, device, width):
+    optimizer = torch.optim.AdamW(net.parameters())
+    rows = torch.utils.data.TensorDataset(torch.randn(8, width), torch.randint(10, (8,)))
+    for x, y in torch.utils.data.DataLoader(rows, batch_size=4, pin_memory=True):
+        x, y = x.to(device), y.cuda()
+        optimizer.zero_grad()
+        with plimsoll.trace('net', x='B,64'):
+            with torch.autocast('cuda', dtype=torch.bfloat16):
+                loss = F.cross_entropy(net(x), y)
+            loss.backward()
+            raise SystemExit('this is the loop')
+
+if __name__ == '__main__':
+    device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
+    train(torch.compile(Net().cuda()), device, int(sys.argv[1]))
 ";
 
 fn trace(folder: &Path, model: &str, out: &str) -> Output {
+    let model = format!("models.py:{model}");
+    let asked = [&model, "--input", "x=float32[B,64]", "--input", "y=int64[B]", "--precision", "fp32,bf16-amp"];
+    traced(folder, &asked, out)
+}
+
+fn traced(folder: &Path, asked: &[&str], out: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-    command.current_dir(folder).args(["trace", &format!("models.py:{model}"), "--input", "x=float32[B,64]"]);
-    command.args(["--input", "y=int64[B]", "--precision", "fp32,bf16-amp", "--gpu", "h200", "-o", out]);
+    command.current_dir(folder).args(["trace", "--gpu", "h200", "-o", out]);
     if let Some(python) = std::env::var_os("PLIMSOLL_TEST_PYTHON") {
         command.arg("--python").arg(python);
     }
-    command.output().unwrap()
+    command.args(asked).output().unwrap()
 }
 
 /// Peak and end of every phase.
@@ -104,4 +152,66 @@ fn what_needs_a_driver_is_refused_with_what_to_do() {
     let said = String::from_utf8_lossy(&traced.stderr);
     assert!(!traced.status.success() && said.contains("nn.LSTM") && said.contains("LSTMCell"), "{said}");
     assert!(!folder.path().join("none.hull").exists());
+}
+
+#[test]
+#[ignore = "needs PyTorch, see CONTRIBUTING.md"]
+fn marked_lines_of_a_script_are_recorded_as_the_model_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("models.py"), MODELS).unwrap();
+    std::fs::write(folder.join("train.py"), SCRIPT).unwrap();
+    let plain = trace(folder, "Net", "plain.hull");
+    assert!(plain.status.success(), "{}", String::from_utf8_lossy(&plain.stderr));
+    let marked = ["train.py", "--", "64"];
+    let script = traced(folder, &marked, "script.hull");
+    assert!(script.status.success(), "{}", String::from_utf8_lossy(&script.stderr));
+    for checkpointing in ["none", "full"] {
+        let training = || json!({ "precision": "bf16-amp", "accumulation": 2, "checkpointing": checkpointing });
+        assert_eq!(estimate(folder, "script.hull", training()), estimate(folder, "plain.hull", training()));
+    }
+    // It trains in one precision, and its names of axes must fit.
+    let other = traced(folder, &["train.py", "--precision", "fp32", "--", "64"], "none.hull");
+    let said = String::from_utf8_lossy(&other.stderr);
+    assert!(!other.status.success() && said.contains("--precision bf16-amp"), "{said}");
+    std::fs::write(folder.join("train.py"), SCRIPT.replace("B,64", "B")).unwrap();
+    let other = traced(folder, &marked, "none.hull");
+    let said = String::from_utf8_lossy(&other.stderr);
+    assert!(!other.status.success() && said.contains("2 dimensions"), "{said}");
+}
+
+#[test]
+#[ignore = "needs PyTorch, see CONTRIBUTING.md"]
+fn what_chance_decides_leaves_nothing_out_and_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("models.py"), MODELS).unwrap();
+    let mut came = Vec::new();
+    for (model, out) in [("Dropping(0.5)", "half.hull"), ("Dropping(0.0)", "none.hull")] {
+        let traced = trace(folder, model, out);
+        let said = String::from_utf8_lossy(&traced.stderr);
+        assert!(traced.status.success() && said.contains("Dropping.forward"), "{said}");
+        came.push(estimate(folder, out, json!({ "precision": "fp32" })));
+    }
+    assert_eq!(came[0], came[1]);
+}
+
+#[test]
+#[ignore = "needs PyTorch, see CONTRIBUTING.md"]
+fn recurrent_layers_are_recorded_as_they_train_without_cudnn() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("models.py"), MODELS).unwrap();
+    for kind in ["LSTM", "GRU"] {
+        let traced = trace(folder.path(), &format!("Recurrent(nn.{kind}, False)"), "recurrent.hull");
+        assert!(traced.status.success(), "{}", String::from_utf8_lossy(&traced.stderr));
+    }
+}
+
+#[test]
+#[ignore = "needs PyTorch, see CONTRIBUTING.md"]
+fn what_is_written_through_views_and_made_empty_is_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("models.py"), MODELS).unwrap();
+    let traced = trace(folder.path(), "Windows", "windows.hull");
+    assert!(traced.status.success(), "{}", String::from_utf8_lossy(&traced.stderr));
 }

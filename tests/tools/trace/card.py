@@ -5,6 +5,7 @@ a real card does.
 """
 
 import contextlib
+import importlib.util
 import math
 import pathlib
 import sys
@@ -26,99 +27,17 @@ def compute_capability(gpu):
     raise SystemExit("data/gpus.toml has no card %r with a compute capability" % gpu)
 
 
-class Attention:
-    """`scaled_dot_product_attention` as `attention.cu` and `sdp_utils.cpp` of PyTorch 2.11 have it: which kernel it takes
-    is asked of the driver. What it does around the kernel is `scaled_dot_product_attention` in `attention.cpp`.
-
-    One rule is left out, as it is in every row: that a mask's last dimension must be contiguous
-    (`check_last_dim_stride_equals_1_dense`). It bears on T5's bias alone."""
-
-    def __init__(self, capability):
-        self.capability = capability
-        self.taken = {}
-        order = ["flash", "efficient"] if capability[0] >= 8 else ["efficient"]
-        self.order = (["cudnn"] if capability[0] in (9, 10) else []) + order
-
-    def select(self, query, key, value, mask, dropout, gqa):
-        head, half = query.size(-1), query.dtype in (torch.float16, torch.bfloat16)
-        trains = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
-        # check_batch_size_and_num_heads_dense: no fused kernel broadcasts heads that it was not told are grouped.
-        same = query.size(1) == key.size(1) == value.size(1)
-        if query.dim() != 4 or not (same or gqa):
-            return "math"
-        # check_last_dim_stride_equals_1_dense: none takes a mask whose rows do not lie together, as T5's bias.
-        if mask is not None and mask.stride(-1) != 1:
-            return "math"
-        for kernel in self.order:
-            if kernel == "cudnn":
-                most = 256 if self.capability[0] == 9 else 128
-                gradient = mask is not None and mask.requires_grad
-                if half and head <= most and head % 8 == 0 and key.size(2) != 1 and not gradient:
-                    return kernel
-            elif kernel == "flash":
-                small = self.capability in ((8, 6), (8, 7), (8, 9)) or self.capability[0] == 12
-                fits = not (trains and small) or not (193 <= head <= 224 or (head > 224 and dropout > 0))
-                if half and mask is None and head <= 256 and fits:
-                    return kernel
-            else:
-                modern = self.capability[0] >= 8
-                alignment = 8 if half else 4 if modern else 1
-                if same and head % alignment == 0 and (modern or query.dtype != torch.bfloat16):
-                    return kernel
-        return "math"
-
-    def __call__(self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-        kernel = self.select(query, key, value, attn_mask, dropout_p, enable_gqa)
-        self.taken[kernel] = self.taken.get(kernel, 0) + 1
-        if attn_mask is not None and attn_mask.dtype == torch.bool:
-            # convert_boolean_attn_mask
-            made = torch.zeros_like(attn_mask, dtype=query.dtype)
-            made.masked_fill_(attn_mask.logical_not(), -math.inf)
-            attn_mask = made
-            del made
-        logsumexp = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
-        if kernel == "cudnn":
-            return aten._scaled_dot_product_cudnn_attention(
-                query, key, value, attn_mask, logsumexp, dropout_p, is_causal, False, scale=scale
-            )[0]
-        if kernel == "flash":
-            size = query.size(-1)
-            missing = -size % 8
-            if missing:
-                query, key, value = (torch.nn.functional.pad(t, [0, missing]) for t in (query, key, value))
-            scale = scale if scale is not None else size**-0.5
-            out = aten._scaled_dot_product_flash_attention(
-                query, key, value, dropout_p, is_causal, False, scale=scale
-            )[0]
-            return out[..., :size] if missing else out
-        if kernel == "efficient":
-            if attn_mask is not None:
-                attn_mask = aligned(attn_mask).expand(query.size(0), query.size(1), query.size(2), key.size(2))
-            return aten._scaled_dot_product_efficient_attention(
-                query, key, value, attn_mask, logsumexp, dropout_p, is_causal, scale=scale
-            )[0]
-        return aten._scaled_dot_product_attention_math(
-            query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
-        )[0]
+def load(name):
+    """One of the probe's scripts, as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "probe" / "worker" / (name + ".py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def dropout(x, p, train):
-    """`dropout` in `Dropout.cpp`: on a card one kernel makes result and mask (`is_fused_kernel_acceptable`). Behind an
-    operator in place autograd still takes its result to be nowhere (`Watch.device`), and this asks where it is."""
-    if not train or p == 0 or x.numel() == 0:
-        return x
-    if p == 1:
-        return x * torch.zeros([], dtype=x.dtype, device=x.device)
-    return aten.native_dropout(x, p, train)[0]
-
-
-def aligned(mask):
-    """`preprocess_mask`, `pad_bias`: strides in multiples of 8 elements, else rows are made longer."""
-    fits = all(stride % 8 == 0 for stride in mask.stride()[:-1])
-    if fits:
-        return mask
-    size = mask.size(-1)
-    return torch.nn.functional.pad(mask, [0, 8 - size % 8])[..., :size]
+# Which attention kernel runs, and what C++ does around it, is the recorder's to know too (`plimsoll trace`).
+recorder = load("trace")
+Attention, dropout = recorder.Attention, recorder.dropout
 
 
 def convolution(watch, func, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
@@ -225,7 +144,8 @@ def apply(module, fn, recurse=True):
             made = fn(parameter)
             if made is not parameter:
                 parameter.data = made
-                parameter.fake_device = made.fake_device
+                if hasattr(made, "fake_device"):
+                    parameter.fake_device = made.fake_device
     for name, buffer in module._buffers.items():
         if buffer is not None:
             module._buffers[name] = fn(buffer)

@@ -44,22 +44,35 @@ class AnyWatch(Watch):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        place = kwargs.get("device")
-        if func is not torch.ops.prim.device.default and (place is None or torch.device(place).type == "cpu"):
-            leaves = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
-            if not any(isinstance(tensor, FakeTensor) for tensor in leaves) and (leaves or not self.large(args)):
-                with unset_fake_temporarily():
-                    out = func(*args, **kwargs)
-                    # Chance leaves nothing out.
-                    return out.fill_(1 - 2**-24) if func is torch.ops.aten.rand.default and out.numel() == 1 else out
+        if func is not torch.ops.prim.device.default and self.on_host(args, kwargs):
+            with unset_fake_temporarily():
+                out = func(*args, **kwargs)
+                # Chance leaves nothing out.
+                return out.fill_(1 - 2**-24) if func is torch.ops.aten.rand.default and out.numel() == 1 else out
         return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def on_host(self, args, kwargs):
+        """In a frame that is gone when the operator runs: whoever holds a gradient is counted then."""
+        place = kwargs.get("device")
+        leaves = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        host = (place is None or torch.device(place).type == "cpu") and not any(isinstance(t, FakeTensor) for t in leaves)
+        return host and (bool(leaves) or not self.large(args))
+
+    def device(self, tensor):
+        return super().device(tensor) if isinstance(tensor, FakeTensor) else tensor.device
 
     @staticmethod
     def large(args):
         sizes = args[0] if args and isinstance(args[0], (list, tuple)) else ()
         return math.prod(n for n in sizes if isinstance(n, int)) > MOST_ON_HOST
 
+    said = ()
+
     def seen(self, func, out, args, kwargs):
+        op = func._schema.name.split("::")[-1]
+        if op in ("all", "any") and out.numel() == 1:
+            # All numbers are finite, all masks whole, and nothing is otherwise.
+            self.said = [known for known in self.said if known[0]() is not None] + [(weakref.ref(out), op == "all")]
         out = super().seen(func, out, args, kwargs)
         if self.rebased:
             # `CopySlices`: what is written to through a view has its base rebased.
@@ -213,7 +226,8 @@ def traced(row, results):
     """Two steps, in a process of its own."""
     try:
         ledger = Ledger()
-        watch = AnyWatch(ledger, answer, INSTEAD)
+        watch = AnyWatch(ledger, None, INSTEAD)
+        watch.answer = lambda tensor: next((true for made, true in watch.said if made() is tensor), None) or answer(tensor)
         attention = Attention(compute_capability(row.get("gpu", "h200")))
         with put_in(attention), watch.noting_leaves(), FakeTensorMode(allow_non_fake_inputs=True), watch:
             loop = Loop(row, ledger)
@@ -269,7 +283,7 @@ def estimated(row, program, path):
         "training": row["training"],
         "device": {"gpu": row.get("gpu", "h200"), "workspaces": False},
     }
-    asked = path.with_suffix(".json")
+    asked = path.with_name(row["id"] + ".json")
     asked.write_text(json.dumps(scenario))
     done = subprocess.run([program, "estimate", "--format", "json", str(asked)], stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True)

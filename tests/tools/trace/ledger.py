@@ -195,10 +195,21 @@ class Watch(TorchDispatchMode):
             # `AccumulateGrad` of a view. It must not be asked whether it is a leaf: that takes the lock which is held here.
             return META
         parameter = isinstance(tensor, torch.nn.Parameter)
-        if tensor.requires_grad and tensor.is_leaf and (not parameter or self.accumulating):
+        if tensor.requires_grad and self.is_leaf(tensor) and (not parameter or self.accumulating):
             # `AccumulateGrad`. Of parameters they are made beforehand: autocast asks the same question of them.
             return META
         return tensor.fake_device
+
+    def is_leaf(self, tensor):
+        """Whether nothing made it. A view whose base was written to has its node made anew when that is asked (`grad_fn`
+        in variable.cpp), of views that must be seen to be made like any other."""
+        if not tensor._is_view():
+            return tensor.is_leaf
+        before = self.made, self.rebased, self.ledger.op
+        with self:
+            leaf = tensor.is_leaf
+        self.made, self.rebased, self.ledger.op = before
+        return leaf
 
     @contextlib.contextmanager
     def noting_leaves(self):

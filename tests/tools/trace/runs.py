@@ -1,7 +1,6 @@
 """Scenarios run on fake tensors: the probe's own worker builds the model, its inputs and the training loop."""
 
 import contextlib
-import importlib.util
 import json
 import sys
 import tomllib
@@ -10,19 +9,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import quantized
-from card import INSTEAD, ROOT, Attention, compute_capability, put_in
+from card import INSTEAD, ROOT, Attention, compute_capability, load, put_in
 from ledger import Ledger, Watch
 
-
-def load_worker():
-    spec = importlib.util.spec_from_file_location("worker", ROOT / "probe" / "worker" / "worker.py")
-    worker = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(worker)
-    worker.torch = torch
-    return worker
-
-
-worker = load_worker()
+worker = load("worker")
+worker.torch = torch
 
 # What a scenario has where it says nothing; core/scenario/src/recipe.rs.
 TRAINING = {
