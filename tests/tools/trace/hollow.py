@@ -52,7 +52,7 @@ class Told:
     def __init__(self):
         self.phases, self.notes = [], []
 
-    def emit(self, kind, **said):
+    def emit(self, kind, /, **said):
         if kind == "phase":
             self.phases.append(said)
         elif kind == "guard":
