@@ -251,14 +251,16 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             heads,
             module: attention.module(),
         };
-        let norms = || ["layernorm_before", "layernorm_after"].map(|name| LayerNorm::new(&scope.child(name), hidden, true));
+        let norms =
+            || ["layernorm_before", "layernorm_after"].map(|name| LayerNorm::new(&scope.child(name), hidden, true));
         let mlp = scope.child("mlp");
         let linears = || {
             let linear = |name, from, to| Linear::new(&mlp.child(name), from, to, true);
             [linear("fc1", hidden, inner), linear("fc2", inner, hidden)]
         };
         // A model comes to the card in the order its modules were made.
-        let ([layernorm_before, layernorm_after], [fc1, fc2]) = if scope.cx().machine().rules.has(&rules::VIT_NAMES_MLP) {
+        let ([layernorm_before, layernorm_after], [fc1, fc2]) = if scope.cx().machine().rules.has(&rules::VIT_NAMES_MLP)
+        {
             (norms(), linears())
         } else {
             let linears = linears();
