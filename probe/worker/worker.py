@@ -1379,8 +1379,9 @@ class Run:
         with self.phase("load"):
             self.model, dtype = build(self.scenario, config, packages, device)
             self.average = make_average(self.model) if training.get("ema") else None
-        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizers = make_optimizers(training, self.model, self.parameters, packages, device, channel)
+            self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+            # Adagrad makes its state here.
+            self.optimizers = make_optimizers(training, self.model, self.parameters, packages, device, channel)
         self.scaler = make_scaler(device.kind) if training["precision"] == "fp16-amp" else None
         self.make_batch = make_inputs(self.scenario, config, dtype, device)
 

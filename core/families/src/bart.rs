@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::AttentionMask;
 use plimsoll_torch::Batch;
@@ -104,6 +105,7 @@ impl Stack {
             rules: plan.rules.clone(),
             dropout: attention_dropout,
             softmax_fp32: false,
+            shared_since: Some(&rules::BART_SHARES_SDPA),
         };
         let (tokens, positions) = (scope.child("embed_tokens"), scope.child("embed_positions"));
         Some(Self {

@@ -2,10 +2,12 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::{AttentionMask, Task};
 use plimsoll_torch::nn::{
     Activation, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, bidirectional_mask,
+    older_padding_mask,
 };
 use plimsoll_torch::ops::{self, Pointwise, Rearrangement, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
@@ -67,6 +69,7 @@ impl<'c> Sizes<'c> {
                 rules: plan.rules.clone(),
                 dropout: config.probability("attention_probs_dropout_prob", 0.1)?,
                 softmax_fp32: false,
+                shared_since: None,
             },
         })
     }
@@ -324,7 +327,12 @@ impl Encoder {
 
     /// The mask in the form attention takes, or none.
     pub fn mask(&self, embeds: &Tensor, given: Option<&Tensor>) -> Option<Tensor> {
-        bidirectional_mask(embeds, causal_lm::given_mask(given, &self.plan), embeds.dtype(), self.plan.attention)
+        let (given, attention) = (causal_lm::given_mask(given, &self.plan), self.plan.attention);
+        if embeds.cx().machine().rules.has(&rules::ENCODERS_SHARE_MASK) {
+            bidirectional_mask(embeds, given, embeds.dtype(), attention)
+        } else {
+            older_padding_mask(embeds, given, attention)
+        }
     }
 
     /// `forward`.

@@ -114,7 +114,7 @@ pub enum OwnLoss {
     None,
     /// On logits in the dtype they have.
     AsGiven,
-    /// On float32 logits, which go back to the states' dtype, and the loss with them (GPT-Neo).
+    /// On float32 logits, which are made the states' dtype afterwards, and so is the loss (GPT-Neo).
     ThereAndBack,
 }
 
@@ -123,7 +123,8 @@ impl OwnLoss {
     pub fn of(model_type: &str, software: Rules) -> Self {
         let shared = match model_type {
             "gpt_neox" => &rules::GPT_NEOX_SHARES_LOSS,
-            "gpt2" | "opt" | "bloom" | "falcon" | "stablelm" | "gpt_neo" => &rules::OLDEST_SHARE_LOSS,
+            "gpt2" | "opt" | "bloom" | "falcon" | "stablelm" => &rules::OLDEST_SHARE_LOSS,
+            "gpt_neo" => &rules::GPT_NEO_LEAVES_LOGITS,
             _ => return Self::None,
         };
         match (software.has(shared), model_type) {
@@ -166,7 +167,7 @@ fn head_output(
         }
         // bitsandbytes leaves the output head as it is; one that it had replaced would have no weight to fuse.
         (HeadLoss::Full | HeadLoss::FusedLinear { .. }, _) => {
-            let (loss, logits) = loss(project(&hidden), labels, own);
+            let (loss, logits) = loss(project(&hidden), labels, own, hidden.dtype());
             drop(hidden);
             Output { held: vec![loss.clone(), logits], loss }
         }
@@ -217,7 +218,7 @@ fn padded(labels: &Tensor) -> Tensor {
 
 /// The loss, and the logits the model returns. `ForCausalLMLoss` of transformers 5: float32 logits, labels padded and
 /// shifted, cross-entropy. Older ones shifted the logits, and still older ones made them float32 where they stood.
-fn loss(logits: Tensor, labels: &Tensor, own: OwnLoss) -> (Tensor, Tensor) {
+fn loss(logits: Tensor, labels: &Tensor, own: OwnLoss, states: DType) -> (Tensor, Tensor) {
     let cx = logits.cx();
     if cx.is_inference() {
         return (logits.clone(), logits);
@@ -226,18 +227,20 @@ fn loss(logits: Tensor, labels: &Tensor, own: OwnLoss) -> (Tensor, Tensor) {
         return (ops::no_loss(&logits), logits);
     }
     let software = cx.machine().rules;
-    let (batch, seq, vocab) = (labels.size(0), labels.size(1), logits.size(-1));
     match own {
         OwnLoss::None => {}
         OwnLoss::AsGiven => return (shifted_loss(&logits, labels), logits),
         OwnLoss::ThereAndBack => {
-            let dtype = logits.dtype();
             let float = ops::to(&logits, DType::Float32);
             drop(logits);
-            let loss = shifted_loss(&float, labels);
-            let returned = ops::to(&float, dtype);
+            let loss = if software.has(&rules::PADDED_LABELS) {
+                padded_loss(&float, labels)
+            } else {
+                shifted_loss(&float, labels)
+            };
+            let returned = ops::to(&float, states);
             drop(float);
-            return (ops::to(&loss, dtype), returned);
+            return (ops::to(&loss, states), returned);
         }
     }
     if !software.has(&rules::PADDED_LABELS) {
@@ -251,12 +254,18 @@ fn loss(logits: Tensor, labels: &Tensor, own: OwnLoss) -> (Tensor, Tensor) {
         return (shifted_loss(&float, labels), returned);
     }
     let float = ops::to(&logits, DType::Float32);
-    let padded = ops::rearrangement(cx, Rearrangement::ConstantPadNd, &[batch, seq + 1], DType::Int64);
+    (padded_loss(&float, labels), logits)
+}
+
+/// `ForCausalLMLoss` on float32 logits.
+fn padded_loss(float: &Tensor, labels: &Tensor) -> Tensor {
+    let (batch, seq, vocab) = (labels.size(0), labels.size(1), float.size(-1));
+    let padded = padded(labels);
     let shifted = ops::contiguous(&ops::narrow(&padded, 1, seq));
     let targets = ops::view(&shifted, &[batch * seq]);
-    let loss = ops::cross_entropy(&ops::view(&float, &[batch * seq, vocab]), &targets);
+    let loss = ops::cross_entropy(&ops::view(float, &[batch * seq, vocab]), &targets);
     drop(padded);
-    (loss, logits)
+    loss
 }
 
 /// `shift_logits = logits[..., :-1, :].contiguous()`, the labels likewise.

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::{Error, Result};
 use plimsoll_torch::nn::{
     Activation, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, decoder_causal_mask,
@@ -108,6 +109,7 @@ impl Encoder {
             rules: plan.rules.clone(),
             dropout: sizes.dropout,
             softmax_fp32: true,
+            shared_since: Some(&rules::CLIP_SHARES_SDPA),
         };
         let layers =
             ModuleList::new(scope, "layers", sizes.layers, |scope, _| Layer::new(scope, sizes, &core, causal))?;
@@ -213,8 +215,10 @@ impl VisionModel {
                 ops::transpose(&ops::view(&patches, &[batch, width, patches.size(2) * patches.size(3)]), 1, 2);
             let class = ops::expand(&self.class_embedding, &[batch, 1, width]);
             let mut embeddings = ops::cat(&[&class, &patches], 1);
-            let positions = self.position_embedding.forward(&self.position_ids);
-            embeddings = ops::add(&embeddings, &positions);
+            embeddings = {
+                let positions = self.position_embedding.forward(&self.position_ids);
+                ops::add(&embeddings, &positions)
+            };
             embeddings
         })
     }

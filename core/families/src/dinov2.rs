@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{Activation, DropPath, EncoderAttention, LayerNorm, Linear, ModuleList, Scope};
@@ -167,6 +168,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         rules: plan.rules.clone(),
         dropout: config.probability("attention_probs_dropout_prob", 0.0)?,
         softmax_fp32: false,
+        shared_since: Some(&rules::VISION_SHARES_SDPA),
     };
 
     let base = scope.child("dinov2");

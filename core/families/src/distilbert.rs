@@ -2,11 +2,13 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
-use plimsoll_scenario::Task;
+use plimsoll_scenario::{Attention, Task};
 use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{
     Activation, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, bidirectional_mask,
+    older_padding_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
@@ -137,6 +139,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         rules: plan.rules.clone(),
         dropout: config.probability("attention_dropout", 0.1)?,
         softmax_fp32: false,
+        shared_since: None,
     };
     let seq = plan.seq()?;
     check_positions(seq, positions, 0)?;
@@ -207,7 +210,12 @@ impl DistilBert {
         self.cx.within(self.module, || {
             let embeds = self.embeddings.forward(ids);
             let given = causal_lm::given_mask(mask, &self.plan);
-            let mask = bidirectional_mask(&embeds, given, embeds.dtype(), self.plan.attention);
+            let shares_mask = self.cx.machine().rules.has(&rules::ENCODERS_SHARE_MASK);
+            let mask = if shares_mask || self.plan.attention == Attention::Eager {
+                bidirectional_mask(&embeds, given, embeds.dtype(), self.plan.attention)
+            } else {
+                older_padding_mask(&embeds, given, self.plan.attention)
+            };
             let hidden = self.layers.run(
                 &self.cx,
                 embeds.clone(),

@@ -74,6 +74,7 @@ impl Layer {
                 rules: plan.rules.clone(),
                 dropout: sizes.attention_dropout,
                 softmax_fp32: true,
+                shared_since: None,
             },
             heads: sizes.heads,
             mlp_norm: norm("mlp_norm"),

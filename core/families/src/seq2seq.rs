@@ -2,8 +2,9 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
-use plimsoll_scenario::AttentionMask;
+use plimsoll_scenario::{Attention, AttentionMask};
 use plimsoll_torch::nn::{EncoderAttention, Linear, Scope, kv_cache};
 use plimsoll_torch::ops::{self, Fill, Pointwise, Rearrangement};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
@@ -128,10 +129,14 @@ impl Attend {
     ) -> (Tensor, Option<Tensor>) {
         hidden.cx().within(self.module, || {
             let features = hidden.size(-1);
+            // `_shape`, which BART's own SDPA class had too.
+            let shares = hidden.cx().machine().rules.has(&rules::BART_SHARES_SDPA);
+            let own = self.kind == Kind::Bart && !shares && self.core.implementation == Attention::Sdpa;
+            let copied = own || self.kind == Kind::Whisper;
             let heads = |x: &Tensor| {
                 let split = ops::view(x, &[x.size(0), x.size(1), self.heads, features / self.heads]);
                 let turned = ops::transpose(&split, 1, 2);
-                if self.kind == Kind::Whisper { ops::contiguous(&turned) } else { turned }
+                if copied { ops::contiguous(&turned) } else { turned }
             };
             let (query, key, value) = match self.kind {
                 Kind::Clip => {

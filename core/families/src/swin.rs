@@ -197,6 +197,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         rules: plan.rules.clone(),
         dropout: config.probability("attention_probs_dropout_prob", 0.0)?,
         softmax_fp32: true,
+        shared_since: None,
     };
     let (mut before, mut width, mut built) = (0, first, Vec::new());
     for (stage, (&depth, &heads)) in (0..).zip(depths.iter().zip(&heads)) {

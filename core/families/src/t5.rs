@@ -70,6 +70,7 @@ impl Sizes {
             rules: plan.rules.clone(),
             dropout: self.dropout,
             softmax_fp32: false,
+            shared_since: None,
         }
     }
 }

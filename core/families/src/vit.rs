@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{Activation, Conv2d, EncoderAttention, LayerNorm, Linear, ModuleList, Scope};
@@ -233,6 +234,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         rules: plan.rules.clone(),
         dropout: config.probability("attention_probs_dropout_prob", 0.0)?,
         softmax_fp32: true,
+        shared_since: Some(&rules::VISION_SHARES_SDPA),
     };
 
     let vit = scope.child("vit");
@@ -249,15 +251,28 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             heads,
             module: attention.module(),
         };
-        let norm = |name| LayerNorm::new(&scope.child(name), hidden, true);
+        let norms =
+            || ["layernorm_before", "layernorm_after"].map(|name| LayerNorm::new(&scope.child(name), hidden, true));
         let mlp = scope.child("mlp");
+        let linears = || {
+            let linear = |name, from, to| Linear::new(&mlp.child(name), from, to, true);
+            [linear("fc1", hidden, inner), linear("fc2", inner, hidden)]
+        };
+        // A model comes to the card in the order its modules were made.
+        let ([layernorm_before, layernorm_after], [fc1, fc2]) = if scope.cx().machine().rules.has(&rules::VIT_NAMES_MLP)
+        {
+            (norms(), linears())
+        } else {
+            let linears = linears();
+            (norms(), linears)
+        };
         Some(Layer {
             attention: attend,
-            layernorm_before: norm("layernorm_before"),
-            layernorm_after: norm("layernorm_after"),
+            layernorm_before,
+            layernorm_after,
             act: Activation::new(&mlp.child("activation_fn"), act)?,
-            fc1: Linear::new(&mlp.child("fc1"), hidden, inner, true),
-            fc2: Linear::new(&mlp.child("fc2"), inner, hidden, true),
+            fc1,
+            fc2,
             dropout: (probability, scope.child("dropout").module()),
             mlp: mlp.module(),
             module: scope.module(),

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::{Error, Result};
 use plimsoll_torch::generate::{Encode, Generate, Step};
 use plimsoll_torch::nn::{
@@ -196,6 +197,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         rules: plan.rules.clone(),
         dropout: config.probability("attention_dropout", 0.0)?,
         softmax_fp32: false,
+        shared_since: Some(&rules::BART_SHARES_SDPA),
     };
     let unknown = || super::unknown_activation(config, "activation_function", sizes.act);
     let model = scope.child("model");

@@ -52,7 +52,7 @@ class Told:
     def __init__(self):
         self.phases, self.notes = [], []
 
-    def emit(self, kind, **said):
+    def emit(self, kind, /, **said):
         if kind == "phase":
             self.phases.append(said)
         elif kind == "guard":
@@ -220,7 +220,9 @@ def main():
             "steps": options.steps or full["training"].get("optimizer_steps", 2),
             "events": options.events and os.path.join(options.events, row["id"] + ".jsonl"),
         })
-    kept, exact, seen = [], {"allocated": 0, "reserved": 0}, 0
+    exact, seen = {"allocated": 0, "reserved": 0}, 0
+    # Row by row, so that what was run is there if the rest is not.
+    kept = open(options.keep, "w", encoding="utf-8", buffering=1) if options.keep else None
     for card, of_it in cards.items():
         for number, got in rehearsed(options.program, card, of_it):
             row, answer = rows[number], ours[number]
@@ -229,7 +231,8 @@ def main():
                 continue
             seen += 1
             said = {"id": row["id"], "name": row.get("name", row["id"]), "scenario": row["scenario"], "expected": got}
-            kept.append(said)
+            if kept:
+                kept.write(json.dumps(said) + "\n")
             for key in exact:
                 exact[key] += answer["peak"][key] == got[key]
             if not options.compare:
@@ -239,10 +242,8 @@ def main():
             print("%-28s %s" % (row["id"], "; ".join(found[:7]) or "ok"), flush=True)
     if options.compare:
         print("%d rows: allocated exact in %d, reserved in %d" % (seen, exact["allocated"], exact["reserved"]))
-    if options.keep:
-        with open(options.keep, "w", encoding="utf-8") as file:
-            for said in kept:
-                file.write(json.dumps(said) + "\n")
+    if kept:
+        kept.close()
 
 
 def config_of(model):

@@ -123,7 +123,6 @@ pub const TRANSFORMERS: &[Family] = &[
     },
     Family { positions: Positions::learned(POSITIONS, 2048), ..decoder("opt", Architecture::Opt, 2048) },
     Family {
-        tasks: &[Task::CausalLm],
         positions: Positions::learned(POSITIONS, 2048),
         layers: &[&["num_layers", "num_hidden_layers"]],
         sizes: GPT_NEO,

@@ -47,6 +47,9 @@ pub const ALL: &[Rule] = &[
     OLDEST_SHARE_LOSS,
     GPT_NEOX_SHARES_LOSS,
     PADDED_LABELS,
+    VISION_SHARES_SDPA,
+    CLIP_SHARES_SDPA,
+    BART_SHARES_SDPA,
     OPT_SHARES_SDPA,
     GPT2_SHARES_MASK,
     BOOLEAN_MASKS,
@@ -57,6 +60,9 @@ pub const ALL: &[Rule] = &[
     FREQUENCIES_TWICE,
     POSITIONS_SHIFTED,
     T5_SHARES_ATTENTION,
+    GPT_NEO_LEAVES_LOGITS,
+    VIT_NAMES_MLP,
+    ENCODERS_SHARE_MASK,
     INPUT_LET_GO,
     SMALL_BLOCKS,
     EIGHT_BIT_ROWS,
@@ -209,9 +215,9 @@ pub const SHARED_SDPA: Rule = transformers(
 pub const OLDEST_SHARE_LOSS: Rule = transformers(
     4,
     48,
-    "GPT-2, OPT, BLOOM, Falcon, StableLM and GPT-Neo compute their loss as all models do; before, on the logits in the dtype \
-     they have (GPT-Neo: float32, and back)",
-    "transformers/models/{gpt2,opt,bloom,falcon,stablelm,gpt_neo}/modeling_*.py of 4.44.2, 4.47.1 and 4.48.3 (loss_function)",
+    "GPT-2, OPT, BLOOM, Falcon and StableLM compute their loss as all models do; before, on the logits in the dtype \
+     they have",
+    "transformers/models/{gpt2,opt,bloom,falcon,stablelm}/modeling_*.py of 4.44.2, 4.47.1 and 4.48.3 (loss_function)",
 );
 
 /// GPT-NeoX' own loss.
@@ -228,6 +234,31 @@ pub const PADDED_LABELS: Rule = transformers(
     49,
     "the loss shifts the labels; before, it made a shifted copy of all logits",
     "transformers/loss/loss_utils.py of 4.48.3 and 4.49.0",
+);
+
+/// ViT's and DINOv2's own attention classes.
+pub const VISION_SHARES_SDPA: Rule = transformers(
+    4,
+    50,
+    "ViT and DINOv2 call the attention that all models share; before, classes of their own",
+    "transformers/models/{vit,dinov2}/modeling_*.py of 4.49.0 and 4.50.3 (ALL_ATTENTION_FUNCTIONS)",
+);
+
+/// CLIP's own attention classes.
+pub const CLIP_SHARES_SDPA: Rule = transformers(
+    4,
+    52,
+    "CLIP calls the attention that all models share; before, classes of its own",
+    "transformers/models/clip/modeling_clip.py of 4.51.3 and 4.52.4 (ALL_ATTENTION_FUNCTIONS)",
+);
+
+/// BART's and Whisper's own attention classes.
+pub const BART_SHARES_SDPA: Rule = transformers(
+    4,
+    53,
+    "BART and Whisper call the attention that all models share; before, classes of their own, where BART too copies \
+     queries, keys and values (_shape)",
+    "transformers/models/{bart,whisper}/modeling_*.py of 4.51.3, 4.52.4 and 4.53.3 (ALL_ATTENTION_FUNCTIONS)",
 );
 
 /// OPT's own attention classes.
@@ -308,6 +339,32 @@ pub const T5_SHARES_ATTENTION: Rule = transformers(
     17,
     "T5 calls the attention that all models share, SDPA too; before, it had its own alone: mask and position bias are added up      once, and to the scores in their place",
     "transformers/models/t5/modeling_t5.py of 4.51.3, 4.57.1 (T5Attention.forward) and 5.17.0",
+);
+
+/// The dtype of GPT-Neo's logits.
+pub const GPT_NEO_LEAVES_LOGITS: Rule = transformers(
+    5,
+    17,
+    "GPT-Neo returns its logits as they are; before, they were made float32 for the loss and then the hidden states' dtype",
+    "transformers/models/gpt_neo/modeling_gpt_neo.py of 4.44.2, 4.51.3, 4.57.3 (lm_logits.to(hidden_states.dtype)) and 5.17.0",
+);
+
+/// The order of ViT's layers.
+pub const VIT_NAMES_MLP: Rule = transformers(
+    5,
+    17,
+    "a layer of ViT has its norms before its two linears; before, they came last",
+    "transformers/models/vit/modeling_vit.py of 4.44.2, 4.57.3 (intermediate, output, layernorm_before) and 5.17.0 (mlp)",
+);
+
+/// Masks of encoders.
+pub const ENCODERS_SHARE_MASK: Rule = transformers(
+    5,
+    17,
+    "BERT, RoBERTa, ELECTRA and DistilBERT hide padding as all models do, by a boolean mask, and have none where nothing is \
+     hidden; before, by numbers that are added to the scores, and where no mask was given they made one of ones",
+    "transformers/models/{bert,roberta,electra,distilbert}/modeling_*.py of 4.51.3, 4.57.3 and 5.17.0; modeling_attn_mask_utils.py \
+     of 4.51.3 (_prepare_4d_attention_mask_for_sdpa)",
 );
 
 /// What a four-bit product keeps.

@@ -1,5 +1,6 @@
 //! The attention of transformers' encoders and encoder-decoders: with or without causality, between any two lengths.
 
+use plimsoll_catalog::software::{Rule, rules};
 use plimsoll_scenario::Attention;
 
 use crate::ops::{self, Pointwise, SdpaRules};
@@ -16,6 +17,8 @@ pub struct EncoderAttention {
     pub dropout: f64,
     /// Eager attention's softmax runs in float32 and is cast back (CLIP); else in its own dtype (BART, Whisper, T5).
     pub softmax_fp32: bool,
+    /// Since when the model calls the attention that all share, where it is known to have done so before transformers 5.
+    pub shared_since: Option<&'static Rule>,
 }
 
 impl EncoderAttention {
@@ -51,7 +54,10 @@ impl EncoderAttention {
             mask = Some(position_bias_mask(bias, mask.as_ref(), causal, q, k));
             causal = false;
         }
-        let out = ops::scaled_dot_product_attention(&self.rules, q, k, v, mask.as_ref(), self.dropout, causal);
+        let software = q.cx().machine().rules;
+        let copies = !software.has(&rules::SDPA_AS_GIVEN) && self.shared_since.is_some_and(|rule| software.has(rule));
+        let [q, k, v] = if copies { [q, k, v].map(ops::contiguous) } else { [q, k, v].map(Clone::clone) };
+        let out = ops::scaled_dot_product_attention(&self.rules, &q, &k, &v, mask.as_ref(), self.dropout, causal);
         ops::contiguous(&ops::transpose(&out, 1, 2))
     }
 

@@ -42,7 +42,7 @@ pub use module_list::ModuleList;
 pub use norm::{
     GemmaRmsNorm, LayerNorm, LayerNorm2d, LayerNormPerHead, Norm, PlainLayerNorm, RmsNorm, T5LayerNorm, WideRmsNorm,
 };
-pub use older_mask::{inverted, older_causal_mask, two_part_causal_mask};
+pub use older_mask::{inverted, older_causal_mask, older_padding_mask, two_part_causal_mask};
 pub use quantization_plan::QuantizationPlan;
 pub use rope::{
     RotaryEmbedding, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, apply_rotary_pos_emb_float,

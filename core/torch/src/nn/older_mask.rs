@@ -65,19 +65,38 @@ pub fn two_part_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, atte
         ops::to(&full, dtype)
     };
     let sizes = [batch, 1, seq, seq];
-    let padding = {
-        let expanded = ops::pointwise(Pointwise::ToCopy, given, &[], &sizes, dtype);
-        let inverted = ops::each(Pointwise::RsubScalar, &expanded, dtype);
-        let hidden = ops::each(Pointwise::ToCopy, &inverted, DType::Bool);
-        let filled = ops::pointwise(Pointwise::MaskedFillScalar, &inverted, &[&hidden], &sizes, dtype);
-        // What `_expand_mask` has names for stays until it returns.
-        drop((hidden, expanded, inverted));
-        filled
-    };
+    let padding = expanded(given, &sizes, dtype);
     let hidden = ops::each(Pointwise::ToCopy, &padding, DType::Bool);
     let filled = ops::pointwise(Pointwise::MaskedFillScalar, &causal, &[&hidden], &sizes, dtype);
     drop((hidden, padding, causal));
     Some(unmask_unattended(filled))
+}
+
+/// `AttentionMaskConverter._expand_mask`: the mask's numbers for every query, turned round.
+fn expanded(mask: &Tensor, sizes: &[u64], dtype: DType) -> Tensor {
+    let expanded = ops::pointwise(Pointwise::ToCopy, mask, &[], sizes, dtype);
+    let inverted = ops::each(Pointwise::RsubScalar, &expanded, dtype);
+    let hidden = ops::each(Pointwise::ToCopy, &inverted, DType::Bool);
+    let filled = ops::pointwise(Pointwise::MaskedFillScalar, &inverted, &[&hidden], sizes, dtype);
+    // What the function has names for stays until it returns.
+    drop((hidden, expanded, inverted));
+    filled
+}
+
+/// The mask of BERT and those like it: `_prepare_4d_attention_mask_for_sdpa`, or `get_extended_attention_mask` for eager
+/// attention. One that was not given is made of ones.
+pub fn older_padding_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attention: Attention) -> Option<Tensor> {
+    let (cx, dtype) = (embeds.cx(), embeds.dtype());
+    let (batch, seq) = (embeds.size(0), embeds.size(1));
+    let given = match mask {
+        Some((given, _)) => given.clone(),
+        None => ops::fill(cx, Fill::Ones, &[batch, seq], DType::Float32),
+    };
+    if attention == Attention::Eager {
+        return Some(inverted(&given, dtype));
+    }
+    let padded = mask.is_some_and(|(_, padded)| padded);
+    if skipped(Some((&given, padded))) { None } else { Some(expanded(&given, &[batch, 1, seq, seq], dtype)) }
 }
 
 /// `(1 - mask) * min`, a number for each key: `invert_attention_mask`, and what T5's encoder and GPT-2 write out.
