@@ -4,7 +4,7 @@
 //! lowest address last: what was taken from there mostly comes back there. Sizes that have blocks are found through bins,
 //! four for each doubling of the size.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use rustc_hash::FxBuildHasher;
 
@@ -15,8 +15,9 @@ use super::{BINS_PER_DOUBLING, MAX_SIZE, Place, bin_of, next_filled};
 struct Class {
     size: u64,
     bin: usize,
-    /// Descending by their address.
-    blocks: Vec<Place>,
+    /// Descending by their address. Open at both ends: thousands of layers free theirs in ascending order as well as in
+    /// descending order, and to make room at the front of a plain list would move all that are there.
+    blocks: VecDeque<Place>,
 }
 
 /// One past the bin of [`MAX_SIZE`].
@@ -61,7 +62,7 @@ impl LargeBlocks {
             None => self.larger(size)?,
         };
         let class = &mut self.classes[class as usize];
-        let place = class.blocks.pop()?;
+        let place = class.blocks.pop_back()?;
         if class.blocks.is_empty() {
             let bin = class.bin;
             self.note_emptied(bin);
@@ -74,14 +75,14 @@ impl LargeBlocks {
         let class = self.class(size).unwrap_or_else(|| self.add_class(size));
         let class = &mut self.classes[class as usize];
         let place = Place::new(address, block);
-        match class.blocks.last() {
+        match class.blocks.back() {
             Some(lowest) if *lowest < place => {
                 let at = class.blocks.partition_point(|other| *other > place);
                 class.blocks.insert(at, place);
             }
-            Some(_) => class.blocks.push(place),
+            Some(_) => class.blocks.push_back(place),
             None => {
-                class.blocks.push(place);
+                class.blocks.push_back(place);
                 self.counts[class.bin] += 1;
                 self.filled[class.bin / 64] |= 1 << (class.bin % 64);
             }
@@ -92,7 +93,7 @@ impl LargeBlocks {
     pub fn remove(&mut self, size: u64, address: u64) {
         let Some(class) = self.class(size) else { return };
         let class = &mut self.classes[class as usize];
-        let at = match class.blocks.last() {
+        let at = match class.blocks.back() {
             Some(lowest) if lowest.address() == address => class.blocks.len() - 1,
             _ => class.blocks.partition_point(|other| other.address() > address),
         };
@@ -125,7 +126,7 @@ impl LargeBlocks {
 
     fn add_class(&mut self, size: u64) -> u32 {
         let class = self.classes.len() as u32;
-        self.classes.push(Class { size, bin: bin_of(size), blocks: Vec::new() });
+        self.classes.push(Class { size, bin: bin_of(size), blocks: VecDeque::new() });
         self.class_of.insert(size, class);
         let bin = &mut self.bins[bin_of(size)];
         let at = bin.partition_point(|other| self.classes[*other as usize].size < size);
