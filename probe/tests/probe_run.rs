@@ -408,7 +408,8 @@ const ANSWERS: &str = r#"{"model": {"hf": {"model_type": "llama", "hidden_size":
 
 #[test]
 fn a_generation_is_measured_and_told_in_its_own_words() {
-    let ran = Stub::new("fine").scenario(ANSWERS).device("cuda").with(&["--busy", "ignore"]).text();
+    let place = ["--busy", "ignore", "--planner", "http://127.0.0.1:7070/"];
+    let ran = Stub::new("fine").scenario(ANSWERS).device("cuda").with(&place).text();
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let record = ran.record.unwrap();
     let names: Vec<&str> = record["phases"].as_array().unwrap().iter().filter_map(|p| p["name"].as_str()).collect();

@@ -35,7 +35,9 @@ fn more_layers_than_anything_has_are_an_error_that_says_so() {
     ] {
         let error = run(model, training).unwrap_err();
         assert_eq!(error.key, "model", "{training}: {error}");
-        assert!(error.problem.contains("more than 1700000 allocations and frees"), "{training}: {error}");
+        // Modules with adapters weigh more than what they write.
+        let over = ["more than 1700000 allocations and frees", "more than 160.0 MiB of memory to follow"];
+        assert!(over.iter().any(|over| error.problem.contains(over)), "{training}: {error}");
     }
 }
 

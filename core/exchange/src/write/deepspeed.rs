@@ -15,10 +15,14 @@ pub fn write(scenario: &Scenario) -> Result<String> {
         S::Zero1 => 1,
         S::Zero2 => 2,
         S::Zero3 => 3,
-        S::None | S::Ddp | S::Zero0 => 0,
+        S::None | S::Zero0 => 0,
         other => {
             let problem = format!("DeepSpeed has no {other}");
-            return Err(Error::new(at::parallel::strategy, problem, "use zero-1, zero-2 or zero-3"));
+            return Err(Error::new(
+                at::parallel::strategy,
+                problem,
+                "use zero-0, which reduces as ddp does, or zero-1, zero-2 or zero-3",
+            ));
         }
     };
     let mut value = json!({

@@ -325,8 +325,8 @@ mod tests {
         training["lora"] = training.get("lora").cloned().unwrap_or_else(|| json!({ "rank": 8 }));
         let model = json!({ "hf": { "model_type": "bert" }, "task": "masked-lm" });
         let scenario = json!({ "model": model, "input": { "seq": 16 }, "training": training, "parallel": parallel });
-        let scenario = Scenario::from_value(&scenario).unwrap_or_else(|error| panic!("{error}"));
-        scenario.estimated().err().map(|error| error.to_string())
+        let checked = Scenario::from_value(&scenario).and_then(|scenario| scenario.estimated());
+        checked.err().map(|error| error.to_string())
     }
 
     #[test]
