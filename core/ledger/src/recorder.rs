@@ -72,7 +72,7 @@ impl Recorder {
 
     /// Most memory that a run may have of ours, in bytes, what it refers to besides its ledger included. The run of 1.44 million
     /// stays below it; what exceeds it are thousands of layers with adapters, whose modules weigh more than what they write.
-    pub const BYTES: u64 = 160 << 20;
+    pub const BYTES: u64 = 128 << 20;
 
     /// An empty ledger over these names, with room for the storages of a model of some thirty layers, so that a run does not
     /// begin by growing.
