@@ -26,6 +26,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import sys
 import time
 import traceback
@@ -1187,6 +1188,9 @@ class Marked:
         return {**names, **dict.fromkeys(places, torch.device("cuda"))}
 
 
+MARK_THEM = 'put `import plimsoll` and `with plimsoll.trace("name", x="B,3,S,S"):` around what computes the loss'
+
+
 def marked(path, arguments):
     """Runs a script up to its marked lines."""
     import types
@@ -1231,7 +1235,10 @@ def marked(path, arguments):
     sys.modules["__plimsoll__"], sys.modules["__main__"] = sys.modules["__main__"], script
     try:
         with open(path, encoding="utf-8") as file:
-            code = compile(file.read(), path, "exec")
+            text = file.read()
+        code = compile(text, path, "exec")
+        if "plimsoll" not in text or not re.search(r"\btrace\s*\(", text):
+            raise Refusal("no lines of %s are marked" % os.path.basename(path), MARK_THEM)
         with ashore():
             exec(code, script.__dict__)
     except Found as found:
@@ -1239,8 +1246,7 @@ def marked(path, arguments):
     finally:
         for place, name, value in before:
             setattr(place, name, value)
-    raise Refusal("the script ended without coming to its marked lines",
-                  'put `import plimsoll` and `with plimsoll.trace("name"):` around what computes the loss')
+    raise Refusal("the script ended without coming to its marked lines", MARK_THEM)
 
 
 def same_chances():

@@ -314,9 +314,14 @@ fn recorded(model: &HullModel, precision: Precision) -> Result<()> {
     }
     let mut known: Vec<&str> = hull.tapes.iter().map(|tape| tape.precision.as_str()).collect();
     known.dedup();
+    // A script's marked lines are recorded in the precision they have.
+    let how = match hull.model.split(' ').next() {
+        Some(script) if script.ends_with(".py") => format!("change it in {script}, and trace that again"),
+        _ => format!("record it: plimsoll trace {} --precision {precision} ...", hull.model),
+    };
     Err(Error::new(
         at::training::precision,
         format!("this hull was recorded in {}, not in {precision}", known.join(" and ")),
-        format!("use one of those, or record it: plimsoll trace {} --precision {precision} ...", hull.model),
+        format!("use one of those, or {how}"),
     ))
 }

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use plimsoll_core::Error;
 use plimsoll_core::catalog::search;
 use plimsoll_core::ledger::hull::{Asked, Axis, Hull};
+use plimsoll_core::scenario::Training;
 
 use crate::exit::{self, Failure};
 use crate::worker::{Quarters, find};
@@ -190,6 +191,10 @@ fn job(args: &Args) -> Result<(Job, Option<Given>), Failure> {
     let mut path: Vec<PathBuf> = args.path.iter().map(|folder| here.join(folder)).collect();
     path.push(here.clone());
     let file = module.ends_with(".py");
+    if file && !here.join(module).is_file() {
+        let problem = format!("there is no file {module}");
+        return Err(Error::new("trace", problem, "name it as it is called from the current folder").into());
+    }
     let job = Job {
         module: if file { here.join(module).to_string_lossy().into_owned() } else { module.to_owned() },
         callable,
@@ -225,6 +230,13 @@ fn precisions(list: &str) -> Result<Vec<&str>, Failure> {
     }
 }
 
+/// The flag without which an estimate would take a precision that is not recorded.
+fn precision(hull: &Hull) -> String {
+    let usual = Training::default().precision.as_str();
+    let first = hull.tapes.first().filter(|_| hull.tapes.iter().all(|tape| tape.precision != usual));
+    first.map_or_else(String::new, |tape| format!(" --precision {}", tape.precision))
+}
+
 /// Writes the file and says what is in it.
 fn finish(args: &Args, hull: &Hull) -> Result<u8, Failure> {
     let bytes = hull.to_bytes()?;
@@ -250,7 +262,7 @@ fn finish(args: &Args, hull: &Hull) -> Result<u8, Failure> {
         format!("{} (from {}{step})", axis.name, axis.least)
     };
     let text = format!(
-        "{}: {} bytes, {} tapes, {} expressions, {} witnesses came out; axes {}\nplimsoll estimate --hull {} --batch 8\n",
+        "{}: {} bytes, {} tapes, {} expressions, {} witnesses came out; axes {}\nplimsoll estimate --hull {} --batch 8{}\n",
         args.out.display(),
         bytes.len(),
         hull.tapes.len(),
@@ -258,6 +270,7 @@ fn finish(args: &Args, hull: &Hull) -> Result<u8, Failure> {
         hull.tapes.iter().map(|tape| tape.witnesses.len()).sum::<usize>(),
         hull.axes.iter().map(axes).collect::<Vec<_>>().join(", "),
         args.out.display(),
+        precision(&hull),
     );
     crate::estimate::print(&text, exit::OK)
 }

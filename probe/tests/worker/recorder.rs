@@ -178,6 +178,12 @@ fn marked_lines_of_a_script_are_recorded_as_the_model_is() {
     let other = traced(folder, &marked, "none.hull");
     let said = String::from_utf8_lossy(&other.stderr);
     assert!(!other.status.success() && said.contains("2 dimensions"), "{said}");
+    std::fs::write(folder.join("train.py"), "raise SystemExit(9)\n").unwrap();
+    for (script, why) in [("train.py", "no lines of train.py are marked"), ("away.py", "there is no file away.py")] {
+        let other = traced(folder, &[script], "none.hull");
+        let said = String::from_utf8_lossy(&other.stderr);
+        assert!(!other.status.success() && said.contains(why), "{said}");
+    }
 }
 
 #[test]
