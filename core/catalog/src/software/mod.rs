@@ -92,7 +92,8 @@ impl Software {
         if transformers.major < default.major {
             sentences.push(format!(
                 "loss, masks and attention call follow transformers {transformers} as Llama has them, and so do the layers of \
-                 GPT-2, GPT-Neo, OPT and T5; the layers of others are those of {default}"
+                 GPT-2, GPT-Neo, OPT and T5, the masks of encoders and what BART, CLIP, DINOv2, ViT and Whisper copy before \
+                 attention; the layers of others are those of {default}"
             ));
         }
         sentences
