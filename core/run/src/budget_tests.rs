@@ -106,3 +106,42 @@ fn a_run_whose_copies_are_none_ends_where_that_is_found() {
     let written = cx.position().events_since(Position::default());
     assert!(written * 2 < events, "{written} of {events}");
 }
+
+/// Its tensors know the run: if it held one when it ended, all of it would stay in memory.
+#[test]
+fn nothing_is_left_of_a_run_however_it_ends() {
+    let llama = |layers: u64| {
+        format!(
+            r#"{{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
+                "num_hidden_layers": {layers}, "vocab_size": 1000}}"#
+        )
+    };
+    let parallel = |strategy: &str| format!(r#", "parallel": {{"gpus": 4, "strategy": "{strategy}"}}"#);
+    let older = r#""precision": "bf16", "quantization": "nf4", "prepare_kbit": false, "lora": {"rank": 4, "targets": "all-linear"}"#;
+    let mut cases = vec![
+        (llama(8), String::new(), String::new()),
+        (llama(8), r#""checkpointing": "full", "accumulation": 3"#.to_owned(), String::new()),
+        (llama(8), r#""keep_outputs": true"#.to_owned(), String::new()),
+        (llama(8), r#""mode": "inference""#.to_owned(), String::new()),
+        // Too much: while it is built, in its first forward, in its first backward, and later.
+        (llama(2048), r#""accumulation": 8, "lora": {"rank": 4, "targets": "all-linear"}"#.to_owned(), String::new()),
+        (llama(2048), r#""accumulation": 8, "keep_outputs": true"#.to_owned(), String::new()),
+        (llama(2048), r#""accumulation": 8, "checkpointing": "full""#.to_owned(), String::new()),
+        (llama(8), older.to_owned(), r#", "software": {"bitsandbytes": "0.43.1"}"#.to_owned()),
+    ];
+    for strategy in ["ddp", "fsdp2", "fsdp1", "zero-0", "zero-1", "zero-2", "zero-3"] {
+        cases.push((llama(4), r#""precision": "fp32""#.to_owned(), parallel(strategy)));
+    }
+    for (model, training, more) in cases {
+        let text = format!(
+            r#"{{"model": {{"hf": {model}}}, "input": {{"batch": 1, "seq": 16}}, "training": {{{training}}},
+                "device": {{"gpu": "rtx-3090"}}{more}}}"#
+        );
+        let scenario = Scenario::from_json(&text).unwrap();
+        for repeats in [Repeats::Copied, Repeats::Executed] {
+            let cx = Context::new();
+            drop(execute_on(&cx, &scenario, repeats));
+            assert_eq!(std::rc::Rc::strong_count(&cx), 1, "{training}{more}, {repeats:?}");
+        }
+    }
+}

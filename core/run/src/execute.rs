@@ -70,6 +70,13 @@ pub fn execute_with(scenario: &Scenario, repeats: Repeats) -> Result<Option<Ledg
 }
 
 pub(crate) fn execute_on(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Result<Option<Ledger>> {
+    let done = execute_within(cx, scenario, repeats);
+    // However it ended: a run that still held tensors would never be let go of itself.
+    cx.end();
+    done
+}
+
+fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Result<Option<Ledger>> {
     let gpu = card(scenario)?;
     let software = Rules::of(&scenario.software);
     let rules = match (gpu.vendor, gpu.compute_capability) {

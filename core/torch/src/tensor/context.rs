@@ -151,9 +151,12 @@ impl Context {
         self.recorder.borrow().ledger().modules.path(module)
     }
 
-    /// Closes the books: what is let go of from now on is no event of the run.
+    /// Closes the books: what is let go of from now on is no event of the run. What the run itself held is let go of, so that
+    /// nothing holds the run: tensors know it.
     pub fn end(&self) {
         self.closed.set(true);
+        // A backward that was given up has left its own.
+        self.let_go_of_repetitions();
         for handle in [&self.blas.forward, &self.blas.backward] {
             drop((handle.blas.take(), handle.lt.take()));
         }

@@ -261,6 +261,11 @@ impl Context {
         self.repetitions.next_mark.set(marks.last().map_or(0, |mark| mark.node));
     }
 
+    /// Repetitions whose backward does not come any more are not waited for.
+    pub(super) fn let_go_of_repetitions(&self) {
+        drop((self.repetitions.awaiting.take(), self.repetitions.marks.take()));
+    }
+
     /// The backward is over: what was written for copied units is held against what was executed.
     pub(super) fn end_backward(&self) {
         self.pass(0);
