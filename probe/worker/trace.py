@@ -73,7 +73,7 @@ class Tape:
         self.code, self.storages = [], []
         self.alive = {}
         self.handles = self.taken = 0
-        self.phase = ""
+        self.phase, self.begun = "", 0
         self.op = ""
         self.modules = [0]
         self.module_names, self.module_numbers = [""], {"": 0}
@@ -86,6 +86,7 @@ class Tape:
 
     def begin(self, phase):
         self.phase = phase
+        self.begun = len(self.storages)
         self.backward_module = 0
         self.emit("p", phase)
 
@@ -490,7 +491,8 @@ def watch_class():
             if self.samples is not None:
                 self.samples.append(held)
                 return False
-            return held == self.sole
+            # The loss's own gradient, behind the one that backward begins with: its caller holds that one.
+            return held == self.sole and self.tape.see(left) != self.tape.begun + 1
 
         def calibrate(self):
             """A leaf that two products use: the first gradient is fresh, and the buffer alone holds it when the second
@@ -1307,7 +1309,7 @@ def record(job, module, sizes, precision, capability, direct, checkpoint):
         loaded = len(tape.storages)
         keep = watch.accumulators([p for p in parameters if p.requires_grad])
         batch = loss = held = None
-        gradients, losses = {}, {}
+        gradients, losses, roots = {}, {}, {}
         with naming(model, tape, checkpoints), checkpoints.watching() if checkpoints else contextlib.nullcontext():
             for segment in "ABCD":
                 if segment in "CD":
@@ -1335,8 +1337,14 @@ def record(job, module, sizes, precision, capability, direct, checkpoint):
                 if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
                     raise Refusal("the loss is no single number with a gradient", "check --loss")
                 losses[segment] = [tape.see(loss), short(loss.dtype)]
+                # One function more, as where the loss is divided or scaled: backward on the loss itself is given a number that
+                # its caller holds to the end, so that who else would hold one, and until when, did not show. An estimate leaves
+                # both numbers out where the loop does not make them.
+                root = torch.neg(loss)
+                roots[segment] = tape.see(root)
                 tape.begin("backward")
-                loss.backward()
+                root.backward()
+                del root
                 if job.get("detach_loss"):
                     loss = loss.detach()
                     if script:
@@ -1360,6 +1368,7 @@ def record(job, module, sizes, precision, capability, direct, checkpoint):
         "parameters": described,
         "gradients": gradients,
         "losses": losses,
+        "roots": roots,
         "asked": watch.asked,
     }
 

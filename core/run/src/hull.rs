@@ -262,9 +262,19 @@ impl Player {
     /// Its backward, behind which gradients stand where they were.
     pub fn backward(&mut self, cx: &Rc<Context>, divided: bool, scaled: bool) {
         let begin = self.segment().begins[1] as usize;
-        let first = self.segment().steps[begin..].iter().position(|step| *step == Step::Born);
-        let seeded = first.map_or(begin, |at| begin + at + 1);
+        let behind = |from: usize, player: &Self| {
+            let next = player.segment().steps[from..].iter().position(|step| *step == Step::Born);
+            next.map_or(from, |at| from + at + 1)
+        };
+        let seeded = behind(begin, self);
         self.play(cx, begin, seeded);
+        if self.segment().root.is_some() {
+            let second = behind(seeded, self);
+            self.play(cx, seeded, second.saturating_sub(1));
+            self.loss_gradient(usize::from(divided) + usize::from(scaled));
+            self.play(cx, second, self.segment().steps.len());
+            return self.finish(cx);
+        }
         // What is called before the recorded graph: the scaling's function, then the division's.
         for _ in 0..usize::from(divided) + usize::from(scaled) {
             // Each takes the place of the one it was made from, which nobody else holds.
@@ -282,6 +292,24 @@ impl Player {
         self.finish(cx);
     }
 
+    /// The gradient of the loss, which `functions` make of the one that backward began with, one after the other; with none of them it
+    /// is that one, which backward's caller holds to the end.
+    fn loss_gradient(&mut self, functions: usize) {
+        let seed = self.now.held.last().cloned().flatten();
+        let storage = self.segment().first + self.now.held.len() as u32;
+        // What becomes a parameter's gradient, or lives on, would have been a copy.
+        let stays = self.segment().gradients.contains(&Some(storage))
+            || self.segment().leaves.contains(&Way::Storage(storage));
+        let mut gradient = None;
+        for _ in 0..functions.max(usize::from(stays)) {
+            gradient = gradient.as_ref().or(seed.as_ref()).map(ops::div_scalar);
+        }
+        let id = gradient.as_ref().or(seed.as_ref()).map_or(u32::MAX, Tensor::storage_id);
+        drop(seed);
+        self.now.ids.push(id);
+        self.now.held.push(gradient);
+    }
+
     fn play(&mut self, cx: &Rc<Context>, from: usize, to: usize) {
         let played = self.tape.clone();
         let segment = &played.tape().segments[self.now.segment];
@@ -289,6 +317,12 @@ impl Player {
             match *step {
                 Step::Born => {
                     let storage = segment.first + self.now.held.len() as u32;
+                    if segment.root == Some(storage) {
+                        // The loop makes what it calls backward on.
+                        self.now.ids.push(u32::MAX);
+                        self.now.held.push(None);
+                        continue;
+                    }
                     let tensor = self.come(cx, storage, None);
                     self.now.ids.push(tensor.storage_id());
                     self.now.held.push(Some(tensor));

@@ -497,6 +497,7 @@ impl Again<'_> {
             born: self.held.len() as u32,
             gradients: self.segment.gradients.iter().map(|g| g.map(|g| self.number(g))).collect(),
             loss: self.number(self.segment.loss),
+            root: self.segment.root.map(|root| self.number(root)),
             steps: self.steps,
             begins,
             leaves,

@@ -253,6 +253,12 @@ fn check_segment(tape: &Tape, segment: &Segment, modules: usize) -> Result<()> {
     if !(forward <= backward && backward <= segment.steps.len()) {
         return Err(wrong("a micro-batch's backward does not follow its forward"));
     }
+    let births = |steps: &[Step]| steps.iter().filter(|step| **step == Step::Born).count();
+    let (before, behind) = segment.steps.split_at(backward);
+    let (made, behind) = (births(before), births(behind));
+    if segment.root.is_some_and(|root| root.checked_sub(segment.first).is_none_or(|at| at as usize >= made) || behind < 2) {
+        return Err(wrong("what backward is called on is not there"));
+    }
     let alive = |storage: u32| {
         storage.checked_sub(segment.first).is_some_and(|index| held.get(index as usize).copied().unwrap_or(false))
     };
@@ -306,6 +312,8 @@ struct SegmentColumns {
     begins: [u32; 2],
     gradients: Vec<Option<u32>>,
     loss: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    root: Option<u32>,
     leaves: Vec<Way>,
 }
 
@@ -352,6 +360,7 @@ impl From<&Segment> for SegmentColumns {
             begins: segment.begins,
             gradients,
             loss: segment.loss - segment.first,
+            root: segment.root.map(|root| root - segment.first),
             leaves: segment.leaves.clone(),
         }
     }
@@ -411,6 +420,7 @@ impl SegmentColumns {
             begins: self.begins,
             gradients,
             loss: absolute(self.loss)?,
+            root: self.root.map_or(Some(None), |root| absolute(root).map(Some))?,
             leaves: self.leaves,
         })
     }

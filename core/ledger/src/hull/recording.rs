@@ -57,6 +57,9 @@ pub struct Recording {
     pub(super) parameters: Vec<(String, Vec<u64>, String, bool, u32)>,
     pub(super) gradients: BTreeMap<String, Vec<Option<u32>>>,
     pub(super) losses: BTreeMap<String, (u32, String)>,
+    /// What backward was called on, made of the loss; older recorders called it on the loss.
+    #[serde(default)]
+    pub(super) roots: BTreeMap<String, u32>,
     /// Who asked the card for a number: the dtype, and what was answered.
     pub asked: BTreeMap<String, (String, serde_json::Value)>,
 }
@@ -122,6 +125,7 @@ impl Recording {
                             begins: [0, 0],
                             gradients: Vec::new(),
                             loss: 0,
+                            root: None,
                             leaves: Vec::new(),
                         });
                         releases.push(BTreeSet::new());
@@ -257,7 +261,8 @@ impl Recording {
             let gradients = self.gradients.get(letter).cloned().unwrap_or_default();
             segment.gradients = gradients.into_iter().map(|g| g.filter(in_segment)).collect();
             segment.loss = self.losses.get(letter).map_or(0, |(storage, _)| *storage);
-            if !in_segment(&segment.loss) {
+            segment.root = self.roots.get(letter).copied();
+            if !in_segment(&segment.loss) || !segment.root.iter().all(in_segment) {
                 return Err(wrong("the loss is older than its micro-batch"));
             }
         }

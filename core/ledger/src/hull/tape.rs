@@ -78,6 +78,9 @@ pub struct Segment {
     pub gradients: Vec<Option<u32>>,
     /// The loss's storage.
     pub loss: u32,
+    /// The storage of what backward was called on, where that was made of the loss by one more function. Backward's second storage
+    /// is then the gradient that this function makes of the first. `None`: backward was called on the loss.
+    pub root: Option<u32>,
     /// What the next micro-batch lets go of.
     pub leaves: Vec<Way>,
 }
