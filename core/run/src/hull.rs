@@ -298,8 +298,8 @@ impl Player {
         let seed = self.now.held.last().cloned().flatten();
         let storage = self.segment().first + self.now.held.len() as u32;
         // What becomes a parameter's gradient, or lives on, would have been a copy.
-        let stays = self.segment().gradients.contains(&Some(storage))
-            || self.segment().leaves.contains(&Way::Storage(storage));
+        let stays =
+            self.segment().gradients.contains(&Some(storage)) || self.segment().leaves.contains(&Way::Storage(storage));
         let mut gradient = None;
         for _ in 0..functions.max(usize::from(stays)) {
             gradient = gradient.as_ref().or(seed.as_ref()).map(ops::div_scalar);

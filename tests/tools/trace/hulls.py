@@ -198,7 +198,9 @@ class Loop(worker.Run):
             checkpoint(self.model, training.get("checkpoint_modules"))
         self.average = worker.make_average(self.model) if training.get("ema") else None
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        packages = {}
+        import transformers
+
+        packages = {"transformers": transformers}
         self.optimizers = worker.make_optimizers(training, self.model, self.parameters, packages, runs.Card(), None)
         self.scaler = worker.make_scaler("cuda") if training["precision"] == "fp16-amp" else None
         self.detached = trace.get("detach_loss", True)

@@ -256,7 +256,10 @@ fn check_segment(tape: &Tape, segment: &Segment, modules: usize) -> Result<()> {
     let births = |steps: &[Step]| steps.iter().filter(|step| **step == Step::Born).count();
     let (before, behind) = segment.steps.split_at(backward);
     let (made, behind) = (births(before), births(behind));
-    if segment.root.is_some_and(|root| root.checked_sub(segment.first).is_none_or(|at| at as usize >= made) || behind < 2) {
+    if segment
+        .root
+        .is_some_and(|root| root.checked_sub(segment.first).is_none_or(|at| at as usize >= made) || behind < 2)
+    {
         return Err(wrong("what backward is called on is not there"));
     }
     let alive = |storage: u32| {

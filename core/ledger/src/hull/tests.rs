@@ -184,7 +184,7 @@ fn what_is_no_hull_is_refused_in_words() {
 
 #[test]
 fn what_points_nowhere_is_refused() {
-    let broken: [fn(&mut Hull); 8] = [
+    let broken: [fn(&mut Hull); 9] = [
         |hull| hull.tapes[0].storages[3].bytes = 10_000,
         |hull| hull.tapes[0].parameters[0].storage = 1,
         |hull| hull.tapes[0].segments[1].leaves.clear(),
@@ -193,6 +193,7 @@ fn what_points_nowhere_is_refused() {
         |hull| hull.axes.clear(),
         |hull| hull.tapes.clear(),
         |hull| hull.tapes[0].segments[0].gradients.clear(),
+        |hull| hull.tapes[0].segments[0].root = Some(hull.tapes[0].segments[0].first + 3),
     ];
     for (index, change) in broken.iter().enumerate() {
         let mut hull = hull();
