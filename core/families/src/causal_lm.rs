@@ -32,21 +32,36 @@ pub fn as_input(embeds: Tensor, plan: &Plan) -> Tensor {
     if plan.adapters && plan.checkpointing { embeds.into_required_output() } else { embeds }
 }
 
-/// The logits of the last position alone (`logits_to_keep=1`).
-pub fn last_logits(hidden: Tensor, head: &Linear) -> Tensor {
-    head.forward(&ops::narrow(&hidden, 1, 1))
+/// What a model does to its logits before it returns them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Readout {
+    /// Nothing.
+    #[default]
+    Plain,
+    /// Squashes them by a tanh: `final_logit_softcapping` (Gemma 2).
+    SoftCapped,
+    /// Divides them: `logits_scaling` (Granite).
+    Divided,
 }
 
-/// [`last_logits`] of a model that squashes its logits first, holding the hidden states to the end.
-pub fn last_capped_logits(hidden: Tensor, head: &Linear) -> Tensor {
-    capped(head.forward(&ops::narrow(&hidden, 1, 1)))
+impl Readout {
+    fn apply(self, mut logits: Tensor) -> Tensor {
+        if self == Self::Plain {
+            return logits;
+        }
+        logits = ops::div_scalar(&logits);
+        if self == Self::SoftCapped {
+            logits = ops::tanh(&logits);
+            logits = ops::mul_scalar(&logits);
+        }
+        logits
+    }
 }
 
-/// `final_logit_softcapping`.
-fn capped(mut logits: Tensor) -> Tensor {
-    logits = ops::div_scalar(&logits);
-    logits = ops::tanh(&logits);
-    ops::mul_scalar(&logits)
+/// The logits of the last position alone (`logits_to_keep=1`). A model that does something to them holds the hidden states to
+/// the end.
+pub fn last_logits(hidden: Tensor, head: &Linear, readout: Readout) -> Tensor {
+    readout.apply(head.forward(&ops::narrow(&hidden, 1, 1)))
 }
 
 /// `torch.arange(seq) + past_seen_tokens`, unsqueezed: `[1, seq]`.
@@ -136,13 +151,8 @@ impl OwnLoss {
 }
 
 /// The logits and the loss of the last hidden state. A `ModelOutput` holds the loss as well as the logits.
-pub fn output(hidden: Tensor, head: &Linear, labels: &Tensor, own: OwnLoss) -> Output {
-    head_output(hidden, head, labels, own, |x| head.forward(x))
-}
-
-/// [`output`] of a model that squashes its logits first (`final_logit_softcapping`).
-pub fn capped_output(hidden: Tensor, head: &Linear, labels: &Tensor) -> Output {
-    head_output(hidden, head, labels, OwnLoss::None, |x| capped(head.forward(x)))
+pub fn output(hidden: Tensor, head: &Linear, labels: &Tensor, (own, readout): (OwnLoss, Readout)) -> Output {
+    head_output(hidden, head, labels, own, |x| readout.apply(head.forward(x)))
 }
 
 /// The head and the loss the way the recipe has them; `project` is the head with all it does to its logits.

@@ -9,7 +9,7 @@ use plimsoll_torch::nn::{Embedding, Linear, Scope};
 use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, Tensor};
 
-use super::causal_lm::OwnLoss;
+use super::causal_lm::{OwnLoss, Readout};
 use super::config::Config;
 use super::{Output, Plan, causal_lm, classification};
 
@@ -20,8 +20,8 @@ pub enum DecoderHead {
     CausalLm {
         /// `lm_head`.
         lm_head: Linear,
-        /// Logits are squashed by a tanh (Gemma 2).
-        soft_cap: bool,
+        /// What becomes of its logits.
+        readout: Readout,
         /// A loss of the model's own, in older versions.
         own_loss: OwnLoss,
     },
@@ -49,7 +49,7 @@ impl DecoderHead {
     ) -> Result<Self> {
         if plan.task != Task::SequenceClassification {
             let own_loss = OwnLoss::of(config.model_type(), scope.cx().machine().rules);
-            return Ok(Self::CausalLm { lm_head: lm_head(), soft_cap: false, own_loss });
+            return Ok(Self::CausalLm { lm_head: lm_head(), readout: Readout::Plain, own_loss });
         }
         let labels = classification::num_labels(config, plan.task)?;
         let named = config.has("pad_token_id") || (pads && !config.mentions("pad_token_id"));
@@ -59,10 +59,10 @@ impl DecoderHead {
         Ok(Self::SequenceClassification { score, pads })
     }
 
-    /// With logits over the vocabulary squashed by a tanh (`final_logit_softcapping`).
-    pub fn soft_capped(self) -> Self {
+    /// With logits over the vocabulary that something is done to.
+    pub fn read_out(self, readout: Readout) -> Self {
         match self {
-            Self::CausalLm { lm_head, own_loss, .. } => Self::CausalLm { lm_head, soft_cap: true, own_loss },
+            Self::CausalLm { lm_head, own_loss, .. } => Self::CausalLm { lm_head, readout, own_loss },
             scores @ Self::SequenceClassification { .. } => scores,
         }
     }
@@ -83,20 +83,17 @@ impl DecoderHead {
     /// What a generation asks of the last hidden state: the logits of the last position.
     pub fn last_logits(&self, hidden: Tensor) -> Tensor {
         match self {
-            Self::CausalLm { lm_head, soft_cap: true, .. } => causal_lm::last_capped_logits(hidden, lm_head),
-            Self::CausalLm { lm_head: head, .. } | Self::SequenceClassification { score: head, .. } => {
-                causal_lm::last_logits(hidden, head)
-            }
+            Self::CausalLm { lm_head, readout, .. } => causal_lm::last_logits(hidden, lm_head, *readout),
+            Self::SequenceClassification { score, .. } => causal_lm::last_logits(hidden, score, Readout::Plain),
         }
     }
 
     /// What the model returns for the last hidden state.
     pub fn output(&self, hidden: Tensor, ids: &Tensor, labels: &Tensor) -> Output {
         match self {
-            Self::CausalLm { lm_head, soft_cap: false, own_loss } => {
-                causal_lm::output(hidden, lm_head, labels, *own_loss)
+            Self::CausalLm { lm_head, readout, own_loss } => {
+                causal_lm::output(hidden, lm_head, labels, (*own_loss, *readout))
             }
-            Self::CausalLm { lm_head, soft_cap: true, .. } => causal_lm::capped_output(hidden, lm_head, labels),
             Self::SequenceClassification { score, pads } => {
                 let logits = score.forward(&hidden);
                 let (pooled, named) = last_token(&logits, ids, *pads);

@@ -7,6 +7,7 @@ use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
+use super::causal_lm::Readout;
 use super::config::Config;
 use super::decoder::{Decoder, Keywords, Layer, Masks, Parts, embed_scale, layers};
 use super::decoder_head::DecoderHead;
@@ -113,7 +114,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let mut head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;
     if capped("final_logit_softcapping") {
-        head = head.soft_capped();
+        head = head.read_out(Readout::SoftCapped);
     }
     let masks = Masks::Both(window);
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };

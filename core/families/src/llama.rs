@@ -1,5 +1,5 @@
-//! Llama and the decoders that read like it: `llama`, `mistral`, `qwen2`, `qwen3`
-//! (transformers `models/{llama,mistral,qwen2,qwen3}/modeling_*.py`).
+//! Llama and the decoders that read like it: `llama`, `mistral`, `qwen2`, `qwen3`, `granite`
+//! (transformers `models/{llama,mistral,qwen2,qwen3,granite}/modeling_*.py`).
 
 use std::rc::Rc;
 
@@ -12,12 +12,13 @@ use plimsoll_torch::nn::{
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, ModuleId, Tensor, checkpoint};
 
+use super::causal_lm::Readout;
 use super::config::{Config, MAX_SIZE, divide};
 use super::decoder_head::DecoderHead;
 use super::decoder_only::{DecoderOnly, Headed, Shell};
 use super::{Model, Plan, causal_lm};
 
-/// The sizes that differ between the four.
+/// The sizes that differ between the five.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     vocab: u64,
@@ -32,6 +33,8 @@ struct Sizes {
     mlp_bias: bool,
     /// Qwen3 normalises queries and keys per head.
     qk_norm: bool,
+    /// Granite multiplies embeddings and what is added to the residual stream, by whatever number.
+    scaled: bool,
     dropout: f64,
     tied: bool,
     /// `sliding_window`, where it is in force.
@@ -41,7 +44,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// With the defaults of `configuration_{llama,mistral,qwen2,qwen3}.py`.
+    /// With the defaults of `configuration_{llama,mistral,qwen2,qwen3,granite}.py`.
     fn read(config: &Config<'_>) -> Result<Self> {
         let family = config.model_type();
         let (vocab, intermediate, kv_default) = match family {
@@ -103,9 +106,10 @@ impl Sizes {
                 "mistral" => false,
                 _ => attention_bias,
             },
-            out_bias: matches!(family, "llama" | "qwen3") && attention_bias,
-            mlp_bias: family == "llama" && config.flag("mlp_bias", false)?,
+            out_bias: matches!(family, "llama" | "qwen3" | "granite") && attention_bias,
+            mlp_bias: matches!(family, "llama" | "granite") && config.flag("mlp_bias", false)?,
             qk_norm: family == "qwen3",
+            scaled: family == "granite",
             dropout: config.probability("attention_dropout", 0.0)?,
             tied: config.flag("tie_word_embeddings", false)?,
             window,
@@ -214,6 +218,8 @@ struct DecoderLayer {
     post_attention_layernorm: RmsNorm,
     module: ModuleId,
     windowed: bool,
+    /// `residual_multiplier` is there.
+    scaled: bool,
 }
 
 impl DecoderLayer {
@@ -235,7 +241,13 @@ impl DecoderLayer {
             post_attention_layernorm: RmsNorm::new(&scope.child("post_attention_layernorm"), sizes.hidden),
             module: scope.module(),
             windowed,
+            scaled: sizes.scaled,
         })
+    }
+
+    /// `residual + hidden_states`, or `residual + hidden_states * self.residual_multiplier`.
+    fn add(&self, residual: &Tensor, hidden: &Tensor) -> Tensor {
+        if self.scaled { ops::add(residual, &ops::mul_scalar(hidden)) } else { ops::add(residual, hidden) }
     }
 
     fn forward(&self, hidden: &Tensor, masks: &Masks) -> Tensor {
@@ -244,13 +256,13 @@ impl DecoderLayer {
             let normed = self.input_layernorm.forward(hidden);
             let (attended, _weights) = self.self_attn.forward(&normed, masks);
             drop(normed);
-            let hidden = ops::add(&residual, &attended);
+            let hidden = self.add(&residual, &attended);
             drop((attended, residual));
             let residual = hidden;
             let normed = self.post_attention_layernorm.forward(&residual);
             let out = self.mlp.forward(&normed);
             drop(normed);
-            ops::add(&residual, &out)
+            self.add(&residual, &out)
         })
     }
 }
@@ -275,13 +287,15 @@ struct CausalLm {
     head: DecoderHead,
     model: ModuleId,
     window: Option<u64>,
+    /// `embedding_multiplier` is there.
+    scaled: bool,
     /// Qwen makes the full mask whether a layer uses it or not; Mistral makes the one kind it uses.
     always_full: bool,
     seq: u64,
     plan: Plan,
 }
 
-/// `{Llama,Mistral,Qwen2,Qwen3}ForCausalLM(config)`.
+/// `{Llama,Mistral,Qwen2,Qwen3,Granite}ForCausalLM(config)`.
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
     let sizes = Sizes::read(config)?;
     let act = config.text("hidden_act", "silu")?;
@@ -301,7 +315,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), sizes.head_dim);
     let head = DecoderHead::new(scope, config, plan, (&embed_tokens, false), || {
         causal_lm::head(scope, &embed_tokens, sizes.tied)
-    })?;
+    })?
+    .read_out(if sizes.scaled { Readout::Divided } else { Readout::Plain });
     Ok(Box::new(Headed(CausalLm {
         cx: Rc::clone(scope.cx()),
         embed_tokens,
@@ -311,6 +326,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         head,
         model: model.module(),
         window: sizes.window,
+        scaled: sizes.scaled,
         always_full: config.model_type() != "mistral",
         seq: plan.seq()?,
         plan: plan.clone(),
@@ -326,7 +342,10 @@ impl DecoderOnly for CausalLm {
     fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
         cx.within(self.model, || {
-            let embeds = causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
+            let mut embeds = causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
+            if self.scaled {
+                embeds = ops::mul_scalar(&embeds);
+            }
             let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
             let (full, windowed) = self.masks(&embeds, mask, &position_ids);
             let rotary = self.rotary_emb.forward(&embeds, &position_ids);

@@ -100,7 +100,10 @@ impl Scenario {
     fn computes_loss(&self, family: &Family) -> Result<()> {
         let (training, task) = (&self.training, self.model.task);
         if training.loss_impl != LossImpl::Full && !family.computes_loss_in_parts(task) {
-            let problem = format!("{} is for the causal language models of Hugging Face", training.loss_impl);
+            let problem = format!(
+                "{} is for causal language models of Hugging Face whose loss takes logits as their head makes them",
+                training.loss_impl
+            );
             return Err(Error::new(at::training::loss_impl, problem, "use loss_impl = \"full\", or leave it out"));
         }
         if training.loss_impl != LossImpl::Full && training.label_smoothing > 0.0 {

@@ -150,9 +150,12 @@ def main():
         usual = ["%s=%d" % (axis, sizes[0]) for axis, sizes in axes.items()]
         trace = {"model": model, "input": inputs, "loss": loss, "precision": precision, "axis": ["B=8", *usual]}
         for number in range(options.rows):
+            optimizer = draw.choice(["adamw", "adamw", "sgd", "sgd-momentum", "adafactor", "adagrad", "lion"])
             training = {
                 "precision": precision,
-                "optimizer": draw.choice(["adamw", "adamw", "sgd", "sgd-momentum", "adafactor", "adagrad", "lion"]),
+                "optimizer": optimizer,
+                # The tracer's default, where a scenario's is another.
+                **({"optimizer_impl": "foreach"} if optimizer == "lion" else {}),
                 "accumulation": draw.choice([1, 1, 2, 3]),
                 "clip_grad_norm": draw.random() < 0.3,
                 "checkpointing": "full" if draw.random() < 0.25 else "none",

@@ -172,6 +172,13 @@ SETTINGS = {
             {"hidden_dropout": 0.1}, {"rope_pct": 0.5},
         ],
     ),
+    "granite": (
+        DECODER,
+        [
+            *ROTATES, *BIAS, {"mlp_bias": True}, {"embedding_multiplier": 12.0, "logits_scaling": 8.0},
+            {"residual_multiplier": 0.22, "attention_multiplier": 0.015625},
+        ],
+    ),
     "smollm3": (
         {**DECODER, "pad_token_id": 0},
         [

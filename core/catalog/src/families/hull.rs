@@ -6,6 +6,7 @@ use super::{Architecture, Checkpoints, Family, Inputs, Origin, Positions, Task};
 /// quantized weights, another attention) is not this recording's to say.
 pub const HULL: Family = Family {
     caches: false,
+    loss_in_parts: false,
     name: "hull",
     architecture: Some(Architecture::Hull),
     origin: Origin::Own { about: "a model of your own, recorded with plimsoll trace", keys: &[] },

@@ -60,6 +60,8 @@ pub struct Family {
     pub sdpa: Option<&'static Rule>,
     /// Whether its forward returns keys and values in training where `use_cache` is on (`past_key_values`).
     pub caches: bool,
+    /// Whether torchtune's and Liger's losses can stand in the place of its own, which then takes logits as the head makes them.
+    pub loss_in_parts: bool,
     /// Whether it has linear layers that adapters can sit on.
     pub adapters: bool,
     /// What bitsandbytes leaves as it is beside the output head, by the end of its path (`get_modules_to_not_convert` in
@@ -154,7 +156,7 @@ impl Family {
 
     /// Whether head and loss can be computed part by part: torchtune's and Liger's losses are for transformers' decoders.
     pub fn computes_loss_in_parts(&self, task: Task) -> bool {
-        task == Task::CausalLm && !self.is_own()
+        task == Task::CausalLm && self.loss_in_parts
     }
 
     /// Whether a text comes out of it in inference: then it is `generate`, else one forward.

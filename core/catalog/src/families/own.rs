@@ -39,6 +39,7 @@ const fn network(
         eager: true,
         sdpa: None,
         caches: false,
+        loss_in_parts: false,
         adapters: true,
         unquantized: None,
         experts: None,

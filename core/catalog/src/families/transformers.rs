@@ -28,6 +28,7 @@ const fn decoder(name: &'static str, architecture: Architecture, positions: u64)
         eager: true,
         sdpa: None,
         caches: true,
+        loss_in_parts: true,
         adapters: true,
         unquantized: Some(&[]),
         experts: None,
@@ -81,6 +82,7 @@ pub const TRANSFORMERS: &[Family] = &[
     decoder("mistral", Architecture::Llama, 131_072),
     decoder("qwen2", Architecture::Llama, 32_768),
     decoder("qwen3", Architecture::Llama, 32_768),
+    Family { tasks: &[Task::CausalLm], loss_in_parts: false, ..decoder("granite", Architecture::Llama, 2048) },
     Family {
         positions: Positions::learned(&["max_position_embeddings", "n_positions"], 1024),
         layers: &[&["n_layer", "num_hidden_layers"]],

@@ -35,6 +35,7 @@ const fn row(task: &'static Task) -> Family {
         eager: true,
         sdpa: None,
         caches: true,
+        loss_in_parts: true,
         adapters: true,
         unquantized: Some(&[]),
         experts: None,
