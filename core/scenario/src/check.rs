@@ -4,7 +4,7 @@ use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ground::{Error, Result};
 
 use super::{
-    Attention, BaseDtype, Checkpointing, Mode, ModelSource, Precision, Quantization, Scenario, Training, at, device,
+    Attention, BaseDtype, Checkpointing, Mode, ModelSource, Precision, QuantStorage, Quantization, Scenario, Training, at, device,
     hull, input, levers, limits, model, parallel,
 };
 
@@ -153,6 +153,14 @@ impl Training {
                 at::training::quantization,
                 "quantized weights are not trained themselves",
                 "add training.lora, or leave quantization out",
+            ));
+        }
+        let four_bit = !matches!(self.quantization, Quantization::None | Quantization::Int8);
+        if self.quant_storage != QuantStorage::Uint8 && !four_bit {
+            return Err(Error::new(
+                at::training::quant_storage,
+                "only weights of four bits are packed",
+                "leave it out, or set training.quantization to nf4 or nf4-double",
             ));
         }
         if self.prepare_kbit {

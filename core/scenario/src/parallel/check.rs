@@ -2,9 +2,9 @@
 
 use plimsoll_ground::{Error, Result};
 
-use super::{Offload, ParallelStrategy, PolicyDtype, Wrap, at, ddp, fsdp, zero};
+use super::{LoadFrom, Offload, ParallelStrategy, PolicyDtype, Wrap, at, ddp, fsdp, zero};
 use crate::{
-    BaseDtype, Lora, LossImpl, Optimizer, OptimizerImpl, Precision, Quantization, Scenario, Task, ZeroGrad, ZeroGradAt,
+    BaseDtype, Lora, LossImpl, Optimizer, OptimizerImpl, Precision, QuantStorage, Quantization, Scenario, Task, ZeroGrad, ZeroGradAt,
     levers,
 };
 
@@ -122,8 +122,7 @@ pub(crate) fn estimated(scenario: &Scenario) -> Result<()> {
     }
     let strategy = parallel.strategy;
     if training.quantization != Quantization::None {
-        let key = crate::at::training::quantization;
-        return refuse(key, format!("a quantized base under {strategy}"), "leave quantization out, or use one card");
+        quantized(scenario)?;
     }
     if training.ema {
         let key = crate::at::training::ema;
@@ -135,6 +134,56 @@ pub(crate) fn estimated(scenario: &Scenario) -> Result<()> {
         ParallelStrategy::Fsdp2 => with_fsdp2(scenario),
         _ => with_fsdp(scenario),
     }
+}
+
+/// What a quantized base is spread by: bitsandbytes' weights are parameters of integers, or of what they are packed in.
+fn quantized(scenario: &Scenario) -> Result<()> {
+    let Scenario { parallel, training, .. } = scenario;
+    let (strategy, storage) = (parallel.strategy, training.quant_storage);
+    let (kind, packed) = (crate::at::training::quantization, crate::at::training::quant_storage);
+    let own = match training.loaded() {
+        BaseDtype::Float16 => QuantStorage::Float16,
+        BaseDtype::Bfloat16 => QuantStorage::Bfloat16,
+        BaseDtype::Precision | BaseDtype::Float32 => QuantStorage::Float32,
+    };
+    match strategy {
+        ParallelStrategy::Fsdp1 | ParallelStrategy::Fsdp2 => {
+            let words = if strategy == ParallelStrategy::Fsdp1 {
+                "Cannot flatten integer dtype tensors"
+            } else {
+                "only Tensors of floating point dtype can require gradients"
+            };
+            if training.quantization == Quantization::Int8 {
+                let problem = format!("PyTorch cuts no weights of int8 ({words:?})");
+                return Err(Error::new(kind, problem, "use nf4 or nf4-double with quant_storage, or use ddp"));
+            }
+            if storage == QuantStorage::Uint8 {
+                let problem = format!("{strategy} cuts no weights that are packed in uint8 ({words:?})");
+                let hint = format!("set it to {own}, the dtype the rest is loaded in, or use ddp");
+                return Err(Error::new(packed, problem, hint));
+            }
+            let cast = match parallel.fsdp.param_dtype {
+                PolicyDtype::Own => storage,
+                PolicyDtype::Bf16 => QuantStorage::Bfloat16,
+                PolicyDtype::Fp16 => QuantStorage::Float16,
+                PolicyDtype::Fp32 => QuantStorage::Float32,
+            };
+            if cast != storage {
+                let problem = format!("FSDP would cast what is packed in {storage} to {cast}, as if it were numbers");
+                return Err(Error::new(fsdp::at::param_dtype, problem, format!("leave it out, or pack in {cast}")));
+            }
+            if parallel.fsdp.load != LoadFrom::Cuda {
+                let problem = "a quantized base is quantized on the card before it is cut";
+                return Err(Error::new(fsdp::at::load, problem, "set it to cuda, or leave it out"));
+            }
+        }
+        strategy if strategy.is_zero() && storage != QuantStorage::Uint8 && storage != own => {
+            let problem = format!("DeepSpeed would cast what is packed in {storage} to {own}, as if it were numbers");
+            return Err(Error::new(packed, problem, format!("set it to {own}, or leave it out")));
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 /// What DDP does that is followed.
@@ -244,7 +293,30 @@ fn with_flat_adapters(scenario: &Scenario, lora: &Lora) -> Result<()> {
         ));
     }
     let half = !matches!(training.loaded(), BaseDtype::Precision | BaseDtype::Float32);
-    if half && lora.autocast_adapter_dtype {
+    let quantized = training.quantization != Quantization::None;
+    // `prepare_model_for_kbit_training` leaves norms and biases in float32.
+    let prepared = quantized && training.prepare_kbit;
+    let beside = if prepared { BaseDtype::Float32 } else { training.loaded() };
+    if quantized && training.quant_storage.as_str() != beside.as_str() {
+        return Err(Error::new(
+            crate::at::training::quant_storage,
+            format!(
+                "PyTorch lays no weights packed in {} beside parameters in {beside} into one flat parameter (\"Must flatten \
+                 tensors with uniform dtype\")",
+                training.quant_storage
+            ),
+            format!("set it to {beside}, or use fsdp2"),
+        ));
+    }
+    if half && prepared && !lora.autocast_adapter_dtype {
+        return Err(Error::new(
+            "training.lora.autocast_adapter_dtype",
+            "PyTorch lays no adapter in 16 bits beside parameters in float32 into one flat parameter (\"Must flatten tensors with \
+             uniform dtype\")",
+            "set it to true, set prepare_kbit to false, or use fsdp2",
+        ));
+    }
+    if half && !prepared && lora.autocast_adapter_dtype {
         return Err(Error::new(
             "training.lora.autocast_adapter_dtype",
             "PyTorch lays no float32 adapter beside weights in 16 bits into one flat parameter (\"Must flatten tensors with uniform dtype\")",
