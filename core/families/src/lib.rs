@@ -67,6 +67,7 @@ mod torchvision;
 mod vit;
 mod whisper;
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -146,8 +147,9 @@ pub struct Built {
     pub model: Box<dyn Model>,
     /// Its parameters; tied ones once.
     pub parameters: Vec<Tensor>,
-    /// The same with the packed weights and the biases of quantized linears: what `model.parameters()` lists.
-    pub listed: Vec<Tensor>,
+    /// The same with the packed weights and the biases of quantized linears: what `model.parameters()` lists. Who wraps the
+    /// model takes it: a bias lives no longer than its linear wants it.
+    pub listed: RefCell<Vec<Tensor>>,
     /// What is trained.
     pub task: Task,
     /// Numbers in quantized layers, which are not among the parameters.
@@ -226,7 +228,7 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules, shards: Op
     Ok(Built {
         model,
         parameters: scope.parameters(),
-        listed: scope.all_parameters(),
+        listed: RefCell::new(scope.all_parameters()),
         task: scenario.model.task,
         packed: scope.packed(),
         computes_loss: !family.is_own(),

@@ -341,6 +341,8 @@ def with_deepspeed(scenario, config, packages):
     import deepspeed
 
     without_overflows()
+    # It prints what it was given, and the host would ask the card for the numbers of what lies there.
+    torch._tensor_str._str = lambda *_, **__: "tensor(...)"
     training, samples = scenario["training"], scenario["input"]["batch"]
     MARKS.begin("load")
     # The engine casts a model itself, but what a quantized one computes in is said when it is loaded.

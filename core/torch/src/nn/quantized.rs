@@ -89,7 +89,9 @@ impl QuantizedLinear {
             }
             Weight::Eight(weight) => {
                 self.cast_bias(x);
-                ops::matmul_8bit(x, weight)
+                let out = ops::matmul_8bit(x, weight);
+                weight.replaced(x.cx());
+                out
             }
         }
     }

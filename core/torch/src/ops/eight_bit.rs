@@ -42,6 +42,13 @@ impl EightBit {
         cx.empty_sizes(Op::Int8VectorwiseQuant, &sizes, DType::Int8)
     }
 
+    /// `self.weight.data = self.state.CB`, behind every forward: what was gathered for it goes.
+    pub fn replaced(&self, cx: &Context) {
+        if let Some(hooks) = cx.hooks() {
+            hooks.replaced(&self.data);
+        }
+    }
+
     /// `int8_vectorwise_dequant`: the whole weight in float32.
     pub fn dequantize(&self, cx: &Rc<Context>) -> Tensor {
         let scaled = cx.launch(Op::MulTensor, &[&self.data, &self.scales]).make_sizes(&self.sizes, DType::Float32);

@@ -147,6 +147,11 @@ pub fn matmul_4bit(x: &Tensor, weight: &FourBit, bias: Option<&Tensor>) -> Tenso
     });
     if !rules.has(&rules::INPUT_LET_GO) {
         tape.keep(x);
+    } else if x.requires_grad()
+        && let Some(held) = x.cx().hooks().and_then(|hooks| hooks.holds(&weight.data))
+    {
+        // `ctx.tensors = (None, B)`, of which B is a view: what was gathered for it stays.
+        tape.keep(&held);
     }
     let weight = weight.clone();
     tape.record([&mut out], move |g| {
