@@ -104,9 +104,7 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Pa
         ParallelStrategy::Fsdp2 => Some(Fsdp2::wrap(cx, built.sharded.clone(), &listed, parallel)),
         ParallelStrategy::Fsdp1 => Some(Fsdp1::wrap(cx, built.sharded.clone(), &listed, parallel)),
         ParallelStrategy::Zero0 => Some(Whole::wrap(cx, &built.sharded, &listed, training.clip_grad_norm)),
-        ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => {
-            Some(Early::wrap(cx, &built.sharded, &listed, parallel))
-        }
+        ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => Some(Early::wrap(cx, &built.sharded, &listed, parallel)),
         ParallelStrategy::Zero3 => Some(Late::wrap(cx, &built.sharded, &listed, &built.sharing, parallel)),
         _ => None,
     };

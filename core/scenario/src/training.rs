@@ -158,7 +158,6 @@ levers! {
             help: "bnb_4bit_quant_storage: what four-bit weights are packed in; FSDP cuts no uint8",
             group: Group::Adapters,
             written: Written::WhereItSays,
-            only: Some(Mode::Train),
             yields: true,
             near: Near::unlike(0.25),
         }

@@ -2,10 +2,10 @@
 
 use plimsoll_ground::{Error, Result};
 
-use super::{LoadFrom, Offload, ParallelStrategy, PolicyDtype, Wrap, at, ddp, fsdp, zero};
+use super::{LoadFrom, Offload, ParallelStrategy, PolicyDtype, ShardingStrategy, Wrap, at, ddp, fsdp, zero};
 use crate::{
-    BaseDtype, Lora, LossImpl, Optimizer, OptimizerImpl, Precision, QuantStorage, Quantization, Scenario, Task, ZeroGrad, ZeroGradAt,
-    levers,
+    BaseDtype, Lora, LossImpl, Optimizer, OptimizerImpl, Precision, QuantStorage, Quantization, Scenario, Task,
+    ZeroGrad, ZeroGradAt, levers,
 };
 
 /// Whether the keys can stand beside one another.
@@ -172,6 +172,12 @@ fn quantized(scenario: &Scenario) -> Result<()> {
                 let problem = format!("FSDP would cast what is packed in {storage} to {cast}, as if it were numbers");
                 return Err(Error::new(fsdp::at::param_dtype, problem, format!("leave it out, or pack in {cast}")));
             }
+            // bitsandbytes puts a parameter of its own in the place of what was gathered.
+            if parallel.fsdp.sharding_strategy == ShardingStrategy::ShardGradOp {
+                let problem = "PyTorch runs no four-bit weights under SHARD_GRAD_OP (\"FSDP does not support changing the \
+                               parameters between forward and backward\")";
+                return Err(Error::new(fsdp::at::sharding_strategy, problem, "use full-shard, or fsdp2"));
+            }
             if parallel.fsdp.load != LoadFrom::Cuda {
                 let problem = "a quantized base is quantized on the card before it is cut";
                 return Err(Error::new(fsdp::at::load, problem, "set it to cuda, or leave it out"));
@@ -243,9 +249,6 @@ fn with_zero(scenario: &Scenario) -> Result<()> {
     }
     if parallel.zero.offload_optimizer != Offload::None && strategy == ParallelStrategy::Zero1 {
         return refuse(zero::at::offload_optimizer, format!("offload under {strategy}"), "use zero-2, or leave it out");
-    }
-    if training.lora.as_ref().is_some_and(|lora| lora.dora) {
-        return refuse("training.lora.dora", format!("DoRA under {strategy}"), "use ddp, or leave dora out");
     }
     let plain = [Optimizer::Sgd, Optimizer::SgdMomentum, Optimizer::Adam, Optimizer::AdamW];
     if !plain.contains(&training.optimizer) {
@@ -369,9 +372,6 @@ fn with_fsdp(scenario: &Scenario) -> Result<()> {
         if parallel.strategy == ParallelStrategy::Fsdp1 {
             with_flat_adapters(scenario, lora)?;
         }
-        if lora.dora {
-            return refuse("training.lora.dora", "DoRA under FSDP".to_owned(), "use ddp, or leave dora out");
-        }
     }
     let plain = [Optimizer::Sgd, Optimizer::SgdMomentum, Optimizer::Adam, Optimizer::AdamW];
     if !plain.contains(&training.optimizer) {
@@ -406,6 +406,34 @@ mod tests {
         for strategy in ["ddp", "fsdp2", "zero-0", "zero-1", "zero-2", "zero-3"] {
             assert_eq!(problem(json!({ "gpus": 4, "strategy": strategy }), json!({ "precision": "bf16" })), None);
         }
+    }
+
+    #[test]
+    fn a_quantized_base_is_cut_where_it_is_packed_in_floating_point_numbers() {
+        let of = |strategy: &str, training: Value| {
+            let fsdp = if strategy == "fsdp1" { json!({ "use_orig_params": true }) } else { json!({}) };
+            problem(json!({ "gpus": 2, "strategy": strategy, "fsdp": fsdp }), training).unwrap_or_default()
+        };
+        let nf4 = |storage: &str| json!({ "precision": "fp32", "quantization": "nf4", "quant_storage": storage });
+        for strategy in ["ddp", "zero-1", "zero-2", "zero-3"] {
+            assert_eq!(
+                problem(
+                    json!({ "gpus": 2, "strategy": strategy }),
+                    json!({ "precision": "fp32", "quantization": "int8" })
+                ),
+                None
+            );
+            assert_eq!(problem(json!({ "gpus": 2, "strategy": strategy }), nf4("uint8")), None, "{strategy}");
+        }
+        for strategy in ["fsdp1", "fsdp2"] {
+            assert_eq!(of(strategy, nf4("float32")), "");
+            assert!(of(strategy, nf4("uint8")).contains("set it to float32"), "{}", of(strategy, nf4("uint8")));
+            assert!(of(strategy, json!({ "precision": "fp32", "quantization": "int8" })).contains("int8"));
+        }
+        assert!(of("fsdp1", nf4("bfloat16")).contains("uniform dtype"));
+        assert!(
+            problem(json!({ "gpus": 2, "strategy": "zero-3" }), nf4("bfloat16")).unwrap_or_default().contains("cast")
+        );
     }
 
     #[test]

@@ -4,9 +4,9 @@ use plimsoll_ground::{Error, Result};
 use serde_json::Value;
 
 use super::Parallel;
-use crate::{Mode, Quantization, Scenario};
 use crate::lever::{Field, Group, Kind, Lever, Near, Written, levers};
 use crate::recipe::words;
+use crate::{Mode, Quantization, Scenario};
 
 levers! {
     /// `[parallel.fsdp]`: the arguments of `fully_shard`, and where it is called.

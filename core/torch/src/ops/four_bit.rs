@@ -62,13 +62,7 @@ impl FourBit {
     }
 
     /// A matrix `[out, in]`, packed in `data`, with its scales.
-    pub fn of(
-        cx: &Rc<Context>,
-        data: Tensor,
-        sizes: [u64; 2],
-        dtype: DType,
-        double: Option<&SharedMap>,
-    ) -> Self {
+    pub fn of(cx: &Rc<Context>, data: Tensor, sizes: [u64; 2], dtype: DType, double: Option<&SharedMap>) -> Self {
         let numbers = sizes[0].saturating_mul(sizes[1]);
         let blocks = numbers.div_ceil(BLOCK);
         let make = |op, sizes: &[u64], dtype| cx.empty_sizes(op, sizes, dtype);

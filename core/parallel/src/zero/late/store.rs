@@ -211,9 +211,8 @@ impl Store {
     /// `param.all_gather(param_list)`: at once, on the stream that computes, each by itself.
     pub fn gather_now(&self, cx: &Rc<Context>, wanted: &[usize]) {
         let away: Vec<&Parameter> = wanted.iter().filter_map(|i| self.get(*i)).filter(|p| p.is_away()).collect();
-        let whole = |parameter: &Parameter| {
-            self.make(cx, parameter.part.saturating_mul(self.ranks), parameter.whole.dtype())
-        };
+        let whole =
+            |parameter: &Parameter| self.make(cx, parameter.part.saturating_mul(self.ranks), parameter.whole.dtype());
         match away.as_slice() {
             [single] => {
                 let flat = whole(single);
