@@ -368,10 +368,8 @@ fn with_fsdp(scenario: &Scenario) -> Result<()> {
         Precision::Fp32 | Precision::Bf16 | Precision::Bf16Amp | Precision::Fp16Amp => {}
         Precision::Fp16 => return refuse(key, "float16 under FSDP".to_owned(), "use fp32 or bf16"),
     }
-    if let Some(lora) = &training.lora {
-        if parallel.strategy == ParallelStrategy::Fsdp1 {
-            with_flat_adapters(scenario, lora)?;
-        }
+    if let Some(lora) = training.lora.as_ref().filter(|_| parallel.strategy == ParallelStrategy::Fsdp1) {
+        with_flat_adapters(scenario, lora)?;
     }
     let plain = [Optimizer::Sgd, Optimizer::SgdMomentum, Optimizer::Adam, Optimizer::AdamW];
     if !plain.contains(&training.optimizer) {
