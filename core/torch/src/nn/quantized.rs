@@ -14,7 +14,7 @@ use crate::tensor::{Context, DType, Kind, Tensor};
 /// The quantized weight.
 #[derive(Debug)]
 enum Weight {
-    Four(FourBit),
+    Four(Box<FourBit>),
     Eight(EightBit),
 }
 
@@ -46,7 +46,7 @@ impl QuantizedLinear {
                 let packed = FourBit::packed(sizes, plan.storage);
                 let make = || FourBit::numbers(cx, sizes, plan.storage);
                 let data = scope.packed_parameter(&packed, plan.storage, make);
-                Weight::Four(FourBit::of(cx, data, sizes, plan.compute, double))
+                Weight::Four(Box::new(FourBit::of(cx, data, sizes, plan.compute, double)))
             }
         });
         let bias = bias.then(|| {
