@@ -50,7 +50,7 @@ impl Dock {
         })?;
         let (version, cuda) = built_for(torch)?;
         let mut imports = Imports::default();
-        for file in libraries(torch)? {
+        for file in libraries(torch, cuda)? {
             imports.add(&file).map_err(|e| trouble("read", &file, &e))?;
         }
         let answered = exports(stand_in).map_err(|e| trouble("read", stand_in, &e))?;
@@ -147,8 +147,9 @@ fn said(text: &str, name: &str) -> Option<String> {
     })
 }
 
-/// The files of PyTorch that ask for NVIDIA's libraries: its own, and those of the packages that come with it.
-fn libraries(torch: &Path) -> Result<Vec<PathBuf>> {
+/// The files of PyTorch that ask for NVIDIA's libraries: its own, those of the packages that come with it, and of the libraries
+/// that bitsandbytes has for every CUDA the one that it opens under this PyTorch (`cextension.py`).
+fn libraries(torch: &Path, cuda: i32) -> Result<Vec<PathBuf>> {
     let lib = torch.join("lib");
     let mut found = Vec::new();
     let packages = torch.parent().map(|site| [site.join("torchvision"), site.join("torchaudio").join("lib")]);
@@ -161,8 +162,15 @@ fn libraries(torch: &Path) -> Result<Vec<PathBuf>> {
         let files = entries.flatten().map(|entry| entry.path());
         found.extend(files.filter(|path| path.to_string_lossy().contains(".so")));
     }
+    let quantizing = torch.parent().map(|site| site.join("bitsandbytes").join(quantizer(cuda)));
+    found.extend(quantizing.filter(|path| path.is_file()));
     found.sort();
     Ok(found)
+}
+
+/// What bitsandbytes calls its library for a CUDA version, 13000 for 13.0.
+fn quantizer(cuda: i32) -> String {
+    format!("libbitsandbytes_cuda{}{}.so", cuda / 1000, cuda % 1000 / 10)
 }
 
 /// The cuDNN version that PyTorch was built for: its wheel asks for that very one.

@@ -913,6 +913,7 @@ def quantize(model, training, packages, device):
             bnb_4bit_quant_type="nf4",
             bnb_4bit_use_double_quant=word == "nf4-double",
             bnb_4bit_compute_dtype=loaded_dtype(training),
+            bnb_4bit_quant_storage=training.get("quant_storage", "uint8"),
         )
     quantizer = AutoHfQuantizer.from_config(options)
     before = dict(model.named_modules())

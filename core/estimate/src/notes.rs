@@ -57,6 +57,8 @@ pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger, convolutions: 
 pub fn quantized(scenario: &Scenario) -> Vec<String> {
     const EXPERTS: &str = "the experts of this mixture are not quantized: transformers 5 keeps them in two tensors a layer, \
          and bitsandbytes replaces linear layers";
+    const FALCON: &str = "nothing of this model is quantized: its linear layers are of a class of their own, which transformers 5 \
+         leaves as they are; transformers 4 quantized them";
     const ROWS: &str = "the eight-bit product follows bitsandbytes 0.50; before 0.45 it kept more of its input and turned the \
          weight into another layout";
     const OUTLIERS: &str = "columns of activations with outliers, which depend on the data, are multiplied in 16 bits beside \
@@ -66,6 +68,10 @@ pub fn quantized(scenario: &Scenario) -> Vec<String> {
     let mut sentences = Vec::new();
     if quantization != Quantization::None && mixture {
         sentences.push(EXPERTS.to_owned());
+    }
+    let falcon = scenario.model.source.family().name == "falcon";
+    if quantization != Quantization::None && falcon && Rules::of(&scenario.software).has(&rules::PLAIN_LINEARS) {
+        sentences.push(FALCON.to_owned());
     }
     if quantization == Quantization::Int8 {
         sentences.push(OUTLIERS.to_owned());
@@ -204,6 +210,8 @@ mod tests {
             (said("llama-3.2-1b", "nf4"), said("llama-3.2-1b", "int8"), said("llama-3.2-1b", "none")),
             (0, 1, 0)
         );
+        let falcon = json!({ "model": { "catalog": "falcon-7b" }, "input": { "batch": 1, "seq": 16 }, "training": { "lora": {}, "quantization": "nf4" } });
+        assert!(has(&super::quantized(&Scenario::from_value(&falcon).unwrap()), "nothing of this model is quantized"));
         assert_eq!(
             (said("mixtral-8x7b-v0.1", "nf4"), said("mixtral-8x7b-v0.1", "int8"), said("mixtral-8x7b-v0.1", "none")),
             (1, 2, 0)

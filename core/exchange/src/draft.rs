@@ -2,8 +2,8 @@
 //! four, and what is not said has another meaning in each.
 
 use plimsoll_scenario::{
-    Attention, BackwardPrefetch, LossImpl, Offload, Optimizer, OptimizerImpl, ParallelStrategy, PolicyDtype, Reshard,
-    ShardingStrategy, Wrap,
+    Attention, BackwardPrefetch, LossImpl, Offload, Optimizer, OptimizerImpl, ParallelStrategy, PolicyDtype,
+    QuantStorage, Reshard, ShardingStrategy, Wrap,
 };
 use serde_json::Value;
 
@@ -81,6 +81,8 @@ pub struct Draft {
     pub eight_bit: Option<bool>,
     /// `bnb_4bit_use_double_quant`.
     pub double_quant: Option<bool>,
+    /// `bnb_4bit_quant_storage`.
+    pub quant_storage: Option<QuantStorage>,
     /// Whether `prepare_model_for_kbit_training` is run.
     pub prepare_kbit: Option<bool>,
     /// Whether layers are recomputed.

@@ -124,6 +124,9 @@ fn recipe(draft: &mut Draft, out: &mut Table) {
     if draft.four_bit.is_some() || draft.eight_bit.is_some() {
         out.put(at::training::quantization, quantization.as_str().into());
     }
+    if matches!(quantization, Quantization::Nf4 | Quantization::Nf4Double) {
+        out.maybe(at::training::quant_storage, draft.quant_storage.map(|word| word.as_str()));
+    }
     if quantized && draft.adapters != Some(false) {
         out.maybe(at::training::prepare_kbit, draft.prepare_kbit);
     }

@@ -67,13 +67,14 @@ mod torchvision;
 mod vit;
 mod whisper;
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use plimsoll_catalog::families::Architecture;
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::{
-    Attention, BaseDtype, Checkpointing, Family, Input, Lora, Mode, Quantization, Scenario, Task, Training,
+    Attention, BaseDtype, Checkpointing, Family, Input, Mode, QuantStorage, Quantization, Scenario, Task, Training,
 };
 use plimsoll_torch::Batch;
 use plimsoll_torch::generate::Generate;
@@ -146,6 +147,9 @@ pub struct Built {
     pub model: Box<dyn Model>,
     /// Its parameters; tied ones once.
     pub parameters: Vec<Tensor>,
+    /// The same with the packed weights and the biases of quantized linears: what `model.parameters()` lists. Who wraps the
+    /// model takes it: a bias lives no longer than its linear wants it.
+    pub listed: RefCell<Vec<Tensor>>,
     /// What is trained.
     pub task: Task,
     /// Numbers in quantized layers, which are not among the parameters.
@@ -189,11 +193,11 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules, shards: Op
         rules,
     };
     let adapters = training.lora.clone().map(|lora| {
-        // DeepSpeed's engine casts the whole module (`module.bfloat16()`, `module.half()`).
-        let autocast_adapter_dtype = lora.autocast_adapter_dtype && !scenario.parallel.strategy.is_zero();
-        AdapterPlan { lora: Lora { autocast_adapter_dtype, ..lora }, experts: family.experts }
+        // `_cast_module_mixed_precision` of DeepSpeed's engine.
+        let cast = scenario.parallel.strategy.is_zero().then(|| weights_dtype(scenario));
+        AdapterPlan { lora, cast, experts: family.experts }
     });
-    let scope = Scope::root(cx, weights_dtype(training), adapters, quantization(scenario, family), shards);
+    let scope = Scope::root(cx, weights_dtype(scenario), adapters, quantization(scenario, family), shards);
     let keys =
         scenario.model.source.keys().ok_or_else(|| {
             Error::new("model.catalog", "there is no such model in the catalog", "see `plimsoll models`")
@@ -224,6 +228,7 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules, shards: Op
     Ok(Built {
         model,
         parameters: scope.parameters(),
+        listed: RefCell::new(scope.all_parameters()),
         task: scenario.model.task,
         packed: scope.packed(),
         computes_loss: !family.is_own(),
@@ -240,10 +245,12 @@ fn listed(family: &Family) -> Result<Architecture> {
 }
 
 /// The dtype of what is not quantized. `prepare_model_for_kbit_training`, where it is called, casts all of that to
-/// float32, whatever it was loaded in.
-fn weights_dtype(training: &Training) -> DType {
+/// float32, whatever it was loaded in; DeepSpeed's engine casts it to its own afterwards.
+fn weights_dtype(scenario: &Scenario) -> DType {
+    let training = &scenario.training;
     let quantized = training.quantization != Quantization::None;
-    let cast = quantized && training.mode == Mode::Train && training.prepare_kbit;
+    let prepared = quantized && training.mode == Mode::Train && training.prepare_kbit;
+    let cast = prepared && !scenario.parallel.strategy.is_zero();
     if cast { DType::Float32 } else { loaded_dtype(training) }
 }
 
@@ -262,6 +269,12 @@ fn quantization(scenario: &Scenario, family: &Family) -> Option<QuantizationPlan
     let training = &scenario.training;
     (training.quantization != Quantization::None).then(|| QuantizationPlan {
         quantization: training.quantization,
+        storage: match training.quant_storage {
+            QuantStorage::Uint8 => DType::UInt8,
+            QuantStorage::Float16 => DType::Float16,
+            QuantStorage::Bfloat16 => DType::BFloat16,
+            QuantStorage::Float32 => DType::Float32,
+        },
         compute: loaded_dtype(training),
         skipped: family.unquantized(scenario.model.task),
         map: SharedMap::default(),

@@ -120,6 +120,8 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Re
     let shards = shards(scenario, rules.clone())?;
     let built = plimsoll_families::build(cx, scenario, rules, shards)?;
     if inference {
+        // Nobody wraps it.
+        drop(built.listed.take());
         infer(cx, &built, scenario)?;
     } else {
         train(cx, &built, &scenario.training, &scenario.parallel, repeats);

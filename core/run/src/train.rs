@@ -98,17 +98,17 @@ struct Spread {
 /// for which all stand.
 pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Parallel, repeats: Repeats) {
     let runs = Runs::Model(built.model.as_ref(), built.task);
-    let ddp = (parallel.strategy == ParallelStrategy::Ddp).then(|| Ddp::wrap(cx, &built.parameters, parallel));
+    let listed = built.listed.take();
+    let ddp = (parallel.strategy == ParallelStrategy::Ddp).then(|| Ddp::wrap(cx, &listed, parallel));
     let cut: Option<Rc<dyn Wrapper>> = match parallel.strategy {
-        ParallelStrategy::Fsdp2 => Some(Fsdp2::wrap(cx, built.sharded.clone(), &built.parameters, parallel)),
-        ParallelStrategy::Fsdp1 => Some(Fsdp1::wrap(cx, built.sharded.clone(), &built.parameters, parallel)),
-        ParallelStrategy::Zero0 => Some(Whole::wrap(cx, &built.sharded, &built.parameters, training.clip_grad_norm)),
-        ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => {
-            Some(Early::wrap(cx, &built.sharded, &built.parameters, parallel))
-        }
-        ParallelStrategy::Zero3 => Some(Late::wrap(cx, &built.sharded, &built.parameters, &built.sharing, parallel)),
+        ParallelStrategy::Fsdp2 => Some(Fsdp2::wrap(cx, built.sharded.clone(), &listed, parallel)),
+        ParallelStrategy::Fsdp1 => Some(Fsdp1::wrap(cx, built.sharded.clone(), &listed, parallel)),
+        ParallelStrategy::Zero0 => Some(Whole::wrap(cx, &built.sharded, &listed, training.clip_grad_norm)),
+        ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => Some(Early::wrap(cx, &built.sharded, &listed, parallel)),
+        ParallelStrategy::Zero3 => Some(Late::wrap(cx, &built.sharded, &listed, &built.sharing, parallel)),
         _ => None,
     };
+    drop(listed);
     let parameters: &[Tensor] = cut.as_ref().map_or(&built.parameters, |cut| cut.parameters());
     let every = match parallel.strategy {
         ParallelStrategy::Ddp => !parallel.ddp.no_sync,

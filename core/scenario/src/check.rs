@@ -4,8 +4,8 @@ use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ground::{Error, Result};
 
 use super::{
-    Attention, BaseDtype, Checkpointing, Mode, ModelSource, Precision, Quantization, Scenario, Training, at, device,
-    hull, input, levers, limits, model, parallel,
+    Attention, BaseDtype, Checkpointing, Mode, ModelSource, Precision, QuantStorage, Quantization, Scenario, Training,
+    at, device, hull, input, levers, limits, model, parallel,
 };
 
 impl Scenario {
@@ -29,6 +29,7 @@ impl Scenario {
         self.training.quantized()?;
         self.training.base()?;
         self.training.enough_steps()?;
+        self.training.unscales()?;
         parallel::check(self)?;
         device::check(&self.device)
     }
@@ -134,6 +135,21 @@ impl Training {
         Ok(())
     }
 
+    /// Refuses adapters in float16 beside a GradScaler.
+    fn unscales(&self) -> Result<()> {
+        let kept = self.lora.as_ref().is_some_and(|lora| !lora.autocast_adapter_dtype);
+        // Adapters on weights of eight bits stay as peft makes them, in float32.
+        let half = self.loaded() == BaseDtype::Float16 && self.quantization != Quantization::Int8;
+        if self.mode == Mode::Train && self.precision == Precision::Fp16Amp && kept && half {
+            return Err(Error::new(
+                at::lora::autocast_adapter_dtype,
+                "the adapters would be float16, and GradScaler refuses gradients in float16 (\"Attempting to unscale FP16 gradients.\")",
+                "set it to true, or use precision = \"bf16-amp\"",
+            ));
+        }
+        Ok(())
+    }
+
     /// Refuses a run that never comes to its steady state.
     fn enough_steps(&self) -> Result<()> {
         if self.optimizer_steps >= limits::STEPS_LEAST {
@@ -153,6 +169,14 @@ impl Training {
                 at::training::quantization,
                 "quantized weights are not trained themselves",
                 "add training.lora, or leave quantization out",
+            ));
+        }
+        let four_bit = !matches!(self.quantization, Quantization::None | Quantization::Int8);
+        if self.quant_storage != QuantStorage::Uint8 && !four_bit {
+            return Err(Error::new(
+                at::training::quant_storage,
+                "only weights of four bits are packed",
+                "leave it out, or set training.quantization to nf4 or nf4-double",
             ));
         }
         if self.prepare_kbit {

@@ -148,6 +148,21 @@ words!(
 );
 
 words!(
+    /// What four-bit weights are packed in (`bnb_4bit_quant_storage`). They take the same bytes in each; FSDP cuts parameters
+    /// that are floating point numbers only.
+    QuantStorage {
+        /// Two weights a number: bitsandbytes' default.
+        Uint8 = "uint8",
+        /// Four weights a number.
+        Float16 = "float16",
+        /// Four weights a number.
+        Bfloat16 = "bfloat16",
+        /// Eight weights a number.
+        Float32 = "float32",
+    }
+);
+
+words!(
     /// How the output head and the cross-entropy are computed.
     LossImpl {
         /// The model's own loss: every logit at once, in float32.

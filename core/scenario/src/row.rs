@@ -76,13 +76,6 @@ impl Scenario {
             let problem = format!("{} has no linear layers that adapters could sit on", family.name);
             return Err(Error::new("training.lora", problem, "leave lora out"));
         }
-        if !lora.autocast_adapter_dtype && self.training.quantization != Quantization::None {
-            return Err(Error::new(
-                at::lora::autocast_adapter_dtype,
-                "adapters in 16 bits on a quantized base are not estimated yet",
-                "leave it out, or leave quantization out",
-            ));
-        }
         family.experts.map_or(Ok(()), |experts| lora.suits(experts))
     }
 

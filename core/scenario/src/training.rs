@@ -6,7 +6,7 @@ use plimsoll_catalog::software::{Rules, rules};
 use super::lever::{Group, Kind, Near, Written, levers};
 use super::{
     Attention, BaseDtype, Checkpointing, Lora, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl, Precision,
-    Quantization, Scenario, ZeroGrad, ZeroGradAt, limits,
+    QuantStorage, Quantization, Scenario, ZeroGrad, ZeroGradAt, limits,
 };
 
 levers! {
@@ -150,6 +150,16 @@ levers! {
             written: Written::WhereItSays,
             yields: true,
             near: Near::unlike(4.0),
+        }
+        /// What a four-bit base is packed in. FSDP cuts one that is packed in floating point numbers only.
+        pub quant_storage: QuantStorage = QuantStorage::Uint8 => {
+            link: "quant_storage",
+            label: "Packed in",
+            help: "bnb_4bit_quant_storage: what four-bit weights are packed in; FSDP cuts no uint8",
+            group: Group::Adapters,
+            written: Written::WhereItSays,
+            yields: true,
+            near: Near::unlike(0.25),
         }
         /// The dtype a frozen base is loaded in, apart from autocast: `from_pretrained(dtype=torch.bfloat16)` under
         /// `Trainer(bf16=True)`, with adapters that peft makes float32 (`autocast_adapter_dtype`). Another than the precision's

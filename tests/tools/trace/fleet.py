@@ -19,8 +19,6 @@ import traceback
 
 import torch
 
-# Its library asks the card for what a hollow one has not.
-sys.modules["bitsandbytes"] = None
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
@@ -117,7 +115,9 @@ def made(scenario, config, packages, where):
     """The model, and the dtype of its inputs."""
     training = scenario["training"]
     dtype = worker.loaded_dtype(training)
-    with torch.device(where):
+    # As `from_pretrained` leaves it: quantized on the card one weight after the other, whatever spreads it afterwards.
+    quantized = worker.quantized(training)
+    with torch.device("cpu" if quantized else where):
         if config is None:
             torch.set_default_dtype(dtype)
             try:
@@ -125,13 +125,22 @@ def made(scenario, config, packages, where):
             finally:
                 torch.set_default_dtype(torch.float32)
         else:
-            model = worker.build_hugging_face(scenario, config, dtype, packages["transformers"])
+            with worker.without_large_randomness() if quantized else contextlib.nullcontext():
+                model = worker.build_hugging_face(scenario, config, dtype, packages["transformers"])
+        if quantized:
+            model = worker.quantize(model, training, packages, Card())
+            dtype = torch.float32 if worker.prepared(training) else dtype
         if training.get("lora") is not None:
             model = worker.add_adapters(model, scenario, packages["peft"])
     if training["checkpointing"] == "full":
         worker.enable_checkpointing(model, training.get("lora") is not None)
     model.train()
-    COUNTED["total"] = sum(p.numel() for p in model.parameters())
+    if quantized:
+        model.to("cuda")
+        # Loading is counted from here: by what it left, not by the way there.
+        torch.cuda.empty_cache()
+        MARKS.begin("load")
+    COUNTED["total"] = sum(worker.numbers_in(p) for p in model.parameters())
     COUNTED["trainable"] = sum(p.numel() for p in model.parameters() if p.requires_grad)
     return model, dtype
 
@@ -141,7 +150,7 @@ def build(scenario, config, packages, device):
     strategy, keys = parallel["strategy"], parallel["fsdp"]
     where = keys.get("load", "meta") if strategy == "fsdp2" else "cpu" if strategy == "fsdp1" else "meta"
     # Parameters that are shared come apart on the meta device.
-    if where == "meta" and getattr(config, "tie_word_embeddings", False):
+    if where == "meta" and (getattr(config, "tie_word_embeddings", False) or worker.quantized(scenario["training"])):
         where = "cuda"
     model, dtype = made(scenario, config, packages, where)
     if strategy == "ddp" or parallel["gpus"] == 1:
@@ -332,9 +341,13 @@ def with_deepspeed(scenario, config, packages):
     import deepspeed
 
     without_overflows()
+    # It prints what it was given, and the host would ask the card for the numbers of what lies there.
+    torch._tensor_str._str = lambda *_, **__: "tensor(...)"
     training, samples = scenario["training"], scenario["input"]["batch"]
     MARKS.begin("load")
-    model, _ = made({**scenario, "training": {**training, "precision": "fp32"}}, config, packages, "cpu")
+    # The engine casts a model itself, but what a quantized one computes in is said when it is loaded.
+    loaded = training if worker.quantized(training) else {**training, "precision": "fp32"}
+    model, _ = made({**scenario, "training": loaded}, config, packages, "cpu")
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = worker.make_optimizers(training, model, trained, packages, Card(), Silent())[0]
     engine = deepspeed.initialize(model=model, optimizer=optimizer, config=zero_config(scenario), dist_init_required=False)[0]
@@ -428,6 +441,9 @@ def read(history):
             size = alive.pop(address, 0)
             now -= size
             seen.append(["f", address, size, phases[-1]["name"] if phases else "", entry["stream"], now, frames(entry)])
+    if len(phases) > 1 and phases[1]["name"] == "load":
+        del phases[0]
+        peak = max(phase["peak_requested"] for phase in phases)
     return phases[:-1], peak, seen
 
 

@@ -63,6 +63,7 @@ pub const ALL: &[Rule] = &[
     GPT_NEO_LEAVES_LOGITS,
     VIT_NAMES_MLP,
     ENCODERS_SHARE_MASK,
+    PLAIN_LINEARS,
     INPUT_LET_GO,
     SMALL_BLOCKS,
     EIGHT_BIT_ROWS,
@@ -323,6 +324,14 @@ pub const FREQUENCIES_TWICE: Rule = transformers(
     17,
     "rotary positions hold their frequencies twice on the card; before, the unchanged ones stayed on the host",
     "transformers/models/llama/modeling_llama.py of 4.51.3, 4.57.1 (original_inv_freq is no buffer) and 5.17.0",
+);
+
+/// Which linears bitsandbytes replaces.
+pub const PLAIN_LINEARS: Rule = transformers(
+    5,
+    17,
+    "only linears that are nn.Linear itself are quantized, so that none of Falcon's is; before, those of classes made of it as well",
+    "transformers/integrations/bitsandbytes.py of 4.44.2 (isinstance) and 5.17.0 (type(module) is nn.Linear)",
 );
 
 /// How positions are counted.

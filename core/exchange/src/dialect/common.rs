@@ -1,6 +1,8 @@
 //! Words that several tools share.
 
-use plimsoll_scenario::{Attention, LossImpl, Optimizer, OptimizerImpl, ParallelStrategy, PolicyDtype, Reshard};
+use plimsoll_scenario::{
+    Attention, LossImpl, Optimizer, OptimizerImpl, ParallelStrategy, PolicyDtype, QuantStorage, Reshard,
+};
 use serde_json::Value;
 
 use crate::draft::{Draft, Dtype, Targets};
@@ -53,6 +55,20 @@ pub fn quant_type(_: &mut Draft, value: &Value) -> Heard {
     match value.as_str() {
         Some("nf4" | "fp4") => Heard::Taken,
         _ => Heard::wrong("nf4 or fp4"),
+    }
+}
+
+/// `bnb_4bit_quant_storage`.
+pub fn quant_storage(draft: &mut Draft, value: &Value) -> Heard {
+    draft.quant_storage = value.as_str().and_then(|word| match Dtype::named(word) {
+        Some(Dtype::Float32) => Some(QuantStorage::Float32),
+        Some(Dtype::Float16) => Some(QuantStorage::Float16),
+        Some(Dtype::Bfloat16) => Some(QuantStorage::Bfloat16),
+        None => (word.trim_start_matches("torch.") == "uint8").then_some(QuantStorage::Uint8),
+    });
+    match draft.quant_storage {
+        Some(_) => Heard::Taken,
+        None => Heard::wrong("uint8, float16, bfloat16 or float32"),
     }
 }
 

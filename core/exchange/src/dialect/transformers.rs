@@ -5,7 +5,7 @@ use plimsoll_scenario::{LossImpl, Optimizer, OptimizerImpl, ParallelStrategy};
 use serde_json::Value;
 
 use super::common::{
-    attention, clip, compute_dtype, liger, model, optim, quant_type, rank, row, save, targets, weights,
+    attention, clip, compute_dtype, liger, model, optim, quant_storage, quant_type, rank, row, save, targets, weights,
 };
 use crate::draft::Draft;
 use crate::rule::{Does, Heard, Rule, flag};
@@ -126,7 +126,7 @@ pub const QUANTIZED: &[Rule] = &[
     row("bnb_4bit_use_double_quant", Flag(|d| &mut d.double_quant)),
     row("bnb_4bit_quant_type", By(quant_type)),
     row("bnb_4bit_compute_dtype", By(compute_dtype)),
-    row("bnb_4bit_quant_storage", Free),
+    row("bnb_4bit_quant_storage", By(quant_storage)),
 ];
 
 /// What comes first in `from_pretrained`.

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::{
-    Checkpointing, Mode, ModelSource, Optimizer, OptimizerImpl, Precision, Quantization, Scenario, ZeroGrad,
-    ZeroGradAt, at,
+    Checkpointing, Mode, ModelSource, Optimizer, OptimizerImpl, Precision, QuantStorage, Quantization, Scenario,
+    ZeroGrad, ZeroGradAt, at,
 };
 
 use super::parts;
@@ -92,8 +92,12 @@ fn model(scenario: &Scenario, class: &str) -> String {
         };
         let bits = if four {
             format!(
-                "load_in_4bit=True, bnb_4bit_quant_type=\"nf4\", bnb_4bit_use_double_quant={}, bnb_4bit_compute_dtype=WEIGHTS",
-                python(double)
+                "load_in_4bit=True, bnb_4bit_quant_type=\"nf4\", bnb_4bit_use_double_quant={}, bnb_4bit_compute_dtype=WEIGHTS{}",
+                python(double),
+                match training.quant_storage {
+                    QuantStorage::Uint8 => String::new(),
+                    storage => format!(", bnb_4bit_quant_storage=torch.{storage}"),
+                }
             )
         } else {
             "load_in_8bit=True".to_owned()

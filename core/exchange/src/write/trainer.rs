@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use plimsoll_catalog::families::Task;
 use plimsoll_ground::{Error, Result};
-use plimsoll_scenario::{Checkpointing, LossImpl, Quantization, Scenario, at};
+use plimsoll_scenario::{Checkpointing, LossImpl, QuantStorage, Quantization, Scenario, at};
 
 use super::parts;
 
@@ -86,6 +86,9 @@ fn bits(scenario: &Scenario) -> String {
             let _ = writeln!(out, "        load_in_4bit=True,\n        bnb_4bit_quant_type=\"nf4\",");
             let _ = writeln!(out, "        bnb_4bit_use_double_quant={double},");
             let _ = writeln!(out, "        bnb_4bit_compute_dtype=torch.{},", parts::weights(scenario));
+            if scenario.training.quant_storage != QuantStorage::Uint8 {
+                let _ = writeln!(out, "        bnb_4bit_quant_storage=torch.{},", scenario.training.quant_storage);
+            }
         }
     }
     out.push_str("    ),\n");

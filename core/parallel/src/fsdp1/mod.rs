@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use plimsoll_scenario::{BackwardPrefetch, Parallel, ShardingStrategy, Wrap};
+use plimsoll_scenario::{BackwardPrefetch, LoadFrom, Parallel, ShardingStrategy, Wrap};
 use plimsoll_torch::nn::Sharded;
 use plimsoll_torch::tensor::{Context, DType, Hooks, ModuleId, Tensor};
 use plimsoll_torch::{Batch, ops};
@@ -81,8 +81,15 @@ impl Fsdp1 {
         }
         // Blocks are wrapped first, the root with what is left.
         grouped.sort_by_key(|(owner, _)| *owner == ModuleId::ROOT);
+        // What lies on the card already, whole, is not moved there unit by unit.
+        let placed: Vec<Option<Vec<Tensor>>> = grouped
+            .iter()
+            .map(|(_, members)| (keys.load == LoadFrom::Cuda).then(|| Unit::place(cx, members)))
+            .collect();
+        let mut placed = placed.into_iter();
         let load = |(owner, members): (ModuleId, Vec<Sharded>)| {
-            (owner, Unit::load(cx, members, &shared, owner == ModuleId::ROOT))
+            let placed = placed.next().flatten();
+            (owner, Unit::load(cx, members, placed, &shared, owner == ModuleId::ROOT))
         };
         let mut units: Vec<(ModuleId, Unit)> = grouped.into_iter().map(load).collect();
         units.sort_by_key(|(owner, _)| *owner != ModuleId::ROOT);

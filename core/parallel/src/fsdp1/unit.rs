@@ -80,9 +80,20 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Loads `parameters` from the machine's memory, as one flat parameter of which this rank keeps its part. `buffers` bytes are
-    /// the module's own, which are on the card by now.
-    pub fn load(cx: &Rc<Context>, parameters: Vec<Sharded>, shared: &Shared, root: bool) -> Self {
+    /// `parameters`, whole on the card.
+    pub fn place(cx: &Rc<Context>, parameters: &[Sharded]) -> Vec<Tensor> {
+        parameters.iter().map(|p| ops::loaded(cx, p.whole.dims(), p.shard.dtype())).collect()
+    }
+
+    /// Makes one flat parameter of `parameters`, of which this rank keeps its part: from the machine's memory, if they are not
+    /// `placed` on the card.
+    pub fn load(
+        cx: &Rc<Context>,
+        parameters: Vec<Sharded>,
+        placed: Option<Vec<Tensor>>,
+        shared: &Shared,
+        root: bool,
+    ) -> Self {
         let first = parameters.first();
         let own = first.map_or(DType::Float32, |p| p.shard.dtype());
         let computed = first.map_or(own, |p| p.whole.dtype());
@@ -103,7 +114,7 @@ impl Unit {
             numel = numel.saturating_add(padding);
         }
         let local = numel.div_ceil(shared.sharing().max(1));
-        let shard = Self::shard(cx, &parameters, numel, local, own, shared);
+        let shard = Self::shard(cx, &parameters, placed, (numel, local), own, shared);
         let leaf = |tensor: Tensor| tensor.into_leaf(false);
         let part = |((place, count), of): ((u64, u64), &Sharded)| {
             let count = local.saturating_sub(place).min(count);
@@ -137,10 +148,17 @@ impl Unit {
 
     /// `_move_states_to_device`, `flatten_tensors`, `shard`: on the card lie the parameters, the flat one and this rank's part
     /// together. Offloaded, all of it happens in the machine's memory.
-    fn shard(cx: &Rc<Context>, of: &[Sharded], numel: u64, local: u64, own: DType, shared: &Shared) -> Tensor {
+    fn shard(
+        cx: &Rc<Context>,
+        of: &[Sharded],
+        placed: Option<Vec<Tensor>>,
+        (numel, local): (u64, u64),
+        own: DType,
+        shared: &Shared,
+    ) -> Tensor {
         let on_card = |sizes: &[u64]| ops::loaded(cx, sizes, own);
         cx.within(shared.gathering, || {
-            let moved: Vec<Tensor> = of.iter().map(|p| on_card(p.whole.dims())).collect();
+            let moved = placed.unwrap_or_else(|| Self::place(cx, of));
             let flat = on_card(&[numel]);
             if !shared.shards() {
                 drop(moved);

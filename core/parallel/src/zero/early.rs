@@ -67,7 +67,9 @@ impl Early {
     /// `deepspeed.initialize(model)`, of a model in the machine's memory.
     pub fn wrap(cx: &Rc<Context>, sharded: &[Sharded], order: &[Tensor], parallel: &Parallel) -> Rc<Self> {
         let module = cx.module(ModuleId::ROOT, "zero".into(), None);
-        let dtype = sharded.first().map_or(DType::Float32, |p| p.whole.dtype());
+        // Of what is not trained some may be packed in integers.
+        let trained = sharded.iter().find(|p| p.shard.requires_grad());
+        let dtype = trained.map_or(DType::Float32, |p| p.whole.dtype());
         let parameters: Vec<Tensor> = order.iter().filter(|p| p.requires_grad()).cloned().collect();
         let layout = Layout::new(
             parameters.iter().map(Tensor::numel).collect(),
@@ -77,7 +79,7 @@ impl Early {
         let offloaded = parallel.zero.offload_optimizer == Offload::Cpu;
         let make = |numel: u64, dtype| cx.within(module, || ops::loaded(cx, &[numel], dtype));
         let (moved, frozen): (Vec<_>, Vec<_>) =
-            order.iter().map(|p| (p.requires_grad(), make(p.numel(), dtype))).partition(|(trained, _)| *trained);
+            order.iter().map(|p| (p.requires_grad(), make(p.numel(), p.dtype()))).partition(|(trained, _)| *trained);
         let padding = (layout.padding() > 0).then(|| make(layout.padding(), dtype));
         let flat = make(layout.total, dtype);
         drop(padding);

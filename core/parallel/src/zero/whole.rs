@@ -36,9 +36,10 @@ impl Whole {
     /// `deepspeed.initialize(model)`, of a model in the machine's memory.
     pub fn wrap(cx: &Rc<Context>, sharded: &[Sharded], order: &[Tensor], clips: bool) -> Rc<Self> {
         let module = cx.module(ModuleId::ROOT, "zero".into(), None);
-        let dtype = sharded.first().map_or(DType::Float32, |p| p.whole.dtype());
+        let trained = sharded.iter().find(|p| p.shard.requires_grad());
+        let dtype = trained.map_or(DType::Float32, |p| p.whole.dtype());
         let make = |sizes: &[u64], dtype| cx.within(module, || ops::loaded(cx, sizes, dtype));
-        let moved: Vec<Tensor> = order.iter().map(|p| make(p.dims(), dtype)).collect();
+        let moved: Vec<Tensor> = order.iter().map(|p| make(p.dims(), p.dtype())).collect();
         let trained = || order.iter().zip(&moved).filter(|(p, _)| p.requires_grad());
         let master = |(parameter, moved): (&Tensor, &Tensor)| {
             let leaf = |tensor: Tensor| tensor.into_leaf(false);

@@ -196,6 +196,17 @@ fn golden() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "?model=llama-3.1-8b&gpus=2&strategy=fsdp2&precision=bf16&lora=16&quantization=nf4&quant_storage=bfloat16",
+            json!({
+                "model": { "catalog": "llama-3.1-8b" },
+                "training": {
+                    "precision": "bf16", "quantization": "nf4", "quant_storage": "bfloat16",
+                    "lora": { "rank": 16, "targets": "all-linear" },
+                },
+                "parallel": { "gpus": 2, "strategy": "fsdp2" },
+            }),
+        ),
+        (
             "?model=llama-3.1-8b&lora=16&base_dtype=bfloat16",
             json!({
                 "model": { "catalog": "llama-3.1-8b" },

@@ -107,7 +107,7 @@ fn a_bad_part_is_left_out_and_the_rest_stays() {
              overlap_comm, offload_optimizer, prefetch, max_live, max_reuse, persistence, sub_group, contiguous_gradients, \
              reduce_scatter, offload_param, batch, seq, target_seq, image, new_tokens, mask, mode, precision, optimizer, impl, accumulation, checkpointing, checkpoint_modules, attention, clip, zero_grad, zero_grad_at, \
              steps, keep_outputs, use_cache, lora, lora_targets, lora_dropout, dora, lora_float32, lora_save, quantization, \
-             base_dtype, prepare_kbit, loss, \
+             quant_storage, base_dtype, prepare_kbit, loss, \
              label_smoothing, ema, compile, cublas, torch, transformers, bitsandbytes. It was left out.",
             "batch: it is given twice; keep one of them. It was left out.",
             "input.batch: 0 is too small; give a whole number from 1 to 16777216. It was left out.",

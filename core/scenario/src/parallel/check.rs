@@ -2,10 +2,10 @@
 
 use plimsoll_ground::{Error, Result};
 
-use super::{Offload, ParallelStrategy, PolicyDtype, Wrap, at, ddp, fsdp, zero};
+use super::{LoadFrom, Offload, ParallelStrategy, PolicyDtype, ShardingStrategy, Wrap, at, ddp, fsdp, zero};
 use crate::{
-    BaseDtype, Lora, LossImpl, Optimizer, OptimizerImpl, Precision, Quantization, Scenario, Task, ZeroGrad, ZeroGradAt,
-    levers,
+    BaseDtype, Lora, LossImpl, Optimizer, OptimizerImpl, Precision, QuantStorage, Quantization, Scenario, Task,
+    ZeroGrad, ZeroGradAt, levers,
 };
 
 /// Whether the keys can stand beside one another.
@@ -122,8 +122,7 @@ pub(crate) fn estimated(scenario: &Scenario) -> Result<()> {
     }
     let strategy = parallel.strategy;
     if training.quantization != Quantization::None {
-        let key = crate::at::training::quantization;
-        return refuse(key, format!("a quantized base under {strategy}"), "leave quantization out, or use one card");
+        quantized(scenario)?;
     }
     if training.ema {
         let key = crate::at::training::ema;
@@ -135,6 +134,62 @@ pub(crate) fn estimated(scenario: &Scenario) -> Result<()> {
         ParallelStrategy::Fsdp2 => with_fsdp2(scenario),
         _ => with_fsdp(scenario),
     }
+}
+
+/// What a quantized base is spread by: bitsandbytes' weights are parameters of integers, or of what they are packed in.
+fn quantized(scenario: &Scenario) -> Result<()> {
+    let Scenario { parallel, training, .. } = scenario;
+    let (strategy, storage) = (parallel.strategy, training.quant_storage);
+    let (kind, packed) = (crate::at::training::quantization, crate::at::training::quant_storage);
+    let own = match training.loaded() {
+        BaseDtype::Float16 => QuantStorage::Float16,
+        BaseDtype::Bfloat16 => QuantStorage::Bfloat16,
+        BaseDtype::Precision | BaseDtype::Float32 => QuantStorage::Float32,
+    };
+    match strategy {
+        ParallelStrategy::Fsdp1 | ParallelStrategy::Fsdp2 => {
+            let words = if strategy == ParallelStrategy::Fsdp1 {
+                "Cannot flatten integer dtype tensors"
+            } else {
+                "only Tensors of floating point dtype can require gradients"
+            };
+            if training.quantization == Quantization::Int8 {
+                let problem = format!("PyTorch cuts no weights of int8 ({words:?})");
+                return Err(Error::new(kind, problem, "use nf4 or nf4-double with quant_storage, or use ddp"));
+            }
+            if storage == QuantStorage::Uint8 {
+                let problem = format!("{strategy} cuts no weights that are packed in uint8 ({words:?})");
+                let hint = format!("set it to {own}, the dtype the rest is loaded in, or use ddp");
+                return Err(Error::new(packed, problem, hint));
+            }
+            let cast = match parallel.fsdp.param_dtype {
+                PolicyDtype::Own => storage,
+                PolicyDtype::Bf16 => QuantStorage::Bfloat16,
+                PolicyDtype::Fp16 => QuantStorage::Float16,
+                PolicyDtype::Fp32 => QuantStorage::Float32,
+            };
+            if cast != storage {
+                let problem = format!("FSDP would cast what is packed in {storage} to {cast}, as if it were numbers");
+                return Err(Error::new(fsdp::at::param_dtype, problem, format!("leave it out, or pack in {cast}")));
+            }
+            // bitsandbytes puts a parameter of its own in the place of what was gathered.
+            if parallel.fsdp.sharding_strategy == ShardingStrategy::ShardGradOp {
+                let problem = "PyTorch runs no four-bit weights under SHARD_GRAD_OP (\"FSDP does not support changing the \
+                               parameters between forward and backward\")";
+                return Err(Error::new(fsdp::at::sharding_strategy, problem, "use full-shard, or fsdp2"));
+            }
+            if parallel.fsdp.load != LoadFrom::Cuda {
+                let problem = "a quantized base is quantized on the card before it is cut";
+                return Err(Error::new(fsdp::at::load, problem, "set it to cuda, or leave it out"));
+            }
+        }
+        strategy if strategy.is_zero() && storage != QuantStorage::Uint8 && storage != own => {
+            let problem = format!("DeepSpeed would cast what is packed in {storage} to {own}, as if it were numbers");
+            return Err(Error::new(packed, problem, format!("set it to {own}, or leave it out")));
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 /// What DDP does that is followed.
@@ -195,9 +250,6 @@ fn with_zero(scenario: &Scenario) -> Result<()> {
     if parallel.zero.offload_optimizer != Offload::None && strategy == ParallelStrategy::Zero1 {
         return refuse(zero::at::offload_optimizer, format!("offload under {strategy}"), "use zero-2, or leave it out");
     }
-    if training.lora.as_ref().is_some_and(|lora| lora.dora) {
-        return refuse("training.lora.dora", format!("DoRA under {strategy}"), "use ddp, or leave dora out");
-    }
     let plain = [Optimizer::Sgd, Optimizer::SgdMomentum, Optimizer::Adam, Optimizer::AdamW];
     if !plain.contains(&training.optimizer) {
         let what = format!("{} under {strategy}", training.optimizer);
@@ -244,7 +296,30 @@ fn with_flat_adapters(scenario: &Scenario, lora: &Lora) -> Result<()> {
         ));
     }
     let half = !matches!(training.loaded(), BaseDtype::Precision | BaseDtype::Float32);
-    if half && lora.autocast_adapter_dtype {
+    let quantized = training.quantization != Quantization::None;
+    // `prepare_model_for_kbit_training` leaves norms and biases in float32.
+    let prepared = quantized && training.prepare_kbit;
+    let beside = if prepared { BaseDtype::Float32 } else { training.loaded() };
+    if quantized && training.quant_storage.as_str() != beside.as_str() {
+        return Err(Error::new(
+            crate::at::training::quant_storage,
+            format!(
+                "PyTorch lays no weights packed in {} beside parameters in {beside} into one flat parameter (\"Must flatten \
+                 tensors with uniform dtype\")",
+                training.quant_storage
+            ),
+            format!("set it to {beside}, or use fsdp2"),
+        ));
+    }
+    if half && prepared && !lora.autocast_adapter_dtype {
+        return Err(Error::new(
+            "training.lora.autocast_adapter_dtype",
+            "PyTorch lays no adapter in 16 bits beside parameters in float32 into one flat parameter (\"Must flatten tensors with \
+             uniform dtype\")",
+            "set it to true, set prepare_kbit to false, or use fsdp2",
+        ));
+    }
+    if half && !prepared && lora.autocast_adapter_dtype {
         return Err(Error::new(
             "training.lora.autocast_adapter_dtype",
             "PyTorch lays no float32 adapter beside weights in 16 bits into one flat parameter (\"Must flatten tensors with uniform dtype\")",
@@ -293,13 +368,8 @@ fn with_fsdp(scenario: &Scenario) -> Result<()> {
         Precision::Fp32 | Precision::Bf16 | Precision::Bf16Amp | Precision::Fp16Amp => {}
         Precision::Fp16 => return refuse(key, "float16 under FSDP".to_owned(), "use fp32 or bf16"),
     }
-    if let Some(lora) = &training.lora {
-        if parallel.strategy == ParallelStrategy::Fsdp1 {
-            with_flat_adapters(scenario, lora)?;
-        }
-        if lora.dora {
-            return refuse("training.lora.dora", "DoRA under FSDP".to_owned(), "use ddp, or leave dora out");
-        }
+    if let Some(lora) = training.lora.as_ref().filter(|_| parallel.strategy == ParallelStrategy::Fsdp1) {
+        with_flat_adapters(scenario, lora)?;
     }
     let plain = [Optimizer::Sgd, Optimizer::SgdMomentum, Optimizer::Adam, Optimizer::AdamW];
     if !plain.contains(&training.optimizer) {
@@ -334,6 +404,34 @@ mod tests {
         for strategy in ["ddp", "fsdp2", "zero-0", "zero-1", "zero-2", "zero-3"] {
             assert_eq!(problem(json!({ "gpus": 4, "strategy": strategy }), json!({ "precision": "bf16" })), None);
         }
+    }
+
+    #[test]
+    fn a_quantized_base_is_cut_where_it_is_packed_in_floating_point_numbers() {
+        let of = |strategy: &str, training: Value| {
+            let fsdp = if strategy == "fsdp1" { json!({ "use_orig_params": true }) } else { json!({}) };
+            problem(json!({ "gpus": 2, "strategy": strategy, "fsdp": fsdp }), training).unwrap_or_default()
+        };
+        let nf4 = |storage: &str| json!({ "precision": "fp32", "quantization": "nf4", "quant_storage": storage });
+        for strategy in ["ddp", "zero-1", "zero-2", "zero-3"] {
+            assert_eq!(
+                problem(
+                    json!({ "gpus": 2, "strategy": strategy }),
+                    json!({ "precision": "fp32", "quantization": "int8" })
+                ),
+                None
+            );
+            assert_eq!(problem(json!({ "gpus": 2, "strategy": strategy }), nf4("uint8")), None, "{strategy}");
+        }
+        for strategy in ["fsdp1", "fsdp2"] {
+            assert_eq!(of(strategy, nf4("float32")), "");
+            assert!(of(strategy, nf4("uint8")).contains("set it to float32"), "{}", of(strategy, nf4("uint8")));
+            assert!(of(strategy, json!({ "precision": "fp32", "quantization": "int8" })).contains("int8"));
+        }
+        assert!(of("fsdp1", nf4("bfloat16")).contains("uniform dtype"));
+        assert!(
+            problem(json!({ "gpus": 2, "strategy": "zero-3" }), nf4("bfloat16")).unwrap_or_default().contains("cast")
+        );
     }
 
     #[test]

@@ -4,9 +4,9 @@ use plimsoll_ground::{Error, Result};
 use serde_json::Value;
 
 use super::Parallel;
-use crate::Mode;
 use crate::lever::{Field, Group, Kind, Lever, Near, Written, levers};
 use crate::recipe::words;
+use crate::{Mode, Quantization, Scenario};
 
 levers! {
     /// `[parallel.fsdp]`: the arguments of `fully_shard`, and where it is called.
@@ -90,10 +90,11 @@ levers! {
             near: Near::unlike(2.0),
         }
         /// Where the model is made before it is cut.
-        pub load: LoadFrom = LoadFrom::Meta => {
+        pub load: LoadFrom = LoadFrom::Meta, or load => {
             link: "fsdp_load",
             label: "Made",
             help: "Where the model is made before fully_shard cuts it",
+            otherwise: "meta; a quantized base is quantized on the card and cut there: cuda",
             group: Group::Spread,
             written: Written::WhereItSays,
             only: Some(Mode::Train),
@@ -134,6 +135,12 @@ levers! {
             near: Near::unlike(0.5),
         }
     }
+}
+
+/// bitsandbytes quantizes on the card, and accelerate takes no model with four-bit weights from there before it is cut
+/// (`fsdp2_prepare_model`).
+fn load(scenario: &Scenario) -> LoadFrom {
+    if scenario.training.quantization == Quantization::None { LoadFrom::Meta } else { LoadFrom::Cuda }
 }
 
 words!(

@@ -3,11 +3,15 @@
 use plimsoll_catalog::families::{ExpertPart, Experts};
 use plimsoll_scenario::{Lora, LoraTargets};
 
+use crate::tensor::DType;
+
 /// Low-rank adapters while a model is built: which linears get one.
 #[derive(Clone, Debug)]
 pub struct AdapterPlan {
     /// Rank, targets, dropout.
     pub lora: Lora,
+    /// What every parameter is cast to once the adapters are there, where anything casts them: DeepSpeed's engine does.
+    pub cast: Option<DType>,
     /// Of a mixture of experts.
     pub experts: Option<Experts>,
 }

@@ -1,5 +1,7 @@
 //! `nn.Linear` and GPT-2's `Conv1D`.
 
+use plimsoll_catalog::software::rules;
+
 use super::lora::{Adapter, Under};
 use super::quantized::QuantizedLinear;
 use super::scope::Scope;
@@ -22,6 +24,17 @@ impl Base {
     }
 }
 
+/// What a linear is to those who replace it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    /// `nn.Linear`.
+    Plain,
+    /// A class made of it.
+    Derived,
+    /// The output head, which is never quantized, nor adapted by `all-linear`.
+    Head,
+}
+
 /// `nn.Linear`, quantized by bitsandbytes and with peft's adapter around it where the plan says so.
 #[derive(Debug)]
 pub struct Linear {
@@ -36,27 +49,27 @@ pub struct Linear {
 impl Linear {
     /// `nn.Linear(inputs, outputs, bias)`.
     pub fn new(scope: &Scope, inputs: u64, outputs: u64, bias: bool) -> Self {
-        Self::build(scope, [outputs, inputs], None, bias, false)
+        Self::build(scope, [outputs, inputs], None, bias, Class::Plain)
     }
 
     /// `FalconLinear(inputs, outputs, bias)`: a linear that spells out its product and its sum.
     pub fn spelled_out(scope: &Scope, inputs: u64, outputs: u64, bias: bool) -> Self {
-        Self { spelled_out: true, ..Self::new(scope, inputs, outputs, bias) }
+        Self { spelled_out: true, ..Self::build(scope, [outputs, inputs], None, bias, Class::Derived) }
     }
 
     /// The output head: never adapted by `all-linear`.
     pub fn head(scope: &Scope, inputs: u64, outputs: u64) -> Self {
-        Self::build(scope, [outputs, inputs], None, false, true)
+        Self::build(scope, [outputs, inputs], None, false, Class::Head)
     }
 
     /// The output head with a bias of its own (Phi, GPT-J); `shared` is the token embedding's weight where it is tied.
     pub fn biased_head(scope: &Scope, inputs: u64, outputs: u64, shared: Option<&Tensor>) -> Self {
-        Self::build(scope, [outputs, inputs], shared, true, true)
+        Self::build(scope, [outputs, inputs], shared, true, Class::Head)
     }
 
     /// A head that shares the token embedding's weight.
     pub fn tied(scope: &Scope, weight: &Tensor) -> Self {
-        Self::build(scope, [weight.size(0), weight.size(1)], Some(weight), false, true)
+        Self::build(scope, [weight.size(0), weight.size(1)], Some(weight), false, Class::Head)
     }
 
     /// A head that shares the token embedding's weight and a bias that belongs to another module.
@@ -68,12 +81,14 @@ impl Linear {
         tied
     }
 
-    fn build(scope: &Scope, sizes: [u64; 2], shared: Option<&Tensor>, bias: bool, head: bool) -> Self {
+    fn build(scope: &Scope, sizes: [u64; 2], shared: Option<&Tensor>, bias: bool, class: Class) -> Self {
         let [outputs, inputs] = sizes;
+        let head = class == Class::Head;
+        let replaced = class != Class::Derived || !scope.cx().machine().rules.has(&rules::PLAIN_LINEARS);
         let module = scope.module();
         let lora = scope.adapter(head).cloned();
         let inner = if lora.is_some() { scope.child("base_layer") } else { scope.clone() };
-        let weights = match scope.quantization(head) {
+        let weights = match scope.quantization(head).filter(|_| replaced) {
             Some(plan) if shared.is_none() => {
                 Base::Quantized(Box::new(QuantizedLinear::new(&inner, plan, sizes, bias)))
             }
@@ -95,7 +110,11 @@ impl Linear {
             }
         };
         let base = inner.module();
-        let adapter = lora.map(|lora| Box::new(Adapter::new(scope, &lora, inputs, outputs)));
+        let computes = match &weights {
+            Base::Full { .. } => scope.dtype(),
+            Base::Quantized(linear) => linear.adapted_in(),
+        };
+        let adapter = lora.map(|lora| Box::new(Adapter::new(scope, &lora, [inputs, outputs], computes)));
         Self { weights, module, base, adapter, spelled_out: false }
     }
 
@@ -150,7 +169,7 @@ impl Conv1D {
         let originals = [inner.original(&[inputs, outputs]), inner.original(&[outputs])];
         let [weight, bias] = originals.map(|tensor| inner.copy_of(&tensor).unwrap_or(tensor));
         let base = inner.module();
-        let adapter = lora.map(|lora| Box::new(Adapter::new(scope, &lora, inputs, outputs)));
+        let adapter = lora.map(|lora| Box::new(Adapter::new(scope, &lora, [inputs, outputs], scope.dtype())));
         Self(Kind::Own { weight, bias, module, base, adapter })
     }
 

@@ -37,16 +37,20 @@ pub struct Adapter {
 }
 
 impl Adapter {
-    /// The adapter of a linear from `inputs` to `outputs` features.
-    pub fn new(scope: &Scope, lora: &Lora, inputs: u64, outputs: u64) -> Self {
+    /// The adapter of a linear from `inputs` to `outputs` features that computes in `base`.
+    pub fn new(scope: &Scope, lora: &Lora, [inputs, outputs]: [u64; 2], base: DType) -> Self {
         let place = |name: &'static str| scope.child(name).child("default");
         let (dropout, a, b) = (place("lora_dropout"), place("lora_A"), place("lora_B"));
+        if lora.dora && scope.quantization(false).is_some() {
+            // `update_layer` multiplies the adapter's matrices, where the layer is: a quantized one is on the card by now.
+            scope.cx().blas();
+        }
         Self {
-            a: a.adapter_parameter(&[lora.rank, inputs]),
-            b: b.adapter_parameter(&[outputs, lora.rank]),
+            a: a.adapter_parameter(&[lora.rank, inputs], base),
+            b: b.adapter_parameter(&[outputs, lora.rank], base),
             magnitude: lora.dora.then(|| {
                 let magnitude = place("lora_magnitude_vector");
-                (magnitude.adapter_parameter(&[outputs]), magnitude.module())
+                (magnitude.adapter_parameter(&[outputs], base), magnitude.module())
             }),
             dropout: lora.dropout,
             modules: [dropout.module(), a.module(), b.module()],

@@ -23,8 +23,8 @@ impl ParameterAdapter {
         let place = |name: &'static str| scope.child(name).child("default");
         let rows = rank.saturating_mul(count);
         Self {
-            a: place("lora_A").adapter_parameter(&[rows, inputs]),
-            b: place("lora_B").adapter_parameter(&[outputs, rows]),
+            a: place("lora_A").adapter_parameter(&[rows, inputs], scope.dtype()),
+            b: place("lora_B").adapter_parameter(&[outputs, rows], scope.dtype()),
             count,
         }
     }

@@ -10,6 +10,8 @@ use crate::tensor::DType;
 pub struct QuantizationPlan {
     /// int8, nf4, nf4-double.
     pub quantization: Quantization,
+    /// What four-bit weights are packed in (`bnb_4bit_quant_storage`).
+    pub storage: DType,
     /// The dtype the weights are loaded in, which is also the one they compute in (`bnb_4bit_compute_dtype`).
     pub compute: DType,
     /// Modules left as they are beside the output head, by the end of their path (`get_modules_to_not_convert` in

@@ -14,7 +14,7 @@ use crate::tensor::{Context, DType, Kind, Tensor};
 /// The quantized weight.
 #[derive(Debug)]
 enum Weight {
-    Four(FourBit),
+    Four(Box<FourBit>),
     Eight(EightBit),
 }
 
@@ -36,10 +36,17 @@ impl QuantizedLinear {
         let cx = scope.cx();
         scope.count_packed(sizes[0].saturating_mul(sizes[1]));
         let weight = cx.within(scope.module(), || match plan.quantization {
-            Quantization::Int8 => Weight::Eight(EightBit::new(cx, sizes)),
+            Quantization::Int8 => {
+                let scales = EightBit::scales(cx, sizes);
+                let data = scope.packed_parameter(&sizes, DType::Int8, || EightBit::numbers(cx, sizes));
+                Weight::Eight(EightBit::of(data, scales, sizes))
+            }
             other => {
                 let double = (other == Quantization::Nf4Double).then_some(&plan.map);
-                Weight::Four(FourBit::new(cx, sizes, plan.compute, double))
+                let packed = FourBit::packed(sizes, plan.storage);
+                let make = || FourBit::numbers(cx, sizes, plan.storage);
+                let data = scope.packed_parameter(&packed, plan.storage, make);
+                Weight::Four(Box::new(FourBit::of(cx, data, sizes, plan.compute, double)))
             }
         });
         let bias = bias.then(|| {
@@ -53,6 +60,15 @@ impl QuantizedLinear {
     /// Which of the two it is.
     pub const fn is_four_bit(&self) -> bool {
         matches!(self.weight, Weight::Four(_))
+    }
+
+    /// What peft makes adapters of it in, before it widens them (`_get_base_layer_device_and_dtype`): a four-bit layer says what
+    /// it computes in; of an eight-bit one they stay as they were made.
+    pub fn adapted_in(&self) -> DType {
+        match &self.weight {
+            Weight::Four(_) => self.compute.get(),
+            Weight::Eight(_) => DType::Float32,
+        }
     }
 
     /// `forward`.
@@ -73,7 +89,9 @@ impl QuantizedLinear {
             }
             Weight::Eight(weight) => {
                 self.cast_bias(x);
-                ops::matmul_8bit(x, weight)
+                let out = ops::matmul_8bit(x, weight);
+                weight.replaced(x.cx());
+                out
             }
         }
     }

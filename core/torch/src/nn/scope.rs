@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use plimsoll_catalog::families::ExpertPart;
@@ -20,6 +21,8 @@ struct Shared {
     adapters: Option<AdapterPlan>,
     quantization: Option<QuantizationPlan>,
     parameters: RefCell<Vec<Tensor>>,
+    /// Those among them that are not counted as parameters: of quantized linears the packed weights and the biases.
+    unlisted: RefCell<BTreeSet<u32>>,
     packed: Cell<u64>,
     adapted: RefCell<u32>,
     /// Which of the names of modules to save have been found.
@@ -63,6 +66,7 @@ impl Scope {
             adapters,
             quantization,
             parameters: RefCell::default(),
+            unlisted: RefCell::default(),
             packed: Cell::default(),
             adapted: RefCell::default(),
             saved: RefCell::new(saved.unwrap_or_default()),
@@ -185,15 +189,19 @@ impl Scope {
         self.shared.untrainable.borrow().clone()
     }
 
-    /// A parameter of an adapter, which is trained.
-    pub fn adapter_parameter(&self, sizes: &[u64]) -> Tensor {
-        self.register(sizes, self.adapter_dtype(), true)
+    /// A parameter of an adapter on a layer that computes in `base`, which is trained.
+    pub fn adapter_parameter(&self, sizes: &[u64], base: DType) -> Tensor {
+        self.register(sizes, self.adapter_dtype(base), true)
     }
 
-    /// What adapters are in: peft keeps those of models in 16 bits in float32, unless `autocast_adapter_dtype` is off.
-    pub fn adapter_dtype(&self) -> DType {
-        let casts = self.shared.adapters.as_ref().is_none_or(|plan| plan.lora.autocast_adapter_dtype);
-        if casts && self.shared.dtype.is_half() { DType::Float32 } else { self.shared.dtype }
+    /// What adapters are in: peft keeps those on layers in 16 bits in float32, unless `autocast_adapter_dtype` is off.
+    fn adapter_dtype(&self, base: DType) -> DType {
+        let plan = self.shared.adapters.as_ref();
+        if let Some(cast) = plan.and_then(|plan| plan.cast) {
+            return cast;
+        }
+        let widens = plan.is_none_or(|plan| plan.lora.autocast_adapter_dtype);
+        if widens && base.is_half() { DType::Float32 } else { base }
     }
 
     /// Where the next parameter will stand in the list, for [`Scope::own_parameter`].
@@ -244,7 +252,19 @@ impl Scope {
 
     /// A frozen parameter that no list has: a quantized linear's bias. Count it with [`Scope::count_packed`].
     pub fn unlisted_parameter(&self, sizes: &[u64]) -> Tensor {
-        self.allocate(sizes, self.shared.dtype, false)
+        self.unlisted(self.allocate(sizes, self.shared.dtype, false))
+    }
+
+    /// A quantized weight as it is packed, likewise: cut where parameters are, else as `make` makes it.
+    pub fn packed_parameter(&self, sizes: &[u64], dtype: DType, make: impl FnOnce() -> Tensor) -> Tensor {
+        let cut = self.shared.shards.is_some();
+        self.unlisted(if cut { self.allocate(sizes, dtype, false) } else { make() })
+    }
+
+    fn unlisted(&self, tensor: Tensor) -> Tensor {
+        self.shared.unlisted.borrow_mut().insert(tensor.storage_id());
+        self.shared.parameters.borrow_mut().push(tensor.clone());
+        tensor
     }
 
     /// How the linear here is quantized, if it is. `head` linears never are.
@@ -294,11 +314,21 @@ impl Scope {
 
     /// The parameters from `place` in the list on.
     pub fn parameters_since(&self, place: usize) -> Vec<Tensor> {
-        self.shared.parameters.borrow().get(place..).unwrap_or_default().to_vec()
+        self.counted(self.shared.parameters.borrow().get(place..).unwrap_or_default())
+    }
+
+    fn counted(&self, of: &[Tensor]) -> Vec<Tensor> {
+        let unlisted = self.shared.unlisted.borrow();
+        of.iter().filter(|tensor| !unlisted.contains(&tensor.storage_id())).cloned().collect()
     }
 
     /// Every parameter in registration order; tied ones once.
     pub fn parameters(&self) -> Vec<Tensor> {
+        self.counted(&self.shared.parameters.borrow())
+    }
+
+    /// As [`Scope::parameters`], with the packed weights and the biases of quantized linears: what `model.parameters()` lists.
+    pub fn all_parameters(&self) -> Vec<Tensor> {
         self.shared.parameters.borrow().clone()
     }
 }

@@ -21,9 +21,32 @@ pub struct EightBit {
 
 impl EightBit {
     /// A matrix `[out, in]`.
+    #[cfg(test)]
     pub fn new(cx: &Rc<Context>, sizes: [u64; 2]) -> Self {
-        let scales = cx.empty_sizes(Op::Int8VectorwiseQuant, &sizes[..1], DType::Float32);
-        Self { data: cx.empty_sizes(Op::Int8VectorwiseQuant, &sizes, DType::Int8), scales, sizes }
+        let scales = Self::scales(cx, sizes);
+        Self::of(Self::numbers(cx, sizes), scales, sizes)
+    }
+
+    /// A matrix of these numbers and scales.
+    pub const fn of(data: Tensor, scales: Tensor, sizes: [u64; 2]) -> Self {
+        Self { data, scales, sizes }
+    }
+
+    /// The scales of a matrix `[out, in]`.
+    pub fn scales(cx: &Rc<Context>, sizes: [u64; 2]) -> Tensor {
+        cx.empty_sizes(Op::Int8VectorwiseQuant, &sizes[..1], DType::Float32)
+    }
+
+    /// Its numbers.
+    pub fn numbers(cx: &Rc<Context>, sizes: [u64; 2]) -> Tensor {
+        cx.empty_sizes(Op::Int8VectorwiseQuant, &sizes, DType::Int8)
+    }
+
+    /// `self.weight.data = self.state.CB`, behind every forward: what was gathered for it goes.
+    pub fn replaced(&self, cx: &Context) {
+        if let Some(hooks) = cx.hooks() {
+            hooks.replaced(&self.data);
+        }
     }
 
     /// `int8_vectorwise_dequant`: the whole weight in float32.

@@ -5,10 +5,12 @@ use std::cell::OnceCell;
 use std::rc::Rc;
 
 use plimsoll_catalog::software::rules;
+use smallvec::SmallVec;
 
 use super::cast::to;
+use super::inside;
 use super::matmul::{linear, linear_flops};
-use crate::tensor::{Context, DType, Tape, Tensor, grads};
+use crate::tensor::{Context, DType, Kernels, Kind, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
 /// Numbers a scale stands for (`Params4bit`'s `blocksize`).
@@ -34,22 +36,41 @@ pub struct FourBit {
     absmax: Tensor,
     code: Tensor,
     nested: Option<Nested>,
+    /// What the library keeps for itself: the map its own copy was made of.
+    #[allow(dead_code, reason = "held alive, as the library holds it")]
+    kept: Option<Tensor>,
     sizes: [u64; 2],
     dtype: DType,
 }
 
 impl FourBit {
-    /// A matrix `[out, in]` quantized from `dtype`; `double` quantizes the scales too.
+    /// A matrix `[out, in]` quantized from `dtype`, two numbers a byte; `double` quantizes the scales too.
+    #[cfg(test)]
     pub fn new(cx: &Rc<Context>, sizes: [u64; 2], dtype: DType, double: Option<&SharedMap>) -> Self {
+        Self::of(cx, Self::numbers(cx, sizes, DType::UInt8), sizes, dtype, double)
+    }
+
+    /// The sizes of a matrix `[out, in]` as it is packed in numbers of `storage`.
+    pub fn packed(sizes: [u64; 2], storage: DType) -> [u64; 2] {
+        let numbers = sizes[0].saturating_mul(sizes[1]);
+        [numbers.div_ceil(storage.size().saturating_mul(2)), 1]
+    }
+
+    /// Its packed numbers.
+    pub fn numbers(cx: &Rc<Context>, sizes: [u64; 2], storage: DType) -> Tensor {
+        cx.empty_sizes(Op::Quantize4bit, &Self::packed(sizes, storage), storage)
+    }
+
+    /// A matrix `[out, in]`, packed in `data`, with its scales.
+    pub fn of(cx: &Rc<Context>, data: Tensor, sizes: [u64; 2], dtype: DType, double: Option<&SharedMap>) -> Self {
         let numbers = sizes[0].saturating_mul(sizes[1]);
         let blocks = numbers.div_ceil(BLOCK);
         let make = |op, sizes: &[u64], dtype| cx.empty_sizes(op, sizes, dtype);
-        let data = make(Op::Quantize4bit, &[numbers.div_ceil(2), 1], DType::UInt8);
         // The sixteen numbers of NF4.
         let code = || make(Op::ToCopy, &[16], DType::Float32);
         let Some(shared) = double else {
             let absmax = make(Op::Quantize4bit, &[blocks], DType::Float32);
-            return Self { data, absmax, code: code(), nested: None, sizes, dtype };
+            return Self { data, absmax, code: code(), nested: None, kept: None, sizes, dtype };
         };
         let code = code();
         let offset = make(Op::Mean, &[], DType::Float32);
@@ -58,8 +79,11 @@ impl FourBit {
         // Every weight has a copy of its own of the map of eight-bit numbers; before 0.46 they shared one.
         let make_map = || make(Op::ToCopy, &[256], DType::Float32);
         let own = cx.machine().rules.has(&rules::OWN_MAPS);
+        // The copies are made of one that stays on the card (`name2qmap`), a library's own: it is counted as workspaces are.
+        let counted = own && cx.machine().kernels != Kernels::Uncounted;
+        let kept = counted.then(|| shared.get_or_init(|| cx.counting_as(Kind::Workspace, make_map)).clone());
         let map = if own { make_map() } else { shared.get_or_init(make_map).clone() };
-        Self { data, absmax, code, nested: Some([scales, map, offset]), sizes, dtype }
+        Self { data, absmax, code, nested: Some([scales, map, offset]), kept, sizes, dtype }
     }
 
     /// `dequantize_4bit`: the whole weight in the dtype it was quantized from.
@@ -103,22 +127,39 @@ impl FourBit {
     }
 }
 
-/// `matmul_4bit(x, weight, bias)`; the weight and the bias are frozen. Nothing of the input is kept: its gradient needs
+/// `matmul_4bit(x, weight, bias)`; the weight is frozen. Nothing of the input is kept: its gradient needs
 /// the weight alone, which is dequantized again. Before 0.43.2 it was kept all the same, as a plain attribute of the node
 /// (`ctx.tensors = (A, B)`).
 pub fn matmul_4bit(x: &Tensor, weight: &FourBit, bias: Option<&Tensor>) -> Tensor {
-    let mut tape = Tape::new(x.cx(), GradFn::MatMul4BitBackward, &[x]);
+    // A bias wants a gradient only as a view of a flat parameter that does.
+    let bias_of = bias.filter(|bias| bias.requires_grad()).map(Tensor::dtype);
+    let taped: SmallVec<[&Tensor; 2]> = std::iter::once(x).chain(bias.filter(|_| bias_of.is_some())).collect();
+    let mut tape = Tape::new(x.cx(), GradFn::MatMul4BitBackward, &taped);
     let rules = x.cx().machine().rules;
     let mut out = x.cx().no_grad(|| {
         if rules.has(&rules::FUSED_FOUR_BIT) { gemm_4bit(x, weight, bias) } else { linear_4bit(x, weight, bias) }
     });
     if !rules.has(&rules::INPUT_LET_GO) {
         tape.keep(x);
+    } else if x.requires_grad()
+        && let Some(held) = x.cx().hooks().and_then(|hooks| hooks.holds(&weight.data))
+    {
+        // `ctx.tensors = (None, B)`, of which B is a view: what was gathered for it stays.
+        tape.keep(&held);
     }
     let weight = weight.clone();
     tape.record([&mut out], move |g| {
-        let whole = to(&weight.dequantize(g.cx()), g.grad().dtype());
-        grads([Some(super::matmul::matmul_cast(g.grad(), &whole))])
+        // `grad_output.sum(0)`: over the samples, and by autograd over the rest.
+        let summed = bias_of.filter(|_| g.needs(1)).map(|dtype| {
+            let sizes = g.grad().dims().get(1..).unwrap_or_default();
+            drop(inside::sum(g.cx(), Op::SumDimIntList, g.grad().geometry(), |dim| dim == 0, dtype));
+            g.cx().launch(Op::SumDimIntList, &[g.grad()]).make_sizes(sizes, dtype)
+        });
+        let of_input = g.needs(0).then(|| {
+            let whole = to(&weight.dequantize(g.cx()), g.grad().dtype());
+            super::matmul::matmul_cast(g.grad(), &whole)
+        });
+        if bias_of.is_some() { grads([of_input, summed]) } else { grads([of_input]) }
     });
     out
 }

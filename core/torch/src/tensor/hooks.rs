@@ -32,6 +32,9 @@ pub trait Hooks: std::fmt::Debug {
         None
     }
 
+    /// `tensor`, a parameter, was given other data (`param.data = ...`), which are on the card besides.
+    fn replaced(&self, _tensor: &Tensor) {}
+
     /// The module that runs reads `tensor`, a parameter of another one.
     fn reads(&self, _cx: &Rc<Context>, _tensor: &Tensor) {}
 
@@ -49,7 +52,7 @@ impl Context {
     }
 
     /// Who sees what runs, if anybody.
-    pub(super) fn hooks(&self) -> Option<Rc<dyn Hooks>> {
+    pub(crate) fn hooks(&self) -> Option<Rc<dyn Hooks>> {
         self.hooks.borrow().clone()
     }
 

@@ -76,7 +76,9 @@ impl Late {
         let keys = &parallel.zero;
         let ranks = parallel.gpus.max(1);
         let stream = |stream| if keys.overlap_comm { stream } else { Stream::DEFAULT };
-        let dtype = order.first().map_or(DType::Float32, Tensor::dtype);
+        // Of what is not trained some may be packed in integers.
+        let trained = order.iter().find(|parameter| parameter.requires_grad());
+        let dtype = trained.map_or(DType::Float32, Tensor::dtype);
         let places = places(order);
         let place = |of: &Tensor| places.get(&of.storage_id()).copied();
         let mut owned: BTreeMap<ModuleId, Vec<usize>> = BTreeMap::new();
@@ -149,13 +151,18 @@ impl Loaded {
         let on_card = |sizes: &[u64], dtype| ops::loaded(cx, sizes, dtype);
         let gradient = |f: &dyn Fn() -> Tensor| cx.counting_as(Kind::Gradient, f);
         let (offloaded, away) = (keys.offload_optimizer == Offload::Cpu, keys.offload_param == Offload::Cpu);
-        let wholes: Vec<Tensor> = store.all.iter().map(|p| on_card(p.whole.dims(), dtype)).collect();
+        let wholes: Vec<Tensor> = store.all.iter().map(|p| on_card(p.whole.dims(), p.whole.dtype())).collect();
         let (mut parts, mut held) = (Vec::new(), Vec::new());
         for (parameter, whole) in store.all.iter().zip(wholes) {
             // Of what is not trained the parts stay where they were cut.
             let kept = if parameter.whole.requires_grad() { &mut parts } else { &mut held };
-            kept.extend((!away).then(|| on_card(&[parameter.part], dtype)));
-            drop(whole);
+            kept.extend((!away).then(|| on_card(&[parameter.part], parameter.whole.dtype())));
+            if parameter.whole.dtype() == DType::Int8 {
+                // bitsandbytes' eight-bit linear has it under another name as well (`Int8Params.CB`): it stays whole.
+                held.push(whole);
+            } else {
+                drop(whole);
+            }
         }
         held.extend((!offloaded).then(|| ops::fill(cx, Fill::Zeros, &[1], DType::Bool)));
         drop(parts);
@@ -235,6 +242,10 @@ impl Hooks for Late {
     /// What is gathered is let go of by giving the parameter other data: whoever detached it before keeps it.
     fn holds(&self, tensor: &Tensor) -> Option<Tensor> {
         self.store.bytes_of(tensor)
+    }
+
+    fn replaced(&self, tensor: &Tensor) {
+        self.store.replaced(tensor);
     }
 
     fn reads(&self, cx: &Rc<Context>, tensor: &Tensor) {

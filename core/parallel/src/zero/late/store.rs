@@ -70,10 +70,9 @@ impl Parameter {
 #[derive(Debug)]
 struct Gathering {
     members: Vec<usize>,
-    /// What all parts are gathered into. A single parameter is a view of it, of several each gets a copy. It goes when the last
-    /// of its parameters was waited for.
-    #[allow(dead_code, reason = "held alive, as the handle holds it")]
-    flat: Option<Tensor>,
+    /// What all parts are gathered into, one for every dtype. A single parameter is a view of it, of several each gets a copy.
+    /// It goes when the last of its parameters was waited for.
+    flats: Vec<Tensor>,
     complete: Cell<bool>,
 }
 
@@ -84,7 +83,6 @@ pub struct Store {
     /// By the storage that the model knows.
     places: BTreeMap<u32, usize>,
     ranks: u64,
-    dtype: DType,
     stream: Stream,
     module: ModuleId,
     /// Whether parts lie in the machine's memory.
@@ -101,27 +99,26 @@ impl Store {
         (stream, module): (Stream, ModuleId),
         offloaded: bool,
     ) -> Self {
-        let dtype = wholes.first().map_or(DType::Float32, Tensor::dtype);
         let parameter = |whole: Tensor| {
             let persists = whole.numel() <= persistent;
             Parameter::new(whole, ranks, persists)
         };
         let places = (0..).zip(&wholes).map(|(index, whole)| (whole.storage_id(), index)).collect();
         let all = wholes.into_iter().map(parameter).collect();
-        Self { all, places, ranks, dtype, stream, module, offloaded, coming: RefCell::default() }
+        Self { all, places, ranks, stream, module, offloaded, coming: RefCell::default() }
     }
 
     pub fn get(&self, index: usize) -> Option<&Parameter> {
         self.all.get(index)
     }
 
-    fn make(&self, cx: &Rc<Context>, numel: u64) -> Tensor {
-        cx.counting_as(Kind::Parameter, || cx.within(self.module, || ops::empty(cx, &[numel], self.dtype)))
+    fn make(&self, cx: &Rc<Context>, numel: u64, dtype: DType) -> Tensor {
+        cx.counting_as(Kind::Parameter, || cx.within(self.module, || ops::empty(cx, &[numel], dtype)))
     }
 
     /// A rank's part on the card: itself, or a copy of what lies in the machine's memory.
-    fn fetched(&self, cx: &Rc<Context>, part: u64) -> Option<Tensor> {
-        self.offloaded.then(|| self.make(cx, part))
+    fn fetched(&self, cx: &Rc<Context>, of: &Parameter) -> Option<Tensor> {
+        self.offloaded.then(|| self.make(cx, of.part, of.whole.dtype()))
     }
 
     /// `all_gather_coalesced`, of those that are not there.
@@ -129,27 +126,36 @@ impl Store {
         let mut members: Vec<usize> = wanted.filter(|index| self.get(*index).is_some_and(Parameter::is_away)).collect();
         members.sort_unstable();
         members.dedup();
+        if members.len() > 1 {
+            // `sort_dtypes`
+            members.sort_by_key(|index| self.get(*index).map(|parameter| parameter.whole.dtype().name()));
+        }
         let parameters: Vec<&Parameter> = members.iter().filter_map(|index| self.get(*index)).collect();
-        let flat = match parameters.as_slice() {
+        let flats = match parameters.as_slice() {
             [] => return,
             [single] => cx.on_stream(self.stream, || {
-                let flat = self.make(cx, single.part.saturating_mul(self.ranks));
-                drop(self.fetched(cx, single.part));
+                let flat = self.make(cx, single.part.saturating_mul(self.ranks), single.whole.dtype());
+                drop(self.fetched(cx, single));
                 drop(single.bytes.replace(Some(flat)));
-                None
+                Vec::new()
             }),
             several => cx.on_stream(self.stream, || {
-                let part = several.iter().fold(0u64, |sum, p| sum.saturating_add(p.part));
-                let flat = self.make(cx, part.saturating_mul(self.ranks));
-                let parts: Vec<Option<Tensor>> = several.iter().map(|p| self.fetched(cx, p.part)).collect();
-                drop(parts);
-                Some(flat)
+                let alike = several.chunk_by(|one, next| one.whole.dtype() == next.whole.dtype());
+                let gathered = alike.map(|alike| {
+                    let dtype = alike.first().map_or(DType::Float32, |p| p.whole.dtype());
+                    let part = alike.iter().fold(0u64, |sum, p| sum.saturating_add(p.part));
+                    let flat = self.make(cx, part.saturating_mul(self.ranks), dtype);
+                    let parts: Vec<Option<Tensor>> = alike.iter().map(|p| self.fetched(cx, p)).collect();
+                    drop(parts);
+                    flat
+                });
+                gathered.collect()
             }),
         };
         for parameter in parameters {
             parameter.status.set(Status::Coming);
         }
-        let gathering = Rc::new(Gathering { members: members.clone(), flat, complete: Cell::new(false) });
+        let gathering = Rc::new(Gathering { members: members.clone(), flats, complete: Cell::new(false) });
         let mut coming = self.coming.borrow_mut();
         for index in members {
             coming.insert(index, Rc::clone(&gathering));
@@ -164,8 +170,9 @@ impl Store {
             return;
         }
         for parameter in gathering.members.iter().filter_map(|member| self.get(*member)) {
-            if gathering.flat.is_some() {
-                let cat = || ops::rearrangement(cx, Rearrangement::Cat, parameter.whole.dims(), self.dtype);
+            if !gathering.flats.is_empty() {
+                let dtype = parameter.whole.dtype();
+                let cat = || ops::rearrangement(cx, Rearrangement::Cat, parameter.whole.dims(), dtype);
                 let here = || cx.counting_as(Kind::Parameter, || cx.within(self.module, cat));
                 drop(parameter.bytes.replace(Some(cx.on_stream(self.stream, here))));
             }
@@ -204,15 +211,16 @@ impl Store {
     /// `param.all_gather(param_list)`: at once, on the stream that computes, each by itself.
     pub fn gather_now(&self, cx: &Rc<Context>, wanted: &[usize]) {
         let away: Vec<&Parameter> = wanted.iter().filter_map(|i| self.get(*i)).filter(|p| p.is_away()).collect();
-        let whole = |parameter: &Parameter| self.make(cx, parameter.part.saturating_mul(self.ranks));
+        let whole =
+            |parameter: &Parameter| self.make(cx, parameter.part.saturating_mul(self.ranks), parameter.whole.dtype());
         match away.as_slice() {
             [single] => {
                 let flat = whole(single);
-                drop(self.fetched(cx, single.part));
+                drop(self.fetched(cx, single));
                 drop(single.bytes.replace(Some(flat)));
             }
             several => {
-                let parts: Vec<Option<Tensor>> = several.iter().map(|p| self.fetched(cx, p.part)).collect();
+                let parts: Vec<Option<Tensor>> = several.iter().map(|p| self.fetched(cx, p)).collect();
                 for parameter in several {
                     drop(parameter.bytes.replace(Some(whole(parameter))));
                 }
@@ -233,6 +241,13 @@ impl Store {
     pub fn bytes_of(&self, tensor: &Tensor) -> Option<Tensor> {
         let bytes = self.get(self.place(tensor)?)?.bytes.borrow().clone()?;
         Some(bytes.view_as(tensor.geometry().clone()))
+    }
+
+    /// A parameter has other data now: what was gathered for it goes.
+    pub fn replaced(&self, tensor: &Tensor) {
+        if let Some(parameter) = self.place(tensor).and_then(|index| self.get(index)) {
+            drop(parameter.bytes.take());
+        }
     }
 
     /// `param.partition()`.
