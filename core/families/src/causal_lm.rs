@@ -271,7 +271,8 @@ fn padded_loss(float: &Tensor, labels: &Tensor) -> Tensor {
 /// `shift_logits = logits[..., :-1, :].contiguous()`, the labels likewise.
 fn shifted_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
     let (batch, seq, vocab) = (labels.size(0), labels.size(1).saturating_sub(1), logits.size(-1));
-    let shifted = ops::contiguous(&ops::narrow(logits, 1, seq));
+    // logits[..., :-1, :]
+    let shifted = ops::contiguous(&ops::whole(&ops::narrow(logits, 1, seq)));
     let targets = ops::contiguous(&ops::narrow(labels, 1, seq));
     ops::cross_entropy(&ops::view(&shifted, &[batch * seq, vocab]), &ops::view(&targets, &[batch * seq]))
 }

@@ -269,8 +269,8 @@ impl Model for ForImageClassification {
 
     fn forward(&self, batch: &Batch) -> Output {
         let hidden = self.hidden(batch.inputs());
-        let class = ops::select(&hidden, 1);
-        let patches = ops::narrow(&hidden, 1, hidden.size(1) - 1);
+        let class = ops::first(&hidden);
+        let patches = ops::narrow(&ops::whole(&hidden), 1, hidden.size(1) - 1);
         let input = {
             let mean = ops::mean(&patches, 1);
             ops::cat(&[&class, &mean], 1)

@@ -253,7 +253,7 @@ impl Model for DistilBert {
                 x
             }
             Head::SequenceClassification { pre_classifier, classifier, dropout: (p, module) } => {
-                let mut pooled = ops::select(&hidden, 1);
+                let mut pooled = ops::first(&hidden);
                 pooled = pre_classifier.forward(&pooled);
                 pooled = ops::relu(&pooled);
                 pooled = self.cx.within(*module, || ops::dropout(&pooled, *p));

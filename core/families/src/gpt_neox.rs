@@ -2,14 +2,14 @@
 
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{
-    Activation, AttentionCore, Embedding, LayerNorm, Linear, Norm, RotaryEmbedding, Scope,
-    apply_partial_rotary_pos_emb, kv_cache,
+    Activation, AttentionCore, Embedding, LayerNorm, LayerRotary, Linear, Norm, Scope, apply_partial_rotary_pos_emb,
+    kv_cache,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 
 use super::config::Config;
-use super::decoder::{Decoder, EmbedDropout, Keywords, Layer, Masks, Parts, layers};
+use super::decoder::{Decoder, EmbedDropout, Keywords, Layer, Masks, Parts, Turns, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::{Model, Plan, causal_lm};
@@ -18,6 +18,7 @@ use super::{Model, Plan, causal_lm};
 struct Attend {
     query_key_value: Linear,
     dense: Linear,
+    rotary_emb: LayerRotary,
     core: AttentionCore,
     head_size: u64,
     module: ModuleId,
@@ -33,8 +34,9 @@ impl Attend {
                 ops::transpose(&ops::view(&projected, &[batch, seq, heads, 3 * self.head_size]), 1, 2)
             };
             let parts = ops::split(&qkv, self.head_size, -1);
-            let (cos, sin) = &keywords.rotary;
-            let (query, key) = apply_partial_rotary_pos_emb(&parts[0], &parts[1], cos, sin);
+            let angles = self.rotary_emb.angles(&parts[2], &keywords.position_ids, keywords.rotary.as_ref());
+            let (query, key) = apply_partial_rotary_pos_emb(&parts[0], &parts[1], &angles.cos, &angles.sin);
+            let _named = angles.turned();
             let (key, value) = kv_cache::update(key, parts[2].clone(), None);
             let (mut out, weights) = self.core.forward(&query, &key, &value, keywords.mask.as_ref());
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, out.size(2) * self.head_size]));
@@ -109,6 +111,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let Heads { hidden, heads, .. } = Heads::read(config, defaults)?;
     let head_dim = super::config::divide(config, ("hidden_size", hidden), ("num_attention_heads", heads))?;
     let rotary = Heads { hidden, heads, kv_heads: heads, head_dim }.rotary(config, "rotary_pct", 0.25)?;
+    let turns = Turns::read(scope, config)?;
     let intermediate = config.size("intermediate_size", 24_576)?;
     let count = config.layers("num_hidden_layers", 44)?;
     let act = config.text("hidden_act", "gelu")?;
@@ -130,6 +133,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             attention: Attend {
                 query_key_value: Linear::new(&attention.child("query_key_value"), hidden, 3 * hidden, bias),
                 dense: Linear::new(&attention.child("dense"), hidden, hidden, bias),
+                rotary_emb: turns.layer(&attention, rotary),
                 core: core.clone(),
                 head_size: head_dim,
                 module: attention.module(),
@@ -144,7 +148,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Layer(LayerNorm::new(&model.child("final_layer_norm"), hidden, true));
-    let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
+    let rotary_emb = super::decoder::rotary(&model, config, rotary);
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, false), || causal_lm::head(scope, &embed_tokens, tied))?;

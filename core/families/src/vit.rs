@@ -329,7 +329,7 @@ impl Model for ForImageClassification {
 
     fn forward(&self, batch: &Batch) -> Output {
         let hidden = self.hidden(batch.inputs());
-        let logits = self.classifier.forward(&ops::select(&hidden, 1));
+        let logits = self.classifier.forward(&ops::whole(&ops::first(&hidden)));
         let loss = classification::loss(&logits, batch.labels());
         drop(hidden);
         Output { held: vec![loss.clone(), logits], loss }

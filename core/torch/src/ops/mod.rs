@@ -85,7 +85,4 @@ pub use sdpa_rules::SdpaRules;
 pub use select::{clamp, clamp_numbers, index, index_one, unbind, where_scalar, where_tensor};
 pub use similarity::{div, exp, sum_last};
 pub use softmax::{softmax, softmax_fp32, softmax_to};
-pub use view::{
-    CHANNELS_FIRST, CHANNELS_LAST, cat, clone, contiguous, expand, narrow, permute, reshape, select, split, transpose,
-    unsqueeze, view,
-};
+pub use view::{CHANNELS_FIRST, CHANNELS_LAST, cat, clone, contiguous, expand, first, narrow, permute, reshape, select, split, transpose, unsqueeze, view, whole};
