@@ -4,11 +4,13 @@ use std::rc::Rc;
 
 use plimsoll_catalog::software::rules;
 use plimsoll_ground::{Error, Result};
-use plimsoll_scenario::AttentionMask;
+use plimsoll_scenario::{Attention, AttentionMask};
 use plimsoll_torch::Batch;
 use plimsoll_torch::generate::{Encode, Generate, Step};
 use plimsoll_torch::nn::{
-    Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, bidirectional_mask, decoder_causal_mask, older_cross_mask, whole_two_part_mask};
+    Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, bidirectional_mask, decoder_causal_mask,
+    older_cross_mask, whole_two_part_mask,
+};
 use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 

@@ -147,14 +147,20 @@ impl Embeddings {
                 if self.counts_tokens { counted_positions(ids) } else { ops::narrow(&self.position_ids, 1, seq) };
             // torch.gather(self.token_type_ids.expand(...), 1, position_ids)
             let rows = position_ids.size(0).max(self.token_type_ids.size(0));
-            let gathered = ops::rearrangement(cx, Rearrangement::Gather, &[rows, seq], DType::Int64);
+            let older = !cx.machine().rules.has(&rules::ENCODERS_SHARE_MASK);
+            let gathered = if older {
+                ops::narrow(&self.token_type_ids, 1, seq)
+            } else {
+                ops::rearrangement(cx, Rearrangement::Gather, &[rows, seq], DType::Int64)
+            };
             let token_type_ids = ops::expand(&gathered, &[batch, seq]);
             let words = self.word.forward(ids);
             let words = if self.leaf { words.into_required_output() } else { words };
             let types = self.token_type.forward(&token_type_ids);
             let mut embeddings = ops::add(&words, &types);
             let positions = self.position.forward(&position_ids);
-            embeddings = ops::add(&embeddings, &positions);
+            embeddings =
+                if older { ops::add_in_place(embeddings, &positions) } else { ops::add(&embeddings, &positions) };
             embeddings = self.norm.forward(&embeddings);
             let (p, module) = self.dropout;
             embeddings = cx.within(module, || ops::dropout(&embeddings, p));

@@ -4,8 +4,10 @@ use std::rc::Rc;
 
 use plimsoll_catalog::families;
 use plimsoll_ground::Result;
+use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
     Angles, Embedding, LayerRotary, ModuleList, Norm, RotaryEmbedding, Scope, causal_mask, sliding_window_causal_mask,
+    two_part_causal_mask, whole_two_part_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, Kind, ModuleId, Tensor, checkpoint};
@@ -47,6 +49,8 @@ pub trait Layer: std::fmt::Debug {
 pub enum Masks {
     /// `create_causal_mask` alone.
     Full,
+    /// Out of a causal and a padding part, as GPT-NeoX had it (`modeling_attn_mask_utils.py`).
+    TwoParts,
     /// `create_sliding_window_causal_mask` alone: every layer is windowed (Mistral's way).
     Windowed(u64),
     /// Both, the full one first (Gemma 2's way).
@@ -232,6 +236,10 @@ impl Decoder {
         let windowed = |w| sliding_window_causal_mask(embeds, given, position_ids, self.plan.attention, w);
         match self.masks {
             Masks::Full => (full(), None),
+            Masks::TwoParts if self.plan.attention == Attention::Eager => {
+                (Some(whole_two_part_mask(embeds, given)), None)
+            }
+            Masks::TwoParts => (two_part_causal_mask(embeds, given, self.plan.attention), None),
             Masks::Windowed(w) => (None, windowed(w)),
             Masks::Both(w) => {
                 let full = full();

@@ -6,7 +6,9 @@ use std::rc::Rc;
 use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
-use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, ModuleList, Scope, causal_mask, kv_cache, whole_two_part_mask};
+use plimsoll_torch::nn::{
+    Activation, Embedding, LayerNorm, Linear, ModuleList, Scope, causal_mask, kv_cache, whole_two_part_mask,
+};
 use plimsoll_torch::ops::{self, Fill};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 

@@ -7,7 +7,8 @@ use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
     Activation, AttentionCore, Embedding, LayerNorm, Linear, ModuleList, Scope, causal_mask, kv_cache,
-    older_causal_mask, whole_two_part_mask};
+    older_causal_mask, whole_two_part_mask,
+};
 use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 
@@ -31,8 +32,7 @@ impl Attend {
     fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
         hidden.cx().within(self.module, || {
             let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
-            let older = !hidden.cx().machine().rules.has(&rules::OPT_CALLS_SDPA);
-            if older {
+            if !hidden.cx().machine().rules.has(&rules::OPT_CALLS_SDPA) {
                 return self.older(hidden, mask);
             }
             let heads = |x: &Tensor| ops::transpose(&ops::view(x, &[batch, seq, self.heads, width / self.heads]), 1, 2);
