@@ -44,7 +44,7 @@ pub fn older_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attenti
 /// `_prepare_4d_causal_attention_mask_for_sdpa`, which GPT-2 called. Its eager attention has the causal part in its layers, and
 /// here what hides padding, `[batch, 1, 1, seq]`.
 pub fn two_part_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attention: Attention) -> Option<Tensor> {
-    let (cx, dtype) = (embeds.cx(), embeds.dtype());
+    let dtype = embeds.dtype();
     let (batch, seq) = (embeds.size(0), embeds.size(1));
     if attention == Attention::Eager {
         return mask.map(|(given, _)| inverted(given, dtype));
