@@ -112,7 +112,8 @@ impl Attend {
 
     /// Keys and values of `states`.
     fn project(&self, states: &Tensor, heads: impl Fn(&Tensor) -> Tensor) -> (Tensor, Tensor) {
-        if self.kind == Kind::Whisper {
+        let shares = states.cx().machine().rules.has(&rules::BART_SHARES_SDPA);
+        if self.kind == Kind::Whisper || !shares {
             let key = heads(&self.k_proj.forward(states));
             return (key, heads(&self.v_proj.forward(states)));
         }
@@ -133,7 +134,10 @@ impl Attend {
             let shares = hidden.cx().machine().rules.has(&rules::BART_SHARES_SDPA);
             let own = self.kind == Kind::Bart && !shares;
             let copied = own || self.kind == Kind::Whisper;
-            let older_eager = own && self.core.implementation == Attention::Eager;
+            let older = !shares && self.kind != Kind::Clip;
+            let older_eager = older && self.core.implementation == Attention::Eager;
+            // The kernel scales where a class of its own calls it.
+            let scales = older_eager || (self.kind == Kind::Whisper && !older);
             let heads = |x: &Tensor| {
                 let split = ops::view(x, &[x.size(0), x.size(1), self.heads, features / self.heads]);
                 let turned = ops::transpose(&split, 1, 2);
@@ -147,7 +151,7 @@ impl Attend {
                 }
                 Kind::Bart | Kind::Whisper => {
                     let mut query = self.q_proj.forward(hidden);
-                    if self.kind == Kind::Whisper || older_eager {
+                    if scales {
                         query = ops::mul_scalar(&query);
                     }
                     if !own {

@@ -148,9 +148,14 @@ impl Attend {
             let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
             let shape = [batch, seq, self.heads, width / self.heads];
             let heads = |linear: &Linear| ops::transpose(&ops::view(&linear.forward(hidden), &shape), 1, 2);
-            let query = heads(&self.q_proj);
+            // Its own classes split the queries last.
+            let late = !hidden.cx().machine().rules.has(&rules::VISION_SHARES_SDPA);
+            let mixed = late.then(|| self.q_proj.forward(hidden));
+            let early = (!late).then(|| heads(&self.q_proj));
             let key = heads(&self.k_proj);
             let value = heads(&self.v_proj);
+            let query = early.or_else(|| Some(ops::transpose(&ops::view(mixed.as_ref()?, &shape), 1, 2)));
+            let Some(query) = query else { unreachable!("the queries are projected early or late") };
             let (mut out, weights) = self.core.forward([&query, &key, &value], None, None, false);
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, width]));
             out = self.o_proj.forward(&out);
@@ -191,6 +196,8 @@ impl Layer {
             let mut x = self.layernorm_before.forward(hidden);
             // The probabilities stay bound to `_` until the layer returns.
             let (attended, _weights) = self.attention.forward(&x);
+            // `attention_output`, which had a name until the layer returned.
+            let _named = (!cx.machine().rules.has(&rules::VIT_NAMES_MLP)).then(|| attended.clone());
             x = attended;
             x = dropout(&x);
             x = ops::add(&x, &residual);
@@ -233,7 +240,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         implementation: plan.attention,
         rules: plan.rules.clone(),
         dropout: config.probability("attention_probs_dropout_prob", 0.0)?,
-        softmax_fp32: true,
+        // Its own classes computed in the dtype the scores have.
+        softmax_fp32: scope.cx().machine().rules.has(&rules::VISION_SHARES_SDPA),
         shared_since: Some(&rules::VISION_SHARES_SDPA),
     };
 

@@ -245,7 +245,8 @@ fn attention(scenario: &Scenario) -> Attention {
 fn use_cache(scenario: &Scenario) -> bool {
     let (training, source) = (&scenario.training, &scenario.model.source);
     let said = source.keys().and_then(|config| config.get("use_cache")).and_then(serde_json::Value::as_bool);
-    if training.mode != Mode::Train || !training.may_cache(source.family()) {
+    let forgets = source.family().forgets_in_training(Rules::of(&scenario.software));
+    if training.mode != Mode::Train || forgets || !training.may_cache(source.family()) {
         return false;
     }
     match source {

@@ -46,11 +46,14 @@ pub const ALL: &[Rule] = &[
     LLAMA_COMPUTES_ANGLES,
     FIRST_ANGLES_ONCE,
     MOST_ANGLES_ONCE,
+    NO_CACHE_IN_TRAINING,
+    CACHE_IN_TRAINING,
     FIRST_ENCODERS_CALL_SDPA,
     NEXT_ENCODERS_CALL_SDPA,
     GPT_NEO_UPDATES_MASK,
     OPT_CALLS_SDPA,
     LOSS_FUNCTION,
+    WHISPER_REPEATS_POSITIONS,
     ANGLES_ONCE,
     GPT_NEOX_SHARES_ATTENTION,
     SHARED_SDPA,
@@ -241,6 +244,14 @@ pub const MOST_ANGLES_ONCE: Rule = transformers(
     "transformers/models/{qwen2,qwen2_moe,gpt_neox,phi,starcoder2,stablelm,falcon}/modeling_*.py of 4.44.2 and 4.45.2",
 );
 
+/// Positions of Whisper's decoder.
+pub const WHISPER_REPEATS_POSITIONS: Rule = transformers(
+    4,
+    49,
+    "Whisper's decoder looks up positions for every sample; before, once for all",
+    "transformers/models/whisper/modeling_whisper.py (position_ids = cache_position.unsqueeze(0).repeat)",
+);
+
 /// Rotary positions once for all layers, everywhere.
 pub const ANGLES_ONCE: Rule = transformers(
     4,
@@ -248,6 +259,23 @@ pub const ANGLES_ONCE: Rule = transformers(
     "no layer has anything rotary: cosines and sines are computed once; before, Mistral, Gemma, Gemma 2, OLMo and Phi-3 computed \
      them in every layer, Mixtral had tables in every layer, and layers of the others kept frequencies that nobody read",
     "transformers/models/*/modeling_*.py of 4.47.1 and 4.48.3 (self.rotary_emb)",
+);
+
+/// Decoders that cached nothing in training for a while.
+pub const NO_CACHE_IN_TRAINING: Rule = transformers(
+    4,
+    44,
+    "Llama, Mistral, Mixtral, Qwen2, Qwen2-MoE, Gemma, OLMo, Phi, Phi-3, StableLM, StarCoder2 and BLOOM make no cache of keys \
+     and values in training, whatever use_cache says",
+    "transformers/models/*/modeling_*.py of 4.40.2 and 4.44.2 (if use_cache and ... and not self.training)",
+);
+
+/// Until they did again.
+pub const CACHE_IN_TRAINING: Rule = transformers(
+    4,
+    45,
+    "those decoders make a cache in training again where use_cache is on",
+    "transformers/models/*/modeling_*.py of 4.44.2 and 4.45.2 (past_key_values = DynamicCache())",
 );
 
 /// The first encoders' and others' attention.
