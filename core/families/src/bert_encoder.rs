@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use plimsoll_catalog::software::rules;
 use plimsoll_ground::{Error, Result};
-use plimsoll_scenario::{AttentionMask, Task};
+use plimsoll_scenario::{Attention, AttentionMask, Task};
 use plimsoll_torch::nn::{
     Activation, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, bidirectional_mask,
     older_padding_mask,
@@ -222,9 +222,28 @@ impl SelfAttention {
             let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
             let shape = [batch, seq, self.heads, width / self.heads];
             let heads = |linear: &Linear| ops::transpose(&ops::view(&linear.forward(hidden), &shape), 1, 2);
-            let query = heads(&self.query);
-            let key = heads(&self.key);
-            let value = heads(&self.value);
+            // Eager attention split the queries last.
+            let late = self.core.implementation == Attention::Eager
+                && !hidden.cx().machine().rules.has(&rules::ENCODERS_SPLIT_QUERIES_FIRST);
+            let split = |projected: &Tensor| ops::transpose(&ops::view(projected, &shape), 1, 2);
+            let projected = self.query.forward(hidden);
+            let (query, key, value);
+            if late {
+                key = heads(&self.key);
+                value = heads(&self.value);
+                query = split(&projected);
+            } else {
+                query = split(&projected);
+                drop(projected);
+                key = heads(&self.key);
+                value = heads(&self.value);
+            }
+            if late {
+                let (out, named) = self.core.forward_named([&query, &key, &value], mask);
+                let out = ops::view(&out, &[batch, seq, width]);
+                drop(named);
+                return (out, None);
+            }
             let (out, weights) = self.core.forward([&query, &key, &value], mask, None, false);
             (ops::contiguous(&ops::reshape(&out, &[batch, seq, width])), weights)
         })

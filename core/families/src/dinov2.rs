@@ -32,9 +32,14 @@ impl Attend {
         let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
         let shape = [batch, seq, self.heads, width / self.heads];
         let heads = |linear: &Linear| ops::transpose(&ops::view(&linear.forward(hidden), &shape), 1, 2);
+        let first = !hidden.cx().machine().rules.has(&rules::VISION_SHARES_SDPA);
+        // Its own classes projected the queries first and split them last.
+        let mixed = first.then(|| self.query.forward(hidden));
         let key = heads(&self.key);
         let value = heads(&self.value);
-        let query = heads(&self.query);
+        let projected = mixed.unwrap_or_else(|| self.query.forward(hidden));
+        let query = ops::transpose(&ops::view(&projected, &shape), 1, 2);
+        drop(projected);
         let (out, probabilities) = self.core.forward([&query, &key, &value], None, None, false);
         (ops::reshape(&out, &[batch, seq, width]), probabilities)
     }

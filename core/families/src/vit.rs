@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
+use plimsoll_scenario::Attention;
 use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{Activation, Conv2d, EncoderAttention, LayerNorm, Linear, ModuleList, Scope};
 use plimsoll_torch::ops::{self, Window};
@@ -150,12 +151,24 @@ impl Attend {
             let heads = |linear: &Linear| ops::transpose(&ops::view(&linear.forward(hidden), &shape), 1, 2);
             // Its own classes split the queries last.
             let late = !hidden.cx().machine().rules.has(&rules::VISION_SHARES_SDPA);
-            let mixed = late.then(|| self.q_proj.forward(hidden));
-            let early = (!late).then(|| heads(&self.q_proj));
-            let key = heads(&self.k_proj);
-            let value = heads(&self.v_proj);
-            let query = early.or_else(|| Some(ops::transpose(&ops::view(mixed.as_ref()?, &shape), 1, 2)));
-            let Some(query) = query else { unreachable!("the queries are projected early or late") };
+            let split = |projected: &Tensor| ops::transpose(&ops::view(projected, &shape), 1, 2);
+            let projected = self.q_proj.forward(hidden);
+            let (query, key, value);
+            if late {
+                key = heads(&self.k_proj);
+                value = heads(&self.v_proj);
+                query = split(&projected);
+            } else {
+                query = split(&projected);
+                drop(projected);
+                key = heads(&self.k_proj);
+                value = heads(&self.v_proj);
+            }
+            if late && self.core.implementation == Attention::Eager {
+                let (out, named) = self.core.forward_named([&query, &key, &value], None);
+                drop(named);
+                return (self.o_proj.forward(&ops::view(&out, &[batch, seq, width])), None);
+            }
             let (mut out, weights) = self.core.forward([&query, &key, &value], None, None, false);
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, width]));
             out = self.o_proj.forward(&out);

@@ -79,7 +79,7 @@ levers! {
         pub attention: Attention = Attention::Sdpa, or attention => {
             link: "attention",
             label: "Attention",
-            otherwise: "sdpa; eager before PyTorch 2.0, and where that version of the model has nothing else (T5 before transformers 5)",
+            otherwise: "sdpa; eager before PyTorch 2.0, and where that version of the model has nothing else (OPT before transformers 4.46, T5 before 5)",
             yields: true,
             near: Near::unlike(2.0),
         }

@@ -66,6 +66,7 @@ pub const ALL: &[Rule] = &[
     OPT_SHARES_SDPA,
     GPT2_SHARES_MASK,
     BOOLEAN_MASKS,
+    ENCODERS_SPLIT_QUERIES_FIRST,
     SDPA_GROUPS,
     SDPA_AS_GIVEN,
     CACHE_COPIES,
@@ -212,10 +213,10 @@ pub const GROUPED_MM: Rule = torch(
 /// What an index leaves in the graph.
 pub const WHOLE_SLICES_LEFT_OUT: Rule = torch(
     2,
-    10,
+    9,
     "an index of several dimensions makes a node for what it narrows; before, for every `:` as well, whose backward copies the \
      whole gradient into zeros",
-    "x[:, 0].grad_fn and its next functions in PyTorch 2.4.1 (SelectBackward0, SliceBackward0) and 2.11.0 (SelectBackward0)",
+    "x[:, 0].grad_fn and its next functions in PyTorch 2.4.1 (SelectBackward0, SliceBackward0) and 2.9.1 (SelectBackward0); the ViT of PyTorch 2.6 in the rows is of the older kind",
 );
 
 /// Llama's rotary tables.
@@ -416,6 +417,14 @@ pub const BOOLEAN_MASKS: Rule = transformers(
     53,
     "a causal mask for scaled_dot_product_attention is boolean, made by masking_utils.py; before, each model made one of      numbers that are added to the scores, once for all layers",
     "transformers/models/llama/modeling_llama.py of 4.51.3 (_update_causal_mask) and 4.52.4; masking_utils.py of 4.53.3",
+);
+
+/// When encoders split their queries into heads.
+pub const ENCODERS_SPLIT_QUERIES_FIRST: Rule = transformers(
+    4,
+    54,
+    "eager attention of BERT, RoBERTa and ELECTRA splits queries into heads before it projects keys; before, at last",
+    "transformers/models/{bert,roberta,electra}/modeling_*.py of 4.53.3 (mixed_query_layer) and 4.54.1",
 );
 
 /// Grouped heads go to the kernel.

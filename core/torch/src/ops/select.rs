@@ -38,15 +38,13 @@ pub fn maximum(x: &Tensor, other: &Tensor) -> Tensor {
         // where(self == other, grad / 2, grad).masked_fill_(self < other, 0)
         let (x, other) = (saved[0].unpack(), saved[1].unpack());
         let geometry = Geometry::elementwise(&[x.geometry()]);
-        let below = g.make(Op::LtTensor, &[&x, &other], geometry.clone(), DType::Bool);
-        let chosen = {
-            let half = g.like(Op::DivTensor, g.grad(), &[]);
-            let equal = g.make(Op::EqTensor, &[&x, &other], geometry, DType::Bool);
-            let sizes = Geometry::elementwise(&[equal.geometry(), g.grad().geometry()]);
-            g.make(Op::WhereSelf, &[g.grad(), &equal, &half], sizes, g.grad().dtype())
-        };
+        let half = g.like(Op::DivTensor, g.grad(), &[]);
+        let equal = g.make(Op::EqTensor, &[&x, &other], geometry.clone(), DType::Bool);
+        let sizes = Geometry::elementwise(&[equal.geometry(), g.grad().geometry()]);
+        let chosen = g.make(Op::WhereSelf, &[g.grad(), &equal, &half], sizes, g.grad().dtype());
+        let below = g.make(Op::LtTensor, &[&x, &other], geometry, DType::Bool);
         g.cx().in_place(Op::MaskedFillInPlace, &chosen, &[&below]);
-        drop(below);
+        drop((below, equal, half));
         grads([Some(chosen)])
     });
     out
