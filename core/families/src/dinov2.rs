@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
+use plimsoll_scenario::Attention;
 use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{Activation, DropPath, EncoderAttention, LayerNorm, Linear, ModuleList, Scope};
 use plimsoll_torch::ops;
@@ -39,6 +40,11 @@ impl Attend {
         let value = heads(&self.value);
         let projected = mixed.unwrap_or_else(|| self.query.forward(hidden));
         let query = ops::transpose(&ops::view(&projected, &shape), 1, 2);
+        if first && self.core.implementation == Attention::Eager {
+            let (out, named) = self.core.forward_named([&query, &key, &value], None);
+            drop((projected, named));
+            return (ops::view(&out, &[batch, seq, width]), None);
+        }
         drop(projected);
         let (out, probabilities) = self.core.forward([&query, &key, &value], None, None, false);
         (ops::reshape(&out, &[batch, seq, width]), probabilities)

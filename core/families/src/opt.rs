@@ -71,6 +71,7 @@ impl Attend {
         let projected = ops::mul_scalar(&self.q_proj.forward(hidden));
         let key = heads(&self.k_proj.forward(hidden));
         let value = heads(&self.v_proj.forward(hidden));
+        let (key, value) = kv_cache::update(key, value, None);
         let query = heads(&projected);
         drop(projected);
         let mut scores = ops::matmul(&query, &ops::transpose(&key, 2, 3));
