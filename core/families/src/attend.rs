@@ -1,13 +1,13 @@
 //! The attention most rotary decoders share: four projections, queries and keys turned by their position.
 
 use plimsoll_torch::nn::{
-    AttentionCore, Linear, Norm, Scope, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, apply_rotary_pos_emb_fp32,
-    kv_cache,
+    AttentionCore, LayerRotary, Linear, Norm, Scope, apply_partial_rotary_pos_emb, apply_rotary_pos_emb,
+    apply_rotary_pos_emb_fp32, kv_cache,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 
-use super::decoder::Keywords;
+use super::decoder::{Keywords, Turns};
 use super::heads::Heads;
 
 /// Where queries and keys are normalised.
@@ -30,6 +30,8 @@ pub struct AttendOptions {
     pub heads: Heads,
     /// How many dimensions of a head are turned; 0: positions are not looked at (SmolLM3's every fourth layer).
     pub rotary: u64,
+    /// By what they are turned.
+    pub turns: Turns,
     /// A bias on the query, key and value projections.
     pub qkv_bias: bool,
     /// A bias on the output projection.
@@ -58,6 +60,7 @@ impl AttendOptions {
     pub const PLAIN: Self = Self {
         heads: Heads { hidden: 0, heads: 0, kv_heads: 0, head_dim: 0 },
         rotary: 0,
+        turns: Turns::PLAIN,
         qkv_bias: false,
         out_bias: false,
         out_name: "o_proj",
@@ -78,6 +81,7 @@ pub struct Attend {
     k_proj: Linear,
     v_proj: Linear,
     o_proj: Linear,
+    rotary_emb: LayerRotary,
     norms: QueryKeyNorms,
     core: AttentionCore,
     pub options: AttendOptions,
@@ -100,6 +104,7 @@ impl Attend {
             k_proj: linear("k_proj", heads.hidden, kv, options.qkv_bias),
             v_proj: linear("v_proj", heads.hidden, kv, options.qkv_bias),
             o_proj: linear(options.out_name, q, heads.hidden, options.out_bias),
+            rotary_emb: options.turns.layer(scope, options.rotary),
             norms: norms(scope),
             core,
             options: *options,
@@ -140,7 +145,8 @@ impl Attend {
                 }
                 QueryKeyNorms::Projections(..) | QueryKeyNorms::None => self.projections(hidden, heads),
             };
-            let (cos, sin) = &keywords.rotary;
+            let angles = self.rotary_emb.angles(&value, &keywords.position_ids, keywords.rotary.as_ref());
+            let (cos, sin) = (&angles.cos, &angles.sin);
             // What the forward's own names hold beside queries and keys until it is done.
             let mut named = Vec::new();
             (query, key) = match rotary {
@@ -159,6 +165,7 @@ impl Attend {
                 all if all == head_dim => apply_rotary_pos_emb(&query, &key, cos, sin),
                 _ => apply_partial_rotary_pos_emb(&query, &key, cos, sin),
             };
+            named.extend(angles.turned());
             (key, value) = kv_cache::update(key, value, self.options.window);
             let mask = keywords.mask.as_ref();
             let (mut out, weights) = if self.options.soft_cap {

@@ -4,11 +4,12 @@ use std::rc::Rc;
 
 use plimsoll_catalog::software::rules;
 use plimsoll_ground::{Error, Result};
-use plimsoll_scenario::AttentionMask;
+use plimsoll_scenario::{Attention, AttentionMask};
 use plimsoll_torch::Batch;
 use plimsoll_torch::generate::{Encode, Generate, Step};
 use plimsoll_torch::nn::{
     Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, bidirectional_mask, decoder_causal_mask,
+    older_cross_mask, whole_two_part_mask,
 };
 use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
@@ -136,14 +137,14 @@ impl Stack {
         let cx = ids.cx();
         cx.within(self.module, || {
             let embeds = self.embed(ids);
-            let positions = cx.within(self.positions, || {
-                let range = ops::arange(cx, ids.size(1));
-                let shifted = ops::pointwise(Pointwise::AddTensor, &range, &[], ids.dims(), DType::Int64);
-                self.embed_positions.forward(&shifted)
-            });
+            let positions = self.positions_of(ids);
             let mut hidden = self.start(&embeds, &positions);
             let padding = causal_lm::given_mask(mask, &self.plan);
-            let mask = bidirectional_mask(&embeds, padding, embeds.dtype(), self.plan.attention);
+            let mask = if self.shares_masks(cx) {
+                bidirectional_mask(&embeds, padding, embeds.dtype(), self.plan.attention)
+            } else {
+                padding.and_then(|given| older_cross_mask(given, ids.size(1), embeds.dtype(), self.plan.attention))
+            };
             hidden = self.layers.run(
                 cx,
                 hidden,
@@ -161,6 +162,9 @@ impl Stack {
         cx.within(self.module, || {
             let (attention, seq) = (self.plan.attention, ids.size(1));
             let embeds = self.embed(ids);
+            if !self.shares_masks(cx) {
+                return self.decode_older(ids, embeds, mask, encoded);
+            }
             let position_ids = causal_lm::position_ids(cx, seq);
             let own_mask = {
                 let ones = ops::fill(cx, Fill::Ones, &[ids.size(0), cx.seen(seq, false).keys], DType::Float32);
@@ -184,6 +188,40 @@ impl Stack {
             );
             drop((embeds, positions, position_ids));
             hidden
+        })
+    }
+
+    /// Whether masks are made as all models make them, and positions counted once for all samples. A generation is that of
+    /// today whatever is said.
+    fn shares_masks(&self, cx: &Context) -> bool {
+        cx.is_inference() || cx.machine().rules.has(&rules::BART_SHARES_SDPA)
+    }
+
+    /// [`Stack::decode`] with masks of numbers, and positions for every sample.
+    fn decode_older(&self, ids: &Tensor, embeds: Tensor, mask: Option<&Tensor>, encoded: &Tensor) -> Tensor {
+        let (cx, attention) = (ids.cx(), self.plan.attention);
+        let own_mask = (attention == Attention::Eager).then(|| whole_two_part_mask(&embeds, None));
+        let encoded_mask = causal_lm::given_mask(mask, &self.plan)
+            .and_then(|given| older_cross_mask(given, ids.size(1), embeds.dtype(), attention));
+        let positions = self.positions_of(ids);
+        let mut hidden = self.start(&embeds, &positions);
+        hidden = self.layers.run(
+            cx,
+            hidden,
+            |_| (),
+            |layer, hidden| self.call(layer, &hidden, [own_mask.as_ref(), Some(encoded), encoded_mask.as_ref()]),
+        );
+        drop((embeds, positions));
+        hidden
+    }
+
+    /// `embed_positions(input)`: of every sample.
+    fn positions_of(&self, ids: &Tensor) -> Tensor {
+        let cx = ids.cx();
+        cx.within(self.positions, || {
+            let range = ops::arange(cx, ids.size(1));
+            let shifted = ops::pointwise(Pointwise::AddTensor, &range, &[], ids.dims(), DType::Int64);
+            self.embed_positions.forward(&shifted)
         })
     }
 

@@ -31,7 +31,7 @@ impl Pooler {
     fn forward(&self, hidden: &Tensor) -> Tensor {
         let cx = hidden.cx();
         cx.within(self.modules[0], || {
-            let pooled = self.dense.forward(&ops::select(hidden, 1));
+            let pooled = self.dense.forward(&ops::first(hidden));
             cx.within(self.modules[1], || ops::tanh(&pooled))
         })
     }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use plimsoll_catalog::software::rules;
 use plimsoll_ground::{Error, Result};
-use plimsoll_scenario::{AttentionMask, Task};
+use plimsoll_scenario::{Attention, AttentionMask, Task};
 use plimsoll_torch::nn::{
     Activation, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, bidirectional_mask,
     older_padding_mask,
@@ -147,14 +147,20 @@ impl Embeddings {
                 if self.counts_tokens { counted_positions(ids) } else { ops::narrow(&self.position_ids, 1, seq) };
             // torch.gather(self.token_type_ids.expand(...), 1, position_ids)
             let rows = position_ids.size(0).max(self.token_type_ids.size(0));
-            let gathered = ops::rearrangement(cx, Rearrangement::Gather, &[rows, seq], DType::Int64);
+            let older = !cx.machine().rules.has(&rules::ENCODERS_SHARE_MASK);
+            let gathered = if older {
+                ops::narrow(&self.token_type_ids, 1, seq)
+            } else {
+                ops::rearrangement(cx, Rearrangement::Gather, &[rows, seq], DType::Int64)
+            };
             let token_type_ids = ops::expand(&gathered, &[batch, seq]);
             let words = self.word.forward(ids);
             let words = if self.leaf { words.into_required_output() } else { words };
             let types = self.token_type.forward(&token_type_ids);
             let mut embeddings = ops::add(&words, &types);
             let positions = self.position.forward(&position_ids);
-            embeddings = ops::add(&embeddings, &positions);
+            embeddings =
+                if older { ops::add_in_place(embeddings, &positions) } else { ops::add(&embeddings, &positions) };
             embeddings = self.norm.forward(&embeddings);
             let (p, module) = self.dropout;
             embeddings = cx.within(module, || ops::dropout(&embeddings, p));
@@ -216,9 +222,28 @@ impl SelfAttention {
             let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
             let shape = [batch, seq, self.heads, width / self.heads];
             let heads = |linear: &Linear| ops::transpose(&ops::view(&linear.forward(hidden), &shape), 1, 2);
-            let query = heads(&self.query);
-            let key = heads(&self.key);
-            let value = heads(&self.value);
+            // Eager attention split the queries last.
+            let late = self.core.implementation == Attention::Eager
+                && !hidden.cx().machine().rules.has(&rules::ENCODERS_SPLIT_QUERIES_FIRST);
+            let split = |projected: &Tensor| ops::transpose(&ops::view(projected, &shape), 1, 2);
+            let projected = self.query.forward(hidden);
+            let (query, key, value);
+            if late {
+                key = heads(&self.key);
+                value = heads(&self.value);
+                query = split(&projected);
+            } else {
+                query = split(&projected);
+                drop(projected);
+                key = heads(&self.key);
+                value = heads(&self.value);
+            }
+            if late {
+                let (out, named) = self.core.forward_named([&query, &key, &value], mask);
+                let out = ops::view(&out, &[batch, seq, width]);
+                drop(named);
+                return (out, None);
+            }
             let (out, weights) = self.core.forward([&query, &key, &value], mask, None, false);
             (ops::contiguous(&ops::reshape(&out, &[batch, seq, width])), weights)
         })

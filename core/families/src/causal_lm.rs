@@ -239,18 +239,24 @@ fn loss(logits: Tensor, labels: &Tensor, own: OwnLoss, states: DType) -> (Tensor
     let software = cx.machine().rules;
     match own {
         OwnLoss::None => {}
-        OwnLoss::AsGiven => return (shifted_loss(&logits, labels), logits),
+        OwnLoss::AsGiven => return (shifted_loss(&logits, labels).0, logits),
         OwnLoss::ThereAndBack => {
             let float = ops::to(&logits, DType::Float32);
             drop(logits);
+            // `shift_logits`, a name of the model's forward until the loss was a function of its own.
+            let mut named = None;
             let loss = if software.has(&rules::PADDED_LABELS) {
                 padded_loss(&float, labels)
             } else {
-                shifted_loss(&float, labels)
+                let (loss, shifted) = shifted_loss(&float, labels);
+                named = (!software.has(&rules::OLDEST_SHARE_LOSS)).then_some(shifted);
+                loss
             };
             let returned = ops::to(&float, states);
             drop(float);
-            return (ops::to(&loss, states), returned);
+            let loss = ops::to(&loss, states);
+            drop(named);
+            return (loss, returned);
         }
     }
     if !software.has(&rules::PADDED_LABELS) {
@@ -261,7 +267,7 @@ fn loss(logits: Tensor, labels: &Tensor, own: OwnLoss, states: DType) -> (Tensor
             drop(logits);
             float.clone()
         };
-        return (shifted_loss(&float, labels), returned);
+        return (shifted_loss(&float, labels).0, returned);
     }
     let float = ops::to(&logits, DType::Float32);
     (padded_loss(&float, labels), logits)
@@ -278,10 +284,12 @@ fn padded_loss(float: &Tensor, labels: &Tensor) -> Tensor {
     loss
 }
 
-/// `shift_logits = logits[..., :-1, :].contiguous()`, the labels likewise.
-fn shifted_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
+/// `shift_logits = logits[..., :-1, :].contiguous()`, the labels likewise: the loss, and the logits that were shifted.
+fn shifted_loss(logits: &Tensor, labels: &Tensor) -> (Tensor, Tensor) {
     let (batch, seq, vocab) = (labels.size(0), labels.size(1).saturating_sub(1), logits.size(-1));
-    let shifted = ops::contiguous(&ops::narrow(logits, 1, seq));
+    // logits[..., :-1, :]
+    let shifted = ops::contiguous(&ops::whole(&ops::narrow(logits, 1, seq)));
     let targets = ops::contiguous(&ops::narrow(labels, 1, seq));
-    ops::cross_entropy(&ops::view(&shifted, &[batch * seq, vocab]), &ops::view(&targets, &[batch * seq]))
+    let loss = ops::cross_entropy(&ops::view(&shifted, &[batch * seq, vocab]), &ops::view(&targets, &[batch * seq]));
+    (loss, shifted)
 }

@@ -84,7 +84,7 @@ impl ClassificationHead {
         let cx = features.cx();
         let dropout = |x: &Tensor| cx.within(self.dropout.1, || ops::dropout(x, self.dropout.0));
         cx.within(self.module, || {
-            let mut x = ops::select(features, 1);
+            let mut x = ops::whole(&ops::first(features));
             x = dropout(&x);
             x = self.dense.forward(&x);
             x = (self.act)(&x);

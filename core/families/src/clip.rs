@@ -229,7 +229,7 @@ impl VisionModel {
             let mut hidden = self.embed(pixels);
             hidden = self.pre_layernorm.forward(&hidden);
             let last = self.encoder.forward(&hidden, None);
-            let pooled = self.post_layernorm.forward(&ops::select(&last, 1));
+            let pooled = self.post_layernorm.forward(&ops::whole(&ops::first(&last)));
             drop(hidden);
             (last, pooled)
         })

@@ -125,7 +125,7 @@ impl Classifier {
         let cx = hidden.cx();
         let dropout = |x: &Tensor, (p, module)| cx.within(module, || ops::dropout(x, p));
         let mut pooled = cx.within(self.pooler, || {
-            let mut token = ops::select(hidden, 1);
+            let mut token = ops::first(hidden);
             token = dropout(&token, self.pooler_dropout);
             let mut pooled = self.dense.forward(&token);
             pooled = self.act.forward(&pooled);

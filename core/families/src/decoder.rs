@@ -2,9 +2,12 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::families;
 use plimsoll_ground::Result;
+use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
-    Embedding, ModuleList, Norm, RotaryEmbedding, Scope, causal_mask, sliding_window_causal_mask,
+    Angles, Embedding, LayerRotary, ModuleList, Norm, RotaryEmbedding, Scope, causal_mask, sliding_window_causal_mask,
+    two_part_causal_mask, whole_two_part_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, Kind, ModuleId, Tensor, checkpoint};
@@ -17,13 +20,12 @@ use super::{Model, Plan, causal_lm};
 /// What every layer is handed by keyword, and so what a checkpoint captures.
 #[derive(Clone, Debug)]
 pub struct Keywords {
-    /// `position_embeddings`.
-    pub rotary: (Tensor, Tensor),
+    /// `position_embeddings`, where the model makes them.
+    pub rotary: Option<(Tensor, Tensor)>,
     /// `attention_mask`.
     pub mask: Option<Tensor>,
-    /// `position_ids`, which no layer reads.
-    #[allow(dead_code, reason = "held alive, as Python holds it")]
-    position_ids: Tensor,
+    /// `position_ids`, which only layers with angles of their own read.
+    pub position_ids: Tensor,
 }
 
 /// A decoder layer.
@@ -47,6 +49,8 @@ pub trait Layer: std::fmt::Debug {
 pub enum Masks {
     /// `create_causal_mask` alone.
     Full,
+    /// Out of a causal and a padding part, as GPT-NeoX had it (`modeling_attn_mask_utils.py`).
+    TwoParts,
     /// `create_sliding_window_causal_mask` alone: every layer is windowed (Mistral's way).
     Windowed(u64),
     /// Both, the full one first (Gemma 2's way).
@@ -82,7 +86,7 @@ pub struct Decoder {
     /// The last norm.
     pub norm: Norm,
     /// Cosines and sines of the positions; a second set for windowed layers (Gemma 3).
-    pub rotary_emb: RotaryEmbedding,
+    pub rotary_emb: Option<RotaryEmbedding>,
     /// The second set.
     pub local_rotary: Option<RotaryEmbedding>,
     /// `lm_head` or `score`.
@@ -109,7 +113,7 @@ pub struct Parts {
     /// The last norm.
     pub norm: Norm,
     /// Cosines and sines.
-    pub rotary_emb: RotaryEmbedding,
+    pub rotary_emb: Option<RotaryEmbedding>,
     /// `lm_head` or `score`.
     pub head: DecoderHead,
     /// The masks made.
@@ -180,13 +184,15 @@ impl DecoderOnly for Decoder {
                     embeds = hidden.clone();
                 }
             }
-            let rotary = if self.wide_rotary {
-                self.rotary_emb.forward_fp32(&position_ids)
-            } else {
-                self.rotary_emb.forward(&hidden, &position_ids)
-            };
+            let rotary = self.rotary_emb.as_ref().map(|rotary| {
+                if self.wide_rotary {
+                    rotary.forward_fp32(&position_ids)
+                } else {
+                    rotary.forward(&hidden, &position_ids)
+                }
+            });
             let local = match &self.local_rotary {
-                Some(local) => local.forward(&hidden, &position_ids),
+                Some(local) => Some(local.forward(&hidden, &position_ids)),
                 None => rotary.clone(),
             };
             let full = Keywords { rotary, mask: full, position_ids: position_ids.clone() };
@@ -230,6 +236,10 @@ impl Decoder {
         let windowed = |w| sliding_window_causal_mask(embeds, given, position_ids, self.plan.attention, w);
         match self.masks {
             Masks::Full => (full(), None),
+            Masks::TwoParts if self.plan.attention == Attention::Eager => {
+                (Some(whole_two_part_mask(embeds, given)), None)
+            }
+            Masks::TwoParts => (two_part_causal_mask(embeds, given, self.plan.attention), None),
             Masks::Windowed(w) => (None, windowed(w)),
             Masks::Both(w) => {
                 let full = full();
@@ -252,6 +262,47 @@ fn run_layer(cx: &Rc<Context>, plan: &Plan, layer: &Rc<Box<dyn Layer>>, hidden: 
     } else {
         layer.forward(&hidden, keywords)
     }
+}
+
+/// What a layer needs to turn queries and keys by.
+#[derive(Clone, Copy, Debug)]
+pub struct Turns {
+    /// Who knows the angles.
+    pub angles: Angles,
+    /// How many positions a table of them has.
+    pub positions: u64,
+}
+
+impl Turns {
+    /// By the model's angles.
+    pub const PLAIN: Self = Self { angles: Angles::Once, positions: 0 };
+
+    /// Those of this model's layers.
+    ///
+    /// # Errors
+    /// When its positions are no number of them.
+    pub fn read(scope: &Scope, config: &Config<'_>) -> Result<Self> {
+        let default = families::of_type(config.model_type()).and_then(|family| family.positions.default);
+        Ok(Self {
+            angles: angles(scope, config),
+            positions: config.size("max_position_embeddings", default.unwrap_or(2048))?,
+        })
+    }
+
+    /// `rotary_emb` of the attention at `scope`, which turns `dim` dimensions of a head.
+    pub fn layer(self, scope: &Scope, dim: u64) -> LayerRotary {
+        LayerRotary::new(scope, self.angles, dim, self.positions)
+    }
+}
+
+/// How angles come to the layers of this model.
+fn angles(scope: &Scope, config: &Config<'_>) -> Angles {
+    Angles::of(config.model_type(), scope.cx().machine().rules)
+}
+
+/// The model's own `rotary_emb`, turning `dim` dimensions of a head, where its layers do not have theirs.
+pub fn rotary(model: &Scope, config: &Config<'_>, dim: u64) -> Option<RotaryEmbedding> {
+    angles(model, config).are_the_models().then(|| RotaryEmbedding::new(&model.child("rotary_emb"), dim))
 }
 
 /// `embed_scale`: a scalar of the weights' dtype that the scaled word embedding holds as a buffer.

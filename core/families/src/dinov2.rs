@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
+use plimsoll_scenario::Attention;
 use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{Activation, DropPath, EncoderAttention, LayerNorm, Linear, ModuleList, Scope};
 use plimsoll_torch::ops;
@@ -32,9 +33,19 @@ impl Attend {
         let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
         let shape = [batch, seq, self.heads, width / self.heads];
         let heads = |linear: &Linear| ops::transpose(&ops::view(&linear.forward(hidden), &shape), 1, 2);
+        let first = !hidden.cx().machine().rules.has(&rules::VISION_SHARES_SDPA);
+        // Its own classes projected the queries first and split them last.
+        let mixed = first.then(|| self.query.forward(hidden));
         let key = heads(&self.key);
         let value = heads(&self.value);
-        let query = heads(&self.query);
+        let projected = mixed.unwrap_or_else(|| self.query.forward(hidden));
+        let query = ops::transpose(&ops::view(&projected, &shape), 1, 2);
+        if first && self.core.implementation == Attention::Eager {
+            let (out, named) = self.core.forward_named([&query, &key, &value], None);
+            drop((projected, named));
+            return (ops::view(&out, &[batch, seq, width]), None);
+        }
+        drop(projected);
         let (out, probabilities) = self.core.forward([&query, &key, &value], None, None, false);
         (ops::reshape(&out, &[batch, seq, width]), probabilities)
     }
@@ -269,8 +280,8 @@ impl Model for ForImageClassification {
 
     fn forward(&self, batch: &Batch) -> Output {
         let hidden = self.hidden(batch.inputs());
-        let class = ops::select(&hidden, 1);
-        let patches = ops::narrow(&hidden, 1, hidden.size(1) - 1);
+        let class = ops::first(&hidden);
+        let patches = ops::narrow(&ops::whole(&hidden), 1, hidden.size(1) - 1);
         let input = {
             let mean = ops::mean(&patches, 1);
             ops::cat(&[&class, &mean], 1)

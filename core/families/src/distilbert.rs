@@ -10,7 +10,7 @@ use plimsoll_torch::nn::{
     Activation, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, bidirectional_mask,
     older_padding_mask,
 };
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Fill, Pointwise};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 
 use super::bert_encoder::{batch, check_positions};
@@ -73,10 +73,31 @@ impl Block {
         let query = heads(&self.q_lin);
         let key = heads(&self.k_lin);
         let value = heads(&self.v_lin);
+        let shares = hidden.cx().machine().rules.has(&rules::ENCODERS_SHARE_MASK);
+        if let Some(mask) = mask.filter(|_| !shares && self.core.implementation == Attention::Eager) {
+            let out = self.older(query, [&key, &value], mask);
+            return (self.out_lin.forward(&ops::view(&out, &[batch, seq, width])), None);
+        }
         let (mut out, weights) = self.core.forward([&query, &key, &value], mask, None, false);
         out = ops::contiguous(&ops::reshape(&out, &[batch, seq, width]));
         out = self.out_lin.forward(&out);
         (out, weights)
+    }
+
+    /// `MultiHeadSelfAttention` before 5: the queries are scaled, and every layer looks for itself what the mask hides.
+    fn older(&self, query: Tensor, [key, value]: [&Tensor; 2], mask: &Tensor) -> Tensor {
+        let query = ops::mul_scalar(&query);
+        let mut scores = ops::matmul(&query, &ops::transpose(key, 2, 3));
+        let hidden = {
+            let zero = ops::each(Pointwise::EqScalar, mask, DType::Bool);
+            ops::expand(&ops::view(&zero, &[mask.size(0), 1, 1, mask.size(1)]), scores.dims())
+        };
+        scores = ops::masked_fill(&scores, &hidden);
+        let mut weights = ops::softmax(&scores);
+        weights = ops::dropout(&weights, self.core.dropout);
+        let out = ops::contiguous(&ops::transpose(&ops::matmul(&weights, value), 1, 2));
+        drop((scores, weights, hidden, query));
+        out
     }
 
     fn feed_forward(&self, input: &Tensor) -> Tensor {
@@ -211,8 +232,11 @@ impl DistilBert {
             let embeds = self.embeddings.forward(ids);
             let given = causal_lm::given_mask(mask, &self.plan);
             let shares_mask = self.cx.machine().rules.has(&rules::ENCODERS_SHARE_MASK);
-            let mask = if shares_mask || self.plan.attention == Attention::Eager {
+            let mask = if shares_mask {
                 bidirectional_mask(&embeds, given, embeds.dtype(), self.plan.attention)
+            } else if self.plan.attention == Attention::Eager {
+                let ones = || ops::fill(&self.cx, Fill::Ones, ids.dims(), DType::Float32);
+                Some(mask.cloned().unwrap_or_else(ones))
             } else {
                 older_padding_mask(&embeds, given, self.plan.attention)
             };
@@ -253,7 +277,7 @@ impl Model for DistilBert {
                 x
             }
             Head::SequenceClassification { pre_classifier, classifier, dropout: (p, module) } => {
-                let mut pooled = ops::select(&hidden, 1);
+                let mut pooled = ops::first(&hidden);
                 pooled = pre_classifier.forward(&pooled);
                 pooled = ops::relu(&pooled);
                 pooled = self.cx.within(*module, || ops::dropout(&pooled, *p));

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Task;
 use plimsoll_torch::Batch;
@@ -94,10 +95,13 @@ impl Electra {
     fn base(&self, ids: &Tensor, mask: Option<&Tensor>) -> Tensor {
         self.cx.within(self.module, || {
             let mut embeds = self.embeddings.forward(ids);
+            // Before 5 the mask had the weights' dtype, which a projection under autocast has not.
+            let older = !self.cx.machine().rules.has(&rules::ENCODERS_SHARE_MASK);
+            let early = older.then(|| self.encoder.mask(&embeds, mask));
             if let Some(project) = &self.embeddings_project {
                 embeds = project.forward(&embeds);
             }
-            let mask = self.encoder.mask(&embeds, mask);
+            let mask = early.unwrap_or_else(|| self.encoder.mask(&embeds, mask));
             let hidden = self.encoder.forward(&embeds, mask.as_ref());
             drop((embeds, mask));
             hidden

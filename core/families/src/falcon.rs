@@ -5,14 +5,15 @@ use std::rc::Rc;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
-    Activation, Embedding, LayerNorm, Linear, ModuleList, RotaryEmbedding, Scope, additive, apply_rotary_pos_emb,
-    kv_cache, rounded_alibi, whole_causal_mask,
+    Activation, Embedding, LayerNorm, LayerRotary, Linear, ModuleList, RotaryEmbedding, Scope, additive,
+    apply_rotary_pos_emb, kv_cache, rounded_alibi, whole_causal_mask,
 };
 use plimsoll_torch::ops::SdpaRules;
 use plimsoll_torch::ops::{self, Fill, Pointwise};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 
 use super::config::{Config, divide};
+use super::decoder::{Turns, rotary};
 use super::decoder_head::DecoderHead;
 use super::decoder_only::{DecoderOnly, Headed, Shell};
 use super::gptj::checkpointed;
@@ -34,8 +35,7 @@ enum Split {
 struct Keywords {
     mask: Option<Tensor>,
     alibi: Option<Tensor>,
-    rotary: (Tensor, Tensor),
-    #[allow(dead_code, reason = "held alive, as Python holds it")]
+    rotary: Option<(Tensor, Tensor)>,
     position_ids: Tensor,
 }
 
@@ -43,6 +43,7 @@ struct Keywords {
 struct Attend {
     query_key_value: Linear,
     dense: Linear,
+    rotary_emb: LayerRotary,
     split: Split,
     heads: u64,
     dropout: (f64, ModuleId),
@@ -64,9 +65,11 @@ impl Attend {
             query = heads(&query);
             key = heads(&key);
             value = heads(&value);
+            let mut named = None;
             if keywords.alibi.is_none() {
-                let (cos, sin) = &keywords.rotary;
-                (query, key) = apply_rotary_pos_emb(&query, &key, cos, sin);
+                let angles = self.rotary_emb.angles(&value, &keywords.position_ids, keywords.rotary.as_ref());
+                (query, key) = apply_rotary_pos_emb(&query, &key, &angles.cos, &angles.sin);
+                named = Some(angles.turned());
             }
             (key, value) = kv_cache::update(key, value, None);
             let (out, weights) = match (&keywords.alibi, self.attention) {
@@ -80,7 +83,7 @@ impl Attend {
                     self.biased([&query, &key, &value], hidden.dtype(), keywords.mask.as_ref(), alibi)
                 }
             };
-            drop(fused);
+            drop((fused, named));
             (out, weights)
         })
     }
@@ -245,7 +248,7 @@ struct Falcon {
     word_embeddings: Embedding,
     h: ModuleList<Block>,
     ln_f: LayerNorm,
-    rotary_emb: RotaryEmbedding,
+    rotary_emb: Option<RotaryEmbedding>,
     head: DecoderHead,
     heads: u64,
     alibi: bool,
@@ -333,6 +336,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let act = config.text("activation", "gelu")?;
     let hidden_dropout = config.probability("hidden_dropout", 0.0)?;
     let attention_dropout = config.probability("attention_dropout", 0.0)?;
+    // Layers with biases for positions have nothing to turn by.
+    let turns = if sizes.alibi { Turns::PLAIN } else { Turns::read(scope, config)? };
     let transformer = scope.child("transformer");
     let vocab = config.size("vocab_size", 65_024)?;
     let word_embeddings = Embedding::new(&transformer.child("word_embeddings"), vocab, sizes.hidden);
@@ -344,6 +349,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         let self_attention = Attend {
             query_key_value: linear(&attn, "query_key_value", sizes.hidden, sizes.fused()),
             dense: linear(&attn, "dense", sizes.hidden, sizes.hidden),
+            rotary_emb: turns.layer(&attn, sizes.head_dim),
             split: sizes.split,
             heads: sizes.heads,
             dropout: (attention_dropout, attn.child("attention_dropout").module()),
@@ -374,7 +380,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let h = h.ok_or_else(|| super::unknown_activation(config, "activation", act))?;
     let ln_f = LayerNorm::new(&transformer.child("ln_f"), sizes.hidden, true);
     // Made even where biases stand for positions; `arange(0, dim, 2)` rounds up.
-    let rotary_emb = RotaryEmbedding::new(&transformer.child("rotary_emb"), sizes.head_dim.next_multiple_of(2));
+    let rotary_emb = rotary(&transformer, config, sizes.head_dim.next_multiple_of(2));
     let tied = config.flag("tie_word_embeddings", true)?;
     let head = DecoderHead::new(scope, config, plan, (&word_embeddings, false), || {
         causal_lm::head(scope, &word_embeddings, tied)
@@ -420,7 +426,7 @@ impl DecoderOnly for Falcon {
                 let (biases, causal) = self.biased_mask(biases, causal);
                 (alibi, mask) = (Some(biases), Some(causal));
             }
-            let rotary = self.rotary_emb.forward(&embeds, &position_ids);
+            let rotary = self.rotary_emb.as_ref().map(|rotary| rotary.forward(&embeds, &position_ids));
             let keywords = Keywords { mask, alibi, rotary, position_ids };
             let mut hidden = embeds.clone();
             // `outputs`: what the last block returned, the probabilities with it.

@@ -1,11 +1,11 @@
 //! Gemma (transformers `models/gemma/modeling_gemma.py`).
 
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Embedding, GatedMlp, GemmaRmsNorm, Norm, RotaryEmbedding, Scope};
+use plimsoll_torch::nn::{Embedding, GatedMlp, GemmaRmsNorm, Norm, Scope};
 
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::config::Config;
-use super::decoder::{Decoder, Layer, Masks, Parts, embed_scale, layers};
+use super::decoder::{Decoder, Layer, Masks, Parts, Turns, embed_scale, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::pre_norm::{FeedForward, PreNormLayer};
@@ -16,13 +16,14 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let defaults = HeadDefaults { hidden: 3072, heads: 16, kv_heads: Some(16), head_dim: Some(256) };
     let heads = Heads::read(config, defaults)?;
     let rotary = heads.rotary(config, "partial_rotary_factor", 1.0)?;
+    let turns = Turns::read(scope, config)?;
     let intermediate = config.size("intermediate_size", 24_576)?;
     let count = config.layers("num_hidden_layers", 28)?;
     let act = config.text("hidden_act", "gelu_pytorch_tanh")?;
     let bias = config.flag("attention_bias", false)?;
     causal_lm::refuse_bidirectional(config)?;
     let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
-    let options = AttendOptions { heads, rotary, qkv_bias: bias, out_bias: bias, ..AttendOptions::PLAIN };
+    let options = AttendOptions { heads, rotary, turns, qkv_bias: bias, out_bias: bias, ..AttendOptions::PLAIN };
     let model = scope.child("model");
     let embedding = model.child("embed_tokens");
     let embed_tokens = Embedding::new(&embedding, config.size("vocab_size", 256_000)?, heads.hidden);
@@ -46,7 +47,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Gemma(GemmaRmsNorm::new(&model.child("norm"), heads.hidden));
-    let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
+    let rotary_emb = super::decoder::rotary(&model, config, rotary);
     let tied = config.flag("tie_word_embeddings", true)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;

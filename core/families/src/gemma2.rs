@@ -9,7 +9,7 @@ use plimsoll_torch::tensor::{ModuleId, Tensor};
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::causal_lm::Readout;
 use super::config::Config;
-use super::decoder::{Decoder, Keywords, Layer, Masks, Parts, embed_scale, layers};
+use super::decoder::{Decoder, Keywords, Layer, Masks, Parts, Turns, embed_scale, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::{Model, Plan, causal_lm};
@@ -54,6 +54,7 @@ impl Layer for Gemma2Layer {
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
     let heads = Heads::read(config, HeadDefaults { hidden: 2304, heads: 8, kv_heads: Some(4), head_dim: Some(256) })?;
     let rotary = heads.rotary(config, "partial_rotary_factor", 1.0)?;
+    let turns = Turns::read(scope, config)?;
     let intermediate = config.size("intermediate_size", 9216)?;
     let count = config.layers("num_hidden_layers", 26)?;
     let act = config.text("hidden_activation", "gelu_pytorch_tanh")?;
@@ -85,6 +86,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let options = |i| AttendOptions {
         heads,
         rotary,
+        turns,
         qkv_bias: bias,
         out_bias: bias,
         soft_cap: attention_cap,
@@ -106,7 +108,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_activation", act), (&model, count), layer)?;
     let norm = Norm::Gemma(GemmaRmsNorm::new(&model.child("norm"), heads.hidden));
-    let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
+    let rotary_emb = super::decoder::rotary(&model, config, rotary);
     // Gemma 3 has frequencies for each kind of layer that it has.
     let both = (0..count).any(windowed) && !(0..count).all(windowed);
     let local_rotary = (third && both).then(|| RotaryEmbedding::new(&model.child("rotary_emb"), rotary));

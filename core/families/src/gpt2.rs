@@ -48,7 +48,11 @@ impl Attend {
                 Some([bias, _]) if self.core.implementation == Attention::Eager => {
                     self.eager_with_bias([&query, &key, &value], mask, bias)
                 }
-                _ => self.core.forward(&query, &key, &value, mask),
+                // Its own class of attention copied nothing.
+                _ if hidden.cx().machine().rules.has(&rules::SHARED_SDPA) => {
+                    self.core.forward(&query, &key, &value, mask)
+                }
+                _ => self.core.forward_as_given(&query, &key, &value, mask),
             };
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, self.embed]));
             out = self.c_proj.forward(&out);

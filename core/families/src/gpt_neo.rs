@@ -6,7 +6,9 @@ use std::rc::Rc;
 use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
-use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, ModuleList, Scope, causal_mask, kv_cache};
+use plimsoll_torch::nn::{
+    Activation, Embedding, LayerNorm, Linear, ModuleList, Scope, causal_mask, kv_cache, whole_two_part_mask,
+};
 use plimsoll_torch::ops::{self, Fill};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 
@@ -209,9 +211,11 @@ impl DecoderOnly for GptNeoForCausalLm {
             let embeds = causal_lm::input_embeddings(&self.wte, ids, &self.plan);
             let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
             let given = causal_lm::given_mask(mask, &self.plan);
-            let mask = causal_mask(&embeds, given, &position_ids, Attention::Eager);
+            let updates = cx.machine().rules.has(&rules::GPT_NEO_UPDATES_MASK);
+            let early = updates.then(|| causal_mask(&embeds, given, &position_ids, Attention::Eager));
             let _position_embeds = self.wpe.forward(&position_ids);
             let mut hidden = ops::add(&embeds, &_position_embeds);
+            let mask = early.unwrap_or_else(|| Some(whole_two_part_mask(&embeds, given)));
             hidden = dropout(&hidden, self.drop);
             // `outputs`: what the last block returned, the probabilities with it.
             let mut _outputs = None;

@@ -1,15 +1,17 @@
 //! GPT-NeoX and Pythia (transformers `models/gpt_neox/modeling_gpt_neox.py`).
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
+use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
-    Activation, AttentionCore, Embedding, LayerNorm, Linear, Norm, RotaryEmbedding, Scope,
-    apply_partial_rotary_pos_emb, kv_cache,
+    Activation, AttentionCore, Embedding, LayerNorm, LayerRotary, Linear, Norm, Scope, apply_partial_rotary_pos_emb,
+    apply_rotary_pos_emb, kv_cache,
 };
-use plimsoll_torch::ops;
-use plimsoll_torch::tensor::{ModuleId, Tensor};
+use plimsoll_torch::ops::{self, Fill};
+use plimsoll_torch::tensor::{DType, ModuleId, Tensor};
 
 use super::config::Config;
-use super::decoder::{Decoder, EmbedDropout, Keywords, Layer, Masks, Parts, layers};
+use super::decoder::{Decoder, EmbedDropout, Keywords, Layer, Masks, Parts, Turns, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::{Model, Plan, causal_lm};
@@ -18,6 +20,9 @@ use super::{Model, Plan, causal_lm};
 struct Attend {
     query_key_value: Linear,
     dense: Linear,
+    rotary_emb: LayerRotary,
+    /// What each position may see, bool, and the number that stands elsewhere, in versions that keep them.
+    bias: Option<[Tensor; 2]>,
     core: AttentionCore,
     head_size: u64,
     module: ModuleId,
@@ -26,6 +31,9 @@ struct Attend {
 impl Attend {
     fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> (Tensor, Option<Tensor>) {
         hidden.cx().within(self.module, || {
+            if self.bias.is_some() {
+                return self.older(hidden, keywords);
+            }
             let (batch, seq) = (hidden.size(0), hidden.size(1));
             let qkv = {
                 let projected = self.query_key_value.forward(hidden);
@@ -33,14 +41,72 @@ impl Attend {
                 ops::transpose(&ops::view(&projected, &[batch, seq, heads, 3 * self.head_size]), 1, 2)
             };
             let parts = ops::split(&qkv, self.head_size, -1);
-            let (cos, sin) = &keywords.rotary;
-            let (query, key) = apply_partial_rotary_pos_emb(&parts[0], &parts[1], cos, sin);
+            let angles = self.rotary_emb.angles(&parts[2], &keywords.position_ids, keywords.rotary.as_ref());
+            let (query, key) = apply_partial_rotary_pos_emb(&parts[0], &parts[1], &angles.cos, &angles.sin);
+            let _named = angles.turned();
             let (key, value) = kv_cache::update(key, parts[2].clone(), None);
             let (mut out, weights) = self.core.forward(&query, &key, &value, keywords.mask.as_ref());
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, out.size(2) * self.head_size]));
             out = self.dense.forward(&out);
             (out, weights)
         })
+    }
+}
+
+impl Attend {
+    /// The classes of its own before [`rules::GPT_NEOX_SHARES_ATTENTION`].
+    fn older(&self, hidden: &Tensor, keywords: &Keywords) -> (Tensor, Option<Tensor>) {
+        let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
+        let qkv = {
+            let projected = self.query_key_value.forward(hidden);
+            let heads = projected.size(-1) / (3 * self.head_size);
+            ops::view(&projected, &[batch, seq, heads, 3 * self.head_size])
+        };
+        let part = || ops::transpose(&ops::narrow(&qkv, -1, self.head_size), 1, 2);
+        let (mut query, mut key, value) = (part(), part(), part());
+        let angles = self.rotary_emb.angles(&value, &keywords.position_ids, keywords.rotary.as_ref());
+        let turned = angles.cos.size(-1);
+        let split = |x: &Tensor| (ops::narrow(x, -1, turned), ops::narrow(x, -1, x.size(-1) - turned));
+        let ((query_rot, query_pass), (key_rot, key_pass)) = (split(&query), split(&key));
+        (query, key) = apply_rotary_pos_emb(&query_rot, &key_rot, &angles.cos, &angles.sin);
+        let _named = angles.turned();
+        // Tables are float32, and so is what they turn.
+        query = ops::cat(&[&query, &ops::to(&query_pass, query.dtype())], -1);
+        key = ops::cat(&[&key, &ops::to(&key_pass, key.dtype())], -1);
+        let (key, value) = kv_cache::update(key, value, None);
+        let mask = keywords.mask.as_ref();
+        let mut out = match (&self.bias, self.core.implementation) {
+            (Some([bias, _]), Attention::Eager) => self.eager_with_bias([&query, &key, &value], mask, bias),
+            _ => {
+                query = ops::to(&query, value.dtype());
+                let key = ops::to(&key, value.dtype());
+                self.core.forward_as_given(&query, &key, &value, mask).0
+            }
+        };
+        out = ops::contiguous(&ops::reshape(&out, &[batch, seq, width]));
+        (self.dense.forward(&out), None)
+    }
+
+    /// `_attn`: the product is added to zeros, and the mask of all positions hides what is to come.
+    fn eager_with_bias(&self, [query, key, value]: [&Tensor; 3], mask: Option<&Tensor>, bias: &Tensor) -> Tensor {
+        let (batch, heads, seq, dim) = (query.size(0), query.size(1), query.size(2), query.size(3));
+        let flat = |x: &Tensor| ops::view(x, &[batch * heads, seq, dim]);
+        let mut scores = {
+            let zeros = ops::fill(query.cx(), Fill::Zeros, &[batch * heads, seq, seq], query.dtype());
+            ops::baddbmm(&zeros, &flat(query), &ops::transpose(&flat(key), 1, 2))
+        };
+        scores = ops::view(&scores, &[batch, heads, seq, seq]);
+        let causal = ops::narrow(&ops::narrow(bias, 2, seq), 3, seq);
+        let least = ops::fill(query.cx(), Fill::ToCopy, &[], scores.dtype());
+        scores = ops::where_tensor(&causal, &scores, &least);
+        if let Some(mask) = mask {
+            scores = ops::add(&scores, mask);
+        }
+        let mut weights = ops::softmax(&scores);
+        weights = ops::to(&weights, value.dtype());
+        weights = ops::dropout(&weights, self.core.dropout);
+        drop(scores);
+        ops::transpose(&ops::matmul(&weights, value), 1, 2)
     }
 }
 
@@ -109,6 +175,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let Heads { hidden, heads, .. } = Heads::read(config, defaults)?;
     let head_dim = super::config::divide(config, ("hidden_size", hidden), ("num_attention_heads", heads))?;
     let rotary = Heads { hidden, heads, kv_heads: heads, head_dim }.rotary(config, "rotary_pct", 0.25)?;
+    let turns = Turns::read(scope, config)?;
+    let positions = turns.positions;
+    let has_bias = !scope.cx().machine().rules.has(&rules::GPT_NEOX_SHARES_ATTENTION);
     let intermediate = config.size("intermediate_size", 24_576)?;
     let count = config.layers("num_hidden_layers", 44)?;
     let act = config.text("hidden_act", "gelu")?;
@@ -130,6 +199,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             attention: Attend {
                 query_key_value: Linear::new(&attention.child("query_key_value"), hidden, 3 * hidden, bias),
                 dense: Linear::new(&attention.child("dense"), hidden, hidden, bias),
+                rotary_emb: turns.layer(&attention, rotary),
+                bias: has_bias
+                    .then(|| [attention.buffer_of(&[1, 1, positions, positions], DType::Bool), attention.buffer(&[])]),
                 core: core.clone(),
                 head_size: head_dim,
                 module: attention.module(),
@@ -144,11 +216,12 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Layer(LayerNorm::new(&model.child("final_layer_norm"), hidden, true));
-    let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
+    let rotary_emb = super::decoder::rotary(&model, config, rotary);
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, false), || causal_lm::head(scope, &embed_tokens, tied))?;
-    let masks = Masks::Full;
+    let masks =
+        if scope.cx().machine().rules.has(&rules::GPT_NEO_UPDATES_MASK) { Masks::Full } else { Masks::TwoParts };
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
     Ok(Decoder { embed_dropout, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
 }

@@ -6,14 +6,15 @@ use std::rc::Rc;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
-    Activation, AttentionCore, Embedding, Linear, ModuleList, RmsNorm, RotaryEmbedding, Scope, apply_rotary_pos_emb,
-    causal_mask, kv_cache, sliding_window_causal_mask,
+    Activation, AttentionCore, Embedding, LayerRotary, Linear, ModuleList, RmsNorm, RotaryEmbedding, Scope,
+    apply_rotary_pos_emb, causal_mask, kv_cache, sliding_window_causal_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, ModuleId, Tensor, checkpoint};
 
 use super::causal_lm::Readout;
 use super::config::{Config, MAX_SIZE, divide};
+use super::decoder::{Turns, rotary};
 use super::decoder_head::DecoderHead;
 use super::decoder_only::{DecoderOnly, Headed, Shell};
 use super::{Model, Plan, causal_lm};
@@ -39,13 +40,14 @@ struct Sizes {
     tied: bool,
     /// `sliding_window`, where it is in force.
     window: Option<u64>,
+    turns: Turns,
     /// First layer the window applies to when the config does not list its layers' types.
     first_windowed: u64,
 }
 
 impl Sizes {
     /// With the defaults of `configuration_{llama,mistral,qwen2,qwen3,granite}.py`.
-    fn read(config: &Config<'_>) -> Result<Self> {
+    fn read(scope: &Scope, config: &Config<'_>) -> Result<Self> {
         let family = config.model_type();
         let (vocab, intermediate, kv_default) = match family {
             "mistral" => (32_000, 14_336, Some(8)),
@@ -113,6 +115,7 @@ impl Sizes {
             dropout: config.probability("attention_dropout", 0.0)?,
             tied: config.flag("tie_word_embeddings", false)?,
             window,
+            turns: Turns::read(scope, config)?,
             first_windowed,
         })
     }
@@ -121,12 +124,11 @@ impl Sizes {
 /// What every layer is handed by keyword, and so what a checkpoint captures.
 #[derive(Clone, Debug)]
 struct Masks {
-    /// `position_embeddings`.
-    rotary: (Tensor, Tensor),
+    /// `position_embeddings`, where the model makes them.
+    rotary: Option<(Tensor, Tensor)>,
     /// `attention_mask`.
     mask: Option<Tensor>,
-    /// `position_ids`, which no layer reads.
-    #[allow(dead_code, reason = "held alive, as Python holds it")]
+    /// `position_ids`, which only layers with angles of their own read.
     position_ids: Tensor,
 }
 
@@ -137,6 +139,7 @@ struct Attend {
     v_proj: Linear,
     o_proj: Linear,
     norms: Option<(RmsNorm, RmsNorm)>,
+    rotary_emb: LayerRotary,
     core: AttentionCore,
     head_dim: u64,
     window: Option<u64>,
@@ -156,6 +159,7 @@ impl Attend {
                 let norm = |name: &'static str| RmsNorm::new(&scope.child(name), sizes.head_dim);
                 (norm("q_norm"), norm("k_norm"))
             }),
+            rotary_emb: sizes.turns.layer(scope, sizes.head_dim),
             core,
             head_dim: sizes.head_dim,
             window,
@@ -176,8 +180,9 @@ impl Attend {
             let mut query = heads(&self.q_proj.forward(hidden), q_norm);
             let mut key = heads(&self.k_proj.forward(hidden), k_norm);
             let mut value = heads(&self.v_proj.forward(hidden), None);
-            let (cos, sin) = &masks.rotary;
-            (query, key) = apply_rotary_pos_emb(&query, &key, cos, sin);
+            let angles = self.rotary_emb.angles(&value, &masks.position_ids, masks.rotary.as_ref());
+            (query, key) = apply_rotary_pos_emb(&query, &key, &angles.cos, &angles.sin);
+            let _named = angles.turned();
             (key, value) = kv_cache::update(key, value, self.window);
             let (mut out, weights) = self.core.forward(&query, &key, &value, masks.mask.as_ref());
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, out.size(2) * self.head_dim]));
@@ -283,7 +288,7 @@ struct CausalLm {
     embed_tokens: Embedding,
     layers: ModuleList<DecoderLayer>,
     norm: RmsNorm,
-    rotary_emb: RotaryEmbedding,
+    rotary_emb: Option<RotaryEmbedding>,
     head: DecoderHead,
     model: ModuleId,
     window: Option<u64>,
@@ -297,7 +302,7 @@ struct CausalLm {
 
 /// `{Llama,Mistral,Qwen2,Qwen3,Granite}ForCausalLM(config)`.
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
-    let sizes = Sizes::read(config)?;
+    let sizes = Sizes::read(scope, config)?;
     let act = config.text("hidden_act", "silu")?;
     let core = AttentionCore {
         implementation: plan.attention,
@@ -312,7 +317,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let layers = ModuleList::new(&model, "layers", sizes.layers, layer)
         .ok_or_else(|| super::unknown_activation(config, "hidden_act", act))?;
     let norm = RmsNorm::new(&model.child("norm"), sizes.hidden);
-    let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), sizes.head_dim);
+    let rotary_emb = rotary(&model, config, sizes.head_dim);
     let head = DecoderHead::new(scope, config, plan, (&embed_tokens, false), || {
         causal_lm::head(scope, &embed_tokens, sizes.tied)
     })?
@@ -348,7 +353,7 @@ impl DecoderOnly for CausalLm {
             }
             let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
             let (full, windowed) = self.masks(&embeds, mask, &position_ids);
-            let rotary = self.rotary_emb.forward(&embeds, &position_ids);
+            let rotary = self.rotary_emb.as_ref().map(|rotary| rotary.forward(&embeds, &position_ids));
             let full = Masks { rotary: rotary.clone(), mask: full, position_ids: position_ids.clone() };
             let windowed = Masks { rotary, mask: windowed, position_ids };
             let hidden = self.layers.run(

@@ -1,11 +1,11 @@
 //! Mixtral (transformers `models/mixtral/modeling_mixtral.py`).
 
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Embedding, Norm, RmsNorm, RotaryEmbedding, Scope, Scores};
+use plimsoll_torch::nn::{Embedding, Norm, RmsNorm, Scope, Scores};
 
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::config::Config;
-use super::decoder::{Decoder, Layer, Masks, Parts, layers};
+use super::decoder::{Decoder, Layer, Masks, Parts, Turns, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::pre_norm::{FeedForward, PreNormLayer};
@@ -16,13 +16,14 @@ use super::{Model, Plan, causal_lm};
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
     let heads = Heads::read(config, HeadDefaults { hidden: 4096, heads: 32, kv_heads: Some(8), head_dim: None })?;
     let rotary = heads.rotary(config, "partial_rotary_factor", 1.0)?;
+    let turns = Turns::read(scope, config)?;
     let count = config.layers("num_hidden_layers", 32)?;
     let experts = sparse::experts(config, "num_local_experts", 8)?;
     sparse::refuse(config)?;
     let act = config.text("hidden_act", "silu")?;
     let window = config.optional_size("sliding_window")?;
     let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
-    let options = AttendOptions { heads, rotary, window, ..AttendOptions::PLAIN };
+    let options = AttendOptions { heads, rotary, turns, window, ..AttendOptions::PLAIN };
     let sizes = BlockSizes {
         hidden: heads.hidden,
         intermediate: config.size("intermediate_size", 14_336)?,
@@ -48,7 +49,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Rms(RmsNorm::new(&model.child("norm"), heads.hidden));
-    let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
+    let rotary_emb = super::decoder::rotary(&model, config, rotary);
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, false), || causal_lm::head(scope, &embed_tokens, tied))?;

@@ -1,11 +1,11 @@
 //! OLMo (transformers `models/olmo/modeling_olmo.py`): norms without parameters, clamped projections.
 
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, PlainLayerNorm, RotaryEmbedding, Scope};
+use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, PlainLayerNorm, Scope};
 
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::config::Config;
-use super::decoder::{Decoder, Layer, Masks, Parts, layers};
+use super::decoder::{Decoder, Layer, Masks, Parts, Turns, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::pre_norm::{FeedForward, PreNormLayer};
@@ -15,6 +15,7 @@ use super::{Model, Plan, causal_lm};
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
     let heads = Heads::read(config, HeadDefaults { hidden: 4096, heads: 32, kv_heads: None, head_dim: None })?;
     let rotary = heads.rotary(config, "partial_rotary_factor", 1.0)?;
+    let turns = Turns::read(scope, config)?;
     let intermediate = config.size("intermediate_size", 11_008)?;
     let count = config.layers("num_hidden_layers", 32)?;
     let act = config.text("hidden_act", "silu")?;
@@ -23,6 +24,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let options = AttendOptions {
         heads,
         rotary,
+        turns,
         qkv_bias: bias,
         out_bias: bias,
         clip: config.has("clip_qkv"),
@@ -51,7 +53,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Plain(PlainLayerNorm::new(&model.child("norm")));
-    let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
+    let rotary_emb = super::decoder::rotary(&model, config, rotary);
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;

@@ -1,7 +1,7 @@
 //! OLMo 2 (transformers `models/olmo2/modeling_olmo2.py`): norms after attention and feed-forward.
 
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, RotaryEmbedding, Scope, WideRmsNorm};
+use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, Scope, WideRmsNorm};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 
@@ -65,7 +65,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Wide(WideRmsNorm::new(&model.child("norm"), heads.hidden));
-    let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
+    let rotary_emb = super::decoder::rotary(&model, config, rotary);
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;

@@ -1,7 +1,7 @@
 //! OLMoE (transformers `models/olmoe/modeling_olmoe.py`).
 
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Embedding, Norm, RmsNorm, RotaryEmbedding, Scope, Scores};
+use plimsoll_torch::nn::{Embedding, Norm, RmsNorm, Scope, Scores};
 
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::config::Config;
@@ -59,7 +59,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Rms(RmsNorm::new(&model.child("norm"), heads.hidden));
-    let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
+    let rotary_emb = super::decoder::rotary(&model, config, rotary);
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;

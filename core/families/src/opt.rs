@@ -7,7 +7,7 @@ use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
     Activation, AttentionCore, Embedding, LayerNorm, Linear, ModuleList, Scope, causal_mask, kv_cache,
-    older_causal_mask,
+    older_causal_mask, whole_two_part_mask,
 };
 use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
@@ -32,6 +32,9 @@ impl Attend {
     fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
         hidden.cx().within(self.module, || {
             let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
+            if !hidden.cx().machine().rules.has(&rules::OPT_CALLS_SDPA) {
+                return self.older(hidden, mask);
+            }
             let heads = |x: &Tensor| ops::transpose(&ops::view(x, &[batch, seq, self.heads, width / self.heads]), 1, 2);
             let shares = hidden.cx().machine().rules.has(&rules::OPT_SHARES_SDPA);
             // Its own class left scaling to the kernel.
@@ -54,6 +57,41 @@ impl Attend {
             out = self.out_proj.forward(&out);
             (out, weights)
         })
+    }
+}
+
+impl Attend {
+    /// The only attention before 4.46: heads are copied, and scores cut off at the smallest number.
+    fn older(&self, hidden: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
+        let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
+        let heads = |x: &Tensor| {
+            let split = ops::view(x, &[batch, seq, self.heads, width / self.heads]);
+            ops::contiguous(&ops::transpose(&split, 1, 2))
+        };
+        let projected = ops::mul_scalar(&self.q_proj.forward(hidden));
+        let key = heads(&self.k_proj.forward(hidden));
+        let value = heads(&self.v_proj.forward(hidden));
+        let (key, value) = kv_cache::update(key, value, None);
+        let query = heads(&projected);
+        drop(projected);
+        let mut scores = ops::matmul(&query, &ops::transpose(&key, 2, 3));
+        if let Some(mask) = mask {
+            scores = ops::add(&scores, mask);
+            let least = ops::fill(hidden.cx(), Fill::ToCopy, &[], DType::Float32);
+            scores = ops::maximum(&scores, &least);
+        }
+        let weights = if scores.dtype() == DType::Float16 {
+            ops::to(&ops::softmax_fp32(&scores), DType::Float16)
+        } else {
+            ops::softmax(&scores)
+        };
+        drop(scores);
+        let probabilities = ops::dropout(&weights, self.core.dropout);
+        let mut out = ops::matmul(&probabilities, &value);
+        out = ops::contiguous(&ops::reshape(&ops::transpose(&out, 1, 2), &[batch, seq, width]));
+        out = self.out_proj.forward(&out);
+        drop((weights, probabilities, query, key, value));
+        (out, None)
     }
 }
 
@@ -213,7 +251,8 @@ impl DecoderOnly for OptForCausalLm {
         cx.within(self.decoder, || {
             let mut embeds = causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
             let masks = cx.is_inference() || cx.machine().rules.has(&rules::BOOLEAN_MASKS);
-            let _cache_position = (!masks).then(|| ops::arange(cx, embeds.size(1)));
+            let counts = !masks && !cx.machine().rules.has(&rules::OPT_CALLS_SDPA);
+            let _cache_position = (!masks && !counts).then(|| ops::arange(cx, embeds.size(1)));
             let given = causal_lm::given_mask(mask, &self.plan);
             let ones;
             let (mask, padded) = match given {
@@ -228,6 +267,9 @@ impl DecoderOnly for OptForCausalLm {
             if masks {
                 position_ids = given_positions.cloned().unwrap_or_else(|| positions(mask));
                 causal = causal_mask(&embeds, Some((mask, padded)), &position_ids, self.plan.attention);
+            } else if counts {
+                causal = Some(whole_two_part_mask(&embeds, Some((mask, padded))));
+                position_ids = given_positions.cloned().unwrap_or_else(|| counted_positions(mask));
             } else {
                 causal = older_causal_mask(&embeds, Some((mask, padded)), self.plan.attention);
                 position_ids = given_positions.cloned().unwrap_or_else(|| positions(mask));
@@ -269,6 +311,16 @@ impl DecoderOnly for OptForCausalLm {
             hidden
         })
     }
+}
+
+/// `(cumsum(attention_mask.long(), dim=1) * attention_mask).long() - 1`, as the table of positions had it before 4.46.
+fn counted_positions(mask: &Tensor) -> Tensor {
+    let mask = ops::to(mask, DType::Int64);
+    let product = {
+        let cumsum = ops::reduction(Reduction::Cumsum, &mask, mask.dims(), DType::Int64);
+        ops::pointwise(Pointwise::MulTensor, &cumsum, &[&mask], mask.dims(), DType::Int64)
+    };
+    ops::pointwise(Pointwise::SubTensor, &product, &[], mask.dims(), DType::Int64)
 }
 
 /// `(cumsum(attention_mask, dim=1) * attention_mask - 1).long()`.

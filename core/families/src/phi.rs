@@ -1,13 +1,13 @@
 //! Phi-1 and Phi-2 (transformers `models/phi/modeling_phi.py`).
 
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, Norm, RotaryEmbedding, Scope};
+use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, Norm, Scope};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::config::Config;
-use super::decoder::{Decoder, EmbedDropout, Keywords, Layer, Masks, Parts, layers};
+use super::decoder::{Decoder, EmbedDropout, Keywords, Layer, Masks, Parts, Turns, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::pre_norm::PlainMlp;
@@ -45,6 +45,7 @@ impl Layer for PhiLayer {
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
     let heads = Heads::read(config, HeadDefaults { hidden: 2048, heads: 32, kv_heads: None, head_dim: None })?;
     let rotary = heads.rotary(config, "partial_rotary_factor", 0.5)?;
+    let turns = Turns::read(scope, config)?;
     let intermediate = config.size("intermediate_size", 8192)?;
     let count = config.layers("num_hidden_layers", 24)?;
     let vocab = config.size("vocab_size", 51_200)?;
@@ -55,6 +56,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let options = AttendOptions {
         heads,
         rotary,
+        turns,
         qkv_bias: true,
         out_bias: true,
         out_name: "dense",
@@ -88,7 +90,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         }))
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
-    let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
+    let rotary_emb = super::decoder::rotary(&model, config, rotary);
     let module = model.child("embed_dropout").module();
     let embed_dropout = Some(EmbedDropout { p: config.probability("embd_pdrop", 0.0)?, module, rebinds: true });
     let norm = Norm::Layer(LayerNorm::new(&model.child("final_layernorm"), heads.hidden, true));

@@ -2,14 +2,14 @@
 
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{
-    Activation, AttentionCore, Embedding, Linear, Norm, RmsNorm, RotaryEmbedding, Scope, apply_rotary_pos_emb_phi3,
+    Activation, AttentionCore, Embedding, LayerRotary, Linear, Norm, RmsNorm, Scope, apply_rotary_pos_emb_phi3,
     kv_cache,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 
 use super::config::Config;
-use super::decoder::{Decoder, Keywords, Layer, Masks, Parts, layers};
+use super::decoder::{Decoder, Keywords, Layer, Masks, Parts, Turns, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::{Model, Plan, causal_lm};
@@ -19,6 +19,7 @@ struct Attend {
     o_proj: Linear,
     qkv_proj: Linear,
     core: AttentionCore,
+    rotary_emb: LayerRotary,
     heads: Heads,
     window: Option<u64>,
     module: ModuleId,
@@ -36,8 +37,9 @@ impl Attend {
             query = split(&query, heads);
             key = split(&key, kv_heads);
             value = split(&value, kv_heads);
-            let (cos, sin) = &keywords.rotary;
-            (query, key) = apply_rotary_pos_emb_phi3(&query, &key, cos, sin);
+            let angles = self.rotary_emb.angles(&value, &keywords.position_ids, keywords.rotary.as_ref());
+            (query, key) = apply_rotary_pos_emb_phi3(&query, &key, &angles.cos, &angles.sin);
+            let _named = angles.turned();
             (key, value) = kv_cache::update(key, value, self.window);
             let (mut out, weights) = self.core.forward(&query, &key, &value, keywords.mask.as_ref());
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, heads * head_dim]));
@@ -103,6 +105,7 @@ impl Layer for Phi3Layer {
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
     let heads = Heads::read(config, HeadDefaults { hidden: 3072, heads: 32, kv_heads: None, head_dim: None })?;
     let rotary = heads.rotary(config, "partial_rotary_factor", 1.0)?;
+    let turns = Turns::read(scope, config)?;
     let intermediate = config.size("intermediate_size", 8192)?;
     let count = config.layers("num_hidden_layers", 32)?;
     let act = config.text("hidden_act", "silu")?;
@@ -120,6 +123,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
                 o_proj: Linear::new(&attn.child("o_proj"), q, heads.hidden, false),
                 qkv_proj: Linear::new(&attn.child("qkv_proj"), heads.hidden, q + 2 * kv, false),
                 core: core.clone(),
+                rotary_emb: turns.layer(&attn, rotary),
                 heads,
                 window,
                 module: attn.module(),
@@ -138,7 +142,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Rms(RmsNorm::new(&model.child("norm"), heads.hidden));
-    let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
+    let rotary_emb = super::decoder::rotary(&model, config, rotary);
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;

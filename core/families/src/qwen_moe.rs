@@ -2,11 +2,11 @@
 //! (transformers `models/{qwen2_moe,qwen3_moe}/modeling_*.py`).
 
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, RmsNorm, RotaryEmbedding, Scope, Scores};
+use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, RmsNorm, Scope, Scores};
 
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::config::Config;
-use super::decoder::{Decoder, Layer, Masks, Parts, layers};
+use super::decoder::{Decoder, Layer, Masks, Parts, Turns, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::pre_norm::{FeedForward, PreNormLayer};
@@ -44,6 +44,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let defaults = if third { QWEN3 } else { QWEN2 };
     let heads = Heads::read(config, defaults.heads)?;
     let rotary = heads.rotary(config, "partial_rotary_factor", 1.0)?;
+    let turns = Turns::read(scope, config)?;
     let intermediate = config.size("intermediate_size", defaults.intermediate)?;
     let count = config.layers("num_hidden_layers", 24)?;
     let experts = sparse::experts(config, "num_experts", defaults.experts)?;
@@ -52,7 +53,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let bias = config.flag("attention_bias", false)?;
     let (qkv_bias, out_bias) = if third { (bias, bias) } else { (config.flag("qkv_bias", true)?, false) };
     let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
-    let plain = AttendOptions { heads, rotary, qkv_bias, out_bias, ..AttendOptions::PLAIN };
+    let plain = AttendOptions { heads, rotary, turns, qkv_bias, out_bias, ..AttendOptions::PLAIN };
     let norms = |scope: &Scope| {
         let norm = |name: &'static str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.head_dim));
         if third { QueryKeyNorms::Heads(norm("q_norm"), norm("k_norm")) } else { QueryKeyNorms::None }
@@ -114,7 +115,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Rms(RmsNorm::new(&model.child("norm"), heads.hidden));
-    let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
+    let rotary_emb = super::decoder::rotary(&model, config, rotary);
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, false), || causal_lm::head(scope, &embed_tokens, tied))?;

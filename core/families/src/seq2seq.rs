@@ -112,7 +112,8 @@ impl Attend {
 
     /// Keys and values of `states`.
     fn project(&self, states: &Tensor, heads: impl Fn(&Tensor) -> Tensor) -> (Tensor, Tensor) {
-        if self.kind == Kind::Whisper {
+        let shares = states.cx().machine().rules.has(&rules::BART_SHARES_SDPA);
+        if self.kind == Kind::Whisper || !shares {
             let key = heads(&self.k_proj.forward(states));
             return (key, heads(&self.v_proj.forward(states)));
         }
@@ -131,8 +132,12 @@ impl Attend {
             let features = hidden.size(-1);
             // `_shape`, which BART's own SDPA class had too.
             let shares = hidden.cx().machine().rules.has(&rules::BART_SHARES_SDPA);
-            let own = self.kind == Kind::Bart && !shares && self.core.implementation == Attention::Sdpa;
+            let own = self.kind == Kind::Bart && !shares;
             let copied = own || self.kind == Kind::Whisper;
+            let older = !shares && self.kind != Kind::Clip;
+            let older_eager = older && self.core.implementation == Attention::Eager;
+            // The kernel scales where a class of its own calls it.
+            let scales = older_eager || (self.kind == Kind::Whisper && !older);
             let heads = |x: &Tensor| {
                 let split = ops::view(x, &[x.size(0), x.size(1), self.heads, features / self.heads]);
                 let turned = ops::transpose(&split, 1, 2);
@@ -146,10 +151,12 @@ impl Attend {
                 }
                 Kind::Bart | Kind::Whisper => {
                     let mut query = self.q_proj.forward(hidden);
-                    if self.kind == Kind::Whisper {
+                    if scales {
                         query = ops::mul_scalar(&query);
                     }
-                    query = heads(&query);
+                    if !own {
+                        query = heads(&query);
+                    }
                     let (key, value) = match encoded {
                         Some(encoded) => kv_cache::cross(hidden.cx(), || self.project(encoded, heads)),
                         None => {
@@ -157,10 +164,15 @@ impl Attend {
                             kv_cache::update(key, value, None)
                         }
                     };
-                    (query, key, value)
+                    // Its own classes split the queries last.
+                    (if own { heads(&query) } else { query }, key, value)
                 }
             };
-            let (mut out, weights) = self.core.forward([&query, &key, &value], mask, None, self.causal);
+            let (mut out, weights) = if older_eager {
+                self.core.forward_unscaled([&query, &key, &value], mask)
+            } else {
+                self.core.forward([&query, &key, &value], mask, None, self.causal)
+            };
             out = ops::contiguous(&ops::reshape(&out, &[hidden.size(0), hidden.size(1), features]));
             out = self.out_proj.forward(&out);
             (out, weights)

@@ -1,7 +1,7 @@
 //! SmolLM3 (transformers `models/smollm3/modeling_smollm3.py`): Llama, but every fourth layer does not look at positions.
 
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, RmsNorm, RotaryEmbedding, Scope};
+use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, RmsNorm, Scope};
 
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::config::Config;
@@ -61,7 +61,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Rms(RmsNorm::new(&model.child("norm"), heads.hidden));
-    let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
+    let rotary_emb = super::decoder::rotary(&model, config, rotary);
     let tied = config.flag("tie_word_embeddings", true)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;

@@ -1,13 +1,13 @@
 //! StableLM (transformers `models/stablelm/modeling_stablelm.py`).
 
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Embedding, GatedMlp, LayerNorm, LayerNormPerHead, Norm, RotaryEmbedding, Scope};
+use plimsoll_torch::nn::{Embedding, GatedMlp, LayerNorm, LayerNormPerHead, Norm, Scope};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::config::Config;
-use super::decoder::{Decoder, Keywords, Layer, Masks, Parts, layers};
+use super::decoder::{Decoder, Keywords, Layer, Masks, Parts, Turns, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::{Model, Plan, causal_lm};
@@ -56,6 +56,7 @@ impl Layer for StableLmLayer {
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
     let heads = Heads::read(config, HeadDefaults { hidden: 2560, heads: 32, kv_heads: Some(32), head_dim: None })?;
     let rotary = heads.rotary(config, "partial_rotary_factor", 0.25)?;
+    let turns = Turns::read(scope, config)?;
     let intermediate = config.size("intermediate_size", 6912)?;
     let count = config.layers("num_hidden_layers", 32)?;
     let act = config.text("hidden_act", "silu")?;
@@ -66,6 +67,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let options = AttendOptions {
         heads,
         rotary,
+        turns,
         qkv_bias: config.flag("use_qkv_bias", false)?,
         whole_projections: true,
         always_partial: true,
@@ -95,7 +97,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Layer(LayerNorm::new(&model.child("norm"), heads.hidden, true));
-    let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
+    let rotary_emb = super::decoder::rotary(&model, config, rotary);
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, false), || causal_lm::head(scope, &embed_tokens, tied))?;

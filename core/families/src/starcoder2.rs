@@ -1,11 +1,11 @@
 //! StarCoder2 (transformers `models/starcoder2/modeling_starcoder2.py`).
 
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, Norm, RotaryEmbedding, Scope};
+use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, Norm, Scope};
 
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::config::Config;
-use super::decoder::{Decoder, EmbedDropout, Layer, Masks, Parts, layers};
+use super::decoder::{Decoder, EmbedDropout, Layer, Masks, Parts, Turns, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::pre_norm::{FeedForward, PlainMlp, PreNormLayer};
@@ -15,6 +15,7 @@ use super::{Model, Plan, causal_lm};
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
     let heads = Heads::read(config, HeadDefaults { hidden: 3072, heads: 24, kv_heads: Some(2), head_dim: None })?;
     let rotary = heads.rotary(config, "partial_rotary_factor", 1.0)?;
+    let turns = Turns::read(scope, config)?;
     let intermediate = config.size("intermediate_size", 12_288)?;
     let count = config.layers("num_hidden_layers", 30)?;
     let act = config.text("hidden_act", "gelu_pytorch_tanh")?;
@@ -25,6 +26,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let options = AttendOptions {
         heads,
         rotary,
+        turns,
         qkv_bias: bias,
         out_bias: bias,
         out_dropout: dropout,
@@ -53,7 +55,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Layer(LayerNorm::new(&model.child("norm"), heads.hidden, true));
-    let rotary_emb = RotaryEmbedding::new(&model.child("rotary_emb"), rotary);
+    let rotary_emb = super::decoder::rotary(&model, config, rotary);
     let tied = config.flag("tie_word_embeddings", true)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, false), || causal_lm::head(scope, &embed_tokens, tied))?;

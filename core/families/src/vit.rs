@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
+use plimsoll_scenario::Attention;
 use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{Activation, Conv2d, EncoderAttention, LayerNorm, Linear, ModuleList, Scope};
 use plimsoll_torch::ops::{self, Window};
@@ -148,9 +149,26 @@ impl Attend {
             let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
             let shape = [batch, seq, self.heads, width / self.heads];
             let heads = |linear: &Linear| ops::transpose(&ops::view(&linear.forward(hidden), &shape), 1, 2);
-            let query = heads(&self.q_proj);
-            let key = heads(&self.k_proj);
-            let value = heads(&self.v_proj);
+            // Its own classes split the queries last.
+            let late = !hidden.cx().machine().rules.has(&rules::VISION_SHARES_SDPA);
+            let split = |projected: &Tensor| ops::transpose(&ops::view(projected, &shape), 1, 2);
+            let projected = self.q_proj.forward(hidden);
+            let (query, key, value);
+            if late {
+                key = heads(&self.k_proj);
+                value = heads(&self.v_proj);
+                query = split(&projected);
+            } else {
+                query = split(&projected);
+                drop(projected);
+                key = heads(&self.k_proj);
+                value = heads(&self.v_proj);
+            }
+            if late && self.core.implementation == Attention::Eager {
+                let (out, named) = self.core.forward_named([&query, &key, &value], None);
+                drop(named);
+                return (self.o_proj.forward(&ops::view(&out, &[batch, seq, width])), None);
+            }
             let (mut out, weights) = self.core.forward([&query, &key, &value], None, None, false);
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, width]));
             out = self.o_proj.forward(&out);
@@ -191,6 +209,8 @@ impl Layer {
             let mut x = self.layernorm_before.forward(hidden);
             // The probabilities stay bound to `_` until the layer returns.
             let (attended, _weights) = self.attention.forward(&x);
+            // `attention_output`, which had a name until the layer returned.
+            let _named = (!cx.machine().rules.has(&rules::VIT_NAMES_MLP)).then(|| attended.clone());
             x = attended;
             x = dropout(&x);
             x = ops::add(&x, &residual);
@@ -233,7 +253,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         implementation: plan.attention,
         rules: plan.rules.clone(),
         dropout: config.probability("attention_probs_dropout_prob", 0.0)?,
-        softmax_fp32: true,
+        // Its own classes computed in the dtype the scores have.
+        softmax_fp32: scope.cx().machine().rules.has(&rules::VISION_SHARES_SDPA),
         shared_since: Some(&rules::VISION_SHARES_SDPA),
     };
 
@@ -329,7 +350,7 @@ impl Model for ForImageClassification {
 
     fn forward(&self, batch: &Batch) -> Output {
         let hidden = self.hidden(batch.inputs());
-        let logits = self.classifier.forward(&ops::select(&hidden, 1));
+        let logits = self.classifier.forward(&ops::whole(&ops::first(&hidden)));
         let loss = classification::loss(&logits, batch.labels());
         drop(hidden);
         Output { held: vec![loss.clone(), logits], loss }

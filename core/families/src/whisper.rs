@@ -7,6 +7,7 @@ use plimsoll_ground::{Error, Result};
 use plimsoll_torch::generate::{Encode, Generate, Step};
 use plimsoll_torch::nn::{
     Conv1d, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, causal_mask, decoder_causal_mask,
+    older_causal_mask,
 };
 use plimsoll_torch::ops::{self, Rearrangement};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
@@ -95,10 +96,15 @@ impl Encoder {
             };
             embeds = ops::gelu(&self.conv2.forward(&embeds));
             embeds = ops::transpose(&embeds, 1, 2);
-            let all_positions = ops::arange(cx, embeds.size(1));
-            let mut hidden = {
-                let positions = self.embed_positions.forward(&all_positions);
-                ops::add(&embeds, &positions)
+            // Before they were looked up, the whole table was added.
+            let looked_up = cx.is_inference() || cx.machine().rules.has(&rules::BART_SHARES_SDPA);
+            let all_positions = looked_up.then(|| ops::arange(cx, embeds.size(1)));
+            let mut hidden = match &all_positions {
+                Some(all_positions) => {
+                    let positions = self.embed_positions.forward(all_positions);
+                    ops::add(&embeds, &positions)
+                }
+                None => ops::add(&embeds, self.embed_positions.weight()),
             };
             hidden = ops::dropout(&hidden, self.dropout);
             hidden = self.layers.run(
@@ -134,14 +140,20 @@ impl Decoder {
             let attention = self.plan.attention;
             let embeds = causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
             let position_ids = {
-                let _row = causal_lm::position_ids(cx, ids.size(1));
-                ops::rearrangement(cx, Rearrangement::Repeat, ids.dims(), DType::Int64)
+                let row = causal_lm::position_ids(cx, ids.size(1));
+                if cx.is_inference() || cx.machine().rules.has(&rules::WHISPER_REPEATS_POSITIONS) {
+                    ops::rearrangement(cx, Rearrangement::Repeat, ids.dims(), DType::Int64)
+                } else {
+                    row
+                }
             };
             let positions = cx.within(self.positions, || ops::index(&self.embed_positions, &[&position_ids]));
             let mut hidden = ops::add(&embeds, &positions);
             hidden = ops::dropout(&hidden, self.dropout);
             // Only without a cache are the positions looked at for packed sequences.
-            let mask = if self.use_cache {
+            let mask = if !cx.is_inference() && !cx.machine().rules.has(&rules::BOOLEAN_MASKS) {
+                older_causal_mask(&embeds, None, attention)
+            } else if self.use_cache {
                 decoder_causal_mask(&embeds, None, attention)
             } else {
                 causal_mask(&embeds, None, &position_ids, attention)

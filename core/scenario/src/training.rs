@@ -79,7 +79,7 @@ levers! {
         pub attention: Attention = Attention::Sdpa, or attention => {
             link: "attention",
             label: "Attention",
-            otherwise: "sdpa; eager before PyTorch 2.0, and where that version of the model has nothing else (T5 before transformers 5)",
+            otherwise: "sdpa; eager before PyTorch 2.0, and where that version of the model has nothing else (OPT before transformers 4.46, T5 before 5)",
             yields: true,
             near: Near::unlike(2.0),
         }
@@ -255,7 +255,8 @@ fn attention(scenario: &Scenario) -> Attention {
 fn use_cache(scenario: &Scenario) -> bool {
     let (training, source) = (&scenario.training, &scenario.model.source);
     let said = source.keys().and_then(|config| config.get("use_cache")).and_then(serde_json::Value::as_bool);
-    if training.mode != Mode::Train || !training.may_cache(source.family()) {
+    let forgets = source.family().forgets_in_training(Rules::of(&scenario.software));
+    if training.mode != Mode::Train || forgets || !training.may_cache(source.family()) {
         return false;
     }
     match source {

@@ -45,6 +45,7 @@ names! {
         MatMul4BitBackward = "MatMul4BitBackward",
         MatMul8bitLtBackward = "MatMul8bitLtBackward",
         MaxPool2DWithIndicesBackward0 = "MaxPool2DWithIndicesBackward0",
+        MaximumBackward0 = "MaximumBackward0",
         MeanBackward1 = "MeanBackward1",
         MmBackward0 = "MmBackward0",
         MseLossBackward0 = "MseLossBackward0",

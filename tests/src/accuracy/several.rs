@@ -182,7 +182,8 @@ mod tests {
             .map(|(row, ours)| row.bytes.cast_signed() - ours.cast_signed())
             .collect();
         let [least, most] = [gaps.iter().min(), gaps.iter().max()].map(|gap| *gap.unwrap());
-        // A tenth of a MiB is printed; the allocator's blocks are a little larger than what was asked for.
-        assert!(most - least < 700_000, "{gaps:?}");
+        // A tenth of a MiB is printed; the allocator's blocks are larger than what was asked for, by up to a MiB that was not
+        // split off.
+        assert!(most - least < 1 << 20, "{gaps:?}");
     }
 }

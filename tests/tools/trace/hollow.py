@@ -50,13 +50,14 @@ class Told:
     """Keeps what the worker tells of its phases."""
 
     def __init__(self):
-        self.phases, self.notes = [], []
+        self.phases, self.notes, self.stopped = [], [], None
 
     def emit(self, kind, /, **said):
         if kind == "phase":
             self.phases.append(said)
         elif kind == "guard":
-            self.notes.append(said["message"])
+            # It ran out of memory: what was seen until then is no whole run.
+            self.stopped = said["message"]
 
     def note(self, message):
         self.notes.append(message)
@@ -113,6 +114,9 @@ def run(row, results):
             kind = marking(kind, torch)
         ran = kind(job, config, packages, device, told)
         ran.run_attempt(scenario["input"]["batch"], training["accumulation"], row["steps"], None)
+        if told.stopped is not None:
+            results.send({"error": "did not fit: %s" % told.stopped})
+            return
         kept = ("name", "step", "peak_allocated", "end_allocated", "peak_reserved")
         phases = [{key: phase[key] for key in kept} for phase in told.phases]
         answer = {

@@ -15,7 +15,7 @@ mod task;
 mod transformers;
 mod unlisted;
 
-use crate::software::Rule;
+use crate::software::{Rule, Rules, rules};
 
 pub use architecture::Architecture;
 pub use experts::{ExpertNames, ExpertPart, Experts};
@@ -136,6 +136,26 @@ impl Family {
     /// Whether it is a model nobody listed, of which only the task is guessed: it may take any input.
     pub const fn is_unlisted(&self) -> bool {
         self.architecture.is_none()
+    }
+
+    /// Whether its forward makes no cache in training whatever `use_cache` says ([`rules::NO_CACHE_IN_TRAINING`]).
+    pub fn forgets_in_training(&self, software: Rules) -> bool {
+        const THOSE: &[&str] = &[
+            "llama",
+            "mistral",
+            "mixtral",
+            "qwen2",
+            "qwen2_moe",
+            "gemma",
+            "olmo",
+            "phi",
+            "phi3",
+            "stablelm",
+            "starcoder2",
+            "bloom",
+        ];
+        let holds = software.has(&rules::NO_CACHE_IN_TRAINING) && !software.has(&rules::CACHE_IN_TRAINING);
+        holds && THOSE.contains(&self.name)
     }
 
     /// One line for people; empty but for families of our own.

@@ -86,27 +86,36 @@ pub const TRANSFORMERS: &[Family] = &[
     Family {
         positions: Positions::learned(&["max_position_embeddings", "n_positions"], 1024),
         layers: &[&["n_layer", "num_hidden_layers"]],
+        sdpa: Some(&rules::FIRST_ENCODERS_CALL_SDPA),
         sizes: GPT2,
         ..decoder("gpt2", Architecture::Gpt2, 1024)
     },
-    encoder("bert", Architecture::Bert),
+    Family { sdpa: Some(&rules::FIRST_ENCODERS_CALL_SDPA), ..encoder("bert", Architecture::Bert) },
     Family {
         // 512 less the two that stand for no token.
         positions: Positions { behind_padding: true, ..Positions::learned(POSITIONS, 510) },
+        sdpa: Some(&rules::NEXT_ENCODERS_CALL_SDPA),
         ..encoder("roberta", Architecture::Roberta)
     },
-    Family { layers: &[&["n_layers", "num_hidden_layers"]], ..encoder("distilbert", Architecture::Distilbert) },
-    encoder("electra", Architecture::Electra),
+    Family {
+        layers: &[&["n_layers", "num_hidden_layers"]],
+        sdpa: Some(&rules::OPT_CALLS_SDPA),
+        ..encoder("distilbert", Architecture::Distilbert)
+    },
+    Family { sdpa: Some(&rules::LAST_ENCODERS_CALL_SDPA), ..encoder("electra", Architecture::Electra) },
     // Positions are a table only where `position_biased_input` adds one; the forward looks for itself.
     Family { positions: Positions::computed(POSITIONS, 512), ..encoder("deberta-v2", Architecture::DebertaV2) },
-    classifier("vit", Architecture::Vit, Inputs::Image { key: "image_size", side: 224, fixed: true }),
+    Family {
+        sdpa: Some(&rules::FIRST_ENCODERS_CALL_SDPA),
+        ..classifier("vit", Architecture::Vit, Inputs::Image { key: "image_size", side: 224, fixed: true })
+    },
     decoder("falcon", Architecture::Falcon, 2048),
-    decoder("gpt_neox", Architecture::GptNeox, 2048),
+    Family { sdpa: Some(&rules::FIRST_ENCODERS_CALL_SDPA), ..decoder("gpt_neox", Architecture::GptNeox, 2048) },
     decoder("gemma", Architecture::Gemma, 8192),
     decoder("gemma2", Architecture::Gemma2, 8192),
     decoder("gemma3_text", Architecture::Gemma2, 131_072),
     decoder("phi", Architecture::Phi, 2048),
-    decoder("phi3", Architecture::Phi3, 4096),
+    Family { sdpa: Some(&rules::NEXT_ENCODERS_CALL_SDPA), ..decoder("phi3", Architecture::Phi3, 4096) },
     decoder("starcoder2", Architecture::Starcoder2, 4096),
     decoder("stablelm", Architecture::StableLm, 4096),
     decoder("smollm3", Architecture::SmolLm3, 32_768),
@@ -123,7 +132,11 @@ pub const TRANSFORMERS: &[Family] = &[
         layers: &[&["n_layer", "num_hidden_layers"]],
         ..decoder("bloom", Architecture::Bloom, 2048)
     },
-    Family { positions: Positions::learned(POSITIONS, 2048), ..decoder("opt", Architecture::Opt, 2048) },
+    Family {
+        positions: Positions::learned(POSITIONS, 2048),
+        sdpa: Some(&rules::OPT_CALLS_SDPA),
+        ..decoder("opt", Architecture::Opt, 2048)
+    },
     Family {
         positions: Positions::learned(POSITIONS, 2048),
         layers: &[&["num_layers", "num_hidden_layers"]],
@@ -172,10 +185,14 @@ pub const TRANSFORMERS: &[Family] = &[
         layers: &[&["text_config.num_hidden_layers"], &["vision_config.num_hidden_layers"]],
         // The module of the last parameter.
         unquantized: Some(&["text_projection"]),
+        sdpa: Some(&rules::FIRST_ENCODERS_CALL_SDPA),
         caches: false,
         ..decoder("clip", Architecture::Clip, 77)
     },
-    classifier("dinov2", Architecture::Dinov2, image("image_size")),
+    Family {
+        sdpa: Some(&rules::NEXT_ENCODERS_CALL_SDPA),
+        ..classifier("dinov2", Architecture::Dinov2, image("image_size"))
+    },
     Family {
         layers: &[&["depths"]],
         checkpointing: Checkpoints::Never,
@@ -189,6 +206,7 @@ pub const TRANSFORMERS: &[Family] = &[
     Family {
         layers: &[&["depths"]],
         checkpointing: Checkpoints::WithoutAdapters,
+        sdpa: Some(&rules::LAST_ENCODERS_CALL_SDPA),
         ..classifier("swin", Architecture::Swin, image("image_size"))
     },
     Family { positions: Positions::computed(POSITIONS, 8192), ..encoder("modernbert", Architecture::ModernBert) },

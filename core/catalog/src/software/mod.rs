@@ -91,9 +91,9 @@ impl Software {
         let default = TRANSFORMERS;
         if transformers.major < default.major {
             sentences.push(format!(
-                "loss, masks and attention call follow transformers {transformers} as Llama has them, and so do the layers of \
-                 GPT-2, GPT-Neo, OPT and T5, the masks of encoders and what BART, CLIP, DINOv2, ViT and Whisper copy before \
-                 attention; the layers of others are those of {default}"
+                "loss, masks, rotary positions and attention call follow transformers {transformers}, and so do the layers of GPT-2, \
+                 GPT-Neo, GPT-NeoX, OPT, T5, BART, Whisper and ViT and the masks of encoders; what else differs in layers, in Swin \
+                 and DeBERTa above all, is that of {default}"
             ));
         }
         sentences

@@ -42,7 +42,20 @@ pub const ALL: &[Rule] = &[
     EFFICIENT_GROUPS,
     GROUPED_MM_ON_HOPPER,
     GROUPED_MM,
+    WHOLE_SLICES_LEFT_OUT,
+    LLAMA_COMPUTES_ANGLES,
+    FIRST_ANGLES_ONCE,
+    MOST_ANGLES_ONCE,
+    NO_CACHE_IN_TRAINING,
+    CACHE_IN_TRAINING,
+    FIRST_ENCODERS_CALL_SDPA,
+    NEXT_ENCODERS_CALL_SDPA,
+    GPT_NEO_UPDATES_MASK,
+    OPT_CALLS_SDPA,
     LOSS_FUNCTION,
+    WHISPER_REPEATS_POSITIONS,
+    ANGLES_ONCE,
+    GPT_NEOX_SHARES_ATTENTION,
     SHARED_SDPA,
     OLDEST_SHARE_LOSS,
     GPT_NEOX_SHARES_LOSS,
@@ -53,6 +66,7 @@ pub const ALL: &[Rule] = &[
     OPT_SHARES_SDPA,
     GPT2_SHARES_MASK,
     BOOLEAN_MASKS,
+    ENCODERS_SPLIT_QUERIES_FIRST,
     SDPA_GROUPS,
     SDPA_AS_GIVEN,
     CACHE_COPIES,
@@ -64,6 +78,7 @@ pub const ALL: &[Rule] = &[
     VIT_NAMES_MLP,
     ENCODERS_SHARE_MASK,
     PLAIN_LINEARS,
+    LAST_ENCODERS_CALL_SDPA,
     INPUT_LET_GO,
     SMALL_BLOCKS,
     EIGHT_BIT_ROWS,
@@ -196,6 +211,125 @@ pub const GROUPED_MM: Rule = torch(
     "transformers 5.17, integrations/moe.py, _can_use_grouped_mm",
 );
 
+/// What an index leaves in the graph.
+pub const WHOLE_SLICES_LEFT_OUT: Rule = torch(
+    2,
+    9,
+    "an index of several dimensions makes a node for what it narrows; before, for every `:` as well, whose backward copies the \
+     whole gradient into zeros",
+    "x[:, 0].grad_fn and its next functions in PyTorch 2.4.1 (SelectBackward0, SliceBackward0) and 2.9.1 (SelectBackward0); the ViT of PyTorch 2.6 in the rows is of the older kind",
+);
+
+/// Llama's rotary tables.
+pub const LLAMA_COMPUTES_ANGLES: Rule = transformers(
+    4,
+    40,
+    "a layer of Llama computes cosines and sines; before, it had tables of all positions",
+    "transformers/models/llama/modeling_llama.py of 4.36.2 (cos_cached) and 4.40.2",
+);
+
+/// Rotary positions once for all layers, in Llama first.
+pub const FIRST_ANGLES_ONCE: Rule = transformers(
+    4,
+    44,
+    "Llama computes cosines and sines once for all layers, which keep frequencies that nobody reads; before, every layer \
+     computed its own. A layer of Mistral computes them; before, it had tables of all positions",
+    "transformers/models/{llama,mistral}/modeling_*.py of 4.40.2 and 4.44.2",
+);
+
+/// Rotary positions once for all layers, in most others.
+pub const MOST_ANGLES_ONCE: Rule = transformers(
+    4,
+    45,
+    "Qwen2, Qwen2-MoE, GPT-NeoX, Phi, StarCoder2, StableLM and Falcon compute cosines and sines once for all layers; before, \
+     every layer had tables of all positions and picked its own out of them",
+    "transformers/models/{qwen2,qwen2_moe,gpt_neox,phi,starcoder2,stablelm,falcon}/modeling_*.py of 4.44.2 and 4.45.2",
+);
+
+/// Positions of Whisper's decoder.
+pub const WHISPER_REPEATS_POSITIONS: Rule = transformers(
+    4,
+    49,
+    "Whisper's decoder looks up positions for every sample; before, once for all",
+    "transformers/models/whisper/modeling_whisper.py (position_ids = cache_position.unsqueeze(0).repeat)",
+);
+
+/// Rotary positions once for all layers, everywhere.
+pub const ANGLES_ONCE: Rule = transformers(
+    4,
+    48,
+    "no layer has anything rotary: cosines and sines are computed once; before, Mistral, Gemma, Gemma 2, OLMo and Phi-3 computed \
+     them in every layer, Mixtral had tables in every layer, and layers of the others kept frequencies that nobody read",
+    "transformers/models/*/modeling_*.py of 4.47.1 and 4.48.3 (self.rotary_emb)",
+);
+
+/// Decoders that cached nothing in training for a while.
+pub const NO_CACHE_IN_TRAINING: Rule = transformers(
+    4,
+    44,
+    "Llama, Mistral, Mixtral, Qwen2, Qwen2-MoE, Gemma, OLMo, Phi, Phi-3, StableLM, StarCoder2 and BLOOM make no cache of keys \
+     and values in training, whatever use_cache says",
+    "transformers/models/*/modeling_*.py of 4.40.2 and 4.44.2 (if use_cache and ... and not self.training)",
+);
+
+/// Until they did again.
+pub const CACHE_IN_TRAINING: Rule = transformers(
+    4,
+    45,
+    "those decoders make a cache in training again where use_cache is on",
+    "transformers/models/*/modeling_*.py of 4.44.2 and 4.45.2 (past_key_values = DynamicCache())",
+);
+
+/// The first encoders' and others' attention.
+pub const FIRST_ENCODERS_CALL_SDPA: Rule = transformers(
+    4,
+    44,
+    "BERT, ViT, CLIP, GPT-2 and GPT-NeoX have scaled_dot_product_attention; before, eager attention alone",
+    "transformers/models/{bert,vit,clip,gpt2,gpt_neox}/modeling_*.py of 4.40.2 and 4.44.2 (_supports_sdpa)",
+);
+
+/// More of them.
+pub const NEXT_ENCODERS_CALL_SDPA: Rule = transformers(
+    4,
+    45,
+    "RoBERTa, DINOv2 and Phi-3 have scaled_dot_product_attention; before, eager attention alone",
+    "transformers/models/{roberta,dinov2,phi3}/modeling_*.py of 4.44.2 and 4.45.2 (_supports_sdpa)",
+);
+
+/// Masks of GPT-Neo and GPT-NeoX.
+pub const GPT_NEO_UPDATES_MASK: Rule = transformers(
+    4,
+    45,
+    "GPT-Neo and GPT-NeoX make their masks as Llama does; before, as modeling_attn_mask_utils.py has them",
+    "transformers/models/{gpt_neo,gpt_neox}/modeling_*.py of 4.44.2 (_prepare_4d_causal_attention_mask) and 4.45.2",
+);
+
+/// OPT's and DistilBERT's attention.
+pub const OPT_CALLS_SDPA: Rule = transformers(
+    4,
+    46,
+    "OPT and DistilBERT have scaled_dot_product_attention; before, eager attention alone, and OPT counted positions and made \
+     its mask by itself",
+    "transformers/models/{opt,distilbert}/modeling_*.py of 4.45.2 and 4.46.3 (_supports_sdpa)",
+);
+
+/// GPT-NeoX' own attention classes.
+pub const GPT_NEOX_SHARES_ATTENTION: Rule = transformers(
+    4,
+    49,
+    "GPT-NeoX calls the attention that all models share; before, classes of its own: each layer had its mask of all positions \
+     and the number it puts in, and eager attention added its product to a tensor of zeros",
+    "transformers/models/gpt_neox/modeling_gpt_neox.py of 4.44.2, 4.48.3 (_init_bias, masked_bias) and 4.49.0",
+);
+
+/// The last encoders' attention.
+pub const LAST_ENCODERS_CALL_SDPA: Rule = transformers(
+    5,
+    17,
+    "ELECTRA and Swin have scaled_dot_product_attention; before, eager attention alone",
+    "transformers/models/{electra,swin}/modeling_*.py of 4.57.3 and 5.17.0 (_supports_sdpa)",
+);
+
 /// Where the loss is computed.
 pub const LOSS_FUNCTION: Rule = transformers(
     4,
@@ -284,6 +418,14 @@ pub const BOOLEAN_MASKS: Rule = transformers(
     53,
     "a causal mask for scaled_dot_product_attention is boolean, made by masking_utils.py; before, each model made one of      numbers that are added to the scores, once for all layers",
     "transformers/models/llama/modeling_llama.py of 4.51.3 (_update_causal_mask) and 4.52.4; masking_utils.py of 4.53.3",
+);
+
+/// When encoders split their queries into heads.
+pub const ENCODERS_SPLIT_QUERIES_FIRST: Rule = transformers(
+    4,
+    54,
+    "eager attention of BERT, RoBERTa and ELECTRA splits queries into heads before it projects keys; before, at last",
+    "transformers/models/{bert,roberta,electra}/modeling_*.py of 4.53.3 (mixed_query_layer) and 4.54.1",
 );
 
 /// Grouped heads go to the kernel.

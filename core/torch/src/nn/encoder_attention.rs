@@ -40,6 +40,35 @@ impl EncoderAttention {
         }
     }
 
+    /// Eager attention of a class of a model's own, in which scores and probabilities have names of their own until it returns:
+    /// the output, and what they hold.
+    pub fn forward_named(&self, [q, k, v]: [&Tensor; 3], mask: Option<&Tensor>) -> (Tensor, [Tensor; 2]) {
+        let mut scores = {
+            let product = ops::matmul(q, &ops::transpose(k, 2, 3));
+            ops::mul_scalar(&product)
+        };
+        if let Some(mask) = mask {
+            scores = ops::add(&scores, mask);
+        }
+        let mut probabilities = ops::softmax(&scores);
+        probabilities = ops::dropout(&probabilities, self.dropout);
+        let out = ops::contiguous(&ops::transpose(&ops::matmul(&probabilities, v), 1, 2));
+        (out, [scores, probabilities])
+    }
+
+    /// Eager attention of a class of a model's own: the queries are scaled already, and probabilities are not returned.
+    pub fn forward_unscaled(&self, [q, k, v]: [&Tensor; 3], mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
+        let mut scores = ops::matmul(q, &ops::transpose(k, 2, 3));
+        if let Some(mask) = mask {
+            scores = ops::add(&scores, mask);
+        }
+        let weights = ops::softmax(&scores);
+        drop(scores);
+        let probabilities = ops::dropout(&weights, self.dropout);
+        let out = ops::contiguous(&ops::transpose(&ops::matmul(&probabilities, v), 1, 2));
+        (out, Some(weights))
+    }
+
     /// `sdpa_attention_forward`.
     fn sdpa(
         &self,

@@ -12,6 +12,7 @@ mod encoder_attention;
 mod experts;
 mod gated_mlp;
 pub mod kv_cache;
+mod layer_rope;
 mod linear;
 mod lora;
 mod mask;
@@ -36,13 +37,16 @@ pub use embedding::Embedding;
 pub use encoder_attention::EncoderAttention;
 pub use experts::{Experts, Router, Scores};
 pub use gated_mlp::GatedMlp;
+pub use layer_rope::{Angles, LayerAngles, LayerRotary};
 pub use linear::{Conv1D, Linear};
 pub use mask::{additive, causal_mask, decoder_causal_mask, sliding_window_causal_mask, whole_causal_mask};
 pub use module_list::ModuleList;
 pub use norm::{
     GemmaRmsNorm, LayerNorm, LayerNorm2d, LayerNormPerHead, Norm, PlainLayerNorm, RmsNorm, T5LayerNorm, WideRmsNorm,
 };
-pub use older_mask::{inverted, older_causal_mask, older_padding_mask, two_part_causal_mask};
+pub use older_mask::{
+    inverted, older_causal_mask, older_cross_mask, older_padding_mask, two_part_causal_mask, whole_two_part_mask,
+};
 pub use quantization_plan::QuantizationPlan;
 pub use rope::{
     RotaryEmbedding, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, apply_rotary_pos_emb_float,

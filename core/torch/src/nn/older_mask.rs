@@ -44,7 +44,7 @@ pub fn older_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attenti
 /// `_prepare_4d_causal_attention_mask_for_sdpa`, which GPT-2 called. Its eager attention has the causal part in its layers, and
 /// here what hides padding, `[batch, 1, 1, seq]`.
 pub fn two_part_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attention: Attention) -> Option<Tensor> {
-    let (cx, dtype) = (embeds.cx(), embeds.dtype());
+    let dtype = embeds.dtype();
     let (batch, seq) = (embeds.size(0), embeds.size(1));
     if attention == Attention::Eager {
         return mask.map(|(given, _)| inverted(given, dtype));
@@ -53,23 +53,50 @@ pub fn two_part_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, atte
         return None;
     }
     let (given, _) = mask?;
-    let causal = {
-        let full = ops::fill(cx, Fill::Full, &[seq, seq], DType::Float32);
-        let positions = ops::arange(cx, seq);
-        let below = {
-            // An argument of the comparison, gone with it.
-            let next = ops::each(Pointwise::AddTensor, &positions, DType::Int64);
-            ops::pointwise(Pointwise::LtScalar, &positions, &[&next], &[seq, seq], DType::Bool)
-        };
-        drop((below, positions));
-        ops::to(&full, dtype)
-    };
-    let sizes = [batch, 1, seq, seq];
-    let padding = expanded(given, &sizes, dtype);
+    Some(unmask_unattended(both_parts(embeds, given, &[batch, 1, seq, seq])))
+}
+
+/// `_prepare_4d_causal_attention_mask`, which eager attention of several models had: made whether a mask was given or not.
+pub fn whole_two_part_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>) -> Tensor {
+    let sizes = [embeds.size(0), 1, embeds.size(1), embeds.size(1)];
+    match mask {
+        Some((given, _)) => both_parts(embeds, given, &sizes),
+        None => ops::expand(&causal_part(embeds), &sizes),
+    }
+}
+
+/// `AttentionMaskConverter.to_4d`: the causal part, filled where padding hides.
+fn both_parts(embeds: &Tensor, given: &Tensor, sizes: &[u64]) -> Tensor {
+    let dtype = embeds.dtype();
+    let causal = causal_part(embeds);
+    let padding = expanded(given, sizes, dtype);
     let hidden = ops::each(Pointwise::ToCopy, &padding, DType::Bool);
-    let filled = ops::pointwise(Pointwise::MaskedFillScalar, &causal, &[&hidden], &sizes, dtype);
+    let filled = ops::pointwise(Pointwise::MaskedFillScalar, &causal, &[&hidden], sizes, dtype);
     drop((hidden, padding, causal));
-    Some(unmask_unattended(filled))
+    filled
+}
+
+/// `AttentionMaskConverter._make_causal_mask`: `[1, 1, seq, seq]`.
+fn causal_part(embeds: &Tensor) -> Tensor {
+    let (cx, seq) = (embeds.cx(), embeds.size(1));
+    let full = ops::fill(cx, Fill::Full, &[seq, seq], DType::Float32);
+    let positions = ops::arange(cx, seq);
+    let below = {
+        // An argument of the comparison, gone with it.
+        let next = ops::each(Pointwise::AddTensor, &positions, DType::Int64);
+        ops::pointwise(Pointwise::LtScalar, &positions, &[&next], &[seq, seq], DType::Bool)
+    };
+    drop((below, positions));
+    ops::unsqueeze(&ops::unsqueeze(&ops::to(&full, embeds.dtype()), 0), 0)
+}
+
+/// `_prepare_4d_attention_mask` and its variant for scaled_dot_product_attention, of `queries` that look at what `mask` is about.
+pub fn older_cross_mask(mask: (&Tensor, bool), queries: u64, dtype: DType, attention: Attention) -> Option<Tensor> {
+    if attention == Attention::Sdpa && skipped(Some(mask)) {
+        return None;
+    }
+    let (given, _) = mask;
+    Some(expanded(given, &[given.size(0), 1, queries, given.size(1)], dtype))
 }
 
 /// `AttentionMaskConverter._expand_mask`: the mask's numbers for every query, turned round.

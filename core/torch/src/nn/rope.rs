@@ -12,6 +12,8 @@ pub struct RotaryEmbedding {
     inv_freq: Tensor,
     /// `original_inv_freq`: kept for rope types that change the frequencies, held by all; before it was a buffer, on the host.
     _original_inv_freq: Option<Tensor>,
+    /// Whether cosines and sines are scaled (`attention_scaling`), which makes others of them.
+    scaled: bool,
     module: ModuleId,
 }
 
@@ -26,8 +28,15 @@ impl RotaryEmbedding {
                 .rules
                 .has(&rules::FREQUENCIES_TWICE)
                 .then(|| scope.buffer(&[head_dim / 2])),
+            scaled: true,
             module: scope.module(),
         }
+    }
+
+    /// That of a layer of older transformers: one buffer, and nothing is scaled.
+    pub fn unscaled(scope: &Scope, head_dim: u64) -> Self {
+        let inv_freq = scope.buffer(&[head_dim / 2]);
+        Self { inv_freq, _original_inv_freq: None, scaled: false, module: scope.module() }
     }
 
     /// `forward(x, position_ids)`: cosines and sines `[1, seq, head_dim]` in x's dtype, under `no_grad` and outside
@@ -54,7 +63,7 @@ impl RotaryEmbedding {
                     let angles = ops::cat(&[&freqs, &freqs], -1);
                     let table = |op| {
                         let values = ops::each(op, &angles, DType::Float32);
-                        ops::mul_scalar(&values)
+                        if self.scaled { ops::mul_scalar(&values) } else { values }
                     };
                     let (cos, sin) = (table(Pointwise::Cos), table(Pointwise::Sin));
                     (ops::to(&cos, dtype), ops::to(&sin, dtype))

@@ -107,6 +107,12 @@ fn layout(kernel: Kernel, x: &Tensor, d: u64) -> Geometry {
     if matches && heads_first { Geometry::contiguous(&[b, h, s, d]) } else { by_sequence(b, h, s, d) }
 }
 
+/// Whether `[batch, heads, seq, dim]` is no contiguous `[batch, seq, heads, dim]`.
+fn heads_first(x: &Tensor) -> bool {
+    let strides = x.geometry().strides();
+    x.size(1) > 1 && x.size(2) > 1 && strides[1] > strides[2]
+}
+
 /// Flash attention pads the head size to a multiple of 8 first (`pad_last_dim`).
 fn flash(q: &Tensor, k: &Tensor, v: &Tensor) -> Tensor {
     let head = q.size(-1);
@@ -190,6 +196,15 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
         let kept: Vec<Tensor> = kept.iter().map(Saved::unpack).collect();
         let operands: Vec<&Tensor> = [g.grad(), &q, &k, &v].into_iter().chain(&mask).chain(&kept).collect();
         let mut launch = g.cx().launch(backward, &operands).flops(product.saturating_mul(BACKWARD_PRODUCTS));
+        // `contiguous_grad_out` and `contiguous_out` of _flash_attention_backward, which looks at them as
+        // `[batch, seq, heads, dim]`. Nobody sees them from outside.
+        let inner = kernel == Kernel::Flash && matches!(g.cx().machine().kernels, Kernels::Cuda(..));
+        let contiguous: Vec<Tensor> = [Some(g.grad()), kept.get(1)]
+            .into_iter()
+            .flatten()
+            .filter(|x| inner && heads_first(x))
+            .map(|x| launch.make(by_sequence(x.size(0), x.size(1), x.size(2), x.size(3)), x.dtype()))
+            .collect();
         let mut gradient = |x: &Tensor| launch.make(layout(kernel, x, x.size(3)), x.dtype());
         let mut gradients = grads([Some(gradient(&q)), Some(gradient(&k)), Some(gradient(&v))]);
         if let Some(mask) = mask {
@@ -205,6 +220,7 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
             head: q.size(3),
         };
         drop(inside::attention_backward(g.cx(), backward, kernel, sizes, q.dtype()));
+        drop(contiguous);
         gradients
     });
     out

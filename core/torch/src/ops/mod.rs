@@ -82,10 +82,10 @@ pub use resize::upsample_bicubic2d;
 pub use roll::roll;
 pub use routing::{div_in_place, grouped_linear, index_rows, sum_middle, topk};
 pub use sdpa_rules::SdpaRules;
-pub use select::{clamp, clamp_numbers, index, index_one, unbind, where_scalar, where_tensor};
+pub use select::{clamp, clamp_numbers, index, index_one, maximum, unbind, where_scalar, where_tensor};
 pub use similarity::{div, exp, sum_last};
 pub use softmax::{softmax, softmax_fp32, softmax_to};
 pub use view::{
-    CHANNELS_FIRST, CHANNELS_LAST, cat, clone, contiguous, expand, narrow, permute, reshape, select, split, transpose,
-    unsqueeze, view,
+    CHANNELS_FIRST, CHANNELS_LAST, cat, clone, contiguous, expand, first, narrow, permute, reshape, select, split,
+    transpose, unsqueeze, view, whole,
 };

@@ -28,6 +28,28 @@ pub fn where_tensor(condition: &Tensor, x: &Tensor, other: &Tensor) -> Tensor {
     out
 }
 
+/// `torch.max(x, other)` of an `other` that is one number on the device and wants no gradient: keeps both.
+pub fn maximum(x: &Tensor, other: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), GradFn::MaximumBackward0, &[x]);
+    let saved = [tape.save(x), tape.save(other)];
+    let geometry = Geometry::elementwise(&[x.geometry()]);
+    let mut out = x.cx().launch(Op::Maximum, &[x, other]).make(geometry, x.dtype());
+    tape.record([&mut out], move |g| {
+        // where(self == other, grad / 2, grad).masked_fill_(self < other, 0)
+        let (x, other) = (saved[0].unpack(), saved[1].unpack());
+        let geometry = Geometry::elementwise(&[x.geometry()]);
+        let half = g.like(Op::DivTensor, g.grad(), &[]);
+        let equal = g.make(Op::EqTensor, &[&x, &other], geometry.clone(), DType::Bool);
+        let sizes = Geometry::elementwise(&[equal.geometry(), g.grad().geometry()]);
+        let chosen = g.make(Op::WhereSelf, &[g.grad(), &equal, &half], sizes, g.grad().dtype());
+        let below = g.make(Op::LtTensor, &[&x, &other], geometry, DType::Bool);
+        g.cx().in_place(Op::MaskedFillInPlace, &chosen, &[&below]);
+        drop((below, equal, half));
+        grads([Some(chosen)])
+    });
+    out
+}
+
 /// `torch.clamp(x, min, max)` with tensors for bounds that need no gradient: keeps all three.
 pub fn clamp(x: &Tensor, min: &Tensor, max: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::ClampBackward0, &[x]);

@@ -1,5 +1,7 @@
 //! Views, and the ops that copy when a view is not possible.
 
+use plimsoll_catalog::software::rules;
+
 use super::inside;
 use crate::tensor::{Geometry, Gradients, Grads, Tape, Tensor, grads};
 use crate::{GradFn, Op};
@@ -139,6 +141,22 @@ pub fn select(x: &Tensor, axis: isize) -> Tensor {
     record_view(GradFn::SelectBackward0, x, x.geometry().narrowed(axis, 1).squeezed(axis), move |g| {
         g.make(Op::SelectBackward, &[g.grad()], Geometry::contiguous(from.dims()), g.grad().dtype())
     })
+}
+
+/// A `:` beside another index, `x[..., a:b, :]` or `x[:, 0]`: a node of its own before [`rules::WHOLE_SLICES_LEFT_OUT`].
+pub fn whole(x: &Tensor) -> Tensor {
+    if x.cx().machine().rules.has(&rules::WHOLE_SLICES_LEFT_OUT) {
+        return x.clone();
+    }
+    let from = x.geometry().clone();
+    record_view(GradFn::SliceBackward0, x, from.clone(), move |g| {
+        g.make(Op::SliceBackward, &[g.grad()], Geometry::contiguous(from.dims()), g.grad().dtype())
+    })
+}
+
+/// `x[:, 0]`, or another one of the second dimension.
+pub fn first(x: &Tensor) -> Tensor {
+    select(&whole(x), 1)
 }
 
 /// `x.split(size, axis)`; the gradients are concatenated, zeros standing in for those that never came.
