@@ -278,6 +278,19 @@ def asking():
     return "nobody"
 
 
+def leaves_function():
+    """Whether the innermost call is of `torch.autograd.Function.apply` itself, behind its forward."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "apply" and code.co_filename.endswith("torch/autograd/function.py"):
+            return True
+        if not any(part in code.co_filename for part in ("/torch/_", "/torch/utils/", __file__)):
+            return False
+        frame = frame.f_back
+    return False
+
+
 def watch_class():
     """The dispatch mode, made when torch is there."""
     import torch
@@ -413,6 +426,9 @@ def watch_class():
                 # `set_history` on an operator's result, `rebase_history` on what it wrote to.
                 return meta
             if any(tensor is leaf() for leaf in self.leaves):
+                return meta
+            if not tensor.requires_grad and leaves_function():
+                # The output of a `torch.autograd.Function`, whose operators had nothing that requires a gradient.
                 return meta
             parameter = isinstance(tensor, torch.nn.Parameter)
             if tensor.requires_grad and self.is_leaf(tensor) and (not parameter or self.accumulating):

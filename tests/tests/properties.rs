@@ -176,7 +176,9 @@ proptest! {
             (Some("fp16" | "bf16"), _) | (_, Some("float16" | "bfloat16")) => 2,
             _ => 4,
         };
-        prop_assert!(weights >= bytes * estimate.parameters.total, "weights never leave: {} < {}", weights, bytes);
+        // Cut over the cards, each has a part.
+        let whole = scenario["parallel"]["strategy"].as_str().is_none_or(|name| !["fsdp1", "fsdp2", "zero-3"].contains(&name));
+        prop_assert!(!whole || weights >= bytes * estimate.parameters.total, "weights never leave: {weights} < {bytes}");
     }
 
     /// The scenario an estimate carries is the question: asked again, it gets the same answer.

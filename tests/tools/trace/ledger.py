@@ -6,6 +6,7 @@ nothing in them.
 """
 
 import contextlib
+import sys
 import weakref
 
 import torch
@@ -194,11 +195,28 @@ class Watch(TorchDispatchMode):
         if any(tensor is leaf() for leaf in self.leaves):
             # `AccumulateGrad` of a view. It must not be asked whether it is a leaf: that takes the lock which is held here.
             return META
+        if not tensor.requires_grad and self.leaves_function():
+            # The output of a `torch.autograd.Function`, whose operators had nothing that requires a gradient.
+            return META
         parameter = isinstance(tensor, torch.nn.Parameter)
         if tensor.requires_grad and self.is_leaf(tensor) and (not parameter or self.accumulating):
             # `AccumulateGrad`. Of parameters they are made beforehand: autocast asks the same question of them.
             return META
         return tensor.fake_device
+
+    @staticmethod
+    def leaves_function():
+        """Whether the innermost call is of `torch.autograd.Function.apply` itself, behind its forward."""
+        frame = sys._getframe(2)
+        while frame is not None:
+            code = frame.f_code
+            if code.co_name == "apply" and code.co_filename.endswith("torch/autograd/function.py"):
+                return True
+            own = code.co_filename == __file__ or code.co_filename.endswith("hulls.py")
+            if not own and not any(part in code.co_filename for part in ("/torch/_", "/torch/utils/")):
+                return False
+            frame = frame.f_back
+        return False
 
     def is_leaf(self, tensor):
         """Whether nothing made it. A view whose base was written to has its node made anew when that is asked (`grad_fn`
