@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::lever::{SECTIONS, Table};
 use super::model::default_task;
 use super::{
-    Checkpointing, Lever, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl, Precision,
-    Quantization, Scenario, at, lever, levers, model,
+    Checkpointing, Lever, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl, ParallelStrategy,
+    Precision, QuantStorage, Quantization, Scenario, at, lever, levers, model,
 };
 
 /// The rank that most fine-tunes start with.
@@ -107,7 +107,10 @@ impl Change {
             }
             Self::Unprepared => training.prepare_kbit = false,
             Self::Prepared => training.prepare_kbit = true,
-            Self::Quantized(quantization) => training.quantization = *quantization,
+            Self::Quantized(quantization) => {
+                training.quantization = *quantization;
+                packed(next);
+            }
             Self::Adapters(_) | Self::Lora | Self::Qlora | Self::Full if training.mode == Mode::Inference => {
                 return Err(Error::new(at::training::mode, "nothing is trained in inference", "set mode = \"train\""));
             }
@@ -130,6 +133,7 @@ impl Change {
                 training.quantization = Quantization::Nf4Double;
                 training.precision = autocast(training.precision);
                 training.checkpointing = under_adapters(checkpoints);
+                packed(next);
             }
             Self::Full => training.lora = None,
             Self::Parts(parts) if next.input.batch < *parts || *parts == 0 => {
@@ -192,6 +196,15 @@ const fn autocast(precision: Precision) -> Precision {
 }
 
 /// `next`, which was made of `before` by a change, with everything that goes by it.
+/// Packs a four-bit base in what FSDP can cut, the dtype the rest is loaded in.
+fn packed(next: &mut Scenario) {
+    let cuts = matches!(next.parallel.strategy, ParallelStrategy::Fsdp1 | ParallelStrategy::Fsdp2);
+    let four_bit = !matches!(next.training.quantization, Quantization::None | Quantization::Int8);
+    if cuts && four_bit && next.training.quant_storage == QuantStorage::Uint8 {
+        next.training.quant_storage = next.training.loaded().packed();
+    }
+}
+
 fn settled(before: &Scenario, mut next: Scenario) -> Result<Scenario> {
     let estimated = before.estimated().is_ok();
     if next.model.source != before.model.source {
@@ -371,6 +384,12 @@ mod tests {
         let fp32 = Change::Precision(Precision::Fp32).apply(&qlora).unwrap();
         assert_eq!(Change::Unprepared.apply(&fp32).unwrap_err().key, "training.prepare_kbit");
         assert_eq!(Change::Quantized(Quantization::Nf4).apply(&start).unwrap_err().key, "training.quantization");
+        // FSDP cuts what is packed in floating point numbers only; one card has it as bitsandbytes packs it.
+        assert_eq!(qlora.training.quant_storage, QuantStorage::Uint8);
+        let two = json!({ "model": { "catalog": "qwen3-0.6b" }, "parallel": { "gpus": 2, "strategy": "fsdp2" } });
+        let cut = Change::Qlora.apply(&scenario(two)).unwrap();
+        assert_eq!(cut.training.quant_storage, QuantStorage::Bfloat16);
+        assert_eq!(Change::Full.apply(&cut).unwrap().training.quant_storage, QuantStorage::Uint8);
     }
 
     /// Only another model or mode may undo what a person chose.

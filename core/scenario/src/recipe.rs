@@ -162,6 +162,17 @@ words!(
     }
 );
 
+impl BaseDtype {
+    /// The same, as what four-bit weights are packed in.
+    pub(crate) const fn packed(self) -> QuantStorage {
+        match self {
+            Self::Float16 => QuantStorage::Float16,
+            Self::Bfloat16 => QuantStorage::Bfloat16,
+            Self::Precision | Self::Float32 => QuantStorage::Float32,
+        }
+    }
+}
+
 words!(
     /// How the output head and the cross-entropy are computed.
     LossImpl {

@@ -141,11 +141,7 @@ fn quantized(scenario: &Scenario) -> Result<()> {
     let Scenario { parallel, training, .. } = scenario;
     let (strategy, storage) = (parallel.strategy, training.quant_storage);
     let (kind, packed) = (crate::at::training::quantization, crate::at::training::quant_storage);
-    let own = match training.loaded() {
-        BaseDtype::Float16 => QuantStorage::Float16,
-        BaseDtype::Bfloat16 => QuantStorage::Bfloat16,
-        BaseDtype::Precision | BaseDtype::Float32 => QuantStorage::Float32,
-    };
+    let own = training.loaded().packed();
     match strategy {
         ParallelStrategy::Fsdp1 | ParallelStrategy::Fsdp2 => {
             let words = if strategy == ParallelStrategy::Fsdp1 {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::Parallel;
 use crate::lever::{Field, Group, Kind, Lever, Near, Written, levers};
 use crate::recipe::words;
-use crate::{Mode, Quantization, Scenario};
+use crate::{Mode, ParallelStrategy, Quantization, Scenario};
 
 levers! {
     /// `[parallel.fsdp]`: the arguments of `fully_shard`, and where it is called.
@@ -94,7 +94,7 @@ levers! {
             link: "fsdp_load",
             label: "Made",
             help: "Where the model is made before fully_shard cuts it",
-            otherwise: "meta; a quantized base is quantized on the card and cut there: cuda",
+            otherwise: "meta; FSDP cuts a quantized base where it is quantized, on the card: cuda",
             group: Group::Spread,
             written: Written::WhereItSays,
             only: Some(Mode::Train),
@@ -138,9 +138,10 @@ levers! {
 }
 
 /// bitsandbytes quantizes on the card, and accelerate takes no model with four-bit weights from there before it is cut
-/// (`fsdp2_prepare_model`).
+/// (`fsdp2_prepare_model`). Where nothing is cut there is nothing to say of it.
 fn load(scenario: &Scenario) -> LoadFrom {
-    if scenario.training.quantization == Quantization::None { LoadFrom::Meta } else { LoadFrom::Cuda }
+    let cuts = matches!(scenario.parallel.strategy, ParallelStrategy::Fsdp1 | ParallelStrategy::Fsdp2);
+    if cuts && scenario.training.quantization != Quantization::None { LoadFrom::Cuda } else { LoadFrom::Meta }
 }
 
 words!(
