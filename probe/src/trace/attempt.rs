@@ -43,8 +43,8 @@ impl<'a> Attempt<'a> {
             let mut open: Vec<(u8, u8)> = cards.to_vec();
             while let Some(card) = open.first().copied() {
                 let checkpoint = if under == Under::Same { Checkpoint::Marked } else { Checkpoint::None };
-                let same = self.tapes(Wanted { precision, card, direct: false, checkpoint })?;
-                self.checkpointed(Wanted { precision, card, direct: false, checkpoint }, under)?;
+                let same = self.tapes(Wanted { precision, card, direct: false, checkpoint, beyond: false })?;
+                self.checkpointed(Wanted { precision, card, direct: false, checkpoint, beyond: false }, under)?;
                 // What has just been recorded is open no more.
                 open.retain(|other| *other != card && !same.contains(other));
             }
@@ -61,7 +61,7 @@ impl<'a> Attempt<'a> {
     /// What checkpointing changes, seen at the first point.
     fn under(&mut self, precision: &str, card: (u8, u8)) -> Result<Under, Failure> {
         let Some(at) = self.points.trials.first().cloned() else { return Ok(Under::Nothing) };
-        let wanted = Wanted { precision, card, direct: false, checkpoint: Checkpoint::Marked };
+        let wanted = Wanted { precision, card, direct: false, checkpoint: Checkpoint::Marked, beyond: false };
         let marked = match self.record(&at, wanted, "Looking for what can be checkpointed in") {
             Ok(marked) if marked.recording.regions > 0 => marked,
             Ok(_) => return Ok(Under::Nothing),
@@ -117,6 +117,13 @@ impl<'a> Attempt<'a> {
         for at in self.points.witnesses.clone() {
             let witness = self.record(&at, asked, "Witness")?;
             self.hull.witness(number, &witness, holds.checkpointed)?;
+        }
+        if let Some(at) = self.points.beyond.clone() {
+            match self.record(&at, Wanted { beyond: true, ..asked }, "Witness beyond what was recorded") {
+                Ok(witness) => self.hull.witness(number, &witness, holds.checkpointed)?,
+                Err(failure @ Failure::Environment { .. }) => return Err(failure),
+                Err(failure) => eprintln!("{failure}\nIt is not run that far, and nothing is a witness of such sizes"),
+            }
         }
         let alone = self.record(&self.points.alone.clone(), asked, "Witness")?;
         if self.hull.witness(number, &alone, holds.checkpointed).is_err() {

@@ -10,6 +10,8 @@ pub struct Points {
     pub trials: Vec<Vec<u64>>,
     /// Those that the tape must come out at.
     pub witnesses: Vec<Vec<u64>>,
+    /// One more of them, beyond the trials of short axes, which the model may refuse.
+    pub beyond: Option<Vec<u64>>,
     /// A single sample.
     pub alone: Vec<u64>,
     /// Single samples that their own expressions are made from, where these are others than of several.
@@ -21,15 +23,22 @@ const BATCHES: [u64; 7] = [2, 3, 2, 5, 3, 4, 2];
 /// The witness's batch.
 const OTHER_BATCH: u64 = 6;
 
+/// Values of an axis below this differ by less than what sizes are rounded up to: all trials of one may be rounded alike (to 64, what
+/// attention keeps of 33 to 64 rows).
+const SHORT: u64 = 148;
+
+/// Where a short axis has a witness beyond its trials: behind every rounding up to 128.
+fn far(axis: &Axis) -> Option<u64> {
+    (axis.step == 1 && axis.usual < SHORT).then_some(axis.usual + 131)
+}
+
 /// Values of an axis at the trials, and the witness's.
 fn values(axis: &Axis) -> ([u64; 7], u64) {
     let (usual, step) = (axis.usual, axis.step);
     if step == 1 {
         let less = usual.saturating_sub(1).max(1);
-        return (
-            [usual, usual, usual + 1, less, usual * 3 / 4 + 1, usual * 9 / 10, usual * 5 / 4 + 3],
-            usual * 4 / 5 + 1,
-        );
+        let low = if usual < SHORT { usual / 2 + 1 } else { usual * 3 / 4 + 1 };
+        return ([usual, usual, usual + 1, less, low, usual * 9 / 10, usual * 5 / 4 + 3], usual * 4 / 5 + 1);
     }
     let less = usual.saturating_sub(step).max(step);
     ([usual, usual, usual + step, less, usual + 3 * step, usual + 2 * step, usual + 6 * step], usual + 4 * step)
@@ -64,9 +73,14 @@ impl Points {
         let mut singles: Vec<Vec<u64>> = trials.iter().map(|trial: &Vec<u64>| with_batch(trial, 1)).collect();
         singles.dedup();
         let witness = |batch: u64| [batch].into_iter().chain(others.iter().map(|(_, witness)| *witness)).collect();
+        let beyond = axes.iter().skip(1).any(|axis| far(axis).is_some()).then(|| {
+            let rest = axes.iter().skip(1).zip(&others).map(|(axis, (_, witness))| far(axis).unwrap_or(*witness));
+            [OTHER_BATCH - 2].into_iter().chain(rest).collect()
+        });
         Self {
             trials,
             witnesses: vec![witness(OTHER_BATCH)],
+            beyond,
             alone: match others.len() {
                 0 => vec![1],
                 _ => witness(1),
@@ -92,5 +106,10 @@ mod tests {
         assert!(coarse.trials.iter().all(|point| point[1] % 32 == 0));
         assert!(coarse.trials.iter().all(|point| *point != coarse.witnesses[0]));
         assert_eq!(Points::of(&[axis("B", 2, 1)]).trials, [[2], [3], [5]]);
+        // All of 33 to 64 are rounded alike.
+        let short = Points::of(&[axis("B", 2, 1), axis("S", 256, 1), axis("T", 48, 1)]);
+        assert!(short.trials.iter().any(|point| point[2] > 32) && short.trials.iter().any(|point| point[2] < 32));
+        assert_eq!((short.witnesses, short.beyond), (vec![vec![6, 205, 39]], Some(vec![4, 205, 179])));
+        assert_eq!(Points::of(&[axis("B", 2, 1), axis("S", 256, 1)]).beyond, None);
     }
 }

@@ -58,7 +58,7 @@ impl Checkpoint {
     }
 }
 
-/// What is wanted of a recording. One with checkpointing may be refused without ending the recorder.
+/// What is wanted of a recording. One with checkpointing, or beyond the usual sizes, may be refused without ending the recorder.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// The scenario's word for the precision.
@@ -69,6 +69,8 @@ pub struct Wanted<'a> {
     pub direct: bool,
     /// What is done about checkpointing.
     pub checkpoint: Checkpoint,
+    /// Whether it is of sizes that the model may not take.
+    pub beyond: bool,
 }
 
 /// A process that records. Dropping it ends it.
@@ -124,7 +126,7 @@ impl Recorder {
             "capability": [wanted.card.0, wanted.card.1],
             "direct": wanted.direct,
             "checkpoint": wanted.checkpoint.word(),
-            "may_fail": wanted.checkpoint != Checkpoint::None,
+            "may_fail": wanted.beyond || wanted.checkpoint != Checkpoint::None,
         });
         // One that ended has said why, and that is read below.
         let _ = writeln!(self.stdin, "{asked}").and_then(|()| self.stdin.flush());
