@@ -2,7 +2,7 @@
 
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::Bytes;
-use plimsoll_scenario::{Offload, ParallelStrategy, Precision, Scenario};
+use plimsoll_scenario::{LoadFrom, Offload, ParallelStrategy, Precision, Scenario};
 use serde::Serialize;
 
 use super::{Peak, PeakBreakdown, Verdict};
@@ -74,19 +74,31 @@ pub fn communicators(gpu: &Gpu, scenario: &Scenario) -> Vec<Communicator> {
     vec![Communicator { group, low, high, source: source.to_owned() }]
 }
 
+/// Where FSDP cuts the model. FSDP1 knows no meta device: there it comes from the machine's memory.
+fn made(scenario: &Scenario) -> &'static str {
+    let whole = scenario.parallel.strategy == ParallelStrategy::Fsdp2;
+    match scenario.parallel.fsdp.load {
+        LoadFrom::Meta if whole => "cut on the meta device",
+        LoadFrom::Cuda => "whole on the card before it is cut",
+        LoadFrom::Meta | LoadFrom::Cpu => "loaded into the machine's memory and comes to the card block by block",
+    }
+}
+
 /// What an estimate of several cards should not be read without.
 pub fn notes(scenario: &Scenario, communicators: &[Communicator], headroom: i64) -> Vec<String> {
     let gpus = scenario.parallel.gpus;
     let ranks = match scenario.parallel.strategy {
         ParallelStrategy::None => return Vec::new(),
         ParallelStrategy::Fsdp2 => format!(
-            "this is the first of {gpus} cards under FSDP2: no other holds a larger part. The model is cut on the meta device, and \
-             batch is what one card takes at a time"
+            "this is the first of {gpus} cards under FSDP2: no other holds a larger part. The model is {}, and batch is what one \
+             card takes at a time",
+            made(scenario)
         ),
         ParallelStrategy::Fsdp1 => format!(
-            "this is the first of {gpus} cards under FSDP1: no other holds a larger part. The model is loaded into the machine's memory \
-             and comes to the card block by block. PyTorch hands blocks back with record_stream: on a card that lags behind, some stay \
-             reserved longer than counted here, and batch is what one card takes at a time"
+            "this is the first of {gpus} cards under FSDP1: no other holds a larger part. The model is {}. PyTorch hands \
+             blocks back with record_stream: on a card that lags behind, some stay reserved longer than counted here, and batch is what \
+             one card takes at a time",
+            made(scenario)
         ),
         ParallelStrategy::Zero0 => format!(
             "this is each of {gpus} cards under DeepSpeed without ZeRO: all hold the same, and batch is what one card takes at a time"
