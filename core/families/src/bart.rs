@@ -179,16 +179,16 @@ impl Stack {
                 let shifted = ops::pointwise(Pointwise::AddTensor, &position_ids, &[], &[1, seq], DType::Int64);
                 self.embed_positions.forward(&shifted)
             });
-            let mut hidden = self.start(&embeds, &positions);
-            hidden = self.layers.run(
-                cx,
-                hidden,
-                |_| (),
-                |layer, hidden| self.call(layer, &hidden, [own_mask.as_ref(), Some(encoded), encoded_mask.as_ref()]),
-            );
+            let hidden = self.through(&embeds, &positions, [own_mask.as_ref(), Some(encoded), encoded_mask.as_ref()]);
             drop((embeds, positions, position_ids));
             hidden
         })
+    }
+
+    /// All layers, under the masks of their own states, and the encoder's states with the mask of those.
+    fn through(&self, embeds: &Tensor, positions: &Tensor, given: [Option<&Tensor>; 3]) -> Tensor {
+        let hidden = self.start(embeds, positions);
+        self.layers.run(embeds.cx(), hidden, |_| (), |layer, hidden| self.call(layer, &hidden, given))
     }
 
     /// Whether masks are made as all models make them, and positions counted once for all samples. A generation is that of
@@ -199,18 +199,12 @@ impl Stack {
 
     /// [`Stack::decode`] with masks of numbers, and positions for every sample.
     fn decode_older(&self, ids: &Tensor, embeds: Tensor, mask: Option<&Tensor>, encoded: &Tensor) -> Tensor {
-        let (cx, attention) = (ids.cx(), self.plan.attention);
+        let attention = self.plan.attention;
         let own_mask = (attention == Attention::Eager).then(|| whole_two_part_mask(&embeds, None));
         let encoded_mask = causal_lm::given_mask(mask, &self.plan)
             .and_then(|given| older_cross_mask(given, ids.size(1), embeds.dtype(), attention));
         let positions = self.positions_of(ids);
-        let mut hidden = self.start(&embeds, &positions);
-        hidden = self.layers.run(
-            cx,
-            hidden,
-            |_| (),
-            |layer, hidden| self.call(layer, &hidden, [own_mask.as_ref(), Some(encoded), encoded_mask.as_ref()]),
-        );
+        let hidden = self.through(&embeds, &positions, [own_mask.as_ref(), Some(encoded), encoded_mask.as_ref()]);
         drop((embeds, positions));
         hidden
     }
