@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use plimsoll_core::measurement::{DeviceKind, Outcome};
 
 use super::{Report, prose};
-use crate::view::{Paint, WIDTH, fit, model_name, recipe, wrapped};
+use plimsoll_core::summary::{model_name, recipe};
+
+use crate::view::{Paint, WIDTH, fit, wrapped};
 
 /// The first lines.
 pub fn header(report: &Report<'_>, paint: Paint) -> String {

@@ -3,6 +3,7 @@
 use leptos::prelude::*;
 use plimsoll_core::catalog::search;
 use plimsoll_core::scenario::{Change, Group, at, lever};
+use plimsoll_core::summary;
 use plimsoll_web::{engine, number};
 
 use super::lever::Levers;
@@ -48,7 +49,7 @@ pub fn DeviceChoice() -> impl IntoView {
             id="gpu-search"
             label="Device"
             help=help
-            value=Signal::derive(move || planner.scenario.with(engine::card_name))
+            value=Signal::derive(move || planner.scenario.with(summary::card_name))
             find=find
             choose=choose
         />
