@@ -78,7 +78,7 @@ fn bar(svg: &mut String, estimate: &Estimate, parts: &[Part]) {
     let line = x(estimate.device.load_line);
     let _ = writeln!(
         svg,
-        "<path class=\"mark\" d=\"M{line:.1} {:.1}V{:.1}\"/><circle class=\"mark\" cx=\"{line:.1}\" cy=\"{:.1}\" r=\"5\"/>",
+        "<path class=\"edge\" d=\"M{line:.1} {top}v{height}\"/><path class=\"mark\" d=\"M{line:.1} {:.1}V{:.1}\"/><circle class=\"mark\" cx=\"{line:.1}\" cy=\"{:.1}\" r=\"5\"/>",
         top - 6.0,
         top + height + 8.0,
         top + height + 13.0
@@ -129,7 +129,7 @@ fn style() -> String {
         let Colours { paper, ink, quiet, sea, signal } = colours;
         format!(
             ".paper{{fill:{paper}}}text{{fill:{ink}}}.quiet{{fill:{quiet}}}.sea{{fill:{sea}}}.deep{{fill:{signal}}}\
-             .mark{{fill:{ink};stroke:{ink};stroke-width:3}}{kinds}"
+             .mark{{fill:{ink};stroke:{ink};stroke-width:3}}.edge{{stroke:{paper};stroke-width:7}}{kinds}"
         )
     };
     style.push_str(&theme(&Colours::LIGHT, |kind| kind.colours()[0]));
