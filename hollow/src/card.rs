@@ -81,7 +81,8 @@ mod tests {
             board: 150_754_820_096,
             context: 587_202_560,
         };
-        let setup = Setup { cards: vec![card], rules: Rules::default(), cuda: 13000, cudnn: 91900, book: Some("/x".into()) };
+        let setup =
+            Setup { cards: vec![card], rules: Rules::default(), cuda: 13000, cudnn: 91900, book: Some("/x".into()) };
         let text = setup.to_json().unwrap();
         assert_eq!(Setup::from_json(&text).unwrap(), setup);
         assert!(Setup::from_json("{}").is_err());

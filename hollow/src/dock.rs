@@ -80,7 +80,9 @@ impl Dock {
             let (ours, mut kept): (Functions, Functions) =
                 std::mem::take(functions).into_iter().partition(|(function, _)| answered.contains(function));
             let versions: BTreeSet<String> = ours.into_values().flatten().collect();
-            kept.extend(versions.into_iter().enumerate().map(|(n, version)| (format!("plimsoll_version_{n}"), Some(version))));
+            kept.extend(
+                versions.into_iter().enumerate().map(|(n, version)| (format!("plimsoll_version_{n}"), Some(version))),
+            );
             let stub = Stub { name, needs: &needs, functions: &kept };
             let path = folder.join(name);
             let bytes = stub.to_elf().map_err(|e| trouble("lay out", &path, &e))?;

@@ -61,6 +61,7 @@ impl Builder {
                 used_before: *used_before,
                 capability: card.capability.clone().or_else(|| hello.device.capability.clone()),
                 driver: card.driver.clone(),
+                hollow: hello.device.hollow,
             },
             None => MeasuredDevice {
                 kind: hello.device.kind,
@@ -71,6 +72,7 @@ impl Builder {
                 used_before: None,
                 capability: hello.device.capability.clone(),
                 driver: None,
+                hollow: hello.device.hollow,
             },
         };
         let record = Measurement {

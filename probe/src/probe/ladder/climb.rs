@@ -11,7 +11,7 @@ use super::rungs::{self, Rung};
 use crate::exit::Failure;
 use crate::probe::bench::{Bench, Trial};
 use crate::probe::figures::{self, Figures};
-use crate::records::Store;
+use crate::records::{self, Store};
 
 /// What came of one rung.
 #[derive(Debug)]
@@ -86,8 +86,8 @@ pub fn climb(
                     figures::outcome(figures.outcome),
                     figures::size(figures.measured.process)
                 ));
-                let path = store.keep(&record)?;
-                Step { name: rung.name, scenario: Some(scenario), result: Ok(figures), record: Some(path) }
+                let path = records::tells(&record).then(|| store.keep(&record)).transpose()?;
+                Step { name: rung.name, scenario: Some(scenario), result: Ok(figures), record: path }
             }
             Err(_) if bench.stopped() && !lowest => {
                 climb.stopped = true;
