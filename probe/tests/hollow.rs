@@ -194,8 +194,9 @@ fn the_micro_batch_is_halved_where_the_card_or_the_limit_ends() {
 #[test]
 #[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
 fn the_largest_batch_is_found_where_the_estimate_says() {
+    // Two steps: a third finds what is free cut into pieces, and runs with a seventh less.
     let dry = Dry::on("fit", &["--memory", "3 GiB"]);
-    let Some(ran) = dry.probe("fit", &[&MLP[..], &["--precision", "fp32", "--format", "json"]].concat()) else {
+    let Some(ran) = dry.probe("fit", &[&MLP[..], &["--precision", "fp32", "--steps", "2", "--format", "json"]].concat()) else {
         return;
     };
     let fit: Value = serde_json::from_str(&ran.ends(0).stdout).unwrap();
@@ -305,7 +306,7 @@ fn processes_share_the_card_and_watch_sees_them() {
         sys.exit(subprocess.run(sys.argv[1:]).returncode)";
     let python = python();
     let held = [&*python, "-c", hold];
-    let Some(ran) = dry.run(&[&held[..], &[PROGRAM, "watch", "--once", "--json"]].concat()) else { return };
+    let Some(ran) = dry.run(&[&held[..], &[PROGRAM, "watch", "--once", "--format", "json"]].concat()) else { return };
     let seen: Value = serde_json::from_str(&ran.ends(0).stdout).unwrap();
     let bytes = seen["cards"][0]["processes"][0]["memory"].as_u64().unwrap_or_else(|| panic!("{seen}"));
     assert!(bytes > 3 << 30 && bytes < 4 << 30, "{seen}");
@@ -356,5 +357,4 @@ fn an_interrupt_ends_all_and_keeps_what_was_measured() {
     assert!(status.code() == Some(3) && rest.contains("exit status: 130"), "{status} {rest}");
     let record: Value = serde_json::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
     assert_eq!(outcomes(&record), [(4, 1, "interrupted".to_owned())]);
-    assert!(rest.contains("Peaks on card 0"), "what was reached is told: {rest}");
 }

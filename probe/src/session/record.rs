@@ -241,6 +241,12 @@ impl Builder {
                 0 | 1 => sampled.peak_process,
                 _ => sampled.peak_between(clock.to_ours(from), clock.to_ours(to)),
             };
+            // What stood for less time than lies between two samples was not seen: no figure is better than one that is known
+            // to be too low.
+            let of_process = [ProcessSource::NvmlProcess, ProcessSource::AmdgpuProcess].map(Some);
+            if of_process.contains(&sampled.process_source) && record.peak.process < record.peak.reserved && finished {
+                record.peak.process = None;
+            }
             record.peak.process_source = record.peak.process.and(sampled.process_source);
         }
         if let Some(sampled) = sampled {
