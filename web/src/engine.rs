@@ -86,7 +86,7 @@ pub fn model_name(scenario: &Scenario) -> String {
             format!("Own: {}", name.unwrap_or("model"))
         }
         ModelSource::Family { name, .. } => format!("Own: {name}"),
-        ModelSource::Hull(hull) => hull.file().map_or_else(|_| "A hull".to_owned(), |file| file.model.clone()),
+        ModelSource::Hull(hull) => hull.name().unwrap_or("A hull").to_owned(),
     }
 }
 
