@@ -5,6 +5,8 @@ use std::{env, fs, process};
 
 #[path = "build/gpus.rs"]
 mod gpus;
+#[path = "build/hulls.rs"]
+mod hulls;
 #[path = "build/models.rs"]
 mod models;
 #[path = "build/rows.rs"]
@@ -25,10 +27,15 @@ fn generate() -> Result<(), Vec<String>> {
     let out = PathBuf::from(env::var("OUT_DIR").map_err(|e| vec![e.to_string()])?);
     println!("cargo::rerun-if-changed={}", root.join("gpus.toml").display());
     println!("cargo::rerun-if-changed={}", root.join("models").display());
+    for of in ["hulls.toml", "hulls"] {
+        println!("cargo::rerun-if-changed={}", root.join(of).display());
+    }
     println!("cargo::rerun-if-changed=build");
 
     let gpus = gpus::generate("data/gpus.toml", &read(&root.join("gpus.toml"))?)?;
     let models = models::generate(&model_files(&root.join("models"))?)?;
+    let hulls = hulls::generate("data/hulls.toml", &read(&root.join("hulls.toml"))?, &root.join("hulls"))?;
+    fs::write(out.join("hulls.rs"), hulls).map_err(|e| vec![e.to_string()])?;
     fs::write(out.join("gpus.rs"), gpus).map_err(|e| vec![e.to_string()])?;
     fs::write(out.join("models.rs"), models).map_err(|e| vec![e.to_string()])
 }

@@ -4,7 +4,10 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use plimsoll_core::catalog::families::{FamilyKey, OWN};
-use plimsoll_core::catalog::{self, Model, search};
+use plimsoll_core::catalog::search::{self, Named};
+use plimsoll_core::catalog::{self, Model, Recorded};
+use plimsoll_core::ledger::hull::Axis;
+use plimsoll_core::scenario::HullModel;
 use plimsoll_core::solve::needs::{self, Method};
 use plimsoll_core::{Bytes, device};
 use serde_json::{Value, json};
@@ -28,34 +31,43 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let wanted = args.filter.as_deref().unwrap_or_default().to_lowercase();
     let contains = |m: &&Model| m.model_type.to_lowercase().contains(&wanted);
-    let mut models = search::find_models(&wanted);
+    let mut models = search::find_named(&wanted);
     if models.is_empty() {
-        models = catalog::models().iter().filter(contains).collect();
+        models = catalog::models().iter().filter(contains).map(Named::Model).collect();
     }
     let paint = Paint::for_stdout();
     let mut out = String::new();
     match args.format {
         Format::Json => {
-            for m in &models {
-                let row = json!({
-                    "id": m.id, "name": m.name, "publisher": m.publisher, "model_type": m.model_type,
-                    "parameters": m.parameters, "source": m.source,
-                });
+            for named in &models {
+                let row = match named {
+                    Named::Model(m) => json!({
+                        "id": m.id, "name": m.name, "publisher": m.publisher, "model_type": m.model_type,
+                        "parameters": m.parameters, "source": m.source,
+                    }),
+                    Named::Recorded(m) => json!({
+                        "id": m.id, "name": m.name, "publisher": m.publisher, "hull": m.hash,
+                        "parameters": m.parameters, "source": m.source, "about": m.about,
+                    }),
+                };
                 let _ = writeln!(out, "{row}");
             }
         }
         Format::Text => {
-            for m in &models {
-                let id = paint.strong(&format!("{:<30}", m.id));
-                let name = fit(m.name, 25);
-                let _ = writeln!(
-                    out,
-                    "{id} {name:<25} {:<11} {:>10}",
-                    m.model_type,
-                    grouped(m.parameters / 1_000_000) + " M"
-                );
-                if models.len() == 1 || m.id == wanted {
-                    out.push_str(&details(m, paint));
+            for named in &models {
+                let id = paint.strong(&format!("{:<30}", named.id()));
+                let name = fit(named.name(), 25);
+                let kind = match named {
+                    Named::Model(m) => m.model_type,
+                    Named::Recorded(_) => "hull",
+                };
+                let parameters = grouped(named.parameters() / 1_000_000) + " M";
+                let _ = writeln!(out, "{id} {name:<25} {kind:<11} {parameters:>10}");
+                if models.len() == 1 || named.id() == wanted {
+                    match named {
+                        Named::Model(m) => out.push_str(&details(m, paint)),
+                        Named::Recorded(m) => out.push_str(&recorded(m, paint)),
+                    }
                 }
             }
             for family in OWN.iter().filter(|f| f.name.contains(&wanted)) {
@@ -81,6 +93,31 @@ fn assignment(key: &FamilyKey) -> String {
         Value::String(word) => format!("{}={word}", key.name),
         other => format!("{}={other}", key.name),
     }
+}
+
+/// What is in a recording, below its line.
+fn recorded(row: &Recorded, paint: Paint) -> String {
+    let mut out = String::new();
+    for line in wrapped(&format!("{}.", row.about), 76) {
+        let _ = writeln!(out, "    {line}");
+    }
+    let hull = HullModel::shipped(row);
+    if let Ok(file) = hull.file() {
+        let axis = |axis: &Axis| match axis.step {
+            1 => format!("{}={} (from {})", axis.name, axis.usual, axis.least),
+            step => format!("{}={} (from {}, multiples of {step})", axis.name, axis.usual, axis.least),
+        };
+        let axes: Vec<String> = file.axes.iter().skip(1).map(axis).collect();
+        let made: Vec<String> = file.made.iter().map(|(name, version)| format!("{name} {version}")).collect();
+        let _ = writeln!(out, "    {:<12}{}", "parameters", grouped(row.parameters));
+        let _ = writeln!(out, "    {:<12}{}", "--set", if axes.is_empty() { "-".to_owned() } else { axes.join(", ") });
+        let _ = writeln!(out, "    {:<12}{}", "--precision", file.precisions().join(", "));
+        let _ = writeln!(out, "    {:<12}{}", "made with", made.join(", "));
+    }
+    for line in wrapped(row.source, 76) {
+        let _ = writeln!(out, "    {}", paint.quiet(&line));
+    }
+    out
 }
 
 /// What a model weighs and what training it takes, below its line.

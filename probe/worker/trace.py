@@ -441,6 +441,10 @@ def watch_class():
             in variable.cpp), of views that must be seen to be made like any other."""
             if not tensor._is_view():
                 return tensor.is_leaf
+            if not tensor._base.requires_grad:
+                # Made to want a gradient itself (`x[:, None].requires_grad = True`). C++ may be making its `AccumulateGrad` as it asks,
+                # under a lock that asking for its node would wait for.
+                return True
             before = self.made, self.rebased, self.tape.op
             with self:
                 leaf = tensor.is_leaf
@@ -1406,6 +1410,13 @@ def answered(channel, job, module, asked):
     return 0
 
 
+def packages():
+    """Libraries of models that were imported, and their versions."""
+    names = ("accelerate", "diffusers", "peft", "timm", "torchvision", "transformers")
+    found = [(name, getattr(sys.modules.get(name), "__version__", None)) for name in names]
+    return [[name, str(version)] for name, version in found if version is not None]
+
+
 def refused(channel, error):
     if isinstance(error, Refusal):
         channel.send(refused=error.problem, hint=error.hint)
@@ -1444,7 +1455,7 @@ def main():
             inputs = ["%s=%s[%s]" % (name, of["dtype"], ",".join(of["shape"])) for name, of in module.given.items()]
             axes = ["%s=%d" % axis for axis in module.axes.items()]
             about = {"inputs": inputs, "axes": axes, "precision": module.precision, "lines": module.text}
-        channel.send(hello=PROTOCOL, torch=torch.__version__, python=sys.version.split()[0], **about)
+        channel.send(hello=PROTOCOL, torch=torch.__version__, python=sys.version.split()[0], packages=packages(), **about)
         for line in sys.stdin:
             asked = json.loads(line)
             # A script's models are as it made them, and each recording begins with them so.

@@ -23,10 +23,6 @@ impl Recorded {
         let made: Vec<String> = hull.made.iter().map(|(name, version)| format!("{name} {version}")).collect();
         let axes: Vec<&str> = hull.axes.iter().map(|axis| axis.name.as_str()).collect();
         let inputs: Vec<String> = hull.inputs.iter().map(|(name, kind)| format!("{name} {kind}")).collect();
-        let mut precisions: Vec<&str> = hull.tapes.iter().map(|tape| tape.precision.as_str()).collect();
-        precisions.dedup();
-        precisions.sort_unstable();
-        precisions.dedup();
         let witnesses: usize = hull.tapes.iter().map(|tape| tape.witnesses.len()).sum();
         let alone = hull.tapes.iter().any(|tape| tape.checkpointed && !tape.is_marked());
         let marked = hull.tapes.iter().any(|tape| tape.is_marked());
@@ -49,7 +45,7 @@ impl Recorded {
             ("Inputs", inputs.join(", ")),
             ("Made with", made.join(", ")),
             ("Axes", format!("{}; {} is the micro-batch", axes.join(", "), axes.first().copied().unwrap_or("none"))),
-            ("Precisions", precisions.join(", ")),
+            ("Precisions", hull.precisions().join(", ")),
             ("Checkpointing", checkpointing.to_owned()),
             ("Witnesses", format!("{witnesses} of {witnesses} direct recordings come out")),
         ];

@@ -23,7 +23,7 @@ impl<'a> Row<'a> {
         format!("{}: {text}", self.place)
     }
 
-    fn get(&self, key: &str) -> Option<&'a Value> {
+    pub fn get(&self, key: &str) -> Option<&'a Value> {
         self.table.get(key).or_else(|| self.shared.and_then(|s| s.get(key)))
     }
 

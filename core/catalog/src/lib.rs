@@ -5,7 +5,9 @@
 pub mod device;
 mod entries;
 pub mod families;
+mod recorded;
 pub mod search;
 pub mod software;
 
 pub use entries::{Gpu, Model, Vendor, config, gpu, gpus, model, models};
+pub use recorded::{FILES, Recorded, file, place_of, recorded, recorded_as, recorded_model};

@@ -1,7 +1,7 @@
 //! Finding a row of the catalog by what people have in hand: a name, a part of one, a Hub id or its address, a quantized or
 //! instructed variant, an amount of memory, several cards.
 
-use crate::{Gpu, Model, Vendor, gpus, models};
+use crate::{Gpu, Model, Recorded, Vendor, gpus, models, recorded};
 
 /// Words of a name that say how the weights are published or tuned: the architecture is the same.
 const VARIANT: [&str; 29] = [
@@ -25,15 +25,71 @@ struct Entry {
     gib: Option<f64>,
 }
 
-/// The models that match, best first; an empty query matches all.
+/// A model that can be named: one whose architecture the engine knows, or a recording.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Named {
+    /// Of a family.
+    Model(&'static Model),
+    /// A hull.
+    Recorded(&'static Recorded),
+}
+
+impl Named {
+    /// The word that names it.
+    pub fn id(self) -> &'static str {
+        match self {
+            Self::Model(model) => model.id,
+            Self::Recorded(recorded) => recorded.id,
+        }
+    }
+
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Model(model) => model.name,
+            Self::Recorded(recorded) => recorded.name,
+        }
+    }
+
+    /// Who published it.
+    pub fn publisher(self) -> &'static str {
+        match self {
+            Self::Model(model) => model.publisher,
+            Self::Recorded(recorded) => recorded.publisher,
+        }
+    }
+
+    /// Exact number of parameters; tied weights count once.
+    pub fn parameters(self) -> u64 {
+        match self {
+            Self::Model(model) => model.parameters,
+            Self::Recorded(recorded) => recorded.parameters,
+        }
+    }
+
+    fn entry(&self) -> Entry {
+        let (source, aliases): (&str, &[&str]) = match self {
+            Self::Model(model) => (model.source, &[]),
+            Self::Recorded(recorded) => (recorded.source, recorded.aliases),
+        };
+        let names = [self.name(), self.publisher(), source].into_iter().chain(aliases.iter().copied());
+        Entry { id: self.id().to_lowercase(), names: names.map(str::to_lowercase).collect(), gib: None }
+    }
+}
+
+/// Whatever can be named and matches, best first; an empty query matches all.
+pub fn find_named(query: &str) -> Vec<Named> {
+    let all = models().iter().map(Named::Model).chain(recorded().iter().map(Named::Recorded));
+    find(&hub_name(query), all.collect(), Named::entry, &VARIANT)
+}
+
+/// The models of families that match, best first; an empty query matches all.
 pub fn find_models(query: &str) -> Vec<&'static Model> {
-    let query = hub_name(query);
-    let entry = |m: &&'static Model| Entry {
-        id: m.id.to_lowercase(),
-        names: [m.name, m.publisher, m.source].map(str::to_lowercase).into(),
-        gib: None,
+    let of_family = |named| match named {
+        Named::Model(model) => Some(model),
+        Named::Recorded(_) => None,
     };
-    find(&query, models().iter().collect(), entry, &VARIANT)
+    find_named(query).into_iter().filter_map(of_family).collect()
 }
 
 /// The cards that match, best first; an empty query matches all. What several of it are called finds the one.
@@ -55,7 +111,12 @@ pub fn find_gpus(query: &str) -> Vec<&'static Gpu> {
     find(query, gpus().iter().collect(), entry, &MAKE)
 }
 
-/// The one model that is meant, where there is no doubt.
+/// The id of the one model that is meant, where there is no doubt.
+pub fn called(text: &str) -> Option<&'static str> {
+    model_called(text).map(|model| model.id).or_else(|| recorded_called(text).map(|recorded| recorded.id))
+}
+
+/// The one model of a family that is meant, where there is no doubt.
 pub fn model_called(text: &str) -> Option<&'static Model> {
     if text.len() > LONGEST {
         return None;
@@ -68,6 +129,17 @@ pub fn model_called(text: &str) -> Option<&'static Model> {
         let wanted = core(&tail, &VARIANT);
         only(models().iter().filter(|m| core(m.id, &VARIANT) == wanted || core(m.name, &VARIANT) == wanted))
     })
+}
+
+/// The one recording that is meant: several may be of what a repository of the Hub holds.
+fn recorded_called(text: &str) -> Option<&'static Recorded> {
+    if text.len() > LONGEST {
+        return None;
+    }
+    let name = hub_name(text);
+    let exact = recorded().iter().find(|r| r.id.eq_ignore_ascii_case(&name) || r.name.eq_ignore_ascii_case(&name));
+    let alias = |r: &&'static Recorded| r.aliases.iter().chain([&r.source]).any(|a| a.eq_ignore_ascii_case(&name));
+    exact.or_else(|| only(recorded().iter().filter(alias)))
 }
 
 /// The one card that is meant, where there is no doubt; of several that are asked for, it is not.
@@ -220,6 +292,7 @@ mod tests {
     #[test]
     fn nothing_typed_shows_everything() {
         assert_eq!(find_models("").len(), models().len());
+        assert_eq!(find_named("").len(), models().len() + recorded().len());
         assert_eq!(find_gpus("  -").len(), gpus().len());
     }
 

@@ -53,8 +53,8 @@ fn model(draft: &mut Draft, out: &mut Table) {
     if let Some(config) = draft.config.take() {
         out.put("model.hf", config);
     } else if let Some(name) = &draft.model {
-        match search::model_called(name) {
-            Some(model) => out.put(at::model::catalog, model.id.into()),
+        match search::called(name) {
+            Some(id) => out.put(at::model::catalog, id.into()),
             None => {
                 let text = format!("no model of the catalog is called {name}: give its config.json too, or name one");
                 draft.remark(text);

@@ -151,7 +151,12 @@ impl Change {
                 next.input.seq = next.input.seq.map(|before| seq.unwrap_or(before));
             }
             Self::Mode(mode) => training.mode = *mode,
-            Self::Model(source) => next.model.source = source.clone(),
+            Self::Model(source) => {
+                if let ModelSource::Hull(hull) = source {
+                    training.precision = hull.recorded_precision(training.precision);
+                }
+                next.model.source = source.clone();
+            }
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! `model.hull`: a model that somebody recorded, and the sizes it is asked at.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use base64::Engine as _;
+use plimsoll_catalog::{self as catalog, Recorded};
 use plimsoll_ground::{Error, Result, nearest, quoted};
 use plimsoll_ledger::hull::{Hull, MOST_BYTES};
 use serde_json::{Map, Value};
@@ -49,9 +50,40 @@ impl HullModel {
         Ok(Self { hash: digest(bytes), file: Some(Arc::new(hull)), content: BASE64.encode(bytes).into(), axes })
     }
 
-    /// The file in base64url, where it is short enough for a link.
+    /// A recording of the catalog, every axis but the batch at its usual value. Where no file of the catalog is at hand, as in
+    /// the planner, its hash alone is known.
+    pub fn shipped(recorded: &Recorded) -> Self {
+        Self::named(recorded.hash)
+    }
+
+    /// What has this hash: a file that comes along, or else nothing but the hash.
+    fn named(hash: &str) -> Self {
+        static READ: LazyLock<Vec<OnceLock<Option<HullModel>>>> =
+            LazyLock::new(|| (0..catalog::FILES).map(|_| OnceLock::new()).collect());
+        let place = catalog::place_of(hash);
+        let known = place.and_then(|place| READ.get(place).zip(catalog::file(place)));
+        // Reading one plays its witnesses, so that is done once; a test reads all of them.
+        let read = known.and_then(|(once, bytes)| once.get_or_init(|| Self::of(bytes).ok()).clone());
+        read.unwrap_or_else(|| Self { hash: hash.to_owned(), file: None, content: "".into(), axes: Map::new() })
+    }
+
+    /// The row of the catalog, where it is one of its recordings.
+    pub fn recorded(&self) -> Option<&'static Recorded> {
+        catalog::recorded_as(&self.hash)
+    }
+
+    /// What people call it: its row's name, or else what was traced.
+    pub fn name(&self) -> Option<&str> {
+        match self.recorded() {
+            Some(row) => Some(row.name),
+            None => self.file.as_ref().map(|file| file.model.as_str()),
+        }
+    }
+
+    /// The file in base64url, where it is short enough for a link. One of the catalog's is wherever a link is opened.
     pub fn carried(&self) -> Option<&str> {
         let content = Some(&*self.content).filter(|content| !content.is_empty());
+        let content = content.filter(|_| catalog::place_of(&self.hash).is_none());
         content.filter(|content| content.len() <= CARRIED)
     }
 
@@ -79,6 +111,14 @@ impl HullModel {
     /// The text that stands for a file's bytes in `model.hull`.
     pub fn content(bytes: &[u8]) -> String {
         format!("{CONTENT}{}", BASE64.encode(bytes))
+    }
+
+    /// This precision, if it was recorded, or else the first that was.
+    pub(crate) fn recorded_precision(&self, wanted: Precision) -> Precision {
+        let tapes = self.file.as_ref().map_or(&[][..], |file| &file.tapes);
+        let mut known = tapes.iter().filter_map(|tape| Precision::ALL.iter().find(|p| p.as_str() == tape.precision));
+        let first = known.clone().next().copied().unwrap_or(wanted);
+        if known.any(|precision| *precision == wanted) { wanted } else { first }
     }
 
     /// The hash of the file, `sha256:...`.
@@ -155,29 +195,30 @@ impl HullModel {
 pub(crate) fn read(given: &Given<'_>) -> Result<HullModel> {
     let place = given.at("hull");
     let said = given.get("hull").map_or(Ok(""), |value| text_of(value, &place, "my.hull"))?;
-    let mut model = if let Some(content) = said.strip_prefix(CONTENT) {
+    let model = if let Some(content) = said.strip_prefix(CONTENT) {
         if content.len() > MOST_BYTES * 2 {
             return Err(Error::new(place, "it is longer than any hull", "record a smaller model"));
         }
         let refuse = |_| Error::new(place.as_str(), "it is not base64url", "name the file itself");
         HullModel::of(&BASE64.decode(content).map_err(refuse)?)?
     } else if is_hash(said) {
-        // Its axes are as they were written: nobody can tell without the file.
-        let mut axes = Map::new();
-        for name in given.names().filter(|name| !["hull", "task"].contains(name)) {
-            if let Some(value) = given.get(name) {
-                axes.insert(name.to_owned(), count(value, &given.at(name), LONGEST)?.into());
-            }
-        }
-        return Ok(HullModel { hash: said.to_owned(), file: None, content: "".into(), axes });
+        HullModel::named(said)
     } else {
         let problem = format!("{} is no hull that was opened", quoted(said));
         return Err(Error::new(place, problem, "open the file with plimsoll estimate --hull FILE"));
     };
-    let known: Vec<String> = model.axes.keys().cloned().collect();
-    for name in given.names().filter(|name| !["hull", "task"].contains(name)) {
+    with_axes(model, given)
+}
+
+/// A hull with the axes that are given beside its name.
+pub(crate) fn with_axes(mut model: HullModel, given: &Given<'_>) -> Result<HullModel> {
+    let known: Option<Vec<String>> = model.file.is_some().then(|| model.axes.keys().cloned().collect());
+    for name in given.names().filter(|name| !["catalog", "hull", "task"].contains(name)) {
         let Some(value) = given.get(name) else { continue };
-        if !known.iter().any(|axis| axis == name) {
+        // Without the file they are as they were written: nobody can tell.
+        if let Some(known) = &known
+            && !known.iter().any(|axis| axis == name)
+        {
             let batch = model.file.as_ref().and_then(|hull| hull.axes.first()).is_some_and(|axis| axis.name == name);
             let names: Vec<&str> = known.iter().map(String::as_str).collect();
             let hint = match nearest(name, &names) {
@@ -312,8 +353,7 @@ fn recorded(model: &HullModel, precision: Precision) -> Result<()> {
     if hull.tapes.iter().any(|tape| tape.precision == precision.as_str()) {
         return Ok(());
     }
-    let mut known: Vec<&str> = hull.tapes.iter().map(|tape| tape.precision.as_str()).collect();
-    known.dedup();
+    let known = hull.precisions();
     // A script's marked lines are recorded in the precision they have.
     let how = match hull.model.split(' ').next() {
         Some(script) if script.ends_with(".py") => format!("change it in {script}, and trace that again"),

@@ -2,6 +2,7 @@
 
 use plimsoll_catalog as catalog;
 use plimsoll_catalog::families::{self, FamilyKey, FamilyKeyKind};
+use plimsoll_catalog::search::Named;
 use plimsoll_ground::{Error, Result, Vocabulary, nearest, nearest_ids, quoted};
 use serde_json::{Map, Value};
 
@@ -48,14 +49,14 @@ pub static MODEL: Table = Table {
     entries: &[
         Entry::Lever(&Lever {
             path: at::catalog,
-            about: "An id in `data/models`.",
+            about: "An id in `data/models` or `data/hulls.toml`.",
             row: Row { link: "model", label: "Model", help: "A model of the catalog", ..named() },
             get: |scenario| match &scenario.model.source {
                 ModelSource::Catalog(id) => Some(id.as_str().into()),
                 _ => None,
             },
             set: |scenario, lever, value| {
-                scenario.model.source = ModelSource::Catalog(text_of(value, lever.path, DEFAULT_MODEL)?.to_owned());
+                scenario.model.source = ModelSource::called(text_of(value, lever.path, DEFAULT_MODEL)?);
                 Ok(())
             },
             valid: |_, _| Ok(()),
@@ -155,6 +156,14 @@ impl Model {
 }
 
 impl ModelSource {
+    /// The model of the catalog with this id: a recording, where it exists as one alone.
+    pub fn called(id: &str) -> Self {
+        match catalog::recorded_model(id) {
+            Some(recorded) => Self::Hull(HullModel::shipped(recorded)),
+            None => Self::Catalog(id.to_owned()),
+        }
+    }
+
     /// The Hugging Face config of this model: the pasted one, or the catalog's. `None` for our own families.
     pub fn config(&self) -> Option<Map<String, Value>> {
         match self {
@@ -317,9 +326,12 @@ pub fn default_task(family: &Family) -> Task {
 }
 
 fn catalog_model(given: &Given<'_>, scope: Scope) -> Result<(ModelSource, &'static Family)> {
-    given.only(NAMES)?;
     let at = given.at("catalog");
     let id = given.get("catalog").map_or(Ok(DEFAULT_MODEL), |value| text_of(value, &at, DEFAULT_MODEL))?;
+    if let Some(recorded) = catalog::recorded_model(id) {
+        return Ok((ModelSource::Hull(hull::with_axes(HullModel::shipped(recorded), given)?), &families::HULL));
+    }
+    given.only(NAMES)?;
     let model = catalogued(id, &at)?;
     known_or_measured(ModelSource::Catalog(id.to_owned()), scope).ok_or_else(|| unsupported_type(at, model.model_type))
 }
@@ -327,8 +339,8 @@ fn catalog_model(given: &Given<'_>, scope: Scope) -> Result<(ModelSource, &'stat
 /// The row of the catalog.
 fn catalogued(id: &str, at: &str) -> Result<&'static catalog::Model> {
     catalog::model(id).ok_or_else(|| {
-        let found: Vec<&str> = catalog::search::find_models(id).iter().map(|m| m.id).collect();
-        let ids: Vec<&str> = catalog::models().iter().map(|m| m.id).collect();
+        let found: Vec<&str> = catalog::search::find_named(id).into_iter().map(Named::id).collect();
+        let ids: Vec<&str> = catalog::search::find_named("").into_iter().map(Named::id).collect();
         let hint = nearest_hint(id, &found, &ids, "paste its config.json as model.hf, or see the list of models");
         Error::new(at, format!("no model {} in the catalog", quoted(id)), hint)
     })

@@ -16,9 +16,9 @@ pub fn model_name(scenario: &Scenario) -> String {
         }
         ModelSource::Family { name, .. } => name.clone(),
         ModelSource::Hull(hull) => {
-            let traced = hull.file().map_or_else(|_| hull.hash().to_owned(), |file| file.model.clone());
+            let named = hull.name().unwrap_or(hull.hash());
             let sizes: Vec<String> = hull.axes().iter().map(|(name, value)| format!(" {name}={value}")).collect();
-            format!("{}{}", shown(&traced), sizes.concat())
+            format!("{}{}", shown(named), sizes.concat())
         }
     }
 }

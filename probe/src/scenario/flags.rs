@@ -136,7 +136,7 @@ impl Overlay {
     pub fn new(flags: &Flags) -> Result<Self, Failure> {
         let model = match (&flags.model, &flags.hf_config, &flags.family) {
             (Some(name), _, _) => {
-                let id = search::model_called(name).map_or(name.as_str(), |model| model.id);
+                let id = search::called(name).unwrap_or(name.as_str());
                 Some(json!({ "catalog": id }))
             }
             (None, Some(path), _) => {

@@ -137,12 +137,13 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let usual = if job.callable.is_some() { PRECISIONS } else { recorder.hello.precision.as_str() };
     let named = args.precision.clone().unwrap_or_else(|| usual.to_owned());
     let precisions = precisions(&named)?;
+    let own = [
+        ("plimsoll".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+        ("torch".to_owned(), recorder.hello.torch.clone()),
+        ("python".to_owned(), recorder.hello.python.clone()),
+    ];
     let mut asked = Asked {
-        made: vec![
-            ("plimsoll".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
-            ("torch".to_owned(), recorder.hello.torch.clone()),
-            ("python".to_owned(), recorder.hello.python.clone()),
-        ],
+        made: own.into_iter().chain(recorder.hello.packages.iter().cloned()).collect(),
         model: args.model.clone().unwrap_or_default(),
         loss: if job.callable.is_some() { args.loss.clone() } else { recorder.hello.lines.clone() },
         inputs: given.described.clone(),

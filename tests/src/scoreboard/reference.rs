@@ -5,9 +5,13 @@ use std::fmt::Write as _;
 use anyhow::{Context as _, Result};
 use plimsoll_core::catalog::{self, Gpu, Model};
 use plimsoll_core::device;
+use plimsoll_core::estimate::Run;
+use plimsoll_core::ledger::hull::Axis;
+use plimsoll_core::scenario::HullModel;
 use plimsoll_core::solve::needs::{self, Method};
-use plimsoll_core::{Bytes, grouped};
+use plimsoll_core::{Bytes, Scenario, grouped};
 use plimsoll_tests::{compare, scenario_page, worked};
+use serde_json::json;
 
 use crate::page::Page;
 
@@ -34,7 +38,8 @@ pub fn pages() -> Result<Vec<Page>> {
 fn models_page(models: &[(&Model, Needs)]) -> Result<String> {
     let card = catalog::gpu(needs::CARD).context("the card of the reference is not in the catalog")?;
     let context = device::context(card).bytes;
-    let mut page = String::from("<!-- Written by `cargo xtask reference` from data/models. -->\n# Models\n\n");
+    let mut page =
+        String::from("<!-- Written by `cargo xtask reference` from data/models and data/hulls.toml. -->\n# Models\n\n");
     writeln!(
         page,
         "{} models. *fp32* to *4-bit* are the weights alone: 4, 2, 1 and half a byte a parameter. *full*, *LoRA* and *QLoRA* are \
@@ -66,7 +71,49 @@ fn models_page(models: &[(&Model, Needs)]) -> Result<String> {
             needs.join(" | "),
         )?;
     }
+    recorded(&mut page)?;
     Ok(page)
+}
+
+/// The models that exist as recordings.
+fn recorded(page: &mut String) -> Result<()> {
+    writeln!(
+        page,
+        "\n## Recorded models\n\n{} models that no family was written for are [hulls](hull.md): recordings of one training step, named like any other model \
+         (`--model ID`), with axes of their own beside the batch (`--set S=768`). *Peak* is what a process takes at its highest on a \
+         GeForce RTX 4090 with 2 samples, axes as they stand, AdamW, in the first of the precisions. `data/hulls.toml` says how \
+         each is made again.\n",
+        catalog::recorded().len()
+    )?;
+    page.push_str("| model | id | parameters | axes | precisions | peak | what it is |\n");
+    page.push_str("| --- | --- | ---: | --- | --- | ---: | --- |\n");
+    for row in catalog::recorded() {
+        let hull = HullModel::shipped(row);
+        let file = hull.file().with_context(|| format!("{} has no file", row.id))?;
+        let axis = |axis: &Axis| match axis.step {
+            1 => format!("{}={}, from {}", axis.name, axis.usual, axis.least),
+            step => format!("{}={}, from {} by {step}", axis.name, axis.usual, axis.least),
+        };
+        let axes: Vec<String> = file.axes.iter().skip(1).map(axis).collect();
+        let precisions = file.precisions();
+        let asked = json!({
+            "model": { "catalog": row.id }, "input": { "batch": 2 }, "device": { "gpu": "rtx-4090" },
+            "training": { "precision": precisions.first() },
+        });
+        let run = Run::new(&Scenario::from_value(&asked)?)?;
+        writeln!(
+            page,
+            "| {} | `{}` | {} | {} | {} | {} | {} |",
+            row.name,
+            row.id,
+            grouped(row.parameters),
+            axes.join("; "),
+            precisions.join(", "),
+            gib(run.estimate().peak.process),
+            row.about,
+        )?;
+    }
+    Ok(())
 }
 
 /// The page of cards: the largest model each can train.

@@ -27,6 +27,7 @@ import weakref
 import numpy
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 import runs
@@ -126,12 +127,12 @@ def checkpoint(model, patterns):
     # The host's random state is no business of the card's.
     place._checkpoint_without_reentrant_generator = lambda fn, preserve, *rest, **more: plain(fn, False, *rest, **more)
     if patterns is None:
-        if hasattr(model, "gradient_checkpointing_enable"):
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        elif hasattr(model, "set_grad_checkpointing"):
-            model.set_grad_checkpointing()
-        else:
-            model.enable_gradient_checkpointing()
+        if not switched(model):
+            found = list(blocks(model))
+            if not found:
+                raise SystemExit("nothing in the model repeats")
+            for block in found:
+                block.forward = within(block.forward)
         return
     found = 0
     for name, module in model.named_modules():
@@ -140,6 +141,38 @@ def checkpoint(model, patterns):
             module.forward = within(module.forward)
     if not found:
         raise SystemExit("no module is called %s" % patterns)
+
+
+SWITCHES = {
+    "gradient_checkpointing_enable": {"gradient_checkpointing_kwargs": {"use_reentrant": False}},
+    "enable_gradient_checkpointing": {},
+    "set_grad_checkpointing": {},
+}
+
+
+def switched(module):
+    """Turns on what switches of their own the outermost modules have that take to it."""
+    for name in SWITCHES:
+        if hasattr(module, name):
+            try:
+                getattr(module, name)(**SWITCHES[name])
+                return True
+            except Exception:
+                continue
+    return sum([switched(part) for part in module.children()]) > 0
+
+
+def blocks(module):
+    """Without a switch: what repeats in a list, the outermost, as docs/hull.md has it."""
+    lists = (torch.nn.Sequential, torch.nn.ModuleList)
+    parts = list(module.children())
+    kinds = [type(part) for part in parts]
+    for part in parts:
+        repeats = type(module) in lists and kinds.count(type(part)) > 1
+        if repeats and type(part) not in (*lists, torch.nn.ModuleDict) and any(True for _ in part.children()):
+            yield part
+        else:
+            yield from blocks(part)
 
 
 def within(forward):
@@ -191,7 +224,7 @@ class Loop(worker.Run):
         self.make_batch = lambda _: {n: torch.empty(shape, dtype=kind, device="cuda") for n, kind, shape in shapes}
         code = compile(trace["loss"], "the loss", "eval")
         ledger.begin("load")
-        with unset_fake_temporarily():
+        with unset_fake_temporarily(), _disable_current_modes():
             self.model = built(trace["model"], half)
         on_card(self.model)
         if training["checkpointing"] == "full":
@@ -247,20 +280,21 @@ def traced(row, results):
         results.send(("%s: %s" % (type(error).__name__, error), None))
 
 
-def direct(row):
+def direct(row, limit):
     ours, theirs = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(target=traced, args=(row, theirs))
     process.start()
     theirs.close()
     try:
-        return ours.recv()
+        return ours.recv() if ours.poll(limit) else ("it took more than %s s" % limit, None)
     except EOFError:
         return "it ended with %s" % process.exitcode, None
     finally:
+        process.terminate()
         process.join()
 
 
-def recorded(row, program, folder):
+def recorded(row, program, folder, limit):
     """The row's hull, made if it is not there; or why there is none."""
     trace = row["trace"]
     path = folder / row["hull"]
@@ -271,10 +305,14 @@ def recorded(row, program, folder):
         asked += [word for given in trace["input"] for word in ("--input", given)]
         asked += [word for given in trace.get("axis", []) for word in ("--axis", given)]
         asked += ["--detach-loss"] if trace.get("detach_loss", True) else []
-        done = subprocess.run(asked, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        path.with_suffix(".log").write_text(done.stdout)
-        if done.returncode:
-            refusal.write_text(done.stdout[-3000:])
+        try:
+            with open(path.with_suffix(".log"), "w", encoding="utf-8") as log:
+                code = subprocess.run(asked, stdout=log, stderr=subprocess.STDOUT, timeout=limit).returncode
+            said = path.with_suffix(".log").read_text()
+        except subprocess.TimeoutExpired:
+            code, said = 1, "it took more than %s s" % limit
+        if code:
+            refusal.write_text(said[-3000:])
     return path if path.exists() else None
 
 
@@ -301,6 +339,7 @@ def main():
     parser.add_argument("--program", required=True, help="a built plimsoll")
     parser.add_argument("--hulls", required=True, type=pathlib.Path, help="a folder for the recordings")
     parser.add_argument("--agreeing", help="where the rows that agree are written")
+    parser.add_argument("--limit", type=float, help="seconds that a recording, or a trace, may take")
     parser.add_argument("lot", help="rows, one a line")
     parser.add_argument("ids", nargs="*")
     options = parser.parse_args()
@@ -319,14 +358,14 @@ def main():
 
 
 def compared(row, options):
-    path = recorded(row, options.program, options.hulls)
+    path = recorded(row, options.program, options.hulls, options.limit)
     if path is None:
         text = (options.hulls / row["hull"]).with_suffix(".refused").read_text()
         return "refused", " | ".join(text.strip().splitlines()[-2:])[:400]
     peak, phases = estimated(row, options.program, path)
     if phases is None:
         return "refused", peak[:300]
-    truth, wanted = direct(row)
+    truth, wanted = direct(row, options.limit)
     if wanted is None:
         return "untraced", truth[:300]
     if [p[0] for p in phases] != [p[0] for p in wanted]:
@@ -341,7 +380,8 @@ def compared(row, options):
         kept = {
             "id": hashlib.sha256(told.encode()).hexdigest()[:10], "hull": row["hull"], "source": row["trace"]["model"],
             "torch": torch.__version__.split("+")[0], "batch": row["batch"], "axes": row["axes"],
-            "training": row["training"], "peak_requested": truth, "phases": wanted,
+            "training": row["training"], **({"gpu": row["gpu"]} if row.get("gpu", "h200") != "h200" else {}),
+            "peak_requested": truth, "phases": wanted,
         }
         with open(options.agreeing, "a", encoding="utf-8") as file:
             file.write(json.dumps(kept, separators=(",", ":")) + "\n")

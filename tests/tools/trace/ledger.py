@@ -223,6 +223,9 @@ class Watch(TorchDispatchMode):
         in variable.cpp), of views that must be seen to be made like any other."""
         if not tensor._is_view():
             return tensor.is_leaf
+        if not tensor._base.requires_grad:
+            # Made to want a gradient itself; asking for its node would wait for a lock that is held while this is asked.
+            return True
         before = self.made, self.rebased, self.ledger.op
         with self:
             leaf = tensor.is_leaf

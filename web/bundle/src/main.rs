@@ -9,6 +9,7 @@ mod bindgen;
 mod compress;
 mod embed;
 mod files;
+mod hulls;
 mod measurements;
 mod offline;
 mod page;
@@ -92,12 +93,14 @@ fn web() -> &'static Path {
 
 fn bundle(options: &Options) -> Result<()> {
     let records = web().join("../data/measurements");
-    let inputs = [&options.wasm, &web().join("index.html"), &web().join("styles"), &web().join("assets"), &records];
+    let hulls = web().join("../data/hulls");
+    let inputs =
+        [&options.wasm, &web().join("index.html"), &web().join("styles"), &web().join("assets"), &records, &hulls];
     let stamp = Stamp::of(&options.wasm, format!("{options:?}"));
     if stamp.holds(&inputs)? {
         return Ok(());
     }
-    let made = make(options, &records)?;
+    let made = make(options, &records, &hulls)?;
     let written = made.replace(&options.out)?;
     if let Some(file) = &options.embed {
         fs::write(file, embed::expression(&made, &options.out)?)
@@ -109,13 +112,14 @@ fn bundle(options: &Options) -> Result<()> {
 }
 
 /// Everything that is written, in memory.
-fn make(options: &Options, records: &Path) -> Result<Files> {
+fn make(options: &Options, records: &Path, hulls: &Path) -> Result<Files> {
     let mut files = Files::default();
     let planner = bindgen::join(&options.wasm, options.release, options.wasm_opt.as_deref())?;
     let index = fs::read_to_string(web().join("index.html")).context("cannot read web/index.html")?;
     let page = page::write(&index, web(), planner, &mut files)?;
     files.add("index.html", page)?;
     measurements::ship(records, &mut files)?;
+    hulls::ship(hulls, &mut files)?;
     let script = fs::read_to_string(web().join("assets").join(offline::NAME))
         .with_context(|| format!("cannot read web/assets/{}", offline::NAME))?;
     files.add(offline::NAME, offline::write(&script, &files)?)?;

@@ -31,9 +31,10 @@ pub fn write(script: &str, files: &Files) -> Result<String> {
     Ok(script.replacen(VERSION, &version, 1).replacen(FILES, &names, 1))
 }
 
-/// Measurements are kept as a list: all of them may be many.
+/// Measurements are kept as a list: all of them may be many. So may the catalog's hulls, of which somebody opens one or two.
 fn is_kept(name: &str) -> bool {
-    !name.starts_with("measurements/") || name == "measurements/index.json"
+    let many = ["measurements/", "hulls/"].iter().any(|folder| name.starts_with(folder));
+    !many || name == "measurements/index.json"
 }
 
 #[cfg(test)]
@@ -46,6 +47,7 @@ mod tests {
         files.add("planner-0123456789abcdef.js", content).unwrap();
         files.add("measurements/index.json", "[]").unwrap();
         files.add("measurements/abc.json", "{}").unwrap();
+        files.add("hulls/abc.hull", "plimsoll-hull 1").unwrap();
         let template = std::fs::read_to_string(crate::web().join("assets").join(NAME)).unwrap();
         write(&template, &files).unwrap()
     }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
-use plimsoll_core::scenario::{HullModel, ModelSource, at};
-use plimsoll_core::{Error, Scenario};
+use plimsoll_core::catalog;
+use plimsoll_core::scenario::{Change, HullModel, ModelSource, at};
+use plimsoll_core::{Error, Result, Scenario};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 
@@ -41,6 +42,42 @@ pub fn missing(scenario: &Scenario) -> Option<String> {
     }
 }
 
+/// What keeps the hull that the page has from being asked as the scenario says.
+pub fn fault(scenario: &Scenario) -> Option<Error> {
+    let ModelSource::Hull(hull) = &scenario.model.source else { return None };
+    let known = KNOWN.with_borrow(|known| known.get(hull.hash()).cloned())?;
+    scenario.clone().with_hull(&known).err()
+}
+
+/// Takes a model of the catalog. The file of a recording is asked for first, where the page does not have it; what is wrong
+/// then is said when it has come.
+///
+/// # Errors
+/// The model is refused.
+pub fn choose(planner: Planner, id: &str) -> Result<()> {
+    let hash = match ModelSource::called(id) {
+        ModelSource::Hull(hull) => hull.hash().to_owned(),
+        other => return planner.change(&Change::Model(other)),
+    };
+    if let Some(hull) = KNOWN.with_borrow(|known| known.get(&hash).cloned()) {
+        return planner.change(&Change::Model(ModelSource::Hull(hull)));
+    }
+    spawn_local(async move {
+        let came = match bytes(&hash).await {
+            Ok(bytes) => HullModel::of(&bytes),
+            Err(why) => Err(Error::new(at::model::catalog, why, "try it again")),
+        };
+        let taken = came.and_then(|hull| {
+            keep(&hull);
+            planner.change(&Change::Model(ModelSource::Hull(hull)))
+        });
+        if let Err(fault) = taken {
+            planner.fault.set(Some(fault));
+        }
+    });
+    Ok(())
+}
+
 /// Asks the host for a hull; what comes is shown if it is still asked about.
 pub fn fetch(planner: Planner, hash: String) {
     spawn_local(async move {
@@ -62,12 +99,16 @@ pub fn fetch(planner: Planner, hash: String) {
     });
 }
 
-/// The file of the host's with this hash.
-async fn bytes(hash: &str) -> Result<Vec<u8>, String> {
+/// The file of the host's with this hash: what comes with the catalog lies beside the planner's own files.
+async fn bytes(hash: &str) -> std::result::Result<Vec<u8>, String> {
     let digits = hash.strip_prefix("sha256:").unwrap_or_default();
     let nothing = |_: JsValue| "the link names a hull that this host does not have".to_owned();
     let window = web_sys::window().ok_or_else(|| "there is no page".to_owned())?;
-    let answer = JsFuture::from(window.fetch_with_str(&format!("api/v1/hulls/{digits}"))).await.map_err(nothing)?;
+    let address = match catalog::place_of(hash) {
+        Some(_) => format!("hulls/{digits}.hull"),
+        None => format!("api/v1/hulls/{digits}"),
+    };
+    let answer = JsFuture::from(window.fetch_with_str(&address)).await.map_err(nothing)?;
     let answer: web_sys::Response = answer.dyn_into().map_err(nothing)?;
     if !answer.ok() {
         return Err(nothing(JsValue::NULL));

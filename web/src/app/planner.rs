@@ -240,6 +240,8 @@ impl Planner {
             self.scenario.set(scenario);
             self.recompute();
             address::write_soon(*self, false);
+        } else if let Some(fault) = self.scenario.with_untracked(hulls::fault) {
+            self.fault.set(Some(fault));
         }
     }
 

@@ -7,7 +7,7 @@ use plimsoll_core::{Error, Scenario, summary};
 use plimsoll_web::plans::{PINNED, Plan, Plans, differences};
 use plimsoll_web::reading::Reading;
 use plimsoll_web::wording::{distance, load};
-use plimsoll_web::{beside, engine, number};
+use plimsoll_web::{beside, number};
 
 use super::planner::{Planner, in_full};
 use super::{address, browser, scheduler};

@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 use plimsoll_core::{Bytes, summary};
-use plimsoll_web::{engine, number, wording};
+use plimsoll_web::{number, wording};
 
 use super::browser;
 use super::course::Course;

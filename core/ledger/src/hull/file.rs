@@ -1,20 +1,15 @@
-//! The hull as a file: a line that names format and version, and behind it deflated JSON.
+//! The hull as a file: a line that names format and version, and behind it packed JSON.
 //!
 //! It comes from anywhere, so reading it checks everything that is taken for granted of a hull, and plays every witness: one
 //! that does not come out is refused.
 
-use miniz_oxide::deflate::compress_to_vec;
-use miniz_oxide::inflate::decompress_to_vec_with_limit;
 use plimsoll_ground::{Error, Result};
 use serde::{Deserialize, Serialize};
 
+use super::packed::{pack, unpack};
 use super::tape::{Born, Segment, Step, Tape, Way};
 use super::{Chosen, Expr, Hull, Parameter, Witness, phases};
 
-/// What every file begins with; the number is the version of the format.
-pub const MAGIC: &[u8] = b"plimsoll-hull 1\n";
-/// What a file of any version begins with.
-const ANY: &[u8] = b"plimsoll-hull ";
 /// The longest file that is read.
 pub const MOST_BYTES: usize = 4 << 20;
 /// The longest text that one may unpack to.
@@ -32,10 +27,8 @@ const LONGEST_NAME: usize = 1024;
 const MOST_DIMENSIONS: usize = 16;
 /// The most multiplications and instructions that playing all witnesses may take: some seconds.
 const MOST_WORK: usize = 400_000_000;
-/// Deflate's effort, 0 to 10.
-const EFFORT: u8 = 10;
 
-fn wrong(problem: impl Into<String>) -> Error {
+pub fn wrong(problem: impl Into<String>) -> Error {
     Error::new(
         "model.hull",
         problem,
@@ -51,7 +44,7 @@ impl Hull {
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let text = serde_json::to_string(self)
             .map_err(|problem| Error::new("hull", format!("it cannot be written: {problem}"), "report it"))?;
-        Ok([MAGIC, &compress_to_vec(text.as_bytes(), EFFORT)].concat())
+        pack(text.as_bytes())
     }
 
     /// The hull of a file's bytes, every witness played.
@@ -62,14 +55,7 @@ impl Hull {
         if bytes.len() > MOST_BYTES {
             return Err(wrong(format!("the file is longer than {MOST_BYTES} bytes")));
         }
-        let Some(packed) = bytes.strip_prefix(MAGIC) else {
-            let known = bytes.starts_with(ANY);
-            let problem = if known { "it is a hull of another version of the format" } else { "it is no hull" };
-            let hint = if known { "use a newer plimsoll" } else { "name a file that plimsoll trace wrote" };
-            return Err(Error::new("model.hull", problem, hint));
-        };
-        let text = decompress_to_vec_with_limit(packed, MOST_UNPACKED)
-            .map_err(|_| wrong("it cannot be unpacked, or is too long"))?;
+        let text = unpack(bytes)?;
         let hull = Self::from_text(&text)?;
         hull.witnesses()?;
         Ok(hull)

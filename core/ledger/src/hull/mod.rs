@@ -10,6 +10,7 @@ mod expr;
 mod file;
 mod fit;
 mod measure;
+mod packed;
 mod recording;
 mod solve;
 mod tape;
@@ -19,9 +20,10 @@ mod tests;
 
 pub use checkpoint::{Chosen, names_match};
 pub use expr::{Expr, Term, values};
-pub use file::{MAGIC, MOST_BYTES, MOST_UNPACKED};
+pub use file::{MOST_BYTES, MOST_UNPACKED};
 pub use fit::{Asked, Holds, Trial, fit, same_but_for_marks, same_program};
 pub use measure::{Phase, phases};
+pub use packed::ANY as MAGIC;
 pub use recording::{Recording, Reply};
 pub use tape::{Born, Segment, Step, Tape, Way};
 
@@ -109,6 +111,14 @@ impl Hull {
     /// The number of an axis.
     pub fn axis(&self, name: &str) -> Option<usize> {
         self.axes.iter().position(|axis| axis.name == name)
+    }
+
+    /// The precisions that were recorded, each once, in the order of the words.
+    pub fn precisions(&self) -> Vec<&str> {
+        let mut known: Vec<&str> = self.tapes.iter().map(|tape| tape.precision.as_str()).collect();
+        known.sort_unstable();
+        known.dedup();
+        known
     }
 
     /// The tape for a precision on a card of this compute capability: the one recorded for it, or for one that chooses the

@@ -18,6 +18,9 @@ pub struct Reply {
     /// Python's version, in the first.
     #[serde(default)]
     pub python: String,
+    /// Libraries of models that it imported, and their versions.
+    #[serde(default)]
+    pub packages: Vec<(String, String)>,
     /// What was found of a script, in the first: its inputs as `--input` would say them.
     #[serde(default)]
     pub inputs: Vec<String>,

@@ -169,12 +169,14 @@ fn a_hull_that_is_not_what_its_witnesses_say_is_refused() {
 #[test]
 fn what_is_no_hull_is_refused_in_words() {
     let good = hull().to_bytes().unwrap();
-    let newer = b"plimsoll-hull 2\nxyz".to_vec();
+    let newer = [MAGIC, b"3\nxyz"].concat();
     for (bytes, word) in [
         (Vec::new(), "no hull"),
         (b"PK\x03\x04".to_vec(), "no hull"),
         (newer, "another version"),
-        (MAGIC.to_vec(), "cannot be unpacked"),
+        (MAGIC.to_vec(), "another version"),
+        ([MAGIC, b"1\n"].concat(), "cannot be unpacked"),
+        ([MAGIC, b"2\n"].concat(), "cannot be unpacked"),
         (good[..good.len() / 2].to_vec(), "cannot be unpacked"),
     ] {
         let error = Hull::from_bytes(&bytes).unwrap_err();

@@ -20,7 +20,7 @@ pub(super) fn command(scenario: &Scenario) -> String {
             }
         }
         ModelSource::Hull(hull) => {
-            words.push("--hull FILE".to_owned());
+            words.push(hull.recorded().map_or("--hull FILE".to_owned(), |row| format!("--model {}", row.id)));
             for (name, value) in hull.axes() {
                 words.push(format!("--set {}", quoted(&format!("{name}={}", text(value)))));
             }

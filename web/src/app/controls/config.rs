@@ -12,6 +12,7 @@ use wasm_bindgen::prelude::*;
 use super::hull::Refused;
 use crate::app::browser;
 use crate::app::exchange::Given;
+use crate::app::hulls::choose;
 use crate::app::logbook::Logbook;
 use crate::app::planner::Planner;
 use crate::app::route::Route;
@@ -28,12 +29,12 @@ pub fn ConfigPaste(hulls: Refused) -> impl IntoView {
         let outcome = if content.trim().is_empty() {
             Ok(())
         } else {
-            let source = match search::model_called(&content) {
+            match search::called(&content) {
                 // The name of a model, or its address on the Hub, where a config is asked for.
-                Some(model) => Ok(ModelSource::Catalog(model.id.to_owned())),
-                None => engine::config(&content).map(ModelSource::HuggingFace),
-            };
-            source.and_then(|source| planner.change(&Change::Model(source)))
+                Some(id) => choose(planner, id),
+                None => engine::config(&content)
+                    .and_then(|config| planner.change(&Change::Model(ModelSource::HuggingFace(config)))),
+            }
         };
         refused.set(outcome.err());
         text.set(content);

@@ -4,7 +4,7 @@ use leptos::prelude::*;
 use plimsoll_core::catalog::search;
 use plimsoll_core::scenario::{Change, Group, at, lever};
 use plimsoll_core::summary;
-use plimsoll_web::{engine, number};
+use plimsoll_web::number;
 
 use super::lever::Levers;
 use crate::app::planner::Planner;

@@ -2,10 +2,11 @@
 
 use leptos::prelude::*;
 use plimsoll_core::catalog::search;
-use plimsoll_core::scenario::{Change, Mode, ModelSource};
+use plimsoll_core::scenario::Mode;
 use plimsoll_core::summary;
 use plimsoll_web::{engine, number};
 
+use crate::app::hulls;
 use crate::app::planner::Planner;
 use crate::app::widgets::{Combobox, Item};
 
@@ -13,17 +14,17 @@ use crate::app::widgets::{Combobox, Item};
 pub fn ModelChoice() -> impl IntoView {
     let planner = Planner::get();
     let find = Callback::new(|query: String| {
-        search::find_models(&query)
+        search::find_named(&query)
             .into_iter()
             .map(|m| Item {
-                id: m.id,
-                name: m.name,
-                detail: format!("{} · {}", number::count(m.parameters), m.publisher),
+                id: m.id(),
+                name: m.name(),
+                detail: format!("{} · {}", number::count(m.parameters()), m.publisher()),
             })
             .collect::<Vec<_>>()
     });
     let choose = Callback::new(move |id: &'static str| {
-        if let Err(fault) = planner.change(&Change::Model(ModelSource::Catalog(id.to_owned()))) {
+        if let Err(fault) = hulls::choose(planner, id) {
             planner.fault.set(Some(fault));
         }
     });
