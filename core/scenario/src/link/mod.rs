@@ -65,22 +65,29 @@ impl Link {
     /// Reads a whole address, a `?query#fragment`, or a bare query. Never fails: what is wrong becomes a default and
     /// a notice.
     pub fn decode(link: &str) -> Decoded {
-        let Reading { mut params, mut problems } = params::read(link);
+        let Reading { mut params, problems } = params::read(link);
+        let mut sentences: Vec<String> = problems.iter().map(|problem| sentence(problem, "It")).collect();
         // Each round drops one parameter, so this ends.
         let scenario = loop {
             match Scenario::from_value(&params::assemble(&params)) {
                 Ok(scenario) => break scenario,
-                Err(error) => {
-                    let culprit = params::culprit(&params, &error);
-                    problems.push(error);
-                    match culprit {
-                        Some(index) => drop(params.remove(index)),
-                        None => break Scenario::default(),
+                Err(error) => match params::culprit(&params, &error) {
+                    Some(index) => {
+                        params.remove(index);
+                        sentences.push(sentence(&error, "It"));
                     }
-                }
+                    // What is wrong is a default beside what the link says: something it says has to go, and as little as can be.
+                    None => match params::in_the_way(&params) {
+                        Some(index) => sentences.push(sentence(&error, &params.remove(index).path)),
+                        None => {
+                            sentences.push(sentence(&error, "The whole link"));
+                            break Scenario::default();
+                        }
+                    },
+                },
             }
         };
-        Decoded { scenario, notices: notices(&problems) }
+        Decoded { scenario, notices: notices(sentences) }
     }
 
     /// Text as it is carried behind `#`: base64url of raw deflate.
@@ -128,18 +135,19 @@ impl Link {
 }
 
 /// Sentences for people; a link of pure garbage gets a few of them, not thousands.
-fn notices(problems: &[Error]) -> Vec<String> {
+fn notices(mut sentences: Vec<String>) -> Vec<String> {
     const MOST: usize = 12;
-    let mut notices: Vec<String> = problems.iter().take(MOST).map(left_out).collect();
-    if problems.len() > MOST {
-        notices.push(format!("{} more parts of the link were left out.", problems.len() - MOST));
+    let all = sentences.len();
+    if all > MOST {
+        sentences.truncate(MOST);
+        sentences.push(format!("{} more parts of the link were left out.", all - MOST));
     }
-    notices
+    sentences
 }
 
-/// A problem as a sentence, and what became of the part it is about.
-fn left_out(problem: &Error) -> String {
+/// A problem as a sentence, and what was left out because of it.
+fn sentence(problem: &Error, left_out: &str) -> String {
     let text = problem.to_string();
     let stop = if text.ends_with('?') { "" } else { "." };
-    format!("{text}{stop} It was left out.")
+    format!("{text}{stop} {left_out} was left out.")
 }

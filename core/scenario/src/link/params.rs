@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{BESIDE, FRAGMENT, QUERY, Reading, fragment};
 use crate::read::newer;
-use crate::{CONTENT, DEFAULT_MODEL, Kind, SCHEMA, hull, linked};
+use crate::{CONTENT, DEFAULT_MODEL, Kind, SCHEMA, Scenario, at, hull, linked};
 
 /// One parameter that says something about the scenario.
 #[derive(Clone, Debug, PartialEq)]
@@ -124,7 +124,7 @@ fn read_hull(fragment: &str, named: Option<String>, reading: &mut Reading) {
         }
         (None, None) => return,
     };
-    reading.params.push(Param { path: "model.hull".to_owned(), value: value.into() });
+    reading.params.push(Param { path: at::model::hull.to_owned(), value: value.into() });
 }
 
 /// The fragment holds `m=...`; `promised` is the `model_type` the query says is in it.
@@ -208,6 +208,21 @@ pub(super) fn assemble(params: &[Param]) -> Value {
         model.insert("catalog".to_owned(), json!(DEFAULT_MODEL));
     }
     Value::Object(sections)
+}
+
+/// The last parameter without which the rest is a scenario, where leaving out one is enough. The model stays: what is asked of
+/// it can be put right on the page, another model would be another question. A hull would be unpacked for each of them, so
+/// that none is tried beside one.
+pub(super) fn in_the_way(params: &[Param]) -> Option<usize> {
+    if params.iter().any(|param| param.path == at::model::hull) {
+        return None;
+    }
+    let others = (0..params.len()).rev().filter(|index| !params[*index].path.starts_with("model."));
+    others.into_iter().find(|left_out| {
+        let rest: Vec<Param> =
+            params.iter().enumerate().filter(|(index, _)| index != left_out).map(|(_, param)| param.clone()).collect();
+        Scenario::from_value(&assemble(&rest)).is_ok()
+    })
 }
 
 /// The parameter an error is about.

@@ -123,6 +123,17 @@ fn a_bad_part_is_left_out_and_the_rest_stays() {
     assert_eq!(decoded.scenario, good("?model=gpt2&seq=64"));
 }
 
+/// What is wrong need not stand in the link: a default beside what it says. The model and the card are not lost over it.
+#[test]
+fn what_is_in_the_way_of_a_default_is_left_out_alone() {
+    let decoded =
+        Link::decode("?model=llama-3.1-8b&gpu=rtx-4090&gpus=2&strategy=fsdp2&quantization=nf4&lora=16&batch=1");
+    let [notice] = &decoded.notices[..] else { panic!("{:?}", decoded.notices) };
+    assert!(notice.starts_with("training.quant_storage: "), "{notice}");
+    assert!(notice.ends_with(" training.quantization was left out."), "{notice}");
+    assert_eq!(decoded.scenario, good("?model=llama-3.1-8b&gpu=rtx-4090&gpus=2&strategy=fsdp2&lora=16&batch=1"));
+}
+
 #[test]
 fn what_strict_refuses() {
     let refused = |link: &str| Link::decode_strict(link).expect_err(link).to_string();
