@@ -48,7 +48,7 @@ levers! {
             kind: Kind::Count { most: limits::CARDS_OF_A_NODE },
             label: "Cards in a machine",
             help: "Of more cards than these, several machines are made",
-            group: Group::Parallel,
+            group: Group::Spread,
             written: Written::WhereItSays,
             only: Some(Mode::Train),
             near: Near::unlike(0.25),
