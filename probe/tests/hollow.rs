@@ -196,7 +196,9 @@ fn the_micro_batch_is_halved_where_the_card_or_the_limit_ends() {
 fn the_largest_batch_is_found_where_the_estimate_says() {
     // Two steps: a third finds what is free cut into pieces, and runs with a seventh less.
     let dry = Dry::on("fit", &["--memory", "3 GiB"]);
-    let Some(ran) = dry.probe("fit", &[&MLP[..], &["--precision", "fp32", "--steps", "2", "--format", "json"]].concat()) else {
+    let Some(ran) =
+        dry.probe("fit", &[&MLP[..], &["--precision", "fp32", "--steps", "2", "--format", "json"]].concat())
+    else {
         return;
     };
     let fit: Value = serde_json::from_str(&ran.ends(0).stdout).unwrap();
