@@ -101,3 +101,100 @@ torch.cuda.reset_peak_memory_stats()
     assert_eq!(String::from_utf8_lossy(&output.stdout), "True False 2\n");
     assert!(peaks["peak"]["allocated"].as_u64().unwrap() > 1 << 30);
 }
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn a_script_is_ended_after_as_many_optimizer_steps_as_were_asked_for() {
+    let code = "\
+import torch
+first = torch.nn.Linear(1024, 1024).cuda()
+second = torch.nn.Linear(1024, 1024).cuda()
+one, two = torch.optim.AdamW(first.parameters()), torch.optim.SGD(second.parameters())
+for step in range(100):
+    for micro in range(2):
+        second(first(torch.randn(64, 1024, device='cuda'))).square().mean().backward()
+    one.step()
+    two.step()
+    one.zero_grad()
+    two.zero_grad()
+    print(step, flush=True)
+";
+    let snapshot = folder("steps").join("history.pickle");
+    let options = ["--steps", "3", "--snapshot", snapshot.to_str().unwrap()];
+    let Some((output, peaks)) = script("steps", &options, code) else { return };
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{message}");
+    // The second optimizer made its third step, and nothing came after it.
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n1\n", "{message}");
+    assert!(message.contains("3 of the 3 optimizer steps that were asked for; the command ended there."), "{message}");
+    let process = &peaks["processes"][0];
+    assert_eq!((process["steps"].as_u64(), process["stopped"].as_bool()), (Some(3), Some(true)), "{peaks}");
+    // Gradients come beside AdamW's states from the second step on.
+    assert_eq!(process["cards"][0]["allocated_in"], serde_json::json!(["backward", 2]), "{peaks}");
+    assert_eq!(fs::read(&snapshot).unwrap()[0], 0x80, "a pickle");
+
+    // One that ends before says so.
+    let Some((output, peaks)) = script("short", &["--steps", "9"], STEP) else { return };
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && message.contains("3 of the 9 optimizer steps"), "{message}");
+    assert_eq!(peaks["processes"][0]["stopped"], false);
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn the_trainer_is_ended_too_and_micro_batches_are_no_steps() {
+    let code = "\
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        return {'input_ids': torch.zeros(32, dtype=torch.long), 'labels': torch.zeros(32, dtype=torch.long)}
+
+config = GPT2Config(n_layer=2, n_embd=64, n_head=2, vocab_size=512, bos_token_id=0, eos_token_id=0)
+passes = 0
+def passed(*_):
+    global passes
+    passes += 1
+    print('pass', passes, flush=True)
+model = GPT2LMHeadModel(config)
+model.register_forward_hook(passed)
+arguments = TrainingArguments(
+    output_dir='OUT', per_device_train_batch_size=2, gradient_accumulation_steps=4, fp16=True, report_to=[],
+    save_strategy='no', disable_tqdm=True,
+)
+Trainer(model=model, args=arguments, train_dataset=Data()).train()
+print('never')
+";
+    let code = code.replace("OUT", folder("trainer").join("out").to_str().unwrap());
+    let Some((output, peaks)) = script("trainer", &["--steps", "2"], &code) else { return };
+    let (message, told) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert_eq!(output.status.code(), Some(0), "{message}");
+    assert!(told.contains("pass 8\n") && !told.contains("pass 9\n") && !told.contains("never"), "{told}");
+    assert_eq!(peaks["processes"][0]["steps"], 2, "{peaks}");
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn where_in_the_loop_memory_ran_out_is_told() {
+    let code = "\
+import torch
+model = torch.nn.Sequential(*[torch.nn.Linear(8192, 8192) for _ in range(4)]).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+model(torch.randn(8, 8192, device='cuda')).sum().backward()
+optimizer.step()
+";
+    // Weights and gradients take 1 GiB each, the states two more.
+    let Some((output, _)) = script("states", &["--memory", "3 GiB", "--steps", "2"], code) else { return };
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("OutOfMemoryError") && message.contains("in _init_group"), "{message}");
+    assert!(message.contains("time(s), at the end in the optimizer of step 1"), "{message}");
+    assert!(
+        message.contains("0 of the 2 optimizer steps that were asked for; the command ended by itself."),
+        "{message}"
+    );
+}

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use plimsoll_core::{Bytes, Error, scenario::parse_memory};
 use plimsoll_hollow::{Dock, Rules};
+use serde_json::json;
 
 use crate::exit::{self, Failure};
 use crate::signals;
@@ -27,6 +28,7 @@ const PRELUDE: &str = include_str!("prelude.py");
 const EXAMPLES: &str = "\
 Examples:
   plimsoll rehearse --gpu rtx-4090 -- python train.py --batch-size 8
+  plimsoll rehearse --gpu rtx-5090 --steps 3 -- python train.py
   plimsoll rehearse --gpu h100-sxm --cards 2 -- torchrun --nproc-per-node 2 train.py
   plimsoll rehearse --compute-capability 8.9 --sms 24 --memory \"8 GiB\" -- python train.py
 
@@ -71,6 +73,16 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     stop_after: u32,
 
+    /// End the command after this many optimizer steps; where several
+    /// optimizers step in turn, of each
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    steps: Option<u64>,
+
+    /// Write the allocator's history: for `plimsoll inspect`, or
+    /// pytorch.org/memory_viz
+    #[arg(long, value_name = "FILE")]
+    snapshot: Option<PathBuf>,
+
     /// Write the peaks to this file, as JSON
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -109,7 +121,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let cards = vec![card.clone(); usize::from(args.cards)];
     let variables = dock.environment(cards, rules)?;
 
-    let left = prelude(quarters.path()).map_err(|error| unwritable(&error))?;
+    let left = prelude(quarters.path(), args).map_err(|error| unwritable(&error))?;
     let mut command = Command::new(program);
     command.args(rest);
     for (name, value) in variables {
@@ -136,7 +148,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         hint: "run it again".to_owned(),
     })?;
     let peaks = Peaks::read(&left);
-    eprint!("{}", peaks.text(Bytes::new(card.context), load_line));
+    eprint!("{}", peaks.text(Bytes::new(card.context), load_line, args.steps));
     if let Some(file) = &args.out {
         fs::write(file, peaks.json(&card, dock.torch())).map_err(|error| Failure::Environment {
             problem: format!("cannot write {}: {error}", file.display()),
@@ -184,10 +196,12 @@ fn python_of(named: Option<&Path>, program: &OsStr, rest: &[OsString]) -> Result
 }
 
 /// Writes what runs before the command's code; answers the folder in which it leaves the peaks.
-fn prelude(folder: &Path) -> std::io::Result<PathBuf> {
+fn prelude(folder: &Path, args: &Args) -> std::io::Result<PathBuf> {
     let place = folder.join("rehearsal");
     fs::create_dir(&place)?;
     fs::write(place.join("sitecustomize.py"), PRELUDE)?;
+    let snapshot = args.snapshot.as_deref().map(std::path::absolute).transpose()?;
+    fs::write(place.join("asked.json"), json!({ "steps": args.steps, "snapshot": snapshot }).to_string())?;
     Ok(place)
 }
 

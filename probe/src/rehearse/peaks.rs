@@ -17,6 +17,36 @@ struct Held {
     reserved: Bytes,
     out_of_memory: u64,
     retries: u64,
+    /// Where in the loop each was reached; absent where nothing was trained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    allocated_in: Option<Moment>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reserved_in: Option<Moment>,
+}
+
+/// A part of an optimizer step, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Moment(Part, u64);
+
+/// A part of the loop, as far as it shows from outside: what is neither backward nor the optimizer is called forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Part {
+    Forward,
+    Backward,
+    Optimizer,
+}
+
+impl Moment {
+    /// In words.
+    fn text(self) -> String {
+        match self {
+            Self(Part::Forward, 1) => "before the first backward".to_owned(),
+            Self(Part::Forward, step) => format!("between steps {} and {step}, or in the forward of {step}", step - 1),
+            Self(Part::Backward, step) => format!("in the backward of step {step}"),
+            Self(Part::Optimizer, step) => format!("in the optimizer of step {step}"),
+        }
+    }
 }
 
 /// One process.
@@ -24,6 +54,15 @@ struct Held {
 struct Process {
     pid: u32,
     cards: Vec<Held>,
+    /// Optimizer steps that were through.
+    #[serde(default)]
+    steps: u64,
+    /// Whether it was ended for having made as many as were asked for.
+    #[serde(default)]
+    stopped: bool,
+    /// Where in the loop it ended; absent where nothing was trained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    at: Option<Moment>,
 }
 
 /// All processes that used a card, by number.
@@ -54,7 +93,7 @@ impl Peaks {
     }
 
     /// For people.
-    pub fn text(&self, context: Bytes, load_line: Bytes) -> String {
+    pub fn text(&self, context: Bytes, load_line: Bytes, steps: Option<u64>) -> String {
         let mut text = String::new();
         if self.processes.is_empty() {
             return "No process left figures: none used a card, or it was killed or started with -I or -S.\n"
@@ -66,17 +105,32 @@ impl Peaks {
                 let who = if several { format!(", process {}", process.pid) } else { String::new() };
                 let _ = writeln!(text, "Peaks on card {}{who}:", held.device);
                 let whole = Bytes::new(held.reserved.get().saturating_add(context.get()));
-                for (name, bytes) in [("allocated", held.allocated), ("reserved", held.reserved), ("process", whole)] {
-                    let _ = writeln!(text, "  {name:<10} {bytes:>12}  {:>18} bytes", bytes.get());
+                let rows = [
+                    ("allocated", held.allocated, held.allocated_in),
+                    ("reserved", held.reserved, held.reserved_in),
+                    ("process", whole, None),
+                ];
+                for (name, bytes, at) in rows {
+                    let at = at.map(|at| format!("  {}", at.text())).unwrap_or_default();
+                    let _ = writeln!(text, "  {name:<10} {bytes:>12}  {:>18} bytes{at}", bytes.get());
                 }
                 let (spare, over) = (load_line.saturating_sub(whole), whole.saturating_sub(load_line));
                 let depth = match held.out_of_memory {
                     0 if over > Bytes::ZERO => format!("over by {over}"),
                     0 => format!("{spare} to spare"),
-                    times => format!("ran out of memory {times} time(s)"),
+                    times => {
+                        let at = process.at.map(|at| format!(", at the end {}", at.text())).unwrap_or_default();
+                        format!("ran out of memory {times} time(s){at}")
+                    }
                 };
                 let _ = writeln!(text, "  load line  {load_line:>12}  {depth}");
             }
+        }
+        if let Some(asked) = steps {
+            let made = self.processes.iter().map(|process| process.steps).min().unwrap_or(0);
+            let how =
+                if self.processes.iter().all(|process| process.stopped) { "ended there" } else { "ended by itself" };
+            let _ = writeln!(text, "{made} of the {asked} optimizer steps that were asked for; the command {how}.");
         }
         text.push_str("What convolutions would ask cuDNN for is not in it; losses and times mean nothing.\n");
         text
@@ -116,10 +170,11 @@ mod tests {
         let document: serde_json::Value = serde_json::from_str(&peaks.json(&card, "2.11")).unwrap();
         assert_eq!(document["peak"]["allocated"], 1024);
         assert_eq!(document["processes"].as_array().unwrap().len(), 2);
-        let text = peaks.text(Bytes::ZERO, Bytes::new(4000));
-        for part in ["card 0, process 8:", "over by 96 B", "ran out of memory 1 time(s)"] {
+        let text = peaks.text(Bytes::ZERO, Bytes::new(4000), Some(3));
+        for part in ["card 0, process 8:", "over by 96 B", "ran out of memory 1 time(s)", "0 of the 3 optimizer steps"]
+        {
             assert!(text.contains(part), "no {part} in {text}");
         }
-        assert!(Peaks::default().text(Bytes::ZERO, Bytes::ZERO).starts_with("No process"));
+        assert!(Peaks::default().text(Bytes::ZERO, Bytes::ZERO, None).starts_with("No process"));
     }
 }
