@@ -125,7 +125,7 @@ impl<'a> Attempt<'a> {
                 Err(failure) => eprintln!("{failure}\nIt is not run that far, and nothing is a witness of such sizes"),
             }
         }
-        let alone = self.record(&self.points.alone.clone(), asked, "Witness")?;
+        let Some(alone) = self.alone(asked)? else { return Ok(()) };
         if self.hull.witness(number, &alone, holds.checkpointed).is_err() {
             eprintln!("A single sample takes another way than several: it is recorded by itself");
             let singles = self.trials(&self.points.singles.clone(), Wanted { direct: false, ..direct })?;
@@ -173,9 +173,27 @@ impl<'a> Attempt<'a> {
             let witness = self.record(&at, real, "Witness")?;
             self.hull.witness(newest.saturating_sub(usize::from(single)), &witness, true)?;
         }
-        let alone = self.record(&self.points.alone.clone(), real, "Witness")?;
-        self.hull.witness(newest, &alone, true)?;
+        if let Some(alone) = self.alone(real)? {
+            self.hull.witness(newest, &alone, true)?;
+        }
         Ok(())
+    }
+
+    /// A single sample, where the model takes one: `BatchNorm` does not, of a single value.
+    fn alone(&mut self, asked: Wanted<'_>) -> Result<Option<Trial>, Failure> {
+        if self.hull.axes.first().is_some_and(|axis| axis.least > 1) {
+            return Ok(None);
+        }
+        match self.record(&self.points.alone.clone(), Wanted { beyond: true, ..asked }, "Witness") {
+            Err(failure @ Failure::Scenario { .. }) => {
+                eprintln!("{failure}\nA single sample cannot be asked for");
+                if let Some(batch) = self.hull.axes.first_mut() {
+                    batch.least = 2;
+                }
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
     }
 
     /// The program that runs under checkpointing, its stretches marked.
