@@ -17,3 +17,4 @@ pub use plimsoll_ledger as ledger;
 pub use plimsoll_record::{self as measurement, Measurement};
 pub use plimsoll_scenario::{self as scenario, Scenario};
 pub use plimsoll_snapshot as snapshot;
+pub use plimsoll_summary as summary;

@@ -1,5 +1,7 @@
 //! What a hollow card is told: by whoever prepares it, through one environment variable.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 /// The environment variable that holds a [`Setup`] as JSON.
@@ -42,6 +44,9 @@ pub struct Setup {
     pub cuda: i32,
     /// The cuDNN version that PyTorch was built for, as cuDNN numbers it: 91900 for 9.19.0.
     pub cudnn: usize,
+    /// The folder in which the processes tell one another what they hold; without one, each has cards of its own.
+    #[serde(default)]
+    pub book: Option<PathBuf>,
 }
 
 impl Setup {
@@ -76,7 +81,8 @@ mod tests {
             board: 150_754_820_096,
             context: 587_202_560,
         };
-        let setup = Setup { cards: vec![card], rules: Rules::default(), cuda: 13000, cudnn: 91900 };
+        let setup =
+            Setup { cards: vec![card], rules: Rules::default(), cuda: 13000, cudnn: 91900, book: Some("/x".into()) };
         let text = setup.to_json().unwrap();
         assert_eq!(Setup::from_json(&text).unwrap(), setup);
         assert!(Setup::from_json("{}").is_err());

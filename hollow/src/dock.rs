@@ -1,7 +1,7 @@
 //! The dock: for an installed PyTorch, a folder with a library for every one of NVIDIA's that it asks for, and the
 //! environment in which Python finds them instead of any other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +20,8 @@ const OPENED: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
 const LOOKS_UP: &str = "libc10_cuda.so";
 /// Where functions go that are asked for without saying of which library.
 const ANYWHERE: &str = "libplimsoll_anywhere.so";
+/// The folder in which the processes tell one another what they hold of the cards.
+const BOOK: &str = "held";
 /// cuDNN's version where the installation does not say: the last of each generation that PyTorch was built for.
 const CUDNN: [(&str, usize); 2] = [("libcudnn.so.8", 8902), ("libcudnn.so.9", 91_900)];
 
@@ -57,6 +59,9 @@ impl Dock {
         let link = folder.join(LIBRARY);
         fs::copy(stand_in, &link).map_err(|e| trouble("write", &link, &e))?;
 
+        let book = folder.join(BOOK);
+        fs::create_dir_all(&book).map_err(|e| trouble("write", &book, &e))?;
+
         let cudnn = cudnn_wanted(torch, &imports);
         let looks_up = torch.join("lib").join(LOOKS_UP);
         let texts = fs::read(&looks_up).map_err(|e| trouble("read", &looks_up, &e))?;
@@ -70,12 +75,14 @@ impl Dock {
 
         let needs = format!("{place}/{LIBRARY}");
         for (name, functions) in &mut wanted {
-            // A version that only functions of the stand-in are asked for in must still be there to be found.
-            let kept: Functions = functions
-                .iter()
-                .filter(|(function, version)| version.is_some() || !answered.contains(*function))
-                .map(|(function, version)| (function.clone(), version.clone()))
-                .collect();
+            // What the stand-in answers must not be found here first by those who look it up in this very library. A version
+            // that only such functions are asked for in must still be there.
+            let (ours, mut kept): (Functions, Functions) =
+                std::mem::take(functions).into_iter().partition(|(function, _)| answered.contains(function));
+            let versions: BTreeSet<String> = ours.into_values().flatten().collect();
+            kept.extend(
+                versions.into_iter().enumerate().map(|(n, version)| (format!("plimsoll_version_{n}"), Some(version))),
+            );
             let stub = Stub { name, needs: &needs, functions: &kept };
             let path = folder.join(name);
             let bytes = stub.to_elf().map_err(|e| trouble("lay out", &path, &e))?;
@@ -96,7 +103,8 @@ impl Dock {
     /// # Errors
     /// If the cards cannot be written down, which none that exist causes.
     pub fn environment(&self, cards: Vec<Card>, rules: Rules) -> Result<BTreeMap<&'static str, String>> {
-        let setup = Setup { cards, rules, cuda: self.cuda, cudnn: self.cudnn };
+        let book = Some(self.folder.join(BOOK));
+        let setup = Setup { cards, rules, cuda: self.cuda, cudnn: self.cudnn, book };
         let setup =
             setup.to_json().map_err(|e| Error::new("hollow card", e.to_string(), "check the card's figures"))?;
         let folder = self.folder.display().to_string();

@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 use plimsoll_core::estimate::Verdict;
 use plimsoll_core::estimate::fit::{Allowed, Berthed, Cards, Fit, Miss, Recipe, cards, fit};
-use plimsoll_core::{Bytes, Scenario};
+use plimsoll_core::{Bytes, Scenario, summary};
 use serde::Serialize;
 
 use crate::estimate::{Format, print};
 use crate::exit::{self, Failure};
 use crate::scenario::{Input, Overlay};
-use crate::view::{self, Paint, WIDTH, grouped, question, wrapped};
+use crate::view::{Paint, WIDTH, grouped, question, wrapped};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -75,7 +75,7 @@ fn written(format: Format, answer: &impl Serialize, text: impl FnOnce() -> Strin
 
 fn recipes(scenario: &Scenario, answer: &Fit, shorter: bool, paint: Paint) -> String {
     let mut out = format!("\n{}", question(scenario, paint));
-    let distance = view::distance(answer.headroom);
+    let distance = summary::distance(answer.headroom);
     let line = answer.device.load_line;
     let label = answer.verdict.label().to_uppercase();
     let _ = writeln!(
@@ -102,7 +102,7 @@ fn recipes(scenario: &Scenario, answer: &Fit, shorter: bool, paint: Paint) -> St
 
 fn one(number: usize, recipe: &Recipe, paint: Paint) -> String {
     let mut out = format!("\n  {number}. {}\n", paint.strong(&recipe.name));
-    let mut line = format!("peak {}, {}", recipe.process, view::distance(recipe.headroom));
+    let mut line = format!("peak {}, {}", recipe.process, summary::distance(recipe.headroom));
     let _ = write!(line, "; largest batch {}", grouped(recipe.largest_batch));
     if let Some(seq) = recipe.longest_seq {
         let _ = write!(line, "; sequences of {} fit too", grouped(seq));
@@ -165,5 +165,5 @@ fn card_line(card: &Berthed, paint: Paint) -> String {
     let id = paint.strong(&format!("{:<24}", card.gpu));
     let tight = if card.verdict == Verdict::Tight { "  tight" } else { "" };
     let memory = Bytes::to_string(&card.memory);
-    format!("  {id} {memory:>10}   {}{tight}\n", view::distance(card.headroom))
+    format!("  {id} {memory:>10}   {}{tight}\n", summary::distance(card.headroom))
 }

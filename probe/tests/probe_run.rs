@@ -364,9 +364,26 @@ fn a_card_that_pytorch_does_not_see_is_left_alone_unless_asked_for() {
     assert_eq!(record["device"]["kind"], "cpu");
     assert!(message(&record, "note").contains("PyTorch sees no CUDA device"));
     // A number asks for a card.
-    let ran = Stub::new("no-device").card(500).with(&["--index", "5"]).json();
+    let ran = Stub::new("no-device").card(500).with(&["--index", "0"]).json();
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert!(ran.stderr.contains("PyTorch sees no CUDA device"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_card_that_nobody_has_is_refused_before_anything_is_started() {
+    let ran = Stub::new("fine").card(500).with(&["--index", "5"]).json();
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("there is no card 5: 1 can be seen"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("Measuring"), "{}", ran.stderr);
+}
+
+#[test]
+fn of_a_worker_that_failed_before_its_first_step_nothing_is_kept() {
+    let running = Stub::new("missing-package").start();
+    let kept = running.kept();
+    let (_, ran) = running.end();
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(!kept.exists() && !ran.stderr.contains("Kept as"), "{}", ran.stderr);
 }
 
 #[test]

@@ -336,7 +336,8 @@ class Cuda(Cpu):
             pci = "%08x:%02x:%02x.0" % place
         uuid = str(properties.uuid) if hasattr(properties, "uuid") else None
         name, total = torch.cuda.get_device_name(self.index), properties.total_memory
-        return {"name": name, "total": total, "free": self.free, "capability": capability, "uuid": uuid, "pci": pci}
+        return {"name": name, "total": total, "free": self.free, "capability": capability, "uuid": uuid, "pci": pci,
+                "hollow": is_hollow()}
 
     def synchronize(self):
         torch.cuda.synchronize(self.index)
@@ -453,6 +454,22 @@ class Mps(Cpu):
 
 
 DEVICES = {"cuda": Cuda, "mps": Mps, "cpu": Cpu}
+
+
+def best_device(otherwise):
+    """What PyTorch itself would run on: it may see a card that nobody else on this machine can read."""
+    if torch.cuda.is_available():
+        return "cuda"
+    if getattr(torch.backends, "mps", None) and torch.backends.mps.is_available():
+        return "mps"
+    return otherwise
+
+
+def is_hollow():
+    """Whether `plimsoll rehearse` stands in for the card: its library is loaded, and kernels do nothing."""
+    with contextlib.suppress(OSError, TypeError):
+        return hasattr(ctypes.CDLL(None), "plimsoll_hollow_absent")
+    return False
 
 
 def nvml_used():
@@ -1831,7 +1848,8 @@ def work(channel):
     channel.progress("importing PyTorch")
     torch = import_torch()
     packages = import_for(scenario, config)
-    device = DEVICES[job["device"]](job.get("index") or 0)
+    kind = best_device(job["device"]) if job.get("best") else job["device"]
+    device = DEVICES[kind](job.get("index") or 0)
     say_hello(packages, scenario["training"], device, channel)
 
     torch.manual_seed(job.get("seed") or 0)

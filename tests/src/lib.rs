@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accuracy;
+pub mod compare;
 pub mod product;
 pub mod scenario_page;
 pub mod small;

@@ -16,7 +16,7 @@ const FLOORS: [&[&str]; 10] = [
     &["families"],
     &["run"],
     &["estimate"],
-    &["record"],
+    &["record", "summary"],
     &["core"],
 ];
 

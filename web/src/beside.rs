@@ -2,9 +2,9 @@
 
 use plimsoll_core::Bytes;
 
-use crate::kind::Kind;
 use crate::path::Path;
 use crate::reading::Reading;
+use plimsoll_core::summary::Kind;
 
 /// A run's bar, in percent of the widest.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,7 @@
 //! The stacked bar of what fills the peak.
 
-use crate::kind::Kind;
 use crate::reading::Reading;
+use plimsoll_core::summary::Kind;
 
 /// One piece of the bar.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,8 +33,22 @@ pub fn bar(reading: &Reading) -> Vec<Piece> {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_core::summary::Kind;
+
     use super::bar;
     use crate::engine::{opening, read};
+
+    /// A picture that is taken along has the page's colours: the first block of tokens is light, every later one dark.
+    #[test]
+    fn pages_and_pictures_have_the_same_colours() {
+        let tokens = include_str!("../styles/tokens.css");
+        for kind in Kind::ALL.into_iter().filter(|kind| kind.category().is_some()) {
+            let name = format!("--{}: ", kind.class());
+            let colours: Vec<&str> = tokens.split(&name).skip(1).filter_map(|rest| rest.split(';').next()).collect();
+            let [light, dark] = kind.colours();
+            assert_eq!(colours, [light, dark, dark], "{name}");
+        }
+    }
 
     #[test]
     fn the_bar_is_filled_from_end_to_end() {

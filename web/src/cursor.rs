@@ -63,8 +63,8 @@ pub fn moved(points: &[Point], peak: usize, cursor: usize, by: Move) -> usize {
 #[cfg(test)]
 mod tests {
     use super::{Move, moved};
-    use crate::kind::Kind;
     use crate::reading::Point;
+    use plimsoll_core::summary::Kind;
 
     fn points() -> Vec<Point> {
         [0, 0, 1, 1, 2, 3]

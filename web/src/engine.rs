@@ -1,6 +1,6 @@
 //! The one place where the planner asks the engine.
 
-use plimsoll_core::catalog::{self, families};
+use plimsoll_core::catalog::families;
 use plimsoll_core::scenario::{Change, Link, ModelSource, at, limits};
 use plimsoll_core::{Error, Result, Scenario};
 use serde_json::Value;
@@ -74,26 +74,6 @@ pub fn longest(scenario: &Scenario) -> u64 {
 /// The supported `model_type`s, as a list people read.
 pub fn model_types() -> String {
     families::TRANSFORMERS.iter().map(|family| family.name).collect::<Vec<_>>().join(", ")
-}
-
-/// The model's name for people.
-pub fn model_name(scenario: &Scenario) -> String {
-    match &scenario.model.source {
-        ModelSource::Catalog(id) => catalog::model(id).map_or(id.as_str(), |m| m.name).to_owned(),
-        ModelSource::HuggingFace(config) => {
-            let text = |key: &str| config.get(key).and_then(Value::as_str);
-            let name = text("_name_or_path").filter(|n| !n.is_empty()).or_else(|| text("model_type"));
-            format!("Own: {}", name.unwrap_or("model"))
-        }
-        ModelSource::Family { name, .. } => format!("Own: {name}"),
-        ModelSource::Hull(hull) => hull.name().unwrap_or("A hull").to_owned(),
-    }
-}
-
-/// The card's name for people.
-pub fn card_name(scenario: &Scenario) -> String {
-    let id = &scenario.device.gpu;
-    catalog::gpu(id).map_or(id.as_str(), |g| g.name).to_owned()
 }
 
 /// How many layers one forward runs through, encoder and decoder together; `None` where the model does not say.

@@ -2,11 +2,11 @@
 
 use plimsoll_core::Bytes;
 
-use crate::kind::Kind;
 use crate::number;
 use crate::reading::Reading;
 use crate::scale::{Scale, Tick};
 use crate::spread::spread;
+use plimsoll_core::summary::Kind;
 
 /// The least height at which a segment carries its own name, in px.
 const NAMED: f64 = 17.0;
@@ -181,10 +181,10 @@ fn fitting(kind: Kind, bytes: Bytes, hull: f64) -> &'static str {
 #[cfg(test)]
 mod tests {
     use plimsoll_core::Bytes;
+    use plimsoll_core::summary::{Kind, Part};
 
     use super::{Gauge, fitting};
-    use crate::kind::Kind;
-    use crate::reading::{Part, Reading, Standing};
+    use crate::reading::{Reading, Standing};
 
     fn reading(process: u64, capacity: u64) -> Reading {
         Reading {

@@ -12,7 +12,6 @@ pub mod engine;
 pub mod field;
 pub mod gauge;
 pub mod heatmap;
-pub mod kind;
 pub mod neighbours;
 pub mod number;
 pub mod path;

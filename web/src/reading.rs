@@ -2,9 +2,8 @@
 
 use plimsoll_core::Bytes;
 use plimsoll_core::estimate::{Estimate, Holding, PeakBreakdown, Timeline, Verdict};
+use plimsoll_core::summary::{self, Kind, Part};
 use serde::{Deserialize, Serialize};
-
-use crate::kind::Kind;
 
 /// One run, read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,15 +49,6 @@ pub enum Standing {
     Tight,
     /// It runs out of memory.
     DoesNotFit,
-}
-
-/// Bytes of one kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
-    /// What for.
-    pub kind: Kind,
-    /// How much.
-    pub bytes: Bytes,
 }
 
 /// One phase of one step.
@@ -172,7 +162,7 @@ impl Reading {
             load_line: estimate.device.load_line,
             parameters: estimate.parameters.total,
             trainable: estimate.parameters.trainable,
-            parts: parts(&estimate.at_peak, peak.reserved, peak.process),
+            parts: summary::parts(estimate),
             phases: estimate
                 .phases
                 .iter()
@@ -215,44 +205,4 @@ fn live(breakdown: &PeakBreakdown) -> [u64; Kind::LEDGER] {
         *slot = kind.category().map_or(0, |category| breakdown.get(category).get());
     }
     live
-}
-
-/// The ledger's categories, then what the allocator reserved beyond them, then what lies outside it.
-fn parts(at_peak: &PeakBreakdown, reserved: Bytes, process: Bytes) -> Vec<Part> {
-    let ledger = at_peak.total();
-    Kind::ALL
-        .into_iter()
-        .map(|kind| Part {
-            kind,
-            bytes: match (kind.category(), kind) {
-                (Some(category), _) => at_peak.get(category),
-                (None, Kind::Context) => process.saturating_sub(reserved.max(ledger)),
-                (None, _) => reserved.saturating_sub(ledger),
-            },
-        })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use plimsoll_core::Bytes;
-    use plimsoll_core::estimate::PeakBreakdown;
-
-    use super::parts;
-    use crate::kind::Kind;
-
-    #[test]
-    fn the_parts_sum_to_the_process_peak() {
-        let at_peak = PeakBreakdown {
-            weights: Bytes::from_gib(4),
-            optimizer_states: Bytes::from_gib(8),
-            temporaries: Bytes::from_mib(40),
-            ..PeakBreakdown::default()
-        };
-        let process = Bytes::from_gib(14);
-        let parts = parts(&at_peak, Bytes::from_gib(13), process);
-        assert_eq!(parts.iter().map(|p| p.bytes).sum::<Bytes>(), process);
-        assert_eq!(parts.len(), Kind::ALL.len());
-        assert_eq!(parts.last().map(|p| p.bytes), Some(Bytes::from_gib(1)));
-    }
 }

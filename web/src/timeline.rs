@@ -2,10 +2,10 @@
 
 use plimsoll_core::Bytes;
 
-use crate::kind::Kind;
 use crate::path::Path;
 use crate::reading::Reading;
 use crate::scale::{Scale, Tick};
+use plimsoll_core::summary::Kind;
 
 /// The least share of the width a phase takes, so that the short ones can still be seen.
 const LEAST_SHARE: f64 = 0.004;
@@ -271,8 +271,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::Layout;
-    use crate::kind::Kind;
-    use crate::reading::{Part, PhaseRow, Point, Reading, Standing};
+    use plimsoll_core::summary::Kind;
+    use plimsoll_core::summary::Part;
+
+    use crate::reading::{PhaseRow, Point, Reading, Standing};
 
     fn reading(points: &[(u32, u32, u64)], phases: usize) -> Reading {
         let points = points.iter().map(|&(event, phase, gib)| Point {

@@ -3,9 +3,9 @@
 use plimsoll_core::scenario::{Checkpointing, Levers, Mode, Quantization, at};
 use plimsoll_core::{Bytes, Scenario};
 
-use crate::kind::Kind;
 use crate::number;
 use crate::reading::{Held, PhaseRow, Point, Reading};
+use plimsoll_core::summary::Kind;
 
 /// The verdict as it is spoken: one sentence for the live region.
 pub fn verdict(reading: &Reading) -> String {

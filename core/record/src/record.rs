@@ -117,6 +117,10 @@ pub struct MeasuredDevice {
     pub capability: Option<String>,
     /// Version of the driver.
     pub driver: Option<String>,
+    /// Whether there was no such card: `plimsoll rehearse` stood in for it and kernels did nothing. Such a record says what
+    /// PyTorch's allocator did and is no measurement: [`Measurement::validate`] refuses it. Absent on real devices.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hollow: bool,
 }
 
 /// How PyTorch's allocator was set.

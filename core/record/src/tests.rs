@@ -338,6 +338,25 @@ fn speeds_that_the_steps_do_not_give() {
 }
 
 #[test]
+fn what_computed_nothing_is_no_measurement() {
+    let still = |r: &mut Measurement| r.steps.iter_mut().for_each(|step| step.loss = Some(0.0));
+    assert_eq!(keys(still), ["steps"]);
+    assert!(keys(|r| r.steps[0].loss = Some(0.0)).is_empty(), "one of them may be");
+    let contrasted = |r: &mut Measurement| {
+        r.steps.iter_mut().for_each(|step| step.loss = Some(0.0));
+        r.attempts.iter_mut().for_each(|attempt| attempt.batch = 1);
+        r.scenario["model"] = json!({ "catalog": "clip-vit-base-patch32" });
+    };
+    assert!(!keys(contrasted).contains(&"steps".to_owned()), "a sample contrasted with itself has nothing to learn");
+    let hollow = |r: &mut Measurement| {
+        still(r);
+        r.device.hollow = true;
+    };
+    assert_eq!(keys(hollow), ["device.hollow"]);
+    assert!(!serde_json::to_string(&example()).unwrap().contains("hollow"), "real records stay as they were");
+}
+
+#[test]
 fn texts_that_tell_too_much() {
     assert_eq!(keys(|r| r.events[0].message = "in /home/ada/run.py".to_owned()), ["events[0].message"]);
     assert_eq!(keys(|r| r.events[0].message = "x".repeat(MESSAGE + 1)), ["events[0].message"]);

@@ -3,7 +3,7 @@
 use plimsoll_ground::Error;
 use plimsoll_scenario::Scenario;
 
-use super::checks::{cycle, estimate, peaks, sizes, texts};
+use super::checks::{cycle, estimate, peaks, real, sizes, texts};
 use super::problems::Problems;
 use super::{Measurement, SCHEMA};
 
@@ -31,7 +31,14 @@ impl Measurement {
         cycle::check(self, scenario.as_ref(), &mut problems);
         peaks::check(self, &mut problems);
         estimate::check(self, &mut problems);
+        real::check(self, scenario.as_ref(), &mut problems);
         problems.found()
+    }
+
+    /// Whether nothing was computed although it was to be: every loss of a training is exactly 0.
+    pub fn computes_nothing(&self) -> bool {
+        let scenario = Scenario::from_value_to_measure(&self.scenario).ok();
+        real::computes_nothing(self, scenario.as_ref())
     }
 
     /// The index of the attempt that `peak`, `speed` and the steady state are about: the last one that finished, or

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
+use super::book::Book;
 use super::call::{Status, lock, status};
 use super::pages::{self, Mapped};
 use super::space::Space;
@@ -50,6 +51,8 @@ impl Device {
 pub(super) struct Cards {
     /// What was said.
     pub setup: Setup,
+    /// What the other processes hold.
+    pub book: Arc<Book>,
     devices: Vec<Device>,
     host: Mutex<BTreeMap<u64, (u64, bool)>>,
 }
@@ -63,7 +66,9 @@ pub(super) fn cards() -> &'static Cards {
             rules: crate::Rules::default(),
             cuda: 0,
             cudnn: 0,
+            book: None,
         });
+        let book = Book::new(setup.book.clone());
         let list = env::var("CUDA_VISIBLE_DEVICES").ok();
         let seen = visible(list.as_deref(), setup.cards.len().min(MOST));
         let devices = seen
@@ -76,11 +81,12 @@ pub(super) fn cards() -> &'static Cards {
                     eprintln!("plimsoll: the addresses of hollow card {index} are taken; it is left out");
                     return None;
                 }
-                let space = Mutex::new(Space::new(Mapped, base, EACH, card.memory));
+                let pages = Mapped { book: Arc::clone(&book), physical };
+                let space = Mutex::new(Space::new(pages, base, EACH, card.memory));
                 Some(Device { card, physical, space, context: OnceLock::new() })
             })
             .collect();
-        Cards { setup, devices, host: Mutex::new(BTreeMap::new()) }
+        Cards { setup, book, devices, host: Mutex::new(BTreeMap::new()) }
     })
 }
 

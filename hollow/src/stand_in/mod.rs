@@ -8,6 +8,7 @@
 mod absent;
 mod attributes;
 mod blas;
+mod book;
 mod call;
 mod cards;
 mod copy;
@@ -20,6 +21,7 @@ mod graph;
 mod kernels;
 mod memory;
 mod nvml;
+mod nvrtc;
 mod pages;
 mod properties;
 mod runtime;

@@ -1,8 +1,9 @@
-//! NVML, as far as PyTorch and the probe call it: the cards, and what this process holds of them (NVML API Reference).
+//! NVML, as far as PyTorch and the probe call it: the cards, and what processes hold of them (NVML API Reference).
 
 use std::ffi::{CStr, c_char};
 
 use super::attributes::BUS;
+use super::book::Holder;
 use super::call::{Status, api, nothing, put, put_text, status};
 use super::cards::{Device, cards};
 use crate::identity::uuid_text;
@@ -62,24 +63,35 @@ macro_rules! card {
     };
 }
 
+/// What this process holds of a card.
+fn own(index: usize) -> u64 {
+    seen(index).filter(|d| d.active()).map_or(0, |d| d.space().used())
+}
+
 /// Total, what the driver keeps, and what is used of the rest, bytes.
 fn memory(index: usize) -> [u64; 3] {
     let card = &cards().setup.cards[index];
-    let used = seen(index).filter(|d| d.active()).map_or(0, |d| d.space().used());
+    let used = own(index).saturating_add(cards().book.taken_by_others(index));
     [card.board, card.board.saturating_sub(card.memory), used]
 }
 
-/// This process, if it holds anything of the card: others' cards are their own.
-unsafe fn running<T>(handle: u64, count: *mut u32, to: *mut T, process: impl Fn(u64) -> T) -> Status {
-    let [_, _, used] = memory(card!(handle));
+/// The processes of the rehearsal that hold something of the card.
+unsafe fn running<T>(handle: u64, count: *mut u32, to: *mut T, process: impl Fn(Holder) -> T) -> Status {
+    let index = card!(handle);
+    let mut holders = cards().book.others(index);
+    let used = own(index);
+    if used > 0 {
+        holders.push(Holder { pid: std::process::id(), used });
+    }
     // SAFETY: the caller's: a count, and room for as many.
     unsafe {
-        let room = *count;
-        put(count, u32::from(used > 0));
-        match (used, room) {
-            (0, _) => {}
-            (_, 0) => return TOO_SMALL,
-            _ => put(to, process(used)),
+        let room = *count as usize;
+        put(count, holders.len() as u32);
+        if room < holders.len() {
+            return TOO_SMALL;
+        }
+        for (place, holder) in holders.into_iter().enumerate() {
+            put(to.add(place), process(holder));
         }
     }
     status::SUCCESS
@@ -146,13 +158,13 @@ api! {
         status::SUCCESS
     }
     fn nvmlDeviceGetComputeRunningProcesses(handle: u64, count: *mut u32, to: *mut OldProcess) {
-        running(handle, count, to, |used| OldProcess { pid: std::process::id(), used })
+        running(handle, count, to, |Holder { pid, used }| OldProcess { pid, used })
     }
     fn nvmlDeviceGetComputeRunningProcesses_v2(handle: u64, count: *mut u32, to: *mut Process) {
         nvmlDeviceGetComputeRunningProcesses_v3(handle, count, to)
     }
     fn nvmlDeviceGetComputeRunningProcesses_v3(handle: u64, count: *mut u32, to: *mut Process) {
-        running(handle, count, to, |used| Process { pid: std::process::id(), used, instances: [u32::MAX; 2] })
+        running(handle, count, to, |Holder { pid, used }| Process { pid, used, instances: [u32::MAX; 2] })
     }
     fn nvmlDeviceGetGraphicsRunningProcesses_v3(handle: u64, count: *mut u32) { card!(handle); put(count, 0); status::SUCCESS }
     fn nvmlDeviceGetComputeMode(_handle: u64, to: *mut i32) { put(to, 0); status::SUCCESS }

@@ -2,14 +2,21 @@
 //! kernel, so that they cost no memory.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
+use super::book::Book;
 use super::space::Pages;
 
 const FLAGS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
-/// Pages of the real address space.
+/// Pages of the real address space, for one card.
 #[derive(Debug)]
-pub(super) struct Mapped;
+pub(super) struct Mapped {
+    /// What the processes hold of the cards.
+    pub book: Arc<Book>,
+    /// The card's place among all cards, seen or not.
+    pub physical: usize,
+}
 
 impl Pages for Mapped {
     fn commit(&self, at: u64, len: u64) -> bool {
@@ -26,6 +33,14 @@ impl Pages for Mapped {
     fn release(&self, at: u64, len: u64) {
         // What was there is given back by being mapped over. If that fails the pages stay readable, which harms nobody.
         map(at, len, libc::PROT_NONE, libc::MAP_FIXED);
+    }
+
+    fn taken(&self, bytes: u64) {
+        self.book.note(self.physical, bytes);
+    }
+
+    fn others(&self) -> u64 {
+        self.book.taken_by_others(self.physical)
     }
 }
 

@@ -23,6 +23,12 @@ pub(super) trait Pages {
     fn commit(&self, at: u64, len: u64) -> bool;
     /// Nothing readable from `at` on.
     fn release(&self, at: u64, len: u64);
+    /// So much of the card is taken now.
+    fn taken(&self, _bytes: u64) {}
+    /// What other processes have taken of the card.
+    fn others(&self) -> u64 {
+        0
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,15 +99,22 @@ impl<P: Pages> Space<P> {
 
     /// Bytes that can still be taken.
     pub(super) fn free(&self) -> u64 {
-        self.capacity.saturating_sub(self.used)
+        self.capacity.saturating_sub(self.used).saturating_sub(self.pages.others())
     }
 
     /// Takes memory that has no address, as a context does.
     pub(super) fn take(&mut self, bytes: u64) -> Result<(), NoRoom> {
-        let used = self.used.checked_add(bytes).filter(|&u| u <= self.capacity).ok_or(NoRoom)?;
-        self.used = used;
+        let room = self.capacity.saturating_sub(self.pages.others());
+        let used = self.used.checked_add(bytes).filter(|&u| u <= room).ok_or(NoRoom)?;
+        self.hold(used);
         self.peak = self.peak.max(used);
         Ok(())
+    }
+
+    /// So much is taken from now on.
+    fn hold(&mut self, used: u64) {
+        self.used = used;
+        self.pages.taken(used);
     }
 
     /// `cudaMalloc`: the lowest address where `bytes` fit.
@@ -207,7 +220,7 @@ impl<P: Pages> Space<P> {
         if physical.references == 0 {
             let len = physical.len;
             self.physical.remove(&name);
-            self.used -= len;
+            self.hold(self.used - len);
         }
         Ok(())
     }
@@ -217,7 +230,7 @@ impl<P: Pages> Space<P> {
         self.take(len)?;
         let at = self.first_fit(len, PAGE).filter(|&at| self.pages.commit(at, len));
         let Some(at) = at else {
-            self.used -= len;
+            self.hold(self.used - len);
             return Err(NoRoom);
         };
         self.ranges.insert(at, Range { len, kind });
@@ -227,7 +240,7 @@ impl<P: Pages> Space<P> {
     fn drop_block(&mut self, at: u64) {
         if let Some(range) = self.ranges.remove(&at) {
             self.pages.release(at, range.len);
-            self.used -= range.len;
+            self.hold(self.used - range.len);
         }
     }
 
@@ -306,6 +319,25 @@ mod tests {
         assert_eq!(space.allocate(8 << 20), Err(NoRoom));
         assert_eq!(space.used(), 1 << 20);
         assert_eq!(space.allocate(u64::MAX), Err(NoRoom));
+    }
+
+    #[test]
+    fn what_others_hold_is_not_free() {
+        struct Crowded;
+        impl Pages for Crowded {
+            fn commit(&self, _: u64, _: u64) -> bool {
+                true
+            }
+            fn release(&self, _: u64, _: u64) {}
+            fn others(&self) -> u64 {
+                6 << 20
+            }
+        }
+        let mut space = Space::new(Crowded, BASE, 1 << 40, 8 << 20);
+        assert_eq!(space.free(), 2 << 20);
+        assert_eq!(space.allocate(4 << 20), Err(NoRoom));
+        assert_eq!(space.allocate(2 << 20), Ok(BASE));
+        assert_eq!((space.free(), space.used()), (0, 2 << 20));
     }
 
     #[test]

@@ -21,6 +21,8 @@ use std::sync::Arc;
 
 use plimsoll_core::Bytes;
 
+use crate::exit::Failure;
+
 pub use roots::Roots;
 
 /// What stays the same about a card while the program runs.
@@ -167,6 +169,16 @@ impl Cards {
     /// The cards; empty when there is none.
     pub fn list(&self) -> &[Card] {
         &self.list
+    }
+
+    /// Why no card has this number, where there are cards and none does. Where none can be read PyTorch is to be asked.
+    pub fn lacks(&self, index: u32) -> Option<Failure> {
+        let count = self.list.len();
+        let known = count > 0 && usize::try_from(index).is_ok_and(|index| index >= count);
+        known.then(|| Failure::Environment {
+            problem: format!("there is no card {index}: {count} can be seen, counted from 0"),
+            hint: "plimsoll watch --once shows them; leave --index out for the first".to_owned(),
+        })
     }
 
     /// Why there is no card, and what to do about it.

@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use plimsoll_core::estimate::fit::{Allowed, fit};
 use plimsoll_core::estimate::{Run, Verdict, with_largest_batch};
 use plimsoll_core::solve::{self, EFFORT};
-use plimsoll_core::{Estimate, Scenario};
+use plimsoll_core::{Error, Estimate, Scenario, summary};
 use serde_json::{Value, json};
 
 use crate::exit::{self, Failure};
@@ -26,6 +26,7 @@ Examples:
   plimsoll estimate run.toml --checkpointing full --format json
   plimsoll estimate '?model=gpt2&gpu=h200&batch=8'
   plimsoll estimate run.toml --explain
+  plimsoll estimate run.toml --format svg > verdict.svg
   plimsoll estimate run.toml --ledger run.json.gz
   plimsoll estimate run.toml --grid 1-16x512,1024,2048
   plimsoll estimate --jsonl < scenarios.jsonl > estimates.jsonl
@@ -53,9 +54,10 @@ pub struct Args {
     #[command(flatten)]
     input: Input,
 
-    /// How to answer
-    #[arg(long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
-    format: Format,
+    /// How to answer: for people, for programs, as a note or as a picture of the
+    /// verdict for an issue, a page or a message
+    #[arg(long, value_enum, default_value_t = Written::Text, value_name = "FORMAT")]
+    format: Written,
 
     /// Read one JSON scenario a line (standard input, or FILE) and answer one
     /// JSON estimate a line; a bad line is answered {"error": ...}
@@ -88,6 +90,17 @@ pub enum Format {
     Json,
 }
 
+/// How an estimate is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Written {
+    Text,
+    Json,
+    // A note for an issue or a page.
+    Markdown,
+    // The verdict as a picture.
+    Svg,
+}
+
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let overlay = Overlay::new(&args.input.flags)?;
@@ -110,14 +123,17 @@ fn answer(args: &Args, overlay: &Overlay) -> Result<u8, Failure> {
     let estimate = estimate(&run, &scenario)?;
     let explanation = args.explain.then(|| run.explain());
     let text = match args.format {
-        Format::Json => {
+        Written::Json => {
             let mut value = serde_json::to_value(&estimate).unwrap_or(Value::Null);
             if let (Some(explanation), Some(object)) = (&explanation, value.as_object_mut()) {
                 object.insert("explain".to_owned(), serde_json::to_value(explanation).unwrap_or(Value::Null));
             }
             format!("{value:#}\n")
         }
-        Format::Text => {
+        Written::Markdown | Written::Svg if args.explain => return Err(one_estimate("explain")),
+        Written::Markdown => summary::markdown(&scenario, &estimate),
+        Written::Svg => summary::picture(&scenario, &estimate),
+        Written::Text => {
             let timeline = run.timeline(TIMELINE_POINTS);
             let peak = timeline.points.get(timeline.peak).map(|point| run.alive_at(point.event));
             let report = Report {
@@ -145,16 +161,23 @@ pub fn print(text: &str, code: u8) -> Result<u8, Failure> {
     }
 }
 
+/// A note or a picture says one verdict, and no more.
+fn one_estimate(flag: &str) -> Failure {
+    let problem = format!("markdown and svg say one verdict, which --{flag} is more than");
+    Failure::from(Error::new("format", problem, format!("leave --{flag} out, or take --format text or json")))
+}
+
 /// The answer to `--grid`.
-fn grid(scenario: &Scenario, sizes: &str, format: Format) -> Result<String, Failure> {
+fn grid(scenario: &Scenario, sizes: &str, format: Written) -> Result<String, Failure> {
     let (batches, seqs) = axes::axes(sizes, scenario)?;
     let grid = solve::grid(scenario, &batches, &seqs, EFFORT)?;
     Ok(match format {
-        Format::Json => {
+        Written::Json => {
             let value = json!({ "schema": 1, "scenario": scenario.to_value(), "grid": grid });
             format!("{value:#}\n")
         }
-        Format::Text => view::grid(scenario, &grid, view::columns(), Paint::for_stdout()),
+        Written::Text => view::grid(scenario, &grid, view::columns(), Paint::for_stdout()),
+        Written::Markdown | Written::Svg => return Err(one_estimate("grid")),
     })
 }
 

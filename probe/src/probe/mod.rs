@@ -120,7 +120,7 @@ impl Kind {
     }
 }
 
-/// Refuses several cards, which no worker runs, and inference that the engine refuses, before anything is started: of a
+/// Refuses several cards and torch.compile, which no worker runs, and inference that the engine refuses, before anything is started: of a
 /// generation that is not estimated nothing could be compared. A model that the engine does not know at all may be measured
 /// all the same.
 ///
@@ -132,6 +132,13 @@ pub fn check_mode(scenario: &Scenario) -> Result<(), Error> {
             at::parallel::gpus,
             "the probe measures one card",
             "leave parallel out, or estimate it",
+        ));
+    }
+    if scenario.training.compile {
+        return Err(Error::new(
+            at::training::compile,
+            "the estimate is that of the run without torch.compile, and so is what is measured",
+            "leave compile out",
         ));
     }
     if scenario.training.mode == Mode::Train || scenario.estimated().is_err() {

@@ -111,11 +111,9 @@ impl Watcher for Progress {
         match update {
             Update::Starting { python, device, work } => {
                 self.state.work = *work;
-                self.say(&self.paint.quiet(&format!(
-                    "Measuring on {} with {}",
-                    name(*device),
-                    shown(&python.display().to_string())
-                )));
+                let on = device.map(|device| format!(" on {}", name(device))).unwrap_or_default();
+                let python = shown(&python.display().to_string());
+                self.say(&self.paint.quiet(&format!("Measuring{on} with {python}")));
                 self.state.phase = "starting Python".to_owned();
             }
             Update::Hello { software, device, room, load_line } => {

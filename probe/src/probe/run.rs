@@ -121,7 +121,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         Err(failure) => return Err(failure),
     }
     // Below the answer: it is longer than a screen.
-    if let Some(planner) = &args.planner {
+    if let Some(planner) = args.planner.as_ref().filter(|_| !record.device.hollow) {
         point_to(&record, planner);
     }
     Ok(code)
@@ -129,6 +129,9 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
 
 /// Keeps the record on this machine; that it cannot be kept is no reason to lose the answer.
 fn keep(record: &Measurement) {
+    if !records::tells(record) {
+        return;
+    }
     let paint = Paint::for_stderr();
     let line = match Store::local().and_then(|store| store.keep(record)) {
         Ok(path) => paint.quiet(&format!("Kept as {}", path.display())),

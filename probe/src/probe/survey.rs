@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Asks PyTorch itself: whether there is a card says nothing about whether PyTorch can use it.
 const SCRIPT: &str = r#"
-import importlib.util, json, sys
+import ctypes, importlib.util, json, sys
 import torch
 has = [name for name in ("transformers", "peft", "torchvision", "bitsandbytes") if importlib.util.find_spec(name)]
 answer = {"torch": str(torch.__version__), "has": has, "kind": "cpu"}
@@ -25,6 +25,7 @@ try:
     if torch.cuda.is_available():
         card = torch.cuda.get_device_properties(0)
         major, minor = torch.cuda.get_device_capability(0)
+        answer["hollow"] = hasattr(ctypes.CDLL(None), "plimsoll_hollow_absent") if sys.platform == "linux" else False
         answer.update(kind="cuda", name=card.name, total=card.total_memory, capability="%d.%d" % (major, minor),
                       uuid=str(getattr(card, "uuid", "")))
     elif getattr(torch.backends, "mps", None) and torch.backends.mps.is_available():
@@ -55,6 +56,8 @@ struct Answer {
     total: Option<Bytes>,
     capability: Option<String>,
     uuid: Option<String>,
+    #[serde(default)]
+    hollow: bool,
 }
 
 /// Asks the Python that would measure. `None` when it does not answer: a measurement will say why.
@@ -62,6 +65,9 @@ struct Answer {
 /// # Errors
 /// When there is no Python to ask.
 pub fn survey(place: &Where) -> Result<Option<Survey>, Failure> {
+    if let Some(failure) = place.index.and_then(|index| cards::open().lacks(index)) {
+        return Err(failure);
+    }
     let python = worker::find(place.python.as_deref())?;
     let quarters = worker::Quarters::new()?;
     let mut command = quarters.inline(&python, SCRIPT);
@@ -98,6 +104,7 @@ fn of(answer: Answer, place: &Where) -> Survey {
             used_before: cards.read(card.index).and_then(|reading| reading.used),
             capability: card.capability.clone().or(answer.capability),
             driver: card.driver.clone(),
+            hollow: answer.hollow,
         },
         None => MeasuredDevice {
             kind,
@@ -108,6 +115,7 @@ fn of(answer: Answer, place: &Where) -> Survey {
             used_before: None,
             capability: answer.capability,
             driver: None,
+            hollow: answer.hollow,
         },
     };
     Survey { torch: answer.torch, has: answer.has, device }

@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use plimsoll_core::measurement::TEXT;
+use plimsoll_core::measurement::{Attempt, Outcome, TEXT};
 use plimsoll_core::{Error, Measurement};
 
 use crate::exit::Failure;
@@ -34,6 +34,13 @@ const LONGEST: u64 = TEXT as u64;
 pub fn write(path: &Path, measurement: &Measurement) -> Result<(), Failure> {
     replace(path, text(measurement).as_bytes())
         .map_err(|error| cannot("write", path, &error, "check that the folder exists and may be written to"))
+}
+
+/// Whether a record tells of anything that ran. A worker that failed or was stopped before its first step leaves one that says
+/// so, and nothing to keep among what was measured.
+pub fn tells(record: &Measurement) -> bool {
+    let empty = |a: &Attempt| a.steps == 0 && matches!(a.outcome, Outcome::Failed | Outcome::Interrupted);
+    !record.attempts.iter().all(empty)
 }
 
 /// Reads a record: its shape, not whether it can be true.

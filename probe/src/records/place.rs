@@ -6,14 +6,20 @@ use std::path::PathBuf;
 
 use crate::exit::Failure;
 
-/// The folder of Plimsoll's data; it need not exist yet. `PLIMSOLL_DATA` names another one than the system's place:
+/// Where in the data directory everything belongs that was not measured but rehearsed.
+const REHEARSED: &str = "rehearsals";
+
+/// The folder of Plimsoll's data; it need not exist yet. Within `plimsoll rehearse`, where no card computes, it is a folder
+/// of its own below: what was rehearsed is never found among what was measured. `PLIMSOLL_DATA` names another one than the system's place:
 /// `$XDG_DATA_HOME/plimsoll` or `~/.local/share/plimsoll`, on macOS `~/Library/Application Support/plimsoll`, on Windows
 /// `%LOCALAPPDATA%\plimsoll`.
 ///
 /// # Errors
 /// [`Failure::Environment`] when the system does not say where the user's files are.
 pub fn data_directory() -> Result<PathBuf, Failure> {
-    find(|name| env::var_os(name), env::consts::OS).ok_or_else(|| Failure::Environment {
+    let rehearsed = env::var_os(plimsoll_hollow::VARIABLE).is_some();
+    let place = find(|name| env::var_os(name), env::consts::OS);
+    place.map(|place| if rehearsed { place.join(REHEARSED) } else { place }).ok_or_else(|| Failure::Environment {
         problem: "the system does not say where your data belongs".to_owned(),
         hint: "set PLIMSOLL_DATA to a folder, or give --out".to_owned(),
     })

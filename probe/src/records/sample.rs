@@ -46,6 +46,7 @@ pub fn record() -> Measurement {
             used_before: Some(Bytes::from_mib(400)),
             capability: Some("12.0".to_owned()),
             driver: Some("580.95".to_owned()),
+            hollow: false,
         },
         allocator: Allocator { conf: None, limit: None },
         parameters: Some(Parameters { total: 124_439_808, trainable: 124_439_808 }),

@@ -98,7 +98,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
             Error::new("command", "nothing to run", "name it after --: plimsoll rehearse -- python train.py").into()
         );
     };
-    let python = python_of(args.python.as_deref(), program)?;
+    let python = python_of(args.python.as_deref(), program, rest)?;
     // What the command loads lies here, so nobody else may write to it; after a SIGKILL the next start takes it away.
     let quarters = Quarters::new()?;
     let torch = place::torch(&quarters, &python)?;
@@ -172,14 +172,15 @@ fn ending(status: ExitStatus, peaks: &Peaks) -> Result<u8, Failure> {
     })
 }
 
-/// The Python that is named, the command's own if it is one, else the environment's.
-fn python_of(named: Option<&Path>, program: &OsStr) -> Result<PathBuf, Failure> {
+/// The Python that is named, the command's own if it is one or names one to another `plimsoll`, else the environment's.
+fn python_of(named: Option<&Path>, program: &OsStr, rest: &[OsString]) -> Result<PathBuf, Failure> {
     let own = Path::new(program);
-    let is_python = own.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python"));
-    match named {
-        None if is_python => Ok(own.to_owned()),
-        _ => Ok(find(named)?.program),
+    let is = |what: &str| own.file_name().is_some_and(|name| name.to_string_lossy().starts_with(what));
+    if named.is_none() && is("python") {
+        return Ok(own.to_owned());
     }
+    let asked = is("plimsoll").then(|| rest.iter().skip_while(|word| *word != "--python").nth(1)).flatten();
+    Ok(find(named.or(asked.map(Path::new)))?.program)
 }
 
 /// Writes what runs before the command's code; answers the folder in which it leaves the peaks.

@@ -34,6 +34,8 @@ const NOTES: u32 = 500;
 pub struct Place<'a> {
     pub python: &'a Python,
     pub device: DeviceKind,
+    /// Whether PyTorch may know of something better.
+    pub best: bool,
     pub sensors: &'a Sensors,
     /// Why it runs on the processor although there is a card.
     pub fallen_back: Option<String>,
@@ -45,7 +47,11 @@ pub fn run(request: &Request<'_>, place: &Place<'_>, watcher: &mut dyn Watcher) 
     let launch = Launch { python: place.python, script: worker::SCRIPT, device: place.device, card: request.index };
     let mut worker = Worker::start(&launch)?;
     let work = Work::of(request.scenario);
-    watcher.see(&Update::Starting { python: &place.python.program, device: place.device, work });
+    watcher.see(&Update::Starting {
+        python: &place.python.program,
+        device: (!place.best).then_some(place.device),
+        work,
+    });
     let text = |path: &std::path::Path| super::absolute(path).to_string_lossy().into_owned();
     worker.send(&Job {
         steps: request.steps,
@@ -53,6 +59,7 @@ pub fn run(request: &Request<'_>, place: &Place<'_>, watcher: &mut dyn Watcher) 
         snapshot: request.snapshot.map(text),
         trace: request.trace.map(text),
         phases: request.phases,
+        best: place.best,
         ..Job::new(request.scenario, place.device)
     });
     let mut greeting = Greeting { request, worker, clock, garbage: 0 };
@@ -443,7 +450,12 @@ impl Session<'_> {
             }
             policy::Advice::Stop(why) => {
                 let what = self.work.batch();
-                self.say(EventKind::Note, reason(why, raising, utilization).map(|words| words.replace("BATCH", what)));
+                let told = self.sampling.as_ref().is_some_and(|s| s.latest().utilization.is_some());
+                self.say(
+                    EventKind::Note,
+                    reason(why, raising, utilization.is_none().then_some(told))
+                        .map(|words| words.replace("BATCH", what)),
+                );
                 self.stage = Stage::Finishing;
                 self.worker.send(&Command::Finish);
             }
@@ -464,6 +476,10 @@ impl Session<'_> {
                 Stage::Finishing => {}
             }
         }
+        if !self.record.record().device.hollow && self.record.record().computes_nothing() {
+            let what = "every loss is exactly 0: the card computes nothing, or not what it should";
+            self.say(EventKind::Warning, [what.to_owned()]);
+        }
         let sampled = self.sampling.take().map(Sampling::stop);
         let mut record = self.record.finish(sampled.as_ref(), &self.clock);
         record.estimate = predict::value(&self.predictor);
@@ -480,15 +496,20 @@ fn described(work: Work, shape: Shape) -> String {
     format!("{}: {} in a step, {} samples", shape.batch, shape.accumulation, shape.samples)
 }
 
-/// Why nothing more is tried, where that needs words; `BATCH` stands for what the batch is called.
-const fn reason(why: Why, raising: bool, utilization: Option<u64>) -> Option<&'static str> {
+/// Why nothing more is tried, where that needs words; `BATCH` stands for what the batch is called. `unknown`: how much the
+/// device was used is not known, and whether anything tells of it at all.
+const fn reason(why: Why, raising: bool, unknown: Option<bool>) -> Option<&'static str> {
     match why {
         Why::OneSampleDoesNotFit => Some("not even one sample fits"),
         Why::SmallerOneStands => Some("the smaller BATCH that finished is the result"),
         Why::NoRoom if raising => Some("a larger BATCH would come too near to the end of the memory"),
-        Why::UtilizationUnknown if utilization.is_none() => {
-            Some("the BATCH was not raised: nothing tells how much the device is used")
-        }
+        Why::UtilizationUnknown => match unknown {
+            Some(true) => Some(
+                "the BATCH was not raised: it was over too soon to tell how much the device is used; give more --steps",
+            ),
+            Some(false) => Some("the BATCH was not raised: nothing tells how much the device is used"),
+            None => None,
+        },
         _ => None,
     }
 }
@@ -499,5 +520,18 @@ fn numeric(step: &plimsoll_core::measurement::MeasuredStep) -> Option<String> {
         (true, _) => Some(format!("GradScaler skipped step {}: gradients were not finite", step.step)),
         (false, None) => Some(format!("the loss of step {} was not finite", step.step)),
         (false, Some(_)) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_too_short_to_tell_is_not_one_that_nothing_tells_of() {
+        let said = |unknown| reason(Why::UtilizationUnknown, true, unknown).unwrap_or_default();
+        assert!(said(Some(true)).contains("give more --steps"));
+        assert!(said(Some(false)).contains("nothing tells how much"));
+        assert_eq!(said(None), "");
     }
 }

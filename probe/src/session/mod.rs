@@ -107,8 +107,8 @@ pub enum Update<'a> {
     Starting {
         /// The interpreter.
         python: &'a Path,
-        /// Where it will run.
-        device: DeviceKind,
+        /// Where it will run, unless PyTorch is left to say.
+        device: Option<DeviceKind>,
         /// What it will repeat.
         work: Work,
     },
@@ -187,12 +187,17 @@ pub fn measure(request: &Request<'_>, watcher: &mut dyn Watcher) -> Result<Measu
     let sensors = sensors::Sensors::open();
     // Who names a card by its number wants a card.
     let asked = request.device.or(request.index.map(|_| DeviceKind::Cuda));
+    if let Some(failure) = request.index.and_then(|index| sensors.lacks(index)) {
+        return Err(failure);
+    }
     let device = asked.unwrap_or_else(|| best(&sensors));
-    let mut place = conversation::Place { python: &python, device, sensors: &sensors, fallen_back: None };
+    // Where nothing shows a card PyTorch may see one all the same: a container can lack the library that tells of cards.
+    let best = asked.is_none() && device == DeviceKind::Cpu;
+    let mut place = conversation::Place { python: &python, device, best, sensors: &sensors, fallen_back: None };
     match conversation::run(request, &place, watcher) {
-        Err(greeting::Early::NoDevice(reason)) if asked.is_none() && device != DeviceKind::Cpu => {
+        Err(greeting::Early::NoDevice(reason)) if asked.is_none() => {
             // Nobody asked for the card; that it cannot be used is said, and the measurement goes on without it.
-            place.device = DeviceKind::Cpu;
+            (place.device, place.best) = (DeviceKind::Cpu, false);
             place.fallen_back = Some(reason.problem());
             conversation::run(request, &place, watcher)
         }

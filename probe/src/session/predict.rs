@@ -119,6 +119,7 @@ mod tests {
             used_before: Some(Bytes::from_mib(1000)),
             capability: None,
             driver: None,
+            hollow: false,
         }
     }
 

@@ -61,6 +61,7 @@ impl Builder {
                 used_before: *used_before,
                 capability: card.capability.clone().or_else(|| hello.device.capability.clone()),
                 driver: card.driver.clone(),
+                hollow: hello.device.hollow,
             },
             None => MeasuredDevice {
                 kind: hello.device.kind,
@@ -71,6 +72,7 @@ impl Builder {
                 used_before: None,
                 capability: hello.device.capability.clone(),
                 driver: None,
+                hollow: hello.device.hollow,
             },
         };
         let record = Measurement {
@@ -239,6 +241,12 @@ impl Builder {
                 0 | 1 => sampled.peak_process,
                 _ => sampled.peak_between(clock.to_ours(from), clock.to_ours(to)),
             };
+            // What stood for less time than lies between two samples was not seen: no figure is better than one that is known
+            // to be too low.
+            let of_process = [ProcessSource::NvmlProcess, ProcessSource::AmdgpuProcess].map(Some);
+            if of_process.contains(&sampled.process_source) && record.peak.process < record.peak.reserved && finished {
+                record.peak.process = None;
+            }
             record.peak.process_source = record.peak.process.and(sampled.process_source);
         }
         if let Some(sampled) = sampled {

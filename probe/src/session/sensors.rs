@@ -7,6 +7,7 @@ use plimsoll_core::measurement::Sample;
 
 use crate::cards::sampler::{Sampled, Sampler};
 use crate::cards::{self, Card, CardHandle, Cards};
+use crate::exit::Failure;
 use crate::worker::Hello;
 
 /// How often memory is read.
@@ -38,6 +39,11 @@ impl Sensors {
     /// Whether there is any card.
     pub fn has_card(&self) -> bool {
         !self.cards.list().is_empty()
+    }
+
+    /// As [`Cards::lacks`].
+    pub fn lacks(&self, index: u32) -> Option<Failure> {
+        self.cards.lacks(index)
     }
 
     /// Why the worker's card cannot be read beside it.

@@ -1,23 +1,23 @@
 //! The peak as one stacked bar, with the load line marked under it.
 
+use plimsoll_core::summary::Part;
 use plimsoll_core::{Bytes, Estimate};
 
 use super::number::shares;
-use super::stack::Layer;
 use super::{Paint, WIDTH};
 
 const CELLS: usize = WIDTH - 4;
 
 /// The bar stands for the card's capacity, or for the peak where that is more.
-pub fn bar(estimate: &Estimate, layers: &[(Layer, Bytes)], paint: Paint) -> String {
-    let peak: Bytes = layers.iter().map(|(_, bytes)| *bytes).sum();
+pub fn bar(estimate: &Estimate, parts: &[Part], paint: Paint) -> String {
+    let peak: Bytes = parts.iter().map(|part| part.bytes).sum();
     let free = estimate.device.capacity.saturating_sub(peak);
-    let mut parts: Vec<u64> = layers.iter().map(|(_, bytes)| bytes.get()).collect();
-    parts.push(free.get());
-    let cells: Vec<usize> = shares(&parts, CELLS as u64).iter().map(|&n| usize::try_from(n).unwrap_or(CELLS)).collect();
+    let mut sizes: Vec<u64> = parts.iter().map(|part| part.bytes.get()).collect();
+    sizes.push(free.get());
+    let cells: Vec<usize> = shares(&sizes, CELLS as u64).iter().map(|&n| usize::try_from(n).unwrap_or(CELLS)).collect();
     let mut bar = String::new();
-    for ((layer, _), &cells) in layers.iter().zip(&cells) {
-        bar.push_str(&paint.cells(*layer, cells));
+    for (part, &cells) in parts.iter().zip(&cells) {
+        bar.push_str(&paint.cells(part.kind, cells));
     }
     bar.push_str(&paint.free(cells.last().copied().unwrap_or_default()));
 

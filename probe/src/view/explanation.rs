@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use plimsoll_core::estimate::{Category, Explanation, Layer};
+use plimsoll_core::summary::Kind;
 use plimsoll_core::{Bytes, Estimate};
 
 use super::holdings::row;
 use super::number::Unit;
-use super::stack;
 use super::{Paint, WIDTH, fit};
 
 /// Columns of a layer's name.
@@ -92,7 +92,7 @@ fn line(run: &Run<'_>, unit: Unit, paint: Paint) -> String {
     let parts: String = Category::ALL
         .iter()
         .filter(|category| layer.holdings.iter().any(|h| h.category == **category))
-        .map(|category| paint.cells(stack::Layer::Tensors(*category), 1))
+        .map(|category| paint.cells((*category).into(), 1))
         .collect();
     let times = if run.layers.len() > 1 {
         format!("  {} x {}", run.layers.len(), unit.text(layer.bytes))
@@ -121,7 +121,7 @@ fn beyond(explanation: &Explanation, estimate: &Estimate, paint: Paint) -> Strin
         ("rests of blocks too small to split off", beyond.unsplit),
         ("free blocks the allocator keeps", beyond.cached),
         ("more it had reserved at another moment", beyond.reserved_elsewhere),
-        ("context and libraries", beyond.context),
+        (Kind::Context.label(), beyond.context),
     ];
     for (label, bytes) in rows {
         let _ = writeln!(out, "  {label:<NAME$} {:>16}", unit.text(bytes), NAME = NAME + 6);

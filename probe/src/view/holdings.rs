@@ -6,7 +6,6 @@ use plimsoll_core::Bytes;
 use plimsoll_core::estimate::Holding;
 
 use super::number::plain_op;
-use super::stack::Layer;
 use super::{Paint, WIDTH, fit};
 
 /// Groups shown; the rest is summed in one line.
@@ -41,7 +40,7 @@ pub fn row(holding: &Holding, paint: Paint) -> String {
     );
     let room = (WIDTH - 6).saturating_sub(front.chars().count());
     let origin = origin(&holding.module, plain_op(&holding.op), room);
-    let swatch = paint.cells(Layer::Tensors(holding.category), 1);
+    let swatch = paint.cells(holding.category.into(), 1);
     format!("  {swatch} {front}  {origin}")
 }
 

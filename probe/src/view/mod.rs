@@ -22,10 +22,10 @@ mod sample;
 mod tests;
 
 use plimsoll_core::estimate::{Explanation, Holding};
-use plimsoll_core::{Estimate, Scenario};
+use plimsoll_core::{Estimate, Scenario, summary};
 
 pub use grid::grid;
-pub use headline::{distance, model_name, question, recipe};
+pub use headline::question;
 pub use number::{Unit, fit, wrapped};
 pub use paint::Paint;
 pub use plimsoll_core::grouped;
@@ -57,12 +57,12 @@ pub fn columns() -> usize {
 
 /// The whole report.
 pub fn report(report: &Report<'_>, paint: Paint) -> String {
-    let layers = stack::stack(report.estimate);
-    let parts = [
+    let parts = summary::parts(report.estimate);
+    let blocks = [
         question(report.scenario, paint),
-        headline::verdict(report.estimate, paint) + &bar::bar(report.estimate, &layers, paint),
+        headline::verdict(report.estimate, paint) + &bar::bar(report.estimate, &parts, paint),
         facts::facts(report.estimate, paint),
-        breakdown::breakdown(report.estimate, &layers, paint),
+        breakdown::breakdown(report.estimate, &parts, paint),
         phases::phases(report.estimate, paint),
         match report.explanation {
             Some(explanation) => explanation::explanation(explanation, report.estimate, paint),
@@ -70,6 +70,6 @@ pub fn report(report: &Report<'_>, paint: Paint) -> String {
         },
         facts::notes(&report.estimate.warnings, paint),
     ];
-    let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
-    format!("\n{}", parts.join("\n"))
+    let blocks: Vec<&str> = blocks.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+    format!("\n{}", blocks.join("\n"))
 }

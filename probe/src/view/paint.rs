@@ -3,8 +3,9 @@
 use anstream::{AutoStream, ColorChoice};
 use clap::builder::styling::{AnsiColor, Style};
 use plimsoll_core::estimate::Verdict;
+use plimsoll_core::summary::Kind;
 
-use super::stack::Layer;
+use super::stack;
 
 /// Styles text, or leaves it alone when the output is no terminal or NO_COLOR is set.
 #[derive(Clone, Copy, Debug)]
@@ -68,15 +69,15 @@ impl Paint {
         self.style(style, text)
     }
 
-    /// `cells` cells of a bar: blocks in the layer's colour, or its letter.
-    pub fn cells(self, layer: Layer, cells: usize) -> String {
-        match layer.colour() {
+    /// `cells` cells of a bar: blocks in the kind's colour, or its letter.
+    pub fn cells(self, kind: Kind, cells: usize) -> String {
+        match stack::colour(kind) {
             Some(colour) if self.colour => self.style(colour.on_default(), &"\u{2588}".repeat(cells)),
             None if self.colour => {
-                let shade = if layer == Layer::Context { "\u{2593}" } else { "\u{2592}" };
+                let shade = if kind == Kind::Context { "\u{2593}" } else { "\u{2592}" };
                 self.style(Style::new().dimmed(), &shade.repeat(cells))
             }
-            _ => layer.letter().to_string().repeat(cells),
+            _ => stack::letter(kind).to_string().repeat(cells),
         }
     }
 

@@ -2,8 +2,8 @@
 
 use plimsoll_core::Bytes;
 use plimsoll_core::estimate::Verdict;
+use plimsoll_core::summary::parts;
 
-use super::stack::stack;
 use super::{Paint, Report, report, sample};
 
 type Sample = (plimsoll_core::Scenario, plimsoll_core::Estimate, Vec<plimsoll_core::estimate::Holding>);
@@ -46,17 +46,17 @@ fn without_colour_it_is_plain_ascii() {
 #[test]
 fn the_table_sums_to_the_peak_as_printed() {
     for (_, estimate, _) in [sample::too_deep(), sample::fitting()] {
-        let total: Bytes = stack(&estimate).iter().map(|(_, bytes)| *bytes).sum();
+        let total: Bytes = parts(&estimate).iter().map(|part| part.bytes).sum();
         assert_eq!(total, estimate.peak.process);
-        let table = super::breakdown::breakdown(&estimate, &stack(&estimate), Paint::with_colour(false));
+        let table = super::breakdown::breakdown(&estimate, &parts(&estimate), Paint::with_colour(false));
         let hundredths = |line: &str| -> Option<u64> {
             let mut words = line.split_whitespace().rev().skip_while(|word| *word != "GiB").skip(1);
             words.next()?.replace('.', "").parse().ok()
         };
         let rows: Vec<&str> = table.lines().filter(|line| line.ends_with(" %")).collect();
-        let (last, parts) = rows.split_last().unwrap();
-        assert!(parts.len() > 5, "{table}");
-        assert_eq!(parts.iter().filter_map(|row| hundredths(row)).sum::<u64>(), hundredths(last).unwrap(), "{table}");
+        let (last, shares) = rows.split_last().unwrap();
+        assert!(shares.len() > 5, "{table}");
+        assert_eq!(shares.iter().filter_map(|row| hundredths(row)).sum::<u64>(), hundredths(last).unwrap(), "{table}");
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Job {
     pub config: Option<Map<String, Value>>,
     /// Where.
     pub device: DeviceKind,
+    /// Whether to take something better than `device` where PyTorch has it.
+    pub best: bool,
     /// Which of the devices the worker sees.
     pub index: u32,
     /// Optimizer steps of an attempt.
@@ -44,6 +46,7 @@ impl Job {
             scenario: scenario.to_value(),
             config: scenario.model.source.config(),
             device,
+            best: false,
             index: 0,
             steps: 3,
             limit: None,
@@ -219,6 +222,9 @@ pub struct HelloDevice {
     /// Only to find the card; never kept.
     #[serde(default)]
     pub pci: Option<String>,
+    /// Whether a library stands in for the card.
+    #[serde(default)]
+    pub hollow: bool,
 }
 
 /// A phase that ended.

@@ -1,4 +1,4 @@
-//! The pages that list models and cards, and that of the worked examples.
+//! The pages that list models and cards, that of the worked examples, and those written from tables.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use plimsoll_core::ledger::hull::Axis;
 use plimsoll_core::scenario::HullModel;
 use plimsoll_core::solve::needs::{self, Method};
 use plimsoll_core::{Bytes, Scenario, grouped};
-use plimsoll_tests::{scenario_page, worked};
+use plimsoll_tests::{compare, scenario_page, worked};
 use serde_json::json;
 
 use crate::page::Page;
@@ -30,6 +30,7 @@ pub fn pages() -> Result<Vec<Page>> {
         Page { name: "docs/gpus.md", fresh: gpus_page(&models)? },
         Page { name: "docs/worked-examples.md", fresh: worked::page()? },
         Page { name: "docs/scenario.md", fresh: scenario_page::page()? },
+        Page { name: "docs/compare.md", fresh: compare::page()? },
     ])
 }
 

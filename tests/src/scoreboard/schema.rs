@@ -84,7 +84,8 @@ mod tests {
     #[test]
     fn the_example_follows_the_schema_and_shows_every_key() {
         let example: Value = serde_json::from_str(measurement::EXAMPLE).unwrap();
-        assert_eq!(faults(&example), Vec::<String>::new());
+        // The example is of a real card, and only a rehearsal says that there was none.
+        assert_eq!(faults(&example), ["record.device.hollow: the example does not show it"]);
     }
 
     #[test]

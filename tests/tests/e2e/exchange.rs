@@ -1,7 +1,11 @@
 //! What people have in hand is read, and the run is written as what they use.
 
 use anyhow::{Result, ensure};
+use plimsoll_core::Scenario;
+use plimsoll_core::estimate::estimate;
 use plimsoll_core::exchange::{Source, read};
+use plimsoll_core::summary::markdown;
+use serde_json::json;
 
 use crate::{axe, figures::agreed, journey::journey};
 
@@ -81,5 +85,51 @@ fn the_run_is_written_as_what_people_use() -> Result<()> {
         )
         .await?;
         page.reads("exchange-refused", "why it is refused", |text| text.contains("training.")).await.map(drop)
+    })
+}
+
+/// The note and both pictures, caught where the browser would put them into the clipboard or a file.
+const CAUGHT: &str = "window.caught = {}; \
+    Clipboard.prototype.writeText = async text => { window.caught.note = text }; \
+    HTMLAnchorElement.prototype.click = function () { window.caught[this.download] = this.href }; return true";
+
+#[test]
+fn the_answer_is_taken_along_as_a_note_and_as_a_picture() -> Result<()> {
+    journey("answer", async |journey| {
+        let page = journey.browser().await?;
+        page.open("?model=qwen3-8b&gpu=rtx-5070-ti&batch=2").await?;
+        agreed(&page).await?;
+        page.eval(CAUGHT).await?;
+        for form in ["answer-markdown", "answer-svg", "answer-png"] {
+            page.click_hook(form).await?;
+        }
+        let held = |caught: &serde_json::Value, name: &str| caught[name].as_str().unwrap_or_default().to_owned();
+        let caught = page
+            .until("note and pictures", async || {
+                let caught = page.eval("return window.caught").await?;
+                let all = ["note", "plimsoll.svg", "plimsoll.png"].iter().all(|name| !held(&caught, name).is_empty());
+                let names = caught.as_object().map(|caught| caught.keys().cloned().collect::<Vec<_>>().join(", "));
+                Ok(if all { Ok(caught) } else { Err(names.unwrap_or_default()) })
+            })
+            .await?;
+        let scenario = Scenario::from_value(&json!({
+            "model": { "catalog": "qwen3-8b" }, "device": { "gpu": "rtx-5070-ti" }, "input": { "batch": 2 }
+        }))?;
+        let note = held(&caught, "note");
+        ensure!(note == markdown(&scenario, &estimate(&scenario)?), "{note}");
+        ensure!(held(&caught, "plimsoll.svg").contains("Does%20not%20fit"), "the picture has another verdict");
+        // The picture is painted: wide, and not all of one colour.
+        let painted = page
+            .eval_with(
+                "const image = new Image(); image.src = arguments[0]; return image.decode().then(() => { \
+                 const canvas = document.createElement('canvas'); canvas.width = image.width; canvas.height = image.height; \
+                 const brush = canvas.getContext('2d'); brush.drawImage(image, 0, 0); \
+                 const dots = new Uint32Array(brush.getImageData(0, 0, image.width, image.height).data.buffer); \
+                 return [image.width, new Set(dots).size > 20] })",
+                vec![caught["plimsoll.png"].clone()],
+            )
+            .await?;
+        ensure!(painted == json!([1520, true]), "{painted}");
+        axe::is_clean(&page, "an answer that was taken along").await
     })
 }

@@ -90,8 +90,8 @@ pub fn expected(scenario: &Scenario) -> Result<Figures> {
     .map(|(name, bytes)| (name.to_owned(), bytes.get()))
     .into();
     // What the allocator reserved beyond what was asked of it, and what lies outside it.
-    parts.push(("fragmentation".to_owned(), reserved.saturating_sub(at_peak.total().get())));
-    parts.push(("context".to_owned(), process.saturating_sub(reserved)));
+    parts.push(("allocator's cache and gaps".to_owned(), reserved.saturating_sub(at_peak.total().get())));
+    parts.push(("context and libraries".to_owned(), process.saturating_sub(reserved)));
     parts.retain(|(_, bytes)| *bytes > 0);
     ensure!(
         parts.iter().map(|(_, bytes)| bytes).sum::<u64>() == process,

@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 use plimsoll_core::Bytes;
-use plimsoll_web::kind::Kind;
+use plimsoll_core::summary::Kind;
 use plimsoll_web::number;
 
 use super::holdings::HoldingRow;

@@ -5,6 +5,7 @@ use plimsoll_core::Error;
 use plimsoll_core::exchange::{Form, Imported, MOST_BYTES, Outcome, Part, Source, read, write};
 use wasm_bindgen::prelude::*;
 
+use super::answer::Answer;
 use super::browser;
 use super::planner::{Planner, in_full};
 
@@ -70,11 +71,12 @@ pub fn Exchange() -> impl IntoView {
             <header class="section-head">
                 <h2 id="exchange-title" tabindex="-1">"Bring and take"</h2>
                 <p>
-                    "Configurations of the tools you train with are read here, and this run is written as one of theirs, or as code."
+                    "Configurations of the tools you train with are read here, and this run is written as one of theirs, or as code; its answer as a note or a picture."
                 </p>
             </header>
             <Bring/>
             <Take/>
+            <Answer/>
         </section>
     }
 }

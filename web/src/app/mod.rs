@@ -2,6 +2,7 @@
 
 mod address;
 mod alive;
+mod answer;
 mod breakdown;
 mod browser;
 mod compare;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
-use plimsoll_core::{Error, Scenario};
+use plimsoll_core::{Error, Scenario, summary};
 use plimsoll_web::plans::{PINNED, Plan, Plans, differences};
 use plimsoll_web::reading::Reading;
 use plimsoll_web::wording::{distance, load};
-use plimsoll_web::{beside, engine, number};
+use plimsoll_web::{beside, number};
 
 use super::planner::{Planner, in_full};
 use super::{address, browser, scheduler};
@@ -106,7 +106,7 @@ fn KeepPlan(book: PlanBook) -> impl IntoView {
     let name = RwSignal::new(None::<String>);
     // What a plan is called until a person says otherwise.
     let wish = move || {
-        let wish = planner.scenario.with(|s| format!("{}, {}", engine::model_name(s), load(s)));
+        let wish = planner.scenario.with(|s| format!("{}, {}", summary::model_name(s), load(s)));
         book.plans.with(|plans| plans.free_name(&wish))
     };
     let keep = move || {
@@ -294,7 +294,7 @@ fn BarRow(index: usize, entry: Entry, bar: Option<beside::Bar>, now: Option<Entr
                 </svg>
                 <strong>{name}</strong>
                 " "
-                <small>{engine::model_name(&scenario)} ", " {load(&scenario)} ", on " {engine::card_name(&scenario)}</small>
+                <small>{summary::model_name(&scenario)} ", " {load(&scenario)} ", on " {summary::card_name(&scenario)}</small>
             </p>
             <svg class="beside-bar" width="100%" height="26" aria-hidden="true">
                 {bar

@@ -3,8 +3,8 @@
 use leptos::html::Div;
 use leptos::prelude::*;
 use plimsoll_core::scenario::Mode;
+use plimsoll_core::summary::Kind;
 use plimsoll_web::cursor::{Move, moved};
-use plimsoll_web::kind::Kind;
 use plimsoll_web::timeline::Layout;
 use plimsoll_web::{number, wording};
 use wasm_bindgen::JsCast;

@@ -1,8 +1,8 @@
 //! The verdict in numbers.
 
 use leptos::prelude::*;
-use plimsoll_core::Bytes;
-use plimsoll_web::{engine, number, wording};
+use plimsoll_core::{Bytes, summary};
+use plimsoll_web::{number, wording};
 
 use super::browser;
 use super::course::Course;
@@ -15,8 +15,8 @@ const SPEAK: i32 = 500;
 pub fn VerdictPanel() -> impl IntoView {
     let planner = Planner::get();
     let reading = planner.reading;
-    let title = move || planner.scenario.with(engine::model_name);
-    let card = move || planner.scenario.with(engine::card_name);
+    let title = move || planner.scenario.with(summary::model_name);
+    let card = move || planner.scenario.with(summary::card_name);
     // Two tabs are two runs: each says which it is.
     Effect::new(move || {
         let standing = reading.with(|r| r.as_ref().map_or("No estimate", |r| r.standing.label()));

@@ -3,5 +3,6 @@
 pub mod cycle;
 pub mod estimate;
 pub mod peaks;
+pub mod real;
 pub mod sizes;
 pub mod texts;

@@ -13,7 +13,7 @@ use plimsoll_core::scenario::{Mode, Precision};
 use plimsoll_core::{Error, Scenario};
 
 use super::bench::Machine;
-use super::{Where, entry, survey};
+use super::{Where, check_mode, entry, survey};
 use crate::estimate::Format;
 use crate::exit::{self, Failure};
 use crate::records::Store;
@@ -79,6 +79,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         }
         None => args.input.to_measure().map_err(or_a_preset)?.scenario,
     };
+    check_mode(&asked)?;
     if asked.training.mode == Mode::Inference {
         let hint = "measure it with plimsoll probe run, its largest batch with plimsoll probe fit";
         return Err(Error::new("training.mode", "a ladder is of levers of training", hint).into());

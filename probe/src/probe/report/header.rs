@@ -5,16 +5,27 @@ use std::fmt::Write as _;
 use plimsoll_core::measurement::{DeviceKind, Outcome};
 
 use super::{Report, prose};
-use crate::view::{Paint, WIDTH, fit, model_name, recipe, wrapped};
+use plimsoll_core::summary::{model_name, recipe};
+
+use crate::view::{Paint, WIDTH, fit, wrapped};
 
 /// The first lines.
 pub fn header(report: &Report<'_>, paint: Paint) -> String {
-    let title = fit(&format!("{} on {}", model_name(report.scenario), report.record.device.name), WIDTH - 2);
+    let device = &report.record.device;
+    let hollow = if device.hollow { "a hollow " } else { "" };
+    let title = fit(&format!("{} on {hollow}{}", model_name(report.scenario), device.name), WIDTH - 2);
     let mut out = format!("  {}\n", paint.strong(&title));
     for line in wrapped(&recipe(report.scenario), WIDTH - 2).iter().chain(&wrapped(&software(report), WIDTH - 2)) {
         let _ = writeln!(out, "  {}", paint.quiet(line));
     }
     let (label, comment) = outcome(report);
+    if report.record.device.hollow {
+        let why = "Rehearsed: there was no such card. What PyTorch's allocator did is told; speed, losses and what convolutions \
+            would ask for mean nothing.";
+        for line in wrapped(why, WIDTH - 2) {
+            let _ = writeln!(out, "  {}", paint.quiet(&line));
+        }
+    }
     let good = report.subject.is_some_and(|(_, a)| a.outcome == Outcome::Finished);
     let label = if good { paint.strong(label) } else { paint.signal(label) };
     let _ = writeln!(out, "\n  {label}   {comment}");

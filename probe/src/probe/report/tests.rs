@@ -46,6 +46,7 @@ fn empty() -> Measurement {
             used_before: Some(Bytes::from_mib(2)),
             capability: Some("12.0".to_owned()),
             driver: Some("580.65.06".to_owned()),
+            hollow: false,
         },
         allocator: Allocator::default(),
         parameters: None,

@@ -13,7 +13,7 @@ use crate::probe::bench::{Bench, Trial};
 use crate::probe::entry::Entry;
 use crate::probe::figures::{self, Figures};
 use crate::probe::survey::Survey;
-use crate::records::Store;
+use crate::records::{self, Store};
 
 /// What became of one entry.
 #[derive(Debug)]
@@ -104,7 +104,8 @@ pub fn measure(suite: &Suite<'_>, bench: &mut dyn Bench, store: &Store) -> Resul
         match bench.measure(&trial) {
             Ok(record) => {
                 let figures = Figures::of(&record);
-                let path = store.keep_as(&file_name(entry, &record), &record)?;
+                let path = records::tells(&record).then(|| store.keep_as(&file_name(entry, &record), &record));
+                let path = path.transpose()?;
                 bench.say(&format!(
                     "  {}, process {}",
                     figures::outcome(figures.outcome),
@@ -120,7 +121,7 @@ pub fn measure(suite: &Suite<'_>, bench: &mut dyn Bench, store: &Store) -> Resul
                     }
                     _ => EntryEnd::Measured(figures),
                 };
-                note(end, Some(path));
+                note(end, path);
             }
             Err(_) if bench.stopped() => note(EntryEnd::NotReached("interrupted"), None),
             Err(failure) => {
@@ -153,7 +154,7 @@ mod tests {
     }
 
     fn survey() -> Survey {
-        let mut device = crate::records::sample::record().device;
+        let mut device = records::sample::record().device;
         device.total = Bytes::from_gib(12);
         device.reserved = None;
         device.used_before = None;

@@ -113,6 +113,7 @@ pub fn same_place(record: &Measurement, limit: Option<Bytes>, survey: &Survey) -
     record.allocator.limit == limit
         && record.software.torch == survey.torch
         && record.device.kind == survey.device.kind
+        && record.device.hollow == survey.device.hollow
         // The name of a processor is known to the worker only.
         && (survey.device.kind != DeviceKind::Cuda || record.device.name == survey.device.name)
 }

@@ -3,7 +3,8 @@
 use leptos::prelude::*;
 use plimsoll_core::catalog::search;
 use plimsoll_core::scenario::{Change, Group, at, lever};
-use plimsoll_web::{engine, number};
+use plimsoll_core::summary;
+use plimsoll_web::number;
 
 use super::lever::Levers;
 use crate::app::planner::Planner;
@@ -48,7 +49,7 @@ pub fn DeviceChoice() -> impl IntoView {
             id="gpu-search"
             label="Device"
             help=help
-            value=Signal::derive(move || planner.scenario.with(engine::card_name))
+            value=Signal::derive(move || planner.scenario.with(summary::card_name))
             find=find
             choose=choose
         />

@@ -3,6 +3,7 @@
 use leptos::prelude::*;
 use plimsoll_core::catalog::search;
 use plimsoll_core::scenario::Mode;
+use plimsoll_core::summary;
 use plimsoll_web::{engine, number};
 
 use crate::app::hulls;
@@ -43,7 +44,7 @@ pub fn ModelChoice() -> impl IntoView {
             id="model-search"
             label="From the catalog"
             help=help
-            value=Signal::derive(move || planner.scenario.with(engine::model_name))
+            value=Signal::derive(move || planner.scenario.with(summary::model_name))
             find=find
             choose=choose
         />

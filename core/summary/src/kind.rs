@@ -1,6 +1,6 @@
-//! What memory is for, as the planner stacks it: the ledger's categories, and what lies over them.
+//! What memory is for, as every face stacks it: the ledger's categories, and what lies over them.
 
-use plimsoll_core::estimate::Category;
+use plimsoll_estimate::Category;
 use serde::{Deserialize, Serialize};
 
 /// One layer of the stack.
@@ -52,17 +52,17 @@ impl Kind {
     /// The words people read.
     pub const fn label(self) -> &'static str {
         match self {
-            Self::Weights => "weights",
-            Self::KvCache => "KV cache",
-            Self::OptimizerStates => "optimizer states",
-            Self::Gradients => "gradients",
-            Self::AutocastCopies => "autocast copies",
-            Self::SavedActivations => "saved activations",
-            Self::Temporaries => "temporaries",
-            Self::Inputs => "inputs",
-            Self::Workspace => "workspace",
-            Self::Fragmentation => "fragmentation",
-            Self::Context => "context",
+            Self::Weights => Category::Weights.label(),
+            Self::KvCache => Category::KvCache.label(),
+            Self::OptimizerStates => Category::OptimizerStates.label(),
+            Self::Gradients => Category::Gradients.label(),
+            Self::AutocastCopies => Category::AutocastCopies.label(),
+            Self::SavedActivations => Category::SavedActivations.label(),
+            Self::Temporaries => Category::Temporaries.label(),
+            Self::Inputs => Category::Inputs.label(),
+            Self::Workspace => Category::Workspace.label(),
+            Self::Fragmentation => "allocator's cache and gaps",
+            Self::Context => "context and libraries",
         }
     }
 
@@ -73,6 +73,7 @@ impl Kind {
             Self::AutocastCopies => "copies",
             Self::SavedActivations => "saved",
             Self::Fragmentation => "gaps",
+            Self::Context => "context",
             other => other.label(),
         }
     }
@@ -89,12 +90,14 @@ impl Kind {
             Self::Temporaries => "dropped as soon as the next ops have run",
             Self::Inputs => "the batch and its targets",
             Self::Workspace => "scratch space of the kernel libraries",
-            Self::Fragmentation => "reserved by PyTorch's allocator beyond what was asked for",
+            Self::Fragmentation => {
+                "reserved by PyTorch's allocator beyond what is alive: rounding, cached and split blocks"
+            }
             Self::Context => "CUDA context and loaded libraries, outside PyTorch",
         }
     }
 
-    /// The suffix of its CSS class (`kind-weights`).
+    /// Its class in pages and pictures (`kind-weights`).
     pub const fn class(self) -> &'static str {
         match self {
             Self::Weights => "kind-weights",
@@ -111,10 +114,45 @@ impl Kind {
         }
     }
 
+    /// Its colours, in light and in dark: those of the planner's `styles/tokens.css`, which a test there holds to these. What is
+    /// nobody's tensors is hatched on the page, and in the hatching's line here.
+    pub const fn colours(self) -> [&'static str; 2] {
+        match self {
+            Self::Weights => ["#16365a", "#d3dfec"],
+            Self::KvCache => ["#4f7d4e", "#7fb27d"],
+            Self::OptimizerStates => ["#3f6f9c", "#86aed6"],
+            Self::Gradients => ["#3d9098", "#4fb0b4"],
+            Self::AutocastCopies => ["#a5cdd0", "#2b656e"],
+            Self::SavedActivations => ["#bf8a24", "#dda63c"],
+            Self::Temporaries => ["#e8cd84", "#80601f"],
+            Self::Inputs => ["#7b6a52", "#b09a78"],
+            Self::Workspace => ["#b3a58d", "#6d6250"],
+            Self::Fragmentation => ["#8d949c", "#71869c"],
+            Self::Context => ["#5b6a7e", "#93a3b5"],
+        }
+    }
+
     /// The ledger's category it stands for, when it is one.
     pub fn category(self) -> Option<Category> {
         Category::ALL.into_iter().find(|&c| Self::from(c) == self)
     }
+}
+
+/// The other colours of a picture.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Colours {
+    pub(crate) paper: &'static str,
+    pub(crate) ink: &'static str,
+    pub(crate) quiet: &'static str,
+    pub(crate) sea: &'static str,
+    pub(crate) signal: &'static str,
+}
+
+impl Colours {
+    pub(crate) const LIGHT: Self =
+        Self { paper: "#f5f3ea", ink: "#12233a", quiet: "#43536a", sea: "#d3e4ea", signal: "#bd1220" };
+    pub(crate) const DARK: Self =
+        Self { paper: "#0b1727", ink: "#e9edf1", quiet: "#b3c0ce", sea: "#14304d", signal: "#ff7a6e" };
 }
 
 impl From<Category> for Kind {
@@ -135,7 +173,7 @@ impl From<Category> for Kind {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_core::estimate::Category;
+    use plimsoll_estimate::Category;
 
     use super::Kind;
 

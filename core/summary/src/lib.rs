@@ -1,0 +1,17 @@
+//! An estimate in few words, for everyone who shows or sends one: what the process's peak is stacked of and what that is
+//! called, the run in a line, and the whole as a note in Markdown or as a picture (SVG).
+//!
+//! Every face stacks the same kinds under the same names; how they are painted is its own affair.
+#![forbid(unsafe_code)]
+
+mod kind;
+mod markdown;
+mod parts;
+mod picture;
+mod words;
+
+pub use kind::Kind;
+pub use markdown::markdown;
+pub use parts::{Part, parts};
+pub use picture::picture;
+pub use words::{card_name, distance, model_name, phase, place, recipe, verdict};

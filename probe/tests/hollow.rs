@@ -1,0 +1,362 @@
+//! `plimsoll probe` on hollow cards: the real worker and the real PyTorch, where there is no card.
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![allow(clippy::unwrap_used, reason = "the helpers of a test may fail it as its own lines may")]
+
+use std::env;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use plimsoll_core::Measurement;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_plimsoll");
+
+/// A rehearsal of commands of ours, with a folder for what they keep.
+struct Dry {
+    folder: PathBuf,
+    options: Vec<String>,
+    environment: Vec<(&'static str, &'static str)>,
+}
+
+/// What came of it.
+struct Ran {
+    /// The exit code of the command itself, where it is told.
+    code: i32,
+    stdout: String,
+    stderr: String,
+    folder: PathBuf,
+}
+
+fn python() -> String {
+    env::var("PLIMSOLL_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned())
+}
+
+impl Dry {
+    fn on(name: &str, options: &[&str]) -> Self {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("hollow").join(name);
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        Self { folder, options: options.iter().map(|&o| o.to_owned()).collect(), environment: Vec::new() }
+    }
+
+    fn with(mut self, name: &'static str, value: &'static str) -> Self {
+        self.environment.push((name, value));
+        self
+    }
+
+    fn command(&self, command: &[&str]) -> Command {
+        let mut process = Command::new(PROGRAM);
+        process.args(["rehearse", "--gpu", "rtx-3060", "--python", &python()]).args(&self.options);
+        process.arg("--").args(command);
+        process
+            .env_remove("PYTORCH_CUDA_ALLOC_CONF")
+            .env_remove("PYTORCH_ALLOC_CONF")
+            .env_remove("CUDA_VISIBLE_DEVICES");
+        // Several of them share a machine.
+        process.env("OMP_NUM_THREADS", "1").env("PLIMSOLL_DATA", self.folder.join("data"));
+        process.envs(self.environment.iter().copied());
+        process
+    }
+
+    /// Runs a command; `None`, in words, where the Python's PyTorch is not for CUDA.
+    fn run(&self, command: &[&str]) -> Option<Ran> {
+        let output = self.command(command).output().unwrap();
+        self.ran(&output)
+    }
+
+    fn ran(&self, output: &Output) -> Option<Ran> {
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        if stderr.contains("is not built for CUDA") {
+            eprintln!("SKIPPED: {}", stderr.trim());
+            return None;
+        }
+        assert!(!stderr.contains("panicked"), "{stderr}");
+        let told = stderr.split("the command failed (exit status: ").nth(1).and_then(|rest| rest.split(')').next());
+        let code = told.map_or_else(|| output.status.code().unwrap(), |code| code.parse().unwrap());
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        Some(Ran { code, stdout, stderr, folder: self.folder.clone() })
+    }
+
+    /// Runs `plimsoll probe WHAT ARGS`, with the record written beside.
+    fn probe(&self, what: &str, args: &[&str]) -> Option<Ran> {
+        let (out, python) = (self.folder.join("out"), python());
+        let command = [&[PROGRAM, "probe", what, "--python", &python, "--out", out.to_str().unwrap()], args].concat();
+        self.run(&command)
+    }
+}
+
+impl Ran {
+    /// The record of `probe run`.
+    fn record(&self) -> Value {
+        let text = fs::read_to_string(self.folder.join("out")).unwrap_or_else(|e| panic!("{e}: {}", self.stderr));
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn ends(&self, code: i32) -> &Self {
+        assert_eq!(self.code, code, "{}\n{}", self.stdout, self.stderr);
+        self
+    }
+
+    fn says(&self, part: &str) -> &Self {
+        assert!(
+            self.stderr.contains(part) || self.stdout.contains(part),
+            "no {part:?}: {}\n{}",
+            self.stdout,
+            self.stderr
+        );
+        self
+    }
+}
+
+/// Files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let mut all: Vec<PathBuf> = paths.flat_map(|p| if p.is_dir() { files(&p) } else { vec![p] }).collect();
+    all.sort();
+    all
+}
+
+fn outcomes(record: &Value) -> Vec<(u64, u64, String)> {
+    let attempts = record["attempts"].as_array().unwrap();
+    let number = |a: &Value, key: &str| a[key].as_u64().unwrap();
+    let each = |a: &Value| (number(a, "batch"), number(a, "accumulation"), a["outcome"].as_str().unwrap().to_owned());
+    attempts.iter().map(each).collect()
+}
+
+/// A GPT-2 of two layers, small enough for any machine.
+const GPT2: [&str; 6] = ["--model", "distilgpt2", "--seq", "128", "--batch", "2"];
+const MLP: [&str; 2] = ["--family", "mlp"];
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn a_run_is_what_was_estimated_and_stays_apart_from_what_was_measured() {
+    let dry = Dry::on("run", &[]);
+    let Some(ran) = dry.probe("run", &GPT2) else { return };
+    ran.ends(0).says("DistilGPT2 on a hollow NVIDIA GeForce RTX 3060").says("there was no such card");
+    let record = ran.record();
+    for figure in ["allocated", "reserved"] {
+        assert_eq!(record["peak"][figure], record["estimate"]["peak"][figure], "{figure} in {}", ran.stdout);
+    }
+    // The driver's count of the worker, read from another process: PyTorch's memory and the context.
+    assert_eq!(record["peak"]["process_source"], "nvml_process");
+    assert_eq!(record["peak"]["process"], record["estimate"]["peak"]["process"]);
+    assert_eq!(record["device"]["hollow"], true);
+    assert_eq!(record["device"]["gpu"], "rtx-3060");
+
+    // It is good in all but one thing, and that one keeps it from every place where measurements are.
+    let read: Measurement = serde_json::from_value(record).unwrap();
+    let problems: Vec<String> = read.validate().into_iter().map(|problem| problem.key).collect();
+    assert_eq!(problems, ["device.hollow"]);
+    let kept = files(&ran.folder.join("data"));
+    assert!(kept.len() == 1 && kept[0].starts_with(ran.folder.join("data/rehearsals/measurements")), "{kept:?}");
+    let mut upload = Command::new(PROGRAM);
+    upload.args(["upload", "--yes", "--to", "http://127.0.0.1:9"]).arg(&kept[0]);
+    let upload = upload.env("PLIMSOLL_DATA", ran.folder.join("data")).output().unwrap();
+    assert_eq!(upload.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&upload.stderr).contains("there was no such card"), "{upload:?}");
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn the_micro_batch_is_halved_where_the_card_or_the_limit_ends() {
+    let dry = Dry::on("halving", &["--memory", "2 GiB"]);
+    let Some(ran) = dry.probe("run", &[&MLP[..], &["--batch", "65536", "--precision", "fp32"]].concat()) else {
+        return;
+    };
+    let record = ran.ends(0).record();
+    let tried = outcomes(&record);
+    assert_eq!(tried[0], (65536, 1, "out_of_memory".to_owned()));
+    assert_eq!(tried.last().unwrap().2, "finished", "{tried:?}");
+    assert!(tried.iter().all(|(batch, accumulation, _)| batch * accumulation == 65536), "{tried:?}");
+    let peak = record["peak"]["process"].as_u64().unwrap();
+    assert!(peak <= 2 << 30 && peak > 1 << 30, "{peak}");
+
+    let ran = dry
+        .probe("run", &[&MLP[..], &["--batch", "16384", "--precision", "fp32", "--limit", "1GiB"]].concat())
+        .unwrap();
+    let record = ran.ends(0).says("the context takes").record();
+    assert_eq!(outcomes(&record)[0].2, "limit");
+    assert!(record["peak"]["process"].as_u64().unwrap() <= 1 << 30);
+
+    // A context takes more than this.
+    let ran = dry.probe("run", &[&MLP[..], &["--batch", "4", "--limit", "64MiB"]].concat()).unwrap();
+    ran.ends(1).says("below what the context alone takes");
+    // And weights more than that, at whatever batch.
+    let ran =
+        dry.probe("run", &["--model", "gpt2-medium", "--seq", "64", "--batch", "8", "--limit", "512MiB"]).unwrap();
+    ran.ends(1).says("the limit is too low for the model's weights");
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn the_largest_batch_is_found_where_the_estimate_says() {
+    // Two steps: a third finds what is free cut into pieces, and runs with a seventh less.
+    let dry = Dry::on("fit", &["--memory", "3 GiB"]);
+    let Some(ran) =
+        dry.probe("fit", &[&MLP[..], &["--precision", "fp32", "--steps", "2", "--format", "json"]].concat())
+    else {
+        return;
+    };
+    let fit: Value = serde_json::from_str(&ran.ends(0).stdout).unwrap();
+    assert_eq!(fit["largest"], fit["predicted"], "{fit}");
+    assert!(fit["trials"].as_array().unwrap().len() <= 4, "{fit}");
+    assert!(files(&ran.folder.join("data")).is_empty(), "records lie where they were asked for");
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn rungs_and_entries_are_gone_through() {
+    let dry = Dry::on("ladder", &[]);
+    let args = [&MLP[..], &["--batch", "4096", "--format", "json"]].concat();
+    let Some(ran) = dry.probe("ladder", &args) else { return };
+    let ladder: Value = serde_json::from_str(&ran.ends(0).stdout).unwrap();
+    let rungs = ladder["rungs"].as_array().unwrap();
+    let finished = rungs.iter().filter(|rung| rung["figures"]["outcome"] == "finished").count();
+    assert!(finished >= 4, "{ladder}");
+
+    let dry = Dry::on("suite", &["--memory", "6 GiB"]);
+    let ran = dry.probe("suite", &["--only", "mlp-fp32-adamw", "--format", "json"]).unwrap();
+    let suite: Value = serde_json::from_str(&ran.ends(0).stdout).unwrap();
+    let row = &suite["entries"][0];
+    assert_eq!(row["status"], "measured", "{suite}");
+    for figure in ["allocated", "reserved"] {
+        assert_eq!(row["figures"]["measured"][figure], row["figures"]["predicted"][figure], "{figure} of {suite}");
+    }
+    let again = dry.probe("suite", &["--only", "mlp-fp32-adamw", "--format", "json"]).unwrap();
+    let suite: Value = serde_json::from_str(&again.ends(0).stdout).unwrap();
+    assert_eq!(suite["entries"][0]["status"], "measured before");
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn tokens_are_generated_to_their_number_and_no_further() {
+    let ask = [&GPT2[..], &["--mode", "inference", "--max-new-tokens", "8"]].concat();
+    let Some(ran) = Dry::on("tokens", &["--stop-after", "8"]).probe("run", &ask) else { return };
+    let record = ran.ends(0).record();
+    assert_eq!(record["peak"]["allocated"], record["estimate"]["peak"]["allocated"]);
+    assert_eq!(record["phases"].as_array().unwrap().iter().filter(|phase| phase["name"] == "decode").count(), 2);
+    // The card that answers whether all have ended says no for ever.
+    let ran = Dry::on("tokens-on", &["--stop-after", "1000"]).probe("run", &ask).unwrap();
+    ran.ends(3).says("goes on after the 8 tokens that were asked for");
+    assert!(files(&ran.folder.join("data")).is_empty(), "of a worker that failed at once nothing is kept");
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn the_card_that_is_meant_is_taken() {
+    let small = [&MLP[..], &["--batch", "4"]].concat();
+    let dry = Dry::on("index", &["--cards", "2"]);
+    let Some(ran) = dry.probe("run", &[&small[..], &["--index", "5"]].concat()) else { return };
+    ran.ends(3).says("there is no card 5: 2 can be seen");
+    assert!(!ran.stderr.contains("Measuring"), "it is known before anything is started: {}", ran.stderr);
+    for what in ["fit", "suite"] {
+        let more = if what == "fit" { &small[..2] } else { &["--only", "mlp"] };
+        dry.probe(what, &[more, &["--index", "5"]].concat()).unwrap().ends(3).says("there is no card 5");
+    }
+    let ran = dry.probe("run", &[&small[..], &["--index", "1"]].concat()).unwrap();
+    assert_eq!(ran.ends(0).record()["peak"]["process_source"], "nvml_process");
+    let ran = Dry::on("visible", &["--cards", "2"]).with("CUDA_VISIBLE_DEVICES", "1").probe("run", &small).unwrap();
+    assert_eq!(ran.ends(0).record()["peak"]["process_source"], "nvml_process");
+    // Nothing is visible, and nobody asked for a card.
+    let ran = Dry::on("hidden", &[]).with("CUDA_VISIBLE_DEVICES", "").probe("run", &small).unwrap();
+    let record = ran.ends(0).says("measured on the processor: PyTorch").record();
+    assert_eq!((&record["device"]["kind"], &record["device"]["hollow"]), (&"cpu".into(), &Value::Null));
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn a_card_that_only_pytorch_sees_is_used() {
+    // As in containers that are given the driver and not what tells of cards.
+    let script = format!(
+        "rm \"${{LD_LIBRARY_PATH%%:*}}/libnvidia-ml.so.1\"; exec '{PROGRAM}' probe run --family mlp --batch 4 --python '{}' \
+         --out \"$PLIMSOLL_DATA.json\"",
+        python()
+    );
+    let dry = Dry::on("blind", &[]);
+    let Some(ran) = dry.run(&["sh", "-c", &script]) else { return };
+    ran.ends(0).says("only what PyTorch itself counts is measured").says("libnvidia-ml.so.1");
+    let text = fs::read_to_string(dry.folder.join("data.json")).unwrap();
+    let record: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(record["device"]["kind"], "cuda");
+    assert!(record["peak"]["reserved"].as_u64().is_some_and(|reserved| reserved > 0));
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn a_model_is_built_as_its_defaults_say() {
+    // DeBERTa has no attention but its own; its kernels are written while it runs.
+    let dry = Dry::on("deberta", &[]);
+    let Some(ran) = dry.probe("run", &["--model", "deberta-v3-small", "--batch", "1", "--seq", "64"]) else { return };
+    let record = ran.ends(0).record();
+    assert_eq!(record["peak"]["allocated"], record["estimate"]["peak"]["allocated"], "{}", ran.stdout);
+    // What cannot run is known before anything is started.
+    let ran = dry.probe("run", &[&GPT2[..], &["--compile", "true"]].concat()).unwrap();
+    ran.ends(2).says("training.compile");
+    assert!(!ran.stderr.contains("Measuring"), "{}", ran.stderr);
+    assert_eq!(files(&ran.folder.join("data")).len(), 1, "nothing is kept of it");
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn processes_share_the_card_and_watch_sees_them() {
+    let dry = Dry::on("shared", &["--memory", "4 GiB"]);
+    let hold = "import subprocess, sys, torch\nx = torch.empty(3 << 30, dtype=torch.uint8, device='cuda')\n\
+        sys.exit(subprocess.run(sys.argv[1:]).returncode)";
+    let python = python();
+    let held = [&*python, "-c", hold];
+    let Some(ran) = dry.run(&[&held[..], &[PROGRAM, "watch", "--once", "--format", "json"]].concat()) else { return };
+    let seen: Value = serde_json::from_str(&ran.ends(0).stdout).unwrap();
+    let bytes = seen["cards"][0]["processes"][0]["memory"].as_u64().unwrap_or_else(|| panic!("{seen}"));
+    assert!(bytes > 3 << 30 && bytes < 4 << 30, "{seen}");
+    // Another process gets what is left, and no more.
+    let take = "import torch\nx = torch.empty(2 << 30, dtype=torch.uint8, device='cuda')";
+    let ran = dry.run(&[&held[..], &[&python, "-c", take]].concat()).unwrap();
+    ran.says("OutOfMemoryError").says("total capacity of 4.00 GiB");
+    // A measurement on a card that is taken is refused.
+    let probe = [PROGRAM, "probe", "run", "--family", "mlp", "--batch", "4", "--python", &python];
+    let ran = dry.run(&[&held[..], &probe].concat()).unwrap();
+    ran.says("--busy warn").says("others hold 3.1");
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn an_interrupt_ends_all_and_keeps_what_was_measured() {
+    let dry = Dry::on("interrupt", &[]);
+    let (out, python) = (dry.folder.join("out"), python());
+    let ask = [
+        PROGRAM,
+        "probe",
+        "run",
+        "--family",
+        "mlp",
+        "--batch",
+        "4",
+        "--steps",
+        "100000",
+        "--python",
+        &python,
+        "--out",
+        out.to_str().unwrap(),
+    ];
+    let mut child = dry.command(&ask).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    let mut seen = String::new();
+    while !seen.contains("step ") {
+        if lines.read_line(&mut seen).unwrap() == 0 || seen.contains("is not built for CUDA") {
+            eprintln!("SKIPPED: {}", seen.trim());
+            child.wait().unwrap();
+            return;
+        }
+    }
+    kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), Signal::INT).unwrap();
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    let status = child.wait().unwrap();
+    assert!(status.code() == Some(3) && rest.contains("exit status: 130"), "{status} {rest}");
+    let record: Value = serde_json::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
+    assert_eq!(outcomes(&record), [(4, 1, "interrupted".to_owned())]);
+}
