@@ -78,7 +78,7 @@ fn hulls_come_out_as_the_model_does() {
         assert_eq!(phases, row.phases, "{name}");
         assert_eq!(estimate.peak.requested.get(), row.peak_requested, "{name}");
     }
-    assert!(rows.len() >= 162, "{}", rows.len());
+    assert!(rows.len() >= 257, "{}", rows.len());
 }
 
 #[test]
@@ -111,6 +111,16 @@ fn what_a_hull_does_not_hold_is_refused_by_name() {
         let said = with(section, key, value).unwrap_err();
         assert!(said.contains(word), "{key}: {said}");
     }
+}
+
+#[test]
+fn a_precision_that_was_not_recorded_is_refused_with_the_command_that_records_it() {
+    let asked = json!({ "model": { "catalog": "segformer-b0" }, "training": { "precision": "bf16" } });
+    let hint = Scenario::from_value(&asked).unwrap_err().hint;
+    let command = "plimsoll trace 'transformers:SegformerForSemanticSegmentation(SegformerConfig(num_labels=150))' \
+                   --input 'x=float32[B,3,S,S]' --input 'y=int64[B,S,S]' --axis S=512/32 --loss 'model(pixel_values=x, labels=y).loss' \
+                   --precision bf16,bf16-amp,fp16-amp,fp32";
+    assert!(hint.ends_with(command), "{hint}");
 }
 
 #[test]

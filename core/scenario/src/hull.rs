@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use crate::given::{Given, count, text as text_of};
-use crate::link::BASE64;
+use crate::link::{BASE64, shell};
 use crate::{Attention, AttentionMask, LossImpl, Mode, ModelSource, Optimizer, Precision, Quantization, Scenario, at};
 
 /// What stands before a file's content in `model.hull`, in base64url.
@@ -357,11 +357,25 @@ fn recorded(model: &HullModel, precision: Precision) -> Result<()> {
     // A script's marked lines are recorded in the precision they have.
     let how = match hull.model.split(' ').next() {
         Some(script) if script.ends_with(".py") => format!("change it in {script}, and trace that again"),
-        _ => format!("record it: plimsoll trace {} --precision {precision} ...", hull.model),
+        _ => format!("record it: {}", recording(hull, precision)),
     };
     Err(Error::new(
         at::training::precision,
         format!("this hull was recorded in {}, not in {precision}", known.join(" and ")),
         format!("use one of those, or {how}"),
     ))
+}
+
+/// The command that records the model of a hull once more, in this precision as well.
+fn recording(hull: &Hull, precision: Precision) -> String {
+    let mut words = vec!["plimsoll trace".to_owned(), shell(&hull.model)];
+    words.extend(hull.inputs.iter().map(|(name, kind)| format!("--input {}", shell(&format!("{name}={kind}")))));
+    words.extend(hull.axes.iter().skip(1).map(|axis| match axis.step {
+        1 => format!("--axis {}={}", axis.name, axis.usual),
+        step => format!("--axis {}={}/{step}", axis.name, axis.usual),
+    }));
+    let known = hull.precisions();
+    let precisions: Vec<&str> = [precision.as_str()].into_iter().chain(known).collect();
+    words.push(format!("--loss {} --precision {}", shell(&hull.loss), precisions.join(",")));
+    words.join(" ")
 }

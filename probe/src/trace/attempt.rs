@@ -1,5 +1,8 @@
 //! Every precision recorded at every point, with one choice of sizes.
 
+use std::time::Instant;
+
+use plimsoll_core::Error;
 use plimsoll_core::ledger::hull::{Asked, Holds, Hull, Trial, fit, same_but_for_marks, same_program};
 
 use super::CARDS;
@@ -22,17 +25,21 @@ enum Under {
 /// What is being recorded.
 #[derive(Debug)]
 pub struct Attempt<'a> {
-    recorder: &'a mut Recorder,
+    recorders: &'a mut [Recorder],
     given: &'a Given,
     points: Points,
     hull: Hull,
 }
 
+fn nobody() -> Error {
+    Error::new("trace", "nobody records", "report it")
+}
+
 impl<'a> Attempt<'a> {
     /// With these axes, nothing recorded yet.
-    pub fn new(recorder: &'a mut Recorder, asked: &Asked, given: &'a Given) -> Self {
+    pub fn new(recorders: &'a mut [Recorder], asked: &Asked, given: &'a Given) -> Self {
         let hull = Hull::new(asked.clone());
-        Self { recorder, given, points: Points::of(&hull.axes), hull }
+        Self { recorders, given, points: Points::of(&hull.axes), hull }
     }
 
     /// The hull of these precisions, for these kinds of cards.
@@ -53,9 +60,28 @@ impl<'a> Attempt<'a> {
     }
 
     fn record(&mut self, at: &[u64], wanted: Wanted<'_>, what: &str) -> Result<Trial, Failure> {
-        let checkpointed = if wanted.checkpoint == Checkpoint::Real { ", checkpointed" } else { "" };
-        eprint!("{what} {}{checkpointed} at {} ... ", wanted.precision, self.given.at(at));
-        self.recorder.record(self.given, at, wanted)
+        let mut recorded = self.side_by_side(&[(at, wanted)], |_| what.to_owned());
+        recorded.pop().unwrap_or_else(|| Err(nobody().into()))
+    }
+
+    /// As many recordings as there are recorders, at once.
+    fn side_by_side(
+        &mut self,
+        asked: &[(&[u64], Wanted<'_>)],
+        what: impl Fn(usize) -> String,
+    ) -> Vec<Result<Trial, Failure>> {
+        let begun = Instant::now();
+        for (recorder, (at, wanted)) in self.recorders.iter_mut().zip(asked) {
+            recorder.ask(self.given, at, *wanted);
+        }
+        let answered = self.recorders.iter_mut().zip(asked).enumerate().map(|(index, (recorder, (at, wanted)))| {
+            let checkpointed = if wanted.checkpoint == Checkpoint::Real { ", checkpointed" } else { "" };
+            eprint!("{} {}{checkpointed} at {} ... ", what(index), wanted.precision, self.given.at(at));
+            let answer = recorder.answer(at);
+            eprintln!("{:.1} s", begun.elapsed().as_secs_f32());
+            answer
+        });
+        answered.collect()
     }
 
     /// What checkpointing changes, seen at the first point.
@@ -99,12 +125,18 @@ impl<'a> Attempt<'a> {
 
     fn trials(&mut self, points: &[Vec<u64>], wanted: Wanted<'_>) -> Result<Vec<Trial>, Failure> {
         let mut trials: Vec<Trial> = Vec::new();
-        for (index, at) in points.iter().enumerate() {
-            let trial = self.record(at, wanted, &format!("Recording ({} of {})", index + 1, points.len()))?;
-            if let Some(first) = trials.first() {
-                same_program(&self.hull, first, &trial)?;
+        for some in points.chunks(self.recorders.len().max(1)) {
+            let before = trials.len();
+            let asked: Vec<(&[u64], Wanted<'_>)> = some.iter().map(|at| (at.as_slice(), wanted)).collect();
+            let what = |index: usize| format!("Recording ({} of {})", before + index + 1, points.len());
+            // One that ended because of its refusal is the whole attempt's.
+            for trial in self.side_by_side(&asked, what) {
+                let trial = trial?;
+                if let Some(first) = trials.first() {
+                    same_program(&self.hull, first, &trial)?;
+                }
+                trials.push(trial);
             }
-            trials.push(trial);
         }
         Ok(trials)
     }
@@ -125,7 +157,7 @@ impl<'a> Attempt<'a> {
                 Err(failure) => eprintln!("{failure}\nIt is not run that far, and nothing is a witness of such sizes"),
             }
         }
-        let alone = self.record(&self.points.alone.clone(), asked, "Witness")?;
+        let Some(alone) = self.alone(asked)? else { return Ok(()) };
         if self.hull.witness(number, &alone, holds.checkpointed).is_err() {
             eprintln!("A single sample takes another way than several: it is recorded by itself");
             let singles = self.trials(&self.points.singles.clone(), Wanted { direct: false, ..direct })?;
@@ -173,9 +205,27 @@ impl<'a> Attempt<'a> {
             let witness = self.record(&at, real, "Witness")?;
             self.hull.witness(newest.saturating_sub(usize::from(single)), &witness, true)?;
         }
-        let alone = self.record(&self.points.alone.clone(), real, "Witness")?;
-        self.hull.witness(newest, &alone, true)?;
+        if let Some(alone) = self.alone(real)? {
+            self.hull.witness(newest, &alone, true)?;
+        }
         Ok(())
+    }
+
+    /// A single sample, where the model takes one: `BatchNorm` does not, of a single value.
+    fn alone(&mut self, asked: Wanted<'_>) -> Result<Option<Trial>, Failure> {
+        if self.hull.axes.first().is_some_and(|axis| axis.least > 1) {
+            return Ok(None);
+        }
+        match self.record(&self.points.alone.clone(), Wanted { beyond: true, ..asked }, "Witness") {
+            Err(failure @ Failure::Scenario { .. }) => {
+                eprintln!("{failure}\nA single sample cannot be asked for");
+                if let Some(batch) = self.hull.axes.first_mut() {
+                    batch.least = 2;
+                }
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
     }
 
     /// The program that runs under checkpointing, its stretches marked.

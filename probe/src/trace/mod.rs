@@ -126,38 +126,39 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let cards = cards(args.gpu.as_deref())?;
     let python = find(args.python.as_deref())?;
     let quarters = Quarters::new()?;
-    let mut recorder = Recorder::start(&quarters, &python, SCRIPT, &job)?;
+    let mut recorders = Recorder::start_all(&quarters, &python, SCRIPT, &job)?;
+    let hello = recorders.first_mut().map(|first| std::mem::take(&mut first.hello)).unwrap_or_default();
     let given = match given {
         Some(given) => given,
         None => {
-            let axes: Vec<String> = recorder.hello.axes.iter().chain(&args.axis).cloned().collect();
-            Given::read(&recorder.hello.inputs, &axes)?
+            let axes: Vec<String> = hello.axes.iter().chain(&args.axis).cloned().collect();
+            Given::read(&hello.inputs, &axes)?
         }
     };
-    let usual = if job.callable.is_some() { PRECISIONS } else { recorder.hello.precision.as_str() };
+    let usual = if job.callable.is_some() { PRECISIONS } else { hello.precision.as_str() };
     let named = args.precision.clone().unwrap_or_else(|| usual.to_owned());
     let precisions = precisions(&named)?;
     let own = [
         ("plimsoll".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
-        ("torch".to_owned(), recorder.hello.torch.clone()),
-        ("python".to_owned(), recorder.hello.python.clone()),
+        ("torch".to_owned(), hello.torch.clone()),
+        ("python".to_owned(), hello.python.clone()),
     ];
     let mut asked = Asked {
-        made: own.into_iter().chain(recorder.hello.packages.iter().cloned()).collect(),
+        made: own.into_iter().chain(hello.packages.iter().cloned()).collect(),
         model: args.model.clone().unwrap_or_default(),
-        loss: if job.callable.is_some() { args.loss.clone() } else { recorder.hello.lines.clone() },
+        loss: if job.callable.is_some() { args.loss.clone() } else { hello.lines.clone() },
         inputs: given.described.clone(),
         axes: Vec::new(),
     };
     let mut refused = None;
     for steps in given.attempts() {
         asked.axes = given.axes(&steps);
-        match Attempt::new(&mut recorder, &asked, &given).run(&precisions, &cards) {
+        match Attempt::new(&mut recorders, &asked, &given).run(&precisions, &cards) {
             Ok(hull) => return finish(args, &hull),
             // Another size may be one that the model takes, or does the same at.
             Err(failure @ Failure::Scenario { .. }) if given.may_step() => {
                 eprintln!("{failure}\nTrying multiples only");
-                recorder = Recorder::start(&quarters, &python, SCRIPT, &job)?;
+                recorders = Recorder::start_all(&quarters, &python, SCRIPT, &job)?;
                 refused = refused.or(Some(failure));
             }
             Err(failure) => return Err(failure),

@@ -3,7 +3,6 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use std::time::Instant;
 
 use plimsoll_core::Error;
 use plimsoll_core::ledger::hull::{Reply, Trial};
@@ -15,6 +14,9 @@ use crate::worker::{Python, Quarters};
 
 /// The version of the lines that are spoken.
 const PROTOCOL: u32 = 1;
+
+/// How many work side by side: each takes some hundred megabytes, and waits for no other.
+const SIDE_BY_SIDE: usize = 2;
 
 /// What is recorded.
 #[derive(Clone, Debug)]
@@ -84,8 +86,19 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts it.
-    pub fn start(quarters: &Quarters, python: &Python, script: &str, job: &Job) -> Result<Self, Failure> {
+    /// Starts one, or where the machine has two cores and the model is made anew for each recording, two that work side by side. A
+    /// script runs once.
+    pub fn start_all(quarters: &Quarters, python: &Python, script: &str, job: &Job) -> Result<Vec<Self>, Failure> {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let wanted = if job.callable.is_some() { cores.min(SIDE_BY_SIDE) } else { 1 };
+        let started: Result<Vec<Self>, Failure> =
+            (0..wanted).map(|_| Self::start(quarters, python, script, job)).collect();
+        let mut started = started?;
+        started.iter_mut().try_for_each(Self::greet)?;
+        Ok(started)
+    }
+
+    fn start(quarters: &Quarters, python: &Python, script: &str, job: &Job) -> Result<Self, Failure> {
         let text = json!({
             "module": job.module,
             "callable": job.callable,
@@ -109,17 +122,23 @@ impl Recorder {
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(environment("the recorder has no input or output".to_owned()));
         };
-        let mut recorder = Self { child, stdin, lines: BufReader::new(stdout), hello: Reply::default() };
-        recorder.hello = recorder.line()?;
-        if recorder.hello.hello != Some(PROTOCOL) {
-            return Err(environment("the recorder did not say what it speaks".to_owned()));
-        }
-        Ok(recorder)
+        Ok(Self { child, stdin, lines: BufReader::new(stdout), hello: Reply::default() })
     }
 
-    /// One recording.
-    pub fn record(&mut self, given: &Given, at: &[u64], wanted: Wanted<'_>) -> Result<Trial, Failure> {
-        let begun = Instant::now();
+    /// Hears what it says first.
+    fn greet(&mut self) -> Result<(), Failure> {
+        self.hello = self.line()?;
+        if self.hello.hello == Some(PROTOCOL) {
+            return Ok(());
+        }
+        Err(Failure::Environment {
+            problem: "the recorder did not say what it speaks".to_owned(),
+            hint: "name a Python that has PyTorch with --python".to_owned(),
+        })
+    }
+
+    /// Asks for a recording.
+    pub fn ask(&mut self, given: &Given, at: &[u64], wanted: Wanted<'_>) {
         let asked = json!({
             "sizes": given.sizes(at),
             "precision": wanted.precision,
@@ -130,11 +149,14 @@ impl Recorder {
         });
         // One that ended has said why, and that is read below.
         let _ = writeln!(self.stdin, "{asked}").and_then(|()| self.stdin.flush());
+    }
+
+    /// Waits for the recording that was asked for.
+    pub fn answer(&mut self, at: &[u64]) -> Result<Trial, Failure> {
         let reply = self.line()?;
         let Some(recording) = reply.recording else {
             return Err(Error::new("trace", "the recorder answered without a recording", "report it").into());
         };
-        eprintln!("{:.1} s", begun.elapsed().as_secs_f32());
         Ok(Trial { at: at.to_vec(), recording })
     }
 

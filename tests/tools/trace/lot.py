@@ -53,7 +53,7 @@ DECODERS = {
     "SmolLM3ForCausalLM": SMALL + ",num_key_value_heads=2,pad_token_id=0,bos_token_id=1,eos_token_id=2", "PersimmonForCausalLM": SMALL,
     "Exaone4ForCausalLM": SMALL + ",num_key_value_heads=2", "Mamba2ForCausalLM": "hidden_size=256,num_hidden_layers=3,num_heads=8,head_dim=64,state_size=32,n_groups=1,vocab_size=4000,chunk_size=64",
     "RecurrentGemmaForCausalLM": "hidden_size=256,num_hidden_layers=3,num_attention_heads=8,intermediate_size=688,vocab_size=4000,lru_width=256",
-    "ApertusForCausalLM": SMALL + ",num_key_value_heads=2", "Lfm2ForCausalLM": SMALL + ",num_key_value_heads=2", "HunYuanDenseV1ForCausalLM": SMALL,
+    "ApertusForCausalLM": SMALL + ",num_key_value_heads=2", "Lfm2ForCausalLM": SMALL + ",num_key_value_heads=2", "HunYuanDenseV1ForCausalLM": SMALL + ",head_dim=32",
 }
 PAIRS = {
     "BartForConditionalGeneration": "d_model=256,encoder_layers=2,decoder_layers=2,encoder_attention_heads=8,decoder_attention_heads=8,encoder_ffn_dim=1024,decoder_ffn_dim=1024,vocab_size=4000",

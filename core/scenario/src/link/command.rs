@@ -37,7 +37,7 @@ pub(super) fn command(scenario: &Scenario) -> String {
 }
 
 /// One word to a shell.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=+".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         return text.to_owned();

@@ -19,6 +19,7 @@ mod tests;
 use serde_json::Value;
 
 use super::Scenario;
+pub(crate) use command::quoted as shell;
 pub use fragment::BASE64;
 use params::Param;
 use plimsoll_ground::{Error, Result};
