@@ -5,9 +5,9 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use fantoccini::Locator;
+use fantoccini::{Locator, key::Key};
 use plimsoll_core::{
-    Scenario,
+    Scenario, catalog,
     scenario::{HullModel, Link, ModelSource},
 };
 use url::Url;
@@ -124,4 +124,35 @@ fn put(host: &str, id: &str, bytes: &[u8]) -> Result<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
+}
+
+/// A model of the catalog that exists as a recording: found by what people call it, fetched beside the planner's files, and
+/// named by a short link.
+#[test]
+fn a_recording_of_the_catalog_is_found_fetched_and_named() -> Result<()> {
+    journey("shipped hull", async |journey| {
+        let page = journey.planner().await?;
+        agreed(&page).await?;
+        page.retype("model-search", "sd 1.5 lora").await?;
+        page.press(Key::Enter).await?;
+        let address = page.address_with(&["hull=sha256"]).await?;
+        ensure!(!address.as_str().contains("#h="), "the link carries what every host has: {address}");
+        let model = catalog::recorded_model("sd-1.5-unet-lora").context("it is not in the catalog")?;
+        let bytes = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/hulls/sd-1.5-unet-lora.hull"))?;
+        let hull = HullModel::of(&bytes)?;
+        ensure!(model.hash == hull.hash(), "{model:?}");
+        let figures = expected(&asked(&address, &hull)?)?;
+        page.reads("peak-process", "the peak", |text| text.starts_with(&figures.peak)).await?;
+        // Whoever opens the link has it too.
+        let other = journey.browser().await?;
+        other.open(address.as_str()).await?;
+        other.reads("peak-process", "the peak", |text| text.starts_with(&figures.peak)).await?;
+        other.reads("hull", "what it is", |text| text.contains("torch 2.11")).await?;
+        // Its sizes are its own, and can be changed.
+        other.retype("axis-S", "768").await?;
+        let address = other.address_with(&["axes=S%3A768"]).await?;
+        let larger = expected(&asked(&address, &hull.with_axis("S", 768))?)?;
+        ensure!(larger.process > figures.process, "{larger:?}");
+        other.reads("peak-process", "the peak", |text| text.starts_with(&larger.peak)).await.map(drop)
+    })
 }

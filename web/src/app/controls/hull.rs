@@ -2,6 +2,7 @@
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
+use plimsoll_core::catalog;
 use plimsoll_core::ledger::hull::{Hull, MAGIC, MOST_BYTES};
 use plimsoll_core::scenario::{Change, HullModel, ModelSource, at};
 use plimsoll_core::{Error, Result};
@@ -69,12 +70,15 @@ pub fn HullChoice(refused: Refused) -> impl IntoView {
         // The same file can be chosen again.
         input.set_value("");
     };
+    // Its file may come after its name, which a link says alone.
     let hull = Memo::new(move |_| {
         planner.scenario.with(|s| match &s.model.source {
-            ModelSource::Hull(hull) => Some(hull.hash().to_owned()),
+            ModelSource::Hull(hull) => Some((hull.hash().to_owned(), hull.file().is_ok())),
             _ => None,
         })
     });
+    let of_the_catalog =
+        move || hull.with(|hull| hull.as_ref().is_some_and(|(hash, _)| catalog::recorded_as(hash).is_some()));
     let recorded = move || {
         hull.get()?;
         planner.scenario.with_untracked(|s| match &s.model.source {
@@ -83,7 +87,7 @@ pub fn HullChoice(refused: Refused) -> impl IntoView {
         })
     };
     Effect::new(move |before: Option<Option<String>>| {
-        let now = hull.get();
+        let now = hull.get().map(|(hash, _)| hash);
         if before.is_some_and(|before| before != now) && now.is_some() {
             refused.0.set(None);
         }
@@ -92,7 +96,9 @@ pub fn HullChoice(refused: Refused) -> impl IntoView {
     let open = planner.scenario.with_untracked(|s| matches!(s.model.source, ModelSource::Hull(_)));
     view! {
         <details class="fold" prop:open=move || open || hull.get().is_some() || refused.0.get().is_some()>
-            <summary>"Your own model, recorded"</summary>
+            <summary>
+                {move || if of_the_catalog() { "Its sizes, and how it was recorded" } else { "Your own model, recorded" }}
+            </summary>
             <div class="field" class:has-error=move || refused.0.get().is_some()>
                 <label for="hull-file">"A .hull file of plimsoll trace, opened here or dropped anywhere on the page"</label>
                 <input
