@@ -89,7 +89,9 @@ fn recipes(scenario: &Scenario, answer: &Fit, shorter: bool, paint: Paint) -> St
         return out;
     }
     if let Some(miss) = &answer.nearest {
-        out.push_str(&nothing(miss, answer.runs, shorter, paint));
+        // What has no sequence has none to cut.
+        let offered = !shorter && scenario.input.seq.is_some();
+        out.push_str(&nothing(miss, answer.runs, offered, paint));
         return out;
     }
     let _ = writeln!(out, "\n  {}", paint.strong("It fits with one of these, the least sacrifice first:"));
@@ -123,7 +125,7 @@ fn one(number: usize, recipe: &Recipe, paint: Paint) -> String {
     out
 }
 
-fn nothing(miss: &Miss, runs: u64, shorter: bool, paint: Paint) -> String {
+fn nothing(miss: &Miss, runs: u64, may_be_shorter: bool, paint: Paint) -> String {
     let searched = grouped(runs);
     let mut out = format!("\n  {}\n", paint.strong("Nothing fits this card."));
     let what = format!(
@@ -140,7 +142,7 @@ fn nothing(miss: &Miss, runs: u64, shorter: bool, paint: Paint) -> String {
             let _ = writeln!(out, "  {line}");
         }
     }
-    if !shorter {
+    if may_be_shorter {
         let _ = writeln!(out, "  With --shorter the sequence may be cut too.");
     }
     out

@@ -74,11 +74,11 @@ fn search(scenario: &Scenario, most: usize, wanted: impl Fn(Verdict) -> bool) ->
     Ok(found)
 }
 
-/// The run on this card; `None` where the card does not take it (no kernel for it).
+/// The run on this card; `None` where the card does not take it: no kernel for it, or a recording that was made for others.
 fn on(scenario: &Scenario, gpu: &Gpu) -> Result<Option<Berthed>> {
     let Some(lever) = lever(at::device::gpu) else { return Ok(None) };
     let Ok(there) = Change::Set(lever, json!(gpu.id)).apply(scenario) else { return Ok(None) };
-    let run = Run::new(&there)?;
+    let Ok(run) = Run::new(&there) else { return Ok(None) };
     let estimate = run.estimate();
     Ok(Some(Berthed {
         gpu: gpu.id.to_owned(),

@@ -124,3 +124,16 @@ fn every_card_that_holds_a_run_is_named() {
         }
     }
 }
+
+/// A recording holds for the kernels that it was made with: cards with others are passed over, and the rest is said.
+#[test]
+fn a_recording_is_no_dead_end_where_some_cards_do_not_take_it() {
+    let scenario = Scenario::from_value(&json!({
+        "model": {"catalog": "sdxl-unet-lora"}, "input": {"batch": 1}, "device": {"gpu": "rtx-3060"}
+    }))
+    .unwrap();
+    let answer = cards(&scenario).unwrap();
+    assert!(answer.cards.iter().any(|card| card.gpu == "rtx-5090"), "{:?}", answer.cards);
+    let other = Change::Set(lever(at::device::gpu).unwrap(), json!("rx-7900-xtx")).apply(&scenario).unwrap();
+    assert!(Run::new(&other).is_err() && answer.cards.iter().all(|card| card.gpu != "rx-7900-xtx"));
+}
