@@ -1,13 +1,15 @@
-//! `plimsoll inspect`: what a ledger says, or a memory snapshot of PyTorch's.
+//! `plimsoll inspect`: what a ledger says, a memory snapshot of PyTorch's, or a hull.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use plimsoll_core::estimate::{Against, Reading, Run};
+use plimsoll_core::ledger::hull::{self, Hull};
 use plimsoll_core::snapshot::{self, Course, Device, Snapshot, Summary};
+use plimsoll_core::summary::Recorded;
 use plimsoll_core::{Error, Scenario};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::estimate::Format;
 use crate::exit::{self, Failure};
@@ -22,20 +24,21 @@ Examples:
   plimsoll inspect run.json.gz --format json
   plimsoll inspect snapshot.pickle
   plimsoll inspect snapshot.pickle --with run.toml
+  plimsoll inspect net.hull
 
 A snapshot is what PyTorch writes of a real run:
   torch.cuda.memory._record_memory_history()
   ...                                          three steps of the training
   torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")
 
-Exit codes: 0, 2 a file that is neither, 3 a file that cannot be read.";
+Exit codes: 0, 2 a file that is none of them, 3 a file that cannot be read.";
 
 /// Read a ledger that `estimate --ledger` wrote, or a memory snapshot of PyTorch's:
-/// its peak, the memory over time, and who holds the peak
+/// its peak, the memory over time, and who holds the peak; or what a hull is
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The ledger, compressed or not, or the snapshot; nothing in it is run
+    /// The ledger, compressed or not, the snapshot, or the hull; nothing in it is run
     file: PathBuf,
 
     /// How to answer
@@ -54,16 +57,45 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<u8, Failure> {
-    let text = if is_snapshot(&args.file)? { of_snapshot(args)? } else { of_ledger(args)? };
+    let first = beginning(&args.file)?;
+    let text = if first.starts_with(hull::MAGIC) {
+        of_hull(args)?
+    } else if first.first() == Some(&snapshot::FIRST) {
+        of_snapshot(args)?
+    } else {
+        of_ledger(args)?
+    };
     anstream::stdout().lock().write_all(text.as_bytes())?;
     Ok(exit::OK)
 }
 
-fn of_ledger(args: &Args) -> Result<String, Failure> {
+/// What only a snapshot can be asked.
+fn no_snapshot(args: &Args) -> Result<(), Failure> {
     if args.with.is_some() || args.card.is_some() {
         let hint = "give a file that torch.cuda.memory._dump_snapshot wrote, or leave --with and --card out";
         return Err(Error::new("snapshot", "--with and --card are for snapshots", hint).into());
     }
+    Ok(())
+}
+
+fn of_hull(args: &Args) -> Result<String, Failure> {
+    no_snapshot(args)?;
+    let bytes = bytes(&args.file)?;
+    let hull =
+        Hull::from_bytes(&bytes).map_err(|error| Failure::from(error).in_file(&args.file.display().to_string()))?;
+    let lines = Recorded::of(&hull).lines;
+    Ok(match args.format {
+        Format::Json => {
+            let key = |name: &str| name.to_lowercase().replace(' ', "_");
+            let lines: Map<String, Value> = lines.into_iter().map(|(name, says)| (key(name), says.into())).collect();
+            format!("{:#}\n", Value::Object(lines))
+        }
+        Format::Text => view::recorded(&lines, Paint::for_stdout()),
+    })
+}
+
+fn of_ledger(args: &Args) -> Result<String, Failure> {
+    no_snapshot(args)?;
     let reading = Reading::new(ledger_file::read(&args.file)?);
     Ok(match args.format {
         Format::Json => format!("{:#}\n", serde_json::to_value(reading.summary()).unwrap_or(Value::Null)),
@@ -124,10 +156,11 @@ fn scenario(source: &str) -> Result<Scenario, Failure> {
     read().map_err(|failure| input.blame(&overlay, failure))
 }
 
-fn is_snapshot(path: &Path) -> Result<bool, Failure> {
-    let mut first = [0];
-    let got = File::open(path).and_then(|mut file| file.read(&mut first));
-    got.map(|got| got == 1 && first[0] == snapshot::FIRST).map_err(|problem| unreadable(path, &problem))
+/// The first bytes, which say what it is.
+fn beginning(path: &Path) -> Result<Vec<u8>, Failure> {
+    let mut first = Vec::new();
+    let got = File::open(path).and_then(|file| file.take(hull::MAGIC.len() as u64).read_to_end(&mut first));
+    got.map(|_| first).map_err(|problem| unreadable(path, &problem))
 }
 
 /// The file, up to what is read of one.
@@ -140,6 +173,7 @@ fn bytes(path: &Path) -> Result<Vec<u8>, Failure> {
 fn unreadable(path: &Path, problem: &std::io::Error) -> Failure {
     Failure::Environment {
         problem: format!("{} cannot be read: {problem}", path.display()),
-        hint: "name a file of `plimsoll estimate --ledger`, or of torch.cuda.memory._dump_snapshot".to_owned(),
+        hint: "name a file of `plimsoll estimate --ledger`, of torch.cuda.memory._dump_snapshot or of `plimsoll trace`"
+            .to_owned(),
     }
 }

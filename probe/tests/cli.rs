@@ -297,6 +297,25 @@ fn a_closed_pipe_is_no_panic() {
 }
 
 #[test]
+fn a_hull_is_inspected() {
+    let hull = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/hulls/sd-1.5-unet-lora.hull");
+    let output = plimsoll(&["inspect", hull], b"");
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in ["diffusers 0.42.1", "bf16-amp", "direct recordings come out"] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let output = plimsoll(&["inspect", hull, "--format", "json"], b"");
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(value["precisions"], "bf16-amp", "{value}");
+    refuses(&["inspect", hull, "--card", "0"], b"", 2, &["are for snapshots"]);
+    let folder = tempfile::tempdir().unwrap();
+    let cut = folder.path().join("cut.hull");
+    fs::write(&cut, &fs::read(hull).unwrap()[..900]).unwrap();
+    refuses(&["inspect", &cut.display().to_string()], b"", 2, &["cut.hull", "cannot be unpacked"]);
+}
+
+#[test]
 fn a_snapshot_is_inspected_and_laid_beside_an_estimate() {
     let snapshot = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/snapshot/tests/made/llama.pickle");
     let scenario = br#"{"model": {"hf": {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128,

@@ -18,7 +18,6 @@ pub mod path;
 pub mod plans;
 pub mod protocol;
 pub mod reading;
-pub mod recorded;
 pub mod scale;
 pub mod sizes;
 pub mod snapshot;

@@ -8,10 +8,12 @@ mod kind;
 mod markdown;
 mod parts;
 mod picture;
+mod recorded;
 mod words;
 
 pub use kind::Kind;
 pub use markdown::markdown;
 pub use parts::{Part, parts};
 pub use picture::picture;
+pub use recorded::{Recorded, range};
 pub use words::{card_name, distance, model_name, phase, place, recipe, verdict};

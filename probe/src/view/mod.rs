@@ -12,6 +12,7 @@ mod number;
 mod paint;
 mod phases;
 mod reading;
+mod recorded;
 mod remedies;
 mod snapshot;
 mod stack;
@@ -30,6 +31,7 @@ pub use number::{Unit, fit, wrapped};
 pub use paint::Paint;
 pub use plimsoll_core::grouped;
 pub use reading::reading;
+pub use recorded::recorded;
 pub use remedies::remedies;
 pub use snapshot::{Snapped, snapshot};
 

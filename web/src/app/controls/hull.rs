@@ -5,9 +5,9 @@ use leptos::task::spawn_local;
 use plimsoll_core::catalog;
 use plimsoll_core::ledger::hull::{Hull, MAGIC, MOST_BYTES};
 use plimsoll_core::scenario::{Change, HullModel, ModelSource, at};
+use plimsoll_core::summary::{Recorded, range};
 use plimsoll_core::{Error, Result};
 use plimsoll_web::field;
-use plimsoll_web::recorded::Recorded;
 use plimsoll_web::wording::sentence;
 
 use crate::app::hulls;
@@ -139,7 +139,7 @@ pub fn HullChoice(refused: Refused) -> impl IntoView {
 
 /// Name of each axis but the batch, and what it may be.
 fn axes(file: &Hull) -> Vec<(String, String)> {
-    let of = |axis: &plimsoll_core::ledger::hull::Axis| (axis.name.clone(), plimsoll_web::recorded::range(axis));
+    let of = |axis: &plimsoll_core::ledger::hull::Axis| (axis.name.clone(), range(axis));
     file.axes.iter().skip(1).map(of).collect()
 }
 

@@ -1,6 +1,6 @@
 //! What a hull is, in words for whoever opens one.
 
-use plimsoll_core::ledger::hull::{Axis, Hull};
+use plimsoll_ledger::hull::{Axis, Hull};
 
 /// A hull described: a name for each line, and what it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
