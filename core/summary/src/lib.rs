@@ -16,4 +16,4 @@ pub use markdown::markdown;
 pub use parts::{Part, parts};
 pub use picture::picture;
 pub use recorded::{Recorded, range};
-pub use words::{card_name, distance, model_name, phase, place, recipe, verdict};
+pub use words::{card_name, distance, fit, model_name, phase, place, recipe, verdict, wrapped};

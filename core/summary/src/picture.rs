@@ -7,7 +7,7 @@ use plimsoll_ground::Bytes;
 use plimsoll_scenario::Scenario;
 
 use crate::kind::Colours;
-use crate::{Kind, Part, card_name, model_name, parts, place, recipe, verdict};
+use crate::{Kind, Part, card_name, fit, model_name, parts, place, recipe, verdict, wrapped};
 
 /// Width of the picture, px.
 const WIDTH: f64 = 760.0;
@@ -31,8 +31,8 @@ pub fn picture(scenario: &Scenario, estimate: &Estimate) -> String {
         escaped(&spoken),
         style(),
     );
-    text(&mut svg, "title", MARGIN, 42.0, &cut(&title, 62));
-    for (index, line) in lines(&recipe(scenario)).iter().take(2).enumerate() {
+    text(&mut svg, "title", MARGIN, 42.0, &fit(&title, 62));
+    for (index, line) in wrapped(&recipe(scenario), LETTERS).iter().take(2).enumerate() {
         text(&mut svg, "quiet", MARGIN, 64.0 + 17.0 * index as f64, line);
     }
     let deep = if estimate.verdict == Verdict::Fits { "verdict" } else { "verdict deep" };
@@ -40,7 +40,7 @@ pub fn picture(scenario: &Scenario, estimate: &Estimate) -> String {
     let beside =
         format!("peak {}, load line {}: {}", estimate.peak.process, estimate.device.load_line, verdict(estimate));
     // The word's width: its letters at two thirds of their height, which is more than any of them takes.
-    text(&mut svg, "beside", MARGIN + 24.0 + estimate.verdict.label().len() as f64 * 17.0, 124.0, &cut(&beside, 72));
+    text(&mut svg, "beside", MARGIN + 24.0 + estimate.verdict.label().len() as f64 * 17.0, 124.0, &fit(&beside, 72));
     bar(&mut svg, estimate, &parts);
     legend(&mut svg, &parts);
     text(
@@ -48,7 +48,7 @@ pub fn picture(scenario: &Scenario, estimate: &Estimate) -> String {
         "quiet",
         MARGIN,
         height - 18.0,
-        &cut(&format!("At the peak: {}. Plimsoll", place(estimate)), LETTERS),
+        &fit(&format!("At the peak: {}. Plimsoll", place(estimate)), LETTERS),
     );
     svg.push_str("</svg>\n");
     svg
@@ -142,29 +142,6 @@ fn text(svg: &mut String, class: &str, x: f64, y: f64, content: &str) {
     let _ = writeln!(svg, "<text class=\"{class}\" x=\"{x}\" y=\"{y}\">{}</text>", escaped(content));
 }
 
-/// Lines of at most [`LETTERS`] letters.
-fn lines(text: &str) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= LETTERS => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(cut(word, LETTERS)),
-        }
-    }
-    lines
-}
-
-/// At most so many letters.
-fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return text.to_owned();
-    }
-    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
-}
-
 fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
@@ -207,8 +184,8 @@ mod tests {
 
     #[test]
     fn long_names_stay_within_the_picture() {
-        assert_eq!(cut(&"x".repeat(100), 62).chars().count(), 62);
-        assert!(lines(&"word ".repeat(60)).iter().all(|line| line.chars().count() <= LETTERS));
+        assert_eq!(fit(&"x".repeat(100), 62).chars().count(), 62);
+        assert!(wrapped(&"word ".repeat(60), LETTERS).iter().all(|line| line.chars().count() <= LETTERS));
         assert_eq!(escaped("a\u{0}<&\"\u{1b}"), "a &lt;&amp;&quot; ");
     }
 }

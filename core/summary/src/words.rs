@@ -69,6 +69,35 @@ pub fn phase(name: &str) -> String {
     name.replace('_', " ")
 }
 
+/// `text` in at most `width` columns, its middle left out when it is longer: both ends of a module's path say something.
+pub fn fit(text: &str, width: usize) -> String {
+    const GAP: &str = "...";
+    let count = text.chars().count();
+    if count <= width {
+        return text.to_owned();
+    }
+    let keep = width.saturating_sub(GAP.len());
+    let (front, back) = (keep / 2, keep - keep / 2);
+    let start: String = text.chars().take(front).collect();
+    let end: String = text.chars().skip(count - back).collect();
+    format!("{start}{GAP}{end}")
+}
+
+/// Words broken into lines of at most `width` columns.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(fit(word, width)),
+        }
+    }
+    lines
+}
+
 /// Batch, precision, optimizer and what else was chosen.
 pub fn recipe(scenario: &Scenario) -> String {
     let (input, training) = (&scenario.input, &scenario.training);
@@ -118,3 +147,17 @@ const TOLD: [&str; 14] = [
     at::lora::targets,
     at::device::gpu,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::{fit, wrapped};
+
+    #[test]
+    fn text_that_fits() {
+        assert_eq!(fit("model.layers.*.mlp", 20), "model.layers.*.mlp");
+        assert_eq!(fit("model.layers.*.mlp.gate_proj", 20), "model.la...gate_proj");
+        assert_eq!(fit("abcdef", 3), "...");
+        assert_eq!(wrapped("one two  three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("", 7), Vec::<String>::new());
+    }
+}

@@ -27,9 +27,10 @@ use plimsoll_core::{Estimate, Scenario, summary};
 
 pub use grid::grid;
 pub use headline::question;
-pub use number::{Unit, fit, wrapped};
+pub use number::Unit;
 pub use paint::Paint;
 pub use plimsoll_core::grouped;
+pub use plimsoll_core::summary::{fit, wrapped};
 pub use reading::reading;
 pub use recorded::recorded;
 pub use remedies::remedies;

@@ -57,38 +57,9 @@ pub fn shares(parts: &[u64], whole: u64) -> Vec<u64> {
     shares
 }
 
-/// `text` in at most `width` columns, its middle left out when it is longer: both ends of a module's path say something.
-pub fn fit(text: &str, width: usize) -> String {
-    const GAP: &str = "...";
-    let count = text.chars().count();
-    if count <= width {
-        return text.to_owned();
-    }
-    let keep = width.saturating_sub(GAP.len());
-    let (front, back) = (keep / 2, keep - keep / 2);
-    let start: String = text.chars().take(front).collect();
-    let end: String = text.chars().skip(count - back).collect();
-    format!("{start}{GAP}{end}")
-}
-
 /// An op without the autograd node it ran in (`nll_loss_backward@NllLossBackward0`): the name says "backward" already.
 pub fn plain_op(op: &str) -> &str {
     op.split_once('@').map_or(op, |(op, _)| op)
-}
-
-/// Words broken into lines of at most `width` columns.
-pub fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(fit(word, width)),
-        }
-    }
-    lines
 }
 
 #[cfg(test)]
@@ -110,14 +81,5 @@ mod tests {
         assert_eq!(unit.text(Bytes::from_mib(512)), "0.50 GiB");
         assert_eq!(Unit::of(Bytes::from_mib(3)).text(Bytes::from_kib(512)), "0.50 MiB");
         assert_eq!(Unit::of(Bytes::ZERO).text(Bytes::ZERO), "0.00 KiB");
-    }
-
-    #[test]
-    fn text_that_fits() {
-        assert_eq!(fit("model.layers.*.mlp", 20), "model.layers.*.mlp");
-        assert_eq!(fit("model.layers.*.mlp.gate_proj", 20), "model.la...gate_proj");
-        assert_eq!(fit("abcdef", 3), "...");
-        assert_eq!(wrapped("one two  three", 7), ["one two", "three"]);
-        assert_eq!(wrapped("", 7), Vec::<String>::new());
     }
 }

@@ -87,9 +87,9 @@ pub fn Answer() -> impl IntoView {
         }
     };
     view! {
-        <div class="field">
-            <p id="answer-label">"Take the answer"</p>
-            <div class="exchange-actions" role="group" aria-labelledby="answer-label">
+        <fieldset class="field">
+            <legend>"Take the answer"</legend>
+            <div class="exchange-actions">
                 {Form::ALL
                     .map(|form| {
                         view! {
@@ -112,7 +112,7 @@ pub fn Answer() -> impl IntoView {
                     .get()
                     .map(|note| view! { <pre tabindex="0" role="region" aria-label="The answer in Markdown">{note}</pre> })
             }}
-        </div>
+        </fieldset>
     }
 }
 
