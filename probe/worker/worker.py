@@ -796,7 +796,7 @@ AUTO_CLASSES = {
 }
 # Model types of convolutions alone, and those whose attention is eager whatever is asked for: transformers builds them with
 # "eager" only.
-WITHOUT_ATTENTION = ("convnext", "convnextv2", "resnet", "gpt_neo", "gptj", "bloom", "deberta-v2")
+WITHOUT_ATTENTION = ("convnext", "convnextv2", "resnet", "gpt_neo", "gptj", "bloom", "deberta-v2", "gpt_oss")
 # What peft calls them; without one it adds adapters and nothing else.
 PEFT_TASKS = {"causal-lm": "CAUSAL_LM", "seq2seq-lm": "SEQ_2_SEQ_LM"}
 # Keys of a config.json that say where it comes from or how it was stored, not what the model is.

@@ -41,11 +41,13 @@ fn config(model_type: &str) -> Option<Value> {
         })
     };
     Some(match model_type {
-        "llama" | "mistral" | "qwen2" | "qwen3" | "granite" | "gemma" | "gemma2" | "gemma3_text" | "phi"
-        | "starcoder2" | "stablelm" | "smollm3" | "olmo" | "olmo2" | "gpt_neox" | "falcon" => text(json!({})),
+        "llama" | "mistral" | "ministral3" | "qwen2" | "qwen3" | "granite" | "gemma" | "gemma2" | "gemma3_text"
+        | "phi" | "starcoder2" | "stablelm" | "smollm3" | "olmo" | "olmo2" | "gpt_neox" | "falcon" | "glm" | "glm4" => {
+            text(json!({}))
+        }
         "phi3" => text(json!({ "pad_token_id": 0 })),
         "opt" => text(json!({ "ffn_dim": 48, "word_embed_proj_dim": 32 })),
-        "mixtral" | "olmoe" | "qwen2_moe" | "qwen3_moe" => text(json!({
+        "mixtral" | "olmoe" | "gpt_oss" | "qwen2_moe" | "qwen3_moe" => text(json!({
             "num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
             "shared_expert_intermediate_size": 16,
         })),

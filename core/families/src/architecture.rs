@@ -6,8 +6,9 @@ use plimsoll_torch::nn::Scope;
 
 use super::{
     Config, Model, Plan, bart, bert, bloom, clip, convnext, deberta, dinov2, distilbert, electra, falcon, gat, gemma,
-    gemma2, gpt_neo, gpt_neox, gpt2, gptj, llama, mixtral, mlp, modernbert, nanogpt, nbeats, olmo, olmo2, olmoe, opt,
-    phi, phi3, qwen_moe, resnet, roberta, smollm3, stablelm, starcoder2, swin, t5, torchvision, vit, whisper,
+    gemma2, glm, gpt_neo, gpt_neox, gpt_oss, gpt2, gptj, llama, mixtral, mlp, modernbert, nanogpt, nbeats, olmo, olmo2,
+    olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, smollm3, stablelm, starcoder2, swin, t5, torchvision, vit,
+    whisper,
 };
 
 /// Builds the model of a row.
@@ -33,9 +34,11 @@ pub fn build(architecture: Architecture, scope: &Scope, config: &Config<'_>, pla
         Architecture::Gat => gat::build,
         Architecture::Gemma => gemma::build,
         Architecture::Gemma2 => gemma2::build,
+        Architecture::Glm => glm::build,
         Architecture::Gpt2 => gpt2::build,
         Architecture::GptNeo => gpt_neo::build,
         Architecture::GptNeox => gpt_neox::build,
+        Architecture::GptOss => gpt_oss::build,
         Architecture::Gptj => gptj::build,
         Architecture::Llama => llama::build,
         Architecture::Mixtral => mixtral::build,

@@ -1,8 +1,8 @@
 //! The attention most rotary decoders share: four projections, queries and keys turned by their position.
 
 use plimsoll_torch::nn::{
-    AttentionCore, LayerRotary, Linear, Norm, Scope, apply_partial_rotary_pos_emb, apply_rotary_pos_emb,
-    apply_rotary_pos_emb_fp32, kv_cache,
+    AttentionCore, LayerRotary, Linear, Norm, Scope, apply_neighbours_rotary_pos_emb, apply_partial_rotary_pos_emb,
+    apply_rotary_pos_emb, apply_rotary_pos_emb_fp32, kv_cache,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
@@ -21,6 +21,20 @@ pub enum QueryKeyNorms {
     Projections(Norm, Norm),
     /// Every head, once all are split and transposed (Gemma 3, Phi, StableLM).
     Transposed(Norm, Norm),
+}
+
+/// How queries and keys are turned by their position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rotation {
+    /// The second half of what is turned beside the first (Llama).
+    Halves,
+    /// So, in float32, and cast back (OLMo).
+    InFloat32,
+    /// So; turned and unturned parts of a head have names of their own, and are put together even where nothing is left
+    /// unturned (Phi, StableLM).
+    InNamedParts,
+    /// Every dimension with its neighbour (GLM).
+    Neighbours,
 }
 
 /// What differs between the families.
@@ -42,13 +56,10 @@ pub struct AttendOptions {
     pub soft_cap: bool,
     /// Projections are clamped in place (OLMo's `clip_qkv`).
     pub clip: bool,
-    /// Queries and keys are turned in float32 and cast back (OLMo).
-    pub wide_rotary: bool,
+    /// How queries and keys are turned.
+    pub rotation: Rotation,
     /// All three projections are made before any is split into heads (OLMo, StableLM): they live a little longer.
     pub whole_projections: bool,
-    /// Turned and unturned parts of a head have names of their own, and are put together even where nothing is left
-    /// unturned (Phi, StableLM).
-    pub always_partial: bool,
     /// Dropout of the output projection (StarCoder2).
     pub out_dropout: f64,
     /// How far back the layer looks, where that is limited: what a generation remembers of it.
@@ -66,9 +77,8 @@ impl AttendOptions {
         out_name: "o_proj",
         soft_cap: false,
         clip: false,
-        wide_rotary: false,
+        rotation: Rotation::Halves,
         whole_projections: false,
-        always_partial: false,
         out_dropout: 0.0,
         window: None,
     };
@@ -151,7 +161,7 @@ impl Attend {
             let mut named = Vec::new();
             (query, key) = match rotary {
                 0 => (query, key),
-                _ if self.options.always_partial => {
+                _ if self.options.rotation == Rotation::InNamedParts => {
                     let rest = head_dim - rotary;
                     let (q_rot, q_pass) = (ops::narrow(&query, -1, rotary), ops::narrow(&query, -1, rest));
                     let (k_rot, k_pass) = (ops::narrow(&key, -1, rotary), ops::narrow(&key, -1, rest));
@@ -161,7 +171,10 @@ impl Attend {
                     named.extend([q_rot, q_pass, k_rot, k_pass]);
                     (query, key)
                 }
-                _ if self.options.wide_rotary => apply_rotary_pos_emb_fp32(&query, &key, cos, sin),
+                _ if self.options.rotation == Rotation::InFloat32 => apply_rotary_pos_emb_fp32(&query, &key, cos, sin),
+                _ if self.options.rotation == Rotation::Neighbours => {
+                    apply_neighbours_rotary_pos_emb(&query, &key, cos, sin)
+                }
                 all if all == head_dim => apply_rotary_pos_emb(&query, &key, cos, sin),
                 _ => apply_partial_rotary_pos_emb(&query, &key, cos, sin),
             };

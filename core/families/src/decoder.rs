@@ -59,6 +59,17 @@ pub enum Masks {
     FullThenUsed(u64),
 }
 
+/// As which a model makes cosines and sines.
+#[derive(Clone, Copy, Debug)]
+pub enum AngleTables {
+    /// As wide as what is turned, in the dtype of the hidden states.
+    Twice,
+    /// So, in float32 (OLMo).
+    InFloat32,
+    /// Half as wide (GPT-OSS).
+    Once,
+}
+
 /// Dropout of the embeddings before the first layer.
 #[derive(Clone, Copy, Debug)]
 pub struct EmbedDropout {
@@ -91,8 +102,8 @@ pub struct Decoder {
     pub local_rotary: Option<RotaryEmbedding>,
     /// `lm_head` or `score`.
     pub head: DecoderHead,
-    /// Cosines and sines stay in float32 (OLMo).
-    pub wide_rotary: bool,
+    /// As which cosines and sines are made.
+    pub angles: AngleTables,
     /// The masks made.
     pub masks: Masks,
     /// `model`.
@@ -150,7 +161,7 @@ impl Decoder {
             rotary_emb,
             local_rotary: None,
             head,
-            wide_rotary: false,
+            angles: AngleTables::Twice,
             masks,
             model: model.module(),
             seq: plan.seq()?,
@@ -184,12 +195,10 @@ impl DecoderOnly for Decoder {
                     embeds = hidden.clone();
                 }
             }
-            let rotary = self.rotary_emb.as_ref().map(|rotary| {
-                if self.wide_rotary {
-                    rotary.forward_fp32(&position_ids)
-                } else {
-                    rotary.forward(&hidden, &position_ids)
-                }
+            let rotary = self.rotary_emb.as_ref().map(|rotary| match self.angles {
+                AngleTables::Twice => rotary.forward(&hidden, &position_ids),
+                AngleTables::InFloat32 => rotary.forward_fp32(&position_ids),
+                AngleTables::Once => rotary.forward_once(&hidden, &position_ids),
             });
             let local = match &self.local_rotary {
                 Some(local) => Some(local.forward(&hidden, &position_ids)),

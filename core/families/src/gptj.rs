@@ -5,7 +5,9 @@ use std::rc::Rc;
 
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
-use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, ModuleList, Scope, causal_mask, kv_cache};
+use plimsoll_torch::nn::{
+    Activation, Embedding, LayerNorm, Linear, ModuleList, Scope, causal_mask, kv_cache, rotate_every_two,
+};
 use plimsoll_torch::ops::{self, Rearrangement};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 
@@ -116,13 +118,6 @@ fn twice(table: &Tensor) -> Tensor {
     let (rows, seq, half) = (table.size(0), table.size(1), table.size(2));
     let wide = ops::clone(&ops::expand(&ops::unsqueeze(&ops::unsqueeze(table, 2), -1), &[rows, seq, 1, half, 2]));
     ops::view(&wide, &[rows, seq, 1, 2 * half])
-}
-
-fn rotate_every_two(x: &Tensor) -> Tensor {
-    let first = ops::every_second(x);
-    let second = ops::every_second(x);
-    let pairs = ops::stack_last(&ops::neg(&second), &first);
-    ops::view(&pairs, x.dims())
 }
 
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! Llama and the decoders that read like it: `llama`, `mistral`, `qwen2`, `qwen3`, `granite`
-//! (transformers `models/{llama,mistral,qwen2,qwen3,granite}/modeling_*.py`).
+//! Llama and the decoders that read like it: `llama`, `mistral`, `ministral3`, `qwen2`, `qwen3`, `granite`
+//! (transformers `models/{llama,mistral,ministral3,qwen2,qwen3,granite}/modeling_*.py`).
 
 use std::rc::Rc;
 
@@ -9,8 +9,8 @@ use plimsoll_torch::nn::{
     Activation, AttentionCore, Embedding, LayerRotary, Linear, ModuleList, RmsNorm, RotaryEmbedding, Scope,
     apply_rotary_pos_emb, causal_mask, kv_cache, sliding_window_causal_mask,
 };
-use plimsoll_torch::ops;
-use plimsoll_torch::tensor::{Context, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::ops::{self, Pointwise};
+use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 
 use super::causal_lm::Readout;
 use super::config::{Config, MAX_SIZE, divide};
@@ -19,7 +19,7 @@ use super::decoder_head::DecoderHead;
 use super::decoder_only::{DecoderOnly, Headed, Shell};
 use super::{Model, Plan, causal_lm};
 
-/// The sizes that differ between the five.
+/// The sizes that differ between the six.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     vocab: u64,
@@ -36,6 +36,8 @@ struct Sizes {
     qk_norm: bool,
     /// Granite multiplies embeddings and what is added to the residual stream, by whatever number.
     scaled: bool,
+    /// Ministral 3 multiplies queries by a factor of their position.
+    scaled_queries: bool,
     dropout: f64,
     tied: bool,
     /// `sliding_window`, where it is in force.
@@ -51,6 +53,7 @@ impl Sizes {
         let family = config.model_type();
         let (vocab, intermediate, kv_default) = match family {
             "mistral" => (32_000, 14_336, Some(8)),
+            "ministral3" => (131_072, 14_336, Some(8)),
             "qwen2" | "qwen3" => (151_936, 22_016, Some(32)),
             _ => (32_000, 11_008, None),
         };
@@ -67,6 +70,7 @@ impl Sizes {
         let head_dim = match (config.optional_size("head_dim")?, family) {
             (Some(n), _) => n,
             (None, "qwen3") => 128,
+            (None, "ministral3") if !config.mentions("head_dim") => 128,
             (None, _) => divide(config, ("hidden_size", hidden), ("num_attention_heads", heads))?,
         };
         if heads * head_dim > MAX_SIZE {
@@ -84,11 +88,12 @@ impl Sizes {
             ));
         }
         let attention_bias = config.flag("attention_bias", false)?;
-        let layers = config.layers("num_hidden_layers", 32)?;
+        let layers = config.layers("num_hidden_layers", if family == "ministral3" { 34 } else { 32 })?;
         // An absent sliding_window is Mistral's default of 4096; `null` is none.
         let default = (!config.mentions("sliding_window")).then_some(4096);
         let (window, first_windowed) = match family {
             "mistral" => (config.optional_size("sliding_window")?.or(default), 0),
+            "ministral3" => (config.optional_size("sliding_window")?, 0),
             "qwen2" | "qwen3" if config.flag("use_sliding_window", false)? => {
                 let first = config.count("max_window_layers", 28)?;
                 (config.optional_size("sliding_window")?.or(default), first)
@@ -105,13 +110,14 @@ impl Sizes {
             head_dim,
             qkv_bias: match family {
                 "qwen2" => true,
-                "mistral" => false,
+                "mistral" | "ministral3" => false,
                 _ => attention_bias,
             },
             out_bias: matches!(family, "llama" | "qwen3" | "granite") && attention_bias,
             mlp_bias: matches!(family, "llama" | "granite") && config.flag("mlp_bias", false)?,
             qk_norm: family == "qwen3",
             scaled: family == "granite",
+            scaled_queries: family == "ministral3",
             dropout: config.probability("attention_dropout", 0.0)?,
             tied: config.flag("tie_word_embeddings", false)?,
             window,
@@ -143,7 +149,18 @@ struct Attend {
     core: AttentionCore,
     head_dim: u64,
     window: Option<u64>,
+    scaled_queries: bool,
     module: ModuleId,
+}
+
+/// `get_llama_4_attn_scale(position_ids, ...)`: a factor for every position, grown with its logarithm.
+fn query_scale(position_ids: &Tensor, dtype: DType) -> Tensor {
+    let mut scale = ops::each(Pointwise::DivTensor, position_ids, DType::Float32);
+    let steps = [Pointwise::Floor, Pointwise::AddTensor, Pointwise::Log, Pointwise::MulTensor, Pointwise::AddTensor];
+    for step in steps {
+        scale = ops::each(step, &scale, DType::Float32);
+    }
+    ops::to(&ops::unsqueeze(&ops::unsqueeze(&scale, 1), -1), dtype)
 }
 
 impl Attend {
@@ -163,6 +180,7 @@ impl Attend {
             core,
             head_dim: sizes.head_dim,
             window,
+            scaled_queries: sizes.scaled_queries,
             module: scope.module(),
         }
     }
@@ -183,6 +201,9 @@ impl Attend {
             let angles = self.rotary_emb.angles(&value, &masks.position_ids, masks.rotary.as_ref());
             (query, key) = apply_rotary_pos_emb(&query, &key, &angles.cos, &angles.sin);
             let _named = angles.turned();
+            if self.scaled_queries {
+                query = ops::mul(&query, &query_scale(&masks.position_ids, query.dtype()));
+            }
             (key, value) = kv_cache::update(key, value, self.window);
             let (mut out, weights) = self.core.forward(&query, &key, &value, masks.mask.as_ref());
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, out.size(2) * self.head_dim]));
@@ -272,9 +293,14 @@ impl DecoderLayer {
     }
 }
 
+/// Whether the model makes the mask of the one kind of layers it has, as Mistral's does.
+fn one_kind(config: &Config<'_>) -> bool {
+    matches!(config.model_type(), "mistral" | "ministral3")
+}
+
 /// Which layers look through the window: all of Mistral's, those of Qwen's that `layer_types` names.
 fn windowed(config: &Config<'_>, sizes: &Sizes, layer: u64) -> bool {
-    let listed = config.texts("layer_types").filter(|_| config.model_type() != "mistral");
+    let listed = config.texts("layer_types").filter(|_| !one_kind(config));
     sizes.window.is_some()
         && match listed {
             Some(types) => types.get(layer as usize) == Some(&"sliding_attention"),
@@ -332,7 +358,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         model: model.module(),
         window: sizes.window,
         scaled: sizes.scaled,
-        always_full: config.model_type() != "mistral",
+        always_full: !one_kind(config),
         seq: plan.seq()?,
         plan: plan.clone(),
     })))

@@ -3,9 +3,9 @@
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, PlainLayerNorm, Scope};
 
-use super::attend::{Attend, AttendOptions, QueryKeyNorms};
+use super::attend::{Attend, AttendOptions, QueryKeyNorms, Rotation};
 use super::config::Config;
-use super::decoder::{Decoder, Layer, Masks, Parts, Turns, layers};
+use super::decoder::{AngleTables, Decoder, Layer, Masks, Parts, Turns, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::pre_norm::{FeedForward, PreNormLayer};
@@ -29,7 +29,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         out_bias: bias,
         clip: config.has("clip_qkv"),
         whole_projections: true,
-        wide_rotary: true,
+        rotation: Rotation::InFloat32,
         ..AttendOptions::PLAIN
     };
     let model = scope.child("model");
@@ -58,5 +58,5 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks: Masks::Full };
-    Ok(Decoder { wide_rotary: true, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
+    Ok(Decoder { angles: AngleTables::InFloat32, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
 }

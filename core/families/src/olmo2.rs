@@ -5,9 +5,9 @@ use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, Scope, WideRmsNorm};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 
-use super::attend::{Attend, AttendOptions, QueryKeyNorms};
+use super::attend::{Attend, AttendOptions, QueryKeyNorms, Rotation};
 use super::config::Config;
-use super::decoder::{Decoder, Keywords, Layer, Masks, Parts, layers};
+use super::decoder::{AngleTables, Decoder, Keywords, Layer, Masks, Parts, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::{Model, Plan, causal_lm};
@@ -45,8 +45,14 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let act = config.text("hidden_act", "silu")?;
     let bias = config.flag("attention_bias", false)?;
     let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
-    let options =
-        AttendOptions { heads, rotary, qkv_bias: bias, out_bias: bias, wide_rotary: true, ..AttendOptions::PLAIN };
+    let options = AttendOptions {
+        heads,
+        rotary,
+        qkv_bias: bias,
+        out_bias: bias,
+        rotation: Rotation::InFloat32,
+        ..AttendOptions::PLAIN
+    };
     let norms = |scope: &Scope| {
         let norm = |name: &'static str, count| Norm::Wide(WideRmsNorm::new(&scope.child(name), count * heads.head_dim));
         QueryKeyNorms::Projections(norm("q_norm", heads.heads), norm("k_norm", heads.kv_heads))
@@ -70,5 +76,5 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks: Masks::Full };
-    Ok(Decoder { wide_rotary: true, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
+    Ok(Decoder { angles: AngleTables::InFloat32, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
 }

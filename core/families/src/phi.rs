@@ -5,7 +5,7 @@ use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, Norm, Scope};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 
-use super::attend::{Attend, AttendOptions, QueryKeyNorms};
+use super::attend::{Attend, AttendOptions, QueryKeyNorms, Rotation};
 use super::config::Config;
 use super::decoder::{Decoder, EmbedDropout, Keywords, Layer, Masks, Parts, Turns, layers};
 use super::decoder_head::DecoderHead;
@@ -60,7 +60,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         qkv_bias: true,
         out_bias: true,
         out_name: "dense",
-        always_partial: true,
+        rotation: Rotation::InNamedParts,
         ..AttendOptions::PLAIN
     };
     let norms = |scope: &Scope| {

@@ -2,8 +2,7 @@
 
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{
-    Activation, AttentionCore, Embedding, LayerRotary, Linear, Norm, RmsNorm, Scope, apply_rotary_pos_emb_phi3,
-    kv_cache,
+    AttentionCore, Embedding, LayerRotary, Linear, Norm, RmsNorm, Scope, apply_rotary_pos_emb_phi3, kv_cache,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
@@ -11,6 +10,7 @@ use plimsoll_torch::tensor::{ModuleId, Tensor};
 use super::config::Config;
 use super::decoder::{Decoder, Keywords, Layer, Masks, Parts, Turns, layers};
 use super::decoder_head::DecoderHead;
+use super::fused_mlp::FusedMlp;
 use super::heads::{HeadDefaults, Heads};
 use super::{Model, Plan, causal_lm};
 
@@ -52,31 +52,13 @@ impl Attend {
 #[derive(Debug)]
 struct Phi3Layer {
     self_attn: Attend,
-    gate_up_proj: Linear,
-    down_proj: Linear,
-    activation_fn: Activation,
+    mlp: FusedMlp,
     input_layernorm: RmsNorm,
     post_attention_layernorm: RmsNorm,
     dropouts: [ModuleId; 2],
     resid_pdrop: f64,
     windowed: bool,
-    mlp: ModuleId,
     module: ModuleId,
-}
-
-impl Phi3Layer {
-    fn feed_forward(&self, x: &Tensor) -> Tensor {
-        x.cx().within(self.mlp, || {
-            let both = self.gate_up_proj.forward(x);
-            let parts = ops::split(&both, both.size(-1) / 2, -1);
-            drop(both);
-            let product = {
-                let gate = self.activation_fn.forward(&parts[0]);
-                ops::mul(&parts[1], &gate)
-            };
-            self.down_proj.forward(&product)
-        })
-    }
 }
 
 impl Layer for Phi3Layer {
@@ -91,7 +73,7 @@ impl Layer for Phi3Layer {
             hidden = ops::add(residual, &dropout(&hidden, self.dropouts[0]));
             let residual = hidden;
             let mut hidden = self.post_attention_layernorm.forward(&residual);
-            hidden = self.feed_forward(&hidden);
+            hidden = self.mlp.forward(&hidden);
             ops::add(&residual, &dropout(&hidden, self.dropouts[1]))
         })
     }
@@ -115,7 +97,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 32_064)?, heads.hidden);
     let layer = |scope: &Scope, _| -> Option<Box<dyn Layer>> {
-        let (attn, mlp) = (scope.child("self_attn"), scope.child("mlp"));
+        let attn = scope.child("self_attn");
         let (q, kv) = (heads.heads * heads.head_dim, heads.kv_heads * heads.head_dim);
         let norm = |name: &'static str| RmsNorm::new(&scope.child(name), heads.hidden);
         Some(Box::new(Phi3Layer {
@@ -128,15 +110,12 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
                 window,
                 module: attn.module(),
             },
-            gate_up_proj: Linear::new(&mlp.child("gate_up_proj"), heads.hidden, 2 * intermediate, false),
-            down_proj: Linear::new(&mlp.child("down_proj"), intermediate, heads.hidden, false),
-            activation_fn: Activation::new(&mlp.child("activation_fn"), act)?,
+            mlp: FusedMlp::new(&scope.child("mlp"), heads.hidden, intermediate, act)?,
             input_layernorm: norm("input_layernorm"),
             post_attention_layernorm: norm("post_attention_layernorm"),
             dropouts: [scope.child("resid_attn_dropout").module(), scope.child("resid_mlp_dropout").module()],
             resid_pdrop,
             windowed: window.is_some(),
-            mlp: mlp.module(),
             module: scope.module(),
         }))
     };

@@ -5,7 +5,7 @@ use plimsoll_torch::nn::{Embedding, GatedMlp, LayerNorm, LayerNormPerHead, Norm,
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 
-use super::attend::{Attend, AttendOptions, QueryKeyNorms};
+use super::attend::{Attend, AttendOptions, QueryKeyNorms, Rotation};
 use super::config::Config;
 use super::decoder::{Decoder, Keywords, Layer, Masks, Parts, Turns, layers};
 use super::decoder_head::DecoderHead;
@@ -70,7 +70,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         turns,
         qkv_bias: config.flag("use_qkv_bias", false)?,
         whole_projections: true,
-        always_partial: true,
+        rotation: Rotation::InNamedParts,
         ..AttendOptions::PLAIN
     };
     let norms = |scope: &Scope| {

@@ -44,6 +44,7 @@ names! {
         MaskedFillBackward0 = "MaskedFillBackward0",
         MatMul4BitBackward = "MatMul4BitBackward",
         MatMul8bitLtBackward = "MatMul8bitLtBackward",
+        MaxBackward0 = "MaxBackward0",
         MaxPool2DWithIndicesBackward0 = "MaxPool2DWithIndicesBackward0",
         MaximumBackward0 = "MaximumBackward0",
         MeanBackward1 = "MeanBackward1",

@@ -128,6 +128,7 @@ names! {
         MaskedFillInPlace = "masked_fill_.Scalar",
         MaskedFillScalar = "masked_fill.Scalar",
         Max = "max",
+        MaxDim = "max.dim",
         Minimum = "minimum",
         Maximum = "maximum",
         MaxPool2dWithIndices = "max_pool2d_with_indices",

@@ -179,6 +179,39 @@ SETTINGS = {
             {"residual_multiplier": 0.22, "attention_multiplier": 0.015625},
         ],
     ),
+    "glm": (
+        {**DECODER, "head_dim": 16, "pad_token_id": 0},
+        [*[changes for changes in ROTATES if "pad_token_id" not in changes], *HEADS, {"attention_bias": False}, *PARTIAL],
+    ),
+    "glm4": (
+        {**DECODER, "head_dim": 16, "pad_token_id": 0},
+        [
+            *[changes for changes in ROTATES if "pad_token_id" not in changes], {"head_dim": 32}, {"attention_bias": False},
+            *PARTIAL,
+        ],
+    ),
+    "ministral3": (
+        {**DECODER, "head_dim": 16},
+        [
+            *DECODES, *TIES, *GROUPS, *HEADS, *WINDOWS,
+            {"rope_parameters": {
+                "rope_type": "yarn", "rope_theta": 1000000.0, "factor": 16.0, "original_max_position_embeddings": 512,
+                "beta_fast": 32.0, "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0, "llama_4_scaling_beta": 0.1,
+            }},
+        ],
+    ),
+    "gpt_oss": (
+        {**DECODER, "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2},
+        [
+            *[changes for changes in DECODES if "output_attentions" not in changes], *TIES, {"num_key_value_heads": 4}, {"head_dim": 32},
+            {"attention_bias": False}, {"sliding_window": 8}, {"num_experts_per_tok": 1}, {"router_aux_loss_coef": 0.1},
+            {"layer_types": [FULL, SLIDES, FULL, SLIDES]}, {"layer_types": [FULL] * 4}, {"experts_per_token": 2},
+            {"rope_scaling": {
+                "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+                "original_max_position_embeddings": 4096,
+            }, "rope_theta": 150000},
+        ],
+    ),
     "smollm3": (
         {**DECODER, "pad_token_id": 0},
         [

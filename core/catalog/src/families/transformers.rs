@@ -80,6 +80,7 @@ const QWEN: ExpertNames = ExpertNames { gate_up: ["gate_proj", "up_proj"], down:
 pub const TRANSFORMERS: &[Family] = &[
     decoder("llama", Architecture::Llama, 2048),
     decoder("mistral", Architecture::Llama, 131_072),
+    decoder("ministral3", Architecture::Llama, 262_144),
     decoder("qwen2", Architecture::Llama, 32_768),
     decoder("qwen3", Architecture::Llama, 32_768),
     Family { tasks: &[Task::CausalLm], loss_in_parts: false, ..decoder("granite", Architecture::Llama, 2048) },
@@ -114,6 +115,8 @@ pub const TRANSFORMERS: &[Family] = &[
     decoder("gemma", Architecture::Gemma, 8192),
     decoder("gemma2", Architecture::Gemma2, 8192),
     decoder("gemma3_text", Architecture::Gemma2, 131_072),
+    decoder("glm", Architecture::Glm, 131_072),
+    decoder("glm4", Architecture::Glm, 131_072),
     decoder("phi", Architecture::Phi, 2048),
     Family { sdpa: Some(&rules::NEXT_ENCODERS_CALL_SDPA), ..decoder("phi3", Architecture::Phi3, 4096) },
     decoder("starcoder2", Architecture::Starcoder2, 4096),
@@ -123,6 +126,8 @@ pub const TRANSFORMERS: &[Family] = &[
     decoder("olmo2", Architecture::Olmo2, 2048),
     mixture("mixtral", Architecture::Mixtral, 131_072, Some(MIXTRAL)),
     Family { tasks: &[Task::CausalLm], ..mixture("olmoe", Architecture::Olmoe, 4096, Some(QWEN)) },
+    // Its experts are no linears: peft leaves them alone.
+    mixture("gpt_oss", Architecture::GptOss, 131_072, None),
     // peft leaves Qwen2-MoE alone: its conversion has another name than its pattern (`_convert_peft_config_moe`).
     mixture("qwen2_moe", Architecture::QwenMoe, 32_768, None),
     mixture("qwen3_moe", Architecture::QwenMoe, 32_768, Some(QWEN)),

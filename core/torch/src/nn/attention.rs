@@ -138,7 +138,7 @@ enum Scores {
 }
 
 /// `repeat_kv`: every key and value head `n` times.
-fn repeat_kv(x: &Tensor, n: u64) -> Tensor {
+pub fn repeat_kv(x: &Tensor, n: u64) -> Tensor {
     if n == 1 {
         return x.clone();
     }

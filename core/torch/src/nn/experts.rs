@@ -13,12 +13,21 @@ use crate::tensor::{DType, ModuleId, Tensor};
 pub struct Experts {
     gate_up_proj: Tensor,
     down_proj: Tensor,
-    act_fn: Activation,
+    form: Form,
     /// On `gate_up_proj`.
     gate_up_adapter: Option<ParameterAdapter>,
     /// On `down_proj`, around the other.
     down_adapter: Option<ParameterAdapter>,
     module: ModuleId,
+}
+
+/// What an expert does between its products.
+#[derive(Debug)]
+enum Form {
+    /// `act_fn(gate) * up`, of two halves.
+    Gated(Activation),
+    /// GPT-OSS's: weights stored transposed, `[experts, in, out]`, biases, gate and up alternating and clamped.
+    Clamped { gate_up_proj_bias: Tensor, down_proj_bias: Tensor },
 }
 
 /// The experts' weights as their forward finds them.
@@ -37,13 +46,64 @@ impl Experts {
         Some(Self {
             gate_up_proj: base.parameter(&[count, 2 * intermediate, hidden]),
             down_proj: base.parameter(&[count, hidden, intermediate]),
-            act_fn: Activation::new(&base.child("act_fn"), act)?,
+            form: Form::Gated(Activation::new(&base.child("act_fn"), act)?),
             // The ranks of two projections in one add up.
             gate_up_adapter: gate_up
                 .map(|rank| ParameterAdapter::new(&inner, 2 * rank, count, [2 * intermediate, hidden])),
             down_adapter: down.map(|rank| ParameterAdapter::new(scope, rank, count, [hidden, intermediate])),
             module: scope.module(),
         })
+    }
+
+    /// `GptOssExperts`, which nothing adapts.
+    pub fn clamped(scope: &Scope, count: u64, hidden: u64, intermediate: u64) -> Self {
+        let gate_up_proj = scope.parameter(&[count, hidden, 2 * intermediate]);
+        let gate_up_proj_bias = scope.parameter(&[count, 2 * intermediate]);
+        let down_proj = scope.parameter(&[count, intermediate, hidden]);
+        let down_proj_bias = scope.parameter(&[count, hidden]);
+        Self {
+            gate_up_proj,
+            down_proj,
+            form: Form::Clamped { gate_up_proj_bias, down_proj_bias },
+            gate_up_adapter: None,
+            down_adapter: None,
+            module: scope.module(),
+        }
+    }
+
+    /// `self.gate_up_proj_bias[expert_ids]` and the same of `down_proj`, where there are biases.
+    fn biases(&self, up: bool, expert_ids: &Tensor) -> Option<Tensor> {
+        match &self.form {
+            Form::Gated(_) => None,
+            Form::Clamped { gate_up_proj_bias, down_proj_bias } => {
+                Some(ops::index_rows(if up { gate_up_proj_bias } else { down_proj_bias }, expert_ids))
+            }
+        }
+    }
+
+    /// `_apply_gate`.
+    fn gate(&self, gate_up: &Tensor) -> Tensor {
+        match &self.form {
+            Form::Gated(act_fn) => {
+                let parts = ops::split(gate_up, gate_up.size(-1) / 2, -1);
+                let gate = act_fn.forward(&parts[0]);
+                ops::mul(&gate, &parts[1])
+            }
+            Form::Clamped { .. } => {
+                let (mut gate, mut up) = (ops::every_second(gate_up), ops::every_second(gate_up));
+                gate = ops::clamp_max(&gate);
+                up = ops::clamp_numbers(&up);
+                let glu = {
+                    let sigmoid = {
+                        let scaled = ops::mul_scalar(&gate);
+                        ops::sigmoid(&scaled)
+                    };
+                    ops::mul(&gate, &sigmoid)
+                };
+                let shifted = ops::add_scalar(&up);
+                ops::mul(&shifted, &glu)
+            }
+        }
     }
 
     /// From `[tokens, hidden]`, each token's experts `[tokens, k]` and their weights.
@@ -78,23 +138,28 @@ impl Experts {
         };
         let sample_weights = ops::reshape(weights, &[selected]);
         let expert_ids = ops::pointwise(Pointwise::Clamp, experts, &[], &[selected], DType::Int64);
-        let linear = |x: &Tensor, weight: &Tensor| {
-            let out = ops::matmul(weight, &ops::unsqueeze(x, -1));
-            ops::view(&out, &[selected, weight.size(1)])
+        let linear = |x: &Tensor, weight: &Tensor, bias: Option<&Tensor>| {
+            let out = match self.form {
+                Form::Gated(_) => ops::matmul(weight, &ops::unsqueeze(x, -1)),
+                Form::Clamped { .. } => ops::matmul(&ops::unsqueeze(x, 1), weight),
+            };
+            let out = ops::view(&out, &[selected, out.numel() / selected]);
+            match bias {
+                Some(bias) => ops::add_in_place(out, bias),
+                None => out,
+            }
         };
         let mut chosen = ops::index(&(own.gate_up)(), &[&expert_ids]);
-        let mut out = linear(&rows, &chosen);
-        out = {
-            let parts = ops::split(&out, self.down_proj.size(2), -1);
-            let gate = self.act_fn.forward(&parts[0]);
-            ops::mul(&gate, &parts[1])
-        };
+        let mut biases = self.biases(true, &expert_ids);
+        let mut out = linear(&rows, &chosen, biases.as_ref());
+        out = self.gate(&out);
         chosen = ops::index(&(own.down)(), &[&expert_ids]);
-        out = linear(&out, &chosen);
+        biases = self.biases(false, &expert_ids);
+        out = linear(&out, &chosen, biases.as_ref());
         let weighted = ops::mul(&out, &ops::unsqueeze(&sample_weights, -1));
         let sum = ops::sum_middle(&ops::view(&weighted, &[tokens, top_k, width]));
         let sum = ops::to(&sum, hidden.dtype());
-        drop((rows, expert_ids, chosen, out, weighted));
+        drop((rows, expert_ids, chosen, biases, out, weighted));
         sum
     }
 
@@ -116,16 +181,14 @@ impl Experts {
         let offsets = ops::reduction(Reduction::Cumsum, &tokens_per_expert, &[count], DType::Int32);
         let sentinel =
             ops::unsqueeze(&ops::pointwise(Pointwise::GeScalar, &expert_ids, &[], &[selected], DType::Bool), -1);
+        let mut biases = self.biases(true, &expert_ids);
         rows = ops::masked_fill_in_place(rows, &sentinel);
 
-        let mut out = grouped_linear(&rows, &(own.gate_up)(), &offsets);
+        let mut out = self.grouped_linear(&rows, &(own.gate_up)(), &offsets, biases.as_ref());
         out = ops::masked_fill(&out, &sentinel);
-        out = {
-            let parts = ops::split(&out, self.down_proj.size(2), -1);
-            let gate = self.act_fn.forward(&parts[0]);
-            ops::mul(&gate, &parts[1])
-        };
-        out = grouped_linear(&out, &(own.down)(), &offsets);
+        out = self.gate(&out);
+        biases = self.biases(false, &expert_ids);
+        out = self.grouped_linear(&out, &(own.down)(), &offsets, biases.as_ref());
         out = ops::masked_fill(&out, &sentinel);
         let mut weighted = ops::mul(&out, &ops::unsqueeze(&sample_weights, -1));
         let inverse = ops::fill(cx, Fill::EmptyLike, &[selected], DType::Int64);
@@ -133,14 +196,22 @@ impl Experts {
         weighted = ops::index_rows(&weighted, &inverse);
         let sum = ops::sum_middle(&ops::view(&weighted, &[tokens, top_k, width]));
         let sum = ops::to(&sum, hidden.dtype());
-        drop((expert_ids, perm, histc_input, tokens_per_expert, rows, out));
+        drop((expert_ids, perm, histc_input, tokens_per_expert, rows, biases, out));
         sum
     }
-}
 
-/// `_grouped_mm`, which casts what it is given.
-fn grouped_linear(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
-    ops::grouped_linear(&ops::to(x, weight.dtype()), weight, offsets)
+    /// `_grouped_linear`, which casts what it is given.
+    fn grouped_linear(&self, x: &Tensor, weight: &Tensor, offsets: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        let x = ops::to(x, weight.dtype());
+        let out = match self.form {
+            Form::Gated(_) => ops::grouped_linear(&x, weight, offsets),
+            Form::Clamped { .. } => ops::grouped_mm(&x, weight, offsets),
+        };
+        match bias {
+            Some(bias) => ops::add_in_place(out, bias),
+            None => out,
+        }
+    }
 }
 
 /// How a router makes weights of its logits.

@@ -29,7 +29,7 @@ mod shards;
 pub use activation::Activation;
 pub use adapter_plan::AdapterPlan;
 pub use alibi::{alibi, rounded_alibi};
-pub use attention::AttentionCore;
+pub use attention::{AttentionCore, repeat_kv};
 pub use bidirectional_mask::{bidirectional_mask, sliding_window_bidirectional_mask};
 pub use conv::{BatchNorm2d, Conv1d, Conv2d};
 pub use drop_path::DropPath;
@@ -49,8 +49,9 @@ pub use older_mask::{
 };
 pub use quantization_plan::QuantizationPlan;
 pub use rope::{
-    RotaryEmbedding, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, apply_rotary_pos_emb_float,
-    apply_rotary_pos_emb_fp32, apply_rotary_pos_emb_phi3,
+    RotaryEmbedding, apply_neighbours_rotary_pos_emb, apply_partial_rotary_pos_emb, apply_rotary_pos_emb,
+    apply_rotary_pos_emb_float, apply_rotary_pos_emb_fp32, apply_rotary_pos_emb_in_halves, apply_rotary_pos_emb_phi3,
+    rotate_every_two,
 };
 pub use scope::Scope;
 pub use shards::{ShardPlan, Sharded};

@@ -42,15 +42,20 @@ impl RotaryEmbedding {
     /// `forward(x, position_ids)`: cosines and sines `[1, seq, head_dim]` in x's dtype, under `no_grad` and outside
     /// autocast.
     pub fn forward(&self, x: &Tensor, position_ids: &Tensor) -> (Tensor, Tensor) {
-        self.tables(x.dtype(), position_ids)
+        self.tables(x.dtype(), position_ids, true)
+    }
+
+    /// GPT-OSS's: `[1, seq, head_dim / 2]`, each angle once.
+    pub fn forward_once(&self, x: &Tensor, position_ids: &Tensor) -> (Tensor, Tensor) {
+        self.tables(x.dtype(), position_ids, false)
     }
 
     /// OLMo's: cosines and sines stay in float32.
     pub fn forward_fp32(&self, position_ids: &Tensor) -> (Tensor, Tensor) {
-        self.tables(DType::Float32, position_ids)
+        self.tables(DType::Float32, position_ids, true)
     }
 
-    fn tables(&self, dtype: DType, position_ids: &Tensor) -> (Tensor, Tensor) {
+    fn tables(&self, dtype: DType, position_ids: &Tensor, twice: bool) -> (Tensor, Tensor) {
         let cx = position_ids.cx();
         cx.within(self.module, || {
             cx.no_grad(|| {
@@ -60,7 +65,7 @@ impl RotaryEmbedding {
                 cx.with_autocast(None, || {
                     let product = ops::matmul(&expanded, &positions);
                     let freqs = ops::transpose(&product, 1, 2);
-                    let angles = ops::cat(&[&freqs, &freqs], -1);
+                    let angles = if twice { ops::cat(&[&freqs, &freqs], -1) } else { freqs.clone() };
                     let table = |op| {
                         let values = ops::each(op, &angles, DType::Float32);
                         if self.scaled { ops::mul_scalar(&values) } else { values }
@@ -71,6 +76,18 @@ impl RotaryEmbedding {
             })
         })
     }
+}
+
+/// `apply_rotary_pos_emb` of GPT-OSS: the halves are turned one by one and put together.
+pub fn apply_rotary_pos_emb_in_halves(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
+    let (cos, sin) = (ops::unsqueeze(cos, 1), ops::unsqueeze(sin, 1));
+    let rotate = |x: &Tensor| {
+        let halves = ops::split(x, x.size(-1) / 2, -1);
+        let first = ops::sub(&ops::mul(&halves[0], &cos), &ops::mul(&halves[1], &sin));
+        let second = ops::add(&ops::mul(&halves[1], &cos), &ops::mul(&halves[0], &sin));
+        ops::cat(&[&first, &second], -1)
+    };
+    (rotate(q), rotate(k))
 }
 
 /// `torch.cat((-x2, x1), dim=-1)`.
@@ -140,6 +157,42 @@ pub fn apply_rotary_pos_emb_phi3(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Ten
         ops::cat(&[&turned, pass], -1)
     };
     (whole(&q_rot, &q_pass), whole(&k_rot, &k_pass))
+}
+
+/// `torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)`.
+pub fn rotate_every_two(x: &Tensor) -> Tensor {
+    let first = ops::every_second(x);
+    let second = ops::every_second(x);
+    let pairs = ops::stack_last(&ops::neg(&second), &first);
+    ops::view(&pairs, x.dims())
+}
+
+/// `apply_rotary_pos_emb` of GLM, which turns every dimension with its neighbour: cosines and sines are spread anew in
+/// every layer, and the rest of a head is put back even where there is none.
+pub fn apply_neighbours_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
+    let (cos, sin) = (spread(&ops::unsqueeze(cos, 1)), spread(&ops::unsqueeze(sin, 1)));
+    let turned = cos.size(-1);
+    let split = |x: &Tensor| (ops::narrow(x, -1, turned), ops::narrow(x, -1, x.size(-1) - turned));
+    let (q_rot, q_pass) = split(q);
+    let (k_rot, k_pass) = split(k);
+    let rotate = |x: &Tensor| {
+        let straight = ops::mul(x, &cos);
+        let turned = ops::mul(&rotate_every_two(x), &sin);
+        ops::add(&straight, &turned)
+    };
+    let (q_embed, k_embed) = (rotate(&q_rot), rotate(&k_rot));
+    let q = ops::cat(&[&q_embed, &q_pass], -1);
+    drop(q_embed);
+    (q, ops::cat(&[&k_embed, &k_pass], -1))
+}
+
+/// `table[..., :half].repeat_interleave(2, dim=-1)`.
+fn spread(table: &Tensor) -> Tensor {
+    let half = ops::narrow(table, -1, table.size(-1) / 2);
+    let mut sizes = half.dims().to_vec();
+    sizes.push(2);
+    let wide = ops::clone(&ops::expand(&ops::unsqueeze(&half, -1), &sizes));
+    ops::view(&wide, table.dims())
 }
 
 /// `apply_rotary_pos_emb` of OLMo: turned in float32, then back to the dtype they came in.

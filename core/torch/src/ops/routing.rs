@@ -2,7 +2,7 @@
 
 use super::inside;
 use super::matmul::linear_flops;
-use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
+use crate::tensor::{DType, Geometry, Gradients, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
 /// `x.sum(dim=1)` of `[rows, k, columns]`; float32 under autocast, which asks the kernel for it (`fp32_set_opt_dtype`) and
@@ -29,13 +29,33 @@ pub fn topk(x: &Tensor, k: u64) -> (Tensor, Tensor) {
     drop(launch);
     let saved = tape.save(&indices);
     let from = x.geometry().clone();
-    tape.record([&mut values], move |g| {
-        let indices = saved.unpack();
-        let zeros = g.make(Op::Zeros, &[], Geometry::contiguous(from.dims()), g.grad().dtype());
-        drop(g.cx().launch(Op::ScatterInPlace, &[g.grad(), &indices]).over(g.grad()));
-        grads([Some(zeros)])
-    });
+    tape.record([&mut values], move |g| grads([Some(scattered(g, &saved.unpack(), &from))]));
     (values, indices)
+}
+
+/// `x.max(dim=-1, keepdim=True).values`; keeps the indices.
+pub fn max_last(x: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), GradFn::MaxBackward0, &[x]);
+    let mut sizes = x.dims().to_vec();
+    if let Some(last) = sizes.last_mut() {
+        *last = 1;
+    }
+    let mut launch = x.cx().launch(Op::MaxDim, &[x]);
+    let mut values = launch.make_sizes(&sizes, x.dtype());
+    let indices = launch.make_sizes(&sizes, DType::Int64);
+    drop(launch);
+    let saved = tape.save(&indices);
+    drop(indices);
+    let from = x.geometry().clone();
+    tape.record([&mut values], move |g| grads([Some(scattered(g, &saved.unpack(), &from))]));
+    values
+}
+
+/// The gradient put where `indices` say, into zeros as large as what they were chosen from.
+fn scattered(g: &Gradients<'_>, indices: &Tensor, from: &Geometry) -> Tensor {
+    let zeros = g.make(Op::Zeros, &[], Geometry::contiguous(from.dims()), g.grad().dtype());
+    drop(g.cx().launch(Op::ScatterInPlace, &[g.grad(), indices]).over(g.grad()));
+    zeros
 }
 
 /// `x /= divisor`: in place, but the divisor's gradient needs what x was, so that is copied first.
@@ -89,8 +109,12 @@ pub fn index_rows(x: &Tensor, rows: &Tensor) -> Tensor {
 /// `_grouped_linear` of transformers' `integrations/moe.py`: x `[rows, in]`, weight `[experts, out, in]` seen transposed,
 /// offsets one for each expert. Autocast leaves it alone.
 pub fn grouped_linear(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
-    let weight = super::view::transpose(weight, -2, -1);
-    if x.cx().machine().one_expert_at_a_time { one_by_one(x, &weight, offsets) } else { grouped(x, &weight, offsets) }
+    grouped_mm(x, &super::view::transpose(weight, -2, -1), offsets)
+}
+
+/// `_grouped_mm` of the same file: as [`grouped_linear`], the weight `[experts, in, out]`.
+pub fn grouped_mm(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
+    if x.cx().machine().one_expert_at_a_time { one_by_one(x, weight, offsets) } else { grouped(x, weight, offsets) }
 }
 
 /// `_grouped_mm_fallback`, an operator made in Python: it keeps both operands and makes both gradients, whether or not they
@@ -129,14 +153,16 @@ fn grouped(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
     let mut out = launch.make_sizes(&[x.size(0), weight.size(2)], x.dtype());
     drop(launch);
     x.cx().blas();
-    let (rows, stored) = (x.geometry().clone(), weight.geometry().transposed(-2, -1));
+    let turned = !weight.geometry().is_contiguous();
+    let stored = if turned { weight.geometry().transposed(-2, -1) } else { weight.geometry().clone() };
+    let rows = x.geometry().clone();
     tape.record([&mut out], move |g| {
         let (x, weight, offsets) = (saved_x.get(), saved_weight.get(), saved_offsets.unpack());
         // The gradient of a transposed operand is made in the order it is stored in.
         let weight_grad = x.as_ref().map(|x| {
             let mut launch = g.cx().launch(Op::GroupedMm, &[g.grad(), x, &offsets]).flops(flops);
             let product = launch.make_sizes(stored.dims(), x.dtype());
-            product.view_as(product.geometry().transposed(-2, -1))
+            if turned { product.view_as(product.geometry().transposed(-2, -1)) } else { product }
         });
         let x_grad = weight.as_ref().map(|w| {
             g.cx().launch(Op::GroupedMm, &[g.grad(), w, &offsets]).flops(flops).make_sizes(rows.dims(), w.dtype())

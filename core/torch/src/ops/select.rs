@@ -92,6 +92,22 @@ pub fn clamp_numbers(x: &Tensor) -> Tensor {
     out
 }
 
+/// `x.clamp(max=number)`.
+pub fn clamp_max(x: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), GradFn::ClampBackward1, &[x]);
+    let saved = tape.save(x);
+    let mut out = unary(Op::Clamp, x);
+    tape.record([&mut out], move |g| {
+        // clamp_backward: where(self <= max, grad, 0)
+        let x = saved.unpack();
+        let _zero = g.make(Op::ScalarTensor, &[], Geometry::contiguous(&[]), g.grad().dtype());
+        let below = g.make(Op::LeScalar, &[&x], Geometry::elementwise(&[x.geometry()]), DType::Bool);
+        let chosen = Geometry::elementwise(&[below.geometry(), g.grad().geometry()]);
+        grads([Some(g.make(Op::WhereSelf, &[g.grad(), &below], chosen, g.grad().dtype()))])
+    });
+    out
+}
+
 /// The kernel of an index: of x it reads what it picks.
 pub(super) fn picked(x: &Tensor, sizes: &[u64], indices: &[&Tensor]) -> Tensor {
     let geometry = Geometry::contiguous(sizes);

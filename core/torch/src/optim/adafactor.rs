@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::{Optimizer, with_gradients};
 use crate::Op;
+use crate::ops::inside;
 use crate::tensor::{Context, DType, Geometry, Kind, Tensor};
 
 /// Row and column statistics of matrices, a full second moment of vectors, and the parameter's RMS.
@@ -36,6 +37,7 @@ fn result(cx: &Rc<Context>, op: Op, operands: &[&Tensor], sizes: &[u64]) -> Tens
 fn rms(x: &Tensor) -> Tensor {
     let cx = x.cx();
     let norm = result(cx, Op::LinalgVectorNorm, &[x], &[]);
+    drop(inside::sum(cx, Op::LinalgVectorNorm, x.geometry(), |_| true, DType::Float32));
     let out = result(cx, Op::DivTensor, &[&norm], &[]);
     drop(norm);
     out
@@ -88,8 +90,9 @@ fn update(cx: &Rc<Context>, p: &Tensor, known: &mut Option<State>, locals: &mut 
     let square = locals.update.insert(sum);
     if let [lead @ .., rows, columns] = dims {
         // The means of the squares over rows and columns, each folded in and dropped.
-        for moment in &state.moments {
+        for (moment, axis) in state.moments.iter().zip([dims.len() - 1, dims.len() - 2]) {
             let mean = result(cx, Op::MeanDim, &[square], moment.dims());
+            drop(inside::sum(cx, Op::MeanDim, square.geometry(), |i| i == axis, DType::Float32));
             cx.in_place(Op::MulInPlace, moment, &[]);
             cx.in_place(Op::AddInPlace, moment, &[&mean]);
             drop(mean);
@@ -97,6 +100,7 @@ fn update(cx: &Rc<Context>, p: &Tensor, known: &mut Option<State>, locals: &mut 
         // _approx_sq_grad()
         let [of_rows, of_columns] = [state.moments.first(), state.moments.last()].map(|m| m.unwrap_or(&whole));
         let mean = result(cx, Op::MeanDim, &[of_rows], &[lead, &[1]].concat());
+        drop(inside::sum(cx, Op::MeanDim, of_rows.geometry(), |i| i == lead.len(), DType::Float32));
         let row_factor = result(cx, Op::DivTensor, &[of_rows, &mean], &[lead, &[*rows]].concat());
         drop(mean);
         cx.in_place(Op::RsqrtInPlace, &row_factor, &[]);
