@@ -162,6 +162,26 @@ fn a_run_is_what_was_estimated_and_stays_apart_from_what_was_measured() {
 
 #[test]
 #[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn what_is_predicted_is_of_as_many_steps_as_are_run() {
+    // The third step of this one takes a segment more.
+    let ask = ["--model", "t5-small", "--batch", "9", "--optimizer", "sgd-momentum", "--precision", "bf16-amp"];
+    let dry = Dry::on("steps", &["--memory", "12 GiB"]);
+    let mut peaks = Vec::new();
+    for (steps, said) in
+        [(&["--steps", "2"][..], Value::Null), (&[], 3.into()), (&["--optimizer-steps", "4"], 4.into())]
+    {
+        let Some(ran) = dry.probe("run", &[&ask[..], steps].concat()) else { return };
+        let record = ran.ends(0).record();
+        assert_eq!(record["scenario"]["training"]["optimizer_steps"], said, "{steps:?}");
+        assert_eq!(record["steps"].as_array().unwrap().len() as u64, said.as_u64().unwrap_or(2));
+        peaks.push(record["peak"]["reserved"].as_u64().unwrap());
+        assert_eq!(record["estimate"]["peak"]["reserved"], record["peak"]["reserved"], "{steps:?}");
+    }
+    assert!(peaks[0] < peaks[1], "{peaks:?}");
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
 fn the_micro_batch_is_halved_where_the_card_or_the_limit_ends() {
     let dry = Dry::on("halving", &["--memory", "2 GiB"]);
     let Some(ran) = dry.probe("run", &[&MLP[..], &["--batch", "65536", "--precision", "fp32"]].concat()) else {
@@ -229,6 +249,10 @@ fn rungs_and_entries_are_gone_through() {
     let again = dry.probe("suite", &["--only", "mlp-fp32-adamw", "--format", "json"]).unwrap();
     let suite: Value = serde_json::from_str(&again.ends(0).stdout).unwrap();
     assert_eq!(suite["entries"][0]["status"], "measured before");
+    // Of as many steps, that is.
+    let more = dry.probe("suite", &["--only", "mlp-fp32-adamw", "--steps", "4", "--format", "json"]).unwrap();
+    let suite: Value = serde_json::from_str(&more.ends(0).stdout).unwrap();
+    assert_eq!(suite["entries"][0]["status"], "measured");
 }
 
 #[test]

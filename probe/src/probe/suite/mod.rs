@@ -87,6 +87,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     if args.list {
         return answer(&list(&entries, Paint::for_stdout()), exit::OK);
     }
+    let entries = entries.into_iter().map(|entry| entry.with_steps(&args.place)).collect::<Result<Vec<_>, _>>()?;
     let store = match &args.out {
         Some(folder) => Store::at(folder),
         None => Store::at(data_directory()?.join("suite")),
