@@ -1,6 +1,7 @@
 //! `plimsoll probe`: the real training loop, or the real generation, on the user's own card, measured.
 
 mod bench;
+mod contact;
 mod entry;
 mod figures;
 mod fit;
@@ -43,6 +44,7 @@ enum Command {
     Ladder(Box<ladder::Args>),
     Fit(Box<fit::Args>),
     Suite(Box<suite::Args>),
+    Contact(Box<contact::Args>),
 }
 
 /// Where and how a worker runs: the same for every subcommand.
@@ -175,6 +177,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         Some(Command::Ladder(args)) => ladder::run(args),
         Some(Command::Fit(args)) => fit::run(args),
         Some(Command::Suite(args)) => suite::run(args),
+        Some(Command::Contact(args)) => contact::run(args),
         None => {
             anstream::stdout().lock().write_all(worker::SCRIPT.as_bytes())?;
             Ok(exit::OK)

@@ -1,6 +1,7 @@
 //! `plimsoll rehearse`: a command that trains with PyTorch, run unchanged on cards that are not there.
 
 mod card;
+mod outer;
 mod peaks;
 mod place;
 
@@ -56,6 +57,15 @@ pub struct Args {
     /// Its streaming multiprocessors [default: the card's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     sms: Option<u32>,
+
+    /// What its context and libraries take of a process [default: as fitted to
+    /// published readings]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    context: Option<Bytes>,
+
+    /// What it is called [default: the card's name]
+    #[arg(long, value_name = "NAME", value_parser = card::parse_name)]
+    name: Option<String>,
 
     /// How many such cards
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
@@ -122,15 +132,16 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let variables = dock.environment(cards, rules)?;
 
     let left = prelude(quarters.path(), args).map_err(|error| unwritable(&error))?;
+    let outer = outer::folder();
     let mut command = Command::new(program);
     command.args(rest);
     for (name, value) in variables {
         match name {
-            "LD_PRELOAD" | "LD_LIBRARY_PATH" => command.env(name, before(&value, name)),
+            "LD_PRELOAD" | "LD_LIBRARY_PATH" => command.env(name, outer::before(&value, name, outer.as_deref())),
             _ => command.env(name, value),
         };
     }
-    command.env("PYTHONPATH", before(&left.to_string_lossy(), "PYTHONPATH"));
+    command.env("PYTHONPATH", outer::before(&left.to_string_lossy(), "PYTHONPATH", outer.as_deref()));
     eprintln!("Rehearsing on a hollow {} (PyTorch {}); kernels do nothing", card.name, dock.torch());
 
     let mut child = command.spawn().map_err(|error| Failure::Environment {
@@ -203,16 +214,6 @@ fn prelude(folder: &Path, args: &Args) -> std::io::Result<PathBuf> {
     let snapshot = args.snapshot.as_deref().map(std::path::absolute).transpose()?;
     fs::write(place.join("asked.json"), json!({ "steps": args.steps, "snapshot": snapshot }).to_string())?;
     Ok(place)
-}
-
-/// `first`, and behind it what the variable holds now.
-fn before(first: &str, variable: &str) -> OsString {
-    let mut all = OsString::from(first);
-    if let Some(rest) = env::var_os(variable).filter(|rest| !rest.is_empty()) {
-        all.push(":");
-        all.push(rest);
-    }
-    all
 }
 
 fn unwritable(error: &std::io::Error) -> Failure {

@@ -122,7 +122,10 @@ def _in_cuda(module):
 
         torch._C._cuda_resetPeakMemoryStats = noting
     if _ASKED.get("snapshot"):
-        module._lazy_call(lambda: module.memory._record_memory_history(stacks="python", max_entries=1000000))
+        # Not who frees: looking for that clears an exception that is on its way, such as the one by which checkpointing ends
+        # what it computes again, and the backward fails with "returned NULL without setting an exception".
+        record = {"context": "alloc", "stacks": "python", "max_entries": 1000000}
+        module._lazy_call(lambda: module.memory._record_memory_history(**record))
 
 
 def _in_autograd(module):
