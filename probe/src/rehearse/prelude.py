@@ -17,8 +17,9 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 with open(os.path.join(_HERE, "asked.json")) as _file:
     _ASKED = json.load(_file)
 _peaks = {}
-# Where the loop is; `trains` once a backward or an optimizer was seen. `over`: what comes now is no longer counted.
-_loop = {"phase": "forward", "step": 1, "trains": False, "over": False}
+# Where the loop is; `trains` once a backward or an optimizer was seen. `closure`: a step of the optimizer has begun, and calls
+# forward and backward itself before it does its own work. `over`: what comes now is no longer counted.
+_loop = {"phase": "forward", "step": 1, "trains": False, "closure": False, "over": False}
 _steps = {}
 
 
@@ -139,7 +140,7 @@ def _in_autograd(module):
         _enter("backward")
         # Where it fails, that is where it failed.
         result = backward(*args, **kwargs)
-        _enter("forward")
+        _enter("optimizer" if _loop["closure"] else "forward")
         return result
 
     module.backward = watched
@@ -152,9 +153,13 @@ def _in_optimizer(module):
         return
 
     def before(optimizer, args, kwargs):
-        _enter("optimizer")
+        # The first is the optimizer itself.
+        _loop["closure"] = any(callable(given) for given in (*args[1:], *kwargs.values()))
+        if not _loop["closure"]:
+            _enter("optimizer")
 
     def after(optimizer, args, kwargs):
+        _loop["closure"] = False
         _steps[id(optimizer)] = _steps.get(id(optimizer), 0) + 1
         _enter("forward")
         _loop["step"] = _done() + 1
