@@ -142,6 +142,57 @@ for step in range(100):
 
 #[test]
 #[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn the_history_is_a_ledger_and_how_deep_it_sits_is_told_while_it_runs() {
+    // Everything is let go of before Python ends, and what was there is told all the same.
+    let code = "\
+import time, torch
+def main():
+    model = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 1024)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for step in range(3):
+        model(torch.randn(512, 1024, device='cuda')).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        time.sleep(1.5)
+main()
+";
+    let file = folder("ledger").join("run.json.gz");
+    let _ = fs::remove_file(&file);
+    let options = ["--live", "--ledger", file.to_str().unwrap()];
+    let Some((output, peaks)) = script("ledger", &options, code) else { return };
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{message}");
+    let live =
+        message.lines().find(|line| line.contains(", card 0: allocated ")).unwrap_or_else(|| panic!("{message}"));
+    assert!(live.contains(" of 11.00 GiB, ") && live.contains("process "), "{live}");
+    assert!(peaks["processes"][0]["cards"][0]["marks"].is_null(), "{peaks}");
+
+    let mut inspect = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    let told = inspect.args(["inspect", "--format", "json"]).arg(&file).output().unwrap();
+    let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+    // Replayed, it is what PyTorch itself counted.
+    for figure in ["allocated", "reserved"] {
+        assert_eq!(told["peak"][figure], peaks["peak"][figure], "{figure}: {told}");
+    }
+    let at = &told["at_peak"];
+    // Two matrices of 16 MiB with their vectors, and two states of each. What cuBLAS and cuBLASLt keep came with the first forward and
+    // stays, as weights do.
+    let weights = 4 * (2 * 1024 * 4096 + 4096 + 1024);
+    let libraries = (8 << 20) + (128 << 10) + (1 << 20);
+    assert_eq!(at["weights"], weights + libraries, "{told}");
+    assert_eq!(at["optimizer_states"], 2 * weights, "{told}");
+    let steps: Vec<u64> = told["phases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|p| p["name"] == "optimizer")
+        .map(|p| p["step"].as_u64().unwrap())
+        .collect();
+    assert_eq!(steps, [1, 2, 3]);
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
 fn the_trainer_is_ended_too_and_micro_batches_are_no_steps() {
     let code = "\
 import torch

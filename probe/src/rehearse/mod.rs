@@ -1,6 +1,8 @@
 //! `plimsoll rehearse`: a command that trains with PyTorch, run unchanged on cards that are not there.
 
 mod card;
+mod history;
+mod live;
 mod outer;
 mod peaks;
 mod place;
@@ -8,6 +10,7 @@ mod place;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::thread;
@@ -21,6 +24,7 @@ use crate::exit::{self, Failure};
 use crate::signals;
 use crate::worker::{Quarters, find};
 
+use live::Live;
 use peaks::Peaks;
 
 /// Runs in the command's Python before its own code.
@@ -93,6 +97,15 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
 
+    /// Write the allocator's history as a ledger, for `plimsoll inspect`;
+    /// compressed where the name ends in .gz
+    #[arg(long, value_name = "FILE")]
+    ledger: Option<PathBuf>,
+
+    /// Tell while it runs how deep it sits [default: on a terminal]
+    #[arg(long)]
+    live: bool,
+
     /// Write the peaks to this file, as JSON
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -149,6 +162,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         hint: "check the command after --".to_owned(),
     })?;
     let pid = child.id();
+    let watched = args.is_watched().then(|| Live::start(left.clone(), Bytes::new(card.context), load_line));
     // What is asked of this process is the command's to do; what it leaves is still told, and the folder goes.
     signals::listen(move || ask_to_end(pid)).map_err(|error| Failure::Environment {
         problem: format!("cannot listen for Ctrl-C: {error}"),
@@ -158,6 +172,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         problem: format!("cannot wait for {}: {error}", program.display()),
         hint: "run it again".to_owned(),
     })?;
+    drop(watched);
     let peaks = Peaks::read(&left);
     eprint!("{}", peaks.text(Bytes::new(card.context), load_line, args.steps));
     if let Some(file) = &args.out {
@@ -166,7 +181,19 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
             hint: "name a file in a folder that can be written to".to_owned(),
         })?;
     }
+    if let Some(file) = &args.ledger {
+        for problem in history::write(file, &left, &peaks)? {
+            eprintln!("{problem}");
+        }
+    }
     ending(status, &peaks)
+}
+
+impl Args {
+    /// Whether somebody looks on.
+    fn is_watched(&self) -> bool {
+        self.live || std::io::stderr().is_terminal()
+    }
 }
 
 /// Hands on a wish to end. Ctrl-C reached the command as well, so it gets a moment of its own first.
@@ -212,7 +239,10 @@ fn prelude(folder: &Path, args: &Args) -> std::io::Result<PathBuf> {
     fs::create_dir(&place)?;
     fs::write(place.join("sitecustomize.py"), PRELUDE)?;
     let snapshot = args.snapshot.as_deref().map(std::path::absolute).transpose()?;
-    fs::write(place.join("asked.json"), json!({ "steps": args.steps, "snapshot": snapshot }).to_string())?;
+    let asked = json!({
+        "steps": args.steps, "snapshot": snapshot, "ledger": args.ledger.is_some(), "live": args.is_watched(),
+    });
+    fs::write(place.join("asked.json"), asked.to_string())?;
     Ok(place)
 }
 
