@@ -65,8 +65,9 @@ impl<'a> Rehearsal<'a> {
         let mut command = Command::new(program);
         command.arg("rehearse").args(&self.options);
         // A card that computes nothing has to be told when a generation is over, and that not every sample is as long as the longest.
+        // Not both: a fixed truth would answer for the end of the generation too.
         let tokens = plan.scenario.input.max_new_tokens.map(|tokens| format!("--stop-after={tokens}"));
-        let padded = plan.scenario.input.attention_mask == AttentionMask::Padded;
+        let padded = tokens.is_none() && plan.scenario.input.attention_mask == AttentionMask::Padded;
         for (name, option) in [("--stop-after", tokens), ("--truth", padded.then(|| "--truth=false".to_owned()))] {
             let said = self.options.iter().any(|own| own.starts_with(name));
             command.args(option.filter(|_| !said));
