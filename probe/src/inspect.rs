@@ -1,7 +1,7 @@
 //! `plimsoll inspect`: what a ledger says, a memory snapshot of PyTorch's, or a hull.
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::{BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
 
 use plimsoll_core::estimate::{Against, Reading, Run};
@@ -156,18 +156,24 @@ fn scenario(source: &str) -> Result<Scenario, Failure> {
     read().map_err(|failure| input.blame(&overlay, failure))
 }
 
-/// The first bytes, which say what it is.
+/// The first bytes, which say what it is; none of what cannot be unpacked.
 fn beginning(path: &Path) -> Result<Vec<u8>, Failure> {
     let mut first = Vec::new();
-    let got = File::open(path).and_then(|file| file.take(hull::MAGIC.len() as u64).read_to_end(&mut first));
-    got.map(|_| first).map_err(|problem| unreadable(path, &problem))
+    let _ = open(path)?.take(hull::MAGIC.len() as u64).read_to_end(&mut first);
+    Ok(first)
 }
 
 /// The file, up to what is read of one.
 fn bytes(path: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    let got = File::open(path).and_then(|file| file.take(snapshot::MOST_BYTES as u64 + 1).read_to_end(&mut bytes));
+    let got = open(path)?.take(snapshot::MOST_BYTES as u64 + 1).read_to_end(&mut bytes);
     got.map(|_| bytes).map_err(|problem| unreadable(path, &problem))
+}
+
+/// Of what was compressed, as it was before.
+fn open(path: &Path) -> Result<impl Read, Failure> {
+    let file = File::open(path).and_then(|file| ledger_file::unpacked(BufReader::new(file)));
+    file.map_err(|problem| unreadable(path, &problem))
 }
 
 fn unreadable(path: &Path, problem: &std::io::Error) -> Failure {

@@ -1,7 +1,7 @@
 //! Ledgers as files: JSON, compressed where the name ends in `.gz`.
 
 use std::fs::File;
-use std::io::{BufReader, Read, Write};
+use std::io::{BufReader, Cursor, Read, Write};
 use std::path::Path;
 
 use flate2::Compression;
@@ -40,13 +40,21 @@ pub fn read(path: &Path) -> Result<Ledger, Failure> {
     let failed = |problem: std::io::Error| {
         environment(path, "cannot be read", &problem, "name a file of `plimsoll estimate --ledger`")
     };
-    let mut file = BufReader::new(File::open(path).map_err(failed)?);
-    let mut begin = [0; GZ.len()];
-    let got = read_up_to(&mut file, &mut begin).map_err(failed)?;
-    let rest = begin[..got].chain(file);
-    let text = if begin == GZ { text(GzDecoder::new(rest)) } else { text(rest) };
+    let file = File::open(path).and_then(|file| unpacked(BufReader::new(file))).map_err(failed)?;
+    let text = text(file);
     let ledger = text.and_then(|text| Ok(Ledger::from_text(&text)?));
     ledger.map_err(|failure| failure.in_file(&path.display().to_string()))
+}
+
+/// The stream as it was before it was compressed, if it was.
+///
+/// # Errors
+/// A stream whose first bytes cannot be read.
+pub fn unpacked<'a>(mut stream: impl Read + 'a) -> std::io::Result<Box<dyn Read + 'a>> {
+    let mut begin = [0; GZ.len()];
+    let got = read_up_to(&mut stream, &mut begin)?;
+    let rest = Cursor::new(begin).take(got as u64).chain(stream);
+    Ok(if begin == GZ { Box::new(GzDecoder::new(rest)) } else { Box::new(rest) })
 }
 
 /// As many bytes as there are, up to the buffer's end.

@@ -142,6 +142,57 @@ for step in range(100):
 
 #[test]
 #[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn the_history_is_a_ledger_and_how_deep_it_sits_is_told_while_it_runs() {
+    // Everything is let go of before Python ends, and what was there is told all the same.
+    let code = "\
+import time, torch
+def main():
+    model = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 1024)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for step in range(3):
+        model(torch.randn(512, 1024, device='cuda')).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        time.sleep(1.5)
+main()
+";
+    let file = folder("ledger").join("run.json.gz");
+    let _ = fs::remove_file(&file);
+    let options = ["--live", "--ledger", file.to_str().unwrap()];
+    let Some((output, peaks)) = script("ledger", &options, code) else { return };
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{message}");
+    let live =
+        message.lines().find(|line| line.contains(", card 0: allocated ")).unwrap_or_else(|| panic!("{message}"));
+    assert!(live.contains(" of 11.00 GiB, ") && live.contains("process "), "{live}");
+    assert!(peaks["processes"][0]["cards"][0]["marks"].is_null(), "{peaks}");
+
+    let mut inspect = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    let told = inspect.args(["inspect", "--format", "json"]).arg(&file).output().unwrap();
+    let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+    // Replayed, it is what PyTorch itself counted.
+    for figure in ["allocated", "reserved"] {
+        assert_eq!(told["peak"][figure], peaks["peak"][figure], "{figure}: {told}");
+    }
+    let at = &told["at_peak"];
+    // Two matrices of 16 MiB with their vectors, and two states of each. What cuBLAS and cuBLASLt keep came with the first forward and
+    // stays, as weights do.
+    let weights = 4 * (2 * 1024 * 4096 + 4096 + 1024);
+    let libraries = (8 << 20) + (128 << 10) + (1 << 20);
+    assert_eq!(at["weights"], weights + libraries, "{told}");
+    assert_eq!(at["optimizer_states"], 2 * weights, "{told}");
+    let steps: Vec<u64> = told["phases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|p| p["name"] == "optimizer")
+        .map(|p| p["step"].as_u64().unwrap())
+        .collect();
+    assert_eq!(steps, [1, 2, 3]);
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
 fn the_trainer_is_ended_too_and_micro_batches_are_no_steps() {
     let code = "\
 import torch
@@ -175,6 +226,171 @@ print('never')
     assert_eq!(output.status.code(), Some(0), "{message}");
     assert!(told.contains("pass 8\n") && !told.contains("pass 9\n") && !told.contains("never"), "{told}");
     assert_eq!(peaks["processes"][0]["steps"], 2, "{peaks}");
+}
+
+/// What the command wrote to standard error and output.
+fn said(output: &Output) -> (String, String) {
+    (String::from_utf8_lossy(&output.stderr).into_owned(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn a_loop_of_accelerate_is_rehearsed() {
+    let code = "\
+import torch
+from accelerate import Accelerator
+from transformers import LlamaConfig, LlamaForCausalLM
+
+accelerator = Accelerator(mixed_precision='bf16', gradient_accumulation_steps=2)
+config = LlamaConfig(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, vocab_size=512)
+model = LlamaForCausalLM(config)
+optimizer = torch.optim.AdamW(model.parameters())
+data = torch.utils.data.DataLoader([{'input_ids': torch.zeros(32, dtype=torch.long)} for _ in range(64)], batch_size=4)
+model, optimizer, data = accelerator.prepare(model, optimizer, data)
+for batch in data:
+    with accelerator.accumulate(model):
+        loss = model(**batch, labels=batch['input_ids']).loss
+        accelerator.backward(loss)
+        if accelerator.sync_gradients:
+            accelerator.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        print('pass', flush=True)
+";
+    let Some((output, peaks)) = script("accelerate", &["--steps", "2"], code) else { return };
+    let (message, told) = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{message}");
+    // Two micro-batches a step; the last pass was not told any more.
+    assert_eq!(told, "pass\npass\npass\n", "{message}");
+    assert_eq!(peaks["processes"][0]["steps"], 2, "{peaks}");
+    assert!(peaks["peak"]["allocated"].as_u64().unwrap() > 8 << 20, "cuBLAS' workspace at least: {peaks}");
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn the_trainer_of_trl_is_rehearsed() {
+    let code = "\
+from datasets import Dataset
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from trl import SFTConfig, SFTTrainer
+
+words = {word: number for number, word in enumerate(['<pad>', '<eos>', '<unk>', 'a', 'hollow', 'card'])}
+tokenizer = Tokenizer(models.WordLevel(words, unk_token='<unk>'))
+tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+tokenizer = PreTrainedTokenizerFast(
+    tokenizer_object=tokenizer, pad_token='<pad>', eos_token='<eos>', unk_token='<unk>')
+config = LlamaConfig(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, vocab_size=512,
+                     pad_token_id=0, bos_token_id=1, eos_token_id=1)
+arguments = SFTConfig(
+    output_dir='OUT', per_device_train_batch_size=4, max_length=32, max_steps=4, bf16=True, report_to=[],
+    save_strategy='no', disable_tqdm=True, gradient_checkpointing=True,
+)
+data = Dataset.from_dict({'text': ['a hollow card ' * 20] * 64})
+SFTTrainer(model=LlamaForCausalLM(config), args=arguments, train_dataset=data, processing_class=tokenizer).train()
+print('never')
+";
+    let code = code.replace("OUT", folder("trl").join("out").to_str().unwrap());
+    let Some((output, peaks)) = script("trl", &["--steps", "2"], &code) else { return };
+    let (message, told) = said(&output);
+    assert!(output.status.success() && !told.contains("never"), "{message}");
+    assert_eq!(peaks["processes"][0]["steps"], 2, "{peaks}");
+    assert!(!message.contains("out of memory"), "{message}");
+    // Gradients stand beside AdamW's states from the second step on.
+    assert_eq!(peaks["processes"][0]["cards"][0]["allocated_in"], serde_json::json!(["backward", 2]), "{peaks}");
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn a_loop_of_lightning_is_rehearsed() {
+    // Its optimizer's step calls forward and backward itself.
+    let code = "\
+import pytorch_lightning
+import torch
+
+class Net(pytorch_lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.GELU(), torch.nn.Linear(2048, 512))
+
+    def training_step(self, batch, index):
+        return torch.nn.functional.mse_loss(self.net(batch), batch)
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters())
+
+trainer = pytorch_lightning.Trainer(
+    max_epochs=1, accelerator='gpu', devices=1, precision='bf16-mixed', logger=False, enable_checkpointing=False,
+    enable_progress_bar=False, gradient_clip_val=1.0, default_root_dir='OUT',
+)
+trainer.fit(Net(), torch.utils.data.DataLoader(torch.zeros(640, 512), batch_size=64))
+print('never')
+";
+    let code = code.replace("OUT", folder("lightning").join("out").to_str().unwrap());
+    let Some((output, peaks)) = script("lightning", &["--steps", "2"], &code) else { return };
+    let (message, told) = said(&output);
+    assert!(output.status.success() && !told.contains("never"), "{message}");
+    let process = &peaks["processes"][0];
+    assert_eq!((&process["steps"], &process["stopped"]), (&2.into(), &true.into()), "{peaks}");
+    // Weights, gradients, two states and as much again for the update.
+    assert_eq!(process["cards"][0]["allocated_in"], serde_json::json!(["optimizer", 1]), "{peaks}");
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn a_compiled_model_is_rehearsed() {
+    let code = "\
+import os
+os.environ.update(TORCHINDUCTOR_COMPILE_THREADS='1', TORCHINDUCTOR_CACHE_DIR='OUT')
+import torch
+model = torch.nn.Sequential(
+    torch.nn.Linear(512, 512), torch.nn.Tanh(), torch.nn.SiLU(), torch.nn.Sigmoid(), torch.nn.GELU()).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+step = torch.compile(model) if COMPILED else model
+for _ in range(3):
+    step(torch.randn(4096, 512, device='cuda')).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+";
+    let code = code.replace("OUT", folder("compiled").join("cache").to_str().unwrap());
+    let run = |compiled: &str| script("compiled", &[], &format!("{}{TELL}", code.replace("COMPILED", compiled)));
+    let Some((eager, before)) = run("False") else { return };
+    let (compiled, after) = run("True").unwrap();
+    for (output, peaks) in [(&eager, &before), (&compiled, &after)] {
+        let told = format!("{} {}\n", peaks["peak"]["allocated"], peaks["peak"]["reserved"]);
+        assert_eq!(said(output).1, told, "{}", said(output).0);
+    }
+    // The compiled one computes some of the four functions again, in one kernel of its backward: it keeps one result of 8 MiB less.
+    let allocated = |peaks: &Value| peaks["peak"]["allocated"].as_u64().unwrap();
+    assert!(allocated(&after) + (8 << 20) <= allocated(&before), "{after} {before}");
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn kernels_of_liger_are_rehearsed() {
+    let code = "\
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+if FUSED:
+    from liger_kernel.transformers import apply_liger_kernel_to_llama
+    apply_liger_kernel_to_llama()
+config = LlamaConfig(hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4, vocab_size=32000)
+model = LlamaForCausalLM(config).to('cuda', torch.bfloat16)
+optimizer = torch.optim.AdamW(model.parameters())
+tokens = torch.zeros(4, 256, dtype=torch.long, device='cuda')
+for _ in range(2):
+    model(input_ids=tokens, labels=tokens).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+";
+    let run = |fused: &str| script("liger", &[], &format!("{}{TELL}", code.replace("FUSED", fused)));
+    let Some((_, plain)) = run("False") else { return };
+    let (output, fused) = run("True").unwrap();
+    let told = format!("{} {}\n", fused["peak"]["allocated"], fused["peak"]["reserved"]);
+    assert_eq!(said(&output).1, told, "{}", said(&output).0);
+    // The logits of 1024 tokens over 32,000 words are never whole: 62.5 MiB in 16 bits, and in float32 twice that, several times over.
+    let allocated = |peaks: &Value| peaks["peak"]["allocated"].as_u64().unwrap();
+    assert!(allocated(&fused) + (250 << 20) < allocated(&plain), "{fused} {plain}");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 """The worker of `plimsoll probe`: trains one model the way a training script does, or has it answer, and tells what it took.
 
 It reads a job and then commands as JSON lines from standard input, and writes events as JSON lines to what was its
-standard output. Whatever else prints lands on standard error. Python 3.9 and PyTorch 2.2 or newer; transformers for
+standard output. Whatever else prints lands on standard error. With `--libraries` it trains nothing and tells what the CUDA
+context and libraries take. Python 3.9 and PyTorch 2.2 or newer; transformers for
 Hugging Face models, peft for LoRA, bitsandbytes for quantized weights and 8-bit AdamW, torchvision for ResNet, ConvNeXt and
 Swin, lion-pytorch for Lion, liger-kernel for the fused linear cross-entropy.
 
@@ -1856,7 +1857,9 @@ def work(channel):
     if job.get("snapshot"):
         if device.kind != "cuda":
             raise Stop("unsupported", "PyTorch records memory snapshots on CUDA only", "leave the snapshot out")
-        torch.cuda.memory._record_memory_history(stacks="python", max_entries=1000000)
+        # Not who frees: looking for that clears an exception that is on its way, such as the one by which checkpointing ends
+        # what it computes again, and the backward fails with "returned NULL without setting an exception".
+        torch.cuda.memory._record_memory_history(context="alloc", stacks="python", max_entries=1000000)
     if job.get("limit") is not None:
         device.cap(job["limit"], channel)
     if config is not None:
@@ -1884,6 +1887,69 @@ def work(channel):
         if not all(isinstance(number, int) and number > 0 for number in asked):
             raise Stop("protocol", "an attempt without batch, accumulation and steps", "use the worker of the same plimsoll")
         run.run_attempt(*asked, samples=command.get("samples"))
+
+
+# What the CUDA libraries take is loaded when a kernel is first called for: each of these calls for some that those before it
+# did not. Names are told as they stand here.
+
+
+def first_kernel():
+    torch.ones(4096, device="cuda").add_(1)
+
+
+def matrix_product(dtype):
+    left = torch.zeros(512, 512, device="cuda", dtype=dtype, requires_grad=True)
+    (left @ left).sum().backward()
+
+
+def biased_linear():
+    layer = torch.nn.Linear(512, 512, device="cuda", dtype=torch.bfloat16)
+    torch.nn.functional.gelu(layer(torch.zeros(64, 512, device="cuda", dtype=torch.bfloat16))).sum().backward()
+
+
+def attention():
+    heads = torch.zeros(1, 8, 256, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    torch.nn.functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True).sum().backward()
+
+
+def convolution():
+    layer = torch.nn.Conv2d(16, 16, 3, padding=1, device="cuda")
+    layer(torch.zeros(2, 16, 32, 32, device="cuda")).sum().backward()
+
+
+def optimizer_step():
+    weight = torch.zeros(4096, device="cuda", requires_grad=True)
+    weight.grad = torch.zeros_like(weight)
+    torch.optim.AdamW([weight]).step()
+
+
+LIBRARIES = (
+    ("context", lambda: None),
+    ("first kernel", first_kernel),
+    ("matrix product, fp32", lambda: matrix_product(torch.float32)),
+    ("matrix product, bf16", lambda: matrix_product(torch.bfloat16)),
+    ("linear with bias, bf16", biased_linear),
+    ("attention, bf16", attention),
+    ("convolution, fp32", convolution),
+    ("AdamW step", optimizer_step),
+)
+
+
+def libraries():
+    """What this process holds of a card beside PyTorch's own memory, after each of a few first calls: one line of JSON each."""
+    global torch
+    torch = import_torch()
+    device = Cuda(0)
+    for name, call in LIBRARIES:
+        told = {"step": name}
+        try:
+            call()
+            device.synchronize()
+        except Exception as error:
+            told["error"] = "%s: %s" % (type(error).__name__, clean(error))
+        gc.collect()
+        told.update(beside=device.beside_pytorch(), reserved=torch.cuda.memory_reserved(0))
+        print(json.dumps(told), flush=True)
 
 
 # Errors of PyTorch that say it cannot do this here, and what to do about each.
@@ -1925,4 +1991,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:] == ["--libraries"]:
+        libraries()
+    else:
+        main()

@@ -155,7 +155,20 @@ mod tests {
     fn every_requirement_is_pinned() {
         let wanted = wanted().unwrap();
         let names: Vec<&str> = wanted.iter().map(|one| one.name.as_str()).collect();
-        assert_eq!(names, ["torch", "torchvision", "transformers", "peft", "bitsandbytes"]);
+        assert_eq!(
+            names,
+            [
+                "torch",
+                "torchvision",
+                "transformers",
+                "peft",
+                "bitsandbytes",
+                "accelerate",
+                "trl",
+                "pytorch-lightning",
+                "liger-kernel"
+            ]
+        );
         assert!(wanted.iter().all(|one| one.version.split('.').count() == 3));
         assert!(requirements("# why\n\ntorch==2.11.0\n").is_ok_and(|all| all.len() == 1));
         assert!(requirements("torch>=2.2").is_err());

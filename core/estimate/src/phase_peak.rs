@@ -49,12 +49,13 @@ impl PhasePeak {
 }
 
 impl Estimate {
-    /// What is predicted of a phase; the estimate's second step is its steady one. An estimate of inference is of one run,
+    /// What is predicted of a phase; the last step that is run is the steady one. An estimate of inference is of one run,
     /// the first: what the allocator keeps of it for later ones is not predicted.
     pub fn phase_peak(&self, name: PhaseName, which: Which) -> Option<PhasePeak> {
         let step = match which {
             Which::First => 1,
-            Which::Steady => 2,
+            // Of one that is run once, as inference is, there is none.
+            Which::Steady => self.phases.iter().filter_map(|p| p.step).max().unwrap_or(1).max(2),
         };
         let of_it = self.phases.iter().filter(|p| p.name == name && p.step.unwrap_or(1) == step);
         let peaks = of_it.map(|p| PhasePeak { allocated: p.peak_allocated, reserved: p.peak_reserved });

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::device::Workspace;
 use plimsoll_ground::Bytes;
 use plimsoll_torch::nn::{GatedMlp, LayerNorm, Linear, RmsNorm, Scope};
 use plimsoll_torch::ops::{self, Fill};
@@ -71,7 +72,7 @@ impl Single {
     /// takes for each of its handles.
     pub fn peak(self, workspace: Bytes) -> Bytes {
         let cx = Context::new();
-        cx.set_blas_workspace(workspace.get(), plimsoll_catalog::device::LtWorkspace::NONE);
+        cx.set_blas_workspace(Workspace { bytes: workspace, kept: true }, Workspace::NONE);
         cx.begin(PhaseName::Load, None, None);
         let round = self.build(&cx);
         for step in 1..=ROUNDS {

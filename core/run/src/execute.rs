@@ -102,8 +102,8 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Re
         let torch = software.torch();
         let (blas, lt) = (device::cublas_workspace(gpu, torch), device::cublaslt_workspace(gpu, torch));
         // Where the allocator gives none, there is nothing that the environment could size.
-        let asked = scenario.allocator.cublas_workspace.bytes().filter(|_| blas > Bytes::ZERO);
-        cx.set_blas_workspace(asked.unwrap_or(blas.get()), lt);
+        let asked = scenario.allocator.cublas_workspace.bytes().filter(|_| blas.bytes > Bytes::ZERO);
+        cx.set_blas_workspace(device::Workspace { bytes: asked.map_or(blas.bytes, Bytes::new), ..blas }, lt);
     }
     let inference = scenario.training.mode == Mode::Inference;
     if inference {

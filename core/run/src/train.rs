@@ -430,7 +430,7 @@ impl Loop<'_> {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_catalog::device::LtWorkspace;
+    use plimsoll_catalog::device::Workspace;
     use plimsoll_catalog::software::Rules;
     use plimsoll_families as models;
     use plimsoll_ground::Bytes;
@@ -443,7 +443,8 @@ mod tests {
 
     fn run(scenario: &Scenario, repeats: Repeats) -> Ledger {
         let cx = Context::new();
-        cx.set_blas_workspace(8_519_680, LtWorkspace { bytes: Bytes::from_mib(1), kept: true });
+        let kept = |bytes| Workspace { bytes, kept: true };
+        cx.set_blas_workspace(kept(Bytes::new(8_519_680)), kept(Bytes::from_mib(1)));
         cx.begin(PhaseName::Load, None, None);
         let whole = [ParallelStrategy::None, ParallelStrategy::Ddp].contains(&scenario.parallel.strategy);
         let shards = (!whole).then(|| plimsoll_parallel::plan(&scenario.parallel));

@@ -9,11 +9,13 @@
 #![forbid(unsafe_code)]
 
 mod course;
+mod parting;
 mod pickle;
 mod read;
 mod summary;
 
 pub use course::{Course, Oom, Step, Storage};
+pub use parting::{Parting, Request};
 pub use read::{Action, Block, Device, Entry, Frame, Mark, Segment, Snapshot, StackId, State};
 pub use summary::{Fragmentation, Held, Summary};
 

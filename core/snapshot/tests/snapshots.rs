@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a snapshot that cannot be read fails the test")]
 
 use plimsoll_ground::Bytes;
-use plimsoll_snapshot::{Course, Device, Snapshot, Summary};
+use plimsoll_snapshot::{Course, Device, Parting, Snapshot, Summary};
 use proptest::prelude::*;
 
 /// `train.py FILE python 100000 no`.
@@ -72,6 +72,25 @@ fn a_step_of_the_optimizer_is_where_it_marked_it() {
     let last = course.steps.last().unwrap().end;
     assert!(last <= device.trace.len());
     assert_eq!(course.steady(), Some(course.steps[1].end..last));
+}
+
+#[test]
+fn two_histories_part_at_the_first_request_that_is_not_the_same() {
+    let (snapshot, device, ..) = read(WHOLE);
+    let same = Parting::of_tensors((&snapshot, &device), (&snapshot, &device));
+    assert!(same.agrees() && same.one > 50 && same.equal == same.one);
+    let mut other = device.clone();
+    let asks = |entry: &plimsoll_snapshot::Entry| entry.action == plimsoll_snapshot::Action::Alloc;
+    let at = other.trace.iter().rposition(asks).unwrap();
+    other.trace[at].size += Bytes::new(1);
+    let parting = Parting::of_tensors((&snapshot, &device), (&snapshot, &other));
+    assert_eq!((parting.equal, parting.other), (parting.one - 1, parting.one));
+    let (one, more) = (parting.first_of_one.unwrap(), parting.first_of_other.unwrap());
+    assert_eq!((one.bytes + Bytes::new(1), &one.by), (more.bytes, &more.by));
+    assert!(Parting::of_segments((&snapshot, &device), (&snapshot, &other)).agrees());
+    other.trace.truncate(at);
+    let parting = Parting::of_tensors((&snapshot, &device), (&snapshot, &other));
+    assert!(!parting.agrees() && parting.first_of_other.is_none() && parting.first_of_one.is_some());
 }
 
 #[test]

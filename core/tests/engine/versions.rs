@@ -163,7 +163,7 @@ fn grouped_heads_were_repeated_before_4_54() {
     assert_eq!(old.estimate().phases[2].end_requested.get() - kept("5.17"), attention_copies());
 }
 
-/// cuBLAS' workspaces: Blackwell takes 32 MiB from 2.12 on, and none in PyTorch's allocator from 2.15 on. cuBLASLt's own is
+/// cuBLAS' workspaces: Blackwell takes 32 MiB from 2.12 on, and from 2.15 on nothing of it is kept. cuBLASLt's own is
 /// kept from 2.9 to 2.11, for the forward's thread, where biases are added.
 #[test]
 fn cublas_workspaces_moved() {

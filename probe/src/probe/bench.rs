@@ -1,6 +1,7 @@
 //! Where trials run: each in a fresh process, with the user's own PyTorch.
 
 use std::io::IsTerminal as _;
+use std::path::Path;
 
 use plimsoll_core::{Bytes, Measurement, Scenario};
 
@@ -19,6 +20,8 @@ pub struct Trial<'a> {
     pub limit: Option<Bytes>,
     /// Whether to halve the micro-batch when memory runs out, rather than take that for the answer.
     pub adapt: bool,
+    /// Where the allocator's history goes, if anywhere.
+    pub snapshot: Option<&'a Path>,
 }
 
 /// Somewhere to run trials.
@@ -55,6 +58,7 @@ impl Bench for Machine<'_> {
         self.place.apply(&mut request);
         request.limit = trial.limit;
         request.adapt = trial.adapt;
+        request.snapshot = trial.snapshot;
         if std::io::stderr().is_terminal() {
             session::measure(&request, &mut Progress::new())
         } else {

@@ -1,9 +1,11 @@
 //! Scenarios that come with the program: those of the suite and of the ladder's presets, each with a small version for
 //! machines without a card.
 
-use plimsoll_core::scenario::{parse_memory, text};
+use plimsoll_core::scenario::{Mode, parse_memory, text};
 use plimsoll_core::{Bytes, Error, Scenario};
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use super::Where;
 
 /// One of them.
 #[derive(Clone, Debug)]
@@ -42,6 +44,19 @@ impl Entry {
             overlay(&mut value, &self.cpu);
         }
         Scenario::from_value_to_measure(&value)
+    }
+
+    /// The entry with the steps that are run where these flags say how many: the estimate is of as many.
+    ///
+    /// # Errors
+    /// As [`Self::scenario`].
+    pub fn with_steps(mut self, place: &Where) -> Result<Self, Error> {
+        let scenario = place.with_steps(self.scenario(false)?);
+        if scenario.training.mode == Mode::Train {
+            let steps = scenario.training.optimizer_steps;
+            overlay(&mut self.scenario, &json!({ "training": { "optimizer_steps": steps } }));
+        }
+        Ok(self)
     }
 
     /// How long it takes.
@@ -111,8 +126,6 @@ fn entry(table: &Value) -> Result<Entry, Error> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

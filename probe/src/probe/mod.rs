@@ -1,6 +1,7 @@
 //! `plimsoll probe`: the real training loop, or the real generation, on the user's own card, measured.
 
 mod bench;
+mod contact;
 mod entry;
 mod figures;
 mod fit;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use plimsoll_core::estimate::Run;
 use plimsoll_core::measurement::DeviceKind;
-use plimsoll_core::scenario::{Mode, at, parse_memory};
+use plimsoll_core::scenario::{Mode, at, limits, parse_memory};
 use plimsoll_core::{Bytes, Error, Scenario};
 
 use crate::exit::{self, Failure};
@@ -43,6 +44,7 @@ enum Command {
     Ladder(Box<ladder::Args>),
     Fit(Box<fit::Args>),
     Suite(Box<suite::Args>),
+    Contact(Box<contact::Args>),
 }
 
 /// Where and how a worker runs: the same for every subcommand.
@@ -69,10 +71,10 @@ pub struct Where {
 
     /// Optimizer steps of an attempt, in inference generations or forward
     /// passes. The first also makes the optimizer's state and what libraries
-    /// keep; the others are the steady state
-    #[arg(long, value_name = "N", default_value_t = session::STEPS,
-        value_parser = clap::value_parser!(u64).range(1..=100_000))]
-    steps: u64,
+    /// keep; the others are the steady state [default: 3, or as many more as
+    /// the scenario says]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    steps: Option<u64>,
 
     /// How long the worker may say nothing [default: 300 while it imports and
     /// builds, then 120]
@@ -92,9 +94,27 @@ impl Where {
         request.index = self.index;
         request.python = self.python.as_deref();
         request.limit = self.limit;
-        request.steps = self.steps;
+        request.steps = self.steps(request.scenario);
         request.timeout = self.timeout.map(Duration::from_secs);
         request.busy = self.busy;
+    }
+
+    /// How many steps an attempt makes.
+    fn steps(&self, scenario: &Scenario) -> u64 {
+        let said = match scenario.training.mode {
+            Mode::Train => scenario.training.optimizer_steps,
+            Mode::Inference => 0,
+        };
+        self.steps.unwrap_or_else(|| said.max(session::STEPS))
+    }
+
+    /// The scenario with the steps that are run, as far as the estimate goes along: what the allocator reserves may still grow
+    /// after the second, and near the end of a card it matters how many of them cut what is free into pieces.
+    pub fn with_steps(&self, mut scenario: Scenario) -> Scenario {
+        if scenario.training.mode == Mode::Train {
+            scenario.training.optimizer_steps = self.steps(&scenario).clamp(limits::STEPS_LEAST, limits::STEPS);
+        }
+        scenario
     }
 }
 
@@ -157,6 +177,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         Some(Command::Ladder(args)) => ladder::run(args),
         Some(Command::Fit(args)) => fit::run(args),
         Some(Command::Suite(args)) => suite::run(args),
+        Some(Command::Contact(args)) => contact::run(args),
         None => {
             anstream::stdout().lock().write_all(worker::SCRIPT.as_bytes())?;
             Ok(exit::OK)

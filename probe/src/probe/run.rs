@@ -91,7 +91,8 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     if let Some(out) = &args.out {
         check_writable(out)?;
     }
-    let asked = args.input.to_measure()?;
+    let mut asked = args.input.to_measure()?;
+    asked.scenario = args.place.with_steps(asked.scenario);
     check_mode(&asked.scenario)?;
     let mut request = Request::new(&asked.scenario);
     args.place.apply(&mut request);

@@ -27,6 +27,7 @@ try:
         major, minor = torch.cuda.get_device_capability(0)
         answer["hollow"] = hasattr(ctypes.CDLL(None), "plimsoll_hollow_absent") if sys.platform == "linux" else False
         answer.update(kind="cuda", name=card.name, total=card.total_memory, capability="%d.%d" % (major, minor),
+                      multiprocessors=card.multi_processor_count, rocm=bool(torch.version.hip),
                       uuid=str(getattr(card, "uuid", "")))
     elif getattr(torch.backends, "mps", None) and torch.backends.mps.is_available():
         answer.update(kind="mps", name="Apple GPU")
@@ -44,6 +45,21 @@ pub struct Survey {
     pub has: Vec<String>,
     /// Where a measurement will run.
     pub device: MeasuredDevice,
+    /// The card as PyTorch sees it, of NVIDIA's.
+    pub card: Option<Seen>,
+}
+
+/// What decides what PyTorch does on a card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// `torch.cuda.get_device_properties(0).name`.
+    pub name: String,
+    /// `total_memory`.
+    pub memory: Bytes,
+    /// `multi_processor_count`.
+    pub multiprocessors: u32,
+    /// `torch.cuda.get_device_capability(0)`: `8.9`.
+    pub capability: String,
 }
 
 /// What the script answers.
@@ -56,8 +72,22 @@ struct Answer {
     total: Option<Bytes>,
     capability: Option<String>,
     uuid: Option<String>,
+    multiprocessors: Option<u32>,
+    #[serde(default)]
+    rocm: bool,
     #[serde(default)]
     hollow: bool,
+}
+
+impl Answer {
+    fn seen(&self) -> Option<Seen> {
+        Some(Seen {
+            name: self.name.clone()?,
+            memory: self.total?,
+            multiprocessors: self.multiprocessors.filter(|_| !self.rocm)?,
+            capability: self.capability.clone()?,
+        })
+    }
 }
 
 /// Asks the Python that would measure. `None` when it does not answer: a measurement will say why.
@@ -86,6 +116,7 @@ fn read(text: &str) -> Option<Answer> {
 fn of(answer: Answer, place: &Where) -> Survey {
     // A user who asks for the processor gets it; one who asks for what is not there is told by the worker.
     let kind = place.device.map_or(answer.kind, super::Kind::kind);
+    let seen = answer.seen().filter(|_| kind == DeviceKind::Cuda);
     let cards = cards::open();
     let card = match kind {
         DeviceKind::Cuda => cards.find(answer.uuid.as_deref(), None).or_else(|| match cards.list() {
@@ -118,7 +149,7 @@ fn of(answer: Answer, place: &Where) -> Survey {
             hollow: answer.hollow,
         },
     };
-    Survey { torch: answer.torch, has: answer.has, device }
+    Survey { torch: answer.torch, has: answer.has, device, card: seen }
 }
 
 /// Shows that something is going on.

@@ -22,12 +22,12 @@ pub fn card(args: &Args) -> Result<(Card, Bytes), Error> {
     let sms = args.sms.map(u64::from).or(gpu.multiprocessors).unwrap_or_else(|| device::multiprocessors(gpu));
     let line = device::limits(gpu, args.memory, None).load_line;
     let card = Card {
-        name: format!("NVIDIA {}", gpu.name),
+        name: args.name.clone().unwrap_or_else(|| format!("NVIDIA {}", gpu.name)),
         capability: args.compute_capability.unwrap_or((major.into(), minor.into())),
         multiprocessors: u32::try_from(sms).unwrap_or(u32::MAX),
         memory: memory.get(),
         board: board.max(memory).get(),
-        context: device::context(gpu).bytes.get(),
+        context: args.context.unwrap_or_else(|| device::context(gpu).bytes).get(),
     };
     Ok((card, line))
 }
@@ -52,6 +52,15 @@ fn slug(text: &str) -> String {
     let text = text.to_lowercase();
     let text = text.trim().trim_start_matches("nvidia ").trim_start_matches("geforce ");
     text.split_whitespace().collect::<Vec<_>>().join("-")
+}
+
+/// Longest name of a card, in bytes: NVML's own is 96 with the zero behind it (`NVML_DEVICE_NAME_V2_BUFFER_SIZE`).
+const NAME: usize = 95;
+
+/// A name that a driver could give.
+pub fn parse_name(text: &str) -> Result<String, String> {
+    let good = !text.is_empty() && text.len() <= NAME && !text.chars().any(char::is_control);
+    good.then(|| text.to_owned()).ok_or_else(|| format!("a name of 1 to {NAME} bytes"))
 }
 
 /// `8.9`.

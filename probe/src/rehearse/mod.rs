@@ -1,12 +1,16 @@
 //! `plimsoll rehearse`: a command that trains with PyTorch, run unchanged on cards that are not there.
 
 mod card;
+mod history;
+mod live;
+mod outer;
 mod peaks;
 mod place;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::thread;
@@ -20,6 +24,7 @@ use crate::exit::{self, Failure};
 use crate::signals;
 use crate::worker::{Quarters, find};
 
+use live::Live;
 use peaks::Peaks;
 
 /// Runs in the command's Python before its own code.
@@ -57,6 +62,15 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     sms: Option<u32>,
 
+    /// What its context and libraries take of a process [default: as fitted to
+    /// published readings]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    context: Option<Bytes>,
+
+    /// What it is called [default: the card's name]
+    #[arg(long, value_name = "NAME", value_parser = card::parse_name)]
+    name: Option<String>,
+
     /// How many such cards
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
     cards: u8,
@@ -82,6 +96,15 @@ pub struct Args {
     /// pytorch.org/memory_viz
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
+
+    /// Write the allocator's history as a ledger, for `plimsoll inspect`;
+    /// compressed where the name ends in .gz
+    #[arg(long, value_name = "FILE")]
+    ledger: Option<PathBuf>,
+
+    /// Tell while it runs how deep it sits [default: on a terminal]
+    #[arg(long)]
+    live: bool,
 
     /// Write the peaks to this file, as JSON
     #[arg(long, value_name = "FILE")]
@@ -122,15 +145,16 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let variables = dock.environment(cards, rules)?;
 
     let left = prelude(quarters.path(), args).map_err(|error| unwritable(&error))?;
+    let outer = outer::folder();
     let mut command = Command::new(program);
     command.args(rest);
     for (name, value) in variables {
         match name {
-            "LD_PRELOAD" | "LD_LIBRARY_PATH" => command.env(name, before(&value, name)),
+            "LD_PRELOAD" | "LD_LIBRARY_PATH" => command.env(name, outer::before(&value, name, outer.as_deref())),
             _ => command.env(name, value),
         };
     }
-    command.env("PYTHONPATH", before(&left.to_string_lossy(), "PYTHONPATH"));
+    command.env("PYTHONPATH", outer::before(&left.to_string_lossy(), "PYTHONPATH", outer.as_deref()));
     eprintln!("Rehearsing on a hollow {} (PyTorch {}); kernels do nothing", card.name, dock.torch());
 
     let mut child = command.spawn().map_err(|error| Failure::Environment {
@@ -138,6 +162,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         hint: "check the command after --".to_owned(),
     })?;
     let pid = child.id();
+    let watched = args.is_watched().then(|| Live::start(left.clone(), Bytes::new(card.context), load_line));
     // What is asked of this process is the command's to do; what it leaves is still told, and the folder goes.
     signals::listen(move || ask_to_end(pid)).map_err(|error| Failure::Environment {
         problem: format!("cannot listen for Ctrl-C: {error}"),
@@ -147,6 +172,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         problem: format!("cannot wait for {}: {error}", program.display()),
         hint: "run it again".to_owned(),
     })?;
+    drop(watched);
     let peaks = Peaks::read(&left);
     eprint!("{}", peaks.text(Bytes::new(card.context), load_line, args.steps));
     if let Some(file) = &args.out {
@@ -155,7 +181,19 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
             hint: "name a file in a folder that can be written to".to_owned(),
         })?;
     }
+    if let Some(file) = &args.ledger {
+        for problem in history::write(file, &left, &peaks)? {
+            eprintln!("{problem}");
+        }
+    }
     ending(status, &peaks)
+}
+
+impl Args {
+    /// Whether somebody looks on.
+    fn is_watched(&self) -> bool {
+        self.live || std::io::stderr().is_terminal()
+    }
 }
 
 /// Hands on a wish to end. Ctrl-C reached the command as well, so it gets a moment of its own first.
@@ -201,18 +239,11 @@ fn prelude(folder: &Path, args: &Args) -> std::io::Result<PathBuf> {
     fs::create_dir(&place)?;
     fs::write(place.join("sitecustomize.py"), PRELUDE)?;
     let snapshot = args.snapshot.as_deref().map(std::path::absolute).transpose()?;
-    fs::write(place.join("asked.json"), json!({ "steps": args.steps, "snapshot": snapshot }).to_string())?;
+    let asked = json!({
+        "steps": args.steps, "snapshot": snapshot, "ledger": args.ledger.is_some(), "live": args.is_watched(),
+    });
+    fs::write(place.join("asked.json"), asked.to_string())?;
     Ok(place)
-}
-
-/// `first`, and behind it what the variable holds now.
-fn before(first: &str, variable: &str) -> OsString {
-    let mut all = OsString::from(first);
-    if let Some(rest) = env::var_os(variable).filter(|rest| !rest.is_empty()) {
-        all.push(":");
-        all.push(rest);
-    }
-    all
 }
 
 fn unwritable(error: &std::io::Error) -> Failure {

@@ -1,5 +1,6 @@
 //! The peaks that each process of the command left.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -22,24 +23,34 @@ struct Held {
     allocated_in: Option<Moment>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reserved_in: Option<Moment>,
+    /// Where the parts of the loop began, if a ledger was asked for.
+    #[serde(default, skip_serializing)]
+    marks: Vec<Mark>,
 }
+
+/// Where a part of the loop began: after how many allocations and frees, which, and of which step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct Mark(pub u64, pub u64, pub Part, pub u64);
 
 /// A part of an optimizer step, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Moment(Part, u64);
+pub struct Moment(Part, u64);
 
 /// A part of the loop, as far as it shows from outside: what is neither backward nor the optimizer is called forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Part {
+pub enum Part {
+    /// Neither of the others.
     Forward,
+    /// `Tensor.backward`.
     Backward,
+    /// `Optimizer.step`.
     Optimizer,
 }
 
 impl Moment {
     /// In words.
-    fn text(self) -> String {
+    pub fn text(self) -> String {
         match self {
             Self(Part::Forward, 1) => "before the first backward".to_owned(),
             Self(Part::Forward, step) => format!("between steps {} and {step}, or in the forward of {step}", step - 1),
@@ -81,6 +92,13 @@ impl Peaks {
         processes.retain(|process: &Process| !process.cards.is_empty());
         processes.sort_by_key(|process| process.pid);
         Self { processes }
+    }
+
+    /// Every process by its number, with the marks of each card.
+    pub fn marks(&self) -> impl Iterator<Item = (u32, BTreeMap<u32, Vec<Mark>>)> {
+        self.processes
+            .iter()
+            .map(|process| (process.pid, process.cards.iter().map(|held| (held.device, held.marks.clone())).collect()))
     }
 
     /// Whether any process ran out of memory.

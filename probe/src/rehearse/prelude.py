@@ -13,18 +13,24 @@ import os
 import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-# What was asked for: `steps`, after how many to end, and `snapshot`, where the allocator's history goes.
+# What was asked for: `steps`, after how many to end; `snapshot`, where the allocator's history goes; `ledger`, whether it is wanted
+# beside the figures too; `live`, whether somebody looks on.
 with open(os.path.join(_HERE, "asked.json")) as _file:
     _ASKED = json.load(_file)
 _peaks = {}
-# Where the loop is; `trains` once a backward or an optimizer was seen. `over`: what comes now is no longer counted.
-_loop = {"phase": "forward", "step": 1, "trains": False, "over": False}
+# Where the loop is; `trains` once a backward or an optimizer was seen. `closure`: a step of the optimizer has begun, and calls
+# forward and backward itself before it does its own work. `over`: what comes now is no longer counted.
+_loop = {"phase": "forward", "step": 1, "trains": False, "closure": False, "over": False}
 _steps = {}
+# Where phases began, by card: after how many allocations and frees, which, and of which step.
+_marks = {}
 
 
 def _note(torch, device):
     """The peaks of one card since they were last reset, added to those before."""
     stats = torch.cuda.memory_stats(device)
+    if _ASKED.get("live"):
+        _show(device, stats)
     row = _peaks.setdefault(device, {"allocated": 0, "reserved": 0, "out_of_memory": 0, "retries": 0})
     for name in ("allocated", "reserved"):
         peak = stats.get(name + "_bytes.all.peak", 0)
@@ -32,6 +38,17 @@ def _note(torch, device):
             row[name], row[name + "_in"] = peak, (_loop["phase"], _loop["step"])
     row["out_of_memory"] = stats.get("num_ooms", 0)
     row["retries"] = stats.get("num_alloc_retries", 0)
+    return stats
+
+
+def _show(device, stats):
+    """What is held now, for those who look on: never half of it."""
+    now = {name: stats.get(name + "_bytes.all.current", 0) for name in ("allocated", "reserved")}
+    now.update(device=device, at=(_loop["phase"], _loop["step"]))
+    path = os.path.join(_HERE, f"{os.getpid()}-{device}.now")
+    with open(path + ".part", "w") as file:
+        json.dump(now, file)
+    os.replace(path + ".part", path)
 
 
 def _note_all():
@@ -42,10 +59,17 @@ def _note_all():
         _note(torch, device)
 
 
-def _enter(phase):
+def _enter(phase, step=None):
     """What was reached until now was reached in the phase that ends here."""
     _note_all()
-    _loop["phase"], _loop["trains"] = phase, True
+    _loop["phase"], _loop["step"], _loop["trains"] = phase, step or _loop["step"], True
+    torch = sys.modules["torch"]
+    if not _ASKED.get("ledger") or _loop["over"] or not torch.cuda.is_initialized():
+        return
+    for device in range(torch.cuda.device_count()):
+        stats = torch.cuda.memory_stats(device)
+        counts = [stats.get("allocation.all." + name, 0) for name in ("allocated", "freed")]
+        _marks.setdefault(device, []).append((*counts, phase, _loop["step"]))
 
 
 def _done():
@@ -67,16 +91,20 @@ def _leave(pid=os.getpid(), stopped=False):
         for row in rows:
             row.pop("allocated_in", None), row.pop("reserved_in", None)
     told = {"pid": pid, "cards": rows, "steps": _done(), "stopped": stopped}
+    for row in rows:
+        row["marks"] = _marks.get(row["device"], [])
     if _loop["trains"]:
         told["at"] = (_loop["phase"], _loop["step"])
     with open(os.path.join(_HERE, f"{pid}.json"), "w") as file:
         json.dump(told, file)
     if _ASKED.get("snapshot"):
-        _dump(torch, pid)
+        _dump(torch, _path(pid))
+    if _ASKED.get("ledger"):
+        _dump(torch, os.path.join(_HERE, f"{pid}.pickle"))
 
 
-def _dump(torch, pid):
-    """The allocator's history; of a process beside the first, under its own name."""
+def _path(pid):
+    """Where the history goes; of a process beside the first, under its own name."""
     path = _ASKED["snapshot"]
     claim = os.path.join(_HERE, "snapshot")
     try:
@@ -84,6 +112,11 @@ def _dump(torch, pid):
     except FileExistsError:
         root, ending = os.path.splitext(path)
         path = f"{root}-{pid}{ending}"
+    return path
+
+
+def _dump(torch, path):
+    """The allocator's history."""
     try:
         torch.cuda.memory._dump_snapshot(path)
     except Exception as error:
@@ -121,8 +154,11 @@ def _in_cuda(module):
             return reset(device)
 
         torch._C._cuda_resetPeakMemoryStats = noting
-    if _ASKED.get("snapshot"):
-        module._lazy_call(lambda: module.memory._record_memory_history(stacks="python", max_entries=1000000))
+    if _ASKED.get("snapshot") or _ASKED.get("ledger"):
+        # Not who frees: looking for that clears an exception that is on its way, such as the one by which checkpointing ends
+        # what it computes again, and the backward fails with "returned NULL without setting an exception".
+        record = {"context": "alloc", "stacks": "python", "max_entries": 1000000}
+        module._lazy_call(lambda: module.memory._record_memory_history(**record))
 
 
 def _in_autograd(module):
@@ -136,7 +172,7 @@ def _in_autograd(module):
         _enter("backward")
         # Where it fails, that is where it failed.
         result = backward(*args, **kwargs)
-        _enter("forward")
+        _enter("optimizer" if _loop["closure"] else "forward")
         return result
 
     module.backward = watched
@@ -149,12 +185,15 @@ def _in_optimizer(module):
         return
 
     def before(optimizer, args, kwargs):
-        _enter("optimizer")
+        # The first is the optimizer itself.
+        _loop["closure"] = any(callable(given) for given in (*args[1:], *kwargs.values()))
+        if not _loop["closure"]:
+            _enter("optimizer")
 
     def after(optimizer, args, kwargs):
+        _loop["closure"] = False
         _steps[id(optimizer)] = _steps.get(id(optimizer), 0) + 1
-        _enter("forward")
-        _loop["step"] = _done() + 1
+        _enter("forward", _done() + 1)
         if _ASKED.get("steps") and _done() >= _ASKED["steps"]:
             _stop()
 

@@ -128,7 +128,7 @@ fn ours(row: &Published) -> anyhow::Result<Option<u64>> {
     let id = if row.gpu.contains("H100") { "h100-sxm" } else { "a100-80gb" };
     let gpu = catalog::gpu(id).context("the card is not in the catalog")?;
     // Liger's rows are of 2024 and 2025: PyTorch 2.4 to 2.7, whose workspaces are those of 2.6.
-    let peak = single.peak(cublas_workspace(gpu, Version::new(2, 6)));
+    let peak = single.peak(cublas_workspace(gpu, Version::new(2, 6)).bytes);
     Ok(Some(peak.get().saturating_add(row.beside)))
 }
 

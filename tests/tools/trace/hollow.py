@@ -103,7 +103,8 @@ def run(row, results):
         device = worker.DEVICES["cuda"](0)
         torch.manual_seed(0)
         if row.get("events"):
-            torch.cuda.memory._record_memory_history(stacks="python", max_entries=2_000_000)
+            # Not who frees: looking for that clears an exception by which checkpointing ends what it computes again.
+            torch.cuda.memory._record_memory_history(context="alloc", stacks="python", max_entries=2_000_000)
         if config is not None:
             config = worker.read_config(scenario, config, packages["transformers"])
         told = Told()

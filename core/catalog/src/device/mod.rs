@@ -16,4 +16,4 @@ pub use context::{multiprocessors, resident_threads};
 pub use footprint::{Part, footprint};
 pub use limits::{DeviceLimits, desktop, driver_reserve, limits};
 pub use sourced::Sourced;
-pub use workspace::{LtWorkspace, cublas_workspace, cublaslt_workspace};
+pub use workspace::{Workspace, cublas_workspace, cublaslt_workspace};

@@ -316,20 +316,25 @@ fn the_scenario_overrides_both() {
 fn cublas_workspaces_by_card_and_version() {
     let before_hopper = Bytes::new(8_519_680);
     for gpu in [t4(), v100(), rtx_3060(), a100(40960), rtx_4090()] {
-        assert_eq!(cublas_workspace(&gpu, Version::new(2, 11)), before_hopper);
-        assert_eq!(cublas_workspace(&gpu, Version::new(2, 12)), before_hopper);
+        assert_eq!(cublas_workspace(&gpu, Version::new(2, 11)).bytes, before_hopper);
+        assert_eq!(cublas_workspace(&gpu, Version::new(2, 12)).bytes, before_hopper);
     }
-    assert_eq!(cublas_workspace(&h100(), Version::new(2, 1)), Bytes::from_mib(32));
-    assert_eq!(cublas_workspace(&h100(), Version::new(1, 13)), Bytes::ZERO, "cuBLAS' own");
+    assert_eq!(cublas_workspace(&h100(), Version::new(2, 1)).bytes, Bytes::from_mib(32));
+    assert_eq!(cublas_workspace(&h100(), Version::new(1, 13)).bytes, Bytes::ZERO, "cuBLAS' own");
     for gpu in [rtx_5070_ti_laptop(), b200()] {
-        assert_eq!(cublas_workspace(&gpu, Version::new(2, 11)), before_hopper);
-        assert_eq!(cublas_workspace(&gpu, Version::new(2, 12)), Bytes::from_mib(32));
-        assert_eq!(cublas_workspace(&gpu, Version::new(2, 15)), Bytes::ZERO);
+        assert_eq!(cublas_workspace(&gpu, Version::new(2, 11)).bytes, before_hopper);
+        assert_eq!(cublas_workspace(&gpu, Version::new(2, 12)).bytes, Bytes::from_mib(32));
     }
-    assert_eq!(cublas_workspace(&h100(), Version::new(3, 0)), Bytes::ZERO);
-    for (torch, size, kept) in [((2, 8), 1, false), ((2, 9), 1, true), ((2, 11), 1, true), ((2, 12), 0, true)] {
+    // Each product's own.
+    for (torch, kept) in [((2, 14), true), ((2, 15), false), ((3, 0), false)] {
+        let expected = Workspace { bytes: Bytes::from_mib(32), kept };
+        assert_eq!(cublas_workspace(&h100(), Version::new(torch.0, torch.1)), expected);
+    }
+    for (torch, size, kept) in
+        [((2, 8), 1, false), ((2, 9), 1, true), ((2, 11), 1, true), ((2, 12), 0, true), ((2, 15), 1, false)]
+    {
         let torch = Version::new(torch.0, torch.1);
-        let expected = LtWorkspace { bytes: Bytes::from_mib(size), kept };
+        let expected = Workspace { bytes: Bytes::from_mib(size), kept };
         assert_eq!(cublaslt_workspace(&h100(), torch), expected, "{torch}");
         assert_eq!(cublaslt_workspace(&rtx_3060(), torch), expected, "{torch}");
         assert_eq!(cublaslt_workspace(&other(Vendor::Amd, "cdna3", "server", 65_520), torch).bytes, Bytes::ZERO);
@@ -340,12 +345,12 @@ fn cublas_workspaces_by_card_and_version() {
 fn rocm_and_metal_workspaces() {
     let radeon = other(Vendor::Amd, "rdna3", "desktop", 24560);
     let instinct = other(Vendor::Amd, "cdna3", "server", 196_592);
-    assert_eq!(cublas_workspace(&radeon, Version::new(2, 11)), Bytes::from_mib(32));
-    assert_eq!(cublas_workspace(&instinct, Version::new(2, 15)), Bytes::from_mib(128));
+    assert_eq!(cublas_workspace(&radeon, Version::new(2, 11)).bytes, Bytes::from_mib(32));
+    assert_eq!(cublas_workspace(&instinct, Version::new(2, 15)).bytes, Bytes::from_mib(128));
     assert_eq!(
-        cublas_workspace(&other(Vendor::Amd, "cdna2", "server", 65_520), Version::new(2, 11)),
+        cublas_workspace(&other(Vendor::Amd, "cdna2", "server", 65_520), Version::new(2, 11)).bytes,
         Bytes::from_mib(32)
     );
-    assert_eq!(cublas_workspace(&radeon, Version::new(2, 5)), Bytes::ZERO);
-    assert_eq!(cublas_workspace(&other(Vendor::Apple, "m2", "unified", 10922), Version::new(2, 11)), Bytes::ZERO);
+    assert_eq!(cublas_workspace(&radeon, Version::new(2, 5)).bytes, Bytes::ZERO);
+    assert_eq!(cublas_workspace(&other(Vendor::Apple, "m2", "unified", 10922), Version::new(2, 11)).bytes, Bytes::ZERO);
 }

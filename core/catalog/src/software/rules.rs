@@ -35,6 +35,7 @@ pub const ALL: &[Rule] = &[
     ONE_ADAM_LIST,
     FLASH_2,
     FLASH_STATE,
+    EFFICIENT_STATE,
     CUDNN_FIRST,
     CUDNN_FROM_9_15,
     CUDNN_BUNDLED,
@@ -153,6 +154,15 @@ pub const FLASH_STATE: Rule = torch(
     7,
     "flash attention keeps the state of its random numbers on the card, 16 bytes and an empty tensor; before, on the host",
     "pytorch pull request 146372 (March 2025); none of it in PyTorch 2.6.0 on a hollow card, both in 2.11.0",
+);
+
+/// Where the memory-efficient kernel keeps its seed.
+pub const EFFICIENT_STATE: Rule = torch(
+    2,
+    14,
+    "without dropout the memory-efficient kernel keeps the state of its random numbers, which it does not draw, on the card, two \
+     numbers; before, and with dropout, on the host",
+    "none of it in PyTorch 2.13.0 on a hollow card, both in 2.14.1 and 2.15.0 and none with dropout",
 );
 
 /// cuDNN's attention first on Hopper and data-centre Blackwell.

@@ -47,13 +47,13 @@ pub fn scaled_dot_product_attention(
             let mask = mask.map(|m| additive(m, q.dtype()));
             math(&q, &k, &v, mask.as_ref(), dropout, causal, call.grouped)
         }
-        Kernel::Flash => flash(&q, &k, &v),
+        Kernel::Flash => flash(&q, &k, &v, call.dropout),
         kernel => {
             let mut mask = mask.map(|m| additive(m, q.dtype()));
             if kernel == Kernel::Efficient {
                 mask = mask.map(|m| expand(&pad_mask(&m), &[q.size(0), q.size(1), q.size(2), k.size(2)]));
             }
-            fused(kernel, &q, &k, &v, mask.as_ref())
+            fused(kernel, &q, &k, &v, mask.as_ref(), call.dropout)
         }
     }
 }
@@ -114,14 +114,14 @@ fn heads_first(x: &Tensor) -> bool {
 }
 
 /// Flash attention pads the head size to a multiple of 8 first (`pad_last_dim`).
-fn flash(q: &Tensor, k: &Tensor, v: &Tensor) -> Tensor {
+fn flash(q: &Tensor, k: &Tensor, v: &Tensor, drops: bool) -> Tensor {
     let head = q.size(-1);
     let padded = head.next_multiple_of(8);
     if padded == head {
-        return fused(Kernel::Flash, q, k, v, None);
+        return fused(Kernel::Flash, q, k, v, None, drops);
     }
     let (q, k, v) = (pad_last(q, padded), pad_last(k, padded), pad_last(v, padded));
-    super::view::narrow(&fused(Kernel::Flash, &q, &k, &v, None), -1, head)
+    super::view::narrow(&fused(Kernel::Flash, &q, &k, &v, None, drops), -1, head)
 }
 
 /// Names of a kernel's forward op, node and backward op.
@@ -156,7 +156,7 @@ fn product_flops(q: &Tensor, k: &Tensor) -> u64 {
 }
 
 /// A fused kernel: keeps q, k, v, the mask, the output, the log-sum-exp of every row, and the random state.
-fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> Tensor {
+fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, drops: bool) -> Tensor {
     let (op, node, backward) = names(kernel);
     let cx = q.cx();
     let (b, h, s) = (q.size(0), q.size(1), q.size(2));
@@ -169,8 +169,8 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
     let mut launch = cx.launch(op, &inputs).flops(product.saturating_mul(2));
     // cuDNN's is made before its output (`_cudnn_attention_forward` in attention.cu); the fake tensors of the reference rows
     // have it afterwards.
-    let early =
-        (kernel == Kernel::Cudnn && cx.machine().kernels.is_counted()).then(|| random_state(cx, &mut launch, kernel));
+    let early = (kernel == Kernel::Cudnn && cx.machine().kernels.is_counted())
+        .then(|| random_state(cx, &mut launch, kernel, drops));
     let mut out = launch.make(layout(kernel, q, v.size(-1)), q.dtype());
     let rows = match kernel {
         Kernel::Cudnn => Geometry::contiguous(&[b, h, s, 1]),
@@ -184,7 +184,7 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
     if kernel == Kernel::Efficient {
         drop(inside::attention_forward(cx, op, [b, s, h, v.size(-1)], q.dtype()));
     }
-    let random = early.unwrap_or_else(|| random_state(cx, &mut launch, kernel));
+    let random = early.unwrap_or_else(|| random_state(cx, &mut launch, kernel, drops));
     drop(launch);
     // The node lets go of them by their names' order, inputs first: the mask, key, query, value, log_sumexp, output
     // (`release_variables` in the generated Functions.cpp).
@@ -239,15 +239,15 @@ fn bias_gradient(launch: &mut Launch<'_>, mask: &Tensor) -> Tensor {
 }
 
 /// What drew the probabilities that were dropped. The efficient kernel's two numbers lie on the host
-/// (`_efficient_attention_forward` in attention.cu, but for graph captures); the fake tensors of the reference rows have them on
-/// the card.
-fn random_state(cx: &Context, launch: &mut Launch<'_>, kernel: Kernel) -> Vec<Tensor> {
+/// (`_efficient_attention_forward` in attention.cu, but for graph captures), from the version of the rule on with dropout only; the
+/// fake tensors of the reference rows have them on the card.
+fn random_state(cx: &Context, launch: &mut Launch<'_>, kernel: Kernel, drops: bool) -> Vec<Tensor> {
     let machine = cx.machine();
     let counted = matches!(machine.kernels, Kernels::Cuda(..));
     match kernel {
         Kernel::Flash if counted && !machine.rules.has(&rules::FLASH_STATE) => Vec::new(),
         Kernel::Flash => vec![launch.make_sizes(&[2], DType::UInt64), launch.make_sizes(&[], DType::UInt64)],
-        Kernel::Efficient if counted => Vec::new(),
+        Kernel::Efficient if counted && (drops || !machine.rules.has(&rules::EFFICIENT_STATE)) => Vec::new(),
         _ => vec![launch.make_sizes(&[], DType::Int64), launch.make_sizes(&[], DType::Int64)],
     }
 }

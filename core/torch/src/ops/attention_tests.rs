@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use plimsoll_catalog::software::Rules;
+use plimsoll_catalog::software::{Rules, Software, Version};
 
 use super::{Call, Kernel, SdpaRules, clone, scaled_dot_product_attention, ungrouped_dot_product_attention, unsqueeze};
 use crate::ops::permute;
@@ -422,6 +422,21 @@ fn the_efficient_kernels_random_state_is_not_on_the_card() {
     let (events, _out) = watch(&cx, || attend(&rules, &cx, [8, 8], 64, 64, DType::Float32));
     let made = events.iter().filter(|e| e.starts_with("+_scaled_dot_product_efficient_attention")).count();
     assert_eq!(made, 2, "output and log-sum-exp: {events:?}");
+}
+
+/// From PyTorch 2.14 on they lie on the card where nothing is dropped, and on the host where something is.
+#[test]
+fn since_2_14_they_are_on_the_card_without_dropout() {
+    let software = |minor| Rules::of(&Software { torch: Version::new(2, minor), ..Software::default() });
+    for (minor, dropout, expected) in [(13, 0.0, 2), (14, 0.0, 4), (14, 0.1, 2)] {
+        let cx = forward();
+        cx.set_machine(Machine { kernels: Kernels::Cuda(8, 0), rules: software(minor), ..Machine::default() });
+        let rules = SdpaRules::cuda((8, 0), software(minor));
+        let q = projected(&cx, 8, 64, 64, DType::Float32);
+        let (events, _out) = watch(&cx, || scaled_dot_product_attention(&rules, &q, &q, &q, None, dropout, false));
+        let made = events.iter().filter(|e| e.starts_with("+_scaled_dot_product_efficient_attention")).count();
+        assert_eq!(made, expected, "2.{minor}, dropout {dropout}: {events:?}");
+    }
 }
 
 /// The bias is added in place, the softmax corrected in place.

@@ -1,6 +1,6 @@
 //! Matrix products: what they keep, what their backward makes, and how higher ranks come down to them.
 
-use plimsoll_catalog::device::LtWorkspace;
+use plimsoll_catalog::device::Workspace;
 use plimsoll_ground::Bytes;
 
 use super::matmul::{addmm, bmm, linear, matmul, t};
@@ -138,11 +138,14 @@ fn a_linears_arguments_are_cast_from_the_last() {
     assert_eq!(births(&events)[..3], ["_to_copy [2] bfloat16", "_to_copy [2, 8] bfloat16", "_to_copy [4, 8] bfloat16"]);
 }
 
+/// cuBLAS' own, as before PyTorch 2.15.
+const KEPT: Workspace = Workspace { bytes: Bytes::new(8_519_680), kept: true };
+
 /// `CublasHandlePool.cpp`: one workspace for the thread of the forward, one for autograd's, made by the first product.
 #[test]
 fn the_first_product_of_each_thread_makes_a_workspace() {
     let cx = forward();
-    cx.set_blas_workspace(8_519_680, LtWorkspace::NONE);
+    cx.set_blas_workspace(KEPT, Workspace::NONE);
     let (w, x) = (weight(&cx, &[2, 8]), activation_of(&cx, &[4, 8], DType::Float32));
     let (events, out) = watch(&cx, || linear(&linear(&x, &w, None), &weight(&cx, &[8, 2]), None));
     assert_eq!(made(&events).iter().filter(|op| **op == "cublas_workspace").count(), 1);
@@ -156,7 +159,7 @@ fn the_first_product_of_each_thread_makes_a_workspace() {
 #[test]
 fn the_first_biased_product_makes_a_second_workspace() {
     let cx = forward();
-    cx.set_blas_workspace(8_519_680, LtWorkspace { bytes: Bytes::from_mib(1), kept: true });
+    cx.set_blas_workspace(KEPT, Workspace { bytes: Bytes::from_mib(1), kept: true });
     let x = activation_of(&cx, &[4, 8], DType::Float32);
     let biased = |columns| linear(&x, &weight(&cx, &[columns, 8]), Some(&weight(&cx, &[columns])));
     let second = |events: &[String]| made(events).iter().filter(|op| **op == "cublaslt_workspace").count();
@@ -172,12 +175,30 @@ fn the_first_biased_product_makes_a_second_workspace() {
 #[test]
 fn a_workspace_that_is_not_kept_is_made_by_every_biased_product() {
     let cx = forward();
-    cx.set_blas_workspace(8_519_680, LtWorkspace { bytes: Bytes::from_mib(1), kept: false });
+    cx.set_blas_workspace(KEPT, Workspace { bytes: Bytes::from_mib(1), kept: false });
     let x = activation_of(&cx, &[4, 8], DType::Float32);
     let biased = |columns| linear(&x, &weight(&cx, &[columns, 8]), Some(&weight(&cx, &[columns])));
     let (events, _out) = watch(&cx, || add(&biased(2), &biased(2)));
     assert_eq!(made(&events).iter().filter(|op| **op == "cublaslt_workspace").count(), 2);
     assert_eq!(alive(&cx, Kind::Workspace).len(), 1, "cuBLAS's own");
+}
+
+/// From PyTorch 2.15 on every product takes one and gives it back: cuBLAS', or cuBLASLt's where a bias is added.
+#[test]
+fn from_2_15_on_every_product_takes_one_workspace() {
+    let cx = forward();
+    let passing = |bytes| Workspace { bytes, kept: false };
+    cx.set_blas_workspace(passing(Bytes::new(8_519_680)), passing(Bytes::from_mib(1)));
+    let x = activation_of(&cx, &[4, 8], DType::Float32);
+    let count = |events: &[String], name: &str| made(events).iter().filter(|op| **op == name).count();
+    let (events, out) = watch(&cx, || {
+        linear(&linear(&x, &weight(&cx, &[8, 8]), None), &weight(&cx, &[2, 8]), Some(&weight(&cx, &[2])))
+    });
+    assert_eq!([count(&events, "cublas_workspace"), count(&events, "cublaslt_workspace")], [1, 1]);
+    // The gradients of input and weight, of each.
+    let events = backward_of(out);
+    assert_eq!([count(&events, "cublas_workspace"), count(&events, "cublaslt_workspace")], [4, 0]);
+    assert!(alive(&cx, Kind::Workspace).is_empty() && alive(&cx, Kind::Scratch).is_empty());
 }
 
 /// `cached_cast` keeps the copy of a leaf that is no view: a transposed weight is cast at every use.

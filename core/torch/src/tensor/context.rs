@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use plimsoll_catalog::device::LtWorkspace;
+use plimsoll_catalog::device::Workspace;
 use plimsoll_ledger::{Birth, DType, Kind, Law, Ledger, ModuleId, Owner, PhaseName, Recorder, Storage, Stream};
 
 use super::autocast::Autocast;
@@ -65,14 +65,14 @@ pub struct Context {
 }
 
 /// cuBLAS keeps a workspace for every handle and stream, taken from PyTorch's allocator at the first product and never
-/// given back (`ATen/cuda/CublasHandlePool.cpp`). The forward's thread and autograd's have a handle each.
+/// given back, or takes one for each product (`ATen/cuda/CublasHandlePool.cpp`). The forward's thread and autograd's have a
+/// handle each.
 ///
 /// cuBLASLt, which adds a bias in the product's own kernel, has a second one for each handle, or takes one for each product.
 #[derive(Default)]
 struct Blas {
-    workspace: Cell<u64>,
-    lt_workspace: Cell<u64>,
-    lt_kept: Cell<bool>,
+    workspace: Cell<Workspace>,
+    lt_workspace: Cell<Workspace>,
     forward: Handle,
     backward: Handle,
 }
@@ -201,31 +201,43 @@ impl Context {
         self.muted.get()
     }
 
-    /// Gives every cuBLAS handle a workspace of `bytes`, and its cuBLASLt what `lt` says (0: none is counted).
-    pub fn set_blas_workspace(&self, bytes: u64, lt: LtWorkspace) {
-        self.blas.workspace.set(bytes);
-        self.blas.lt_workspace.set(lt.bytes.get());
-        self.blas.lt_kept.set(lt.kept);
+    /// Gives every cuBLAS handle and its cuBLASLt their workspaces (of 0 bytes: none is counted).
+    pub fn set_blas_workspace(&self, blas: Workspace, lt: Workspace) {
+        self.blas.workspace.set(blas);
+        self.blas.lt_workspace.set(lt);
     }
 
-    /// A matrix product runs: the first one of its thread makes the handle's workspace.
+    /// A matrix product runs: the first one of its thread makes the handle's workspace, or, in versions that keep none, every one
+    /// makes one and lets go of it.
     pub fn blas(self: &Rc<Self>) {
-        self.keep_workspace(Op::CublasWorkspace, self.blas.workspace.get(), |handle| &handle.blas);
+        let Workspace { bytes, kept } = self.blas.workspace.get();
+        if kept {
+            self.keep_workspace(Op::CublasWorkspace, bytes.get(), |handle| &handle.blas);
+        } else {
+            self.passing_workspace(Op::CublasWorkspace, bytes.get());
+        }
     }
 
     /// A matrix product runs that adds a bias as it goes: the first one of its thread makes both libraries' workspaces, or,
     /// in versions that keep none, every one makes cuBLASLt's and lets go of it.
     pub fn blas_with_bias(self: &Rc<Self>) {
-        let bytes = self.blas.lt_workspace.get();
-        if !self.blas.lt_kept.get() && bytes > 0 && !self.muted.get() {
-            let sizes = Geometry::contiguous(&[bytes]);
-            let _scratch =
-                self.counting_as(Kind::Scratch, || self.allocate(Op::CublasltWorkspace, sizes, DType::Bool, bytes));
+        let Workspace { bytes, kept } = self.blas.lt_workspace.get();
+        if kept {
             self.blas();
+            self.keep_workspace(Op::CublasltWorkspace, bytes.get(), |handle| &handle.lt);
             return;
         }
-        self.blas();
-        self.keep_workspace(Op::CublasltWorkspace, self.blas.lt_workspace.get(), |handle| &handle.lt);
+        let _scratch = self.passing_workspace(Op::CublasltWorkspace, bytes.get());
+        // A handle that keeps none makes none for cuBLASLt.
+        if self.blas.workspace.get().kept {
+            self.blas();
+        }
+    }
+
+    fn passing_workspace(self: &Rc<Self>, op: Op, bytes: u64) -> Option<Tensor> {
+        let sizes = Geometry::contiguous(&[bytes]);
+        let make = || self.counting_as(Kind::Scratch, || self.allocate(op, sizes, DType::Bool, bytes));
+        (bytes > 0 && !self.muted.get()).then(make)
     }
 
     fn keep_workspace(self: &Rc<Self>, op: Op, bytes: u64, of: fn(&Handle) -> &RefCell<Option<Tensor>>) {

@@ -7,7 +7,6 @@ pub mod trials;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use plimsoll_core::scenario::{Mode, limits};
 use serde_json::json;
 
 use super::bench::{Bench as _, Machine};
@@ -58,10 +57,7 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let mut asked = args.input.to_measure()?;
-    if asked.scenario.training.mode == Mode::Train {
-        // Near the end of a card it matters how many steps cut what is free into pieces.
-        asked.scenario.training.optimizer_steps = args.place.steps.clamp(limits::STEPS_LEAST, limits::STEPS);
-    }
+    asked.scenario = args.place.with_steps(asked.scenario);
     check_mode(&asked.scenario)?;
     let store = args.out.as_ref().map_or_else(Store::local, |folder| Ok(Store::at(folder)))?;
     survey::announce();

@@ -121,10 +121,11 @@ pub fn find_largest(start: &Start<'_>, bench: &mut dyn Bench, store: &Store) -> 
         }
         bench.say(&format!("Trial {}: {} {batch}", fit.trials.len() + 1, Work::of(start.scenario).batch()));
         let scenario = with_shape(start.scenario, batch, start.scenario.training.accumulation);
-        let record = match bench.measure(&Trial { scenario: &scenario, limit: start.limit, adapt: false }) {
-            Err(_) if bench.stopped() => return Ok(fit),
-            outcome => outcome?,
-        };
+        let record =
+            match bench.measure(&Trial { scenario: &scenario, limit: start.limit, adapt: false, snapshot: None }) {
+                Err(_) if bench.stopped() => return Ok(fit),
+                outcome => outcome?,
+            };
         fit.comparable = record.device.kind == DeviceKind::Cuda;
         fit.device = Some(record.device.name.clone());
         let figures = Figures::of(&record);

@@ -69,7 +69,7 @@ pub fn climb(
             continue;
         }
         bench.say(&format!("Rung {}: {}", climb.steps.len() + 1, rung.name));
-        let step = match bench.measure(&Trial { scenario: &scenario, limit, adapt: false }) {
+        let step = match bench.measure(&Trial { scenario: &scenario, limit, adapt: false, snapshot: None }) {
             Ok(record) => {
                 climb.device.clone_from(&record.device.name);
                 climb.comparable = record.device.kind == DeviceKind::Cuda;

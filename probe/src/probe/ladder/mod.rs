@@ -79,6 +79,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         }
         None => args.input.to_measure().map_err(or_a_preset)?.scenario,
     };
+    let asked = args.place.with_steps(asked);
     check_mode(&asked)?;
     if asked.training.mode == Mode::Inference {
         let hint = "measure it with plimsoll probe run, its largest batch with plimsoll probe fit";

@@ -100,7 +100,7 @@ pub fn measure(suite: &Suite<'_>, bench: &mut dyn Bench, store: &Store) -> Resul
         }
         bench.say(&format!("{} of {}: {}", number + 1, suite.entries.len(), entry.name));
         let start = Instant::now();
-        let trial = Trial { scenario: &plan.scenario, limit: plan.limit, adapt: plan.adapt };
+        let trial = Trial { scenario: &plan.scenario, limit: plan.limit, adapt: plan.adapt, snapshot: None };
         match bench.measure(&trial) {
             Ok(record) => {
                 let figures = Figures::of(&record);
@@ -159,7 +159,7 @@ mod tests {
         device.reserved = None;
         device.used_before = None;
         let has = ["transformers", "peft", "torchvision"].map(str::to_owned).to_vec();
-        Survey { torch: "2.11.0".to_owned(), has, device }
+        Survey { torch: "2.11.0".to_owned(), has, device, card: None }
     }
 
     fn small_enough(_: &Scenario) -> Option<u64> {

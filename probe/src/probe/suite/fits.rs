@@ -179,7 +179,7 @@ mod tests {
         device.reserved = None;
         device.used_before = None;
         let has = ["transformers", "peft"].map(str::to_owned).to_vec();
-        Survey { torch: "2.11.0".to_owned(), has, device }
+        Survey { torch: "2.11.0".to_owned(), has, device, card: None }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! `plimsoll probe suite`: a fixed list of scenarios, each results once, to hold the engine against a machine.
 
-mod budget;
+pub mod budget;
 mod entries;
 mod fits;
-mod plan;
+pub mod plan;
 mod table;
 
 use std::fmt::Write as _;
@@ -25,7 +25,7 @@ use crate::view::{Paint, wrapped};
 use entries::{EntryEnd, Suite};
 
 /// The scenarios.
-const ENTRIES: &str = include_str!("entries.toml");
+pub const ENTRIES: &str = include_str!("entries.toml");
 /// Those of `--fits`.
 const FITS: &str = include_str!("fits.toml");
 
@@ -87,6 +87,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     if args.list {
         return answer(&list(&entries, Paint::for_stdout()), exit::OK);
     }
+    let entries = entries.into_iter().map(|entry| entry.with_steps(&args.place)).collect::<Result<Vec<_>, _>>()?;
     let store = match &args.out {
         Some(folder) => Store::at(folder),
         None => Store::at(data_directory()?.join("suite")),
@@ -135,7 +136,7 @@ fn answer(text: &str, code: u8) -> Result<u8, Failure> {
 }
 
 /// The entries that were asked for; all, when none was.
-fn chosen(entries: Vec<Entry>, only: &[String]) -> Result<Vec<Entry>, Error> {
+pub fn chosen(entries: Vec<Entry>, only: &[String]) -> Result<Vec<Entry>, Error> {
     for word in only {
         if !entries.iter().any(|entry| entry.name.contains(word.as_str())) {
             let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
@@ -148,7 +149,7 @@ fn chosen(entries: Vec<Entry>, only: &[String]) -> Result<Vec<Entry>, Error> {
     Ok(entries.into_iter().filter(wanted).collect())
 }
 
-fn list(entries: &[Entry], paint: Paint) -> String {
+pub fn list(entries: &[Entry], paint: Paint) -> String {
     let mut out = String::new();
     for entry in entries {
         let lines = wrapped(&entry.why, 40).join(&format!("\n{:40}", ""));

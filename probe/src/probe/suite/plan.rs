@@ -125,7 +125,7 @@ fn ended(record: &Measurement) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::probe::{entry, suite};
     use crate::records::sample;
@@ -136,7 +136,7 @@ mod tests {
         device.reserved = None;
         device.used_before = None;
         let has = ["transformers", "peft", "torchvision", "bitsandbytes"].map(str::to_owned).to_vec();
-        Survey { torch: "2.11.0".to_owned(), has, device }
+        Survey { torch: "2.11.0".to_owned(), has, device, card: None }
     }
 
     fn entries() -> Vec<Entry> {
