@@ -849,6 +849,56 @@ def build(job, module):
         return made(), "cpu"
 
 
+def varied(model, variant, built):
+    """The model with other attention, or with adapters beside its frozen layers, and what its modules are named by."""
+    import torch
+
+    if variant.get("attention") is not None:
+        attend(model, variant["attention"])
+    if variant.get("base_dtype") is not None:
+        model = model.to(getattr(torch, variant["base_dtype"]))
+    if variant.get("lora") is None:
+        return model, model
+    try:
+        import peft
+    except ImportError as error:
+        raise Refusal("LoRA is added by peft, which this Python does not have (%s)" % error,
+                      "install it (pip install peft), or leave --also lora out")
+    lora = variant["lora"]
+    options = peft.LoraConfig(r=lora["rank"], lora_alpha=2 * lora["rank"], lora_dropout=float(lora.get("dropout") or 0),
+                              target_modules=lora.get("targets") or "all-linear")
+    try:
+        with torch.device("meta") if built == "meta" else contextlib.nullcontext(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            return peft.get_peft_model(model, options), model
+    except (ValueError, TypeError, RuntimeError) as error:
+        layers = sorted({name.rsplit(".", 1)[-1] for name, module in model.named_modules()
+                         if isinstance(module, torch.nn.Linear)})
+        raise Refusal("peft %s does not add these adapters: %s" % (peft.__version__, str(error).split("\n")[0][:300]),
+                      "name layers that it adapts, as lora=16:q_proj,v_proj; linear ones are called here %s"
+                      % (", ".join(layers[:20]) or "nothing at all"))
+
+
+def attend(module, word):
+    """Has the outermost models of transformers in it compute attention so."""
+    import torch
+
+    def put(module):
+        turn = getattr(module, "set_attn_implementation", None)
+        if callable(turn):
+            try:
+                turn(word)
+            except (ValueError, TypeError) as error:
+                raise Refusal("the model does not take %s attention: %s" % (word, str(error).split("\n")[0][:300]),
+                              "leave --also attention out")
+            return 1
+        return sum([put(child) for child in module.children()])
+
+    if not put(module):
+        raise Refusal("nothing in it is a model of transformers (4.48 or later) whose attention could be chosen",
+                      "choose it where the model is made, in MODULE:CALLABLE, and record that into a file of its own")
+
+
 def on_card(model, dtype, tape):
     """`model.to("cuda")`, in its order: children first, then own parameters and buffers; tied ones stay tied."""
     import torch
@@ -1283,7 +1333,7 @@ def same_chances():
         sys.modules["numpy"].random.seed(0)
 
 
-def record(job, module, sizes, precision, capability, direct, checkpoint):
+def record(job, module, sizes, precision, capability, direct, checkpoint, variant):
     """One recording: four micro-batches, the first without gradients there, the second with them, then again without."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -1296,10 +1346,12 @@ def record(job, module, sizes, precision, capability, direct, checkpoint):
     if script:
         module.checked(precision)
         model, built = module.model(), "script"
+        named = model
     else:
         model, built = build(job, module)
         if half is not None:
             model = model.to(half)
+        model, named = varied(model, variant, built)
         model.train()
     checkpoints = Checkpoints(model, tape, checkpoint == "real") if checkpoint != "none" else None
     loss_code = None if script else compile(job["loss"], "the loss", "eval")
@@ -1319,10 +1371,10 @@ def record(job, module, sizes, precision, capability, direct, checkpoint):
     with no_card_needed(attention), watch.noting_leaves(), FakeTensorMode(allow_non_fake_inputs=True), watch:
         watch.calibrate()
         tape.begin("load")
-        on_card(model, None if script else half, tape)
-        parameters = list(model.parameters())
+        on_card(named, None if script or variant else half, tape)
+        parameters = list(named.parameters())
         storages = [tape.see(p) for p in parameters]
-        names = [name for name, _ in model.named_parameters()]
+        names = [name for name, _ in named.named_parameters()]
         described = [
             [names[i], list(p.shape), short(p.dtype), p.requires_grad, storages[i]] for i, p in enumerate(parameters)
         ]
@@ -1330,7 +1382,7 @@ def record(job, module, sizes, precision, capability, direct, checkpoint):
         keep = watch.accumulators([p for p in parameters if p.requires_grad])
         batch = loss = held = None
         gradients, losses, roots = {}, {}, {}
-        with naming(model, tape, checkpoints), checkpoints.watching() if checkpoints else contextlib.nullcontext():
+        with naming(named, tape, checkpoints), checkpoints.watching() if checkpoints else contextlib.nullcontext():
             for segment in "ABCD":
                 if segment in "CD":
                     tape.begin("zero")
@@ -1398,7 +1450,7 @@ def answered(channel, job, module, asked):
     begun = time.time()
     try:
         recorded = record(job, module, asked["sizes"], asked["precision"], asked["capability"],
-                          asked.get("direct", False), asked.get("checkpoint", "none"))
+                          asked.get("direct", False), asked.get("checkpoint", "none"), asked.get("variant") or {})
     except Exception as error:
         if not asked.get("may_fail"):
             return refused(channel, error)
@@ -1449,6 +1501,11 @@ def main():
         except ImportError as error:
             raise Refusal("%s cannot be imported: %s" % (job["module"], error),
                           "run it where the module is, or name its folder with --path")
+        for variant in job.get("variants", []):
+            # What cannot be done to the model is said before anything is recorded.
+            model, built = build(job, module)
+            varied(model, variant, built)
+            del model
         about = {}
         if job.get("script"):
             # As `--input` and `--axis` would say it.

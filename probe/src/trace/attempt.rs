@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use plimsoll_core::Error;
-use plimsoll_core::ledger::hull::{Asked, Holds, Hull, Trial, fit, same_but_for_marks, same_program};
+use plimsoll_core::ledger::hull::{Asked, Holds, Hull, Tape, Trial, Variant, fit, same_but_for_marks, same_program};
 
 use super::CARDS;
 use super::input::Given;
@@ -42,21 +42,45 @@ impl<'a> Attempt<'a> {
         Self { recorders, given, points: Points::of(&hull.axes), hull }
     }
 
-    /// The hull of these precisions, for these kinds of cards.
-    pub fn run(mut self, precisions: &[&str], cards: &[(u8, u8)]) -> Result<Hull, Failure> {
-        let Some(first) = precisions.first().zip(cards.first()) else { return Ok(self.hull) };
-        let under = self.under(first.0, *first.1)?;
+    /// The hull of these precisions, for these kinds of cards; of the model as it is, and of each of these variants.
+    pub fn run(mut self, variants: &[Variant], precisions: &[&str], cards: &[(u8, u8)]) -> Result<Hull, Failure> {
+        for variant in [Variant::default()].iter().chain(variants) {
+            if !variant.is_plain() {
+                eprintln!("With {variant}");
+            }
+            self.variant(variant, precisions, cards)?;
+        }
+        Ok(self.hull)
+    }
+
+    fn variant(&mut self, variant: &Variant, precisions: &[&str], cards: &[(u8, u8)]) -> Result<(), Failure> {
+        // Without autocast the forward is in the dtype of the base, so that has the precision's.
+        let suits = |precision: &&str| variant.base_dtype.is_none() || precision.ends_with("-amp");
+        let precisions: Vec<&str> = precisions.iter().copied().filter(suits).collect();
+        let Some((first, card)) = precisions.first().copied().zip(cards.first().copied()) else {
+            let hint = "name one under autocast with --precision, fp16-amp or bf16-amp";
+            return Err(Error::new("--also", format!("{variant} is of no precision that is recorded"), hint).into());
+        };
+        let under = self.under(Wanted {
+            variant,
+            precision: first,
+            card,
+            direct: false,
+            checkpoint: Checkpoint::Marked,
+            beyond: false,
+        })?;
         for precision in precisions {
             let mut open: Vec<(u8, u8)> = cards.to_vec();
             while let Some(card) = open.first().copied() {
                 let checkpoint = if under == Under::Same { Checkpoint::Marked } else { Checkpoint::None };
-                let same = self.tapes(Wanted { precision, card, direct: false, checkpoint, beyond: false })?;
-                self.checkpointed(Wanted { precision, card, direct: false, checkpoint, beyond: false }, under)?;
+                let wanted = Wanted { variant, precision, card, direct: false, checkpoint, beyond: false };
+                let same = self.tapes(wanted)?;
+                self.checkpointed(wanted, under)?;
                 // What has just been recorded is open no more.
                 open.retain(|other| *other != card && !same.contains(other));
             }
         }
-        Ok(self.hull)
+        Ok(())
     }
 
     fn record(&mut self, at: &[u64], wanted: Wanted<'_>, what: &str) -> Result<Trial, Failure> {
@@ -85,9 +109,8 @@ impl<'a> Attempt<'a> {
     }
 
     /// What checkpointing changes, seen at the first point.
-    fn under(&mut self, precision: &str, card: (u8, u8)) -> Result<Under, Failure> {
+    fn under(&mut self, wanted: Wanted<'_>) -> Result<Under, Failure> {
         let Some(at) = self.points.trials.first().cloned() else { return Ok(Under::Nothing) };
-        let wanted = Wanted { precision, card, direct: false, checkpoint: Checkpoint::Marked, beyond: false };
         let marked = match self.record(&at, wanted, "Looking for what can be checkpointed in") {
             Ok(marked) if marked.recording.regions > 0 => marked,
             Ok(_) => return Ok(Under::Nothing),
@@ -109,9 +132,9 @@ impl<'a> Attempt<'a> {
             Some(first) => CARDS.into_iter().filter(|card| first.recording.same.contains(card)).collect(),
             None => Vec::new(),
         };
-        self.fitted(wanted, Holds { batch: None, cards: &same, checkpointed: alone }, &trials)?;
-        let direct = Wanted { direct: true, ..wanted };
-        self.witnessed(direct, Holds { batch: None, cards: &same, checkpointed: alone })?;
+        let holds = Holds { variant: Some(wanted.variant), batch: None, cards: &same, checkpointed: alone };
+        self.fitted(wanted, holds, &trials)?;
+        self.witnessed(Wanted { direct: true, ..wanted }, holds)?;
         Ok(same)
     }
 
@@ -183,7 +206,9 @@ impl<'a> Attempt<'a> {
                     Err(failure @ Failure::Scenario { .. }) => {
                         eprintln!("{failure}\nIt cannot be estimated under checkpointing");
                         self.hull.tapes.truncate(before);
-                        for tape in self.hull.tapes.iter_mut().filter(|tape| tape.precision == wanted.precision) {
+                        let of =
+                            |tape: &&mut Tape| tape.precision == wanted.precision && tape.variant == *wanted.variant;
+                        for tape in self.hull.tapes.iter_mut().filter(of) {
                             tape.unmark();
                         }
                         Ok(())
@@ -236,7 +261,7 @@ impl<'a> Attempt<'a> {
             Some(first) => CARDS.into_iter().filter(|card| first.recording.same.contains(card)).collect(),
             None => Vec::new(),
         };
-        let holds = Holds { batch: None, cards: &same, checkpointed: true };
+        let holds = Holds { variant: Some(wanted.variant), batch: None, cards: &same, checkpointed: true };
         self.fitted(marked, holds, &trials)?;
         self.witnessed(Wanted { direct: true, ..marked }, holds)
     }

@@ -46,6 +46,10 @@ class Windows(Net):
         rows[:, 2:, :8].copy_(x.view(-1, 4, 16)[:, :2, 8:])
         return self.head(rows.transpose(1, 2).reshape(-1, 64)).abs()
 
+def adapted():
+    from peft import LoraConfig, get_peft_model
+    return get_peft_model(Net(), LoraConfig(r=4, target_modules=['a', 'head']))
+
 class Dropping(Net):
     def __init__(self, p):
         super().__init__()
@@ -140,6 +144,39 @@ fn checkpointing_of_a_recording_is_what_a_checkpointed_model_is_recorded_as() {
             estimate(folder, "one.hull", plain(json!({}))),
             "{precision}"
         );
+    }
+}
+
+#[test]
+#[ignore = "needs PyTorch and peft, see CONTRIBUTING.md"]
+fn adapters_that_are_recorded_as_well_are_those_of_a_model_that_has_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("models.py"), MODELS).unwrap();
+    let plain = trace(folder, "adapted", "adapted.hull");
+    assert!(plain.status.success(), "{}", String::from_utf8_lossy(&plain.stderr));
+    let with = |also: &str, out: &str| {
+        let asked = ["models.py:Net", "--input", "x=float32[B,64]", "--input", "y=int64[B]", "--also", also];
+        traced(folder, &asked, out)
+    };
+    let also = with("lora=4:a,head", "also.hull");
+    assert!(also.status.success(), "{}", String::from_utf8_lossy(&also.stderr));
+    for precision in ["fp32", "bf16-amp"] {
+        let training = |lora: Value| json!({ "precision": precision, "accumulation": 2, "lora": lora });
+        let adapters = json!({ "rank": 4, "targets": ["a", "head"] });
+        let whole = estimate(folder, "also.hull", training(Value::Null));
+        assert_ne!(estimate(folder, "also.hull", training(adapters.clone())), whole);
+        assert_eq!(
+            estimate(folder, "also.hull", training(adapters)),
+            estimate(folder, "adapted.hull", training(Value::Null))
+        );
+    }
+    for (also, why) in
+        [("lora=4:nothing", "linear ones are called here a, b, head"), ("attention=eager", "MODULE:CALLABLE")]
+    {
+        let refused = with(also, "none.hull");
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains(why) && !said.contains("Recording"), "{said}");
     }
 }
 

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use super::recording::{Apart, Recording};
 use super::solve::Solver;
 use super::tape::{Born, Step, Tape};
-use super::{Axis, Chosen, Hull, Parameter, Phase, Witness, phases};
+use super::{Axis, Chosen, Hull, Parameter, Phase, Variant, Witness, phases};
 
 /// What is to be recorded, as it is said at the head of the file.
 #[derive(Clone, Debug, Default)]
@@ -79,6 +79,8 @@ impl<'t, T: Clone + Eq + std::hash::Hash> Table<'t, T> {
 /// What a tape holds for, beside its precision.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Holds<'a> {
+    /// What was changed of the model, where something was.
+    pub variant: Option<&'a Variant>,
     /// The one micro-batch that all its recordings are of, where it is for that alone.
     pub batch: Option<u64>,
     /// Compute capabilities.
@@ -144,6 +146,7 @@ pub fn fit(hull: &mut Hull, precision: &str, holds: Holds<'_>, trials: &[Trial])
         ));
     }
     let mut tape = written(hull, precision, &first.recording, parts.swap_remove(0), &sizes);
+    tape.variant = holds.variant.cloned().unwrap_or_default();
     (tape.batch, tape.cards, tape.checkpointed) = (holds.batch, holds.cards.to_vec(), holds.checkpointed);
     hull.tapes.push(tape);
     Ok(loose)
@@ -243,6 +246,7 @@ fn written(hull: &mut Hull, precision: &str, recording: &Recording, apart: Apart
     let asked = recording.asked.iter().map(|(who, (dtype, told))| (who.clone(), dtype.clone(), told.to_string()));
     Tape {
         precision: precision.to_owned(),
+        variant: Variant::default(),
         checkpointed: false,
         batch: None,
         cards: Vec::new(),
