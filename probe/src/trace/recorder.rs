@@ -77,6 +77,15 @@ pub struct Wanted<'a> {
     pub checkpoint: Checkpoint,
     /// Whether it is of sizes that the model may not take.
     pub beyond: bool,
+    /// Whether modules that repeat are left out, which the model may not take either.
+    pub shortened: bool,
+}
+
+impl Wanted<'_> {
+    /// Whether the recorder goes on where it is refused.
+    pub fn may_fail(&self) -> bool {
+        self.beyond || self.shortened || self.checkpoint != Checkpoint::None
+    }
 }
 
 /// A process that records. Dropping it ends it.
@@ -151,7 +160,8 @@ impl Recorder {
             "capability": [wanted.card.0, wanted.card.1],
             "direct": wanted.direct,
             "checkpoint": wanted.checkpoint.word(),
-            "may_fail": wanted.beyond || wanted.checkpoint != Checkpoint::None,
+            "shortened": wanted.shortened,
+            "may_fail": wanted.may_fail(),
         });
         // One that ended has said why, and that is read below.
         let _ = writeln!(self.stdin, "{asked}").and_then(|()| self.stdin.flush());

@@ -46,6 +46,17 @@ class Windows(Net):
         rows[:, 2:, :8].copy_(x.view(-1, 4, 16)[:, :2, 8:])
         return self.head(rows.transpose(1, 2).reshape(-1, 64)).abs()
 
+class Deep(nn.Module):
+    def __init__(self, by_index):
+        super().__init__()
+        self.by_index = by_index
+        self.blocks = nn.ModuleList([Block() for _ in range(9)])
+        self.head = nn.Linear(64, 10)
+    def forward(self, x):
+        for index in range(9) if self.by_index else range(len(self.blocks)):
+            x = self.blocks[index](x)
+        return self.head(x)
+
 def adapted():
     from peft import LoraConfig, get_peft_model
     return get_peft_model(Net(), LoraConfig(r=4, target_modules=['a', 'head']))
@@ -178,6 +189,26 @@ fn adapters_that_are_recorded_as_well_are_those_of_a_model_that_has_them() {
         let said = String::from_utf8_lossy(&refused.stderr);
         assert!(!refused.status.success() && said.contains(why) && !said.contains("Recording"), "{said}");
     }
+}
+
+#[test]
+#[ignore = "needs PyTorch, see CONTRIBUTING.md"]
+fn blocks_that_repeat_are_recorded_once_where_the_model_runs_without_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("models.py"), MODELS).unwrap();
+    let recorded = |model: &str, out: &str| {
+        let traced = trace(folder, model, out);
+        let said = String::from_utf8_lossy(&traced.stderr).into_owned();
+        assert!(traced.status.success() && said.contains("shortened"), "{said}");
+        let peaks =
+            |checkpointing: &str| estimate(folder, out, json!({ "precision": "fp32", "checkpointing": checkpointing }));
+        (said, peaks("none"), peaks("full"))
+    };
+    let short = recorded("Deep(False)", "short.hull");
+    let whole = recorded("Deep(True)", "whole.hull");
+    assert!(!short.0.contains("one and all") && whole.0.contains("one and all"), "{}", whole.0);
+    assert_eq!((short.1, short.2), (whole.1, whole.2));
 }
 
 #[test]

@@ -133,7 +133,8 @@ def varied(trace, training, half):
 
     targets = lora.get("targets", "all-linear")
     options = peft.LoraConfig(r=lora["rank"], lora_alpha=2 * lora["rank"], lora_dropout=lora.get("dropout", 0.0), target_modules=targets)
-    with next(model.parameters()).device:
+    # Where its layers are: some models are on the host and on no device at once.
+    with next(part.weight.device for part in model.modules() if isinstance(part, torch.nn.Linear)):
         return peft.get_peft_model(model, options).train()
 
 
