@@ -258,6 +258,9 @@ WHOLE = {
 
 PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "_grouped_mm"}
 
+# Operators whose results have more memory than their sizes say.
+PADDED = set()
+
 # What chance says: the largest that `torch.rand` draws.
 NOTHING_LEFT_OUT = 1 - 2**-24
 
@@ -313,6 +316,7 @@ def watch_class():
             self.truths = []
             self.sole, self.samples = None, None
             self.instead = replacements(self)
+            self.fake = None
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             kwargs = kwargs or {}
@@ -370,7 +374,24 @@ def watch_class():
             if base in PRODUCTS and not self.tape.closed:
                 bias = base in ("addmm", "addmv") and args[0].dim() == 1
                 self.tape.emit("b", int(bias))
-            return self.seen(func, func(*args, **kwargs), args)
+            return self.seen(func, self.run(func, args, kwargs), args)
+
+        def run(self, func, args, kwargs):
+            """Runs an operator on fake tensors. What they remember of a call like it has tensors end with their last element: of one that
+            makes rows longer than it says (the gradient of attention's mask), they are to remember nothing."""
+            if func in PADDED:
+                self.fake.cache_enabled, before = False, self.fake.cache_enabled
+                try:
+                    return func(*args, **kwargs)
+                finally:
+                    self.fake.cache_enabled = before
+            out = func(*args, **kwargs)
+            for made in out if isinstance(out, (tuple, list)) else (out,):
+                if isinstance(made, FakeTensor) and not func.is_view and not made.is_contiguous() and made.numel():
+                    last = made.storage_offset() + sum((n - 1) * step for n, step in zip(made.shape, made.stride()))
+                    if made.untyped_storage().nbytes() > (last + 1) * made.dtype.itemsize:
+                        PADDED.add(func)
+            return out
 
         def chance(self, drawn):
             """A number that the host draws to decide by, as whether a layer is left out (`layerdrop`): the same each
@@ -554,6 +575,7 @@ def replacements(watch):
     from torch._meta_registrations import calc_conv_nd_return_shape
 
     aten = torch.ops.aten
+    release = tuple(int(number) for number in torch.__version__.split(".")[:2])
     tape = watch.tape
 
     @contextlib.contextmanager
@@ -617,6 +639,15 @@ def replacements(watch):
         state = torch.empty_like(gradient)
         return (*gates, state, *(gate.sum(0) if biased else None for gate in gates))
 
+    def batch_norm(func, input, weight, bias, mean, variance, training, momentum, eps):
+        """`batch_norm_cuda` in Normalization.cu and `cudnn_batch_norm` in BatchNorm.cpp. Before 2.10 fake tensors ask a driver as they
+        write the running statistics."""
+        if not training or release >= (2, 10):
+            return NotImplemented
+        kind = torch.float32 if input.dtype in (torch.float16, torch.bfloat16) else input.dtype
+        made = torch.empty_like(input), *(input.new_empty(input.size(1), dtype=kind) for _ in range(2))
+        return (*made, input.new_empty(0, dtype=torch.uint8)) if func is aten.cudnn_batch_norm.default else made
+
     def into(func, made, *args, **kwargs):
         """What picking and choosing do backwards: gradients are written into zeros made for them (`index_backward`,
         `value_selecting_reduction_backward`, `gather_backward` in FunctionsManual.cpp)."""
@@ -625,6 +656,8 @@ def replacements(watch):
 
     return {
         aten.add.Tensor: add,
+        aten.native_batch_norm.default: batch_norm,
+        aten.cudnn_batch_norm.default: batch_norm,
         aten.index_put.default: into,
         aten.scatter.src: into,
         aten.scatter_add.default: into,
@@ -768,8 +801,10 @@ def no_card_needed(attention):
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        library.impl("scaled_dot_product_attention", attention, "CompositeImplicitAutograd", allow_override=True)
-        library.impl("dropout", dropout, "CompositeImplicitAutograd", allow_override=True)
+        # Older versions override without being asked whether they may (since 2.8).
+        may = {"allow_override": True} if "allow_override" in library.impl.__code__.co_varnames else {}
+        library.impl("scaled_dot_product_attention", attention, "CompositeImplicitAutograd", **may)
+        library.impl("dropout", dropout, "CompositeImplicitAutograd", **may)
     replaced = [
         # Without a driver autocast and GradScaler would switch themselves off.
         (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
@@ -1443,7 +1478,8 @@ def record(job, module, sizes, precision, capability, direct, checkpoint, varian
         return made
 
     watch = watch_class()(tape, job.get("answers") or {})
-    with no_card_needed(attention), watch.noting_leaves(), FakeTensorMode(allow_non_fake_inputs=True), watch:
+    watch.fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with no_card_needed(attention), watch.noting_leaves(), watch.fake, watch:
         watch.calibrate()
         tape.begin("load")
         on_card(named, None if script or variant else half, tape)
@@ -1482,7 +1518,8 @@ def record(job, module, sizes, precision, capability, direct, checkpoint, varian
                             loss = eval(loss_code, {"torch": torch, "nn": torch.nn, "F": torch.nn.functional},
                                         Names(module, model=model, batch=batch, **batch))
                 if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
-                    raise Refusal("the loss is no single number with a gradient", "check --loss")
+                    adapted = "; or the model goes past what is adapted (F.linear on a layer's weight): name other layers" if variant.get("lora") else ""
+                    raise Refusal("the loss is no single number with a gradient", "check --loss" + adapted)
                 losses[segment] = [tape.see(loss), short(loss.dtype)]
                 # One function more, as where the loss is divided or scaled: backward on the loss itself is given a number that
                 # its caller holds to the end, so that who else would hold one, and until when, did not show. An estimate leaves
