@@ -61,8 +61,12 @@ impl Variant {
                 let hint = "write lora=16, lora=8:q_proj,v_proj+dropout=0.1+base_dtype=bfloat16, or attention=eager";
                 Error::new("--also", format!("{}: {problem}", quoted(text)), hint)
             };
-            let (key, value) =
-                part.split_once('=').ok_or_else(|| wrong(format!("there is no = in {}", quoted(part))))?;
+            let (key, value) = match part.split_once('=') {
+                Some(pair) => pair,
+                // What is refused is refused in whatever form it is asked for.
+                None if ["compile", "quantization"].contains(&part.trim()) => (part, ""),
+                None => return Err(wrong(format!("there is no = in {}", quoted(part)))),
+            };
             match key.trim() {
                 "lora" => {
                     let (rank, targets) = value.split_once(':').map_or((value, ""), |(rank, rest)| (rank, rest));
@@ -189,6 +193,7 @@ mod tests {
             ("attention=flash_attention_2", "eager"),
             ("quantization=nf4", "quantized"),
             ("compile=true", "torch.compile"),
+            ("compile", "torch.compile"),
             ("rank=4", "cannot be recorded"),
         ] {
             let refused = Variant::parse(said).unwrap_err().to_string();
