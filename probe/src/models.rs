@@ -7,7 +7,7 @@ use plimsoll_core::catalog::families::{FamilyKey, OWN};
 use plimsoll_core::catalog::search::{self, Named};
 use plimsoll_core::catalog::{self, Model, Recorded};
 use plimsoll_core::ledger::hull::Axis;
-use plimsoll_core::scenario::HullModel;
+use plimsoll_core::scenario::{HullModel, variant_in_words};
 use plimsoll_core::solve::needs::{self, Method};
 use plimsoll_core::{Bytes, device};
 use serde_json::{Value, json};
@@ -112,6 +112,9 @@ fn recorded(row: &Recorded, paint: Paint) -> String {
         let _ = writeln!(out, "    {:<12}{}", "parameters", grouped(row.parameters));
         let _ = writeln!(out, "    {:<12}{}", "--set", if axes.is_empty() { "-".to_owned() } else { axes.join(", ") });
         let _ = writeln!(out, "    {:<12}{}", "--precision", file.precisions().join(", "));
+        for variant in file.variants() {
+            let _ = writeln!(out, "    {:<12}{}", "with", variant_in_words(variant));
+        }
         let _ = writeln!(out, "    {:<12}{}", "made with", made.join(", "));
     }
     for line in wrapped(row.source, 76) {

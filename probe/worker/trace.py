@@ -258,6 +258,9 @@ WHOLE = {
 
 PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "_grouped_mm"}
 
+# Operators whose results have more memory than their sizes say.
+PADDED = set()
+
 # What chance says: the largest that `torch.rand` draws.
 NOTHING_LEFT_OUT = 1 - 2**-24
 
@@ -313,6 +316,7 @@ def watch_class():
             self.truths = []
             self.sole, self.samples = None, None
             self.instead = replacements(self)
+            self.fake = None
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             kwargs = kwargs or {}
@@ -370,7 +374,24 @@ def watch_class():
             if base in PRODUCTS and not self.tape.closed:
                 bias = base in ("addmm", "addmv") and args[0].dim() == 1
                 self.tape.emit("b", int(bias))
-            return self.seen(func, func(*args, **kwargs), args)
+            return self.seen(func, self.run(func, args, kwargs), args)
+
+        def run(self, func, args, kwargs):
+            """Runs an operator on fake tensors. What they remember of a call like it has tensors end with their last element: of one that
+            makes rows longer than it says (the gradient of attention's mask), they are to remember nothing."""
+            if func in PADDED:
+                self.fake.cache_enabled, before = False, self.fake.cache_enabled
+                try:
+                    return func(*args, **kwargs)
+                finally:
+                    self.fake.cache_enabled = before
+            out = func(*args, **kwargs)
+            for made in out if isinstance(out, (tuple, list)) else (out,):
+                if isinstance(made, FakeTensor) and not func.is_view and not made.is_contiguous() and made.numel():
+                    last = made.storage_offset() + sum((n - 1) * step for n, step in zip(made.shape, made.stride()))
+                    if made.untyped_storage().nbytes() > (last + 1) * made.dtype.itemsize:
+                        PADDED.add(func)
+            return out
 
         def chance(self, drawn):
             """A number that the host draws to decide by, as whether a layer is left out (`layerdrop`): the same each
@@ -554,6 +575,7 @@ def replacements(watch):
     from torch._meta_registrations import calc_conv_nd_return_shape
 
     aten = torch.ops.aten
+    release = tuple(int(number) for number in torch.__version__.split(".")[:2])
     tape = watch.tape
 
     @contextlib.contextmanager
@@ -617,6 +639,15 @@ def replacements(watch):
         state = torch.empty_like(gradient)
         return (*gates, state, *(gate.sum(0) if biased else None for gate in gates))
 
+    def batch_norm(func, input, weight, bias, mean, variance, training, momentum, eps):
+        """`batch_norm_cuda` in Normalization.cu and `cudnn_batch_norm` in BatchNorm.cpp. Before 2.10 fake tensors ask a driver as they
+        write the running statistics."""
+        if not training or release >= (2, 10):
+            return NotImplemented
+        kind = torch.float32 if input.dtype in (torch.float16, torch.bfloat16) else input.dtype
+        made = torch.empty_like(input), *(input.new_empty(input.size(1), dtype=kind) for _ in range(2))
+        return (*made, input.new_empty(0, dtype=torch.uint8)) if func is aten.cudnn_batch_norm.default else made
+
     def into(func, made, *args, **kwargs):
         """What picking and choosing do backwards: gradients are written into zeros made for them (`index_backward`,
         `value_selecting_reduction_backward`, `gather_backward` in FunctionsManual.cpp)."""
@@ -625,6 +656,8 @@ def replacements(watch):
 
     return {
         aten.add.Tensor: add,
+        aten.native_batch_norm.default: batch_norm,
+        aten.cudnn_batch_norm.default: batch_norm,
         aten.index_put.default: into,
         aten.scatter.src: into,
         aten.scatter_add.default: into,
@@ -768,8 +801,10 @@ def no_card_needed(attention):
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        library.impl("scaled_dot_product_attention", attention, "CompositeImplicitAutograd", allow_override=True)
-        library.impl("dropout", dropout, "CompositeImplicitAutograd", allow_override=True)
+        # Older versions override without being asked whether they may (since 2.8).
+        may = {"allow_override": True} if "allow_override" in library.impl.__code__.co_varnames else {}
+        library.impl("scaled_dot_product_attention", attention, "CompositeImplicitAutograd", **may)
+        library.impl("dropout", dropout, "CompositeImplicitAutograd", **may)
     replaced = [
         # Without a driver autocast and GradScaler would switch themselves off.
         (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
@@ -847,6 +882,128 @@ def build(job, module):
     except Exception:
         # It looks at numbers while it is built.
         return made(), "cpu"
+
+
+def varied(model, variant, built):
+    """The model with other attention, or with adapters beside its frozen layers, and what its modules are named by."""
+    import torch
+
+    if variant.get("attention") is not None:
+        attend(model, variant["attention"])
+    if variant.get("base_dtype") is not None:
+        model = model.to(getattr(torch, variant["base_dtype"]))
+    if variant.get("lora") is None:
+        return model, model
+    try:
+        import peft
+    except ImportError as error:
+        raise Refusal("LoRA is added by peft, which this Python does not have (%s)" % error,
+                      "install it (pip install peft), or leave --also lora out")
+    lora = variant["lora"]
+    options = peft.LoraConfig(r=lora["rank"], lora_alpha=2 * lora["rank"], lora_dropout=float(lora.get("dropout") or 0),
+                              target_modules=lora.get("targets") or "all-linear")
+    try:
+        with torch.device("meta") if built == "meta" else contextlib.nullcontext(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            return peft.get_peft_model(model, options), model
+    except (ValueError, TypeError, RuntimeError) as error:
+        layers = sorted({name.rsplit(".", 1)[-1] for name, module in model.named_modules()
+                         if isinstance(module, torch.nn.Linear)})
+        raise Refusal("peft %s does not add these adapters: %s" % (peft.__version__, str(error).split("\n")[0][:300]),
+                      "name layers that it adapts, as lora=16:q_proj,v_proj; linear ones are called here %s"
+                      % (", ".join(layers[:20]) or "nothing at all"))
+
+
+def attend(module, word):
+    """Has the outermost models of transformers in it compute attention so."""
+    import torch
+
+    def put(module):
+        turn = getattr(module, "set_attn_implementation", None)
+        if callable(turn):
+            try:
+                turn(word)
+            except (ValueError, TypeError) as error:
+                raise Refusal("the model does not take %s attention: %s" % (word, str(error).split("\n")[0][:300]),
+                              "leave --also attention out")
+            return 1
+        return sum([put(child) for child in module.children()])
+
+    if not put(module):
+        raise Refusal("nothing in it is a model of transformers (4.48 or later) whose attention could be chosen",
+                      "choose it where the model is made, in MODULE:CALLABLE, and record that into a file of its own")
+
+
+class Repeats:
+    """Lists of modules that are alike but for their weights: of each kind the first two and the last are enough to learn how
+    sizes grow from. Whoever asks for that holds what comes out against a recording of the whole."""
+
+    def __init__(self, model):
+        # Path, how many there are, and which are kept.
+        self.lists = []
+        counted = {}
+        for module in model.modules():
+            for parameter in module._parameters.values():
+                counted[id(parameter)] = counted.get(id(parameter), 0) + 1
+        self.shared = {key for key, count in counted.items() if count > 1}
+        self.find(model, "")
+
+    def find(self, module, path):
+        import torch
+
+        children = [(name, child) for name, child in module._modules.items() if child is not None]
+        if type(module) in (torch.nn.Sequential, torch.nn.ModuleList):
+            described = [dict(self.described(child)) for _, child in children]
+            names = {name for one in described for name in one}
+            numbers = [name for name in names if self.counts(one.get(name) for one in described)]
+            kinds = {}
+            for index, one in enumerate(described):
+                kind = tuple(sorted((name, repr(said)) for name, said in one.items() if name not in numbers))
+                kinds.setdefault(kind, []).append(index)
+            kept = sorted({index for kind in kinds.values() for index in (*kind[:2], kind[-1])})
+            once = len({id(child) for _, child in children}) == len(children)
+            tied = any(id(p) in self.shared for p in module.parameters())
+            if once and not tied and len(kept) < len(children):
+                self.lists.append([path, len(children), kept])
+                return
+        for name, child in children:
+            self.find(child, path + "." + name if path else name)
+
+    def described(self, module, path=""):
+        """What a module is made of, name by name."""
+        def said(value):
+            if isinstance(value, float):
+                # Rates rise from layer to layer; whether there is one is another matter.
+                return value != 0
+            if isinstance(value, (tuple, list)):
+                return tuple(map(said, value))
+            return value if isinstance(value, (int, str, type(None))) else type(value).__name__
+
+        yield path, type(module).__name__
+        for name, value in vars(module).items():
+            if not name.startswith("_"):
+                yield path + "." + name, said(value)
+        for table in (module._parameters, module._buffers):
+            for name, tensor in table.items():
+                if tensor is not None:
+                    yield path + "." + name, (tuple(tensor.shape), short(tensor.dtype), tensor.requires_grad)
+        for name, child in module._modules.items():
+            if child is not None:
+                yield from self.described(child, path + "." + name)
+
+    @staticmethod
+    def counts(values):
+        """Whether it is a module's place in the list (`layer_idx`)."""
+        values = list(values)
+        whole = all(isinstance(value, int) and not isinstance(value, bool) for value in values)
+        return len(values) > 1 and whole and all(value == values[0] + at for at, value in enumerate(values))
+
+    def shorten(self, model):
+        for path, _, kept in self.lists:
+            place = model.get_submodule(path)
+            children = list(place._modules.values())
+            place._modules.clear()
+            place._modules.update((str(at), children[index]) for at, index in enumerate(kept))
 
 
 def on_card(model, dtype, tape):
@@ -1283,7 +1440,7 @@ def same_chances():
         sys.modules["numpy"].random.seed(0)
 
 
-def record(job, module, sizes, precision, capability, direct, checkpoint):
+def record(job, module, sizes, precision, capability, direct, checkpoint, variant, shortened=False):
     """One recording: four micro-batches, the first without gradients there, the second with them, then again without."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -1296,11 +1453,16 @@ def record(job, module, sizes, precision, capability, direct, checkpoint):
     if script:
         module.checked(precision)
         model, built = module.model(), "script"
+        named = model
     else:
         model, built = build(job, module)
         if half is not None:
             model = model.to(half)
+        model, named = varied(model, variant, built)
         model.train()
+    repeats = Repeats(named)
+    if shortened:
+        repeats.shorten(named)
     checkpoints = Checkpoints(model, tape, checkpoint == "real") if checkpoint != "none" else None
     loss_code = None if script else compile(job["loss"], "the loss", "eval")
     given = module.given if script else job["inputs"]
@@ -1316,13 +1478,14 @@ def record(job, module, sizes, precision, capability, direct, checkpoint):
         return made
 
     watch = watch_class()(tape, job.get("answers") or {})
-    with no_card_needed(attention), watch.noting_leaves(), FakeTensorMode(allow_non_fake_inputs=True), watch:
+    watch.fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with no_card_needed(attention), watch.noting_leaves(), watch.fake, watch:
         watch.calibrate()
         tape.begin("load")
-        on_card(model, None if script else half, tape)
-        parameters = list(model.parameters())
+        on_card(named, None if script or variant else half, tape)
+        parameters = list(named.parameters())
         storages = [tape.see(p) for p in parameters]
-        names = [name for name, _ in model.named_parameters()]
+        names = [name for name, _ in named.named_parameters()]
         described = [
             [names[i], list(p.shape), short(p.dtype), p.requires_grad, storages[i]] for i, p in enumerate(parameters)
         ]
@@ -1330,7 +1493,7 @@ def record(job, module, sizes, precision, capability, direct, checkpoint):
         keep = watch.accumulators([p for p in parameters if p.requires_grad])
         batch = loss = held = None
         gradients, losses, roots = {}, {}, {}
-        with naming(model, tape, checkpoints), checkpoints.watching() if checkpoints else contextlib.nullcontext():
+        with naming(named, tape, checkpoints), checkpoints.watching() if checkpoints else contextlib.nullcontext():
             for segment in "ABCD":
                 if segment in "CD":
                     tape.begin("zero")
@@ -1355,7 +1518,8 @@ def record(job, module, sizes, precision, capability, direct, checkpoint):
                             loss = eval(loss_code, {"torch": torch, "nn": torch.nn, "F": torch.nn.functional},
                                         Names(module, model=model, batch=batch, **batch))
                 if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
-                    raise Refusal("the loss is no single number with a gradient", "check --loss")
+                    adapted = "; or the model goes past what is adapted (F.linear on a layer's weight): name other layers" if variant.get("lora") else ""
+                    raise Refusal("the loss is no single number with a gradient", "check --loss" + adapted)
                 losses[segment] = [tape.see(loss), short(loss.dtype)]
                 # One function more, as where the loss is divided or scaled: backward on the loss itself is given a number that
                 # its caller holds to the end, so that who else would hold one, and until when, did not show. An estimate leaves
@@ -1376,6 +1540,7 @@ def record(job, module, sizes, precision, capability, direct, checkpoint):
     return {
         "sizes": sizes,
         "regions": checkpoints.regions if checkpoints else 0,
+        "repeats": repeats.lists,
         "precision": precision,
         "capability": list(capability),
         "same": sorted(list(c) for c in attention.same),
@@ -1398,7 +1563,8 @@ def answered(channel, job, module, asked):
     begun = time.time()
     try:
         recorded = record(job, module, asked["sizes"], asked["precision"], asked["capability"],
-                          asked.get("direct", False), asked.get("checkpoint", "none"))
+                          asked.get("direct", False), asked.get("checkpoint", "none"), asked.get("variant") or {},
+                          asked.get("shortened", False))
     except Exception as error:
         if not asked.get("may_fail"):
             return refused(channel, error)
@@ -1449,6 +1615,11 @@ def main():
         except ImportError as error:
             raise Refusal("%s cannot be imported: %s" % (job["module"], error),
                           "run it where the module is, or name its folder with --path")
+        for variant in job.get("variants", []):
+            # What cannot be done to the model is said before anything is recorded.
+            model, built = build(job, module)
+            varied(model, variant, built)
+            del model
         about = {}
         if job.get("script"):
             # As `--input` and `--axis` would say it.

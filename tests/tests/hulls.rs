@@ -7,7 +7,7 @@ use plimsoll_core::Scenario;
 use plimsoll_core::catalog;
 use plimsoll_core::catalog::search;
 use plimsoll_core::estimate::Run;
-use plimsoll_core::scenario::{HullModel, Link};
+use plimsoll_core::scenario::{Change, HullModel, Link, lever};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -78,7 +78,7 @@ fn hulls_come_out_as_the_model_does() {
         assert_eq!(phases, row.phases, "{name}");
         assert_eq!(estimate.peak.requested.get(), row.peak_requested, "{name}");
     }
-    assert!(rows.len() >= 321, "{}", rows.len());
+    assert!(rows.len() >= 371, "{}", rows.len());
 }
 
 #[test]
@@ -97,9 +97,11 @@ fn what_a_hull_does_not_hold_is_refused_by_name() {
         ("model", "T", json!(7), "unknown key"),
         ("training", "checkpointing", json!("full"), "checkpoint_modules"),
         ("training", "checkpoint_modules", json!(["layers.*"]), "nothing is checkpointed"),
-        ("training", "lora", json!({ "rank": 8 }), "plimsoll trace"),
+        ("training", "lora", json!({ "rank": 8 }), "--also lora=8"),
+        ("training", "lora", json!({ "dora": true }), "DoRA"),
+        ("training", "lora", json!({ "modules_to_save": ["head"] }), "trained whole"),
         ("training", "quantization", json!("nf4"), "quantiz"),
-        ("training", "attention", json!("eager"), "plimsoll trace"),
+        ("training", "attention", json!("eager"), "--also attention=eager"),
         ("training", "keep_outputs", json!(true), "outputs"),
         ("training", "optimizer", json!("muon"), "muon"),
         ("training", "precision", json!("fp16"), "--precision fp16"),
@@ -121,6 +123,67 @@ fn a_precision_that_was_not_recorded_is_refused_with_the_command_that_records_it
                    --input 'x=float32[B,3,S,S]' --input 'y=int64[B,S,S]' --axis S=512/32 --loss 'model(pixel_values=x, labels=y).loss' \
                    --precision bf16,bf16-amp,fp16-amp,fp32";
     assert!(hint.ends_with(command), "{hint}");
+}
+
+/// A GPT-2 of three layers, recorded as it is, with adapters of two kinds, and with eager attention.
+const ALSO: &str = "gpt2-also.hull";
+
+fn also(training: &Value) -> plimsoll_core::Result<Scenario> {
+    let model = json!({ "hull": HullModel::content(&content(ALSO)), "S": 512 });
+    Scenario::from_value(
+        &json!({ "model": model, "input": { "batch": 8 }, "training": training, "device": { "gpu": "h200" } }),
+    )
+}
+
+#[test]
+fn what_was_recorded_as_well_is_estimated_and_nothing_else_is() {
+    let peak = |training: Value| Run::new(&also(&training)?).map(|run| run.estimate().peak.requested);
+    let lora = |rest: Value| {
+        let mut training = json!({ "precision": "bf16-amp" });
+        training["lora"] = rest;
+        training
+    };
+    let plain = peak(json!({ "precision": "bf16-amp" })).unwrap();
+    let adapted = peak(lora(json!({ "rank": 8 }))).unwrap();
+    let half = json!({ "precision": "bf16-amp", "base_dtype": "bfloat16",
+        "lora": { "rank": 4, "targets": ["c_attn"], "dropout": 0.1 } });
+    assert!(peak(half.clone()).unwrap() < adapted && adapted < plain);
+    assert_ne!(
+        peak(json!({ "precision": "fp32", "attention": "eager" })).unwrap(),
+        peak(json!({ "precision": "fp32" })).unwrap()
+    );
+    let refused = |training: Value| peak(training).unwrap_err();
+    let other = refused(lora(json!({ "rank": 16 })));
+    assert_eq!(other.key, "training.lora");
+    assert!(other.problem.contains("LoRA of rank 8 on every linear layer, and with"), "{other}");
+    let command =
+        "--also lora=8 --also attention=eager --also lora=4:c_attn+dropout=0.1+base_dtype=bfloat16 --also lora=16";
+    assert!(other.hint.ends_with(command), "{other}");
+    let mut single = half;
+    single["precision"] = json!("fp32");
+    single["base_dtype"] = json!("precision");
+    assert!(refused(single).hint.ends_with("--also lora=4:c_attn+dropout=0.1"));
+    let both = json!({ "precision": "bf16-amp", "attention": "eager", "lora": { "rank": 8 } });
+    assert!(refused(both).hint.ends_with("--also lora=8+attention=eager"));
+    let mut base = lora(json!({ "rank": 8 }));
+    base["base_dtype"] = json!("bfloat16");
+    assert_eq!(refused(base).key, "training.base_dtype");
+}
+
+#[test]
+fn one_change_leads_to_what_was_recorded_as_well_and_back() {
+    let start = also(&json!({ "precision": "bf16" })).unwrap_err();
+    assert!(start.hint.contains("--precision bf16,"), "{start}");
+    let start = also(&json!({ "precision": "fp32" })).unwrap();
+    let next = Change::Lora.apply(&start).unwrap();
+    assert_eq!(next.training.lora.as_ref().map(|lora| lora.rank), Some(8));
+    Run::new(&next).unwrap();
+    assert_eq!(Change::Full.apply(&next).unwrap(), start);
+    assert!(lever("training.attention").unwrap().is_offered(&start));
+    // Where nothing else was recorded, nothing is offered.
+    let gcn = rows().into_iter().find(|row| row.hull == "gcn.hull").unwrap();
+    let gcn = Scenario::from_value(&asked(&gcn)).unwrap();
+    assert!(Change::Lora.apply(&gcn).is_err() && !lever("training.attention").unwrap().is_offered(&gcn));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::{Error, Result};
 use plimsoll_ledger::hull::{Chosen, Hull, Segment, Step, Tape, Way, names_match, values};
 use plimsoll_ledger::{DType, GradFnId, Kind, ModuleId, OpId};
-use plimsoll_scenario::{Checkpointing, HullModel, Scenario, at};
+use plimsoll_scenario::{Checkpointing, HullModel, Scenario, at, variant_of};
 use plimsoll_torch::ops;
 use plimsoll_torch::optim::{self, GradScaler};
 use plimsoll_torch::tensor::{Context, Tensor, Told};
@@ -95,12 +95,14 @@ fn choose(hull: &Arc<Hull>, scenario: &Scenario, gpu: &Gpu) -> Result<Played> {
             .any(|born| hull.ops.get(born.op as usize).is_some_and(|op| op.starts_with("_scaled_dot_product")))
     };
     let capability = gpu.compute_capability.filter(|_| gpu.vendor == Vendor::Nvidia).map(class);
+    let variant = variant_of(&scenario.training);
     let fits = |tape: &Tape| capability.is_some_and(|c| tape.cards.contains(&c)) || !attends(tape);
-    let known = hull.tapes.iter().any(|tape| tape.precision == precision);
+    let same = |tape: &Tape| tape.precision == precision && tape.variant == variant;
+    let known = hull.tapes.iter().any(same);
     let batch = scenario.input.batch;
     let training = &scenario.training;
     let checkpointed = training.checkpointing != Checkpointing::None;
-    let found = hull.position(batch, checkpointed, |tape| tape.precision == precision && fits(tape));
+    let found = hull.position(batch, checkpointed, |tape| same(tape) && fits(tape));
     let number = found.ok_or_else(|| {
         let (problem, hint) = if known {
             (

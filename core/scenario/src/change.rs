@@ -85,6 +85,10 @@ impl Change {
     /// The change itself, and nothing that follows from it.
     fn edit(&self, next: &mut Scenario) -> Result<()> {
         let checkpoints = next.family().checkpointing;
+        let adapted = match &next.model.source {
+            ModelSource::Hull(hull) => hull.adapted(&next.training),
+            _ => None,
+        };
         let training = &mut next.training;
         match self {
             Self::Set(lever, value) => lever.set(next, value)?,
@@ -113,6 +117,12 @@ impl Change {
             }
             Self::Adapters(_) | Self::Lora | Self::Qlora | Self::Full if training.mode == Mode::Inference => {
                 return Err(Error::new(at::training::mode, "nothing is trained in inference", "set mode = \"train\""));
+            }
+            // Of a recorded model those that it was recorded with, checkpointed or not as it was.
+            Self::Adapters(_) | Self::Lora if training.lora.is_none() && adapted.is_some() => {
+                if let Some(adapted) = adapted {
+                    *training = adapted;
+                }
             }
             Self::Adapters(lora) => {
                 training.lora.get_or_insert_with(|| lora.clone());

@@ -6,13 +6,16 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use base64::Engine as _;
 use plimsoll_catalog::{self as catalog, Recorded};
 use plimsoll_ground::{Error, Result, nearest, quoted};
-use plimsoll_ledger::hull::{Hull, MOST_BYTES};
+use plimsoll_ledger::hull::{Adapters, Hull, MOST_BYTES, Variant};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use crate::given::{Given, count, text as text_of};
 use crate::link::{BASE64, shell};
-use crate::{Attention, AttentionMask, LossImpl, Mode, ModelSource, Optimizer, Precision, Quantization, Scenario, at};
+use crate::{
+    Attention, AttentionMask, BaseDtype, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer, Precision,
+    Quantization, Scenario, Training, at,
+};
 
 /// What stands before a file's content in `model.hull`, in base64url.
 pub const CONTENT: &str = "data:";
@@ -115,8 +118,9 @@ impl HullModel {
 
     /// This precision, if it was recorded, or else the first that was.
     pub(crate) fn recorded_precision(&self, wanted: Precision) -> Precision {
-        let tapes = self.file.as_ref().map_or(&[][..], |file| &file.tapes);
-        let mut known = tapes.iter().filter_map(|tape| Precision::ALL.iter().find(|p| p.as_str() == tape.precision));
+        let tapes =
+            self.file.as_ref().map_or(&[][..], |file| &file.tapes).iter().filter(|tape| tape.variant.is_plain());
+        let mut known = tapes.filter_map(|tape| Precision::ALL.iter().find(|p| p.as_str() == tape.precision));
         let first = known.clone().next().copied().unwrap_or(wanted);
         if known.any(|precision| *precision == wanted) { wanted } else { first }
     }
@@ -295,12 +299,17 @@ pub(crate) fn check(scenario: &Scenario, model: &HullModel) -> Result<()> {
         let hint = "use training.mode = \"train\": plimsoll trace records training steps";
         return Err(Error::new(at::training::mode, "a hull holds a training step, and no inference", hint));
     }
-    if training.lora.is_some() {
-        return another(
-            "training.lora",
-            "LoRA",
-            "add the adapters in MODULE:CALLABLE and record it with plimsoll trace",
-        );
+    if let Some(lora) = &training.lora {
+        let hint = "leave it out, or add the adapters in MODULE:CALLABLE and record that with plimsoll trace";
+        if lora.dora {
+            return another(at::lora::dora, "DoRA", hint);
+        }
+        if !lora.autocast_adapter_dtype {
+            return another(at::lora::autocast_adapter_dtype, "an adapter in the base's dtype", hint);
+        }
+        if !lora.modules_to_save.is_empty() {
+            return another(at::lora::modules_to_save, "a module that is trained whole", hint);
+        }
     }
     if training.quantization != Quantization::None {
         return another(
@@ -308,10 +317,6 @@ pub(crate) fn check(scenario: &Scenario, model: &HullModel) -> Result<()> {
             "quantization",
             "leave it out: quantized layers are not recorded yet",
         );
-    }
-    if training.attention != Attention::Sdpa {
-        let hint = "set it in the model and record that with plimsoll trace; leave attention out here";
-        return another(at::training::attention, "another attention", hint);
     }
     if training.loss_impl != LossImpl::Full {
         return another(
@@ -342,40 +347,140 @@ pub(crate) fn check(scenario: &Scenario, model: &HullModel) -> Result<()> {
     }
     if model.file.is_some() {
         model.values(scenario.input.batch)?;
-        recorded(model, training.precision)?;
+        recorded(model, training)?;
     }
     Ok(())
 }
 
-/// Refuses a precision that was not recorded.
-fn recorded(model: &HullModel, precision: Precision) -> Result<()> {
-    let hull = model.file()?;
-    if hull.tapes.iter().any(|tape| tape.precision == precision.as_str()) {
-        return Ok(());
+/// What of the recorded model a recipe asks for: the model as it was named, or that with adapters or other attention.
+pub fn variant(training: &Training) -> Variant {
+    let lora = training.lora.as_ref().map(|lora| {
+        let targets = match &lora.targets {
+            LoraTargets::AllLinear => Vec::new(),
+            LoraTargets::Names(names) => names.clone(),
+        };
+        let mut adapters = Adapters { rank: lora.rank, targets, dropout: String::new() };
+        adapters.set_dropout(lora.dropout);
+        adapters
+    });
+    let base = training.loaded();
+    let other = lora.is_some() && base != training.precision.dtype(false);
+    Variant {
+        lora,
+        base_dtype: other.then(|| base.as_str().to_owned()),
+        attention: (training.attention != Attention::Sdpa).then(|| training.attention.as_str().to_owned()),
     }
-    let known = hull.precisions();
-    // A script's marked lines are recorded in the precision they have.
-    let how = match hull.model.split(' ').next() {
-        Some(script) if script.ends_with(".py") => format!("change it in {script}, and trace that again"),
-        _ => format!("record it: {}", recording(hull, precision)),
-    };
-    Err(Error::new(
-        at::training::precision,
-        format!("this hull was recorded in {}, not in {precision}", known.join(" and ")),
-        format!("use one of those, or {how}"),
-    ))
 }
 
-/// The command that records the model of a hull once more, in this precision as well.
-fn recording(hull: &Hull, precision: Precision) -> String {
+/// Refuses a variant or a precision that was not recorded.
+fn recorded(model: &HullModel, training: &Training) -> Result<()> {
+    let hull = model.file()?;
+    let (wanted, precision) = (variant(training), training.precision);
+    let same = |tape: &plimsoll_ledger::hull::Tape| tape.variant == wanted;
+    if hull.tapes.iter().any(|tape| same(tape) && tape.precision == precision.as_str()) {
+        return Ok(());
+    }
+    let script = hull.model.split(' ').next().filter(|script| script.ends_with(".py"));
+    if hull.tapes.iter().any(same) {
+        let known = hull.precisions_of(&wanted);
+        // A script's marked lines are recorded in the precision they have.
+        let how = match script {
+            Some(script) => format!("change it in {script}, and trace that again"),
+            None => format!("record it: {}", recording(hull, &wanted, precision)),
+        };
+        return Err(Error::new(
+            at::training::precision,
+            format!("this hull was recorded in {}, not in {precision}{}", known.join(" and "), with(&wanted)),
+            format!("use one of those, or {how}"),
+        ));
+    }
+    let known = hull.variants();
+    let alike = known.iter().find(|other| other.lora == wanted.lora);
+    let key = match (&wanted.lora, alike) {
+        (Some(_), None) => LORA,
+        _ if alike.is_none_or(|other| other.attention != wanted.attention) => at::training::attention,
+        _ => at::training::base_dtype,
+    };
+    let said: Vec<String> = known.iter().map(|variant| words(variant)).collect();
+    let problem = match (said.is_empty(), wanted.is_plain()) {
+        (_, true) => format!("this hull was recorded with {} alone", said.join(", and with ")),
+        (true, _) => format!("this hull was not recorded with {}", words(&wanted)),
+        (false, _) => format!("this hull was recorded with {}, not with {}", said.join(", and with "), words(&wanted)),
+    };
+    let how = match script {
+        Some(script) => format!("write it into {script}, and trace that again"),
+        None => format!("record it: {}", recording(hull, &wanted, precision)),
+    };
+    Err(Error::new(key, problem, how))
+}
+
+/// The table of adapters, which a recording has or has not as a whole.
+const LORA: &str = "training.lora";
+
+/// A variant in words.
+pub fn words(variant: &Variant) -> String {
+    let mut parts = Vec::new();
+    if let Some(lora) = &variant.lora {
+        let targets = match lora.targets.is_empty() {
+            true => "every linear layer".to_owned(),
+            false => lora.targets.join(", "),
+        };
+        let dropout = if lora.dropout.is_empty() { String::new() } else { format!(", dropout {}", lora.dropout) };
+        let base = variant.base_dtype.as_ref().map_or_else(String::new, |base| format!(" and a base in {base}"));
+        parts.push(format!("LoRA of rank {} on {targets}{dropout}{base}", lora.rank));
+    }
+    parts.extend(variant.attention.as_ref().map(|word| format!("{word} attention")));
+    parts.join(" and ")
+}
+
+fn with(variant: &Variant) -> String {
+    if variant.is_plain() { String::new() } else { format!(" with {}", words(variant)) }
+}
+
+impl HullModel {
+    /// The recipe with the first adapters that this hull was recorded with, in a precision that they were recorded in; `None`: with
+    /// none.
+    pub(crate) fn adapted(&self, training: &Training) -> Option<Training> {
+        let hull = self.file.as_ref()?;
+        let variants = hull.variants();
+        let (variant, lora) =
+            variants.into_iter().find_map(|variant| variant.lora.as_ref().map(|lora| (variant, lora)))?;
+        let targets = match lora.targets.is_empty() {
+            true => LoraTargets::AllLinear,
+            false => LoraTargets::Names(lora.targets.clone()),
+        };
+        let mut next = training.clone();
+        next.lora = Some(Lora { rank: lora.rank, targets, dropout: lora.dropout(), ..crate::ADAPTERS });
+        let known = hull.precisions_of(variant);
+        if !known.contains(&next.precision.as_str()) {
+            next.precision = *Precision::ALL.iter().find(|precision| known.contains(&precision.as_str()))?;
+        }
+        let base = variant.base_dtype.as_deref();
+        next.base_dtype = base
+            .and_then(|base| BaseDtype::ALL.iter().find(|dtype| dtype.as_str() == base))
+            .map_or(BaseDtype::Precision, |dtype| *dtype);
+        if let Some(word) = &variant.attention {
+            next.attention = *Attention::ALL.iter().find(|attention| attention.as_str() == word)?;
+        }
+        Some(next)
+    }
+}
+
+/// The command that records the model of a hull once more, this variant in this precision as well.
+fn recording(hull: &Hull, variant: &Variant, precision: Precision) -> String {
     let mut words = vec!["plimsoll trace".to_owned(), shell(&hull.model)];
     words.extend(hull.inputs.iter().map(|(name, kind)| format!("--input {}", shell(&format!("{name}={kind}")))));
     words.extend(hull.axes.iter().skip(1).map(|axis| match axis.step {
         1 => format!("--axis {}={}", axis.name, axis.usual),
         step => format!("--axis {}={}/{step}", axis.name, axis.usual),
     }));
-    let known = hull.precisions();
-    let precisions: Vec<&str> = [precision.as_str()].into_iter().chain(known).collect();
+    let mut precisions = vec![precision.as_str()];
+    precisions.extend(hull.precisions().into_iter().filter(|known| *known != precision.as_str()));
     words.push(format!("--loss {} --precision {}", shell(&hull.loss), precisions.join(",")));
+    let mut others = hull.variants();
+    if !variant.is_plain() && !others.contains(&variant) {
+        others.push(variant);
+    }
+    words.extend(others.iter().map(|other| format!("--also {}", shell(&other.to_string()))));
     words.join(" ")
 }

@@ -1,6 +1,7 @@
 //! What a hull is, in words for whoever opens one.
 
 use plimsoll_ledger::hull::{Axis, Hull};
+use plimsoll_scenario::variant_in_words;
 
 /// A hull described: a name for each line, and what it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +50,10 @@ impl Recorded {
             ("Checkpointing", checkpointing.to_owned()),
             ("Witnesses", format!("{witnesses} of {witnesses} direct recordings come out")),
         ];
+        let also: Vec<String> = hull.variants().into_iter().map(variant_in_words).collect();
+        if !also.is_empty() {
+            lines.insert(lines.len() - 2, ("Recorded as well", also.join("; ")));
+        }
         if !asked.is_empty() {
             lines.push(("Numbers of the card", asked.join("; ")));
         }

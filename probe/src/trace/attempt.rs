@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use plimsoll_core::Error;
-use plimsoll_core::ledger::hull::{Asked, Holds, Hull, Trial, fit, same_but_for_marks, same_program};
+use plimsoll_core::ledger::hull::{
+    Asked, Holds, Hull, Tape, Trial, Variant, fit, fit_whole, same_but_for_marks, same_program,
+};
 
 use super::CARDS;
 use super::input::Given;
@@ -22,6 +24,10 @@ enum Under {
     Another,
 }
 
+/// A model is recorded whole at one point and shortened at all of them where so many modules are left out by that: one recording more
+/// is then less than what the others save.
+const WORTH: u32 = 4;
+
 /// What is being recorded.
 #[derive(Debug)]
 pub struct Attempt<'a> {
@@ -29,6 +35,22 @@ pub struct Attempt<'a> {
     given: &'a Given,
     points: Points,
     hull: Hull,
+    /// Whether modules that repeat are left out where sizes are learnt.
+    shortens: bool,
+    /// Whether what has just failed may have failed because of that.
+    doubtful: bool,
+    /// Recordings that were made to look at, and are needed again.
+    kept: Vec<(String, Trial)>,
+}
+
+/// What tells a recording from others.
+fn key(at: &[u64], wanted: &Wanted<'_>) -> String {
+    format!("{at:?} {wanted:?}")
+}
+
+/// How many modules are left out of a shortened model.
+fn left_out(trial: &Trial) -> u32 {
+    trial.recording.repeats.iter().map(|(_, count, kept)| count - kept.len() as u32).sum()
 }
 
 fn nobody() -> Error {
@@ -39,35 +61,85 @@ impl<'a> Attempt<'a> {
     /// With these axes, nothing recorded yet.
     pub fn new(recorders: &'a mut [Recorder], asked: &Asked, given: &'a Given) -> Self {
         let hull = Hull::new(asked.clone());
-        Self { recorders, given, points: Points::of(&hull.axes), hull }
+        Self {
+            recorders,
+            given,
+            points: Points::of(&hull.axes),
+            hull,
+            shortens: false,
+            doubtful: false,
+            kept: Vec::new(),
+        }
     }
 
-    /// The hull of these precisions, for these kinds of cards.
-    pub fn run(mut self, precisions: &[&str], cards: &[(u8, u8)]) -> Result<Hull, Failure> {
-        let Some(first) = precisions.first().zip(cards.first()) else { return Ok(self.hull) };
-        let under = self.under(first.0, *first.1)?;
-        for precision in precisions {
-            let mut open: Vec<(u8, u8)> = cards.to_vec();
-            while let Some(card) = open.first().copied() {
-                let checkpoint = if under == Under::Same { Checkpoint::Marked } else { Checkpoint::None };
-                let same = self.tapes(Wanted { precision, card, direct: false, checkpoint, beyond: false })?;
-                self.checkpointed(Wanted { precision, card, direct: false, checkpoint, beyond: false }, under)?;
-                // What has just been recorded is open no more.
-                open.retain(|other| *other != card && !same.contains(other));
+    /// The hull of these precisions, for these kinds of cards; of the model as it is, and of each of these variants.
+    pub fn run(mut self, variants: &[Variant], precisions: &[&str], cards: &[(u8, u8)]) -> Result<Hull, Failure> {
+        for variant in [Variant::default()].iter().chain(variants) {
+            if !variant.is_plain() {
+                eprintln!("With {variant}");
             }
+            self.variant(variant, precisions, cards)?;
         }
         Ok(self.hull)
     }
 
-    fn record(&mut self, at: &[u64], wanted: Wanted<'_>, what: &str) -> Result<Trial, Failure> {
-        let mut recorded = self.side_by_side(&[(at, wanted)], |_| what.to_owned());
-        recorded.pop().unwrap_or_else(|| Err(nobody().into()))
+    fn variant(&mut self, variant: &Variant, precisions: &[&str], cards: &[(u8, u8)]) -> Result<(), Failure> {
+        // Without autocast the forward is in the dtype of the base, so that has the precision's.
+        let suits = |precision: &&str| variant.base_dtype.is_none() || precision.ends_with("-amp");
+        let precisions: Vec<&str> = precisions.iter().copied().filter(suits).collect();
+        let Some((first, card)) = precisions.first().copied().zip(cards.first().copied()) else {
+            let hint = "name one under autocast with --precision, fp16-amp or bf16-amp";
+            return Err(Error::new("--also", format!("{variant} is of no precision that is recorded"), hint).into());
+        };
+        let under = self.under(Wanted {
+            variant,
+            precision: first,
+            card,
+            direct: false,
+            checkpoint: Checkpoint::Marked,
+            beyond: false,
+            shortened: false,
+        })?;
+        for precision in precisions {
+            let mut open: Vec<(u8, u8)> = cards.to_vec();
+            while let Some(card) = open.first().copied() {
+                let checkpoint = if under == Under::Same { Checkpoint::Marked } else { Checkpoint::None };
+                let wanted =
+                    Wanted { variant, precision, card, direct: false, checkpoint, beyond: false, shortened: false };
+                let same = self.tapes(wanted)?;
+                self.checkpointed(wanted, under)?;
+                // What has just been recorded is open no more.
+                open.retain(|other| *other != card && !same.contains(other));
+            }
+        }
+        Ok(())
+    }
+
+    /// Recordings, as many at once as there are recorders; of each what is printed of it.
+    fn record(
+        &mut self,
+        asked: &[(Vec<u64>, Wanted<'_>)],
+        what: impl Fn(usize) -> String,
+    ) -> Vec<Result<Trial, Failure>> {
+        let mut recorded = Vec::with_capacity(asked.len());
+        for some in asked.chunks(self.recorders.len().max(1)) {
+            let before = recorded.len();
+            recorded.extend(self.side_by_side(some, |index| what(before + index)));
+            // One that may not be refused has ended its recorder.
+            let ended = |(answer, (_, wanted)): (&Result<Trial, Failure>, &(Vec<u64>, Wanted<'_>))| {
+                answer.is_err() && !wanted.may_fail()
+            };
+            if recorded[before..].iter().zip(some).any(ended) {
+                break;
+            }
+        }
+        recorded
     }
 
     /// As many recordings as there are recorders, at once.
     fn side_by_side(
         &mut self,
-        asked: &[(&[u64], Wanted<'_>)],
+        asked: &[(Vec<u64>, Wanted<'_>)],
         what: impl Fn(usize) -> String,
     ) -> Vec<Result<Trial, Failure>> {
         let begun = Instant::now();
@@ -76,7 +148,8 @@ impl<'a> Attempt<'a> {
         }
         let answered = self.recorders.iter_mut().zip(asked).enumerate().map(|(index, (recorder, (at, wanted)))| {
             let checkpointed = if wanted.checkpoint == Checkpoint::Real { ", checkpointed" } else { "" };
-            eprint!("{} {}{checkpointed} at {} ... ", what(index), wanted.precision, self.given.at(at));
+            let shortened = if wanted.shortened { ", shortened," } else { "" };
+            eprint!("{} {}{checkpointed}{shortened} at {} ... ", what(index), wanted.precision, self.given.at(at));
             let answer = recorder.answer(at);
             eprintln!("{:.1} s", begun.elapsed().as_secs_f32());
             answer
@@ -84,87 +157,194 @@ impl<'a> Attempt<'a> {
         answered.collect()
     }
 
-    /// What checkpointing changes, seen at the first point.
-    fn under(&mut self, precision: &str, card: (u8, u8)) -> Result<Under, Failure> {
+    /// What checkpointing changes, seen at the first point; and whether modules repeat.
+    fn under(&mut self, wanted: Wanted<'_>) -> Result<Under, Failure> {
         let Some(at) = self.points.trials.first().cloned() else { return Ok(Under::Nothing) };
-        let wanted = Wanted { precision, card, direct: false, checkpoint: Checkpoint::Marked, beyond: false };
-        let marked = match self.record(&at, wanted, "Looking for what can be checkpointed in") {
-            Ok(marked) if marked.recording.regions > 0 => marked,
-            Ok(_) => return Ok(Under::Nothing),
+        let bare = Wanted { checkpoint: Checkpoint::None, ..wanted };
+        let what = |index: usize| ["Looking for what can be checkpointed in", "The same without, in"][index].to_owned();
+        let mut looked = self.record(&[(at.clone(), wanted), (at.clone(), bare)], what).into_iter();
+        let marked = looked.next().unwrap_or_else(|| Err(nobody().into()));
+        let plain = match looked.next() {
+            Some(plain) => plain,
+            None => self.record(&[(at.clone(), bare)], |_| what(1)).pop().unwrap_or_else(|| Err(nobody().into())),
+        };
+        self.kept.clear();
+        let plain = plain?;
+        self.shortens = left_out(&plain) >= WORTH;
+        let under = match marked {
+            Ok(marked) if marked.recording.regions > 0 => {
+                let same = same_but_for_marks(&self.hull, &marked, &plain)?;
+                self.kept.push((key(&at, &wanted), marked));
+                if same { Under::Same } else { Under::Another }
+            }
+            Ok(_) => Under::Nothing,
             Err(failure @ Failure::Environment { .. }) => return Err(failure),
             Err(failure) => {
                 eprintln!("{failure}\nIt is recorded without checkpointing");
-                return Ok(Under::Nothing);
+                Under::Nothing
             }
         };
-        let plain = self.record(&at, Wanted { checkpoint: Checkpoint::None, ..wanted }, "The same without, in")?;
-        Ok(if same_but_for_marks(&self.hull, &marked, &plain)? { Under::Same } else { Under::Another })
+        self.kept.push((key(&at, &bare), plain));
+        Ok(under)
     }
 
     /// Records the tapes of a precision and a card; answers which cards they hold for.
     fn tapes(&mut self, wanted: Wanted<'_>) -> Result<Vec<(u8, u8)>, Failure> {
-        let alone = wanted.checkpoint == Checkpoint::Real;
-        let trials = self.trials(&self.points.trials.clone(), wanted)?;
-        let same: Vec<(u8, u8)> = match trials.first() {
-            Some(first) => CARDS.into_iter().filter(|card| first.recording.same.contains(card)).collect(),
-            None => Vec::new(),
-        };
-        self.fitted(wanted, Holds { batch: None, cards: &same, checkpointed: alone }, &trials)?;
-        let direct = Wanted { direct: true, ..wanted };
-        self.witnessed(direct, Holds { batch: None, cards: &same, checkpointed: alone })?;
+        let checkpointed = wanted.checkpoint == Checkpoint::Real;
+        self.recorded(wanted, Wanted { direct: true, ..wanted }, checkpointed)
+    }
+
+    /// Records tapes and holds them against what is `direct`; a model that does not come out by its shortened self is recorded whole.
+    fn recorded(
+        &mut self,
+        wanted: Wanted<'_>,
+        direct: Wanted<'_>,
+        checkpointed: bool,
+    ) -> Result<Vec<(u8, u8)>, Failure> {
+        let (tapes, exprs) = (self.hull.tapes.len(), self.hull.exprs.len());
+        match self.recorded_so(wanted, direct, checkpointed) {
+            Err(failure @ Failure::Scenario { .. }) if std::mem::take(&mut self.doubtful) => {
+                eprintln!("{failure}\nModules that repeat are recorded one and all");
+                self.shortens = false;
+                self.hull.tapes.truncate(tapes);
+                self.hull.exprs.truncate(exprs);
+                self.recorded_so(wanted, direct, checkpointed)
+            }
+            other => other,
+        }
+    }
+
+    fn recorded_so(
+        &mut self,
+        wanted: Wanted<'_>,
+        direct: Wanted<'_>,
+        checkpointed: bool,
+    ) -> Result<Vec<(u8, u8)>, Failure> {
+        let points = self.points.trials.clone();
+        let holds = Holds { variant: Some(wanted.variant), batch: None, cards: &[], checkpointed };
+        let same = self.fitted(&points, wanted, holds)?;
+        let witnessed = self.witnessed(wanted, direct, Holds { cards: &same, ..holds });
+        self.doubtful |= self.shortens && witnessed.is_err();
+        witnessed?;
         Ok(same)
     }
 
-    fn fitted(&mut self, wanted: Wanted<'_>, holds: Holds<'_>, trials: &[Trial]) -> Result<(), Failure> {
-        let loose = fit(&mut self.hull, wanted.precision, holds, trials)?;
+    /// Records at these points and adds the tape that comes of it; answers which cards it holds for.
+    fn fitted(&mut self, points: &[Vec<u64>], wanted: Wanted<'_>, holds: Holds<'_>) -> Result<Vec<(u8, u8)>, Failure> {
+        let shortens = self.shortens && points.len() > 1;
+        let Some(first) = points.first() else { return Err(nobody().into()) };
+        let mut asked = vec![(first.clone(), wanted)];
+        if shortens {
+            asked.extend(points.iter().map(|at| (at.clone(), Wanted { shortened: true, ..wanted })));
+            // What single samples do at the largest sizes, several have shown.
+            let largest = self.points.largest.clone().filter(|_| holds.batch.is_none());
+            asked.extend(largest.map(|at| (at, Wanted { beyond: true, ..wanted })));
+        } else {
+            asked.extend(points.iter().skip(1).map(|at| (at.clone(), wanted)));
+        }
+        // Sizes are learnt from the trials; where these are shortened, the program is the whole model's.
+        let (mut whole, mut trials) = (Vec::new(), Vec::new());
+        if let Some(known) = self.kept.iter().position(|(of, _)| *of == key(first, &wanted)) {
+            if shortens { &mut whole } else { &mut trials }.push(self.kept.swap_remove(known).1);
+            asked.remove(0);
+        }
+        let count = asked.len();
+        for (before, some) in asked.chunks(self.recorders.len().max(1)).scan(0, |before, some| {
+            *before += some.len();
+            Some((*before - some.len(), some))
+        }) {
+            let recorded = self.record(some, |index| format!("Recording ({} of {count})", before + index + 1));
+            for (trial, (_, wanted)) in recorded.into_iter().zip(some) {
+                let unsure = wanted.beyond || wanted.shortened && trials.is_empty();
+                self.doubtful = shortens && unsure && trial.is_err();
+                if shortens && !wanted.shortened {
+                    whole.push(trial?);
+                    continue;
+                }
+                trials.push(trial?);
+                if let [first, .., last] = &trials[..] {
+                    same_program(&self.hull, first, last)?;
+                }
+            }
+        }
+        let same: Vec<(u8, u8)> = match whole.first().or(trials.first()) {
+            Some(first) => CARDS.into_iter().filter(|card| first.recording.same.contains(card)).collect(),
+            None => Vec::new(),
+        };
+        let holds = match holds.cards {
+            [] => Holds { cards: &same, ..holds },
+            _ => holds,
+        };
+        let loose = match shortens {
+            true => {
+                let fitted = fit_whole(&mut self.hull, wanted.precision, holds, &whole, &trials)?;
+                self.doubtful = fitted.is_none();
+                fitted.ok_or_else(|| {
+                    Error::new("trace", "what repeats does not come out as what it repeats", "report it")
+                })?
+            }
+            false => fit(&mut self.hull, wanted.precision, holds, &trials)?,
+        };
         if loose > 0 {
             eprintln!("{loose} roundings are not pinned down by these sizes; the offset nearest to 0 is taken");
+        }
+        Ok(same)
+    }
+
+    /// Holds the newest tape against direct recordings, and has a single sample get a tape of its own where it needs one.
+    fn witnessed(&mut self, wanted: Wanted<'_>, direct: Wanted<'_>, holds: Holds<'_>) -> Result<(), Failure> {
+        let number = self.hull.tapes.len().saturating_sub(1);
+        let checkpoint = if holds.checkpointed { Checkpoint::Real } else { Checkpoint::None };
+        let asked = Wanted { checkpoint, ..direct };
+        let Some(alone) = self.witnesses(number, asked, true)? else { return Ok(()) };
+        if self.hull.witness(number, &alone, holds.checkpointed).is_err() {
+            eprintln!("A single sample takes another way than several: it is recorded by itself");
+            self.fitted(&self.points.singles.clone(), wanted, Holds { batch: Some(1), ..holds })?;
+            self.hull.witness(number + 1, &alone, holds.checkpointed)?;
         }
         Ok(())
     }
 
-    fn trials(&mut self, points: &[Vec<u64>], wanted: Wanted<'_>) -> Result<Vec<Trial>, Failure> {
-        let mut trials: Vec<Trial> = Vec::new();
-        for some in points.chunks(self.recorders.len().max(1)) {
-            let before = trials.len();
-            let asked: Vec<(&[u64], Wanted<'_>)> = some.iter().map(|at| (at.as_slice(), wanted)).collect();
-            let what = |index: usize| format!("Recording ({} of {})", before + index + 1, points.len());
-            // One that ended because of its refusal is the whole attempt's.
-            for trial in self.side_by_side(&asked, what) {
-                let trial = trial?;
-                if let Some(first) = trials.first() {
-                    same_program(&self.hull, first, &trial)?;
-                }
-                trials.push(trial);
-            }
+    /// Has direct recordings be witnesses of a tape; answers that of a single sample, where the model takes one: `BatchNorm` does not,
+    /// of a single value.
+    fn witnesses(&mut self, number: usize, asked: Wanted<'_>, far: bool) -> Result<Option<Trial>, Failure> {
+        let checkpointed = asked.checkpoint == Checkpoint::Real;
+        let unsure = Wanted { beyond: true, ..asked };
+        let mut wanted: Vec<(Vec<u64>, Wanted<'_>)> =
+            self.points.witnesses.iter().map(|at| (at.clone(), asked)).collect();
+        let sure = wanted.len();
+        let beyond = self.points.beyond.clone().filter(|_| far);
+        wanted.extend(beyond.clone().map(|at| (at, unsure)));
+        let single = self.hull.axes.first().is_none_or(|axis| axis.least <= 1);
+        if single {
+            wanted.push((self.points.alone.clone(), unsure));
         }
-        Ok(trials)
-    }
-
-    /// Holds the newest tape against direct recordings, and has a single sample get a tape of its own where it needs one.
-    fn witnessed(&mut self, direct: Wanted<'_>, holds: Holds<'_>) -> Result<(), Failure> {
-        let number = self.hull.tapes.len().saturating_sub(1);
-        let checkpoint = if holds.checkpointed { Checkpoint::Real } else { Checkpoint::None };
-        let asked = Wanted { checkpoint, ..direct };
-        for at in self.points.witnesses.clone() {
-            let witness = self.record(&at, asked, "Witness")?;
-            self.hull.witness(number, &witness, holds.checkpointed)?;
+        let what = |index: usize| {
+            let far = beyond.is_some() && index == sure;
+            if far { "Witness beyond what was recorded" } else { "Witness" }.to_owned()
+        };
+        let mut recorded = self.record(&wanted, what).into_iter();
+        for witness in recorded.by_ref().take(sure) {
+            self.hull.witness(number, &witness?, checkpointed)?;
         }
-        if let Some(at) = self.points.beyond.clone() {
-            match self.record(&at, Wanted { beyond: true, ..asked }, "Witness beyond what was recorded") {
-                Ok(witness) => self.hull.witness(number, &witness, holds.checkpointed)?,
+        if beyond.is_some() {
+            match recorded.next().unwrap_or_else(|| Err(nobody().into())) {
+                Ok(witness) => self.hull.witness(number, &witness, checkpointed)?,
                 Err(failure @ Failure::Environment { .. }) => return Err(failure),
                 Err(failure) => eprintln!("{failure}\nIt is not run that far, and nothing is a witness of such sizes"),
             }
         }
-        let Some(alone) = self.alone(asked)? else { return Ok(()) };
-        if self.hull.witness(number, &alone, holds.checkpointed).is_err() {
-            eprintln!("A single sample takes another way than several: it is recorded by itself");
-            let singles = self.trials(&self.points.singles.clone(), Wanted { direct: false, ..direct })?;
-            self.fitted(direct, Holds { batch: Some(1), ..holds }, &singles)?;
-            self.hull.witness(number + 1, &alone, holds.checkpointed)?;
+        match recorded.next().filter(|_| single) {
+            None => Ok(None),
+            Some(Err(failure @ Failure::Scenario { .. })) => {
+                eprintln!("{failure}\nA single sample cannot be asked for");
+                if let Some(batch) = self.hull.axes.first_mut() {
+                    batch.least = 2;
+                }
+                Ok(None)
+            }
+            Some(other) => other.map(Some),
         }
-        Ok(())
     }
 
     /// Sees to it that checkpointing comes out as PyTorch's: worked out from the tape, or else recorded by itself.
@@ -183,7 +363,9 @@ impl<'a> Attempt<'a> {
                     Err(failure @ Failure::Scenario { .. }) => {
                         eprintln!("{failure}\nIt cannot be estimated under checkpointing");
                         self.hull.tapes.truncate(before);
-                        for tape in self.hull.tapes.iter_mut().filter(|tape| tape.precision == wanted.precision) {
+                        let of =
+                            |tape: &&mut Tape| tape.precision == wanted.precision && tape.variant == *wanted.variant;
+                        for tape in self.hull.tapes.iter_mut().filter(of) {
                             tape.unmark();
                         }
                         Ok(())
@@ -200,44 +382,15 @@ impl<'a> Attempt<'a> {
         let real = Wanted { direct: true, checkpoint: Checkpoint::Real, ..wanted };
         let newest = self.hull.tapes.len().saturating_sub(1);
         let single = self.hull.tapes.last().is_some_and(|tape| tape.batch.is_some());
-        let at = self.points.witnesses.first().cloned();
-        if let Some(at) = at {
-            let witness = self.record(&at, real, "Witness")?;
-            self.hull.witness(newest.saturating_sub(usize::from(single)), &witness, true)?;
-        }
-        if let Some(alone) = self.alone(real)? {
+        if let Some(alone) = self.witnesses(newest.saturating_sub(usize::from(single)), real, false)? {
             self.hull.witness(newest, &alone, true)?;
         }
         Ok(())
     }
 
-    /// A single sample, where the model takes one: `BatchNorm` does not, of a single value.
-    fn alone(&mut self, asked: Wanted<'_>) -> Result<Option<Trial>, Failure> {
-        if self.hull.axes.first().is_some_and(|axis| axis.least > 1) {
-            return Ok(None);
-        }
-        match self.record(&self.points.alone.clone(), Wanted { beyond: true, ..asked }, "Witness") {
-            Err(failure @ Failure::Scenario { .. }) => {
-                eprintln!("{failure}\nA single sample cannot be asked for");
-                if let Some(batch) = self.hull.axes.first_mut() {
-                    batch.least = 2;
-                }
-                Ok(None)
-            }
-            other => other.map(Some),
-        }
-    }
-
     /// The program that runs under checkpointing, its stretches marked.
     fn another(&mut self, wanted: Wanted<'_>) -> Result<(), Failure> {
         let marked = Wanted { checkpoint: Checkpoint::Marked, ..wanted };
-        let trials = self.trials(&self.points.trials.clone(), marked)?;
-        let same: Vec<(u8, u8)> = match trials.first() {
-            Some(first) => CARDS.into_iter().filter(|card| first.recording.same.contains(card)).collect(),
-            None => Vec::new(),
-        };
-        let holds = Holds { batch: None, cards: &same, checkpointed: true };
-        self.fitted(marked, holds, &trials)?;
-        self.witnessed(Wanted { direct: true, ..marked }, holds)
+        self.recorded(marked, Wanted { direct: true, ..marked }, true).map(drop)
     }
 }

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 
 use plimsoll_core::Error;
 use plimsoll_core::catalog::search;
-use plimsoll_core::ledger::hull::{Asked, Axis, Hull};
-use plimsoll_core::scenario::Training;
+use plimsoll_core::ledger::hull::{Asked, Axis, Hull, Variant};
+use plimsoll_core::scenario::{Training, variant_in_words};
 
 use crate::exit::{self, Failure};
 use crate::worker::{Quarters, find};
@@ -34,6 +34,8 @@ Examples:
   plimsoll trace train.py -o mine.hull -- --data small.json
   plimsoll trace 'timm:create_model(\"convnext_tiny\")' \\
       --input 'x=float32[B,3,224,224]' --input 'y=int64[B]' -o convnext.hull
+  plimsoll trace 'transformers:GPT2LMHeadModel(GPT2Config())' --also lora=16 \
+      --input 'ids=int64[B,S]' --loss 'model(ids, labels=ids).loss' -o gpt2.hull
   plimsoll estimate --hull net.hull --batch 8 --set S=224 --gpu rtx-4090
 
 Your own PyTorch runs the model's forward and backward on tensors that have no
@@ -84,6 +86,12 @@ pub struct Args {
     /// [default: fp32,bf16-amp; of a script, what it trains in]
     #[arg(long, value_name = "LIST")]
     precision: Option<String>,
+
+    /// What is recorded as well, into the same file: adapters of peft, lora=16 on
+    /// every linear layer, lora=8:q_proj,v_proj+dropout=0.1+base_dtype=bfloat16
+    /// on those; attention=eager of a transformers model; may be repeated
+    #[arg(long, value_name = "WHAT")]
+    also: Vec<String>,
 
     /// What the model is told when it asks the card for a number, by the
     /// function that asks: Router.forward=false; may be repeated
@@ -153,7 +161,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let mut refused = None;
     for steps in given.attempts() {
         asked.axes = given.axes(&steps);
-        match Attempt::new(&mut recorders, &asked, &given).run(&precisions, &cards) {
+        match Attempt::new(&mut recorders, &asked, &given).run(&job.variants, &precisions, &cards) {
             Ok(hull) => return finish(args, &hull),
             // Another size may be one that the model takes, or does the same at.
             Err(failure @ Failure::Scenario { .. }) if given.may_step() => {
@@ -197,7 +205,9 @@ fn job(args: &Args) -> Result<(Job, Option<Given>), Failure> {
         let problem = format!("there is no file {module}");
         return Err(Error::new("trace", problem, "name it as it is called from the current folder").into());
     }
+    let variants = variants(args, callable.is_none())?;
     let job = Job {
+        variants,
         module: if file { here.join(module).to_string_lossy().into_owned() } else { module.to_owned() },
         callable,
         arguments: args.arguments.clone(),
@@ -218,6 +228,22 @@ fn cards(gpu: Option<&str>) -> Result<Vec<(u8, u8)>, Failure> {
     // Others choose as the nearest before them does.
     let class = card.compute_capability.and_then(|c| CARDS.into_iter().rev().find(|known| *known <= c));
     Ok(vec![class.ok_or_else(|| Error::new("--gpu", format!("{} is too old", card.name), hint))?])
+}
+
+/// What is recorded beside the model as it is.
+fn variants(args: &Args, script: bool) -> Result<Vec<Variant>, Failure> {
+    let mut variants: Vec<Variant> = Vec::new();
+    for said in &args.also {
+        if script {
+            let hint = "write it into the script, and trace that into a file of its own";
+            return Err(Error::new("--also", "a script's models are recorded as the script made them", hint).into());
+        }
+        let variant = Variant::parse(said)?;
+        if !variants.contains(&variant) {
+            variants.push(variant);
+        }
+    }
+    Ok(variants)
 }
 
 fn precisions(list: &str) -> Result<Vec<&str>, Failure> {
@@ -263,8 +289,10 @@ fn finish(args: &Args, hull: &Hull) -> Result<u8, Failure> {
         let step = if axis.step > 1 { format!(", multiples of {}", axis.step) } else { String::new() };
         format!("{} (from {}{step})", axis.name, axis.least)
     };
+    let also: String =
+        hull.variants().into_iter().map(|variant| format!("As well: {}\n", variant_in_words(variant))).collect();
     let text = format!(
-        "{}: {} bytes, {} tapes, {} expressions, {} witnesses came out; axes {}\nplimsoll estimate --hull {} --batch 8{}\n",
+        "{}: {} bytes, {} tapes, {} expressions, {} witnesses came out; axes {}\n{also}plimsoll estimate --hull {} --batch 8{}\n",
         args.out.display(),
         bytes.len(),
         hull.tapes.len(),

@@ -12,6 +12,9 @@ pub struct Points {
     pub witnesses: Vec<Vec<u64>>,
     /// One more of them, beyond the trials of short axes, which the model may refuse.
     pub beyond: Option<Vec<u64>>,
+    /// Where every axis but the batch is as long as in any of them, if there is another: a model that is shortened in the trials is
+    /// recorded whole there too.
+    pub largest: Option<Vec<u64>>,
     /// A single sample.
     pub alone: Vec<u64>,
     /// Single samples that their own expressions are made from, where these are others than of several.
@@ -77,8 +80,11 @@ impl Points {
             let rest = axes.iter().skip(1).zip(&others).map(|(axis, (_, witness))| far(axis).unwrap_or(*witness));
             [OTHER_BATCH - 2].into_iter().chain(rest).collect()
         });
+        let longest = others.iter().map(|(values, witness)| values.iter().copied().fold(*witness, u64::max));
+        let largest = (!others.is_empty()).then(|| [BATCHES[0]].into_iter().chain(longest).collect());
         Self {
             trials,
+            largest,
             witnesses: vec![witness(OTHER_BATCH)],
             beyond,
             alone: match others.len() {
@@ -101,6 +107,7 @@ mod tests {
         let sides: Vec<u64> = points.trials.iter().map(|point| point[1]).collect();
         assert_eq!(sides, [256, 256, 257, 255, 193, 230, 323]);
         assert_eq!((&points.witnesses[0][..], &points.alone[..]), (&[6, 205][..], &[1, 205][..]));
+        assert_eq!(points.largest, Some(vec![2, 323]));
         assert_eq!(least(&axis("S", 256, 1)), 193);
         let coarse = Points::of(&[axis("B", 2, 1), axis("S", 224, 32)]);
         assert!(coarse.trials.iter().all(|point| point[1] % 32 == 0));

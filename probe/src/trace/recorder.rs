@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use plimsoll_core::Error;
-use plimsoll_core::ledger::hull::{Reply, Trial};
+use plimsoll_core::ledger::hull::{Reply, Trial, Variant};
 use serde_json::{Value, json};
 
 use super::input::Given;
@@ -35,6 +35,8 @@ pub struct Job {
     pub answers: Value,
     /// Whether the loop lets go of the graph once it ran backward.
     pub detach_loss: bool,
+    /// What is recorded beside the model as it is.
+    pub variants: Vec<Variant>,
     /// Folders to import from, after all others.
     pub path: Vec<PathBuf>,
 }
@@ -63,6 +65,8 @@ impl Checkpoint {
 /// What is wanted of a recording. One with checkpointing, or beyond the usual sizes, may be refused without ending the recorder.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
+    /// What is changed of the model before.
+    pub variant: &'a Variant,
     /// The scenario's word for the precision.
     pub precision: &'a str,
     /// Compute capability.
@@ -73,6 +77,15 @@ pub struct Wanted<'a> {
     pub checkpoint: Checkpoint,
     /// Whether it is of sizes that the model may not take.
     pub beyond: bool,
+    /// Whether modules that repeat are left out, which the model may not take either.
+    pub shortened: bool,
+}
+
+impl Wanted<'_> {
+    /// Whether the recorder goes on where it is refused.
+    pub fn may_fail(&self) -> bool {
+        self.beyond || self.shortened || self.checkpoint != Checkpoint::None
+    }
 }
 
 /// A process that records. Dropping it ends it.
@@ -108,6 +121,7 @@ impl Recorder {
             "loss": job.loss,
             "answers": job.answers,
             "detach_loss": job.detach_loss,
+            "variants": job.variants,
             "path": job.path,
         });
         let environment = |problem: String| Failure::Environment {
@@ -141,11 +155,13 @@ impl Recorder {
     pub fn ask(&mut self, given: &Given, at: &[u64], wanted: Wanted<'_>) {
         let asked = json!({
             "sizes": given.sizes(at),
+            "variant": wanted.variant,
             "precision": wanted.precision,
             "capability": [wanted.card.0, wanted.card.1],
             "direct": wanted.direct,
             "checkpoint": wanted.checkpoint.word(),
-            "may_fail": wanted.beyond || wanted.checkpoint != Checkpoint::None,
+            "shortened": wanted.shortened,
+            "may_fail": wanted.may_fail(),
         });
         // One that ended has said why, and that is read below.
         let _ = writeln!(self.stdin, "{asked}").and_then(|()| self.stdin.flush());

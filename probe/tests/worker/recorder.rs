@@ -46,6 +46,21 @@ class Windows(Net):
         rows[:, 2:, :8].copy_(x.view(-1, 4, 16)[:, :2, 8:])
         return self.head(rows.transpose(1, 2).reshape(-1, 64)).abs()
 
+class Deep(nn.Module):
+    def __init__(self, by_index):
+        super().__init__()
+        self.by_index = by_index
+        self.blocks = nn.ModuleList([Block() for _ in range(9)])
+        self.head = nn.Linear(64, 10)
+    def forward(self, x):
+        for index in range(9) if self.by_index else range(len(self.blocks)):
+            x = self.blocks[index](x)
+        return self.head(x)
+
+def adapted():
+    from peft import LoraConfig, get_peft_model
+    return get_peft_model(Net(), LoraConfig(r=4, target_modules=['a', 'head']))
+
 class Dropping(Net):
     def __init__(self, p):
         super().__init__()
@@ -141,6 +156,59 @@ fn checkpointing_of_a_recording_is_what_a_checkpointed_model_is_recorded_as() {
             "{precision}"
         );
     }
+}
+
+#[test]
+#[ignore = "needs PyTorch and peft, see CONTRIBUTING.md"]
+fn adapters_that_are_recorded_as_well_are_those_of_a_model_that_has_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("models.py"), MODELS).unwrap();
+    let plain = trace(folder, "adapted", "adapted.hull");
+    assert!(plain.status.success(), "{}", String::from_utf8_lossy(&plain.stderr));
+    let with = |also: &str, out: &str| {
+        let asked = ["models.py:Net", "--input", "x=float32[B,64]", "--input", "y=int64[B]", "--also", also];
+        traced(folder, &asked, out)
+    };
+    let also = with("lora=4:a,head", "also.hull");
+    assert!(also.status.success(), "{}", String::from_utf8_lossy(&also.stderr));
+    for precision in ["fp32", "bf16-amp"] {
+        let training = |lora: Value| json!({ "precision": precision, "accumulation": 2, "lora": lora });
+        let adapters = json!({ "rank": 4, "targets": ["a", "head"] });
+        let whole = estimate(folder, "also.hull", training(Value::Null));
+        assert_ne!(estimate(folder, "also.hull", training(adapters.clone())), whole);
+        assert_eq!(
+            estimate(folder, "also.hull", training(adapters)),
+            estimate(folder, "adapted.hull", training(Value::Null))
+        );
+    }
+    for (also, why) in
+        [("lora=4:nothing", "linear ones are called here a, b, head"), ("attention=eager", "MODULE:CALLABLE")]
+    {
+        let refused = with(also, "none.hull");
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains(why) && !said.contains("Recording"), "{said}");
+    }
+}
+
+#[test]
+#[ignore = "needs PyTorch, see CONTRIBUTING.md"]
+fn blocks_that_repeat_are_recorded_once_where_the_model_runs_without_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("models.py"), MODELS).unwrap();
+    let recorded = |model: &str, out: &str| {
+        let traced = trace(folder, model, out);
+        let said = String::from_utf8_lossy(&traced.stderr).into_owned();
+        assert!(traced.status.success() && said.contains("shortened"), "{said}");
+        let peaks =
+            |checkpointing: &str| estimate(folder, out, json!({ "precision": "fp32", "checkpointing": checkpointing }));
+        (said, peaks("none"), peaks("full"))
+    };
+    let short = recorded("Deep(False)", "short.hull");
+    let whole = recorded("Deep(True)", "whole.hull");
+    assert!(!short.0.contains("one and all") && whole.0.contains("one and all"), "{}", whole.0);
+    assert_eq!((short.1, short.2), (whole.1, whole.2));
 }
 
 #[test]

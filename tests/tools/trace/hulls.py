@@ -119,6 +119,25 @@ def built(name, dtype):
     return model.to(dtype).train() if dtype is not None else model.train()
 
 
+def varied(trace, training, half):
+    """The model as this recipe has it, the way people write that: attention by the configuration, adapters by peft."""
+    name = trace["model"]
+    if training.get("attention", "sdpa") != "sdpa":
+        name = name.replace("Config(", "Config(attn_implementation=%r," % training["attention"], 1)
+    base = training.get("base_dtype")
+    model = built(name, getattr(torch, base) if base else half)
+    lora = training.get("lora")
+    if lora is None:
+        return model
+    import peft
+
+    targets = lora.get("targets", "all-linear")
+    options = peft.LoraConfig(r=lora["rank"], lora_alpha=2 * lora["rank"], lora_dropout=lora.get("dropout", 0.0), target_modules=targets)
+    # Where its layers are: some models are on the host and on no device at once.
+    with next(part.weight.device for part in model.modules() if isinstance(part, torch.nn.Linear)):
+        return peft.get_peft_model(model, options).train()
+
+
 def checkpoint(model, patterns):
     """Turns on the model's own switch, or has the modules that are named checkpointed."""
     import torch.utils.checkpoint as place
@@ -225,7 +244,7 @@ class Loop(worker.Run):
         code = compile(trace["loss"], "the loss", "eval")
         ledger.begin("load")
         with unset_fake_temporarily(), _disable_current_modes():
-            self.model = built(trace["model"], half)
+            self.model = varied(trace, training, half)
         on_card(self.model)
         if training["checkpointing"] == "full":
             checkpoint(self.model, training.get("checkpoint_modules"))
@@ -304,6 +323,7 @@ def recorded(row, program, folder, limit):
         asked += ["--gpu", row.get("gpu", "h200"), "--python", sys.executable, "-o", str(path)]
         asked += [word for given in trace["input"] for word in ("--input", given)]
         asked += [word for given in trace.get("axis", []) for word in ("--axis", given)]
+        asked += [word for given in trace.get("also", []) for word in ("--also", given)]
         asked += ["--detach-loss"] if trace.get("detach_loss", True) else []
         try:
             with open(path.with_suffix(".log"), "w", encoding="utf-8") as log:

@@ -1,9 +1,10 @@
 """Rows for `hulls.py`, drawn by lot: classes of timm, torchvision, transformers and diffusers, with precisions, sizes,
 optimizers, accumulation and checkpointing.
 
-    python tests/tools/trace/lot.py [--seed N] [--rows N] [--only PATTERN] > LOT.jsonl
+    python tests/tools/trace/lot.py [--seed N] [--rows N] [--only PATTERN] [--also N] > LOT.jsonl
 
-Each class is recorded in one precision, by lot, and asked for `--rows` times. The same seed draws the same rows.
+Each class is recorded in one precision, by lot, and asked for `--rows` times. The same seed draws the same rows. `--also` draws so
+many of the classes and a variant for each, which its rows are asked in: adapters, or eager attention.
 """
 
 import argparse
@@ -137,13 +138,37 @@ def name_of(model):
     return what.partition("(")[0]
 
 
+# What people adapt, by what stands in the model's name; else every linear layer.
+TARGETS = {"diffusers": ["to_q", "to_v"], "_patch": ["qkv"], "OPT": ["q_proj", "v_proj"], "Olmo2": ["q_proj", "k_proj", "v_proj", "o_proj"],
+           "Bert": ["query", "value"], "Bart": ["q_proj", "v_proj"], "Granite": ["gate_proj", "up_proj", "down_proj"], "T5": ["q", "v"]}
+
+
+def variant(draw, model, precision):
+    """What is recorded as well, and the same in a scenario."""
+    if model.startswith("transformers") and "Segformer" not in model and draw.random() < 0.3:
+        return "attention=eager", {"attention": "eager"}
+    rank, dropout = draw.choice([4, 8, 16, 64]), draw.choice([0, 0, 0.05, 0.1])
+    named = [targets for part, targets in TARGETS.items() if part in model]
+    targets = draw.choice([*named, None])
+    lora = {"rank": rank, "dropout": dropout, **({"targets": targets} if targets else {})}
+    said = "lora=%d%s" % (rank, ":" + ",".join(targets) if targets else "") + ("+dropout=%s" % dropout if dropout else "")
+    half = {"bf16-amp": "bfloat16", "fp16-amp": "float16"}.get(precision)
+    if half and draw.random() < 0.5:
+        return said + "+base_dtype=" + half, {"lora": lora, "base_dtype": half}
+    return said, {"lora": lora}
+
+
 def main():
     parser = argparse.ArgumentParser(prog="lot", description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rows", type=int, default=2, help="rows of each class")
     parser.add_argument("--only", default="*", help="classes with names like this")
+    parser.add_argument("--also", type=int, metavar="N", help="a variant of so many classes")
     options = parser.parse_args()
-    for model, inputs, loss, axes in classes():
+    drawn = list(classes())
+    if options.also:
+        drawn = random.Random("%d" % options.seed).sample(drawn, options.also)
+    for model, inputs, loss, axes in drawn:
         name = name_of(model)
         if not fnmatch.fnmatchcase(name, options.only):
             continue
@@ -152,6 +177,10 @@ def main():
         step = "/%d" % STEPS[name] if name in STEPS else ""
         usual = ["%s=%d%s" % (axis, sizes[0], step) for axis, sizes in axes.items()]
         trace = {"model": model, "input": inputs, "loss": loss, "precision": precision, "axis": ["B=8", *usual]}
+        also = {}
+        if options.also:
+            said, also = variant(draw, model, precision)
+            trace["also"] = [said]
         for number in range(options.rows):
             optimizer = draw.choice(["adamw", "adamw", "sgd", "sgd-momentum", "adafactor", "adagrad", "lion"])
             training = {
@@ -162,9 +191,10 @@ def main():
                 "accumulation": draw.choice([1, 1, 2, 3]),
                 "clip_grad_norm": draw.random() < 0.3,
                 "checkpointing": "full" if draw.random() < 0.25 else "none",
+                **also,
             }
             row = {
-                "id": "%s-%d" % (name, number), "hull": "%s-%s.hull" % (name, precision), "trace": trace,
+                "id": "%s-%d" % (name, number), "hull": "%s-%s%s.hull" % (name, precision, "-also" if also else ""), "trace": trace,
                 "batch": draw.choice([2, 3, 5, 8, 12]), "axes": {axis: draw.choice(sizes) for axis, sizes in axes.items()},
                 "training": training,
             }

@@ -19,7 +19,7 @@ pub const HULL: Family = Family {
     checkpointing: Checkpoints::Always,
     eager: true,
     sdpa: None,
-    adapters: false,
+    adapters: true,
     unquantized: None,
     experts: None,
     sizes: &[],

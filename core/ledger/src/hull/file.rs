@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::packed::{pack, unpack};
 use super::tape::{Born, Segment, Step, Tape, Way};
-use super::{Chosen, Expr, Hull, Parameter, Witness, phases};
+use super::{Chosen, Expr, Hull, Parameter, Variant, Witness, phases};
 
 /// The longest file that is read.
 pub const MOST_BYTES: usize = 4 << 20;
@@ -20,7 +20,7 @@ const MOST_STORAGES: usize = 500_000;
 const MOST_ROWS: usize = 500_000;
 /// The most axes, tapes and witnesses of one.
 const MOST_AXES: usize = 8;
-const MOST_TAPES: usize = 32;
+const MOST_TAPES: usize = 128;
 const MOST_WITNESSES: usize = 16;
 /// The longest name, and the most dimensions.
 const LONGEST_NAME: usize = 1024;
@@ -126,6 +126,9 @@ impl Hull {
             if !sound {
                 return Err(wrong(format!("storage {index} refers to something that is not there")));
             }
+        }
+        if !tape.variant.is_sound() {
+            return Err(wrong("it is not said what was changed of the model before it was recorded"));
         }
         for parameter in &tape.parameters {
             if parameter.storage >= tape.loaded || parameter.sizes.len() > MOST_DIMENSIONS {
@@ -273,6 +276,8 @@ fn check_segment(tape: &Tape, segment: &Segment, modules: usize) -> Result<()> {
 #[serde(deny_unknown_fields)]
 struct TapeColumns {
     precision: String,
+    #[serde(default, skip_serializing_if = "Variant::is_plain")]
+    variant: Variant,
     #[serde(default, skip_serializing_if = "super::is_false")]
     checkpointed: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -421,6 +426,7 @@ impl Serialize for Tape {
         let [a, b, c] = &self.segments;
         TapeColumns {
             precision: self.precision.clone(),
+            variant: self.variant.clone(),
             checkpointed: self.checkpointed,
             batch: self.batch,
             cards: self.cards.clone(),
@@ -469,6 +475,7 @@ impl<'de> Deserialize<'de> for Tape {
         let segments = [segment(a)?, segment(b)?, segment(c)?];
         Ok(Self {
             precision: columns.precision,
+            variant: columns.variant,
             checkpointed: columns.checkpointed,
             batch: columns.batch,
             cards: columns.cards,

@@ -4,9 +4,10 @@ use plimsoll_ground::{Error, Result};
 use rustc_hash::FxHashMap;
 
 use super::recording::{Apart, Recording};
+use super::repeats::matched;
 use super::solve::Solver;
 use super::tape::{Born, Step, Tape};
-use super::{Axis, Chosen, Hull, Parameter, Phase, Witness, phases};
+use super::{Axis, Chosen, Hull, Parameter, Phase, Variant, Witness, phases, values};
 
 /// What is to be recorded, as it is said at the head of the file.
 #[derive(Clone, Debug, Default)]
@@ -79,6 +80,8 @@ impl<'t, T: Clone + Eq + std::hash::Hash> Table<'t, T> {
 /// What a tape holds for, beside its precision.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Holds<'a> {
+    /// What was changed of the model, where something was.
+    pub variant: Option<&'a Variant>,
     /// The one micro-batch that all its recordings are of, where it is for that alone.
     pub batch: Option<u64>,
     /// Compute capabilities.
@@ -93,9 +96,77 @@ pub struct Holds<'a> {
 /// # Errors
 /// Programs that differ between points, sizes without an expression.
 pub fn fit(hull: &mut Hull, precision: &str, holds: Holds<'_>, trials: &[Trial]) -> Result<usize> {
-    let Some(first) = trials.first() else {
-        return Err(Error::new("trace", "nothing was recorded", "record at a few sizes"));
+    let Some(first) = trials.first() else { return Err(nothing()) };
+    let (mut parts, sizes, loose) = expressed(hull, trials)?;
+    add(hull, precision, holds, &first.recording, parts.swap_remove(0), &sizes);
+    Ok(loose)
+}
+
+/// The same of a model that was recorded whole at some points, and at `trials`, the first of which is the first of those, with fewer of
+/// the modules that repeat in it. The tape is the whole one's; its sizes grow as those that they go by. `None`: they go by none, or do not
+/// come out at another point where it was recorded whole, so it must be recorded whole everywhere.
+///
+/// # Errors
+/// As above, of the shorter model.
+pub fn fit_whole(
+    hull: &mut Hull,
+    precision: &str,
+    holds: Holds<'_>,
+    wholes: &[Trial],
+    trials: &[Trial],
+) -> Result<Option<usize>> {
+    let Some((whole, others)) = wholes.split_first() else { return Err(nothing()) };
+    let Some(first) = trials.first().filter(|first| first.at == whole.at) else { return Err(nothing()) };
+    let apart = whole.recording.apart()?;
+    let Some(matched) = matched((&whole.recording, &apart), (&first.recording, &first.recording.apart()?)) else {
+        return Ok(None);
     };
+    let (_, sizes, loose) = expressed(hull, trials)?;
+    let mut of_whole = Vec::with_capacity(matched.len());
+    for by in matched {
+        let Some(size) = sizes.get(by) else { return Ok(None) };
+        of_whole.push(size.clone());
+    }
+    for other in others {
+        if alike(hull, whole, &apart, other, &other.recording.apart()?).is_err() {
+            return Ok(None);
+        }
+        let values = values(&hull.exprs, &other.at);
+        let comes = |((bytes, _), storage): (&(u32, Vec<u32>), &super::recording::Come)| {
+            values.get(*bytes as usize).copied().flatten() == Some(storage.0)
+        };
+        if !of_whole.iter().zip(&other.recording.storages).all(comes) {
+            return Ok(None);
+        }
+    }
+    add(hull, precision, holds, &whole.recording, apart, &of_whole);
+    Ok(Some(loose))
+}
+
+fn nothing() -> Error {
+    Error::new("trace", "nothing was recorded", "record at a few sizes")
+}
+
+fn add(
+    hull: &mut Hull,
+    precision: &str,
+    holds: Holds<'_>,
+    recording: &Recording,
+    apart: Apart,
+    sizes: &[(u32, Vec<u32>)],
+) {
+    let mut tape = written(hull, precision, recording, apart, sizes);
+    tape.variant = holds.variant.cloned().unwrap_or_default();
+    (tape.batch, tape.cards, tape.checkpointed) = (holds.batch, holds.cards.to_vec(), holds.checkpointed);
+    hull.tapes.push(tape);
+}
+
+/// Bytes and shape of every storage as expressions.
+type Sizes = Vec<(u32, Vec<u32>)>;
+
+/// The recordings taken apart, the expressions of every storage's size, and how many roundings the points leave loose.
+fn expressed(hull: &mut Hull, trials: &[Trial]) -> Result<(Vec<Apart>, Sizes, usize)> {
+    let Some(first) = trials.first() else { return Err(nothing()) };
     let mut parts = Vec::with_capacity(trials.len());
     for trial in trials {
         parts.push(trial.recording.apart()?);
@@ -109,7 +180,7 @@ pub fn fit(hull: &mut Hull, precision: &str, holds: Holds<'_>, trials: &[Trial])
     let mut solver =
         Solver::new(trials.iter().map(|trial| trial.at.clone()).collect(), std::mem::take(&mut hull.exprs));
     let mut missing: Vec<String> = Vec::new();
-    let mut sizes: Vec<(u32, Vec<u32>)> = Vec::with_capacity(kept);
+    let mut sizes: Sizes = Vec::with_capacity(kept);
     for index in 0..kept {
         let at = |trial: &Trial| trial.recording.storages[index].0;
         let bytes: Vec<u64> = trials.iter().map(at).collect();
@@ -143,10 +214,7 @@ pub fn fit(hull: &mut Hull, precision: &str, holds: Holds<'_>, trials: &[Trial])
             "give an axis a fixed number in --input, or say with --axis S=256/32 that only multiples of 32 are asked for",
         ));
     }
-    let mut tape = written(hull, precision, &first.recording, parts.swap_remove(0), &sizes);
-    (tape.batch, tape.cards, tape.checkpointed) = (holds.batch, holds.cards.to_vec(), holds.checkpointed);
-    hull.tapes.push(tape);
-    Ok(loose)
+    Ok((parts, sizes, loose))
 }
 
 /// Whether two recordings are the same program.
@@ -243,6 +311,7 @@ fn written(hull: &mut Hull, precision: &str, recording: &Recording, apart: Apart
     let asked = recording.asked.iter().map(|(who, (dtype, told))| (who.clone(), dtype.clone(), told.to_string()));
     Tape {
         precision: precision.to_owned(),
+        variant: Variant::default(),
         checkpointed: false,
         batch: None,
         cards: Vec::new(),

@@ -12,8 +12,10 @@ mod fit;
 mod measure;
 mod packed;
 mod recording;
+mod repeats;
 mod solve;
 mod tape;
+mod variant;
 
 #[cfg(test)]
 mod tests;
@@ -21,11 +23,12 @@ mod tests;
 pub use checkpoint::{Chosen, names_match};
 pub use expr::{Expr, Term, values};
 pub use file::{MOST_BYTES, MOST_UNPACKED};
-pub use fit::{Asked, Holds, Trial, fit, same_but_for_marks, same_program};
+pub use fit::{Asked, Holds, Trial, fit, fit_whole, same_but_for_marks, same_program};
 pub use measure::{Phase, phases};
 pub use packed::ANY as MAGIC;
 pub use recording::{Recording, Reply};
 pub use tape::{Born, Segment, Step, Tape, Way};
+pub use variant::{Adapters, Variant};
 
 use serde::{Deserialize, Serialize};
 
@@ -121,11 +124,32 @@ impl Hull {
         known
     }
 
+    /// The precisions that this variant was recorded in.
+    pub fn precisions_of(&self, variant: &Variant) -> Vec<&str> {
+        let mut known: Vec<&str> =
+            self.tapes.iter().filter(|tape| tape.variant == *variant).map(|tape| tape.precision.as_str()).collect();
+        known.sort_unstable();
+        known.dedup();
+        known
+    }
+
+    /// What was recorded beside the model as it was named, each once, in the order of the file.
+    pub fn variants(&self) -> Vec<&Variant> {
+        let mut known: Vec<&Variant> = Vec::new();
+        for tape in self.tapes.iter().filter(|tape| !tape.variant.is_plain()) {
+            if !known.contains(&&tape.variant) {
+                known.push(&tape.variant);
+            }
+        }
+        known
+    }
+
     /// The tape for a precision on a card of this compute capability: the one recorded for it, or for one that chooses the
-    /// same kernels; where this micro-batch has one of its own, that.
+    /// same kernels; where this micro-batch has one of its own, that. It is of the model as it was named.
     pub fn tape(&self, precision: &str, capability: (u8, u8), batch: u64) -> Option<&Tape> {
-        self.position(batch, false, |tape| tape.precision == precision && tape.cards.contains(&capability))
-            .and_then(|position| self.tapes.get(position))
+        let suits =
+            |tape: &Tape| tape.variant.is_plain() && tape.precision == precision && tape.cards.contains(&capability);
+        self.position(batch, false, suits).and_then(|position| self.tapes.get(position))
     }
 
     /// Where among those that `suits` the tape of a micro-batch is; under checkpointing the one that is for that alone, where

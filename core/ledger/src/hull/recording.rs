@@ -42,18 +42,24 @@ pub struct Reply {
     pub hint: String,
 }
 
+/// Bytes, shape, dtype, op, module and autograd's function of a storage that comes.
+pub(super) type Come = (u64, Vec<u64>, String, String, u32, String);
+
 /// A recording at one point.
 #[derive(Debug, Deserialize)]
 pub struct Recording {
     /// How many stretches of it are recomputed where the model is checkpointed.
     #[serde(default)]
     pub regions: u32,
+    /// Lists of modules that are alike: the path, how many there are, and which of them a shorter model has.
+    #[serde(default)]
+    pub repeats: Vec<(String, u32, Vec<u32>)>,
     /// Cards on which the same attention kernels run.
     pub same: Vec<(u8, u8)>,
     /// Instructions.
     pub(super) code: Vec<Raw>,
     /// Bytes, shape, dtype, op, module, autograd's function.
-    pub(super) storages: Vec<(u64, Vec<u64>, String, String, u32, String)>,
+    pub(super) storages: Vec<Come>,
     pub(super) modules: Vec<String>,
     pub(super) loaded: u32,
     /// Name, shape, dtype, whether it is trained, storage.

@@ -1,6 +1,6 @@
 //! One recording with sizes as expressions: what is loaded, and three micro-batches.
 
-use super::{Parameter, Witness};
+use super::{Parameter, Variant, Witness};
 use serde::{Deserialize, Serialize};
 
 /// One instruction.
@@ -90,6 +90,8 @@ pub struct Segment {
 pub struct Tape {
     /// The scenario's word for the precision.
     pub precision: String,
+    /// What was changed of the model before.
+    pub variant: Variant,
     /// Whether it holds under checkpointing alone, because the model then runs another program.
     pub checkpointed: bool,
     /// The one micro-batch that it holds for; `None`: every one from the axis's least on that has no tape of its own.

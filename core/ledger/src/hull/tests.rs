@@ -1,6 +1,8 @@
 //! A recording that was made up by hand, the way the recorder writes it: one weight, a batch, a loss, a gradient.
 
-use super::{Asked, Axis, Chosen, Holds, Hull, MAGIC, Recording, Trial, fit, names_match, phases, same_program};
+use super::{
+    Asked, Axis, Chosen, Holds, Hull, MAGIC, Recording, Trial, fit, fit_whole, names_match, phases, same_program,
+};
 
 /// Who holds what is saved.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -249,4 +251,81 @@ fn names_are_matched_part_for_part() {
     ] {
         assert_eq!(names_match(pattern, name), matches, "{pattern} {name}");
     }
+}
+
+/// What the recorder would write of layers of a list, `model.layers`, whose outputs stay until backward; `odd`: a layer that makes
+/// twice as much from a length of 70 on.
+fn stacked(at: [u64; 2], layers: &[u64], odd: Option<u64>) -> Trial {
+    let [batch, side] = at;
+    let mut storages: Vec<String> = Vec::new();
+    let mut come = |bytes: u64, shape: &[u64], op: &str, module: usize| {
+        storages.push(format!(r#"[{bytes},{shape:?},"float32","{op}",{module},""]"#));
+        storages.len() - 1
+    };
+    let mut code = vec![r#"["p","load"]"#.to_owned()];
+    let weights: Vec<usize> = (0..layers.len()).map(|layer| come(side * 4, &[side], "parameter", layer + 1)).collect();
+    code.extend(weights.iter().map(|weight| format!(r#"["a",{weight}]"#)));
+    let (mut losses, mut gradients, mut left) = (Vec::new(), Vec::new(), Vec::<usize>::new());
+    for letter in ["A", "B", "C", "D"] {
+        if matches!(letter, "C" | "D") {
+            code.push(r#"["p","zero"]"#.to_owned());
+        }
+        let input = come(batch * side * 4, &[batch, side], "made", 0);
+        let phase = |code: &mut Vec<String>, name: &str| code.push(format!(r#"["p","{name}"]"#));
+        phase(&mut code, "input");
+        code.push(format!(r#"["a",{input}]"#));
+        code.extend(left.drain(..).map(|old| format!(r#"["d",{old}]"#)));
+        phase(&mut code, "forward");
+        let mut outs = Vec::new();
+        for (place, layer) in layers.iter().enumerate() {
+            let times = if odd == Some(*layer) && side >= 70 { 2 } else { 1 };
+            outs.push(come(batch * side * 4 * times, &[batch, side * times], "mul", place + 1));
+            code.push(format!(r#"["a",{}]"#, outs[place]));
+        }
+        let loss = come(4, &[], "sum", 0);
+        code.push(format!(r#"["a",{loss}]"#));
+        phase(&mut code, "backward");
+        code.extend(outs.iter().rev().map(|out| format!(r#"["d",{out}]"#)));
+        left.extend([input, loss]);
+        losses.push(format!(r#""{letter}":[{loss},"float32"]"#));
+        gradients.push(format!(r#""{letter}":[]"#));
+    }
+    code.push(r#"["p","end"]"#.to_owned());
+    let names: Vec<String> = (0..layers.len()).map(|place| format!(r#""model.layers.{place}""#)).collect();
+    let text = format!(
+        r#"{{"same":[[8,0]],"repeats":[["model.layers",6,[0,1,5]]],"code":[{}],"storages":[{}],"modules":["",{}],"loaded":{},
+            "parameters":[],"gradients":{{{}}},"losses":{{{}}},"asked":{{}}}}"#,
+        code.join(","),
+        storages.join(","),
+        names.join(","),
+        layers.len(),
+        gradients.join(","),
+        losses.join(",")
+    );
+    Trial { at: at.to_vec(), recording: serde_json::from_str(&text).unwrap() }
+}
+
+#[test]
+fn what_repeats_is_learnt_from_a_shorter_model_and_no_further_than_it_holds() {
+    let axis = |name: &str| Axis { name: name.to_owned(), usual: 64, least: 1, step: 1 };
+    let points = [[2, 64], [3, 64], [2, 65], [5, 63], [3, 49], [4, 57], [2, 83]];
+    let (six, three): (Vec<u64>, [u64; 3]) = ((0..6).collect(), [0, 1, 5]);
+    let empty = || Hull::new(Asked { axes: vec![axis("B"), axis("S")], ..Asked::default() });
+    let learnt = |odd: Option<u64>, whole: &[[u64; 2]]| {
+        let mut hull = empty();
+        let short: Vec<Trial> = points.iter().map(|at| stacked(*at, &three, odd)).collect();
+        let whole: Vec<Trial> = whole.iter().map(|at| stacked(*at, &six, odd)).collect();
+        fit_whole(&mut hull, "fp32", Holds::default(), &whole, &short).unwrap().map(|_| hull)
+    };
+    let learnt_of = learnt(None, &[[2, 64], [2, 83]]).unwrap();
+    let mut recorded = empty();
+    let whole: Vec<Trial> = points.iter().map(|at| stacked(*at, &six, None)).collect();
+    fit(&mut recorded, "fp32", Holds::default(), &whole).unwrap();
+    assert_eq!(learnt_of, recorded, "the file is the one that all recordings of the whole make");
+    // A layer that goes another way at some sizes, and was left out: the whole at those sizes tells.
+    assert!(learnt(Some(3), &[[2, 64]]).is_some());
+    assert!(learnt(Some(3), &[[2, 64], [2, 83]]).is_none());
+    // One that is unlike any at the first point.
+    let (short, odd) = (vec![stacked([2, 80], &three, Some(3))], [stacked([2, 80], &six, Some(3))]);
+    assert_eq!(fit_whole(&mut empty(), "fp32", Holds::default(), &odd, &short).unwrap(), None);
 }
