@@ -55,6 +55,8 @@ pub enum Masks {
     Windowed(u64),
     /// Both, the full one first (Gemma 2's way).
     Both(u64),
+    /// So, made without position ids, which say where packed sequences begin (GPT-OSS).
+    BothUnpacked(u64),
     /// The full one always, the windowed one only where a layer uses it (Qwen's way).
     FullThenUsed(u64),
 }
@@ -253,6 +255,10 @@ impl Decoder {
             Masks::Both(w) => {
                 let full = full();
                 (full, windowed(w))
+            }
+            Masks::BothUnpacked(w) => {
+                let full = causal_mask(embeds, given, None, self.plan.attention);
+                (full, sliding_window_causal_mask(embeds, given, None, self.plan.attention, w))
             }
             Masks::FullThenUsed(w) => {
                 let full = full();

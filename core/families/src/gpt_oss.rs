@@ -212,7 +212,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, false), || causal_lm::head(scope, &embed_tokens, tied))?;
-    let masks = Masks::Both(window.unwrap_or(0));
+    let masks = Masks::BothUnpacked(window.unwrap_or(0));
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
     Ok(Decoder { angles: AngleTables::Once, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
 }

@@ -9,19 +9,19 @@ use super::older_mask::older_causal_mask;
 use crate::ops::{self, Fill, Pointwise, Rearrangement, Reduction};
 use crate::tensor::{Context, DType, Geometry, Seen, Tensor};
 
-/// `create_causal_mask`. `mask` is the given `[batch, seq]` mask and whether anything in it is padded; `None` comes back
+/// `create_causal_mask`, which looks for packed sequences where it is handed positions. `mask` is the given `[batch, seq]` mask and whether anything in it is padded; `None` comes back
 /// where attention may rely on its own `is_causal`.
-pub fn causal_mask(
+pub fn causal_mask<'p>(
     embeds: &Tensor,
     mask: Option<(&Tensor, bool)>,
-    position_ids: &Tensor,
+    position_ids: impl Into<Option<&'p Tensor>>,
     attention: Attention,
 ) -> Option<Tensor> {
     let cx = embeds.cx();
     if !cx.is_inference() && !cx.machine().rules.has(&rules::BOOLEAN_MASKS) {
         return older_causal_mask(embeds, mask, attention);
     }
-    create(embeds, mask, Some(position_ids), attention, Skip::Allowed, None)
+    create(embeds, mask, position_ids.into(), attention, Skip::Allowed, None)
 }
 
 /// `create_causal_mask(..., allow_is_causal_skip=False)` without position ids: made even where nothing is padded.
@@ -35,14 +35,14 @@ pub fn decoder_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, atten
 }
 
 /// `create_sliding_window_causal_mask`: never skipped once the sequence is as long as the window.
-pub fn sliding_window_causal_mask(
+pub fn sliding_window_causal_mask<'p>(
     embeds: &Tensor,
     mask: Option<(&Tensor, bool)>,
-    position_ids: &Tensor,
+    position_ids: impl Into<Option<&'p Tensor>>,
     attention: Attention,
     window: u64,
 ) -> Option<Tensor> {
-    create(embeds, mask, Some(position_ids), attention, Skip::Allowed, Some(window))
+    create(embeds, mask, position_ids.into(), attention, Skip::Allowed, Some(window))
 }
 
 /// Whether sdpa may do without a mask and say `is_causal` instead.
