@@ -4,7 +4,7 @@ use super::cast::full_precision;
 use super::label_smoothing::cross_entropy_smoothed;
 use super::nll_loss::nll_loss;
 use super::softmax::log_softmax;
-use crate::tensor::{DType, Geometry, Smoothing, Tape, Tensor, grads};
+use crate::tensor::{DType, Geometry, Kernels, Smoothing, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
 /// `cross_entropy(logits [N, classes], targets [N])`, mean: log-softmax, then the negative log likelihood.
@@ -44,7 +44,17 @@ pub fn mse_loss(input: &Tensor, target: &Tensor) -> Tensor {
     let tape = Tape::new(input.cx(), GradFn::MseLossBackward0, &[&input]);
     let saved = [tape.save(&input), tape.save(&target)];
     let dtype: DType = input.dtype();
-    let mut loss = input.cx().launch(Op::MseLoss, &[&input, &target]).make_sizes(&[], dtype);
+    let mut loss = {
+        let mut launch = input.cx().launch(Op::MseLoss, &[&input, &target]);
+        if input.cx().machine().kernels == Kernels::Uncounted {
+            launch.make_sizes(&[], dtype)
+        } else {
+            // The kernel writes every square into the result before their mean takes its place: what held them all stays
+            // (`mse_loss_out` in `aten/src/ATen/native/BinaryOps.cpp`; seen with PyTorch 2.9, 2.11 and 2.15).
+            let squares = launch.make(input.geometry().preserved(), dtype);
+            squares.view_as(Geometry::contiguous(&[]))
+        }
+    };
     tape.record([&mut loss], move |g| {
         let (input, target) = (saved[0].unpack(), saved[1].unpack());
         grads([Some(g.like(Op::MseLossBackward, &input, &[g.grad(), &target]))])
