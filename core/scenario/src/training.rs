@@ -247,7 +247,8 @@ fn implementation(scenario: &Scenario) -> OptimizerImpl {
 
 fn attention(scenario: &Scenario) -> Attention {
     let software = Rules::of(&scenario.software);
-    let calls = scenario.family().sdpa.is_none_or(|since| software.has(since));
+    let family = scenario.family();
+    let calls = !family.only_eager && family.sdpa.is_none_or(|since| software.has(since));
     if calls && software.has(&rules::SDPA) { Attention::Sdpa } else { Attention::Eager }
 }
 

@@ -18,6 +18,7 @@ pub const HULL: Family = Family {
     layers: &[],
     checkpointing: Checkpoints::Always,
     eager: true,
+    only_eager: false,
     sdpa: None,
     adapters: true,
     unquantized: None,

@@ -56,6 +56,9 @@ pub struct Family {
     pub checkpointing: Checkpoints,
     /// Whether its attention can be eager; else it calls `scaled_dot_product_attention` itself, or has none.
     pub eager: bool,
+    /// Whether no class of it calls `scaled_dot_product_attention` (`_supports_sdpa` is false): its attention is eager whatever
+    /// a scenario says.
+    pub only_eager: bool,
     /// Since when it calls `scaled_dot_product_attention`; before, its attention was eager alone. `None`: as far back as is known.
     pub sdpa: Option<&'static Rule>,
     /// Whether its forward returns keys and values in training where `use_cache` is on (`past_key_values`).

@@ -37,6 +37,7 @@ const fn network(
         layers: &[],
         checkpointing: Checkpoints::Never,
         eager: true,
+        only_eager: false,
         sdpa: None,
         caches: false,
         loss_in_parts: false,

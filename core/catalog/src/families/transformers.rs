@@ -26,6 +26,7 @@ const fn decoder(name: &'static str, architecture: Architecture, positions: u64)
         layers: &[&["num_hidden_layers"]],
         checkpointing: Checkpoints::Always,
         eager: true,
+        only_eager: false,
         sdpa: None,
         caches: true,
         loss_in_parts: true,
@@ -105,7 +106,11 @@ pub const TRANSFORMERS: &[Family] = &[
     },
     Family { sdpa: Some(&rules::LAST_ENCODERS_CALL_SDPA), ..encoder("electra", Architecture::Electra) },
     // Positions are a table only where `position_biased_input` adds one; the forward looks for itself.
-    Family { positions: Positions::computed(POSITIONS, 512), ..encoder("deberta-v2", Architecture::DebertaV2) },
+    Family {
+        only_eager: true,
+        positions: Positions::computed(POSITIONS, 512),
+        ..encoder("deberta-v2", Architecture::DebertaV2)
+    },
     Family {
         sdpa: Some(&rules::FIRST_ENCODERS_CALL_SDPA),
         ..classifier("vit", Architecture::Vit, Inputs::Image { key: "image_size", side: 224, fixed: true })
@@ -127,11 +132,12 @@ pub const TRANSFORMERS: &[Family] = &[
     mixture("mixtral", Architecture::Mixtral, 131_072, Some(MIXTRAL)),
     Family { tasks: &[Task::CausalLm], ..mixture("olmoe", Architecture::Olmoe, 4096, Some(QWEN)) },
     // Its experts are no linears: peft leaves them alone.
-    mixture("gpt_oss", Architecture::GptOss, 131_072, None),
+    Family { only_eager: true, ..mixture("gpt_oss", Architecture::GptOss, 131_072, None) },
     // peft leaves Qwen2-MoE alone: its conversion has another name than its pattern (`_convert_peft_config_moe`).
     mixture("qwen2_moe", Architecture::QwenMoe, 32_768, None),
     mixture("qwen3_moe", Architecture::QwenMoe, 32_768, Some(QWEN)),
     Family {
+        only_eager: true,
         // Biases instead of positions: nothing ends at 2048, the length it was trained with.
         positions: Positions::computed(&["seq_length"], 2048),
         layers: &[&["n_layer", "num_hidden_layers"]],
@@ -143,12 +149,14 @@ pub const TRANSFORMERS: &[Family] = &[
         ..decoder("opt", Architecture::Opt, 2048)
     },
     Family {
+        only_eager: true,
         positions: Positions::learned(POSITIONS, 2048),
         layers: &[&["num_layers", "num_hidden_layers"]],
         sizes: GPT_NEO,
         ..decoder("gpt_neo", Architecture::GptNeo, 2048)
     },
     Family {
+        only_eager: true,
         // Its positions are rotary, but looked up in a table.
         positions: Positions::learned(&["max_position_embeddings", "n_positions"], 2048),
         layers: &[&["n_layer", "num_hidden_layers"]],
