@@ -174,9 +174,15 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     sparse::refuse(config)?;
     let bias = config.flag("attention_bias", true)?;
     let dropout = config.probability("attention_dropout", 0.0)?;
-    // Its masks are made for either kind of layer; without a length a windowed one cannot be.
+    // Its masks are made for either kind of layer, used or not.
     let default = (!config.mentions("sliding_window")).then_some(128);
-    let window = config.optional_size("sliding_window")?.or(default);
+    let Some(window) = config.optional_size("sliding_window")?.or(default) else {
+        return Err(config.error(
+            "sliding_window",
+            "transformers makes no mask of windowed layers without a length",
+            "give the number of tokens they look back, or leave the key out for 128",
+        ));
+    };
     let types = config.texts("layer_types");
     let windowed = |i: u64| match &types {
         Some(types) => types.get(i as usize) == Some(&"sliding_attention"),
@@ -186,7 +192,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 201_088)?, heads.hidden);
     let layer = |scope: &Scope, i| -> Option<Box<dyn Layer>> {
         let norm = |name: &'static str| WideRmsNorm::new(&scope.child(name), heads.hidden);
-        let window = window.filter(|_| windowed(i));
+        let window = windowed(i).then_some(window);
         let self_attn = Attend::new(&scope.child("self_attn"), heads, bias, dropout, window);
         let mlp = scope.child("mlp");
         let router = mlp.child("router");
@@ -212,7 +218,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, false), || causal_lm::head(scope, &embed_tokens, tied))?;
-    let masks = Masks::BothUnpacked(window.unwrap_or(0));
+    let masks = Masks::BothUnpacked(window);
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
     Ok(Decoder { angles: AngleTables::Once, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
 }

@@ -192,6 +192,17 @@ mod tests {
         assert!(backward_of(values).contains(&"+zeros [16, 8] float32".to_owned()));
     }
 
+    /// As `topk`: the chosen places are filled in zeros.
+    #[test]
+    fn a_maximum_keeps_its_indices_and_its_gradient_is_as_large_as_its_input() {
+        let cx = forward();
+        let x = activation(&cx, &[4, 3, 8]);
+        let most = max_last(&neg(&x));
+        assert_eq!(most.dims(), [4, 3, 1]);
+        assert_eq!(alive(&cx, Kind::Saved), ["max.dim [4, 3, 1] int64"]);
+        assert!(backward_of(most).contains(&"+zeros [4, 3, 8] float32".to_owned()));
+    }
+
     /// The generated in-place code saves `self.clone()` when `other` needs a gradient.
     #[test]
     fn an_in_place_division_copies_what_it_overwrites() {
