@@ -686,6 +686,7 @@ class Attention:
         import torch
 
         head, half = query.size(-1), query.dtype in (torch.float16, torch.bfloat16)
+        heads = {head, value.size(-1)}
         trains = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
         # check_batch_size_and_num_heads_dense: no fused kernel broadcasts heads that it was not told are grouped.
         same = query.size(1) == key.size(1) == value.size(1) if query.dim() == 4 else False
@@ -697,18 +698,22 @@ class Attention:
         order = ["flash", "efficient"] if capability[0] >= 8 else ["efficient"]
         for kernel in (["cudnn"] if capability[0] in (9, 10) else []) + order:
             if kernel == "cudnn":
-                most = 256 if capability[0] == 9 else 128
+                # DeepSeek's pair is allowed by name (check_cudnn_tensor_shapes).
+                most = 256 if capability[0] == 9 else 192 if (head, value.size(-1)) == (192, 128) else 128
                 gradient = mask is not None and mask.requires_grad
-                if half and head <= most and head % 8 == 0 and key.size(2) != 1 and not gradient:
+                fits = max(heads) <= most and all(size % 8 == 0 for size in heads)
+                if half and fits and key.size(2) != 1 and not gradient:
                     return kernel
             elif kernel == "flash":
                 small = capability in ((8, 6), (8, 7), (8, 9)) or capability[0] == 12
                 fits = not (trains and small) or not (193 <= head <= 224 or (head > 224 and dropout > 0))
-                if half and mask is None and head <= 256 and fits:
+                # check_head_dim_size_flash: values are as wide as queries.
+                if half and mask is None and head <= 256 and len(heads) == 1 and fits:
                     return kernel
             else:
                 alignment = 8 if half else 4 if capability[0] >= 8 else 1
-                if same and head % alignment == 0 and (capability[0] >= 8 or query.dtype != torch.bfloat16):
+                aligned_heads = all(size % alignment == 0 for size in heads)
+                if same and aligned_heads and (capability[0] >= 8 or query.dtype != torch.bfloat16):
                     return kernel
         return "math"
 

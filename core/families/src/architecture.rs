@@ -5,10 +5,10 @@ use plimsoll_ground::{Error, Result};
 use plimsoll_torch::nn::Scope;
 
 use super::{
-    Config, Model, Plan, bart, bert, bloom, clip, convnext, deberta, dinov2, distilbert, electra, falcon, gat, gemma,
-    gemma2, glm, gpt_neo, gpt_neox, gpt_oss, gpt2, gptj, llama, mixtral, mlp, modernbert, nanogpt, nbeats, olmo, olmo2,
-    olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, smollm3, stablelm, starcoder2, swin, t5, torchvision, vit,
-    whisper,
+    Config, Model, Plan, bart, bert, bloom, clip, convnext, deberta, deepseek, dinov2, distilbert, electra, falcon,
+    gat, gemma, gemma2, glm, glm4_moe, gpt_neo, gpt_neox, gpt_oss, gpt2, gptj, llama, mixtral, mlp, modernbert,
+    nanogpt, nbeats, olmo, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, smollm3, stablelm, starcoder2,
+    swin, t5, torchvision, vit, whisper,
 };
 
 /// Builds the model of a row.
@@ -27,6 +27,7 @@ pub fn build(architecture: Architecture, scope: &Scope, config: &Config<'_>, pla
         Architecture::Clip => clip::build,
         Architecture::Convnext => convnext::build,
         Architecture::DebertaV2 => deberta::build,
+        Architecture::Deepseek => deepseek::build,
         Architecture::Dinov2 => dinov2::build,
         Architecture::Distilbert => distilbert::build,
         Architecture::Electra => electra::build,
@@ -35,6 +36,7 @@ pub fn build(architecture: Architecture, scope: &Scope, config: &Config<'_>, pla
         Architecture::Gemma => gemma::build,
         Architecture::Gemma2 => gemma2::build,
         Architecture::Glm => glm::build,
+        Architecture::Glm4Moe => glm4_moe::build,
         Architecture::Gpt2 => gpt2::build,
         Architecture::GptNeo => gpt_neo::build,
         Architecture::GptNeox => gpt_neox::build,

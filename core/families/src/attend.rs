@@ -19,6 +19,8 @@ pub enum QueryKeyNorms {
     Heads(Norm, Norm),
     /// The whole projection (OLMo 2).
     Projections(Norm, Norm),
+    /// Every head, once all are projected and split (GLM-4.5).
+    Split(Norm, Norm),
     /// Every head, once all are split and transposed (Gemma 3, Phi, StableLM).
     Transposed(Norm, Norm),
 }
@@ -140,6 +142,14 @@ impl Attend {
                     let query = ops::transpose(&q_norm.forward(&split(&self.q_proj.forward(hidden))), 1, 2);
                     let key = ops::transpose(&k_norm.forward(&split(&self.k_proj.forward(hidden))), 1, 2);
                     (query, key, heads(&self.v_proj.forward(hidden)))
+                }
+                QueryKeyNorms::Split(q_norm, k_norm) => {
+                    let (mut query, mut key) =
+                        (split(&self.q_proj.forward(hidden)), split(&self.k_proj.forward(hidden)));
+                    let value = heads(&self.v_proj.forward(hidden));
+                    query = q_norm.forward(&query);
+                    key = k_norm.forward(&key);
+                    (ops::transpose(&query, 1, 2), ops::transpose(&key, 1, 2), value)
                 }
                 QueryKeyNorms::Transposed(q_norm, k_norm) => {
                     let (mut query, mut key, value) = if self.options.whole_projections {

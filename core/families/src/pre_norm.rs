@@ -6,6 +6,7 @@ use plimsoll_torch::tensor::{ModuleId, Tensor};
 
 use super::attend::Attend;
 use super::decoder::{Keywords, Layer};
+use super::shared_moe::SharedMoe;
 use super::sparse::SparseMoeBlock;
 
 /// A layer's feed-forward.
@@ -17,6 +18,8 @@ pub enum FeedForward {
     Plain(Box<PlainMlp>),
     /// A mixture of experts.
     Sparse(Box<SparseMoeBlock>),
+    /// One with experts that every token goes to beside the chosen.
+    Shared(Box<SharedMoe>),
 }
 
 impl FeedForward {
@@ -26,6 +29,7 @@ impl FeedForward {
             Self::Gated(mlp) => mlp.forward(x),
             Self::Plain(mlp) => mlp.forward(x),
             Self::Sparse(mlp) => mlp.forward(x),
+            Self::Shared(mlp) => mlp.forward(x),
         }
     }
 }
@@ -94,6 +98,7 @@ impl Layer for PreNormLayer {
     }
 
     fn kind(&self) -> u64 {
-        2 * self.self_attn.options.rotary + u64::from(matches!(self.mlp, FeedForward::Sparse(_)))
+        2 * self.self_attn.options.rotary
+            + u64::from(matches!(self.mlp, FeedForward::Sparse(_) | FeedForward::Shared(_)))
     }
 }

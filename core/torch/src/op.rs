@@ -150,6 +150,8 @@ names! {
         NativeLayerNormBackward = "native_layer_norm_backward",
         NeScalar = "ne.Scalar",
         Neg = "neg",
+        NewEmpty = "new_empty",
+        NewEmptyStrided = "new_empty_strided",
         NewOnes = "new_ones",
         NewZeros = "new_zeros",
         NllLossBackward = "nll_loss_backward",

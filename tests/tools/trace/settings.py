@@ -200,6 +200,31 @@ SETTINGS = {
             }},
         ],
     ),
+    "glm4_moe": (
+        {
+            **DECODER, "head_dim": 16, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+            "first_k_dense_replace": 1,
+        },
+        [
+            *[changes for changes in DECODES if "output_attentions" not in changes], *TIES, *BIAS, {"num_key_value_heads": 4},
+            {"head_dim": 32}, {"use_qk_norm": True}, {"partial_rotary_factor": 1.0}, {"num_local_experts": 4},
+            {"first_k_dense_replace": 0}, {"n_shared_experts": 2}, {"n_group": 2, "topk_group": 1}, {"norm_topk_prob": False},
+            {"routed_scaling_factor": 2.5}, {"num_nextn_predict_layers": 1},
+        ],
+    ),
+    "deepseek_v3": (
+        {
+            **DECODER, "num_key_value_heads": DECODER["num_attention_heads"], "n_routed_experts": 8, "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1, "q_lora_rank": 24,
+            "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16,
+        },
+        [
+            *[changes for changes in DECODES if "output_attentions" not in changes], *TIES, *BIAS, {"q_lora_rank": None},
+            {"v_head_dim": 32}, {"qk_rope_head_dim": 16}, {"num_local_experts": 4}, {"first_k_dense_replace": 0},
+            {"n_shared_experts": 2}, {"n_group": 4, "topk_group": 2}, {"norm_topk_prob": False}, {"rope_interleave": False},
+            {"num_nextn_predict_layers": 1},
+        ],
+    ),
     "gpt_oss": (
         {**DECODER, "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2},
         [

@@ -240,9 +240,8 @@ pub struct Router {
 /// What a router decides.
 #[derive(Debug)]
 pub struct Routing {
-    /// Of every expert.
-    #[allow(dead_code, reason = "held alive, as Python holds it")]
-    logits: Tensor,
+    /// Of every expert: held alive, as Python holds it.
+    pub logits: Tensor,
     /// The chosen experts' weights, `[tokens, k]`.
     pub scores: Tensor,
     /// The chosen experts, int64 `[tokens, k]`.

@@ -11,6 +11,7 @@ mod embedding;
 mod encoder_attention;
 mod experts;
 mod gated_mlp;
+mod group_router;
 pub mod kv_cache;
 mod layer_rope;
 mod linear;
@@ -35,8 +36,9 @@ pub use conv::{BatchNorm2d, Conv1d, Conv2d};
 pub use drop_path::DropPath;
 pub use embedding::Embedding;
 pub use encoder_attention::EncoderAttention;
-pub use experts::{Experts, Router, Scores};
+pub use experts::{Experts, Router, Routing, Scores};
 pub use gated_mlp::GatedMlp;
+pub use group_router::{Choice, GroupRouter, RouterSizes};
 pub use layer_rope::{Angles, LayerAngles, LayerRotary};
 pub use linear::{Conv1D, Linear};
 pub use mask::{additive, causal_mask, decoder_causal_mask, sliding_window_causal_mask, whole_causal_mask};
@@ -50,8 +52,8 @@ pub use older_mask::{
 pub use quantization_plan::QuantizationPlan;
 pub use rope::{
     RotaryEmbedding, apply_neighbours_rotary_pos_emb, apply_partial_rotary_pos_emb, apply_rotary_pos_emb,
-    apply_rotary_pos_emb_float, apply_rotary_pos_emb_fp32, apply_rotary_pos_emb_in_halves, apply_rotary_pos_emb_phi3,
-    rotate_every_two,
+    apply_rotary_pos_emb_float, apply_rotary_pos_emb_fp32, apply_rotary_pos_emb_in_halves,
+    apply_rotary_pos_emb_interleave, apply_rotary_pos_emb_phi3, rotate_every_two,
 };
 pub use scope::Scope;
 pub use shards::{ShardPlan, Sharded};

@@ -186,6 +186,29 @@ pub fn apply_neighbours_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin
     (q, ops::cat(&[&k_embed, &k_pass], -1))
 }
 
+/// `apply_rotary_pos_emb_interleave` of DeepSeek V3: every dimension with its neighbour, the even ones' results before the
+/// odd ones'.
+pub fn apply_rotary_pos_emb_interleave(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
+    let half = |table: &Tensor| ops::unsqueeze(&ops::narrow(table, -1, table.size(-1) / 2), 1);
+    let (cos, sin) = (half(cos), half(sin));
+    let pairs = |x: &Tensor| (ops::every_second(x), ops::every_second(x));
+    let (q_pairs, k_pairs) = (pairs(q), pairs(k));
+    let turned = |(even, odd): &(Tensor, Tensor)| {
+        let first = {
+            let straight = ops::mul(even, &cos);
+            let crossed = ops::mul(odd, &sin);
+            ops::sub(&straight, &crossed)
+        };
+        let second = {
+            let straight = ops::mul(odd, &cos);
+            let crossed = ops::mul(even, &sin);
+            ops::add(&straight, &crossed)
+        };
+        ops::cat(&[&first, &second], -1)
+    };
+    (turned(&q_pairs), turned(&k_pairs))
+}
+
 /// `table[..., :half].repeat_interleave(2, dim=-1)`.
 fn spread(table: &Tensor) -> Tensor {
     let half = ops::narrow(table, -1, table.size(-1) / 2);

@@ -33,6 +33,7 @@ pub fn scaled_dot_product_attention(
     let call = Call {
         dtype: q.dtype(),
         head: q.size(-1),
+        value_head: v.size(-1),
         keys: k.size(-2),
         grouped: q.size(1) != k.size(1),
         mask: mask.is_some(),
@@ -145,14 +146,11 @@ const fn names(kernel: Kernel) -> (Op, GradFn, Op) {
     }
 }
 
-/// Products of a fused kernel's backward: the scores once more, and the gradients of scores, values, queries and keys.
-const BACKWARD_PRODUCTS: u64 = 5;
-
-/// Operations of one of attention's products, the scores or the outputs: for every head of the queries, all queries with all
-/// keys. What a causal mask leaves out is counted, as `torch.utils.flop_counter` does; grouped heads, which it refuses, are
+/// Operations of one of attention's products: of queries with keys, `head` being theirs, or of scores with values, `head`
+/// being theirs: for every head of the queries, all queries with all keys. What a causal mask leaves out is counted, as `torch.utils.flop_counter` does; grouped heads, which it refuses, are
 /// counted as if every head of the queries had keys of its own, which is what the kernels do.
-fn product_flops(q: &Tensor, k: &Tensor) -> u64 {
-    q.numel().saturating_mul(k.size(-2)).saturating_mul(2)
+fn product_flops(q: &Tensor, k: &Tensor, head: u64) -> u64 {
+    (q.size(0) * q.size(1)).saturating_mul(q.size(-2)).saturating_mul(head).saturating_mul(k.size(-2)).saturating_mul(2)
 }
 
 /// A fused kernel: keeps q, k, v, the mask, the output, the log-sum-exp of every row, and the random state.
@@ -165,8 +163,9 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
     let wanted = (0..3).any(|input| tape.needs(input));
     let saved_mask = mask.map_or(Saved::Nothing, |m| tape.save(m));
     let saved = [tape.save(k), tape.save(q), tape.save(v)];
-    let product = product_flops(q, k);
-    let mut launch = cx.launch(op, &inputs).flops(product.saturating_mul(2));
+    let (scores, outputs) = (product_flops(q, k, q.size(-1)), product_flops(q, k, v.size(-1)));
+    let mut launch = cx.launch(op, &inputs).flops(scores.saturating_add(outputs));
+    let backward_flops = scores.saturating_mul(3).saturating_add(outputs.saturating_mul(2));
     // cuDNN's is made before its output (`_cudnn_attention_forward` in attention.cu); the fake tensors of the reference rows
     // have it afterwards.
     let early = (kernel == Kernel::Cudnn && cx.machine().kernels.is_counted())
@@ -195,7 +194,7 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
         let [k, q, v] = [saved[0].unpack(), saved[1].unpack(), saved[2].unpack()];
         let kept: Vec<Tensor> = kept.iter().map(Saved::unpack).collect();
         let operands: Vec<&Tensor> = [g.grad(), &q, &k, &v].into_iter().chain(&mask).chain(&kept).collect();
-        let mut launch = g.cx().launch(backward, &operands).flops(product.saturating_mul(BACKWARD_PRODUCTS));
+        let mut launch = g.cx().launch(backward, &operands).flops(backward_flops);
         // `contiguous_grad_out` and `contiguous_out` of _flash_attention_backward, which looks at them as
         // `[batch, seq, heads, dim]`. Nobody sees them from outside.
         let inner = kernel == Kernel::Flash && matches!(g.cx().machine().kernels, Kernels::Cuda(..));

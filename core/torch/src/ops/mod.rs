@@ -41,6 +41,7 @@ mod routing;
 mod sdpa_rules;
 mod select;
 mod similarity;
+mod slices;
 mod softmax;
 mod view;
 
@@ -84,8 +85,9 @@ pub use routing::{div_in_place, grouped_linear, grouped_mm, index_rows, max_last
 pub use sdpa_rules::SdpaRules;
 pub use select::{clamp, clamp_max, clamp_numbers, index, index_one, maximum, unbind, where_scalar, where_tensor};
 pub use similarity::{div, exp, sum_last};
+pub use slices::filled;
 pub use softmax::{softmax, softmax_fp32, softmax_to};
 pub use view::{
     CHANNELS_FIRST, CHANNELS_LAST, cat, clone, contiguous, expand, first, narrow, permute, reshape, select, split,
-    transpose, unsqueeze, view, whole,
+    split_in_two, transpose, unsqueeze, view, whole,
 };

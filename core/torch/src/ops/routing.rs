@@ -1,5 +1,6 @@
 //! What a mixture of experts needs to send tokens to experts and back.
 
+use super::elementwise::binary;
 use super::inside;
 use super::matmul::linear_flops;
 use crate::tensor::{DType, Geometry, Gradients, Tape, Tensor, grads};
@@ -19,10 +20,13 @@ pub fn sum_middle(x: &Tensor) -> Tensor {
     out
 }
 
-/// `torch.topk(x, k, dim=-1)` of a matrix: values and indices; keeps the indices.
+/// `torch.topk(x, k, dim=-1)`: values and indices; keeps the indices.
 pub fn topk(x: &Tensor, k: u64) -> (Tensor, Tensor) {
     let tape = Tape::new(x.cx(), GradFn::TopkBackward0, &[x]);
-    let sizes = [x.size(0), k];
+    let mut sizes = x.dims().to_vec();
+    if let Some(last) = sizes.last_mut() {
+        *last = k;
+    }
     let mut launch = x.cx().launch(Op::Topk, &[x]);
     let mut values = launch.make_sizes(&sizes, x.dtype());
     let indices = launch.make_sizes(&sizes, DType::Int64);
@@ -72,14 +76,14 @@ pub fn div_in_place(x: Tensor, divisor: &Tensor) -> Tensor {
         let (x, divisor) = (saved_x.get(), saved_divisor.unpack());
         let divisor_grad = x.map(|x| {
             // div_tensor_other_backward: -grad * ((self / other) / other)
-            let quotient = g.like(Op::DivTensor, &x, &[&divisor]);
-            let twice = g.like(Op::DivTensor, &quotient, &[&divisor]);
+            let quotient = binary(Op::DivTensor, &x, &divisor);
+            let twice = binary(Op::DivTensor, &quotient, &divisor);
             let negative = g.like(Op::Neg, g.grad(), &[]);
-            let product = g.like(Op::MulTensor, &x, &[&negative]);
+            let product = binary(Op::MulTensor, &negative, &twice);
             drop((negative, twice, quotient));
             product
         });
-        let x_grad = g.needs(0).then(|| g.like(Op::DivTensor, g.grad(), &[&divisor]));
+        let x_grad = g.needs(0).then(|| binary(Op::DivTensor, g.grad(), &divisor));
         grads([x_grad, divisor_grad])
     });
     out

@@ -24,8 +24,10 @@ pub enum Kernel {
 pub struct Call {
     /// Of queries, keys and values.
     pub dtype: DType,
-    /// Elements of a head.
+    /// Elements of a head of queries and keys.
     pub head: u64,
+    /// Elements of a head of values.
+    pub value_head: u64,
     /// How many keys there are.
     pub keys: u64,
     /// Fewer heads of keys than of queries.
@@ -50,6 +52,8 @@ pub struct SdpaRules {
     order: Vec<Kernel>,
     /// The largest head cuDNN takes.
     cudnn_head: u64,
+    /// Whether cuDNN takes [`LATENT`] as well.
+    cudnn_latent: bool,
     /// The largest head flash takes.
     flash_head: u64,
     /// The largest head flash trains; on some cards larger ones again.
@@ -59,7 +63,13 @@ pub struct SdpaRules {
     tensor_cores: bool,
     /// Whether the memory-efficient kernel takes grouped heads.
     efficient_groups: bool,
+    /// Whether the memory-efficient kernel wants values as wide as queries: it does where it shares flash's code
+    /// (`check_head_dim_size_flash<caller_is_meff>`).
+    equal_heads: bool,
 }
+
+/// DeepSeek's heads of queries and of values, which `check_cudnn_tensor_shapes` names.
+const LATENT: (u64, u64) = (192, 128);
 
 /// What a card's shared memory leaves of flash's backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +103,8 @@ impl SdpaRules {
             order,
             // check_cudnn_tensor_shapes(): 256 on Hopper, 128 elsewhere, asked of PyTorch 2.11 itself.
             cudnn_head: if compute_capability.0 == 9 { 256 } else { 128 },
+            // Read in PyTorch 2.11, which brings the cuDNN it asks for.
+            cudnn_latent: compute_capability.0 == 10 && software.has(&rules::CUDNN_BUNDLED),
             flash_head: if flash_2 { 256 } else { 128 },
             flash_training: match compute_capability {
                 (8, 6..=9) if !flash_2 => FlashTraining::UpTo64,
@@ -101,6 +113,7 @@ impl SdpaRules {
             },
             tensor_cores: compute_capability.0 >= 8,
             efficient_groups: software.has(&rules::EFFICIENT_GROUPS),
+            equal_heads: false,
         }
     }
 
@@ -109,10 +122,12 @@ impl SdpaRules {
         Self {
             order: vec![Kernel::Flash, Kernel::Efficient],
             cudnn_head: 0,
+            cudnn_latent: false,
             flash_head: 256,
             flash_training: FlashTraining::All,
             tensor_cores: true,
             efficient_groups: false,
+            equal_heads: true,
         }
     }
 
@@ -121,16 +136,19 @@ impl SdpaRules {
         Self {
             order: Vec::new(),
             cudnn_head: 0,
+            cudnn_latent: false,
             flash_head: 0,
             flash_training: FlashTraining::All,
             tensor_cores: false,
             efficient_groups: false,
+            equal_heads: false,
         }
     }
 
     /// The kernel of one call.
     pub fn select(&self, call: &Call) -> Kernel {
-        let &Call { dtype, head, .. } = call;
+        let &Call { dtype, head, value_head, .. } = call;
+        let wider = head.max(value_head);
         let trains = match self.flash_training {
             _ if !call.gradient => true,
             FlashTraining::All => true,
@@ -140,10 +158,13 @@ impl SdpaRules {
         let fits = |kernel: &Kernel| match kernel {
             // check_for_attn_mask_cudnn() refuses a mask that requires grad.
             Kernel::Cudnn => {
-                let head_fits = head <= self.cudnn_head && head.is_multiple_of(8);
+                let aligned = head.is_multiple_of(8) && value_head.is_multiple_of(8);
+                let head_fits =
+                    aligned && (wider <= self.cudnn_head || (self.cudnn_latent && (head, value_head) == LATENT));
                 dtype.is_half() && head_fits && call.keys != 1 && !call.mask_gradient
             }
-            Kernel::Flash => dtype.is_half() && !call.mask && head <= self.flash_head && trains,
+            // check_head_dim_size_flash(): values are as wide as queries.
+            Kernel::Flash => dtype.is_half() && !call.mask && head == value_head && head <= self.flash_head && trains,
             Kernel::Efficient => {
                 let alignment = match (dtype.is_half(), self.tensor_cores) {
                     (true, _) => 8,
@@ -152,6 +173,8 @@ impl SdpaRules {
                 };
                 (!call.grouped || self.efficient_groups)
                     && head.is_multiple_of(alignment)
+                    && value_head.is_multiple_of(alignment)
+                    && (head == value_head || !self.equal_heads)
                     && (dtype != DType::BFloat16 || self.tensor_cores)
             }
             Kernel::Math => true,

@@ -3,7 +3,7 @@
 use super::cast::full_precision;
 use super::elementwise::{binary, unary};
 use super::inside;
-use crate::tensor::{Tape, Tensor, grads};
+use crate::tensor::{DType, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
 /// `a / b`; keeps b, and a if b wants a gradient.
@@ -41,15 +41,16 @@ pub fn exp(x: &Tensor) -> Tensor {
     out
 }
 
-/// `torch.sum(x, dim=-1, keepdim=True)`; float32 under autocast. Its gradient is a view.
+/// `torch.sum(x, dim=-1, keepdim=True)`; float32 under autocast, which asks the kernel for it (`fp32_set_opt_dtype`) and
+/// makes no copy of what is summed. Its gradient is a view.
 pub fn sum_last(x: &Tensor) -> Tensor {
-    let x = full_precision(x);
-    let tape = Tape::new(x.cx(), GradFn::SumBackward1, &[&x]);
+    let dtype = if x.cx().autocast_dtype().is_some() { DType::Float32 } else { x.dtype() };
+    let tape = Tape::new(x.cx(), GradFn::SumBackward1, &[x]);
     let mut sizes = x.dims().to_vec();
     if let Some(last) = sizes.last_mut() {
         *last = 1;
     }
-    let mut out = x.cx().launch(Op::SumDimIntList, &[&x]).make_sizes(&sizes, x.dtype());
+    let mut out = x.cx().launch(Op::SumDimIntList, &[x]).make_sizes(&sizes, dtype);
     drop(inside::sum_to(x.cx(), Op::SumDimIntList, x.geometry(), &sizes, x.dtype()));
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| grads([Some(g.grad().view_as(g.grad().geometry().expanded(from.dims())))]));

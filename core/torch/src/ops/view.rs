@@ -161,16 +161,27 @@ pub fn first(x: &Tensor) -> Tensor {
 
 /// `x.split(size, axis)`; the gradients are concatenated, zeros standing in for those that never came.
 pub fn split(x: &Tensor, size: u64, axis: isize) -> Vec<Tensor> {
-    let parts = x.size(axis).div_ceil(size);
-    let tape = Tape::new(x.cx(), GradFn::SplitBackward0, &[x]);
-    let mut outputs: Vec<Tensor> =
-        (0..parts).map(|i| x.view_as(x.geometry().narrowed(axis, size.min(x.size(axis) - i * size)))).collect();
-    let (from, part) = (x.geometry().clone(), outputs[0].dims().to_vec());
+    let whole = x.size(axis);
+    let sizes: Vec<u64> = (0..whole.div_ceil(size)).map(|i| size.min(whole - i * size)).collect();
+    split_as(GradFn::SplitBackward0, x, &sizes, axis)
+}
+
+/// `torch.split(x, [first, second], dim=-1)`; as [`split`].
+pub fn split_in_two(x: &Tensor, first: u64) -> (Tensor, Tensor) {
+    let parts = split_as(GradFn::SplitWithSizesBackward0, x, &[first, x.size(-1) - first], -1);
+    (parts[0].clone(), parts[1].clone())
+}
+
+fn split_as(grad_fn: GradFn, x: &Tensor, sizes: &[u64], axis: isize) -> Vec<Tensor> {
+    let tape = Tape::new(x.cx(), grad_fn, &[x]);
+    let mut outputs: Vec<Tensor> = sizes.iter().map(|size| x.view_as(x.geometry().narrowed(axis, *size))).collect();
+    let from = x.geometry().clone();
+    let parts: Vec<Vec<u64>> = outputs.iter().map(|part| part.dims().to_vec()).collect();
     tape.record(outputs.iter_mut(), move |g| {
         let dtype = g.grad().dtype();
-        let zeros: Vec<Tensor> = (0..parts as usize)
-            .filter(|&i| g.get(i).is_none())
-            .map(|_| g.make(Op::Zeros, &[], Geometry::contiguous(&part), dtype))
+        let zeros: Vec<Tensor> = (parts.iter().enumerate())
+            .filter(|(i, _)| g.get(*i).is_none())
+            .map(|(_, part)| g.make(Op::Zeros, &[], Geometry::contiguous(part), dtype))
             .collect();
         let whole = g.gathered(Op::Cat, &zeros, Geometry::contiguous(from.dims()));
         drop(zeros);

@@ -1,0 +1,172 @@
+//! DeepSeek's multi-head latent attention (transformers `models/deepseek_v3/modeling_deepseek_v3.py`,
+//! `DeepseekV3Attention`): keys and values come out of a narrow latent, and only a part of every head is turned.
+
+use plimsoll_ground::Result;
+use plimsoll_torch::nn::{
+    AttentionCore, Linear, Norm, RmsNorm, Scope, apply_rotary_pos_emb, apply_rotary_pos_emb_interleave, kv_cache,
+};
+use plimsoll_torch::ops;
+use plimsoll_torch::tensor::{ModuleId, Tensor};
+
+use super::config::{Config, MAX_SIZE};
+use super::decoder::Keywords;
+
+/// The sizes of a latent attention, as configurations name them.
+#[derive(Clone, Copy, Debug)]
+pub struct LatentSizes {
+    /// `hidden_size`.
+    pub hidden: u64,
+    /// `num_attention_heads`.
+    pub heads: u64,
+    /// `q_lora_rank`; `None`: queries are projected at once.
+    pub q_rank: Option<u64>,
+    /// `kv_lora_rank`.
+    pub kv_rank: u64,
+    /// `qk_nope_head_dim`.
+    pub nope: u64,
+    /// `qk_rope_head_dim`.
+    pub rope: u64,
+    /// `v_head_dim`.
+    pub value: u64,
+    /// `attention_bias`, which the narrow projections and the output have.
+    pub bias: bool,
+    /// `rope_interleave`: every turned dimension has its neighbour, else the other half.
+    pub interleave: bool,
+}
+
+impl LatentSizes {
+    /// With the defaults of `configuration_deepseek_v3.py`.
+    ///
+    /// # Errors
+    /// Sizes that are too large together, an odd number of turned dimensions, or fewer heads of keys than of queries.
+    pub fn read(config: &Config<'_>) -> Result<Self> {
+        let heads = config.size("num_attention_heads", 128)?;
+        let given = config.optional_size("num_key_value_heads")?;
+        let kv_heads = given.unwrap_or(if config.mentions("num_key_value_heads") { heads } else { 128 });
+        if kv_heads != heads {
+            return Err(config.error(
+                "num_key_value_heads",
+                format!("{kv_heads}, with {heads} heads: every head's keys come out of the latent"),
+                "give as many as num_attention_heads",
+            ));
+        }
+        let sizes = Self {
+            hidden: config.size("hidden_size", 7168)?,
+            heads,
+            q_rank: config.optional_size("q_lora_rank")?.or((!config.mentions("q_lora_rank")).then_some(1536)),
+            kv_rank: config.size("kv_lora_rank", 512)?,
+            nope: config.size("qk_nope_head_dim", 128)?,
+            rope: config.size("qk_rope_head_dim", 64)?,
+            value: config.size("v_head_dim", 128)?,
+            bias: config.flag("attention_bias", false)?,
+            interleave: config.flag("rope_interleave", true)?,
+        };
+        let widest = (sizes.nope + sizes.rope).max(sizes.nope + sizes.value);
+        if heads.saturating_mul(widest) > MAX_SIZE {
+            return Err(config.error(
+                "num_attention_heads",
+                format!("{heads} heads of {widest} are too wide together"),
+                format!("choose sizes so that all heads together have at most {MAX_SIZE}"),
+            ));
+        }
+        if !sizes.rope.is_multiple_of(2) {
+            return Err(config.error(
+                "qk_rope_head_dim",
+                format!("rotary embeddings turn pairs, not {} dimensions", sizes.rope),
+                "give an even number",
+            ));
+        }
+        Ok(sizes)
+    }
+}
+
+#[derive(Debug)]
+enum Queries {
+    Whole(Linear),
+    /// `q_a_proj`, `q_a_layernorm`, `q_b_proj`.
+    Narrowed(Linear, Norm, Linear),
+}
+
+/// `DeepseekV3Attention`.
+#[derive(Debug)]
+pub struct LatentAttention {
+    queries: Queries,
+    kv_a_proj_with_mqa: Linear,
+    kv_a_layernorm: Norm,
+    kv_b_proj: Linear,
+    o_proj: Linear,
+    core: AttentionCore,
+    sizes: LatentSizes,
+    module: ModuleId,
+}
+
+impl LatentAttention {
+    /// Its modules in the order they are registered.
+    pub fn new(scope: &Scope, sizes: LatentSizes, core: AttentionCore) -> Self {
+        let LatentSizes { hidden, heads, kv_rank, nope, rope, value, bias, .. } = sizes;
+        let linear = |name: &'static str, i, o, bias| Linear::new(&scope.child(name), i, o, bias);
+        let norm = |name: &'static str, width| Norm::Rms(RmsNorm::new(&scope.child(name), width));
+        let width = heads * (nope + rope);
+        let queries = match sizes.q_rank {
+            None => Queries::Whole(linear("q_proj", hidden, width, false)),
+            Some(rank) => {
+                let narrow = linear("q_a_proj", hidden, rank, bias);
+                let norm = norm("q_a_layernorm", rank);
+                Queries::Narrowed(narrow, norm, linear("q_b_proj", rank, width, false))
+            }
+        };
+        Self {
+            queries,
+            kv_a_proj_with_mqa: linear("kv_a_proj_with_mqa", hidden, kv_rank + rope, bias),
+            kv_a_layernorm: norm("kv_a_layernorm", kv_rank),
+            kv_b_proj: linear("kv_b_proj", kv_rank, heads * (nope + value), false),
+            o_proj: linear("o_proj", heads * value, hidden, bias),
+            core,
+            sizes,
+            module: scope.module(),
+        }
+    }
+
+    /// The attended hidden states, and the probabilities that eager attention returns beside them.
+    pub fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> (Tensor, Option<Tensor>) {
+        hidden.cx().within(self.module, || {
+            let LatentSizes { heads, kv_rank, nope, rope, value, .. } = self.sizes;
+            let (batch, seq) = (hidden.size(0), hidden.size(1));
+            let mut q_states = match &self.queries {
+                Queries::Whole(q_proj) => q_proj.forward(hidden),
+                Queries::Narrowed(narrow, norm, wide) => wide.forward(&norm.forward(&narrow.forward(hidden))),
+            };
+            q_states = ops::transpose(&ops::view(&q_states, &[batch, seq, heads, nope + rope]), 1, 2);
+            let (q_pass, mut q_rot) = ops::split_in_two(&q_states, nope);
+            let compressed_kv = self.kv_a_proj_with_mqa.forward(hidden);
+            let (mut kv_nope, mut k_rot) = ops::split_in_two(&compressed_kv, kv_rank);
+            kv_nope = self.kv_a_layernorm.forward(&kv_nope);
+            kv_nope = ops::view(&kv_nope, &[batch, 1, seq, kv_rank]);
+            k_rot = ops::view(&k_rot, &[batch, 1, seq, rope]);
+            if let Some((cos, sin)) = &keywords.rotary {
+                let turn = if self.sizes.interleave { apply_rotary_pos_emb_interleave } else { apply_rotary_pos_emb };
+                (q_rot, k_rot) = turn(&q_rot, &k_rot, cos, sin);
+            }
+            (kv_nope, k_rot) = kv_cache::update(kv_nope, k_rot, None);
+            let query_states = ops::cat(&[&q_pass, &q_rot], -1);
+            let (key_states, value_states) = self.expand_kv(&kv_nope, &k_rot);
+            let mask = keywords.mask.as_ref();
+            let (mut out, weights) = self.core.forward(&query_states, &key_states, &value_states, mask);
+            out = ops::contiguous(&ops::reshape(&out, &[batch, seq, heads * value]));
+            out = self.o_proj.forward(&out);
+            drop((q_states, q_pass, q_rot, compressed_kv, kv_nope, k_rot));
+            (out, weights)
+        })
+    }
+
+    /// `expand_kv`: the latents as keys and values of every head, `[batch, heads, seq, dim]`.
+    fn expand_kv(&self, kv_nope: &Tensor, k_rot: &Tensor) -> (Tensor, Tensor) {
+        let LatentSizes { heads, nope, rope, value, .. } = self.sizes;
+        let (batch, seq) = (kv_nope.size(0), kv_nope.size(2));
+        let wide = self.kv_b_proj.forward(kv_nope);
+        let wide = ops::transpose(&ops::view(&wide, &[batch, seq, heads, nope + value]), 1, 2);
+        let (k_nope, value_states) = ops::split_in_two(&wide, nope);
+        let k_rot = ops::expand(k_rot, &[batch, heads, seq, rope]);
+        (ops::filled(wide.dtype(), &[&k_nope, &k_rot]), value_states)
+    }
+}
