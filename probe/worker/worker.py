@@ -271,8 +271,7 @@ class Leader:
             try:
                 what, *about = self.news.get(timeout=self.SECOND_THOUGHT if self.failed else None)
             except queue.Empty:
-                self.channel.send(b"".join(line for _, line in self.failed))
-                raise SystemExit(3) from None
+                self.give_up()
             if what == "joined":
                 rank, connection = about
                 self.connections[rank] = connection
@@ -303,14 +302,24 @@ class Leader:
         else:
             self.channel.send(whose)
 
+    def give_up(self):
+        """Hands on the errors that were kept back, and ends."""
+        self.channel.send(b"".join(line for _, line in self.failed))
+        raise SystemExit(3)
+
     def lost(self, rank):
-        """A rank is gone without a word. torchrun tells how, a moment later."""
+        """A rank is gone without a word. torchrun tells how, a moment later: where it ended the rank itself, because of another."""
         until = time.monotonic() + self.LAST_WORDS
         code = None
         while code is None and time.monotonic() < until:
             time.sleep(0.05)
-            told = re.search(rb"\(local_rank: %d\)\s+exitcode\s*: (-?\d+)" % rank, self.errors)
-            code = told and int(told.group(1))
+            code = self.code_of(b"%d" % rank)
+        if code == -signal.SIGTERM:
+            if self.failed:
+                self.give_up()
+            first = re.search(rb"Root Cause.*?\(local_rank: (\d+)\)", self.errors, re.DOTALL)
+            if first is not None:
+                rank, code = int(first.group(1)), self.code_of(first.group(1))
         if code is None:
             how = "is gone"
         elif code < 0:
@@ -322,6 +331,10 @@ class Leader:
         if code == -signal.SIGKILL:
             hint = "most often that is the kernel's out-of-memory killer: the machine's own memory ran out"
         raise Stop("lost", "the process %s" % how, hint, rank)
+
+    def code_of(self, rank):
+        told = re.search(rb"\(local_rank: %b\)\s+exitcode\s*: (-?\d+)" % rank, self.errors)
+        return told and int(told.group(1))
 
     def never_began(self):
         code = self.torchrun.returncode
