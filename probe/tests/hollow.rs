@@ -301,6 +301,26 @@ fn every_rank_takes_what_its_role_is_estimated_to_take() {
 
 #[test]
 #[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn deepspeeds_ranks_take_what_their_role_is_estimated_to_take() {
+    let dry = Dry::on("zero", &["--cards", "2"]);
+    for strategy in ["zero-0", "zero-1", "zero-2", "zero-3"] {
+        let parallel = format!(r#"{{ "gpus": 2, "strategy": "{strategy}" }}"#);
+        let scenario = spread(&dry.folder, r#"{ "precision": "bf16", "accumulation": 2 }"#, &parallel);
+        let Some(ran) = dry.probe("run", &[&scenario]) else { return };
+        if ran.stderr.contains("this Python has no deepspeed") {
+            eprintln!("SKIPPED: {strategy} needs deepspeed");
+            return;
+        }
+        let record = ran.ends(0).record();
+        let (first, role) = (&record["ranks"][0]["peak"], &record["estimate"]["roles"][0]["peak"]);
+        for figure in ["allocated", "reserved", "process"] {
+            assert_eq!(first[figure], role[figure], "{figure} under {strategy}: {}", ran.stdout);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
 fn ranks_without_cards_or_memory_are_told_of() {
     let dry = Dry::on("few", &[]);
     let scenario = spread(&dry.folder, "{}", r#"{ "gpus": 2 }"#);

@@ -5,7 +5,7 @@ It reads a job and then commands as JSON lines from standard input, and writes e
 standard output. Whatever else prints lands on standard error. With `--libraries` it trains nothing and tells what the CUDA
 context and libraries take. Python 3.9 and PyTorch 2.2 or newer; transformers for
 Hugging Face models, peft for LoRA, bitsandbytes for quantized weights and 8-bit AdamW, torchvision for ResNet, ConvNeXt and
-Swin, lion-pytorch for Lion, liger-kernel for the fused linear cross-entropy.
+Swin, lion-pytorch for Lion, liger-kernel for the fused linear cross-entropy, deepspeed for ZeRO.
 
 A job for several cards it gives to torchrun, which starts this script once a rank (`--rank`): see `Leader`.
 
@@ -1182,9 +1182,7 @@ def numbers_in(parameter):
 
 
 def fill(weight):
-    # Of a weight that is spread there may be nothing here.
-    if weight.numel():
-        weight.normal_(0.0, min(0.02, weight[0].numel() ** -0.5))
+    weight.normal_(0.0, min(0.02, weight[0].numel() ** -0.5))
 
 
 def enable_checkpointing(model, adapters):
@@ -1263,7 +1261,7 @@ class Ranks:
             if self.hollow:
                 # gloo copies what it reduces on the card, and holds on to what it gathers: NCCL does neither. Nothing is computed
                 # there, so nothing is missed.
-                return None
+                return Done()
             return call(output, given, *args, **kwargs)
 
         # Wrappers give both by name, or in this order.
@@ -1288,7 +1286,7 @@ class Ranks:
 
     def place(self, config):
         """Where the model is made: on the `meta` device, on the `host`, or whole on the `device`."""
-        if self.strategy == "fsdp1":
+        if self.strategy == "fsdp1" or self.strategy.startswith("zero"):
             return "host"
         if self.strategy != "fsdp2":
             return "device"
@@ -1311,6 +1309,9 @@ class Ranks:
         except (ValueError, TypeError, AttributeError, ImportError, NotImplementedError) as error:
             message = "PyTorch %s does not spread this model with %s: %s" % (torch.__version__, self.strategy, clean(error))
             raise Stop("unsupported", message, "use another strategy") from error
+
+    def alone(self, model):
+        return model
 
     def with_ddp(self, model):
         options = {name: value for name, value in (self.parallel.get("ddp") or {}).items() if name != "no_sync"}
@@ -1398,11 +1399,25 @@ class Ranks:
             if not every:
                 model.set_requires_gradient_sync(last)
             return contextlib.nullcontext()
+        if self.strategy.startswith("zero"):
+            return contextlib.nullcontext()
         quiet = not every if self.strategy == "fsdp1" else (self.parallel.get("ddp") or {}).get("no_sync", True)
         return model.no_sync() if quiet and not last else contextlib.nullcontext()
 
 
-SPREAD = {"ddp": "with_ddp", "fsdp2": "with_fsdp2", "fsdp1": "with_fsdp1"}
+# DeepSpeed's engine spreads the model itself, with its optimizer: `Zero`.
+SPREAD = {"ddp": "with_ddp", "fsdp2": "with_fsdp2", "fsdp1": "with_fsdp1", "zero-0": "alone", "zero-1": "alone",
+          "zero-2": "alone", "zero-3": "alone"}
+
+
+class Done:
+    """A collective that is over."""
+
+    def wait(self, timeout=None):
+        return True
+
+    def is_completed(self):
+        return True
 
 
 def named(kwargs):
@@ -1482,20 +1497,22 @@ def build(scenario, config, packages, device):
     model.train(training["mode"] == "train")
     if place == "device":
         model.to(device.name)
+    if place != "meta":
+        fill_large(model)
     if device.ranks is not None:
         model = device.ranks.spread(model)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if place == "meta":
-                fill_shard(name, own_part(parameter))
-            elif is_large(parameter) and parameter.is_floating_point() and "lora_" not in name:
-                fill(own_part(parameter))
+    if place == "meta":
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                fill_shard(name, parameter.to_local())
     return model, dtype
 
 
-def own_part(parameter):
-    """What of it lies here, where it is spread over several ranks."""
-    return parameter.to_local() if hasattr(parameter, "to_local") else parameter
+def fill_large(model):
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if is_large(parameter) and parameter.is_floating_point() and "lora_" not in name:
+                fill(parameter)
 
 
 def fill_shard(name, part):
@@ -2224,6 +2241,122 @@ def watch_tokens(model, about_to_begin):
     inner.prepare_inputs_for_generation = watched
 
 
+class Zero(Run):
+    """DeepSpeed's own loop: its engine clips, accumulates, steps and lets gradients go."""
+
+    def __init__(self, job, config, packages, device, channel):
+        self.begin(job, device, channel)
+        training = self.training
+        os.environ.update(DS_ACCELERATOR=device.kind, DS_SKIP_CUDA_CHECK="1")
+        deepspeed = import_package("deepspeed", "the strategy %s" % self.ranks.strategy)
+        channel.note("deepspeed %s" % deepspeed.__version__)
+        if device.kind == "cuda" and self.ranks.hollow:
+            without_overflows()
+            # It prints tensors, and the host would ask the card for numbers that are not there.
+            torch._tensor_str._str = lambda *_, **__: "tensor(...)"
+        with self.phase("load"):
+            # The engine casts a model itself, but what a quantized one computes in is said when it is loaded.
+            loaded = training if quantized(training) else dict(training, precision="fp32")
+            model, _ = build(dict(self.scenario, training=loaded), config, packages, device)
+            trained = [p for p in model.parameters() if p.requires_grad]
+            optimizer = make_optimizers(training, model, trained, packages, device, channel)[0]
+            self.model = deepspeed.initialize(model=model, optimizer=optimizer, config=zero_config(self.scenario),
+                                              dist_init_required=False)[0]
+        self.parameters = trained
+        dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(training["precision"], torch.float32)
+        self.make_batch = make_inputs(self.scenario, config, dtype, device)
+
+    def one_step(self, step, sizes):
+        loss = 0.0
+        for number, samples in enumerate(sizes, 1):
+            with self.phase("input", step, number):
+                self.batch = self.make_batch(samples)
+            with self.phase("forward", step, number):
+                output = self.model(**self.batch)
+                self.loss = output[1] if isinstance(output, tuple) else output.loss
+                self.outputs = output if self.training["keep_outputs"] else None
+                del output
+            with self.phase("backward", step, number):
+                self.model.backward(self.loss)
+                if self.training.get("lora") is not None:
+                    self.loss = self.loss.detach()
+                if number < len(sizes):
+                    self.model.step()
+            loss += self.loss.item() / len(sizes)
+        with self.phase("optimizer", step):
+            self.model.step()
+        return loss, False
+
+
+def without_overflows():
+    """On a card that computes nothing every truth that the host reads is the same: DeepSpeed would find that gradients overflow and
+    skip every step. What it looks at is looked at all the same."""
+    import deepspeed.runtime.utils
+    from deepspeed.runtime import bf16_optimizer
+    from deepspeed.runtime.fp16 import unfused_optimizer
+    from deepspeed.runtime.zero import stage3, stage_1_and_2
+
+    asked = deepspeed.runtime.utils.is_invalid_grad_norm
+
+    def never(norm):
+        asked(norm)
+        return False
+
+    def real(norm):
+        """What nobody computed may be the root of something negative."""
+        return lambda *args, **kwargs: abs(norm(*args, **kwargs))
+
+    looked = deepspeed.runtime.utils.CheckOverflow._has_inf_or_nan
+
+    def found(gradient, index):
+        looked(gradient, index)
+        return False
+
+    serial = deepspeed.runtime.utils.CheckOverflow.has_overflow
+
+    def never_found(self, *args, **kwargs):
+        serial(self, *args, **kwargs)
+        return False
+
+    deepspeed.runtime.utils.CheckOverflow._has_inf_or_nan = staticmethod(found)
+    deepspeed.runtime.utils.CheckOverflow.has_overflow = never_found
+    for module in (deepspeed.runtime.utils, stage_1_and_2, stage3, bf16_optimizer, unfused_optimizer):
+        if hasattr(module, "is_invalid_grad_norm"):
+            module.is_invalid_grad_norm = never
+        if hasattr(module, "get_weight_norm"):
+            module.get_weight_norm = real(module.get_weight_norm)
+    for kind in (stage_1_and_2.DeepSpeedZeroOptimizer, stage3.DeepSpeedZeroOptimizer_Stage3):
+        for name in ("_check_overflow", "has_overflow"):
+            checks = getattr(kind, name, None)
+            if checks is None:
+                continue
+
+            def check(self, *args, checks=checks, **kwargs):
+                checks(self, *args, **kwargs)
+                self.overflow = False
+                return False
+
+            setattr(kind, name, check)
+
+
+def zero_config(scenario):
+    """What DeepSpeed is told, in its own keys."""
+    training, parallel = scenario["training"], scenario["parallel"]
+    later = ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters", "max_reuse_distance")
+    zero = {"stage": int(parallel["strategy"][-1])}
+    for key, value in (parallel.get("zero") or {}).items():
+        zero["stage3_" + key if key in later else key] = {"device": value} if key.startswith("offload") else value
+    config = {
+        "train_micro_batch_size_per_gpu": scenario["input"]["batch"], "gradient_accumulation_steps": training["accumulation"],
+        "zero_optimization": zero, "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False,
+    }
+    if training["clip_grad_norm"]:
+        config["gradient_clipping"] = 1.0
+    if training["precision"] in ("bf16", "fp16"):
+        config[training["precision"]] = {"enabled": True}
+    return config
+
+
 MODES = {"train": Run, "inference": Inference}
 
 
@@ -2338,6 +2471,8 @@ def work(channel, is_rank=False):
     channel.progress("building the model")
     try:
         kind = MODES[scenario["training"]["mode"]]
+        if device.ranks is not None and device.ranks.strategy.startswith("zero"):
+            kind = Zero
         run = kind(job, config, packages, device, channel)
     except Exception as error:
         kind = device.out_of_memory(error)
@@ -2426,6 +2561,7 @@ def libraries():
 # Errors of PyTorch that say it cannot do this here, and what to do about each.
 REFUSALS = (
     ("driver version is insufficient", "update the card's driver, or install a build of torch for an older one"),
+    ("Unable to JIT load", "DeepSpeed builds a part of itself here: python -m pip install ninja, and a C++ compiler"),
     ("no kernel image is available", "this PyTorch has no kernels for this card: install a newer build of torch"),
     ("not implemented for", "use another precision: this PyTorch has no kernel for this one on this device"),
     ("is not currently implemented", "this PyTorch lacks an operator on this device: upgrade torch"),

@@ -169,7 +169,7 @@ fn check_several(scenario: &Scenario) -> Result<(), Error> {
         return Err(Error::new(
             at::parallel::strategy,
             format!("{} is not measured yet", parallel.strategy),
-            "use ddp, fsdp2 or fsdp1, or estimate it",
+            "use ddp, fsdp2, fsdp1 or DeepSpeed's zero-0 to zero-3",
         ));
     }
     let degrees = [
@@ -185,7 +185,15 @@ fn check_several(scenario: &Scenario) -> Result<(), Error> {
 }
 
 /// The strategies a worker runs.
-const MEASURED: [ParallelStrategy; 3] = [ParallelStrategy::Ddp, ParallelStrategy::Fsdp2, ParallelStrategy::Fsdp1];
+const MEASURED: [ParallelStrategy; 7] = [
+    ParallelStrategy::Ddp,
+    ParallelStrategy::Fsdp2,
+    ParallelStrategy::Fsdp1,
+    ParallelStrategy::Zero0,
+    ParallelStrategy::Zero1,
+    ParallelStrategy::Zero2,
+    ParallelStrategy::Zero3,
+];
 
 /// Refuses torch.compile and what of several cards no worker runs, and inference that the engine refuses, before anything is started: of a
 /// generation that is not estimated nothing could be compared. A model that the engine does not know at all may be measured

@@ -190,6 +190,24 @@ fn the_report_tells_every_rank() {
     assert!(ran.stdout.lines().all(|line| line.chars().count() <= 80), "{}", ran.stdout);
 }
 
+#[test]
+#[ignore = "needs a Python with torch and transformers: cargo xtask test"]
+fn deepspeed_runs_its_own_loop_or_is_said_to_be_missing() {
+    let scenario = llama(json!({ "gpus": 2, "strategy": "zero-2" }), json!({ "precision": "bf16", "accumulation": 2 }));
+    let ran = Probe::new("zero", &scenario).run();
+    if ran.code == Some(3) {
+        let missing = "this Python has no deepspeed, which the strategy zero-2 needs";
+        let unbuilt = "DeepSpeed builds a part of itself here";
+        assert!([missing, unbuilt].iter().any(|part| ran.stderr.contains(part)), "{}", ran.stderr);
+        return;
+    }
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let record = ran.record();
+    assert!(record.ranks.iter().all(|rank| rank.outcome == Some(Outcome::Finished)));
+    let names: Vec<&str> = record.ranks[1].phases.iter().map(|phase| phase.name.as_str()).collect();
+    assert_eq!(names[..8], ["load", "input", "forward", "backward", "input", "forward", "backward", "optimizer"]);
+}
+
 /// One of the processes runs out of memory in the second step.
 const SHORT: &str = "
 import importlib.abc, importlib.util, os, sys
@@ -335,7 +353,8 @@ fn a_torch_without_torchrun_is_said_to_be_one() {
 #[ignore = "needs a Python with torch and transformers: cargo xtask test"]
 fn what_is_not_measured_is_refused_by_name() {
     for (parallel, part) in [
-        (json!({ "gpus": 2, "strategy": "zero-3" }), "zero-3 is not measured yet"),
+        (json!({ "gpus": 2, "strategy": "megatron" }), "megatron is not measured yet"),
+        (json!({ "gpus": 2, "tensor": 2, "strategy": "fsdp2" }), "it is not measured yet"),
         (json!({ "gpus": 16 }), "these cards stand in 2"),
         (json!({ "gpus": 2, "strategy": "fsdp1" }), "FullyShardedDataParallel needs a card"),
     ] {
