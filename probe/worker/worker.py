@@ -1261,7 +1261,7 @@ class Ranks:
             if self.hollow:
                 # gloo copies what it reduces on the card, and holds on to what it gathers: NCCL does neither. Nothing is computed
                 # there, so nothing is missed.
-                return Done()
+                return Done() if kwargs.get("async_op") else None
             return call(output, given, *args, **kwargs)
 
         # Wrappers give both by name, or in this order.
@@ -1411,7 +1411,7 @@ SPREAD = {"ddp": "with_ddp", "fsdp2": "with_fsdp2", "fsdp1": "with_fsdp1", "zero
 
 
 class Done:
-    """A collective that is over."""
+    """A collective that was to run beside the step, and is over. FSDP holds what it gathers for longer where there is none."""
 
     def wait(self, timeout=None):
         return True

@@ -184,7 +184,15 @@ fn what_fsdp2_gathers_and_reduces_is_that_of_the_estimate() {
 #[ignore = "needs a Python with torch and transformers: cargo xtask test"]
 fn the_report_tells_every_rank() {
     let ran = Probe::new("report", &llama(json!({ "gpus": 2, "strategy": "fsdp2" }), json!({}))).run();
-    for part in ["By rank", "rank 0", "rank 1", "Exchanged in the last step", "gathered", "(as estimated)"] {
+    for part in [
+        "a llama model in 2 processes on ",
+        "By rank",
+        "rank 0",
+        "rank 1",
+        "Exchanged in the last step",
+        "gathered",
+        "(as estimated)",
+    ] {
         ran.says(part);
     }
     assert!(ran.stdout.lines().all(|line| line.chars().count() <= 80), "{}", ran.stdout);
