@@ -5,7 +5,9 @@ It reads a job and then commands as JSON lines from standard input, and writes e
 standard output. Whatever else prints lands on standard error. With `--libraries` it trains nothing and tells what the CUDA
 context and libraries take. Python 3.9 and PyTorch 2.2 or newer; transformers for
 Hugging Face models, peft for LoRA, bitsandbytes for quantized weights and 8-bit AdamW, torchvision for ResNet, ConvNeXt and
-Swin, lion-pytorch for Lion, liger-kernel for the fused linear cross-entropy.
+Swin, lion-pytorch for Lion, liger-kernel for the fused linear cross-entropy, deepspeed for ZeRO.
+
+A job for several cards it gives to torchrun, which starts this script once a rank (`--rank`): see `Leader`.
 
 The model and the loop are those that `plimsoll estimate` executes without a GPU. Which Python name holds a tensor for
 how long decides the peak, so the loop at `Run.micro_batch` is written out with care: every `del` in it is there for a
@@ -17,6 +19,7 @@ import ctypes
 import faulthandler
 import functools
 import gc
+import importlib.util
 import json
 import math
 import os
@@ -24,6 +27,7 @@ import platform
 import queue
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -56,17 +60,17 @@ STILL_THERE = 5.0
 class Stop(Exception):
     """Ends the worker with an `error` event that says what is wrong and what to do."""
 
-    def __init__(self, kind, message, hint):
+    def __init__(self, kind, message, hint, rank=None):
         super().__init__(message)
-        self.kind, self.message, self.hint = kind, message, hint
+        self.kind, self.message, self.hint, self.rank = kind, message, hint, rank
 
 
 class Channel:
-    """Events out, commands in."""
+    """Events out, commands in: through the standard streams, or through a connection to the leader."""
 
-    def __init__(self):
+    def __init__(self, connection=None):
         # Standard output is ours alone from here on: what a library prints goes to standard error.
-        self.out = os.dup(1)
+        self.source, self.out = (0, os.dup(1)) if connection is None else (connection, connection)
         os.dup2(2, 1)
         self.lock = threading.Lock()
         self.waiting, self.sent_at = b"", 0.0
@@ -78,7 +82,7 @@ class Channel:
         rest = b""
         while True:
             try:
-                chunk = os.read(0, 65536)
+                chunk = os.read(self.source, 65536)
             except OSError:
                 chunk = b""
             if not chunk:
@@ -90,14 +94,7 @@ class Channel:
 
     def receive(self, kind):
         """The next line as a dictionary."""
-        line = self.lines.get()
-        try:
-            value = json.loads(line)
-            if not isinstance(value, dict):
-                raise ValueError("it is not an object")
-            return value
-        except ValueError as error:
-            raise Stop(kind, "a line that is not a JSON object: %s" % error, "this is a bug of plimsoll: report it")
+        return read_line(self.lines.get(), kind)
 
     def emit(self, event, **fields):
         line = {"event": event, "at": int((time.monotonic() - STARTED) * 1e6)}
@@ -110,17 +107,32 @@ class Channel:
                 self.waiting = data
                 return
             self.waiting, self.sent_at = b"", now
-            try:
-                while data:
-                    data = data[os.write(self.out, data) :]
-            except OSError:
-                os._exit(0)
+            self.send(data)
+
+    def send(self, data):
+        """Whole lines, as they are."""
+        try:
+            while data:
+                data = data[os.write(self.out, data) :]
+        except OSError:
+            os._exit(0)
 
     def progress(self, message):
         self.emit("progress", message=message)
 
     def note(self, message):
         self.emit("note", message=message)
+
+
+def read_line(line, kind):
+    """A line as a dictionary."""
+    try:
+        value = json.loads(line)
+        if not isinstance(value, dict):
+            raise ValueError("it is not an object")
+        return value
+    except ValueError as error:
+        raise Stop(kind, "a line that is not a JSON object: %s" % error, "this is a bug of plimsoll: report it")
 
 
 PATHS = re.compile(r"(?<![\w/.])/[\w.~+-]+(?:/[^\s'\",:;)\]]*)+|\b[A-Za-z]:\\[^\s'\",:;)\]]*")
@@ -151,6 +163,193 @@ def die_with_parent():
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(0)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Several cards: the leader, and what each rank knows of the others
+
+
+def cards(scenario):
+    """How many processes train together."""
+    return (scenario.get("parallel") or {}).get("gpus", 1)
+
+
+class Leader:
+    """Has torchrun start a process a rank, gives each of them the job and the commands, and hands on what they say with
+    the rank that it came from. It imports nothing of PyTorch."""
+
+    # How long torchrun may take to say how a rank ended, and how long a rank's error is kept back: that of one whose neighbour
+    # is gone comes before the neighbour is missed. In seconds.
+    LAST_WORDS = 5.0
+    SECOND_THOUGHT = 1.0
+
+    def __init__(self, channel, job):
+        self.channel, self.job, self.count = channel, job, cards(job["scenario"])
+        self.connections, self.done, self.failed = {}, set(), []
+        self.news, self.errors = queue.Queue(), b""
+
+    def run(self):
+        self.find_torchrun()
+        self.channel.progress("starting torchrun with %d processes" % self.count)
+        with tempfile.TemporaryDirectory(prefix="ranks-", dir=os.path.dirname(os.path.abspath(__file__))) as folder:
+            # Named from where we stand: the name of a socket is short.
+            door = os.path.relpath(os.path.join(folder, "door"))
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(door)
+                listener.listen(self.count)
+                self.start(self.welcome, listener)
+                self.torchrun = self.launch(door)
+                try:
+                    self.start(self.copy_errors)
+                    self.start(self.forward_commands)
+                    self.listen()
+                finally:
+                    # The ranks end with it.
+                    self.torchrun.kill()
+        self.channel.emit("bye")
+
+    def find_torchrun(self):
+        if not hasattr(socket, "AF_UNIX"):
+            message = "several cards are measured on Linux and macOS only"
+            raise Stop("unsupported", message, "leave parallel out, or estimate it")
+        found = importlib.util.find_spec("torch")
+        if found is None or not found.submodule_search_locations:
+            raise Stop("missing-torch", "this Python has no PyTorch", "python -m pip install torch")
+        places = [os.path.join(place, "distributed", "run.py") for place in found.submodule_search_locations]
+        if not any(os.path.exists(place) for place in places):
+            message = "this PyTorch has no torchrun (torch.distributed.run)"
+            raise Stop("unsupported", message, "python -m pip install --upgrade torch")
+
+    def launch(self, door):
+        command = [sys.executable, "-u", "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1",
+                   "--nproc-per-node", str(self.count), "--max-restarts", "0", os.path.abspath(__file__), "--rank", door]
+        # torchrun would say that it sets this, and set it.
+        environment = dict(os.environ, OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"))
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                env=environment, preexec_fn=die_with_parent)
+
+    @staticmethod
+    def start(target, *args):
+        threading.Thread(target=target, args=args, daemon=True).start()
+
+    def forward_commands(self):
+        while True:
+            self.news.put(("command", self.channel.lines.get()))
+
+    def copy_errors(self):
+        """What torchrun and the ranks print goes where it would have gone; the end of it says how a rank ended."""
+        while True:
+            chunk = os.read(self.torchrun.stdout.fileno(), 65536)
+            if not chunk:
+                break
+            os.write(2, chunk)
+            self.errors = (self.errors + chunk)[-65536:]
+        self.torchrun.wait()
+        self.news.put(("ended", None))
+
+    def welcome(self, listener):
+        for _ in range(self.count):
+            connection, _ = listener.accept()
+            self.start(self.hear, connection)
+
+    def hear(self, connection):
+        with connection, connection.makefile("rb") as lines:
+            rank = json.loads(lines.readline() or b"null")
+            if rank is None:
+                return
+            self.news.put(("joined", rank, connection))
+            with contextlib.suppress(OSError):
+                for line in lines:
+                    self.news.put(("said", rank, line))
+            self.news.put(("left", rank))
+
+    def listen(self):
+        """Until every rank has said goodbye and is gone, and torchrun with them."""
+        # All clocks begin with ours.
+        job = json.dumps(dict(self.job, started=STARTED)).encode() + b"\n"
+        while True:
+            try:
+                what, *about = self.news.get(timeout=self.SECOND_THOUGHT if self.failed else None)
+            except queue.Empty:
+                self.give_up()
+            if what == "joined":
+                rank, connection = about
+                self.connections[rank] = connection
+                connection.sendall(job)
+            elif what == "command":
+                for connection in self.connections.values():
+                    with contextlib.suppress(OSError):
+                        connection.sendall(about[0] + b"\n")
+            elif what == "said":
+                self.hand_on(*about)
+            elif what == "left":
+                if about[0] not in self.done and about[0] not in [rank for rank, _ in self.failed]:
+                    self.lost(about[0])
+            elif len(self.done) == self.count:
+                return
+            elif len(self.connections) < self.count and not self.failed:
+                self.never_began()
+
+    def hand_on(self, rank, line):
+        if line.startswith(b'{"event":"bye"'):
+            self.done.add(rank)
+            return
+        if not (line.startswith(b"{") and line.endswith(b"\n")):
+            return
+        whose = b'{"rank":%d,' % rank + line[1:]
+        if line.startswith(b'{"event":"error"'):
+            self.failed.append((rank, whose))
+        else:
+            self.channel.send(whose)
+
+    def give_up(self):
+        """Hands on the errors that were kept back, and ends."""
+        self.channel.send(b"".join(line for _, line in self.failed))
+        raise SystemExit(3)
+
+    def lost(self, rank):
+        """A rank is gone without a word. torchrun tells how, a moment later: where it ended the rank itself, because of another."""
+        until = time.monotonic() + self.LAST_WORDS
+        code = None
+        while code is None and time.monotonic() < until:
+            time.sleep(0.05)
+            code = self.code_of(b"%d" % rank)
+        if code == -signal.SIGTERM:
+            if self.failed:
+                self.give_up()
+            first = re.search(rb"Root Cause.*?\(local_rank: (\d+)\)", self.errors, re.DOTALL)
+            if first is not None:
+                rank, code = int(first.group(1)), self.code_of(first.group(1))
+        if code is None:
+            how = "is gone"
+        elif code < 0:
+            names = {int(known): known.name for known in signal.Signals}
+            how = "was ended by %s (signal %d)" % (names.get(-code, "a signal"), -code)
+        else:
+            how = "ended with code %d" % code
+        hint = "the end of its standard error may say why"
+        if code == -signal.SIGKILL:
+            hint = "most often that is the kernel's out-of-memory killer: the machine's own memory ran out"
+        raise Stop("lost", "the process %s" % how, hint, rank)
+
+    def code_of(self, rank):
+        told = re.search(rb"\(local_rank: %b\)\s+exitcode\s*: (-?\d+)" % rank, self.errors)
+        return told and int(told.group(1))
+
+    def never_began(self):
+        code = self.torchrun.returncode
+        last = [line for line in self.errors.decode(errors="replace").splitlines() if line.strip()]
+        message = "torchrun ended with code %s before every rank had begun%s" % (code, ": " + clean(last[-1]) if last else "")
+        raise Stop("unsupported", message, "see whether python -m torch.distributed.run --help answers: a PyTorch that was "
+                   "built without torch.distributed has no torchrun")
+
+
+def join(door):
+    """The connection to the leader."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(door)
+    connection.sendall(os.environ["RANK"].encode() + b"\n")
+    return connection.detach()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -248,6 +447,8 @@ class Cpu:
     """No accelerator: the allocator keeps no count, only the operating system does."""
 
     kind = "cpu"
+    # What this process is among several.
+    ranks = None
 
     def __init__(self, index):
         self.name, self.limit, self.marks = "cpu", None, False
@@ -998,6 +1199,249 @@ def enable_checkpointing(model, adapters):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# One of several ranks: how a model is spread over them, as core/parallel has it
+
+
+def check_cards(kind):
+    """A rank has a card of its own."""
+    here = int(os.environ["LOCAL_WORLD_SIZE"])
+    if kind == "mps":
+        raise Stop("few-devices", "Metal has one device, and the scenario %d" % here, "use --device cpu, or one card")
+    if kind == "cuda" and torch.cuda.is_available() and torch.cuda.device_count() < here:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        among = "" if visible is None else " (CUDA_VISIBLE_DEVICES is %s)" % clean(visible)
+        message = "the scenario has %d cards, PyTorch sees %d%s" % (here, torch.cuda.device_count(), among)
+        raise Stop("few-devices", message, "take as many --gpus as there are, or --device cpu")
+
+
+class Ranks:
+    """This process among those that train together."""
+
+    def __init__(self, scenario, device):
+        import torch.distributed as distributed
+
+        if not distributed.is_available():
+            message = "this PyTorch was built without torch.distributed"
+            raise Stop("unsupported", message, "install a build of PyTorch that has it, or use one card")
+        self.scenario, self.device, self.distributed = scenario, device, distributed
+        self.parallel = scenario["parallel"]
+        self.strategy = self.parallel.get("strategy", "ddp")
+        if self.strategy not in SPREAD:
+            message = "the strategy %s cannot be measured" % clean(self.strategy)
+            raise Stop("unsupported", message, "use one of %s" % ", ".join(SPREAD))
+        if scenario["training"].get("loss_impl", "full") != "full":
+            message = "a loss of another kind goes past what spreads the model: it is measured on one card only"
+            raise Stop("unsupported", message, 'use loss_impl = "full"')
+        # NCCL has no part on a card that is not there.
+        self.hollow = device.kind == "cuda" and is_hollow()
+        distributed.init_process_group("cpu:gloo,cuda:nccl" if device.kind == "cuda" and not self.hollow else "gloo")
+        self.rank, self.counts = distributed.get_rank(), None
+        self.sent = {}
+        self.watch("all_gather_into_tensor", "gathered", lambda output, _: output)
+        self.watch("reduce_scatter_tensor", "reduced", lambda _, given: given)
+
+    def own_path(self, path):
+        """Of a file that every rank writes: the first takes the name itself."""
+        if not path or self.rank == 0:
+            return path
+        root, ending = os.path.splitext(path)
+        return "%s-rank%d%s" % (root, self.rank, ending)
+
+    # ---- what is sent
+
+    def watch(self, name, kind, whole):
+        """Counts the buffers that a collective is called with: the larger one of both, which holds every rank's part."""
+        call = getattr(self.distributed, name)
+
+        @functools.wraps(call)
+        def counted(output, given, *args, **kwargs):
+            buffer = whole(output, given)
+            key = kind, buffer.numel() * buffer.element_size()
+            self.sent[key] = self.sent.get(key, 0) + 1
+            if self.hollow:
+                # gloo copies what it reduces on the card, and holds on to what it gathers: NCCL does neither. Nothing is computed
+                # there, so nothing is missed.
+                return Done() if kwargs.get("async_op") else None
+            return call(output, given, *args, **kwargs)
+
+        # Wrappers give both by name, or in this order.
+        setattr(self.distributed, name, lambda *args, **kwargs: counted(*args, **named(kwargs)))
+
+    def count_anew(self):
+        self.sent = {}
+
+    def buffers(self, model):
+        """What the last step sent through, by size: the buckets of DDP's reducer, what FSDP gathered and reduced."""
+        sent = dict(self.sent)
+        if self.strategy == "ddp":
+            told = model._get_ddp_logging_data()
+            sizes = told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes") or ""
+            for size in str(sizes).split(","):
+                if size.strip():
+                    key = "bucket", int(size)
+                    sent[key] = sent.get(key, 0) + 1
+        return [{"kind": kind, "bytes": size, "count": count} for (kind, size), count in sorted(sent.items())]
+
+    # ---- the model
+
+    def place(self, config):
+        """Where the model is made: on the `meta` device, on the `host`, or whole on the `device`."""
+        if self.strategy == "fsdp1" or self.strategy.startswith("zero"):
+            return "host"
+        if self.strategy != "fsdp2":
+            return "device"
+        on_card = quantized(self.scenario["training"])
+        place = self.fsdp().get("load", "cuda" if on_card else "meta")
+        # Parameters that are shared come apart on the meta device.
+        if place == "meta" and (getattr(config, "tie_word_embeddings", False) or on_card):
+            return "device"
+        return {"meta": "meta", "cpu": "host", "cuda": "device"}[place]
+
+    def fsdp(self):
+        return self.parallel.get("fsdp") or {}
+
+    def spread(self, model):
+        total = sum(numbers_in(p) for p in model.parameters())
+        trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        self.counts = {"total": total, "trainable": trainable}
+        try:
+            return getattr(self, SPREAD[self.strategy])(model)
+        except (ValueError, TypeError, AttributeError, ImportError, NotImplementedError) as error:
+            message = "PyTorch %s does not spread this model with %s: %s" % (torch.__version__, self.strategy, clean(error))
+            raise Stop("unsupported", message, "use another strategy") from error
+
+    def alone(self, model):
+        return model
+
+    def with_ddp(self, model):
+        options = {name: value for name, value in (self.parallel.get("ddp") or {}).items() if name != "no_sync"}
+        own = [self.device.index] if self.device.kind == "cuda" else None
+        return torch.nn.parallel.DistributedDataParallel(model, device_ids=own, **options)
+
+    def mesh(self):
+        from torch.distributed.device_mesh import init_device_mesh
+
+        copies, count = self.parallel.get("replicate", 1), cards(self.scenario)
+        if copies == 1:
+            return init_device_mesh(self.device.kind, (count,))
+        return init_device_mesh(self.device.kind, (copies, count // copies), mesh_dim_names=("replicate", "shard"))
+
+    def dtype(self, key):
+        return {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}.get(self.fsdp().get(key))
+
+    def with_fsdp2(self, model):
+        try:
+            from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+        except ImportError as error:
+            message = "PyTorch %s has no torch.distributed.fsdp.fully_shard: it came with 2.6" % torch.__version__
+            raise Stop("unsupported", message, 'python -m pip install --upgrade "torch>=2.6"') from error
+        keys = self.fsdp()
+        policy = MixedPrecisionPolicy(param_dtype=self.dtype("param_dtype"), reduce_dtype=self.dtype("reduce_dtype"))
+        options = {"mp_policy": policy, "mesh": self.mesh()}
+        if keys.get("cpu_offload"):
+            options["offload_policy"] = CPUOffloadPolicy(pin_memory=self.device.kind == "cuda" and not self.hollow)
+        reshard = {True: True, "true": True, False: False, "false": False}.get(keys.get("reshard_after_forward"))
+        if reshard is not None:
+            options["reshard_after_forward"] = reshard
+        on_meta = next(model.parameters()).is_meta
+        wrap = keys.get("wrap", "layer")
+        if wrap == "torchtitan":
+            fully_shard(model.model.embed_tokens, **options)
+        if wrap != "root":
+            for block in blocks(model):
+                fully_shard(block, **options)
+        if wrap == "torchtitan":
+            fully_shard([model.model.norm, model.lm_head], **{"reshard_after_forward": False, **options})
+        fully_shard(model, **options)
+        if on_meta:
+            model.to_empty(device="cpu" if keys.get("cpu_offload") else self.device.name)
+        for module in model.modules():
+            for name, buffer in list(module._buffers.items()):
+                if buffer is None:
+                    continue
+                if keys.get("cpu_offload"):
+                    module._buffers[name] = buffer = buffer.to(self.device.name)
+                if on_meta:
+                    # Positions of zero are as good as any.
+                    buffer.zero_()
+        if not keys.get("reshard_after_backward", True):
+            model.set_reshard_after_backward(False)
+        return model
+
+    def with_fsdp1(self, model):
+        from torch.distributed import fsdp
+        from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
+
+        if self.device.kind == "cpu":
+            message = "FullyShardedDataParallel needs a card: PyTorch runs it on no processor"
+            raise Stop("unsupported", message, "use strategy = fsdp2, or a card")
+        keys = self.fsdp()
+        wrapped = {id(block) for block in blocks(model)} if keys.get("wrap", "layer") != "root" else set()
+        precision = None
+        if keys.get("param_dtype") or keys.get("reduce_dtype"):
+            precision = fsdp.MixedPrecision(param_dtype=self.dtype("param_dtype"), reduce_dtype=self.dtype("reduce_dtype"))
+        ahead = {"pre": fsdp.BackwardPrefetch.BACKWARD_PRE, "post": fsdp.BackwardPrefetch.BACKWARD_POST, "none": None}
+        sharding = keys.get("sharding_strategy", "full-shard").upper().replace("-", "_")
+        return fsdp.FullyShardedDataParallel(
+            model, auto_wrap_policy=functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda module: id(module) in wrapped),
+            mixed_precision=precision, use_orig_params=keys.get("use_orig_params", False), device_id=self.device.index,
+            sharding_strategy=fsdp.ShardingStrategy[sharding],
+            cpu_offload=fsdp.CPUOffload(offload_params=True) if keys.get("cpu_offload") else None,
+            backward_prefetch=ahead[keys.get("backward_prefetch", "pre")],
+        )
+
+    # ---- the loop
+
+    def micro_batch(self, model, last):
+        """What a micro-batch is run in: of an accumulation only the last one may have its gradients summed."""
+        every = self.fsdp().get("sync_every_micro_batch", True)
+        if self.strategy == "fsdp2":
+            if not every:
+                model.set_requires_gradient_sync(last)
+            return contextlib.nullcontext()
+        if self.strategy.startswith("zero"):
+            return contextlib.nullcontext()
+        quiet = not every if self.strategy == "fsdp1" else (self.parallel.get("ddp") or {}).get("no_sync", True)
+        return model.no_sync() if quiet and not last else contextlib.nullcontext()
+
+
+# DeepSpeed's engine spreads the model itself, with its optimizer: `Zero`.
+SPREAD = {"ddp": "with_ddp", "fsdp2": "with_fsdp2", "fsdp1": "with_fsdp1", "zero-0": "alone", "zero-1": "alone",
+          "zero-2": "alone", "zero-3": "alone"}
+
+
+class Done:
+    """A collective that was to run beside the step, and is over. FSDP holds what it gathers for longer where there is none."""
+
+    def wait(self, timeout=None):
+        return True
+
+    def is_completed(self):
+        return True
+
+
+def named(kwargs):
+    """The two tensors of a collective by the names that `counted` has for them."""
+    names = {"output_tensor": "output", "input_tensor": "given", "input": "given"}
+    return {names.get(name, name): value for name, value in kwargs.items()}
+
+
+def blocks(model):
+    """The outermost entries of lists of modules: what FSDP cuts one by one."""
+    found = []
+
+    def walk(module):
+        for child in module.children():
+            if isinstance(child, (torch.nn.ModuleList, torch.nn.Sequential)):
+                found.extend(child)
+            else:
+                walk(child)
+
+    walk(model)
+    return [block for block in found if any(True for _ in block.parameters())]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Building
 
 
@@ -1031,7 +1475,9 @@ def build(scenario, config, packages, device):
     if quantized(training) and config is None:
         message = "the family %s is no model that transformers quantizes" % clean(scenario["model"]["family"])
         raise Stop("unsupported", message, "leave quantization out, or use a Hugging Face model")
-    with without_large_randomness():
+    # Of several ranks, where the model is made before it is spread: whole on the device, but for FSDP.
+    place = "device" if device.ranks is None else device.ranks.place(config)
+    with without_large_randomness(), torch.device("meta") if place == "meta" else contextlib.nullcontext():
         if config is None:
             torch.set_default_dtype(dtype)
             try:
@@ -1040,21 +1486,41 @@ def build(scenario, config, packages, device):
                 torch.set_default_dtype(torch.float32)
         else:
             model = build_hugging_face(scenario, config, dtype, packages["transformers"])
-    if quantized(training):
-        model = quantize(model, training, packages, device)
-        if prepared(training):
-            dtype = torch.float32
-    if training.get("lora") is not None:
-        model = add_adapters(model, scenario, packages["peft"])
+        if quantized(training):
+            model = quantize(model, training, packages, device)
+            if prepared(training):
+                dtype = torch.float32
+        if training.get("lora") is not None:
+            model = add_adapters(model, scenario, packages["peft"])
     if training["checkpointing"] == "full":
         enable_checkpointing(model, training.get("lora") is not None)
     model.train(training["mode"] == "train")
-    model.to(device.name)
+    if place == "device":
+        model.to(device.name)
+    if place != "meta":
+        fill_large(model)
+    if device.ranks is not None:
+        model = device.ranks.spread(model)
+    if place == "meta":
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                fill_shard(name, parameter.to_local())
+    return model, dtype
+
+
+def fill_large(model):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if is_large(parameter) and parameter.is_floating_point() and "lora_" not in name:
                 fill(parameter)
-    return model, dtype
+
+
+def fill_shard(name, part):
+    """What was made on the meta device holds nothing at all."""
+    if part.dim() >= 2:
+        part.normal_(0.0, 0.02)
+    else:
+        part.fill_(1.0 if name.endswith("weight") else 0.0)
 
 
 def make_optimizers(training, model, parameters, packages, device, channel):
@@ -1409,6 +1875,7 @@ class Run:
         self.job, self.device, self.channel = job, device, channel
         self.scenario, self.training = job["scenario"], job["scenario"]["training"]
         self.reports_phases = job.get("phases", True)
+        self.ranks = getattr(device, "ranks", None)
         self.attempt = 0
         self.peaks = Peaks()
         self.step_peaks = Peaks()
@@ -1423,6 +1890,8 @@ class Run:
         self.amp = {"fp16-amp": torch.float16, "bf16-amp": torch.bfloat16}.get(self.training["precision"])
 
     def counts(self):
+        if self.ranks is not None:
+            return self.ranks.counts
         total = sum(numbers_in(p) for p in self.model.parameters())
         return {"total": total, "trainable": sum(p.numel() for p in self.parameters)}
 
@@ -1511,7 +1980,10 @@ class Run:
                 for optimizer in self.optimizers:
                     self.scaler.unscale_(optimizer)
             if self.training["clip_grad_norm"]:
-                torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
+                if self.ranks is not None and self.ranks.strategy == "fsdp1":
+                    self.model.clip_grad_norm_(1.0)
+                else:
+                    torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
         skipped = False
         with self.phase("optimizer", step):
             if self.scaler is None:
@@ -1540,7 +2012,9 @@ class Run:
             if len(sizes) > 1:
                 # Leftover samples make a smaller last micro-batch: each counts by its share.
                 divide = (lambda x: x / len(sizes)) if even else (lambda x, n=samples: x * (n / whole))
-            loss += self.micro_batch(step, number, samples, divide)
+            last = number == len(sizes)
+            with contextlib.nullcontext() if self.ranks is None else self.ranks.micro_batch(self.model, last):
+                loss += self.micro_batch(step, number, samples, divide)
         return loss, self.update(step)
 
     def steps(self, sizes, count):
@@ -1548,6 +2022,8 @@ class Run:
         infinite = 0
         for step in range(1, count + 1):
             self.step_peaks = Peaks()
+            if self.ranks is not None:
+                self.ranks.count_anew()
             if not self.reports_phases:
                 self.device.reset_peaks()
             start = time.perf_counter_ns()
@@ -1600,6 +2076,8 @@ class Run:
         sizes, guard = self.sizes(batch, accumulation, samples), None
         try:
             infinite = self.steps(sizes, steps)
+            if self.ranks is not None:
+                self.channel.emit("buffers", attempt=self.attempt, buffers=self.ranks.buffers(self.model))
             if infinite and infinite == steps:
                 self.channel.note("not one loss of this attempt was finite: its speed and memory stand all the same")
             self.record_trace(sizes)
@@ -1763,6 +2241,122 @@ def watch_tokens(model, about_to_begin):
     inner.prepare_inputs_for_generation = watched
 
 
+class Zero(Run):
+    """DeepSpeed's own loop: its engine clips, accumulates, steps and lets gradients go."""
+
+    def __init__(self, job, config, packages, device, channel):
+        self.begin(job, device, channel)
+        training = self.training
+        os.environ.update(DS_ACCELERATOR=device.kind, DS_SKIP_CUDA_CHECK="1")
+        deepspeed = import_package("deepspeed", "the strategy %s" % self.ranks.strategy)
+        channel.note("deepspeed %s" % deepspeed.__version__)
+        if device.kind == "cuda" and self.ranks.hollow:
+            without_overflows()
+            # It prints tensors, and the host would ask the card for numbers that are not there.
+            torch._tensor_str._str = lambda *_, **__: "tensor(...)"
+        with self.phase("load"):
+            # The engine casts a model itself, but what a quantized one computes in is said when it is loaded.
+            loaded = training if quantized(training) else dict(training, precision="fp32")
+            model, _ = build(dict(self.scenario, training=loaded), config, packages, device)
+            trained = [p for p in model.parameters() if p.requires_grad]
+            optimizer = make_optimizers(training, model, trained, packages, device, channel)[0]
+            self.model = deepspeed.initialize(model=model, optimizer=optimizer, config=zero_config(self.scenario),
+                                              dist_init_required=False)[0]
+        self.parameters = trained
+        dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(training["precision"], torch.float32)
+        self.make_batch = make_inputs(self.scenario, config, dtype, device)
+
+    def one_step(self, step, sizes):
+        loss = 0.0
+        for number, samples in enumerate(sizes, 1):
+            with self.phase("input", step, number):
+                self.batch = self.make_batch(samples)
+            with self.phase("forward", step, number):
+                output = self.model(**self.batch)
+                self.loss = output[1] if isinstance(output, tuple) else output.loss
+                self.outputs = output if self.training["keep_outputs"] else None
+                del output
+            with self.phase("backward", step, number):
+                self.model.backward(self.loss)
+                if self.training.get("lora") is not None:
+                    self.loss = self.loss.detach()
+                if number < len(sizes):
+                    self.model.step()
+            loss += self.loss.item() / len(sizes)
+        with self.phase("optimizer", step):
+            self.model.step()
+        return loss, False
+
+
+def without_overflows():
+    """On a card that computes nothing every truth that the host reads is the same: DeepSpeed would find that gradients overflow and
+    skip every step. What it looks at is looked at all the same."""
+    import deepspeed.runtime.utils
+    from deepspeed.runtime import bf16_optimizer
+    from deepspeed.runtime.fp16 import unfused_optimizer
+    from deepspeed.runtime.zero import stage3, stage_1_and_2
+
+    asked = deepspeed.runtime.utils.is_invalid_grad_norm
+
+    def never(norm):
+        asked(norm)
+        return False
+
+    def real(norm):
+        """What nobody computed may be the root of something negative."""
+        return lambda *args, **kwargs: abs(norm(*args, **kwargs))
+
+    looked = deepspeed.runtime.utils.CheckOverflow._has_inf_or_nan
+
+    def found(gradient, index):
+        looked(gradient, index)
+        return False
+
+    serial = deepspeed.runtime.utils.CheckOverflow.has_overflow
+
+    def never_found(self, *args, **kwargs):
+        serial(self, *args, **kwargs)
+        return False
+
+    deepspeed.runtime.utils.CheckOverflow._has_inf_or_nan = staticmethod(found)
+    deepspeed.runtime.utils.CheckOverflow.has_overflow = never_found
+    for module in (deepspeed.runtime.utils, stage_1_and_2, stage3, bf16_optimizer, unfused_optimizer):
+        if hasattr(module, "is_invalid_grad_norm"):
+            module.is_invalid_grad_norm = never
+        if hasattr(module, "get_weight_norm"):
+            module.get_weight_norm = real(module.get_weight_norm)
+    for kind in (stage_1_and_2.DeepSpeedZeroOptimizer, stage3.DeepSpeedZeroOptimizer_Stage3):
+        for name in ("_check_overflow", "has_overflow"):
+            checks = getattr(kind, name, None)
+            if checks is None:
+                continue
+
+            def check(self, *args, checks=checks, **kwargs):
+                checks(self, *args, **kwargs)
+                self.overflow = False
+                return False
+
+            setattr(kind, name, check)
+
+
+def zero_config(scenario):
+    """What DeepSpeed is told, in its own keys."""
+    training, parallel = scenario["training"], scenario["parallel"]
+    later = ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters", "max_reuse_distance")
+    zero = {"stage": int(parallel["strategy"][-1])}
+    for key, value in (parallel.get("zero") or {}).items():
+        zero["stage3_" + key if key in later else key] = {"device": value} if key.startswith("offload") else value
+    config = {
+        "train_micro_batch_size_per_gpu": scenario["input"]["batch"], "gradient_accumulation_steps": training["accumulation"],
+        "zero_optimization": zero, "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False,
+    }
+    if training["clip_grad_norm"]:
+        config["gradient_clipping"] = 1.0
+    if training["precision"] in ("bf16", "fp16"):
+        config[training["precision"]] = {"enabled": True}
+    return config
+
+
 MODES = {"train": Run, "inference": Inference}
 
 
@@ -1837,11 +2431,15 @@ def say_hello(packages, training, device, channel):
     )
 
 
-def work(channel):
-    global torch
+def work(channel, is_rank=False):
+    global torch, STARTED
     job = channel.receive("bad-job")
     check_job(job)
     scenario, config = job["scenario"], job.get("config")
+    if cards(scenario) > 1 and not is_rank:
+        Leader(channel, job).run()
+        return
+    STARTED = job.get("started", STARTED)
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -1850,8 +2448,14 @@ def work(channel):
     torch = import_torch()
     packages = import_for(scenario, config)
     kind = best_device(job["device"]) if job.get("best") else job["device"]
-    device = DEVICES[kind](job.get("index") or 0)
+    if is_rank:
+        check_cards(kind)
+    device = DEVICES[kind](int(os.environ["LOCAL_RANK"]) if is_rank else job.get("index") or 0)
     say_hello(packages, scenario["training"], device, channel)
+    if is_rank:
+        device.ranks = Ranks(scenario, device)
+        for name in ("snapshot", "trace"):
+            job[name] = device.ranks.own_path(job.get(name))
 
     torch.manual_seed(job.get("seed") or 0)
     if job.get("snapshot"):
@@ -1867,6 +2471,8 @@ def work(channel):
     channel.progress("building the model")
     try:
         kind = MODES[scenario["training"]["mode"]]
+        if device.ranks is not None and device.ranks.strategy.startswith("zero"):
+            kind = Zero
         run = kind(job, config, packages, device, channel)
     except Exception as error:
         kind = device.out_of_memory(error)
@@ -1955,6 +2561,7 @@ def libraries():
 # Errors of PyTorch that say it cannot do this here, and what to do about each.
 REFUSALS = (
     ("driver version is insufficient", "update the card's driver, or install a build of torch for an older one"),
+    ("Unable to JIT load", "DeepSpeed builds a part of itself here: python -m pip install ninja, and a C++ compiler"),
     ("no kernel image is available", "this PyTorch has no kernels for this card: install a newer build of torch"),
     ("not implemented for", "use another precision: this PyTorch has no kernel for this one on this device"),
     ("is not currently implemented", "this PyTorch lacks an operator on this device: upgrade torch"),
@@ -1964,17 +2571,19 @@ REFUSALS = (
 
 
 def main():
-    channel = Channel()
+    is_rank = sys.argv[1:2] == ["--rank"]
+    channel = Channel(join(sys.argv[2]) if is_rank else None)
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent()
     code = 0
     try:
-        work(channel)
+        work(channel, is_rank)
     except Stop as stop:
         traceback.print_exc()
         cause = traceback.format_exc() if stop.__cause__ is not None else None
-        channel.emit("error", kind=stop.kind, message=stop.message, hint=stop.hint, traceback=cause)
+        whose = {} if stop.rank is None else {"rank": stop.rank}
+        channel.emit("error", kind=stop.kind, message=stop.message, hint=stop.hint, traceback=cause, **whose)
         code = 3
     except Exception as error:
         traceback.print_exc()

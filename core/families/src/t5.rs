@@ -167,8 +167,8 @@ impl FeedForward {
                 parts = Some((std::mem::replace(&mut hidden, product), linear));
             }
             hidden = self.inner_dropout.forward(&hidden);
-            // wo's weight keeps its own dtype, and so does what it is given.
-            hidden = ops::to(&hidden, self.dtype);
+            // wo's weight keeps its own dtype, and so does what it is given: under FSDP that which it is gathered in.
+            hidden = ops::to(&hidden, self.wo.plain().map_or(self.dtype, |(weight, _)| weight.dtype()));
             hidden = self.wo.forward(&hidden);
             drop(parts);
             hidden

@@ -20,6 +20,9 @@ impl Measurement {
             scrub_value(value, known);
         }
         self.device.name = scrubbed_of(&self.device.name, known);
+        for rank in &mut self.ranks {
+            rank.device = rank.device.as_deref().map(|name| scrubbed_of(name, known));
+        }
         self.allocator.conf = self.allocator.conf.as_deref().map(|conf| scrubbed_of(conf, known));
     }
 }

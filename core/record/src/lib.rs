@@ -8,12 +8,14 @@
 mod apart;
 mod checks;
 mod content;
+mod exchanged;
 mod facet;
 mod identity;
 mod packed;
 mod point;
 mod problems;
 mod ran;
+mod rank;
 mod read;
 mod record;
 #[cfg(feature = "schema")]
@@ -24,11 +26,13 @@ mod spread;
 mod tests;
 mod validate;
 
+pub use exchanged::exchanged;
 pub use facet::Facet;
 pub use identity::{Known, scrubbed};
 pub use packed::PART;
 pub use plimsoll_estimate::{PHASE_ORDER, PhasePeak, Which};
 pub use point::{MeasurementPoint, Metric, Peaks, Standing};
+pub use rank::{BufferKind, MeasuredBuffer, MeasuredRank};
 pub use read::TEXT;
 pub use record::{
     Allocator, Attempt, DeviceKind, Event, EventKind, MeasuredDevice, MeasuredPeak, MeasuredPhase, MeasuredSoftware,

@@ -28,6 +28,7 @@ impl Measurement {
         slim.samples.clear();
         slim.events.clear();
         slim.estimate = None;
+        slim.ranks.iter_mut().for_each(|rank| rank.phases.clear());
         thin(&mut slim.phases);
         thin(&mut slim.steps);
         let packed = BASE64.encode(compress_to_vec(slim.canonical().as_bytes(), EFFORT));

@@ -5,6 +5,8 @@ use plimsoll_ground::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::rank::MeasuredRank;
+
 /// One scenario, measured once. Sizes in bytes, durations in microseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -46,6 +48,10 @@ pub struct Measurement {
     pub samples: Vec<Sample>,
     /// What happened besides.
     pub events: Vec<Event>,
+    /// Of a run on several cards every process, by its rank; absent on one. Everything above is then of all of them: memory
+    /// is that of the highest rank, figure by figure; times and samples are those of the first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<MeasuredRank>,
     /// The estimate of the same scenario, as `plimsoll estimate --format json` prints it; absent when the engine does not
     /// know the model.
     pub estimate: Option<Value>,

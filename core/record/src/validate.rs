@@ -3,7 +3,7 @@
 use plimsoll_ground::Error;
 use plimsoll_scenario::Scenario;
 
-use super::checks::{cycle, estimate, peaks, real, sizes, texts};
+use super::checks::{cycle, estimate, peaks, ranks, real, sizes, texts};
 use super::problems::Problems;
 use super::{Measurement, SCHEMA};
 
@@ -30,6 +30,7 @@ impl Measurement {
         sizes::check(self, &mut problems);
         cycle::check(self, scenario.as_ref(), &mut problems);
         peaks::check(self, &mut problems);
+        ranks::check(self, scenario.as_ref(), &mut problems);
         estimate::check(self, &mut problems);
         real::check(self, scenario.as_ref(), &mut problems);
         problems.found()

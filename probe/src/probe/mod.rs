@@ -19,7 +19,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use plimsoll_core::estimate::Run;
 use plimsoll_core::measurement::DeviceKind;
-use plimsoll_core::scenario::{Mode, at, limits, parse_memory};
+use plimsoll_core::scenario::{Mode, ParallelStrategy, at, limits, parse_memory};
 use plimsoll_core::{Bytes, Error, Scenario};
 
 use crate::exit::{self, Failure};
@@ -140,7 +140,62 @@ impl Kind {
     }
 }
 
-/// Refuses several cards and torch.compile, which no worker runs, and inference that the engine refuses, before anything is started: of a
+/// Refuses several cards, where one is measured after the other.
+///
+/// # Errors
+/// The key that asks for them.
+pub fn check_one_card(scenario: &Scenario, what: &str) -> Result<(), Error> {
+    if scenario.parallel.gpus > 1 {
+        return Err(Error::new(
+            at::parallel::gpus,
+            format!("{what} is for one card; several are measured by plimsoll probe run"),
+            "leave parallel out, or use probe run",
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses what of several cards no worker runs.
+fn check_several(scenario: &Scenario) -> Result<(), Error> {
+    let parallel = &scenario.parallel;
+    if parallel.nodes() > 1 {
+        return Err(Error::new(
+            at::parallel::gpus,
+            format!("the probe starts the processes of one machine, and these cards stand in {}", parallel.nodes()),
+            "use no more than parallel.per_node, or estimate it",
+        ));
+    }
+    if !MEASURED.contains(&parallel.strategy) {
+        return Err(Error::new(
+            at::parallel::strategy,
+            format!("{} is not measured yet", parallel.strategy),
+            "use ddp, fsdp2, fsdp1 or DeepSpeed's zero-0 to zero-3",
+        ));
+    }
+    let degrees = [
+        (at::parallel::tensor, parallel.tensor),
+        (at::parallel::context, parallel.context),
+        (at::parallel::expert, parallel.expert),
+        (at::parallel::pipeline, parallel.pipeline),
+    ];
+    match degrees.into_iter().find(|(_, degree)| *degree > 1) {
+        Some((key, _)) => Err(Error::new(key, "it is not measured yet", "leave it out")),
+        None => Ok(()),
+    }
+}
+
+/// The strategies a worker runs.
+const MEASURED: [ParallelStrategy; 7] = [
+    ParallelStrategy::Ddp,
+    ParallelStrategy::Fsdp2,
+    ParallelStrategy::Fsdp1,
+    ParallelStrategy::Zero0,
+    ParallelStrategy::Zero1,
+    ParallelStrategy::Zero2,
+    ParallelStrategy::Zero3,
+];
+
+/// Refuses torch.compile and what of several cards no worker runs, and inference that the engine refuses, before anything is started: of a
 /// generation that is not estimated nothing could be compared. A model that the engine does not know at all may be measured
 /// all the same.
 ///
@@ -148,11 +203,7 @@ impl Kind {
 /// The engine's own.
 pub fn check_mode(scenario: &Scenario) -> Result<(), Error> {
     if scenario.parallel.gpus > 1 {
-        return Err(Error::new(
-            at::parallel::gpus,
-            "the probe measures one card",
-            "leave parallel out, or estimate it",
-        ));
+        check_several(scenario)?;
     }
     if scenario.training.compile {
         return Err(Error::new(

@@ -3,9 +3,9 @@
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use plimsoll_core::Measurement;
 use plimsoll_core::measurement::{self, Outcome};
 use plimsoll_core::scenario::Link;
+use plimsoll_core::{Error, Measurement};
 use url::Url;
 
 use super::progress::Progress;
@@ -25,10 +25,12 @@ Examples:
   plimsoll probe run --family nbeats --batch 1024 --target-utilization 85
   plimsoll probe run '?model=gpt2&batch=8' --device cpu --format json
   plimsoll probe run --model gpt2 --mode inference --seq 512 --max-new-tokens 64
+  plimsoll probe run --model gpt2 --gpus 2 --strategy fsdp2
 
 When memory runs out (the card's or --limit's), the micro-batch is halved and
 the accumulation doubled, so that the effective batch stays, until it runs; in
-inference the batch is halved.
+inference the batch is halved. On several cards (--gpus) torchrun starts a
+process for each, all are measured, and nothing is halved.
 Ctrl-C ends the worker and keeps what was measured; twice leaves at once.
 
 Exit codes: 0 it was measured, 1 it did not fit (not even with one sample, or
@@ -86,6 +88,21 @@ pub struct Args {
     no_sampling: bool,
 }
 
+impl Args {
+    /// Refuses what says something of a single card.
+    fn check_several(&self) -> Result<(), Error> {
+        let one = "is for one card, and the scenario has several";
+        if self.target_utilization.is_some() {
+            return Err(Error::new("--target-utilization", one, "leave it out"));
+        }
+        if self.place.index.is_some() {
+            let hint = "set CUDA_VISIBLE_DEVICES to the cards that are meant: 0,2";
+            return Err(Error::new("--index", one, hint));
+        }
+        Ok(())
+    }
+}
+
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     if let Some(out) = &args.out {
@@ -94,6 +111,9 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let mut asked = args.input.to_measure()?;
     asked.scenario = args.place.with_steps(asked.scenario);
     check_mode(&asked.scenario)?;
+    if asked.scenario.parallel.gpus > 1 {
+        args.check_several()?;
+    }
     let mut request = Request::new(&asked.scenario);
     args.place.apply(&mut request);
     request.target_utilization = args.target_utilization;

@@ -72,6 +72,7 @@ pub fn record() -> Measurement {
         power: None,
         samples: vec![Sample { at: 10_000, process: Some(Bytes::from_mib(500)), ..Sample::default() }],
         events: Vec::new(),
+        ranks: Vec::new(),
         estimate: None,
     }
 }

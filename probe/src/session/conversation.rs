@@ -6,11 +6,12 @@ use plimsoll_core::measurement::{DeviceKind, Event as Kept, EventKind, Outcome, 
 use plimsoll_core::{Bytes, Measurement};
 
 use super::death::death;
-use super::greeting::{Early, Greeting, silence};
+use super::fleet::{Fleet, Other};
+use super::greeting::{Early, Greeting, of_rank, silence};
 use super::others::{Others, others};
 use super::predict::{self, Predictor};
 use super::record::Builder;
-use super::sensors::{Sampling, Sensors};
+use super::sensors::{Sampling, Sensors, Taken};
 use super::telling::{self, told};
 use super::worker_clock::WorkerClock;
 use super::{Busy, PATIENCE, PATIENCE_LOADING, Request, Update, Watcher, Work};
@@ -18,7 +19,8 @@ use crate::exit::Failure;
 use crate::interrupt;
 use crate::policy::{self, Attempted, Policy, Shape, Why};
 use crate::worker::{
-    self, AttemptOutcome, Command, ErrorKind, Event, GuardKind, Job, Launch, Line, Next, Parsed, Python, Worker,
+    self, AttemptOutcome, Command, ErrorKind, Event, GuardKind, Hello, Job, Launch, Line, Next, Parsed, Phase, Python,
+    Worker,
 };
 
 /// How often the samples are looked at and Ctrl-C is answered.
@@ -63,13 +65,18 @@ pub fn run(request: &Request<'_>, place: &Place<'_>, watcher: &mut dyn Watcher) 
         ..Job::new(request.scenario, place.device)
     });
     let mut greeting = Greeting { request, worker, clock, garbage: 0 };
-    let hello = greeting.hello(watcher)?;
+    let mut hellos = greeting.hello(watcher)?.into_iter();
     let Greeting { worker, clock, garbage, .. } = greeting;
-    let card = match hello.device.kind {
-        DeviceKind::Cuda => place.sensors.card(&hello, request.index),
+    let Some(hello) = hellos.next() else { return Err(Early::Other(Failure::Interrupted)) };
+    let card_of = |hello: &Hello| match hello.device.kind {
+        DeviceKind::Cuda => place.sensors.card(hello, request.index),
         DeviceKind::Mps | DeviceKind::Cpu => None,
     };
-    let busy = card.as_ref().and_then(|card| others(card, request.busy));
+    let card = card_of(&hello);
+    let mates: Vec<(Hello, Option<Taken>)> =
+        hellos.map(|hello| (card_of(&hello), hello)).map(|(c, h)| (h, c)).collect();
+    let mut all = std::iter::once(&card).chain(mates.iter().map(|(_, card)| card)).flatten();
+    let busy = all.find_map(|card| others(card, request.busy));
     if let (Some(Others { refuse: true, message }), Busy::Refuse) = (&busy, request.busy) {
         return Err(Early::Other(Failure::Environment {
             problem: message.clone(),
@@ -77,9 +84,18 @@ pub fn run(request: &Request<'_>, place: &Place<'_>, watcher: &mut dyn Watcher) 
         }));
     }
     // Memory of the machine says nothing about that of a card.
-    let can_sample = card.is_some() || hello.device.kind == DeviceKind::Cpu;
-    let sampling =
-        (request.sampling && can_sample).then(|| Sampling::start(card.as_ref(), worker.pid(), clock.spawned()));
+    let sample = |hello: &Hello, card: Option<&Taken>, pid: u32| {
+        let can_sample = card.is_some() || hello.device.kind == DeviceKind::Cpu;
+        (request.sampling && can_sample).then(|| Sampling::start(card, pid, clock.spawned()))
+    };
+    // Of several cards the process that was started is none of the ranks.
+    let pid = hello.pid.filter(|_| !mates.is_empty()).unwrap_or_else(|| worker.pid());
+    let sampling = sample(&hello, card.as_ref(), pid);
+    let mate = |(hello, card): &(Hello, Option<Taken>)| Other {
+        record: Builder::new(request.scenario, hello, card.as_ref(), request.limit),
+        sampling: hello.pid.and_then(|pid| sample(hello, card.as_ref(), pid)),
+    };
+    let fleet = Fleet::new(mates.iter().map(mate).collect());
     let unread = (hello.device.kind == DeviceKind::Cuda && card.is_none()).then(|| place.sensors.note());
     let record = Builder::new(request.scenario, &hello, card.as_ref(), request.limit);
     let device = &record.record().device;
@@ -94,6 +110,7 @@ pub fn run(request: &Request<'_>, place: &Place<'_>, watcher: &mut dyn Watcher) 
         room,
         predictor,
         record,
+        fleet,
         work,
         shape: Shape::new(request.scenario.input.batch, request.scenario.training.accumulation),
         attempts: Vec::new(),
@@ -141,6 +158,7 @@ struct Session<'a> {
     room: Bytes,
     predictor: Predictor,
     record: Builder,
+    fleet: Fleet,
     work: Work,
     shape: Shape,
     attempts: Vec<Attempted>,
@@ -243,6 +261,10 @@ impl Session<'_> {
     }
 
     fn wait(&mut self, silent: Duration) -> Flow {
+        if let Some(outcome) = self.fleet.stuck() {
+            let at = self.clock.now();
+            return self.broken_off(at, outcome);
+        }
         let default = if self.stage == Stage::Loading { PATIENCE_LOADING } else { PATIENCE };
         let patience = self.request.timeout.unwrap_or(default);
         if silent < patience {
@@ -305,9 +327,11 @@ impl Session<'_> {
         self.say(EventKind::Interrupted, ["stopped by the user".to_owned()]);
     }
 
-    fn hear(&mut self, Parsed { at, event }: Parsed) -> Flow {
+    fn hear(&mut self, Parsed { at, rank, event }: Parsed) -> Flow {
         self.clock.heard(at);
         match event {
+            // What the others say of themselves while they build is what the first one says.
+            Event::Progress { .. } | Event::Note { .. } if rank > 0 => {}
             Event::Progress { message } => self.watcher.see(&Update::Progress(&message)),
             Event::Note { message } => {
                 self.notes += 1;
@@ -319,9 +343,24 @@ impl Session<'_> {
             }
             Event::Ready { parameters } => {
                 self.record.record_mut().parameters = Some(parameters);
-                return self.attempt(at);
+                if self.fleet.ready() {
+                    return self.attempt(at);
+                }
+            }
+            Event::Buffers { buffers } => self.fleet.exchanged(rank, buffers),
+            Event::Phase(phase) if rank > 0 => {
+                self.fleet.reached(rank, passed(&phase));
+                if let Some(other) = self.fleet.other(rank) {
+                    other.record.phase(at, &phase);
+                }
+            }
+            Event::Step(step) if rank > 0 => {
+                if let Some(other) = self.fleet.other(rank) {
+                    other.record.step(at, &step);
+                }
             }
             Event::Phase(phase) => {
+                self.fleet.reached(rank, passed(&phase));
                 self.record.phase(at, &phase);
                 self.warn(phase.process.or(phase.peak_reserved));
                 self.watcher.see(&Update::Phase { name: phase.name, step: phase.step, micro_batch: phase.micro_batch });
@@ -345,6 +384,9 @@ impl Session<'_> {
                     true => format!("{what} with micro-batches of {}", self.shape.batch),
                     false => format!("{what} with a batch of {}", self.shape.batch),
                 };
+                if self.fleet.is_several() {
+                    text.push_str(&format!(" on rank {rank}"));
+                }
                 if let Some(phase) = phase {
                     text.push_str(&format!(", in {}", phase.as_str()));
                 }
@@ -358,17 +400,26 @@ impl Session<'_> {
                 self.show(&event);
             }
             Event::AttemptEnd { outcome, peak_allocated, peak_reserved, retries, .. } => {
-                self.record.end_attempt(at, outcome.into(), peak_allocated, peak_reserved);
+                let record = self.fleet.other(rank).map_or(&mut self.record, |other| &mut other.record);
+                record.end_attempt(at, outcome.into(), peak_allocated, peak_reserved);
                 if let Some(retries @ 1..) = retries {
-                    let text = format!("the allocator gave cached memory back to make room {retries} time(s)");
+                    let of = if self.fleet.is_several() { format!("rank {rank}: ") } else { String::new() };
+                    let text = format!("{of}the allocator gave cached memory back to make room {retries} time(s)");
                     self.say(EventKind::Note, [text]);
                 }
-                self.decide(at, outcome);
+                if let Some(outcome) = self.fleet.ended(rank, outcome) {
+                    self.record.set_outcome(outcome.into());
+                    self.decide(at, outcome);
+                }
             }
             Event::Error { kind, message, hint, traceback } => {
                 let end = self.worker.finish();
                 let detail = traceback.unwrap_or(end.stderr);
                 let hint = hint.unwrap_or_default();
+                let mut message = of_rank(self.fleet.is_several(), rank, kind, message);
+                if kind == ErrorKind::Lost && !self.fleet.last(rank).is_empty() {
+                    message.push_str(&format!(", after {}", self.fleet.last(rank)));
+                }
                 if kind == ErrorKind::OutOfMemory {
                     return self.no_model(at, &message, &hint);
                 }
@@ -397,12 +448,21 @@ impl Session<'_> {
         Flow::Over
     }
 
+    /// One of several ranks ran out of memory, and the others wait for it: they are ended with it.
+    fn broken_off(&mut self, at: u64, outcome: AttemptOutcome) -> Flow {
+        self.worker.kill();
+        self.record.set_outcome(outcome.into());
+        self.decide(at, outcome);
+        Flow::Over
+    }
+
     fn attempt(&mut self, at: u64) -> Flow {
         self.stage = Stage::Running;
         self.warned = false;
         self.used = Used::default();
         let (shape, steps) = (self.shape, self.request.steps);
         self.record.attempt(at, shape);
+        self.fleet.attempt(at, shape);
         self.watcher.see(&Update::Attempt { shape, steps });
         let Shape { batch, accumulation, samples } = shape;
         self.worker.send(&Command::Attempt { batch, accumulation, samples, steps });
@@ -424,7 +484,8 @@ impl Session<'_> {
             room: Some(self.room),
         });
         let policy = Policy {
-            adapt: self.request.adapt,
+            // Who ran out of memory left the others in the midst of an exchange: these processes do not go on.
+            adapt: self.request.adapt && !self.fleet.is_several(),
             target_utilization: self.request.target_utilization,
             accumulates: self.work.trains(),
         };
@@ -449,6 +510,10 @@ impl Session<'_> {
                 self.attempt(at);
             }
             policy::Advice::Stop(why) => {
+                if self.fleet.is_several() && outcome != AttemptOutcome::Finished {
+                    let text = "on several cards the micro-batch is not halved: give a smaller one (--batch)";
+                    self.say(EventKind::Note, [text.to_owned()]);
+                }
                 let what = self.work.batch();
                 let told = self.sampling.as_ref().is_some_and(|s| s.latest().utilization.is_some());
                 self.say(
@@ -481,12 +546,19 @@ impl Session<'_> {
             self.say(EventKind::Warning, [what.to_owned()]);
         }
         let sampled = self.sampling.take().map(Sampling::stop);
-        let mut record = self.record.finish(sampled.as_ref(), &self.clock);
+        let record = self.record.finish(sampled.as_ref(), &self.clock);
+        let mut record = self.fleet.together(record, &self.clock);
         record.estimate = predict::value(&self.predictor);
         record.scrub(&telling::names());
         self.watcher.see(&Update::End);
         record
     }
+}
+
+/// `forward of step 2`.
+fn passed(phase: &Phase) -> String {
+    let step = phase.step.map(|step| format!(" of step {step}")).unwrap_or_default();
+    format!("{}{step}", phase.name.as_str())
 }
 
 fn described(work: Work, shape: Shape) -> String {

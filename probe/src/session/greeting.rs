@@ -1,5 +1,6 @@
 //! The first exchange with a worker: it says who it is, or why it cannot.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::conversation::{GARBAGE, TICK};
@@ -41,8 +42,10 @@ pub struct Greeting<'a> {
 }
 
 impl Greeting<'_> {
-    /// Waits until the worker has said who it is.
-    pub fn hello(&mut self, watcher: &mut dyn Watcher) -> Result<Box<Hello>, Early> {
+    /// Waits until the worker has said who it is, and of several cards every rank: in their order.
+    pub fn hello(&mut self, watcher: &mut dyn Watcher) -> Result<Vec<Hello>, Early> {
+        let count = usize::try_from(self.request.scenario.parallel.gpus).unwrap_or(1).max(1);
+        let mut hellos: BTreeMap<u32, Hello> = BTreeMap::new();
         let patience = self.request.timeout.unwrap_or(PATIENCE_LOADING);
         let start = Instant::now();
         let mut heard = start;
@@ -70,7 +73,7 @@ impl Greeting<'_> {
             };
             heard = Instant::now();
             lines += 1;
-            if lines > PRELUDE || start.elapsed() > patience * PATIENCES {
+            if lines > PRELUDE * u32::try_from(count).unwrap_or(1) || start.elapsed() > patience * PATIENCES {
                 let end = self.worker.kill();
                 let problem = format!("the worker sent {lines} lines without saying who it is");
                 return Err(environment(problem, with_tail(NOT_PYTHON_HINT, &end.stderr)));
@@ -85,10 +88,15 @@ impl Greeting<'_> {
                         return Err(environment(problem, with_tail(NOT_PYTHON_HINT, &end.stderr)));
                     }
                 }
-                Line::Event(Parsed { at, event }) => {
+                Line::Event(Parsed { at, rank, event }) => {
                     self.clock.heard(at);
                     match event {
-                        Event::Hello(hello) if hello.protocol == PROTOCOL => return Ok(hello),
+                        Event::Hello(hello) if hello.protocol == PROTOCOL => {
+                            hellos.insert(rank, *hello);
+                            if hellos.len() == count {
+                                return Ok(hellos.into_values().collect());
+                            }
+                        }
                         Event::Hello(hello) => {
                             let problem = format!("the worker speaks protocol {}, not {PROTOCOL}", hello.protocol);
                             let hint = "use the worker of this Plimsoll: plimsoll probe --print-worker";
@@ -97,7 +105,7 @@ impl Greeting<'_> {
                         Event::Error { kind, message, hint, traceback } => {
                             let detail = traceback.unwrap_or_default();
                             let failure = Failure::Environment {
-                                problem: message,
+                                problem: of_rank(count > 1, rank, kind, message),
                                 hint: with_tail(&hint.unwrap_or_default(), &detail),
                             };
                             return Err(match kind {
@@ -105,13 +113,22 @@ impl Greeting<'_> {
                                 _ => Early::Other(failure),
                             });
                         }
-                        Event::Progress { message } => watcher.see(&Update::Progress(&message)),
+                        Event::Progress { message } if rank == 0 => watcher.see(&Update::Progress(&message)),
                         _ => {}
                     }
                 }
             }
         }
     }
+}
+
+/// A worker's words, with the rank they come from where that says more than the words do.
+pub fn of_rank(several: bool, rank: u32, kind: ErrorKind, message: String) -> String {
+    let its_own = matches!(
+        kind,
+        ErrorKind::Lost | ErrorKind::NoDevice | ErrorKind::OutOfMemory | ErrorKind::Internal | ErrorKind::NotFinite
+    );
+    if several && its_own { format!("rank {rank}: {message}") } else { message }
 }
 
 /// Most lines before the greeting; a real worker tells in ten what it imports.

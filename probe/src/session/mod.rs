@@ -2,6 +2,7 @@
 
 mod conversation;
 mod death;
+mod fleet;
 mod greeting;
 mod others;
 mod predict;

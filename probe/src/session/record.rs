@@ -94,6 +94,7 @@ impl Builder {
             power: None,
             samples: Vec::new(),
             events: Vec::new(),
+            ranks: Vec::new(),
             estimate: None,
         };
         Self { record, logs: Vec::new(), load: Vec::new() }
@@ -193,6 +194,13 @@ impl Builder {
             log.ended = at;
             log.peak_allocated = log.peak_allocated.max(allocated);
             log.peak_reserved = log.peak_reserved.max(reserved);
+        }
+    }
+
+    /// How the attempt ended for all ranks together.
+    pub fn set_outcome(&mut self, outcome: Outcome) {
+        if let Some(attempt) = self.record.attempts.last_mut() {
+            attempt.outcome = outcome;
         }
     }
 

@@ -1,7 +1,7 @@
 //! The worker's protocol, version 1: one JSON object a line, in both directions.
 
 use plimsoll_core::estimate::{Parameters, PhaseName};
-use plimsoll_core::measurement::{DeviceKind, Outcome};
+use plimsoll_core::measurement::{DeviceKind, MeasuredBuffer, Outcome};
 use plimsoll_core::{Bytes, Scenario, is_hidden, shown};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -82,6 +82,8 @@ pub enum Command {
 pub struct Parsed {
     /// Microseconds since the worker started, by its own clock.
     pub at: u64,
+    /// Which of several processes says it; 0 where there is one.
+    pub rank: u32,
     /// What it says.
     pub event: Event,
 }
@@ -92,8 +94,9 @@ impl Parsed {
         let mut value: Value = serde_json::from_slice(line).map_err(|_| "it is not JSON".to_owned())?;
         visible(&mut value);
         let at = value.get("at").and_then(Value::as_u64).ok_or_else(|| "it has no time".to_owned())?;
+        let rank = value.get("rank").and_then(Value::as_u64).and_then(|rank| u32::try_from(rank).ok());
         let event = serde_json::from_value(value).map_err(|error| error.to_string())?;
-        Ok(Self { at, event })
+        Ok(Self { at, rank: rank.unwrap_or_default(), event })
     }
 }
 
@@ -140,6 +143,11 @@ pub enum Event {
         /// As PyTorch words it.
         message: String,
     },
+    /// What was exchanged with the other ranks in the last step of an attempt.
+    Buffers {
+        /// By kind and size.
+        buffers: Vec<MeasuredBuffer>,
+    },
     /// An attempt is over.
     AttemptEnd {
         /// How.
@@ -178,6 +186,9 @@ pub enum Event {
 #[allow(missing_docs, reason = "the record's `MeasuredSoftware` and `MeasuredDevice` document the same fields")]
 pub struct Hello {
     pub protocol: u32,
+    /// Its process, which of several cards' is not the one that was started.
+    #[serde(default)]
+    pub pid: Option<u32>,
     pub python: String,
     pub torch: String,
     #[serde(default)]
@@ -310,6 +321,10 @@ pub enum ErrorKind {
     Unsupported,
     /// PyTorch does not see the device.
     NoDevice,
+    /// There are fewer devices than the scenario has cards.
+    FewDevices,
+    /// One of several processes is gone.
+    Lost,
     /// The job could not be read.
     BadJob,
     /// A command could not be read.
@@ -335,7 +350,9 @@ mod tests {
             "peft":null,"torchvision":null,"cuda":"12.8","hip":null,"cudnn":91002,"os":"linux","wsl":false,
             "container":false,"alloc_conf":null,"device":{"kind":"cuda","name":"NVIDIA GeForce RTX 5070","total":12000000000,
             "free":null,"capability":"12.0","uuid":"GPU-1","pci":null}}"#;
-        let Parsed { at: 5, event: Event::Hello(hello) } = Parsed::read(hello).unwrap() else { panic!("no hello") };
+        let Parsed { at: 5, rank: 0, event: Event::Hello(hello) } = Parsed::read(hello).unwrap() else {
+            panic!("no hello")
+        };
         assert_eq!((hello.torch.as_str(), hello.device.kind), ("2.11.0", DeviceKind::Cuda));
 
         let note = br#"{"event":"note","at":5,"message":"a\u001b[31mb\u202e"}"#;

@@ -13,6 +13,8 @@ mod job;
 mod numbers;
 mod order;
 mod process;
+#[cfg(unix)]
+mod ranks;
 mod recipes;
 mod recorder;
 mod refusals;

@@ -99,7 +99,10 @@ fn neighbourhood(record: &Measurement) -> Option<String> {
         record.allocator,
         record.peak.process_source,
     ]);
-    // Last, and only where there is one: what records without it were told by stays.
+    // Only where there are several cards, and bitsandbytes: what records without them were told by stays.
+    if let (Some(parts), Some(parallel)) = (shared.as_array_mut(), scenario.get("parallel")) {
+        parts.push(parallel.clone());
+    }
     if let (Some(parts), Some(bitsandbytes)) = (shared.as_array_mut(), &software.bitsandbytes) {
         parts.push(json!(bitsandbytes));
     }

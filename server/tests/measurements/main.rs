@@ -48,6 +48,7 @@ conformance! {
         comparisons_are_those_of_the_points,
         what_contradicts_its_neighbours_is_quarantined_in_any_order,
         what_is_far_from_the_estimate_is_quarantined,
+        several_cards_have_neighbours_of_their_own,
         many_at_once_lose_nothing,
         the_revision_changes_with_the_records_only,
         awkward_texts_come_back;

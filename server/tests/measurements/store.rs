@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use plimsoll_core::measurement::{Facet, MeasurementPoint, Standing, groups};
+use plimsoll_core::measurement::{Facet, MeasuredRank, MeasurementPoint, Outcome, Standing, groups};
 use plimsoll_core::{Bytes, Measurement};
 use plimsoll_server::store::{Filter, Kept, Store};
 use plimsoll_testkit::synthetic;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::base::Base;
 use crate::records::{alike, entry, with_peak};
@@ -150,6 +150,34 @@ pub async fn comparisons_are_those_of_the_points(base: Base) {
     points.retain(|point| point.checkpointing == "full");
     assert_eq!(store.compare(Facet::Torch, &filter).await.unwrap(), groups(&points, Facet::Torch));
     assert!(points.iter().any(|point| point.error(plimsoll_core::measurement::Metric::Process).is_some()));
+}
+
+/// Each rank of a run on two cards takes less of the model than one card does: the runs on one are none to be judged by.
+pub async fn several_cards_have_neighbours_of_their_own(base: Base) {
+    let store = base.open().await;
+    for number in 0..4 {
+        put(&store, &with_peak(number, 7600 + number)).await;
+    }
+    let mut record = with_peak(4, 6000);
+    record.scenario["parallel"] = json!({ "gpus": 2, "strategy": "ddp" });
+    record.estimate = None;
+    let rank = |rank| MeasuredRank {
+        rank,
+        device: None,
+        outcome: Some(Outcome::Finished),
+        peak: record.peak.clone(),
+        phases: record.phases.clone(),
+        buffers: Vec::new(),
+    };
+    record.ranks = vec![rank(0), rank(1)];
+    put(&store, &record).await;
+    let items = all(&store, &Filter { standing: None, ..Filter::default() }).await;
+    let odd: Vec<&Value> = items.iter().filter(|item| item["levers"].to_string().contains("gpus")).collect();
+    assert_eq!(odd.len(), 1, "the line tells how many cards there were: {items:?}");
+    let reasons = odd[0]["reasons"].to_string();
+    assert!(!reasons.contains("other measurements"), "{reasons}");
+    let kept = store.record(&record.content_id()).await.unwrap().unwrap();
+    assert_eq!(kept, record.canonical(), "ranks and all");
 }
 
 pub async fn what_contradicts_its_neighbours_is_quarantined_in_any_order(base: Base) {

@@ -96,21 +96,6 @@ MARKS = Marks()
 COUNTED = {"total": 0, "trainable": 0}
 
 
-def blocks(model):
-    """The outermost entries of lists of modules."""
-    found = []
-
-    def walk(module):
-        for child in module.children():
-            if isinstance(child, (torch.nn.ModuleList, torch.nn.Sequential)):
-                found.extend(child)
-            else:
-                walk(child)
-
-    walk(model)
-    return [block for block in found if any(True for _ in block.parameters())]
-
-
 def made(scenario, config, packages, where):
     """The model, and the dtype of its inputs."""
     training = scenario["training"]
@@ -198,7 +183,7 @@ def with_fsdp2(model, parallel, where):
     if wrap == "torchtitan":
         fully_shard(model.model.embed_tokens, **options)
     if wrap != "root":
-        for block in blocks(model):
+        for block in worker.blocks(model):
             fully_shard(block, **options)
     if wrap == "torchtitan":
         fully_shard([model.model.norm, model.lm_head], **{"reshard_after_forward": False, **options})
@@ -220,7 +205,7 @@ def with_fsdp1(model, parallel, where):
     from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
 
     keys = parallel["fsdp"]
-    wrapped = {id(block) for block in blocks(model)} if keys.get("wrap", "layer") != "root" else set()
+    wrapped = {id(block) for block in worker.blocks(model)} if keys.get("wrap", "layer") != "root" else set()
     precision = None
     if keys.get("param_dtype") or keys.get("reduce_dtype"):
         precision = MixedPrecision(param_dtype=DTYPES[keys.get("param_dtype")], reduce_dtype=DTYPES[keys.get("reduce_dtype")])
@@ -272,75 +257,13 @@ class Loop(worker.Run):
             torch.nn.utils.clip_grad_norm_ = plain
 
 
-def without_overflows():
-    import deepspeed.runtime.utils
-    from deepspeed.runtime import bf16_optimizer
-    from deepspeed.runtime.fp16 import unfused_optimizer
-    from deepspeed.runtime.zero import stage3, stage_1_and_2
-
-    asked = deepspeed.runtime.utils.is_invalid_grad_norm
-
-    def never(norm):
-        asked(norm)
-        return False
-
-    looked = deepspeed.runtime.utils.CheckOverflow._has_inf_or_nan
-
-    def found(gradient, index):
-        looked(gradient, index)
-        return False
-
-    serial = deepspeed.runtime.utils.CheckOverflow.has_overflow
-
-    def never_found(self, *args, **kwargs):
-        serial(self, *args, **kwargs)
-        return False
-
-    deepspeed.runtime.utils.CheckOverflow._has_inf_or_nan = staticmethod(found)
-    deepspeed.runtime.utils.CheckOverflow.has_overflow = never_found
-    for module in (deepspeed.runtime.utils, stage_1_and_2, stage3, bf16_optimizer, unfused_optimizer):
-        if hasattr(module, "is_invalid_grad_norm"):
-            module.is_invalid_grad_norm = never
-    for kind in (stage_1_and_2.DeepSpeedZeroOptimizer, stage3.DeepSpeedZeroOptimizer_Stage3):
-        for name in ("_check_overflow", "has_overflow"):
-            checks = getattr(kind, name, None)
-            if checks is None:
-                continue
-
-            def check(self, *args, checks=checks, **kwargs):
-                checks(self, *args, **kwargs)
-                self.overflow = False
-                return False
-
-            setattr(kind, name, check)
-
-
-def zero_config(scenario):
-    training, parallel = scenario["training"], scenario["parallel"]
-    stage = int(parallel["strategy"][-1])
-    later = ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters", "max_reuse_distance")
-    zero = {"stage": stage}
-    for key, value in parallel["zero"].items():
-        named = "stage3_" + key if key in later else key
-        zero[named] = {"device": value} if key.startswith("offload") else value
-    config = {
-        "train_micro_batch_size_per_gpu": scenario["input"]["batch"], "gradient_accumulation_steps": training["accumulation"],
-        "zero_optimization": zero, "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False,
-    }
-    if training["clip_grad_norm"]:
-        config["gradient_clipping"] = 1.0
-    if training["precision"] in ("bf16", "fp16"):
-        config[training["precision"]] = {"enabled": True}
-    return config
-
-
 def with_deepspeed(scenario, config, packages):
     """DeepSpeed's own loop. What its names hold at the end lives on."""
     os.environ.update(DS_ACCELERATOR="cuda", DS_SKIP_CUDA_CHECK="1", LOCAL_RANK="0", RANK="0")
     os.environ["WORLD_SIZE"] = str(scenario["parallel"]["gpus"])
     import deepspeed
 
-    without_overflows()
+    worker.without_overflows()
     # It prints what it was given, and the host would ask the card for the numbers of what lies there.
     torch._tensor_str._str = lambda *_, **__: "tensor(...)"
     training, samples = scenario["training"], scenario["input"]["batch"]
@@ -350,7 +273,7 @@ def with_deepspeed(scenario, config, packages):
     model, _ = made({**scenario, "training": loaded}, config, packages, "cpu")
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = worker.make_optimizers(training, model, trained, packages, Card(), Silent())[0]
-    engine = deepspeed.initialize(model=model, optimizer=optimizer, config=zero_config(scenario), dist_init_required=False)[0]
+    engine = deepspeed.initialize(model=model, optimizer=optimizer, config=worker.zero_config(scenario), dist_init_required=False)[0]
     make = worker.make_inputs(scenario, config, DTYPES.get(training["precision"], torch.float32), Card())
     for step in (1, 2):
         for number in range(1, training["accumulation"] + 1):

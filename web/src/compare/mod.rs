@@ -4,6 +4,7 @@ pub mod axis;
 pub mod histogram;
 pub mod lay;
 pub mod nearest;
+pub mod ranks;
 pub mod scatter;
 pub mod view;
 

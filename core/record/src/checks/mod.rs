@@ -3,6 +3,7 @@
 pub mod cycle;
 pub mod estimate;
 pub mod peaks;
+pub mod ranks;
 pub mod real;
 pub mod sizes;
 pub mod texts;

@@ -10,7 +10,7 @@ use super::super::{DeviceKind, MeasuredPhase, Measurement, Outcome, ProcessSourc
 pub fn check(record: &Measurement, problems: &mut Problems) {
     order(record, problems);
     for (index, phase) in record.phases.iter().enumerate() {
-        within_phase(problems, index, phase);
+        within_phase(problems, &format!("phases[{index}]"), phase);
     }
     highest(record, problems);
     capped(record, problems);
@@ -97,7 +97,8 @@ fn order(record: &Measurement, problems: &mut Problems) {
     );
 }
 
-fn within_phase(problems: &mut Problems, index: usize, phase: &MeasuredPhase) {
+/// Whether the figures of a phase can stand beside one another; `at` says where it stands.
+pub fn within_phase(problems: &mut Problems, at: &str, phase: &MeasuredPhase) {
     let pairs = [
         ("peak_allocated", phase.end_allocated, phase.peak_allocated, "it is below what was allocated at the end"),
         ("peak_reserved", phase.end_reserved, phase.peak_reserved, "it is below what was reserved at the end"),
@@ -106,7 +107,7 @@ fn within_phase(problems: &mut Problems, index: usize, phase: &MeasuredPhase) {
     ];
     for (name, low, high, problem) in pairs {
         let (Some(low), Some(high)) = (low, high) else { continue };
-        problems.unless(low <= high, format!("phases[{index}].{name}"), || problem.to_owned(), MEASURE_AGAIN);
+        problems.unless(low <= high, format!("{at}.{name}"), || problem.to_owned(), MEASURE_AGAIN);
     }
 }
 

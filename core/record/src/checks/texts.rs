@@ -20,6 +20,11 @@ pub fn check(record: &Measurement, problems: &mut Problems) {
     day(&record.taken, problems);
     versions(record, problems);
     text(problems, "device.name", &record.device.name, NAME);
+    for (index, rank) in record.ranks.iter().enumerate() {
+        if let Some(name) = &rank.device {
+            text(problems, &format!("ranks[{index}].device"), name, NAME);
+        }
+    }
     // A variable that is set to nothing is no setting.
     if let Some(conf) = record.allocator.conf.as_ref().filter(|conf| !conf.is_empty()) {
         text(problems, "allocator.conf", conf, NAME);

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use super::bench::{Bench as _, Machine};
-use super::{Where, check_mode, survey};
+use super::{Where, check_mode, check_one_card, survey};
 use crate::estimate::Format;
 use crate::exit::{self, Failure};
 use crate::records::Store;
@@ -58,6 +58,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let mut asked = args.input.to_measure()?;
     asked.scenario = args.place.with_steps(asked.scenario);
+    check_one_card(&asked.scenario, "probe fit")?;
     check_mode(&asked.scenario)?;
     let store = args.out.as_ref().map_or_else(Store::local, |folder| Ok(Store::at(folder)))?;
     survey::announce();

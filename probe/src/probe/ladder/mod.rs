@@ -13,7 +13,7 @@ use plimsoll_core::scenario::{Mode, Precision};
 use plimsoll_core::{Error, Scenario};
 
 use super::bench::Machine;
-use super::{Where, check_mode, entry, survey};
+use super::{Where, check_mode, check_one_card, entry, survey};
 use crate::estimate::Format;
 use crate::exit::{self, Failure};
 use crate::records::Store;
@@ -80,6 +80,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         None => args.input.to_measure().map_err(or_a_preset)?.scenario,
     };
     let asked = args.place.with_steps(asked);
+    check_one_card(&asked, "probe ladder")?;
     check_mode(&asked)?;
     if asked.training.mode == Mode::Inference {
         let hint = "measure it with plimsoll probe run, its largest batch with plimsoll probe fit";

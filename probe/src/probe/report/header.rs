@@ -12,8 +12,14 @@ use crate::view::{Paint, WIDTH, fit, wrapped};
 /// The first lines.
 pub fn header(report: &Report<'_>, paint: Paint) -> String {
     let device = &report.record.device;
-    let hollow = if device.hollow { "a hollow " } else { "" };
-    let title = fit(&format!("{} on {hollow}{}", model_name(report.scenario), device.name), WIDTH - 2);
+    let place = match (report.record.ranks.len(), device.hollow, device.kind) {
+        (0, true, _) => "on a hollow ".to_owned(),
+        (0, false, _) => "on ".to_owned(),
+        (count, _, DeviceKind::Cpu) => format!("in {count} processes on "),
+        (count, true, _) => format!("on {count} hollow "),
+        (count, false, _) => format!("on {count} x "),
+    };
+    let title = fit(&format!("{} {place}{}", model_name(report.scenario), device.name), WIDTH - 2);
     let mut out = format!("  {}\n", paint.strong(&title));
     for line in wrapped(&recipe(report.scenario), WIDTH - 2).iter().chain(&wrapped(&software(report), WIDTH - 2)) {
         let _ = writeln!(out, "  {}", paint.quiet(line));

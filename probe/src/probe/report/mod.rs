@@ -6,11 +6,12 @@ mod header;
 mod pace;
 mod peaks;
 mod phases;
+mod ranks;
 #[cfg(test)]
 mod tests;
 
 use plimsoll_core::estimate::{Estimate, Run};
-use plimsoll_core::measurement::DeviceKind;
+use plimsoll_core::measurement::{self, Attempt, DeviceKind, MeasuredBuffer};
 use plimsoll_core::{Bytes, Error, Measurement, Scenario};
 
 use crate::scenario::Asked;
@@ -24,9 +25,11 @@ struct Report<'a> {
     /// Whether the scenario says which card.
     names_gpu: bool,
     /// The attempt that the figures are about, with its index.
-    subject: Option<(usize, &'a plimsoll_core::measurement::Attempt)>,
+    subject: Option<(usize, &'a Attempt)>,
     /// The estimate of that attempt, or why there is none.
     predicted: Result<Estimate, Error>,
+    /// What a rank exchanges in a step by the estimate, where it tells.
+    exchanged: Option<Vec<MeasuredBuffer>>,
 }
 
 impl Report<'_> {
@@ -50,11 +53,14 @@ pub fn report(record: &Measurement, asked: &Asked, paint: Paint) -> String {
     if let Some((_, attempt)) = subject {
         measured = with_shape(&measured, attempt.batch, attempt.accumulation);
     }
-    let predicted = Run::new(&measured).map(Run::into_estimate);
-    let report = Report { record, scenario, names_gpu: asked.names_gpu, subject, predicted };
+    let run = Run::new(&measured);
+    let exchanged = run.as_ref().ok().and_then(|run| measurement::exchanged(&measured, run));
+    let predicted = run.map(Run::into_estimate);
+    let report = Report { record, scenario, names_gpu: asked.names_gpu, subject, predicted, exchanged };
     let parts = [
         header::header(&report, paint),
         peaks::peaks(&report, paint),
+        ranks::ranks(&report, paint),
         phases::phases(&report, paint),
         difference::difference(&report, paint),
         pace::pace(&report, paint),

@@ -59,6 +59,7 @@ fn empty() -> Measurement {
         power: None,
         samples: Vec::new(),
         events: Vec::new(),
+        ranks: Vec::new(),
         estimate: None,
     }
 }

@@ -6,6 +6,7 @@ use plimsoll_core::estimate::Run;
 use plimsoll_core::measurement::{Metric, Standing};
 use plimsoll_core::{Estimate, Measurement};
 use plimsoll_web::compare::lay::{Lay, Row, rows};
+use plimsoll_web::compare::ranks::{RankRow, rank_rows};
 use plimsoll_web::compare::view::why_alone;
 use plimsoll_web::compare::{Entry, metric_label, percent, recipe};
 use plimsoll_web::number;
@@ -148,6 +149,12 @@ fn Phases(selected: Memo<Option<Entry>>) -> impl IntoView {
             _ => Vec::new(),
         })
     });
+    let ranks = Memo::new(move |_| {
+        record.with(|record| match record {
+            Some(Ok(record)) => estimate.with(|estimate| rank_rows(record, estimate.as_ref())),
+            _ => Vec::new(),
+        })
+    });
     let open = move |_| {
         let scenario = record.with_untracked(|r| match r {
             Some(Ok(record)) => record.as_run().ok(),
@@ -188,6 +195,7 @@ fn Phases(selected: Memo<Option<Entry>>) -> impl IntoView {
                 {move || format!("Peaks of each part of the loop, {} memory. Columns: predicted. Line: measured.", metric_label(metric()))}
             </p>
             <PhaseTable found/>
+            <RankTable ranks/>
         </div>
     }
 }
@@ -225,6 +233,50 @@ fn PhaseTable(found: Memo<Vec<Row>>) -> impl IntoView {
                                         <td class="num">{number::gib(row.measured)}</td>
                                         <td class="num">{row.predicted.map_or("–".to_owned(), number::gib)}</td>
                                         <td class="num">{row.error().map_or("–".to_owned(), percent)}</td>
+                                    </tr>
+                                }
+                            })
+                            .collect_view()
+                    }}
+                </tbody>
+            </table>
+        </details>
+    }
+}
+
+/// Of several cards each rank, beside its role's estimate.
+#[component]
+fn RankTable(ranks: Memo<Vec<RankRow>>) -> impl IntoView {
+    view! {
+        <details class="more" data-testid="ranks" hidden=move || ranks.with(Vec::is_empty)>
+            <summary>"Rank by rank"</summary>
+            <p class="help">"The figures above are those of the highest rank. In brackets: by how much the estimate of the rank is off."</p>
+            <table class="figures-table">
+                <caption class="unseen">"Measured peaks of each rank"</caption>
+                <thead>
+                    <tr>
+                        <th scope="col">"Rank"</th>
+                        {Metric::ALL.map(|metric| view! { <th scope="col" class="num">{metric_label(metric)}</th> })}
+                        <th scope="col">"Exchanged in a step"</th>
+                    </tr>
+                </thead>
+                <tbody>
+                    {move || {
+                        ranks
+                            .get()
+                            .into_iter()
+                            .map(|row| {
+                                view! {
+                                    <tr>
+                                        <th scope="row">{row.name} {row.note.map(|note| view! { <small>{note}</small> })}</th>
+                                        {row
+                                            .figures
+                                            .map(|(size, off)| {
+                                                let size = size.map_or("–".to_owned(), number::bytes);
+                                                let off = off.map(|off| format!(" ({})", percent(off)));
+                                                view! { <td class="num">{size} {off}</td> }
+                                            })}
+                                        <td>{row.exchanged}</td>
                                     </tr>
                                 }
                             })
