@@ -3,17 +3,14 @@
 use std::cmp::Ordering;
 
 use plimsoll_catalog::Gpu;
-use plimsoll_ground::{Bytes, Result};
+use plimsoll_ground::Bytes;
 use plimsoll_scenario::Scenario;
 
 use super::Bound;
+use crate::Traffic;
 use crate::fit::Altered;
 use crate::fit::space::{Point, Way};
 use crate::work::StepWork;
-use crate::{Traffic, execute};
-
-/// Micro-batches that say what any number of them does: the first, the last, and one between.
-const SHOWN: u64 = 3;
 
 /// A point that fits.
 #[derive(Clone, Debug)]
@@ -26,30 +23,23 @@ pub struct Candidate {
     pub bound: Bound,
     /// Levers that it sets otherwise than was asked.
     pub changes: usize,
-    /// Live bytes at the peak of its way's lightest point: what has less there holds more.
+    /// Live bytes at the highest of how its way's lightest point begins: what has less there holds more.
     pub lightest: Bytes,
 }
 
 impl Candidate {
-    /// Counts what a step of it takes.
-    ///
-    /// # Errors
-    /// As [`execute`].
-    pub fn weigh(asked: &Scenario, way: &Way, point: Point, scenario: Scenario, gpu: &Gpu) -> Result<Self> {
-        let mut shown = scenario.clone();
-        shown.training.accumulation = shown.training.accumulation.min(SHOWN);
-        let ledger = execute(&shown)?;
-        let work = StepWork::of_longer(&ledger, &scenario.parallel, scenario.training.accumulation);
-        Ok(Self {
-            flops: flops(&work),
+    /// By what a step of it takes.
+    pub fn new(asked: &Scenario, (way, point): (&Way, Point), scenario: Scenario, work: &StepWork, gpu: &Gpu) -> Self {
+        Self {
+            flops: flops(work),
             traffic: work.traffic,
-            bound: Bound::of(&work, gpu),
+            bound: Bound::of(work, gpu),
             changes: Altered::between(asked, &scenario).len(),
             lightest: Bytes::ZERO,
             way: way.clone(),
             point,
             scenario,
-        })
+        }
     }
 
     /// In short.

@@ -12,13 +12,13 @@ use plimsoll_ground::{Bytes, Result};
 use plimsoll_scenario::{Change, Link, Scenario};
 
 use super::candidate::{self, Candidate};
-use super::look::{Look, line};
+use super::look::{Look, line, shown};
 use super::ways::{Spread, not_searched, refusal, ways};
 use super::{Bound, Freedom, Plan, Plans, Rejected, Why};
 use crate::fit::recipe::{Altered, Miss};
-use crate::fit::search::brief;
 use crate::fit::space::{Point, Way, parts};
-use crate::{CardMemory, Run, Verdict, card};
+use crate::work::StepWork;
+use crate::{CardMemory, Run, Verdict, card, execute, execute_for_memory, measure};
 
 /// The most plans that are named.
 const MOST: usize = 6;
@@ -44,7 +44,7 @@ pub struct Search {
     ways: std::vec::IntoIter<Spread>,
     of: usize,
     candidates: Vec<Candidate>,
-    /// The lightest that was seen and does not fit: its process, name and scenario.
+    /// The lightest that was seen and does not fit: its live bytes, name and scenario.
     lightest: Option<(Bytes, String, Scenario)>,
 }
 
@@ -59,60 +59,96 @@ pub(super) struct Trial<'a> {
     pub way: &'a Way,
     pub memory: &'a CardMemory,
     pub parts: Vec<u64>,
-    pub known: BTreeMap<Point, Option<Look>>,
+    /// The lightest point.
+    pub lightest: Point,
+    /// How points begin.
+    pub begun: BTreeMap<Point, Option<Look>>,
+    /// Those that were run.
+    pub known: BTreeMap<Point, Option<(Look, Option<StepWork>)>>,
 }
 
-impl Trial<'_> {
-    fn look(&mut self, point: Point) -> Option<Look> {
-        let (way, memory) = (self.way, self.memory);
-        *self.known.entry(point).or_insert_with(|| Look::at(&brief(&way.at(point)?), memory))
+impl<'a> Trial<'a> {
+    pub fn new(way: &'a Way, memory: &'a CardMemory, parts: Vec<u64>, recomputes: bool) -> Self {
+        let lightest = Point { checkpointing: recomputes, parts: parts.last().copied().unwrap_or(1), steps: 0 };
+        Self { way, memory, parts, lightest, begun: BTreeMap::new(), known: BTreeMap::new() }
     }
 
-    /// The fewest parts of a corner that fit, of the first `below` numbers of them. Where live tensors alone are too much they
-    /// are so at every larger micro-batch; from there on the allocator is asked one by one. A single micro-batch has nothing to
-    /// add gradients to: of its live tensors those of the first forward alone are known to be no fewer.
+    fn begin(&mut self, point: Point) -> Option<Look> {
+        let (way, memory) = (self.way, self.memory);
+        *self.begun.entry(point).or_insert_with(|| Look::begin(&way.at(point)?, memory))
+    }
+
+    /// Where it begins too high it is not run.
+    fn look(&mut self, point: Point) -> Option<Look> {
+        let begun = self.begin(point)?;
+        if begun.exceeds(line(self.memory)) {
+            return Some(begun);
+        }
+        let (way, memory) = (self.way, self.memory);
+        let run = self.known.entry(point).or_insert_with(|| Look::whole(&way.at(point)?, memory));
+        run.as_ref().map(|(look, _)| *look)
+    }
+
+    fn at(&self, corner: Point, index: usize) -> Option<Point> {
+        self.parts.get(index).map(|parts| Point { parts: *parts, ..corner })
+    }
+
+    /// The fewest parts of a corner that fit, of the first `below` numbers of them. What begins too high does so at every larger
+    /// micro-batch, and live tensors do not get fewer with it; what the allocator makes of them is asked one by one. A single
+    /// micro-batch has nothing to add gradients to: live tensors of two say nothing of its own.
     fn fewest(&mut self, corner: Point, below: usize) -> Option<usize> {
         let line = line(self.memory);
-        let at = |trial: &mut Self, index: usize| {
-            let parts = trial.parts.get(index).copied()?;
-            trial.look(Point { parts, ..corner })
-        };
         let last = below.checked_sub(1)?;
-        let lightest = at(self, last);
-        if lightest.is_some_and(|look| look.first > line) {
+        let mut begins = |index: usize| {
+            let point = self.at(corner, index)?;
+            self.begin(point).filter(|look| !look.exceeds(line))
+        };
+        begins(last)?;
+        let low = lowest(0, last, |index| begins(index).is_some());
+        let mut look = |index: usize| self.at(corner, index).and_then(|point| self.look(point));
+        if look(low).is_some_and(|look| look.fits) {
+            return Some(low);
+        }
+        // The next one is often enough.
+        if low < last && look(low + 1).is_some_and(|look| look.fits) {
+            return Some(low + 1);
+        }
+        let mut live = |index: usize| look(index).is_some_and(|look| look.requested <= line);
+        if low == last || !live(last) {
             return None;
         }
-        let live = |look: Option<Look>| look.is_some_and(|look| look.requested <= line);
-        let mut first = None;
-        if last > 0 && live(lightest) {
-            let (mut low, mut high) = (1, last);
-            while low < high {
-                let middle = low + (high - low) / 2;
-                if live(at(self, middle)) { high = middle } else { low = middle + 1 }
-            }
-            first = (low..below).find(|index| at(self, *index).is_some_and(|look| look.fits));
-        }
-        let of_corner = |point: &Point| Point { parts: 1, ..*point } == corner;
-        let known = self.known.iter().filter(|(point, _)| of_corner(point)).filter_map(|(_, look)| *look);
-        let single = known.map(|look| look.first).max().is_none_or(|first| first <= line);
-        if single && at(self, 0).is_some_and(|look| look.fits) {
-            return Some(0);
-        }
-        first
+        let low = lowest(low + 1, last, live);
+        (low..below).find(|index| look(*index).is_some_and(|look| look.fits))
     }
+}
+
+/// The lowest index from which on `holds`, which does at `high`.
+fn lowest(mut low: usize, mut high: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if holds(middle) { high = middle } else { low = middle + 1 }
+    }
+    low
+}
+
+/// Whether none of the first `below` micro-batches of a corner would fit, whatever the optimizer's step takes.
+fn outside(trial: &mut Trial<'_>, corner: Point, below: usize, line: Bytes) -> bool {
+    let mut exceeds = |index: usize, of: fn(&Look) -> Bytes| {
+        let point = trial.at(Point { steps: 0, ..corner }, index);
+        point.and_then(|point| trial.look(point)).is_none_or(|look| of(&look) > line)
+    };
+    let last = below.saturating_sub(1);
+    exceeds(last, |look| look.outside) && (exceeds(last, |look| look.first) || exceeds(0, |look| look.outside))
 }
 
 /// The points of a way that are worth weighing: of every corner the largest micro-batch that fits, where no cheaper corner
 /// has as large a one.
-pub(super) fn corners(trial: &mut Trial<'_>, recomputes: bool, steps: u8) -> Vec<Point> {
+pub(super) fn corners(trial: &mut Trial<'_>, steps: u8) -> Vec<Point> {
     let all = trial.parts.len();
     let line = line(trial.memory);
-    let last = trial.parts.last().copied().unwrap_or(1);
+    let recomputes = trial.lightest.checkpointing;
     let mut found: Vec<(Point, usize)> = Vec::new();
-    if let Some(look) = trial.look(Point { checkpointing: recomputes, parts: last, steps: 0 })
-        && !look.fits
-        && (look.states > line || look.loading > line)
-    {
+    if trial.begin(trial.lightest).is_some_and(|look| look.states > line || look.loading > line) {
         return Vec::new();
     }
     // Another kernel of the optimizer costs nothing of the step, recomputing a third of it.
@@ -124,11 +160,7 @@ pub(super) fn corners(trial: &mut Trial<'_>, recomputes: bool, steps: u8) -> Vec
         let corner = Point { checkpointing, parts: 1, steps };
         let below = found.iter().map(|(_, index)| *index).min().unwrap_or(all);
         // What the optimizer's step does not add is no better with another kernel for it.
-        let mut outside = |index: usize| {
-            let point = trial.parts.get(index).map(|parts| Point { parts: *parts, steps: 0, ..corner });
-            point.and_then(|point| trial.look(point)).is_none_or(|look| look.outside > line)
-        };
-        if steps != 0 && (below == 0 || (outside(below - 1) && outside(0))) {
+        if steps != 0 && (below == 0 || outside(trial, corner, below, line)) {
             continue;
         }
         if let Some(index) = trial.fewest(corner, below) {
@@ -219,45 +251,44 @@ impl Search {
         let steps = way.steps();
         let kinds = |either: bool| if either { 2 } else { 1 };
         self.answer.combinations += parts.len() as u64 * kinds(recomputes) * kinds(steps != 0);
-        let last = parts.last().copied().unwrap_or(1);
         let memory = self.memory.clone();
-        let mut trial = Trial { way, memory: &memory, parts, known: BTreeMap::new() };
-        let found = corners(&mut trial, recomputes, steps);
-        let lightest = Point { checkpointing: recomputes, parts: last, steps: 0 };
-        let known = trial.known;
-        self.answer.looked_at += known.len() as u64;
-        self.answer.runs += known.len() as u64;
+        let mut trial = Trial::new(way, &memory, parts, recomputes);
+        let found = corners(&mut trial, steps);
+        self.answer.looked_at += trial.begun.len() as u64;
+        self.answer.runs += (trial.begun.len() + trial.known.len()) as u64;
+        let lightest = trial.begun.get(&trial.lightest).copied().flatten();
         if found.is_empty() {
-            let rejected = self.too_deep(way, lightest, &known);
+            let rejected = self.too_deep(&trial, lightest);
             self.answer.rejected.push(rejected);
         }
         for point in found {
-            let Some(scenario) = way.at(point) else { continue };
-            self.answer.runs += 1;
-            if let Ok(candidate) = Candidate::weigh(&self.asked, way, point, scenario, self.gpu) {
-                let lightest = known.get(&lightest).copied().flatten().map_or(Bytes::ZERO, |look| look.requested);
+            let work = trial.known.get(&point).and_then(|run| run.as_ref()?.1.as_ref());
+            if let (Some(scenario), Some(work)) = (way.at(point), work) {
+                let candidate = Candidate::new(&self.asked, (way, point), scenario, work, self.gpu);
+                let lightest = lightest.map_or(Bytes::ZERO, |look| look.requested);
                 self.candidates.push(Candidate { lightest, ..candidate });
             }
         }
     }
 
     /// Why no point of a way fits.
-    fn too_deep(&mut self, way: &Way, lightest: Point, known: &BTreeMap<Point, Option<Look>>) -> Rejected {
-        let line = line(&self.memory);
+    fn too_deep(&mut self, trial: &Trial<'_>, lightest: Option<Look>) -> Rejected {
+        let (way, line) = (trial.way, line(&self.memory));
         let name = way.name.clone().into_owned();
-        let best =
-            known.iter().filter_map(|(point, look)| Some((*point, (*look)?))).min_by_key(|(_, look)| look.process);
-        let Some((point, look)) = best else {
+        let begun = trial.begun.iter().filter(|(point, _)| !trial.known.contains_key(point));
+        let begun = begun.filter_map(|(point, look)| Some((*point, (*look)?)));
+        let run = trial.known.iter().filter_map(|(point, run)| Some((*point, run.as_ref()?.0)));
+        let Some((point, look)) = begun.chain(run).min_by_key(|(_, look)| look.requested) else {
             let words = "the engine does not finish it".to_owned();
             return Rejected { name, why: Why::Refused, words, scenario: None };
         };
         let scenario = way.at(point).unwrap_or_else(|| way.scenario.clone());
-        if self.lightest.as_ref().is_none_or(|(least, ..)| look.process < *least) {
+        if self.lightest.as_ref().is_none_or(|(least, ..)| look.requested < *least) {
             let named = way.name(Point { parts: 1, ..point }, &scenario);
             let named = format!("{named}, micro-batch {} x {}", scenario.input.batch, scenario.training.accumulation);
-            self.lightest = Some((look.process, named, scenario.clone()));
+            self.lightest = Some((look.requested, named, scenario.clone()));
         }
-        let bound = known.get(&lightest).copied().flatten().unwrap_or(look);
+        let bound = lightest.unwrap_or(look);
         let (why, words) = if bound.states > line {
             let states = bound.states;
             let words = format!(
@@ -268,11 +299,21 @@ impl Search {
             let loading = bound.loading;
             (Why::LoadingTooLarge, format!("loading it alone takes {loading} a card, which has {line} for tensors"))
         } else {
-            let over = look.process.saturating_sub(self.memory.limits.load_line);
+            self.answer.runs += 1;
+            let over = self.over(&scenario).unwrap_or_else(|| look.requested.saturating_sub(line));
             let with = if point.checkpointing { " with checkpointing" } else { "" };
             (Why::DoesNotFit, format!("over by {over} at micro-batch {}{with}", scenario.input.batch))
         };
         Rejected { name, why, words, scenario: Some(scenario.to_value()) }
+    }
+
+    /// By how much a run exceeds the load line.
+    fn over(&self, scenario: &Scenario) -> Option<Bytes> {
+        let ledger = execute_for_memory(&shown(scenario)).ok()?;
+        let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
+        let peak = measure::requested(&ledger).1.bytes;
+        let process = self.memory.outcome(&ledger, size, peak, None).process;
+        Some(process.saturating_sub(self.memory.limits.load_line))
     }
 
     /// The plans, and the reasons of all that are none.
@@ -350,9 +391,10 @@ impl Search {
                 self.reject(&candidate, Why::DoesNotFit, words);
                 return Ok(None);
             };
-            let lightest = candidate.lightest;
-            candidate = Candidate::weigh(&self.asked, &candidate.way, point, scenario, self.gpu)?;
-            candidate.lightest = lightest;
+            let work =
+                StepWork::of_longer(&execute(&shown(&scenario))?, &scenario.parallel, scenario.training.accumulation);
+            let next = Candidate::new(&self.asked, (&candidate.way, point), scenario, &work, self.gpu);
+            candidate = Candidate { lightest: candidate.lightest, ..next };
         }
     }
 

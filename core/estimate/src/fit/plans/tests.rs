@@ -1,13 +1,13 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use plimsoll_scenario::{Change, Scenario, at, lever};
 use serde_json::{Value, json};
 
-use super::look::{Look, line};
+use super::look::{Look, beginning, line, shown};
 use super::search::{Trial, corners};
 use super::*;
 use crate::fit::space::{EVERY_STEP, Point, parts};
-use crate::{CardMemory, Run, card};
+use crate::{CardMemory, Run, card, execute};
 
 fn asked(training: &Value, parallel: &Value) -> Scenario {
     let model = json!({"hf": {
@@ -87,12 +87,13 @@ fn nothing_that_was_left_out_fits() {
         let answer = plans(&scenario, Freedom::default()).unwrap();
         for spread in ways::ways(&scenario, Freedom::default()).unwrap() {
             let Ok(way) = spread.way else { continue };
-            let mut trial = Trial { way: &way, memory: &memory, parts: parts(&way.scenario), known: BTreeMap::new() };
-            let found = corners(&mut trial, way.checkpoints(), way.steps());
+            let parts = parts(&way.scenario);
+            let mut trial = Trial::new(&way, &memory, parts.clone(), way.checkpoints());
+            let found = corners(&mut trial, way.steps());
             let rejected = answer.rejected.iter().find(|rejected| rejected.name == spread.name).map(|r| r.why);
             let none = matches!(rejected, Some(Why::StatesTooLarge | Why::LoadingTooLarge | Why::DoesNotFit));
             assert_eq!(found.is_empty(), none, "{}", spread.name);
-            for parts in parts(&way.scenario) {
+            for parts in parts {
                 for (checkpointing, steps) in (0..=EVERY_STEP).flat_map(|steps| [(false, steps), (true, steps)]) {
                     let point = Point { checkpointing, parts, steps };
                     let Some(there) = way.at(point) else { continue };
@@ -127,7 +128,11 @@ fn bounds_hold_over_a_way() {
                 for parts in &all {
                     let at = |steps| {
                         let there = way.at(Point { checkpointing, parts: *parts, steps })?;
-                        Look::at(&crate::fit::search::brief(&there), &none)
+                        let of = |run: &Scenario| Some(Look::of(&execute(run).ok()?, &there, &none, true));
+                        let (begins, whole) = (of(&beginning(&there))?, of(&shown(&there))?);
+                        assert_eq!((begins.first, begins.loading), (whole.first, whole.loading), "{name}");
+                        assert!(begins.states <= whole.states && begins.requested <= whole.requested, "{name}");
+                        Some(whole)
                     };
                     let Some(look) = at(0) else { continue };
                     let same = *states.get_or_insert((look.states, look.loading));
