@@ -11,6 +11,8 @@ mod look;
 mod search;
 #[cfg(test)]
 mod tests;
+mod tokens;
+mod trial;
 mod ways;
 
 use plimsoll_catalog::device::DeviceLimits;
@@ -23,7 +25,8 @@ use super::{Altered, Cost, Miss};
 use crate::{Traffic, Verdict};
 
 pub use bound::Bound;
-pub use search::{Search, plans, with_tokens};
+pub use search::{Search, plans};
+pub use tokens::with_tokens;
 
 /// What may be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,15 +4,14 @@
 //! micro-batch, or the live tensors of the smallest, which are never more than those of a larger one. Where it fits, the
 //! largest micro-batch is sought for each corner of the way. What a cheaper corner makes needless is not run.
 
-use std::collections::BTreeMap;
-
 use plimsoll_catalog::Gpu;
 use plimsoll_catalog::device::links;
 use plimsoll_ground::{Bytes, Result};
-use plimsoll_scenario::{Change, Link, Scenario};
+use plimsoll_scenario::{Link, Scenario};
 
 use super::candidate::{self, Candidate};
 use super::look::{Look, line, shown};
+use super::trial::{Trial, corners};
 use super::ways::{Spread, not_searched, refusal, ways};
 use super::{Bound, Freedom, Plan, Plans, Rejected, Why};
 use crate::fit::recipe::{Altered, Miss};
@@ -52,123 +51,6 @@ impl std::fmt::Debug for Spread {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.name)
     }
-}
-
-/// The looks at one way.
-pub(super) struct Trial<'a> {
-    pub way: &'a Way,
-    pub memory: &'a CardMemory,
-    pub parts: Vec<u64>,
-    /// The lightest point.
-    pub lightest: Point,
-    /// How points begin.
-    pub begun: BTreeMap<Point, Option<Look>>,
-    /// Those that were run.
-    pub known: BTreeMap<Point, Option<(Look, Option<StepWork>)>>,
-}
-
-impl<'a> Trial<'a> {
-    pub fn new(way: &'a Way, memory: &'a CardMemory, parts: Vec<u64>, recomputes: bool) -> Self {
-        let lightest = Point { checkpointing: recomputes, parts: parts.last().copied().unwrap_or(1), steps: 0 };
-        Self { way, memory, parts, lightest, begun: BTreeMap::new(), known: BTreeMap::new() }
-    }
-
-    fn begin(&mut self, point: Point) -> Option<Look> {
-        let (way, memory) = (self.way, self.memory);
-        *self.begun.entry(point).or_insert_with(|| Look::begin(&way.at(point)?, memory))
-    }
-
-    /// Where it begins too high it is not run.
-    fn look(&mut self, point: Point) -> Option<Look> {
-        let begun = self.begin(point)?;
-        if begun.exceeds(line(self.memory)) {
-            return Some(begun);
-        }
-        let (way, memory) = (self.way, self.memory);
-        let run = self.known.entry(point).or_insert_with(|| Look::whole(&way.at(point)?, memory));
-        run.as_ref().map(|(look, _)| *look)
-    }
-
-    fn at(&self, corner: Point, index: usize) -> Option<Point> {
-        self.parts.get(index).map(|parts| Point { parts: *parts, ..corner })
-    }
-
-    /// The fewest parts of a corner that fit, of the first `below` numbers of them. What begins too high does so at every larger
-    /// micro-batch, and live tensors do not get fewer with it; what the allocator makes of them is asked one by one. A single
-    /// micro-batch has nothing to add gradients to: live tensors of two say nothing of its own.
-    fn fewest(&mut self, corner: Point, below: usize) -> Option<usize> {
-        let line = line(self.memory);
-        let last = below.checked_sub(1)?;
-        let mut begins = |index: usize| {
-            let point = self.at(corner, index)?;
-            self.begin(point).filter(|look| !look.exceeds(line))
-        };
-        begins(last)?;
-        let low = lowest(0, last, |index| begins(index).is_some());
-        let mut look = |index: usize| self.at(corner, index).and_then(|point| self.look(point));
-        if look(low).is_some_and(|look| look.fits) {
-            return Some(low);
-        }
-        // The next one is often enough.
-        if low < last && look(low + 1).is_some_and(|look| look.fits) {
-            return Some(low + 1);
-        }
-        let mut live = |index: usize| look(index).is_some_and(|look| look.requested <= line);
-        if low == last || !live(last) {
-            return None;
-        }
-        let low = lowest(low + 1, last, live);
-        (low..below).find(|index| look(*index).is_some_and(|look| look.fits))
-    }
-}
-
-/// The lowest index from which on `holds`, which does at `high`.
-fn lowest(mut low: usize, mut high: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if holds(middle) { high = middle } else { low = middle + 1 }
-    }
-    low
-}
-
-/// Whether none of the first `below` micro-batches of a corner would fit, whatever the optimizer's step takes.
-fn outside(trial: &mut Trial<'_>, corner: Point, below: usize, line: Bytes) -> bool {
-    let mut exceeds = |index: usize, of: fn(&Look) -> Bytes| {
-        let point = trial.at(Point { steps: 0, ..corner }, index);
-        point.and_then(|point| trial.look(point)).is_none_or(|look| of(&look) > line)
-    };
-    let last = below.saturating_sub(1);
-    exceeds(last, |look| look.outside) && (exceeds(last, |look| look.first) || exceeds(0, |look| look.outside))
-}
-
-/// The points of a way that are worth weighing: of every corner the largest micro-batch that fits, where no cheaper corner
-/// has as large a one.
-pub(super) fn corners(trial: &mut Trial<'_>, steps: u8) -> Vec<Point> {
-    let all = trial.parts.len();
-    let line = line(trial.memory);
-    let recomputes = trial.lightest.checkpointing;
-    let mut found: Vec<(Point, usize)> = Vec::new();
-    if trial.begin(trial.lightest).is_some_and(|look| look.states > line || look.loading > line) {
-        return Vec::new();
-    }
-    // Another kernel of the optimizer costs nothing of the step, recomputing a third of it.
-    for (checkpointing, steps) in [(false, 0), (false, steps), (true, 0), (true, steps)] {
-        let repeated = found.iter().any(|(point, _)| point.checkpointing == checkpointing && point.steps == steps);
-        if (checkpointing && !recomputes) || repeated {
-            continue;
-        }
-        let corner = Point { checkpointing, parts: 1, steps };
-        let below = found.iter().map(|(_, index)| *index).min().unwrap_or(all);
-        // What the optimizer's step does not add is no better with another kernel for it.
-        if steps != 0 && (below == 0 || outside(trial, corner, below, line)) {
-            continue;
-        }
-        if let Some(index) = trial.fewest(corner, below) {
-            let parts = trial.parts.get(index).copied().unwrap_or(1);
-            found.push((Point { parts, ..corner }, index));
-        }
-    }
-    found.into_iter().map(|(point, _)| point).collect()
 }
 
 impl Search {
@@ -411,33 +293,4 @@ impl Search {
             cards: crate::fit::cards::holding(&scenario, super::super::search::CARDS)?,
         }))
     }
-}
-
-/// The scenario with so many tokens a step over all its cards, as one micro-batch.
-///
-/// # Errors
-/// Tokens that the cards cannot share evenly, with those nearest that they can.
-pub fn with_tokens(scenario: &Scenario, tokens: u64) -> Result<Scenario> {
-    let error = |problem: String, hint: String| Err(plimsoll_ground::Error::new("tokens", problem, hint));
-    let Some(seq) = scenario.input.seq.filter(|seq| *seq > 0) else {
-        return error(
-            "a sample of this model has no tokens".to_owned(),
-            "say input.batch and training.accumulation".to_owned(),
-        );
-    };
-    let share = seq.saturating_mul(scenario.parallel.gpus.max(1));
-    let samples = tokens / share;
-    if samples == 0 || !tokens.is_multiple_of(share) {
-        let below = samples.saturating_mul(share);
-        let above = samples.saturating_add(1).saturating_mul(share);
-        let near = if below > 0 { format!("{below} or {above}") } else { above.to_string() };
-        let problem = format!(
-            "{tokens} tokens are not a whole number of sequences of {seq} on each of {} cards",
-            scenario.parallel.gpus
-        );
-        return error(problem, format!("the nearest are {near}"));
-    }
-    let mut once = scenario.clone();
-    once.training.accumulation = samples;
-    Change::Sizes { batch: 1, seq: None }.apply(&once)
 }

@@ -4,7 +4,7 @@ use plimsoll_scenario::{Change, Scenario, at, lever};
 use serde_json::{Value, json};
 
 use super::look::{Look, beginning, line, shown};
-use super::search::{Trial, corners};
+use super::trial::{Trial, corners};
 use super::*;
 use crate::fit::space::{EVERY_STEP, Point, parts};
 use crate::{CardMemory, Run, card, execute};
