@@ -155,7 +155,7 @@ fn one(out: &mut String, number: usize, plan: &Plan, answer: &Plans, paint: Pain
     let _ = writeln!(out, "\n  {number}. {}", paint.strong(&plan.name));
     let peak = format!("peak {}, {} on each card", plan.process, summary::distance(plan.headroom));
     let takes = format!("a step takes each card {}", summary::plan::takes(plan, &answer.joined_by));
-    let (hidden, parts) = (summary::plan::seconds(plan.bound.hidden()), summary::plan::bound(plan, &answer.joined_by));
+    let (hidden, parts) = (plan.bound.in_words(), summary::plan::bound(plan, &answer.joined_by));
     let bound = format!("no step is faster than {hidden}: {parts}");
     for line in [peak, takes, bound].iter().flat_map(|line| wrapped(line, WIDTH - 5)) {
         let _ = writeln!(out, "     {line}");

@@ -15,7 +15,7 @@ use super::planner::Planner;
 pub fn FindThePlan(deep: bool) -> impl IntoView {
     let planner = Planner::get();
     move || match planner.planned.get() {
-        None if !deep => view! {
+        None if !deep && !planner.pending.get() => view! {
             <button type="button" class="take" data-testid="find-plans" on:click=move |_| planner.seek_plans()>
                 "which plans hold it, and which is cheapest?"
             </button>
@@ -64,9 +64,8 @@ fn PlanRow(plan: Plan, joined_by: String) -> impl IntoView {
     let name = plan.name.clone();
     let label = format!("take it: {name}");
     let figures = format!("{} at its deepest, {} on each card", number::bytes(plan.process), distance(plan.headroom));
-    let takes = format!("A step takes each card {}.", plan::takes(&plan, &joined_by));
-    let hidden = plan::seconds(plan.bound.hidden());
-    let bound = format!("No step is faster than {hidden}: {}.", plan::bound(&plan, &joined_by));
+    let takes = format!("{}.", plan::takes(&plan, &joined_by));
+    let bound = format!("No step is faster than {}: {}.", plan.bound.in_words(), plan::bound(&plan, &joined_by));
     let costs = plan.costs.iter().map(|cost| (cost.kind.label(), sentence(&cost.words))).collect::<Vec<_>>();
     let now = plan.changes.is_empty();
     view! {
@@ -93,8 +92,9 @@ fn PlanRow(plan: Plan, joined_by: String) -> impl IntoView {
                 }
                 .into_any()
             }}
-            <p class="recipe-sizes">{takes} " " {bound}</p>
             <dl class="costs">
+                <div><dt>"a step"</dt><dd>{takes}</dd></div>
+                <div><dt>"bound"</dt><dd>{bound}</dd></div>
                 {costs
                     .into_iter()
                     .map(|(kind, words)| view! { <div><dt>{kind}</dt><dd>{words}</dd></div> })

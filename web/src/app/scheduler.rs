@@ -216,7 +216,7 @@ pub fn fit(scenario: &Scenario, allowed: Allowed) {
 pub fn plans(scenario: &Scenario) {
     with(|scheduler| {
         scheduler.queue.retain(|job| job.topic != Topic::Plans);
-        scheduler.push(Topic::Plans, Question::Plans(asked(scenario), Freedom::default()));
+        scheduler.push_first(Topic::Plans, Question::Plans(asked(scenario), Freedom::default()));
     });
     pump();
 }

@@ -42,6 +42,9 @@ pub struct Point {
 /// Every step, in the order they are taken.
 pub const STEPS: [Step; 2] = [Step::FusedOptimizer, Step::FusedLoss];
 
+/// The first of them.
+pub const FUSED_OPTIMIZER: u8 = 1;
+
 /// All of them.
 pub const EVERY_STEP: u8 = (1 << STEPS.len()) - 1;
 

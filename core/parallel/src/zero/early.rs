@@ -219,11 +219,12 @@ impl Early {
         }
     }
 
-    /// `async_accumulate_grad_in_cpu_via_gpu`: what the first micro-batch sent comes back to be added to.
+    /// `async_accumulate_grad_in_cpu_via_gpu`, of several micro-batches: what was sent comes back to be added to, and goes again.
     fn accumulate(&self, cx: &Rc<Context>, parameter: &Tensor) {
         if self.micro_step.get() > 0 {
             ops::transfer(cx, Transfer::ToCard, parameter.numel(), 1, self.dtype);
-        } else if !self.last.get() {
+        }
+        if self.micro_step.get() > 0 || !self.last.get() {
             ops::transfer(cx, Transfer::ToHost, parameter.numel(), 1, self.dtype);
         }
     }

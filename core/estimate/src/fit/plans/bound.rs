@@ -45,8 +45,36 @@ impl Bound {
         self.compute.max(self.peers).max(self.network).max(self.host)
     }
 
+    /// [`Bound::hidden`] in three digits.
+    pub fn in_words(&self) -> String {
+        seconds(self.hidden())
+    }
+
     /// Where nothing is hidden.
     pub fn one_by_one(&self) -> f64 {
         self.compute + self.peers + self.network + self.host
+    }
+}
+
+/// Seconds, in three digits.
+pub fn seconds(seconds: f64) -> String {
+    match seconds {
+        s if s >= 100.0 => format!("{s:.0} s"),
+        s if s >= 10.0 => format!("{s:.1} s"),
+        s if s >= 1.0 => format!("{s:.2} s"),
+        s if s >= 0.1 => format!("{:.0} ms", s * 1e3),
+        s if s >= 0.0001 => format!("{:.1} ms", s * 1e3),
+        s => format!("{:.1} us", s * 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seconds;
+
+    #[test]
+    fn times_are_said_in_few_digits() {
+        let said = [0.000_002, 0.0125, 0.4351, 1.234, 37.42, 250.0].map(seconds);
+        assert_eq!(said, ["2.0 us", "12.5 ms", "435 ms", "1.23 s", "37.4 s", "250 s"]);
     }
 }

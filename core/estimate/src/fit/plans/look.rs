@@ -2,7 +2,7 @@
 
 use plimsoll_ground::Bytes;
 use plimsoll_ledger::{Ledger, PhaseName};
-use plimsoll_scenario::{ParallelStrategy, Scenario};
+use plimsoll_scenario::Scenario;
 
 use crate::work::StepWork;
 use crate::{CardMemory, Category, Phase, execute, execute_for_memory, measure};
@@ -14,9 +14,6 @@ pub struct Look {
     pub fits: bool,
     /// Live bytes at the peak: the allocator reserves no less, and of as many micro-batches they do not fall as those grow.
     pub requested: Bytes,
-    /// The same up to where how many micro-batches follow makes a difference: the end of the first forward, of FSDP that reduces
-    /// after each of them the end of its backward.
-    pub first: Bytes,
     /// The same outside of the optimizer's step: what another kernel of the optimizer does not change.
     pub outside: Bytes,
     /// The same while the model is made, which nothing but the strategy changes.
@@ -26,48 +23,33 @@ pub struct Look {
 }
 
 impl Look {
-    /// How every run of this point begins: with one micro-batch of one step. Says its bounds, and nothing of whether it fits.
+    /// One micro-batch of one step of this point. A run of more takes no less: it has gradients there besides when its last one
+    /// comes. Says bounds, and nothing of whether the point fits.
     pub fn begin(scenario: &Scenario, memory: &CardMemory) -> Option<Self> {
-        Some(Self::of(&execute_for_memory(&beginning(scenario)).ok()?, scenario, memory, true))
+        Some(Self::of(&execute_for_memory(&beginning(scenario)).ok()?, memory, true))
     }
 
     /// A run of the point, and where it fits what a step takes: as many micro-batches as show what any number of them does.
     pub fn whole(scenario: &Scenario, memory: &CardMemory) -> Option<(Self, Option<StepWork>)> {
         let ledger = execute(&shown(scenario)).ok()?;
-        let look = Self::of(&ledger, scenario, memory, false);
+        let look = Self::of(&ledger, memory, false);
         let accumulation = scenario.training.accumulation;
         let work = look.fits.then(|| StepWork::of_longer(&ledger, &scenario.parallel, accumulation));
         Some((look, work))
     }
 
-    /// Whether bounds alone say that it does not fit.
-    pub fn exceeds(&self, line: Bytes) -> bool {
-        self.first > line || self.loading > line || self.states > line
-    }
-
     /// Of this run alone: what its states are where they are asked for, and else whether it fits.
-    pub(super) fn of(ledger: &Ledger, scenario: &Scenario, memory: &CardMemory, asks_states: bool) -> Self {
+    pub(super) fn of(ledger: &Ledger, memory: &CardMemory, asks_states: bool) -> Self {
         let line = line(memory);
         let (phases, peak) = measure::requested(ledger);
         let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
         let highest = |keep: &dyn Fn(&Phase) -> bool| {
             phases.iter().filter(|phase| keep(phase)).map(|phase| phase.peak_requested).max().unwrap_or(Bytes::ZERO)
         };
-        let parallel = &scenario.parallel;
-        let cut = matches!(parallel.strategy, ParallelStrategy::Fsdp1 | ParallelStrategy::Fsdp2);
-        let alike = cut && parallel.fsdp.sync_every_micro_batch;
         let fits = !asks_states && peak.bytes <= line && memory.fits(ledger, size);
         Self {
             fits,
             requested: peak.bytes,
-            first: highest(&|phase| {
-                let early = match phase.name {
-                    PhaseName::Load | PhaseName::Input | PhaseName::Forward => true,
-                    PhaseName::Backward => alike,
-                    _ => false,
-                };
-                early && phase.step.is_none_or(|step| step == 1) && phase.micro_batch.is_none_or(|number| number == 1)
-            }),
             outside: highest(&|phase| phase.name != PhaseName::Optimizer),
             loading: highest(&|phase| phase.name == PhaseName::Load),
             states: if asks_states { states(ledger) } else { Bytes::ZERO },
@@ -85,7 +67,7 @@ pub(super) fn shown(scenario: &Scenario) -> Scenario {
 /// Micro-batches that say what any number of them does: the first, the last, and one between.
 const SHOWN: u64 = 3;
 
-/// The first micro-batch of the first step, as if it were the only one.
+/// One micro-batch of one step.
 pub(super) fn beginning(scenario: &Scenario) -> Scenario {
     let mut beginning = scenario.clone();
     beginning.training.accumulation = 1;

@@ -24,7 +24,7 @@ use serde_json::Value;
 use super::{Altered, Cost, Miss};
 use crate::{Traffic, Verdict};
 
-pub use bound::Bound;
+pub use bound::{Bound, seconds};
 pub use search::{Search, plans};
 pub use tokens::with_tokens;
 

@@ -1,21 +1,21 @@
 //! The search itself: one way after the other, so that whoever asks can stop in between.
 //!
-//! Of each way the lightest point is run first. Where that does not fit, it says what bounds the others: what there is at every
-//! micro-batch, or the live tensors of the smallest, which are never more than those of a larger one. Where it fits, the
-//! largest micro-batch is sought for each corner of the way. What a cheaper corner makes needless is not run.
+//! Of each way the lightest point is begun first: what is there at every micro-batch may be too much already. Then the largest
+//! micro-batch that fits is sought for each corner of the way; what a cheaper corner makes needless is not run.
 
 use plimsoll_catalog::Gpu;
 use plimsoll_catalog::device::links;
 use plimsoll_ground::{Bytes, Result};
 use plimsoll_scenario::{Link, Scenario};
 
+use super::bound::seconds;
 use super::candidate::{self, Candidate};
 use super::look::{Look, line, shown};
 use super::trial::{Trial, corners};
 use super::ways::{Spread, not_searched, refusal, ways};
 use super::{Bound, Freedom, Plan, Plans, Rejected, Why};
 use crate::fit::recipe::{Altered, Miss};
-use crate::fit::space::{Point, Way, parts};
+use crate::fit::space::{FUSED_OPTIMIZER, Point, Way, parts};
 use crate::work::StepWork;
 use crate::{CardMemory, Run, Verdict, card, execute, execute_for_memory, measure};
 
@@ -130,7 +130,7 @@ impl Search {
     fn search(&mut self, way: &Way) {
         let parts = if self.freedom.micro_batch { parts(&way.scenario) } else { vec![1] };
         let recomputes = self.freedom.recompute && way.checkpoints();
-        let steps = way.steps();
+        let steps = way.steps() & FUSED_OPTIMIZER;
         let kinds = |either: bool| if either { 2 } else { 1 };
         self.answer.combinations += parts.len() as u64 * kinds(recomputes) * kinds(steps != 0);
         let memory = self.memory.clone();
@@ -221,7 +221,12 @@ impl Search {
                 let words = format!("fits, but costs no less than {} and holds no more", better.name());
                 self.reject(&candidate, Why::Dearer, words);
             } else if named.len() >= MOST {
-                let words = format!("fits, but no step is faster than {:.1} s", candidate.bound.hidden());
+                let named = named.iter().map(|n| n.bound.hidden()).fold(0.0, f64::max);
+                let words = format!(
+                    "fits, but no step is faster than {}; of the plans above {} at most",
+                    candidate.bound.in_words(),
+                    seconds(named)
+                );
                 self.reject(&candidate, Why::Behind, words);
             } else if let Some((candidate, plan)) = self.name(candidate, fewest)? {
                 named.push(candidate);

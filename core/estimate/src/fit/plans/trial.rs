@@ -36,7 +36,7 @@ impl<'a> Trial<'a> {
     /// Where it begins too high it is not run.
     fn look(&mut self, point: Point) -> Option<Look> {
         let begun = self.begin(point)?;
-        if begun.exceeds(line(self.memory)) {
+        if begun.requested > line(self.memory) {
             return Some(begun);
         }
         let (way, memory) = (self.way, self.memory);
@@ -48,24 +48,29 @@ impl<'a> Trial<'a> {
         self.parts.get(index).map(|parts| Point { parts: *parts, ..corner })
     }
 
-    /// The fewest parts of a corner that fit, of the first `below` numbers of them. What begins too high does so at every larger
-    /// micro-batch, and live tensors do not get fewer with it; what the allocator makes of them is asked one by one. A single
-    /// micro-batch has nothing to add gradients to: live tensors of two say nothing of its own.
+    /// The fewest parts of a corner that fit, of the first `below` numbers of them. Live tensors of one micro-batch are no fewer
+    /// where it is larger or one of several; what the allocator makes of them is asked one by one. Live tensors of several
+    /// say nothing of a single one, which has nothing to add gradients to.
     fn fewest(&mut self, corner: Point, below: usize) -> Option<usize> {
         let line = line(self.memory);
         let last = below.checked_sub(1)?;
         let mut begins = |index: usize| {
             let point = self.at(corner, index)?;
-            self.begin(point).filter(|look| !look.exceeds(line))
+            self.begin(point).filter(|look| look.requested <= line)
         };
         begins(last)?;
         let low = lowest(0, last, |index| begins(index).is_some());
-        let mut look = |index: usize| self.at(corner, index).and_then(|point| self.look(point));
-        if look(low).is_some_and(|look| look.fits) {
+        let run = self.at(corner, low).and_then(|point| self.look(point));
+        if run.is_some_and(|look| look.fits) {
             return Some(low);
         }
-        // The next one is often enough.
-        if low < last && look(low + 1).is_some_and(|look| look.fits) {
+        // What several micro-batches take besides hardly depends on how large they are: whether the next one is worth a run.
+        let begun = self.at(corner, low).and_then(|point| self.begin(point));
+        let more = run.zip(begun).map_or(Bytes::ZERO, |(run, begun)| run.requested.saturating_sub(begun.requested));
+        let next = self.at(corner, low + 1).filter(|_| low < last).and_then(|point| self.begin(point));
+        let worth = next.is_some_and(|next| next.requested + more <= line);
+        let mut look = |index: usize| self.at(corner, index).and_then(|point| self.look(point));
+        if worth && look(low + 1).is_some_and(|look| look.fits) {
             return Some(low + 1);
         }
         let mut live = |index: usize| look(index).is_some_and(|look| look.requested <= line);
@@ -86,14 +91,15 @@ fn lowest(mut low: usize, mut high: usize, mut holds: impl FnMut(usize) -> bool)
     low
 }
 
-/// Whether none of the first `below` micro-batches of a corner would fit, whatever the optimizer's step takes.
+/// Whether none of the first `below` micro-batches of a corner would fit, whatever the optimizer's step takes. A single one is
+/// bounded by itself.
 fn outside(trial: &mut Trial<'_>, corner: Point, below: usize, line: Bytes) -> bool {
-    let mut exceeds = |index: usize, of: fn(&Look) -> Bytes| {
+    let mut exceeds = |index: usize| {
         let point = trial.at(Point { steps: 0, ..corner }, index);
-        point.and_then(|point| trial.look(point)).is_none_or(|look| of(&look) > line)
+        point.and_then(|point| trial.look(point)).is_none_or(|look| look.outside > line)
     };
     let last = below.saturating_sub(1);
-    exceeds(last, |look| look.outside) && (exceeds(last, |look| look.first) || exceeds(0, |look| look.outside))
+    exceeds(last) && (last == 0 || exceeds(0))
 }
 
 /// The points of a way that are worth weighing: of every corner the largest micro-batch that fits, where no cheaper corner

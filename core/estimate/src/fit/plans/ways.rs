@@ -206,16 +206,11 @@ fn variants(scenario: &Scenario) -> Vec<Variant> {
 
 /// What several cards are also used for, and no way here does.
 pub fn not_searched(scenario: &Scenario) -> Vec<String> {
-    let later = [
-        "tensor parallelism",
-        "pipeline parallelism",
-        "context parallelism",
-        "expert parallelism",
-        "hybrid sharding under FSDP1",
-    ];
-    let mut all: Vec<String> = later.iter().map(|name| format!("{name} is not estimated yet")).collect();
+    let later = ["tensor, pipeline, context and expert parallelism", "hybrid sharding under FSDP1"];
+    let mut all: Vec<String> = later.iter().map(|name| format!("{name} (not estimated yet)")).collect();
+    all.push("the fused loss (no strategy but DDP takes it)".to_owned());
     if scenario.training.checkpointing != Checkpointing::Full {
-        all.push("selective checkpointing: a block is recomputed whole, or not at all".to_owned());
+        all.push("selective checkpointing (a block is recomputed whole, or not at all)".to_owned());
     }
     all
 }

@@ -145,6 +145,7 @@ impl Reduction {
         ops::transfer(cx, Transfer::ToHost, parameter.part, 1, self.dtype);
         if last {
             norms.hold(cx, parameter.part);
+            ops::transfer(cx, Transfer::ToHost, parameter.part, 1, DType::Float32);
             if self.dtype != DType::Float32 {
                 drop(ops::fill(cx, Fill::ToCopy, &[parameter.part], DType::Float32));
             }
