@@ -62,12 +62,13 @@ impl StepWork {
         Self::counted(ledger, parallel, times)
     }
 
-    /// Of a step of `accumulation` micro-batches by a ledger that has the first, one of those between, and the last.
+    /// Of a step of `accumulation` micro-batches by a ledger that has the first, one of those between, and the last; where there are
+    /// two, the second stands for those between as well.
     pub(crate) fn of_longer(ledger: &Ledger, parallel: &Parallel, accumulation: u64) -> Self {
         let last = ledger.phases.iter().filter_map(|mark| mark.micro_batch).max().unwrap_or(1);
         let between = |index: usize| ledger.phases.get(index).and_then(|mark| mark.micro_batch) == Some(2);
         let more = accumulation.saturating_sub(last);
-        Self::counted(ledger, parallel, |index| if last > 2 && between(index) { 1 + more } else { 1 })
+        Self::counted(ledger, parallel, |index| if between(index) { 1 + more } else { 1 })
     }
 
     fn counted(ledger: &Ledger, parallel: &Parallel, times: impl Fn(usize) -> u64) -> Self {

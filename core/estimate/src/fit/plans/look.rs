@@ -2,7 +2,7 @@
 
 use plimsoll_ground::Bytes;
 use plimsoll_ledger::{Ledger, PhaseName};
-use plimsoll_scenario::Scenario;
+use plimsoll_scenario::{ParallelStrategy, Scenario};
 
 use crate::work::StepWork;
 use crate::{CardMemory, Category, Phase, execute, execute_for_memory, measure};
@@ -57,15 +57,16 @@ impl Look {
     }
 }
 
-/// The scenario with the first micro-batch, one of those between, and the last.
+/// The scenario with as many micro-batches as say what any number of them does: the first, the last, and one between; where
+/// gradients are reduced after each of them, those between are like the last.
 pub(super) fn shown(scenario: &Scenario) -> Scenario {
+    let parallel = &scenario.parallel;
+    let cut = matches!(parallel.strategy, ParallelStrategy::Fsdp1 | ParallelStrategy::Fsdp2);
+    let most = if cut && parallel.fsdp.sync_every_micro_batch { 2 } else { 3 };
     let mut shown = scenario.clone();
-    shown.training.accumulation = shown.training.accumulation.min(SHOWN);
+    shown.training.accumulation = shown.training.accumulation.min(most);
     shown
 }
-
-/// Micro-batches that say what any number of them does: the first, the last, and one between.
-const SHOWN: u64 = 3;
 
 /// One micro-batch of one step.
 pub(super) fn beginning(scenario: &Scenario) -> Scenario {

@@ -7,6 +7,7 @@ use super::look::{Look, beginning, line, shown};
 use super::trial::{Trial, corners};
 use super::*;
 use crate::fit::space::{FUSED_OPTIMIZER, Point, parts};
+use crate::work::StepWork;
 use crate::{CardMemory, Run, card, execute};
 
 fn asked(training: &Value, parallel: &Value) -> Scenario {
@@ -57,6 +58,7 @@ fn a_plan_is_what_it_says() {
     for scenario in cases() {
         let answer = plans(&scenario, Freedom::default()).unwrap();
         assert_eq!(answer.plans.is_empty(), answer.nearest.is_some());
+        weighed(&answer);
         let mut names = BTreeSet::new();
         for plan in &answer.plans {
             let next = plan.scenario().unwrap();
@@ -75,6 +77,15 @@ fn a_plan_is_what_it_says() {
         assert_eq!(answer.combinations, answer.looked_at + answer.pruned);
     }
     assert!(named > 12, "{named}");
+}
+
+/// What a few micro-batches say of a step is what the whole step says.
+fn weighed(answer: &Plans) {
+    for plan in &answer.plans {
+        let next = plan.scenario().unwrap();
+        let few = StepWork::of_longer(&execute(&shown(&next)).unwrap(), &next.parallel, next.training.accumulation);
+        assert_eq!(few, Run::new(&next).unwrap().estimate().work, "{}", plan.name);
+    }
 }
 
 /// Every point of every way, run whole: what fits is found, or something is that recomputes no more in as large a micro-batch;
