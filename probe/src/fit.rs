@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 
 use plimsoll_core::estimate::Verdict;
-use plimsoll_core::estimate::fit::{Allowed, Berthed, Cards, Fit, Miss, Recipe, cards, fit};
+use plimsoll_core::estimate::fit::{Allowed, Berthed, Cards, Fit, Freedom, Miss, Recipe, cards, fit};
 use plimsoll_core::{Bytes, Scenario, summary};
 use serde::Serialize;
 
 use crate::estimate::{Format, print};
 use crate::exit::{self, Failure};
+use crate::plan;
 use crate::scenario::{Input, Overlay};
 use crate::view::{Paint, WIDTH, grouped, question, wrapped};
 
@@ -61,12 +62,15 @@ fn answer(args: &Args, overlay: &Overlay) -> Result<u8, Failure> {
         let good = code(!answer.cards.is_empty());
         return print(&written(args.format, &answer, || holding(&scenario, &answer, paint)), good);
     }
+    if scenario.parallel.gpus > 1 && !args.shorter {
+        return plan::answer(&scenario, Freedom::default(), args.format);
+    }
     let answer = fit(&scenario, Allowed { shorter: args.shorter })?;
     let good = code(answer.verdict == Verdict::Fits || !answer.recipes.is_empty());
     print(&written(args.format, &answer, || recipes(&scenario, &answer, args.shorter, paint)), good)
 }
 
-fn written(format: Format, answer: &impl Serialize, text: impl FnOnce() -> String) -> String {
+pub fn written(format: Format, answer: &impl Serialize, text: impl FnOnce() -> String) -> String {
     match format {
         Format::Text => text(),
         Format::Json => format!("{:#}\n", serde_json::to_value(answer).unwrap_or_default()),
@@ -163,7 +167,7 @@ fn holding(scenario: &Scenario, answer: &Cards, paint: Paint) -> String {
     out
 }
 
-fn card_line(card: &Berthed, paint: Paint) -> String {
+pub fn card_line(card: &Berthed, paint: Paint) -> String {
     let id = paint.strong(&format!("{:<24}", card.gpu));
     let tight = if card.verdict == Verdict::Tight { "  tight" } else { "" };
     let memory = Bytes::to_string(&card.memory);

@@ -15,6 +15,7 @@ mod inspect;
 mod interrupt;
 mod ledger_file;
 mod models;
+mod plan;
 mod policy;
 mod probe;
 mod records;
@@ -42,6 +43,7 @@ Examples:
   plimsoll estimate --model llama-3.2-1b --gpu rtx-5070-ti-laptop --batch 4 --seq 1024
   plimsoll estimate run.toml --checkpointing full
   plimsoll fit --model qwen3-8b --gpu rtx-5070-ti --batch 4
+  plimsoll plan --model llama-3.1-8b --gpu h100-sxm --gpus 8 --tokens 1M
   plimsoll code --model qwen3-8b --lora-rank 16 --as trainer
   plimsoll probe run --model gpt2 --batch 4
   plimsoll watch
@@ -68,6 +70,7 @@ enum Command {
     Estimate(Box<estimate::Args>),
     Inspect(inspect::Args),
     Fit(Box<fit::Args>),
+    Plan(Box<plan::Args>),
     Code(Box<code::Args>),
     Probe(probe::Args),
     Models(models::Args),
@@ -101,6 +104,7 @@ fn main() -> ExitCode {
         Command::Estimate(args) => estimate::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Fit(args) => fit::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Code(args) => code::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Models(args) => models::run(&args),

@@ -1,6 +1,6 @@
 //! What the page asks of its worker, and what comes back: JSON text both ways.
 
-use plimsoll_core::estimate::fit::{Allowed, Cards, Fit};
+use plimsoll_core::estimate::fit::{Allowed, Cards, Fit, Freedom, Plans, Search};
 use plimsoll_core::scenario::{HullModel, ModelSource};
 use plimsoll_core::solve::Grid;
 use plimsoll_core::{Bytes, Error, Result, Scenario};
@@ -35,6 +35,8 @@ pub enum Question {
     Grid(Value),
     /// Which recipes bring it onto its card.
     Fit(Value, Allowed),
+    /// How it is spread over its cards so that it fits: a piece of the search, the next one where it is asked again.
+    Plans(Value, Freedom),
     /// Which cards hold it as it is.
     Cards(Value),
     /// What is alive after so many events of the kept run.
@@ -65,6 +67,10 @@ pub enum Answer {
     Grid(Box<Grid>),
     /// To [`Question::Fit`].
     Fit(Box<Fit>),
+    /// To [`Question::Plans`], where ways are left: how many were searched, and of how many.
+    Planning(usize, usize),
+    /// To [`Question::Plans`].
+    Plans(Box<Plans>),
     /// To [`Question::Cards`].
     Cards(Box<Cards>),
     /// To [`Question::Alive`].
@@ -86,6 +92,8 @@ pub struct Responder {
     run: Option<Run>,
     /// The hull that was asked about last, and the text that stood for it: reading one plays its witnesses.
     hull: Option<(String, HullModel)>,
+    /// The search for plans that is under way, and what it was asked with.
+    search: Option<((Value, Freedom), Search)>,
 }
 
 /// A scenario as the worker is asked about it: a hull's file goes along, as no hash of it does the worker any good.
@@ -116,11 +124,27 @@ impl Responder {
             Question::Largest(value) => Ok(Answer::Largest(engine::max_batch(&self.scenario(value)?)?)),
             Question::Grid(value) => Ok(Answer::Grid(Box::new(heatmap::grid(&self.scenario(value)?)?))),
             Question::Fit(value, allowed) => Ok(Answer::Fit(Box::new(engine::fit(&self.scenario(value)?, *allowed)?))),
+            Question::Plans(value, freedom) => self.plans(value, *freedom),
             Question::Cards(value) => Ok(Answer::Cards(Box::new(engine::cards(&self.scenario(value)?)?))),
             Question::Alive(event) => {
                 Ok(Answer::Alive(self.run.as_ref().map(|run| engine::alive(run, *event)).unwrap_or_default()))
             }
         }
+    }
+
+    /// The next piece of a search for plans: one way, or the answer.
+    fn plans(&mut self, value: &Value, freedom: Freedom) -> Result<Answer> {
+        let known = self.search.take().filter(|(asked, _)| *asked == (value.clone(), freedom));
+        let (asked, mut search) = match known {
+            Some(known) => known,
+            None => ((value.clone(), freedom), Search::new(&self.scenario(value)?, freedom)?),
+        };
+        if !search.step() {
+            return Ok(Answer::Plans(Box::new(search.finish()?)));
+        }
+        let (done, of) = search.progress();
+        self.search = Some((asked, search));
+        Ok(Answer::Planning(done, of))
     }
 
     /// The scenario of a question.
@@ -180,6 +204,7 @@ pub fn weight(layers: Option<u64>, accumulation: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use plimsoll_core::Scenario;
+    use plimsoll_core::estimate::fit::Freedom;
     use plimsoll_core::scenario::{Change, HullModel, ModelSource};
 
     use super::{Answer, Question, Request, Responder, Response, asked, weight};
@@ -224,6 +249,30 @@ mod tests {
         let event = reading.points[reading.peak].event;
         let response: Response = serde_json::from_str(&responder.respond(&ask(Question::Alive(event)))).unwrap();
         assert_eq!(response.answer, Ok(Answer::Alive(reading.holdings.clone())));
+    }
+
+    #[test]
+    fn plans_come_piece_by_piece() {
+        let scenario = Scenario::from_value(&serde_json::json!({
+            "model": {"catalog": "gpt2"}, "input": {"batch": 8}, "device": {"gpu": "rtx-4090", "memory": "3 GiB"},
+            "parallel": {"gpus": 4}
+        }))
+        .unwrap();
+        let mut responder = Responder::default();
+        let question = Question::Plans(asked(&scenario), Freedom::default());
+        let mut pieces = Vec::new();
+        loop {
+            match responder.answer(&question) {
+                Ok(Answer::Planning(done, of)) => pieces.push((done, of)),
+                Ok(Answer::Plans(plans)) => {
+                    assert_eq!(*plans, plimsoll_core::estimate::fit::plans(&scenario, Freedom::default()).unwrap());
+                    break;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let of = pieces.first().unwrap().1;
+        assert_eq!(pieces, (1..=of).map(|done| (done, of)).collect::<Vec<_>>());
     }
 
     #[test]

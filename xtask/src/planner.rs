@@ -14,13 +14,14 @@ use crate::workspace;
 /// Everything else on the page gains little, but would be several times as large without any optimisation.
 ///
 /// No profile of its own: cargo would build what runs inside the compiler once more for it.
-pub const PROFILE: [&str; 9] = [
+pub const PROFILE: [&str; 10] = [
     "--profile=quick",
     "--config=profile.quick.opt-level=1",
     "--config=profile.quick.package.plimsoll-allocator.opt-level=2",
     "--config=profile.quick.package.plimsoll-ledger.opt-level=2",
     "--config=profile.quick.package.plimsoll-scenario.opt-level=2",
     "--config=profile.quick.package.plimsoll-torch.opt-level=2",
+    "--config=profile.quick.package.plimsoll-parallel.opt-level=2",
     "--config=profile.quick.package.plimsoll-families.opt-level=2",
     "--config=profile.quick.package.plimsoll-run.opt-level=2",
     "--config=profile.quick.package.plimsoll-estimate.opt-level=2",

@@ -20,6 +20,7 @@ pub mod single;
 pub mod solve;
 #[cfg(test)]
 mod tests;
+mod traffic;
 mod types;
 mod work;
 
@@ -39,6 +40,7 @@ pub use plimsoll_run::{card, execute, execute_for_memory};
 pub use ranks::{Communicator, Role};
 pub use reading::{LedgerPeak, Reading, Summary};
 pub use run::Run;
+pub use traffic::Traffic;
 pub use types::{Category, Estimate, Holding, Peak, PeakBreakdown, Phase, Timeline, TimelinePoint, Verdict};
 pub use work::{PhaseWork, StepWork};
 

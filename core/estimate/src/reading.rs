@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use plimsoll_ground::Bytes;
 use plimsoll_ledger::{Ledger, Parameters, PhaseName};
+use plimsoll_scenario::Parallel;
 use serde::Serialize;
 
 use super::measure::{self, ROUNDING, RequestedPeak};
@@ -93,7 +94,7 @@ impl Reading {
             at_peak: measure::breakdown(&ledger, events),
             holdings: explain::alive_at(&ledger, events),
             phases,
-            work: StepWork::of(&ledger),
+            work: StepWork::of(&ledger, &Parallel::default()),
         };
         Self { ledger, peak, summary }
     }

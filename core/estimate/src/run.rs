@@ -99,7 +99,7 @@ impl Run {
             device: limits,
             verdict: outcome.verdict,
             max_batch: None,
-            work: StepWork::of(&ledger),
+            work: StepWork::of(&ledger, &scenario.parallel),
             convolutions,
             warnings,
         };

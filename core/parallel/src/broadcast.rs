@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use plimsoll_torch::ops::{self, Rearrangement};
+use plimsoll_torch::ops::{self, Rearrangement, Transfer};
 use plimsoll_torch::tensor::{Context, DType, Kind, Tensor};
 
 use crate::buckets;
@@ -30,7 +30,7 @@ impl Sent {
 
 /// Sends `tensors`, in pieces of [`PIECE`]. A piece of several is put together into one flat copy; one alone is sent as it
 /// lies (`flatten_dense_tensors`). Two pieces are on their way at a time.
-pub fn coalesced(cx: &Rc<Context>, tensors: &[Sent]) {
+pub fn coalesced(cx: &Rc<Context>, tensors: &[Sent], ranks: u64) {
     let mut on_their_way: VecDeque<Option<Tensor>> = VecDeque::new();
     for piece in buckets::assign(tensors, &[PIECE], None) {
         if on_their_way.len() == IN_FLIGHT {
@@ -45,6 +45,10 @@ pub fn coalesced(cx: &Rc<Context>, tensors: &[Sent]) {
                 Some(cx.counting_as(Kind::Forward, cat))
             }
         };
+        if let Some(first) = members.first() {
+            let numel = members.iter().fold(0u64, |sum, sent| sum.saturating_add(sent.numel));
+            ops::transfer(cx, Transfer::Broadcast, numel, ranks, first.dtype);
+        }
         on_their_way.push_back(flat);
     }
     while let Some(piece) = on_their_way.pop_front() {

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use plimsoll_scenario::Parallel;
-use plimsoll_torch::ops;
+use plimsoll_torch::ops::{self, Transfer};
 use plimsoll_torch::optim;
 use plimsoll_torch::tensor::{Context, DType, Hooks, Kind, ModuleId, Tensor};
 
@@ -31,6 +31,9 @@ pub struct Ddp {
     /// The flat gradients, and of each parameter the bucket it lies in.
     buckets: RefCell<Vec<Tensor>>,
     bucket_of: RefCell<Vec<usize>>,
+    /// How many gradients each bucket waits for, in this backward.
+    pending: RefCell<Vec<usize>>,
+    ranks: u64,
     /// Parameters in the order in which their gradients came, while buckets are to be made anew.
     ready: RefCell<Vec<usize>>,
     rebuilt: Cell<bool>,
@@ -56,6 +59,8 @@ impl Ddp {
             keys: parallel.ddp.clone(),
             buckets: RefCell::default(),
             bucket_of: RefCell::new(vec![0; parameters.len()]),
+            pending: RefCell::default(),
+            ranks: parallel.gpus,
             ready: RefCell::default(),
             rebuilt: Cell::new(false),
             syncs: Cell::new(true),
@@ -66,7 +71,7 @@ impl Ddp {
         };
         ddp.verify(cx, loaded, parallel.gpus);
         let states: Vec<Sent> = loaded.iter().map(sent).chain(ddp.buffers.iter().copied()).collect();
-        broadcast::coalesced(cx, &states);
+        broadcast::coalesced(cx, &states, parallel.gpus);
         for (number, parameter) in (0u32..).zip(&ddp.parameters) {
             parameter.number(number);
         }
@@ -140,8 +145,13 @@ impl Ddp {
     pub fn before_forward(&self, cx: &Rc<Context>, syncs: bool) {
         self.syncs.set(syncs);
         self.rebuild(cx);
+        let mut pending = vec![0; self.buckets.borrow().len()];
+        for bucket in self.bucket_of.borrow().iter() {
+            pending.get_mut(*bucket).into_iter().for_each(|count| *count += 1);
+        }
+        drop(self.pending.replace(pending));
         if self.keys.broadcast_buffers && self.synced.replace(syncs) {
-            broadcast::coalesced(cx, &self.buffers);
+            broadcast::coalesced(cx, &self.buffers, self.ranks);
         }
         self.forwards.set(self.forwards.get() + 1);
     }
@@ -188,6 +198,18 @@ impl Ddp {
         (sunk, clones)
     }
 
+    /// `mark_variable_ready`: the bucket of a gradient that has come is averaged once it waits for no other.
+    fn reduce(&self, cx: &Rc<Context>, parameter: usize) {
+        let Some(bucket) = self.bucket_of.borrow().get(parameter).copied() else { return };
+        let full = self.pending.borrow_mut().get_mut(bucket).is_some_and(|count| {
+            *count = count.saturating_sub(1);
+            *count == 0
+        });
+        if let Some(flat) = self.buckets.borrow().get(bucket).filter(|_| full) {
+            ops::transfer(cx, Transfer::AllReduce, flat.numel(), self.ranks, flat.dtype());
+        }
+    }
+
     fn here<T>(&self, cx: &Rc<Context>, kind: Kind, f: impl FnOnce() -> T) -> T {
         cx.counting_as(kind, || cx.within(self.module, f))
     }
@@ -195,7 +217,7 @@ impl Ddp {
 
 impl Hooks for Ddp {
     /// `autograd_hook`: the gradient is copied into its bucket, which is averaged in place once it is full.
-    fn accumulated(&self, _cx: &Rc<Context>, parameter: u32) {
+    fn accumulated(&self, cx: &Rc<Context>, parameter: u32) {
         let number = parameter as usize;
         let (Some(parameter), true) = (self.parameters.get(number), self.syncs.get()) else { return };
         if self.rebuilds() && !self.rebuilt.get() {
@@ -209,6 +231,7 @@ impl Hooks for Ddp {
             });
             optim::set_gradient(parameter, view);
         }
+        self.reduce(cx, number);
     }
 }
 

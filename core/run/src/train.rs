@@ -103,7 +103,9 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Pa
     let cut: Option<Rc<dyn Wrapper>> = match parallel.strategy {
         ParallelStrategy::Fsdp2 => Some(Fsdp2::wrap(cx, built.sharded.clone(), &listed, parallel)),
         ParallelStrategy::Fsdp1 => Some(Fsdp1::wrap(cx, built.sharded.clone(), &listed, parallel)),
-        ParallelStrategy::Zero0 => Some(Whole::wrap(cx, &built.sharded, &listed, training.clip_grad_norm)),
+        ParallelStrategy::Zero0 => {
+            Some(Whole::wrap(cx, &built.sharded, &listed, training.clip_grad_norm, parallel.gpus))
+        }
         ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => Some(Early::wrap(cx, &built.sharded, &listed, parallel)),
         ParallelStrategy::Zero3 => Some(Late::wrap(cx, &built.sharded, &listed, &built.sharing, parallel)),
         _ => None,

@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::lever::{SECTIONS, Table};
 use super::model::default_task;
 use super::{
-    Checkpointing, Lever, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl, ParallelStrategy,
-    Precision, QuantStorage, Quantization, Scenario, at, lever, levers, model,
+    Checkpointing, Lever, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl, Parallel,
+    ParallelStrategy, Precision, QuantStorage, Quantization, Scenario, at, lever, levers, model,
 };
 
 /// The rank that most fine-tunes start with.
@@ -64,6 +64,8 @@ pub enum Change {
         /// Tokens; `None`: as long as it is.
         seq: Option<u64>,
     },
+    /// Spread over its cards in another way, in the digits that go with it.
+    Spread(Box<Parallel>, Precision),
     /// Training or inference; what only the other has takes its default.
     Mode(Mode),
     /// Another model; what it has no use for takes its default.
@@ -159,6 +161,11 @@ impl Change {
             Self::Sizes { batch, seq } => {
                 next.input.batch = *batch;
                 next.input.seq = next.input.seq.map(|before| seq.unwrap_or(before));
+            }
+            Self::Spread(parallel, precision) => {
+                training.precision = *precision;
+                next.parallel = (**parallel).clone();
+                packed(next);
             }
             Self::Mode(mode) => training.mode = *mode,
             Self::Model(source) => {
@@ -324,6 +331,7 @@ mod tests {
                 Change::Adapters(ADAPTERS),
                 Change::Parts(2),
                 Change::Sizes { batch: other.input.batch, seq: other.input.seq },
+                Change::Spread(Box::new(other.parallel.clone()), other.training.precision),
             ];
             for change in sets.chain(rest) {
                 if let Ok(next) = change.apply(&scenario) {

@@ -8,6 +8,7 @@ mod kind;
 mod markdown;
 mod parts;
 mod picture;
+pub mod plan;
 mod recorded;
 mod words;
 

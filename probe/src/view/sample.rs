@@ -113,6 +113,7 @@ fn work() -> StepWork {
         forward: phase(86_400_000_000_000, 900),
         backward: phase(172_800_000_000_000, 2000),
         optimizer: PhaseWork { flops: Default::default(), ..phase(0, 40) },
+        ..StepWork::default()
     }
 }
 

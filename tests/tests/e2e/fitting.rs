@@ -71,3 +71,37 @@ fn a_field_without_a_value_leaves_no_verdict_in_full_colour() -> Result<()> {
         Ok(())
     })
 }
+
+/// A model of eight billion numbers on eight cards, which DDP does not hold: the plans, their reasons, and one click.
+#[test]
+fn several_cards_are_spread_by_a_plan() -> Result<()> {
+    journey("plan", async |journey| {
+        let page = journey.browser().await?;
+        page.open("?model=llama-3.1-8b&gpu=h100-sxm&gpus=8&batch=2&seq=4096").await?;
+        let before = agreed(&page).await?;
+        ensure!(before.verdict == "does not fit" && before.over, "{before:?}");
+
+        let plans = page.reads("fit", "a plan with its bound", |text| text.contains("take it")).await?;
+        for said in
+            ["No step is faster than", "over NVLink", "to spare", "Not searched", "pipeline parallelism", "ruled out"]
+        {
+            ensure!(plans.contains(said), "{said} is not in {plans}");
+        }
+        page.click("[data-testid='rejected'] summary").await?;
+        let reasons = page.reads("rejected", "why DDP is none", |text| text.contains("DDP")).await?;
+        ensure!(reasons.contains("alone take"), "{reasons}");
+
+        page.click(".recipes .take").await?;
+        page.address_with(&["strategy=", "gpus=8"]).await?;
+        let after = agreed(&page).await?;
+        ensure!(after.verdict == "fits" && !after.over, "{after:?}");
+        let focused = page.eval("return document.activeElement?.id").await?;
+        ensure!(focused == "verdict", "the focus is on {focused}");
+
+        // What fits is searched when somebody asks.
+        page.click("[data-testid='find-plans']").await?;
+        let plans = page.reads("fit", "plans beside one that fits", |text| text.contains("as it is")).await?;
+        ensure!(plans.contains("micro-batch"), "{plans}");
+        Ok(())
+    })
+}

@@ -9,6 +9,7 @@ use plimsoll_web::wording::{distance, sentence};
 
 use super::browser;
 use super::planner::Planner;
+use super::planning::{FindThePlan, Planned};
 
 /// Cards that are listed; the terminal lists all.
 const CARDS: usize = 12;
@@ -17,22 +18,48 @@ const CARDS: usize = 12;
 pub fn MakeItFit() -> impl IntoView {
     let planner = Planner::get();
     let deep = Memo::new(move |_| planner.reading.with(|r| r.as_ref().is_some_and(|r| r.standing.below())));
+    let several = Memo::new(move |_| planner.scenario.with(|s| s.parallel.gpus > 1));
+    let shown = move || deep.get() || several.get();
+    let busy = move || {
+        if several.get() {
+            planner.planned.get().is_some() && planner.plans.with(Option::is_none)
+        } else {
+            planner.fit.with(Option::is_none)
+        }
+    };
     view! {
-        <section class="section fitting" aria-labelledby="fit-title" hidden=move || !deep.get()>
+        <section class="section fitting" aria-labelledby="fit-title" hidden=move || !shown()>
             <header class="section-head">
-                <h2 id="fit-title" tabindex="-1">"Make it fit"</h2>
+                <h2 id="fit-title" tabindex="-1">{move || if several.get() { "Find the plan" } else { "Make it fit" }}</h2>
                 <p>
-                    "Complete recipes that keep the effective batch and every token, each run by the engine; the least sacrifice first."
+                    {move || {
+                        if several.get() {
+                            "Strategy, sharding, recomputing, offload and micro-batch; the samples of a step stay. Every plan was run whole by the engine; the cheapest first."
+                        } else {
+                            "Complete recipes that keep the effective batch and every token, each run by the engine; the least sacrifice first."
+                        }
+                    }}
                 </p>
             </header>
-            <div class="fitting-body" data-testid="fit" aria-busy=move || planner.fit.with(Option::is_none).to_string()>
-                {move || match planner.fit.get() {
-                    None => view! { <p class="aside">"Trying combinations of levers …"</p> }.into_any(),
-                    Some(Err(fault)) => view! { <p class="aside">{sentence(&fault.problem)}</p> }.into_any(),
-                    Some(Ok(fit)) => view! { <Found fit=(*fit).clone()/> }.into_any(),
+            <div class="fitting-body" data-testid="fit" aria-busy=move || busy().to_string()>
+                {move || {
+                    if several.get() {
+                        return match planner.plans.get() {
+                            None => view! { <FindThePlan deep=deep.get()/> }.into_any(),
+                            Some(Err(fault)) => view! { <p class="aside">{sentence(&fault.problem)}</p> }.into_any(),
+                            Some(Ok(plans)) => view! { <Planned plans=(*plans).clone()/> }.into_any(),
+                        };
+                    }
+                    match planner.fit.get() {
+                        None => view! { <p class="aside">"Trying combinations of levers …"</p> }.into_any(),
+                        Some(Err(fault)) => view! { <p class="aside">{sentence(&fault.problem)}</p> }.into_any(),
+                        Some(Ok(fit)) => view! { <Found fit=(*fit).clone()/> }.into_any(),
+                    }
                 }}
             </div>
-            <WhichCard/>
+            <div hidden=move || !deep.get()>
+                <WhichCard/>
+            </div>
         </section>
     }
 }
@@ -78,7 +105,7 @@ fn RecipeRow(recipe: Recipe) -> impl IntoView {
                 class="take"
                 aria-label=label
                 on:click=move |_| {
-                    planner.take(&recipe);
+                    planner.take(recipe.scenario());
                     browser::focus("verdict");
                 }
             >
@@ -154,7 +181,7 @@ fn Holding(cards: Cards) -> impl IntoView {
 }
 
 #[component]
-fn CardList(cards: Vec<Berthed>, title: &'static str) -> impl IntoView {
+pub fn CardList(cards: Vec<Berthed>, title: &'static str) -> impl IntoView {
     let planner = Planner::get();
     (!cards.is_empty()).then(|| {
         view! {

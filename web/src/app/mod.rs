@@ -26,6 +26,7 @@ mod notices;
 mod patterns;
 mod phases;
 mod planner;
+mod planning;
 mod plans;
 mod route;
 mod scheduler;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use leptos::prelude::*;
-use plimsoll_core::estimate::fit::{Allowed, Cards, Fit};
+use plimsoll_core::estimate::fit::{Allowed, Cards, Fit, Plans};
 use plimsoll_core::scenario::Change;
 use plimsoll_core::solve::Grid;
 use plimsoll_core::{Bytes, Error, Result, Scenario};
@@ -38,6 +38,10 @@ pub struct Planner {
     pub rungs: RwSignal<Vec<NeighbourPeak>>,
     /// Which recipes bring it onto its card; `None` while they are sought.
     pub fit: RwSignal<Option<Result<Arc<Fit>>>>,
+    /// How several cards hold it; `None` while nobody asked, or it is sought.
+    pub plans: RwSignal<Option<Result<Arc<Plans>>>>,
+    /// How many ways have been searched, and of how many; `None` while nobody asked.
+    pub planned: RwSignal<Option<(usize, usize)>>,
     /// Which cards hold it; `None` while nobody asked, or they are sought.
     pub cards: RwSignal<Option<Result<Arc<Cards>>>>,
     /// Fields that hold no value, by their ids, with their labels: what the page says is of the last one they had.
@@ -88,6 +92,8 @@ impl Planner {
             largest: RwSignal::new(None),
             rungs: RwSignal::new(Vec::new()),
             fit: RwSignal::new(None),
+            plans: RwSignal::new(None),
+            planned: RwSignal::new(None),
             cards: RwSignal::new(None),
             amiss: RwSignal::new(BTreeMap::new()),
             grid: RwSignal::new(None),
@@ -194,9 +200,9 @@ impl Planner {
         }
     }
 
-    /// Takes a recipe whole.
-    pub fn take(&self, recipe: &plimsoll_core::estimate::fit::Recipe) {
-        match recipe.scenario() {
+    /// Takes the scenario of a recipe or of a plan whole.
+    pub fn take(&self, scenario: Result<Scenario>) {
+        match scenario {
             Ok(scenario) => self.set(scenario),
             Err(fault) => self.fault.set(Some(fault)),
         }
@@ -206,6 +212,13 @@ impl Planner {
     pub fn allow_shorter(&self) {
         self.fit.set(None);
         self.scenario.with_untracked(|scenario| scheduler::fit(scenario, Allowed { shorter: true }));
+    }
+
+    /// Seeks plans for several cards.
+    pub fn seek_plans(&self) {
+        self.plans.set(None);
+        self.planned.set(Some((0, 0)));
+        self.scenario.with_untracked(scheduler::plans);
     }
 
     /// Seeks the cards that hold the run.
@@ -290,6 +303,12 @@ impl Planner {
             }
             (Topic::Fit, Ok(Answer::Fit(fit))) => self.fit.set(Some(Ok(Arc::from(fit)))),
             (Topic::Fit, Err(fault)) => self.fit.set(Some(Err(fault))),
+            (Topic::Plans, Ok(Answer::Planning(done, of))) => {
+                self.planned.set(Some((done, of)));
+                self.scenario.with_untracked(scheduler::plans);
+            }
+            (Topic::Plans, Ok(Answer::Plans(plans))) => self.plans.set(Some(Ok(Arc::from(plans)))),
+            (Topic::Plans, Err(fault)) => self.plans.set(Some(Err(fault))),
             (Topic::Cards, Ok(Answer::Cards(cards))) => self.cards.set(Some(Ok(Arc::from(cards)))),
             (Topic::Cards, Err(fault)) => self.cards.set(Some(Err(fault))),
             (Topic::Alive, Ok(Answer::Alive(held))) => self.alive.set(held),

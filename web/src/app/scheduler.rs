@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use leptos::prelude::*;
-use plimsoll_core::estimate::fit::Allowed;
+use plimsoll_core::estimate::fit::{Allowed, Freedom};
 use plimsoll_core::{Error, Scenario};
 use plimsoll_web::engine;
 use plimsoll_web::heatmap;
@@ -48,6 +48,8 @@ pub enum Topic {
     Grid,
     /// Recipes that fit.
     Fit,
+    /// Plans that spread it over its cards.
+    Plans,
     /// Cards that hold it.
     Cards,
     /// The cursor's point.
@@ -118,6 +120,8 @@ pub fn run(planner: Planner, scenario: &Scenario) {
     });
     planner.largest.set(None);
     planner.fit.set(None);
+    planner.plans.set(None);
+    planner.planned.set(None);
     planner.cards.set(None);
     let neighbours = Neighbour::around(scenario);
     planner.rungs.update(|rungs| {
@@ -171,7 +175,14 @@ pub fn run(planner: Planner, scenario: &Scenario) {
         with(|scheduler| {
             scheduler.rest = None;
             scheduler.push(Topic::Largest, Question::Largest(asked(&scenario)));
-            scheduler.push(Topic::Fit, Question::Fit(asked(&scenario), Allowed::default()));
+            if scenario.parallel.gpus > 1 {
+                // Of a run that fits nobody asked yet.
+                if planner.reading.with_untracked(|r| r.as_ref().is_none_or(|r| r.standing.below())) {
+                    scheduler.push(Topic::Plans, Question::Plans(asked(&scenario), Freedom::default()));
+                }
+            } else {
+                scheduler.push(Topic::Fit, Question::Fit(asked(&scenario), Allowed::default()));
+            }
             for (neighbour, next) in &neighbours {
                 scheduler.push(Topic::Neighbour(neighbour), Question::Peak(asked(next)));
             }
@@ -197,6 +208,15 @@ pub fn fit(scenario: &Scenario, allowed: Allowed) {
     with(|scheduler| {
         scheduler.queue.retain(|job| job.topic != Topic::Fit);
         scheduler.push_first(Topic::Fit, Question::Fit(asked(scenario), allowed));
+    });
+    pump();
+}
+
+/// Asks for plans, or for the next piece of the search for them.
+pub fn plans(scenario: &Scenario) {
+    with(|scheduler| {
+        scheduler.queue.retain(|job| job.topic != Topic::Plans);
+        scheduler.push_first(Topic::Plans, Question::Plans(asked(scenario), Freedom::default()));
     });
     pump();
 }

@@ -1,7 +1,8 @@
 //! The verdict in numbers.
 
 use leptos::prelude::*;
-use plimsoll_core::{Bytes, summary};
+use plimsoll_core::estimate::fit::{Plan, Recipe};
+use plimsoll_core::{Bytes, Result, Scenario, summary};
 use plimsoll_web::{number, wording};
 
 use super::browser;
@@ -168,39 +169,49 @@ fn Remedies() -> impl IntoView {
         <div class="remedies" hidden=move || !deep()>
             <p class="remedies-title">"It fits with"</p>
             <ul>
-                {move || match planner.fit.get() {
-                    None => view! { <li class="remedy-none">"…"</li> }.into_any(),
-                    Some(Err(_)) => view! { <li class="remedy-none">"not known"</li> }.into_any(),
-                    Some(Ok(fit)) if fit.recipes.is_empty() => {
-                        view! { <li class="remedy-none">"nothing on this card: " <a href="#fit-title">"what comes nearest"</a></li> }
-                            .into_any()
-                    }
-                    Some(Ok(fit)) => {
-                        let recipes = fit.recipes.iter().take(REMEDIES).cloned();
-                        recipes
-                            .map(|recipe| {
-                                let (name, peak) = (recipe.name.clone(), number::gib(recipe.process));
-                                view! {
-                                    <li>
-                                        <button
-                                            type="button"
-                                            class="take remedy"
-                                            on:click=move |_| {
-                                                planner.take(&recipe);
-                                                browser::focus("verdict");
-                                            }
-                                        >
-                                            {name} " " <strong>{peak}</strong>
-                                        </button>
-                                    </li>
-                                }
-                            })
-                            .collect_view()
-                            .into_any()
+                {move || {
+                    let found = match (planner.plans.get(), planner.fit.get()) {
+                        (Some(plans), _) => Some(plans.map(|plans| {
+                            let one = |plan: &Plan| (plan.name.clone(), plan.process, plan.scenario());
+                            plans.plans.iter().take(REMEDIES).map(one).collect::<Vec<_>>()
+                        })),
+                        (None, Some(fit)) => Some(fit.map(|fit| {
+                            let one = |recipe: &Recipe| (recipe.name.clone(), recipe.process, recipe.scenario());
+                            fit.recipes.iter().take(REMEDIES).map(one).collect::<Vec<_>>()
+                        })),
+                        (None, None) => None,
+                    };
+                    match found {
+                        None => view! { <li class="remedy-none">"…"</li> }.into_any(),
+                        Some(Err(_)) => view! { <li class="remedy-none">"not known"</li> }.into_any(),
+                        Some(Ok(found)) if found.is_empty() => {
+                            view! { <li class="remedy-none">"nothing on this card: " <a href="#fit-title">"what comes nearest"</a></li> }
+                                .into_any()
+                        }
+                        Some(Ok(found)) => found.into_iter().map(remedy).collect_view().into_any(),
                     }
                 }}
             </ul>
         </div>
+    }
+}
+
+/// A recipe or a plan by its name, with its peak.
+fn remedy((name, process, scenario): (String, Bytes, Result<Scenario>)) -> impl IntoView {
+    let planner = Planner::get();
+    view! {
+        <li>
+            <button
+                type="button"
+                class="take remedy"
+                on:click=move |_| {
+                    planner.take(scenario.clone());
+                    browser::focus("verdict");
+                }
+            >
+                {name} " " <strong>{number::gib(process)}</strong>
+            </button>
+        </li>
     }
 }
 

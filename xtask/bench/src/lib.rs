@@ -5,6 +5,7 @@
 //! browserless runner can pass them on.
 #![forbid(unsafe_code)]
 
+use plimsoll_core::estimate::fit::{Freedom, plans, with_tokens};
 use plimsoll_core::estimate::{Run, Verdict};
 use plimsoll_core::solve;
 pub use plimsoll_core::solve::EFFORT;
@@ -32,16 +33,25 @@ pub enum Question {
     Estimate,
     /// Its largest micro-batch.
     Largest,
+    /// How it is spread over 64 H100 in machines of eight with 4,194,304 tokens a step; answered by how many combinations were
+    /// run.
+    Plans,
     /// A grid of 64 batches by 32 sequences up to 8192 tokens; answered by how many of its cells fit.
     Grid,
 }
 
+const LLAMA_3_70B: &str = r#"{"model_type":"llama","hidden_size":8192,"intermediate_size":28672,"num_hidden_layers":80,
+    "num_attention_heads":64,"num_key_value_heads":8,"vocab_size":128256,"max_position_embeddings":131072}"#;
+
 const LLAMA_3_8B: &str = r#"{"model_type":"llama","hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,
     "num_attention_heads":32,"num_key_value_heads":8,"vocab_size":128256,"max_position_embeddings":8192}"#;
 
+/// Tokens of a step of [`Question::Plans`]: 1,024 sequences, as Llama 2 was trained with.
+const TOKENS: u64 = 4_194_304;
+
 /// What is timed. The sizes are those of the models' `config.json` on Hugging Face (meta-llama/Llama-2-7b-hf,
-/// Meta-Llama-3-8B, which Llama-3.1-8B shares, Llama-3.1-405B; Qwen/Qwen3-30B-A3B).
-pub const CASES: [Case; 6] = [
+/// Meta-Llama-3-8B, which Llama-3.1-8B shares, Llama-3.1-70B, Llama-3.1-405B; Qwen/Qwen3-30B-A3B).
+pub const CASES: [Case; 7] = [
     Case {
         id: "llama-2-7b",
         title: "Llama-2-7B",
@@ -88,19 +98,29 @@ pub const CASES: [Case; 6] = [
         config: LLAMA_3_8B,
         precision: "bf16",
     },
+    Case {
+        id: "llama-3.1-70b-plans",
+        title: "Llama-3.1-70B, plans for 64 H100",
+        question: Question::Plans,
+        config: LLAMA_3_70B,
+        precision: "bf16-amp",
+    },
 ];
 
 impl Case {
-    /// Batch 1, 2048 tokens, AdamW, one H200, everything else by default.
+    /// Batch 1, 2048 tokens, AdamW, one H200, everything else by default; of plans 64 cards and twice the tokens.
     ///
     /// # Errors
     /// The scenario format has changed under this one.
     pub fn scenario(&self) -> Result<Scenario> {
-        Scenario::from_json(&format!(
-            r#"{{"model":{{"hf":{}}},"input":{{"batch":1,"seq":2048}},
-                "training":{{"precision":"{}","optimizer":"adamw"}},"device":{{"gpu":"h200"}}}}"#,
+        let (seq, gpu, gpus) =
+            if self.question == Question::Plans { (4096, "h100-sxm", 64) } else { (2048, "h200", 1) };
+        let scenario = Scenario::from_json(&format!(
+            r#"{{"model":{{"hf":{}}},"input":{{"batch":1,"seq":{seq}}},
+                "training":{{"precision":"{}","optimizer":"adamw"}},"device":{{"gpu":"{gpu}"}},"parallel":{{"gpus":{gpus}}}}}"#,
             self.config, self.precision
-        ))
+        ))?;
+        if self.question == Question::Plans { with_tokens(&scenario, TOKENS) } else { Ok(scenario) }
     }
 
     /// Answers the question once.
@@ -111,6 +131,7 @@ impl Case {
         Ok(match self.question {
             Question::Estimate => Run::new(scenario)?.estimate().peak.allocated.get(),
             Question::Largest => solve::max_batch(scenario)?,
+            Question::Plans => plans(scenario, Freedom::default())?.looked_at,
             Question::Grid => {
                 let (batches, seqs) = solve::even(scenario, 64, 32);
                 let grid = solve::grid(scenario, &batches, &seqs, EFFORT)?;

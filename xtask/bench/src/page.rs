@@ -76,7 +76,8 @@ impl Page {
             f,
             "The same model in pure bf16 on an H200. The largest batch is confirmed by exact runs there and one above. The\n\
              grid has 64 batches by 32 sequences of 256 to 8192 tokens: live memory exact in all 2,048 cells, and up to\n\
-             {} events replayed through the allocator, where the verdict is open; the answer is how many cells fit.\n",
+             {} events replayed through the allocator, where the verdict is open; the answer is how many cells fit. Plans are\n\
+             of a step of 4,194,304 tokens on eight machines of eight; the answer is how many combinations were run.\n",
             grouped(plimsoll_bench::EFFORT)
         )?;
         writeln!(f, "| question | target | median | fastest | runs | memory | answer |")?;

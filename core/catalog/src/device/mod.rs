@@ -6,6 +6,7 @@
 mod context;
 mod footprint;
 mod limits;
+mod links;
 mod sourced;
 #[cfg(test)]
 mod tests;
@@ -15,5 +16,6 @@ pub use context::context;
 pub use context::{multiprocessors, resident_threads};
 pub use footprint::{Part, footprint};
 pub use limits::{DeviceLimits, desktop, driver_reserve, limits};
+pub use links::{Links, links};
 pub use sourced::Sourced;
 pub use workspace::{Workspace, cublas_workspace, cublaslt_workspace};

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub enum Kind {
     /// Nothing but another package or kernel.
     Software,
+    /// Bytes that leave the card.
+    Traffic,
     /// Time: the same result, more or smaller kernels.
     Compute,
     /// Digits: the same method in fewer bits.
@@ -21,6 +23,7 @@ impl Kind {
     pub const fn label(self) -> &'static str {
         match self {
             Self::Software => "software",
+            Self::Traffic => "traffic",
             Self::Compute => "compute",
             Self::Numerics => "numerics",
             Self::Quality => "quality",

@@ -5,6 +5,7 @@
 
 mod cards;
 mod cost;
+mod plans;
 mod recipe;
 mod search;
 mod space;
@@ -13,5 +14,6 @@ mod tests;
 
 pub use cards::{Berthed, Cards, cards};
 pub use cost::{Cost, Kind};
+pub use plans::{Bound, Freedom, Plan, Plans, Rejected, Search, Why, plans, seconds, with_tokens};
 pub use recipe::{Altered, Miss, Recipe};
 pub use search::{Allowed, Fit, fit};

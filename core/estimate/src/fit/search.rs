@@ -5,6 +5,7 @@
 //! the dearest to memory to the lightest, and what a cheaper recipe already makes needless is left out. A way whose weights
 //! alone do not fit is left at that: nothing makes them lighter within it.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use plimsoll_ground::{Bytes, Result};
@@ -23,7 +24,7 @@ use crate::{CardMemory, DeviceLimits, Run, Verdict, card, execute_for_memory, ma
 const MOST: usize = 6;
 
 /// Cards named where nothing fits.
-const CARDS: usize = 3;
+pub(super) const CARDS: usize = 3;
 
 /// Micro-batches of a step that are run to see whether it fits.
 const BRIEF: u64 = 2;
@@ -239,7 +240,7 @@ impl Search {
     }
 
     /// Every way at its lightest, with the longest sequence that fits; and what each lost, by its name.
-    fn shorter(&mut self, ways: &[Way]) -> (Vec<Found>, Vec<(&'static str, Cost)>) {
+    fn shorter(&mut self, ways: &[Way]) -> (Vec<Found>, Vec<(Cow<'static, str>, Cost)>) {
         let (mut found, mut lost) = (Vec::new(), Vec::new());
         let mut longest = 0;
         for (order, way) in ways.iter().enumerate() {
@@ -257,7 +258,7 @@ impl Search {
                 };
                 if self.fits(&cut, lightest) {
                     let words = format!("sequences of {seq} tokens instead of {whole}: what is longer is cut or split");
-                    lost.push((cut.name, Cost::new(Kind::Quality, words)));
+                    lost.push((cut.name.clone(), Cost::new(Kind::Quality, words)));
                     found.push(Found { order, way: cut, point: lightest });
                     longest = seq;
                     break;
@@ -268,7 +269,7 @@ impl Search {
         (found, lost)
     }
 
-    fn recipe(&mut self, before: &Scenario, place: &Found, lost: Option<&(&'static str, Cost)>) -> Result<Recipe> {
+    fn recipe(&mut self, before: &Scenario, place: &Found, lost: Option<&(Cow<'static, str>, Cost)>) -> Result<Recipe> {
         let scenario = place.way.at(place.point).unwrap_or_else(|| place.way.scenario.clone());
         let run = Run::new(&scenario)?;
         let estimate = run.estimate();
@@ -327,7 +328,7 @@ impl Search {
 
 /// The scenario with at most two micro-batches a step: the second shows all that a later one would, and the whole is only
 /// run where it is named.
-fn brief(scenario: &Scenario) -> Scenario {
+pub(super) fn brief(scenario: &Scenario) -> Scenario {
     let mut brief = scenario.clone();
     brief.training.accumulation = brief.training.accumulation.min(BRIEF);
     brief

@@ -1,5 +1,7 @@
 //! The space that is searched: ways to train, each with every step that makes it lighter without changing what is learned.
 
+use std::borrow::Cow;
+
 use plimsoll_scenario::{
     ADAPTERS, Change, Checkpointing, LossImpl, Mode, Optimizer, OptimizerImpl, Precision, Quantization, Scenario,
 };
@@ -10,7 +12,7 @@ use super::cost::{Cost, Kind};
 #[derive(Clone, Debug)]
 pub struct Way {
     /// `QLoRA`; empty for the run as it was asked.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// What it costs.
     pub costs: Vec<Cost>,
     /// The run with it, and with nothing else.
@@ -39,6 +41,9 @@ pub struct Point {
 
 /// Every step, in the order they are taken.
 pub const STEPS: [Step; 2] = [Step::FusedOptimizer, Step::FusedLoss];
+
+/// The first of them.
+pub const FUSED_OPTIMIZER: u8 = 1;
 
 /// All of them.
 pub const EVERY_STEP: u8 = (1 << STEPS.len()) - 1;
@@ -131,7 +136,7 @@ impl Way {
 
     /// In short.
     pub fn name(&self, point: Point, scenario: &Scenario) -> String {
-        let mut parts: Vec<String> = [self.name].into_iter().filter(|n| !n.is_empty()).map(str::to_owned).collect();
+        let mut parts: Vec<String> = [&*self.name].into_iter().filter(|n| !n.is_empty()).map(str::to_owned).collect();
         let steps = STEPS.iter().enumerate().filter(|(bit, _)| point.steps & (1 << bit) != 0);
         parts.extend(steps.map(|(_, step)| step.name().to_owned()));
         if point.checkpointing {
@@ -184,7 +189,7 @@ pub fn parts(scenario: &Scenario) -> Vec<u64> {
 
 /// The ways a scenario can go, the one as it is first.
 pub fn ways(scenario: &Scenario) -> Vec<Way> {
-    let mut ways = vec![Way { name: "", costs: Vec::new(), scenario: scenario.clone() }];
+    let mut ways = vec![Way { name: Cow::Borrowed(""), costs: Vec::new(), scenario: scenario.clone() }];
     for (name, changes, costs) in candidates(scenario) {
         let changed = changes.iter().try_fold(scenario.clone(), |here, change| change.apply(&here));
         let Ok(mut next) = changed else { continue };
@@ -193,7 +198,7 @@ pub fn ways(scenario: &Scenario) -> Vec<Way> {
             next = kept;
         }
         if ways.iter().all(|way| way.scenario != next) {
-            ways.push(Way { name, costs, scenario: next });
+            ways.push(Way { name: Cow::Borrowed(name), costs, scenario: next });
         }
     }
     ways

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use plimsoll_ledger::Stream;
 use plimsoll_scenario::ShardingStrategy;
 use plimsoll_torch::nn::Sharded;
-use plimsoll_torch::ops::{self, Fill, Rearrangement};
+use plimsoll_torch::ops::{self, Fill, Rearrangement, Transfer};
 use plimsoll_torch::optim;
 use plimsoll_torch::tensor::{Context, DType, Geometry, Kind, ModuleId, Tensor};
 
@@ -208,8 +208,13 @@ impl Unit {
             here(cx, shared.gathering, Kind::Parameter, stream, || ops::empty(cx, &[numel], dtype))
         };
         let part = (self.casts() || shared.offloaded).then(|| on(PRE_UNSHARD, local, self.computed));
+        if shared.offloaded {
+            ops::transfer(cx, Transfer::ToCard, local, 1, self.own);
+        }
         let whole = if shared.shards() {
-            let whole = on(UNSHARD, local.saturating_mul(shared.ranks), self.computed);
+            let numel = local.saturating_mul(shared.ranks);
+            let whole = on(UNSHARD, numel, self.computed);
+            ops::transfer(cx, Transfer::AllGather, numel, shared.ranks, self.computed);
             drop(part);
             Some(whole)
         } else {
@@ -260,6 +265,7 @@ impl Unit {
         let dtype = shared.reduced.unwrap_or(self.computed);
         let whole = on(Kind::Backward, &|| cx.no_grad(|| ops::to(&computed, dtype)));
         if !shared.shards() {
+            ops::transfer(cx, Transfer::AllReduce, self.numel, shared.ranks, dtype);
             let kept = on(Kind::Gradient, &|| cx.no_grad(|| ops::to(&whole, self.own)));
             self.keep(&kept);
             return;
@@ -269,9 +275,11 @@ impl Unit {
         let pad = (padded > self.numel)
             .then(|| on(Kind::Backward, &|| ops::rearrangement(cx, Rearrangement::ConstantPadNd, &[padded], dtype)));
         let reduced = on(Kind::Gradient, &|| ops::empty(cx, &[local], dtype));
+        ops::transfer(cx, Transfer::ReduceScatter, padded, shared.ranks, dtype);
         let own = on(Kind::Gradient, &|| cx.no_grad(|| ops::to(&reduced, self.own)));
         drop(reduced);
         if shared.offloaded {
+            ops::transfer(cx, Transfer::ToHost, local, 1, self.own);
             drop(self.shard_gradient.replace(Some(own)));
         } else {
             self.keep(&own);

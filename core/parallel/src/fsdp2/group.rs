@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use plimsoll_ledger::Stream;
 use plimsoll_torch::nn::Sharded;
-use plimsoll_torch::ops::{self, Fill};
+use plimsoll_torch::ops::{self, Fill, Transfer};
 use plimsoll_torch::optim;
 use plimsoll_torch::tensor::{Context, DType, Kind, ModuleId, Tensor};
 
@@ -29,8 +29,8 @@ pub struct Shared {
     pub gathering: ModuleId,
     pub unsharded: ModuleId,
     pub reducing: ModuleId,
-    /// Whether groups of cards hold copies of one another's shards (HSDP), which are summed after reducing.
-    pub copies: bool,
+    /// How many groups of cards hold copies of one another's shards (HSDP), which are summed after reducing.
+    pub copies: u64,
     /// Whether gathered parameters are let go of after backward.
     pub reshards_backward: bool,
     /// `comm_ctx.all_gather_state`: the last gathered buffer of the forward.
@@ -106,6 +106,7 @@ impl Group {
                 None => (DType::UInt8, sum(&mut self.parameters.iter().map(gathered_bytes))),
             };
             let output = ops::empty(cx, &[numel.saturating_mul(shared.ranks)], dtype);
+            ops::transfer(cx, Transfer::AllGather, numel.saturating_mul(shared.ranks), shared.ranks, dtype);
             drop(flat);
             drop(parts);
             output
@@ -117,6 +118,7 @@ impl Group {
     fn fetch(&self, cx: &Rc<Context>) -> Vec<Tensor> {
         let fetch = |p: &Sharded| {
             let came = ops::fill(cx, Fill::ToCopy, &[p.shard.numel()], p.shard.dtype());
+            ops::transfer(cx, Transfer::ToCard, p.shard.numel(), 1, p.shard.dtype());
             cx.no_grad(|| ops::to(&came, p.whole.dtype()))
         };
         self.parameters.iter().map(fetch).collect()
@@ -226,9 +228,16 @@ impl Group {
         }
         let own = members().next().map_or(dtype, |p| p.shard.dtype());
         let reduced = here(cx, shared.reducing, Kind::Gradient, REDUCE_SCATTER, || ops::empty(cx, &[local], dtype));
-        let after = if shared.copies { ALL_REDUCE } else { REDUCE_SCATTER };
+        ops::transfer(cx, Transfer::ReduceScatter, whole, shared.ranks, dtype);
+        if shared.copies > 1 {
+            ops::transfer(cx, Transfer::AllReduce, local, shared.copies, dtype);
+        }
+        let after = if shared.copies > 1 { ALL_REDUCE } else { REDUCE_SCATTER };
         let output = here(cx, shared.reducing, Kind::Gradient, after, || cx.no_grad(|| ops::to(&reduced, own)));
-        if shared.copies {
+        if shared.offloaded {
+            ops::transfer(cx, Transfer::ToHost, local, 1, own);
+        }
+        if shared.copies > 1 {
             drop(self.summed.replace(Some(reduced)));
         } else {
             drop(reduced);

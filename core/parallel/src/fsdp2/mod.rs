@@ -134,7 +134,7 @@ impl Fsdp2 {
             owners,
             shared: Shared {
                 ranks: sharing(parallel),
-                copies: parallel.replicate > 1,
+                copies: parallel.replicate,
                 reshards_backward: keys.reshard_after_backward,
                 offloaded: keys.cpu_offload,
                 reduce_dtype,

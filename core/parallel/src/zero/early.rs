@@ -11,7 +11,7 @@ use plimsoll_ledger::Stream;
 use plimsoll_scenario::{Offload, Parallel, ParallelStrategy};
 use plimsoll_torch::Batch;
 use plimsoll_torch::nn::Sharded;
-use plimsoll_torch::ops::{self, Fill, Rearrangement};
+use plimsoll_torch::ops::{self, Fill, Rearrangement, Transfer};
 use plimsoll_torch::optim::{self, Share};
 use plimsoll_torch::tensor::{Context, DType, Hooks, Kind, ModuleId, Tensor};
 
@@ -37,6 +37,7 @@ pub struct Early {
     /// `reduce_bucket_size`, in numbers.
     limit: u64,
     dtype: DType,
+    ranks: u64,
     /// Where it is said to be made.
     module: ModuleId,
     /// The flat buffer that all parameters are views of.
@@ -61,6 +62,8 @@ pub struct Early {
     averaged: RefCell<Option<Tensor>>,
     norms: Norms,
     last: Cell<bool>,
+    /// `micro_step_id`: how many micro-batches of the step came before this one.
+    micro_step: Cell<u64>,
 }
 
 impl Early {
@@ -108,6 +111,7 @@ impl Early {
             offloaded,
             limit: parallel.zero.reduce_bucket_size,
             dtype,
+            ranks: parallel.gpus,
             module,
             flat,
             frozen: frozen.into_iter().map(|(_, tensor)| tensor).collect(),
@@ -120,6 +124,7 @@ impl Early {
             averaged: RefCell::default(),
             norms: Norms::default(),
             last: Cell::new(true),
+            micro_step: Cell::new(0),
             model: parameters,
             layout,
         });
@@ -181,6 +186,7 @@ impl Early {
         let (mut count, mut numel) = (0, 0u64);
         let stream = if self.overlaps { REDUCTION } else { Stream::DEFAULT };
         let together = |count: usize, numel: u64| {
+            ops::transfer(cx, Transfer::AllReduce, numel, self.ranks, self.dtype);
             if count > 1 {
                 let cat = || ops::rearrangement(cx, Rearrangement::Cat, &[numel], self.dtype);
                 drop(cx.on_stream(stream, || self.here(cx, Kind::Gradient, cat)));
@@ -196,20 +202,37 @@ impl Early {
         together(count, numel);
     }
 
+    /// `all_gather_dp_groups`: every rank's part of the new parameters into the flat buffer, where they lie.
+    fn update(&self, cx: &Rc<Context>) {
+        ops::transfer(cx, Transfer::AllGather, self.layout.total, self.ranks, self.dtype);
+    }
+
     /// `set_norm_for_param_grad_in_gpu` and `async_inplace_copy_grad_to_fp32_buffer_from_gpu`: the norm of the first rank's part
     /// of a gradient, then the part in float32 on its way to the machine's memory.
     fn send(&self, cx: &Rc<Context>, index: usize) {
         let Some(numel) = self.layout.first_ranks().nth(index) else { return };
         self.norms.hold(cx, numel);
+        ops::transfer(cx, Transfer::ToHost, numel, 1, DType::Float32);
         if self.dtype != DType::Float32 {
             let copy = || ops::fill(cx, Fill::ToCopy, &[numel], DType::Float32);
             drop(self.here(cx, Kind::Gradient, copy));
         }
     }
 
+    /// `async_accumulate_grad_in_cpu_via_gpu`, of several micro-batches: what was sent comes back to be added to, and goes again.
+    fn accumulate(&self, cx: &Rc<Context>, parameter: &Tensor) {
+        if self.micro_step.get() > 0 {
+            ops::transfer(cx, Transfer::ToCard, parameter.numel(), 1, self.dtype);
+        }
+        if self.micro_step.get() > 0 || !self.last.get() {
+            ops::transfer(cx, Transfer::ToHost, parameter.numel(), 1, self.dtype);
+        }
+    }
+
     /// `copy_grads_in_partition`.
     fn keep(&self, cx: &Rc<Context>, parameter: &Tensor, index: usize) {
         if self.offloaded {
+            self.accumulate(cx, parameter);
             if self.last.get() {
                 self.send(cx, index);
             }
@@ -240,7 +263,7 @@ impl Wrapper for Early {
     }
 
     fn before_forward(&self, _: &Rc<Context>, _: &Batch, reduces: bool) -> Option<Batch> {
-        self.last.set(reduces);
+        self.micro_step.set(if self.last.replace(reduces) { 0 } else { self.micro_step.get() + 1 });
         None
     }
 
@@ -292,7 +315,9 @@ impl Engine for Early {
     fn step(&self, cx: &Rc<Context>, optimizers: &mut [Share]) {
         let slices: Vec<u64> = self.layout.first_ranks().collect();
         if self.offloaded {
-            return self.norms.elsewhere(cx);
+            self.norms.elsewhere(cx);
+            ops::transfer(cx, Transfer::ToCard, self.layout.part, 1, self.dtype);
+            return self.update(cx);
         }
         let (norm, before) = self.norms.of(cx, &slices);
         let to = |dtype| {
@@ -323,6 +348,7 @@ impl Engine for Early {
         for master in &self.master {
             optim::set_gradient(master, None);
         }
+        self.update(cx);
         drop((norm, before));
     }
 }

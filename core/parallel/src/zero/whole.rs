@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use plimsoll_torch::Batch;
 use plimsoll_torch::nn::Sharded;
-use plimsoll_torch::ops::{self, Fill, Rearrangement};
+use plimsoll_torch::ops::{self, Fill, Rearrangement, Transfer};
 use plimsoll_torch::optim::{self, Share};
 use plimsoll_torch::tensor::{Context, DType, Hooks, Kind, ModuleId, Tensor};
 
@@ -29,12 +29,13 @@ pub struct Whole {
     /// What the optimizer works on.
     masters: Vec<Tensor>,
     clips: bool,
+    ranks: u64,
     last: Cell<bool>,
 }
 
 impl Whole {
     /// `deepspeed.initialize(model)`, of a model in the machine's memory.
-    pub fn wrap(cx: &Rc<Context>, sharded: &[Sharded], order: &[Tensor], clips: bool) -> Rc<Self> {
+    pub fn wrap(cx: &Rc<Context>, sharded: &[Sharded], order: &[Tensor], clips: bool, ranks: u64) -> Rc<Self> {
         let module = cx.module(ModuleId::ROOT, "zero".into(), None);
         let trained = sharded.iter().find(|p| p.shard.requires_grad());
         let dtype = trained.map_or(DType::Float32, |p| p.whole.dtype());
@@ -53,7 +54,7 @@ impl Whole {
         };
         let masters = trained().map(master).collect();
         let model = trained().map(|(parameter, _)| parameter.clone()).collect();
-        let whole = Rc::new(Self { model, dtype, module, masters, moved, clips, last: Cell::new(true) });
+        let whole = Rc::new(Self { model, dtype, module, masters, moved, clips, ranks, last: Cell::new(true) });
         cx.set_hooks(Rc::<Self>::clone(&whole));
         whole
     }
@@ -127,6 +128,7 @@ impl Engine for Whole {
             return;
         }
         let average = |count: usize, numel: u64| {
+            ops::transfer(cx, Transfer::AllReduce, numel, self.ranks, self.dtype);
             if count > 1 {
                 let cat = || ops::rearrangement(cx, Rearrangement::Cat, &[numel], self.dtype);
                 drop(self.here(cx, cat));

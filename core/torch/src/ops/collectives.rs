@@ -1,12 +1,64 @@
-//! The kernels around a collective: what was gathered is cut into parameters, gradients are laid out to be scattered.
+//! Collectives, and the kernels around them: what was gathered is cut into parameters, gradients are laid out to be scattered.
 //!
-//! Both are told by a table in the card's memory which block of threads copies what. It is all they take for themselves.
+//! A collective takes nothing from PyTorch's allocator: it is written down as a launch, with what this card gives to it and what
+//! it gets. The kernels around it are told by a table in the card's memory which block of threads copies what; it is all they
+//! take for themselves.
 
 use std::rc::Rc;
 
 use super::inside::Scratch;
 use crate::Op;
 use crate::tensor::{Context, DType};
+
+/// What leaves the card or comes to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transfer {
+    /// Every card gets the parts of all.
+    AllGather,
+    /// Every card gets its part of the sum.
+    ReduceScatter,
+    /// Every card gets the sum.
+    AllReduce,
+    /// Every card gets what the first has.
+    Broadcast,
+    /// From the machine's memory.
+    ToCard,
+    /// To the machine's memory.
+    ToHost,
+}
+
+impl Transfer {
+    /// Every kind.
+    pub const ALL: [Self; 6] =
+        [Self::AllGather, Self::ReduceScatter, Self::AllReduce, Self::Broadcast, Self::ToCard, Self::ToHost];
+
+    /// The op that it is written down as: of `ProcessGroupNCCL`, or as the profiler names a copy.
+    pub const fn op(self) -> Op {
+        match self {
+            Self::AllGather => Op::AllGatherBase,
+            Self::ReduceScatter => Op::ReduceScatterBase,
+            Self::AllReduce => Op::AllReduceInPlace,
+            Self::Broadcast => Op::Broadcast,
+            Self::ToCard => Op::MemcpyToCard,
+            Self::ToHost => Op::MemcpyToHost,
+        }
+    }
+}
+
+/// Writes down a transfer of which `whole` numbers are the larger side: what is gathered, scattered, summed or copied; `ranks`
+/// are the cards that take part. The other side of a gathering or scattering is one card's part.
+pub fn transfer(cx: &Rc<Context>, kind: Transfer, whole: u64, ranks: u64, dtype: DType) {
+    let bytes = whole.saturating_mul(dtype.size());
+    let part = bytes / ranks.max(1);
+    let (read, written) = match kind {
+        Transfer::AllGather => (part, bytes),
+        Transfer::ReduceScatter => (bytes, part),
+        Transfer::AllReduce | Transfer::Broadcast => (bytes, bytes),
+        Transfer::ToCard => (0, bytes),
+        Transfer::ToHost => (bytes, 0),
+    };
+    drop(cx.launch(kind.op(), &[]).of(dtype).reads(read).writes(written));
+}
 
 /// What a block of threads copies in one round: 128 threads, 16 bytes each (`aten/src/ATen/native/cuda/TensorShape.cu`).
 const BLOCK: u64 = 2048;

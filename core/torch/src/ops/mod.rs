@@ -55,7 +55,7 @@ pub use batch_norm::batch_norm;
 pub use bloom_gelu::bloom_gelu;
 pub use cast::to;
 pub use clamp::{clamp_in_place, layer_norm_plain};
-pub use collectives::{chunk_cat, split_with_sizes_copy};
+pub use collectives::{Transfer, chunk_cat, split_with_sizes_copy, transfer};
 pub use conv::{Window, conv2d};
 pub use conv1d::conv1d;
 pub(crate) use creation::unallocated;

@@ -307,6 +307,7 @@ impl Engine for Late {
                 None => {
                     step::norms_elsewhere(cx, self.groups.len());
                     self.norms.forget();
+                    self.store.come_back(cx);
                     self.store.gather_now(cx, &self.persistent.borrow());
                 }
             });

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use plimsoll_ledger::Stream;
 use plimsoll_scenario::Zero;
-use plimsoll_torch::ops::{self, Fill, Pointwise, Rearrangement};
+use plimsoll_torch::ops::{self, Fill, Pointwise, Rearrangement, Transfer};
 use plimsoll_torch::optim;
 use plimsoll_torch::tensor::{Context, DType, Kind, ModuleId, Tensor};
 
@@ -89,6 +89,7 @@ impl Reduction {
             self.on(cx, || {
                 let whole = self.buffer.as_ref().filter(|_| filled <= self.limit && !self.scatters);
                 let averaged = if let Some(buffer) = whole {
+                    ops::transfer(cx, Transfer::AllReduce, filled, self.ranks, self.dtype);
                     // `buffer_to_reduce.mul(self.gradient_predivide_factor)`
                     Some(ops::pointwise(Pointwise::MulTensor, buffer, &[], &[filled], self.dtype))
                 } else {
@@ -112,6 +113,8 @@ impl Reduction {
 
     /// `reduce_scatter_coalesced`: the parts of all gradients, rank by rank, with padding behind those that are too short.
     fn scatter(&self, cx: &Rc<Context>, gradients: &[&Parameter]) -> Option<Tensor> {
+        let part = gradients.iter().fold(0u64, |sum, gradient| sum.saturating_add(gradient.part));
+        ops::transfer(cx, Transfer::ReduceScatter, part.saturating_mul(self.ranks), self.ranks, self.dtype);
         if let [single] = gradients
             && single.numel().is_multiple_of(self.ranks.max(1))
         {
@@ -129,7 +132,6 @@ impl Reduction {
                 }
             }
         }
-        let part = gradients.iter().fold(0u64, |sum, gradient| sum.saturating_add(gradient.part));
         let cat = ops::rearrangement(cx, Rearrangement::Cat, &[part.saturating_mul(self.ranks)], self.dtype);
         drop(paddings);
         Some(cat)
@@ -139,8 +141,11 @@ impl Reduction {
     /// step's last micro-batch its norm is taken and it is cast.
     fn send(&self, cx: &Rc<Context>, norms: &Norms, parameter: &Parameter, last: bool) -> Tensor {
         let back = ops::fill(cx, Fill::ToCopy, &[parameter.part], self.dtype);
+        ops::transfer(cx, Transfer::ToCard, parameter.part, 1, self.dtype);
+        ops::transfer(cx, Transfer::ToHost, parameter.part, 1, self.dtype);
         if last {
             norms.hold(cx, parameter.part);
+            ops::transfer(cx, Transfer::ToHost, parameter.part, 1, DType::Float32);
             if self.dtype != DType::Float32 {
                 drop(ops::fill(cx, Fill::ToCopy, &[parameter.part], DType::Float32));
             }

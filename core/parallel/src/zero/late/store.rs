@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use plimsoll_ledger::Stream;
-use plimsoll_torch::ops::{self, Rearrangement};
+use plimsoll_torch::ops::{self, Rearrangement, Transfer};
 use plimsoll_torch::tensor::{Context, DType, Kind, ModuleId, Tensor};
 
 /// `ZeroParamStatus`.
@@ -112,13 +112,23 @@ impl Store {
         self.all.get(index)
     }
 
+    /// What the parts of all ranks are gathered into, `part` numbers of each.
+    fn gathered(&self, cx: &Rc<Context>, part: u64, dtype: DType) -> Tensor {
+        let numel = part.saturating_mul(self.ranks);
+        ops::transfer(cx, Transfer::AllGather, numel, self.ranks, dtype);
+        self.make(cx, numel, dtype)
+    }
+
     fn make(&self, cx: &Rc<Context>, numel: u64, dtype: DType) -> Tensor {
         cx.counting_as(Kind::Parameter, || cx.within(self.module, || ops::empty(cx, &[numel], dtype)))
     }
 
     /// A rank's part on the card: itself, or a copy of what lies in the machine's memory.
     fn fetched(&self, cx: &Rc<Context>, of: &Parameter) -> Option<Tensor> {
-        self.offloaded.then(|| self.make(cx, of.part, of.whole.dtype()))
+        self.offloaded.then(|| {
+            ops::transfer(cx, Transfer::ToCard, of.part, 1, of.whole.dtype());
+            self.make(cx, of.part, of.whole.dtype())
+        })
     }
 
     /// `all_gather_coalesced`, of those that are not there.
@@ -134,7 +144,7 @@ impl Store {
         let flats = match parameters.as_slice() {
             [] => return,
             [single] => cx.on_stream(self.stream, || {
-                let flat = self.make(cx, single.part.saturating_mul(self.ranks), single.whole.dtype());
+                let flat = self.gathered(cx, single.part, single.whole.dtype());
                 drop(self.fetched(cx, single));
                 drop(single.bytes.replace(Some(flat)));
                 Vec::new()
@@ -144,7 +154,7 @@ impl Store {
                 let gathered = alike.map(|alike| {
                     let dtype = alike.first().map_or(DType::Float32, |p| p.whole.dtype());
                     let part = alike.iter().fold(0u64, |sum, p| sum.saturating_add(p.part));
-                    let flat = self.make(cx, part.saturating_mul(self.ranks), dtype);
+                    let flat = self.gathered(cx, part, dtype);
                     let parts: Vec<Option<Tensor>> = alike.iter().map(|p| self.fetched(cx, p)).collect();
                     drop(parts);
                     flat
@@ -211,8 +221,7 @@ impl Store {
     /// `param.all_gather(param_list)`: at once, on the stream that computes, each by itself.
     pub fn gather_now(&self, cx: &Rc<Context>, wanted: &[usize]) {
         let away: Vec<&Parameter> = wanted.iter().filter_map(|i| self.get(*i)).filter(|p| p.is_away()).collect();
-        let whole =
-            |parameter: &Parameter| self.make(cx, parameter.part.saturating_mul(self.ranks), parameter.whole.dtype());
+        let whole = |parameter: &Parameter| self.gathered(cx, parameter.part, parameter.whole.dtype());
         match away.as_slice() {
             [single] => {
                 let flat = whole(single);
@@ -229,6 +238,13 @@ impl Store {
         }
         for parameter in away {
             parameter.status.set(Status::Here);
+        }
+    }
+
+    /// The optimizer stepped in the machine's memory: parts that lie on the card are written anew.
+    pub fn come_back(&self, cx: &Rc<Context>) {
+        for parameter in self.all.iter().filter(|p| !self.offloaded && p.whole.requires_grad()) {
+            ops::transfer(cx, Transfer::ToCard, parameter.part, 1, parameter.whole.dtype());
         }
     }
 
