@@ -31,7 +31,7 @@ fn unwritten(ledger: &Ledger) -> BTreeSet<String> {
         // What libraries and kernels take for themselves is written inside them; what an optimizer or scaler keeps is filled
         // once, before the steps that are looked at.
         let inside = matches!(storage.kind, Kind::Workspace | Kind::Scratch | Kind::Input | Kind::OptimizerState);
-        if !inside && !ledger.op(storage).starts_with("empty") {
+        if !inside && !ledger.op(storage).contains("empty") {
             *made.entry(ledger.op(storage)).or_default() += storage.bytes;
         }
     }

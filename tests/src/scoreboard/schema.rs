@@ -84,8 +84,10 @@ mod tests {
     #[test]
     fn the_example_follows_the_schema_and_shows_every_key() {
         let example: Value = serde_json::from_str(measurement::EXAMPLE).unwrap();
-        // The example is of a real card, and only a rehearsal says that there was none.
-        assert_eq!(faults(&example), ["record.device.hollow: the example does not show it"]);
+        // The example is of one real card: only a rehearsal says that there was none, and only several have ranks.
+        let missing =
+            ["record.device.hollow", "record.ranks"].map(|key| format!("{key}: the example does not show it"));
+        assert_eq!(faults(&example), missing);
     }
 
     #[test]

@@ -21,6 +21,7 @@ fn call(q: &Tensor, k: &Tensor, mask: bool, grouped: bool, dropout: f64) -> Call
     Call {
         dtype,
         head,
+        value_head: head,
         keys,
         grouped,
         mask,
@@ -37,6 +38,34 @@ fn kernel(cc: (u8, u8), dtype: DType, head: u64, mask: bool, grouped: bool) -> K
     let q = input_of(&cx, &[2, 8, 64, head], dtype);
     let k = input_of(&cx, &[2, if grouped { 4 } else { 8 }, 64, head], dtype);
     SdpaRules::cuda(cc, Rules::default()).select(&call(&q, &k, mask, grouped, 0.0))
+}
+
+/// What `_fused_sdp_choice` of PyTorch 2.11 answers on hollow cards, for heads of queries and of values.
+#[test]
+fn values_narrower_than_queries_are_not_flashs() {
+    let chosen = |cc: (u8, u8), dtype: DType, head: u64, value_head: u64| {
+        let q = input_of(&forward(), &[2, 8, 64, head], dtype);
+        SdpaRules::cuda(cc, Rules::default()).select(&Call { value_head, ..call(&q, &q, false, false, 0.0) })
+    };
+    let (half, full) = (DType::BFloat16, DType::Float32);
+    for (cc, head, value_head, kernel) in [
+        ((8, 0), 192, 128, Kernel::Efficient),
+        ((12, 0), 192, 128, Kernel::Efficient),
+        ((9, 0), 192, 128, Kernel::Cudnn),
+        ((9, 0), 256, 128, Kernel::Cudnn),
+        ((10, 0), 192, 128, Kernel::Cudnn),
+        ((10, 0), 192, 64, Kernel::Efficient),
+        ((10, 0), 256, 128, Kernel::Efficient),
+        ((8, 0), 36, 32, Kernel::Math),
+        ((9, 0), 48, 36, Kernel::Math),
+        ((7, 5), 192, 128, Kernel::Math),
+    ] {
+        assert_eq!(chosen(cc, half, head, value_head), kernel, "{cc:?} {head} {value_head}");
+    }
+    for cc in [(7, 5), (8, 0), (9, 0), (10, 0), (12, 0)] {
+        assert_eq!(chosen(cc, full, 192, 128), Kernel::Efficient);
+        assert_eq!(chosen(cc, full, 36, 32), Kernel::Efficient);
+    }
 }
 
 #[test]

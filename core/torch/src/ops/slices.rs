@@ -21,13 +21,17 @@ pub fn filled(dtype: DType, parts: &[&Tensor]) -> Tensor {
         drop(whole);
         let (from, slice, source) = (next.geometry().clone(), Geometry::contiguous(part.dims()), part.dtype());
         tape.record([&mut next], move |g| {
-            let result = g.make(Op::NewEmptyStrided, &[g.grad()], Geometry::contiguous(from.dims()), dtype);
+            let result = g.make(Op::NewEmptyStrided, &[], Geometry::contiguous(from.dims()), dtype);
+            g.cx().in_place(Op::CopyInPlace, &result, &[g.grad()]);
             let copy = g.make(Op::Clone, &[&result], slice.clone(), dtype);
             let before = g.needs(0).then(|| g.make(Op::ZerosLike, &[], slice.clone(), dtype));
             let own = g.needs(1).then(|| {
                 if source == dtype { copy.clone() } else { g.make(Op::ToCopy, &[&copy], slice.clone(), source) }
             });
-            let before = before.map(|_zeros| result.clone());
+            let before = before.map(|zeros| {
+                g.cx().in_place(Op::CopyInPlace, &copy, &[&zeros]);
+                result.clone()
+            });
             grads([before, own])
         });
         whole = next;
@@ -54,7 +58,7 @@ mod tests {
         let backward = backward_of(whole);
         let births = made(&backward);
         let expected =
-            ["ones_like", "new_empty_strided", "clone", "zeros_like", "neg", "new_empty_strided", "clone", "neg"];
+            ["ones_like", "new_empty_strided", "clone", "zeros_like", "new_empty_strided", "clone", "neg", "neg"];
         assert_eq!(births, expected);
     }
 }
