@@ -218,7 +218,7 @@ pub async fn what_is_far_from_the_estimate_is_quarantined(base: Base) {
     assert_eq!(put(&store, &with_peak(1, 5000)).await, Kept { new: false, ..kept });
     // A run that did not end is no whole run: neither judged nor a neighbour.
     let mut record = with_peak(2, 5000);
-    record.attempts[1].outcome = plimsoll_core::measurement::Outcome::OutOfMemory;
+    record.attempts[1].outcome = Outcome::OutOfMemory;
     assert_eq!(put(&store, &record).await.standing, Standing::Accepted);
 }
 
