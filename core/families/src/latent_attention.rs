@@ -84,7 +84,7 @@ impl LatentSizes {
 enum Queries {
     Whole(Linear),
     /// `q_a_proj`, `q_a_layernorm`, `q_b_proj`.
-    Narrowed(Linear, Norm, Linear),
+    Narrowed(Box<(Linear, Norm, Linear)>),
 }
 
 /// `DeepseekV3Attention`.
@@ -112,7 +112,7 @@ impl LatentAttention {
             Some(rank) => {
                 let narrow = linear("q_a_proj", hidden, rank, bias);
                 let norm = norm("q_a_layernorm", rank);
-                Queries::Narrowed(narrow, norm, linear("q_b_proj", rank, width, false))
+                Queries::Narrowed(Box::new((narrow, norm, linear("q_b_proj", rank, width, false))))
             }
         };
         Self {
@@ -134,7 +134,10 @@ impl LatentAttention {
             let (batch, seq) = (hidden.size(0), hidden.size(1));
             let mut q_states = match &self.queries {
                 Queries::Whole(q_proj) => q_proj.forward(hidden),
-                Queries::Narrowed(narrow, norm, wide) => wide.forward(&norm.forward(&narrow.forward(hidden))),
+                Queries::Narrowed(parts) => {
+                    let (narrow, norm, wide) = &**parts;
+                    wide.forward(&norm.forward(&narrow.forward(hidden)))
+                }
             };
             q_states = ops::transpose(&ops::view(&q_states, &[batch, seq, heads, nope + rope]), 1, 2);
             let (q_pass, mut q_rot) = ops::split_in_two(&q_states, nope);
