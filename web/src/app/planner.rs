@@ -214,6 +214,11 @@ impl Planner {
         self.scenario.with_untracked(|scenario| scheduler::fit(scenario, Allowed { shorter: true }));
     }
 
+    /// Whether the last reading is below the load line; so is what has none.
+    pub fn sits_too_deep(&self) -> bool {
+        self.reading.with_untracked(|reading| reading.as_ref().is_none_or(|reading| reading.standing.below()))
+    }
+
     /// Seeks plans for several cards.
     pub fn seek_plans(&self) {
         self.plans.set(None);
@@ -284,7 +289,13 @@ impl Planner {
     /// Takes in what the scheduler found.
     pub fn receive(&self, topic: Topic, answer: Result<Answer>) {
         match (topic, answer) {
-            (Topic::Reading, Ok(Answer::Reading(reading))) => self.read(*reading),
+            (Topic::Reading, Ok(Answer::Reading(reading))) => {
+                self.read(*reading);
+                let several = self.scenario.with_untracked(|scenario| scenario.parallel.gpus > 1);
+                if several && scheduler::rests() && self.sits_too_deep() {
+                    self.scenario.with_untracked(scheduler::plans);
+                }
+            }
             (Topic::Reading, Err(fault)) => {
                 self.pending.set(false);
                 self.fault.set(Some(fault));

@@ -176,8 +176,8 @@ pub fn run(planner: Planner, scenario: &Scenario) {
             scheduler.rest = None;
             scheduler.push(Topic::Largest, Question::Largest(asked(&scenario)));
             if scenario.parallel.gpus > 1 {
-                // Of a run that fits nobody asked yet.
-                if planner.reading.with_untracked(|r| r.as_ref().is_none_or(|r| r.standing.below())) {
+                // Of a run that fits nobody asked yet; while its reading is awaited, the one there is another's.
+                if !planner.pending.get_untracked() && planner.sits_too_deep() {
                     scheduler.push(Topic::Plans, Question::Plans(asked(&scenario), Freedom::default()));
                 }
             } else {
@@ -210,6 +210,11 @@ pub fn fit(scenario: &Scenario, allowed: Allowed) {
         scheduler.push_first(Topic::Fit, Question::Fit(asked(scenario), allowed));
     });
     pump();
+}
+
+/// Whether typing has rested, so that neighbours were asked for.
+pub fn rests() -> bool {
+    with(|scheduler| scheduler.rest.is_none())
 }
 
 /// Asks for plans, or for the next piece of the search for them.
