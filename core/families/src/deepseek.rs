@@ -3,48 +3,17 @@
 
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, RmsNorm, Scope};
-use plimsoll_torch::ops;
-use plimsoll_torch::tensor::{ModuleId, Tensor};
 
 use super::config::Config;
-use super::decoder::{Decoder, Keywords, Layer, Masks, Parts, layers};
+use super::decoder::{Decoder, Layer, Masks, Parts, layers};
 use super::decoder_head::DecoderHead;
 use super::latent_attention::{LatentAttention, LatentSizes};
-use super::pre_norm::FeedForward;
+use super::pre_norm::{FeedForward, PreNormLayer};
 use super::shared_moe::{Mixture, MixtureDefaults, SharedMoe};
 use super::{Model, Plan, causal_lm};
 
 const MIXTURE: MixtureDefaults =
     MixtureDefaults { intermediate: 2048, experts: 256, top_k: 8, shared: 1, groups: 8, top_groups: 4, dense: 3 };
-
-#[derive(Debug)]
-struct DeepseekLayer {
-    self_attn: LatentAttention,
-    mlp: FeedForward,
-    input_layernorm: Norm,
-    post_attention_layernorm: Norm,
-    module: ModuleId,
-}
-
-impl Layer for DeepseekLayer {
-    fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> Tensor {
-        hidden.cx().within(self.module, || {
-            let residual = hidden;
-            let mut hidden = self.input_layernorm.forward(residual);
-            let (attended, _weights) = self.self_attn.forward(&hidden, keywords);
-            hidden = attended;
-            hidden = ops::add(residual, &hidden);
-            let residual = hidden;
-            let mut hidden = self.post_attention_layernorm.forward(&residual);
-            hidden = self.mlp.forward(&hidden);
-            ops::add(&residual, &hidden)
-        })
-    }
-
-    fn kind(&self) -> u64 {
-        u64::from(matches!(self.mlp, FeedForward::Shared(_)))
-    }
-}
 
 /// `DeepseekV3ForCausalLM(config)`, with the defaults of `configuration_deepseek_v3.py`.
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
@@ -61,7 +30,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         let norm = |name: &'static str| Norm::Rms(RmsNorm::new(&scope.child(name), hidden));
         let self_attn = LatentAttention::new(&scope.child("self_attn"), sizes, core.clone());
         let mlp = scope.child("mlp");
-        Some(Box::new(DeepseekLayer {
+        Some(Box::new(PreNormLayer {
             self_attn,
             mlp: if i < mixture.dense {
                 FeedForward::Gated(Box::new(GatedMlp::new(&mlp, hidden, intermediate, act, false)?))
@@ -70,6 +39,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             },
             input_layernorm: norm("input_layernorm"),
             post_attention_layernorm: norm("post_attention_layernorm"),
+            windowed: false,
             module: scope.module(),
         }))
     };

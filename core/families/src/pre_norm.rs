@@ -6,6 +6,7 @@ use plimsoll_torch::tensor::{ModuleId, Tensor};
 
 use super::attend::Attend;
 use super::decoder::{Keywords, Layer};
+use super::latent_attention::LatentAttention;
 use super::shared_moe::SharedMoe;
 use super::sparse::SparseMoeBlock;
 
@@ -61,11 +62,38 @@ impl PlainMlp {
     }
 }
 
+/// The attention of a layer.
+pub trait SelfAttention: std::fmt::Debug {
+    /// The attended hidden states, and the probabilities that eager attention returns beside them.
+    fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> (Tensor, Option<Tensor>);
+
+    /// What sets it apart from that of other layers of its model: those of one kind do the same.
+    fn kind(&self) -> u64 {
+        0
+    }
+}
+
+impl SelfAttention for Attend {
+    fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> (Tensor, Option<Tensor>) {
+        Self::forward(self, hidden, keywords)
+    }
+
+    fn kind(&self) -> u64 {
+        self.options.rotary
+    }
+}
+
+impl SelfAttention for LatentAttention {
+    fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> (Tensor, Option<Tensor>) {
+        Self::forward(self, hidden, keywords)
+    }
+}
+
 /// `LlamaDecoderLayer`.
 #[derive(Debug)]
-pub struct PreNormLayer {
+pub struct PreNormLayer<A = Attend> {
     /// Attention.
-    pub self_attn: Attend,
+    pub self_attn: A,
     /// Feed-forward.
     pub mlp: FeedForward,
     /// Before attention.
@@ -78,7 +106,7 @@ pub struct PreNormLayer {
     pub module: ModuleId,
 }
 
-impl Layer for PreNormLayer {
+impl<A: SelfAttention> Layer for PreNormLayer<A> {
     fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> Tensor {
         hidden.cx().within(self.module, || {
             let residual = hidden;
@@ -98,7 +126,6 @@ impl Layer for PreNormLayer {
     }
 
     fn kind(&self) -> u64 {
-        2 * self.self_attn.options.rotary
-            + u64::from(matches!(self.mlp, FeedForward::Sparse(_) | FeedForward::Shared(_)))
+        2 * self.self_attn.kind() + u64::from(matches!(self.mlp, FeedForward::Sparse(_) | FeedForward::Shared(_)))
     }
 }
