@@ -26,6 +26,7 @@ mod pages;
 mod properties;
 mod runtime;
 mod runtime_streams;
+mod selected;
 mod space;
 mod streams;
 mod truth;
