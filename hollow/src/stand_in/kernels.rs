@@ -8,7 +8,7 @@ use std::sync::{LazyLock, Mutex};
 use super::call::{Status, lock, status};
 use super::cards::{Device, cards};
 use super::pages;
-use super::{selected, truth};
+use super::{overflow, selected, truth};
 use crate::capability::{REGISTERS, capability};
 
 /// Registers a thread takes: kernels' real counts are not read. Only occupancy depends on it.
@@ -128,6 +128,7 @@ pub(super) unsafe fn launch(
         let items = (selected::counts(name) && !arguments.is_null())
             .then(|| unsafe { (*arguments.add(selected::ITEMS)).cast::<u32>().read_unaligned() });
         selected::launched(items);
+        overflow::launched(name);
         truth::launched(name);
     }
     let threads = block.iter().try_fold(1u32, |all, &n| all.checked_mul(n));

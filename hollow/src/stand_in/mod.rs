@@ -22,6 +22,7 @@ mod kernels;
 mod memory;
 mod nvml;
 mod nvrtc;
+mod overflow;
 mod pages;
 mod properties;
 mod runtime;
