@@ -1560,8 +1560,8 @@ def make_optimizers(training, model, parameters, packages, device, channel):
         rest = [p for p in parameters if id(p) not in chosen]
         muon = [torch.optim.Muon(matrices, lr=1e-4)] if matrices else []
         # An optimizer without parameters is an error.
-        return muon + ([classic_optimizer("adamw", implementation, rest)] if rest else [])
-    return [classic_optimizer(name, implementation, parameters)]
+        return muon + ([classic_optimizer("adamw", training, rest)] if rest else [])
+    return [classic_optimizer(name, training, parameters)]
 
 
 def hidden_matrices(model, parameters):
@@ -1574,10 +1574,12 @@ def hidden_matrices(model, parameters):
     return [p for p in parameters if p.dim() == 2 and id(p) not in outer]
 
 
-def classic_optimizer(name, implementation, parameters):
+def classic_optimizer(name, training, parameters):
+    implementation = training["optimizer_impl"]
     options = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}}[implementation]
     classes = {"sgd": torch.optim.SGD, "sgd-momentum": torch.optim.SGD, "adam": torch.optim.Adam,
                "adamw": torch.optim.AdamW, "adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop,
+               "nadam": torch.optim.NAdam, "adamax": torch.optim.Adamax,
                "rmsprop-momentum": torch.optim.RMSprop, "rmsprop-centered": torch.optim.RMSprop,
                "rmsprop-centered-momentum": torch.optim.RMSprop, "adafactor-torch": getattr(torch.optim, "Adafactor", None)}
     if name not in classes:
@@ -1585,6 +1587,8 @@ def classic_optimizer(name, implementation, parameters):
         raise Stop("unsupported", "the optimizer %s cannot be measured" % clean(name), "use one of %s" % known)
     if name.endswith("-momentum"):
         options["momentum"] = 0.9
+    if training.get("amsgrad"):
+        options["amsgrad"] = True
     if name.startswith("rmsprop-centered"):
         options["centered"] = True
     try:

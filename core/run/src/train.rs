@@ -162,7 +162,7 @@ fn steps(
         parameters,
         training,
         ema,
-        optimizers: optim::build(training.optimizer, training.optimizer_impl, parameters),
+        optimizers: optim::build(training, parameters),
         scaler: (training.precision == Precision::Fp16Amp).then(GradScaler::default),
         locals: Locals::default(),
         repeats,
