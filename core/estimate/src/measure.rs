@@ -58,11 +58,13 @@ pub fn replay(
     let (mut allocated, mut reserved) = (Bytes::ZERO, Bytes::ZERO);
     for (i, mark) in ledger.phases.iter().enumerate() {
         let end = ledger.phases.get(i + 1).map_or(ledger.events.len(), |next| next.at);
-        for (index, event) in (mark.at..end).zip(&ledger.events[mark.at..end]) {
-            if ledger.empties_before(index) {
+        for (emptied, range) in ledger.between_emptyings(mark.at..end) {
+            if emptied {
                 allocator.empty_cache();
             }
-            allocator.apply(*event, sizes(event.id()))?;
+            for event in &ledger.events[range] {
+                allocator.apply(*event, sizes(event.id()))?;
+            }
         }
         allocated = allocated.max(allocator.peak_allocated());
         reserved = reserved.max(allocator.peak_reserved());
@@ -98,11 +100,13 @@ pub fn at(
     events: usize,
 ) -> Result<(Bytes, Bytes), OutOfMemory> {
     let mut allocator = CachingAllocator::with_capacity(limit, ledger.storages.len());
-    for (index, event) in ledger.events.iter().take(events).enumerate() {
-        if ledger.empties_before(index) {
+    for (emptied, range) in ledger.between_emptyings(0..events.min(ledger.events.len())) {
+        if emptied {
             allocator.empty_cache();
         }
-        allocator.apply(*event, sizes(event.id()))?;
+        for event in &ledger.events[range] {
+            allocator.apply(*event, sizes(event.id()))?;
+        }
     }
     Ok((allocator.allocated(), allocator.reserved()))
 }

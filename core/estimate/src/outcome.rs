@@ -100,12 +100,14 @@ impl CardMemory {
             return false;
         }
         let mut allocator = CachingAllocator::with_capacity(Some(self.room()), ledger.storages.len());
-        for (index, event) in ledger.events.iter().enumerate() {
-            if ledger.empties_before(index) {
+        for (emptied, range) in ledger.between_emptyings(0..ledger.events.len()) {
+            if emptied {
                 allocator.empty_cache();
             }
-            if allocator.apply(*event, size(event.id())).is_err() || allocator.reserved() > line {
-                return false;
+            for event in &ledger.events[range] {
+                if allocator.apply(*event, size(event.id())).is_err() || allocator.reserved() > line {
+                    return false;
+                }
             }
         }
         true

@@ -14,7 +14,7 @@ use plimsoll_ledger::{DType, GradFnId, Kind, ModuleId, OpId};
 use plimsoll_scenario::{Checkpointing, HullModel, Scenario, at, variant_of};
 use plimsoll_torch::ops;
 use plimsoll_torch::optim::{self, GradScaler};
-use plimsoll_torch::tensor::{Context, Tensor, Told};
+use plimsoll_torch::tensor::{Context, Tensor, Told, ToldShape};
 
 /// The tape that is played.
 #[derive(Clone, Debug)]
@@ -38,8 +38,10 @@ impl Played {
 #[derive(Debug)]
 pub struct Player {
     tape: Played,
-    /// Bytes and sizes of every storage.
-    sizes: Vec<(u64, Vec<u64>)>,
+    /// Bytes of every storage.
+    bytes: Vec<u64>,
+    /// The hull's shapes, and behind them one of no dimensions.
+    shapes: Vec<ToldShape>,
     modules: Vec<ModuleId>,
     ops: Vec<OpId>,
     nodes: Vec<GradFnId>,
@@ -172,15 +174,17 @@ impl Player {
         let tape = played.tape();
         let values = values(&hull.exprs, &axes);
         let value = |expr: u32| values.get(expr as usize).copied().flatten();
-        let mut sizes = Vec::with_capacity(tape.storages.len());
+        let of_exprs = |shape: &[u32]| ToldShape::new(shape.iter().map(|expr| value(*expr).unwrap_or(0)));
+        let mut shapes: Vec<ToldShape> = hull.shapes.iter().map(|shape| of_exprs(shape)).collect();
+        shapes.push(of_exprs(&[]));
+        let mut all_bytes = Vec::with_capacity(tape.storages.len());
         for born in &tape.storages {
             let bytes = value(born.bytes).ok_or_else(|| {
                 let op = hull.ops.get(born.op as usize).map_or("", String::as_str);
                 let problem = format!("at these sizes a tensor of {op} would have no whole number of bytes");
                 Error::new(at::model::hull, problem, "ask for sizes that the model takes")
             })?;
-            let shape = hull.shapes.get(born.shape as usize).map(Vec::as_slice).unwrap_or_default();
-            sizes.push((bytes, shape.iter().map(|expr| value(*expr).unwrap_or(0)).collect()));
+            all_bytes.push(bytes);
         }
         let ops = hull.ops.iter().map(|name| cx.name_op(name)).collect();
         let nodes = hull.nodes.iter().map(|name| cx.name_grad_fn(name)).collect();
@@ -188,7 +192,8 @@ impl Player {
         let dtypes = hull.dtypes.iter().map(|name| dtype(name)).collect();
         let mut player = Self {
             tape: played.clone(),
-            sizes,
+            bytes: all_bytes,
+            shapes,
             modules,
             ops,
             nodes,
@@ -222,14 +227,14 @@ impl Player {
     /// A storage comes.
     fn come(&self, cx: &Rc<Context>, storage: u32, kind: Option<Kind>) -> Tensor {
         let born = self.tape.tape().storages[storage as usize];
-        let (bytes, sizes) = &self.sizes[storage as usize];
+        let none = self.shapes.len() - 1;
         cx.told(Told {
-            bytes: *bytes,
+            bytes: self.bytes[storage as usize],
             op: self.ops[born.op as usize],
             grad_fn: self.nodes[born.node as usize],
             module: self.modules[born.module as usize],
             dtype: self.dtypes[born.dtype as usize],
-            sizes,
+            shape: &self.shapes[none.min(born.shape as usize)],
             kind,
         })
     }
@@ -361,7 +366,7 @@ impl Player {
     /// Another reference to a storage that somebody holds, Python or not.
     fn at(&self, cx: &Rc<Context>, segment: &Segment, storage: u32) -> Option<Tensor> {
         match storage.checked_sub(segment.first) {
-            Some(index) => cx.told_again(*self.now.ids.get(index as usize)?),
+            Some(index) => cx.told_again(*self.now.ids.get(index as usize)?, self.shapes.last()?),
             None => self.loaded.get(storage as usize)?.clone(),
         }
     }

@@ -47,6 +47,8 @@ struct Recording {
     loss: (u32, DType),
     /// The storage of every parameter's gradient that it made.
     gradients: Vec<Option<u32>>,
+    /// Whether some of them are parts of one storage.
+    shared: bool,
     /// What else is alive after it: leaves of the graph and their gradients.
     graph: Vec<u32>,
     /// What a wrapper holds beside gradients.
@@ -333,6 +335,7 @@ impl Loop<'_> {
             let mut known: Vec<u32> = gradients.iter().flatten().copied().chain([kept_loss.0]).collect();
             known.extend(held.as_ref().map(|(id, ..)| *id));
             known.sort_unstable();
+            let shared = known.windows(2).any(|pair| matches!(pair, [a, b] if a == b));
             let mut graph = cx.alive_since(first_storage);
             graph.retain(|id| known.binary_search(id).is_err());
             // A leaf lets go of its gradient, which is younger, before it goes itself.
@@ -344,6 +347,7 @@ impl Loop<'_> {
                 stretches,
                 loss: kept_loss,
                 gradients,
+                shared,
                 graph,
                 held,
             });
@@ -374,9 +378,11 @@ impl Loop<'_> {
         for (parameter, gradient) in self.parameters.iter().zip(&recording.gradients) {
             if let Some(id) = gradient {
                 let geometry = parameter.geometry().clone();
-                let shared = made.get(id).map(|known| known.view_as(geometry.clone()));
-                let gradient = shared.or_else(|| repeat.tensor(cx, *id, geometry, parameter.dtype()));
-                made.extend(gradient.clone().map(|gradient| (*id, gradient)));
+                let known = made.get(id).map(|known| known.view_as(geometry.clone()));
+                let gradient = known.or_else(|| repeat.tensor(cx, *id, geometry, parameter.dtype()));
+                if recording.shared {
+                    made.extend(gradient.clone().map(|gradient| (*id, gradient)));
+                }
                 optim::set_gradient(parameter, gradient);
             }
         }

@@ -3,7 +3,9 @@
 #![forbid(unsafe_code)]
 
 mod case;
+#[cfg(feature = "server")]
 mod fill;
+#[cfg(feature = "server")]
 mod load;
 mod machine;
 mod measure;
@@ -20,6 +22,7 @@ use lexopt::prelude::*;
 
 const USAGE: &str = "\
 Usage: plimsoll-bench page --plimsoll PROGRAM --planner DIRECTORY --wasm PROGRAM --tools TEXT
+       plimsoll-bench engine --wasm PROGRAM
        plimsoll-bench load --plimsoll PROGRAM
        plimsoll-bench case ID
 ";
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
     let done = match options.command.as_str() {
         "case" => case::run(&options.case),
         "load" => load(&options),
+        "engine" => page(&options, None),
         _ => all_but_load(&options),
     };
     match done {
@@ -80,34 +84,47 @@ fn parse(mut parser: lexopt::Parser) -> Result<Options, lexopt::Error> {
             Err("page needs --plimsoll, --planner and --wasm".into())
         }
         "load" if missing(&options.plimsoll) => Err("load needs --plimsoll".into()),
-        "page" | "load" | "case" => Ok(options),
+        "engine" if missing(&options.wasm) => Err("engine needs --wasm".into()),
+        "page" | "engine" | "load" | "case" => Ok(options),
         other => Err(format!("there is no command `{other}`").into()),
     }
 }
 
-/// Measures everything but the load, and writes the page. Only what was measured in this run is on it, and what
-/// [`load`] put there.
+/// Measures everything but the load, and writes the page.
 fn all_but_load(options: &Options) -> Result<()> {
+    eprintln!("timing the start of the server");
+    let start = measure::start_up(&options.plimsoll)?;
+    page(options, Some((size::by_file(&options.planner)?, start)))
+}
+
+/// Times the engine and writes the page. Only what was measured in this run is on it, and what [`load`] put there.
+fn page(options: &Options, product: Option<(Vec<size::Size>, measure::StartUp)>) -> Result<()> {
+    let busy = machine::others();
     eprintln!("timing estimates natively");
     let native = measure::native()?;
     eprintln!("timing estimates in WebAssembly");
     let wasm = measure::wasm(&options.wasm)?;
-    eprintln!("timing the start of the server");
-    let start = measure::start_up(&options.plimsoll)?;
+    let tools = if options.tools.is_empty() { String::new() } else { format!("; {}", options.tools) };
     let page = page::Page {
         machine: machine::describe(),
-        versions: format!("{}; {}", machine::versions(), options.tools),
+        busy,
+        versions: format!("{}{tools}", machine::versions()),
         date: machine::date(),
         native,
         wasm,
-        sizes: size::by_file(&options.planner)?,
-        start,
+        product,
         load: page::load_of(&fs::read_to_string(path()).unwrap_or_default()).to_owned(),
     };
     write(&page.to_string())
 }
 
+#[cfg(not(feature = "server"))]
+fn load(_: &Options) -> Result<()> {
+    anyhow::bail!("this program was built without the server")
+}
+
 /// Measures the server under load only, and puts it into the page.
+#[cfg(feature = "server")]
 fn load(options: &Options) -> Result<()> {
     let text = load::run(&options.plimsoll)?;
     let page = fs::read_to_string(path()).context("run `cargo xtask bench` first")?;
@@ -140,7 +157,8 @@ mod tests {
         assert_eq!(read("case llama-2-7b").unwrap().case, "llama-2-7b");
         assert_eq!(read("load --plimsoll p").unwrap().plimsoll, Path::new("p"));
         assert!(read("page --plimsoll p --planner d --wasm w --tools t").is_ok());
-        for line in ["", "load", "page --plimsoll p", "case a b", "faster"] {
+        assert!(read("engine --wasm w").is_ok());
+        for line in ["", "load", "engine", "page --plimsoll p", "case a b", "faster"] {
             assert!(read(line).is_err(), "{line}");
         }
     }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use plimsoll_catalog::software::rules;
 use plimsoll_scenario::OptimizerImpl;
+use smallvec::SmallVec;
 
 use super::groups::by_dtype;
 use super::lists::{Lists, Pass};
@@ -17,7 +18,7 @@ pub struct Adam {
     implementation: OptimizerImpl,
     decays: bool,
     maxima: bool,
-    states: Vec<Option<Vec<Tensor>>>,
+    states: Vec<Option<SmallVec<[Tensor; 2]>>>,
 }
 
 impl Adam {
@@ -43,7 +44,7 @@ impl Adam {
             if self.states[i].is_some() {
                 continue;
             }
-            let mut tensors = Vec::with_capacity(4);
+            let mut tensors = SmallVec::new();
             if self.implementation == OptimizerImpl::Fused {
                 let step = || cx.owned_by(p, || cx.launch(Op::Zeros, &[]).make_sizes(&[], DType::Float32));
                 tensors.push(cx.counting_as(Kind::OptimizerState, step));

@@ -48,6 +48,8 @@ pub struct Context {
     closed: Cell<bool>,
     /// Set when more was written than a run may have: nothing that follows is written, and the run is worth nothing.
     exhausted: Cell<bool>,
+    /// So many entries are written when it is looked at anew whether that is too much.
+    weighed_next: Cell<usize>,
     /// Whether a forward has changed the model itself, as the next one will not.
     changed: Cell<bool>,
     blas: Blas,
@@ -104,6 +106,7 @@ impl Context {
             muted: Cell::new(false),
             closed: Cell::new(false),
             exhausted: Cell::new(false),
+            weighed_next: Cell::new(0),
             changed: Cell::new(false),
             blas: Blas::default(),
             inference: Cell::new(false),
@@ -170,10 +173,27 @@ impl Context {
         if self.frames.borrow().iter().any(Frame::recomputes) {
             return false;
         }
-        if !self.exhausted.get() && self.recorder.borrow().over(self.beside()) {
+        if !self.exhausted.get() && self.is_to_be_weighed() && self.recorder.borrow().over(self.beside()) {
             self.exhausted.set(true);
         }
         self.exhausted.get() || self.repeats_failed()
+    }
+
+    /// As [`Context::exhausted`], of all that is written by now.
+    pub fn exhausted_by_now(&self) -> bool {
+        self.weighed_next.set(0);
+        self.exhausted()
+    }
+
+    /// Whether enough was written since the last time to be worth weighing: whoever asks does so at every storage and node.
+    fn is_to_be_weighed(&self) -> bool {
+        const ENTRIES: usize = 64;
+        let written = self.recorder.borrow().entries() + self.next_seq.get() as usize;
+        if written < self.weighed_next.get() {
+            return false;
+        }
+        self.weighed_next.set(written + ENTRIES);
+        true
     }
 
     /// Says that this forward changes the model itself: the next one will not do the same.

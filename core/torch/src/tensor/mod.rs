@@ -43,7 +43,7 @@ pub use past::{Past, Seen};
 pub use repeat::{Position, Repeat};
 pub use saved::Saved;
 pub use storage::Tensor;
-pub use told::Told;
+pub use told::{Told, ToldShape};
 pub use units::{Unit, WORTH, run_units};
 
 pub use plimsoll_ledger::{DType, Kind, ModuleId};
