@@ -44,9 +44,11 @@ Commands:
   reference [--check]   Write docs/models.md and docs/gpus.md from the catalog, docs/scenario.md from the
                         levers, and docs/worked-examples.md; with --check, fail when the committed
                         ones differ.
-  bench [engine | load] Measure and write docs/performance.md; with `engine`, without the planner and the
+  bench [engine | load | browser]
+                        Measure and write docs/performance.md; with `engine`, without the planner and the
                         server, for which little has to be built; with `load`, only its part about the
-                        server under load, which takes some minutes and needs PostgreSQL.
+                        server under load, which takes some minutes and needs PostgreSQL; with `browser`,
+                        only how long a person waits in a real one, and what the planner is made of.
 ";
 
 /// The exit code for a command line that makes no sense.
@@ -113,6 +115,7 @@ fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error> {
             (Command::Test(options), Long("without-browser")) => options.without_browser = true,
             (Command::Bench(part), Value(what)) if what == "load" => *part = bench::Part::Load,
             (Command::Bench(part), Value(what)) if what == "engine" => *part = bench::Part::Engine,
+            (Command::Bench(part), Value(what)) if what == "browser" => *part = bench::Part::Browser,
             (Command::Scoreboard { check, .. }, Long("check")) => *check = true,
             (_, other) => return Err(other.unexpected()),
         }
@@ -144,6 +147,7 @@ mod tests {
         assert!(matches!(parse_line("bench"), Ok(Command::Bench(bench::Part::Product))));
         assert!(matches!(parse_line("bench load"), Ok(Command::Bench(bench::Part::Load))));
         assert!(matches!(parse_line("bench engine"), Ok(Command::Bench(bench::Part::Engine))));
+        assert!(matches!(parse_line("bench browser"), Ok(Command::Bench(bench::Part::Browser))));
         assert!(matches!(parse_line(""), Ok(Command::Help)));
         for line in ["serve --check", "test --open", "tset", "--check", "bench now", "serve --listen"] {
             assert!(parse_line(line).is_err(), "{line}");

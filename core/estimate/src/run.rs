@@ -131,6 +131,14 @@ impl Run {
         explain::timeline(&self.ledger, self.peak_event, max_points)
     }
 
+    /// Live memory while events `from` to `to` of the stream happen, in at most `max_points` points; where there are no
+    /// more events than that, after each of them. Its peak is the highest of it.
+    pub fn stretch(&self, from: u32, to: u32, max_points: usize) -> Timeline {
+        let last = self.ledger.events.len();
+        let to = (to as usize).min(last);
+        explain::stretch(&self.ledger, (from as usize).min(to)..to, max_points)
+    }
+
     /// Every byte at the peak of live memory, layer by layer, and what the process takes beyond.
     pub fn explain(&self) -> Explanation {
         let events = self.peak_event + 1;

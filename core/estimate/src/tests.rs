@@ -91,6 +91,38 @@ fn timeline_points_are_what_is_alive_there() {
     }
 }
 
+/// A part of the stream that is looked at closely has every event, and what the whole says of the same moments.
+#[test]
+fn a_stretch_has_every_event_of_its_own() {
+    let run = run(json!({"precision": "bf16-amp"}));
+    let whole = run.timeline(100_000);
+    let last = run.ledger().events.len() as u32;
+    assert_eq!(run.stretch(0, u32::MAX, 100_000).points.len(), last as usize);
+    for (from, to) in
+        [(0, 40), (17, 18), (last / 2, last / 2 + 200), (last - 5, last), (run.peak_event() - 1, run.peak_event())]
+    {
+        let part = run.stretch(from, to, 400);
+        assert_eq!(part.points.iter().map(|p| p.event).collect::<Vec<_>>(), (from + 1..=to).collect::<Vec<_>>());
+        for point in &part.points {
+            let holdings: Bytes = run.alive_at(point.event).iter().map(|h| h.bytes).sum();
+            assert_eq!(holdings, point.live.total());
+        }
+        for same in whole.points.iter().filter(|p| p.event > from && p.event <= to) {
+            assert!(part.points.contains(same), "{same:?}");
+        }
+        let highest = part.points.iter().map(|p| p.live.total()).max();
+        assert_eq!(Some(part.points[part.peak].live.total()), highest);
+    }
+    // Fewer points than events: the highest and the lowest are there still.
+    let (coarse, fine) = (run.stretch(10, last - 10, 50), run.stretch(10, last - 10, 100_000));
+    let ends = |t: &Timeline| {
+        let totals = t.points.iter().map(|p| p.live.total());
+        (totals.clone().min(), totals.max())
+    };
+    assert!(coarse.points.len() < 120 && ends(&coarse) == ends(&fine));
+    assert!(run.stretch(5, 5, 100).points.is_empty() && run.stretch(9, 3, 100).points.is_empty());
+}
+
 /// However few points are asked for, the peak is one of them, and every phase ends in one.
 #[test]
 fn a_coarse_timeline_keeps_the_peak_and_the_phases() {

@@ -67,7 +67,8 @@ impl Default for ShapeIndex {
 impl ShapeIndex {
     /// The number of these sizes in `shapes`, which gets them if they are new.
     pub fn of(&mut self, shapes: &mut Shapes, sizes: &[u64]) -> ShapeId {
-        let mixed = sizes.iter().fold(sizes.len() as u64, |mixed, size| (mixed ^ size).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mixed =
+            sizes.iter().fold(sizes.len() as u64, |mixed, size| (mixed ^ size).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let recent = &mut self.recent[(mixed >> 58) as usize % RECENT];
         if (recent.0 as usize) < shapes.len() && shapes.get(*recent) == sizes {
             return *recent;

@@ -86,8 +86,8 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Re
     };
     // What hooks do is not in a copy of a layer, but that DDP hears of its gradients: they are told of again.
     let parallel = &scenario.parallel;
-    let unhooked = parallel.gpus == 1
-        || (parallel.strategy == ParallelStrategy::Ddp && !parallel.ddp.gradient_as_bucket_view);
+    let unhooked =
+        parallel.gpus == 1 || (parallel.strategy == ParallelStrategy::Ddp && !parallel.ddp.gradient_as_bucket_view);
     cx.set_repeats(repeats == Repeats::Copied && unhooked);
     cx.set_machine(Machine {
         rules: software,

@@ -10,6 +10,7 @@ mod controls;
 mod course;
 mod emblem;
 mod exchange;
+mod explain;
 mod fitting;
 mod footer;
 mod gauge;
@@ -67,6 +68,7 @@ fn App() -> impl IntoView {
     address::carry(logbook);
     let planner = Planner::open();
     provide_context(planner);
+    provide_context(explain::Explain::open());
     provide_context(plans::PlanBook::open(planner));
     provide_context(exchange::Given::default());
     provide_context(snapshot::Snapped::default());

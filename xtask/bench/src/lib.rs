@@ -7,9 +7,9 @@
 
 use plimsoll_core::estimate::fit::{Freedom, plans, with_tokens};
 use plimsoll_core::estimate::{Run, Verdict};
+use plimsoll_core::scenario::HullModel;
 use plimsoll_core::solve;
 pub use plimsoll_core::solve::EFFORT;
-use plimsoll_core::scenario::HullModel;
 use plimsoll_core::{Result, Scenario};
 
 /// One question to time.
@@ -76,8 +76,10 @@ pub const CASES: [Case; 17] = [
         id: "llama-2-7b",
         title: "Llama-2-7B",
         question: Question::Estimate,
-        model: Asked::Config(r#"{"model_type":"llama","hidden_size":4096,"intermediate_size":11008,"num_hidden_layers":32,
-            "num_attention_heads":32,"num_key_value_heads":32,"vocab_size":32000}"#),
+        model: Asked::Config(
+            r#"{"model_type":"llama","hidden_size":4096,"intermediate_size":11008,"num_hidden_layers":32,
+            "num_attention_heads":32,"num_key_value_heads":32,"vocab_size":32000}"#,
+        ),
         precision: "bf16-amp",
         cards: ONE,
         beside: None,
@@ -104,9 +106,11 @@ pub const CASES: [Case; 17] = [
         id: "qwen3-30b-a3b",
         title: "Qwen3-30B-A3B (128 experts x 48 layers)",
         question: Question::Estimate,
-        model: Asked::Config(r#"{"model_type":"qwen3_moe","hidden_size":2048,"intermediate_size":6144,"moe_intermediate_size":768,
+        model: Asked::Config(
+            r#"{"model_type":"qwen3_moe","hidden_size":2048,"intermediate_size":6144,"moe_intermediate_size":768,
             "num_experts":128,"num_experts_per_tok":8,"norm_topk_prob":true,"num_hidden_layers":48,
-            "num_attention_heads":32,"num_key_value_heads":4,"head_dim":128,"vocab_size":151936}"#),
+            "num_attention_heads":32,"num_key_value_heads":4,"head_dim":128,"vocab_size":151936}"#,
+        ),
         precision: "bf16-amp",
         cards: ONE,
         beside: None,
@@ -240,7 +244,9 @@ impl Case {
         let plans = self.question == Question::Plans;
         let (seq, gpu) = if plans { (4096, "h100-sxm") } else { (2048, "h200") };
         let (model, input) = match self.model {
-            Asked::Config(config) if config.contains("gpt2") => (format!(r#""hf":{config}"#), r#","seq":1024"#.to_owned()),
+            Asked::Config(config) if config.contains("gpt2") => {
+                (format!(r#""hf":{config}"#), r#","seq":1024"#.to_owned())
+            }
             Asked::Config(config) => (format!(r#""hf":{config}"#), format!(r#","seq":{seq}"#)),
             Asked::Hull(bytes, seq) => (format!(r#""hull":"{}","S":{seq}"#, HullModel::content(bytes)), String::new()),
         };

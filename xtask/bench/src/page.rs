@@ -27,23 +27,32 @@ pub struct Page {
     pub product: Option<(Vec<Size>, StartUp)>,
     /// The server under load, as the page before had it.
     pub load: String,
+    /// The planner in a browser, as the page before had it.
+    pub browser: String,
 }
 
-/// What stands around the part about load, which is measured apart.
-const LOAD: [&str; 2] = ["<!-- load:begin -->\n", "<!-- load:end -->\n"];
+/// A part of the page that is measured apart, by what stands around it.
+#[derive(Clone, Copy, Debug)]
+pub struct Part(&'static str, &'static str);
 
-/// The part of a page about load; nothing when there is none.
-pub fn load_of(page: &str) -> &str {
-    let [begin, end] = LOAD;
-    page.split_once(begin).and_then(|(_, rest)| rest.split_once(end)).map_or("", |(load, _)| load)
-}
+/// The server under load.
+pub const LOAD: Part = Part("<!-- load:begin -->\n", "<!-- load:end -->\n");
 
-/// A page with another part about load.
-pub fn with_load(page: &str, load: &str) -> Option<String> {
-    let [begin, end] = LOAD;
-    let (before, rest) = page.split_once(begin)?;
-    let (_, after) = rest.split_once(end)?;
-    Some(format!("{before}{begin}{load}{end}{after}"))
+/// The planner in a browser.
+pub const BROWSER: Part = Part("<!-- browser:begin -->\n", "<!-- browser:end -->\n");
+
+impl Part {
+    /// What a page says there; nothing when it has no such part.
+    pub fn of(self, page: &str) -> &str {
+        page.split_once(self.0).and_then(|(_, rest)| rest.split_once(self.1)).map_or("", |(text, _)| text)
+    }
+
+    /// A page that says something else there; `None` when it has no such part.
+    pub fn put(self, page: &str, text: &str) -> Option<String> {
+        let (before, rest) = page.split_once(self.0)?;
+        let (_, after) = rest.split_once(self.1)?;
+        Some(format!("{before}{}{text}{}{after}", self.0, self.1))
+    }
 }
 
 impl fmt::Display for Page {
@@ -60,8 +69,8 @@ impl fmt::Display for Page {
             planner(f, sizes)?;
             server(f, *start)?;
         }
-        let [begin, end] = LOAD;
-        write!(f, "{begin}{}{end}", self.load)
+        writeln!(f, "{}{}{}", BROWSER.0, self.browser, BROWSER.1)?;
+        write!(f, "{}{}{}", LOAD.0, self.load, LOAD.1)
     }
 }
 
@@ -76,7 +85,10 @@ impl Page {
              (wasm). Of several cards, one estimate is of all roles; beside it stands how often its model's estimate on one card\n\
              would have been done in that time, and beside a hull the same of its model's own code.\n"
         )?;
-        writeln!(f, "| model | target | median | fastest | runs | memory | estimated peak | of the fastest beside it |")?;
+        writeln!(
+            f,
+            "| model | target | median | fastest | runs | memory | estimated peak | of the fastest beside it |"
+        )?;
         writeln!(f, "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |")?;
         self.rows(f, |case| case.question == Question::Estimate, true)?;
         writeln!(f, "\n## Many at once\n")?;
@@ -149,7 +161,7 @@ fn mebibytes(n: u64) -> String {
 }
 
 /// A file's name without the hash of its content, which changes with every build.
-fn unhashed(name: &str) -> String {
+pub fn unhashed(name: &str) -> String {
     let is_hash = |part: &str| part.len() == 16 && part.bytes().all(|b| b.is_ascii_hexdigit());
     let mut parts = Vec::new();
     for part in name.split('-') {
@@ -194,11 +206,13 @@ mod tests {
                 StartUp { runs: 21, median: 12.34, slowest: 20.0 },
             )),
             load: "64 clients\n".into(),
+            browser: "keys\n".into(),
         };
         let text = page.to_string();
-        assert_eq!(load_of(&text), "64 clients\n");
-        assert_eq!(load_of(&with_load(&text, "65 clients\n").unwrap()), "65 clients\n");
-        assert_eq!(with_load("# Performance", ""), None);
+        assert_eq!((LOAD.of(&text), BROWSER.of(&text)), ("64 clients\n", "keys\n"));
+        let other = LOAD.put(&text, "65 clients\n").unwrap();
+        assert_eq!((LOAD.of(&other), BROWSER.of(&other)), ("65 clients\n", "keys\n"));
+        assert_eq!(LOAD.put("# Performance", ""), None);
         for expected in [
             "| Llama-2-7B | native | 1.50 ms |",
             "| Llama-2-7B | wasm | 4.25 ms |",

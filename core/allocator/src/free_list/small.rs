@@ -3,8 +3,8 @@
 //! Small requests are cut off segments of 2 MiB, so nearly every free block has a size of its own, and another one after the
 //! next request. There are few sizes: each has a place in a table, and a bit that says whether it has blocks.
 
-use super::class::Class;
 use super::Place;
+use super::class::Class;
 
 /// One past the size of the largest block, a whole segment, in units of 512 bytes.
 const SIZES: usize = 4096 + 1;
@@ -62,7 +62,9 @@ impl SmallBlocks {
     #[inline]
     pub fn remove(&mut self, size: u64, place: Place) {
         let size = size as usize;
-        let Some(class) = self.class_of.get(size).and_then(|class| self.classes.get_mut(*class as usize)) else { return };
+        let Some(class) = self.class_of.get(size).and_then(|class| self.classes.get_mut(*class as usize)) else {
+            return;
+        };
         if class.remove(place) {
             self.note_emptied(size);
         }

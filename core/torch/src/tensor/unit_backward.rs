@@ -217,7 +217,9 @@ impl Repetition {
         let Some(lines) = Lines::read(ledger, &stretch, &ranges, &written.swapped, &apart) else { return false };
         let kind = |id: u32| ledger.storages[id as usize].kind;
         let mut numbers = 0..last_but_one.end - last_but_one.start;
-        lines.same(&written.lines) && told == written.told && numbers.all(|n| kind(second.start + n) == kind(last_but_one.start + n))
+        lines.same(&written.lines)
+            && told == written.told
+            && numbers.all(|n| kind(second.start + n) == kind(last_but_one.start + n))
     }
 }
 
