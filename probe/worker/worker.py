@@ -924,7 +924,12 @@ def own_families(smoothing=0.0):
 
         def forward(self, inputs, targets=None):
             logits = self.net(inputs)
-            return logits, cross_entropy(logits, targets)
+            if not isinstance(logits, tuple):
+                return logits, cross_entropy(logits, targets)
+            # Inception in training has a second classifier halfway.
+            logits, aux = logits
+            loss = cross_entropy(logits, targets)
+            return logits, loss + 0.4 * cross_entropy(aux, targets)
 
     return {"mlp": Mlp, "nanogpt": NanoGpt, "nbeats": NBeats, "gat": Gat, "torchvision": Classifier}
 
@@ -946,11 +951,12 @@ FAMILIES = {
     "regnet": {"variant": "regnet_y_400mf", "num_classes": 1000},
     "efficientnet": {"variant": "efficientnet_b0", "num_classes": 1000},
     "densenet": {"variant": "densenet121", "num_classes": 1000},
+    "inception": {"variant": "inception_v3", "num_classes": 1000},
 }
 TORCHVISION = {"resnet": ("resnet", "resnext", "wide_resnet"), "convnext": ("convnext",), "swin": ("swin",),
                "vgg": ("vgg",), "mobilenetv2": ("mobilenet_v2",), "mobilenetv3": ("mobilenet_v3",),
                "mnasnet": ("mnasnet",), "regnet": ("regnet",), "efficientnet": ("efficientnet",),
-               "densenet": ("densenet",)}
+               "densenet": ("densenet",), "inception": ("inception",)}
 
 
 def family_keys(model):

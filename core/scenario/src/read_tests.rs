@@ -192,8 +192,8 @@ fn what_is_not_estimated_is_refused_by_name() {
         "model.task: masked-lm is not estimated for llama yet; use causal-lm or sequence-classification, or leave task out"
     );
     assert_eq!(
-        refused(&json!({ "model": { "family": "inception", "variant": "inception_v3" } })),
-        "model.family: family \"inception\" is not supported; supported: mlp, nanogpt, nbeats, gat, resnet, convnext, vgg, mobilenetv2, mobilenetv3, mnasnet, regnet, efficientnet, densenet, swin"
+        refused(&json!({ "model": { "family": "alexnet" } })),
+        "model.family: family \"alexnet\" is not supported; supported: mlp, nanogpt, nbeats, gat, resnet, convnext, vgg, mobilenetv2, mobilenetv3, mnasnet, regnet, efficientnet, densenet, inception, swin"
     );
     let unknown = refused(&json!({ "model": { "hf": { "model_type": "rwkv" } } }));
     assert!(
