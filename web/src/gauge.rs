@@ -206,6 +206,7 @@ mod tests {
             points: Vec::new(),
             peak: 0,
             holdings: Vec::new(),
+            host: Vec::new(),
             warnings: Vec::new(),
         }
     }

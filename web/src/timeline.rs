@@ -308,6 +308,7 @@ mod tests {
             points: points.collect(),
             peak: 2,
             holdings: Vec::new(),
+            host: Vec::new(),
             warnings: Vec::new(),
         }
     }

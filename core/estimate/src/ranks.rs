@@ -2,7 +2,7 @@
 
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::Bytes;
-use plimsoll_scenario::{LoadFrom, Offload, ParallelStrategy, Precision, Scenario};
+use plimsoll_scenario::{LoadFrom, ParallelStrategy, Precision, Scenario};
 use serde::Serialize;
 
 use super::{Peak, PeakBreakdown, Verdict};
@@ -128,15 +128,6 @@ pub fn notes(scenario: &Scenario, communicators: &[Communicator], headroom: i64)
             "autocast keeps its copy of every weight that was gathered until the forward is over: under FSDP2 that is the whole model in 16 \
              bits. A mixed-precision policy does not (training.precision = \"fp32\" with parallel.fsdp.param_dtype = \"bf16\", and \
              reduce_dtype = \"fp32\"): weights are gathered in 16 bits, block by block"
-                .to_owned(),
-        );
-    }
-    let zero = &scenario.parallel.zero;
-    let offloads = zero.offload_optimizer != Offload::None || zero.offload_param != Offload::None;
-    if scenario.parallel.fsdp.cpu_offload || offloads {
-        notes.push(
-            "what is offloaded lies in the machine's own memory: the shards of every card in it, pinned, their gradients and the \
-             optimizer's states. How much that takes is not estimated yet"
                 .to_owned(),
         );
     }

@@ -13,6 +13,7 @@ mod buckets;
 mod ddp;
 mod fsdp1;
 mod fsdp2;
+mod hosted;
 mod span;
 mod wrapper;
 mod zero;

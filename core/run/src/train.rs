@@ -8,7 +8,7 @@ use plimsoll_families::{Built, Model, Output, smoothed};
 use plimsoll_ledger::PhaseName;
 use plimsoll_parallel::{Ddp, Early, Fsdp1, Fsdp2, Late, Whole, Wrapper};
 use plimsoll_scenario::{
-    Parallel, ParallelStrategy, Precision, ShardingStrategy, Task, Training, ZeroGrad, ZeroGradAt,
+    Optimizer, OptimizerImpl, Parallel, ParallelStrategy, Precision, ShardingStrategy, Task, Training, ZeroGrad, ZeroGradAt,
 };
 use plimsoll_torch::optim::{self, Ema, GradScaler, Norm, Share};
 use plimsoll_torch::tensor::{Context, DType, Geometry, ModuleId, Past, Position, Repeat, Smoothing, Tensor, backward};
@@ -70,6 +70,8 @@ struct Loop<'a> {
     reduces: bool,
     /// What clipping keeps from one step to the next.
     zero: Option<Tensor>,
+    /// The optimizers that run in the machine's memory, made in the first step.
+    on_host: Vec<Share>,
 }
 
 /// What runs forward and backward.
@@ -170,6 +172,7 @@ fn steps(
         spread,
         reduces: true,
         zero: None,
+        on_host: Vec::new(),
     };
     if let Some(engine) = run.spread.cut.clone().as_ref().and_then(|cut| cut.engine()) {
         engine.begin(cx, &mut run.optimizers);
@@ -389,7 +392,9 @@ impl Loop<'_> {
         let (cx, training) = (self.cx, self.training);
         if let Some(engine) = self.spread.cut.clone().as_ref().and_then(|cut| cut.engine()) {
             cx.begin(PhaseName::Optimizer, Some(step), None);
-            return engine.step(cx, &mut self.optimizers);
+            engine.step(cx, &mut self.optimizers);
+            self.step_on_host(true);
+            return engine.stepped(cx);
         }
         cx.begin(PhaseName::Clip, Some(step), None);
         if let Some(scaler) = &mut self.scaler {
@@ -406,6 +411,7 @@ impl Loop<'_> {
             optimizer.step(cx);
             drop(found_inf);
         }
+        self.step_on_host(false);
         if let Some(scaler) = &mut self.scaler {
             scaler.update();
         }
@@ -418,10 +424,33 @@ impl Loop<'_> {
         }
     }
 
+    /// The step of what lies in the machine's memory. PyTorch takes its optimizers over lists on cards alone; of Adam `deepspeed` has
+    /// one of its own (`DeepSpeedCPUAdam`), which makes nothing but its states.
+    fn step_on_host(&mut self, deepspeed: bool) {
+        let hosted = self.spread.cut.as_ref().map(|cut| cut.hosted()).unwrap_or_default();
+        if hosted.is_empty() {
+            return;
+        }
+        let training = self.training;
+        if self.on_host.is_empty() {
+            let adam = matches!(training.optimizer, Optimizer::Adam | Optimizer::AdamW);
+            let implementation = match training.optimizer_impl {
+                _ if deepspeed && adam => OptimizerImpl::Fused,
+                OptimizerImpl::Foreach => OptimizerImpl::ForLoop,
+                named => named,
+            };
+            self.on_host = optim::build(training.optimizer, implementation, &hosted);
+        }
+        for optimizer in &mut self.on_host {
+            optimizer.step(&self.cx.host());
+        }
+    }
+
     fn zero_grad(&self) {
+        let hosted = self.spread.cut.as_ref().map(|cut| cut.hosted()).unwrap_or_default();
         match self.training.zero_grad {
             ZeroGrad::SetToNone => {
-                for parameter in self.parameters {
+                for parameter in self.parameters.iter().chain(&hosted) {
                     optim::set_gradient(parameter, None);
                 }
             }

@@ -16,6 +16,7 @@ mod gauge;
 mod handoff;
 mod heatmap;
 mod hero;
+mod host;
 mod holdings;
 mod hulls;
 mod ladder;

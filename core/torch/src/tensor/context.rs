@@ -62,6 +62,8 @@ pub struct Context {
     pub(super) repetitions: Repetitions,
     /// Who sees what runs.
     pub(super) hooks: RefCell<Option<Rc<dyn Hooks>>>,
+    /// The machine's own memory, where anything is in it.
+    pub(super) host: RefCell<Option<Rc<Context>>>,
 }
 
 /// cuBLAS keeps a workspace for every handle and stream, taken from PyTorch's allocator at the first product and never
@@ -113,6 +115,7 @@ impl Context {
             machine: Cell::default(),
             repetitions: Repetitions::default(),
             hooks: RefCell::default(),
+            host: RefCell::default(),
         })
     }
 
@@ -161,6 +164,9 @@ impl Context {
             drop((handle.blas.take(), handle.lt.take()));
         }
         drop((self.past.take(), self.hooks.take()));
+        if let Some(host) = &*self.host.borrow() {
+            host.end();
+        }
     }
 
     /// Whether more was written than a run may have ([`Recorder::over`]): it is to be given up as soon as may be. A recomputation
@@ -261,7 +267,8 @@ impl Context {
 
     /// Takes the ledger out of a finished run.
     pub fn take(&self) -> Ledger {
-        self.recorder.take().finish()
+        let host = self.host.take().map(|host| Box::new(host.take()));
+        Ledger { host, ..self.recorder.take().finish() }
     }
 
     /// Runs `f` inside a module, as `nn.Module.__call__` does.
@@ -323,6 +330,9 @@ impl Context {
             PhaseName::Backward => Kind::Backward,
             PhaseName::Clip | PhaseName::Optimizer | PhaseName::ZeroGrad => Kind::Optimizer,
         });
+        if let Some(host) = &*self.host.borrow() {
+            host.begin(name, step, micro_batch);
+        }
     }
 
     /// Allocates a tensor that no kernel has written yet: `torch.empty_strided` in the name of `op`.
