@@ -93,7 +93,11 @@ impl ConfiguredAllocator {
     /// # Errors
     /// There is no room, whatever was given back.
     pub fn alloc(&mut self, id: u32, size: Bytes, stream: Stream) -> Result<(), OutOfMemory> {
-        let block = if size.is_zero() { NONE } else { self.malloc(size.get(), stream.number()).ok_or_else(|| self.refused(size))? };
+        let block = if size.is_zero() {
+            NONE
+        } else {
+            self.malloc(size.get(), stream.number()).ok_or_else(|| self.refused(size))?
+        };
         let id = id as usize;
         if id >= self.block_of.len() {
             self.block_of.resize(id + 1, NONE);
@@ -162,7 +166,8 @@ impl ConfiguredAllocator {
         let max_split = self.max_split();
         let pool = &mut self.pools[usize::from(large)];
         pool.searches += 1;
-        let mut candidates = pool.free.range((stream, size, 0, 0)..).filter(|entry| entry.0 == stream).map(|entry| entry.3);
+        let mut candidates =
+            pool.free.range((stream, size, 0, 0)..).filter(|entry| entry.0 == stream).map(|entry| entry.3);
         let mut found = candidates.next()?;
         let reach = |index: usize| {
             let block = &self.blocks[index];
@@ -281,7 +286,8 @@ impl ConfiguredAllocator {
             }
         }
         let page = if large { LARGE_SEGMENT } else { SMALL_SEGMENT };
-        let addresses = self.settings.card.map_or(WITHOUT_END, |card| (card.get() + card.get() / 8).next_multiple_of(page));
+        let addresses =
+            self.settings.card.map_or(WITHOUT_END, |card| (card.get() + card.get() / 8).next_multiple_of(page));
         let address = self.next_address.checked_next_multiple_of(LARGE_SEGMENT)?;
         self.next_address = address.checked_add(addresses)?;
         let index = self.add(Block {
@@ -311,7 +317,8 @@ impl ConfiguredAllocator {
         }
         self.pools[usize::from(block.large)].unmapped.remove(&(block.stream, block.address, *index));
         if mapped < block.size {
-            let rest = self.add(Block { size: block.size - mapped, address: block.address + mapped, prev: *index, ..block });
+            let rest =
+                self.add(Block { size: block.size - mapped, address: block.address + mapped, prev: *index, ..block });
             if let Some(after) = self.blocks.get_mut(block.next) {
                 after.prev = rest;
             }
@@ -414,8 +421,11 @@ impl ConfiguredAllocator {
 
     /// `garbage_collect_cached_blocks`: above the threshold, large segments go that were not used for longer than the mean.
     fn collect_garbage(&mut self) {
-        let (Some(allowed), threshold) = (self.settings.allowed, self.settings.garbage_collection_threshold) else { return };
-        let threshold = u64::try_from(u128::from(allowed.get()) * u128::from(threshold) / u128::from(Settings::WHOLE)).unwrap_or(u64::MAX);
+        let (Some(allowed), threshold) = (self.settings.allowed, self.settings.garbage_collection_threshold) else {
+            return;
+        };
+        let threshold = u64::try_from(u128::from(allowed.get()) * u128::from(threshold) / u128::from(Settings::WHOLE))
+            .unwrap_or(u64::MAX);
         if self.settings.garbage_collection_threshold == 0 || self.reserved <= threshold {
             return;
         }
@@ -552,5 +562,85 @@ impl ConfiguredAllocator {
     /// As [`super::CachingAllocator::retries`].
     pub const fn retries(&self) -> u32 {
         self.retries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_ledger::Stream;
+    use proptest::prelude::*;
+
+    use super::super::CachingAllocator;
+    use super::*;
+
+    /// What an allocator is asked: to give so many bytes on a stream, or to take back what it gave at this turn.
+    #[derive(Clone, Debug)]
+    enum Asked {
+        Give(u64, u8),
+        Take(usize),
+    }
+
+    fn asked() -> impl Strategy<Value = Vec<Asked>> {
+        let bytes = prop_oneof![1..4096u64, 4096..2 * MIB, 2 * MIB..40 * MIB];
+        let one = prop_oneof![
+            3 => (bytes, 0..2u8).prop_map(|(bytes, stream)| Asked::Give(bytes, stream)),
+            2 => (0..64usize).prop_map(Asked::Take),
+        ];
+        prop::collection::vec(one, 1..120)
+    }
+
+    proptest! {
+        /// With nothing set it is the allocator that is made to be fast.
+        #[test]
+        fn without_settings_it_is_the_plain_one(asked in asked(), limit in prop_oneof![Just(None), (50..400u64).prop_map(Some)]) {
+            let limit = limit.map(Bytes::from_mib);
+            let mut plain = CachingAllocator::new(limit);
+            let mut set = ConfiguredAllocator::new(Settings::default(), limit);
+            for (id, asked) in (0u32..).zip(asked) {
+                match asked {
+                    Asked::Give(bytes, stream) => {
+                        let (size, stream) = (Bytes::new(bytes), Stream::new(stream));
+                        prop_assert_eq!(plain.alloc(id, size, stream), set.alloc(id, size, stream));
+                    }
+                    Asked::Take(turn) => {
+                        plain.free(turn as u32);
+                        set.free(turn as u32);
+                    }
+                }
+                prop_assert_eq!((plain.allocated(), plain.reserved(), plain.retries()), (set.allocated(), set.reserved(), set.retries()));
+            }
+        }
+
+        /// Segments that grow never take less than is in use, nor more than the next page of each pool and stream would.
+        #[test]
+        fn what_grows_covers_what_is_in_use(asked in asked()) {
+            let mut set = ConfiguredAllocator::new(Settings { expandable_segments: true, ..Settings::default() }, None);
+            for (id, asked) in (0u32..).zip(asked) {
+                match asked {
+                    Asked::Give(bytes, stream) => prop_assert!(set.alloc(id, Bytes::new(bytes), Stream::new(stream)).is_ok()),
+                    Asked::Take(turn) => set.free(turn as u32),
+                }
+                prop_assert!(set.reserved() >= set.allocated());
+            }
+            set.empty_cache();
+            prop_assert!(set.reserved() >= set.allocated());
+        }
+    }
+
+    /// A block that grows serves what no block has room for: where two segments of their own would be taken, one of three pages is.
+    #[test]
+    fn a_segment_grows_where_it_lies() {
+        let mut set = ConfiguredAllocator::new(Settings { expandable_segments: true, ..Settings::default() }, None);
+        for (id, mib) in [(0, 15), (1, 15)] {
+            assert_eq!(set.alloc(id, Bytes::from_mib(mib), Stream::DEFAULT), Ok(()));
+        }
+        assert_eq!(set.reserved(), Bytes::from_mib(40));
+        set.free(0);
+        set.free(1);
+        assert_eq!(set.alloc(2, Bytes::from_mib(45), Stream::DEFAULT), Ok(()));
+        assert_eq!(set.reserved(), Bytes::from_mib(60));
+        set.free(2);
+        set.empty_cache();
+        assert_eq!(set.reserved(), Bytes::ZERO);
     }
 }

@@ -23,16 +23,16 @@ mod configured;
 mod free_list;
 mod host;
 mod out_of_memory;
+mod replay;
 #[cfg(test)]
 mod replay_tests;
-mod replay;
 #[cfg(test)]
 mod rule_tests;
 mod settings;
 
 use block::{Block, Blocks, NONE};
-use free_list::{FreeList, MAX_ADDRESS, MAX_SIZE, Pool};
 pub use configured::ConfiguredAllocator;
+use free_list::{FreeList, MAX_ADDRESS, MAX_SIZE, Pool};
 pub use host::HostAllocator;
 pub use out_of_memory::OutOfMemory;
 pub use replay::Replay;

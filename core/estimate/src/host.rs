@@ -160,7 +160,10 @@ fn ways(ledger: &Ledger, scenario: &Scenario, own: Bytes) -> Vec<Loading> {
     let every = Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX));
     // Measured with transformers 5.17 on a checkpoint of 485 MiB: what is not cast stays mapped from the file, 2 MiB of a process's own;
     // what is cast is there once, in its new dtype.
-    ways.push(way("from_pretrained in every process, in the file's dtype (mapped: the file's pages are shared)", Bytes::ZERO));
+    ways.push(way(
+        "from_pretrained in every process, in the file's dtype (mapped: the file's pages are shared)",
+        Bytes::ZERO,
+    ));
     ways.push(way("from_pretrained in every process, cast to another dtype", every));
     if matches!(parallel.strategy, ParallelStrategy::Fsdp1 | ParallelStrategy::Fsdp2) {
         let one = Bytes::new(every.get() / parallel.local().max(1));

@@ -101,6 +101,11 @@ pub fn notes(scenario: &Scenario, communicators: &[Communicator], headroom: i64)
              one card takes at a time",
             made(scenario)
         ),
+        ParallelStrategy::DataParallel => format!(
+            "this is the first of {gpus} cards under DataParallel: it alone holds gradients, the optimizer's states and what all cards put \
+             out; the others hold a copy of the model from each forward to the end of its backward, and their share of activations. All \
+             cards are one process's, and batch is what one card takes at a time. DistributedDataParallel spreads the same more evenly"
+        ),
         ParallelStrategy::Zero0 => format!(
             "this is each of {gpus} cards under DeepSpeed without ZeRO: all hold the same, and batch is what one card takes at a time"
         ),
@@ -149,6 +154,9 @@ pub fn roles(scenario: &Scenario, peak: &Peak, at_peak: &PeakBreakdown, verdict:
     if scenario.parallel.gpus < 2 {
         return Vec::new();
     }
-    let ranks = (0..scenario.parallel.gpus).collect();
-    vec![Role { name: "every rank".to_owned(), ranks, peak: peak.clone(), at_peak: *at_peak, verdict }]
+    // Under DataParallel the others hold less, each the same.
+    let first_alone = scenario.parallel.strategy == ParallelStrategy::DataParallel;
+    let ranks = (0..if first_alone { 1 } else { scenario.parallel.gpus }).collect();
+    let name = if first_alone { "the card that holds the model" } else { "every rank" };
+    vec![Role { name: name.to_owned(), ranks, peak: peak.clone(), at_peak: *at_peak, verdict }]
 }

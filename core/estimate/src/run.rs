@@ -147,7 +147,8 @@ impl Run {
         let peak = &self.estimate.peak;
         let limit = (self.estimate.verdict != Verdict::DoesNotFit).then(|| self.memory.room());
         let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
-        let (allocated, reserved) = measure::at(ledger, size, (limit, &self.memory.settings), events).unwrap_or((peak.allocated, peak.reserved));
+        let (allocated, reserved) = measure::at(ledger, size, (limit, &self.memory.settings), events)
+            .unwrap_or((peak.allocated, peak.reserved));
         Explanation {
             requested: peak.requested,
             layers: attribution::layers(&self.ledger, events),

@@ -78,7 +78,11 @@ pub fn check(scenario: &Scenario) -> Result<()> {
     }
     let divisions = said.roundup_power2_divisions;
     if divisions > 0 && !divisions.is_power_of_two() {
-        return refuse(at::roundup_power2_divisions, format!("{divisions} is no power of two"), "use 1, 2, 4, 8, 16, 32 or 64");
+        return refuse(
+            at::roundup_power2_divisions,
+            format!("{divisions} is no power of two"),
+            "use 1, 2, 4, 8, 16, 32 or 64",
+        );
     }
     if said.garbage_collection_threshold > 0.0 && said.per_process_memory_fraction == 0.0 {
         return refuse(

@@ -160,13 +160,7 @@ impl Unit {
 
     /// `_move_states_to_device`, `flatten_tensors`, `shard`: on the card lie the parameters, the flat one and this rank's part
     /// together. Offloaded, all of it happens in the machine's memory.
-    fn shard(
-        cx: &Rc<Context>,
-        moved: Vec<Tensor>,
-        (numel, local): (u64, u64),
-        own: DType,
-        shared: &Shared,
-    ) -> Tensor {
+    fn shard(cx: &Rc<Context>, moved: Vec<Tensor>, (numel, local): (u64, u64), own: DType, shared: &Shared) -> Tensor {
         let on_card = |sizes: &[u64]| ops::loaded(cx, sizes, own);
         cx.within(shared.gathering, || {
             let flat = on_card(&[numel]);
@@ -329,7 +323,9 @@ impl Unit {
         if !shared.originals || shared.offloaded {
             drop(self.shard_gradient.take());
         }
-        for (leaf, gradient) in self.host.borrow().iter().flat_map(|(leaves, gradient)| leaves.iter().map(move |leaf| (leaf, gradient))) {
+        for (leaf, gradient) in
+            self.host.borrow().iter().flat_map(|(leaves, gradient)| leaves.iter().map(move |leaf| (leaf, gradient)))
+        {
             optim::set_gradient(leaf, Some(gradient.view_as(leaf.geometry().clone())));
         }
         self.progress.set(Progress::Waiting);

@@ -62,6 +62,8 @@ pub struct Context {
     pub(super) repetitions: Repetitions,
     /// Who sees what runs.
     pub(super) hooks: RefCell<Option<Rc<dyn Hooks>>>,
+    /// How many cards one process has, each with threads of its own; 0 where it has one (`torch.nn.DataParallel`).
+    threads: Cell<u64>,
     /// The machine's own memory, where anything is in it.
     pub(super) host: RefCell<Option<Rc<Context>>>,
 }
@@ -115,6 +117,7 @@ impl Context {
             machine: Cell::default(),
             repetitions: Repetitions::default(),
             hooks: RefCell::default(),
+            threads: Cell::new(0),
             host: RefCell::default(),
         })
     }
@@ -248,6 +251,13 @@ impl Context {
 
     fn keep_workspace(self: &Rc<Self>, op: Op, bytes: u64, of: fn(&Handle) -> &RefCell<Option<Tensor>>) {
         let forward = self.grad_fn.get() == GradFn::None;
+        // The thread of a card's forward ends with it, and autograd's takes the handle that it gave back
+        // (`ATen/cuda/detail/DeviceThreadHandles.h`); the next forward's makes another.
+        let backward = &self.blas.backward;
+        if !forward && self.threads.get() > 0 && backward.blas.borrow().is_none() {
+            let left = (self.blas.forward.blas.take(), self.blas.forward.lt.take());
+            drop((backward.blas.replace(left.0), backward.lt.replace(left.1)));
+        }
         let place = of(if forward { &self.blas.forward } else { &self.blas.backward });
         if bytes == 0 || place.borrow().is_some() || self.muted.get() {
             return;
@@ -348,6 +358,9 @@ impl Context {
             self.retain(0);
             return Tensor::fresh(self, 0, geometry, dtype);
         }
+        // The batch of all cards lies on the first one, which takes its share of it.
+        let shares = if self.kind.get() == Kind::Input { self.threads.get().max(1) } else { 1 };
+        let bytes = bytes.saturating_mul(shares);
         let id = self.recorder.borrow_mut().birth(Birth {
             bytes,
             kind: self.kind.get(),
@@ -400,6 +413,16 @@ impl Context {
     /// Whether it is there.
     pub(crate) fn has_linear_function(&self) -> bool {
         self.linear_function.get()
+    }
+
+    /// One process has so many cards, and runs the model in a thread of each: no weight is a leaf there, so autocast keeps no copies.
+    pub fn set_threads(&self, cards: u64) {
+        self.threads.set(cards);
+    }
+
+    /// Whether that is so.
+    pub(super) fn has_threads(&self) -> bool {
+        self.threads.get() > 0
     }
 
     /// Lets units of a model that repeat be copied instead of executed, or not.
