@@ -1345,7 +1345,8 @@ class Ranks:
         policy = MixedPrecisionPolicy(param_dtype=self.dtype("param_dtype"), reduce_dtype=self.dtype("reduce_dtype"))
         options = {"mp_policy": policy, "mesh": self.mesh()}
         if keys.get("cpu_offload"):
-            options["offload_policy"] = CPUOffloadPolicy(pin_memory=self.device.kind == "cuda" and not self.hollow)
+            pinned = self.device.kind == "cuda" and not self.hollow and keys.get("pin_memory", True)
+            options["offload_policy"] = CPUOffloadPolicy(pin_memory=pinned)
         reshard = {True: True, "true": True, False: False, "false": False}.get(keys.get("reshard_after_forward"))
         if reshard is not None:
             options["reshard_after_forward"] = reshard
@@ -2354,8 +2355,11 @@ def zero_config(scenario):
     training, parallel = scenario["training"], scenario["parallel"]
     later = ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters", "max_reuse_distance")
     zero = {"stage": int(parallel["strategy"][-1])}
-    for key, value in (parallel.get("zero") or {}).items():
-        zero["stage3_" + key if key in later else key] = {"device": value} if key.startswith("offload") else value
+    keys = dict(parallel.get("zero") or {})
+    pinned = keys.pop("offload_pin_memory", True)
+    for key, value in keys.items():
+        offload = {"device": value, "pin_memory": pinned}
+        zero["stage3_" + key if key in later else key] = offload if key.startswith("offload") else value
     config = {
         "train_micro_batch_size_per_gpu": scenario["input"]["batch"], "gradient_accumulation_steps": training["accumulation"],
         "zero_optimization": zero, "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False,

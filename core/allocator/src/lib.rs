@@ -1,7 +1,7 @@
 //! What PyTorch's CUDA caching allocator makes of a stream of allocations: allocated and reserved bytes.
 //!
-//! The rules are those of `c10/cuda/CUDACachingAllocator.cpp` with default settings (no expandable segments, no
-//! `max_split_size_mb`, no garbage collection threshold):
+//! The rules are those of `c10/cuda/CUDACachingAllocator.cpp`. With default settings (no expandable segments, no
+//! `max_split_size_mb`, no fraction of the card), which [`CachingAllocator`] has and [`ConfiguredAllocator`] leaves where it is told to:
 //!
 //! * a block belongs to the stream it was allocated on, and serves only that stream again;
 //! * a request is rounded up to 512 bytes; up to 1 MiB it comes from the small pool, above from the large pool;
@@ -19,16 +19,24 @@
 #![forbid(unsafe_code)]
 
 mod block;
+mod configured;
 mod free_list;
+mod host;
 mod out_of_memory;
+mod replay;
 #[cfg(test)]
 mod replay_tests;
 #[cfg(test)]
 mod rule_tests;
+mod settings;
 
 use block::{Block, Blocks, NONE};
+pub use configured::ConfiguredAllocator;
 use free_list::{FreeList, MAX_ADDRESS, MAX_SIZE, Pool};
+pub use host::HostAllocator;
 pub use out_of_memory::OutOfMemory;
+pub use replay::Replay;
+pub use settings::Settings;
 
 use plimsoll_ground::Bytes;
 use plimsoll_ledger::{Event, Stream};

@@ -135,7 +135,7 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Re
 /// How parameters are cut, where they are.
 fn shards(scenario: &Scenario, rules: SdpaRules) -> Result<Option<ShardPlan>> {
     let parallel = &scenario.parallel;
-    if matches!(parallel.strategy, ParallelStrategy::None | ParallelStrategy::Ddp) {
+    if matches!(parallel.strategy, ParallelStrategy::None | ParallelStrategy::Ddp | ParallelStrategy::DataParallel) {
         return Ok(None);
     }
     let mut plan = plimsoll_parallel::plan(parallel);

@@ -6,9 +6,10 @@ use std::rc::Rc;
 
 use plimsoll_families::{Built, Model, Output, smoothed};
 use plimsoll_ledger::PhaseName;
-use plimsoll_parallel::{Ddp, Early, Fsdp1, Fsdp2, Late, Whole, Wrapper};
+use plimsoll_parallel::{DataParallel, Ddp, Early, Fsdp1, Fsdp2, Late, Whole, Wrapper};
 use plimsoll_scenario::{
-    Parallel, ParallelStrategy, Precision, ShardingStrategy, Task, Training, ZeroGrad, ZeroGradAt,
+    Optimizer, OptimizerImpl, Parallel, ParallelStrategy, Precision, ShardingStrategy, Task, Training, ZeroGrad,
+    ZeroGradAt,
 };
 use plimsoll_torch::optim::{self, Ema, GradScaler, Norm, Share};
 use plimsoll_torch::tensor::{Context, DType, Geometry, ModuleId, Past, Position, Repeat, Smoothing, Tensor, backward};
@@ -72,6 +73,8 @@ struct Loop<'a> {
     reduces: bool,
     /// What clipping keeps from one step to the next.
     zero: Option<Tensor>,
+    /// The optimizers that run in the machine's memory, made in the first step.
+    on_host: Vec<Share>,
 }
 
 /// What runs forward and backward.
@@ -87,6 +90,8 @@ enum Runs<'a> {
 #[derive(Debug, Default)]
 struct Spread {
     ddp: Option<Rc<Ddp>>,
+    /// All cards in one process.
+    together: Option<Rc<DataParallel>>,
     cut: Option<Rc<dyn Wrapper>>,
     /// Whether the model computes its loss within its own forward, as those of transformers do.
     whole: bool,
@@ -102,6 +107,8 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Pa
     let runs = Runs::Model(built.model.as_ref(), built.task);
     let listed = built.listed.take();
     let ddp = (parallel.strategy == ParallelStrategy::Ddp).then(|| Ddp::wrap(cx, &listed, parallel));
+    let together =
+        (parallel.strategy == ParallelStrategy::DataParallel).then(|| DataParallel::wrap(cx, &listed, parallel.gpus));
     let cut: Option<Rc<dyn Wrapper>> = match parallel.strategy {
         ParallelStrategy::Fsdp2 => Some(Fsdp2::wrap(cx, built.sharded.clone(), &listed, parallel)),
         ParallelStrategy::Fsdp1 => Some(Fsdp1::wrap(cx, built.sharded.clone(), &listed, parallel)),
@@ -133,10 +140,10 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Pa
     let copied = match (&ddp, &cut) {
         (Some(ddp), _) => ddp.repeats(alike),
         (None, Some(cut)) => cut.repeats(alike),
-        (None, None) => true,
+        (None, None) => together.is_none(),
     };
     let repeats = if copied { repeats } else { Repeats::Executed };
-    let spread = Spread { ddp, cut: cut.clone(), whole: built.computes_loss, every, norm };
+    let spread = Spread { ddp, together, cut: cut.clone(), whole: built.computes_loss, every, norm };
     let ema = training.ema.then(|| Ema::new(cx, &built.parameters));
     steps(cx, runs, spread, parameters, ema, training, repeats);
 }
@@ -172,6 +179,7 @@ fn steps(
         spread,
         reduces: true,
         zero: None,
+        on_host: Vec::new(),
     };
     if let Some(engine) = run.spread.cut.clone().as_ref().and_then(|cut| cut.engine()) {
         engine.begin(cx, &mut run.optimizers);
@@ -264,9 +272,13 @@ impl Loop<'_> {
             drop(cx.replace_past(Some(Past::default())));
         }
         let ddp = self.spread.ddp.as_deref();
+        let together = self.spread.together.as_deref();
         let cast = self.spread.cut.as_ref().and_then(|cut| cut.before_forward(cx, batch, self.reduces));
         let whole = self.spread.whole;
         let Output { mut loss, held } = cx.with_autocast(autocast, || {
+            if let Some(together) = together {
+                together.before_forward(cx);
+            }
             let forward = || model.forward(cast.as_ref().unwrap_or(batch));
             let output = if whole { cx.within(ModuleId::ROOT, forward) } else { forward() };
             let mut output = match ddp {
@@ -276,6 +288,10 @@ impl Loop<'_> {
                 }
                 None => output,
             };
+            if let Some(together) = together {
+                let (loss, held) = together.outputs(cx, output.loss, output.held);
+                output = Output { loss, held };
+            }
             // `past_key_values` of the model's output; DDP looks for tensors in tuples, lists and dicts only.
             output.held.extend(cx.replace_past(None).into_iter().flat_map(Past::into_tensors));
             match cx.loss_rules().smoothing {
@@ -318,7 +334,13 @@ impl Loop<'_> {
                 drop(divided);
             }
             None => {
+                if let Some(together) = together {
+                    together.before_backward();
+                }
                 backward(&root);
+                if let Some(together) = together {
+                    together.after_backward(cx);
+                }
                 drop(root);
             }
         }
@@ -395,7 +417,9 @@ impl Loop<'_> {
         let (cx, training) = (self.cx, self.training);
         if let Some(engine) = self.spread.cut.clone().as_ref().and_then(|cut| cut.engine()) {
             cx.begin(PhaseName::Optimizer, Some(step), None);
-            return engine.step(cx, &mut self.optimizers);
+            engine.step(cx, &mut self.optimizers);
+            self.step_on_host(true);
+            return engine.stepped(cx);
         }
         cx.begin(PhaseName::Clip, Some(step), None);
         if let Some(scaler) = &mut self.scaler {
@@ -412,6 +436,7 @@ impl Loop<'_> {
             optimizer.step(cx);
             drop(found_inf);
         }
+        self.step_on_host(false);
         if let Some(scaler) = &mut self.scaler {
             scaler.update();
         }
@@ -424,10 +449,33 @@ impl Loop<'_> {
         }
     }
 
+    /// The step of what lies in the machine's memory. PyTorch takes its optimizers over lists on cards alone; of Adam `deepspeed` has
+    /// one of its own (`DeepSpeedCPUAdam`), which makes nothing but its states.
+    fn step_on_host(&mut self, deepspeed: bool) {
+        let hosted = self.spread.cut.as_ref().map(|cut| cut.hosted()).unwrap_or_default();
+        if hosted.is_empty() {
+            return;
+        }
+        let training = self.training;
+        if self.on_host.is_empty() {
+            let adam = matches!(training.optimizer, Optimizer::Adam | Optimizer::AdamW);
+            let implementation = match training.optimizer_impl {
+                _ if deepspeed && adam => OptimizerImpl::Fused,
+                OptimizerImpl::Foreach => OptimizerImpl::ForLoop,
+                named => named,
+            };
+            self.on_host = optim::build(training.optimizer, implementation, &hosted);
+        }
+        for optimizer in &mut self.on_host {
+            optimizer.step(&self.cx.host());
+        }
+    }
+
     fn zero_grad(&self) {
+        let hosted = self.spread.cut.as_ref().map(|cut| cut.hosted()).unwrap_or_default();
         match self.training.zero_grad {
             ZeroGrad::SetToNone => {
-                for parameter in self.parameters {
+                for parameter in self.parameters.iter().chain(&hosted) {
                     optim::set_gradient(parameter, None);
                 }
             }

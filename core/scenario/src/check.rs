@@ -5,7 +5,7 @@ use plimsoll_ground::{Error, Result};
 
 use super::{
     Attention, BaseDtype, Checkpointing, Mode, ModelSource, Optimizer, Precision, QuantStorage, Quantization, Scenario,
-    Training, at, device, hull, input, levers, limits, model, parallel,
+    Training, allocator, at, device, hull, input, levers, limits, model, parallel,
 };
 
 impl Scenario {
@@ -30,6 +30,7 @@ impl Scenario {
         self.training.base()?;
         self.training.enough_steps()?;
         self.training.unscales()?;
+        allocator::check(self)?;
         parallel::check(self)?;
         device::check(&self.device)
     }

@@ -18,6 +18,7 @@ mod handoff;
 mod heatmap;
 mod hero;
 mod holdings;
+mod host;
 mod hulls;
 mod ladder;
 mod logbook;

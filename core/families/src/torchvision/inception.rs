@@ -295,10 +295,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let aux = Aux {
         convolutions: Sequence::new(
             &place,
-            vec![
-                square(&place.child("conv0"), 768, 128, POINT),
-                square(&place.child("conv1"), 128, 768, [5, 1, 0]),
-            ],
+            vec![square(&place.child("conv0"), 768, 128, POINT), square(&place.child("conv1"), 128, 768, [5, 1, 0])],
         ),
         fc: Linear::new(&place.child("fc"), 768, classes, true),
         module: place.module(),

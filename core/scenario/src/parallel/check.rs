@@ -105,7 +105,7 @@ pub(crate) fn estimated(scenario: &Scenario) -> Result<()> {
         return refuse(
             at::strategy,
             parallel.strategy.to_string(),
-            "use ddp, fsdp2, fsdp1, zero-1, zero-2 or zero-3, or one card",
+            "use ddp, fsdp2, fsdp1, zero-1, zero-2, zero-3 or data-parallel, or one card",
         );
     }
     let degrees = [
@@ -129,11 +129,26 @@ pub(crate) fn estimated(scenario: &Scenario) -> Result<()> {
         return refuse(key, format!("a moving average under {strategy}"), "leave ema out, or use one card");
     }
     match strategy {
+        ParallelStrategy::DataParallel => with_data_parallel(scenario),
         ParallelStrategy::Ddp => with_ddp(scenario),
         strategy if strategy.is_zero() => with_zero(scenario),
         ParallelStrategy::Fsdp2 => with_fsdp2(scenario),
         _ => with_fsdp(scenario),
     }
+}
+
+/// One process with all the cards, which copies the model to them in every forward.
+fn with_data_parallel(scenario: &Scenario) -> Result<()> {
+    let Scenario { parallel, training, .. } = scenario;
+    if parallel.gpus > parallel.per_node {
+        let problem = format!("DataParallel has one process, and {} cards stand in several machines", parallel.gpus);
+        return Err(Error::new(at::gpus, problem, "use ddp, or set parallel.per_node to as many"));
+    }
+    if training.quantization != Quantization::None {
+        let problem = "a quantized base under DataParallel is not estimated yet";
+        return Err(Error::new(crate::at::training::quantization, problem, "use ddp"));
+    }
+    Ok(())
 }
 
 /// What a quantized base is spread by: bitsandbytes' weights are parameters of integers, or of what they are packed in.

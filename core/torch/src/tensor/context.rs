@@ -64,6 +64,10 @@ pub struct Context {
     pub(super) repetitions: Repetitions,
     /// Who sees what runs.
     pub(super) hooks: RefCell<Option<Rc<dyn Hooks>>>,
+    /// How many cards one process has, each with threads of its own; 0 where it has one (`torch.nn.DataParallel`).
+    threads: Cell<u64>,
+    /// The machine's own memory, where anything is in it.
+    pub(super) host: RefCell<Option<Rc<Context>>>,
 }
 
 /// cuBLAS keeps a workspace for every handle and stream, taken from PyTorch's allocator at the first product and never
@@ -116,6 +120,8 @@ impl Context {
             machine: Cell::default(),
             repetitions: Repetitions::default(),
             hooks: RefCell::default(),
+            threads: Cell::new(0),
+            host: RefCell::default(),
         })
     }
 
@@ -164,6 +170,9 @@ impl Context {
             drop((handle.blas.take(), handle.lt.take()));
         }
         drop((self.past.take(), self.hooks.take()));
+        if let Some(host) = &*self.host.borrow() {
+            host.end();
+        }
     }
 
     /// Whether more was written than a run may have ([`Recorder::over`]): it is to be given up as soon as may be. A recomputation
@@ -262,6 +271,13 @@ impl Context {
 
     fn keep_workspace(self: &Rc<Self>, op: Op, bytes: u64, of: fn(&Handle) -> &RefCell<Option<Tensor>>) {
         let forward = self.grad_fn.get() == GradFn::None;
+        // The thread of a card's forward ends with it, and autograd's takes the handle that it gave back
+        // (`ATen/cuda/detail/DeviceThreadHandles.h`); the next forward's makes another.
+        let backward = &self.blas.backward;
+        if !forward && self.threads.get() > 0 && backward.blas.borrow().is_none() {
+            let left = (self.blas.forward.blas.take(), self.blas.forward.lt.take());
+            drop((backward.blas.replace(left.0), backward.lt.replace(left.1)));
+        }
         let place = of(if forward { &self.blas.forward } else { &self.blas.backward });
         if bytes == 0 || place.borrow().is_some() || self.muted.get() {
             return;
@@ -281,7 +297,8 @@ impl Context {
 
     /// Takes the ledger out of a finished run.
     pub fn take(&self) -> Ledger {
-        self.recorder.take().finish()
+        let host = self.host.take().map(|host| Box::new(host.take()));
+        Ledger { host, ..self.recorder.take().finish() }
     }
 
     /// Runs `f` inside a module, as `nn.Module.__call__` does.
@@ -343,6 +360,9 @@ impl Context {
             PhaseName::Backward => Kind::Backward,
             PhaseName::Clip | PhaseName::Optimizer | PhaseName::ZeroGrad => Kind::Optimizer,
         });
+        if let Some(host) = &*self.host.borrow() {
+            host.begin(name, step, micro_batch);
+        }
     }
 
     /// Allocates a tensor that no kernel has written yet: `torch.empty_strided` in the name of `op`.
@@ -358,6 +378,9 @@ impl Context {
             self.retain(0);
             return Tensor::fresh(self, 0, geometry, dtype);
         }
+        // The batch of all cards lies on the first one, which takes its share of it.
+        let shares = if self.kind.get() == Kind::Input { self.threads.get().max(1) } else { 1 };
+        let bytes = bytes.saturating_mul(shares);
         let id = self.recorder.borrow_mut().birth(Birth {
             bytes,
             kind: self.kind.get(),
@@ -410,6 +433,16 @@ impl Context {
     /// Whether it is there.
     pub(crate) fn has_linear_function(&self) -> bool {
         self.linear_function.get()
+    }
+
+    /// One process has so many cards, and runs the model in a thread of each: no weight is a leaf there, so autocast keeps no copies.
+    pub fn set_threads(&self, cards: u64) {
+        self.threads.set(cards);
+    }
+
+    /// Whether that is so.
+    pub(super) fn has_threads(&self) -> bool {
+        self.threads.get() > 0
     }
 
     /// Lets units of a model that repeat be copied instead of executed, or not.
