@@ -13,8 +13,8 @@ pub trait Wrapper: Hooks {
     fn parameters(&self) -> &[Tensor];
 
     /// A forward is about to begin, of a micro-batch after which gradients are reduced, or not. The inputs, where they are
-    /// cast.
-    fn before_forward(&self, cx: &Rc<Context>, batch: &Batch, reduces: bool) -> Option<Batch>;
+    /// cast; a recording has none that could be.
+    fn before_forward(&self, cx: &Rc<Context>, batch: Option<&Batch>, reduces: bool) -> Option<Batch>;
 
     /// What has to happen before a forward and is not the same in every one.
     fn prepare(&self, _cx: &Rc<Context>) {}

@@ -7,7 +7,7 @@ use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::{Bytes, Error, Result};
 use plimsoll_ledger::{Ledger, Parameters, PhaseName, Recorder};
-use plimsoll_scenario::{Mode, ModelSource, ParallelStrategy, Scenario};
+use plimsoll_scenario::{Mode, ModelSource, Parallel, ParallelStrategy, Scenario};
 use plimsoll_torch::nn::ShardPlan;
 use plimsoll_torch::ops::SdpaRules;
 use plimsoll_torch::tensor::{Context, Kernels, Machine, Tensor};
@@ -114,9 +114,10 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Re
     }
     cx.begin(PhaseName::Load, None, None);
     if let ModelSource::Hull(model) = &scenario.model.source {
-        let player = Player::load(cx, model, scenario, gpu)?;
+        let plan = cuts(&scenario.parallel).then(|| plimsoll_parallel::plan(&scenario.parallel));
+        let player = Player::load(cx, model, scenario, gpu, plan.as_ref())?;
         let parameters = player.parameters.clone();
-        play(cx, player, &scenario.training);
+        play(cx, player, &scenario.training, &scenario.parallel);
         let trained: Vec<Tensor> = parameters.iter().filter(|p| p.requires_grad()).cloned().collect();
         return finished(cx, scenario, &parameters, &trained, 0);
     }
@@ -132,10 +133,15 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Re
     finished(cx, scenario, &built.parameters, &built.trained(), built.packed)
 }
 
+/// Whether parameters are cut over the cards, or a model is made where its wrapper then takes it from.
+const fn cuts(parallel: &Parallel) -> bool {
+    !matches!(parallel.strategy, ParallelStrategy::None | ParallelStrategy::Ddp | ParallelStrategy::DataParallel)
+}
+
 /// How parameters are cut, where they are.
 fn shards(scenario: &Scenario, rules: SdpaRules) -> Result<Option<ShardPlan>> {
     let parallel = &scenario.parallel;
-    if matches!(parallel.strategy, ParallelStrategy::None | ParallelStrategy::Ddp | ParallelStrategy::DataParallel) {
+    if !cuts(parallel) {
         return Ok(None);
     }
     let mut plan = plimsoll_parallel::plan(parallel);

@@ -11,6 +11,7 @@ use plimsoll_scenario::{
     Optimizer, OptimizerImpl, Parallel, ParallelStrategy, Precision, ShardingStrategy, Task, Training, ZeroGrad,
     ZeroGradAt,
 };
+use plimsoll_torch::nn::Sharded;
 use plimsoll_torch::optim::{self, Ema, GradScaler, Norm, Share};
 use plimsoll_torch::tensor::{Context, DType, Geometry, ModuleId, Past, Position, Repeat, Smoothing, Tensor, backward};
 use plimsoll_torch::{Batch, ops};
@@ -106,21 +107,43 @@ struct Spread {
 pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Parallel, repeats: Repeats) {
     let runs = Runs::Model(built.model.as_ref(), built.task);
     let listed = built.listed.take();
+    let spread =
+        Spread { whole: built.computes_loss, ..spread(cx, listed, &built.sharded, &built.sharing, training, parallel) };
+    let cut = spread.cut.clone();
+    let parameters: &[Tensor] = cut.as_ref().map_or(&built.parameters, |cut| cut.parameters());
+    // What hooks change in themselves is not in a copy.
+    let alike = spread.every || training.accumulation == 1;
+    let copied = match (&spread.ddp, &cut) {
+        (Some(ddp), _) => ddp.repeats(alike),
+        (None, Some(cut)) => cut.repeats(alike),
+        (None, None) => spread.together.is_none(),
+    };
+    let repeats = if copied { repeats } else { Repeats::Executed };
+    let ema = training.ema.then(|| Ema::new(cx, &built.parameters));
+    steps(cx, runs, spread, parameters, ema, training, repeats);
+}
+
+/// Wraps a model of these parameters, as it lists them, and as they were cut where they are.
+fn spread(
+    cx: &Rc<Context>,
+    listed: Vec<Tensor>,
+    sharded: &[Sharded],
+    sharing: &[(ModuleId, Tensor)],
+    training: &Training,
+    parallel: &Parallel,
+) -> Spread {
     let ddp = (parallel.strategy == ParallelStrategy::Ddp).then(|| Ddp::wrap(cx, &listed, parallel));
     let together =
         (parallel.strategy == ParallelStrategy::DataParallel).then(|| DataParallel::wrap(cx, &listed, parallel.gpus));
     let cut: Option<Rc<dyn Wrapper>> = match parallel.strategy {
-        ParallelStrategy::Fsdp2 => Some(Fsdp2::wrap(cx, built.sharded.clone(), &listed, parallel)),
-        ParallelStrategy::Fsdp1 => Some(Fsdp1::wrap(cx, built.sharded.clone(), &listed, parallel)),
-        ParallelStrategy::Zero0 => {
-            Some(Whole::wrap(cx, &built.sharded, &listed, training.clip_grad_norm, parallel.gpus))
-        }
-        ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => Some(Early::wrap(cx, &built.sharded, &listed, parallel)),
-        ParallelStrategy::Zero3 => Some(Late::wrap(cx, &built.sharded, &listed, &built.sharing, parallel)),
+        ParallelStrategy::Fsdp2 => Some(Fsdp2::wrap(cx, sharded.to_vec(), &listed, parallel)),
+        ParallelStrategy::Fsdp1 => Some(Fsdp1::wrap(cx, sharded.to_vec(), &listed, parallel)),
+        ParallelStrategy::Zero0 => Some(Whole::wrap(cx, sharded, &listed, training.clip_grad_norm, parallel.gpus)),
+        ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => Some(Early::wrap(cx, sharded, &listed, parallel)),
+        ParallelStrategy::Zero3 => Some(Late::wrap(cx, sharded, &listed, sharing, parallel)),
         _ => None,
     };
     drop(listed);
-    let parameters: &[Tensor] = cut.as_ref().map_or(&built.parameters, |cut| cut.parameters());
     let every = match parallel.strategy {
         ParallelStrategy::Ddp => !parallel.ddp.no_sync,
         ParallelStrategy::Fsdp1 | ParallelStrategy::Fsdp2 => parallel.fsdp.sync_every_micro_batch,
@@ -135,25 +158,17 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Pa
         ParallelStrategy::Fsdp1 => Norm::OneByOne,
         _ => Norm::Plain,
     };
-    // What hooks change in themselves is not in a copy.
-    let alike = every || training.accumulation == 1;
-    let copied = match (&ddp, &cut) {
-        (Some(ddp), _) => ddp.repeats(alike),
-        (None, Some(cut)) => cut.repeats(alike),
-        (None, None) => together.is_none(),
-    };
-    let repeats = if copied { repeats } else { Repeats::Executed };
-    let spread = Spread { ddp, together, cut: cut.clone(), whole: built.computes_loss, every, norm };
-    let ema = training.ema.then(|| Ema::new(cx, &built.parameters));
-    steps(cx, runs, spread, parameters, ema, training, repeats);
+    Spread { ddp, together, cut, whole: false, every, norm }
 }
 
-/// The optimizer steps of `training` on a hull.
-pub fn play(cx: &Rc<Context>, player: Player, training: &Training) {
-    let parameters = player.parameters.clone();
+/// The optimizer steps of `training` on a hull, spread over several cards as `parallel` says.
+pub fn play(cx: &Rc<Context>, player: Player, training: &Training, parallel: &Parallel) {
+    let spread = spread(cx, player.parameters.clone(), &player.sharded, &[], training, parallel);
+    let cut = spread.cut.clone();
+    let parameters: Vec<Tensor> = cut.map_or_else(|| player.parameters.clone(), |cut| cut.parameters().to_vec());
     let ema = training.ema.then(|| Ema::new(cx, &parameters));
     let runs = Runs::Hull(Box::new(player));
-    steps(cx, runs, Spread::default(), &parameters, ema, training, Repeats::Executed);
+    steps(cx, runs, spread, &parameters, ema, training, Repeats::Executed);
 }
 
 fn steps(
@@ -212,7 +227,12 @@ impl Loop<'_> {
         let first = |at| micro_batch == 1 && self.training.zero_grad_at == at;
         let (early, zeroes) = (first(ZeroGradAt::BeforeForward), first(ZeroGradAt::BeforeBackward));
         let dropped = (early || zeroes) && self.training.zero_grad == ZeroGrad::SetToNone;
-        let accumulates = !dropped && self.parameters.iter().any(optim::has_gradient);
+        // Of parameters that are cut a recording has the whole ones.
+        let whole = match &self.runs {
+            Runs::Hull(player) => player.parameters.as_slice(),
+            Runs::Model(..) => self.parameters,
+        };
+        let accumulates = !dropped && whole.iter().any(optim::has_gradient);
         match &mut self.runs {
             // The last batch is let go of only when the new one takes its name.
             Runs::Model(model, _) => self.locals.batch = Some(model.batch()),
@@ -224,7 +244,7 @@ impl Loop<'_> {
         }
         self.cx.begin(PhaseName::Forward, Some(step), Some(micro_batch));
         self.reduces = self.spread.every || micro_batch == self.training.accumulation;
-        if let Some(ddp) = &self.spread.ddp {
+        if let (Some(ddp), Runs::Model(..)) = (&self.spread.ddp, &self.runs) {
             ddp.before_forward(self.cx, self.reduces);
         }
         let before_backward = |run: &Self| {
@@ -245,13 +265,41 @@ impl Loop<'_> {
 
     /// Forward and backward of a recording.
     fn play(&mut self, before_backward: impl Fn(&Self)) {
+        let cx = self.cx;
+        let cut = self.spread.cut.clone();
+        let engine = cut.as_ref().and_then(|cut| cut.engine());
+        if let Some(cut) = &cut {
+            cut.prepare(cx);
+        }
+        let (ddp, reduces) = (self.spread.ddp.clone(), self.reduces);
+        let called = || {
+            if let Some(ddp) = &ddp {
+                ddp.before_forward(cx, reduces);
+            }
+            drop(cut.as_ref().and_then(|cut| cut.before_forward(cx, None, reduces)));
+        };
         let (divided, scaled) = (self.training.accumulation > 1, self.scaler.is_some());
         let Runs::Hull(player) = &mut self.runs else { return };
-        let root = player.forward(self.cx, divided, self.scaler.as_mut());
+        let root = player.forward(cx, divided && engine.is_none(), self.scaler.as_mut(), called);
         before_backward(self);
         let Runs::Hull(player) = &mut self.runs else { return };
-        player.backward(self.cx, divided, scaled);
-        drop(root);
+        match (engine, player.loss()) {
+            // `engine.backward(loss)`: divided by the accumulation, and scaled.
+            (Some(engine), Some(loss)) => {
+                let divided = ops::div_scalar(&loss);
+                let scaled = engine.scales().then(|| ops::mul_scalar(&divided));
+                drop(loss);
+                player.backward(cx, 1 + usize::from(engine.scales()));
+                engine.after_backward(cx);
+                drop(scaled);
+                drop(divided);
+            }
+            (_, loss) => {
+                drop(loss);
+                player.backward(cx, usize::from(divided) + usize::from(scaled));
+                drop(root);
+            }
+        }
     }
 
     fn execute(&mut self, accumulates: bool, before_backward: impl Fn(&Self)) {
@@ -273,7 +321,7 @@ impl Loop<'_> {
         }
         let ddp = self.spread.ddp.as_deref();
         let together = self.spread.together.as_deref();
-        let cast = self.spread.cut.as_ref().and_then(|cut| cut.before_forward(cx, batch, self.reduces));
+        let cast = self.spread.cut.as_ref().and_then(|cut| cut.before_forward(cx, Some(batch), self.reduces));
         let whole = self.spread.whole;
         let Output { mut loss, held } = cx.with_autocast(autocast, || {
             if let Some(together) = together {
@@ -459,12 +507,12 @@ impl Loop<'_> {
         let training = self.training;
         if self.on_host.is_empty() {
             let adam = matches!(training.optimizer, Optimizer::Adam | Optimizer::AdamW);
-            let implementation = match training.optimizer_impl {
+            let optimizer_impl = match training.optimizer_impl {
                 _ if deepspeed && adam => OptimizerImpl::Fused,
                 OptimizerImpl::Foreach => OptimizerImpl::ForLoop,
                 named => named,
             };
-            self.on_host = optim::build(training.optimizer, implementation, &hosted);
+            self.on_host = optim::build(&Training { optimizer_impl, ..training.clone() }, &hosted);
         }
         for optimizer in &mut self.on_host {
             optimizer.step(&self.cx.host());

@@ -193,11 +193,12 @@ impl Wrapper for Fsdp1 {
         every && self.shared.shards() && !self.shared.originals && !self.shared.offloaded
     }
 
-    fn before_forward(&self, _: &Rc<Context>, batch: &Batch, reduces: bool) -> Option<Batch> {
+    fn before_forward(&self, _: &Rc<Context>, batch: Option<&Batch>, reduces: bool) -> Option<Batch> {
         self.reduces.set(reduces);
         self.forward.set(true);
         self.root_reached.set(false);
         self.order.borrow_mut().clear();
+        let batch = batch?;
         let inputs = batch.inputs();
         let dtype = self.param_dtype.filter(|dtype| inputs.dtype().is_float() && inputs.dtype() != *dtype)?;
         Some(batch.with_inputs(ops::to(inputs, dtype)))

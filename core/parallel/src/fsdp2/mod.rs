@@ -300,13 +300,14 @@ impl Wrapper for Fsdp2 {
 
     /// What is not reduced stays whole (`set_requires_gradient_sync`). The root's inputs are cast to what parameters are
     /// gathered in (`cast_forward_inputs`).
-    fn before_forward(&self, _: &Rc<Context>, batch: &Batch, reduces: bool) -> Option<Batch> {
+    fn before_forward(&self, _: &Rc<Context>, batch: Option<&Batch>, reduces: bool) -> Option<Batch> {
         self.reduces.set(reduces);
         self.forward.set(true);
         self.root_reached.set(false);
         // No node is calm before it was looked at.
         self.calm.set((0, u32::MAX));
         self.order.borrow_mut().clear();
+        let batch = batch?;
         let inputs = batch.inputs();
         let dtype = self.param_dtype.filter(|dtype| inputs.dtype().is_float() && inputs.dtype() != *dtype)?;
         Some(batch.with_inputs(ops::to(inputs, dtype)))

@@ -277,7 +277,7 @@ impl Wrapper for Early {
         &self.master
     }
 
-    fn before_forward(&self, _: &Rc<Context>, _: &Batch, reduces: bool) -> Option<Batch> {
+    fn before_forward(&self, _: &Rc<Context>, _: Option<&Batch>, reduces: bool) -> Option<Batch> {
         self.micro_step.set(if self.last.replace(reduces) { 0 } else { self.micro_step.get() + 1 });
         None
     }

@@ -97,7 +97,7 @@ impl Wrapper for Whole {
         &self.masters
     }
 
-    fn before_forward(&self, _: &Rc<Context>, _: &Batch, reduces: bool) -> Option<Batch> {
+    fn before_forward(&self, _: &Rc<Context>, _: Option<&Batch>, reduces: bool) -> Option<Batch> {
         self.last.set(reduces);
         None
     }

@@ -4,8 +4,8 @@ use plimsoll_ground::{Error, Result};
 
 use super::{LoadFrom, Offload, ParallelStrategy, PolicyDtype, ShardingStrategy, Wrap, at, ddp, fsdp, zero};
 use crate::{
-    BaseDtype, Lora, LossImpl, Optimizer, OptimizerImpl, Precision, QuantStorage, Quantization, Scenario, Task,
-    ZeroGrad, ZeroGradAt, levers,
+    BaseDtype, Lora, LossImpl, ModelSource, Optimizer, OptimizerImpl, Precision, QuantStorage, Quantization, Scenario,
+    Task, ZeroGrad, ZeroGradAt, levers,
 };
 
 /// Whether the keys can stand beside one another.
@@ -70,7 +70,12 @@ pub(crate) fn check(scenario: &Scenario) -> Result<()> {
     for key in late {
         says_nothing(key, &[ParallelStrategy::Zero3])?;
     }
-    for key in [fsdp::at::reshard_after_forward, fsdp::at::reshard_after_backward, fsdp::at::load] {
+    if !parallel.fsdp.modules.is_empty() && !matches!(scenario.model.source, ModelSource::Hull(_)) {
+        let hint = "leave it out; a model recorded with plimsoll trace can be wrapped by name";
+        return Err(Error::new(fsdp::at::modules, "every layer of this model is wrapped, or none", hint));
+    }
+    let second = [fsdp::at::reshard_after_forward, fsdp::at::reshard_after_backward, fsdp::at::load, fsdp::at::modules];
+    for key in second {
         says_nothing(key, &[ParallelStrategy::Fsdp2])?;
     }
     if parallel.replicate > 1
@@ -250,7 +255,7 @@ fn with_zero(scenario: &Scenario) -> Result<()> {
     let refuse =
         |key: &str, what: String, hint: &str| Err(Error::new(key, format!("{what} is not estimated yet"), hint));
     let family = scenario.family();
-    if family.is_own() && family.name != "mlp" {
+    if family.is_own() && !["mlp", "hull"].contains(&family.name) {
         let hint = "use ddp, one card, or a model of Hugging Face";
         return refuse(at::gpus, format!("{strategy} of {}", family.name), hint);
     }
@@ -347,7 +352,7 @@ fn with_fsdp(scenario: &Scenario) -> Result<()> {
     let refuse =
         |key: &str, what: String, hint: &str| Err(Error::new(key, format!("{what} is not estimated yet"), hint));
     let family = scenario.family();
-    if family.is_own() && family.name != "mlp" {
+    if family.is_own() && !["mlp", "hull"].contains(&family.name) {
         let hint = "use ddp, one card, or a model of Hugging Face";
         return refuse(at::gpus, format!("{} of {}", parallel.strategy, family.name), hint);
     }

@@ -32,6 +32,19 @@ levers! {
             yields: true,
             near: Near::unlike(1.5),
         }
+        /// Which modules of a hull get a `fully_shard` of their own, by name; `*` stands for whatever is between two dots
+        /// (`layers.*`). Where nothing is said, its blocks that repeat.
+        pub modules: Vec<String> = Vec::new() => {
+            link: "fsdp_modules",
+            kind: Kind::Names { all: None, example: &["layers.*", "encoder.block.*"] },
+            label: "Wrapped modules",
+            help: "Of a recorded model, by name: layers.*",
+            otherwise: "its blocks that repeat",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            near: Near::unlike(1.5),
+        }
         /// The dtype parameters are gathered in and the forward runs in (`MixedPrecisionPolicy.param_dtype`).
         pub param_dtype: PolicyDtype = PolicyDtype::Own => {
             link: "param_dtype",

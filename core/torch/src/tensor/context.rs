@@ -37,6 +37,8 @@ pub struct Context {
     graph: Cell<u32>,
     /// Whether a forward has made an activation a leaf (`enable_input_require_grads`).
     pub(super) leaf_made: Cell<bool>,
+    /// What a recording says of whether the module that it calls is given something that takes a gradient.
+    pub(super) takes_told: Cell<Option<bool>>,
     /// Whether linears are DeepSpeed's of stage 3.
     linear_function: Cell<bool>,
     pub(super) autocast: RefCell<Option<Autocast>>,
@@ -104,6 +106,7 @@ impl Context {
             next_seq: Cell::new(0),
             graph: Cell::new(0),
             leaf_made: Cell::new(false),
+            takes_told: Cell::default(),
             linear_function: Cell::new(false),
             autocast: RefCell::default(),
             frames: RefCell::default(),

@@ -43,6 +43,11 @@ impl ToldShape {
         let geometry = folded(&sizes);
         Self { sizes, geometry }
     }
+
+    /// The sizes that were recorded.
+    pub fn sizes(&self) -> &[u64] {
+        &self.sizes
+    }
 }
 
 /// The geometry of a recorded tensor. One of more dimensions than ours have has its first ones in one: it is as large, and what
@@ -109,6 +114,46 @@ impl Context {
     /// Autograd keeps a storage: what the forward made becomes what is saved.
     pub fn keep_told(&self, tensor: &Tensor) {
         self.raise(tensor.storage_id(), Kind::Saved);
+    }
+
+    /// A module is called, behind so many calls and returns of this forward: these stand for the nodes of the graph, of which a
+    /// recording makes none. `takes` says whether it is given something that takes a gradient.
+    pub fn enters_told(self: &Rc<Self>, module: ModuleId, turns: u32, takes: bool) {
+        self.next_seq.set(turns);
+        self.takes_told.set(Some(takes));
+        if let Some(hooks) = self.hooks() {
+            hooks.enters(self, module);
+        }
+        self.takes_told.set(None);
+    }
+
+    /// A module returns.
+    pub fn leaves_told(self: &Rc<Self>, module: ModuleId, turns: u32) {
+        self.next_seq.set(turns);
+        if let Some(hooks) = self.hooks() {
+            hooks.leaves(self, module);
+        }
+    }
+
+    /// Backward comes to what the forward made behind so many calls and returns.
+    pub fn reaches_told(self: &Rc<Self>, turns: u32) {
+        if let Some(hooks) = self.hooks() {
+            hooks.reaches(self, turns);
+        }
+    }
+
+    /// A parameter has its gradient.
+    pub fn arrived_told(self: &Rc<Self>, parameter: &Tensor) {
+        if let Some(leaf) = parameter.edge().and_then(|edge| edge.node.leaf()) {
+            leaf.tell(self);
+        }
+    }
+
+    /// Backward is over.
+    pub fn finishes_told(self: &Rc<Self>) {
+        if let Some(hooks) = self.hooks() {
+            hooks.finishes(self);
+        }
     }
 
     /// A storage became a parameter's `.grad`.

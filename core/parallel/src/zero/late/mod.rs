@@ -312,7 +312,7 @@ impl Wrapper for Late {
         &self.masters
     }
 
-    fn before_forward(&self, cx: &Rc<Context>, _: &Batch, reduces: bool) -> Option<Batch> {
+    fn before_forward(&self, cx: &Rc<Context>, _: Option<&Batch>, reduces: bool) -> Option<Batch> {
         self.last.set(reduces);
         self.forward.set(true);
         self.first_node.set(cx.next_node());
