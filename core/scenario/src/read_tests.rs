@@ -166,7 +166,7 @@ fn words_outside_a_vocabulary() {
         refused(&with("training", "optimizer", json!("shampoo"))),
         "training.optimizer: \"shampoo\" is not one of its values; \
          use one of sgd, sgd-momentum, adam, adamw, adafactor, adafactor-torch, adagrad, rmsprop, rmsprop-momentum, \
-         rmsprop-centered, rmsprop-centered-momentum, adamw-8bit, paged-adamw, paged-adamw-8bit, lion, muon"
+         rmsprop-centered, rmsprop-centered-momentum, nadam, adamax, adamw-8bit, paged-adamw, paged-adamw-8bit, lion, muon"
     );
     assert_eq!(
         refused(&with("training", "precision", json!("bf16-apm"))),
