@@ -211,6 +211,8 @@ words!(
         Layer = "layer" as "every layer and the root",
         /// torchtitan's: the embedding, every layer, norm and output head together, and the root.
         Torchtitan = "torchtitan" as "as torchtitan does",
+        /// FSDP1 with adapters: every module that is trained by itself, every layer, and the root (`fsdp_auto_wrap_policy` of peft).
+        Peft = "peft" as "every adapter, every layer and the root",
         /// The root alone.
         Root = "root" as "the root alone",
     }
