@@ -58,6 +58,8 @@ pub struct Player {
     left: Vec<Option<Tensor>>,
     /// What nothing lets go of.
     kept: Vec<Tensor>,
+    /// Of each operator the kernel of attention whose backward it is.
+    attention: Vec<Option<ops::Kernel>>,
     /// Storages that are the gradients of several parameters.
     shared: Vec<u32>,
     /// Whether the first micro-batch was played.
@@ -83,6 +85,8 @@ struct Now {
     takes: bool,
     /// Which parameters have their gradients.
     arrived: Vec<bool>,
+    /// Storages that a fused attention's backward has made so far: the gradients of queries, keys and values.
+    attention: Vec<u32>,
 }
 
 /// An element type by PyTorch's name; one that the ledger has no name for is counted in bytes.
@@ -135,6 +139,7 @@ impl Player {
             sharded: Vec::new(),
             left: Vec::new(),
             kept: Vec::new(),
+            attention: hull.ops.iter().map(|name| ops::Kernel::of_backward(name)).collect(),
             shared: shared_gradients(tape),
             begun: false,
             now: Now::default(),
@@ -305,6 +310,7 @@ impl Player {
                     let tensor = self.come(cx, storage, None);
                     self.now.ids.push(tensor.storage_id());
                     self.now.held.push(Some(tensor));
+                    self.attends(cx, storage);
                 }
                 Step::Dropped(storage) => {
                     let place = match storage.checked_sub(segment.first) {
@@ -345,6 +351,20 @@ impl Player {
                 Step::Arrived(parameter) => self.arrived(cx, segment, parameter as usize),
                 Step::Product(bias) => cx.product_told(bias, at >= segment.begins[1] as usize),
             }
+        }
+    }
+
+    /// What a fused attention's backward holds while it runs, behind the gradients that it has made.
+    fn attends(&mut self, cx: &Rc<Context>, storage: u32) {
+        let op = self.tape.tape().storages[storage as usize].op;
+        let Some(kernel) = self.attention.get(op as usize).copied().flatten() else { return };
+        self.now.attention.push(storage);
+        if let [queries, keys, _] = self.now.attention[..] {
+            self.now.attention.clear();
+            let (_, queries_sizes) = &self.sizes[queries as usize];
+            let (_, keys_sizes) = &self.sizes[keys as usize];
+            let dtype = self.dtypes[self.tape.tape().storages[queries as usize].dtype as usize];
+            ops::attention_backward_told(cx, kernel, queries_sizes, keys_sizes, dtype);
         }
     }
 

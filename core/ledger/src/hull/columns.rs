@@ -222,7 +222,7 @@ impl SegmentColumns {
 }
 
 impl Serialize for Tape {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let column = |of: fn(&Born) -> u32| self.storages.iter().map(of).collect();
         let [a, b, c] = &self.segments;
         TapeColumns {
@@ -260,7 +260,7 @@ impl Serialize for Tape {
 }
 
 impl<'de> Deserialize<'de> for Tape {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error as _;
         let columns = TapeColumns::deserialize(deserializer)?;
         let count = columns.bytes.len();

@@ -102,7 +102,7 @@ fn a_bad_part_is_left_out_and_the_rest_stays() {
         [
             "colour: unknown parameter of the link; known: model, family, task, gpu, memory, load_line, workspaces, \
              gpus, per_node, strategy, replicate, tensor, context, expert, pipeline, bucket_cap_mb, bucket_view, \
-             static_graph, find_unused, broadcast_buffers, no_sync, reshard, wrap, param_dtype, reduce_dtype, \
+             static_graph, find_unused, broadcast_buffers, no_sync, reshard, wrap, fsdp_modules, param_dtype, reduce_dtype, \
              cpu_offload, sync_every, reshard_backward, fsdp_load, sharding, orig_params, backward_prefetch, reduce_bucket, \
              overlap_comm, offload_optimizer, prefetch, max_live, max_reuse, persistence, sub_group, contiguous_gradients, \
              reduce_scatter, offload_param, batch, seq, target_seq, image, new_tokens, mask, mode, precision, optimizer, impl, accumulation, checkpointing, checkpoint_modules, attention, clip, zero_grad, zero_grad_at, \
