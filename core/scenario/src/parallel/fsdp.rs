@@ -43,6 +43,7 @@ levers! {
             group: Group::Spread,
             written: Written::WhereItSays,
             only: Some(Mode::Train),
+            yields: true,
             near: Near::unlike(1.5),
         }
         /// The dtype parameters are gathered in and the forward runs in (`MixedPrecisionPolicy.param_dtype`).
