@@ -236,7 +236,7 @@ mod tests {
             "| Llama-2-7B | wasm | 4.25 ms |",
             "| **total** | 2,000 | 900 | 800 |",
             "median 12.3 ms",
-            "| GPT-2 from a hull | native | 1.50 ms | 1.00 ms | 1.25 ms | 31 | not known | 5 000 | 1.00 x |",
+            "| GPT-2 from a hull | native | 1.50 ms | 1.00 ms | 1.25 ms | 31 | not known | 5,000 | 1.00 x |",
             "- The machine was not idle",
         ] {
             assert!(text.contains(expected), "{expected} is not in\n{text}");
