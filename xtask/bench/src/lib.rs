@@ -289,6 +289,9 @@ pub struct Timing {
     pub median: f64,
     /// The fastest, in milliseconds.
     pub fastest: f64,
+    /// Processor time of one, all threads together, in milliseconds: the mean, which other work on the machine hardly changes. 0
+    /// where it cannot be known.
+    pub processor: f64,
     /// What was found, as the [`Question`] says: shows that it was asked.
     pub answer: u64,
 }
@@ -299,11 +302,11 @@ const WARM_UP: usize = 5;
 /// Fewest and most runs, and the time after which there are no more, in milliseconds.
 const RUNS: (usize, usize, f64) = (31, 301, 3000.0);
 
-/// Times a case with a clock that tells milliseconds.
+/// Times a case with a clock that tells milliseconds, and one that tells the processor time of this process.
 ///
 /// # Errors
 /// The estimate is refused.
-pub fn time(case: &Case, now: impl Fn() -> f64) -> Result<Timing> {
+pub fn time(case: &Case, now: impl Fn() -> f64, processor: impl Fn() -> f64) -> Result<Timing> {
     let scenario = case.scenario()?;
     for _ in 0..WARM_UP {
         case.answer(&scenario)?;
@@ -311,25 +314,26 @@ pub fn time(case: &Case, now: impl Fn() -> f64) -> Result<Timing> {
     let (least, most, limit) = RUNS;
     let mut times = Vec::with_capacity(most);
     let mut answer = 0;
-    let start = now();
+    let (start, begin) = (now(), processor());
     while times.len() < least || (times.len() < most && now() - start < limit) {
         let before = now();
         answer = case.answer(&scenario)?;
         times.push(now() - before);
     }
+    let processor = (processor() - begin) / times.len().max(1) as f64;
     times.sort_by(f64::total_cmp);
     let at = |index: usize| times.get(index).copied().unwrap_or(f64::NAN);
-    Ok(Timing { runs: times.len(), median: at(times.len() / 2), fastest: at(0), answer })
+    Ok(Timing { runs: times.len(), median: at(times.len() / 2), fastest: at(0), processor, answer })
 }
 
 /// What begins a result line, among whatever else a test runner prints.
 pub const MARK: &str = "plimsoll-bench";
 
-/// `plimsoll-bench ID RUNS MEDIAN FASTEST ANSWER MEMORY`: milliseconds, bytes; the last is the memory the process took, 0
+/// `plimsoll-bench ID RUNS MEDIAN FASTEST PROCESSOR ANSWER MEMORY`: milliseconds, bytes; the last is the memory the process took, 0
 /// where it cannot be known.
 pub fn line(case: &Case, timing: &Timing, memory: u64) -> String {
-    let Timing { runs, median, fastest, answer } = timing;
-    format!("{MARK} {} {runs} {median:.4} {fastest:.4} {answer} {memory}", case.id)
+    let Timing { runs, median, fastest, processor, answer } = timing;
+    format!("{MARK} {} {runs} {median:.4} {fastest:.4} {processor:.4} {answer} {memory}", case.id)
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ pub struct Timing {
     pub median: f64,
     /// Milliseconds.
     pub fastest: f64,
+    /// Milliseconds of processor time; 0 where it is not known.
+    pub processor: f64,
     /// What was found: the estimated peak in bytes, the largest batch, the cells that fit.
     pub answer: u64,
     /// Memory of the whole process, in bytes; 0 where it is not known.
@@ -44,6 +46,7 @@ impl Timing {
             runs: next()?.parse().ok()?,
             median: next()?.parse().ok()?,
             fastest: next()?.parse().ok()?,
+            processor: next()?.parse().ok()?,
             answer: next()?.parse().ok()?,
             memory: next()?.parse().ok()?,
         })
@@ -158,11 +161,12 @@ mod tests {
     #[test]
     fn result_lines_are_found_among_others() {
         let case = CASES.first().unwrap();
-        let timing = plimsoll_bench::Timing { runs: 31, median: 1.5, fastest: 1.25, answer: 134_768_346_624 };
+        let timing =
+            plimsoll_bench::Timing { runs: 31, median: 1.5, fastest: 1.25, processor: 1.4, answer: 134_768_346_624 };
         let line = format!("    log: {}", plimsoll_bench::line(case, &timing, 4096));
         let read = Timing::read(&line).unwrap();
         assert_eq!((read.id.as_str(), read.runs, read.median, read.fastest), (case.id, 31, 1.5, 1.25));
-        assert_eq!((read.answer, read.memory), (134_768_346_624, 4096));
+        assert_eq!((read.processor, read.answer, read.memory), (1.4, 134_768_346_624, 4096));
         for line in ["test times ... ok", "plimsoll-bench llama", "plimsoll-bench a b c d e f"] {
             assert_eq!(Timing::read(line), None);
         }

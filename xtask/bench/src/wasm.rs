@@ -8,7 +8,7 @@ fn main() -> std::process::ExitCode {
     // Linear memory only ever grows: its size is the most that was needed so far, 64 KiB a page.
     let memory = || core::arch::wasm32::memory_size::<0>() as u64 * 65536;
     for case in CASES {
-        match time(&case, now) {
+        match time(&case, now, || 0.0) {
             Ok(timing) => print(&line(&case, &timing, memory())),
             Err(error) => {
                 print(&format!("{}: {error}", case.id));
