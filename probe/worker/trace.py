@@ -10,16 +10,20 @@ What is written, one list for an instruction:
     ["a", s]        storage s comes             ["d", s]        Python lets go of it
     ["s", h, s]     autograd keeps it as h      ["r", h]        ... and lets go of it
     ["u", k, h]     backward takes it out as k  ["x", k]        ... and lets go of that
+    ["t"]           what is called next is given something that takes a gradient
     ["m", n]        module n is called          ["e"]           ... and returns
     ["c"]           a checkpointed stretch      ["f"]           ... and ends
     ["g", s]        s is given to the module that was just called, or the stretch that just began
     ["b", bias]     a matrix product runs; 1 where it adds a bias as it goes
+    ["n", i]        backward comes to what the forward made behind its i-th call or return
+    ["i", p]        parameter p has its gradient
     ["p", name]     a phase begins: load, then four times input, forward and backward, "zero" before the last two
 
 It needs nothing but torch, runs nobody's kernels, and sends nothing anywhere: one job is read from the first argument,
 and the answer is written as lines of JSON to the descriptor that the job names.
 """
 
+import bisect
 import contextlib
 import importlib
 import importlib.util
@@ -78,6 +82,8 @@ class Tape:
         self.modules = [0]
         self.module_names, self.module_numbers = [""], {"": 0}
         self.backward_module = 0
+        # The number of the first node behind every call and return of the forward, and where backward is among them.
+        self.turns, self.place, self.after = [0], None, 0
         self.mute = self.closed = False
 
     def emit(self, *instruction):
@@ -88,7 +94,29 @@ class Tape:
         self.phase = phase
         self.begun = len(self.storages)
         self.backward_module = 0
+        if phase == "forward":
+            self.turns = [next_node()]
+        self.place, self.after = None, next_node()
         self.emit("p", phase)
+
+    def turn(self, *instruction):
+        """A module is called, or returns."""
+        self.emit(*instruction)
+        if self.phase == "forward":
+            self.turns.append(next_node())
+
+    def reach(self):
+        """Notes where backward is, before it does anything there."""
+        if self.closed or not self.in_backward() or len(self.modules) > 1:
+            return
+        number = node_number()
+        # What accumulates a gradient belongs nowhere, and what is made while a stretch is run again is new.
+        if number is None or number >= self.after:
+            return
+        place = max(bisect.bisect_right(self.turns, number) - 1, 0)
+        if place != self.place:
+            self.place = place
+            self.emit("n", place)
 
     def in_backward(self):
         return self.phase == "backward"
@@ -185,6 +213,7 @@ class Tape:
         finally:
             self.mute = before
         storage = tensor.untyped_storage()
+        self.reach()
         key, number, taken = storage._cdata, handle.storage, self.taken
         self.taken += 1
         self.alive[key] = (number, storage.nbytes())
@@ -198,6 +227,21 @@ class Tape:
 
         weakref.finalize(storage, gone).atexit = False
         return tensor
+
+
+def next_node():
+    """The number that the next node of the graph gets."""
+    import torch
+
+    return torch.autograd._get_sequence_nr()
+
+
+def node_number():
+    """The number of the node that backward runs."""
+    import torch
+
+    node = torch._C._current_autograd_node()
+    return None if node is None else node._sequence_nr()
 
 
 def current_node():
@@ -324,6 +368,7 @@ def watch_class():
                 return self.device(args[0])
             if self.tape.mute:
                 return func(*args, **kwargs)
+            self.tape.reach()
             if kwargs.get("device") == meta:
                 kwargs = {**kwargs, "device": card}
             fake = host = 0
@@ -1044,6 +1089,23 @@ def on_card(model, dtype, tape):
     move(model, "")
 
 
+def repeated(module):
+    """Elements of lists of which several are of one class and have modules of their own, the outermost ones."""
+    import torch
+
+    containers = (torch.nn.Sequential, torch.nn.ModuleList)
+    found = []
+    children = list(module.children())
+    for child in children:
+        alike = sum(type(other) is type(child) for other in children)
+        plain = type(child) in (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
+        if type(module) in containers and alike > 1 and not plain and next(child.children(), None) is not None:
+            found.append(child)
+        else:
+            found += repeated(child)
+    return found
+
+
 class Checkpoints:
     """What is checkpointed in a model: what its library's own switch does, or else its blocks that repeat.
 
@@ -1061,7 +1123,7 @@ class Checkpoints:
         self.tape, self.real = tape, real
         self.regions = 0
         self.switched = self.switch(model)
-        self.blocks = set() if self.switched else {id(block) for block in self.repeated(model)}
+        self.blocks = set() if self.switched else {id(block) for block in repeated(model)}
         self.within = False
 
     def switch(self, module):
@@ -1076,22 +1138,6 @@ class Checkpoints:
                     # "... does not support gradient checkpointing", each in its own words.
                     continue
         return any([self.switch(child) for child in module.children()])
-
-    def repeated(self, module):
-        """Elements of lists of which several are of one class and have modules of their own, the outermost ones."""
-        import torch
-
-        containers = (torch.nn.Sequential, torch.nn.ModuleList)
-        found = []
-        children = list(module.children())
-        for child in children:
-            alike = sum(type(other) is type(child) for other in children)
-            plain = type(child) in (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
-            if type(module) in containers and alike > 1 and not plain and next(child.children(), None) is not None:
-                found.append(child)
-            else:
-                found += self.repeated(child)
-        return found
 
     def call(self, call, module, args, kwargs):
         """A module's call; that of a block is a stretch of its own."""
@@ -1152,24 +1198,38 @@ class Checkpoints:
             setattr(place, name, plain)
 
 
+def takes_gradient(*things):
+    """Whether a tensor among them takes a gradient."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    return torch.is_grad_enabled() and any(isinstance(t, torch.Tensor) and t.requires_grad for t in tree_leaves(things))
+
+
 @contextlib.contextmanager
-def naming(model, tape, checkpoints):
+def naming(model, outermost, tape, checkpoints):
     """Has every module's name stand beside what is allocated in its forward."""
     import torch
 
     names = {id(module): tape.module(name) for name, module in model.named_modules()}
+    names[id(outermost)] = 0
     plain = torch.nn.Module.__call__
 
     def call(module, *args, **kwargs):
         number = names.get(id(module), tape.modules[-1])
+        if len(tape.modules) == 1 and id(module) not in names:
+            # Somebody else's, as a loss that is a module: no call of the model.
+            return plain(module, *args, **kwargs)
         tape.modules.append(number)
-        tape.emit("m", number)
+        if takes_gradient(args, kwargs):
+            tape.emit("t")
+        tape.turn("m", number)
         tape.given(args, kwargs)
         try:
             return plain(module, *args, **kwargs)
         finally:
             tape.modules.pop()
-            tape.emit("e")
+            tape.turn("e")
 
     def named(module, *args, **kwargs):
         if checkpoints is None:
@@ -1469,6 +1529,8 @@ def record(job, module, sizes, precision, capability, direct, checkpoint, varian
     if shortened:
         repeats.shorten(named)
     checkpoints = Checkpoints(model, tape, checkpoint == "real") if checkpoint != "none" else None
+    paths = {id(part): path for path, part in named.named_modules()}
+    blocks = [paths[id(block)] for block in repeated(named)]
     loss_code = None if script else compile(job["loss"], "the loss", "eval")
     given = module.given if script else job["inputs"]
     # Lengths are written as expressions of the axes' names.
@@ -1496,9 +1558,13 @@ def record(job, module, sizes, precision, capability, direct, checkpoint, varian
         ]
         loaded = len(tape.storages)
         keep = watch.accumulators([p for p in parameters if p.requires_grad])
+        if not direct:
+            for number, parameter in enumerate(parameters):
+                if parameter.requires_grad:
+                    parameter.register_post_accumulate_grad_hook(lambda _, number=number: tape.emit("i", number))
         batch = loss = held = None
         gradients, losses, roots = {}, {}, {}
-        with naming(named, tape, checkpoints), checkpoints.watching() if checkpoints else contextlib.nullcontext():
+        with naming(named, model, tape, checkpoints), checkpoints.watching() if checkpoints else contextlib.nullcontext():
             for segment in "ABCD":
                 if segment in "CD":
                     tape.begin("zero")
@@ -1546,6 +1612,7 @@ def record(job, module, sizes, precision, capability, direct, checkpoint, varian
         "sizes": sizes,
         "regions": checkpoints.regions if checkpoints else 0,
         "repeats": repeats.lists,
+        "blocks": blocks,
         "precision": precision,
         "capability": list(capability),
         "same": sorted(list(c) for c in attention.same),

@@ -36,6 +36,8 @@ pub struct Reading {
     pub peak: usize,
     /// What is alive there, largest first.
     pub holdings: Vec<Held>,
+    /// Of several cards, what the machine's own memory holds: what, and how much.
+    pub host: Vec<(String, String)>,
     /// Worth knowing.
     pub warnings: Vec<String>,
 }
@@ -190,6 +192,7 @@ impl Reading {
             points: timeline.points.iter().map(Point::from).collect(),
             peak: timeline.peak,
             holdings: holdings.iter().map(Held::from).collect(),
+            host: summary::host(estimate),
             warnings: estimate.warnings.clone(),
         }
     }

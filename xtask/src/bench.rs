@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context as _, Result, ensure};
 
 use crate::browser::Browser;
-use crate::compile::{Order, compile};
+use crate::compile::{Built, Order, compile};
 use crate::shell::{self, headline, note};
 use crate::tools::{self, WASM_TARGET};
 use crate::{database, workspace};
@@ -14,8 +14,10 @@ use crate::{database, workspace};
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Everything but the two below.
-    All,
+    /// Everything but what stands below.
+    Product,
+    /// The engine alone.
+    Engine,
     /// The server under load.
     Load,
     /// The page in a browser.
@@ -28,8 +30,10 @@ pub fn run(part: Part) -> Result<ExitCode> {
     if part == Part::Browser {
         return browser();
     }
-    let load = part == Part::Load;
     tools::wasm_target()?;
+    if part == Part::Engine {
+        return engine();
+    }
     // The planner that is measured is the one that others get: as small as it gets.
     if let Err(error) = tools::npm() {
         note(&format!("{error:#}"));
@@ -41,16 +45,12 @@ pub fn run(part: Part) -> Result<ExitCode> {
         options: &["--bin", "plimsoll", "--bin", "plimsoll-bench", "--release"],
     })?;
     let mut bench = Command::new(built.binary("plimsoll-bench")?);
+    let load = part == Part::Load;
     bench.arg(if load { "load" } else { "page" }).arg("--plimsoll").arg(built.binary("plimsoll")?);
     if load {
         database::find(&mut bench)?;
     } else {
-        headline("Building the engine's cases as WebAssembly");
-        let wasm = compile(&Order {
-            command: "build",
-            selection: &["--package", "plimsoll-bench", "--target", WASM_TARGET],
-            options: &["--bin", "plimsoll-bench-wasm", "--profile", "wasm-release"],
-        })?;
+        let wasm = in_wasm()?;
         let out = built.out_dirs.iter().find(|(package, _)| package == "plimsoll-server");
         let (_, out) = out.context("the server's build script did not run")?;
         bench.arg("--planner").arg(out.join("planner"));
@@ -59,6 +59,28 @@ pub fn run(part: Part) -> Result<ExitCode> {
     }
     headline("Measuring");
     shell::become_command(&mut bench)
+}
+
+fn engine() -> Result<ExitCode> {
+    headline("Building the engine's cases");
+    let built = compile(&Order {
+        command: "build",
+        selection: &["--package", "plimsoll-bench", "--no-default-features"],
+        options: &["--bin", "plimsoll-bench", "--release"],
+    })?;
+    let wasm = in_wasm()?;
+    headline("Measuring");
+    let mut bench = Command::new(built.binary("plimsoll-bench")?);
+    shell::become_command(bench.arg("engine").arg("--wasm").arg(wasm.binary("plimsoll-bench-wasm")?))
+}
+
+fn in_wasm() -> Result<Built> {
+    headline("Building the engine's cases as WebAssembly");
+    compile(&Order {
+        command: "build",
+        selection: &["--package", "plimsoll-bench", "--target", WASM_TARGET],
+        options: &["--bin", "plimsoll-bench-wasm", "--profile", "wasm-release"],
+    })
 }
 
 /// The planner as it is given away, in a real browser, from the server of the tests: what people wait for, and what of

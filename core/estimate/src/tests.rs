@@ -4,7 +4,7 @@ use plimsoll_ground::Bytes;
 use plimsoll_scenario::Scenario;
 use serde_json::{Value, json};
 
-use super::{Category, Estimate, Phase, PhaseName, Run, Verdict, estimate, max_batch};
+use super::{Category, Estimate, Phase, PhaseName, Run, Timeline, Verdict, estimate, max_batch};
 
 fn llama() -> Value {
     json!({"hf": {"model_type": "llama", "vocab_size": 500, "hidden_size": 64, "intermediate_size": 128,

@@ -13,8 +13,8 @@ pub trait Wrapper: Hooks {
     fn parameters(&self) -> &[Tensor];
 
     /// A forward is about to begin, of a micro-batch after which gradients are reduced, or not. The inputs, where they are
-    /// cast.
-    fn before_forward(&self, cx: &Rc<Context>, batch: &Batch, reduces: bool) -> Option<Batch>;
+    /// cast; a recording has none that could be.
+    fn before_forward(&self, cx: &Rc<Context>, batch: Option<&Batch>, reduces: bool) -> Option<Batch>;
 
     /// What has to happen before a forward and is not the same in every one.
     fn prepare(&self, _cx: &Rc<Context>) {}
@@ -32,6 +32,11 @@ pub trait Wrapper: Hooks {
 
     /// Holds what another micro-batch, copied, has left behind.
     fn hold(&self, _held: Option<Tensor>) {}
+
+    /// Parameters in the machine's memory, where an optimizer of its own works on them.
+    fn hosted(&self) -> Vec<Tensor> {
+        Vec::new()
+    }
 
     /// Who runs backward and the step in the loop's place, if anybody does.
     fn engine(&self) -> Option<&dyn Engine> {
@@ -54,6 +59,9 @@ pub trait Engine: std::fmt::Debug {
 
     /// `engine.step()` behind a step's last micro-batch: clips, steps, and lets gradients go.
     fn step(&self, cx: &Rc<Context>, optimizers: &mut [Share]);
+
+    /// What is left to do when the optimizer in the machine's memory has stepped as well.
+    fn stepped(&self, _cx: &Rc<Context>) {}
 }
 
 /// Where each of `tensors` stands among them, by its storage.

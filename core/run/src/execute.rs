@@ -7,7 +7,7 @@ use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::{Bytes, Error, Result};
 use plimsoll_ledger::{Ledger, Parameters, PhaseName, Recorder};
-use plimsoll_scenario::{Mode, ModelSource, ParallelStrategy, Scenario};
+use plimsoll_scenario::{Mode, ModelSource, Parallel, ParallelStrategy, Scenario};
 use plimsoll_torch::nn::ShardPlan;
 use plimsoll_torch::ops::SdpaRules;
 use plimsoll_torch::tensor::{Context, Kernels, Machine, Tensor};
@@ -84,8 +84,11 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Re
         (Vendor::Amd, _) => SdpaRules::rocm(),
         _ => SdpaRules::math_only(),
     };
-    // What hooks do is not in a copy of a layer.
-    cx.set_repeats(repeats == Repeats::Copied && scenario.parallel.gpus == 1);
+    // What hooks do is not in a copy of a layer, but that DDP hears of its gradients: they are told of again.
+    let parallel = &scenario.parallel;
+    let unhooked =
+        parallel.gpus == 1 || (parallel.strategy == ParallelStrategy::Ddp && !parallel.ddp.gradient_as_bucket_view);
+    cx.set_repeats(repeats == Repeats::Copied && unhooked);
     cx.set_machine(Machine {
         rules: software,
         kernels: match (gpu.vendor, gpu.compute_capability) {
@@ -111,9 +114,10 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Re
     }
     cx.begin(PhaseName::Load, None, None);
     if let ModelSource::Hull(model) = &scenario.model.source {
-        let player = Player::load(cx, model, scenario, gpu)?;
+        let plan = cuts(&scenario.parallel).then(|| plimsoll_parallel::plan(&scenario.parallel));
+        let player = Player::load(cx, model, scenario, gpu, plan.as_ref())?;
         let parameters = player.parameters.clone();
-        play(cx, player, &scenario.training);
+        play(cx, player, &scenario.training, &scenario.parallel);
         let trained: Vec<Tensor> = parameters.iter().filter(|p| p.requires_grad()).cloned().collect();
         return finished(cx, scenario, &parameters, &trained, 0);
     }
@@ -129,10 +133,15 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Re
     finished(cx, scenario, &built.parameters, &built.trained(), built.packed)
 }
 
+/// Whether parameters are cut over the cards, or a model is made where its wrapper then takes it from.
+const fn cuts(parallel: &Parallel) -> bool {
+    !matches!(parallel.strategy, ParallelStrategy::None | ParallelStrategy::Ddp | ParallelStrategy::DataParallel)
+}
+
 /// How parameters are cut, where they are.
 fn shards(scenario: &Scenario, rules: SdpaRules) -> Result<Option<ShardPlan>> {
     let parallel = &scenario.parallel;
-    if matches!(parallel.strategy, ParallelStrategy::None | ParallelStrategy::Ddp) {
+    if !cuts(parallel) {
         return Ok(None);
     }
     let mut plan = plimsoll_parallel::plan(parallel);
@@ -160,11 +169,13 @@ fn finished(
     if cx.repeats_failed() {
         return Ok(None);
     }
-    if cx.exhausted() {
+    if cx.exhausted_by_now() {
         return Err(too_much(cx, scenario));
     }
     let ledger = Ledger { parameters, trained, ..cx.take() };
-    if let Some(storage) = ledger.storages.iter().find(|s| s.bytes > LARGEST_STORAGE) {
+    let (largest, sum) =
+        ledger.storages.iter().fold((0, 0u64), |(largest, sum), s| (s.bytes.max(largest), sum.saturating_add(s.bytes)));
+    if let Some(storage) = ledger.storages.iter().find(|s| largest > LARGEST_STORAGE && s.bytes > LARGEST_STORAGE) {
         return Err(Error::new(
             "scenario",
             format!(
@@ -176,7 +187,7 @@ fn finished(
             "look for a size with too many digits",
         ));
     }
-    if ledger.storages.iter().fold(0u64, |sum, s| sum.saturating_add(s.bytes)) > LARGEST_SUM {
+    if sum > LARGEST_SUM {
         return Err(Error::new(
             "scenario",
             format!("all tensors of two steps together would take over {}", Bytes::new(LARGEST_SUM)),

@@ -3,18 +3,22 @@
 //! A storage lives as long as a [`Tensor`] refers to it: one that Python holds, one for each handle of autograd, one for each
 //! that backward took out. What the loop does besides (dividing the loss, scaling it, the optimizer) is the loop's own.
 
+mod choose;
+mod spread;
+
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use plimsoll_catalog::{Gpu, Vendor};
+use plimsoll_catalog::Gpu;
 use plimsoll_ground::{Error, Result};
-use plimsoll_ledger::hull::{Chosen, Hull, Segment, Step, Tape, Way, names_match, values};
+use plimsoll_ledger::hull::{Hull, Parameter, Segment, Step, Tape, Way, values};
 use plimsoll_ledger::{DType, GradFnId, Kind, ModuleId, OpId};
-use plimsoll_scenario::{Checkpointing, HullModel, Scenario, at, variant_of};
+use plimsoll_scenario::{HullModel, Scenario, at};
+use plimsoll_torch::nn::{ShardPlan, Sharded};
 use plimsoll_torch::ops;
 use plimsoll_torch::optim::{self, GradScaler};
-use plimsoll_torch::tensor::{Context, Tensor, Told};
+use plimsoll_torch::tensor::{Context, Tensor, Told, ToldShape};
 
 /// The tape that is played.
 #[derive(Clone, Debug)]
@@ -38,8 +42,10 @@ impl Played {
 #[derive(Debug)]
 pub struct Player {
     tape: Played,
-    /// Bytes and sizes of every storage.
-    sizes: Vec<(u64, Vec<u64>)>,
+    /// Bytes of every storage.
+    bytes: Vec<u64>,
+    /// The hull's shapes, and behind them one of no dimensions.
+    shapes: Vec<ToldShape>,
     modules: Vec<ModuleId>,
     ops: Vec<OpId>,
     nodes: Vec<GradFnId>,
@@ -48,10 +54,14 @@ pub struct Player {
     loaded: Vec<Option<Tensor>>,
     /// The parameters in the model's order.
     pub parameters: Vec<Tensor>,
+    /// The same as they are cut over several cards, where they are.
+    pub sharded: Vec<Sharded>,
     /// What the last micro-batch left for the next one to let go of.
     left: Vec<Option<Tensor>>,
     /// What nothing lets go of.
     kept: Vec<Tensor>,
+    /// Storages that are the gradients of several parameters.
+    shared: Vec<u32>,
     /// Whether the first micro-batch was played.
     begun: bool,
     now: Now,
@@ -69,6 +79,12 @@ struct Now {
     taken: Vec<Option<Tensor>>,
     /// Modules that are being called.
     stack: Vec<u32>,
+    /// How many calls and returns there were in this forward.
+    turns: u32,
+    /// Whether what is called next is given something that takes a gradient.
+    takes: bool,
+    /// Which parameters have their gradients.
+    arrived: Vec<bool>,
 }
 
 /// An element type by PyTorch's name; one that the ledger has no name for is counted in bytes.
@@ -76,111 +92,36 @@ fn dtype(name: &str) -> DType {
     DType::ALL.into_iter().find(|dtype| dtype.name() == name).unwrap_or(DType::UInt8)
 }
 
-/// Cards that choose kernels as another one does.
-fn class(capability: (u8, u8)) -> (u8, u8) {
-    match capability {
-        (8, 7) => (8, 6),
-        (10 | 11, _) => (10, 0),
-        (12, _) => (12, 0),
-        other => other,
-    }
-}
-
-/// The tape of this scenario.
-fn choose(hull: &Arc<Hull>, scenario: &Scenario, gpu: &Gpu) -> Result<Played> {
-    let precision = scenario.training.precision.as_str();
-    let attends = |tape: &Tape| {
-        tape.storages
-            .iter()
-            .any(|born| hull.ops.get(born.op as usize).is_some_and(|op| op.starts_with("_scaled_dot_product")))
-    };
-    let capability = gpu.compute_capability.filter(|_| gpu.vendor == Vendor::Nvidia).map(class);
-    let variant = variant_of(&scenario.training);
-    let fits = |tape: &Tape| capability.is_some_and(|c| tape.cards.contains(&c)) || !attends(tape);
-    let same = |tape: &Tape| tape.precision == precision && tape.variant == variant;
-    let known = hull.tapes.iter().any(same);
-    let batch = scenario.input.batch;
-    let training = &scenario.training;
-    let checkpointed = training.checkpointing != Checkpointing::None;
-    let found = hull.position(batch, checkpointed, |tape| same(tape) && fits(tape));
-    let number = found.ok_or_else(|| {
-        let (problem, hint) = if known {
-            (
-                format!("attention takes other kernels on the {} than this hull was recorded with", gpu.name),
-                "choose a card \
-             of compute capability 8.0 or above",
-            )
-        } else {
-            (format!("this hull was not recorded in {precision}"), "record it with plimsoll trace --precision")
-        };
-        Error::new(if known { at::device::gpu } else { at::training::precision }, problem, hint)
-    })?;
-    let recorded = || Ok(Played::Recorded(Arc::clone(hull), number));
-    if !checkpointed {
-        return recorded();
-    }
-    let tape = &hull.tapes[number];
-    let marked = tape.is_marked();
-    let patterns = &training.checkpoint_modules;
-    if patterns.is_empty() {
-        // What PyTorch itself checkpointed while it was recorded is played as it is.
-        if tape.checkpointed && !marked {
-            return recorded();
-        }
-        return match marked {
-            true => Ok(Played::Made(Arc::new(tape.checkpointed(hull, Chosen::Marked)?.0))),
-            false => Err(Error::new(
-                at::training::checkpointing,
-                "the model has no switch for checkpointing, and no blocks of one class are called in it",
-                "name the modules: training.checkpoint_modules = [\"layers.*\"]; a hull of an older plimsoll is recorded again",
-            )),
-        };
-    }
-    if (tape.checkpointed && !marked) || !tape.says_what_is_given() {
-        return Err(Error::new(
-            at::training::checkpoint_modules,
-            "this model does something else when it is run again, so other modules than its blocks cannot be worked out",
-            "leave checkpoint_modules out, or call torch.utils.checkpoint in the model and record it again",
-        ));
-    }
-    let unknown = patterns.iter().find(|pattern| !hull.modules.iter().any(|name| names_match(pattern, name)));
-    let (played, count) = tape.checkpointed(hull, Chosen::Named(patterns))?;
-    match unknown {
-        None if count > 0 => Ok(Played::Made(Arc::new(played))),
-        _ => {
-            let named = unknown.map_or_else(|| patterns.join(", "), Clone::clone);
-            let names: Vec<&str> =
-                hull.modules.iter().filter(|name| !name.is_empty()).take(6).map(String::as_str).collect();
-            Err(Error::new(
-                at::training::checkpoint_modules,
-                format!("no module that the model calls is named {named}"),
-                format!("its modules are called {}, ...; * stands for one part of a name", names.join(", ")),
-            ))
-        }
-    }
-}
-
 impl Player {
     /// Loads the parameters and buffers of a scenario's hull.
     ///
     /// # Errors
     /// Sizes or a card that it was not recorded for.
-    pub fn load(cx: &Rc<Context>, model: &HullModel, scenario: &Scenario, gpu: &Gpu) -> Result<Self> {
+    pub fn load(
+        cx: &Rc<Context>,
+        model: &HullModel,
+        scenario: &Scenario,
+        gpu: &Gpu,
+        plan: Option<&ShardPlan>,
+    ) -> Result<Self> {
         let hull = Arc::clone(model.file()?);
         let axes = model.values_from_one(scenario.input.batch)?;
-        let played = choose(&hull, scenario, gpu)?;
+        let played = choose::tape(&hull, scenario, gpu)?;
         let tape = played.tape();
+        let blocks = if scenario.parallel.gpus > 1 { spread::blocks(&hull, tape, scenario)? } else { Vec::new() };
         let values = values(&hull.exprs, &axes);
         let value = |expr: u32| values.get(expr as usize).copied().flatten();
-        let mut sizes = Vec::with_capacity(tape.storages.len());
+        let of_exprs = |shape: &[u32]| ToldShape::new(shape.iter().map(|expr| value(*expr).unwrap_or(0)));
+        let mut shapes: Vec<ToldShape> = hull.shapes.iter().map(|shape| of_exprs(shape)).collect();
+        shapes.push(of_exprs(&[]));
+        let mut all_bytes = Vec::with_capacity(tape.storages.len());
         for born in &tape.storages {
             let bytes = value(born.bytes).ok_or_else(|| {
                 let op = hull.ops.get(born.op as usize).map_or("", String::as_str);
                 let problem = format!("at these sizes a tensor of {op} would have no whole number of bytes");
                 Error::new(at::model::hull, problem, "ask for sizes that the model takes")
             })?;
-            let shape = hull.shapes.get(born.shape as usize).map(Vec::as_slice).unwrap_or_default();
-            sizes.push((bytes, shape.iter().map(|expr| value(*expr).unwrap_or(0)).collect()));
+            all_bytes.push(bytes);
         }
         let ops = hull.ops.iter().map(|name| cx.name_op(name)).collect();
         let nodes = hull.nodes.iter().map(|name| cx.name_grad_fn(name)).collect();
@@ -188,26 +129,42 @@ impl Player {
         let dtypes = hull.dtypes.iter().map(|name| dtype(name)).collect();
         let mut player = Self {
             tape: played.clone(),
-            sizes,
+            bytes: all_bytes,
+            shapes,
             modules,
             ops,
             nodes,
             dtypes,
             loaded: Vec::new(),
             parameters: Vec::new(),
+            sharded: Vec::new(),
             left: Vec::new(),
             kept: Vec::new(),
+            shared: shared_gradients(tape),
             begun: false,
             now: Now::default(),
         };
-        let mut trained = vec![None; tape.loaded as usize];
+        let mut parameters: Vec<Option<&Parameter>> = vec![None; tape.loaded as usize];
         for parameter in &tape.parameters {
-            trained[parameter.storage as usize] = Some(parameter.trained);
+            parameters[parameter.storage as usize] = Some(parameter);
         }
         for storage in 0..tape.loaded {
-            let kind = if trained[storage as usize].is_some() { Kind::Parameter } else { Kind::Buffer };
+            let parameter = parameters[storage as usize];
+            if let (Some(plan), Some(parameter)) = (plan, parameter) {
+                let block = spread::block_of(&hull, &blocks, &parameter.name);
+                let born = tape.storages[storage as usize];
+                let sizes = player.shape(born.shape).sizes();
+                let module = player.modules[born.module as usize];
+                let block = block.and_then(|block| player.modules.get(block as usize).copied());
+                let dtype = player.dtypes[born.dtype as usize];
+                let cut = plan.cut(cx, module, block, sizes, dtype, parameter.trained);
+                player.loaded.push(Some(cut.whole.clone()));
+                player.sharded.push(cut);
+                continue;
+            }
+            let kind = if parameter.is_some() { Kind::Parameter } else { Kind::Buffer };
             let tensor = player.come(cx, storage, Some(kind));
-            let trains = trained[storage as usize] == Some(true);
+            let trains = parameter.is_some_and(|parameter| parameter.trained);
             player.loaded.push(Some(if trains { tensor.into_leaf(false) } else { tensor }));
         }
         let parameter = |storage: u32| player.loaded.get(storage as usize).cloned().flatten();
@@ -219,17 +176,21 @@ impl Player {
         &self.tape.tape().segments[self.now.segment]
     }
 
+    /// A shape of the hull's by its number; one of no dimensions where there is none.
+    fn shape(&self, number: u32) -> &ToldShape {
+        &self.shapes[(self.shapes.len() - 1).min(number as usize)]
+    }
+
     /// A storage comes.
     fn come(&self, cx: &Rc<Context>, storage: u32, kind: Option<Kind>) -> Tensor {
         let born = self.tape.tape().storages[storage as usize];
-        let (bytes, sizes) = &self.sizes[storage as usize];
         cx.told(Told {
-            bytes: *bytes,
+            bytes: self.bytes[storage as usize],
             op: self.ops[born.op as usize],
             grad_fn: self.nodes[born.node as usize],
             module: self.modules[born.module as usize],
             dtype: self.dtypes[born.dtype as usize],
-            sizes,
+            shape: self.shape(born.shape),
             kind,
         })
     }
@@ -242,14 +203,33 @@ impl Player {
             (false, true) => 2,
         };
         self.begun = true;
-        self.now = Now { segment, ..Now::default() };
+        self.now = Now { segment, arrived: vec![false; self.parameters.len()], ..Now::default() };
         self.play(cx, 0, self.segment().begins[0] as usize);
     }
 
-    /// Its forward, and what the loop does with the loss; answers what backward is called on.
-    pub fn forward(&mut self, cx: &Rc<Context>, divided: bool, scaler: Option<&mut GradScaler>) -> Option<Tensor> {
+    /// Where the model itself is called: the outermost call that is its own.
+    fn call(&self) -> Option<usize> {
+        let [forward, backward] = self.segment().begins.map(|at| at as usize);
+        let root =
+            |step: &Step| matches!(step, Step::Module(module) if self.modules[*module as usize] == ModuleId::ROOT);
+        self.segment().steps[forward..backward].iter().position(root).map(|at| forward + at)
+    }
+
+    /// Its forward, and what the loop does with the loss; answers what backward is called on. `called` is what a wrapper does before
+    /// the model itself is called.
+    pub fn forward(
+        &mut self,
+        cx: &Rc<Context>,
+        divided: bool,
+        scaler: Option<&mut GradScaler>,
+        called: impl FnOnce(),
+    ) -> Option<Tensor> {
         let [forward, backward] = self.segment().begins;
-        self.play(cx, forward as usize, backward as usize);
+        let (forward, backward) = (forward as usize, backward as usize);
+        let call = self.call().unwrap_or(backward);
+        self.play(cx, forward, call);
+        called();
+        self.play(cx, call, backward);
         let place = (self.segment().loss - self.segment().first) as usize;
         let loss = self.now.held.get_mut(place)?;
         if let (true, Some(whole)) = (divided, loss.as_ref()) {
@@ -261,8 +241,13 @@ impl Player {
         scaler.map(|scaler| scaler.scale(loss))
     }
 
-    /// Its backward, behind which gradients stand where they were.
-    pub fn backward(&mut self, cx: &Rc<Context>, divided: bool, scaled: bool) {
+    /// The loss of this micro-batch.
+    pub fn loss(&self) -> Option<Tensor> {
+        self.now.held.get((self.segment().loss - self.segment().first) as usize).cloned().flatten()
+    }
+
+    /// Its backward, behind which gradients stand where they were; `functions` of the loop's own stand behind the loss.
+    pub fn backward(&mut self, cx: &Rc<Context>, functions: usize) {
         let begin = self.segment().begins[1] as usize;
         let behind = |from: usize, player: &Self| {
             let next = player.segment().steps[from..].iter().position(|step| *step == Step::Born);
@@ -273,12 +258,13 @@ impl Player {
         if self.segment().root.is_some() {
             let second = behind(seeded, self);
             self.play(cx, seeded, second.saturating_sub(1));
-            self.loss_gradient(usize::from(divided) + usize::from(scaled));
+            self.loss_gradient(functions);
             self.play(cx, second, self.segment().steps.len());
+            cx.finishes_told();
             return self.finish(cx);
         }
         // What is called before the recorded graph: the scaling's function, then the division's.
-        for _ in 0..usize::from(divided) + usize::from(scaled) {
+        for _ in 0..functions {
             // Each takes the place of the one it was made from, which nobody else holds.
             if let Some(gradient) = self.now.held.last_mut()
                 && let Some(before) = gradient.take()
@@ -291,6 +277,7 @@ impl Player {
             }
         }
         self.play(cx, seeded, self.segment().steps.len());
+        cx.finishes_told();
         self.finish(cx);
     }
 
@@ -350,18 +337,52 @@ impl Player {
                     self.now.taken.push(tensor);
                 }
                 Step::PutBack(number) => drop(self.now.taken.get_mut(number as usize).and_then(Option::take)),
-                Step::Module(module) => self.now.stack.push(module),
-                Step::Return => drop(self.now.stack.pop()),
+                Step::Takes => self.now.takes = true,
+                Step::Module(module) => {
+                    self.now.stack.push(module);
+                    let takes = std::mem::take(&mut self.now.takes);
+                    self.now.turns += u32::from(at < segment.begins[1] as usize);
+                    cx.enters_told(self.modules[module as usize], self.now.turns, takes);
+                }
+                Step::Return => {
+                    self.now.turns += u32::from(at < segment.begins[1] as usize);
+                    if let Some(module) = self.now.stack.pop() {
+                        cx.leaves_told(self.modules[module as usize], self.now.turns);
+                    }
+                }
                 Step::Region | Step::RegionEnd | Step::Given(_) => {}
+                Step::Reached(turns) => cx.reaches_told(turns),
+                Step::Arrived(parameter) => self.arrived(cx, segment, parameter as usize),
                 Step::Product(bias) => cx.product_told(bias, at >= segment.begins[1] as usize),
             }
         }
     }
 
+    /// A parameter has its gradient: what it was told to be becomes that.
+    fn arrived(&mut self, cx: &Rc<Context>, segment: &Segment, number: usize) {
+        let Some(parameter) = self.parameters.get(number).cloned() else { return };
+        if let Some(arrived) = self.now.arrived.get_mut(number) {
+            *arrived = true;
+        }
+        if let Some(storage) = segment.gradients.get(number).copied().flatten() {
+            // Python's own reference goes where the micro-batch ends: another parameter's gradient may lie in it as well.
+            let gradient = self.at(cx, segment, storage);
+            if let Some(gradient) = &gradient {
+                cx.gradient_told(gradient);
+            }
+            let place = storage.checked_sub(segment.first).map_or(usize::MAX, |index| index as usize);
+            if self.shared.binary_search(&storage).is_err() {
+                drop(self.now.held.get_mut(place).and_then(Option::take));
+            }
+            optim::set_gradient(&parameter, gradient);
+        }
+        cx.arrived_told(&parameter);
+    }
+
     /// Another reference to a storage that somebody holds, Python or not.
     fn at(&self, cx: &Rc<Context>, segment: &Segment, storage: u32) -> Option<Tensor> {
         match storage.checked_sub(segment.first) {
-            Some(index) => cx.told_again(*self.now.ids.get(index as usize)?),
+            Some(index) => cx.told_again(*self.now.ids.get(index as usize)?, self.shapes.last()?),
             None => self.loaded.get(storage as usize)?.clone(),
         }
     }
@@ -379,8 +400,9 @@ impl Player {
                 gradients.insert(*storage, tensor);
             }
         }
-        for (parameter, gradient) in self.parameters.iter().zip(&segment.gradients) {
-            if let Some(tensor) = gradient.and_then(|storage| gradients.get(&storage)) {
+        // A file of an older plimsoll does not say when each has come.
+        for ((parameter, gradient), arrived) in self.parameters.iter().zip(&segment.gradients).zip(&now.arrived) {
+            if let Some(tensor) = gradient.filter(|_| !arrived).and_then(|storage| gradients.get(&storage)) {
                 optim::set_gradient(parameter, Some(tensor.clone()));
             }
         }
@@ -397,6 +419,16 @@ impl Player {
         let rest = now.held.into_iter().chain(now.handles).chain(now.taken).flatten();
         self.kept.extend(rest);
     }
+}
+
+/// Storages that are the gradients of several parameters, in order.
+fn shared_gradients(tape: &Tape) -> Vec<u32> {
+    let mut all: Vec<u32> =
+        tape.segments.iter().flat_map(|segment| segment.gradients.iter().flatten().copied()).collect();
+    all.sort_unstable();
+    let mut shared: Vec<u32> = all.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+    shared.dedup();
+    shared
 }
 
 /// The tree of modules, parents before their children; a number is an entry of the list it stands in.

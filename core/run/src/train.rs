@@ -6,10 +6,12 @@ use std::rc::Rc;
 
 use plimsoll_families::{Built, Model, Output, smoothed};
 use plimsoll_ledger::PhaseName;
-use plimsoll_parallel::{Ddp, Early, Fsdp1, Fsdp2, Late, Whole, Wrapper};
+use plimsoll_parallel::{DataParallel, Ddp, Early, Fsdp1, Fsdp2, Late, Whole, Wrapper};
 use plimsoll_scenario::{
-    Parallel, ParallelStrategy, Precision, ShardingStrategy, Task, Training, ZeroGrad, ZeroGradAt,
+    Optimizer, OptimizerImpl, Parallel, ParallelStrategy, Precision, ShardingStrategy, Task, Training, ZeroGrad,
+    ZeroGradAt,
 };
+use plimsoll_torch::nn::Sharded;
 use plimsoll_torch::optim::{self, Ema, GradScaler, Norm, Share};
 use plimsoll_torch::tensor::{Context, DType, Geometry, ModuleId, Past, Position, Repeat, Smoothing, Tensor, backward};
 use plimsoll_torch::{Batch, ops};
@@ -47,6 +49,8 @@ struct Recording {
     loss: (u32, DType),
     /// The storage of every parameter's gradient that it made.
     gradients: Vec<Option<u32>>,
+    /// Whether some of them are parts of one storage.
+    shared: bool,
     /// What else is alive after it: leaves of the graph and their gradients.
     graph: Vec<u32>,
     /// What a wrapper holds beside gradients.
@@ -70,6 +74,8 @@ struct Loop<'a> {
     reduces: bool,
     /// What clipping keeps from one step to the next.
     zero: Option<Tensor>,
+    /// The optimizers that run in the machine's memory, made in the first step.
+    on_host: Vec<Share>,
 }
 
 /// What runs forward and backward.
@@ -85,6 +91,8 @@ enum Runs<'a> {
 #[derive(Debug, Default)]
 struct Spread {
     ddp: Option<Rc<Ddp>>,
+    /// All cards in one process.
+    together: Option<Rc<DataParallel>>,
     cut: Option<Rc<dyn Wrapper>>,
     /// Whether the model computes its loss within its own forward, as those of transformers do.
     whole: bool,
@@ -99,19 +107,43 @@ struct Spread {
 pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Parallel, repeats: Repeats) {
     let runs = Runs::Model(built.model.as_ref(), built.task);
     let listed = built.listed.take();
+    let spread =
+        Spread { whole: built.computes_loss, ..spread(cx, listed, &built.sharded, &built.sharing, training, parallel) };
+    let cut = spread.cut.clone();
+    let parameters: &[Tensor] = cut.as_ref().map_or(&built.parameters, |cut| cut.parameters());
+    // What hooks change in themselves is not in a copy.
+    let alike = spread.every || training.accumulation == 1;
+    let copied = match (&spread.ddp, &cut) {
+        (Some(ddp), _) => ddp.repeats(alike),
+        (None, Some(cut)) => cut.repeats(alike),
+        (None, None) => spread.together.is_none(),
+    };
+    let repeats = if copied { repeats } else { Repeats::Executed };
+    let ema = training.ema.then(|| Ema::new(cx, &built.parameters));
+    steps(cx, runs, spread, parameters, ema, training, repeats);
+}
+
+/// Wraps a model of these parameters, as it lists them, and as they were cut where they are.
+fn spread(
+    cx: &Rc<Context>,
+    listed: Vec<Tensor>,
+    sharded: &[Sharded],
+    sharing: &[(ModuleId, Tensor)],
+    training: &Training,
+    parallel: &Parallel,
+) -> Spread {
     let ddp = (parallel.strategy == ParallelStrategy::Ddp).then(|| Ddp::wrap(cx, &listed, parallel));
+    let together =
+        (parallel.strategy == ParallelStrategy::DataParallel).then(|| DataParallel::wrap(cx, &listed, parallel.gpus));
     let cut: Option<Rc<dyn Wrapper>> = match parallel.strategy {
-        ParallelStrategy::Fsdp2 => Some(Fsdp2::wrap(cx, built.sharded.clone(), &listed, parallel)),
-        ParallelStrategy::Fsdp1 => Some(Fsdp1::wrap(cx, built.sharded.clone(), &listed, parallel)),
-        ParallelStrategy::Zero0 => {
-            Some(Whole::wrap(cx, &built.sharded, &listed, training.clip_grad_norm, parallel.gpus))
-        }
-        ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => Some(Early::wrap(cx, &built.sharded, &listed, parallel)),
-        ParallelStrategy::Zero3 => Some(Late::wrap(cx, &built.sharded, &listed, &built.sharing, parallel)),
+        ParallelStrategy::Fsdp2 => Some(Fsdp2::wrap(cx, sharded.to_vec(), &listed, parallel)),
+        ParallelStrategy::Fsdp1 => Some(Fsdp1::wrap(cx, sharded.to_vec(), &listed, parallel)),
+        ParallelStrategy::Zero0 => Some(Whole::wrap(cx, sharded, &listed, training.clip_grad_norm, parallel.gpus)),
+        ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => Some(Early::wrap(cx, sharded, &listed, parallel)),
+        ParallelStrategy::Zero3 => Some(Late::wrap(cx, sharded, &listed, sharing, parallel)),
         _ => None,
     };
     drop(listed);
-    let parameters: &[Tensor] = cut.as_ref().map_or(&built.parameters, |cut| cut.parameters());
     let every = match parallel.strategy {
         ParallelStrategy::Ddp => !parallel.ddp.no_sync,
         ParallelStrategy::Fsdp1 | ParallelStrategy::Fsdp2 => parallel.fsdp.sync_every_micro_batch,
@@ -126,25 +158,17 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Pa
         ParallelStrategy::Fsdp1 => Norm::OneByOne,
         _ => Norm::Plain,
     };
-    // What hooks change in themselves is not in a copy.
-    let alike = every || training.accumulation == 1;
-    let copied = match (&ddp, &cut) {
-        (Some(ddp), _) => ddp.repeats(alike),
-        (None, Some(cut)) => cut.repeats(alike),
-        (None, None) => true,
-    };
-    let repeats = if copied { repeats } else { Repeats::Executed };
-    let spread = Spread { ddp, cut: cut.clone(), whole: built.computes_loss, every, norm };
-    let ema = training.ema.then(|| Ema::new(cx, &built.parameters));
-    steps(cx, runs, spread, parameters, ema, training, repeats);
+    Spread { ddp, together, cut, whole: false, every, norm }
 }
 
-/// The optimizer steps of `training` on a hull.
-pub fn play(cx: &Rc<Context>, player: Player, training: &Training) {
-    let parameters = player.parameters.clone();
+/// The optimizer steps of `training` on a hull, spread over several cards as `parallel` says.
+pub fn play(cx: &Rc<Context>, player: Player, training: &Training, parallel: &Parallel) {
+    let spread = spread(cx, player.parameters.clone(), &player.sharded, &[], training, parallel);
+    let cut = spread.cut.clone();
+    let parameters: Vec<Tensor> = cut.map_or_else(|| player.parameters.clone(), |cut| cut.parameters().to_vec());
     let ema = training.ema.then(|| Ema::new(cx, &parameters));
     let runs = Runs::Hull(Box::new(player));
-    steps(cx, runs, Spread::default(), &parameters, ema, training, Repeats::Executed);
+    steps(cx, runs, spread, &parameters, ema, training, Repeats::Executed);
 }
 
 fn steps(
@@ -162,7 +186,7 @@ fn steps(
         parameters,
         training,
         ema,
-        optimizers: optim::build(training.optimizer, training.optimizer_impl, parameters),
+        optimizers: optim::build(training, parameters),
         scaler: (training.precision == Precision::Fp16Amp).then(GradScaler::default),
         locals: Locals::default(),
         repeats,
@@ -170,6 +194,7 @@ fn steps(
         spread,
         reduces: true,
         zero: None,
+        on_host: Vec::new(),
     };
     if let Some(engine) = run.spread.cut.clone().as_ref().and_then(|cut| cut.engine()) {
         engine.begin(cx, &mut run.optimizers);
@@ -202,7 +227,12 @@ impl Loop<'_> {
         let first = |at| micro_batch == 1 && self.training.zero_grad_at == at;
         let (early, zeroes) = (first(ZeroGradAt::BeforeForward), first(ZeroGradAt::BeforeBackward));
         let dropped = (early || zeroes) && self.training.zero_grad == ZeroGrad::SetToNone;
-        let accumulates = !dropped && self.parameters.iter().any(optim::has_gradient);
+        // Of parameters that are cut a recording has the whole ones.
+        let whole = match &self.runs {
+            Runs::Hull(player) => player.parameters.as_slice(),
+            Runs::Model(..) => self.parameters,
+        };
+        let accumulates = !dropped && whole.iter().any(optim::has_gradient);
         match &mut self.runs {
             // The last batch is let go of only when the new one takes its name.
             Runs::Model(model, _) => self.locals.batch = Some(model.batch()),
@@ -214,7 +244,7 @@ impl Loop<'_> {
         }
         self.cx.begin(PhaseName::Forward, Some(step), Some(micro_batch));
         self.reduces = self.spread.every || micro_batch == self.training.accumulation;
-        if let Some(ddp) = &self.spread.ddp {
+        if let (Some(ddp), Runs::Model(..)) = (&self.spread.ddp, &self.runs) {
             ddp.before_forward(self.cx, self.reduces);
         }
         let before_backward = |run: &Self| {
@@ -235,13 +265,41 @@ impl Loop<'_> {
 
     /// Forward and backward of a recording.
     fn play(&mut self, before_backward: impl Fn(&Self)) {
+        let cx = self.cx;
+        let cut = self.spread.cut.clone();
+        let engine = cut.as_ref().and_then(|cut| cut.engine());
+        if let Some(cut) = &cut {
+            cut.prepare(cx);
+        }
+        let (ddp, reduces) = (self.spread.ddp.clone(), self.reduces);
+        let called = || {
+            if let Some(ddp) = &ddp {
+                ddp.before_forward(cx, reduces);
+            }
+            drop(cut.as_ref().and_then(|cut| cut.before_forward(cx, None, reduces)));
+        };
         let (divided, scaled) = (self.training.accumulation > 1, self.scaler.is_some());
         let Runs::Hull(player) = &mut self.runs else { return };
-        let root = player.forward(self.cx, divided, self.scaler.as_mut());
+        let root = player.forward(cx, divided && engine.is_none(), self.scaler.as_mut(), called);
         before_backward(self);
         let Runs::Hull(player) = &mut self.runs else { return };
-        player.backward(self.cx, divided, scaled);
-        drop(root);
+        match (engine, player.loss()) {
+            // `engine.backward(loss)`: divided by the accumulation, and scaled.
+            (Some(engine), Some(loss)) => {
+                let divided = ops::div_scalar(&loss);
+                let scaled = engine.scales().then(|| ops::mul_scalar(&divided));
+                drop(loss);
+                player.backward(cx, 1 + usize::from(engine.scales()));
+                engine.after_backward(cx);
+                drop(scaled);
+                drop(divided);
+            }
+            (_, loss) => {
+                drop(loss);
+                player.backward(cx, usize::from(divided) + usize::from(scaled));
+                drop(root);
+            }
+        }
     }
 
     fn execute(&mut self, accumulates: bool, before_backward: impl Fn(&Self)) {
@@ -262,9 +320,13 @@ impl Loop<'_> {
             drop(cx.replace_past(Some(Past::default())));
         }
         let ddp = self.spread.ddp.as_deref();
-        let cast = self.spread.cut.as_ref().and_then(|cut| cut.before_forward(cx, batch, self.reduces));
+        let together = self.spread.together.as_deref();
+        let cast = self.spread.cut.as_ref().and_then(|cut| cut.before_forward(cx, Some(batch), self.reduces));
         let whole = self.spread.whole;
         let Output { mut loss, held } = cx.with_autocast(autocast, || {
+            if let Some(together) = together {
+                together.before_forward(cx);
+            }
             let forward = || model.forward(cast.as_ref().unwrap_or(batch));
             let output = if whole { cx.within(ModuleId::ROOT, forward) } else { forward() };
             let mut output = match ddp {
@@ -274,6 +336,10 @@ impl Loop<'_> {
                 }
                 None => output,
             };
+            if let Some(together) = together {
+                let (loss, held) = together.outputs(cx, output.loss, output.held);
+                output = Output { loss, held };
+            }
             // `past_key_values` of the model's output; DDP looks for tensors in tuples, lists and dicts only.
             output.held.extend(cx.replace_past(None).into_iter().flat_map(Past::into_tensors));
             match cx.loss_rules().smoothing {
@@ -316,7 +382,13 @@ impl Loop<'_> {
                 drop(divided);
             }
             None => {
+                if let Some(together) = together {
+                    together.before_backward();
+                }
                 backward(&root);
+                if let Some(together) = together {
+                    together.after_backward(cx);
+                }
                 drop(root);
             }
         }
@@ -333,6 +405,7 @@ impl Loop<'_> {
             let mut known: Vec<u32> = gradients.iter().flatten().copied().chain([kept_loss.0]).collect();
             known.extend(held.as_ref().map(|(id, ..)| *id));
             known.sort_unstable();
+            let shared = known.windows(2).any(|pair| matches!(pair, [a, b] if a == b));
             let mut graph = cx.alive_since(first_storage);
             graph.retain(|id| known.binary_search(id).is_err());
             // A leaf lets go of its gradient, which is younger, before it goes itself.
@@ -344,6 +417,7 @@ impl Loop<'_> {
                 stretches,
                 loss: kept_loss,
                 gradients,
+                shared,
                 graph,
                 held,
             });
@@ -374,9 +448,11 @@ impl Loop<'_> {
         for (parameter, gradient) in self.parameters.iter().zip(&recording.gradients) {
             if let Some(id) = gradient {
                 let geometry = parameter.geometry().clone();
-                let shared = made.get(id).map(|known| known.view_as(geometry.clone()));
-                let gradient = shared.or_else(|| repeat.tensor(cx, *id, geometry, parameter.dtype()));
-                made.extend(gradient.clone().map(|gradient| (*id, gradient)));
+                let known = made.get(id).map(|known| known.view_as(geometry.clone()));
+                let gradient = known.or_else(|| repeat.tensor(cx, *id, geometry, parameter.dtype()));
+                if recording.shared {
+                    made.extend(gradient.clone().map(|gradient| (*id, gradient)));
+                }
                 optim::set_gradient(parameter, gradient);
             }
         }
@@ -389,7 +465,9 @@ impl Loop<'_> {
         let (cx, training) = (self.cx, self.training);
         if let Some(engine) = self.spread.cut.clone().as_ref().and_then(|cut| cut.engine()) {
             cx.begin(PhaseName::Optimizer, Some(step), None);
-            return engine.step(cx, &mut self.optimizers);
+            engine.step(cx, &mut self.optimizers);
+            self.step_on_host(true);
+            return engine.stepped(cx);
         }
         cx.begin(PhaseName::Clip, Some(step), None);
         if let Some(scaler) = &mut self.scaler {
@@ -406,6 +484,7 @@ impl Loop<'_> {
             optimizer.step(cx);
             drop(found_inf);
         }
+        self.step_on_host(false);
         if let Some(scaler) = &mut self.scaler {
             scaler.update();
         }
@@ -418,10 +497,33 @@ impl Loop<'_> {
         }
     }
 
+    /// The step of what lies in the machine's memory. PyTorch takes its optimizers over lists on cards alone; of Adam `deepspeed` has
+    /// one of its own (`DeepSpeedCPUAdam`), which makes nothing but its states.
+    fn step_on_host(&mut self, deepspeed: bool) {
+        let hosted = self.spread.cut.as_ref().map(|cut| cut.hosted()).unwrap_or_default();
+        if hosted.is_empty() {
+            return;
+        }
+        let training = self.training;
+        if self.on_host.is_empty() {
+            let adam = matches!(training.optimizer, Optimizer::Adam | Optimizer::AdamW);
+            let optimizer_impl = match training.optimizer_impl {
+                _ if deepspeed && adam => OptimizerImpl::Fused,
+                OptimizerImpl::Foreach => OptimizerImpl::ForLoop,
+                named => named,
+            };
+            self.on_host = optim::build(&Training { optimizer_impl, ..training.clone() }, &hosted);
+        }
+        for optimizer in &mut self.on_host {
+            optimizer.step(&self.cx.host());
+        }
+    }
+
     fn zero_grad(&self) {
+        let hosted = self.spread.cut.as_ref().map(|cut| cut.hosted()).unwrap_or_default();
         match self.training.zero_grad {
             ZeroGrad::SetToNone => {
-                for parameter in self.parameters {
+                for parameter in self.parameters.iter().chain(&hosted) {
                     optim::set_gradient(parameter, None);
                 }
             }

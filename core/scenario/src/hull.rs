@@ -1,5 +1,7 @@
 //! `model.hull`: a model that somebody recorded, and the sizes it is asked at.
 
+mod spread;
+
 use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock, OnceLock};
 
@@ -333,10 +335,7 @@ pub(crate) fn check(scenario: &Scenario, model: &HullModel) -> Result<()> {
         let hint = "leave it out: which tensors the loop would hold is not recorded yet";
         return another(at::training::keep_outputs, "holding the outputs", hint);
     }
-    if scenario.parallel.gpus > 1 {
-        let hint = "leave parallel out: a hull is estimated on one card";
-        return Err(Error::new(at::parallel::gpus, "several cards are not estimated for hulls yet", hint));
-    }
+    spread::check(scenario, model)?;
     if training.optimizer == Optimizer::Muon {
         let hint = "use another optimizer: which matrices are embeddings is not recorded yet";
         return Err(Error::new(at::training::optimizer, "muon is not estimated for hulls yet", hint));

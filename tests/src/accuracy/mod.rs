@@ -3,6 +3,7 @@
 mod cards;
 mod cards_report;
 mod corpus;
+mod families;
 mod fingerprint;
 mod hollow;
 mod own;
@@ -20,6 +21,7 @@ mod worst;
 
 pub use cards::{CardErrors, CardOutcome, CardRow, cards};
 pub use corpus::{Expected, ExpectedPhase, Row, traced};
+pub use families::{FamilyOutcome, FamilyRecipe, FamilyRow, RECIPES, families};
 pub use fingerprint::{compare, fingerprint, fingerprints};
 pub use hollow::{Differs, HollowExpected, HollowRow, hollow};
 pub use own::{OwnPhase, OwnRow, own};

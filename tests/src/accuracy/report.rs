@@ -7,6 +7,7 @@ use plimsoll_core::Error;
 use super::cards::CardRow;
 use super::cards_report;
 use super::corpus::Row;
+use super::families;
 use super::hollow;
 use super::own;
 use super::percent::{percent, signed_percent};
@@ -57,6 +58,7 @@ pub fn report(
     own::section(&mut page)?;
     hollow::section(&mut page)?;
     several::section(&mut page)?;
+    families::section(&mut page)?;
     published::section(&mut page, &published.0, &published.1);
     runs::section(&mut page)?;
     cards_report::section(&mut page, cards);

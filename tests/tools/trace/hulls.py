@@ -93,8 +93,8 @@ def answer(tensor):
     return False if tensor.dtype == torch.bool else 0.0 if tensor.dtype.is_floating_point else 1
 
 
-def built(name, dtype):
-    """What `plimsoll trace NAME` records, on no device."""
+def built(name, dtype, where="meta"):
+    """What `plimsoll trace NAME` records, on no device, or where it is wanted."""
     module, _, what = name.partition(":")
     if module.endswith(".py"):
         spec = importlib.util.spec_from_file_location(pathlib.Path(module).stem, module)
@@ -112,20 +112,20 @@ def built(name, dtype):
         return made if isinstance(made, torch.nn.Module) else made()
 
     try:
-        with torch.device("meta"):
+        with torch.device(where):
             model = make()
     except Exception:
         model = make()
     return model.to(dtype).train() if dtype is not None else model.train()
 
 
-def varied(trace, training, half):
+def varied(trace, training, half, where="meta"):
     """The model as this recipe has it, the way people write that: attention by the configuration, adapters by peft."""
     name = trace["model"]
     if training.get("attention", "sdpa") != "sdpa":
         name = name.replace("Config(", "Config(attn_implementation=%r," % training["attention"], 1)
     base = training.get("base_dtype")
-    model = built(name, getattr(torch, base) if base else half)
+    model = built(name, getattr(torch, base) if base else half, where)
     lora = training.get("lora")
     if lora is None:
         return model
@@ -341,7 +341,8 @@ def estimated(row, program, path):
         "model": {"hull": str(path.resolve()), **row["axes"]},
         "input": {"batch": row["batch"]},
         "training": row["training"],
-        "device": {"gpu": row.get("gpu", "h200"), "workspaces": False},
+        "device": {"gpu": row.get("gpu", "h200"), "workspaces": "parallel" in row},
+        **({"parallel": row["parallel"]} if "parallel" in row else {}),
     }
     asked = path.with_name(row["id"] + ".json")
     asked.write_text(json.dumps(scenario))

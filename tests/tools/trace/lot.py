@@ -1,10 +1,11 @@
 """Rows for `hulls.py`, drawn by lot: classes of timm, torchvision, transformers and diffusers, with precisions, sizes,
 optimizers, accumulation and checkpointing.
 
-    python tests/tools/trace/lot.py [--seed N] [--rows N] [--only PATTERN] [--also N] > LOT.jsonl
+    python tests/tools/trace/lot.py [--seed N] [--rows N] [--only PATTERN] [--also N | --later N] > LOT.jsonl
 
 Each class is recorded in one precision, by lot, and asked for `--rows` times. The same seed draws the same rows. `--also` draws so
-many of the classes and a variant for each, which its rows are asked in: adapters, or eager attention.
+many of the classes and a variant for each, which its rows are asked in: adapters, or eager attention. `--later` draws so many out of
+`later.py`, which are none of these.
 """
 
 import argparse
@@ -12,6 +13,8 @@ import fnmatch
 import json
 import random
 import sys
+
+import later
 
 IMAGE, IMAGE_LOSS = ["x=float32[B,3,S,S]", "y=int64[B]"], "F.cross_entropy(model(x), y)"
 TEXT, TEXT_LOSS = ["ids=int64[B,S]"], "model(input_ids=ids, labels=ids).loss"
@@ -164,8 +167,11 @@ def main():
     parser.add_argument("--rows", type=int, default=2, help="rows of each class")
     parser.add_argument("--only", default="*", help="classes with names like this")
     parser.add_argument("--also", type=int, metavar="N", help="a variant of so many classes")
+    parser.add_argument("--later", type=int, metavar="N", help="so many of the classes in later.py instead")
     options = parser.parse_args()
     drawn = list(classes())
+    if options.later:
+        drawn = random.Random("%d" % options.seed).sample(list(later.classes()), options.later)
     if options.also:
         drawn = random.Random("%d" % options.seed).sample(drawn, options.also)
     for model, inputs, loss, axes in drawn:

@@ -19,6 +19,7 @@ mod handoff;
 mod heatmap;
 mod hero;
 mod holdings;
+mod host;
 mod hulls;
 mod ladder;
 mod logbook;

@@ -395,7 +395,9 @@ impl Again<'_> {
                         self.steps.push(*step);
                     }
                 }
-                Step::Module(_) | Step::Product(_) => self.steps.push(*step),
+                Step::Takes | Step::Module(_) | Step::Product(_) | Step::Reached(_) | Step::Arrived(_) => {
+                    self.steps.push(*step);
+                }
                 Step::Region | Step::Given(_) => {}
             }
         }

@@ -4,11 +4,10 @@
 //! that does not come out is refused.
 
 use plimsoll_ground::{Error, Result};
-use serde::{Deserialize, Serialize};
 
 use super::packed::{pack, unpack};
-use super::tape::{Born, Segment, Step, Tape, Way};
-use super::{Chosen, Expr, Hull, Parameter, Variant, Witness, phases};
+use super::tape::{Segment, Step, Tape, Way};
+use super::{Chosen, Expr, Hull, phases};
 
 /// The longest file that is read.
 pub const MOST_BYTES: usize = 4 << 20;
@@ -23,7 +22,7 @@ const MOST_AXES: usize = 8;
 const MOST_TAPES: usize = 128;
 const MOST_WITNESSES: usize = 16;
 /// The longest name, and the most dimensions.
-const LONGEST_NAME: usize = 1024;
+pub(super) const LONGEST_NAME: usize = 1024;
 const MOST_DIMENSIONS: usize = 16;
 /// The most multiplications and instructions that playing all witnesses may take: some seconds.
 const MOST_WORK: usize = 400_000_000;
@@ -152,6 +151,9 @@ impl Hull {
         if next as usize != tape.storages.len() || tape.storages.len() > MOST_STORAGES {
             return Err(wrong("its storages are not those of its micro-batches"));
         }
+        if tape.blocks.iter().any(|block| !within(*block, self.modules.len())) {
+            return Err(wrong("a block is no module of it"));
+        }
         if tape.witnesses.len() > MOST_WITNESSES || tape.witnesses.iter().any(|w| w.axes.len() != self.axes.len()) {
             return Err(wrong("its witnesses are not of its axes"));
         }
@@ -185,6 +187,7 @@ fn check_segment(tape: &Tape, segment: &Segment, modules: usize) -> Result<()> {
     let mut held: Vec<bool> = Vec::new();
     let (mut handles, mut taken): (Vec<bool>, Vec<bool>) = (Vec::new(), Vec::new());
     let mut carried = vec![false; segment.leaves.len()];
+    let mut arrived: Vec<bool> = tape.parameters.iter().map(|_| false).collect();
     let mut depth = 0u32;
     let take = |flags: &mut [bool], index: u32| {
         flags.get_mut(index as usize).is_some_and(|flag| std::mem::replace(flag, false))
@@ -217,7 +220,13 @@ fn check_segment(tape: &Tape, segment: &Segment, modules: usize) -> Result<()> {
                 depth = depth.saturating_sub(1);
                 true
             }
-            Step::Product(_) => true,
+            Step::Takes | Step::Product(_) => true,
+            // Whatever it says, it is a place or none.
+            Step::Reached(number) => (number as usize) <= segment.steps.len(),
+            Step::Arrived(parameter) => {
+                let parameter = parameter as usize;
+                arrived.get_mut(parameter).is_some_and(|came| !std::mem::replace(came, true))
+            }
             Step::Given(storage) => {
                 storage < tape.loaded
                     || storage.checked_sub(segment.first).is_some_and(|index| (index as usize) < held.len())
@@ -269,222 +278,4 @@ fn check_segment(tape: &Tape, segment: &Segment, modules: usize) -> Result<()> {
         return Err(wrong("what a micro-batch leaves behind is not there"));
     }
     Ok(())
-}
-
-/// A tape, column by column.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TapeColumns {
-    precision: String,
-    #[serde(default, skip_serializing_if = "Variant::is_plain")]
-    variant: Variant,
-    #[serde(default, skip_serializing_if = "super::is_false")]
-    checkpointed: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    batch: Option<u64>,
-    cards: Vec<(u8, u8)>,
-    parameters: Vec<Parameter>,
-    loaded: u32,
-    bytes: Vec<u32>,
-    shape: Vec<u32>,
-    dtype: Vec<u32>,
-    op: Vec<u32>,
-    module: Vec<u32>,
-    node: Vec<u32>,
-    segments: [SegmentColumns; 3],
-    asked: Vec<(String, String, String)>,
-    witnesses: Vec<Witness>,
-}
-
-/// A micro-batch: a letter for each instruction, and the numbers of those that have one, counted back from the latest.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SegmentColumns {
-    born: u32,
-    steps: String,
-    numbers: Vec<u32>,
-    begins: [u32; 2],
-    gradients: Vec<Option<u32>>,
-    loss: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    root: Option<u32>,
-    leaves: Vec<Way>,
-}
-
-impl From<&Segment> for SegmentColumns {
-    fn from(segment: &Segment) -> Self {
-        let (mut steps, mut numbers) = (String::new(), Vec::new());
-        let (mut next, mut handles, mut taken) = (segment.first, 0u32, 0u32);
-        for step in &segment.steps {
-            let (letter, number) = match *step {
-                Step::Born => {
-                    next += 1;
-                    ('a', None)
-                }
-                Step::Dropped(storage) if storage < segment.first => ('l', Some(storage)),
-                Step::Dropped(storage) => ('d', Some(next - storage)),
-                Step::Carried(index) => ('o', Some(index)),
-                Step::Kept(storage) => {
-                    handles += 1;
-                    if storage < segment.first { ('k', Some(storage)) } else { ('s', Some(next - storage)) }
-                }
-                Step::LetGo(handle) => ('r', Some(handles - handle)),
-                Step::Taken(handle) => {
-                    taken += 1;
-                    ('u', Some(handles - handle))
-                }
-                Step::PutBack(number) => ('x', Some(taken - number)),
-                Step::Module(module) => ('m', Some(module)),
-                Step::Return => ('e', None),
-                Step::Product(false) => ('p', None),
-                Step::Product(true) => ('b', None),
-                Step::Region => ('c', None),
-                Step::RegionEnd => ('f', None),
-                Step::Given(storage) if storage < segment.first => ('h', Some(storage)),
-                Step::Given(storage) => ('g', Some(next - storage)),
-            };
-            steps.push(letter);
-            numbers.extend(number);
-        }
-        let gradients = segment.gradients.iter().map(|g| g.map(|g| g - segment.first)).collect();
-        Self {
-            born: segment.born,
-            steps,
-            numbers,
-            begins: segment.begins,
-            gradients,
-            loss: segment.loss - segment.first,
-            root: segment.root.map(|root| root - segment.first),
-            leaves: segment.leaves.clone(),
-        }
-    }
-}
-
-impl SegmentColumns {
-    /// The micro-batch whose first storage has this number; `None` where a number is missing or points nowhere.
-    fn segment(self, first: u32) -> Option<Segment> {
-        let mut steps = Vec::with_capacity(self.steps.len());
-        let mut numbers = self.numbers.into_iter();
-        let (mut next, mut handles, mut taken) = (first, 0u32, 0u32);
-        for letter in self.steps.bytes() {
-            let step = match letter {
-                b'a' => {
-                    next = next.checked_add(1)?;
-                    Step::Born
-                }
-                b'l' => Step::Dropped(numbers.next().filter(|n| *n < first)?),
-                b'd' => Step::Dropped(next.checked_sub(numbers.next()?)?),
-                b'o' => Step::Carried(numbers.next()?),
-                b'k' => {
-                    handles += 1;
-                    Step::Kept(numbers.next().filter(|n| *n < first)?)
-                }
-                b's' => {
-                    handles += 1;
-                    Step::Kept(next.checked_sub(numbers.next()?)?)
-                }
-                b'r' => Step::LetGo(handles.checked_sub(numbers.next()?)?),
-                b'u' => {
-                    taken += 1;
-                    Step::Taken(handles.checked_sub(numbers.next()?)?)
-                }
-                b'x' => Step::PutBack(taken.checked_sub(numbers.next()?)?),
-                b'm' => Step::Module(numbers.next()?),
-                b'e' => Step::Return,
-                b'p' => Step::Product(false),
-                b'b' => Step::Product(true),
-                b'c' => Step::Region,
-                b'f' => Step::RegionEnd,
-                b'h' => Step::Given(numbers.next().filter(|n| *n < first)?),
-                b'g' => Step::Given(next.checked_sub(numbers.next()?)?),
-                _ => return None,
-            };
-            steps.push(step);
-        }
-        let absolute = |number: u32| number.checked_add(first);
-        let gradients = self
-            .gradients
-            .into_iter()
-            .map(|g| g.map_or(Some(None), |g| absolute(g).map(Some)))
-            .collect::<Option<_>>()?;
-        Some(Segment {
-            first,
-            born: self.born,
-            steps,
-            begins: self.begins,
-            gradients,
-            loss: absolute(self.loss)?,
-            root: self.root.map_or(Some(None), |root| absolute(root).map(Some))?,
-            leaves: self.leaves,
-        })
-    }
-}
-
-impl Serialize for Tape {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        let column = |of: fn(&Born) -> u32| self.storages.iter().map(of).collect();
-        let [a, b, c] = &self.segments;
-        TapeColumns {
-            precision: self.precision.clone(),
-            variant: self.variant.clone(),
-            checkpointed: self.checkpointed,
-            batch: self.batch,
-            cards: self.cards.clone(),
-            parameters: self.parameters.clone(),
-            loaded: self.loaded,
-            bytes: column(|born| born.bytes),
-            shape: column(|born| born.shape),
-            dtype: column(|born| born.dtype),
-            op: column(|born| born.op),
-            module: column(|born| born.module),
-            node: column(|born| born.node),
-            segments: [a.into(), b.into(), c.into()],
-            asked: self.asked.clone(),
-            witnesses: self.witnesses.clone(),
-        }
-        .serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Tape {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        use serde::de::Error as _;
-        let columns = TapeColumns::deserialize(deserializer)?;
-        let count = columns.bytes.len();
-        let others = [&columns.shape, &columns.dtype, &columns.op, &columns.module, &columns.node];
-        if others.iter().any(|column| column.len() != count) {
-            return Err(D::Error::custom("columns of storages are not equally long"));
-        }
-        let storages = (0..count).map(|at| Born {
-            bytes: columns.bytes[at],
-            shape: columns.shape[at],
-            dtype: columns.dtype[at],
-            op: columns.op[at],
-            module: columns.module[at],
-            node: columns.node[at],
-        });
-        let storages = storages.collect();
-        let mut first = columns.loaded;
-        let mut segment = |columns: SegmentColumns| {
-            let born = columns.born;
-            let segment = columns.segment(first);
-            first = first.saturating_add(born);
-            segment.ok_or_else(|| D::Error::custom("an instruction points nowhere"))
-        };
-        let [a, b, c] = columns.segments;
-        let segments = [segment(a)?, segment(b)?, segment(c)?];
-        Ok(Self {
-            precision: columns.precision,
-            variant: columns.variant,
-            checkpointed: columns.checkpointed,
-            batch: columns.batch,
-            cards: columns.cards,
-            parameters: columns.parameters,
-            loaded: columns.loaded,
-            storages,
-            segments,
-            asked: columns.asked,
-            witnesses: columns.witnesses,
-        })
-    }
 }

@@ -320,6 +320,7 @@ fn written(hull: &mut Hull, precision: &str, recording: &Recording, apart: Apart
         storages,
         segments,
         asked: asked.collect(),
+        blocks: recording.blocks.iter().map(|name| modules.number(name)).collect(),
         witnesses: Vec::new(),
     }
 }

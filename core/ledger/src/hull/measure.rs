@@ -114,8 +114,15 @@ pub fn phases(hull: &Hull, tape: &Tape, axes: &[u64]) -> Result<Vec<Phase>> {
                     taken.push(storage);
                 }
                 Step::PutBack(number) => live.release(taken[number as usize]),
-                Step::Module(_) | Step::Return | Step::Product(_) | Step::Region | Step::RegionEnd | Step::Given(_) => {
-                }
+                Step::Takes
+                | Step::Module(_)
+                | Step::Return
+                | Step::Product(_)
+                | Step::Region
+                | Step::RegionEnd
+                | Step::Given(_)
+                | Step::Reached(_)
+                | Step::Arrived(_) => {}
             }
         }
         left = segment

@@ -6,10 +6,12 @@
 //! granted of it.
 
 mod checkpoint;
+mod columns;
 mod expr;
 mod file;
 mod fit;
 mod measure;
+mod names;
 mod packed;
 mod recording;
 mod repeats;
@@ -47,6 +49,7 @@ pub struct Hull {
     /// What sizes depend on; the first is the micro-batch.
     pub axes: Vec<Axis>,
     /// Names of modules, operators and autograd's functions that the tapes give by number.
+    #[serde(with = "names")]
     pub modules: Vec<String>,
     /// Names of operators.
     pub ops: Vec<String>,

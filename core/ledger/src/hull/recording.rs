@@ -61,6 +61,9 @@ pub struct Recording {
     /// Bytes, shape, dtype, op, module, autograd's function.
     pub(super) storages: Vec<Come>,
     pub(super) modules: Vec<String>,
+    /// Names of modules that repeat in a list.
+    #[serde(default)]
+    pub(super) blocks: Vec<String>,
     pub(super) loaded: u32,
     /// Name, shape, dtype, whether it is trained, storage.
     pub(super) parameters: Vec<(String, Vec<u64>, String, bool, u32)>,
@@ -237,6 +240,9 @@ impl Recording {
                     }
                     None => return Err(wrong("backward lets go of what it never took")),
                 },
+                Raw::Bare(('t',)) => Step::Takes,
+                Raw::One('n', turns) => Step::Reached(*turns),
+                Raw::One('i', parameter) => Step::Arrived(*parameter),
                 Raw::One('m', module) => Step::Module(*module),
                 Raw::Bare(('e',)) => Step::Return,
                 Raw::Bare(('c',)) => Step::Region,

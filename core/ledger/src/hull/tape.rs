@@ -20,6 +20,8 @@ pub enum Step {
     Taken(u32),
     /// Backward lets go of what it took out.
     PutBack(u32),
+    /// What is called next is given something that takes a gradient.
+    Takes,
     /// A module is called.
     Module(u32),
     /// The innermost module returns.
@@ -32,6 +34,10 @@ pub enum Step {
     RegionEnd,
     /// What was just called, or the stretch that just began, is given this storage.
     Given(u32),
+    /// Backward comes to what the forward made behind this many calls and returns of modules.
+    Reached(u32),
+    /// This parameter has its gradient.
+    Arrived(u32),
 }
 
 /// What something left behind is.
@@ -108,6 +114,8 @@ pub struct Tape {
     pub segments: [Segment; 3],
     /// What the host asked the card for: who, the element type, what it was told.
     pub asked: Vec<(String, String, String)>,
+    /// Modules that repeat in a list, by the numbers of their names.
+    pub blocks: Vec<u32>,
     /// What direct recordings came to.
     pub witnesses: Vec<Witness>,
 }

@@ -19,6 +19,7 @@ use plimsoll_torch::tensor::{Context, DType, Hooks, ModuleId, Tensor};
 use plimsoll_torch::{Batch, ops};
 
 use crate::dtype;
+use crate::hosted::{Hosted, Loaded};
 use crate::span::{Progress, Span};
 use crate::wrapper::{Wrapper, places};
 use unit::{Shared, Unit};
@@ -67,6 +68,7 @@ impl Fsdp1 {
             strategy: keys.sharding_strategy,
             originals: keys.use_orig_params,
             offloaded: keys.cpu_offload,
+            hosted: Hosted::new(true),
             // Nothing said of reducing: what is computed with (`_init_param_reduce_dtypes`).
             reduced: dtype(keys.reduce_dtype),
             gathering: module("unshard"),
@@ -83,14 +85,15 @@ impl Fsdp1 {
         // Blocks are wrapped first, the root with what is left.
         grouped.sort_by_key(|(owner, _)| *owner == ModuleId::ROOT);
         // What lies on the card already, whole, is not moved there unit by unit.
-        let placed: Vec<Option<Vec<Tensor>>> = grouped
-            .iter()
-            .map(|(_, members)| (keys.load == LoadFrom::Cuda).then(|| Unit::place(cx, members)))
-            .collect();
+        let on_card = keys.load == LoadFrom::Cuda;
+        let members = grouped.iter().flat_map(|(_, members)| members).filter(|_| !on_card);
+        let loaded = RefCell::new(Loaded::of(cx, members.map(|p| (&p.whole, p.shard.dtype()))));
+        let placed: Vec<Option<Vec<Tensor>>> =
+            grouped.iter().map(|(_, members)| on_card.then(|| Unit::place(cx, members, &loaded))).collect();
         let mut placed = placed.into_iter();
         let load = |(owner, members): (ModuleId, Vec<Sharded>)| {
             let placed = placed.next().flatten();
-            (owner, Unit::load(cx, members, placed, &shared, owner == ModuleId::ROOT))
+            (owner, Unit::load(cx, members, (placed, &loaded), &shared, owner == ModuleId::ROOT))
         };
         let mut units: Vec<(ModuleId, Unit)> = grouped.into_iter().map(load).collect();
         units.sort_by_key(|(owner, _)| *owner != ModuleId::ROOT);
@@ -181,16 +184,21 @@ impl Wrapper for Fsdp1 {
         self.begun.set(true);
     }
 
+    fn hosted(&self) -> Vec<Tensor> {
+        self.units.iter().flat_map(|(_, unit)| unit.hosted()).collect()
+    }
+
     /// Of the original parameters a unit keeps the flat gradient; what is not cut at all stays whole.
     fn repeats(&self, every: bool) -> bool {
         every && self.shared.shards() && !self.shared.originals && !self.shared.offloaded
     }
 
-    fn before_forward(&self, _: &Rc<Context>, batch: &Batch, reduces: bool) -> Option<Batch> {
+    fn before_forward(&self, _: &Rc<Context>, batch: Option<&Batch>, reduces: bool) -> Option<Batch> {
         self.reduces.set(reduces);
         self.forward.set(true);
         self.root_reached.set(false);
         self.order.borrow_mut().clear();
+        let batch = batch?;
         let inputs = batch.inputs();
         let dtype = self.param_dtype.filter(|dtype| inputs.dtype().is_float() && inputs.dtype() != *dtype)?;
         Some(batch.with_inputs(ops::to(inputs, dtype)))

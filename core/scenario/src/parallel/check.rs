@@ -4,8 +4,8 @@ use plimsoll_ground::{Error, Result};
 
 use super::{LoadFrom, Offload, ParallelStrategy, PolicyDtype, ShardingStrategy, Wrap, at, ddp, fsdp, zero};
 use crate::{
-    BaseDtype, Lora, LossImpl, Optimizer, OptimizerImpl, Precision, QuantStorage, Quantization, Scenario, Task,
-    ZeroGrad, ZeroGradAt, levers,
+    BaseDtype, Lora, LossImpl, ModelSource, Optimizer, OptimizerImpl, Precision, QuantStorage, Quantization, Scenario,
+    Task, ZeroGrad, ZeroGradAt, levers,
 };
 
 /// Whether the keys can stand beside one another.
@@ -70,7 +70,12 @@ pub(crate) fn check(scenario: &Scenario) -> Result<()> {
     for key in late {
         says_nothing(key, &[ParallelStrategy::Zero3])?;
     }
-    for key in [fsdp::at::reshard_after_forward, fsdp::at::reshard_after_backward, fsdp::at::load] {
+    if !parallel.fsdp.modules.is_empty() && !matches!(scenario.model.source, ModelSource::Hull(_)) {
+        let hint = "leave it out; a model recorded with plimsoll trace can be wrapped by name";
+        return Err(Error::new(fsdp::at::modules, "every layer of this model is wrapped, or none", hint));
+    }
+    let second = [fsdp::at::reshard_after_forward, fsdp::at::reshard_after_backward, fsdp::at::load, fsdp::at::modules];
+    for key in second {
         says_nothing(key, &[ParallelStrategy::Fsdp2])?;
     }
     if parallel.replicate > 1
@@ -105,7 +110,7 @@ pub(crate) fn estimated(scenario: &Scenario) -> Result<()> {
         return refuse(
             at::strategy,
             parallel.strategy.to_string(),
-            "use ddp, fsdp2, fsdp1, zero-1, zero-2 or zero-3, or one card",
+            "use ddp, fsdp2, fsdp1, zero-1, zero-2, zero-3 or data-parallel, or one card",
         );
     }
     let degrees = [
@@ -129,11 +134,26 @@ pub(crate) fn estimated(scenario: &Scenario) -> Result<()> {
         return refuse(key, format!("a moving average under {strategy}"), "leave ema out, or use one card");
     }
     match strategy {
+        ParallelStrategy::DataParallel => with_data_parallel(scenario),
         ParallelStrategy::Ddp => with_ddp(scenario),
         strategy if strategy.is_zero() => with_zero(scenario),
         ParallelStrategy::Fsdp2 => with_fsdp2(scenario),
         _ => with_fsdp(scenario),
     }
+}
+
+/// One process with all the cards, which copies the model to them in every forward.
+fn with_data_parallel(scenario: &Scenario) -> Result<()> {
+    let Scenario { parallel, training, .. } = scenario;
+    if parallel.gpus > parallel.per_node {
+        let problem = format!("DataParallel has one process, and {} cards stand in several machines", parallel.gpus);
+        return Err(Error::new(at::gpus, problem, "use ddp, or set parallel.per_node to as many"));
+    }
+    if training.quantization != Quantization::None {
+        let problem = "a quantized base under DataParallel is not estimated yet";
+        return Err(Error::new(crate::at::training::quantization, problem, "use ddp"));
+    }
+    Ok(())
 }
 
 /// What a quantized base is spread by: bitsandbytes' weights are parameters of integers, or of what they are packed in.
@@ -235,7 +255,7 @@ fn with_zero(scenario: &Scenario) -> Result<()> {
     let refuse =
         |key: &str, what: String, hint: &str| Err(Error::new(key, format!("{what} is not estimated yet"), hint));
     let family = scenario.family();
-    if family.is_own() && family.name != "mlp" {
+    if family.is_own() && !["mlp", "hull"].contains(&family.name) {
         let hint = "use ddp, one card, or a model of Hugging Face";
         return refuse(at::gpus, format!("{strategy} of {}", family.name), hint);
     }
@@ -332,7 +352,7 @@ fn with_fsdp(scenario: &Scenario) -> Result<()> {
     let refuse =
         |key: &str, what: String, hint: &str| Err(Error::new(key, format!("{what} is not estimated yet"), hint));
     let family = scenario.family();
-    if family.is_own() && family.name != "mlp" {
+    if family.is_own() && !["mlp", "hull"].contains(&family.name) {
         let hint = "use ddp, one card, or a model of Hugging Face";
         return refuse(at::gpus, format!("{} of {}", parallel.strategy, family.name), hint);
     }

@@ -32,6 +32,19 @@ levers! {
             yields: true,
             near: Near::unlike(1.5),
         }
+        /// Which modules of a hull get a `fully_shard` of their own, by name; `*` stands for whatever is between two dots
+        /// (`layers.*`). Where nothing is said, its blocks that repeat.
+        pub modules: Vec<String> = Vec::new() => {
+            link: "fsdp_modules",
+            kind: Kind::Names { all: None, example: &["layers.*", "encoder.block.*"] },
+            label: "Wrapped modules",
+            help: "Of a recorded model, by name: layers.*",
+            otherwise: "its blocks that repeat",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            near: Near::unlike(1.5),
+        }
         /// The dtype parameters are gathered in and the forward runs in (`MixedPrecisionPolicy.param_dtype`).
         pub param_dtype: PolicyDtype = PolicyDtype::Own => {
             link: "param_dtype",
@@ -55,16 +68,27 @@ levers! {
             near: Near::unlike(1.0),
         }
         /// Whether parameters, gradients and optimizer state lie in the machine's memory, where clipping and the optimizer run
-        /// (`CPUOffloadPolicy`). What they take there is not estimated.
+        /// (`CPUOffloadPolicy`).
         pub cpu_offload: bool = false => {
             link: "cpu_offload",
             label: "Offloaded to the CPU",
-            help: "CPUOffloadPolicy: shards, gradients and states in the machine's memory, which is not estimated",
+            help: "CPUOffloadPolicy: shards, gradients and states in the machine's memory",
             group: Group::Spread,
             written: Written::WhereItSays,
             only: Some(Mode::Train),
             yields: true,
             near: Near::unlike(4.0),
+        }
+        /// Offloaded: whether what lies in the machine's memory is page-locked (`CPUOffloadPolicy.pin_memory`). FSDP1 knows no other way.
+        pub pin_memory: bool = true => {
+            link: "fsdp_pin",
+            label: "Page-locked",
+            help: "CPUOffloadPolicy.pin_memory: shards and gradients in page-locked memory, which is rounded up to powers of two",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(0.25),
         }
         /// Whether gradients are reduced after every micro-batch; else they stay whole until the last one
         /// (`set_requires_gradient_sync(False)`).

@@ -134,11 +134,11 @@ levers! {
 }
 
 words!(
-    /// How a training is spread over several cards. All are read; all but `data-parallel` and `megatron` are estimated.
+    /// How a training is spread over several cards. All are read; all but `megatron` are estimated.
     ParallelStrategy {
         /// One card.
         None = "none",
-        /// torch.nn.DataParallel: one process, replicas in threads. Not estimated yet.
+        /// torch.nn.DataParallel: one process that copies the model to every card before each forward.
         DataParallel = "data-parallel" as "DataParallel",
         /// torch.nn.parallel.DistributedDataParallel: a whole model on every card, gradients averaged in buckets.
         Ddp = "ddp" as "DDP",
@@ -161,8 +161,17 @@ words!(
 
 impl ParallelStrategy {
     /// Those that are estimated.
-    pub const ESTIMATED: [Self; 8] =
-        [Self::None, Self::Ddp, Self::Fsdp2, Self::Fsdp1, Self::Zero0, Self::Zero1, Self::Zero2, Self::Zero3];
+    pub const ESTIMATED: [Self; 9] = [
+        Self::None,
+        Self::DataParallel,
+        Self::Ddp,
+        Self::Fsdp2,
+        Self::Fsdp1,
+        Self::Zero0,
+        Self::Zero1,
+        Self::Zero2,
+        Self::Zero3,
+    ];
 
     /// Whether DeepSpeed's engine runs it.
     pub const fn is_zero(self) -> bool {

@@ -50,19 +50,31 @@ impl ShardPlan {
 
     /// Makes a parameter of `sizes`: its shard is allocated, as `to_empty` does it on a model that was cut on the meta device.
     pub(super) fn make(&self, scope: &Scope, sizes: &[u64], dtype: DType, trainable: bool) -> Sharded {
-        let cx: &Rc<Context> = scope.cx();
+        self.cut(scope.cx(), scope.module(), scope.block(), sizes, dtype, trainable)
+    }
+
+    /// The same of a parameter of this module, in this block.
+    pub fn cut(
+        &self,
+        cx: &Rc<Context>,
+        module: ModuleId,
+        block: Option<ModuleId>,
+        sizes: &[u64],
+        dtype: DType,
+        trainable: bool,
+    ) -> Sharded {
         let leaf = |tensor: Tensor, takes| if takes { tensor.into_leaf(false) } else { tensor };
-        let takes_gradient = trainable || self.flat.contains(&scope.block());
+        let takes_gradient = trainable || self.flat.contains(&block);
         let local = self.local(sizes);
-        let shard = cx.within(scope.module(), || {
+        let shard = cx.within(module, || {
             if self.offloaded { ops::unallocated(cx, &local, dtype) } else { ops::loaded(cx, &local, dtype) }
         });
         let gathered = self.gathered.filter(|_| dtype.is_float()).unwrap_or(dtype);
         Sharded {
             whole: leaf(ops::unallocated(cx, sizes, gathered), takes_gradient),
             shard: leaf(shard, trainable),
-            block: scope.block(),
-            module: scope.module(),
+            block,
+            module,
             indexed: false,
         }
     }

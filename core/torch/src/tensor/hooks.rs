@@ -66,7 +66,7 @@ impl Context {
     /// Whether anything takes a gradient that was made since the node of this number: an op's result, or a leaf made on the
     /// way.
     pub fn has_graph_since(&self, node: u32) -> bool {
-        self.next_seq.get() > node || self.leaf_made.get()
+        self.takes_told.get().unwrap_or_else(|| self.next_seq.get() > node || self.leaf_made.get())
     }
 
     /// The number the next node of the graph gets.
@@ -107,7 +107,7 @@ impl Leaf {
     /// Says that a gradient has arrived.
     pub(super) fn tell(&self, cx: &Rc<Context>) {
         if let (Some(number), Some(hooks)) = (self.number.get(), cx.hooks()) {
-            hooks.accumulated(cx, number);
+            cx.telling(number, || hooks.accumulated(cx, number));
         }
     }
 }
