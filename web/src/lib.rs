@@ -11,6 +11,7 @@ pub mod cursor;
 pub mod engine;
 pub mod field;
 pub mod gauge;
+pub mod glossary;
 pub mod heatmap;
 pub mod neighbours;
 pub mod number;

@@ -31,6 +31,34 @@ fn three_actions_lead_to_a_recipe_that_fits() -> Result<()> {
     })
 }
 
+/// The same with no pointer at hand.
+#[test]
+fn the_keyboard_alone_leads_to_a_recipe_that_fits() -> Result<()> {
+    journey("fitting-keyboard", async |journey| {
+        let page = journey.planner().await?.by_keyboard();
+        page.address_with(&["?"]).await?;
+        page.retype("model-search", "qwen 8b").await?;
+        page.press(Key::Enter).await?;
+        page.address_with(&["model=qwen3-8b"]).await?;
+        page.retype("gpu-search", "5070 ti").await?;
+        page.press(Key::Enter).await?;
+        page.address_with(&["gpu=rtx-5070-ti"]).await?;
+        agreed(&page).await?;
+        page.click(".remedies button").await?;
+        page.address_with(&["quantization=nf4-double"]).await?;
+        let after = agreed(&page).await?;
+        ensure!(after.verdict == "fits" && !after.over, "{after:?}");
+        // What is chosen from a strip, from a list, and switched.
+        page.choose("precision", "bf16").await?;
+        page.choose("optimizer", "lion").await?;
+        page.choose("checkpointing", "none").await?;
+        page.click_hook("lora").await?;
+        page.address_with(&["precision=bf16", "optimizer=lion"]).await?;
+        agreed(&page).await?;
+        Ok(())
+    })
+}
+
 #[test]
 fn recipes_say_what_they_cost_and_cards_are_named() -> Result<()> {
     journey("recipes", async |journey| {

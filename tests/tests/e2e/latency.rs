@@ -61,10 +61,11 @@ const OPENING: &str = "
 #[ignore = "measures: cargo xtask bench browser"]
 fn from_a_key_to_the_painted_answer() -> Result<()> {
     journey("latency-keys", async |journey| {
+        // Adapters: the peak is of what is computed, so that each batch has another one.
         for (name, link) in [
-            ("gpt2", "?model=gpt2"),
-            ("llama-3.1-8b", "?model=llama-3.1-8b&gpu=b200"),
-            ("llama-3.3-70b", "?model=llama-3.3-70b&gpu=b200"),
+            ("GPT-2", "?model=gpt2"),
+            ("Llama 3.1 8B with LoRA", "?model=llama-3.1-8b&gpu=b200&lora=16"),
+            ("Llama 3.3 70B with LoRA", "?model=llama-3.3-70b&gpu=b200&lora=16"),
         ] {
             let page = journey.browser().await?;
             page.open(link).await?;

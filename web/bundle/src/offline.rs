@@ -31,10 +31,13 @@ pub fn write(script: &str, files: &Files) -> Result<String> {
     Ok(script.replacen(VERSION, &version, 1).replacen(FILES, &names, 1))
 }
 
+/// What other sites show of a link to the page; the page itself does not.
+const PICTURE: &str = "social.png";
+
 /// Measurements are kept as a list: all of them may be many. So may the catalog's hulls, of which somebody opens one or two.
 fn is_kept(name: &str) -> bool {
     let many = ["measurements/", "hulls/"].iter().any(|folder| name.starts_with(folder));
-    !many || name == "measurements/index.json"
+    name != PICTURE && (!many || name == "measurements/index.json")
 }
 
 #[cfg(test)]
@@ -48,6 +51,7 @@ mod tests {
         files.add("measurements/index.json", "[]").unwrap();
         files.add("measurements/abc.json", "{}").unwrap();
         files.add("hulls/abc.hull", "plimsoll-hull 1").unwrap();
+        files.add(PICTURE, "picture").unwrap();
         let template = std::fs::read_to_string(crate::web().join("assets").join(NAME)).unwrap();
         write(&template, &files).unwrap()
     }

@@ -14,6 +14,7 @@ mod explain;
 mod fitting;
 mod footer;
 mod gauge;
+mod glossary;
 mod handoff;
 mod heatmap;
 mod hero;
@@ -70,6 +71,7 @@ fn App() -> impl IntoView {
     let planner = Planner::open();
     provide_context(planner);
     provide_context(explain::Explain::open());
+    provide_context(glossary::Glossary::new());
     provide_context(plans::PlanBook::open(planner));
     provide_context(exchange::Given::default());
     provide_context(snapshot::Snapped::default());
@@ -95,6 +97,7 @@ fn App() -> impl IntoView {
                 <whatif::WhatIf/>
                 <plans::SideBySide/>
                 <exchange::Exchange/>
+                <glossary::Words/>
             </div>
         </main>
         <div hidden=move || !route.compares.get()>

@@ -7,6 +7,7 @@ use plimsoll_web::{number, wording};
 
 use super::browser;
 use super::course::Course;
+use super::glossary::Term;
 use super::host::MachineMemory;
 use super::planner::Planner;
 
@@ -27,6 +28,10 @@ pub fn VerdictPanel() -> impl IntoView {
         }
     });
     let load = move || planner.scenario.with(wording::load);
+    let side = Signal::derive(move || {
+        let over = reading.with(|r| r.as_ref().is_some_and(|r| r.headroom < 0));
+        if over { "Over by" } else { "To spare" }
+    });
     view! {
         <div class="verdict-panel" id="verdict" tabindex="-1">
             <p class="verdict-subject">
@@ -40,18 +45,13 @@ pub fn VerdictPanel() -> impl IntoView {
             <Refusal/>
             <dl class="figures">
                 <div class="figure figure-peak">
-                    <dt>"Process peak"</dt>
+                    <dt><Term word="process peak" text="Process peak"/></dt>
                     <dd data-testid="peak-process">
                         {move || figure(reading.with(|r| r.as_ref().map(|r| r.process)))}
                     </dd>
                 </div>
                 <div class="figure figure-headroom">
-                    <dt>
-                        {move || {
-                            let over = reading.with(|r| r.as_ref().is_some_and(|r| r.headroom < 0));
-                            if over { "Over by" } else { "To spare" }
-                        }}
-                    </dt>
+                    <dt><Term word="over by, to spare" text=side/></dt>
                     <dd data-testid="headroom">
                         {move || {
                             figure(reading.with(|r| r.as_ref().map(|r| Bytes::new(r.headroom.unsigned_abs()))))
@@ -59,7 +59,7 @@ pub fn VerdictPanel() -> impl IntoView {
                     </dd>
                 </div>
                 <div class="figure figure-largest" class:is-pending=move || planner.awaits(planner.largest.with(Option::is_none))>
-                    <dt>"Largest batch"</dt>
+                    <dt><Term word="largest batch" text="Largest batch"/></dt>
                     <dd data-testid="max-batch"><LargestBatch/></dd>
                 </div>
             </dl>

@@ -95,7 +95,10 @@ pub fn part(waits: &[Wait], crates: &[Crate], sizes: &[Size], tools: &str) -> Re
 /// What is only fetched when somebody asks for it.
 fn later(name: &str) -> bool {
     let name = page::unhashed(name);
-    (name.starts_with("hulls/") || name.starts_with("measurements/")) && !name.ends_with("index.json")
+    let one_of_many =
+        (name.starts_with("hulls/") || name.starts_with("measurements/")) && !name.ends_with("index.json");
+    // The service worker and what it fetches come after the page; other sites fetch the picture, and lawyers the licence.
+    one_of_many || ["social.png", "fonts/OFL.txt", "offline.js"].contains(&name.as_str())
 }
 
 #[cfg(test)]

@@ -53,7 +53,11 @@ fn owner(name: &str) -> String {
             let path = first.trim_start_matches('_');
             let path = path.strip_prefix("$LT$").unwrap_or(path);
             let path = path.trim_start_matches("$RF$").trim_start_matches("mut$u20$").trim_start_matches("dyn$u20$");
-            word(path)
+            // `<T as foo::Bar>`: of any type it is the trait's.
+            match (word(path), path.split_once("$u20$as$u20$")) {
+                (first, Some((_, of))) if first.len() == 1 => word(of),
+                (first, _) => first,
+            }
         })
     } else if name.starts_with("_R") {
         // The first crate's root: `C`, perhaps a disambiguator up to `_`, a length, the name.
@@ -192,6 +196,7 @@ mod tests {
         for (name, of) in [
             ("_ZN14plimsoll_torch3ops4plus17h0123456789abcdefE", "plimsoll_torch"),
             ("_ZN71_$LT$alloc..vec..Vec$LT$T$GT$$u20$as$u20$core..ops..drop..Drop$GT$4drop17h0E", "alloc"),
+            ("_ZN36_$LT$T$u20$as$u20$core..any..Any$GT$7type_id17h0E", "core"),
             ("_RNvNtCs1234_7mycrate3foo3bar", "mycrate"),
             ("_RINvNtC4core3ptr13drop_in_placeE", "core"),
             ("<plimsoll_families::gpt2::Gpt2 as core::clone::Clone>::clone::h01", "plimsoll_families"),
