@@ -20,6 +20,9 @@ struct Row {
     /// Axes but the batch.
     axes: Map<String, Value>,
     training: Value,
+    /// Several cards.
+    #[serde(default)]
+    parallel: Option<Value>,
     /// A card, where the file does not hold for the one that is asked of all others.
     #[serde(default = "usual_card")]
     gpu: String,
@@ -50,16 +53,24 @@ fn content(name: &str) -> Vec<u8> {
 fn asked(row: &Row) -> Value {
     let mut model = row.axes.clone();
     model.insert("hull".to_owned(), HullModel::content(&content(&row.hull)).into());
-    json!({
+    let mut asked = json!({
         "model": model,
         "input": { "batch": row.batch },
         "training": row.training,
-        "device": { "gpu": row.gpu, "workspaces": false },
-    })
+        "device": { "gpu": row.gpu, "workspaces": row.parallel.is_some() },
+    });
+    if let Some(parallel) = &row.parallel {
+        asked["parallel"] = parallel.clone();
+    }
+    asked
 }
 
 fn rows() -> Vec<Row> {
-    let path = corpus().join("hulls.jsonl");
+    rows_of("hulls.jsonl")
+}
+
+fn rows_of(file: &str) -> Vec<Row> {
+    let path = corpus().join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let read = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
     text.lines().map(read).collect()
@@ -79,6 +90,63 @@ fn hulls_come_out_as_the_model_does() {
         assert_eq!(estimate.peak.requested.get(), row.peak_requested, "{name}");
     }
     assert!(rows.len() >= 371, "{}", rows.len());
+}
+
+/// The first rank under PyTorch's and DeepSpeed's own wrappers, on a hollow card.
+#[test]
+fn hulls_come_out_as_the_model_does_on_several_cards() {
+    let rows = rows_of("hulls-fleet.jsonl");
+    for row in &rows {
+        let run = Run::new(&Scenario::from_value(&asked(row)).unwrap()).unwrap();
+        let estimate = run.estimate();
+        let name = format!("{} batch {} {} {:?}", row.hull, row.batch, row.training, row.parallel);
+        let phases = estimate.phases.iter();
+        // Of loading what it leaves stands in the rows.
+        let phase =
+            |(name, peak, end): (&str, u64, u64)| (name.to_owned(), if name == "load" { end } else { peak }, end);
+        let phases: Vec<(String, u64, u64)> =
+            phases.map(|p| phase((p.name.as_str(), p.peak_requested.get(), p.end_requested.get()))).collect();
+        let wanted: Vec<(String, u64, u64)> =
+            row.phases.iter().map(|(name, peak, end)| phase((name.as_str(), *peak, *end))).collect();
+        assert_eq!(phases, wanted, "{name}");
+    }
+    assert!(rows.len() >= 10, "{}", rows.len());
+    for strategy in ["ddp", "fsdp2", "zero-"] {
+        let of = |row: &Row| {
+            row.parallel.as_ref().is_some_and(|p| p["strategy"].as_str().is_some_and(|s| s.starts_with(strategy)))
+        };
+        assert!(rows.iter().any(of), "no row of {strategy}");
+    }
+}
+
+#[test]
+fn what_several_cards_would_need_of_a_hull_is_refused_by_name() {
+    let row = rows_of("hulls-fleet.jsonl").into_iter().next().unwrap();
+    let said = |row: &Row, parallel: Value| {
+        let mut asked = asked(row);
+        asked["parallel"] = parallel;
+        let scenario = Scenario::from_value(&asked).and_then(|scenario| Run::new(&scenario).map(drop));
+        scenario.map_err(|error| error.to_string()).unwrap_err()
+    };
+    for (parallel, word) in [
+        (json!({ "gpus": 4, "strategy": "fsdp1" }), "fsdp1"),
+        (json!({ "gpus": 4, "strategy": "zero-3" }), "zero-3"),
+        (json!({ "gpus": 4, "strategy": "ddp", "ddp": { "static_graph": true } }), "output"),
+        (json!({ "gpus": 4, "strategy": "fsdp2", "fsdp": { "param_dtype": "bf16" } }), "another program"),
+        (json!({ "gpus": 4, "strategy": "fsdp2", "fsdp": { "wrap": "torchtitan" } }), "torchtitan"),
+        (json!({ "gpus": 4, "strategy": "fsdp2", "fsdp": { "modules": ["nowhere.*"] } }), "nowhere.*"),
+        (json!({ "gpus": 4, "strategy": "ddp", "fsdp": { "modules": ["layers.*"] } }), "says nothing"),
+    ] {
+        let said = said(&row, parallel.clone());
+        assert!(said.contains(word), "{parallel}: {said}");
+    }
+    // A file of an older plimsoll.
+    let older = rows().into_iter().find(|row| row.hull == "gcn.hull").unwrap();
+    let said = said(&older, json!({ "gpus": 4, "strategy": "ddp" }));
+    assert!(said.contains("record it again"), "{said}");
+    let family = json!({ "model": { "catalog": "gpt2" }, "parallel": { "gpus": 4, "strategy": "fsdp2", "fsdp": { "modules": ["h.*"] } } });
+    let said = Scenario::from_value(&family).unwrap_err().to_string();
+    assert!(said.contains("every layer"), "{said}");
 }
 
 #[test]

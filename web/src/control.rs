@@ -55,9 +55,11 @@ mod tests {
         }
         let elsewhere = [Group::Model, Group::Later];
         // Of recorded models alone, which no table of architectures asks about.
-        let recorded = at::training::checkpoint_modules;
+        let recorded = [at::training::checkpoint_modules, at::fsdp::modules];
         let own = |lever: &&Lever| {
-            !matches!(lever.row.kind, Kind::Id) && !elsewhere.contains(&lever.row.group) && lever.path != recorded
+            !matches!(lever.row.kind, Kind::Id)
+                && !elsewhere.contains(&lever.row.group)
+                && !recorded.contains(&lever.path)
         };
         for lever in levers().filter(own) {
             assert!(shown.contains(lever.path), "{} has no control anywhere", lever.path);

@@ -131,6 +131,14 @@ impl Ddp {
                 .filter_map(|member| self.parameters.get(*member))
                 .fold(0u64, |sum, parameter| sum.saturating_add(parameter.numel()));
             let bucket = self.here(cx, Kind::Gradient, || ops::empty(cx, &[numel], first.dtype()));
+            if self.keys.gradient_as_bucket_view {
+                // `initialize_bucket_views`: gradients that are there are copied over, and are views of it from now on.
+                for parameter in members.iter().filter_map(|member| self.parameters.get(*member)) {
+                    if optim::has_gradient(parameter) {
+                        optim::set_gradient(parameter, Some(bucket.view_as(parameter.geometry().clone())));
+                    }
+                }
+            }
             self.buckets.borrow_mut().push(bucket);
             let mut bucket_of = self.bucket_of.borrow_mut();
             for member in members {

@@ -60,6 +60,8 @@ pub struct Player {
     left: Vec<Option<Tensor>>,
     /// What nothing lets go of.
     kept: Vec<Tensor>,
+    /// Of each operator the kernel of attention whose backward it is.
+    attention: Vec<Option<ops::Kernel>>,
     /// Storages that are the gradients of several parameters.
     shared: Vec<u32>,
     /// Whether the first micro-batch was played.
@@ -85,6 +87,8 @@ struct Now {
     takes: bool,
     /// Which parameters have their gradients.
     arrived: Vec<bool>,
+    /// Storages that a fused attention's backward has made so far: the gradients of queries, keys and values.
+    attention: Vec<u32>,
 }
 
 /// An element type by PyTorch's name; one that the ledger has no name for is counted in bytes.
@@ -140,6 +144,7 @@ impl Player {
             sharded: Vec::new(),
             left: Vec::new(),
             kept: Vec::new(),
+            attention: hull.ops.iter().map(|name| ops::Kernel::of_backward(name)).collect(),
             shared: shared_gradients(tape),
             begun: false,
             now: Now::default(),
@@ -152,8 +157,7 @@ impl Player {
             let parameter = parameters[storage as usize];
             if let (Some(plan), Some(parameter)) = (plan, parameter) {
                 let block = spread::block_of(&hull, &blocks, &parameter.name);
-                let born = tape.storages[storage as usize];
-                let sizes = player.shape(born.shape).sizes();
+                let (born, sizes) = (tape.storages[storage as usize], player.sizes(storage));
                 let module = player.modules[born.module as usize];
                 let block = block.and_then(|block| player.modules.get(block as usize).copied());
                 let dtype = player.dtypes[born.dtype as usize];
@@ -179,6 +183,11 @@ impl Player {
     /// A shape of the hull's by its number; one of no dimensions where there is none.
     fn shape(&self, number: u32) -> &ToldShape {
         &self.shapes[(self.shapes.len() - 1).min(number as usize)]
+    }
+
+    /// The sizes of a storage.
+    fn sizes(&self, storage: u32) -> &[u64] {
+        self.shape(self.tape.tape().storages[storage as usize].shape).sizes()
     }
 
     /// A storage comes.
@@ -315,6 +324,7 @@ impl Player {
                     let tensor = self.come(cx, storage, None);
                     self.now.ids.push(tensor.storage_id());
                     self.now.held.push(Some(tensor));
+                    self.attends(cx, storage);
                 }
                 Step::Dropped(storage) => {
                     let place = match storage.checked_sub(segment.first) {
@@ -355,6 +365,20 @@ impl Player {
                 Step::Arrived(parameter) => self.arrived(cx, segment, parameter as usize),
                 Step::Product(bias) => cx.product_told(bias, at >= segment.begins[1] as usize),
             }
+        }
+    }
+
+    /// What a fused attention's backward holds while it runs, behind the gradients that it has made.
+    fn attends(&mut self, cx: &Rc<Context>, storage: u32) {
+        let op = self.tape.tape().storages[storage as usize].op;
+        let Some(kernel) = self.attention.get(op as usize).copied().flatten() else { return };
+        self.now.attention.push(storage);
+        if let [queries, keys, _] = self.now.attention[..] {
+            self.now.attention.clear();
+            let queries_sizes = self.sizes(queries);
+            let keys_sizes = self.sizes(keys);
+            let dtype = self.dtypes[self.tape.tape().storages[queries as usize].dtype as usize];
+            ops::attention_backward_told(cx, kernel, queries_sizes, keys_sizes, dtype);
         }
     }
 

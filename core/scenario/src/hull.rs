@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use base64::Engine as _;
 use plimsoll_catalog::{self as catalog, Recorded};
 use plimsoll_ground::{Error, Result, nearest, quoted};
-use plimsoll_ledger::hull::{Adapters, Hull, MOST_BYTES, Variant};
+use plimsoll_ledger::hull::{Adapters, Hull, MOST_BYTES, QUANTIZED, Variant};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
@@ -314,11 +314,7 @@ pub(crate) fn check(scenario: &Scenario, model: &HullModel) -> Result<()> {
         }
     }
     if training.quantization != Quantization::None {
-        return another(
-            at::training::quantization,
-            "quantization",
-            "leave it out: quantized layers are not recorded yet",
-        );
+        return another(at::training::quantization, "quantization", QUANTIZED);
     }
     if training.loss_impl != LossImpl::Full {
         return another(

@@ -208,6 +208,13 @@ def with_fsdp1(model, parallel, where):
 
     keys = parallel["fsdp"]
     wrapped = {id(block) for block in worker.blocks(model)} if keys.get("wrap", "layer") != "root" else set()
+    if keys.get("wrap") == "peft":
+        # `fsdp_auto_wrap_policy` of peft: every leaf that is trained besides.
+        def trained(module):
+            leaf = not list(module.named_children()) and getattr(module, "weight", None) is not None
+            return leaf and module.weight.requires_grad
+
+        wrapped |= {id(module) for module in model.modules() if trained(module)}
     precision = None
     if keys.get("param_dtype") or keys.get("reduce_dtype"):
         precision = MixedPrecision(param_dtype=DTYPES[keys.get("param_dtype")], reduce_dtype=DTYPES[keys.get("reduce_dtype")])

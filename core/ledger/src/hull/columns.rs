@@ -57,7 +57,7 @@ fn folded(before: u32, number: u32) -> u32 {
 }
 
 fn unfolded(before: u32, by: u32) -> Option<u32> {
-    if by % 2 == 0 { before.checked_sub(by / 2) } else { before.checked_add(by / 2 + 1) }
+    if by.is_multiple_of(2) { before.checked_sub(by / 2) } else { before.checked_add(by / 2 + 1) }
 }
 
 /// The last number of each kind.

@@ -34,6 +34,12 @@ pub struct Adapters {
     pub dropout: String,
 }
 
+/// What to do for a quantized base.
+pub const QUANTIZED: &str = "run the script with plimsoll rehearse, where bitsandbytes runs on a card that is not there; models that plimsoll \
+                             models lists have training.quantization";
+/// What to do for a compiled model.
+const COMPILED: &str = "run the script with plimsoll rehearse, where torch.compile runs on a card that is not there";
+
 /// The most that an adapter's rank may be.
 const MOST_RANK: u64 = 1 << 16;
 /// The most modules that may be named.
@@ -91,10 +97,12 @@ impl Variant {
                     )));
                 }
                 "quantization" => {
-                    return Err(wrong("quantized layers need kernels that run on a card alone".to_owned()));
+                    let problem = "layers of bitsandbytes need its own library, which asks for a card, so what they keep is not recorded";
+                    return Err(Error::new("--also", problem, QUANTIZED));
                 }
                 "compile" => {
-                    return Err(wrong("what torch.compile makes of a model is not recorded yet".to_owned()));
+                    let problem = "what torch.compile makes of a model is not recorded yet";
+                    return Err(Error::new("--also", problem, COMPILED));
                 }
                 other => return Err(wrong(format!("{} cannot be recorded as well", quoted(other)))),
             }

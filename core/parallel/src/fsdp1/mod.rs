@@ -47,6 +47,10 @@ pub struct Fsdp1 {
 
 /// Of a model's parameters those whose flat one takes a gradient: their blocks, and as `None` the rest of the model.
 pub fn flat(sharded: &[Sharded], parallel: &Parallel) -> BTreeSet<Option<ModuleId>> {
+    // Each that is trained has a flat one to itself.
+    if parallel.fsdp.wrap == Wrap::Peft {
+        return BTreeSet::new();
+    }
     let unit = |p: &Sharded| p.block.filter(|_| parallel.fsdp.wrap != Wrap::Root);
     let trained: BTreeSet<_> = sharded.iter().filter(|p| p.shard.requires_grad()).map(unit).collect();
     sharded.iter().filter(|p| trained.contains(&unit(p))).map(|p| p.block).collect()
@@ -76,14 +80,19 @@ impl Fsdp1 {
         };
         let mut grouped: Vec<(ModuleId, Vec<Sharded>)> = Vec::new();
         for (_, parameter) in listed {
-            let owner = parameter.block.filter(|_| keys.wrap != Wrap::Root).unwrap_or(ModuleId::ROOT);
+            let alone = (keys.wrap == Wrap::Peft && parameter.shard.requires_grad()).then_some(parameter.module);
+            let block = parameter.block.filter(|_| keys.wrap != Wrap::Root);
+            let owner = alone.or(block).unwrap_or(ModuleId::ROOT);
             match grouped.iter_mut().find(|(module, _)| *module == owner) {
                 Some((_, members)) => members.push(parameter),
                 None => grouped.push((owner, vec![parameter])),
             }
         }
-        // Blocks are wrapped first, the root with what is left.
-        grouped.sort_by_key(|(owner, _)| *owner == ModuleId::ROOT);
+        // What is within another is wrapped before it, and blocks before the root, with what is left.
+        grouped.sort_by_key(|(owner, members)| {
+            let block = members.first().and_then(|member| member.block);
+            (*owner == ModuleId::ROOT, block, block == Some(*owner))
+        });
         // What lies on the card already, whole, is not moved there unit by unit.
         let on_card = keys.load == LoadFrom::Cuda;
         let members = grouped.iter().flat_map(|(_, members)| members).filter(|_| !on_card);

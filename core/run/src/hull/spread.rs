@@ -17,6 +17,14 @@ pub(super) fn blocks(hull: &Hull, tape: &Tape, scenario: &Scenario) -> Result<Ve
             "record it again with plimsoll trace",
         );
     }
+    if parallel.strategy == ParallelStrategy::Ddp
+        && let Some(unused) = unused(tape)
+    {
+        let problem = format!(
+            "{unused} gets no gradient, and DDP stops at the second forward (\"Expected to have finished reduction in the prior iteration\")"
+        );
+        return refuse(&problem, "freeze what is not used (requires_grad_(False)) and record that, or use fsdp2");
+    }
     let calls = tape.segments.iter().map(|segment| calls(hull, segment)).max().unwrap_or(0);
     if calls != 1 {
         let problem = match calls {
@@ -52,6 +60,18 @@ pub(super) fn blocks(hull: &Hull, tape: &Tape, scenario: &Scenario) -> Result<Ve
         ));
     }
     Ok((0..).zip(&hull.modules).filter(number).map(|(number, _)| number).collect())
+}
+
+/// A parameter that is trained and gets no gradient.
+fn unused(tape: &Tape) -> Option<&str> {
+    let mut arrived = vec![false; tape.parameters.len()];
+    for step in &tape.segments[0].steps {
+        if let Step::Arrived(parameter) = step {
+            arrived[*parameter as usize] = true;
+        }
+    }
+    let unused = tape.parameters.iter().zip(arrived).find(|(parameter, arrived)| parameter.trained && !arrived);
+    unused.map(|(parameter, _)| parameter.name.as_str())
 }
 
 /// How often the model itself is called in a forward: its own calls that are within no other.

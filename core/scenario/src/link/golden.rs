@@ -295,6 +295,16 @@ fn golden() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "?hull=sha256%3A9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08&axes=S%3A224\
+             &gpus=8&strategy=fsdp2&fsdp_modules=layers.%2A,head",
+            json!({
+                "model": {
+                    "hull": "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", "S": 224,
+                },
+                "parallel": { "gpus": 8, "strategy": "fsdp2", "fsdp": { "modules": ["layers.*", "head"] } },
+            }),
+        ),
+        (
             "?hull=sha256%3A9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08&axes=S%3A224,T%3A77\
              &checkpointing=full&checkpoint_modules=layers.%2A,head",
             json!({

@@ -107,12 +107,12 @@ fn a_bad_part_is_left_out_and_the_rest_stays() {
             "batch: it is given twice; keep one of them. It was left out.",
             "input.batch: 0 is too small; give a whole number from 1 to 16777216. It was left out.",
             "training.precision: \"fp8\" is not one of its values; use one of fp32, fp16-amp, bf16-amp, fp16, bf16. \
-             It was left out.",
+                 It was left out.",
             "training.clip_grad_norm: expected true or false, found the text \"maybe\"; write true or false, without \
-             quotes. It was left out.",
+                 quotes. It was left out.",
             "training.lora.rank: 0 is too small; give a whole number from 1 to 65536. It was left out.",
             "device.gpu: no GPU \"voodoo\" in the catalog; ids read like rtx-5070-ti-laptop, a100-80gb, h200; see the \
-             list of GPUs. It was left out.",
+                 list of GPUs. It was left out.",
         ]
     );
     assert_eq!(decoded.scenario, good("?model=gpt2&seq=64"));

@@ -43,6 +43,7 @@ levers! {
             group: Group::Spread,
             written: Written::WhereItSays,
             only: Some(Mode::Train),
+            yields: true,
             near: Near::unlike(1.5),
         }
         /// The dtype parameters are gathered in and the forward runs in (`MixedPrecisionPolicy.param_dtype`).
@@ -211,6 +212,8 @@ words!(
         Layer = "layer" as "every layer and the root",
         /// torchtitan's: the embedding, every layer, norm and output head together, and the root.
         Torchtitan = "torchtitan" as "as torchtitan does",
+        /// FSDP1 with adapters: every module that is trained by itself, every layer, and the root (`fsdp_auto_wrap_policy` of peft).
+        Peft = "peft" as "every adapter, every layer and the root",
         /// The root alone.
         Root = "root" as "the root alone",
     }

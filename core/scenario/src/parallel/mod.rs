@@ -124,6 +124,51 @@ levers! {
             yields: true,
             near: Near::unlike(4.0),
         }
+        /// Tensor parallel: whether what lies between the matrices is cut along the sequence.
+        pub sequence_parallel: bool = false => {
+            link: "sequence_parallel",
+            label: "Sequence parallel",
+            help: "Tensor parallel: norms and dropouts cut along the sequence; not estimated yet",
+            group: Group::Later,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(1.0),
+        }
+        /// Tensor parallel: whether the loss is computed on logits that stay cut.
+        pub loss_parallel: bool = false => {
+            link: "loss_parallel",
+            label: "Loss parallel",
+            help: "Tensor parallel: the loss on logits that stay cut; not estimated yet",
+            group: Group::Later,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(1.0),
+        }
+        /// Pipeline parallel: in which order micro-batches pass.
+        pub schedule: Schedule = Schedule::OneForwardOneBackward => {
+            link: "schedule",
+            label: "Schedule",
+            help: "Pipeline parallel: in which order micro-batches pass; not estimated yet",
+            group: Group::Later,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(1.0),
+        }
+        /// Pipeline parallel: micro-batches of a step.
+        pub pipeline_micro_batches: u64 = 1 => {
+            link: "pipeline_micro_batches",
+            kind: Kind::Count { most: limits::CARDS },
+            label: "Micro-batches in the pipeline",
+            help: "Pipeline parallel: micro-batches of a step; not estimated yet",
+            group: Group::Later,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(1.0),
+        }
         /// DistributedDataParallel's own keys.
         pub ddp: Ddp = Ddp::default() => [Ddp]
         /// The keys of FSDP.
@@ -156,6 +201,20 @@ words!(
         Zero3 = "zero-3" as "ZeRO-3",
         /// Megatron-LM's own. Not estimated yet.
         Megatron = "megatron" as "Megatron",
+    }
+);
+
+words!(
+    /// In which order the micro-batches of a pipeline pass (`torch.distributed.pipelining`).
+    Schedule {
+        /// `Schedule1F1B`.
+        OneForwardOneBackward = "1f1b" as "1F1B",
+        /// `ScheduleGPipe`.
+        GPipe = "gpipe" as "GPipe",
+        /// `ScheduleInterleaved1F1B`.
+        Interleaved = "interleaved-1f1b" as "interleaved 1F1B",
+        /// `ScheduleInterleavedZeroBubble`.
+        ZeroBubble = "zero-bubble" as "zero bubble",
     }
 );
 

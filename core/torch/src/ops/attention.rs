@@ -3,6 +3,8 @@
 //! After `attention.cu`, `attention_backward.cu` (`aten/src/ATen/native/transformers/cuda`) and the traced rows of PyTorch
 //! 2.11. What the kernels take for themselves is in [`super::inside`].
 
+use std::rc::Rc;
+
 use super::cast::{lower_precision, to};
 use super::elementwise::{add, mul_cpp_scalar};
 use super::inplace::add_in_place;
@@ -144,6 +146,21 @@ const fn names(kernel: Kernel) -> (Op, GradFn, Op) {
             Op::ScaledDotProductEfficientAttentionBackward,
         ),
     }
+}
+
+impl Kernel {
+    /// The kernel whose backward is the operator of this name.
+    pub fn of_backward(name: &str) -> Option<Self> {
+        [Self::Cudnn, Self::Flash, Self::Efficient].into_iter().find(|kernel| names(*kernel).2.name() == name)
+    }
+}
+
+/// What a kernel's backward holds while it runs, where a recording has just told of the gradients that it made: `queries` and `keys`
+/// are the sizes of theirs, `[batch, heads, seq, dim]`.
+pub fn attention_backward_told(cx: &Rc<Context>, kernel: Kernel, queries: &[u64], keys: &[u64], dtype: DType) {
+    let (&[batch, heads, rows, head], &[_, kv_heads, columns, _]) = (queries, keys) else { return };
+    let sizes = inside::Sizes { batch, heads, kv_heads, queries: rows, keys: columns, head };
+    drop(inside::attention_backward(cx, names(kernel).2, kernel, sizes, dtype));
 }
 
 /// Operations of one of attention's products: of queries with keys, `head` being theirs, or of scores with values, `head`

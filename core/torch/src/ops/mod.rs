@@ -50,7 +50,7 @@ mod matmul_tests;
 
 pub use activation::{dropout, elu, gelu, leaky_relu, relu, sigmoid, silu, tanh};
 pub use alternate::{every_second, every_second_of, stack_last};
-pub use attention::{scaled_dot_product_attention, ungrouped_dot_product_attention};
+pub use attention::{attention_backward_told, scaled_dot_product_attention, ungrouped_dot_product_attention};
 pub use batch_norm::batch_norm;
 pub use bloom_gelu::bloom_gelu;
 pub use cast::to;
@@ -82,7 +82,7 @@ pub use reduce::{mean, mean_image, mean_last};
 pub use resize::upsample_bicubic2d;
 pub use roll::roll;
 pub use routing::{div_in_place, grouped_linear, grouped_mm, index_rows, max_last, sum_middle, topk};
-pub use sdpa_rules::SdpaRules;
+pub use sdpa_rules::{Kernel, SdpaRules};
 pub use select::{clamp, clamp_max, clamp_numbers, index, index_one, maximum, unbind, where_scalar, where_tensor};
 pub use similarity::{div, exp, sum_last};
 pub use slices::filled;

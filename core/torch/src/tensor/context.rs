@@ -83,6 +83,8 @@ struct Blas {
     lt_workspace: Cell<Workspace>,
     forward: Handle,
     backward: Handle,
+    /// Of the thread that steps, where forwards run in threads of their own.
+    step: Handle,
 }
 
 /// The workspaces of one thread's handle, where there are any yet.
@@ -169,7 +171,7 @@ impl Context {
         self.closed.set(true);
         // A backward that was given up has left its own.
         self.let_go_of_repetitions();
-        for handle in [&self.blas.forward, &self.blas.backward] {
+        for handle in [&self.blas.forward, &self.blas.backward, &self.blas.step] {
             drop((handle.blas.take(), handle.lt.take()));
         }
         drop((self.past.take(), self.hooks.take()));
@@ -281,7 +283,13 @@ impl Context {
             let left = (self.blas.forward.blas.take(), self.blas.forward.lt.take());
             drop((backward.blas.replace(left.0), backward.lt.replace(left.1)));
         }
-        let place = of(if forward { &self.blas.forward } else { &self.blas.backward });
+        let phase = |of: &Recorder| of.ledger().phases.last().map(|mark| mark.name);
+        let steps = self.threads.get() > 0 && phase(&self.recorder.borrow()) == Some(PhaseName::Optimizer);
+        let place = of(match forward {
+            true if steps => &self.blas.step,
+            true => &self.blas.forward,
+            false => &self.blas.backward,
+        });
         if bytes == 0 || place.borrow().is_some() || self.muted.get() {
             return;
         }
