@@ -147,10 +147,10 @@ fn what_is_in_no_catalog_or_not_supported() {
     );
     refuses(&["estimate", "--model", "llana-3.2-1b"], b"", 2, &["model.catalog: ", "llama-3.2-1b"]);
     refuses(
-        &["estimate", "--family", "inception"],
+        &["estimate", "--family", "alexnet"],
         b"",
         2,
-        &["family \"inception\" is not supported", "mlp, nanogpt, nbeats"],
+        &["family \"alexnet\" is not supported", "mlp, nanogpt, nbeats"],
     );
     let rwkv = file("rwkv.json", br#"{"model_type": "rwkv", "hidden_size": 768}"#);
     refuses(
@@ -214,7 +214,7 @@ fn wrong_usage() {
 
 #[test]
 fn bad_lines_are_answered_in_place() {
-    let lines = b"{\"model\": {\"family\": \"mlp\"}, \"input\": {\"batch\": 0}}\n{\"mod\n\n{\"model\": {\"family\": \"inception\"}}\n";
+    let lines = b"{\"model\": {\"family\": \"mlp\"}, \"input\": {\"batch\": 0}}\n{\"mod\n\n{\"model\": {\"family\": \"alexnet\"}}\n";
     let output = plimsoll(&["estimate", "--jsonl"], lines);
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stderr.is_empty());
