@@ -100,15 +100,15 @@ fn a_bad_part_is_left_out_and_the_rest_stays() {
     assert_eq!(
         decoded.notices,
         [
-            "colour: unknown parameter of the link; known: model, family, task, gpu, memory, load_line, workspaces, \
-             gpus, per_node, strategy, replicate, tensor, context, expert, pipeline, bucket_cap_mb, bucket_view, \
+            "colour: unknown parameter of the link; known: model, family, task, gpu, memory, load_line, host_memory, workspaces, \
+             gpus, per_node, strategy, replicate, tensor, context, expert, pipeline, sequence_parallel, loss_parallel, schedule, pipeline_micro_batches, bucket_cap_mb, bucket_view, \
              static_graph, find_unused, broadcast_buffers, no_sync, reshard, wrap, param_dtype, reduce_dtype, \
-             cpu_offload, sync_every, reshard_backward, fsdp_load, sharding, orig_params, backward_prefetch, reduce_bucket, \
-             overlap_comm, offload_optimizer, prefetch, max_live, max_reuse, persistence, sub_group, contiguous_gradients, \
+             cpu_offload, fsdp_pin, sync_every, reshard_backward, fsdp_load, sharding, orig_params, backward_prefetch, reduce_bucket, \
+             overlap_comm, offload_optimizer, zero_pin, prefetch, max_live, max_reuse, persistence, sub_group, contiguous_gradients, \
              reduce_scatter, offload_param, batch, seq, target_seq, image, new_tokens, mask, mode, precision, optimizer, impl, accumulation, checkpointing, checkpoint_modules, attention, clip, zero_grad, zero_grad_at, \
              steps, keep_outputs, use_cache, lora, lora_targets, lora_dropout, dora, lora_float32, lora_save, quantization, \
              quant_storage, base_dtype, prepare_kbit, loss, \
-             label_smoothing, ema, compile, cublas, torch, transformers, bitsandbytes. It was left out.",
+             label_smoothing, ema, compile, cublas, expandable, max_split, roundup, gc_threshold, fraction, torch, transformers, bitsandbytes. It was left out.",
             "batch: it is given twice; keep one of them. It was left out.",
             "input.batch: 0 is too small; give a whole number from 1 to 16777216. It was left out.",
             "training.precision: \"fp8\" is not one of its values; use one of fp32, fp16-amp, bf16-amp, fp16, bf16. \
