@@ -1384,6 +1384,11 @@ class Ranks:
             raise Stop("unsupported", message, "use strategy = fsdp2, or a card")
         keys = self.fsdp()
         wrapped = {id(block) for block in blocks(model)} if keys.get("wrap", "layer") != "root" else set()
+        if keys.get("wrap") == "peft":
+            # `fsdp_auto_wrap_policy` of peft: every leaf that is trained besides.
+            leaves = (module for module in model.modules() if not list(module.children()))
+            weights = ((module, getattr(module, "weight", None)) for module in leaves)
+            wrapped |= {id(module) for module, weight in weights if weight is not None and weight.requires_grad}
         precision = None
         if keys.get("param_dtype") or keys.get("reduce_dtype"):
             precision = fsdp.MixedPrecision(param_dtype=self.dtype("param_dtype"), reduce_dtype=self.dtype("reduce_dtype"))

@@ -134,7 +134,7 @@ impl ConfiguredAllocator {
             size < self.max_split() && rest > SMALL
         };
         let taken = if splits { self.split(found, size) } else { found };
-        let Some(block) = self.blocks.get_mut(taken) else { return None };
+        let block = self.blocks.get_mut(taken)?;
         block.allocated = true;
         self.allocated += block.size;
         self.peak_allocated = self.peak_allocated.max(self.allocated);

@@ -134,7 +134,7 @@ mod tests {
     /// Whatever is changed of a run, it is another run; but where its line is drawn.
     #[test]
     fn one_lever_apart_is_apart() {
-        let aside = ["device.memory", "device.load_line"];
+        let aside = ["device.memory", "device.load_line", "device.host_memory"];
         for id in ["gpt2", "t5-base", "resnet-50", "mixtral-8x7b-v0.1"] {
             let mut starts = vec![Scenario::of(ModelSource::Catalog(id.to_owned()))];
             starts.extend(Change::Qlora.apply(&starts[0]).ok());
