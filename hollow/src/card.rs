@@ -31,6 +31,9 @@ pub struct Rules {
     pub truth: Option<bool>,
     /// Generation: how many tokens until "is everybody done" is yes. 0: at once.
     pub stop_after: u32,
+    /// A boolean mask selects no element (`hidden[mask]`, `nonzero`). `false`: it selects all of them.
+    #[serde(default)]
+    pub selects_nothing: bool,
 }
 
 /// Everything the stand-in is told.

@@ -924,7 +924,12 @@ def own_families(smoothing=0.0):
 
         def forward(self, inputs, targets=None):
             logits = self.net(inputs)
-            return logits, cross_entropy(logits, targets)
+            if not isinstance(logits, tuple):
+                return logits, cross_entropy(logits, targets)
+            # Inception in training has a second classifier halfway.
+            logits, aux = logits
+            loss = cross_entropy(logits, targets)
+            return logits, loss + 0.4 * cross_entropy(aux, targets)
 
     return {"mlp": Mlp, "nanogpt": NanoGpt, "nbeats": NBeats, "gat": Gat, "torchvision": Classifier}
 
@@ -946,11 +951,12 @@ FAMILIES = {
     "regnet": {"variant": "regnet_y_400mf", "num_classes": 1000},
     "efficientnet": {"variant": "efficientnet_b0", "num_classes": 1000},
     "densenet": {"variant": "densenet121", "num_classes": 1000},
+    "inception": {"variant": "inception_v3", "num_classes": 1000},
 }
 TORCHVISION = {"resnet": ("resnet", "resnext", "wide_resnet"), "convnext": ("convnext",), "swin": ("swin",),
                "vgg": ("vgg",), "mobilenetv2": ("mobilenet_v2",), "mobilenetv3": ("mobilenet_v3",),
                "mnasnet": ("mnasnet",), "regnet": ("regnet",), "efficientnet": ("efficientnet",),
-               "densenet": ("densenet",)}
+               "densenet": ("densenet",), "inception": ("inception",)}
 
 
 def family_keys(model):
@@ -1339,7 +1345,8 @@ class Ranks:
         policy = MixedPrecisionPolicy(param_dtype=self.dtype("param_dtype"), reduce_dtype=self.dtype("reduce_dtype"))
         options = {"mp_policy": policy, "mesh": self.mesh()}
         if keys.get("cpu_offload"):
-            options["offload_policy"] = CPUOffloadPolicy(pin_memory=self.device.kind == "cuda" and not self.hollow)
+            pinned = self.device.kind == "cuda" and not self.hollow and keys.get("pin_memory", True)
+            options["offload_policy"] = CPUOffloadPolicy(pin_memory=pinned)
         reshard = {True: True, "true": True, False: False, "false": False}.get(keys.get("reshard_after_forward"))
         if reshard is not None:
             options["reshard_after_forward"] = reshard
@@ -1560,8 +1567,8 @@ def make_optimizers(training, model, parameters, packages, device, channel):
         rest = [p for p in parameters if id(p) not in chosen]
         muon = [torch.optim.Muon(matrices, lr=1e-4)] if matrices else []
         # An optimizer without parameters is an error.
-        return muon + ([classic_optimizer("adamw", implementation, rest)] if rest else [])
-    return [classic_optimizer(name, implementation, parameters)]
+        return muon + ([classic_optimizer("adamw", training, rest)] if rest else [])
+    return [classic_optimizer(name, training, parameters)]
 
 
 def hidden_matrices(model, parameters):
@@ -1574,10 +1581,12 @@ def hidden_matrices(model, parameters):
     return [p for p in parameters if p.dim() == 2 and id(p) not in outer]
 
 
-def classic_optimizer(name, implementation, parameters):
+def classic_optimizer(name, training, parameters):
+    implementation = training["optimizer_impl"]
     options = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}}[implementation]
     classes = {"sgd": torch.optim.SGD, "sgd-momentum": torch.optim.SGD, "adam": torch.optim.Adam,
                "adamw": torch.optim.AdamW, "adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop,
+               "nadam": torch.optim.NAdam, "adamax": torch.optim.Adamax,
                "rmsprop-momentum": torch.optim.RMSprop, "rmsprop-centered": torch.optim.RMSprop,
                "rmsprop-centered-momentum": torch.optim.RMSprop, "adafactor-torch": getattr(torch.optim, "Adafactor", None)}
     if name not in classes:
@@ -1585,6 +1594,8 @@ def classic_optimizer(name, implementation, parameters):
         raise Stop("unsupported", "the optimizer %s cannot be measured" % clean(name), "use one of %s" % known)
     if name.endswith("-momentum"):
         options["momentum"] = 0.9
+    if training.get("amsgrad"):
+        options["amsgrad"] = True
     if name.startswith("rmsprop-centered"):
         options["centered"] = True
     try:
@@ -2344,8 +2355,11 @@ def zero_config(scenario):
     training, parallel = scenario["training"], scenario["parallel"]
     later = ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters", "max_reuse_distance")
     zero = {"stage": int(parallel["strategy"][-1])}
-    for key, value in (parallel.get("zero") or {}).items():
-        zero["stage3_" + key if key in later else key] = {"device": value} if key.startswith("offload") else value
+    keys = dict(parallel.get("zero") or {})
+    pinned = keys.pop("offload_pin_memory", True)
+    for key, value in keys.items():
+        offload = {"device": value, "pin_memory": pinned}
+        zero["stage3_" + key if key in later else key] = offload if key.startswith("offload") else value
     config = {
         "train_micro_batch_size_per_gpu": scenario["input"]["batch"], "gradient_accumulation_steps": training["accumulation"],
         "zero_optimization": zero, "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False,

@@ -25,6 +25,7 @@ fn own(name: &str) -> Option<Value> {
         "mobilenetv2" => json!({ "family": name, "variant": "mobilenet_v2", "num_classes": 4 }),
         "mobilenetv3" => json!({ "family": name, "variant": "mobilenet_v3_small", "num_classes": 4 }),
         "efficientnet" => json!({ "family": name, "variant": "efficientnet_b0", "num_classes": 4 }),
+        "inception" => json!({ "family": name, "num_classes": 4 }),
         "densenet" => json!({ "family": name, "variant": "densenet121", "num_classes": 4 }),
         "mnasnet" => json!({ "family": name, "variant": "mnasnet0_5", "num_classes": 4 }),
         "regnet" => json!({ "family": name, "variant": "regnet_y_400mf", "num_classes": 4 }),

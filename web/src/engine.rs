@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::protocol::Peak;
 use crate::reading::{Held, Reading};
+use crate::window::{Stretch, Window};
 
 pub use plimsoll_core::estimate::fit::{cards, fit};
 pub use plimsoll_core::estimate::{Run, max_batch};
@@ -32,6 +33,11 @@ pub fn read(scenario: &Scenario) -> Result<(Reading, Run)> {
     holdings.truncate(HOLDINGS);
     let reading = Reading::new(run.estimate(), &timeline, &holdings);
     Ok((reading, run))
+}
+
+/// A part of a run, as closely as the timeline is drawn: where there are few enough, every allocation.
+pub fn stretch(run: &Run, stretch: Stretch) -> Window {
+    Window::new(stretch, &run.stretch(stretch.from, stretch.to, POINTS))
 }
 
 /// What is alive after `event` events, largest first.

@@ -24,4 +24,5 @@ pub mod snapshot;
 pub mod spread;
 pub mod timeline;
 pub mod trail;
+pub mod window;
 pub mod wording;

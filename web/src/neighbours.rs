@@ -43,7 +43,7 @@ pub static NEIGHBOURS: [Neighbour; 18] = [
     },
     Neighbour {
         label: "checkpointing",
-        short: "checkpointing",
+        short: "checkp.",
         cost: "recomputes each layer in backward: about a third more compute",
         change: Change::Checkpointing(Checkpointing::Full),
         trains: true,

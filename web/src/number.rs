@@ -24,13 +24,18 @@ pub fn bytes(bytes: Bytes) -> String {
     format!("{number} {unit}")
 }
 
-/// Always in GiB, for columns that are read downwards: `16.42`, `0.06`, `<0.01`.
+/// Always in GiB, for columns that are read downwards: `16.42`, `0.06`, `<0.01`, `1,367`.
 pub fn gib(bytes: Bytes) -> String {
+    gib_to(bytes, 2)
+}
+
+/// The same with at most so many decimals, for where there is less room.
+pub fn gib_to(bytes: Bytes, places: usize) -> String {
     match bytes.get() {
         0 => "0".to_owned(),
-        1..5_368_709 => "<0.01".to_owned(),
-        _ if bytes.gib() >= 9_999.5 => grouped(bytes.gib().round() as u64),
-        _ => format!("{:.2}", bytes.gib()),
+        1..5_368_709 if places > 1 => "<0.01".to_owned(),
+        _ if bytes.gib() >= 999.995 => grouped(bytes.gib().round() as u64),
+        _ => format!("{:.places$}", bytes.gib()),
     }
 }
 

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::engine::{self, Run};
 use crate::heatmap;
 use crate::reading::{Held, Reading, Standing};
+use crate::window::{Stretch, Window};
 
 /// A question for the worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,6 +42,8 @@ pub enum Question {
     Cards(Value),
     /// What is alive after so many events of the kept run.
     Alive(u32),
+    /// A part of the kept run, closely.
+    Stretch(Stretch),
 }
 
 /// The worker's response.
@@ -75,6 +78,8 @@ pub enum Answer {
     Cards(Box<Cards>),
     /// To [`Question::Alive`].
     Alive(Vec<Held>),
+    /// To [`Question::Stretch`]; `None` where no run is kept.
+    Stretch(Option<Box<Window>>),
 }
 
 /// The peak of a run, and no more.
@@ -126,6 +131,10 @@ impl Responder {
             Question::Fit(value, allowed) => Ok(Answer::Fit(Box::new(engine::fit(&self.scenario(value)?, *allowed)?))),
             Question::Plans(value, freedom) => self.plans(value, *freedom),
             Question::Cards(value) => Ok(Answer::Cards(Box::new(engine::cards(&self.scenario(value)?)?))),
+            Question::Stretch(stretch) => {
+                let window = self.run.as_ref().map(|run| Box::new(engine::stretch(run, *stretch)));
+                Ok(Answer::Stretch(window))
+            }
             Question::Alive(event) => {
                 Ok(Answer::Alive(self.run.as_ref().map(|run| engine::alive(run, *event)).unwrap_or_default()))
             }

@@ -1,7 +1,7 @@
 //! What the page shows of one run: plain data, so that it can come from the page itself or from its worker.
 
 use plimsoll_core::Bytes;
-use plimsoll_core::estimate::{Estimate, Holding, PeakBreakdown, Timeline, Verdict};
+use plimsoll_core::estimate::{Estimate, Holding, PeakBreakdown, Timeline, TimelinePoint, Verdict};
 use plimsoll_core::summary::{self, Kind, Part};
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +36,8 @@ pub struct Reading {
     pub peak: usize,
     /// What is alive there, largest first.
     pub holdings: Vec<Held>,
+    /// Of several cards, what the machine's own memory holds: what, and how much.
+    pub host: Vec<(String, String)>,
     /// Worth knowing.
     pub warnings: Vec<String>,
 }
@@ -133,6 +135,18 @@ impl Point {
     }
 }
 
+impl From<&TimelinePoint> for Point {
+    fn from(point: &TimelinePoint) -> Self {
+        Self {
+            event: point.event,
+            phase: point.phase,
+            live: live(&point.live),
+            op: point.op.clone(),
+            module: point.module.clone(),
+        }
+    }
+}
+
 impl From<&Holding> for Held {
     fn from(holding: &Holding) -> Self {
         let shape: Vec<String> = holding.shape.iter().map(u64::to_string).collect();
@@ -175,19 +189,10 @@ impl Reading {
                     end_reserved: phase.end_reserved,
                 })
                 .collect(),
-            points: timeline
-                .points
-                .iter()
-                .map(|point| Point {
-                    event: point.event,
-                    phase: point.phase,
-                    live: live(&point.live),
-                    op: point.op.clone(),
-                    module: point.module.clone(),
-                })
-                .collect(),
+            points: timeline.points.iter().map(Point::from).collect(),
             peak: timeline.peak,
             holdings: holdings.iter().map(Held::from).collect(),
+            host: summary::host(estimate),
             warnings: estimate.warnings.clone(),
         }
     }

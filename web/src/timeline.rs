@@ -3,8 +3,9 @@
 use plimsoll_core::Bytes;
 
 use crate::path::Path;
-use crate::reading::Reading;
+use crate::reading::{PhaseRow, Point, Reading};
 use crate::scale::{Scale, Tick};
+use crate::window::Window;
 use plimsoll_core::summary::Kind;
 
 /// The least share of the width a phase takes, so that the short ones can still be seen.
@@ -87,7 +88,7 @@ impl Layout {
             right,
             scale,
             ticks: scale.ticks(34.0),
-            areas: areas(reading, &scale, &xs, right),
+            areas: areas(&reading.points, reading.part(Kind::Context), &scale, &xs, right),
             steps: steps(reading, &spans),
             spans,
             xs,
@@ -95,6 +96,56 @@ impl Layout {
             capacity: scale.y(reading.capacity),
             process: scale.y(reading.process),
         }
+    }
+
+    /// Lays a part of the timeline out: every event as wide as every other, and the scale from near the lowest to the
+    /// highest where what changes would be a thread on what does not.
+    pub fn closely(reading: &Reading, window: &Window, width: f64, height: f64) -> Self {
+        let context = reading.part(Kind::Context);
+        let total = |point: &Point| context.checked_add(point.total()).unwrap_or(context);
+        let high = window.points.iter().map(total).max().unwrap_or(context);
+        let low = window.points.iter().map(total).min().unwrap_or(context);
+        let swing = Bytes::new(high.saturating_sub(low).get().max(high.get() / 1000).max(1));
+        let base =
+            if low.get() / 3 > swing.get() { low.saturating_sub(Bytes::new(swing.get() / 4)) } else { Bytes::ZERO };
+        let top = high.checked_add(Bytes::new(swing.get() / 12)).unwrap_or(high);
+        let (ceiling, bottom) = (26.0, (height - 52.0).max(40.0));
+        let scale = Scale::between(base, top, bottom, ceiling);
+        let ticks = scale.ticks(34.0);
+        let digits = ticks.iter().map(|tick| tick.text.len()).max().unwrap_or(0) as f64;
+        let left = (digits * LETTER + 10.0).max(if width < 520.0 { 30.0 } else { 40.0 });
+        let right = (width - 1.0).max(left + 1.0);
+        let stretch = window.stretch;
+        let unit = (right - left) / f64::from(stretch.events().max(1));
+        let x = |event: u32| left + f64::from(event.saturating_sub(stretch.from).min(stretch.events())) * unit;
+        // An event's change is drawn where it happens; what it leaves holds from there on.
+        let xs: Vec<f64> = window.points.iter().map(|point| x(point.event.saturating_sub(1))).collect();
+        let spans = spans_within(window, &reading.phases, x);
+        Self {
+            width,
+            height,
+            left,
+            right,
+            scale,
+            ticks,
+            areas: areas(&window.points, context, &scale, &xs, right),
+            steps: steps(reading, &spans),
+            spans,
+            xs,
+            load_line: scale.y(reading.load_line),
+            capacity: scale.y(reading.capacity),
+            process: scale.y(reading.process),
+        }
+    }
+
+    /// Whether a level stands within the drawing.
+    pub fn shows(&self, y: f64) -> bool {
+        y > 14.0 && y < self.scale.bottom
+    }
+
+    /// How far along the drawing `x` is, from 0 to 1.
+    pub fn share(&self, x: f64) -> f64 {
+        ((x - self.left) / (self.right - self.left)).clamp(0.0, 1.0)
     }
 
     /// The point that holds at `x`.
@@ -132,6 +183,24 @@ fn spans(reading: &Reading, left: f64, right: f64) -> Vec<Span> {
             span
         })
         .collect()
+}
+
+/// The phases that a part of the timeline has events of.
+fn spans_within(window: &Window, phases: &[PhaseRow], x: impl Fn(u32) -> f64) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    let mut begin = window.stretch.from;
+    for (index, point) in window.points.iter().enumerate() {
+        // Of points that stand for several events, the last of a phase stands at its end.
+        let ends = window.points.get(index + 1).is_none_or(|next| next.phase != point.phase);
+        if let (true, Some(row)) = (ends, phases.get(point.phase as usize)) {
+            let (from, to) = (x(begin), x(point.event));
+            let label = short(&row.name);
+            let fits = label.len() as f64 * LETTER + 8.0 < to - from;
+            spans.push(Span { phase: point.phase as usize, x: from, width: to - from, label: fits.then_some(label) });
+            begin = point.event;
+        }
+    }
+    spans
 }
 
 /// The phase's name as the foot of the timeline has it.
@@ -184,11 +253,10 @@ fn positions(reading: &Reading, spans: &[Span], right: f64) -> Vec<f64> {
 }
 
 /// The stacked areas; what lies outside PyTorch (the context) is the constant band at the foot.
-fn areas(reading: &Reading, scale: &Scale, xs: &[f64], right: f64) -> Vec<(Kind, String)> {
+fn areas(points: &[Point], context: Bytes, scale: &Scale, xs: &[f64], right: f64) -> Vec<(Kind, String)> {
     let Some(&start) = xs.first() else {
         return Vec::new();
     };
-    let context = reading.part(Kind::Context);
     let mut areas = Vec::with_capacity(Kind::LEDGER + 1);
     if context > Bytes::ZERO {
         let mut path = Path::with_capacity(4);
@@ -203,8 +271,7 @@ fn areas(reading: &Reading, scale: &Scale, xs: &[f64], right: f64) -> Vec<(Kind,
     let mut sums: Vec<u64> = vec![context.get(); xs.len()];
     for (index, kind) in Kind::ALL.into_iter().take(Kind::LEDGER).enumerate() {
         let mut any = false;
-        let roof: Vec<f64> = reading
-            .points
+        let roof: Vec<f64> = points
             .iter()
             .zip(&mut sums)
             .map(|(point, sum)| {
@@ -253,7 +320,8 @@ fn band(xs: &[f64], floor: &[f64], roof: &[f64], start: f64, right: f64) -> Stri
 /// Consecutive phases of one step, joined.
 fn steps(reading: &Reading, spans: &[Span]) -> Vec<StepSpan> {
     let mut steps: Vec<(Option<u32>, StepSpan)> = Vec::new();
-    for (row, span) in reading.phases.iter().zip(spans) {
+    for span in spans {
+        let Some(row) = reading.phases.get(span.phase) else { continue };
         match steps.last_mut() {
             Some((step, joined)) if *step == row.step => joined.width += span.width,
             _ => {
@@ -275,6 +343,7 @@ mod tests {
     use plimsoll_core::summary::Part;
 
     use crate::reading::{PhaseRow, Point, Reading, Standing};
+    use crate::window::{Stretch, Window};
 
     fn reading(points: &[(u32, u32, u64)], phases: usize) -> Reading {
         let points = points.iter().map(|&(event, phase, gib)| Point {
@@ -308,6 +377,7 @@ mod tests {
             points: points.collect(),
             peak: 2,
             holdings: Vec::new(),
+            host: Vec::new(),
             warnings: Vec::new(),
         }
     }
@@ -346,6 +416,35 @@ mod tests {
         assert_eq!(kinds, [Kind::Context, Kind::Weights, Kind::SavedActivations]);
         assert!(layout.areas.iter().all(|(_, path)| path.starts_with('M') && path.ends_with('Z')));
         assert!(layout.load_line > layout.capacity);
+    }
+
+    /// Twelve events at the end of a phase of twenty GiB: each as wide as the next, on a scale that shows what they do.
+    #[test]
+    fn a_part_is_drawn_closely() {
+        let whole = step();
+        let point = |event: u32, phase: u32, bytes: u64| Point {
+            event,
+            phase,
+            live: [(20 << 30) + bytes, 0, 0, 0, 0, 0, 0, 0, 0],
+            op: String::new(),
+            module: String::new(),
+        };
+        let points: Vec<Point> =
+            (51..=62).map(|event| point(event, u32::from(event > 60), u64::from(event) << 20)).collect();
+        let window = Window { stretch: Stretch { from: 50, to: 62 }, points, peak: 11 };
+        let layout = Layout::closely(&whole, &window, 800.0, 300.0);
+        assert!(layout.scale.base > Bytes::from_gib(19) && layout.left > 40.0);
+        let widths: Vec<f64> = layout.xs.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(widths.iter().all(|width| (width - widths[0]).abs() < 1e-6));
+        assert_eq!(layout.xs[0], layout.left);
+        assert_eq!(layout.spans.iter().map(|span| span.phase).collect::<Vec<_>>(), [0, 1]);
+        let end = layout.spans.last().map(|span| span.x + span.width).unwrap();
+        assert!((layout.spans[0].x - layout.left).abs() < 1e-6 && (end - layout.right).abs() < 1e-6);
+        for (index, &x) in layout.xs.iter().enumerate() {
+            assert_eq!(layout.at(x + 1.0), index);
+        }
+        assert!(!layout.shows(layout.load_line), "the line lies far below what is looked at");
+        assert!((layout.share(layout.left), layout.share(layout.right)) == (0.0, 1.0));
     }
 
     #[test]

@@ -44,8 +44,11 @@ Commands:
   reference [--check]   Write docs/models.md and docs/gpus.md from the catalog, docs/scenario.md from the
                         levers, and docs/worked-examples.md; with --check, fail when the committed
                         ones differ.
-  bench [load]          Measure and write docs/performance.md; with `load`, only its part about the
-                        server under load, which takes some minutes and needs PostgreSQL.
+  bench [engine | load | browser]
+                        Measure and write docs/performance.md; with `engine`, without the planner and the
+                        server, for which little has to be built; with `load`, only its part about the
+                        server under load, which takes some minutes and needs PostgreSQL; with `browser`,
+                        only how long a person waits in a real one, and what the planner is made of.
 ";
 
 /// The exit code for a command line that makes no sense.
@@ -57,7 +60,7 @@ enum Command {
     Test(test::Options),
     Attack(attack::Options),
     Scoreboard { what: &'static str, check: bool },
-    Bench { load: bool },
+    Bench(bench::Part),
 }
 
 fn main() -> ExitCode {
@@ -77,7 +80,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Attack(options) => attack::run(&options),
         Command::Scoreboard { what, check } => scoreboard::run(what, check),
-        Command::Bench { load } => bench::run(load),
+        Command::Bench(part) => bench::run(part),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");
@@ -96,7 +99,7 @@ fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error> {
                 ("serve", _) => Command::Serve(serve::Options::default()),
                 ("test", _) => Command::Test(test::Options::default()),
                 ("attack", _) => Command::Attack(attack::Options::default()),
-                ("bench", _) => Command::Bench { load: false },
+                ("bench", _) => Command::Bench(bench::Part::Product),
                 ("help", _) => return Ok(Command::Help),
                 (other, _) => return Err(format!("there is no command `{other}`").into()),
             }
@@ -110,7 +113,9 @@ fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error> {
             (Command::Serve(options), Long("open")) => options.open = true,
             (Command::Attack(options), Long("inputs")) => options.inputs = Some(parser.value()?.string()?),
             (Command::Test(options), Long("without-browser")) => options.without_browser = true,
-            (Command::Bench { load }, Value(what)) if what == "load" => *load = true,
+            (Command::Bench(part), Value(what)) if what == "load" => *part = bench::Part::Load,
+            (Command::Bench(part), Value(what)) if what == "engine" => *part = bench::Part::Engine,
+            (Command::Bench(part), Value(what)) if what == "browser" => *part = bench::Part::Browser,
             (Command::Scoreboard { check, .. }, Long("check")) => *check = true,
             (_, other) => return Err(other.unexpected()),
         }
@@ -139,8 +144,10 @@ mod tests {
         assert!(matches!(parse_line("test --without-browser"), Ok(Command::Test(o)) if o.without_browser));
         assert!(matches!(parse_line("attack"), Ok(Command::Attack(o)) if o.inputs.is_none()));
         assert!(matches!(parse_line("attack --inputs 7"), Ok(Command::Attack(o)) if o.inputs.as_deref() == Some("7")));
-        assert!(matches!(parse_line("bench"), Ok(Command::Bench { load: false })));
-        assert!(matches!(parse_line("bench load"), Ok(Command::Bench { load: true })));
+        assert!(matches!(parse_line("bench"), Ok(Command::Bench(bench::Part::Product))));
+        assert!(matches!(parse_line("bench load"), Ok(Command::Bench(bench::Part::Load))));
+        assert!(matches!(parse_line("bench engine"), Ok(Command::Bench(bench::Part::Engine))));
+        assert!(matches!(parse_line("bench browser"), Ok(Command::Bench(bench::Part::Browser))));
         assert!(matches!(parse_line(""), Ok(Command::Help)));
         for line in ["serve --check", "test --open", "tset", "--check", "bench now", "serve --listen"] {
             assert!(parse_line(line).is_err(), "{line}");

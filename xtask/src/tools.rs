@@ -49,9 +49,14 @@ pub fn c_compiler() -> Result<()> {
 
 /// `wasm-opt 132`, or that there is none, of what npm has installed.
 pub fn wasm_opt_version() -> String {
-    let said = shell::output(Command::new(npm_directory().join("node_modules/.bin/wasm-opt")).arg("--version"));
+    let said = shell::output(Command::new(wasm_opt()).arg("--version"));
     let version = said.as_deref().and_then(|text| text.strip_prefix("wasm-opt version ")?.split(' ').next());
     version.map_or_else(|| "without wasm-opt".to_owned(), |version| format!("wasm-opt {version}"))
+}
+
+/// Where npm puts `wasm-opt`.
+pub fn wasm_opt() -> PathBuf {
+    npm_directory().join("node_modules/.bin").join(if cfg!(windows) { "wasm-opt.cmd" } else { "wasm-opt" })
 }
 
 fn npm_directory() -> PathBuf {

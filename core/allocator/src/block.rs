@@ -35,6 +35,7 @@ pub(super) struct Blocks {
 
 impl Blocks {
     /// Stores a block and returns its index.
+    #[inline]
     pub fn add(&mut self, block: Block) -> u32 {
         if let Some(index) = self.vacant.pop() {
             self[index] = block;
@@ -47,12 +48,14 @@ impl Blocks {
     }
 
     /// Gives a slot back.
+    #[inline]
     pub fn recycle(&mut self, index: u32) {
         self[index].free = false;
         self.vacant.push(index);
     }
 
     /// Cuts `units` off the front of a block as a new block in use. `index` keeps the rest.
+    #[inline]
     pub fn split_front(&mut self, index: u32, units: u64) -> u32 {
         let Block { address, prev, pool, stream, .. } = self[index];
         let front = self.add(Block { size: units, address, prev, next: index, free: false, pool, stream });
@@ -66,8 +69,9 @@ impl Blocks {
         front
     }
 
-    /// Merges the block behind `index` into it and returns the size it had.
-    pub fn absorb_next(&mut self, index: u32) -> u64 {
+    /// Merges the block behind `index` into it.
+    #[inline]
+    pub fn absorb_next(&mut self, index: u32) {
         let gone = self[index].next;
         let Block { size, next, .. } = self[gone];
         let block = &mut self[index];
@@ -77,7 +81,6 @@ impl Blocks {
             self[next].prev = index;
         }
         self.recycle(gone);
-        size
     }
 }
 
@@ -92,12 +95,14 @@ impl Blocks {
 
 impl Index<u32> for Blocks {
     type Output = Block;
+    #[inline]
     fn index(&self, index: u32) -> &Block {
         &self.slots[index as usize]
     }
 }
 
 impl IndexMut<u32> for Blocks {
+    #[inline]
     fn index_mut(&mut self, index: u32) -> &mut Block {
         &mut self.slots[index as usize]
     }

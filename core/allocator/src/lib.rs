@@ -1,7 +1,7 @@
 //! What PyTorch's CUDA caching allocator makes of a stream of allocations: allocated and reserved bytes.
 //!
-//! The rules are those of `c10/cuda/CUDACachingAllocator.cpp` with default settings (no expandable segments, no
-//! `max_split_size_mb`, no garbage collection threshold):
+//! The rules are those of `c10/cuda/CUDACachingAllocator.cpp`. With default settings (no expandable segments, no
+//! `max_split_size_mb`, no fraction of the card), which [`CachingAllocator`] has and [`ConfiguredAllocator`] leaves where it is told to:
 //!
 //! * a block belongs to the stream it was allocated on, and serves only that stream again;
 //! * a request is rounded up to 512 bytes; up to 1 MiB it comes from the small pool, above from the large pool;
@@ -19,16 +19,24 @@
 #![forbid(unsafe_code)]
 
 mod block;
+mod configured;
 mod free_list;
+mod host;
 mod out_of_memory;
+mod replay;
 #[cfg(test)]
 mod replay_tests;
 #[cfg(test)]
 mod rule_tests;
+mod settings;
 
 use block::{Block, Blocks, NONE};
+pub use configured::ConfiguredAllocator;
 use free_list::{FreeList, MAX_ADDRESS, MAX_SIZE, Pool};
+pub use host::HostAllocator;
 pub use out_of_memory::OutOfMemory;
+pub use replay::Replay;
+pub use settings::Settings;
 
 use plimsoll_ground::Bytes;
 use plimsoll_ledger::{Event, Stream};
@@ -117,18 +125,18 @@ impl CachingAllocator {
     /// then holds nothing, and freeing it does nothing.
     pub fn alloc(&mut self, id: u32, size: Bytes, stream: Stream) -> Result<(), OutOfMemory> {
         let units = size.get().div_ceil(UNIT);
-        let block = if units == 0 {
-            NONE
-        } else {
-            let pool = pool_for(units);
-            let lane = usize::from(stream.number());
-            while self.free.len() <= lane {
-                self.free.push(FreeList::default());
-            }
-            match self.free[lane].take_best_fit(pool, units) {
-                Some(index) => self.take_cached(lane, index, units),
-                None => self.take_new(stream, pool, units).ok_or_else(|| self.out_of_memory(size))?,
-            }
+        if units == 0 {
+            self.name(id, NONE);
+            return Ok(());
+        }
+        let pool = pool_for(units);
+        let lane = usize::from(stream.number());
+        if lane >= self.free.len() {
+            self.free.resize_with(lane + 1, FreeList::default);
+        }
+        let block = match self.free[lane].take_best_fit(pool, units) {
+            Some(index) => self.take_cached(lane, index, units),
+            None => self.take_new(stream, pool, units).ok_or_else(|| self.out_of_memory(size))?,
         };
         self.name(id, block);
         Ok(())
@@ -146,15 +154,22 @@ impl CachingAllocator {
         let Block { mut size, mut address, prev, next, pool, stream, .. } = *block;
         self.allocated -= size;
         let list = &mut self.free[usize::from(stream.number())];
-        if next != NONE && self.blocks[next].free {
-            list.remove(pool, self.blocks[next].size, self.blocks[next].address);
-            size += self.blocks.absorb_next(index);
+        if next != NONE
+            && let behind = self.blocks[next]
+            && behind.free
+        {
+            list.remove(pool, behind.size, behind.address, next);
+            size += behind.size;
+            self.blocks.absorb_next(index);
         }
-        if prev != NONE && self.blocks[prev].free {
-            address = self.blocks[prev].address;
-            list.remove(pool, self.blocks[prev].size, address);
+        if prev != NONE
+            && let before = self.blocks[prev]
+            && before.free
+        {
+            list.remove(pool, before.size, before.address, prev);
+            size += before.size;
+            address = before.address;
             self.blocks.absorb_next(prev);
-            size = self.blocks[prev].size;
             index = prev;
         }
         list.insert(pool, size, address, index);
@@ -192,20 +207,23 @@ impl CachingAllocator {
     }
 
     /// Uses a cached block, taken out of its free list, which has at least `units`.
+    #[inline]
     fn take_cached(&mut self, lane: usize, index: u32, units: u64) -> u32 {
-        let block = self.blocks[index];
-        let taken = if splits(block, units) {
-            self.free[lane].insert(block.pool, block.size - units, block.address + units, index);
-            self.blocks.split_front(index, units)
-        } else {
-            self.blocks[index].free = false;
-            index
-        };
-        self.count_allocated(taken);
-        taken
+        let block = &mut self.blocks[index];
+        if !splits(*block, units) {
+            block.free = false;
+            let size = block.size;
+            self.count_allocated(size);
+            return index;
+        }
+        let Block { size, address, pool, .. } = *block;
+        self.free[lane].insert(pool, size - units, address + units, index);
+        self.count_allocated(units);
+        self.blocks.split_front(index, units)
     }
 
     /// Takes a segment from the driver and the front of it; `None` when the limit leaves no room.
+    #[inline(never)]
     fn take_new(&mut self, stream: Stream, pool: Pool, units: u64) -> Option<u32> {
         let segment = segment_for(units)?;
         if !self.has_room(segment) {
@@ -230,7 +248,7 @@ impl CachingAllocator {
         } else {
             index
         };
-        self.count_allocated(taken);
+        self.count_allocated(self.blocks[taken].size);
         Some(taken)
     }
 
@@ -251,7 +269,7 @@ impl CachingAllocator {
             for index in list.blocks() {
                 let block = self.blocks[index];
                 if block.prev == NONE && block.next == NONE {
-                    list.remove(block.pool, block.size, block.address);
+                    list.remove(block.pool, block.size, block.address, index);
                     self.reserved -= block.size;
                     self.blocks.recycle(index);
                 }
@@ -259,20 +277,28 @@ impl CachingAllocator {
         }
     }
 
-    fn count_allocated(&mut self, index: u32) {
-        self.allocated += self.blocks[index].size;
+    #[inline]
+    fn count_allocated(&mut self, units: u64) {
+        self.allocated += units;
         self.peak_allocated = self.peak_allocated.max(self.allocated);
     }
 
+    #[inline]
     fn name(&mut self, id: u32, block: u32) {
         let id = id as usize;
         if id >= self.block_of.len() {
-            self.block_of.resize(id + 1, NONE);
+            self.make_room(id);
         }
         debug_assert_eq!(self.block_of[id], NONE, "storage {id} is allocated twice");
         self.block_of[id] = block;
     }
 
+    #[cold]
+    fn make_room(&mut self, id: usize) {
+        self.block_of.resize(id + 1, NONE);
+    }
+
+    #[cold]
     fn out_of_memory(&self, requested: Bytes) -> OutOfMemory {
         OutOfMemory { requested, allocated: self.allocated(), reserved: self.reserved(), limit: self.limit }
     }
@@ -285,11 +311,11 @@ const fn pool_for(units: u64) -> Pool {
 
 /// Whether the rest of `block` behind `units` becomes a block of its own (`should_split`).
 fn splits(block: Block, units: u64) -> bool {
-    let rest = block.size - units;
-    match block.pool {
-        Pool::Small => rest >= 1,
-        Pool::Large => rest > SMALL_REQUEST,
-    }
+    let kept = match block.pool {
+        Pool::Small => 0,
+        Pool::Large => SMALL_REQUEST,
+    };
+    block.size - units > kept
 }
 
 /// The segment a request asks the driver for (`get_allocation_size`); `None` past what can be addressed.

@@ -1,6 +1,7 @@
 //! Who holds what: timelines and the groups of live storages.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use plimsoll_ground::Bytes;
 use plimsoll_ledger::{Ledger, Storage};
@@ -65,16 +66,32 @@ struct Height {
 /// At most `max_points` moments (but at least one a phase): the stream is cut into equal stretches and of each the
 /// highest and the lowest moment are kept, with the peak and the last moment of every phase.
 pub fn timeline(ledger: &Ledger, peak_event: usize, max_points: usize) -> Timeline {
-    let stretch = (ledger.events.len() * 2).div_ceil(max_points.max(1)).max(1);
+    within(ledger, peak_event, 0..ledger.events.len(), max_points)
+}
+
+/// The same of a part of the stream: where it is shorter than `max_points` events, each of them. The highest moment of it
+/// is its peak.
+pub fn stretch(ledger: &Ledger, events: Range<usize>, max_points: usize) -> Timeline {
+    let mut timeline = within(ledger, usize::MAX, events, max_points);
+    let highest = timeline.points.iter().enumerate().max_by_key(|(i, p)| (p.live.total(), std::cmp::Reverse(*i)));
+    timeline.peak = highest.map_or(0, |(index, _)| index);
+    timeline
+}
+
+fn within(ledger: &Ledger, peak_event: usize, events: Range<usize>, max_points: usize) -> Timeline {
+    let whole = (events.len() * 2).div_ceil(max_points.max(1)).max(1);
+    // Where every event has a point of its own, none is left out for being neither high nor low.
+    let stretch = if events.len() <= max_points { 1 } else { whole };
     let mut live = PeakBreakdown::default();
     let mut total = Bytes::ZERO;
     let mut storage = 0;
     let mut kept: Vec<Height> = Vec::new();
     for (phase, mark) in ledger.phases.iter().enumerate() {
-        let end = ledger.phases.get(phase + 1).map_or(ledger.events.len(), |next| next.at);
+        let end = ledger.phases.get(phase + 1).map_or(ledger.events.len(), |next| next.at).min(events.end);
         let mut at = mark.at;
         while at < end {
-            let stop = (at + stretch).min(end);
+            // What lies before is only summed, in one go.
+            let stop = if at < events.start { events.start.min(end) } else { (at + stretch).min(end) };
             let (mut high, mut low): (Option<Height>, Option<Height>) = (None, None);
             for (offset, event) in ledger.events[at..stop].iter().enumerate() {
                 let id = event.id() as usize;
@@ -96,14 +113,15 @@ pub fn timeline(ledger: &Ledger, peak_event: usize, max_points: usize) -> Timeli
                     low = Some(moment);
                 }
             }
-            let mut pair: Vec<Height> = high.into_iter().chain(low).collect();
+            let mut pair: Vec<Height> =
+                if at < events.start { Vec::new() } else { high.into_iter().chain(low).collect() };
             pair.sort_by_key(|m| m.event);
             pair.dedup_by_key(|m| m.event);
             kept.extend(pair);
             at = stop;
         }
         // The phase's own end, so that steps in the drawing stand where phases do.
-        if end > mark.at && kept.last().is_none_or(|m| m.event != end - 1) {
+        if end > mark.at && end > events.start && kept.last().is_none_or(|m| m.event != end - 1) {
             kept.push(Height { event: end - 1, phase, storage, live, total });
         }
     }

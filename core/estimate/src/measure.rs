@@ -1,6 +1,6 @@
 //! Reading a ledger: live bytes, phases, and what the caching allocator makes of the stream.
 
-use plimsoll_allocator::{CachingAllocator, OutOfMemory};
+use plimsoll_allocator::{CachingAllocator, ConfiguredAllocator, OutOfMemory, Replay, Settings};
 use plimsoll_ground::Bytes;
 use plimsoll_ledger::{Kind, Ledger};
 
@@ -51,18 +51,32 @@ pub struct AllocatorPeaks {
 pub fn replay(
     ledger: &Ledger,
     sizes: impl Fn(u32) -> Bytes,
-    limit: Option<Bytes>,
+    (limit, settings): (Option<Bytes>, &Settings),
+    phases: Option<&mut [Phase]>,
+) -> Result<AllocatorPeaks, OutOfMemory> {
+    if settings.is_default() {
+        through(CachingAllocator::with_capacity(limit, ledger.storages.len()), ledger, sizes, phases)
+    } else {
+        through(ConfiguredAllocator::new(*settings, limit), ledger, sizes, phases)
+    }
+}
+
+fn through(
+    mut allocator: impl Replay,
+    ledger: &Ledger,
+    sizes: impl Fn(u32) -> Bytes,
     mut phases: Option<&mut [Phase]>,
 ) -> Result<AllocatorPeaks, OutOfMemory> {
-    let mut allocator = CachingAllocator::with_capacity(limit, ledger.storages.len());
     let (mut allocated, mut reserved) = (Bytes::ZERO, Bytes::ZERO);
     for (i, mark) in ledger.phases.iter().enumerate() {
         let end = ledger.phases.get(i + 1).map_or(ledger.events.len(), |next| next.at);
-        for (index, event) in (mark.at..end).zip(&ledger.events[mark.at..end]) {
-            if ledger.empties_before(index) {
+        for (emptied, range) in ledger.between_emptyings(mark.at..end) {
+            if emptied {
                 allocator.empty_cache();
             }
-            allocator.apply(*event, sizes(event.id()))?;
+            for event in &ledger.events[range] {
+                allocator.apply(*event, sizes(event.id()))?;
+            }
         }
         allocated = allocated.max(allocator.peak_allocated());
         reserved = reserved.max(allocator.peak_reserved());
@@ -82,7 +96,7 @@ pub fn largest_allocated(ledger: &Ledger, step: u64) -> Bytes {
     let (mut phases, _) = requested(ledger);
     let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
     // Without a limit no request is refused.
-    let _ = replay(ledger, size, None, Some(&mut phases));
+    let _ = replay(ledger, size, (None, &Settings::default()), Some(&mut phases));
     let of_it = phases.iter().filter(|p| p.step.map(u64::from) == Some(step));
     of_it.map(|p| p.peak_allocated).max().unwrap_or(Bytes::ZERO)
 }
@@ -94,15 +108,29 @@ pub fn largest_allocated(ledger: &Ledger, step: u64) -> Bytes {
 pub fn at(
     ledger: &Ledger,
     sizes: impl Fn(u32) -> Bytes,
-    limit: Option<Bytes>,
+    (limit, settings): (Option<Bytes>, &Settings),
     events: usize,
 ) -> Result<(Bytes, Bytes), OutOfMemory> {
-    let mut allocator = CachingAllocator::with_capacity(limit, ledger.storages.len());
-    for (index, event) in ledger.events.iter().take(events).enumerate() {
-        if ledger.empties_before(index) {
+    if settings.is_default() {
+        up_to(CachingAllocator::with_capacity(limit, ledger.storages.len()), ledger, sizes, events)
+    } else {
+        up_to(ConfiguredAllocator::new(*settings, limit), ledger, sizes, events)
+    }
+}
+
+fn up_to(
+    mut allocator: impl Replay,
+    ledger: &Ledger,
+    sizes: impl Fn(u32) -> Bytes,
+    events: usize,
+) -> Result<(Bytes, Bytes), OutOfMemory> {
+    for (emptied, range) in ledger.between_emptyings(0..events.min(ledger.events.len())) {
+        if emptied {
             allocator.empty_cache();
         }
-        allocator.apply(*event, sizes(event.id()))?;
+        for event in &ledger.events[range] {
+            allocator.apply(*event, sizes(event.id()))?;
+        }
     }
     Ok((allocator.allocated(), allocator.reserved()))
 }

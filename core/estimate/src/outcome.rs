@@ -1,12 +1,12 @@
 //! What a stream takes from a card, and whether it may.
 
-use plimsoll_allocator::CachingAllocator;
+use plimsoll_allocator::{CachingAllocator, ConfiguredAllocator, Replay, Settings};
 use plimsoll_catalog::Gpu;
 use plimsoll_catalog::device;
 use plimsoll_catalog::device::DeviceLimits;
 use plimsoll_ground::Bytes;
 use plimsoll_ledger::Ledger;
-use plimsoll_scenario::Scenario;
+use plimsoll_scenario::{Allocator, Scenario};
 
 use super::measure::{self, AllocatorPeaks};
 use super::{Phase, Verdict};
@@ -18,6 +18,8 @@ pub struct CardMemory {
     pub limits: DeviceLimits,
     /// What context and libraries take of it.
     pub context: Bytes,
+    /// How PyTorch's allocator is set.
+    pub settings: Settings,
 }
 
 /// What a run takes.
@@ -34,10 +36,9 @@ pub struct Outcome {
 impl CardMemory {
     /// The card of a scenario.
     pub fn new(gpu: &Gpu, scenario: &Scenario) -> Self {
-        Self {
-            limits: device::limits(gpu, scenario.device.memory, scenario.device.load_line),
-            context: device::context(gpu).bytes,
-        }
+        let limits = device::limits(gpu, scenario.device.memory, scenario.device.load_line);
+        let settings = settings(&scenario.allocator, limits.capacity);
+        Self { limits, context: device::context(gpu).bytes, settings }
     }
 
     /// What the allocator can have of the card.
@@ -74,7 +75,7 @@ impl CardMemory {
         size: impl Fn(u32) -> Bytes,
         phases: Option<&mut [Phase]>,
     ) -> Option<Outcome> {
-        let peaks = measure::replay(ledger, size, Some(self.room()), phases).ok()?;
+        let peaks = measure::replay(ledger, size, (Some(self.room()), &self.settings), phases).ok()?;
         let process = peaks.reserved + self.context;
         let verdict = if process <= self.limits.load_line { Verdict::Fits } else { Verdict::Tight };
         Some(Outcome { peaks, process, verdict })
@@ -89,7 +90,8 @@ impl CardMemory {
         phases: Option<&mut [Phase]>,
     ) -> Outcome {
         let nothing = AllocatorPeaks { allocated: requested, reserved: requested, retries: 0 };
-        let peaks = measure::replay(ledger, size, None, phases).unwrap_or(nothing);
+        let settings = Settings { allowed: None, card: None, ..self.settings };
+        let peaks = measure::replay(ledger, size, (None, &settings), phases).unwrap_or(nothing);
         Outcome { peaks, process: peaks.reserved + self.context, verdict: Verdict::DoesNotFit }
     }
 
@@ -99,15 +101,42 @@ impl CardMemory {
         if self.limits.load_line < self.context {
             return false;
         }
-        let mut allocator = CachingAllocator::with_capacity(Some(self.room()), ledger.storages.len());
-        for (index, event) in ledger.events.iter().enumerate() {
-            if ledger.empties_before(index) {
+        if self.settings.is_default() {
+            let allocator = CachingAllocator::with_capacity(Some(self.room()), ledger.storages.len());
+            return Self::stays_below(line, allocator, ledger, size);
+        }
+        Self::stays_below(line, ConfiguredAllocator::new(self.settings, Some(self.room())), ledger, size)
+    }
+
+    fn stays_below(line: Bytes, mut allocator: impl Replay, ledger: &Ledger, size: impl Fn(u32) -> Bytes) -> bool {
+        for (emptied, range) in ledger.between_emptyings(0..ledger.events.len()) {
+            if emptied {
                 allocator.empty_cache();
             }
-            if allocator.apply(*event, size(event.id())).is_err() || allocator.reserved() > line {
-                return false;
+            for event in &ledger.events[range] {
+                if allocator.apply(*event, size(event.id())).is_err() || allocator.reserved() > line {
+                    return false;
+                }
             }
         }
         true
+    }
+}
+
+/// `PYTORCH_CUDA_ALLOC_CONF` as the allocator has it, on a card of `card` bytes.
+fn settings(said: &Allocator, card: Bytes) -> Settings {
+    let share = |of: f64| (of * Settings::WHOLE as f64).round() as u64;
+    let part = |share: u64| {
+        let bytes = u128::from(card.get()) * u128::from(share) / u128::from(Settings::WHOLE);
+        Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX))
+    };
+    let allowed = Some(share(said.per_process_memory_fraction)).filter(|share| *share > 0);
+    Settings {
+        expandable_segments: said.expandable_segments,
+        max_split_size: (said.max_split_size_mb > 0).then(|| Bytes::from_mib(said.max_split_size_mb)),
+        roundup_power2_divisions: said.roundup_power2_divisions,
+        garbage_collection_threshold: share(said.garbage_collection_threshold),
+        allowed: allowed.map(part),
+        card: Some(card),
     }
 }

@@ -2,7 +2,7 @@
 
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::Bytes;
-use plimsoll_scenario::{LoadFrom, Offload, ParallelStrategy, Precision, Scenario};
+use plimsoll_scenario::{LoadFrom, ParallelStrategy, Precision, Scenario};
 use serde::Serialize;
 
 use super::{Peak, PeakBreakdown, Verdict};
@@ -101,6 +101,11 @@ pub fn notes(scenario: &Scenario, communicators: &[Communicator], headroom: i64)
              one card takes at a time",
             made(scenario)
         ),
+        ParallelStrategy::DataParallel => format!(
+            "this is the first of {gpus} cards under DataParallel: it alone holds gradients, the optimizer's states and what all cards put \
+             out; the others hold a copy of the model from each forward to the end of its backward, and their share of activations. All \
+             cards are one process's, and batch is what one card takes at a time. DistributedDataParallel spreads the same more evenly"
+        ),
         ParallelStrategy::Zero0 => format!(
             "this is each of {gpus} cards under DeepSpeed without ZeRO: all hold the same, and batch is what one card takes at a time"
         ),
@@ -131,15 +136,6 @@ pub fn notes(scenario: &Scenario, communicators: &[Communicator], headroom: i64)
                 .to_owned(),
         );
     }
-    let zero = &scenario.parallel.zero;
-    let offloads = zero.offload_optimizer != Offload::None || zero.offload_param != Offload::None;
-    if scenario.parallel.fsdp.cpu_offload || offloads {
-        notes.push(
-            "what is offloaded lies in the machine's own memory: the shards of every card in it, pinned, their gradients and the \
-             optimizer's states. How much that takes is not estimated yet"
-                .to_owned(),
-        );
-    }
     for communicator in communicators {
         let over = i64::try_from(communicator.high.get()).is_ok_and(|high| headroom >= 0 && headroom < high);
         notes.push(format!(
@@ -158,6 +154,9 @@ pub fn roles(scenario: &Scenario, peak: &Peak, at_peak: &PeakBreakdown, verdict:
     if scenario.parallel.gpus < 2 {
         return Vec::new();
     }
-    let ranks = (0..scenario.parallel.gpus).collect();
-    vec![Role { name: "every rank".to_owned(), ranks, peak: peak.clone(), at_peak: *at_peak, verdict }]
+    // Under DataParallel the others hold less, each the same.
+    let first_alone = scenario.parallel.strategy == ParallelStrategy::DataParallel;
+    let ranks = (0..if first_alone { 1 } else { scenario.parallel.gpus }).collect();
+    let name = if first_alone { "the card that holds the model" } else { "every rank" };
+    vec![Role { name: name.to_owned(), ranks, peak: peak.clone(), at_peak: *at_peak, verdict }]
 }

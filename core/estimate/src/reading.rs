@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use plimsoll_allocator::Settings;
 use plimsoll_ground::Bytes;
 use plimsoll_ledger::{Ledger, Parameters, PhaseName};
 use plimsoll_scenario::Parallel;
@@ -70,7 +71,7 @@ impl Reading {
         let (mut phases, peak) = measure::requested(&ledger);
         let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
         // A request that no card can address is refused; then nothing lies between the storages.
-        let replayed = measure::replay(&ledger, size, None, Some(&mut phases));
+        let replayed = measure::replay(&ledger, size, (None, &Settings::default()), Some(&mut phases));
         let (allocated, reserved) =
             replayed.map_or((peak.bytes, peak.bytes), |peaks| (peaks.allocated, peaks.reserved));
         let maker = ledger.events.get(peak.event).map(|event| &ledger.storages[event.id() as usize]);

@@ -8,6 +8,7 @@ use plimsoll_scenario::Scenario;
 use super::attribution::{self, Beyond, Explanation};
 use super::convolutions::Convolutions;
 use super::explain;
+use super::host::{self, Host, HostPhase};
 use super::measure;
 use super::notes;
 use super::outcome::CardMemory;
@@ -75,6 +76,8 @@ impl Run {
         let headroom = limits.load_line.get() as i64 - outcome.process.get() as i64;
         let communicators = ranks::communicators(gpu, scenario);
         warnings.extend(ranks::notes(scenario, &communicators, headroom));
+        let host = Host::of(&ledger, scenario);
+        warnings.extend(host.iter().flat_map(Host::notes));
         let at_peak = measure::breakdown(&ledger, peak.event + 1);
         let highest = Peak {
             allocated: outcome.peaks.allocated,
@@ -92,6 +95,7 @@ impl Run {
             parameters: ledger.parameters,
             roles: ranks::roles(scenario, &highest, &at_peak, outcome.verdict),
             communicators,
+            host,
             peak: highest,
             at_peak,
             phases,
@@ -121,6 +125,11 @@ impl Run {
         &self.ledger
     }
 
+    /// The machine's memory phase by phase, as this rank's process has it; nothing where none of it is followed.
+    pub fn host_phases(&self) -> Vec<HostPhase> {
+        host::phases(&self.ledger)
+    }
+
     /// The position in the stream right after the allocation that made the peak.
     pub fn peak_event(&self) -> u32 {
         self.peak_event as u32 + 1
@@ -131,6 +140,14 @@ impl Run {
         explain::timeline(&self.ledger, self.peak_event, max_points)
     }
 
+    /// Live memory while events `from` to `to` of the stream happen, in at most `max_points` points; where there are no
+    /// more events than that, after each of them. Its peak is the highest of it.
+    pub fn stretch(&self, from: u32, to: u32, max_points: usize) -> Timeline {
+        let last = self.ledger.events.len();
+        let to = (to as usize).min(last);
+        explain::stretch(&self.ledger, (from as usize).min(to)..to, max_points)
+    }
+
     /// Every byte at the peak of live memory, layer by layer, and what the process takes beyond.
     pub fn explain(&self) -> Explanation {
         let events = self.peak_event + 1;
@@ -138,7 +155,8 @@ impl Run {
         let peak = &self.estimate.peak;
         let limit = (self.estimate.verdict != Verdict::DoesNotFit).then(|| self.memory.room());
         let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
-        let (allocated, reserved) = measure::at(ledger, size, limit, events).unwrap_or((peak.allocated, peak.reserved));
+        let (allocated, reserved) = measure::at(ledger, size, (limit, &self.memory.settings), events)
+            .unwrap_or((peak.allocated, peak.reserved));
         Explanation {
             requested: peak.requested,
             layers: attribution::layers(&self.ledger, events),

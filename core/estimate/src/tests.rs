@@ -4,7 +4,7 @@ use plimsoll_ground::Bytes;
 use plimsoll_scenario::Scenario;
 use serde_json::{Value, json};
 
-use super::{Category, Estimate, Phase, PhaseName, Run, Verdict, estimate, max_batch};
+use super::{Category, Estimate, Phase, PhaseName, Run, Timeline, Verdict, estimate, max_batch};
 
 fn llama() -> Value {
     json!({"hf": {"model_type": "llama", "vocab_size": 500, "hidden_size": 64, "intermediate_size": 128,
@@ -89,6 +89,38 @@ fn timeline_points_are_what_is_alive_there() {
         assert_eq!(peak.live, run.estimate().at_peak);
         assert_eq!((peak.event, peak.live.total()), (run.peak_event(), run.estimate().peak.requested));
     }
+}
+
+/// A part of the stream that is looked at closely has every event, and what the whole says of the same moments.
+#[test]
+fn a_stretch_has_every_event_of_its_own() {
+    let run = run(json!({"precision": "bf16-amp"}));
+    let whole = run.timeline(100_000);
+    let last = run.ledger().events.len() as u32;
+    assert_eq!(run.stretch(0, u32::MAX, 100_000).points.len(), last as usize);
+    for (from, to) in
+        [(0, 40), (17, 18), (last / 2, last / 2 + 200), (last - 5, last), (run.peak_event() - 1, run.peak_event())]
+    {
+        let part = run.stretch(from, to, 400);
+        assert_eq!(part.points.iter().map(|p| p.event).collect::<Vec<_>>(), (from + 1..=to).collect::<Vec<_>>());
+        for point in &part.points {
+            let holdings: Bytes = run.alive_at(point.event).iter().map(|h| h.bytes).sum();
+            assert_eq!(holdings, point.live.total());
+        }
+        for same in whole.points.iter().filter(|p| p.event > from && p.event <= to) {
+            assert!(part.points.contains(same), "{same:?}");
+        }
+        let highest = part.points.iter().map(|p| p.live.total()).max();
+        assert_eq!(Some(part.points[part.peak].live.total()), highest);
+    }
+    // Fewer points than events: the highest and the lowest are there still.
+    let (coarse, fine) = (run.stretch(10, last - 10, 50), run.stretch(10, last - 10, 100_000));
+    let ends = |t: &Timeline| {
+        let totals = t.points.iter().map(|p| p.live.total());
+        (totals.clone().min(), totals.max())
+    };
+    assert!(coarse.points.len() < 120 && ends(&coarse) == ends(&fine));
+    assert!(run.stretch(5, 5, 100).points.is_empty() && run.stretch(9, 3, 100).points.is_empty());
 }
 
 /// However few points are asked for, the peak is one of them, and every phase ends in one.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::convolutions::Convolutions;
+use super::host::Host;
 use super::ranks::{Communicator, Role};
 use super::work::StepWork;
 
@@ -43,6 +44,9 @@ pub struct Estimate {
     /// What ranks take to talk to one another, in no other figure; absent from the JSON on one card.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub communicators: Vec<Communicator>,
+    /// Of several cards, what a machine's own memory holds; absent from the JSON on one card.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<Host>,
     /// Of a network of convolutions, between what its process may end up; absent from the JSON of others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub convolutions: Option<Convolutions>,

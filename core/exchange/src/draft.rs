@@ -113,6 +113,8 @@ pub struct Draft {
     pub attention: Option<Attention>,
     /// How the loss is.
     pub loss: Option<LossImpl>,
+    /// `amsgrad` of Adam and AdamW.
+    pub amsgrad: Option<bool>,
     /// `label_smoothing_factor`.
     pub smoothing: Option<f64>,
     /// `torch.compile`.

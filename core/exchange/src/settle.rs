@@ -139,6 +139,7 @@ fn recipe(draft: &mut Draft, out: &mut Table) {
     let zero = |zeros| if zeros { ZeroGrad::Zero } else { ZeroGrad::SetToNone };
     out.maybe(at::training::zero_grad, draft.zeros.map(|zeros| zero(zeros).as_str()));
     out.maybe(at::training::loss_impl, draft.loss.map(|word| word.as_str()));
+    out.maybe(at::training::amsgrad, draft.amsgrad);
     out.maybe(at::training::label_smoothing, draft.smoothing);
     out.maybe(at::training::compile, draft.compile);
     out.maybe(at::training::use_cache, draft.use_cache);

@@ -65,6 +65,7 @@ pub fn build(architecture: Architecture, scope: &Scope, config: &Config<'_>, pla
         Architecture::TorchvisionConvnext => torchvision::convnext::build,
         Architecture::TorchvisionDensenet => torchvision::densenet::build,
         Architecture::TorchvisionEfficientnet => torchvision::efficientnet::build,
+        Architecture::TorchvisionInception => torchvision::inception::build,
         Architecture::TorchvisionMnasnet => torchvision::mnasnet::build,
         Architecture::TorchvisionMobilenetV2 => torchvision::mobilenetv2::build,
         Architecture::TorchvisionMobilenetV3 => torchvision::mobilenetv3::build,

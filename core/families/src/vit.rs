@@ -204,13 +204,14 @@ impl Layer {
     fn forward(&self, hidden: &Tensor) -> Tensor {
         let cx = hidden.cx();
         let dropout = |x: &Tensor| cx.within(self.dropout.1, || ops::dropout(x, self.dropout.0));
+        if !cx.machine().rules.has(&rules::VIT_NAMES_MLP) {
+            return cx.within(self.module, || self.older(hidden, &dropout));
+        }
         cx.within(self.module, || {
             let mut residual = hidden.clone();
             let mut x = self.layernorm_before.forward(hidden);
             // The probabilities stay bound to `_` until the layer returns.
             let (attended, _weights) = self.attention.forward(&x);
-            // `attention_output`, which had a name until the layer returned.
-            let _named = (!cx.machine().rules.has(&rules::VIT_NAMES_MLP)).then(|| attended.clone());
             x = attended;
             x = dropout(&x);
             x = ops::add(&x, &residual);
@@ -222,6 +223,28 @@ impl Layer {
             x = ops::add(&x, &residual);
             x
         })
+    }
+
+    /// As it was with modules `intermediate` and `output`: `attention_output`, and later what attention was given, had names
+    /// until the layer returned; what the first linear was given had none any more in the second.
+    fn older(&self, hidden: &Tensor, dropout: &impl Fn(&Tensor) -> Tensor) -> Tensor {
+        let cx = hidden.cx();
+        let given = self.layernorm_before.forward(hidden);
+        let norm = cx.machine().rules.has(&rules::VIT_NAMES_NORM).then(|| given.clone());
+        let (attended, _weights) = self.attention.forward(&given);
+        drop(given);
+        let attention_output = dropout(&attended);
+        drop(attended);
+        let sum = ops::add(&attention_output, hidden);
+        let made = {
+            let given = self.layernorm_after.forward(&sum);
+            cx.within(self.mlp, || self.act.forward(&self.fc1.forward(&given)))
+        };
+        let mut out = cx.within(self.mlp, || self.fc2.forward(&made));
+        out = dropout(&out);
+        out = ops::add(&out, &sum);
+        drop((made, sum, norm, attention_output));
+        out
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a run wrote.
 
+use std::ops::Range;
+
 use crate::{Event, Launch, Law, Modules, Names, OpSet, Parameters, PhaseMark, Shapes, Storage, Work, WorkId};
 
 /// What a run wrote: every storage in the order of its birth, every birth and death, every launch, where each phase of the
@@ -34,6 +36,9 @@ pub struct Ledger {
     pub parameters: Parameters,
     /// The storages of the parameters that are trained, in the model's order.
     pub trained: Vec<u32>,
+    /// What the same rank's process had in the machine's own memory, where anything of it is followed: page-locked storages come on
+    /// stream 1. Not in the file.
+    pub host: Option<Box<Ledger>>,
 }
 
 impl Ledger {
@@ -63,13 +68,19 @@ impl Ledger {
         self.works.get(number as usize)
     }
 
-    /// Whether what is cached goes back to the card before the event at `index`.
-    pub fn empties_before(&self, index: usize) -> bool {
-        self.emptied.iter().any(|after| *after as usize == index)
+    /// A range of events, cut where what is cached goes back to the card: each piece, and whether it does so before the
+    /// piece's first event.
+    pub fn between_emptyings(&self, range: Range<usize>) -> impl Iterator<Item = (bool, Range<usize>)> {
+        let before = |place: usize| self.emptied.partition_point(|after| (*after as usize) < place);
+        let cuts = self.emptied.get(before(range.start)..before(range.end)).unwrap_or_default();
+        let end = move |index: usize| cuts.get(index).map_or(range.end, |cut| *cut as usize);
+        let first = (false, range.start..end(0));
+        let others = cuts.iter().enumerate().map(move |(index, cut)| (true, *cut as usize..end(index + 1)));
+        std::iter::once(first).chain(others)
     }
 
     /// Where the events of the `index`-th phase stand.
-    pub fn phase(&self, index: usize) -> std::ops::Range<usize> {
+    pub fn phase(&self, index: usize) -> Range<usize> {
         let at = |index: usize| self.phases.get(index).map_or(self.events.len(), |mark| mark.at);
         at(index)..at(index + 1)
     }
@@ -87,5 +98,23 @@ impl Ledger {
         let next = self.phases.iter().skip(index + 1).find(|later| later.name == mark.name && later.step == mark.step);
         let micro_batches = next.and_then(|next| next.micro_batch).zip(mark.micro_batch);
         micro_batches.map_or(1, |(next, this)| next.saturating_sub(this))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_cut_where_the_cache_is_emptied() {
+        let ledger = Ledger { emptied: vec![0, 3, 7, 9], ..Ledger::default() };
+        let pieces = |range: Range<usize>| -> Vec<(bool, Range<usize>)> {
+            ledger.between_emptyings(range).filter(|(emptied, piece)| *emptied || !piece.is_empty()).collect()
+        };
+        assert_eq!(pieces(1..3), [(false, 1..3)]);
+        assert_eq!(pieces(3..7), [(true, 3..7)]);
+        assert_eq!(pieces(0..9), [(true, 0..3), (true, 3..7), (true, 7..9)]);
+        assert_eq!(pieces(4..8), [(false, 4..7), (true, 7..8)]);
+        assert_eq!(pieces(7..7), []);
     }
 }

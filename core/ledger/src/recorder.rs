@@ -62,6 +62,9 @@ impl Recorder {
     /// How many storages there is room for at first.
     pub const STORAGES: usize = 1 << 14;
 
+    /// In [`Recorder::again`]: a storage has no copy.
+    pub const NO_COPY: u32 = u32::MAX;
+
     /// Most allocations and frees of a run. The largest model of the catalog, of 405 billion parameters, has 1.44 million in eight
     /// micro-batches with quantized weights, adapters with dropout on every layer and checkpointing; further micro-batches are
     /// not run one by one.
@@ -101,6 +104,13 @@ impl Recorder {
             || ledger.storages.len() > Self::EVENTS
             || ledger.modules.len() > Self::MODULES
             || self.bytes().saturating_add(beside) > Self::BYTES
+    }
+
+    /// How many entries are written: each takes a few dozen bytes.
+    #[inline]
+    pub fn entries(&self) -> usize {
+        let ledger = &self.ledger;
+        ledger.storages.len() + ledger.events.len() + ledger.launches.len() + ledger.modules.len()
     }
 
     /// About what is written takes of our memory, in bytes: counted, and by the same figures on every machine, so that what is
@@ -214,15 +224,61 @@ impl Recorder {
         self.ledger.launches.push(Launch { at, work });
     }
 
-    /// The kernels of a range of launches run once more, where now the stretch begins that began at event `from` then;
-    /// `left_out` are the events of then, in order, that do not come again.
-    pub fn launch_like(&mut self, range: Range<usize>, from: usize, left_out: &[usize]) {
-        let begin = self.ledger.events.len();
+    /// The kernels of a range of launches run once more, in the stretch that begins at event `begin` as another one began at
+    /// `from`; `left_out` are the events of that one, in order, that do not come again.
+    pub fn launch_like(&mut self, range: Range<usize>, from: usize, begin: usize, left_out: &[usize]) {
+        let launches = &mut self.ledger.launches;
+        launches.reserve(range.len());
         for index in range {
-            let Launch { at, work } = self.ledger.launches[index];
-            let gone = left_out.partition_point(|event| *event < at as usize);
-            self.launch_at((begin + (at as usize).saturating_sub(from + gone)) as u32, work);
+            let Launch { at, work } = launches[index];
+            let gone = match left_out {
+                [] => 0,
+                _ => left_out.partition_point(|event| *event < at as usize),
+            };
+            launches.push(Launch { at: (begin + (at as usize).saturating_sub(from + gone)) as u32, work });
         }
+    }
+
+    /// The events of a range come once more, with storages of their own: `copies` has those of each storage from `first` on,
+    /// [`Recorder::NO_COPY`] where there is none, and gets those that come. `dies` is told of every copy that goes. Answers
+    /// the events that do not come again: of storages without a copy, and of those that are made once.
+    pub fn again(
+        &mut self,
+        range: Range<usize>,
+        first: u32,
+        copies: &mut Vec<u32>,
+        mut dies: impl FnMut(u32),
+    ) -> Vec<usize> {
+        let Ledger { storages, events, .. } = &mut self.ledger;
+        let mut left_out = Vec::new();
+        events.reserve(range.len());
+        for at in range {
+            let event = events[at];
+            let place = event.id().wrapping_sub(first) as usize;
+            if event.is_free() {
+                match copies.get(place) {
+                    Some(copy) if *copy != Self::NO_COPY => {
+                        dies(*copy);
+                        events.push(event.of(*copy));
+                    }
+                    _ => left_out.push(at),
+                }
+                continue;
+            }
+            let storage = storages[event.id() as usize];
+            if matches!(storage.kind, Kind::Workspace | Kind::OptimizerState) {
+                left_out.push(at);
+                continue;
+            }
+            let copy = storages.len() as u32;
+            storages.push(storage);
+            events.push(event.of(copy));
+            if copies.len() <= place {
+                copies.resize(place + 1, Self::NO_COPY);
+            }
+            copies[place] = copy;
+        }
+        left_out
     }
 
     /// Storages come and go in a stretch that is written at once; the ids of those that came.

@@ -48,18 +48,39 @@ impl Shapes {
     }
 }
 
+/// Shapes asked for of late, which need not be looked up.
+const RECENT: usize = 64;
+
 /// Finds the number of a shape that was seen before.
-#[derive(Debug, Default)]
-pub(crate) struct ShapeIndex(HashMap<Box<[u64]>, ShapeId, FxBuildHasher>);
+#[derive(Debug)]
+pub(crate) struct ShapeIndex {
+    known: HashMap<Box<[u64]>, ShapeId, FxBuildHasher>,
+    recent: [ShapeId; RECENT],
+}
+
+impl Default for ShapeIndex {
+    fn default() -> Self {
+        Self { known: HashMap::default(), recent: [ShapeId(u32::MAX); RECENT] }
+    }
+}
 
 impl ShapeIndex {
     /// The number of these sizes in `shapes`, which gets them if they are new.
     pub fn of(&mut self, shapes: &mut Shapes, sizes: &[u64]) -> ShapeId {
-        if let Some(known) = self.0.get(sizes) {
-            return *known;
+        let mixed =
+            sizes.iter().fold(sizes.len() as u64, |mixed, size| (mixed ^ size).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let recent = &mut self.recent[(mixed >> 58) as usize % RECENT];
+        if (recent.0 as usize) < shapes.len() && shapes.get(*recent) == sizes {
+            return *recent;
         }
-        let id = shapes.add(sizes);
-        self.0.insert(sizes.into(), id);
-        id
+        *recent = match self.known.get(sizes) {
+            Some(known) => *known,
+            None => {
+                let id = shapes.add(sizes);
+                self.known.insert(sizes.into(), id);
+                id
+            }
+        };
+        *recent
     }
 }

@@ -10,9 +10,11 @@
 
 mod broadcast;
 mod buckets;
+mod data_parallel;
 mod ddp;
 mod fsdp1;
 mod fsdp2;
+mod hosted;
 mod span;
 mod wrapper;
 mod zero;
@@ -20,6 +22,7 @@ mod zero;
 use plimsoll_scenario::PolicyDtype;
 use plimsoll_torch::tensor::DType;
 
+pub use data_parallel::DataParallel;
 pub use ddp::Ddp;
 pub use fsdp1::{Fsdp1, flat};
 pub use fsdp2::{Fsdp2, plan};

@@ -33,6 +33,11 @@ pub trait Wrapper: Hooks {
     /// Holds what another micro-batch, copied, has left behind.
     fn hold(&self, _held: Option<Tensor>) {}
 
+    /// Parameters in the machine's memory, where an optimizer of its own works on them.
+    fn hosted(&self) -> Vec<Tensor> {
+        Vec::new()
+    }
+
     /// Who runs backward and the step in the loop's place, if anybody does.
     fn engine(&self) -> Option<&dyn Engine> {
         None
@@ -54,6 +59,9 @@ pub trait Engine: std::fmt::Debug {
 
     /// `engine.step()` behind a step's last micro-batch: clips, steps, and lets gradients go.
     fn step(&self, cx: &Rc<Context>, optimizers: &mut [Share]);
+
+    /// What is left to do when the optimizer in the machine's memory has stepped as well.
+    fn stepped(&self, _cx: &Rc<Context>) {}
 }
 
 /// Where each of `tensors` stands among them, by its storage.

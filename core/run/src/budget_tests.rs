@@ -2,7 +2,7 @@
 
 use plimsoll_ledger::{DType, Recorder};
 use plimsoll_scenario::Scenario;
-use plimsoll_torch::tensor::{Context, Position, Told};
+use plimsoll_torch::tensor::{Context, Position, Told, ToldShape};
 
 use crate::execute;
 use crate::execute::{execute_on, too_much};
@@ -70,19 +70,19 @@ fn what_would_take_more_memory_than_a_run_may_have_is_an_error_that_says_so() {
     let cx = Context::new();
     assert!(cx.weight() < Recorder::BYTES / 100 && !cx.exhausted());
     // Two million sizes that are all different, as no model has them: the shapes weigh more than the storages.
-    let sizes = |n: u64| [n, n + 1, n + 2, n + 3, n + 4, n + 5];
+    let sizes = |n: u64| n..n + 6;
     let told = Told {
         bytes: 0,
         op: Default::default(),
         grad_fn: Default::default(),
         module: Default::default(),
         dtype: DType::Float32,
-        sizes: &[],
+        shape: &ToldShape::new([]),
         kind: None,
     };
     let mut storages = 0u64;
     while !cx.exhausted() && storages < 2_000_000 {
-        drop(cx.told(Told { sizes: &sizes(storages), ..told }));
+        drop(cx.told(Told { shape: &ToldShape::new(sizes(storages)), ..told }));
         storages += 1;
     }
     assert!(cx.exhausted() && storages < 1_600_000, "{storages}");

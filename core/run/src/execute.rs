@@ -84,8 +84,11 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Re
         (Vendor::Amd, _) => SdpaRules::rocm(),
         _ => SdpaRules::math_only(),
     };
-    // What hooks do is not in a copy of a layer.
-    cx.set_repeats(repeats == Repeats::Copied && scenario.parallel.gpus == 1);
+    // What hooks do is not in a copy of a layer, but that DDP hears of its gradients: they are told of again.
+    let parallel = &scenario.parallel;
+    let unhooked =
+        parallel.gpus == 1 || (parallel.strategy == ParallelStrategy::Ddp && !parallel.ddp.gradient_as_bucket_view);
+    cx.set_repeats(repeats == Repeats::Copied && unhooked);
     cx.set_machine(Machine {
         rules: software,
         kernels: match (gpu.vendor, gpu.compute_capability) {
@@ -132,7 +135,7 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Re
 
 /// Whether parameters are cut over the cards, or a model is made where its wrapper then takes it from.
 const fn cuts(parallel: &Parallel) -> bool {
-    !matches!(parallel.strategy, ParallelStrategy::None | ParallelStrategy::Ddp)
+    !matches!(parallel.strategy, ParallelStrategy::None | ParallelStrategy::Ddp | ParallelStrategy::DataParallel)
 }
 
 /// How parameters are cut, where they are.
@@ -166,11 +169,13 @@ fn finished(
     if cx.repeats_failed() {
         return Ok(None);
     }
-    if cx.exhausted() {
+    if cx.exhausted_by_now() {
         return Err(too_much(cx, scenario));
     }
     let ledger = Ledger { parameters, trained, ..cx.take() };
-    if let Some(storage) = ledger.storages.iter().find(|s| s.bytes > LARGEST_STORAGE) {
+    let (largest, sum) =
+        ledger.storages.iter().fold((0, 0u64), |(largest, sum), s| (s.bytes.max(largest), sum.saturating_add(s.bytes)));
+    if let Some(storage) = ledger.storages.iter().find(|s| largest > LARGEST_STORAGE && s.bytes > LARGEST_STORAGE) {
         return Err(Error::new(
             "scenario",
             format!(
@@ -182,7 +187,7 @@ fn finished(
             "look for a size with too many digits",
         ));
     }
-    if ledger.storages.iter().fold(0u64, |sum, s| sum.saturating_add(s.bytes)) > LARGEST_SUM {
+    if sum > LARGEST_SUM {
         return Err(Error::new(
             "scenario",
             format!("all tensors of two steps together would take over {}", Bytes::new(LARGEST_SUM)),

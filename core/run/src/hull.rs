@@ -18,7 +18,7 @@ use plimsoll_scenario::{HullModel, Scenario, at};
 use plimsoll_torch::nn::{ShardPlan, Sharded};
 use plimsoll_torch::ops;
 use plimsoll_torch::optim::{self, GradScaler};
-use plimsoll_torch::tensor::{Context, Tensor, Told};
+use plimsoll_torch::tensor::{Context, Tensor, Told, ToldShape};
 
 /// The tape that is played.
 #[derive(Clone, Debug)]
@@ -42,8 +42,10 @@ impl Played {
 #[derive(Debug)]
 pub struct Player {
     tape: Played,
-    /// Bytes and sizes of every storage.
-    sizes: Vec<(u64, Vec<u64>)>,
+    /// Bytes of every storage.
+    bytes: Vec<u64>,
+    /// The hull's shapes, and behind them one of no dimensions.
+    shapes: Vec<ToldShape>,
     modules: Vec<ModuleId>,
     ops: Vec<OpId>,
     nodes: Vec<GradFnId>,
@@ -113,15 +115,17 @@ impl Player {
         let blocks = if scenario.parallel.gpus > 1 { spread::blocks(&hull, tape, scenario)? } else { Vec::new() };
         let values = values(&hull.exprs, &axes);
         let value = |expr: u32| values.get(expr as usize).copied().flatten();
-        let mut sizes = Vec::with_capacity(tape.storages.len());
+        let of_exprs = |shape: &[u32]| ToldShape::new(shape.iter().map(|expr| value(*expr).unwrap_or(0)));
+        let mut shapes: Vec<ToldShape> = hull.shapes.iter().map(|shape| of_exprs(shape)).collect();
+        shapes.push(of_exprs(&[]));
+        let mut all_bytes = Vec::with_capacity(tape.storages.len());
         for born in &tape.storages {
             let bytes = value(born.bytes).ok_or_else(|| {
                 let op = hull.ops.get(born.op as usize).map_or("", String::as_str);
                 let problem = format!("at these sizes a tensor of {op} would have no whole number of bytes");
                 Error::new(at::model::hull, problem, "ask for sizes that the model takes")
             })?;
-            let shape = hull.shapes.get(born.shape as usize).map(Vec::as_slice).unwrap_or_default();
-            sizes.push((bytes, shape.iter().map(|expr| value(*expr).unwrap_or(0)).collect()));
+            all_bytes.push(bytes);
         }
         let ops = hull.ops.iter().map(|name| cx.name_op(name)).collect();
         let nodes = hull.nodes.iter().map(|name| cx.name_grad_fn(name)).collect();
@@ -129,7 +133,8 @@ impl Player {
         let dtypes = hull.dtypes.iter().map(|name| dtype(name)).collect();
         let mut player = Self {
             tape: played.clone(),
-            sizes,
+            bytes: all_bytes,
+            shapes,
             modules,
             ops,
             nodes,
@@ -152,7 +157,7 @@ impl Player {
             let parameter = parameters[storage as usize];
             if let (Some(plan), Some(parameter)) = (plan, parameter) {
                 let block = spread::block_of(&hull, &blocks, &parameter.name);
-                let (born, (_, sizes)) = (tape.storages[storage as usize], &player.sizes[storage as usize]);
+                let (born, sizes) = (tape.storages[storage as usize], player.sizes(storage));
                 let module = player.modules[born.module as usize];
                 let block = block.and_then(|block| player.modules.get(block as usize).copied());
                 let dtype = player.dtypes[born.dtype as usize];
@@ -175,17 +180,26 @@ impl Player {
         &self.tape.tape().segments[self.now.segment]
     }
 
+    /// A shape of the hull's by its number; one of no dimensions where there is none.
+    fn shape(&self, number: u32) -> &ToldShape {
+        &self.shapes[(self.shapes.len() - 1).min(number as usize)]
+    }
+
+    /// The sizes of a storage.
+    fn sizes(&self, storage: u32) -> &[u64] {
+        self.shape(self.tape.tape().storages[storage as usize].shape).sizes()
+    }
+
     /// A storage comes.
     fn come(&self, cx: &Rc<Context>, storage: u32, kind: Option<Kind>) -> Tensor {
         let born = self.tape.tape().storages[storage as usize];
-        let (bytes, sizes) = &self.sizes[storage as usize];
         cx.told(Told {
-            bytes: *bytes,
+            bytes: self.bytes[storage as usize],
             op: self.ops[born.op as usize],
             grad_fn: self.nodes[born.node as usize],
             module: self.modules[born.module as usize],
             dtype: self.dtypes[born.dtype as usize],
-            sizes,
+            shape: self.shape(born.shape),
             kind,
         })
     }
@@ -361,8 +375,8 @@ impl Player {
         self.now.attention.push(storage);
         if let [queries, keys, _] = self.now.attention[..] {
             self.now.attention.clear();
-            let (_, queries_sizes) = &self.sizes[queries as usize];
-            let (_, keys_sizes) = &self.sizes[keys as usize];
+            let queries_sizes = self.sizes(queries);
+            let keys_sizes = self.sizes(keys);
             let dtype = self.dtypes[self.tape.tape().storages[queries as usize].dtype as usize];
             ops::attention_backward_told(cx, kernel, queries_sizes, keys_sizes, dtype);
         }
@@ -392,7 +406,7 @@ impl Player {
     /// Another reference to a storage that somebody holds, Python or not.
     fn at(&self, cx: &Rc<Context>, segment: &Segment, storage: u32) -> Option<Tensor> {
         match storage.checked_sub(segment.first) {
-            Some(index) => cx.told_again(*self.now.ids.get(index as usize)?),
+            Some(index) => cx.told_again(*self.now.ids.get(index as usize)?, self.shapes.last()?),
             None => self.loaded.get(storage as usize)?.clone(),
         }
     }

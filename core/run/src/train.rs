@@ -6,9 +6,10 @@ use std::rc::Rc;
 
 use plimsoll_families::{Built, Model, Output, smoothed};
 use plimsoll_ledger::PhaseName;
-use plimsoll_parallel::{Ddp, Early, Fsdp1, Fsdp2, Late, Whole, Wrapper};
+use plimsoll_parallel::{DataParallel, Ddp, Early, Fsdp1, Fsdp2, Late, Whole, Wrapper};
 use plimsoll_scenario::{
-    Parallel, ParallelStrategy, Precision, ShardingStrategy, Task, Training, ZeroGrad, ZeroGradAt,
+    Optimizer, OptimizerImpl, Parallel, ParallelStrategy, Precision, ShardingStrategy, Task, Training, ZeroGrad,
+    ZeroGradAt,
 };
 use plimsoll_torch::nn::Sharded;
 use plimsoll_torch::optim::{self, Ema, GradScaler, Norm, Share};
@@ -48,6 +49,8 @@ struct Recording {
     loss: (u32, DType),
     /// The storage of every parameter's gradient that it made.
     gradients: Vec<Option<u32>>,
+    /// Whether some of them are parts of one storage.
+    shared: bool,
     /// What else is alive after it: leaves of the graph and their gradients.
     graph: Vec<u32>,
     /// What a wrapper holds beside gradients.
@@ -71,6 +74,8 @@ struct Loop<'a> {
     reduces: bool,
     /// What clipping keeps from one step to the next.
     zero: Option<Tensor>,
+    /// The optimizers that run in the machine's memory, made in the first step.
+    on_host: Vec<Share>,
 }
 
 /// What runs forward and backward.
@@ -86,6 +91,8 @@ enum Runs<'a> {
 #[derive(Debug, Default)]
 struct Spread {
     ddp: Option<Rc<Ddp>>,
+    /// All cards in one process.
+    together: Option<Rc<DataParallel>>,
     cut: Option<Rc<dyn Wrapper>>,
     /// Whether the model computes its loss within its own forward, as those of transformers do.
     whole: bool,
@@ -109,7 +116,7 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Pa
     let copied = match (&spread.ddp, &cut) {
         (Some(ddp), _) => ddp.repeats(alike),
         (None, Some(cut)) => cut.repeats(alike),
-        (None, None) => true,
+        (None, None) => spread.together.is_none(),
     };
     let repeats = if copied { repeats } else { Repeats::Executed };
     let ema = training.ema.then(|| Ema::new(cx, &built.parameters));
@@ -126,6 +133,8 @@ fn spread(
     parallel: &Parallel,
 ) -> Spread {
     let ddp = (parallel.strategy == ParallelStrategy::Ddp).then(|| Ddp::wrap(cx, &listed, parallel));
+    let together =
+        (parallel.strategy == ParallelStrategy::DataParallel).then(|| DataParallel::wrap(cx, &listed, parallel.gpus));
     let cut: Option<Rc<dyn Wrapper>> = match parallel.strategy {
         ParallelStrategy::Fsdp2 => Some(Fsdp2::wrap(cx, sharded.to_vec(), &listed, parallel)),
         ParallelStrategy::Fsdp1 => Some(Fsdp1::wrap(cx, sharded.to_vec(), &listed, parallel)),
@@ -149,7 +158,7 @@ fn spread(
         ParallelStrategy::Fsdp1 => Norm::OneByOne,
         _ => Norm::Plain,
     };
-    Spread { ddp, cut, whole: false, every, norm }
+    Spread { ddp, together, cut, whole: false, every, norm }
 }
 
 /// The optimizer steps of `training` on a hull, spread over several cards as `parallel` says.
@@ -177,7 +186,7 @@ fn steps(
         parameters,
         training,
         ema,
-        optimizers: optim::build(training.optimizer, training.optimizer_impl, parameters),
+        optimizers: optim::build(training, parameters),
         scaler: (training.precision == Precision::Fp16Amp).then(GradScaler::default),
         locals: Locals::default(),
         repeats,
@@ -185,6 +194,7 @@ fn steps(
         spread,
         reduces: true,
         zero: None,
+        on_host: Vec::new(),
     };
     if let Some(engine) = run.spread.cut.clone().as_ref().and_then(|cut| cut.engine()) {
         engine.begin(cx, &mut run.optimizers);
@@ -310,9 +320,13 @@ impl Loop<'_> {
             drop(cx.replace_past(Some(Past::default())));
         }
         let ddp = self.spread.ddp.as_deref();
+        let together = self.spread.together.as_deref();
         let cast = self.spread.cut.as_ref().and_then(|cut| cut.before_forward(cx, Some(batch), self.reduces));
         let whole = self.spread.whole;
         let Output { mut loss, held } = cx.with_autocast(autocast, || {
+            if let Some(together) = together {
+                together.before_forward(cx);
+            }
             let forward = || model.forward(cast.as_ref().unwrap_or(batch));
             let output = if whole { cx.within(ModuleId::ROOT, forward) } else { forward() };
             let mut output = match ddp {
@@ -322,6 +336,10 @@ impl Loop<'_> {
                 }
                 None => output,
             };
+            if let Some(together) = together {
+                let (loss, held) = together.outputs(cx, output.loss, output.held);
+                output = Output { loss, held };
+            }
             // `past_key_values` of the model's output; DDP looks for tensors in tuples, lists and dicts only.
             output.held.extend(cx.replace_past(None).into_iter().flat_map(Past::into_tensors));
             match cx.loss_rules().smoothing {
@@ -364,7 +382,13 @@ impl Loop<'_> {
                 drop(divided);
             }
             None => {
+                if let Some(together) = together {
+                    together.before_backward();
+                }
                 backward(&root);
+                if let Some(together) = together {
+                    together.after_backward(cx);
+                }
                 drop(root);
             }
         }
@@ -381,6 +405,7 @@ impl Loop<'_> {
             let mut known: Vec<u32> = gradients.iter().flatten().copied().chain([kept_loss.0]).collect();
             known.extend(held.as_ref().map(|(id, ..)| *id));
             known.sort_unstable();
+            let shared = known.windows(2).any(|pair| matches!(pair, [a, b] if a == b));
             let mut graph = cx.alive_since(first_storage);
             graph.retain(|id| known.binary_search(id).is_err());
             // A leaf lets go of its gradient, which is younger, before it goes itself.
@@ -392,6 +417,7 @@ impl Loop<'_> {
                 stretches,
                 loss: kept_loss,
                 gradients,
+                shared,
                 graph,
                 held,
             });
@@ -422,9 +448,11 @@ impl Loop<'_> {
         for (parameter, gradient) in self.parameters.iter().zip(&recording.gradients) {
             if let Some(id) = gradient {
                 let geometry = parameter.geometry().clone();
-                let shared = made.get(id).map(|known| known.view_as(geometry.clone()));
-                let gradient = shared.or_else(|| repeat.tensor(cx, *id, geometry, parameter.dtype()));
-                made.extend(gradient.clone().map(|gradient| (*id, gradient)));
+                let known = made.get(id).map(|known| known.view_as(geometry.clone()));
+                let gradient = known.or_else(|| repeat.tensor(cx, *id, geometry, parameter.dtype()));
+                if recording.shared {
+                    made.extend(gradient.clone().map(|gradient| (*id, gradient)));
+                }
                 optim::set_gradient(parameter, gradient);
             }
         }
@@ -437,7 +465,9 @@ impl Loop<'_> {
         let (cx, training) = (self.cx, self.training);
         if let Some(engine) = self.spread.cut.clone().as_ref().and_then(|cut| cut.engine()) {
             cx.begin(PhaseName::Optimizer, Some(step), None);
-            return engine.step(cx, &mut self.optimizers);
+            engine.step(cx, &mut self.optimizers);
+            self.step_on_host(true);
+            return engine.stepped(cx);
         }
         cx.begin(PhaseName::Clip, Some(step), None);
         if let Some(scaler) = &mut self.scaler {
@@ -454,6 +484,7 @@ impl Loop<'_> {
             optimizer.step(cx);
             drop(found_inf);
         }
+        self.step_on_host(false);
         if let Some(scaler) = &mut self.scaler {
             scaler.update();
         }
@@ -466,10 +497,33 @@ impl Loop<'_> {
         }
     }
 
+    /// The step of what lies in the machine's memory. PyTorch takes its optimizers over lists on cards alone; of Adam `deepspeed` has
+    /// one of its own (`DeepSpeedCPUAdam`), which makes nothing but its states.
+    fn step_on_host(&mut self, deepspeed: bool) {
+        let hosted = self.spread.cut.as_ref().map(|cut| cut.hosted()).unwrap_or_default();
+        if hosted.is_empty() {
+            return;
+        }
+        let training = self.training;
+        if self.on_host.is_empty() {
+            let adam = matches!(training.optimizer, Optimizer::Adam | Optimizer::AdamW);
+            let optimizer_impl = match training.optimizer_impl {
+                _ if deepspeed && adam => OptimizerImpl::Fused,
+                OptimizerImpl::Foreach => OptimizerImpl::ForLoop,
+                named => named,
+            };
+            self.on_host = optim::build(&Training { optimizer_impl, ..training.clone() }, &hosted);
+        }
+        for optimizer in &mut self.on_host {
+            optimizer.step(&self.cx.host());
+        }
+    }
+
     fn zero_grad(&self) {
+        let hosted = self.spread.cut.as_ref().map(|cut| cut.hosted()).unwrap_or_default();
         match self.training.zero_grad {
             ZeroGrad::SetToNone => {
-                for parameter in self.parameters {
+                for parameter in self.parameters.iter().chain(&hosted) {
                     optim::set_gradient(parameter, None);
                 }
             }

@@ -62,8 +62,9 @@ fn lines(ledger: &Ledger) -> Vec<Line<'_>> {
     ledger.events.iter().map(line).collect()
 }
 
-/// Whether the copied run was kept; panics where it differs from the executed one.
-fn same(scenario: &Value) -> Option<bool> {
+/// Whether the copied run was kept; panics where it differs from the executed one. Launches are looked at up to the end of this
+/// step.
+fn same(scenario: &Value, steps: u32) -> Option<bool> {
     let read = Scenario::from_value(scenario).ok()?;
     let executed = execute_with(&read, Repeats::Executed).ok()??;
     let copied = execute_with(&read, Repeats::Copied).unwrap_or_else(|e| panic!("{scenario}: {e}"));
@@ -73,8 +74,11 @@ fn same(scenario: &Value) -> Option<bool> {
         panic!("{scenario}: line {at} is {:?}, executed it is {:?}", a[at], b[at]);
     }
     assert_eq!(a.len(), b.len(), "{scenario}");
-    let launches =
-        |ledger: &Ledger| ledger.launches.iter().map(|l| (l.at, ledger.work(l).copied())).collect::<Vec<_>>();
+    let launches = |ledger: &Ledger| {
+        let later = ledger.phases.iter().find(|mark| mark.step.is_some_and(|step| step > steps));
+        let end = later.map_or(ledger.launches.len(), |mark| mark.launch);
+        ledger.launches[..end].iter().map(|l| (l.at, ledger.work(l).copied())).collect::<Vec<_>>()
+    };
     let (a, b) = (launches(&copied), launches(&executed));
     if let Some(at) = a.iter().zip(&b).position(|(a, b)| a != b) {
         let op = |(_, work): &(u32, Option<Work>)| work.map_or("", |work| copied.ops.get(work.op.0)).to_owned();
@@ -95,7 +99,7 @@ fn copied_layers_are_executed_layers() {
         for recipe in recipes.iter().enumerate().filter(|(number, _)| all || *number == index % recipes.len()) {
             let scenario = |input: Value| json!({"model": {"catalog": model.id}, "input": input, "training": recipe.1});
             let (tokens, images) = (scenario(json!({"batch": 2, "seq": 64})), scenario(json!({"batch": 2})));
-            match same(&tokens).or_else(|| same(&images)) {
+            match same(&tokens, u32::MAX).or_else(|| same(&images, u32::MAX)) {
                 Some(true) => kept += 1,
                 Some(false) => dropped.push((model.id, recipe.0)),
                 None => {}
@@ -107,4 +111,46 @@ fn copied_layers_are_executed_layers() {
     // that would let them be copied.
     let allowed = [("bart-base", 8), ("electra-small-discriminator", 3)];
     assert_eq!(dropped, allowed);
+}
+
+/// Hooks of DistributedDataParallel hear of every gradient, of copied layers as of executed ones: buckets are averaged where
+/// they are full, and made anew in the order in which gradients came.
+#[test]
+fn layers_are_copied_under_ddp() {
+    let keys = [
+        json!({}),
+        json!({"bucket_cap_mb": 1}),
+        json!({"find_unused_parameters": true}),
+        json!({"static_graph": true}),
+        json!({"no_sync": true}),
+    ];
+    let recipes = [
+        json!({"precision": "bf16-amp", "clip_grad_norm": true}),
+        json!({"precision": "fp32", "accumulation": 3}),
+        json!({"precision": "bf16", "checkpointing": "full", "accumulation": 2}),
+        json!({"precision": "bf16", "lora": {"rank": 4}}),
+    ];
+    let mut families = BTreeSet::new();
+    let (mut kept, mut dropped) = (0, Vec::new());
+    for model in plimsoll_catalog::models() {
+        if !families.insert(model.model_type) {
+            continue;
+        }
+        for (number, recipe) in recipes.iter().enumerate() {
+            let ddp = &keys[(families.len() + number) % keys.len()];
+            let scenario = |input: Value| {
+                json!({"model": {"catalog": model.id}, "input": input, "training": recipe,
+                    "parallel": {"gpus": 4, "strategy": "ddp", "ddp": ddp}})
+            };
+            let (tokens, images) = (scenario(json!({"batch": 2, "seq": 64})), scenario(json!({"batch": 2})));
+            // A whole micro-batch that is copied has the first one's buckets, which are made anew behind it.
+            match same(&tokens, 1).or_else(|| same(&images, 1)) {
+                Some(true) => kept += 1,
+                Some(false) => dropped.push((model.id, number)),
+                None => {}
+            }
+        }
+    }
+    assert!(kept > 60, "{kept}");
+    assert_eq!(dropped, []);
 }

@@ -1,7 +1,9 @@
 //! `[allocator]`: what of PyTorch's allocator can be set from outside.
 
-use super::lever::{Near, Written, levers};
-use super::{CublasWorkspace, Scenario};
+use plimsoll_ground::{Error, Result};
+
+use super::lever::{Kind, Near, Written, levers};
+use super::{CublasWorkspace, Scenario, limits};
 
 levers! {
     /// `[allocator]`: what goes through PyTorch's caching allocator beside tensors.
@@ -15,5 +17,82 @@ levers! {
             written: Written::WhereItSays,
             near: Near::unlike(0.25),
         }
+        /// Whether segments grow where they lie (`expandable_segments:True`).
+        pub expandable_segments: bool = false => {
+            link: "expandable",
+            label: "Segments that grow",
+            help: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: what is reserved stays closer to what is allocated",
+            written: Written::WhereItSays,
+            near: Near::unlike(0.25),
+        }
+        /// Blocks of so many MiB and more are not split (`max_split_size_mb`); 0: all may be.
+        pub max_split_size_mb: u64 = 0 => {
+            link: "max_split",
+            kind: Kind::Amount { most: limits::SPLIT },
+            label: "Not split from",
+            help: "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb, in MiB: larger blocks are not split; 0 where it is not set",
+            written: Written::WhereItSays,
+            near: Near::unlike(0.25),
+        }
+        /// In how many steps sizes between two powers of two are rounded up (`roundup_power2_divisions`), one number for all sizes; 0
+        /// and 1: they are not.
+        pub roundup_power2_divisions: u64 = 0 => {
+            link: "roundup",
+            kind: Kind::Amount { most: limits::DIVISIONS },
+            label: "Rounded up in steps",
+            help: "PYTORCH_CUDA_ALLOC_CONF=roundup_power2_divisions: steps between two powers of two; 0 where it is not set",
+            written: Written::WhereItSays,
+            near: Near::unlike(0.25),
+        }
+        /// Above which share of what may be reserved blocks that were not used for long go back (`garbage_collection_threshold`); 0: never.
+        /// PyTorch looks at it only beside `per_process_memory_fraction`.
+        pub garbage_collection_threshold: f64 = 0.0 => {
+            link: "gc_threshold",
+            label: "Collected above",
+            help: "PYTORCH_CUDA_ALLOC_CONF=garbage_collection_threshold, 0 to below 1; says nothing without a memory fraction",
+            written: Written::WhereItSays,
+            near: Near::unlike(0.25),
+        }
+        /// The share of the card that may be reserved (`torch.cuda.set_per_process_memory_fraction`, or the setting of that name); 0:
+        /// all of it.
+        pub per_process_memory_fraction: f64 = 0.0 => {
+            link: "fraction",
+            label: "Share of the card",
+            help: "set_per_process_memory_fraction, 0 to below 1: what may be reserved; 0 where it is not set",
+            written: Written::WhereItSays,
+            near: Near::unlike(0.25),
+        }
     }
 }
+
+/// Whether PyTorch takes these settings.
+///
+/// # Errors
+/// What it refuses, in its own terms.
+pub fn check(scenario: &Scenario) -> Result<()> {
+    let said = &scenario.allocator;
+    let refuse = |key: &str, problem: String, hint: &str| Err(Error::new(key, problem, hint));
+    if (1..=SMALLEST_SPLIT).contains(&said.max_split_size_mb) {
+        let problem = format!("PyTorch takes nothing below {} MiB", SMALLEST_SPLIT + 1);
+        return refuse(at::max_split_size_mb, problem, "use more, or 0 where it is not set");
+    }
+    let divisions = said.roundup_power2_divisions;
+    if divisions > 0 && !divisions.is_power_of_two() {
+        return refuse(
+            at::roundup_power2_divisions,
+            format!("{divisions} is no power of two"),
+            "use 1, 2, 4, 8, 16, 32 or 64",
+        );
+    }
+    if said.garbage_collection_threshold > 0.0 && said.per_process_memory_fraction == 0.0 {
+        return refuse(
+            at::garbage_collection_threshold,
+            "PyTorch does not look at it unless a share of the card is set".to_owned(),
+            "set per_process_memory_fraction too, or leave it out",
+        );
+    }
+    Ok(())
+}
+
+/// What `max_split_size_mb` has to be above (`kLargeBuffer`).
+const SMALLEST_SPLIT: u64 = 20;

@@ -217,7 +217,6 @@ const fn autocast(precision: Precision) -> Precision {
     }
 }
 
-/// `next`, which was made of `before` by a change, with everything that goes by it.
 /// Packs a four-bit base in what FSDP can cut, the dtype the rest is loaded in.
 fn packed(next: &mut Scenario) {
     let cuts = matches!(next.parallel.strategy, ParallelStrategy::Fsdp1 | ParallelStrategy::Fsdp2);
@@ -227,6 +226,7 @@ fn packed(next: &mut Scenario) {
     }
 }
 
+/// `next`, which was made of `before` by a change, with everything that goes by it.
 fn settled(before: &Scenario, mut next: Scenario) -> Result<Scenario> {
     let estimated = before.estimated().is_ok();
     if next.model.source != before.model.source {

@@ -4,8 +4,8 @@ use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ground::{Error, Result};
 
 use super::{
-    Attention, BaseDtype, Checkpointing, Mode, ModelSource, Precision, QuantStorage, Quantization, Scenario, Training,
-    at, device, hull, input, levers, limits, model, parallel,
+    Attention, BaseDtype, Checkpointing, Mode, ModelSource, Optimizer, Precision, QuantStorage, Quantization, Scenario,
+    Training, allocator, at, device, hull, input, levers, limits, model, parallel,
 };
 
 impl Scenario {
@@ -30,6 +30,7 @@ impl Scenario {
         self.training.base()?;
         self.training.enough_steps()?;
         self.training.unscales()?;
+        allocator::check(self)?;
         parallel::check(self)?;
         device::check(&self.device)
     }
@@ -72,6 +73,10 @@ impl Scenario {
                 format!("{optimizer} has no {given} implementation"),
                 format!("use {}, or leave optimizer_impl out", words.join(" or ")),
             ));
+        }
+        if self.training.amsgrad && !matches!(optimizer, Optimizer::Adam | Optimizer::AdamW) {
+            let hint = "leave it out, or use the optimizer adam or adamw";
+            return Err(Error::new(at::training::amsgrad, format!("{optimizer} has no such variant"), hint));
         }
         let software = Rules::of(&self.software);
         let older = self.family().sdpa.filter(|since| !software.has(since));

@@ -37,6 +37,15 @@ levers! {
             otherwise: "92 % of the memory",
             group: Group::Card,
         }
+        /// The memory of the machine that the cards stand in: what is offloaded lies there. Without it nothing is said of whether that
+        /// fits.
+        pub host_memory: Option<Bytes> = None => {
+            link: "host_memory",
+            label: "Machine's memory",
+            help: "The memory of the machine itself, in GiB: several cards load and offload into it",
+            otherwise: "not said",
+            group: Group::Card,
+        }
         /// Whether what kernels allocate inside (cuBLAS workspaces, ...) is counted.
         pub workspaces: bool = true => {
             link: "workspaces",

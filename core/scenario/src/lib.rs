@@ -52,8 +52,8 @@ pub use lora::{Lora, LoraTargets};
 pub use memory::{parse as parse_memory, parse_gib, print as print_memory};
 pub use model::{DEFAULT_MODEL, Model, ModelSource};
 pub use parallel::{
-    BackwardPrefetch, Ddp, Fsdp, LoadFrom, Offload, Parallel, ParallelStrategy, PolicyDtype, Reshard, ShardingStrategy,
-    Wrap, Zero, strategies,
+    BackwardPrefetch, Ddp, Fsdp, LoadFrom, Offload, Parallel, ParallelStrategy, PolicyDtype, Reshard, Schedule,
+    ShardingStrategy, Wrap, Zero, strategies,
 };
 pub use plimsoll_catalog::families::{Family, Inputs, Task};
 pub use plimsoll_catalog::software::{Software, Version};

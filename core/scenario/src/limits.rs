@@ -62,3 +62,9 @@ pub const MEMORY_LEAST: Bytes = Bytes::from_mib(1);
 
 /// Most memory a device may be given (1 PiB).
 pub const MEMORY_MOST: Bytes = Bytes::from_gib(1 << 20);
+
+/// Largest size from which blocks are not split, in MiB.
+pub const SPLIT: u64 = 1 << 20;
+
+/// Most steps between two powers of two.
+pub const DIVISIONS: u64 = 64;

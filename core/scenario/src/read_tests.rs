@@ -166,7 +166,7 @@ fn words_outside_a_vocabulary() {
         refused(&with("training", "optimizer", json!("shampoo"))),
         "training.optimizer: \"shampoo\" is not one of its values; \
          use one of sgd, sgd-momentum, adam, adamw, adafactor, adafactor-torch, adagrad, rmsprop, rmsprop-momentum, \
-         rmsprop-centered, rmsprop-centered-momentum, adamw-8bit, paged-adamw, paged-adamw-8bit, lion, muon"
+         rmsprop-centered, rmsprop-centered-momentum, nadam, adamax, adamw-8bit, paged-adamw, paged-adamw-8bit, lion, muon"
     );
     assert_eq!(
         refused(&with("training", "precision", json!("bf16-apm"))),
@@ -192,8 +192,8 @@ fn what_is_not_estimated_is_refused_by_name() {
         "model.task: masked-lm is not estimated for llama yet; use causal-lm or sequence-classification, or leave task out"
     );
     assert_eq!(
-        refused(&json!({ "model": { "family": "inception", "variant": "inception_v3" } })),
-        "model.family: family \"inception\" is not supported; supported: mlp, nanogpt, nbeats, gat, resnet, convnext, vgg, mobilenetv2, mobilenetv3, mnasnet, regnet, efficientnet, densenet, swin"
+        refused(&json!({ "model": { "family": "alexnet" } })),
+        "model.family: family \"alexnet\" is not supported; supported: mlp, nanogpt, nbeats, gat, resnet, convnext, vgg, mobilenetv2, mobilenetv3, mnasnet, regnet, efficientnet, densenet, inception, swin"
     );
     let unknown = refused(&json!({ "model": { "hf": { "model_type": "rwkv" } } }));
     assert!(

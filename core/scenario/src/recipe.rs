@@ -95,6 +95,10 @@ words!(
         RmsPropCentered = "rmsprop-centered" as "RMSprop centered",
         /// torch.optim.RMSprop, centered and with momentum: three states per trained number.
         RmsPropCenteredMomentum = "rmsprop-centered-momentum" as "RMSprop centered + momentum",
+        /// torch.optim.NAdam: two states per trained number.
+        NAdam = "nadam" as "NAdam",
+        /// torch.optim.Adamax: two states per trained number.
+        Adamax = "adamax" as "Adamax",
         /// bitsandbytes' AdamW8bit: both moments in bytes, in blocks of 256 with a scale each; those of parameters with fewer
         /// than 4096 numbers stay in float32.
         AdamW8bit = "adamw-8bit" as "AdamW 8-bit",
@@ -277,8 +281,10 @@ impl Optimizer {
             Self::Adafactor | Self::AdamW8bit | Self::PagedAdamW | Self::PagedAdamW8bit => &[OptimizerImpl::ForLoop],
             // `if foreach:`, of which the default is None.
             Self::AdafactorTorch => &[OptimizerImpl::ForLoop, OptimizerImpl::Foreach],
-            // RMSprop has no fused implementation, and Adagrad's is for the host.
+            // NAdam, Adamax and RMSprop have no fused implementation, and Adagrad's is for the host.
             Self::Adagrad
+            | Self::NAdam
+            | Self::Adamax
             | Self::RmsProp
             | Self::RmsPropMomentum
             | Self::RmsPropCentered

@@ -206,6 +206,16 @@ levers! {
             only: Some(Mode::Train),
             near: Near::unlike(1.0),
         }
+        /// `amsgrad` of torch.optim.Adam and AdamW: the largest second moment of each trained number is kept beside it.
+        pub amsgrad: bool = false => {
+            link: "amsgrad",
+            label: "AMSGrad",
+            help: "Of Adam and AdamW: a third state per trained number",
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(1.0),
+        }
         /// Whether an exponential moving average of the weights is kept on the device:
         /// `torch.optim.swa_utils.AveragedModel`, a copy of every parameter and buffer, averaged after each optimizer step.
         pub ema: bool = false => {

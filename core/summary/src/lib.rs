@@ -4,6 +4,7 @@
 //! Every face stacks the same kinds under the same names; how they are painted is its own affair.
 #![forbid(unsafe_code)]
 
+mod host;
 mod kind;
 mod markdown;
 mod parts;
@@ -12,6 +13,7 @@ pub mod plan;
 mod recorded;
 mod words;
 
+pub use host::host;
 pub use kind::Kind;
 pub use markdown::markdown;
 pub use parts::{Part, parts};

@@ -59,6 +59,9 @@ fn figures(note: &mut String, estimate: &Estimate) {
         let figure = format!("{} to {}", communicator.low, communicator.high);
         line(&format!("NCCL, {}, beside it", plain(&communicator.group)), figure);
     }
+    for (what, figure) in super::host(estimate) {
+        line(&plain(&what), plain(&figure));
+    }
     if let Some(most) = estimate.max_batch {
         line("largest batch that fits", if most == 0 { "none".to_owned() } else { grouped(most) });
     }

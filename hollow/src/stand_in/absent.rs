@@ -14,6 +14,18 @@ const COMPUTING: [&str; 4] = ["cublas", "cudnn", "cudaGraph", "cupti"];
 /// Words in the names of functions that have an answer to give.
 const ASKING: [&str; 6] = ["Get", "Create", "Size", "Find", "Query", "Open"];
 
+/// NCCL between the cards of one process, which `torch.nn.DataParallel` moves its copies and sums its gradients with: nothing moves.
+/// What makes communicators of several processes is not among them.
+const WITHIN_A_PROCESS: [&str; 7] = [
+    "ncclCommInitAll",
+    "ncclCommDestroy",
+    "ncclGroupStart",
+    "ncclGroupEnd",
+    "ncclBcast",
+    "ncclBroadcast",
+    "ncclReduce",
+];
+
 /// What a call of a function that is not simulated comes to.
 enum Outcome {
     /// Nothing to compute: done.
@@ -27,6 +39,8 @@ enum Outcome {
 fn outcome(name: &str) -> Outcome {
     if name.ends_with("String") || name.ends_with("ErrorName") {
         Outcome::Sentence
+    } else if WITHIN_A_PROCESS.contains(&name) {
+        Outcome::Done
     } else if COMPUTING.iter().any(|c| name.starts_with(c)) && !ASKING.iter().any(|a| name.contains(a)) {
         Outcome::Done
     } else {
@@ -64,6 +78,8 @@ mod tests {
         assert!(matches!(outcome("cudnnConvolutionForward"), Outcome::Done));
         assert!(matches!(outcome("cudnnGetRNNWeightSpaceSize"), Outcome::Refused));
         assert!(matches!(outcome("ncclAllReduce"), Outcome::Refused));
+        assert!(matches!(outcome("ncclReduceScatter"), Outcome::Refused));
+        assert!(matches!(outcome("ncclReduce"), Outcome::Done));
         assert!(matches!(outcome("ncclGetErrorString"), Outcome::Sentence));
     }
 }

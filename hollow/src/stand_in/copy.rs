@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use super::call::{Status, status};
 use super::cards::cards;
-use super::{pages, truth};
+use super::{overflow, pages, selected, truth};
 
 /// Copies to a card above this many bytes are not made.
 const MADE: usize = 1 << 20;
@@ -28,6 +28,13 @@ pub(super) unsafe fn copy(to: u64, from: u64, bytes: usize) -> Status {
     }
     // SAFETY: the caller's; the two may overlap only on a card, where they may here too.
     unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
+    if from_card && !to_card && bytes == size_of::<u32>() {
+        let answer = selected::count(cards().setup.rules).or_else(overflow::found);
+        if let Some(answer) = answer {
+            // SAFETY: valid for four bytes.
+            unsafe { (to as *mut u32).write_unaligned(answer) };
+        }
+    }
     if from_card && !to_card && bytes == 1 {
         // SAFETY: valid for one byte.
         unsafe { (to as *mut u8).write(u8::from(truth::truth(cards().setup.rules))) };

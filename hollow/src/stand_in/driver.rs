@@ -76,7 +76,7 @@ pub(super) use {bound, card};
 
 unsafe fn launched(function: *const Function, grid: [u32; 3], block: [u32; 3]) -> Status {
     // SAFETY: null, or one that this driver made; they are never dropped.
-    kernels::launch(unsafe { function.as_ref() }, grid, block)
+    unsafe { kernels::launch(function.as_ref(), grid, block, std::ptr::null()) }
 }
 
 unsafe fn load(to: *mut u64, image: *const u8) -> Status {

@@ -1,14 +1,14 @@
 //! Kernels and variables of the device: they have names and attributes, and nothing else.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{LazyLock, Mutex};
 
 use super::call::{Status, lock, status};
 use super::cards::{Device, cards};
 use super::pages;
-use super::truth;
+use super::{overflow, selected, truth};
 use crate::capability::{REGISTERS, capability};
 
 /// Registers a thread takes: kernels' real counts are not read. Only occupancy depends on it.
@@ -114,8 +114,21 @@ impl Function {
 }
 
 /// A launch: remembered by name, refused where a card would refuse its shape, and otherwise over.
-pub(super) fn launch(function: Option<&'static Function>, grid: [u32; 3], block: [u32; 3]) -> Status {
+///
+/// # Safety
+/// `arguments` is null or where each of the kernel's arguments lies.
+pub(super) unsafe fn launch(
+    function: Option<&'static Function>,
+    grid: [u32; 3],
+    block: [u32; 3],
+    arguments: *const *const c_void,
+) -> Status {
     if let Some(name) = function.and_then(|f| f.name.to_str().ok()) {
+        // SAFETY: whoever counts has more arguments than this one, which is a number of 32 or 64 bits.
+        let items = (selected::counts(name) && !arguments.is_null())
+            .then(|| unsafe { (*arguments.add(selected::ITEMS)).cast::<u32>().read_unaligned() });
+        selected::launched(items);
+        overflow::launched(name);
         truth::launched(name);
     }
     let threads = block.iter().try_fold(1u32, |all, &n| all.checked_mul(n));
@@ -279,10 +292,10 @@ mod tests {
 
     #[test]
     fn a_launch_has_a_shape_that_a_card_takes() {
-        assert_eq!(launch(None, [1, 1, 1], [1024, 1, 1]), status::SUCCESS);
-        assert_eq!(launch(None, [0, 1, 1], [32, 1, 1]), status::INVALID_VALUE);
-        assert_eq!(launch(None, [1, 65536, 1], [32, 1, 1]), status::INVALID_VALUE);
-        assert_eq!(launch(None, [1, 1, 1], [1024, 2, 1]), status::INVALID_VALUE);
-        assert_eq!(launch(None, [1, 1, 1], [1 << 31, 2, 1]), status::INVALID_VALUE);
+        assert_eq!(unsafe { launch(None, [1, 1, 1], [1024, 1, 1], std::ptr::null()) }, status::SUCCESS);
+        assert_eq!(unsafe { launch(None, [0, 1, 1], [32, 1, 1], std::ptr::null()) }, status::INVALID_VALUE);
+        assert_eq!(unsafe { launch(None, [1, 65536, 1], [32, 1, 1], std::ptr::null()) }, status::INVALID_VALUE);
+        assert_eq!(unsafe { launch(None, [1, 1, 1], [1024, 2, 1], std::ptr::null()) }, status::INVALID_VALUE);
+        assert_eq!(unsafe { launch(None, [1, 1, 1], [1 << 31, 2, 1], std::ptr::null()) }, status::INVALID_VALUE);
     }
 }

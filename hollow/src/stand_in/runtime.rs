@@ -154,12 +154,13 @@ unsafe fn function(host: *const c_void) -> Option<&'static Function> {
     unsafe { kernels::kernel(host as usize) }
 }
 
-unsafe fn launched(host: *const c_void, grid: Dim3, block: Dim3) -> Status {
+/// `arguments`: null, or where each of the kernel's arguments lies.
+unsafe fn launched(host: *const c_void, grid: Dim3, block: Dim3, arguments: *const *const c_void) -> Status {
     if let Err(error) = current::device() {
         return noted(error);
     }
     // SAFETY: as above.
-    let status = kernels::launch(unsafe { function(host) }, grid.into(), block.into());
+    let status = unsafe { kernels::launch(function(host), grid.into(), block.into(), arguments) };
     noted(if status == status::INVALID_VALUE { status::INVALID_CONFIGURATION } else { status })
 }
 
@@ -177,12 +178,20 @@ api! {
         if function(host).is_some() { status::SUCCESS } else { status::INVALID_DEVICE_FUNCTION }
     }
     fn cudaGetKernel(kernel: *mut u64, host: *const c_void) { __cudaGetKernel(kernel, host) }
-    fn __cudaLaunchKernel(host: *const c_void, grid: Dim3, block: Dim3) { launched(host, grid, block) }
-    fn __cudaLaunchKernel_ptsz(host: *const c_void, grid: Dim3, block: Dim3) { launched(host, grid, block) }
-    fn cudaLaunchKernel(host: *const c_void, grid: Dim3, block: Dim3) { launched(host, grid, block) }
-    fn cudaLaunchCooperativeKernel(host: *const c_void, grid: Dim3, block: Dim3) { launched(host, grid, block) }
-    fn cudaLaunchKernelExC(config: *const LaunchConfig, host: *const c_void) {
-        launched(host, (*config).grid, (*config).block)
+    fn __cudaLaunchKernel(host: *const c_void, grid: Dim3, block: Dim3, arguments: *const *const c_void) {
+        launched(host, grid, block, arguments)
+    }
+    fn __cudaLaunchKernel_ptsz(host: *const c_void, grid: Dim3, block: Dim3, arguments: *const *const c_void) {
+        launched(host, grid, block, arguments)
+    }
+    fn cudaLaunchKernel(host: *const c_void, grid: Dim3, block: Dim3, arguments: *const *const c_void) {
+        launched(host, grid, block, arguments)
+    }
+    fn cudaLaunchCooperativeKernel(host: *const c_void, grid: Dim3, block: Dim3, arguments: *const *const c_void) {
+        launched(host, grid, block, arguments)
+    }
+    fn cudaLaunchKernelExC(config: *const LaunchConfig, host: *const c_void, arguments: *const *const c_void) {
+        launched(host, (*config).grid, (*config).block, arguments)
     }
     fn cudaGetFuncBySymbol(to: *mut u64, host: *const c_void) {
         let Some(kernel) = function(host) else { return noted(status::INVALID_DEVICE_FUNCTION) };

@@ -87,6 +87,10 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     stop_after: u32,
 
+    /// A boolean mask selects no element [default: all of them]
+    #[arg(long)]
+    selects_nothing: bool,
+
     /// End the command after this many optimizer steps; where several
     /// optimizers step in turn, of each
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -140,7 +144,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let stand_in = place::stand_in()?;
     let dock = Dock::build(quarters.path(), &torch, &stand_in)
         .map_err(|Error { problem, hint, .. }| Failure::Environment { problem, hint })?;
-    let rules = Rules { truth: args.truth, stop_after: args.stop_after };
+    let rules = Rules { truth: args.truth, stop_after: args.stop_after, selects_nothing: args.selects_nothing };
     let cards = vec![card.clone(); usize::from(args.cards)];
     let variables = dock.environment(cards, rules)?;
 

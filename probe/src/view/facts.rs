@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use plimsoll_core::estimate::{PhaseName, StepWork};
-use plimsoll_core::{Bytes, Estimate};
+use plimsoll_core::{Bytes, Estimate, summary};
 
 use super::{Paint, WIDTH, grouped, wrapped};
 
@@ -27,7 +27,28 @@ pub fn facts(estimate: &Estimate, paint: Paint) -> String {
         format!(" ({} trained)", grouped(parameters.trainable))
     };
     let _ = writeln!(out, "  Parameters                {}{trained}", grouped(parameters.total));
+    out.push_str(&host(estimate));
     out.push_str(&work(&estimate.work));
+    out
+}
+
+/// What the machine's own memory holds, of several cards.
+fn host(estimate: &Estimate) -> String {
+    let mut out = String::new();
+    for (at, (what, figure)) in summary::host(estimate).into_iter().enumerate() {
+        // The first names the whole; what follows are its parts.
+        if at == 0 {
+            for (line, text) in wrapped(&figure, WIDTH - 28).into_iter().enumerate() {
+                let label = if line == 0 { what.as_str() } else { "" };
+                let _ = writeln!(out, "  {label:<25} {text}");
+            }
+        } else {
+            for (line, text) in wrapped(&format!("{what}: {figure}"), WIDTH - 30).into_iter().enumerate() {
+                let indent = if line == 0 { 28 } else { 30 };
+                let _ = writeln!(out, "{:indent$}{text}", "");
+            }
+        }
+    }
     out
 }
 

@@ -55,6 +55,7 @@ pub fn too_deep() -> (Scenario, Estimate, Vec<Holding>) {
         work: work(),
         roles: Vec::new(),
         communicators: Vec::new(),
+        host: None,
         convolutions: None,
         warnings: vec![
             "the card holds its desktop too; what that takes is not known and was taken as 600 MiB, which a second \

@@ -50,7 +50,7 @@ fn the_keyboard_reads_the_timeline() -> Result<()> {
         page.reads("timeline-status", "the peak", |text| text.starts_with("The peak")).await?;
         ensure!(at(&page).await? == peak);
         moved(&page, Key::Home, 0).await?;
-        page.click(".status-line button").await?;
+        page.click_hook("to-peak").await?;
         page.reads("timeline-status", "the peak", |text| text.starts_with("The peak")).await?;
         Ok(())
     })

@@ -41,7 +41,7 @@ fn a_recorded_model_is_opened_and_a_link_holds_it() -> Result<()> {
         let page = journey.planner().await?;
         page.address_with(&["?"]).await?;
         agreed(&page).await?;
-        page.unfold("Your own model, recorded").await?;
+        page.unfold("Recorded").await?;
         open(&page, &file("gcn.hull")).await?;
         page.address_with(&["hull=sha256", "axes=S%3A3000", "#h="]).await?;
         page.reads("hull", "what it is", |text| {
@@ -79,7 +79,7 @@ fn what_is_no_hull_is_said_to_be_none() -> Result<()> {
     journey("no hull", async |journey| {
         let page = journey.planner().await?;
         let before = agreed(&page).await?;
-        page.unfold("Your own model, recorded").await?;
+        page.unfold("Recorded").await?;
         let folder = tempfile::tempdir()?;
         let broken = folder.path().join("broken.hull");
         let good = std::fs::read(file("gcn.hull"))?;

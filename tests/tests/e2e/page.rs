@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use fantoccini::{
     Client, Locator,
     actions::{InputSource as _, KeyAction, KeyActions},
@@ -12,7 +12,7 @@ use fantoccini::{
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::command::devtools;
+use crate::{command::devtools, surroundings};
 
 /// How long anything on the page may take: far longer than a person would wait, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -25,12 +25,19 @@ const GLANCE: Duration = Duration::from_millis(25);
 pub struct Page {
     client: Client,
     home: Url,
+    /// Whether it is worked without a pointer: every click is Tab until there, and the key that presses it.
+    keyboard: bool,
 }
 
 impl Page {
     /// The tab of `client`; the planner is at `home`.
     pub fn new(client: Client, home: Url) -> Self {
-        Self { client, home }
+        Self { client, home, keyboard: surroundings::by_keyboard() }
+    }
+
+    /// The same tab, worked by the keyboard alone.
+    pub fn by_keyboard(&self) -> Self {
+        Self { keyboard: true, ..self.clone() }
     }
 
     /// The way to the browser.
@@ -167,6 +174,9 @@ impl Page {
     /// What is still being found out is drawn anew when it comes, and moves what is below it: a click that was on its way
     /// would meet something else.
     async fn click_at(&self, place: Locator<'_>) -> Result<()> {
+        if self.keyboard {
+            return self.press_at(place).await;
+        }
         let pending = "return [...document.querySelectorAll('.is-pending')].filter(e => e.checkVisibility()).length";
         self.until(&format!("{place:?} to be clicked"), async || {
             if self.eval(pending).await? != 0 {
@@ -187,10 +197,105 @@ impl Page {
         self.click(&by_hook(hook)).await
     }
 
-    /// Chooses a radio button by its group and value.
+    /// Chooses a word by the name of its lever: from a strip of radio buttons, or from a list.
     pub async fn choose(&self, group: &str, value: &str) -> Result<()> {
-        // What a person clicks is the label; the button itself is drawn over.
-        self.click(&format!("{} label:has(input[value='{value}'])", by_hook(group))).await
+        let group = by_hook(group);
+        let listed =
+            self.eval_with("return !!document.querySelector(`${arguments[0]} select`)", vec![json!(group)]).await?;
+        if listed == true {
+            return self.choose_from_list(&format!("{group} select"), value).await;
+        }
+        if !self.keyboard {
+            // What a person clicks is the label; the button itself is drawn over.
+            return self.click(&format!("{group} label:has(input[value='{value}'])")).await;
+        }
+        // Tab leads into the group, arrows along it.
+        self.press_at(Locator::Css(&format!("{group} input[type=radio]:checked"))).await?;
+        self.until_pressed(Key::Right, &format!("{group} input[value='{value}']:checked")).await
+    }
+
+    async fn choose_from_list(&self, css: &str, value: &str) -> Result<()> {
+        if !self.keyboard {
+            return Ok(self.client.find(Locator::Css(css)).await?.select_by_value(value).await?);
+        }
+        self.press_at(Locator::Css(css)).await?;
+        self.press(Key::Home).await?;
+        let script = "return document.querySelector(arguments[0]).value";
+        for _ in 0..60 {
+            if self.eval_with(script, vec![json!(css)]).await? == value {
+                return Ok(());
+            }
+            self.press(Key::Down).await?;
+        }
+        bail!("the arrow keys do not lead to {value} in {css}")
+    }
+
+    /// Presses a key until something matches.
+    async fn until_pressed(&self, key: Key, css: &str) -> Result<()> {
+        for _ in 0..30 {
+            if self.eval_with("return !!document.querySelector(arguments[0])", vec![json!(css)]).await? == true {
+                return Ok(());
+            }
+            self.press(key).await?;
+        }
+        bail!("the key does not lead to {css}")
+    }
+
+    /// Goes to the first element that fits with Tab, or with the arrow keys where Tab leads to the grid it is in, and
+    /// presses it as its kind is pressed. What is typed into only takes the focus.
+    async fn press_at(&self, place: Locator<'_>) -> Result<()> {
+        const MOST: usize = 500;
+        let (by, text) = match place {
+            Locator::Css(css) => ("css", css),
+            Locator::XPath(path) => ("xpath", path),
+            other => bail!("{other:?} is not looked for by keyboard"),
+        };
+        let find = "const [by, text] = arguments;
+            const wanted = by === 'css' ? document.querySelector(text)
+                : document.evaluate(text, document, null, XPathResult.FIRST_ORDERED_NODE_TYPE, null).singleNodeValue;
+            const pending = [...document.querySelectorAll('.is-pending')].filter(e => e.checkVisibility()).length;
+            if (!wanted?.checkVisibility() || pending) return 'not yet';
+            const here = document.activeElement;
+            if (here === wanted) return wanted.matches(':focus-visible') ? 'there' : 'there, unseen';
+            const grid = wanted.closest('[role=grid]');
+            if (!grid || !grid.contains(here)) return 'elsewhere';
+            const place = cell => [cell.closest('tr').rowIndex, cell.closest('td,th').cellIndex];
+            const [from, to] = [place(here), place(wanted)];
+            return to[0] > from[0] ? 'down' : to[0] < from[0] ? 'up' : to[1] > from[1] ? 'right' : 'left'";
+        let mut presses = 0;
+        self.until(&format!("{text} to be reached by keyboard"), async || {
+            let state = self.eval_with(find, vec![json!(by), json!(text)]).await?;
+            Ok(if state == "not yet" { Err("it is not there, or something is still being found out") } else { Ok(()) })
+        })
+        .await?;
+        loop {
+            let state = self.eval_with(find, vec![json!(by), json!(text)]).await?;
+            let key = match state.as_str().unwrap_or_default() {
+                "there" => break,
+                "there, unseen" => bail!("{text} has the focus and one cannot see it"),
+                "down" => Key::Down,
+                "up" => Key::Up,
+                "right" => Key::Right,
+                "left" => Key::Left,
+                "elsewhere" => Key::Tab,
+                _ => {
+                    tokio::time::sleep(GLANCE).await;
+                    continue;
+                }
+            };
+            presses += 1;
+            ensure!(presses < MOST, "{MOST} presses do not lead to {text}");
+            self.press(key).await?;
+        }
+        let pressed_by = "const e = document.activeElement;
+            return e.matches('input:not([type=checkbox],[type=radio],[type=file]),textarea,select,[role=slider]') ? ''
+                : e.matches('input,[role=switch]') ? 'space' : 'enter'";
+        match self.eval(pressed_by).await?.as_str().unwrap_or_default() {
+            "space" if self.eval("return document.activeElement.type === 'radio'").await? == true => Ok(()),
+            "space" => self.type_text(" ").await,
+            "enter" => self.press(Key::Enter).await,
+            _ => Ok(()),
+        }
     }
 
     /// Opens a fold by the words on it.

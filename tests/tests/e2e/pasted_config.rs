@@ -49,7 +49,7 @@ fn a_pasted_config_gives_its_own_verdict() -> Result<()> {
         let page = journey.planner().await?;
         let before = page.address_with(&["?"]).await?;
         agreed(&page).await?;
-        page.unfold("Paste a config.json").await?;
+        page.unfold("config.json").await?;
         page.click_hook("config-paste").await?;
         page.paste(&qwen()).await?;
         let address = page.address_with(&["hf=qwen2", "#m="]).await?;
@@ -76,7 +76,7 @@ fn what_is_wrong_with_a_config_is_said_and_the_text_stays() -> Result<()> {
         let page = journey.planner().await?;
         page.address_with(&["?"]).await?;
         let before = agreed(&page).await?;
-        page.unfold("Paste a config.json").await?;
+        page.unfold("config.json").await?;
         // Neither listed nor shaped like a decoder, which would be estimated as Llama.
         let unsupported = qwen().replace("\"qwen2\"", "\"mamba\"").replace("num_attention_heads", "state_size");
         let cut = &qwen()[..200];
@@ -118,7 +118,7 @@ fn a_config_that_does_not_add_up_is_named_here_and_in_its_link() -> Result<()> {
         let page = journey.planner().await?;
         page.address_with(&["?"]).await?;
         let before = agreed(&page).await?;
-        page.unfold("Paste a config.json").await?;
+        page.unfold("config.json").await?;
         page.click_hook("config-paste").await?;
         let uneven = qwen().replace("\"num_attention_heads\": 12", "\"num_attention_heads\": 11");
         page.paste(&uneven).await?;

@@ -28,9 +28,14 @@ pub fn axe() -> Result<PathBuf> {
     named("AXE", "axe-core's axe.min.js")
 }
 
-/// The planner as plain files.
+/// Whether every journey is to be taken without a pointer: `PLIMSOLL_E2E_KEYBOARD=1`.
+pub fn by_keyboard() -> bool {
+    std::env::var_os("PLIMSOLL_E2E_KEYBOARD").is_some_and(|value| value == "1")
+}
+
+/// The planner as plain files: in web/dist, or where `PLANNER` says.
 pub fn planner() -> Result<PathBuf> {
-    let folder = root().join("web/dist");
+    let folder = std::env::var_os("PLANNER").map_or_else(|| root().join("web/dist"), |folder| root().join(folder));
     ensure!(
         folder.join("index.html").is_file(),
         "{} holds no planner: `cargo xtask serve` builds it",
@@ -49,7 +54,8 @@ pub fn profiles() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("profiles")
 }
 
-fn root() -> &'static Path {
+/// The root of the workspace.
+pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new(".."))
 }
 

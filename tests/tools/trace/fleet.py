@@ -42,6 +42,8 @@ PARALLEL = {"gpus": 1, "strategy": "ddp", "replicate": 1, "ddp": {}, "fsdp": {},
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "none": None, None: None}
 # An allocation of so many bytes says that a phase begins; no tensor of a small model has this size.
 MARK = 100_003
+# Whether DeepSpeed is given a model in the dtype that it computes in: it casts whatever it is given.
+AS_COMPUTED = False
 BLOCK = 512
 
 
@@ -175,7 +177,7 @@ def with_fsdp2(model, parallel, where):
     policy = MixedPrecisionPolicy(param_dtype=DTYPES[keys.get("param_dtype")], reduce_dtype=DTYPES[keys.get("reduce_dtype")])
     options = {"mp_policy": policy, "mesh": mesh(parallel)}
     if keys.get("cpu_offload"):
-        options["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
+        options["offload_policy"] = CPUOffloadPolicy(pin_memory=keys.get("pin_memory", True))
     reshard = {True: True, "true": True, False: False, "false": False}.get(keys.get("reshard_after_forward"))
     if reshard is not None:
         options["reshard_after_forward"] = reshard
@@ -206,6 +208,13 @@ def with_fsdp1(model, parallel, where):
 
     keys = parallel["fsdp"]
     wrapped = {id(block) for block in worker.blocks(model)} if keys.get("wrap", "layer") != "root" else set()
+    if keys.get("wrap") == "peft":
+        # `fsdp_auto_wrap_policy` of peft: every leaf that is trained besides.
+        def trained(module):
+            leaf = not list(module.named_children()) and getattr(module, "weight", None) is not None
+            return leaf and module.weight.requires_grad
+
+        wrapped |= {id(module) for module in model.modules() if trained(module)}
     precision = None
     if keys.get("param_dtype") or keys.get("reduce_dtype"):
         precision = MixedPrecision(param_dtype=DTYPES[keys.get("param_dtype")], reduce_dtype=DTYPES[keys.get("reduce_dtype")])
@@ -269,7 +278,7 @@ def with_deepspeed(scenario, config, packages):
     training, samples = scenario["training"], scenario["input"]["batch"]
     MARKS.begin("load")
     # The engine casts a model itself, but what a quantized one computes in is said when it is loaded.
-    loaded = training if worker.quantized(training) else {**training, "precision": "fp32"}
+    loaded = training if worker.quantized(training) or AS_COMPUTED else {**training, "precision": "fp32"}
     model, _ = made({**scenario, "training": loaded}, config, packages, "cpu")
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = worker.make_optimizers(training, model, trained, packages, Card(), Silent())[0]
@@ -295,6 +304,16 @@ def with_deepspeed(scenario, config, packages):
     return engine, batch, loss
 
 
+def set_allocator(said):
+    """`[allocator]`, as `PYTORCH_CUDA_ALLOC_CONF` has it."""
+    keys = ("expandable_segments", "max_split_size_mb", "roundup_power2_divisions", "garbage_collection_threshold")
+    settings = ",".join("%s:%s" % (key, said[key]) for key in keys if said.get(key))
+    if settings:
+        torch.cuda.memory._set_allocator_settings(settings)
+    if said.get("per_process_memory_fraction"):
+        torch.cuda.set_per_process_memory_fraction(said["per_process_memory_fraction"])
+
+
 def run(scenario, events):
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -302,6 +321,7 @@ def run(scenario, events):
     scenario = filled(scenario)
     parallel = scenario["parallel"]
     torch.cuda.init()
+    set_allocator(scenario.get("allocator", {}))
     # Stacks swallow the exception that ends a recomputation within a function of DeepSpeed's: DEPTH=0 leaves them out.
     context = "all" if events and os.environ.get("DEPTH") != "0" else None
     torch.cuda.memory._record_memory_history(enabled="all", context=context, stacks="python", max_entries=10**7)
@@ -356,8 +376,8 @@ def read(history):
             if phases:
                 phases[-1]["peak_requested"] = max(phases[-1]["peak_requested"], now)
             seen.append(["a", address, entry["size"], phases[-1]["name"] if phases else "", entry["stream"], now, frames(entry)])
-        elif action in ("segment_alloc", "segment_free"):
-            reserved += entry["size"] if action == "segment_alloc" else -entry["size"]
+        elif action in ("segment_alloc", "segment_free", "segment_map", "segment_unmap"):
+            reserved += entry["size"] if action in ("segment_alloc", "segment_map") else -entry["size"]
         elif action == "free_requested" and address == mark:
             mark = None
         elif action == "free_requested":

@@ -87,6 +87,16 @@ def marking(kind, torch):
     return Marked
 
 
+def set_allocator(torch, said):
+    """`[allocator]`, as `PYTORCH_CUDA_ALLOC_CONF` has it."""
+    keys = ("expandable_segments", "max_split_size_mb", "roundup_power2_divisions", "garbage_collection_threshold")
+    settings = ",".join("%s:%s" % (key, said[key]) for key in keys if said.get(key))
+    if settings:
+        torch.cuda.memory._set_allocator_settings(settings)
+    if said.get("per_process_memory_fraction"):
+        torch.cuda.set_per_process_memory_fraction(said["per_process_memory_fraction"])
+
+
 def run(row, results):
     """One scenario, in a process of its own, so that it leaves nothing to the next."""
     try:
@@ -99,6 +109,7 @@ def run(row, results):
         workspace = scenario.get("allocator", {}).get("cublas_workspace")
         if workspace is not None:
             os.environ["CUBLAS_WORKSPACE_CONFIG"] = workspace
+        set_allocator(torch, scenario.get("allocator", {}))
         packages = worker.import_for(scenario, config)
         device = worker.DEVICES["cuda"](0)
         torch.manual_seed(0)

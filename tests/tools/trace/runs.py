@@ -77,7 +77,7 @@ def with_real_numbers():
 class Card:
     """What the worker asks of a device."""
 
-    kind, name, limit, marks = "cuda", "cuda:0", None, False
+    kind, name, limit, marks, ranks = "cuda", "cuda:0", None, False, None
 
     def synchronize(self):
         pass

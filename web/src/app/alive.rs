@@ -14,11 +14,7 @@ const LISTED: usize = 6;
 #[component]
 pub fn Alive() -> impl IntoView {
     let planner = Planner::get();
-    let point = move || {
-        let reading = planner.reading.get()?;
-        let index = planner.cursor.get().unwrap_or(reading.peak);
-        reading.points.get(index).cloned()
-    };
+    let point = move || planner.shown(|_, points, _, cursor| points.get(cursor).cloned()).flatten();
     view! {
         <div class="alive">
             <div class="alive-kinds">

@@ -118,15 +118,24 @@ pub fn window_width() -> f64 {
 /// Calls `changed` with the width of `element` in px now and whenever it changes, as long as the page lives. What is
 /// hidden has no width, and keeps the one it had.
 pub fn watch_width(element: &Element, changed: impl Fn(f64) + 'static) {
-    let changed = move |width: f64| {
-        if width > 0.0 {
-            changed(width);
+    watch(element, move |element| changed(element.get_bounding_client_rect().width()));
+}
+
+/// The same of the height.
+pub fn watch_height(element: &Element, changed: impl Fn(f64) + 'static) {
+    watch(element, move |element| changed(element.get_bounding_client_rect().height()));
+}
+
+fn watch(element: &Element, changed: impl Fn(&Element) + 'static) {
+    let changed = move |element: &Element| {
+        if element.get_bounding_client_rect().width() > 0.0 {
+            changed(element);
         }
     };
-    changed(element.get_bounding_client_rect().width());
+    changed(element);
     let closure = Closure::<dyn FnMut(js_sys::Array)>::new(move |entries: js_sys::Array| {
         if let Ok(entry) = entries.get(0).dyn_into::<web_sys::ResizeObserverEntry>() {
-            changed(entry.target().get_bounding_client_rect().width());
+            changed(&entry.target());
         }
     });
     if let Ok(observer) = web_sys::ResizeObserver::new(closure.as_ref().unchecked_ref()) {

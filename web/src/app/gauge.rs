@@ -3,7 +3,7 @@
 use leptos::html::Div;
 use leptos::prelude::*;
 use plimsoll_core::Bytes;
-use plimsoll_web::gauge::{Gauge, Mark};
+use plimsoll_web::gauge::{Gauge, INSET, Mark, NARROW, Segment, Wish, Words};
 use plimsoll_web::path::swell;
 use plimsoll_web::{number, wording};
 
@@ -11,14 +11,11 @@ use super::browser;
 use super::ladder::Ladder;
 use super::planner::{NeighbourPeak, Planner};
 
-/// Height of the drawing in px, wide and narrow.
-const HEIGHT: (f64, f64) = (584.0, 440.0);
+/// Height of the drawing in px: wide, narrow, and on a telephone.
+const HEIGHT: (f64, f64, f64) = (584.0, 540.0, 440.0);
 
-/// Below this width in px the drawing drops what is not needed to read it.
-pub const NARROW: f64 = 520.0;
-
-/// From the sheet's edge to its inner neatline, in px.
-const INSET: f64 = 7.0;
+/// Below this width in px it is a telephone's.
+const TELEPHONE: f64 = 400.0;
 
 /// Radius of the bilge, where the hull's sides turn into her bottom.
 const BILGE: f64 = 30.0;
@@ -36,11 +33,22 @@ pub fn GaugeFigure() -> impl IntoView {
     let gauge = Memo::new(move |_| {
         let reading = planner.reading.get()?;
         let rungs = planner.rungs.get();
-        let known = rungs.iter().map(|r| r.peak.as_ref().and_then(|p| p.as_ref().ok()).map(|p| p.process));
-        let peaks: Vec<Option<Bytes>> = std::iter::once(Some(reading.process)).chain(known).collect();
+        let known = rungs.iter().map(|r| Wish {
+            label: r.neighbour.label,
+            short: r.neighbour.short,
+            peak: r.peak.as_ref().and_then(|p| p.as_ref().ok()).map(|p| p.process),
+        });
+        let own = Wish { label: "this run", short: "this run", peak: Some(reading.process) };
+        let wishes: Vec<Wish> = std::iter::once(own).chain(known).collect();
         let width = width.get();
-        let height = if width < NARROW { HEIGHT.1 } else { HEIGHT.0 };
-        Some((Gauge::new(&reading, &peaks, width, height), rungs))
+        let height = if width < TELEPHONE {
+            HEIGHT.2
+        } else if width < NARROW {
+            HEIGHT.1
+        } else {
+            HEIGHT.0
+        };
+        Some((Gauge::new(&reading, &wishes, width, height), rungs))
     });
     view! {
         <figure class="gauge">
@@ -53,7 +61,6 @@ pub fn GaugeFigure() -> impl IntoView {
                             <Drawing
                                 gauge
                                 rungs
-                                process=reading.process
                                 line=reading.load_line
                                 capacity=reading.capacity
                             />
@@ -69,7 +76,7 @@ pub fn GaugeFigure() -> impl IntoView {
 }
 
 #[component]
-fn Drawing(gauge: Gauge, rungs: Vec<NeighbourPeak>, process: Bytes, line: Bytes, capacity: Bytes) -> impl IntoView {
+fn Drawing(gauge: Gauge, rungs: Vec<NeighbourPeak>, line: Bytes, capacity: Bytes) -> impl IntoView {
     let Gauge { width, height, scale, mark, staff, .. } = gauge;
     let (hull_x, hull_w) = gauge.hull;
     let bottom = scale.bottom;
@@ -128,28 +135,37 @@ fn Drawing(gauge: Gauge, rungs: Vec<NeighbourPeak>, process: Bytes, line: Bytes,
                             />
                         }
                     })}
-                {gauge
-                    .segments
-                    .iter()
-                    .filter_map(|s| Some((s, s.name?)))
-                    .map(|(s, name)| {
-                        let y = s.y + s.height / 2.0 + 4.2;
-                        let class = format!("segment-text {}-text", s.kind.class());
-                        view! {
-                            <text class=class.clone() x=hull_x + 10.0 y=y>{name}</text>
-                            <text class=format!("{class} figure-end") x=hull_x + hull_w - 10.0 y=y>{number::gib(s.bytes)}</text>
-                        }
-                    })
-                    .collect_view()}
+                {gauge.segments.iter().map(|s| view! { <SegmentWords segment=s.clone() x=hull_x width=hull_w/> }).collect_view()}
                 // The surface, and the deck: what the card can give at most.
-                <path class="surface" class:surface-deep=deep d=swell(INSET, staff, gauge.waterline, 22.0, 4.0)/>
+                <path class="surface" class:surface-deep=deep d=swell(gauge.shore, staff, gauge.waterline, 22.0, 4.0)/>
                 <line class="deck" x1=hull_x - 12.0 x2=hull_x + hull_w + 12.0 y1=gauge.capacity y2=gauge.capacity/>
                 <LoadMark mark=mark height left=hull_x - 10.0 right=staff narrow=narrow line capacity/>
             </g>
-            <Ladder gauge=gauge.clone() rungs own=process line/>
+            <Ladder gauge=gauge.clone() rungs deep/>
             <rect class="neatline" x="1" y="1" width=width - 2.0 height=height - 2.0/>
             <rect class="neatline-inner" x="6.5" y="6.5" width=width - 13.0 height=height - 13.0/>
         </svg>
+    }
+}
+
+/// What a layer of the stack is, as far as there is room to say it.
+#[component]
+fn SegmentWords(segment: Segment, x: f64, width: f64) -> impl IntoView {
+    let class = format!("segment-text {}-text", segment.kind.class());
+    let end = format!("{class} figure-end");
+    let y = segment.middle + 4.2;
+    let (left, right) = (x + 10.0, x + width - 10.0);
+    let figure = number::gib(segment.bytes);
+    let (name, up, figure) = match segment.words {
+        Words::Beside(name) => (Some(name), 0.0, Some((figure, right, 0.0, end))),
+        Words::Below(name) => (Some(name), 7.5, Some((figure, left, 7.5, class.clone()))),
+        Words::Alone(name) => (Some(name), 0.0, None),
+        Words::Figure => (None, 0.0, Some((figure, right, 0.0, end))),
+        Words::None => (None, 0.0, None),
+    };
+    view! {
+        {name.map(|name| view! { <text class=class x=left y=y - up>{name}</text> })}
+        {figure.map(|(figure, x, down, class)| view! { <text class=class x=x y=y + down>{figure}</text> })}
     }
 }
 

@@ -11,8 +11,9 @@ use plimsoll_core::{Bytes, Error, Result, Scenario};
 use plimsoll_web::neighbours::Neighbour;
 use plimsoll_web::plans::differences;
 use plimsoll_web::protocol::{Answer, Peak};
-use plimsoll_web::reading::{Held, Reading};
+use plimsoll_web::reading::{Held, Point, Reading};
 use plimsoll_web::trail::Trail;
+use plimsoll_web::window::{Stretch, Window};
 use plimsoll_web::wording::sentence;
 
 use super::{address, browser, hulls, scheduler};
@@ -54,6 +55,8 @@ pub struct Planner {
     pub cursor: RwSignal<Option<usize>>,
     /// What is alive there.
     pub alive: RwSignal<Vec<Held>>,
+    /// The part of the timeline that is looked at closely; `None` is all of it.
+    pub window: RwSignal<Option<Arc<Window>>>,
     /// What was wrong with the link.
     pub notices: RwSignal<Vec<String>>,
     /// What is known of the plans beside it, by their ids.
@@ -100,6 +103,7 @@ impl Planner {
             grid_pending: RwSignal::new(false),
             cursor: RwSignal::new(None),
             alive: RwSignal::new(Vec::new()),
+            window: RwSignal::new(None),
             notices: RwSignal::new(notices),
         };
         scheduler::open(planner);
@@ -268,22 +272,72 @@ impl Planner {
         scheduler::run(*self, &scenario);
     }
 
-    /// Moves the timeline's cursor.
+    /// Moves the timeline's cursor to a point of what it shows.
     pub fn look_at(&self, point: usize) {
         let Some(reading) = self.reading.get_untracked() else {
             return;
         };
-        let at_peak = point == reading.peak;
+        let window = self.window.get_untracked();
+        let at_peak = window.is_none() && point == reading.peak;
         let cursor = (!at_peak).then_some(point);
         if self.cursor.get_untracked() == cursor {
             return;
         }
         self.cursor.set(cursor);
+        let points = window.as_ref().map_or(&reading.points, |window| &window.points);
         if at_peak {
             self.alive.set(reading.holdings.clone());
-        } else if let Some(point) = reading.points.get(point) {
+        } else if let Some(point) = points.get(point) {
             scheduler::alive(*self, point.event);
         }
+    }
+
+    /// What the timeline shows: its points, the index of the highest, and that of the cursor.
+    pub fn shown<T>(&self, look: impl FnOnce(&Reading, &[Point], usize, usize) -> T) -> Option<T> {
+        let (cursor, window) = (self.cursor.get(), self.window.get());
+        self.reading.with(|reading| {
+            let reading = reading.as_ref()?;
+            let (points, peak) = window.as_ref().map_or((&reading.points, reading.peak), |w| (&w.points, w.peak));
+            Some(look(reading, points, peak, cursor.unwrap_or(peak)))
+        })
+    }
+
+    /// The part of the run that the timeline shows, and how many events there are in all.
+    pub fn stretch(&self) -> Option<(Stretch, u32)> {
+        let last = self.reading.with_untracked(|r| r.as_ref().and_then(|r| r.points.last().map(|p| p.event)))?;
+        let whole = Stretch { from: 0, to: last };
+        Some((self.window.with_untracked(|window| window.as_ref().map_or(whole, |window| window.stretch)), last))
+    }
+
+    /// Shows a part of the timeline, or all of it; the cursor stays at its moment.
+    pub fn look_closely(&self, stretch: Stretch) {
+        let Some((now, last)) = self.stretch() else { return };
+        if now == stretch {
+            return;
+        }
+        if !stretch.is_whole(last) {
+            scheduler::stretch(*self, stretch);
+            return;
+        }
+        let event = self.event();
+        self.window.set(None);
+        self.cursor.set(None);
+        if let (Some(event), Some(reading)) = (event, self.reading.get_untracked()) {
+            self.look_at(reading.points.partition_point(|p| p.event <= event).saturating_sub(1));
+        }
+    }
+
+    /// The moment under the cursor, in events.
+    fn event(&self) -> Option<u32> {
+        untrack(|| self.shown(|_, points, _, cursor| points.get(cursor).map(|point| point.event)).flatten())
+    }
+
+    fn open_window(&self, window: Window) {
+        let event = self.event().unwrap_or_default();
+        let cursor = window.at(event.clamp(window.stretch.from, window.stretch.to));
+        self.window.set(Some(Arc::new(window)));
+        self.cursor.set(None);
+        self.look_at(cursor);
     }
 
     /// Takes in what the scheduler found.
@@ -323,6 +377,7 @@ impl Planner {
             (Topic::Cards, Ok(Answer::Cards(cards))) => self.cards.set(Some(Ok(Arc::from(cards)))),
             (Topic::Cards, Err(fault)) => self.cards.set(Some(Err(fault))),
             (Topic::Alive, Ok(Answer::Alive(held))) => self.alive.set(held),
+            (Topic::Stretch, Ok(Answer::Stretch(Some(window)))) => self.open_window(*window),
             (Topic::Beside(id), Ok(Answer::Beside(reading))) => {
                 self.beside.update(|beside| drop(beside.insert(id, Ok(Arc::from(reading)))));
             }
@@ -336,6 +391,7 @@ impl Planner {
     pub fn read(&self, reading: Reading) {
         self.pending.set(false);
         self.fault.set(None);
+        self.window.set(None);
         self.cursor.set(None);
         self.alive.set(reading.holdings.clone());
         let first = self.trail.with_untracked(|trail| self.scenario.with_untracked(|now| trail.first() == now));

@@ -10,6 +10,7 @@ use plimsoll_web::engine;
 use plimsoll_web::heatmap;
 use plimsoll_web::neighbours::Neighbour;
 use plimsoll_web::protocol::{Question, Request, Responder, Response, asked, weight};
+use plimsoll_web::window::Stretch;
 use wasm_bindgen::prelude::*;
 use web_sys::{HtmlLinkElement, MessageEvent, Worker, WorkerOptions, WorkerType};
 
@@ -54,6 +55,8 @@ pub enum Topic {
     Cards,
     /// The cursor's point.
     Alive,
+    /// A part of the timeline.
+    Stretch,
     /// A plan beside the present scenario, by its [`Plan::id`](plimsoll_web::plans::Plan::id).
     Beside(u64),
 }
@@ -243,17 +246,27 @@ pub fn beside(id: u64, scenario: &Scenario) {
 
 /// Asks what is alive after `event` events of the present run.
 pub fn alive(planner: Planner, event: u32) {
+    of_the_run(planner, Topic::Alive, Question::Alive(event));
+}
+
+/// Asks for a part of the present run's timeline.
+pub fn stretch(planner: Planner, stretch: Stretch) {
+    of_the_run(planner, Topic::Stretch, Question::Stretch(stretch));
+}
+
+/// Asks about the run that is kept, where that is: on the page, or in the worker, which only the last question reaches.
+fn of_the_run(planner: Planner, topic: Topic, question: Question) {
     let here = with(|scheduler| {
         if scheduler.run_in_worker {
-            scheduler.queue.retain(|job| job.topic != Topic::Alive);
-            scheduler.push_first(Topic::Alive, Question::Alive(event));
+            scheduler.queue.retain(|job| job.topic != topic);
+            scheduler.push_first(topic, question);
             None
         } else {
-            Some(scheduler.responder.answer(&Question::Alive(event)))
+            Some(scheduler.responder.answer(&question))
         }
     });
     match here {
-        Some(answer) => planner.receive(Topic::Alive, answer),
+        Some(answer) => planner.receive(topic, answer),
         None => pump(),
     }
 }

@@ -7,6 +7,7 @@ use plimsoll_web::{number, wording};
 
 use super::browser;
 use super::course::Course;
+use super::host::MachineMemory;
 use super::planner::Planner;
 
 /// How long, in ms, the spoken verdict waits for typing to rest.
@@ -67,6 +68,7 @@ pub fn VerdictPanel() -> impl IntoView {
             <p class="where">
                 {move || reading.with(|r| r.as_ref().map(|r| format!("Peaks in {}.", wording::peak(r))))}
             </p>
+            <MachineMemory/>
             <Warnings/>
             <Spoken/>
         </div>

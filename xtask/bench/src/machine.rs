@@ -31,6 +31,23 @@ fn processor() -> Option<String> {
     linux().or_else(mac).filter(|name| !name.is_empty())
 }
 
+/// What else ran on the machine before anything was timed, where it says so and it was more than a tenth of a core: the processes
+/// that wanted one over the last minute (`/proc/loadavg`).
+pub fn others() -> Option<String> {
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    said(text.split_whitespace().next()?)
+}
+
+fn said(load: &str) -> Option<String> {
+    let busy = load.parse::<f64>().ok().is_some_and(|load| load > 0.1);
+    busy.then(|| {
+        format!(
+            "not idle: in the minute before, other work wanted {load} cores. Medians are of a machine so shared; the fastest \
+             run of each case is nearer to what an idle one takes."
+        )
+    })
+}
+
 /// The compiler's version and Node's.
 pub fn versions() -> String {
     let of = |program: &str| output(Command::new(program).arg("--version"));
@@ -43,4 +60,15 @@ pub fn versions() -> String {
 /// Today in UTC, `2026-11-20`.
 pub fn date() -> String {
     OffsetDateTime::now_utc().date().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::said;
+
+    #[test]
+    fn a_busy_machine_is_said_to_be_busy() {
+        assert!(said("13.20").is_some_and(|text| text.contains("13.20 cores")));
+        assert_eq!((said("0.04"), said("?")), (None, None));
+    }
 }

@@ -1,5 +1,6 @@
 //! The free blocks of one pool of one stream, as the best fit wants them.
 
+mod class;
 mod large;
 mod small;
 
@@ -32,31 +33,9 @@ impl Place {
         Self((address << Self::BLOCK_BITS) | block as u64)
     }
 
-    const fn address(self) -> u64 {
-        self.0 >> Self::BLOCK_BITS
-    }
-
     const fn block(self) -> u32 {
         (self.0 & ((1 << Self::BLOCK_BITS) - 1)) as u32
     }
-}
-
-/// Bins of each doubling of the size.
-const BINS_PER_DOUBLING: u32 = 4;
-
-/// Which bin blocks of `size` lie in; larger ones never lie in an earlier bin.
-const fn bin_of(size: u64) -> usize {
-    let doubling = size.ilog2();
-    let quarter = ((size << 2) >> doubling) & 3;
-    (doubling * BINS_PER_DOUBLING) as usize + quarter as usize
-}
-
-/// The first bin from this one on whose bit is set.
-fn next_filled(filled: &[u64], bin: usize) -> Option<usize> {
-    let from = bin / 64;
-    let words = filled.iter().enumerate().skip(from);
-    let mut masked = words.map(|(at, word)| (at, if at == from { word & (u64::MAX << (bin % 64)) } else { *word }));
-    masked.find(|(_, word)| *word != 0).map(|(at, word)| at * 64 + word.trailing_zeros() as usize)
 }
 
 /// Free blocks by size and address. The two pools are used too differently to be kept alike.
@@ -68,6 +47,7 @@ pub(super) struct FreeList {
 
 impl FreeList {
     /// Takes out the smallest block of at least `size`, the lowest address among equals, and says which it is.
+    #[inline]
     pub fn take_best_fit(&mut self, pool: Pool, size: u64) -> Option<u32> {
         match pool {
             Pool::Small => self.small.take_best_fit(size),
@@ -76,18 +56,22 @@ impl FreeList {
     }
 
     /// Adds a block of this size and address.
+    #[inline]
     pub fn insert(&mut self, pool: Pool, size: u64, address: u64, block: u32) {
+        let place = Place::new(address, block);
         match pool {
-            Pool::Small => self.small.insert(size, address, block),
-            Pool::Large => self.large.insert(size, address, block),
+            Pool::Small => self.small.insert(size, place),
+            Pool::Large => self.large.insert(size, place),
         }
     }
 
-    /// Takes out the block of this size and address.
-    pub fn remove(&mut self, pool: Pool, size: u64, address: u64) {
+    /// Takes out a block of this size and address that is there.
+    #[inline]
+    pub fn remove(&mut self, pool: Pool, size: u64, address: u64, block: u32) {
+        let place = Place::new(address, block);
         match pool {
-            Pool::Small => self.small.remove(size, address),
-            Pool::Large => self.large.remove(size, address),
+            Pool::Small => self.small.remove(size, place),
+            Pool::Large => self.large.remove(size, place),
         }
     }
 
@@ -111,14 +95,7 @@ impl FreeList {
 
 #[cfg(test)]
 mod tests {
-    use super::{BINS_PER_DOUBLING, FreeList, MAX_SIZE, Pool, bin_of};
-
-    #[test]
-    fn a_larger_block_is_in_no_earlier_bin() {
-        assert_eq!((bin_of(1), bin_of(4), bin_of(5), bin_of(7), bin_of(8)), (0, 8, 9, 11, 12));
-        assert!((1..5000).all(|size| bin_of(size) <= bin_of(size + 1)));
-        assert_eq!(bin_of(MAX_SIZE), (36 * BINS_PER_DOUBLING) as usize - 1);
-    }
+    use super::{FreeList, MAX_SIZE, Pool};
 
     /// Where the bin of the wanted size has only smaller blocks, the next bin that has any gives its smallest.
     #[test]
@@ -132,7 +109,7 @@ mod tests {
             let fit = |list: &FreeList, size| list.clone().take_best_fit(pool, size);
             let asked = [sizes[0] - 1, sizes[0] + 1, sizes[1] + 1, sizes[2] + 1];
             assert_eq!(asked.map(|size| fit(&list, size)), [Some(0), Some(1), Some(2), Some(3)]);
-            list.remove(pool, sizes[2], 2 * 4096);
+            list.remove(pool, sizes[2], 2 * 4096, 2);
             assert_eq!((fit(&list, sizes[1] + 1), fit(&list, sizes[3] + 1)), (Some(3), None));
             assert!(list.is_sound());
         }

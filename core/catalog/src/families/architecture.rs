@@ -49,6 +49,7 @@ pub enum Architecture {
     TorchvisionConvnext,
     TorchvisionDensenet,
     TorchvisionEfficientnet,
+    TorchvisionInception,
     TorchvisionMnasnet,
     TorchvisionMobilenetV2,
     TorchvisionMobilenetV3,

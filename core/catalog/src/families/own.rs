@@ -263,6 +263,17 @@ pub const OWN: &[Family] = &[
         "torchvision's DenseNets",
         &[variant("densenet121", &["densenet121", "densenet161", "densenet169", "densenet201"]), CLASSES],
     ),
+    network(
+        "inception",
+        Architecture::TorchvisionInception,
+        &[Task::ImageClassification],
+        // Its second classifier takes no smaller one.
+        Inputs::Image { key: "", side: 299, fixed: false },
+        Origin::Own {
+            about: "torchvision's Inception v3, with its second classifier in training",
+            keys: &[variant("inception_v3", &["inception_v3"]), CLASSES],
+        },
+    ),
     torchvision(
         "swin",
         Architecture::TorchvisionSwin,

@@ -67,6 +67,8 @@ pub const ALL: &[Rule] = &[
     OPT_SHARES_SDPA,
     GPT2_SHARES_MASK,
     BOOLEAN_MASKS,
+    PACKED_MASKS,
+    PACKED_IS_ASKED,
     ENCODERS_SPLIT_QUERIES_FIRST,
     SDPA_GROUPS,
     SDPA_AS_GIVEN,
@@ -76,6 +78,7 @@ pub const ALL: &[Rule] = &[
     POSITIONS_SHIFTED,
     T5_SHARES_ATTENTION,
     GPT_NEO_LEAVES_LOGITS,
+    VIT_NAMES_NORM,
     VIT_NAMES_MLP,
     ENCODERS_SHARE_MASK,
     PLAIN_LINEARS,
@@ -430,6 +433,23 @@ pub const BOOLEAN_MASKS: Rule = transformers(
     "transformers/models/llama/modeling_llama.py of 4.51.3 (_update_causal_mask) and 4.52.4; masking_utils.py of 4.53.3",
 );
 
+/// Whether a mask of packed sequences can be made at all.
+pub const PACKED_MASKS: Rule = torch(
+    2,
+    6,
+    "a causal mask is told where packed sequences begin; before, indexing within vmap could not",
+    "transformers/masking_utils.py of 4.53.3, 4.57.3 and 5.0.0 (_is_torch_greater_or_equal_than_2_6)",
+);
+
+/// Where neither a mask nor a cache is given, what is done for sequences that may be packed.
+pub const PACKED_IS_ASKED: Rule = transformers(
+    5,
+    0,
+    "the card is asked whether sequences are packed, and where they are not no mask is made; before, one was made for them, \
+     packed or not",
+    "transformers/masking_utils.py of 4.53.3, 4.57.3 and 5.0.0 (find_packed_sequence_indices)",
+);
+
 /// When encoders split their queries into heads.
 pub const ENCODERS_SPLIT_QUERIES_FIRST: Rule = transformers(
     4,
@@ -516,6 +536,14 @@ pub const VIT_NAMES_MLP: Rule = transformers(
     17,
     "a layer of ViT has its norms before its two linears; before, they came last",
     "transformers/models/vit/modeling_vit.py of 4.44.2, 4.57.3 (intermediate, output, layernorm_before) and 5.17.0 (mlp)",
+);
+
+/// How long ViT and DeiT hold what their attention is given.
+pub const VIT_NAMES_NORM: Rule = transformers(
+    4,
+    56,
+    "a layer of ViT has a name for what its attention is given, until it returns",
+    "transformers/models/vit/modeling_vit.py of 4.55.4 and 4.56.2 (hidden_states_norm)",
 );
 
 /// Masks of encoders.

@@ -232,7 +232,8 @@ fn full(scenario: &Scenario) -> Vec<Candidate> {
         let words = "Adafactor instead of Adam: second moments by rows and columns only; give it its own learning rate";
         (Change::Optimizer(Optimizer::Adafactor), Cost::new(Kind::Quality, words))
     };
-    let moments = matches!(training.optimizer, Optimizer::Adam | Optimizer::AdamW);
+    let moments =
+        matches!(training.optimizer, Optimizer::Adam | Optimizer::AdamW | Optimizer::NAdam | Optimizer::Adamax);
     let single = training.precision == Precision::Fp32;
     // Gradients in float16 are refused by GradScaler, so float16 has no such way.
     let halves = matches!(training.precision, Precision::Fp32 | Precision::Bf16Amp);

@@ -191,6 +191,8 @@ pub fn optimizer_class(draft: &mut Draft, value: &Value) -> Heard {
         "adafactor" => O::AdafactorTorch,
         "adagrad" => O::Adagrad,
         "rmsprop" => O::RmsProp,
+        "nadam" => O::NAdam,
+        "adamax" => O::Adamax,
         "lion" => O::Lion,
         "muon" => O::Muon,
         other => return Heard::Beyond(format!("{other} is not estimated: AdamW stands for it")),

@@ -238,6 +238,8 @@ pub const DIALECTS: &[Dialect] = &[
             "optim.AdamW",
             "optim.Adagrad",
             "optim.RMSprop",
+            "optim.NAdam",
+            "optim.Adamax",
             "optim.Adafactor",
             "optim.Muon",
             "optim.AdamW8bit",

@@ -69,6 +69,7 @@ pub const OPTIMIZER: &[Rule] = &[
     row("betas", Free),
     row("eps", Free),
     row("momentum", By(momentum)),
+    row("amsgrad", Flag(|d| &mut d.amsgrad)),
     row("params", Free),
 ];
 

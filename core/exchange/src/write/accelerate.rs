@@ -45,7 +45,7 @@ pub fn write(scenario: &Scenario) -> Result<String> {
             word => yaml.put("  fsdp_reshard_after_forward", word == Reshard::True),
         }
         match keys.wrap {
-            Wrap::Layer => yaml.put("  fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"),
+            Wrap::Layer | Wrap::Peft => yaml.put("  fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"),
             Wrap::Root => yaml.put("  fsdp_auto_wrap_policy", "NO_WRAP"),
             _ => {
                 let hint = "use layer or root";

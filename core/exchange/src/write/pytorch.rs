@@ -153,11 +153,14 @@ fn optimizer(scenario: &Scenario) -> Result<String> {
         OptimizerImpl::ForLoop => ", foreach=False",
     };
     let torch = |class: &str, more: &str| format!("torch.optim.{class}(parameters, lr=1e-4{more}{implementation})");
+    let amsgrad = if training.amsgrad { ", amsgrad=True" } else { "" };
     let call = match training.optimizer {
         O::Sgd => torch("SGD", ""),
         O::SgdMomentum => torch("SGD", ", momentum=0.9"),
-        O::Adam => torch("Adam", ""),
-        O::AdamW => torch("AdamW", ""),
+        O::Adam => torch("Adam", amsgrad),
+        O::AdamW => torch("AdamW", amsgrad),
+        O::NAdam => torch("NAdam", ""),
+        O::Adamax => torch("Adamax", ""),
         O::Adagrad => torch("Adagrad", ""),
         O::RmsProp => torch("RMSprop", ""),
         O::RmsPropMomentum => torch("RMSprop", ", momentum=0.9"),

@@ -185,7 +185,7 @@ impl Layer {
 }
 
 /// `torch.cat(features, 1)`.
-fn beside(features: &[Tensor]) -> Tensor {
+pub(super) fn beside(features: &[Tensor]) -> Tensor {
     ops::cat(&features.iter().collect::<Vec<_>>(), 1)
 }
 

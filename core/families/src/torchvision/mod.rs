@@ -1,9 +1,11 @@
 //! torchvision's classifiers (version 0.26): the families `resnet`, `convnext` and `swin`, and those that are sequences of a few
-//! kinds of layers, `vgg`, `mobilenetv2`, `mobilenetv3`, `mnasnet`, `regnet`, `efficientnet` and `densenet`.
+//! kinds of layers, `vgg`, `mobilenetv2`, `mobilenetv3`, `mnasnet`, `regnet`, `efficientnet`, `densenet` and
+//! `inception`.
 
 pub mod convnext;
 pub mod densenet;
 pub mod efficientnet;
+pub mod inception;
 mod layers;
 pub mod mnasnet;
 pub mod mobilenetv2;

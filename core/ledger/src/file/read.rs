@@ -87,6 +87,7 @@ pub fn ledger(file: File) -> Result<Ledger> {
         parameters: file.parameters,
         trained: file.trained,
         emptied: file.emptied,
+        host: None,
     })
 }
 

@@ -19,6 +19,7 @@ use plimsoll_torch::tensor::{Context, DType, Hooks, ModuleId, Tensor};
 use plimsoll_torch::{Batch, ops};
 
 use crate::dtype;
+use crate::hosted::{Hosted, Loaded};
 use crate::span::{Progress, Span};
 use crate::wrapper::{Wrapper, places};
 use unit::{Shared, Unit};
@@ -46,6 +47,10 @@ pub struct Fsdp1 {
 
 /// Of a model's parameters those whose flat one takes a gradient: their blocks, and as `None` the rest of the model.
 pub fn flat(sharded: &[Sharded], parallel: &Parallel) -> BTreeSet<Option<ModuleId>> {
+    // Each that is trained has a flat one to itself.
+    if parallel.fsdp.wrap == Wrap::Peft {
+        return BTreeSet::new();
+    }
     let unit = |p: &Sharded| p.block.filter(|_| parallel.fsdp.wrap != Wrap::Root);
     let trained: BTreeSet<_> = sharded.iter().filter(|p| p.shard.requires_grad()).map(unit).collect();
     sharded.iter().filter(|p| trained.contains(&unit(p))).map(|p| p.block).collect()
@@ -67,6 +72,7 @@ impl Fsdp1 {
             strategy: keys.sharding_strategy,
             originals: keys.use_orig_params,
             offloaded: keys.cpu_offload,
+            hosted: Hosted::new(true),
             // Nothing said of reducing: what is computed with (`_init_param_reduce_dtypes`).
             reduced: dtype(keys.reduce_dtype),
             gathering: module("unshard"),
@@ -74,23 +80,29 @@ impl Fsdp1 {
         };
         let mut grouped: Vec<(ModuleId, Vec<Sharded>)> = Vec::new();
         for (_, parameter) in listed {
-            let owner = parameter.block.filter(|_| keys.wrap != Wrap::Root).unwrap_or(ModuleId::ROOT);
+            let alone = (keys.wrap == Wrap::Peft && parameter.shard.requires_grad()).then_some(parameter.module);
+            let block = parameter.block.filter(|_| keys.wrap != Wrap::Root);
+            let owner = alone.or(block).unwrap_or(ModuleId::ROOT);
             match grouped.iter_mut().find(|(module, _)| *module == owner) {
                 Some((_, members)) => members.push(parameter),
                 None => grouped.push((owner, vec![parameter])),
             }
         }
-        // Blocks are wrapped first, the root with what is left.
-        grouped.sort_by_key(|(owner, _)| *owner == ModuleId::ROOT);
+        // What is within another is wrapped before it, and blocks before the root, with what is left.
+        grouped.sort_by_key(|(owner, members)| {
+            let block = members.first().and_then(|member| member.block);
+            (*owner == ModuleId::ROOT, block, block == Some(*owner))
+        });
         // What lies on the card already, whole, is not moved there unit by unit.
-        let placed: Vec<Option<Vec<Tensor>>> = grouped
-            .iter()
-            .map(|(_, members)| (keys.load == LoadFrom::Cuda).then(|| Unit::place(cx, members)))
-            .collect();
+        let on_card = keys.load == LoadFrom::Cuda;
+        let members = grouped.iter().flat_map(|(_, members)| members).filter(|_| !on_card);
+        let loaded = RefCell::new(Loaded::of(cx, members.map(|p| (&p.whole, p.shard.dtype()))));
+        let placed: Vec<Option<Vec<Tensor>>> =
+            grouped.iter().map(|(_, members)| on_card.then(|| Unit::place(cx, members, &loaded))).collect();
         let mut placed = placed.into_iter();
         let load = |(owner, members): (ModuleId, Vec<Sharded>)| {
             let placed = placed.next().flatten();
-            (owner, Unit::load(cx, members, placed, &shared, owner == ModuleId::ROOT))
+            (owner, Unit::load(cx, members, (placed, &loaded), &shared, owner == ModuleId::ROOT))
         };
         let mut units: Vec<(ModuleId, Unit)> = grouped.into_iter().map(load).collect();
         units.sort_by_key(|(owner, _)| *owner != ModuleId::ROOT);
@@ -179,6 +191,10 @@ impl Wrapper for Fsdp1 {
             }
         }
         self.begun.set(true);
+    }
+
+    fn hosted(&self) -> Vec<Tensor> {
+        self.units.iter().flat_map(|(_, unit)| unit.hosted()).collect()
     }
 
     /// Of the original parameters a unit keeps the flat gradient; what is not cut at all stays whole.

@@ -11,6 +11,7 @@ use plimsoll_torch::ops::{self, Fill, Rearrangement, Transfer};
 use plimsoll_torch::optim;
 use plimsoll_torch::tensor::{Context, DType, Geometry, Kind, ModuleId, Tensor};
 
+use crate::hosted::{Hosted, Loaded};
 use crate::span::{Progress, Span};
 
 /// `_unshard_stream`: where parameters are gathered. Their views are made there, and so are the gradients that flow back
@@ -33,6 +34,8 @@ pub struct Shared {
     pub originals: bool,
     /// Whether shards, their gradients and their states lie in the machine's own memory.
     pub offloaded: bool,
+    /// What lies there, by the shard of each unit; page-locked from the first forward on.
+    pub hosted: Hosted,
     /// The dtype gradients are reduced in; `None`: that of the computation.
     pub reduced: Option<DType>,
     pub gathering: ModuleId,
@@ -67,6 +70,8 @@ pub struct Unit {
     /// The first rank's part, which is there as well where nothing of it is trained.
     #[allow(dead_code, reason = "held alive, as the module holds it")]
     shard: Tensor,
+    /// Offloaded: the parameters that the optimizer works on in the machine's memory, and the gradient that is theirs.
+    host: RefCell<Option<(Vec<Tensor>, Tensor)>>,
     pub span: Cell<Span>,
     pub progress: Cell<Progress>,
     /// Whether it is the root's.
@@ -81,8 +86,13 @@ pub struct Unit {
 
 impl Unit {
     /// `parameters`, whole on the card.
-    pub fn place(cx: &Rc<Context>, parameters: &[Sharded]) -> Vec<Tensor> {
-        parameters.iter().map(|p| ops::loaded(cx, p.whole.dims(), p.shard.dtype())).collect()
+    pub fn place(cx: &Rc<Context>, parameters: &[Sharded], loaded: &RefCell<Loaded>) -> Vec<Tensor> {
+        let move_it = |p: &Sharded| {
+            let moved = ops::loaded(cx, p.whole.dims(), p.shard.dtype());
+            loaded.borrow_mut().moved(&p.whole);
+            moved
+        };
+        parameters.iter().map(move_it).collect()
     }
 
     /// Makes one flat parameter of `parameters`, of which this rank keeps its part: from the machine's memory, if they are not
@@ -90,7 +100,7 @@ impl Unit {
     pub fn load(
         cx: &Rc<Context>,
         parameters: Vec<Sharded>,
-        placed: Option<Vec<Tensor>>,
+        (placed, loaded): (Option<Vec<Tensor>>, &RefCell<Loaded>),
         shared: &Shared,
         root: bool,
     ) -> Self {
@@ -114,7 +124,8 @@ impl Unit {
             numel = numel.saturating_add(padding);
         }
         let local = numel.div_ceil(shared.sharing().max(1));
-        let shard = Self::shard(cx, &parameters, placed, (numel, local), own, shared);
+        let placed = placed.unwrap_or_else(|| Self::place(cx, &parameters, loaded));
+        let shard = Self::shard(cx, placed, (numel, local), own, shared);
         let leaf = |tensor: Tensor| tensor.into_leaf(false);
         let part = |((place, count), of): ((u64, u64), &Sharded)| {
             let count = local.saturating_sub(place).min(count);
@@ -137,6 +148,7 @@ impl Unit {
             computed,
             leaves,
             shard,
+            host: RefCell::default(),
             span: Cell::default(),
             progress: Cell::default(),
             root,
@@ -148,17 +160,9 @@ impl Unit {
 
     /// `_move_states_to_device`, `flatten_tensors`, `shard`: on the card lie the parameters, the flat one and this rank's part
     /// together. Offloaded, all of it happens in the machine's memory.
-    fn shard(
-        cx: &Rc<Context>,
-        of: &[Sharded],
-        placed: Option<Vec<Tensor>>,
-        (numel, local): (u64, u64),
-        own: DType,
-        shared: &Shared,
-    ) -> Tensor {
+    fn shard(cx: &Rc<Context>, moved: Vec<Tensor>, (numel, local): (u64, u64), own: DType, shared: &Shared) -> Tensor {
         let on_card = |sizes: &[u64]| ops::loaded(cx, sizes, own);
         cx.within(shared.gathering, || {
-            let moved = placed.unwrap_or_else(|| Self::place(cx, of));
             let flat = on_card(&[numel]);
             if !shared.shards() {
                 drop(moved);
@@ -167,7 +171,12 @@ impl Unit {
             let shard = on_card(&[local]);
             drop(flat);
             drop(moved);
-            if shared.offloaded { ops::elsewhere(cx, &[local], own) } else { shard }
+            if !shared.offloaded {
+                return shard;
+            }
+            let part = ops::elsewhere(cx, &[local], own);
+            shared.hosted.come(cx, &part);
+            part
         })
     }
 
@@ -180,8 +189,12 @@ impl Unit {
         self.own != self.computed
     }
 
-    /// `init_flat_param_attributes`, before the first forward: what is gathered into is made once and let go of at once.
+    /// `init_flat_param_attributes`, before the first forward: what is gathered into is made once and let go of at once; what lies in
+    /// the machine's memory is page-locked, and so is a gradient for it (`_cpu_grad`).
     pub fn begin(&self, cx: &Rc<Context>, shared: &Shared) {
+        if shared.offloaded {
+            self.host.replace(shared.hosted.begin(cx, &self.shard, &self.leaves));
+        }
         let local = self.local(shared);
         let once = |numel: u64, dtype: DType| {
             drop(here(cx, shared.gathering, Kind::Parameter, Stream::DEFAULT, || ops::empty(cx, &[numel], dtype)));
@@ -289,6 +302,11 @@ impl Unit {
         drop(computed);
     }
 
+    /// What the optimizer works on in the machine's memory.
+    pub fn hosted(&self) -> Vec<Tensor> {
+        self.host.borrow().iter().flat_map(|(leaves, _)| leaves.clone()).collect()
+    }
+
     /// The reduced gradient, or the sum with one that is there.
     fn keep(&self, gradient: &Tensor) {
         if self.leaves.iter().any(optim::has_gradient) {
@@ -304,6 +322,11 @@ impl Unit {
     pub fn finalize(&self, shared: &Shared) {
         if !shared.originals || shared.offloaded {
             drop(self.shard_gradient.take());
+        }
+        for (leaf, gradient) in
+            self.host.borrow().iter().flat_map(|(leaves, gradient)| leaves.iter().map(move |leaf| (leaf, gradient)))
+        {
+            optim::set_gradient(leaf, Some(gradient.view_as(leaf.geometry().clone())));
         }
         self.progress.set(Progress::Waiting);
     }

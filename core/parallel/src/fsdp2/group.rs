@@ -9,6 +9,7 @@ use plimsoll_torch::ops::{self, Fill, Transfer};
 use plimsoll_torch::optim;
 use plimsoll_torch::tensor::{Context, DType, Kind, ModuleId, Tensor};
 
+use crate::hosted::Hosted;
 use crate::span::{Progress, Span};
 
 /// `all_gather_copy_in_stream`: where gathered parameters arrive.
@@ -25,6 +26,8 @@ pub struct Shared {
     pub ranks: u64,
     /// Whether shards, their gradients and their states lie in the machine's own memory.
     pub offloaded: bool,
+    /// What lies there.
+    pub hosted: Hosted,
     pub reduce_dtype: Option<DType>,
     pub gathering: ModuleId,
     pub unsharded: ModuleId,
@@ -243,6 +246,9 @@ impl Group {
             drop(reduced);
         }
         // Offloaded, shards of gradients go to the machine's memory, where clipping and the optimizer run.
+        for parameter in members().filter(|_| shared.offloaded) {
+            shared.hosted.gradient(cx, &parameter.shard);
+        }
         for parameter in members().filter(|_| !shared.offloaded) {
             let part = output.view_as(parameter.shard.geometry().clone());
             optim::add_gradient(&parameter.shard, part);

@@ -19,6 +19,7 @@ use plimsoll_torch::tensor::{Context, DType, Hooks, ModuleId, Tensor};
 use plimsoll_torch::{Batch, ops};
 
 use crate::dtype;
+use crate::hosted::{Hosted, Loaded};
 use crate::span::{Progress, Span};
 use crate::wrapper::{Wrapper, places};
 use group::{Group, Shared};
@@ -113,7 +114,11 @@ impl Fsdp2 {
             Reshard::False => false,
         };
         groups.retain(|(_, members)| !members.is_empty());
-        Self::load(cx, &mut groups, keys.load, keys.cpu_offload);
+        let hosted = Hosted::new(keys.pin_memory);
+        Self::load(cx, &mut groups, keys.load, keys.cpu_offload.then_some(&hosted));
+        if keys.cpu_offload && keys.load == LoadFrom::Meta {
+            Self::empty_on_host(cx, &groups, order, &hosted);
+        }
         let mut shards: Vec<(usize, Tensor)> = Vec::new();
         for member in groups.iter().flat_map(|(_, members)| members) {
             shards.push((place(member).unwrap_or(usize::MAX), member.shard.clone()));
@@ -137,6 +142,7 @@ impl Fsdp2 {
                 copies: parallel.replicate,
                 reshards_backward: keys.reshard_after_backward,
                 offloaded: keys.cpu_offload,
+                hosted,
                 reduce_dtype,
                 gathering: module("all_gather"),
                 unsharded: module("unsharded"),
@@ -188,20 +194,34 @@ impl Fsdp2 {
     }
 
     /// `fully_shard` of a model that is on the card, or comes to it group by group: a group's parameters are whole while its
-    /// shards are made.
-    fn load(cx: &Rc<Context>, groups: &mut [(Vec<ModuleId>, Vec<Sharded>)], from: LoadFrom, offloaded: bool) {
+    /// shards are made. Offloaded, a shard is cut on the card and goes on to the machine's memory.
+    fn load(
+        cx: &Rc<Context>,
+        groups: &mut [(Vec<ModuleId>, Vec<Sharded>)],
+        from: LoadFrom,
+        offloaded: Option<&Hosted>,
+    ) {
         if from == LoadFrom::Meta {
             return;
         }
-        let whole = |members: &[Sharded]| -> Vec<Tensor> {
-            members.iter().map(|p| ops::loaded(cx, p.whole.dims(), p.shard.dtype())).collect()
+        let members = || groups.iter().flat_map(|(_, members)| members);
+        let mut loaded = match from {
+            LoadFrom::Cpu => Loaded::of(cx, members().map(|p| (&p.whole, p.shard.dtype()))),
+            LoadFrom::Meta | LoadFrom::Cuda => Loaded::default(),
+        };
+        let mut whole = |members: &[Sharded]| -> Vec<Tensor> {
+            let move_it = |p: &Sharded| {
+                let moved = ops::loaded(cx, p.whole.dims(), p.shard.dtype());
+                loaded.moved(&p.whole);
+                moved
+            };
+            members.iter().map(move_it).collect()
         };
         // Blocks are cut first, the root last.
         let mut order: Vec<usize> = (0..groups.len()).collect();
         order.sort_by_key(|index| groups.get(*index).is_some_and(|(modules, _)| modules.contains(&ModuleId::ROOT)));
-        let all = |(_, members): &(Vec<ModuleId>, Vec<Sharded>)| whole(members);
         let mut on_card: Vec<Vec<Tensor>> = if from == LoadFrom::Cuda {
-            groups.iter().map(all).collect()
+            groups.iter().map(|(_, members)| whole(members)).collect()
         } else {
             groups.iter().map(|_| Vec::new()).collect()
         };
@@ -212,13 +232,42 @@ impl Fsdp2 {
             }
             for member in members {
                 let shard = ops::loaded(cx, member.shard.dims(), member.shard.dtype());
-                // Offloaded, it is cut on the card and goes on to the machine's memory.
-                if !offloaded {
-                    member.shard = if member.shard.requires_grad() { shard.into_leaf(false) } else { shard };
+                match offloaded {
+                    Some(hosted) => {
+                        hosted.come(cx, &member.shard);
+                        hosted.pin(cx, &member.shard);
+                    }
+                    None => member.shard = if member.shard.requires_grad() { shard.into_leaf(false) } else { shard },
                 }
             }
             full.clear();
         }
+    }
+
+    /// `to_empty(device="cpu")` of a model that was cut on the meta device, from its modules' first to its last: when a module that
+    /// was wrapped has all of its parameters, they are page-locked, one after the other (`FSDPModule._apply`).
+    fn empty_on_host(cx: &Rc<Context>, groups: &[(Vec<ModuleId>, Vec<Sharded>)], order: &[Tensor], hosted: &Hosted) {
+        let places = places(order);
+        let of_group = |(group, (_, members)): (usize, &(Vec<ModuleId>, Vec<Sharded>))| -> Vec<(usize, usize, Tensor)> {
+            let place = |p: &Sharded| places.get(&p.whole.storage_id()).copied().unwrap_or(usize::MAX);
+            members.iter().map(|p| (place(p), group, p.shard.clone())).collect()
+        };
+        let mut listed: Vec<(usize, usize, Tensor)> = groups.iter().enumerate().flat_map(of_group).collect();
+        listed.sort_by_key(|(place, ..)| *place);
+        let root = |group: usize| groups.get(group).is_some_and(|(modules, _)| modules.contains(&ModuleId::ROOT));
+        let pin = |group: usize| {
+            for (_, _, shard) in listed.iter().filter(|(_, of, _)| *of == group) {
+                hosted.pin(cx, shard);
+            }
+        };
+        for (index, (_, group, shard)) in listed.iter().enumerate() {
+            hosted.come(cx, shard);
+            let next = listed.get(index + 1).map(|(_, group, _)| *group);
+            if next != Some(*group) && !root(*group) {
+                pin(*group);
+            }
+        }
+        (0..groups.len()).filter(|group| root(*group)).for_each(pin);
     }
 
     /// `pre_backward`: what is not there is gathered, and the group that ran before this one is gathered ahead.
@@ -240,9 +289,13 @@ impl Wrapper for Fsdp2 {
         &self.shards
     }
 
-    /// What stays whole, or whole gradients, are the groups' own.
+    /// What stays whole, or whole gradients, are the groups' own; what goes to the machine's memory is in no copy.
     fn repeats(&self, every: bool) -> bool {
-        every && self.shared.reshards_backward
+        every && self.shared.reshards_backward && !self.shared.offloaded
+    }
+
+    fn hosted(&self) -> Vec<Tensor> {
+        self.shared.hosted.parameters()
     }
 
     /// What is not reduced stays whole (`set_requires_gradient_sync`). The root's inputs are cast to what parameters are

@@ -13,10 +13,12 @@ use plimsoll_torch::Batch;
 use plimsoll_torch::nn::Sharded;
 use plimsoll_torch::ops::{self, Fill, Rearrangement, Transfer};
 use plimsoll_torch::optim::{self, Share};
-use plimsoll_torch::tensor::{Context, DType, Hooks, Kind, ModuleId, Tensor};
+use plimsoll_torch::tensor::{Context, DType, Hooks, HostMemory, Kind, ModuleId, Tensor};
 
+use super::away::Away;
 use super::partition::Layout;
 use super::small::{self, Norms};
+use crate::hosted::Loaded;
 use crate::wrapper::{Engine, Wrapper};
 
 /// `reduction_stream`, where communication overlaps.
@@ -49,6 +51,8 @@ pub struct Early {
     /// Offloaded: `temp_grad_buffer_for_gpu_offload`, as large as the largest parameter.
     #[allow(dead_code, reason = "held alive, as the optimizer holds it")]
     passing: Option<Tensor>,
+    /// Offloaded: what lies in the machine's memory.
+    away: Option<Away>,
     /// The first rank's master weights, which the optimizer works on.
     master: Vec<Tensor>,
     /// The bucket, of which there are two where communication overlaps.
@@ -81,15 +85,20 @@ impl Early {
         );
         let offloaded = parallel.zero.offload_optimizer == Offload::Cpu;
         let make = |numel: u64, dtype| cx.within(module, || ops::loaded(cx, &[numel], dtype));
-        let (moved, frozen): (Vec<_>, Vec<_>) =
-            order.iter().map(|p| (p.requires_grad(), make(p.numel(), p.dtype()))).partition(|(trained, _)| *trained);
+        let mut loaded = Loaded::of(cx, order.iter().map(|p| (p, p.dtype())));
+        let to_card = |p: &Tensor| {
+            let moved = make(p.numel(), p.dtype());
+            loaded.moved(p);
+            (p.requires_grad(), moved)
+        };
+        let (moved, frozen): (Vec<_>, Vec<_>) = order.iter().map(to_card).partition(|(trained, _)| *trained);
         let padding = (layout.padding() > 0).then(|| make(layout.padding(), dtype));
         let flat = make(layout.total, dtype);
         drop(padding);
         drop(moved);
         let part = make(layout.part, dtype);
         let master = if offloaded {
-            ops::elsewhere(cx, &[layout.part], DType::Float32)
+            ops::elsewhere(cx, &[], DType::Float32)
         } else if dtype == DType::Float32 {
             part.clone()
         } else {
@@ -98,6 +107,8 @@ impl Early {
         drop(part);
         let largest = parameters.iter().map(Tensor::numel).max().unwrap_or(0);
         let passing = offloaded.then(|| cx.counting_as(Kind::Gradient, || make(largest, dtype)));
+        let how = HostMemory::pinned(parallel.zero.offload_pin_memory);
+        let away = offloaded.then(|| Away::load(cx, &layout, (largest, dtype), how));
         if !offloaded {
             // `initialize_optimizer_states` makes a gradient, and lets it go.
             drop(make(layout.part, DType::Float32));
@@ -116,6 +127,7 @@ impl Early {
             flat,
             frozen: frozen.into_iter().map(|(_, tensor)| tensor).collect(),
             passing,
+            away,
             master: if offloaded { Vec::new() } else { vec![master.into_leaf(false)] },
             buckets: RefCell::default(),
             filled: Cell::new(0),
@@ -220,7 +232,10 @@ impl Early {
     }
 
     /// `async_accumulate_grad_in_cpu_via_gpu`, of several micro-batches: what was sent comes back to be added to, and goes again.
-    fn accumulate(&self, cx: &Rc<Context>, parameter: &Tensor) {
+    fn accumulate(&self, cx: &Rc<Context>, parameter: &Tensor, index: usize) {
+        if let Some(away) = self.away.as_ref().filter(|_| self.micro_step.get() > 0 || !self.last.get()) {
+            away.collect(cx, index, parameter.numel(), self.dtype);
+        }
         if self.micro_step.get() > 0 {
             ops::transfer(cx, Transfer::ToCard, parameter.numel(), 1, self.dtype);
         }
@@ -232,7 +247,7 @@ impl Early {
     /// `copy_grads_in_partition`.
     fn keep(&self, cx: &Rc<Context>, parameter: &Tensor, index: usize) {
         if self.offloaded {
-            self.accumulate(cx, parameter);
+            self.accumulate(cx, parameter, index);
             if self.last.get() {
                 self.send(cx, index);
             }
@@ -278,6 +293,10 @@ impl Wrapper for Early {
 
     fn hold(&self, held: Option<Tensor>) {
         drop(self.averaged.replace(held));
+    }
+
+    fn hosted(&self) -> Vec<Tensor> {
+        self.away.iter().map(|away| away.master.clone()).collect()
     }
 
     fn engine(&self) -> Option<&dyn Engine> {

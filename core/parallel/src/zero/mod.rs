@@ -1,5 +1,6 @@
 //! DeepSpeed's ZeRO (`deepspeed/runtime/zero/`, 0.19.8), as its engine runs it.
 
+mod away;
 mod early;
 mod late;
 mod partition;

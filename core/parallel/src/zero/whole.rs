@@ -11,6 +11,7 @@ use plimsoll_torch::optim::{self, Share};
 use plimsoll_torch::tensor::{Context, DType, Hooks, Kind, ModuleId, Tensor};
 
 use super::small;
+use crate::hosted::Loaded;
 use crate::wrapper::{Engine, Wrapper};
 
 /// Numbers that gradients are averaged at a time (`MEMORY_OPT_ALLREDUCE_SIZE`); a bucket closes once it has more.
@@ -40,7 +41,13 @@ impl Whole {
         let trained = sharded.iter().find(|p| p.shard.requires_grad());
         let dtype = trained.map_or(DType::Float32, |p| p.whole.dtype());
         let make = |sizes: &[u64], dtype| cx.within(module, || ops::loaded(cx, sizes, dtype));
-        let moved: Vec<Tensor> = order.iter().map(|p| make(p.dims(), p.dtype())).collect();
+        let mut loaded = Loaded::of(cx, order.iter().map(|p| (p, p.dtype())));
+        let to_card = |p: &Tensor| {
+            let moved = make(p.dims(), p.dtype());
+            loaded.moved(p);
+            moved
+        };
+        let moved: Vec<Tensor> = order.iter().map(to_card).collect();
         let trained = || order.iter().zip(&moved).filter(|(p, _)| p.requires_grad());
         let master = |(parameter, moved): (&Tensor, &Tensor)| {
             let leaf = |tensor: Tensor| tensor.into_leaf(false);

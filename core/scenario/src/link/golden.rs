@@ -213,6 +213,11 @@ fn golden() -> Vec<(&'static str, Value)> {
                 "training": { "base_dtype": "bfloat16", "lora": { "rank": 16, "targets": "all-linear" } },
             }),
         ),
+        ("?model=gpt2&amsgrad=true", json!({ "model": { "catalog": "gpt2" }, "training": { "amsgrad": true } })),
+        (
+            "?model=gpt2&optimizer=nadam",
+            json!({ "model": { "catalog": "gpt2" }, "training": { "optimizer": "nadam" } }),
+        ),
         (
             "?model=gpt2&optimizer=adamw-8bit&loss=chunked&ema=true",
             json!({

@@ -2,7 +2,7 @@
 
 use plimsoll_ground::{Error, Result};
 
-use super::{LoadFrom, Offload, ParallelStrategy, PolicyDtype, ShardingStrategy, Wrap, at, ddp, fsdp, zero};
+use super::{LoadFrom, Offload, ParallelStrategy, PolicyDtype, Schedule, ShardingStrategy, Wrap, at, ddp, fsdp, zero};
 use crate::{
     BaseDtype, Lora, LossImpl, ModelSource, Optimizer, OptimizerImpl, Precision, QuantStorage, Quantization, Scenario,
     Task, ZeroGrad, ZeroGradAt, levers,
@@ -74,7 +74,7 @@ pub(crate) fn check(scenario: &Scenario) -> Result<()> {
         let hint = "leave it out; a model recorded with plimsoll trace can be wrapped by name";
         return Err(Error::new(fsdp::at::modules, "every layer of this model is wrapped, or none", hint));
     }
-    let second = [fsdp::at::reshard_after_forward, fsdp::at::reshard_after_backward, fsdp::at::load, fsdp::at::modules];
+    let second = [fsdp::at::reshard_after_forward, fsdp::at::reshard_after_backward, fsdp::at::modules];
     for key in second {
         says_nothing(key, &[ParallelStrategy::Fsdp2])?;
     }
@@ -84,6 +84,17 @@ pub(crate) fn check(scenario: &Scenario) -> Result<()> {
         let problem =
             format!("{} copies of the shard group on {gpus} cards under {}", parallel.replicate, parallel.strategy);
         return Err(Error::new(at::replicate, problem, "use fsdp2, and a number that divides parallel.gpus"));
+    }
+    for (key, degree, said) in [
+        (at::sequence_parallel, parallel.tensor, parallel.sequence_parallel),
+        (at::loss_parallel, parallel.tensor, parallel.loss_parallel),
+        (at::schedule, parallel.pipeline, parallel.schedule != Schedule::OneForwardOneBackward),
+        (at::pipeline_micro_batches, parallel.pipeline, parallel.pipeline_micro_batches > 1),
+    ] {
+        if said && degree == 1 {
+            let of = if key == at::sequence_parallel || key == at::loss_parallel { "tensor" } else { "pipeline" };
+            return Err(Error::new(key, format!("says nothing where parallel.{of} is 1"), "leave it out"));
+        }
     }
     let degrees = parallel
         .replicate
@@ -110,7 +121,7 @@ pub(crate) fn estimated(scenario: &Scenario) -> Result<()> {
         return refuse(
             at::strategy,
             parallel.strategy.to_string(),
-            "use ddp, fsdp2, fsdp1, zero-1, zero-2 or zero-3, or one card",
+            "use ddp, fsdp2, fsdp1, zero-1, zero-2, zero-3 or data-parallel, or one card",
         );
     }
     let degrees = [
@@ -134,11 +145,26 @@ pub(crate) fn estimated(scenario: &Scenario) -> Result<()> {
         return refuse(key, format!("a moving average under {strategy}"), "leave ema out, or use one card");
     }
     match strategy {
+        ParallelStrategy::DataParallel => with_data_parallel(scenario),
         ParallelStrategy::Ddp => with_ddp(scenario),
         strategy if strategy.is_zero() => with_zero(scenario),
         ParallelStrategy::Fsdp2 => with_fsdp2(scenario),
         _ => with_fsdp(scenario),
     }
+}
+
+/// One process with all the cards, which copies the model to them in every forward.
+fn with_data_parallel(scenario: &Scenario) -> Result<()> {
+    let Scenario { parallel, training, .. } = scenario;
+    if parallel.gpus > parallel.per_node {
+        let problem = format!("DataParallel has one process, and {} cards stand in several machines", parallel.gpus);
+        return Err(Error::new(at::gpus, problem, "use ddp, or set parallel.per_node to as many"));
+    }
+    if training.quantization != Quantization::None {
+        let problem = "a quantized base under DataParallel is not estimated yet";
+        return Err(Error::new(crate::at::training::quantization, problem, "use ddp"));
+    }
+    Ok(())
 }
 
 /// What a quantized base is spread by: bitsandbytes' weights are parameters of integers, or of what they are packed in.
@@ -179,7 +205,9 @@ fn quantized(scenario: &Scenario) -> Result<()> {
                                parameters between forward and backward\")";
                 return Err(Error::new(fsdp::at::sharding_strategy, problem, "use full-shard, or fsdp2"));
             }
-            if parallel.fsdp.load != LoadFrom::Cuda {
+            // FSDP1 takes from the machine's memory what a script of one's own has quantized weight by weight and put there.
+            let kept = strategy == ParallelStrategy::Fsdp1 && parallel.fsdp.load == LoadFrom::Cpu;
+            if parallel.fsdp.load != LoadFrom::Cuda && !kept {
                 let problem = "a quantized base is quantized on the card before it is cut";
                 return Err(Error::new(fsdp::at::load, problem, "set it to cuda, or leave it out"));
             }
@@ -288,12 +316,13 @@ fn with_fsdp2(scenario: &Scenario) -> Result<()> {
 /// One flat parameter of a block's frozen weights and its adapters.
 fn with_flat_adapters(scenario: &Scenario, lora: &Lora) -> Result<()> {
     let Scenario { parallel, training, .. } = scenario;
-    if !parallel.fsdp.use_orig_params {
+    let alone = parallel.fsdp.wrap == Wrap::Peft;
+    if !parallel.fsdp.use_orig_params && !alone {
         return Err(Error::new(
             fsdp::at::use_orig_params,
             "without it PyTorch lays no frozen weight and no adapter into one flat parameter (\"Must flatten tensors with uniform \
-             `requires_grad`\"), and peft's own wrapping, a unit an adapter, is not estimated yet",
-            "set it to true, or use fsdp2",
+             `requires_grad`\")",
+            "set it to true, or wrap every adapter by itself as peft does (wrap = \"peft\"), or use fsdp2",
         ));
     }
     let half = !matches!(training.loaded(), BaseDtype::Precision | BaseDtype::Float32);
@@ -311,6 +340,9 @@ fn with_flat_adapters(scenario: &Scenario, lora: &Lora) -> Result<()> {
             ),
             format!("set it to {beside}, or use fsdp2"),
         ));
+    }
+    if alone {
+        return Ok(());
     }
     if half && prepared && !lora.autocast_adapter_dtype {
         return Err(Error::new(
@@ -340,6 +372,10 @@ fn with_fsdp(scenario: &Scenario) -> Result<()> {
     if family.is_own() && !["mlp", "hull"].contains(&family.name) {
         let hint = "use ddp, one card, or a model of Hugging Face";
         return refuse(at::gpus, format!("{} of {}", parallel.strategy, family.name), hint);
+    }
+    if keys.wrap == Wrap::Peft && (parallel.strategy != ParallelStrategy::Fsdp1 || training.lora.is_none()) {
+        let problem = "peft's wrapping is of adapters under FSDP1";
+        return Err(Error::new(fsdp::at::wrap, problem, "use wrap = \"layer\""));
     }
     if keys.wrap == Wrap::Torchtitan {
         // A weight that the embedding and the head share would be let go of between them. None of these shares it unless told.

@@ -69,16 +69,27 @@ levers! {
             near: Near::unlike(1.0),
         }
         /// Whether parameters, gradients and optimizer state lie in the machine's memory, where clipping and the optimizer run
-        /// (`CPUOffloadPolicy`). What they take there is not estimated.
+        /// (`CPUOffloadPolicy`).
         pub cpu_offload: bool = false => {
             link: "cpu_offload",
             label: "Offloaded to the CPU",
-            help: "CPUOffloadPolicy: shards, gradients and states in the machine's memory, which is not estimated",
+            help: "CPUOffloadPolicy: shards, gradients and states in the machine's memory",
             group: Group::Spread,
             written: Written::WhereItSays,
             only: Some(Mode::Train),
             yields: true,
             near: Near::unlike(4.0),
+        }
+        /// Offloaded: whether what lies in the machine's memory is page-locked (`CPUOffloadPolicy.pin_memory`). FSDP1 knows no other way.
+        pub pin_memory: bool = true => {
+            link: "fsdp_pin",
+            label: "Page-locked",
+            help: "CPUOffloadPolicy.pin_memory: shards and gradients in page-locked memory, which is rounded up to powers of two",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(0.25),
         }
         /// Whether gradients are reduced after every micro-batch; else they stay whole until the last one
         /// (`set_requires_gradient_sync(False)`).
@@ -201,6 +212,8 @@ words!(
         Layer = "layer" as "every layer and the root",
         /// torchtitan's: the embedding, every layer, norm and output head together, and the root.
         Torchtitan = "torchtitan" as "as torchtitan does",
+        /// FSDP1 with adapters: every module that is trained by itself, every layer, and the root (`fsdp_auto_wrap_policy` of peft).
+        Peft = "peft" as "every adapter, every layer and the root",
         /// The root alone.
         Root = "root" as "the root alone",
     }

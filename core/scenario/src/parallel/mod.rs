@@ -124,6 +124,51 @@ levers! {
             yields: true,
             near: Near::unlike(4.0),
         }
+        /// Tensor parallel: whether what lies between the matrices is cut along the sequence.
+        pub sequence_parallel: bool = false => {
+            link: "sequence_parallel",
+            label: "Sequence parallel",
+            help: "Tensor parallel: norms and dropouts cut along the sequence; not estimated yet",
+            group: Group::Later,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(1.0),
+        }
+        /// Tensor parallel: whether the loss is computed on logits that stay cut.
+        pub loss_parallel: bool = false => {
+            link: "loss_parallel",
+            label: "Loss parallel",
+            help: "Tensor parallel: the loss on logits that stay cut; not estimated yet",
+            group: Group::Later,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(1.0),
+        }
+        /// Pipeline parallel: in which order micro-batches pass.
+        pub schedule: Schedule = Schedule::OneForwardOneBackward => {
+            link: "schedule",
+            label: "Schedule",
+            help: "Pipeline parallel: in which order micro-batches pass; not estimated yet",
+            group: Group::Later,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(1.0),
+        }
+        /// Pipeline parallel: micro-batches of a step.
+        pub pipeline_micro_batches: u64 = 1 => {
+            link: "pipeline_micro_batches",
+            kind: Kind::Count { most: limits::CARDS },
+            label: "Micro-batches in the pipeline",
+            help: "Pipeline parallel: micro-batches of a step; not estimated yet",
+            group: Group::Later,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(1.0),
+        }
         /// DistributedDataParallel's own keys.
         pub ddp: Ddp = Ddp::default() => [Ddp]
         /// The keys of FSDP.
@@ -134,11 +179,11 @@ levers! {
 }
 
 words!(
-    /// How a training is spread over several cards. All are read; all but `data-parallel` and `megatron` are estimated.
+    /// How a training is spread over several cards. All are read; all but `megatron` are estimated.
     ParallelStrategy {
         /// One card.
         None = "none",
-        /// torch.nn.DataParallel: one process, replicas in threads. Not estimated yet.
+        /// torch.nn.DataParallel: one process that copies the model to every card before each forward.
         DataParallel = "data-parallel" as "DataParallel",
         /// torch.nn.parallel.DistributedDataParallel: a whole model on every card, gradients averaged in buckets.
         Ddp = "ddp" as "DDP",
@@ -159,10 +204,33 @@ words!(
     }
 );
 
+words!(
+    /// In which order the micro-batches of a pipeline pass (`torch.distributed.pipelining`).
+    Schedule {
+        /// `Schedule1F1B`.
+        OneForwardOneBackward = "1f1b" as "1F1B",
+        /// `ScheduleGPipe`.
+        GPipe = "gpipe" as "GPipe",
+        /// `ScheduleInterleaved1F1B`.
+        Interleaved = "interleaved-1f1b" as "interleaved 1F1B",
+        /// `ScheduleInterleavedZeroBubble`.
+        ZeroBubble = "zero-bubble" as "zero bubble",
+    }
+);
+
 impl ParallelStrategy {
     /// Those that are estimated.
-    pub const ESTIMATED: [Self; 8] =
-        [Self::None, Self::Ddp, Self::Fsdp2, Self::Fsdp1, Self::Zero0, Self::Zero1, Self::Zero2, Self::Zero3];
+    pub const ESTIMATED: [Self; 9] = [
+        Self::None,
+        Self::DataParallel,
+        Self::Ddp,
+        Self::Fsdp2,
+        Self::Fsdp1,
+        Self::Zero0,
+        Self::Zero1,
+        Self::Zero2,
+        Self::Zero3,
+    ];
 
     /// Whether DeepSpeed's engine runs it.
     pub const fn is_zero(self) -> bool {

@@ -40,12 +40,24 @@ levers! {
         pub offload_optimizer: Offload = Offload::None => {
             link: "offload_optimizer",
             label: "Optimizer offloaded",
-            help: "offload_optimizer.device: what lies in the machine's memory is not estimated",
+            help: "offload_optimizer.device: master weights, states and gradients in the machine's memory",
             group: Group::Spread,
             written: Written::WhereItSays,
             only: Some(Mode::Train),
             yields: true,
             near: Near::unlike(4.0),
+        }
+        /// Whether what is offloaded lies in page-locked memory (`pin_memory` of `offload_optimizer` and `offload_param`, which DeepSpeed
+        /// has on).
+        pub offload_pin_memory: bool = true => {
+            link: "zero_pin",
+            label: "Page-locked",
+            help: "pin_memory of offload_optimizer and offload_param: page-locked memory is rounded up to powers of two",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(0.25),
         }
         /// Stage 3: numbers of parameters that are gathered ahead whenever a module runs.
         pub prefetch_bucket_size: u64 = 50_000_000 => {
@@ -133,7 +145,7 @@ levers! {
         pub offload_param: Offload = Offload::None => {
             link: "offload_param",
             label: "Parameters offloaded",
-            help: "offload_param.device, of stage 3: what lies in the machine's memory is not estimated",
+            help: "offload_param.device, of stage 3: the cards' parts of parameters in the machine's memory",
             group: Group::Spread,
             written: Written::WhereItSays,
             only: Some(Mode::Train),

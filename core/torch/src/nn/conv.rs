@@ -4,7 +4,7 @@ use super::scope::Scope;
 use crate::ops::{self, Window};
 use crate::tensor::{DType, ModuleId, Tensor};
 
-/// `nn.Conv2d` with a square kernel.
+/// `nn.Conv2d`.
 #[derive(Debug)]
 pub struct Conv2d {
     weight: Tensor,
@@ -21,6 +21,18 @@ impl Conv2d {
             weight: scope.parameter(&[outputs, inputs / groups, side, side]),
             bias: bias.then(|| scope.parameter(&[outputs])),
             window,
+            module: scope.module(),
+        }
+    }
+
+    /// `nn.Conv2d(inputs, outputs, (height, width), padding=(height // 2, width // 2), bias=False)` of odd sides: one place a
+    /// pixel.
+    pub fn oblong(scope: &Scope, inputs: u64, outputs: u64, [height, width]: [u64; 2]) -> Self {
+        Self {
+            weight: scope.parameter(&[outputs, inputs, height, width]),
+            bias: None,
+            // Where the kernel may stand is all that is asked of it.
+            window: Window { kernel: 1, stride: 1, padding: 0 },
             module: scope.module(),
         }
     }

@@ -68,7 +68,16 @@ fn create(
         Some((mask, padded)) => Some((ops::to(mask, DType::Bool), padded)),
         None => {
             if let Some(position_ids) = position_ids.filter(|_| !cx.remembers()) {
-                find_packed_sequence_indices(cx, batch, position_ids);
+                let rules = cx.machine().rules;
+                let packed = find_packed_sequence_indices(cx, batch, position_ids);
+                if rules.has(&rules::PACKED_MASKS) && !rules.has(&rules::PACKED_IS_ASKED) {
+                    let allowed = packed_mask(&packed, seq, window);
+                    drop(packed);
+                    return Some(match attention {
+                        Attention::Sdpa => allowed,
+                        Attention::Eager => additive(&allowed, embeds.dtype()),
+                    });
+                }
             }
             None
         }
@@ -90,8 +99,8 @@ pub fn additive(allowed: &Tensor, dtype: DType) -> Tensor {
     ops::pointwise(Pointwise::WhereSelf, allowed, &[&zero, &minimum], allowed.dims(), dtype)
 }
 
-/// `find_packed_sequence_indices`: whether positions ever jump; ends in a look at the device and nothing is kept.
-fn find_packed_sequence_indices(cx: &Rc<Context>, batch: u64, position_ids: &Tensor) {
+/// `find_packed_sequence_indices`: which sequence each token is of, by where positions jump.
+fn find_packed_sequence_indices(cx: &Rc<Context>, batch: u64, position_ids: &Tensor) -> Tensor {
     let seq = position_ids.size(-1);
     let first = ops::pointwise(Pointwise::SubTensor, position_ids, &[], &[batch, 1], DType::Int64);
     let prepended = ops::rearrangement(cx, Rearrangement::Cat, &[batch, seq + 1], DType::Int64);
@@ -100,9 +109,44 @@ fn find_packed_sequence_indices(cx: &Rc<Context>, batch: u64, position_ids: &Ten
     let jumps = ops::pointwise(Pointwise::NeScalar, &difference, &[], &[batch, seq], DType::Bool);
     let packed = ops::reduction(Reduction::Cumsum, &jumps, &[batch, seq], DType::Int64);
     drop(jumps);
-    let equal = ops::pointwise(Pointwise::EqScalar, &packed, &[], &[batch], DType::Bool);
-    drop((ops::reduction(Reduction::All, &equal, &[], DType::Bool), equal));
-    drop((first, difference, packed));
+    if cx.machine().rules.has(&rules::PACKED_IS_ASKED) {
+        // (packed_sequence_mask[:, -1] == 0).all()
+        let equal = ops::pointwise(Pointwise::EqScalar, &packed, &[], &[batch], DType::Bool);
+        drop((ops::reduction(Reduction::All, &equal, &[], DType::Bool), equal));
+    }
+    drop((first, difference));
+    packed
+}
+
+/// `and_masks(mask_function, packed_sequence_mask_function(packed))`, a boolean `[batch, 1, seq, seq]`, as transformers made
+/// it of whatever was given no mask until it asked.
+fn packed_mask(packed: &Tensor, seq: u64, window: Option<u64>) -> Tensor {
+    let (cx, batch) = (packed.cx(), packed.size(0));
+    let keys = ops::arange(cx, seq);
+    let (batches, heads) = (ops::arange(cx, batch), ops::arange(cx, 1));
+    let square = [1, 1, seq, seq];
+    let causal = || ops::pointwise(Pointwise::LeTensor, &keys, &[&keys], &square, DType::Bool);
+    let recent = || {
+        let bound = ops::pointwise(Pointwise::SubTensor, &keys, &[], &[1, 1, seq, 1], DType::Int64);
+        ops::pointwise(Pointwise::GtTensor, &keys, &[&bound], &square, DType::Bool)
+    };
+    let windowed = || and_masks(cx, &[&recent, &causal]);
+    // `packed[batch_idx, index]`: both indices are written out.
+    let of_each = |sizes: [u64; 4]| {
+        let index = || ops::rearrangement(cx, Rearrangement::IndexTensor, &sizes, DType::Int64);
+        let indices = [index(), index()];
+        let out = index();
+        drop(indices);
+        out
+    };
+    let same = || {
+        let (queries, keys) = (of_each([batch, 1, seq, 1]), of_each([batch, 1, 1, seq]));
+        ops::pointwise(Pointwise::EqTensor, &queries, &[&keys], &[batch, 1, seq, seq], DType::Bool)
+    };
+    let pattern: &dyn Fn() -> Tensor = if window.is_some() { &windowed } else { &causal };
+    let allowed = and_masks(cx, &[pattern, &same]);
+    drop((keys, batches, heads));
+    allowed
 }
 
 /// `fast_all(mask)`: a sum and a comparison.

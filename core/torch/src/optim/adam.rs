@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use plimsoll_catalog::software::rules;
 use plimsoll_scenario::OptimizerImpl;
+use smallvec::SmallVec;
 
 use super::groups::by_dtype;
 use super::lists::{Lists, Pass};
@@ -11,34 +12,48 @@ use super::{Optimizer, like, state, with_gradients};
 use crate::Op;
 use crate::tensor::{Context, DType, Kind, Tensor};
 
-/// Two moments a parameter.
+/// Two moments a parameter, and with `amsgrad` the largest second moment there was.
 #[derive(Debug)]
 pub struct Adam {
     implementation: OptimizerImpl,
     decays: bool,
-    states: Vec<Option<Vec<Tensor>>>,
+    maxima: bool,
+    states: Vec<Option<SmallVec<[Tensor; 2]>>>,
 }
 
 impl Adam {
     /// No state until the first step. AdamW decays the weights by default, Adam does not.
     pub fn new(implementation: OptimizerImpl, decays: bool) -> Self {
-        Self { implementation, decays, states: Vec::new() }
+        Self { implementation, decays, maxima: false, states: Vec::new() }
     }
 
-    /// `_init_group`: the step (on the device for fused only), then both moments, parameter by parameter.
+    /// `amsgrad`: the root is that of the largest second moments.
+    pub fn with_maxima(self, maxima: bool) -> Self {
+        Self { maxima, ..self }
+    }
+
+    /// `torch.maximum(max_exp_avg_sqs, exp_avg_sqs, out=max_exp_avg_sqs)`, if it is asked for.
+    fn maxima(&self, op: Op) -> Option<Pass> {
+        self.maxima.then(|| Pass::new(op, 2, 1))
+    }
+
+    /// `_init_group`: the step (on the device for fused only), then the moments, parameter by parameter.
     fn initialize(&mut self, cx: &Rc<Context>, parameters: &[Tensor]) {
         self.states.resize(parameters.len(), None);
         for (i, p) in with_gradients(parameters) {
             if self.states[i].is_some() {
                 continue;
             }
-            let mut tensors = Vec::with_capacity(3);
+            let mut tensors = SmallVec::new();
             if self.implementation == OptimizerImpl::Fused {
                 let step = || cx.owned_by(p, || cx.launch(Op::Zeros, &[]).make_sizes(&[], DType::Float32));
                 tensors.push(cx.counting_as(Kind::OptimizerState, step));
             }
             tensors.push(state(cx, Op::ZerosLike, p));
             tensors.push(state(cx, Op::ZerosLike, p));
+            if self.maxima {
+                tensors.push(state(cx, Op::ZerosLike, p));
+            }
             self.states[i] = Some(tensors);
         }
     }
@@ -68,11 +83,15 @@ impl Optimizer for Adam {
     fn step(&mut self, cx: &Rc<Context>, parameters: &[Tensor]) {
         self.initialize(cx, parameters);
         match self.implementation {
-            OptimizerImpl::Fused => Lists::of(parameters).run(cx, &[Pass::new(Op::FusedAdamInPlace, 4, 3)]),
+            OptimizerImpl::Fused => {
+                let more = u64::from(self.maxima);
+                Lists::of(parameters).run(cx, &[Pass::new(Op::FusedAdamInPlace, 4 + more, 3 + more)]);
+            }
             // exp_avg_sq_sqrt = torch._foreach_sqrt(exp_avg_sqs): a copy of every parameter, all at once.
             OptimizerImpl::Foreach => {
                 let lists = Lists::of(parameters);
                 lists.run(cx, &FOREACH[usize::from(!self.decays)..]);
+                lists.run(cx, self.maxima(Op::ForeachMaximumInPlace).as_slice());
                 let roots: Vec<Tensor> =
                     by_dtype(parameters).into_iter().map(|p| like(cx, Op::ForeachSqrt, p)).collect();
                 lists.run(cx, &ROOTS);
@@ -91,6 +110,7 @@ impl Optimizer for Adam {
                 let mut denominator: Option<Tensor> = None;
                 for (_, p) in with_gradients(parameters) {
                     Pass::over(&FOR_LOOP[usize::from(!self.decays)..], p);
+                    Pass::over(self.maxima(Op::MaximumOut).as_slice(), p);
                     let root = cx.owned_by(p, || cx.launch(Op::Sqrt, &[p]).make_like(p));
                     let quotient = cx.owned_by(p, || cx.launch(Op::DivTensor, &[&root]).make_like(p));
                     drop(root);

@@ -97,13 +97,14 @@ fn by_list(cx: &Rc<Context>, parameters: &[Tensor], sharded: bool) {
     let mut dtype = None;
     let gradients = by_dtype(parameters);
     let mut norms = Vec::with_capacity(gradients.len());
+    let one = Geometry::contiguous(&[]);
     for group in gradients.chunk_by(|a, b| a.dtype() == b.dtype()) {
         let largest = group.iter().map(|gradient| gradient.numel()).max().unwrap_or(0);
         let scratch = inside::foreach_norm(cx, NORM, group.len() as u64, largest);
         let mut launch = cx.launch(NORM, group);
         norms.extend(group.iter().map(|grad| {
             dtype = Some(dtype.map_or(grad.dtype(), |d: DType| d.promote(grad.dtype())));
-            launch.make_sizes(&[], grad.dtype())
+            launch.make(one.clone(), grad.dtype())
         }));
         drop(launch);
         drop(scratch);

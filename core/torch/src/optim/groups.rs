@@ -19,12 +19,13 @@ pub fn by_dtype_apart(parameters: &[Tensor]) -> Vec<Vec<&Tensor>> {
 /// `unordered_map`, which libstdc++ walks from the key that was inserted last.
 pub fn by_dtype(parameters: &[Tensor]) -> Vec<&Tensor> {
     let mut order: Vec<DType> = Vec::new();
+    let mut grouped: Vec<&Tensor> = Vec::with_capacity(parameters.len());
     for (_, p) in with_gradients(parameters) {
         if !order.contains(&p.dtype()) {
             order.push(p.dtype());
         }
+        grouped.push(p);
     }
-    let mut grouped: Vec<&Tensor> = with_gradients(parameters).map(|(_, p)| p).collect();
     if order.len() > 1 {
         grouped.sort_by_key(|p| std::cmp::Reverse(order.iter().position(|dtype| *dtype == p.dtype())));
     }

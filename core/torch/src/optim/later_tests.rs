@@ -4,13 +4,17 @@
 use std::rc::Rc;
 
 use plimsoll_ledger::PhaseName;
-use plimsoll_scenario::{Optimizer as Name, OptimizerImpl};
+use plimsoll_scenario::{Optimizer as Name, OptimizerImpl, Training};
 
 use super::{Ema, Share, build};
 use crate::Op;
 use crate::ops;
 use crate::tensor::testing::{alive, forward, frozen_of, made, watch, weight_of};
 use crate::tensor::{Context, DType, Kind, Tensor, backward};
+
+fn recipe(optimizer: Name, optimizer_impl: OptimizerImpl) -> Training {
+    Training { optimizer, optimizer_impl, ..Training::default() }
+}
 
 fn trained(cx: &Rc<Context>, sizes: &[&[u64]], dtype: DType) -> Vec<Tensor> {
     let weights: Vec<Tensor> = sizes.iter().map(|s| weight_of(cx, s, dtype)).collect();
@@ -31,7 +35,7 @@ fn adamw_8bit_keeps_bytes_and_scales() {
     for dtype in [DType::Float32, DType::BFloat16] {
         let cx = forward();
         let weights = trained(&cx, &[&[64, 64], &[64, 65]], dtype);
-        let mut optimizers = build(Name::AdamW8bit, OptimizerImpl::ForLoop, &weights);
+        let mut optimizers = build(&recipe(Name::AdamW8bit, OptimizerImpl::ForLoop), &weights);
         let first = step(&cx, &mut optimizers);
         assert_eq!(
             first,
@@ -58,7 +62,7 @@ fn adamw_8bit_keeps_bytes_and_scales() {
 fn adamw_8bit_leaves_small_parameters_in_float32() {
     let cx = forward();
     let weights = trained(&cx, &[&[4095]], DType::BFloat16);
-    let first = step(&cx, &mut build(Name::AdamW8bit, OptimizerImpl::ForLoop, &weights));
+    let first = step(&cx, &mut build(&recipe(Name::AdamW8bit, OptimizerImpl::ForLoop), &weights));
     assert_eq!(first, ["+zeros_like [4095] float32", "+zeros_like [4095] float32"]);
 }
 
@@ -67,7 +71,7 @@ fn adamw_8bit_leaves_small_parameters_in_float32() {
 fn lion_makes_two_buffers_of_one_parameter() {
     let cx = forward();
     let weights = trained(&cx, &[&[64, 32], &[64]], DType::BFloat16);
-    let mut optimizers = build(Name::Lion, OptimizerImpl::ForLoop, &weights);
+    let mut optimizers = build(&recipe(Name::Lion, OptimizerImpl::ForLoop), &weights);
     let first = step(&cx, &mut optimizers);
     assert_eq!(made(&first), ["zeros_like", "clone", "add.Tensor", "zeros_like", "clone", "add.Tensor"]);
     assert_eq!(alive(&cx, Kind::OptimizerState), ["zeros_like [64, 32] bfloat16", "zeros_like [64] bfloat16"]);
@@ -87,7 +91,7 @@ fn lion_makes_two_buffers_of_one_parameter() {
 fn foreach_lion_copies_every_moment_at_once() {
     let cx = forward();
     let weights = trained(&cx, &[&[64, 32], &[64]], DType::Float32);
-    let mut optimizers = build(Name::Lion, OptimizerImpl::Foreach, &weights);
+    let mut optimizers = build(&recipe(Name::Lion, OptimizerImpl::Foreach), &weights);
     step(&cx, &mut optimizers);
     let second = step(&cx, &mut optimizers);
     assert_eq!(second[..2], ["+clone [64, 32] float32", "+clone [64] float32"]);
@@ -99,7 +103,7 @@ fn foreach_lion_copies_every_moment_at_once() {
 fn fused_lion_keeps_float32() {
     let cx = forward();
     let weights = trained(&cx, &[&[64, 32]], DType::BFloat16);
-    let mut optimizers = build(Name::Lion, OptimizerImpl::Fused, &weights);
+    let mut optimizers = build(&recipe(Name::Lion, OptimizerImpl::Fused), &weights);
     assert_eq!(step(&cx, &mut optimizers), ["+zeros_like [64, 32] float32"]);
     assert!(step(&cx, &mut optimizers).is_empty());
 }
@@ -109,7 +113,7 @@ fn fused_lion_keeps_float32() {
 fn muon_works_on_the_smaller_gram_matrix() {
     let cx = forward();
     let weights = trained(&cx, &[&[64, 32]], DType::Float32);
-    let mut optimizers = build(Name::Muon, OptimizerImpl::Foreach, &weights);
+    let mut optimizers = build(&recipe(Name::Muon, OptimizerImpl::Foreach), &weights);
     let first = step(&cx, &mut optimizers);
     assert_eq!(
         first[..3],
@@ -127,7 +131,7 @@ fn muon_leaves_the_rest_to_adamw() {
     let cx = forward();
     let weights = trained(&cx, &[&[8, 4], &[100, 4], &[4]], DType::Float32);
     cx.mark_outer(&weights[1]);
-    let mut optimizers = build(Name::Muon, OptimizerImpl::Fused, &weights);
+    let mut optimizers = build(&recipe(Name::Muon, OptimizerImpl::Fused), &weights);
     let shares: Vec<_> = optimizers.iter().map(|share| (share.parameters.len(), share.scales_itself)).collect();
     assert_eq!(shares, [(1, false), (2, true)]);
     step(&cx, &mut optimizers);
@@ -141,9 +145,9 @@ fn muon_leaves_the_rest_to_adamw() {
 fn muon_makes_no_empty_optimizer() {
     let cx = forward();
     let weights = trained(&cx, &[&[8, 4]], DType::Float32);
-    assert_eq!(build(Name::Muon, OptimizerImpl::Foreach, &weights).len(), 1);
+    assert_eq!(build(&recipe(Name::Muon, OptimizerImpl::Foreach), &weights).len(), 1);
     let vectors = trained(&cx, &[&[8]], DType::Float32);
-    assert_eq!(build(Name::Muon, OptimizerImpl::Foreach, &vectors).len(), 1);
+    assert_eq!(build(&recipe(Name::Muon, OptimizerImpl::Foreach), &vectors).len(), 1);
 }
 
 /// `deepcopy(model)` copies frozen parameters and buffers too. The first update copies, each later one takes the count
@@ -169,11 +173,11 @@ fn an_average_copies_all_there_is() {
 fn paged_moments_of_large_parameters_are_not_the_allocators() {
     let cx = forward();
     let weights = trained(&cx, &[&[100_000], &[99_999]], DType::BFloat16);
-    let first = step(&cx, &mut build(Name::PagedAdamW, OptimizerImpl::ForLoop, &weights));
+    let first = step(&cx, &mut build(&recipe(Name::PagedAdamW, OptimizerImpl::ForLoop), &weights));
     assert_eq!(first, ["+zeros_like [99999] float32", "+zeros_like [99999] float32"]);
     let cx = forward();
     let weights = trained(&cx, &[&[102_400]], DType::Float32);
-    let first = step(&cx, &mut build(Name::PagedAdamW8bit, OptimizerImpl::ForLoop, &weights));
+    let first = step(&cx, &mut build(&recipe(Name::PagedAdamW8bit, OptimizerImpl::ForLoop), &weights));
     assert_eq!(
         first,
         ["+_to_copy [256] float32", "+_to_copy [256] float32", "+zeros [400] float32", "+zeros [400] float32"]
@@ -185,7 +189,7 @@ fn paged_moments_of_large_parameters_are_not_the_allocators() {
 fn adagrad_has_its_state_from_the_beginning() {
     let cx = forward();
     let weights = trained(&cx, &[&[64, 32], &[64]], DType::Float32);
-    let (made, mut optimizers) = watch(&cx, || build(Name::Adagrad, OptimizerImpl::Foreach, &weights));
+    let (made, mut optimizers) = watch(&cx, || build(&recipe(Name::Adagrad, OptimizerImpl::Foreach), &weights));
     assert_eq!(made, ["+full_like [64, 32] float32", "+full_like [64] float32"]);
     let first = step(&cx, &mut optimizers);
     assert_eq!(
@@ -208,7 +212,7 @@ fn rmsprop_keeps_what_it_is_asked_for() {
     {
         let cx = forward();
         let weights = trained(&cx, &[&[64, 32], &[64]], DType::BFloat16);
-        let mut optimizers = build(name, OptimizerImpl::ForLoop, &weights);
+        let mut optimizers = build(&recipe(name, OptimizerImpl::ForLoop), &weights);
         step(&cx, &mut optimizers);
         assert_eq!(alive(&cx, Kind::OptimizerState).len(), 2 * states, "{name}");
         let root = if states == 3 || name == Name::RmsPropCentered { "addcmul" } else { "sqrt" };
@@ -220,12 +224,71 @@ fn rmsprop_keeps_what_it_is_asked_for() {
     }
 }
 
+/// The largest second moments beside the moments; what a step makes for itself stays.
+#[test]
+fn amsgrad_is_a_third_state() {
+    for implementation in [OptimizerImpl::Foreach, OptimizerImpl::ForLoop, OptimizerImpl::Fused] {
+        let second = |amsgrad| {
+            let cx = forward();
+            let weights = trained(&cx, &[&[64, 32], &[64]], DType::BFloat16);
+            let mut optimizers = build(&Training { amsgrad, ..recipe(Name::AdamW, implementation) }, &weights);
+            step(&cx, &mut optimizers);
+            (alive(&cx, Kind::OptimizerState).len(), step(&cx, &mut optimizers))
+        };
+        let ((states, without), (more, with)) = (second(false), second(true));
+        assert_eq!(more, states + 2, "{implementation}");
+        assert_eq!(with, without, "{implementation}");
+    }
+}
+
+/// A root that goes over to the next parameter, its quotient gone before; over lists one copy of every parameter.
+#[test]
+fn nadam_takes_roots() {
+    let cx = forward();
+    let weights = trained(&cx, &[&[64, 32], &[64]], DType::BFloat16);
+    let mut optimizers = build(&recipe(Name::NAdam, OptimizerImpl::ForLoop), &weights);
+    step(&cx, &mut optimizers);
+    assert_eq!(alive(&cx, Kind::OptimizerState).len(), 4);
+    assert_eq!(
+        step(&cx, &mut optimizers),
+        [
+            "+div.Tensor [64, 32] bfloat16",
+            "+sqrt [64, 32] bfloat16",
+            "-div.Tensor [64, 32] bfloat16",
+            "+div.Tensor [64] bfloat16",
+            "+sqrt [64] bfloat16",
+            "-div.Tensor [64] bfloat16",
+            "-sqrt [64, 32] bfloat16",
+            "-sqrt [64] bfloat16",
+        ]
+    );
+}
+
+/// The sizes of the gradients: over lists a copy of one dtype's at a time, in a loop one parameter's.
+#[test]
+fn adamax_takes_the_gradients_sizes() {
+    let cx = forward();
+    let weights = [trained(&cx, &[&[512]], DType::Float32), trained(&cx, &[&[512]], DType::BFloat16)].concat();
+    let mut optimizers = build(&recipe(Name::Adamax, OptimizerImpl::Foreach), &weights);
+    step(&cx, &mut optimizers);
+    let lines = |op: &str| ["+", "-"].map(|sign| format!("{sign}{op} [512] bfloat16"));
+    let [made, gone] = lines("_foreach_abs");
+    let [next, last] = [made.replace("bfloat16", "float32"), gone.replace("bfloat16", "float32")];
+    assert_eq!(step(&cx, &mut optimizers), [made, gone, next, last]);
+    let cx = forward();
+    let weights = trained(&cx, &[&[64, 32], &[512]], DType::BFloat16);
+    let mut optimizers = build(&recipe(Name::Adamax, OptimizerImpl::ForLoop), &weights);
+    step(&cx, &mut optimizers);
+    assert_eq!(alive(&cx, Kind::OptimizerState).len(), 4);
+    assert_eq!(step(&cx, &mut optimizers)[2..], lines("abs"));
+}
+
 /// A list of one dtype outlives the making of the next one's: `std` and `avg` are names.
 #[test]
 fn lists_of_two_dtypes_overlap() {
     let cx = forward();
     let weights = [trained(&cx, &[&[512]], DType::Float32), trained(&cx, &[&[512]], DType::BFloat16)].concat();
-    let mut optimizers = build(Name::RmsProp, OptimizerImpl::Foreach, &weights);
+    let mut optimizers = build(&recipe(Name::RmsProp, OptimizerImpl::Foreach), &weights);
     step(&cx, &mut optimizers);
     assert_eq!(
         step(&cx, &mut optimizers),
@@ -244,7 +307,7 @@ fn lists_of_two_dtypes_overlap() {
 fn torchs_adafactor_keeps_rows_and_columns() {
     let cx = forward();
     let weights = trained(&cx, &[&[64, 32], &[64]], DType::BFloat16);
-    let mut optimizers = build(Name::AdafactorTorch, OptimizerImpl::ForLoop, &weights);
+    let mut optimizers = build(&recipe(Name::AdafactorTorch, OptimizerImpl::ForLoop), &weights);
     step(&cx, &mut optimizers);
     assert_eq!(
         alive(&cx, Kind::OptimizerState),

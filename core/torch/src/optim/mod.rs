@@ -3,6 +3,7 @@
 mod adafactor;
 mod adagrad;
 mod adam;
+mod adamax;
 mod adamw8bit;
 mod clip;
 mod ema;
@@ -12,6 +13,7 @@ mod later_tests;
 mod lion;
 mod lists;
 mod muon;
+mod nadam;
 mod rmsprop;
 mod scaler;
 mod sgd;
@@ -21,7 +23,7 @@ mod torch_adafactor;
 
 use std::rc::Rc;
 
-use plimsoll_scenario::{Optimizer as Name, OptimizerImpl};
+use plimsoll_scenario::{Optimizer as Name, OptimizerImpl, Training};
 
 use crate::Op;
 use crate::tensor::{Context, DType, Kind, Tensor};
@@ -60,7 +62,8 @@ impl Share {
 
 /// The optimizers of a scenario, in the order they step: one, but for Muon, which leaves a part of the parameters to
 /// AdamW.
-pub fn build(name: Name, implementation: OptimizerImpl, parameters: &[Tensor]) -> Vec<Share> {
+pub fn build(training: &Training, parameters: &[Tensor]) -> Vec<Share> {
+    let (name, implementation) = (training.optimizer, training.optimizer_impl);
     let share = |optimizer: Box<dyn Optimizer>, parameters: Vec<Tensor>, scales_itself| Share {
         optimizer,
         parameters,
@@ -71,7 +74,10 @@ pub fn build(name: Name, implementation: OptimizerImpl, parameters: &[Tensor]) -
     match name {
         Name::Sgd => all(Box::new(sgd::Sgd::new(false, implementation)), fused),
         Name::SgdMomentum => all(Box::new(sgd::Sgd::new(true, implementation)), fused),
-        Name::Adam | Name::AdamW => all(Box::new(adam::Adam::new(implementation, name == Name::AdamW)), fused),
+        Name::Adam | Name::AdamW => {
+            let adam = adam::Adam::new(implementation, name == Name::AdamW);
+            all(Box::new(adam.with_maxima(training.amsgrad)), fused)
+        }
         Name::Adafactor => all(Box::<adafactor::Adafactor>::default(), false),
         Name::AdafactorTorch => all(Box::new(torch_adafactor::TorchAdafactor::new(implementation)), false),
         Name::Adagrad => all(Box::new(adagrad::Adagrad::new(implementation, parameters)), false),
@@ -80,6 +86,8 @@ pub fn build(name: Name, implementation: OptimizerImpl, parameters: &[Tensor]) -
             let centered = matches!(name, Name::RmsPropCentered | Name::RmsPropCenteredMomentum);
             all(Box::new(rmsprop::RmsProp::new(momentum, centered, implementation)), false)
         }
+        Name::NAdam => all(Box::new(nadam::NAdam::new(implementation)), false),
+        Name::Adamax => all(Box::new(adamax::Adamax::new(implementation)), false),
         Name::AdamW8bit => all(Box::new(adamw8bit::BnbAdamW::eight_bit(false)), false),
         Name::PagedAdamW8bit => all(Box::new(adamw8bit::BnbAdamW::eight_bit(true)), false),
         Name::PagedAdamW => all(Box::new(adamw8bit::BnbAdamW::paged()), false),

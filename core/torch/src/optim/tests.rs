@@ -5,12 +5,16 @@ use crate::Op;
 use std::rc::Rc;
 
 use plimsoll_ledger::PhaseName;
-use plimsoll_scenario::{Optimizer as Name, OptimizerImpl};
+use plimsoll_scenario::{Optimizer as Name, OptimizerImpl, Training};
 
 use super::{GradScaler, Norm, Share, build, clip_grad_norm, has_gradient, set_gradient};
 use crate::ops;
 use crate::tensor::testing::{alive, forward, frozen_of, made, watch, weight_of};
 use crate::tensor::{Context, DType, Kind, Tensor, backward};
+
+fn recipe(optimizer: Name, optimizer_impl: OptimizerImpl) -> Training {
+    Training { optimizer, optimizer_impl, ..Training::default() }
+}
 
 /// Weights of these sizes with a gradient each, the optimizer's phase begun.
 fn trained(cx: &Rc<Context>, sizes: &[&[u64]], dtype: DType) -> Vec<Tensor> {
@@ -33,7 +37,7 @@ const NUMBERS: u64 = 64 * 32 + 64 + 32;
 fn steps(name: Name, implementation: OptimizerImpl, dtype: DType) -> (u64, [Vec<String>; 2]) {
     let cx = forward();
     let weights = trained(&cx, &SIZES, dtype);
-    let mut optimizer = build(name, implementation, &weights);
+    let mut optimizer = build(&recipe(name, implementation), &weights);
     let made_by = |events: &[String]| made(events).into_iter().map(str::to_owned).collect();
     let (first, ()) = watch(&cx, || step(&cx, &mut optimizer));
     let (second, ()) = watch(&cx, || step(&cx, &mut optimizer));
@@ -72,7 +76,7 @@ fn adam_creates_its_state_in_the_first_step() {
 fn foreach_adam_makes_a_copy_of_every_parameter_at_once() {
     let cx = forward();
     let weights = trained(&cx, &SIZES, DType::Float32);
-    let mut optimizer = build(Name::AdamW, OptimizerImpl::Foreach, &weights);
+    let mut optimizer = build(&recipe(Name::AdamW, OptimizerImpl::Foreach), &weights);
     step(&cx, &mut optimizer);
     let (events, ()) = watch(&cx, || step(&cx, &mut optimizer));
     assert_eq!(
@@ -94,7 +98,7 @@ fn foreach_adam_makes_a_copy_of_every_parameter_at_once() {
 fn for_loop_adam_makes_two_buffers_of_one_parameter() {
     let cx = forward();
     let weights = trained(&cx, &SIZES[..2], DType::Float32);
-    let mut optimizer = build(Name::Adam, OptimizerImpl::ForLoop, &weights);
+    let mut optimizer = build(&recipe(Name::Adam, OptimizerImpl::ForLoop), &weights);
     step(&cx, &mut optimizer);
     let (events, ()) = watch(&cx, || step(&cx, &mut optimizer));
     assert_eq!(
@@ -144,7 +148,7 @@ fn adafactor_keeps_rows_and_columns() {
     // The last two dimensions are factored, whatever stands before them.
     let cx = forward();
     let weights = trained(&cx, &[&[5, 8, 4]], DType::Float32);
-    step(&cx, &mut build(Name::Adafactor, OptimizerImpl::ForLoop, &weights));
+    step(&cx, &mut build(&recipe(Name::Adafactor, OptimizerImpl::ForLoop), &weights));
 }
 
 /// Half parameters are updated through float32 copies of the gradient and of the parameter.
@@ -167,7 +171,7 @@ fn a_parameter_without_a_gradient_gets_no_state() {
         let unused = weight_of(&cx, &[100, 100], DType::Float32);
         weights.push(unused);
         let implementation = name.implementations()[0];
-        step(&cx, &mut build(name, implementation, &weights));
+        step(&cx, &mut build(&recipe(name, implementation), &weights));
         assert!(alive(&cx, Kind::OptimizerState).iter().all(|s| !s.contains("100")), "{name:?}");
     }
 }

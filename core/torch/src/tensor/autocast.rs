@@ -54,7 +54,7 @@ impl Context {
 
     /// Remembers a weight's copy until the region ends.
     pub fn cache_copy(self: &Rc<Self>, weight: &Tensor, copy: &Tensor) {
-        if let Some(region) = self.autocast.borrow_mut().as_mut() {
+        if let Some(region) = self.autocast.borrow_mut().as_mut().filter(|_| !self.has_threads()) {
             let index = weight.storage_id() as usize;
             if region.cache.len() <= index {
                 region.cache.resize(index + 1, None);

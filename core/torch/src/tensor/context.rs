@@ -50,6 +50,8 @@ pub struct Context {
     closed: Cell<bool>,
     /// Set when more was written than a run may have: nothing that follows is written, and the run is worth nothing.
     exhausted: Cell<bool>,
+    /// So many entries are written when it is looked at anew whether that is too much.
+    weighed_next: Cell<usize>,
     /// Whether a forward has changed the model itself, as the next one will not.
     changed: Cell<bool>,
     blas: Blas,
@@ -64,6 +66,10 @@ pub struct Context {
     pub(super) repetitions: Repetitions,
     /// Who sees what runs.
     pub(super) hooks: RefCell<Option<Rc<dyn Hooks>>>,
+    /// How many cards one process has, each with threads of its own; 0 where it has one (`torch.nn.DataParallel`).
+    threads: Cell<u64>,
+    /// The machine's own memory, where anything is in it.
+    pub(super) host: RefCell<Option<Rc<Context>>>,
 }
 
 /// cuBLAS keeps a workspace for every handle and stream, taken from PyTorch's allocator at the first product and never
@@ -77,6 +83,8 @@ struct Blas {
     lt_workspace: Cell<Workspace>,
     forward: Handle,
     backward: Handle,
+    /// Of the thread that steps, where forwards run in threads of their own.
+    step: Handle,
 }
 
 /// The workspaces of one thread's handle, where there are any yet.
@@ -107,6 +115,7 @@ impl Context {
             muted: Cell::new(false),
             closed: Cell::new(false),
             exhausted: Cell::new(false),
+            weighed_next: Cell::new(0),
             changed: Cell::new(false),
             blas: Blas::default(),
             inference: Cell::new(false),
@@ -116,6 +125,8 @@ impl Context {
             machine: Cell::default(),
             repetitions: Repetitions::default(),
             hooks: RefCell::default(),
+            threads: Cell::new(0),
+            host: RefCell::default(),
         })
     }
 
@@ -160,10 +171,13 @@ impl Context {
         self.closed.set(true);
         // A backward that was given up has left its own.
         self.let_go_of_repetitions();
-        for handle in [&self.blas.forward, &self.blas.backward] {
+        for handle in [&self.blas.forward, &self.blas.backward, &self.blas.step] {
             drop((handle.blas.take(), handle.lt.take()));
         }
         drop((self.past.take(), self.hooks.take()));
+        if let Some(host) = &*self.host.borrow() {
+            host.end();
+        }
     }
 
     /// Whether more was written than a run may have ([`Recorder::over`]): it is to be given up as soon as may be. A recomputation
@@ -173,10 +187,27 @@ impl Context {
         if self.frames.borrow().iter().any(Frame::recomputes) {
             return false;
         }
-        if !self.exhausted.get() && self.recorder.borrow().over(self.beside()) {
+        if !self.exhausted.get() && self.is_to_be_weighed() && self.recorder.borrow().over(self.beside()) {
             self.exhausted.set(true);
         }
         self.exhausted.get() || self.repeats_failed()
+    }
+
+    /// As [`Context::exhausted`], of all that is written by now.
+    pub fn exhausted_by_now(&self) -> bool {
+        self.weighed_next.set(0);
+        self.exhausted()
+    }
+
+    /// Whether enough was written since the last time to be worth weighing: whoever asks does so at every storage and node.
+    fn is_to_be_weighed(&self) -> bool {
+        const ENTRIES: usize = 64;
+        let written = self.recorder.borrow().entries() + self.next_seq.get() as usize;
+        if written < self.weighed_next.get() {
+            return false;
+        }
+        self.weighed_next.set(written + ENTRIES);
+        true
     }
 
     /// Says that this forward changes the model itself: the next one will not do the same.
@@ -245,7 +276,20 @@ impl Context {
 
     fn keep_workspace(self: &Rc<Self>, op: Op, bytes: u64, of: fn(&Handle) -> &RefCell<Option<Tensor>>) {
         let forward = self.grad_fn.get() == GradFn::None;
-        let place = of(if forward { &self.blas.forward } else { &self.blas.backward });
+        // The thread of a card's forward ends with it, and autograd's takes the handle that it gave back
+        // (`ATen/cuda/detail/DeviceThreadHandles.h`); the next forward's makes another.
+        let backward = &self.blas.backward;
+        if !forward && self.threads.get() > 0 && backward.blas.borrow().is_none() {
+            let left = (self.blas.forward.blas.take(), self.blas.forward.lt.take());
+            drop((backward.blas.replace(left.0), backward.lt.replace(left.1)));
+        }
+        let phase = |of: &Recorder| of.ledger().phases.last().map(|mark| mark.name);
+        let steps = self.threads.get() > 0 && phase(&self.recorder.borrow()) == Some(PhaseName::Optimizer);
+        let place = of(match forward {
+            true if steps => &self.blas.step,
+            true => &self.blas.forward,
+            false => &self.blas.backward,
+        });
         if bytes == 0 || place.borrow().is_some() || self.muted.get() {
             return;
         }
@@ -264,7 +308,8 @@ impl Context {
 
     /// Takes the ledger out of a finished run.
     pub fn take(&self) -> Ledger {
-        self.recorder.take().finish()
+        let host = self.host.take().map(|host| Box::new(host.take()));
+        Ledger { host, ..self.recorder.take().finish() }
     }
 
     /// Runs `f` inside a module, as `nn.Module.__call__` does.
@@ -326,6 +371,9 @@ impl Context {
             PhaseName::Backward => Kind::Backward,
             PhaseName::Clip | PhaseName::Optimizer | PhaseName::ZeroGrad => Kind::Optimizer,
         });
+        if let Some(host) = &*self.host.borrow() {
+            host.begin(name, step, micro_batch);
+        }
     }
 
     /// Allocates a tensor that no kernel has written yet: `torch.empty_strided` in the name of `op`.
@@ -341,6 +389,9 @@ impl Context {
             self.retain(0);
             return Tensor::fresh(self, 0, geometry, dtype);
         }
+        // The batch of all cards lies on the first one, which takes its share of it.
+        let shares = if self.kind.get() == Kind::Input { self.threads.get().max(1) } else { 1 };
+        let bytes = bytes.saturating_mul(shares);
         let id = self.recorder.borrow_mut().birth(Birth {
             bytes,
             kind: self.kind.get(),
@@ -393,6 +444,16 @@ impl Context {
     /// Whether it is there.
     pub(crate) fn has_linear_function(&self) -> bool {
         self.linear_function.get()
+    }
+
+    /// One process has so many cards, and runs the model in a thread of each: no weight is a leaf there, so autocast keeps no copies.
+    pub fn set_threads(&self, cards: u64) {
+        self.threads.set(cards);
+    }
+
+    /// Whether that is so.
+    pub(super) fn has_threads(&self) -> bool {
+        self.threads.get() > 0
     }
 
     /// Lets units of a model that repeat be copied instead of executed, or not.

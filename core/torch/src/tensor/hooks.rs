@@ -107,7 +107,7 @@ impl Leaf {
     /// Says that a gradient has arrived.
     pub(super) fn tell(&self, cx: &Rc<Context>) {
         if let (Some(number), Some(hooks)) = (self.number.get(), cx.hooks()) {
-            hooks.accumulated(cx, number);
+            cx.telling(number, || hooks.accumulated(cx, number));
         }
     }
 }

@@ -7,21 +7,19 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use plimsoll_ledger::{DType, Kind, Law};
+use plimsoll_ledger::{DType, Kind, Law, Recorder};
 
 use super::context::Context;
 use super::geometry::Geometry;
 use super::storage::Tensor;
 
-/// No storage of the copy stands for this one.
-const NONE: u32 = u32::MAX;
-
-/// How far a run has come: how many events, launches and laws it has written.
+/// How far a run has come: how many events, launches and laws it has written, and of how many gradients hooks were told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     pub(super) event: usize,
     pub(super) launch: usize,
     pub(super) law: usize,
+    pub(super) told: usize,
 }
 
 impl Position {
@@ -47,7 +45,7 @@ impl Repeat {
     /// The copy of storage `id`.
     fn copy_of(&self, id: u32) -> Option<u32> {
         let index = id.checked_sub(self.first)? as usize;
-        self.copies.get(index).copied().filter(|&c| c != NONE)
+        self.copies.get(index).copied().filter(|&c| c != Recorder::NO_COPY)
     }
 
     /// Writes everything between two positions once more. What outlives the run (library workspaces, the scaler's state) is
@@ -55,40 +53,19 @@ impl Repeat {
     pub fn events(&mut self, cx: &Rc<Context>, range: Range<Position>) {
         let mut recorder = cx.recorder.borrow_mut();
         let mut references = cx.references.borrow_mut();
-        let mut next = recorder.ledger().storages.len() as u32;
-        let (mut born, mut events) = (Vec::new(), Vec::with_capacity(range.end.event - range.start.event));
-        let mut left_out = Vec::new();
-        for (at, event) in (range.start.event..).zip(&recorder.ledger().events[range.start.event..range.end.event]) {
-            if event.is_free() {
-                let Some(copy) = self.copy_of(event.id()) else {
-                    left_out.push(at);
-                    continue;
-                };
-                if let Some(count) = references.get(copy as usize) {
-                    count.set(0);
-                } else if let Some((_, dead)) = born.get_mut((copy as usize).saturating_sub(references.len())) {
-                    *dead = true;
-                }
-                events.push(event.of(copy));
-                continue;
+        let begin = recorder.ledger().events.len();
+        let events = range.start.event..range.end.event;
+        // Whatever comes is referred to until its end comes by.
+        let before = references.len();
+        references.resize(before + events.len(), Cell::new(1));
+        let dies = |copy: u32| {
+            if let Some(count) = references.get(copy as usize) {
+                count.set(0);
             }
-            let storage = recorder.ledger().storages[event.id() as usize];
-            if matches!(storage.kind, Kind::Workspace | Kind::OptimizerState) {
-                left_out.push(at);
-                continue;
-            }
-            born.push((storage, false));
-            events.push(event.of(next));
-            let index = (event.id() - self.first) as usize;
-            if self.copies.len() <= index {
-                self.copies.resize(index + 1, NONE);
-            }
-            self.copies[index] = next;
-            next += 1;
-        }
-        references.extend(born.iter().map(|(_, dead)| Cell::new(u32::from(!dead))));
-        recorder.launch_like(range.start.launch..range.end.launch, range.start.event, &left_out);
-        recorder.extend(born.into_iter().map(|(storage, _)| storage), events.into_iter());
+        };
+        let left_out = recorder.again(events, self.first, &mut self.copies, dies);
+        references.truncate(recorder.ledger().storages.len());
+        recorder.launch_like(range.start.launch..range.end.launch, range.start.event, begin, &left_out);
         for law in range.start.law..range.end.law {
             let law = recorder.ledger().laws[law];
             if let Some(storage) = self.copy_of(law.storage) {
@@ -117,21 +94,25 @@ impl Context {
     /// The storages made since `first` that something still refers to, but for what outlives the run.
     pub fn alive_since(&self, first: u32) -> Vec<u32> {
         let (recorder, references) = (self.recorder.borrow(), self.references.borrow());
-        let storages = &recorder.ledger().storages;
-        (first..storages.len() as u32)
-            .filter(|&id| {
-                let storage = &storages[id as usize];
-                let stays = matches!(storage.kind, Kind::Workspace | Kind::OptimizerState);
-                references[id as usize].get() > 0 && storage.bytes > 0 && !stays
-            })
-            .collect()
+        let since = first as usize;
+        let storages = recorder.ledger().storages.get(since..).unwrap_or_default();
+        let referred = references.get(since..).unwrap_or_default();
+        let stays = |kind: Kind| matches!(kind, Kind::Workspace | Kind::OptimizerState);
+        let all = (first..).zip(referred.iter().zip(storages));
+        let alive = all.filter(|(_, (count, s))| count.get() > 0 && s.bytes > 0 && !stays(s.kind));
+        alive.map(|(id, _)| id).collect()
     }
 
     /// How far the run has come.
     pub fn position(&self) -> Position {
         let recorder = self.recorder.borrow();
         let ledger = recorder.ledger();
-        Position { event: ledger.events.len(), launch: ledger.launches.len(), law: ledger.laws.len() }
+        Position {
+            event: ledger.events.len(),
+            launch: ledger.launches.len(),
+            law: ledger.laws.len(),
+            told: self.repetitions.told.borrow().len(),
+        }
     }
 
     /// The id the next storage will have.

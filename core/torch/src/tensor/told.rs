@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use plimsoll_ledger::{Birth, DType, GradFnId, Kind, ModuleId, OpId};
+use smallvec::SmallVec;
 
 use super::context::Context;
 use super::geometry::{Geometry, MAX_RANK};
@@ -22,10 +23,31 @@ pub struct Told<'a> {
     pub module: ModuleId,
     /// Element type.
     pub dtype: DType,
-    /// Sizes of the tensor it comes for.
-    pub sizes: &'a [u64],
+    /// The tensor it comes for.
+    pub shape: &'a ToldShape,
     /// Why it exists; `None`: by the phase.
     pub kind: Option<Kind>,
+}
+
+/// The sizes of a recorded tensor: many have the same.
+#[derive(Clone, Debug)]
+pub struct ToldShape {
+    sizes: SmallVec<[u64; MAX_RANK]>,
+    geometry: Geometry,
+}
+
+impl ToldShape {
+    /// Of these sizes.
+    pub fn new(sizes: impl IntoIterator<Item = u64>) -> Self {
+        let sizes: SmallVec<[u64; MAX_RANK]> = sizes.into_iter().collect();
+        let geometry = folded(&sizes);
+        Self { sizes, geometry }
+    }
+
+    /// The sizes that were recorded.
+    pub fn sizes(&self) -> &[u64] {
+        &self.sizes
+    }
 }
 
 /// The geometry of a recorded tensor. One of more dimensions than ours have has its first ones in one: it is as large, and what
@@ -56,24 +78,24 @@ impl Context {
         if self.exhausted() {
             // Any storage will do: nobody reads this ledger.
             self.retain(0);
-            return Tensor::fresh(self, 0, folded(told.sizes), told.dtype);
+            return Tensor::fresh(self, 0, told.shape.geometry.clone(), told.dtype);
         }
-        let Told { bytes, op, grad_fn, module, dtype, sizes, kind } = told;
+        let Told { bytes, op, grad_fn, module, dtype, shape, kind } = told;
         let kind = kind.unwrap_or_else(|| self.kind());
-        let birth = Birth { bytes, kind, op, grad_fn, module, dtype, sizes, owner: None };
+        let birth = Birth { bytes, kind, op, grad_fn, module, dtype, sizes: &shape.sizes, owner: None };
         let id = self.recorder.borrow_mut().birth(birth);
         self.refer(id);
-        Tensor::fresh(self, id, folded(sizes), dtype)
+        Tensor::fresh(self, id, shape.geometry.clone(), dtype)
     }
 
     /// Another tensor on a storage that comes from a recording; `None` where nothing refers to it any more.
-    pub fn told_again(self: &Rc<Self>, id: u32) -> Option<Tensor> {
+    pub fn told_again(self: &Rc<Self>, id: u32, shape: &ToldShape) -> Option<Tensor> {
         let dtype = self.recorder.borrow().ledger().storages.get(id as usize)?.dtype;
         if self.references(id) == 0 {
             return None;
         }
         self.retain(id);
-        Some(Tensor::fresh(self, id, Geometry::contiguous(&[]), dtype))
+        Some(Tensor::fresh(self, id, shape.geometry.clone(), dtype))
     }
 
     /// A matrix product runs that a recording tells of, in the thread of the forward or of backward: each has a handle.

@@ -16,7 +16,7 @@ use super::autograd::{Node, Work};
 use super::context::Context;
 use super::repeat::Position;
 use super::storage::Tensor;
-use super::unit_lines::{Bases, Lines, ModuleShift, Stretch, Whose};
+use super::unit_lines::{Bases, Lines, ModuleShift, Stretch, Told, Whose};
 use super::units::{Forward, Unit};
 
 /// How far a run had come when its backward reached the first node below a number.
@@ -55,6 +55,8 @@ impl std::fmt::Debug for Repetition {
 #[derive(Debug)]
 struct Written {
     lines: Lines,
+    /// Of which gradients hooks were told.
+    told: Vec<Told>,
     /// The storages of the first copied unit's backward, which was the last to be written.
     last: Range<u32>,
     /// Storages that changed places: the one that a handle has, and the one that stands where it was.
@@ -116,8 +118,9 @@ impl Repetition {
             (Whose::OwnBackward, stretch.born.clone()),
             (Whose::BehindBackward, behind.storage..from.storage),
         ];
-        let lines = Lines::read(cx.recorder.borrow().ledger(), &stretch, &ranges, &[])?;
         let model = &self.units[self.units.len() - 2];
+        let (told, apart) = cx.told_of(model, &stretch.positions)?;
+        let lines = Lines::read(cx.recorder.borrow().ledger(), &stretch, &ranges, &[], &apart)?;
         let given = gradients(model, &stretch.born, last_but_one);
         let carried = self.carried(&lines, &given)?;
 
@@ -130,8 +133,13 @@ impl Repetition {
             let unit = &self.units[index];
             let modules = ModuleShift::new(model.modules.clone(), unit.modules.start);
             let bases = [self.born[index].start, self.born[index - 1].start, cx.next_storage(), behind.start];
-            let (born, begin) =
-                lines.write(&mut cx.recorder.borrow_mut(), &mut cx.references.borrow_mut(), bases, &modules);
+            let tell = |parameter: usize| {
+                let edge = unit.parameters.get(parameter).and_then(Tensor::edge);
+                if let Some(leaf) = edge.and_then(|edge| edge.node.leaf()) {
+                    leaf.tell(cx);
+                }
+            };
+            let (born, begin) = lines.write(cx, bases, &modules, &told, tell);
             begins.push(begin);
             for number in self.forward.cast_for_the_graph() {
                 cx.set_references(bases[Whose::Own as usize] + number, 0);
@@ -163,7 +171,7 @@ impl Repetition {
             );
             swapped.push((handle, stands));
         }
-        self.written.replace(Some(Written { lines, last: behind, swapped, end: cx.reached() }));
+        self.written.replace(Some(Written { lines, told, last: behind, swapped, end: cx.reached() }));
         Some(())
     }
 
@@ -186,12 +194,12 @@ impl Repetition {
 
     /// Holds the second unit's backward against what was written.
     pub(super) fn check(&self, cx: &Context) {
-        if !self.holds(cx.recorder.borrow().ledger()) {
+        if !self.holds(cx, cx.recorder.borrow().ledger()) {
             cx.fail_repeats();
         }
     }
 
-    fn holds(&self, ledger: &Ledger) -> bool {
+    fn holds(&self, cx: &Context, ledger: &Ledger) -> bool {
         let written = self.written.borrow();
         let (Some(written), Some(to)) = (written.as_ref(), self.reached(0)) else { return false };
         let [first, second, .., last_but_one, _] = self.born.as_slice() else { return false };
@@ -203,10 +211,15 @@ impl Repetition {
             (Whose::OwnBackward, stretch.born.clone()),
             (Whose::BehindBackward, written.last.clone()),
         ];
-        let Some(lines) = Lines::read(ledger, &stretch, &ranges, &written.swapped) else { return false };
+        let Some((told, apart)) = self.units.get(1).and_then(|unit| cx.told_of(unit, &stretch.positions)) else {
+            return false;
+        };
+        let Some(lines) = Lines::read(ledger, &stretch, &ranges, &written.swapped, &apart) else { return false };
         let kind = |id: u32| ledger.storages[id as usize].kind;
         let mut numbers = 0..last_but_one.end - last_but_one.start;
-        lines.same(&written.lines) && numbers.all(|n| kind(second.start + n) == kind(last_but_one.start + n))
+        lines.same(&written.lines)
+            && told == written.told
+            && numbers.all(|n| kind(second.start + n) == kind(last_but_one.start + n))
     }
 }
 
@@ -261,9 +274,44 @@ impl Context {
         self.repetitions.next_mark.set(marks.last().map_or(0, |mark| mark.node));
     }
 
+    /// Hooks are told of the gradient of the parameter of this number, in `tell`. While units that were copied are waited for,
+    /// it is noted where that was, and what it launched.
+    pub(super) fn telling(&self, number: u32, tell: impl FnOnce()) {
+        if self.repetitions.awaiting.borrow().is_empty() {
+            return tell();
+        }
+        let (before, first) = (self.position(), self.next_storage());
+        tell();
+        let after = self.position();
+        if after.event != before.event || self.next_storage() != first {
+            // What comes or goes in it would be the unit's.
+            self.fail_repeats();
+        }
+        let launches = before.launch..after.launch;
+        self.repetitions.told.borrow_mut().push(Heard { number, event: before.event, launches });
+    }
+
+    /// Of which gradients of a unit hooks were told between two positions, and what that launched; `None` where they were told
+    /// of others.
+    fn told_of(&self, unit: &Unit, positions: &Range<Position>) -> Option<(Vec<Told>, Vec<Range<usize>>)> {
+        let told = self.repetitions.told.borrow();
+        let Range { start, end } = positions;
+        let number = |p: &Tensor| p.edge()?.node.leaf()?.number.get();
+        let mut apart: Vec<Range<usize>> = Vec::new();
+        let mut all = Vec::new();
+        for heard in told.get(start.told..end.told)? {
+            let parameter = unit.parameters.iter().position(|p| number(p) == Some(heard.number))?;
+            let others: usize = apart.iter().map(ExactSizeIterator::len).sum();
+            let launch = heard.launches.start.checked_sub(start.launch + others)?;
+            all.push(Told { parameter, line: heard.event.checked_sub(start.event)?, launch });
+            apart.push(heard.launches.clone());
+        }
+        Some((all, apart))
+    }
+
     /// Repetitions whose backward does not come any more are not waited for.
     pub(super) fn let_go_of_repetitions(&self) {
-        drop((self.repetitions.awaiting.take(), self.repetitions.marks.take()));
+        drop((self.repetitions.awaiting.take(), self.repetitions.marks.take(), self.repetitions.told.take()));
     }
 
     /// The backward is over: what was written for copied units is held against what was executed.
@@ -272,6 +320,7 @@ impl Context {
         for repetition in self.repetitions.awaiting.take() {
             repetition.check(self);
         }
+        drop(self.repetitions.told.take());
     }
 }
 
@@ -290,4 +339,14 @@ pub(super) struct Repetitions {
     marks: RefCell<Vec<Mark>>,
     /// Repetitions whose backward is to come.
     awaiting: RefCell<Vec<Rc<Repetition>>>,
+    /// Gradients that hooks were told of in this backward.
+    pub told: RefCell<Vec<Heard>>,
+}
+
+/// A gradient that hooks were told of: of which parameter, after how many events, and what they launched then.
+#[derive(Debug)]
+pub(super) struct Heard {
+    number: u32,
+    event: usize,
+    launches: Range<usize>,
 }

@@ -3,8 +3,9 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use plimsoll_ledger::{Event, Kind, Law, Ledger, ModuleId, Recorder, Storage, Stream, What, WorkId};
+use plimsoll_ledger::{Event, Kind, Law, Ledger, ModuleId, Storage, Stream, What, WorkId};
 
+use super::context::Context;
 use super::repeat::Position;
 
 /// What a unit wrote in one direction: forward or backward.
@@ -41,6 +42,14 @@ pub(super) struct Line {
     pub number: u32,
 }
 
+/// That hooks were told of the gradient of a unit's parameter: after so many of its lines, and so many of its launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    pub parameter: usize,
+    pub line: usize,
+    pub launch: usize,
+}
+
 /// Everything a unit wrote in one direction.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
@@ -54,12 +63,13 @@ pub(super) struct Lines {
 
 impl Lines {
     /// Reads a stretch; `ranges` are the storages that its events may be about, where those of `renamed` have another name.
-    /// `None` where an event is about another storage, or where something was made that is made only once.
+    /// Launches in the ranges `apart`, of the ledger's, are not the unit's. `None` where an event is about another storage, or where something was made that is made only once.
     pub fn read(
         ledger: &Ledger,
         stretch: &Stretch,
         ranges: &[(Whose, Range<u32>)],
         renamed: &[(u32, u32)],
+        apart: &[Range<usize>],
     ) -> Option<Self> {
         let Range { start, end } = &stretch.positions;
         let storages = ledger.storages[stretch.born.start as usize..stretch.born.end as usize].to_vec();
@@ -75,9 +85,10 @@ impl Lines {
             Some(Line { what: event.what(), whose: *whose, stream: event.stream(), number })
         };
         let lines = ledger.events[start.event..end.event].iter().map(line).collect::<Option<Vec<Line>>>()?;
-        let launches = ledger.launches[start.launch..end.launch]
-            .iter()
-            .map(|launch| ((launch.at as usize).saturating_sub(start.event) as u32, launch.work))
+        let launches = (start.launch..)
+            .zip(&ledger.launches[start.launch..end.launch])
+            .filter(|(index, _)| apart.iter().all(|range| !range.contains(index)))
+            .map(|(_, launch)| ((launch.at as usize).saturating_sub(start.event) as u32, launch.work))
             .collect();
         let numbered = |law: &Law| {
             let number = stretch.born.contains(&law.storage).then(|| law.storage - stretch.born.start)?;
@@ -87,27 +98,45 @@ impl Lines {
         Some(Self { lines, storages, launches, laws })
     }
 
-    /// Writes it for another unit; says the storages that were made, and where its events begin.
+    /// Writes it for another unit; says the storages that were made, and where its events begin. Where hooks were `told` of a
+    /// gradient, `tell` does so again.
     pub fn write(
         &self,
-        recorder: &mut Recorder,
-        references: &mut Vec<Cell<u32>>,
+        cx: &Context,
         bases: Bases,
         modules: &ModuleShift,
+        told: &[Told],
+        tell: impl Fn(usize),
     ) -> (Range<u32>, usize) {
-        let begin = recorder.ledger().events.len();
-        for (before, work) in &self.launches {
-            recorder.launch_at((begin + *before as usize) as u32, *work);
+        let storages = self.storages.iter().map(|storage| Storage { module: modules.of(storage.module), ..*storage });
+        let (begin, born) = {
+            let mut recorder = cx.recorder.borrow_mut();
+            (recorder.ledger().events.len(), recorder.extend(storages, std::iter::empty()))
+        };
+        cx.references.borrow_mut().resize(born.end as usize, Cell::new(0));
+        let (mut line, mut launch) = (0, 0);
+        for told in told {
+            self.write_part(cx, begin, bases, (line..told.line, launch..told.launch));
+            tell(told.parameter);
+            (line, launch) = (told.line, told.launch);
         }
-        let born = recorder.extend(
-            self.storages.iter().map(|storage| Storage { module: modules.of(storage.module), ..*storage }),
-            self.lines.iter().map(|line| Event::new(line.what, bases[line.whose as usize] + line.number, line.stream)),
-        );
-        references.resize(born.end as usize, Cell::new(0));
+        self.write_part(cx, begin, bases, (line..self.lines.len(), launch..self.launches.len()));
+        let mut recorder = cx.recorder.borrow_mut();
         for law in &self.laws {
             recorder.law(Law { storage: born.start + law.storage, ..*law });
         }
         (born, begin)
+    }
+
+    /// Writes some of its lines and launches, of a unit that begins at event `begin`.
+    fn write_part(&self, cx: &Context, begin: usize, bases: Bases, (lines, launches): (Range<usize>, Range<usize>)) {
+        let mut recorder = cx.recorder.borrow_mut();
+        for (before, work) in self.launches.get(launches).unwrap_or_default() {
+            recorder.launch_at((begin + *before as usize) as u32, *work);
+        }
+        let events = self.lines.get(lines).unwrap_or_default();
+        let event = |line: &Line| Event::new(line.what, bases[line.whose as usize] + line.number, line.stream);
+        recorder.extend(std::iter::empty(), events.iter().map(event));
     }
 
     /// Whether another unit did the same: the same events, and storages of the same sizes for the same reasons.

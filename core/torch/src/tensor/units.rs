@@ -155,7 +155,7 @@ impl Forward {
             cached.push(Cached { parameter, number: number(copy.storage_id())?, in_graph });
         }
         let ranges = [(Whose::Own, second.born.clone()), (Whose::Before, first.born.clone())];
-        let lines = Lines::read(cx.recorder.borrow().ledger(), second, &ranges, &[])?;
+        let lines = Lines::read(cx.recorder.borrow().ledger(), second, &ranges, &[], &[])?;
         // What else the unit before handed over has a handle that nobody here knows.
         let only_the_output = lines.freed(Whose::Before).all(|(number, _)| number == output);
         only_the_output.then_some(Self { lines, modules: unit.modules.clone(), output, cached })
@@ -178,12 +178,7 @@ impl Forward {
             let before = born.last().map_or(0, |born| born.start);
             let modules = ModuleShift::new(self.modules.clone(), unit.modules.start);
             let begin = cx.next_storage();
-            let (made, _) = self.lines.write(
-                &mut cx.recorder.borrow_mut(),
-                &mut cx.references.borrow_mut(),
-                [begin, before, 0, 0],
-                &modules,
-            );
+            let (made, _) = self.lines.write(cx, [begin, before, 0, 0], &modules, &[], |_| ());
             for cached in &self.cached {
                 let copy = cx.cached_copy(&units[1].parameters[cached.parameter]);
                 let Some(copy) = copy.map(|copy| copy.on_storage(begin + cached.number)) else { continue };
@@ -213,7 +208,7 @@ impl Forward {
     fn check(&self, cx: &Context, stretch: &Stretch, born: &[Range<u32>]) {
         let Some(before) = born.last() else { return };
         let ranges = [(Whose::Own, stretch.born.clone()), (Whose::Before, before.clone())];
-        let lines = Lines::read(cx.recorder.borrow().ledger(), stretch, &ranges, &[]);
+        let lines = Lines::read(cx.recorder.borrow().ledger(), stretch, &ranges, &[], &[]);
         if !lines.is_some_and(|lines| lines.same(&self.lines)) {
             cx.fail_repeats();
         }

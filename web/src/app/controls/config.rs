@@ -10,7 +10,6 @@ use plimsoll_web::wording::sentence;
 use wasm_bindgen::prelude::*;
 
 use super::hull::Refused;
-use crate::app::browser;
 use crate::app::exchange::Given;
 use crate::app::hulls::choose;
 use crate::app::logbook::Logbook;
@@ -91,7 +90,7 @@ pub fn ConfigPaste(hulls: Refused) -> impl IntoView {
 
     view! {
         <details class="fold" prop:open=move || open.get()>
-            <summary>"Paste a config.json"</summary>
+            <summary>"config.json"</summary>
             <div class="field" class:has-error=move || error().is_some()>
                 <label for="config-paste">"A model's config.json, pasted here or dropped anywhere on the page"</label>
                 <textarea
@@ -125,14 +124,6 @@ pub fn ConfigPaste(hulls: Refused) -> impl IntoView {
                 </p>
             </div>
         </details>
-        <button
-            type="button"
-            class="take to-exchange"
-            data-testid="to-exchange"
-            on:click=move |_| browser::focus("exchange-text")
-        >
-            "bring a training configuration"
-        </button>
     }
 }
 

@@ -40,7 +40,7 @@ pub fn DeviceChoice() -> impl IntoView {
     let help = Signal::derive(move || {
         planner.reading.with(|r| {
             r.as_ref().map_or_else(String::new, |r| {
-                format!("Gives one process {}; load line at {}.", number::bytes(r.capacity), number::bytes(r.load_line))
+                format!("{} for one process, load line {}", number::bytes(r.capacity), number::bytes(r.load_line))
             })
         })
     });
@@ -54,17 +54,19 @@ pub fn DeviceChoice() -> impl IntoView {
             choose=choose
         />
         <Levers group=Group::Parallel/>
-        <Show when=move || planner.scenario.with(|s| s.parallel.gpus > 1)>
+        <div class="folds">
+            <Show when=move || planner.scenario.with(|s| s.parallel.gpus > 1)>
+                <details class="fold">
+                    <summary>"How the strategy goes about it"</summary>
+                    <Levers group=Group::Spread/>
+                </details>
+            </Show>
             <details class="fold">
-                <summary>"How the strategy goes about it"</summary>
-                <Levers group=Group::Spread/>
+                <summary>"Memory and load line"</summary>
+                <div class="size-grid">
+                    <Levers group=Group::Card/>
+                </div>
             </details>
-        </Show>
-        <details class="fold">
-            <summary>"Memory and load line"</summary>
-            <div class="size-grid">
-                <Levers group=Group::Card/>
-            </div>
-        </details>
+        </div>
     }
 }

@@ -119,7 +119,8 @@ fn KeyField(key: &'static FamilyKey) -> impl IntoView {
                 given().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_else(|| default.to_owned())
             });
             let set = Callback::new(move |word: &'static str| put(word.into()));
-            view! { <Segments name=key.name label=key.name words=Signal::stored(words) value set/> }.into_any()
+            view! { <Segments name=key.name label=key.name most=words.len() words=Signal::stored(words) value set/> }
+                .into_any()
         }
     }
 }

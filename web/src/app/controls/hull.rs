@@ -97,7 +97,7 @@ pub fn HullChoice(refused: Refused) -> impl IntoView {
     view! {
         <details class="fold" prop:open=move || open || hull.get().is_some() || refused.0.get().is_some()>
             <summary>
-                {move || if of_the_catalog() { "Its sizes, and how it was recorded" } else { "Your own model, recorded" }}
+                {move || if of_the_catalog() { "As recorded" } else { "Recorded" }}
             </summary>
             <div class="field" class:has-error=move || refused.0.get().is_some()>
                 <label for="hull-file">"A .hull file of plimsoll trace, opened here or dropped anywhere on the page"</label>

@@ -9,11 +9,14 @@ use serde_json::Value;
 use crate::app::planner::{Planner, in_full};
 use crate::app::widgets::{NumberField, Segments, Switch, TextField};
 
-/// The controls of a group, in the table's order; each is there while the scenario leaves it a choice.
+/// The controls of a group, in the table's order, but for what decides: that comes first. Each is there while the scenario
+/// leaves it a choice.
 #[component]
 pub fn Levers(group: Group) -> impl IntoView {
     let own = |lever: &&'static Lever| lever.row.group == group && !matches!(lever.row.kind, Kind::Id);
-    levers().filter(own).map(|lever| view! { <LeverControl lever/> }).collect_view()
+    let mut levers: Vec<&'static Lever> = levers().filter(own).collect();
+    levers.sort_by_key(|lever| lever.path != at::training::quantization);
+    levers.into_iter().map(|lever| view! { <LeverControl lever/> }).collect_view()
 }
 
 #[component]
@@ -110,11 +113,13 @@ fn Words(lever: &'static Lever) -> impl IntoView {
     let planner = Planner::get();
     let now = value(planner, lever);
     let words = Memo::new(move |_| planner.scenario.with(|s| control::words(lever, s)));
+    let most = if let Kind::Words(words) = lever.row.kind { words.len() } else { 0 };
     view! {
         <Segments
             name=id(lever)
             label=lever.row.label
             words=words
+            most
             value=Signal::derive(move || field::text(now.get().as_ref()))
             set=Callback::new(move |word: &'static str| planner.change(&Change::Set(lever, word.into())))
         />

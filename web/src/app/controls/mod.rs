@@ -10,20 +10,43 @@ mod model;
 mod rest;
 mod sizes;
 
+use leptos::html::Form;
 use leptos::prelude::*;
 use plimsoll_core::scenario::Group;
+
+use crate::app::browser;
+use crate::app::explain::{Explain, ExplainToggle};
 
 #[component]
 pub fn Controls() -> impl IntoView {
     let refused = hull::Refused::new();
+    let explain: Explain = expect_context();
+    let form = NodeRef::<Form>::new();
+    // A column longer than the window goes along with the page until its end is in sight: it needs no bar of its own.
+    Effect::new(move || {
+        if let Some(form) = form.get() {
+            let style = web_sys::HtmlElement::style(&form);
+            browser::watch_height(&form, move |height| {
+                let _ = style.set_property("--tall", &format!("{height}px"));
+            });
+        }
+    });
     view! {
-        <form class="controls" aria-label="The run" on:submit=|event| event.prevent_default()>
+        <form
+            class="controls"
+            class:explains=move || explain.is_on()
+            aria-label="The run"
+            node_ref=form
+            on:submit=|event| event.prevent_default()
+        >
             <section class="group">
                 <h2>"Model"</h2>
                 <model::ModelChoice/>
-                <config::ConfigPaste hulls=refused/>
-                <hull::HullChoice refused/>
-                <sizes::OwnSizes/>
+                <div class="folds">
+                    <config::ConfigPaste hulls=refused/>
+                    <sizes::OwnSizes/>
+                    <hull::HullChoice refused/>
+                </div>
             </section>
             <section class="group">
                 <h2>"Card"</h2>
@@ -34,7 +57,18 @@ pub fn Controls() -> impl IntoView {
                 <lever::Levers group=Group::Load/>
             </section>
             <section class="group">
-                <h2>"Recipe"</h2>
+                <div class="group-head">
+                    <h2>"Recipe"</h2>
+                    <ExplainToggle/>
+                    <button
+                        type="button"
+                        class="take"
+                        data-testid="to-exchange"
+                        on:click=move |_| browser::focus("exchange-text")
+                    >
+                        "bring yours"
+                    </button>
+                </div>
                 <lever::Levers group=Group::Recipe/>
                 <adapters::Adapters/>
                 <rest::Rest/>

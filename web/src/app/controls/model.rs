@@ -33,9 +33,9 @@ pub fn ModelChoice() -> impl IntoView {
         let trains = planner.scenario.with(|s| s.training.mode == Mode::Train);
         planner.reading.with(|r| match r.as_ref().map(|r| (r.parameters, r.trainable)) {
             Some((total, trained)) if trains && trained < total => {
-                format!("{} parameters, {} trained{layers}.", number::count(total), number::count(trained))
+                format!("{} parameters, {} trained{layers}", number::count(total), number::count(trained))
             }
-            Some((total, _)) => format!("{} parameters{layers}.", number::count(total)),
+            Some((total, _)) => format!("{} parameters{layers}", number::count(total)),
             None => String::new(),
         })
     });

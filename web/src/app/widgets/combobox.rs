@@ -49,6 +49,12 @@ pub fn Combobox(
         active.set(index);
         browser::after(0, move || scroll_to(&option_id(index)));
     };
+    // A list that opens stands at what is chosen now.
+    let unfold = move || {
+        open.set(true);
+        let now = value.get_untracked();
+        show(items.with_untracked(|items| items.iter().position(|item| item.name == now)).unwrap_or(0));
+    };
     let keys = move |event: web_sys::KeyboardEvent| {
         let last = items.with_untracked(|items| items.len().saturating_sub(1));
         let now = active.get_untracked();
@@ -56,8 +62,7 @@ pub fn Combobox(
         match event.key().as_str() {
             "ArrowDown" | "ArrowUp" if !is_open => {
                 event.prevent_default();
-                open.set(true);
-                show(0);
+                unfold();
             }
             "ArrowDown" => {
                 event.prevent_default();
@@ -116,8 +121,7 @@ pub fn Combobox(
                     on:focus=select_all
                     on:click=move |_| {
                         if !open.get_untracked() {
-                            open.set(true);
-                            active.set(0);
+                            unfold();
                         }
                     }
                     on:input:target=move |event| {
@@ -168,7 +172,7 @@ pub fn Combobox(
                     }}
                 </ul>
             </div>
-            <p class="help" id=help_id>{move || help.get()}</p>
+            <p class="help fact" id=help_id>{move || help.get()}</p>
         </div>
     }
 }

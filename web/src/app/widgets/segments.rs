@@ -1,4 +1,4 @@
-//! One of a few: radio buttons set as a strip.
+//! One of a few words: radio buttons set as a strip, or a list where there are many.
 
 use leptos::prelude::*;
 use plimsoll_core::Result;
@@ -6,24 +6,49 @@ use plimsoll_core::scenario::Word;
 
 use crate::app::planner::in_full;
 
-/// The line under the strip says what the chosen word means, or why the last one that was asked for cannot be.
+/// So many words stand in a strip; more are a list that opens.
+const STRIP: usize = 5;
+
+/// The line under it says what the chosen word means; why the last one that was asked for cannot be, stands there always.
 #[component]
 pub fn Segments(
     #[prop(into)] name: String,
     label: &'static str,
     #[prop(into)] words: Signal<Vec<Word>>,
     #[prop(into)] value: Signal<String>,
+    /// How many words there are at most, whatever the scenario leaves of them.
+    most: usize,
     set: Callback<&'static str, Result<()>>,
 ) -> impl IntoView {
     let refused = RwSignal::new(None::<String>);
     let about = move || {
         let chosen = value.get();
-        let word = words.with(|words| words.iter().find(|word| word.key == chosen).map(|word| word.about));
-        refused.get().unwrap_or_else(|| word.unwrap_or_default().to_owned())
+        words.with(|words| words.iter().find(|word| word.key == chosen).map_or("", |word| word.about))
     };
-    let group = name.clone();
+    let choose = Callback::new(move |word: &'static str| refused.set(set.run(word).err().map(|fault| in_full(&fault))));
+    let inner = match most > STRIP {
+        true => view! { <List name=name.clone() label words value choose/> }.into_any(),
+        false => view! { <Strip name=name.clone() label words value choose/> }.into_any(),
+    };
     view! {
-        <fieldset class="field segments" data-testid=name>
+        <div class="field segments" data-testid=name>
+            {inner}
+            <p class="help">{about}</p>
+            <p class="error" role="alert">{move || refused.get()}</p>
+        </div>
+    }
+}
+
+#[component]
+fn Strip(
+    name: String,
+    label: &'static str,
+    words: Signal<Vec<Word>>,
+    value: Signal<String>,
+    choose: Callback<&'static str>,
+) -> impl IntoView {
+    view! {
+        <fieldset class="words">
             <legend>{label}</legend>
             <div class="strip">
                 // Keyed: a button that stays keeps the keyboard's focus.
@@ -31,16 +56,43 @@ pub fn Segments(
                     <label class="segment-choice">
                         <input
                             type="radio"
-                            name=group.clone()
+                            name=name.clone()
                             value=word.key
                             prop:checked=move || value.get() == word.key
-                            on:change=move |_| refused.set(set.run(word.key).err().map(|fault| in_full(&fault)))
+                            on:change=move |_| choose.run(word.key)
                         />
                         <span>{word.label}</span>
                     </label>
                 </For>
             </div>
-            <p class="help">{about}</p>
         </fieldset>
+    }
+}
+
+#[component]
+fn List(
+    name: String,
+    label: &'static str,
+    words: Signal<Vec<Word>>,
+    value: Signal<String>,
+    choose: Callback<&'static str>,
+) -> impl IntoView {
+    let chosen = move |list: web_sys::HtmlSelectElement| {
+        let key = list.value();
+        if let Some(word) = words.with_untracked(|words| words.iter().find(|word| word.key == key).copied()) {
+            choose.run(word.key);
+        }
+        // What was refused is not what holds.
+        list.set_value(&value.get_untracked());
+    };
+    view! {
+        <div class="words">
+            <label for=name.clone()>{label}</label>
+            <select id=name.clone() name=name on:change:target=move |event| chosen(event.target())>
+                <For each=move || words.get() key=|word| word.key let:word>
+                    <option value=word.key prop:selected=move || value.get() == word.key>{word.label}</option>
+                </For>
+            </select>
+        </div>
     }
 }

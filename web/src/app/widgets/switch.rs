@@ -5,7 +5,7 @@ use plimsoll_core::Result;
 
 use crate::app::planner::in_full;
 
-/// Under it stands what it does, or why it cannot be.
+/// Under it stands what it does, and why it cannot be.
 #[component]
 pub fn Switch(
     #[prop(into)] id: String,
@@ -33,7 +33,8 @@ pub fn Switch(
                 }
             />
             <label for=id>{label}</label>
-            <p class="help" id=help_id>{move || refused.get().unwrap_or_else(|| help.clone())}</p>
+            <p class="help" id=help_id>{help}</p>
+            <p class="error" role="alert">{move || refused.get()}</p>
         </div>
     }
 }

@@ -18,16 +18,17 @@ use plimsoll_scenario::{Offload, Parallel, Zero};
 use plimsoll_torch::Batch;
 use plimsoll_torch::nn::Sharded;
 use plimsoll_torch::ops::{self, Fill};
-use plimsoll_torch::optim::Share;
-use plimsoll_torch::tensor::{Context, DType, Hooks, Kind, ModuleId, Tensor};
+use plimsoll_torch::optim::{self, Share};
+use plimsoll_torch::tensor::{Context, DType, Hooks, HostMemory, Kind, ModuleId, Tensor};
 
 use super::small::Norms;
+use crate::hosted::Loaded as Arriving;
 use crate::wrapper::{Engine, Wrapper, places};
 use calls::{Calls, Passed};
 use coordinator::Coordinator;
 use reduction::Reduction;
 use step::{Step, SubGroup};
-use store::Store;
+use store::{Parameter, Store};
 
 /// `__allgather_stream` and `reduce_and_partition_stream`, where communication overlaps.
 const ALL_GATHER: Stream = Stream::new(1);
@@ -42,6 +43,8 @@ pub struct Late {
     groups: Vec<SubGroup>,
     /// The rank's master weights, a sub-group each, which the optimizer works on; none where they are in the machine's memory.
     masters: Vec<Tensor>,
+    /// Those that are there.
+    hosted: Vec<Tensor>,
     /// What lives as long as the optimizer: the rank's parts of all parameters, and the flag of overflows.
     #[allow(dead_code, reason = "held alive, as the optimizer holds it")]
     held: Vec<Tensor>,
@@ -102,6 +105,7 @@ impl Late {
             reduction,
             groups: loaded.groups,
             masters: loaded.masters,
+            hosted: loaded.hosted,
             held: loaded.held,
             gradients: loaded.gradients,
             dtype,
@@ -140,6 +144,8 @@ impl Late {
 struct Loaded {
     groups: Vec<SubGroup>,
     masters: Vec<Tensor>,
+    /// Those that lie in the machine's memory.
+    hosted: Vec<Tensor>,
     held: Vec<Tensor>,
     gradients: Option<Tensor>,
 }
@@ -151,12 +157,24 @@ impl Loaded {
         let on_card = |sizes: &[u64], dtype| ops::loaded(cx, sizes, dtype);
         let gradient = |f: &dyn Fn() -> Tensor| cx.counting_as(Kind::Gradient, f);
         let (offloaded, away) = (keys.offload_optimizer == Offload::Cpu, keys.offload_param == Offload::Cpu);
-        let wholes: Vec<Tensor> = store.all.iter().map(|p| on_card(p.whole.dims(), p.whole.dtype())).collect();
+        let mut loaded = Arriving::of(cx, store.all.iter().map(|p| (&p.whole, p.whole.dtype())));
+        let to_card = |p: &Parameter| {
+            let moved = on_card(p.whole.dims(), p.whole.dtype());
+            loaded.moved(&p.whole);
+            moved
+        };
+        let wholes: Vec<Tensor> = store.all.iter().map(to_card).collect();
         let (mut parts, mut held) = (Vec::new(), Vec::new());
+        let mut away_parts = Vec::new();
+        let how = HostMemory::pinned(keys.offload_pin_memory);
         for (parameter, whole) in store.all.iter().zip(wholes) {
             // Of what is not trained the parts stay where they were cut.
             let kept = if parameter.whole.requires_grad() { &mut parts } else { &mut held };
             kept.extend((!away).then(|| on_card(&[parameter.part], parameter.whole.dtype())));
+            if away && !parameter.persists {
+                let part = cx.pinned_copy(&[parameter.part], parameter.whole.dtype(), how);
+                away_parts.push((parameter.whole.requires_grad(), part));
+            }
             if parameter.whole.dtype() == DType::Int8 {
                 // bitsandbytes' eight-bit linear has it under another name as well (`Int8Params.CB`): it stays whole.
                 held.push(whole);
@@ -176,10 +194,21 @@ impl Loaded {
         let groups = SubGroup::of(&numels, keys.sub_group_size);
         let total = numels.iter().fold(0u64, |sum, numel| sum.saturating_add(*numel));
         held.extend((!away).then(|| on_card(&[total], dtype)));
+        // `_create_param_groups_fp16_flat_cpu_memory`: what is trained moves into one flat buffer, and the blocks that it leaves stay
+        // page-locked.
+        held.extend(away.then(|| cx.pinned_copy(&[total], dtype, how)));
+        let (moved, stay): (Vec<_>, Vec<_>) = away_parts.into_iter().partition(|(trained, _)| *trained);
+        drop(moved);
+        held.extend(stay.into_iter().map(|(_, part)| part));
         let mut masters = Vec::new();
+        let (mut hosted, mut converted_there) = (Vec::new(), None);
         for group in &groups {
             let numel = [group.numel()];
             if offloaded {
+                // `.to("cpu", float32)`, and a clone of that: page-locked is neither.
+                let there = || cx.on_host(&numel, DType::Float32, HostMemory::Pageable);
+                drop(converted_there.replace(there()));
+                hosted.push(there().into_leaf(false));
                 continue;
             }
             // `.to(device, dtype)`, and a clone of that.
@@ -188,8 +217,18 @@ impl Loaded {
             drop(converted);
             masters.push(master.into_leaf(false));
         }
+        drop(converted_there);
         let largest = groups.iter().map(SubGroup::numel).max().unwrap_or(0);
-        if !offloaded {
+        if offloaded {
+            let passing = gradient(&|| cx.on_host(&[largest], DType::Float32, HostMemory::Pageable));
+            for (group, master) in groups.iter().zip(&hosted) {
+                let fresh = gradient(&|| cx.pinned_copy(&[group.numel()], DType::Float32, how));
+                optim::set_gradient(master, Some(fresh));
+            }
+            drop(passing);
+            // `grad_partitions_flat_buffer`
+            held.push(gradient(&|| cx.pinned_copy(&[total], dtype, how)));
+        } else {
             drop(gradient(&|| ops::fill(cx, Fill::Zeros, &[largest], DType::Float32)));
         }
         reduction.set_up(cx);
@@ -199,7 +238,7 @@ impl Loaded {
             store.gather_now(cx, &[index]);
             store.let_go(index);
         }
-        Self { groups, masters, held, gradients }
+        Self { groups, masters, hosted, held, gradients }
     }
 }
 
@@ -282,6 +321,10 @@ impl Wrapper for Late {
         None
     }
 
+    fn hosted(&self) -> Vec<Tensor> {
+        self.hosted.clone()
+    }
+
     fn engine(&self) -> Option<&dyn Engine> {
         Some(self)
     }
@@ -312,5 +355,18 @@ impl Engine for Late {
                 }
             });
         });
+    }
+
+    /// New weights go into the flat buffer of those that are gathered, a sub-group at a time: a copy between the card and the
+    /// machine's memory that casts does so in the machine's memory.
+    fn stepped(&self, cx: &Rc<Context>) {
+        let dtype = match (self.hosted.is_empty(), self.store.is_away()) {
+            (false, false) => self.dtype,
+            (true, true) => DType::Float32,
+            _ => return,
+        };
+        for group in self.groups.iter().filter(|_| self.dtype != DType::Float32) {
+            drop(cx.on_host(&[group.numel()], dtype, HostMemory::Pageable));
+        }
     }
 }

@@ -108,6 +108,11 @@ impl Store {
         Self { all, places, ranks, stream, module, offloaded, coming: RefCell::default() }
     }
 
+    /// Whether parts lie in the machine's memory.
+    pub const fn is_away(&self) -> bool {
+        self.offloaded
+    }
+
     pub fn get(&self, index: usize) -> Option<&Parameter> {
         self.all.get(index)
     }

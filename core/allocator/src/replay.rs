@@ -1,0 +1,73 @@
+//! What a ledger is replayed through.
+
+use plimsoll_ground::Bytes;
+use plimsoll_ledger::Event;
+
+use super::{CachingAllocator, ConfiguredAllocator, OutOfMemory};
+
+/// An allocator that a ledger's events are given to.
+pub trait Replay {
+    /// Does what an event says of a storage of `size`.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    fn apply(&mut self, event: Event, size: Bytes) -> Result<(), OutOfMemory>;
+    /// `torch.cuda.empty_cache()`
+    fn empty_cache(&mut self);
+    /// In use now.
+    fn allocated(&self) -> Bytes;
+    /// Taken from the driver now.
+    fn reserved(&self) -> Bytes;
+    /// The most that was in use since the peaks were forgotten.
+    fn peak_allocated(&self) -> Bytes;
+    /// The most that was taken from the driver since then.
+    fn peak_reserved(&self) -> Bytes;
+    /// Forgets both peaks.
+    fn reset_peaks(&mut self);
+    /// How often cached segments were released to make room.
+    fn retries(&self) -> u32;
+}
+
+macro_rules! replays {
+    ($($Allocator:ty),+) => {
+        $(impl Replay for $Allocator {
+            fn apply(&mut self, event: Event, size: Bytes) -> Result<(), OutOfMemory> {
+                if event.is_free() {
+                    self.free(event.id());
+                    return Ok(());
+                }
+                self.alloc(event.id(), size, event.stream())
+            }
+
+            fn empty_cache(&mut self) {
+                self.empty_cache();
+            }
+
+            fn allocated(&self) -> Bytes {
+                self.allocated()
+            }
+
+            fn reserved(&self) -> Bytes {
+                self.reserved()
+            }
+
+            fn peak_allocated(&self) -> Bytes {
+                self.peak_allocated()
+            }
+
+            fn peak_reserved(&self) -> Bytes {
+                self.peak_reserved()
+            }
+
+            fn reset_peaks(&mut self) {
+                self.reset_peaks();
+            }
+
+            fn retries(&self) -> u32 {
+                self.retries()
+            }
+        })+
+    };
+}
+
+replays!(CachingAllocator, ConfiguredAllocator);

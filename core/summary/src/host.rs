@@ -1,0 +1,43 @@
+//! What a run on several cards takes of its machine's own memory, in words.
+
+use plimsoll_estimate::{Estimate, Host, Verdict};
+
+use super::phase;
+
+/// Lines of what and how much; none where nothing of it is there. The first is the whole of a machine.
+pub fn host(estimate: &Estimate) -> Vec<(String, String)> {
+    let Some(host) = estimate.host.as_ref().filter(|host| !host.peak.is_zero() || host.capacity.is_some()) else {
+        return Vec::new();
+    };
+    let mut lines = vec![("Each machine's memory".to_owned(), whole(host))];
+    if !host.pinned.is_zero() {
+        lines.push(("page-locked by a process".to_owned(), host.pinned.to_string()));
+    }
+    if host.training < host.peak {
+        lines.push(("a process once it trains".to_owned(), host.training.to_string()));
+    }
+    lines.extend(host.loading.iter().map(|way| (format!("loading: {}", way.way), way.per_node.to_string())));
+    lines
+}
+
+fn whole(host: &Host) -> String {
+    let processes = host.per_node.get().checked_div(host.peak.get()).unwrap_or(1);
+    let when = match host.step {
+        0 => "while the model is loaded".to_owned(),
+        step => format!("in the {} of step {step}", phase(host.phase.as_str())),
+    };
+    let of = if processes > 1 { format!("{processes} processes of {}", host.peak) } else { "one process".to_owned() };
+    let verdict = match (host.verdict, host.capacity) {
+        (Some(verdict), Some(capacity)) => format!("; {} {capacity}", verdict_words(verdict)),
+        _ => String::new(),
+    };
+    format!("{} ({of}, most {when}){verdict}", host.per_node)
+}
+
+const fn verdict_words(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Fits => "fits",
+        Verdict::Tight => "nearly fills",
+        Verdict::DoesNotFit => "does not fit",
+    }
+}

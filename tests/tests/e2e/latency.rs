@@ -1,0 +1,131 @@
+//! How long a person waits: from a key to the painted answer, and from opening the page to its first verdict.
+//!
+//! `cargo xtask bench browser` takes these two against the planner that is given away, and writes what they say into
+//! docs/performance.md. Each says its figures in lines that begin with [`MARK`].
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use fantoccini::key::Key;
+use serde_json::json;
+
+use crate::{command::devtools, figures::agreed, journey::journey, page::Page};
+
+/// What a line with a figure begins with: name, samples, median, 95th percentile, slowest, in ms.
+const MARK: &str = "plimsoll-browser";
+
+/// Keys that are timed, of each model.
+const KEYS: usize = 60;
+
+/// How long the page rests between two keys.
+const REST: Duration = Duration::from_millis(350);
+
+/// Opened so often, with nothing in the browser's cache.
+const OPENED: usize = 9;
+
+/// How many times slower the processor is made for it.
+const THROTTLE: u32 = 4;
+
+/// Notes when the figure that answers a key was painted: changed, and the frame after that begun.
+const WATCH: &str = "
+    const figure = document.querySelector(`[data-testid='peak-process']`);
+    window.timed = [];
+    let since = null;
+    addEventListener('keydown', event => { since = event.timeStamp; }, true);
+    new MutationObserver(() => {
+        const began = since;
+        since = null;
+        if (began === null) return;
+        requestAnimationFrame(() => {
+            const channel = new MessageChannel();
+            channel.port1.onmessage = () => timed.push(performance.now() - began);
+            channel.port2.postMessage(0);
+        });
+    }).observe(figure, { subtree: true, childList: true, characterData: true });";
+
+/// The same of the first verdict; runs before anything of the page does.
+const OPENING: &str = "
+    const watch = new MutationObserver(() => {
+        const figure = document.querySelector(`[data-testid='peak-process']`);
+        if (!/[0-9]/.test(figure?.textContent ?? '')) return;
+        watch.disconnect();
+        requestAnimationFrame(() => {
+            const channel = new MessageChannel();
+            channel.port1.onmessage = () => { window.firstVerdict = performance.now(); };
+            channel.port2.postMessage(0);
+        });
+    });
+    watch.observe(document, { subtree: true, childList: true, characterData: true });";
+
+#[test]
+#[ignore = "measures: cargo xtask bench browser"]
+fn from_a_key_to_the_painted_answer() -> Result<()> {
+    journey("latency-keys", async |journey| {
+        for (name, link) in [
+            ("gpt2", "?model=gpt2"),
+            ("llama-3.1-8b", "?model=llama-3.1-8b&gpu=b200"),
+            ("llama-3.3-70b", "?model=llama-3.3-70b&gpu=b200"),
+        ] {
+            let page = journey.browser().await?;
+            page.open(link).await?;
+            agreed(&page).await?;
+            page.retype("batch", "1").await?;
+            agreed(&page).await?;
+            page.eval(WATCH).await?;
+            for key in 0..KEYS {
+                // Up and down again: a batch of one and of two to eight, each another answer.
+                page.press(if key % 14 < 7 { Key::Up } else { Key::Down }).await?;
+                counted(&page, key + 1).await?;
+                tokio::time::sleep(REST).await;
+            }
+            report(&format!("key {name}"), &page.eval("return timed").await?)?;
+        }
+        Ok(())
+    })
+}
+
+/// Waits until so many answers were painted.
+async fn counted(page: &Page, many: usize) -> Result<()> {
+    page.until(&format!("answer {many} to be painted"), async || {
+        let seen = page.eval("return timed.length").await?;
+        Ok(crate::page::check(seen.as_u64().is_some_and(|n| n >= many as u64), seen))
+    })
+    .await
+}
+
+#[test]
+#[ignore = "measures: cargo xtask bench browser"]
+fn from_opening_to_the_first_verdict() -> Result<()> {
+    journey("latency-opening", async |journey| {
+        for (name, throttle) in [("opening", 1), ("opening, processor throttled", THROTTLE)] {
+            let mut times = Vec::new();
+            for _ in 0..OPENED {
+                // A browser of its own: nothing compiled, nothing kept.
+                let page = journey.browser().await?;
+                devtools(page.client(), "Page.addScriptToEvaluateOnNewDocument", json!({ "source": OPENING })).await?;
+                devtools(page.client(), "Emulation.setCPUThrottlingRate", json!({ "rate": throttle })).await?;
+                page.open("").await?;
+                let time = page
+                    .until("the first verdict", async || {
+                        let time = page.eval("return window.firstVerdict ?? null").await?;
+                        Ok(if time.is_number() { Ok(time) } else { Err("none yet") })
+                    })
+                    .await?;
+                times.push(time);
+                devtools(page.client(), "Emulation.setCPUThrottlingRate", json!({ "rate": 1 })).await?;
+            }
+            report(name, &json!(times))?;
+        }
+        Ok(())
+    })
+}
+
+/// Says the figures in a line of their own.
+fn report(name: &str, times: &serde_json::Value) -> Result<()> {
+    let mut times: Vec<f64> = times.as_array().context("no times")?.iter().filter_map(|time| time.as_f64()).collect();
+    ensure!(times.len() >= OPENED, "{} times of {name}", times.len());
+    times.sort_by(f64::total_cmp);
+    let at = |share: f64| times.get(((times.len() - 1) as f64 * share).round() as usize).copied().unwrap_or(f64::NAN);
+    println!("{MARK} {name}: {} {:.1} {:.1} {:.1}", times.len(), at(0.5), at(0.95), at(1.0));
+    Ok(())
+}
