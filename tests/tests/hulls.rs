@@ -89,7 +89,7 @@ fn hulls_come_out_as_the_model_does() {
         assert_eq!(phases, row.phases, "{name}");
         assert_eq!(estimate.peak.requested.get(), row.peak_requested, "{name}");
     }
-    assert!(rows.len() >= 371, "{}", rows.len());
+    assert!(rows.len() >= 376, "{}", rows.len());
 }
 
 /// The first rank under PyTorch's and DeepSpeed's own wrappers, on a hollow card.
@@ -110,7 +110,7 @@ fn hulls_come_out_as_the_model_does_on_several_cards() {
             row.phases.iter().map(|(name, peak, end)| phase((name.as_str(), *peak, *end))).collect();
         assert_eq!(phases, wanted, "{name}");
     }
-    assert!(rows.len() >= 10, "{}", rows.len());
+    assert!(rows.len() >= 24, "{}", rows.len());
     for strategy in ["ddp", "fsdp2", "zero-"] {
         let of = |row: &Row| {
             row.parallel.as_ref().is_some_and(|p| p["strategy"].as_str().is_some_and(|s| s.starts_with(strategy)))

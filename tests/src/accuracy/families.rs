@@ -226,7 +226,7 @@ fn difference(ours: &Came, theirs: &Came) -> Option<String> {
 pub fn section(page: &mut Page) -> anyhow::Result<()> {
     page.line("\n## Every family against a recording of the real code\n");
     page.line(
-        "A small model of each hand-written family, recorded from the library's own code by `plimsoll trace` ([hull.md](hull.md)), and the family's\n\
+        "A small model of each hand-written family that was recorded, from the library's own code by `plimsoll trace` ([hull.md](hull.md)), and the family's\n\
          own estimate, at batches and lengths that were not recorded, in bf16-amp: how many of these recipes are the same to the byte in every\n\
          phase. `tests/tools/hulls/families.py` records them; the test `families` holds each to what stands here.\n",
     );
