@@ -37,11 +37,10 @@ enum Outcome {
 }
 
 fn outcome(name: &str) -> Outcome {
+    let computes = COMPUTING.iter().any(|c| name.starts_with(c)) && !ASKING.iter().any(|a| name.contains(a));
     if name.ends_with("String") || name.ends_with("ErrorName") {
         Outcome::Sentence
-    } else if WITHIN_A_PROCESS.contains(&name) {
-        Outcome::Done
-    } else if COMPUTING.iter().any(|c| name.starts_with(c)) && !ASKING.iter().any(|a| name.contains(a)) {
+    } else if computes || WITHIN_A_PROCESS.contains(&name) {
         Outcome::Done
     } else {
         Outcome::Refused
