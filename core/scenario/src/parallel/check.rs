@@ -164,6 +164,16 @@ fn with_data_parallel(scenario: &Scenario) -> Result<()> {
         let problem = "a quantized base under DataParallel is not estimated yet";
         return Err(Error::new(crate::at::training::quantization, problem, "use ddp"));
     }
+    if training.loss_impl != LossImpl::Full || training.label_smoothing > 0.0 {
+        let problem = "another loss than the model's own under DataParallel is not estimated yet";
+        let hint = "use loss_impl = \"full\" without label_smoothing, or ddp";
+        let key = if training.loss_impl == LossImpl::Full {
+            crate::at::training::label_smoothing
+        } else {
+            crate::at::training::loss_impl
+        };
+        return Err(Error::new(key, problem, hint));
+    }
     Ok(())
 }
 
