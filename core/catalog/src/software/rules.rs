@@ -444,7 +444,7 @@ pub const PACKED_MASKS: Rule = torch(
 /// Where neither a mask nor a cache is given, what is done for sequences that may be packed.
 pub const PACKED_IS_ASKED: Rule = transformers(
     5,
-    0,
+    17,
     "the card is asked whether sequences are packed, and where they are not no mask is made; before, one was made for them, \
      packed or not",
     "transformers/masking_utils.py of 4.53.3, 4.57.3 and 5.0.0 (find_packed_sequence_indices)",
