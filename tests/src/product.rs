@@ -43,7 +43,7 @@ fn starts(family: &Family) -> anyhow::Result<Vec<Scenario>> {
     let model = small::model(family).ok_or_else(|| anyhow::anyhow!("no small model of {}", family.name))?;
     let input = match family.inputs {
         inputs if inputs.has_sequence() => json!({ "seq": 8 }),
-        Inputs::Image { fixed: false, .. } => json!({ "image": 64 }),
+        Inputs::Image { fixed: false, .. } => json!({ "image": small::side(family) }),
         _ => json!({}),
     };
     let scenario = json!({ "model": model, "input": input, "device": { "gpu": "rtx-4090" } });

@@ -3,6 +3,15 @@
 use plimsoll_core::catalog::families::Family;
 use serde_json::{Map, Value, json};
 
+/// The side of an image that a small model is asked with.
+pub fn side(family: &Family) -> u64 {
+    match family.name {
+        // The least its second classifier takes.
+        "inception" => 299,
+        _ => 64,
+    }
+}
+
 /// `[model]` of a small model of this row; `None` where nobody wrote one yet.
 pub fn model(family: &Family) -> Option<Value> {
     if family.is_own() { own(family.name) } else { Some(json!({ "hf": config(family.name)? })) }

@@ -199,7 +199,7 @@ mod tests {
             ("base_dtype=float16", "adapters"),
             ("lora=4+base_dtype=int4", "float16"),
             ("attention=flash_attention_2", "eager"),
-            ("quantization=nf4", "quantized"),
+            ("quantization=nf4", "bitsandbytes"),
             ("compile=true", "torch.compile"),
             ("compile", "torch.compile"),
             ("rank=4", "cannot be recorded"),
