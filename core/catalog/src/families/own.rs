@@ -270,7 +270,7 @@ pub const OWN: &[Family] = &[
         // Its second classifier takes no smaller one.
         Inputs::Image { key: "", side: 299, fixed: false },
         Origin::Own {
-            about: "torchvision's Inception v3, with its second classifier in training",
+            about: "torchvision's Inception v3, with its aux head",
             keys: &[variant("inception_v3", &["inception_v3"]), CLASSES],
         },
     ),
