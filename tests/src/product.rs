@@ -58,6 +58,8 @@ fn starts(family: &Family) -> anyhow::Result<Vec<Scenario>> {
         let scenario = json!({
             "model": model, "input": input, "device": { "gpu": "rtx-4090" }, "parallel": parallel,
             "training": { "precision": "fp32" },
+            // Without a share, nothing is ever collected.
+            "allocator": { "per_process_memory_fraction": 0.9 },
         });
         starts.extend(Scenario::from_value(&scenario).ok());
     }

@@ -3,15 +3,19 @@
 use plimsoll_core::scenario::{Kind, Lever, parse_gib, print_memory};
 use serde_json::Value;
 
+/// A whole number without what sets its digits in groups.
+fn compact(draft: &str) -> String {
+    draft.chars().filter(|c| !matches!(c, ' ' | ',' | '_' | '\u{a0}')).collect()
+}
+
 /// What a draft in a whole-number field means.
 ///
 /// # Errors
 /// One sentence that says what is accepted.
 pub fn whole(draft: &str, least: u64, most: u64) -> Result<u64, String> {
-    let compact: String = draft.chars().filter(|c| !matches!(c, ' ' | ',' | '_' | '\u{a0}')).collect();
     let refusal =
         || format!("Give a whole number from {} to {}.", crate::number::grouped(least), crate::number::grouped(most));
-    match compact.parse::<u64>() {
+    match compact(draft).parse::<u64>() {
         Ok(n) if (least..=most).contains(&n) => Ok(n),
         _ => Err(refusal()),
     }
@@ -25,7 +29,10 @@ pub fn draft(lever: &Lever, draft: &str) -> Result<Value, String> {
     let draft = draft.trim();
     match lever.row.kind {
         Kind::Count { most } => whole(draft, 1, most).map(Value::from),
-        Kind::Amount { most } => whole(draft, 0, most).map(Value::from),
+        kind @ (Kind::Amount { .. } | Kind::Power { .. }) => match compact(draft).parse::<u64>() {
+            Ok(n) if kind.refuses(n).is_none() => Ok(n.into()),
+            _ => Err(format!("Give {}.", kind.in_words())),
+        },
         Kind::Fraction => fraction(draft).map(Value::from),
         Kind::Size if draft.is_empty() => Ok(Value::Null),
         Kind::Size => match parse_gib(draft) {

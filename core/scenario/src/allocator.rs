@@ -28,7 +28,7 @@ levers! {
         /// Blocks of so many MiB and more are not split (`max_split_size_mb`); 0: all may be.
         pub max_split_size_mb: u64 = 0 => {
             link: "max_split",
-            kind: Kind::Amount { most: limits::SPLIT },
+            kind: Kind::Amount { least: limits::SPLIT_LEAST, most: limits::SPLIT },
             label: "Not split from",
             help: "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb, in MiB: larger blocks are not split; 0 where it is not set",
             written: Written::WhereItSays,
@@ -38,7 +38,7 @@ levers! {
         /// and 1: they are not.
         pub roundup_power2_divisions: u64 = 0 => {
             link: "roundup",
-            kind: Kind::Amount { most: limits::DIVISIONS },
+            kind: Kind::Power { most: limits::DIVISIONS },
             label: "Rounded up in steps",
             help: "PYTORCH_CUDA_ALLOC_CONF=roundup_power2_divisions: steps between two powers of two; 0 where it is not set",
             written: Written::WhereItSays,
@@ -71,28 +71,12 @@ levers! {
 /// What it refuses, in its own terms.
 pub fn check(scenario: &Scenario) -> Result<()> {
     let said = &scenario.allocator;
-    let refuse = |key: &str, problem: String, hint: &str| Err(Error::new(key, problem, hint));
-    if (1..=SMALLEST_SPLIT).contains(&said.max_split_size_mb) {
-        let problem = format!("PyTorch takes nothing below {} MiB", SMALLEST_SPLIT + 1);
-        return refuse(at::max_split_size_mb, problem, "use more, or 0 where it is not set");
-    }
-    let divisions = said.roundup_power2_divisions;
-    if divisions > 0 && !divisions.is_power_of_two() {
-        return refuse(
-            at::roundup_power2_divisions,
-            format!("{divisions} is no power of two"),
-            "use 1, 2, 4, 8, 16, 32 or 64",
-        );
-    }
     if said.garbage_collection_threshold > 0.0 && said.per_process_memory_fraction == 0.0 {
-        return refuse(
+        return Err(Error::new(
             at::garbage_collection_threshold,
-            "PyTorch does not look at it unless a share of the card is set".to_owned(),
+            "PyTorch does not look at it unless a share of the card is set",
             "set per_process_memory_fraction too, or leave it out",
-        );
+        ));
     }
     Ok(())
 }
-
-/// What `max_split_size_mb` has to be above (`kLargeBuffer`).
-const SMALLEST_SPLIT: u64 = 20;

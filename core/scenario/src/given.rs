@@ -3,7 +3,7 @@
 use plimsoll_ground::{Error, Result, nearest, quoted};
 use serde_json::{Map, Number, Value};
 
-use super::lever::SECTIONS;
+use super::lever::{Kind, SECTIONS};
 
 /// A table that was given, or its absence: then every key takes its default.
 #[derive(Debug)]
@@ -81,27 +81,24 @@ fn plain(key: &str) -> String {
 
 /// A whole number from 1 to `most`, or why not.
 pub fn count(value: &Value, at: &str, most: u64) -> Result<u64> {
-    within(value, at, 1, most)
+    number(value, at, Kind::Count { most })
 }
 
-/// A whole number from 0 to `most`, or why not.
-pub fn amount(value: &Value, at: &str, most: u64) -> Result<u64> {
-    within(value, at, 0, most)
-}
-
-fn within(value: &Value, at: &str, least: u64, most: u64) -> Result<u64> {
+/// A whole number that such a lever holds, or why not.
+pub fn number(value: &Value, at: &str, kind: Kind) -> Result<u64> {
     let problem = match value {
         Value::Number(number) => match whole(number) {
-            Whole::Number(n) if n < least => format!("{n} is too small"),
-            Whole::Number(n) if n <= most => return Ok(n),
-            Whole::Number(n) => format!("{n} is too large"),
+            Whole::Number(n) => match kind.refuses(n) {
+                None => return Ok(n),
+                Some(problem) => problem,
+            },
             Whole::Negative => format!("{number} is negative"),
             Whole::TooLarge => format!("{number} is too large"),
             Whole::Fraction => format!("{number} is not a whole number"),
         },
         other => format!("expected a whole number, found {}", found(other)),
     };
-    Err(Error::new(at, problem, format!("give a whole number from {least} to {most}")))
+    Err(Error::new(at, problem, format!("give {}", kind.in_words())))
 }
 
 /// A probability, 0 <= p < 1, or why not.

@@ -63,6 +63,9 @@ pub const MEMORY_LEAST: Bytes = Bytes::from_mib(1);
 /// Most memory a device may be given (1 PiB).
 pub const MEMORY_MOST: Bytes = Bytes::from_gib(1 << 20);
 
+/// Smallest size from which blocks are not split, in MiB: PyTorch wants it above `kLargeBuffer`, 20 MiB.
+pub const SPLIT_LEAST: u64 = 21;
+
 /// Largest size from which blocks are not split, in MiB.
 pub const SPLIT: u64 = 1 << 20;
 

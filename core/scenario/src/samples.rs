@@ -51,7 +51,10 @@ fn value(lever: &'static Lever) -> impl Strategy<Value = Saying> {
         Kind::Count { most } => {
             (0u32..64, any::<u64>()).prop_map(move |(bits, n)| json!(1 + (n >> bits) % most)).boxed()
         }
-        Kind::Amount { most } => (0u32..64, any::<u64>()).prop_map(move |(bits, n)| json!((n >> bits) % most)).boxed(),
+        Kind::Amount { least, most } => (0u32..64, any::<u64>())
+            .prop_map(move |(bits, n)| json!(Some((n >> bits) % most).filter(|n| *n >= least).unwrap_or(0)))
+            .boxed(),
+        Kind::Power { most } => (0..=most.ilog2()).prop_map(|bits| json!(1u64 << bits)).boxed(),
         Kind::Fraction => (0u32..10_000).prop_map(|share| json!(f64::from(share) / 10_000.0)).boxed(),
         Kind::Flag => any::<bool>().prop_map(Value::from).boxed(),
         Kind::Words(words) => select(words).prop_map(|word| word.key.into()).boxed(),

@@ -69,7 +69,9 @@ fn flag(lever: &Lever) -> Arg {
     match lever.row.kind {
         Kind::Words(words) => flag.value_parser(PossibleValuesParser::new(words.iter().map(|word| word.key))),
         // `-1` is a value, and refused as one.
-        Kind::Count { .. } | Kind::Amount { .. } | Kind::Fraction | Kind::Size => flag.allow_negative_numbers(true),
+        Kind::Count { .. } | Kind::Amount { .. } | Kind::Power { .. } | Kind::Fraction | Kind::Size => {
+            flag.allow_negative_numbers(true)
+        }
         _ => flag,
     }
 }

@@ -5,7 +5,7 @@ use plimsoll_ground::{Bytes, Error, Result, Vocabulary, quoted};
 use serde_json::{Value, json};
 
 use super::{Kind, Lever};
-use crate::given::{amount, count, flag, found, fraction, one_of, text};
+use crate::given::{flag, found, fraction, number, one_of, text};
 use crate::{limits, memory};
 
 /// A type that stands in a scenario.
@@ -49,9 +49,8 @@ impl Field for u64 {
 
     fn read(lever: &Lever, value: &Value) -> Result<Self> {
         match lever.row.kind {
-            Kind::Amount { most } => amount(value, lever.path, most),
-            Kind::Count { most } => count(value, lever.path, most),
-            _ => count(value, lever.path, Self::MAX),
+            kind @ (Kind::Amount { .. } | Kind::Power { .. } | Kind::Count { .. }) => number(value, lever.path, kind),
+            _ => number(value, lever.path, Self::KIND),
         }
     }
 

@@ -11,8 +11,15 @@ pub enum Kind {
         /// The largest accepted.
         most: u64,
     },
-    /// A whole number from 0.
+    /// 0, which says that there is none, or a whole number from `least` to `most`.
     Amount {
+        /// The smallest accepted beside 0.
+        least: u64,
+        /// The largest accepted.
+        most: u64,
+    },
+    /// 0, which says that there is none, or a power of two.
+    Power {
         /// The largest accepted.
         most: u64,
     },
@@ -45,7 +52,7 @@ impl Kind {
     /// with it.
     pub fn value(self, text: &str) -> Value {
         match self {
-            Self::Count { .. } | Self::Amount { .. } | Self::Fraction => Self::number(text),
+            Self::Count { .. } | Self::Amount { .. } | Self::Power { .. } | Self::Fraction => Self::number(text),
             Self::Flag => text.parse::<bool>().map_or_else(|_| text.into(), Value::Bool),
             Self::Names { .. } if text == crate::ALL_LINEAR => text.into(),
             Self::Names { .. } => text.split(',').map(|name| Value::from(name.trim())).collect(),
@@ -62,7 +69,8 @@ impl Kind {
     pub fn samples(self) -> Vec<Value> {
         match self {
             Self::Count { .. } => vec![json!(2), json!(3)],
-            Self::Amount { .. } => vec![json!(0), json!(3)],
+            Self::Amount { least, .. } => vec![json!(0), json!(least.max(3))],
+            Self::Power { .. } => vec![json!(0), json!(4)],
             Self::Fraction => vec![json!(0.0), json!(0.1)],
             Self::Flag => vec![json!(false), json!(true)],
             Self::Words(words) => words.iter().map(|word| word.key.into()).collect(),
@@ -77,7 +85,7 @@ impl Kind {
     /// What stands for a value in a line of help: `N`, `WORD`.
     pub const fn placeholder(self) -> &'static str {
         match self {
-            Self::Count { .. } | Self::Amount { .. } => "N",
+            Self::Count { .. } | Self::Amount { .. } | Self::Power { .. } => "N",
             Self::Fraction => "P",
             Self::Flag => "BOOL",
             Self::Words(_) => "WORD",
@@ -92,7 +100,9 @@ impl Kind {
     pub fn in_words(self) -> String {
         match self {
             Self::Count { most } => format!("a whole number from 1 to {most}"),
-            Self::Amount { most } => format!("a whole number from 0 to {most}"),
+            Self::Amount { least: 0 | 1, most } => format!("a whole number from 0 to {most}"),
+            Self::Amount { least, most } => format!("0, or a whole number from {least} to {most}"),
+            Self::Power { most } => format!("0, or a power of two up to {most}"),
             Self::Fraction => "a number from 0 up to but not including 1".to_owned(),
             Self::Flag => "true or false".to_owned(),
             Self::Words(_) => "one of these words".to_owned(),
@@ -105,5 +115,20 @@ impl Kind {
             Self::Version { .. } => "a version, major.minor.patch".to_owned(),
             Self::Id => "a name of the catalog".to_owned(),
         }
+    }
+
+    /// What is wrong with this number, where this holds whole numbers. `None`: nothing.
+    pub fn refuses(self, n: u64) -> Option<String> {
+        let (small, large) = match self {
+            Self::Count { most } => (n < 1, n > most),
+            Self::Amount { least, most } => (n > 0 && n < least, n > most),
+            Self::Power { most } if n <= most && n > 0 && !n.is_power_of_two() => {
+                return Some(format!("{n} is no power of two"));
+            }
+            Self::Power { most } => (false, n > most),
+            _ => (false, false),
+        };
+        let what = if small { "small" } else { "large" };
+        (small || large).then(|| format!("{n} is too {what}"))
     }
 }

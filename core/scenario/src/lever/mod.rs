@@ -332,7 +332,7 @@ mod tests {
             assert!(!row.help.ends_with('.') && !row.label.ends_with('.'), "{}: no final stop", lever.path);
             let constant = lever.constant().is_some() && lever.follows.is_none();
             assert!(constant || !row.otherwise.is_empty(), "{}: its default is in no words", lever.path);
-            let unbound = matches!(row.kind, Kind::Count { most: u64::MAX } | Kind::Amount { most: u64::MAX });
+            let unbound = matches!(row.kind, Kind::Count { most: u64::MAX } | Kind::Amount { most: u64::MAX, .. });
             assert!(!unbound, "{} has no bound", lever.path);
             assert!(!matches!(row.kind, Kind::Words(words) if words.len() < 2), "{}", lever.path);
         }

@@ -62,7 +62,7 @@ levers! {
         /// Stage 3: numbers of parameters that are gathered ahead whenever a module runs.
         pub prefetch_bucket_size: u64 = 50_000_000 => {
             link: "prefetch",
-            kind: Kind::Amount { most: limits::ZERO_BUCKET },
+            kind: Kind::Amount { least: 1, most: limits::ZERO_BUCKET },
             label: "Gathered ahead",
             help: "stage3_prefetch_bucket_size, in numbers: how much is gathered ahead at every module",
             group: Group::Spread,
@@ -74,7 +74,7 @@ levers! {
         /// Stage 3: numbers of parameters that may be whole before nothing more is gathered ahead.
         pub max_live_parameters: u64 = 1_000_000_000 => {
             link: "max_live",
-            kind: Kind::Amount { most: limits::ZERO_BUCKET },
+            kind: Kind::Amount { least: 1, most: limits::ZERO_BUCKET },
             label: "Whole at a time",
             help: "stage3_max_live_parameters, in numbers: beyond them nothing is gathered ahead",
             group: Group::Spread,
@@ -86,7 +86,7 @@ levers! {
         /// Stage 3: a parameter that is used again before so many numbers have passed stays whole.
         pub max_reuse_distance: u64 = 1_000_000_000 => {
             link: "max_reuse",
-            kind: Kind::Amount { most: limits::ZERO_BUCKET },
+            kind: Kind::Amount { least: 1, most: limits::ZERO_BUCKET },
             label: "Kept for the next use",
             help: "stage3_max_reuse_distance, in numbers: what is used again within them stays whole",
             group: Group::Spread,
@@ -98,7 +98,7 @@ levers! {
         /// Stage 3: parameters of up to so many numbers stay whole.
         pub param_persistence_threshold: u64 = 100_000 => {
             link: "persistence",
-            kind: Kind::Amount { most: limits::ZERO_BUCKET },
+            kind: Kind::Amount { least: 1, most: limits::ZERO_BUCKET },
             label: "Always whole up to",
             help: "stage3_param_persistence_threshold, in numbers: smaller parameters stay whole",
             group: Group::Spread,

@@ -30,6 +30,7 @@ fn LeverControl(lever: &'static Lever) -> impl IntoView {
                 Kind::Flag => view! { <Flag lever/> }.into_any(),
                 Kind::Words(_) => view! { <Words lever/> }.into_any(),
                 Kind::Amount { .. }
+                | Kind::Power { .. }
                 | Kind::Fraction
                 | Kind::Names { .. }
                 | Kind::Size
