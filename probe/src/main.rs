@@ -33,8 +33,9 @@ mod worker;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-use plimsoll_core::{is_hidden, shown};
+use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+use clap::{CommandFactory, Parser, Subcommand};
+use plimsoll_core::{is_hidden, nearest, shown};
 
 const ABOUT: &str = "Says how much GPU memory a PyTorch training run takes, before it starts";
 
@@ -88,7 +89,8 @@ enum Command {
 /// The command line. What is wrong with it repeats arguments, which may be names of other people's files: what would
 /// command the terminal is written out.
 fn parse() -> Cli {
-    Cli::try_parse().unwrap_or_else(|error| {
+    Cli::try_parse().unwrap_or_else(|mut error| {
+        suggest(&mut error);
         let text = error.render().to_string();
         if !error.use_stderr() || !text.chars().any(|c| is_hidden(c) && c != '\n') {
             error.exit();
@@ -97,6 +99,25 @@ fn parse() -> Cli {
         let _ = std::io::Write::write_all(&mut std::io::stderr(), shown(&text).as_bytes());
         std::process::exit(error.exit_code())
     })
+}
+
+/// Of the flags that a mistyped one may stand for, the one that is fewest slips away: letters that changed places are one.
+fn suggest(error: &mut Error) {
+    if error.kind() != ErrorKind::UnknownArgument {
+        return;
+    }
+    let Some(ContextValue::String(wrong)) = error.get(ContextKind::InvalidArg) else { return };
+    let mut command = &Cli::command();
+    for word in std::env::args().skip(1) {
+        let Some(inner) = command.find_subcommand(word) else { break };
+        command = inner;
+    }
+    let flags: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+    if let Some(meant) = nearest(wrong.trim_start_matches('-'), &flags) {
+        error.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{meant}")));
+        // It repeats the flag that clap itself thought of.
+        error.remove(ContextKind::Usage);
+    }
 }
 
 fn main() -> ExitCode {
@@ -123,7 +144,7 @@ fn main() -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::CommandFactory as _;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -332,6 +332,7 @@ mod tests {
             points: Vec::new(),
             peak: 0,
             holdings: Vec::new(),
+            cause: String::new(),
             host: Vec::new(),
             warnings: Vec::new(),
         }

@@ -36,6 +36,8 @@ pub struct Reading {
     pub peak: usize,
     /// What is alive there, largest first.
     pub holdings: Vec<Held>,
+    /// Why the peak is so high, in a sentence without its full stop; empty where nothing is alive.
+    pub cause: String,
     /// Of several cards, what the machine's own memory holds: what, and how much.
     pub host: Vec<(String, String)>,
     /// Worth knowing.
@@ -192,6 +194,7 @@ impl Reading {
             points: timeline.points.iter().map(Point::from).collect(),
             peak: timeline.peak,
             holdings: holdings.iter().map(Held::from).collect(),
+            cause: summary::cause(estimate, holdings).unwrap_or_default(),
             host: summary::host(estimate),
             warnings: estimate.warnings.clone(),
         }

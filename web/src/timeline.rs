@@ -377,6 +377,7 @@ mod tests {
             points: points.collect(),
             peak: 2,
             holdings: Vec::new(),
+            cause: String::new(),
             host: Vec::new(),
             warnings: Vec::new(),
         }

@@ -59,8 +59,13 @@ pub fn origin(held: &Held) -> (String, Option<String>) {
     }
 }
 
-/// Why the peak is where it is.
+/// Why the peak is as high as it is, and where it is.
 pub fn peak(reading: &Reading) -> String {
+    let cause = if reading.cause.is_empty() { String::new() } else { format!("{}. ", reading.cause) };
+    format!("{cause}Peaks in {}.", place(reading))
+}
+
+fn place(reading: &Reading) -> String {
     let Some(point) = reading.points.get(reading.peak) else {
         return String::new();
     };

@@ -142,15 +142,18 @@ fn recorded_called(text: &str) -> Option<&'static Recorded> {
     exact.or_else(|| only(recorded().iter().filter(alias)))
 }
 
-/// The one card that is meant, where there is no doubt; of several that are asked for, it is not.
-pub fn gpu_called(text: &str) -> Option<&'static Gpu> {
-    let (cards, name) = count(text);
-    if cards > 1 {
+/// The one card that is meant, where there is no doubt, and how many of it: `rtx 5070 ti 12gb`, `8xh200`.
+pub fn gpu_called(text: &str) -> Option<(u64, &'static Gpu)> {
+    if text.len() > LONGEST {
         return None;
     }
+    let (cards, name) = count(text);
     let wanted = core(name, &CARD);
-    let exact = gpus().iter().find(|g| g.id.eq_ignore_ascii_case(name));
-    exact.or_else(|| only(gpus().iter().filter(|g| core(g.id, &CARD) == wanted || core(g.name, &CARD) == wanted)))
+    let exact = || gpus().iter().find(|g| g.id.eq_ignore_ascii_case(name));
+    let alike = || only(gpus().iter().filter(|g| core(g.id, &CARD) == wanted || core(g.name, &CARD) == wanted));
+    // Its name and what tells it from others of that name.
+    let found = || only(find_gpus(name).into_iter().filter(|_| words(name).count() > 1));
+    exact().or_else(alike).or_else(found).map(|gpu| (cards.max(1), gpu))
 }
 
 /// What a card may be called without.
@@ -186,7 +189,7 @@ fn hub_name(text: &str) -> String {
     path.split('/').take(2).collect::<Vec<_>>().join("/")
 }
 
-fn only<'a, T>(mut rows: impl Iterator<Item = &'a T>) -> Option<&'a T> {
+fn only<T>(mut rows: impl Iterator<Item = T>) -> Option<T> {
     rows.next().filter(|_| rows.next().is_none())
 }
 
@@ -245,9 +248,9 @@ fn rank(asked: &[(String, bool)], head: &str, entry: &Entry) -> Option<u32> {
         let packed = squeeze(word);
         let parts = || full.split([' ', '-', '/']);
         let holds = |n: f64| entry.gib.is_some_and(|gib| (gib - n).abs() <= n * 0.04);
-        score += if parts().any(|part| part == word) {
+        score += if parts().any(|part| part == word) || memory(word).is_some_and(holds) {
             0
-        } else if parts().any(|part| part.starts_with(word)) || memory(word).is_some_and(holds) {
+        } else if parts().any(|part| part.starts_with(word)) {
             1
         } else if !packed.is_empty() && (tight_id.contains(&packed) || tight.iter().any(|name| name.contains(&packed)))
         {
@@ -328,6 +331,7 @@ mod tests {
         }
         assert!(card("8xH100").starts_with("h100"));
         let sized = find_gpus("24gb");
+        assert!(card("24gb").starts_with("rtx-"), "cards before machines: {}", card("24gb"));
         assert!(sized.iter().any(|g| g.id == "rtx-4090") && sized.iter().any(|g| g.id == "rx-7900-xtx"));
     }
 
@@ -338,11 +342,13 @@ mod tests {
             assert_eq!(model(text), Some("llama-3.2-1b"), "{text}");
         }
         assert_eq!(model("llama"), None);
-        let card = |text: &str| gpu_called(text).map(|g| g.id);
-        for text in ["4090", "RTX 4090", "NVIDIA GeForce RTX 4090"] {
+        let card = |text: &str| gpu_called(text).map(|(_, g)| g.id);
+        for text in ["4090", "RTX 4090", "NVIDIA GeForce RTX 4090", "rtx 4090 24gb"] {
             assert_eq!(card(text), Some("rtx-4090"), "{text}");
         }
-        assert_eq!((card("h100"), card("2x4090"), card("")), (None, None, None));
+        assert_eq!(gpu_called("2x4090").map(|(cards, g)| (cards, g.id)), Some((2, "rtx-4090")));
+        assert_eq!(card("rtx 5070 ti 12gb"), Some("rtx-5070-ti-laptop"));
+        assert_eq!((card("h100"), card("8xh100"), card("24gb"), card("")), (None, None, None, None));
         assert_eq!((count("8 x H100"), count("4090"), count("8x")), ((8, "H100"), (1, "4090"), (1, "8x")));
         for m in models() {
             assert_eq!(model(m.id), Some(m.id));

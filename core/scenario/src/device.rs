@@ -56,6 +56,14 @@ levers! {
     }
 }
 
+/// The first few of them.
+fn some(ids: &[&str]) -> String {
+    const MOST: usize = 6;
+    let listed: Vec<&str> = ids.iter().copied().take(MOST).collect();
+    let more = if ids.len() > MOST { format!(", and {} more", ids.len() - MOST) } else { String::new() };
+    format!("{}{more}", listed.join(", "))
+}
+
 /// Whether there is such a card.
 ///
 /// # Errors
@@ -65,12 +73,19 @@ pub fn check(device: &Device) -> Result<()> {
     let Some(gpu) = catalog::gpu(id) else {
         let found: Vec<&str> = catalog::search::find_gpus(id).iter().map(|g| g.id).collect();
         if catalog::search::count(id).0 > 1 {
-            let one = found.first().copied().unwrap_or("rtx-4090");
+            let which = match found.as_slice() {
+                [] => "rtx-4090".to_owned(),
+                found => some(found),
+            };
             return Err(Error::new(
                 at::gpu,
                 format!("{} are several cards", quoted(id)),
-                format!("name one of them, {one}, and say how many in parallel.gpus"),
+                format!("name one of them ({which}), and say how many in parallel.gpus"),
             ));
+        }
+        if let [_, _, ..] = found.as_slice() {
+            let hint = format!("say which: {}", some(&found));
+            return Err(Error::new(at::gpu, format!("{} is more than one card", quoted(id)), hint));
         }
         let ids: Vec<&str> = catalog::gpus().iter().map(|g| g.id).collect();
         return Err(Error::new(

@@ -341,7 +341,11 @@ fn catalogued(id: &str, at: &str) -> Result<&'static catalog::Model> {
     catalog::model(id).ok_or_else(|| {
         let found: Vec<&str> = catalog::search::find_named(id).into_iter().map(Named::id).collect();
         let ids: Vec<&str> = catalog::search::find_named("").into_iter().map(Named::id).collect();
-        let hint = nearest_hint(id, &found, &ids, "paste its config.json as model.hf, or see the list of models");
+        let otherwise = "paste its config.json as model.hf, or record it with `plimsoll trace`";
+        let hint = match (found.as_slice(), nearest_hint(id, &found, &ids, otherwise)) {
+            ([], hint) if hint != otherwise => format!("{hint}; or {otherwise}"),
+            (_, hint) => hint,
+        };
         Error::new(at, format!("no model {} in the catalog", quoted(id)), hint)
     })
 }

@@ -4,6 +4,7 @@
 //! Every face stacks the same kinds under the same names; how they are painted is its own affair.
 #![forbid(unsafe_code)]
 
+mod cause;
 mod host;
 mod kind;
 mod markdown;
@@ -13,6 +14,7 @@ pub mod plan;
 mod recorded;
 mod words;
 
+pub use cause::cause;
 pub use host::host;
 pub use kind::Kind;
 pub use markdown::markdown;

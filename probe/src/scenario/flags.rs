@@ -155,8 +155,17 @@ impl Overlay {
                 None => None,
             },
         };
-        let mut settings: Vec<(String, Value)> =
-            flags.levers.iter().map(|(lever, text)| (lever.path.to_owned(), said(lever, text))).collect();
+        let mut settings = Vec::new();
+        for (lever, text) in &flags.levers {
+            // A card may be called as people call it, and several of it at once.
+            let card = if lever.path == at::device::gpu { search::gpu_called(text) } else { None };
+            let value = card.map_or_else(|| lever.row.kind.value(text), |(_, card)| card.id.into());
+            settings.push((lever.path.to_owned(), value));
+            let counted = flags.levers.iter().any(|(lever, _)| lever.path == at::parallel::gpus);
+            if let Some((cards, _)) = card.filter(|(cards, _)| *cards > 1 && !counted) {
+                settings.push((at::parallel::gpus.to_owned(), cards.into()));
+            }
+        }
         for pair in &flags.set {
             let Some((key, text)) = pair.split_once('=') else {
                 let hint = "write --set stacks=60, or --set training.accumulation=8";
@@ -196,12 +205,6 @@ impl Overlay {
             set(scenario, &steps, value);
         }
     }
-}
-
-/// The value a flag's text stands for; a card may be called as people call it.
-fn said(lever: &Lever, text: &str) -> Value {
-    let card = if lever.path == at::device::gpu { search::gpu_called(text) } else { None };
-    card.map_or_else(|| lever.row.kind.value(text), |card| card.id.into())
 }
 
 fn not_a_config() -> Error {
@@ -267,6 +270,15 @@ mod tests {
                 "device": { "memory": "12000000000" },
             })
         );
+    }
+
+    #[test]
+    fn several_cards_can_be_said_at_once() {
+        let device = json!({ "gpu": "rtx-4090" });
+        assert_eq!(laid_over(&["--gpu=2x4090"], json!({})), json!({ "device": device, "parallel": { "gpus": 2 } }));
+        let both = laid_over(&["--gpu=2x4090", "--gpus=4"], json!({}));
+        assert_eq!(both, json!({ "device": device, "parallel": { "gpus": 4 } }), "the flag of its own decides");
+        assert_eq!(laid_over(&["--gpu=8xh100"], json!({})), json!({ "device": { "gpu": "8xh100" } }), "which h100?");
     }
 
     #[test]

@@ -224,7 +224,8 @@ fn job(args: &Args) -> Result<(Job, Option<Given>), Failure> {
 fn cards(gpu: Option<&str>) -> Result<Vec<(u8, u8)>, Failure> {
     let Some(name) = gpu else { return Ok(CARDS.to_vec()) };
     let hint = "see `plimsoll gpus`; cards of compute capability 8.0 and above are recorded for";
-    let card = search::gpu_called(name).ok_or_else(|| Error::new("--gpu", format!("{name:?} is no card"), hint))?;
+    let (_, card) =
+        search::gpu_called(name).ok_or_else(|| Error::new("--gpu", format!("{name:?} is no card"), hint))?;
     // Others choose as the nearest before them does.
     let class = card.compute_capability.and_then(|c| CARDS.into_iter().rev().find(|known| *known <= c));
     Ok(vec![class.ok_or_else(|| Error::new("--gpu", format!("{} is too old", card.name), hint))?])

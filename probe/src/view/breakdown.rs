@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 
 use plimsoll_core::Estimate;
+use plimsoll_core::estimate::Holding;
 use plimsoll_core::summary::{self, Part};
 
 use super::number::{Unit, shares};
-use super::{Paint, WIDTH, fit};
+use super::{Paint, WIDTH, fit, wrapped};
 
-/// Where the peak is, and what it is made of.
-pub fn breakdown(estimate: &Estimate, parts: &[Part], paint: Paint) -> String {
+/// Where the peak is, why it is so high, and what it is made of.
+pub fn breakdown(estimate: &Estimate, parts: &[Part], holdings: &[Holding], paint: Paint) -> String {
     let mut out = String::new();
     let process = estimate.peak.process;
     let unit = Unit::of(process);
@@ -20,6 +21,9 @@ pub fn breakdown(estimate: &Estimate, parts: &[Part], paint: Paint) -> String {
 
     let place = summary::place(estimate);
     let _ = writeln!(out, "  {}", paint.strong(&fit(&format!("At the peak: {place}"), WIDTH - 2)));
+    for line in wrapped(&summary::cause(estimate, holdings).unwrap_or_default(), WIDTH - 2) {
+        let _ = writeln!(out, "  {line}");
+    }
     for ((part, size), share) in parts.iter().zip(&sizes).zip(&tenths) {
         if part.bytes.is_zero() {
             continue;

@@ -65,7 +65,7 @@ pub fn report(report: &Report<'_>, paint: Paint) -> String {
         question(report.scenario, paint),
         headline::verdict(report.estimate, paint) + &bar::bar(report.estimate, &parts, paint),
         facts::facts(report.estimate, paint),
-        breakdown::breakdown(report.estimate, &parts, paint),
+        breakdown::breakdown(report.estimate, &parts, report.holdings, paint),
         phases::phases(report.estimate, paint),
         match report.explanation {
             Some(explanation) => explanation::explanation(explanation, report.estimate, paint),

@@ -48,7 +48,7 @@ fn the_table_sums_to_the_peak_as_printed() {
     for (_, estimate, _) in [sample::too_deep(), sample::fitting()] {
         let total: Bytes = parts(&estimate).iter().map(|part| part.bytes).sum();
         assert_eq!(total, estimate.peak.process);
-        let table = super::breakdown::breakdown(&estimate, &parts(&estimate), Paint::with_colour(false));
+        let table = super::breakdown::breakdown(&estimate, &parts(&estimate), &[], Paint::with_colour(false));
         let hundredths = |line: &str| -> Option<u64> {
             let mut words = line.split_whitespace().rev().skip_while(|word| *word != "GiB").skip(1);
             words.next()?.replace('.', "").parse().ok()

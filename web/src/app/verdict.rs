@@ -66,7 +66,7 @@ pub fn VerdictPanel() -> impl IntoView {
             <Course/>
             <Remedies/>
             <p class="where">
-                {move || reading.with(|r| r.as_ref().map(|r| format!("Peaks in {}.", wording::peak(r))))}
+                {move || reading.with(|r| r.as_ref().map(|r| wording::peak(r)))}
             </p>
             <MachineMemory/>
             <Warnings/>
