@@ -156,3 +156,16 @@ fn a_ledger_is_written_and_read() {
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 }
+
+#[test]
+fn the_example_of_the_readme_is_what_it_prints() {
+    let readme = include_str!("../../README.md");
+    let line = readme.lines().find(|line| line.starts_with("plimsoll estimate --model llama-3.2-1b")).unwrap();
+    let args: Vec<&str> = line.split_whitespace().skip(1).collect();
+    let between = |text: &str, from: &str, to: &str| {
+        text.split_once(from).and_then(|(_, rest)| rest.split_once(to)).map(|(inner, _)| inner.trim().to_owned())
+    };
+    let shown = between(readme, "<!-- estimate:begin -->\n```text\n", "```\n<!-- estimate:end -->").unwrap();
+    let printed = plimsoll(&args, "").1;
+    assert_eq!(shown, printed.trim(), "`{line}` prints:\n{printed}");
+}
