@@ -16,7 +16,7 @@ pub use plimsoll_core::estimate::{Run, max_batch};
 pub const POINTS: usize = 420;
 
 /// How many holdings are listed.
-const HOLDINGS: usize = 24;
+pub const HOLDINGS: usize = 24;
 
 /// The model the planner opens on.
 const OPENING: &str = "gpt2";
@@ -29,9 +29,7 @@ pub fn read(scenario: &Scenario) -> Result<(Reading, Run)> {
     let run = Run::new(scenario)?;
     let timeline = run.timeline(POINTS);
     let event = timeline.points.get(timeline.peak).map_or(0, |p| p.event);
-    let mut holdings = run.alive_at(event);
-    holdings.truncate(HOLDINGS);
-    let reading = Reading::new(run.estimate(), &timeline, &holdings);
+    let reading = Reading::new(run.estimate(), &timeline, &run.alive_at(event));
     Ok((reading, run))
 }
 

@@ -5,6 +5,8 @@ use plimsoll_core::estimate::{Estimate, Holding, PeakBreakdown, Timeline, Timeli
 use plimsoll_core::summary::{self, Kind, Part};
 use serde::{Deserialize, Serialize};
 
+use crate::engine::HOLDINGS;
+
 /// One run, read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
@@ -165,7 +167,7 @@ impl From<&Holding> for Held {
 }
 
 impl Reading {
-    /// Reads an estimate with its timeline and what is alive at the timeline's peak.
+    /// Reads an estimate with its timeline and all that is alive at the timeline's peak, largest first.
     pub fn new(estimate: &Estimate, timeline: &Timeline, holdings: &[Holding]) -> Self {
         let peak = &estimate.peak;
         Self {
@@ -193,7 +195,7 @@ impl Reading {
                 .collect(),
             points: timeline.points.iter().map(Point::from).collect(),
             peak: timeline.peak,
-            holdings: holdings.iter().map(Held::from).collect(),
+            holdings: holdings.iter().take(HOLDINGS).map(Held::from).collect(),
             cause: summary::cause(estimate, holdings).unwrap_or_default(),
             host: summary::host(estimate),
             warnings: estimate.warnings.clone(),

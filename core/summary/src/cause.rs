@@ -53,6 +53,9 @@ const SCORES: [&str; 9] = [
     "native_dropout_backward",
 ];
 
+/// Those of them that count heads and batch together.
+const PRODUCTS: [&str; 2] = ["bmm", "baddbmm"];
+
 /// The operators that write quantized weights out.
 const UNPACK: [&str; 2] = ["dequantize_4bit", "dequantize_blockwise"];
 
@@ -111,7 +114,12 @@ fn logits(holdings: &[Holding]) -> Option<u64> {
 
 fn matter_of(holding: &Holding, phase: PhaseName, logits: Option<u64>, seq: Option<u64>) -> Option<Matter> {
     let op = op_of(holding);
-    let square = || matches!(holding.shape.as_slice(), [.., _, q, k] if q == k && Some(*q) == seq);
+    // Heads may be counted with the batch where matrices are multiplied; elsewhere such a shape is as many channels as tokens.
+    let square = || match holding.shape.as_slice() {
+        [_, q, k] if PRODUCTS.contains(&op) => q == k && Some(*q) == seq,
+        [_, _, q, k] => q == k && Some(*q) == seq,
+        _ => false,
+    };
     let stepping = matches!(phase, PhaseName::Optimizer | PhaseName::Clip);
     match holding.category {
         Category::Weights | Category::OptimizerStates | Category::Inputs | Category::Workspace => None,
