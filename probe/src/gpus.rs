@@ -28,6 +28,10 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let paint = Paint::for_stdout();
     let mut out = String::new();
     let found: Vec<&Gpu> = search::find_gpus(&wanted);
+    if found.len() > 1 && args.format == Format::Text {
+        let head = format!("{:<23} {:<32} {:>10} {:>11}", "--gpu", "name", "memory", "bandwidth");
+        let _ = writeln!(out, "{}", paint.quiet(&head));
+    }
     for &g in &found {
         match args.format {
             Format::Json => {

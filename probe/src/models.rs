@@ -14,7 +14,10 @@ use serde_json::{Value, json};
 
 use crate::estimate::Format;
 use crate::exit::{self, Failure};
-use crate::view::{Paint, fit, grouped, wrapped};
+use crate::view::{Paint, WIDTH, columns, fit, grouped, wrapped};
+
+/// Columns of a name where there are [`WIDTH`] for the line.
+const NAME: usize = 25;
 
 /// List the models that --model and --family name; of a single one, also what it takes to be trained
 #[derive(Debug, clap::Args)]
@@ -54,15 +57,22 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
             }
         }
         Format::Text => {
+            // A wide terminal has room for every name.
+            let longest = models.iter().map(|named| named.name().chars().count()).max().unwrap_or(0);
+            let width = longest.min(NAME + columns().saturating_sub(WIDTH)).max(NAME);
+            if models.len() > 1 {
+                let head = format!("{:<30} {:<width$} {:<11} {:>10}", "--model", "name", "type", "parameters");
+                let _ = writeln!(out, "{}", paint.quiet(&head));
+            }
             for named in &models {
                 let id = paint.strong(&format!("{:<30}", named.id()));
-                let name = fit(named.name(), 25);
+                let name = fit(named.name(), width);
                 let kind = match named {
                     Named::Model(m) => m.model_type,
                     Named::Recorded(_) => "hull",
                 };
                 let parameters = grouped(named.parameters() / 1_000_000) + " M";
-                let _ = writeln!(out, "{id} {name:<25} {kind:<11} {parameters:>10}");
+                let _ = writeln!(out, "{id} {name:<width$} {kind:<11} {parameters:>10}");
                 if models.len() == 1 || named.id() == wanted {
                     match named {
                         Named::Model(m) => out.push_str(&details(m, paint)),
