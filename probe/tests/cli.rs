@@ -157,7 +157,7 @@ fn what_is_in_no_catalog_or_not_supported() {
         &["estimate", "--hf-config", rwkv.to_str().unwrap()],
         b"",
         2,
-        &["model_type \"rwkv\" is not supported yet", "llama, mistral, ministral3, qwen2, qwen3, granite, gpt2"],
+        &["model_type \"rwkv\" is not supported yet", "plimsoll trace"],
     );
     let no_type = file("no_type.json", br#"{"hidden_size": 768}"#);
     refuses(&["estimate", "--hf-config", no_type.to_str().unwrap()], b"", 2, &["model_type: it is missing"]);

@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::lever::{SECTIONS, Table};
 use super::model::default_task;
 use super::{
-    Checkpointing, Lever, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl, Parallel,
-    ParallelStrategy, Precision, QuantStorage, Quantization, Scenario, at, lever, levers, model,
+    BaseDtype, Checkpointing, Lever, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl,
+    Parallel, ParallelStrategy, Precision, QuantStorage, Quantization, Scenario, at, lever, levers, model,
 };
 
 /// The rank that most fine-tunes start with.
@@ -93,7 +93,14 @@ impl Change {
         };
         let training = &mut next.training;
         match self {
-            Self::Set(lever, value) => lever.set(next, value)?,
+            Self::Set(lever, value) => {
+                lever.set(next, value)?;
+                let training = &mut next.training;
+                // The precision's own dtype by its name is no other choice.
+                if training.base_dtype == training.precision.dtype(training.quantization != Quantization::None) {
+                    training.base_dtype = BaseDtype::Precision;
+                }
+            }
             Self::Precision(precision) => training.precision = *precision,
             Self::Checkpointing(checkpointing) => {
                 training.checkpointing = *checkpointing;

@@ -333,7 +333,8 @@ fn catalog_model(given: &Given<'_>, scope: Scope) -> Result<(ModelSource, &'stat
     }
     given.only(NAMES)?;
     let model = catalogued(id, &at)?;
-    known_or_measured(ModelSource::Catalog(id.to_owned()), scope).ok_or_else(|| unsupported_type(at, model.model_type))
+    known_or_measured(ModelSource::Catalog(id.to_owned()), scope)
+        .ok_or_else(|| unsupported_type(at, model.model_type, &Map::new()))
 }
 
 /// The row of the catalog.
@@ -385,8 +386,8 @@ fn hugging_face(given: &Given<'_>, scope: Scope) -> Result<(ModelSource, &'stati
         count_labels(&mut config);
     }
     let name = typed(&config, &path)?.to_owned();
-    known_or_measured(ModelSource::HuggingFace(config), scope)
-        .ok_or_else(|| unsupported_type(format!("{path}.model_type"), &name))
+    let unsupported = unsupported_type(format!("{path}.model_type"), &name, &config);
+    known_or_measured(ModelSource::HuggingFace(config), scope).ok_or(unsupported)
 }
 
 /// The `model_type` of a config.
@@ -427,13 +428,26 @@ fn known_or_measured(source: ModelSource, scope: Scope) -> Option<(ModelSource, 
 
 const PASTE: &str = "paste the whole content of the model's config.json";
 
-fn unsupported_type(key: String, name: &str) -> Error {
-    let types: Vec<&str> = families::TRANSFORMERS.iter().map(|f| f.name).collect();
-    Error::new(
-        key,
-        format!("model_type {} is not supported yet", quoted(name)),
-        format!("supported: {}; families of our own: {}", types.join(", "), family_names().join(", ")),
-    )
+/// What to do about a type that no family has: its text part where that is known, else the nearest of its name; a recording
+/// is of the model itself in any case.
+fn unsupported_type(key: String, name: &str, config: &Map<String, Value>) -> Error {
+    let record = "`plimsoll trace` records the model itself, without a card";
+    let experts = |config: &Map<String, Value>| config.keys().any(|key| key.contains("expert"));
+    let text = config.get("text_config").and_then(Value::as_object);
+    let of_text = text.and_then(|text| text.get("model_type")).and_then(Value::as_str);
+    let near = families::near(of_text.unwrap_or(name), experts(text.unwrap_or(config)));
+    let hint = match (of_text.filter(|known| families::of_type(known).is_some()), near.first()) {
+        (Some(known), _) => {
+            format!("its text part is known: give its text_config, whose model_type is {known}; {record}")
+        }
+        (None, Some(near)) => format!(
+            "the nearest that is known is {}: with that as its model_type it is estimated as one, as far as the two are alike; \
+             {record}",
+            near.name
+        ),
+        (None, None) => format!("{record}; docs/models.md lists what is known"),
+    };
+    Error::new(key, format!("model_type {} is not supported yet", quoted(name)), hint)
 }
 
 fn family_names() -> Vec<&'static str> {

@@ -196,11 +196,13 @@ fn what_is_not_estimated_is_refused_by_name() {
         "model.family: family \"alexnet\" is not supported; supported: mlp, nanogpt, nbeats, gat, resnet, convnext, vgg, mobilenetv2, mobilenetv3, mnasnet, regnet, efficientnet, densenet, inception, swin"
     );
     let unknown = refused(&json!({ "model": { "hf": { "model_type": "rwkv" } } }));
-    assert!(
-        unknown.starts_with("model.hf.model_type: model_type \"rwkv\" is not supported yet; supported: llama, "),
-        "{unknown}"
-    );
-    assert!(unknown.contains("; families of our own: mlp, nanogpt, "), "{unknown}");
+    assert!(unknown.starts_with("model.hf.model_type: model_type \"rwkv\" is not supported yet; "), "{unknown}");
+    assert!(unknown.contains("`plimsoll trace` records the model itself"), "{unknown}");
+    let next = refused(&json!({ "model": { "hf": { "model_type": "qwen3_next", "num_experts": 512 } } }));
+    assert!(next.contains("the nearest that is known is qwen3_moe: "), "{next}");
+    let parts = json!({ "model_type": "gemma3", "text_config": { "model_type": "gemma3_text" } });
+    let parts = refused(&json!({ "model": { "hf": parts } }));
+    assert!(parts.contains("give its text_config, whose model_type is gemma3_text"), "{parts}");
     assert_eq!(
         refused(&with("input", "image", json!(224))),
         "input.image: it is the side of an image, which only vision models take; llama takes tokens; leave image out"

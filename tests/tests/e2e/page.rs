@@ -288,12 +288,14 @@ impl Page {
             self.press(key).await?;
         }
         let pressed_by = "const e = document.activeElement;
-            return e.matches('input:not([type=checkbox],[type=radio],[type=file]),textarea,select,[role=slider]') ? ''
+            return e.matches('[role=combobox][aria-expanded=false]') ? 'down'
+                : e.matches('input:not([type=checkbox],[type=radio],[type=file]),textarea,select,[role=slider]') ? ''
                 : e.matches('input,[role=switch]') ? 'space' : 'enter'";
         match self.eval(pressed_by).await?.as_str().unwrap_or_default() {
             "space" if self.eval("return document.activeElement.type === 'radio'").await? == true => Ok(()),
             "space" => self.type_text(" ").await,
             "enter" => self.press(Key::Enter).await,
+            "down" => self.press(Key::Down).await,
             _ => Ok(()),
         }
     }

@@ -1,0 +1,37 @@
+//! The family that a `model_type` without one is most like: which to estimate in its place.
+
+use std::cmp::Reverse;
+
+use super::{Family, TRANSFORMERS};
+
+/// The families of transformers that go by the same name, whatever number or variant stands behind it: `qwen3_next` is of the
+/// Qwens. Where a model has experts, those that have them come first; then whose name begins most alike. Empty: no name does.
+pub fn near(model_type: &str, experts: bool) -> Vec<&'static Family> {
+    let kin = |family: &&'static Family| stem(family.name) == stem(model_type);
+    let alike =
+        |name: &str| name.chars().zip(model_type.chars()).take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count();
+    let mut near: Vec<&'static Family> = TRANSFORMERS.iter().filter(kin).collect();
+    near.sort_by_key(|family| (family.experts.is_some() != experts, Reverse(alike(family.name))));
+    near
+}
+
+/// The letters a name begins with, in lower case.
+fn stem(name: &str) -> String {
+    name.chars().take_while(char::is_ascii_alphabetic).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::near;
+
+    #[test]
+    fn a_newer_model_leads_to_those_of_its_name() {
+        let first = |name: &str, experts| near(name, experts).first().map(|family| family.name);
+        assert_eq!(first("qwen3_next", true), Some("qwen3_moe"));
+        assert_eq!(first("qwen2_5_vl", false), Some("qwen2"));
+        assert_eq!(first("deepseek_v2", true), Some("deepseek_v3"));
+        assert_eq!(first("llama4_text", true), Some("llama"));
+        assert_eq!(first("gemma3n", false), Some("gemma3_text"));
+        assert_eq!((first("mamba", false), first("", false), first("4", false)), (None, None, None));
+    }
+}
