@@ -90,7 +90,7 @@ use plimsoll_torch::ops::{SdpaRules, SharedMap};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 
 pub use config::Config;
-pub use loss::smoothed;
+pub use loss::{in_full, smoothed};
 
 /// What a forward returns: the loss, and what else the output object holds (logits).
 #[derive(Debug)]

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use plimsoll_families::{Built, Model, Output, smoothed};
+use plimsoll_families::{Built, Model, Output, in_full, smoothed};
 use plimsoll_ledger::PhaseName;
 use plimsoll_parallel::{DataParallel, Ddp, Early, Fsdp1, Fsdp2, Late, Whole, Wrapper};
 use plimsoll_scenario::{
-    Optimizer, OptimizerImpl, Parallel, ParallelStrategy, Precision, ShardingStrategy, Task, Training, ZeroGrad,
-    ZeroGradAt,
+    Optimizer, OptimizerImpl, Parallel, ParallelStrategy, Precision, ShardingStrategy, Task, Trainer as Whose,
+    Training, ZeroGrad, ZeroGradAt,
 };
 use plimsoll_torch::nn::Sharded;
 use plimsoll_torch::optim::{self, Ema, GradScaler, Norm, Share};
@@ -17,6 +17,7 @@ use plimsoll_torch::tensor::{Context, DType, Geometry, ModuleId, Past, Position,
 use plimsoll_torch::{Batch, ops};
 
 use crate::hull::Player;
+use crate::trainer::Trainer;
 
 /// Whether what was done before, a layer or a micro-batch, may be copied instead of executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +75,8 @@ struct Loop<'a> {
     reduces: bool,
     /// What clipping keeps from one step to the next.
     zero: Option<Tensor>,
+    /// The Trainer's own names, where the loop is its.
+    trainer: Option<Trainer>,
     /// The optimizers that run in the machine's memory, made in the first step.
     on_host: Vec<Share>,
 }
@@ -194,6 +197,7 @@ fn steps(
         spread,
         reduces: true,
         zero: None,
+        trainer: (training.trainer == Whose::Transformers).then(|| Trainer::new(cx)),
         on_host: Vec::new(),
     };
     if let Some(engine) = run.spread.cut.clone().as_ref().and_then(|cut| cut.engine()) {
@@ -235,7 +239,13 @@ impl Loop<'_> {
         let accumulates = !dropped && whole.iter().any(optim::has_gradient);
         match &mut self.runs {
             // The last batch is let go of only when the new one takes its name.
-            Runs::Model(model, _) => self.locals.batch = Some(model.batch()),
+            Runs::Model(model, _) => {
+                let batch = match &mut self.trainer {
+                    Some(trainer) => trainer.batch(self.cx, *model, micro_batch, self.training.accumulation),
+                    None => model.batch(),
+                };
+                self.locals.batch = Some(batch);
+            }
             Runs::Hull(player) => player.input(self.cx, accumulates),
         }
         if early {
@@ -260,6 +270,9 @@ impl Loop<'_> {
         match self.recordings.iter().position(|r| r.accumulates == accumulates) {
             Some(index) => self.repeat(index, before_backward),
             None => self.execute(accumulates, before_backward),
+        }
+        if let (Some(trainer), Some(loss)) = (&self.trainer, &self.locals.loss) {
+            trainer.add(loss);
         }
     }
 
@@ -348,24 +361,39 @@ impl Loop<'_> {
             }
         });
         drop(cast);
+        let held = if self.trainer.is_some() && autocast.is_some() { in_full(held) } else { held };
         let forward = begin..cx.position();
         self.locals.graph.clear();
-        self.locals.loss = None;
+        if let Some(trainer) = &self.trainer {
+            // The Trainer's name of the last loss is taken by the new one after backward.
+            loss = trainer.loss(loss);
+        } else {
+            self.locals.loss = None;
+        }
         self.locals.outputs = held;
         if !training.keep_outputs {
             self.locals.outputs.clear();
         }
         let cut = self.spread.cut.clone();
         let engine = cut.as_ref().and_then(|cut| cut.engine());
-        if training.accumulation > 1 && engine.is_none() {
+        let whole_loss = self.trainer.as_ref().map(|_| loss.clone());
+        // `accelerate` divides whatever the number is.
+        if (training.accumulation > 1 || whole_loss.is_some()) && engine.is_none() {
             loss = ops::div_scalar(&loss);
         }
         let root = self.scaler.as_mut().map_or_else(|| loss.clone(), |scaler| scaler.scale(&loss));
         // The name holds the loss and with it the graph's nodes: a leaf that the forward made for itself lives on with
         // its gradient. With adapters the reference rows let go of the graph.
-        self.locals.loss = Some(if training.lora.is_some() { loss.detach() } else { loss.clone() });
-        let kept_loss = (loss.storage_id(), loss.dtype());
-        drop(loss);
+        let named = whole_loss.as_ref().unwrap_or(&loss);
+        let kept_loss = (named.storage_id(), named.dtype());
+        // The name of the divided loss of `accelerate`, until its backward returns.
+        let divided = if whole_loss.is_some() {
+            Some(loss)
+        } else {
+            self.locals.loss = Some(if training.lora.is_some() { loss.detach() } else { loss.clone() });
+            drop(loss);
+            None
+        };
         let settled = forward.end..cx.position();
 
         before_backward(self);
@@ -392,7 +420,12 @@ impl Loop<'_> {
                 drop(root);
             }
         }
+        drop(divided);
         let backward = begin..cx.position();
+        if let Some(loss) = whole_loss {
+            self.locals.loss = Some(loss.detach());
+            drop(loss);
+        }
 
         // Kept outputs hold the graph, and whatever else it holds: no plain list of handles stands for that. A forward
         // that changed the model will not be repeated.
@@ -435,7 +468,9 @@ impl Loop<'_> {
         let [forward, settled, backward] = recording.stretches.clone();
         repeat.events(cx, forward);
         self.locals.graph.clear();
-        self.locals.loss = None;
+        if self.trainer.is_none() {
+            self.locals.loss = None;
+        }
         repeat.events(cx, settled);
         before_backward(self);
         repeat.events(cx, backward);
@@ -475,8 +510,13 @@ impl Loop<'_> {
                 scaler.unscale(cx, optimizer.parameters());
             }
         }
-        if training.clip_grad_norm {
-            self.zero = optim::clip_grad_norm(cx, self.parameters, self.spread.norm, self.zero.take());
+        let clips = self.trainer.as_mut().is_some_and(|trainer| trainer.clips(cx));
+        if training.clip_grad_norm || clips {
+            let mut clipped = optim::clip_grad_norm(cx, self.parameters, self.spread.norm, self.zero.take());
+            if let Some(trainer) = &mut self.trainer {
+                trainer.clipped(&mut clipped);
+            }
+            self.zero = clipped.kept;
         }
         cx.begin(PhaseName::Optimizer, Some(step), None);
         for optimizer in &mut self.optimizers {

@@ -245,6 +245,17 @@ words!(
 );
 
 words!(
+    /// Whose loop runs the steps.
+    Trainer {
+        /// One written by hand: a batch comes when it is needed, and what a step counted goes.
+        None = "none" as "a plain loop",
+        /// transformers' Trainer. All micro-batches of a step are on the card before the first of them runs, their labels are
+        /// counted there, and the last loss, the sum of the losses and the norm of the gradients stay.
+        Transformers = "transformers" as "transformers' Trainer",
+    }
+);
+
+words!(
     /// What stands in CUBLAS_WORKSPACE_CONFIG: sizes in KiB, each with how many of them.
     CublasWorkspace {
         /// Nothing: PyTorch takes what it takes by card.

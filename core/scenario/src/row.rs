@@ -1,9 +1,13 @@
 //! What a model's row takes of a recipe: the rest is refused by it, never ignored.
 
 use plimsoll_catalog::families::{Checkpoints, ExpertPart, Experts, Family};
+use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ground::{Error, Result};
 
-use super::{Attention, Checkpointing, Lora, LoraTargets, LossImpl, Quantization, Scenario, Task, at};
+use super::{
+    Attention, Checkpointing, Lora, LoraTargets, LossImpl, Quantization, Scenario, Task, Trainer, ZeroGrad, ZeroGradAt,
+    at,
+};
 
 impl Scenario {
     /// Refuses what `family` cannot do.
@@ -16,7 +20,8 @@ impl Scenario {
         self.adapts(family)?;
         self.quantizes(family)?;
         self.caches(family)?;
-        self.computes_loss(family)
+        self.computes_loss(family)?;
+        self.loops(family)
     }
 
     fn checkpoints(&self, family: &Family) -> Result<()> {
@@ -88,6 +93,38 @@ impl Scenario {
             format!("the family {:?} is no model that transformers loads and bitsandbytes quantizes", family.name),
             "leave quantization out, or use a Hugging Face model",
         ))
+    }
+
+    /// What is followed of the Trainer's loop.
+    fn loops(&self, family: &Family) -> Result<()> {
+        let training = &self.training;
+        if training.trainer == Trainer::None {
+            return Ok(());
+        }
+        let (problem, hint) = match () {
+            () if self.model.task != Task::CausalLm || family.is_own() => (
+                "its loop is followed for causal language models of Hugging Face".to_owned(),
+                "leave it out; the plain loop is nearly the same",
+            ),
+            () if !Rules::of(&self.software).has(&rules::GPT_NEOX_SHARES_LOSS) => (
+                format!("its loop is not followed for transformers {}", self.software.transformers),
+                "leave it out, or use transformers 4.49 or later",
+            ),
+            () if self.parallel.gpus > 1 => ("its loop is followed on one card".to_owned(), "leave it out"),
+            () if training.loss_impl == LossImpl::Chunked || training.label_smoothing > 0.0 => (
+                "its loop is followed with the model's own loss".to_owned(),
+                "leave it out, or loss_impl = \"chunked\" and label_smoothing",
+            ),
+            () if training.keep_outputs => {
+                ("the Trainer lets go of the outputs".to_owned(), "leave it out, or use keep_outputs = false")
+            }
+            () if training.zero_grad != ZeroGrad::SetToNone || training.zero_grad_at != ZeroGradAt::AfterStep => (
+                "the Trainer sets gradients to none after each step".to_owned(),
+                "leave it out, or zero_grad and zero_grad_at",
+            ),
+            () => return Ok(()),
+        };
+        Err(Error::new(at::training::trainer, problem, hint))
     }
 
     fn computes_loss(&self, family: &Family) -> Result<()> {

@@ -6,7 +6,7 @@ use plimsoll_catalog::software::{Rules, rules};
 use super::lever::{Group, Kind, Near, Written, levers};
 use super::{
     Attention, BaseDtype, Checkpointing, Lora, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl, Precision,
-    QuantStorage, Quantization, Scenario, ZeroGrad, ZeroGradAt, limits,
+    QuantStorage, Quantization, Scenario, Trainer, ZeroGrad, ZeroGradAt, limits,
 };
 
 levers! {
@@ -105,6 +105,17 @@ levers! {
             label: "Zeroed",
             only: Some(Mode::Train),
             near: Near::unlike(0.5),
+        }
+        /// Whose loop runs the steps: of causal language models, on one card, transformers' Trainer (from transformers 4.49 on) as well
+        /// as one written by hand.
+        pub trainer: Trainer = Trainer::None => {
+            link: "trainer",
+            label: "Loop",
+            help: "Whose loop it is: transformers' Trainer has all micro-batches of a step on the card at once",
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(0.25),
         }
         /// How many optimizer steps are run. The first makes lazy state and the second is what every later one repeats; what
         /// the allocator reserves may still grow in a third or fourth.

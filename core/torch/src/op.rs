@@ -157,6 +157,7 @@ names! {
         NativeLayerNorm = "native_layer_norm",
         NativeLayerNormBackward = "native_layer_norm_backward",
         NeScalar = "ne.Scalar",
+        NeTensor = "ne.Tensor",
         Neg = "neg",
         NewEmpty = "new_empty",
         NewEmptyStrided = "new_empty_strided",

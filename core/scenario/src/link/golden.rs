@@ -255,6 +255,10 @@ fn golden() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "?model=gpt2&accumulation=4&trainer=transformers",
+            json!({ "model": { "catalog": "gpt2" }, "training": { "accumulation": 4, "trainer": "transformers" } }),
+        ),
+        (
             "?model=gpt2&gpu=rtx-3060&keep_outputs=true&use_cache=false&transformers=4.51",
             json!({
                 "model": { "catalog": "gpt2" },

@@ -29,7 +29,7 @@ use crate::Op;
 use crate::tensor::{Context, DType, Kind, Tensor};
 
 pub use adamw8bit::SMALLEST_PAGED;
-pub use clip::{Norm, clip_grad_norm};
+pub use clip::{Clipped, Norm, clip_grad_norm};
 pub use ema::Ema;
 pub use scaler::GradScaler;
 
