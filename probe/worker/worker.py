@@ -1599,6 +1599,8 @@ def classic_optimizer(name, training, parameters):
         raise Stop("unsupported", "the optimizer %s cannot be measured" % clean(name), "use one of %s" % known)
     if name.endswith("-momentum"):
         options["momentum"] = 0.9
+    if training.get("weight_decay"):
+        options["weight_decay"] = training["weight_decay"]
     if training.get("amsgrad"):
         options["amsgrad"] = True
     if name.startswith("rmsprop-centered"):
@@ -1924,6 +1926,9 @@ class Run:
             self.parameters = [p for p in self.model.parameters() if p.requires_grad]
             # Adagrad makes its state here.
             self.optimizers = make_optimizers(training, self.model, self.parameters, packages, device, channel)
+            if training.get("trainer", "none") == "torchvision":
+                message = "torchvision's own loop is not measured here"
+                raise Stop("unsupported", message, "rehearse its script, or leave trainer out")
             if training.get("trainer", "none") != "none":
                 self.trainer = Trainer(device.name, packages["transformers"].__version__)
         self.scaler = make_scaler(device.kind) if training["precision"] == "fp16-amp" else None

@@ -77,6 +77,8 @@ struct Loop<'a> {
     zero: Option<Tensor>,
     /// The Trainer's own names, where the loop is its.
     trainer: Option<Trainer>,
+    /// `acc1` and `acc5`, where the loop is that of torchvision's references.
+    accuracies: Option<[Tensor; 2]>,
     /// The optimizers that run in the machine's memory, made in the first step.
     on_host: Vec<Share>,
 }
@@ -198,6 +200,7 @@ fn steps(
         reduces: true,
         zero: None,
         trainer: (training.trainer == Whose::Transformers).then(|| Trainer::new(cx)),
+        accuracies: None,
         on_host: Vec::new(),
     };
     if let Some(engine) = run.spread.cut.clone().as_ref().and_then(|cut| cut.engine()) {
@@ -240,6 +243,11 @@ impl Loop<'_> {
         match &mut self.runs {
             // The last batch is let go of only when the new one takes its name.
             Runs::Model(model, _) => {
+                if self.training.trainer == Whose::Torchvision {
+                    // `for image, target in ...: image, target = image.to(device), ...`
+                    self.locals.batch = None;
+                    self.cx.hold_until_loss(std::mem::take(&mut self.locals.outputs));
+                }
                 let batch = match &mut self.trainer {
                     Some(trainer) => trainer.batch(self.cx, *model, micro_batch, self.training.accumulation),
                     None => model.batch(),
@@ -530,6 +538,9 @@ impl Loop<'_> {
         }
         if let Some(ema) = &mut self.ema {
             ema.update(cx);
+        }
+        if let (Whose::Torchvision, Some(logits)) = (training.trainer, self.locals.outputs.first()) {
+            drop(self.accuracies.replace(ops::accuracies(logits)));
         }
         if training.zero_grad_at == ZeroGradAt::AfterStep {
             cx.begin(PhaseName::ZeroGrad, Some(step), None);

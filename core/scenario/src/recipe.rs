@@ -252,6 +252,9 @@ words!(
         /// transformers' Trainer. All micro-batches of a step are on the card before the first of them runs, their labels are
         /// counted there, and the last loss, the sum of the losses and the norm of the gradients stay.
         Transformers = "transformers" as "transformers' Trainer",
+        /// torchvision's references/classification/train.py. A batch is let go of before the next one comes, the outputs before
+        /// the next loss; after each step its accuracies are computed on the card, and stay.
+        Torchvision = "torchvision" as "torchvision's reference",
     }
 );
 

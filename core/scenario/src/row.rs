@@ -1,6 +1,6 @@
 //! What a model's row takes of a recipe: the rest is refused by it, never ignored.
 
-use plimsoll_catalog::families::{Checkpoints, ExpertPart, Experts, Family};
+use plimsoll_catalog::families::{Checkpoints, ExpertPart, Experts, Family, Inputs};
 use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ground::{Error, Result};
 
@@ -95,36 +95,64 @@ impl Scenario {
         ))
     }
 
-    /// What is followed of the Trainer's loop.
+    /// Refuses a loop that is not followed.
     fn loops(&self, family: &Family) -> Result<()> {
-        let training = &self.training;
-        if training.trainer == Trainer::None {
-            return Ok(());
-        }
-        let (problem, hint) = match () {
-            () if self.model.task != Task::CausalLm || family.is_own() => (
-                "its loop is followed for causal language models of Hugging Face".to_owned(),
-                "leave it out; the plain loop is nearly the same",
-            ),
-            () if !Rules::of(&self.software).has(&rules::GPT_NEOX_SHARES_LOSS) => (
-                format!("its loop is not followed for transformers {}", self.software.transformers),
-                "leave it out, or use transformers 4.49 or later",
-            ),
-            () if self.parallel.gpus > 1 => ("its loop is followed on one card".to_owned(), "leave it out"),
-            () if training.loss_impl == LossImpl::Chunked || training.label_smoothing > 0.0 => (
-                "its loop is followed with the model's own loss".to_owned(),
-                "leave it out, or loss_impl = \"chunked\" and label_smoothing",
-            ),
-            () if training.keep_outputs => {
-                ("the Trainer lets go of the outputs".to_owned(), "leave it out, or use keep_outputs = false")
-            }
-            () if training.zero_grad != ZeroGrad::SetToNone || training.zero_grad_at != ZeroGradAt::AfterStep => (
-                "the Trainer sets gradients to none after each step".to_owned(),
-                "leave it out, or zero_grad and zero_grad_at",
-            ),
-            () => return Ok(()),
+        let (training, one) = (&self.training, self.parallel.gpus == 1);
+        let refusal = match training.trainer {
+            Trainer::None => None,
+            _ if !one => Some(("that loop is followed on one card".to_owned(), "leave it out")),
+            Trainer::Transformers => self.trains(family),
+            Trainer::Torchvision => self.follows_references(family),
         };
-        Err(Error::new(at::training::trainer, problem, hint))
+        refusal.map_or(Ok(()), |(problem, hint)| Err(Error::new(at::training::trainer, problem, hint)))
+    }
+
+    /// What is not followed of transformers' Trainer.
+    fn trains(&self, family: &Family) -> Option<(String, &'static str)> {
+        let training = &self.training;
+        if self.model.task != Task::CausalLm || family.is_own() {
+            let problem = "transformers' Trainer is followed for causal language models of Hugging Face";
+            return Some((problem.to_owned(), "leave it out; the plain loop is nearly the same"));
+        }
+        if !Rules::of(&self.software).has(&rules::GPT_NEOX_SHARES_LOSS) {
+            let problem = format!("the Trainer of transformers {} is not followed", self.software.transformers);
+            return Some((problem, "leave it out, or use transformers 4.49 or later"));
+        }
+        if training.loss_impl == LossImpl::Chunked || training.label_smoothing > 0.0 {
+            let problem = "transformers' Trainer is followed with the model's own loss";
+            return Some((problem.to_owned(), "leave it out, or loss_impl = \"chunked\" and label_smoothing"));
+        }
+        if training.keep_outputs {
+            let problem = "transformers' Trainer lets go of the outputs";
+            return Some((problem.to_owned(), "leave it out, or use keep_outputs = false"));
+        }
+        if training.zero_grad != ZeroGrad::SetToNone || training.zero_grad_at != ZeroGradAt::AfterStep {
+            let problem = "transformers' Trainer sets gradients to none after each step";
+            return Some((problem.to_owned(), "leave it out, or zero_grad and zero_grad_at"));
+        }
+        None
+    }
+
+    /// What torchvision's references are not.
+    fn follows_references(&self, family: &Family) -> Option<(String, &'static str)> {
+        let training = &self.training;
+        if !family.is_own() || !matches!(family.inputs, Inputs::Image { .. }) {
+            return Some(("it is the loop of torchvision's own networks".to_owned(), "leave it out"));
+        }
+        if training.accumulation > 1 {
+            return Some((
+                "torchvision's loop has no micro-batches".to_owned(),
+                "leave it out, or use accumulation = 1",
+            ));
+        }
+        if !training.keep_outputs || training.zero_grad_at != ZeroGradAt::BeforeBackward {
+            let problem = "torchvision's loop holds the outputs, and zeroes gradients before backward";
+            return Some((
+                problem.to_owned(),
+                "leave it out, or use keep_outputs = true and zero_grad_at = \"before-backward\"",
+            ));
+        }
+        None
     }
 
     fn computes_loss(&self, family: &Family) -> Result<()> {

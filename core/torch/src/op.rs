@@ -77,6 +77,7 @@ names! {
         ForeachAddcmulInPlace = "_foreach_addcmul_.Scalar",
         ForeachAddcmulScalar = "_foreach_addcmul.Scalar",
         ForeachAddInPlace = "_foreach_add_.List",
+        ForeachAddList = "_foreach_add.List",
         ForeachAddScalar = "_foreach_add.Scalar",
         ForeachDivInPlace = "_foreach_div_.ScalarList",
         ForeachLerpInPlace = "_foreach_lerp_.Scalar",

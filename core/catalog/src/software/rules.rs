@@ -357,10 +357,10 @@ pub const TRAINER_AVERAGES: Rule = transformers(
 /// The norm of the gradients in the Trainer.
 pub const TRAINER_TAKES_NORMS: Rule = transformers(
     5,
-    8,
+    17,
     "the Trainer lets go of the last step's norm before it takes the next, and clips to infinity where nothing is clipped; before, it \
      took none there",
-    "transformers/trainer.py of 5.0.0 and 5.8.0 (_get_grad_norm)",
+    "transformers/trainer.py of 4.57.3, 5.0.0, 5.8.0 (which has it) and 5.17.0 (_get_grad_norm)",
 );
 
 /// Which labels the Trainer counts.

@@ -259,6 +259,16 @@ fn golden() -> Vec<(&'static str, Value)> {
             json!({ "model": { "catalog": "gpt2" }, "training": { "accumulation": 4, "trainer": "transformers" } }),
         ),
         (
+            "?family=resnet&optimizer=sgd-momentum&weight_decay=0.0001&keep_outputs=true&zero_grad_at=before-backward&trainer=torchvision",
+            json!({
+                "model": { "family": "resnet" },
+                "training": {
+                    "optimizer": "sgd-momentum", "weight_decay": 0.0001, "keep_outputs": true, "zero_grad_at": "before-backward",
+                    "trainer": "torchvision",
+                },
+            }),
+        ),
+        (
             "?model=gpt2&gpu=rtx-3060&keep_outputs=true&use_cache=false&transformers=4.51",
             json!({
                 "model": { "catalog": "gpt2" },

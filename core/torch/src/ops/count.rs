@@ -43,6 +43,30 @@ pub fn is_a_number(x: &Tensor) {
     drop(absolute);
 }
 
+/// How many of a batch are right, at once and among the first five, as shares: `accuracy` of torchvision's
+/// `references/classification/utils.py`, of which two numbers stay.
+pub fn accuracies(logits: &Tensor) -> [Tensor; 2] {
+    const MOST: u64 = 5;
+    let (cx, samples) = (logits.cx(), logits.size(0));
+    let number = |op, of: &Tensor| cx.launch(op, &[of]).make_sizes(&[], DType::Float32);
+    let values = cx.launch(Op::Topk, &[logits]).make_sizes(&[samples, MOST], logits.dtype());
+    let chosen = cx.launch(Op::Topk, &[]).make_sizes(&[samples, MOST], DType::Int64);
+    let right = cx.launch(Op::EqTensor, &[&chosen]).make_sizes(&[MOST, samples], DType::Bool);
+    // `correct_k`, a name until the next.
+    let share = |rows: u64, last: Option<Tensor>| {
+        // The first row lies together; all of them do not: the choice was transposed, and `flatten` copies.
+        let flat = (rows > 1).then(|| cx.launch(Op::Clone, &[&right]).make_sizes(&[rows * samples], DType::Bool));
+        let count = number(Op::Sum, flat.as_ref().unwrap_or(&right));
+        drop(Scratch::converted(cx, Op::Sum, &[rows * samples], DType::Float32));
+        drop((flat, last));
+        (number(Op::MulTensor, &count), count)
+    };
+    let (first, count) = share(1, None);
+    let (five, count) = share(MOST, Some(count));
+    drop((values, chosen, right, count));
+    [first, five]
+}
+
 #[cfg(test)]
 mod tests {
     use super::{count_labels, is_a_number};

@@ -59,7 +59,7 @@ pub use clamp::{clamp_in_place, layer_norm_plain};
 pub use collectives::{Transfer, chunk_cat, split_with_sizes_copy, transfer};
 pub use conv::{Window, conv2d};
 pub use conv1d::conv1d;
-pub use count::{count_labels, is_a_number};
+pub use count::{accuracies, count_labels, is_a_number};
 pub(crate) use creation::unallocated;
 pub use creation::{arange, elsewhere, empty, labels, loaded};
 pub use eight_bit::{EightBit, matmul_8bit};

@@ -60,6 +60,8 @@ pub struct Context {
     /// The keys and values a generation has seen so far.
     pub(super) past: RefCell<Option<Past>>,
     loss: Cell<LossRules>,
+    /// What a loop still calls its outputs when it computes the next ones, but not when it computes their loss.
+    last_outputs: RefCell<Vec<Tensor>>,
     /// Parameters of the model's ends: tables of embeddings and the output head.
     outer: RefCell<Vec<u32>>,
     machine: Cell<Machine>,
@@ -121,6 +123,7 @@ impl Context {
             inference: Cell::new(false),
             past: RefCell::default(),
             loss: Cell::default(),
+            last_outputs: RefCell::default(),
             outer: RefCell::default(),
             machine: Cell::default(),
             repetitions: Repetitions::default(),
@@ -174,10 +177,20 @@ impl Context {
         for handle in [&self.blas.forward, &self.blas.backward, &self.blas.step] {
             drop((handle.blas.take(), handle.lt.take()));
         }
-        drop((self.past.take(), self.hooks.take()));
+        drop((self.past.take(), self.hooks.take(), self.last_outputs.take()));
         if let Some(host) = &*self.host.borrow() {
             host.end();
         }
+    }
+
+    /// Holds these until a loss is computed of those that take their name.
+    pub fn hold_until_loss(&self, outputs: Vec<Tensor>) {
+        drop(self.last_outputs.replace(outputs));
+    }
+
+    /// A loss is computed of outputs that have their name.
+    pub(crate) fn outputs_are_named(&self) {
+        drop(self.last_outputs.take());
     }
 
     /// Whether more was written than a run may have ([`Recorder::over`]): it is to be given up as soon as may be. A recomputation
