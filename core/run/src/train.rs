@@ -17,7 +17,7 @@ use plimsoll_torch::tensor::{Context, DType, Geometry, ModuleId, Past, Position,
 use plimsoll_torch::{Batch, ops};
 
 use crate::hull::Player;
-use crate::trainer::Trainer;
+use crate::trainer::{Trainer, evaluate};
 
 /// Whether what was done before, a layer or a micro-batch, may be copied instead of executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +124,15 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Pa
         (None, None) => spread.together.is_none(),
     };
     let repeats = if copied { repeats } else { Repeats::Executed };
+    let sorted;
+    let parameters = if training.trainer == Whose::NanoGpt {
+        // `configure_optimizers`: what decays is two-dimensional, and the first of two groups.
+        let (matrices, vectors): (Vec<_>, Vec<_>) = parameters.iter().cloned().partition(|p| p.dims().len() >= 2);
+        sorted = [matrices, vectors].concat();
+        &sorted
+    } else {
+        parameters
+    };
     let ema = training.ema.then(|| Ema::new(cx, &built.parameters));
     steps(cx, runs, spread, parameters, ema, training, repeats);
 }
@@ -242,6 +251,8 @@ impl Loop<'_> {
         let accumulates = !dropped && whole.iter().any(optim::has_gradient);
         match &mut self.runs {
             // The last batch is let go of only when the new one takes its name.
+            // nanoGPT's has been there since the last micro-batch's forward.
+            Runs::Model(..) if self.training.trainer == Whose::NanoGpt && self.locals.batch.is_some() => {}
             Runs::Model(model, _) => {
                 if self.training.trainer == Whose::Torchvision {
                     // `for image, target in ...: image, target = image.to(device), ...`
@@ -253,6 +264,9 @@ impl Loop<'_> {
                     None => model.batch(),
                 };
                 self.locals.batch = Some(batch);
+                if self.training.trainer == Whose::NanoGpt {
+                    evaluate(self.cx, *model, self.autocast());
+                }
             }
             Runs::Hull(player) => player.input(self.cx, accumulates),
         }
@@ -323,6 +337,15 @@ impl Loop<'_> {
         }
     }
 
+    /// What the forward computes in, under autocast.
+    fn autocast(&self) -> Option<DType> {
+        match self.training.precision {
+            Precision::Fp16Amp => Some(DType::Float16),
+            Precision::Bf16Amp => Some(DType::BFloat16),
+            Precision::Fp32 | Precision::Fp16 | Precision::Bf16 => None,
+        }
+    }
+
     fn execute(&mut self, accumulates: bool, before_backward: impl Fn(&Self)) {
         let (cx, training) = (self.cx, self.training);
         if let Some(cut) = &self.spread.cut {
@@ -330,11 +353,7 @@ impl Loop<'_> {
         }
         let first_storage = cx.next_storage();
         let begin = cx.position();
-        let autocast = match training.precision {
-            Precision::Fp16Amp => Some(DType::Float16),
-            Precision::Bf16Amp => Some(DType::BFloat16),
-            Precision::Fp32 | Precision::Fp16 | Precision::Bf16 => None,
-        };
+        let autocast = self.autocast();
         let Runs::Model(model, task) = self.runs else { return };
         let batch = &*self.locals.batch.get_or_insert_with(|| model.batch());
         if training.use_cache {
@@ -386,8 +405,13 @@ impl Loop<'_> {
         let engine = cut.as_ref().and_then(|cut| cut.engine());
         let whole_loss = self.trainer.as_ref().map(|_| loss.clone());
         // `accelerate` divides whatever the number is.
-        if (training.accumulation > 1 || whole_loss.is_some()) && engine.is_none() {
+        let ahead = training.trainer == Whose::NanoGpt;
+        if (training.accumulation > 1 || whole_loss.is_some() || ahead) && engine.is_none() {
             loss = ops::div_scalar(&loss);
+        }
+        if ahead {
+            // `X, Y = get_batch('train')`
+            self.locals.batch = Some(model.batch());
         }
         let root = self.scaler.as_mut().map_or_else(|| loss.clone(), |scaler| scaler.scale(&loss));
         // The name holds the loss and with it the graph's nodes: a leaf that the forward made for itself lives on with

@@ -80,3 +80,18 @@ impl Trainer {
         self.norm = clipped.total.take();
     }
 }
+
+/// `estimate_loss` of nanoGPT's `train.py`: forwards without a graph, of two splits. From the second on each does what the one before
+/// did; two of each are run.
+pub fn evaluate(cx: &Rc<Context>, model: &dyn Model, autocast: Option<DType>) {
+    let (mut batch, mut outputs) = (None, None);
+    for _ in 0..4 {
+        // `X, Y = get_batch(split)`: the last are let go of when both are there.
+        let batch = batch.insert(model.batch());
+        cx.no_grad(|| {
+            cx.with_autocast(autocast, || outputs = Some(model.forward(batch)));
+        });
+    }
+    drop(batch);
+    drop(outputs);
+}

@@ -255,6 +255,9 @@ words!(
         /// torchvision's references/classification/train.py. A batch is let go of before the next one comes, the outputs before
         /// the next loss; after each step its accuracies are computed on the card, and stay.
         Torchvision = "torchvision" as "torchvision's reference",
+        /// nanoGPT's train.py. It evaluates before its first step, fetches the next batch before each backward, and updates matrices
+        /// before vectors; its model holds the embeddings to the end of the forward.
+        NanoGpt = "nanogpt" as "nanoGPT's train.py",
     }
 );
 

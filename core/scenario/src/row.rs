@@ -5,8 +5,8 @@ use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ground::{Error, Result};
 
 use super::{
-    Attention, Checkpointing, Lora, LoraTargets, LossImpl, Quantization, Scenario, Task, Trainer, ZeroGrad, ZeroGradAt,
-    at,
+    Attention, Checkpointing, Lora, LoraTargets, LossImpl, Optimizer, OptimizerImpl, Quantization, Scenario, Task,
+    Trainer, ZeroGrad, ZeroGradAt, at,
 };
 
 impl Scenario {
@@ -103,6 +103,7 @@ impl Scenario {
             _ if !one => Some(("that loop is followed on one card".to_owned(), "leave it out")),
             Trainer::Transformers => self.trains(family),
             Trainer::Torchvision => self.follows_references(family),
+            Trainer::NanoGpt => self.follows_nanogpt(family),
         };
         refusal.map_or(Ok(()), |(problem, hint)| Err(Error::new(at::training::trainer, problem, hint)))
     }
@@ -151,6 +152,23 @@ impl Scenario {
                 problem.to_owned(),
                 "leave it out, or use keep_outputs = true and zero_grad_at = \"before-backward\"",
             ));
+        }
+        None
+    }
+
+    /// What nanoGPT's script is not.
+    fn follows_nanogpt(&self, family: &Family) -> Option<(String, &'static str)> {
+        let training = &self.training;
+        if family.name != "nanogpt" {
+            return Some(("it is the loop of the family \"nanogpt\"".to_owned(), "leave it out"));
+        }
+        let plain = training.lora.is_none() && training.label_smoothing == 0.0;
+        let (fused, adamw) = (training.optimizer_impl == OptimizerImpl::Fused, training.optimizer == Optimizer::AdamW);
+        if !(plain && fused && adamw && training.keep_outputs && training.zero_grad_at == ZeroGradAt::AfterStep) {
+            let problem =
+                "nanoGPT's loop trains the whole model with fused AdamW, holds the outputs and zeroes after the step";
+            let hint = "leave it out, or use optimizer = \"adamw\", optimizer_impl = \"fused\", keep_outputs = true";
+            return Some((problem.to_owned(), hint));
         }
         None
     }

@@ -107,7 +107,7 @@ levers! {
             near: Near::unlike(0.5),
         }
         /// Whose loop runs the steps: of causal language models, on one card, transformers' Trainer (from transformers 4.49 on) as well
-        /// as one written by hand; of torchvision's networks, that of its references.
+        /// as one written by hand; of torchvision's networks, that of its references, and of nanoGPT its own.
         pub trainer: Trainer = Trainer::None => {
             link: "trainer",
             label: "Loop",

@@ -259,6 +259,13 @@ fn golden() -> Vec<(&'static str, Value)> {
             json!({ "model": { "catalog": "gpt2" }, "training": { "accumulation": 4, "trainer": "transformers" } }),
         ),
         (
+            "?family=nanogpt&impl=fused&keep_outputs=true&trainer=nanogpt",
+            json!({
+                "model": { "family": "nanogpt" },
+                "training": { "optimizer_impl": "fused", "keep_outputs": true, "trainer": "nanogpt" },
+            }),
+        ),
+        (
             "?family=resnet&optimizer=sgd-momentum&weight_decay=0.0001&keep_outputs=true&zero_grad_at=before-backward&trainer=torchvision",
             json!({
                 "model": { "family": "resnet" },

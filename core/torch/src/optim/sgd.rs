@@ -44,11 +44,13 @@ impl Sgd {
             }
         } else {
             for group in by_dtype_apart(parameters) {
-                let sums: Vec<Tensor> = group.iter().map(|p| like(cx, Op::ForeachAddList, p)).collect();
+                let mut sums: Vec<Tensor> = group.iter().map(|p| like(cx, Op::ForeachAddList, p)).collect();
                 let of = group.first().map(|p| p.dtype());
                 for (i, p) in with_gradients(parameters).filter(|(_, p)| Some(p.dtype()) == of) {
                     self.buffer(cx, Op::Clone, (i, p));
                 }
+                // A list lets go of its last first.
+                sums.reverse();
                 drop(sums);
             }
         }
