@@ -123,6 +123,7 @@ fn the_trainers_peaks_are_the_estimates() {
 const REFERENCES: &str = "\
 import sys, torch, torchvision
 amp = sys.argv[1] == 'amp'
+torch.backends.cudnn.benchmark = True
 model = torchvision.models.get_model('resnet18', num_classes=20).to('cuda')
 criterion = torch.nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)

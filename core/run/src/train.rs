@@ -124,6 +124,9 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Pa
         (None, None) => spread.together.is_none(),
     };
     let repeats = if copied { repeats } else { Repeats::Executed };
+    if training.trainer == Whose::Torchvision {
+        cx.search_convolutions();
+    }
     let sorted;
     let parameters = if training.trainer == Whose::NanoGpt {
         // `configure_optimizers`: what decays is two-dimensional, and the first of two groups.
