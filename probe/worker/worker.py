@@ -1599,6 +1599,8 @@ def classic_optimizer(name, training, parameters):
         raise Stop("unsupported", "the optimizer %s cannot be measured" % clean(name), "use one of %s" % known)
     if name.endswith("-momentum"):
         options["momentum"] = 0.9
+    if training.get("weight_decay"):
+        options["weight_decay"] = training["weight_decay"]
     if training.get("amsgrad"):
         options["amsgrad"] = True
     if name.startswith("rmsprop-centered"):
@@ -1866,6 +1868,47 @@ def smoothed_loss(smoothing, task):
     return compute
 
 
+class Trainer:
+    """What the loop of transformers' Trainer holds and does beside one written by hand: `_run_epoch`, `get_batch_samples` and
+    `training_step` of `transformers/trainer.py`, `backward` of `accelerate/accelerator.py`."""
+
+    def __init__(self, device, transformers):
+        version = tuple(int(part) for part in re.findall(r"\d+", transformers)[:2])
+        self.averages, self.takes_norms, self.shifts = version >= (4, 57), version >= (5, 8), version >= (5, 17)
+        self.losses = torch.tensor(0.0, device=device)
+        self.batches = self.items = self.norm = None
+
+    def fetch(self, make_batch, sizes):
+        """All micro-batches of a step; the last step's are there until these are counted."""
+        batches = [make_batch(samples) for samples in sizes]
+        labels = (batch["labels"][..., 1:] if self.shifts else batch["labels"] for batch in batches)
+        items = sum(given.ne(-100).sum() for given in labels)
+        self.batches, self.items = batches, items
+
+    def compute_loss(self, model, batch, autocast):
+        """The loss, beside outputs that `accelerate` makes float32."""
+        with autocast:
+            output = model(**batch, num_items_in_batch=self.items)
+        if not isinstance(autocast, contextlib.nullcontext):
+            half = (torch.float16, torch.bfloat16)
+            output = {k: v.float() if getattr(v, "dtype", None) in half else v for k, v in output.items()}
+        loss = output["loss"]
+        if self.averages:
+            loss *= 1
+        return loss
+
+    def add(self, loss):
+        if not (torch.isnan(loss) or torch.isinf(loss)):
+            self.losses += loss
+
+    def clip(self, parameters, largest):
+        if self.takes_norms:
+            self.norm = None
+            largest = math.inf if largest is None else largest
+        if largest is not None:
+            self.norm = torch.nn.utils.clip_grad_norm_(parameters, largest)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # The loop
 
@@ -1883,6 +1926,11 @@ class Run:
             self.parameters = [p for p in self.model.parameters() if p.requires_grad]
             # Adagrad makes its state here.
             self.optimizers = make_optimizers(training, self.model, self.parameters, packages, device, channel)
+            if training.get("trainer", "none") == "torchvision":
+                message = "torchvision's own loop is not measured here"
+                raise Stop("unsupported", message, "rehearse its script, or leave trainer out")
+            if training.get("trainer", "none") != "none":
+                self.trainer = Trainer(device.name, packages["transformers"].__version__)
         self.scaler = make_scaler(device.kind) if training["precision"] == "fp16-amp" else None
         self.make_batch = make_inputs(self.scenario, config, dtype, device)
 
@@ -1898,6 +1946,8 @@ class Run:
         self.where = {"phase": "load", "step": None, "micro_batch": None}
         # What the loop's names hold between micro-batches.
         self.batch = self.loss = self.outputs = None
+        # Where transformers' Trainer runs the loop.
+        self.trainer = None
 
         if self.training.get("compile"):
             message = "the estimate is that of the run without torch.compile, and so is what is measured"
@@ -1989,13 +2039,35 @@ class Run:
                 self.loss = self.loss.detach()
         return self.loss.item()
 
+    def trainers_micro_batch(self, step, number, sizes):
+        """As the Trainer does it: all micro-batches come first, and its name of the last loss is taken after backward."""
+        trainer = self.trainer
+        with self.phase("input", step, number):
+            if number == 1:
+                trainer.fetch(self.make_batch, sizes)
+            self.batch = trainer.batches[number - 1]
+        with self.phase("forward", step, number):
+            loss = trainer.compute_loss(self.model, self.batch, self.autocast())
+            # `accelerate` divides by the accumulation that it knows of: none.
+            divided = loss / 1
+            root = divided if self.scaler is None else self.scaler.scale(divided)
+        with self.phase("backward", step, number):
+            root.backward()
+            del root, divided
+            self.loss = loss.detach()
+            del loss
+            trainer.add(self.loss)
+        return self.loss.item()
+
     def update(self, step):
         """Clips, steps, and clears the gradients. Answers whether the scaler let the optimizer step."""
         with self.phase("clip", step):
             if self.scaler is not None:
                 for optimizer in self.optimizers:
                     self.scaler.unscale_(optimizer)
-            if self.training["clip_grad_norm"]:
+            if self.trainer is not None:
+                self.trainer.clip(self.parameters, 1.0 if self.training["clip_grad_norm"] else None)
+            elif self.training["clip_grad_norm"]:
                 if self.ranks is not None and self.ranks.strategy == "fsdp1":
                     self.model.clip_grad_norm_(1.0)
                 else:
@@ -2023,6 +2095,10 @@ class Run:
         whole = sum(sizes)
         even = len(set(sizes)) == 1
         loss = 0.0
+        if self.trainer is not None:
+            for number in range(1, len(sizes) + 1):
+                loss += self.trainers_micro_batch(step, number, sizes)
+            return loss, self.update(step)
         for number, samples in enumerate(sizes, 1):
             divide = None
             if len(sizes) > 1:

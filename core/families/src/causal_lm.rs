@@ -11,6 +11,7 @@ use plimsoll_torch::tensor::{Context, DType, HeadLoss, Smoothing, Tensor};
 use plimsoll_torch::{Batch, Field};
 
 use super::config::Config;
+use super::loss::counted;
 use super::{Output, Plan};
 
 /// `input_ids`, `labels` and, where one is given, the attention mask: int64 `[batch, seq]` each.
@@ -171,7 +172,7 @@ fn head_output(
             let targets = ops::contiguous(&ops::narrow(&padded, 1, labels.size(1)));
             let rows = ops::view(&hidden, &[targets.numel(), hidden.size(-1)]);
             let card = FusedRules { cuda, sums_in_product };
-            let loss = ops::fused_linear_cross_entropy(card, &rows, weight, bias);
+            let loss = counted(ops::fused_linear_cross_entropy(card, &rows, weight, bias));
             drop((padded, targets, hidden, rows));
             Output { held: vec![loss.clone()], loss }
         }
@@ -279,7 +280,7 @@ fn padded_loss(float: &Tensor, labels: &Tensor) -> Tensor {
     let padded = padded(labels);
     let shifted = ops::contiguous(&ops::narrow(&padded, 1, seq));
     let targets = ops::view(&shifted, &[batch * seq]);
-    let loss = ops::cross_entropy(&ops::view(float, &[batch * seq, vocab]), &targets);
+    let loss = counted(ops::cross_entropy(&ops::view(float, &[batch * seq, vocab]), &targets));
     drop(padded);
     loss
 }
@@ -290,6 +291,8 @@ fn shifted_loss(logits: &Tensor, labels: &Tensor) -> (Tensor, Tensor) {
     // logits[..., :-1, :]
     let shifted = ops::contiguous(&ops::whole(&ops::narrow(logits, 1, seq)));
     let targets = ops::contiguous(&ops::narrow(labels, 1, seq));
-    let loss = ops::cross_entropy(&ops::view(&shifted, &[batch * seq, vocab]), &ops::view(&targets, &[batch * seq]));
+    let flat = ops::view(&shifted, &[batch * seq, vocab]);
+    let loss = counted(ops::cross_entropy(&flat, &ops::view(&targets, &[batch * seq])));
+    drop(flat);
     (loss, shifted)
 }

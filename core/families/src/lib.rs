@@ -81,7 +81,8 @@ use std::rc::Rc;
 use plimsoll_catalog::families::Architecture;
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::{
-    Attention, BaseDtype, Checkpointing, Family, Input, Mode, QuantStorage, Quantization, Scenario, Task, Training,
+    Attention, BaseDtype, Checkpointing, Family, Input, Mode, QuantStorage, Quantization, Scenario, Task, Trainer,
+    Training,
 };
 use plimsoll_torch::Batch;
 use plimsoll_torch::generate::Generate;
@@ -90,7 +91,7 @@ use plimsoll_torch::ops::{SdpaRules, SharedMap};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 
 pub use config::Config;
-pub use loss::smoothed;
+pub use loss::{in_full, smoothed};
 
 /// What a forward returns: the loss, and what else the output object holds (logits).
 #[derive(Debug)]
@@ -133,6 +134,8 @@ pub struct Plan {
     pub adapters: bool,
     /// Which attention kernels the card has.
     pub rules: SdpaRules,
+    /// Whether nanoGPT's own script runs the model as its file has it.
+    pub published: bool,
 }
 
 impl Plan {
@@ -196,6 +199,7 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules, shards: Op
         attention: training.attention,
         checkpointing: training.checkpointing == Checkpointing::Full,
         use_cache: training.use_cache,
+        published: training.trainer == Trainer::NanoGpt,
         adapters: training.lora.is_some(),
         rules,
     };

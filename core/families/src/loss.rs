@@ -1,9 +1,9 @@
 //! The recipe's say in the loss: `loss_impl` and `label_smoothing`.
 
 use plimsoll_catalog::Vendor;
-use plimsoll_scenario::{Family, LossImpl, Mode, Scenario, Task};
+use plimsoll_scenario::{Family, LossImpl, Mode, Scenario, Task, Trainer};
 use plimsoll_torch::ops;
-use plimsoll_torch::tensor::{HeadLoss, LossRules, Smoothing, Tensor};
+use plimsoll_torch::tensor::{DType, HeadLoss, LossRules, Smoothing, Tensor};
 
 use super::Output;
 
@@ -12,7 +12,8 @@ pub fn rules(scenario: &Scenario, family: &Family) -> LossRules {
     if scenario.training.mode == Mode::Inference {
         return LossRules::default();
     }
-    LossRules { smoothing: smoothing(scenario, family), head: head(scenario) }
+    let counted = scenario.training.trainer == Trainer::Transformers;
+    LossRules { smoothing: smoothing(scenario, family), head: head(scenario), counted }
 }
 
 fn head(scenario: &Scenario) -> HeadLoss {
@@ -43,6 +44,21 @@ fn smoothing(scenario: &Scenario, family: &Family) -> Smoothing {
         true if family.is_own() => Smoothing::InLoss,
         true => Smoothing::Outside,
     }
+}
+
+/// `loss / num_items_in_batch`, where the Trainer hands that number over (`fixed_cross_entropy` of
+/// `transformers/loss/loss_utils.py`); its tensor is the Trainer's, and lives longer than the loss.
+pub fn counted(loss: Tensor) -> Tensor {
+    if loss.cx().loss_rules().counted { ops::div_scalar(&loss) } else { loss }
+}
+
+/// The half numbers among a model's outputs as `accelerate` hands them on after autocast (`convert_outputs_to_fp32`): in float32.
+pub fn in_full(held: Vec<Tensor>) -> Vec<Tensor> {
+    let full = |x: &Tensor| if x.dtype().is_half() { ops::to(x, DType::Float32) } else { x.clone() };
+    // All of them are there until the last is made.
+    let converted = held.iter().map(full).collect();
+    drop(held);
+    converted
 }
 
 /// What the loop makes of a model's output that was not given its labels: `accelerate` closes autocast and makes the

@@ -23,32 +23,46 @@ struct Block {
     dropout: f64,
     rules: SdpaRules,
     module: ModuleId,
+    /// Whether names hold what they hold in the file of its author.
+    published: bool,
 }
 
 impl Block {
+    /// A name that is taken anew: `x = self.gelu(x)`. Where nobody looks, what it named lives on in `kept`.
+    fn next(&self, kept: &mut Vec<Tensor>, x: Tensor, f: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
+        let next = f(&x);
+        if !self.published {
+            kept.push(x);
+        }
+        next
+    }
+
     fn attention(&self, x: &Tensor) -> Tensor {
         let (batch, seq, embed) = (x.size(0), x.size(1), x.size(2));
-        let parts = {
-            let normed = self.ln1.forward(x);
-            ops::split(&self.qkv.forward(&normed), embed, 2)
-        };
+        let normed = self.ln1.forward(x);
+        let parts = ops::split(&self.qkv.forward(&normed), embed, 2);
+        // `self.attn(self.ln_1(x))`: what a module is called with lives until it returns.
+        let argument = self.published.then_some(normed);
         let heads =
             |part: &Tensor| ops::transpose(&ops::view(part, &[batch, seq, self.heads, embed / self.heads]), 1, 2);
         let (q, k, v) = (heads(&parts[0]), heads(&parts[1]), heads(&parts[2]));
         let y = ops::scaled_dot_product_attention(&self.rules, &q, &k, &v, None, self.dropout, true);
         let y = ops::view(&ops::contiguous(&ops::transpose(&y, 1, 2)), &[batch, seq, embed]);
-        ops::dropout(&self.proj.forward(&y), self.dropout)
+        let out = ops::dropout(&self.proj.forward(&y), self.dropout);
+        drop(argument);
+        out
     }
 
     fn forward(&self, x: &Tensor) -> Tensor {
         x.cx().within(self.module, || {
             let x = ops::add(x, &self.attention(x));
-            let hidden = {
-                let normed = self.ln2.forward(&x);
-                self.fc.forward(&normed)
-            };
-            let hidden = ops::gelu(&hidden);
-            let hidden = ops::dropout(&self.out.forward(&hidden), self.dropout);
+            let normed = self.ln2.forward(&x);
+            let mut kept = Vec::new();
+            let hidden = self.fc.forward(&normed);
+            let argument = self.published.then_some(normed);
+            let hidden = self.next(&mut kept, hidden, ops::gelu);
+            let hidden = self.next(&mut kept, hidden, |x| ops::dropout(&self.out.forward(x), self.dropout));
+            drop(argument);
             ops::add(&x, &hidden)
         })
     }
@@ -65,6 +79,7 @@ struct NanoGpt {
     dropout: f64,
     vocab: u64,
     input: [u64; 2],
+    published: bool,
 }
 
 /// Karpathy's GPT with our key names.
@@ -100,6 +115,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             dropout,
             rules: plan.rules.clone(),
             module: scope.module(),
+            published: plan.published,
         }
     });
     let ln_f = LayerNorm::new(&scope.child("ln_f"), embed, bias);
@@ -114,6 +130,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         dropout,
         vocab,
         input: [plan.input.batch, seq],
+        published: plan.published,
     }))
 }
 
@@ -126,19 +143,20 @@ impl Model for NanoGpt {
     fn forward(&self, batch: &Batch) -> Output {
         let [n, seq] = self.input;
         let positions = ops::arange(&self.cx, seq);
-        let mut x = {
-            let tokens = self.wte.forward(batch.inputs());
-            let places = self.wpe.forward(&positions);
-            ops::add(&tokens, &places)
-        };
+        let (tokens, places) = (self.wte.forward(batch.inputs()), self.wpe.forward(&positions));
+        let mut x = ops::add(&tokens, &places);
+        // `tok_emb` and `pos_emb`, to the end of the forward.
+        let named = self.published.then_some((tokens, places));
         x = ops::dropout(&x, self.dropout);
         x = self.blocks.run(&self.cx, x, |_| (), |block, x| block.forward(&x));
-        let logits = {
-            let normed = self.ln_f.forward(&x);
-            self.head.forward(&normed)
-        };
+        let normed = self.ln_f.forward(&x);
+        // `x = self.transformer.ln_f(x)`
+        let before = (!self.published).then_some(x);
+        let logits = self.head.forward(&normed);
+        let after = self.published.then_some(normed);
         let targets = ops::view(batch.labels(), &[n * seq]);
         let loss = ops::cross_entropy(&ops::view(&logits, &[n * seq, self.vocab]), &targets);
+        drop((named, before, after));
         Output { loss, held: vec![logits] }
     }
 }

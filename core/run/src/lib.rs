@@ -7,6 +7,7 @@ mod execute;
 mod hull;
 mod infer;
 mod train;
+mod trainer;
 
 pub use execute::{LARGEST_SUM, card, execute, execute_for_memory, execute_with};
 pub use train::{Repeats, train};

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use plimsoll_families::{Built, Model, Output, smoothed};
+use plimsoll_families::{Built, Model, Output, in_full, smoothed};
 use plimsoll_ledger::PhaseName;
 use plimsoll_parallel::{DataParallel, Ddp, Early, Fsdp1, Fsdp2, Late, Whole, Wrapper};
 use plimsoll_scenario::{
-    Optimizer, OptimizerImpl, Parallel, ParallelStrategy, Precision, ShardingStrategy, Task, Training, ZeroGrad,
-    ZeroGradAt,
+    Optimizer, OptimizerImpl, Parallel, ParallelStrategy, Precision, ShardingStrategy, Task, Trainer as Whose,
+    Training, ZeroGrad, ZeroGradAt,
 };
 use plimsoll_torch::nn::Sharded;
 use plimsoll_torch::optim::{self, Ema, GradScaler, Norm, Share};
@@ -17,6 +17,7 @@ use plimsoll_torch::tensor::{Context, DType, Geometry, ModuleId, Past, Position,
 use plimsoll_torch::{Batch, ops};
 
 use crate::hull::Player;
+use crate::trainer::{Trainer, evaluate};
 
 /// Whether what was done before, a layer or a micro-batch, may be copied instead of executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +75,10 @@ struct Loop<'a> {
     reduces: bool,
     /// What clipping keeps from one step to the next.
     zero: Option<Tensor>,
+    /// The Trainer's own names, where the loop is its.
+    trainer: Option<Trainer>,
+    /// `acc1` and `acc5`, where the loop is that of torchvision's references.
+    accuracies: Option<[Tensor; 2]>,
     /// The optimizers that run in the machine's memory, made in the first step.
     on_host: Vec<Share>,
 }
@@ -119,6 +124,18 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Pa
         (None, None) => spread.together.is_none(),
     };
     let repeats = if copied { repeats } else { Repeats::Executed };
+    if training.trainer == Whose::Torchvision {
+        cx.search_convolutions();
+    }
+    let sorted;
+    let parameters = if training.trainer == Whose::NanoGpt {
+        // `configure_optimizers`: what decays is two-dimensional, and the first of two groups.
+        let (matrices, vectors): (Vec<_>, Vec<_>) = parameters.iter().cloned().partition(|p| p.dims().len() >= 2);
+        sorted = [matrices, vectors].concat();
+        &sorted
+    } else {
+        parameters
+    };
     let ema = training.ema.then(|| Ema::new(cx, &built.parameters));
     steps(cx, runs, spread, parameters, ema, training, repeats);
 }
@@ -194,6 +211,8 @@ fn steps(
         spread,
         reduces: true,
         zero: None,
+        trainer: (training.trainer == Whose::Transformers).then(|| Trainer::new(cx)),
+        accuracies: None,
         on_host: Vec::new(),
     };
     if let Some(engine) = run.spread.cut.clone().as_ref().and_then(|cut| cut.engine()) {
@@ -235,7 +254,23 @@ impl Loop<'_> {
         let accumulates = !dropped && whole.iter().any(optim::has_gradient);
         match &mut self.runs {
             // The last batch is let go of only when the new one takes its name.
-            Runs::Model(model, _) => self.locals.batch = Some(model.batch()),
+            // nanoGPT's has been there since the last micro-batch's forward.
+            Runs::Model(..) if self.training.trainer == Whose::NanoGpt && self.locals.batch.is_some() => {}
+            Runs::Model(model, _) => {
+                if self.training.trainer == Whose::Torchvision {
+                    // `for image, target in ...: image, target = image.to(device), ...`
+                    self.locals.batch = None;
+                    self.cx.hold_until_loss(std::mem::take(&mut self.locals.outputs));
+                }
+                let batch = match &mut self.trainer {
+                    Some(trainer) => trainer.batch(self.cx, *model, micro_batch, self.training.accumulation),
+                    None => model.batch(),
+                };
+                self.locals.batch = Some(batch);
+                if self.training.trainer == Whose::NanoGpt {
+                    evaluate(self.cx, *model, self.autocast());
+                }
+            }
             Runs::Hull(player) => player.input(self.cx, accumulates),
         }
         if early {
@@ -260,6 +295,9 @@ impl Loop<'_> {
         match self.recordings.iter().position(|r| r.accumulates == accumulates) {
             Some(index) => self.repeat(index, before_backward),
             None => self.execute(accumulates, before_backward),
+        }
+        if let (Some(trainer), Some(loss)) = (&self.trainer, &self.locals.loss) {
+            trainer.add(loss);
         }
     }
 
@@ -302,6 +340,15 @@ impl Loop<'_> {
         }
     }
 
+    /// What the forward computes in, under autocast.
+    fn autocast(&self) -> Option<DType> {
+        match self.training.precision {
+            Precision::Fp16Amp => Some(DType::Float16),
+            Precision::Bf16Amp => Some(DType::BFloat16),
+            Precision::Fp32 | Precision::Fp16 | Precision::Bf16 => None,
+        }
+    }
+
     fn execute(&mut self, accumulates: bool, before_backward: impl Fn(&Self)) {
         let (cx, training) = (self.cx, self.training);
         if let Some(cut) = &self.spread.cut {
@@ -309,11 +356,7 @@ impl Loop<'_> {
         }
         let first_storage = cx.next_storage();
         let begin = cx.position();
-        let autocast = match training.precision {
-            Precision::Fp16Amp => Some(DType::Float16),
-            Precision::Bf16Amp => Some(DType::BFloat16),
-            Precision::Fp32 | Precision::Fp16 | Precision::Bf16 => None,
-        };
+        let autocast = self.autocast();
         let Runs::Model(model, task) = self.runs else { return };
         let batch = &*self.locals.batch.get_or_insert_with(|| model.batch());
         if training.use_cache {
@@ -348,24 +391,44 @@ impl Loop<'_> {
             }
         });
         drop(cast);
+        let held = if self.trainer.is_some() && autocast.is_some() { in_full(held) } else { held };
         let forward = begin..cx.position();
         self.locals.graph.clear();
-        self.locals.loss = None;
+        if let Some(trainer) = &self.trainer {
+            // The Trainer's name of the last loss is taken by the new one after backward.
+            loss = trainer.loss(loss);
+        } else {
+            self.locals.loss = None;
+        }
         self.locals.outputs = held;
         if !training.keep_outputs {
             self.locals.outputs.clear();
         }
         let cut = self.spread.cut.clone();
         let engine = cut.as_ref().and_then(|cut| cut.engine());
-        if training.accumulation > 1 && engine.is_none() {
+        let whole_loss = self.trainer.as_ref().map(|_| loss.clone());
+        // `accelerate` divides whatever the number is.
+        let ahead = training.trainer == Whose::NanoGpt;
+        if (training.accumulation > 1 || whole_loss.is_some() || ahead) && engine.is_none() {
             loss = ops::div_scalar(&loss);
+        }
+        if ahead {
+            // `X, Y = get_batch('train')`
+            self.locals.batch = Some(model.batch());
         }
         let root = self.scaler.as_mut().map_or_else(|| loss.clone(), |scaler| scaler.scale(&loss));
         // The name holds the loss and with it the graph's nodes: a leaf that the forward made for itself lives on with
         // its gradient. With adapters the reference rows let go of the graph.
-        self.locals.loss = Some(if training.lora.is_some() { loss.detach() } else { loss.clone() });
-        let kept_loss = (loss.storage_id(), loss.dtype());
-        drop(loss);
+        let named = whole_loss.as_ref().unwrap_or(&loss);
+        let kept_loss = (named.storage_id(), named.dtype());
+        // The name of the divided loss of `accelerate`, until its backward returns.
+        let divided = if whole_loss.is_some() {
+            Some(loss)
+        } else {
+            self.locals.loss = Some(if training.lora.is_some() { loss.detach() } else { loss.clone() });
+            drop(loss);
+            None
+        };
         let settled = forward.end..cx.position();
 
         before_backward(self);
@@ -392,7 +455,12 @@ impl Loop<'_> {
                 drop(root);
             }
         }
+        drop(divided);
         let backward = begin..cx.position();
+        if let Some(loss) = whole_loss {
+            self.locals.loss = Some(loss.detach());
+            drop(loss);
+        }
 
         // Kept outputs hold the graph, and whatever else it holds: no plain list of handles stands for that. A forward
         // that changed the model will not be repeated.
@@ -435,7 +503,9 @@ impl Loop<'_> {
         let [forward, settled, backward] = recording.stretches.clone();
         repeat.events(cx, forward);
         self.locals.graph.clear();
-        self.locals.loss = None;
+        if self.trainer.is_none() {
+            self.locals.loss = None;
+        }
         repeat.events(cx, settled);
         before_backward(self);
         repeat.events(cx, backward);
@@ -475,8 +545,13 @@ impl Loop<'_> {
                 scaler.unscale(cx, optimizer.parameters());
             }
         }
-        if training.clip_grad_norm {
-            self.zero = optim::clip_grad_norm(cx, self.parameters, self.spread.norm, self.zero.take());
+        let clips = self.trainer.as_mut().is_some_and(|trainer| trainer.clips(cx));
+        if training.clip_grad_norm || clips {
+            let mut clipped = optim::clip_grad_norm(cx, self.parameters, self.spread.norm, self.zero.take());
+            if let Some(trainer) = &mut self.trainer {
+                trainer.clipped(&mut clipped);
+            }
+            self.zero = clipped.kept;
         }
         cx.begin(PhaseName::Optimizer, Some(step), None);
         for optimizer in &mut self.optimizers {
@@ -490,6 +565,9 @@ impl Loop<'_> {
         }
         if let Some(ema) = &mut self.ema {
             ema.update(cx);
+        }
+        if let (Whose::Torchvision, Some(logits)) = (training.trainer, self.locals.outputs.first()) {
+            drop(self.accuracies.replace(ops::accuracies(logits)));
         }
         if training.zero_grad_at == ZeroGradAt::AfterStep {
             cx.begin(PhaseName::ZeroGrad, Some(step), None);
@@ -630,6 +708,9 @@ mod tests {
             r#""precision":"bf16","accumulation":2,"zero_grad":"zero","zero_grad_at":"before-backward""#,
             r#""precision":"bf16","accumulation":3,"checkpointing":"full","optimizer_impl":"fused""#,
             r#""precision":"bf16-amp","accumulation":3,"keep_outputs":true"#,
+            r#""precision":"bf16-amp","accumulation":3,"trainer":"transformers""#,
+            r#""precision":"fp16-amp","accumulation":4,"trainer":"transformers","clip_grad_norm":false,"checkpointing":"full""#,
+            r#""precision":"bf16","accumulation":3,"trainer":"transformers","loss_impl":"fused-linear""#,
             r#""precision":"bf16-amp","accumulation":3,"loss_impl":"chunked""#,
             r#""precision":"bf16-amp","accumulation":3,"loss_impl":"fused-linear","optimizer":"adamw-8bit""#,
             r#""precision":"bf16","accumulation":4,"loss_impl":"fused-linear","checkpointing":"full","zero_grad":"zero""#,

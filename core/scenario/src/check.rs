@@ -78,6 +78,13 @@ impl Scenario {
             let hint = "leave it out, or use the optimizer adam or adamw";
             return Err(Error::new(at::training::amsgrad, format!("{optimizer} has no such variant"), hint));
         }
+        if self.training.weight_decay > 0.0 && !matches!(optimizer, Optimizer::Sgd | Optimizer::SgdMomentum) {
+            return Err(Error::new(
+                at::training::weight_decay,
+                format!("what it makes {optimizer} allocate is not estimated"),
+                "leave it out: of AdamW, Lion, Muon and Adafactor it is nothing; or use sgd or sgd-momentum",
+            ));
+        }
         let software = Rules::of(&self.software);
         let older = self.family().sdpa.filter(|since| !software.has(since));
         if let (Attention::Sdpa, Some(since)) = (self.training.attention, older) {

@@ -61,7 +61,7 @@ pub use plimsoll_ground::{Word, nearest, nearest_ids};
 pub use read::SCHEMA;
 pub use recipe::{
     Attention, AttentionMask, BaseDtype, Checkpointing, CublasWorkspace, LossImpl, Mode, Optimizer, OptimizerImpl,
-    Precision, QuantStorage, Quantization, ZeroGrad, ZeroGradAt,
+    Precision, QuantStorage, Quantization, Trainer, ZeroGrad, ZeroGradAt,
 };
 pub use training::Training;
 

@@ -245,6 +245,23 @@ words!(
 );
 
 words!(
+    /// Whose loop runs the steps.
+    Trainer {
+        /// One written by hand: a batch comes when it is needed, and what a step counted goes.
+        None = "none" as "a plain loop",
+        /// transformers' Trainer. All micro-batches of a step are on the card before the first of them runs, their labels are
+        /// counted there, and the last loss, the sum of the losses and the norm of the gradients stay.
+        Transformers = "transformers" as "transformers' Trainer",
+        /// torchvision's references/classification/train.py. A batch is let go of before the next one comes, the outputs before
+        /// the next loss; after each step its accuracies are computed on the card, and stay.
+        Torchvision = "torchvision" as "torchvision's reference",
+        /// nanoGPT's train.py. It evaluates before its first step, fetches the next batch before each backward, and updates matrices
+        /// before vectors; its model holds the embeddings to the end of the forward.
+        NanoGpt = "nanogpt" as "nanoGPT's train.py",
+    }
+);
+
+words!(
     /// What stands in CUBLAS_WORKSPACE_CONFIG: sizes in KiB, each with how many of them.
     CublasWorkspace {
         /// Nothing: PyTorch takes what it takes by card.

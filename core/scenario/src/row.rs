@@ -1,9 +1,13 @@
 //! What a model's row takes of a recipe: the rest is refused by it, never ignored.
 
-use plimsoll_catalog::families::{Checkpoints, ExpertPart, Experts, Family};
+use plimsoll_catalog::families::{Checkpoints, ExpertPart, Experts, Family, Inputs};
+use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ground::{Error, Result};
 
-use super::{Attention, Checkpointing, Lora, LoraTargets, LossImpl, Quantization, Scenario, Task, at};
+use super::{
+    Attention, Checkpointing, Lora, LoraTargets, LossImpl, Optimizer, OptimizerImpl, Quantization, Scenario, Task,
+    Trainer, ZeroGrad, ZeroGradAt, at,
+};
 
 impl Scenario {
     /// Refuses what `family` cannot do.
@@ -16,7 +20,8 @@ impl Scenario {
         self.adapts(family)?;
         self.quantizes(family)?;
         self.caches(family)?;
-        self.computes_loss(family)
+        self.computes_loss(family)?;
+        self.loops(family)
     }
 
     fn checkpoints(&self, family: &Family) -> Result<()> {
@@ -88,6 +93,84 @@ impl Scenario {
             format!("the family {:?} is no model that transformers loads and bitsandbytes quantizes", family.name),
             "leave quantization out, or use a Hugging Face model",
         ))
+    }
+
+    /// Refuses a loop that is not followed.
+    fn loops(&self, family: &Family) -> Result<()> {
+        let (training, one) = (&self.training, self.parallel.gpus == 1);
+        let refusal = match training.trainer {
+            Trainer::None => None,
+            _ if !one => Some(("that loop is followed on one card".to_owned(), "leave it out")),
+            Trainer::Transformers => self.trains(family),
+            Trainer::Torchvision => self.follows_references(family),
+            Trainer::NanoGpt => self.follows_nanogpt(family),
+        };
+        refusal.map_or(Ok(()), |(problem, hint)| Err(Error::new(at::training::trainer, problem, hint)))
+    }
+
+    /// What is not followed of transformers' Trainer.
+    fn trains(&self, family: &Family) -> Option<(String, &'static str)> {
+        let training = &self.training;
+        if self.model.task != Task::CausalLm || family.is_own() {
+            let problem = "transformers' Trainer is followed for causal language models of Hugging Face";
+            return Some((problem.to_owned(), "leave it out; the plain loop is nearly the same"));
+        }
+        if !Rules::of(&self.software).has(&rules::GPT_NEOX_SHARES_LOSS) {
+            let problem = format!("the Trainer of transformers {} is not followed", self.software.transformers);
+            return Some((problem, "leave it out, or use transformers 4.49 or later"));
+        }
+        if training.loss_impl == LossImpl::Chunked || training.label_smoothing > 0.0 {
+            let problem = "transformers' Trainer is followed with the model's own loss";
+            return Some((problem.to_owned(), "leave it out, or loss_impl = \"chunked\" and label_smoothing"));
+        }
+        if training.keep_outputs {
+            let problem = "transformers' Trainer lets go of the outputs";
+            return Some((problem.to_owned(), "leave it out, or use keep_outputs = false"));
+        }
+        if training.zero_grad != ZeroGrad::SetToNone || training.zero_grad_at != ZeroGradAt::AfterStep {
+            let problem = "transformers' Trainer sets gradients to none after each step";
+            return Some((problem.to_owned(), "leave it out, or zero_grad and zero_grad_at"));
+        }
+        None
+    }
+
+    /// What torchvision's references are not.
+    fn follows_references(&self, family: &Family) -> Option<(String, &'static str)> {
+        let training = &self.training;
+        if !family.is_own() || !matches!(family.inputs, Inputs::Image { .. }) {
+            return Some(("it is the loop of torchvision's own networks".to_owned(), "leave it out"));
+        }
+        if training.accumulation > 1 {
+            return Some((
+                "torchvision's loop has no micro-batches".to_owned(),
+                "leave it out, or use accumulation = 1",
+            ));
+        }
+        if !training.keep_outputs || training.zero_grad_at != ZeroGradAt::BeforeBackward {
+            let problem = "torchvision's loop holds the outputs, and zeroes gradients before backward";
+            return Some((
+                problem.to_owned(),
+                "leave it out, or use keep_outputs = true and zero_grad_at = \"before-backward\"",
+            ));
+        }
+        None
+    }
+
+    /// What nanoGPT's script is not.
+    fn follows_nanogpt(&self, family: &Family) -> Option<(String, &'static str)> {
+        let training = &self.training;
+        if family.name != "nanogpt" {
+            return Some(("it is the loop of the family \"nanogpt\"".to_owned(), "leave it out"));
+        }
+        let plain = training.lora.is_none() && training.label_smoothing == 0.0;
+        let (fused, adamw) = (training.optimizer_impl == OptimizerImpl::Fused, training.optimizer == Optimizer::AdamW);
+        if !(plain && fused && adamw && training.keep_outputs && training.zero_grad_at == ZeroGradAt::AfterStep) {
+            let problem =
+                "nanoGPT's loop trains the whole model with fused AdamW, holds the outputs and zeroes after the step";
+            let hint = "leave it out, or use optimizer = \"adamw\", optimizer_impl = \"fused\", keep_outputs = true";
+            return Some((problem.to_owned(), hint));
+        }
+        None
     }
 
     fn computes_loss(&self, family: &Family) -> Result<()> {

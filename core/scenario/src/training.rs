@@ -6,7 +6,7 @@ use plimsoll_catalog::software::{Rules, rules};
 use super::lever::{Group, Kind, Near, Written, levers};
 use super::{
     Attention, BaseDtype, Checkpointing, Lora, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl, Precision,
-    QuantStorage, Quantization, Scenario, ZeroGrad, ZeroGradAt, limits,
+    QuantStorage, Quantization, Scenario, Trainer, ZeroGrad, ZeroGradAt, limits,
 };
 
 levers! {
@@ -105,6 +105,18 @@ levers! {
             label: "Zeroed",
             only: Some(Mode::Train),
             near: Near::unlike(0.5),
+        }
+        /// Whose loop runs the steps: of causal language models, on one card, transformers' Trainer (from transformers 4.49 on) as well
+        /// as one written by hand; of torchvision's networks, that of its references, and of nanoGPT its own.
+        pub trainer: Trainer = Trainer::None => {
+            link: "trainer",
+            label: "Loop",
+            help: "Whose loop it is: transformers' Trainer has all micro-batches of a step on the card at once, torchvision's lets go of a \
+                   batch before the next",
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(0.25),
         }
         /// How many optimizer steps are run. The first makes lazy state and the second is what every later one repeats; what
         /// the allocator reserves may still grow in a third or fourth.
@@ -215,6 +227,17 @@ levers! {
             only: Some(Mode::Train),
             yields: true,
             near: Near::unlike(1.0),
+        }
+        /// `weight_decay` of torch.optim.SGD: where it is not 0, foreach makes a sum of gradients and weights, a copy of all that is
+        /// trained. Other optimizers: AdamW, Lion, Muon and Adafactor make nothing of theirs, those of the rest are not estimated.
+        pub weight_decay: f64 = 0.0 => {
+            link: "weight_decay",
+            label: "Weight decay",
+            help: "Of SGD: where it is not 0, foreach makes a copy of all gradients",
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(0.5),
         }
         /// Whether an exponential moving average of the weights is kept on the device:
         /// `torch.optim.swa_utils.AveragedModel`, a copy of every parameter and buffer, averaged after each optimizer step.

@@ -17,8 +17,8 @@ pub enum Field {
     Adjacency,
 }
 
-/// One micro-batch. Its tensors go in the order in which they were made.
-#[derive(Debug)]
+/// One micro-batch. Its tensors go in the order in which they were made; a copy has the same ones.
+#[derive(Clone, Debug)]
 pub struct Batch {
     inputs: Tensor,
     others: SmallVec<[(Field, Tensor); 2]>,

@@ -20,11 +20,12 @@ const PLANNER: &str = "plimsoll-web";
 const END_TO_END: (&str, &str) = ("plimsoll-tests", "e2e");
 
 /// The test targets that need a Python with PyTorch. Their tests are marked as ignored, so that cargo alone names them.
-const TORCH_TESTED: [(&str, &str); 4] = [
+const TORCH_TESTED: [(&str, &str); 5] = [
     ("plimsoll-probe", "worker"),
     ("plimsoll-probe", "probe_real"),
     ("plimsoll-probe", "rehearse"),
     ("plimsoll-probe", "hollow"),
+    ("plimsoll-probe", "loops"),
 ];
 
 /// The test targets with cases that need PostgreSQL. Those are marked as ignored, so that cargo alone names them.

@@ -82,6 +82,9 @@ pub const ALL: &[Rule] = &[
     VIT_NAMES_MLP,
     ENCODERS_SHARE_MASK,
     PLAIN_LINEARS,
+    TRAINER_AVERAGES,
+    TRAINER_TAKES_NORMS,
+    TRAINER_SHIFTS_LABELS,
     LAST_ENCODERS_CALL_SDPA,
     INPUT_LET_GO,
     SMALL_BLOCKS,
@@ -341,6 +344,31 @@ pub const LAST_ENCODERS_CALL_SDPA: Rule = transformers(
     17,
     "ELECTRA and Swin have scaled_dot_product_attention; before, eager attention alone",
     "transformers/models/{electra,swin}/modeling_*.py of 4.57.3 and 5.17.0 (_supports_sdpa)",
+);
+
+/// What the Trainer does with a loss of a single process.
+pub const TRAINER_AVERAGES: Rule = transformers(
+    4,
+    57,
+    "the Trainer multiplies a loss by the number of processes, of which one is enough (average_tokens_across_devices)",
+    "transformers/trainer.py and training_args.py of 4.51.3 and 4.57.3",
+);
+
+/// The norm of the gradients in the Trainer.
+pub const TRAINER_TAKES_NORMS: Rule = transformers(
+    5,
+    17,
+    "the Trainer lets go of the last step's norm before it takes the next, and clips to infinity where nothing is clipped; before, it \
+     took none there",
+    "transformers/trainer.py of 4.57.3, 5.0.0, 5.8.0 (which has it) and 5.17.0 (_get_grad_norm)",
+);
+
+/// Which labels the Trainer counts.
+pub const TRAINER_SHIFTS_LABELS: Rule = transformers(
+    5,
+    17,
+    "the Trainer leaves each row's first label out when it counts them",
+    "transformers/trainer.py of 5.8.0 and 5.17.0 (_loss_shifts_labels)",
 );
 
 /// Where the loss is computed.

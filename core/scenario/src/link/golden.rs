@@ -255,6 +255,27 @@ fn golden() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "?model=gpt2&accumulation=4&trainer=transformers",
+            json!({ "model": { "catalog": "gpt2" }, "training": { "accumulation": 4, "trainer": "transformers" } }),
+        ),
+        (
+            "?family=nanogpt&impl=fused&keep_outputs=true&trainer=nanogpt",
+            json!({
+                "model": { "family": "nanogpt" },
+                "training": { "optimizer_impl": "fused", "keep_outputs": true, "trainer": "nanogpt" },
+            }),
+        ),
+        (
+            "?family=resnet&optimizer=sgd-momentum&weight_decay=0.0001&keep_outputs=true&zero_grad_at=before-backward&trainer=torchvision",
+            json!({
+                "model": { "family": "resnet" },
+                "training": {
+                    "optimizer": "sgd-momentum", "weight_decay": 0.0001, "keep_outputs": true, "zero_grad_at": "before-backward",
+                    "trainer": "torchvision",
+                },
+            }),
+        ),
+        (
             "?model=gpt2&gpu=rtx-3060&keep_outputs=true&use_cache=false&transformers=4.51",
             json!({
                 "model": { "catalog": "gpt2" },

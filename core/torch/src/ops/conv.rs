@@ -66,6 +66,13 @@ pub(super) fn backward_launch<'g>(g: &'g Gradients<'_>, x: &Tensor, weight: &Ten
     g.cx().launch(Op::ConvolutionBackward, &[g.grad(), x, weight]).flops(flops.saturating_mul(products))
 }
 
+/// What cuDNN is asked for when it is to find an algorithm: which of the three convolutions, of what, and how it moves.
+fn asked(which: u64, x: &Tensor, weight: &Tensor, window: Window, last: bool) -> impl Iterator<Item = u64> {
+    let sizes: Vec<u64> = x.dims().iter().chain(weight.dims()).copied().collect();
+    let moves = [window.stride, window.padding, u64::from(last), x.dtype().size(), u64::from(x.dtype().is_half())];
+    std::iter::once(which).chain(sizes).chain(moves)
+}
+
 /// `conv2d(x, weight, bias)`: keeps its input and weight. On autocast's lower-precision list. Its backward makes the
 /// gradients of input, weight and bias in the memory order the forward ran in.
 pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window) -> Tensor {
@@ -83,6 +90,7 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
     let mut launch = x.cx().launch(Op::Convolution, &inputs).flops(flops);
     let mut out = launch.make(image(sizes, last), x.dtype());
     drop(launch);
+    x.cx().convolves(asked(0, &x, &weight, window, last));
     let has_bias = bias.is_some();
     tape.record([&mut out], move |g| {
         let (x, weight) = (saved[0].unpack(), saved[1].unpack());
@@ -96,7 +104,13 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
             launch.make(image(sizes, last), like.dtype())
         };
         let input = g.needs(0).then(|| gradient(&x));
+        if g.needs(0) {
+            g.cx().convolves(asked(1, &x, &weight, window, last));
+        }
         let weight_grad = g.needs(1).then(|| gradient(&weight));
+        if g.needs(1) {
+            g.cx().convolves(asked(2, &x, &weight, window, last));
+        }
         drop(copy);
         if !has_bias {
             return grads([input, weight_grad]);

@@ -18,6 +18,7 @@ pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Tensor {
     if logits.cx().is_inference() {
         return logits.clone();
     }
+    logits.cx().outputs_are_named();
     match logits.cx().loss_rules().smoothing {
         Smoothing::None => cross_entropy_sum(logits, targets),
         Smoothing::InLoss => cross_entropy_smoothed(logits, targets),

@@ -27,27 +27,39 @@ pub enum Norm {
     PlainBehindZero,
 }
 
-/// A norm a gradient, their norm, the clip coefficient; the gradients are scaled in place. `kept` is what the last call
-/// answered, and is handed to the next one.
-pub fn clip_grad_norm(cx: &Rc<Context>, parameters: &[Tensor], norm: Norm, kept: Option<Tensor>) -> Option<Tensor> {
-    match norm {
-        Norm::Plain => by_list(cx, parameters, false),
-        Norm::OfShards => by_list(cx, parameters, true),
-        Norm::OneByOne => return Some(one_by_one(cx, parameters, kept)),
+/// What a call leaves behind.
+#[derive(Debug, Default)]
+pub struct Clipped {
+    /// Handed to the next call.
+    pub kept: Option<Tensor>,
+    /// The norm of all gradients, of those that are whole.
+    pub total: Option<Tensor>,
+}
+
+/// A norm a gradient, their norm, the clip coefficient; the gradients are scaled in place. `kept` is of the last call.
+pub fn clip_grad_norm(cx: &Rc<Context>, parameters: &[Tensor], norm: Norm, kept: Option<Tensor>) -> Clipped {
+    let zero = |kept: Option<Tensor>| kept.unwrap_or_else(|| number(cx, Op::ScalarTensor, &[]));
+    let kept = match norm {
+        Norm::Plain => return Clipped { total: by_list(cx, parameters, false), kept },
+        Norm::OfShards => {
+            drop(by_list(cx, parameters, true));
+            kept
+        }
+        Norm::OneByOne => Some(one_by_one(cx, parameters, kept)),
         Norm::PlainBehindZero => {
-            let zero = kept.unwrap_or_else(|| number(cx, Op::ScalarTensor, &[]));
-            by_list(cx, parameters, false);
-            return Some(zero);
+            let zero = zero(kept);
+            drop(by_list(cx, parameters, false));
+            Some(zero)
         }
         Norm::OneByOneElsewhere => {
-            let zero = kept.unwrap_or_else(|| number(cx, Op::ScalarTensor, &[]));
+            let zero = zero(kept);
             let local = number(cx, Op::ToCopy, &[]);
             let square = number(cx, Op::PowTensorScalar, &[&local]);
             drop(number(cx, Op::PowTensorScalar, &[&square]));
-            return Some(zero);
+            Some(zero)
         }
-    }
-    kept
+    };
+    Clipped { kept, total: None }
 }
 
 /// `_get_grad_norm` and `clip_grad_norm_` of FSDP1; the zero it makes stays.
@@ -93,7 +105,8 @@ fn number(cx: &Rc<Context>, op: Op, operands: &[&Tensor]) -> Tensor {
     cx.launch(op, operands).make_sizes(&[], DType::Float32)
 }
 
-fn by_list(cx: &Rc<Context>, parameters: &[Tensor], sharded: bool) {
+/// Answers the norm of all.
+fn by_list(cx: &Rc<Context>, parameters: &[Tensor], sharded: bool) -> Option<Tensor> {
     let mut dtype = None;
     let gradients = by_dtype(parameters);
     let mut norms = Vec::with_capacity(gradients.len());
@@ -111,7 +124,7 @@ fn by_list(cx: &Rc<Context>, parameters: &[Tensor], sharded: bool) {
     }
     let lists = Lists::of(parameters);
     let count = gradients.len() as u64;
-    let Some(dtype) = dtype else { return };
+    let dtype = dtype?;
     let parts: Vec<&Tensor> = norms.iter().collect();
     let stacked = cx.launch(Op::Stack, &parts).make_sizes(&[count], dtype);
     let all = sharded.then(|| {
@@ -133,5 +146,6 @@ fn by_list(cx: &Rc<Context>, parameters: &[Tensor], sharded: bool) {
     drop((inverse, plus));
     let clamped = number(Op::Clamp, &coefficient);
     lists.run(cx, &[Pass::new(Op::ForeachMulInPlace, 1, 1)]);
-    drop((coefficient, clamped, total));
+    drop((coefficient, clamped));
+    Some(total)
 }

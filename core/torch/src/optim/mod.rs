@@ -29,7 +29,7 @@ use crate::Op;
 use crate::tensor::{Context, DType, Kind, Tensor};
 
 pub use adamw8bit::SMALLEST_PAGED;
-pub use clip::{Norm, clip_grad_norm};
+pub use clip::{Clipped, Norm, clip_grad_norm};
 pub use ema::Ema;
 pub use scaler::GradScaler;
 
@@ -70,10 +70,11 @@ pub fn build(training: &Training, parameters: &[Tensor]) -> Vec<Share> {
         scales_itself,
     };
     let fused = implementation == OptimizerImpl::Fused;
+    let decays = training.weight_decay > 0.0;
     let all = |optimizer, scales_itself| vec![share(optimizer, parameters.to_vec(), scales_itself)];
     match name {
-        Name::Sgd => all(Box::new(sgd::Sgd::new(false, implementation)), fused),
-        Name::SgdMomentum => all(Box::new(sgd::Sgd::new(true, implementation)), fused),
+        Name::Sgd => all(Box::new(sgd::Sgd::new(false, decays, implementation)), fused),
+        Name::SgdMomentum => all(Box::new(sgd::Sgd::new(true, decays, implementation)), fused),
         Name::Adam | Name::AdamW => {
             let adam = adam::Adam::new(implementation, name == Name::AdamW);
             all(Box::new(adam.with_maxima(training.amsgrad)), fused)

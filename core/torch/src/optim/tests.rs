@@ -9,7 +9,7 @@ use plimsoll_scenario::{Optimizer as Name, OptimizerImpl, Training};
 
 use super::{GradScaler, Norm, Share, build, clip_grad_norm, has_gradient, set_gradient};
 use crate::ops;
-use crate::tensor::testing::{alive, forward, frozen_of, made, watch, weight_of};
+use crate::tensor::testing::{alive, forward, frozen_of, input, made, watch, weight, weight_of};
 use crate::tensor::{Context, DType, Kind, Tensor, backward};
 
 fn recipe(optimizer: Name, optimizer_impl: OptimizerImpl) -> Training {
@@ -181,7 +181,7 @@ fn a_parameter_without_a_gradient_gets_no_state() {
 fn clipping_makes_a_scalar_a_gradient() {
     let cx = forward();
     let weights = trained(&cx, &SIZES, DType::Float32);
-    let (events, _) = watch(&cx, || clip_grad_norm(&cx, &weights, Norm::Plain, None));
+    let (events, _) = watch(&cx, || drop(clip_grad_norm(&cx, &weights, Norm::Plain, None)));
     assert_eq!(
         made(&events),
         [
@@ -206,7 +206,7 @@ fn clipping_promotes_mixed_gradients() {
     let norm_dtype = |dtypes: &[DType]| {
         let cx = forward();
         let weights: Vec<Tensor> = dtypes.iter().flat_map(|&d| trained(&cx, &[&[8]], d)).collect();
-        let (events, _) = watch(&cx, || clip_grad_norm(&cx, &weights, Norm::Plain, None));
+        let (events, _) = watch(&cx, || drop(clip_grad_norm(&cx, &weights, Norm::Plain, None)));
         events.iter().find(|e| e.starts_with("+linalg_vector_norm")).cloned().unwrap_or_default()
     };
     assert_eq!(norm_dtype(&[DType::BFloat16]), "+linalg_vector_norm [] bfloat16");
@@ -217,7 +217,7 @@ fn clipping_promotes_mixed_gradients() {
 fn clipping_without_gradients_does_nothing() {
     let cx = forward();
     let weights = vec![weight_of(&cx, &[8], DType::Float32)];
-    let (events, _) = watch(&cx, || clip_grad_norm(&cx, &weights, Norm::Plain, None));
+    let (events, _) = watch(&cx, || drop(clip_grad_norm(&cx, &weights, Norm::Plain, None)));
     assert!(events.is_empty());
 }
 
@@ -260,4 +260,23 @@ fn a_gradient_set_to_none_is_freed() {
     let (events, ()) = watch(&cx, || set_gradient(&weights[0], None));
     assert_eq!(events, ["-tanh_backward [8] float32"]);
     assert!(!has_gradient(&weights[0]));
+}
+
+/// `_multi_tensor_sgd` with `weight_decay`: a list of sums first, of which the buffers are copies; in later steps the list alone.
+#[test]
+fn sgd_that_decays_makes_a_sum_of_every_gradient() {
+    let cx = forward();
+    let weights = [weight(&cx, &[64, 8]), weight(&cx, &[8])];
+    for w in &weights {
+        set_gradient(w, Some(input(&cx, w.dims())));
+    }
+    let mut sgd = super::sgd::Sgd::new(true, true, OptimizerImpl::Foreach);
+    let (first, ()) = watch(&cx, || super::Optimizer::step(&mut sgd, &cx, &weights));
+    let sums = ["_foreach_add.List [64, 8] float32", "_foreach_add.List [8] float32"];
+    let told: Vec<String> = first.iter().filter(|e| e.contains("foreach_add.List")).cloned().collect();
+    let expected = [format!("+{}", sums[0]), format!("+{}", sums[1]), format!("-{}", sums[1]), format!("-{}", sums[0])];
+    assert_eq!(told, expected);
+    assert_eq!(first[2..4], ["+clone [64, 8] float32", "+clone [8] float32"]);
+    let (second, ()) = watch(&cx, || super::Optimizer::step(&mut sgd, &cx, &weights));
+    assert_eq!(second, expected);
 }

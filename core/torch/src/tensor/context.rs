@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use plimsoll_catalog::device::Workspace;
@@ -60,6 +61,10 @@ pub struct Context {
     /// The keys and values a generation has seen so far.
     pub(super) past: RefCell<Option<Past>>,
     loss: Cell<LossRules>,
+    /// The convolutions whose algorithm was searched for (`torch.backends.cudnn.benchmark`), where it is.
+    searched: RefCell<Option<BTreeSet<Vec<u64>>>>,
+    /// What a loop still calls its outputs when it computes the next ones, but not when it computes their loss.
+    last_outputs: RefCell<Vec<Tensor>>,
     /// Parameters of the model's ends: tables of embeddings and the output head.
     outer: RefCell<Vec<u32>>,
     machine: Cell<Machine>,
@@ -121,6 +126,8 @@ impl Context {
             inference: Cell::new(false),
             past: RefCell::default(),
             loss: Cell::default(),
+            searched: RefCell::default(),
+            last_outputs: RefCell::default(),
             outer: RefCell::default(),
             machine: Cell::default(),
             repetitions: Repetitions::default(),
@@ -174,10 +181,35 @@ impl Context {
         for handle in [&self.blas.forward, &self.blas.backward, &self.blas.step] {
             drop((handle.blas.take(), handle.lt.take()));
         }
-        drop((self.past.take(), self.hooks.take()));
+        drop((self.past.take(), self.hooks.take(), self.last_outputs.take()));
         if let Some(host) = &*self.host.borrow() {
             host.end();
         }
+    }
+
+    /// `torch.backends.cudnn.benchmark = True`.
+    pub fn search_convolutions(&self) {
+        self.searched.replace(Some(BTreeSet::new()));
+    }
+
+    /// A convolution that is none of those before has its algorithm searched for, and what is cached goes back to the card
+    /// (`get_plans_from_find` in `aten/src/ATen/native/cudnn/Conv_v8.cpp`: "Replicate v7 behavior: clear cached blocks as benchmark
+    /// incurs significant memory consumption that is not needed after this step").
+    pub(crate) fn convolves(&self, which: impl Iterator<Item = u64>) {
+        let new = self.searched.borrow_mut().as_mut().is_some_and(|known| known.insert(which.collect()));
+        if new {
+            self.empty_cache();
+        }
+    }
+
+    /// Holds these until a loss is computed of those that take their name.
+    pub fn hold_until_loss(&self, outputs: Vec<Tensor>) {
+        drop(self.last_outputs.replace(outputs));
+    }
+
+    /// A loss is computed of outputs that have their name.
+    pub(crate) fn outputs_are_named(&self) {
+        drop(self.last_outputs.take());
     }
 
     /// Whether more was written than a run may have ([`Recorder::over`]): it is to be given up as soon as may be. A recomputation

@@ -36,4 +36,6 @@ pub struct LossRules {
     pub smoothing: Smoothing,
     /// How the head and the loss are computed.
     pub head: HeadLoss,
+    /// Whether the loss is a sum that is divided by the number of labels, which the Trainer hands over (`num_items_in_batch`).
+    pub counted: bool,
 }

@@ -1,0 +1,207 @@
+//! Loops that a scenario can name, run by the real PyTorch on a hollow card: its peaks are the estimate's, to the byte.
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![allow(clippy::unwrap_used, reason = "the helpers of a test may fail it as its own lines may")]
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+const CARD: &str = "rtx-3060";
+
+/// A test's own folder, empty.
+fn folder(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("loops").join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// The peaks of a command that Python runs on a hollow card; `None`, in words, where its PyTorch is not for CUDA.
+fn rehearsed(folder: &Path, arguments: &[&str]) -> Option<Value> {
+    let python = env::var_os("PLIMSOLL_TEST_PYTHON").unwrap_or_else(|| "python3".into());
+    let out = folder.join("peaks.json");
+    let mut process = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    process.current_dir(folder).args(["rehearse", "--gpu", CARD, "--out"]).arg(&out).arg("--");
+    process.args([&[python], &arguments.iter().map(OsString::from).collect::<Vec<_>>()[..]].concat());
+    process.env("HF_HUB_OFFLINE", "1").env("HF_HOME", folder.join("hf"));
+    process.env_remove("PYTORCH_CUDA_ALLOC_CONF").env_remove("PYTORCH_ALLOC_CONF").env_remove("CUDA_VISIBLE_DEVICES");
+    let output = process.output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    if message.contains("is not built for CUDA") {
+        eprintln!("SKIPPED: {}", message.trim());
+        return None;
+    }
+    assert!(output.status.success(), "{message}");
+    Some(serde_json::from_slice(&fs::read(&out).unwrap()).unwrap())
+}
+
+/// The peak that is estimated of a scenario.
+fn estimated(scenario: &Value) -> Value {
+    let mut process = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    process.args(["estimate", "-", "--format", "json"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = process.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(scenario.to_string().as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    serde_json::from_slice::<Value>(&output.stdout).unwrap()["peak"].clone()
+}
+
+fn compare(what: &str, scenario: &Value, peaks: &Value) {
+    let estimate = estimated(scenario);
+    for figure in ["allocated", "reserved"] {
+        assert_eq!(estimate[figure], peaks["peak"][figure], "{figure}, {what}: {estimate} {peaks}");
+    }
+}
+
+/// What `run_clm.py` of transformers' examples does: rows of one length with a mask of ones and their own labels.
+const TRAINER: &str = "\
+import json, sys, transformers
+given, lora = json.loads(sys.argv[1]), json.loads(sys.argv[2])
+config = transformers.LlamaConfig(hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4,
+                                  num_key_value_heads=2, vocab_size=4000)
+model = transformers.LlamaForCausalLM(config)
+if lora:
+    import peft
+    model = peft.get_peft_model(model, peft.LoraConfig(r=8, target_modules=['q_proj', 'v_proj']))
+row = {'input_ids': list(range(128)), 'attention_mask': [1] * 128, 'labels': list(range(128))}
+arguments = transformers.TrainingArguments(
+    output_dir='out', per_device_train_batch_size=2, max_steps=3, report_to=[], save_strategy='no', disable_tqdm=True, **given)
+transformers.Trainer(model=model, args=arguments, train_dataset=[row] * 64,
+                     data_collator=transformers.default_data_collator).train()
+";
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn the_trainers_peaks_are_the_estimates() {
+    let lora = json!({ "rank": 8, "targets": ["q_proj", "v_proj"] });
+    let runs = [
+        ("fp32", json!({ "gradient_accumulation_steps": 3 }), json!({ "precision": "fp32", "accumulation": 3 })),
+        (
+            "bf16, checkpointed",
+            json!({ "bf16": true, "gradient_checkpointing": true, "gradient_accumulation_steps": 2 }),
+            json!({ "precision": "bf16-amp", "checkpointing": "full", "accumulation": 2 }),
+        ),
+        (
+            "fp16, nothing clipped",
+            json!({ "fp16": true, "max_grad_norm": 0 }),
+            json!({ "precision": "fp16-amp", "clip_grad_norm": false }),
+        ),
+        (
+            "adapters",
+            json!({ "bf16": true, "gradient_accumulation_steps": 4 }),
+            json!({ "precision": "bf16-amp", "accumulation": 4, "lora": lora }),
+        ),
+    ];
+    let folder = folder("trainer");
+    fs::write(folder.join("train.py"), TRAINER).unwrap();
+    for (what, given, training) in runs {
+        let adapters = (!training["lora"].is_null()).to_string();
+        let Some(peaks) = rehearsed(&folder, &["train.py", &given.to_string(), &adapters]) else { return };
+        let mut scenario = json!({
+            "model": { "hf": {
+                "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
+                "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 4000,
+            } },
+            "input": { "batch": 2, "seq": 128, "attention_mask": "ones" },
+            "training": training,
+            "device": { "gpu": CARD },
+        });
+        // The Trainer's own default is the fused AdamW.
+        for (key, value) in [("trainer", json!("transformers")), ("optimizer_impl", json!("fused"))] {
+            scenario["training"][key] = value;
+        }
+        scenario["training"]["optimizer_steps"] = json!(3);
+        compare(what, &scenario, &peaks);
+    }
+}
+
+/// The loop of torchvision's references/classification/train.py, in fewer words.
+const REFERENCES: &str = "\
+import sys, torch, torchvision
+amp = sys.argv[1] == 'amp'
+torch.backends.cudnn.benchmark = True
+model = torchvision.models.get_model('resnet18', num_classes=20).to('cuda')
+criterion = torch.nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+scaler = torch.amp.GradScaler('cuda') if amp else None
+def accuracy(output, target, topk):
+    with torch.inference_mode():
+        _, pred = output.topk(max(topk), 1, True, True)
+        pred = pred.t()
+        correct = pred.eq(target[None])
+        res = []
+        for k in topk:
+            correct_k = correct[:k].flatten().sum(dtype=torch.float32)
+            res.append(correct_k * (100.0 / len(target)))
+        return res
+for image, target in [(torch.zeros(8, 3, 224, 224), torch.zeros(8, dtype=torch.long))] * 3:
+    image, target = image.to('cuda'), target.to('cuda')
+    with torch.autocast('cuda', torch.float16, enabled=amp):
+        output = model(image)
+        loss = criterion(output, target)
+    optimizer.zero_grad()
+    if amp:
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    else:
+        loss.backward()
+        optimizer.step()
+    acc1, acc5 = accuracy(output, target, (1, 5))
+";
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn the_peaks_of_torchvisions_loop_are_the_estimates() {
+    let folder = folder("references");
+    fs::write(folder.join("train.py"), REFERENCES).unwrap();
+    for (which, precision) in [("plain", "fp32"), ("amp", "fp16-amp")] {
+        let Some(peaks) = rehearsed(&folder, &["train.py", which]) else { return };
+        let scenario = json!({
+            "model": { "family": "resnet", "variant": "resnet18", "num_classes": 20 },
+            "input": { "batch": 8, "image": 224 },
+            "training": {
+                "precision": precision, "optimizer": "sgd-momentum", "weight_decay": 1e-4, "clip_grad_norm": false,
+                "keep_outputs": true, "zero_grad_at": "before-backward", "trainer": "torchvision", "optimizer_steps": 3,
+            },
+            "device": { "gpu": CARD },
+        });
+        compare(which, &scenario, &peaks);
+    }
+}
+
+/// TRL ships its script with itself: it runs unchanged, on a model, words and texts made for it.
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn trls_own_script_runs_to_its_end() {
+    let code = "\
+import json, os
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+words = {word: number for number, word in enumerate(['<pad>', '<eos>', '<unk>', 'a', 'hollow', 'card'])}
+tokenizer = Tokenizer(models.WordLevel(words, unk_token='<unk>'))
+tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+PreTrainedTokenizerFast(
+    tokenizer_object=tokenizer, pad_token='<pad>', eos_token='<eos>', unk_token='<unk>').save_pretrained('model')
+LlamaForCausalLM(LlamaConfig(
+    hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, vocab_size=512, pad_token_id=0,
+    bos_token_id=1, eos_token_id=1)).save_pretrained('model')
+os.makedirs('data', exist_ok=True)
+with open('data/train.jsonl', 'w') as file:
+    file.writelines(json.dumps({'text': 'a hollow card ' * 20}) + '\\n' for _ in range(64))
+import runpy, sys, trl
+sys.argv = ['sft.py', '--model_name_or_path', 'model', '--dataset_name', 'data', '--output_dir', 'out', '--max_steps', '3',
+            '--max_length', '32', '--report_to', 'none', '--save_strategy', 'no', '--per_device_train_batch_size', '4']
+runpy.run_path(os.path.join(os.path.dirname(trl.__file__), 'scripts', 'sft.py'), run_name='__main__')
+";
+    let folder = folder("sft");
+    fs::write(folder.join("train.py"), code).unwrap();
+    let Some(peaks) = rehearsed(&folder, &["train.py"]) else { return };
+    assert_eq!(peaks["processes"][0]["steps"], 3, "{peaks}");
+    // The head is applied tile by tile within the forward, beside AdamW's states.
+    assert_eq!(peaks["processes"][0]["cards"][0]["allocated_in"], json!(["forward", 2]), "{peaks}");
+}
