@@ -583,6 +583,12 @@ def watch_class():
         def calibrate(self):
             """A leaf that two products use: the first gradient is fresh, and the buffer alone holds it when the second
             one comes. Where the first is the incoming gradient itself, somebody else holds it too."""
+            if not hasattr(torch.Tensor, "_use_count"):
+                raise Refusal(
+                    "PyTorch %s does not say who else holds a gradient, by which it is added to in place or not" % torch.__version__,
+                    "record with PyTorch 2.4 or later: plimsoll trace --python PATH",
+                )
+
             def run(body):
                 self.samples = []
                 leaf = torch.empty(4, device="cuda").requires_grad_()
@@ -614,13 +620,18 @@ def name_of(func):
     return name if func._overloadname == "default" else name + "." + func._overloadname
 
 
+def release_of(torch):
+    """`(2, 11)` of 2.11.0+cu130."""
+    return tuple(int(number) for number in torch.__version__.split(".")[:2])
+
+
 def replacements(watch):
     """Operators that are not run as they are, because a driver would be asked or fake tensors go another way."""
     import torch
     from torch._meta_registrations import calc_conv_nd_return_shape
 
     aten = torch.ops.aten
-    release = tuple(int(number) for number in torch.__version__.split(".")[:2])
+    release = release_of(torch)
     tape = watch.tape
 
     @contextlib.contextmanager
@@ -642,9 +653,13 @@ def replacements(watch):
 
     def convolution_backward(func, gradient, input, weight, bias_sizes, stride, padding, dilation, transposed,
                              output_padding, groups, mask):
+        """Gradients in the memory order that the forward ran in (`cudnn_convolution_backward` in ConvShared.cpp): where that is channels
+        last, a parameter that is not takes a copy of its own."""
+        channels_last = weight.dim() == 4 and (last(input) or last(weight))
+        order = torch.channels_last if channels_last else torch.contiguous_format
         return (
-            torch.empty_like(input) if mask[0] else None,
-            torch.empty_like(weight) if mask[1] else None,
+            torch.empty_like(input, memory_format=order) if mask[0] else None,
+            torch.empty_like(weight, memory_format=order) if mask[1] else None,
             gradient.new_empty(weight.size(0) if not transposed else weight.size(1) * groups) if mask[2] else None,
         )
 
@@ -741,7 +756,7 @@ class Attention:
         if mask is not None and mask.stride(-1) != 1:
             return "math"
         order = ["flash", "efficient"] if capability[0] >= 8 else ["efficient"]
-        for kernel in (["cudnn"] if capability[0] in (9, 10) else []) + order:
+        for kernel in (["cudnn"] if self.prefers_cudnn(release_of(torch), capability) else []) + order:
             if kernel == "cudnn":
                 # DeepSeek's pair is allowed by name (check_cudnn_tensor_shapes).
                 most = 256 if capability[0] == 9 else 192 if (head, value.size(-1)) == (192, 128) else 128
@@ -761,6 +776,13 @@ class Attention:
                 if same and aligned_heads and (capability[0] >= 8 or query.dtype != torch.bfloat16):
                     return kernel
         return "math"
+
+    @staticmethod
+    def prefers_cudnn(release, capability):
+        """`check_prefer_cudnn_attention`: before 2.9 it had to be asked for, and 2.10 wants a newer cuDNN than its wheels bring."""
+        if release >= (2, 11):
+            return capability[0] in (9, 10)
+        return release == (2, 9) and capability in ((9, 0), (10, 0))
 
     def __call__(self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
         import torch
@@ -799,7 +821,9 @@ class Attention:
                 query, key, value, attn_mask, logsumexp, dropout_p, is_causal, scale=scale
             )[0]
         return aten._scaled_dot_product_attention_math(
-            query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+            # Groups of heads are known to it since 2.5.
+            query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale,
+            **({"enable_gqa": True} if enable_gqa else {})
         )[0]
 
 

@@ -278,9 +278,40 @@ fn what_ships_with_the_catalog_is_what_its_row_says() {
         let of = |sizes: &[u64]| sizes.iter().product::<u64>();
         let parameters: u64 = file.tapes[0].parameters.iter().map(|p| of(&p.sizes)).sum();
         assert_eq!(parameters, row.parameters, "{}", row.id);
+        let bytes = hull.bytes().unwrap().len();
+        assert!(bytes <= 40_000, "{}: {bytes} bytes", row.id);
         let name = format!("{}.hull", row.id);
         let proofs = rows.iter().filter(|proof| proof.hull == name).count();
         assert!(proofs >= 2, "{}: {proofs} rows of it in corpus/hulls.jsonl", row.id);
+    }
+}
+
+/// What ships is spread over several cards, unless the model itself does not allow it.
+#[test]
+fn what_ships_with_the_catalog_is_estimated_on_several_cards() {
+    for row in catalog::recorded() {
+        let hull = HullModel::shipped(row);
+        let file = hull.file().unwrap();
+        let capable = file.tapes.iter().find(|tape| tape.variant.is_plain()).unwrap();
+        for strategy in ["ddp", "fsdp2"] {
+            let asked = json!({
+                "model": { "hull": row.hash },
+                "input": { "batch": 2 },
+                "training": { "precision": capable.precision, "accumulation": 2 },
+                "device": { "gpu": "rtx-4090" },
+                "parallel": { "gpus": 4, "strategy": strategy },
+            });
+            let run = Scenario::from_value(&asked).and_then(|scenario| Run::new(&scenario));
+            match run {
+                Ok(run) => assert!(run.estimate().peak.requested.get() > 0),
+                // What DDP itself refuses: parameters that nothing uses in this training step.
+                Err(error) => assert!(
+                    strategy == "ddp" && error.problem.contains("gets no gradient"),
+                    "{} under {strategy}: {error}",
+                    row.id
+                ),
+            }
+        }
     }
 }
 

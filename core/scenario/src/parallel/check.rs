@@ -383,6 +383,12 @@ fn with_fsdp(scenario: &Scenario) -> Result<()> {
         let hint = "use ddp, one card, or a model of Hugging Face";
         return refuse(at::gpus, format!("{} of {}", parallel.strategy, family.name), hint);
     }
+    // Their stages are followed as one: what each layer would gather by itself is not known.
+    if keys.wrap == Wrap::Layer && ["resnet", "convnext"].contains(&family.name) {
+        let what = format!("every layer of {} by itself under {}", family.name, parallel.strategy);
+        let hint = "use wrap = \"root\", or record it: plimsoll trace, docs/hull.md";
+        return refuse(fsdp::at::wrap, what, hint);
+    }
     if keys.wrap == Wrap::Peft && (parallel.strategy != ParallelStrategy::Fsdp1 || training.lora.is_none()) {
         let problem = "peft's wrapping is of adapters under FSDP1";
         return Err(Error::new(fsdp::at::wrap, problem, "use wrap = \"layer\""));
