@@ -1926,10 +1926,11 @@ class Run:
             self.parameters = [p for p in self.model.parameters() if p.requires_grad]
             # Adagrad makes its state here.
             self.optimizers = make_optimizers(training, self.model, self.parameters, packages, device, channel)
-            if training.get("trainer", "none") == "torchvision":
-                message = "torchvision's own loop is not measured here"
+            loop = training.get("trainer", "none")
+            if loop in ("torchvision", "nanogpt"):
+                message = "%s's own loop is not measured here" % loop
                 raise Stop("unsupported", message, "rehearse its script, or leave trainer out")
-            if training.get("trainer", "none") != "none":
+            if loop == "transformers":
                 self.trainer = Trainer(device.name, packages["transformers"].__version__)
         self.scaler = make_scaler(device.kind) if training["precision"] == "fp16-amp" else None
         self.make_batch = make_inputs(self.scenario, config, dtype, device)
