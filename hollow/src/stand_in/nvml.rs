@@ -37,6 +37,16 @@ pub struct Pci {
     bus: [u8; 32],
 }
 
+/// `nvmlGpuFabricInfo_v1_t`, as which the later ones begin.
+#[repr(C)]
+pub struct Fabric {
+    version: u32,
+    cluster: [u8; 16],
+    status: u32,
+    clique: u32,
+    state: u8,
+}
+
 /// A card's handle: its place among all cards, seen by CUDA or not, counted from 1.
 fn physical(handle: u64) -> Option<usize> {
     let index = (handle as usize).checked_sub(1)?;
@@ -167,6 +177,14 @@ api! {
         running(handle, count, to, |Holder { pid, used }| Process { pid, used, instances: [u32::MAX; 2] })
     }
     fn nvmlDeviceGetGraphicsRunningProcesses_v3(handle: u64, count: *mut u32) { card!(handle); put(count, 0); status::SUCCESS }
+    // PyTorch 2.13 asks wherever segments grow, and wants an answer: state 0 is that there is no fabric. The version is the caller's.
+    fn nvmlDeviceGetGpuFabricInfoV(handle: u64, to: *mut Fabric) {
+        card!(handle);
+        if to.is_null() { return BAD_ARGUMENT }
+        let version = to.cast::<u32>().read_unaligned();
+        to.write_unaligned(Fabric { version, cluster: [0; 16], status: 0, clique: 0, state: 0 });
+        status::SUCCESS
+    }
     fn nvmlDeviceGetComputeMode(_handle: u64, to: *mut i32) { put(to, 0); status::SUCCESS }
     fn nvmlDeviceGetPerformanceState(_handle: u64, to: *mut i32) { put(to, 0); status::SUCCESS }
 }
@@ -182,7 +200,7 @@ unsupported! {
     nvmlDeviceGetUtilizationRates nvmlDeviceGetTemperature nvmlDeviceGetPowerUsage nvmlDeviceGetEnforcedPowerLimit
     nvmlDeviceGetClockInfo nvmlDeviceGetMigMode nvmlDeviceGetBrand nvmlDeviceGetMemoryBusWidth nvmlDeviceGetNvLinkState
     nvmlDeviceGetNvLinkCapability nvmlDeviceGetNvLinkRemoteDeviceType nvmlDeviceGetNvLinkRemotePciInfo_v2
-    nvmlDeviceGetP2PStatus nvmlDeviceGetFieldValues nvmlDeviceGetGpuFabricInfoV nvmlDeviceGetFanSpeed nvmlDeviceGetEccMode
+    nvmlDeviceGetP2PStatus nvmlDeviceGetFieldValues nvmlDeviceGetFanSpeed nvmlDeviceGetEccMode
     nvmlDeviceGetPersistenceMode nvmlDeviceGetPowerManagementLimit nvmlDeviceGetMaxClockInfo nvmlDeviceGetSerial
     nvmlDeviceGetMinorNumber nvmlDeviceGetTotalEnergyConsumption nvmlDeviceGetBAR1MemoryInfo
     nvmlDeviceGetCurrPcieLinkGeneration nvmlDeviceGetTopologyCommonAncestor nvmlDeviceGetCpuAffinity
