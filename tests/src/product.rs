@@ -57,7 +57,7 @@ fn starts(family: &Family) -> anyhow::Result<Vec<Scenario>> {
         let parallel = json!({ "gpus": 2, "strategy": strategy.as_str() });
         let scenario = json!({
             "model": model, "input": input, "device": { "gpu": "rtx-4090" }, "parallel": parallel,
-            "training": { "precision": "fp32" },
+            "training": { "precision": "fp32", "optimizer": if strategy == S::Ddp { "sgd-momentum" } else { "adamw" } },
             // Without a share, nothing is ever collected.
             "allocator": { "per_process_memory_fraction": 0.9 },
         });
