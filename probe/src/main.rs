@@ -108,7 +108,8 @@ fn suggest(error: &mut Error) {
     }
     let Some(ContextValue::String(wrong)) = error.get(ContextKind::InvalidArg) else { return };
     let mut command = &Cli::command();
-    for word in std::env::args().skip(1) {
+    // As the system has them: what is no text is no subcommand either.
+    for word in std::env::args_os().skip(1) {
         let Some(inner) = command.find_subcommand(word) else { break };
         command = inner;
     }

@@ -386,3 +386,24 @@ fn a_pytorch_without_cuda_cannot_be_rehearsed() {
     let args = ["rehearse", "--python", python.to_str().unwrap(), "--", "python3", "x.py"];
     refuses(&args, b"", 3, &["2.11.0+cpu", "pip install torch"]);
 }
+
+#[cfg(unix)]
+#[test]
+fn a_mistyped_flag_beside_what_is_no_text() {
+    use std::os::unix::ffi::OsStrExt as _;
+
+    let output = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+        .arg("estimate")
+        .args([std::ffi::OsStr::from_bytes(b"\xff"), "--modle".as_ref()])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("'--model'") && !said.contains("panicked"), "{said}");
+    // Before any subcommand nothing is one, and nothing is guessed.
+    let output = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+        .args([std::ffi::OsStr::from_bytes(b"--\xff"), "estimate".as_ref()])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+}

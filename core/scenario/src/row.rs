@@ -113,7 +113,7 @@ impl Scenario {
         let training = &self.training;
         if self.model.task != Task::CausalLm || family.is_own() {
             let problem = "transformers' Trainer is followed for causal language models of Hugging Face";
-            return Some((problem.to_owned(), "leave it out; the plain loop is nearly the same"));
+            return Some((problem.to_owned(), "leave it out: the loop is then one written by hand"));
         }
         if !Rules::of(&self.software).has(&rules::GPT_NEOX_SHARES_LOSS) {
             let problem = format!("the Trainer of transformers {} is not followed", self.software.transformers);
@@ -121,7 +121,10 @@ impl Scenario {
         }
         if training.loss_impl == LossImpl::Chunked || training.label_smoothing > 0.0 {
             let problem = "transformers' Trainer is followed with the model's own loss";
-            return Some((problem.to_owned(), "leave it out, or loss_impl = \"chunked\" and label_smoothing"));
+            return Some((
+                problem.to_owned(),
+                "leave trainer out, or do without loss_impl = \"chunked\" and label_smoothing",
+            ));
         }
         if training.keep_outputs {
             let problem = "transformers' Trainer lets go of the outputs";
@@ -129,7 +132,10 @@ impl Scenario {
         }
         if training.zero_grad != ZeroGrad::SetToNone || training.zero_grad_at != ZeroGradAt::AfterStep {
             let problem = "transformers' Trainer sets gradients to none after each step";
-            return Some((problem.to_owned(), "leave it out, or zero_grad and zero_grad_at"));
+            return Some((
+                problem.to_owned(),
+                "leave trainer out, or use zero_grad = \"set-to-none\" and zero_grad_at = \"after-step\"",
+            ));
         }
         None
     }

@@ -17,10 +17,12 @@ enum Matter {
     Copies,
     Cache,
     Passing,
+    Batch,
+    Workspace,
 }
 
 /// How each is called; the loss and the step say more.
-const MATTERS: [(Matter, &str); 9] = [
+const MATTERS: [(Matter, &str); 11] = [
     (Matter::Loss, "the loss"),
     (Matter::Scores, "attention's scores of every token with every other"),
     (Matter::Unpacked, "quantized weights, unpacked"),
@@ -30,6 +32,8 @@ const MATTERS: [(Matter, &str); 9] = [
     (Matter::Copies, "autocast's 16-bit copies of the weights"),
     (Matter::Cache, "keys and values of every token so far"),
     (Matter::Passing, "what is computed at that moment"),
+    (Matter::Batch, "the batch"),
+    (Matter::Workspace, "what kernel libraries keep"),
 ];
 
 /// The operators of cross entropy, in the order they run, and what each leaves behind. What else is as large as theirs
@@ -96,7 +100,7 @@ pub fn cause(estimate: &Estimate, holdings: &[Holding]) -> Option<String> {
     parts.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     let named: Vec<String> = parts.into_iter().take(MOST).map(|(_, words)| words).collect();
     Some(match named.as_slice() {
-        [] => format!("Nearly all of it is {stood}, {standing}"),
+        [] => format!("It is {standing} of {stood}, and of nothing else a twentieth"),
         named => format!("Beside {standing} of {stood}: {}", named.join("; ")),
     })
 }
@@ -122,7 +126,9 @@ fn matter_of(holding: &Holding, phase: PhaseName, logits: Option<u64>, seq: Opti
     };
     let stepping = matches!(phase, PhaseName::Optimizer | PhaseName::Clip);
     match holding.category {
-        Category::Weights | Category::OptimizerStates | Category::Inputs | Category::Workspace => None,
+        Category::Weights | Category::OptimizerStates => None,
+        Category::Inputs => Some(Matter::Batch),
+        Category::Workspace => Some(Matter::Workspace),
         Category::KvCache => Some(Matter::Cache),
         Category::AutocastCopies => Some(Matter::Copies),
         Category::Gradients => Some(Matter::Gradients),
