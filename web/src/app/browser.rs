@@ -1,5 +1,8 @@
 //! The few things the page asks of the browser itself.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use wasm_bindgen::prelude::*;
 use web_sys::{Document, Element};
 
@@ -29,7 +32,7 @@ pub fn copy(text: &str, then: impl FnOnce(bool) + 'static) {
     let Some(clipboard) = clipboard() else {
         return then(false);
     };
-    let then = std::rc::Rc::new(std::cell::Cell::new(Some(then)));
+    let then = Rc::new(Cell::new(Some(then)));
     let once = |copied: bool| {
         let then = then.clone();
         Closure::once(move |_: JsValue| {
@@ -84,6 +87,26 @@ pub fn now() -> f64 {
 pub fn after(ms: i32, action: impl FnOnce() + 'static) -> Option<i32> {
     let closure = Closure::once_into_js(action);
     web_sys::window()?.set_timeout_with_callback_and_timeout_and_arguments_0(closure.unchecked_ref(), ms).ok()
+}
+
+/// Calls `action` when what is on the page by now has been painted; where nothing is painted, as in a tab behind another,
+/// soon.
+pub fn after_paint(action: Box<dyn FnOnce()>) {
+    /// No frame comes later than this, in ms, on a page that is seen.
+    const UNSEEN: i32 = 400;
+    let action = Rc::new(Cell::new(Some(action)));
+    let act = |action: &Cell<Option<_>>| action.take().into_iter().for_each(|act: Box<dyn FnOnce()>| act());
+    let late = Rc::clone(&action);
+    after(UNSEEN, move || act(&late));
+    // A frame's callbacks run before it is drawn: those of the next one know that it was.
+    next_frame(move || next_frame(move || act(&action)));
+}
+
+fn next_frame(action: impl FnOnce() + 'static) {
+    let action = Closure::once_into_js(action);
+    if let Some(window) = web_sys::window() {
+        let _ = window.request_animation_frame(action.unchecked_ref());
+    }
 }
 
 /// Forgets a timer of [`after`].

@@ -57,12 +57,22 @@ pub fn start() {
     if let Some(shell) = browser::element("shell") {
         shell.remove();
     }
-    mount_to_body(App);
-    browser::mark_ready();
+    // What a first look is for is painted before the rest is made: most of the time until then is the browser compiling code.
+    let painted = ArcRwSignal::new(false);
+    let first = painted.clone();
+    mount_to_body(move || view! { <App painted=first/> });
+    browser::after_paint(Box::new(move || {
+        painted.set(true);
+        scheduler::start();
+        browser::mark_ready();
+    }));
 }
 
 #[component]
-fn App() -> impl IntoView {
+fn App(
+    /// Whether the verdict has been painted.
+    painted: ArcRwSignal<bool>,
+) -> impl IntoView {
     let logbook = Logbook::open();
     provide_context(logbook);
     let route = Route::open();
@@ -88,16 +98,18 @@ fn App() -> impl IntoView {
             <hero::Strip/>
             <controls::Controls/>
             <div class="below">
-                <fitting::MakeItFit/>
-                <measured::Measured/>
-                <timeline::TimelineSection/>
-                <snapshot::SnapshotSection/>
-                <breakdown::BreakdownSection/>
-                <heatmap::HeatMapSection/>
-                <whatif::WhatIf/>
-                <plans::SideBySide/>
-                <exchange::Exchange/>
-                <glossary::Words/>
+                <Show when=move || painted.get()>
+                    <fitting::MakeItFit/>
+                    <measured::Measured/>
+                    <timeline::TimelineSection/>
+                    <snapshot::SnapshotSection/>
+                    <breakdown::BreakdownSection/>
+                    <heatmap::HeatMapSection/>
+                    <whatif::WhatIf/>
+                    <plans::SideBySide/>
+                    <exchange::Exchange/>
+                    <glossary::Words/>
+                </Show>
             </div>
         </main>
         <div hidden=move || !route.compares.get()>

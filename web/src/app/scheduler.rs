@@ -1,4 +1,6 @@
-//! Who computes what: short runs at once on the page, everything else in the worker, in order, newest scenario first.
+//! Who computes what: short runs at once on the page, longer ones in a worker, and what is searched for around them in
+//! another, so that no answer to what was typed waits for a search. Each has one request at a time, in order, newest scenario
+//! first.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -17,8 +19,9 @@ use web_sys::{HtmlLinkElement, MessageEvent, Worker, WorkerOptions, WorkerType};
 use super::browser;
 use super::planner::{NeighbourPeak, Planner};
 
-/// Layer passes a run may have to be done on the page: a model of about 8 B parameters without accumulation.
-const HEAVY: u64 = 40;
+/// Layer passes that a run must have to be left to the worker from the start: all models of the catalog are done on the
+/// page without accumulation. docs/performance.md has how long such runs take in WebAssembly.
+const HEAVY: u64 = 128;
 
 /// Runs that take longer than this on the page, in ms, are left to the worker: the rest of a 16 ms frame is the
 /// drawing's.
@@ -68,6 +71,24 @@ impl Topic {
     }
 }
 
+/// Which of the workers answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hand {
+    /// What somebody waits for: it keeps the run of the last reading.
+    Reader,
+    /// What takes its time.
+    Searcher,
+}
+
+impl Topic {
+    const fn hand(self) -> Hand {
+        match self {
+            Self::Reading | Self::Alive | Self::Stretch => Hand::Reader,
+            _ => Hand::Searcher,
+        }
+    }
+}
+
 struct Job {
     topic: Topic,
     request: Request,
@@ -80,15 +101,22 @@ struct Flight {
     stale: bool,
 }
 
+/// A worker, what waits for it, and what it is at.
 #[derive(Default)]
-struct Scheduler {
-    planner: Option<Planner>,
-    responder: Responder,
+struct Bench {
     worker: Option<Worker>,
     ready: bool,
     failures: u32,
     queue: VecDeque<Job>,
     flight: Option<Flight>,
+}
+
+#[derive(Default)]
+struct Scheduler {
+    planner: Option<Planner>,
+    responder: Responder,
+    reader: Bench,
+    searcher: Bench,
     rest: Option<i32>,
     next: u64,
     heavy: u64,
@@ -106,13 +134,17 @@ fn with<T>(action: impl FnOnce(&mut Scheduler) -> T) -> T {
     SCHEDULER.with(|scheduler| action(&mut scheduler.borrow_mut()))
 }
 
-/// Opens the scheduler; the worker starts while the page is painted.
+/// Opens the scheduler.
 pub fn open(planner: Planner) {
     with(|scheduler| {
         scheduler.planner = Some(planner);
         scheduler.heavy = HEAVY;
     });
-    browser::after(0, spawn);
+}
+
+/// Starts the worker that is needed soon: the other one is started by the first run that is left to it.
+pub fn start() {
+    spawn(Hand::Searcher);
 }
 
 /// Runs the scenario, and, when typing rests, its neighbours. Whatever was under way for another one is dropped.
@@ -144,7 +176,7 @@ pub fn run(planner: Planner, scenario: &Scenario) {
             scheduler.run_in_worker = true;
             scheduler.push(Topic::Reading, Question::Reading(asked(scenario)));
         });
-        pump();
+        pump(Hand::Reader);
     } else {
         let start = browser::now();
         let outcome = with(|scheduler| {
@@ -194,7 +226,7 @@ pub fn run(planner: Planner, scenario: &Scenario) {
                 scheduler.push(Topic::Grid, Question::Grid(asked(&scenario)));
             }
         });
-        pump();
+        pump(Hand::Searcher);
     });
     with(|scheduler| scheduler.rest = timer);
 }
@@ -209,10 +241,9 @@ fn needs_grid(planner: Planner, scenario: &Scenario) -> bool {
 /// Asks once more which recipes fit, with more allowed.
 pub fn fit(scenario: &Scenario, allowed: Allowed) {
     with(|scheduler| {
-        scheduler.queue.retain(|job| job.topic != Topic::Fit);
         scheduler.push_first(Topic::Fit, Question::Fit(asked(scenario), allowed));
     });
-    pump();
+    pump(Hand::Searcher);
 }
 
 /// Whether typing has rested, so that neighbours were asked for.
@@ -223,25 +254,23 @@ pub fn rests() -> bool {
 /// Asks for plans, or for the next piece of the search for them.
 pub fn plans(scenario: &Scenario) {
     with(|scheduler| {
-        scheduler.queue.retain(|job| job.topic != Topic::Plans);
         scheduler.push_first(Topic::Plans, Question::Plans(asked(scenario), Freedom::default()));
     });
-    pump();
+    pump(Hand::Searcher);
 }
 
 /// Asks which cards hold the present scenario.
 pub fn cards(scenario: &Scenario) {
     with(|scheduler| {
-        scheduler.queue.retain(|job| job.topic != Topic::Cards);
         scheduler.push_first(Topic::Cards, Question::Cards(asked(scenario)));
     });
-    pump();
+    pump(Hand::Searcher);
 }
 
 /// Asks for the whole reading of a plan, after all that the present scenario wants.
 pub fn beside(id: u64, scenario: &Scenario) {
     with(|scheduler| scheduler.push(Topic::Beside(id), Question::Beside(asked(scenario))));
-    pump();
+    pump(Hand::Searcher);
 }
 
 /// Asks what is alive after `event` events of the present run.
@@ -258,7 +287,6 @@ pub fn stretch(planner: Planner, stretch: Stretch) {
 fn of_the_run(planner: Planner, topic: Topic, question: Question) {
     let here = with(|scheduler| {
         if scheduler.run_in_worker {
-            scheduler.queue.retain(|job| job.topic != topic);
             scheduler.push_first(topic, question);
             None
         } else {
@@ -267,7 +295,7 @@ fn of_the_run(planner: Planner, topic: Topic, question: Question) {
     });
     match here {
         Some(answer) => planner.receive(topic, answer),
-        None => pump(),
+        None => pump(topic.hand()),
     }
 }
 
@@ -279,27 +307,48 @@ impl Scheduler {
 
     fn push(&mut self, topic: Topic, question: Question) {
         let job = self.request(topic, question);
-        self.queue.push_back(job);
+        self.bench(topic.hand()).queue.push_back(job);
     }
 
+    /// In place of what was asked last of the same.
     fn push_first(&mut self, topic: Topic, question: Question) {
         let job = self.request(topic, question);
-        self.queue.push_front(job);
+        let queue = &mut self.bench(topic.hand()).queue;
+        queue.retain(|job| job.topic != topic);
+        queue.push_front(job);
+    }
+
+    const fn bench(&mut self, hand: Hand) -> &mut Bench {
+        match hand {
+            Hand::Reader => &mut self.reader,
+            Hand::Searcher => &mut self.searcher,
+        }
     }
 
     /// Forgets everything that was asked for an older scenario.
     fn drop_all(&mut self) {
-        self.queue.retain(|job| !job.topic.passes());
         if let Some(timer) = self.rest.take() {
             browser::cancel(timer);
         }
-        if let Some(flight) = self.flight.as_mut().filter(|flight| flight.topic.passes()) {
-            flight.stale = true;
-            if browser::now() - flight.since > STALE {
-                self.stop();
-                browser::after(0, spawn);
+        for hand in [Hand::Reader, Hand::Searcher] {
+            if self.bench(hand).drop_all() {
+                browser::after(0, move || spawn(hand));
             }
         }
+    }
+}
+
+impl Bench {
+    /// Forgets what is of an older scenario; whether it was at that so long that it had to be stopped.
+    fn drop_all(&mut self) -> bool {
+        self.queue.retain(|job| !job.topic.passes());
+        let Some(flight) = self.flight.as_mut().filter(|flight| flight.topic.passes()) else { return false };
+        flight.stale = true;
+        let stopped = browser::now() - flight.since > STALE;
+        if stopped {
+            self.stop();
+        }
+        stopped
     }
 
     fn stop(&mut self) {
@@ -310,98 +359,108 @@ impl Scheduler {
         self.flight = None;
     }
 
-    fn without_worker(&self) -> bool {
+    const fn without_worker(&self) -> bool {
         self.failures > RESTARTS
     }
 }
 
-/// Hands the next request out, when there is one and nothing is under way.
-fn pump() {
-    let here = with(|scheduler| {
-        if scheduler.flight.is_some() || scheduler.queue.is_empty() || !(scheduler.ready || scheduler.without_worker())
-        {
-            return None;
+/// Hands the next request out, when there is one and nothing is under way. A worker that nobody needed yet is started.
+fn pump(hand: Hand) {
+    let (here, start) = with(|scheduler| {
+        let bench = scheduler.bench(hand);
+        if bench.flight.is_some() || bench.queue.is_empty() {
+            return (None, false);
         }
-        let job = scheduler.queue.pop_front()?;
-        scheduler.flight = Some(Flight { id: job.request.id, topic: job.topic, since: browser::now(), stale: false });
-        if scheduler.without_worker() {
-            return Some(job);
+        if !bench.ready && !bench.without_worker() {
+            return (None, bench.worker.is_none());
+        }
+        let Some(job) = bench.queue.pop_front() else { return (None, false) };
+        bench.flight = Some(Flight { id: job.request.id, topic: job.topic, since: browser::now(), stale: false });
+        if bench.without_worker() {
+            return (Some(job), false);
         }
         let text = serde_json::to_string(&job.request).unwrap_or_default();
-        if let Some(worker) = &scheduler.worker {
+        if let Some(worker) = &bench.worker {
             let _ = worker.post_message(&JsValue::from_str(&text));
         }
-        None
+        (None, false)
     });
     if let Some(job) = here {
         // No worker in this browser: one request at a time, and the page breathes between them.
         browser::after(0, move || {
             let answer = with(|scheduler| scheduler.responder.answer(&job.request.question));
-            land(Response { id: job.request.id, answer });
+            land(hand, Response { id: job.request.id, answer });
         });
+    }
+    if start {
+        spawn(hand);
     }
 }
 
 /// An answer came in.
-fn land(response: Response) {
+fn land(hand: Hand, response: Response) {
     let known = with(|scheduler| {
-        let flight = scheduler.flight.take_if(|f| f.id == response.id)?;
+        let flight = scheduler.bench(hand).flight.take_if(|f| f.id == response.id)?;
         (!flight.stale).then_some((scheduler.planner?, flight.topic))
     });
     if let Some((planner, topic)) = known {
         planner.receive(topic, response.answer);
     }
-    pump();
+    pump(hand);
 }
 
-/// The worker failed: its request is answered with a fault, and another one is started a few times.
-fn founder(problem: &str) {
-    let lost = with(|scheduler| {
-        let flight = scheduler.flight.take();
-        scheduler.stop();
-        scheduler.failures += 1;
-        flight.filter(|f| !f.stale).map(|f| f.topic).zip(scheduler.planner)
+/// A worker failed: its request is answered with a fault, and another one is started a few times.
+fn founder(hand: Hand, problem: &str) {
+    let (lost, alone) = with(|scheduler| {
+        let planner = scheduler.planner;
+        let bench = scheduler.bench(hand);
+        let flight = bench.flight.take();
+        bench.stop();
+        bench.failures += 1;
+        (flight.filter(|f| !f.stale).map(|f| f.topic).zip(planner), bench.without_worker())
     });
     if let Some((topic, planner)) = lost {
         let hint = "change the scenario, or use `plimsoll estimate` in a terminal";
         let fault = Error::new("planner", format!("the computation stopped: {problem}"), hint);
         planner.receive(topic, Err(fault));
     }
-    if with(|scheduler| scheduler.without_worker()) { pump() } else { spawn() }
+    if alone { pump(hand) } else { spawn(hand) }
 }
 
-/// Starts the worker: the same script and wasm as the page's own, which the head of the page names.
-fn spawn() {
-    let started = start_worker();
-    if let Err(problem) = started {
-        with(|scheduler| scheduler.failures = RESTARTS + 1);
+/// Starts a worker, where there is none: the same script and wasm as the page's own, which the head of the page names.
+fn spawn(hand: Hand) {
+    if with(|scheduler| scheduler.bench(hand).worker.is_some()) {
+        return;
+    }
+    if let Err(problem) = start_worker(hand) {
+        with(|scheduler| scheduler.bench(hand).failures = RESTARTS + 1);
         web_sys::console::warn_1(&JsValue::from_str(&format!("no worker, computing on the page: {problem}")));
-        pump();
+        pump(hand);
     }
 }
 
-fn start_worker() -> Result<(), String> {
+fn start_worker(hand: Hand) -> Result<(), String> {
     let options = WorkerOptions::new();
     options.set_type(WorkerType::Module);
     let worker = Worker::new_with_options("worker.js", &options).map_err(|e| format!("{e:?}"))?;
 
-    let message = Closure::<dyn FnMut(MessageEvent)>::new(|event: MessageEvent| {
+    let message = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
         let Some(text) = event.data().as_string() else {
             return;
         };
         if text == "ready" {
-            with(|scheduler| scheduler.ready = true);
-            pump();
+            with(|scheduler| scheduler.bench(hand).ready = true);
+            pump(hand);
         } else if let Ok(response) = serde_json::from_str::<Response>(&text) {
-            land(response);
+            land(hand, response);
         }
     });
     worker.set_onmessage(Some(message.as_ref().unchecked_ref()));
     message.forget();
 
-    let error = Closure::<dyn FnMut(web_sys::Event)>::new(|event: web_sys::Event| {
+    let error = Closure::<dyn FnMut(web_sys::Event)>::new(move |event: web_sys::Event| {
         let problem = js_sys::Reflect::get(&event, &JsValue::from_str("message")).ok().and_then(|m| m.as_string());
-        founder(&problem.unwrap_or_else(|| "the worker could not start".to_owned()));
+        founder(hand, &problem.unwrap_or_else(|| "the worker could not start".to_owned()));
     });
     worker.set_onerror(Some(error.as_ref().unchecked_ref()));
     error.forget();
@@ -418,6 +477,6 @@ fn start_worker() -> Result<(), String> {
             .map_err(|e| format!("{e:?}"))?;
     }
     worker.post_message(&start).map_err(|e| format!("{e:?}"))?;
-    with(|scheduler| scheduler.worker = Some(worker));
+    with(|scheduler| scheduler.bench(hand).worker = Some(worker));
     Ok(())
 }
