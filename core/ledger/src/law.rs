@@ -26,6 +26,8 @@ pub enum Rule {
     Sum(Sum),
     /// Work for so many heads of all samples, each of which is split.
     Split(Split),
+    /// Parts of an output for so many heads of all samples, where there are too few of them to fill the card.
+    Parts(Parts),
 }
 
 /// An embedding's backward over many tokens sums rows of its gradient in parts: one part for every ten tokens and one for
@@ -90,13 +92,62 @@ impl Split {
     }
 }
 
+/// Flash attention's forward shares the keys of a head among several blocks where the queries alone give the card too little
+/// to do: every share writes a part of the output (`num_splits_heuristic` in
+/// `aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parts {
+    /// Bytes of a share's part for one head.
+    pub unit: u64,
+    /// Blocks of queries that a head has.
+    pub blocks: u64,
+    /// Blocks of keys: no more shares than these.
+    pub keys: u64,
+    /// How many blocks the card takes at a time.
+    pub slots: u64,
+}
+
+impl Parts {
+    /// Among how many the keys are shared, of so many heads.
+    pub fn shares(&self, heads: u64) -> u64 {
+        /// `max_splits`
+        const MOST: u64 = 128;
+        let work = heads.saturating_mul(self.blocks);
+        // `batch_nheads_mblocks >= 0.8f * num_SMs`: enough to almost fill the card.
+        if work as f32 >= 0.8 * self.slots as f32 {
+            return 1;
+        }
+        let most = MOST.min(self.slots).min(self.keys);
+        let of_a_share = |shares: u64| self.keys.div_ceil(shares);
+        let is_another = |shares: &u64| *shares == 1 || of_a_share(*shares) != of_a_share(*shares - 1);
+        // How full the card is, over the waves that it takes.
+        let efficiency = |shares: u64| {
+            let waves = (work * shares) as f32 / self.slots as f32;
+            waves / waves.ceil()
+        };
+        let best = (1..=most).filter(is_another).map(efficiency).fold(0.0, f32::max);
+        let good = |shares: &u64| f64::from(efficiency(*shares)) >= 0.85 * f64::from(best);
+        (1..=most).filter(is_another).find(good).unwrap_or(1)
+    }
+
+    /// Bytes of all parts; 0 where nothing is shared.
+    pub fn bytes(&self, heads: u64) -> u64 {
+        match self.shares(heads) {
+            0 | 1 => 0,
+            shares => self.unit.saturating_mul(heads).saturating_mul(shares),
+        }
+    }
+}
+
 impl Law {
     /// The storage's bytes if the number were `count`.
-    pub const fn bytes(&self, count: u64) -> u64 {
+    pub fn bytes(&self, count: u64) -> u64 {
         match &self.rule {
             Rule::Rows(rows) => rows.bytes(count),
             Rule::Sum(sum) => sum.bytes(count),
             Rule::Split(split) => split.bytes(count),
+            Rule::Parts(parts) => parts.bytes(count),
         }
     }
 
@@ -108,9 +159,13 @@ impl Law {
 
 impl Rule {
     /// Whether a run can have written it: what a file says is divided by.
-    pub(crate) const fn is_possible(&self) -> bool {
+    pub(crate) fn is_possible(&self) -> bool {
         match self {
             Self::Rows(_) | Self::Split(_) => true,
+            Self::Parts(parts) => {
+                let counts = [parts.blocks, parts.keys, parts.slots];
+                counts.iter().all(|count| (1..=MANY_BLOCKS).contains(count))
+            }
             Self::Sum(sum) => {
                 let vector = sum.vector.is_power_of_two() && sum.vector <= WARP / 4;
                 let read = sum.read > 0 && sum.outputs >= sum.vector;
@@ -141,6 +196,9 @@ const MANY: u64 = 256;
 
 /// More multiprocessors, and more threads in one, than any card has.
 const CARD: u64 = 1 << 16;
+
+/// More blocks than the longest sequence has.
+const MANY_BLOCKS: u64 = 1 << 24;
 
 impl Sum {
     /// How many blocks share an output of so many numbers, how many columns of blocks there are, and threads in a row.
@@ -198,7 +256,23 @@ const fn power(n: u64, most: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Law, Rows, Rule, Split, Sum};
+    use super::{Law, Parts, Rows, Rule, Split, Sum};
+
+    /// What PyTorch 2.11's host code asked for: gemma 3's heads of 256 with 1024 tokens on a simulated L4 (58 multiprocessors)
+    /// in eight parts.
+    #[test]
+    fn keys_are_shared_where_queries_leave_the_card_idle() {
+        let l4 = Parts { unit: 4 * 1024 * 256, blocks: 16, keys: 16, slots: 116 };
+        assert_eq!((l4.shares(4), l4.bytes(4)), (8, 33_554_432));
+        assert_eq!((l4.shares(6), l4.bytes(6)), (1, 0), "96 of 116 blocks");
+        // Heads of 64, of which PyTorch 2.4 counts one block on a multiprocessor.
+        let narrow = Parts { unit: 4 * 1024, blocks: 16, keys: 4, slots: 116 };
+        assert_eq!([1, 3, 4].map(|heads| narrow.bytes(heads)), [16_384, 24_576, 65_536]);
+        let before = Parts { slots: 58, ..narrow };
+        assert_eq!([1, 2, 3, 4].map(|heads| before.bytes(heads)), [8_192, 32_768, 0, 0]);
+        let short = Parts { keys: 1, ..l4 };
+        assert_eq!(short.bytes(1), 0, "one block of keys");
+    }
 
     /// Gemma 3 270M's attention with a window, 2 x 1024 tokens, 4 heads of 256, on a simulated A100: 25,169,920 bytes.
     #[test]

@@ -19,7 +19,7 @@ mod work;
 
 pub use dtype::DType;
 pub use event::{Event, Stream, What};
-pub use law::{Law, Rows, Rule, Split, Sum};
+pub use law::{Law, Parts, Rows, Rule, Split, Sum};
 pub use ledger::Ledger;
 pub use module::{Module, ModuleId, Modules};
 pub use names::{GradFnId, Names, OpId, OpSet};

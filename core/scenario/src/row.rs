@@ -119,12 +119,10 @@ impl Scenario {
             let problem = format!("the Trainer of transformers {} is not followed", self.software.transformers);
             return Some((problem, "leave it out, or use transformers 4.49 or later"));
         }
-        if training.loss_impl == LossImpl::Chunked || training.label_smoothing > 0.0 {
+        // `use_liger_kernel` takes the place of norms, rotary embeddings and products as well.
+        if training.loss_impl != LossImpl::Full || training.label_smoothing > 0.0 {
             let problem = "transformers' Trainer is followed with the model's own loss";
-            return Some((
-                problem.to_owned(),
-                "leave trainer out, or do without loss_impl = \"chunked\" and label_smoothing",
-            ));
+            return Some((problem.to_owned(), "leave trainer out, or use loss_impl = \"full\" and no label_smoothing"));
         }
         if training.keep_outputs {
             let problem = "transformers' Trainer lets go of the outputs";

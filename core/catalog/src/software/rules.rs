@@ -35,6 +35,7 @@ pub const ALL: &[Rule] = &[
     ONE_ADAM_LIST,
     FLASH_2,
     FLASH_STATE,
+    FLASH_TWICE,
     EFFICIENT_STATE,
     CUDNN_FIRST,
     CUDNN_FROM_9_15,
@@ -160,6 +161,14 @@ pub const FLASH_STATE: Rule = torch(
     7,
     "flash attention keeps the state of its random numbers on the card, 16 bytes and an empty tensor; before, on the host",
     "pytorch pull request 146372 (March 2025); none of it in PyTorch 2.6.0 on a hollow card, both in 2.11.0",
+);
+
+/// How many blocks flash attention counts on a multiprocessor when it decides among how many the keys of a head are shared.
+pub const FLASH_TWICE: Rule = torch(
+    2,
+    5,
+    "flash attention counts two blocks on every multiprocessor when it shares out keys; before, one",
+    "set_params_splitkv in aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp; PyTorch 2.4.1, 2.5.1 and 2.11.0 on a hollow L4",
 );
 
 /// Where the memory-efficient kernel keeps its seed.

@@ -200,8 +200,11 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
     if kernel == Kernel::Efficient {
         drop(inside::attention_forward(cx, op, [b, s, h, v.size(-1)], q.dtype()));
     }
+    let sizes =
+        inside::Sizes { batch: b, heads: h, kv_heads: k.size(1), queries: s, keys: k.size(2), head: q.size(-1) };
+    let shared = if kernel == Kernel::Flash && !drops { inside::shared_keys(cx, op, sizes) } else { None };
     let random = early.unwrap_or_else(|| random_state(cx, &mut launch, kernel, drops));
-    drop(launch);
+    drop((launch, shared));
     // The node lets go of them by their names' order, inputs first: the mask, key, query, value, log_sumexp, output
     // (`release_variables` in the generated Functions.cpp).
     let kept: Vec<Saved> = [&logsumexp, &out].into_iter().chain(&random).map(|t| tape.save(t)).collect();
@@ -227,14 +230,6 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
             gradients.push(g.needs(3).then(|| bias_gradient(&mut launch, &mask)));
         }
         drop(launch);
-        let sizes = inside::Sizes {
-            batch: q.size(0),
-            heads: q.size(1),
-            kv_heads: k.size(1),
-            queries: q.size(2),
-            keys: k.size(2),
-            head: q.size(3),
-        };
         drop(inside::attention_backward(g.cx(), backward, kernel, sizes, q.dtype()));
         drop(contiguous);
         gradients

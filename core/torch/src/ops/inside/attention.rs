@@ -1,8 +1,9 @@
-//! The backward of fused attention.
+//! Fused attention.
 
 use std::rc::Rc;
 
-use plimsoll_ledger::{Law, Rule, Split};
+use plimsoll_catalog::software::rules;
+use plimsoll_ledger::{Law, Parts, Rule, Split};
 
 use super::Scratch;
 use crate::Op;
@@ -33,6 +34,49 @@ pub fn attention_forward<'c>(cx: &'c Rc<Context>, op: Op, sizes: [u64; 4], dtype
     let Kernels::Cuda(..) = cx.machine().kernels else { return None };
     let wide = dtype.is_half() && sizes[3] > IN_REGISTERS;
     if wide { Scratch::converted(cx, op, &sizes, DType::Float32) } else { None }
+}
+
+/// What flash attention's forward holds while it runs, where it shares keys: the log-sum-exp and the output of every share in
+/// float32 (`set_params_splitkv` in `aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp`). Not with dropout.
+pub fn shared_keys<'c>(cx: &'c Rc<Context>, op: Op, sizes: Sizes) -> Option<Scratch<'c>> {
+    const QUERIES: u64 = 64;
+    let Kernels::Cuda(..) = cx.machine().kernels else { return None };
+    let rules = cx.machine().rules;
+    if !rules.has(&rules::FLASH_2) {
+        return None;
+    }
+    let Sizes { batch, mut heads, kv_heads, mut queries, keys, head } = sizes;
+    // `seqlenq_ngroups_swapped`: one query of several heads on the same keys is as several queries of one.
+    if queries == 1 && heads > kv_heads {
+        (heads, queries) = (kv_heads, heads / kv_heads);
+    }
+    let of_keys = match head {
+        0..=64 => 256,
+        65..=128 => 128,
+        _ => 64,
+    };
+    let wide = head.next_multiple_of(if head <= 128 { 32 } else { 64 });
+    let count = batch * heads;
+    let of = |numbers: u64| Parts {
+        unit: DType::Float32.size() * numbers,
+        blocks: queries.div_ceil(QUERIES),
+        keys: keys.div_ceil(of_keys),
+        slots: cx.machine().multiprocessors * if rules.has(&rules::FLASH_TWICE) { 2 } else { 1 },
+    };
+    let shares = of(1).shares(count);
+    if shares < 2 {
+        return None;
+    }
+    let mut scratch = Scratch::of(cx, op)?;
+    let parts = [
+        (of(queries), vec![shares, batch, heads, queries]),
+        (of(queries * wide), vec![shares, batch, heads, queries, wide]),
+    ];
+    for (parts, dims) in parts {
+        let storage = scratch.hold(&dims, DType::Float32);
+        cx.law(Law { storage, count, rule: Rule::Parts(parts) });
+    }
+    Some(scratch)
 }
 
 /// What a kernel's backward holds while it runs, after the gradients were made. What AMD's kernels take is not known.

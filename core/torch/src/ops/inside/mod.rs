@@ -15,7 +15,7 @@ mod sort;
 #[cfg(test)]
 mod tests;
 
-pub use attention::{Sizes, attention_backward, attention_forward};
+pub use attention::{Sizes, attention_backward, attention_forward, shared_keys};
 pub use embedding::{after_sorting, sorted_indices};
 pub use norm::{foreach_norm, layer_norm_parts};
 pub use reduction::{sum, sum_to};
