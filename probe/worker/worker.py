@@ -1821,7 +1821,9 @@ def chunked_loss(model, batch, autocast, chunks=8):
     labels = batch.pop("labels")
     with autocast:
         logits = chunked_logits(model, batch, chunks)
-        return logits, chunked_cross_entropy(logits, shifted(labels), chunks)
+        # A name of its own, as in torchtune's recipes: they are there until the loss is.
+        labels = shifted(labels)
+        return logits, chunked_cross_entropy(logits, labels, chunks)
 
 
 def fused_linear_loss(device, channel):
@@ -1841,7 +1843,9 @@ def fused_linear_loss(device, channel):
                 options["bias"] = head.bias
             if getattr(config, "final_logit_softcapping", None) is not None:
                 options["final_logit_softcapping"] = config.final_logit_softcapping
-            return None, LigerForCausalLMLoss(body(**batch)[0], **options)
+            # `LigerCausalLMOutputWithPast` has the loss and no logits.
+            loss = LigerForCausalLMLoss(body(**batch)[0], **options)
+            return loss, loss
 
     return compute
 

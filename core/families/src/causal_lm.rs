@@ -217,9 +217,7 @@ fn chunked_output(hidden: Tensor, labels: &Tensor, project: impl Fn(&Tensor) -> 
         None => unreachable!("a sequence has at least one token, and so one chunk"),
     };
     drop((total, count, targets, shifted));
-    let mut held = vec![loss.clone()];
-    held.extend(chunks);
-    Output { held, loss }
+    Output { held: chunks, loss }
 }
 
 /// `pad(labels, (0, 1))`: without the first one, each token's label is the next token.
