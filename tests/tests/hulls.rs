@@ -238,6 +238,42 @@ fn what_was_recorded_as_well_is_estimated_and_nothing_else_is() {
     assert_eq!(refused(base).key, "training.base_dtype");
 }
 
+/// Linear layers, attention and dropout, recorded as they are and compiled, against PyTorch's own `torch.compile` with all that inductor
+/// does by itself, which was rehearsed on a hollow H200 (batch 8, 512 tokens, the third step): what lives behind forward, and the peak.
+#[test]
+fn what_torch_compile_makes_comes_out_as_a_rehearsal_of_it_does() {
+    let run = |hull: &str, more: Value| {
+        let mut asked = json!({
+            "model": { "hull": HullModel::content(&content(hull)), "S": 512 }, "input": { "batch": 8 },
+            "training": { "precision": "fp32", "compile": true, "clip_grad_norm": false }, "device": { "gpu": "h200" },
+        });
+        for (table, keys) in more.as_object().unwrap() {
+            for (key, value) in keys.as_object().unwrap() {
+                asked[table][key] = value.clone();
+            }
+        }
+        Run::new(&Scenario::from_value(&asked)?)
+    };
+    for (precision, forward, peak) in [("fp32", 87_282_272, 95_308_072), ("bf16-amp", 80_495_728, 83_441_464)] {
+        let run = run("attends-compiled.hull", json!({ "training": { "precision": precision } })).unwrap();
+        let estimate = run.estimate();
+        let last = |name: &str| estimate.phases.iter().rfind(|phase| phase.name.as_str() == name).unwrap();
+        let off = |ours: u64, theirs: u64| ours.abs_diff(theirs) as f64 / theirs as f64;
+        assert!(off(last("forward").end_requested.get(), forward) < 1e-3, "{precision}");
+        assert!(off(last("backward").peak_requested.get(), peak) < 1e-3, "{precision}");
+        assert!(estimate.warnings.iter().any(|said| said.contains("torch.compile makes")), "{:?}", estimate.warnings);
+    }
+    for (key, more) in [
+        ("training.checkpointing", json!({ "training": { "checkpointing": "full" } })),
+        ("training.compile", json!({ "parallel": { "gpus": 2, "strategy": "ddp" } })),
+    ] {
+        assert_eq!(run("attends-compiled.hull", more).unwrap_err().key, key);
+    }
+    let other = run(ALSO, json!({})).unwrap_err();
+    assert_eq!(other.key, "training.compile");
+    assert!(other.hint.contains("plimsoll trace") && other.hint.ends_with("--also compile"), "{other}");
+}
+
 #[test]
 fn one_change_leads_to_what_was_recorded_as_well_and_back() {
     let start = also(&json!({ "precision": "bf16" })).unwrap_err();

@@ -5,7 +5,7 @@ use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::Bytes;
 use plimsoll_ledger::{DType, Ledger};
-use plimsoll_scenario::{Mode, Optimizer, Quantization, Scenario, Task};
+use plimsoll_scenario::{Mode, ModelSource, Optimizer, Quantization, Scenario, Task};
 use plimsoll_torch::Op;
 use plimsoll_torch::optim::SMALLEST_PAGED;
 
@@ -51,6 +51,18 @@ pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger, convolutions: 
         sentences.push(AMD.to_owned());
     }
     sentences
+}
+
+/// What the estimate says of a compiled run, if it is one.
+pub fn compiled(scenario: &Scenario) -> Option<String> {
+    const RECORDED: &str = "what torch.compile makes of the model was recorded without a card: what is saved for backward, and the \
+         buffers of its kernels, when each comes and goes, are inductor's own; what follows from measurements on a card, padding \
+         and sums that are cut into parts are left out";
+    const FAMILY: &str = "torch.compile is not modelled: this is the estimate of the same run without it. Compiled, kernels are \
+         fused and other activations are kept or recomputed, so the run may take less or more; plimsoll trace MODULE:CALLABLE \
+         --also compile records it of your own model";
+    let said = if matches!(scenario.model.source, ModelSource::Hull(_)) { RECORDED } else { FAMILY };
+    scenario.training.compile.then(|| said.to_owned())
 }
 
 /// What a quantized base leaves open: a sentence each.

@@ -57,13 +57,7 @@ impl Run {
                 outcome.peaks.retries
             ));
         }
-        if scenario.training.compile {
-            warnings.push(
-                "torch.compile is not modelled: this is the estimate of the same run without it. Compiled, kernels are \
-                 fused and other activations are kept or recomputed, so the run may take less or more"
-                    .to_owned(),
-            );
-        }
+        warnings.extend(notes::compiled(scenario));
         if scenario.device.workspaces {
             warnings.extend(notes::uncounted(gpu, scenario, &ledger, convolutions.as_ref()));
         }

@@ -15,8 +15,8 @@ use sha2::{Digest as _, Sha256};
 use crate::given::{Given, count, text as text_of};
 use crate::link::{BASE64, shell};
 use crate::{
-    Attention, AttentionMask, BaseDtype, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer, Precision,
-    Quantization, Scenario, Training, at,
+    Attention, AttentionMask, BaseDtype, Checkpointing, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer,
+    Precision, Quantization, Scenario, Training, at,
 };
 
 /// What stands before a file's content in `model.hull`, in base64url.
@@ -331,6 +331,11 @@ pub(crate) fn check(scenario: &Scenario, model: &HullModel) -> Result<()> {
         let hint = "leave it out: which tensors the loop would hold is not recorded yet";
         return another(at::training::keep_outputs, "holding the outputs", hint);
     }
+    if training.compile && training.checkpointing != Checkpointing::None {
+        let hint = "leave one of the two out, or run the script with plimsoll rehearse";
+        let problem = "what torch.compile makes of a checkpointed model is not recorded: it decides itself what is computed again";
+        return Err(Error::new(at::training::checkpointing, problem, hint));
+    }
     spread::check(scenario, model)?;
     if training.optimizer == Optimizer::Muon {
         let hint = "use another optimizer: which matrices are embeddings is not recorded yet";
@@ -347,7 +352,8 @@ pub(crate) fn check(scenario: &Scenario, model: &HullModel) -> Result<()> {
     Ok(())
 }
 
-/// What of the recorded model a recipe asks for: the model as it was named, or that with adapters or other attention.
+/// What of the recorded model a recipe asks for: the model as it was named, or that with adapters, with other attention or
+/// compiled.
 pub fn variant(training: &Training) -> Variant {
     let lora = training.lora.as_ref().map(|lora| {
         let targets = match &lora.targets {
@@ -364,6 +370,7 @@ pub fn variant(training: &Training) -> Variant {
         lora,
         base_dtype: other.then(|| base.as_str().to_owned()),
         attention: (training.attention != Attention::Sdpa).then(|| training.attention.as_str().to_owned()),
+        compile: training.compile,
     }
 }
 
@@ -391,7 +398,9 @@ fn recorded(model: &HullModel, training: &Training) -> Result<()> {
     }
     let known = hull.variants();
     let alike = known.iter().find(|other| other.lora == wanted.lora);
+    let compiled = known.iter().any(|other| other.compile) == wanted.compile;
     let key = match (&wanted.lora, alike) {
+        _ if !compiled => at::training::compile,
         (Some(_), None) => LORA,
         _ if alike.is_none_or(|other| other.attention != wanted.attention) => at::training::attention,
         _ => at::training::base_dtype,
@@ -425,6 +434,7 @@ pub fn words(variant: &Variant) -> String {
         parts.push(format!("LoRA of rank {} on {targets}{dropout}{base}", lora.rank));
     }
     parts.extend(variant.attention.as_ref().map(|word| format!("{word} attention")));
+    parts.extend(variant.compile.then(|| "torch.compile".to_owned()));
     parts.join(" and ")
 }
 
@@ -451,6 +461,7 @@ impl HullModel {
             next.precision = *Precision::ALL.iter().find(|precision| known.contains(&precision.as_str()))?;
         }
         let base = variant.base_dtype.as_deref();
+        next.compile = variant.compile;
         next.base_dtype = base
             .and_then(|base| BaseDtype::ALL.iter().find(|dtype| dtype.as_str() == base))
             .map_or(BaseDtype::Precision, |dtype| *dtype);

@@ -249,11 +249,12 @@ levers! {
             only: Some(Mode::Train),
             near: Near::unlike(2.0),
         }
-        /// Whether the model runs through `torch.compile`; not modelled, which the estimate says.
+        /// Whether the model runs through `torch.compile`: of a recorded model, where that was recorded as well (`plimsoll trace
+        /// --also compile`). Of a hand-written family it is not modelled, which the estimate says.
         pub compile: bool = false => {
             link: "compile",
             label: "torch.compile",
-            help: "Not modelled: the estimate stays that of the run without it",
+            help: "Of a recorded model, where it was recorded so (plimsoll trace --also compile); else the estimate stays that of the run without it",
             written: Written::WhereItSays,
             near: Near::unlike(2.0),
         }

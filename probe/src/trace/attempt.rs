@@ -91,7 +91,7 @@ impl<'a> Attempt<'a> {
             let hint = "name one under autocast with --precision, fp16-amp or bf16-amp";
             return Err(Error::new("--also", format!("{variant} is of no precision that is recorded"), hint).into());
         };
-        let under = self.under(Wanted {
+        let looked = Wanted {
             variant,
             precision: first,
             card,
@@ -99,7 +99,13 @@ impl<'a> Attempt<'a> {
             checkpoint: Checkpoint::Marked,
             beyond: false,
             shortened: false,
-        })?;
+        };
+        let under = match variant.compile {
+            // The compiler decides itself what is computed again, and no module is called in what it makes.
+            true => Under::Nothing,
+            false => self.under(looked)?,
+        };
+        self.shortens &= !variant.compile;
         for precision in precisions {
             let mut open: Vec<(u8, u8)> = cards.to_vec();
             while let Some(card) = open.first().copied() {

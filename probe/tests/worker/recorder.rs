@@ -61,6 +61,12 @@ def adapted():
     from peft import LoraConfig, get_peft_model
     return get_peft_model(Net(), LoraConfig(r=4, target_modules=['a', 'head']))
 
+class Broken(Net):
+    def forward(self, x):
+        x = self.blocks(x)
+        torch._dynamo.graph_break()
+        return self.head(x)
+
 class Dropping(Net):
     def __init__(self, p):
         super().__init__()
@@ -189,6 +195,28 @@ fn adapters_that_are_recorded_as_well_are_those_of_a_model_that_has_them() {
         let said = String::from_utf8_lossy(&refused.stderr);
         assert!(!refused.status.success() && said.contains(why) && !said.contains("Recording"), "{said}");
     }
+}
+
+#[test]
+#[ignore = "needs PyTorch 2.11 with Triton, see CONTRIBUTING.md"]
+fn what_torch_compile_makes_is_recorded_as_well() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("models.py"), MODELS).unwrap();
+    let with = |model: &str, out: &str| {
+        let inputs = ["--input", "x=float32[B,64]", "--input", "y=int64[B]", "--also", "compile"];
+        traced(folder, &[&[model, "--precision", "fp32"], &inputs[..]].concat(), out)
+    };
+    let recorded = with("models.py:Net", "compiled.hull");
+    assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
+    let peak = |compile: bool| {
+        let phases = estimate(folder, "compiled.hull", json!({ "precision": "fp32", "compile": compile }));
+        phases.into_iter().map(|(peak, _)| peak).max()
+    };
+    assert_ne!(peak(true), peak(false));
+    let broken = with("models.py:Broken", "none.hull");
+    let said = String::from_utf8_lossy(&broken.stderr);
+    assert!(!broken.status.success() && said.contains("broken into parts") && said.contains("graph_break"), "{said}");
 }
 
 #[test]

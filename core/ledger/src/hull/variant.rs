@@ -18,6 +18,9 @@ pub struct Variant {
     /// How attention is computed, by transformers' word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<String>,
+    /// Whether `torch.compile` made the program, with inductor.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub compile: bool,
 }
 
 /// Low-rank adapters: what peft's `LoraConfig` was given.
@@ -37,8 +40,6 @@ pub struct Adapters {
 /// What to do for a quantized base.
 pub const QUANTIZED: &str = "run the script with plimsoll rehearse, where bitsandbytes runs on a card that is not there; models that plimsoll \
                              models lists have training.quantization";
-/// What to do for a compiled model.
-const COMPILED: &str = "run the script with plimsoll rehearse, where torch.compile runs on a card that is not there";
 
 /// The most that an adapter's rank may be.
 const MOST_RANK: u64 = 1 << 16;
@@ -55,7 +56,8 @@ impl Variant {
         *self == Self::default()
     }
 
-    /// What `plimsoll trace --also` is given: `lora=16`, `lora=8:q_proj,v_proj+dropout=0.1+base_dtype=bfloat16`, `attention=eager`.
+    /// What `plimsoll trace --also` is given: `lora=16`, `lora=8:q_proj,v_proj+dropout=0.1+base_dtype=bfloat16`, `attention=eager`,
+    /// `compile`.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -64,13 +66,15 @@ impl Variant {
         let mut dropout = None;
         for part in text.split('+') {
             let wrong = |problem: String| {
-                let hint = "write lora=16, lora=8:q_proj,v_proj+dropout=0.1+base_dtype=bfloat16, or attention=eager";
+                let hint =
+                    "write lora=16, lora=8:q_proj,v_proj+dropout=0.1+base_dtype=bfloat16, attention=eager, or compile";
                 Error::new("--also", format!("{}: {problem}", quoted(text)), hint)
             };
             let (key, value) = match part.split_once('=') {
                 Some(pair) => pair,
+                None if part.trim() == "compile" => (part, "true"),
                 // What is refused is refused in whatever form it is asked for.
-                None if ["compile", "quantization"].contains(&part.trim()) => (part, ""),
+                None if part.trim() == "quantization" => (part, ""),
                 None => return Err(wrong(format!("there is no = in {}", quoted(part)))),
             };
             match key.trim() {
@@ -100,9 +104,11 @@ impl Variant {
                     let problem = "layers of bitsandbytes need its own library, which asks for a card, so what they keep is not recorded";
                     return Err(Error::new("--also", problem, QUANTIZED));
                 }
+                "compile" if value.trim() == "true" => variant.compile = true,
                 "compile" => {
-                    let problem = "what torch.compile makes of a model is not recorded yet";
-                    return Err(Error::new("--also", problem, COMPILED));
+                    return Err(wrong(
+                        "only torch.compile's own mode, with inductor, is recorded: write compile".to_owned(),
+                    ));
                 }
                 other => return Err(wrong(format!("{} cannot be recorded as well", quoted(other)))),
             }
@@ -163,6 +169,7 @@ impl fmt::Display for Variant {
         }
         parts.extend(self.base_dtype.as_ref().map(|base| format!("base_dtype={base}")));
         parts.extend(self.attention.as_ref().map(|word| format!("attention={word}")));
+        parts.extend(self.compile.then(|| "compile".to_owned()));
         f.write_str(&parts.join("+"))
     }
 }
@@ -178,6 +185,8 @@ mod tests {
             "lora=8:q_proj,v_proj+dropout=0.1+base_dtype=bfloat16",
             "attention=eager",
             "lora=4:attn.to_q+attention=eager",
+            "compile",
+            "lora=16+compile",
         ] {
             let variant = Variant::parse(said).unwrap();
             assert_eq!(variant.to_string(), said);
@@ -200,8 +209,7 @@ mod tests {
             ("lora=4+base_dtype=int4", "float16"),
             ("attention=flash_attention_2", "eager"),
             ("quantization=nf4", "bitsandbytes"),
-            ("compile=true", "torch.compile"),
-            ("compile", "torch.compile"),
+            ("compile=max-autotune", "torch.compile"),
             ("rank=4", "cannot be recorded"),
         ] {
             let refused = Variant::parse(said).unwrap_err().to_string();

@@ -13,6 +13,10 @@ use crate::{ParallelStrategy, Precision, Scenario, at};
 pub(super) fn check(scenario: &Scenario, model: &HullModel) -> Result<()> {
     let parallel = &scenario.parallel;
     let refuse = |key: &str, problem: &str, hint: &str| Err(Error::new(key, problem, hint));
+    if parallel.strategy != ParallelStrategy::None && scenario.training.compile {
+        let problem = "a compiled model runs as one call, and where in it a wrapper does its part is not recorded";
+        return refuse(at::training::compile, problem, "leave it out, or use one card");
+    }
     match parallel.strategy {
         ParallelStrategy::None => return Ok(()),
         ParallelStrategy::Ddp => {
