@@ -36,7 +36,7 @@ worker = load_worker()
 TRAINING = {
     "mode": "train", "precision": "bf16-amp", "optimizer": "adamw", "optimizer_impl": "foreach", "accumulation": 1,
     "checkpointing": "none", "attention": "sdpa", "clip_grad_norm": True, "zero_grad": "set-to-none",
-    "zero_grad_at": "after-step", "keep_outputs": False,
+    "zero_grad_at": "after-step", "keep_outputs": False, "optimizer_steps": 2,
 }
 PARALLEL = {"gpus": 1, "strategy": "ddp", "replicate": 1, "ddp": {}, "fsdp": {}, "zero": {}}
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "none": None, None: None}
@@ -284,7 +284,7 @@ def with_deepspeed(scenario, config, packages):
     optimizer = worker.make_optimizers(training, model, trained, packages, Card(), Silent())[0]
     engine = deepspeed.initialize(model=model, optimizer=optimizer, config=worker.zero_config(scenario), dist_init_required=False)[0]
     make = worker.make_inputs(scenario, config, DTYPES.get(training["precision"], torch.float32), Card())
-    for step in (1, 2):
+    for step in range(1, training["optimizer_steps"] + 1):
         for number in range(1, training["accumulation"] + 1):
             MARKS.begin("input", step, number)
             batch = make(samples)
@@ -335,7 +335,7 @@ def run(scenario, events):
         held = with_deepspeed(scenario, config, packages)
     else:
         held = Loop({"scenario": scenario}, config, packages, Card(), Silent())
-        for step in (1, 2):
+        for step in range(1, scenario["training"]["optimizer_steps"] + 1):
             held.one_step(step, [scenario["input"]["batch"]] * scenario["training"]["accumulation"])
     MARKS.begin("end")
     torch.cuda.synchronize()

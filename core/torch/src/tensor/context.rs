@@ -554,6 +554,13 @@ impl Context {
         self.recorder.borrow().ledger().storages[tensor.storage_id() as usize].kind == Kind::Parameter
     }
 
+    /// The dotted path of the module that `tensor`'s storage was made in.
+    pub fn made_in(&self, tensor: &Tensor) -> String {
+        let recorder = self.recorder.borrow();
+        let ledger = recorder.ledger();
+        ledger.storages.get(tensor.storage_id() as usize).map_or_else(String::new, |storage| ledger.module(storage))
+    }
+
     /// How the run computes its loss.
     pub fn loss_rules(&self) -> LossRules {
         self.loss.get()
