@@ -228,6 +228,15 @@ def with_fsdp1(model, parallel, where):
     )
 
 
+def with_scaler(scenario):
+    """FSDP1 has a scaler of its own, which hears of the overflows of all ranks."""
+    if scenario["parallel"]["strategy"] == "fsdp1":
+        from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+        ShardedGradScaler._maybe_opt_step = torch.amp.GradScaler._maybe_opt_step
+        worker.make_scaler = lambda kind, scale=None: ShardedGradScaler(kind)
+
+
 worker.build = build
 torch.amp.GradScaler._maybe_opt_step = lambda self, optimizer, state, *args, **kwargs: optimizer.step(*args, **kwargs)
 
@@ -334,6 +343,7 @@ def run(scenario, events):
     if parallel["strategy"].startswith("zero"):
         held = with_deepspeed(scenario, config, packages)
     else:
+        with_scaler(scenario)
         held = Loop({"scenario": scenario}, config, packages, Card(), Silent())
         for step in range(1, scenario["training"]["optimizer_steps"] + 1):
             held.one_step(step, [scenario["input"]["batch"]] * scenario["training"]["accumulation"])

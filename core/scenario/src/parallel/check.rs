@@ -401,16 +401,6 @@ fn with_fsdp(scenario: &Scenario) -> Result<()> {
             );
         }
     }
-    for (key, dtype) in [(fsdp::at::param_dtype, keys.param_dtype), (fsdp::at::reduce_dtype, keys.reduce_dtype)] {
-        if dtype == PolicyDtype::Fp16 {
-            return refuse(key, "a policy in float16".to_owned(), "use bf16 or fp32, or leave it out");
-        }
-    }
-    let key = crate::at::training::precision;
-    match training.precision {
-        Precision::Fp32 | Precision::Bf16 | Precision::Bf16Amp | Precision::Fp16Amp => {}
-        Precision::Fp16 => return refuse(key, "float16 under FSDP".to_owned(), "use fp32 or bf16"),
-    }
     if let Some(lora) = training.lora.as_ref().filter(|_| parallel.strategy == ParallelStrategy::Fsdp1) {
         with_flat_adapters(scenario, lora)?;
     }
