@@ -401,6 +401,10 @@ fn with_fsdp(scenario: &Scenario) -> Result<()> {
             );
         }
     }
+    if keys.cpu_offload && keys.sharding_strategy == ShardingStrategy::NoShard {
+        let what = "what is offloaded without being cut".to_owned();
+        return refuse(fsdp::at::cpu_offload, what, "use another sharding_strategy, or leave it out");
+    }
     if let Some(lora) = training.lora.as_ref().filter(|_| parallel.strategy == ParallelStrategy::Fsdp1) {
         with_flat_adapters(scenario, lora)?;
     }
