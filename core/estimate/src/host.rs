@@ -76,7 +76,7 @@ impl Host {
         if parallel.gpus < 2 {
             return None;
         }
-        let phases = phases(ledger);
+        let phases = phases(ledger, reserve(scenario));
         // The first of equals.
         let peak = phases.iter().rev().max_by_key(|phase| phase.peak);
         let later = phases.iter().filter(|phase| phase.name != PhaseName::Load).max_by_key(|phase| phase.peak);
@@ -172,11 +172,16 @@ fn ways(ledger: &Ledger, scenario: &Scenario, own: Bytes) -> Vec<Loading> {
     ways
 }
 
-/// Reads the ledger of the machine's memory; nothing, where none was kept.
-pub fn phases(ledger: &Ledger) -> Vec<HostPhase> {
+/// What is page-locked ahead.
+pub const fn reserve(scenario: &Scenario) -> Bytes {
+    Bytes::from_mib(scenario.allocator.pinned_reserve_segment_size_mb)
+}
+
+/// Reads the ledger of the machine's memory, `reserve` of which is locked ahead; nothing, where none was kept.
+pub fn phases(ledger: &Ledger, reserve: Bytes) -> Vec<HostPhase> {
     let Some(host) = &ledger.host else { return Vec::new() };
     let locked = HostMemory::PageLocked.stream();
-    let (mut pinned, mut pageable) = (HostAllocator::default(), Bytes::ZERO);
+    let (mut pinned, mut pageable) = (HostAllocator::with_reserve(reserve), Bytes::ZERO);
     let mut phases = Vec::with_capacity(host.phases.len());
     for (index, mark) in host.phases.iter().enumerate() {
         let mut phase = HostPhase {

@@ -23,6 +23,8 @@ pub struct Run {
     ledger: Ledger,
     peak_event: usize,
     memory: CardMemory,
+    /// Of the machine's memory, what is page-locked ahead.
+    reserve: Bytes,
 }
 
 impl Run {
@@ -101,7 +103,7 @@ impl Run {
             convolutions,
             warnings,
         };
-        Ok(Self { estimate, ledger, peak_event: peak.event, memory })
+        Ok(Self { estimate, ledger, peak_event: peak.event, memory, reserve: host::reserve(scenario) })
     }
 
     /// The estimate, without `max_batch`.
@@ -121,7 +123,7 @@ impl Run {
 
     /// The machine's memory phase by phase, as this rank's process has it; nothing where none of it is followed.
     pub fn host_phases(&self) -> Vec<HostPhase> {
-        host::phases(&self.ledger)
+        host::phases(&self.ledger, self.reserve)
     }
 
     /// The position in the stream right after the allocation that made the peak.

@@ -378,8 +378,19 @@ impl Model for Clip {
             let image_loss = contrastive_loss(&ops::transpose(&logits, 0, 1));
             ops::div_scalar(&ops::add(&caption_loss, &image_loss))
         };
-        let held =
-            vec![loss.clone(), logits, text_embeds, image_embeds, text_hidden, text_pooled, image_hidden, image_pooled];
+        // `logits_per_image = logits_per_text.t()`
+        let per_image = ops::transpose(&logits, 0, 1);
+        let held = vec![
+            loss.clone(),
+            per_image,
+            logits,
+            text_embeds,
+            image_embeds,
+            text_hidden,
+            text_pooled,
+            image_hidden,
+            image_pooled,
+        ];
         Output { loss, held }
     }
 }

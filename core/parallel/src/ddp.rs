@@ -6,7 +6,8 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use plimsoll_scenario::Parallel;
+use plimsoll_ground::{Error, Result};
+use plimsoll_scenario::{Parallel, at};
 use plimsoll_torch::ops::{self, Transfer};
 use plimsoll_torch::optim;
 use plimsoll_torch::tensor::{Context, DType, Hooks, Kind, ModuleId, Tensor};
@@ -18,6 +19,9 @@ use crate::buckets;
 const FIRST_BUCKET: u64 = 1 << 20;
 /// `bucket_cap_mb` where none is given.
 const BUCKET: u64 = 25 << 20;
+
+/// How many parameters a refusal names.
+const NAMED: usize = 3;
 
 /// A model under DistributedDataParallel, on one rank.
 #[derive(Debug)]
@@ -76,9 +80,11 @@ impl Ddp {
             parameter.number(number);
         }
         ddp.begin_buckets(cx);
-        if parallel.ddp.find_unused_parameters || parallel.ddp.static_graph {
+        // `initialize_local_used_map`: of the reducer's constructor, and of `_set_static_graph`.
+        for _ in [parallel.ddp.find_unused_parameters, parallel.ddp.static_graph].into_iter().filter(|said| *said) {
             let count = ddp.parameters.len() as u64;
-            ddp.used = Some(ddp.here(cx, Kind::Gradient, || ops::empty(cx, &[count], DType::Int32)));
+            let map = ddp.here(cx, Kind::Gradient, || ops::empty(cx, &[count], DType::Int32));
+            drop(ddp.used.replace(map));
         }
         let ddp = Rc::new(ddp);
         cx.set_hooks(Rc::<Self>::clone(&ddp));
@@ -189,11 +195,38 @@ impl Ddp {
         every && !self.keys.gradient_as_bucket_view && !self.keys.static_graph
     }
 
+    /// `ensure_prior_reduction_finished`: the next forward fails where a gradient that this backward was to reduce never came,
+    /// unless gradients may stay away.
+    ///
+    /// # Errors
+    /// The parameters without a gradient, and the key that lets them be.
+    pub fn finished(&self, cx: &Context) -> Result<()> {
+        let keys = &self.keys;
+        let missing: Vec<&Tensor> = match keys.find_unused_parameters || keys.static_graph || !self.syncs.get() {
+            true => Vec::new(),
+            false => self.parameters.iter().filter(|parameter| !optim::has_gradient(parameter)).collect(),
+        };
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let named = |parameter: &&Tensor| format!("{} {:?}", cx.made_in(parameter), parameter.dims());
+        let mut names: Vec<String> = missing.iter().take(NAMED).map(named).collect();
+        if missing.len() > NAMED {
+            names.push(format!("{} more", missing.len() - NAMED));
+        }
+        let problem = format!(
+            "parameters that no loss reaches ({}) make DistributedDataParallel fail in its second forward (\"Expected to have \
+             finished reduction in the prior iteration\")",
+            names.join(", ")
+        );
+        Err(Error::new(at::ddp::find_unused_parameters, problem, "set it to true, or use fsdp2"))
+    }
+
     /// `_post_forward`: where parameters may go unused, and in the first forward of a static graph, `_DDPSink` clones every
     /// output. The loss, and what else the outputs hold.
     pub fn outputs(&self, loss: Tensor, held: Vec<Tensor>) -> (Tensor, Vec<Tensor>) {
         let first = self.forwards.get() == 1;
-        let sinks = self.keys.find_unused_parameters || (self.keys.static_graph && first);
+        let sinks = if self.keys.static_graph { first } else { self.keys.find_unused_parameters };
         if !sinks {
             return (loss, held);
         }
@@ -204,6 +237,23 @@ impl Ddp {
         let clones: Vec<Tensor> = held.iter().map(clone).collect();
         drop((loss, held));
         (sunk, clones)
+    }
+
+    /// Whether this backward, the first of a static graph, counts how often each hook is called, and no more.
+    fn counts(&self) -> bool {
+        self.keys.static_graph && self.forwards.get() == 1
+    }
+
+    /// The gradient of a parameter becomes a view of its bucket, where that was asked for.
+    fn view(&self, number: usize, parameter: &Tensor) {
+        if self.keys.gradient_as_bucket_view {
+            let bucket = self.bucket_of.borrow().get(number).copied();
+            let view = bucket.and_then(|bucket| {
+                let buckets = self.buckets.borrow();
+                buckets.get(bucket).map(|flat| flat.view_as(parameter.geometry().clone()))
+            });
+            optim::set_gradient(parameter, view);
+        }
     }
 
     /// `mark_variable_ready`: the bucket of a gradient that has come is averaged once it waits for no other.
@@ -228,18 +278,28 @@ impl Hooks for Ddp {
     fn accumulated(&self, cx: &Rc<Context>, parameter: u32) {
         let number = parameter as usize;
         let (Some(parameter), true) = (self.parameters.get(number), self.syncs.get()) else { return };
-        if self.rebuilds() && !self.rebuilt.get() {
-            self.ready.borrow_mut().push(number);
-        }
-        if self.keys.gradient_as_bucket_view {
-            let bucket = self.bucket_of.borrow().get(number).copied();
-            let view = bucket.and_then(|bucket| {
-                let buckets = self.buckets.borrow();
-                buckets.get(bucket).map(|flat| flat.view_as(parameter.geometry().clone()))
-            });
-            optim::set_gradient(parameter, view);
+        if !self.counts() {
+            if self.rebuilds() && !self.rebuilt.get() {
+                self.ready.borrow_mut().push(number);
+            }
+            self.view(number, parameter);
         }
         self.reduce(cx, number);
+    }
+
+    /// `delay_all_reduce` behind a static graph's first backward; behind its second, those that are not used are the last in order.
+    fn finishes(&self, _cx: &Rc<Context>) {
+        if !self.keys.static_graph || !self.syncs.get() {
+            return;
+        }
+        let without = |parameter: &Tensor| !optim::has_gradient(parameter);
+        for (number, parameter) in self.parameters.iter().enumerate() {
+            match (self.counts(), without(parameter)) {
+                (true, false) => self.view(number, parameter),
+                (false, true) if !self.rebuilt.get() => self.ready.borrow_mut().push(number),
+                _ => {}
+            }
+        }
     }
 }
 

@@ -117,7 +117,7 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Re
         let plan = cuts(&scenario.parallel).then(|| plimsoll_parallel::plan(&scenario.parallel));
         let player = Player::load(cx, model, scenario, gpu, plan.as_ref())?;
         let parameters = player.parameters.clone();
-        play(cx, player, &scenario.training, &scenario.parallel);
+        play(cx, player, &scenario.training, &scenario.parallel)?;
         let trained: Vec<Tensor> = parameters.iter().filter(|p| p.requires_grad()).cloned().collect();
         return finished(cx, scenario, &parameters, &trained, 0);
     }
@@ -128,7 +128,7 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Re
         drop(built.listed.take());
         infer(cx, &built, scenario)?;
     } else {
-        train(cx, &built, &scenario.training, &scenario.parallel, repeats);
+        train(cx, &built, &scenario.training, &scenario.parallel, repeats)?;
     }
     finished(cx, scenario, &built.parameters, &built.trained(), built.packed)
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use plimsoll_families::{Built, Model, Output, in_full, smoothed};
+use plimsoll_ground::Result;
 use plimsoll_ledger::PhaseName;
 use plimsoll_parallel::{DataParallel, Ddp, Early, Fsdp1, Fsdp2, Late, Whole, Wrapper};
 use plimsoll_scenario::{
@@ -109,7 +110,16 @@ struct Spread {
 
 /// The optimizer steps of `training` on a loaded model, spread over several cards as `parallel` says: on the first of them,
 /// for which all stand.
-pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Parallel, repeats: Repeats) {
+///
+/// # Errors
+/// What the strategy's own code fails with, as only a run shows.
+pub fn train(
+    cx: &Rc<Context>,
+    built: &Built,
+    training: &Training,
+    parallel: &Parallel,
+    repeats: Repeats,
+) -> Result<()> {
     let runs = Runs::Model(built.model.as_ref(), built.task);
     let listed = built.listed.take();
     let spread =
@@ -137,7 +147,7 @@ pub fn train(cx: &Rc<Context>, built: &Built, training: &Training, parallel: &Pa
         parameters
     };
     let ema = training.ema.then(|| Ema::new(cx, &built.parameters));
-    steps(cx, runs, spread, parameters, ema, training, repeats);
+    steps(cx, runs, spread, parameters, ema, training, repeats)
 }
 
 /// Wraps a model of these parameters, as it lists them, and as they were cut where they are.
@@ -179,13 +189,16 @@ fn spread(
 }
 
 /// The optimizer steps of `training` on a hull, spread over several cards as `parallel` says.
-pub fn play(cx: &Rc<Context>, player: Player, training: &Training, parallel: &Parallel) {
+///
+/// # Errors
+/// As [`train`].
+pub fn play(cx: &Rc<Context>, player: Player, training: &Training, parallel: &Parallel) -> Result<()> {
     let spread = spread(cx, player.parameters.clone(), &player.sharded, &[], training, parallel);
     let cut = spread.cut.clone();
     let parameters: Vec<Tensor> = cut.map_or_else(|| player.parameters.clone(), |cut| cut.parameters().to_vec());
     let ema = training.ema.then(|| Ema::new(cx, &parameters));
     let runs = Runs::Hull(Box::new(player));
-    steps(cx, runs, spread, &parameters, ema, training, Repeats::Executed);
+    steps(cx, runs, spread, &parameters, ema, training, Repeats::Executed)
 }
 
 fn steps(
@@ -196,7 +209,7 @@ fn steps(
     ema: Option<Ema>,
     training: &Training,
     repeats: Repeats,
-) {
+) -> Result<()> {
     let mut run = Loop {
         cx,
         runs,
@@ -222,13 +235,18 @@ fn steps(
         for micro_batch in listed(training.accumulation) {
             run.micro_batch(step, micro_batch);
             if cx.exhausted() {
-                return cx.end();
+                cx.end();
+                return Ok(());
+            }
+            if let Some(ddp) = run.spread.ddp.as_ref().filter(|_| step == 1) {
+                ddp.finished(cx)?;
             }
         }
         run.update(step);
     }
     // What the loop still holds is not let go of: the run ends here.
     cx.end();
+    Ok(())
 }
 
 /// Micro-batches that are run. From the second on they all allocate and free the same, so of a long accumulation only
@@ -631,7 +649,7 @@ mod tests {
         let whole = [ParallelStrategy::None, ParallelStrategy::Ddp].contains(&scenario.parallel.strategy);
         let shards = (!whole).then(|| plimsoll_parallel::plan(&scenario.parallel));
         let built = models::build(&cx, scenario, SdpaRules::cuda((8, 0), Rules::default()), shards).unwrap();
-        train(&cx, &built, &scenario.training, &scenario.parallel, repeats);
+        train(&cx, &built, &scenario.training, &scenario.parallel, repeats).unwrap();
         let ledger = cx.take();
         drop(built);
         ledger

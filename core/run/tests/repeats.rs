@@ -152,5 +152,6 @@ fn layers_are_copied_under_ddp() {
         }
     }
     assert!(kept > 60, "{kept}");
-    assert_eq!(dropped, []);
+    // As on one card.
+    assert_eq!(dropped, [("bart-base", 1)]);
 }

@@ -53,6 +53,17 @@ levers! {
             written: Written::WhereItSays,
             near: Near::unlike(0.25),
         }
+        /// Page-locked memory of the machine that PyTorch takes with its first page-locked block, in MiB; blocks lie in it while there is room
+        /// (`pinned_reserve_segment_size_mb`); 0: none. The other settings of page-locked memory (`pinned_use_cuda_host_register`,
+        /// `pinned_num_register_threads`, `pinned_use_background_threads`) change the time that it takes, and no byte.
+        pub pinned_reserve_segment_size_mb: u64 = 0 => {
+            link: "pinned_reserve",
+            kind: Kind::Amount { least: 1, most: limits::PINNED_RESERVE },
+            label: "Page-locked ahead",
+            help: "PYTORCH_CUDA_ALLOC_CONF=pinned_reserve_segment_size_mb, in MiB: page-locked with the first such block; 0 where it is not set",
+            written: Written::WhereItSays,
+            near: Near::unlike(0.25),
+        }
         /// The share of the card that may be reserved (`torch.cuda.set_per_process_memory_fraction`, or the setting of that name); 0:
         /// all of it.
         pub per_process_memory_fraction: f64 = 0.0 => {

@@ -69,5 +69,8 @@ pub const SPLIT_LEAST: u64 = 21;
 /// Largest size from which blocks are not split, in MiB.
 pub const SPLIT: u64 = 1 << 20;
 
+/// The most page-locked memory that is reserved at once, in MiB: a terabyte.
+pub const PINNED_RESERVE: u64 = 1 << 20;
+
 /// Most steps between two powers of two.
 pub const DIVISIONS: u64 = 64;

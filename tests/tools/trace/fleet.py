@@ -36,7 +36,7 @@ worker = load_worker()
 TRAINING = {
     "mode": "train", "precision": "bf16-amp", "optimizer": "adamw", "optimizer_impl": "foreach", "accumulation": 1,
     "checkpointing": "none", "attention": "sdpa", "clip_grad_norm": True, "zero_grad": "set-to-none",
-    "zero_grad_at": "after-step", "keep_outputs": False,
+    "zero_grad_at": "after-step", "keep_outputs": False, "optimizer_steps": 2,
 }
 PARALLEL = {"gpus": 1, "strategy": "ddp", "replicate": 1, "ddp": {}, "fsdp": {}, "zero": {}}
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "none": None, None: None}
@@ -228,6 +228,15 @@ def with_fsdp1(model, parallel, where):
     )
 
 
+def with_scaler(scenario):
+    """FSDP1 has a scaler of its own, which hears of the overflows of all ranks."""
+    if scenario["parallel"]["strategy"] == "fsdp1":
+        from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+        ShardedGradScaler._maybe_opt_step = torch.amp.GradScaler._maybe_opt_step
+        worker.make_scaler = lambda kind, scale=None: ShardedGradScaler(kind)
+
+
 worker.build = build
 torch.amp.GradScaler._maybe_opt_step = lambda self, optimizer, state, *args, **kwargs: optimizer.step(*args, **kwargs)
 
@@ -284,7 +293,7 @@ def with_deepspeed(scenario, config, packages):
     optimizer = worker.make_optimizers(training, model, trained, packages, Card(), Silent())[0]
     engine = deepspeed.initialize(model=model, optimizer=optimizer, config=worker.zero_config(scenario), dist_init_required=False)[0]
     make = worker.make_inputs(scenario, config, DTYPES.get(training["precision"], torch.float32), Card())
-    for step in (1, 2):
+    for step in range(1, training["optimizer_steps"] + 1):
         for number in range(1, training["accumulation"] + 1):
             MARKS.begin("input", step, number)
             batch = make(samples)
@@ -334,8 +343,9 @@ def run(scenario, events):
     if parallel["strategy"].startswith("zero"):
         held = with_deepspeed(scenario, config, packages)
     else:
+        with_scaler(scenario)
         held = Loop({"scenario": scenario}, config, packages, Card(), Silent())
-        for step in (1, 2):
+        for step in range(1, scenario["training"]["optimizer_steps"] + 1):
             held.one_step(step, [scenario["input"]["batch"]] * scenario["training"]["accumulation"])
     MARKS.begin("end")
     torch.cuda.synchronize()

@@ -138,7 +138,7 @@ impl Unit {
             vec![leaf(shard.clone())]
         };
         for parameter in &parameters {
-            parameter.whole.view_of_flat();
+            parameter.whole.view_of_flat(UNSHARD);
         }
         Self {
             parameters,

@@ -134,6 +134,11 @@ impl Engine for Whole {
         if !self.last.get() {
             return;
         }
+        // `_get_gradients_for_reduction`: one that did not come is one of zeros, so that all ranks reduce the same.
+        for parameter in self.model.iter().filter(|parameter| !optim::has_gradient(parameter)) {
+            let zeros = self.here(cx, || ops::fill(cx, Fill::Zeros, parameter.dims(), parameter.dtype()));
+            optim::set_gradient(parameter, Some(zeros));
+        }
         let average = |count: usize, numel: u64| {
             ops::transfer(cx, Transfer::AllReduce, numel, self.ranks, self.dtype);
             if count > 1 {

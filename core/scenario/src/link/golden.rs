@@ -318,6 +318,15 @@ fn golden() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "?model=gpt2&precision=fp32&gpus=2&strategy=fsdp2&cpu_offload=true&pinned_reserve=512",
+            json!({
+                "model": { "catalog": "gpt2" },
+                "training": { "precision": "fp32" },
+                "parallel": { "gpus": 2, "strategy": "fsdp2", "fsdp": { "cpu_offload": true } },
+                "allocator": { "pinned_reserve_segment_size_mb": 512 },
+            }),
+        ),
+        (
             "?model=gpt2&precision=fp32&gpus=2&strategy=fsdp2&cpu_offload=true&fsdp_pin=false",
             json!({
                 "model": { "catalog": "gpt2" },

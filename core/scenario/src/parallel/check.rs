@@ -5,7 +5,7 @@ use plimsoll_ground::{Error, Result};
 use super::{LoadFrom, Offload, ParallelStrategy, PolicyDtype, Schedule, ShardingStrategy, Wrap, at, ddp, fsdp, zero};
 use crate::{
     BaseDtype, Lora, LossImpl, ModelSource, Optimizer, OptimizerImpl, Precision, QuantStorage, Quantization, Scenario,
-    Task, ZeroGrad, ZeroGradAt, levers,
+    ZeroGrad, ZeroGradAt, levers,
 };
 
 /// Whether the keys can stand beside one another.
@@ -234,13 +234,6 @@ fn quantized(scenario: &Scenario) -> Result<()> {
 /// What DDP does that is followed.
 fn with_ddp(scenario: &Scenario) -> Result<()> {
     let keys = &scenario.parallel.ddp;
-    if scenario.family().name == "resnet" && keys.broadcast_buffers {
-        return Err(Error::new(
-            at::gpus,
-            "the broadcast of batch statistics is not estimated yet",
-            "set parallel.ddp.broadcast_buffers = false, or use one card",
-        ));
-    }
     let training = &scenario.training;
     let outlives = training.zero_grad != ZeroGrad::SetToNone || training.zero_grad_at == ZeroGradAt::BeforeBackward;
     if keys.gradient_as_bucket_view && outlives {
@@ -250,23 +243,20 @@ fn with_ddp(scenario: &Scenario) -> Result<()> {
             "use zero_grad = \"set-to-none\" after the step, or leave it out",
         ));
     }
+    if keys.static_graph && keys.no_sync && training.accumulation > 1 {
+        return Err(Error::new(
+            ddp::at::static_graph,
+            "PyTorch fails in the first micro-batch that is not synchronised (\"expect_autograd_hooks_ INTERNAL ASSERT FAILED\")",
+            "leave it out, set parallel.ddp.no_sync = false or training.accumulation = 1",
+        ));
+    }
     let sinks =
         [(ddp::at::find_unused_parameters, keys.find_unused_parameters), (ddp::at::static_graph, keys.static_graph)];
-    let language = scenario.model.task == Task::CausalLm && !scenario.family().is_own();
-    match sinks.into_iter().find(|(_, on)| *on && !language) {
+    match sinks.into_iter().find(|(_, on)| *on && matches!(scenario.model.source, ModelSource::Hull(_))) {
         Some((key, _)) => {
-            Err(Error::new(key, "is estimated for the causal language models of Hugging Face only", "leave it out"))
+            let problem = "clones every output, which is not estimated yet of a recorded model";
+            Err(Error::new(key, problem, "leave it out, or use fsdp2"))
         }
-        None if keys.find_unused_parameters && keys.static_graph => Err(Error::new(
-            ddp::at::static_graph,
-            "beside find_unused_parameters it is not estimated yet",
-            "leave one of them out",
-        )),
-        None if keys.static_graph && scenario.training.accumulation > 1 => Err(Error::new(
-            ddp::at::static_graph,
-            "with accumulation it is not estimated yet",
-            "leave it out, or set training.accumulation = 1",
-        )),
         None => Ok(()),
     }
 }
@@ -411,15 +401,9 @@ fn with_fsdp(scenario: &Scenario) -> Result<()> {
             );
         }
     }
-    for (key, dtype) in [(fsdp::at::param_dtype, keys.param_dtype), (fsdp::at::reduce_dtype, keys.reduce_dtype)] {
-        if dtype == PolicyDtype::Fp16 {
-            return refuse(key, "a policy in float16".to_owned(), "use bf16 or fp32, or leave it out");
-        }
-    }
-    let key = crate::at::training::precision;
-    match training.precision {
-        Precision::Fp32 | Precision::Bf16 | Precision::Bf16Amp | Precision::Fp16Amp => {}
-        Precision::Fp16 => return refuse(key, "float16 under FSDP".to_owned(), "use fp32 or bf16"),
+    if keys.cpu_offload && keys.sharding_strategy == ShardingStrategy::NoShard {
+        let what = "what is offloaded without being cut".to_owned();
+        return refuse(fsdp::at::cpu_offload, what, "use another sharding_strategy, or leave it out");
     }
     if let Some(lora) = training.lora.as_ref().filter(|_| parallel.strategy == ParallelStrategy::Fsdp1) {
         with_flat_adapters(scenario, lora)?;

@@ -129,8 +129,8 @@ impl Linear {
     /// `forward`.
     pub fn forward(&self, x: &Tensor) -> Tensor {
         let cx = x.cx();
-        cx.within(self.module, || {
-            let result = cx.within(self.base, || match &self.weights {
+        cx.within_given(self.module, x, || {
+            let result = cx.within_given(self.base, x, || match &self.weights {
                 Base::Full { weight, bias } if self.spelled_out => {
                     let product = ops::matmul(x, &ops::t(weight));
                     bias.as_ref().map_or_else(|| product.clone(), |bias| ops::add(&product, bias))
@@ -180,8 +180,8 @@ impl Conv1D {
             Kind::Linear(linear) => return linear.forward(x),
         };
         let cx = x.cx();
-        cx.within(module, || {
-            let result = cx.within(base, || {
+        cx.within_given(module, x, || {
+            let result = cx.within_given(base, x, || {
                 let columns = x.size(-1);
                 let flat = ops::view(x, &[x.numel() / columns.max(1), columns]);
                 let out = ops::addmm(bias, &flat, weight);

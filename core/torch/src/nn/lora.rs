@@ -109,15 +109,15 @@ impl Adapter {
     }
 
     fn dropped(&self, x: &Tensor) -> Tensor {
-        x.cx().within(self.modules[0], || ops::dropout(x, self.dropout))
+        x.cx().within_given(self.modules[0], x, || ops::dropout(x, self.dropout))
     }
 
     /// `lora_B(lora_A(x))`.
     fn product(&self, x: Tensor) -> Tensor {
         let cx = Rc::clone(x.cx());
-        let low = cx.within(self.modules[1], || ops::linear(&x, &self.a, None));
+        let low = cx.within_given(self.modules[1], &x, || ops::linear(&x, &self.a, None));
         drop(x);
-        cx.within(self.modules[2], || ops::linear(&low, &self.b, None))
+        cx.within_given(self.modules[2], &low, || ops::linear(&low, &self.b, None))
     }
 
     /// `DoraLinearVariant.forward`.

@@ -23,7 +23,7 @@ impl LayerNorm {
 
     /// `forward`.
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        x.cx().within(self.module, || ops::layer_norm(x, &self.weight, self.bias.as_ref()))
+        x.cx().within_given(self.module, x, || ops::layer_norm(x, &self.weight, self.bias.as_ref()))
     }
 }
 
@@ -60,7 +60,7 @@ impl RmsNorm {
 
     /// `weight * (x * rsqrt(mean(x ** 2) + eps)).to(input_dtype)`, computed in float32.
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        x.cx().within(self.module, || {
+        x.cx().within_given(self.module, x, || {
             let dtype = x.dtype();
             let mut hidden = ops::to(x, DType::Float32);
             let variance = ops::mean_last(&ops::pow(&hidden));
@@ -87,7 +87,7 @@ impl T5LayerNorm {
 
     /// `weight * (x * rsqrt(mean(x.to(float32) ** 2) + eps))`, brought to the weight's dtype where that is a half one.
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        x.cx().within(self.module, || {
+        x.cx().within_given(self.module, x, || {
             let variance = {
                 let square = {
                     let whole = ops::to(x, DType::Float32);
@@ -124,7 +124,7 @@ impl GemmaRmsNorm {
 
     /// `(_norm(x.float()) * (1.0 + weight.float())).type_as(x)`.
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        x.cx().within(self.module, || {
+        x.cx().within_given(self.module, x, || {
             let mut output = Self::norm(ops::to(x, DType::Float32));
             output = {
                 let scale = ops::add_scalar(&ops::to(&self.weight, DType::Float32));
@@ -159,7 +159,7 @@ impl WideRmsNorm {
 
     /// `(weight * (x * rsqrt(mean(x ** 2) + eps))).to(input_dtype)`, computed in float32.
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        x.cx().within(self.module, || {
+        x.cx().within_given(self.module, x, || {
             let mut hidden = ops::to(x, DType::Float32);
             let variance = ops::mean_last(&ops::pow(&hidden));
             let rsqrt = ops::rsqrt(&ops::add_scalar(&variance));
@@ -184,7 +184,7 @@ impl PlainLayerNorm {
 
     /// `forward`.
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        x.cx().within(self.module, || {
+        x.cx().within_given(self.module, x, || {
             let normed = {
                 let wide = ops::to(x, DType::Float32);
                 ops::layer_norm_plain(&wide)
@@ -210,7 +210,7 @@ impl LayerNormPerHead {
 
     /// `forward`.
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        x.cx().within(self.module, || {
+        x.cx().within_given(self.module, x, || {
             let heads = ops::split(x, 1, 1);
             let normed: Vec<Tensor> = self.norms.iter().zip(&heads).map(|(norm, head)| norm.forward(head)).collect();
             ops::cat(&normed.iter().collect::<Vec<_>>(), 1)

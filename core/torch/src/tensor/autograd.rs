@@ -3,8 +3,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
-use plimsoll_ledger::DType;
-use plimsoll_ledger::ModuleId;
+use plimsoll_ledger::{DType, ModuleId, Stream};
 use smallvec::SmallVec;
 
 use super::backward::Gradients;
@@ -53,8 +52,8 @@ pub struct Leaf {
     pub variable: Option<Tensor>,
     /// What hooks call it.
     pub(super) number: Cell<Option<u32>>,
-    /// Whether it stands for a view of a flat parameter: what flows back goes on to that one.
-    pub(super) view: Cell<bool>,
+    /// Where it stands for a view of a flat parameter the stream that view was made on: what flows back goes on to that one.
+    pub(super) view: Cell<Option<Stream>>,
 }
 
 pub(super) enum Work {
@@ -95,7 +94,7 @@ impl Node {
                 grad: RefCell::default(),
                 variable,
                 number: Cell::new(None),
-                view: Cell::new(false),
+                view: Cell::new(None),
             }),
             attribute: None,
             buffer: RefCell::default(),

@@ -218,7 +218,11 @@ fn deliver(node: &Node, slot: usize, grad: Option<Tensor>) {
     if buffer.len() < node.outputs.len() {
         buffer.resize(node.outputs.len(), None);
     }
-    add(&mut buffer[slot], grad);
+    let view = node.leaf().and_then(|leaf| leaf.view.get());
+    match view {
+        Some(stream) => grad.cx().clone().on_stream(stream, || add(&mut buffer[slot], grad)),
+        None => add(&mut buffer[slot], grad),
+    }
 }
 
 fn add(place: &mut Option<Tensor>, grad: Tensor) {
@@ -238,7 +242,7 @@ fn add(place: &mut Option<Tensor>, grad: Tensor) {
 fn accumulate(cx: &Rc<Context>, leaf: &Leaf, meta: &Meta, grad: Option<Tensor>) {
     let Some(grad) = grad else { return };
     let mut place = leaf.grad.borrow_mut();
-    if leaf.view.get() {
+    if leaf.view.get().is_some() {
         return add(&mut place, grad);
     }
     if place.is_none() {

@@ -63,10 +63,12 @@ impl Frame {
     }
 
     /// Fills the next place; true when it was the last, and the recomputation stops there (`early_stop`).
-    pub(super) fn recomputed(&self, tensor: Tensor) -> bool {
+    /// What takes a gradient is detached, and holds the bytes that it has now; what does not is saved itself.
+    pub(super) fn recomputed(&self, saved: &Tensor) -> bool {
+        let holds = saved.requires_grad() || saved.is_view();
         let (places, mut recomputed) = (self.0.places.borrow(), self.0.recomputed.borrow_mut());
-        let held = self.0.cx.hooks().and_then(|hooks| hooks.holds(&tensor));
-        let tensor = held.unwrap_or(tensor);
+        let held = self.0.cx.hooks().filter(|_| holds).and_then(|hooks| hooks.holds(saved));
+        let tensor = held.unwrap_or_else(|| saved.detach());
         let wanted = places.get(recomputed.len()).is_some_and(|place| place.strong_count() > 0);
         recomputed.push(wanted.then_some(tensor));
         recomputed.len() == places.len()

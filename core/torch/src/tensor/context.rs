@@ -352,12 +352,20 @@ impl Context {
         if let Some(hooks) = hooks.as_ref().filter(|_| !self.muted.get()) {
             hooks.enters(self, module);
         }
+        self.takes_told.set(None);
         let out = f();
         if let Some(hooks) = hooks.as_ref().filter(|_| !self.muted.get()) {
             hooks.leaves(self, module);
         }
         self.module.set(outer);
         out
+    }
+
+    /// As [`Context::within`], of a module that is given `input` alone: whether that takes a gradient is known, where else hooks see only
+    /// whether anything made so far does.
+    pub fn within_given<T>(self: &Rc<Self>, module: ModuleId, input: &Tensor, f: impl FnOnce() -> T) -> T {
+        self.takes_told.set(Some(input.requires_grad()));
+        self.within(module, f)
     }
 
     /// The module we are in.
@@ -552,6 +560,13 @@ impl Context {
     /// Whether `tensor` is a model's parameter, trained or frozen.
     pub fn is_parameter(&self, tensor: &Tensor) -> bool {
         self.recorder.borrow().ledger().storages[tensor.storage_id() as usize].kind == Kind::Parameter
+    }
+
+    /// The dotted path of the module that `tensor`'s storage was made in.
+    pub fn made_in(&self, tensor: &Tensor) -> String {
+        let recorder = self.recorder.borrow();
+        let ledger = recorder.ledger();
+        ledger.storages.get(tensor.storage_id() as usize).map_or_else(String::new, |storage| ledger.module(storage))
     }
 
     /// How the run computes its loss.

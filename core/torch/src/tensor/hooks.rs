@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use plimsoll_ledger::ModuleId;
+use plimsoll_ledger::{ModuleId, Stream};
 
 use super::autograd::Leaf;
 use super::context::Context;
@@ -95,10 +95,11 @@ impl Tensor {
         leaf
     }
 
-    /// Says that a parameter is a view of a flat one: no leaf to autocast, and its gradient goes on as it came.
-    pub fn view_of_flat(&self) {
+    /// Says that a parameter is a view of a flat one, made on `stream`: no leaf to autocast, and its gradient goes on as it came; of
+    /// several the sum is made on that stream, its consumer's (`InputBuffer::add`).
+    pub fn view_of_flat(&self, stream: Stream) {
         if let Some(leaf) = self.edge().and_then(|edge| edge.node.leaf()) {
-            leaf.view.set(true);
+            leaf.view.set(Some(stream));
         }
     }
 }

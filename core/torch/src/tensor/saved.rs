@@ -34,7 +34,7 @@ impl Saved {
                 Self::Deferred { frame: frame.clone(), slot: frame.defer(&holder), holder }
             }
             Some(frame) => {
-                if frame.recomputed(tensor.detach()) {
+                if frame.recomputed(tensor) {
                     cx.muted.set(true);
                 }
                 Self::Held(tensor.detach())

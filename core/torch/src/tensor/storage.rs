@@ -110,7 +110,7 @@ impl Tensor {
 
     /// Whether it is no op's result: a gradient, if any, ends at it.
     pub fn is_leaf(&self) -> bool {
-        self.edge.as_ref().is_none_or(|edge| edge.node.leaf().is_some_and(|leaf| !leaf.view.get()))
+        self.edge.as_ref().is_none_or(|edge| edge.node.leaf().is_some_and(|leaf| leaf.view.get().is_none()))
     }
 
     /// The node (and its output) the gradient of this tensor goes to.

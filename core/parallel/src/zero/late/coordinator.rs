@@ -45,6 +45,9 @@ pub struct Coordinator {
     available: Cell<i64>,
     /// `__active_backward_submodules`, in the order in which they came.
     backward: RefCell<Vec<ModuleId>>,
+    /// `ds_recompute_parameters`: frozen parameters that a recomputation asked for, by the module whose backward began last; they go with
+    /// that one.
+    recomputed: RefCell<BTreeMap<ModuleId, BTreeSet<usize>>>,
     /// `__params_to_release` is an `lru_cache`: what was answered once is answered for ever.
     answered: RefCell<BTreeMap<(ModuleId, i64), BTreeSet<usize>>>,
 }
@@ -64,6 +67,7 @@ impl Coordinator {
             step: Cell::new(0),
             available: Cell::new(0),
             backward: RefCell::default(),
+            recomputed: RefCell::default(),
             answered: RefCell::default(),
         }
     }
@@ -144,11 +148,17 @@ impl Coordinator {
                 backward.push(module);
             }
         }
+        // A forward while the graph runs (`_current_graph_task_id`).
+        let recomputes = if forward { self.backward.borrow().last().copied() } else { None };
         let own = self.own(module);
         self.gather(cx, store, &own);
         for index in &own {
             if let Some(parameter) = store.get(*index) {
                 parameter.take(module);
+                if let Some(user) = recomputes.filter(|_| !parameter.whole.requires_grad()) {
+                    self.recomputed.borrow_mut().entry(user).or_default().insert(*index);
+                    parameter.take(user);
+                }
             }
             store.wait(cx, *index);
         }
@@ -201,13 +211,18 @@ impl Coordinator {
     /// `release_sub_module`: a module has run.
     pub fn release(&self, store: &Store, module: ModuleId, forward: bool) {
         let own = self.own(module);
-        let released = if self.trace.get() == Trace::Complete {
+        let mut released: BTreeSet<usize> = if self.trace.get() == Trace::Complete {
             self.to_release(store, module)
         } else {
             own.iter().copied().collect()
         };
+        let mut own: BTreeSet<usize> = own.into_iter().collect();
         if !forward {
             self.backward.borrow_mut().retain(|active| *active != module);
+            let recomputed = self.recomputed.borrow_mut().remove(&module).unwrap_or_default();
+            let leaves = |index: &&usize| store.get(**index).is_some_and(|parameter| !parameter.persists);
+            released.extend(recomputed.iter().filter(leaves));
+            own.extend(recomputed);
         }
         for index in own {
             if let Some(parameter) = store.get(index) {
@@ -246,7 +261,8 @@ impl Coordinator {
     /// `release_backward_leftovers`: modules whose inputs take no gradient do not learn that backward has left them.
     pub fn end_backward(&self, store: &Store) {
         while let Some(module) = self.backward.borrow_mut().pop() {
-            for index in self.own(module) {
+            let recomputed = self.recomputed.borrow_mut().remove(&module).unwrap_or_default();
+            for index in self.own(module).into_iter().chain(recomputed) {
                 let Some(parameter) = store.get(index) else { continue };
                 parameter.leave(module);
                 if !parameter.persists {
