@@ -51,7 +51,9 @@ mod tests {
             assert_eq!(offered, asked.is_some(), "{what}");
             if let Some(next) = asked {
                 let ran = Run::new(&next).map(drop);
-                assert!(named || ran.is_ok(), "{what} is offered: {ran:?}");
+                // Which parameters a loss does not reach, only a run shows; DDP fails of them, and says which key to set.
+                let unused = ran.as_ref().is_err_and(|error| error.key == at::ddp::find_unused_parameters);
+                assert!(named || unused || ran.is_ok(), "{what} is offered: {ran:?}");
             }
         }
         let elsewhere = [Group::Model, Group::Later];

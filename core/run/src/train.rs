@@ -728,7 +728,6 @@ mod tests {
             r#""precision":"bf16-amp","accumulation":3,"keep_outputs":true"#,
             r#""precision":"bf16-amp","accumulation":3,"trainer":"transformers""#,
             r#""precision":"fp16-amp","accumulation":4,"trainer":"transformers","clip_grad_norm":false,"checkpointing":"full""#,
-            r#""precision":"bf16","accumulation":3,"trainer":"transformers","loss_impl":"fused-linear""#,
             r#""precision":"bf16-amp","accumulation":3,"loss_impl":"chunked""#,
             r#""precision":"bf16-amp","accumulation":3,"loss_impl":"fused-linear","optimizer":"adamw-8bit""#,
             r#""precision":"bf16","accumulation":4,"loss_impl":"fused-linear","checkpointing":"full","zero_grad":"zero""#,

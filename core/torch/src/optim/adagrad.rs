@@ -6,6 +6,7 @@ use plimsoll_scenario::OptimizerImpl;
 
 use super::groups::by_dtype_apart;
 use super::lists::{Lists, Pass};
+use super::python_list::PythonList;
 use super::{Optimizer, like, state, with_gradients};
 use crate::Op;
 use crate::tensor::{Context, Tensor};
@@ -35,7 +36,7 @@ impl Optimizer for Adagrad {
             OptimizerImpl::Foreach | OptimizerImpl::Fused => {
                 let lists = Lists::of(parameters);
                 lists.run(cx, &[Pass::new(Op::ForeachAddcmulInPlace, 2, 1)]);
-                let (mut std, mut numerator) = (Vec::new(), Vec::new());
+                let (mut std, mut numerator) = (PythonList::default(), PythonList::default());
                 for group in by_dtype_apart(parameters) {
                     std = replaced(cx, Op::ForeachSqrt, &group, std);
                     numerator = replaced(cx, Op::ForeachMulScalar, &group, numerator);
@@ -66,7 +67,7 @@ impl Optimizer for Adagrad {
 }
 
 /// A list like `group`, made while the name still holds the `old` one.
-pub(super) fn replaced(cx: &Rc<Context>, op: Op, group: &[&Tensor], old: Vec<Tensor>) -> Vec<Tensor> {
+pub(super) fn replaced(cx: &Rc<Context>, op: Op, group: &[&Tensor], old: PythonList) -> PythonList {
     let new = group.iter().map(|p| like(cx, op, p)).collect();
     drop(old);
     new

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::groups::by_dtype;
 use super::lists::{Lists, Pass};
+use super::python_list::PythonList;
 use super::{Optimizer, like, state, with_gradients};
 use crate::Op;
 use crate::tensor::{Context, DType, Kind, Tensor};
@@ -92,12 +93,12 @@ impl Optimizer for Adam {
                 let lists = Lists::of(parameters);
                 lists.run(cx, &FOREACH[usize::from(!self.decays)..]);
                 lists.run(cx, self.maxima(Op::ForeachMaximumInPlace).as_slice());
-                let roots: Vec<Tensor> =
+                let roots: PythonList =
                     by_dtype(parameters).into_iter().map(|p| like(cx, Op::ForeachSqrt, p)).collect();
                 lists.run(cx, &ROOTS);
                 // Once `denom = _foreach_add(exp_avg_sq_sqrt, eps)` was a list of its own.
                 if !cx.machine().rules.has(&rules::ONE_ADAM_LIST) {
-                    let sums: Vec<Tensor> =
+                    let sums: PythonList =
                         by_dtype(parameters).into_iter().map(|p| like(cx, Op::ForeachAddScalar, p)).collect();
                     drop(sums);
                 }

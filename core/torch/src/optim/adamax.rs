@@ -6,6 +6,7 @@ use plimsoll_scenario::OptimizerImpl;
 
 use super::groups::by_dtype_apart;
 use super::lists::{Lists, Pass};
+use super::python_list::PythonList;
 use super::{Optimizer, like, state, with_gradients};
 use crate::Op;
 use crate::tensor::{Context, Tensor};
@@ -37,7 +38,7 @@ impl Optimizer for Adamax {
                 let lists = Lists::of(parameters);
                 lists.run(cx, &[Pass::new(Op::ForeachLerpInPlace, 2, 1), Pass::new(Op::ForeachMulInPlace, 1, 1)]);
                 for group in by_dtype_apart(parameters) {
-                    let sizes: Vec<Tensor> = group.iter().map(|p| like(cx, Op::ForeachAbs, p)).collect();
+                    let sizes: PythonList = group.iter().map(|p| like(cx, Op::ForeachAbs, p)).collect();
                     drop(sizes);
                 }
                 lists.run(

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use plimsoll_scenario::OptimizerImpl;
 
 use super::lists::{Lists, Pass};
+use super::python_list::PythonList;
 use super::{Optimizer, like, state, with_gradients};
 use crate::Op;
 use crate::tensor::{Context, DType, Kind, Tensor};
@@ -77,7 +78,7 @@ impl Optimizer for Lion {
         }
         // updates = [t.clone() for t in exp_avgs]: a copy of every moment, all at once.
         if self.implementation == OptimizerImpl::Foreach {
-            let updates: Vec<Tensor> = with_gradients(parameters).map(|(_, p)| like(cx, Op::Clone, p)).collect();
+            let updates: PythonList = with_gradients(parameters).map(|(_, p)| like(cx, Op::Clone, p)).collect();
             Lists::of(parameters).run(cx, &FOREACH);
             drop(updates);
         }

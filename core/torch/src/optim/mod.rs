@@ -14,6 +14,7 @@ mod lion;
 mod lists;
 mod muon;
 mod nadam;
+mod python_list;
 mod rmsprop;
 mod scaler;
 mod sgd;

@@ -7,6 +7,7 @@ use plimsoll_scenario::OptimizerImpl;
 use super::adagrad::replaced;
 use super::groups::by_dtype_apart;
 use super::lists::{Lists, Pass};
+use super::python_list::PythonList;
 use super::{Optimizer, state, with_gradients};
 use crate::Op;
 use crate::tensor::{Context, Tensor};
@@ -44,7 +45,7 @@ impl Optimizer for NAdam {
                         Pass::new(Op::ForeachAddcmulInPlace, 2, 1),
                     ],
                 );
-                let mut roots = Vec::new();
+                let mut roots = PythonList::default();
                 for group in by_dtype_apart(parameters) {
                     roots = replaced(cx, Op::ForeachSqrt, &group, roots);
                 }

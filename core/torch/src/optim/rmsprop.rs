@@ -7,6 +7,7 @@ use plimsoll_scenario::OptimizerImpl;
 use super::adagrad::replaced;
 use super::groups::by_dtype_apart;
 use super::lists::{Lists, Pass};
+use super::python_list::PythonList;
 use super::{Optimizer, state, with_gradients};
 use crate::Op;
 use crate::tensor::{Context, Tensor};
@@ -68,7 +69,7 @@ impl Optimizer for RmsProp {
         // its name keeps until the next is made.
         match self.implementation {
             OptimizerImpl::Foreach | OptimizerImpl::Fused => {
-                let mut avg = Vec::new();
+                let mut avg = PythonList::default();
                 for group in by_dtype_apart(parameters) {
                     avg = replaced(cx, self.root(true), &group, avg);
                 }

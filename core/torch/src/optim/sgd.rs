@@ -6,6 +6,7 @@ use plimsoll_scenario::OptimizerImpl;
 
 use super::groups::by_dtype_apart;
 use super::lists::{Lists, Pass};
+use super::python_list::PythonList;
 use super::{Optimizer, like, state, with_gradients};
 use crate::Op;
 use crate::tensor::{Context, Tensor};
@@ -44,13 +45,11 @@ impl Sgd {
             }
         } else {
             for group in by_dtype_apart(parameters) {
-                let mut sums: Vec<Tensor> = group.iter().map(|p| like(cx, Op::ForeachAddList, p)).collect();
+                let sums: PythonList = group.iter().map(|p| like(cx, Op::ForeachAddList, p)).collect();
                 let of = group.first().map(|p| p.dtype());
                 for (i, p) in with_gradients(parameters).filter(|(_, p)| Some(p.dtype()) == of) {
                     self.buffer(cx, Op::Clone, (i, p));
                 }
-                // A list lets go of its last first.
-                sums.reverse();
                 drop(sums);
             }
         }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use plimsoll_scenario::OptimizerImpl;
 
 use super::groups::by_dtype_apart;
+use super::python_list::PythonList;
 use super::{Optimizer, like, with_gradients};
 use crate::Op;
 use crate::ops::inside;
@@ -104,7 +105,7 @@ fn single(parameters: &[Tensor]) {
 
 /// `_multi_tensor_adafactor`: matrices and the rest of each dtype apart, in the order in which they come.
 fn multi(cx: &Rc<Context>, parameters: &[Tensor]) {
-    let mut updates: Vec<Tensor> = Vec::new();
+    let mut updates = PythonList::default();
     for group in by_dtype_apart(parameters) {
         let (matrices, rest): (Vec<&Tensor>, Vec<&Tensor>) = group.iter().partition(|p| p.dims().len() > 1);
         let first_is_matrix = group.first().is_some_and(|p| p.dims().len() > 1);
@@ -120,19 +121,19 @@ fn multi(cx: &Rc<Context>, parameters: &[Tensor]) {
 }
 
 /// `var_estimates` of one list.
-fn estimates(cx: &Rc<Context>, list: &[&Tensor]) -> Vec<Tensor> {
+fn estimates(cx: &Rc<Context>, list: &[&Tensor]) -> PythonList {
     let factored: Option<Vec<_>> = list.iter().map(|p| factors(p).map(|sizes| (*p, sizes))).collect();
     let Some(factored) = factored else {
-        let squared: Vec<Tensor> = list.iter().map(|p| like(cx, Op::ForeachMulList, p)).collect();
+        let squared: PythonList = list.iter().map(|p| like(cx, Op::ForeachMulList, p)).collect();
         drop(squared);
         return list.iter().map(|p| like(cx, Op::Clone, p)).collect();
     };
     for which in 0..2 {
-        let means: Vec<Tensor> = factored.iter().map(|(p, sizes)| norm(p, &sizes[which])).collect();
+        let means: PythonList = factored.iter().map(|(p, sizes)| norm(p, &sizes[which])).collect();
         drop(means);
     }
-    let estimates: Vec<Tensor> = list.iter().map(|p| outer(p)).collect();
-    let means: Vec<Tensor> = factored.iter().map(|(p, sizes)| result(p, Op::MeanDim, &sizes[2])).collect();
+    let estimates: PythonList = list.iter().map(|p| outer(p)).collect();
+    let means: PythonList = factored.iter().map(|(p, sizes)| result(p, Op::MeanDim, &sizes[2])).collect();
     drop(means);
     estimates
 }
