@@ -85,9 +85,9 @@ fn foreach_adam_makes_a_copy_of_every_parameter_at_once() {
             "+_foreach_sqrt [64, 32] float32",
             "+_foreach_sqrt [64] float32",
             "+_foreach_sqrt [32] float32",
-            "-_foreach_sqrt [64, 32] float32",
+            "-_foreach_sqrt [32] float32",
             "-_foreach_sqrt [64] float32",
-            "-_foreach_sqrt [32] float32"
+            "-_foreach_sqrt [64, 32] float32"
         ]
     );
 }
