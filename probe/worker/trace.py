@@ -75,7 +75,7 @@ class Tape:
     """Every storage on the card, who holds it, and until when."""
 
     def __init__(self):
-        self.code, self.storages = [], []
+        self.code, self.storages, self.kernels = [], [], {}
         self.alive = {}
         self.handles = self.taken = 0
         self.phase, self.begun = "", 0
@@ -170,6 +170,20 @@ class Tape:
                 known = self.alive.get(tensor.untyped_storage()._cdata)
                 if known is not None and self.storages[known[0]][3] == BUFFER:
                     self.storages[known[0]][3] = name
+
+    def run(self, func, args, out):
+        """Notes what a kernel was given that holds something of its own while it runs, beside what it has just made."""
+        base = func._schema.name.split("::")[-1]
+        told = KERNELS.get(base)
+        if told is None or self.closed:
+            return
+        told = told(args, out)
+        if told is None:
+            return
+        made, operands, numbers = told
+        known = self.alive.get(made.untyped_storage()._cdata)
+        if known is not None and known[0] == len(self.storages) - 1:
+            self.kernels[known[0]] = name_of(func), [operand(tensor) for tensor in operands], numbers
 
     def given(self, *things):
         """Notes what a call is given. Lists made here go at once: a tensor in one would live on."""
@@ -316,6 +330,67 @@ WHOLE = {
 }
 
 PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "_grouped_mm"}
+
+def operand(tensor):
+    """Sizes, strides and dtype of what a kernel is given."""
+    return list(tensor.shape), list(tensor.stride()), short(tensor.dtype)
+
+
+def reduction(dims):
+    """A sum over the dimensions that the argument of this number names, or over all: a bit each."""
+    def told(args, out):
+        over = args[dims] if len(args) > dims else None
+        over = [over] if isinstance(over, int) else list(over) if over else range(args[0].dim())
+        return out, [args[0]], [sum(1 << at for at in {dim % args[0].dim() for dim in over})] if args[0].dim() else [0]
+    return told
+
+
+def layer_norm_backward(args, out):
+    grad, x, weight, wanted = args[0], args[1], args[5], args[7]
+    made = [tensor for tensor in out if tensor is not None]
+    if weight is None or not made:
+        return None
+    return made[-1], [grad, x, weight], [sum(map(bool, wanted[1:]))]
+
+
+def convolution_backward(args, out):
+    made = [tensor for tensor in out if tensor is not None]
+    return (made[-1], list(args[:3]), [int(out[2] is not None)]) if made else None
+
+
+def rows_added(args, out):
+    indices = [index for index in args[1] if index is not None]
+    if not (len(args) > 3 and args[3]) or not indices:
+        return None
+    return out, [args[2], indices[0]], []
+
+
+def flash(args, out):
+    # Keys are shared among blocks only where nothing is dropped.
+    dropped = args[3] if len(args) > 3 else 0.0
+    made = [tensor for tensor in out if hasattr(tensor, "untyped_storage") and tensor.device.type == "cuda"]
+    return (made[-1], [args[0], args[1]], []) if made and not dropped else None
+
+
+def efficient(args, out):
+    made = [tensor for tensor in out if hasattr(tensor, "untyped_storage") and tensor.device.type == "cuda"]
+    return (made[-1], [args[0], args[2]], []) if made else None
+
+
+# Operators whose kernels hold something of their own while they run, which follows from what they are given: how that is told,
+# as the storage that is made last, the operands and numbers (docs/hull.md).
+KERNELS = {
+    "sum": reduction(1), "mean": reduction(1), "linalg_vector_norm": reduction(2),
+    "native_layer_norm": lambda args, out: (out[-1], [args[0]], []),
+    "native_layer_norm_backward": layer_norm_backward,
+    "_softmax_backward_data": lambda args, out: (out, [args[1]], []),
+    "embedding_dense_backward": lambda args, out: (out, [args[0], args[1]], []),
+    "convolution_backward": convolution_backward,
+    "index_put": rows_added, "index_put_": rows_added, "_index_put_impl_": rows_added, "_unsafe_index_put": rows_added,
+    "_scaled_dot_product_flash_attention": flash,
+    "_scaled_dot_product_efficient_attention": efficient,
+    "_scaled_dot_product_flash_attention_backward": lambda args, out: (out[2], [args[0], args[4]], []),
+}
 
 # Operators whose results have more memory than their sizes say.
 PADDED = set()
@@ -563,6 +638,7 @@ def watch_class():
             for tensor in leaves:
                 if tensor.device.type == "cuda":
                     self.tape.see(tensor)
+            self.tape.run(func, args, out)
             return out
 
         def is_composite(self, func):
@@ -1979,10 +2055,10 @@ def record(job, module, sizes, precision, capability, direct, checkpoint, varian
         "precision": precision,
         "capability": list(capability),
         "same": sorted(list(c) for c in attention.same),
-        "kernels": attention.taken,
         "built": built,
         "code": in_order(tape.code),
         "storages": tape.storages,
+        "ran": tape.kernels,
         "modules": tape.module_names,
         "loaded": loaded,
         "parameters": described,

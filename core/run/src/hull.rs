@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use plimsoll_catalog::Gpu;
 use plimsoll_ground::{Error, Result};
-use plimsoll_ledger::hull::{Hull, Parameter, Segment, Step, Tape, Way, values};
+use plimsoll_ledger::hull::{Hull, Kernel, Operand, Parameter, Segment, Step, Tape, Way, values};
 use plimsoll_ledger::{DType, GradFnId, Kind, ModuleId, OpId};
 use plimsoll_scenario::{HullModel, Scenario, at};
 use plimsoll_torch::nn::{ShardPlan, Sharded};
 use plimsoll_torch::ops;
 use plimsoll_torch::optim::{self, GradScaler};
-use plimsoll_torch::tensor::{Context, Tensor, Told, ToldShape};
+use plimsoll_torch::tensor::{Context, Geometry, Tensor, Told, ToldShape};
 
 /// The tape that is played.
 #[derive(Clone, Debug)]
@@ -60,6 +60,8 @@ pub struct Player {
     left: Vec<Option<Tensor>>,
     /// What nothing lets go of.
     kept: Vec<Tensor>,
+    /// Of each storage what its kernel was given, where that holds something while it runs.
+    kernels: Vec<Option<Rc<ops::ToldKernel>>>,
     /// Of each operator the kernel of attention whose backward it is.
     attention: Vec<Option<ops::Kernel>>,
     /// Storages that are the gradients of several parameters.
@@ -144,6 +146,7 @@ impl Player {
             sharded: Vec::new(),
             left: Vec::new(),
             kept: Vec::new(),
+            kernels: kernels(&hull, tape, &values),
             attention: hull.ops.iter().map(|name| ops::Kernel::of_backward(name)).collect(),
             shared: shared_gradients(tape),
             begun: false,
@@ -324,7 +327,7 @@ impl Player {
                     let tensor = self.come(cx, storage, None);
                     self.now.ids.push(tensor.storage_id());
                     self.now.held.push(Some(tensor));
-                    self.attends(cx, storage);
+                    self.runs(cx, storage);
                 }
                 Step::Dropped(storage) => {
                     let place = match storage.checked_sub(segment.first) {
@@ -365,6 +368,17 @@ impl Player {
                 Step::Arrived(parameter) => self.arrived(cx, segment, parameter as usize),
                 Step::Product(bias) => cx.product_told(bias, at >= segment.begins[1] as usize),
             }
+        }
+    }
+
+    /// What the kernel holds while it runs that has made this storage, or writes to it.
+    fn runs(&mut self, cx: &Rc<Context>, storage: u32) {
+        let kernel = self.kernels.get(storage as usize).cloned().flatten();
+        let copies = kernel.as_ref().map(|kernel| kernel.copies(cx));
+        self.attends(cx, storage);
+        drop(copies);
+        if let Some(kernel) = kernel {
+            kernel.run(cx, self.shape(self.tape.tape().storages[storage as usize].shape).geometry());
         }
     }
 
@@ -443,6 +457,25 @@ impl Player {
         let rest = now.held.into_iter().chain(now.handles).chain(now.taken).flatten();
         self.kept.extend(rest);
     }
+}
+
+/// Of each storage of a tape the kernel that is told of, at the sizes that the hull's expressions come to.
+fn kernels(hull: &Hull, tape: &Tape, values: &[Option<u64>]) -> Vec<Option<Rc<ops::ToldKernel>>> {
+    let list = |shape: u32| -> Option<Vec<u64>> {
+        let exprs = hull.shapes.get(shape as usize)?;
+        exprs.iter().map(|expr| values.get(*expr as usize).copied().flatten()).collect()
+    };
+    let given = |Operand(sizes, strides, name): &Operand| {
+        let geometry = Geometry::strided(&list(*sizes)?, &list(*strides)?)?;
+        Some(ops::Given { geometry, dtype: dtype(hull.dtypes.get(*name as usize)?) })
+    };
+    let kernel = |kernel: &Kernel| {
+        let operands = kernel.operands.iter().map(given).collect::<Option<Vec<_>>>()?;
+        ops::ToldKernel::of(hull.ops.get(kernel.op as usize)?, operands, kernel.numbers.clone()).map(Rc::new)
+    };
+    let all: Vec<Option<Rc<ops::ToldKernel>>> = hull.kernels.iter().map(kernel).collect();
+    let of = |number: u32| all.get((number as usize).checked_sub(1)?).cloned().flatten();
+    tape.storages.iter().map(|born| of(born.kernel)).collect()
 }
 
 /// Storages that are the gradients of several parameters, in order.

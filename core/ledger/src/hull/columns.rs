@@ -29,6 +29,9 @@ struct TapeColumns {
     op: Vec<u32>,
     module: Vec<u32>,
     node: Vec<u32>,
+    /// Empty where no kernel is told of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    kernel: Vec<u32>,
     segments: [SegmentColumns; 3],
     asked: Vec<(String, String, String)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -250,6 +253,10 @@ impl Serialize for Tape {
                 self.storages.iter().filter_map(|born| by(&mut last, born.module)).collect()
             },
             node: column(|born| born.node),
+            kernel: {
+                let kernels = column(|born| born.kernel);
+                if kernels.iter().all(|kernel| *kernel == 0) { Vec::new() } else { kernels }
+            },
             segments: [a.into(), b.into(), c.into()],
             asked: self.asked.clone(),
             blocks: self.blocks.clone(),
@@ -265,7 +272,8 @@ impl<'de> Deserialize<'de> for Tape {
         let columns = TapeColumns::deserialize(deserializer)?;
         let count = columns.bytes.len();
         let others = [&columns.shape, &columns.dtype, &columns.op, &columns.module, &columns.node];
-        if others.iter().any(|column| column.len() != count) {
+        let kernels = columns.kernel.len();
+        if others.iter().any(|column| column.len() != count) || (kernels != 0 && kernels != count) {
             return Err(D::Error::custom("columns of storages are not equally long"));
         }
         let mut parameters = columns.parameters;
@@ -293,6 +301,7 @@ impl<'de> Deserialize<'de> for Tape {
             op: columns.op[at],
             module: modules[at],
             node: columns.node[at],
+            kernel: columns.kernel.get(at).copied().unwrap_or(0),
         });
         let storages = storages.collect();
         let mut first = columns.loaded;

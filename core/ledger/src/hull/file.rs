@@ -7,7 +7,7 @@ use plimsoll_ground::{Error, Result};
 
 use super::packed::{pack, unpack};
 use super::tape::{Segment, Step, Tape, Way};
-use super::{Chosen, Expr, Hull, phases};
+use super::{Chosen, Expr, Hull, Kernel, Operand, phases};
 
 /// The longest file that is read.
 pub const MOST_BYTES: usize = 4 << 20;
@@ -24,6 +24,8 @@ const MOST_WITNESSES: usize = 16;
 /// The longest name, and the most dimensions.
 pub(super) const LONGEST_NAME: usize = 1024;
 const MOST_DIMENSIONS: usize = 16;
+/// The most tensors that a kernel is said to be given.
+const MOST_OPERANDS: usize = 8;
 /// The most multiplications and instructions that playing all witnesses may take: some seconds.
 const MOST_WORK: usize = 400_000_000;
 
@@ -99,6 +101,19 @@ impl Hull {
         if self.shapes.iter().any(|shape| shape.len() > MOST_DIMENSIONS || !shape.iter().all(expr)) {
             return Err(wrong("a shape refers to an expression that is not there"));
         }
+        let shape = |number: u32| (number as usize) < self.shapes.len();
+        let given = |Operand(sizes, strides, dtype): &Operand| {
+            shape(*sizes) && shape(*strides) && (*dtype as usize) < self.dtypes.len()
+        };
+        let kernel = |kernel: &Kernel| {
+            (kernel.op as usize) < self.ops.len()
+                && kernel.operands.len() <= MOST_OPERANDS
+                && kernel.numbers.len() <= MOST_OPERANDS
+                && kernel.operands.iter().all(given)
+        };
+        if self.kernels.len() > MOST_ROWS || !self.kernels.iter().all(kernel) {
+            return Err(wrong("a kernel was given what is not there"));
+        }
         if self.tapes.is_empty() || self.tapes.len() > MOST_TAPES {
             return Err(wrong(format!("it has {} tapes, not 1 to {MOST_TAPES}", self.tapes.len())));
         }
@@ -121,7 +136,8 @@ impl Hull {
                 && within(born.dtype, self.dtypes.len())
                 && within(born.op, self.ops.len())
                 && within(born.module, self.modules.len())
-                && within(born.node, self.nodes.len());
+                && within(born.node, self.nodes.len())
+                && (born.kernel as usize) <= self.kernels.len();
             if !sound {
                 return Err(wrong(format!("storage {index} refers to something that is not there")));
             }

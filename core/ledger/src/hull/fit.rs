@@ -7,7 +7,7 @@ use super::recording::{Apart, Recording};
 use super::repeats::matched;
 use super::solve::Solver;
 use super::tape::{Born, Step, Tape};
-use super::{Axis, Chosen, Hull, Parameter, Phase, Variant, Witness, phases, values};
+use super::{Axis, Chosen, Hull, Kernel, Operand, Parameter, Phase, Variant, Witness, kernel, phases, values};
 
 /// What is to be recorded, as it is said at the head of the file.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +49,7 @@ impl Hull {
             dtypes: Vec::new(),
             exprs: Vec::new(),
             shapes: Vec::new(),
+            kernels: Vec::new(),
             tapes: Vec::new(),
         }
     }
@@ -132,8 +133,8 @@ pub fn fit_whole(
             return Ok(None);
         }
         let values = values(&hull.exprs, &other.at);
-        let comes = |((bytes, _), storage): (&(u32, Vec<u32>), &super::recording::Come)| {
-            values.get(*bytes as usize).copied().flatten() == Some(storage.0)
+        let comes = |(size, storage): (&Size, &super::recording::Come)| {
+            values.get(size.bytes as usize).copied().flatten() == Some(storage.0)
         };
         if !of_whole.iter().zip(&other.recording.storages).all(comes) {
             return Ok(None);
@@ -147,25 +148,24 @@ fn nothing() -> Error {
     Error::new("trace", "nothing was recorded", "record at a few sizes")
 }
 
-fn add(
-    hull: &mut Hull,
-    precision: &str,
-    holds: Holds<'_>,
-    recording: &Recording,
-    apart: Apart,
-    sizes: &[(u32, Vec<u32>)],
-) {
+fn add(hull: &mut Hull, precision: &str, holds: Holds<'_>, recording: &Recording, apart: Apart, sizes: &[Size]) {
     let mut tape = written(hull, precision, recording, apart, sizes);
     tape.variant = holds.variant.cloned().unwrap_or_default();
     (tape.batch, tape.cards, tape.checkpointed) = (holds.batch, holds.cards.to_vec(), holds.checkpointed);
     hull.tapes.push(tape);
 }
 
-/// Bytes and shape of every storage as expressions.
-type Sizes = Vec<(u32, Vec<u32>)>;
+/// What of a storage goes by the axes, as expressions.
+#[derive(Clone, Debug, Default)]
+struct Size {
+    bytes: u32,
+    shape: Vec<u32>,
+    /// What the kernel that makes it was given, where that is told.
+    kernel: Option<kernel::Expressed>,
+}
 
 /// The recordings taken apart, the expressions of every storage's size, and how many roundings the points leave loose.
-fn expressed(hull: &mut Hull, trials: &[Trial]) -> Result<(Vec<Apart>, Sizes, usize)> {
+fn expressed(hull: &mut Hull, trials: &[Trial]) -> Result<(Vec<Apart>, Vec<Size>, usize)> {
     let Some(first) = trials.first() else { return Err(nothing()) };
     let mut parts = Vec::with_capacity(trials.len());
     for trial in trials {
@@ -180,7 +180,7 @@ fn expressed(hull: &mut Hull, trials: &[Trial]) -> Result<(Vec<Apart>, Sizes, us
     let mut solver =
         Solver::new(trials.iter().map(|trial| trial.at.clone()).collect(), std::mem::take(&mut hull.exprs));
     let mut missing: Vec<String> = Vec::new();
-    let mut sizes: Sizes = Vec::with_capacity(kept);
+    let mut sizes: Vec<Size> = Vec::with_capacity(kept);
     for index in 0..kept {
         let at = |trial: &Trial| trial.recording.storages[index].0;
         let bytes: Vec<u64> = trials.iter().map(at).collect();
@@ -191,9 +191,15 @@ fn expressed(hull: &mut Hull, trials: &[Trial]) -> Result<(Vec<Apart>, Sizes, us
             .collect();
         let numbers: Option<Vec<u32>> = dimensions.iter().map(|d| solver.dimension(d)).collect();
         match solver.bytes(&bytes, &dimensions) {
-            Some(number) => sizes.push((number, numbers.filter(|_| same_rank).unwrap_or_else(|| vec![number]))),
+            Some(number) => {
+                sizes.push(Size {
+                    bytes: number,
+                    shape: numbers.filter(|_| same_rank).unwrap_or_else(|| vec![number]),
+                    kernel: None,
+                });
+            }
             None => {
-                sizes.push((0, Vec::new()));
+                sizes.push(Size::default());
                 let (_, shape, _, op, module, _) = &first.recording.storages[index];
                 let module = first.recording.modules.get(*module as usize).map_or("", String::as_str);
                 missing.push(format!("{op} {shape:?} in {module:?}: {bytes:?} bytes"));
@@ -201,6 +207,13 @@ fn expressed(hull: &mut Hull, trials: &[Trial]) -> Result<(Vec<Apart>, Sizes, us
         }
     }
     let loose = solver.loose;
+    // Behind all of them, whose expressions are the same whether kernels are told of or not.
+    for (index, size) in sizes.iter_mut().enumerate() {
+        let runs: Option<Vec<&kernel::Run>> =
+            trials.iter().map(|trial| trial.recording.kernels.get(&(index as u32))).collect();
+        let runs = runs.filter(|runs| kernel::alike(runs));
+        size.kernel = runs.and_then(|runs| kernel::expressed(&runs, |values| solver.dimension(values)));
+    }
     hull.exprs = solver.into_table();
     if !missing.is_empty() {
         let points: Vec<&Vec<u64>> = trials.iter().map(|trial| &trial.at).collect();
@@ -280,21 +293,30 @@ fn alike(hull: &Hull, first: &Trial, one: &Apart, other: &Trial, two: &Apart) ->
     Ok(())
 }
 
-fn written(hull: &mut Hull, precision: &str, recording: &Recording, apart: Apart, sizes: &[(u32, Vec<u32>)]) -> Tape {
+fn written(hull: &mut Hull, precision: &str, recording: &Recording, apart: Apart, sizes: &[Size]) -> Tape {
     let mut shapes = Table::of(&mut hull.shapes);
     let (mut ops, mut nodes) = (Table::of(&mut hull.ops), Table::of(&mut hull.nodes));
     let (mut dtypes, mut modules) = (Table::of(&mut hull.dtypes), Table::of(&mut hull.modules));
     let names: Vec<u32> = recording.modules.iter().map(|name| modules.number(name)).collect();
-    let storages =
-        sizes.iter().zip(&recording.storages).map(|((bytes, shape), (_, _, dtype, op, module, node))| Born {
-            bytes: *bytes,
-            shape: shapes.number(shape),
+    let mut kernels = Table::of(&mut hull.kernels);
+    let mut storages = Vec::with_capacity(sizes.len());
+    for (size, (_, _, dtype, op, module, node)) in sizes.iter().zip(&recording.storages) {
+        let kernel = size.kernel.as_ref().map(|(op, operands, numbers)| {
+            let operands = operands.iter().map(|(sizes, strides, dtype)| {
+                Operand(shapes.number(sizes), shapes.number(strides), dtypes.number(dtype))
+            });
+            Kernel { op: ops.number(op), operands: operands.collect(), numbers: numbers.clone() }
+        });
+        storages.push(Born {
+            bytes: size.bytes,
+            shape: shapes.number(&size.shape),
             dtype: dtypes.number(dtype),
             op: ops.number(op),
             module: names.get(*module as usize).copied().unwrap_or(0),
             node: nodes.number(node),
+            kernel: kernel.map_or(0, |kernel| kernels.number(&kernel) + 1),
         });
-    let storages = storages.collect();
+    }
     let mut segments = apart.segments;
     for step in segments.iter_mut().flat_map(|segment| segment.steps.iter_mut()) {
         if let Step::Module(number) = step {

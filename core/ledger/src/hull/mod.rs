@@ -10,6 +10,7 @@ mod columns;
 mod expr;
 mod file;
 mod fit;
+mod kernel;
 mod measure;
 mod names;
 mod packed;
@@ -26,6 +27,7 @@ pub use checkpoint::{Chosen, names_match};
 pub use expr::{Expr, Term, values};
 pub use file::{MOST_BYTES, MOST_UNPACKED};
 pub use fit::{Asked, Holds, Trial, fit, fit_whole, same_but_for_marks, same_program};
+pub use kernel::{Kernel, Operand};
 pub use measure::{Phase, phases};
 pub use packed::ANY as MAGIC;
 pub use recording::{Recording, Reply};
@@ -61,6 +63,9 @@ pub struct Hull {
     pub exprs: Vec<Expr>,
     /// Shapes that storages are made for: an expression a dimension.
     pub shapes: Vec<Vec<u32>>,
+    /// What kernels were given that hold something of their own while they run; which they are, the operators of the storages say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernels: Vec<Kernel>,
     /// One for each precision and kind of card that differ.
     pub tapes: Vec<Tape>,
 }

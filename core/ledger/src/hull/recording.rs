@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use plimsoll_ground::{Error, Result};
 use serde::Deserialize;
 
+use super::kernel::Run;
 use super::tape::{Segment, Step, Way};
 
 /// A line of the recorder's.
@@ -60,6 +61,9 @@ pub struct Recording {
     pub(super) code: Vec<Raw>,
     /// Bytes, shape, dtype, op, module, autograd's function.
     pub(super) storages: Vec<Come>,
+    /// What the kernels were given that made these storages; older recorders do not say.
+    #[serde(default, rename = "ran")]
+    pub(super) kernels: BTreeMap<u32, Run>,
     pub(super) modules: Vec<String>,
     /// Names of modules that repeat in a list.
     #[serde(default)]

@@ -6,10 +6,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::kernel::Run;
 use super::recording::{Apart, Recording};
 
-/// What a storage comes as: the micro-batch, the module within the list's, operator, autograd's function, type, bytes, shape.
-type Come<'r> = (usize, &'r str, &'r str, &'r str, &'r str, u64, &'r [u64]);
+/// What a storage comes as: the micro-batch, the module within the list's, operator, autograd's function, type, bytes, shape, what its
+/// kernel was given.
+type Come<'r> = (usize, &'r str, &'r str, &'r str, &'r str, u64, &'r [u64], Option<&'r Run>);
 
 /// Storages of one place, in the order they come.
 #[derive(Default)]
@@ -50,7 +52,8 @@ impl<'r> Places<'r> {
                     Some((list, index, below)) => (places.listed.entry((list, index)).or_default(), below),
                     None => (places.others.entry((part, name)).or_default(), name),
                 };
-                place.come.push((part, below, op, node, dtype, *bytes, shape));
+                let run = recording.kernels.get(&(storage as u32));
+                place.come.push((part, below, op, node, dtype, *bytes, shape, run));
                 place.storages.push(storage);
             }
         }

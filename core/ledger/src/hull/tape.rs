@@ -67,6 +67,9 @@ pub struct Born {
     pub module: u32,
     /// The number of its autograd function's name.
     pub node: u32,
+    /// What the kernel that makes it was given, as a number of [`Hull::kernels`](super::Hull::kernels) and one more; 0 where that is not
+    /// told.
+    pub kernel: u32,
 }
 
 /// A micro-batch.

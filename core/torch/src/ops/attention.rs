@@ -111,9 +111,9 @@ fn layout(kernel: Kernel, x: &Tensor, d: u64) -> Geometry {
 }
 
 /// Whether `[batch, heads, seq, dim]` is no contiguous `[batch, seq, heads, dim]`.
-fn heads_first(x: &Tensor) -> bool {
-    let strides = x.geometry().strides();
-    x.size(1) > 1 && x.size(2) > 1 && strides[1] > strides[2]
+pub(super) fn heads_first(x: &Geometry) -> bool {
+    matches!((x.dims(), x.strides()), (&[_, heads, rows, _], &[_, by_head, by_row, _])
+        if heads > 1 && rows > 1 && by_head > by_row)
 }
 
 /// Flash attention pads the head size to a multiple of 8 first (`pad_last_dim`).
@@ -221,7 +221,7 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
         let contiguous: Vec<Tensor> = [Some(g.grad()), kept.get(1)]
             .into_iter()
             .flatten()
-            .filter(|x| inner && heads_first(x))
+            .filter(|x| inner && heads_first(x.geometry()))
             .map(|x| launch.make(by_sequence(x.size(0), x.size(1), x.size(2), x.size(3)), x.dtype()))
             .collect();
         let mut gradient = |x: &Tensor| launch.make(layout(kernel, x, x.size(3)), x.dtype());

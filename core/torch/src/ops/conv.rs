@@ -23,6 +23,12 @@ impl Window {
     }
 }
 
+/// Whether a gradient is in the order that the forward ran in, channels last or row-major, and needs no copy for the convolution's
+/// backward (`cudnn_convolution_backward` in Conv_v8.cpp and ConvShared.cpp).
+pub(super) fn is_ready(gradient: &Geometry, last: bool) -> bool {
+    if last { is_channels_last(gradient) } else { gradient.is_contiguous() }
+}
+
 /// Whether the strides of `[N, C, H, W]` say channels last (`is_channels_last_strides_2d` in `c10/core/MemoryFormat.h`).
 pub(super) fn is_channels_last(geometry: &Geometry) -> bool {
     let (dims, strides) = (geometry.dims(), geometry.strides());
@@ -94,10 +100,8 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
     let has_bias = bias.is_some();
     tape.record([&mut out], move |g| {
         let (x, weight) = (saved[0].unpack(), saved[1].unpack());
-        // `cudnn_convolution_backward` in Conv_v8.cpp and ConvShared.cpp: the gradient in the order that the forward ran in.
-        let ready = if last { is_channels_last(g.grad().geometry()) } else { g.grad().geometry().is_contiguous() };
-        let copy =
-            (!ready).then(|| inside::Scratch::converted(g.cx(), Op::ConvolutionBackward, &sizes, g.grad().dtype()));
+        let copy = (!is_ready(g.grad().geometry(), last))
+            .then(|| inside::Scratch::converted(g.cx(), Op::ConvolutionBackward, &sizes, g.grad().dtype()));
         let mut launch = backward_launch(g, &x, &weight, flops);
         let mut gradient = |like: &Tensor| {
             let sizes = [like.size(0), like.size(1), like.size(2), like.size(3)];

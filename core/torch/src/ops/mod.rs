@@ -44,6 +44,7 @@ mod select;
 mod similarity;
 mod slices;
 mod softmax;
+mod told;
 mod view;
 
 #[cfg(test)]
@@ -89,6 +90,7 @@ pub use select::{clamp, clamp_max, clamp_numbers, index, index_one, maximum, unb
 pub use similarity::{div, exp, sum_last};
 pub use slices::filled;
 pub use softmax::{softmax, softmax_fp32, softmax_to};
+pub use told::{Given, ToldKernel};
 pub use view::{
     CHANNELS_FIRST, CHANNELS_LAST, cat, clone, contiguous, expand, first, narrow, permute, reshape, select, split,
     split_in_two, transpose, unsqueeze, view, whole,

@@ -35,6 +35,17 @@ impl Geometry {
         Self(Rc::new(g))
     }
 
+    /// These sizes and strides; `None` where there are more than six, or not as many of both.
+    pub fn strided(sizes: &[u64], strides: &[u64]) -> Option<Self> {
+        if sizes.len() > MAX_RANK || sizes.len() != strides.len() {
+            return None;
+        }
+        let mut g = Layout { rank: sizes.len() as u8, dims: [1; MAX_RANK], strides: [1; MAX_RANK] };
+        g.dims[..sizes.len()].copy_from_slice(sizes);
+        g.strides[..strides.len()].copy_from_slice(strides);
+        Some(Self(Rc::new(g)))
+    }
+
     /// Sizes.
     pub fn dims(&self) -> &[u64] {
         &self.0.dims[..usize::from(self.0.rank)]

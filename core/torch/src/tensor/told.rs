@@ -48,6 +48,11 @@ impl ToldShape {
     pub fn sizes(&self) -> &[u64] {
         &self.sizes
     }
+
+    /// The geometry that stands for them.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
 }
 
 /// The geometry of a recorded tensor. One of more dimensions than ours have has its first ones in one: it is as large, and what
