@@ -1,7 +1,8 @@
 //! A recording that was made up by hand, the way the recorder writes it: one weight, a batch, a loss, a gradient.
 
 use super::{
-    Asked, Axis, Chosen, Holds, Hull, MAGIC, Recording, Trial, fit, fit_whole, names_match, phases, same_program,
+    Asked, Axis, Chosen, Holds, Hull, MAGIC, Operand, Recording, Trial, fit, fit_whole, names_match, phases,
+    same_program, values,
 };
 
 /// Who holds what is saved.
@@ -121,10 +122,13 @@ fn trial(at: [u64; 2], mode: Mode) -> Trial {
     Trial { at: at.to_vec(), recording: recording(&at, mode) }
 }
 
-fn hull() -> Hull {
+fn empty() -> Hull {
     let axis = |name: &str| Axis { name: name.to_owned(), usual: 64, least: 1, step: 1 };
-    let mut hull =
-        Hull::new(Asked { model: "by:hand".to_owned(), axes: vec![axis("B"), axis("S")], ..Asked::default() });
+    Hull::new(Asked { model: "by:hand".to_owned(), axes: vec![axis("B"), axis("S")], ..Asked::default() })
+}
+
+fn hull() -> Hull {
+    let mut hull = empty();
     let trials: Vec<Trial> =
         [[2, 64], [3, 64], [2, 65], [5, 63], [3, 49], [4, 57], [2, 83]].map(|at| trial(at, Mode::Tape)).into();
     trials.iter().skip(1).for_each(|other| same_program(&hull, &trials[0], other).unwrap());
@@ -328,4 +332,48 @@ fn what_repeats_is_learnt_from_a_shorter_model_and_no_further_than_it_holds() {
     // One that is unlike any at the first point.
     let (short, odd) = (vec![stacked([2, 80], &three, Some(3))], [stacked([2, 80], &six, Some(3))]);
     assert_eq!(fit_whole(&mut empty(), "fp32", Holds::default(), &odd, &short).unwrap(), None);
+}
+
+/// A recording whose third storage a kernel makes that was given a tensor of `[B, S]`, beside one that is the same everywhere.
+fn told_of(at: [u64; 2], numbers: &[u32]) -> Trial {
+    let mut trial = trial(at, Mode::Tape);
+    let given = |sizes: [u64; 2]| (sizes.to_vec(), vec![sizes[1], 1], "float32".to_owned());
+    let run = ("sum.dim_IntList".to_owned(), vec![given(at), given([8, 3])], numbers.to_vec());
+    trial.recording.kernels.insert(2, run);
+    trial
+}
+
+#[test]
+fn what_a_kernel_was_given_is_said_by_expressions() {
+    let mut hull = empty();
+    let points = [[2, 64], [3, 64], [2, 65], [5, 63], [3, 49], [4, 57], [2, 83]];
+    let trials: Vec<Trial> = points.map(|at| told_of(at, &[1])).into();
+    fit(&mut hull, "fp32", Holds { cards: &[(8, 0)], ..Holds::default() }, &trials).unwrap();
+    let kernel = hull.tapes[0].storages[2].kernel;
+    assert_eq!(hull.tapes[0].storages.iter().filter(|born| born.kernel != 0).count(), 1);
+    let kernel = &hull.kernels[kernel as usize - 1];
+    assert_eq!((hull.ops[kernel.op as usize].as_str(), &kernel.numbers[..]), ("sum.dim_IntList", &[1][..]));
+    let values = values(&hull.exprs, &[100, 1000]);
+    let of =
+        |shape: u32| -> Vec<u64> { hull.shapes[shape as usize].iter().map(|e| values[*e as usize].unwrap()).collect() };
+    let sizes: Vec<[Vec<u64>; 2]> = kernel.operands.iter().map(|Operand(a, b, _)| [of(*a), of(*b)]).collect();
+    assert_eq!(sizes, [[vec![100, 1000], vec![1000, 1]], [vec![8, 3], vec![3, 1]]]);
+    assert_eq!(Hull::from_bytes(&hull.to_bytes().unwrap()).unwrap(), hull);
+    let wrong = |change: fn(&mut Hull)| {
+        let mut other = hull.clone();
+        change(&mut other);
+        Hull::from_bytes(&other.to_bytes().unwrap()).unwrap_err().to_string()
+    };
+    assert!(wrong(|hull| hull.kernels[0].op = 99).contains("what is not there"));
+    assert!(wrong(|hull| hull.kernels[0].operands[0].1 = 9999).contains("what is not there"));
+    assert!(wrong(|hull| hull.tapes[0].storages[2].kernel = 2).contains("refers to something"));
+}
+
+#[test]
+fn a_kernel_that_is_another_at_another_size_is_not_told_of() {
+    let mut hull = empty();
+    let points = [[2, 64], [3, 64], [2, 65], [5, 63], [3, 49], [4, 57], [2, 83]];
+    let trials: Vec<Trial> = points.map(|at| told_of(at, &[u32::from(at[1] > 64)])).into();
+    fit(&mut hull, "fp32", Holds { cards: &[(8, 0)], ..Holds::default() }, &trials).unwrap();
+    assert!(hull.kernels.is_empty() && hull.tapes[0].storages.iter().all(|born| born.kernel == 0));
 }

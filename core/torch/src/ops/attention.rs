@@ -12,6 +12,7 @@ use super::inside;
 use super::matmul::matmul_cast;
 use super::pad::pad_last;
 use super::sdpa_rules::{Call, Kernel, SdpaRules};
+use super::told::is_held;
 use super::view::{clone, expand, reshape, transpose, unsqueeze};
 use crate::tensor::{Context, DType, Geometry, Kernels, Launch, Saved, Tape, Tensor, grads};
 use crate::{GradFn, Op};
@@ -159,6 +160,9 @@ impl Kernel {
 /// are the sizes of theirs, `[batch, heads, seq, dim]`.
 pub fn attention_backward_told(cx: &Rc<Context>, kernel: Kernel, queries: &[u64], keys: &[u64], dtype: DType) {
     let (&[batch, heads, rows, head], &[_, kv_heads, columns, _]) = (queries, keys) else { return };
+    if !is_held(queries, &[]) || !is_held(keys, &[]) {
+        return;
+    }
     let sizes = inside::Sizes { batch, heads, kv_heads, queries: rows, keys: columns, head };
     drop(inside::attention_backward(cx, names(kernel).2, kernel, sizes, dtype));
 }

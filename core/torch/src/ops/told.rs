@@ -69,9 +69,22 @@ const KINDS: [(Op, Kind); 11] = [
 /// Operators by which rows are added to what has just been made for them.
 const ROWS: [&str; 4] = ["index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"];
 
+/// More elements than any tensor has on a card, 2 TiB in 16 bits: a recording comes from anywhere, and what is worked out from sizes
+/// multiplies a few of them.
+const MOST_ELEMENTS: u64 = 1 << 40;
+
+/// Whether these are sizes, or strides and sizes, of a tensor that a card may hold.
+pub(super) fn is_held(sizes: &[u64], strides: &[u64]) -> bool {
+    let elements = sizes.iter().fold(1, |n: u64, size| n.saturating_mul(*size));
+    elements <= MOST_ELEMENTS && sizes.iter().chain(strides).all(|number| *number <= MOST_ELEMENTS)
+}
+
 impl ToldKernel {
-    /// The kernel of the operator of this name, where it is one that holds something.
+    /// The kernel of the operator of this name, where it is one that holds something and what it was given fits on any card.
     pub fn of(name: &str, given: Vec<Given>, numbers: Vec<u32>) -> Option<Self> {
+        if !given.iter().all(|given| is_held(given.geometry.dims(), given.geometry.strides())) {
+            return None;
+        }
         let known = KINDS.iter().find(|(op, _)| op.name() == name).map(|(_, kind)| *kind);
         let kind = known.or_else(|| ROWS.contains(&name).then_some(Kind::Rows))?;
         Some(Self { kind, given, numbers })

@@ -7,11 +7,11 @@ use plimsoll_catalog::software::{Rules, Software, Version};
 use super::{Sizes, attention_backward, foreach_norm};
 use crate::ops::sdpa_rules::Kernel;
 use crate::ops::softmax::{log_softmax, softmax_to};
-use crate::ops::{embedding, index_rows, layer_norm, linear, neg, transpose};
+use crate::ops::{Given, ToldKernel, embedding, index_rows, layer_norm, linear, neg, transpose};
 use crate::tensor::testing::{
     activation, activation_of, backward_of, forward, input_of, made, watch, weight, weight_of,
 };
-use crate::tensor::{Context, DType, Kernels, Kind, Machine, ModuleId, Tensor};
+use crate::tensor::{Context, DType, Geometry, Kernels, Kind, Machine, ModuleId, Tensor};
 use crate::{GradFn, Op};
 
 fn rules(torch: &str) -> Rules {
@@ -273,4 +273,47 @@ fn a_layer_norm_over_many_short_rows_sums_them_in_two_steps() {
     drop(backward_of(out));
     // On an H200 the parts of the second step are as large.
     assert_eq!(peak(&cx), 2 * 1_572_864 + 786_432 + 4 * 2);
+}
+
+/// What a recording tells of a kernel comes to what the operator itself holds while it runs.
+#[test]
+fn a_kernel_that_is_told_of_holds_what_the_operator_does() {
+    let given = |sizes: &[u64], dtype| Given { geometry: Geometry::contiguous(sizes), dtype };
+    let told = |name: &str, given: &[Given], numbers: &[u32], made: &[u64]| {
+        let cx = on_a100("2.11");
+        ToldKernel::of(name, given.to_vec(), numbers.to_vec()).unwrap().run(&cx, &Geometry::contiguous(made));
+        peak(&cx)
+    };
+    let half = DType::BFloat16;
+
+    let tokens = [given(&[4, 2048, 64], half), given(&[4, 2048], DType::Int64)];
+    let embedding = told("embedding_dense_backward", &tokens, &[], &[50_000, 64]);
+    assert_eq!(embedding, of_embedding(&on_a100("2.11"), 50_000, 64, 4 * 2048, half));
+    assert!(embedding > 0);
+
+    let cx = on_a100("2.11");
+    drop(backward_of(softmax_to(&activation_of(&cx, &[8, 8, 128, 128], half), DType::Float32)));
+    let softmax = told("_softmax_backward_data", &[given(&[8, 8, 128, 128], DType::Float32)], &[], &[8, 8, 128, 128]);
+    assert_eq!(softmax, peak(&cx));
+    assert_eq!(softmax, 8 * 8 * 128 * 128 * 4);
+
+    let cx = on_a100("2.11");
+    let bias = weight_of(&cx, &[64], half);
+    drop(backward_of(linear(&activation_of(&cx, &[65_536, 16], half), &weight_of(&cx, &[64, 16], half), Some(&bias))));
+    let summed = told("sum.dim_IntList", &[given(&[65_536, 64], half)], &[1], &[1, 64]);
+    assert_eq!(summed, peak(&cx));
+    assert!(summed > 0);
+    assert_eq!(told("sum.dim_IntList", &[given(&[64, 65_536], half)], &[0], &[64, 65_536]), 0);
+}
+
+/// A recording comes from anywhere.
+#[test]
+fn a_kernel_that_no_card_could_run_is_not_told_of() {
+    let given = Given { geometry: Geometry::contiguous(&[1 << 30, 1 << 30]), dtype: DType::Float32 };
+    assert!(ToldKernel::of("sum.dim_IntList", vec![given.clone()], vec![1]).is_none());
+    assert!(ToldKernel::of("add.Tensor", vec![], vec![]).is_none());
+    let short = Given { geometry: Geometry::contiguous(&[8]), dtype: DType::Float32 };
+    let cx = on_a100("2.11");
+    ToldKernel::of("embedding_dense_backward", vec![short], vec![]).unwrap().run(&cx, &Geometry::contiguous(&[8]));
+    assert_eq!(peak(&cx), 0, "an operand is missing");
 }
