@@ -134,6 +134,9 @@ pub fn train(
         (None, None) => spread.together.is_none(),
     };
     let repeats = if copied { repeats } else { Repeats::Executed };
+    if cut.is_some() && !copied {
+        cx.set_repeats(false);
+    }
     if training.trainer == Whose::Torchvision {
         cx.search_convolutions();
     }
