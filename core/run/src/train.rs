@@ -134,7 +134,7 @@ pub fn train(
         (None, None) => spread.together.is_none(),
     };
     let repeats = if copied { repeats } else { Repeats::Executed };
-    if cut.is_some() && !copied {
+    if cut.as_ref().is_some_and(|cut| !cut.repeats_layers(alike)) {
         cx.set_repeats(false);
     }
     if training.trainer == Whose::Torchvision {

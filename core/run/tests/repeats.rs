@@ -74,6 +74,9 @@ fn same(scenario: &Value, steps: u32) -> Option<bool> {
         panic!("{scenario}: line {at} is {:?}, executed it is {:?}", a[at], b[at]);
     }
     assert_eq!(a.len(), b.len(), "{scenario}");
+    if let (Some(copied), Some(executed)) = (&copied.host, &executed.host) {
+        assert_eq!(lines(copied), lines(executed), "{scenario}");
+    }
     let launches = |ledger: &Ledger| {
         let later = ledger.phases.iter().find(|mark| mark.step.is_some_and(|step| step > steps));
         let end = later.map_or(ledger.launches.len(), |mark| mark.launch);
@@ -168,7 +171,9 @@ fn layers_are_copied_under_fsdp() {
         json!({"strategy": "fsdp2", "fsdp": {"wrap": "root"}}),
         json!({"strategy": "fsdp2", "fsdp": {"sync_every_micro_batch": false}}),
         json!({"strategy": "fsdp2", "fsdp": {"cpu_offload": true}}),
+        json!({"strategy": "fsdp2", "fsdp": {"cpu_offload": true, "param_dtype": "bf16", "load": "cpu"}}),
         json!({"strategy": "fsdp1", "fsdp": {"param_dtype": "bf16"}}),
+        json!({"strategy": "fsdp1", "fsdp": {"param_dtype": "bf16", "cpu_offload": true}}),
         json!({"strategy": "fsdp1", "fsdp": {"sharding_strategy": "shard-grad-op"}}),
         json!({"strategy": "fsdp1", "fsdp": {"backward_prefetch": "post", "use_orig_params": true}}),
         json!({"strategy": "fsdp1", "fsdp": {"backward_prefetch": "none", "wrap": "root"}}),

@@ -210,6 +210,10 @@ impl Wrapper for Fsdp1 {
         every && self.shared.shards() && !self.shared.originals && !self.shared.offloaded
     }
 
+    fn repeats_layers(&self, every: bool) -> bool {
+        every && self.shared.shards()
+    }
+
     fn before_forward(&self, _: &Rc<Context>, batch: Option<&Batch>, reduces: bool) -> Option<Batch> {
         self.reduces.set(reduces);
         self.forward.set(true);

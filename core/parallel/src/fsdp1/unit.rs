@@ -81,7 +81,7 @@ pub struct Unit {
     /// `flat_param.grad` while it is whole: of micro-batches that do not reduce.
     gradient: RefCell<Option<Tensor>>,
     /// `_saved_grad_shard`, and the flat gradient that the original parameters' gradients are parts of.
-    shard_gradient: RefCell<Option<Tensor>>,
+    pub shard_gradient: RefCell<Option<Tensor>>,
 }
 
 impl Unit {

@@ -70,12 +70,19 @@ impl UnitHooks for Fsdp1 {
         self.units_of(unit).flat_map(|unit| unit.leaves.iter().cloned()).collect()
     }
 
-    /// A reduced gradient, which is also the parameter's own.
-    fn kept(&self, _: &Range<u32>) -> Vec<Option<Tensor>> {
-        Vec::new()
+    /// A reduced gradient, where it is more than what the parameter's own gradient is.
+    fn kept(&self, unit: &Range<u32>) -> Vec<Option<Tensor>> {
+        if !self.shared.originals && !self.shared.offloaded {
+            return Vec::new();
+        }
+        self.units_of(unit).map(|unit| unit.shard_gradient.borrow().clone()).collect()
     }
 
-    fn keep(&self, _: &Range<u32>, _: usize, _: Tensor) {}
+    fn keep(&self, unit: &Range<u32>, place: usize, kept: Tensor) {
+        if let Some(unit) = self.units_of(unit).nth(place) {
+            drop(unit.shard_gradient.replace(Some(kept)));
+        }
+    }
 
     fn backward_copied(&self, copied: &CopiedBackward<'_>) {
         let CopiedBackward { units, model, gone, moved } = *copied;

@@ -295,6 +295,10 @@ impl Wrapper for Fsdp2 {
         every && self.shared.reshards_backward && !self.shared.offloaded
     }
 
+    fn repeats_layers(&self, every: bool) -> bool {
+        every && self.shared.reshards_backward
+    }
+
     fn hosted(&self) -> Vec<Tensor> {
         self.shared.hosted.parameters()
     }

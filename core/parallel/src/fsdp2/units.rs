@@ -35,6 +35,8 @@ impl UnitHooks for Fsdp2 {
         let whole = |group: usize| self.groups.get(group).is_some_and(|(modules, _)| modules.len() == 1);
         places(a).eq(places(b))
             && self.groups_of(a).all(|(_, group)| whole(group))
+            // Of several groups in a unit gradients would come to the machine's memory in another order.
+            && (!self.shared.offloaded || self.groups_of(a).count() <= 1)
             && self.beside(a, b).all(|(a, b)| a.parameters.len() == b.parameters.len() && a.reshards == b.reshards)
     }
 
@@ -102,6 +104,14 @@ impl UnitHooks for Fsdp2 {
             for (group, _) in self.beside(&unit(index), &unit(model)) {
                 group.progress.set(Progress::Done);
                 group.whole.take().into_iter().for_each(gone);
+            }
+        }
+        // Gradients of all that were reduced have come to the machine's memory, in the order of backward.
+        for index in (3..=model).rev().filter(|_| self.shared.offloaded) {
+            for (behind, group) in self.beside(&unit(model + 1), &unit(index)) {
+                for (like, parameter) in behind.parameters.iter().zip(&group.parameters) {
+                    self.shared.hosted.gradient_like(&parameter.shard, &like.shard);
+                }
             }
         }
         // What waits is another now.
