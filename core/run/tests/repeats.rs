@@ -195,9 +195,7 @@ fn layers_are_copied_under_fsdp() {
             for (way, keys) in keys.iter().enumerate().filter(|(way, _)| (families.len() + number + way) % 3 == 0) {
                 let mut keys = keys.clone();
                 keys["gpus"] = json!(4);
-                let scenario = |input: Value| {
-                    json!({"model": {"catalog": model.id}, "input": input, "training": recipe, "parallel": keys})
-                };
+                let scenario = |input: Value| json!({"model": {"catalog": model.id}, "input": input, "training": recipe, "parallel": keys});
                 let (tokens, images) = (scenario(json!({"batch": 2, "seq": 64})), scenario(json!({"batch": 2})));
                 match same(&tokens, u32::MAX).or_else(|| same(&images, u32::MAX)) {
                     Some(true) => kept += 1,

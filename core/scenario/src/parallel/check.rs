@@ -4,8 +4,8 @@ use plimsoll_ground::{Error, Result};
 
 use super::{LoadFrom, Offload, ParallelStrategy, PolicyDtype, Schedule, ShardingStrategy, Wrap, at, ddp, fsdp, zero};
 use crate::{
-    BaseDtype, Checkpointing, Lora, LossImpl, ModelSource, Optimizer, OptimizerImpl, Precision, QuantStorage, Quantization, Scenario,
-    ZeroGrad, ZeroGradAt, levers,
+    BaseDtype, Checkpointing, Lora, LossImpl, ModelSource, Optimizer, OptimizerImpl, Precision, QuantStorage,
+    Quantization, Scenario, ZeroGrad, ZeroGradAt, levers,
 };
 
 /// Whether the keys can stand beside one another.
@@ -467,9 +467,7 @@ mod tests {
                 "training": { "precision": "fp32", "checkpointing": checkpointing }, "parallel": parallel });
             Scenario::from_value(&scenario).and_then(|scenario| scenario.estimated()).is_ok()
         };
-        let cut = |strategy: &str, wrap: &str| {
-            json!({ "gpus": 4, "strategy": strategy, "fsdp": { "param_dtype": "bf16", "wrap": wrap } })
-        };
+        let cut = |strategy: &str, wrap: &str| json!({ "gpus": 4, "strategy": strategy, "fsdp": { "param_dtype": "bf16", "wrap": wrap } });
         for model in ["olmo", "olmo2"] {
             assert!(!of(model, cut("fsdp2", "layer"), "full"));
             assert!(of(model, cut("fsdp2", "root"), "full"));

@@ -332,7 +332,8 @@ impl Repetition {
                     }
                 }
                 Place::Part(behind, part) => {
-                    let both = parts_of[behind].get_or_insert_with(|| [parts(self.model + behind), parts(index + behind)]);
+                    let both =
+                        parts_of[behind].get_or_insert_with(|| [parts(self.model + behind), parts(index + behind)]);
                     if let (Some(from), Some(to)) = (both[0].get(part), both[1].get(part)) {
                         pass_on(from, to, copied);
                     }
