@@ -7,7 +7,8 @@ use plimsoll_scenario::{BaseDtype, ParallelStrategy, Quantization, Scenario};
 use plimsoll_torch::tensor::HostMemory;
 use serde::Serialize;
 
-use super::Verdict;
+use super::managed::Managed;
+use super::{Verdict, notes};
 
 /// What the processes of one machine take of its memory, beside what Python and its libraries take for themselves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -34,6 +35,9 @@ pub struct Host {
     /// Whether it fits; where the scenario says what there is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
+    /// What optimizers keep in managed memory, where they do: in none of the figures above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub managed: Option<Managed>,
 }
 
 /// One way to load a checkpoint.
@@ -70,10 +74,12 @@ pub struct HostPhase {
 const LOAD_LINE: u64 = 92;
 
 impl Host {
-    /// Of a run on several cards: the ledger that was kept of its machine's memory, and what there is.
-    pub fn of(ledger: &Ledger, scenario: &Scenario) -> Option<Self> {
+    /// Of a run on several cards, or of one whose optimizer is paged: the ledger that was kept of its machine's memory, and what there
+    /// is. `room` is what the card has beside the run's peak.
+    pub fn of(ledger: &Ledger, scenario: &Scenario, room: Bytes) -> Option<Self> {
         let parallel = &scenario.parallel;
-        if parallel.gpus < 2 {
+        let managed = notes::paged(scenario, ledger);
+        if parallel.gpus < 2 && managed.is_none() {
             return None;
         }
         let phases = phases(ledger, reserve(scenario));
@@ -94,15 +100,16 @@ impl Host {
             phase: peak.map_or(PhaseName::Load, |phase| phase.name),
             step: peak.and_then(|phase| phase.step).unwrap_or(0),
             training: of(later),
-            loading: ways(ledger, scenario, all(loading)),
+            loading: if parallel.gpus < 2 { Vec::new() } else { ways(ledger, scenario, all(loading)) },
             capacity,
             verdict: capacity.map(|capacity| verdict(per_node, capacity)),
+            managed: managed.map(|process| Managed::of(process, parallel.local(), room, (per_node, capacity))),
         })
     }
 
     /// What it should not be read without.
     pub(crate) fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
+        let mut notes: Vec<String> = self.managed.iter().flat_map(Managed::notes).collect();
         if self.peak.is_zero() {
             return notes;
         }
@@ -137,7 +144,8 @@ const fn size(dtype: BaseDtype) -> u64 {
     }
 }
 
-fn verdict(taken: Bytes, capacity: Bytes) -> Verdict {
+/// Whether so much of a machine's memory may be taken.
+pub(super) fn verdict(taken: Bytes, capacity: Bytes) -> Verdict {
     let line = u128::from(capacity.get()) * u128::from(LOAD_LINE) / 100;
     match taken {
         taken if u128::from(taken.get()) <= line => Verdict::Fits,

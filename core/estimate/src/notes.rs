@@ -94,8 +94,8 @@ pub fn quantized(scenario: &Scenario) -> Vec<String> {
     sentences
 }
 
-/// What a paged optimizer keeps where PyTorch's allocator does not see it.
-pub fn paged(scenario: &Scenario, ledger: &Ledger) -> Option<String> {
+/// What a paged optimizer keeps where PyTorch's allocator does not see it: in bytes, of one process.
+pub fn paged(scenario: &Scenario, ledger: &Ledger) -> Option<Bytes> {
     let each = match scenario.training.optimizer {
         Optimizer::PagedAdamW => 2 * DType::Float32.size(),
         Optimizer::PagedAdamW8bit => 2,
@@ -106,13 +106,7 @@ pub fn paged(scenario: &Scenario, ledger: &Ledger) -> Option<String> {
         Some(storage.bytes / storage.dtype.size().max(1)).filter(|n| *n >= SMALLEST_PAGED)
     };
     let paged = ledger.trained.iter().filter_map(numbers).fold(0u64, u64::saturating_add);
-    (scenario.training.mode == Mode::Train && paged > 0).then(|| {
-        format!(
-            "{} of the optimizer's states are in managed memory, which moves between host and card as there is room: no figure \
-             here has them, and on a card that is full every step waits for them",
-            Bytes::new(paged.saturating_mul(each))
-        )
-    })
+    (scenario.training.mode == Mode::Train && paged > 0).then(|| Bytes::new(paged.saturating_mul(each)))
 }
 
 /// Of a decoder that classifies, in inference: what its forward would make besides if it were asked to remember.

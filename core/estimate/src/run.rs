@@ -66,13 +66,12 @@ impl Run {
         warnings.extend(notes::assumed(gpu, scenario));
         warnings.extend(notes::quantized(scenario));
         warnings.extend(notes::without_cache(scenario));
-        warnings.extend(notes::paged(scenario, &ledger));
         let maker = ledger.events.get(peak.event).map(|e| &ledger.storages[e.id() as usize]);
         let phase = phases_at(&ledger, peak.event);
         let headroom = limits.load_line.get() as i64 - outcome.process.get() as i64;
         let communicators = ranks::communicators(gpu, scenario);
         warnings.extend(ranks::notes(scenario, &communicators, headroom));
-        let host = Host::of(&ledger, scenario);
+        let host = Host::of(&ledger, scenario, limits.capacity.saturating_sub(outcome.process));
         warnings.extend(host.iter().flat_map(Host::notes));
         let at_peak = measure::breakdown(&ledger, peak.event + 1);
         let highest = Peak {

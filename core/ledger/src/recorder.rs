@@ -273,6 +273,9 @@ impl Recorder {
             let copy = storages.len() as u32;
             storages.push(storage);
             events.push(event.of(copy));
+            if event.stream() != Stream::DEFAULT {
+                self.elsewhere.push((copy, event.stream()));
+            }
             if copies.len() <= place {
                 copies.resize(place + 1, Self::NO_COPY);
             }
@@ -289,7 +292,10 @@ impl Recorder {
     ) -> Range<u32> {
         let first = self.ledger.storages.len() as u32;
         self.ledger.storages.extend(storages);
+        let written = self.ledger.events.len();
         self.ledger.events.extend(events);
+        let come = self.ledger.events.iter().skip(written).filter(|event| !event.is_free());
+        self.elsewhere.extend(come.filter(|e| e.stream() != Stream::DEFAULT).map(|e| (e.id(), e.stream())));
         first..self.ledger.storages.len() as u32
     }
 

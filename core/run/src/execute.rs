@@ -84,11 +84,7 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Re
         (Vendor::Amd, _) => SdpaRules::rocm(),
         _ => SdpaRules::math_only(),
     };
-    // What hooks do is not in a copy of a layer, but that DDP hears of its gradients: they are told of again.
-    let parallel = &scenario.parallel;
-    let unhooked =
-        parallel.gpus == 1 || (parallel.strategy == ParallelStrategy::Ddp && !parallel.ddp.gradient_as_bucket_view);
-    cx.set_repeats(repeats == Repeats::Copied && unhooked);
+    cx.set_repeats(repeats == Repeats::Copied && copies_layers(&scenario.parallel));
     cx.set_machine(Machine {
         rules: software,
         kernels: match (gpu.vendor, gpu.compute_capability) {
@@ -131,6 +127,16 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Re
         train(cx, &built, &scenario.training, &scenario.parallel, repeats)?;
     }
     finished(cx, scenario, &built.parameters, &built.trained(), built.packed)
+}
+
+/// Whether layers may be copied: DDP hears of copied gradients, and FSDP says what it holds of a layer, if micro-batches may be copied
+/// as well. Others' hooks are in no copy.
+const fn copies_layers(parallel: &Parallel) -> bool {
+    match parallel.strategy {
+        _ if parallel.gpus == 1 => true,
+        ParallelStrategy::Ddp => !parallel.ddp.gradient_as_bucket_view,
+        strategy => matches!(strategy, ParallelStrategy::Fsdp1 | ParallelStrategy::Fsdp2),
+    }
 }
 
 /// Whether parameters are cut over the cards, or a model is made where its wrapper then takes it from.

@@ -74,6 +74,9 @@ fn same(scenario: &Value, steps: u32) -> Option<bool> {
         panic!("{scenario}: line {at} is {:?}, executed it is {:?}", a[at], b[at]);
     }
     assert_eq!(a.len(), b.len(), "{scenario}");
+    if let (Some(copied), Some(executed)) = (&copied.host, &executed.host) {
+        assert_eq!(lines(copied), lines(executed), "{scenario}");
+    }
     let launches = |ledger: &Ledger| {
         let later = ledger.phases.iter().find(|mark| mark.step.is_some_and(|step| step > steps));
         let end = later.map_or(ledger.launches.len(), |mark| mark.launch);
@@ -154,4 +157,54 @@ fn layers_are_copied_under_ddp() {
     assert!(kept > 60, "{kept}");
     // As on one card.
     assert_eq!(dropped, [("bart-base", 1)]);
+}
+
+/// What `fully_shard` gathers and lets go of for a layer is copied with it, and what it holds of one passes from layer to layer.
+#[test]
+fn layers_are_copied_under_fsdp() {
+    let keys = [
+        json!({"strategy": "fsdp2"}),
+        json!({"strategy": "fsdp2", "fsdp": {"param_dtype": "bf16", "reduce_dtype": "fp32"}}),
+        json!({"strategy": "fsdp2", "fsdp": {"reshard_after_forward": false}}),
+        json!({"strategy": "fsdp2", "replicate": 2, "fsdp": {"param_dtype": "bf16", "reduce_dtype": "bf16"}}),
+        json!({"strategy": "fsdp2", "fsdp": {"wrap": "torchtitan", "reshard_after_forward": true}}),
+        json!({"strategy": "fsdp2", "fsdp": {"wrap": "root"}}),
+        json!({"strategy": "fsdp2", "fsdp": {"sync_every_micro_batch": false}}),
+        json!({"strategy": "fsdp2", "fsdp": {"cpu_offload": true}}),
+        json!({"strategy": "fsdp2", "fsdp": {"cpu_offload": true, "param_dtype": "bf16", "load": "cpu"}}),
+        json!({"strategy": "fsdp1", "fsdp": {"param_dtype": "bf16"}}),
+        json!({"strategy": "fsdp1", "fsdp": {"param_dtype": "bf16", "cpu_offload": true}}),
+        json!({"strategy": "fsdp1", "fsdp": {"sharding_strategy": "shard-grad-op"}}),
+        json!({"strategy": "fsdp1", "fsdp": {"backward_prefetch": "post", "use_orig_params": true}}),
+        json!({"strategy": "fsdp1", "fsdp": {"backward_prefetch": "none", "wrap": "root"}}),
+        json!({"strategy": "fsdp1", "fsdp": {"sharding_strategy": "no-shard"}}),
+    ];
+    let recipes = [
+        json!({"precision": "fp32", "clip_grad_norm": true}),
+        json!({"precision": "bf16-amp", "accumulation": 3}),
+        json!({"precision": "bf16", "checkpointing": "full", "accumulation": 2}),
+        json!({"precision": "bf16", "lora": {"rank": 4}}),
+    ];
+    let mut families = BTreeSet::new();
+    let (mut kept, mut dropped) = (0, Vec::new());
+    for model in plimsoll_catalog::models() {
+        if !families.insert(model.model_type) {
+            continue;
+        }
+        for (number, recipe) in recipes.iter().enumerate() {
+            for (way, keys) in keys.iter().enumerate().filter(|(way, _)| (families.len() + number + way) % 3 == 0) {
+                let mut keys = keys.clone();
+                keys["gpus"] = json!(4);
+                let scenario = |input: Value| json!({"model": {"catalog": model.id}, "input": input, "training": recipe, "parallel": keys});
+                let (tokens, images) = (scenario(json!({"batch": 2, "seq": 64})), scenario(json!({"batch": 2})));
+                match same(&tokens, u32::MAX).or_else(|| same(&images, u32::MAX)) {
+                    Some(true) => kept += 1,
+                    Some(false) => dropped.push((model.id, number, way)),
+                    None => {}
+                }
+            }
+        }
+    }
+    assert!(kept > 150, "{kept}");
+    assert_eq!(dropped, []);
 }

@@ -1,15 +1,23 @@
 //! What a run on several cards takes of its machine's own memory, in words.
 
-use plimsoll_estimate::{Estimate, Host, Verdict};
+use plimsoll_estimate::{Estimate, Host, Managed, Verdict};
+use plimsoll_ground::Bytes;
 
 use super::phase;
 
 /// Lines of what and how much; none where nothing of it is there. The first is the whole of a machine.
 pub fn host(estimate: &Estimate) -> Vec<(String, String)> {
-    let Some(host) = estimate.host.as_ref().filter(|host| !host.peak.is_zero() || host.capacity.is_some()) else {
-        return Vec::new();
-    };
-    let mut lines = vec![("Each machine's memory".to_owned(), whole(host))];
+    let Some(host) = estimate.host.as_ref() else { return Vec::new() };
+    let mut lines = Vec::new();
+    if !host.peak.is_zero() || host.capacity.is_some() {
+        lines.push(("Each machine's memory".to_owned(), whole(host)));
+    }
+    lines.extend(
+        host.managed.as_ref().map(|managed| ("Paged optimizer states".to_owned(), paged(managed, host.capacity))),
+    );
+    if host.peak.is_zero() && host.capacity.is_none() {
+        return lines;
+    }
     if !host.pinned.is_zero() {
         lines.push(("page-locked by a process".to_owned(), host.pinned.to_string()));
     }
@@ -32,6 +40,19 @@ fn whole(host: &Host) -> String {
         _ => String::new(),
     };
     format!("{} ({of}, most {when}){verdict}", host.per_node)
+}
+
+/// Managed memory: on the card or in the machine's memory, as there is room.
+fn paged(managed: &Managed, capacity: Option<Bytes>) -> String {
+    let at_least = match managed.evicted_per_node {
+        Bytes::ZERO => "none of it has to".to_owned(),
+        evicted => format!("at the card's peak {evicted} of it must"),
+    };
+    let verdict = match (managed.verdict, capacity) {
+        (Some(verdict), Some(capacity)) => format!("; all of it {} {capacity}", verdict_words(verdict)),
+        _ => String::new(),
+    };
+    format!("{} may leave the cards for the machine's memory, {at_least}{verdict}", managed.per_node)
 }
 
 const fn verdict_words(verdict: Verdict) -> &'static str {

@@ -7,6 +7,7 @@ use super::{Architecture, Checkpoints, Family, Inputs, Origin, Positions, Task};
 pub const HULL: Family = Family {
     caches: false,
     loss_in_parts: false,
+    wide_tables: false,
     name: "hull",
     architecture: Some(Architecture::Hull),
     origin: Origin::Own { about: "a model of your own, recorded with plimsoll trace", keys: &[] },

@@ -41,6 +41,7 @@ const fn network(
         sdpa: None,
         caches: false,
         loss_in_parts: false,
+        wide_tables: false,
         adapters: true,
         unquantized: None,
         experts: None,

@@ -30,6 +30,7 @@ const fn decoder(name: &'static str, architecture: Architecture, positions: u64)
         sdpa: None,
         caches: true,
         loss_in_parts: true,
+        wide_tables: false,
         adapters: true,
         unquantized: Some(&[]),
         experts: None,
@@ -127,8 +128,8 @@ pub const TRANSFORMERS: &[Family] = &[
     decoder("starcoder2", Architecture::Starcoder2, 4096),
     decoder("stablelm", Architecture::StableLm, 4096),
     decoder("smollm3", Architecture::SmolLm3, 32_768),
-    decoder("olmo", Architecture::Olmo, 2048),
-    decoder("olmo2", Architecture::Olmo2, 2048),
+    Family { wide_tables: true, ..decoder("olmo", Architecture::Olmo, 2048) },
+    Family { wide_tables: true, ..decoder("olmo2", Architecture::Olmo2, 2048) },
     mixture("mixtral", Architecture::Mixtral, 131_072, Some(MIXTRAL)),
     Family { tasks: &[Task::CausalLm], ..mixture("olmoe", Architecture::Olmoe, 4096, Some(QWEN)) },
     // Its experts are no linears: peft leaves them alone.

@@ -37,6 +37,7 @@ const fn row(task: &'static Task) -> Family {
         sdpa: None,
         caches: true,
         loss_in_parts: true,
+        wide_tables: false,
         adapters: true,
         unquantized: Some(&[]),
         experts: None,

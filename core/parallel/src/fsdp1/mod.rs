@@ -8,14 +8,15 @@
 //! four runs on hollow cards; why is not known.
 
 mod unit;
+mod units;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use plimsoll_scenario::{BackwardPrefetch, LoadFrom, Parallel, ShardingStrategy, Wrap};
 use plimsoll_torch::nn::Sharded;
-use plimsoll_torch::tensor::{Context, DType, Hooks, ModuleId, Tensor};
+use plimsoll_torch::tensor::{Context, DType, Hooks, ModuleId, Tensor, UnitHooks};
 use plimsoll_torch::{Batch, ops};
 
 use crate::dtype;
@@ -29,6 +30,10 @@ use unit::{Shared, Unit};
 pub struct Fsdp1 {
     /// The root's first, if it has parameters of its own; the others in the order of their modules.
     units: Vec<(ModuleId, Unit)>,
+    /// Which unit a module is.
+    owners: BTreeMap<ModuleId, usize>,
+    /// Whether one may lie within another that is not the root.
+    nested: bool,
     shared: Shared,
     prefetch: BackwardPrefetch,
     /// `MixedPrecision.param_dtype`.
@@ -107,8 +112,11 @@ impl Fsdp1 {
         let mut units: Vec<(ModuleId, Unit)> = grouped.into_iter().map(load).collect();
         units.sort_by_key(|(owner, _)| *owner != ModuleId::ROOT);
         let leaves = units.iter().flat_map(|(_, unit)| unit.leaves.clone()).collect();
+        let owners = units.iter().enumerate().map(|(index, (module, _))| (*module, index)).collect();
         let fsdp = Rc::new(Self {
             units,
+            owners,
+            nested: keys.wrap == Wrap::Peft,
             shared,
             prefetch: keys.backward_prefetch,
             param_dtype: dtype(keys.param_dtype),
@@ -126,7 +134,7 @@ impl Fsdp1 {
     }
 
     fn unit(&self, module: ModuleId) -> Option<(usize, &Unit)> {
-        let index = self.units.iter().position(|(owner, _)| *owner == module)?;
+        let index = *self.owners.get(&module)?;
         self.units.get(index).map(|(_, unit)| (index, unit))
     }
 
@@ -200,6 +208,10 @@ impl Wrapper for Fsdp1 {
     /// Of the original parameters a unit keeps the flat gradient; what is not cut at all stays whole.
     fn repeats(&self, every: bool) -> bool {
         every && self.shared.shards() && !self.shared.originals && !self.shared.offloaded
+    }
+
+    fn repeats_layers(&self, every: bool) -> bool {
+        every && self.shared.shards()
     }
 
     fn before_forward(&self, _: &Rc<Context>, batch: Option<&Batch>, reduces: bool) -> Option<Batch> {
@@ -291,5 +303,9 @@ impl Hooks for Fsdp1 {
             unit.reshard(&self.shared, self.reduces.get() || self.shared.strategy == ShardingStrategy::FullShard);
             unit.finalize(&self.shared);
         }
+    }
+
+    fn of_units(&self) -> Option<&dyn UnitHooks> {
+        Some(self)
     }
 }

@@ -77,11 +77,11 @@ pub struct Unit {
     /// Whether it is the root's.
     pub root: bool,
     /// The gathered parameter, or where nothing is cut, its copy in the dtype of the computation.
-    whole: RefCell<Option<Tensor>>,
+    pub whole: RefCell<Option<Tensor>>,
     /// `flat_param.grad` while it is whole: of micro-batches that do not reduce.
     gradient: RefCell<Option<Tensor>>,
     /// `_saved_grad_shard`, and the flat gradient that the original parameters' gradients are parts of.
-    shard_gradient: RefCell<Option<Tensor>>,
+    pub shard_gradient: RefCell<Option<Tensor>>,
 }
 
 impl Unit {

@@ -51,13 +51,13 @@ pub struct Group {
     pub span: Cell<Span>,
     pub progress: Cell<Progress>,
     /// `_all_gather_result`: gathered, and not yet copied out.
-    arrived: RefCell<Option<Tensor>>,
+    pub arrived: RefCell<Option<Tensor>>,
     /// Whole parameters, where they are there.
-    whole: RefCell<Vec<Tensor>>,
+    pub whole: RefCell<Vec<Tensor>>,
     /// Gradients in the dtype they are reduced in, of micro-batches that did not reduce.
     accumulated: RefCell<Vec<Option<Tensor>>>,
     /// `_all_reduce_state`: what was summed over copies, until backward is over.
-    summed: RefCell<Option<Tensor>>,
+    pub summed: RefCell<Option<Tensor>>,
 }
 
 impl Group {
@@ -83,7 +83,8 @@ impl Group {
         dtypes.all(|dtype| dtype == first).then_some(first)
     }
 
-    fn is_whole(&self) -> bool {
+    /// Whether whole parameters are there.
+    pub fn is_whole(&self) -> bool {
         !self.whole.borrow().is_empty()
     }
 

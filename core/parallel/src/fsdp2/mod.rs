@@ -8,6 +8,7 @@
 //! The first rank stands for all: no rank holds a larger shard.
 
 mod group;
+mod units;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +16,7 @@ use std::rc::Rc;
 
 use plimsoll_scenario::{LoadFrom, Parallel, ParallelStrategy, Reshard, Wrap};
 use plimsoll_torch::nn::{ShardPlan, Sharded};
-use plimsoll_torch::tensor::{Context, DType, Hooks, ModuleId, Tensor};
+use plimsoll_torch::tensor::{Context, DType, Hooks, ModuleId, Tensor, UnitHooks};
 use plimsoll_torch::{Batch, ops};
 
 use crate::dtype;
@@ -294,6 +295,10 @@ impl Wrapper for Fsdp2 {
         every && self.shared.reshards_backward && !self.shared.offloaded
     }
 
+    fn repeats_layers(&self, every: bool) -> bool {
+        every && self.shared.reshards_backward
+    }
+
     fn hosted(&self) -> Vec<Tensor> {
         self.shared.hosted.parameters()
     }
@@ -406,5 +411,9 @@ impl Hooks for Fsdp2 {
             group.finalize();
         }
         drop(self.shared.reduced.take());
+    }
+
+    fn of_units(&self) -> Option<&dyn UnitHooks> {
+        Some(self)
     }
 }

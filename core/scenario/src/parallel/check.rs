@@ -4,8 +4,8 @@ use plimsoll_ground::{Error, Result};
 
 use super::{LoadFrom, Offload, ParallelStrategy, PolicyDtype, Schedule, ShardingStrategy, Wrap, at, ddp, fsdp, zero};
 use crate::{
-    BaseDtype, Lora, LossImpl, ModelSource, Optimizer, OptimizerImpl, Precision, QuantStorage, Quantization, Scenario,
-    ZeroGrad, ZeroGradAt, levers,
+    BaseDtype, Checkpointing, Lora, LossImpl, ModelSource, Optimizer, OptimizerImpl, Precision, QuantStorage,
+    Quantization, Scenario, ZeroGrad, ZeroGradAt, levers,
 };
 
 /// Whether the keys can stand beside one another.
@@ -310,6 +310,23 @@ fn with_fsdp2(scenario: &Scenario) -> Result<()> {
             "use foreach or for-loop",
         ));
     }
+    let keys = &scenario.parallel.fsdp;
+    let casts = matches!(keys.param_dtype, PolicyDtype::Bf16 | PolicyDtype::Fp16);
+    let recomputes = training.checkpointing != Checkpointing::None;
+    // `FSDPState._pre_forward` casts a module's inputs (`cast_forward_inputs`), but returns them as they are while backward runs; a
+    // checkpoint within the module keeps them as they were. Seen with transformers 5.17 on a hollow card; where the root alone is
+    // wrapped no layer's inputs are cast.
+    if scenario.family().wide_tables && casts && recomputes && keys.wrap != Wrap::Root {
+        return Err(Error::new(
+            fsdp::at::param_dtype,
+            format!(
+                "PyTorch fails in the first backward: fully_shard casts the float32 tables of positions that layers of {} are given in the                  forward, and not in the recomputation (\"Recomputed values for the following tensors have different metadata\")",
+                scenario.family().name
+            ),
+            "leave it out and set precision = \"bf16\" or \"bf16-amp\", set parallel.fsdp.wrap = \"root\", use fsdp1, or set \
+             training.checkpointing = \"none\"",
+        ));
+    }
     with_fsdp(scenario)
 }
 
@@ -441,6 +458,24 @@ mod tests {
         for strategy in ["ddp", "fsdp2", "zero-0", "zero-1", "zero-2", "zero-3"] {
             assert_eq!(problem(json!({ "gpus": 4, "strategy": strategy }), json!({ "precision": "bf16" })), None);
         }
+    }
+
+    #[test]
+    fn tables_of_positions_that_are_cast_once_are_refused_where_layers_are_recomputed() {
+        let of = |model: &str, parallel: Value, checkpointing: &str| {
+            let scenario = json!({ "model": { "hf": { "model_type": model } }, "input": { "seq": 16 },
+                "training": { "precision": "fp32", "checkpointing": checkpointing }, "parallel": parallel });
+            Scenario::from_value(&scenario).and_then(|scenario| scenario.estimated()).is_ok()
+        };
+        let cut = |strategy: &str, wrap: &str| json!({ "gpus": 4, "strategy": strategy, "fsdp": { "param_dtype": "bf16", "wrap": wrap } });
+        for model in ["olmo", "olmo2"] {
+            assert!(!of(model, cut("fsdp2", "layer"), "full"));
+            assert!(of(model, cut("fsdp2", "root"), "full"));
+            assert!(of(model, cut("fsdp1", "layer"), "full"));
+            assert!(of(model, cut("fsdp2", "layer"), "none"));
+            assert!(of(model, json!({ "gpus": 4, "strategy": "fsdp2" }), "full"));
+        }
+        assert!(of("olmoe", cut("fsdp2", "layer"), "full") && of("llama", cut("fsdp2", "layer"), "full"));
     }
 
     #[test]

@@ -100,10 +100,13 @@ fn run(cx: &Rc<Context>, root: &Edge, seed: Tensor, retain: bool) {
             return;
         }
         cx.pass(node.seq);
-        if let Some(hooks) = &hooks {
-            hooks.reaches(cx, node.seq);
+        // Of units that were copied what hooks do is copied as well, under the name of the function that ran before.
+        if !matches!(node.work, Work::Repeated(_)) {
+            if let Some(hooks) = &hooks {
+                hooks.reaches(cx, node.seq);
+            }
+            cx.grad_fn.set(node.name);
         }
-        cx.grad_fn.set(node.name);
         let incoming = std::mem::take(&mut *node.buffer.borrow_mut());
         let formula = match &node.work {
             Work::Accumulate(leaf) => {

@@ -36,7 +36,7 @@ pub use backward::{Gradients, backward, backward_retaining};
 pub use checkpoint::{checkpoint, checkpoint_all};
 pub use context::Context;
 pub use geometry::Geometry;
-pub use hooks::Hooks;
+pub use hooks::{CopiedBackward, CopiedForward, Hooks, UnitHooks};
 pub use host::HostMemory;
 pub(crate) use launch::Launch;
 pub use loss_rules::{HeadLoss, LossRules, Smoothing};

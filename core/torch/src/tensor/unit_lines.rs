@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use plimsoll_ledger::{Event, Kind, Law, Ledger, ModuleId, Storage, Stream, What, WorkId};
+use plimsoll_ledger::{Event, Kind, Law, Ledger, ModuleId, Owner, Storage, Stream, What, WorkId};
 
 use super::context::Context;
 use super::repeat::Position;
@@ -28,10 +28,14 @@ pub(super) enum Whose {
     OwnBackward,
     /// ... in the backward of the unit behind, which ran before this one's.
     BehindBackward,
+    /// ... in the forward of the unit behind.
+    Behind,
+    /// ... in the backward of the unit behind that.
+    FurtherBackward,
 }
 
 /// Where the storages of each [`Whose`] begin.
-pub(super) type Bases = [u32; 4];
+pub(super) type Bases = [u32; 6];
 
 /// One event, wherever the unit stands: its storage is the `number`-th of those of `whose`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,11 +108,11 @@ impl Lines {
         &self,
         cx: &Context,
         bases: Bases,
-        modules: &ModuleShift,
+        shift: &Shift,
         told: &[Told],
         tell: impl Fn(usize),
     ) -> (Range<u32>, usize) {
-        let storages = self.storages.iter().map(|storage| Storage { module: modules.of(storage.module), ..*storage });
+        let storages = self.storages.iter().map(|storage| shift.of(storage));
         let (begin, born) = {
             let mut recorder = cx.recorder.borrow_mut();
             (recorder.ledger().events.len(), recorder.extend(storages, std::iter::empty()))
@@ -142,7 +146,8 @@ impl Lines {
     /// Whether another unit did the same: the same events, and storages of the same sizes for the same reasons.
     pub fn same(&self, other: &Self) -> bool {
         let alike = |(a, b): (&Storage, &Storage)| {
-            (a.bytes, a.shape, a.op, a.grad_fn, a.dtype) == (b.bytes, b.shape, b.op, b.grad_fn, b.dtype)
+            (a.bytes, a.shape, a.op, a.grad_fn, a.dtype, a.owner.is_some())
+                == (b.bytes, b.shape, b.op, b.grad_fn, b.dtype, b.owner.is_some())
         };
         self.lines == other.lines
             && self.launches == other.launches
@@ -169,21 +174,29 @@ fn made_once(ledger: &Ledger, range: &Range<u32>) -> impl Iterator<Item = u32> {
     (range.start..).zip(storages).filter(|(_, storage)| storage.kind == Kind::Workspace).map(|(id, _)| id)
 }
 
-/// From the modules of one unit to those of another.
+/// From the modules and parameters of one unit to those of another.
 #[derive(Clone, Debug)]
-pub(super) struct ModuleShift {
+pub(super) struct Shift {
     from: Range<u32>,
     to: u32,
+    /// Storages of parameters that something may belong to, each with that of the other unit.
+    owners: Vec<(u32, u32)>,
 }
 
-impl ModuleShift {
+impl Shift {
     /// `to` begins the modules of the other unit.
-    pub const fn new(from: Range<u32>, to: u32) -> Self {
-        Self { from, to }
+    pub const fn new(from: Range<u32>, to: u32, owners: Vec<(u32, u32)>) -> Self {
+        Self { from, to, owners }
     }
 
-    fn of(&self, module: ModuleId) -> ModuleId {
-        let index = module.index() as u32;
-        if self.from.contains(&index) { ModuleId::new(index - self.from.start + self.to) } else { module }
+    fn of(&self, storage: &Storage) -> Storage {
+        let index = storage.module.index() as u32;
+        let within = self.from.contains(&index);
+        let module = if within { ModuleId::new(index - self.from.start + self.to) } else { storage.module };
+        let owner = storage.owner.map(|owner| {
+            let other = self.owners.iter().find(|(from, _)| *from == owner.parameter());
+            other.and_then(|(_, to)| Owner::new(*to)).unwrap_or(owner)
+        });
+        Storage { module, owner, ..*storage }
     }
 }

@@ -5,8 +5,8 @@
 //! second unit, the backward from the last but one. The graph of the copied units is one node, which hands the gradient on
 //! as it came and writes their backward ([`super::unit_backward`]).
 //!
-//! A copy is only as good as its original. The last but one unit's forward is held against the second's, and the second's
-//! backward against the last but one's; all that a unit made must be gone or handed over where the executed ones let go of
+//! A copy is only as good as its original. The forward of the first of the last units is held against the second's, and the second's
+//! backward against that one's; all that a unit made must be gone or handed over where the executed ones let go of
 //! it. Where any of that fails the run says so ([`Context::repeats_failed`]), and whoever began it executes everything.
 
 use std::ops::Range;
@@ -16,9 +16,10 @@ use plimsoll_ledger::{Kind, Module};
 
 use super::autograd::{Edge, Node};
 use super::context::Context;
+use super::hooks::{CopiedForward, UnitHooks};
 use super::storage::Tensor;
 use super::unit_backward::Repetition;
-use super::unit_lines::{Lines, ModuleShift, Stretch, Whose};
+use super::unit_lines::{Lines, Shift, Stretch, Whose};
 
 /// A unit that is like those beside it: one layer, or as many as make up a pattern of layers.
 #[derive(Clone, Debug, Default)]
@@ -40,18 +41,22 @@ pub fn run_units(
     mut run: impl FnMut(usize, Tensor) -> Tensor,
 ) -> Tensor {
     let count = units.len();
-    if count < WORTH || !cx.may_repeat() || !are_alike(cx, &units) {
+    let settles = cx.hooks().and_then(|hooks| hooks.of_units().map(UnitHooks::settles_after)).unwrap_or(0);
+    if count < WORTH + settles || !cx.may_repeat() || !are_alike(cx, &units) {
         return (0..count).fold(input, |hidden, index| run(index, hidden));
     }
     cx.set_repeating(true);
-    let hidden = repeat(cx, units, input, &mut |index, hidden| cx.stretch(|| run(index, hidden)));
+    let mut run = |index, hidden| cx.stretch(|| run(index, hidden));
+    let hidden = repeat(cx, units, count - 2 - settles, input, &mut run);
     cx.set_repeating(false);
     hidden
 }
 
+/// Runs units of which those between the second and the one of the index `model` are copied.
 fn repeat(
     cx: &Rc<Context>,
     units: Vec<Unit>,
+    model: usize,
     input: Tensor,
     run: &mut dyn FnMut(usize, Tensor) -> (Stretch, Tensor),
 ) -> Tensor {
@@ -67,26 +72,29 @@ fn repeat(
     };
     let node = hidden.edge().map(|edge| Node::repetition(cx, edge, &hidden));
     let mut born = vec![first.born, second.born];
-    let hidden = forward.write(cx, &units, &mut born, hidden, node.as_ref());
-    let last_but_one_node = cx.next_seq.get();
-    let (stretch, hidden) = run(count - 2, hidden);
-    if cx.exhausted() {
-        // What was to be copied may not be there.
-        return hidden;
+    let mut hidden = forward.write(cx, &units[..model], &mut born, hidden, node.as_ref());
+    // The first nodes of the units that are executed, and of what follows.
+    let mut nodes = vec![cx.next_seq.get()];
+    for index in model..count {
+        let (stretch, output) = run(index, hidden);
+        hidden = output;
+        if cx.exhausted() {
+            // What was to be copied may not be there.
+            return hidden;
+        }
+        if index == model {
+            forward.check(cx, &stretch, &born);
+        }
+        born.push(stretch.born);
+        nodes.push(cx.next_seq.get());
     }
-    forward.check(cx, &stretch, &born);
-    born.push(stretch.born);
-    let last_node = cx.next_seq.get();
-    let (stretch, hidden) = run(count - 1, hidden);
-    born.push(stretch.born);
-    if cx.exhausted() {
-        return hidden;
-    }
-    forward.settle_kinds(cx, &born);
+    forward.settle_kinds(cx, &born, model);
     match node {
         Some(node) => {
-            let nodes = [second_node, last_but_one_node, last_node, cx.next_seq.get()];
-            Repetition::begin(cx, &node, units, forward, born, nodes);
+            let [model_node, behind, further, ..] = nodes[..] else { return hidden };
+            let after = nodes.get(3).copied().unwrap_or(further);
+            let nodes = [second_node, model_node, behind, further, after];
+            Repetition::begin(cx, &node, (units, model), forward, born, nodes);
         }
         None if forward.lets_go_of_all() => {}
         None => cx.fail_repeats(),
@@ -96,9 +104,15 @@ fn repeat(
 
 /// Whether all units have parameters and modules of the same kind.
 fn are_alike(cx: &Context, units: &[Unit]) -> bool {
+    let Some(model) = units.first() else { return false };
+    let hooks = cx.hooks();
+    if let Some(hooks) = hooks.as_ref().and_then(|hooks| hooks.of_units())
+        && units.iter().any(|unit| !hooks.are_alike(&model.modules, &unit.modules))
+    {
+        return false;
+    }
     let recorder = cx.recorder.borrow();
     let modules: Vec<&Module> = recorder.ledger().modules.iter().collect();
-    let Some(model) = units.first() else { return false };
     let of = |unit: &Unit| modules.get(unit.modules.start as usize..unit.modules.end as usize);
     let parameter = |(a, b): (&Tensor, &Tensor)| {
         (a.dims(), a.dtype(), a.requires_grad()) == (b.dims(), b.dtype(), b.requires_grad())
@@ -135,6 +149,8 @@ pub(super) struct Forward {
     modules: Range<u32>,
     /// Which of its storages is handed to the next unit.
     output: u32,
+    /// Which of its storages hooks hold until the next unit.
+    between: Vec<u32>,
     cached: Vec<Cached>,
 }
 
@@ -156,12 +172,21 @@ impl Forward {
         }
         let ranges = [(Whose::Own, second.born.clone()), (Whose::Before, first.born.clone())];
         let lines = Lines::read(cx.recorder.borrow().ledger(), second, &ranges, &[], &[])?;
+        let held = cx.hooks().and_then(|hooks| hooks.of_units().map(UnitHooks::between)).unwrap_or_default();
+        let between: Vec<u32> = held.iter().filter_map(|tensor| number(tensor.storage_id())).collect();
         // What else the unit before handed over has a handle that nobody here knows.
-        let only_the_output = lines.freed(Whose::Before).all(|(number, _)| number == output);
-        only_the_output.then_some(Self { lines, modules: unit.modules.clone(), output, cached })
+        let known = lines.freed(Whose::Before).all(|(number, _)| number == output || between.contains(&number));
+        let goes = |held: &u32| lines.freed(Whose::Before).any(|(number, _)| number == *held);
+        (known && between.iter().all(goes)).then_some(Self {
+            lines,
+            modules: unit.modules.clone(),
+            output,
+            between,
+            cached,
+        })
     }
 
-    /// Writes the forwards of the units between the executed ones, after the second, whose output is `hidden`; what the
+    /// Writes the forwards of the third of `units` and those behind it, after the second, whose output is `hidden`; what the
     /// last of them returns. `born` has the storages of the first two units and gets those of the others.
     fn write(
         &self,
@@ -171,14 +196,14 @@ impl Forward {
         hidden: Tensor,
         node: Option<&Rc<Node>>,
     ) -> Tensor {
-        for unit in &units[2..units.len() - 2] {
+        for unit in &units[2..] {
             if cx.exhausted() {
                 break;
             }
             let before = born.last().map_or(0, |born| born.start);
-            let modules = ModuleShift::new(self.modules.clone(), unit.modules.start);
             let begin = cx.next_storage();
-            let (made, _) = self.lines.write(cx, [begin, before, 0, 0], &modules, &[], |_| ());
+            let shift = cx.shift(&self.modules, &unit.modules);
+            let (made, _) = self.lines.write(cx, [begin, before, 0, 0, 0, 0], &shift, &[], |_| ());
             for cached in &self.cached {
                 let copy = cx.cached_copy(&units[1].parameters[cached.parameter]);
                 let Some(copy) = copy.map(|copy| copy.on_storage(begin + cached.number)) else { continue };
@@ -193,7 +218,33 @@ impl Forward {
         cx.retain(hidden.storage_id());
         let (id, shape) = (hidden.storage_id(), hidden.clone());
         drop(hidden);
-        let last = born.last().map_or(0, |born| born.start) + self.output;
+        let last = born.last().map_or(0, |born| born.start);
+        if let Some(hooks) = cx.hooks().as_ref().and_then(|hooks| hooks.of_units()) {
+            let second = born.get(1).map_or(0, |born| born.start);
+            let copied: Vec<Range<u32>> = units[2..].iter().map(|unit| unit.modules.clone()).collect();
+            let node = node.map_or_else(|| cx.next_node(), |node| node.seq);
+            let moved = |held: Tensor| {
+                let id = held.storage_id();
+                let Some(number) = id.checked_sub(second).filter(|number| self.between.contains(number)) else {
+                    return held;
+                };
+                cx.retain(id);
+                let moved = held.on_storage(last + number);
+                drop(held);
+                cx.set_references(last + number, 1);
+                cx.set_references(id, 0);
+                moved
+            };
+            let copy = |held: &Tensor, index: usize| {
+                let second = born.get(1).filter(|of| of.contains(&held.storage_id()))?;
+                let id = born.get(2 + index)?.start + held.storage_id() - second.start;
+                cx.set_references(id, cx.references(id) + 1);
+                Some(held.on_storage(id))
+            };
+            let like = &self.modules;
+            hooks.forward_copied(&CopiedForward { like, units: &copied, node, moved: &moved, copy: &copy });
+        }
+        let last = last + self.output;
         let edge = node.map(|node| Edge { node: Rc::clone(node), slot: 0 });
         let handed_on = shape.on_storage(last).with_edge(edge);
         drop(shape);
@@ -204,7 +255,7 @@ impl Forward {
         handed_on
     }
 
-    /// Holds the last but one unit against the second.
+    /// Holds another executed unit against the second; `born` are the storages of those before it.
     fn check(&self, cx: &Context, stretch: &Stretch, born: &[Range<u32>]) {
         let Some(before) = born.last() else { return };
         let ranges = [(Whose::Own, stretch.born.clone()), (Whose::Before, before.clone())];
@@ -215,13 +266,13 @@ impl Forward {
     }
 
     /// Why a storage exists is known when the next unit has run: what that one keeps of it is saved.
-    fn settle_kinds(&self, cx: &Context, born: &[Range<u32>]) {
+    fn settle_kinds(&self, cx: &Context, born: &[Range<u32>], model: usize) {
         let mut recorder = cx.recorder.borrow_mut();
-        let [middle @ .., last_but_one, _] = born else { return };
+        let (Some(executed), Some(copied)) = (born.get(model), born.get(1..model)) else { return };
         for (number, storage) in (0u32..).zip(&self.lines.storages) {
-            let kind: Kind = *recorder.kind_mut(last_but_one.start + number);
+            let kind: Kind = *recorder.kind_mut(executed.start + number);
             if kind != storage.kind {
-                for unit in &middle[1..] {
+                for unit in copied {
                     *recorder.kind_mut(unit.start + number) = kind;
                 }
             }
@@ -245,5 +296,17 @@ impl Forward {
         gone.sort_unstable();
         let made = (0u32..).zip(&self.lines.storages).filter(|(_, s)| s.bytes > 0).map(|(number, _)| number);
         made.eq(gone)
+    }
+}
+
+impl Context {
+    /// From what a unit of these modules has to what another one has.
+    pub(super) fn shift(&self, from: &Range<u32>, to: &Range<u32>) -> Shift {
+        let parts = |unit| self.hooks().and_then(|hooks| hooks.of_units().map(|hooks| hooks.parts(unit)));
+        let owners = match (parts(from), parts(to)) {
+            (Some(from), Some(to)) => from.iter().zip(&to).map(|(a, b)| (a.storage_id(), b.storage_id())).collect(),
+            _ => Vec::new(),
+        };
+        Shift::new(from.clone(), to.start, owners)
     }
 }
