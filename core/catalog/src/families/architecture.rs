@@ -11,6 +11,7 @@ pub enum Architecture {
     Convnext,
     DebertaV2,
     Deepseek,
+    DeepseekV2,
     Dinov2,
     Distilbert,
     Electra,

@@ -134,6 +134,7 @@ pub const TRANSFORMERS: &[Family] = &[
     // Its experts are no linears: peft leaves them alone.
     Family { only_eager: true, ..mixture("gpt_oss", Architecture::GptOss, 131_072, None) },
     Family { tasks: &[Task::CausalLm], ..mixture("glm4_moe", Architecture::Glm4Moe, 131_072, Some(QWEN)) },
+    mixture("deepseek_v2", Architecture::DeepseekV2, 2048, Some(QWEN)),
     mixture("deepseek_v3", Architecture::Deepseek, 4096, Some(QWEN)),
     // peft leaves Qwen2-MoE alone: its conversion has another name than its pattern (`_convert_peft_config_moe`).
     mixture("qwen2_moe", Architecture::QwenMoe, 32_768, None),
