@@ -74,6 +74,11 @@ fn config(model_type: &str) -> Option<Value> {
             "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8,
             "num_key_value_heads": 4,
         })),
+        // A layer of either kind: turned, chunked and dense, and neither.
+        "llama4_text" => text(json!({
+            "num_local_experts": 4, "intermediate_size_mlp": 48, "interleave_moe_layer_step": 2, "no_rope_layer_interval": 2,
+            "head_dim": 8,
+        })),
         "bert" | "roberta" | "electra" | "deberta-v2" | "modernbert" => {
             text(json!({ "max_position_embeddings": 64, "embedding_size": 32 }))
         }

@@ -43,6 +43,8 @@ mod heads;
 mod image_batch;
 mod latent_attention;
 mod llama;
+mod llama4;
+mod llama4_moe;
 mod loss;
 mod mixtral;
 mod mlp;

@@ -28,6 +28,7 @@ pub enum Architecture {
     Gptj,
     Hull,
     Llama,
+    Llama4,
     Mixtral,
     Mlp,
     ModernBert,

@@ -32,7 +32,7 @@ mod shards;
 pub use activation::Activation;
 pub use adapter_plan::AdapterPlan;
 pub use alibi::{alibi, rounded_alibi};
-pub use attention::{AttentionCore, repeat_kv};
+pub use attention::{AttentionCore, Probabilities, repeat_kv};
 pub use bidirectional_mask::{bidirectional_mask, sliding_window_bidirectional_mask};
 pub use complex_rope::{apply_rotary_emb, apply_rotary_emb_before_heads};
 pub use conv::{BatchNorm2d, Conv1d, Conv2d};
@@ -49,7 +49,8 @@ pub use mask::{
 };
 pub use module_list::ModuleList;
 pub use norm::{
-    GemmaRmsNorm, LayerNorm, LayerNorm2d, LayerNormPerHead, Norm, PlainLayerNorm, RmsNorm, T5LayerNorm, WideRmsNorm,
+    GemmaRmsNorm, L2Norm, LastRmsNorm, LayerNorm, LayerNorm2d, LayerNormPerHead, Norm, PlainLayerNorm, RmsNorm,
+    T5LayerNorm, WideRmsNorm,
 };
 pub use older_mask::{
     inverted, older_causal_mask, older_cross_mask, older_padding_mask, two_part_causal_mask, whole_two_part_mask,

@@ -85,7 +85,9 @@ pub use pool::{avg_pool2d, global_avg_pool2d, max_pool2d};
 pub use reduce::{mean, mean_image, mean_last};
 pub use resize::upsample_bicubic2d;
 pub use roll::roll;
-pub use routing::{div_in_place, grouped_linear, grouped_mm, index_rows, max_last, sum_middle, topk};
+pub use routing::{
+    div_in_place, grouped_linear, grouped_mm, index_rows, max_last, scatter_in_place, sum_first, sum_middle, topk,
+};
 pub use sdpa_rules::{Kernel, SdpaRules};
 pub use select::{clamp, clamp_max, clamp_numbers, index, index_one, maximum, unbind, where_scalar, where_tensor};
 pub use similarity::{div, exp, sum_last};

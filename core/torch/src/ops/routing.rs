@@ -6,17 +6,40 @@ use super::matmul::linear_flops;
 use crate::tensor::{DType, Geometry, Gradients, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
+/// `x.sum(dim=0)` of `[k, rows, columns]`, as [`sum_middle`].
+pub fn sum_first(x: &Tensor) -> Tensor {
+    sum_of_three(x, 0)
+}
+
 /// `x.sum(dim=1)` of `[rows, k, columns]`; float32 under autocast, which asks the kernel for it (`fp32_set_opt_dtype`) and
 /// makes no copy of what is summed.
 pub fn sum_middle(x: &Tensor) -> Tensor {
+    sum_of_three(x, 1)
+}
+
+fn sum_of_three(x: &Tensor, axis: usize) -> Tensor {
     let dtype = if x.cx().autocast_dtype().is_some() { DType::Float32 } else { x.dtype() };
-    let (rows, columns) = (x.size(0), x.size(2));
+    let (rows, columns) = (x.size(1 - axis as isize), x.size(2));
     let tape = Tape::new(x.cx(), GradFn::SumBackward1, &[x]);
     let mut out = x.cx().launch(Op::SumDimIntList, &[x]).make_sizes(&[rows, columns], dtype);
-    drop(inside::sum(x.cx(), Op::SumDimIntList, x.geometry(), |i| i == 1, x.dtype()));
+    drop(inside::sum(x.cx(), Op::SumDimIntList, x.geometry(), |i| i == axis, x.dtype()));
     let from = x.geometry().clone();
-    let kept = Geometry::contiguous(&[rows, 1, columns]);
+    let kept = Geometry::contiguous(&[rows, columns]).unsqueezed(axis as isize);
     tape.record([&mut out], move |g| grads([Some(g.grad().view_as(kept.expanded(from.dims())))]));
+    out
+}
+
+/// `x.scatter_(-1, index, source)` of an x that wants no gradient: keeps the index; the source's gradient is gathered.
+pub fn scatter_in_place(x: Tensor, index: &Tensor, source: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), GradFn::ScatterBackward0, &[source]);
+    let saved = tape.save(index);
+    x.cx().in_place(Op::ScatterInPlace, &x, &[index, source]);
+    let mut out = x.detach();
+    drop(x);
+    tape.record([&mut out], move |g| {
+        let index = saved.unpack();
+        grads([Some(g.make(Op::Gather, &[&index], Geometry::contiguous(index.dims()), g.grad().dtype()))])
+    });
     out
 }
 
