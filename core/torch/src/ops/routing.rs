@@ -230,6 +230,28 @@ mod tests {
         assert!(backward_of(most).contains(&"+zeros [4, 3, 8] float32".to_owned()));
     }
 
+    /// `derivatives.yaml`: `src: grad.gather(dim, index)`; what is written over wants no gradient.
+    #[test]
+    fn what_is_scattered_has_its_gradient_gathered() {
+        let cx = forward();
+        let (values, indices) = (neg(&activation(&cx, &[16, 2])), input_of(&cx, &[16, 2], DType::Int64));
+        let whole = input_of(&cx, &[16, 8], DType::Float32);
+        let (events, out) = watch(&cx, || scatter_in_place(whole, &indices, &values));
+        assert!(events.is_empty() && out.dims() == [16, 8]);
+        drop(values);
+        assert_eq!(made(&backward_of(out)), ["ones_like", "gather", "neg"]);
+    }
+
+    /// `sum_backward` expands: the gradient is a view.
+    #[test]
+    fn the_gradient_of_a_sum_over_the_first_dimension_is_a_view() {
+        let cx = forward();
+        let x = neg(&activation(&cx, &[4, 16, 8]));
+        let (events, out) = watch(&cx, || sum_first(&x));
+        assert_eq!(events.first().map(String::as_str), Some("+sum.dim_IntList [16, 8] float32"));
+        assert_eq!(made(&backward_of(out)), ["ones_like", "neg"]);
+    }
+
     /// The generated in-place code saves `self.clone()` when `other` needs a gradient.
     #[test]
     fn an_in_place_division_copies_what_it_overwrites() {
