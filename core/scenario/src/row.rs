@@ -4,6 +4,7 @@ use plimsoll_catalog::families::{Checkpoints, ExpertPart, Experts, Family, Input
 use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ground::{Error, Result};
 
+use super::lora::ATTENTION;
 use super::{
     Attention, Checkpointing, Lora, LoraTargets, LossImpl, Optimizer, OptimizerImpl, Quantization, Scenario, Task,
     Trainer, ZeroGrad, ZeroGradAt, at,
@@ -231,7 +232,7 @@ impl Lora {
 
     /// Refuses what peft does not add to a mixture.
     fn suits(&self, experts: Experts) -> Result<()> {
-        let attention = "target [\"q_proj\", \"k_proj\", \"v_proj\", \"o_proj\"]";
+        let attention = format!("target {ATTENTION:?}");
         if let Some(router) = experts.unadaptable.filter(|router| self.names(router)) {
             let problem = format!("peft's adapter fails on {router}, which returns two tensors");
             return Err(Error::new(at::lora::targets, problem, attention));
