@@ -1781,7 +1781,10 @@ def make_loss(scenario, own, device, channel):
 def body_and_head(model):
     """The model without its output head, the head, and the config."""
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return inner.base_model, inner.get_output_embeddings(), inner.config
+    body = inner.base_model
+    # Llama 4's class says that it is called `language_model`, as in the model with images, and calls it `model`.
+    body = inner.model if body is inner else body
+    return body, inner.get_output_embeddings(), inner.config
 
 
 def shifted(labels):

@@ -27,6 +27,7 @@ const GPT_NEO: &[Alias] = &[("num_attention_heads", "num_heads"), ("num_hidden_l
 const SWIN: &[Alias] = &[("num_attention_heads", "num_heads")];
 const LOCAL_EXPERTS: &[Alias] = &[("num_experts", "num_local_experts")];
 const ROUTED_EXPERTS: &[Alias] = &[("num_local_experts", "n_routed_experts")];
+const EXPERTS_ROUTED: &[Alias] = &[("num_experts", "n_routed_experts")];
 const EXPERTS: &[Alias] = &[("num_local_experts", "num_experts")];
 
 /// The other names of a model type's keys, as transformers 5.17 has them. Where both are there the other name's value
@@ -40,6 +41,7 @@ pub fn aliases(model_type: &str) -> &'static [Alias] {
         "bart" | "whisper" => BART,
         "gpt_neo" => GPT_NEO,
         "swin" => SWIN,
+        "deepseek_v2" => EXPERTS_ROUTED,
         "mixtral" => LOCAL_EXPERTS,
         "glm4_moe" | "deepseek_v3" => ROUTED_EXPERTS,
         "olmoe" => EXPERTS,

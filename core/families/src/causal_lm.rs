@@ -5,7 +5,7 @@ use std::rc::Rc;
 use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ground::Result;
 use plimsoll_scenario::AttentionMask;
-use plimsoll_torch::nn::{AttentionCore, Embedding, Linear, Scope};
+use plimsoll_torch::nn::{AttentionCore, Embedding, Linear, Probabilities, Scope};
 use plimsoll_torch::ops::{self, Fill, FusedRules, Pointwise, Rearrangement, Reduction};
 use plimsoll_torch::tensor::{Context, DType, HeadLoss, Smoothing, Tensor};
 use plimsoll_torch::{Batch, Field};
@@ -82,7 +82,7 @@ pub fn attention(plan: &Plan, dropout: f64) -> AttentionCore {
         implementation: plan.attention,
         rules: plan.rules.clone(),
         dropout,
-        softmax_fp32: true,
+        probabilities: Probabilities::Float32,
         eager_contiguous: true,
     }
 }

@@ -6,8 +6,8 @@ use plimsoll_catalog::families;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
-    Angles, Embedding, LayerRotary, ModuleList, Norm, RotaryEmbedding, Scope, causal_mask, sliding_window_causal_mask,
-    two_part_causal_mask, whole_two_part_mask,
+    Angles, Embedding, LayerRotary, ModuleList, Norm, RotaryEmbedding, Scope, causal_mask, chunked_causal_mask,
+    sliding_window_causal_mask, two_part_causal_mask, whole_two_part_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, Kind, ModuleId, Tensor, checkpoint};
@@ -22,6 +22,8 @@ use super::{Model, Plan, causal_lm};
 pub struct Keywords {
     /// `position_embeddings`, where the model makes them.
     pub rotary: Option<(Tensor, Tensor)>,
+    /// So, as complex numbers: cosines with sines.
+    pub freqs_cis: Option<Tensor>,
     /// `attention_mask`.
     pub mask: Option<Tensor>,
     /// `position_ids`, which only layers with angles of their own read.
@@ -55,6 +57,8 @@ pub enum Masks {
     Windowed(u64),
     /// Both, the full one first (Gemma 2's way).
     Both(u64),
+    /// So, the other one in chunks (Llama 4).
+    Chunked(u64),
     /// So, made without position ids, which say where packed sequences begin (GPT-OSS).
     BothUnpacked(u64),
     /// The full one always, the windowed one only where a layer uses it (Qwen's way).
@@ -70,6 +74,8 @@ pub enum AngleTables {
     InFloat32,
     /// Half as wide (GPT-OSS).
     Once,
+    /// As complex numbers, one for each angle (DeepSeek V2, Llama 4).
+    Complex,
 }
 
 /// Dropout of the embeddings before the first layer.
@@ -197,17 +203,23 @@ impl DecoderOnly for Decoder {
                     embeds = hidden.clone();
                 }
             }
-            let rotary = self.rotary_emb.as_ref().map(|rotary| match self.angles {
-                AngleTables::Twice => rotary.forward(&hidden, &position_ids),
-                AngleTables::InFloat32 => rotary.forward_fp32(&position_ids),
-                AngleTables::Once => rotary.forward_once(&hidden, &position_ids),
+            let mut freqs_cis = None;
+            let rotary = self.rotary_emb.as_ref().and_then(|rotary| match self.angles {
+                AngleTables::Twice => Some(rotary.forward(&hidden, &position_ids)),
+                AngleTables::InFloat32 => Some(rotary.forward_fp32(&position_ids)),
+                AngleTables::Once => Some(rotary.forward_once(&hidden, &position_ids)),
+                AngleTables::Complex => {
+                    freqs_cis = Some(rotary.forward_complex(&position_ids));
+                    None
+                }
             });
             let local = match &self.local_rotary {
                 Some(local) => Some(local.forward(&hidden, &position_ids)),
                 None => rotary.clone(),
             };
-            let full = Keywords { rotary, mask: full, position_ids: position_ids.clone() };
-            let windowed = Keywords { rotary: local, mask: windowed, position_ids };
+            let full =
+                Keywords { rotary, freqs_cis: freqs_cis.clone(), mask: full, position_ids: position_ids.clone() };
+            let windowed = Keywords { rotary: local, freqs_cis, mask: windowed, position_ids };
             hidden = self.layers.run(
                 cx,
                 hidden,
@@ -255,6 +267,10 @@ impl Decoder {
             Masks::Both(w) => {
                 let full = full();
                 (full, windowed(w))
+            }
+            Masks::Chunked(size) => {
+                let full = full();
+                (full, chunked_causal_mask(embeds, given, position_ids, self.plan.attention, size))
             }
             Masks::BothUnpacked(w) => {
                 let full = causal_mask(embeds, given, None, self.plan.attention);

@@ -7,7 +7,7 @@ use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, RmsNorm, Scope};
 use super::config::Config;
 use super::decoder::{Decoder, Layer, Masks, Parts, layers};
 use super::decoder_head::DecoderHead;
-use super::latent_attention::{LatentAttention, LatentSizes};
+use super::latent_attention::{LatentAttention, LatentDefaults, LatentSizes};
 use super::pre_norm::{FeedForward, PreNormLayer};
 use super::shared_moe::{Mixture, MixtureDefaults, SharedMoe};
 use super::{Model, Plan, causal_lm};
@@ -15,9 +15,11 @@ use super::{Model, Plan, causal_lm};
 const MIXTURE: MixtureDefaults =
     MixtureDefaults { intermediate: 2048, experts: 256, top_k: 8, shared: 1, groups: 8, top_groups: 4, dense: 3 };
 
+const SIZES: LatentDefaults = LatentDefaults { hidden: 7168, heads: 128, kv_heads: Some(128) };
+
 /// `DeepseekV3ForCausalLM(config)`, with the defaults of `configuration_deepseek_v3.py`.
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
-    let sizes = LatentSizes::read(config)?;
+    let sizes = LatentSizes::read(config, SIZES)?;
     let hidden = sizes.hidden;
     let intermediate = config.size("intermediate_size", 18_432)?;
     let count = config.layers("num_hidden_layers", 61)?;

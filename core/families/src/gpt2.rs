@@ -6,7 +6,7 @@ use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
-    Activation, AttentionCore, Conv1D, Embedding, LayerNorm, ModuleList, Scope, causal_mask, kv_cache,
+    Activation, AttentionCore, Conv1D, Embedding, LayerNorm, ModuleList, Probabilities, Scope, causal_mask, kv_cache,
     two_part_causal_mask,
 };
 use plimsoll_torch::ops::{self, Fill};
@@ -169,7 +169,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         implementation: plan.attention,
         rules: plan.rules.clone(),
         dropout: config.probability("attn_pdrop", 0.1)?,
-        softmax_fp32: false,
+        probabilities: Probabilities::Cast,
         eager_contiguous: false,
     };
     let transformer = scope.child("transformer");

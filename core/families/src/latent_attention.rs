@@ -3,7 +3,8 @@
 
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{
-    AttentionCore, Linear, Norm, RmsNorm, Scope, apply_rotary_pos_emb, apply_rotary_pos_emb_interleave, kv_cache,
+    AttentionCore, Linear, Norm, RmsNorm, Scope, apply_rotary_emb, apply_rotary_pos_emb,
+    apply_rotary_pos_emb_interleave, kv_cache,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
@@ -30,19 +31,32 @@ pub struct LatentSizes {
     pub value: u64,
     /// `attention_bias`, which the narrow projections and the output have.
     pub bias: bool,
-    /// `rope_interleave`: every turned dimension has its neighbour, else the other half.
+    /// `rope_interleave`: every turned dimension has its neighbour, else the other half. Where turning is a product of
+    /// complex numbers (DeepSeek V2) it always is the neighbour.
     pub interleave: bool,
 }
 
+/// What a config class takes where a configuration does not say.
+#[derive(Clone, Copy, Debug)]
+pub struct LatentDefaults {
+    /// `hidden_size`.
+    pub hidden: u64,
+    /// `num_attention_heads`.
+    pub heads: u64,
+    /// `num_key_value_heads`; `None`: as many as there are heads.
+    pub kv_heads: Option<u64>,
+}
+
 impl LatentSizes {
-    /// With the defaults of `configuration_deepseek_v3.py`.
+    /// With the defaults of `configuration_deepseek_v3.py` and `configuration_deepseek_v2.py`, which differ in `defaults`.
     ///
     /// # Errors
     /// Sizes that are too large together, an odd number of turned dimensions, or fewer heads of keys than of queries.
-    pub fn read(config: &Config<'_>) -> Result<Self> {
-        let heads = config.size("num_attention_heads", 128)?;
+    pub fn read(config: &Config<'_>, defaults: LatentDefaults) -> Result<Self> {
+        let heads = config.size("num_attention_heads", defaults.heads)?;
         let given = config.optional_size("num_key_value_heads")?;
-        let kv_heads = given.unwrap_or(if config.mentions("num_key_value_heads") { heads } else { 128 });
+        let default = defaults.kv_heads.filter(|_| !config.mentions("num_key_value_heads"));
+        let kv_heads = given.or(default).unwrap_or(heads);
         if kv_heads != heads {
             return Err(config.error(
                 "num_key_value_heads",
@@ -51,7 +65,7 @@ impl LatentSizes {
             ));
         }
         let sizes = Self {
-            hidden: config.size("hidden_size", 7168)?,
+            hidden: config.size("hidden_size", defaults.hidden)?,
             heads,
             q_rank: config.optional_size("q_lora_rank")?.or((!config.mentions("q_lora_rank")).then_some(1536)),
             kv_rank: config.size("kv_lora_rank", 512)?,
@@ -146,7 +160,9 @@ impl LatentAttention {
             kv_nope = self.kv_a_layernorm.forward(&kv_nope);
             kv_nope = ops::view(&kv_nope, &[batch, 1, seq, kv_rank]);
             k_rot = ops::view(&k_rot, &[batch, 1, seq, rope]);
-            if let Some((cos, sin)) = &keywords.rotary {
+            if let Some(freqs_cis) = &keywords.freqs_cis {
+                (q_rot, k_rot) = apply_rotary_emb(&q_rot, &k_rot, freqs_cis);
+            } else if let Some((cos, sin)) = &keywords.rotary {
                 let turn = if self.sizes.interleave { apply_rotary_pos_emb_interleave } else { apply_rotary_pos_emb };
                 (q_rot, k_rot) = turn(&q_rot, &k_rot, cos, sin);
             }

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
-    Activation, AttentionCore, Embedding, LayerRotary, Linear, ModuleList, RmsNorm, RotaryEmbedding, Scope,
-    apply_rotary_pos_emb, causal_mask, kv_cache, sliding_window_causal_mask,
+    Activation, AttentionCore, Embedding, LayerRotary, Linear, ModuleList, Probabilities, RmsNorm, RotaryEmbedding,
+    Scope, apply_rotary_pos_emb, causal_mask, kv_cache, sliding_window_causal_mask,
 };
 use plimsoll_torch::ops::{self, Pointwise};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
@@ -334,7 +334,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         implementation: plan.attention,
         rules: plan.rules.clone(),
         dropout: sizes.dropout,
-        softmax_fp32: true,
+        probabilities: Probabilities::Float32,
         eager_contiguous: true,
     };
     let model = scope.child("model");

@@ -23,11 +23,13 @@ pub enum DType {
     Float32,
     /// `torch.float64`.
     Float64,
+    /// `torch.complex64`: two float32.
+    Complex64,
 }
 
 impl DType {
     /// All of them, by number.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Bool,
         Self::UInt8,
         Self::Int8,
@@ -38,6 +40,7 @@ impl DType {
         Self::BFloat16,
         Self::Float32,
         Self::Float64,
+        Self::Complex64,
     ];
 
     /// Bytes an element takes.
@@ -46,7 +49,7 @@ impl DType {
             Self::Bool | Self::UInt8 | Self::Int8 => 1,
             Self::Float16 | Self::BFloat16 => 2,
             Self::Float32 | Self::Int32 => 4,
-            Self::Int64 | Self::UInt64 | Self::Float64 => 8,
+            Self::Int64 | Self::UInt64 | Self::Float64 | Self::Complex64 => 8,
         }
     }
 
@@ -63,6 +66,7 @@ impl DType {
             Self::BFloat16 => "bfloat16",
             Self::Float32 => "float32",
             Self::Float64 => "float64",
+            Self::Complex64 => "complex64",
         }
     }
 

@@ -5,6 +5,7 @@ use plimsoll_ground::{Error, Result};
 use serde_json::Value;
 
 use super::lever::{SECTIONS, Table};
+use super::lora::ATTENTION;
 use super::model::default_task;
 use super::{
     BaseDtype, Checkpointing, Lever, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl,
@@ -81,6 +82,7 @@ impl Change {
     pub fn apply(&self, scenario: &Scenario) -> Result<Scenario> {
         let mut next = scenario.clone();
         self.edit(&mut next)?;
+        spare_router(scenario, &mut next);
         settled(scenario, next)
     }
 
@@ -205,6 +207,17 @@ impl Lever {
     fn takes(&'static self, scenario: &Scenario, value: &Value) -> bool {
         let next = Change::Set(self, value.clone()).apply(scenario);
         next.is_ok_and(|next| self.get(&next).as_ref() == Some(value))
+    }
+}
+
+/// Where adapters come to a model whose router cannot have one, be it that they or it are new: on its attention instead of on
+/// every linear.
+fn spare_router(before: &Scenario, next: &mut Scenario) {
+    let routed = next.model.source.family().experts.is_some_and(|experts| experts.unadaptable.is_some());
+    let new = before.training.lora.is_none() || before.model.source != next.model.source;
+    let all = |lora: &&mut Lora| routed && new && lora.targets == LoraTargets::AllLinear;
+    if let Some(lora) = next.training.lora.as_mut().filter(all) {
+        lora.targets = LoraTargets::Names(ATTENTION.map(str::to_owned).to_vec());
     }
 }
 

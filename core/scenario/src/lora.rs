@@ -76,6 +76,9 @@ pub enum LoraTargets {
     Names(Vec<String>),
 }
 
+/// The linears of most decoders' attention.
+pub(crate) const ATTENTION: [&str; 4] = ["q_proj", "k_proj", "v_proj", "o_proj"];
+
 /// The word for every linear layer.
 pub(crate) const ALL_LINEAR: &str = "all-linear";
 

@@ -4,6 +4,7 @@ use plimsoll_catalog::families::{Checkpoints, ExpertPart, Experts, Family, Input
 use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ground::{Error, Result};
 
+use super::lora::ATTENTION;
 use super::{
     Attention, Checkpointing, Lora, LoraTargets, LossImpl, Optimizer, OptimizerImpl, Quantization, Scenario, Task,
     Trainer, ZeroGrad, ZeroGradAt, at,
@@ -88,11 +89,18 @@ impl Scenario {
         if self.training.quantization == Quantization::None || family.unquantized.is_some() {
             return Ok(());
         }
-        Err(Error::new(
-            at::training::quantization,
-            format!("the family {:?} is no model that transformers loads and bitsandbytes quantizes", family.name),
-            "leave quantization out, or use a Hugging Face model",
-        ))
+        let (problem, hint) = if family.is_own() {
+            let problem =
+                format!("the family {:?} is no model that transformers loads and bitsandbytes quantizes", family.name);
+            (problem, "leave quantization out, or use a Hugging Face model")
+        } else {
+            let problem = format!(
+                "transformers puts linears in the place of {}'s experts, which is not estimated yet",
+                family.name
+            );
+            (problem, "leave quantization out")
+        };
+        Err(Error::new(at::training::quantization, problem, hint))
     }
 
     /// Refuses a loop that is not followed.
@@ -214,8 +222,21 @@ impl Lora {
         })
     }
 
+    /// Whether a linear of this name gets an adapter.
+    fn names(&self, linear: &str) -> bool {
+        match &self.targets {
+            LoraTargets::AllLinear => true,
+            LoraTargets::Names(targets) => targets.iter().any(|target| target.rsplit('.').next() == Some(linear)),
+        }
+    }
+
     /// Refuses what peft does not add to a mixture.
     fn suits(&self, experts: Experts) -> Result<()> {
+        let attention = format!("target {ATTENTION:?}");
+        if let Some(router) = experts.unadaptable.filter(|router| self.names(router)) {
+            let problem = format!("peft's adapter fails on {router}, which returns two tensors");
+            return Err(Error::new(at::lora::targets, problem, attention));
+        }
         let Some(names) = experts.adapted else { return Ok(()) };
         if !ExpertPart::ALL.into_iter().any(|part| self.reaches(experts, part)) {
             return Ok(());
@@ -228,7 +249,6 @@ impl Lora {
                 return Err(Error::new(at::lora::targets, problem, "name both, or neither"));
             }
         }
-        let attention = "target [\"q_proj\", \"k_proj\", \"v_proj\", \"o_proj\"]";
         if self.dropout > 0.0 {
             let problem = "peft has no dropout for adapters on experts and their router";
             return Err(Error::new(at::lora::dropout, problem, format!("set it to 0, or {attention}")));

@@ -69,6 +69,7 @@ names! {
         ScaledDotProductCudnnAttentionBackward0 = "ScaledDotProductCudnnAttentionBackward0",
         ScaledDotProductEfficientAttentionBackward0 = "ScaledDotProductEfficientAttentionBackward0",
         ScaledDotProductFlashAttentionBackward0 = "ScaledDotProductFlashAttentionBackward0",
+        ScatterBackward0 = "ScatterBackward0",
         SelectBackward0 = "SelectBackward0",
         SigmoidBackward0 = "SigmoidBackward0",
         SiluBackward0 = "SiluBackward0",
@@ -89,6 +90,8 @@ names! {
         UnsafeViewBackward0 = "UnsafeViewBackward0",
         UnsqueezeBackward0 = "UnsqueezeBackward0",
         UpsampleBicubic2DBackward0 = "UpsampleBicubic2DBackward0",
+        ViewAsComplexBackward0 = "ViewAsComplexBackward0",
+        ViewAsRealBackward0 = "ViewAsRealBackward0",
         ViewBackward0 = "ViewBackward0",
         WhereBackward0 = "WhereBackward0",
     }

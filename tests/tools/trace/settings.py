@@ -225,6 +225,38 @@ SETTINGS = {
             {"num_nextn_predict_layers": 1},
         ],
     ),
+    "llama4_text": (
+        {**DECODER, "head_dim": 16, "intermediate_size_mlp": 128, "num_local_experts": 4},
+        [
+            *[changes for changes in DECODES if "output_attentions" not in changes], *TIES, {"num_key_value_heads": 4}, *HEADS, *BIAS,
+            {"interleave_moe_layer_step": 2}, {"moe_layers": [1]}, {"moe_layers": []}, {"num_experts_per_tok": 2},
+            {"use_qk_norm": False}, {"no_rope_layers": [1, 0, 1, 0]}, {"no_rope_layers": []}, {"no_rope_layer_interval": 2},
+            {"attn_temperature_tuning": False}, {"attention_chunk_size": 8}, {"floor_scale": 4, "attn_scale": 0.2},
+            {"layer_types": ["chunked_attention", "full_attention"] * 2}, {"router_jitter_noise": 0.0}, {"router_aux_loss_coef": 0.1},
+            {"rope_scaling": {
+                "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 8192,
+            }},
+        ],
+    ),
+    "deepseek_v2": (
+        {
+            **DECODER, "num_key_value_heads": DECODER["num_attention_heads"], "n_routed_experts": 8, "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32, "first_k_dense_replace": 1, "q_lora_rank": 24, "kv_lora_rank": 16,
+            "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16,
+        },
+        [
+            *[changes for changes in DECODES if "output_attentions" not in changes], *TIES, *BIAS, {"q_lora_rank": None},
+            {"num_key_value_heads": None}, {"v_head_dim": 32}, {"qk_rope_head_dim": 16}, {"num_experts": 4}, {"mlp_bias": True},
+            {"first_k_dense_replace": 0}, {"n_shared_experts": 1}, {"norm_topk_prob": True}, {"routed_scaling_factor": 16.0},
+            {"topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 2},
+            {"topk_method": "greedy", "n_group": 1, "topk_group": 1},
+            {"rope_scaling": {
+                "rope_type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 0.707, "mscale_all_dim": 0.707,
+                "original_max_position_embeddings": 4096,
+            }},
+        ],
+    ),
     "gpt_oss": (
         {**DECODER, "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2},
         [

@@ -6,6 +6,9 @@ pub struct Experts {
     /// What their projections are called in adapters' targets, where peft translates them to parameters; `None` where it
     /// leaves them alone.
     pub adapted: Option<ExpertNames>,
+    /// The router, where it is a linear by its class that returns two tensors: peft puts an adapter around it, and the adapter
+    /// fails (`result.dtype` in `tuners/lora/layer.py`).
+    pub unadaptable: Option<&'static str>,
 }
 
 /// What the projections of single experts are called, and their router: targets of these names become adapters on the

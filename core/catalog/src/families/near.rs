@@ -29,8 +29,8 @@ mod tests {
         let first = |name: &str, experts| near(name, experts).first().map(|family| family.name);
         assert_eq!(first("qwen3_next", true), Some("qwen3_moe"));
         assert_eq!(first("qwen2_5_vl", false), Some("qwen2"));
-        assert_eq!(first("deepseek_v2", true), Some("deepseek_v3"));
-        assert_eq!(first("llama4_text", true), Some("llama"));
+        assert_eq!(first("deepseek_v32", true), Some("deepseek_v3"));
+        assert_eq!(first("llama4", true), Some("llama4_text"));
         assert_eq!(first("gemma3n", false), Some("gemma3_text"));
         assert_eq!((first("mamba", false), first("", false), first("4", false)), (None, None, None));
     }

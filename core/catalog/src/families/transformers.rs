@@ -45,7 +45,7 @@ const fn mixture(
     positions: u64,
     adapted: Option<ExpertNames>,
 ) -> Family {
-    Family { experts: Some(Experts { adapted }), ..decoder(name, architecture, positions) }
+    Family { experts: Some(Experts { adapted, unadaptable: None }), ..decoder(name, architecture, positions) }
 }
 
 /// An encoder of text with a table of positions.
@@ -135,6 +135,14 @@ pub const TRANSFORMERS: &[Family] = &[
     // Its experts are no linears: peft leaves them alone.
     Family { only_eager: true, ..mixture("gpt_oss", Architecture::GptOss, 131_072, None) },
     Family { tasks: &[Task::CausalLm], ..mixture("glm4_moe", Architecture::Glm4Moe, 131_072, Some(QWEN)) },
+    Family {
+        tasks: &[Task::CausalLm],
+        // bitsandbytes is given a list of linears in the place of its experts (`SequentialLlama4TextExperts`).
+        unquantized: None,
+        experts: Some(Experts { adapted: None, unadaptable: Some("router") }),
+        ..decoder("llama4_text", Architecture::Llama4, 131_072)
+    },
+    mixture("deepseek_v2", Architecture::DeepseekV2, 2048, Some(QWEN)),
     mixture("deepseek_v3", Architecture::Deepseek, 4096, Some(QWEN)),
     // peft leaves Qwen2-MoE alone: its conversion has another name than its pattern (`_convert_peft_config_moe`).
     mixture("qwen2_moe", Architecture::QwenMoe, 32_768, None),

@@ -9,6 +9,17 @@ use crate::tensor::Tensor;
 /// The PyTorch whose kernels take grouped heads (`_is_torch_greater_or_equal_than_2_5` in `sdpa_attention.py`).
 const GROUPED_TORCH: Version = Version::new(2, 5);
 
+/// In what dtype eager attention has its probabilities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probabilities {
+    /// The softmax runs in float32 and is cast back (Llama).
+    Float32,
+    /// It runs in the scores' dtype and is cast to the values' (GPT-2): under autocast they differ.
+    Cast,
+    /// It runs in the scores' dtype, and stays as autocast leaves it (Llama 4).
+    AsTheyAre,
+}
+
 /// What a family's attention does between its projections.
 #[derive(Clone, Debug)]
 pub struct AttentionCore {
@@ -18,8 +29,8 @@ pub struct AttentionCore {
     pub rules: SdpaRules,
     /// Dropout on the probabilities.
     pub dropout: f64,
-    /// Eager attention's softmax runs in float32 and is cast back (the Llama way; GPT-2's runs in its own dtype).
-    pub softmax_fp32: bool,
+    /// In what dtype eager attention has its probabilities.
+    pub probabilities: Probabilities,
     /// Whether eager attention makes its output contiguous (the Llama way; sdpa's always is).
     pub eager_contiguous: bool,
 }
@@ -110,11 +121,13 @@ impl AttentionCore {
         if let Some(mask) = mask {
             weights = ops::add(&weights, mask);
         }
-        if self.softmax_fp32 {
-            weights = ops::to(&ops::softmax_fp32(&weights), q.dtype());
-        } else {
-            weights = ops::softmax(&weights);
-            weights = ops::to(&weights, v.dtype());
+        match self.probabilities {
+            Probabilities::Float32 => weights = ops::to(&ops::softmax_fp32(&weights), q.dtype()),
+            Probabilities::Cast => {
+                weights = ops::softmax(&weights);
+                weights = ops::to(&weights, v.dtype());
+            }
+            Probabilities::AsTheyAre => weights = ops::softmax(&weights),
         }
         weights = ops::dropout(&weights, self.dropout);
         let mut out = ops::matmul(&weights, &values);

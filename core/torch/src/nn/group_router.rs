@@ -72,19 +72,29 @@ impl GroupRouter {
                 let wide = ops::to(&flat, DType::Float32);
                 ops::linear(&wide, &ops::to(&weight(), DType::Float32), None)
             };
+            // What DeepSeek V2's forward has names for until it is done.
+            let mut named = Vec::new();
             let (weights, indices) = match self.choice {
-                Choice::Greedy => ops::topk(&ops::softmax_fp32(&logits), self.sizes.top_k),
+                Choice::Greedy => {
+                    let scores = ops::softmax_fp32(&logits);
+                    let chosen = ops::topk(&scores, self.sizes.top_k);
+                    named.push(scores);
+                    chosen
+                }
                 Choice::BestGroups => {
                     let mut scores = ops::softmax_fp32(&logits);
                     let best = ops::max_last(&self.grouped(&scores));
                     let limited = self.limit(&best, &mut scores);
                     let chosen = ops::topk(&scores, self.sizes.top_k);
-                    drop(limited);
+                    named.extend(limited);
+                    named.push(scores);
                     chosen
                 }
                 Choice::Biased { normalised } => self.biased(&ops::sigmoid(&logits), normalised),
             };
-            Routing { logits, scores: ops::mul_scalar(&weights), indices }
+            let scores = ops::mul_scalar(&weights);
+            drop(named);
+            Routing { logits, scores, indices }
         })
     }
 

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use plimsoll_catalog::software::rules;
 use plimsoll_scenario::Attention;
 
+use super::chunked_mask::{left_padding, same_chunk};
 use super::older_mask::older_causal_mask;
 use crate::ops::{self, Fill, Pointwise, Rearrangement, Reduction};
 use crate::tensor::{Context, DType, Geometry, Seen, Tensor};
@@ -42,7 +43,36 @@ pub fn sliding_window_causal_mask<'p>(
     attention: Attention,
     window: u64,
 ) -> Option<Tensor> {
-    create(embeds, mask, position_ids.into(), attention, Skip::Allowed, Some(window))
+    create(embeds, mask, position_ids.into(), attention, Skip::Allowed, Some(Local::Window(window)))
+}
+
+/// `create_chunked_causal_mask`: tokens look back to where their chunk of `size` begins.
+pub fn chunked_causal_mask<'p>(
+    embeds: &Tensor,
+    mask: Option<(&Tensor, bool)>,
+    position_ids: impl Into<Option<&'p Tensor>>,
+    attention: Attention,
+    size: u64,
+) -> Option<Tensor> {
+    create(embeds, mask, position_ids.into(), attention, Skip::Allowed, Some(Local::Chunk(size)))
+}
+
+/// How far back a layer looks that does not look at everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Local {
+    /// So many tokens.
+    Window(u64),
+    /// To the last multiple of so many.
+    Chunk(u64),
+}
+
+impl Local {
+    /// `local_size`.
+    const fn size(self) -> u64 {
+        match self {
+            Self::Window(size) | Self::Chunk(size) => size,
+        }
+    }
 }
 
 /// Whether sdpa may do without a mask and say `is_causal` instead.
@@ -58,11 +88,11 @@ fn create(
     position_ids: Option<&Tensor>,
     attention: Attention,
     skip: Skip,
-    window: Option<u64>,
+    local: Option<Local>,
 ) -> Option<Tensor> {
     let cx = embeds.cx();
     let batch = embeds.size(0);
-    let seen = cx.seen(embeds.size(1), window.is_some());
+    let seen = cx.seen(embeds.size(1), local.is_some());
     let seq = embeds.size(1);
     let padding = match mask {
         Some((mask, padded)) => Some((ops::to(mask, DType::Bool), padded)),
@@ -71,7 +101,7 @@ fn create(
                 let rules = cx.machine().rules;
                 let packed = find_packed_sequence_indices(cx, batch, position_ids);
                 if rules.has(&rules::PACKED_MASKS) && !rules.has(&rules::PACKED_IS_ASKED) {
-                    let allowed = packed_mask(&packed, seq, window);
+                    let allowed = packed_mask(&packed, seq, local);
                     drop(packed);
                     return Some(match attention {
                         Attention::Sdpa => allowed,
@@ -82,10 +112,13 @@ fn create(
             None
         }
     };
+    let left =
+        matches!(local, Some(Local::Chunk(_))).then(|| left_padding(cx, batch, padding.as_ref().map(|(m, _)| m)));
+    let local = local.map(|local| (local, left.as_ref()));
     match attention {
-        Attention::Sdpa => sdpa_mask(cx, batch, (seq, seen), padding.as_ref(), skip, window),
+        Attention::Sdpa => sdpa_mask(cx, batch, (seq, seen), padding.as_ref(), skip, local),
         Attention::Eager => {
-            let allowed = sdpa_mask(cx, batch, (seq, seen), padding.as_ref(), Skip::Never, window)?;
+            let allowed = sdpa_mask(cx, batch, (seq, seen), padding.as_ref(), Skip::Never, local)?;
             Some(additive(&allowed, embeds.dtype()))
         }
     }
@@ -120,7 +153,7 @@ fn find_packed_sequence_indices(cx: &Rc<Context>, batch: u64, position_ids: &Ten
 
 /// `and_masks(mask_function, packed_sequence_mask_function(packed))`, a boolean `[batch, 1, seq, seq]`, as transformers made
 /// it of whatever was given no mask until it asked.
-fn packed_mask(packed: &Tensor, seq: u64, window: Option<u64>) -> Tensor {
+fn packed_mask(packed: &Tensor, seq: u64, local: Option<Local>) -> Tensor {
     let (cx, batch) = (packed.cx(), packed.size(0));
     let keys = ops::arange(cx, seq);
     let (batches, heads) = (ops::arange(cx, batch), ops::arange(cx, 1));
@@ -143,7 +176,7 @@ fn packed_mask(packed: &Tensor, seq: u64, window: Option<u64>) -> Tensor {
         let (queries, keys) = (of_each([batch, 1, seq, 1]), of_each([batch, 1, 1, seq]));
         ops::pointwise(Pointwise::EqTensor, &queries, &[&keys], &[batch, 1, seq, seq], DType::Bool)
     };
-    let pattern: &dyn Fn() -> Tensor = if window.is_some() { &windowed } else { &causal };
+    let pattern: &dyn Fn() -> Tensor = if local.is_some() { &windowed } else { &causal };
     let allowed = and_masks(cx, &[pattern, &same]);
     drop((keys, batches, heads));
     allowed
@@ -172,7 +205,7 @@ fn skips_causal(
     batch: u64,
     (queries, seen): (u64, Seen),
     padding: Option<&(Tensor, bool)>,
-    window: Option<u64>,
+    local: Option<Local>,
 ) -> bool {
     let keys = seen.keys;
     // The columns of the keys that are left.
@@ -184,7 +217,7 @@ fn skips_causal(
         let columns = ops::rearrangement(cx, Rearrangement::IndexTensor, &[batch, keys], DType::Bool);
         (indices, columns)
     });
-    if window.is_some_and(|w| keys >= w) {
+    if local.is_some_and(|local| keys >= local.size()) {
         return false;
     }
     let padded = padding.is_some_and(|(_, padded)| *padded);
@@ -210,9 +243,9 @@ fn sdpa_mask(
     (queries, seen): (u64, Seen),
     padding: Option<&(Tensor, bool)>,
     skip: Skip,
-    window: Option<u64>,
+    local: Option<(Local, Option<&Tensor>)>,
 ) -> Option<Tensor> {
-    if skip == Skip::Allowed && skips_causal(cx, batch, (queries, seen), padding, window) {
+    if skip == Skip::Allowed && skips_causal(cx, batch, (queries, seen), padding, local.map(|(local, _)| local)) {
         return None;
     }
     let batches = ops::arange(cx, batch);
@@ -234,7 +267,11 @@ fn sdpa_mask(
         drop(bound);
         out
     };
-    let pattern = || if window.is_some() { and_masks(cx, &[&recent, &causal]) } else { causal() };
+    let pattern = || match local {
+        None => causal(),
+        Some((_, None)) => and_masks(cx, &[&recent, &causal]),
+        Some((_, Some(left))) => and_masks(cx, &[&|| same_chunk(&query_indices, &key_indices, left), &causal]),
+    };
     let columns = || ops::rearrangement(cx, Rearrangement::IndexTensor, &[batch, 1, 1, keys], DType::Bool);
     let allowed = if padding.is_some() { and_masks(cx, &[&pattern, &columns]) } else { pattern() };
     drop((batches, heads, query_indices, key_indices));

@@ -5,6 +5,8 @@ mod adapter_plan;
 mod alibi;
 mod attention;
 mod bidirectional_mask;
+mod chunked_mask;
+mod complex_rope;
 mod conv;
 mod drop_path;
 mod embedding;
@@ -30,8 +32,9 @@ mod shards;
 pub use activation::Activation;
 pub use adapter_plan::AdapterPlan;
 pub use alibi::{alibi, rounded_alibi};
-pub use attention::{AttentionCore, repeat_kv};
+pub use attention::{AttentionCore, Probabilities, repeat_kv};
 pub use bidirectional_mask::{bidirectional_mask, sliding_window_bidirectional_mask};
+pub use complex_rope::{apply_rotary_emb, apply_rotary_emb_before_heads};
 pub use conv::{BatchNorm2d, Conv1d, Conv2d};
 pub use drop_path::DropPath;
 pub use embedding::Embedding;
@@ -41,10 +44,13 @@ pub use gated_mlp::GatedMlp;
 pub use group_router::{Choice, GroupRouter, RouterSizes};
 pub use layer_rope::{Angles, LayerAngles, LayerRotary};
 pub use linear::{Conv1D, Linear};
-pub use mask::{additive, causal_mask, decoder_causal_mask, sliding_window_causal_mask, whole_causal_mask};
+pub use mask::{
+    additive, causal_mask, chunked_causal_mask, decoder_causal_mask, sliding_window_causal_mask, whole_causal_mask,
+};
 pub use module_list::ModuleList;
 pub use norm::{
-    GemmaRmsNorm, LayerNorm, LayerNorm2d, LayerNormPerHead, Norm, PlainLayerNorm, RmsNorm, T5LayerNorm, WideRmsNorm,
+    GemmaRmsNorm, L2Norm, LastRmsNorm, LayerNorm, LayerNorm2d, LayerNormPerHead, Norm, PlainLayerNorm, RmsNorm,
+    T5LayerNorm, WideRmsNorm,
 };
 pub use older_mask::{
     inverted, older_causal_mask, older_cross_mask, older_padding_mask, two_part_causal_mask, whole_two_part_mask,

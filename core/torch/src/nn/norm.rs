@@ -144,6 +144,46 @@ impl GemmaRmsNorm {
     }
 }
 
+/// `Llama4TextRMSNorm`: as [`RmsNorm`], the weight multiplied from the right.
+#[derive(Debug)]
+pub struct LastRmsNorm {
+    weight: Tensor,
+    module: ModuleId,
+}
+
+impl LastRmsNorm {
+    /// Over the last dimension of `features`.
+    pub fn new(scope: &Scope, features: u64) -> Self {
+        Self { weight: scope.parameter(&[features]), module: scope.module() }
+    }
+
+    /// `_norm(x.float()).type_as(x) * weight`.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        x.cx().within_given(self.module, x, || {
+            let output = ops::to(&GemmaRmsNorm::norm(ops::to(x, DType::Float32)), x.dtype());
+            ops::mul(&output, &self.weight)
+        })
+    }
+}
+
+/// `Llama4TextL2Norm`, which has no weight.
+#[derive(Debug)]
+pub struct L2Norm {
+    module: ModuleId,
+}
+
+impl L2Norm {
+    /// It has no parameters.
+    pub fn new(scope: &Scope) -> Self {
+        Self { module: scope.module() }
+    }
+
+    /// `_norm(x.float()).type_as(x)`.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        x.cx().within_given(self.module, x, || ops::to(&GemmaRmsNorm::norm(ops::to(x, DType::Float32)), x.dtype()))
+    }
+}
+
 /// `Olmo2RMSNorm`: [`RmsNorm`] with the weight multiplied in before the cast back.
 #[derive(Debug)]
 pub struct WideRmsNorm {
@@ -227,6 +267,8 @@ pub enum Norm {
     Rms(RmsNorm),
     /// `GemmaRMSNorm` and its copies.
     Gemma(GemmaRmsNorm),
+    /// `Llama4TextRMSNorm`.
+    Last(LastRmsNorm),
     /// `Olmo2RMSNorm`.
     Wide(WideRmsNorm),
     /// `OlmoLayerNorm`.
@@ -242,6 +284,7 @@ impl Norm {
             Self::Layer(norm) => norm.forward(x),
             Self::Rms(norm) => norm.forward(x),
             Self::Gemma(norm) => norm.forward(x),
+            Self::Last(norm) => norm.forward(x),
             Self::Wide(norm) => norm.forward(x),
             Self::Plain(norm) => norm.forward(x),
             Self::PerHead(norm) => norm.forward(x),

@@ -55,7 +55,28 @@ impl RotaryEmbedding {
         self.tables(DType::Float32, position_ids, true)
     }
 
+    /// DeepSeek V2's and Llama 4's: one complex number `[1, seq, head_dim / 2]` for each angle.
+    pub fn forward_complex(&self, position_ids: &Tensor) -> Tensor {
+        self.turned(position_ids, |freqs| {
+            let freqs_cis = ops::polar(freqs);
+            ops::mul_scalar(&freqs_cis)
+        })
+    }
+
     fn tables(&self, dtype: DType, position_ids: &Tensor, twice: bool) -> (Tensor, Tensor) {
+        self.turned(position_ids, |freqs| {
+            let angles = if twice { ops::cat(&[freqs, freqs], -1) } else { freqs.clone() };
+            let table = |op| {
+                let values = ops::each(op, &angles, DType::Float32);
+                if self.scaled { ops::mul_scalar(&values) } else { values }
+            };
+            let (cos, sin) = (table(Pointwise::Cos), table(Pointwise::Sin));
+            (ops::to(&cos, dtype), ops::to(&sin, dtype))
+        })
+    }
+
+    /// What `make` makes of every position's angles, under `no_grad` and outside autocast.
+    fn turned<T>(&self, position_ids: &Tensor, make: impl FnOnce(&Tensor) -> T) -> T {
         let cx = position_ids.cx();
         cx.within(self.module, || {
             cx.no_grad(|| {
@@ -65,13 +86,7 @@ impl RotaryEmbedding {
                 cx.with_autocast(None, || {
                     let product = ops::matmul(&expanded, &positions);
                     let freqs = ops::transpose(&product, 1, 2);
-                    let angles = if twice { ops::cat(&[&freqs, &freqs], -1) } else { freqs.clone() };
-                    let table = |op| {
-                        let values = ops::each(op, &angles, DType::Float32);
-                        if self.scaled { ops::mul_scalar(&values) } else { values }
-                    };
-                    let (cos, sin) = (table(Pointwise::Cos), table(Pointwise::Sin));
-                    (ops::to(&cos, dtype), ops::to(&sin, dtype))
+                    make(&freqs)
                 })
             })
         })

@@ -12,6 +12,7 @@ mod bloom_gelu;
 mod cast;
 mod clamp;
 mod collectives;
+mod complex;
 mod conv;
 mod conv1d;
 mod count;
@@ -58,6 +59,7 @@ pub use bloom_gelu::bloom_gelu;
 pub use cast::to;
 pub use clamp::{clamp_in_place, layer_norm_plain};
 pub use collectives::{Transfer, chunk_cat, split_with_sizes_copy, transfer};
+pub use complex::{mul_complex, polar, view_as_complex, view_as_real};
 pub use conv::{Window, conv2d};
 pub use conv1d::conv1d;
 pub use count::{accuracies, count_labels, is_a_number};
@@ -84,7 +86,9 @@ pub use pool::{avg_pool2d, global_avg_pool2d, max_pool2d};
 pub use reduce::{mean, mean_image, mean_last};
 pub use resize::upsample_bicubic2d;
 pub use roll::roll;
-pub use routing::{div_in_place, grouped_linear, grouped_mm, index_rows, max_last, sum_middle, topk};
+pub use routing::{
+    div_in_place, grouped_linear, grouped_mm, index_rows, max_last, scatter_in_place, sum_first, sum_middle, topk,
+};
 pub use sdpa_rules::{Kernel, SdpaRules};
 pub use select::{clamp, clamp_max, clamp_numbers, index, index_one, maximum, unbind, where_scalar, where_tensor};
 pub use similarity::{div, exp, sum_last};

@@ -34,7 +34,7 @@ door! {
     /// What works number by number.
     Pointwise {
         Abs, AddTensor, BitwiseAndTensor, BitwiseNot, BitwiseOrTensor, Ceil, Clamp, Cos, DivTensor, EqScalar, EqTensor, Floor,
-        FloorDivide, GeScalar, GeTensor, GtScalar, GtTensor, LeScalar, LeTensor, Log, LtScalar, MaskedFillScalar, Minimum,
+        FloorDivide, GeScalar, GeTensor, GtScalar, GtTensor, LeScalar, LeTensor, Log, Log1p, LtScalar, MaskedFillScalar, Minimum,
         MulTensor, NeScalar, Neg, PowTensorTensor, RsubScalar, Sign, Sin, SubTensor, ToCopy,
         Triu, WhereSelf,
     }

@@ -6,17 +6,40 @@ use super::matmul::linear_flops;
 use crate::tensor::{DType, Geometry, Gradients, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
+/// `x.sum(dim=0)` of `[k, rows, columns]`, as [`sum_middle`].
+pub fn sum_first(x: &Tensor) -> Tensor {
+    sum_of_three(x, 0)
+}
+
 /// `x.sum(dim=1)` of `[rows, k, columns]`; float32 under autocast, which asks the kernel for it (`fp32_set_opt_dtype`) and
 /// makes no copy of what is summed.
 pub fn sum_middle(x: &Tensor) -> Tensor {
+    sum_of_three(x, 1)
+}
+
+fn sum_of_three(x: &Tensor, axis: usize) -> Tensor {
     let dtype = if x.cx().autocast_dtype().is_some() { DType::Float32 } else { x.dtype() };
-    let (rows, columns) = (x.size(0), x.size(2));
+    let (rows, columns) = (x.size(1 - axis as isize), x.size(2));
     let tape = Tape::new(x.cx(), GradFn::SumBackward1, &[x]);
     let mut out = x.cx().launch(Op::SumDimIntList, &[x]).make_sizes(&[rows, columns], dtype);
-    drop(inside::sum(x.cx(), Op::SumDimIntList, x.geometry(), |i| i == 1, x.dtype()));
+    drop(inside::sum(x.cx(), Op::SumDimIntList, x.geometry(), |i| i == axis, x.dtype()));
     let from = x.geometry().clone();
-    let kept = Geometry::contiguous(&[rows, 1, columns]);
+    let kept = Geometry::contiguous(&[rows, columns]).unsqueezed(axis as isize);
     tape.record([&mut out], move |g| grads([Some(g.grad().view_as(kept.expanded(from.dims())))]));
+    out
+}
+
+/// `x.scatter_(-1, index, source)` of an x that wants no gradient: keeps the index; the source's gradient is gathered.
+pub fn scatter_in_place(x: Tensor, index: &Tensor, source: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), GradFn::ScatterBackward0, &[source]);
+    let saved = tape.save(index);
+    x.cx().in_place(Op::ScatterInPlace, &x, &[index, source]);
+    let mut out = x.detach();
+    drop(x);
+    tape.record([&mut out], move |g| {
+        let index = saved.unpack();
+        grads([Some(g.make(Op::Gather, &[&index], Geometry::contiguous(index.dims()), g.grad().dtype()))])
+    });
     out
 }
 
@@ -205,6 +228,28 @@ mod tests {
         assert_eq!(most.dims(), [4, 3, 1]);
         assert_eq!(alive(&cx, Kind::Saved), ["max.dim [4, 3, 1] int64"]);
         assert!(backward_of(most).contains(&"+zeros [4, 3, 8] float32".to_owned()));
+    }
+
+    /// `derivatives.yaml`: `src: grad.gather(dim, index)`; what is written over wants no gradient.
+    #[test]
+    fn what_is_scattered_has_its_gradient_gathered() {
+        let cx = forward();
+        let (values, indices) = (neg(&activation(&cx, &[16, 2])), input_of(&cx, &[16, 2], DType::Int64));
+        let whole = input_of(&cx, &[16, 8], DType::Float32);
+        let (events, out) = watch(&cx, || scatter_in_place(whole, &indices, &values));
+        assert!(events.is_empty() && out.dims() == [16, 8]);
+        drop(values);
+        assert_eq!(made(&backward_of(out)), ["ones_like", "gather", "neg"]);
+    }
+
+    /// `sum_backward` expands: the gradient is a view.
+    #[test]
+    fn the_gradient_of_a_sum_over_the_first_dimension_is_a_view() {
+        let cx = forward();
+        let x = neg(&activation(&cx, &[4, 16, 8]));
+        let (events, out) = watch(&cx, || sum_first(&x));
+        assert_eq!(events.first().map(String::as_str), Some("+sum.dim_IntList [16, 8] float32"));
+        assert_eq!(made(&backward_of(out)), ["ones_like", "neg"]);
     }
 
     /// The generated in-place code saves `self.clone()` when `other` needs a gradient.

@@ -205,6 +205,27 @@ impl Geometry {
         Self(Rc::new(g))
     }
 
+    /// `view_as_complex`: a last dimension of two is one number, of twice the width.
+    pub fn paired(&self) -> Self {
+        let mut g = *self.squeezed(-1).0;
+        for stride in g.strides.iter_mut().take(usize::from(g.rank)) {
+            *stride /= 2;
+        }
+        Self(Rc::new(g))
+    }
+
+    /// `view_as_real`: every number is a last dimension of two, of half its width.
+    pub fn unpaired(&self) -> Self {
+        let mut g = *self.0;
+        let rank = self.rank();
+        for stride in g.strides.iter_mut().take(rank) {
+            *stride = stride.saturating_mul(2);
+        }
+        (g.dims[rank], g.strides[rank]) = (2, 1);
+        g.rank += 1;
+        Self(Rc::new(g))
+    }
+
     /// `select(axis, _)`: the dimension goes.
     pub fn selected(&self, axis: isize) -> Self {
         let mut g = *self.0;

@@ -123,6 +123,11 @@ impl Tensor {
         Self { storage: self.storage.clone(), geometry, dtype: self.dtype, is_view: true, edge: None }
     }
 
+    /// As [`Tensor::view_as`], its bytes taken for another type's.
+    pub fn view_of(&self, geometry: Geometry, dtype: DType) -> Self {
+        Self { dtype, ..self.view_as(geometry) }
+    }
+
     /// The same tensor on another storage, of whose references this becomes one that was counted already; without history.
     pub(super) fn on_storage(&self, id: u32) -> Self {
         let storage = Storage { id, cx: Rc::clone(&self.storage.cx) };
