@@ -45,7 +45,7 @@ pub trait Hooks: std::fmt::Debug {
     /// The graph was run through (`Engine::queue_callback`).
     fn finishes(&self, _cx: &Rc<Context>) {}
 
-    /// What it does with units of a model of which some are copied ([`super::units`]), where it holds anything of them.
+    /// What it does with units of a model of which some are copied, where it holds anything of them.
     fn of_units(&self) -> Option<&dyn UnitHooks> {
         None
     }
