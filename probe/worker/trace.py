@@ -331,6 +331,7 @@ WHOLE = {
 
 PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "_grouped_mm"}
 
+
 def operand(tensor):
     """Sizes, strides and dtype of what a kernel is given."""
     return list(tensor.shape), list(tensor.stride()), short(tensor.dtype)
@@ -338,10 +339,13 @@ def operand(tensor):
 
 def reduction(dims):
     """A sum over the dimensions that the argument of this number names, or over all: a bit each."""
+
     def told(args, out):
+        rank = max(args[0].dim(), 1)
         over = args[dims] if len(args) > dims else None
-        over = [over] if isinstance(over, int) else list(over) if over else range(args[0].dim())
-        return out, [args[0]], [sum(1 << at for at in {dim % args[0].dim() for dim in over})] if args[0].dim() else [0]
+        over = [over] if isinstance(over, int) else over or range(rank)
+        return out, [args[0]], [sum({1 << dim % rank for dim in over})]
+
     return told
 
 
@@ -365,16 +369,19 @@ def rows_added(args, out):
     return out, [args[2], indices[0]], []
 
 
+def attention(other):
+    """The queries, and the argument of this number."""
+
+    def told(args, out):
+        made = [tensor for tensor in out if hasattr(tensor, "untyped_storage") and tensor.device.type == "cuda"]
+        return (made[-1], [args[0], args[other]], []) if made else None
+
+    return told
+
+
 def flash(args, out):
     # Keys are shared among blocks only where nothing is dropped.
-    dropped = args[3] if len(args) > 3 else 0.0
-    made = [tensor for tensor in out if hasattr(tensor, "untyped_storage") and tensor.device.type == "cuda"]
-    return (made[-1], [args[0], args[1]], []) if made and not dropped else None
-
-
-def efficient(args, out):
-    made = [tensor for tensor in out if hasattr(tensor, "untyped_storage") and tensor.device.type == "cuda"]
-    return (made[-1], [args[0], args[2]], []) if made else None
+    return None if len(args) > 3 and args[3] else attention(1)(args, out)
 
 
 # Operators whose kernels hold something of their own while they run, which follows from what they are given: how that is told,
@@ -388,7 +395,7 @@ KERNELS = {
     "convolution_backward": convolution_backward,
     "index_put": rows_added, "index_put_": rows_added, "_index_put_impl_": rows_added, "_unsafe_index_put": rows_added,
     "_scaled_dot_product_flash_attention": flash,
-    "_scaled_dot_product_efficient_attention": efficient,
+    "_scaled_dot_product_efficient_attention": attention(2),
     "_scaled_dot_product_flash_attention_backward": lambda args, out: (out[2], [args[0], args[4]], []),
 }
 

@@ -43,20 +43,15 @@ impl Managed {
         }
     }
 
-    /// What it should not be read without.
+    /// What it should not be read without, beside the figures.
     pub(super) fn notes(&self) -> Vec<String> {
-        let place = if self.evicted.is_zero() {
-            "they have room on the card beside its peak, if no other program is there".to_owned()
+        let waits = if self.evicted.is_zero() {
+            "another program on the card may take the room it has there"
         } else {
-            format!(
-                "beside the peak {} of them have no room on the card and lie in the machine's memory: every step waits for what comes and goes",
-                self.evicted
-            )
+            "every step waits for what comes and goes"
         };
         let mut notes = vec![format!(
-            "{} of the optimizer's states are in managed memory, which the driver moves between card and machine (cudaMallocManaged): no \
-             figure of the card has them; {place}",
-            self.process
+            "the driver moves managed memory between card and machine (cudaMallocManaged): no figure of the card has it, and {waits}"
         )];
         if self.verdict == Some(Verdict::DoesNotFit) {
             notes.push(format!(
@@ -81,6 +76,6 @@ mod tests {
         assert_eq!((full.evicted, full.evicted_per_node), (gib(3), gib(6)));
         assert_eq!(full.verdict, Some(Verdict::Tight));
         assert_eq!(Managed::of(gib(4), 2, gib(1), (gib(1), Some(gib(8)))).verdict, Some(Verdict::DoesNotFit));
-        assert!(full.notes().join(" ").contains("3.00 GiB"), "{:?}", full.notes());
+        assert!(full.notes().join(" ").contains("every step waits") && !fits.notes().join(" ").contains("waits"));
     }
 }

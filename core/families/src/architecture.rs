@@ -5,10 +5,10 @@ use plimsoll_ground::{Error, Result};
 use plimsoll_torch::nn::Scope;
 
 use super::{
-    Config, Model, Plan, bart, bert, bloom, clip, convnext, deberta, deepseek, deepseek_v2, dinov2, distilbert,
-    electra, falcon, gat, gemma, gemma2, glm, glm4_moe, gpt_neo, gpt_neox, gpt_oss, gpt2, gptj, llama, llama4, mixtral,
-    mlp, modernbert, nanogpt, nbeats, olmo, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, smollm3, stablelm,
-    starcoder2, swin, t5, torchvision, vit, whisper,
+    Config, Model, Plan, bart, bert, bloom, clip, convnext, deberta, deepseek, dinov2, distilbert, electra, falcon,
+    gat, gemma, gemma2, glm, glm4_moe, gpt_neo, gpt_neox, gpt_oss, gpt2, gptj, llama, llama4, mixtral, mlp, modernbert,
+    nanogpt, nbeats, olmo, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, smollm3, stablelm, starcoder2,
+    swin, t5, torchvision, vit, whisper,
 };
 
 /// Builds the model of a row.
@@ -27,8 +27,8 @@ pub fn build(architecture: Architecture, scope: &Scope, config: &Config<'_>, pla
         Architecture::Clip => clip::build,
         Architecture::Convnext => convnext::build,
         Architecture::DebertaV2 => deberta::build,
-        Architecture::Deepseek => deepseek::build,
-        Architecture::DeepseekV2 => deepseek_v2::build,
+        Architecture::Deepseek => deepseek::build_v3,
+        Architecture::DeepseekV2 => deepseek::build_v2,
         Architecture::Dinov2 => dinov2::build,
         Architecture::Distilbert => distilbert::build,
         Architecture::Electra => electra::build,

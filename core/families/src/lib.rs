@@ -23,7 +23,6 @@ mod decoder;
 mod decoder_head;
 mod decoder_only;
 mod deepseek;
-mod deepseek_v2;
 mod dinov2;
 mod distilbert;
 mod electra;

@@ -1,4 +1,4 @@
-//! What a run on several cards takes of its machine's own memory, in words.
+//! What a run on several cards, or with a paged optimizer, takes of its machine's own memory, in words.
 
 use plimsoll_estimate::{Estimate, Host, Managed, Verdict};
 use plimsoll_ground::Bytes;
@@ -44,15 +44,15 @@ fn whole(host: &Host) -> String {
 
 /// Managed memory: on the card or in the machine's memory, as there is room.
 fn paged(managed: &Managed, capacity: Option<Bytes>) -> String {
-    let at_least = match managed.evicted_per_node {
-        Bytes::ZERO => "none of it has to".to_owned(),
-        evicted => format!("at the card's peak {evicted} of it must"),
+    let place = match managed.evicted_per_node {
+        Bytes::ZERO => "with room on the card beside its peak".to_owned(),
+        evicted => format!("of which {evicted} have no room on the card at its peak and lie in the machine's memory"),
     };
     let verdict = match (managed.verdict, capacity) {
         (Some(verdict), Some(capacity)) => format!("; all of it {} {capacity}", verdict_words(verdict)),
         _ => String::new(),
     };
-    format!("{} may leave the cards for the machine's memory, {at_least}{verdict}", managed.per_node)
+    format!("{} in managed memory, {place}{verdict}", managed.per_node)
 }
 
 const fn verdict_words(verdict: Verdict) -> &'static str {

@@ -320,7 +320,8 @@ fn with_fsdp2(scenario: &Scenario) -> Result<()> {
         return Err(Error::new(
             fsdp::at::param_dtype,
             format!(
-                "PyTorch fails in the first backward: fully_shard casts the float32 tables of positions that layers of {} are given in the                  forward, and not in the recomputation (\"Recomputed values for the following tensors have different metadata\")",
+                "PyTorch fails in the first backward: fully_shard casts the float32 tables of positions that layers of {} are given in the \
+                 forward, and not in the recomputation (\"Recomputed values for the following tensors have different metadata\")",
                 scenario.family().name
             ),
             "leave it out and set precision = \"bf16\" or \"bf16-amp\", set parallel.fsdp.wrap = \"root\", use fsdp1, or set \

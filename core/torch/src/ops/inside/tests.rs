@@ -316,4 +316,8 @@ fn a_kernel_that_no_card_could_run_is_not_told_of() {
     let cx = on_a100("2.11");
     ToldKernel::of("embedding_dense_backward", vec![short], vec![]).unwrap().run(&cx, &Geometry::contiguous(&[8]));
     assert_eq!(peak(&cx), 0, "an operand is missing");
+    let tokens = ["grad", "indices"].map(|_| Given { geometry: Geometry::contiguous(&[9000, 1]), dtype: DType::Int64 });
+    let backward = ToldKernel::of("embedding_dense_backward", tokens.to_vec(), vec![]).unwrap();
+    backward.run(&cx, &Geometry::contiguous(&[9000, u64::MAX - 1]));
+    assert_eq!(peak(&cx), 0, "no table is as wide");
 }
