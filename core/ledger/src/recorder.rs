@@ -284,6 +284,13 @@ impl Recorder {
         left_out
     }
 
+    /// Makes room for so many more storages, events and launches: for what a run may have at most.
+    pub fn reserve(&mut self, storages: usize, events: usize, launches: usize) {
+        self.ledger.storages.reserve(storages.min(Self::EVENTS));
+        self.ledger.events.reserve(events.min(Self::EVENTS));
+        self.ledger.launches.reserve(launches.min(Self::EVENTS));
+    }
+
     /// Storages come and go in a stretch that is written at once; the ids of those that came.
     pub fn extend(
         &mut self,

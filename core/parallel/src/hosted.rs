@@ -90,13 +90,6 @@ impl Hosted {
         }
     }
 
-    /// A gradient arrives where one arrived of another part that is like it.
-    pub fn gradient_like(&self, part: &Tensor, other: &Tensor) {
-        if self.get(other).is_some_and(|other| optim::has_gradient(&other)) {
-            self.gradient(part.cx(), part);
-        }
-    }
-
     /// What the optimizer works on.
     pub fn parameters(&self) -> Vec<Tensor> {
         self.parameters.borrow().values().cloned().collect()

@@ -25,11 +25,6 @@ pub trait Wrapper: Hooks {
         false
     }
 
-    /// Whether layers that are alike may be copied within a micro-batch: what [`Hooks::of_units`] says is all that it holds of one.
-    fn repeats_layers(&self, _every: bool) -> bool {
-        false
-    }
-
     /// What it holds after a micro-batch beside gradients of parameters.
     fn held(&self) -> Option<Tensor> {
         None

@@ -84,7 +84,7 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Re
         (Vendor::Amd, _) => SdpaRules::rocm(),
         _ => SdpaRules::math_only(),
     };
-    cx.set_repeats(repeats == Repeats::Copied && copies_layers(&scenario.parallel));
+    cx.set_repeats(repeats == Repeats::Copied);
     cx.set_machine(Machine {
         rules: software,
         kernels: match (gpu.vendor, gpu.compute_capability) {
@@ -127,16 +127,6 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Re
         train(cx, &built, &scenario.training, &scenario.parallel, repeats)?;
     }
     finished(cx, scenario, &built.parameters, &built.trained(), built.packed)
-}
-
-/// Whether layers may be copied: DDP hears of copied gradients, and FSDP says what it holds of a layer, if micro-batches may be copied
-/// as well. Others' hooks are in no copy.
-const fn copies_layers(parallel: &Parallel) -> bool {
-    match parallel.strategy {
-        _ if parallel.gpus == 1 => true,
-        ParallelStrategy::Ddp => !parallel.ddp.gradient_as_bucket_view,
-        strategy => matches!(strategy, ParallelStrategy::Fsdp1 | ParallelStrategy::Fsdp2),
-    }
 }
 
 /// Whether parameters are cut over the cards, or a model is made where its wrapper then takes it from.

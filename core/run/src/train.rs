@@ -134,9 +134,6 @@ pub fn train(
         (None, None) => spread.together.is_none(),
     };
     let repeats = if copied { repeats } else { Repeats::Executed };
-    if cut.as_ref().is_some_and(|cut| !cut.repeats_layers(alike)) {
-        cx.set_repeats(false);
-    }
     if training.trainer == Whose::Torchvision {
         cx.search_convolutions();
     }

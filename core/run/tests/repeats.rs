@@ -159,7 +159,7 @@ fn layers_are_copied_under_ddp() {
     assert_eq!(dropped, [("bart-base", 1)]);
 }
 
-/// What `fully_shard` gathers and lets go of for a layer is copied with it, and what it holds of one passes from layer to layer.
+/// Hooks run for every layer that is copied: what `fully_shard` and FSDP gather and let go of.
 #[test]
 fn layers_are_copied_under_fsdp() {
     let keys = [
@@ -170,6 +170,7 @@ fn layers_are_copied_under_fsdp() {
         json!({"strategy": "fsdp2", "fsdp": {"wrap": "torchtitan", "reshard_after_forward": true}}),
         json!({"strategy": "fsdp2", "fsdp": {"wrap": "root"}}),
         json!({"strategy": "fsdp2", "fsdp": {"sync_every_micro_batch": false}}),
+        json!({"strategy": "fsdp2", "fsdp": {"reshard_after_backward": false}}),
         json!({"strategy": "fsdp2", "fsdp": {"cpu_offload": true}}),
         json!({"strategy": "fsdp2", "fsdp": {"cpu_offload": true, "param_dtype": "bf16", "load": "cpu"}}),
         json!({"strategy": "fsdp1", "fsdp": {"param_dtype": "bf16"}}),
@@ -178,7 +179,38 @@ fn layers_are_copied_under_fsdp() {
         json!({"strategy": "fsdp1", "fsdp": {"backward_prefetch": "post", "use_orig_params": true}}),
         json!({"strategy": "fsdp1", "fsdp": {"backward_prefetch": "none", "wrap": "root"}}),
         json!({"strategy": "fsdp1", "fsdp": {"sharding_strategy": "no-shard"}}),
+        json!({"strategy": "fsdp1", "fsdp": {"sync_every_micro_batch": false, "param_dtype": "bf16"}}),
     ];
+    let (kept, dropped) = spread_over(&keys);
+    assert!(kept > 150, "{kept}");
+    assert_eq!(dropped, []);
+}
+
+/// What DeepSpeed gathers ahead, and when a bucket of gradients is full, does not repeat layer by layer: its hooks run for every
+/// layer that is copied.
+#[test]
+fn layers_are_copied_under_zero() {
+    let keys = [
+        json!({"strategy": "zero-1"}),
+        json!({"strategy": "zero-1", "zero": {"reduce_bucket_size": 20000, "overlap_comm": true}}),
+        json!({"strategy": "zero-2"}),
+        json!({"strategy": "zero-2", "zero": {"reduce_bucket_size": 100_000}}),
+        json!({"strategy": "zero-2", "zero": {"offload_optimizer": "cpu"}}),
+        json!({"strategy": "zero-3"}),
+        json!({"strategy": "zero-3", "zero": {"reduce_bucket_size": 20000, "prefetch_bucket_size": 30000}}),
+        json!({"strategy": "zero-3", "zero": {"prefetch_bucket_size": 0, "param_persistence_threshold": 0}}),
+        json!({"strategy": "zero-3", "zero": {"max_live_parameters": 1_000_000, "max_reuse_distance": 100_000, "overlap_comm": true}}),
+        json!({"strategy": "zero-3", "zero": {"contiguous_gradients": false, "reduce_scatter": false}}),
+        json!({"strategy": "zero-3", "zero": {"offload_optimizer": "cpu", "offload_param": "cpu"}}),
+    ];
+    let (kept, dropped) = spread_over(&keys);
+    assert!(kept > 150, "{kept}");
+    // As on one card.
+    assert!(dropped.iter().all(|(model, ..)| *model == "bart-base"), "{dropped:?}");
+}
+
+/// How many runs of every family over every third of `keys` were kept as they were copied, and which were not.
+fn spread_over(keys: &[Value]) -> (usize, Vec<(&'static str, usize, usize)>) {
     let recipes = [
         json!({"precision": "fp32", "clip_grad_norm": true}),
         json!({"precision": "bf16-amp", "accumulation": 3}),
@@ -205,6 +237,5 @@ fn layers_are_copied_under_fsdp() {
             }
         }
     }
-    assert!(kept > 150, "{kept}");
-    assert_eq!(dropped, []);
+    (kept, dropped)
 }

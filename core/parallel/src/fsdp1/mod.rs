@@ -8,7 +8,6 @@
 //! four runs on hollow cards; why is not known.
 
 mod unit;
-mod units;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +15,7 @@ use std::rc::Rc;
 
 use plimsoll_scenario::{BackwardPrefetch, LoadFrom, Parallel, ShardingStrategy, Wrap};
 use plimsoll_torch::nn::Sharded;
-use plimsoll_torch::tensor::{Context, DType, Hooks, ModuleId, Tensor, UnitHooks};
+use plimsoll_torch::tensor::{Context, DType, Hooks, ModuleId, Tensor};
 use plimsoll_torch::{Batch, ops};
 
 use crate::dtype;
@@ -32,8 +31,6 @@ pub struct Fsdp1 {
     units: Vec<(ModuleId, Unit)>,
     /// Which unit a module is.
     owners: BTreeMap<ModuleId, usize>,
-    /// Whether one may lie within another that is not the root.
-    nested: bool,
     shared: Shared,
     prefetch: BackwardPrefetch,
     /// `MixedPrecision.param_dtype`.
@@ -46,6 +43,8 @@ pub struct Fsdp1 {
     begun: Cell<bool>,
     root: Cell<Span>,
     root_reached: Cell<bool>,
+    /// From which node of backward down to which nothing changes.
+    calm: Cell<(u32, u32)>,
     reduces: Cell<bool>,
     leaves: Vec<Tensor>,
 }
@@ -116,7 +115,6 @@ impl Fsdp1 {
         let fsdp = Rc::new(Self {
             units,
             owners,
-            nested: keys.wrap == Wrap::Peft,
             shared,
             prefetch: keys.backward_prefetch,
             param_dtype: dtype(keys.param_dtype),
@@ -126,6 +124,7 @@ impl Fsdp1 {
             begun: Cell::new(false),
             root: Cell::default(),
             root_reached: Cell::new(false),
+            calm: Cell::new((0, u32::MAX)),
             reduces: Cell::new(true),
             leaves,
         });
@@ -172,6 +171,20 @@ impl Fsdp1 {
         }
     }
 
+    /// The lowest node from `sequence` down until which nothing changes: where a unit that waits ends, or one that has begun begins.
+    fn next_change(&self, sequence: u32) -> u32 {
+        let change = |(_, unit): &(ModuleId, Unit)| {
+            let span = unit.span.get();
+            match unit.progress.get() {
+                Progress::Waiting => Some(span.end).filter(|end| *end <= sequence),
+                Progress::Begun => Some(span.begin).filter(|begin| *begin <= sequence),
+                Progress::Done => None,
+            }
+        };
+        let root = Some(self.root.get().end).filter(|end| *end <= sequence && !self.root_reached.get());
+        self.units.iter().filter_map(change).chain(root).max().unwrap_or(0)
+    }
+
     /// Units whose gradients have all come before the node of this number runs, the last of them first.
     fn settle(&self, cx: &Rc<Context>, sequence: u32) {
         loop {
@@ -210,14 +223,12 @@ impl Wrapper for Fsdp1 {
         every && self.shared.shards() && !self.shared.originals && !self.shared.offloaded
     }
 
-    fn repeats_layers(&self, every: bool) -> bool {
-        every && self.shared.shards()
-    }
-
     fn before_forward(&self, _: &Rc<Context>, batch: Option<&Batch>, reduces: bool) -> Option<Batch> {
         self.reduces.set(reduces);
         self.forward.set(true);
         self.root_reached.set(false);
+        // No node is calm before it was looked at.
+        self.calm.set((0, u32::MAX));
         self.order.borrow_mut().clear();
         let batch = batch?;
         let inputs = batch.inputs();
@@ -227,14 +238,14 @@ impl Wrapper for Fsdp1 {
 }
 
 impl Hooks for Fsdp1 {
-    fn enters(&self, cx: &Rc<Context>, module: ModuleId) {
+    fn enters(&self, cx: &Rc<Context>, module: ModuleId) -> bool {
         let known = module == ModuleId::ROOT || self.unit(module).is_some();
         if !known || !self.forward.get() {
-            return;
+            return false;
         }
         if let Some((_, depth)) = self.running.borrow_mut().iter_mut().find(|(running, _)| *running == module) {
             *depth += 1;
-            return;
+            return true;
         }
         self.running.borrow_mut().push((module, 1));
         let begin = cx.next_node();
@@ -245,15 +256,16 @@ impl Hooks for Fsdp1 {
             unit.unshard(cx, &self.shared);
             unit.span.set(Span { begin, end: begin, inputs_take_gradients: true });
         }
+        true
     }
 
-    fn leaves(&self, cx: &Rc<Context>, module: ModuleId) {
+    fn leaves(&self, cx: &Rc<Context>, module: ModuleId) -> bool {
         let mut running = self.running.borrow_mut();
-        let Some(at) = running.iter().position(|(running, _)| *running == module) else { return };
+        let Some(at) = running.iter().position(|(running, _)| *running == module) else { return false };
         if let Some((_, depth)) = running.get_mut(at) {
             *depth -= 1;
             if *depth > 0 {
-                return;
+                return true;
             }
         }
         running.remove(at);
@@ -269,12 +281,17 @@ impl Hooks for Fsdp1 {
             self.root.set(Span { end, ..self.root.get() });
             self.forward.set(false);
         }
+        true
     }
 
-    fn reaches(&self, cx: &Rc<Context>, sequence: u32) {
+    fn reaches(&self, cx: &Rc<Context>, sequence: u32) -> bool {
         // A leaf's own node.
         if sequence == u32::MAX {
-            return;
+            return false;
+        }
+        let (from, to) = self.calm.get();
+        if (to..=from).contains(&sequence) {
+            return false;
         }
         self.settle(cx, sequence);
         if sequence < self.root.get().end
@@ -290,6 +307,8 @@ impl Hooks for Fsdp1 {
                 self.pre_backward(cx, unit, index);
             }
         }
+        self.calm.set((sequence, self.next_change(sequence)));
+        true
     }
 
     /// `_post_backward_final_callback`, after the nodes that are left: those of modules that were called first.
@@ -303,9 +322,5 @@ impl Hooks for Fsdp1 {
             unit.reshard(&self.shared, self.reduces.get() || self.shared.strategy == ShardingStrategy::FullShard);
             unit.finalize(&self.shared);
         }
-    }
-
-    fn of_units(&self) -> Option<&dyn UnitHooks> {
-        Some(self)
     }
 }

@@ -8,7 +8,6 @@
 //! The first rank stands for all: no rank holds a larger shard.
 
 mod group;
-mod units;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +15,7 @@ use std::rc::Rc;
 
 use plimsoll_scenario::{LoadFrom, Parallel, ParallelStrategy, Reshard, Wrap};
 use plimsoll_torch::nn::{ShardPlan, Sharded};
-use plimsoll_torch::tensor::{Context, DType, Hooks, ModuleId, Tensor, UnitHooks};
+use plimsoll_torch::tensor::{Context, DType, Hooks, ModuleId, Tensor};
 use plimsoll_torch::{Batch, ops};
 
 use crate::dtype;
@@ -295,10 +294,6 @@ impl Wrapper for Fsdp2 {
         every && self.shared.reshards_backward && !self.shared.offloaded
     }
 
-    fn repeats_layers(&self, every: bool) -> bool {
-        every && self.shared.reshards_backward
-    }
-
     fn hosted(&self) -> Vec<Tensor> {
         self.shared.hosted.parameters()
     }
@@ -320,14 +315,14 @@ impl Wrapper for Fsdp2 {
 }
 
 impl Hooks for Fsdp2 {
-    fn enters(&self, cx: &Rc<Context>, module: ModuleId) {
+    fn enters(&self, cx: &Rc<Context>, module: ModuleId) -> bool {
         let known = module == ModuleId::ROOT || self.group(module).is_some();
         if !known || !self.forward.get() {
-            return;
+            return false;
         }
         if let Some((_, depth)) = self.running.borrow_mut().iter_mut().find(|(running, _)| *running == module) {
             *depth += 1;
-            return;
+            return true;
         }
         self.running.borrow_mut().push((module, 1));
         let begin = cx.next_node();
@@ -341,15 +336,16 @@ impl Hooks for Fsdp2 {
             let inputs_take_gradients = module != ModuleId::ROOT && cx.has_graph_since(self.first_node.get());
             group.span.set(Span { begin, end: begin, inputs_take_gradients });
         }
+        true
     }
 
-    fn leaves(&self, cx: &Rc<Context>, module: ModuleId) {
+    fn leaves(&self, cx: &Rc<Context>, module: ModuleId) -> bool {
         let mut running = self.running.borrow_mut();
-        let Some(at) = running.iter().position(|(running, _)| *running == module) else { return };
+        let Some(at) = running.iter().position(|(running, _)| *running == module) else { return false };
         if let Some((_, depth)) = running.get_mut(at) {
             *depth -= 1;
             if *depth > 0 {
-                return;
+                return true;
             }
         }
         running.remove(at);
@@ -367,16 +363,17 @@ impl Hooks for Fsdp2 {
             drop(self.shared.gathered.take());
             self.forward.set(false);
         }
+        true
     }
 
-    fn reaches(&self, cx: &Rc<Context>, sequence: u32) {
+    fn reaches(&self, cx: &Rc<Context>, sequence: u32) -> bool {
         // A leaf's own node.
         if sequence == u32::MAX {
-            return;
+            return false;
         }
         let (from, to) = self.calm.get();
         if (to..=from).contains(&sequence) {
-            return;
+            return false;
         }
         for (_, group) in &self.groups {
             let span = group.span.get();
@@ -400,6 +397,7 @@ impl Hooks for Fsdp2 {
             }
         }
         self.calm.set((sequence, self.next_change(sequence)));
+        true
     }
 
     /// `_root_post_backward_final_callback`: groups whose inputs take no gradient, the root first.
@@ -411,9 +409,5 @@ impl Hooks for Fsdp2 {
             group.finalize();
         }
         drop(self.shared.reduced.take());
-    }
-
-    fn of_units(&self) -> Option<&dyn UnitHooks> {
-        Some(self)
     }
 }

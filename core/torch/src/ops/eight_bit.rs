@@ -43,10 +43,8 @@ impl EightBit {
     }
 
     /// `self.weight.data = self.state.CB`, behind every forward: what was gathered for it goes.
-    pub fn replaced(&self, cx: &Context) {
-        if let Some(hooks) = cx.hooks() {
-            hooks.replaced(&self.data);
-        }
+    pub fn replaced(&self, cx: &Rc<Context>) {
+        cx.replaced(&self.data);
     }
 
     /// `int8_vectorwise_dequant`: the whole weight in float32.

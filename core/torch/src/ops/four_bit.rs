@@ -142,7 +142,7 @@ pub fn matmul_4bit(x: &Tensor, weight: &FourBit, bias: Option<&Tensor>) -> Tenso
     if !rules.has(&rules::INPUT_LET_GO) {
         tape.keep(x);
     } else if x.requires_grad()
-        && let Some(held) = x.cx().hooks().and_then(|hooks| hooks.holds(&weight.data))
+        && let Some(held) = x.cx().held(&weight.data)
     {
         // `ctx.tensors = (None, B)`, of which B is a view: what was gathered for it stays.
         tape.keep(&held);

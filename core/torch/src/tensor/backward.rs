@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::autograd::{Edge, Grads, Leaf, Meta, Node, Work};
 use super::context::Context;
 use super::geometry::{Geometry, MAX_RANK};
+use super::heard::Call;
 use super::storage::Tensor;
 use crate::ops::inside;
 use crate::{GradFn, Op};
@@ -94,23 +95,21 @@ fn run(cx: &Rc<Context>, root: &Edge, seed: Tensor, retain: bool) {
     count_dependencies(&root.node);
     deliver(&root.node, root.slot as usize, Some(seed));
     let mut ready: Vec<Rc<Node>> = vec![Rc::clone(&root.node)];
-    let hooks = cx.hooks();
     while let Some(node) = pop_latest(&mut ready) {
         if cx.exhausted() {
             return;
         }
         cx.pass(node.seq);
-        // Of units that were copied what hooks do is copied as well, under the name of the function that ran before.
+        // Hooks are told of the nodes of units that were copied as these are written.
         if !matches!(node.work, Work::Repeated(_)) {
-            if let Some(hooks) = &hooks {
-                hooks.reaches(cx, node.seq);
-            }
+            cx.tell(Call::Reaches(node.seq));
             cx.grad_fn.set(node.name);
         }
         let incoming = std::mem::take(&mut *node.buffer.borrow_mut());
         let formula = match &node.work {
             Work::Accumulate(leaf) => {
                 accumulate(cx, leaf, &node.outputs[0], incoming.into_iter().flatten().next());
+                cx.arrived(&node, leaf);
                 leaf.tell(cx);
                 continue;
             }
@@ -141,7 +140,7 @@ fn run(cx: &Rc<Context>, root: &Edge, seed: Tensor, retain: bool) {
         }
         hand_on(&node, results, &mut ready);
     }
-    if let Some(hooks) = &hooks {
+    if let Some(hooks) = cx.hooks() {
         cx.grad_fn.set(GradFn::None);
         hooks.finishes(cx);
     }

@@ -67,7 +67,7 @@ impl Frame {
     pub(super) fn recomputed(&self, saved: &Tensor) -> bool {
         let holds = saved.requires_grad() || saved.is_view();
         let (places, mut recomputed) = (self.0.places.borrow(), self.0.recomputed.borrow_mut());
-        let held = self.0.cx.hooks().filter(|_| holds).and_then(|hooks| hooks.holds(saved));
+        let held = if holds { self.0.cx.held(saved) } else { None };
         let tensor = held.unwrap_or_else(|| saved.detach());
         let wanted = places.get(recomputed.len()).is_some_and(|place| place.strong_count() > 0);
         recomputed.push(wanted.then_some(tensor));

@@ -5,12 +5,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use plimsoll_catalog::device::Workspace;
-use plimsoll_ledger::{Birth, DType, Kind, Law, Ledger, ModuleId, Owner, PhaseName, Recorder, Storage, Stream};
+use plimsoll_ledger::{Birth, DType, Kind, Law, Ledger, ModuleId, Owner, PhaseName, Recorder, Stream};
 
 use super::autocast::Autocast;
+use super::blas::Blas;
 use super::checkpoint::Frame;
 use super::geometry::Geometry;
+use super::heard::Call;
 use super::hooks::Hooks;
 use super::loss_rules::LossRules;
 use super::machine::Machine;
@@ -25,7 +26,7 @@ pub struct Context {
     pub(crate) recorder: RefCell<Recorder>,
     /// How many tensors refer to each storage.
     pub(super) references: RefCell<Vec<Cell<u32>>>,
-    module: Cell<ModuleId>,
+    pub(super) module: Cell<ModuleId>,
     /// Kind given to fresh storages.
     kind: Cell<Kind>,
     /// Autograd's function being run, none outside backward.
@@ -35,7 +36,7 @@ pub struct Context {
     pub(super) grad_enabled: Cell<bool>,
     pub(super) next_seq: Cell<u32>,
     /// What [`Context::next_seq`] was when the last graph had been gone through.
-    graph: Cell<u32>,
+    pub(super) graph: Cell<u32>,
     /// Whether a forward has made an activation a leaf (`enable_input_require_grads`).
     pub(super) leaf_made: Cell<bool>,
     /// What a recording says of whether the module that it calls is given something that takes a gradient.
@@ -55,7 +56,7 @@ pub struct Context {
     weighed_next: Cell<usize>,
     /// Whether a forward has changed the model itself, as the next one will not.
     changed: Cell<bool>,
-    blas: Blas,
+    pub(super) blas: Blas,
     /// `model.eval()`: nothing is dropped out, batch statistics are not computed.
     pub(super) inference: Cell<bool>,
     /// The keys and values a generation has seen so far.
@@ -72,31 +73,9 @@ pub struct Context {
     /// Who sees what runs.
     pub(super) hooks: RefCell<Option<Rc<dyn Hooks>>>,
     /// How many cards one process has, each with threads of its own; 0 where it has one (`torch.nn.DataParallel`).
-    threads: Cell<u64>,
+    pub(super) threads: Cell<u64>,
     /// The machine's own memory, where anything is in it.
     pub(super) host: RefCell<Option<Rc<Context>>>,
-}
-
-/// cuBLAS keeps a workspace for every handle and stream, taken from PyTorch's allocator at the first product and never
-/// given back, or takes one for each product (`ATen/cuda/CublasHandlePool.cpp`). The forward's thread and autograd's have a
-/// handle each.
-///
-/// cuBLASLt, which adds a bias in the product's own kernel, has a second one for each handle, or takes one for each product.
-#[derive(Default)]
-struct Blas {
-    workspace: Cell<Workspace>,
-    lt_workspace: Cell<Workspace>,
-    forward: Handle,
-    backward: Handle,
-    /// Of the thread that steps, where forwards run in threads of their own.
-    step: Handle,
-}
-
-/// The workspaces of one thread's handle, where there are any yet.
-#[derive(Default)]
-struct Handle {
-    blas: RefCell<Option<Tensor>>,
-    lt: RefCell<Option<Tensor>>,
 }
 
 impl Context {
@@ -178,9 +157,7 @@ impl Context {
         self.closed.set(true);
         // A backward that was given up has left its own.
         self.let_go_of_repetitions();
-        for handle in [&self.blas.forward, &self.blas.backward, &self.blas.step] {
-            drop((handle.blas.take(), handle.lt.take()));
-        }
+        self.blas.let_go();
         drop((self.past.take(), self.hooks.take(), self.last_outputs.take()));
         if let Some(host) = &*self.host.borrow() {
             host.end();
@@ -267,72 +244,6 @@ impl Context {
         self.muted.get()
     }
 
-    /// Gives every cuBLAS handle and its cuBLASLt their workspaces (of 0 bytes: none is counted).
-    pub fn set_blas_workspace(&self, blas: Workspace, lt: Workspace) {
-        self.blas.workspace.set(blas);
-        self.blas.lt_workspace.set(lt);
-    }
-
-    /// A matrix product runs: the first one of its thread makes the handle's workspace, or, in versions that keep none, every one
-    /// makes one and lets go of it.
-    pub fn blas(self: &Rc<Self>) {
-        let Workspace { bytes, kept } = self.blas.workspace.get();
-        if kept {
-            self.keep_workspace(Op::CublasWorkspace, bytes.get(), |handle| &handle.blas);
-        } else {
-            self.passing_workspace(Op::CublasWorkspace, bytes.get());
-        }
-    }
-
-    /// A matrix product runs that adds a bias as it goes: the first one of its thread makes both libraries' workspaces, or,
-    /// in versions that keep none, every one makes cuBLASLt's and lets go of it.
-    pub fn blas_with_bias(self: &Rc<Self>) {
-        let Workspace { bytes, kept } = self.blas.lt_workspace.get();
-        if kept {
-            self.blas();
-            self.keep_workspace(Op::CublasltWorkspace, bytes.get(), |handle| &handle.lt);
-            return;
-        }
-        let _scratch = self.passing_workspace(Op::CublasltWorkspace, bytes.get());
-        // A handle that keeps none makes none for cuBLASLt.
-        if self.blas.workspace.get().kept {
-            self.blas();
-        }
-    }
-
-    fn passing_workspace(self: &Rc<Self>, op: Op, bytes: u64) -> Option<Tensor> {
-        let sizes = Geometry::contiguous(&[bytes]);
-        let make = || self.counting_as(Kind::Scratch, || self.allocate(op, sizes, DType::Bool, bytes));
-        (bytes > 0 && !self.muted.get()).then(make)
-    }
-
-    fn keep_workspace(self: &Rc<Self>, op: Op, bytes: u64, of: fn(&Handle) -> &RefCell<Option<Tensor>>) {
-        let forward = self.grad_fn.get() == GradFn::None;
-        // The thread of a card's forward ends with it, and autograd's takes the handle that it gave back
-        // (`ATen/cuda/detail/DeviceThreadHandles.h`); the next forward's makes another.
-        let backward = &self.blas.backward;
-        if !forward && self.threads.get() > 0 && backward.blas.borrow().is_none() {
-            let left = (self.blas.forward.blas.take(), self.blas.forward.lt.take());
-            drop((backward.blas.replace(left.0), backward.lt.replace(left.1)));
-        }
-        let phase = |of: &Recorder| of.ledger().phases.last().map(|mark| mark.name);
-        let steps = self.threads.get() > 0 && phase(&self.recorder.borrow()) == Some(PhaseName::Optimizer);
-        let place = of(match forward {
-            true if steps => &self.blas.step,
-            true => &self.blas.forward,
-            false => &self.blas.backward,
-        });
-        if bytes == 0 || place.borrow().is_some() || self.muted.get() {
-            return;
-        }
-        let (grad_fn, module) = (self.grad_fn.replace(GradFn::None), self.module.replace(ModuleId::ROOT));
-        let workspace =
-            self.counting_as(Kind::Workspace, || self.allocate(op, Geometry::contiguous(&[bytes]), DType::Bool, bytes));
-        self.grad_fn.set(grad_fn);
-        self.module.set(module);
-        *place.borrow_mut() = Some(workspace);
-    }
-
     /// `torch.cuda.empty_cache()`.
     pub fn empty_cache(&self) {
         self.recorder.borrow_mut().empty_cache();
@@ -347,15 +258,14 @@ impl Context {
     /// Runs `f` inside a module, as `nn.Module.__call__` does.
     pub fn within<T>(self: &Rc<Self>, module: ModuleId, f: impl FnOnce() -> T) -> T {
         let outer = self.module.replace(module);
-        let hooks = self.hooks();
         // A recomputation that has all it needs ends with an exception: no hook sees what is left of it.
-        if let Some(hooks) = hooks.as_ref().filter(|_| !self.muted.get()) {
-            hooks.enters(self, module);
+        if !self.muted.get() {
+            self.tell(Call::Enters(module));
         }
         self.takes_told.set(None);
         let out = f();
-        if let Some(hooks) = hooks.as_ref().filter(|_| !self.muted.get()) {
-            hooks.leaves(self, module);
+        if !self.muted.get() {
+            self.tell(Call::Leaves(module));
         }
         self.module.set(outer);
         out
@@ -524,9 +434,9 @@ impl Context {
 
     /// Runs `f`; what it wrote.
     pub(super) fn stretch<T>(&self, f: impl FnOnce() -> T) -> (Stretch, T) {
-        let (from, first) = (self.position(), self.next_storage());
+        let from = self.reached();
         let out = f();
-        (Stretch { positions: from..self.position(), born: first..self.next_storage() }, out)
+        (self.between(from, self.reached()), out)
     }
 
     pub(super) fn set_references(&self, id: u32, count: u32) {
@@ -538,9 +448,14 @@ impl Context {
     }
 
     pub(super) fn retain(&self, id: u32) {
-        let references = self.references.borrow();
-        let count = &references[id as usize];
-        count.set(count.get() + 1);
+        {
+            let references = self.references.borrow();
+            let count = &references[id as usize];
+            count.set(count.get() + 1);
+        }
+        if self.is_given(id) {
+            self.hear_retained(id);
+        }
     }
 
     /// Lets go of one reference; with the last one the storage dies. One that has none was copied wrongly.
@@ -548,12 +463,18 @@ impl Context {
         if self.closed.get() {
             return;
         }
-        let references = self.references.borrow();
-        let count = &references[id as usize];
-        let Some(fewer) = count.get().checked_sub(1) else { return self.fail_repeats() };
-        count.set(fewer);
-        if fewer == 0 {
-            self.recorder.borrow_mut().death(id);
+        let from = self.is_given(id).then(|| self.position());
+        {
+            let references = self.references.borrow();
+            let count = &references[id as usize];
+            let Some(fewer) = count.get().checked_sub(1) else { return self.fail_repeats() };
+            count.set(fewer);
+            if fewer == 0 {
+                self.recorder.borrow_mut().death(id);
+            }
+        }
+        if let Some(from) = from {
+            self.hear_released(id, from);
         }
     }
 
@@ -587,48 +508,6 @@ impl Context {
     /// Whether `tensor` was marked by [`Context::mark_outer`].
     pub fn is_outer(&self, tensor: &Tensor) -> bool {
         self.outer.borrow().contains(&tensor.storage_id())
-    }
-
-    /// How many numbers each buffer has, and of which type, in the order in which they were made.
-    pub fn buffers(&self) -> Vec<(u64, DType)> {
-        let (recorder, references) = (self.recorder.borrow(), self.references.borrow());
-        let loaded = recorder.ledger().storages.iter().zip(references.iter());
-        let alive = loaded.filter(|(s, references)| references.get() > 0 && s.kind == Kind::Buffer);
-        alive.map(|(s, _)| (s.bytes / s.dtype.size().max(1), s.dtype)).collect()
-    }
-
-    /// A copy of every parameter and buffer there is, named by `op`, in modules of the same paths under `root`.
-    pub fn copy_loaded(self: &Rc<Self>, op: Op, root: &'static str) -> Vec<Tensor> {
-        let loaded: Vec<Storage> = {
-            let (recorder, references) = (self.recorder.borrow(), self.references.borrow());
-            let loaded = recorder.ledger().storages.iter().zip(references.iter());
-            let alive = loaded
-                .filter(|(s, references)| references.get() > 0 && matches!(s.kind, Kind::Parameter | Kind::Buffer));
-            alive.map(|(s, _)| *s).collect()
-        };
-        let modules = self.copy_modules(root);
-        let copy = |storage: &Storage| {
-            let geometry = Geometry::contiguous(self.recorder.borrow().ledger().sizes(storage));
-            let module = modules.get(storage.module.index()).copied().unwrap_or_default();
-            let copy = || self.allocate(op, geometry, storage.dtype, storage.bytes);
-            self.within(module, || self.counting_as(storage.kind, copy))
-        };
-        loaded.iter().map(copy).collect()
-    }
-
-    /// A copy of the tree of modules below a new one, `root`: the copies by the index of their originals.
-    fn copy_modules(&self, root: &'static str) -> Vec<ModuleId> {
-        let mut recorder = self.recorder.borrow_mut();
-        let originals: Vec<_> = recorder.ledger().modules.iter().cloned().collect();
-        let mut copies: Vec<ModuleId> = Vec::with_capacity(originals.len());
-        for (index, module) in originals.into_iter().enumerate() {
-            let copy = match copies.get(module.parent.index()) {
-                Some(parent) if index > 0 => recorder.module(*parent, module.name, module.item),
-                _ => recorder.module(ModuleId::ROOT, root.into(), None),
-            };
-            copies.push(copy);
-        }
-        copies
     }
 
     /// Raises the kind of a storage: a forward temporary that the graph keeps becomes a saved activation, a backward

@@ -13,13 +13,15 @@ use super::context::Context;
 use super::geometry::Geometry;
 use super::storage::Tensor;
 
-/// How far a run has come: how many events, launches and laws it has written, and of how many gradients hooks were told.
+/// How far a run has come: how many events, launches and laws it has written, how much hooks have heard, and the number of the next
+/// node of the graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     pub(super) event: usize,
     pub(super) launch: usize,
     pub(super) law: usize,
-    pub(super) told: usize,
+    pub(super) heard: usize,
+    pub(super) node: u32,
 }
 
 impl Position {
@@ -111,7 +113,8 @@ impl Context {
             event: ledger.events.len(),
             launch: ledger.launches.len(),
             law: ledger.laws.len(),
-            told: self.repetitions.told.borrow().len(),
+            heard: self.repetitions.listening.heard.borrow().len(),
+            node: self.next_node(),
         }
     }
 

@@ -42,7 +42,7 @@ impl Saved {
             None => {
                 tensor.mark_saved();
                 // A parameter is saved itself; a view of it holds what it was a view of.
-                let held = if tensor.is_view() { cx.hooks().and_then(|hooks| hooks.holds(tensor)) } else { None };
+                let held = if tensor.is_view() { cx.held(tensor) } else { None };
                 Self::Held(held.unwrap_or_else(|| tensor.detach()))
             }
         }

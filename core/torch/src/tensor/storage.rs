@@ -144,6 +144,11 @@ impl Tensor {
         self.unsafe_view_as(self.geometry.clone())
     }
 
+    /// A tensor on a storage, of whose references it becomes one that was counted already.
+    pub(super) fn standing(cx: &Rc<Context>, id: u32, geometry: Geometry, dtype: DType, is_view: bool) -> Self {
+        Self { is_view, ..Self::fresh(cx, id, geometry, dtype) }
+    }
+
     /// The same tensor, its gradient going there.
     pub(super) fn with_edge(self, edge: Option<Edge>) -> Self {
         Self { edge, ..self }

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::context::Context;
 use super::geometry::{Geometry, MAX_RANK};
+use super::heard::Call;
 use super::storage::Tensor;
 use crate::GradFn;
 
@@ -126,25 +127,19 @@ impl Context {
     pub fn enters_told(self: &Rc<Self>, module: ModuleId, turns: u32, takes: bool) {
         self.next_seq.set(turns);
         self.takes_told.set(Some(takes));
-        if let Some(hooks) = self.hooks() {
-            hooks.enters(self, module);
-        }
+        self.tell(Call::Enters(module));
         self.takes_told.set(None);
     }
 
     /// A module returns.
     pub fn leaves_told(self: &Rc<Self>, module: ModuleId, turns: u32) {
         self.next_seq.set(turns);
-        if let Some(hooks) = self.hooks() {
-            hooks.leaves(self, module);
-        }
+        self.tell(Call::Leaves(module));
     }
 
     /// Backward comes to what the forward made behind so many calls and returns.
     pub fn reaches_told(self: &Rc<Self>, turns: u32) {
-        if let Some(hooks) = self.hooks() {
-            hooks.reaches(self, turns);
-        }
+        self.tell(Call::Reaches(turns));
     }
 
     /// A parameter has its gradient.

@@ -2,11 +2,91 @@
 
 use std::cell::Cell;
 use std::ops::Range;
+use std::rc::Rc;
 
-use plimsoll_ledger::{Event, Kind, Law, Ledger, ModuleId, Owner, Storage, Stream, What, WorkId};
+use plimsoll_ledger::{Event, Kind, Law, Ledger, ModuleId, Storage, Stream, What, WorkId};
 
 use super::context::Context;
+use super::heard::Heard;
 use super::repeat::Position;
+use super::retell::{Begins, Retelling, Told};
+use super::units::Unit;
+
+/// The storages that were made in a stretch. Those of a unit's own have numbers in it; what hooks made meanwhile, and what is made
+/// only once for all, has none.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Born {
+    ids: Range<u32>,
+    apart: Vec<Apart>,
+}
+
+/// Storages without numbers.
+#[derive(Clone, Debug)]
+struct Apart {
+    ids: Range<u32>,
+    /// How many of those without a number there are before and among these.
+    upto: u32,
+}
+
+impl Born {
+    /// Of storages that all have numbers.
+    const fn all(ids: Range<u32>) -> Self {
+        Self { ids, apart: Vec::new() }
+    }
+
+    /// Of these storages, but for those that were made while hooks ran, and workspaces.
+    pub fn read(ledger: &Ledger, ids: Range<u32>, heard: &[Heard]) -> Self {
+        let storages = ledger.storages.get(ids.start as usize..ids.end as usize).unwrap_or_default();
+        let once = (ids.start..).zip(storages).filter(|(_, storage)| storage.kind == Kind::Workspace);
+        let hooks = heard.iter().map(|heard| heard.storages.clone()).filter(|made| !made.is_empty());
+        let mut ranges: Vec<Range<u32>> = hooks.chain(once.map(|(id, _)| id..id + 1)).collect();
+        ranges.sort_by_key(|range| (range.start, range.end));
+        let mut apart: Vec<Apart> = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            let (end, upto) = apart.last().map_or((0, 0), |last| (last.ids.end, last.upto));
+            if range.end > end {
+                let ids = range.start.max(end)..range.end;
+                apart.push(Apart { upto: upto + (ids.end - ids.start), ids });
+            }
+        }
+        Self { ids, apart }
+    }
+
+    /// How many storages with numbers there are.
+    pub fn count(&self) -> u32 {
+        self.ids.end - self.ids.start - self.apart.last().map_or(0, |last| last.upto)
+    }
+
+    /// Whether a storage was made here, with a number or without.
+    pub fn contains(&self, id: u32) -> bool {
+        self.ids.contains(&id)
+    }
+
+    /// The number of a storage.
+    pub fn number(&self, id: u32) -> Option<u32> {
+        if !self.contains(id) {
+            return None;
+        }
+        let before = self.apart.partition_point(|apart| apart.ids.start <= id);
+        match before.checked_sub(1).and_then(|last| self.apart.get(last)) {
+            Some(last) if last.ids.contains(&id) => None,
+            Some(last) => Some(id - self.ids.start - last.upto),
+            None => Some(id - self.ids.start),
+        }
+    }
+
+    /// The storage of a number.
+    pub fn id(&self, number: u32) -> u32 {
+        // Of a copied unit every storage has one.
+        if self.apart.is_empty() {
+            return self.ids.start + number;
+        }
+        let numbered = |apart: &Apart| apart.ids.end - self.ids.start - apart.upto;
+        let before = self.apart.partition_point(|apart| numbered(apart) <= number);
+        let without = before.checked_sub(1).and_then(|last| self.apart.get(last)).map_or(0, |last| last.upto);
+        self.ids.start + number + without
+    }
+}
 
 /// What a unit wrote in one direction: forward or backward.
 #[derive(Clone, Debug)]
@@ -14,7 +94,7 @@ pub(super) struct Stretch {
     /// From where to where.
     pub positions: Range<Position>,
     /// The storages that were made.
-    pub born: Range<u32>,
+    pub born: Born,
 }
 
 /// Which storage an event of a unit is about: one that was made ...
@@ -28,14 +108,37 @@ pub(super) enum Whose {
     OwnBackward,
     /// ... in the backward of the unit behind, which ran before this one's.
     BehindBackward,
-    /// ... in the forward of the unit behind.
-    Behind,
-    /// ... in the backward of the unit behind that.
-    FurtherBackward,
 }
 
-/// Where the storages of each [`Whose`] begin.
-pub(super) type Bases = [u32; 6];
+/// The storages of each [`Whose`]; where there are none, nothing is about them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bases<'a> {
+    pub own: &'a Born,
+    pub before: &'a Born,
+    pub backwards: Option<[&'a Born; 2]>,
+}
+
+impl Bases<'_> {
+    /// The storage of a number.
+    pub fn id(&self, whose: Whose, number: u32) -> u32 {
+        match (whose, self.backwards) {
+            (Whose::Own, _) => self.own.id(number),
+            (Whose::Before, _) => self.before.id(number),
+            (Whose::OwnBackward, Some([own, _])) => own.id(number),
+            (Whose::BehindBackward, Some([_, behind])) => behind.id(number),
+            // No line is about what there is not.
+            (_, None) => 0,
+        }
+    }
+
+    /// Whose a storage is, and its number.
+    pub fn number(&self, id: u32) -> Option<(Whose, u32)> {
+        let forward = [(Whose::Own, self.own), (Whose::Before, self.before)];
+        let backward = self.backwards.map(|[own, behind]| [(Whose::OwnBackward, own), (Whose::BehindBackward, behind)]);
+        let mut all = forward.into_iter().chain(backward.into_iter().flatten());
+        all.find_map(|(whose, born)| Some((whose, born.number(id)?)))
+    }
+}
 
 /// One event, wherever the unit stands: its storage is the `number`-th of those of `whose`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,15 +149,7 @@ pub(super) struct Line {
     pub number: u32,
 }
 
-/// That hooks were told of the gradient of a unit's parameter: after so many of its lines, and so many of its launches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Told {
-    pub parameter: usize,
-    pub line: usize,
-    pub launch: usize,
-}
-
-/// Everything a unit wrote in one direction.
+/// Everything a unit wrote in one direction, but for what hooks did.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
     lines: Vec<Line>,
@@ -63,83 +158,116 @@ pub(super) struct Lines {
     launches: Vec<(u32, WorkId)>,
     /// Those of `storages` whose size is no line over the batch: each law's storage is a number of them.
     laws: Vec<Law>,
+    /// What hooks were told of it.
+    pub told: Vec<Told>,
+    /// How many nodes of the graph it made.
+    nodes: u32,
+}
+
+/// What was read of a unit: which one it is, the nodes of its forward, and the storages that its events may be about.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source<'a> {
+    pub unit: &'a Unit,
+    /// The modules of the unit whose backward ran before this one's.
+    pub behind: Option<&'a Range<u32>>,
+    pub nodes: &'a Range<u32>,
+    pub bases: Bases<'a>,
+    /// Storages that have another one's name.
+    pub renamed: &'a [(u32, u32)],
 }
 
 impl Lines {
-    /// Reads a stretch; `ranges` are the storages that its events may be about, where those of `renamed` have another name.
-    /// Launches in the ranges `apart`, of the ledger's, are not the unit's. `None` where an event is about another storage, or where something was made that is made only once.
-    pub fn read(
-        ledger: &Ledger,
-        stretch: &Stretch,
-        ranges: &[(Whose, Range<u32>)],
-        renamed: &[(u32, u32)],
-        apart: &[Range<usize>],
-    ) -> Option<Self> {
-        let Range { start, end } = &stretch.positions;
-        let storages = ledger.storages[stretch.born.start as usize..stretch.born.end as usize].to_vec();
-        if storages.iter().any(|s| matches!(s.kind, Kind::Workspace | Kind::OptimizerState)) {
+    /// Reads a stretch in which hooks `heard` this. `None` where an event is about another storage, or where something was made that is
+    /// made only once.
+    pub fn read(ledger: &Ledger, stretch: &Stretch, heard: &[Heard], source: Source<'_>) -> Option<Self> {
+        let (Range { start, end }, born) = (&stretch.positions, &stretch.born);
+        let number = |id: u32| {
+            let renamed = source.renamed.iter().find(|(name, _)| *name == id);
+            source.bases.number(renamed.map_or(id, |(_, other)| *other))
+        };
+        let made = born.ids.clone().filter(|id| born.number(*id).is_some());
+        let storages: Vec<Storage> = made.map(|id| ledger.storages.get(id as usize).copied()).collect::<Option<_>>()?;
+        let kept = |id: u32| heard.iter().any(|heard| heard.storages.contains(&id));
+        let once = |id: u32| {
+            let kind = ledger.storages.get(id as usize).map(|storage| storage.kind);
+            matches!(kind, Some(Kind::Workspace | Kind::OptimizerState)) && !kept(id)
+        };
+        if born.ids.clone().any(once) {
             return None;
         }
-        let once: Vec<u32> = ranges.iter().flat_map(|(_, range)| made_once(ledger, range)).collect();
-        let line = |event: &Event| {
-            let id = renamed.iter().find(|(name, _)| *name == event.id()).map_or(event.id(), |(_, other)| *other);
-            let (whose, range) = ranges.iter().find(|(_, range)| range.contains(&id))?;
-            let skipped = once.iter().filter(|other| (range.start..id).contains(other)).count() as u32;
-            let number = id - range.start - skipped;
-            Some(Line { what: event.what(), whose: *whose, stream: event.stream(), number })
-        };
-        let lines = ledger.events[start.event..end.event].iter().map(line).collect::<Option<Vec<Line>>>()?;
-        let launches = (start.launch..)
-            .zip(&ledger.launches[start.launch..end.launch])
-            .filter(|(index, _)| apart.iter().all(|range| !range.contains(index)))
-            .map(|(_, launch)| ((launch.at as usize).saturating_sub(start.event) as u32, launch.work))
-            .collect();
-        let numbered = |law: &Law| {
-            let number = stretch.born.contains(&law.storage).then(|| law.storage - stretch.born.start)?;
-            Some(Law { storage: number, ..*law })
-        };
-        let laws = ledger.laws[start.law..end.law].iter().map(numbered).collect::<Option<Vec<Law>>>()?;
-        Some(Self { lines, storages, launches, laws })
+        let mut lines = Vec::with_capacity(end.event - start.event);
+        let mut launches = Vec::with_capacity(end.launch - start.launch);
+        let (mut event, mut launch, mut apart) = (start.event, start.launch, 0);
+        let whole = std::iter::once((end, end));
+        // What hooks did is left out, piece by piece.
+        for (from, to) in heard.iter().map(|heard| (&heard.positions.start, &heard.positions.end)).chain(whole) {
+            for event in ledger.events.get(event..from.event)? {
+                let (whose, number) = number(event.id())?;
+                lines.push(Line { what: event.what(), whose, stream: event.stream(), number });
+            }
+            for launch in ledger.launches.get(launch..from.launch)? {
+                launches.push(((launch.at as usize).checked_sub(start.event + apart)? as u32, launch.work));
+            }
+            apart += to.event - from.event;
+            (event, launch) = (to.event, to.launch);
+        }
+        let numbered = |law: &Law| Some(Law { storage: born.number(law.storage)?, ..*law });
+        let laws = ledger.laws.get(start.law..end.law)?.iter().filter(|law| !kept(law.storage));
+        let laws = laws.map(numbered).collect::<Option<Vec<Law>>>()?;
+        let told = Told::read(heard, source, *start)?;
+        Some(Self { lines, storages, launches, laws, told, nodes: end.node - start.node })
     }
 
-    /// Writes it for another unit; says the storages that were made, and where its events begin. Where hooks were `told` of a
-    /// gradient, `tell` does so again.
+    /// Makes room for `count` units more; what hooks write is not in it.
+    pub fn reserve(&self, cx: &Context, count: usize) {
+        let mut recorder = cx.recorder.borrow_mut();
+        recorder.reserve(self.storages.len() * count, self.lines.len() * count, self.launches.len() * count);
+    }
+
+    /// Makes its storages for another unit.
+    pub fn make(&self, cx: &Context, shift: &Shift) -> Born {
+        let storages = self.storages.iter().map(|storage| shift.of(storage));
+        let born = cx.recorder.borrow_mut().extend(storages, std::iter::empty());
+        cx.references.borrow_mut().resize(born.end as usize, Cell::new(0));
+        Born::all(born)
+    }
+
+    /// Writes it for another unit, whose storages were made, and tells hooks of it. `None` where that one is not as this.
     pub fn write(
         &self,
-        cx: &Context,
-        bases: Bases,
-        shift: &Shift,
-        told: &[Told],
-        tell: impl Fn(usize),
-    ) -> (Range<u32>, usize) {
-        let storages = self.storages.iter().map(|storage| shift.of(storage));
-        let (begin, born) = {
-            let mut recorder = cx.recorder.borrow_mut();
-            (recorder.ledger().events.len(), recorder.extend(storages, std::iter::empty()))
-        };
-        cx.references.borrow_mut().resize(born.end as usize, Cell::new(0));
+        cx: &Rc<Context>,
+        (unit, behind): (&Unit, u32),
+        begins: Begins,
+        born: &Born,
+        bases: Bases<'_>,
+    ) -> Option<()> {
         let (mut line, mut launch) = (0, 0);
-        for told in told {
-            self.write_part(cx, begin, bases, (line..told.line, launch..told.launch));
-            tell(told.parameter);
-            (line, launch) = (told.line, told.launch);
+        let mut retelling = Retelling::new(cx, unit, behind, begins);
+        for (index, told) in self.told.iter().enumerate() {
+            if told.writes() {
+                self.write_part(cx, bases, (line..told.line, launch..told.launch));
+                (line, launch) = (told.line, told.launch);
+            }
+            retelling.tell(&self.told, index, bases)?;
         }
-        self.write_part(cx, begin, bases, (line..self.lines.len(), launch..self.launches.len()));
+        self.write_part(cx, bases, (line..self.lines.len(), launch..self.launches.len()));
         let mut recorder = cx.recorder.borrow_mut();
         for law in &self.laws {
-            recorder.law(Law { storage: born.start + law.storage, ..*law });
+            recorder.law(Law { storage: born.id(law.storage), ..*law });
         }
-        (born, begin)
+        drop(recorder);
+        retelling.end(self.nodes)
     }
 
-    /// Writes some of its lines and launches, of a unit that begins at event `begin`.
-    fn write_part(&self, cx: &Context, begin: usize, bases: Bases, (lines, launches): (Range<usize>, Range<usize>)) {
+    /// Writes some of its lines and launches.
+    fn write_part(&self, cx: &Context, bases: Bases<'_>, (lines, launches): (Range<usize>, Range<usize>)) {
         let mut recorder = cx.recorder.borrow_mut();
+        let begin = recorder.ledger().events.len();
         for (before, work) in self.launches.get(launches).unwrap_or_default() {
-            recorder.launch_at((begin + *before as usize) as u32, *work);
+            recorder.launch_at((begin + *before as usize - lines.start) as u32, *work);
         }
         let events = self.lines.get(lines).unwrap_or_default();
-        let event = |line: &Line| Event::new(line.what, bases[line.whose as usize] + line.number, line.stream);
+        let event = |line: &Line| Event::new(line.what, bases.id(line.whose, line.number), line.stream);
         recorder.extend(std::iter::empty(), events.iter().map(event));
     }
 
@@ -150,53 +278,103 @@ impl Lines {
                 == (b.bytes, b.shape, b.op, b.grad_fn, b.dtype, b.owner.is_some())
         };
         self.lines == other.lines
+            && self.told == other.told
+            && self.nodes == other.nodes
             && self.launches == other.launches
             && self.laws == other.laws
             && self.storages.len() == other.storages.len()
             && self.storages.iter().zip(&other.storages).all(alike)
     }
 
-    /// The numbers of the storages of `whose` that are let go of in it, each with the place of its line.
-    pub fn freed(&self, whose: Whose) -> impl Iterator<Item = (u32, usize)> {
-        let lines = self.lines.iter().enumerate();
-        lines.filter(move |(_, l)| l.whose == whose && l.what == What::Free).map(|(at, l)| (l.number, at))
+    /// The numbers of the storages of `whose` that are let go of in it.
+    pub fn freed(&self, whose: Whose) -> impl Iterator<Item = u32> {
+        self.lines.iter().filter(move |l| l.whose == whose && l.what == What::Free).map(|l| l.number)
     }
 
-    /// The place of the line in which the `number`-th storage of `whose` comes.
-    pub fn birth(&self, whose: Whose, number: u32) -> Option<usize> {
-        self.lines.iter().position(|l| l.whose == whose && l.number == number && l.what == What::Alloc)
+    /// The numbers of the storages of `whose` that parameters have as gradients.
+    pub fn arrived(&self, whose: Whose) -> impl Iterator<Item = u32> {
+        self.told.iter().filter_map(Told::arrived).filter(move |(of, _)| *of == whose).map(|(_, number)| number)
     }
 }
 
-/// Storages that a unit made for all that come after it: they have no number in it.
-fn made_once(ledger: &Ledger, range: &Range<u32>) -> impl Iterator<Item = u32> {
-    let storages = ledger.storages.get(range.start as usize..range.end as usize).unwrap_or_default();
-    (range.start..).zip(storages).filter(|(_, storage)| storage.kind == Kind::Workspace).map(|(id, _)| id)
-}
-
-/// From the modules and parameters of one unit to those of another.
+/// From the modules of one unit to those of another.
 #[derive(Clone, Debug)]
 pub(super) struct Shift {
     from: Range<u32>,
     to: u32,
-    /// Storages of parameters that something may belong to, each with that of the other unit.
-    owners: Vec<(u32, u32)>,
 }
 
 impl Shift {
-    /// `to` begins the modules of the other unit.
-    pub const fn new(from: Range<u32>, to: u32, owners: Vec<(u32, u32)>) -> Self {
-        Self { from, to, owners }
+    /// Between units of these modules.
+    pub const fn new(from: Range<u32>, to: &Range<u32>) -> Self {
+        Self { from, to: to.start }
+    }
+
+    /// The module of the other unit that stands where this one does.
+    pub fn module(&self, module: ModuleId) -> ModuleId {
+        let index = module.index() as u32;
+        if self.from.contains(&index) { ModuleId::new(index - self.from.start + self.to) } else { module }
     }
 
     fn of(&self, storage: &Storage) -> Storage {
-        let index = storage.module.index() as u32;
-        let within = self.from.contains(&index);
-        let module = if within { ModuleId::new(index - self.from.start + self.to) } else { storage.module };
-        let owner = storage.owner.map(|owner| {
-            let other = self.owners.iter().find(|(from, _)| *from == owner.parameter());
-            other.and_then(|(_, to)| Owner::new(*to)).unwrap_or(owner)
-        });
-        Storage { module, owner, ..*storage }
+        Storage { module: self.module(storage.module), ..*storage }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_ledger::{Birth, DType, GradFnId, Kind, Ledger, ModuleId, Names, OpId, Recorder};
+
+    use super::super::repeat::Position;
+    use super::{Born, Heard};
+    use crate::GradFn;
+    use crate::tensor::heard::What;
+
+    fn heard(storages: std::ops::Range<u32>) -> Heard {
+        let here = Position::default();
+        Heard {
+            what: What::RequiresOutput,
+            positions: here..here,
+            storages,
+            grad_fn: GradFn::None,
+            module: ModuleId::ROOT,
+        }
+    }
+
+    fn ledger(kinds: &[Kind]) -> Ledger {
+        let mut recorder = Recorder::new(Names::default(), Names::default());
+        for kind in kinds {
+            recorder.birth(Birth {
+                bytes: 512,
+                kind: *kind,
+                op: OpId::default(),
+                grad_fn: GradFnId::default(),
+                module: ModuleId::ROOT,
+                dtype: DType::Float32,
+                sizes: &[128],
+                owner: None,
+            });
+        }
+        recorder.finish()
+    }
+
+    #[test]
+    fn what_hooks_made_and_workspaces_have_no_number() {
+        use Kind::{Forward as F, Workspace as W};
+        let ledger = ledger(&[F, F, F, F, W, F, F, F, F]);
+        // From the third on; hooks made the fourth, and the seventh and eighth.
+        let born = Born::read(&ledger, 2..9, &[heard(3..4), heard(5..5), heard(6..8)]);
+        let numbered: Vec<(u32, u32)> = (0..10).filter_map(|id| Some((id, born.number(id)?))).collect();
+        assert_eq!(numbered, [(2, 0), (5, 1), (8, 2)]);
+        assert_eq!(born.count(), 3);
+        assert!((0..3).all(|number| born.number(born.id(number)) == Some(number)));
+        assert!(born.contains(4) && !born.contains(1) && !born.contains(9));
+    }
+
+    #[test]
+    fn a_stretch_that_begins_with_what_hooks_made_has_its_first_number_behind() {
+        let ledger = ledger(&[Kind::Forward; 6]);
+        let born = Born::read(&ledger, 0..6, &[heard(0..2), heard(2..3)]);
+        assert_eq!((born.id(0), born.id(2), born.number(2)), (3, 5, None));
     }
 }

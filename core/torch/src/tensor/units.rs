@@ -16,10 +16,10 @@ use plimsoll_ledger::{Kind, Module};
 
 use super::autograd::{Edge, Node};
 use super::context::Context;
-use super::hooks::{CopiedForward, UnitHooks};
+use super::retell::{Begins, Told};
 use super::storage::Tensor;
-use super::unit_backward::Repetition;
-use super::unit_lines::{Lines, Shift, Stretch, Whose};
+use super::unit_backward::{Repetition, Run};
+use super::unit_lines::{Bases, Lines, Shift, Source, Stretch, Whose};
 
 /// A unit that is like those beside it: one layer, or as many as make up a pattern of layers.
 #[derive(Clone, Debug, Default)]
@@ -41,29 +41,29 @@ pub fn run_units(
     mut run: impl FnMut(usize, Tensor) -> Tensor,
 ) -> Tensor {
     let count = units.len();
-    let settles = cx.hooks().and_then(|hooks| hooks.of_units().map(UnitHooks::settles_after)).unwrap_or(0);
-    if count < WORTH + settles || !cx.may_repeat() || !are_alike(cx, &units) {
+    if count < WORTH || !cx.may_repeat() || !are_alike(cx, &units) {
         return (0..count).fold(input, |hidden, index| run(index, hidden));
+    }
+    if cx.repetitions.awaits_none() {
+        cx.repetitions.listening.clear();
     }
     cx.set_repeating(true);
     let mut run = |index, hidden| cx.stretch(|| run(index, hidden));
-    let hidden = repeat(cx, units, count - 2 - settles, input, &mut run);
+    let hidden = repeat(cx, units, input, &mut run);
     cx.set_repeating(false);
     hidden
 }
 
-/// Runs units of which those between the second and the one of the index `model` are copied.
+/// Runs units of which those between the second and the last but one are copied.
 fn repeat(
     cx: &Rc<Context>,
     units: Vec<Unit>,
-    model: usize,
     input: Tensor,
     run: &mut dyn FnMut(usize, Tensor) -> (Stretch, Tensor),
 ) -> Tensor {
-    let count = units.len();
+    let (count, model) = (units.len(), units.len() - 2);
     let (first, hidden) = run(0, input);
     let given = (hidden.geometry().clone(), hidden.dtype());
-    let second_node = cx.next_seq.get();
     let (second, hidden) = run(1, hidden);
     let alike = (hidden.geometry(), hidden.dtype()) == (&given.0, given.1);
     let forward = alike.then(|| Forward::read(cx, &units[1], &first, &second, &hidden)).flatten();
@@ -71,10 +71,13 @@ fn repeat(
         return (2..count).fold(hidden, |hidden, index| run(index, hidden).1);
     };
     let node = hidden.edge().map(|edge| Node::repetition(cx, edge, &hidden));
-    let mut born = vec![first.born, second.born];
-    let mut hidden = forward.write(cx, &units[..model], &mut born, hidden, node.as_ref());
-    // The first nodes of the units that are executed, and of what follows.
-    let mut nodes = vec![cx.next_seq.get()];
+    let mut runs = vec![Run::of(&first), Run::of(&second)];
+    let Some(mut hidden) = forward.write(cx, &units[..model], &mut runs, hidden, node.as_ref()) else {
+        cx.fail_repeats();
+        // Any storage will do: nobody reads this ledger.
+        cx.retain(0);
+        return Tensor::fresh(cx, 0, given.0, given.1);
+    };
     for index in model..count {
         let (stretch, output) = run(index, hidden);
         hidden = output;
@@ -82,19 +85,16 @@ fn repeat(
             // What was to be copied may not be there.
             return hidden;
         }
-        if index == model {
-            forward.check(cx, &stretch, &born);
+        if let (true, Some(unit)) = (index == model, units.get(index)) {
+            forward.check(cx, unit, &stretch, &runs);
         }
-        born.push(stretch.born);
-        nodes.push(cx.next_seq.get());
+        runs.push(Run::of(&stretch));
     }
-    forward.settle_kinds(cx, &born, model);
+    forward.settle_kinds(cx, &runs, model);
     match node {
         Some(node) => {
-            let [model_node, behind, further, ..] = nodes[..] else { return hidden };
-            let after = nodes.get(3).copied().unwrap_or(further);
-            let nodes = [second_node, model_node, behind, further, after];
-            Repetition::begin(cx, &node, (units, model), forward, born, nodes);
+            let nodes = [second.positions.start.node, runs[model + 1].nodes.start, cx.next_node()];
+            Repetition::begin(cx, &node, (units, model), forward, runs, nodes);
         }
         None if forward.lets_go_of_all() => {}
         None => cx.fail_repeats(),
@@ -105,12 +105,6 @@ fn repeat(
 /// Whether all units have parameters and modules of the same kind.
 fn are_alike(cx: &Context, units: &[Unit]) -> bool {
     let Some(model) = units.first() else { return false };
-    let hooks = cx.hooks();
-    if let Some(hooks) = hooks.as_ref().and_then(|hooks| hooks.of_units())
-        && units.iter().any(|unit| !hooks.are_alike(&model.modules, &unit.modules))
-    {
-        return false;
-    }
     let recorder = cx.recorder.borrow();
     let modules: Vec<&Module> = recorder.ledger().modules.iter().collect();
     let of = |unit: &Unit| modules.get(unit.modules.start as usize..unit.modules.end as usize);
@@ -149,15 +143,13 @@ pub(super) struct Forward {
     modules: Range<u32>,
     /// Which of its storages is handed to the next unit.
     output: u32,
-    /// Which of its storages hooks hold until the next unit.
-    between: Vec<u32>,
     cached: Vec<Cached>,
 }
 
 impl Forward {
     /// Reads the second unit, which made `hidden`. `None` where it cannot be written for another.
     fn read(cx: &Context, unit: &Unit, first: &Stretch, second: &Stretch, hidden: &Tensor) -> Option<Self> {
-        let number = |id: u32| second.born.contains(&id).then(|| id - second.born.start);
+        let number = |id: u32| second.born.number(id);
         let output = number(hidden.storage_id())?;
         // Where the unit's own graph holds its output, the graph of the copies would have to.
         if cx.references(hidden.storage_id()) != 1 {
@@ -170,81 +162,53 @@ impl Forward {
             let in_graph = cx.references(copy.storage_id()) > 2;
             cached.push(Cached { parameter, number: number(copy.storage_id())?, in_graph });
         }
-        let ranges = [(Whose::Own, second.born.clone()), (Whose::Before, first.born.clone())];
-        let lines = Lines::read(cx.recorder.borrow().ledger(), second, &ranges, &[], &[])?;
-        let held = cx.hooks().and_then(|hooks| hooks.of_units().map(UnitHooks::between)).unwrap_or_default();
-        let between: Vec<u32> = held.iter().filter_map(|tensor| number(tensor.storage_id())).collect();
-        // What else the unit before handed over has a handle that nobody here knows.
-        let known = lines.freed(Whose::Before).all(|(number, _)| number == output || between.contains(&number));
-        let goes = |held: &u32| lines.freed(Whose::Before).any(|(number, _)| number == *held);
-        (known && between.iter().all(goes)).then_some(Self {
-            lines,
-            modules: unit.modules.clone(),
-            output,
-            between,
-            cached,
-        })
+        let (bases, nodes) = (Bases { own: &second.born, before: &first.born, backwards: None }, second.nodes());
+        let lines = cx.read_lines(second, Source { unit, behind: None, nodes: &nodes, bases, renamed: &[] })?;
+        // What else the unit before handed over has a handle that nobody here knows, and so has what hooks gave to one.
+        let known = lines.freed(Whose::Before).all(|number| number == output) && !lines.told.iter().any(Told::gives);
+        known.then_some(Self { lines, modules: unit.modules.clone(), output, cached })
     }
 
     /// Writes the forwards of the third of `units` and those behind it, after the second, whose output is `hidden`; what the
-    /// last of them returns. `born` has the storages of the first two units and gets those of the others.
+    /// last of them returns. `runs` has the first two units and gets the others. `None` where one is not as the second was.
     fn write(
         &self,
         cx: &Rc<Context>,
         units: &[Unit],
-        born: &mut Vec<Range<u32>>,
+        runs: &mut Vec<Run>,
         hidden: Tensor,
         node: Option<&Rc<Node>>,
-    ) -> Tensor {
-        for unit in &units[2..] {
+    ) -> Option<Tensor> {
+        let _quiet = cx.repetitions.quietly();
+        let (grad_fn, module) = (cx.grad_fn.get(), cx.current_module());
+        let copied = units.get(2..)?;
+        self.lines.reserve(cx, copied.len());
+        for unit in copied {
             if cx.exhausted() {
                 break;
             }
-            let before = born.last().map_or(0, |born| born.start);
-            let begin = cx.next_storage();
-            let shift = cx.shift(&self.modules, &unit.modules);
-            let (made, _) = self.lines.write(cx, [begin, before, 0, 0, 0, 0], &shift, &[], |_| ());
+            let first = cx.next_node();
+            let born = self.lines.make(cx, &Shift::new(self.modules.clone(), &unit.modules));
+            let bases = Bases { own: &born, before: &runs.last()?.born, backwards: None };
+            self.lines.write(cx, (unit, 0), Begins { forward: first, backward: first }, &born, bases)?;
             for cached in &self.cached {
-                let copy = cx.cached_copy(&units[1].parameters[cached.parameter]);
-                let Some(copy) = copy.map(|copy| copy.on_storage(begin + cached.number)) else { continue };
+                let copy = cx.cached_copy(units.get(1)?.parameters.get(cached.parameter)?);
+                let id = born.id(cached.number);
+                let Some(copy) = copy.map(|copy| copy.on_storage(id)) else { continue };
                 // This handle takes one reference; the graph's goes with the copied backward.
-                cx.set_references(begin + cached.number, 1 + u32::from(cached.in_graph));
-                cx.cache_copy(&unit.parameters[cached.parameter], &copy);
+                cx.set_references(id, 1 + u32::from(cached.in_graph));
+                cx.cache_copy(unit.parameters.get(cached.parameter)?, &copy);
             }
-            born.push(made);
+            runs.push(Run { born, nodes: first..cx.next_node() });
         }
+        cx.grad_fn.set(grad_fn);
+        cx.set_module(module);
         // The second unit's output goes where the copies say.
-        let gone = self.lines.freed(Whose::Before).any(|(number, _)| number == self.output);
+        let gone = self.lines.freed(Whose::Before).any(|number| number == self.output);
         cx.retain(hidden.storage_id());
         let (id, shape) = (hidden.storage_id(), hidden.clone());
         drop(hidden);
-        let last = born.last().map_or(0, |born| born.start);
-        if let Some(hooks) = cx.hooks().as_ref().and_then(|hooks| hooks.of_units()) {
-            let second = born.get(1).map_or(0, |born| born.start);
-            let copied: Vec<Range<u32>> = units[2..].iter().map(|unit| unit.modules.clone()).collect();
-            let node = node.map_or_else(|| cx.next_node(), |node| node.seq);
-            let moved = |held: Tensor| {
-                let id = held.storage_id();
-                let Some(number) = id.checked_sub(second).filter(|number| self.between.contains(number)) else {
-                    return held;
-                };
-                cx.retain(id);
-                let moved = held.on_storage(last + number);
-                drop(held);
-                cx.set_references(last + number, 1);
-                cx.set_references(id, 0);
-                moved
-            };
-            let copy = |held: &Tensor, index: usize| {
-                let second = born.get(1).filter(|of| of.contains(&held.storage_id()))?;
-                let id = born.get(2 + index)?.start + held.storage_id() - second.start;
-                cx.set_references(id, cx.references(id) + 1);
-                Some(held.on_storage(id))
-            };
-            let like = &self.modules;
-            hooks.forward_copied(&CopiedForward { like, units: &copied, node, moved: &moved, copy: &copy });
-        }
-        let last = last + self.output;
+        let last = runs.last()?.born.id(self.output);
         let edge = node.map(|node| Edge { node: Rc::clone(node), slot: 0 });
         let handed_on = shape.on_storage(last).with_edge(edge);
         drop(shape);
@@ -252,28 +216,28 @@ impl Forward {
         if gone {
             cx.set_references(id, 0);
         }
-        handed_on
+        Some(handed_on)
     }
 
-    /// Holds another executed unit against the second; `born` are the storages of those before it.
-    fn check(&self, cx: &Context, stretch: &Stretch, born: &[Range<u32>]) {
-        let Some(before) = born.last() else { return };
-        let ranges = [(Whose::Own, stretch.born.clone()), (Whose::Before, before.clone())];
-        let lines = Lines::read(cx.recorder.borrow().ledger(), stretch, &ranges, &[], &[]);
+    /// Holds another executed unit against the second; `runs` are those before it.
+    fn check(&self, cx: &Context, unit: &Unit, stretch: &Stretch, runs: &[Run]) {
+        let Some(before) = runs.last() else { return };
+        let (bases, nodes) = (Bases { own: &stretch.born, before: &before.born, backwards: None }, stretch.nodes());
+        let lines = cx.read_lines(stretch, Source { unit, behind: None, nodes: &nodes, bases, renamed: &[] });
         if !lines.is_some_and(|lines| lines.same(&self.lines)) {
             cx.fail_repeats();
         }
     }
 
     /// Why a storage exists is known when the next unit has run: what that one keeps of it is saved.
-    fn settle_kinds(&self, cx: &Context, born: &[Range<u32>], model: usize) {
+    fn settle_kinds(&self, cx: &Context, runs: &[Run], model: usize) {
         let mut recorder = cx.recorder.borrow_mut();
-        let (Some(executed), Some(copied)) = (born.get(model), born.get(1..model)) else { return };
+        let (Some(executed), Some(copied)) = (runs.get(model), runs.get(1..model)) else { return };
         for (number, storage) in (0u32..).zip(&self.lines.storages) {
-            let kind: Kind = *recorder.kind_mut(executed.start + number);
+            let kind: Kind = *recorder.kind_mut(executed.born.id(number));
             if kind != storage.kind {
                 for unit in copied {
-                    *recorder.kind_mut(unit.start + number) = kind;
+                    *recorder.kind_mut(unit.born.id(number)) = kind;
                 }
             }
         }
@@ -281,7 +245,7 @@ impl Forward {
 
     /// Which storages go while units run forward, or when the region of autocast ends.
     pub fn gone(&self) -> Vec<u32> {
-        let freed = [Whose::Own, Whose::Before].into_iter().flat_map(|whose| self.lines.freed(whose).map(|(n, _)| n));
+        let freed = [Whose::Own, Whose::Before].into_iter().flat_map(|whose| self.lines.freed(whose));
         freed.chain(self.cached.iter().filter(|c| !c.in_graph).map(|c| c.number)).collect()
     }
 
@@ -299,14 +263,15 @@ impl Forward {
     }
 }
 
-impl Context {
-    /// From what a unit of these modules has to what another one has.
-    pub(super) fn shift(&self, from: &Range<u32>, to: &Range<u32>) -> Shift {
-        let parts = |unit| self.hooks().and_then(|hooks| hooks.of_units().map(|hooks| hooks.parts(unit)));
-        let owners = match (parts(from), parts(to)) {
-            (Some(from), Some(to)) => from.iter().zip(&to).map(|(a, b)| (a.storage_id(), b.storage_id())).collect(),
-            _ => Vec::new(),
-        };
-        Shift::new(from.clone(), to.start, owners)
+impl Run {
+    fn of(stretch: &Stretch) -> Self {
+        Self { born: stretch.born.clone(), nodes: stretch.nodes() }
+    }
+}
+
+impl Stretch {
+    /// The nodes that were made.
+    fn nodes(&self) -> Range<u32> {
+        self.positions.start.node..self.positions.end.node
     }
 }

@@ -10,8 +10,9 @@ use std::rc::Rc;
 use plimsoll_scenario::Zero;
 use plimsoll_torch::ops::{self, Fill};
 use plimsoll_torch::tensor::{Context, DType, ModuleId};
+use smallvec::SmallVec;
 
-use super::store::Store;
+use super::store::{Members, Store};
 
 /// `ZeRoTraceMode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,11 +26,15 @@ enum Trace {
 /// `__most_recent_step_id_param_fetched_for` of one that was not fetched yet (`-1e10`).
 const NEVER: i64 = -10_000_000_000;
 
+/// Which parameters of a module are released in a step.
+type Answers = SmallVec<[(ModuleId, Members); 1]>;
+
 /// `PartitionedParameterCoordinator`.
 #[derive(Debug)]
 pub struct Coordinator {
     /// The parameters of every module's own, and those of others that it was seen to read (`register_external_parameter`).
-    owned: RefCell<BTreeMap<ModuleId, Vec<usize>>>,
+    /// By module; of those behind the last there are none.
+    owned: RefCell<Vec<Option<Rc<[usize]>>>>,
     /// `prefetch_bucket_size`, `max_live_parameters`, `max_reuse_distance`, in numbers.
     prefetch: u64,
     live: i64,
@@ -40,7 +45,8 @@ pub struct Coordinator {
     /// `__param_order`: each parameter with the step in which it is used.
     uses: RefCell<Vec<(usize, i64)>>,
     queue: RefCell<VecDeque<(usize, i64)>>,
-    fetched_for: RefCell<BTreeMap<usize, i64>>,
+    /// By parameter.
+    fetched_for: RefCell<Vec<i64>>,
     step: Cell<i64>,
     available: Cell<i64>,
     /// `__active_backward_submodules`, in the order in which they came.
@@ -48,14 +54,21 @@ pub struct Coordinator {
     /// `ds_recompute_parameters`: frozen parameters that a recomputation asked for, by the module whose backward began last; they go with
     /// that one.
     recomputed: RefCell<BTreeMap<ModuleId, BTreeSet<usize>>>,
-    /// `__params_to_release` is an `lru_cache`: what was answered once is answered for ever.
-    answered: RefCell<BTreeMap<(ModuleId, i64), BTreeSet<usize>>>,
+    /// `__params_to_release` is an `lru_cache`: what was answered once is answered for ever. Of every step, by module.
+    answered: RefCell<Vec<Answers>>,
 }
 
 impl Coordinator {
     pub fn new(owned: BTreeMap<ModuleId, Vec<usize>>, keys: &Zero) -> Self {
+        let modules = owned.last_key_value().map_or(0, |(module, _)| module.index() + 1);
+        let mut by_module = vec![None; modules];
+        for (module, own) in owned {
+            if let Some(place) = by_module.get_mut(module.index()) {
+                *place = Some(own.into());
+            }
+        }
         Self {
-            owned: RefCell::new(owned),
+            owned: RefCell::new(by_module),
             prefetch: keys.prefetch_bucket_size,
             live: i64::try_from(keys.max_live_parameters).unwrap_or(i64::MAX),
             reuse: keys.max_reuse_distance,
@@ -72,15 +85,24 @@ impl Coordinator {
         }
     }
 
-    fn own(&self, module: ModuleId) -> Vec<usize> {
-        self.owned.borrow().get(&module).cloned().unwrap_or_default()
+    /// `None`: it has none.
+    fn own(&self, module: ModuleId) -> Option<Rc<[usize]>> {
+        self.owned.borrow().get(module.index()).cloned().flatten()
     }
 
     /// `ZeROOrderedDict.__getitem__`: `module` reads a parameter that is not there and is not its own. It is gathered at once,
     /// and from now on with the module's own.
     pub fn read(&self, cx: &Rc<Context>, store: &Store, module: ModuleId, index: usize) {
         if store.get(index).is_some_and(super::store::Parameter::is_away) {
-            self.owned.borrow_mut().entry(module).or_default().push(index);
+            let own = self.own(module).unwrap_or_default().iter().copied().chain([index]).collect();
+            let mut owned = self.owned.borrow_mut();
+            if owned.len() <= module.index() {
+                owned.resize(module.index() + 1, None);
+            }
+            if let Some(place) = owned.get_mut(module.index()) {
+                *place = Some(own);
+            }
+            drop(owned);
             store.gather_now(cx, &[index]);
         }
     }
@@ -102,7 +124,7 @@ impl Coordinator {
                 agree(cx, order.len());
                 let mut uses = self.uses.borrow_mut();
                 for (step, module) in (0i64..).zip(order.iter()) {
-                    let mut own = self.own(*module);
+                    let mut own = self.own(*module).unwrap_or_default().to_vec();
                     own.sort_unstable();
                     own.dedup();
                     uses.extend(own.into_iter().map(|parameter| (parameter, step)));
@@ -120,14 +142,26 @@ impl Coordinator {
     }
 
     fn fetched_for(&self, parameter: usize) -> i64 {
-        self.fetched_for.borrow().get(&parameter).copied().unwrap_or(NEVER)
+        self.fetched_for.borrow().get(parameter).copied().unwrap_or(NEVER)
+    }
+
+    fn set_fetched_for(&self, parameter: usize, step: i64) {
+        let mut all = self.fetched_for.borrow_mut();
+        if all.len() <= parameter {
+            all.resize(parameter + 1, NEVER);
+        }
+        if let Some(known) = all.get_mut(parameter) {
+            *known = step;
+        }
     }
 
     fn gather(&self, cx: &Rc<Context>, store: &Store, wanted: &[usize]) {
         let away = wanted.iter().filter_map(|index| store.get(*index)).filter(|parameter| parameter.is_away());
-        let numel = away.fold(0u64, |sum, parameter| sum.saturating_add(parameter.numel()));
-        self.available.set(self.available.get().saturating_add(numel.cast_signed()));
-        store.gather(cx, wanted.iter().copied());
+        let (count, numel) = away.fold((0, 0u64), |(n, sum), parameter| (n + 1, sum.saturating_add(parameter.numel())));
+        if count > 0 {
+            self.available.set(self.available.get().saturating_add(numel.cast_signed()));
+            store.gather(cx, wanted.iter().copied());
+        }
     }
 
     /// `fetch_sub_module`: a module is about to run, forward or backward.
@@ -151,8 +185,9 @@ impl Coordinator {
         // A forward while the graph runs (`_current_graph_task_id`).
         let recomputes = if forward { self.backward.borrow().last().copied() } else { None };
         let own = self.own(module);
-        self.gather(cx, store, &own);
-        for index in &own {
+        let own = own.as_deref().unwrap_or_default();
+        self.gather(cx, store, own);
+        for index in own {
             if let Some(parameter) = store.get(*index) {
                 parameter.take(module);
                 if let Some(user) = recomputes.filter(|_| !parameter.whole.requires_grad()) {
@@ -163,7 +198,7 @@ impl Coordinator {
             store.wait(cx, *index);
         }
         if self.trace.get() == Trace::Complete {
-            self.gather_ahead(cx, store, &own);
+            self.gather_ahead(cx, store, own);
         }
         self.step.set(self.step.get().saturating_add(1));
     }
@@ -181,23 +216,27 @@ impl Coordinator {
     /// What is used next is gathered, as long as there is room for it.
     fn gather_ahead(&self, cx: &Rc<Context>, store: &Store, own: &[usize]) {
         let step = self.step.get();
-        let unseen: BTreeSet<usize> = own.iter().copied().filter(|index| self.fetched_for(*index) < step).collect();
+        let mut unseen: Members = own.iter().copied().filter(|index| self.fetched_for(*index) < step).collect();
+        unseen.sort_unstable();
+        unseen.dedup();
         let mut queue = self.queue.borrow_mut();
-        let mut discarded = BTreeSet::new();
+        let mut discarded = Members::new();
         while discarded.len() < unseen.len() {
             let Some((parameter, used_at)) = queue.pop_front() else { break };
-            self.fetched_for.borrow_mut().insert(parameter, used_at);
-            discarded.insert(parameter);
+            self.set_fetched_for(parameter, used_at);
+            if !discarded.contains(&parameter) {
+                discarded.push(parameter);
+            }
         }
         if self.prefetch == 0 {
             return;
         }
         let room = self.live.saturating_sub(self.available.get()).min(self.prefetch.cast_signed());
-        let (mut ahead, mut numel) = (Vec::new(), 0i64);
+        let (mut ahead, mut numel) = (Members::new(), 0i64);
         while numel < room {
             let Some((index, used_at)) = queue.pop_front() else { break };
             let before = self.fetched_for(index);
-            self.fetched_for.borrow_mut().insert(index, before.max(used_at));
+            self.set_fetched_for(index, before.max(used_at));
             let Some(parameter) = store.get(index) else { continue };
             if parameter.is_away() && !ahead.contains(&index) {
                 ahead.push(index);
@@ -205,26 +244,36 @@ impl Coordinator {
             }
         }
         drop(queue);
-        self.gather(cx, store, &ahead);
+        if !ahead.is_empty() {
+            self.gather(cx, store, &ahead);
+        }
     }
 
     /// `release_sub_module`: a module has run.
     pub fn release(&self, store: &Store, module: ModuleId, forward: bool) {
         let own = self.own(module);
-        let mut released: BTreeSet<usize> = if self.trace.get() == Trace::Complete {
-            self.to_release(store, module)
-        } else {
-            own.iter().copied().collect()
-        };
-        let mut own: BTreeSet<usize> = own.into_iter().collect();
+        let mut recomputed = BTreeSet::new();
         if !forward {
-            self.backward.borrow_mut().retain(|active| *active != module);
-            let recomputed = self.recomputed.borrow_mut().remove(&module).unwrap_or_default();
-            let leaves = |index: &&usize| store.get(**index).is_some_and(|parameter| !parameter.persists);
-            released.extend(recomputed.iter().filter(leaves));
-            own.extend(recomputed);
+            let mut backward = self.backward.borrow_mut();
+            if let Some(active) = backward.iter().rposition(|active| *active == module) {
+                backward.remove(active);
+            }
+            recomputed = self.recomputed.borrow_mut().remove(&module).unwrap_or_default();
         }
-        for index in own {
+        if own.is_none() && recomputed.is_empty() {
+            return;
+        }
+        let own = own.unwrap_or_default();
+        let mut released = match self.trace.get() {
+            Trace::Complete => self.to_release(store, module, &own),
+            Trace::Invalid | Trace::Record => Members::from_slice(&own),
+        };
+        let leaves = |index: &&usize| store.get(**index).is_some_and(|parameter| !parameter.persists);
+        released.extend(recomputed.iter().filter(leaves).copied());
+        let mut all: Members = own.iter().copied().chain(recomputed).collect();
+        all.sort_unstable();
+        all.dedup();
+        for index in all {
             if let Some(parameter) = store.get(index) {
                 parameter.leave(module);
             }
@@ -236,25 +285,33 @@ impl Coordinator {
 
     /// `__params_to_release`: not what stays, not what was gathered ahead for later, and not what is used again within
     /// `max_reuse_distance`.
-    fn to_release(&self, store: &Store, module: ModuleId) -> BTreeSet<usize> {
+    fn to_release(&self, store: &Store, module: ModuleId, own: &[usize]) -> Members {
         let step = self.step.get();
-        if let Some(known) = self.answered.borrow().get(&(module, step)) {
+        let place = usize::try_from(step).unwrap_or_default();
+        if let Some((_, known)) = self.answered.borrow().get(place).and_then(|of| of.iter().find(|a| a.0 == module)) {
             return known.clone();
         }
         let leaves = |index: &usize| store.get(*index).is_some_and(|p| !p.persists) && self.fetched_for(*index) <= step;
-        let mut released: BTreeSet<usize> = self.own(module).into_iter().filter(leaves).collect();
+        let mut released: Members = own.iter().copied().filter(leaves).collect();
         let mut traversed = 0u64;
-        let order = self.order.borrow();
-        for later in order.iter().skip(usize::try_from(step).unwrap_or(usize::MAX)) {
+        let (order, owned) = (self.order.borrow(), self.owned.borrow());
+        for later in order.get(place..).unwrap_or_default() {
             if traversed >= self.reuse || released.is_empty() {
                 break;
             }
-            for index in self.own(*later) {
-                released.remove(&index);
-                traversed = traversed.saturating_add(store.get(index).map_or(0, super::store::Parameter::numel));
+            let Some(Some(own)) = owned.get(later.index()) else { continue };
+            for index in own.iter() {
+                released.retain(|of| of != index);
+                traversed = traversed.saturating_add(store.get(*index).map_or(0, super::store::Parameter::numel));
             }
         }
-        self.answered.borrow_mut().insert((module, step), released.clone());
+        let mut answered = self.answered.borrow_mut();
+        if answered.len() <= place {
+            answered.resize(order.len().max(place.saturating_add(1)), Answers::new());
+        }
+        if let Some(of) = answered.get_mut(place) {
+            of.push((module, released.clone()));
+        }
         released
     }
 
@@ -262,7 +319,7 @@ impl Coordinator {
     pub fn end_backward(&self, store: &Store) {
         while let Some(module) = self.backward.borrow_mut().pop() {
             let recomputed = self.recomputed.borrow_mut().remove(&module).unwrap_or_default();
-            for index in self.own(module).into_iter().chain(recomputed) {
+            for index in self.own(module).unwrap_or_default().iter().copied().chain(recomputed) {
                 let Some(parameter) = store.get(index) else { continue };
                 parameter.leave(module);
                 if !parameter.persists {

@@ -126,10 +126,14 @@ impl Late {
         zero
     }
 
-    fn pass(&self, cx: &Rc<Context>, to: u32) {
+    /// Whether backward passes anything on its way to the node of this number.
+    fn pass(&self, cx: &Rc<Context>, to: u32) -> bool {
+        let mut any = false;
         while let Some(passed) = self.calls.pass(to) {
             self.passed(cx, passed);
+            any = true;
         }
+        any
     }
 
     fn passed(&self, cx: &Rc<Context>, passed: Passed) {
@@ -243,9 +247,9 @@ impl Loaded {
 }
 
 impl Hooks for Late {
-    fn enters(&self, cx: &Rc<Context>, module: ModuleId) {
+    fn enters(&self, cx: &Rc<Context>, module: ModuleId) -> bool {
         if module == self.module {
-            return;
+            return false;
         }
         let (calls, node) = (if self.forward.get() { &self.calls } else { &self.again }, cx.next_node());
         let takes = cx.has_graph_since(self.first_node.get()) && !self.indexed.contains(&module);
@@ -255,9 +259,10 @@ impl Hooks for Late {
             }
             self.coordinator.fetch(cx, &self.store, module, true);
         }
+        true
     }
 
-    fn leaves(&self, cx: &Rc<Context>, module: ModuleId) {
+    fn leaves(&self, cx: &Rc<Context>, module: ModuleId) -> bool {
         let calls = if self.forward.get() { &self.calls } else { &self.again };
         if module != self.module && calls.leaves(module, cx.next_node()) {
             self.coordinator.release(&self.store, module, true);
@@ -265,13 +270,12 @@ impl Hooks for Late {
                 self.forward.set(false);
             }
         }
+        module != self.module
     }
 
-    fn reaches(&self, cx: &Rc<Context>, sequence: u32) {
-        // A leaf's own node.
-        if sequence != u32::MAX {
-            self.pass(cx, sequence);
-        }
+    fn reaches(&self, cx: &Rc<Context>, sequence: u32) -> bool {
+        // Not a leaf's own node.
+        sequence != u32::MAX && self.pass(cx, sequence)
     }
 
     fn accumulated(&self, cx: &Rc<Context>, parameter: u32) {

@@ -124,8 +124,10 @@ impl Reduction {
             return gradient;
         }
         let mut paddings = Vec::new();
-        for rank in 0..self.ranks {
-            for gradient in gradients {
+        let padded: Vec<&Parameter> =
+            gradients.iter().copied().filter(|of| of.part.saturating_mul(self.ranks) > of.numel()).collect();
+        for rank in 0..if padded.is_empty() { 0 } else { self.ranks } {
+            for gradient in &padded {
                 let held = gradient.numel().saturating_sub(rank.saturating_mul(gradient.part)).min(gradient.part);
                 if held < gradient.part {
                     paddings.push(ops::empty(cx, &[gradient.part - held], self.dtype));

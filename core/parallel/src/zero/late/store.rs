@@ -8,6 +8,7 @@ use std::rc::Rc;
 use plimsoll_ledger::Stream;
 use plimsoll_torch::ops::{self, Rearrangement, Transfer};
 use plimsoll_torch::tensor::{Context, DType, Kind, ModuleId, Tensor};
+use smallvec::SmallVec;
 
 /// `ZeroParamStatus`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +35,7 @@ pub struct Parameter {
     /// `param.data`, while it is gathered.
     bytes: RefCell<Option<Tensor>>,
     /// `ds_active_sub_modules`.
-    used_by: RefCell<Vec<ModuleId>>,
+    used_by: RefCell<SmallVec<[ModuleId; 2]>>,
 }
 
 impl Parameter {
@@ -66,13 +67,16 @@ impl Parameter {
     }
 }
 
+/// Parameters by their places, of a module or a gathering.
+pub type Members = SmallVec<[usize; 8]>;
+
 /// What is gathered together: `AllGatherCoalescedHandle`, or of a single parameter `AllGatherHandle`.
 #[derive(Debug)]
 struct Gathering {
-    members: Vec<usize>,
+    members: Members,
     /// What all parts are gathered into, one for every dtype. A single parameter is a view of it, of several each gets a copy.
     /// It goes when the last of its parameters was waited for.
-    flats: Vec<Tensor>,
+    flats: SmallVec<[Tensor; 1]>,
     complete: Cell<bool>,
 }
 
@@ -87,8 +91,8 @@ pub struct Store {
     module: ModuleId,
     /// Whether parts lie in the machine's memory.
     offloaded: bool,
-    /// `InflightParamRegistry`.
-    coming: RefCell<BTreeMap<usize, Rc<Gathering>>>,
+    /// `InflightParamRegistry`, by parameter.
+    coming: RefCell<Vec<Option<Rc<Gathering>>>>,
 }
 
 impl Store {
@@ -138,21 +142,21 @@ impl Store {
 
     /// `all_gather_coalesced`, of those that are not there.
     pub fn gather(&self, cx: &Rc<Context>, wanted: impl Iterator<Item = usize>) {
-        let mut members: Vec<usize> = wanted.filter(|index| self.get(*index).is_some_and(Parameter::is_away)).collect();
+        let mut members: Members = wanted.filter(|index| self.get(*index).is_some_and(Parameter::is_away)).collect();
         members.sort_unstable();
         members.dedup();
         if members.len() > 1 {
             // `sort_dtypes`
             members.sort_by_key(|index| self.get(*index).map(|parameter| parameter.whole.dtype().name()));
         }
-        let parameters: Vec<&Parameter> = members.iter().filter_map(|index| self.get(*index)).collect();
+        let parameters: SmallVec<[&Parameter; 8]> = members.iter().filter_map(|index| self.get(*index)).collect();
         let flats = match parameters.as_slice() {
             [] => return,
             [single] => cx.on_stream(self.stream, || {
                 let flat = self.gathered(cx, single.part, single.whole.dtype());
                 drop(self.fetched(cx, single));
                 drop(single.bytes.replace(Some(flat)));
-                Vec::new()
+                SmallVec::new()
             }),
             several => cx.on_stream(self.stream, || {
                 let alike = several.chunk_by(|one, next| one.whole.dtype() == next.whole.dtype());
@@ -160,7 +164,7 @@ impl Store {
                     let dtype = alike.first().map_or(DType::Float32, |p| p.whole.dtype());
                     let part = alike.iter().fold(0u64, |sum, p| sum.saturating_add(p.part));
                     let flat = self.gathered(cx, part, dtype);
-                    let parts: Vec<Option<Tensor>> = alike.iter().map(|p| self.fetched(cx, p)).collect();
+                    let parts: Vec<Tensor> = alike.iter().filter_map(|p| self.fetched(cx, p)).collect();
                     drop(parts);
                     flat
                 });
@@ -170,16 +174,21 @@ impl Store {
         for parameter in parameters {
             parameter.status.set(Status::Coming);
         }
-        let gathering = Rc::new(Gathering { members: members.clone(), flats, complete: Cell::new(false) });
+        let gathering = Rc::new(Gathering { members, flats, complete: Cell::new(false) });
         let mut coming = self.coming.borrow_mut();
-        for index in members {
-            coming.insert(index, Rc::clone(&gathering));
+        for index in gathering.members.iter().copied() {
+            if coming.len() <= index {
+                coming.resize(index + 1, None);
+            }
+            if let Some(place) = coming.get_mut(index) {
+                *place = Some(Rc::clone(&gathering));
+            }
         }
     }
 
     /// `handle.wait()`, where the parameter is being gathered: all that were gathered with it are whole now.
     pub fn wait(&self, cx: &Rc<Context>, index: usize) {
-        let gathering = self.coming.borrow_mut().remove(&index);
+        let gathering = self.coming.borrow_mut().get_mut(index).and_then(Option::take);
         let Some(gathering) = gathering else { return };
         if gathering.complete.replace(true) {
             return;
@@ -197,7 +206,8 @@ impl Store {
 
     /// Waits for all that is being gathered, and releases it; calls `released` with the numbers of each.
     pub fn settle(&self, cx: &Rc<Context>, released: &mut dyn FnMut(u64)) {
-        let waiting: Vec<usize> = self.coming.borrow().keys().copied().collect();
+        let waiting = |(index, coming): (usize, &Option<Rc<Gathering>>)| coming.is_some().then_some(index);
+        let waiting: Vec<usize> = self.coming.borrow().iter().enumerate().filter_map(waiting).collect();
         for index in waiting {
             self.wait(cx, index);
             self.release(index, released);
@@ -234,7 +244,7 @@ impl Store {
                 drop(single.bytes.replace(Some(flat)));
             }
             several => {
-                let parts: Vec<Option<Tensor>> = several.iter().map(|p| self.fetched(cx, p)).collect();
+                let parts: Vec<Tensor> = several.iter().filter_map(|p| self.fetched(cx, p)).collect();
                 for parameter in several {
                     drop(parameter.bytes.replace(Some(whole(parameter))));
                 }

@@ -1,0 +1,54 @@
+//! What a model that is loaded has on the card.
+
+use std::rc::Rc;
+
+use plimsoll_ledger::{DType, Kind, ModuleId, Storage};
+
+use super::context::Context;
+use super::geometry::Geometry;
+use super::storage::Tensor;
+use crate::Op;
+
+impl Context {
+    /// How many numbers each buffer has, and of which type, in the order in which they were made.
+    pub fn buffers(&self) -> Vec<(u64, DType)> {
+        let (recorder, references) = (self.recorder.borrow(), self.references.borrow());
+        let loaded = recorder.ledger().storages.iter().zip(references.iter());
+        let alive = loaded.filter(|(s, references)| references.get() > 0 && s.kind == Kind::Buffer);
+        alive.map(|(s, _)| (s.bytes / s.dtype.size().max(1), s.dtype)).collect()
+    }
+
+    /// A copy of every parameter and buffer there is, named by `op`, in modules of the same paths under `root`.
+    pub fn copy_loaded(self: &Rc<Self>, op: Op, root: &'static str) -> Vec<Tensor> {
+        let loaded: Vec<Storage> = {
+            let (recorder, references) = (self.recorder.borrow(), self.references.borrow());
+            let loaded = recorder.ledger().storages.iter().zip(references.iter());
+            let alive = loaded
+                .filter(|(s, references)| references.get() > 0 && matches!(s.kind, Kind::Parameter | Kind::Buffer));
+            alive.map(|(s, _)| *s).collect()
+        };
+        let modules = self.copy_modules(root);
+        let copy = |storage: &Storage| {
+            let geometry = Geometry::contiguous(self.recorder.borrow().ledger().sizes(storage));
+            let module = modules.get(storage.module.index()).copied().unwrap_or_default();
+            let copy = || self.allocate(op, geometry, storage.dtype, storage.bytes);
+            self.within(module, || self.counting_as(storage.kind, copy))
+        };
+        loaded.iter().map(copy).collect()
+    }
+
+    /// A copy of the tree of modules below a new one, `root`: the copies by the index of their originals.
+    fn copy_modules(&self, root: &'static str) -> Vec<ModuleId> {
+        let mut recorder = self.recorder.borrow_mut();
+        let originals: Vec<_> = recorder.ledger().modules.iter().cloned().collect();
+        let mut copies: Vec<ModuleId> = Vec::with_capacity(originals.len());
+        for (index, module) in originals.into_iter().enumerate() {
+            let copy = match copies.get(module.parent.index()) {
+                Some(parent) if index > 0 => recorder.module(*parent, module.name, module.item),
+                _ => recorder.module(ModuleId::ROOT, root.into(), None),
+            };
+            copies.push(copy);
+        }
+        copies
+    }
+}
