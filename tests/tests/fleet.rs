@@ -53,19 +53,29 @@ fn differences(row: &Row) -> Vec<String> {
     lay("all", "parameters", estimate.parameters.total, &row.expected["parameters"]["total"]);
     lay("all", "trained", estimate.parameters.trainable, &row.expected["parameters"]["trainable"]);
     lay("all", "peak", estimate.peak.requested.get(), &row.expected["peak"]);
-    let theirs = row.expected["phases"].as_array().unwrap();
-    for theirs in theirs {
-        let named = theirs["name"].as_str().unwrap();
-        match estimate.phases.iter().find(|phase| name(phase) == named) {
-            Some(ours) => {
-                lay(named, "peak", ours.peak_requested.get(), &theirs["peak"]);
-                lay(named, "end", ours.end_requested.get(), &theirs["end"]);
-                if let Some(reserved) = theirs.get("reserved") {
-                    lay(named, "reserved", ours.end_reserved.get(), reserved);
+    let mut phases = |of: &str, ours: &[Phase], theirs: &Value| {
+        for theirs in theirs["phases"].as_array().unwrap() {
+            let named = theirs["name"].as_str().unwrap();
+            let place = format!("{of}{named}");
+            match ours.iter().find(|phase| name(phase) == named) {
+                Some(ours) => {
+                    lay(&place, "peak", ours.peak_requested.get(), &theirs["peak"]);
+                    lay(&place, "end", ours.end_requested.get(), &theirs["end"]);
+                    if let Some(reserved) = theirs.get("reserved") {
+                        lay(&place, "reserved", ours.end_reserved.get(), reserved);
+                    }
                 }
+                None => lay(&place, "is missing", 0, &theirs["end"]),
             }
-            None => lay(named, "is missing", 0, &theirs["end"]),
         }
+    };
+    phases("", &estimate.phases, &row.expected);
+    if let Some(theirs) = row.expected.get("replica") {
+        let replica = &estimate.roles[1];
+        phases("replica ", &replica.phases, theirs);
+        lay("replica", "peak", replica.peak.requested.get(), &theirs["peak"]);
+        lay("replica", "allocated", replica.peak.allocated.get(), &theirs["allocated"]);
+        lay("replica", "reserved", replica.peak.reserved.get(), &theirs["reserved"]);
     }
     wrong
 }

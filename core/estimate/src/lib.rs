@@ -9,6 +9,7 @@ mod convolutions;
 mod envelope;
 mod explain;
 pub mod fit;
+mod followed;
 mod host;
 mod managed;
 mod measure;

@@ -59,7 +59,7 @@ fn figures(note: &mut String, estimate: &Estimate) {
         let figure = format!("{} to {}", communicator.low, communicator.high);
         line(&format!("NCCL, {}, beside it", plain(&communicator.group)), figure);
     }
-    for (what, figure) in super::host(estimate) {
+    for (what, figure) in super::roles(estimate).into_iter().chain(super::host(estimate)) {
         line(&plain(&what), plain(&figure));
     }
     if let Some(most) = estimate.max_batch {
