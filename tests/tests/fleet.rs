@@ -70,6 +70,11 @@ fn differences(row: &Row) -> Vec<String> {
         }
     };
     phases("", &estimate.phases, &row.expected);
+    if let Some(theirs) = row.expected.get("swapped") {
+        let nvme = estimate.host.as_ref().and_then(|host| host.nvme);
+        lay("nvme", "files", nvme.map_or(0, |nvme| nvme.of_process.get()), &theirs["nvme"]);
+        lay("nvme", "buffers", nvme.map_or(0, |nvme| nvme.buffers.get()), &theirs["buffers"]);
+    }
     if let Some(theirs) = row.expected.get("replica") {
         let replica = &estimate.roles[1];
         phases("replica ", &replica.phases, theirs);

@@ -33,7 +33,7 @@ pub use any_batch::{AnyBatch, Line, OneBatch};
 pub use attribution::{Beyond, Explanation, Layer};
 pub use convolutions::Convolutions;
 pub use envelope::{Envelope, Stretch};
-pub use host::{Host, HostPhase, Loading};
+pub use host::{Host, HostPhase, Loading, Nvme};
 pub use managed::Managed;
 pub use measure::RequestedPeak;
 pub(crate) use measure::largest_allocated;

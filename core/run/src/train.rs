@@ -127,6 +127,9 @@ pub fn train(
     let spread =
         Spread { whole: built.computes_loss, ..spread(cx, listed, &built.sharded, &built.sharing, training, parallel) };
     let cut = spread.cut.clone();
+    if let Some(cut) = &cut {
+        cut.checked()?;
+    }
     let parameters: &[Tensor] = match &cut {
         Some(cut) => cut.parameters(),
         None if spread.replica.is_some() => &[],
@@ -209,6 +212,9 @@ fn spread(
 pub fn play(cx: &Rc<Context>, player: Player, training: &Training, parallel: &Parallel) -> Result<()> {
     let spread = spread(cx, player.parameters.clone(), &player.sharded, &[], training, parallel);
     let cut = spread.cut.clone();
+    if let Some(cut) = &cut {
+        cut.checked()?;
+    }
     let parameters: Vec<Tensor> = cut.map_or_else(|| player.parameters.clone(), |cut| cut.parameters().to_vec());
     let ema = training.ema.then(|| Ema::new(cx, &parameters));
     let runs = Runs::Hull(Box::new(player));

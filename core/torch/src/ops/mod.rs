@@ -83,7 +83,7 @@ pub use norm::layer_norm;
 pub use pad::pad;
 pub use plain::{Fill, Pointwise, Rearrangement, Reduction, each, fill, pointwise, rearrangement, reduction};
 pub use pool::{avg_pool2d, global_avg_pool2d, max_pool2d};
-pub use reduce::{mean, mean_image, mean_last};
+pub use reduce::{mean, mean_image, mean_last, norm};
 pub use resize::upsample_bicubic2d;
 pub use roll::roll;
 pub use routing::{
