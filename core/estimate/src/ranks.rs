@@ -103,9 +103,7 @@ pub fn notes(scenario: &Scenario, communicators: &[Communicator], headroom: i64)
         ),
         ParallelStrategy::Fsdp1 => format!(
             "this is the first of {gpus} cards under FSDP1: no other holds a larger part, though with use_orig_params \
-             another has taken up to 8 KiB more. The model is {}. PyTorch hands \
-             blocks back with record_stream: on a card that lags behind, some stay reserved longer than counted here, and batch is what \
-             one card takes at a time",
+             another has taken up to 8 KiB more. The model is {}, and batch is what one card takes at a time",
             made(scenario)
         ),
         ParallelStrategy::DataParallel => format!(
@@ -119,15 +117,14 @@ pub fn notes(scenario: &Scenario, communicators: &[Communicator], headroom: i64)
         ),
         ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => format!(
             "this is the first of {gpus} cards under DeepSpeed's {}: its part of gradients ends within a parameter, and all of that \
-             parameter's gradient is kept: a card whose part ends in a larger one takes more. Buckets are of DeepSpeed's own sizes whatever the model's; with overlap_comm it hands blocks \
-             back with record_stream, and more stays reserved than counted here. batch is what one card takes at a time",
+             parameter's gradient is kept: a card whose part ends in a larger one takes more. Buckets are of DeepSpeed's own sizes whatever the model's. \
+             batch is what one card takes at a time",
             scenario.parallel.strategy.in_words().label
         ),
         ParallelStrategy::Zero3 => format!(
             "this is the first of {gpus} cards under DeepSpeed's ZeRO-3: no other holds a larger part. From the second forward on parameters \
-             are gathered ahead and kept up to max_live_parameters, so a first step takes less than the later ones. DeepSpeed hands blocks \
-             back with record_stream: on a card that lags behind, some stay reserved longer than counted here. batch is what one card takes \
-             at a time"
+             are gathered ahead and kept up to max_live_parameters, so a first step takes less than the later ones. batch is what one card \
+             takes at a time"
         ),
         strategy => format!(
             "this is each of {gpus} cards under {}: all hold the same, and batch is what one card takes at a time",

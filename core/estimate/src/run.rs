@@ -10,6 +10,7 @@ use super::convolutions::Convolutions;
 use super::explain;
 use super::followed::Followed;
 use super::host::{self, Host, HostPhase};
+use super::lag::Lag;
 use super::measure;
 use super::notes;
 use super::outcome::CardMemory;
@@ -44,9 +45,9 @@ impl Run {
         let roles = ranks::roles(scenario, &first, replica.as_ref());
         let Followed { ledger, peak_event, phases, peak, at_peak, verdict, retries } = first;
         let limits = memory.limits.clone();
+        let lag = Lag::of(&ledger, scenario, &memory, (peak.reserved, verdict));
 
-        let convolutions =
-            Convolutions::of(gpu, scenario, &ledger, [peak.reserved, peak.process, limits.load_line]);
+        let convolutions = Convolutions::of(gpu, scenario, &ledger, [peak.reserved, peak.process, limits.load_line]);
         let mut warnings = scenario.software.other_rules();
         warnings.extend(scenario.model.source.stand_in().map(|near| {
             format!(
@@ -73,6 +74,7 @@ impl Run {
         let headroom = limits.load_line.get() as i64 - peak.process.get() as i64;
         let communicators = ranks::communicators(gpu, scenario);
         warnings.extend(ranks::notes(scenario, &communicators, headroom));
+        warnings.extend(lag.iter().map(Lag::note));
         let host = Host::of(&ledger, scenario, limits.capacity.saturating_sub(peak.process));
         warnings.extend(host.iter().flat_map(Host::notes));
         let estimate = Estimate {
@@ -90,6 +92,7 @@ impl Run {
             verdict,
             max_batch: None,
             work: StepWork::of(&ledger, &scenario.parallel),
+            lag,
             convolutions,
             warnings,
         };

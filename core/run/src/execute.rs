@@ -104,12 +104,7 @@ pub(crate) fn execute_on(
     done
 }
 
-fn execute_within(
-    cx: &Rc<Context>,
-    scenario: &Scenario,
-    repeats: Repeats,
-    whose: Card,
-) -> Result<Option<Ledger>> {
+fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats, whose: Card) -> Result<Option<Ledger>> {
     let gpu = card(scenario)?;
     let software = Rules::of(&scenario.software);
     let rules = match (gpu.vendor, gpu.compute_capability) {

@@ -6,7 +6,12 @@ use super::phase;
 
 /// A line of each role but the first, whose figures are the estimate's, and what is alive at its peak; none where all cards do the same.
 pub fn roles(estimate: &Estimate) -> Vec<(String, String)> {
-    estimate.roles.iter().skip(1).flat_map(|role| [(cards(role), figures(role)), ("at its peak".to_owned(), alive(role))]).collect()
+    estimate
+        .roles
+        .iter()
+        .skip(1)
+        .flat_map(|role| [(cards(role), figures(role)), ("at its peak".to_owned(), alive(role))])
+        .collect()
 }
 
 /// `Cards 1 to 3`.

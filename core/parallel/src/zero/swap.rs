@@ -197,7 +197,9 @@ impl Swap {
 fn too_small(part: u64, buffer: u64) -> Error {
     Error::new(
         at::zero::offload_param_buffer_size,
-        format!("a card's part of a parameter has {part} numbers, and DeepSpeed swaps it through a buffer of {buffer} (\"More elements {part} than buffer size {buffer}\")"),
+        format!(
+            "a card's part of a parameter has {part} numbers, and DeepSpeed swaps it through a buffer of {buffer} (\"More elements {part} than buffer size {buffer}\")"
+        ),
         format!("set it to at least {part}, or use more cards"),
     )
 }

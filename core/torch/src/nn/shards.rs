@@ -70,7 +70,11 @@ impl ShardPlan {
         let takes_gradient = trainable || self.flat.contains(&block);
         let local = self.local(sizes);
         let shard = cx.within(module, || {
-            if self.offloaded || self.passing { ops::unallocated(cx, &local, dtype) } else { ops::loaded(cx, &local, dtype) }
+            if self.offloaded || self.passing {
+                ops::unallocated(cx, &local, dtype)
+            } else {
+                ops::loaded(cx, &local, dtype)
+            }
         });
         let gathered = self.gathered.filter(|_| dtype.is_float()).unwrap_or(dtype);
         let whole = ops::unallocated(cx, sizes, gathered);
