@@ -1,5 +1,6 @@
 //! What of `[parallel]` can stand beside what, and what of it is not run yet.
 
+use plimsoll_catalog::families::{ExpertPart, Experts};
 use plimsoll_ground::{Error, Result};
 
 use super::{LoadFrom, Offload, ParallelStrategy, PolicyDtype, Schedule, ShardingStrategy, Wrap, at, ddp, fsdp, zero};
@@ -371,6 +372,18 @@ fn with_fsdp2(scenario: &Scenario) -> Result<()> {
 fn with_flat_adapters(scenario: &Scenario, lora: &Lora) -> Result<()> {
     let Scenario { parallel, training, .. } = scenario;
     let alone = parallel.fsdp.wrap == Wrap::Peft;
+    let reaches = |experts: Experts| ExpertPart::ALL.into_iter().any(|part| lora.reaches(experts, part));
+    // `ParamWrapper.get_delta_weight` of peft reads the weights of `lora_A` and `lora_B` and calls neither: nothing gathers what FSDP1
+    // wrapped by itself. Seen with peft 0.21 on a hollow card, with use_orig_params and without.
+    if alone && scenario.family().experts.is_some_and(reaches) {
+        return Err(Error::new(
+            fsdp::at::wrap,
+            "PyTorch fails in the first forward: peft's adapters on experts read weights of modules that are not called, and FSDP1 gathers \
+             what it wrapped by itself when it is called (\"inconsistent tensor size\", or \"Output 0 of ViewBackward0 is a view and its base \
+             or another view of its base has been modified inplace\")",
+            "use wrap = \"layer\" with use_orig_params, target attention alone, or use fsdp2",
+        ));
+    }
     if !parallel.fsdp.use_orig_params && !alone {
         return Err(Error::new(
             fsdp::at::use_orig_params,
