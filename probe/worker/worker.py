@@ -2446,13 +2446,25 @@ def zero_config(scenario):
     zero = {"stage": int(parallel["strategy"][-1])}
     keys = dict(parallel.get("zero") or {})
     pinned = keys.pop("offload_pin_memory", True)
+    swapped = {
+        "offload_buffer_count": ("offload_optimizer", "buffer_count"), "offload_param_buffer_count": ("offload_param", "buffer_count"),
+        "offload_param_buffer_size": ("offload_param", "buffer_size"), "offload_param_max_in_cpu": ("offload_param", "max_in_cpu"),
+    }
+    swap = {swapped[key]: keys.pop(key) for key in list(keys) if key in swapped}
+    aio = {key[len("aio_"):]: keys.pop(key) for key in list(keys) if key.startswith("aio_")}
     for key, value in keys.items():
         offload = {"device": value, "pin_memory": pinned}
+        if value == "nvme":
+            # Files of the run: they go with the folder.
+            offload["nvme_path"] = tempfile.mkdtemp(prefix="plimsoll-nvme-")
+            offload.update({name: said for (of, name), said in swap.items() if of == key})
         zero["stage3_" + key if key in later else key] = offload if key.startswith("offload") else value
     config = {
         "train_micro_batch_size_per_gpu": scenario["input"]["batch"], "gradient_accumulation_steps": training["accumulation"],
         "zero_optimization": zero, "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False,
     }
+    if aio:
+        config["aio"] = aio
     if training["clip_grad_norm"]:
         config["gradient_clipping"] = 1.0
     if training["precision"] in ("bf16", "fp16"):

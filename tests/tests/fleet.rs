@@ -39,6 +39,24 @@ fn name(phase: &Phase) -> String {
     }
 }
 
+/// Lays phases beside those of a trace.
+fn lay_phases(of: &str, ours: &[Phase], theirs: &Value, lay: &mut impl FnMut(&str, &str, u64, &Value)) {
+    for theirs in theirs["phases"].as_array().unwrap() {
+        let named = theirs["name"].as_str().unwrap();
+        let place = format!("{of}{named}");
+        match ours.iter().find(|phase| name(phase) == named) {
+            Some(ours) => {
+                lay(&place, "peak", ours.peak_requested.get(), &theirs["peak"]);
+                lay(&place, "end", ours.end_requested.get(), &theirs["end"]);
+                if let Some(reserved) = theirs.get("reserved") {
+                    lay(&place, "reserved", ours.end_reserved.get(), reserved);
+                }
+            }
+            None => lay(&place, "is missing", 0, &theirs["end"]),
+        }
+    }
+}
+
 /// Where the engine says otherwise than the trace: phase, what, ours, theirs.
 fn differences(row: &Row) -> Vec<String> {
     let run = Run::new(&row.scenario).unwrap_or_else(|error| panic!("{}: {error}", row.id));
@@ -53,19 +71,18 @@ fn differences(row: &Row) -> Vec<String> {
     lay("all", "parameters", estimate.parameters.total, &row.expected["parameters"]["total"]);
     lay("all", "trained", estimate.parameters.trainable, &row.expected["parameters"]["trainable"]);
     lay("all", "peak", estimate.peak.requested.get(), &row.expected["peak"]);
-    let theirs = row.expected["phases"].as_array().unwrap();
-    for theirs in theirs {
-        let named = theirs["name"].as_str().unwrap();
-        match estimate.phases.iter().find(|phase| name(phase) == named) {
-            Some(ours) => {
-                lay(named, "peak", ours.peak_requested.get(), &theirs["peak"]);
-                lay(named, "end", ours.end_requested.get(), &theirs["end"]);
-                if let Some(reserved) = theirs.get("reserved") {
-                    lay(named, "reserved", ours.end_reserved.get(), reserved);
-                }
-            }
-            None => lay(named, "is missing", 0, &theirs["end"]),
-        }
+    lay_phases("", &estimate.phases, &row.expected, &mut lay);
+    if let Some(theirs) = row.expected.get("swapped") {
+        let nvme = estimate.host.as_ref().and_then(|host| host.nvme);
+        lay("nvme", "files", nvme.map_or(0, |nvme| nvme.of_process.get()), &theirs["nvme"]);
+        lay("nvme", "buffers", nvme.map_or(0, |nvme| nvme.buffers.get()), &theirs["buffers"]);
+    }
+    if let Some(theirs) = row.expected.get("replica") {
+        let replica = &estimate.roles[1];
+        lay_phases("replica ", &replica.phases, theirs, &mut lay);
+        lay("replica", "peak", replica.peak.requested.get(), &theirs["peak"]);
+        lay("replica", "allocated", replica.peak.allocated.get(), &theirs["allocated"]);
+        lay("replica", "reserved", replica.peak.reserved.get(), &theirs["reserved"]);
     }
     wrong
 }

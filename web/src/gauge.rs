@@ -333,6 +333,7 @@ mod tests {
             peak: 0,
             holdings: Vec::new(),
             cause: String::new(),
+            roles: Vec::new(),
             host: Vec::new(),
             warnings: Vec::new(),
         }

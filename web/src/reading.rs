@@ -40,6 +40,8 @@ pub struct Reading {
     pub holdings: Vec<Held>,
     /// Why the peak is so high, in a sentence without its full stop; empty where nothing is alive.
     pub cause: String,
+    /// What cards take that do other things than the first: what, and how much.
+    pub roles: Vec<(String, String)>,
     /// Of several cards, what the machine's own memory holds: what, and how much.
     pub host: Vec<(String, String)>,
     /// Worth knowing.
@@ -197,6 +199,7 @@ impl Reading {
             peak: timeline.peak,
             holdings: holdings.iter().take(HOLDINGS).map(Held::from).collect(),
             cause: summary::cause(estimate, holdings).unwrap_or_default(),
+            roles: summary::roles(estimate),
             host: summary::host(estimate),
             warnings: estimate.warnings.clone(),
         }

@@ -82,6 +82,8 @@ pub struct CachingAllocator {
     peak_allocated: u64,
     peak_reserved: u64,
     retries: u32,
+    /// Blocks that were freed while another stream works on them: which stream, and when.
+    waiting: Vec<(Stream, usize, u32)>,
 }
 
 impl CachingAllocator {
@@ -103,6 +105,7 @@ impl CachingAllocator {
             peak_allocated: 0,
             peak_reserved: 0,
             retries: 0,
+            waiting: Vec::new(),
         }
     }
 
@@ -144,15 +147,56 @@ impl CachingAllocator {
 
     /// Takes storage `id`'s block back. Freeing what holds nothing does nothing.
     pub fn free(&mut self, id: u32) {
-        let Some(slot) = self.block_of.get_mut(id as usize) else { return };
-        let mut index = std::mem::replace(slot, NONE);
-        if index == NONE {
-            return;
+        if let Some(index) = self.leave(id) {
+            self.give_back(index);
         }
+    }
+
+    /// Frees storage `id`, whose block another stream still works on (`record_stream`): it is no longer allocated, and serves nobody
+    /// until [`CachingAllocator::passed`] says that `stream` has come so far. `at` is when, and never before that of a block freed
+    /// earlier.
+    pub fn free_behind(&mut self, id: u32, stream: Stream, at: usize) {
+        if let Some(index) = self.leave(id) {
+            self.waiting.push((stream, at, index));
+        }
+    }
+
+    /// `stream` has passed what it was given until `at`: blocks that were freed behind it by then return to their pools
+    /// (`process_events`).
+    pub fn passed(&mut self, stream: Stream, at: usize) {
+        self.return_those(|behind, freed| behind == stream && freed <= at);
+    }
+
+    /// All streams have passed all they were given (`synchronize_and_free_events`).
+    pub fn synchronized(&mut self) {
+        self.return_those(|_, _| true);
+    }
+
+    fn return_those(&mut self, passed: impl Fn(Stream, usize) -> bool) {
+        let (done, left): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|(stream, at, _)| passed(*stream, *at));
+        self.waiting = left;
+        for (.., index) in done {
+            self.give_back(index);
+        }
+    }
+
+    /// Storage `id` is no longer allocated; the block it had.
+    fn leave(&mut self, id: u32) -> Option<u32> {
+        let slot = self.block_of.get_mut(id as usize)?;
+        let index = std::mem::replace(slot, NONE);
+        if index == NONE {
+            return None;
+        }
+        self.allocated -= self.blocks[index].size;
+        Some(index)
+    }
+
+    /// A block returns to its pool.
+    fn give_back(&mut self, mut index: u32) {
         let block = &mut self.blocks[index];
         block.free = true;
         let Block { mut size, mut address, prev, next, pool, stream, .. } = *block;
-        self.allocated -= size;
         let list = &mut self.free[usize::from(stream.number())];
         if next != NONE
             && let behind = self.blocks[next]
@@ -227,6 +271,7 @@ impl CachingAllocator {
     fn take_new(&mut self, stream: Stream, pool: Pool, units: u64) -> Option<u32> {
         let segment = segment_for(units)?;
         if !self.has_room(segment) {
+            self.synchronized();
             self.release_cached_segments();
             self.retries += 1;
             if !self.has_room(segment) {
@@ -260,6 +305,7 @@ impl CachingAllocator {
 
     /// `torch.cuda.empty_cache()`: every cached segment that is one whole free block goes back to the driver.
     pub fn empty_cache(&mut self) {
+        self.synchronized();
         self.release_cached_segments();
     }
 

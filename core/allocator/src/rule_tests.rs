@@ -226,3 +226,27 @@ fn what_other_streams_have_cached_makes_room() {
     allocator.alloc(1, Bytes::from_mib(30), Stream::new(2)).unwrap();
     assert_eq!((books(&allocator), allocator.retries()), ((30 * MIB, 30 * MIB), 1));
 }
+
+/// `free` in `CUDACachingAllocator.cpp`: `allocated_bytes` falls at once, the block returns with `process_events`; and where there is no
+/// room `release_cached_blocks` waits for all events first.
+#[test]
+fn a_block_that_another_stream_works_on_serves_nobody_until_that_has_passed() {
+    let side = Stream::new(1);
+    let mut allocator = filled(None, &[20 * MIB]);
+    allocator.free_behind(0, side, 5);
+    assert_eq!(books(&allocator), (0, 20 * MIB));
+    allocator.alloc(1, Bytes::new(20 * MIB), Stream::DEFAULT).unwrap();
+    assert_eq!(books(&allocator), (20 * MIB, 40 * MIB));
+    allocator.passed(side, 4);
+    allocator.passed(Stream::DEFAULT, 9);
+    allocator.alloc(2, Bytes::new(20 * MIB), Stream::DEFAULT).unwrap();
+    assert_eq!(books(&allocator).1, 60 * MIB);
+    allocator.passed(side, 5);
+    allocator.alloc(3, Bytes::new(20 * MIB), Stream::DEFAULT).unwrap();
+    assert_eq!(books(&allocator), (60 * MIB, 60 * MIB));
+
+    let mut full = filled(Some(40 * MIB), &[20 * MIB, 20 * MIB]);
+    full.free_behind(0, side, 0);
+    full.alloc(2, Bytes::new(20 * MIB), side).unwrap();
+    assert_eq!((books(&full), full.retries()), ((40 * MIB, 40 * MIB), 1));
+}

@@ -35,9 +35,23 @@ pub struct Host {
     /// Whether it fits; where the scenario says what there is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
+    /// Files that the processes of a machine keep on NVMe at most; absent where none are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvme: Option<Nvme>,
     /// What optimizers keep in managed memory, where they do: in none of the figures above.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub managed: Option<Managed>,
+}
+
+/// What DeepSpeed swaps to NVMe: on a disk, in no figure of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Nvme {
+    /// Of one process.
+    pub of_process: Bytes,
+    /// Of all processes of a machine: each card has one.
+    pub per_node: Bytes,
+    /// Of one process: buffers that it passes through, page-locked by DeepSpeed itself; they are part of what is page-locked.
+    pub buffers: Bytes,
 }
 
 /// One way to load a checkpoint.
@@ -68,6 +82,8 @@ pub struct HostPhase {
     pub peak: Bytes,
     /// What of it is page-locked then.
     pub pinned_at_peak: Bytes,
+    /// What lies in files on NVMe when it ends.
+    pub nvme_end: Bytes,
 }
 
 /// How much of a machine's memory may be taken, in hundredths: as of a card's.
@@ -103,6 +119,7 @@ impl Host {
             loading: if parallel.gpus < 2 { Vec::new() } else { ways(ledger, scenario, all(loading)) },
             capacity,
             verdict: capacity.map(|capacity| verdict(per_node, capacity)),
+            nvme: nvme(ledger, &phases, parallel.local()),
             managed: managed.map(|process| Managed::of(process, parallel.local(), room, (per_node, capacity))),
         })
     }
@@ -118,6 +135,13 @@ impl Host {
                 "{} of the machine's memory are page-locked by each process: PyTorch rounds every such block up to a power of two and gives \
                  none back (CachingHostAllocator), and page-locked memory cannot be swapped out",
                 self.pinned
+            ));
+        }
+        if let Some(Nvme { per_node, buffers, .. }) = self.nvme {
+            notes.push(format!(
+                "{per_node} of files lie on each machine's NVMe (zero_stage_3 in nvme_path), which are read and written in every step; what is \
+                 smaller than a request (1 MiB, or aio.block_size) stays in memory, or on the card while it is a gradient. They pass through \
+                 {buffers} of buffers in each process, page-locked by DeepSpeed itself"
             ));
         }
         match (self.verdict, self.capacity) {
@@ -142,6 +166,15 @@ const fn size(dtype: BaseDtype) -> u64 {
         BaseDtype::Float16 | BaseDtype::Bfloat16 => 2,
         BaseDtype::Precision | BaseDtype::Float32 => 4,
     }
+}
+
+/// What lies on NVMe, where anything does: files are kept, so at the end of all.
+fn nvme(ledger: &Ledger, phases: &[HostPhase], processes: u64) -> Option<Nvme> {
+    let of_process = phases.last().map(|phase| phase.nvme_end).filter(|bytes| !bytes.is_zero())?;
+    let storages = ledger.host.iter().flat_map(|host| host.events.iter().map(move |event| (event, host)));
+    let locked = storages.filter(|(event, _)| !event.is_free() && event.stream() == HostMemory::Locked.stream());
+    let buffers = locked.map(|(event, host)| Bytes::new(host.storages[event.id() as usize].bytes)).sum();
+    Some(Nvme { of_process, per_node: Bytes::new(of_process.get().saturating_mul(processes)), buffers })
 }
 
 /// Whether so much of a machine's memory may be taken.
@@ -188,8 +221,8 @@ pub const fn reserve(scenario: &Scenario) -> Bytes {
 /// Reads the ledger of the machine's memory, `reserve` of which is locked ahead; nothing, where none was kept.
 pub fn phases(ledger: &Ledger, reserve: Bytes) -> Vec<HostPhase> {
     let Some(host) = &ledger.host else { return Vec::new() };
-    let locked = HostMemory::PageLocked.stream();
-    let (mut pinned, mut pageable) = (HostAllocator::with_reserve(reserve), Bytes::ZERO);
+    let mut pinned = HostAllocator::with_reserve(reserve);
+    let [mut pageable, mut locked, mut nvme] = [Bytes::ZERO; 3];
     let mut phases = Vec::with_capacity(host.phases.len());
     for (index, mark) in host.phases.iter().enumerate() {
         let mut phase = HostPhase {
@@ -198,24 +231,33 @@ pub fn phases(ledger: &Ledger, reserve: Bytes) -> Vec<HostPhase> {
             micro_batch: mark.micro_batch,
             pageable_peak: pageable,
             pageable_end: pageable,
-            pinned_end: pinned.allocated(),
-            peak: pageable + pinned.allocated(),
-            pinned_at_peak: pinned.allocated(),
+            pinned_end: pinned.allocated() + locked,
+            peak: pageable + pinned.allocated() + locked,
+            pinned_at_peak: pinned.allocated() + locked,
+            nvme_end: nvme,
         };
         for event in host.events.get(host.phase(index)).unwrap_or_default() {
             let size = Bytes::new(host.storages[event.id() as usize].bytes);
-            match (event.is_free(), event.stream() == locked) {
-                (false, true) => pinned.alloc(size),
-                (true, true) => pinned.free(size),
-                (false, false) => pageable += size,
-                (true, false) => pageable -= size,
+            let stream = event.stream();
+            let place = match stream {
+                stream if stream == HostMemory::PageLocked.stream() => None,
+                stream if stream == HostMemory::Locked.stream() => Some(&mut locked),
+                stream if stream == HostMemory::Nvme.stream() => Some(&mut nvme),
+                _ => Some(&mut pageable),
+            };
+            match (event.is_free(), place) {
+                (false, None) => pinned.alloc(size),
+                (true, None) => pinned.free(size),
+                (false, Some(place)) => *place += size,
+                (true, Some(place)) => *place -= size,
             }
             phase.pageable_peak = phase.pageable_peak.max(pageable);
-            if pageable + pinned.allocated() > phase.peak {
-                (phase.peak, phase.pinned_at_peak) = (pageable + pinned.allocated(), pinned.allocated());
+            let held = pinned.allocated() + locked;
+            if pageable + held > phase.peak {
+                (phase.peak, phase.pinned_at_peak) = (pageable + held, held);
             }
         }
-        (phase.pageable_end, phase.pinned_end) = (pageable, pinned.allocated());
+        (phase.pageable_end, phase.pinned_end, phase.nvme_end) = (pageable, pinned.allocated() + locked, nvme);
         phases.push(phase);
     }
     phases

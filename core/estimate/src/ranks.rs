@@ -1,11 +1,15 @@
 //! Several cards: for which ranks an answer stands, and what they take to talk to one another.
 
+use std::ops::Range;
+
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::Bytes;
 use plimsoll_scenario::{LoadFrom, ParallelStrategy, Precision, Scenario};
 use serde::Serialize;
 
-use super::{Peak, PeakBreakdown, Verdict};
+use super::followed::Followed;
+
+use super::{Peak, PeakBreakdown, Phase, Verdict};
 
 /// Ranks that do the same.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -20,6 +24,9 @@ pub struct Role {
     pub at_peak: PeakBreakdown,
     /// Whether they fit.
     pub verdict: Verdict,
+    /// Every phase of both steps, where they are not the estimate's own: it is the first role's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<Phase>,
 }
 
 /// What a group of ranks takes on each card to talk to one another: outside of PyTorch's allocator, in no other figure of the
@@ -96,30 +103,28 @@ pub fn notes(scenario: &Scenario, communicators: &[Communicator], headroom: i64)
         ),
         ParallelStrategy::Fsdp1 => format!(
             "this is the first of {gpus} cards under FSDP1: no other holds a larger part, though with use_orig_params \
-             another has taken up to 8 KiB more. The model is {}. PyTorch hands \
-             blocks back with record_stream: on a card that lags behind, some stay reserved longer than counted here, and batch is what \
-             one card takes at a time",
+             another has taken up to 8 KiB more. The model is {}, and batch is what one card takes at a time",
             made(scenario)
         ),
         ParallelStrategy::DataParallel => format!(
-            "this is the first of {gpus} cards under DataParallel: it alone holds gradients, the optimizer's states and what all cards put \
-             out; the others hold a copy of the model from each forward to the end of its backward, and their share of activations. All \
-             cards are one process's, and batch is what one card takes at a time. DistributedDataParallel spreads the same more evenly"
+            "this is the first of {gpus} cards under DataParallel: it alone holds summed gradients, the optimizer's states and what all cards \
+             put out; what the others take, a copy of the model from each forward into its backward and their share of activations, is said \
+             beside it. All cards are one process's, and batch is what one card takes at a time. DistributedDataParallel spreads the same more \
+             evenly"
         ),
         ParallelStrategy::Zero0 => format!(
             "this is each of {gpus} cards under DeepSpeed without ZeRO: all hold the same, and batch is what one card takes at a time"
         ),
         ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => format!(
             "this is the first of {gpus} cards under DeepSpeed's {}: its part of gradients ends within a parameter, and all of that \
-             parameter's gradient is kept: a card whose part ends in a larger one takes more. Buckets are of DeepSpeed's own sizes whatever the model's; with overlap_comm it hands blocks \
-             back with record_stream, and more stays reserved than counted here. batch is what one card takes at a time",
+             parameter's gradient is kept: a card whose part ends in a larger one takes more. Buckets are of DeepSpeed's own sizes whatever the model's. \
+             batch is what one card takes at a time",
             scenario.parallel.strategy.in_words().label
         ),
         ParallelStrategy::Zero3 => format!(
             "this is the first of {gpus} cards under DeepSpeed's ZeRO-3: no other holds a larger part. From the second forward on parameters \
-             are gathered ahead and kept up to max_live_parameters, so a first step takes less than the later ones. DeepSpeed hands blocks \
-             back with record_stream: on a card that lags behind, some stay reserved longer than counted here. batch is what one card takes \
-             at a time"
+             are gathered ahead and kept up to max_live_parameters, so a first step takes less than the later ones. batch is what one card \
+             takes at a time"
         ),
         strategy => format!(
             "this is each of {gpus} cards under {}: all hold the same, and batch is what one card takes at a time",
@@ -149,14 +154,24 @@ pub fn notes(scenario: &Scenario, communicators: &[Communicator], headroom: i64)
     notes
 }
 
-/// All ranks do the same, or no rank more than the first.
-pub fn roles(scenario: &Scenario, peak: &Peak, at_peak: &PeakBreakdown, verdict: Verdict) -> Vec<Role> {
-    if scenario.parallel.gpus < 2 {
+/// All ranks do the same, or no rank more than the first; but under DataParallel the others, each the same, hold other things.
+pub fn roles(scenario: &Scenario, first: &Followed, replica: Option<&Followed>) -> Vec<Role> {
+    let gpus = scenario.parallel.gpus;
+    if gpus < 2 {
         return Vec::new();
     }
-    // Under DataParallel the others hold less, each the same.
-    let first_alone = scenario.parallel.strategy == ParallelStrategy::DataParallel;
-    let ranks = (0..if first_alone { 1 } else { scenario.parallel.gpus }).collect();
-    let name = if first_alone { "the card that holds the model" } else { "every rank" };
-    vec![Role { name: name.to_owned(), ranks, peak: peak.clone(), at_peak: *at_peak, verdict }]
+    let role = |name: &str, ranks: Range<u64>, of: &Followed, phases: Vec<Phase>| Role {
+        name: name.to_owned(),
+        ranks: ranks.collect(),
+        peak: of.peak.clone(),
+        at_peak: of.at_peak,
+        verdict: of.verdict,
+        phases,
+    };
+    if scenario.parallel.strategy != ParallelStrategy::DataParallel {
+        return vec![role("every rank", 0..gpus, first, Vec::new())];
+    }
+    let mut roles = vec![role("the card that holds the model", 0..1, first, Vec::new())];
+    roles.extend(replica.map(|replica| role("a card that copies go to", 1..gpus, replica, replica.phases.clone())));
+    roles
 }

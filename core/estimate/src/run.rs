@@ -2,19 +2,21 @@
 
 use plimsoll_ground::{Bytes, Result};
 use plimsoll_ledger::Ledger;
-use plimsoll_run::{card, execute};
+use plimsoll_run::{card, execute, execute_replica};
 use plimsoll_scenario::Scenario;
 
 use super::attribution::{self, Beyond, Explanation};
 use super::convolutions::Convolutions;
 use super::explain;
+use super::followed::Followed;
 use super::host::{self, Host, HostPhase};
+use super::lag::Lag;
 use super::measure;
 use super::notes;
 use super::outcome::CardMemory;
 use super::ranks;
 use super::work::StepWork;
-use super::{Estimate, Holding, Peak, Timeline, Verdict};
+use super::{Estimate, Holding, Timeline, Verdict};
 
 /// A scenario that has been run: its estimate, and everything one may ask about any moment of it.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub struct Run {
     estimate: Estimate,
     ledger: Ledger,
     peak_event: usize,
+    /// What a card of the second role does, where there is one.
+    replica: Option<Followed>,
     memory: CardMemory,
     /// Of the machine's memory, what is page-locked ahead.
     reserve: Bytes,
@@ -36,13 +40,14 @@ impl Run {
         let gpu = card(scenario)?;
         let ledger = execute(scenario)?;
         let memory = CardMemory::new(gpu, scenario);
-        let (mut phases, peak) = measure::requested(&ledger);
-        let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
-        let outcome = memory.outcome(&ledger, size, peak.bytes, Some(&mut phases));
+        let first = Followed::of(ledger, &memory);
+        let replica = execute_replica(scenario)?.map(|ledger| Followed::of(ledger, &memory));
+        let roles = ranks::roles(scenario, &first, replica.as_ref());
+        let Followed { ledger, peak_event, phases, peak, at_peak, verdict, retries } = first;
         let limits = memory.limits.clone();
+        let lag = Lag::of(&ledger, scenario, &memory, (peak.reserved, verdict));
 
-        let convolutions =
-            Convolutions::of(gpu, scenario, &ledger, [outcome.peaks.reserved, outcome.process, limits.load_line]);
+        let convolutions = Convolutions::of(gpu, scenario, &ledger, [peak.reserved, peak.process, limits.load_line]);
         let mut warnings = scenario.software.other_rules();
         warnings.extend(scenario.model.source.stand_in().map(|near| {
             format!(
@@ -52,11 +57,11 @@ impl Run {
                 near.name
             )
         }));
-        if outcome.peaks.retries > 0 && outcome.verdict != Verdict::DoesNotFit {
+        if retries > 0 && verdict != Verdict::DoesNotFit {
             warnings.push(format!(
                 "the allocator has to give cached memory back to the driver {} time(s) in two steps to make room; \
                  each time the GPU waits",
-                outcome.peaks.retries
+                retries
             ));
         }
         warnings.extend(notes::compiled(scenario));
@@ -66,43 +71,32 @@ impl Run {
         warnings.extend(notes::assumed(gpu, scenario));
         warnings.extend(notes::quantized(scenario));
         warnings.extend(notes::without_cache(scenario));
-        let maker = ledger.events.get(peak.event).map(|e| &ledger.storages[e.id() as usize]);
-        let phase = phases_at(&ledger, peak.event);
-        let headroom = limits.load_line.get() as i64 - outcome.process.get() as i64;
+        let headroom = limits.load_line.get() as i64 - peak.process.get() as i64;
         let communicators = ranks::communicators(gpu, scenario);
         warnings.extend(ranks::notes(scenario, &communicators, headroom));
-        let host = Host::of(&ledger, scenario, limits.capacity.saturating_sub(outcome.process));
+        warnings.extend(lag.iter().map(Lag::note));
+        let host = Host::of(&ledger, scenario, limits.capacity.saturating_sub(peak.process));
         warnings.extend(host.iter().flat_map(Host::notes));
-        let at_peak = measure::breakdown(&ledger, peak.event + 1);
-        let highest = Peak {
-            allocated: outcome.peaks.allocated,
-            requested: peak.bytes,
-            reserved: outcome.peaks.reserved,
-            process: outcome.process,
-            phase: phases[phase].name,
-            step: phases[phase].step.unwrap_or(0),
-            op: maker.map(|s| explain::op_name(&ledger, s)).unwrap_or_default(),
-            module: maker.map(|s| ledger.module(s)).unwrap_or_default(),
-        };
         let estimate = Estimate {
             schema: 1,
             scenario: scenario.to_value(),
             parameters: ledger.parameters,
-            roles: ranks::roles(scenario, &highest, &at_peak, outcome.verdict),
+            roles,
             communicators,
             host,
-            peak: highest,
+            peak,
             at_peak,
             phases,
             headroom,
             device: limits,
-            verdict: outcome.verdict,
+            verdict,
             max_batch: None,
             work: StepWork::of(&ledger, &scenario.parallel),
+            lag,
             convolutions,
             warnings,
         };
-        Ok(Self { estimate, ledger, peak_event: peak.event, memory, reserve: host::reserve(scenario) })
+        Ok(Self { estimate, ledger, peak_event, replica, memory, reserve: host::reserve(scenario) })
     }
 
     /// The estimate, without `max_batch`.
@@ -133,6 +127,24 @@ impl Run {
     /// Live memory over both steps in at most `max_points` points (the peak of every phase is always among them).
     pub fn timeline(&self, max_points: usize) -> Timeline {
         explain::timeline(&self.ledger, self.peak_event, max_points)
+    }
+
+    /// As [`Run::timeline`], of the role of this place among [`Estimate::roles`].
+    pub fn timeline_of(&self, role: usize, max_points: usize) -> Option<Timeline> {
+        match (role, &self.replica) {
+            (0, _) => Some(self.timeline(max_points)),
+            (1, Some(replica)) => Some(explain::timeline(&replica.ledger, replica.peak_event, max_points)),
+            _ => None,
+        }
+    }
+
+    /// As [`Run::ledger`], of that role.
+    pub fn ledger_of(&self, role: usize) -> Option<&Ledger> {
+        match (role, &self.replica) {
+            (0, _) => Some(&self.ledger),
+            (1, Some(replica)) => Some(&replica.ledger),
+            _ => None,
+        }
     }
 
     /// Live memory while events `from` to `to` of the stream happen, in at most `max_points` points; where there are no
@@ -171,9 +183,4 @@ impl Run {
     pub fn alive_at(&self, event: u32) -> Vec<Holding> {
         explain::alive_at(&self.ledger, event as usize)
     }
-}
-
-/// Index of the phase that event belongs to.
-fn phases_at(ledger: &Ledger, event: usize) -> usize {
-    ledger.phases.partition_point(|mark| mark.at <= event).saturating_sub(1)
 }

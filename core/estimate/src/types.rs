@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::convolutions::Convolutions;
 use super::host::Host;
+use super::lag::Lag;
 use super::ranks::{Communicator, Role};
 use super::work::StepWork;
 
@@ -47,6 +48,9 @@ pub struct Estimate {
     /// Of several cards, what a machine's own memory holds; absent from the JSON on one card.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
+    /// Where blocks are handed to `record_stream`, between what and what is reserved; absent from the JSON elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lag: Option<Lag>,
     /// Of a network of convolutions, between what its process may end up; absent from the JSON of others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub convolutions: Option<Convolutions>,

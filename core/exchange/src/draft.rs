@@ -208,4 +208,16 @@ pub struct Stage3 {
     pub scatters: Option<bool>,
     /// `offload_param.device`.
     pub offload: Option<Offload>,
+    /// `offload_optimizer.buffer_count`.
+    pub buffers: Option<u64>,
+    /// `offload_param.buffer_count`.
+    pub param_buffers: Option<u64>,
+    /// `offload_param.buffer_size`.
+    pub param_buffer: Option<u64>,
+    /// `offload_param.max_in_cpu`.
+    pub param_max_in_cpu: Option<u64>,
+    /// `aio.block_size`.
+    pub aio_block: Option<u64>,
+    /// `aio.intra_op_parallelism`.
+    pub aio_threads: Option<u64>,
 }

@@ -255,6 +255,12 @@ fn stage3(said: &Stage3, out: &mut Table) {
     out.maybe(strategies::zero::contiguous_gradients, said.contiguous);
     out.maybe(strategies::zero::reduce_scatter, said.scatters);
     out.maybe(strategies::zero::offload_param, said.offload.map(|word| word.as_str()));
+    out.maybe(strategies::zero::offload_buffer_count, said.buffers);
+    out.maybe(strategies::zero::offload_param_buffer_count, said.param_buffers);
+    out.maybe(strategies::zero::offload_param_buffer_size, said.param_buffer);
+    out.maybe(strategies::zero::offload_param_max_in_cpu, said.param_max_in_cpu);
+    out.maybe(strategies::zero::aio_block_size, said.aio_block);
+    out.maybe(strategies::zero::aio_intra_op_parallelism, said.aio_threads);
 }
 
 fn memory(draft: &Draft, out: &mut Table) {

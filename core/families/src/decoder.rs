@@ -10,7 +10,7 @@ use plimsoll_torch::nn::{
     sliding_window_causal_mask, two_part_causal_mask, whole_two_part_mask,
 };
 use plimsoll_torch::ops;
-use plimsoll_torch::tensor::{Context, Kind, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::tensor::{Context, ModuleId, Tensor, checkpoint};
 
 use super::config::Config;
 use super::decoder_head::DecoderHead;
@@ -338,6 +338,5 @@ pub fn rotary(model: &Scope, config: &Config<'_>, dim: u64) -> Option<RotaryEmbe
 
 /// `embed_scale`: a scalar of the weights' dtype that the scaled word embedding holds as a buffer.
 pub fn embed_scale(scope: &Scope) -> Tensor {
-    let cx = scope.cx();
-    cx.counting_as(Kind::Buffer, || ops::loaded(cx, &[], scope.buffer_dtype()))
+    scope.buffer_of(&[], scope.buffer_dtype())
 }

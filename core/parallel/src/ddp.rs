@@ -56,7 +56,7 @@ impl Ddp {
     /// too; `buffers` what the model has beside them.
     pub fn wrap(cx: &Rc<Context>, loaded: &[Tensor], parallel: &Parallel) -> Rc<Self> {
         let parameters: Vec<Tensor> = loaded.iter().filter(|p| p.requires_grad()).cloned().collect();
-        let buffers: Vec<Sent> = cx.buffers().into_iter().map(|(numel, dtype)| Sent { numel, dtype }).collect();
+        let buffers: Vec<Sent> = cx.buffers().into_iter().map(|(_, numel, dtype)| Sent { numel, dtype }).collect();
         let mut ddp = Self {
             buffers,
             module: cx.module(ModuleId::ROOT, "reducer".into(), None),

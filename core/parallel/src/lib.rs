@@ -22,7 +22,7 @@ mod zero;
 use plimsoll_scenario::PolicyDtype;
 use plimsoll_torch::tensor::DType;
 
-pub use data_parallel::DataParallel;
+pub use data_parallel::{DataParallel, Replica};
 pub use ddp::Ddp;
 pub use fsdp1::{Fsdp1, flat};
 pub use fsdp2::{Fsdp2, plan};

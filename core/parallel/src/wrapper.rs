@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use plimsoll_ground::Result;
 use plimsoll_torch::Batch;
 use plimsoll_torch::optim::Share;
 use plimsoll_torch::tensor::{Context, Hooks, Tensor};
@@ -36,6 +37,14 @@ pub trait Wrapper: Hooks {
     /// Parameters in the machine's memory, where an optimizer of its own works on them.
     fn hosted(&self) -> Vec<Tensor> {
         Vec::new()
+    }
+
+    /// What the strategy's own code fails with when it wraps the model.
+    ///
+    /// # Errors
+    /// That.
+    fn checked(&self) -> Result<()> {
+        Ok(())
     }
 
     /// Who runs backward and the step in the loop's place, if anybody does.

@@ -5,7 +5,7 @@ use plimsoll_scenario::Scenario;
 use plimsoll_torch::tensor::{Context, Position, Told, ToldShape};
 
 use crate::execute;
-use crate::execute::{execute_on, too_much};
+use crate::execute::{Card, execute_on, too_much};
 use crate::train::Repeats;
 
 fn run(model: &str, training: &str) -> plimsoll_ground::Result<usize> {
@@ -102,7 +102,7 @@ fn a_run_whose_copies_are_none_ends_where_that_is_found() {
     let scenario = Scenario::from_json(text).unwrap();
     let events = execute(&scenario).unwrap().events.len();
     let cx = Context::new();
-    assert!(execute_on(&cx, &scenario, Repeats::Copied).unwrap().is_none());
+    assert!(execute_on(&cx, &scenario, Repeats::Copied, Card::First).unwrap().is_none());
     let written = cx.position().events_since(Position::default());
     assert!(written * 2 < events, "{written} of {events}");
 }
@@ -140,7 +140,7 @@ fn nothing_is_left_of_a_run_however_it_ends() {
         let scenario = Scenario::from_json(&text).unwrap();
         for repeats in [Repeats::Copied, Repeats::Executed] {
             let cx = Context::new();
-            drop(execute_on(&cx, &scenario, repeats));
+            drop(execute_on(&cx, &scenario, repeats, Card::First));
             assert_eq!(std::rc::Rc::strong_count(&cx), 1, "{training}{more}, {repeats:?}");
         }
     }

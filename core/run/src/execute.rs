@@ -7,6 +7,7 @@ use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::{Bytes, Error, Result};
 use plimsoll_ledger::{Ledger, Parameters, PhaseName, Recorder};
+use plimsoll_parallel::Replica;
 use plimsoll_scenario::{Mode, ModelSource, Parallel, ParallelStrategy, Scenario};
 use plimsoll_torch::nn::ShardPlan;
 use plimsoll_torch::ops::SdpaRules;
@@ -48,8 +49,30 @@ pub fn execute_for_memory(scenario: &Scenario) -> Result<Ledger> {
     copied_or_executed(|repeats| {
         let cx = Context::new();
         cx.leave_out_launches();
-        execute_on(&cx, scenario, repeats)
+        execute_on(&cx, scenario, repeats, Card::First)
     })
+}
+
+/// What another card than the first holds under `torch.nn.DataParallel`, where the scenario has others and a loop that all run;
+/// [`execute`] says it of the first.
+///
+/// # Errors
+/// As [`execute`].
+pub fn execute_replica(scenario: &Scenario) -> Result<Option<Ledger>> {
+    let recorded = matches!(scenario.model.source, ModelSource::Hull(_));
+    if scenario.parallel.strategy != ParallelStrategy::DataParallel || scenario.parallel.gpus < 2 || recorded {
+        return Ok(None);
+    }
+    execute_on(&Context::new(), scenario, Repeats::Executed, Card::Replica)
+}
+
+/// Whose memory is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Card {
+    /// The first rank's.
+    First,
+    /// That of a card which the first sends a copy of the model to.
+    Replica,
 }
 
 fn copied_or_executed(run: impl Fn(Repeats) -> Result<Option<Ledger>>) -> Result<Ledger> {
@@ -66,17 +89,22 @@ fn copied_or_executed(run: impl Fn(Repeats) -> Result<Option<Ledger>>) -> Result
 /// # Errors
 /// As [`execute`].
 pub fn execute_with(scenario: &Scenario, repeats: Repeats) -> Result<Option<Ledger>> {
-    execute_on(&Context::new(), scenario, repeats)
+    execute_on(&Context::new(), scenario, repeats, Card::First)
 }
 
-pub(crate) fn execute_on(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Result<Option<Ledger>> {
-    let done = execute_within(cx, scenario, repeats);
+pub(crate) fn execute_on(
+    cx: &Rc<Context>,
+    scenario: &Scenario,
+    repeats: Repeats,
+    card: Card,
+) -> Result<Option<Ledger>> {
+    let done = execute_within(cx, scenario, repeats, card);
     // However it ended: a run that still held tensors would never be let go of itself.
     cx.end();
     done
 }
 
-fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Result<Option<Ledger>> {
+fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats, whose: Card) -> Result<Option<Ledger>> {
     let gpu = card(scenario)?;
     let software = Rules::of(&scenario.software);
     let rules = match (gpu.vendor, gpu.compute_capability) {
@@ -117,7 +145,10 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats) -> Re
         let trained: Vec<Tensor> = parameters.iter().filter(|p| p.requires_grad()).cloned().collect();
         return finished(cx, scenario, &parameters, &trained, 0);
     }
-    let shards = shards(scenario, rules.clone())?;
+    let shards = match whose {
+        Card::First => shards(scenario, rules.clone())?,
+        Card::Replica => Some(Replica::plan()),
+    };
     let built = plimsoll_families::build(cx, scenario, rules, shards)?;
     if inference {
         // Nobody wraps it.

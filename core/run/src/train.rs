@@ -7,7 +7,7 @@ use std::rc::Rc;
 use plimsoll_families::{Built, Model, Output, in_full, smoothed};
 use plimsoll_ground::Result;
 use plimsoll_ledger::PhaseName;
-use plimsoll_parallel::{DataParallel, Ddp, Early, Fsdp1, Fsdp2, Late, Whole, Wrapper};
+use plimsoll_parallel::{DataParallel, Ddp, Early, Fsdp1, Fsdp2, Late, Replica, Whole, Wrapper};
 use plimsoll_scenario::{
     Optimizer, OptimizerImpl, Parallel, ParallelStrategy, Precision, ShardingStrategy, Task, Trainer as Whose,
     Training, ZeroGrad, ZeroGradAt,
@@ -99,6 +99,8 @@ struct Spread {
     ddp: Option<Rc<Ddp>>,
     /// All cards in one process.
     together: Option<Rc<DataParallel>>,
+    /// The same on another card than the first, where no loop runs.
+    replica: Option<Rc<Replica>>,
     cut: Option<Rc<dyn Wrapper>>,
     /// Whether the model computes its loss within its own forward, as those of transformers do.
     whole: bool,
@@ -109,7 +111,7 @@ struct Spread {
 }
 
 /// The optimizer steps of `training` on a loaded model, spread over several cards as `parallel` says: on the first of them,
-/// for which all stand.
+/// for which all stand; of a model that `DataParallel` sends to another card, on that one.
 ///
 /// # Errors
 /// What the strategy's own code fails with, as only a run shows.
@@ -125,13 +127,20 @@ pub fn train(
     let spread =
         Spread { whole: built.computes_loss, ..spread(cx, listed, &built.sharded, &built.sharing, training, parallel) };
     let cut = spread.cut.clone();
-    let parameters: &[Tensor] = cut.as_ref().map_or(&built.parameters, |cut| cut.parameters());
+    if let Some(cut) = &cut {
+        cut.checked()?;
+    }
+    let parameters: &[Tensor] = match &cut {
+        Some(cut) => cut.parameters(),
+        None if spread.replica.is_some() => &[],
+        None => &built.parameters,
+    };
     // What hooks change in themselves is not in a copy.
     let alike = spread.every || training.accumulation == 1;
     let copied = match (&spread.ddp, &cut) {
         (Some(ddp), _) => ddp.repeats(alike),
         (None, Some(cut)) => cut.repeats(alike),
-        (None, None) => spread.together.is_none(),
+        (None, None) => spread.together.is_none() && spread.replica.is_none(),
     };
     let repeats = if copied { repeats } else { Repeats::Executed };
     if training.trainer == Whose::Torchvision {
@@ -160,8 +169,13 @@ fn spread(
     parallel: &Parallel,
 ) -> Spread {
     let ddp = (parallel.strategy == ParallelStrategy::Ddp).then(|| Ddp::wrap(cx, &listed, parallel));
-    let together =
-        (parallel.strategy == ParallelStrategy::DataParallel).then(|| DataParallel::wrap(cx, &listed, parallel.gpus));
+    let (mut together, mut replica) = (None, None);
+    if parallel.strategy == ParallelStrategy::DataParallel {
+        match sharded {
+            [] => together = Some(DataParallel::wrap(cx, &listed, parallel.gpus)),
+            sharded => replica = Some(Replica::wrap(cx, sharded, &listed, parallel)),
+        }
+    }
     let cut: Option<Rc<dyn Wrapper>> = match parallel.strategy {
         ParallelStrategy::Fsdp2 => Some(Fsdp2::wrap(cx, sharded.to_vec(), &listed, parallel)),
         ParallelStrategy::Fsdp1 => Some(Fsdp1::wrap(cx, sharded.to_vec(), &listed, parallel)),
@@ -185,7 +199,7 @@ fn spread(
         ParallelStrategy::Fsdp1 => Norm::OneByOne,
         _ => Norm::Plain,
     };
-    Spread { ddp, together, cut, whole: false, every, norm }
+    Spread { ddp, together, replica, cut, whole: false, every, norm }
 }
 
 /// The optimizer steps of `training` on a hull, spread over several cards as `parallel` says.
@@ -195,6 +209,9 @@ fn spread(
 pub fn play(cx: &Rc<Context>, player: Player, training: &Training, parallel: &Parallel) -> Result<()> {
     let spread = spread(cx, player.parameters.clone(), &player.sharded, &[], training, parallel);
     let cut = spread.cut.clone();
+    if let Some(cut) = &cut {
+        cut.checked()?;
+    }
     let parameters: Vec<Tensor> = cut.map_or_else(|| player.parameters.clone(), |cut| cut.parameters().to_vec());
     let ema = training.ema.then(|| Ema::new(cx, &parameters));
     let runs = Runs::Hull(Box::new(player));
@@ -210,6 +227,8 @@ fn steps(
     training: &Training,
     repeats: Repeats,
 ) -> Result<()> {
+    // The loop is the first card's.
+    let here = spread.replica.is_none();
     let mut run = Loop {
         cx,
         runs,
@@ -217,14 +236,14 @@ fn steps(
         training,
         ema,
         optimizers: optim::build(training, parameters),
-        scaler: (training.precision == Precision::Fp16Amp).then(GradScaler::default),
+        scaler: (training.precision == Precision::Fp16Amp && here).then(GradScaler::default),
         locals: Locals::default(),
         repeats,
         recordings: Vec::new(),
         spread,
         reduces: true,
         zero: None,
-        trainer: (training.trainer == Whose::Transformers).then(|| Trainer::new(cx)),
+        trainer: (training.trainer == Whose::Transformers && here).then(|| Trainer::new(cx)),
         accuracies: None,
         on_host: Vec::new(),
     };
@@ -271,6 +290,8 @@ impl Loop<'_> {
         };
         let accumulates = !dropped && whole.iter().any(optim::has_gradient);
         match &mut self.runs {
+            // A share of it is sent with the forward.
+            Runs::Model(..) if self.spread.replica.is_some() => {}
             // The last batch is let go of only when the new one takes its name.
             // nanoGPT's has been there since the last micro-batch's forward.
             Runs::Model(..) if self.training.trainer == Whose::NanoGpt && self.locals.batch.is_some() => {}
@@ -382,11 +403,15 @@ impl Loop<'_> {
         }
         let ddp = self.spread.ddp.as_deref();
         let together = self.spread.together.as_deref();
+        let replica = self.spread.replica.clone();
         let cast = self.spread.cut.as_ref().and_then(|cut| cut.before_forward(cx, Some(batch), self.reduces));
         let whole = self.spread.whole;
         let Output { mut loss, held } = cx.with_autocast(autocast, || {
             if let Some(together) = together {
                 together.before_forward(cx);
+            }
+            if let Some(replica) = &replica {
+                replica.before_forward(cx);
             }
             let forward = || model.forward(cast.as_ref().unwrap_or(batch));
             let output = if whole { cx.within(ModuleId::ROOT, forward) } else { forward() };
@@ -401,6 +426,10 @@ impl Loop<'_> {
                 let (loss, held) = together.outputs(cx, output.loss, output.held);
                 output = Output { loss, held };
             }
+            if let Some(replica) = &replica {
+                drop((output.held, cx.replace_past(None)));
+                output = Output { loss: replica.outputs(output.loss), held: Vec::new() };
+            }
             // `past_key_values` of the model's output; DDP looks for tensors in tuples, lists and dicts only.
             output.held.extend(cx.replace_past(None).into_iter().flat_map(Past::into_tensors));
             match cx.loss_rules().smoothing {
@@ -409,6 +438,9 @@ impl Loop<'_> {
             }
         });
         drop(cast);
+        if replica.is_some() {
+            self.locals.batch = None;
+        }
         let held = if self.trainer.is_some() && autocast.is_some() { in_full(held) } else { held };
         let forward = begin..cx.position();
         self.locals.graph.clear();
@@ -426,8 +458,8 @@ impl Loop<'_> {
         let engine = cut.as_ref().and_then(|cut| cut.engine());
         let whole_loss = self.trainer.as_ref().map(|_| loss.clone());
         // `accelerate` divides whatever the number is.
-        let ahead = training.trainer == Whose::NanoGpt;
-        if (training.accumulation > 1 || whole_loss.is_some() || ahead) && engine.is_none() {
+        let ahead = training.trainer == Whose::NanoGpt && replica.is_none();
+        if (training.accumulation > 1 || whole_loss.is_some() || ahead) && engine.is_none() && replica.is_none() {
             loss = ops::div_scalar(&loss);
         }
         if ahead {
@@ -469,6 +501,9 @@ impl Loop<'_> {
                 backward(&root);
                 if let Some(together) = together {
                     together.after_backward(cx);
+                }
+                if let Some(replica) = &replica {
+                    replica.after_backward(cx);
                 }
                 drop(root);
             }
@@ -558,6 +593,13 @@ impl Loop<'_> {
             return engine.stepped(cx);
         }
         cx.begin(PhaseName::Clip, Some(step), None);
+        if self.spread.replica.is_some() {
+            cx.begin(PhaseName::Optimizer, Some(step), None);
+            if training.zero_grad_at == ZeroGradAt::AfterStep {
+                cx.begin(PhaseName::ZeroGrad, Some(step), None);
+            }
+            return;
+        }
         if let Some(scaler) = &mut self.scaler {
             for optimizer in &self.optimizers {
                 scaler.unscale(cx, optimizer.parameters());

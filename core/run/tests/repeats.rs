@@ -179,11 +179,13 @@ fn layers_are_copied_under_fsdp() {
         json!({"strategy": "fsdp1", "fsdp": {"backward_prefetch": "post", "use_orig_params": true}}),
         json!({"strategy": "fsdp1", "fsdp": {"backward_prefetch": "none", "wrap": "root"}}),
         json!({"strategy": "fsdp1", "fsdp": {"sharding_strategy": "no-shard"}}),
+        json!({"strategy": "fsdp1", "fsdp": {"wrap": "peft"}}),
         json!({"strategy": "fsdp1", "fsdp": {"sync_every_micro_batch": false, "param_dtype": "bf16"}}),
     ];
     let (kept, dropped) = spread_over(&keys);
     assert!(kept > 150, "{kept}");
-    assert_eq!(dropped, []);
+    // As on one card.
+    assert!(dropped.iter().all(|(model, ..)| *model == "bart-base"), "{dropped:?}");
 }
 
 /// What DeepSpeed gathers ahead, and when a bucket of gradients is full, does not repeat layer by layer: its hooks run for every

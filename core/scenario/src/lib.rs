@@ -75,7 +75,7 @@ pub mod at {
     pub use crate::lora::at as lora;
     pub use crate::model::at as model;
     pub use crate::parallel::at as parallel;
-    pub use crate::parallel::strategies::{ddp, fsdp};
+    pub use crate::parallel::strategies::{ddp, fsdp, zero};
     pub use crate::software::at as software;
     pub use crate::training::at as training;
 }

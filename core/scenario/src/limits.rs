@@ -72,5 +72,8 @@ pub const SPLIT: u64 = 1 << 20;
 /// The most page-locked memory that is reserved at once, in MiB: a terabyte.
 pub const PINNED_RESERVE: u64 = 1 << 20;
 
+/// Most buffers that DeepSpeed swaps through, and most threads it swaps with.
+pub const SWAP_BUFFERS: u64 = 1 << 10;
+
 /// Most steps between two powers of two.
 pub const DIVISIONS: u64 = 64;

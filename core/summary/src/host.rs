@@ -18,6 +18,10 @@ pub fn host(estimate: &Estimate) -> Vec<(String, String)> {
     if host.peak.is_zero() && host.capacity.is_none() {
         return lines;
     }
+    if let Some(nvme) = host.nvme {
+        let buffers = format!("{} (through {} of buffers in a process)", nvme.per_node, nvme.buffers);
+        lines.push(("files on its NVMe".to_owned(), buffers));
+    }
     if !host.pinned.is_zero() {
         lines.push(("page-locked by a process".to_owned(), host.pinned.to_string()));
     }

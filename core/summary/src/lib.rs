@@ -12,6 +12,7 @@ mod parts;
 mod picture;
 pub mod plan;
 mod recorded;
+mod roles;
 mod words;
 
 pub use cause::cause;
@@ -21,4 +22,5 @@ pub use markdown::markdown;
 pub use parts::{Part, parts};
 pub use picture::picture;
 pub use recorded::{Recorded, range};
+pub use roles::roles;
 pub use words::{card_name, distance, fit, model_name, phase, place, recipe, verdict, wrapped};

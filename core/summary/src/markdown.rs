@@ -52,6 +52,9 @@ fn figures(note: &mut String, estimate: &Estimate) {
     line("load line", estimate.device.load_line.to_string());
     line("`max_memory_allocated`", peak.allocated.to_string());
     line("`max_memory_reserved`", peak.reserved.to_string());
+    if let Some(lag) = &estimate.lag {
+        line("reserved on a card that lags", format!("up to {}", lag.reserved_high));
+    }
     if let Some(convolutions) = estimate.convolutions {
         line("with what cuDNN may take", format!("{} to {}", convolutions.process_low, convolutions.process_high));
     }
@@ -59,7 +62,7 @@ fn figures(note: &mut String, estimate: &Estimate) {
         let figure = format!("{} to {}", communicator.low, communicator.high);
         line(&format!("NCCL, {}, beside it", plain(&communicator.group)), figure);
     }
-    for (what, figure) in super::host(estimate) {
+    for (what, figure) in super::roles(estimate).into_iter().chain(super::host(estimate)) {
         line(&plain(&what), plain(&figure));
     }
     if let Some(most) = estimate.max_batch {

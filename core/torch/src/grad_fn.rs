@@ -30,6 +30,7 @@ names! {
         ExpBackward0 = "ExpBackward0",
         ExpandBackward0 = "ExpandBackward0",
         GatherBackward0 = "GatherBackward0",
+        GatherBackward = "GatherBackward",
         GeLUFunctionBackward = "GeLUFunctionBackward",
         GeluBackward0 = "GeluBackward0",
         GeneratedBackwardForTransformersGroupedMmFallbackDefaultBackward = "GeneratedBackwardFor_transformers_grouped_mm_fallback_defaultBackward",

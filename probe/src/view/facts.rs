@@ -27,15 +27,16 @@ pub fn facts(estimate: &Estimate, paint: Paint) -> String {
         format!(" ({} trained)", grouped(parameters.trainable))
     };
     let _ = writeln!(out, "  Parameters                {}{trained}", grouped(parameters.total));
-    out.push_str(&host(estimate));
+    out.push_str(&listed(summary::roles(estimate)));
+    out.push_str(&listed(summary::host(estimate)));
     out.push_str(&work(&estimate.work));
     out
 }
 
-/// What the machine's own memory holds, of several cards.
-fn host(estimate: &Estimate) -> String {
+/// What the machine's own memory holds of several cards, or what other cards than the first do.
+fn listed(lines: Vec<(String, String)>) -> String {
     let mut out = String::new();
-    for (at, (what, figure)) in summary::host(estimate).into_iter().enumerate() {
+    for (at, (what, figure)) in lines.into_iter().enumerate() {
         // The first names the whole; what follows are its parts.
         if at == 0 {
             for (line, text) in wrapped(&figure, WIDTH - 28).into_iter().enumerate() {

@@ -56,6 +56,7 @@ pub fn too_deep() -> (Scenario, Estimate, Vec<Holding>) {
         roles: Vec::new(),
         communicators: Vec::new(),
         host: None,
+        lag: None,
         convolutions: None,
         warnings: vec![
             "the card holds its desktop too; what that takes is not known and was taken as 600 MiB, which a second \

@@ -8,7 +8,7 @@ use plimsoll_web::{number, wording};
 use super::browser;
 use super::course::Course;
 use super::glossary::Term;
-use super::host::MachineMemory;
+use super::host::{MachineMemory, OtherCards};
 use super::planner::Planner;
 
 /// How long, in ms, the spoken verdict waits for typing to rest.
@@ -68,6 +68,7 @@ pub fn VerdictPanel() -> impl IntoView {
             <p class="where">
                 {move || reading.with(|r| r.as_ref().map(|r| wording::peak(r)))}
             </p>
+            <OtherCards/>
             <MachineMemory/>
             <Warnings/>
             <Spoken/>

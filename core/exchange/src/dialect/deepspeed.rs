@@ -30,8 +30,8 @@ pub fn offload(draft: &mut Draft, value: &Value) -> Heard {
     draft.offload_optimizer = Some(match value.as_str() {
         Some("none") => Offload::None,
         Some("cpu") => Offload::Cpu,
-        Some(other) => return Heard::Beyond(format!("{other}: the optimizer's states are estimated on the card")),
-        None => return Heard::wrong("none, cpu or nvme"),
+        Some("nvme") => Offload::Nvme,
+        _ => return Heard::wrong("none, cpu or nvme"),
     });
     Heard::Taken
 }
@@ -41,10 +41,19 @@ pub fn offload_param(draft: &mut Draft, value: &Value) -> Heard {
     draft.stage3.offload = Some(match value.as_str() {
         Some("none") => Offload::None,
         Some("cpu") => Offload::Cpu,
-        Some(other) => return Heard::Beyond(format!("{other}: the parameters are estimated on the card")),
-        None => return Heard::wrong("none, cpu or nvme"),
+        Some("nvme") => Offload::Nvme,
+        _ => return Heard::wrong("none, cpu or nvme"),
     });
     Heard::Taken
+}
+
+/// `offload_optimizer.ratio`: how much of the optimizer is offloaded at all.
+fn ratio(_: &mut Draft, value: &Value) -> Heard {
+    match value.as_f64() {
+        Some(1.0) => Heard::Taken,
+        Some(_) => Heard::Beyond("the whole optimizer is estimated where it is offloaded to".to_owned()),
+        None => Heard::wrong("a number from 0 to 1"),
+    }
 }
 
 /// The rows.
@@ -65,6 +74,15 @@ pub const RULES: &[Rule] = &[
     row("zero_optimization.overlap_comm", Flag(|d| &mut d.overlap)),
     row("zero_optimization.offload_optimizer.device", By(offload)),
     row("zero_optimization.offload_param.device", By(offload_param)),
+    row("zero_optimization.offload_optimizer.buffer_count", Count(|d| &mut d.stage3.buffers)),
+    row("zero_optimization.offload_param.buffer_count", Count(|d| &mut d.stage3.param_buffers)),
+    row("zero_optimization.offload_param.buffer_size", Count(|d| &mut d.stage3.param_buffer)),
+    row("zero_optimization.offload_param.max_in_cpu", Amount(|d| &mut d.stage3.param_max_in_cpu)),
+    row("zero_optimization.offload_optimizer.ratio", By(ratio)),
+    row("aio.block_size", Count(|d| &mut d.stage3.aio_block)),
+    row("aio.intra_op_parallelism", Count(|d| &mut d.stage3.aio_threads)),
+    row("aio.use_gds", Beyond("what is swapped is estimated in the machine's memory")),
+    row("aio.*", Free),
     row("zero_optimization.stage3_prefetch_bucket_size", Amount(|d| &mut d.stage3.prefetch)),
     row("zero_optimization.prefetch_bucket_size", Amount(|d| &mut d.stage3.prefetch)),
     row("zero_optimization.stage3_max_live_parameters", Amount(|d| &mut d.stage3.live)),

@@ -1,8 +1,8 @@
 //! DeepSpeed's JSON.
 
 use plimsoll_ground::{Error, Result};
-use plimsoll_scenario::{ParallelStrategy, Precision, Scenario, at};
-use serde_json::json;
+use plimsoll_scenario::{Offload, ParallelStrategy, Precision, Scenario, Zero, at};
+use serde_json::{Value, json};
 
 use super::parts;
 
@@ -48,11 +48,40 @@ pub fn write(scenario: &Scenario) -> Result<String> {
             ("sub_group_size", json!(zero.sub_group_size)),
             ("contiguous_gradients", json!(zero.contiguous_gradients)),
             ("reduce_scatter", json!(zero.reduce_scatter)),
-            ("offload_param", json!({ "device": zero.offload_param.as_str() })),
+            ("offload_optimizer", offload_optimizer(zero)),
+            ("offload_param", offload_param(zero)),
         ];
         if let Some(keys) = value.get_mut("zero_optimization").and_then(|keys| keys.as_object_mut()) {
             keys.extend(said.map(|(key, value)| (key.to_owned(), value)));
         }
     }
+    let swaps = [parallel.zero.offload_optimizer, parallel.zero.offload_param].contains(&Offload::Nvme);
+    if let Some(keys) = value.as_object_mut().filter(|_| swaps) {
+        let zero = &parallel.zero;
+        let aio = json!({ "block_size": zero.aio_block_size, "intra_op_parallelism": zero.aio_intra_op_parallelism });
+        keys.insert("aio".to_owned(), aio);
+    }
     Ok(format!("{value:#}\n"))
+}
+
+/// Where what is swapped goes: whoever runs it has a folder of his own.
+const FOLDER: &str = "/local_nvme";
+
+fn offload_optimizer(zero: &Zero) -> Value {
+    let device = zero.offload_optimizer.as_str();
+    match zero.offload_optimizer {
+        Offload::Nvme => json!({ "device": device, "nvme_path": FOLDER, "buffer_count": zero.offload_buffer_count }),
+        Offload::None | Offload::Cpu => json!({ "device": device }),
+    }
+}
+
+fn offload_param(zero: &Zero) -> Value {
+    let device = zero.offload_param.as_str();
+    match zero.offload_param {
+        Offload::Nvme => json!({
+            "device": device, "nvme_path": FOLDER, "buffer_count": zero.offload_param_buffer_count,
+            "buffer_size": zero.offload_param_buffer_size, "max_in_cpu": zero.offload_param_max_in_cpu,
+        }),
+        Offload::None | Offload::Cpu => json!({ "device": device }),
+    }
 }

@@ -252,9 +252,11 @@ impl Hooks for Fsdp1 {
         if module == ModuleId::ROOT {
             self.root.set(Span { begin, ..Span::default() });
         }
-        if let Some((_, unit)) = self.unit(module) {
+        if let Some((index, unit)) = self.unit(module) {
             unit.unshard(cx, &self.shared);
-            unit.span.set(Span { begin, end: begin, inputs_take_gradients: true });
+            // Of one that is called again the gradients have come when those of the first call have: `AccumulateGrad` runs once.
+            let first = if self.order.borrow().contains(&index) { unit.span.get().begin } else { begin };
+            unit.span.set(Span { begin: first, end: begin, inputs_take_gradients: true });
         }
         true
     }

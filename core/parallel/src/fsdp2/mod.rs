@@ -67,6 +67,7 @@ pub fn plan(parallel: &Parallel) -> ShardPlan {
         offloaded: later,
         wide_buffers,
         flat: BTreeSet::new(),
+        passing: false,
     }
 }
 

@@ -30,8 +30,8 @@ impl Away {
         // A local name holds the pageable one until the constructor is through.
         let first = cx.on_host(&[layout.part], dtype, HostMemory::Pageable);
         let half = match how {
-            HostMemory::PageLocked => cx.on_host(&[layout.part], dtype, how),
             HostMemory::Pageable => first.clone(),
+            how => cx.on_host(&[layout.part], dtype, how),
         };
         let passing = copy(largest, dtype);
         let gradient = cx.counting_as(Kind::Gradient, || copy(layout.part, DType::Float32));

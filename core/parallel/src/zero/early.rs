@@ -83,7 +83,7 @@ impl Early {
             parallel.gpus,
             ALIGNMENT.saturating_mul(parallel.gpus),
         );
-        let offloaded = parallel.zero.offload_optimizer == Offload::Cpu;
+        let offloaded = parallel.zero.offload_optimizer != Offload::None;
         let make = |numel: u64, dtype| cx.within(module, || ops::loaded(cx, &[numel], dtype));
         let mut loaded = Loaded::of(cx, order.iter().map(|p| (p, p.dtype())));
         let to_card = |p: &Tensor| {

@@ -5,6 +5,7 @@ mod early;
 mod late;
 mod partition;
 mod small;
+mod swap;
 mod whole;
 
 pub use early::Early;

@@ -26,7 +26,7 @@ impl Norms {
     pub fn of(&self, cx: &Rc<Context>, sizes: &[u64]) -> (Tensor, Option<Tensor>) {
         let double = |numel: &u64| {
             let copy = ops::fill(cx, Fill::ToCopy, &[*numel], DType::Float64);
-            let norm = number(cx, DType::Float64);
+            let norm = ops::norm(cx, *numel, DType::Float64);
             drop(copy);
             norm
         };
@@ -41,7 +41,7 @@ impl Norms {
     /// The norm of one gradient of `numel` numbers, which is then sent to the machine's memory.
     pub fn hold(&self, cx: &Rc<Context>, numel: u64) {
         let copy = ops::fill(cx, Fill::ToCopy, &[numel], DType::Float64);
-        self.sent.borrow_mut().push(number(cx, DType::Float64));
+        self.sent.borrow_mut().push(ops::norm(cx, numel, DType::Float64));
         drop(copy);
     }
 

@@ -75,7 +75,7 @@ impl Whole {
         let total = small::number(cx, DType::Float32);
         for parameter in self.model.iter().filter(|p| optim::has_gradient(p)) {
             let copy = ops::fill(cx, Fill::ToCopy, &[parameter.numel()], DType::Float32);
-            let norm = small::number(cx, DType::Float32);
+            let norm = ops::norm(cx, parameter.numel(), DType::Float32);
             drop(copy);
             drop(small::number(cx, DType::Float32));
             drop(norm);

@@ -394,6 +394,19 @@ fn golden() -> Vec<(&'static str, Value)> {
                 } },
             }),
         ),
+        (
+            "?model=gpt2&precision=bf16&gpus=4&strategy=zero-3&offload_optimizer=nvme&offload_param=nvme&swap_buffers=5&param_buffers=6\
+             &param_buffer=20000000&param_max_in_cpu=0&aio_block=2097152&aio_threads=2",
+            json!({
+                "model": { "catalog": "gpt2" },
+                "training": { "precision": "bf16" },
+                "parallel": { "gpus": 4, "strategy": "zero-3", "zero": {
+                    "offload_optimizer": "nvme", "offload_param": "nvme", "offload_buffer_count": 5, "offload_param_buffer_count": 6,
+                    "offload_param_buffer_size": 20_000_000, "offload_param_max_in_cpu": 0, "aio_block_size": 2_097_152,
+                    "aio_intra_op_parallelism": 2,
+                } },
+            }),
+        ),
         ("?model=gpt2&use_cache=true", json!({ "model": { "catalog": "gpt2" }, "training": { "use_cache": true } })),
     ]
 }

@@ -1,5 +1,6 @@
 //! What of `[parallel]` can stand beside what, and what of it is not run yet.
 
+use plimsoll_catalog::families::{ExpertPart, Experts};
 use plimsoll_ground::{Error, Result};
 
 use super::{LoadFrom, Offload, ParallelStrategy, PolicyDtype, Schedule, ShardingStrategy, Wrap, at, ddp, fsdp, zero};
@@ -279,6 +280,7 @@ fn with_zero(scenario: &Scenario) -> Result<()> {
     if parallel.zero.offload_optimizer != Offload::None && strategy == ParallelStrategy::Zero1 {
         return refuse(zero::at::offload_optimizer, format!("offload under {strategy}"), "use zero-2, or leave it out");
     }
+    swapped(scenario)?;
     let plain = [Optimizer::Sgd, Optimizer::SgdMomentum, Optimizer::Adam, Optimizer::AdamW];
     if !plain.contains(&training.optimizer) {
         let what = format!("{} under {strategy}", training.optimizer);
@@ -295,6 +297,41 @@ fn with_zero(scenario: &Scenario) -> Result<()> {
             what,
             "DeepSpeed's engine lets them go with the step: leave it out",
         );
+    }
+    Ok(())
+}
+
+/// What DeepSpeed swaps to NVMe, and what it needs for that.
+fn swapped(scenario: &Scenario) -> Result<()> {
+    /// A parameter, its gradient, and both moments of Adam: each has a buffer while its sub-group is stepped
+    /// (`swap_in_optimizer_state`).
+    const BUFFERS: u64 = 4;
+    let Scenario { parallel, training, .. } = scenario;
+    let keys = &parallel.zero;
+    let optimizer = keys.offload_optimizer == Offload::Nvme;
+    let key = match (optimizer, keys.offload_param == Offload::Nvme) {
+        (true, _) => zero::at::offload_optimizer,
+        (false, true) => zero::at::offload_param,
+        (false, false) => return Ok(()),
+    };
+    if parallel.strategy != ParallelStrategy::Zero3 {
+        let problem = format!("DeepSpeed swaps to NVMe in stage 3 alone, and this is {}", parallel.strategy);
+        return Err(Error::new(key, problem, "use zero-3, or cpu"));
+    }
+    if optimizer && !matches!(training.optimizer, Optimizer::Adam | Optimizer::AdamW) {
+        let problem = format!("{} whose states lie on NVMe is not estimated yet", training.optimizer);
+        return Err(Error::new(key, problem, "use adam or adamw, which DeepSpeed runs on the processor, or cpu"));
+    }
+    if optimizer && keys.offload_buffer_count < BUFFERS {
+        return Err(Error::new(
+            zero::at::offload_buffer_count,
+            format!(
+                "DeepSpeed fails in the second step: a parameter, its gradient and both moments are swapped in together, and there are \
+                 {} buffers for these {BUFFERS}",
+                keys.offload_buffer_count
+            ),
+            format!("set it to at least {BUFFERS}"),
+        ));
     }
     Ok(())
 }
@@ -335,6 +372,18 @@ fn with_fsdp2(scenario: &Scenario) -> Result<()> {
 fn with_flat_adapters(scenario: &Scenario, lora: &Lora) -> Result<()> {
     let Scenario { parallel, training, .. } = scenario;
     let alone = parallel.fsdp.wrap == Wrap::Peft;
+    let reaches = |experts: Experts| ExpertPart::ALL.into_iter().any(|part| lora.reaches(experts, part));
+    // `ParamWrapper.get_delta_weight` of peft reads the weights of `lora_A` and `lora_B` and calls neither: nothing gathers what FSDP1
+    // wrapped by itself. Seen with peft 0.21 on a hollow card, with use_orig_params and without.
+    if alone && scenario.family().experts.is_some_and(reaches) {
+        return Err(Error::new(
+            fsdp::at::wrap,
+            "PyTorch fails in the first forward: peft's adapters on experts read weights of modules that are not called, and FSDP1 gathers \
+             what it wrapped by itself when it is called (\"inconsistent tensor size\", or \"Output 0 of ViewBackward0 is a view and its base \
+             or another view of its base has been modified inplace\")",
+            "use wrap = \"layer\" with use_orig_params, target attention alone, or use fsdp2",
+        ));
+    }
     if !parallel.fsdp.use_orig_params && !alone {
         return Err(Error::new(
             fsdp::at::use_orig_params,

@@ -152,6 +152,78 @@ levers! {
             yields: true,
             near: Near::unlike(3.0),
         }
+        /// Optimizer on NVMe: page-locked buffers that states pass through, each as large as the largest sub-group's part in float32.
+        pub offload_buffer_count: u64 = 4 => {
+            link: "swap_buffers",
+            kind: Kind::Count { most: limits::SWAP_BUFFERS },
+            label: "Swap buffers",
+            help: "buffer_count of offload_optimizer on NVMe: each as large as the largest sub-group's part in float32",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(0.25),
+        }
+        /// Parameters on NVMe: page-locked buffers that they pass through.
+        pub offload_param_buffer_count: u64 = 5 => {
+            link: "param_buffers",
+            kind: Kind::Count { most: limits::SWAP_BUFFERS },
+            label: "Parameters' swap buffers",
+            help: "buffer_count of offload_param on NVMe",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(0.25),
+        }
+        /// Parameters on NVMe: numbers of each of those buffers, which no card's part of a parameter may exceed.
+        pub offload_param_buffer_size: u64 = 100_000_000 => {
+            link: "param_buffer",
+            kind: Kind::Count { most: limits::ZERO_BUCKET },
+            label: "Their size",
+            help: "buffer_size of offload_param on NVMe, in numbers: no card's part of a parameter may have more",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(0.25),
+        }
+        /// Parameters on NVMe: so many numbers of a card's own lie in the machine's memory all the same.
+        pub offload_param_max_in_cpu: u64 = 1_000_000_000 => {
+            link: "param_max_in_cpu",
+            kind: Kind::Amount { least: 1, most: limits::ZERO_BUCKET },
+            label: "Parameters that stay in memory",
+            help: "max_in_cpu of offload_param on NVMe, in numbers of a card's own",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(0.5),
+        }
+        /// `aio.block_size`, in bytes: what is smaller, or than 1 MiB, does not go to NVMe.
+        pub aio_block_size: u64 = 1_048_576 => {
+            link: "aio_block",
+            kind: Kind::Count { most: limits::ZERO_BUCKET },
+            label: "Least that is swapped",
+            help: "block_size of aio, in bytes: what is smaller does not go to NVMe",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(0.25),
+        }
+        /// `aio.intra_op_parallelism`: what goes to NVMe is a multiple of 1 KiB for each of these threads.
+        pub aio_intra_op_parallelism: u64 = 1 => {
+            link: "aio_threads",
+            kind: Kind::Count { most: limits::SWAP_BUFFERS },
+            label: "Threads of a request",
+            help: "intra_op_parallelism of aio: files are multiples of 1 KiB for each",
+            group: Group::Spread,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(0.25),
+        }
     }
 }
 
@@ -162,6 +234,8 @@ words!(
         None = "none" as "on the card",
         /// In the machine's own memory.
         Cpu = "cpu" as "in the machine's memory",
+        /// On NVMe, by way of the machine's memory; of stage 3 alone.
+        Nvme = "nvme" as "on NVMe",
     }
 );
 

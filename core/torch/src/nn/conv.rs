@@ -84,7 +84,7 @@ pub struct BatchNorm2d {
     weight: Tensor,
     bias: Tensor,
     /// `running_mean`, `running_var`, `num_batches_tracked`.
-    _statistics: [Tensor; 3],
+    statistics: [Tensor; 3],
     module: ModuleId,
 }
 
@@ -94,7 +94,7 @@ impl BatchNorm2d {
         Self {
             weight: scope.parameter(&[channels]),
             bias: scope.parameter(&[channels]),
-            _statistics: [
+            statistics: [
                 scope.buffer_of(&[channels], scope.dtype()),
                 scope.buffer_of(&[channels], scope.dtype()),
                 scope.buffer_of(&[], DType::Int64),
@@ -105,6 +105,7 @@ impl BatchNorm2d {
 
     /// `forward`.
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        x.cx().within(self.module, || ops::batch_norm(x, &self.weight, &self.bias))
+        let [mean, variance, _] = &self.statistics;
+        x.cx().within(self.module, || ops::batch_norm(x, &self.weight, &self.bias, [mean, variance]))
     }
 }

@@ -242,7 +242,14 @@ impl Scope {
     /// A buffer of `dtype`; the module holds it.
     pub fn buffer_of(&self, sizes: &[u64], dtype: DType) -> Tensor {
         let cx = &self.shared.cx;
-        cx.counting_as(Kind::Buffer, || ops::loaded(cx, sizes, dtype))
+        let passing = self.shared.shards.as_ref().is_some_and(|plan| plan.passing);
+        cx.counting_as(Kind::Buffer, || {
+            if passing {
+                let whole = ops::unallocated(cx, sizes, dtype);
+                return whole.view_as(whole.geometry().clone());
+            }
+            ops::loaded(cx, sizes, dtype)
+        })
     }
 
     /// A parameter with `requires_grad_(False)`.

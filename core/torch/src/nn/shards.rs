@@ -21,6 +21,9 @@ pub struct ShardPlan {
     /// Blocks, and as `None` the rest of the model, whose parameters are views of one that takes a gradient: so do they all,
     /// those too that are not trained (`FullyShardedDataParallel` with `use_orig_params`).
     pub flat: BTreeSet<Option<ModuleId>>,
+    /// Whether parameters and buffers lie on another card, and what the model computes with are views of what comes from there for
+    /// one forward (`torch.nn.DataParallel`).
+    pub passing: bool,
 }
 
 /// A parameter that is cut along its first dimension.
@@ -67,11 +70,16 @@ impl ShardPlan {
         let takes_gradient = trainable || self.flat.contains(&block);
         let local = self.local(sizes);
         let shard = cx.within(module, || {
-            if self.offloaded { ops::unallocated(cx, &local, dtype) } else { ops::loaded(cx, &local, dtype) }
+            if self.offloaded || self.passing {
+                ops::unallocated(cx, &local, dtype)
+            } else {
+                ops::loaded(cx, &local, dtype)
+            }
         });
         let gathered = self.gathered.filter(|_| dtype.is_float()).unwrap_or(dtype);
+        let whole = ops::unallocated(cx, sizes, gathered);
         Sharded {
-            whole: leaf(ops::unallocated(cx, sizes, gathered), takes_gradient),
+            whole: leaf(if self.passing { whole.view_as(whole.geometry().clone()) } else { whole }, takes_gradient),
             shard: leaf(shard, trainable),
             block,
             module,

@@ -1,15 +1,15 @@
 //! Batch normalisation in training.
 
-use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
+use crate::tensor::{DType, Geometry, Saved, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
 /// `batch_norm(x, weight, bias)` over `[N, C, H, W]`: keeps its input, its weight, and mean and 1/std of every channel
-/// in float32. Running statistics are updated in place.
+/// in float32. `running` statistics are updated in place, and kept.
 ///
 /// cuDNN runs it for float32, and for float16 activations with float32 weights; PyTorch's own kernel for the rest
 /// (`_select_batch_norm_backend` in `Normalization.cpp`). Both keep the same; the reserve cuDNN may ask for in
 /// channels-last order is not counted.
-pub fn batch_norm(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
+pub fn batch_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, running: [&Tensor; 2]) -> Tensor {
     let cudnn = weight.dtype() == DType::Float32 && x.dtype() != DType::BFloat16;
     let (op, node, backward) = if cudnn {
         (Op::CudnnBatchNorm, GradFn::CudnnBatchNormBackward0, Op::CudnnBatchNormBackward)
@@ -19,6 +19,7 @@ pub fn batch_norm(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), node, &[x, weight, bias]);
     let saved_x = tape.save(x);
     let saved_weight = tape.save(weight);
+    let kept = running.map(|running| tape.save(running));
     let channels = Geometry::contiguous(&[x.size(1)]);
     let cx = x.cx();
     // Beside its results it reads and writes the running statistics.
@@ -32,12 +33,13 @@ pub fn batch_norm(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
     drop((mean, invstd));
     tape.record([&mut out], move |g| {
         let (x, weight) = (saved_x.unpack(), saved_weight.unpack());
+        let running = kept.each_ref().map(Saved::unpack);
         let [mean, invstd] = [statistics[0].unpack(), statistics[1].unpack()];
         let mut launch = g.cx().launch(backward, &[g.grad(), &x, &weight, &mean, &invstd]);
         let input = g.needs(0).then(|| launch.make_like(&x));
         let weight_grad = g.needs(1).then(|| launch.make_like(&weight));
         let bias_grad = g.needs(2).then(|| launch.make_like(&weight));
-        drop(launch);
+        drop((launch, running));
         grads([input, weight_grad, bias_grad])
     });
     out
@@ -46,7 +48,7 @@ pub fn batch_norm(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
 #[cfg(test)]
 mod tests {
     use super::batch_norm;
-    use crate::ops::neg;
+    use crate::ops::{self, neg};
     use crate::tensor::testing::{activation, activation_of, alive, backward_of, forward, made, weight, weight_of};
     use crate::tensor::{DType, Kind};
 
@@ -55,7 +57,8 @@ mod tests {
     fn the_input_and_two_statistics_a_channel_are_kept() {
         let cx = forward();
         let x = neg(&activation(&cx, &[2, 3, 8, 8]));
-        let out = batch_norm(&x, &weight(&cx, &[3]), &weight(&cx, &[3]));
+        let running = cx.counting_as(Kind::Buffer, || ops::loaded(&cx, &[3], DType::Float32));
+        let out = batch_norm(&x, &weight(&cx, &[3]), &weight(&cx, &[3]), [&running, &running]);
         drop(x);
         assert_eq!(
             alive(&cx, Kind::Saved),
@@ -71,7 +74,8 @@ mod tests {
         let node = |x, w| {
             let cx = forward();
             let (weight, bias) = (weight_of(&cx, &[3], w), weight_of(&cx, &[3], w));
-            let out = batch_norm(&activation_of(&cx, &[2, 3, 8, 8], x), &weight, &bias);
+            let running = cx.counting_as(Kind::Buffer, || ops::loaded(&cx, &[3], DType::Float32));
+            let out = batch_norm(&activation_of(&cx, &[2, 3, 8, 8], x), &weight, &bias, [&running, &running]);
             let kept = alive(&cx, Kind::Saved);
             drop(out);
             kept.last().cloned().unwrap_or_default()

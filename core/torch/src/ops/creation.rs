@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use crate::Op;
-use crate::tensor::{Context, DType, Geometry, Tensor};
+use crate::tensor::{Context, DType, Geometry, Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// `torch.empty_strided(sizes)`: a parameter or buffer, filled from elsewhere as the model is loaded.
 pub fn loaded(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
@@ -18,6 +18,17 @@ pub(crate) fn unallocated(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tens
 /// A tensor in the machine's own memory: none of the card's.
 pub fn elsewhere(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
     unallocated(cx, sizes, dtype)
+}
+
+/// A scalar that goes to another card: nothing is made of it here, and its gradient comes from there (`Gather` and `Scatter` of
+/// `torch/nn/parallel/_functions.py`).
+pub fn sent_away(scalar: &Tensor) -> Tensor {
+    let cx = scalar.cx();
+    let tape = Tape::new(cx, GradFn::GatherBackward, &[scalar]);
+    let dtype = scalar.dtype();
+    let mut there = unallocated(cx, &[0], dtype);
+    tape.record([&mut there], move |g| grads([Some(g.make(Op::EmptyStrided, &[], Geometry::contiguous(&[]), dtype))]));
+    there
 }
 
 /// `torch.empty(sizes)`.

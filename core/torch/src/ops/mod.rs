@@ -64,7 +64,7 @@ pub use conv::{Window, conv2d};
 pub use conv1d::conv1d;
 pub use count::{accuracies, count_labels, is_a_number};
 pub(crate) use creation::unallocated;
-pub use creation::{arange, elsewhere, empty, labels, loaded};
+pub use creation::{arange, elsewhere, empty, labels, loaded, sent_away};
 pub use eight_bit::{EightBit, matmul_8bit};
 pub use elementwise::{add, add_scalar, div_scalar, mul, mul_scalar, neg, pow, rsqrt, sub};
 pub use embedding::embedding;
@@ -83,7 +83,7 @@ pub use norm::layer_norm;
 pub use pad::pad;
 pub use plain::{Fill, Pointwise, Rearrangement, Reduction, each, fill, pointwise, rearrangement, reduction};
 pub use pool::{avg_pool2d, global_avg_pool2d, max_pool2d};
-pub use reduce::{mean, mean_image, mean_last};
+pub use reduce::{mean, mean_image, mean_last, norm};
 pub use resize::upsample_bicubic2d;
 pub use roll::roll;
 pub use routing::{

@@ -1,7 +1,9 @@
 //! Reductions.
 
+use std::rc::Rc;
+
 use super::inside;
-use crate::tensor::{Geometry, Tape, Tensor, grads};
+use crate::tensor::{Context, DType, Geometry, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
 /// `x.mean(-1, keepdim=True)`.
@@ -19,6 +21,14 @@ pub fn mean_last(x: &Tensor) -> Tensor {
         let expanded = g.grad().geometry().expanded(from.dims());
         grads([Some(g.make(Op::DivScalar, &[g.grad()], Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
     });
+    out
+}
+
+/// `x.norm()` of `numel` numbers of this type, of what takes no gradient.
+pub fn norm(cx: &Rc<Context>, numel: u64, dtype: DType) -> Tensor {
+    let read = numel.saturating_mul(dtype.size());
+    let out = cx.launch(Op::LinalgVectorNorm, &[]).reads(read).of(dtype).make_sizes(&[], dtype);
+    drop(inside::sum(cx, Op::LinalgVectorNorm, &Geometry::contiguous(&[numel]), |_| true, dtype));
     out
 }
 

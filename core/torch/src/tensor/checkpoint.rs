@@ -39,6 +39,8 @@ struct State {
     places: RefCell<Vec<Weak<()>>>,
     recomputed: RefCell<Vec<Option<Tensor>>>,
     done: Cell<bool>,
+    /// What its function reads and hooks would let go of, each with the storage by which it is known.
+    read: RefCell<Vec<(u32, Tensor)>>,
 }
 
 /// One call of `checkpoint`. Lives as long as a saved place refers to it; with it, the inputs.
@@ -110,6 +112,26 @@ impl std::fmt::Debug for Frame {
     }
 }
 
+impl Context {
+    /// The checkpoint whose function runs for the first time, if any, holds `bytes`, what `parameter` has now, as long as it may run
+    /// again.
+    pub fn hold_for_recomputation(&self, parameter: &Tensor, bytes: &Tensor) {
+        for frame in self.frames.borrow().iter().filter(|frame| !frame.recomputes()) {
+            frame.0.read.borrow_mut().push((parameter.storage_id(), bytes.clone()));
+        }
+    }
+
+    /// What a checkpoint that runs again holds of `parameter`.
+    pub fn held_for_recomputation(&self, parameter: &Tensor) -> Option<Tensor> {
+        let frames = self.frames.borrow();
+        let held = |frame: &Frame| {
+            let read = frame.0.read.borrow();
+            read.iter().find(|(id, _)| *id == parameter.storage_id()).map(|(_, bytes)| bytes.clone())
+        };
+        frames.iter().rev().find_map(held)
+    }
+}
+
 /// Runs `function` on `inputs` without keeping what it saves; `function` must do the same again when called again.
 pub fn checkpoint(cx: &Rc<Context>, inputs: Vec<Tensor>, function: SingleFunction) -> Tensor {
     match checkpoint_all(cx, inputs, Rc::new(move |inputs| vec![function(inputs)])).pop() {
@@ -134,6 +156,7 @@ pub fn checkpoint_all(cx: &Rc<Context>, inputs: Vec<Tensor>, function: Function)
         places: RefCell::default(),
         recomputed: RefCell::default(),
         done: Cell::new(false),
+        read: RefCell::default(),
     }));
     cx.frames.borrow_mut().push(frame.clone());
     let outputs = function(&inputs);

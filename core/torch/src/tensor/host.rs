@@ -19,6 +19,10 @@ pub enum HostMemory {
     Pageable,
     /// Page-locked, out of PyTorch's `CachingHostAllocator`, which gives nothing back. On its ledger that is a stream of its own.
     PageLocked,
+    /// Page-locked by others than PyTorch, of the size that was asked for.
+    Locked,
+    /// No memory: a file on NVMe.
+    Nvme,
 }
 
 impl HostMemory {
@@ -27,6 +31,8 @@ impl HostMemory {
         match self {
             Self::Pageable => Stream::DEFAULT,
             Self::PageLocked => Stream::new(1),
+            Self::Locked => Stream::new(2),
+            Self::Nvme => Stream::new(3),
         }
     }
 
@@ -67,7 +73,7 @@ impl Context {
         let first = self.on_host(sizes, dtype, HostMemory::Pageable);
         match how {
             HostMemory::Pageable => first,
-            HostMemory::PageLocked => self.on_host(sizes, dtype, how),
+            how => self.on_host(sizes, dtype, how),
         }
     }
 }

@@ -10,12 +10,13 @@ use super::storage::Tensor;
 use crate::Op;
 
 impl Context {
-    /// How many numbers each buffer has, and of which type, in the order in which they were made.
-    pub fn buffers(&self) -> Vec<(u64, DType)> {
+    /// The storage of each buffer, how many numbers it has, and of which type, in the order in which they were made.
+    pub fn buffers(&self) -> Vec<(u32, u64, DType)> {
         let (recorder, references) = (self.recorder.borrow(), self.references.borrow());
-        let loaded = recorder.ledger().storages.iter().zip(references.iter());
-        let alive = loaded.filter(|(s, references)| references.get() > 0 && s.kind == Kind::Buffer);
-        alive.map(|(s, _)| (s.bytes / s.dtype.size().max(1), s.dtype)).collect()
+        let ledger = recorder.ledger();
+        let loaded = (0..).zip(ledger.storages.iter().zip(references.iter()));
+        let alive = loaded.filter(|(_, (s, references))| references.get() > 0 && s.kind == Kind::Buffer);
+        alive.map(|(id, (s, _))| (id, ledger.sizes(s).iter().product(), s.dtype)).collect()
     }
 
     /// A copy of every parameter and buffer there is, named by `op`, in modules of the same paths under `root`.

@@ -13,6 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use plimsoll_ground::Result;
 use plimsoll_ledger::Stream;
 use plimsoll_scenario::{Offload, Parallel, Zero};
 use plimsoll_torch::Batch;
@@ -27,7 +28,8 @@ use crate::wrapper::{Engine, Wrapper, places};
 use calls::{Calls, Passed};
 use coordinator::Coordinator;
 use reduction::Reduction;
-use step::{Step, SubGroup};
+use step::Step;
+pub use step::SubGroup;
 use store::{Parameter, Store};
 
 /// `__allgather_stream` and `reduce_and_partition_stream`, where communication overlaps.
@@ -90,7 +92,7 @@ impl Late {
             let list = owned.entry(module).or_default();
             list.extend(place(whole).filter(|index| !list.contains(index)));
         }
-        let offloads = |offload| offload == Offload::Cpu;
+        let offloads = |offload| offload != Offload::None;
         let (offloaded, away) = (offloads(keys.offload_optimizer), offloads(keys.offload_param));
         let store =
             Store::new(order.to_vec(), (ranks, keys.param_persistence_threshold), (stream(ALL_GATHER), module), away);
@@ -160,7 +162,7 @@ impl Loaded {
     fn load(cx: &Rc<Context>, store: &Store, keys: &Zero, reduction: &mut Reduction, dtype: DType) -> Self {
         let on_card = |sizes: &[u64], dtype| ops::loaded(cx, sizes, dtype);
         let gradient = |f: &dyn Fn() -> Tensor| cx.counting_as(Kind::Gradient, f);
-        let (offloaded, away) = (keys.offload_optimizer == Offload::Cpu, keys.offload_param == Offload::Cpu);
+        let (offloaded, away) = (keys.offload_optimizer != Offload::None, keys.offload_param != Offload::None);
         let mut loaded = Arriving::of(cx, store.all.iter().map(|p| (&p.whole, p.whole.dtype())));
         let to_card = |p: &Parameter| {
             let moved = on_card(p.whole.dims(), p.whole.dtype());
@@ -175,7 +177,7 @@ impl Loaded {
             // Of what is not trained the parts stay where they were cut.
             let kept = if parameter.whole.requires_grad() { &mut parts } else { &mut held };
             kept.extend((!away).then(|| on_card(&[parameter.part], parameter.whole.dtype())));
-            if away && !parameter.persists {
+            if away && !parameter.persists && !reduction.swap.parts(keys, parameter.part, parameter.whole.dtype()) {
                 let part = cx.pinned_copy(&[parameter.part], parameter.whole.dtype(), how);
                 away_parts.push((parameter.whole.requires_grad(), part));
             }
@@ -200,13 +202,16 @@ impl Loaded {
         held.extend((!away).then(|| on_card(&[total], dtype)));
         // `_create_param_groups_fp16_flat_cpu_memory`: what is trained moves into one flat buffer, and the blocks that it leaves stay
         // page-locked.
-        held.extend(away.then(|| cx.pinned_copy(&[total], dtype, how)));
+        let swapped: Vec<(u64, bool)> = store.all.iter().map(|p| (p.part, p.persists)).collect();
+        let flat = reduction.swap.parameters(cx, keys, dtype, &swapped, &groups);
+        held.extend(away.then(|| cx.pinned_copy(&[flat], dtype, how)));
+        reduction.swap.optimizer(cx, keys, &groups);
         let (moved, stay): (Vec<_>, Vec<_>) = away_parts.into_iter().partition(|(trained, _)| *trained);
         drop(moved);
         held.extend(stay.into_iter().map(|(_, part)| part));
         let mut masters = Vec::new();
         let (mut hosted, mut converted_there) = (Vec::new(), None);
-        for group in &groups {
+        for group in groups.iter().filter(|group| !reduction.swap.takes(group.numel())) {
             let numel = [group.numel()];
             if offloaded {
                 // `.to("cpu", float32)`, and a clone of that: page-locked is neither.
@@ -225,7 +230,7 @@ impl Loaded {
         let largest = groups.iter().map(SubGroup::numel).max().unwrap_or(0);
         if offloaded {
             let passing = gradient(&|| cx.on_host(&[largest], DType::Float32, HostMemory::Pageable));
-            for (group, master) in groups.iter().zip(&hosted) {
+            for (group, master) in groups.iter().filter(|group| !reduction.swap.takes(group.numel())).zip(&hosted) {
                 let fresh = gradient(&|| cx.pinned_copy(&[group.numel()], DType::Float32, how));
                 optim::set_gradient(master, Some(fresh));
             }
@@ -332,6 +337,10 @@ impl Wrapper for Late {
     fn engine(&self) -> Option<&dyn Engine> {
         Some(self)
     }
+
+    fn checked(&self) -> Result<()> {
+        self.reduction.swap.checked()
+    }
 }
 
 impl Engine for Late {
@@ -354,6 +363,7 @@ impl Engine for Late {
                 None => {
                     step::norms_elsewhere(cx, self.groups.len());
                     self.norms.forget();
+                    self.reduction.swap.step(cx);
                     self.store.come_back(cx);
                     self.store.gather_now(cx, &self.persistent.borrow());
                 }
@@ -364,7 +374,7 @@ impl Engine for Late {
     /// New weights go into the flat buffer of those that are gathered, a sub-group at a time: a copy between the card and the
     /// machine's memory that casts does so in the machine's memory.
     fn stepped(&self, cx: &Rc<Context>) {
-        let dtype = match (self.hosted.is_empty(), self.store.is_away()) {
+        let dtype = match (!self.masters.is_empty(), self.store.is_away()) {
             (false, false) => self.dtype,
             (true, true) => DType::Float32,
             _ => return,

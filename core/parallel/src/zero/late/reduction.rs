@@ -12,6 +12,7 @@ use plimsoll_torch::tensor::{Context, DType, Kind, ModuleId, Tensor};
 
 use super::store::{Parameter, Store};
 use crate::zero::small::Norms;
+use crate::zero::swap::Swap;
 
 /// The bucket that gradients are collected in.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub struct Reduction {
     buffer: Option<Tensor>,
     members: RefCell<Vec<usize>>,
     filled: Cell<u64>,
+    /// What goes on to NVMe.
+    pub swap: Swap,
 }
 
 impl Reduction {
@@ -47,6 +50,7 @@ impl Reduction {
             buffer: None,
             members: RefCell::default(),
             filled: Cell::new(0),
+            swap: Swap::new(keys),
         }
     }
 
@@ -106,6 +110,7 @@ impl Reduction {
                     optim::set_gradient(&parameter.whole, None);
                 }
                 drop(passing);
+                self.swap.bucket_left();
                 drop(averaged);
             });
         });
@@ -148,7 +153,7 @@ impl Reduction {
         if last {
             norms.hold(cx, parameter.part);
             ops::transfer(cx, Transfer::ToHost, parameter.part, 1, DType::Float32);
-            if self.dtype != DType::Float32 {
+            if !self.swap.gradient(cx, &back) && self.dtype != DType::Float32 {
                 drop(ops::fill(cx, Fill::ToCopy, &[parameter.part], DType::Float32));
             }
         }

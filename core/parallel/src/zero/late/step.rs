@@ -40,7 +40,7 @@ impl SubGroup {
 fn norm(cx: &Rc<Context>, group: &SubGroup) -> Tensor {
     let double = |numel: &u64| {
         let copy = ops::fill(cx, Fill::ToCopy, &[*numel], DType::Float64);
-        let norm = number(cx, DType::Float64);
+        let norm = ops::norm(cx, *numel, DType::Float64);
         drop(copy);
         norm
     };

@@ -14,7 +14,8 @@ type Dimension = (u64, u64);
 
 /// What `x.sum(dim)` takes beside its result while it runs, `x` as `input` has it, summed over the dimensions that `summed`
 /// names (`gpu_reduce_kernel` in `aten/src/ATen/native/cuda/Reduce.cuh`): the parts and one counter for every column of
-/// blocks. A sum in float64 or of inputs of 2 GiB and more, which is cut in pieces, is not followed.
+/// blocks. Parts are in float64 where the input is, else in float32. A sum of inputs of 2 GiB and more, which is cut in pieces, is
+/// not followed.
 pub fn sum<'c>(
     cx: &'c Rc<Context>,
     op: Op,
@@ -24,12 +25,14 @@ pub fn sum<'c>(
 ) -> Option<Scratch<'c>> {
     const IN_ONE_PIECE: u64 = 1 << 31;
     let Kernels::Cuda(..) = cx.machine().kernels else { return None };
-    let (sum, inputs) = shared(cx, input, summed)?;
+    let part = if dtype == DType::Float64 { DType::Float64 } else { DType::Float32 };
+    let (mut sum, inputs) = shared(cx, input, summed)?;
+    sum.unit = part.size();
     if input.numel().saturating_mul(dtype.size()) >= IN_ONE_PIECE || sum.bytes(inputs) == 0 {
         return None;
     }
     let mut scratch = Scratch::of(cx, op)?;
-    let parts = scratch.hold(&[sum.bytes(inputs) / sum.unit], DType::Float32);
+    let parts = scratch.hold(&[sum.bytes(inputs) / sum.unit], part);
     cx.law(Law { storage: parts, count: inputs, rule: Rule::Sum(sum) });
     scratch.hold(&[sum.counters(inputs)], DType::Int32);
     scratch.held.reverse();

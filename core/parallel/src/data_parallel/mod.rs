@@ -2,7 +2,9 @@
 //!
 //! Before every forward the model is copied to the other cards, and each takes its share of the batch in a thread of its own. On the
 //! first card the copy is the model itself. What comes out is gathered on it, that of all cards together; behind backward it has
-//! every gradient of its own copy at once, and sums those of all cards into others.
+//! every gradient of its own copy at once, and sums those of all cards into others. What another card holds is a [`Replica`].
+
+mod replica;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,6 +15,8 @@ use plimsoll_torch::tensor::{Context, DType, Kind, ModuleId, Tensor};
 
 use crate::broadcast::Sent;
 use crate::buckets;
+
+pub use replica::Replica;
 
 /// `buffer_size` of `broadcast_coalesced` and `reduce_add_coalesced` (`torch/nn/parallel/comm.py`).
 const PIECE: u64 = 10 << 20;
@@ -32,7 +36,7 @@ pub struct DataParallel {
 impl DataParallel {
     /// `DataParallel(model)`, which allocates nothing.
     pub fn wrap(cx: &Rc<Context>, parameters: &[Tensor], cards: u64) -> Rc<Self> {
-        let buffers = cx.buffers().into_iter().map(|(numel, dtype)| Sent { numel, dtype }).collect();
+        let buffers = cx.buffers().into_iter().map(|(_, numel, dtype)| Sent { numel, dtype }).collect();
         cx.set_threads(cards);
         Rc::new(Self {
             parameters: parameters.to_vec(),
@@ -86,34 +90,19 @@ impl DataParallel {
         drop(self.before.replace(self.parameters.iter().map(optim::take_gradient).collect()));
     }
 
-    /// `Broadcast.backward`, the last node of the graph: `reduce_add_coalesced` of all gradients. What is not trained has gradients of
-    /// zeros (`materialize_grads`).
+    /// `Broadcast.backward`, the last node of the graph: `reduce_add_coalesced` of all gradients.
     pub fn after_backward(&self, cx: &Rc<Context>) {
         // `torch.autograd.backward` holds the gradient it began with until it is through.
         let root = self.here(cx, Kind::Backward, || ops::empty(cx, &[1], DType::Float32));
-        let zeros = |p: &Tensor| self.here(cx, Kind::Backward, || ops::fill(cx, Fill::Zeros, &[p.numel()], p.dtype()));
-        let gradient = |p: &Tensor| optim::take_gradient(p).unwrap_or_else(|| zeros(p));
-        let gradients: Vec<Tensor> = self.parameters.iter().map(gradient).collect();
         let mut sums: Vec<Option<Tensor>> = self.parameters.iter().map(|_| None).collect();
-        let mut before = None;
-        for piece in taken(&gradients) {
-            let Some(first) = piece.first().and_then(|index| gradients.get(*index)) else { continue };
-            let members = || piece.iter().filter_map(|index| gradients.get(*index));
-            let numel = members().fold(0u64, |sum, gradient| sum.saturating_add(gradient.numel()));
-            let cat = || ops::rearrangement(cx, Rearrangement::Cat, &[numel], first.dtype());
-            let flat = (piece.len() > 1).then(|| self.here(cx, Kind::Backward, cat));
-            // The last piece's list is let go of when this one's is complete.
-            drop(std::mem::replace(&mut before, flat));
-            let sum = self.here(cx, Kind::Gradient, || ops::empty(cx, &[numel], first.dtype()));
-            ops::transfer(cx, Transfer::ReduceScatter, numel, self.cards, first.dtype());
-            for index in &piece {
+        reduced(cx, (&self.parameters, self.module, self.cards), |piece, numel, dtype| {
+            let sum = self.here(cx, Kind::Gradient, || ops::empty(cx, &[numel], dtype));
+            for index in piece {
                 if let (Some(place), Some(parameter)) = (sums.get_mut(*index), self.parameters.get(*index)) {
                     *place = Some(sum.view_as(parameter.geometry().clone()));
                 }
             }
-        }
-        drop(before);
-        drop(gradients);
+        });
         for ((parameter, known), sum) in self.parameters.iter().zip(self.before.take()).zip(sums) {
             let Some(sum) = sum.filter(|_| parameter.requires_grad()) else { continue };
             match known {
@@ -127,6 +116,33 @@ impl DataParallel {
         }
         drop(root);
     }
+}
+
+/// `reduce_add_coalesced` (`torch/nn/parallel/comm.py`) of all gradients a card has; `summed` makes what the first one sums a piece
+/// into. What is not trained has gradients of zeros (`materialize_grads`).
+fn reduced(
+    cx: &Rc<Context>,
+    (parameters, module, cards): (&[Tensor], ModuleId, u64),
+    mut summed: impl FnMut(&[usize], u64, DType),
+) {
+    let here = |f: &dyn Fn() -> Tensor| cx.counting_as(Kind::Backward, || cx.within(module, f));
+    let zeros = |p: &Tensor| here(&|| ops::fill(cx, Fill::Zeros, &[p.numel()], p.dtype()));
+    let gradient = |p: &Tensor| optim::take_gradient(p).unwrap_or_else(|| zeros(p));
+    let gradients: Vec<Tensor> = parameters.iter().map(gradient).collect();
+    let mut before = None;
+    for piece in taken(&gradients) {
+        let Some(first) = piece.first().and_then(|index| gradients.get(*index)) else { continue };
+        let members = || piece.iter().filter_map(|index| gradients.get(*index));
+        let numel = members().fold(0u64, |sum, gradient| sum.saturating_add(gradient.numel()));
+        let cat = || ops::rearrangement(cx, Rearrangement::Cat, &[numel], first.dtype());
+        let flat = (piece.len() > 1).then(|| here(&cat));
+        // The last piece's list is let go of when this one's is complete.
+        drop(std::mem::replace(&mut before, flat));
+        summed(&piece, numel, first.dtype());
+        ops::transfer(cx, Transfer::ReduceScatter, numel, cards, first.dtype());
+    }
+    drop(before);
+    drop(gradients);
 }
 
 fn sent(tensor: &Tensor) -> Sent {

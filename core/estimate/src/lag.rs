@@ -1,0 +1,217 @@
+//! What more may stay reserved where the card lags behind its host: blocks that were handed to `record_stream`.
+//!
+//! `free` takes such a block off what is allocated at once, and gives it back to its pool when the other stream has passed an event
+//! (`CUDACachingAllocator.cpp`). How far behind the card is, nobody knows; but each strategy has places where the host waits for it. The
+//! low end of the band is a card that never lags, as everything else is estimated; the upper end one that is never ahead of what the host
+//! waited for. Where there is no room PyTorch waits for all events before it gives up: whether a run fits does not depend on it.
+
+use std::collections::VecDeque;
+
+use plimsoll_allocator::CachingAllocator;
+use plimsoll_ground::Bytes;
+use plimsoll_ledger::{Kind, Ledger, PhaseName, Storage, Stream};
+use plimsoll_scenario::{ParallelStrategy, Scenario};
+use plimsoll_torch::Op;
+use serde::Serialize;
+
+use super::Verdict;
+use super::outcome::CardMemory;
+
+/// Between what a card that does not lag has reserved at most, and one that lags as far as it can.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Lag {
+    /// A card that does not lag: the estimate's own figure.
+    pub reserved_low: Bytes,
+    /// One that lags as far as its host lets it.
+    pub reserved_high: Bytes,
+    /// The process at that end.
+    pub process_high: Bytes,
+    /// What is handed back late, and until when.
+    pub reason: String,
+}
+
+/// All-gathers that FSDP1 has under way at most (`_FreeEventQueue`, `torch/distributed/fsdp/_limiter_utils.py`).
+const IN_FLIGHT: usize = 2;
+
+/// Where both make what they gather (`_unshard_stream`, `__allgather_stream`).
+const GATHERING: Stream = Stream::new(1);
+
+/// What the strategy hands to `record_stream`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Handed {
+    /// What was gathered, or cast to be, behind the stream that computes.
+    Gathered,
+    /// FSDP1's flat gradient, behind the stream that reduces.
+    Gradient,
+}
+
+impl Handed {
+    /// The stream it waits for.
+    const fn behind(self) -> Stream {
+        match self {
+            Self::Gathered => Stream::DEFAULT,
+            // `_post_backward_stream`
+            Self::Gradient => Stream::new(3),
+        }
+    }
+}
+
+impl Lag {
+    /// Of a run that reserves `reserved` on a card that does not lag; `None` where nothing is handed over, or where it makes no
+    /// difference.
+    pub fn of(
+        ledger: &Ledger,
+        scenario: &Scenario,
+        memory: &CardMemory,
+        (reserved, verdict): (Bytes, Verdict),
+    ) -> Option<Self> {
+        let strategy = scenario.parallel.strategy;
+        // Other settings of the allocator are not replayed with events.
+        if scenario.parallel.gpus < 2 || !memory.settings.is_default() {
+            return None;
+        }
+        let reason = match strategy {
+            ParallelStrategy::Fsdp1 => {
+                "FSDP1 hands what it gathered to record_stream, until the host waits for the reshard before the last two all-gathers \
+                 (limit_all_gathers), and flat gradients until the next forward"
+            }
+            ParallelStrategy::Zero3 if scenario.parallel.zero.overlap_comm => {
+                "DeepSpeed hands what it gathered to record_stream, and its host waits for what computes at the end of each backward alone"
+            }
+            _ => return None,
+        };
+        let limit = (verdict != Verdict::DoesNotFit).then(|| memory.room());
+        let high = lagging(ledger, strategy, limit)?.max(reserved);
+        (high > reserved).then(|| Self {
+            reserved_low: reserved,
+            reserved_high: high,
+            process_high: high + memory.context,
+            reason: reason.to_owned(),
+        })
+    }
+
+    /// In words.
+    pub fn note(&self) -> String {
+        format!(
+            "on a card that lags behind its host up to {} stay reserved instead of {}, a process of {}: {}. Where there is no room PyTorch \
+             waits for these blocks first, so whether the run fits does not depend on it",
+            self.reserved_high, self.reserved_low, self.process_high, self.reason
+        )
+    }
+}
+
+/// What a storage is handed to `record_stream` as, if it is: `_no_dispatch_record_stream` in `torch/distributed/fsdp/_flat_param.py` and
+/// `_runtime_utils.py`, `free_param` in `deepspeed/runtime/zero/partition_parameters.py`. One that was made on the stream it would wait
+/// for is not (`recordStream`).
+fn handed(ledger: &Ledger, storage: &Storage, stream: Stream, strategy: ParallelStrategy) -> Option<Handed> {
+    if stream == Stream::DEFAULT {
+        return None;
+    }
+    match (strategy, ledger.module(storage).as_str()) {
+        (ParallelStrategy::Fsdp1, "unshard") if storage.kind == Kind::Parameter => Some(Handed::Gathered),
+        (ParallelStrategy::Fsdp1, "unshard") if storage.op == Op::Cat.id() => Some(Handed::Gradient),
+        (ParallelStrategy::Zero3, "zero") if storage.kind == Kind::Parameter => Some(Handed::Gathered),
+        _ => None,
+    }
+}
+
+/// The most that is reserved; `None` where there is no room.
+fn lagging(ledger: &Ledger, strategy: ParallelStrategy, limit: Option<Bytes>) -> Option<Bytes> {
+    let mut allocator = CachingAllocator::with_capacity(limit, ledger.storages.len());
+    let mut births: Vec<Option<(Handed, Stream)>> = vec![None; ledger.storages.len()];
+    // `_FreeEventQueue`, and until when the stream that computes has waited for the one that reduces.
+    let (mut freed, mut joined) = (VecDeque::new(), None);
+    for (number, mark) in ledger.phases.iter().enumerate() {
+        let end = ledger.phases.get(number + 1).map_or(ledger.events.len(), |next| next.at);
+        let mut at = mark.at;
+        for (emptied, range) in ledger.between_emptyings(mark.at..end) {
+            if emptied {
+                allocator.empty_cache();
+            }
+            for event in ledger.events.get(range)? {
+                let (id, storage) = (event.id(), ledger.storages.get(event.id() as usize)?);
+                let birth = births.get_mut(id as usize)?;
+                match (event.is_free(), *birth) {
+                    (true, Some((handed, made))) => {
+                        allocator.free_behind(id, handed.behind(), at);
+                        if handed == Handed::Gathered && made == GATHERING {
+                            freed.push_back(at);
+                        }
+                    }
+                    (true, None) => allocator.free(id),
+                    (false, _) => {
+                        let made = event.stream();
+                        *birth = handed(ledger, storage, made, strategy).map(|handed| (handed, made));
+                        let gathers = *birth == Some((Handed::Gathered, GATHERING));
+                        if strategy == ParallelStrategy::Fsdp1 && gathers && freed.len() >= IN_FLIGHT {
+                            let waited: usize = freed.pop_front()?;
+                            allocator.passed(Handed::Gathered.behind(), waited);
+                            if let Some(joined) = joined.filter(|joined| *joined <= waited) {
+                                allocator.passed(Handed::Gradient.behind(), joined);
+                            }
+                        }
+                        allocator.alloc(id, Bytes::new(storage.bytes), event.stream()).ok()?;
+                    }
+                }
+                at += 1;
+            }
+        }
+        if mark.name == PhaseName::Backward {
+            match strategy {
+                // `reduce_and_partition_stream.synchronize()`, which has waited for what computes.
+                ParallelStrategy::Zero3 => allocator.synchronized(),
+                // `_post_backward_final_callback`
+                _ => joined = Some(end),
+            }
+        }
+    }
+    Some(allocator.peak_reserved())
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_scenario::Scenario;
+    use serde_json::{Value, json};
+
+    use crate::Run;
+
+    fn run(parallel: Value) -> Run {
+        let model = json!({"hf": {"model_type": "llama", "vocab_size": 2000, "hidden_size": 1024, "intermediate_size": 2816,
+            "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 8}});
+        let value = json!({"model": model, "input": {"batch": 1, "seq": 32}, "training": {"precision": "bf16"},
+            "parallel": parallel, "device": {"gpu": "h100-sxm"}});
+        Run::new(&Scenario::from_value(&value).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_is_handed_to_record_stream_has_a_band() {
+        for parallel in [json!({"gpus": 8, "strategy": "fsdp1"}), json!({"gpus": 8, "strategy": "zero-3"})] {
+            let run = run(parallel.clone());
+            let lag = run.estimate().lag.clone().unwrap();
+            assert_eq!(lag.reserved_low, run.estimate().peak.reserved, "{parallel}");
+            assert!(lag.reserved_high > lag.reserved_low, "{parallel}: {lag:?}");
+            // No more than the whole model gathered in forward and again in backward, and all its gradients, beside it.
+            let model = run.estimate().parameters.total * 2;
+            let most = lag.reserved_low.get() + 4 * model;
+            assert!(lag.reserved_high.get() < most, "{parallel}: {lag:?}");
+            assert!(
+                run.estimate().warnings.iter().any(|warning| warning.contains("lags behind its host")),
+                "{parallel}"
+            );
+        }
+    }
+
+    #[test]
+    fn nothing_else_has_one() {
+        let others = [
+            json!({"gpus": 1}),
+            json!({"gpus": 8, "strategy": "ddp"}),
+            json!({"gpus": 8, "strategy": "fsdp2"}),
+            json!({"gpus": 8, "strategy": "zero-2", "zero": {"overlap_comm": true, "reduce_bucket_size": 1_000_000}}),
+            json!({"gpus": 8, "strategy": "zero-3", "zero": {"overlap_comm": false}}),
+        ];
+        for parallel in others {
+            assert!(run(parallel.clone()).estimate().lag.is_none(), "{parallel}");
+        }
+    }
+}
