@@ -112,8 +112,7 @@ fn copied_layers_are_executed_layers() {
     assert!(kept > 300, "{kept}");
     // What is not copied is executed, which takes longer but is never wrong; here nothing is held alive between the layers
     // that would let them be copied.
-    let allowed = [("bart-base", 8), ("electra-small-discriminator", 3)];
-    assert_eq!(dropped, allowed);
+    assert_eq!(dropped, [("electra-small-discriminator", 3)]);
 }
 
 /// Hooks of DistributedDataParallel hear of every gradient, of copied layers as of executed ones: buckets are averaged where
@@ -155,8 +154,7 @@ fn layers_are_copied_under_ddp() {
         }
     }
     assert!(kept > 60, "{kept}");
-    // As on one card.
-    assert_eq!(dropped, [("bart-base", 1)]);
+    assert_eq!(dropped, []);
 }
 
 /// Hooks run for every layer that is copied: what `fully_shard` and FSDP gather and let go of.
@@ -184,8 +182,7 @@ fn layers_are_copied_under_fsdp() {
     ];
     let (kept, dropped) = spread_over(&keys);
     assert!(kept > 150, "{kept}");
-    // As on one card.
-    assert!(dropped.iter().all(|(model, ..)| *model == "bart-base"), "{dropped:?}");
+    assert_eq!(dropped, []);
 }
 
 /// What DeepSpeed gathers ahead, and when a bucket of gradients is full, does not repeat layer by layer: its hooks run for every
@@ -207,8 +204,7 @@ fn layers_are_copied_under_zero() {
     ];
     let (kept, dropped) = spread_over(&keys);
     assert!(kept > 150, "{kept}");
-    // As on one card.
-    assert!(dropped.iter().all(|(model, ..)| *model == "bart-base"), "{dropped:?}");
+    assert_eq!(dropped, []);
 }
 
 /// How many runs of every family over every third of `keys` were kept as they were copied, and which were not.

@@ -116,7 +116,7 @@ fn run(cx: &Rc<Context>, root: &Edge, seed: Tensor, retain: bool) {
             Work::Formula(formula) => formula.take(),
             Work::Repeated(repetition) => {
                 if let Some(repetition) = repetition.get() {
-                    repetition.write(cx);
+                    repetition.write(cx, incoming.first().and_then(Option::as_ref));
                 }
                 hand_on(&node, incoming, &mut ready);
                 continue;

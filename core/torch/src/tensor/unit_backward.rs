@@ -17,6 +17,7 @@ use super::context::Context;
 use super::heard::Listening;
 use super::repeat::Position;
 use super::retell::Begins;
+use super::storage::Tensor;
 use super::unit_lines::{Bases, Born, Lines, Shift, Source, Stretch, Whose};
 use super::units::{Forward, Unit};
 
@@ -100,14 +101,15 @@ impl Repetition {
         self.reached.get(place)?.get()
     }
 
-    /// Writes the backwards of the copied units. What cannot be written fails the run's repeats.
-    pub(super) fn write(&self, cx: &Rc<Context>) {
-        if self.try_write(cx).is_none() {
+    /// Writes the backwards of the copied units; this gradient is handed on to the second. What cannot be written fails the run's
+    /// repeats.
+    pub(super) fn write(&self, cx: &Rc<Context>, gradient: Option<&Tensor>) {
+        if self.try_write(cx, gradient).is_none() {
             cx.fail_repeats();
         }
     }
 
-    fn try_write(&self, cx: &Rc<Context>) -> Option<()> {
+    fn try_write(&self, cx: &Rc<Context>, gradient: Option<&Tensor>) -> Option<()> {
         let (own, before) = (self.runs.get(self.model)?, self.runs.get(self.model - 1)?);
         let (behind, from) = (self.reached(2)?, self.reached(1)?);
         let (model, next) = (self.units.get(self.model)?, self.units.get(self.model + 1)?);
@@ -115,7 +117,11 @@ impl Repetition {
         let behind = cx.between(behind, from).born;
         let bases = Bases { own: &own.born, before: &before.born, backwards: Some([&stretch.born, &behind]) };
         let source = Source { unit: model, behind: Some(&next.modules), nodes: &own.nodes, bases, renamed: &[] };
-        let lines = cx.read_lines(&stretch, source)?;
+        let mut lines = cx.read_lines(&stretch, source)?;
+        // The unit behind may have made more than this one does: a sum of what all units hand to another module.
+        if let Some(own) = gradient.and_then(|gradient| stretch.born.number(gradient.storage_id())) {
+            lines.carry(own);
+        }
         let carried: Vec<u32> = lines.freed(Whose::BehindBackward).collect();
         self.all_goes(&lines, &carried).then_some(())?;
 

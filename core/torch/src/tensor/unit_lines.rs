@@ -286,6 +286,17 @@ impl Lines {
             && self.storages.iter().zip(&other.storages).all(alike)
     }
 
+    /// The one storage of the unit behind that it lets go of is the gradient that was handed to it: what it hands on itself has the
+    /// number `own`, and so has that.
+    pub fn carry(&mut self, own: u32) {
+        let of_behind = |line: &&mut Line| line.whose == Whose::BehindBackward;
+        let mut numbers = self.lines.iter().filter(|line| line.whose == Whose::BehindBackward).map(|line| line.number);
+        let first = numbers.next();
+        if numbers.all(|number| Some(number) == first) {
+            self.lines.iter_mut().filter(of_behind).for_each(|line| line.number = own);
+        }
+    }
+
     /// The numbers of the storages of `whose` that are let go of in it.
     pub fn freed(&self, whose: Whose) -> impl Iterator<Item = u32> {
         self.lines.iter().filter(move |l| l.whose == whose && l.what == What::Free).map(|l| l.number)
