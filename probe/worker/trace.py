@@ -171,12 +171,15 @@ class Tape:
                 if known is not None and self.storages[known[0]][3] == BUFFER:
                     self.storages[known[0]][3] = name
 
-    def run(self, func, args, out):
+    def run(self, func, args, kwargs, out):
         """Notes what a kernel was given that holds something of its own while it runs, beside what it has just made."""
-        base = func._schema.name.split("::")[-1]
-        told = KERNELS.get(base)
+        told = told_by(func)
         if told is None or self.closed:
             return
+        if kwargs:
+            # As the schema has them: what was named, then what is usual.
+            rest = func._schema.arguments[len(args):]
+            args = (*args, *(kwargs.get(one.name, one.default_value) for one in rest))
         told = told(args, out)
         if told is None:
             return
@@ -337,16 +340,48 @@ def operand(tensor):
     return list(tensor.shape), list(tensor.stride()), short(tensor.dtype)
 
 
+def summation(dims):
+    """As `reduction`, and how large the elements are that whole numbers are made before they are summed: truth values become int64."""
+
+    def told(args, out):
+        made, operands, numbers = reduction(dims)(args, out)
+        other = not args[0].dtype.is_floating_point and args[0].dtype != out.dtype
+        return made, operands, numbers + [out.dtype.itemsize] * other
+
+    return told
+
+
 def reduction(dims):
-    """A sum over the dimensions that the argument of this number names, or over all: a bit each."""
+    """Over the dimensions that the argument of this number names, or over all: a bit each."""
 
     def told(args, out):
         rank = max(args[0].dim(), 1)
         over = args[dims] if len(args) > dims else None
-        over = [over] if isinstance(over, int) else over or range(rank)
-        return out, [args[0]], [sum({1 << dim % rank for dim in over})]
+        # An overload without dimensions has its dtype there.
+        over = [over] if isinstance(over, int) else over if over and isinstance(over, (list, tuple)) else range(rank)
+        return out[-1] if isinstance(out, tuple) else out, [args[0]], [sum({1 << dim % rank for dim in over})]
 
     return told
+
+
+def along(number, of=lambda args, out: []):
+    """What is sorted or picked from, what else `of` says is given, and the dimension that the argument of this number names."""
+
+    def told(args, out):
+        dim = args[number] if len(args) > number else -1
+        return out[-1], [args[0], *of(args, out)], [dim % max(args[0].dim(), 1)]
+
+    return told
+
+
+def picked(args, out):
+    made, operands, numbers = along(2, lambda args, out: [out[0]])(args, out)
+    return made, operands, numbers + [int(args[4] if len(args) > 4 else True)]
+
+
+def group_norm_backward(args, out):
+    made = [tensor for tensor in out if tensor is not None]
+    return (made[-1], [args[1]], [args[8], int(args[9][0]), int(args[4] is not None)]) if made else None
 
 
 def layer_norm_backward(args, out):
@@ -360,6 +395,11 @@ def layer_norm_backward(args, out):
 def convolution_backward(args, out):
     made = [tensor for tensor in out if tensor is not None]
     return (made[-1], list(args[:3]), [int(out[2] is not None)]) if made else None
+
+
+def compared(reduction):
+    """A loss of an input and a target, where the argument of this number does not have it left element by element."""
+    return lambda args, out: (out, list(args[:2]), []) if out.dim() == 0 and (len(args) <= reduction or args[reduction]) else None
 
 
 def rows_added(args, out):
@@ -387,17 +427,34 @@ def flash(args, out):
 # Operators whose kernels hold something of their own while they run, which follows from what they are given: how that is told,
 # as the storage that is made last, the operands and numbers (docs/hull.md).
 KERNELS = {
-    "sum": reduction(1), "mean": reduction(1), "linalg_vector_norm": reduction(2),
+    "sum": summation(1), "mean": reduction(1), "linalg_vector_norm": reduction(2), "amax": reduction(1), "amin": reduction(1),
+    "max": reduction(1), "min": reduction(1), "max.dim": reduction(1), "min.dim": reduction(1), "argmax": reduction(1), "argmin": reduction(1),
+    "all": reduction(1), "all.dim": reduction(1), "any": reduction(1), "any.dim": reduction(1),
+    "var.correction": reduction(1), "std.correction": reduction(1), "var_mean.correction": reduction(1),
+    "sort.stable": along(2), "topk": picked,
+    "mse_loss": compared(2), "smooth_l1_loss": compared(2), "huber_loss": compared(2), "binary_cross_entropy": compared(3),
+    "native_group_norm": lambda args, out: (out[-1], [args[0]], [int(args[1] is not None or args[2] is not None)]),
+    "native_group_norm_backward": group_norm_backward,
     "native_layer_norm": lambda args, out: (out[-1], [args[0]], []),
     "native_layer_norm_backward": layer_norm_backward,
     "_softmax_backward_data": lambda args, out: (out, [args[1]], []),
     "embedding_dense_backward": lambda args, out: (out, [args[0], args[1]], []),
-    "convolution_backward": convolution_backward,
+    "convolution": lambda args, out: (out, list(args[:2]), []), "convolution_backward": convolution_backward,
     "index_put": rows_added, "index_put_": rows_added, "_index_put_impl_": rows_added, "_unsafe_index_put": rows_added,
     "_scaled_dot_product_flash_attention": flash,
     "_scaled_dot_product_efficient_attention": attention(2),
     "_scaled_dot_product_flash_attention_backward": lambda args, out: (out[2], [args[0], args[4]], []),
 }
+
+# The overloads of these that are told of, others of theirs being other operators (`max.other`).
+OVERLOADS = {"all", "amax", "amin", "any", "argmax", "argmin", "max", "min", "sort", "std", "var", "var_mean"}
+
+
+def told_by(func):
+    """How what this operator holds while it runs is told; `None` where it holds nothing."""
+    base = func._schema.name.split("::")[-1]
+    return KERNELS.get(name_of(func) if base in OVERLOADS else base)
+
 
 # Operators whose results have more memory than their sizes say.
 PADDED = set()
@@ -504,19 +561,19 @@ def watch_class():
             if replacement is not None:
                 out = replacement(func, *args, **kwargs)
                 if out is not NotImplemented:
-                    return self.seen(func, out, args)
+                    return self.seen(func, out, args, kwargs)
             if func._schema.is_mutable and func._schema.name.startswith("aten::_foreach_"):
                 # The card writes into the list it is given; fake tensors would go through copies of each.
                 return None
             if self.is_composite(func):
                 with self:
                     out = func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
-                return self.seen(func, out, args)
+                return self.seen(func, out, args, kwargs)
             base = func._schema.name.split("::")[-1]
             if base in PRODUCTS and not self.tape.closed:
                 bias = base in ("addmm", "addmv") and args[0].dim() == 1
                 self.tape.emit("b", int(bias))
-            return self.seen(func, self.run(func, args, kwargs), args)
+            return self.seen(func, self.run(func, args, kwargs), args, kwargs)
 
         def run(self, func, args, kwargs):
             """Runs an operator on fake tensors. What they remember of a call like it has tensors end with their last element: of one that
@@ -630,7 +687,7 @@ def watch_class():
             finally:
                 torch.Tensor.requires_grad_ = plain
 
-        def seen(self, func, out, args):
+        def seen(self, func, out, args, kwargs):
             leaves = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
             if func._schema.is_mutable:
                 self.tape.filled(name_of(func), leaves)
@@ -645,7 +702,7 @@ def watch_class():
             for tensor in leaves:
                 if tensor.device.type == "cuda":
                     self.tape.see(tensor)
-            self.tape.run(func, args, out)
+            self.tape.run(func, args, kwargs, out)
             return out
 
         def is_composite(self, func):

@@ -13,8 +13,7 @@ use crate::tensor::{Context, DType, Geometry, Kernels};
 type Dimension = (u64, u64);
 
 /// What `x.sum(dim)` takes beside its result while it runs, `x` as `input` has it, summed over the dimensions that `summed`
-/// names (`gpu_reduce_kernel` in `aten/src/ATen/native/cuda/Reduce.cuh`): the parts and one counter for every column of
-/// blocks. A sum in float64 or of inputs of 2 GiB and more, which is cut in pieces, is not followed.
+/// names: parts in float32, and of int64 in that.
 pub fn sum<'c>(
     cx: &'c Rc<Context>,
     op: Op,
@@ -22,14 +21,31 @@ pub fn sum<'c>(
     summed: impl Fn(usize) -> bool,
     dtype: DType,
 ) -> Option<Scratch<'c>> {
+    let unit = if dtype == DType::Int64 { DType::Int64 } else { DType::Float32 }.size();
+    reduced(cx, op, input, summed, (dtype, unit))
+}
+
+/// What a reduction takes beside its result while it runs (`gpu_reduce_kernel` in `aten/src/ATen/native/cuda/Reduce.cuh`): parts of
+/// `unit` bytes each (its `arg_t`), and one counter for every column of blocks. A sum in float64 or of inputs of 2 GiB and more, which
+/// is cut in pieces, is not followed.
+pub fn reduced<'c>(
+    cx: &'c Rc<Context>,
+    op: Op,
+    input: &Geometry,
+    summed: impl Fn(usize) -> bool,
+    (dtype, unit): (DType, u64),
+) -> Option<Scratch<'c>> {
     const IN_ONE_PIECE: u64 = 1 << 31;
     let Kernels::Cuda(..) = cx.machine().kernels else { return None };
-    let (sum, inputs) = shared(cx, input, summed)?;
-    if input.numel().saturating_mul(dtype.size()) >= IN_ONE_PIECE || sum.bytes(inputs) == 0 {
+    let (mut sum, inputs) = shared(cx, input, summed)?;
+    sum.unit = unit;
+    let bytes = sum.bytes(inputs);
+    if input.numel().saturating_mul(dtype.size()) >= IN_ONE_PIECE || bytes == 0 {
         return None;
     }
     let mut scratch = Scratch::of(cx, op)?;
-    let parts = scratch.hold(&[sum.bytes(inputs) / sum.unit], DType::Float32);
+    let part = if unit == DType::Float32.size() { DType::Float32 } else { DType::UInt8 };
+    let parts = scratch.hold(&[bytes / part.size()], part);
     cx.law(Law { storage: parts, count: inputs, rule: Rule::Sum(sum) });
     scratch.hold(&[sum.counters(inputs)], DType::Int32);
     scratch.held.reverse();
