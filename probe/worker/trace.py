@@ -86,6 +86,7 @@ class Tape:
         # The number of the first node behind every call and return of the forward, and where backward is among them.
         self.turns, self.place, self.after = [0], None, 0
         self.mute = self.closed = False
+        self.fake = None
 
     def emit(self, *instruction):
         if not self.closed:
@@ -223,23 +224,26 @@ class Tape:
         weakref.finalize(handle, lambda: self.emit("r", released)).atexit = False
         return handle
 
+    def fresh(self, handle):
+        """A tensor over storage of its own, as the one that was kept is over its own; made below whatever looks on."""
+        import torch
+        from torch._subclasses.fake_tensor import FakeTensor
+
+        plain = torch._C._DisableTorchDispatch()
+        with torch.no_grad():
+            if handle.bytes == 0 or math.prod(handle.sizes) == 0:
+                made = torch.empty_strided(handle.sizes, handle.strides, dtype=handle.dtype, device="meta")
+            else:
+                flat = torch.empty(handle.bytes // handle.dtype.itemsize, dtype=handle.dtype, device="meta")
+                made = flat.new_empty(0).set_(flat.untyped_storage(), handle.offset, handle.sizes, handle.strides)
+        del plain
+        return FakeTensor(self.fake, made, torch.device("cuda", 0))
+
     def unpack(self, handle):
         """A tensor over fresh storage of the same size, which stands for the one that was kept."""
-        import torch
-
         if not isinstance(handle, Handle):
             return handle
-        before, self.mute = self.mute, True
-        try:
-            with torch.no_grad():
-                if handle.bytes == 0 or math.prod(handle.sizes) == 0:
-                    tensor = torch.empty_strided(handle.sizes, handle.strides, dtype=handle.dtype, device="cuda")
-                else:
-                    flat = torch.empty(handle.bytes // handle.dtype.itemsize, dtype=handle.dtype, device="cuda")
-                    tensor = flat.as_strided(handle.sizes, handle.strides, handle.offset)
-                    del flat
-        finally:
-            self.mute = before
+        tensor = self.fresh(handle)
         storage = tensor.untyped_storage()
         self.reach()
         key, number, taken = storage._cdata, handle.storage, self.taken
@@ -446,6 +450,9 @@ KERNELS = {
     "_scaled_dot_product_flash_attention_backward": lambda args, out: (out[2], [args[0], args[4]], []),
 }
 
+# What calls on fake tensors have made, by what was told of them.
+MADE = {}
+
 # The overloads of these that are told of, others of theirs being other operators (`max.other`).
 OVERLOADS = {"all", "amax", "amin", "any", "argmax", "argmin", "max", "min", "sort", "std", "var", "var_mean"}
 
@@ -501,6 +508,50 @@ def watch_class():
 
     aten = torch.ops.aten
     card, meta = torch.device("cuda", 0), torch.device("meta")
+    plain_values = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+    def counted(things):
+        """How many fake tensors there are, and how many of the host."""
+        fake = host = 0
+        for thing in things:
+            if isinstance(thing, torch.Tensor):
+                if isinstance(thing, FakeTensor):
+                    fake += 1
+                else:
+                    host += 1
+            elif isinstance(thing, (list, tuple)):
+                more = counted(thing)
+                fake, host = fake + more[0], host + more[1]
+        return fake, host
+
+    def wants_gradient(things):
+        """Whether one of them wants a gradient."""
+        for thing in things:
+            if isinstance(thing, torch.Tensor):
+                if thing.requires_grad:
+                    return True
+            elif isinstance(thing, (list, tuple)) and wants_gradient(thing):
+                return True
+        return False
+
+    def told_apart(things, told):
+        """Writes down what tells a call from others; whether that is all there is to it."""
+        for thing in things:
+            kind = type(thing)
+            if kind is FakeTensor or kind is torch.nn.Parameter and isinstance(thing, FakeTensor):
+                if thing.constant is not None or thing.dtype.is_complex:
+                    return False
+                told += (kind, thing.shape, thing.stride(), thing.dtype, thing.storage_offset(), thing.fake_device)
+            elif kind in (list, tuple, torch.Size):
+                told += (list, len(thing))
+                if not told_apart(thing, told):
+                    return False
+            elif kind in plain_values:
+                # 1 and 1.0 are as equal as the tensors they make are not.
+                told += (kind, thing)
+            else:
+                return False
+        return True
 
     class Watch(TorchDispatchMode):
         """Sees every operator that reaches the card, and has those that are made of others run as them."""
@@ -514,7 +565,7 @@ def watch_class():
             self.truths = []
             self.sole, self.samples = None, None
             self.instead = replacements(self)
-            self.fake = None
+            self.fake, self.remembered = None, {}
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             kwargs = kwargs or {}
@@ -525,13 +576,10 @@ def watch_class():
             self.tape.reach()
             if kwargs.get("device") == meta:
                 kwargs = {**kwargs, "device": card}
-            fake = host = 0
-            for tensor in tree_leaves((args, kwargs)):
-                if isinstance(tensor, FakeTensor):
-                    fake += 1
-                elif isinstance(tensor, torch.Tensor):
-                    host += 1
-            tensor = None
+            fake, host = counted(args)
+            if kwargs:
+                more = counted(kwargs.values())
+                fake, host = fake + more[0], host + more[1]
             place = kwargs.get("device")
             if fake == 0 and (place is None or torch.device(place).type == "cpu"):
                 # Numbers of the host are computed, and can be asked for.
@@ -584,13 +632,83 @@ def watch_class():
                     return func(*args, **kwargs)
                 finally:
                     self.fake.cache_enabled = before
+            known = self.call_of(func, args, kwargs)
+            made = None if known is None else MADE.get(known)
+            if made is not None:
+                return self.made_again(made, args)
             out = func(*args, **kwargs)
             for made in out if isinstance(out, (tuple, list)) else (out,):
                 if isinstance(made, FakeTensor) and not func.is_view and not made.is_contiguous() and made.numel():
                     last = made.storage_offset() + sum((n - 1) * step for n, step in zip(made.shape, made.stride()))
                     if made.untyped_storage().nbytes() > (last + 1) * made.dtype.itemsize:
                         PADDED.add(func)
+            if known is not None and func not in PADDED:
+                made = self.described(func, args, out)
+                if made is not None:
+                    MADE[known] = made
             return out
+
+        def call_of(self, func, args, kwargs):
+            """A call as far as what it makes follows from that, or `None`. Fake tensors remember calls themselves, at several times the
+            price."""
+            remembered = self.remembered.get(func)
+            if remembered is None:
+                tags = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view)
+                remembered = self.remembered[func] = (
+                    func.namespace == "aten" and not func._schema.is_mutable and not any(tag in func.tags for tag in tags)
+                    and not (func.is_view and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
+                )
+            if not remembered:
+                return None
+            told = [func, torch.get_default_dtype()]
+            if not (told_apart(args, told) and (not kwargs or told_apart(kwargs, told) and told_apart(kwargs.values(), told))):
+                return None
+            return tuple(told)
+
+        def described(self, func, args, out):
+            """What an operator made, as far as it can be made again: fresh tensors that end with their last element, or a view of the
+            first that it was given."""
+            whole = isinstance(out, (tuple, list))
+            if whole and (func.is_view or type(out) is not tuple):
+                return None
+            parts = []
+            for made in out if whole else (out,):
+                if made is None:
+                    parts.append(None)
+                    continue
+                if type(made) is not FakeTensor or made.constant is not None or made.fake_device != card or made.dtype.is_complex:
+                    return None
+                sizes, strides, offset = tuple(made.shape), tuple(made.stride()), made.storage_offset()
+                storage = made.untyped_storage()
+                if func.is_view:
+                    if type(args[0]) is not FakeTensor or storage._cdata != args[0].untyped_storage()._cdata:
+                        return None
+                else:
+                    last = 0 if made.numel() == 0 else 1 + sum((n - 1) * step for n, step in zip(sizes, strides))
+                    held = [storage._cdata == one.untyped_storage()._cdata for one in tree_leaves(args) if isinstance(one, torch.Tensor)]
+                    if offset or storage.nbytes() != last * made.dtype.itemsize or any(held):
+                        return None
+                parts.append((sizes, strides, made.dtype, offset, func.is_view))
+            return parts, whole
+
+        def made_again(self, made, args):
+            parts, whole = made
+            if not whole:
+                return self.one_again(parts[0], args)
+            return tuple([self.one_again(part, args) for part in parts])
+
+        def one_again(self, part, args):
+            if part is None:
+                return None
+            sizes, strides, dtype, offset, viewed = part
+            # Below whatever looks on.
+            plain = torch._C._DisableTorchDispatch()
+            if viewed:
+                empty = torch.empty(0, dtype=dtype, device=meta).set_(args[0].untyped_storage(), offset, sizes, strides)
+            else:
+                empty = torch.empty_strided(sizes, strides, dtype=dtype, device=meta)
+            del plain
+            return FakeTensor(self.fake, empty, card)
 
         def chance(self, drawn):
             """A number that the host draws to decide by, as whether a layer is left out (`layerdrop`): the same each
@@ -688,10 +806,10 @@ def watch_class():
                 torch.Tensor.requires_grad_ = plain
 
         def seen(self, func, out, args, kwargs):
-            leaves = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+            leaves = [out] if isinstance(out, torch.Tensor) else [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
             if func._schema.is_mutable:
                 self.tape.filled(name_of(func), leaves)
-            if any(isinstance(t, torch.Tensor) and t.requires_grad for t in tree_leaves(args)):
+            if wants_gradient(args):
                 self.made = [weakref.ref(t) for t in leaves]
                 self.rebased = func._schema.is_mutable
                 if self.rebased:
@@ -2044,7 +2162,7 @@ def record(job, module, sizes, precision, capability, direct, checkpoint, varian
                         Names(module, model=model, batch=batch, **batch))
 
     watch = watch_class()(tape, job.get("answers") or {})
-    watch.fake = FakeTensorMode(allow_non_fake_inputs=True)
+    watch.fake = tape.fake = FakeTensorMode(allow_non_fake_inputs=True)
     compiler = Compiler(tape, attention.capability) if variant.get("compile") else None
     # It is called through this, and is otherwise the model itself.
     called = model
