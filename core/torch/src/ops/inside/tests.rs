@@ -312,7 +312,7 @@ fn kernels_that_a_recording_tells_of_hold_what_was_asked_for() {
     let given = |sizes: &[u64], dtype| Given { geometry: Geometry::contiguous(sizes), dtype };
     let told = |name: &str, given: &[Given], numbers: &[u32]| {
         let cx = on(Kernels::Cuda(9, 0), "2.11");
-        cx.set_machine(Machine { multiprocessors: 132, ..cx.machine().clone() });
+        cx.set_machine(Machine { multiprocessors: 132, ..cx.machine() });
         ToldKernel::of(name, given.to_vec(), numbers.to_vec()).unwrap().run(&cx, &Geometry::contiguous(&[1]));
         peak(&cx)
     };
