@@ -273,3 +273,64 @@ fn a_recorded_models_peaks_are_the_estimates() {
     let apart = figure(&estimate, "allocated").abs_diff(figure(peak, "allocated"));
     assert!(apart <= 4096, "{estimate} {peak}");
 }
+
+/// A model of a user's own whose kernels hold something of their own: group norm on points that lie another way, one number out of many,
+/// rows that are sorted and picked from.
+const SCRATCH: &str = "\
+import torch, torch.nn as nn, torch.nn.functional as F
+
+class Own(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv1d(256, 256, 3, padding=1), nn.GroupNorm(256, 256)
+
+    def forward(self, x):
+        x = self.norm(self.conv(x.transpose(1, 2)))
+        rows = x.flatten(1)
+        first, _ = rows.topk(6000)
+        ordered, _ = x.sort(-1)
+        return x * torch.ops.aten.sum.dim_IntList(rows, dim=[1])[:, None, None], first.mean() + ordered.amax((0, 1)).mean() + rows.var()
+
+def loss(model, x, y):
+    out, more = model(x)
+    return F.mse_loss(out, y) + more
+
+if __name__ == '__main__':
+    model = Own().cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(2):
+        x, y = torch.zeros(4, 5000, 256).cuda(), torch.zeros(4, 256, 5000).cuda()
+        value = loss(model, x, y)
+        value.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+";
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn what_a_recorded_models_kernels_hold_is_in_its_peaks() {
+    let folder = folder("scratch");
+    fs::write(folder.join("own.py"), SCRATCH).unwrap();
+    let Some(peaks) = rehearsed(&folder, &["own.py"]) else { return };
+    let hull = folder.join("own.hull");
+    let mut trace = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    trace.current_dir(&folder).args(["trace", "own.py:Own", "--input", "x=float32[B,5000,256]"]);
+    trace.args(["--input", "y=float32[B,256,5000]", "--loss", "loss(model, x, y)", "--precision", "fp32"]);
+    trace.args(["--gpu", CARD, "-o"]).arg(&hull);
+    if let Some(python) = env::var_os("PLIMSOLL_TEST_PYTHON") {
+        trace.arg("--python").arg(python);
+    }
+    let traced = trace.output().unwrap();
+    assert!(traced.status.success(), "{}", String::from_utf8_lossy(&traced.stderr));
+    let estimate = estimated(&json!({
+        "model": { "hull": hull },
+        "input": { "batch": 4 },
+        "training": { "precision": "fp32", "optimizer": "adamw", "clip_grad_norm": false },
+        "device": { "gpu": CARD },
+    }));
+    let figure = |of: &Value, name: &str| of[name].as_u64().unwrap();
+    let peak = &peaks["peak"];
+    assert_eq!(figure(&estimate, "reserved"), figure(peak, "reserved"), "{estimate} {peak}");
+    let apart = figure(&estimate, "allocated").abs_diff(figure(peak, "allocated"));
+    assert!(apart <= 4096, "{estimate} {peak}");
+}

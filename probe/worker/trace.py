@@ -86,6 +86,7 @@ class Tape:
         # The number of the first node behind every call and return of the forward, and where backward is among them.
         self.turns, self.place, self.after = [0], None, 0
         self.mute = self.closed = False
+        self.fake = None
 
     def emit(self, *instruction):
         if not self.closed:
@@ -171,12 +172,15 @@ class Tape:
                 if known is not None and self.storages[known[0]][3] == BUFFER:
                     self.storages[known[0]][3] = name
 
-    def run(self, func, args, out):
+    def run(self, func, args, kwargs, out):
         """Notes what a kernel was given that holds something of its own while it runs, beside what it has just made."""
-        base = func._schema.name.split("::")[-1]
-        told = KERNELS.get(base)
+        told = told_by(func)
         if told is None or self.closed:
             return
+        if kwargs:
+            # As the schema has them: what was named, then what is usual.
+            rest = func._schema.arguments[len(args):]
+            args = (*args, *(kwargs.get(one.name, one.default_value) for one in rest))
         told = told(args, out)
         if told is None:
             return
@@ -220,23 +224,26 @@ class Tape:
         weakref.finalize(handle, lambda: self.emit("r", released)).atexit = False
         return handle
 
+    def fresh(self, handle):
+        """A tensor over storage of its own, as the one that was kept is over its own; made below whatever looks on."""
+        import torch
+        from torch._subclasses.fake_tensor import FakeTensor
+
+        plain = torch._C._DisableTorchDispatch()
+        with torch.no_grad():
+            if handle.bytes == 0 or math.prod(handle.sizes) == 0:
+                made = torch.empty_strided(handle.sizes, handle.strides, dtype=handle.dtype, device="meta")
+            else:
+                flat = torch.empty(handle.bytes // handle.dtype.itemsize, dtype=handle.dtype, device="meta")
+                made = flat.new_empty(0).set_(flat.untyped_storage(), handle.offset, handle.sizes, handle.strides)
+        del plain
+        return FakeTensor(self.fake, made, torch.device("cuda", 0))
+
     def unpack(self, handle):
         """A tensor over fresh storage of the same size, which stands for the one that was kept."""
-        import torch
-
         if not isinstance(handle, Handle):
             return handle
-        before, self.mute = self.mute, True
-        try:
-            with torch.no_grad():
-                if handle.bytes == 0 or math.prod(handle.sizes) == 0:
-                    tensor = torch.empty_strided(handle.sizes, handle.strides, dtype=handle.dtype, device="cuda")
-                else:
-                    flat = torch.empty(handle.bytes // handle.dtype.itemsize, dtype=handle.dtype, device="cuda")
-                    tensor = flat.as_strided(handle.sizes, handle.strides, handle.offset)
-                    del flat
-        finally:
-            self.mute = before
+        tensor = self.fresh(handle)
         storage = tensor.untyped_storage()
         self.reach()
         key, number, taken = storage._cdata, handle.storage, self.taken
@@ -337,16 +344,48 @@ def operand(tensor):
     return list(tensor.shape), list(tensor.stride()), short(tensor.dtype)
 
 
+def summation(dims):
+    """As `reduction`, and how large the elements are that whole numbers are made before they are summed: truth values become int64."""
+
+    def told(args, out):
+        made, operands, numbers = reduction(dims)(args, out)
+        other = not args[0].dtype.is_floating_point and args[0].dtype != out.dtype
+        return made, operands, numbers + [out.dtype.itemsize] * other
+
+    return told
+
+
 def reduction(dims):
-    """A sum over the dimensions that the argument of this number names, or over all: a bit each."""
+    """Over the dimensions that the argument of this number names, or over all: a bit each."""
 
     def told(args, out):
         rank = max(args[0].dim(), 1)
         over = args[dims] if len(args) > dims else None
-        over = [over] if isinstance(over, int) else over or range(rank)
-        return out, [args[0]], [sum({1 << dim % rank for dim in over})]
+        # An overload without dimensions has its dtype there.
+        over = [over] if isinstance(over, int) else over if over and isinstance(over, (list, tuple)) else range(rank)
+        return out[-1] if isinstance(out, tuple) else out, [args[0]], [sum({1 << dim % rank for dim in over})]
 
     return told
+
+
+def along(number, of=lambda args, out: []):
+    """What is sorted or picked from, what else `of` says is given, and the dimension that the argument of this number names."""
+
+    def told(args, out):
+        dim = args[number] if len(args) > number else -1
+        return out[-1], [args[0], *of(args, out)], [dim % max(args[0].dim(), 1)]
+
+    return told
+
+
+def picked(args, out):
+    made, operands, numbers = along(2, lambda args, out: [out[0]])(args, out)
+    return made, operands, numbers + [int(args[4] if len(args) > 4 else True)]
+
+
+def group_norm_backward(args, out):
+    made = [tensor for tensor in out if tensor is not None]
+    return (made[-1], [args[1]], [args[8], int(args[9][0]), int(args[4] is not None)]) if made else None
 
 
 def layer_norm_backward(args, out):
@@ -360,6 +399,11 @@ def layer_norm_backward(args, out):
 def convolution_backward(args, out):
     made = [tensor for tensor in out if tensor is not None]
     return (made[-1], list(args[:3]), [int(out[2] is not None)]) if made else None
+
+
+def compared(reduction):
+    """A loss of an input and a target, where the argument of this number does not have it left element by element."""
+    return lambda args, out: (out, list(args[:2]), []) if out.dim() == 0 and (len(args) <= reduction or args[reduction]) else None
 
 
 def rows_added(args, out):
@@ -387,17 +431,37 @@ def flash(args, out):
 # Operators whose kernels hold something of their own while they run, which follows from what they are given: how that is told,
 # as the storage that is made last, the operands and numbers (docs/hull.md).
 KERNELS = {
-    "sum": reduction(1), "mean": reduction(1), "linalg_vector_norm": reduction(2),
+    "sum": summation(1), "mean": reduction(1), "linalg_vector_norm": reduction(2), "amax": reduction(1), "amin": reduction(1),
+    "max": reduction(1), "min": reduction(1), "max.dim": reduction(1), "min.dim": reduction(1), "argmax": reduction(1), "argmin": reduction(1),
+    "all": reduction(1), "all.dim": reduction(1), "any": reduction(1), "any.dim": reduction(1),
+    "var.correction": reduction(1), "std.correction": reduction(1), "var_mean.correction": reduction(1),
+    "sort.stable": along(2), "topk": picked,
+    "mse_loss": compared(2), "smooth_l1_loss": compared(2), "huber_loss": compared(2), "binary_cross_entropy": compared(3),
+    "native_group_norm": lambda args, out: (out[-1], [args[0]], [int(args[1] is not None or args[2] is not None)]),
+    "native_group_norm_backward": group_norm_backward,
     "native_layer_norm": lambda args, out: (out[-1], [args[0]], []),
     "native_layer_norm_backward": layer_norm_backward,
     "_softmax_backward_data": lambda args, out: (out, [args[1]], []),
     "embedding_dense_backward": lambda args, out: (out, [args[0], args[1]], []),
-    "convolution_backward": convolution_backward,
+    "convolution": lambda args, out: (out, list(args[:2]), []), "convolution_backward": convolution_backward,
     "index_put": rows_added, "index_put_": rows_added, "_index_put_impl_": rows_added, "_unsafe_index_put": rows_added,
     "_scaled_dot_product_flash_attention": flash,
     "_scaled_dot_product_efficient_attention": attention(2),
     "_scaled_dot_product_flash_attention_backward": lambda args, out: (out[2], [args[0], args[4]], []),
 }
+
+# What calls on fake tensors have made, by what was told of them.
+MADE = {}
+
+# The overloads of these that are told of, others of theirs being other operators (`max.other`).
+OVERLOADS = {"all", "amax", "amin", "any", "argmax", "argmin", "max", "min", "sort", "std", "var", "var_mean"}
+
+
+def told_by(func):
+    """How what this operator holds while it runs is told; `None` where it holds nothing."""
+    base = func._schema.name.split("::")[-1]
+    return KERNELS.get(name_of(func) if base in OVERLOADS else base)
+
 
 # Operators whose results have more memory than their sizes say.
 PADDED = set()
@@ -444,6 +508,50 @@ def watch_class():
 
     aten = torch.ops.aten
     card, meta = torch.device("cuda", 0), torch.device("meta")
+    plain_values = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+    def counted(things):
+        """How many fake tensors there are, and how many of the host."""
+        fake = host = 0
+        for thing in things:
+            if isinstance(thing, torch.Tensor):
+                if isinstance(thing, FakeTensor):
+                    fake += 1
+                else:
+                    host += 1
+            elif isinstance(thing, (list, tuple)):
+                more = counted(thing)
+                fake, host = fake + more[0], host + more[1]
+        return fake, host
+
+    def wants_gradient(things):
+        """Whether one of them wants a gradient."""
+        for thing in things:
+            if isinstance(thing, torch.Tensor):
+                if thing.requires_grad:
+                    return True
+            elif isinstance(thing, (list, tuple)) and wants_gradient(thing):
+                return True
+        return False
+
+    def told_apart(things, told):
+        """Writes down what tells a call from others; whether that is all there is to it."""
+        for thing in things:
+            kind = type(thing)
+            if kind is FakeTensor or kind is torch.nn.Parameter and isinstance(thing, FakeTensor):
+                if thing.constant is not None or thing.dtype.is_complex:
+                    return False
+                told += (kind, thing.shape, thing.stride(), thing.dtype, thing.storage_offset(), thing.fake_device)
+            elif kind in (list, tuple, torch.Size):
+                told += (list, len(thing))
+                if not told_apart(thing, told):
+                    return False
+            elif kind in plain_values:
+                # 1 and 1.0 are as equal as the tensors they make are not.
+                told += (kind, thing)
+            else:
+                return False
+        return True
 
     class Watch(TorchDispatchMode):
         """Sees every operator that reaches the card, and has those that are made of others run as them."""
@@ -457,7 +565,7 @@ def watch_class():
             self.truths = []
             self.sole, self.samples = None, None
             self.instead = replacements(self)
-            self.fake = None
+            self.fake, self.remembered = None, {}
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             kwargs = kwargs or {}
@@ -468,13 +576,10 @@ def watch_class():
             self.tape.reach()
             if kwargs.get("device") == meta:
                 kwargs = {**kwargs, "device": card}
-            fake = host = 0
-            for tensor in tree_leaves((args, kwargs)):
-                if isinstance(tensor, FakeTensor):
-                    fake += 1
-                elif isinstance(tensor, torch.Tensor):
-                    host += 1
-            tensor = None
+            fake, host = counted(args)
+            if kwargs:
+                more = counted(kwargs.values())
+                fake, host = fake + more[0], host + more[1]
             place = kwargs.get("device")
             if fake == 0 and (place is None or torch.device(place).type == "cpu"):
                 # Numbers of the host are computed, and can be asked for.
@@ -504,19 +609,19 @@ def watch_class():
             if replacement is not None:
                 out = replacement(func, *args, **kwargs)
                 if out is not NotImplemented:
-                    return self.seen(func, out, args)
+                    return self.seen(func, out, args, kwargs)
             if func._schema.is_mutable and func._schema.name.startswith("aten::_foreach_"):
                 # The card writes into the list it is given; fake tensors would go through copies of each.
                 return None
             if self.is_composite(func):
                 with self:
                     out = func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
-                return self.seen(func, out, args)
+                return self.seen(func, out, args, kwargs)
             base = func._schema.name.split("::")[-1]
             if base in PRODUCTS and not self.tape.closed:
                 bias = base in ("addmm", "addmv") and args[0].dim() == 1
                 self.tape.emit("b", int(bias))
-            return self.seen(func, self.run(func, args, kwargs), args)
+            return self.seen(func, self.run(func, args, kwargs), args, kwargs)
 
         def run(self, func, args, kwargs):
             """Runs an operator on fake tensors. What they remember of a call like it has tensors end with their last element: of one that
@@ -527,13 +632,83 @@ def watch_class():
                     return func(*args, **kwargs)
                 finally:
                     self.fake.cache_enabled = before
+            known = self.call_of(func, args, kwargs)
+            made = None if known is None else MADE.get(known)
+            if made is not None:
+                return self.made_again(made, args)
             out = func(*args, **kwargs)
             for made in out if isinstance(out, (tuple, list)) else (out,):
                 if isinstance(made, FakeTensor) and not func.is_view and not made.is_contiguous() and made.numel():
                     last = made.storage_offset() + sum((n - 1) * step for n, step in zip(made.shape, made.stride()))
                     if made.untyped_storage().nbytes() > (last + 1) * made.dtype.itemsize:
                         PADDED.add(func)
+            if known is not None and func not in PADDED:
+                made = self.described(func, args, out)
+                if made is not None:
+                    MADE[known] = made
             return out
+
+        def call_of(self, func, args, kwargs):
+            """A call as far as what it makes follows from that, or `None`. Fake tensors remember calls themselves, at several times the
+            price."""
+            remembered = self.remembered.get(func)
+            if remembered is None:
+                tags = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view)
+                remembered = self.remembered[func] = (
+                    func.namespace == "aten" and not func._schema.is_mutable and not any(tag in func.tags for tag in tags)
+                    and not (func.is_view and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
+                )
+            if not remembered:
+                return None
+            told = [func, torch.get_default_dtype()]
+            if not (told_apart(args, told) and (not kwargs or told_apart(kwargs, told) and told_apart(kwargs.values(), told))):
+                return None
+            return tuple(told)
+
+        def described(self, func, args, out):
+            """What an operator made, as far as it can be made again: fresh tensors that end with their last element, or a view of the
+            first that it was given."""
+            whole = isinstance(out, (tuple, list))
+            if whole and (func.is_view or type(out) is not tuple):
+                return None
+            parts = []
+            for made in out if whole else (out,):
+                if made is None:
+                    parts.append(None)
+                    continue
+                if type(made) is not FakeTensor or made.constant is not None or made.fake_device != card or made.dtype.is_complex:
+                    return None
+                sizes, strides, offset = tuple(made.shape), tuple(made.stride()), made.storage_offset()
+                storage = made.untyped_storage()
+                if func.is_view:
+                    if type(args[0]) is not FakeTensor or storage._cdata != args[0].untyped_storage()._cdata:
+                        return None
+                else:
+                    last = 0 if made.numel() == 0 else 1 + sum((n - 1) * step for n, step in zip(sizes, strides))
+                    held = [storage._cdata == one.untyped_storage()._cdata for one in tree_leaves(args) if isinstance(one, torch.Tensor)]
+                    if offset or storage.nbytes() != last * made.dtype.itemsize or any(held):
+                        return None
+                parts.append((sizes, strides, made.dtype, offset, func.is_view))
+            return parts, whole
+
+        def made_again(self, made, args):
+            parts, whole = made
+            if not whole:
+                return self.one_again(parts[0], args)
+            return tuple([self.one_again(part, args) for part in parts])
+
+        def one_again(self, part, args):
+            if part is None:
+                return None
+            sizes, strides, dtype, offset, viewed = part
+            # Below whatever looks on.
+            plain = torch._C._DisableTorchDispatch()
+            if viewed:
+                empty = torch.empty(0, dtype=dtype, device=meta).set_(args[0].untyped_storage(), offset, sizes, strides)
+            else:
+                empty = torch.empty_strided(sizes, strides, dtype=dtype, device=meta)
+            del plain
+            return FakeTensor(self.fake, empty, card)
 
         def chance(self, drawn):
             """A number that the host draws to decide by, as whether a layer is left out (`layerdrop`): the same each
@@ -630,11 +805,11 @@ def watch_class():
             finally:
                 torch.Tensor.requires_grad_ = plain
 
-        def seen(self, func, out, args):
-            leaves = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+        def seen(self, func, out, args, kwargs):
+            leaves = [out] if isinstance(out, torch.Tensor) else [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
             if func._schema.is_mutable:
                 self.tape.filled(name_of(func), leaves)
-            if any(isinstance(t, torch.Tensor) and t.requires_grad for t in tree_leaves(args)):
+            if wants_gradient(args):
                 self.made = [weakref.ref(t) for t in leaves]
                 self.rebased = func._schema.is_mutable
                 if self.rebased:
@@ -645,7 +820,7 @@ def watch_class():
             for tensor in leaves:
                 if tensor.device.type == "cuda":
                     self.tape.see(tensor)
-            self.tape.run(func, args, out)
+            self.tape.run(func, args, kwargs, out)
             return out
 
         def is_composite(self, func):
@@ -1987,7 +2162,7 @@ def record(job, module, sizes, precision, capability, direct, checkpoint, varian
                         Names(module, model=model, batch=batch, **batch))
 
     watch = watch_class()(tape, job.get("answers") or {})
-    watch.fake = FakeTensorMode(allow_non_fake_inputs=True)
+    watch.fake = tape.fake = FakeTensorMode(allow_non_fake_inputs=True)
     compiler = Compiler(tape, attention.capability) if variant.get("compile") else None
     # It is called through this, and is otherwise the model itself.
     called = model

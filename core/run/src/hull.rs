@@ -196,8 +196,10 @@ impl Player {
     /// A storage comes.
     fn come(&self, cx: &Rc<Context>, storage: u32, kind: Option<Kind>) -> Tensor {
         let born = self.tape.tape().storages[storage as usize];
+        let bytes = self.bytes[storage as usize];
+        let kernel = self.kernels.get(storage as usize).and_then(Option::as_ref);
         cx.told(Told {
-            bytes: self.bytes[storage as usize],
+            bytes: kernel.and_then(|kernel| kernel.keeps(cx)).map_or(bytes, |kept| kept.max(bytes)),
             op: self.ops[born.op as usize],
             grad_fn: self.nodes[born.node as usize],
             module: self.modules[born.module as usize],

@@ -256,11 +256,14 @@ class Loop(worker.Run):
         self.optimizers = worker.make_optimizers(training, self.model, self.parameters, packages, runs.Card(), None)
         self.scaler = worker.make_scaler("cuda") if training["precision"] == "fp16-amp" else None
         self.detached = trace.get("detach_loss", True)
+        # A file's own functions, as of a loss.
+        file = trace["model"].partition(":")[0]
+        own = vars(sys.modules[pathlib.Path(file).stem]) if file.endswith(".py") else {}
 
         def compute_loss(model, batch, autocast):
             with autocast:
                 names = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, "model": model, "batch": batch}
-                return None, eval(code, {**names, **batch})
+                return None, eval(code, {**own, **names, **batch})
 
         self.compute_loss = compute_loss
 

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use super::attention::heads_first;
 use super::conv::{is_channels_last, is_ready};
-use super::inside::{self, Scratch, Sizes};
+use super::inside::{self, GroupNormBackward, Scratch, Sizes};
 use crate::Op;
-use crate::tensor::{Context, DType, Geometry};
+use crate::tensor::{Context, DType, Geometry, Kernels};
 
 /// A tensor that a kernel was given.
 #[derive(Clone, Debug)]
@@ -29,8 +29,19 @@ pub struct ToldKernel {
 /// Which of them.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// A sum, mean or norm: the tensor; the dimensions that are summed, a bit each.
+    /// A sum, mean or norm: the tensor; the dimensions that are summed, a bit each, and the bytes of an element of the copy that is
+    /// made of numbers that are summed as others (`make_reduction` in `aten/src/ATen/native/ReduceOpsUtils.h`).
     Sum(Op),
+    /// Another reduction, as a sum.
+    Reduced(Op, Part),
+    /// The input; whether there is a weight or a bias.
+    GroupNorm,
+    /// The input; how many groups, whether it has a gradient, whether there is a weight.
+    GroupNormBackward,
+    /// The tensor; the dimension.
+    Sort,
+    /// The tensor, and the values that come out; the dimension, and whether they are sorted.
+    Topk,
     /// The input.
     Normalized,
     /// The gradient that goes in, the input, the weight; how many gradients of weight and bias are made.
@@ -41,8 +52,12 @@ enum Kind {
     Embedding,
     /// What is added, and one tensor of row numbers.
     Rows,
-    /// The gradient that goes in, the input, the weight; whether a bias has one.
+    /// The input and the weight.
     Convolution,
+    /// The gradient that goes in, the input, the weight; whether a bias has one.
+    ConvolutionBackward,
+    /// The input and the target of a loss that is one number.
+    Loss(Op, Full),
     /// Queries and keys.
     Flash,
     /// Queries and values.
@@ -51,16 +66,71 @@ enum Kind {
     FlashBackward,
 }
 
+/// What the blocks of a reduction hand to one another (`arg_t` of its operation).
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    /// A number of the input's type (`ReduceMinValuesKernel.cu`, `ReduceLogicKernel.cu`).
+    Number,
+    /// A number and its place, or a mean and its moments (`ReduceArgMaxKernel.cu`, `std_var_kernel_impl`).
+    Pair,
+}
+
+impl Part {
+    fn bytes(self, dtype: DType) -> u64 {
+        match self {
+            Self::Number => dtype.size(),
+            Self::Pair => 16,
+        }
+    }
+}
+
+/// Where a loss writes what it is of every element, before they are summed up (seen with PyTorch 2.11 on a simulated H100).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Full {
+    /// Into its result, which then has the sum at its beginning (`binary_cross_entropy_out_cuda` in Loss.cu).
+    Kept,
+    /// Into one beside that (`huber_loss` in Loss.cpp).
+    Beside,
+    /// Into one, and the result has as much memory (`mse_loss_out`, `smooth_l1_loss_out` in BinaryOps.cpp and Loss.cpp).
+    Both,
+}
+
 /// What holds something while it runs, by the operator's name.
-const KINDS: [(Op, Kind); 11] = [
+const KINDS: [(Op, Kind); 37] = [
+    (Op::Sum, Kind::Sum(Op::Sum)),
     (Op::SumDimIntList, Kind::Sum(Op::SumDimIntList)),
+    (Op::Mean, Kind::Sum(Op::Mean)),
     (Op::MeanDim, Kind::Sum(Op::MeanDim)),
     (Op::LinalgVectorNorm, Kind::Sum(Op::LinalgVectorNorm)),
+    (Op::Amax, Kind::Reduced(Op::Amax, Part::Number)),
+    (Op::Amin, Kind::Reduced(Op::Amin, Part::Number)),
+    (Op::Max, Kind::Reduced(Op::Max, Part::Number)),
+    (Op::Min, Kind::Reduced(Op::Min, Part::Number)),
+    (Op::All, Kind::Reduced(Op::All, Part::Number)),
+    (Op::AllDim, Kind::Reduced(Op::AllDim, Part::Number)),
+    (Op::Any, Kind::Reduced(Op::Any, Part::Number)),
+    (Op::AnyDim, Kind::Reduced(Op::AnyDim, Part::Number)),
+    (Op::MaxDim, Kind::Reduced(Op::MaxDim, Part::Pair)),
+    (Op::MinDim, Kind::Reduced(Op::MinDim, Part::Pair)),
+    (Op::Argmax, Kind::Reduced(Op::Argmax, Part::Pair)),
+    (Op::Argmin, Kind::Reduced(Op::Argmin, Part::Pair)),
+    (Op::VarCorrection, Kind::Reduced(Op::VarCorrection, Part::Pair)),
+    (Op::StdCorrection, Kind::Reduced(Op::StdCorrection, Part::Pair)),
+    (Op::VarMeanCorrection, Kind::Reduced(Op::VarMeanCorrection, Part::Pair)),
+    (Op::NativeGroupNorm, Kind::GroupNorm),
+    (Op::NativeGroupNormBackward, Kind::GroupNormBackward),
+    (Op::SortStable, Kind::Sort),
+    (Op::Topk, Kind::Topk),
     (Op::NativeLayerNorm, Kind::Normalized),
     (Op::NativeLayerNormBackward, Kind::LayerNorm),
     (Op::SoftmaxBackwardData, Kind::Softmax),
     (Op::EmbeddingDenseBackward, Kind::Embedding),
-    (Op::ConvolutionBackward, Kind::Convolution),
+    (Op::MseLoss, Kind::Loss(Op::MseLoss, Full::Both)),
+    (Op::SmoothL1Loss, Kind::Loss(Op::SmoothL1Loss, Full::Both)),
+    (Op::HuberLoss, Kind::Loss(Op::HuberLoss, Full::Beside)),
+    (Op::BinaryCrossEntropy, Kind::Loss(Op::BinaryCrossEntropy, Full::Kept)),
+    (Op::Convolution, Kind::Convolution),
+    (Op::ConvolutionBackward, Kind::ConvolutionBackward),
     (Op::ScaledDotProductFlashAttention, Kind::Flash),
     (Op::ScaledDotProductEfficientAttention, Kind::Efficient),
     (Op::ScaledDotProductFlashAttentionBackward, Kind::FlashBackward),
@@ -96,10 +166,34 @@ impl ToldKernel {
             return;
         }
         let number = |at: usize| self.numbers.get(at).copied().unwrap_or(0);
+        let summed = |i: usize| 1u32.checked_shl(i as u32).is_some_and(|bit| number(0) & bit != 0);
         match (self.kind, &self.given[..]) {
             (Kind::Sum(op), [x]) => {
-                let summed = |i: usize| 1u32.checked_shl(i as u32).is_some_and(|bit| number(0) & bit != 0);
-                drop(inside::sum(cx, op, &x.geometry, summed, x.dtype));
+                let converted =
+                    [DType::Int64, DType::Float32].into_iter().find(|dtype| dtype.size() == u64::from(number(1)));
+                let copy = converted.and_then(|dtype| Scratch::converted(cx, op, x.geometry.dims(), dtype));
+                let geometry = if converted.is_some() { x.geometry.preserved() } else { x.geometry.clone() };
+                drop((inside::sum(cx, op, &geometry, summed, converted.unwrap_or(x.dtype)), copy));
+            }
+            (Kind::Reduced(op, part), [x]) => {
+                drop(inside::reduced(cx, op, &x.geometry, summed, (x.dtype, part.bytes(x.dtype))));
+            }
+            (Kind::GroupNorm, [x]) => {
+                drop(inside::group_norm(cx, Op::NativeGroupNorm, &x.geometry, number(0) == 1, x.dtype));
+            }
+            (Kind::GroupNormBackward, [x]) => {
+                let groups = u64::from(number(0));
+                let asked = GroupNormBackward { groups, input: number(1) == 1, weight: number(2) == 1 };
+                drop(inside::group_norm_backward(cx, Op::NativeGroupNormBackward, &x.geometry, asked, x.dtype));
+            }
+            (Kind::Sort, [x]) => {
+                drop(inside::sort(cx, Op::SortStable, &x.geometry, number(0) as usize, x.dtype));
+            }
+            (Kind::Topk, [x, values]) => {
+                let dim = number(0) as usize;
+                if let Some(&kept) = values.geometry.dims().get(dim) {
+                    drop(inside::topk(cx, Op::Topk, &x.geometry, (dim, kept), number(1) == 1, x.dtype));
+                }
             }
             (Kind::Normalized, [x]) => drop(Scratch::contiguous(cx, Op::NativeLayerNorm, &x.geometry, x.dtype)),
             (Kind::LayerNorm, [grad, x, weight]) => {
@@ -128,15 +222,26 @@ impl ToldKernel {
                 let added = (&values.geometry, values.dtype);
                 drop(inside::accumulate_rows(cx, Op::IndexPut, rows.geometry.numel(), added));
             }
-            (Kind::Convolution, [grad, x, weight]) => {
+            (Kind::Convolution, [x, weight]) => {
+                let last = is_channels_last(&x.geometry) || is_channels_last(&weight.geometry);
+                let copies = [x, weight].map(|given| in_order(cx, Op::Convolution, given, last));
+                drop(copies);
+            }
+            (Kind::ConvolutionBackward, [grad, x, weight]) => {
                 let op = Op::ConvolutionBackward;
                 let last = is_channels_last(&x.geometry) || is_channels_last(&weight.geometry);
+                let input = in_order(cx, op, x, last);
                 if !is_ready(&grad.geometry, last) {
                     drop(Scratch::converted(cx, op, grad.geometry.dims(), grad.dtype));
                 }
+                drop(input);
                 if number(0) == 1 {
                     drop(inside::sum(cx, op, &grad.geometry, |i| i != 1, grad.dtype));
                 }
+            }
+            (Kind::Loss(op, Full::Beside | Full::Both), [x, target]) => {
+                let larger = [x, target].into_iter().max_by_key(|given| given.geometry.numel()).unwrap_or(x);
+                drop(Scratch::converted(cx, op, larger.geometry.dims(), x.dtype));
             }
             (Kind::Flash, [queries, keys]) => {
                 let op = Op::ScaledDotProductFlashAttention;
@@ -154,6 +259,13 @@ impl ToldKernel {
         }
     }
 
+    /// Bytes of what it makes, where that keeps more memory than its sizes say.
+    pub fn keeps(&self, cx: &Context) -> Option<u64> {
+        let (Kind::Loss(_, Full::Kept | Full::Both), [x, target]) = (self.kind, &self.given[..]) else { return None };
+        let elements = x.geometry.numel().max(target.geometry.numel());
+        (cx.machine().kernels != Kernels::Uncounted).then(|| elements.saturating_mul(x.dtype.size()))
+    }
+
     /// Copies that a flash attention's backward makes of what it is given, before anything else that it holds.
     pub fn copies<'c>(&self, cx: &'c Rc<Context>) -> Vec<Scratch<'c>> {
         let Kind::FlashBackward = self.kind else { return Vec::new() };
@@ -161,6 +273,17 @@ impl ToldKernel {
         let copied = self.given.iter().filter(|x| heads_first(&x.geometry));
         copied.filter_map(|x| Scratch::converted(cx, op, x.geometry.dims(), x.dtype)).collect()
     }
+}
+
+/// A copy in the order that a convolution runs in of what is in another (`contiguous(backend_memory_format)` in
+/// `aten/src/ATen/native/Convolution.cpp` and ConvShared.cpp).
+fn in_order<'c>(cx: &'c Rc<Context>, op: Op, given: &Given, last: bool) -> Option<Scratch<'c>> {
+    let ordered = if last && given.geometry.rank() == 4 {
+        given.geometry.permuted(&[0, 2, 3, 1])
+    } else {
+        given.geometry.clone()
+    };
+    if ordered.is_contiguous() { None } else { Scratch::converted(cx, op, given.geometry.dims(), given.dtype) }
 }
 
 /// The sizes of queries and keys, both `[batch, heads, seq, dim]`.

@@ -49,3 +49,61 @@ pub fn layer_norm_parts<'c>(
     }
     Some(scratch)
 }
+
+/// The statistics that a group norm's sums are of: float32, of float64 as it is (`kAccType` in
+/// `aten/src/ATen/native/cuda/group_norm_kernel.cu`).
+fn statistics(dtype: DType) -> DType {
+    if dtype == DType::Float64 { DType::Float64 } else { DType::Float32 }
+}
+
+/// `native_group_norm` of `[batch, channels, ...]`: a factor and a summand for each channel of each sample, where there is a weight or a
+/// bias and more than a number in each (`GroupNormKernelImplInternal` in `group_norm_kernel.cu`; what is kept beside the means in half
+/// precision came after 2.11).
+pub fn group_norm<'c>(cx: &'c Rc<Context>, op: Op, x: &Geometry, affine: bool, dtype: DType) -> Option<Scratch<'c>> {
+    let [batch, channels, ..] = *x.dims() else { return None };
+    if !affine || x.numel() == batch.saturating_mul(channels) {
+        return None;
+    }
+    let mut scratch = Scratch::of(cx, op)?;
+    for _ in 0..2 {
+        scratch.hold(&[batch, channels], statistics(dtype));
+    }
+    Some(scratch)
+}
+
+/// What a group norm's backward is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupNormBackward {
+    /// How many groups the channels are in.
+    pub groups: u64,
+    /// Whether the input has a gradient.
+    pub input: bool,
+    /// Whether there is a weight.
+    pub weight: bool,
+}
+
+/// `native_group_norm_backward`: two sums for each channel of each sample, and for the input's gradient two numbers a group and, with a
+/// weight, a factor for each channel (`GroupNormBackwardKernelImplInternal`), which is not made where each has one number
+/// (`GroupNorm1dBackward`; that a simulated H100 is asked for the sums there too is 2.11's).
+pub fn group_norm_backward<'c>(
+    cx: &'c Rc<Context>,
+    op: Op,
+    x: &Geometry,
+    asked: GroupNormBackward,
+    dtype: DType,
+) -> Option<Scratch<'c>> {
+    let [batch, channels, ..] = *x.dims() else { return None };
+    let mut scratch = Scratch::of(cx, op)?;
+    let one = x.numel() == batch.saturating_mul(channels);
+    scratch.hold(&[batch, channels], statistics(dtype));
+    scratch.hold(&[batch, channels], statistics(dtype));
+    if asked.input {
+        let groups = asked.groups.min(channels);
+        scratch.hold(&[batch, groups], statistics(dtype));
+        scratch.hold(&[batch, groups], statistics(dtype));
+        if asked.weight && !one {
+            scratch.hold(&[batch, channels], statistics(dtype));
+        }
+    }
+    Some(scratch)
+}

@@ -13,9 +13,7 @@ use crate::tensor::{Context, DType, Geometry, Kernels};
 type Dimension = (u64, u64);
 
 /// What `x.sum(dim)` takes beside its result while it runs, `x` as `input` has it, summed over the dimensions that `summed`
-/// names (`gpu_reduce_kernel` in `aten/src/ATen/native/cuda/Reduce.cuh`): the parts and one counter for every column of
-/// blocks. Parts are in float64 where the input is, else in float32. A sum of inputs of 2 GiB and more, which is cut in pieces, is
-/// not followed.
+/// names: parts in float32, and of float64 and int64 in that.
 pub fn sum<'c>(
     cx: &'c Rc<Context>,
     op: Op,
@@ -23,16 +21,35 @@ pub fn sum<'c>(
     summed: impl Fn(usize) -> bool,
     dtype: DType,
 ) -> Option<Scratch<'c>> {
+    let part = if matches!(dtype, DType::Int64 | DType::Float64) { dtype } else { DType::Float32 };
+    reduced(cx, op, input, summed, (dtype, part.size()))
+}
+
+/// What a reduction takes beside its result while it runs (`gpu_reduce_kernel` in `aten/src/ATen/native/cuda/Reduce.cuh`): parts of
+/// `unit` bytes each (its `arg_t`), and one counter for every column of blocks. A sum of inputs of 2 GiB and more, which is cut in
+/// pieces, is not followed.
+pub fn reduced<'c>(
+    cx: &'c Rc<Context>,
+    op: Op,
+    input: &Geometry,
+    summed: impl Fn(usize) -> bool,
+    (dtype, unit): (DType, u64),
+) -> Option<Scratch<'c>> {
     const IN_ONE_PIECE: u64 = 1 << 31;
     let Kernels::Cuda(..) = cx.machine().kernels else { return None };
-    let part = if dtype == DType::Float64 { DType::Float64 } else { DType::Float32 };
     let (mut sum, inputs) = shared(cx, input, summed)?;
-    sum.unit = part.size();
-    if input.numel().saturating_mul(dtype.size()) >= IN_ONE_PIECE || sum.bytes(inputs) == 0 {
+    sum.unit = unit;
+    let bytes = sum.bytes(inputs);
+    if input.numel().saturating_mul(dtype.size()) >= IN_ONE_PIECE || bytes == 0 {
         return None;
     }
     let mut scratch = Scratch::of(cx, op)?;
-    let parts = scratch.hold(&[sum.bytes(inputs) / sum.unit], part);
+    let part = match unit {
+        unit if unit == DType::Float32.size() => DType::Float32,
+        unit if unit == dtype.size() => dtype,
+        _ => DType::UInt8,
+    };
+    let parts = scratch.hold(&[bytes / part.size()], part);
     cx.law(Law { storage: parts, count: inputs, rule: Rule::Sum(sum) });
     scratch.hold(&[sum.counters(inputs)], DType::Int32);
     scratch.held.reverse();

@@ -306,6 +306,77 @@ fn a_kernel_that_is_told_of_holds_what_the_operator_does() {
     assert_eq!(told("sum.dim_IntList", &[given(&[64, 65_536], half)], &[0], &[64, 65_536]), 0);
 }
 
+/// What PyTorch 2.11 asks for on a simulated H100 (132 multiprocessors, 2048 threads each), beside what comes out.
+#[test]
+fn kernels_that_a_recording_tells_of_hold_what_was_asked_for() {
+    let given = |sizes: &[u64], dtype| Given { geometry: Geometry::contiguous(sizes), dtype };
+    let told = |name: &str, given: &[Given], numbers: &[u32]| {
+        let cx = on(Kernels::Cuda(9, 0), "2.11");
+        cx.set_machine(Machine { multiprocessors: 132, ..cx.machine() });
+        ToldKernel::of(name, given.to_vec(), numbers.to_vec()).unwrap().run(&cx, &Geometry::contiguous(&[1]));
+        peak(&cx)
+    };
+    let (float, half) = (DType::Float32, DType::BFloat16);
+
+    // Groups of 8 of 64 channels; of one number a channel.
+    for dtype in [float, half] {
+        let (image, points) = ([given(&[4, 64, 16, 16], dtype)], [given(&[2, 64, 1], dtype)]);
+        assert_eq!(told("native_group_norm", &image, &[1]), 2048);
+        assert_eq!(told("native_group_norm", &image, &[0]), 0);
+        assert_eq!(told("native_group_norm", &points, &[1]), 0);
+        assert_eq!(told("native_group_norm_backward", &image, &[8, 1, 1]), 3328);
+        assert_eq!(told("native_group_norm_backward", &image, &[8, 1, 0]), 2304);
+        assert_eq!(told("native_group_norm_backward", &image, &[8, 0, 1]), 2048);
+        assert_eq!(told("native_group_norm_backward", &points, &[4, 1, 1]), 1088);
+    }
+
+    // Parts are as large as what is compared, with a place beside it or with moments 16 bytes.
+    let (tall, wide) = ([65_536, 64], [3, 300_000]);
+    for (name, bytes, few) in [
+        ("sum.dim_IntList", 8_388_612, 456),
+        ("amax", 8_388_612, 456),
+        ("any.dim", 8_388_612, 456),
+        ("max.dim", 33_554_436, 1788),
+        ("var.correction", 33_554_436, 1788),
+    ] {
+        assert_eq!(told(name, &[given(&tall, float)], &[1]), bytes, "{name}");
+        assert_eq!(told(name, &[given(&wide, float)], &[2]), few, "{name}");
+    }
+    for (name, bytes, few) in
+        [("sum.dim_IntList", 8_388_612, 456), ("amax", 4_194_308, 234), ("argmax", 33_554_436, 1788)]
+    {
+        assert_eq!(told(name, &[given(&tall, half)], &[1]), bytes, "{name}");
+        assert_eq!(told(name, &[given(&wide, half)], &[2]), few, "{name}");
+    }
+    // Truth values are summed as int64, and as float32 where that is asked for.
+    assert_eq!(told("sum.dim_IntList", &[given(&tall, DType::Bool)], &[1, 8]), 50_331_652);
+    assert_eq!(told("sum.dim_IntList", &[given(&tall, DType::Bool)], &[1, 4]), 25_165_828);
+    assert_eq!(told("sum.dim_IntList", &[given(&tall, DType::Int64)], &[1]), 16_777_220);
+
+    // In place; one row; few rows; many rows. Of cub's own counters nothing is here.
+    assert_eq!(told("sort.stable", &[given(&[4, 4096], float)], &[1]), 32_768);
+    assert_eq!(told("sort.stable", &[given(&[4, 8192], float)], &[0]), 32);
+    assert_eq!(told("sort.stable", &[given(&[1, 100_000], float)], &[1]), 2_028_287 - 28_287);
+    assert_eq!(told("sort.stable", &[given(&[4, 8192], half)], &[1]), 928_255 - 10_751);
+    assert_eq!(told("sort.stable", &[given(&[200, 8192], half)], &[1]), 29_491_455 - 255);
+
+    let topk = |sizes: [u64; 2], kept, sorted, dtype| {
+        told("topk", &[given(&sizes, dtype), given(&[sizes[0], kept], dtype)], &[1, sorted])
+    };
+    assert_eq!(topk([2, 13_294], 300, 1, float), 0, "a block takes a row");
+    for (sizes, kept, bytes) in [
+        ([2, 20_000], 100, 24_167),
+        ([1, 300_000], 300, 154_683),
+        ([30, 12_000], 50, 219_799),
+        ([1000, 900], 10, 1_565_279),
+    ] {
+        assert_eq!(topk(sizes, kept, 1, float), bytes - 1279, "{sizes:?}");
+    }
+    assert_eq!(topk([2, 20_000], 100, 1, half), 24_163 - 1279);
+    assert_eq!(topk([2, 50_000], 5000, 1, float), 451_071 - 11_071, "what comes out is sorted");
+    assert_eq!(topk([2, 50_000], 5000, 0, float), 54_327 - 1279);
+}
+
 /// A recording comes from anywhere.
 #[test]
 fn a_kernel_that_no_card_could_run_is_not_told_of() {
