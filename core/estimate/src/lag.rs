@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use plimsoll_allocator::CachingAllocator;
 use plimsoll_ground::Bytes;
-use plimsoll_ledger::{Kind, Ledger, PhaseName, Storage, Stream};
+use plimsoll_ledger::{Kind, Ledger, Module, ModuleId, PhaseName, Storage, Stream};
 use plimsoll_scenario::{ParallelStrategy, Scenario};
 use plimsoll_torch::Op;
 use serde::Serialize;
@@ -57,8 +57,8 @@ impl Handed {
 }
 
 impl Lag {
-    /// Of a run that reserves `reserved` on a card that does not lag; `None` where nothing is handed over, or where it makes no
-    /// difference.
+    /// Of a run that reserves `reserved` on a card that does not lag; `None` where nothing is handed over, where it makes no
+    /// difference, or where the run does not fit: then PyTorch waits for these blocks, and fails all the same.
     pub fn of(
         ledger: &Ledger,
         scenario: &Scenario,
@@ -67,7 +67,7 @@ impl Lag {
     ) -> Option<Self> {
         let strategy = scenario.parallel.strategy;
         // Other settings of the allocator are not replayed with events.
-        if scenario.parallel.gpus < 2 || !memory.settings.is_default() {
+        if scenario.parallel.gpus < 2 || !memory.settings.is_default() || verdict == Verdict::DoesNotFit {
             return None;
         }
         let reason = match strategy {
@@ -80,8 +80,7 @@ impl Lag {
             }
             _ => return None,
         };
-        let limit = (verdict != Verdict::DoesNotFit).then(|| memory.room());
-        let high = lagging(ledger, strategy, limit)?.max(reserved);
+        let high = lagging(ledger, strategy, memory.room())?.max(reserved);
         (high > reserved).then(|| Self {
             reserved_low: reserved,
             reserved_high: high,
@@ -103,21 +102,28 @@ impl Lag {
 /// What a storage is handed to `record_stream` as, if it is: `_no_dispatch_record_stream` in `torch/distributed/fsdp/_flat_param.py` and
 /// `_runtime_utils.py`, `free_param` in `deepspeed/runtime/zero/partition_parameters.py`. One that was made on the stream it would wait
 /// for is not (`recordStream`).
-fn handed(ledger: &Ledger, storage: &Storage, stream: Stream, strategy: ParallelStrategy) -> Option<Handed> {
-    if stream == Stream::DEFAULT {
+fn handed(storage: &Storage, stream: Stream, strategy: ParallelStrategy, by: ModuleId) -> Option<Handed> {
+    if stream == Stream::DEFAULT || storage.module != by {
         return None;
     }
-    match (strategy, ledger.module(storage).as_str()) {
-        (ParallelStrategy::Fsdp1, "unshard") if storage.kind == Kind::Parameter => Some(Handed::Gathered),
-        (ParallelStrategy::Fsdp1, "unshard") if storage.op == Op::Cat.id() => Some(Handed::Gradient),
-        (ParallelStrategy::Zero3, "zero") if storage.kind == Kind::Parameter => Some(Handed::Gathered),
+    match strategy {
+        ParallelStrategy::Fsdp1 | ParallelStrategy::Zero3 if storage.kind == Kind::Parameter => Some(Handed::Gathered),
+        ParallelStrategy::Fsdp1 if storage.op == Op::Cat.id() => Some(Handed::Gradient),
         _ => None,
     }
 }
 
+/// The module that the strategy's wrapper says it makes what it hands over in.
+fn wrapper(ledger: &Ledger, strategy: ParallelStrategy) -> Option<ModuleId> {
+    let name = if strategy == ParallelStrategy::Fsdp1 { "unshard" } else { "zero" };
+    let is = |(_, module): &(u32, &Module)| module.parent == ModuleId::ROOT && module.name == name;
+    (0..).zip(ledger.modules.iter()).skip(1).find(is).map(|(index, _)| ModuleId::new(index))
+}
+
 /// The most that is reserved; `None` where there is no room.
-fn lagging(ledger: &Ledger, strategy: ParallelStrategy, limit: Option<Bytes>) -> Option<Bytes> {
-    let mut allocator = CachingAllocator::with_capacity(limit, ledger.storages.len());
+fn lagging(ledger: &Ledger, strategy: ParallelStrategy, room: Bytes) -> Option<Bytes> {
+    let by = wrapper(ledger, strategy)?;
+    let mut allocator = CachingAllocator::with_capacity(Some(room), ledger.storages.len());
     let mut births: Vec<Option<(Handed, Stream)>> = vec![None; ledger.storages.len()];
     // `_FreeEventQueue`, and until when the stream that computes has waited for the one that reduces.
     let (mut freed, mut joined) = (VecDeque::new(), None);
@@ -141,7 +147,7 @@ fn lagging(ledger: &Ledger, strategy: ParallelStrategy, limit: Option<Bytes>) ->
                     (true, None) => allocator.free(id),
                     (false, _) => {
                         let made = event.stream();
-                        *birth = handed(ledger, storage, made, strategy).map(|handed| (handed, made));
+                        *birth = handed(storage, made, strategy, by).map(|handed| (handed, made));
                         let gathers = *birth == Some((Handed::Gathered, GATHERING));
                         if strategy == ParallelStrategy::Fsdp1 && gathers && freed.len() >= IN_FLIGHT {
                             let waited: usize = freed.pop_front()?;
@@ -173,12 +179,16 @@ mod tests {
     use plimsoll_scenario::Scenario;
     use serde_json::{Value, json};
 
-    use crate::Run;
+    use crate::{Run, Verdict};
 
     fn run(parallel: Value) -> Run {
+        run_of(1, parallel)
+    }
+
+    fn run_of(batch: u64, parallel: Value) -> Run {
         let model = json!({"hf": {"model_type": "llama", "vocab_size": 2000, "hidden_size": 1024, "intermediate_size": 2816,
             "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 8}});
-        let value = json!({"model": model, "input": {"batch": 1, "seq": 32}, "training": {"precision": "bf16"},
+        let value = json!({"model": model, "input": {"batch": batch, "seq": 32}, "training": {"precision": "bf16"},
             "parallel": parallel, "device": {"gpu": "h100-sxm"}});
         Run::new(&Scenario::from_value(&value).unwrap()).unwrap()
     }
@@ -199,6 +209,12 @@ mod tests {
                 "{parallel}"
             );
         }
+    }
+
+    #[test]
+    fn a_run_that_does_not_fit_has_none() {
+        let run = run_of(100_000, json!({"gpus": 8, "strategy": "fsdp1"}));
+        assert_eq!((run.estimate().verdict, run.estimate().lag.is_none()), (Verdict::DoesNotFit, true));
     }
 
     #[test]
