@@ -243,6 +243,19 @@ if __name__ == '__main__':
         optimizer.zero_grad(set_to_none=True)
 ";
 
+/// The model `Own` of the folder's `own.py`, recorded as `args` say.
+fn recorded(folder: &Path, args: &[&str]) -> PathBuf {
+    let hull = folder.join("own.hull");
+    let mut trace = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    trace.current_dir(folder).args(["trace", "own.py:Own"]).args(args).args(["--gpu", CARD, "-o"]).arg(&hull);
+    if let Some(python) = env::var_os("PLIMSOLL_TEST_PYTHON") {
+        trace.arg("--python").arg(python);
+    }
+    let traced = trace.output().unwrap();
+    assert!(traced.status.success(), "{}", String::from_utf8_lossy(&traced.stderr));
+    hull
+}
+
 /// What kernels hold while they run is counted of a recording too: at the peak softmax's backward has 32 MiB of its own, which a
 /// recording without it lacks.
 #[test]
@@ -251,15 +264,8 @@ fn a_recorded_models_peaks_are_the_estimates() {
     let folder = folder("own");
     fs::write(folder.join("own.py"), OWN).unwrap();
     let Some(peaks) = rehearsed(&folder, &["own.py"]) else { return };
-    let hull = folder.join("own.hull");
-    let mut trace = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-    trace.current_dir(&folder).args(["trace", "own.py:Own", "--input", "ids=int64[B,S]", "--precision", "bf16-amp"]);
-    trace.args(["--loss", "F.cross_entropy(model(ids).flatten(0, 1), ids.flatten())", "--gpu", CARD, "-o"]).arg(&hull);
-    if let Some(python) = env::var_os("PLIMSOLL_TEST_PYTHON") {
-        trace.arg("--python").arg(python);
-    }
-    let traced = trace.output().unwrap();
-    assert!(traced.status.success(), "{}", String::from_utf8_lossy(&traced.stderr));
+    let loss = "F.cross_entropy(model(ids).flatten(0, 1), ids.flatten())";
+    let hull = recorded(&folder, &["--input", "ids=int64[B,S]", "--precision", "bf16-amp", "--loss", loss]);
     let estimate = estimated(&json!({
         "model": { "hull": hull, "S": 512 },
         "input": { "batch": 8 },
@@ -312,16 +318,8 @@ fn what_a_recorded_models_kernels_hold_is_in_its_peaks() {
     let folder = folder("scratch");
     fs::write(folder.join("own.py"), SCRATCH).unwrap();
     let Some(peaks) = rehearsed(&folder, &["own.py"]) else { return };
-    let hull = folder.join("own.hull");
-    let mut trace = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-    trace.current_dir(&folder).args(["trace", "own.py:Own", "--input", "x=float32[B,5000,256]"]);
-    trace.args(["--input", "y=float32[B,256,5000]", "--loss", "loss(model, x, y)", "--precision", "fp32"]);
-    trace.args(["--gpu", CARD, "-o"]).arg(&hull);
-    if let Some(python) = env::var_os("PLIMSOLL_TEST_PYTHON") {
-        trace.arg("--python").arg(python);
-    }
-    let traced = trace.output().unwrap();
-    assert!(traced.status.success(), "{}", String::from_utf8_lossy(&traced.stderr));
+    let inputs = ["--input", "x=float32[B,5000,256]", "--input", "y=float32[B,256,5000]"];
+    let hull = recorded(&folder, &[&inputs[..], &["--loss", "loss(model, x, y)", "--precision", "fp32"]].concat());
     let estimate = estimated(&json!({
         "model": { "hull": hull },
         "input": { "batch": 4 },

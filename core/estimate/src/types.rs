@@ -48,7 +48,8 @@ pub struct Estimate {
     /// Of several cards, what a machine's own memory holds; absent from the JSON on one card.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
-    /// Where blocks are handed to `record_stream`, between what and what is reserved; absent from the JSON elsewhere.
+    /// Where blocks are handed to `record_stream`, between what and what is reserved; absent from the JSON elsewhere, and of a run that does not
+    /// fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag: Option<Lag>,
     /// Of a network of convolutions, between what its process may end up; absent from the JSON of others.
