@@ -14,8 +14,8 @@ use plimsoll_scenario::{ParallelStrategy, Scenario};
 use plimsoll_torch::Op;
 use serde::Serialize;
 
-use super::Verdict;
 use super::outcome::CardMemory;
+use super::{Phase, Verdict};
 
 /// Between what a card that does not lag has reserved at most, and one that lags as far as it can.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -64,6 +64,7 @@ impl Lag {
         scenario: &Scenario,
         memory: &CardMemory,
         (reserved, verdict): (Bytes, Verdict),
+        undelayed: Undelayed<'_>,
     ) -> Option<Self> {
         let strategy = scenario.parallel.strategy;
         // Other settings of the allocator are not replayed with events.
@@ -80,7 +81,7 @@ impl Lag {
             }
             _ => return None,
         };
-        let high = lagging(ledger, strategy, memory.room())?.max(reserved);
+        let high = lagging(ledger, strategy, memory.room(), undelayed)?.max(reserved);
         (high > reserved).then(|| Self {
             reserved_low: reserved,
             reserved_high: high,
@@ -102,7 +103,7 @@ impl Lag {
 /// What a storage is handed to `record_stream` as, if it is: `_no_dispatch_record_stream` in `torch/distributed/fsdp/_flat_param.py` and
 /// `_runtime_utils.py`, `free_param` in `deepspeed/runtime/zero/partition_parameters.py`. One that was made on the stream it would wait
 /// for is not (`recordStream`).
-fn handed(storage: &Storage, stream: Stream, strategy: ParallelStrategy, by: ModuleId) -> Option<Handed> {
+fn handed(storage: &Storage, stream: Stream, (strategy, by): (ParallelStrategy, ModuleId)) -> Option<Handed> {
     if stream == Stream::DEFAULT || storage.module != by {
         return None;
     }
@@ -121,20 +122,84 @@ fn wrapper(ledger: &Ledger, strategy: ParallelStrategy) -> Option<ModuleId> {
 }
 
 /// The most that is reserved; `None` where there is no room.
-fn lagging(ledger: &Ledger, strategy: ParallelStrategy, room: Bytes) -> Option<Bytes> {
-    let by = wrapper(ledger, strategy)?;
-    let mut allocator = CachingAllocator::with_capacity(Some(room), ledger.storages.len());
+///
+/// What is handed over lies on streams of its own, and a block serves its stream alone: where nothing is given back to make room, no
+/// other stream has anything else reserved than on a card that does not lag, whose `phases` are known.
+fn lagging(ledger: &Ledger, strategy: ParallelStrategy, room: Bytes, undelayed: Undelayed<'_>) -> Option<Bytes> {
+    let apart = undelayed.with(ledger, strategy).filter(|most| *most <= room);
+    apart.or_else(|| Some(replay(ledger, Some(strategy), Some(room), Which::All)?.iter().copied().max().unwrap_or_default()))
+}
+
+/// The same run on a card that does not lag.
+#[derive(Clone, Copy, Debug)]
+pub struct Undelayed<'a> {
+    pub phases: &'a [Phase],
+    pub retries: u32,
+}
+
+impl Undelayed<'_> {
+    /// The most that is reserved where handed blocks come back late and there is room for everything; `None` where that cannot be told
+    /// from the phases.
+    fn with(&self, ledger: &Ledger, strategy: ParallelStrategy) -> Option<Bytes> {
+        if self.retries > 0 {
+            return None;
+        }
+        let undelayed = replay(ledger, None, None, Which::Elsewhere)?;
+        let late = replay(ledger, Some(strategy), None, Which::Elsewhere)?;
+        let mut most = self.phases.iter().map(|phase| phase.peak_reserved).max()?;
+        for ((end, before), after) in ends(ledger).zip(undelayed).zip(late) {
+            if after > before {
+                let whole = self.phases.get(end?)?.end_reserved;
+                most = most.max(whole.saturating_sub(before) + after);
+            }
+        }
+        Some(most)
+    }
+}
+
+/// Of every stretch between two emptyings of the cache, the phase with which it ends; `None` where that is in the middle of one.
+fn ends(ledger: &Ledger) -> impl Iterator<Item = Option<usize>> {
+    let ends = ledger.emptied.iter().map(|after| *after as usize).chain([ledger.events.len()]);
+    ends.map(|after| {
+        let last = ledger.phases.partition_point(|mark| mark.at < after).checked_sub(1)?;
+        (ledger.phase(last).end == after).then_some(last)
+    })
+}
+
+/// Whose events are replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    All,
+    /// Those of all streams but the one that computes.
+    Elsewhere,
+}
+
+/// The most that is reserved in every stretch between two emptyings of the cache, on a card that lags where `strategy` lets it; `None`
+/// where there is no room.
+fn replay(
+    ledger: &Ledger,
+    strategy: Option<ParallelStrategy>,
+    room: Option<Bytes>,
+    which: Which,
+) -> Option<Vec<Bytes>> {
+    let by = strategy.and_then(|strategy| Some((strategy, wrapper(ledger, strategy)?)));
+    let mut allocator = CachingAllocator::with_capacity(room, ledger.storages.len());
     let mut births: Vec<Option<(Handed, Stream)>> = vec![None; ledger.storages.len()];
     // `_FreeEventQueue`, and until when the stream that computes has waited for the one that reduces.
     let (mut freed, mut joined) = (VecDeque::new(), None);
+    let mut stretches = Vec::with_capacity(ledger.emptied.len() + 1);
     for (number, mark) in ledger.phases.iter().enumerate() {
-        let end = ledger.phases.get(number + 1).map_or(ledger.events.len(), |next| next.at);
-        let mut at = mark.at;
+        let end = ledger.phase(number).end;
         for (emptied, range) in ledger.between_emptyings(mark.at..end) {
             if emptied {
+                stretches.push(allocator.peak_reserved());
                 allocator.empty_cache();
+                allocator.reset_peaks();
             }
-            for event in ledger.events.get(range)? {
+            for (at, event) in (range.start..).zip(ledger.events.get(range)?) {
+                if which == Which::Elsewhere && event.stream() == Stream::DEFAULT {
+                    continue;
+                }
                 let (id, storage) = (event.id(), ledger.storages.get(event.id() as usize)?);
                 let birth = births.get_mut(id as usize)?;
                 match (event.is_free(), *birth) {
@@ -147,9 +212,9 @@ fn lagging(ledger: &Ledger, strategy: ParallelStrategy, room: Bytes) -> Option<B
                     (true, None) => allocator.free(id),
                     (false, _) => {
                         let made = event.stream();
-                        *birth = handed(storage, made, strategy, by).map(|handed| (handed, made));
+                        *birth = by.and_then(|by| handed(storage, made, by)).map(|handed| (handed, made));
                         let gathers = *birth == Some((Handed::Gathered, GATHERING));
-                        if strategy == ParallelStrategy::Fsdp1 && gathers && freed.len() >= IN_FLIGHT {
+                        if strategy == Some(ParallelStrategy::Fsdp1) && gathers && freed.len() >= IN_FLIGHT {
                             let waited: usize = freed.pop_front()?;
                             allocator.passed(Handed::Gathered.behind(), waited);
                             if let Some(joined) = joined.filter(|joined| *joined <= waited) {
@@ -159,26 +224,27 @@ fn lagging(ledger: &Ledger, strategy: ParallelStrategy, room: Bytes) -> Option<B
                         allocator.alloc(id, Bytes::new(storage.bytes), event.stream()).ok()?;
                     }
                 }
-                at += 1;
             }
         }
         if mark.name == PhaseName::Backward {
             match strategy {
                 // `reduce_and_partition_stream.synchronize()`, which has waited for what computes.
-                ParallelStrategy::Zero3 => allocator.synchronized(),
+                Some(ParallelStrategy::Zero3) => allocator.synchronized(),
                 // `_post_backward_final_callback`
                 _ => joined = Some(end),
             }
         }
     }
-    Some(allocator.peak_reserved())
+    stretches.push(allocator.peak_reserved());
+    Some(stretches)
 }
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_scenario::Scenario;
+    use plimsoll_scenario::{ParallelStrategy, Scenario};
     use serde_json::{Value, json};
 
+    use super::{Undelayed, Which, replay};
     use crate::{Run, Verdict};
 
     fn run(parallel: Value) -> Run {
@@ -208,6 +274,25 @@ mod tests {
                 run.estimate().warnings.iter().any(|warning| warning.contains("lags behind its host")),
                 "{parallel}"
             );
+        }
+    }
+
+    /// What is told from the other streams alone is what a replay of everything comes to.
+    #[test]
+    fn the_streams_apart_are_the_whole() {
+        let small = json!({"sub_group_size": 1_000_000, "prefetch_bucket_size": 100_000});
+        let cases = [
+            (ParallelStrategy::Fsdp1, json!({"gpus": 8, "strategy": "fsdp1"})),
+            (ParallelStrategy::Fsdp1, json!({"gpus": 2, "strategy": "fsdp1"})),
+            (ParallelStrategy::Zero3, json!({"gpus": 8, "strategy": "zero-3"})),
+            (ParallelStrategy::Zero3, json!({"gpus": 2, "strategy": "zero-3", "zero": small})),
+        ];
+        for (strategy, parallel) in cases {
+            let run = run(parallel.clone());
+            let (ledger, phases) = (run.ledger(), &run.estimate().phases);
+            let whole = replay(ledger, Some(strategy), None, Which::All).unwrap().into_iter().max();
+            let apart = Undelayed { phases, retries: 0 }.with(ledger, strategy);
+            assert!(apart.is_some() && apart == whole, "{parallel}: {apart:?}, {whole:?}");
         }
     }
 

@@ -10,7 +10,7 @@ use super::convolutions::Convolutions;
 use super::explain;
 use super::followed::Followed;
 use super::host::{self, Host, HostPhase};
-use super::lag::Lag;
+use super::lag::{Lag, Undelayed};
 use super::measure;
 use super::notes;
 use super::outcome::CardMemory;
@@ -45,7 +45,8 @@ impl Run {
         let roles = ranks::roles(scenario, &first, replica.as_ref());
         let Followed { ledger, peak_event, phases, peak, at_peak, verdict, retries } = first;
         let limits = memory.limits.clone();
-        let lag = Lag::of(&ledger, scenario, &memory, (peak.reserved, verdict));
+        let undelayed = Undelayed { phases: &phases, retries };
+        let lag = Lag::of(&ledger, scenario, &memory, (peak.reserved, verdict), undelayed);
 
         let convolutions = Convolutions::of(gpu, scenario, &ledger, [peak.reserved, peak.process, limits.load_line]);
         let mut warnings = scenario.software.other_rules();
