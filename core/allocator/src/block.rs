@@ -34,6 +34,11 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
+    /// With room for so many.
+    pub fn with_capacity(blocks: usize) -> Self {
+        Self { slots: Vec::with_capacity(blocks), vacant: Vec::new() }
+    }
+
     /// Stores a block and returns its index.
     #[inline]
     pub fn add(&mut self, block: Block) -> u32 {

@@ -96,7 +96,8 @@ impl CachingAllocator {
     pub fn with_capacity(limit: Option<Bytes>, storages: usize) -> Self {
         Self {
             limit,
-            blocks: Blocks::default(),
+            // As many are in use or free at once, about.
+            blocks: Blocks::with_capacity(storages / 4),
             block_of: vec![NONE; storages],
             free: vec![FreeList::default()],
             next_address: 0,
@@ -312,7 +313,7 @@ impl CachingAllocator {
     /// Returns every segment that is one free block to the driver.
     fn release_cached_segments(&mut self) {
         for list in &mut self.free {
-            for index in list.blocks() {
+            for index in list.blocks(smallest_segment) {
                 let block = self.blocks[index];
                 if block.prev == NONE && block.next == NONE {
                     list.remove(block.pool, block.size, block.address, index);
@@ -374,6 +375,14 @@ fn segment_for(units: u64) -> Option<u64> {
         units.next_multiple_of(SEGMENT_ROUNDING)
     };
     (segment <= MAX_SIZE).then_some(segment)
+}
+
+/// The smallest segment of a pool.
+const fn smallest_segment(pool: Pool) -> u64 {
+    match pool {
+        Pool::Small => SMALL_SEGMENT,
+        Pool::Large => OWN_SEGMENT_REQUEST,
+    }
 }
 
 const fn bytes(units: u64) -> Bytes {

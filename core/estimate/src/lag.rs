@@ -124,10 +124,13 @@ fn wrapper(ledger: &Ledger, strategy: ParallelStrategy) -> Option<ModuleId> {
 /// The most that is reserved; `None` where there is no room.
 ///
 /// What is handed over lies on streams of its own, and a block serves its stream alone: where nothing is given back to make room, no
-/// other stream has anything else reserved than on a card that does not lag, whose `phases` are known.
+/// other stream has anything else reserved than on a card that does not lag, whose `phases` are known. Where the card is full before,
+/// PyTorch waits and gives back: it has been full.
 fn lagging(ledger: &Ledger, strategy: ParallelStrategy, room: Bytes, undelayed: Undelayed<'_>) -> Option<Bytes> {
-    let apart = undelayed.with(ledger, strategy).filter(|most| *most <= room);
-    apart.or_else(|| Some(replay(ledger, Some(strategy), Some(room), Which::All)?.iter().copied().max().unwrap_or_default()))
+    if let Some(most) = undelayed.with(ledger, strategy) {
+        return Some(most.min(room));
+    }
+    replay(ledger, Some(strategy), Some(room), Which::All)?.into_iter().max()
 }
 
 /// The same run on a card that does not lag.

@@ -20,7 +20,7 @@ mod weight {
     pub const SHAPE: u64 = 64;
     pub const NUMBER: u64 = 16;
     pub const MODULE: u64 = 48;
-    pub const ELSEWHERE: u64 = 8;
+    pub const STREAM: u64 = 1;
 }
 
 /// What is said of a storage at its birth.
@@ -54,13 +54,13 @@ pub struct Recorder {
     weightless: bool,
     /// Where storages are allocated.
     stream: Stream,
-    /// Those that do not lie on the default stream, in the order of their numbers.
-    elsewhere: Vec<(u32, Stream)>,
+    /// Of every storage up to the last one that does not lie on the default stream, the one it lies on.
+    streams: Vec<Stream>,
 }
 
 impl Recorder {
     /// How many storages there is room for at first.
-    pub const STORAGES: usize = 1 << 14;
+    pub const STORAGES: usize = 1 << 16;
 
     /// In [`Recorder::again`]: a storage has no copy.
     pub const NO_COPY: u32 = u32::MAX;
@@ -77,8 +77,8 @@ impl Recorder {
     /// stays below it; what exceeds it are thousands of layers with adapters, whose modules weigh more than what they write.
     pub const BYTES: u64 = 128 << 20;
 
-    /// An empty ledger over these names, with room for the storages of a model of some thirty layers, so that a run does not
-    /// begin by growing.
+    /// An empty ledger over these names, with room for the storages of a model of some eighty layers, so that a run does not
+    /// begin by growing; what is not used of it is never touched.
     pub fn new(ops: Names, grad_fns: Names) -> Self {
         let ledger = Ledger {
             storages: Vec::with_capacity(Self::STORAGES),
@@ -126,7 +126,7 @@ impl Recorder {
             (ledger.shapes.len(), weight::SHAPE),
             (ledger.shapes.numbers(), weight::NUMBER),
             (ledger.modules.len(), weight::MODULE),
-            (self.elsewhere.len(), weight::ELSEWHERE),
+            (self.streams.len(), weight::STREAM),
         ];
         weighed.iter().fold(0, |sum, (count, bytes)| sum + *count as u64 * bytes)
     }
@@ -166,9 +166,7 @@ impl Recorder {
         let id = self.ledger.storages.len() as u32;
         if storage.bytes > 0 {
             self.ledger.events.push(Event::new(What::Alloc, id, self.stream));
-            if self.stream != Stream::DEFAULT {
-                self.elsewhere.push((id, self.stream));
-            }
+            lies(&mut self.streams, id, self.stream);
         }
         self.ledger.storages.push(storage);
         id
@@ -178,8 +176,7 @@ impl Recorder {
     pub fn death(&mut self, id: u32) {
         if self.ledger.storages[id as usize].bytes > 0 {
             // A block goes back to the stream it came from.
-            let place = self.elsewhere.binary_search_by_key(&id, |(id, _)| *id).ok();
-            let stream = place.and_then(|at| self.elsewhere.get(at)).map_or(Stream::DEFAULT, |(_, stream)| *stream);
+            let stream = self.streams.get(id as usize).copied().unwrap_or_default();
             self.ledger.events.push(Event::new(What::Free, id, stream));
         }
     }
@@ -273,9 +270,7 @@ impl Recorder {
             let copy = storages.len() as u32;
             storages.push(storage);
             events.push(event.of(copy));
-            if event.stream() != Stream::DEFAULT {
-                self.elsewhere.push((copy, event.stream()));
-            }
+            lies(&mut self.streams, copy, event.stream());
             if copies.len() <= place {
                 copies.resize(place + 1, Self::NO_COPY);
             }
@@ -301,8 +296,9 @@ impl Recorder {
         self.ledger.storages.extend(storages);
         let written = self.ledger.events.len();
         self.ledger.events.extend(events);
-        let come = self.ledger.events.iter().skip(written).filter(|event| !event.is_free());
-        self.elsewhere.extend(come.filter(|e| e.stream() != Stream::DEFAULT).map(|e| (e.id(), e.stream())));
+        for event in self.ledger.events.iter().skip(written).filter(|event| !event.is_free()) {
+            lies(&mut self.streams, event.id(), event.stream());
+        }
         first..self.ledger.storages.len() as u32
     }
 
@@ -325,6 +321,17 @@ impl Recorder {
     /// A module is registered.
     pub fn module(&mut self, parent: ModuleId, name: Cow<'static, str>, item: Option<u32>) -> ModuleId {
         self.ledger.modules.add(parent, name, item)
+    }
+}
+
+/// Storage `id` comes on `stream`.
+#[inline]
+fn lies(streams: &mut Vec<Stream>, id: u32, stream: Stream) {
+    if stream != Stream::DEFAULT {
+        streams.resize(streams.len().max(id as usize + 1), Stream::DEFAULT);
+        if let Some(of) = streams.get_mut(id as usize) {
+            *of = stream;
+        }
     }
 }
 
@@ -354,7 +361,7 @@ mod tests {
             (size_of::<Work>(), weight::WORK),
             (size_of::<Law>(), weight::LAW),
             (size_of::<crate::Module>(), weight::MODULE),
-            (size_of::<(u32, Stream)>(), weight::ELSEWHERE),
+            (size_of::<Stream>(), weight::STREAM),
         ];
         for (takes, weight) in takes {
             assert!(takes as u64 <= weight, "{takes} {weight}");

@@ -84,10 +84,10 @@ impl LargeBlocks {
         }
     }
 
-    /// Every block, sizes ascending.
-    pub fn blocks(&self) -> Vec<u32> {
-        let classes = self.bins.iter().flatten();
-        classes.flat_map(|class| self.classes[*class as usize].places().map(Place::block)).collect()
+    /// Every block of at least this size, sizes ascending.
+    pub fn blocks(&self, size: u64) -> Vec<u32> {
+        let classes = self.bins.iter().flatten().map(|class| &self.classes[*class as usize]);
+        classes.filter(|class| class.size >= size).flat_map(|class| class.places().map(Place::block)).collect()
     }
 
     /// The class of a size that was seen before.

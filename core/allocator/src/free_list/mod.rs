@@ -75,16 +75,17 @@ impl FreeList {
         }
     }
 
-    /// Every block, of each pool sizes ascending.
-    pub fn blocks(&self) -> Vec<u32> {
-        self.small.blocks().into_iter().chain(self.large.blocks()).collect()
+    /// Every block of at least this size in its pool, of each pool sizes ascending.
+    pub fn blocks(&self, at_least: impl Fn(Pool) -> u64) -> Vec<u32> {
+        let (small, large) = (at_least(Pool::Small), at_least(Pool::Large));
+        self.small.blocks(small).into_iter().chain(self.large.blocks(large)).collect()
     }
 }
 
 #[cfg(test)]
 impl FreeList {
     pub fn contains(&self, block: u32) -> bool {
-        self.blocks().into_iter().filter(|b| *b == block).count() == 1
+        self.blocks(|_| 0).into_iter().filter(|b| *b == block).count() == 1
     }
 
     /// Whether everything lies in its order, and bins know which have blocks.

@@ -70,9 +70,10 @@ impl SmallBlocks {
         }
     }
 
-    /// Every block, sizes ascending.
-    pub fn blocks(&self) -> Vec<u32> {
-        let known = self.class_of.iter().filter(|class| **class != NONE);
+    /// Every block of at least this size, sizes ascending.
+    pub fn blocks(&self, size: u64) -> Vec<u32> {
+        let sizes = self.class_of.get(size as usize..).unwrap_or_default();
+        let known = sizes.iter().filter(|class| **class != NONE);
         known.flat_map(|class| self.classes[*class as usize].places().map(Place::block)).collect()
     }
 

@@ -1,10 +1,11 @@
 //! The norm of all gradients, as DeepSpeed takes it (`get_grad_norm_direct`, `scaled_global_norm`).
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use plimsoll_torch::ops::{self, Fill};
-use plimsoll_torch::tensor::{Context, DType, Tensor};
+use plimsoll_torch::tensor::{Context, DType, Repeat, Tensor};
 
 /// What an optimizer of DeepSpeed remembers of norms.
 #[derive(Debug, Default)]
@@ -24,13 +25,7 @@ impl Norms {
     /// The norm of gradients of these sizes: each is copied to float64 first. Answers what the step holds to its end: the norm,
     /// and the one before, which the engine lets go of for the new one when the step is over.
     pub fn of(&self, cx: &Rc<Context>, sizes: &[u64]) -> (Tensor, Option<Tensor>) {
-        let double = |numel: &u64| {
-            let copy = ops::fill(cx, Fill::ToCopy, &[*numel], DType::Float64);
-            let norm = ops::norm(cx, *numel, DType::Float64);
-            drop(copy);
-            norm
-        };
-        let norms: Vec<Tensor> = sizes.iter().map(double).collect();
+        let norms = in_double(cx, sizes);
         let count = norms.len() as u64;
         let stacked = ops::fill(cx, Fill::Full, &[count], DType::Float64);
         let powers = ops::fill(cx, Fill::Full, &[count], DType::Float64);
@@ -40,9 +35,7 @@ impl Norms {
 
     /// The norm of one gradient of `numel` numbers, which is then sent to the machine's memory.
     pub fn hold(&self, cx: &Rc<Context>, numel: u64) {
-        let copy = ops::fill(cx, Fill::ToCopy, &[numel], DType::Float64);
-        self.sent.borrow_mut().push(ops::norm(cx, numel, DType::Float64));
-        drop(copy);
+        self.sent.borrow_mut().push(single_in_double(cx, numel));
     }
 
     /// The norm of all that was sent.
@@ -61,6 +54,37 @@ impl Norms {
         let scaled = number(cx, DType::Float32);
         (norm, self.last.replace(Some(scaled)))
     }
+}
+
+/// The norm of a gradient of `numel` numbers, copied to float64 first.
+fn single_in_double(cx: &Rc<Context>, numel: u64) -> Tensor {
+    let copy = ops::fill(cx, Fill::ToCopy, &[numel], DType::Float64);
+    let norm = ops::norm(cx, numel, DType::Float64);
+    drop(copy);
+    norm
+}
+
+/// The norm of each gradient of these sizes. One of every size is executed, and the others are copies of it.
+pub fn in_double(cx: &Rc<Context>, sizes: &[u64]) -> Vec<Tensor> {
+    let mut known = BTreeMap::new();
+    let norm = |numel: &u64| {
+        if let Some((first, norm, range)) = known.get(numel)
+            && !cx.exhausted()
+        {
+            let mut repeat = Repeat::new(*first);
+            let executed: &Tensor = norm;
+            repeat.events(cx, Clone::clone(range));
+            if let Some(copy) = repeat.tensor(cx, executed.storage_id(), executed.geometry().clone(), executed.dtype())
+            {
+                return copy;
+            }
+        }
+        let (first, from) = (cx.next_storage(), cx.position());
+        let norm = single_in_double(cx, *numel);
+        known.insert(*numel, (first, norm.clone(), from..cx.position()));
+        norm
+    };
+    sizes.iter().map(norm).collect()
 }
 
 /// `unscale_and_clip_grads`: a few numbers, gone when it returns.

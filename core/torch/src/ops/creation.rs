@@ -36,6 +36,11 @@ pub fn empty(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
     cx.empty_sizes(Op::EmptyMemoryFormat, sizes, dtype)
 }
 
+/// [`empty`] of a geometry that several have.
+pub fn empty_of(cx: &Rc<Context>, geometry: Geometry, dtype: DType) -> Tensor {
+    cx.empty(Op::EmptyMemoryFormat, geometry, dtype)
+}
+
 /// Labels or targets of these sizes; in inference there are none, and a tensor without elements stands in their place.
 pub fn labels(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
     empty(cx, if cx.is_inference() { &[0] } else { sizes }, dtype)

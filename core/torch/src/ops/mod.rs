@@ -64,7 +64,7 @@ pub use conv::{Window, conv2d};
 pub use conv1d::conv1d;
 pub use count::{accuracies, count_labels, is_a_number};
 pub(crate) use creation::unallocated;
-pub use creation::{arange, elsewhere, empty, labels, loaded, sent_away};
+pub use creation::{arange, elsewhere, empty, empty_of, labels, loaded, sent_away};
 pub use eight_bit::{EightBit, matmul_8bit};
 pub use elementwise::{add, add_scalar, div_scalar, mul, mul_scalar, neg, pow, rsqrt, sub};
 pub use embedding::embedding;

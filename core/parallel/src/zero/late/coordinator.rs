@@ -27,7 +27,7 @@ enum Trace {
 const NEVER: i64 = -10_000_000_000;
 
 /// Which parameters of a module are released in a step.
-type Answers = SmallVec<[(ModuleId, Members); 1]>;
+type Answers = SmallVec<[(ModuleId, Rc<[usize]>); 1]>;
 
 /// `PartitionedParameterCoordinator`.
 #[derive(Debug)]
@@ -217,8 +217,10 @@ impl Coordinator {
     fn gather_ahead(&self, cx: &Rc<Context>, store: &Store, own: &[usize]) {
         let step = self.step.get();
         let mut unseen: Members = own.iter().copied().filter(|index| self.fetched_for(*index) < step).collect();
-        unseen.sort_unstable();
-        unseen.dedup();
+        if unseen.len() > 1 {
+            unseen.sort_unstable();
+            unseen.dedup();
+        }
         let mut queue = self.queue.borrow_mut();
         let mut discarded = Members::new();
         while discarded.len() < unseen.len() {
@@ -252,28 +254,32 @@ impl Coordinator {
     /// `release_sub_module`: a module has run.
     pub fn release(&self, store: &Store, module: ModuleId, forward: bool) {
         let own = self.own(module);
-        let mut recomputed = BTreeSet::new();
+        let mut recomputed = None;
         if !forward {
             let mut backward = self.backward.borrow_mut();
             if let Some(active) = backward.iter().rposition(|active| *active == module) {
                 backward.remove(active);
             }
-            recomputed = self.recomputed.borrow_mut().remove(&module).unwrap_or_default();
+            recomputed = self.recomputed.borrow_mut().remove(&module);
         }
-        if own.is_none() && recomputed.is_empty() {
+        if own.is_none() && recomputed.is_none() {
             return;
         }
         let own = own.unwrap_or_default();
         let mut released = match self.trace.get() {
             Trace::Complete => self.to_release(store, module, &own),
-            Trace::Invalid | Trace::Record => Members::from_slice(&own),
+            Trace::Invalid | Trace::Record => Rc::clone(&own),
         };
-        let leaves = |index: &&usize| store.get(**index).is_some_and(|parameter| !parameter.persists);
-        released.extend(recomputed.iter().filter(leaves).copied());
-        let mut all: Members = own.iter().copied().chain(recomputed).collect();
-        all.sort_unstable();
-        all.dedup();
-        for index in all {
+        let mut all = own;
+        if let Some(recomputed) = recomputed {
+            let leaves = |index: &usize| store.get(*index).is_some_and(|parameter| !parameter.persists);
+            released = released.iter().copied().chain(recomputed.iter().copied().filter(leaves)).collect();
+            all = all.iter().copied().chain(recomputed).collect();
+        }
+        if !all.is_sorted_by(|a, b| a < b) {
+            all = all.iter().copied().collect::<BTreeSet<usize>>().into_iter().collect();
+        }
+        for index in all.iter().copied() {
             if let Some(parameter) = store.get(index) {
                 parameter.leave(module);
             }
@@ -285,11 +291,11 @@ impl Coordinator {
 
     /// `__params_to_release`: not what stays, not what was gathered ahead for later, and not what is used again within
     /// `max_reuse_distance`.
-    fn to_release(&self, store: &Store, module: ModuleId, own: &[usize]) -> Members {
+    fn to_release(&self, store: &Store, module: ModuleId, own: &[usize]) -> Rc<[usize]> {
         let step = self.step.get();
         let place = usize::try_from(step).unwrap_or_default();
         if let Some((_, known)) = self.answered.borrow().get(place).and_then(|of| of.iter().find(|a| a.0 == module)) {
-            return known.clone();
+            return Rc::clone(known);
         }
         let leaves = |index: &usize| store.get(*index).is_some_and(|p| !p.persists) && self.fetched_for(*index) <= step;
         let mut released: Members = own.iter().copied().filter(leaves).collect();
@@ -305,12 +311,13 @@ impl Coordinator {
                 traversed = traversed.saturating_add(store.get(*index).map_or(0, super::store::Parameter::numel));
             }
         }
+        let released: Rc<[usize]> = released.into_iter().collect();
         let mut answered = self.answered.borrow_mut();
         if answered.len() <= place {
             answered.resize(order.len().max(place.saturating_add(1)), Answers::new());
         }
         if let Some(of) = answered.get_mut(place) {
-            of.push((module, released.clone()));
+            of.push((module, Rc::clone(&released)));
         }
         released
     }

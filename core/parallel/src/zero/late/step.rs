@@ -19,13 +19,15 @@ pub struct SubGroup {
 impl SubGroup {
     /// `_create_fp16_sub_groups`: a group closes with the parameter that fills it.
     pub fn of(parts: &[u64], size: u64) -> Vec<Self> {
-        let mut groups = vec![Self::default()];
+        let (mut groups, mut numel) = (vec![Self::default()], 0u64);
         for part in parts {
-            if groups.last().is_some_and(|group| group.numel() >= size && size > 0) {
+            if numel >= size && size > 0 {
                 groups.push(Self::default());
+                numel = 0;
             }
             if let Some(group) = groups.last_mut() {
                 group.parts.push(*part);
+                numel = numel.saturating_add(*part);
             }
         }
         groups
@@ -38,13 +40,7 @@ impl SubGroup {
 
 /// `get_grad_norm_direct`: each part is copied to float64 first.
 fn norm(cx: &Rc<Context>, group: &SubGroup) -> Tensor {
-    let double = |numel: &u64| {
-        let copy = ops::fill(cx, Fill::ToCopy, &[*numel], DType::Float64);
-        let norm = ops::norm(cx, *numel, DType::Float64);
-        drop(copy);
-        norm
-    };
-    let norms: Vec<Tensor> = group.parts.iter().map(double).collect();
+    let norms = small::in_double(cx, &group.parts);
     let count = norms.len() as u64;
     let stacked = ops::fill(cx, Fill::Full, &[count], DType::Float64);
     let powers = ops::pointwise(Pointwise::PowTensorTensor, &stacked, &[], &[count], DType::Float64);

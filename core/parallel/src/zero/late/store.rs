@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use plimsoll_ledger::Stream;
 use plimsoll_torch::ops::{self, Rearrangement, Transfer};
-use plimsoll_torch::tensor::{Context, DType, Kind, ModuleId, Tensor};
+use plimsoll_torch::tensor::{Context, DType, Geometry, Kind, ModuleId, Tensor};
 use smallvec::SmallVec;
 
 /// `ZeroParamStatus`.
@@ -29,6 +29,8 @@ pub struct Parameter {
     pub whole: Tensor,
     /// Numbers of every rank's part, the last one padded.
     pub part: u64,
+    /// What the parts of all ranks are gathered into.
+    gathered: Geometry,
     /// Whether it is small enough to stay whole between steps (`ds_persist`).
     pub persists: bool,
     status: Cell<Status>,
@@ -41,7 +43,16 @@ pub struct Parameter {
 impl Parameter {
     fn new(whole: Tensor, ranks: u64, persists: bool) -> Self {
         let part = whole.numel().div_ceil(ranks.max(1));
-        Self { whole, part, persists, status: Cell::default(), bytes: RefCell::default(), used_by: RefCell::default() }
+        let gathered = Geometry::contiguous(&[part.saturating_mul(ranks)]);
+        Self {
+            whole,
+            part,
+            gathered,
+            persists,
+            status: Cell::default(),
+            bytes: RefCell::default(),
+            used_by: RefCell::default(),
+        }
     }
 
     /// `ds_numel`.
@@ -68,14 +79,23 @@ impl Parameter {
 }
 
 /// Parameters by their places, of a module or a gathering.
-pub type Members = SmallVec<[usize; 8]>;
+pub type Members = SmallVec<[usize; 4]>;
 
-/// What is gathered together: `AllGatherCoalescedHandle`, or of a single parameter `AllGatherHandle`.
+/// What a parameter that is being gathered is gathered with.
+#[derive(Clone, Debug)]
+enum Coming {
+    /// Nothing else: it is a view of what it is gathered into (`AllGatherHandle`).
+    Alone,
+    Together(Rc<Gathering>),
+}
+
+/// What is gathered together (`AllGatherCoalescedHandle`).
 #[derive(Debug)]
 struct Gathering {
     members: Members,
-    /// What all parts are gathered into, one for every dtype. A single parameter is a view of it, of several each gets a copy.
-    /// It goes when the last of its parameters was waited for.
+    /// What all parts are gathered into, one for every dtype, of which each parameter gets a copy. It goes when the last of its
+    /// parameters was waited for.
+    #[allow(dead_code, reason = "held alive, as the handle holds it")]
     flats: SmallVec<[Tensor; 1]>,
     complete: Cell<bool>,
 }
@@ -92,7 +112,7 @@ pub struct Store {
     /// Whether parts lie in the machine's memory.
     offloaded: bool,
     /// `InflightParamRegistry`, by parameter.
-    coming: RefCell<Vec<Option<Rc<Gathering>>>>,
+    coming: RefCell<Vec<Option<Coming>>>,
 }
 
 impl Store {
@@ -121,92 +141,106 @@ impl Store {
         self.all.get(index)
     }
 
-    /// What the parts of all ranks are gathered into, `part` numbers of each.
-    fn gathered(&self, cx: &Rc<Context>, part: u64, dtype: DType) -> Tensor {
-        let numel = part.saturating_mul(self.ranks);
-        ops::transfer(cx, Transfer::AllGather, numel, self.ranks, dtype);
-        self.make(cx, numel, dtype)
+    /// What the parts of all ranks are gathered into.
+    fn gathered(&self, cx: &Rc<Context>, into: Geometry, dtype: DType) -> Tensor {
+        ops::transfer(cx, Transfer::AllGather, into.numel(), self.ranks, dtype);
+        self.make(cx, into, dtype)
     }
 
-    fn make(&self, cx: &Rc<Context>, numel: u64, dtype: DType) -> Tensor {
-        cx.counting_as(Kind::Parameter, || cx.within(self.module, || ops::empty(cx, &[numel], dtype)))
+    fn make(&self, cx: &Rc<Context>, geometry: Geometry, dtype: DType) -> Tensor {
+        cx.counting_as(Kind::Parameter, || cx.within(self.module, || ops::empty_of(cx, geometry, dtype)))
     }
 
     /// A rank's part on the card: itself, or a copy of what lies in the machine's memory.
     fn fetched(&self, cx: &Rc<Context>, of: &Parameter) -> Option<Tensor> {
         self.offloaded.then(|| {
             ops::transfer(cx, Transfer::ToCard, of.part, 1, of.whole.dtype());
-            self.make(cx, of.part, of.whole.dtype())
+            self.make(cx, Geometry::contiguous(&[of.part]), of.whole.dtype())
         })
     }
 
     /// `all_gather_coalesced`, of those that are not there.
     pub fn gather(&self, cx: &Rc<Context>, wanted: impl Iterator<Item = usize>) {
         let mut members: Members = wanted.filter(|index| self.get(*index).is_some_and(Parameter::is_away)).collect();
-        members.sort_unstable();
-        members.dedup();
         if members.len() > 1 {
+            members.sort_unstable();
+            members.dedup();
             // `sort_dtypes`
             members.sort_by_key(|index| self.get(*index).map(|parameter| parameter.whole.dtype().name()));
         }
-        let parameters: SmallVec<[&Parameter; 8]> = members.iter().filter_map(|index| self.get(*index)).collect();
-        let flats = match parameters.as_slice() {
+        let parameters: SmallVec<[&Parameter; 4]> = members.iter().filter_map(|index| self.get(*index)).collect();
+        let coming = match parameters.as_slice() {
             [] => return,
-            [single] => cx.on_stream(self.stream, || {
-                let flat = self.gathered(cx, single.part, single.whole.dtype());
-                drop(self.fetched(cx, single));
-                drop(single.bytes.replace(Some(flat)));
-                SmallVec::new()
-            }),
-            several => cx.on_stream(self.stream, || {
-                let alike = several.chunk_by(|one, next| one.whole.dtype() == next.whole.dtype());
-                let gathered = alike.map(|alike| {
-                    let dtype = alike.first().map_or(DType::Float32, |p| p.whole.dtype());
-                    let part = alike.iter().fold(0u64, |sum, p| sum.saturating_add(p.part));
-                    let flat = self.gathered(cx, part, dtype);
-                    let parts: Vec<Tensor> = alike.iter().filter_map(|p| self.fetched(cx, p)).collect();
-                    drop(parts);
-                    flat
+            [single] => {
+                cx.on_stream(self.stream, || self.gather_alone(cx, single));
+                Coming::Alone
+            }
+            several => {
+                let flats = cx.on_stream(self.stream, || {
+                    let alike = several.chunk_by(|one, next| one.whole.dtype() == next.whole.dtype());
+                    let gathered = alike.map(|alike| {
+                        let dtype = alike.first().map_or(DType::Float32, |p| p.whole.dtype());
+                        let part = alike.iter().fold(0u64, |sum, p| sum.saturating_add(p.part));
+                        let into = Geometry::contiguous(&[part.saturating_mul(self.ranks)]);
+                        let flat = self.gathered(cx, into, dtype);
+                        let parts: Vec<Tensor> = alike.iter().filter_map(|p| self.fetched(cx, p)).collect();
+                        drop(parts);
+                        flat
+                    });
+                    gathered.collect()
                 });
-                gathered.collect()
-            }),
+                Coming::Together(Rc::new(Gathering { members: members.clone(), flats, complete: Cell::new(false) }))
+            }
         };
         for parameter in parameters {
             parameter.status.set(Status::Coming);
         }
-        let gathering = Rc::new(Gathering { members, flats, complete: Cell::new(false) });
-        let mut coming = self.coming.borrow_mut();
-        for index in gathering.members.iter().copied() {
-            if coming.len() <= index {
-                coming.resize(index + 1, None);
+        let mut all = self.coming.borrow_mut();
+        for index in members {
+            if all.len() <= index {
+                all.resize(index + 1, None);
             }
-            if let Some(place) = coming.get_mut(index) {
-                *place = Some(Rc::clone(&gathering));
+            if let Some(place) = all.get_mut(index) {
+                *place = Some(coming.clone());
             }
         }
     }
 
+    /// All parts of one parameter, which becomes a view of them.
+    fn gather_alone(&self, cx: &Rc<Context>, parameter: &Parameter) {
+        let flat = self.gathered(cx, parameter.gathered.clone(), parameter.whole.dtype());
+        drop(self.fetched(cx, parameter));
+        drop(parameter.bytes.replace(Some(flat)));
+    }
+
     /// `handle.wait()`, where the parameter is being gathered: all that were gathered with it are whole now.
     pub fn wait(&self, cx: &Rc<Context>, index: usize) {
-        let gathering = self.coming.borrow_mut().get_mut(index).and_then(Option::take);
-        let Some(gathering) = gathering else { return };
+        let coming = self.coming.borrow_mut().get_mut(index).and_then(Option::take);
+        let gathering = match coming {
+            None => return,
+            Some(Coming::Alone) => {
+                if let Some(parameter) = self.get(index) {
+                    parameter.status.set(Status::Here);
+                }
+                return;
+            }
+            Some(Coming::Together(gathering)) => gathering,
+        };
         if gathering.complete.replace(true) {
             return;
         }
         for parameter in gathering.members.iter().filter_map(|member| self.get(*member)) {
-            if !gathering.flats.is_empty() {
-                let dtype = parameter.whole.dtype();
-                let cat = || ops::rearrangement(cx, Rearrangement::Cat, parameter.whole.dims(), dtype);
-                let here = || cx.counting_as(Kind::Parameter, || cx.within(self.module, cat));
-                drop(parameter.bytes.replace(Some(cx.on_stream(self.stream, here))));
-            }
+            let dtype = parameter.whole.dtype();
+            let cat = || ops::rearrangement(cx, Rearrangement::Cat, parameter.whole.dims(), dtype);
+            let here = || cx.counting_as(Kind::Parameter, || cx.within(self.module, cat));
+            drop(parameter.bytes.replace(Some(cx.on_stream(self.stream, here))));
             parameter.status.set(Status::Here);
         }
     }
 
     /// Waits for all that is being gathered, and releases it; calls `released` with the numbers of each.
     pub fn settle(&self, cx: &Rc<Context>, released: &mut dyn FnMut(u64)) {
-        let waiting = |(index, coming): (usize, &Option<Rc<Gathering>>)| coming.is_some().then_some(index);
+        let waiting = |(index, coming): (usize, &Option<Coming>)| coming.is_some().then_some(index);
         let waiting: Vec<usize> = self.coming.borrow().iter().enumerate().filter_map(waiting).collect();
         for index in waiting {
             self.wait(cx, index);
@@ -236,13 +270,9 @@ impl Store {
     /// `param.all_gather(param_list)`: at once, on the stream that computes, each by itself.
     pub fn gather_now(&self, cx: &Rc<Context>, wanted: &[usize]) {
         let away: Vec<&Parameter> = wanted.iter().filter_map(|i| self.get(*i)).filter(|p| p.is_away()).collect();
-        let whole = |parameter: &Parameter| self.gathered(cx, parameter.part, parameter.whole.dtype());
+        let whole = |parameter: &Parameter| self.gathered(cx, parameter.gathered.clone(), parameter.whole.dtype());
         match away.as_slice() {
-            [single] => {
-                let flat = whole(single);
-                drop(self.fetched(cx, single));
-                drop(single.bytes.replace(Some(flat)));
-            }
+            [single] => self.gather_alone(cx, single),
             several => {
                 let parts: Vec<Tensor> = several.iter().filter_map(|p| self.fetched(cx, p)).collect();
                 for parameter in several {
