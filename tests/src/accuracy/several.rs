@@ -121,8 +121,10 @@ pub fn section(page: &mut Page) -> anyhow::Result<()> {
         "\nPublished by others, DistributedDataParallel, FSDP and ZeRO, with enough detail to be run again. ATorch replaces modules of\n\
          Llama by its own (`module_replace`): 11 GiB of what it took do not depend on the number of cards and are not explained; what\n\
          does depend on it, from each line to the next, is met to half a MiB, and to 0.1 MiB in what was asked of the allocator. It\n\
-         states no versions; PyTorch 2.1 and transformers 4.40 are taken here. Of fsdp_qlora, which states peaks that are reserved, one run\n\
-         filled its card, which had to give cached memory back: ours would not have fitted.\n",
+         states no versions; PyTorch 2.1 and transformers 4.40 are taken here. fsdp_qlora states peaks that are reserved. Where it cuts a\n\
+         quantized base, weights are quantized one by one and put into the machine's memory (`fsdp.load = \"cpu\"`); how much more stays\n\
+         reserved on a card that lags is not in these figures (`lag`). Runs of 10 and 12 samples filled their cards, which had to give cached\n\
+         memory back; two of ours would not have fitted.\n",
     );
     let words = ["run", "card", "strategy", "what was read", "software", "source"];
     page.head(
