@@ -6,7 +6,7 @@ use crate::number;
 use crate::reading::Reading;
 use crate::scale::{Scale, Tick};
 use crate::spread::spread;
-use plimsoll_core::summary::Kind;
+use plimsoll_core::summary::{Kind, Part};
 
 /// The least height at which a segment carries words on one line, and on two, in px.
 const NAMED: (f64, f64) = (17.0, 33.0);
@@ -168,11 +168,7 @@ impl Gauge {
         let hull_left = (SCALE + digits * DIGIT).max(if narrow { 40.0 } else { 52.0 });
         let hull_width = if narrow { (width * 0.24).max(56.0) } else { (width * 0.25).clamp(130.0, 200.0) };
         let mut segments = Vec::with_capacity(reading.parts.len());
-        let mut below = Bytes::ZERO;
-        for part in reading.parts.iter().filter(|p| p.bytes > Bytes::ZERO) {
-            let foot = scale.y(below);
-            below = below.checked_add(part.bytes).unwrap_or(below);
-            let y = scale.y(below);
+        for (part, y, foot) in stacked(&reading.parts, &scale) {
             // The deck runs across the hull: words stand in the larger part of the layer that it cuts.
             let deck = scale.y(reading.capacity);
             let (top, foot_free) = match (deck - y, foot - deck) {
@@ -247,8 +243,19 @@ impl Gauge {
     }
 }
 
+/// The layers of a stack that are not empty, each with its top and its foot, from the keel up.
+pub(crate) fn stacked(parts: &[Part], scale: &Scale) -> Vec<(Part, f64, f64)> {
+    let mut below = Bytes::ZERO;
+    let layer = |part: &Part| {
+        let foot = scale.y(below);
+        below = below.checked_add(part.bytes).unwrap_or(below);
+        (*part, scale.y(below), foot)
+    };
+    parts.iter().filter(|part| part.bytes > Bytes::ZERO).map(layer).collect()
+}
+
 /// `percent` of `bytes`, without overflow.
-fn grow(bytes: Bytes, percent: u64) -> Bytes {
+pub(crate) fn grow(bytes: Bytes, percent: u64) -> Bytes {
     Bytes::new(bytes.get().saturating_mul(percent) / 100)
 }
 
@@ -333,6 +340,7 @@ mod tests {
             peak: 0,
             holdings: Vec::new(),
             cause: String::new(),
+            fleet: Vec::new(),
             roles: Vec::new(),
             host: Vec::new(),
             warnings: Vec::new(),

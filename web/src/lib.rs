@@ -10,6 +10,7 @@ pub mod control;
 pub mod cursor;
 pub mod engine;
 pub mod field;
+pub mod fleet;
 pub mod gauge;
 pub mod glossary;
 pub mod heatmap;

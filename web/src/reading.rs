@@ -2,7 +2,7 @@
 
 use plimsoll_core::Bytes;
 use plimsoll_core::estimate::{Estimate, Holding, PeakBreakdown, Timeline, TimelinePoint, Verdict};
-use plimsoll_core::summary::{self, Kind, Part};
+use plimsoll_core::summary::{self, Hull, Kind, Part};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::HOLDINGS;
@@ -40,6 +40,8 @@ pub struct Reading {
     pub holdings: Vec<Held>,
     /// Why the peak is so high, in a sentence without its full stop; empty where nothing is alive.
     pub cause: String,
+    /// The cards of every role, where not all do the same.
+    pub fleet: Vec<Hull>,
     /// What cards take that do other things than the first: what, and how much.
     pub roles: Vec<(String, String)>,
     /// Of several cards, what the machine's own memory holds: what, and how much.
@@ -199,6 +201,7 @@ impl Reading {
             peak: timeline.peak,
             holdings: holdings.iter().take(HOLDINGS).map(Held::from).collect(),
             cause: summary::cause(estimate, holdings).unwrap_or_default(),
+            fleet: summary::fleet(estimate),
             roles: summary::roles(estimate),
             host: summary::host(estimate),
             warnings: estimate.warnings.clone(),

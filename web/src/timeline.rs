@@ -378,6 +378,7 @@ mod tests {
             peak: 2,
             holdings: Vec::new(),
             cause: String::new(),
+            fleet: Vec::new(),
             roles: Vec::new(),
             host: Vec::new(),
             warnings: Vec::new(),

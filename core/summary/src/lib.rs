@@ -22,5 +22,5 @@ pub use markdown::markdown;
 pub use parts::{Part, parts};
 pub use picture::picture;
 pub use recorded::{Recorded, range};
-pub use roles::roles;
+pub use roles::{Hull, fleet, roles};
 pub use words::{card_name, distance, fit, model_name, phase, place, recipe, verdict, wrapped};

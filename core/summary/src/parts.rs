@@ -1,6 +1,6 @@
 //! What the peak of the process is stacked of.
 
-use plimsoll_estimate::Estimate;
+use plimsoll_estimate::{Estimate, Peak, PeakBreakdown};
 use plimsoll_ground::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,11 @@ pub struct Part {
 /// Live tensors peak at one moment and the allocator's segments perhaps at a later one; what the segments are larger by
 /// is the allocator's.
 pub fn parts(estimate: &Estimate) -> Vec<Part> {
-    let (at_peak, peak) = (&estimate.at_peak, &estimate.peak);
+    stacked(&estimate.peak, &estimate.at_peak)
+}
+
+/// [`parts`] of one role's peak.
+pub(crate) fn stacked(peak: &Peak, at_peak: &PeakBreakdown) -> Vec<Part> {
     let ledger = at_peak.total();
     Kind::ALL
         .into_iter()

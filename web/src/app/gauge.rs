@@ -88,7 +88,7 @@ fn Drawing(gauge: Gauge, rungs: Vec<NeighbourPeak>, line: Bytes, capacity: Bytes
         <svg width=width height=height viewBox=format!("0 0 {width} {height}") role="group" aria-label="Load-line gauge">
             <defs>
                 <clipPath id="hull-shape">
-                    <path d=hull_fill(hull_x, hull_w, bottom)/>
+                    <path d=hull_fill((hull_x, hull_w, bottom), BILGE)/>
                 </clipPath>
             </defs>
             <g aria-hidden="true">
@@ -110,7 +110,7 @@ fn Drawing(gauge: Gauge, rungs: Vec<NeighbourPeak>, line: Bytes, capacity: Bytes
                 <Ripples left=hull_x + hull_w right=staff surface=gauge.waterline keel/>
                 <DraughtScale gauge=gauge.clone()/>
                 // The hull and what fills it.
-                <path class="hull-inside" d=hull_fill(hull_x, hull_w, bottom)/>
+                <path class="hull-inside" d=hull_fill((hull_x, hull_w, bottom), BILGE)/>
                 <g clip-path="url(#hull-shape)">
                     {gauge
                         .segments
@@ -120,7 +120,7 @@ fn Drawing(gauge: Gauge, rungs: Vec<NeighbourPeak>, line: Bytes, capacity: Bytes
                         })
                         .collect_view()}
                 </g>
-                <path class="hull" d=hull_path(hull_x, hull_w, gauge.capacity, bottom)/>
+                <path class="hull" d=hull_path((hull_x, hull_w, bottom), gauge.capacity, BILGE)/>
                 {deep
                     .then(|| {
                         view! {
@@ -250,16 +250,16 @@ fn LoadMark(
 }
 
 /// What lies inside the hull, and above the deck as far as the load reaches.
-fn hull_fill(x: f64, width: f64, bottom: f64) -> String {
+pub fn hull_fill((x, width, bottom): (f64, f64, f64), bilge: f64) -> String {
     let right = x + width;
-    let (inner_left, inner_right, turn) = (x + BILGE, right - BILGE, bottom - BILGE);
+    let (inner_left, inner_right, turn) = (x + bilge, right - bilge, bottom - bilge);
     format!("M{x} 0V{turn}Q{x} {bottom} {inner_left} {bottom}H{inner_right}Q{right} {bottom} {right} {turn}V0Z")
 }
 
 /// The hull's outline, from deck to deck.
-fn hull_path(x: f64, width: f64, deck: f64, bottom: f64) -> String {
+pub fn hull_path((x, width, bottom): (f64, f64, f64), deck: f64, bilge: f64) -> String {
     let right = x + width;
-    let (inner_left, inner_right, turn) = (x + BILGE, right - BILGE, bottom - BILGE);
+    let (inner_left, inner_right, turn) = (x + bilge, right - bilge, bottom - bilge);
     let deck = deck.min(turn);
     format!(
         "M{x} {deck}V{turn}Q{x} {bottom} {inner_left} {bottom}H{inner_right}Q{right} {bottom} {right} {turn}V{deck}"

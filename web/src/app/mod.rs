@@ -12,6 +12,7 @@ mod emblem;
 mod exchange;
 mod explain;
 mod fitting;
+mod fleet;
 mod footer;
 mod gauge;
 mod glossary;

@@ -7,6 +7,7 @@ use plimsoll_web::{number, wording};
 
 use super::browser;
 use super::course::Course;
+use super::fleet::FleetFigure;
 use super::glossary::Term;
 use super::host::{MachineMemory, OtherCards};
 use super::planner::Planner;
@@ -68,6 +69,7 @@ pub fn VerdictPanel() -> impl IntoView {
             <p class="where">
                 {move || reading.with(|r| r.as_ref().map(|r| wording::peak(r)))}
             </p>
+            <FleetFigure/>
             <OtherCards/>
             <MachineMemory/>
             <Warnings/>
