@@ -94,7 +94,14 @@ async fn looks_right(journey: &Journey, scheme: &str, width: u32) -> Result<()> 
     page.eval("document.querySelectorAll('details').forEach(fold => { fold.open = true })").await?;
     still(&page).await?;
     nothing_beyond_the_edge(&page).await?;
-    axe::is_clean(&page, "with a small family").await
+    axe::is_clean(&page, "with a small family").await?;
+
+    // Cards that do different things.
+    page.open("?model=llama-3.2-1b&gpu=rtx-5070-ti&gpus=4&strategy=data-parallel&batch=3&seq=1024").await?;
+    agreed(&page).await?;
+    still(&page).await?;
+    nothing_beyond_the_edge(&page).await?;
+    axe::is_clean(&page, "with two roles").await
 }
 
 /// Sets the width of the window in CSS pixels; no window of a desktop is as narrow as a telephone.

@@ -1,6 +1,6 @@
 //! Another card, found by typing, with the keyboard alone.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use fantoccini::key::Key;
 
 use crate::{figures::agreed, journey::journey, page::Page};
@@ -18,6 +18,28 @@ fn several_cards_are_one_search() -> Result<()> {
         let link = page.address_with(&["gpu=h100", "gpus=8"]).await?;
         agreed(&page).await.map(drop)?;
         ensure!(!link.as_str().contains("strategy="), "the strategy is the usual one");
+        Ok(())
+    })
+}
+
+/// Cards that do different things are drawn side by side; of those that all do the same there is the one drawing.
+#[test]
+fn cards_of_different_roles_are_drawn_side_by_side() -> Result<()> {
+    journey("roles", async |journey| {
+        let page = journey.planner().await?;
+        let run = "model=llama-3.2-1b&gpu=rtx-5070-ti&batch=2&seq=1024&precision=bf16&gpus=4";
+        page.open(&format!("?{run}&strategy=data-parallel")).await?;
+        let first = agreed(&page).await?;
+        let ships =
+            "[...document.querySelectorAll('.fleet .ship')].map(ship => ship.innerText.replace(/\\s+/g, ' ').trim())";
+        let drawn = page.eval(&format!("return {ships}")).await?;
+        let words: Vec<&str> = drawn.as_array().into_iter().flatten().filter_map(|ship| ship.as_str()).collect();
+        let [holder, other] = words.as_slice() else { bail!("{drawn}") };
+        ensure!(holder.starts_with("Card 0") && holder.contains(&first.peak), "{holder}");
+        ensure!(other.starts_with("Each of cards 1 to 3") && other.contains("to spare"), "{other}");
+        page.open(&format!("?{run}&strategy=ddp")).await?;
+        agreed(&page).await.map(drop)?;
+        ensure!(page.eval(&format!("return {ships}.length")).await? == 0);
         Ok(())
     })
 }

@@ -39,7 +39,7 @@ fn Ship(index: usize, berth: Berth, line: f64, deck: f64) -> impl IntoView {
                         <path d=hull_fill(HULL, BILGE)/>
                     </clipPath>
                 </defs>
-                <path class="hull-inside" d=hull_fill(HULL, BILGE)/>
+                <path class="hull-inside" d=hull_path(HULL, deck, BILGE)/>
                 <g clip-path=format!("url(#{shape})")>
                     {layers
                         .into_iter()
