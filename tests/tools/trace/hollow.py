@@ -153,13 +153,15 @@ def run(row, results):
 
 def each(path):
     """Inside, on the card: every row of the file in a child of its own."""
-    import torch  # noqa: F401
+    import torch
     import transformers  # noqa: F401
     import transformers.modeling_utils  # noqa: F401
 
+    # An installed torchao asks the card what it is while it is imported; CUDA cannot be used in a fork of a process that did.
+    context = multiprocessing.get_context("spawn" if torch.cuda.is_initialized() else "fork")
     for row in lines(path):
-        ours, theirs = multiprocessing.Pipe(duplex=False)
-        child = multiprocessing.get_context("fork").Process(target=run, args=(row, theirs))
+        ours, theirs = context.Pipe(duplex=False)
+        child = context.Process(target=run, args=(row, theirs))
         child.start()
         theirs.close()
         try:
