@@ -45,8 +45,8 @@ struct Recording {
     /// Whether gradients were there when its backward began: then it adds to them, else it makes them.
     accumulates: bool,
     first_storage: u32,
-    /// The model's forward; then what the loop does with the loss; then backward.
-    stretches: [Range<Position>; 3],
+    /// The model's forward; then what the loop does with the loss; then backward; then what goes with the names that it leaves.
+    stretches: [Range<Position>; 4],
     /// The storage of the loss, and its dtype.
     loss: (u32, DType),
     /// The storage of every parameter's gradient that it made.
@@ -510,10 +510,14 @@ impl Loop<'_> {
         }
         drop(divided);
         let backward = begin..cx.position();
+        let mut begin = cx.position();
         if let Some(loss) = whole_loss {
             self.locals.loss = Some(loss.detach());
+            begin = cx.position();
+            // With it goes the graph, and a leaf that the forward made for itself.
             drop(loss);
         }
+        let left = begin..cx.position();
 
         // Kept outputs hold the graph, and whatever else it holds: no plain list of handles stands for that. A forward
         // that changed the model will not be repeated.
@@ -531,7 +535,7 @@ impl Loop<'_> {
             graph.retain(|id| known.binary_search(id).is_err());
             // A leaf lets go of its gradient, which is younger, before it goes itself.
             graph.reverse();
-            let stretches = [forward, settled, backward];
+            let stretches = [forward, settled, backward, left];
             self.recordings.push(Recording {
                 accumulates,
                 first_storage,
@@ -553,7 +557,7 @@ impl Loop<'_> {
         }
         let recording = &self.recordings[index];
         let mut repeat = Repeat::new(recording.first_storage);
-        let [forward, settled, backward] = recording.stretches.clone();
+        let [forward, settled, backward, left] = recording.stretches.clone();
         repeat.events(cx, forward);
         self.locals.graph.clear();
         if self.trainer.is_none() {
@@ -565,6 +569,7 @@ impl Loop<'_> {
         let recording = &self.recordings[index];
         let (loss, dtype) = recording.loss;
         self.locals.loss = repeat.tensor(cx, loss, Geometry::contiguous(&[]), dtype);
+        repeat.events(cx, left);
         self.locals.graph = recording.graph.iter().filter_map(|id| repeat.whole(cx, *id)).collect();
         // Gradients that are parts of one buffer share it.
         let mut made: BTreeMap<u32, Tensor> = BTreeMap::new();
@@ -776,6 +781,7 @@ mod tests {
             r#""precision":"fp16-amp","accumulation":3,"label_smoothing":0.1,"optimizer":"muon","ema":true"#,
             r#""precision":"fp32","accumulation":2,"label_smoothing":0.1,"optimizer":"lion","checkpointing":"full""#,
             r#""precision":"bf16","checkpointing":"full","accumulation":2,"lora":{"rank":4,"targets":["q_proj"],"dropout":0.1}"#,
+            r#""precision":"bf16-amp","checkpointing":"full","accumulation":2,"lora":{"rank":4},"trainer":"transformers""#,
         ];
         // A leaf of the model's own, held by the loss.
         let t5 = r#""model":{"hf":{"model_type":"t5","d_model":64,"d_kv":16,"d_ff":128,"num_layers":2,"num_heads":4,
