@@ -25,6 +25,7 @@ and the answer is written as lines of JSON to the descriptor that the job names.
 
 import bisect
 import contextlib
+import gc
 import importlib
 import importlib.util
 import json
@@ -2295,6 +2296,12 @@ def answered(channel, job, module, asked):
     return 0
 
 
+def set_aside():
+    """What is there by now stays; the garbage collector need not look through it in every recording."""
+    gc.collect()
+    gc.freeze()
+
+
 def packages():
     """Libraries of models that were imported, and their versions."""
     names = ("accelerate", "diffusers", "peft", "timm", "torchvision", "transformers")
@@ -2345,7 +2352,9 @@ def main():
             inputs = ["%s=%s[%s]" % (name, of["dtype"], ",".join(of["shape"])) for name, of in module.given.items()]
             axes = ["%s=%d" % axis for axis in module.axes.items()]
             about = {"inputs": inputs, "axes": axes, "precision": module.precision, "lines": module.text}
+        set_aside()
         channel.send(hello=PROTOCOL, torch=torch.__version__, python=sys.version.split()[0], packages=packages(), **about)
+        first = True
         for line in sys.stdin:
             asked = json.loads(line)
             # A script's models are as it made them, and each recording begins with them so.
@@ -2360,6 +2369,10 @@ def main():
                 os._exit(status)
             if status:
                 return status
+            if first:
+                # Much is imported only when the model is made.
+                set_aside()
+            first = False
     except BaseException as error:
         return refused(channel, error)
     return 0

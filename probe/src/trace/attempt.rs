@@ -256,8 +256,8 @@ impl<'a> Attempt<'a> {
             asked.remove(0);
         }
         let count = asked.len();
-        // A program that changes from size to size has shown it by then.
-        let (few, rest) = asked.split_at(FEW.min(count));
+        // A program that changes from size to size has shown it by then. Of a shortened model the others cost less than waiting for the whole.
+        let (few, rest) = asked.split_at(if shortens { count } else { FEW.min(count) });
         for (before, some) in [(0, few), (few.len(), rest)] {
             let recorded = self.record(some, |index| format!("Recording ({} of {count})", before + index + 1));
             for (trial, (_, wanted)) in recorded.into_iter().zip(some) {
