@@ -1413,6 +1413,9 @@ def on_card(model, dtype, tape):
         tape.modules.pop()
 
     move(model, "")
+    # `move` knows itself, so what it has in hand would stay until the collector comes by: a buffer that the model puts another in
+    # place of is gone at once.
+    moved.clear()
 
 
 def repeated(module):
