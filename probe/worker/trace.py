@@ -25,6 +25,7 @@ and the answer is written as lines of JSON to the descriptor that the job names.
 
 import bisect
 import contextlib
+import gc
 import importlib
 import importlib.util
 import json
@@ -86,7 +87,7 @@ class Tape:
         # The number of the first node behind every call and return of the forward, and where backward is among them.
         self.turns, self.place, self.after = [0], None, 0
         self.mute = self.closed = False
-        self.fake = None
+        self.fake = self.like = None
 
     def emit(self, *instruction):
         if not self.closed:
@@ -237,7 +238,24 @@ class Tape:
                 flat = torch.empty(handle.bytes // handle.dtype.itemsize, dtype=handle.dtype, device="meta")
                 made = flat.new_empty(0).set_(flat.untyped_storage(), handle.offset, handle.sizes, handle.strides)
         del plain
-        return FakeTensor(self.fake, made, torch.device("cuda", 0))
+        return self.as_fake(made)
+
+    def as_fake(self, made):
+        """`FakeTensor(fake, made, card)`, whose attributes are those of any other: they are worked out once."""
+        import torch
+        from torch._subclasses.fake_tensor import FakeTensor
+
+        if self.like is None:
+            tensor = FakeTensor(self.fake, made, torch.device("cuda", 0))
+            self.like = dict(tensor.__dict__)
+            return tensor
+        tensor = torch.Tensor._make_subclass(FakeTensor, made, False, dispatch_device=True, device_for_backend_keys=self.like["fake_device"])
+        # What asks where the numbers are (`nn.LSTM` does, before it runs) is warned or ended, as PyTorch has it.
+        warns = getattr(self.fake, "_allow_unsafe_data_ptr_access", False)
+        said = "_set_warn_deprecated_on_mutable_data_ptr" if warns else "_set_throw_on_mutable_data_ptr"
+        getattr(torch._C, said, lambda tensor: None)(tensor)
+        tensor.__dict__.update(self.like)
+        return tensor
 
     def unpack(self, handle):
         """A tensor over fresh storage of the same size, which stands for the one that was kept."""
@@ -499,7 +517,7 @@ def leaves_function():
     return False
 
 
-def watch_class():
+def watch_class(compiling):
     """The dispatch mode, made when torch is there."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
@@ -555,6 +573,12 @@ def watch_class():
 
     class Watch(TorchDispatchMode):
         """Sees every operator that reaches the card, and has those that are made of others run as them."""
+
+        @classmethod
+        def _should_skip_dynamo(cls):
+            """Nothing is compiled while it looks on, but where a model is recorded so: PyTorch would otherwise switch its compiler off and on
+            around every operator."""
+            return compiling
 
         def __init__(self, tape, answers):
             super().__init__()
@@ -669,7 +693,9 @@ def watch_class():
             """What an operator made, as far as it can be made again: fresh tensors that end with their last element, or a view of the
             first that it was given."""
             whole = isinstance(out, (tuple, list))
-            if whole and (func.is_view or type(out) is not tuple):
+            # The one that is a view and does not say so to autograd.
+            viewed = func.is_view or func is aten._unsafe_view.default
+            if whole and (viewed or type(out) is not tuple):
                 return None
             parts = []
             for made in out if whole else (out,):
@@ -680,7 +706,7 @@ def watch_class():
                     return None
                 sizes, strides, offset = tuple(made.shape), tuple(made.stride()), made.storage_offset()
                 storage = made.untyped_storage()
-                if func.is_view:
+                if viewed:
                     if type(args[0]) is not FakeTensor or storage._cdata != args[0].untyped_storage()._cdata:
                         return None
                 else:
@@ -688,7 +714,7 @@ def watch_class():
                     held = [storage._cdata == one.untyped_storage()._cdata for one in tree_leaves(args) if isinstance(one, torch.Tensor)]
                     if offset or storage.nbytes() != last * made.dtype.itemsize or any(held):
                         return None
-                parts.append((sizes, strides, made.dtype, offset, func.is_view))
+                parts.append((sizes, strides, made.dtype, offset, viewed))
             return parts, whole
 
         def made_again(self, made, args):
@@ -708,7 +734,7 @@ def watch_class():
             else:
                 empty = torch.empty_strided(sizes, strides, dtype=dtype, device=meta)
             del plain
-            return FakeTensor(self.fake, empty, card)
+            return self.tape.as_fake(empty)
 
         def chance(self, drawn):
             """A number that the host draws to decide by, as whether a layer is left out (`layerdrop`): the same each
@@ -962,6 +988,9 @@ def replacements(watch):
             return NotImplemented
         if (left.dtype, left.shape) != (right.dtype, right.shape) or not watch.may_add_in_place(left):
             return NotImplemented
+        if left.is_contiguous():
+            # Nothing comes of that but what is there.
+            return left
         with watch, torch.no_grad():
             return left.add_(right)
 
@@ -1387,6 +1416,9 @@ def on_card(model, dtype, tape):
         tape.modules.pop()
 
     move(model, "")
+    # `move` knows itself, so what it has in hand would stay until the collector comes by: a buffer that the model puts another in
+    # place of is gone at once.
+    moved.clear()
 
 
 def repeated(module):
@@ -2161,7 +2193,7 @@ def record(job, module, sizes, precision, capability, direct, checkpoint, varian
             return eval(loss_code, {"torch": torch, "nn": torch.nn, "F": torch.nn.functional},
                         Names(module, model=model, batch=batch, **batch))
 
-    watch = watch_class()(tape, job.get("answers") or {})
+    watch = watch_class(bool(variant.get("compile")))(tape, job.get("answers") or {})
     watch.fake = tape.fake = FakeTensorMode(allow_non_fake_inputs=True)
     compiler = Compiler(tape, attention.capability) if variant.get("compile") else None
     # It is called through this, and is otherwise the model itself.
@@ -2188,7 +2220,8 @@ def record(job, module, sizes, precision, capability, direct, checkpoint, varian
         batch = loss = held = None
         gradients, losses, roots = {}, {}, {}
         with naming(named, called, tape, checkpoints), checkpoints.watching() if checkpoints else contextlib.nullcontext():
-            for segment in "ABCD":
+            # What a direct one is a witness of are the first three; the fourth is there to be compared.
+            for segment in "ABC" if direct else "ABCD":
                 if segment in "CD":
                     tape.begin("zero")
                     for parameter in parameters:
@@ -2269,6 +2302,12 @@ def answered(channel, job, module, asked):
     return 0
 
 
+def set_aside():
+    """What is there by now stays; the garbage collector need not look through it in every recording."""
+    gc.collect()
+    gc.freeze()
+
+
 def packages():
     """Libraries of models that were imported, and their versions."""
     names = ("accelerate", "diffusers", "peft", "timm", "torchvision", "transformers")
@@ -2319,7 +2358,9 @@ def main():
             inputs = ["%s=%s[%s]" % (name, of["dtype"], ",".join(of["shape"])) for name, of in module.given.items()]
             axes = ["%s=%d" % axis for axis in module.axes.items()]
             about = {"inputs": inputs, "axes": axes, "precision": module.precision, "lines": module.text}
+        set_aside()
         channel.send(hello=PROTOCOL, torch=torch.__version__, python=sys.version.split()[0], packages=packages(), **about)
+        first = True
         for line in sys.stdin:
             asked = json.loads(line)
             # A script's models are as it made them, and each recording begins with them so.
@@ -2334,6 +2375,10 @@ def main():
                 os._exit(status)
             if status:
                 return status
+            if first:
+                # Much is imported only when the model is made.
+                set_aside()
+            first = False
     except BaseException as error:
         return refused(channel, error)
     return 0

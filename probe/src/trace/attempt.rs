@@ -1,5 +1,6 @@
 //! Every precision recorded at every point, with one choice of sizes.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use plimsoll_core::Error;
@@ -27,6 +28,9 @@ enum Under {
 /// A model is recorded whole at one point and shortened at all of them where so many modules are left out by that: one recording more
 /// is then less than what the others save.
 const WORTH: u32 = 4;
+
+/// How many recordings are looked at before the others are made.
+const FEW: usize = 4;
 
 /// What is being recorded.
 #[derive(Debug)]
@@ -121,46 +125,43 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// Recordings, as many at once as there are recorders; of each what is printed of it.
+    /// Recordings, each by whichever recorder is free; of each what is printed of it. Where one ends its recorder, those behind it may be
+    /// missing.
     fn record(
         &mut self,
         asked: &[(Vec<u64>, Wanted<'_>)],
-        what: impl Fn(usize) -> String,
+        what: impl Fn(usize) -> String + Sync,
     ) -> Vec<Result<Trial, Failure>> {
-        let mut recorded = Vec::with_capacity(asked.len());
-        for some in asked.chunks(self.recorders.len().max(1)) {
-            let before = recorded.len();
-            recorded.extend(self.side_by_side(some, |index| what(before + index)));
-            // One that may not be refused has ended its recorder.
-            let ended = |(answer, (_, wanted)): (&Result<Trial, Failure>, &(Vec<u64>, Wanted<'_>))| {
-                answer.is_err() && !wanted.may_fail()
-            };
-            if recorded[before..].iter().zip(some).any(ended) {
-                break;
+        let (next, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let given = self.given;
+        let work = |recorder: &mut Recorder| {
+            let mut answers = Vec::new();
+            while !ended.load(Ordering::Relaxed) {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some((at, wanted)) = asked.get(index) else { break };
+                let begun = Instant::now();
+                recorder.ask(given, at, *wanted);
+                let answer = recorder.answer(at);
+                let checkpointed = if wanted.checkpoint == Checkpoint::Real { ", checkpointed" } else { "" };
+                let shortened = if wanted.shortened { ", shortened," } else { "" };
+                let (what, at) = (what(index), given.at(at));
+                eprintln!(
+                    "{what} {}{checkpointed}{shortened} at {at} ... {:.1} s",
+                    wanted.precision,
+                    begun.elapsed().as_secs_f32()
+                );
+                // One that may not be refused has ended its recorder.
+                ended.fetch_or(answer.is_err() && !wanted.may_fail(), Ordering::Relaxed);
+                answers.push((index, answer));
             }
-        }
-        recorded
-    }
-
-    /// As many recordings as there are recorders, at once.
-    fn side_by_side(
-        &mut self,
-        asked: &[(Vec<u64>, Wanted<'_>)],
-        what: impl Fn(usize) -> String,
-    ) -> Vec<Result<Trial, Failure>> {
-        let begun = Instant::now();
-        for (recorder, (at, wanted)) in self.recorders.iter_mut().zip(asked) {
-            recorder.ask(self.given, at, *wanted);
-        }
-        let answered = self.recorders.iter_mut().zip(asked).enumerate().map(|(index, (recorder, (at, wanted)))| {
-            let checkpointed = if wanted.checkpoint == Checkpoint::Real { ", checkpointed" } else { "" };
-            let shortened = if wanted.shortened { ", shortened," } else { "" };
-            eprint!("{} {}{checkpointed}{shortened} at {} ... ", what(index), wanted.precision, self.given.at(at));
-            let answer = recorder.answer(at);
-            eprintln!("{:.1} s", begun.elapsed().as_secs_f32());
-            answer
+            answers
+        };
+        let mut recorded: Vec<(usize, Result<Trial, Failure>)> = std::thread::scope(|scope| {
+            let working: Vec<_> = self.recorders.iter_mut().map(|recorder| scope.spawn(|| work(recorder))).collect();
+            working.into_iter().filter_map(|thread| thread.join().ok()).flatten().collect()
         });
-        answered.collect()
+        recorded.sort_by_key(|(index, _)| *index);
+        recorded.into_iter().map(|(_, answer)| answer).collect()
     }
 
     /// What checkpointing changes, seen at the first point; and whether modules repeat.
@@ -241,10 +242,10 @@ impl<'a> Attempt<'a> {
         let Some(first) = points.first() else { return Err(nobody().into()) };
         let mut asked = vec![(first.clone(), wanted)];
         if shortens {
-            asked.extend(points.iter().map(|at| (at.clone(), Wanted { shortened: true, ..wanted })));
-            // What single samples do at the largest sizes, several have shown.
+            // What single samples do at the largest sizes, several have shown. What takes long comes first.
             let largest = self.points.largest.clone().filter(|_| holds.batch.is_none());
-            asked.extend(largest.map(|at| (at, Wanted { beyond: true, ..wanted })));
+            asked.extend(largest.map(|at| (at, Wanted { beyond: true, direct: true, ..wanted })));
+            asked.extend(points.iter().map(|at| (at.clone(), Wanted { shortened: true, ..wanted })));
         } else {
             asked.extend(points.iter().skip(1).map(|at| (at.clone(), wanted)));
         }
@@ -255,10 +256,9 @@ impl<'a> Attempt<'a> {
             asked.remove(0);
         }
         let count = asked.len();
-        for (before, some) in asked.chunks(self.recorders.len().max(1)).scan(0, |before, some| {
-            *before += some.len();
-            Some((*before - some.len(), some))
-        }) {
+        // A program that changes from size to size has shown it by then. Of a shortened model the others cost less than waiting for the whole.
+        let (few, rest) = asked.split_at(if shortens { count } else { FEW.min(count) });
+        for (before, some) in [(0, few), (few.len(), rest)] {
             let recorded = self.record(some, |index| format!("Recording ({} of {count})", before + index + 1));
             for (trial, (_, wanted)) in recorded.into_iter().zip(some) {
                 let unsure = wanted.beyond || wanted.shortened && trials.is_empty();

@@ -67,6 +67,15 @@ class Broken(Net):
         torch._dynamo.graph_break()
         return self.head(x)
 
+class Placed(Net):
+    def __init__(self, rows):
+        super().__init__()
+        self.register_buffer('table', torch.zeros(rows, 64))
+    def forward(self, x):
+        if self.table.shape[0] > 1:
+            self.table = x.new_zeros(1, 64)
+        return self.head(self.blocks(x + self.table))
+
 class Dropping(Net):
     def __init__(self, p):
         super().__init__()
@@ -316,4 +325,21 @@ fn what_is_written_through_views_and_made_empty_is_recorded() {
     std::fs::write(folder.path().join("models.py"), MODELS).unwrap();
     let traced = trace(folder.path(), "Windows", "windows.hull");
     assert!(traced.status.success(), "{}", String::from_utf8_lossy(&traced.stderr));
+}
+
+#[test]
+#[ignore = "needs PyTorch, see CONTRIBUTING.md"]
+fn a_buffer_that_another_is_put_in_place_of_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("models.py"), MODELS).unwrap();
+    let mut came = Vec::new();
+    for (rows, out) in [("2", "small.hull"), ("65536", "large.hull")] {
+        let traced = trace(folder.path(), &format!("Placed({rows})"), out);
+        assert!(traced.status.success(), "{}", String::from_utf8_lossy(&traced.stderr));
+        came.push(estimate(folder.path(), out, json!({ "precision": "fp32" })));
+    }
+    let ends = |of: fn(&[(u64, u64)]) -> u64| (of(&came[0]), of(&came[1]));
+    let (first, last) = (ends(|phases| phases[0].1), ends(|phases| phases[phases.len() - 1].1));
+    assert_eq!(first.1 - first.0, 65534 * 64 * 4);
+    assert_eq!(last.0, last.1);
 }

@@ -3,7 +3,7 @@
 use plimsoll_ground::{Error, Result};
 use rustc_hash::FxHashMap;
 
-use super::recording::{Apart, Recording};
+use super::recording::{Apart, Come, Recording};
 use super::repeats::matched;
 use super::solve::Solver;
 use super::tape::{Born, Step, Tape};
@@ -104,8 +104,8 @@ pub fn fit(hull: &mut Hull, precision: &str, holds: Holds<'_>, trials: &[Trial])
 }
 
 /// The same of a model that was recorded whole at some points, and at `trials`, the first of which is the first of those, with fewer of
-/// the modules that repeat in it. The tape is the whole one's; its sizes grow as those that they go by. `None`: they go by none, or do not
-/// come out at another point where it was recorded whole, so it must be recorded whole everywhere.
+/// the modules that repeat in it. The tape is the first whole one's; its sizes grow as those that they go by. `None`: they go by none, or do
+/// not come out at another point where it was recorded whole, directly, so it must be recorded whole everywhere.
 ///
 /// # Errors
 /// As above, of the shorter model.
@@ -129,18 +129,25 @@ pub fn fit_whole(
         of_whole.push(size.clone());
     }
     for other in others {
-        if alike(hull, whole, &apart, other, &other.recording.apart()?).is_err() {
-            return Ok(None);
-        }
         let values = values(&hull.exprs, &other.at);
-        let comes = |(size, storage): (&Size, &super::recording::Come)| {
-            values.get(size.bytes as usize).copied().flatten() == Some(storage.0)
-        };
-        if !of_whole.iter().zip(&other.recording.storages).all(comes) {
+        let storages = &other.recording.storages;
+        let mut comes = of_whole.iter().zip(&whole.recording.storages).zip(storages).map(|((size, first), storage)| {
+            // A direct recording does not say which module backward has come to.
+            let kind = |(_, _, dtype, op, _, node): &Come| (dtype.clone(), op.clone(), node.clone());
+            kind(first) == kind(storage) && values.get(size.bytes as usize).copied().flatten() == Some(storage.0)
+        });
+        if storages.len() != of_whole.len() || !comes.all(|comes| comes) {
             return Ok(None);
         }
     }
     add(hull, precision, holds, &whole.recording, apart, &of_whole);
+    let tape = hull.tapes.last();
+    let comes_out =
+        |other: &Trial| tape.is_some_and(|tape| phases(hull, tape, &other.at) == Ok(other.recording.phases()));
+    if !others.iter().all(comes_out) {
+        hull.tapes.pop();
+        return Ok(None);
+    }
     Ok(Some(loose))
 }
 

@@ -1,5 +1,6 @@
 //! A recording that was made up by hand, the way the recorder writes it: one weight, a batch, a loss, a gradient.
 
+use super::recording::Raw;
 use super::{
     Asked, Axis, Chosen, Holds, Hull, MAGIC, Operand, Recording, Trial, fit, fit_whole, names_match, phases,
     same_program, values,
@@ -260,6 +261,15 @@ fn names_are_matched_part_for_part() {
 /// What the recorder would write of layers of a list, `model.layers`, whose outputs stay until backward; `odd`: a layer that makes
 /// twice as much from a length of 70 on.
 fn stacked(at: [u64; 2], layers: &[u64], odd: Option<u64>) -> Trial {
+    of_batches(&["A", "B", "C", "D"], at, layers, odd)
+}
+
+/// The same, recorded directly.
+fn stacked_directly(at: [u64; 2], layers: &[u64], odd: Option<u64>) -> Trial {
+    of_batches(&["A", "B", "C"], at, layers, odd)
+}
+
+fn of_batches(letters: &[&str], at: [u64; 2], layers: &[u64], odd: Option<u64>) -> Trial {
     let [batch, side] = at;
     let mut storages: Vec<String> = Vec::new();
     let mut come = |bytes: u64, shape: &[u64], op: &str, module: usize| {
@@ -270,8 +280,8 @@ fn stacked(at: [u64; 2], layers: &[u64], odd: Option<u64>) -> Trial {
     let weights: Vec<usize> = (0..layers.len()).map(|layer| come(side * 4, &[side], "parameter", layer + 1)).collect();
     code.extend(weights.iter().map(|weight| format!(r#"["a",{weight}]"#)));
     let (mut losses, mut gradients, mut left) = (Vec::new(), Vec::new(), Vec::<usize>::new());
-    for letter in ["A", "B", "C", "D"] {
-        if matches!(letter, "C" | "D") {
+    for letter in letters {
+        if matches!(*letter, "C" | "D") {
             code.push(r#"["p","zero"]"#.to_owned());
         }
         let input = come(batch * side * 4, &[batch, side], "made", 0);
@@ -318,7 +328,8 @@ fn what_repeats_is_learnt_from_a_shorter_model_and_no_further_than_it_holds() {
     let learnt = |odd: Option<u64>, whole: &[[u64; 2]]| {
         let mut hull = empty();
         let short: Vec<Trial> = points.iter().map(|at| stacked(*at, &three, odd)).collect();
-        let whole: Vec<Trial> = whole.iter().map(|at| stacked(*at, &six, odd)).collect();
+        let others = whole[1..].iter().map(|at| stacked_directly(*at, &six, odd));
+        let whole: Vec<Trial> = [stacked(whole[0], &six, odd)].into_iter().chain(others).collect();
         fit_whole(&mut hull, "fp32", Holds::default(), &whole, &short).unwrap().map(|_| hull)
     };
     let learnt_of = learnt(None, &[[2, 64], [2, 83]]).unwrap();
@@ -329,6 +340,12 @@ fn what_repeats_is_learnt_from_a_shorter_model_and_no_further_than_it_holds() {
     // A layer that goes another way at some sizes, and was left out: the whole at those sizes tells.
     assert!(learnt(Some(3), &[[2, 64]]).is_some());
     assert!(learnt(Some(3), &[[2, 64], [2, 83]]).is_none());
+    // All as large as it should be, and one of them there for longer.
+    let short: Vec<Trial> = points.iter().map(|at| stacked(*at, &three, None)).collect();
+    let mut whole = vec![stacked([2, 64], &six, None), stacked_directly([2, 83], &six, None)];
+    let first = whole[1].recording.code.iter().position(|raw| matches!(raw, Raw::One('d', _))).unwrap();
+    whole[1].recording.code.remove(first);
+    assert_eq!(fit_whole(&mut empty(), "fp32", Holds::default(), &whole, &short).unwrap(), None);
     // One that is unlike any at the first point.
     let (short, odd) = (vec![stacked([2, 80], &three, Some(3))], [stacked([2, 80], &six, Some(3))]);
     assert_eq!(fit_whole(&mut empty(), "fp32", Holds::default(), &odd, &short).unwrap(), None);
