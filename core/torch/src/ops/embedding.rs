@@ -12,20 +12,27 @@ pub fn embedding(weight: &Tensor, indices: &Tensor) -> Tensor {
     let saved = tape.save(indices);
     let mut sizes = indices.dims().to_vec();
     sizes.push(weight.size(-1));
+    // `indices.reshape(-1)`, of more than one dimension (`embedding_symint`): what was expanded is copied.
+    let several = indices.geometry().rank() > 1;
+    let flatten = || inside::Scratch::contiguous(weight.cx(), Op::Embedding, indices.geometry(), indices.dtype());
+    let flat = several.then(flatten).flatten();
     let mut launch = weight.cx().launch(Op::Embedding, &[indices]).of(weight.dtype());
     let mut out = launch.make_sizes(&sizes, weight.dtype());
+    drop(flat);
     drop(launch.reads(out.touched()));
     let table = weight.geometry().clone();
     tape.record([&mut out], move |g| {
         let indices = saved.unpack();
         let (tokens, dtype) = (indices.numel(), g.grad().dtype());
+        // `indices_.contiguous()`
+        let flat = inside::Scratch::contiguous(g.cx(), BACKWARD, indices.geometry(), indices.dtype());
         let copy = inside::Scratch::contiguous(g.cx(), BACKWARD, g.grad().geometry(), dtype);
         let mut scratch = inside::sorted_indices(g.cx(), BACKWARD, tokens);
         let gradient = g.make(BACKWARD, &[g.grad(), &indices], table.clone(), dtype);
         if let Some(scratch) = &mut scratch {
             inside::after_sorting(scratch, &table, dtype, tokens);
         }
-        drop((scratch, copy));
+        drop((scratch, copy, flat));
         grads([Some(gradient)])
     });
     out

@@ -211,12 +211,13 @@ impl ToldKernel {
             (Kind::Embedding, [grad, indices]) if made.rank() == 2 => {
                 let op = Op::EmbeddingDenseBackward;
                 let tokens = indices.geometry.numel();
+                let flat = Scratch::contiguous(cx, op, &indices.geometry, indices.dtype);
                 let copy = Scratch::contiguous(cx, op, &grad.geometry, grad.dtype);
                 let mut scratch = inside::sorted_indices(cx, op, tokens);
                 if let Some(scratch) = &mut scratch {
                     inside::after_sorting(scratch, made, grad.dtype, tokens);
                 }
-                drop((scratch, copy));
+                drop((scratch, copy, flat));
             }
             (Kind::Rows, [values, rows]) => {
                 let added = (&values.geometry, values.dtype);

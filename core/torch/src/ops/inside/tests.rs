@@ -7,7 +7,7 @@ use plimsoll_catalog::software::{Rules, Software, Version};
 use super::{Sizes, attention_backward, foreach_norm};
 use crate::ops::sdpa_rules::Kernel;
 use crate::ops::softmax::{log_softmax, softmax_to};
-use crate::ops::{Given, ToldKernel, embedding, index_rows, layer_norm, linear, neg, transpose};
+use crate::ops::{Given, ToldKernel, embedding, expand, index_rows, layer_norm, linear, neg, transpose};
 use crate::tensor::testing::{
     activation, activation_of, backward_of, forward, input_of, made, watch, weight, weight_of,
 };
@@ -49,6 +49,22 @@ fn of_embedding(cx: &Rc<Context>, rows: u64, width: u64, tokens: u64, dtype: DTy
     let out = embedding(&weight_of(cx, &[rows, width], dtype), &input_of(cx, &[tokens], DType::Int64));
     drop(backward_of(out));
     peak(cx)
+}
+
+/// What was expanded is copied, forward and backward, as PyTorch 2.11 does of ELECTRA's token types on a hollow card.
+#[test]
+fn indices_that_were_expanded_are_copied() {
+    let cx = on(Kernels::Cuda(8, 0), "2.11");
+    let taken = |sizes: &[u64]| {
+        let ids = expand(&input_of(&cx, &[1, 60], DType::Int64), sizes);
+        let before = cx.position();
+        let out = embedding(&weight_of(&cx, &[2, 8], DType::BFloat16), &ids);
+        let forward = cx.position().events_since(before);
+        let copies = backward_of(out).into_iter().filter(|event| event.ends_with("embedding_dense_backward [2, 60] int64"));
+        (forward, copies.count())
+    };
+    // The weight, the copy that comes and goes, the result.
+    assert_eq!((taken(&[2, 60]), taken(&[1, 60])), ((4, 2), (2, 0)));
 }
 
 /// Liger-Kernel's benchmark of an embedding (benchmark/data/all_benchmark_data.csv at ead96b6, September 2024; A100 80GB,
