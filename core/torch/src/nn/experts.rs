@@ -5,8 +5,9 @@ use plimsoll_catalog::families::ExpertPart;
 
 use super::parameter_adapter::{ParameterAdapter, Parametrized};
 use super::{Activation, Scope};
+use crate::Op;
 use crate::ops::{self, Fill, Pointwise, Reduction};
-use crate::tensor::{DType, ModuleId, Tensor};
+use crate::tensor::{DType, Geometry, ModuleId, Tensor};
 
 /// `MixtralExperts`: every expert's gate and up projections in one tensor, its down projections in another.
 #[derive(Debug)]
@@ -171,6 +172,7 @@ impl Experts {
         // The sorted expert numbers, and the permutation that sorts them.
         let expert_ids = ops::reduction(Reduction::Sort, experts, &[selected], DType::Int64);
         let perm = ops::reduction(Reduction::Sort, experts, &[selected], DType::Int64);
+        drop(ops::inside::sort(cx, Op::Sort, &Geometry::contiguous(&[selected]), 0, DType::Int64));
         let mut rows = {
             let owners = ops::pointwise(Pointwise::FloorDivide, &perm, &[], &[selected], DType::Int64);
             ops::index_rows(hidden, &owners)

@@ -32,7 +32,10 @@ pub fn scaled_dot_product_attention(
     let dropout = if q.cx().is_inference() { 0.0 } else { dropout };
     let mask = mask.map(lower_precision);
     let mask = mask.as_ref();
-    let (q, k, v) = (lower_precision(q), lower_precision(k), lower_precision(v));
+    // The arguments of a call are evaluated from the last to the first, as in matrix products.
+    let v = lower_precision(v);
+    let k = lower_precision(k);
+    let q = lower_precision(q);
     let call = Call {
         dtype: q.dtype(),
         head: q.size(-1),
@@ -72,7 +75,10 @@ pub fn ungrouped_dot_product_attention(
     dropout: f64,
 ) -> Tensor {
     let mask = mask.map(lower_precision);
-    let (q, k, v) = (lower_precision(q), lower_precision(k), lower_precision(v));
+    // The arguments of a call are evaluated from the last to the first, as in matrix products.
+    let v = lower_precision(v);
+    let k = lower_precision(k);
+    let q = lower_precision(q);
     let mask = mask.map(|m| additive(&m, q.dtype()));
     math(&q, &k, &v, mask.as_ref(), dropout, false, false)
 }
