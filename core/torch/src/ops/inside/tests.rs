@@ -60,7 +60,8 @@ fn indices_that_were_expanded_are_copied() {
         let before = cx.position();
         let out = embedding(&weight_of(&cx, &[2, 8], DType::BFloat16), &ids);
         let forward = cx.position().events_since(before);
-        let copies = backward_of(out).into_iter().filter(|event| event.ends_with("embedding_dense_backward [2, 60] int64"));
+        let copies =
+            backward_of(out).into_iter().filter(|event| event.ends_with("embedding_dense_backward [2, 60] int64"));
         (forward, copies.count())
     };
     // The weight, the copy that comes and goes, the result.
