@@ -5,9 +5,8 @@ use plimsoll_catalog::families::ExpertPart;
 
 use super::parameter_adapter::{ParameterAdapter, Parametrized};
 use super::{Activation, Scope};
-use crate::Op;
 use crate::ops::{self, Fill, Pointwise, Reduction};
-use crate::tensor::{DType, Geometry, ModuleId, Tensor};
+use crate::tensor::{DType, ModuleId, Tensor};
 
 /// `MixtralExperts`: every expert's gate and up projections in one tensor, its down projections in another.
 #[derive(Debug)]
@@ -170,9 +169,7 @@ impl Experts {
         let (count, selected) = (self.gate_up_proj.size(0), tokens * top_k);
         let sample_weights = ops::reshape(weights, &[selected]);
         // The sorted expert numbers, and the permutation that sorts them.
-        let expert_ids = ops::reduction(Reduction::Sort, experts, &[selected], DType::Int64);
-        let perm = ops::reduction(Reduction::Sort, experts, &[selected], DType::Int64);
-        drop(ops::inside::sort(cx, Op::Sort, &Geometry::contiguous(&[selected]), 0, DType::Int64));
+        let (expert_ids, perm) = ops::sort_flat(experts);
         let mut rows = {
             let owners = ops::pointwise(Pointwise::FloorDivide, &perm, &[], &[selected], DType::Int64);
             ops::index_rows(hidden, &owners)

@@ -3,9 +3,9 @@
 
 use std::rc::Rc;
 
-use super::inside::Scratch;
+use super::inside::{self, Scratch};
 use crate::Op;
-use crate::tensor::{Context, DType, Tensor};
+use crate::tensor::{Context, DType, Geometry, Tensor};
 
 /// Declares the ops of a door, each by its name in the table of ops.
 macro_rules! door {
@@ -77,6 +77,15 @@ pub fn reduction(op: Reduction, x: &Tensor, sizes: &[u64], dtype: DType) -> Tens
         drop(Scratch::converted(x.cx(), op.into(), x.dims(), dtype));
     }
     out
+}
+
+/// `x.flatten().sort()` of int64: the numbers, and the places that they had.
+pub fn sort_flat(x: &Tensor) -> (Tensor, Tensor) {
+    let sizes = [x.numel()];
+    let sorted = || reduction(Reduction::Sort, x, &sizes, DType::Int64);
+    let both = (sorted(), sorted());
+    drop(inside::sort(x.cx(), Op::Sort, &Geometry::contiguous(&sizes), 0, DType::Int64));
+    both
 }
 
 /// Makes a tensor of what stands in another one.
