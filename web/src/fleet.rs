@@ -3,15 +3,17 @@
 use plimsoll_core::Bytes;
 use plimsoll_core::summary::{Hull, Kind};
 
-use crate::gauge::{grow, stacked};
+use crate::gauge::{grow, layers};
 use crate::reading::Reading;
 use crate::scale::Scale;
 
-/// A drawing of one hull in px: width, height, and what is left free above and below it.
+/// Width of the drawing of one hull, in px.
 pub const WIDTH: f64 = 112.0;
+
 /// Its height.
 pub const HEIGHT: f64 = 168.0;
-/// The hull within it: left edge, width, keel.
+
+/// The hull within it: left edge, width, y of its keel.
 pub const HULL: (f64, f64, f64) = (18.0, 76.0, HEIGHT - 8.0);
 
 /// One hull, ready to be drawn.
@@ -53,7 +55,7 @@ impl Fleet {
             cards: hull.cards.clone(),
             process: hull.process,
             headroom: hull.headroom,
-            layers: stacked(&hull.parts, &scale).into_iter().map(|(part, y, foot)| (part.kind, y, foot - y)).collect(),
+            layers: layers(&hull.parts, &scale).into_iter().map(|(part, y, foot)| (part.kind, y, foot - y)).collect(),
             waterline: scale.y(hull.process),
         };
         Some(Self {

@@ -168,7 +168,7 @@ impl Gauge {
         let hull_left = (SCALE + digits * DIGIT).max(if narrow { 40.0 } else { 52.0 });
         let hull_width = if narrow { (width * 0.24).max(56.0) } else { (width * 0.25).clamp(130.0, 200.0) };
         let mut segments = Vec::with_capacity(reading.parts.len());
-        for (part, y, foot) in stacked(&reading.parts, &scale) {
+        for (part, y, foot) in layers(&reading.parts, &scale) {
             // The deck runs across the hull: words stand in the larger part of the layer that it cuts.
             let deck = scale.y(reading.capacity);
             let (top, foot_free) = match (deck - y, foot - deck) {
@@ -244,7 +244,7 @@ impl Gauge {
 }
 
 /// The layers of a stack that are not empty, each with its top and its foot, from the keel up.
-pub(crate) fn stacked(parts: &[Part], scale: &Scale) -> Vec<(Part, f64, f64)> {
+pub(crate) fn layers(parts: &[Part], scale: &Scale) -> Vec<(Part, f64, f64)> {
     let mut below = Bytes::ZERO;
     let layer = |part: &Part| {
         let foot = scale.y(below);

@@ -255,11 +255,14 @@ mod tests {
     }
 
     fn run_of(batch: u64, parallel: Value) -> Run {
+        Run::new(&Scenario::from_value(&scenario(batch, parallel)).unwrap()).unwrap()
+    }
+
+    fn scenario(batch: u64, parallel: Value) -> Value {
         let model = json!({"hf": {"model_type": "llama", "vocab_size": 2000, "hidden_size": 1024, "intermediate_size": 2816,
             "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 8}});
-        let value = json!({"model": model, "input": {"batch": batch, "seq": 32}, "training": {"precision": "bf16"},
-            "parallel": parallel, "device": {"gpu": "h100-sxm"}});
-        Run::new(&Scenario::from_value(&value).unwrap()).unwrap()
+        json!({"model": model, "input": {"batch": batch, "seq": 32}, "training": {"precision": "bf16"},
+            "parallel": parallel, "device": {"gpu": "h100-sxm"}})
     }
 
     #[test]
@@ -297,6 +300,21 @@ mod tests {
             let apart = Undelayed { phases, retries: 0 }.with(ledger, strategy);
             assert!(apart.is_some() && apart == whole, "{parallel}: {apart:?}, {whole:?}");
         }
+    }
+
+    /// Where handed blocks would fill the card, PyTorch waits for them: no more is reserved than there is.
+    #[test]
+    fn no_more_is_reserved_than_the_card_has() {
+        let parallel = json!({"gpus": 8, "strategy": "fsdp1"});
+        let roomy = run(parallel.clone()).estimate().lag.clone().unwrap();
+        let memory = roomy.process_high.get() - (64 << 20);
+        let mut value = scenario(1, parallel);
+        value["device"]["memory"] = json!(memory);
+        value["device"]["load_line"] = json!(memory);
+        let small = Run::new(&Scenario::from_value(&value).unwrap()).unwrap();
+        let lag = small.estimate().lag.clone().unwrap();
+        assert_eq!(lag.reserved_low, roomy.reserved_low);
+        assert_eq!(lag.process_high, small.estimate().device.capacity);
     }
 
     #[test]

@@ -510,14 +510,14 @@ impl Loop<'_> {
         }
         drop(divided);
         let backward = begin..cx.position();
-        let mut begin = cx.position();
+        let mut left = backward.end..backward.end;
         if let Some(loss) = whole_loss {
             self.locals.loss = Some(loss.detach());
-            begin = cx.position();
+            left.start = cx.position();
             // With it goes the graph, and a leaf that the forward made for itself.
             drop(loss);
+            left.end = cx.position();
         }
-        let left = begin..cx.position();
 
         // Kept outputs hold the graph, and whatever else it holds: no plain list of handles stands for that. A forward
         // that changed the model will not be repeated.

@@ -1,5 +1,6 @@
 //! Every precision recorded at every point, with one choice of sizes.
 
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -158,7 +159,7 @@ impl<'a> Attempt<'a> {
         };
         let mut recorded: Vec<(usize, Result<Trial, Failure>)> = std::thread::scope(|scope| {
             let working: Vec<_> = self.recorders.iter_mut().map(|recorder| scope.spawn(|| work(recorder))).collect();
-            working.into_iter().filter_map(|thread| thread.join().ok()).flatten().collect()
+            working.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
         });
         recorded.sort_by_key(|(index, _)| *index);
         recorded.into_iter().map(|(_, answer)| answer).collect()

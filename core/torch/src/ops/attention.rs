@@ -32,10 +32,7 @@ pub fn scaled_dot_product_attention(
     let dropout = if q.cx().is_inference() { 0.0 } else { dropout };
     let mask = mask.map(lower_precision);
     let mask = mask.as_ref();
-    // The arguments of a call are evaluated from the last to the first, as in matrix products.
-    let v = lower_precision(v);
-    let k = lower_precision(k);
-    let q = lower_precision(q);
+    let [q, k, v] = cast([q, k, v]);
     let call = Call {
         dtype: q.dtype(),
         head: q.size(-1),
@@ -65,6 +62,13 @@ pub fn scaled_dot_product_attention(
     }
 }
 
+/// Autocast's copies: the arguments of a call are evaluated from the last to the first, as in matrix products.
+fn cast([q, k, v]: [&Tensor; 3]) -> [Tensor; 3] {
+    let v = lower_precision(v);
+    let k = lower_precision(k);
+    [lower_precision(q), k, v]
+}
+
 /// `scaled_dot_product_attention(q, k, v, mask, dropout_p)` without `enable_gqa` though keys have one head and queries
 /// many: no fused kernel takes that (`check_batch_size_and_num_heads_dense`), and the products broadcast.
 pub fn ungrouped_dot_product_attention(
@@ -75,10 +79,7 @@ pub fn ungrouped_dot_product_attention(
     dropout: f64,
 ) -> Tensor {
     let mask = mask.map(lower_precision);
-    // The arguments of a call are evaluated from the last to the first, as in matrix products.
-    let v = lower_precision(v);
-    let k = lower_precision(k);
-    let q = lower_precision(q);
+    let [q, k, v] = cast([q, k, v]);
     let mask = mask.map(|m| additive(&m, q.dtype()));
     math(&q, &k, &v, mask.as_ref(), dropout, false, false)
 }
