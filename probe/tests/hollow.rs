@@ -490,9 +490,11 @@ fn the_card_that_is_meant_is_taken() {
         let more = if what == "fit" { &small[..2] } else { &["--only", "mlp"] };
         dry.probe(what, &[more, &["--index", "5"]].concat()).unwrap().ends(3).says("there is no card 5");
     }
-    let ran = dry.probe("run", &[&small[..], &["--index", "1"]].concat()).unwrap();
+    // What the driver says of a process is told of a peak that stood between two readings: three steps whose kernels do nothing may not.
+    let long = [&small[..], &["--steps", "300"]].concat();
+    let ran = dry.probe("run", &[&long[..], &["--index", "1"]].concat()).unwrap();
     assert_eq!(ran.ends(0).record()["peak"]["process_source"], "nvml_process");
-    let ran = Dry::on("visible", &["--cards", "2"]).with("CUDA_VISIBLE_DEVICES", "1").probe("run", &small).unwrap();
+    let ran = Dry::on("visible", &["--cards", "2"]).with("CUDA_VISIBLE_DEVICES", "1").probe("run", &long).unwrap();
     assert_eq!(ran.ends(0).record()["peak"]["process_source"], "nvml_process");
     // Nothing is visible, and nobody asked for a card.
     let ran = Dry::on("hidden", &[]).with("CUDA_VISIBLE_DEVICES", "").probe("run", &small).unwrap();
