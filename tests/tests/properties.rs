@@ -305,13 +305,17 @@ proptest! {
         }
     }
 
-    /// The largest batch fits and one more does not.
+    /// The largest batch fits and one more does not; where looking for it would take too long, that is said.
     #[test]
     fn the_largest_batch_fits_and_one_more_does_not(scenario in scenario(), room in 0u64..200) {
         let context = run(&scenario).estimate().peak.process - run(&scenario).estimate().peak.reserved;
         let scenario = with(&scenario, "device", "memory", (context + Bytes::from_mib(room + 2)).get());
         let asked = Scenario::from_value(&scenario).map_err(|e| TestCaseError::fail(e.to_string()))?;
-        let answer = solve::max_batch(&asked).map_err(|e| TestCaseError::fail(e.to_string()))?;
+        let answer = match solve::max_batch(&asked) {
+            Ok(answer) => answer,
+            Err(error) if error.to_string().contains("the largest batch is not searched") => return Ok(()),
+            Err(error) => return Err(TestCaseError::fail(error.to_string())),
+        };
         let fits = |batch: u64| run(&with(&scenario, "input", "batch", batch)).estimate().verdict == Verdict::Fits;
         prop_assert!(answer == 0 || fits(answer), "{} does not fit: {}", answer, scenario);
         prop_assert!(!fits(answer + 1), "{} fits too: {}", answer + 1, scenario);
