@@ -1,9 +1,10 @@
 //! What transformers' Trainer counts and asks of numbers on the card.
 
-use super::inside::{self, Scratch};
+use super::inside::Scratch;
+use super::plain::{Reduction, reduction};
 use super::view::narrow;
 use crate::Op;
-use crate::tensor::{DType, Geometry, Tensor};
+use crate::tensor::{DType, Tensor};
 
 /// `sum(labels.ne(-100).sum() for labels in ...)`, where `shifted` each without the first of a row (`_get_num_items_in_batch` of
 /// `transformers/trainer.py`). Nothing of no labels.
@@ -19,18 +20,12 @@ pub fn count_labels<'l>(labels: impl Iterator<Item = &'l Tensor>, shifted: bool)
     total
 }
 
-/// A sum of booleans is one of their copies in int64 (`make_reduction_from_out_ty` in `aten/src/ATen/native/ReduceOps.cpp`).
 fn count(labels: &Tensor, shifted: bool) -> Tensor {
     let cx = labels.cx();
     // labels[..., 1:]
     let counted = if shifted { narrow(labels, -1, labels.size(-1).saturating_sub(1)) } else { labels.clone() };
     let given = cx.launch(Op::NeScalar, &[&counted]).make_sizes(counted.dims(), DType::Bool);
-    let out = cx.launch(Op::Sum, &[&given]).make_sizes(&[], DType::Int64);
-    let converted = Scratch::converted(cx, Op::Sum, given.dims(), DType::Int64);
-    drop(inside::sum(cx, Op::Sum, &Geometry::contiguous(given.dims()), |_| true, DType::Int64));
-    drop(converted);
-    drop(given);
-    out
+    reduction(Reduction::Sum, &given, &[], DType::Int64)
 }
 
 /// `torch.isnan(x) or torch.isinf(x)` of a number that is neither: `x != x`, then `x.abs() == inf`.

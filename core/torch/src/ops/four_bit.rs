@@ -8,8 +8,10 @@ use plimsoll_catalog::software::rules;
 use smallvec::SmallVec;
 
 use super::cast::to;
+use super::four_bit_kernel::is_fused;
 use super::inside;
 use super::matmul::{linear, linear_flops};
+use super::view::contiguous;
 use crate::tensor::{Context, DType, Kernels, Kind, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
@@ -18,10 +20,6 @@ pub const BLOCK: u64 = 64;
 
 /// Scales that share a scale of their own, where they are quantized once more (`quantize_4bit`).
 pub const NESTED_BLOCK: u64 = 256;
-
-/// The most rows the fused kernel takes whatever the card (`_GEMM_4BIT_CUSTOM_FLOOR_M`). From there to 1536 it depends
-/// on the card and the sizes; the estimate takes the weight as dequantized, which is the larger.
-const FUSED_ROWS: u64 = 4;
 
 /// The scales of the scales (`QuantState.state2`), their code and the mean of the scales.
 type Nested = [Tensor; 3];
@@ -164,10 +162,12 @@ pub fn matmul_4bit(x: &Tensor, weight: &FourBit, bias: Option<&Tensor>) -> Tenso
     out
 }
 
-/// `_dequant_linear_fallback`, or for a few rows the fused kernel, which needs nothing but its output.
+/// `_dequant_linear_fallback`, or the fused kernel, which needs nothing but its output and the input in one piece.
 fn gemm_4bit(x: &Tensor, weight: &FourBit, bias: Option<&Tensor>) -> Tensor {
-    let (cx, [_, inputs]) = (x.cx(), weight.sizes);
-    if x.numel() / inputs.max(1) <= FUSED_ROWS && inputs.is_multiple_of(BLOCK) {
+    let cx = x.cx();
+    let rows = x.numel() / weight.sizes[1].max(1);
+    if is_fused(&cx.machine(), x.dtype(), rows, weight.sizes) {
+        let x = &contiguous(x);
         return weight.packed_product(Op::Gemm4bit, x, None, bias);
     }
     let scales = weight.added_scales(cx);

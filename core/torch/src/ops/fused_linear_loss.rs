@@ -3,6 +3,8 @@
 
 use super::cast::lower_precision;
 use super::elementwise::binary;
+use super::inside;
+use super::plain::{Reduction, reduction};
 use crate::tensor::{Context, DType, Geometry, Kind, Tape, Tensor};
 use crate::{GradFn, Op};
 
@@ -64,7 +66,7 @@ fn forward(
     let losses = cx.launch(Op::Zeros, &[]).make_sizes(&[rows], DType::Float32);
     let targets = rows.saturating_mul(DType::Int64.size());
     let mask = cx.launch(Op::NeScalar, &[]).reads(targets).make_sizes(&[rows], DType::Bool);
-    drop(cx.launch(Op::Sum, &[&mask]).make_sizes(&[], DType::Int64));
+    drop(reduction(Reduction::Sum, &mask, &[], DType::Int64));
 
     let autocast = cx.autocast_dtype();
     let in_place =
@@ -98,11 +100,12 @@ fn forward(
         }
         if bias.is_some() {
             let launch = cx.launch(Op::SumDimIntList, &[&logits]).times(times);
-            drop({ launch }.make_sizes(&[classes], logits.dtype()));
+            let summed = { launch }.make_sizes(&[classes], logits.dtype());
+            drop((inside::sum(cx, Op::SumDimIntList, logits.geometry(), |dim| dim == 0, logits.dtype()), summed));
         }
     }
     drop(buffer);
-    let loss = cx.launch(Op::Sum, &[&losses]).make_sizes(&[], DType::Float32);
+    let loss = reduction(Reduction::Sum, &losses, &[], DType::Float32);
     drop((mask, losses));
     (loss, vec![Some(grad_hidden), grad_weight, grad_bias])
 }

@@ -4,6 +4,7 @@ use super::cast::{full_precision, to};
 use super::elementwise::{add, mul_cpp_scalar, mul_scalar, neg};
 use super::masked_fill::masked_fill_in_place;
 use super::nll_loss::nll_loss;
+use super::plain::{Reduction, reduction};
 use super::similarity::div;
 use super::softmax::log_softmax;
 use super::view::{contiguous, narrow, unsqueeze};
@@ -25,7 +26,7 @@ pub fn cross_entropy_smoothed(logits: &Tensor, targets: &Tensor) -> Tensor {
     let smooth = masked_fill_in_place(smooth, &ignored);
     let mean = {
         let counted = cx.launch(Op::BitwiseNot, &[&ignored]).make_sizes(targets.dims(), DType::Bool);
-        let count = cx.launch(Op::Sum, &[&counted]).make_sizes(&[], DType::Int64);
+        let count = reduction(Reduction::Sum, &counted, &[], DType::Int64);
         let total = sum_all(&smooth);
         let mean = div(&total, &count);
         drop(total);
@@ -61,7 +62,7 @@ pub fn label_smoother(logits: &Tensor, labels: &Tensor, shift: bool) -> Tensor {
     let smooth = masked_fill_in_place(smooth, &padding);
     let count = {
         let long = cx.launch(Op::ToCopy, &[&padding]).make_sizes(padding.dims(), DType::Int64);
-        let sum = cx.launch(Op::Sum, &[&long]).make_sizes(&[], DType::Int64);
+        let sum = reduction(Reduction::Sum, &long, &[], DType::Int64);
         drop(long);
         let count = cx.launch(Op::RsubScalar, &[&sum]).make_sizes(&[], DType::Int64);
         drop(sum);
@@ -96,7 +97,7 @@ pub fn converted(logits: Tensor) -> Tensor {
 /// `x.sum()`; its gradient is a view.
 fn sum_all(x: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::SumBackward0, &[x]);
-    let mut out = x.cx().launch(Op::Sum, &[x]).make_sizes(&[], x.dtype());
+    let mut out = reduction(Reduction::Sum, x, &[], x.dtype());
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| grads([Some(g.grad().view_as(g.grad().geometry().expanded(from.dims())))]));
     out
@@ -107,7 +108,7 @@ fn sum_classes(x: &Tensor, dtype: DType, keepdim: bool) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::SumBackward1, &[x]);
     let kept = x.geometry().narrowed(-1, 1);
     let sizes = if keepdim { kept } else { kept.squeezed(-1) };
-    let mut out = x.cx().launch(Op::SumDimIntList, &[x]).make_sizes(sizes.dims(), dtype);
+    let mut out = reduction(Reduction::SumDimIntList, x, sizes.dims(), dtype);
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         let grad = g.grad().geometry();

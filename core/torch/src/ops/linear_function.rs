@@ -1,8 +1,8 @@
 //! `LinearFunctionForZeroStage3` (`deepspeed/runtime/zero/linear.py`, 0.19.8): a linear that saves the parameter itself, and no view
 //! of it, so that its bytes can go between forward and backward.
 
+use super::inside;
 use super::matmul::{addmm_cast, matmul_cast, t};
-use super::plain::{Reduction, reduction};
 use super::view::reshape;
 use crate::tensor::{Tape, Tensor, grads};
 use crate::{GradFn, Op};
@@ -48,10 +48,12 @@ pub(super) fn apply(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tenso
             let grad = rows(grad);
             matmul_cast(&t(&grad), &rows(x))
         });
-        let of_bias = bias
-            .as_ref()
-            .filter(|_| g.needs(2))
-            .map(|bias| reduction(Reduction::SumDimIntList, grad, bias.dims(), grad.dtype()));
+        let of_bias = bias.as_ref().filter(|_| g.needs(2)).map(|bias| {
+            let summed = g.cx().launch(Op::SumDimIntList, &[grad]).make_sizes(bias.dims(), grad.dtype());
+            let last = grad.dims().len().saturating_sub(1);
+            drop(inside::sum(g.cx(), Op::SumDimIntList, grad.geometry(), |dim| dim < last, grad.dtype()));
+            summed
+        });
         drop((x, weight, bias));
         grads([this, of_weight, of_bias])
     });

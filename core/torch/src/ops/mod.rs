@@ -21,6 +21,7 @@ mod eight_bit;
 mod elementwise;
 mod embedding;
 mod four_bit;
+mod four_bit_kernel;
 mod fused_linear_loss;
 mod gather;
 mod inplace;

@@ -70,11 +70,13 @@ pub fn each(op: Pointwise, x: &Tensor, dtype: DType) -> Tensor {
     pointwise(op, x, &[], x.dims(), dtype)
 }
 
-/// Sums `x` up, counts it or chooses from it.
+/// Sums `x` up, counts it or chooses from it: over the dimensions that are not in `sizes`, if not over all.
 pub fn reduction(op: Reduction, x: &Tensor, sizes: &[u64], dtype: DType) -> Tensor {
     let out = x.cx().launch(op.into(), &[x]).make_sizes(sizes, dtype);
-    if op == Reduction::Cumsum && x.dtype() != dtype {
-        drop(Scratch::converted(x.cx(), op.into(), x.dims(), dtype));
+    match op {
+        Reduction::Cumsum if x.dtype() != dtype => drop(Scratch::converted(x.cx(), op.into(), x.dims(), dtype)),
+        Reduction::Cumsum | Reduction::Histc | Reduction::Nonzero | Reduction::Sort => {}
+        _ => inside::reduced_to(op.into(), x, sizes, dtype),
     }
     out
 }

@@ -33,7 +33,7 @@ enum Kind {
     /// made of numbers that are summed as others (`make_reduction` in `aten/src/ATen/native/ReduceOpsUtils.h`).
     Sum(Op),
     /// Another reduction, as a sum.
-    Reduced(Op, Part),
+    Reduced(Op),
     /// The input; whether there is a weight or a bias.
     GroupNorm,
     /// The input; how many groups, whether it has a gradient, whether there is a weight.
@@ -66,24 +66,6 @@ enum Kind {
     FlashBackward,
 }
 
-/// What the blocks of a reduction hand to one another (`arg_t` of its operation).
-#[derive(Clone, Copy, Debug)]
-enum Part {
-    /// A number of the input's type (`ReduceMinValuesKernel.cu`, `ReduceLogicKernel.cu`).
-    Number,
-    /// A number and its place, or a mean and its moments (`ReduceArgMaxKernel.cu`, `std_var_kernel_impl`).
-    Pair,
-}
-
-impl Part {
-    fn bytes(self, dtype: DType) -> u64 {
-        match self {
-            Self::Number => dtype.size(),
-            Self::Pair => 16,
-        }
-    }
-}
-
 /// Where a loss writes what it is of every element, before they are summed up (seen with PyTorch 2.11 on a simulated H100).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Full {
@@ -102,21 +84,21 @@ const KINDS: [(Op, Kind); 37] = [
     (Op::Mean, Kind::Sum(Op::Mean)),
     (Op::MeanDim, Kind::Sum(Op::MeanDim)),
     (Op::LinalgVectorNorm, Kind::Sum(Op::LinalgVectorNorm)),
-    (Op::Amax, Kind::Reduced(Op::Amax, Part::Number)),
-    (Op::Amin, Kind::Reduced(Op::Amin, Part::Number)),
-    (Op::Max, Kind::Reduced(Op::Max, Part::Number)),
-    (Op::Min, Kind::Reduced(Op::Min, Part::Number)),
-    (Op::All, Kind::Reduced(Op::All, Part::Number)),
-    (Op::AllDim, Kind::Reduced(Op::AllDim, Part::Number)),
-    (Op::Any, Kind::Reduced(Op::Any, Part::Number)),
-    (Op::AnyDim, Kind::Reduced(Op::AnyDim, Part::Number)),
-    (Op::MaxDim, Kind::Reduced(Op::MaxDim, Part::Pair)),
-    (Op::MinDim, Kind::Reduced(Op::MinDim, Part::Pair)),
-    (Op::Argmax, Kind::Reduced(Op::Argmax, Part::Pair)),
-    (Op::Argmin, Kind::Reduced(Op::Argmin, Part::Pair)),
-    (Op::VarCorrection, Kind::Reduced(Op::VarCorrection, Part::Pair)),
-    (Op::StdCorrection, Kind::Reduced(Op::StdCorrection, Part::Pair)),
-    (Op::VarMeanCorrection, Kind::Reduced(Op::VarMeanCorrection, Part::Pair)),
+    (Op::Amax, Kind::Reduced(Op::Amax)),
+    (Op::Amin, Kind::Reduced(Op::Amin)),
+    (Op::Max, Kind::Reduced(Op::Max)),
+    (Op::Min, Kind::Reduced(Op::Min)),
+    (Op::All, Kind::Reduced(Op::All)),
+    (Op::AllDim, Kind::Reduced(Op::AllDim)),
+    (Op::Any, Kind::Reduced(Op::Any)),
+    (Op::AnyDim, Kind::Reduced(Op::AnyDim)),
+    (Op::MaxDim, Kind::Reduced(Op::MaxDim)),
+    (Op::MinDim, Kind::Reduced(Op::MinDim)),
+    (Op::Argmax, Kind::Reduced(Op::Argmax)),
+    (Op::Argmin, Kind::Reduced(Op::Argmin)),
+    (Op::VarCorrection, Kind::Reduced(Op::VarCorrection)),
+    (Op::StdCorrection, Kind::Reduced(Op::StdCorrection)),
+    (Op::VarMeanCorrection, Kind::Reduced(Op::VarMeanCorrection)),
     (Op::NativeGroupNorm, Kind::GroupNorm),
     (Op::NativeGroupNormBackward, Kind::GroupNormBackward),
     (Op::SortStable, Kind::Sort),
@@ -175,8 +157,8 @@ impl ToldKernel {
                 let geometry = if converted.is_some() { x.geometry.preserved() } else { x.geometry.clone() };
                 drop((inside::sum(cx, op, &geometry, summed, converted.unwrap_or(x.dtype)), copy));
             }
-            (Kind::Reduced(op, part), [x]) => {
-                drop(inside::reduced(cx, op, &x.geometry, summed, (x.dtype, part.bytes(x.dtype))));
+            (Kind::Reduced(op), [x]) => {
+                drop(inside::reduced(cx, op, &x.geometry, summed, (x.dtype, inside::part(op, x.dtype))));
             }
             (Kind::GroupNorm, [x]) => {
                 drop(inside::group_norm(cx, Op::NativeGroupNorm, &x.geometry, number(0) == 1, x.dtype));

@@ -160,13 +160,16 @@ fn efficient(scratch: &mut Scratch<'_>, sizes: Sizes, dtype: DType, capability: 
 }
 
 /// The blocks of the kernel that is taken and whether its outputs stay in registers: the first of
-/// `mem_eff_attention/kernels/generate_kernels.py` that fits; the large ones need the shared memory of 8.0, 9.0 and 10.x.
+/// `mem_eff_attention/kernels/generate_kernels.py` that fits; large ones need the shared memory of 8.0, 9.0 and 10.x, but where
+/// they load nothing ahead (before 8.0, of heads beyond 128 and in float32).
 fn block(dtype: DType, head: u64, capability: (u8, u8)) -> (u64, u64, bool) {
     let roomy = matches!(capability, (8, 0) | (9 | 10, _));
     match head {
         0..=64 => (64, 64, dtype.is_half()),
         65..=96 if dtype.is_half() && matches!(capability, (8, 6 | 9)) => (128, 64, true),
-        65..=128 if roomy && dtype.is_half() => (128, 128, true),
+        65..=128 if dtype.is_half() && roomy => (128, 128, true),
+        65..=128 if dtype.is_half() && capability.0 < 8 => (128, 64, true),
+        129.. if dtype.is_half() => (128, 64, false),
         _ if roomy => (128, 64, false),
         _ => (64, 64, false),
     }

@@ -18,7 +18,7 @@ mod tests;
 pub use attention::{Sizes, attention_backward, attention_forward, shared_keys};
 pub use embedding::{after_sorting, sorted_indices};
 pub use norm::{GroupNormBackward, foreach_norm, group_norm, group_norm_backward, layer_norm_parts};
-pub use reduction::{reduced, sum, sum_to};
+pub use reduction::{part, reduced, reduced_to, sum, sum_to};
 pub use softmax::softmax_backward;
 pub use sort::{accumulate_rows, sort, topk};
 

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::Scratch;
 use crate::Op;
-use crate::tensor::{Context, DType, Geometry, Kernels};
+use crate::tensor::{Context, DType, Geometry, Kernels, Tensor};
 
 /// A dimension as `TensorIterator` has it: how many, and how far apart.
 type Dimension = (u64, u64);
@@ -23,6 +23,33 @@ pub fn sum<'c>(
 ) -> Option<Scratch<'c>> {
     let part = if matches!(dtype, DType::Int64 | DType::Float64) { dtype } else { DType::Float32 };
     reduced(cx, op, input, summed, (dtype, part.size()))
+}
+
+/// What `op` of `x` takes beside its result of `sizes` and `dtype` while it runs: the dimensions that are not kept, or, where fewer
+/// are, those behind them, are reduced. A sum of booleans or int32 is one of their copies in int64
+/// (`make_reduction_from_out_ty` in `aten/src/ATen/native/ReduceOps.cpp`).
+pub fn reduced_to(op: Op, x: &Tensor, sizes: &[u64], dtype: DType) {
+    let (cx, dims) = (x.cx(), x.dims());
+    let summed = |i: usize| if sizes.len() == dims.len() { sizes[i] != dims[i] } else { i >= sizes.len() };
+    match op {
+        Op::Sum | Op::SumDimIntList if dtype == DType::Int64 && x.dtype() != dtype => {
+            let copy = Scratch::converted(cx, op, dims, dtype);
+            drop((sum(cx, op, &x.geometry().preserved(), summed, dtype), copy));
+        }
+        Op::Sum | Op::SumDimIntList | Op::LinalgVectorNorm => drop(sum(cx, op, x.geometry(), summed, x.dtype())),
+        _ => drop(reduced(cx, op, x.geometry(), summed, (x.dtype(), part(op, x.dtype())))),
+    }
+}
+
+/// How many bytes the blocks of a reduction that is no sum hand to one another (`arg_t` of its operation): a number of the input's
+/// type (`ReduceMinValuesKernel.cu`, `ReduceLogicKernel.cu`), or a number and its place, or a mean and its moments
+/// (`ReduceArgMaxKernel.cu`, `std_var_kernel_impl`).
+pub const fn part(op: Op, dtype: DType) -> u64 {
+    match op {
+        Op::MaxDim | Op::MinDim | Op::Argmax | Op::Argmin => 16,
+        Op::VarCorrection | Op::StdCorrection | Op::VarMeanCorrection => 16,
+        _ => dtype.size(),
+    }
 }
 
 /// What a reduction takes beside its result while it runs (`gpu_reduce_kernel` in `aten/src/ATen/native/cuda/Reduce.cuh`): parts of

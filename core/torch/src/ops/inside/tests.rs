@@ -170,6 +170,28 @@ fn the_efficient_kernel_sums_the_queries_gradient_in_tiles() {
     assert_eq!(of_attention(Kernels::Cuda(8, 0), Kernel::Efficient, wide, DType::Float16), delta + roomy);
 }
 
+/// The workspace of four heads of 100 queries, as PyTorch 2.11 asks for it on simulated cards.
+#[test]
+fn the_efficient_kernels_blocks_are_those_that_fit_the_card() {
+    let half = [
+        ((7, 5), [131_200, 262_272, 262_272, 262_272, 1_441_984, 1_573_120]),
+        ((8, 0), [131_200, 262_208, 262_208, 262_208, 1_441_984, 1_573_120]),
+        ((8, 6), [131_200, 262_272, 262_272, 786_688, 1_441_984, 1_573_120]),
+        ((8, 9), [131_200, 262_272, 262_272, 786_688, 1_441_984, 1_573_120]),
+        ((9, 0), [131_200, 262_208, 262_208, 262_208, 1_441_984, 1_573_120]),
+        ((10, 0), [131_200, 262_208, 262_208, 262_208, 1_441_984, 1_573_120]),
+        ((12, 0), [131_200, 786_688, 786_688, 786_688, 1_441_984, 1_573_120]),
+    ];
+    let delta = 4 * 4 * 100;
+    for ((major, minor), bytes) in half {
+        for (head, bytes) in [64, 80, 96, 128, 160, 256].into_iter().zip(bytes) {
+            let sizes = Sizes { batch: 1, heads: 4, kv_heads: 4, queries: 100, keys: 100, head };
+            let found = of_attention(Kernels::Cuda(major, minor), Kernel::Efficient, sizes, DType::Float16);
+            assert_eq!(found, delta + bytes, "{major}.{minor}, heads of {head}");
+        }
+    }
+}
+
 #[test]
 fn cudnns_front_end_asks_for_the_queries_gradient_in_float32() {
     let found = of_attention(Kernels::Cuda(9, 0), Kernel::Cudnn, LLAMA, DType::BFloat16);
