@@ -174,7 +174,7 @@ def each(path):
 
 def rehearsed(program, card, rows):
     """The rows of one card, in the order they were given."""
-    gpu, memory, truth = card
+    gpu, memory, truth, tokens = card
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl", delete=False) as file:
         for row in rows:
             file.write(json.dumps(row) + "\n")
@@ -183,6 +183,8 @@ def rehearsed(program, card, rows):
         command += ["--memory", str(memory)]
     if truth is not None:
         command += ["--truth", truth]
+    if tokens is not None:
+        command += ["--stop-after", str(tokens)]
     command += ["--", sys.executable, str(HERE), "--inside", file.name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         for line in running.stdout:
@@ -232,7 +234,10 @@ def main():
         full = answer["scenario"]
         catalogued = full["model"].get("hf") or answer.get("config")
         padded = full["input"].get("attention_mask") == "padded"
-        card = full["device"]["gpu"], row["scenario"].get("device", {}).get("memory"), "false" if padded else None
+        # Asked whether all sequences are finished, a card whose kernels do nothing says so after as many tokens.
+        tokens = full["input"].get("max_new_tokens")
+        memory = row["scenario"].get("device", {}).get("memory")
+        card = full["device"]["gpu"], memory, "false" if padded else None, tokens
         cards.setdefault(card, []).append({
             "number": number, "full": full, "config": catalogued or config_of(full["model"]),
             "steps": options.steps or full["training"].get("optimizer_steps", 2),

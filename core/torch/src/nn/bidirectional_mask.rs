@@ -3,7 +3,7 @@
 use plimsoll_scenario::Attention;
 
 use super::mask::{additive, and_masks};
-use crate::ops::{self, Pointwise, Rearrangement, Reduction};
+use crate::ops::{self, Pointwise, Reduction};
 use crate::tensor::{DType, Tensor};
 
 /// `create_bidirectional_mask`: for the queries of `embeds` and the keys that `mask` (`[batch, keys]`, and whether
@@ -60,7 +60,7 @@ fn create(
         ops::pointwise(Pointwise::LeScalar, &distance, &[], &square, DType::Bool)
     };
     let pattern = || if window.is_some() { and_masks(cx, &[&near, &anything]) } else { anything() };
-    let columns = || ops::rearrangement(cx, Rearrangement::IndexTensor, &[batch, 1, 1, keys], DType::Bool);
+    let columns = || ops::picked(cx, &[batch, 1, 1, keys], DType::Bool);
     let allowed = if padding.is_some() { and_masks(cx, &[&pattern, &columns]) } else { pattern() };
     drop((places, indices));
     let allowed = ops::expand(&allowed, &[batch, 1, queries, keys]);

@@ -272,7 +272,7 @@ fn sdpa_mask(
         Some((_, None)) => and_masks(cx, &[&recent, &causal]),
         Some((_, Some(left))) => and_masks(cx, &[&|| same_chunk(&query_indices, &key_indices, left), &causal]),
     };
-    let columns = || ops::rearrangement(cx, Rearrangement::IndexTensor, &[batch, 1, 1, keys], DType::Bool);
+    let columns = || ops::picked(cx, &[batch, 1, 1, keys], DType::Bool);
     let allowed = if padding.is_some() { and_masks(cx, &[&pattern, &columns]) } else { pattern() };
     drop((batches, heads, query_indices, key_indices));
     // Expanded to the batch without a copy.

@@ -103,20 +103,10 @@ impl Shape {
         let Self { rows, outputs, inputs, blocks, sms } = self;
         if inputs * 2 < outputs {
             return match card {
-                Card::A100 => {
-                    if blocks * 3 < sms {
-                        1536
-                    } else {
-                        512
-                    }
-                }
-                Card::Hopper => {
-                    if blocks * 3 < sms {
-                        512
-                    } else {
-                        320
-                    }
-                }
+                Card::A100 if blocks * 3 < sms => 1536,
+                Card::A100 => 512,
+                Card::Hopper if blocks * 3 < sms => 512,
+                Card::Hopper => 320,
                 Card::T4 => match inputs {
                     _ if blocks >= sms * 3 => 320,
                     1024.. => 64,

@@ -83,7 +83,7 @@ pub use mobile::{
 pub use norm::layer_norm;
 pub use pad::pad;
 pub use plain::{
-    Fill, Pointwise, Rearrangement, Reduction, each, fill, pointwise, rearrangement, reduction, sort_flat,
+    Fill, Pointwise, Rearrangement, Reduction, each, fill, picked, pointwise, rearrangement, reduction, sort_flat,
 };
 pub use pool::{avg_pool2d, global_avg_pool2d, max_pool2d};
 pub use reduce::{mean, mean_image, mean_last, norm};

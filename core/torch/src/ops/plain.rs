@@ -90,6 +90,16 @@ pub fn sort_flat(x: &Tensor) -> (Tensor, Tensor) {
     both
 }
 
+/// `x[rows, columns]`, of two index tensors that are broadcast to `sizes`: on a card both are written out first, so that they lie in
+/// memory alike (`make_info` in `aten/src/ATen/native/TensorAdvancedIndexing.cpp`).
+pub fn picked(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
+    let op = Op::IndexTensor;
+    let indices = [(); 2].map(|()| Scratch::converted(cx, op, sizes, DType::Int64));
+    let out = rearrangement(cx, Rearrangement::IndexTensor, sizes, dtype);
+    drop(indices);
+    out
+}
+
 /// Makes a tensor of what stands in another one.
 pub fn rearrangement(cx: &Rc<Context>, op: Rearrangement, sizes: &[u64], dtype: DType) -> Tensor {
     let mut launch = cx.launch(op.into(), &[]).of(dtype);

@@ -13,7 +13,7 @@ impl Scratch<'_> {
     /// `cub::DeviceRadixSort::SortPairs` of `n` 8-byte keys with 8-byte values, gone before this returns: a copy of both
     /// beside what it was given (`cub/device/dispatch/dispatch_radix_sort.cuh`, the one-sweep sort of compute capability 7.0
     /// and up; its counters, less than a fiftieth of that, are left out; up to 2304 keys are sorted in place, in less than
-    /// the 36 KiB counted here). The values it was given, `at::arange(n)`, go with it.
+    /// the 36 KiB counted here, so that sizes stay lines over the batch). The values it was given, `at::arange(n)`, go with it.
     pub(super) fn sort_with_range(&mut self, n: u64) {
         self.hold(&[n], DType::Int64);
         self.hold(&[2, n], DType::Int64);
@@ -45,11 +45,9 @@ impl Scratch<'_> {
     }
 }
 
-/// `index_put_(accumulate=True)` of `rows` row numbers, the backward of picking rows: the positions as offsets, sorted
-/// positions and their order, kept until it is done; the sort (`index_put_with_sort_kernel` in
-/// `aten/src/ATen/native/cuda/Indexing.cu`).
-///
-/// What is added, `values`, is made row-major before.
+/// `index_put_(accumulate=True)` of `rows` row numbers, the backward of picking rows: the positions, as they are behind zero, are
+/// made offsets; what is added, `values`, is made row-major; sorted positions and their order, kept until it is done; the sort
+/// (`computeLinearIndex` and `index_put_with_sort_kernel` in `aten/src/ATen/native/cuda/Indexing.cu`).
 pub fn accumulate_rows<'c>(
     cx: &'c Rc<Context>,
     op: Op,
@@ -57,10 +55,13 @@ pub fn accumulate_rows<'c>(
     (values, dtype): (&Geometry, DType),
 ) -> Option<Scratch<'c>> {
     let mut scratch = Scratch::of(cx, op)?;
+    scratch.hold(&[rows], DType::Int64);
+    scratch.hold(&[rows], DType::Int64);
+    scratch.held.remove(0);
     if !values.is_contiguous() {
         scratch.hold(values.dims(), dtype);
     }
-    for _ in 0..3 {
+    for _ in 0..2 {
         scratch.hold(&[rows], DType::Int64);
     }
     scratch.sort_with_range(rows);
