@@ -268,7 +268,7 @@ fn weights_dtype(scenario: &Scenario) -> DType {
 }
 
 /// The dtype the model is loaded in (`dtype`, `bnb_4bit_compute_dtype`).
-fn loaded_dtype(training: &Training) -> DType {
+pub fn loaded_dtype(training: &Training) -> DType {
     match training.loaded() {
         // It never is that: what goes with the precision is said by its own name.
         BaseDtype::Precision | BaseDtype::Float32 => DType::Float32,

@@ -65,6 +65,12 @@ impl Modules {
         self.0.is_empty()
     }
 
+    /// A module and those it is in, but the root.
+    pub fn ancestors(&self, id: ModuleId) -> impl Iterator<Item = ModuleId> {
+        let parent = |at: &ModuleId| self.0.get(at.index()).map(|module| module.parent);
+        std::iter::successors(Some(id), parent).take_while(|at| *at != ModuleId::ROOT)
+    }
+
     /// The dotted path of a module; empty for the root.
     pub fn path(&self, id: ModuleId) -> String {
         let mut parts: Vec<&Module> = Vec::new();

@@ -144,6 +144,16 @@ impl Recorder {
         }
     }
 
+    /// What was written so far, a load alone, happened otherwise: these are its events, and behind so many of them what was cached
+    /// went back. Its launches are the first of all that happens.
+    pub fn reload(&mut self, events: Vec<Event>, emptied: Option<usize>) {
+        self.ledger.events = events;
+        self.ledger.emptied = emptied.into_iter().map(|after| after as u32).collect();
+        for launch in &mut self.ledger.launches {
+            launch.at = 0;
+        }
+    }
+
     /// The number of an operator's name, which is added where it is new.
     pub fn name_op(&mut self, name: &str) -> OpId {
         OpId(self.ledger.ops.number(name))

@@ -5,12 +5,13 @@ use std::rc::Rc;
 use plimsoll_catalog::device;
 use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_catalog::{Gpu, Vendor};
+use plimsoll_families::loaded_dtype;
 use plimsoll_ground::{Bytes, Error, Result};
 use plimsoll_ledger::{Ledger, Parameters, PhaseName, Recorder};
 use plimsoll_parallel::Replica;
-use plimsoll_scenario::{Mode, ModelSource, Parallel, ParallelStrategy, Scenario};
+use plimsoll_scenario::{Mode, ModelSource, Parallel, ParallelStrategy, Quantization, Scenario};
 use plimsoll_torch::nn::ShardPlan;
-use plimsoll_torch::ops::SdpaRules;
+use plimsoll_torch::ops::{self, QuantizedBase, SdpaRules};
 use plimsoll_torch::tensor::{Context, Kernels, Machine, Tensor};
 
 use crate::hull::Player;
@@ -149,7 +150,19 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats, whose
         Card::First => shards(scenario, rules.clone())?,
         Card::Replica => Some(Replica::plan()),
     };
+    let whole = shards.is_none();
     let built = plimsoll_families::build(cx, scenario, rules, shards)?;
+    let quantized = scenario.training.quantization != Quantization::None;
+    if quantized && whole && cx.machine().kernels.is_counted() {
+        let ids = |of: &[Tensor]| of.iter().map(Tensor::storage_id).collect();
+        let base = QuantizedBase {
+            loaded: loaded_dtype(&scenario.training),
+            prepared: !inference && scenario.training.prepare_kbit,
+            trained: ids(&built.trained()),
+            parameters: ids(&built.listed.borrow()),
+        };
+        ops::load_quantized(cx, &base);
+    }
     if inference {
         // Nobody wraps it.
         drop(built.listed.take());

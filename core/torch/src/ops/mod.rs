@@ -37,6 +37,7 @@ mod norm;
 mod pad;
 mod plain;
 mod pool;
+mod quantized_load;
 mod reduce;
 mod resize;
 mod roll;
@@ -86,6 +87,7 @@ pub use plain::{
     Fill, Pointwise, Rearrangement, Reduction, each, fill, picked, pointwise, rearrangement, reduction, sort_flat,
 };
 pub use pool::{avg_pool2d, global_avg_pool2d, max_pool2d};
+pub use quantized_load::{QuantizedBase, load_quantized};
 pub use reduce::{mean, mean_image, mean_last, norm};
 pub use resize::upsample_bicubic2d;
 pub use roll::roll;

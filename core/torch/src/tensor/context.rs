@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use plimsoll_ledger::{Birth, DType, Kind, Law, Ledger, ModuleId, Owner, PhaseName, Recorder, Stream};
+use plimsoll_ledger::{Birth, DType, Event, Kind, Law, Ledger, ModuleId, Owner, PhaseName, Recorder, Stream};
 
 use super::autocast::Autocast;
 use super::blas::Blas;
@@ -247,6 +247,16 @@ impl Context {
     /// `torch.cuda.empty_cache()`.
     pub fn empty_cache(&self) {
         self.recorder.borrow_mut().empty_cache();
+    }
+
+    /// Looks at what is written so far.
+    pub fn so_far<T>(&self, look: impl FnOnce(&Ledger) -> T) -> T {
+        look(self.recorder.borrow().ledger())
+    }
+
+    /// A load happened otherwise: see [`Recorder::reload`].
+    pub fn reload(&self, events: Vec<Event>, emptied: Option<usize>) {
+        self.recorder.borrow_mut().reload(events, emptied);
     }
 
     /// Takes the ledger out of a finished run.

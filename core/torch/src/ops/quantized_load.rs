@@ -1,0 +1,208 @@
+//! In which order a base that bitsandbytes quantizes comes to the card, and what passes on the way.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use plimsoll_ledger::{Event, Kind, Ledger, ModuleId, Stream, What};
+
+use crate::Op;
+use crate::tensor::{Context, DType};
+
+/// What is said of a base that was quantized while it was built.
+#[derive(Debug)]
+pub struct QuantizedBase {
+    /// The dtype it is loaded in.
+    pub loaded: DType,
+    /// Whether `prepare_model_for_kbit_training` makes float32 of what is not quantized.
+    pub prepared: bool,
+    /// The storages of what is trained.
+    pub trained: BTreeSet<u32>,
+    /// The storages of what `model.parameters()` lists.
+    pub parameters: BTreeSet<u32>,
+}
+
+/// What one linear holds on the card once it is quantized, in the order it was built in.
+#[derive(Debug)]
+struct Quantized {
+    module: ModuleId,
+    is_four_bit: bool,
+    held: Vec<u32>,
+    /// Bytes of each of them.
+    bytes: Vec<u64>,
+}
+
+impl Quantized {
+    /// The numbers of its weight: two a byte, or one.
+    fn numbers(&self) -> u64 {
+        let bytes = |at: usize| self.bytes.get(at).copied().unwrap_or(0);
+        if self.is_four_bit { bytes(0).saturating_mul(2) } else { bytes(1) }
+    }
+}
+
+/// What is not quantized.
+#[derive(Clone, Copy, Debug)]
+struct Whole {
+    id: u32,
+    /// Its numbers, where it is in float32 in the end.
+    floats: Option<u64>,
+}
+
+/// A load as it was built.
+#[derive(Debug, Default)]
+struct AsBuilt {
+    linears: Vec<Quantized>,
+    rest: Vec<Whole>,
+    /// What is trained, and whether beside a four-bit layer.
+    adapters: Vec<(Whole, bool)>,
+}
+
+impl AsBuilt {
+    /// `None` where something went again, which a base that was quantized does not have.
+    fn of(ledger: &Ledger, trained: &BTreeSet<u32>) -> Option<Self> {
+        let is = |op: &str, ops: &[Op]| ops.iter().any(|known| known.name() == op);
+        let mut found = Self::default();
+        let mut four_bit = BTreeSet::new();
+        for event in &ledger.events {
+            if event.is_free() {
+                return None;
+            }
+            let (id, storage) = (event.id(), &ledger.storages[event.id() as usize]);
+            let op = ledger.op(storage);
+            let floats = (storage.dtype == DType::Float32).then(|| storage.bytes / DType::Float32.size());
+            let whole = Whole { id, floats };
+            match found.linears.last_mut() {
+                Some(linear) if linear.module == storage.module && is(op, &QUANTIZES) => {
+                    linear.held.push(id);
+                    linear.bytes.push(storage.bytes);
+                }
+                _ if is(op, &[Op::Quantize4bit, Op::Int8VectorwiseQuant]) => {
+                    let is_four_bit = op == Op::Quantize4bit.name();
+                    if is_four_bit {
+                        four_bit.insert(storage.module);
+                    }
+                    let (held, bytes) = (vec![id], vec![storage.bytes]);
+                    found.linears.push(Quantized { module: storage.module, is_four_bit, held, bytes });
+                }
+                _ if trained.contains(&id) => {
+                    let beside = ledger.modules.ancestors(storage.module).any(|module| four_bit.contains(&module));
+                    found.adapters.push((whole, beside));
+                }
+                _ => found.rest.push(whole),
+            }
+        }
+        Some(found)
+    }
+}
+
+/// What makes the storages of a quantized weight.
+const QUANTIZES: [Op; 5] = [Op::Quantize4bit, Op::QuantizeBlockwise, Op::Mean, Op::ToCopy, Op::Int8VectorwiseQuant];
+
+/// A load that is being written anew.
+#[derive(Debug)]
+struct Load<'c> {
+    cx: &'c Rc<Context>,
+    events: Vec<Event>,
+}
+
+impl Load<'_> {
+    fn comes(&mut self, ids: impl IntoIterator<Item = u32>) {
+        self.events.extend(ids.into_iter().map(Event::alloc));
+    }
+
+    fn goes(&mut self, id: u32) {
+        self.events.push(Event::new(What::Free, id, Stream::DEFAULT));
+    }
+
+    /// Something that will go.
+    fn passes(&mut self, op: Op, numbers: u64, dtype: DType) -> u32 {
+        let made = self.cx.counting_as(Kind::Forward, || self.cx.empty_sizes(op, &[numbers], dtype));
+        let id = made.storage_id();
+        self.events.push(Event::alloc(id));
+        id
+    }
+
+    /// `Params4bit._quantize`: scales in float32, the packed numbers, the sixteen values, which are divided by the largest of them;
+    /// with double quantization the scales without their mean are quantized once more.
+    fn four_bit(&mut self, Quantized { held, bytes, .. }: &Quantized) {
+        let values = |load: &mut Self, code: u32| {
+            load.comes([code]);
+            let passing = [load.passes(Op::Abs, 16, DType::Float32), load.passes(Op::Max, 1, DType::Float32)];
+            passing.into_iter().for_each(|id| load.goes(id));
+        };
+        match held[..] {
+            [data, absmax, code] => {
+                self.comes([absmax, data]);
+                values(self, code);
+            }
+            [data, code, offset, absmax, ref maps @ ..] => {
+                let blocks = bytes.get(3).copied().unwrap_or(0);
+                let scales = self.passes(Op::Quantize4bit, blocks, DType::Float32);
+                self.comes([data]);
+                values(self, code);
+                self.comes([offset]);
+                let centred = self.passes(Op::SubTensor, blocks, DType::Float32);
+                // The library's own map, where this is the first to ask for it, is there before what is made with it.
+                let [second, maps @ ..] = maps else { return };
+                let (own, copy) = maps.split_at(maps.len().saturating_sub(1));
+                self.comes(own.iter().copied());
+                self.comes([*second, absmax]);
+                self.comes(copy.iter().copied());
+                self.goes(centred);
+                self.goes(scales);
+            }
+            _ => self.comes(held.iter().copied()),
+        }
+    }
+
+    /// All of these come: those that are said to, as what they are loaded in; then each of these is there in float32 before it goes as it
+    /// was.
+    fn widened(&mut self, loaded: DType, wholes: impl Iterator<Item = (Whole, bool)>) {
+        let mut casts = Vec::new();
+        for (Whole { id, floats }, widens) in wholes {
+            match floats.filter(|_| widens && loaded != DType::Float32) {
+                Some(floats) => casts.push((self.passes(Op::ToCopy, floats, loaded), id)),
+                None => self.comes([id]),
+            }
+        }
+        for (before, after) in casts {
+            self.comes([after]);
+            self.goes(before);
+        }
+    }
+
+    /// `int8_vectorwise_quant` of the weight in float16.
+    fn eight_bit(&mut self, linear: &Quantized, loaded: DType) {
+        let half = (loaded != DType::Float16).then(|| self.passes(Op::ToCopy, linear.numbers(), DType::Float16));
+        self.comes(linear.held.iter().copied());
+        if let Some(half) = half {
+            self.goes(half);
+        }
+    }
+}
+
+/// Has a base that was quantized come as the probe's worker, and in essence `from_pretrained`, brings it: each linear's weight is sent
+/// and quantized, and goes when the next one is there; then whatever is left, in the dtype it is loaded in.
+/// `prepare_model_for_kbit_training` makes that float32, a parameter after the other, and empties the cache (peft 0.21). Adapters come last,
+/// those of four-bit layers in the dtype that these compute in, before peft makes all of them float32. Seen event by event with
+/// PyTorch 2.11 and bitsandbytes 0.50 on simulated cards. Nothing else of a load is in another order than it was built in.
+pub fn load_quantized(cx: &Rc<Context>, base: &QuantizedBase) {
+    let QuantizedBase { loaded, prepared, trained, parameters } = base;
+    let (loaded, prepared) = (*loaded, *prepared);
+    let Some(built) = cx.so_far(|ledger| AsBuilt::of(ledger, trained)) else { return };
+    let mut load = Load { cx, events: Vec::new() };
+    let mut last = None;
+    for linear in &built.linears {
+        let weight = load.passes(Op::ToCopy, linear.numbers(), loaded);
+        if let Some(gone) = last.replace(weight) {
+            load.goes(gone);
+        }
+        if linear.is_four_bit { load.four_bit(linear) } else { load.eight_bit(linear, loaded) }
+    }
+    load.widened(loaded, built.rest.iter().map(|w| (*w, prepared && parameters.contains(&w.id))));
+    let emptied = prepared.then_some(load.events.len());
+    if let Some(gone) = last {
+        load.goes(gone);
+    }
+    load.widened(loaded, built.adapters.iter().copied());
+    cx.reload(load.events, emptied);
+}
