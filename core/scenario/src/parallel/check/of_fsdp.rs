@@ -1,0 +1,158 @@
+//! Both of PyTorch's FSDPs.
+
+use plimsoll_catalog::families::{ExpertPart, Experts};
+use plimsoll_ground::{Error, Result};
+
+use super::super::{ParallelStrategy, PolicyDtype, ShardingStrategy, Wrap, at, fsdp};
+use crate::{BaseDtype, Checkpointing, Lora, LossImpl, Optimizer, OptimizerImpl, Quantization, Scenario};
+
+/// `fully_shard` hands the optimizer tensors of PyTorch's distributed kind, which not every kernel takes.
+pub(super) fn with_fsdp2(scenario: &Scenario) -> Result<()> {
+    let training = &scenario.training;
+    let sgd = matches!(training.optimizer, Optimizer::Sgd | Optimizer::SgdMomentum);
+    if sgd && training.optimizer_impl == OptimizerImpl::Fused {
+        return Err(Error::new(
+            crate::at::training::optimizer_impl,
+            "PyTorch has no fused SGD for the parameters of fully_shard (`_fused_sgd_` has no sharding strategy)",
+            "use foreach or for-loop",
+        ));
+    }
+    let keys = &scenario.parallel.fsdp;
+    let casts = matches!(keys.param_dtype, PolicyDtype::Bf16 | PolicyDtype::Fp16);
+    let recomputes = training.checkpointing != Checkpointing::None;
+    // `FSDPState._pre_forward` casts a module's inputs (`cast_forward_inputs`), but returns them as they are while backward runs; a
+    // checkpoint within the module keeps them as they were. Seen with transformers 5.17 on a hollow card; where the root alone is
+    // wrapped no layer's inputs are cast.
+    if scenario.family().wide_tables && casts && recomputes && keys.wrap != Wrap::Root {
+        return Err(Error::new(
+            fsdp::at::param_dtype,
+            format!(
+                "PyTorch fails in the first backward: fully_shard casts the float32 tables of positions that layers of {} are given in the \
+                 forward, and not in the recomputation (\"Recomputed values for the following tensors have different metadata\")",
+                scenario.family().name
+            ),
+            "leave it out and set precision = \"bf16\" or \"bf16-amp\", set parallel.fsdp.wrap = \"root\", use fsdp1, or set \
+             training.checkpointing = \"none\"",
+        ));
+    }
+    with_fsdp(scenario)
+}
+
+/// One flat parameter of a block's frozen weights and its adapters.
+fn with_flat_adapters(scenario: &Scenario, lora: &Lora) -> Result<()> {
+    let Scenario { parallel, training, .. } = scenario;
+    let alone = parallel.fsdp.wrap == Wrap::Peft;
+    let reaches = |experts: Experts| ExpertPart::ALL.into_iter().any(|part| lora.reaches(experts, part));
+    // `ParamWrapper.get_delta_weight` of peft reads the weights of `lora_A` and `lora_B` and calls neither: nothing gathers what FSDP1
+    // wrapped by itself. Seen with peft 0.21 on a hollow card, with use_orig_params and without.
+    if alone && scenario.family().experts.is_some_and(reaches) {
+        return Err(Error::new(
+            fsdp::at::wrap,
+            "PyTorch fails in the first forward: peft's adapters on experts read weights of modules that are not called, and FSDP1 gathers \
+             what it wrapped by itself when it is called (\"inconsistent tensor size\", or \"Output 0 of ViewBackward0 is a view and its base \
+             or another view of its base has been modified inplace\")",
+            "use wrap = \"layer\" with use_orig_params, target attention alone, or use fsdp2",
+        ));
+    }
+    if !parallel.fsdp.use_orig_params && !alone {
+        return Err(Error::new(
+            fsdp::at::use_orig_params,
+            "without it PyTorch lays no frozen weight and no adapter into one flat parameter (\"Must flatten tensors with uniform \
+             `requires_grad`\")",
+            "set it to true, or wrap every adapter by itself as peft does (wrap = \"peft\"), or use fsdp2",
+        ));
+    }
+    let half = !matches!(training.loaded(), BaseDtype::Precision | BaseDtype::Float32);
+    let quantized = training.quantization != Quantization::None;
+    // `prepare_model_for_kbit_training` leaves norms and biases in float32.
+    let prepared = quantized && training.prepare_kbit;
+    let beside = if prepared { BaseDtype::Float32 } else { training.loaded() };
+    if quantized && training.quant_storage.as_str() != beside.as_str() {
+        return Err(Error::new(
+            crate::at::training::quant_storage,
+            format!(
+                "PyTorch lays no weights packed in {} beside parameters in {beside} into one flat parameter (\"Must flatten \
+                 tensors with uniform dtype\")",
+                training.quant_storage
+            ),
+            format!("set it to {beside}, or use fsdp2"),
+        ));
+    }
+    if alone {
+        return Ok(());
+    }
+    if half && prepared && !lora.autocast_adapter_dtype {
+        return Err(Error::new(
+            "training.lora.autocast_adapter_dtype",
+            "PyTorch lays no adapter in 16 bits beside parameters in float32 into one flat parameter (\"Must flatten tensors with \
+             uniform dtype\")",
+            "set it to true, set prepare_kbit to false, or use fsdp2",
+        ));
+    }
+    if half && !prepared && lora.autocast_adapter_dtype {
+        return Err(Error::new(
+            "training.lora.autocast_adapter_dtype",
+            "PyTorch lays no float32 adapter beside weights in 16 bits into one flat parameter (\"Must flatten tensors with uniform dtype\")",
+            "set it to false, load in float32, or use fsdp2",
+        ));
+    }
+    Ok(())
+}
+
+/// What FSDP does, the first and the second, that is followed.
+pub(super) fn with_fsdp(scenario: &Scenario) -> Result<()> {
+    let Scenario { parallel, training, .. } = scenario;
+    let keys = &parallel.fsdp;
+    let refuse =
+        |key: &str, what: String, hint: &str| Err(Error::new(key, format!("{what} is not estimated yet"), hint));
+    let family = scenario.family();
+    if family.is_own() && !["mlp", "hull"].contains(&family.name) {
+        let hint = "use ddp, one card, or a model of Hugging Face";
+        return refuse(at::gpus, format!("{} of {}", parallel.strategy, family.name), hint);
+    }
+    // Their stages are followed as one: what each layer would gather by itself is not known.
+    if keys.wrap == Wrap::Layer && ["resnet", "convnext"].contains(&family.name) {
+        let what = format!("every layer of {} by itself under {}", family.name, parallel.strategy);
+        let hint = "use wrap = \"root\", or record it: plimsoll trace, docs/hull.md";
+        return refuse(fsdp::at::wrap, what, hint);
+    }
+    if keys.wrap == Wrap::Peft && (parallel.strategy != ParallelStrategy::Fsdp1 || training.lora.is_none()) {
+        let problem = "peft's wrapping is of adapters under FSDP1";
+        return Err(Error::new(fsdp::at::wrap, problem, "use wrap = \"layer\""));
+    }
+    if keys.wrap == Wrap::Torchtitan {
+        // A weight that the embedding and the head share would be let go of between them. None of these shares it unless told.
+        let plain = ["llama", "mistral", "qwen2", "qwen3"].contains(&family.name);
+        let config = scenario.model.source.config();
+        let tied = config.is_some_and(|config| config.get("tie_word_embeddings") == Some(&true.into()));
+        if !plain || tied {
+            let with = if tied { " with a head that shares the embedding's weight" } else { "" };
+            let what = format!("torchtitan's wrapping of {}{with}", family.name);
+            return refuse(fsdp::at::wrap, what, "use wrap = \"layer\" or \"root\"");
+        }
+        if parallel.strategy == ParallelStrategy::Fsdp1 || training.lora.is_some() {
+            return refuse(
+                fsdp::at::wrap,
+                "torchtitan's wrapping of that".to_owned(),
+                "use wrap = \"layer\" or \"root\"",
+            );
+        }
+    }
+    if keys.cpu_offload && keys.sharding_strategy == ShardingStrategy::NoShard {
+        let what = "what is offloaded without being cut".to_owned();
+        return refuse(fsdp::at::cpu_offload, what, "use another sharding_strategy, or leave it out");
+    }
+    if let Some(lora) = training.lora.as_ref().filter(|_| parallel.strategy == ParallelStrategy::Fsdp1) {
+        with_flat_adapters(scenario, lora)?;
+    }
+    let plain = [Optimizer::Sgd, Optimizer::SgdMomentum, Optimizer::Adam, Optimizer::AdamW];
+    if !plain.contains(&training.optimizer) {
+        let what = format!("{} under FSDP", training.optimizer);
+        return refuse(crate::at::training::optimizer, what, "use sgd, sgd-momentum, adam or adamw");
+    }
+    if training.loss_impl != LossImpl::Full || training.label_smoothing > 0.0 {
+        let what = "a loss that is not the model's own under FSDP".to_owned();
+        return refuse(crate::at::training::loss_impl, what, "use loss_impl = \"full\" without label_smoothing");
+    }
+    Ok(())
+}
