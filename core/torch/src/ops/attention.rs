@@ -237,8 +237,8 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
             .collect();
         let mut gradient = |x: &Tensor| launch.make(layout(kernel, x, x.size(3)), x.dtype());
         let mut gradients = grads([Some(gradient(&q)), Some(gradient(&k)), Some(gradient(&v))]);
-        if let Some(mask) = mask {
-            gradients.push(g.needs(3).then(|| bias_gradient(&mut launch, &mask)));
+        if let Some(mask) = &mask {
+            gradients.push(g.needs(3).then(|| bias_gradient(&mut launch, mask)));
         }
         drop(launch);
         drop(inside::attention_backward(g.cx(), backward, kernel, sizes, q.dtype()));
