@@ -236,6 +236,41 @@ fn what_was_recorded_as_well_is_estimated_and_nothing_else_is() {
     let mut base = lora(json!({ "rank": 8 }));
     base["base_dtype"] = json!("bfloat16");
     assert_eq!(refused(base).key, "training.base_dtype");
+    let mut four = lora(json!({ "rank": 8 }));
+    four["quantization"] = json!("nf4-double");
+    assert_eq!(refused(four.clone()).key, "training.quantization");
+    assert!(refused(four.clone()).hint.ends_with("--also lora=8+quantization=nf4-double"));
+    four["prepare_kbit"] = json!(false);
+    assert!(refused(four.clone()).hint.ends_with("--also lora=8+quantization=nf4-double+prepare_kbit=false"));
+    four["quant_storage"] = json!("bfloat16");
+    assert_eq!(refused(four).key, "training.quant_storage");
+}
+
+/// What the planner's switches do of a file that holds quantized layers: the adapters that were recorded on them.
+#[test]
+fn a_quantized_base_is_offered_where_it_was_recorded() {
+    let bytes = content("quantized/llama.hull");
+    let asked = json!({
+        "model": { "hull": HullModel::content(&bytes), "S": 64 }, "input": { "batch": 4 },
+        "training": { "precision": "bf16-amp" }, "device": { "gpu": "h200" },
+    });
+    let plain = Scenario::from_value(&asked).unwrap();
+    let qlora = Change::Qlora.apply(&plain).unwrap().training;
+    let lora = qlora.lora.unwrap();
+    assert_eq!((qlora.quantization.as_str(), lora.rank, qlora.prepare_kbit), ("nf4", 16, true));
+    // What a packed weight stands for is counted, not its bytes.
+    let counted = |scenario: &Scenario| Run::new(scenario).unwrap().estimate().parameters.total;
+    let adapters = Change::Qlora.apply(&plain).unwrap();
+    let trained = Run::new(&adapters).unwrap().estimate().parameters.trainable;
+    assert_eq!(counted(&adapters) - trained, counted(&plain));
+    let gpt2 = json!({
+        "model": { "hull": HullModel::content(&content("quantized/gpt2.hull")), "S": 64 }, "input": { "batch": 4 },
+        "training": { "precision": "bf16-amp" }, "device": { "gpu": "h200" },
+    });
+    let plain = Scenario::from_value(&gpt2).unwrap();
+    let adapters = Change::Qlora.apply(&plain).unwrap();
+    let trained = Run::new(&adapters).unwrap().estimate().parameters.trainable;
+    assert_eq!(counted(&adapters) - trained, counted(&plain), "biases that are cast are counted as well");
 }
 
 /// Linear layers, attention and dropout, recorded as they are and compiled, against PyTorch's own `torch.compile` with all that inductor
