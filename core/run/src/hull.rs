@@ -18,7 +18,7 @@ use plimsoll_scenario::{HullModel, Scenario, at};
 use plimsoll_torch::nn::{ShardPlan, Sharded};
 use plimsoll_torch::ops;
 use plimsoll_torch::optim::{self, GradScaler};
-use plimsoll_torch::tensor::{Context, Geometry, Tensor, Told, ToldShape};
+use plimsoll_torch::tensor::{Context, Geometry, Kernels, Tensor, Told, ToldShape};
 
 /// The tape that is played.
 #[derive(Clone, Debug)]
@@ -183,6 +183,9 @@ impl Player {
             let tensor = player.come(cx, storage, Some(kind));
             let trains = parameter.is_some_and(|parameter| parameter.trained);
             player.loaded.push(Some(if trains { tensor.into_leaf(false) } else { tensor }));
+        }
+        if tape.variant.quantization.as_deref() == Some("nf4-double") && cx.machine().kernels != Kernels::Uncounted {
+            player.kept.push(table_of_scales(cx));
         }
         let tensor = |storage: u32| player.loaded.get(storage as usize).cloned().flatten();
         let replaced = replaced(tape);
@@ -505,6 +508,21 @@ fn kernels(hull: &Hull, tape: &Tape, values: &[Option<u64>]) -> Vec<Option<Rc<op
     let all: Vec<Option<Rc<ops::ToldKernel>>> = hull.kernels.iter().map(kernel).collect();
     let of = |number: u32| all.get((number as usize).checked_sub(1)?).cloned().flatten();
     tape.storages.iter().map(|born| of(born.kernel)).collect()
+}
+
+/// The map of eight-bit numbers that bitsandbytes keeps on the card for itself once scales are quantized too (`name2qmap["dynamic"]` in its
+/// `functional.py`): every weight has a copy of it. A library's own, counted as workspaces are.
+fn table_of_scales(cx: &Rc<Context>) -> Tensor {
+    let shape = ToldShape::new([256u64].into_iter());
+    cx.told(Told {
+        bytes: 256 * DType::Float32.size(),
+        op: cx.name_op("_to_copy"),
+        grad_fn: cx.name_grad_fn(""),
+        module: ModuleId::ROOT,
+        dtype: DType::Float32,
+        shape: &shape,
+        kind: Some(Kind::Workspace),
+    })
 }
 
 /// Loaded storages that Python lets go of, in order.
