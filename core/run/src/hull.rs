@@ -513,7 +513,7 @@ fn kernels(hull: &Hull, tape: &Tape, values: &[Option<u64>]) -> Vec<Option<Rc<op
 /// The map of eight-bit numbers that bitsandbytes keeps on the card for itself once scales are quantized too (`name2qmap["dynamic"]` in its
 /// `functional.py`): every weight has a copy of it. A library's own, counted as workspaces are.
 fn table_of_scales(cx: &Rc<Context>) -> Tensor {
-    let shape = ToldShape::new([256u64].into_iter());
+    let shape = ToldShape::new([256]);
     cx.told(Told {
         bytes: 256 * DType::Float32.size(),
         op: cx.name_op("_to_copy"),
