@@ -7,6 +7,9 @@ The Python is theirs: of mamba-ssm 2.3.2.post1 and causal-conv1d 1.7.0, whose `a
         pip install --no-build-isolation --no-deps mamba-ssm==2.3.2.post1 causal-conv1d==1.7.0
 
 In the place of that stand functions that allocate what the C++ does, in its order, and compute nothing.
+
+Mamba2 is not here. Into how many parts its backward splits the heads (`nsplits` in ops/triton/ssd_chunk_scan.py), and with that how much it
+makes, follows from the batch, the length and the card's number of multiprocessors at once: no expression over axes says it.
 """
 
 import sys
