@@ -405,3 +405,49 @@ fn a_recording_of_the_catalog_is_named_by_its_id_and_linked_by_its_hash() {
         assert!(search::find_named(text).iter().any(|found| found.id() == row.id), "{text}");
     }
 }
+
+/// timm's ViT with bitsandbytes' layers put in by hand, adapted and trained by the real PyTorch on a hollow H200: what
+/// `tools/hulls/by_hand.py` prints, behind loading, of which it is only said what it leaves.
+#[test]
+fn quantized_layers_of_any_module_come_out_as_on_a_hollow_card() {
+    let phases = |word: &str| {
+        let asked = json!({
+            "model": { "hull": HullModel::content(&content("quantized/timm-vit.hull")) }, "input": { "batch": 7 },
+            "training": { "precision": "bf16-amp", "quantization": word, "lora": { "rank": 8 }, "clip_grad_norm": false },
+            "device": { "gpu": "h200" },
+        });
+        let run = Run::new(&Scenario::from_value(&asked).unwrap()).unwrap();
+        let behind = run.estimate().phases.iter().filter(|p| !matches!(p.name.as_str(), "load" | "clip" | "end"));
+        behind.map(|p| (p.name.as_str(), p.peak_requested.get(), p.end_requested.get())).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        phases("nf4-double"),
+        [
+            ("input", 1667072, 1667072),
+            ("forward", 39201280, 38413312),
+            ("backward", 72705536, 70021120),
+            ("optimizer", 70630912, 70427648),
+            ("zero_grad", 70427648, 70224384),
+            ("input", 70568960, 70224384),
+            ("forward", 73162752, 72374272),
+            ("backward", 73112064, 70427648),
+            ("optimizer", 70630912, 70427648),
+            ("zero_grad", 70427648, 70224384),
+        ]
+    );
+    assert_eq!(
+        phases("int8"),
+        [
+            ("input", 2086912, 2086912),
+            ("forward", 39939584, 39845376),
+            ("backward", 74544640, 70447104),
+            ("optimizer", 71056896, 70853632),
+            ("zero_grad", 70853632, 70650368),
+            ("input", 70994944, 70650368),
+            ("forward", 74144768, 73806336),
+            ("backward", 74951168, 70853632),
+            ("optimizer", 71056896, 70853632),
+            ("zero_grad", 70853632, 70650368),
+        ]
+    );
+}
