@@ -1488,6 +1488,10 @@ def packed(module, weight, double, bitsandbytes):
                                       quant_type="nf4", module=module, bnb_quantized=True)
 
 
+# What stands beside a quantized weight, and is no buffer of its module.
+STATE = "quant_state"
+
+
 def beside(parameter, made, module, fresh):
     """Gives what stands on the card for a quantized weight what its layer asks of one, the scales among it: a fake tensor can be of no
     other class."""
@@ -1497,7 +1501,7 @@ def beside(parameter, made, module, fresh):
         state = copy.copy(state)
         for name in ("absmax", "code", "offset"):
             if getattr(state, name, None) is not None:
-                setattr(state, name, fresh(getattr(state, name)))
+                setattr(state, name, fresh(getattr(state, name), STATE))
         if state.state2 is not None:
             state.state2 = moved(state.state2)
         return state
@@ -1506,7 +1510,7 @@ def beside(parameter, made, module, fresh):
         if name == "quant_state" and value is not None:
             value = module.quant_state = moved(value)
         elif name == "SCB" and value is not None:
-            value = fresh(value)
+            value = fresh(value, STATE)
         elif name == "CB" and value is not None:
             value = made.detach()
         setattr(made, name, value)
@@ -1610,10 +1614,10 @@ def on_card(model, dtype, tape):
 
     moved = {}
 
-    def fresh(tensor):
+    def fresh(tensor, name=None):
         made = torch.empty_strided(tensor.shape, tensor.stride(), device="cuda",
                                    dtype=dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype)
-        tape.storages[tape.see(made)][3] = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
+        tape.storages[tape.see(made)][3] = name or ("parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer")
         return made
 
     def move(module, path):

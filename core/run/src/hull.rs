@@ -100,6 +100,9 @@ struct Now {
     attention: Vec<u32>,
 }
 
+/// What a recording calls the scales beside a quantized weight.
+const QUANT_STATE: &str = "quant_state";
+
 /// An element type by PyTorch's name; one that the ledger has no name for is counted in bytes.
 fn dtype(name: &str) -> DType {
     DType::ALL.into_iter().find(|dtype| dtype.name() == name).unwrap_or(DType::UInt8)
@@ -179,7 +182,9 @@ impl Player {
                 player.sharded.push(cut);
                 continue;
             }
-            let kind = if parameter.is_some() { Kind::Parameter } else { Kind::Buffer };
+            let op = hull.ops.get(tape.storages[storage as usize].op as usize).map_or("", String::as_str);
+            // A quantized weight's scales are no buffers of its module: who sends those over does not see them.
+            let kind = if parameter.is_some() || op == QUANT_STATE { Kind::Parameter } else { Kind::Buffer };
             let tensor = player.come(cx, storage, Some(kind));
             let trains = parameter.is_some_and(|parameter| parameter.trained);
             player.loaded.push(Some(if trains { tensor.into_leaf(false) } else { tensor }));
