@@ -244,6 +244,22 @@ fn what_was_recorded_as_well_is_estimated_and_nothing_else_is() {
     assert!(refused(four.clone()).hint.ends_with("--also lora=8+quantization=nf4-double+prepare_kbit=false"));
     four["quant_storage"] = json!("bfloat16");
     assert_eq!(refused(four).key, "training.quant_storage");
+    // Recorded on other adapters, and other layers beside these.
+    let of = |hull: &str, training: Value| {
+        let asked = json!({
+            "model": { "hull": HullModel::content(&content(hull)) }, "input": { "batch": 4 }, "training": training,
+            "device": { "gpu": "h200" },
+        });
+        Scenario::from_value(&asked).unwrap_err().key
+    };
+    let nf4 =
+        |rank: u64, word: &str| json!({ "precision": "bf16-amp", "quantization": word, "lora": { "rank": rank } });
+    assert_eq!(of("quantized/vit.hull", nf4(8, "nf4")), "training.quantization");
+    assert_eq!(of("quantized/vit.hull", nf4(4, "nf4")), "training.lora");
+    assert_eq!(of("quantized/vit.hull", nf4(8, "none")), "training.quantization");
+    let mut unprepared = nf4(16, "nf4");
+    unprepared["prepare_kbit"] = json!(false);
+    assert_eq!(of("quantized/vit.hull", unprepared), "training.prepare_kbit");
 }
 
 /// What the planner's switches do of a file that holds quantized layers: the adapters that were recorded on them.

@@ -401,18 +401,20 @@ fn recorded(model: &HullModel, training: &Training) -> Result<()> {
         ));
     }
     let known = hull.variants();
-    let alike = known.iter().find(|other| other.lora == wanted.lora);
-    let quantized = |other: &Variant| (other.quantization.clone(), other.unprepared);
-    let packed = known.iter().any(|other| quantized(other) == quantized(&wanted)) || wanted.quantization.is_none();
+    let alike: Vec<&&Variant> = known.iter().filter(|other| other.lora == wanted.lora).collect();
+    // Of the same adapters; of any, where these are on none.
+    let beside: Vec<&&Variant> = if alike.is_empty() { known.iter().collect() } else { alike.clone() };
+    let quantized = |other: &&&Variant| other.quantization == wanted.quantization;
+    let packed = beside.iter().any(|other| quantized(other) && other.unprepared == wanted.unprepared);
     let compiled = known.iter().any(|other| other.compile) == wanted.compile;
-    let key = match (&wanted.lora, alike) {
+    let key = match (&wanted.lora, alike.first()) {
         _ if !compiled => at::training::compile,
-        _ if !packed && wanted.unprepared && known.iter().any(|other| other.quantization == wanted.quantization) => {
+        (Some(_), _) if !packed && beside.iter().any(|other| quantized(other) && wanted.quantization.is_some()) => {
             at::training::prepare_kbit
         }
-        _ if !packed => at::training::quantization,
+        (Some(_), first) if !packed && (first.is_some() || wanted.quantization.is_some()) => at::training::quantization,
         (Some(_), None) => LORA,
-        _ if alike.is_none_or(|other| other.attention != wanted.attention) => at::training::attention,
+        (_, first) if first.is_none_or(|other| other.attention != wanted.attention) => at::training::attention,
         _ => at::training::base_dtype,
     };
     let said: Vec<String> = known.iter().map(|variant| words(variant)).collect();
