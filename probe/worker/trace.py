@@ -588,6 +588,7 @@ def watch_class(compiling):
             self.leaves = []
             self.truths = []
             self.sole, self.samples = None, None
+            self.in_python = False
             self.instead = replacements(self)
             self.fake, self.remembered = None, {}
 
@@ -780,7 +781,7 @@ def watch_class(compiling):
             """Where C++ takes a tensor to be: on the card, but for autograd. Its engine would send what belongs to a card
             to that card's own thread, and there is none; with nodes on no device it runs them in the caller's, in the
             same order. What backward formulas then make where a gradient is (on `meta`) is put on the card above."""
-            if self.tape.in_backward() and len(self.tape.modules) == 1:
+            if self.tape.in_backward() and len(self.tape.modules) == 1 and not self.in_python:
                 return meta
             if not isinstance(tensor, FakeTensor):
                 return tensor.device
@@ -1019,6 +1020,7 @@ def replacements(watch):
         return made if backward else NotImplemented
 
     return {
+        **four_and_eight_bits(watch),
         aten.add.Tensor: add,
         aten.native_batch_norm.default: batch_norm,
         aten.cudnn_batch_norm.default: batch_norm,
@@ -1032,6 +1034,92 @@ def replacements(watch):
         getattr(getattr(aten, "_grouped_mm", None), "default", "no grouped_mm"): grouped_mm,
         getattr(getattr(aten, "_safe_softmax", None), "default", "no safe_softmax"): safe_softmax,
     }
+
+
+def four_and_eight_bits(watch):
+    """bitsandbytes' kernels by what `backends/cuda/ops.py` and `backends/default/ops.py` of 0.50 allocate around them; none where it was
+    not imported. A product with up to four rows goes through a kernel that reads the packed weight, and up to 1536 it may, by card and
+    size: all are taken to unpack it, which is more."""
+    import torch
+
+    if "bitsandbytes" not in sys.modules or not hasattr(torch.ops.bitsandbytes, "gemm_4bit"):
+        return {}
+    tape, ops = watch.tape, torch.ops.bitsandbytes
+
+    def fresh(name, like, shape, dtype):
+        """What a kernel of this name writes."""
+        made = like.new_empty(shape, dtype=dtype)
+        before, tape.op = tape.op, name
+        tape.see(made)
+        tape.op = before
+        return made
+
+    def gemm_4bit(func, x, weight, shape, absmax, blocksize, kind, bias=None, absmax_8bit=None, absmax_code=None, absmax_offset=None):
+        """`_dequant_linear_fallback`"""
+        if absmax_8bit is not None:
+            scales = fresh("dequantize_blockwise", absmax_8bit, absmax_8bit.shape, torch.float32)
+            with watch:
+                absmax = scales + absmax_offset
+        whole = fresh("dequantize_4bit", x, shape, x.dtype)
+        with watch:
+            return torch.ops.aten.linear.default._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, x, whole, bias)
+
+    def dequantize_4bit(func, weight, absmax, blocksize, kind, shape, dtype):
+        return weight.new_empty(shape, dtype=dtype)
+
+    def dequantize_blockwise(func, numbers, absmax, code, blocksize, dtype):
+        return numbers.new_empty(numbers.shape, dtype=dtype)
+
+    def int8_vectorwise_quant(func, x, threshold=0.0):
+        scales = fresh("int8_vectorwise_quant", x, (x.numel() // x.shape[-1],), torch.float32)
+        rows = fresh("int8_vectorwise_quant", x, x.shape, torch.int8)
+        with watch:
+            if threshold > 0:
+                # Which columns stand out only data says: none does.
+                outliers = x.abs() >= threshold
+                outliers.any()
+                del outliers
+            return rows, scales, torch.empty(0, dtype=torch.int64, device=x.fake_device) if threshold > 0 else None
+
+    def int8_linear_matmul(func, x, weight):
+        made = fresh("int8_linear_matmul", x, (*x.shape[:-1], weight.shape[0]), torch.int32)
+        if weight.shape[-1] % 4:
+            # cuBLASLt takes no such width.
+            with watch:
+                return made.copy_(torch.mm(x.float(), weight.float().t()).to(torch.int32))
+        if not tape.closed:
+            tape.emit("b", 0)
+        return made
+
+    def int8_mm_dequant(func, product, rows, columns, dtype=None, bias=None):
+        made = fresh("int8_mm_dequant", product, product.shape, torch.float16)
+        with watch:
+            if bias is not None and bias.dtype != torch.float16:
+                made.add_(bias)
+            return made.to(dtype or torch.float16)
+
+    def in_python(func, *args, **kwargs):
+        """What no card has a kernel of."""
+        with watch:
+            return func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+
+    kernels = (gemm_4bit, dequantize_4bit, dequantize_blockwise, int8_vectorwise_quant, int8_linear_matmul, int8_mm_dequant)
+    found = {getattr(ops, kernel.__name__).default: kernel for kernel in kernels}
+    return {**found, ops.int8_mixed_scaled_mm.default: in_python, ops.int8_scaled_mm.default: in_python}
+
+
+def in_backward(watch, function):
+    """Backward of an `autograd.Function` whose Python asks a tensor where it is, and then brings others there: on the card."""
+    backward = function.backward
+
+    def there(ctx, *gradients):
+        watch.in_python = True
+        try:
+            return backward(ctx, *gradients)
+        finally:
+            watch.in_python = False
+
+    return staticmethod(there)
 
 
 class Attention:
@@ -1170,7 +1258,7 @@ def recurrent(plain, name):
 
 
 @contextlib.contextmanager
-def no_card_needed(attention, compiling=False):
+def no_card_needed(attention, watch, compiling=False):
     """Questions that only a driver could answer are answered for this card."""
     import torch
     import torch.cuda.amp.common
@@ -1197,6 +1285,9 @@ def no_card_needed(attention, compiling=False):
     for name in () if compiling else ("transformers.masking_utils", "transformers.modeling_attn_mask_utils"):
         if name in sys.modules and hasattr(sys.modules[name], "is_tracing"):
             replaced.append((sys.modules[name], "is_tracing", lambda *_: False))
+    if "bitsandbytes" in sys.modules:
+        functions = sys.modules["bitsandbytes"].autograd._functions
+        replaced += [(kind, "backward", in_backward(watch, kind)) for kind in (functions.MatMul4Bit, functions.MatMul8bitLt)]
     before = [(place, name, getattr(place, name)) for place, name, _ in replaced]
     for place, name, value in replaced:
         setattr(place, name, value)
@@ -1263,14 +1354,17 @@ def build(job, module):
         return made(), "cpu"
 
 
-def varied(model, variant, built):
-    """The model with other attention, or with adapters beside its frozen layers, and what its modules are named by."""
+def varied(model, variant, built, precision):
+    """The model with other attention, with quantized layers, or with adapters beside its frozen layers, and what its modules are named
+    by."""
     import torch
 
     if variant.get("attention") is not None:
         attend(model, variant["attention"])
     if variant.get("base_dtype") is not None:
         model = model.to(getattr(torch, variant["base_dtype"]))
+    if variant.get("quantization") is not None:
+        quantize(model, variant["quantization"], precision, not variant.get("unprepared"))
     if variant.get("lora") is None:
         return model, model
     try:
@@ -1291,6 +1385,135 @@ def varied(model, variant, built):
         raise Refusal("peft %s does not add these adapters: %s" % (peft.__version__, str(error).split("\n")[0][:300]),
                       "name layers that it adapts, as lora=16:q_proj,v_proj; linear ones are called here %s"
                       % (", ".join(layers[:20]) or "nothing at all"))
+
+
+def quantize(model, word, precision, prepares):
+    """The layers of a model as `from_pretrained` with a `BitsAndBytesConfig` leaves them, ready for adapters. bitsandbytes' own Python makes
+    what a weight holds, of tensors that have no contents."""
+    import torch
+
+    try:
+        import bitsandbytes
+        import peft
+    except ImportError as error:
+        raise Refusal("layers are quantized by bitsandbytes and adapted by peft, of which this Python lacks one (%s)" % error,
+                      "install both (pip install bitsandbytes peft), or leave quantization out")
+    if not hasattr(torch.ops.bitsandbytes, "gemm_4bit"):
+        raise Refusal("quantized layers are recorded with bitsandbytes 0.50 or later, and this is %s" % bitsandbytes.__version__,
+                      "pip install -U bitsandbytes, or leave quantization out")
+    # What the weights are loaded in, which four-bit layers compute in as well.
+    loaded = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision.split("-")[0], torch.float32)
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.to(loaded)
+    if not replace_linears(model, word, loaded, bitsandbytes):
+        raise Refusal("bitsandbytes quantizes nn.Linear, and nothing else of this model: there is none that it would",
+                      "leave quantization out")
+    # By which peft knows how its adapters stand beside such layers.
+    setattr(model, "is_loaded_in_8bit" if word == "int8" else "is_loaded_in_4bit", True)
+    if prepares:
+        # Checkpointing is the estimate's to say.
+        peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+
+
+def replace_linears(model, word, loaded, bitsandbytes):
+    """bitsandbytes' layers in the place of linear ones; how many."""
+    import torch
+
+    double = word == "nf4-double"
+    transformers = sys.modules.get("transformers")
+    known, before = transformers is not None and isinstance(model, transformers.PreTrainedModel), dict(model.named_modules())
+    if known:
+        # transformers says itself which ones.
+        from transformers.quantizers import AutoHfQuantizer
+
+        options = transformers.BitsAndBytesConfig(load_in_8bit=True) if word == "int8" else transformers.BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=double, bnb_4bit_compute_dtype=loaded)
+        AutoHfQuantizer.from_config(options).preprocess_model(model=model, device_map=None)
+        replaced = [(before[name], module) for name, module in model.named_modules() if module is not before.get(name)]
+    else:
+        replaced = [(before[name], replaced_by(before[name], word, loaded, bitsandbytes)) for name in plain_linears(model)]
+        for name, module in before.items():
+            for child, old in module._modules.items():
+                module._modules[child] = next((new for other, new in replaced if other is old), old)
+    kinds = bitsandbytes.nn.Linear4bit, bitsandbytes.nn.Linear8bitLt
+    replaced = [(old, module) for old, module in replaced if isinstance(module, kinds)]
+    for old, module in replaced:
+        with torch.no_grad():
+            weight = old.weight.detach().to("meta")
+            # transformers' Conv1D has its weight the other way around.
+            weight = weight if isinstance(old, torch.nn.Linear) else weight.t().contiguous()
+            module.weight = packed(module, weight, double, bitsandbytes)
+        module.bias = old.bias
+        module.requires_grad_(False)
+    return len(replaced)
+
+
+def plain_linears(model):
+    """Names of the linear layers that are quantized in a model that is not of transformers: as diffusers has it of its own, all but what
+    it keeps in float32; else all but the one that has the last parameters, which transformers leaves of its models too."""
+    import torch
+
+    diffusers = sys.modules.get("diffusers")
+    whole = ()
+    if diffusers is not None and isinstance(model, diffusers.ModelMixin):
+        whole = tuple(model._keep_in_fp32_modules or ())
+    else:
+        whole = (next((name for name, _ in reversed(list(model.named_parameters()))), "").rpartition(".")[0],)
+    return [name for name, module in model.named_modules() if type(module) is torch.nn.Linear
+            and not any(part == name or part in name.split(".") for part in whole)]
+
+
+def replaced_by(old, word, loaded, bitsandbytes):
+    """bitsandbytes' layer in the place of this one, as transformers and diffusers make it."""
+    import torch
+
+    with torch.device("meta"):
+        if word == "int8":
+            # LLM.int8's own threshold (`llm_int8_threshold`).
+            return bitsandbytes.nn.Linear8bitLt(old.in_features, old.out_features, old.bias is not None, has_fp16_weights=False, threshold=6.0)
+        return bitsandbytes.nn.Linear4bit(old.in_features, old.out_features, old.bias is not None, loaded,
+                                          compress_statistics=word == "nf4-double", quant_type="nf4")
+
+
+def packed(module, weight, double, bitsandbytes):
+    """The parameter that `Params4bit.to` and `Int8Params.to` make of a weight as they bring it to a card."""
+    import torch
+
+    if isinstance(module, bitsandbytes.nn.Linear8bitLt):
+        numbers, scales, _ = bitsandbytes.functional.int8_vectorwise_quant(weight.to(torch.float16))
+        return bitsandbytes.nn.Int8Params(numbers, requires_grad=False, has_fp16_weights=False, CB=numbers, SCB=scales)
+    numbers, module.quant_state = bitsandbytes.functional.quantize_4bit(weight, blocksize=64, compress_statistics=double, quant_type="nf4")
+    return bitsandbytes.nn.Params4bit(numbers, requires_grad=False, quant_state=module.quant_state, blocksize=64, compress_statistics=double,
+                                      quant_type="nf4", module=module, bnb_quantized=True)
+
+
+# What stands beside a quantized weight, and is no buffer of its module.
+STATE = "quant_state"
+
+
+def beside(parameter, made, module, fresh):
+    """Gives what stands on the card for a quantized weight what its layer asks of one, the scales among it: a fake tensor can be of no
+    other class."""
+    import copy
+
+    def moved(state):
+        state = copy.copy(state)
+        for name in ("absmax", "code", "offset"):
+            if getattr(state, name, None) is not None:
+                setattr(state, name, fresh(getattr(state, name), STATE))
+        if state.state2 is not None:
+            state.state2 = moved(state.state2)
+        return state
+
+    for name, value in vars(parameter).items():
+        if name == "quant_state" and value is not None:
+            value = module.quant_state = moved(value)
+        elif name == "SCB" and value is not None:
+            value = fresh(value, STATE)
+        elif name == "CB" and value is not None:
+            value = made.detach()
+        setattr(made, name, value)
 
 
 def attend(module, word):
@@ -1391,10 +1614,10 @@ def on_card(model, dtype, tape):
 
     moved = {}
 
-    def fresh(tensor):
+    def fresh(tensor, name=None):
         made = torch.empty_strided(tensor.shape, tensor.stride(), device="cuda",
                                    dtype=dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype)
-        tape.storages[tape.see(made)][3] = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
+        tape.storages[tape.see(made)][3] = name or ("parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer")
         return made
 
     def move(module, path):
@@ -1406,6 +1629,8 @@ def on_card(model, dtype, tape):
             if parameter is not None:
                 if id(parameter) not in moved:
                     made = torch.nn.Parameter(fresh(parameter), requires_grad=parameter.requires_grad)
+                    if type(parameter).__name__ in ("Params4bit", "Int8Params"):
+                        beside(parameter, made, module, fresh)
                     moved[id(parameter)] = parameter, made
                 module._parameters[name] = moved[id(parameter)][1]
         for name, buffer in module._buffers.items():
@@ -2164,7 +2389,7 @@ def record(job, module, sizes, precision, capability, direct, checkpoint, varian
         model, built = build(job, module)
         if half is not None:
             model = model.to(half)
-        model, named = varied(model, variant, built)
+        model, named = varied(model, variant, built, precision)
         model.train()
     repeats = Repeats(named)
     if shortened:
@@ -2199,7 +2424,7 @@ def record(job, module, sizes, precision, capability, direct, checkpoint, varian
     # It is called through this, and is otherwise the model itself.
     called = model
     compiling = compiler.around(watch.fake) if compiler else contextlib.nullcontext()
-    with no_card_needed(attention, compiler is not None), compiling, watch.noting_leaves(), watch.fake, watch:
+    with no_card_needed(attention, watch, compiler is not None), compiling, watch.noting_leaves(), watch.fake, watch:
         watch.calibrate()
         tape.begin("load")
         on_card(named, None if script or variant else half, tape)
@@ -2310,7 +2535,7 @@ def set_aside():
 
 def packages():
     """Libraries of models that were imported, and their versions."""
-    names = ("accelerate", "diffusers", "peft", "timm", "torchvision", "transformers")
+    names = ("accelerate", "bitsandbytes", "diffusers", "peft", "timm", "torchvision", "transformers")
     found = [(name, getattr(sys.modules.get(name), "__version__", None)) for name in names]
     return [[name, str(version)] for name, version in found if version is not None]
 
@@ -2350,7 +2575,7 @@ def main():
         for variant in job.get("variants", []):
             # What cannot be done to the model is said before anything is recorded.
             model, built = build(job, module)
-            varied(model, variant, built)
+            varied(model, variant, built, "fp32")
             del model
         about = {}
         if job.get("script"):

@@ -236,6 +236,57 @@ fn what_was_recorded_as_well_is_estimated_and_nothing_else_is() {
     let mut base = lora(json!({ "rank": 8 }));
     base["base_dtype"] = json!("bfloat16");
     assert_eq!(refused(base).key, "training.base_dtype");
+    let mut four = lora(json!({ "rank": 8 }));
+    four["quantization"] = json!("nf4-double");
+    assert_eq!(refused(four.clone()).key, "training.quantization");
+    assert!(refused(four.clone()).hint.ends_with("--also lora=8+quantization=nf4-double"));
+    four["prepare_kbit"] = json!(false);
+    assert!(refused(four.clone()).hint.ends_with("--also lora=8+quantization=nf4-double+prepare_kbit=false"));
+    four["quant_storage"] = json!("bfloat16");
+    assert_eq!(refused(four).key, "training.quant_storage");
+    // Recorded on other adapters, and other layers beside these.
+    let of = |hull: &str, training: Value| {
+        let asked = json!({
+            "model": { "hull": HullModel::content(&content(hull)) }, "input": { "batch": 4 }, "training": training,
+            "device": { "gpu": "h200" },
+        });
+        Scenario::from_value(&asked).unwrap_err().key
+    };
+    let nf4 =
+        |rank: u64, word: &str| json!({ "precision": "bf16-amp", "quantization": word, "lora": { "rank": rank } });
+    assert_eq!(of("quantized/vit.hull", nf4(8, "nf4")), "training.quantization");
+    assert_eq!(of("quantized/vit.hull", nf4(4, "nf4")), "training.lora");
+    assert_eq!(of("quantized/vit.hull", nf4(8, "none")), "training.quantization");
+    let mut unprepared = nf4(16, "nf4");
+    unprepared["prepare_kbit"] = json!(false);
+    assert_eq!(of("quantized/vit.hull", unprepared), "training.prepare_kbit");
+}
+
+/// What the planner's switches do of a file that holds quantized layers: the adapters that were recorded on them.
+#[test]
+fn a_quantized_base_is_offered_where_it_was_recorded() {
+    let bytes = content("quantized/llama.hull");
+    let asked = json!({
+        "model": { "hull": HullModel::content(&bytes), "S": 64 }, "input": { "batch": 4 },
+        "training": { "precision": "bf16-amp" }, "device": { "gpu": "h200" },
+    });
+    let plain = Scenario::from_value(&asked).unwrap();
+    let qlora = Change::Qlora.apply(&plain).unwrap().training;
+    let lora = qlora.lora.unwrap();
+    assert_eq!((qlora.quantization.as_str(), lora.rank, qlora.prepare_kbit), ("nf4", 16, true));
+    // What a packed weight stands for is counted, not its bytes.
+    let counted = |scenario: &Scenario| Run::new(scenario).unwrap().estimate().parameters.total;
+    let adapters = Change::Qlora.apply(&plain).unwrap();
+    let trained = Run::new(&adapters).unwrap().estimate().parameters.trainable;
+    assert_eq!(counted(&adapters) - trained, counted(&plain));
+    let gpt2 = json!({
+        "model": { "hull": HullModel::content(&content("quantized/gpt2.hull")), "S": 64 }, "input": { "batch": 4 },
+        "training": { "precision": "bf16-amp" }, "device": { "gpu": "h200" },
+    });
+    let plain = Scenario::from_value(&gpt2).unwrap();
+    let adapters = Change::Qlora.apply(&plain).unwrap();
+    let trained = Run::new(&adapters).unwrap().estimate().parameters.trainable;
+    assert_eq!(counted(&adapters) - trained, counted(&plain), "biases that are cast are counted as well");
 }
 
 /// Linear layers, attention and dropout, recorded as they are and compiled, against PyTorch's own `torch.compile` with all that inductor
@@ -369,4 +420,50 @@ fn a_recording_of_the_catalog_is_named_by_its_id_and_linked_by_its_hash() {
     for text in ["stable diffusion", "sd lora", "runwayml/stable-diffusion-v1-5"] {
         assert!(search::find_named(text).iter().any(|found| found.id() == row.id), "{text}");
     }
+}
+
+/// timm's ViT with bitsandbytes' layers put in by hand, adapted and trained by the real PyTorch on a hollow H200: what
+/// `tools/hulls/by_hand.py` prints, behind loading, of which it is only said what it leaves.
+#[test]
+fn quantized_layers_of_any_module_come_out_as_on_a_hollow_card() {
+    let phases = |word: &str| {
+        let asked = json!({
+            "model": { "hull": HullModel::content(&content("quantized/timm-vit.hull")) }, "input": { "batch": 7 },
+            "training": { "precision": "bf16-amp", "quantization": word, "lora": { "rank": 8 }, "clip_grad_norm": false },
+            "device": { "gpu": "h200" },
+        });
+        let run = Run::new(&Scenario::from_value(&asked).unwrap()).unwrap();
+        let behind = run.estimate().phases.iter().filter(|p| !matches!(p.name.as_str(), "load" | "clip" | "end"));
+        behind.map(|p| (p.name.as_str(), p.peak_requested.get(), p.end_requested.get())).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        phases("nf4-double"),
+        [
+            ("input", 1667072, 1667072),
+            ("forward", 39201280, 38413312),
+            ("backward", 72705536, 70021120),
+            ("optimizer", 70630912, 70427648),
+            ("zero_grad", 70427648, 70224384),
+            ("input", 70568960, 70224384),
+            ("forward", 73162752, 72374272),
+            ("backward", 73112064, 70427648),
+            ("optimizer", 70630912, 70427648),
+            ("zero_grad", 70427648, 70224384),
+        ]
+    );
+    assert_eq!(
+        phases("int8"),
+        [
+            ("input", 2086912, 2086912),
+            ("forward", 39939584, 39845376),
+            ("backward", 74544640, 70447104),
+            ("optimizer", 71056896, 70853632),
+            ("zero_grad", 70853632, 70650368),
+            ("input", 70994944, 70650368),
+            ("forward", 74144768, 73806336),
+            ("backward", 74951168, 70853632),
+            ("optimizer", 71056896, 70853632),
+            ("zero_grad", 70853632, 70650368),
+        ]
+    );
 }

@@ -141,10 +141,10 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats, whose
     if let ModelSource::Hull(model) = &scenario.model.source {
         let plan = cuts(&scenario.parallel).then(|| plimsoll_parallel::plan(&scenario.parallel));
         let player = Player::load(cx, model, scenario, gpu, plan.as_ref())?;
-        let parameters = player.parameters.clone();
+        let (parameters, packed) = (player.parameters.clone(), player.packed);
         play(cx, player, &scenario.training, &scenario.parallel)?;
         let trained: Vec<Tensor> = parameters.iter().filter(|p| p.requires_grad()).cloned().collect();
-        return finished(cx, scenario, &parameters, &trained, 0);
+        return finished(cx, scenario, &parameters, &trained, packed);
     }
     let shards = match whose {
         Card::First => shards(scenario, rules.clone())?,

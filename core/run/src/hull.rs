@@ -18,7 +18,7 @@ use plimsoll_scenario::{HullModel, Scenario, at};
 use plimsoll_torch::nn::{ShardPlan, Sharded};
 use plimsoll_torch::ops;
 use plimsoll_torch::optim::{self, GradScaler};
-use plimsoll_torch::tensor::{Context, Geometry, Tensor, Told, ToldShape};
+use plimsoll_torch::tensor::{Context, Geometry, Kernels, Tensor, Told, ToldShape};
 
 /// The tape that is played.
 #[derive(Clone, Debug)]
@@ -52,8 +52,15 @@ pub struct Player {
     dtypes: Vec<DType>,
     /// What was loaded, by storage.
     loaded: Vec<Option<Tensor>>,
-    /// The parameters in the model's order.
+    /// The parameters in the model's order, without those that the model puts others in place of: of a quantized layer the bias, which its
+    /// first forward casts for good.
     pub parameters: Vec<Tensor>,
+    /// All of them, for who wraps the model as it was loaded.
+    pub listed: Vec<Tensor>,
+    /// How many numbers [`Self::parameters`] stand for beside their own: biases that are no more among them, and what is packed by two.
+    pub packed: u64,
+    /// Those that are trained, by their numbers in the recording.
+    trained: Vec<Option<Tensor>>,
     /// The same as they are cut over several cards, where they are.
     pub sharded: Vec<Sharded>,
     /// What the last micro-batch left for the next one to let go of.
@@ -92,6 +99,9 @@ struct Now {
     /// Storages that a fused attention's backward has made so far: the gradients of queries, keys and values.
     attention: Vec<u32>,
 }
+
+/// What a recording calls the scales beside a quantized weight.
+const QUANT_STATE: &str = "quant_state";
 
 /// An element type by PyTorch's name; one that the ledger has no name for is counted in bytes.
 fn dtype(name: &str) -> DType {
@@ -143,6 +153,9 @@ impl Player {
             dtypes,
             loaded: Vec::new(),
             parameters: Vec::new(),
+            listed: Vec::new(),
+            packed: 0,
+            trained: Vec::new(),
             sharded: Vec::new(),
             left: Vec::new(),
             kept: Vec::new(),
@@ -169,13 +182,34 @@ impl Player {
                 player.sharded.push(cut);
                 continue;
             }
-            let kind = if parameter.is_some() { Kind::Parameter } else { Kind::Buffer };
+            let op = hull.ops.get(tape.storages[storage as usize].op as usize).map_or("", String::as_str);
+            // A quantized weight's scales are no buffers of its module: who sends those over does not see them.
+            let kind = if parameter.is_some() || op == QUANT_STATE { Kind::Parameter } else { Kind::Buffer };
             let tensor = player.come(cx, storage, Some(kind));
             let trains = parameter.is_some_and(|parameter| parameter.trained);
             player.loaded.push(Some(if trains { tensor.into_leaf(false) } else { tensor }));
         }
-        let parameter = |storage: u32| player.loaded.get(storage as usize).cloned().flatten();
-        player.parameters = tape.parameters.iter().filter_map(|p| parameter(p.storage)).collect();
+        if tape.variant.quantization.as_deref() == Some("nf4-double") && cx.machine().kernels != Kernels::Uncounted {
+            player.kept.push(table_of_scales(cx));
+        }
+        let tensor = |storage: u32| player.loaded.get(storage as usize).cloned().flatten();
+        let replaced = replaced(tape);
+        let (listed, trained) =
+            (tape.parameters.iter().filter_map(|p| tensor(p.storage)).collect(), |p: &Parameter| {
+                tensor(p.storage).filter(|_| p.trained)
+            });
+        player.trained = tape.parameters.iter().map(trained).collect();
+        let (gone, stay): (Vec<&Parameter>, Vec<&Parameter>) =
+            tape.parameters.iter().partition(|p| !p.trained && replaced.binary_search(&p.storage).is_ok());
+        let numbers = |p: &&Parameter| player.sizes(p.storage).iter().fold(1u64, |all, size| all.saturating_mul(*size));
+        let by_two = |p: &&&Parameter| {
+            let dtype = player.dtypes[tape.storages[p.storage as usize].dtype as usize];
+            dtype == DType::UInt8 && tape.variant.quantization.is_some()
+        };
+        let beside = gone.iter().chain(stay.iter().filter(by_two));
+        player.packed = beside.map(numbers).fold(0, u64::saturating_add);
+        player.parameters = stay.iter().filter_map(|p| tensor(p.storage)).collect();
+        player.listed = listed;
         Ok(player)
     }
 
@@ -217,7 +251,7 @@ impl Player {
             (false, true) => 2,
         };
         self.begun = true;
-        self.now = Now { segment, arrived: vec![false; self.parameters.len()], ..Now::default() };
+        self.now = Now { segment, arrived: vec![false; self.trained.len()], ..Now::default() };
         self.play(cx, 0, self.segment().begins[0] as usize);
     }
 
@@ -400,7 +434,7 @@ impl Player {
 
     /// A parameter has its gradient: what it was told to be becomes that.
     fn arrived(&mut self, cx: &Rc<Context>, segment: &Segment, number: usize) {
-        let Some(parameter) = self.parameters.get(number).cloned() else { return };
+        let Some(parameter) = self.trained.get(number).cloned().flatten() else { return };
         if let Some(arrived) = self.now.arrived.get_mut(number) {
             *arrived = true;
         }
@@ -441,7 +475,8 @@ impl Player {
             }
         }
         // A file of an older plimsoll does not say when each has come.
-        for ((parameter, gradient), arrived) in self.parameters.iter().zip(&segment.gradients).zip(&now.arrived) {
+        for ((parameter, gradient), arrived) in self.trained.iter().zip(&segment.gradients).zip(&now.arrived) {
+            let Some(parameter) = parameter else { continue };
             if let Some(tensor) = gradient.filter(|_| !arrived).and_then(|storage| gradients.get(&storage)) {
                 optim::set_gradient(parameter, Some(tensor.clone()));
             }
@@ -478,6 +513,33 @@ fn kernels(hull: &Hull, tape: &Tape, values: &[Option<u64>]) -> Vec<Option<Rc<op
     let all: Vec<Option<Rc<ops::ToldKernel>>> = hull.kernels.iter().map(kernel).collect();
     let of = |number: u32| all.get((number as usize).checked_sub(1)?).cloned().flatten();
     tape.storages.iter().map(|born| of(born.kernel)).collect()
+}
+
+/// The map of eight-bit numbers that bitsandbytes keeps on the card for itself once scales are quantized too (`name2qmap["dynamic"]` in its
+/// `functional.py`): every weight has a copy of it. A library's own, counted as workspaces are.
+fn table_of_scales(cx: &Rc<Context>) -> Tensor {
+    let shape = ToldShape::new([256]);
+    cx.told(Told {
+        bytes: 256 * DType::Float32.size(),
+        op: cx.name_op("_to_copy"),
+        grad_fn: cx.name_grad_fn(""),
+        module: ModuleId::ROOT,
+        dtype: DType::Float32,
+        shape: &shape,
+        kind: Some(Kind::Workspace),
+    })
+}
+
+/// Loaded storages that Python lets go of, in order.
+fn replaced(tape: &Tape) -> Vec<u32> {
+    let steps = tape.segments.iter().flat_map(|segment| &segment.steps);
+    let dropped = |step: &Step| match step {
+        Step::Dropped(storage) if *storage < tape.loaded => Some(*storage),
+        _ => None,
+    };
+    let mut all: Vec<u32> = steps.filter_map(dropped).collect();
+    all.sort_unstable();
+    all
 }
 
 /// Storages that are the gradients of several parameters, in order.

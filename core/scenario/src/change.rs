@@ -89,10 +89,11 @@ impl Change {
     /// The change itself, and nothing that follows from it.
     fn edit(&self, next: &mut Scenario) -> Result<()> {
         let checkpoints = next.family().checkpointing;
-        let adapted = match &next.model.source {
-            ModelSource::Hull(hull) => hull.adapted(&next.training),
+        let recorded = |four_bit: bool| match &next.model.source {
+            ModelSource::Hull(hull) => hull.adapted(&next.training, four_bit),
             _ => None,
         };
+        let (adapted, four_bit) = (recorded(false), recorded(true));
         let training = &mut next.training;
         match self {
             Self::Set(lever, value) => {
@@ -148,6 +149,11 @@ impl Change {
                     _ => {}
                 }
                 training.checkpointing = under_adapters(checkpoints);
+            }
+            Self::Qlora if four_bit.is_some() => {
+                if let Some(four_bit) = four_bit {
+                    *training = four_bit;
+                }
             }
             Self::Qlora => {
                 training.lora.get_or_insert(ADAPTERS);

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use base64::Engine as _;
 use plimsoll_catalog::{self as catalog, Recorded};
 use plimsoll_ground::{Error, Result, nearest, quoted};
-use plimsoll_ledger::hull::{Adapters, Hull, MOST_BYTES, QUANTIZED, Variant};
+use plimsoll_ledger::hull::{Adapters, Hull, MOST_BYTES, Variant};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
@@ -16,7 +16,7 @@ use crate::given::{Given, count, text as text_of};
 use crate::link::{BASE64, shell};
 use crate::{
     Attention, AttentionMask, BaseDtype, Checkpointing, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer,
-    Precision, Quantization, Scenario, Training, at,
+    Precision, QuantStorage, Quantization, Scenario, Training, at,
 };
 
 /// What stands before a file's content in `model.hull`, in base64url.
@@ -313,8 +313,9 @@ pub(crate) fn check(scenario: &Scenario, model: &HullModel) -> Result<()> {
             return another(at::lora::modules_to_save, "a module that is trained whole", hint);
         }
     }
-    if training.quantization != Quantization::None {
-        return another(at::training::quantization, "quantization", QUANTIZED);
+    if training.quant_storage != QuantStorage::Uint8 {
+        let hint = "leave it out: bitsandbytes packs what is recorded in uint8";
+        return another(at::training::quant_storage, "a base that is packed in other numbers", hint);
     }
     if training.loss_impl != LossImpl::Full {
         return another(
@@ -364,11 +365,14 @@ pub fn variant(training: &Training) -> Variant {
         adapters.set_dropout(lora.dropout);
         adapters
     });
+    let quantized = training.quantization != Quantization::None;
     let base = training.loaded();
-    let other = lora.is_some() && base != training.precision.dtype(false);
+    let other = lora.is_some() && !quantized && base != training.precision.dtype(false);
     Variant {
         lora,
         base_dtype: other.then(|| base.as_str().to_owned()),
+        quantization: quantized.then(|| training.quantization.as_str().to_owned()),
+        unprepared: !training.prepare_kbit,
         attention: (training.attention != Attention::Sdpa).then(|| training.attention.as_str().to_owned()),
         compile: training.compile,
     }
@@ -397,12 +401,20 @@ fn recorded(model: &HullModel, training: &Training) -> Result<()> {
         ));
     }
     let known = hull.variants();
-    let alike = known.iter().find(|other| other.lora == wanted.lora);
+    let alike: Vec<&&Variant> = known.iter().filter(|other| other.lora == wanted.lora).collect();
+    // Of the same adapters; of any, where these are on none.
+    let beside: Vec<&&Variant> = if alike.is_empty() { known.iter().collect() } else { alike.clone() };
+    let quantized = |other: &&&Variant| other.quantization == wanted.quantization;
+    let packed = beside.iter().any(|other| quantized(other) && other.unprepared == wanted.unprepared);
     let compiled = known.iter().any(|other| other.compile) == wanted.compile;
-    let key = match (&wanted.lora, alike) {
+    let key = match (&wanted.lora, alike.first()) {
         _ if !compiled => at::training::compile,
+        (Some(_), _) if !packed && beside.iter().any(|other| quantized(other) && wanted.quantization.is_some()) => {
+            at::training::prepare_kbit
+        }
+        (Some(_), first) if !packed && (first.is_some() || wanted.quantization.is_some()) => at::training::quantization,
         (Some(_), None) => LORA,
-        _ if alike.is_none_or(|other| other.attention != wanted.attention) => at::training::attention,
+        (_, first) if first.is_none_or(|other| other.attention != wanted.attention) => at::training::attention,
         _ => at::training::base_dtype,
     };
     let said: Vec<String> = known.iter().map(|variant| words(variant)).collect();
@@ -431,7 +443,11 @@ pub fn words(variant: &Variant) -> String {
         };
         let dropout = if lora.dropout.is_empty() { String::new() } else { format!(", dropout {}", lora.dropout) };
         let base = variant.base_dtype.as_ref().map_or_else(String::new, |base| format!(" and a base in {base}"));
-        parts.push(format!("LoRA of rank {} on {targets}{dropout}{base}", lora.rank));
+        let quantized = variant.quantization.as_ref().map_or_else(String::new, |word| {
+            let loaded = if variant.unprepared { " as it was loaded" } else { "" };
+            format!(" and a base in {word}{loaded}")
+        });
+        parts.push(format!("LoRA of rank {} on {targets}{dropout}{base}{quantized}", lora.rank));
     }
     parts.extend(variant.attention.as_ref().map(|word| format!("{word} attention")));
     parts.extend(variant.compile.then(|| "torch.compile".to_owned()));
@@ -443,13 +459,17 @@ fn with(variant: &Variant) -> String {
 }
 
 impl HullModel {
-    /// The recipe with the first adapters that this hull was recorded with, in a precision that they were recorded in; `None`: with
-    /// none.
-    pub(crate) fn adapted(&self, training: &Training) -> Option<Training> {
+    /// The recipe with adapters that this hull was recorded with, on a base of four bits or on another, in a precision that they were
+    /// recorded in: those that the recipe has where they were, else the first; `None`: with none.
+    pub(crate) fn adapted(&self, training: &Training, four_bit: bool) -> Option<Training> {
         let hull = self.file.as_ref()?;
-        let variants = hull.variants();
-        let (variant, lora) =
-            variants.into_iter().find_map(|variant| variant.lora.as_ref().map(|lora| (variant, lora)))?;
+        let packed = |variant: &Variant| variant.quantization.as_deref().is_some_and(|word| word.starts_with("nf4"));
+        let wanted = variant(training).lora;
+        // What is closest to what is asked for comes last.
+        let rank = |variant: &&Variant| (packed(variant) == four_bit, variant.lora == wanted);
+        let adapted = hull.variants().into_iter().filter(|variant| variant.lora.is_some());
+        let variant = adapted.rev().max_by_key(rank).filter(|variant| packed(variant) || !four_bit)?;
+        let lora = variant.lora.as_ref()?;
         let targets = match lora.targets.is_empty() {
             true => LoraTargets::AllLinear,
             false => LoraTargets::Names(lora.targets.clone()),
@@ -460,6 +480,9 @@ impl HullModel {
         if !known.contains(&next.precision.as_str()) {
             next.precision = *Precision::ALL.iter().find(|precision| known.contains(&precision.as_str()))?;
         }
+        let word = variant.quantization.as_deref().unwrap_or("none");
+        next.quantization = *Quantization::ALL.iter().find(|quantization| quantization.as_str() == word)?;
+        next.prepare_kbit = !variant.unprepared;
         let base = variant.base_dtype.as_deref();
         next.compile = variant.compile;
         next.base_dtype = base

@@ -89,7 +89,8 @@ pub struct Args {
 
     /// What is recorded as well, into the same file: adapters of peft, lora=16 on
     /// every linear layer, lora=8:q_proj,v_proj+dropout=0.1+base_dtype=bfloat16
-    /// on those; attention=eager of a transformers model; compile, what
+    /// on those, lora=16+quantization=nf4 on bitsandbytes' layers;
+    /// attention=eager of a transformers model; compile, what
     /// torch.compile makes of it; may be repeated
     #[arg(long, value_name = "WHAT")]
     also: Vec<String>,

@@ -1,9 +1,9 @@
 """Records a small model of every hand-written family, from the real code: what each family is held against.
 
-    python tests/tools/hulls/families.py --program target/debug/plimsoll --python PATH [NAME...]
+    python tests/tools/hulls/families.py --program target/debug/plimsoll --python PATH [--lot quantized] [NAME...]
 
 `tests/corpus/families.jsonl` has a line for each: how it is recorded, and the same model as a scenario says it. The recordings lie in
-`tests/corpus/hulls/families`; those that are there are left as they are.
+`tests/corpus/hulls/families`; those that are there are left as they are. `--lot quantized` does the same of a few with bitsandbytes' layers.
 """
 
 import argparse
@@ -40,12 +40,13 @@ def main():
     parser = argparse.ArgumentParser(prog="families", description=__doc__.splitlines()[0])
     parser.add_argument("--program", required=True, help="a built plimsoll")
     parser.add_argument("--python", default=sys.executable, help="the Python that has the libraries")
+    parser.add_argument("--lot", default="families", choices=["families", "quantized"], help="which of them")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
-    folder = CORPUS / "hulls" / "families"
+    folder = CORPUS / "hulls" / options.lot
     folder.mkdir(exist_ok=True)
     failed = 0
-    for row in map(json.loads, (CORPUS / "families.jsonl").read_text().splitlines()):
+    for row in map(json.loads, (CORPUS / (options.lot + ".jsonl")).read_text().splitlines()):
         path = folder / (row["name"] + ".hull")
         if path.exists() or options.names and row["name"] not in options.names:
             continue
@@ -53,6 +54,7 @@ def main():
         model, inputs, loss, axes = recording(row)
         asked = [options.program, "trace", model, "--loss", loss, "--precision", "bf16-amp", "--gpu", "h200", "--python", options.python, "-o", str(path)]
         asked += [word for given in inputs for word in ("--input", given)] + [word for given in axes for word in ("--axis", given)]
+        asked += [word for given in row.get("also", []) for word in ("--also", given)] + ["--detach-loss"] * row.get("detach_loss", False)
         done = subprocess.run(asked, cwd=CORPUS.parents[1], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         failed += done.returncode != 0
         said = done.stdout.strip().splitlines()[-2:] if done.returncode else ["%d bytes" % path.stat().st_size]

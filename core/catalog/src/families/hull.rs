@@ -22,7 +22,7 @@ pub const HULL: Family = Family {
     only_eager: false,
     sdpa: None,
     adapters: true,
-    unquantized: None,
+    unquantized: Some(&[]),
     experts: None,
     sizes: &[],
 };

@@ -229,7 +229,8 @@ mod tests {
         for family in families() {
             assert!(family.architecture.is_some() && !family.tasks.is_empty(), "{}", family.name);
             assert_eq!(family.about().is_empty(), !family.is_own(), "{}", family.name);
-            let changed = family.is_own() || family.name == "llama4_text";
+            // What of a recorded model is quantized stands in the recording.
+            let changed = family.is_own() && family.name != "hull" || family.name == "llama4_text";
             assert_eq!(family.unquantized.is_none(), changed, "{}", family.name);
         }
     }

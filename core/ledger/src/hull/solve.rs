@@ -9,6 +9,9 @@ use super::expr::{Expr, Term};
 
 /// What strided convolutions, pooling and kernels divide by.
 const DIVISORS: [u64; 23] = [2, 4, 8, 16, 32, 64, 128, 256, 5, 10, 20, 40, 80, 160, 320, 640, 3, 6, 7, 12, 14, 28, 56];
+/// Of how many tokens a scan keeps one state (`n_chunks` in selective_scan.cpp of mamba_ssm). Divisors this large have an axis rounded up
+/// and no other offset: two values that lie apart by chance would take one.
+const CHUNKS: [u64; 1] = [2048];
 /// What kernels round a length up to.
 const MULTIPLES: [u64; 7] = [32, 8, 16, 64, 128, 256, 512];
 /// Coefficients with larger denominators are accidents.
@@ -143,6 +146,14 @@ impl Solver {
     /// An axis and an offset, divided and rounded down; times the batch or not.
     fn rounded_down(&mut self, values: &[u64]) -> Option<u32> {
         let axes = self.points.first().map_or(0, Vec::len);
+        for (axis, by) in (1..axes).flat_map(|axis| CHUNKS.map(|by| (axis, by))) {
+            if self.points.iter().zip(values).all(|(point, y)| point[axis].div_ceil(by) == *y) {
+                let whole = Term { n: 1, d: 1, p: vec![(axis as u32, 1)] };
+                let rest = Term { n: by as i64 - 1, d: 1, p: Vec::new() };
+                let inner = self.number(Expr::Sum(vec![whole, rest]));
+                return Some(self.number(Expr::Floor(inner, by)));
+            }
+        }
         for axis in 1..axes {
             for by_batch in [false, true] {
                 let batch = |point: &[u64]| if by_batch { point[0] } else { 1 };
@@ -355,6 +366,22 @@ mod tests {
             let expr = found(law);
             for (b, s) in [(1, 300), (7, 513), (32, 224)] {
                 assert_eq!(expr(b, s), Some(law(b, s)), "law {index} at {b}, {s}");
+            }
+        }
+    }
+
+    /// Points on both sides of 2048 alone would be explained by a smaller divisor and an offset as well.
+    #[test]
+    fn a_state_for_so_many_tokens_is_counted_at_any_length() {
+        for lengths in [[2048, 2048, 2049, 2047, 1537, 1843, 2563], [1024, 1024, 1536, 512, 2560, 2048, 4096]] {
+            let points: Vec<Vec<u64>> =
+                [2, 3, 2, 5, 3, 4, 2].into_iter().zip(lengths).map(|(b, s)| vec![b, s]).collect();
+            let chunks: Vec<u64> = points.iter().map(|point| point[1].div_ceil(2048)).collect();
+            let mut solver = Solver::new(points, Vec::new());
+            let number = solver.dimension(&chunks).unwrap();
+            let table = solver.into_table();
+            for length in [512, 2048, 2049, 4096, 8192, 100_000] {
+                assert_eq!(values(&table, &[2, length])[number as usize], Some(length.div_ceil(2048)), "{length}");
             }
         }
     }

@@ -15,6 +15,12 @@ pub struct Variant {
     /// The element type that the frozen base is in, by PyTorch's name, where it is another than the precision's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_dtype: Option<String>,
+    /// What bitsandbytes makes of the frozen base's linear layers, by [`QUANTIZATIONS`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantization: Option<String>,
+    /// Whether a quantized base was left without peft's `prepare_model_for_kbit_training`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unprepared: bool,
     /// How attention is computed, by transformers' word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<String>,
@@ -37,16 +43,14 @@ pub struct Adapters {
     pub dropout: String,
 }
 
-/// What to do for a quantized base.
-pub const QUANTIZED: &str = "run the script with plimsoll rehearse, where bitsandbytes runs on a card that is not there; models that plimsoll \
-                             models lists have training.quantization";
-
 /// The most that an adapter's rank may be.
 const MOST_RANK: u64 = 1 << 16;
 /// The most modules that may be named.
 const MOST_TARGETS: usize = 1024;
 /// The element types that a base is loaded in where the precision has it in another: under autocast, which has float32.
 const TYPES: [&str; 2] = ["float16", "bfloat16"];
+/// What bitsandbytes can make of linear layers, as `training.quantization` has it.
+const QUANTIZATIONS: [&str; 3] = ["int8", "nf4", "nf4-double"];
 /// The kinds of attention that can be asked for.
 const ATTENTION: &str = "eager";
 
@@ -56,8 +60,8 @@ impl Variant {
         *self == Self::default()
     }
 
-    /// What `plimsoll trace --also` is given: `lora=16`, `lora=8:q_proj,v_proj+dropout=0.1+base_dtype=bfloat16`, `attention=eager`,
-    /// `compile`.
+    /// What `plimsoll trace --also` is given: `lora=16`, `lora=8:q_proj,v_proj+dropout=0.1+base_dtype=bfloat16`,
+    /// `lora=16+quantization=nf4`, `attention=eager`, `compile`.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -66,15 +70,13 @@ impl Variant {
         let mut dropout = None;
         for part in text.split('+') {
             let wrong = |problem: String| {
-                let hint =
-                    "write lora=16, lora=8:q_proj,v_proj+dropout=0.1+base_dtype=bfloat16, attention=eager, or compile";
+                let hint = "write lora=16, lora=8:q_proj,v_proj+dropout=0.1+base_dtype=bfloat16, lora=16+quantization=nf4, \
+                            attention=eager, or compile";
                 Error::new("--also", format!("{}: {problem}", quoted(text)), hint)
             };
             let (key, value) = match part.split_once('=') {
                 Some(pair) => pair,
                 None if part.trim() == "compile" => (part, "true"),
-                // What is refused is refused in whatever form it is asked for.
-                None if part.trim() == "quantization" => (part, ""),
                 None => return Err(wrong(format!("there is no = in {}", quoted(part)))),
             };
             match key.trim() {
@@ -100,9 +102,19 @@ impl Variant {
                         quoted(value)
                     )));
                 }
-                "quantization" => {
-                    let problem = "layers of bitsandbytes need its own library, which asks for a card, so what they keep is not recorded";
-                    return Err(Error::new("--also", problem, QUANTIZED));
+                "quantization" if QUANTIZATIONS.contains(&value.trim()) => {
+                    variant.quantization = Some(value.trim().to_owned());
+                }
+                // As large as NF4, but for what stands in its table of sixteen numbers.
+                "quantization" if value.trim() == "fp4" => {
+                    return Err(wrong("fp4 takes what nf4 does, to the byte: write quantization=nf4".to_owned()));
+                }
+                "quantization" => return Err(wrong(format!("quantization is one of {}", QUANTIZATIONS.join(", ")))),
+                "prepare_kbit" if value.trim() == "false" => variant.unprepared = true,
+                "prepare_kbit" => {
+                    return Err(wrong(
+                        "a quantized base is prepared unless prepare_kbit=false says otherwise".to_owned(),
+                    ));
                 }
                 "compile" if value.trim() == "true" => variant.compile = true,
                 "compile" => {
@@ -122,6 +134,23 @@ impl Variant {
             let hint = "write lora=16+base_dtype=bfloat16";
             return Err(Error::new("--also", "base_dtype is of a base that adapters stand beside", hint));
         }
+        if variant.lora.is_none() && variant.quantization.is_some() {
+            let problem = "quantized weights are not trained themselves: adapters stand beside them";
+            return Err(Error::new("--also", problem, "write lora=16+quantization=nf4"));
+        }
+        if variant.quantization.is_none() && variant.unprepared {
+            let problem = "without quantization there is nothing to prepare";
+            return Err(Error::new("--also", problem, "write lora=16+quantization=nf4+prepare_kbit=false"));
+        }
+        if variant.quantization.is_some() && variant.base_dtype.is_some() {
+            let problem =
+                "a quantized base is loaded in the dtype its products compute in, which goes with the precision";
+            return Err(Error::new("--also", problem, "leave base_dtype out"));
+        }
+        if variant.quantization.is_some() && variant.compile {
+            let problem = "what torch.compile makes of bitsandbytes' layers is not recorded: kernels of its own stand between inductor's";
+            return Err(Error::new("--also", problem, "leave one of the two out"));
+        }
         Ok(variant)
     }
 
@@ -135,7 +164,16 @@ impl Variant {
                 && lora.dropout == text(dropout)
         });
         let base = self.base_dtype.as_ref().is_none_or(|base| TYPES.contains(&base.as_str()) && self.lora.is_some());
-        adapters && base && self.attention.as_ref().is_none_or(|word| word == ATTENTION)
+        let quantized = match &self.quantization {
+            Some(word) => {
+                QUANTIZATIONS.contains(&word.as_str())
+                    && self.lora.is_some()
+                    && self.base_dtype.is_none()
+                    && !self.compile
+            }
+            None => !self.unprepared,
+        };
+        adapters && base && quantized && self.attention.as_ref().is_none_or(|word| word == ATTENTION)
     }
 }
 
@@ -168,6 +206,8 @@ impl fmt::Display for Variant {
             }
         }
         parts.extend(self.base_dtype.as_ref().map(|base| format!("base_dtype={base}")));
+        parts.extend(self.quantization.as_ref().map(|word| format!("quantization={word}")));
+        parts.extend(self.unprepared.then(|| "prepare_kbit=false".to_owned()));
         parts.extend(self.attention.as_ref().map(|word| format!("attention={word}")));
         parts.extend(self.compile.then(|| "compile".to_owned()));
         f.write_str(&parts.join("+"))
@@ -187,6 +227,9 @@ mod tests {
             "lora=4:attn.to_q+attention=eager",
             "compile",
             "lora=16+compile",
+            "lora=16+quantization=nf4",
+            "lora=8:q_proj+quantization=nf4-double+attention=eager",
+            "lora=8+quantization=int8+prepare_kbit=false",
         ] {
             let variant = Variant::parse(said).unwrap();
             assert_eq!(variant.to_string(), said);
@@ -208,7 +251,13 @@ mod tests {
             ("base_dtype=float16", "adapters"),
             ("lora=4+base_dtype=int4", "float16"),
             ("attention=flash_attention_2", "eager"),
-            ("quantization=nf4", "bitsandbytes"),
+            ("quantization=nf4", "lora=16+quantization=nf4"),
+            ("lora=4+quantization=fp4", "nf4"),
+            ("lora=4+quantization=gptq", "nf4-double"),
+            ("lora=4+prepare_kbit=false", "nothing to prepare"),
+            ("lora=4+quantization=nf4+prepare_kbit=true", "prepare_kbit=false"),
+            ("lora=4+quantization=nf4+base_dtype=float16", "base_dtype"),
+            ("lora=4+quantization=nf4+compile", "torch.compile"),
             ("compile=max-autotune", "torch.compile"),
             ("rank=4", "cannot be recorded"),
         ] {

@@ -126,8 +126,9 @@ pub fn train(
 ///
 /// # Errors
 /// As [`train`].
-pub fn play(cx: &Rc<Context>, player: Player, training: &Training, parallel: &Parallel) -> Result<()> {
-    let spread = spread(cx, player.parameters.clone(), &player.sharded, &[], training, parallel);
+pub fn play(cx: &Rc<Context>, mut player: Player, training: &Training, parallel: &Parallel) -> Result<()> {
+    let listed = std::mem::take(&mut player.listed);
+    let spread = spread(cx, listed, &player.sharded, &[], training, parallel);
     let cut = spread.cut.clone();
     if let Some(cut) = &cut {
         cut.checked()?;

@@ -4,7 +4,7 @@ use plimsoll_ground::{Error, Result};
 
 use super::{HullModel, variant};
 use crate::parallel::{PolicyDtype, Wrap};
-use crate::{ParallelStrategy, Precision, Scenario, at};
+use crate::{ParallelStrategy, Precision, Quantization, Scenario, at};
 
 /// Refuses what a recording does not hold enough for, by name.
 ///
@@ -43,6 +43,10 @@ pub(super) fn check(scenario: &Scenario, model: &HullModel) -> Result<()> {
                     "leave it out: use precision = \"bf16-amp\" or \"bf16\"",
                 );
             }
+        }
+        ParallelStrategy::Zero1 | ParallelStrategy::Zero2 if scenario.training.quantization != Quantization::None => {
+            let problem = format!("a quantized base under {} is not estimated for hulls yet", parallel.strategy);
+            return refuse(at::training::quantization, &problem, "use ddp, or one card");
         }
         ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => casts(scenario, model)?,
         strategy => {
