@@ -65,6 +65,11 @@ impl Modules {
         self.0.is_empty()
     }
 
+    /// A module.
+    pub fn get(&self, id: ModuleId) -> Option<&Module> {
+        self.0.get(id.index())
+    }
+
     /// A module and those it is in, but the root.
     pub fn ancestors(&self, id: ModuleId) -> impl Iterator<Item = ModuleId> {
         let parent = |at: &ModuleId| self.0.get(at.index()).map(|module| module.parent);

@@ -77,9 +77,9 @@ impl AsBuilt {
                 }
                 _ if is(op, &[Op::Quantize4bit, Op::Int8VectorwiseQuant]) => {
                     let is_four_bit = op == Op::Quantize4bit.name();
-                    if is_four_bit {
-                        four_bit.insert(storage.module);
-                    }
+                    // peft puts it beside its adapters, in a module of its own.
+                    let around = ledger.modules.get(storage.module).filter(|module| module.name == "base_layer");
+                    four_bit.extend(around.filter(|_| is_four_bit).map(|module| module.parent));
                     let (held, bytes) = (vec![id], vec![storage.bytes]);
                     found.linears.push(Quantized { module: storage.module, is_four_bit, held, bytes });
                 }
