@@ -245,11 +245,12 @@ class Tape:
         import torch
         from torch._subclasses.fake_tensor import FakeTensor
 
+        card = torch.device("cuda", 0)
         if self.like is None:
-            tensor = FakeTensor(self.fake, made, torch.device("cuda", 0))
+            tensor = FakeTensor(self.fake, made, card)
             self.like = dict(tensor.__dict__)
             return tensor
-        tensor = torch.Tensor._make_subclass(FakeTensor, made, False, dispatch_device=True, device_for_backend_keys=self.like["fake_device"])
+        tensor = torch.Tensor._make_subclass(FakeTensor, made, False, dispatch_device=True, device_for_backend_keys=card)
         # What asks where the numbers are (`nn.LSTM` does, before it runs) is warned or ended, as PyTorch has it.
         warns = getattr(self.fake, "_allow_unsafe_data_ptr_access", False)
         said = "_set_warn_deprecated_on_mutable_data_ptr" if warns else "_set_throw_on_mutable_data_ptr"
