@@ -15,7 +15,7 @@ pub struct Variant {
     /// The element type that the frozen base is in, by PyTorch's name, where it is another than the precision's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_dtype: Option<String>,
-    /// What bitsandbytes makes of the frozen base's linear layers, by [`QUANTIZATIONS`].
+    /// What bitsandbytes makes of the frozen base's linear layers, one of `QUANTIZATIONS`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantization: Option<String>,
     /// Whether a quantized base was left without peft's `prepare_model_for_kbit_training`.
