@@ -265,28 +265,22 @@ fn what_was_recorded_as_well_is_estimated_and_nothing_else_is() {
 /// What the planner's switches do of a file that holds quantized layers: the adapters that were recorded on them.
 #[test]
 fn a_quantized_base_is_offered_where_it_was_recorded() {
-    let bytes = content("quantized/llama.hull");
-    let asked = json!({
-        "model": { "hull": HullModel::content(&bytes), "S": 64 }, "input": { "batch": 4 },
-        "training": { "precision": "bf16-amp" }, "device": { "gpu": "h200" },
-    });
-    let plain = Scenario::from_value(&asked).unwrap();
-    let qlora = Change::Qlora.apply(&plain).unwrap().training;
-    let lora = qlora.lora.unwrap();
-    assert_eq!((qlora.quantization.as_str(), lora.rank, qlora.prepare_kbit), ("nf4", 16, true));
-    // What a packed weight stands for is counted, not its bytes.
-    let counted = |scenario: &Scenario| Run::new(scenario).unwrap().estimate().parameters.total;
-    let adapters = Change::Qlora.apply(&plain).unwrap();
-    let trained = Run::new(&adapters).unwrap().estimate().parameters.trainable;
-    assert_eq!(counted(&adapters) - trained, counted(&plain));
-    let gpt2 = json!({
-        "model": { "hull": HullModel::content(&content("quantized/gpt2.hull")), "S": 64 }, "input": { "batch": 4 },
-        "training": { "precision": "bf16-amp" }, "device": { "gpu": "h200" },
-    });
-    let plain = Scenario::from_value(&gpt2).unwrap();
-    let adapters = Change::Qlora.apply(&plain).unwrap();
-    let trained = Run::new(&adapters).unwrap().estimate().parameters.trainable;
-    assert_eq!(counted(&adapters) - trained, counted(&plain), "biases that are cast are counted as well");
+    let plain = |file: &str| {
+        Scenario::from_value(&json!({
+            "model": { "hull": HullModel::content(&content(file)), "S": 64 }, "input": { "batch": 4 },
+            "training": { "precision": "bf16-amp" }, "device": { "gpu": "h200" },
+        }))
+        .unwrap()
+    };
+    let adapted = Change::Qlora.apply(&plain("quantized/llama.hull")).unwrap().training;
+    let lora = adapted.lora.unwrap();
+    assert_eq!((adapted.quantization.as_str(), lora.rank, adapted.prepare_kbit), ("nf4", 16, true));
+    // What a packed weight stands for is counted, not its bytes; biases that are cast for good as well (GPT-2 has some).
+    let counted = |scenario: &Scenario| Run::new(scenario).unwrap().estimate().parameters;
+    for file in ["quantized/llama.hull", "quantized/gpt2.hull"] {
+        let adapted = counted(&Change::Qlora.apply(&plain(file)).unwrap());
+        assert_eq!(adapted.total - adapted.trainable, counted(&plain(file)).total, "{file}");
+    }
 }
 
 /// Linear layers, attention and dropout, recorded as they are and compiled, against PyTorch's own `torch.compile` with all that inductor

@@ -150,6 +150,7 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats, whose
         Card::First => shards(scenario, rules.clone())?,
         Card::Replica => Some(Replica::plan()),
     };
+    // Of fake tensors, which know no kernels, rows hold what a load leaves alone.
     let whole = shards.is_none();
     let built = plimsoll_families::build(cx, scenario, rules, shards)?;
     let quantized = scenario.training.quantization != Quantization::None;

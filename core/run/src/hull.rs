@@ -4,6 +4,7 @@
 //! that backward took out. What the loop does besides (dividing the loss, scaling it, the optimizer) is the loop's own.
 
 mod choose;
+mod load;
 mod spread;
 
 use std::collections::BTreeMap;
@@ -12,13 +13,13 @@ use std::sync::Arc;
 
 use plimsoll_catalog::Gpu;
 use plimsoll_ground::{Error, Result};
-use plimsoll_ledger::hull::{Hull, Kernel, Operand, Parameter, Segment, Step, Tape, Way, values};
+use plimsoll_ledger::hull::{Hull, Parameter, Segment, Step, Tape, Way, values};
 use plimsoll_ledger::{DType, GradFnId, Kind, ModuleId, OpId};
 use plimsoll_scenario::{HullModel, Scenario, at};
 use plimsoll_torch::nn::{ShardPlan, Sharded};
 use plimsoll_torch::ops;
 use plimsoll_torch::optim::{self, GradScaler};
-use plimsoll_torch::tensor::{Context, Geometry, Kernels, Tensor, Told, ToldShape};
+use plimsoll_torch::tensor::{Context, Kernels, Tensor, Told, ToldShape};
 
 /// The tape that is played.
 #[derive(Clone, Debug)]
@@ -159,7 +160,7 @@ impl Player {
             sharded: Vec::new(),
             left: Vec::new(),
             kept: Vec::new(),
-            kernels: kernels(&hull, tape, &values),
+            kernels: load::kernels(&hull, tape, &values),
             attention: hull.ops.iter().map(|name| ops::Kernel::of_backward(name)).collect(),
             shared: shared_gradients(tape),
             begun: false,
@@ -190,14 +191,12 @@ impl Player {
             player.loaded.push(Some(if trains { tensor.into_leaf(false) } else { tensor }));
         }
         if tape.variant.quantization.as_deref() == Some("nf4-double") && cx.machine().kernels != Kernels::Uncounted {
-            player.kept.push(table_of_scales(cx));
+            player.kept.push(load::table_of_scales(cx));
         }
         let tensor = |storage: u32| player.loaded.get(storage as usize).cloned().flatten();
-        let replaced = replaced(tape);
-        let (listed, trained) =
-            (tape.parameters.iter().filter_map(|p| tensor(p.storage)).collect(), |p: &Parameter| {
-                tensor(p.storage).filter(|_| p.trained)
-            });
+        let replaced = load::replaced(tape);
+        let listed = tape.parameters.iter().filter_map(|p| tensor(p.storage)).collect();
+        let trained = |p: &Parameter| tensor(p.storage).filter(|_| p.trained);
         player.trained = tape.parameters.iter().map(trained).collect();
         let (gone, stay): (Vec<&Parameter>, Vec<&Parameter>) =
             tape.parameters.iter().partition(|p| !p.trained && replaced.binary_search(&p.storage).is_ok());
@@ -494,52 +493,6 @@ impl Player {
         let rest = now.held.into_iter().chain(now.handles).chain(now.taken).flatten();
         self.kept.extend(rest);
     }
-}
-
-/// Of each storage of a tape the kernel that is told of, at the sizes that the hull's expressions come to.
-fn kernels(hull: &Hull, tape: &Tape, values: &[Option<u64>]) -> Vec<Option<Rc<ops::ToldKernel>>> {
-    let list = |shape: u32| -> Option<Vec<u64>> {
-        let exprs = hull.shapes.get(shape as usize)?;
-        exprs.iter().map(|expr| values.get(*expr as usize).copied().flatten()).collect()
-    };
-    let given = |Operand(sizes, strides, name): &Operand| {
-        let geometry = Geometry::strided(&list(*sizes)?, &list(*strides)?)?;
-        Some(ops::Given { geometry, dtype: dtype(hull.dtypes.get(*name as usize)?) })
-    };
-    let kernel = |kernel: &Kernel| {
-        let operands = kernel.operands.iter().map(given).collect::<Option<Vec<_>>>()?;
-        ops::ToldKernel::of(hull.ops.get(kernel.op as usize)?, operands, kernel.numbers.clone()).map(Rc::new)
-    };
-    let all: Vec<Option<Rc<ops::ToldKernel>>> = hull.kernels.iter().map(kernel).collect();
-    let of = |number: u32| all.get((number as usize).checked_sub(1)?).cloned().flatten();
-    tape.storages.iter().map(|born| of(born.kernel)).collect()
-}
-
-/// The map of eight-bit numbers that bitsandbytes keeps on the card for itself once scales are quantized too (`name2qmap["dynamic"]` in its
-/// `functional.py`): every weight has a copy of it. A library's own, counted as workspaces are.
-fn table_of_scales(cx: &Rc<Context>) -> Tensor {
-    let shape = ToldShape::new([256]);
-    cx.told(Told {
-        bytes: 256 * DType::Float32.size(),
-        op: cx.name_op("_to_copy"),
-        grad_fn: cx.name_grad_fn(""),
-        module: ModuleId::ROOT,
-        dtype: DType::Float32,
-        shape: &shape,
-        kind: Some(Kind::Workspace),
-    })
-}
-
-/// Loaded storages that Python lets go of, in order.
-fn replaced(tape: &Tape) -> Vec<u32> {
-    let steps = tape.segments.iter().flat_map(|segment| &segment.steps);
-    let dropped = |step: &Step| match step {
-        Step::Dropped(storage) if *storage < tape.loaded => Some(*storage),
-        _ => None,
-    };
-    let mut all: Vec<u32> = steps.filter_map(dropped).collect();
-    all.sort_unstable();
-    all
 }
 
 /// Storages that are the gradients of several parameters, in order.

@@ -12,8 +12,8 @@ const NEVER_BEYOND: u64 = 1536;
 const SMALL_WEIGHT: u64 = 4 * 1024 * 1024;
 
 /// Whether `rows` rows are multiplied with a packed weight `[outputs, inputs]` by the fused kernel, which makes nothing but its
-/// output (`_gemm_4bit_use_custom_cuda` of bitsandbytes 0.50.2, whose calibration by card these numbers are; 0.50.0 had none
-/// of compute capability 12.1 alone). Of fake tensors and of AMD's cards, whose generation the catalog does not say, only what
+/// output (`_gemm_4bit_use_custom_cuda` of bitsandbytes 0.50.2, whose calibration by card these numbers are; 0.50.0 took those
+/// of 8.9 for compute capability 12.1). Of fake tensors and of AMD's cards, whose generation the catalog does not say, only what
 /// holds everywhere is taken: there the weight is dequantized, which is the larger.
 pub(super) fn is_fused(machine: &Machine, dtype: DType, rows: u64, [outputs, inputs]: [u64; 2]) -> bool {
     if rows > NEVER_BEYOND || !inputs.is_multiple_of(super::four_bit::BLOCK) {
