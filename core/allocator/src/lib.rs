@@ -79,6 +79,8 @@ pub struct CachingAllocator {
     next_address: u64,
     allocated: u64,
     reserved: u64,
+    /// What of it serves other streams than the default one.
+    reserved_apart: u64,
     peak_allocated: u64,
     peak_reserved: u64,
     retries: u32,
@@ -103,6 +105,7 @@ impl CachingAllocator {
             next_address: 0,
             allocated: 0,
             reserved: 0,
+            reserved_apart: 0,
             peak_allocated: 0,
             peak_reserved: 0,
             retries: 0,
@@ -170,7 +173,12 @@ impl CachingAllocator {
 
     /// All streams have passed all they were given (`synchronize_and_free_events`).
     pub fn synchronized(&mut self) {
-        self.return_those(|_, _| true);
+        let mut waiting = std::mem::take(&mut self.waiting);
+        for (.., index) in waiting.drain(..) {
+            self.give_back(index);
+        }
+        // Its room is used again.
+        self.waiting = waiting;
     }
 
     fn return_those(&mut self, passed: impl Fn(Stream, usize) -> bool) {
@@ -230,6 +238,11 @@ impl CachingAllocator {
         bytes(self.reserved)
     }
 
+    /// What of [`CachingAllocator::reserved`] serves other streams than the default one.
+    pub fn reserved_apart(&self) -> Bytes {
+        bytes(self.reserved_apart)
+    }
+
     /// `torch.cuda.max_memory_allocated`.
     pub fn peak_allocated(&self) -> Bytes {
         bytes(self.peak_allocated)
@@ -282,6 +295,9 @@ impl CachingAllocator {
         let address = self.next_address;
         self.next_address += segment;
         self.reserved += segment;
+        if stream != Stream::DEFAULT {
+            self.reserved_apart += segment;
+        }
         self.peak_reserved = self.peak_reserved.max(self.reserved);
 
         let block = Block { size: segment, address, prev: NONE, next: NONE, free: false, pool, stream };
@@ -318,6 +334,9 @@ impl CachingAllocator {
                 if block.prev == NONE && block.next == NONE {
                     list.remove(block.pool, block.size, block.address, index);
                     self.reserved -= block.size;
+                    if block.stream != Stream::DEFAULT {
+                        self.reserved_apart -= block.size;
+                    }
                     self.blocks.recycle(index);
                 }
             }

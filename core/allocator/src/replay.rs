@@ -18,6 +18,8 @@ pub trait Replay {
     fn allocated(&self) -> Bytes;
     /// Taken from the driver now.
     fn reserved(&self) -> Bytes;
+    /// What of that serves other streams than the default one, where the allocator keeps count of it.
+    fn reserved_apart(&self) -> Option<Bytes>;
     /// The most that was in use since the peaks were forgotten.
     fn peak_allocated(&self) -> Bytes;
     /// The most that was taken from the driver since then.
@@ -29,7 +31,7 @@ pub trait Replay {
 }
 
 macro_rules! replays {
-    ($($Allocator:ty),+) => {
+    ($($Allocator:ty, $apart:expr;)+) => {
         $(impl Replay for $Allocator {
             fn apply(&mut self, event: Event, size: Bytes) -> Result<(), OutOfMemory> {
                 if event.is_free() {
@@ -51,6 +53,11 @@ macro_rules! replays {
                 self.reserved()
             }
 
+            fn reserved_apart(&self) -> Option<Bytes> {
+                let apart: fn(&Self) -> Option<Bytes> = $apart;
+                apart(self)
+            }
+
             fn peak_allocated(&self) -> Bytes {
                 self.peak_allocated()
             }
@@ -70,4 +77,7 @@ macro_rules! replays {
     };
 }
 
-replays!(CachingAllocator, ConfiguredAllocator);
+replays! {
+    CachingAllocator, |allocator| Some(allocator.reserved_apart());
+    ConfiguredAllocator, |_| None;
+}

@@ -18,6 +18,8 @@ pub struct Followed {
     pub verdict: Verdict,
     /// How often cached segments were released to make room.
     pub retries: u32,
+    /// As [`measure::AllocatorPeaks::apart`].
+    pub apart: Vec<Bytes>,
 }
 
 impl Followed {
@@ -40,6 +42,7 @@ impl Followed {
         };
         let at_peak = measure::breakdown(&ledger, highest.event + 1);
         let (verdict, retries) = (outcome.verdict, outcome.peaks.retries);
-        Self { peak_event: highest.event, phases, peak, at_peak, verdict, retries, ledger }
+        let apart = outcome.peaks.apart;
+        Self { peak_event: highest.event, phases, peak, at_peak, verdict, retries, apart, ledger }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use plimsoll_allocator::CachingAllocator;
 use plimsoll_ground::Bytes;
-use plimsoll_ledger::{Kind, Ledger, Module, ModuleId, PhaseName, Storage, Stream};
+use plimsoll_ledger::{Event, Kind, Ledger, Module, ModuleId, PhaseName, Storage, Stream};
 use plimsoll_scenario::{ParallelStrategy, Scenario};
 use plimsoll_torch::Op;
 use serde::Serialize;
@@ -130,7 +130,7 @@ fn lagging(ledger: &Ledger, strategy: ParallelStrategy, room: Bytes, undelayed: 
     if let Some(most) = undelayed.with(ledger, strategy) {
         return Some(most.min(room));
     }
-    replay(ledger, Some(strategy), Some(room), Which::All)?.into_iter().max()
+    replay(ledger, strategy, Some(room), Which::All)?.into_iter().max()
 }
 
 /// The same run on a card that does not lag.
@@ -138,19 +138,21 @@ fn lagging(ledger: &Ledger, strategy: ParallelStrategy, room: Bytes, undelayed: 
 pub struct Undelayed<'a> {
     pub phases: &'a [Phase],
     pub retries: u32,
+    /// What other streams than the one that computes had reserved when each stretch between two emptyings of the cache ended: with
+    /// nothing given back within a stretch, that is the most of it.
+    pub apart: &'a [Bytes],
 }
 
 impl Undelayed<'_> {
     /// The most that is reserved where handed blocks come back late and there is room for everything; `None` where that cannot be told
     /// from the phases.
     fn with(&self, ledger: &Ledger, strategy: ParallelStrategy) -> Option<Bytes> {
-        if self.retries > 0 {
+        if self.retries > 0 || self.apart.len() != ledger.emptied.len() + 1 {
             return None;
         }
-        let undelayed = replay(ledger, None, None, Which::Elsewhere)?;
-        let late = replay(ledger, Some(strategy), None, Which::Elsewhere)?;
+        let late = replay(ledger, strategy, None, Which::Elsewhere)?;
         let mut most = self.phases.iter().map(|phase| phase.peak_reserved).max()?;
-        for ((end, before), after) in ends(ledger).zip(undelayed).zip(late) {
+        for ((end, before), after) in ends(ledger).zip(self.apart.iter().copied()).zip(late) {
             if after > before {
                 let whole = self.phases.get(end?)?.end_reserved;
                 most = most.max(whole.saturating_sub(before) + after);
@@ -179,13 +181,8 @@ enum Which {
 
 /// The most that is reserved in every stretch between two emptyings of the cache, on a card that lags where `strategy` lets it; `None`
 /// where there is no room.
-fn replay(
-    ledger: &Ledger,
-    strategy: Option<ParallelStrategy>,
-    room: Option<Bytes>,
-    which: Which,
-) -> Option<Vec<Bytes>> {
-    let by = strategy.and_then(|strategy| Some((strategy, wrapper(ledger, strategy)?)));
+fn replay(ledger: &Ledger, strategy: ParallelStrategy, room: Option<Bytes>, which: Which) -> Option<Vec<Bytes>> {
+    let by = wrapper(ledger, strategy).map(|module| (strategy, module));
     let mut allocator = CachingAllocator::with_capacity(room, ledger.storages.len());
     let mut births: Vec<Option<(Handed, Stream)>> = vec![None; ledger.storages.len()];
     // `_FreeEventQueue`, and until when the stream that computes has waited for the one that reduces.
@@ -199,10 +196,10 @@ fn replay(
                 allocator.empty_cache();
                 allocator.reset_peaks();
             }
-            for (at, event) in (range.start..).zip(ledger.events.get(range)?) {
-                if which == Which::Elsewhere && event.stream() == Stream::DEFAULT {
-                    continue;
-                }
+            let wanted = |event: &Event| which == Which::All || event.stream() != Stream::DEFAULT;
+            let begin = range.start;
+            for (offset, event) in ledger.events.get(range)?.iter().enumerate().filter(|(_, event)| wanted(event)) {
+                let at = begin + offset;
                 let (id, storage) = (event.id(), ledger.storages.get(event.id() as usize)?);
                 let birth = births.get_mut(id as usize)?;
                 match (event.is_free(), *birth) {
@@ -217,7 +214,7 @@ fn replay(
                         let made = event.stream();
                         *birth = by.and_then(|by| handed(storage, made, by)).map(|handed| (handed, made));
                         let gathers = *birth == Some((Handed::Gathered, GATHERING));
-                        if strategy == Some(ParallelStrategy::Fsdp1) && gathers && freed.len() >= IN_FLIGHT {
+                        if strategy == ParallelStrategy::Fsdp1 && gathers && freed.len() >= IN_FLIGHT {
                             let waited: usize = freed.pop_front()?;
                             allocator.passed(Handed::Gathered.behind(), waited);
                             if let Some(joined) = joined.filter(|joined| *joined <= waited) {
@@ -232,7 +229,7 @@ fn replay(
         if mark.name == PhaseName::Backward {
             match strategy {
                 // `reduce_and_partition_stream.synchronize()`, which has waited for what computes.
-                Some(ParallelStrategy::Zero3) => allocator.synchronized(),
+                ParallelStrategy::Zero3 => allocator.synchronized(),
                 // `_post_backward_final_callback`
                 _ => joined = Some(end),
             }
@@ -247,7 +244,11 @@ mod tests {
     use plimsoll_scenario::{ParallelStrategy, Scenario};
     use serde_json::{Value, json};
 
+    use plimsoll_allocator::Settings;
+    use plimsoll_ground::Bytes;
+
     use super::{Undelayed, Which, replay};
+    use crate::measure;
     use crate::{Run, Verdict};
 
     fn run(parallel: Value) -> Run {
@@ -296,8 +297,10 @@ mod tests {
         for (strategy, parallel) in cases {
             let run = run(parallel.clone());
             let (ledger, phases) = (run.ledger(), &run.estimate().phases);
-            let whole = replay(ledger, Some(strategy), None, Which::All).unwrap().into_iter().max();
-            let apart = Undelayed { phases, retries: 0 }.with(ledger, strategy);
+            let whole = replay(ledger, strategy, None, Which::All).unwrap().into_iter().max();
+            let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
+            let peaks = measure::replay(ledger, size, (None, &Settings::default()), None).unwrap();
+            let apart = Undelayed { phases, retries: 0, apart: &peaks.apart }.with(ledger, strategy);
             assert!(apart.is_some() && apart == whole, "{parallel}: {apart:?}, {whole:?}");
         }
     }

@@ -34,7 +34,7 @@ pub struct RequestedPeak {
 }
 
 /// What the allocator reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllocatorPeaks {
     /// `max_memory_allocated`.
     pub allocated: Bytes,
@@ -42,6 +42,9 @@ pub struct AllocatorPeaks {
     pub reserved: Bytes,
     /// How often cached segments were released to make room.
     pub retries: u32,
+    /// What was reserved for other streams than the default one when each stretch between two emptyings of the cache ended; shorter
+    /// where the allocator keeps no count of it.
+    pub apart: Vec<Bytes>,
 }
 
 /// Replays the stream through the caching allocator with room for `limit`; fills the phases' peaks and ends.
@@ -68,10 +71,12 @@ fn through(
     mut phases: Option<&mut [Phase]>,
 ) -> Result<AllocatorPeaks, OutOfMemory> {
     let (mut allocated, mut reserved) = (Bytes::ZERO, Bytes::ZERO);
+    let mut apart = Vec::new();
     for (i, mark) in ledger.phases.iter().enumerate() {
         let end = ledger.phases.get(i + 1).map_or(ledger.events.len(), |next| next.at);
         for (emptied, range) in ledger.between_emptyings(mark.at..end) {
             if emptied {
+                apart.extend(allocator.reserved_apart());
                 allocator.empty_cache();
             }
             for event in &ledger.events[range] {
@@ -88,7 +93,8 @@ fn through(
         }
         allocator.reset_peaks();
     }
-    Ok(AllocatorPeaks { allocated, reserved, retries: allocator.retries() })
+    apart.extend(allocator.reserved_apart());
+    Ok(AllocatorPeaks { allocated, reserved, retries: allocator.retries(), apart })
 }
 
 /// `max_memory_allocated` over the phases of one step, with unlimited memory.
@@ -142,7 +148,7 @@ pub fn requested(ledger: &Ledger) -> (Vec<Phase>, RequestedPeak) {
     let mut phases = Vec::with_capacity(ledger.phases.len());
     for (i, mark) in ledger.phases.iter().enumerate() {
         let end = ledger.phases.get(i + 1).map_or(ledger.events.len(), |next| next.at);
-        let mut highest = live;
+        let (mut highest, mut reached) = (live, 0);
         for (offset, event) in ledger.events[mark.at..end].iter().enumerate() {
             let size = Bytes::new(ledger.storages[event.id() as usize].bytes).round_up_to(ROUNDING);
             if event.is_free() {
@@ -150,10 +156,13 @@ pub fn requested(ledger: &Ledger) -> (Vec<Phase>, RequestedPeak) {
                 continue;
             }
             live += size;
-            highest = highest.max(live);
-            if live > peak.bytes {
-                peak = RequestedPeak { bytes: live, event: mark.at + offset };
+            if live > highest {
+                (highest, reached) = (live, mark.at + offset);
             }
+        }
+        // Where it began is no higher than the peak so far.
+        if highest > peak.bytes {
+            peak = RequestedPeak { bytes: highest, event: reached };
         }
         phases.push(Phase {
             name: mark.name,

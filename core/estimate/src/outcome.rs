@@ -23,7 +23,7 @@ pub struct CardMemory {
 }
 
 /// What a run takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// What the allocator reports.
     pub peaks: AllocatorPeaks,
@@ -89,10 +89,10 @@ impl CardMemory {
         requested: Bytes,
         phases: Option<&mut [Phase]>,
     ) -> Outcome {
-        let nothing = AllocatorPeaks { allocated: requested, reserved: requested, retries: 0 };
+        let nothing = AllocatorPeaks { allocated: requested, reserved: requested, retries: 0, apart: Vec::new() };
         let settings = Settings { allowed: None, card: None, ..self.settings };
         let peaks = measure::replay(ledger, size, (None, &settings), phases).unwrap_or(nothing);
-        Outcome { peaks, process: peaks.reserved + self.context, verdict: Verdict::DoesNotFit }
+        Outcome { process: peaks.reserved + self.context, peaks, verdict: Verdict::DoesNotFit }
     }
 
     /// Whether the verdict of [`CardMemory::outcome`] would be [`Verdict::Fits`]; stops where it cannot be any more.

@@ -43,9 +43,9 @@ impl Run {
         let first = Followed::of(ledger, &memory);
         let replica = execute_replica(scenario)?.map(|ledger| Followed::of(ledger, &memory));
         let roles = ranks::roles(scenario, &first, replica.as_ref());
-        let Followed { ledger, peak_event, phases, peak, at_peak, verdict, retries } = first;
+        let Followed { ledger, peak_event, phases, peak, at_peak, verdict, retries, apart } = first;
         let limits = memory.limits.clone();
-        let undelayed = Undelayed { phases: &phases, retries };
+        let undelayed = Undelayed { phases: &phases, retries, apart: &apart };
         let lag = Lag::of(&ledger, scenario, &memory, (peak.reserved, verdict), undelayed);
 
         let convolutions = Convolutions::of(gpu, scenario, &ledger, [peak.reserved, peak.process, limits.load_line]);

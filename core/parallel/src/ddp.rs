@@ -269,7 +269,7 @@ impl Ddp {
     }
 
     fn here<T>(&self, cx: &Rc<Context>, kind: Kind, f: impl FnOnce() -> T) -> T {
-        cx.counting_as(kind, || cx.within(self.module, f))
+        cx.counting_as(kind, || cx.put_down_to(self.module, f))
     }
 }
 

@@ -8,21 +8,34 @@ use plimsoll_torch::optim;
 use plimsoll_torch::tensor::{Context, DType, HostMemory, Kind, Tensor};
 
 /// A model's parameters as they were loaded into the machine's memory, until each has gone to the card.
+///
+/// By their storages, ascending.
 #[derive(Debug, Default)]
-pub struct Loaded(BTreeMap<u32, Tensor>);
+pub struct Loaded(Vec<(u32, Option<Tensor>)>);
 
 impl Loaded {
     /// All of a model: the whole parameters, each in the dtype it was loaded in.
     pub fn of<'a>(cx: &Rc<Context>, wholes: impl Iterator<Item = (&'a Tensor, DType)>) -> Self {
         let load = |(whole, dtype): (&Tensor, DType)| {
-            (whole.storage_id(), cx.on_host(whole.dims(), dtype, HostMemory::Pageable))
+            (whole.storage_id(), Some(cx.on_host(whole.dims(), dtype, HostMemory::Pageable)))
         };
-        Self(wholes.map(load).collect())
+        let mut all: Vec<(u32, Option<Tensor>)> = wholes.map(load).collect();
+        // What is loaded under two names stays where it came last.
+        all.sort_by_key(|(id, _)| *id);
+        all.dedup_by(|later, kept| {
+            let same = later.0 == kept.0;
+            if same {
+                std::mem::swap(later, kept);
+            }
+            same
+        });
+        Self(all)
     }
 
     /// A parameter lies on the card now (`param.data = param.to(device)`).
     pub fn moved(&mut self, whole: &Tensor) {
-        drop(self.0.remove(&whole.storage_id()));
+        let place = self.0.binary_search_by_key(&whole.storage_id(), |(id, _)| *id);
+        drop(place.ok().and_then(|place| self.0.get_mut(place)).and_then(|(_, there)| there.take()));
     }
 }
 

@@ -48,7 +48,7 @@ impl DataParallel {
     }
 
     fn here<T>(&self, cx: &Rc<Context>, kind: Kind, f: impl FnOnce() -> T) -> T {
-        cx.counting_as(kind, || cx.within(self.module, f))
+        cx.counting_as(kind, || cx.put_down_to(self.module, f))
     }
 
     /// `replicate`: parameters, then buffers, in flat pieces; a tensor by itself is sent as it lies.
@@ -125,7 +125,7 @@ fn reduced(
     (parameters, module, cards): (&[Tensor], ModuleId, u64),
     mut summed: impl FnMut(&[usize], u64, DType),
 ) {
-    let here = |f: &dyn Fn() -> Tensor| cx.counting_as(Kind::Backward, || cx.within(module, f));
+    let here = |f: &dyn Fn() -> Tensor| cx.counting_as(Kind::Backward, || cx.put_down_to(module, f));
     let zeros = |p: &Tensor| here(&|| ops::fill(cx, Fill::Zeros, &[p.numel()], p.dtype()));
     let gradient = |p: &Tensor| optim::take_gradient(p).unwrap_or_else(|| zeros(p));
     let gradients: Vec<Tensor> = parameters.iter().map(gradient).collect();

@@ -73,7 +73,7 @@ impl Replica {
                 let members = || piece.iter().filter_map(|index| parcel.get(*index));
                 let Some((_, first)) = members().next() else { continue };
                 let numel = members().fold(0u64, |sum, (_, sent)| sum.saturating_add(sent.numel));
-                let empty = || cx.within(self.module, || ops::empty(cx, &[numel], first.dtype));
+                let empty = || cx.put_down_to(self.module, || ops::empty(cx, &[numel], first.dtype));
                 let flat = cx.counting_as(*kind, empty);
                 ops::transfer(cx, Transfer::Broadcast, numel, self.cards, first.dtype);
                 here.extend(members().map(|(id, _)| (*id, flat.clone())));

@@ -162,7 +162,7 @@ impl Unit {
     /// together. Offloaded, all of it happens in the machine's memory.
     fn shard(cx: &Rc<Context>, moved: Vec<Tensor>, (numel, local): (u64, u64), own: DType, shared: &Shared) -> Tensor {
         let on_card = |sizes: &[u64]| ops::loaded(cx, sizes, own);
-        cx.within(shared.gathering, || {
+        cx.put_down_to(shared.gathering, || {
             let flat = on_card(&[numel]);
             if !shared.shards() {
                 drop(moved);
@@ -340,5 +340,5 @@ impl Unit {
 }
 
 fn here<T>(cx: &Rc<Context>, module: ModuleId, kind: Kind, stream: Stream, f: impl FnOnce() -> T) -> T {
-    cx.on_stream(stream, || cx.counting_as(kind, || cx.within(module, f)))
+    cx.on_stream(stream, || cx.counting_as(kind, || cx.put_down_to(module, f)))
 }

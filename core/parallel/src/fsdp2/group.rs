@@ -273,5 +273,5 @@ fn gathered_bytes(parameter: &Sharded) -> u64 {
 }
 
 fn here<T>(cx: &Rc<Context>, module: ModuleId, kind: Kind, stream: Stream, f: impl FnOnce() -> T) -> T {
-    cx.on_stream(stream, || cx.counting_as(kind, || cx.within(module, f)))
+    cx.on_stream(stream, || cx.counting_as(kind, || cx.put_down_to(module, f)))
 }

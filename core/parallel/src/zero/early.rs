@@ -84,7 +84,7 @@ impl Early {
             ALIGNMENT.saturating_mul(parallel.gpus),
         );
         let offloaded = parallel.zero.offload_optimizer != Offload::None;
-        let make = |numel: u64, dtype| cx.within(module, || ops::loaded(cx, &[numel], dtype));
+        let make = |numel: u64, dtype| cx.put_down_to(module, || ops::loaded(cx, &[numel], dtype));
         let mut loaded = Loaded::of(cx, order.iter().map(|p| (p, p.dtype())));
         let to_card = |p: &Tensor| {
             let moved = make(p.numel(), p.dtype());
@@ -145,7 +145,7 @@ impl Early {
     }
 
     fn here<T>(&self, cx: &Rc<Context>, kind: Kind, f: impl FnOnce() -> T) -> T {
-        cx.counting_as(kind, || cx.within(self.module, f))
+        cx.counting_as(kind, || cx.put_down_to(self.module, f))
     }
 
     /// `setup_buckets`, at the first gradient.

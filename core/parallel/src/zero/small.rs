@@ -2,10 +2,11 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 use plimsoll_torch::ops::{self, Fill};
-use plimsoll_torch::tensor::{Context, DType, Repeat, Tensor};
+use plimsoll_torch::tensor::{Context, DType, Geometry, Position, Repeat, Tensor};
 
 /// What an optimizer of DeepSpeed remembers of norms.
 #[derive(Debug, Default)]
@@ -66,25 +67,44 @@ fn single_in_double(cx: &Rc<Context>, numel: u64) -> Tensor {
 
 /// The norm of each gradient of these sizes. One of every size is executed, and the others are copies of it.
 pub fn in_double(cx: &Rc<Context>, sizes: &[u64]) -> Vec<Tensor> {
-    let mut known = BTreeMap::new();
-    let norm = |numel: &u64| {
-        if let Some((first, norm, range)) = known.get(numel)
-            && !cx.exhausted()
-        {
-            let mut repeat = Repeat::new(*first);
-            let executed: &Tensor = norm;
-            repeat.events(cx, Clone::clone(range));
-            if let Some(copy) = repeat.tensor(cx, executed.storage_id(), executed.geometry().clone(), executed.dtype())
-            {
-                return copy;
-            }
+    let mut known: BTreeMap<u64, Executed> = BTreeMap::new();
+    let norm = |numel: &u64| match known.get_mut(numel) {
+        Some(executed) => executed.again(cx, || single_in_double(cx, *numel)),
+        None => {
+            let (executed, norm) = Executed::of(cx, || single_in_double(cx, *numel));
+            known.insert(*numel, executed);
+            norm
         }
-        let (first, from) = (cx.next_storage(), cx.position());
-        let norm = single_in_double(cx, *numel);
-        known.insert(*numel, (first, norm.clone(), from..cx.position()));
-        norm
     };
     sizes.iter().map(norm).collect()
+}
+
+/// Something that made a tensor, and nothing else that stays: it is copied where it is to be done again.
+#[derive(Debug)]
+pub struct Executed {
+    repeat: Repeat,
+    range: Range<Position>,
+    made: (u32, Geometry, DType),
+}
+
+impl Executed {
+    /// Makes it.
+    pub fn of(cx: &Rc<Context>, make: impl FnOnce() -> Tensor) -> (Self, Tensor) {
+        let (repeat, from) = (Repeat::new(cx.next_storage()), cx.position());
+        let tensor = make();
+        let made = (tensor.storage_id(), tensor.geometry().clone(), tensor.dtype());
+        (Self { repeat, range: from..cx.position(), made }, tensor)
+    }
+
+    /// Makes it once more: a copy, where a run that was given up has not left nothing to copy.
+    pub fn again(&mut self, cx: &Rc<Context>, make: impl FnOnce() -> Tensor) -> Tensor {
+        let (id, geometry, dtype) = &self.made;
+        let copy = (!cx.exhausted()).then(|| {
+            self.repeat.events(cx, self.range.clone());
+            self.repeat.tensor(cx, *id, geometry.clone(), *dtype)
+        });
+        copy.flatten().unwrap_or_else(make)
+    }
 }
 
 /// `unscale_and_clip_grads`: a few numbers, gone when it returns.

@@ -40,7 +40,7 @@ impl Whole {
         let module = cx.module(ModuleId::ROOT, "zero".into(), None);
         let trained = sharded.iter().find(|p| p.shard.requires_grad());
         let dtype = trained.map_or(DType::Float32, |p| p.whole.dtype());
-        let make = |sizes: &[u64], dtype| cx.within(module, || ops::loaded(cx, sizes, dtype));
+        let make = |sizes: &[u64], dtype| cx.put_down_to(module, || ops::loaded(cx, sizes, dtype));
         let mut loaded = Loaded::of(cx, order.iter().map(|p| (p, p.dtype())));
         let to_card = |p: &Tensor| {
             let moved = make(p.dims(), p.dtype());
@@ -67,7 +67,7 @@ impl Whole {
     }
 
     fn here<T>(&self, cx: &Rc<Context>, f: impl FnOnce() -> T) -> T {
-        cx.counting_as(Kind::Gradient, || cx.within(self.module, f))
+        cx.counting_as(Kind::Gradient, || cx.put_down_to(self.module, f))
     }
 
     /// `get_weight_norm` of every gradient: each is copied to float32.

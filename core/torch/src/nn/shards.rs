@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use smallvec::SmallVec;
+
 use super::scope::Scope;
 use crate::ops;
 use crate::tensor::{Context, DType, ModuleId, Tensor};
@@ -43,8 +45,8 @@ pub struct Sharded {
 
 impl ShardPlan {
     /// The sizes of the first rank's part: `torch.chunk` along dimension 0.
-    pub fn local(&self, sizes: &[u64]) -> Vec<u64> {
-        let mut local = sizes.to_vec();
+    pub fn local(&self, sizes: &[u64]) -> SmallVec<[u64; 4]> {
+        let mut local: SmallVec<[u64; 4]> = SmallVec::from_slice(sizes);
         if let Some(rows) = local.first_mut() {
             *rows = rows.div_ceil(self.ranks.max(1));
         }
@@ -69,7 +71,7 @@ impl ShardPlan {
         let leaf = |tensor: Tensor, takes| if takes { tensor.into_leaf(false) } else { tensor };
         let takes_gradient = trainable || self.flat.contains(&block);
         let local = self.local(sizes);
-        let shard = cx.within(module, || {
+        let shard = cx.put_down_to(module, || {
             if self.offloaded || self.passing {
                 ops::unallocated(cx, &local, dtype)
             } else {

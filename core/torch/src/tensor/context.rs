@@ -193,13 +193,18 @@ impl Context {
     /// that has begun is not: who asked for it waits for what it saves. It writes no more than its forward did. So is a run whose
     /// copies turned out to be none: it is done again without them, and what it still wrote would be paid twice.
     pub fn exhausted(&self) -> bool {
+        let known = self.exhausted.get() || self.repeats_failed();
+        if !known && !self.is_to_be_weighed() {
+            return false;
+        }
         if self.frames.borrow().iter().any(Frame::recomputes) {
             return false;
         }
-        if !self.exhausted.get() && self.is_to_be_weighed() && self.recorder.borrow().over(self.beside()) {
-            self.exhausted.set(true);
+        if !known {
+            self.weighed_next.set(self.written() + Self::WEIGHED_AFTER);
+            self.exhausted.set(self.recorder.borrow().over(self.beside()));
         }
-        self.exhausted.get() || self.repeats_failed()
+        known || self.exhausted.get()
     }
 
     /// As [`Context::exhausted`], of all that is written by now.
@@ -208,15 +213,19 @@ impl Context {
         self.exhausted()
     }
 
-    /// Whether enough was written since the last time to be worth weighing: whoever asks does so at every storage and node.
+    /// So many entries later what is written is worth weighing again: whoever asks does so at every storage and node.
+    const WEIGHED_AFTER: usize = 64;
+
+    /// Whether enough was written since the last time.
+    #[inline]
     fn is_to_be_weighed(&self) -> bool {
-        const ENTRIES: usize = 64;
-        let written = self.recorder.borrow().entries() + self.next_seq.get() as usize;
-        if written < self.weighed_next.get() {
-            return false;
-        }
-        self.weighed_next.set(written + ENTRIES);
-        true
+        self.written() >= self.weighed_next.get()
+    }
+
+    /// Entries of the ledger and nodes of the graph.
+    #[inline]
+    fn written(&self) -> usize {
+        self.recorder.borrow().entries() + self.next_seq.get() as usize
     }
 
     /// Says that this forward changes the model itself: the next one will not do the same.
@@ -286,6 +295,14 @@ impl Context {
     pub fn within_given<T>(self: &Rc<Self>, module: ModuleId, input: &Tensor, f: impl FnOnce() -> T) -> T {
         self.takes_told.set(Some(input.requires_grad()));
         self.within(module, f)
+    }
+
+    /// Runs `f` with what it makes put down to `module`, which is not called: hooks hear nothing of it.
+    pub fn put_down_to<T>(&self, module: ModuleId, f: impl FnOnce() -> T) -> T {
+        let outer = self.module.replace(module);
+        let out = f();
+        self.module.set(outer);
+        out
     }
 
     /// The module we are in.

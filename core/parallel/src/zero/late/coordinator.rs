@@ -56,19 +56,50 @@ pub struct Coordinator {
     recomputed: RefCell<BTreeMap<ModuleId, BTreeSet<usize>>>,
     /// `__params_to_release` is an `lru_cache`: what was answered once is answered for ever. Of every step, by module.
     answered: RefCell<Vec<Answers>>,
+    /// Where parameters are used in the recorded order, once that was asked for.
+    later: RefCell<Option<Uses>>,
+}
+
+/// Where parameters are used in the recorded order of modules.
+#[derive(Debug)]
+struct Uses {
+    /// The steps in which each parameter is used.
+    steps: Vec<SmallVec<[usize; 2]>>,
+    /// How many numbers the modules before each step have.
+    before: Vec<u64>,
+}
+
+impl Uses {
+    fn of(store: &Store, order: &[ModuleId], owned: &[Option<Rc<[usize]>>]) -> Self {
+        let mut steps = vec![SmallVec::new(); store.all.len()];
+        let (mut before, mut sum) = (Vec::with_capacity(order.len()), 0u64);
+        for (step, module) in order.iter().enumerate() {
+            before.push(sum);
+            for index in owned.get(module.index()).and_then(Option::as_deref).unwrap_or_default() {
+                if let Some(steps) = steps.get_mut(*index) {
+                    steps.push(step);
+                }
+                sum = sum.saturating_add(store.get(*index).map_or(0, super::store::Parameter::numel));
+            }
+        }
+        Self { steps, before }
+    }
+
+    /// How many numbers the modules from `step` on have before one that uses this parameter; `None` where none does.
+    fn next(&self, parameter: usize, step: usize) -> Option<u64> {
+        let steps = self.steps.get(parameter)?;
+        let next = *steps.get(steps.partition_point(|used| *used < step))?;
+        let before = |step: usize| self.before.get(step).copied();
+        Some(before(next)?.saturating_sub(before(step)?))
+    }
 }
 
 impl Coordinator {
-    pub fn new(owned: BTreeMap<ModuleId, Vec<usize>>, keys: &Zero) -> Self {
-        let modules = owned.last_key_value().map_or(0, |(module, _)| module.index() + 1);
-        let mut by_module = vec![None; modules];
-        for (module, own) in owned {
-            if let Some(place) = by_module.get_mut(module.index()) {
-                *place = Some(own.into());
-            }
-        }
+    /// `owned` are the parameters of every module, by module.
+    pub fn new(owned: Vec<Members>, keys: &Zero) -> Self {
+        let own = |own: Members| (!own.is_empty()).then(|| Rc::from(own.as_slice()));
         Self {
-            owned: RefCell::new(by_module),
+            owned: RefCell::new(owned.into_iter().map(own).collect()),
             prefetch: keys.prefetch_bucket_size,
             live: i64::try_from(keys.max_live_parameters).unwrap_or(i64::MAX),
             reuse: keys.max_reuse_distance,
@@ -82,6 +113,7 @@ impl Coordinator {
             backward: RefCell::default(),
             recomputed: RefCell::default(),
             answered: RefCell::default(),
+            later: RefCell::default(),
         }
     }
 
@@ -103,6 +135,7 @@ impl Coordinator {
                 *place = Some(own);
             }
             drop(owned);
+            drop(self.later.take());
             store.gather_now(cx, &[index]);
         }
     }
@@ -186,7 +219,9 @@ impl Coordinator {
         let recomputes = if forward { self.backward.borrow().last().copied() } else { None };
         let own = self.own(module);
         let own = own.as_deref().unwrap_or_default();
-        self.gather(cx, store, own);
+        if !own.is_empty() {
+            self.gather(cx, store, own);
+        }
         for index in own {
             if let Some(parameter) = store.get(*index) {
                 parameter.take(module);
@@ -210,6 +245,7 @@ impl Coordinator {
         self.uses.borrow_mut().clear();
         self.queue.borrow_mut().clear();
         self.fetched_for.borrow_mut().clear();
+        drop(self.later.take());
         store.settle(cx, &mut |numel| self.gone(numel));
     }
 
@@ -291,30 +327,22 @@ impl Coordinator {
 
     /// `__params_to_release`: not what stays, not what was gathered ahead for later, and not what is used again within
     /// `max_reuse_distance`.
-    fn to_release(&self, store: &Store, module: ModuleId, own: &[usize]) -> Rc<[usize]> {
+    fn to_release(&self, store: &Store, module: ModuleId, own: &Rc<[usize]>) -> Rc<[usize]> {
         let step = self.step.get();
         let place = usize::try_from(step).unwrap_or_default();
         if let Some((_, known)) = self.answered.borrow().get(place).and_then(|of| of.iter().find(|a| a.0 == module)) {
             return Rc::clone(known);
         }
         let leaves = |index: &usize| store.get(*index).is_some_and(|p| !p.persists) && self.fetched_for(*index) <= step;
-        let mut released: Members = own.iter().copied().filter(leaves).collect();
-        let mut traversed = 0u64;
-        let (order, owned) = (self.order.borrow(), self.owned.borrow());
-        for later in order.get(place..).unwrap_or_default() {
-            if traversed >= self.reuse || released.is_empty() {
-                break;
-            }
-            let Some(Some(own)) = owned.get(later.index()) else { continue };
-            for index in own.iter() {
-                released.retain(|of| of != index);
-                traversed = traversed.saturating_add(store.get(*index).map_or(0, super::store::Parameter::numel));
-            }
-        }
-        let released: Rc<[usize]> = released.into_iter().collect();
+        let mut uses = self.later.borrow_mut();
+        let uses = uses.get_or_insert_with(|| Uses::of(store, &self.order.borrow(), &self.owned.borrow()));
+        let far = |index: &usize| leaves(index) && uses.next(*index, place).is_none_or(|numel| numel >= self.reuse);
+        let released: Members = own.iter().copied().filter(far).collect();
+        let released =
+            if released[..] == own[..] { Rc::clone(own) } else { released.into_iter().collect::<Rc<[usize]>>() };
         let mut answered = self.answered.borrow_mut();
         if answered.len() <= place {
-            answered.resize(order.len().max(place.saturating_add(1)), Answers::new());
+            answered.resize(self.order.borrow().len().max(place.saturating_add(1)), Answers::new());
         }
         if let Some(of) = answered.get_mut(place) {
             of.push((module, Rc::clone(&released)));

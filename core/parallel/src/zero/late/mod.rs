@@ -10,7 +10,6 @@ mod step;
 mod store;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use plimsoll_ground::Result;
@@ -30,7 +29,7 @@ use coordinator::Coordinator;
 use reduction::Reduction;
 use step::Step;
 pub use step::SubGroup;
-use store::{Parameter, Store};
+use store::{Members, Parameter, Store};
 
 /// `__allgather_stream` and `reduce_and_partition_stream`, where communication overlaps.
 const ALL_GATHER: Stream = Stream::new(1);
@@ -86,18 +85,24 @@ impl Late {
         let dtype = trained.map_or(DType::Float32, Tensor::dtype);
         let places = places(order);
         let place = |of: &Tensor| places.get(&of.storage_id()).copied();
-        let mut owned: BTreeMap<ModuleId, Vec<usize>> = BTreeMap::new();
+        let mut owned: Vec<Members> = Vec::new();
         let own = sharded.iter().map(|parameter| (parameter.module, &parameter.whole));
         for (module, whole) in own.chain(shared.iter().map(|(module, whole)| (*module, whole))) {
-            let list = owned.entry(module).or_default();
-            list.extend(place(whole).filter(|index| !list.contains(index)));
+            if owned.len() <= module.index() {
+                owned.resize(module.index() + 1, Members::new());
+            }
+            if let (Some(list), Some(index)) = (owned.get_mut(module.index()), place(whole))
+                && !list.contains(&index)
+            {
+                list.push(index);
+            }
         }
         let offloads = |offload| offload != Offload::None;
         let (offloaded, away) = (offloads(keys.offload_optimizer), offloads(keys.offload_param));
         let store =
             Store::new(order.to_vec(), (ranks, keys.param_persistence_threshold), (stream(ALL_GATHER), module), away);
         let mut reduction = Reduction::new(keys, ranks, dtype, (stream(REDUCE), module), offloaded);
-        let loaded = cx.within(module, || Loaded::load(cx, &store, keys, &mut reduction, dtype));
+        let loaded = cx.put_down_to(module, || Loaded::load(cx, &store, keys, &mut reduction, dtype));
         for (number, parameter) in (0u32..).zip(order) {
             parameter.number(number);
         }
@@ -253,9 +258,6 @@ impl Loaded {
 
 impl Hooks for Late {
     fn enters(&self, cx: &Rc<Context>, module: ModuleId) -> bool {
-        if module == self.module {
-            return false;
-        }
         let (calls, node) = (if self.forward.get() { &self.calls } else { &self.again }, cx.next_node());
         let takes = cx.has_graph_since(self.first_node.get()) && !self.indexed.contains(&module);
         if calls.enters(module, node, takes) {
@@ -269,13 +271,13 @@ impl Hooks for Late {
 
     fn leaves(&self, cx: &Rc<Context>, module: ModuleId) -> bool {
         let calls = if self.forward.get() { &self.calls } else { &self.again };
-        if module != self.module && calls.leaves(module, cx.next_node()) {
+        if calls.leaves(module, cx.next_node()) {
             self.coordinator.release(&self.store, module, true);
             if module == ModuleId::ROOT {
                 self.forward.set(false);
             }
         }
-        module != self.module
+        true
     }
 
     fn reaches(&self, cx: &Rc<Context>, sequence: u32) -> bool {
@@ -352,7 +354,7 @@ impl Engine for Late {
     fn step(&self, cx: &Rc<Context>, optimizers: &mut [Share]) {
         self.coordinator.reset(cx, &self.store);
         cx.counting_as(Kind::Gradient, || {
-            cx.within(self.module, || match &self.gradients {
+            cx.put_down_to(self.module, || match &self.gradients {
                 Some(gradients) => {
                     if self.dtype == DType::Float16 {
                         step::look_for_overflow(gradients);

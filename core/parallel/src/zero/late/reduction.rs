@@ -10,7 +10,9 @@ use plimsoll_torch::ops::{self, Fill, Pointwise, Rearrangement, Transfer};
 use plimsoll_torch::optim;
 use plimsoll_torch::tensor::{Context, DType, Kind, ModuleId, Tensor};
 
-use super::store::{Parameter, Store};
+use smallvec::SmallVec;
+
+use super::store::{Members, Parameter, Store};
 use crate::zero::small::Norms;
 use crate::zero::swap::Swap;
 
@@ -30,7 +32,7 @@ pub struct Reduction {
     offloaded: bool,
     /// The bucket's bytes, for as long as the optimizer lives.
     buffer: Option<Tensor>,
-    members: RefCell<Vec<usize>>,
+    members: RefCell<Members>,
     filled: Cell<u64>,
     /// What goes on to NVMe.
     pub swap: Swap,
@@ -62,7 +64,7 @@ impl Reduction {
     }
 
     fn on<T>(&self, cx: &Rc<Context>, f: impl FnOnce() -> T) -> T {
-        cx.counting_as(Kind::Gradient, || cx.within(self.module, f))
+        cx.counting_as(Kind::Gradient, || cx.put_down_to(self.module, f))
     }
 
     /// A parameter's gradient has come; `last`: of the step's last micro-batch.
@@ -98,7 +100,8 @@ impl Reduction {
                     Some(ops::pointwise(Pointwise::MulTensor, buffer, &[], &[filled], self.dtype))
                 } else {
                     members.sort_unstable();
-                    let gradients: Vec<&Parameter> = members.iter().filter_map(|index| store.get(*index)).collect();
+                    let gradients: SmallVec<[&Parameter; 4]> =
+                        members.iter().filter_map(|index| store.get(*index)).collect();
                     self.scatter(cx, &gradients)
                 };
                 let mut passing = None;
@@ -129,7 +132,7 @@ impl Reduction {
             return gradient;
         }
         let mut paddings = Vec::new();
-        let padded: Vec<&Parameter> =
+        let padded: SmallVec<[&Parameter; 4]> =
             gradients.iter().copied().filter(|of| of.part.saturating_mul(self.ranks) > of.numel()).collect();
         for rank in 0..if padded.is_empty() { 0 } else { self.ranks } {
             for gradient in &padded {

@@ -7,7 +7,7 @@ use plimsoll_torch::ops::{self, Fill, Pointwise, Rearrangement, Reduction};
 use plimsoll_torch::optim::{self, Share};
 use plimsoll_torch::tensor::{Context, DType, Tensor};
 
-use crate::zero::small::{self, number};
+use crate::zero::small::{self, Executed, number};
 
 /// What is stepped at a time (`sub_group_size`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,6 +85,8 @@ pub fn look_for_overflow(gradients: &Tensor) {
 pub struct Step {
     /// `_global_grad_norm`, which the engine holds until its step is over.
     last: RefCell<Option<Tensor>>,
+    /// The norm of every sub-group, which is the same in all steps.
+    norms: RefCell<Vec<Executed>>,
 }
 
 impl Step {
@@ -98,7 +100,16 @@ impl Step {
         gradients: &Tensor,
         optimizers: &mut [Share],
     ) {
-        let norms: Vec<Tensor> = groups.iter().map(|group| norm(cx, group)).collect();
+        let mut known = self.norms.borrow_mut();
+        let norm = |(index, group): (usize, &SubGroup)| match known.get_mut(index) {
+            Some(executed) => executed.again(cx, || norm(cx, group)),
+            None => {
+                let (executed, norm) = Executed::of(cx, || norm(cx, group));
+                known.push(executed);
+                norm
+            }
+        };
+        let norms: Vec<Tensor> = groups.iter().enumerate().map(norm).collect();
         let combined = number(cx, DType::Float64);
         let scaled = number(cx, DType::Float64);
         for (group, master) in groups.iter().zip(masters) {

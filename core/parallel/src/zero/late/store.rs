@@ -148,7 +148,7 @@ impl Store {
     }
 
     fn make(&self, cx: &Rc<Context>, geometry: Geometry, dtype: DType) -> Tensor {
-        cx.counting_as(Kind::Parameter, || cx.within(self.module, || ops::empty_of(cx, geometry, dtype)))
+        cx.counting_as(Kind::Parameter, || cx.put_down_to(self.module, || ops::empty_of(cx, geometry, dtype)))
     }
 
     /// A rank's part on the card: itself, or a copy of what lies in the machine's memory.
@@ -232,7 +232,7 @@ impl Store {
         for parameter in gathering.members.iter().filter_map(|member| self.get(*member)) {
             let dtype = parameter.whole.dtype();
             let cat = || ops::rearrangement(cx, Rearrangement::Cat, parameter.whole.dims(), dtype);
-            let here = || cx.counting_as(Kind::Parameter, || cx.within(self.module, cat));
+            let here = || cx.counting_as(Kind::Parameter, || cx.put_down_to(self.module, cat));
             drop(parameter.bytes.replace(Some(cx.on_stream(self.stream, here))));
             parameter.status.set(Status::Here);
         }
@@ -269,7 +269,8 @@ impl Store {
 
     /// `param.all_gather(param_list)`: at once, on the stream that computes, each by itself.
     pub fn gather_now(&self, cx: &Rc<Context>, wanted: &[usize]) {
-        let away: Vec<&Parameter> = wanted.iter().filter_map(|i| self.get(*i)).filter(|p| p.is_away()).collect();
+        let away: SmallVec<[&Parameter; 4]> =
+            wanted.iter().filter_map(|i| self.get(*i)).filter(|p| p.is_away()).collect();
         let whole = |parameter: &Parameter| self.gathered(cx, parameter.gathered.clone(), parameter.whole.dtype());
         match away.as_slice() {
             [single] => self.gather_alone(cx, single),
