@@ -1,8 +1,11 @@
 //! Several cards: the rows that were traced, by strategy, and what others published.
 
+use std::path::Path;
+
 use anyhow::Context as _;
 use plimsoll_core::Scenario;
 use plimsoll_core::estimate::Run;
+use plimsoll_core::scenario::HullModel;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -42,6 +45,9 @@ struct Published {
     software: String,
     #[serde(default)]
     scenario: Option<Value>,
+    /// Of a scenario whose model is a recording, its file in `tests/corpus/hulls`.
+    #[serde(default)]
+    hull: Option<String>,
     #[serde(default)]
     left_out: Option<String>,
 }
@@ -79,7 +85,13 @@ fn published() -> anyhow::Result<Figures> {
         let place = || format!("tests/corpus/published-fleet.jsonl, line {}", i + 1);
         let row: Published = serde_json::from_str(line).with_context(place)?;
         if let Some(scenario) = &row.scenario {
-            let run = Run::new(&Scenario::from_value(scenario).with_context(place)?).with_context(place)?;
+            let mut scenario = scenario.clone();
+            if let Some(hull) = &row.hull {
+                let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/hulls").join(hull);
+                let content = std::fs::read(&path).with_context(|| path.display().to_string())?;
+                scenario["model"]["hull"] = HullModel::content(&content).into();
+            }
+            let run = Run::new(&Scenario::from_value(&scenario).with_context(place)?).with_context(place)?;
             let estimate = run.estimate();
             let ours = match row.metric {
                 Metric::Allocated => estimate.peak.allocated,
