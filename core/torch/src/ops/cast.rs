@@ -17,6 +17,22 @@ pub fn to(x: &Tensor, dtype: DType) -> Tensor {
     out
 }
 
+/// `x.to(dtype, memory_format=torch.contiguous_format)`: a row-major copy in another dtype. Of this dtype it is x itself, in
+/// whatever order it lies (`to_will_alias` in `aten/src/ATen/native/TensorConversions.cpp` asks `suggest_memory_format`,
+/// which calls all contiguous that is not channels last).
+pub fn to_row_major(x: &Tensor, dtype: DType) -> Tensor {
+    if x.dtype() == dtype {
+        return x.clone();
+    }
+    let tape = Tape::new(x.cx(), GradFn::ToCopyBackward0, &[x]);
+    let mut out = x.cx().launch(Op::ToCopy, &[x]).make_sizes(x.dims(), dtype);
+    let from = x.dtype();
+    tape.record([&mut out], move |g| {
+        grads([Some(g.make(Op::ToCopy, &[g.grad()], g.grad().geometry().preserved(), from))])
+    });
+    out
+}
+
 /// An argument of an op on autocast's lower-precision list. The copy of a trainable float32 leaf is made once a region.
 pub fn lower_precision(x: &Tensor) -> Tensor {
     let Some(dtype) = x.cx().autocast_dtype() else { return x.clone() };

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::cast::full_precision;
 use super::inside;
 use crate::tensor::{Context, DType, Geometry, Tape, Tensor, grads};
 use crate::{GradFn, Op};
@@ -58,6 +59,30 @@ pub fn mean_image(x: &Tensor) -> Tensor {
         let expanded = g.grad().geometry().unsqueezed(-1).unsqueezed(-1).expanded(from.dims());
         grads([Some(g.make(Op::DivScalar, &[g.grad()], Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
     });
+    out
+}
+
+/// `x.cumsum(-1)`: float32 under autocast; keeps nothing. Its backward sums from the other end.
+pub fn cumsum_last(x: &Tensor) -> Tensor {
+    let x = full_precision(x);
+    let tape = Tape::new(x.cx(), GradFn::CumsumBackward0, &[&x]);
+    let mut out = running_sum(&x);
+    tape.record([&mut out], move |g| {
+        // cumsum_backward: grad.flip(dim).cumsum(dim).flip(dim)
+        if g.grad().size(-1) <= 1 {
+            return grads([Some(g.grad().clone())]);
+        }
+        let turned = g.like(Op::Flip, g.grad(), &[]);
+        let summed = running_sum(&turned);
+        grads([Some(g.like(Op::Flip, &summed, &[]))])
+    });
+    out
+}
+
+/// The kernel of `cumsum`, which reads a row-major copy of what lies otherwise (`scan_dim` in `ScanUtils.cuh`).
+fn running_sum(x: &Tensor) -> Tensor {
+    let out = x.cx().launch(Op::Cumsum, &[x]).make_sizes(x.dims(), x.dtype());
+    drop(inside::Scratch::contiguous(x.cx(), Op::Cumsum, x.geometry(), x.dtype()));
     out
 }
 

@@ -15,28 +15,41 @@ pub fn filled(dtype: DType, parts: &[&Tensor]) -> Tensor {
     }
     let mut whole = cx.empty_sizes(Op::NewEmpty, &sizes, dtype);
     for part in parts {
-        let tape = Tape::new(cx, GradFn::CopySlices, &[&whole, part]);
-        cx.in_place(Op::CopyInPlace, &whole, &[part]);
-        let mut next = whole.detach();
-        drop(whole);
-        let (from, slice, source) = (next.geometry().clone(), Geometry::contiguous(part.dims()), part.dtype());
-        tape.record([&mut next], move |g| {
-            let result = g.make(Op::NewEmptyStrided, &[], Geometry::contiguous(from.dims()), dtype);
-            g.cx().in_place(Op::CopyInPlace, &result, &[g.grad()]);
-            let copy = g.make(Op::Clone, &[&result], slice.clone(), dtype);
-            let before = g.needs(0).then(|| g.make(Op::ZerosLike, &[], slice.clone(), dtype));
-            let own = g.needs(1).then(|| {
-                if source == dtype { copy.clone() } else { g.make(Op::ToCopy, &[&copy], slice.clone(), source) }
-            });
-            let before = before.map(|zeros| {
-                g.cx().in_place(Op::CopyInPlace, &copy, &[&zeros]);
-                result.clone()
-            });
-            grads([before, own])
-        });
-        whole = next;
+        let slice = Geometry::contiguous(part.dims());
+        whole = copied(whole, slice, part);
     }
     whole
+}
+
+/// `x[..., i, ...] = part`, one of the dimension `axis`: x under its name with what was copied into it, as [`filled`] has it.
+pub fn copied_into(x: Tensor, axis: isize, part: &Tensor) -> Tensor {
+    let slice = x.geometry().narrowed(axis, 1).squeezed(axis).preserved();
+    copied(x, slice, part)
+}
+
+/// What a copy of `part` into `whole` makes of it; the slice is as a clone of it lies in memory.
+fn copied(whole: Tensor, slice: Geometry, part: &Tensor) -> Tensor {
+    let (cx, dtype) = (whole.cx(), whole.dtype());
+    let tape = Tape::new(cx, GradFn::CopySlices, &[&whole, part]);
+    cx.in_place(Op::CopyInPlace, &whole, &[part]);
+    let mut next = whole.detach();
+    let (from, source) = (next.geometry().clone(), part.dtype());
+    drop(whole);
+    tape.record([&mut next], move |g| {
+        let result = g.make(Op::NewEmptyStrided, &[], from.clone(), dtype);
+        g.cx().in_place(Op::CopyInPlace, &result, &[g.grad()]);
+        let copy = g.make(Op::Clone, &[&result], slice.clone(), dtype);
+        let before = g.needs(0).then(|| g.make(Op::ZerosLike, &[], Geometry::contiguous(slice.dims()), dtype));
+        let own = g.needs(1).then(|| {
+            if source == dtype { copy.clone() } else { g.make(Op::ToCopy, &[&copy], slice.clone(), source) }
+        });
+        let before = before.map(|zeros| {
+            g.cx().in_place(Op::CopyInPlace, &copy, &[&zeros]);
+            result.clone()
+        });
+        grads([before, own])
+    });
+    next
 }
 
 #[cfg(test)]
