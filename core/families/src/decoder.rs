@@ -6,8 +6,8 @@ use plimsoll_catalog::families;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
-    Angles, Embedding, LayerRotary, ModuleList, Norm, RotaryEmbedding, Scope, causal_mask, chunked_causal_mask, recurrent_mask,
-    sliding_window_causal_mask, two_part_causal_mask, whole_two_part_mask,
+    Angles, Embedding, LayerRotary, ModuleList, Norm, RotaryEmbedding, Scope, causal_mask, chunked_causal_mask,
+    recurrent_mask, sliding_window_causal_mask, two_part_causal_mask, whole_two_part_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, ModuleId, Tensor, checkpoint};
@@ -280,7 +280,7 @@ impl Decoder {
             }
             Masks::Recurrent => {
                 let full = full();
-                (full, recurrent_mask(given))
+                (full, recurrent_mask(embeds, given))
             }
             Masks::FullThenUsed(w) => {
                 let full = full();

@@ -1,9 +1,7 @@
 //! `Qwen3NextAttention` (transformers `models/qwen3_next/modeling_qwen3_next.py`): beside every head of queries stands a gate
 //! of what it attends to.
 
-use plimsoll_torch::nn::{
-    AttentionCore, GemmaRmsNorm, Linear, Scope, apply_partial_rotary_pos_emb, kv_cache,
-};
+use plimsoll_torch::nn::{AttentionCore, GemmaRmsNorm, Linear, Scope, apply_partial_rotary_pos_emb, kv_cache};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 

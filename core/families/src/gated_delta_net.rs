@@ -5,9 +5,9 @@
 //! less for backward.
 
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Activation, DeltaStates, Linear, Scope, chunk_gated_delta_rule};
-use plimsoll_torch::ops;
-use plimsoll_torch::tensor::{DType, ModuleId, Tensor};
+use plimsoll_torch::nn::{Activation, DeltaStates, Linear, Scope, chunk_gated_delta_rule, recurrent_gated_delta_rule};
+use plimsoll_torch::ops::{self, Fill};
+use plimsoll_torch::tensor::{DType, Kind, ModuleId, PastLinear, Tensor};
 
 use super::config::{Config, MAX_SIZE, divide};
 
@@ -45,14 +45,14 @@ impl<'a> DeltaSizes<'a> {
             kernel: config.size("linear_conv_kernel_dim", 4)?,
             act: config.text("hidden_act", "silu")?,
         };
-        divide(
-            config,
-            ("linear_num_value_heads", sizes.value_heads),
-            ("linear_num_key_heads", sizes.key_heads),
-        )?;
+        divide(config, ("linear_num_value_heads", sizes.value_heads), ("linear_num_key_heads", sizes.key_heads))?;
         let wide = |heads: u64, dim: u64| heads.saturating_mul(dim) > MAX_SIZE;
         if wide(sizes.key_heads, sizes.key_dim) || wide(sizes.value_heads, sizes.value_dim) {
-            return Err(config.error("linear_num_value_heads", "heads are too large together", "give fewer or smaller"));
+            return Err(config.error(
+                "linear_num_value_heads",
+                "heads are too large together",
+                "give fewer or smaller",
+            ));
         }
         Ok(sizes)
     }
@@ -100,14 +100,7 @@ impl GatedDeltaNet {
             dt_bias: scope.own_parameter(place, &[sizes.value_heads]),
             a_log: scope.own_parameter(place + 1, &[sizes.value_heads]),
             activation: Activation::new(scope, sizes.act)?,
-            sizes: [
-                sizes.key_heads,
-                sizes.value_heads,
-                sizes.key_dim,
-                sizes.value_dim,
-                sizes.kernel,
-                sizes.share(),
-            ],
+            sizes: [sizes.key_heads, sizes.value_heads, sizes.key_dim, sizes.value_dim, sizes.kernel, sizes.share()],
             module: scope.module(),
         })
     }
@@ -126,7 +119,15 @@ impl GatedDeltaNet {
             (query, key, value) = (flat(&query), flat(&key), flat(&value));
             let mut mixed = ops::cat(&[&query, &key, &value], -1);
             mixed = ops::transpose(&mixed, 1, 2);
-            mixed = self.convolved(&mixed);
+            let mut past = Remembered::take(&hidden);
+            mixed = match &mut past {
+                Some(past) if past.is_going_on() => self.convolved_token(&mixed, past),
+                Some(past) => {
+                    mixed = past.begun(&mixed, self.sizes[4]);
+                    ops::narrow(&self.convolved(&mixed), 2, seq)
+                }
+                None => self.convolved(&mixed),
+            };
             mixed = ops::transpose(&mixed, 1, 2);
             let parts = ops::split_sizes(&mixed, &[keys, keys, values], -1);
             [query, key, value] = [parts[0].clone(), parts[1].clone(), parts[2].clone()];
@@ -150,20 +151,31 @@ impl GatedDeltaNet {
                     };
                     ops::softplus(&biased)
                 };
-                ops::mul(&rate, &step)
+                let decay = ops::mul(&rate, &step);
+                drop((rate, step));
+                decay
             };
             if share > 1 {
                 query = repeated(&query, share);
                 key = repeated(&key, share);
             }
             let states = DeltaStates { query: &query, key: &key, value: &value, decay: &decay, beta: &beta };
-            let mut out = chunk_gated_delta_rule(&states);
+            let (mut out, state) = match past.as_ref().and_then(Remembered::state) {
+                Some(before) => {
+                    let (out, state) = recurrent_gated_delta_rule(&states, before);
+                    (out, Some(state))
+                }
+                None => chunk_gated_delta_rule(&states, past.is_some()),
+            };
+            if let (Some(past), Some(state)) = (past, &state) {
+                past.keep(state);
+            }
             out = ops::reshape(&out, &[batch * seq * value_heads, value_dim]);
             z = ops::reshape(&z, &[batch * seq * value_heads, value_dim]);
             out = self.norm.forward(&out, &z);
             out = ops::reshape(&out, &[batch, seq, values]);
             let output = self.out_proj.forward(&out);
-            drop((hidden, qkvz, ba, query, key, value, z, b, a, mixed, beta, decay));
+            drop((hidden, qkvz, ba, query, key, value, z, b, a, mixed, beta, decay, out, state));
             output
         })
     }
@@ -183,6 +195,23 @@ impl GatedDeltaNet {
         ([parts[0].clone(), parts[1].clone(), value], z, b, a)
     }
 
+    /// `causal_conv1d_update`: what was read last beside the new token, of which the last places are remembered.
+    fn convolved_token(&self, mixed: &Tensor, past: &Remembered) -> Tensor {
+        let Some(state) = &past.layer.conv else { return mixed.clone() };
+        let weight = ops::unsqueeze(&ops::view(&self.conv_weight, &[self.conv_weight.size(0), self.sizes[4]]), 1);
+        let read = {
+            let both = ops::cat(&[state, mixed], -1);
+            ops::to(&both, weight.dtype())
+        };
+        ops::copy_over(state, &ops::narrow(&read, 2, state.size(2)));
+        let mut out = ops::conv1d(&read, &weight, None, 1, 0);
+        out = ops::narrow(&out, 2, mixed.size(2));
+        out = self.activation.forward(&out);
+        out = ops::to(&out, mixed.dtype());
+        drop(read);
+        out
+    }
+
     /// `causal_conv1d_fn`: padded on both sides, of which the right one is cut off. The weight goes there as a view, of which
     /// autocast remembers no copy.
     fn convolved(&self, mixed: &Tensor) -> Tensor {
@@ -196,6 +225,50 @@ impl GatedDeltaNet {
         };
         let out = self.activation.forward(&out);
         ops::to(&out, mixed.dtype())
+    }
+}
+
+/// What the layer remembers of a generation, taken out of the cache until it is kept again.
+struct Remembered {
+    at: usize,
+    layer: PastLinear,
+}
+
+impl Remembered {
+    /// `None` where nothing is remembered.
+    fn take(hidden: &Tensor) -> Option<Self> {
+        hidden.cx().take_past_linear().map(|(at, layer)| Self { at, layer })
+    }
+
+    /// `has_previous_state`.
+    const fn is_going_on(&self) -> bool {
+        self.layer.state.is_some()
+    }
+
+    const fn state(&self) -> Option<&Tensor> {
+        self.layer.state.as_ref()
+    }
+
+    /// `update_conv_state` of a prompt, padded where it is shorter than the window of `kernel`.
+    fn begun(&mut self, mixed: &Tensor, kernel: u64) -> Tensor {
+        let [batch, channels, seq] = [0, 1, 2].map(|axis| mixed.size(axis));
+        let sizes = [batch, channels, kernel];
+        let cx = mixed.cx();
+        let conv = cx.counting_as(Kind::KeyValue, || ops::fill(cx, Fill::Zeros, &sizes, mixed.dtype()));
+        let whole = if seq < kernel { ops::pad(mixed, &sizes) } else { mixed.clone() };
+        ops::copy_over(&conv, &ops::narrow(&whole, 2, kernel));
+        self.layer.conv = Some(conv);
+        whole
+    }
+
+    /// `update_recurrent_state`.
+    fn keep(mut self, state: &Tensor) {
+        let cx = state.cx();
+        let kept = self.layer.state.take();
+        let kept = kept.unwrap_or_else(|| cx.counting_as(Kind::KeyValue, || ops::zeros_like(state)));
+        ops::copy_over(&kept, state);
+        self.layer.state = Some(kept);
+        cx.put_past_linear(self.at, self.layer);
     }
 }
 

@@ -22,9 +22,10 @@ pub struct DeltaStates<'t> {
     pub beta: &'t Tensor,
 }
 
-/// `torch_chunk_gated_delta_rule(..., use_qk_l2norm_in_kernel=True)` without a state before and behind it: float32 inside, but
-/// for what autocast makes of its products; `[batch, seq, heads, value_dim]` in the queries' dtype.
-pub fn chunk_gated_delta_rule(states: &DeltaStates<'_>) -> Tensor {
+/// `torch_chunk_gated_delta_rule(..., use_qk_l2norm_in_kernel=True)` without a state before it: float32 inside, but for what
+/// autocast makes of its products; `[batch, seq, heads, value_dim]` in the queries' dtype, and the state behind it where that
+/// `is_wanted`.
+pub fn chunk_gated_delta_rule(states: &DeltaStates<'_>, is_wanted: bool) -> (Tensor, Option<Tensor>) {
     let initial = states.query.dtype();
     let (batch, seq, heads) = (states.value.size(0), states.value.size(1), states.value.size(2));
     let (key_dim, value_dim) = (states.key.size(3), states.value.size(3));
@@ -118,7 +119,7 @@ pub fn chunk_gated_delta_rule(states: &DeltaStates<'_>) -> Tensor {
             break;
         }
     }
-    drop(state);
+    let state = is_wanted.then_some(state);
     out = ops::reshape(&out, &[batch, heads, padded, value_dim]);
     out = ops::narrow(&ops::whole(&ops::whole(&out)), 2, seq);
     out = ops::to_row_major(&ops::transpose(&out, 1, 2), initial);
@@ -126,7 +127,46 @@ pub fn chunk_gated_delta_rule(states: &DeltaStates<'_>) -> Tensor {
     drop((query, key, value, beta, decay));
     drop((v_beta, k_beta, mask, cum_decay, pairwise, system, intra, decayed_k_beta, new_values, k_cumdecay));
     drop((chunk_decay, v_new, inter));
-    out
+    (out, state)
+}
+
+/// `torch_recurrent_gated_delta_rule(..., use_qk_l2norm_in_kernel=True)` of one more token: what comes out, and the state behind it.
+pub fn recurrent_gated_delta_rule(states: &DeltaStates<'_>, state: &Tensor) -> (Tensor, Tensor) {
+    let initial = states.query.dtype();
+    let heads_first = |x: &Tensor| ops::to_row_major(&ops::transpose(x, 1, 2), DType::Float32);
+    let (mut query, mut key, value) = (heads_first(states.query), heads_first(states.key), heads_first(states.value));
+    let (beta, decay) = (heads_first(states.beta), heads_first(states.decay));
+    query = l2norm(&query);
+    key = l2norm(&key);
+    query = ops::div_scalar(&query);
+    let mut state = state.clone();
+    let mut out = ops::zeros_like(&value);
+    let token = |x: &Tensor| ops::select(x, 2);
+    let down = |x: &Tensor| ops::unsqueeze(x, -1);
+    let read = |state: &Tensor, by: &Tensor| {
+        let product = ops::mul(state, &down(by));
+        ops::sum_rows(&product)
+    };
+    let (q_t, k_t, v_t) = (token(&query), token(&key), token(&value));
+    let decay_t = down(&down(&ops::exp(&token(&decay))));
+    state = ops::mul(&state, &decay_t);
+    let beta_t = down(&token(&beta));
+    let memory = read(&state, &k_t);
+    let delta = {
+        let missing = ops::sub(&v_t, &memory);
+        ops::mul(&missing, &beta_t)
+    };
+    state = {
+        let update = ops::mul(&down(&k_t), &ops::unsqueeze(&delta, -2));
+        ops::add(&state, &update)
+    };
+    let row = read(&state, &q_t);
+    out = ops::copied_into(out, 2, &row);
+    drop(row);
+    out = ops::to(&ops::contiguous(&ops::transpose(&out, 1, 2)), initial);
+    drop((query, key, value, beta, decay, q_t, k_t, v_t, decay_t));
+    drop((beta_t, memory, delta));
+    (out, state)
 }
 
 /// `l2norm(x)` over the last dimension.

@@ -58,13 +58,14 @@ pub fn chunked_causal_mask<'p>(
 }
 
 /// `create_recurrent_attention_mask`: the given mask itself where anything in it is padded, which is looked for on the card.
-pub fn recurrent_mask(mask: Option<(&Tensor, bool)>) -> Option<Tensor> {
+pub fn recurrent_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>) -> Option<Tensor> {
     let (given, padded) = mask?;
-    if given.size(1) == 1 {
+    if embeds.size(1) == 1 {
         return None;
     }
     let ones = ops::each(Pointwise::EqScalar, given, DType::Bool);
-    drop((ops::reduction(Reduction::All, &ones, &[], DType::Bool), ones));
+    let all = ops::reduction(Reduction::All, &ones, &[], DType::Bool);
+    drop((ones, all));
     padded.then(|| given.clone())
 }
 

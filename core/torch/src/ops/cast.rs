@@ -63,7 +63,7 @@ pub fn full_precision(x: &Tensor) -> Tensor {
 
 #[cfg(test)]
 mod tests {
-    use super::to;
+    use super::{to, to_row_major};
     use crate::ops;
     use crate::tensor::testing::{activation, backward_of, forward, gradient, input, seen, watch};
     use crate::tensor::{DType, Geometry};
@@ -91,6 +91,16 @@ mod tests {
         let events = backward_of(half);
         assert!(events.contains(&"+_to_copy [8] float32".to_owned()), "{events:?}");
         assert_eq!(gradient(&x).unwrap().dtype(), DType::Float32);
+    }
+
+    /// Of another dtype it is a row-major copy, of its own what it was.
+    #[test]
+    fn a_row_major_cast_leaves_what_has_that_dtype_as_it_lies() {
+        let cx = forward();
+        let x = input(&cx, &[4, 8]).view_as(Geometry::contiguous(&[4, 8]).transposed(0, 1));
+        let (events, same) = watch(&cx, || to_row_major(&x, DType::Float32));
+        assert!(events.is_empty() && same.geometry().strides() == x.geometry().strides());
+        assert!(to_row_major(&x, DType::BFloat16).geometry().is_contiguous());
     }
 
     /// `_to_copy` preserves strides (`MemoryFormat::Preserve`), so a later `contiguous()` still costs what it did.

@@ -74,7 +74,7 @@ pub use embedding::embedding;
 pub use four_bit::{FourBit, SharedMap, matmul_4bit};
 pub use fused_linear_loss::{FusedRules, fused_linear_cross_entropy};
 pub use gather::{gather, repeat_batch};
-pub use inplace::{accumulate, add_in_place, relu_in_place, scale_in_place};
+pub use inplace::{accumulate, add_in_place, copy_over, relu_in_place, scale_in_place};
 pub use label_smoothing::{converted, label_smoother};
 pub use loss::{cross_entropy, cross_entropy_sum, mse_loss, no_loss};
 pub use masked_fill::{masked_fill, masked_fill_in_place};
@@ -97,7 +97,7 @@ pub use routing::{
 };
 pub use sdpa_rules::{Kernel, SdpaRules};
 pub use select::{clamp, clamp_max, clamp_numbers, index, index_one, maximum, unbind, where_scalar, where_tensor};
-pub use similarity::{div, exp, sum_last};
+pub use similarity::{div, exp, sum_last, sum_rows};
 pub use slices::{copied_into, filled};
 pub use softmax::{softmax, softmax_fp32, softmax_to};
 pub use told::{Given, ToldKernel};

@@ -88,10 +88,10 @@ fn running_sum(x: &Tensor) -> Tensor {
 
 #[cfg(test)]
 mod tests {
-    use super::{mean, mean_image, mean_last};
+    use super::{cumsum_last, mean, mean_image, mean_last};
     use crate::ops::neg;
     use crate::tensor::Kind;
-    use crate::tensor::testing::{activation, alive, backward_of, forward};
+    use crate::tensor::testing::{activation, alive, backward_of, forward, made};
 
     /// `mean_backward` expands the gradient (a view) and divides it (a whole new buffer); nothing is kept.
     #[test]
@@ -102,6 +102,16 @@ mod tests {
         assert!(alive(&cx, Kind::Saved).is_empty());
         let events = backward_of(out);
         assert!(events.contains(&"+div.Scalar [4, 8] float32".to_owned()), "{events:?}");
+    }
+
+    /// `cumsum_backward`: `grad.flip(dim).cumsum(dim).flip(dim)`; nothing is kept.
+    #[test]
+    fn a_running_sum_keeps_nothing_and_runs_back_from_the_other_end() {
+        let cx = forward();
+        let out = cumsum_last(&neg(&activation(&cx, &[4, 8])));
+        assert_eq!(out.dims(), [4, 8]);
+        assert!(alive(&cx, Kind::Saved).is_empty());
+        assert_eq!(made(&backward_of(out)), ["ones_like", "flip", "cumsum", "flip", "neg"]);
     }
 
     #[test]

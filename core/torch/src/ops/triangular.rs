@@ -44,3 +44,27 @@ fn solved(cx: &Rc<Context>, a: &Tensor, b: &Tensor) -> Tensor {
     cx.blas();
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::solve_triangular;
+    use crate::ops::neg;
+    use crate::tensor::Kind;
+    use crate::tensor::testing::{activation, alive, backward_of, forward, made};
+
+    /// `linalg_solve_triangular_backward(grad, self, result, ...)`: the system and the result are kept, not what it was solved
+    /// for; back it solves, multiplies, turns round and cuts off. The result lies column by column.
+    #[test]
+    fn system_and_result_are_kept_and_four_made_on_the_way_back() {
+        let cx = forward();
+        let (a, b) = (neg(&activation(&cx, &[3, 4, 4])), neg(&activation(&cx, &[3, 4, 2])));
+        let out = solve_triangular(&a, &b);
+        drop((a, b));
+        assert_eq!((out.dims(), out.geometry().strides()), (&[3, 4, 2][..], &[8, 1, 4][..]));
+        assert_eq!(alive(&cx, Kind::Saved), ["neg [3, 4, 4] float32", "linalg_solve_triangular [3, 4, 2] float32"]);
+        let events = backward_of(out);
+        // What b is given lies otherwise than b.
+        let expected = ["ones_like", "linalg_solve_triangular", "bmm", "neg", "tril", "neg", "clone", "neg"];
+        assert_eq!(made(&events), expected);
+    }
+}

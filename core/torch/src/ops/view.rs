@@ -342,6 +342,19 @@ mod tests {
         assert_eq!(parts.iter().map(|p| p.size(0)).collect::<Vec<_>>(), [2, 2, 1]);
     }
 
+    /// `compute_output_memory_format` in `Shape.cpp`: gradients of parts that all lie channels last are put together so.
+    #[test]
+    fn gradients_that_lie_channels_last_are_put_together_so() {
+        let cx = forward();
+        let whole = view(&tanh(&activation(&cx, &[2, 60])), &[2, 5, 3, 4]);
+        let parts = split_sizes(&whole, &[2, 2], 3);
+        let turned = |part: &Tensor| clone(&permute(part, &[0, 2, 3, 1]));
+        let out = crate::ops::add(&turned(&parts[0]), &turned(&parts[1]));
+        drop((whole, parts));
+        // Rows of 60 are no view of that.
+        assert_eq!(made(&backward_of(out)), ["ones_like", "cat", "clone", "tanh_backward"]);
+    }
+
     /// `cat` keeps nothing; its gradients are views (`narrow`) of the one that arrives.
     #[test]
     fn cat_gradients_are_views() {
