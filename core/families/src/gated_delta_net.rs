@@ -1,8 +1,8 @@
 //! `Qwen3NextGatedDeltaNet` (transformers `models/qwen3_next/modeling_qwen3_next.py`): linear attention by the gated delta
 //! rule behind a short causal convolution.
 //!
-//! As it runs in PyTorch alone, where neither flash-linear-attention nor causal-conv1d is installed: their kernels keep far
-//! less for backward.
+//! As it runs in PyTorch alone, where neither flash-linear-attention nor causal-conv1d is installed: what their kernels keep
+//! for backward is something else, and not estimated.
 
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Activation, DeltaStates, Linear, Scope, chunk_gated_delta_rule, recurrent_gated_delta_rule};

@@ -2,7 +2,7 @@
 //! rule and one of gated attention in turn, each with a mixture of experts behind it.
 //!
 //! Linear layers are estimated as they run in PyTorch alone, without flash-linear-attention and causal-conv1d: that is what
-//! transformers falls back to, in float32 and chunk by chunk, and takes far more memory than those kernels do.
+//! transformers falls back to, in float32 and chunk by chunk. What those kernels keep instead is not estimated.
 
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Embedding, GatedMlp, GemmaRmsNorm, Norm, Scope, Scores};
