@@ -61,6 +61,12 @@ fn config(model_type: &str) -> Option<Value> {
             "num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
             "shared_expert_intermediate_size": 16,
         })),
+        // A linear layer with a dense one behind it, and an attending one with a mixture.
+        "qwen3_next" => text(json!({
+            "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16,
+            "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
+            "full_attention_interval": 2, "mlp_only_layers": [0], "partial_rotary_factor": 0.5,
+        })),
         "glm4_moe" => text(json!({
             "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "first_k_dense_replace": 1,
         })),

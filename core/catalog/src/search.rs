@@ -303,6 +303,7 @@ mod tests {
     fn what_people_paste_leads_to_the_architecture() {
         for (query, id) in [
             ("qwen 8b", "qwen3-8b"),
+            ("qwen3 next", "qwen3-next-80b-a3b"),
             ("Llama-3.1-8B-Instruct", "llama-3.1-8b"),
             ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"),
             ("https://huggingface.co/meta-llama/Llama-3.2-1B/tree/main", "llama-3.2-1b"),

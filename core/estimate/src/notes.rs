@@ -35,9 +35,15 @@ pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger, convolutions: 
     const CUDNN: &str = "of what cuDNN's attention takes in its backward only what its front end asks for is counted, not \
          what its own plan may ask for on top";
     const AMD: &str = "what AMD's attention kernels take in their backward is not counted: it is not known";
+    const LINEAR: &str = "linear attention is estimated as transformers has it in PyTorch alone: where flash-linear-attention and \
+         causal-conv1d are installed it runs their kernels, which keep something else, and no such run is estimated";
     let ran = |op: Op| ledger.ran.has(op.id());
     let trains = scenario.training.mode == Mode::Train;
     let mut sentences = Vec::new();
+    // Nothing else that is written by hand solves one.
+    if ran(Op::LinalgSolveTriangular) && !matches!(scenario.model.source, ModelSource::Hull(_)) {
+        sentences.push(LINEAR.to_owned());
+    }
     if ran(Op::Convolution) {
         sentences.push(convolutions.map_or_else(|| CONVOLUTION.to_owned(), Convolutions::note));
     }
@@ -124,6 +130,17 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::Run;
+
+    #[test]
+    fn a_gated_delta_net_says_whose_code_it_is() {
+        let value = json!({
+            "model": { "hf": { "model_type": "qwen3_next", "hidden_size": 64, "num_hidden_layers": 1, "vocab_size": 64,
+                "linear_num_key_heads": 1, "linear_num_value_heads": 1, "mlp_only_layers": [0] } },
+            "input": { "batch": 1, "seq": 8 }, "device": { "gpu": "a100-80gb" },
+        });
+        let estimate = Run::new(&Scenario::from_value(&value).unwrap()).unwrap().into_estimate();
+        assert!(estimate.warnings.iter().any(|sentence| sentence.contains("flash-linear-attention")));
+    }
 
     fn warnings(gpu: &str, extra: Value) -> Vec<String> {
         let mut device = json!({ "gpu": gpu });

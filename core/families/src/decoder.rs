@@ -7,7 +7,7 @@ use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
     Angles, Embedding, LayerRotary, ModuleList, Norm, RotaryEmbedding, Scope, causal_mask, chunked_causal_mask,
-    sliding_window_causal_mask, two_part_causal_mask, whole_two_part_mask,
+    recurrent_mask, sliding_window_causal_mask, two_part_causal_mask, whole_two_part_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, ModuleId, Tensor, checkpoint};
@@ -35,7 +35,7 @@ pub trait Layer: std::fmt::Debug {
     /// The next hidden states.
     fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> Tensor;
 
-    /// Whether it looks through the sliding window.
+    /// Whether it looks through the sliding window, or is linear: it is handed the second of the masks.
     fn windowed(&self) -> bool {
         false
     }
@@ -63,6 +63,8 @@ pub enum Masks {
     BothUnpacked(u64),
     /// The full one always, the windowed one only where a layer uses it (Qwen's way).
     FullThenUsed(u64),
+    /// The full one, and what linear layers know of padding (Qwen3-Next).
+    Recurrent,
 }
 
 /// As which a model makes cosines and sines.
@@ -275,6 +277,10 @@ impl Decoder {
             Masks::BothUnpacked(w) => {
                 let full = causal_mask(embeds, given, None, self.plan.attention);
                 (full, sliding_window_causal_mask(embeds, given, None, self.plan.attention, w))
+            }
+            Masks::Recurrent => {
+                let full = full();
+                (full, recurrent_mask(embeds, given))
             }
             Masks::FullThenUsed(w) => {
                 let full = full();

@@ -100,7 +100,7 @@ pub struct PreNormLayer<A = Attend> {
     pub input_layernorm: Norm,
     /// Before the feed-forward.
     pub post_attention_layernorm: Norm,
-    /// Whether it looks through the sliding window.
+    /// Whether it looks through the sliding window, or is linear.
     pub windowed: bool,
     /// Its module.
     pub module: ModuleId,

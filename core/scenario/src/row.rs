@@ -60,7 +60,10 @@ impl Scenario {
         let training = &self.training;
         let (problem, hint) = match family.caches {
             _ if !training.use_cache => return Ok(()),
-            false => (format!("{} returns no keys and values in training", family.name), "leave it out"),
+            false => (
+                format!("what {} remembers in training is nothing, or is not estimated yet", family.name),
+                "leave it out",
+            ),
             true if training.checkpointing != Checkpointing::None => (
                 "transformers switches the cache off under gradient checkpointing".to_owned(),
                 "leave it out, or use checkpointing = \"none\"",

@@ -24,6 +24,9 @@ pub struct FamilyRow {
     pub model: Map<String, Value>,
     /// Axes as `plimsoll trace` was given them.
     pub axes: Vec<String>,
+    /// How many tokens a sample has, where that is no axis: its program is another one for other lengths.
+    #[serde(default)]
+    pub seq: Option<u64>,
     /// Recipes in which the two are known to differ, and why.
     #[serde(default)]
     pub differs: Map<String, Value>,
@@ -162,6 +165,9 @@ impl FamilyRow {
             if !graph {
                 hull.insert("S".to_owned(), seq.into());
             }
+        }
+        if let Some(seq) = self.seq {
+            input["seq"] = seq.into();
         }
         if axes.contains(&"T") {
             input["target_seq"] = target.into();

@@ -304,6 +304,19 @@ SETTINGS = {
             {"use_sliding_window": False, "sliding_window": None, "max_window_layers": 2},
         ],
     ),
+    "qwen3_next": (
+        {
+            **DECODER, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+            "shared_expert_intermediate_size": 48, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+            "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+        },
+        [
+            *[changes for changes in ROTATES if "output_attentions" not in changes], {"head_dim": 32}, *BIAS, *ROUTES, *PARTIAL,
+            {"mlp_only_layers": [1]}, {"mlp_only_layers": None}, {"decoder_sparse_step": 2}, {"full_attention_interval": 2},
+            {"layer_types": ["linear_attention", FULL, "linear_attention", FULL]}, {"linear_num_value_heads": 2},
+            {"linear_conv_kernel_dim": 3}, {"norm_topk_prob": False},
+        ],
+    ),
     "bloom": (
         {"vocab_size": 500, "hidden_size": 64, "n_layer": 3, "n_head": 4},
         [

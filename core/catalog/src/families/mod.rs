@@ -63,7 +63,7 @@ pub struct Family {
     pub only_eager: bool,
     /// Since when it calls `scaled_dot_product_attention`; before, its attention was eager alone. `None`: as far back as is known.
     pub sdpa: Option<&'static Rule>,
-    /// Whether its forward returns keys and values in training where `use_cache` is on (`past_key_values`).
+    /// Whether its forward returns keys and values in training where `use_cache` is on (`past_key_values`), and those are followed.
     pub caches: bool,
     /// Whether torchtune's and Liger's losses can stand in the place of its own, which then takes logits as the head makes them.
     pub loss_in_parts: bool,

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 
 use super::{Family, TRANSFORMERS};
 
-/// The families of transformers that go by the same name, whatever number or variant stands behind it: `qwen3_next` is of the
-/// Qwens. Where a model has experts, those that have them come first; then whose name begins most alike. Empty: no name does.
+/// The families of transformers that go by the same name, whatever number or variant stands behind it: `qwen4_moe` would be of
+/// the Qwens. Where a model has experts, those that have them come first; then whose name begins most alike. Empty: no name does.
 pub fn near(model_type: &str, experts: bool) -> Vec<&'static Family> {
     let kin = |family: &&'static Family| stem(family.name) == stem(model_type);
     let alike =
@@ -27,7 +27,7 @@ mod tests {
     #[test]
     fn a_newer_model_leads_to_those_of_its_name() {
         let first = |name: &str, experts| near(name, experts).first().map(|family| family.name);
-        assert_eq!(first("qwen3_next", true), Some("qwen3_moe"));
+        assert_eq!(first("qwen3_vl_moe", true), Some("qwen3_moe"));
         assert_eq!(first("qwen2_5_vl", false), Some("qwen2"));
         assert_eq!(first("deepseek_v32", true), Some("deepseek_v3"));
         assert_eq!(first("llama4", true), Some("llama4_text"));

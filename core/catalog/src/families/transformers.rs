@@ -147,6 +147,8 @@ pub const TRANSFORMERS: &[Family] = &[
     // peft leaves Qwen2-MoE alone: its conversion has another name than its pattern (`_convert_peft_config_moe`).
     mixture("qwen2_moe", Architecture::QwenMoe, 32_768, None),
     mixture("qwen3_moe", Architecture::QwenMoe, 32_768, Some(QWEN)),
+    // What its linear layers remember in training holds a part of the graph, which is not followed.
+    Family { caches: false, ..mixture("qwen3_next", Architecture::Qwen3Next, 32_768, Some(QWEN)) },
     Family {
         only_eager: true,
         // Biases instead of positions: nothing ends at 2048, the length it was trained with.

@@ -57,6 +57,18 @@ pub fn chunked_causal_mask<'p>(
     create(embeds, mask, position_ids.into(), attention, Skip::Allowed, Some(Local::Chunk(size)))
 }
 
+/// `create_recurrent_attention_mask`: the given mask itself where anything in it is padded, which is looked for on the card.
+pub fn recurrent_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>) -> Option<Tensor> {
+    let (given, padded) = mask?;
+    if embeds.size(1) == 1 {
+        return None;
+    }
+    let ones = ops::each(Pointwise::EqScalar, given, DType::Bool);
+    let all = ops::reduction(Reduction::All, &ones, &[], DType::Bool);
+    drop((ones, all));
+    padded.then(|| given.clone())
+}
+
 /// How far back a layer looks that does not look at everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Local {

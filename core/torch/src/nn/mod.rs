@@ -12,6 +12,7 @@ mod drop_path;
 mod embedding;
 mod encoder_attention;
 mod experts;
+mod gated_delta_rule;
 mod gated_mlp;
 mod group_router;
 pub mod kv_cache;
@@ -40,12 +41,14 @@ pub use drop_path::DropPath;
 pub use embedding::Embedding;
 pub use encoder_attention::EncoderAttention;
 pub use experts::{Experts, Router, Routing, Scores};
+pub use gated_delta_rule::{DeltaStates, chunk_gated_delta_rule, recurrent_gated_delta_rule};
 pub use gated_mlp::GatedMlp;
 pub use group_router::{Choice, GroupRouter, RouterSizes};
 pub use layer_rope::{Angles, LayerAngles, LayerRotary};
 pub use linear::{Conv1D, Linear};
 pub use mask::{
-    additive, causal_mask, chunked_causal_mask, decoder_causal_mask, sliding_window_causal_mask, whole_causal_mask,
+    additive, causal_mask, chunked_causal_mask, decoder_causal_mask, recurrent_mask, sliding_window_causal_mask,
+    whole_causal_mask,
 };
 pub use module_list::ModuleList;
 pub use norm::{

@@ -1,5 +1,6 @@
 //! Activations and dropout.
 
+use super::cast::full_precision;
 use super::conv::suggested;
 use super::elementwise::unary;
 use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
@@ -59,6 +60,11 @@ pub fn leaky_relu(x: &Tensor) -> Tensor {
 /// `elu(x)`, not in place.
 pub fn elu(x: &Tensor) -> Tensor {
     keeps_input(Op::Elu, GradFn::EluBackward0, Op::EluBackward, x)
+}
+
+/// `F.softplus(x)`: on autocast's float32 list.
+pub fn softplus(x: &Tensor) -> Tensor {
+    keeps_input(Op::Softplus, GradFn::SoftplusBackward0, Op::SoftplusBackward, &full_precision(x))
 }
 
 /// `sigmoid(x)`.

@@ -17,6 +17,22 @@ pub fn to(x: &Tensor, dtype: DType) -> Tensor {
     out
 }
 
+/// `x.to(dtype, memory_format=torch.contiguous_format)`: a row-major copy in another dtype. Of this dtype it is x itself, in
+/// whatever order it lies (`to_will_alias` in `aten/src/ATen/native/TensorConversions.cpp` asks `suggest_memory_format`,
+/// which calls all contiguous that is not channels last).
+pub fn to_row_major(x: &Tensor, dtype: DType) -> Tensor {
+    if x.dtype() == dtype {
+        return x.clone();
+    }
+    let tape = Tape::new(x.cx(), GradFn::ToCopyBackward0, &[x]);
+    let mut out = x.cx().launch(Op::ToCopy, &[x]).make_sizes(x.dims(), dtype);
+    let from = x.dtype();
+    tape.record([&mut out], move |g| {
+        grads([Some(g.make(Op::ToCopy, &[g.grad()], g.grad().geometry().preserved(), from))])
+    });
+    out
+}
+
 /// An argument of an op on autocast's lower-precision list. The copy of a trainable float32 leaf is made once a region.
 pub fn lower_precision(x: &Tensor) -> Tensor {
     let Some(dtype) = x.cx().autocast_dtype() else { return x.clone() };
@@ -47,7 +63,7 @@ pub fn full_precision(x: &Tensor) -> Tensor {
 
 #[cfg(test)]
 mod tests {
-    use super::to;
+    use super::{to, to_row_major};
     use crate::ops;
     use crate::tensor::testing::{activation, backward_of, forward, gradient, input, seen, watch};
     use crate::tensor::{DType, Geometry};
@@ -75,6 +91,16 @@ mod tests {
         let events = backward_of(half);
         assert!(events.contains(&"+_to_copy [8] float32".to_owned()), "{events:?}");
         assert_eq!(gradient(&x).unwrap().dtype(), DType::Float32);
+    }
+
+    /// Of another dtype it is a row-major copy, of its own what it was.
+    #[test]
+    fn a_row_major_cast_leaves_what_has_that_dtype_as_it_lies() {
+        let cx = forward();
+        let x = input(&cx, &[4, 8]).view_as(Geometry::contiguous(&[4, 8]).transposed(0, 1));
+        let (events, same) = watch(&cx, || to_row_major(&x, DType::Float32));
+        assert!(events.is_empty() && same.geometry().strides() == x.geometry().strides());
+        assert!(to_row_major(&x, DType::BFloat16).geometry().is_contiguous());
     }
 
     /// `_to_copy` preserves strides (`MemoryFormat::Preserve`), so a later `contiguous()` still costs what it did.

@@ -23,8 +23,9 @@ pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, p
     );
     let flops = convolution_flops(sizes.iter().product(), &weight);
     let mut launch = x.cx().launch(Op::Convolution, &inputs).flops(flops);
+    let rows = inside::Scratch::contiguous(x.cx(), Op::Convolution, x.geometry(), x.dtype());
     let mut out = launch.make_sizes(&sizes, x.dtype());
-    drop(launch);
+    drop((rows, launch));
     let has_bias = bias.is_some();
     tape.record([&mut out], move |g| {
         let (x, weight) = (saved[0].unpack(), saved[1].unpack());
@@ -32,6 +33,9 @@ pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, p
         let mut gradient = |like: &Tensor| launch.make_sizes(like.dims(), like.dtype());
         let input = g.needs(0).then(|| gradient(&x));
         let weight_grad = g.needs(1).then(|| gradient(&weight));
+        if g.needs(1) {
+            drop(inside::Scratch::contiguous(g.cx(), Op::ConvolutionBackward, x.geometry(), x.dtype()));
+        }
         if !has_bias {
             return grads([input, weight_grad]);
         }

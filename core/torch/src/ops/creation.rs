@@ -31,6 +31,11 @@ pub fn sent_away(scalar: &Tensor) -> Tensor {
     there
 }
 
+/// `torch.zeros_like(x)`, in the order that x lies in.
+pub fn zeros_like(x: &Tensor) -> Tensor {
+    x.cx().launch(Op::ZerosLike, &[]).make_like(x)
+}
+
 /// `torch.empty(sizes)`.
 pub fn empty(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
     cx.empty_sizes(Op::EmptyMemoryFormat, sizes, dtype)

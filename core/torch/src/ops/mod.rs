@@ -48,17 +48,18 @@ mod similarity;
 mod slices;
 mod softmax;
 mod told;
+mod triangular;
 mod view;
 
 #[cfg(test)]
 mod matmul_tests;
 
-pub use activation::{dropout, elu, gelu, leaky_relu, relu, sigmoid, silu, tanh};
+pub use activation::{dropout, elu, gelu, leaky_relu, relu, sigmoid, silu, softplus, tanh};
 pub use alternate::{every_second, every_second_of, stack_last};
 pub use attention::{attention_backward_told, scaled_dot_product_attention, ungrouped_dot_product_attention};
 pub use batch_norm::batch_norm;
 pub use bloom_gelu::bloom_gelu;
-pub use cast::to;
+pub use cast::{to, to_row_major};
 pub use clamp::{clamp_in_place, layer_norm_plain};
 pub use collectives::{Transfer, chunk_cat, split_with_sizes_copy, transfer};
 pub use complex::{mul_complex, polar, view_as_complex, view_as_real};
@@ -66,14 +67,14 @@ pub use conv::{Window, conv2d};
 pub use conv1d::conv1d;
 pub use count::{accuracies, count_labels, is_a_number};
 pub(crate) use creation::unallocated;
-pub use creation::{arange, elsewhere, empty, empty_of, labels, loaded, sent_away};
+pub use creation::{arange, elsewhere, empty, empty_of, labels, loaded, sent_away, zeros_like};
 pub use eight_bit::{EightBit, matmul_8bit};
 pub use elementwise::{add, add_scalar, div_scalar, mul, mul_scalar, neg, pow, rsqrt, sub};
 pub use embedding::embedding;
 pub use four_bit::{FourBit, SharedMap, matmul_4bit};
 pub use fused_linear_loss::{FusedRules, fused_linear_cross_entropy};
 pub use gather::{gather, repeat_batch};
-pub use inplace::{accumulate, add_in_place, relu_in_place, scale_in_place};
+pub use inplace::{accumulate, add_in_place, copy_over, relu_in_place, scale_in_place};
 pub use label_smoothing::{converted, label_smoother};
 pub use loss::{cross_entropy, cross_entropy_sum, mse_loss, no_loss};
 pub use masked_fill::{masked_fill, masked_fill_in_place};
@@ -88,7 +89,7 @@ pub use plain::{
 };
 pub use pool::{avg_pool2d, global_avg_pool2d, max_pool2d};
 pub use quantized_load::{QuantizedBase, load_quantized};
-pub use reduce::{mean, mean_image, mean_last, norm};
+pub use reduce::{cumsum_last, mean, mean_image, mean_last, norm};
 pub use resize::upsample_bicubic2d;
 pub use roll::roll;
 pub use routing::{
@@ -96,11 +97,12 @@ pub use routing::{
 };
 pub use sdpa_rules::{Kernel, SdpaRules};
 pub use select::{clamp, clamp_max, clamp_numbers, index, index_one, maximum, unbind, where_scalar, where_tensor};
-pub use similarity::{div, exp, sum_last};
-pub use slices::filled;
+pub use similarity::{div, exp, sum_last, sum_rows};
+pub use slices::{copied_into, filled};
 pub use softmax::{softmax, softmax_fp32, softmax_to};
 pub use told::{Given, ToldKernel};
+pub use triangular::solve_triangular;
 pub use view::{
     CHANNELS_FIRST, CHANNELS_LAST, cat, clone, contiguous, expand, first, narrow, permute, reshape, select, split,
-    split_in_two, transpose, unsqueeze, view, whole,
+    split_in_two, split_sizes, transpose, unsqueeze, view, whole,
 };

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::cast::full_precision;
 use super::inside;
 use crate::tensor::{Context, DType, Geometry, Tape, Tensor, grads};
 use crate::{GradFn, Op};
@@ -61,12 +62,36 @@ pub fn mean_image(x: &Tensor) -> Tensor {
     out
 }
 
+/// `x.cumsum(-1)`: float32 under autocast; keeps nothing. Its backward sums from the other end.
+pub fn cumsum_last(x: &Tensor) -> Tensor {
+    let x = full_precision(x);
+    let tape = Tape::new(x.cx(), GradFn::CumsumBackward0, &[&x]);
+    let mut out = running_sum(&x);
+    tape.record([&mut out], move |g| {
+        // cumsum_backward: grad.flip(dim).cumsum(dim).flip(dim)
+        if g.grad().size(-1) <= 1 {
+            return grads([Some(g.grad().clone())]);
+        }
+        let turned = g.like(Op::Flip, g.grad(), &[]);
+        let summed = running_sum(&turned);
+        grads([Some(g.like(Op::Flip, &summed, &[]))])
+    });
+    out
+}
+
+/// The kernel of `cumsum`, which reads a row-major copy of what lies otherwise (`scan_dim` in `ScanUtils.cuh`).
+fn running_sum(x: &Tensor) -> Tensor {
+    let out = x.cx().launch(Op::Cumsum, &[x]).make_sizes(x.dims(), x.dtype());
+    drop(inside::Scratch::contiguous(x.cx(), Op::Cumsum, x.geometry(), x.dtype()));
+    out
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{mean, mean_image, mean_last};
+    use super::{cumsum_last, mean, mean_image, mean_last};
     use crate::ops::neg;
     use crate::tensor::Kind;
-    use crate::tensor::testing::{activation, alive, backward_of, forward};
+    use crate::tensor::testing::{activation, alive, backward_of, forward, made};
 
     /// `mean_backward` expands the gradient (a view) and divides it (a whole new buffer); nothing is kept.
     #[test]
@@ -77,6 +102,16 @@ mod tests {
         assert!(alive(&cx, Kind::Saved).is_empty());
         let events = backward_of(out);
         assert!(events.contains(&"+div.Scalar [4, 8] float32".to_owned()), "{events:?}");
+    }
+
+    /// `cumsum_backward`: `grad.flip(dim).cumsum(dim).flip(dim)`; nothing is kept.
+    #[test]
+    fn a_running_sum_keeps_nothing_and_runs_back_from_the_other_end() {
+        let cx = forward();
+        let out = cumsum_last(&neg(&activation(&cx, &[4, 8])));
+        assert_eq!(out.dims(), [4, 8]);
+        assert!(alive(&cx, Kind::Saved).is_empty());
+        assert_eq!(made(&backward_of(out)), ["ones_like", "flip", "cumsum", "flip", "neg"]);
     }
 
     #[test]

@@ -57,6 +57,17 @@ pub fn sum_last(x: &Tensor) -> Tensor {
     out
 }
 
+/// `x.sum(dim=-2)`, without a gradient; as [`sum_last`].
+pub fn sum_rows(x: &Tensor) -> Tensor {
+    let dtype = if x.cx().autocast_dtype().is_some() { DType::Float32 } else { x.dtype() };
+    let axis = x.geometry().axis(-2);
+    let mut sizes = x.dims().to_vec();
+    sizes.remove(axis);
+    let out = x.cx().launch(Op::SumDimIntList, &[x]).make_sizes(&sizes, dtype);
+    drop(inside::sum(x.cx(), Op::SumDimIntList, x.geometry(), |i| i == axis, x.dtype()));
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::{div, exp, sum_last};

@@ -15,33 +15,46 @@ pub fn filled(dtype: DType, parts: &[&Tensor]) -> Tensor {
     }
     let mut whole = cx.empty_sizes(Op::NewEmpty, &sizes, dtype);
     for part in parts {
-        let tape = Tape::new(cx, GradFn::CopySlices, &[&whole, part]);
-        cx.in_place(Op::CopyInPlace, &whole, &[part]);
-        let mut next = whole.detach();
-        drop(whole);
-        let (from, slice, source) = (next.geometry().clone(), Geometry::contiguous(part.dims()), part.dtype());
-        tape.record([&mut next], move |g| {
-            let result = g.make(Op::NewEmptyStrided, &[], Geometry::contiguous(from.dims()), dtype);
-            g.cx().in_place(Op::CopyInPlace, &result, &[g.grad()]);
-            let copy = g.make(Op::Clone, &[&result], slice.clone(), dtype);
-            let before = g.needs(0).then(|| g.make(Op::ZerosLike, &[], slice.clone(), dtype));
-            let own = g.needs(1).then(|| {
-                if source == dtype { copy.clone() } else { g.make(Op::ToCopy, &[&copy], slice.clone(), source) }
-            });
-            let before = before.map(|zeros| {
-                g.cx().in_place(Op::CopyInPlace, &copy, &[&zeros]);
-                result.clone()
-            });
-            grads([before, own])
-        });
-        whole = next;
+        let slice = Geometry::contiguous(part.dims());
+        whole = copied(whole, slice, part);
     }
     whole
 }
 
+/// `x[..., i, ...] = part`, one of the dimension `axis`: x under its name with what was copied into it, as [`filled`] has it.
+pub fn copied_into(x: Tensor, axis: isize, part: &Tensor) -> Tensor {
+    let slice = x.geometry().narrowed(axis, 1).squeezed(axis).preserved();
+    copied(x, slice, part)
+}
+
+/// What a copy of `part` into `whole` makes of it; the slice is as a clone of it lies in memory.
+fn copied(whole: Tensor, slice: Geometry, part: &Tensor) -> Tensor {
+    let (cx, dtype) = (whole.cx(), whole.dtype());
+    let tape = Tape::new(cx, GradFn::CopySlices, &[&whole, part]);
+    cx.in_place(Op::CopyInPlace, &whole, &[part]);
+    let mut next = whole.detach();
+    let (from, source) = (next.geometry().clone(), part.dtype());
+    drop(whole);
+    tape.record([&mut next], move |g| {
+        let result = g.make(Op::NewEmptyStrided, &[], from.clone(), dtype);
+        g.cx().in_place(Op::CopyInPlace, &result, &[g.grad()]);
+        let copy = g.make(Op::Clone, &[&result], slice.clone(), dtype);
+        let before = g.needs(0).then(|| g.make(Op::ZerosLike, &[], Geometry::contiguous(slice.dims()), dtype));
+        let own = g
+            .needs(1)
+            .then(|| if source == dtype { copy.clone() } else { g.make(Op::ToCopy, &[&copy], slice.clone(), source) });
+        let before = before.map(|zeros| {
+            g.cx().in_place(Op::CopyInPlace, &copy, &[&zeros]);
+            result.clone()
+        });
+        grads([before, own])
+    });
+    next
+}
+
 #[cfg(test)]
 mod tests {
-    use super::filled;
+    use super::{copied_into, filled};
     use crate::ops::neg;
     use crate::tensor::DType;
     use crate::tensor::testing::{activation, backward_of, forward, made, watch};
@@ -60,5 +73,22 @@ mod tests {
         let expected =
             ["ones_like", "new_empty_strided", "clone", "zeros_like", "new_empty_strided", "clone", "neg", "neg"];
         assert_eq!(births, expected);
+    }
+
+    /// Seen on a hollow card: of a slice in another dtype the gradient is cast, and a place that is taken later finds what stood
+    /// there before.
+    #[test]
+    fn a_place_that_is_taken_copies_the_whole_on_its_way_back() {
+        let cx = forward();
+        let part = || neg(&activation(&cx, &[4, 6]));
+        let (first, second) = (part(), part());
+        let zeros = crate::ops::fill(&cx, crate::ops::Fill::Zeros, &[4, 2, 6], DType::Float32);
+        let (events, out) = watch(&cx, || copied_into(copied_into(zeros, 1, &first), 1, &second));
+        assert!(events.is_empty(), "{events:?}");
+        drop((first, second));
+        let events = backward_of(out);
+        let expected =
+            ["ones_like", "new_empty_strided", "clone", "zeros_like", "new_empty_strided", "clone", "neg", "neg"];
+        assert_eq!(made(&events), expected);
     }
 }

@@ -2,6 +2,7 @@
 
 use plimsoll_catalog::software::rules;
 
+use super::conv::{image, is_channels_last};
 use super::inside;
 use crate::tensor::{Geometry, Gradients, Grads, Tape, Tensor, grads};
 use crate::{GradFn, Op};
@@ -172,6 +173,11 @@ pub fn split_in_two(x: &Tensor, first: u64) -> (Tensor, Tensor) {
     (parts[0].clone(), parts[1].clone())
 }
 
+/// `torch.split(x, [a, b, ...], axis)`; as [`split`].
+pub fn split_sizes(x: &Tensor, sizes: &[u64], axis: isize) -> Vec<Tensor> {
+    split_as(GradFn::SplitWithSizesBackward0, x, sizes, axis)
+}
+
 fn split_as(grad_fn: GradFn, x: &Tensor, sizes: &[u64], axis: isize) -> Vec<Tensor> {
     let tape = Tape::new(x.cx(), grad_fn, &[x]);
     let mut outputs: Vec<Tensor> = sizes.iter().map(|size| x.view_as(x.geometry().narrowed(axis, *size))).collect();
@@ -183,7 +189,14 @@ fn split_as(grad_fn: GradFn, x: &Tensor, sizes: &[u64], axis: isize) -> Vec<Tens
             .filter(|(i, _)| g.get(*i).is_none())
             .map(|(_, part)| g.make(Op::Zeros, &[], Geometry::contiguous(part), dtype))
             .collect();
-        let whole = g.gathered(Op::Cat, &zeros, Geometry::contiguous(from.dims()));
+        // `compute_output_memory_format` of `Shape.cpp`: where all of them lie channels last, so does what they make.
+        let last = (0..parts.len()).all(|i| g.get(i).is_some_and(|part| is_channels_last(part.geometry())));
+        let sizes = from.dims();
+        let geometry = match *sizes {
+            [n, c, h, w] if last => image([n, c, h, w], true),
+            _ => Geometry::contiguous(sizes),
+        };
+        let whole = g.gathered(Op::Cat, &zeros, geometry);
         drop(zeros);
         grads([Some(whole)])
     });
@@ -327,6 +340,19 @@ mod tests {
         let cx = forward();
         let parts = split(&input(&cx, &[5, 2]), 2, 0);
         assert_eq!(parts.iter().map(|p| p.size(0)).collect::<Vec<_>>(), [2, 2, 1]);
+    }
+
+    /// `compute_output_memory_format` in `Shape.cpp`: gradients of parts that all lie channels last are put together so.
+    #[test]
+    fn gradients_that_lie_channels_last_are_put_together_so() {
+        let cx = forward();
+        let whole = view(&tanh(&activation(&cx, &[2, 60])), &[2, 5, 3, 4]);
+        let parts = split_sizes(&whole, &[2, 2], 3);
+        let turned = |part: &Tensor| clone(&permute(part, &[0, 2, 3, 1]));
+        let out = crate::ops::add(&turned(&parts[0]), &turned(&parts[1]));
+        drop((whole, parts));
+        // Rows of 60 are no view of that.
+        assert_eq!(made(&backward_of(out)), ["ones_like", "cat", "clone", "tanh_backward"]);
     }
 
     /// `cat` keeps nothing; its gradients are views (`narrow`) of the one that arrives.

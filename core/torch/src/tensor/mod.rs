@@ -45,7 +45,7 @@ pub use host::HostMemory;
 pub(crate) use launch::Launch;
 pub use loss_rules::{HeadLoss, LossRules, Smoothing};
 pub use machine::{Kernels, Machine};
-pub use past::{Past, Seen};
+pub use past::{Past, PastLinear, Seen};
 pub use repeat::{Position, Repeat};
 pub use saved::Saved;
 pub use storage::Tensor;

@@ -15,6 +15,9 @@ pub struct Past {
     /// `cross_attention_cache`: the keys and values of attention to what the encoder read, which stay as they are.
     cross: Vec<[Tensor; 2]>,
     next_cross: usize,
+    /// Of linear attention.
+    linear: Vec<PastLinear>,
+    next_linear: usize,
     /// Whether the prompt has been read.
     decoding: bool,
 }
@@ -34,6 +37,15 @@ pub struct PastLayer {
     pub window_tensor: Option<Tensor>,
 }
 
+/// What a layer of linear attention remembers (`LinearAttentionLayer`), as large after every token.
+#[derive(Debug, Default)]
+pub struct PastLinear {
+    /// `conv_states`: the last of what its convolution read.
+    pub conv: Option<Tensor>,
+    /// `recurrent_states`.
+    pub state: Option<Tensor>,
+}
+
 /// What a mask has to cover (`get_query_offset` and `get_mask_sizes`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
@@ -49,7 +61,8 @@ impl Past {
     /// Every tensor that it refers to.
     pub fn into_tensors(self) -> Vec<Tensor> {
         let own = self.layers.into_iter().flat_map(|layer| [layer.keys, layer.values, layer.window_tensor]);
-        own.flatten().chain(self.cross.into_iter().flatten()).collect()
+        let linear = self.linear.into_iter().flat_map(|layer| [layer.conv, layer.state]);
+        own.flatten().chain(self.cross.into_iter().flatten()).chain(linear.flatten()).collect()
     }
 }
 
@@ -82,6 +95,7 @@ impl Context {
         if let Some(past) = self.past.borrow_mut().as_mut() {
             past.next_layer = 0;
             past.next_cross = 0;
+            past.next_linear = 0;
             past.decoding = true;
         }
     }
@@ -102,6 +116,25 @@ impl Context {
     /// Puts a layer's cache back.
     pub fn put_past_layer(&self, at: usize, layer: PastLayer) {
         if let Some(slot) = self.past.borrow_mut().as_mut().and_then(|past| past.layers.get_mut(at)) {
+            *slot = layer;
+        }
+    }
+
+    /// So, of the next layer of linear attention.
+    pub fn take_past_linear(&self) -> Option<(usize, PastLinear)> {
+        let mut past = self.past.borrow_mut();
+        let past = past.as_mut()?;
+        let at = past.next_linear;
+        past.next_linear += 1;
+        if at == past.linear.len() {
+            past.linear.push(PastLinear::default());
+        }
+        past.linear.get_mut(at).map(|layer| (at, std::mem::take(layer)))
+    }
+
+    /// Puts it back.
+    pub fn put_past_linear(&self, at: usize, layer: PastLinear) {
+        if let Some(slot) = self.past.borrow_mut().as_mut().and_then(|past| past.linear.get_mut(at)) {
             *slot = layer;
         }
     }
