@@ -58,6 +58,7 @@ mod phi;
 mod phi3;
 mod pre_norm;
 mod qwen_moe;
+mod qwen_vl;
 mod resnet;
 mod roberta;
 mod seq2seq;
@@ -73,6 +74,7 @@ mod swin_layer;
 mod swin_windows;
 mod t5;
 mod torchvision;
+mod vision_tower;
 mod vit;
 mod whisper;
 

@@ -41,6 +41,7 @@ pub enum Architecture {
     Phi,
     Phi3,
     QwenMoe,
+    QwenVl,
     Resnet,
     Roberta,
     SmolLm3,

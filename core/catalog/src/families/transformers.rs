@@ -48,6 +48,16 @@ const fn mixture(
     Family { experts: Some(Experts { adapted, unadaptable: None }), ..decoder(name, architecture, positions) }
 }
 
+/// A causal language model that has a tower for images, which its text does without.
+const fn with_images(name: &'static str, positions: &'static [&'static str], default: u64) -> Family {
+    Family {
+        tasks: &[Task::CausalLm],
+        positions: Positions::computed(positions, default),
+        layers: &[&["text_config.num_hidden_layers", "num_hidden_layers"]],
+        ..decoder(name, Architecture::QwenVl, default)
+    }
+}
+
 /// An encoder of text with a table of positions.
 const fn encoder(name: &'static str, architecture: Architecture) -> Family {
     Family {
@@ -147,6 +157,13 @@ pub const TRANSFORMERS: &[Family] = &[
     // peft leaves Qwen2-MoE alone: its conversion has another name than its pattern (`_convert_peft_config_moe`).
     mixture("qwen2_moe", Architecture::QwenMoe, 32_768, None),
     mixture("qwen3_moe", Architecture::QwenMoe, 32_768, Some(QWEN)),
+    with_images("qwen2_5_vl", &["text_config.max_position_embeddings", "max_position_embeddings"], 32_768),
+    with_images("qwen3_vl", &["text_config.max_position_embeddings"], 128_000),
+    Family {
+        // peft leaves its experts and its router alone: no conversion of either is known by its name.
+        experts: Some(Experts { adapted: None, unadaptable: None }),
+        ..with_images("qwen3_vl_moe", &["text_config.max_position_embeddings"], 128_000)
+    },
     Family {
         only_eager: true,
         // Biases instead of positions: nothing ends at 2048, the length it was trained with.

@@ -8,6 +8,11 @@ pub fn accumulate(sum: &Tensor, x: &Tensor) {
     sum.cx().in_place(Op::AddInPlace, sum, &[x]);
 }
 
+/// `x.copy_(other)`, without a gradient.
+pub fn copy_over(x: &Tensor, other: &Tensor) {
+    x.cx().in_place(Op::CopyInPlace, x, &[other]);
+}
+
 /// `relu_(x)`: keeps its result, which is the very storage of x.
 pub fn relu_in_place(x: Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::ReluBackward0, &[&x]);
