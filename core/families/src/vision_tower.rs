@@ -76,7 +76,7 @@ enum Held {
     Table(Embedding),
     Layer(Norm),
     Project(Linear),
-    Gated(GatedMlp),
+    Gated(Box<GatedMlp>),
     Weights(Vec<Tensor>),
     Several(ModuleList<Vec<Held>>),
 }
@@ -143,7 +143,7 @@ fn second(scope: &Scope, config: &Config<'_>, sizes: &Sizes) -> Result<Vec<Held>
     let blocks = ModuleList::new(scope, "blocks", sizes.depth, |scope, _| {
         let mut held = vec![norm(scope, "norm1"), norm(scope, "norm2")];
         held.extend(attention(scope, sizes));
-        held.push(Held::Gated(GatedMlp::new(&scope.child("mlp"), width, sizes.intermediate, act, true)?));
+        held.push(Held::Gated(Box::new(GatedMlp::new(&scope.child("mlp"), width, sizes.intermediate, act, true)?)));
         Some(held)
     });
     let blocks = blocks.ok_or_else(|| super::unknown_activation(config, "hidden_act", act))?;
