@@ -187,22 +187,3 @@ fn vision_and_contrastive() {
     let clip = json!({ "model_type": "clip", "text_config": text, "vision_config": vision, "projection_dim": 32 });
     trains(hf("contrastive", clip), json!({ "batch": 3, "seq": 16 }), json!({}));
 }
-
-/// Their class is another one, and their text has a configuration of its own.
-#[test]
-#[ignore = "needs a Python with torch and transformers: cargo xtask test"]
-fn models_that_see_train_on_text() {
-    let tower = json!({ "depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 4, "out_hidden_size": 64,
-        "patch_size": 4, "num_position_embeddings": 16, "deepstack_visual_indexes": [1] });
-    let rope = |sections: Value| json!({ "num_key_value_heads": 2, "rope_scaling": { "rope_type": "default", "mrope_section": sections } });
-    let mut flat = config("qwen2_5_vl", rope(json!([2, 2, 4])));
-    flat["vision_config"] = tower.clone();
-    let text = config("qwen3_vl_text", rope(json!([2, 3, 3])));
-    let nested = json!({ "model_type": "qwen3_vl", "text_config": text, "vision_config": tower });
-    for model in [flat, nested] {
-        let model = hf("causal-lm", model);
-        trains(model.clone(), json!({ "batch": 2, "seq": 16 }), json!({ "checkpointing": "full" }));
-        let lora = json!({ "lora": { "rank": 4, "targets": "all-linear" } });
-        trains(model, json!({ "batch": 2, "seq": 16, "attention_mask": "padded" }), lora);
-    }
-}
