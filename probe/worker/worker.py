@@ -1005,6 +1005,8 @@ AUTO_CLASSES = {
 # Model types of convolutions alone, and those whose attention is eager whatever is asked for: transformers builds them with
 # "eager" only.
 WITHOUT_ATTENTION = ("convnext", "convnextv2", "resnet", "gpt_neo", "gptj", "bloom", "deberta-v2", "gpt_oss")
+# Those that also see: their class is another one, and the text has a config of its own.
+WITH_IMAGES = ("qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
 # What peft calls them; without one it adds adapters and nothing else.
 PEFT_TASKS = {"causal-lm": "CAUSAL_LM", "seq2seq-lm": "SEQ_2_SEQ_LM"}
 # Keys of a config.json that say where it comes from or how it was stored, not what the model is.
@@ -1023,6 +1025,8 @@ def uses_cache(scenario, config):
     model, training = scenario["model"], scenario["training"]
     speech = model["task"] == "speech-seq2seq"
     said = config.get("use_cache")
+    if said is None and isinstance(config.get("text_config"), dict):
+        said = config["text_config"].get("use_cache")
     if training["mode"] != "train":
         return new_tokens(scenario) is not None or (speech and said is not False)
     if "use_cache" in training:
@@ -1051,6 +1055,8 @@ def read_config(scenario, config, transformers):
         message = "transformers %s does not take this config: %s" % (transformers.__version__, clean(error))
         raise Stop("unsupported", message, "check model_type, or upgrade transformers") from error
     made.use_cache = uses_cache(scenario, config)
+    if model_type in WITH_IMAGES:
+        made.text_config.use_cache = made.use_cache
     # What a batch of random tokens needs and not every config says.
     if scenario["model"]["task"] in ("seq2seq-lm", "speech-seq2seq", "sequence-classification"):
         # A decoder classifies a single sample without looking for padding.
@@ -1071,8 +1077,10 @@ def build_hugging_face(scenario, config, dtype, transformers):
     named = "dtype" if version_of(transformers.__version__) >= (5, 0) else "torch_dtype"
     attention = "eager" if config.model_type in WITHOUT_ATTENTION else scenario["training"]["attention"]
     options = {"attn_implementation": attention, named: dtype}
+    sees = task == "causal-lm" and config.model_type in WITH_IMAGES
     try:
-        return getattr(transformers, AUTO_CLASSES[task]).from_config(config, **options)
+        kind = "AutoModelForImageTextToText" if sees else AUTO_CLASSES[task]
+        return getattr(transformers, kind).from_config(config, **options)
     except (ValueError, KeyError, AttributeError, TypeError, ImportError) as error:
         message = "transformers %s does not build this model: %s" % (transformers.__version__, clean(error))
         raise Stop("unsupported", message, 'check the config and the task; attention = "eager" works everywhere') from error

@@ -119,6 +119,21 @@ fn config(model_type: &str) -> Option<Value> {
             "text_config": merged(sizes(), json!({ "max_position_embeddings": 16 })),
             "vision_config": merged(sizes(), json!({ "image_size": 32, "patch_size": 8 })),
         }),
+        // Its text beside `vision_config`, as published files have it.
+        "qwen2_5_vl" => text(json!({
+            "rope_scaling": { "type": "mrope", "mrope_section": [1, 1, 2] },
+            "vision_config": merged(tower(), json!({ "intermediate_size": 48 })),
+        })),
+        "qwen3_vl" | "qwen3_vl_moe" => json!({
+            "model_type": model_type, "tie_word_embeddings": false,
+            "text_config": merged(sizes(), json!({
+                "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+                "rope_scaling": { "rope_type": "default", "mrope_section": [2, 1, 1] },
+            })),
+            "vision_config": merged(tower(), json!({
+                "intermediate_size": 48, "num_position_embeddings": 16, "deepstack_visual_indexes": [0],
+            })),
+        }),
         "vit" | "dinov2" => text(json!({ "image_size": 32, "patch_size": 8, "num_labels": 4 })),
         "resnet" => {
             json!({ "model_type": model_type, "embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "num_labels": 4 })
@@ -132,6 +147,11 @@ fn config(model_type: &str) -> Option<Value> {
         }),
         _ => return None,
     })
+}
+
+/// A tower for images beside a language model.
+fn tower() -> Value {
+    json!({ "depth": 2, "hidden_size": 16, "num_heads": 2, "patch_size": 4, "out_hidden_size": 32 })
 }
 
 /// As most configs call them.

@@ -219,11 +219,11 @@ fn find<T: Copy>(query: &str, rows: Vec<T>, entry: impl Fn(&T) -> Entry, idle: &
             (word, optional)
         }))
         .collect();
-    let head = squeeze(name);
+    let head = (squeeze(name), squeeze(&core(name, idle)));
     let mut hits: Vec<(u32, usize)> = rows
         .iter()
         .enumerate()
-        .filter_map(|(index, row)| rank(&asked, &head, &entry(row)).map(|score| (score, index)))
+        .filter_map(|(index, row)| rank(&asked, (&head.0, &head.1), &entry(row)).map(|score| (score, index)))
         .collect();
     // A month or a revision behind the name: the architecture is that of the name without.
     if hits.is_empty() && asked.len() > 1 {
@@ -239,10 +239,13 @@ fn find<T: Copy>(query: &str, rows: Vec<T>, entry: impl Fn(&T) -> Entry, idle: &
 /// Where the words stand in a row: `None` when one that counts is missing, else lower is better.
 ///
 /// Words may be parts (`5070`), run together (`5070ti`, `llama3`) or in another order (`8b llama`).
-fn rank(asked: &[(String, bool)], head: &str, entry: &Entry) -> Option<u32> {
+fn rank(asked: &[(String, bool)], (head, bare): (&str, &str), entry: &Entry) -> Option<u32> {
     let full = format!("{} {}", entry.id, entry.names.join(" "));
     let tight_id = squeeze(&entry.id);
     let tight: Vec<String> = entry.names.iter().map(|name| squeeze(name)).collect();
+    let names = || tight.iter().chain([&tight_id]);
+    // Without the words that do not tell: `qwen3-30b-a3b-instruct` before a `qwen3-vl-30b-a3b` that has the last word as well.
+    let called = !bare.is_empty() && names().any(|name| name == bare);
     let mut score = 0;
     for (word, optional) in asked {
         let packed = squeeze(word);
@@ -256,14 +259,13 @@ fn rank(asked: &[(String, bool)], head: &str, entry: &Entry) -> Option<u32> {
         {
             2
         } else if *optional {
-            3
+            if called { 0 } else { 3 }
         } else {
             return None;
         };
     }
     // The whole query as the start of the id beats scattered hits: `llama-3` before `tinyllama ... 3t`.
-    let names = || tight.iter().chain([&tight_id]);
-    score += if head.is_empty() || names().any(|name| name == head) {
+    score += if head.is_empty() || called || names().any(|name| name == head) {
         0
     } else if tight_id.starts_with(head) {
         1

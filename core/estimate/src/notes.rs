@@ -124,6 +124,15 @@ pub fn without_cache(scenario: &Scenario) -> Option<String> {
     (decodes && classifies && scenario.training.mode == Mode::Inference).then(|| SENTENCE.to_owned())
 }
 
+/// Of a model that sees: its batches are text.
+pub fn without_images(scenario: &Scenario) -> Option<String> {
+    const TRAINED: &str = "this is a run on text alone: the tower for images is on the card, does not run and gets no gradient; \
+         with images it takes more";
+    const ASKED: &str = "this is a run on text alone: the tower for images is on the card and does not run";
+    let said = if scenario.training.mode == Mode::Train { TRAINED } else { ASKED };
+    scenario.model.source.family().tower.then(|| said.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use plimsoll_scenario::Scenario;
@@ -157,6 +166,18 @@ mod tests {
 
     fn has(warnings: &[String], words: &str) -> bool {
         warnings.iter().any(|w| w.contains(words))
+    }
+
+    #[test]
+    fn a_model_that_sees_says_that_it_is_read_on_text() {
+        let of = |model: &str, training: Value| {
+            let value = json!({ "model": { "catalog": model }, "input": { "seq": 16 }, "training": training,
+                "device": { "gpu": "h200" } });
+            Run::new(&Scenario::from_value(&value).unwrap()).unwrap().into_estimate().warnings
+        };
+        assert!(has(&of("qwen3-vl-2b", json!({})), "gets no gradient"));
+        assert!(has(&of("qwen3-vl-2b", json!({ "mode": "inference" })), "does not run"));
+        assert!(!has(&of("qwen3-1.7b", json!({})), "images"));
     }
 
     #[test]

@@ -72,6 +72,7 @@ impl Run {
         warnings.extend(notes::assumed(gpu, scenario));
         warnings.extend(notes::quantized(scenario));
         warnings.extend(notes::without_cache(scenario));
+        warnings.extend(notes::without_images(scenario));
         let headroom = limits.load_line.get() as i64 - peak.process.get() as i64;
         let communicators = ranks::communicators(gpu, scenario);
         warnings.extend(ranks::notes(scenario, &communicators, headroom));

@@ -60,7 +60,7 @@ pub struct AttendOptions {
     pub clip: bool,
     /// How queries and keys are turned.
     pub rotation: Rotation,
-    /// All three projections are made before any is split into heads (OLMo, StableLM): they live a little longer.
+    /// All three projections are made before any is split into heads (OLMo, StableLM, Qwen2.5-VL): they live a little longer.
     pub whole_projections: bool,
     /// Dropout of the output projection (StarCoder2).
     pub out_dropout: f64,
@@ -165,7 +165,7 @@ impl Attend {
                 }
                 QueryKeyNorms::Projections(..) | QueryKeyNorms::None => self.projections(hidden, heads),
             };
-            let angles = self.rotary_emb.angles(&value, &keywords.position_ids, keywords.rotary.as_ref());
+            let angles = self.rotary_emb.angles(&value, keywords.position_ids.as_ref(), keywords.rotary.as_ref());
             let (cos, sin) = (&angles.cos, &angles.sin);
             // What the forward's own names hold beside queries and keys until it is done.
             let mut named = Vec::new();

@@ -6,7 +6,7 @@ use plimsoll_catalog::families;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
-    Angles, Embedding, LayerRotary, ModuleList, Norm, RotaryEmbedding, Scope, causal_mask, chunked_causal_mask,
+    Angles, Axes, Embedding, LayerRotary, ModuleList, Norm, RotaryEmbedding, Scope, causal_mask, chunked_causal_mask,
     recurrent_mask, sliding_window_causal_mask, two_part_causal_mask, whole_two_part_mask,
 };
 use plimsoll_torch::ops;
@@ -15,6 +15,7 @@ use plimsoll_torch::tensor::{Context, ModuleId, Tensor, checkpoint};
 use super::config::Config;
 use super::decoder_head::DecoderHead;
 use super::decoder_only::{DecoderOnly, Headed, Shell};
+use super::vision_tower::VisionTower;
 use super::{Model, Plan, causal_lm};
 
 /// What every layer is handed by keyword, and so what a checkpoint captures.
@@ -27,7 +28,7 @@ pub struct Keywords {
     /// `attention_mask`.
     pub mask: Option<Tensor>,
     /// `position_ids`, which only layers with angles of their own read.
-    pub position_ids: Tensor,
+    pub position_ids: Option<Tensor>,
 }
 
 /// A decoder layer.
@@ -78,6 +79,8 @@ pub enum AngleTables {
     Once,
     /// As complex numbers, one for each angle (DeepSeek V2, Llama 4).
     Complex,
+    /// As wide as what is turned, of positions along three axes (Qwen2.5-VL, Qwen3-VL).
+    Axes(Axes),
 }
 
 /// Dropout of the embeddings before the first layer.
@@ -118,6 +121,11 @@ pub struct Decoder {
     pub masks: Masks,
     /// `model`.
     pub model: ModuleId,
+    /// The model that it is the language model of, which looks up the embeddings, and what that one has on the card beside
+    /// it (Qwen2.5-VL, Qwen3-VL).
+    pub outer: Option<(ModuleId, VisionTower)>,
+    /// Whether masks and layers are handed the positions: whoever has them along three axes alone (Qwen2.5-VL) hands on none.
+    pub hands_positions: bool,
     /// Tokens a sample.
     pub seq: u64,
     /// The rest of the scenario.
@@ -174,6 +182,8 @@ impl Decoder {
             angles: AngleTables::Twice,
             masks,
             model: model.module(),
+            outer: None,
+            hands_positions: true,
             seq: plan.seq()?,
             plan: plan.clone(),
         })
@@ -190,55 +200,82 @@ impl DecoderOnly for Decoder {
         Shell { cx: &self.cx, head: &self.head, seq: self.seq, plan: &self.plan }
     }
 
+    /// Those of the three axes, and the text's before them.
+    fn position_axes(&self) -> u64 {
+        if matches!(self.angles, AngleTables::Axes(_)) { 4 } else { 1 }
+    }
+
     /// `self.model(input_ids, ...)`: the last hidden state.
     fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
-        let cx = &self.cx;
-        cx.within(self.model, || {
+        let Some((outer, _)) = &self.outer else {
+            return self.cx.within(self.model, || self.stack(self.embeds(ids), mask, positions));
+        };
+        self.cx.within(*outer, || {
             let embeds = self.embeds(ids);
-            let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
-            let (full, windowed) = self.make_masks(&embeds, mask, &position_ids);
-            let mut embeds = embeds;
-            let mut hidden = embeds.clone();
-            if let Some(EmbedDropout { p, module, rebinds }) = self.embed_dropout {
-                hidden = cx.within(module, || ops::dropout(&hidden, p));
-                if rebinds {
-                    embeds = hidden.clone();
-                }
-            }
-            let mut freqs_cis = None;
-            let rotary = self.rotary_emb.as_ref().and_then(|rotary| match self.angles {
-                AngleTables::Twice => Some(rotary.forward(&hidden, &position_ids)),
-                AngleTables::InFloat32 => Some(rotary.forward_fp32(&position_ids)),
-                AngleTables::Once => Some(rotary.forward_once(&hidden, &position_ids)),
-                AngleTables::Complex => {
-                    freqs_cis = Some(rotary.forward_complex(&position_ids));
-                    None
-                }
-            });
-            let local = match &self.local_rotary {
-                Some(local) => Some(local.forward(&hidden, &position_ids)),
-                None => rotary.clone(),
-            };
-            let full =
-                Keywords { rotary, freqs_cis: freqs_cis.clone(), mask: full, position_ids: position_ids.clone() };
-            let windowed = Keywords { rotary: local, freqs_cis, mask: windowed, position_ids };
-            hidden = self.layers.run(
-                cx,
-                hidden,
-                |layer| (layer.windowed(), layer.kind()),
-                |layer, hidden| {
-                    let keywords = if layer.windowed() { &windowed } else { &full };
-                    run_layer(cx, &self.plan, layer, hidden, keywords)
-                },
-            );
-            let out = self.norm.forward(&hidden);
-            drop(embeds);
-            out
+            self.cx.within(self.model, || self.stack(embeds, mask, positions))
         })
     }
 }
 
 impl Decoder {
+    /// What `forward` does with `inputs_embeds`.
+    fn stack(&self, embeds: Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
+        let cx = &self.cx;
+        let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
+        let along_axes = position_ids.geometry().rank() == 3;
+        let handed = if along_axes {
+            Some(ops::select(&position_ids, 0))
+        } else {
+            self.hands_positions.then(|| position_ids.clone())
+        };
+        let (full, windowed) = self.make_masks(&embeds, mask, handed.as_ref());
+        let mut embeds = embeds;
+        let mut hidden = embeds.clone();
+        if let Some(EmbedDropout { p, module, rebinds }) = self.embed_dropout {
+            hidden = cx.within(module, || ops::dropout(&hidden, p));
+            if rebinds {
+                embeds = hidden.clone();
+            }
+        }
+        let mut freqs_cis = None;
+        let rotary = self.rotary_emb.as_ref().and_then(|rotary| match self.angles {
+            AngleTables::Twice => Some(rotary.forward(&hidden, &position_ids)),
+            AngleTables::InFloat32 => Some(rotary.forward_fp32(&position_ids)),
+            AngleTables::Once => Some(rotary.forward_once(&hidden, &position_ids)),
+            AngleTables::Axes(axes) => {
+                let positions = if along_axes {
+                    ops::narrow(&position_ids, 0, 3)
+                } else {
+                    let sizes = [3, hidden.size(0), position_ids.size(-1)];
+                    ops::expand(&ops::unsqueeze(&position_ids, 0), &sizes)
+                };
+                Some(rotary.forward_axes(&hidden, &positions, axes))
+            }
+            AngleTables::Complex => {
+                freqs_cis = Some(rotary.forward_complex(&position_ids));
+                None
+            }
+        });
+        let local = match &self.local_rotary {
+            Some(local) => Some(local.forward(&hidden, &position_ids)),
+            None => rotary.clone(),
+        };
+        let full = Keywords { rotary, freqs_cis: freqs_cis.clone(), mask: full, position_ids: handed.clone() };
+        let windowed = Keywords { rotary: local, freqs_cis, mask: windowed, position_ids: handed };
+        hidden = self.layers.run(
+            cx,
+            hidden,
+            |layer| (layer.windowed(), layer.kind()),
+            |layer, hidden| {
+                let keywords = if layer.windowed() { &windowed } else { &full };
+                run_layer(cx, &self.plan, layer, hidden, keywords)
+            },
+        );
+        let out = self.norm.forward(&hidden);
+        drop((embeds, position_ids));
+        out
+    }
+
     /// `embed_tokens(input_ids)`, scaled where the family does.
     fn embeds(&self, ids: &Tensor) -> Tensor {
         let Some(scale) = &self.embed_scale else {
@@ -254,7 +291,7 @@ impl Decoder {
         &self,
         embeds: &Tensor,
         mask: Option<&Tensor>,
-        position_ids: &Tensor,
+        position_ids: Option<&Tensor>,
     ) -> (Option<Tensor>, Option<Tensor>) {
         let given = causal_lm::given_mask(mask, &self.plan);
         let full = || causal_mask(embeds, given, position_ids, self.plan.attention);

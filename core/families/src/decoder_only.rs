@@ -27,6 +27,11 @@ pub trait DecoderOnly: std::fmt::Debug {
     /// What is around the stack.
     fn shell(&self) -> Shell<'_>;
 
+    /// Along how many axes positions count that a generation hands it.
+    fn position_axes(&self) -> u64 {
+        1
+    }
+
     /// The hidden states of the last layer, normed; `[batch, seq, hidden]`.
     fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor;
 }
@@ -52,6 +57,10 @@ impl<D: DecoderOnly> Model for Headed<D> {
 }
 
 impl<D: DecoderOnly> Generate for Headed<D> {
+    fn position_axes(&self) -> u64 {
+        self.0.position_axes()
+    }
+
     fn logits(&self, step: Step<'_>) -> Tensor {
         self.0.shell().head.last_logits(self.0.hidden(step.ids, step.mask, step.positions))
     }

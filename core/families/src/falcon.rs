@@ -67,7 +67,7 @@ impl Attend {
             value = heads(&value);
             let mut named = None;
             if keywords.alibi.is_none() {
-                let angles = self.rotary_emb.angles(&value, &keywords.position_ids, keywords.rotary.as_ref());
+                let angles = self.rotary_emb.angles(&value, Some(&keywords.position_ids), keywords.rotary.as_ref());
                 (query, key) = apply_rotary_pos_emb(&query, &key, &angles.cos, &angles.sin);
                 named = Some(angles.turned());
             }

@@ -41,7 +41,7 @@ impl Attend {
                 ops::transpose(&ops::view(&projected, &[batch, seq, heads, 3 * self.head_size]), 1, 2)
             };
             let parts = ops::split(&qkv, self.head_size, -1);
-            let angles = self.rotary_emb.angles(&parts[2], &keywords.position_ids, keywords.rotary.as_ref());
+            let angles = self.rotary_emb.angles(&parts[2], keywords.position_ids.as_ref(), keywords.rotary.as_ref());
             let (query, key) = apply_partial_rotary_pos_emb(&parts[0], &parts[1], &angles.cos, &angles.sin);
             let _named = angles.turned();
             let (key, value) = kv_cache::update(key, parts[2].clone(), None);
@@ -64,7 +64,7 @@ impl Attend {
         };
         let part = || ops::transpose(&ops::narrow(&qkv, -1, self.head_size), 1, 2);
         let (mut query, mut key, value) = (part(), part(), part());
-        let angles = self.rotary_emb.angles(&value, &keywords.position_ids, keywords.rotary.as_ref());
+        let angles = self.rotary_emb.angles(&value, keywords.position_ids.as_ref(), keywords.rotary.as_ref());
         let turned = angles.cos.size(-1);
         let split = |x: &Tensor| (ops::narrow(x, -1, turned), ops::narrow(x, -1, x.size(-1) - turned));
         let ((query_rot, query_pass), (key_rot, key_pass)) = (split(&query), split(&key));

@@ -61,6 +61,7 @@ mod phi3;
 mod pre_norm;
 mod qwen3_next;
 mod qwen_moe;
+mod qwen_vl;
 mod resnet;
 mod roberta;
 mod seq2seq;
@@ -76,6 +77,7 @@ mod swin_layer;
 mod swin_windows;
 mod t5;
 mod torchvision;
+mod vision_tower;
 mod vit;
 mod whisper;
 

@@ -198,7 +198,7 @@ impl Attend {
             let mut query = heads(&self.q_proj.forward(hidden), q_norm);
             let mut key = heads(&self.k_proj.forward(hidden), k_norm);
             let mut value = heads(&self.v_proj.forward(hidden), None);
-            let angles = self.rotary_emb.angles(&value, &masks.position_ids, masks.rotary.as_ref());
+            let angles = self.rotary_emb.angles(&value, Some(&masks.position_ids), masks.rotary.as_ref());
             (query, key) = apply_rotary_pos_emb(&query, &key, &angles.cos, &angles.sin);
             let _named = angles.turned();
             if self.scaled_queries {

@@ -37,7 +37,7 @@ impl Attend {
             query = split(&query, heads);
             key = split(&key, kv_heads);
             value = split(&value, kv_heads);
-            let angles = self.rotary_emb.angles(&value, &keywords.position_ids, keywords.rotary.as_ref());
+            let angles = self.rotary_emb.angles(&value, keywords.position_ids.as_ref(), keywords.rotary.as_ref());
             (query, key) = apply_rotary_pos_emb_phi3(&query, &key, &angles.cos, &angles.sin);
             let _named = angles.turned();
             (key, value) = kv_cache::update(key, value, self.window);

@@ -289,7 +289,10 @@ fn attention(scenario: &Scenario) -> Attention {
 /// As transformers has it where nobody switches it off.
 fn use_cache(scenario: &Scenario) -> bool {
     let (training, source) = (&scenario.training, &scenario.model.source);
-    let said = source.keys().and_then(|config| config.get("use_cache")).and_then(serde_json::Value::as_bool);
+    let said = source.keys().and_then(|config| {
+        let text = || config.get("text_config")?.get("use_cache");
+        config.get("use_cache").or_else(text)?.as_bool()
+    });
     let forgets = source.family().forgets_in_training(Rules::of(&scenario.software));
     if training.mode != Mode::Train || forgets || !training.may_cache(source.family()) {
         return false;

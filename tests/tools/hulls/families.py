@@ -17,7 +17,8 @@ CORPUS = pathlib.Path(__file__).resolve().parents[2] / "corpus"
 OWN = str(pathlib.Path(__file__).with_name("own.py"))
 AUTO = {"causal-lm": "AutoModelForCausalLM", "masked-lm": "AutoModelForMaskedLM", "seq2seq-lm": "AutoModelForSeq2SeqLM",
         "image-classification": "AutoModelForImageClassification", "contrastive": "AutoModel", "speech-seq2seq": "AutoModelForSpeechSeq2Seq"}
-# As the probe's worker builds them (WITHOUT_ATTENTION).
+# As the probe's worker builds them (WITH_IMAGES, WITHOUT_ATTENTION).
+SEES = ("qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
 EAGER = ("convnext", "resnet", "gpt_neo", "gptj", "bloom", "deberta-v2", "gpt_oss")
 
 
@@ -31,7 +32,7 @@ def recording(row):
     config = dict(model["hf"])
     kind = config.pop("model_type")
     attention = "'eager'" if kind in EAGER else "'sdpa'"
-    named = "transformers:%s.from_config(AutoConfig.for_model(%r,**%r),attn_implementation=%s)" % (AUTO[task], kind, config, attention)
+    named = "transformers:%s.from_config(AutoConfig.for_model(%r,**%r),attn_implementation=%s)" % ("AutoModelForImageTextToText" if kind in SEES else AUTO[task], kind, config, attention)
     loss = "model(return_loss=True, **batch).loss" if task == "contrastive" else "model(**batch).loss"
     return named, row["inputs"], loss, row["axes"]
 

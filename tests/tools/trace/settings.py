@@ -54,6 +54,11 @@ QWEN_WINDOWS = [
     {"use_sliding_window": True, "sliding_window": None, "max_window_layers": 0},
     {"use_sliding_window": True, "sliding_window": 8, "layer_types": [FULL, SLIDES, FULL, SLIDES]},
 ]
+# Of a model that sees: the tower for images.
+TOWER = {"depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 4, "patch_size": 4, "out_hidden_size": 64}
+TOWERS = [{"vision_config": {"spatial_merge_size": 1}}, {"vision_config": {"in_channels": 1, "temporal_patch_size": 1}},
+          {"vision_config": {"num_attention_heads": 2}}]
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 ROUTES = [{"norm_topk_prob": True}, {"num_experts_per_tok": 1}, {"router_aux_loss_coef": 0.1}]
 ENCODES = [*ANY, *TIES, {"classifier_dropout": 0.2}, {"classifier_dropout": None}, {"hidden_act": "relu"}, {"type_vocab_size": 1},
            {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}, {"hidden_dropout_prob": 0}, {"pad_token_id": None}]
@@ -400,6 +405,23 @@ SETTINGS = {
             {"text_config": {"dropout": 0.0}, "vision_config": {"dropout": 0.0}},
         ],
     ),
+    "qwen2_5_vl": (
+        {**DECODER, "rope_scaling": {"type": "mrope", "mrope_section": [2, 2, 4]}, "vision_config": TOWER},
+        [
+            {}, *TIES, *GROUPS, *QWEN_WINDOWS, {"dtype": "bfloat16"}, {"hidden_size": 128, "rope_scaling": {"type": "mrope", "mrope_section": [4, 4, 8]}},
+            {"rope_parameters": {"rope_type": "default", "rope_theta": 50000.0, "mrope_section": [1, 1, 6]}, "rope_scaling": None},
+            {"text_config": {**DECODER, "rope_scaling": {"type": "mrope", "mrope_section": [2, 2, 4]}, "tie_word_embeddings": True}},
+            {"text_config": {**DECODER, "rope_parameters": {"rope_type": "default", "mrope_section": [4, 2, 2]}}}, *TOWERS,
+        ],
+    ),
+    **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe"), (
+        {"text_config": {**DECODER, **EXPERTS}, "vision_config": {**TOWER, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]}},
+        [
+            {}, *TIES, {"dtype": "bfloat16"}, *({"text_config": changed} for changed in [*GROUPS, *HEADS[:1], *BIAS, {"rope_scaling": None}]),
+            {"text_config": {"rope_parameters": {"rope_type": "default", "rope_theta": 50000.0, "mrope_section": [12, 10, 10]}}},
+            {"text_config": {"mlp_only_layers": [0], "decoder_sparse_step": 2}}, {"vision_config": {"deepstack_visual_indexes": []}}, *TOWERS,
+        ],
+    )),
     "dinov2": (
         {
             "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "mlp_ratio": 2, "image_size": 56,

@@ -42,6 +42,7 @@ pub enum Architecture {
     Phi3,
     Qwen3Next,
     QwenMoe,
+    QwenVl,
     Resnet,
     Roberta,
     SmolLm3,

@@ -8,6 +8,7 @@ pub const HULL: Family = Family {
     caches: false,
     loss_in_parts: false,
     wide_tables: false,
+    tower: false,
     name: "hull",
     architecture: Some(Architecture::Hull),
     origin: Origin::Own { about: "a model of your own, recorded with plimsoll trace", keys: &[] },

@@ -69,6 +69,8 @@ pub struct Family {
     pub loss_in_parts: bool,
     /// Whether its layers are given tables of positions in float32, whatever they compute in: what casts a module's inputs casts those.
     pub wide_tables: bool,
+    /// Whether it has a tower for images on the card that does not run: of what it takes the text alone is estimated.
+    pub tower: bool,
     /// Whether it has linear layers that adapters can sit on.
     pub adapters: bool,
     /// What bitsandbytes leaves as it is beside the output head, by the end of its path (`get_modules_to_not_convert` in

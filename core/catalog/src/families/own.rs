@@ -42,6 +42,7 @@ const fn network(
         caches: false,
         loss_in_parts: false,
         wide_tables: false,
+        tower: false,
         adapters: true,
         unquantized: None,
         experts: None,

@@ -31,6 +31,7 @@ const fn decoder(name: &'static str, architecture: Architecture, positions: u64)
         caches: true,
         loss_in_parts: true,
         wide_tables: false,
+        tower: false,
         adapters: true,
         unquantized: Some(&[]),
         experts: None,
@@ -46,6 +47,18 @@ const fn mixture(
     adapted: Option<ExpertNames>,
 ) -> Family {
     Family { experts: Some(Experts { adapted, unadaptable: None }), ..decoder(name, architecture, positions) }
+}
+
+/// A causal language model that has a tower for images, which its text does without. Where the text's configuration is one of its
+/// own no size is edited by hand: the fields change a file's outermost keys.
+const fn with_images(name: &'static str, positions: &'static [&'static str], default: u64) -> Family {
+    Family {
+        tasks: &[Task::CausalLm],
+        positions: Positions::computed(positions, default),
+        layers: &[&["text_config.num_hidden_layers", "num_hidden_layers"]],
+        tower: true,
+        ..decoder(name, Architecture::QwenVl, default)
+    }
 }
 
 /// An encoder of text with a table of positions.
@@ -149,6 +162,14 @@ pub const TRANSFORMERS: &[Family] = &[
     mixture("qwen3_moe", Architecture::QwenMoe, 32_768, Some(QWEN)),
     // What its linear layers remember in training holds a part of the graph, which is not followed.
     Family { caches: false, ..mixture("qwen3_next", Architecture::Qwen3Next, 32_768, Some(QWEN)) },
+    with_images("qwen2_5_vl", &["text_config.max_position_embeddings", "max_position_embeddings"], 32_768),
+    Family { sizes: &[], ..with_images("qwen3_vl", &["text_config.max_position_embeddings"], 128_000) },
+    Family {
+        // peft leaves its experts and its router alone: no conversion of either is known by its name.
+        experts: Some(Experts { adapted: None, unadaptable: None }),
+        sizes: &[],
+        ..with_images("qwen3_vl_moe", &["text_config.max_position_embeddings"], 128_000)
+    },
     Family {
         only_eager: true,
         // Biases instead of positions: nothing ends at 2048, the length it was trained with.

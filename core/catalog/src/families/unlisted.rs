@@ -38,6 +38,7 @@ const fn row(task: &'static Task) -> Family {
         caches: true,
         loss_in_parts: true,
         wide_tables: false,
+        tower: false,
         adapters: true,
         unquantized: Some(&[]),
         experts: None,

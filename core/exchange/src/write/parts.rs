@@ -41,9 +41,10 @@ pub fn only_causal(scenario: &Scenario) -> Result<()> {
     Err(Error::new(at::model::task, "this tool trains causal language models", "take pytorch or trainer"))
 }
 
-/// The class that loads a model for a task.
-pub const fn auto_class(task: Task) -> Option<&'static str> {
-    Some(match task {
+/// The class that loads the scenario's model for its task.
+pub fn auto_class(scenario: &Scenario) -> Option<&'static str> {
+    Some(match scenario.model.task {
+        Task::CausalLm if scenario.family().tower => "AutoModelForImageTextToText",
         Task::CausalLm => "AutoModelForCausalLM",
         Task::MaskedLm => "AutoModelForMaskedLM",
         Task::SequenceClassification => "AutoModelForSequenceClassification",

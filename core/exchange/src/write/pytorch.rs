@@ -16,7 +16,7 @@ use super::trainer::python;
 pub fn write(scenario: &Scenario) -> Result<String> {
     parts::only_training(scenario)?;
     let training = &scenario.training;
-    let Some(class) = parts::auto_class(scenario.model.task) else {
+    let Some(class) = parts::auto_class(scenario) else {
         return Err(Error::new(at::model::task, "there is no loop for it yet", "take toml or json"));
     };
     debug_assert_eq!(training.mode, Mode::Train);

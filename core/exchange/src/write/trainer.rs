@@ -12,7 +12,7 @@ use super::parts;
 pub fn write(scenario: &Scenario) -> Result<String> {
     parts::only_training(scenario)?;
     let training = &scenario.training;
-    let Some(class) = parts::auto_class(scenario.model.task) else {
+    let Some(class) = parts::auto_class(scenario) else {
         return Err(Error::new(at::model::task, "there is no Trainer for it", "take toml or json"));
     };
     let quantized = training.quantization != Quantization::None;

@@ -64,6 +64,8 @@ pub struct Early {
     own: RefCell<Option<Tensor>>,
     /// `averaged_gradients`, of all micro-batches.
     averaged: RefCell<Option<Tensor>>,
+    /// What stands in it for parameters of the first rank that no loss reached.
+    zeros: RefCell<Vec<Tensor>>,
     norms: Norms,
     last: Cell<bool>,
     /// `micro_step_id`: how many micro-batches of the step came before this one.
@@ -134,6 +136,7 @@ impl Early {
             members: RefCell::default(),
             own: RefCell::default(),
             averaged: RefCell::default(),
+            zeros: RefCell::default(),
             norms: Norms::default(),
             last: Cell::new(true),
             micro_step: Cell::new(0),
@@ -244,6 +247,17 @@ impl Early {
         }
     }
 
+    /// `get_all_grad_tensors`: zeros where a parameter of the first rank has no gradient.
+    fn missing(&self, cx: &Rc<Context>) -> Vec<Tensor> {
+        if self.offloaded {
+            return Vec::new();
+        }
+        let own = self.model.iter().enumerate().filter(|(index, _)| self.layout.is_first_ranks(*index));
+        let without = own.filter(|(_, parameter)| !optim::has_gradient(parameter));
+        let zeros = |parameter: &Tensor| ops::fill(cx, Fill::ZerosLike, parameter.dims(), self.dtype);
+        without.map(|(_, parameter)| self.here(cx, Kind::Gradient, || zeros(parameter))).collect()
+    }
+
     /// `copy_grads_in_partition`.
     fn keep(&self, cx: &Rc<Context>, parameter: &Tensor, index: usize) {
         if self.offloaded {
@@ -318,14 +332,19 @@ impl Engine for Early {
             }
         }
         self.flush(cx);
+        let zeros = self.missing(cx);
         // Of later micro-batches the gradients are added to those of the first.
         let own = self.own.take();
-        if self.averaged.borrow().is_none() {
-            drop(self.averaged.replace(own));
+        let first = self.averaged.borrow().is_none() && self.zeros.borrow().is_empty();
+        let later = if first {
+            drop((self.averaged.replace(own), self.zeros.replace(zeros)));
+            None
         } else {
             drop(own);
-        }
+            Some(zeros)
+        };
         drop(self.buckets.take());
+        drop(later);
         for parameter in &self.model {
             optim::set_gradient(parameter, None);
         }
@@ -345,8 +364,8 @@ impl Engine for Early {
         };
         let cat = || ops::rearrangement(cx, Rearrangement::Cat, &[self.layout.part], self.dtype);
         let flat = (slices.len() > 1).then(|| self.here(cx, Kind::Gradient, cat));
-        let averaged = self.averaged.take();
-        let gradient = match flat.or_else(|| averaged.clone()) {
+        let (averaged, zeros) = (self.averaged.take(), self.zeros.take());
+        let gradient = match flat.or_else(|| averaged.clone()).or_else(|| zeros.first().cloned()) {
             Some(same) if self.dtype == DType::Float32 => Some(same),
             Some(half) => {
                 let single = to(DType::Float32);
@@ -355,7 +374,7 @@ impl Engine for Early {
             }
             None => None,
         };
-        drop(averaged);
+        drop((averaged, zeros));
         let clip = small::clip(cx, &norm);
         drop(clip);
         for (master, gradient) in self.master.iter().zip(gradient) {

@@ -26,20 +26,27 @@ pub struct Begin {
 pub fn begin(cx: &Rc<Context>, model: &dyn Generate, batch: &Batch) -> Begin {
     let (inputs, mask) = (batch.inputs(), batch.mask());
     match model.encoder() {
-        None => prompt(cx, inputs, mask, model.takes_positions()),
+        None => prompt(cx, inputs, mask, model),
         Some(encoder) if encoder.is_whisper() => whisper(cx, encoder, inputs),
         Some(encoder) => encoder_decoder(cx, encoder, inputs, mask),
     }
 }
 
 /// A causal decoder goes on with its prompt. A mask that is not given is made of ones.
-fn prompt(cx: &Rc<Context>, prompt: &Tensor, mask: Option<&Tensor>, takes_positions: bool) -> Begin {
+fn prompt(cx: &Rc<Context>, prompt: &Tensor, mask: Option<&Tensor>, model: &dyn Generate) -> Begin {
     let mask = match mask {
         Some(mask) => mask.clone(),
         None => ops::fill(cx, Fill::Ones, prompt.dims(), DType::Int64),
     };
-    let positions = takes_positions.then(|| positions(&mask));
-    let held = std::iter::once(&mask).chain(&positions).cloned().collect();
+    let mut positions = model.takes_positions().then(|| positions(&mask));
+    let mut deltas = None;
+    if let (Some(text), axes @ 2..) = (&positions, model.position_axes()) {
+        // `self.model.rope_deltas`, which stays with the model.
+        deltas = Some(ops::fill(cx, Fill::Zeros, &[mask.size(0), 1], DType::Int64));
+        let sizes = [axes, text.size(0), text.size(1)];
+        positions = Some(ops::rearrangement(cx, Rearrangement::Cat, &sizes, DType::Int64));
+    }
+    let held = std::iter::once(&mask).chain(&positions).chain(&deltas).cloned().collect();
     Begin { ids: prompt.clone(), mask: Some(mask), positions, encoded: None, held }
 }
 

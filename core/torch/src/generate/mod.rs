@@ -42,6 +42,11 @@ pub trait Generate {
         true
     }
 
+    /// Along how many axes positions count: more than one make a tensor of them all, `[axes, batch, seq]` (M-RoPE).
+    fn position_axes(&self) -> u64 {
+        1
+    }
+
     /// The encoder whose outputs the text is made of, where there is one.
     fn encoder(&self) -> Option<&dyn Encode> {
         None
@@ -93,6 +98,8 @@ struct Sampler<'a> {
     mask: Option<Tensor>,
     /// `model_kwargs["position_ids"]`.
     positions: Option<Tensor>,
+    /// Along how many axes they count.
+    axes: u64,
     /// `model_kwargs["encoder_outputs"]`. What is generated then has a mask of its own, which nobody gives.
     encoded: Option<Tensor>,
     /// `model_inputs`: ids and positions of the latest forward.
@@ -125,6 +132,7 @@ pub fn generate(
         ids: begin.ids,
         mask: begin.mask,
         positions: begin.positions,
+        axes: model.position_axes(),
         encoded: begin.encoded,
         inputs: Vec::new(),
         scores: None,
@@ -159,6 +167,11 @@ pub fn generate(
     remembers
 }
 
+/// The sizes of `position_ids`.
+fn position_sizes(axes: u64, batch: u64, seq: u64) -> Vec<u64> {
+    if axes > 1 { vec![axes, batch, seq] } else { vec![batch, seq] }
+}
+
 impl Sampler<'_> {
     /// What a forward over `ids` is given.
     fn step<'s>(&'s self, ids: &'s Tensor, positions: Option<&'s Tensor>) -> Step<'s> {
@@ -168,9 +181,9 @@ impl Sampler<'_> {
     /// A token after the first.
     fn forward(&mut self, model: &dyn Generate, last: bool) {
         let (cx, size) = (self.cx, self.ids.size(0));
-        let latest = || ops::rearrangement(cx, Rearrangement::Clone, &[size, 1], DType::Int64);
-        let ids = latest();
-        let positions = self.positions.is_some().then(latest);
+        let latest = |sizes: &[u64]| ops::rearrangement(cx, Rearrangement::Clone, sizes, DType::Int64);
+        let ids = latest(&[size, 1]);
+        let positions = self.positions.is_some().then(|| latest(&position_sizes(self.axes, size, 1)));
         // The mask is handed on as it is, and held by both names.
         self.inputs = [Some(ids.clone()), positions.clone(), self.mask.clone()].into_iter().flatten().collect();
         cx.rewind_past();
@@ -199,12 +212,13 @@ impl Sampler<'_> {
         let (cx, size) = (self.cx, self.ids.size(0));
         let longer = [size, self.ids.size(1) + tokens];
         kv_cache::skip(cx, tokens);
-        let grown = || ops::rearrangement(cx, Rearrangement::Cat, &longer, DType::Int64);
-        self.positions = self.positions.is_some().then(grown);
+        let grown = |sizes: &[u64]| ops::rearrangement(cx, Rearrangement::Cat, sizes, DType::Int64);
+        let [_, seq] = longer;
+        self.positions = self.positions.is_some().then(|| grown(&position_sizes(self.axes, size, seq)));
         if self.masks_tokens() {
-            self.mask = Some(grown());
+            self.mask = Some(grown(&longer));
         }
-        self.ids = grown();
+        self.ids = grown(&longer);
     }
 
     /// What follows a forward: the arguments of the next one, the token, and whether it was the last.
@@ -219,13 +233,14 @@ impl Sampler<'_> {
             let next = {
                 let one = {
                     let range = ops::arange(cx, 1);
-                    ops::pointwise(Pointwise::AddTensor, &range, &[], &[size, 1], DType::Int64)
+                    let sizes = position_sizes(self.axes, size, 1);
+                    ops::pointwise(Pointwise::AddTensor, &range, &[], &sizes, DType::Int64)
                 };
                 let next = ops::each(Pointwise::AddTensor, &one, DType::Int64);
                 drop(one);
                 next
             };
-            self.positions = Some(put(&[size, longer]));
+            self.positions = Some(put(&position_sizes(self.axes, size, longer)));
             drop(next);
         }
         if self.masks_tokens() {

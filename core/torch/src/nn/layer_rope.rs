@@ -124,9 +124,14 @@ impl LayerRotary {
     }
 
     /// What `value`'s layer turns by; `shared` is the model's.
-    pub fn angles(&self, value: &Tensor, position_ids: &Tensor, shared: Option<&(Tensor, Tensor)>) -> LayerAngles {
-        match (self, shared) {
-            (Self::LooksUp { buffers: [_, cos, sin], casts, module }, _) => {
+    pub fn angles(
+        &self,
+        value: &Tensor,
+        position_ids: Option<&Tensor>,
+        shared: Option<&(Tensor, Tensor)>,
+    ) -> LayerAngles {
+        match (self, position_ids, shared) {
+            (Self::LooksUp { buffers: [_, cos, sin], casts, module }, Some(position_ids), _) => {
                 let cx = value.cx();
                 let (seq, dim) = (position_ids.size(-1), cos.size(-1));
                 let tables = cx.within(*module, || {
@@ -142,12 +147,13 @@ impl LayerRotary {
                 let (cos, sin) = (pick(&tables[0]), pick(&tables[1]));
                 LayerAngles { cos, sin, named: Some(tables) }
             }
-            (Self::Computes(rotary), _) => {
+            (Self::Computes(rotary), Some(position_ids), _) => {
                 let (cos, sin) = rotary.forward(value, position_ids);
                 LayerAngles { cos, sin, named: None }
             }
-            (Self::Unused(_), Some((cos, sin))) => LayerAngles { cos: cos.clone(), sin: sin.clone(), named: None },
-            (Self::Unused(_), None) => unreachable!("who has no angles of its own is handed the model's"),
+            (Self::Unused(_), _, Some((cos, sin))) => LayerAngles { cos: cos.clone(), sin: sin.clone(), named: None },
+            (Self::LooksUp { .. } | Self::Computes(_), None, _) => unreachable!("who makes angles is handed positions"),
+            (Self::Unused(_), _, None) => unreachable!("who has no angles of its own is handed the model's"),
         }
     }
 }

@@ -60,7 +60,7 @@ pub use older_mask::{
 };
 pub use quantization_plan::QuantizationPlan;
 pub use rope::{
-    RotaryEmbedding, apply_neighbours_rotary_pos_emb, apply_partial_rotary_pos_emb, apply_rotary_pos_emb,
+    Axes, RotaryEmbedding, apply_neighbours_rotary_pos_emb, apply_partial_rotary_pos_emb, apply_rotary_pos_emb,
     apply_rotary_pos_emb_float, apply_rotary_pos_emb_fp32, apply_rotary_pos_emb_in_halves,
     apply_rotary_pos_emb_interleave, apply_rotary_pos_emb_phi3, rotate_every_two,
 };

@@ -17,6 +17,39 @@ pub struct RotaryEmbedding {
     module: ModuleId,
 }
 
+/// How the tables of three axes (time, height, width) become one (`recomposition_frequencies`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Axes {
+    /// So many angles of each, one axis after the other (`mrope_section`, Qwen2.5-VL).
+    Sections([u64; 3]),
+    /// Of height and of width so many are written over every third of time's (Qwen3-VL).
+    Interleaved([u64; 2]),
+}
+
+impl Axes {
+    /// `[batch, seq, head_dim]` out of `[3, batch, seq, head_dim / 2]`.
+    fn put_together(self, tables: &Tensor) -> Tensor {
+        // One is as large as the other.
+        let one = ops::select(tables, 0);
+        let half = match self {
+            Self::Sections(lengths) => {
+                let parts = lengths.map(|length| ops::narrow(&one, -1, length));
+                ops::cat(&[&parts[0], &parts[1], &parts[2]], -1)
+            }
+            Self::Interleaved(lengths) => {
+                for (offset, length) in [1, 2].into_iter().zip(lengths) {
+                    // `freqs_thw[..., offset : 3 * length : 3] = freq[axis, ..., offset : 3 * length : 3]`
+                    let end = length.saturating_mul(3).min(one.size(-1));
+                    let third = ops::narrow(&one, -1, end.saturating_sub(offset).div_ceil(3));
+                    ops::copy_over(&third, &third);
+                }
+                one
+            }
+        };
+        ops::cat(&[&half, &half], -1)
+    }
+}
+
 impl RotaryEmbedding {
     /// For heads of `head_dim` (the rotated part of them).
     pub fn new(scope: &Scope, head_dim: u64) -> Self {
@@ -63,6 +96,20 @@ impl RotaryEmbedding {
         })
     }
 
+    /// Of positions along three axes, `[3, batch, seq]` (Qwen2.5-VL's and Qwen3-VL's): `[batch, seq, head_dim]`.
+    pub fn forward_axes(&self, x: &Tensor, position_ids: &Tensor, axes: Axes) -> (Tensor, Tensor) {
+        self.turned(position_ids, |freqs| {
+            let table = |op| {
+                let values = ops::each(op, freqs, DType::Float32);
+                ops::mul_scalar(&values)
+            };
+            let (mut cos, mut sin) = (table(Pointwise::Cos), table(Pointwise::Sin));
+            sin = axes.put_together(&sin);
+            cos = axes.put_together(&cos);
+            (ops::to(&cos, x.dtype()), ops::to(&sin, x.dtype()))
+        })
+    }
+
     fn tables(&self, dtype: DType, position_ids: &Tensor, twice: bool) -> (Tensor, Tensor) {
         self.turned(position_ids, |freqs| {
             let angles = if twice { ops::cat(&[freqs, freqs], -1) } else { freqs.clone() };
@@ -80,12 +127,17 @@ impl RotaryEmbedding {
         let cx = position_ids.cx();
         cx.within(self.module, || {
             cx.no_grad(|| {
-                let frequencies = ops::unsqueeze(&ops::unsqueeze(&self.inv_freq, 0), 2);
-                let expanded = ops::expand(&frequencies, &[position_ids.size(0), frequencies.size(1), 1]);
-                let positions = ops::to(&ops::unsqueeze(position_ids, 1), DType::Float32);
+                // All but the tokens: samples, and before them the axes where there are several.
+                let lead = position_ids.geometry().rank() - 1;
+                let column = ops::unsqueeze(&self.inv_freq, 1);
+                let frequencies = (0..lead).fold(column, |frequencies, _| ops::unsqueeze(&frequencies, 0));
+                let mut sizes = position_ids.dims()[..lead].to_vec();
+                sizes.extend([self.inv_freq.size(0), 1]);
+                let expanded = ops::expand(&frequencies, &sizes);
+                let positions = ops::to(&ops::unsqueeze(position_ids, -2), DType::Float32);
                 cx.with_autocast(None, || {
                     let product = ops::matmul(&expanded, &positions);
-                    let freqs = ops::transpose(&product, 1, 2);
+                    let freqs = ops::transpose(&product, -2, -1);
                     make(&freqs)
                 })
             })
