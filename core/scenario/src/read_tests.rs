@@ -198,7 +198,7 @@ fn what_is_not_estimated_is_refused_by_name() {
     let unknown = refused(&json!({ "model": { "hf": { "model_type": "rwkv" } } }));
     assert!(unknown.starts_with("model.hf.model_type: model_type \"rwkv\" is not supported yet; "), "{unknown}");
     assert!(unknown.contains("`plimsoll trace` records the model itself"), "{unknown}");
-    let next = refused(&json!({ "model": { "hf": { "model_type": "qwen3_vl_moe_text", "num_experts": 512 } } }));
+    let next = refused(&json!({ "model": { "hf": { "model_type": "qwen3_omni_moe", "num_experts": 512 } } }));
     assert!(next.contains("the nearest that is known is qwen3_moe: "), "{next}");
     let parts = json!({ "model_type": "gemma3", "text_config": { "model_type": "gemma3_text" } });
     let parts = refused(&json!({ "model": { "hf": parts } }));
