@@ -27,12 +27,12 @@ pub trait Wrapper: Hooks {
     }
 
     /// What it holds after a micro-batch beside gradients of parameters.
-    fn held(&self) -> Option<Tensor> {
-        None
+    fn held(&self) -> Vec<Tensor> {
+        Vec::new()
     }
 
     /// Holds what another micro-batch, copied, has left behind.
-    fn hold(&self, _held: Option<Tensor>) {}
+    fn hold(&self, _held: Vec<Tensor>) {}
 
     /// Parameters in the machine's memory, where an optimizer of its own works on them.
     fn hosted(&self) -> Vec<Tensor> {

@@ -62,10 +62,8 @@ pub struct Early {
     members: RefCell<Vec<usize>>,
     /// `grads_in_partition`: the gradients of the first rank's parameters.
     own: RefCell<Option<Tensor>>,
-    /// `averaged_gradients`, of all micro-batches.
-    averaged: RefCell<Option<Tensor>>,
-    /// What stands in it for parameters of the first rank that no loss reached.
-    zeros: RefCell<Vec<Tensor>>,
+    /// `averaged_gradients`, of all micro-batches: what is kept of those that came, then zeros for those of the first rank that did not.
+    averaged: RefCell<Vec<Tensor>>,
     norms: Norms,
     last: Cell<bool>,
     /// `micro_step_id`: how many micro-batches of the step came before this one.
@@ -136,7 +134,6 @@ impl Early {
             members: RefCell::default(),
             own: RefCell::default(),
             averaged: RefCell::default(),
-            zeros: RefCell::default(),
             norms: Norms::default(),
             last: Cell::new(true),
             micro_step: Cell::new(0),
@@ -301,11 +298,11 @@ impl Wrapper for Early {
         every && !self.offloaded
     }
 
-    fn held(&self) -> Option<Tensor> {
+    fn held(&self) -> Vec<Tensor> {
         self.averaged.borrow().clone()
     }
 
-    fn hold(&self, held: Option<Tensor>) {
+    fn hold(&self, held: Vec<Tensor>) {
         drop(self.averaged.replace(held));
     }
 
@@ -335,9 +332,8 @@ impl Engine for Early {
         let zeros = self.missing(cx);
         // Of later micro-batches the gradients are added to those of the first.
         let own = self.own.take();
-        let first = self.averaged.borrow().is_none() && self.zeros.borrow().is_empty();
-        let later = if first {
-            drop((self.averaged.replace(own), self.zeros.replace(zeros)));
+        let later = if self.averaged.borrow().is_empty() {
+            self.averaged.borrow_mut().extend(own.into_iter().chain(zeros));
             None
         } else {
             drop(own);
@@ -364,8 +360,8 @@ impl Engine for Early {
         };
         let cat = || ops::rearrangement(cx, Rearrangement::Cat, &[self.layout.part], self.dtype);
         let flat = (slices.len() > 1).then(|| self.here(cx, Kind::Gradient, cat));
-        let (averaged, zeros) = (self.averaged.take(), self.zeros.take());
-        let gradient = match flat.or_else(|| averaged.clone()).or_else(|| zeros.first().cloned()) {
+        let averaged = self.averaged.take();
+        let gradient = match flat.or_else(|| averaged.first().cloned()) {
             Some(same) if self.dtype == DType::Float32 => Some(same),
             Some(half) => {
                 let single = to(DType::Float32);
@@ -374,7 +370,7 @@ impl Engine for Early {
             }
             None => None,
         };
-        drop((averaged, zeros));
+        drop(averaged);
         let clip = small::clip(cx, &norm);
         drop(clip);
         for (master, gradient) in self.master.iter().zip(gradient) {

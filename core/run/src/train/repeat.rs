@@ -25,7 +25,7 @@ pub(super) struct Recording {
     /// What else is alive after it: leaves of the graph and their gradients.
     graph: Vec<u32>,
     /// What a wrapper holds beside gradients.
-    held: Option<(u32, Geometry, DType)>,
+    held: Vec<(u32, Geometry, DType)>,
 }
 
 impl Loop<'_> {
@@ -39,10 +39,10 @@ impl Loop<'_> {
     ) {
         let gradients: Vec<Option<u32>> =
             self.parameters.iter().map(|p| optim::gradient_storage(p).filter(|id| *id >= first_storage)).collect();
-        let held = self.spread.cut.as_ref().and_then(|cut| cut.held());
-        let held = held.map(|held| (held.storage_id(), held.geometry().clone(), held.dtype()));
+        let held = self.spread.cut.as_ref().map_or_else(Vec::new, |cut| cut.held());
+        let held: Vec<_> = held.iter().map(|held| (held.storage_id(), held.geometry().clone(), held.dtype())).collect();
         let mut known: Vec<u32> = gradients.iter().flatten().copied().chain([loss.0]).collect();
-        known.extend(held.as_ref().map(|(id, ..)| *id));
+        known.extend(held.iter().map(|(id, ..)| *id));
         known.sort_unstable();
         let shared = known.windows(2).any(|pair| matches!(pair, [a, b] if a == b));
         let mut graph = self.cx.alive_since(first_storage);
@@ -87,8 +87,11 @@ impl Loop<'_> {
                 optim::set_gradient(parameter, gradient);
             }
         }
-        if let (Some(cut), Some((id, geometry, dtype))) = (&self.spread.cut, &recording.held) {
-            cut.hold(repeat.tensor(cx, *id, geometry.clone(), *dtype));
+        // What came before it is held all along.
+        let copy = |(id, geometry, dtype): &(u32, Geometry, DType)| repeat.tensor(cx, *id, geometry.clone(), *dtype);
+        let held: Vec<Tensor> = recording.held.iter().filter_map(copy).collect();
+        if let (Some(cut), false) = (&self.spread.cut, held.is_empty()) {
+            cut.hold(held);
         }
     }
 }
