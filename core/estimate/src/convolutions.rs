@@ -4,13 +4,16 @@ use std::collections::BTreeSet;
 
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::Bytes;
-use plimsoll_ledger::Ledger;
+use plimsoll_ledger::{Ledger, Storage};
 use plimsoll_scenario::{Mode, Scenario};
 use plimsoll_torch::Op;
 use serde::Serialize;
 
 /// Convolutions that cut an image or a sound into patches, as transformers have: nobody saw those differ.
 const STEM: usize = 4;
+
+/// Sizes of what a convolution of images makes: samples, channels, height and width.
+const IMAGES: usize = 4;
 
 /// How far runs that others measured lay from what PyTorch's own code reserves when cuDNN asks for nothing: 82 training runs of
 /// eleven of torchvision's networks in float32 (VGG, MobileNet, MNASNet, RegNet, ResNet, ConvNeXt; Stone-ResearchLife/xMem, RTX 3060
@@ -33,14 +36,15 @@ pub struct Convolutions {
 }
 
 impl Convolutions {
-    /// Of a run that reserves `reserved` of a process of `process`; `None` where there are no more convolutions than a stem has,
-    /// or where nobody measured any.
+    /// Of a run that reserves `reserved` of a process of `process`; `None` where there are no more convolutions of images than a stem
+    /// has, or where nobody measured any: those measured were all networks of images.
     pub fn of(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger, [reserved, process, line]: [Bytes; 3]) -> Option<Self> {
         let seen = scenario.device.workspaces && gpu.vendor == Vendor::Nvidia && scenario.training.mode == Mode::Train;
         if !seen || !ledger.ran.has(Op::Convolution.id()) {
             return None;
         }
-        let made = ledger.storages.iter().filter(|storage| storage.op == Op::Convolution.id());
+        let of_images = |storage: &&Storage| ledger.sizes(storage).len() == IMAGES;
+        let made = ledger.storages.iter().filter(|storage| storage.op == Op::Convolution.id()).filter(of_images);
         let places: BTreeSet<_> = made.map(|storage| storage.module).collect();
         if places.len() <= STEM {
             return None;
@@ -101,6 +105,10 @@ mod tests {
     fn a_stem_has_none_nor_has_what_counts_tensors_alone() {
         assert!(estimate(json!({ "catalog": "vit-base-patch16-224" }), json!({})).convolutions.is_none());
         assert!(estimate(json!({ "family": "nanogpt" }), json!({})).convolutions.is_none());
+        // A layer's convolution over tokens is one of those that nobody measured.
+        let next = json!({ "hf": { "model_type": "qwen3_next", "hidden_size": 64, "num_hidden_layers": 8, "vocab_size": 64,
+            "num_experts": 4, "num_experts_per_tok": 2 } });
+        assert!(estimate(next, json!({ "input": { "batch": 1, "seq": 64 } })).convolutions.is_none());
         let device = json!({ "device": { "gpu": "rtx-3060", "workspaces": false } });
         assert!(estimate(json!({ "family": "mnasnet" }), device).convolutions.is_none());
         let inference = json!({ "training": { "mode": "inference" } });
