@@ -48,6 +48,7 @@ mod llama4;
 mod llama4_moe;
 mod loss;
 mod mixtral;
+mod mixture;
 mod mlp;
 mod modernbert;
 mod nanogpt;

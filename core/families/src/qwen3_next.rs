@@ -5,7 +5,7 @@
 //! transformers falls back to, in float32 and chunk by chunk. What those kernels keep instead is not estimated.
 
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Embedding, GatedMlp, GemmaRmsNorm, Norm, Scope, Scores};
+use plimsoll_torch::nn::{Embedding, GemmaRmsNorm, Norm, Scope, Scores};
 use plimsoll_torch::tensor::Tensor;
 
 use super::config::Config;
@@ -14,8 +14,9 @@ use super::decoder_head::DecoderHead;
 use super::gated_attend::GatedAttend;
 use super::gated_delta_net::{DeltaSizes, GatedDeltaNet};
 use super::heads::{HeadDefaults, Heads};
-use super::pre_norm::{FeedForward, PreNormLayer, SelfAttention};
-use super::sparse::{self, BlockSizes, SparseMoeBlock};
+use super::mixture::Mixture;
+use super::pre_norm::{PreNormLayer, SelfAttention};
+use super::sparse::{self, BlockSizes};
 use super::{Model, Plan, causal_lm};
 
 /// What mixes the tokens of a layer.
@@ -89,9 +90,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         experts_first: false,
         act,
     };
-    let step = config.size("decoder_sparse_step", 1)?;
-    let dense = config.counts("mlp_only_layers").unwrap_or_default();
-    let sparse = |i: u64| !dense.contains(&i) && (i + 1).is_multiple_of(step);
+    let mixture = Mixture::read(config, sizes)?;
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 151_936)?, heads.hidden);
     let layer = |scope: &Scope, i| -> Option<Box<dyn Layer>> {
@@ -102,14 +101,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         } else {
             Mixer::Full(Box::new(GatedAttend::new(&scope.child("self_attn"), heads, bias, core.clone())))
         };
-        let mlp = scope.child("mlp");
         Some(Box::new(PreNormLayer {
             self_attn,
-            mlp: if sparse(i) {
-                FeedForward::Sparse(Box::new(SparseMoeBlock::new(&mlp, &sizes)?))
-            } else {
-                FeedForward::Gated(Box::new(GatedMlp::new(&mlp, heads.hidden, intermediate, act, false)?))
-            },
+            mlp: mixture.feed_forward(&scope.child("mlp"), i, intermediate)?,
             input_layernorm: norm("input_layernorm"),
             post_attention_layernorm: norm("post_attention_layernorm"),
             windowed: linear,

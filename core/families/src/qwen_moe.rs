@@ -2,15 +2,16 @@
 //! (transformers `models/{qwen2_moe,qwen3_moe}/modeling_*.py`).
 
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, RmsNorm, Scope, Scores};
+use plimsoll_torch::nn::{Embedding, Norm, RmsNorm, Scope, Scores};
 
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::config::Config;
 use super::decoder::{Decoder, Layer, Masks, Parts, Turns, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
-use super::pre_norm::{FeedForward, PreNormLayer};
-use super::sparse::{self, BlockSizes, SparseMoeBlock};
+use super::mixture::Mixture;
+use super::pre_norm::PreNormLayer;
+use super::sparse::{self, BlockSizes};
 use super::{Model, Plan, causal_lm};
 
 /// What the two config classes take where a configuration does not say.
@@ -69,9 +70,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         experts_first: third,
         act,
     };
-    let step = config.size("decoder_sparse_step", 1)?;
-    let dense = config.counts("mlp_only_layers").unwrap_or_default();
-    let sparse = |i: u64| !dense.contains(&i) && (i + 1).is_multiple_of(step);
+    let mixture = Mixture::read(config, sizes)?;
 
     // Where it is off, the saved length is no size: transformers 5 writes 0 (`Qwen2MoeConfig.__post_init__`).
     let window = if config.flag("use_sliding_window", false)? {
@@ -99,14 +98,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         let norm = |name: &'static str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.hidden));
         let options = AttendOptions { window: window.filter(|_| windowed(i)), ..plain };
         let self_attn = Attend::new(&scope.child("self_attn"), &options, core.clone(), norms);
-        let mlp = scope.child("mlp");
         Some(Box::new(PreNormLayer {
             self_attn,
-            mlp: if sparse(i) {
-                FeedForward::Sparse(Box::new(SparseMoeBlock::new(&mlp, &sizes)?))
-            } else {
-                FeedForward::Gated(Box::new(GatedMlp::new(&mlp, heads.hidden, intermediate, act, false)?))
-            },
+            mlp: mixture.feed_forward(&scope.child("mlp"), i, intermediate)?,
             input_layernorm: norm("input_layernorm"),
             post_attention_layernorm: norm("post_attention_layernorm"),
             windowed: windowed(i),

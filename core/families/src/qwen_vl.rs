@@ -12,8 +12,9 @@ use super::config::Config;
 use super::decoder::{AngleTables, Decoder, Layer, Masks, Parts, Turns, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
+use super::mixture::Mixture;
 use super::pre_norm::{FeedForward, PreNormLayer};
-use super::sparse::{self, BlockSizes, SparseMoeBlock};
+use super::sparse::{self, BlockSizes};
 use super::vision_tower::{Tower, VisionTower};
 use super::{Model, Plan, causal_lm};
 
@@ -78,7 +79,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let act = text.text("hidden_act", "silu")?;
     let intermediate = text.size("intermediate_size", defaults.intermediate)?;
     let count = text.layers("num_hidden_layers", defaults.layers)?;
-    let sparse = if mixture { Some(Mixture::read(&text, heads.hidden, act)?) } else { None };
+    let sparse = if mixture { Some(mixture_of(&text, heads.hidden, act)?) } else { None };
     let window = if second && text.flag("use_sliding_window", false)? {
         let default = (!text.mentions("sliding_window")).then_some(4096);
         text.optional_size("sliding_window")?.or(default)
@@ -116,10 +117,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         Some(Box::new(PreNormLayer {
             self_attn,
             mlp: match &sparse {
-                Some(sparse) if sparse.is_in(i) => {
-                    FeedForward::Sparse(Box::new(SparseMoeBlock::new(&mlp, &sparse.block)?))
-                }
-                _ => FeedForward::Gated(Box::new(GatedMlp::new(&mlp, heads.hidden, intermediate, act, false)?)),
+                Some(mixture) => mixture.feed_forward(&mlp, i, intermediate)?,
+                None => FeedForward::Gated(Box::new(GatedMlp::new(&mlp, heads.hidden, intermediate, act, false)?)),
             },
             input_layernorm: norm("input_layernorm"),
             post_attention_layernorm: norm("post_attention_layernorm"),
@@ -171,34 +170,20 @@ fn axes(text: &Config<'_>, defaults: &Defaults, rotary: u64) -> Result<Axes> {
 }
 
 /// What `Qwen3VLMoeTextConfig` says of its experts.
-struct Mixture<'c> {
-    block: BlockSizes<'c>,
-    step: u64,
-    dense: Vec<u64>,
-}
-
-impl<'c> Mixture<'c> {
-    fn read(text: &Config<'c>, hidden: u64, act: &'c str) -> Result<Self> {
-        sparse::refuse(text)?;
-        // `attribute_map`: what is saved has the second name.
-        let key = if text.has("num_local_experts") { "num_local_experts" } else { "num_experts" };
-        let count = sparse::experts(text, key, 60)?;
-        let block = BlockSizes {
-            hidden,
-            intermediate: text.size("moe_intermediate_size", 1408)?,
-            shared: None,
-            count,
-            top_k: sparse::chosen(text, 4, count)?,
-            scores: Scores::Cast { normalised: true },
-            experts_first: true,
-            act,
-        };
-        let dense = text.counts("mlp_only_layers").unwrap_or_default();
-        Ok(Self { block, step: text.size("decoder_sparse_step", 1)?, dense })
-    }
-
-    /// Whether layer `i` has them.
-    fn is_in(&self, i: u64) -> bool {
-        !self.dense.contains(&i) && (i + 1).is_multiple_of(self.step)
-    }
+fn mixture_of<'c>(text: &Config<'c>, hidden: u64, act: &'c str) -> Result<Mixture<'c>> {
+    sparse::refuse(text)?;
+    // `attribute_map`: what is saved has the second name.
+    let key = if text.has("num_local_experts") { "num_local_experts" } else { "num_experts" };
+    let count = sparse::experts(text, key, 60)?;
+    let block = BlockSizes {
+        hidden,
+        intermediate: text.size("moe_intermediate_size", 1408)?,
+        shared: None,
+        count,
+        top_k: sparse::chosen(text, 4, count)?,
+        scores: Scores::Cast { normalised: true },
+        experts_first: true,
+        act,
+    };
+    Mixture::read(text, block)
 }
