@@ -48,6 +48,15 @@ pub struct Budget {
     pub target: Option<f64>,
 }
 
+/// What is recomputed of a model whose layers are not all recomputed whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recomputed {
+    /// Of every so many layers the last.
+    Every(u64),
+    /// Of every layer what takes no time.
+    Cheap,
+}
+
 /// What was said, and what the tool that was told makes of the rest. `None`: nobody said.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Draft {
@@ -87,6 +96,8 @@ pub struct Draft {
     pub prepare_kbit: Option<bool>,
     /// Whether layers are recomputed.
     pub checkpointing: Option<bool>,
+    /// Where they are, which part of it all, if not everything.
+    pub recomputed: Option<Recomputed>,
     /// The optimizer.
     pub optimizer: Option<Optimizer>,
     /// Which of its implementations.

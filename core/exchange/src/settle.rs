@@ -7,7 +7,7 @@ use plimsoll_scenario::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::draft::{Draft, Dtype, Stage3, Targets};
+use crate::draft::{Draft, Dtype, Recomputed, Stage3, Targets};
 use crate::rule::Heard;
 
 /// GiB in bytes.
@@ -132,8 +132,15 @@ fn recipe(draft: &mut Draft, out: &mut Table) {
     }
     out.maybe(at::training::optimizer, draft.optimizer.map(|word| word.as_str()));
     out.maybe(at::training::optimizer_impl, draft.implementation.map(|word| word.as_str()));
-    let checkpointing = |on| if on { Checkpointing::Full } else { Checkpointing::None };
+    let checkpointing = |on: bool| match draft.recomputed {
+        _ if !on => Checkpointing::None,
+        Some(Recomputed::Cheap) => Checkpointing::Selective,
+        Some(Recomputed::Every(_)) | None => Checkpointing::Full,
+    };
     out.maybe(at::training::checkpointing, draft.checkpointing.map(|on| checkpointing(on).as_str()));
+    if let (Some(true), Some(Recomputed::Every(every))) = (draft.checkpointing, draft.recomputed) {
+        out.put(at::training::checkpoint_every, every.into());
+    }
     out.maybe(at::training::attention, draft.attention.map(Attention::as_str));
     out.maybe(at::training::clip_grad_norm, draft.clip);
     let zero = |zeros| if zeros { ZeroGrad::Zero } else { ZeroGrad::SetToNone };

@@ -228,7 +228,7 @@ impl Stack {
     /// A layer with its mask, the encoder's hidden states and their mask.
     fn call(&self, layer: &Rc<Layer>, hidden: &Tensor, given: [Option<&Tensor>; 3]) -> Tensor {
         let [mask, encoded, encoded_mask] = given;
-        if !self.plan.checkpointing {
+        if !hidden.cx().checkpoints(self.plan.checkpointing) {
             return forward(layer, hidden, mask, encoded, encoded_mask);
         }
         // What the layer is given besides is held with the function, as long as the inputs.

@@ -367,7 +367,7 @@ impl Encoder {
             embeds.clone(),
             |_| (),
             |layer, hidden| {
-                if self.plan.checkpointing {
+                if embeds.cx().checkpoints(self.plan.checkpointing) {
                     let layer = Rc::clone(layer);
                     let inputs = std::iter::once(hidden).chain(mask.cloned()).collect();
                     checkpoint(embeds.cx(), inputs, Rc::new(move |inputs| layer.forward(&inputs[0], inputs.get(1))))

@@ -217,7 +217,7 @@ impl BloomForCausalLm {
                 hidden,
                 |_| (),
                 |block, hidden| {
-                    let (next, weights) = if self.plan.checkpointing {
+                    let (next, weights) = if cx.checkpoints(self.plan.checkpointing) {
                         let (block, alibi, causal) = (Rc::clone(block), alibi.clone(), causal.clone());
                         checkpointed(cx, hidden, move |x| block.forward(x, &alibi, causal.as_ref()))
                     } else {

@@ -123,7 +123,7 @@ impl Encoder {
                 embeds.clone(),
                 |_| (),
                 |layer, hidden| {
-                    if self.checkpointing {
+                    if embeds.cx().checkpoints(self.checkpointing) {
                         let (layer, mask) = (Rc::clone(layer), mask.cloned());
                         let function = move |inputs: &[Tensor]| layer.forward(&inputs[0], mask.as_ref());
                         checkpoint(embeds.cx(), vec![hidden], Rc::new(function))

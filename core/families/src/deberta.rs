@@ -185,14 +185,16 @@ impl Encoder {
             let mut all = vec![embeds.clone()];
             let mut hidden = embeds.clone();
             for (i, layer) in self.layers.iter().enumerate() {
-                hidden = if self.plan.checkpointing {
-                    let (layer, relative) = (Rc::clone(layer), shared.relative.clone());
-                    let inputs = vec![hidden, shared.mask.clone()];
-                    let run = move |inputs: &[Tensor]| layer.forward(&inputs[0], &inputs[1], relative.as_ref());
-                    checkpoint(cx, inputs, Rc::new(run))
-                } else {
-                    layer.forward(&hidden, &shared.mask, shared.relative.as_ref())
-                };
+                hidden = cx.as_layer(i, || {
+                    if cx.checkpoints(self.plan.checkpointing) {
+                        let (layer, relative) = (Rc::clone(layer), shared.relative.clone());
+                        let inputs = vec![hidden, shared.mask.clone()];
+                        let run = move |inputs: &[Tensor]| layer.forward(&inputs[0], &inputs[1], relative.as_ref());
+                        checkpoint(cx, inputs, Rc::new(run))
+                    } else {
+                        layer.forward(&hidden, &shared.mask, shared.relative.as_ref())
+                    }
+                });
                 if let Some(conv) = self.conv.as_ref().filter(|_| i == 0) {
                     hidden = conv.forward(&embeds, &hidden, given);
                 }

@@ -330,7 +330,7 @@ impl Decoder {
 
 /// One layer, in a checkpoint of its own where the plan says so.
 fn run_layer(cx: &Rc<Context>, plan: &Plan, layer: &Rc<Box<dyn Layer>>, hidden: Tensor, keywords: &Keywords) -> Tensor {
-    if plan.checkpointing {
+    if cx.checkpoints(plan.checkpointing) {
         let (layer, keywords) = (Rc::clone(layer), keywords.clone());
         checkpoint(cx, vec![hidden], Rc::new(move |inputs| layer.forward(&inputs[0], &keywords)))
     } else {

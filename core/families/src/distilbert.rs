@@ -245,7 +245,7 @@ impl DistilBert {
                 embeds.clone(),
                 |_| (),
                 |layer, hidden| {
-                    if self.plan.checkpointing {
+                    if self.cx.checkpoints(self.plan.checkpointing) {
                         let layer = Rc::clone(layer);
                         let inputs = std::iter::once(hidden).chain(mask.clone()).collect();
                         checkpoint(&self.cx, inputs, Rc::new(move |inputs| layer.forward(&inputs[0], inputs.get(1))))

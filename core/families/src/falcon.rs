@@ -436,7 +436,7 @@ impl DecoderOnly for Falcon {
                 hidden,
                 |_| (),
                 |block, hidden| {
-                    let (next, weights) = if self.plan.checkpointing {
+                    let (next, weights) = if cx.checkpoints(self.plan.checkpointing) {
                         let (block, keywords) = (Rc::clone(block), keywords.clone());
                         let (next, weights) = checkpointed(cx, hidden, move |x| block.forward(x, &keywords));
                         (next, weights.flatten())

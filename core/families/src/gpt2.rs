@@ -254,7 +254,7 @@ impl DecoderOnly for LmHeadModel {
                 hidden,
                 |_| (),
                 |block, hidden| {
-                    if self.plan.checkpointing {
+                    if cx.checkpoints(self.plan.checkpointing) {
                         // Keyword arguments are captured with the function.
                         let (block, _position_ids) = (Rc::clone(block), position_ids.clone());
                         // The mask is a positional argument here, and so one of the checkpoint's inputs.

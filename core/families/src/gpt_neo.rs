@@ -224,7 +224,7 @@ impl DecoderOnly for GptNeoForCausalLm {
                 hidden,
                 |_| (),
                 |block, hidden| {
-                    let (next, weights) = if self.plan.checkpointing {
+                    let (next, weights) = if cx.checkpoints(self.plan.checkpointing) {
                         let (block, mask) = (Rc::clone(block), mask.clone());
                         checkpointed(cx, hidden, move |x| block.forward(x, mask.as_ref()))
                     } else {

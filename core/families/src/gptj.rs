@@ -258,7 +258,7 @@ impl DecoderOnly for GptjForCausalLm {
                 hidden,
                 |_| (),
                 |block, hidden| {
-                    let (next, weights) = if self.plan.checkpointing {
+                    let (next, weights) = if cx.checkpoints(self.plan.checkpointing) {
                         let (block, mask, captured) = (Rc::clone(block), mask.clone(), position_ids.clone());
                         checkpointed(cx, hidden, move |x| {
                             let _captured = &captured;

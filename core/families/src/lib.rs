@@ -201,11 +201,12 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules, shards: Op
     let training = &scenario.training;
     let family = scenario.estimated()?;
     cx.set_loss_rules(loss::rules(scenario, family));
+    cx.set_checkpoints(training.checkpoint_every, training.checkpointing == Checkpointing::Selective);
     let plan = Plan {
         input: scenario.input.clone(),
         task: scenario.model.task,
         attention: training.attention,
-        checkpointing: training.checkpointing == Checkpointing::Full,
+        checkpointing: training.checkpointing != Checkpointing::None,
         use_cache: training.use_cache,
         published: training.trainer == Trainer::NanoGpt,
         adapters: training.lora.is_some(),

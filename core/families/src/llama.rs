@@ -388,7 +388,7 @@ impl DecoderOnly for CausalLm {
                 |layer| layer.windowed,
                 |layer, hidden| {
                     let masks = if layer.windowed { &windowed } else { &full };
-                    if self.plan.checkpointing {
+                    if cx.checkpoints(self.plan.checkpointing) {
                         let (layer, masks) = (Rc::clone(layer), masks.clone());
                         checkpoint(cx, vec![hidden], Rc::new(move |inputs| layer.forward(&inputs[0], &masks)))
                     } else {

@@ -305,7 +305,7 @@ impl ModernBert {
             let near = shared(&self.sliding_rotary, near);
             hidden = self.layers.run(cx, hidden, Layer::kind, |layer, hidden| {
                 let Some(shared) = (if layer.sliding { &near } else { &full }) else { return hidden };
-                if self.plan.checkpointing {
+                if cx.checkpoints(self.plan.checkpointing) {
                     let (layer, shared) = (Rc::clone(layer), shared.clone());
                     checkpoint(cx, vec![hidden], Rc::new(move |inputs| layer.forward(&inputs[0], &shared)))
                 } else {

@@ -287,7 +287,7 @@ impl DecoderOnly for OptForCausalLm {
                 hidden,
                 |_| (),
                 |layer, hidden| {
-                    if self.plan.checkpointing {
+                    if cx.checkpoints(self.plan.checkpointing) {
                         let (layer, mask, _position_ids) = (Rc::clone(layer), causal.clone(), position_ids.clone());
                         checkpoint(
                             cx,

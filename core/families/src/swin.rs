@@ -110,13 +110,15 @@ impl Stage {
         cx.within(self.module, || {
             let mut hidden = x.clone();
             let mut last_weights = None;
-            for block in &self.blocks {
-                let mut outputs = if self.checkpointing {
-                    let block = Rc::clone(block);
-                    checkpoint_all(cx, vec![hidden.clone()], Rc::new(move |inputs| block.forward(&inputs[0], side)))
-                } else {
-                    block.forward(&hidden, side)
-                };
+            for (i, block) in self.blocks.iter().enumerate() {
+                let mut outputs = cx.as_layer(i, || {
+                    if cx.checkpoints(self.checkpointing) {
+                        let block = Rc::clone(block);
+                        checkpoint_all(cx, vec![hidden.clone()], Rc::new(move |inputs| block.forward(&inputs[0], side)))
+                    } else {
+                        block.forward(&hidden, side)
+                    }
+                });
                 last_weights = outputs.drain(1..).next();
                 hidden = outputs.pop().unwrap_or(hidden);
             }
@@ -237,13 +239,15 @@ impl ForImageClassification {
         let mut hidden = embedded.clone();
         // What the names beside the hidden states hold until the next stage has run.
         let mut unused = Vec::new();
-        for stage in &self.stages {
-            let mut outputs = if self.checkpointing {
-                let stage = Rc::clone(stage);
-                checkpoint_all(cx, vec![hidden.clone()], Rc::new(move |inputs| stage.forward(&inputs[0], side)))
-            } else {
-                stage.forward(&hidden, side)
-            };
+        for (i, stage) in self.stages.iter().enumerate() {
+            let mut outputs = cx.as_layer(i, || {
+                if cx.checkpoints(self.checkpointing) {
+                    let stage = Rc::clone(stage);
+                    checkpoint_all(cx, vec![hidden.clone()], Rc::new(move |inputs| stage.forward(&inputs[0], side)))
+                } else {
+                    stage.forward(&hidden, side)
+                }
+            });
             unused = outputs.drain(1..).collect();
             hidden = outputs.pop().unwrap_or(hidden);
             side = side.div_ceil(2);

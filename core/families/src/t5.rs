@@ -329,7 +329,7 @@ impl Stack {
     }
 
     fn call(&self, block: &Rc<Block>, hidden: &Tensor, given: &Given) -> Vec<Tensor> {
-        if !self.plan.checkpointing {
+        if !hidden.cx().checkpoints(self.plan.checkpointing) {
             return block.forward(hidden, given);
         }
         let present = given.each_ref().map(Option::is_some);

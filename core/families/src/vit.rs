@@ -351,7 +351,7 @@ impl ForImageClassification {
                 embeddings.clone(),
                 |_| (),
                 |layer, hidden| {
-                    if self.checkpointing {
+                    if cx.checkpoints(self.checkpointing) {
                         let layer = Rc::clone(layer);
                         checkpoint(cx, vec![hidden], Rc::new(move |inputs| layer.forward(&inputs[0])))
                     } else {

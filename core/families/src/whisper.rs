@@ -54,7 +54,7 @@ fn call(
     encoded: Option<&Tensor>,
     checkpointing: bool,
 ) -> Tensor {
-    if !checkpointing {
+    if !hidden.cx().checkpoints(checkpointing) {
         return forward(layer, hidden, mask, encoded);
     }
     let (layer, mask, encoded) = (Rc::clone(layer), mask.cloned(), encoded.cloned());

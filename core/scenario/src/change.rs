@@ -109,6 +109,7 @@ impl Change {
                 training.checkpointing = *checkpointing;
                 if *checkpointing == Checkpointing::None {
                     training.checkpoint_modules.clear();
+                    training.checkpoint_every = 1;
                 }
             }
             Self::Optimizer(optimizer) => training.optimizer = *optimizer,

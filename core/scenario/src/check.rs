@@ -25,6 +25,7 @@ impl Scenario {
         }
         self.in_mode()?;
         self.named_modules()?;
+        self.chosen_layers()?;
         self.runs()?;
         self.training.quantized()?;
         self.training.base()?;
@@ -62,6 +63,22 @@ impl Scenario {
         Err(Error::new(at::training::checkpoint_modules, problem, hint))
     }
 
+    /// Refuses a choice of layers where none is checkpointed, and where the model's own layers are not known.
+    fn chosen_layers(&self) -> Result<()> {
+        let training = &self.training;
+        let (problem, hint) = match (training.checkpoint_every, &self.model.source) {
+            (1, _) => return Ok(()),
+            (_, ModelSource::Hull(_)) => {
+                ("a recording is checkpointed by the names of its modules", "name them in training.checkpoint_modules")
+            }
+            _ if training.checkpointing == Checkpointing::None => {
+                ("nothing is checkpointed", "use checkpointing = \"full\" beside it, or leave it out")
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::new(at::training::checkpoint_every, problem, hint))
+    }
+
     /// Refuses what these versions of the software do not have.
     fn runs(&self) -> Result<()> {
         let (optimizer, given) = (self.training.optimizer, self.training.optimizer_impl);
@@ -96,6 +113,13 @@ impl Scenario {
                     self.software.transformers
                 ),
                 format!("use eager, or transformers {} or later", since.since),
+            ));
+        }
+        if self.training.checkpointing == Checkpointing::Selective && !software.has(&rules::SELECTIVE_CHECKPOINTS) {
+            return Err(Error::new(
+                at::training::checkpointing,
+                format!("PyTorch {} has no create_selective_checkpoint_contexts", self.software.torch),
+                format!("use full, or torch {} or later", rules::SELECTIVE_CHECKPOINTS.since),
             ));
         }
         if self.training.attention == Attention::Sdpa && !software.has(&rules::SDPA) {

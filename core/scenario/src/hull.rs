@@ -332,6 +332,13 @@ pub(crate) fn check(scenario: &Scenario, model: &HullModel) -> Result<()> {
         let hint = "leave it out: which tensors the loop would hold is not recorded yet";
         return another(at::training::keep_outputs, "holding the outputs", hint);
     }
+    if training.checkpointing == Checkpointing::Selective {
+        return Err(Error::new(
+            at::training::checkpointing,
+            "which operators of a recording keep their results is not estimated",
+            "use full, or run the script with plimsoll rehearse",
+        ));
+    }
     if training.compile && training.checkpointing != Checkpointing::None {
         let hint = "leave one of the two out, or run the script with plimsoll rehearse";
         let problem = "what torch.compile makes of a checkpointed model is not recorded: it decides itself what is computed again";

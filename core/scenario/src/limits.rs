@@ -30,6 +30,9 @@ pub const IMAGE: u64 = 1 << 14;
 /// Most micro-batches in one optimizer step.
 pub const ACCUMULATION: u64 = 1 << 20;
 
+/// Most layers of a stack.
+pub const LAYERS: u64 = 1 << 16;
+
 /// Most cards that train together.
 pub const CARDS: u64 = 1 << 16;
 

@@ -209,6 +209,10 @@ words!(
         None = "none" as "off",
         /// Each layer keeps its input only and is recomputed in backward (non-reentrant).
         Full = "full" as "every layer",
+        /// As `full`, but the results of what takes time (products, attention, convolutions) are kept instead of computed
+        /// again, of products of two matrices every other one: torchtitan's `selective` with `op`, by
+        /// `create_selective_checkpoint_contexts`.
+        Selective = "selective" as "every layer, selective",
     }
 );
 

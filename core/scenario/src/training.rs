@@ -62,6 +62,18 @@ levers! {
             only: Some(Mode::Train),
             near: Near::unlike(3.0),
         }
+        /// Of the layers of a stack every so many-th is checkpointed, where layers are: 2 keeps every other one whole
+        /// (`selective_ac_option = "2"` of torchtitan).
+        pub checkpoint_every: u64 = 1 => {
+            link: "checkpoint_every",
+            kind: Kind::Count { most: limits::LAYERS },
+            label: "Checkpointed layers",
+            help: "Every so many-th layer is checkpointed; the others keep all",
+            group: Group::Recipe,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            near: Near::octaves(0.5, 1.0),
+        }
         /// Which modules of a hull are checkpointed, by name; `*` stands for whatever is between two dots (`layers.*`). Where
         /// nothing is said, what the model's own switch checkpoints, or its blocks that repeat.
         pub checkpoint_modules: Vec<String> = Vec::new() => {

@@ -119,8 +119,8 @@ def made(scenario, config, packages, where):
             dtype = torch.float32 if worker.prepared(training) else dtype
         if training.get("lora") is not None:
             model = worker.add_adapters(model, scenario, packages["peft"])
-    if training["checkpointing"] == "full":
-        worker.enable_checkpointing(model, training.get("lora") is not None)
+    if training["checkpointing"] != "none":
+        worker.enable_checkpointing(model, training)
     model.train()
     if quantized:
         model.to("cuda")

@@ -36,6 +36,7 @@ pub const ALL: &[Rule] = &[
     FLASH_2,
     FLASH_STATE,
     FLASH_TWICE,
+    SELECTIVE_CHECKPOINTS,
     EFFICIENT_STATE,
     CUDNN_FIRST,
     CUDNN_FROM_9_15,
@@ -169,6 +170,14 @@ pub const FLASH_TWICE: Rule = torch(
     5,
     "flash attention counts two blocks on every multiprocessor when it shares out keys; before, one",
     "set_params_splitkv in aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp; PyTorch 2.4.1, 2.5.1 and 2.11.0 on a hollow L4",
+);
+
+/// Selective checkpoints.
+pub const SELECTIVE_CHECKPOINTS: Rule = torch(
+    2,
+    5,
+    "there is create_selective_checkpoint_contexts: checkpoints can keep what some operators make",
+    "torch/utils/checkpoint.py of the wheels 2.4.0 and 2.5.0",
 );
 
 /// Where the memory-efficient kernel keeps its seed.

@@ -5,7 +5,7 @@ use plimsoll_scenario::{
 };
 use serde_json::Value;
 
-use crate::draft::{Draft, Dtype, Targets};
+use crate::draft::{Draft, Dtype, Recomputed, Targets};
 use crate::rule::{Does, Heard, Rule, count, flag, names, number};
 
 /// A row.
@@ -121,6 +121,31 @@ pub fn clip(draft: &mut Draft, value: &Value) -> Heard {
             Heard::Taken
         }
         None => Heard::wrong("a number"),
+    }
+}
+
+/// `selective_ac_option` of torchtitan, `ac_option` of torchtune: a number of layers, of which one is recomputed, or `op`.
+pub fn recomputed(draft: &mut Draft, value: &Value) -> Heard {
+    draft.recomputed = match (value.as_str(), count(value)) {
+        (Some("op"), _) => Some(Recomputed::Cheap),
+        (_, Some(every @ 1..)) => Some(Recomputed::Every(every)),
+        _ => return Heard::wrong("op, or a number of layers"),
+    };
+    Heard::Taken
+}
+
+/// The name that we give to the policy of torchtitan where we write it down.
+pub const KEEPS: &str = "keep_selected";
+
+/// `context_fn` of a checkpoint: what it keeps is known of our own alone.
+pub fn keeps(draft: &mut Draft, value: &Value) -> Heard {
+    match value.as_str() {
+        Some(KEEPS) => {
+            draft.recomputed = Some(Recomputed::Cheap);
+            Heard::Taken
+        }
+        Some(_) => Heard::Beyond("which operators it keeps is not known: what is recomputed is estimated whole".into()),
+        None => Heard::wrong("a function"),
     }
 }
 

@@ -4,6 +4,7 @@ mod accelerate;
 mod axolotl;
 mod budget;
 mod common;
+pub use common::KEEPS;
 mod deepspeed;
 mod fsdp;
 mod launcher;
@@ -254,7 +255,10 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect {
         name: "checkpointing",
         defaults: plain::checkpointing,
-        keys: &[&[common::row("gradient_checkpointing_kwargs.*", crate::rule::Does::Free)]],
+        keys: &[&[
+            common::row("gradient_checkpointing_kwargs.context_fn", crate::rule::Does::By(common::keeps)),
+            common::row("gradient_checkpointing_kwargs.*", crate::rule::Does::Free),
+        ]],
         calls: &["gradient_checkpointing_enable"],
         ..NONE
     },

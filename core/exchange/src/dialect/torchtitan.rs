@@ -4,20 +4,22 @@
 use plimsoll_scenario::{OptimizerImpl, ParallelStrategy, PolicyDtype, Wrap};
 use serde_json::Value;
 
-use super::common::{clip, optimizer_class, param_dtype, reduce_dtype, reshard, row, weights};
-use crate::draft::{Draft, Dtype};
+use super::common::{clip, optimizer_class, param_dtype, recomputed, reduce_dtype, reshard, row, weights};
+use crate::draft::{Draft, Dtype, Recomputed};
 use crate::rule::{Does, Heard, Rule, count};
 
 use Does::{Beyond, By, Count, Degree, Flag, Free};
 
 /// torchtitan v0.2's `config/job_config.py`: batch 8 of 2048 tokens, float32 weights gathered in bfloat16 and reduced in float32,
-/// fused AdamW, the norm clipped at 1.
+/// fused AdamW, the norm clipped at 1, every other layer recomputed.
 pub fn defaults(draft: &mut Draft) {
     draft.batch = Some(8);
     draft.seq = Some(2048);
     draft.weights = Some(Dtype::Float32);
     draft.bf16 = Some(false);
     draft.implementation = Some(OptimizerImpl::Fused);
+    draft.checkpointing = Some(true);
+    draft.recomputed = Some(Recomputed::Every(2));
     draft.clip = Some(true);
     draft.adapters = Some(false);
     draft.strategy = Some(ParallelStrategy::Fsdp2);
@@ -55,11 +57,13 @@ fn tokens(draft: &mut Draft, value: &Value) -> Heard {
     Heard::Taken
 }
 
+/// `selective` leaves it at which part of it all: `selective_ac_option`, which stands behind it.
 fn recompute(draft: &mut Draft, value: &Value) -> Heard {
     match value.as_str() {
-        Some("full") => draft.checkpointing = Some(true),
+        Some("full") => (draft.checkpointing, draft.recomputed) = (Some(true), None),
+        Some("selective") => draft.checkpointing = Some(true),
         Some("none") => draft.checkpointing = Some(false),
-        Some(other) => return Heard::Beyond(format!("{other} is not estimated: nothing is recomputed, or say full")),
+        Some(other) => return Heard::Beyond(format!("{other} is not estimated: say full, selective or none")),
         None => return Heard::wrong("full, none or selective"),
     }
     Heard::Taken
@@ -102,6 +106,7 @@ pub const RULES: &[Rule] = &[
     row("optimizer.early_step_in_backward", Beyond("the optimizer is estimated after backward")),
     row("optimizer.*", Free),
     row("activation_checkpoint.mode", By(recompute)),
+    row("activation_checkpoint.selective_ac_option", By(recomputed)),
     row("activation_checkpoint.*", Free),
     // All cards that are left, which is what their number says.
     row("parallelism.data_parallel_shard_degree", Free),

@@ -3,7 +3,7 @@
 use plimsoll_scenario::LossImpl;
 use serde_json::Value;
 
-use super::common::{clip, fused, optimizer_class, quant_type, rank, row, weights};
+use super::common::{clip, fused, optimizer_class, quant_type, rank, recomputed, row, weights};
 use crate::draft::{Draft, Dtype, Targets};
 use crate::rule::{Does, Heard, Rule, flag, names};
 
@@ -16,6 +16,17 @@ pub fn defaults(draft: &mut Draft) {
     draft.clip = Some(false);
     draft.adapters = Some(false);
     draft.remark("torchtune's own modules are estimated as transformers' of the same model");
+}
+
+/// `apply_selective_activation_checkpointing`: `ac_option` says which part of it all.
+fn recompute(draft: &mut Draft, value: &Value) -> Heard {
+    match value.as_str() {
+        Some("full") => (draft.checkpointing, draft.recomputed) = (Some(true), None),
+        Some("selective") => draft.checkpointing = Some(true),
+        Some("none") => {}
+        _ => return Heard::wrong("full, none or selective"),
+    }
+    Heard::Taken
 }
 
 /// `torchtune.models.llama3_1.qlora_llama3_1_8b`.
@@ -111,6 +122,8 @@ pub const RULES: &[Rule] = &[
     row("gradient_accumulation_steps", Count(|d| &mut d.accumulation)),
     row("dtype", By(weights)),
     row("enable_activation_checkpointing", Flag(|d| &mut d.checkpointing)),
+    row("ac_mode", By(recompute)),
+    row("ac_option", By(recomputed)),
     row("enable_activation_offloading", Beyond("activations are estimated on the card")),
     row("optimizer._component_", By(optimizer_class)),
     row("optimizer.fused", By(fused)),

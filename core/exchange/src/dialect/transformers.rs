@@ -5,7 +5,8 @@ use plimsoll_scenario::{LossImpl, Optimizer, OptimizerImpl, ParallelStrategy};
 use serde_json::Value;
 
 use super::common::{
-    attention, clip, compute_dtype, liger, model, optim, quant_storage, quant_type, rank, row, save, targets, weights,
+    attention, clip, compute_dtype, keeps, liger, model, optim, quant_storage, quant_type, rank, row, save, targets,
+    weights,
 };
 use crate::draft::Draft;
 use crate::rule::{Does, Heard, Rule, flag};
@@ -181,6 +182,7 @@ pub const ARGUMENTS: &[Rule] = &[
     row("fsdp", By(fsdp)),
     row("deepspeed", By(deepspeed)),
     row("gradient_checkpointing_kwargs.use_reentrant", Free),
+    row("gradient_checkpointing_kwargs.context_fn", By(keeps)),
     row("activation_offloading", Beyond("activations are estimated on the card")),
     row("padding_free", Beyond("padded samples are estimated")),
     row("auto_find_batch_size", Beyond("the batch that is given is estimated")),

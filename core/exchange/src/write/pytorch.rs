@@ -11,6 +11,31 @@ use plimsoll_scenario::{
 
 use super::parts;
 use super::trainer::python;
+use crate::dialect::KEEPS;
+
+/// What a selective checkpoint keeps, as the probe's worker has it; named as [`KEEPS`] says.
+const KEEP_SELECTED: &str = "\
+def keep_selected():
+    \"\"\"Layers are computed again in backward, but for what takes time; of products of two matrices every other one is kept.\"\"\"
+    from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+    names = \"mm addmm bmm convolution convolution_backward _scaled_mm max topk\".split()
+    names += [f\"_scaled_dot_product_{kernel}_attention\" for kernel in (\"flash\", \"efficient\", \"cudnn\")]
+    names += [\"_flash_attention_forward\", \"_efficient_attention_forward\"]
+    kept = {getattr(torch.ops.aten, name).default for name in names if hasattr(torch.ops.aten, name)}
+    products = {False: 0, True: 0}
+
+    def policy(context, op, *args, **kwargs):
+        if op is torch.ops.aten.mm.default:
+            products[context.is_recompute] += 1
+            if products[context.is_recompute] % 2 == 0:
+                return CheckpointPolicy.PREFER_RECOMPUTE
+        return CheckpointPolicy.MUST_SAVE if op in kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)
+
+
+";
 
 /// The script.
 pub fn write(scenario: &Scenario) -> Result<String> {
@@ -36,6 +61,9 @@ pub fn write(scenario: &Scenario) -> Result<String> {
     }
     let _ = writeln!(out, "WEIGHTS = torch.{}", parts::weights(scenario));
     out.push_str("DEVICE = torch.device(\"cuda\" if torch.cuda.is_available() else \"cpu\")\n\n");
+    if training.checkpointing == Checkpointing::Selective {
+        out.push_str(KEEP_SELECTED);
+    }
     out.push_str(&model(scenario, class));
     out.push_str(&optimizer(scenario)?);
     out.push_str(&steps(scenario));
@@ -112,12 +140,12 @@ fn model(scenario: &Scenario, class: &str) -> String {
             "model = {class}.from_pretrained(MODEL, dtype=WEIGHTS, attn_implementation=\"{attention}\").to(DEVICE)"
         );
     }
-    let full = training.checkpointing == Checkpointing::Full;
+    let checkpointed = training.checkpointing != Checkpointing::None;
     if quantized && training.prepare_kbit {
         let _ = writeln!(
             out,
             "model = prepare_model_for_kbit_training(model, use_gradient_checkpointing={})",
-            python(full)
+            python(checkpointed)
         );
     }
     if let Some(lora) = &training.lora {
@@ -133,11 +161,19 @@ fn model(scenario: &Scenario, class: &str) -> String {
         let flag = if lora.autocast_adapter_dtype { "" } else { ", autocast_adapter_dtype=False" };
         let _ = writeln!(out, "model = get_peft_model(model, LoraConfig({line}){flag})");
     }
-    if full {
+    if checkpointed {
         if training.lora.is_some() && !quantized {
             out.push_str("model.enable_input_require_grads()\n");
         }
-        out.push_str("model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={\"use_reentrant\": False})\n");
+        let keeps = if training.checkpointing == Checkpointing::Selective {
+            format!(", \"context_fn\": {KEEPS}")
+        } else {
+            String::new()
+        };
+        let _ = writeln!(
+            out,
+            "model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={{\"use_reentrant\": False{keeps}}})"
+        );
     }
     out.push_str("model.config.use_cache = False\nmodel.train()\n");
     out.push_str("parameters = [p for p in model.parameters() if p.requires_grad]\n");

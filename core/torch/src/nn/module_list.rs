@@ -82,7 +82,8 @@ impl<T> ModuleList<T> {
         kind: impl Fn(&T) -> K,
         mut step: impl FnMut(&Rc<T>, Tensor) -> Tensor,
     ) -> Tensor {
-        let kinds: Vec<K> = self.items.iter().map(|item| kind(item)).collect();
+        let kinds: Vec<(K, bool)> =
+            self.items.iter().enumerate().map(|(i, item)| (kind(item), cx.is_checkpointed(i))).collect();
         let mut hidden = hidden;
         let mut at = 0;
         while at < self.items.len() && !cx.exhausted() {
@@ -90,9 +91,9 @@ impl<T> ModuleList<T> {
             let units = (0..count).map(|unit| self.unit(at + unit * pattern..at + (unit + 1) * pattern)).collect();
             hidden = run_units(cx, units, hidden, |unit, hidden| {
                 let first = at + unit * pattern;
-                self.items[first..first + pattern]
-                    .iter()
-                    .fold(hidden, |hidden, item| if cx.exhausted() { hidden } else { step(item, hidden) })
+                (first..first + pattern).fold(hidden, |hidden, i| {
+                    if cx.exhausted() { hidden } else { cx.as_layer(i, || step(&self.items[i], hidden)) }
+                })
             });
             at += pattern * count;
         }

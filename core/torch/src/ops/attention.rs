@@ -192,34 +192,38 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
     let saved_mask = mask.map_or(Saved::Nothing, |m| tape.save(m));
     let saved = [tape.save(k), tape.save(q), tape.save(v)];
     let (scores, outputs) = (product_flops(q, k, q.size(-1)), product_flops(q, k, v.size(-1)));
-    let mut launch = cx.launch(op, &inputs).flops(scores.saturating_add(outputs));
     let backward_flops = scores.saturating_mul(3).saturating_add(outputs.saturating_mul(2));
-    // cuDNN's is made before its output (`_cudnn_attention_forward` in attention.cu); the fake tensors of the reference rows
-    // have it afterwards.
-    let early = (kernel == Kernel::Cudnn && cx.machine().kernels.is_counted())
-        .then(|| random_state(cx, &mut launch, kernel, drops));
-    let mut out = launch.make(layout(kernel, q, v.size(-1)), q.dtype());
-    let rows = match kernel {
-        Kernel::Cudnn => Geometry::contiguous(&[b, h, s, 1]),
-        Kernel::Flash => Geometry::contiguous(&[b, h, s]),
-        // Only where one of them wants a gradient (`should_compute_logsumexp` in attention.cpp): with adapters behind it
-        // the first layer's does not.
-        Kernel::Efficient if !wanted => Geometry::contiguous(&[b, h, 0]),
-        Kernel::Efficient | Kernel::Math => Geometry::contiguous(&[b, h, s.next_multiple_of(32)]),
-    };
-    let logsumexp = launch.make(rows, DType::Float32);
-    if kernel == Kernel::Efficient {
-        drop(inside::attention_forward(cx, op, [b, s, h, v.size(-1)], q.dtype()));
-    }
     let sizes =
         inside::Sizes { batch: b, heads: h, kv_heads: k.size(1), queries: s, keys: k.size(2), head: q.size(-1) };
-    let shared = if kernel == Kernel::Flash && !drops { inside::shared_keys(cx, op, sizes) } else { None };
-    let random = early.unwrap_or_else(|| random_state(cx, &mut launch, kernel, drops));
-    drop((launch, shared));
+    let mut results = cx.kept(op, || {
+        let mut launch = cx.launch(op, &inputs).flops(scores.saturating_add(outputs));
+        // cuDNN's is made before its output (`_cudnn_attention_forward` in attention.cu); the fake tensors of the reference
+        // rows have it afterwards.
+        let early = (kernel == Kernel::Cudnn && cx.machine().kernels.is_counted())
+            .then(|| random_state(cx, &mut launch, kernel, drops));
+        let out = launch.make(layout(kernel, q, v.size(-1)), q.dtype());
+        let rows = match kernel {
+            Kernel::Cudnn => Geometry::contiguous(&[b, h, s, 1]),
+            Kernel::Flash => Geometry::contiguous(&[b, h, s]),
+            // Only where one of them wants a gradient (`should_compute_logsumexp` in attention.cpp): with adapters behind it
+            // the first layer's does not.
+            Kernel::Efficient if !wanted => Geometry::contiguous(&[b, h, 0]),
+            Kernel::Efficient | Kernel::Math => Geometry::contiguous(&[b, h, s.next_multiple_of(32)]),
+        };
+        let logsumexp = launch.make(rows, DType::Float32);
+        if kernel == Kernel::Efficient {
+            drop(inside::attention_forward(cx, op, [b, s, h, v.size(-1)], q.dtype()));
+        }
+        let shared = if kernel == Kernel::Flash && !drops { inside::shared_keys(cx, op, sizes) } else { None };
+        let random = early.unwrap_or_else(|| random_state(cx, &mut launch, kernel, drops));
+        drop((launch, shared));
+        [vec![logsumexp, out], random].concat()
+    });
     // The node lets go of them by their names' order, inputs first: the mask, key, query, value, log_sumexp, output
     // (`release_variables` in the generated Functions.cpp).
-    let kept: Vec<Saved> = [&logsumexp, &out].into_iter().chain(&random).map(|t| tape.save(t)).collect();
-    drop((logsumexp, random));
+    let kept: Vec<Saved> = results.iter().map(|t| tape.save(t)).collect();
+    let mut out = results.remove(1);
+    drop(results);
     tape.record([&mut out], move |g| {
         let mask = saved_mask.get();
         let [k, q, v] = [saved[0].unpack(), saved[1].unpack(), saved[2].unpack()];
@@ -310,9 +314,10 @@ fn math(
     let mut scores = matmul_cast(&scaled_q, &scaled_k);
     drop(scaled_k);
     if let Some(mask) = &mask {
-        // `attn.add_(mask)` on real tensors. Under the fake ones of the reference rows PyTorch takes the other branch and
-        // allocates the sum.
-        scores = if cx.machine().kernels.is_counted() { add_in_place(scores, mask) } else { add(&scores, mask) };
+        // `attn.add_(mask)` on real tensors. Under a dispatch mode, such as that of the fake tensors of the reference rows,
+        // PyTorch takes the other branch and allocates the sum.
+        let in_place = cx.machine().kernels.is_counted() && !cx.is_dispatched();
+        scores = if in_place { add_in_place(scores, mask) } else { add(&scores, mask) };
     }
     scores = safe_softmax(&scores);
     if dropout > 0.0 {

@@ -33,17 +33,15 @@ pub fn to_row_major(x: &Tensor, dtype: DType) -> Tensor {
     out
 }
 
-/// An argument of an op on autocast's lower-precision list. The copy of a trainable float32 leaf is made once a region.
+/// An argument of an op on autocast's lower-precision list. The copy of a float32 leaf that wants a gradient is made once a
+/// region (`cached_cast` in `autocast_mode.cpp`): of a weight that is trained, and of an activation that was made a leaf.
 pub fn lower_precision(x: &Tensor) -> Tensor {
     let Some(dtype) = x.cx().autocast_dtype() else { return x.clone() };
     if !x.dtype().is_float() || x.dtype() == dtype {
         return x.clone();
     }
     let cx = x.cx();
-    if !cx.is_parameter(x) {
-        return to(x, dtype);
-    }
-    let cast = || cx.counting_as(Kind::AutocastCopy, || to(x, dtype));
+    let cast = || if cx.is_parameter(x) { cx.counting_as(Kind::AutocastCopy, || to(x, dtype)) } else { to(x, dtype) };
     // Only what is trained is cached, and only the weight itself: a frozen one, or a view, is cast again at every use.
     if x.dtype() != DType::Float32 || !x.requires_grad() || !x.is_leaf() {
         return cast();

@@ -93,10 +93,13 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
     let last = is_channels_last(x.geometry()) || is_channels_last(weight.geometry());
     let sizes = [x.size(0), weight.size(0), window.places(x.size(2)), window.places(x.size(3))];
     let flops = convolution_flops(sizes.iter().product(), &weight);
-    let mut launch = x.cx().launch(Op::Convolution, &inputs).flops(flops);
-    let mut out = launch.make(image(sizes, last), x.dtype());
-    drop(launch);
-    x.cx().convolves(asked(0, &x, &weight, window, last));
+    let mut out = x.cx().kept(Op::Convolution, || {
+        let mut launch = x.cx().launch(Op::Convolution, &inputs).flops(flops);
+        let out = launch.make(image(sizes, last), x.dtype());
+        drop(launch);
+        x.cx().convolves(asked(0, &x, &weight, window, last));
+        out
+    });
     let has_bias = bias.is_some();
     tape.record([&mut out], move |g| {
         let (x, weight) = (saved[0].unpack(), saved[1].unpack());

@@ -22,10 +22,13 @@ pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, p
         x.dims().iter().zip(weight.dims()).skip(2).map(|(&n, &k)| (n + 2 * padding).saturating_sub(k) / stride + 1),
     );
     let flops = convolution_flops(sizes.iter().product(), &weight);
-    let mut launch = x.cx().launch(Op::Convolution, &inputs).flops(flops);
-    let rows = inside::Scratch::contiguous(x.cx(), Op::Convolution, x.geometry(), x.dtype());
-    let mut out = launch.make_sizes(&sizes, x.dtype());
-    drop((rows, launch));
+    let mut out = x.cx().kept(Op::Convolution, || {
+        let mut launch = x.cx().launch(Op::Convolution, &inputs).flops(flops);
+        let rows = inside::Scratch::contiguous(x.cx(), Op::Convolution, x.geometry(), x.dtype());
+        let out = launch.make_sizes(&sizes, x.dtype());
+        drop((rows, launch));
+        out
+    });
     let has_bias = bias.is_some();
     tape.record([&mut out], move |g| {
         let (x, weight) = (saved[0].unpack(), saved[1].unpack());

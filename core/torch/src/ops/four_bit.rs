@@ -135,7 +135,11 @@ pub fn matmul_4bit(x: &Tensor, weight: &FourBit, bias: Option<&Tensor>) -> Tenso
     let mut tape = Tape::new(x.cx(), GradFn::MatMul4BitBackward, &taped);
     let rules = x.cx().machine().rules;
     let mut out = x.cx().no_grad(|| {
-        if rules.has(&rules::FUSED_FOUR_BIT) { gemm_4bit(x, weight, bias) } else { linear_4bit(x, weight, bias) }
+        if rules.has(&rules::FUSED_FOUR_BIT) {
+            x.cx().inside_operator(|| gemm_4bit(x, weight, bias))
+        } else {
+            linear_4bit(x, weight, bias)
+        }
     });
     if !rules.has(&rules::INPUT_LET_GO) {
         tape.keep(x);

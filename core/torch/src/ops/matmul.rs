@@ -36,8 +36,11 @@ fn mm(a: &Tensor, b: &Tensor) -> Tensor {
     let saved_b = tape.save_if(tape.needs(0), b);
     let saved_a = tape.save_if(tape.needs(1), a);
     let flops = linear_flops(a, b.size(1));
-    let mut out = a.cx().launch(Op::Mm, &[a, b]).flops(flops).make_sizes(&[a.size(0), b.size(1)], a.dtype());
-    a.cx().blas();
+    let mut out = a.cx().kept(Op::Mm, || {
+        let out = a.cx().launch(Op::Mm, &[a, b]).flops(flops).make_sizes(&[a.size(0), b.size(1)], a.dtype());
+        a.cx().blas();
+        out
+    });
     let (left, right) = (a.geometry().clone(), b.geometry().clone());
     tape.record([&mut out], move |g| {
         let (b, a) = (saved_b.get(), saved_a.get());
@@ -64,12 +67,15 @@ pub(super) fn addmm_cast(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     let saved_b = tape.save_if(tape.needs(1), b);
     let saved_a = tape.save_if(tape.needs(2), a);
     let flops = linear_flops(a, b.size(1));
-    let mut out = a.cx().launch(Op::Addmm, &[a, b, bias]).flops(flops).make_sizes(&[a.size(0), b.size(1)], a.dtype());
-    if b.size(1) > 1 {
-        a.cx().blas_with_bias();
-    } else {
-        a.cx().blas();
-    }
+    let mut out = a.cx().kept(Op::Addmm, || {
+        let out = a.cx().launch(Op::Addmm, &[a, b, bias]).flops(flops).make_sizes(&[a.size(0), b.size(1)], a.dtype());
+        if b.size(1) > 1 {
+            a.cx().blas_with_bias();
+        } else {
+            a.cx().blas();
+        }
+        out
+    });
     let (left, right) = (a.geometry().clone(), b.geometry().clone());
     tape.record([&mut out], move |g| {
         let (a, b) = (saved_a.get(), saved_b.get());
@@ -92,9 +98,12 @@ fn bmm_cast(a: &Tensor, b: &Tensor) -> Tensor {
     let saved_b = tape.save_if(tape.needs(0), b);
     let saved_a = tape.save_if(tape.needs(1), a);
     let flops = linear_flops(a, b.size(2));
-    let mut out =
-        a.cx().launch(Op::Bmm, &[a, b]).flops(flops).make_sizes(&[a.size(0), a.size(1), b.size(2)], a.dtype());
-    a.cx().blas();
+    let mut out = a.cx().kept(Op::Bmm, || {
+        let sizes = [a.size(0), a.size(1), b.size(2)];
+        let out = a.cx().launch(Op::Bmm, &[a, b]).flops(flops).make_sizes(&sizes, a.dtype());
+        a.cx().blas();
+        out
+    });
     let (left, right) = (a.geometry().clone(), b.geometry().clone());
     tape.record([&mut out], move |g| {
         let (b, a) = (saved_b.get(), saved_a.get());

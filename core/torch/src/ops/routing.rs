@@ -50,10 +50,12 @@ pub fn topk(x: &Tensor, k: u64) -> (Tensor, Tensor) {
     if let Some(last) = sizes.last_mut() {
         *last = k;
     }
-    let mut launch = x.cx().launch(Op::Topk, &[x]);
-    let mut values = launch.make_sizes(&sizes, x.dtype());
-    let indices = launch.make_sizes(&sizes, DType::Int64);
-    drop(launch);
+    let [mut values, indices] = x.cx().kept(Op::Topk, || {
+        let mut launch = x.cx().launch(Op::Topk, &[x]);
+        let values = launch.make_sizes(&sizes, x.dtype());
+        let indices = launch.make_sizes(&sizes, DType::Int64);
+        [values, indices]
+    });
     let saved = tape.save(&indices);
     let from = x.geometry().clone();
     tape.record([&mut values], move |g| grads([Some(scattered(g, &saved.unpack(), &from))]));

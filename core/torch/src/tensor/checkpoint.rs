@@ -1,7 +1,10 @@
 //! `torch.utils.checkpoint(use_reentrant=False, preserve_rng_state=False)`: the forward keeps its inputs only; the
-//! first saved tensor that backward asks for runs the forward again, up to the last tensor it has to save.
+//! first saved tensor that backward asks for runs the forward again, up to the last tensor it has to save. A selective one
+//! keeps the results of some operators as well, and its recomputation takes them instead of running these
+//! (`torch.utils.checkpoint.create_selective_checkpoint_contexts`).
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
 use plimsoll_ledger::DType;
@@ -11,6 +14,7 @@ use super::autograd::Edge;
 use super::context::Context;
 use super::saved::Saved;
 use super::storage::Tensor;
+use crate::Op;
 
 /// What is going on inside a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +45,32 @@ struct State {
     done: Cell<bool>,
     /// What its function reads and hooks would let go of, each with the storage by which it is known.
     read: RefCell<Vec<(u32, Tensor)>>,
+    /// Where it is selective: what its forward keeps, which lives as long as the checkpoint where the recomputation does not
+    /// take it.
+    kept: Option<Kept>,
+}
+
+/// What a selective checkpoint keeps.
+#[derive(Debug, Default)]
+struct Kept {
+    /// The results of each operator that keeps them, in the order in which they ran.
+    results: RefCell<VecDeque<Vec<Tensor>>>,
+    /// How many products of two matrices the forward, and the recomputation, have come to.
+    products: [Cell<u64>; 2],
+}
+
+impl Kept {
+    /// Whether the next `op` of `role` keeps its results: all that take time do, but for every second product of two matrices
+    /// (`SelectiveAC` of torchtitan, `torchtitan/distributed/activation_checkpoint.py` at b5bcd76). In the forward and in the
+    /// recomputation alike: they run the same operators.
+    fn keeps(&self, op: Op, role: Role) -> bool {
+        if op != Op::Mm {
+            return true;
+        }
+        let products = &self.products[usize::from(role == Role::Recompute)];
+        products.set(products.get() + 1);
+        !products.get().is_multiple_of(2)
+    }
 }
 
 /// One call of `checkpoint`. Lives as long as a saved place refers to it; with it, the inputs.
@@ -132,6 +162,116 @@ impl Context {
     }
 }
 
+impl Context {
+    /// Of every stack's layers the `every`-th is checkpointed; checkpoints keep the results of the operators that take time, or do
+    /// not.
+    pub fn set_checkpoints(&self, every: u64, selective: bool) {
+        self.checkpoint_every.set(every.max(1));
+        self.selective.set(selective);
+    }
+
+    /// Whether a stack's layer of this index is checkpointed where layers are: with two, the second, the fourth, ...
+    pub fn is_checkpointed(&self, layer: usize) -> bool {
+        (layer as u64 + 1).is_multiple_of(self.checkpoint_every.get())
+    }
+
+    /// Whether the layer that runs is checkpointed, where `asked` says that layers are.
+    pub fn checkpoints(&self, asked: bool) -> bool {
+        asked && !self.spared.get()
+    }
+
+    /// Runs `f`, which is a stack's layer of this index.
+    pub fn as_layer<T>(&self, layer: usize, f: impl FnOnce() -> T) -> T {
+        let outer = self.spared.replace(!self.is_checkpointed(layer));
+        let out = f();
+        self.spared.set(outer);
+        out
+    }
+
+    /// Whether a selective checkpoint looks at every operator that runs here (`TorchDispatchMode`).
+    pub(crate) fn is_dispatched(&self) -> bool {
+        !self.inside_operator.get() && self.frames.borrow().iter().any(|frame| frame.0.kept.is_some())
+    }
+
+    /// Runs `f`, which is an operator of a library's own: what it calls in turn no checkpoint sees.
+    pub(crate) fn inside_operator<T>(&self, f: impl FnOnce() -> T) -> T {
+        let outer = self.inside_operator.replace(true);
+        let out = f();
+        self.inside_operator.set(outer);
+        out
+    }
+
+    /// Runs `op`, which is one of those that a selective checkpoint keeps the results of (the `compute_intensive_ops` of
+    /// `torch/_functorch/partitioners.py` and what torchtitan adds to them): in a recomputation what its forward kept stands
+    /// for it, and nothing runs. What is around it is recomputed in either case.
+    pub(crate) fn kept<T: Results>(&self, op: Op, run: impl FnOnce() -> T) -> T {
+        // The exception that ends a recomputation has left it by then.
+        if self.muted.get() || !self.is_dispatched() {
+            return run();
+        }
+        let frames = self.frames.borrow().clone();
+        // The innermost sees it first, and what it runs the next one sees.
+        let mut keeping = Vec::new();
+        let mut known = None;
+        for frame in frames.iter().rev() {
+            let Some(kept) = frame.0.kept.as_ref().filter(|kept| kept.keeps(op, frame.role())) else { continue };
+            if frame.recomputes() {
+                known = kept.results.borrow_mut().pop_front().and_then(T::of);
+                break;
+            }
+            keeping.push(kept);
+        }
+        let results = known.unwrap_or_else(run);
+        for kept in keeping.into_iter().rev() {
+            kept.results.borrow_mut().push_back(results.detached());
+        }
+        results
+    }
+}
+
+/// What an operator makes.
+pub(crate) trait Results: Sized {
+    /// It once more, without its gradient.
+    fn detached(&self) -> Vec<Tensor>;
+    /// It from what [`Results::detached`] made.
+    fn of(kept: Vec<Tensor>) -> Option<Self>;
+}
+
+impl Results for Vec<Tensor> {
+    fn detached(&self) -> Vec<Tensor> {
+        let detached = |result: &Tensor| {
+            result.mark_saved();
+            result.detach()
+        };
+        self.iter().map(detached).collect()
+    }
+
+    fn of(kept: Vec<Tensor>) -> Option<Self> {
+        Some(kept)
+    }
+}
+
+impl Results for Tensor {
+    fn detached(&self) -> Vec<Tensor> {
+        self.mark_saved();
+        vec![self.detach()]
+    }
+
+    fn of(mut kept: Vec<Tensor>) -> Option<Self> {
+        kept.pop()
+    }
+}
+
+impl Results for [Tensor; 2] {
+    fn detached(&self) -> Vec<Tensor> {
+        self.iter().flat_map(Results::detached).collect()
+    }
+
+    fn of(kept: Vec<Tensor>) -> Option<Self> {
+        kept.try_into().ok()
+    }
+}
+
 /// Runs `function` on `inputs` without keeping what it saves; `function` must do the same again when called again.
 pub fn checkpoint(cx: &Rc<Context>, inputs: Vec<Tensor>, function: SingleFunction) -> Tensor {
     match checkpoint_all(cx, inputs, Rc::new(move |inputs| vec![function(inputs)])).pop() {
@@ -157,6 +297,7 @@ pub fn checkpoint_all(cx: &Rc<Context>, inputs: Vec<Tensor>, function: Function)
         recomputed: RefCell::default(),
         done: Cell::new(false),
         read: RefCell::default(),
+        kept: cx.selective.get().then(Kept::default),
     }));
     cx.frames.borrow_mut().push(frame.clone());
     let outputs = function(&inputs);

@@ -46,6 +46,14 @@ pub struct Context {
     pub(super) autocast: RefCell<Option<Autocast>>,
     /// Innermost checkpoint the forward or a recomputation is in.
     pub(super) frames: RefCell<Vec<Frame>>,
+    /// Whether checkpoints keep the results of some operators.
+    pub(super) selective: Cell<bool>,
+    /// Of a stack's layers every so many-th is checkpointed.
+    pub(super) checkpoint_every: Cell<u64>,
+    /// Whether the layer that runs is one of the others.
+    pub(super) spared: Cell<bool>,
+    /// Whether what runs is inside a library's operator.
+    pub(super) inside_operator: Cell<bool>,
     /// Set when a recomputation has produced all it must: ops run on without allocating, as if the exception that
     /// `torch.utils.checkpoint` raises there had unwound them.
     pub(super) muted: Cell<bool>,
@@ -96,6 +104,10 @@ impl Context {
             linear_function: Cell::new(false),
             autocast: RefCell::default(),
             frames: RefCell::default(),
+            selective: Cell::new(false),
+            checkpoint_every: Cell::new(1),
+            spared: Cell::new(false),
+            inside_operator: Cell::new(false),
             muted: Cell::new(false),
             closed: Cell::new(false),
             exhausted: Cell::new(false),

@@ -210,7 +210,9 @@ pub fn not_searched(scenario: &Scenario) -> Vec<String> {
     let mut all: Vec<String> = later.iter().map(|name| format!("{name} (not estimated yet)")).collect();
     all.push("the fused loss (no strategy but DDP takes it)".to_owned());
     if scenario.training.checkpointing != Checkpointing::Full {
-        all.push("selective checkpointing (a block is recomputed whole, or not at all)".to_owned());
+        all.push(
+            "selective checkpointing, and of every so many-th layer (say it yourself: it is estimated)".to_owned(),
+        );
     }
     all
 }
