@@ -220,6 +220,54 @@ mode = \"full\"
     }
 }
 
+/// torchtitan's default is every other layer (`selective_ac_option`, "2" in `config/job_config.py` until it went).
+#[test]
+fn what_torchtitan_and_torchtune_recompute() {
+    let titan = |more: &str| {
+        let line = "torchrun --nproc_per_node=8 -m torchtitan.train --model.name llama3 --model.flavor 8B";
+        imported(&[("", &format!("{line} {more}"))]).scenario
+    };
+    let of = |table: serde_json::Map<String, Value>| {
+        let training = &table["training"];
+        (training["checkpointing"].as_str().map(str::to_owned), training["checkpoint_every"].as_u64())
+    };
+    let is = |word: &str, every: Option<u64>| (Some(word.to_owned()), every);
+    let mode = "--activation_checkpoint.mode";
+    assert_eq!(of(titan("--training.seq_len 4096")), is("full", Some(2)));
+    let operators = format!("{mode} selective --activation_checkpoint.selective_ac_option op");
+    assert_eq!(of(titan(&operators)), is("selective", None));
+    let third = format!("{mode} selective --activation_checkpoint.selective_ac_option 3");
+    assert_eq!(of(titan(&third)), is("full", Some(3)));
+    assert_eq!(of(titan(&format!("{mode} full"))), is("full", None));
+    assert_eq!(of(titan(&format!("{mode} none"))), is("none", None));
+    let tune = "
+model:
+  _component_: torchtune.models.llama3_1.llama3_1_8b
+enable_activation_checkpointing: False
+ac_mode: selective
+ac_option: 2
+dtype: bf16
+";
+    assert_eq!(of(imported(&[("8B_full.yaml", tune)]).scenario), is("full", Some(2)));
+}
+
+/// A function of one's own that selects what is kept is named as what is not known; ours is.
+#[test]
+fn a_context_fn_is_ours_or_not_known() {
+    let script = |name: &str| {
+        format!(
+            "model = AutoModelForCausalLM.from_pretrained(\"meta-llama/Llama-3.1-8B\")\n\
+             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={{\"use_reentrant\": False, \"context_fn\": {name}}})\n\
+             for batch in loader:\n    model(**batch).loss.backward()\n"
+        )
+    };
+    let ours = imported(&[("train.py", &script("keep_selected"))]);
+    assert_eq!(ours.scenario["training"]["checkpointing"], json!("selective"));
+    let other = imported(&[("train.py", &script("my_policy"))]);
+    assert_eq!(other.scenario["training"]["checkpointing"], json!("full"));
+    assert!(!said(&other, Outcome::NotEstimated).is_empty(), "{:?}", other.remarks);
+}
+
 #[test]
 fn accelerate_with_fsdp_and_the_script_it_starts() {
     let yaml = "

@@ -16,6 +16,8 @@ fn recipes() -> Vec<Value> {
         json!({"precision": "bf16", "checkpointing": "full", "optimizer": "sgd", "zero_grad": "set-to-zero"}),
         json!({"precision": "fp16-amp", "attention": "eager", "checkpointing": "full"}),
         json!({"precision": "bf16-amp", "attention": "eager", "keep_outputs": true}),
+        json!({"precision": "bf16-amp", "checkpointing": "selective", "accumulation": 2}),
+        json!({"precision": "bf16", "checkpointing": "full", "checkpoint_every": 2}),
         json!({"precision": "bf16", "lora": {"rank": 8, "dropout": 0.1}}),
         json!({"precision": "bf16-amp", "lora": {"rank": 4, "targets": "all-linear"}, "quantization": "nf4", "checkpointing": "full"}),
         json!({"precision": "bf16", "lora": {"rank": 4, "dora": true}, "accumulation": 2}),
@@ -111,8 +113,9 @@ fn copied_layers_are_executed_layers() {
     }
     assert!(kept > 300, "{kept}");
     // What is not copied is executed, which takes longer but is never wrong; here nothing is held alive between the layers
-    // that would let them be copied.
-    assert_eq!(dropped, [("electra-small-discriminator", 3)]);
+    // that would let them be copied; of OLMo 2 under autocast and adapters the first layer's input is a leaf, which is cast once
+    // for three products, as the other layers' are not.
+    assert_eq!(dropped, [("electra-small-discriminator", 3), ("electra-small-discriminator", 5), ("olmo-2-1b", 8)]);
 }
 
 /// Hooks of DistributedDataParallel hear of every gradient, of copied layers as of executed ones: buckets are averaged where

@@ -372,6 +372,13 @@ fn golden() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "?model=gpt2&checkpointing=selective&checkpoint_every=2",
+            json!({
+                "model": { "catalog": "gpt2" },
+                "training": { "checkpointing": "selective", "checkpoint_every": 2 },
+            }),
+        ),
+        (
             "?model=gpt2&precision=bf16&gpus=4&strategy=zero-2&reduce_bucket=20000000&overlap_comm=true&offload_optimizer=cpu",
             json!({
                 "model": { "catalog": "gpt2" },

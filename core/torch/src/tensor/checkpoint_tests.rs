@@ -216,3 +216,64 @@ fn a_recomputation_keeps_nothing_for_a_graph_that_is_gone() {
     let last = events.iter().rposition(|e| e == "-exp [8] float32").unwrap();
     assert!(last < at("+tanh_backward [8] float32"), "{events:?}");
 }
+
+/// The results of a selective checkpoint's products stay, of every two the first; the recomputation runs the second alone
+/// (`_CachingTorchDispatchMode`, `_CachedTorchDispatchMode`).
+#[test]
+fn a_selective_block_keeps_every_other_product() {
+    let cx = forward();
+    cx.set_checkpoints(1, true);
+    let weights: Vec<Tensor> = (0..3).map(|_| weight(&cx, &[8, 8])).collect();
+    let x = ops::neg(&activation(&cx, &[2, 8]));
+    let out = checkpointed(&x, move |x| {
+        let product = |x: &Tensor, at: usize| ops::tanh(&ops::linear(x, &weights[at], None));
+        product(&product(&product(x, 0), 1), 2)
+    });
+    drop(x);
+    assert_eq!(alive(&cx, Kind::Saved), ["neg [2, 8] float32", "mm [2, 8] float32", "mm [2, 8] float32"]);
+    let events = backward_of(out);
+    let recomputed: Vec<&str> = made(&events).into_iter().take_while(|op| *op != "tanh_backward").collect();
+    assert_eq!(recomputed, ["ones_like", "tanh", "mm", "tanh", "tanh"]);
+    assert!(alive(&cx, Kind::Saved).is_empty(), "what was kept went with the checkpoint");
+}
+
+/// A mode around a mode sees what that one lets run: both keep it, and the outer recomputation hands it to the inner forward.
+#[test]
+fn selective_blocks_within_one_another_each_keep_the_products() {
+    let cx = forward();
+    cx.set_checkpoints(1, true);
+    let w = weight(&cx, &[8, 8]);
+    let x = ops::neg(&activation(&cx, &[2, 8]));
+    let out = checkpointed(&x, move |x| {
+        let w = w.clone();
+        checkpointed(&ops::neg(x), move |x| ops::tanh(&ops::linear(x, &w, None)))
+    });
+    drop(x);
+    assert_eq!(alive(&cx, Kind::Saved), ["neg [2, 8] float32", "mm [2, 8] float32"]);
+    let events = backward_of(out);
+    let recomputed: Vec<&str> = made(&events).into_iter().take_while(|op| *op != "tanh_backward").collect();
+    assert_eq!(recomputed, ["ones_like", "neg", "tanh"], "no product runs again");
+}
+
+/// A library's operator is one operator: no mode sees what it calls.
+#[test]
+fn a_selective_block_keeps_nothing_of_what_a_librarys_operator_calls() {
+    let cx = forward();
+    cx.set_checkpoints(1, true);
+    let w = weight(&cx, &[8, 8]);
+    let x = ops::neg(&activation(&cx, &[2, 8]));
+    let out = checkpointed(&x, move |x| ops::tanh(&x.cx().inside_operator(|| ops::linear(x, &w, None))));
+    drop(x);
+    assert_eq!(alive(&cx, Kind::Saved), ["neg [2, 8] float32"]);
+    drop(out);
+}
+
+/// Of a stack's layers the second, the fourth, ... are checkpointed.
+#[test]
+fn every_other_layer_keeps_all() {
+    let cx = forward();
+    cx.set_checkpoints(2, false);
+    let chosen = |layer| cx.as_layer(layer, || cx.checkpoints(true));
+    assert_eq!([0, 1, 2, 3].map(chosen), [false, true, false, true]);
+    assert!(cx.checkpoints(true) && !cx.checkpoints(false), "outside a stack what is asked for counts");
+}
