@@ -251,8 +251,8 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules, shards: Op
         task: scenario.model.task,
         packed: scope.packed(),
         computes_loss: !family.is_own(),
-        sharded: scope.sharded(),
-        sharing: scope.sharing(),
+        sharded: scope.take_sharded(),
+        sharing: scope.take_sharing(),
     })
 }
 
