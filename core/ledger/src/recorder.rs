@@ -226,11 +226,6 @@ impl Recorder {
         self.ledger.launches.push(Launch { at: self.ledger.events.len() as u32, work });
     }
 
-    /// A kernel runs that does what an earlier one did, after `at` events.
-    pub fn launch_at(&mut self, at: u32, work: WorkId) {
-        self.ledger.launches.push(Launch { at, work });
-    }
-
     /// The kernels of a range of launches run once more, in the stretch that begins at event `begin` as another one began at
     /// `from`; `left_out` are the events of that one, in order, that do not come again.
     pub fn launch_like(&mut self, range: Range<usize>, from: usize, begin: usize, left_out: &[usize]) {
@@ -296,20 +291,24 @@ impl Recorder {
         self.ledger.launches.reserve(launches.min(Self::EVENTS));
     }
 
-    /// Storages come and go in a stretch that is written at once; the ids of those that came.
-    pub fn extend(
-        &mut self,
-        storages: impl Iterator<Item = Storage>,
-        events: impl Iterator<Item = Event>,
-    ) -> Range<u32> {
+    /// Storages are there whose events are written later ([`Recorder::stretch`]); their ids.
+    pub fn extend(&mut self, storages: impl Iterator<Item = Storage>) -> Range<u32> {
         let first = self.ledger.storages.len() as u32;
         self.ledger.storages.extend(storages);
-        let written = self.ledger.events.len();
-        self.ledger.events.extend(events);
-        for event in self.ledger.events.iter().skip(written).filter(|event| !event.is_free()) {
-            lies(&mut self.streams, event.id(), event.stream());
-        }
         first..self.ledger.storages.len() as u32
+    }
+
+    /// Storages come and go in a stretch that is written at once, in which kernels run that do what earlier ones did.
+    #[inline]
+    pub fn stretch(&mut self, events: impl Iterator<Item = Event>, launches: impl Iterator<Item = Launch>) {
+        let streams = &mut self.streams;
+        self.ledger.events.extend(events.map(|event| {
+            if !event.is_free() {
+                lies(streams, event.id(), event.stream());
+            }
+            event
+        }));
+        self.ledger.launches.extend(launches);
     }
 
     /// Two storages change places: what is said of them, and in the events at these places, whose storage is given.

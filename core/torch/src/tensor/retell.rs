@@ -7,6 +7,7 @@ use plimsoll_ledger::ModuleId;
 
 use super::context::Context;
 use super::heard::{Call, Heard, Shape, What};
+use super::hooks::Hooks;
 use super::repeat::Position;
 use super::storage::Tensor;
 use super::unit_lines::{Bases, Source, Whose};
@@ -171,7 +172,8 @@ pub(super) struct Retelling<'a> {
     begins: Begins,
     /// The first node of the stretch.
     first: u32,
-    hooked: bool,
+    /// Who is told. Nothing of it is heard: copies are written quietly.
+    hooks: Option<Rc<dyn Hooks>>,
     /// Bytes that were given away, by the time when they were, as often as they are held.
     given: Vec<Vec<Tensor>>,
     /// Gradients that are parts of one that has arrived, each with its place in what is told.
@@ -181,8 +183,8 @@ pub(super) struct Retelling<'a> {
 impl<'a> Retelling<'a> {
     /// Of a unit behind whose modules those of another begin with `behind`.
     pub fn new(cx: &'a Rc<Context>, unit: &'a Unit, behind: u32, begins: Begins) -> Self {
-        let (hooked, first) = (cx.hooks().is_some(), cx.next_node());
-        Self { cx, unit, behind, begins, first, hooked, given: Vec::new(), awaited: Vec::new() }
+        let (hooks, first) = (cx.hooks(), cx.next_node());
+        Self { cx, unit, behind, begins, first, hooks, given: Vec::new(), awaited: Vec::new() }
     }
 
     /// Tells what is at `index` of `all`. `None` where the unit is not as the one that was executed.
@@ -199,38 +201,44 @@ impl<'a> Retelling<'a> {
         };
         cx.set_module(module(told.module));
         cx.grad_fn.set(told.grad_fn);
-        if self.hooked {
-            cx.next_seq.set(self.first + told.node);
-        }
-        match &told.said {
+        let Some(hooks) = &self.hooks else { return Some(()) };
+        cx.next_seq.set(self.first + told.node);
+        let call = match &told.said {
             Said::Enters(of, takes) => {
                 cx.takes_told.set(*takes);
-                cx.tell(Call::Enters(module(*of)));
+                hooks.enters(cx, module(*of));
                 cx.takes_told.set(None);
+                return Some(());
             }
-            Said::Leaves(of) => cx.tell(Call::Leaves(module(*of))),
-            Said::Reaches(node) => cx.tell(Call::Reaches(match node {
+            Said::Leaves(of) => Call::Leaves(module(*of)),
+            Said::Reaches(node) => Call::Reaches(match node {
                 Nodes::Forward(offset) => self.begins.forward + offset,
                 Nodes::Backward(offset) => self.begins.backward + offset,
-            })),
+            }),
             Said::Accumulated(parameter) => {
-                let edge = unit.parameters.get(*parameter)?.edge()?;
-                edge.node.leaf()?.tell(cx);
+                let leaf = unit.parameters.get(*parameter)?.edge()?.node.leaf()?;
+                Call::Accumulated(leaf.number.get()?)
             }
-            Said::Reads(parameter) => cx.tell(Call::Reads(unit.parameters.get(*parameter)?)),
-            Said::Replaced(parameter) => cx.tell(Call::Replaced(unit.parameters.get(*parameter)?)),
-            Said::RequiresOutput => cx.tell(Call::RequiresOutput),
+            Said::Reads(parameter) => Call::Reads(unit.parameters.get(*parameter)?),
+            Said::Replaced(parameter) => Call::Replaced(unit.parameters.get(*parameter)?),
+            Said::RequiresOutput => Call::RequiresOutput,
             Said::Holds(parameter, shape) => {
                 let of = shape.view_of(unit.parameters.get(*parameter)?);
                 self.given.push(vec![cx.held(&of)?]);
+                return Some(());
             }
             Said::Retains(time) => {
                 let held = self.given.get_mut(*time)?;
                 held.push(held.last()?.clone());
+                return Some(());
             }
-            Said::LetsGo(time) => drop(self.given.get_mut(*time)?.pop()?),
-            Said::Arrived(..) => {}
-        }
+            Said::LetsGo(time) => {
+                drop(self.given.get_mut(*time)?.pop()?);
+                return Some(());
+            }
+            Said::Arrived(..) => return Some(()),
+        };
+        call.reach(&**hooks, cx);
         Some(())
     }
 
@@ -267,7 +275,7 @@ impl<'a> Retelling<'a> {
 
     /// Everything was told, and so many nodes made. `None` where something is still held.
     pub fn end(self, nodes: u32) -> Option<()> {
-        if self.hooked {
+        if self.hooks.is_some() {
             let (next, graph) = (self.first + nodes, &self.cx.graph);
             // These nodes take none of our memory.
             graph.set(graph.get() + next.saturating_sub(self.first));

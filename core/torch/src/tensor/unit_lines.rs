@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use plimsoll_ledger::{Event, Kind, Law, Ledger, ModuleId, Storage, Stream, What, WorkId};
+use plimsoll_ledger::{Event, Kind, Launch, Law, Ledger, ModuleId, Storage, Stream, What, WorkId};
 
 use super::context::Context;
 use super::heard::Heard;
@@ -76,11 +76,15 @@ impl Born {
     }
 
     /// The storage of a number.
+    #[inline]
     pub fn id(&self, number: u32) -> u32 {
         // Of a copied unit every storage has one.
-        if self.apart.is_empty() {
-            return self.ids.start + number;
-        }
+        if self.apart.is_empty() { self.ids.start + number } else { self.id_among(number) }
+    }
+
+    /// The same where some have none.
+    #[cold]
+    fn id_among(&self, number: u32) -> u32 {
         let numbered = |apart: &Apart| apart.ids.end - self.ids.start - apart.upto;
         let before = self.apart.partition_point(|apart| numbered(apart) <= number);
         let without = before.checked_sub(1).and_then(|last| self.apart.get(last)).map_or(0, |last| last.upto);
@@ -120,6 +124,7 @@ pub(super) struct Bases<'a> {
 
 impl Bases<'_> {
     /// The storage of a number.
+    #[inline]
     pub fn id(&self, whose: Whose, number: u32) -> u32 {
         match (whose, self.backwards) {
             (Whose::Own, _) => self.own.id(number),
@@ -227,7 +232,7 @@ impl Lines {
     /// Makes its storages for another unit.
     pub fn make(&self, cx: &Context, shift: &Shift) -> Born {
         let storages = self.storages.iter().map(|storage| shift.of(storage));
-        let born = cx.recorder.borrow_mut().extend(storages, std::iter::empty());
+        let born = cx.recorder.borrow_mut().extend(storages);
         cx.references.borrow_mut().resize(born.end as usize, Cell::new(0));
         Born::all(born)
     }
@@ -261,14 +266,21 @@ impl Lines {
 
     /// Writes some of its lines and launches.
     fn write_part(&self, cx: &Context, bases: Bases<'_>, (lines, launches): (Range<usize>, Range<usize>)) {
-        let mut recorder = cx.recorder.borrow_mut();
-        let begin = recorder.ledger().events.len();
-        for (before, work) in self.launches.get(launches).unwrap_or_default() {
-            recorder.launch_at((begin + *before as usize - lines.start) as u32, *work);
+        if lines.is_empty() && launches.is_empty() {
+            return;
         }
-        let events = self.lines.get(lines).unwrap_or_default();
+        let mut recorder = cx.recorder.borrow_mut();
+        let (begin, first) = (recorder.ledger().events.len(), lines.start);
+        let launch = |(before, work): &(u32, WorkId)| {
+            let at = begin + *before as usize - first;
+            Launch { at: at as u32, work: *work }
+        };
         let event = |line: &Line| Event::new(line.what, bases.id(line.whose, line.number), line.stream);
-        recorder.extend(std::iter::empty(), events.iter().map(event));
+        let (events, launches) = (self.lines.get(lines), self.launches.get(launches));
+        recorder.stretch(
+            events.unwrap_or_default().iter().map(event),
+            launches.unwrap_or_default().iter().map(launch),
+        );
     }
 
     /// Whether another unit did the same: the same events, and storages of the same sizes for the same reasons.

@@ -70,7 +70,7 @@ impl Reduction {
     /// A parameter's gradient has come; `last`: of the step's last micro-batch.
     pub fn add(&self, cx: &Rc<Context>, store: &Store, norms: &Norms, index: usize, last: bool) {
         let Some(parameter) = store.get(index) else { return };
-        let numel = parameter.numel();
+        let numel = parameter.numel;
         if self.filled.get().saturating_add(numel) > self.limit && self.filled.get() > 0 {
             self.reduce(cx, store, norms, last);
         }
@@ -124,7 +124,7 @@ impl Reduction {
         let part = gradients.iter().fold(0u64, |sum, gradient| sum.saturating_add(gradient.part));
         ops::transfer(cx, Transfer::ReduceScatter, part.saturating_mul(self.ranks), self.ranks, self.dtype);
         if let [single] = gradients
-            && single.numel().is_multiple_of(self.ranks.max(1))
+            && single.numel.is_multiple_of(self.ranks.max(1))
         {
             // Its parts are reduced where they lie.
             let gradient = optim::take_gradient(&single.whole);
@@ -133,10 +133,10 @@ impl Reduction {
         }
         let mut paddings = Vec::new();
         let padded: SmallVec<[&Parameter; 4]> =
-            gradients.iter().copied().filter(|of| of.part.saturating_mul(self.ranks) > of.numel()).collect();
+            gradients.iter().copied().filter(|of| of.part.saturating_mul(self.ranks) > of.numel).collect();
         for rank in 0..if padded.is_empty() { 0 } else { self.ranks } {
             for gradient in &padded {
-                let held = gradient.numel().saturating_sub(rank.saturating_mul(gradient.part)).min(gradient.part);
+                let held = gradient.numel.saturating_sub(rank.saturating_mul(gradient.part)).min(gradient.part);
                 if held < gradient.part {
                     paddings.push(ops::empty(cx, &[gradient.part - held], self.dtype));
                 }
