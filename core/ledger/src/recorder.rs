@@ -254,6 +254,8 @@ impl Recorder {
         let Ledger { storages, events, .. } = &mut self.ledger;
         let mut left_out = Vec::new();
         events.reserve(range.len());
+        // What comes goes, mostly.
+        storages.reserve(range.len() / 2);
         for at in range {
             let event = events[at];
             let place = event.id().wrapping_sub(first) as usize;
@@ -276,10 +278,10 @@ impl Recorder {
             storages.push(storage);
             events.push(event.of(copy));
             lies(&mut self.streams, copy, event.stream());
-            if copies.len() <= place {
-                copies.resize(place + 1, Self::NO_COPY);
+            match copies.get_mut(place) {
+                Some(known) => *known = copy,
+                None => copy_beyond(copies, place, copy),
             }
-            copies[place] = copy;
         }
         left_out
     }
@@ -331,6 +333,14 @@ impl Recorder {
     pub fn module(&mut self, parent: ModuleId, name: Cow<'static, str>, item: Option<u32>) -> ModuleId {
         self.ledger.modules.add(parent, name, item)
     }
+}
+
+/// The first copy of a storage that `copies` has no place for yet: those behind it will want one as well.
+#[cold]
+fn copy_beyond(copies: &mut Vec<u32>, place: usize, copy: u32) {
+    copies.resize(place, Recorder::NO_COPY);
+    copies.push(copy);
+    copies.resize(copies.capacity(), Recorder::NO_COPY);
 }
 
 /// Storage `id` comes on `stream`.
