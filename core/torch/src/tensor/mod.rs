@@ -46,7 +46,7 @@ pub use host::HostMemory;
 pub(crate) use launch::Launch;
 pub use loss_rules::{HeadLoss, LossRules, Smoothing};
 pub use machine::{Kernels, Machine};
-pub use mould::Mould;
+pub use mould::{Mould, Moulds};
 pub use past::{Past, PastLinear, Seen};
 pub use repeat::{Position, Repeat};
 pub use saved::Saved;

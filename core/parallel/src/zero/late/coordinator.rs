@@ -157,7 +157,8 @@ impl Coordinator {
                 agree(cx, order.len());
                 let mut uses = self.uses.borrow_mut();
                 for (step, module) in (0i64..).zip(order.iter()) {
-                    let mut own = self.own(*module).unwrap_or_default().to_vec();
+                    let Some(own) = self.own(*module) else { continue };
+                    let mut own = Members::from_slice(&own);
                     own.sort_unstable();
                     own.dedup();
                     uses.extend(own.into_iter().map(|parameter| (parameter, step)));

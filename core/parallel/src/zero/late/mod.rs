@@ -172,7 +172,7 @@ impl Loaded {
             moved
         };
         let wholes: Vec<Tensor> = store.all.iter().map(to_card).collect();
-        let (mut parts, mut held) = (Vec::new(), Vec::new());
+        let (mut parts, mut held) = (Vec::with_capacity(store.all.len()), Vec::new());
         let mut away_parts = Vec::new();
         let how = HostMemory::pinned(keys.offload_pin_memory);
         for (parameter, whole) in store.all.iter().zip(wholes) {

@@ -8,7 +8,7 @@ use plimsoll_ledger::Stream;
 use plimsoll_scenario::Zero;
 use plimsoll_torch::ops::{self, Fill, Pointwise, Rearrangement, Transfer};
 use plimsoll_torch::optim;
-use plimsoll_torch::tensor::{Context, DType, Kind, ModuleId, Tensor};
+use plimsoll_torch::tensor::{Context, DType, Kind, ModuleId, Mould, Tensor};
 
 use smallvec::SmallVec;
 
@@ -33,6 +33,8 @@ pub struct Reduction {
     /// The bucket's bytes, for as long as the optimizer lives.
     buffer: Option<Tensor>,
     members: RefCell<Members>,
+    /// What parts of so many numbers are reduced in.
+    averaged: RefCell<Vec<(u64, Mould)>>,
     filled: Cell<u64>,
     /// What goes on to NVMe.
     pub swap: Swap,
@@ -51,6 +53,7 @@ impl Reduction {
             offloaded,
             buffer: None,
             members: RefCell::default(),
+            averaged: RefCell::default(),
             filled: Cell::new(0),
             swap: Swap::new(keys),
         }
@@ -142,7 +145,13 @@ impl Reduction {
                 }
             }
         }
-        let cat = ops::rearrangement(cx, Rearrangement::Cat, &[part.saturating_mul(self.ranks)], self.dtype);
+        let cat = || ops::rearrangement(cx, Rearrangement::Cat, &[part.saturating_mul(self.ranks)], self.dtype);
+        let mut moulds = self.averaged.borrow_mut();
+        let place = moulds.iter().position(|(known, _)| *known == part).unwrap_or_else(|| {
+            moulds.push((part, Mould::default()));
+            moulds.len() - 1
+        });
+        let cat = moulds.get(place).map_or_else(cat, |(_, mould)| mould.make(cx, cat));
         drop(paddings);
         Some(cat)
     }

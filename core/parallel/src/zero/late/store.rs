@@ -31,7 +31,7 @@ pub struct Parameter {
     /// Numbers of every rank's part, the last one padded.
     pub part: u64,
     /// What is made of it.
-    pub moulds: Rc<Moulds>,
+    pub moulds: Rc<Made>,
     /// Whether it is small enough to stay whole between steps (`ds_persist`).
     pub persists: bool,
     status: Cell<Status>,
@@ -45,16 +45,18 @@ pub struct Parameter {
 
 /// What is made of each of several parameters of the same sizes.
 #[derive(Debug, Default)]
-pub struct Moulds {
+pub struct Made {
     /// The whole parameter as it is loaded, and a rank's part of it.
     pub loaded: Mould,
     pub part: Mould,
     /// What the parts of all ranks are gathered into.
     gathered: Mould,
+    /// The copy that it gets of what was gathered together.
+    copied: Mould,
 }
 
 impl Parameter {
-    fn new(whole: Tensor, moulds: Rc<Moulds>, ranks: u64, persistent: u64) -> Self {
+    fn new(whole: Tensor, moulds: Rc<Made>, ranks: u64, persistent: u64) -> Self {
         let numel = whole.numel();
         Self {
             whole,
@@ -136,13 +138,13 @@ impl Store {
         let mut places: Vec<(u32, usize)> = (0..).zip(&wholes).map(|(at, whole)| (whole.storage_id(), at)).collect();
         places.sort_unstable();
         // Layers have parameters of a few sizes.
-        let mut sizes: Vec<(Tensor, Rc<Moulds>)> = Vec::new();
+        let mut sizes: Vec<(Tensor, Rc<Made>)> = Vec::new();
         let parameter = |whole: Tensor| {
-            let alike = |(of, _): &&(Tensor, Rc<Moulds>)| of.dims() == whole.dims() && of.dtype() == whole.dtype();
+            let alike = |(of, _): &&(Tensor, Rc<Made>)| of.dims() == whole.dims() && of.dtype() == whole.dtype();
             let moulds = match sizes.iter().find(alike) {
                 Some((_, moulds)) => Rc::clone(moulds),
                 None => {
-                    let moulds = Rc::<Moulds>::default();
+                    let moulds = Rc::<Made>::default();
                     sizes.push((whole.clone(), Rc::clone(&moulds)));
                     moulds
                 }
@@ -266,7 +268,8 @@ impl Store {
             let dtype = parameter.whole.dtype();
             let cat = || ops::rearrangement(cx, Rearrangement::Cat, parameter.whole.dims(), dtype);
             let here = || cx.counting_as(Kind::Parameter, || cx.put_down_to(self.module, cat));
-            drop(parameter.bytes.replace(Some(cx.on_stream(self.stream, here))));
+            let copied = cx.on_stream(self.stream, || parameter.moulds.copied.make(cx, here));
+            drop(parameter.bytes.replace(Some(copied)));
             parameter.status.set(Status::Here);
         }
     }
