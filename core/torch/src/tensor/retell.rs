@@ -56,7 +56,15 @@ enum Said {
     Retains(usize),
     LetsGo(usize),
     /// The storage: of a gradient that was added to one that was there, none.
-    Arrived(usize, Option<(Whose, u32)>, Shape),
+    Arrived(usize, Option<Arrival>, Shape),
+}
+
+/// The storage of a gradient that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Arrival {
+    made: (Whose, u32),
+    /// Whether it is nobody else's: mostly.
+    alone: bool,
 }
 
 /// Where a unit's nodes begin: those of its forward, and those that its backward makes.
@@ -97,6 +105,14 @@ impl Told {
             events += to.event - from.event;
             launches += to.launch - from.launch;
         }
+        let mut arrivals: Vec<(Whose, u32)> = all.iter().filter_map(Self::arrived).collect();
+        arrivals.sort_unstable();
+        for told in &mut all {
+            if let Said::Arrived(_, Some(Arrival { made, alone }), _) = &mut told.said {
+                let first = arrivals.partition_point(|other| other < made);
+                *alone = arrivals.get(first + 1) != Some(made);
+            }
+        }
         Some(all)
     }
 
@@ -107,7 +123,7 @@ impl Told {
 
     /// The storage of a gradient that came.
     pub const fn arrived(&self) -> Option<(Whose, u32)> {
-        if let Said::Arrived(_, made, _) = &self.said { *made } else { None }
+        if let Said::Arrived(_, Some(Arrival { made, .. }), _) = &self.said { Some(*made) } else { None }
     }
 
     /// Whether bytes were given away for longer than a call.
@@ -157,7 +173,9 @@ impl Reading<'_> {
             What::Arrived(node, id, shape) => {
                 let stands = |p: &Tensor| p.edge().is_some_and(|edge| std::ptr::from_ref(&*edge.node).addr() == *node);
                 let Some(parameter) = parameters.iter().position(stands) else { return Some(None) };
-                Said::Arrived(parameter, self.source.bases.number(*id), shape.clone())
+                // Whether it is alone is known when all have come.
+                let arrival = |made| Arrival { made, alone: false };
+                Said::Arrived(parameter, self.source.bases.number(*id).map(arrival), shape.clone())
             }
         }))
     }
@@ -190,8 +208,8 @@ impl<'a> Retelling<'a> {
     /// Tells what is at `index` of `all`. `None` where the unit is not as the one that was executed.
     pub fn tell(&mut self, all: &[Told], index: usize, bases: Bases<'_>) -> Option<()> {
         let told = all.get(index)?;
-        if let Said::Arrived(parameter, made, _) = &told.said {
-            return self.arrive(all, index, *parameter, *made, bases);
+        if let Said::Arrived(parameter, arrival, shape) = &told.said {
+            return self.arrive(all, index, (*parameter, *arrival, shape), bases);
         }
         let (cx, unit, behind) = (self.cx, self.unit, self.behind);
         let module = |place: Place| match place {
@@ -247,23 +265,27 @@ impl<'a> Retelling<'a> {
         &mut self,
         all: &[Told],
         index: usize,
-        parameter: usize,
-        made: Option<(Whose, u32)>,
+        (parameter, arrival, shape): (usize, Option<Arrival>, &Shape),
         bases: Bases<'_>,
     ) -> Option<()> {
         let leaf = self.unit.parameters.get(parameter)?.edge()?.node.leaf()?;
         let mut gradient = leaf.grad.borrow_mut();
-        let Some((whose, number)) = made else { return gradient.is_some().then_some(()) };
+        let Some(Arrival { made: (whose, number), alone }) = arrival else { return gradient.is_some().then_some(()) };
         gradient.is_none().then_some(())?;
+        let id = bases.id(whose, number);
+        if alone {
+            self.cx.set_references(id, self.cx.references(id) + 1);
+            *gradient = Some(shape.on_storage(self.cx, id));
+            return Some(());
+        }
         let known = self.awaited.iter().position(|(at, _)| *at == index);
         if let Some(known) = known {
             *gradient = Some(self.awaited.swap_remove(known).1);
             return Some(());
         }
-        let id = bases.id(whose, number);
         for (at, told) in all.iter().enumerate().skip(index) {
             let Said::Arrived(_, Some(of), shape) = &told.said else { continue };
-            if *of == (whose, number) {
+            if of.made == (whose, number) {
                 self.cx.set_references(id, self.cx.references(id) + 1);
                 self.awaited.push((at, shape.on_storage(self.cx, id)));
             }

@@ -28,6 +28,9 @@ struct Apart {
     upto: u32,
 }
 
+/// None at all.
+static UNBORN: Born = Born::all(0..0);
+
 impl Born {
     /// Of storages that all have numbers.
     const fn all(ids: Range<u32>) -> Self {
@@ -102,7 +105,7 @@ pub(super) struct Stretch {
 }
 
 /// Which storage an event of a unit is about: one that was made ...
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Whose {
     /// ... in this unit's forward.
     Own,
@@ -114,34 +117,35 @@ pub(super) enum Whose {
     BehindBackward,
 }
 
-/// The storages of each [`Whose`]; where there are none, nothing is about them.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bases<'a> {
-    pub own: &'a Born,
-    pub before: &'a Born,
-    pub backwards: Option<[&'a Born; 2]>,
+impl Whose {
+    /// All of them, by number.
+    const ALL: [Self; 4] = [Self::Own, Self::Before, Self::OwnBackward, Self::BehindBackward];
 }
 
-impl Bases<'_> {
+/// The storages of each [`Whose`], in their order; where there are none, nothing is about them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bases<'a>([&'a Born; 4]);
+
+impl<'a> Bases<'a> {
+    /// Of a forward.
+    pub const fn forward(own: &'a Born, before: &'a Born) -> Self {
+        Self([own, before, &UNBORN, &UNBORN])
+    }
+
+    /// Of a backward, whose own storages and those of the unit behind are `backwards`.
+    pub const fn backward(own: &'a Born, before: &'a Born, [made, behind]: [&'a Born; 2]) -> Self {
+        Self([own, before, made, behind])
+    }
+
     /// The storage of a number.
     #[inline]
     pub fn id(&self, whose: Whose, number: u32) -> u32 {
-        match (whose, self.backwards) {
-            (Whose::Own, _) => self.own.id(number),
-            (Whose::Before, _) => self.before.id(number),
-            (Whose::OwnBackward, Some([own, _])) => own.id(number),
-            (Whose::BehindBackward, Some([_, behind])) => behind.id(number),
-            // No line is about what there is not.
-            (_, None) => 0,
-        }
+        self.0[whose as usize].id(number)
     }
 
     /// Whose a storage is, and its number.
     pub fn number(&self, id: u32) -> Option<(Whose, u32)> {
-        let forward = [(Whose::Own, self.own), (Whose::Before, self.before)];
-        let backward = self.backwards.map(|[own, behind]| [(Whose::OwnBackward, own), (Whose::BehindBackward, behind)]);
-        let mut all = forward.into_iter().chain(backward.into_iter().flatten());
-        all.find_map(|(whose, born)| Some((whose, born.number(id)?)))
+        Whose::ALL.into_iter().zip(self.0).find_map(|(whose, born)| Some((whose, born.number(id)?)))
     }
 }
 
@@ -277,10 +281,7 @@ impl Lines {
         };
         let event = |line: &Line| Event::new(line.what, bases.id(line.whose, line.number), line.stream);
         let (events, launches) = (self.lines.get(lines), self.launches.get(launches));
-        recorder.stretch(
-            events.unwrap_or_default().iter().map(event),
-            launches.unwrap_or_default().iter().map(launch),
-        );
+        recorder.stretch(events.unwrap_or_default().iter().map(event), launches.unwrap_or_default().iter().map(launch));
     }
 
     /// Whether another unit did the same: the same events, and storages of the same sizes for the same reasons.
