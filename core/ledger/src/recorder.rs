@@ -304,12 +304,7 @@ impl Recorder {
     #[inline]
     pub fn stretch(&mut self, events: impl Iterator<Item = Event>, launches: impl Iterator<Item = Launch>) {
         let streams = &mut self.streams;
-        self.ledger.events.extend(events.map(|event| {
-            if !event.is_free() {
-                lies(streams, event.id(), event.stream());
-            }
-            event
-        }));
+        self.ledger.events.extend(events.map(|event| noted(streams, event)));
         self.ledger.launches.extend(launches);
     }
 
@@ -341,6 +336,15 @@ fn copy_beyond(copies: &mut Vec<u32>, place: usize, copy: u32) {
     copies.resize(place, Recorder::NO_COPY);
     copies.push(copy);
     copies.resize(copies.capacity(), Recorder::NO_COPY);
+}
+
+/// An event, with the stream noted that its storage comes on.
+#[inline]
+fn noted(streams: &mut Vec<Stream>, event: Event) -> Event {
+    if !event.is_free() {
+        lies(streams, event.id(), event.stream());
+    }
+    event
 }
 
 /// Storage `id` comes on `stream`.

@@ -85,8 +85,8 @@ const FOR_LOOP: [Pass; 4] = [
 /// A tensor for every parameter, for a kernel over lists to write.
 fn list(cx: &Rc<Context>, op: Op, parameters: &[Tensor]) -> PythonList {
     let mut moulds = Moulds::default();
-    let mut one = |p: &Tensor| cx.owned_by(p, || moulds.make(cx, p, || like(cx, op, p)));
-    by_dtype(parameters).into_iter().map(|p| one(p)).collect()
+    let one = |p: &Tensor| cx.owned_by(p, || moulds.make(cx, p, || like(cx, op, p)));
+    by_dtype(parameters).into_iter().map(one).collect()
 }
 
 impl Optimizer for Adam {
