@@ -352,16 +352,15 @@ impl CachingAllocator {
     #[inline]
     fn name(&mut self, id: u32, block: u32) {
         let id = id as usize;
-        if id >= self.block_of.len() {
-            self.make_room(id);
-        }
-        debug_assert_eq!(self.block_of[id], NONE, "storage {id} is allocated twice");
-        self.block_of[id] = block;
+        let Some(known) = self.block_of.get_mut(id) else { return self.name_new(id, block) };
+        debug_assert_eq!(*known, NONE, "storage {id} is allocated twice");
+        *known = block;
     }
 
     #[cold]
-    fn make_room(&mut self, id: usize) {
-        self.block_of.resize(id + 1, NONE);
+    fn name_new(&mut self, id: usize, block: u32) {
+        self.block_of.resize(id, NONE);
+        self.block_of.push(block);
     }
 
     #[cold]

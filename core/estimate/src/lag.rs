@@ -187,6 +187,8 @@ fn replay(ledger: &Ledger, strategy: ParallelStrategy, room: Option<Bytes>, whic
     let mut births: Vec<Option<(Handed, Stream)>> = vec![None; ledger.storages.len()];
     // `_FreeEventQueue`, and until when the stream that computes has waited for the one that reduces.
     let (mut freed, mut joined) = (VecDeque::new(), None);
+    // Whether the host has waited for all streams. What that gives back is looked at when something is asked for again, if anything is.
+    let mut waited_for_all = false;
     let mut stretches = Vec::with_capacity(ledger.emptied.len() + 1);
     for (number, mark) in ledger.phases.iter().enumerate() {
         let end = ledger.phase(number).end;
@@ -200,12 +202,15 @@ fn replay(ledger: &Ledger, strategy: ParallelStrategy, room: Option<Bytes>, whic
             let begin = range.start;
             for (offset, event) in ledger.events.get(range)?.iter().enumerate().filter(|(_, event)| wanted(event)) {
                 let at = begin + offset;
+                if std::mem::take(&mut waited_for_all) {
+                    allocator.synchronized();
+                }
                 let (id, storage) = (event.id(), ledger.storages.get(event.id() as usize)?);
                 let birth = births.get_mut(id as usize)?;
                 match (event.is_free(), *birth) {
                     (true, Some((handed, made))) => {
                         allocator.free_behind(id, handed.behind(), at);
-                        if handed == Handed::Gathered && made == GATHERING {
+                        if strategy == ParallelStrategy::Fsdp1 && handed == Handed::Gathered && made == GATHERING {
                             freed.push_back(at);
                         }
                     }
@@ -229,7 +234,7 @@ fn replay(ledger: &Ledger, strategy: ParallelStrategy, room: Option<Bytes>, whic
         if mark.name == PhaseName::Backward {
             match strategy {
                 // `reduce_and_partition_stream.synchronize()`, which has waited for what computes.
-                ParallelStrategy::Zero3 => allocator.synchronized(),
+                ParallelStrategy::Zero3 => waited_for_all = true,
                 // `_post_backward_final_callback`
                 _ => joined = Some(end),
             }

@@ -183,11 +183,10 @@ pub struct Built {
 impl Built {
     /// Parameters that are trained. Of those that are cut the shard says it: beside one that is trained others may take a
     /// gradient as well.
-    pub fn trained(&self) -> Vec<Tensor> {
+    pub fn trained(&self) -> impl Iterator<Item = &Tensor> {
         let frozen = self.sharded.iter().filter(|p| !p.shard.requires_grad());
         let frozen: BTreeSet<u32> = frozen.map(|p| p.whole.storage_id()).collect();
-        let trained = |p: &&Tensor| p.requires_grad() && !frozen.contains(&p.storage_id());
-        self.parameters.iter().filter(trained).cloned().collect()
+        self.parameters.iter().filter(move |p| p.requires_grad() && !frozen.contains(&p.storage_id()))
     }
 }
 
@@ -252,8 +251,8 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules, shards: Op
         task: scenario.model.task,
         packed: scope.packed(),
         computes_loss: !family.is_own(),
-        sharded: scope.sharded(),
-        sharing: scope.sharing(),
+        sharded: scope.take_sharded(),
+        sharing: scope.take_sharing(),
     })
 }
 

@@ -61,7 +61,8 @@ impl Bytes {
 
     /// Rounded up to the next multiple of `unit`, which must not be zero.
     pub const fn round_up_to(self, unit: Self) -> Self {
-        Self(self.0.div_ceil(unit.0) * unit.0)
+        // Dividing first would cost a multiplication where the unit is known to be a power of two.
+        Self(self.0.saturating_add(unit.0 - 1) / unit.0 * unit.0)
     }
 
     /// The difference, or zero when `other` is larger.

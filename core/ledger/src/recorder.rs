@@ -226,11 +226,6 @@ impl Recorder {
         self.ledger.launches.push(Launch { at: self.ledger.events.len() as u32, work });
     }
 
-    /// A kernel runs that does what an earlier one did, after `at` events.
-    pub fn launch_at(&mut self, at: u32, work: WorkId) {
-        self.ledger.launches.push(Launch { at, work });
-    }
-
     /// The kernels of a range of launches run once more, in the stretch that begins at event `begin` as another one began at
     /// `from`; `left_out` are the events of that one, in order, that do not come again.
     pub fn launch_like(&mut self, range: Range<usize>, from: usize, begin: usize, left_out: &[usize]) {
@@ -259,6 +254,8 @@ impl Recorder {
         let Ledger { storages, events, .. } = &mut self.ledger;
         let mut left_out = Vec::new();
         events.reserve(range.len());
+        // What comes goes, mostly.
+        storages.reserve(range.len() / 2);
         for at in range {
             let event = events[at];
             let place = event.id().wrapping_sub(first) as usize;
@@ -281,10 +278,10 @@ impl Recorder {
             storages.push(storage);
             events.push(event.of(copy));
             lies(&mut self.streams, copy, event.stream());
-            if copies.len() <= place {
-                copies.resize(place + 1, Self::NO_COPY);
+            match copies.get_mut(place) {
+                Some(known) => *known = copy,
+                None => copy_beyond(copies, place, copy),
             }
-            copies[place] = copy;
         }
         left_out
     }
@@ -296,20 +293,19 @@ impl Recorder {
         self.ledger.launches.reserve(launches.min(Self::EVENTS));
     }
 
-    /// Storages come and go in a stretch that is written at once; the ids of those that came.
-    pub fn extend(
-        &mut self,
-        storages: impl Iterator<Item = Storage>,
-        events: impl Iterator<Item = Event>,
-    ) -> Range<u32> {
+    /// Storages are there whose events are written later ([`Recorder::stretch`]); their ids.
+    pub fn extend(&mut self, storages: impl Iterator<Item = Storage>) -> Range<u32> {
         let first = self.ledger.storages.len() as u32;
         self.ledger.storages.extend(storages);
-        let written = self.ledger.events.len();
-        self.ledger.events.extend(events);
-        for event in self.ledger.events.iter().skip(written).filter(|event| !event.is_free()) {
-            lies(&mut self.streams, event.id(), event.stream());
-        }
         first..self.ledger.storages.len() as u32
+    }
+
+    /// Storages come and go in a stretch that is written at once, in which kernels run that do what earlier ones did.
+    #[inline]
+    pub fn stretch(&mut self, events: impl Iterator<Item = Event>, launches: impl Iterator<Item = Launch>) {
+        let streams = &mut self.streams;
+        self.ledger.events.extend(events.map(|event| noted(streams, event)));
+        self.ledger.launches.extend(launches);
     }
 
     /// Two storages change places: what is said of them, and in the events at these places, whose storage is given.
@@ -332,6 +328,23 @@ impl Recorder {
     pub fn module(&mut self, parent: ModuleId, name: Cow<'static, str>, item: Option<u32>) -> ModuleId {
         self.ledger.modules.add(parent, name, item)
     }
+}
+
+/// The first copy of a storage that `copies` has no place for yet: those behind it will want one as well.
+#[cold]
+fn copy_beyond(copies: &mut Vec<u32>, place: usize, copy: u32) {
+    copies.resize(place, Recorder::NO_COPY);
+    copies.push(copy);
+    copies.resize(copies.capacity(), Recorder::NO_COPY);
+}
+
+/// An event, with the stream noted that its storage comes on.
+#[inline]
+fn noted(streams: &mut Vec<Stream>, event: Event) -> Event {
+    if !event.is_free() {
+        lies(streams, event.id(), event.stream());
+    }
+    event
 }
 
 /// Storage `id` comes on `stream`.

@@ -16,9 +16,7 @@ pub struct Loaded(Vec<(u32, Option<Tensor>)>);
 impl Loaded {
     /// All of a model: the whole parameters, each in the dtype it was loaded in.
     pub fn of<'a>(cx: &Rc<Context>, wholes: impl Iterator<Item = (&'a Tensor, DType)>) -> Self {
-        let load = |(whole, dtype): (&Tensor, DType)| {
-            (whole.storage_id(), Some(cx.on_host(whole.dims(), dtype, HostMemory::Pageable)))
-        };
+        let load = |(whole, dtype): (&Tensor, DType)| (whole.storage_id(), Some(cx.on_host_like(whole, dtype)));
         let mut all: Vec<(u32, Option<Tensor>)> = wholes.map(load).collect();
         // What is loaded under two names stays where it came last.
         all.sort_by_key(|(id, _)| *id);

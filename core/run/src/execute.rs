@@ -143,8 +143,8 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats, whose
         let player = Player::load(cx, model, scenario, gpu, plan.as_ref())?;
         let (parameters, packed) = (player.parameters.clone(), player.packed);
         play(cx, player, &scenario.training, &scenario.parallel)?;
-        let trained: Vec<Tensor> = parameters.iter().filter(|p| p.requires_grad()).cloned().collect();
-        return finished(cx, scenario, &parameters, &trained, packed);
+        let trained = parameters.iter().filter(|p| p.requires_grad());
+        return finished(cx, scenario, &parameters, trained, packed);
     }
     let shards = match whose {
         Card::First => shards(scenario, rules.clone())?,
@@ -155,12 +155,11 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats, whose
     let built = plimsoll_families::build(cx, scenario, rules, shards)?;
     let quantized = scenario.training.quantization != Quantization::None;
     if quantized && whole && cx.machine().kernels.is_counted() {
-        let ids = |of: &[Tensor]| of.iter().map(Tensor::storage_id).collect();
         let base = QuantizedBase {
             loaded: loaded_dtype(&scenario.training),
             prepared: !inference && scenario.training.prepare_kbit,
-            trained: ids(&built.trained()),
-            parameters: ids(&built.listed.borrow()),
+            trained: built.trained().map(Tensor::storage_id).collect(),
+            parameters: built.listed.borrow().iter().map(Tensor::storage_id).collect(),
         };
         ops::load_quantized(cx, &base);
     }
@@ -171,7 +170,7 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats, whose
     } else {
         train(cx, &built, &scenario.training, &scenario.parallel, repeats)?;
     }
-    finished(cx, scenario, &built.parameters, &built.trained(), built.packed)
+    finished(cx, scenario, &built.parameters, built.trained(), built.packed)
 }
 
 /// Whether parameters are cut over the cards, or a model is made where its wrapper then takes it from.
@@ -195,17 +194,20 @@ fn shards(scenario: &Scenario, rules: SdpaRules) -> Result<Option<ShardPlan>> {
 }
 
 /// The ledger of a run, with what its parameters come to.
-fn finished(
+fn finished<'a>(
     cx: &Rc<Context>,
     scenario: &Scenario,
     parameters: &[Tensor],
-    trained: &[Tensor],
+    trained: impl Iterator<Item = &'a Tensor>,
     packed: u64,
 ) -> Result<Option<Ledger>> {
-    let count = |of: &[Tensor]| of.iter().fold(0u64, |sum, p| sum.saturating_add(p.numel()));
-    let total = count(parameters).saturating_add(packed);
-    let parameters = Parameters { total, trainable: count(trained) };
-    let trained = trained.iter().map(Tensor::storage_id).collect();
+    let total = parameters.iter().fold(packed, |sum, p| sum.saturating_add(p.numel()));
+    let mut ids = Vec::with_capacity(parameters.len());
+    let trainable = trained.fold(0u64, |sum, p| {
+        ids.push(p.storage_id());
+        sum.saturating_add(p.numel())
+    });
+    let (parameters, trained) = (Parameters { total, trainable }, ids);
     // First of all: a run whose copies are none has given up, which says nothing about the scenario.
     if cx.repeats_failed() {
         return Ok(None);

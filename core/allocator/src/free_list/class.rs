@@ -2,13 +2,16 @@
 
 use super::Place;
 
-/// Free blocks of one size. Layers free theirs in descending order or in ascending order, and the lowest is taken first: so there
-/// are two stacks, and what lies below one end or above the other needs no search and moves nothing.
+/// Free blocks of one size. Many sizes have one block at a time, which needs no list. Of several, layers free theirs in descending
+/// order or in ascending order, and the lowest is taken first: so there are two stacks, and what lies below one end or above the
+/// other needs no search and moves nothing.
 #[derive(Clone, Debug)]
 pub(super) struct Class {
     /// Their size.
     pub size: u64,
-    /// Descending by their address: the last is the lowest of all. Empty only where there is none at all.
+    /// The lowest of all; [`Place::NONE`] where there is none at all.
+    lowest: Place,
+    /// Those above it, descending.
     low: Vec<Place>,
     /// What lies above those, ascending.
     high: Vec<Place>,
@@ -17,67 +20,67 @@ pub(super) struct Class {
 impl Class {
     /// Of this size, without blocks.
     pub const fn new(size: u64) -> Self {
-        Self { size, low: Vec::new(), high: Vec::new() }
+        Self { size, lowest: Place::NONE, low: Vec::new(), high: Vec::new() }
     }
 
     /// Whether it has none.
     #[inline]
-    pub const fn is_empty(&self) -> bool {
-        self.low.is_empty()
+    pub fn is_empty(&self) -> bool {
+        self.lowest == Place::NONE
     }
 
     /// Takes out the lowest, if there is any.
     #[inline]
     pub fn take_lowest(&mut self) -> Option<Place> {
-        let lowest = self.low.pop();
-        if self.low.is_empty() {
-            self.turn();
+        let lowest = self.lowest;
+        if lowest == Place::NONE {
+            return None;
         }
-        lowest
+        self.lowest = match self.low.pop() {
+            Some(next) => next,
+            None if self.high.is_empty() => Place::NONE,
+            None => self.turn(),
+        };
+        Some(lowest)
     }
 
     /// Adds one; says whether there was none before.
     #[inline]
     pub fn insert(&mut self, place: Place) -> bool {
-        match self.low.last() {
-            Some(lowest) if *lowest < place => {
-                self.insert_above(place);
-                false
-            }
-            lowest => {
-                let first = lowest.is_none();
-                self.low.push(place);
-                first
-            }
+        let lowest = self.lowest;
+        if lowest < place {
+            self.insert_above(place);
+            return false;
         }
+        self.lowest = place;
+        if lowest == Place::NONE {
+            return true;
+        }
+        self.low.push(lowest);
+        false
     }
 
     /// Takes one out that is there; says whether it was the last one.
     #[inline]
     pub fn remove(&mut self, place: Place) -> bool {
-        if self.low.last() == Some(&place) {
-            self.low.pop();
-        } else {
-            self.remove_above(place);
+        if self.lowest == place {
+            self.take_lowest();
+            return self.is_empty();
         }
-        if self.low.is_empty() {
-            self.turn();
-        }
-        self.low.is_empty()
+        self.remove_above(place);
+        false
     }
 
     #[inline(never)]
     fn insert_above(&mut self, place: Place) {
-        match (self.high.last(), self.low.first()) {
-            (Some(highest), _) | (None, Some(highest)) if *highest < place => self.high.push(place),
-            (_, Some(middle)) if *middle < place => {
-                let at = self.high.partition_point(|other| *other < place);
-                self.high.insert(at, place);
-            }
-            _ => {
-                let at = self.low.partition_point(|other| *other > place);
-                self.low.insert(at, place);
-            }
+        if self.high.last().is_some_and(|highest| *highest < place) {
+            self.high.push(place);
+        } else if self.low.first().is_none_or(|middle| *middle < place) {
+            let at = self.high.partition_point(|other| *other < place);
+            self.high.insert(at, place);
+        } else {
+            let at = self.low.partition_point(|other| *other > place);
+            self.low.insert(at, place);
         }
     }
 
@@ -91,17 +94,17 @@ impl Class {
         }
     }
 
-    /// What was above is all there is.
-    #[inline]
-    fn turn(&mut self) {
-        if !self.high.is_empty() {
-            self.low.extend(self.high.drain(..).rev());
-        }
+    /// What was above is all there is; the lowest of it.
+    #[cold]
+    fn turn(&mut self) -> Place {
+        self.low.extend(self.high.drain(..).rev());
+        self.low.pop().unwrap_or(Place::NONE)
     }
 
     /// All of them.
     pub fn places(&self) -> impl Iterator<Item = Place> {
-        self.low.iter().chain(&self.high).copied()
+        let lowest = (!self.is_empty()).then_some(self.lowest);
+        lowest.into_iter().chain(self.low.iter().chain(&self.high).copied())
     }
 }
 
@@ -109,7 +112,8 @@ impl Class {
 impl Class {
     /// Whether they lie in their order.
     pub fn is_sound(&self) -> bool {
-        let ascending = self.low.iter().rev().chain(&self.high);
-        ascending.is_sorted_by(|a, b| a < b) && (self.high.is_empty() || !self.low.is_empty())
+        let above = self.low.iter().rev().chain(&self.high);
+        let lowest = above.clone().next().is_none_or(|next| self.lowest < *next);
+        above.is_sorted_by(|a, b| a < b) && lowest
     }
 }

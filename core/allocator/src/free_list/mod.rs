@@ -28,6 +28,8 @@ struct Place(u64);
 
 impl Place {
     const BLOCK_BITS: u32 = 25;
+    /// No place: above all addresses.
+    const NONE: Self = Self(u64::MAX);
 
     const fn new(address: u64, block: u32) -> Self {
         Self((address << Self::BLOCK_BITS) | block as u64)

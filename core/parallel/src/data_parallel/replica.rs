@@ -38,6 +38,7 @@ impl Replica {
             offloaded: false,
             wide_buffers: false,
             flat: BTreeSet::new(),
+            parts: true,
             passing: true,
         }
     }

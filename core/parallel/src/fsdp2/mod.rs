@@ -60,13 +60,14 @@ pub fn plan(parallel: &Parallel) -> ShardPlan {
     // Others load a model as a whole.
     let whole = parallel.strategy != ParallelStrategy::Fsdp2;
     let later = fsdp.cpu_offload || whole || fsdp.load != LoadFrom::Meta;
-    let wide_buffers = parallel.strategy.is_zero();
+    let deepspeed = parallel.strategy.is_zero();
     ShardPlan {
         ranks: sharing(parallel),
         gathered: dtype(fsdp.param_dtype),
         offloaded: later,
-        wide_buffers,
+        wide_buffers: deepspeed,
         flat: BTreeSet::new(),
+        parts: !deepspeed,
         passing: false,
     }
 }

@@ -47,10 +47,9 @@ pub(super) fn spread(
         ParallelStrategy::Fsdp1 => Some(Fsdp1::wrap(cx, sharded.to_vec(), &listed, parallel)),
         ParallelStrategy::Zero0 => Some(Whole::wrap(cx, sharded, &listed, training.clip_grad_norm, parallel.gpus)),
         ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => Some(Early::wrap(cx, sharded, &listed, parallel)),
-        ParallelStrategy::Zero3 => Some(Late::wrap(cx, sharded, &listed, sharing, parallel)),
+        ParallelStrategy::Zero3 => Some(Late::wrap(cx, sharded, listed, sharing, parallel)),
         _ => None,
     };
-    drop(listed);
     let every = match parallel.strategy {
         ParallelStrategy::Ddp => !parallel.ddp.no_sync,
         ParallelStrategy::Fsdp1 | ParallelStrategy::Fsdp2 => parallel.fsdp.sync_every_micro_batch,

@@ -128,14 +128,14 @@ impl Scope {
         self.block
     }
 
-    /// The parameters that were cut, in the order in which their shards were made.
-    pub fn sharded(&self) -> Vec<Sharded> {
-        self.shared.sharded.borrow().clone()
+    /// Takes out the parameters that were cut, in the order in which their shards were made: the model is built.
+    pub fn take_sharded(&self) -> Vec<Sharded> {
+        self.shared.sharded.take()
     }
 
-    /// Modules that use a parameter of another one, each with the parameter, where parameters are cut.
-    pub fn sharing(&self) -> Vec<(ModuleId, Tensor)> {
-        self.shared.sharing.borrow().clone()
+    /// Takes out modules that use a parameter of another one, each with the parameter, where parameters are cut.
+    pub fn take_sharing(&self) -> Vec<(ModuleId, Tensor)> {
+        self.shared.sharing.take()
     }
 
     /// Says that the module here uses a parameter of another one.

@@ -23,6 +23,9 @@ pub struct ShardPlan {
     /// Blocks, and as `None` the rest of the model, whose parameters are views of one that takes a gradient: so do they all,
     /// those too that are not trained (`FullyShardedDataParallel` with `use_orig_params`).
     pub flat: BTreeSet<Option<ModuleId>>,
+    /// Whether a parameter's part is a tensor of its own: DeepSpeed lays the parts of all into one, and what is asked of a part
+    /// is answered by the whole.
+    pub parts: bool,
     /// Whether parameters and buffers lie on another card, and what the model computes with are views of what comes from there for
     /// one forward (`torch.nn.DataParallel`).
     pub passing: bool,
@@ -33,7 +36,8 @@ pub struct ShardPlan {
 pub struct Sharded {
     /// What the model computes with. Its storage is empty: who gathers it, holds the bytes (`untyped_storage().resize_`).
     pub whole: Tensor,
-    /// The first rank's part, which no other exceeds; what an optimizer works on.
+    /// The first rank's part, which no other exceeds; what an optimizer works on. The whole, where parts are no tensors of their
+    /// own.
     pub shard: Tensor,
     /// The entry of a list of modules that it belongs to, the outermost one; `None` of the rest of the model.
     pub block: Option<ModuleId>,
@@ -70,22 +74,20 @@ impl ShardPlan {
     ) -> Sharded {
         let leaf = |tensor: Tensor, takes| if takes { tensor.into_leaf(false) } else { tensor };
         let takes_gradient = trainable || self.flat.contains(&block);
-        let local = self.local(sizes);
-        let shard = cx.put_down_to(module, || {
-            if self.offloaded || self.passing {
-                ops::unallocated(cx, &local, dtype)
-            } else {
-                ops::loaded(cx, &local, dtype)
-            }
+        let shard = self.parts.then(|| {
+            let local = self.local(sizes);
+            cx.put_down_to(module, || {
+                if self.offloaded || self.passing {
+                    ops::unallocated(cx, &local, dtype)
+                } else {
+                    ops::loaded(cx, &local, dtype)
+                }
+            })
         });
         let gathered = self.gathered.filter(|_| dtype.is_float()).unwrap_or(dtype);
         let whole = ops::unallocated(cx, sizes, gathered);
-        Sharded {
-            whole: leaf(if self.passing { whole.view_as(whole.geometry().clone()) } else { whole }, takes_gradient),
-            shard: leaf(shard, trainable),
-            block,
-            module,
-            indexed: false,
-        }
+        let whole = leaf(if self.passing { whole.view_as(whole.geometry().clone()) } else { whole }, takes_gradient);
+        let shard = shard.map_or_else(|| whole.clone(), |shard| leaf(shard, trainable));
+        Sharded { whole, shard, block, module, indexed: false }
     }
 }

@@ -11,7 +11,7 @@ use super::lists::{Lists, Pass};
 use super::python_list::PythonList;
 use super::{Optimizer, like, state, with_gradients};
 use crate::Op;
-use crate::tensor::{Context, DType, Kind, Tensor};
+use crate::tensor::{Context, DType, Kind, Moulds, Tensor};
 
 /// Two moments a parameter, and with `amsgrad` the largest second moment there was.
 #[derive(Debug)]
@@ -41,19 +41,21 @@ impl Adam {
     /// `_init_group`: the step (on the device for fused only), then the moments, parameter by parameter.
     fn initialize(&mut self, cx: &Rc<Context>, parameters: &[Tensor]) {
         self.states.resize(parameters.len(), None);
+        let mut moments = Moulds::default();
         for (i, p) in with_gradients(parameters) {
             if self.states[i].is_some() {
                 continue;
             }
+            let mut moment = || cx.owned_by(p, || moments.make(cx, p, || state(cx, Op::ZerosLike, p)));
             let mut tensors = SmallVec::new();
             if self.implementation == OptimizerImpl::Fused {
                 let step = || cx.owned_by(p, || cx.launch(Op::Zeros, &[]).make_sizes(&[], DType::Float32));
                 tensors.push(cx.counting_as(Kind::OptimizerState, step));
             }
-            tensors.push(state(cx, Op::ZerosLike, p));
-            tensors.push(state(cx, Op::ZerosLike, p));
+            tensors.push(moment());
+            tensors.push(moment());
             if self.maxima {
-                tensors.push(state(cx, Op::ZerosLike, p));
+                tensors.push(moment());
             }
             self.states[i] = Some(tensors);
         }
@@ -80,6 +82,13 @@ const FOR_LOOP: [Pass; 4] = [
     Pass::new(Op::AddcmulInPlace, 2, 1),
 ];
 
+/// A tensor for every parameter, for a kernel over lists to write.
+fn list(cx: &Rc<Context>, op: Op, parameters: &[Tensor]) -> PythonList {
+    let mut moulds = Moulds::default();
+    let one = |p: &Tensor| cx.owned_by(p, || moulds.make(cx, p, || like(cx, op, p)));
+    by_dtype(parameters).into_iter().map(one).collect()
+}
+
 impl Optimizer for Adam {
     fn step(&mut self, cx: &Rc<Context>, parameters: &[Tensor]) {
         self.initialize(cx, parameters);
@@ -93,14 +102,11 @@ impl Optimizer for Adam {
                 let lists = Lists::of(parameters);
                 lists.run(cx, &FOREACH[usize::from(!self.decays)..]);
                 lists.run(cx, self.maxima(Op::ForeachMaximumInPlace).as_slice());
-                let roots: PythonList =
-                    by_dtype(parameters).into_iter().map(|p| like(cx, Op::ForeachSqrt, p)).collect();
+                let roots = list(cx, Op::ForeachSqrt, parameters);
                 lists.run(cx, &ROOTS);
                 // Once `denom = _foreach_add(exp_avg_sq_sqrt, eps)` was a list of its own.
                 if !cx.machine().rules.has(&rules::ONE_ADAM_LIST) {
-                    let sums: PythonList =
-                        by_dtype(parameters).into_iter().map(|p| like(cx, Op::ForeachAddScalar, p)).collect();
-                    drop(sums);
+                    drop(list(cx, Op::ForeachAddScalar, parameters));
                 }
                 lists.run(cx, &[Pass::new(Op::ForeachAddcdivInPlace, 3, 1)]);
                 drop(roots);

@@ -403,6 +403,11 @@ impl Context {
         out
     }
 
+    /// The parameter that fresh storages belong to.
+    pub(super) fn owner(&self) -> Option<Owner> {
+        self.owner.get()
+    }
+
     /// The kind fresh storages have.
     pub(super) fn kind(&self) -> Kind {
         self.kind.get()

@@ -12,6 +12,7 @@ use plimsoll_ledger::{DType, ModuleId};
 use super::autograd::{Leaf, Node};
 use super::context::Context;
 use super::geometry::Geometry;
+use super::hooks::Hooks;
 use super::repeat::Position;
 use super::storage::Tensor;
 use crate::GradFn;
@@ -33,6 +34,23 @@ pub(super) enum Call<'a> {
     Replaced(&'a Tensor),
     /// An output takes a gradient now.
     RequiresOutput,
+}
+
+impl Call<'_> {
+    /// Tells these hooks; whether they heeded it.
+    #[inline]
+    pub fn reach(self, hooks: &dyn Hooks, cx: &Rc<Context>) -> bool {
+        match self {
+            Call::Enters(module) => return hooks.enters(cx, module),
+            Call::Leaves(module) => return hooks.leaves(cx, module),
+            Call::Reaches(sequence) => return hooks.reaches(cx, sequence),
+            Call::Accumulated(number) => hooks.accumulated(cx, number),
+            Call::Reads(tensor) => hooks.reads(cx, tensor),
+            Call::Replaced(tensor) => hooks.replaced(tensor),
+            Call::RequiresOutput => hooks.requires_output(cx),
+        }
+        true
+    }
 }
 
 /// A tensor that is on no storage yet.
@@ -100,32 +118,11 @@ impl Context {
     /// Tells hooks, if there are any.
     pub(super) fn tell(self: &Rc<Self>, call: Call<'_>) {
         let Some(hooks) = self.hooks() else { return };
-        let takes = self.takes_told.get();
-        let call_them = || match call {
-            Call::Enters(module) => hooks.enters(self, module),
-            Call::Leaves(module) => hooks.leaves(self, module),
-            Call::Reaches(sequence) => hooks.reaches(self, sequence),
-            Call::Accumulated(number) => {
-                hooks.accumulated(self, number);
-                true
-            }
-            Call::Reads(tensor) => {
-                hooks.reads(self, tensor);
-                true
-            }
-            Call::Replaced(tensor) => {
-                hooks.replaced(tensor);
-                true
-            }
-            Call::RequiresOutput => {
-                hooks.requires_output(self);
-                true
-            }
-        };
         if !self.listens() {
-            call_them();
+            call.reach(&*hooks, self);
             return;
         }
+        let takes = self.takes_told.get();
         let what = match call {
             Call::Enters(module) => What::Enters(module, takes),
             Call::Leaves(module) => What::Leaves(module),
@@ -136,7 +133,7 @@ impl Context {
             Call::RequiresOutput => What::RequiresOutput,
         };
         self.hear(|| {
-            let heeded = call_them();
+            let heeded = call.reach(&*hooks, self);
             (heeded.then_some(what), ())
         });
     }

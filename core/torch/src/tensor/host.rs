@@ -68,6 +68,13 @@ impl Context {
         host.counting_as(self.kind(), || host.on_stream(how.stream(), make))
     }
 
+    /// A tensor as large as `like` in the machine's memory, pageable.
+    pub fn on_host_like(self: &Rc<Self>, like: &Tensor, dtype: DType) -> Tensor {
+        let host = self.host();
+        let make = || host.empty(Op::EmptyMemoryFormat, like.geometry().made_contiguous(), dtype);
+        host.counting_as(self.kind(), || host.on_stream(HostMemory::Pageable.stream(), make))
+    }
+
     /// `torch.zeros(...)` of as much, and `pin_memory()` of that where it is asked for: for a moment both are there.
     pub fn pinned_copy(self: &Rc<Self>, sizes: &[u64], dtype: DType, how: HostMemory) -> Tensor {
         let first = self.on_host(sizes, dtype, HostMemory::Pageable);

@@ -7,6 +7,7 @@ use plimsoll_ledger::ModuleId;
 
 use super::context::Context;
 use super::heard::{Call, Heard, Shape, What};
+use super::hooks::Hooks;
 use super::repeat::Position;
 use super::storage::Tensor;
 use super::unit_lines::{Bases, Source, Whose};
@@ -55,7 +56,15 @@ enum Said {
     Retains(usize),
     LetsGo(usize),
     /// The storage: of a gradient that was added to one that was there, none.
-    Arrived(usize, Option<(Whose, u32)>, Shape),
+    Arrived(usize, Option<Arrival>, Shape),
+}
+
+/// The storage of a gradient that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Arrival {
+    made: (Whose, u32),
+    /// Whether it is nobody else's: mostly.
+    alone: bool,
 }
 
 /// Where a unit's nodes begin: those of its forward, and those that its backward makes.
@@ -96,6 +105,14 @@ impl Told {
             events += to.event - from.event;
             launches += to.launch - from.launch;
         }
+        let mut arrivals: Vec<(Whose, u32)> = all.iter().filter_map(Self::arrived).collect();
+        arrivals.sort_unstable();
+        for told in &mut all {
+            if let Said::Arrived(_, Some(Arrival { made, alone }), _) = &mut told.said {
+                let first = arrivals.partition_point(|other| other < made);
+                *alone = arrivals.get(first + 1) != Some(made);
+            }
+        }
         Some(all)
     }
 
@@ -106,7 +123,7 @@ impl Told {
 
     /// The storage of a gradient that came.
     pub const fn arrived(&self) -> Option<(Whose, u32)> {
-        if let Said::Arrived(_, made, _) = &self.said { *made } else { None }
+        if let Said::Arrived(_, Some(Arrival { made, .. }), _) = &self.said { Some(*made) } else { None }
     }
 
     /// Whether bytes were given away for longer than a call.
@@ -156,7 +173,9 @@ impl Reading<'_> {
             What::Arrived(node, id, shape) => {
                 let stands = |p: &Tensor| p.edge().is_some_and(|edge| std::ptr::from_ref(&*edge.node).addr() == *node);
                 let Some(parameter) = parameters.iter().position(stands) else { return Some(None) };
-                Said::Arrived(parameter, self.source.bases.number(*id), shape.clone())
+                // Whether it is alone is known when all have come.
+                let arrival = |made| Arrival { made, alone: false };
+                Said::Arrived(parameter, self.source.bases.number(*id).map(arrival), shape.clone())
             }
         }))
     }
@@ -171,7 +190,8 @@ pub(super) struct Retelling<'a> {
     begins: Begins,
     /// The first node of the stretch.
     first: u32,
-    hooked: bool,
+    /// Who is told. Nothing of it is heard: copies are written quietly.
+    hooks: Option<Rc<dyn Hooks>>,
     /// Bytes that were given away, by the time when they were, as often as they are held.
     given: Vec<Vec<Tensor>>,
     /// Gradients that are parts of one that has arrived, each with its place in what is told.
@@ -181,15 +201,15 @@ pub(super) struct Retelling<'a> {
 impl<'a> Retelling<'a> {
     /// Of a unit behind whose modules those of another begin with `behind`.
     pub fn new(cx: &'a Rc<Context>, unit: &'a Unit, behind: u32, begins: Begins) -> Self {
-        let (hooked, first) = (cx.hooks().is_some(), cx.next_node());
-        Self { cx, unit, behind, begins, first, hooked, given: Vec::new(), awaited: Vec::new() }
+        let (hooks, first) = (cx.hooks(), cx.next_node());
+        Self { cx, unit, behind, begins, first, hooks, given: Vec::new(), awaited: Vec::new() }
     }
 
     /// Tells what is at `index` of `all`. `None` where the unit is not as the one that was executed.
     pub fn tell(&mut self, all: &[Told], index: usize, bases: Bases<'_>) -> Option<()> {
         let told = all.get(index)?;
-        if let Said::Arrived(parameter, made, _) = &told.said {
-            return self.arrive(all, index, *parameter, *made, bases);
+        if let Said::Arrived(parameter, arrival, shape) = &told.said {
+            return self.arrive(all, index, (*parameter, *arrival, shape), bases);
         }
         let (cx, unit, behind) = (self.cx, self.unit, self.behind);
         let module = |place: Place| match place {
@@ -199,38 +219,44 @@ impl<'a> Retelling<'a> {
         };
         cx.set_module(module(told.module));
         cx.grad_fn.set(told.grad_fn);
-        if self.hooked {
-            cx.next_seq.set(self.first + told.node);
-        }
-        match &told.said {
+        let Some(hooks) = &self.hooks else { return Some(()) };
+        cx.next_seq.set(self.first + told.node);
+        let call = match &told.said {
             Said::Enters(of, takes) => {
                 cx.takes_told.set(*takes);
-                cx.tell(Call::Enters(module(*of)));
+                hooks.enters(cx, module(*of));
                 cx.takes_told.set(None);
+                return Some(());
             }
-            Said::Leaves(of) => cx.tell(Call::Leaves(module(*of))),
-            Said::Reaches(node) => cx.tell(Call::Reaches(match node {
+            Said::Leaves(of) => Call::Leaves(module(*of)),
+            Said::Reaches(node) => Call::Reaches(match node {
                 Nodes::Forward(offset) => self.begins.forward + offset,
                 Nodes::Backward(offset) => self.begins.backward + offset,
-            })),
+            }),
             Said::Accumulated(parameter) => {
-                let edge = unit.parameters.get(*parameter)?.edge()?;
-                edge.node.leaf()?.tell(cx);
+                let leaf = unit.parameters.get(*parameter)?.edge()?.node.leaf()?;
+                Call::Accumulated(leaf.number.get()?)
             }
-            Said::Reads(parameter) => cx.tell(Call::Reads(unit.parameters.get(*parameter)?)),
-            Said::Replaced(parameter) => cx.tell(Call::Replaced(unit.parameters.get(*parameter)?)),
-            Said::RequiresOutput => cx.tell(Call::RequiresOutput),
+            Said::Reads(parameter) => Call::Reads(unit.parameters.get(*parameter)?),
+            Said::Replaced(parameter) => Call::Replaced(unit.parameters.get(*parameter)?),
+            Said::RequiresOutput => Call::RequiresOutput,
             Said::Holds(parameter, shape) => {
                 let of = shape.view_of(unit.parameters.get(*parameter)?);
                 self.given.push(vec![cx.held(&of)?]);
+                return Some(());
             }
             Said::Retains(time) => {
                 let held = self.given.get_mut(*time)?;
                 held.push(held.last()?.clone());
+                return Some(());
             }
-            Said::LetsGo(time) => drop(self.given.get_mut(*time)?.pop()?),
-            Said::Arrived(..) => {}
-        }
+            Said::LetsGo(time) => {
+                drop(self.given.get_mut(*time)?.pop()?);
+                return Some(());
+            }
+            Said::Arrived(..) => return Some(()),
+        };
+        call.reach(&**hooks, cx);
         Some(())
     }
 
@@ -239,23 +265,27 @@ impl<'a> Retelling<'a> {
         &mut self,
         all: &[Told],
         index: usize,
-        parameter: usize,
-        made: Option<(Whose, u32)>,
+        (parameter, arrival, shape): (usize, Option<Arrival>, &Shape),
         bases: Bases<'_>,
     ) -> Option<()> {
         let leaf = self.unit.parameters.get(parameter)?.edge()?.node.leaf()?;
         let mut gradient = leaf.grad.borrow_mut();
-        let Some((whose, number)) = made else { return gradient.is_some().then_some(()) };
+        let Some(Arrival { made: (whose, number), alone }) = arrival else { return gradient.is_some().then_some(()) };
         gradient.is_none().then_some(())?;
+        let id = bases.id(whose, number);
+        if alone {
+            self.cx.set_references(id, self.cx.references(id) + 1);
+            *gradient = Some(shape.on_storage(self.cx, id));
+            return Some(());
+        }
         let known = self.awaited.iter().position(|(at, _)| *at == index);
         if let Some(known) = known {
             *gradient = Some(self.awaited.swap_remove(known).1);
             return Some(());
         }
-        let id = bases.id(whose, number);
         for (at, told) in all.iter().enumerate().skip(index) {
             let Said::Arrived(_, Some(of), shape) = &told.said else { continue };
-            if *of == (whose, number) {
+            if of.made == (whose, number) {
                 self.cx.set_references(id, self.cx.references(id) + 1);
                 self.awaited.push((at, shape.on_storage(self.cx, id)));
             }
@@ -267,7 +297,7 @@ impl<'a> Retelling<'a> {
 
     /// Everything was told, and so many nodes made. `None` where something is still held.
     pub fn end(self, nodes: u32) -> Option<()> {
-        if self.hooked {
+        if self.hooks.is_some() {
             let (next, graph) = (self.first + nodes, &self.cx.graph);
             // These nodes take none of our memory.
             graph.set(graph.get() + next.saturating_sub(self.first));

@@ -115,7 +115,7 @@ impl Repetition {
         let (model, next) = (self.units.get(self.model)?, self.units.get(self.model + 1)?);
         let stretch = cx.between(from, cx.reached());
         let behind = cx.between(behind, from).born;
-        let bases = Bases { own: &own.born, before: &before.born, backwards: Some([&stretch.born, &behind]) };
+        let bases = Bases::backward(&own.born, &before.born, [&stretch.born, &behind]);
         let source = Source { unit: model, behind: Some(&next.modules), nodes: &own.nodes, bases, renamed: &[] };
         let mut lines = cx.read_lines(&stretch, source)?;
         // The unit behind may have made more than this one does: a sum of what all units hand to another module.
@@ -139,7 +139,7 @@ impl Repetition {
             begins.push(cx.position().event);
             let born = lines.make(cx, &Shift::new(model.modules.clone(), &unit.modules));
             let before = &self.runs.get(index - 1)?.born;
-            let bases = Bases { own: &run.born, before, backwards: Some([&born, &behind]) };
+            let bases = Bases::backward(&run.born, before, [&born, &behind]);
             let nodes = Begins { forward: run.nodes.start, backward: cx.next_node() };
             lines.write(cx, (unit, next), nodes, &born, bases)?;
             for number in self.forward.cast_for_the_graph() {
@@ -208,7 +208,7 @@ impl Repetition {
         let [first, second, ..] = self.runs.as_slice() else { return None };
         let (unit, behind, model) = (self.units.get(1)?, self.units.get(2)?, self.runs.get(self.model)?);
         let stretch = cx.between(written.end, to);
-        let bases = Bases { own: &second.born, before: &first.born, backwards: Some([&stretch.born, &written.last]) };
+        let bases = Bases::backward(&second.born, &first.born, [&stretch.born, &written.last]);
         let behind = Some(&behind.modules);
         let source = Source { unit, behind, nodes: &second.nodes, bases, renamed: &written.swapped };
         let lines = cx.read_lines(&stretch, source)?;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use plimsoll_ledger::{Event, Kind, Law, Ledger, ModuleId, Storage, Stream, What, WorkId};
+use plimsoll_ledger::{Event, Kind, Launch, Law, Ledger, ModuleId, Storage, Stream, What, WorkId};
 
 use super::context::Context;
 use super::heard::Heard;
@@ -27,6 +27,9 @@ struct Apart {
     /// How many of those without a number there are before and among these.
     upto: u32,
 }
+
+/// None at all.
+static UNBORN: Born = Born::all(0..0);
 
 impl Born {
     /// Of storages that all have numbers.
@@ -76,11 +79,15 @@ impl Born {
     }
 
     /// The storage of a number.
+    #[inline]
     pub fn id(&self, number: u32) -> u32 {
         // Of a copied unit every storage has one.
-        if self.apart.is_empty() {
-            return self.ids.start + number;
-        }
+        if self.apart.is_empty() { self.ids.start + number } else { self.id_among(number) }
+    }
+
+    /// The same where some have none.
+    #[cold]
+    fn id_among(&self, number: u32) -> u32 {
         let numbered = |apart: &Apart| apart.ids.end - self.ids.start - apart.upto;
         let before = self.apart.partition_point(|apart| numbered(apart) <= number);
         let without = before.checked_sub(1).and_then(|last| self.apart.get(last)).map_or(0, |last| last.upto);
@@ -98,7 +105,7 @@ pub(super) struct Stretch {
 }
 
 /// Which storage an event of a unit is about: one that was made ...
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Whose {
     /// ... in this unit's forward.
     Own,
@@ -110,33 +117,35 @@ pub(super) enum Whose {
     BehindBackward,
 }
 
-/// The storages of each [`Whose`]; where there are none, nothing is about them.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bases<'a> {
-    pub own: &'a Born,
-    pub before: &'a Born,
-    pub backwards: Option<[&'a Born; 2]>,
+impl Whose {
+    /// All of them, by number.
+    const ALL: [Self; 4] = [Self::Own, Self::Before, Self::OwnBackward, Self::BehindBackward];
 }
 
-impl Bases<'_> {
+/// The storages of each [`Whose`], in their order; where there are none, nothing is about them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bases<'a>([&'a Born; 4]);
+
+impl<'a> Bases<'a> {
+    /// Of a forward.
+    pub const fn forward(own: &'a Born, before: &'a Born) -> Self {
+        Self([own, before, &UNBORN, &UNBORN])
+    }
+
+    /// Of a backward, whose own storages and those of the unit behind are `backwards`.
+    pub const fn backward(own: &'a Born, before: &'a Born, [made, behind]: [&'a Born; 2]) -> Self {
+        Self([own, before, made, behind])
+    }
+
     /// The storage of a number.
+    #[inline]
     pub fn id(&self, whose: Whose, number: u32) -> u32 {
-        match (whose, self.backwards) {
-            (Whose::Own, _) => self.own.id(number),
-            (Whose::Before, _) => self.before.id(number),
-            (Whose::OwnBackward, Some([own, _])) => own.id(number),
-            (Whose::BehindBackward, Some([_, behind])) => behind.id(number),
-            // No line is about what there is not.
-            (_, None) => 0,
-        }
+        self.0[whose as usize].id(number)
     }
 
     /// Whose a storage is, and its number.
     pub fn number(&self, id: u32) -> Option<(Whose, u32)> {
-        let forward = [(Whose::Own, self.own), (Whose::Before, self.before)];
-        let backward = self.backwards.map(|[own, behind]| [(Whose::OwnBackward, own), (Whose::BehindBackward, behind)]);
-        let mut all = forward.into_iter().chain(backward.into_iter().flatten());
-        all.find_map(|(whose, born)| Some((whose, born.number(id)?)))
+        Whose::ALL.into_iter().zip(self.0).find_map(|(whose, born)| Some((whose, born.number(id)?)))
     }
 }
 
@@ -227,7 +236,7 @@ impl Lines {
     /// Makes its storages for another unit.
     pub fn make(&self, cx: &Context, shift: &Shift) -> Born {
         let storages = self.storages.iter().map(|storage| shift.of(storage));
-        let born = cx.recorder.borrow_mut().extend(storages, std::iter::empty());
+        let born = cx.recorder.borrow_mut().extend(storages);
         cx.references.borrow_mut().resize(born.end as usize, Cell::new(0));
         Born::all(born)
     }
@@ -261,14 +270,18 @@ impl Lines {
 
     /// Writes some of its lines and launches.
     fn write_part(&self, cx: &Context, bases: Bases<'_>, (lines, launches): (Range<usize>, Range<usize>)) {
-        let mut recorder = cx.recorder.borrow_mut();
-        let begin = recorder.ledger().events.len();
-        for (before, work) in self.launches.get(launches).unwrap_or_default() {
-            recorder.launch_at((begin + *before as usize - lines.start) as u32, *work);
+        if lines.is_empty() && launches.is_empty() {
+            return;
         }
-        let events = self.lines.get(lines).unwrap_or_default();
+        let mut recorder = cx.recorder.borrow_mut();
+        let (begin, first) = (recorder.ledger().events.len(), lines.start);
+        let launch = |(before, work): &(u32, WorkId)| {
+            let at = begin + *before as usize - first;
+            Launch { at: at as u32, work: *work }
+        };
         let event = |line: &Line| Event::new(line.what, bases.id(line.whose, line.number), line.stream);
-        recorder.extend(std::iter::empty(), events.iter().map(event));
+        let (events, launches) = (self.lines.get(lines), self.launches.get(launches));
+        recorder.stretch(events.unwrap_or_default().iter().map(event), launches.unwrap_or_default().iter().map(launch));
     }
 
     /// Whether another unit did the same: the same events, and storages of the same sizes for the same reasons.

@@ -162,7 +162,7 @@ impl Forward {
             let in_graph = cx.references(copy.storage_id()) > 2;
             cached.push(Cached { parameter, number: number(copy.storage_id())?, in_graph });
         }
-        let (bases, nodes) = (Bases { own: &second.born, before: &first.born, backwards: None }, second.nodes());
+        let (bases, nodes) = (Bases::forward(&second.born, &first.born), second.nodes());
         let lines = cx.read_lines(second, Source { unit, behind: None, nodes: &nodes, bases, renamed: &[] })?;
         // What else the unit before handed over has a handle that nobody here knows, and so has what hooks gave to one.
         let known = lines.freed(Whose::Before).all(|number| number == output) && !lines.told.iter().any(Told::gives);
@@ -189,7 +189,7 @@ impl Forward {
             }
             let first = cx.next_node();
             let born = self.lines.make(cx, &Shift::new(self.modules.clone(), &unit.modules));
-            let bases = Bases { own: &born, before: &runs.last()?.born, backwards: None };
+            let bases = Bases::forward(&born, &runs.last()?.born);
             self.lines.write(cx, (unit, 0), Begins { forward: first, backward: first }, &born, bases)?;
             for cached in &self.cached {
                 let copy = cx.cached_copy(units.get(1)?.parameters.get(cached.parameter)?);
@@ -222,7 +222,7 @@ impl Forward {
     /// Holds another executed unit against the second; `runs` are those before it.
     fn check(&self, cx: &Context, unit: &Unit, stretch: &Stretch, runs: &[Run]) {
         let Some(before) = runs.last() else { return };
-        let (bases, nodes) = (Bases { own: &stretch.born, before: &before.born, backwards: None }, stretch.nodes());
+        let (bases, nodes) = (Bases::forward(&stretch.born, &before.born), stretch.nodes());
         let lines = cx.read_lines(stretch, Source { unit, behind: None, nodes: &nodes, bases, renamed: &[] });
         if !lines.is_some_and(|lines| lines.same(&self.lines)) {
             cx.fail_repeats();

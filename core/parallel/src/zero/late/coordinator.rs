@@ -79,7 +79,7 @@ impl Uses {
                 if let Some(steps) = steps.get_mut(*index) {
                     steps.push(step);
                 }
-                sum = sum.saturating_add(store.get(*index).map_or(0, super::store::Parameter::numel));
+                sum = sum.saturating_add(store.get(*index).map_or(0, |parameter| parameter.numel));
             }
         }
         Self { steps, before }
@@ -157,7 +157,8 @@ impl Coordinator {
                 agree(cx, order.len());
                 let mut uses = self.uses.borrow_mut();
                 for (step, module) in (0i64..).zip(order.iter()) {
-                    let mut own = self.own(*module).unwrap_or_default().to_vec();
+                    let Some(own) = self.own(*module) else { continue };
+                    let mut own = Members::from_slice(&own);
                     own.sort_unstable();
                     own.dedup();
                     uses.extend(own.into_iter().map(|parameter| (parameter, step)));
@@ -168,8 +169,12 @@ impl Coordinator {
             }
             Trace::Complete => {}
         }
-        *self.queue.borrow_mut() = self.uses.borrow().iter().copied().collect();
-        self.fetched_for.borrow_mut().clear();
+        let mut queue = self.queue.borrow_mut();
+        queue.clear();
+        queue.extend(self.uses.borrow().iter().copied());
+        let mut fetched_for = self.fetched_for.borrow_mut();
+        fetched_for.clear();
+        fetched_for.resize(store.all.len(), NEVER);
         self.step.set(0);
         self.available.set(0);
     }
@@ -178,22 +183,9 @@ impl Coordinator {
         self.fetched_for.borrow().get(parameter).copied().unwrap_or(NEVER)
     }
 
-    fn set_fetched_for(&self, parameter: usize, step: i64) {
-        let mut all = self.fetched_for.borrow_mut();
-        if all.len() <= parameter {
-            all.resize(parameter + 1, NEVER);
-        }
-        if let Some(known) = all.get_mut(parameter) {
-            *known = step;
-        }
-    }
-
     fn gather(&self, cx: &Rc<Context>, store: &Store, wanted: &[usize]) {
-        let away = wanted.iter().filter_map(|index| store.get(*index)).filter(|parameter| parameter.is_away());
-        let (count, numel) = away.fold((0, 0u64), |(n, sum), parameter| (n + 1, sum.saturating_add(parameter.numel())));
-        if count > 0 {
+        if let Some(numel) = store.gather(cx, wanted) {
             self.available.set(self.available.get().saturating_add(numel.cast_signed()));
-            store.gather(cx, wanted.iter().copied());
         }
     }
 
@@ -244,7 +236,7 @@ impl Coordinator {
         self.order.borrow_mut().clear();
         self.uses.borrow_mut().clear();
         self.queue.borrow_mut().clear();
-        self.fetched_for.borrow_mut().clear();
+        self.fetched_for.borrow_mut().fill(NEVER);
         drop(self.later.take());
         store.settle(cx, &mut |numel| self.gone(numel));
     }
@@ -252,16 +244,19 @@ impl Coordinator {
     /// What is used next is gathered, as long as there is room for it.
     fn gather_ahead(&self, cx: &Rc<Context>, store: &Store, own: &[usize]) {
         let step = self.step.get();
-        let mut unseen: Members = own.iter().copied().filter(|index| self.fetched_for(*index) < step).collect();
+        let (mut queue, mut fetched_for) = (self.queue.borrow_mut(), self.fetched_for.borrow_mut());
+        let is_unseen = |index: &usize| fetched_for.get(*index).is_some_and(|fetched| *fetched < step);
+        let mut unseen: Members = own.iter().copied().filter(is_unseen).collect();
         if unseen.len() > 1 {
             unseen.sort_unstable();
             unseen.dedup();
         }
-        let mut queue = self.queue.borrow_mut();
         let mut discarded = Members::new();
         while discarded.len() < unseen.len() {
             let Some((parameter, used_at)) = queue.pop_front() else { break };
-            self.set_fetched_for(parameter, used_at);
+            if let Some(fetched) = fetched_for.get_mut(parameter) {
+                *fetched = used_at;
+            }
             if !discarded.contains(&parameter) {
                 discarded.push(parameter);
             }
@@ -273,15 +268,16 @@ impl Coordinator {
         let (mut ahead, mut numel) = (Members::new(), 0i64);
         while numel < room {
             let Some((index, used_at)) = queue.pop_front() else { break };
-            let before = self.fetched_for(index);
-            self.set_fetched_for(index, before.max(used_at));
+            if let Some(fetched) = fetched_for.get_mut(index) {
+                *fetched = used_at.max(*fetched);
+            }
             let Some(parameter) = store.get(index) else { continue };
             if parameter.is_away() && !ahead.contains(&index) {
                 ahead.push(index);
-                numel = numel.saturating_add(parameter.numel().cast_signed());
+                numel = numel.saturating_add(parameter.numel.cast_signed());
             }
         }
-        drop(queue);
+        drop((queue, fetched_for));
         if !ahead.is_empty() {
             self.gather(cx, store, &ahead);
         }
@@ -296,7 +292,8 @@ impl Coordinator {
             if let Some(active) = backward.iter().rposition(|active| *active == module) {
                 backward.remove(active);
             }
-            recomputed = self.recomputed.borrow_mut().remove(&module);
+            let mut all = self.recomputed.borrow_mut();
+            recomputed = if all.is_empty() { None } else { all.remove(&module) };
         }
         if own.is_none() && recomputed.is_none() {
             return;
@@ -315,11 +312,13 @@ impl Coordinator {
         if !all.is_sorted_by(|a, b| a < b) {
             all = all.iter().copied().collect::<BTreeSet<usize>>().into_iter().collect();
         }
+        // Mostly they are the same.
+        let whole = Rc::ptr_eq(&all, &released);
         for index in all.iter().copied() {
             if let Some(parameter) = store.get(index) {
                 parameter.leave(module);
             }
-            if released.contains(&index) {
+            if whole || released.contains(&index) {
                 store.release(index, &mut |numel| self.gone(numel));
             }
         }

@@ -23,7 +23,7 @@ use plimsoll_torch::tensor::{Context, DType, Hooks, HostMemory, Kind, ModuleId, 
 
 use super::small::Norms;
 use crate::hosted::Loaded as Arriving;
-use crate::wrapper::{Engine, Wrapper, places};
+use crate::wrapper::{Engine, Wrapper};
 use calls::{Calls, Passed};
 use coordinator::Coordinator;
 use reduction::Reduction;
@@ -72,7 +72,7 @@ impl Late {
     pub fn wrap(
         cx: &Rc<Context>,
         sharded: &[Sharded],
-        order: &[Tensor],
+        order: Vec<Tensor>,
         shared: &[(ModuleId, Tensor)],
         parallel: &Parallel,
     ) -> Rc<Self> {
@@ -83,28 +83,25 @@ impl Late {
         // Of what is not trained some may be packed in integers.
         let trained = order.iter().find(|parameter| parameter.requires_grad());
         let dtype = trained.map_or(DType::Float32, Tensor::dtype);
-        let places = places(order);
-        let place = |of: &Tensor| places.get(&of.storage_id()).copied();
+        let offloads = |offload| offload != Offload::None;
+        let (offloaded, away) = (offloads(keys.offload_optimizer), offloads(keys.offload_param));
+        let store = Store::new(order, (ranks, keys.param_persistence_threshold), (stream(ALL_GATHER), module), away);
         let mut owned: Vec<Members> = Vec::new();
         let own = sharded.iter().map(|parameter| (parameter.module, &parameter.whole));
         for (module, whole) in own.chain(shared.iter().map(|(module, whole)| (*module, whole))) {
             if owned.len() <= module.index() {
                 owned.resize(module.index() + 1, Members::new());
             }
-            if let (Some(list), Some(index)) = (owned.get_mut(module.index()), place(whole))
+            if let (Some(list), Some(index)) = (owned.get_mut(module.index()), store.place(whole))
                 && !list.contains(&index)
             {
                 list.push(index);
             }
         }
-        let offloads = |offload| offload != Offload::None;
-        let (offloaded, away) = (offloads(keys.offload_optimizer), offloads(keys.offload_param));
-        let store =
-            Store::new(order.to_vec(), (ranks, keys.param_persistence_threshold), (stream(ALL_GATHER), module), away);
         let mut reduction = Reduction::new(keys, ranks, dtype, (stream(REDUCE), module), offloaded);
         let loaded = cx.put_down_to(module, || Loaded::load(cx, &store, keys, &mut reduction, dtype));
-        for (number, parameter) in (0u32..).zip(order) {
-            parameter.number(number);
+        for (number, parameter) in (0u32..).zip(&store.all) {
+            parameter.whole.number(number);
         }
         let persistent = (0..store.all.len()).filter(|index| store.get(*index).is_some_and(|p| p.persists)).collect();
         let zero = Rc::new(Self {
@@ -170,18 +167,19 @@ impl Loaded {
         let (offloaded, away) = (keys.offload_optimizer != Offload::None, keys.offload_param != Offload::None);
         let mut loaded = Arriving::of(cx, store.all.iter().map(|p| (&p.whole, p.whole.dtype())));
         let to_card = |p: &Parameter| {
-            let moved = on_card(p.whole.dims(), p.whole.dtype());
+            let moved = p.moulds.loaded.make(cx, || on_card(p.whole.dims(), p.whole.dtype()));
             loaded.moved(&p.whole);
             moved
         };
         let wholes: Vec<Tensor> = store.all.iter().map(to_card).collect();
-        let (mut parts, mut held) = (Vec::new(), Vec::new());
+        let (mut parts, mut held) = (Vec::with_capacity(store.all.len()), Vec::new());
         let mut away_parts = Vec::new();
         let how = HostMemory::pinned(keys.offload_pin_memory);
         for (parameter, whole) in store.all.iter().zip(wholes) {
             // Of what is not trained the parts stay where they were cut.
             let kept = if parameter.whole.requires_grad() { &mut parts } else { &mut held };
-            kept.extend((!away).then(|| on_card(&[parameter.part], parameter.whole.dtype())));
+            let part = || on_card(&[parameter.part], parameter.whole.dtype());
+            kept.extend((!away).then(|| parameter.moulds.part.make(cx, part)));
             if away && !parameter.persists && !reduction.swap.parts(keys, parameter.part, parameter.whole.dtype()) {
                 let part = cx.pinned_copy(&[parameter.part], parameter.whole.dtype(), how);
                 away_parts.push((parameter.whole.requires_grad(), part));
@@ -199,9 +197,8 @@ impl Loaded {
             // `defragment`
             cx.empty_cache();
         }
-        let trained = |index: &usize| store.get(*index).is_some_and(|parameter| parameter.whole.requires_grad());
-        let trained: Vec<usize> = (0..store.all.len()).filter(trained).collect();
-        let numels: Vec<u64> = trained.iter().filter_map(|index| store.get(*index)).map(|p| p.part).collect();
+        let trained = || store.all.iter().filter(|parameter| parameter.whole.requires_grad());
+        let numels: Vec<u64> = trained().map(|parameter| parameter.part).collect();
         let groups = SubGroup::of(&numels, keys.sub_group_size);
         let total = numels.iter().fold(0u64, |sum, numel| sum.saturating_add(*numel));
         held.extend((!away).then(|| on_card(&[total], dtype)));
@@ -248,9 +245,8 @@ impl Loaded {
         reduction.set_up(cx);
         let gradients = (!offloaded).then(|| gradient(&|| ops::fill(cx, Fill::Zeros, &[total], dtype)));
         // `create_reduce_and_remove_grad_hooks`: each is gathered once, to find where its gradient arrives.
-        for index in trained {
-            store.gather_now(cx, &[index]);
-            store.let_go(index);
+        for parameter in trained() {
+            store.gather_once(cx, parameter);
         }
         Self { groups, masters, hosted, held, gradients }
     }

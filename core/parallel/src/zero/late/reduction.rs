@@ -8,7 +8,7 @@ use plimsoll_ledger::Stream;
 use plimsoll_scenario::Zero;
 use plimsoll_torch::ops::{self, Fill, Pointwise, Rearrangement, Transfer};
 use plimsoll_torch::optim;
-use plimsoll_torch::tensor::{Context, DType, Kind, ModuleId, Tensor};
+use plimsoll_torch::tensor::{Context, DType, Kind, ModuleId, Mould, Tensor};
 
 use smallvec::SmallVec;
 
@@ -33,6 +33,8 @@ pub struct Reduction {
     /// The bucket's bytes, for as long as the optimizer lives.
     buffer: Option<Tensor>,
     members: RefCell<Members>,
+    /// What parts of so many numbers are reduced in.
+    averaged: RefCell<Vec<(u64, Mould)>>,
     filled: Cell<u64>,
     /// What goes on to NVMe.
     pub swap: Swap,
@@ -51,6 +53,7 @@ impl Reduction {
             offloaded,
             buffer: None,
             members: RefCell::default(),
+            averaged: RefCell::default(),
             filled: Cell::new(0),
             swap: Swap::new(keys),
         }
@@ -70,7 +73,7 @@ impl Reduction {
     /// A parameter's gradient has come; `last`: of the step's last micro-batch.
     pub fn add(&self, cx: &Rc<Context>, store: &Store, norms: &Norms, index: usize, last: bool) {
         let Some(parameter) = store.get(index) else { return };
-        let numel = parameter.numel();
+        let numel = parameter.numel;
         if self.filled.get().saturating_add(numel) > self.limit && self.filled.get() > 0 {
             self.reduce(cx, store, norms, last);
         }
@@ -124,7 +127,7 @@ impl Reduction {
         let part = gradients.iter().fold(0u64, |sum, gradient| sum.saturating_add(gradient.part));
         ops::transfer(cx, Transfer::ReduceScatter, part.saturating_mul(self.ranks), self.ranks, self.dtype);
         if let [single] = gradients
-            && single.numel().is_multiple_of(self.ranks.max(1))
+            && single.numel.is_multiple_of(self.ranks.max(1))
         {
             // Its parts are reduced where they lie.
             let gradient = optim::take_gradient(&single.whole);
@@ -133,16 +136,22 @@ impl Reduction {
         }
         let mut paddings = Vec::new();
         let padded: SmallVec<[&Parameter; 4]> =
-            gradients.iter().copied().filter(|of| of.part.saturating_mul(self.ranks) > of.numel()).collect();
+            gradients.iter().copied().filter(|of| of.part.saturating_mul(self.ranks) > of.numel).collect();
         for rank in 0..if padded.is_empty() { 0 } else { self.ranks } {
             for gradient in &padded {
-                let held = gradient.numel().saturating_sub(rank.saturating_mul(gradient.part)).min(gradient.part);
+                let held = gradient.numel.saturating_sub(rank.saturating_mul(gradient.part)).min(gradient.part);
                 if held < gradient.part {
                     paddings.push(ops::empty(cx, &[gradient.part - held], self.dtype));
                 }
             }
         }
-        let cat = ops::rearrangement(cx, Rearrangement::Cat, &[part.saturating_mul(self.ranks)], self.dtype);
+        let cat = || ops::rearrangement(cx, Rearrangement::Cat, &[part.saturating_mul(self.ranks)], self.dtype);
+        let mut moulds = self.averaged.borrow_mut();
+        let place = moulds.iter().position(|(known, _)| *known == part).unwrap_or_else(|| {
+            moulds.push((part, Mould::default()));
+            moulds.len() - 1
+        });
+        let cat = moulds.get(place).map_or_else(cat, |(_, mould)| mould.make(cx, cat));
         drop(paddings);
         Some(cat)
     }

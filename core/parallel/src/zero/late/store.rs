@@ -2,12 +2,11 @@
 //! from its gathering until its release.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use plimsoll_ledger::Stream;
 use plimsoll_torch::ops::{self, Rearrangement, Transfer};
-use plimsoll_torch::tensor::{Context, DType, Geometry, Kind, ModuleId, Tensor};
+use plimsoll_torch::tensor::{Context, DType, Geometry, Kind, ModuleId, Mould, Tensor};
 use smallvec::SmallVec;
 
 /// `ZeroParamStatus`.
@@ -27,37 +26,49 @@ enum Status {
 pub struct Parameter {
     /// What the model computes with, without bytes of its own.
     pub whole: Tensor,
+    /// `ds_numel`.
+    pub numel: u64,
     /// Numbers of every rank's part, the last one padded.
     pub part: u64,
-    /// What the parts of all ranks are gathered into.
-    gathered: Geometry,
+    /// What is made of it.
+    pub moulds: Rc<Made>,
     /// Whether it is small enough to stay whole between steps (`ds_persist`).
     pub persists: bool,
     status: Cell<Status>,
+    /// What it is being gathered with (`InflightParamRegistry`).
+    coming: RefCell<Option<Coming>>,
     /// `param.data`, while it is gathered.
     bytes: RefCell<Option<Tensor>>,
     /// `ds_active_sub_modules`.
     used_by: RefCell<SmallVec<[ModuleId; 2]>>,
 }
 
+/// What is made of each of several parameters of the same sizes.
+#[derive(Debug, Default)]
+pub struct Made {
+    /// The whole parameter as it is loaded, and a rank's part of it.
+    pub loaded: Mould,
+    pub part: Mould,
+    /// What the parts of all ranks are gathered into.
+    gathered: Mould,
+    /// The copy that it gets of what was gathered together.
+    copied: Mould,
+}
+
 impl Parameter {
-    fn new(whole: Tensor, ranks: u64, persists: bool) -> Self {
-        let part = whole.numel().div_ceil(ranks.max(1));
-        let gathered = Geometry::contiguous(&[part.saturating_mul(ranks)]);
+    fn new(whole: Tensor, moulds: Rc<Made>, ranks: u64, persistent: u64) -> Self {
+        let numel = whole.numel();
         Self {
             whole,
-            part,
-            gathered,
-            persists,
+            numel,
+            part: numel.div_ceil(ranks.max(1)),
+            moulds,
+            persists: numel <= persistent,
             status: Cell::default(),
+            coming: RefCell::default(),
             bytes: RefCell::default(),
             used_by: RefCell::default(),
         }
-    }
-
-    /// `ds_numel`.
-    pub fn numel(&self) -> u64 {
-        self.whole.numel()
     }
 
     pub fn is_away(&self) -> bool {
@@ -74,7 +85,10 @@ impl Parameter {
 
     /// A module does not use it any more.
     pub fn leave(&self, module: ModuleId) {
-        self.used_by.borrow_mut().retain(|user| *user != module);
+        let mut used_by = self.used_by.borrow_mut();
+        if let Some(at) = used_by.iter().position(|user| *user == module) {
+            used_by.swap_remove(at);
+        }
     }
 }
 
@@ -104,15 +118,13 @@ struct Gathering {
 #[derive(Debug)]
 pub struct Store {
     pub all: Vec<Parameter>,
-    /// By the storage that the model knows.
-    places: BTreeMap<u32, usize>,
+    /// The storage that the model knows of each, ascending, and where it is among them.
+    places: Vec<(u32, usize)>,
     ranks: u64,
     stream: Stream,
     module: ModuleId,
     /// Whether parts lie in the machine's memory.
     offloaded: bool,
-    /// `InflightParamRegistry`, by parameter.
-    coming: RefCell<Vec<Option<Coming>>>,
 }
 
 impl Store {
@@ -123,13 +135,24 @@ impl Store {
         (stream, module): (Stream, ModuleId),
         offloaded: bool,
     ) -> Self {
+        let mut places: Vec<(u32, usize)> = (0..).zip(&wholes).map(|(at, whole)| (whole.storage_id(), at)).collect();
+        places.sort_unstable();
+        // Layers have parameters of a few sizes.
+        let mut sizes: Vec<(Tensor, Rc<Made>)> = Vec::new();
         let parameter = |whole: Tensor| {
-            let persists = whole.numel() <= persistent;
-            Parameter::new(whole, ranks, persists)
+            let alike = |(of, _): &&(Tensor, Rc<Made>)| of.dims() == whole.dims() && of.dtype() == whole.dtype();
+            let moulds = match sizes.iter().find(alike) {
+                Some((_, moulds)) => Rc::clone(moulds),
+                None => {
+                    let moulds = Rc::<Made>::default();
+                    sizes.push((whole.clone(), Rc::clone(&moulds)));
+                    moulds
+                }
+            };
+            Parameter::new(whole, moulds, ranks, persistent)
         };
-        let places = (0..).zip(&wholes).map(|(index, whole)| (whole.storage_id(), index)).collect();
         let all = wholes.into_iter().map(parameter).collect();
-        Self { all, places, ranks, stream, module, offloaded, coming: RefCell::default() }
+        Self { all, places, ranks, stream, module, offloaded }
     }
 
     /// Whether parts lie in the machine's memory.
@@ -141,10 +164,11 @@ impl Store {
         self.all.get(index)
     }
 
-    /// What the parts of all ranks are gathered into.
-    fn gathered(&self, cx: &Rc<Context>, into: Geometry, dtype: DType) -> Tensor {
-        ops::transfer(cx, Transfer::AllGather, into.numel(), self.ranks, dtype);
-        self.make(cx, into, dtype)
+    /// What the parts of all ranks, each of so many numbers, are gathered into.
+    fn gathered(&self, cx: &Rc<Context>, part: u64, dtype: DType) -> Tensor {
+        let numel = part.saturating_mul(self.ranks);
+        ops::transfer(cx, Transfer::AllGather, numel, self.ranks, dtype);
+        self.make(cx, Geometry::contiguous(&[numel]), dtype)
     }
 
     fn make(&self, cx: &Rc<Context>, geometry: Geometry, dtype: DType) -> Tensor {
@@ -159,71 +183,82 @@ impl Store {
         })
     }
 
-    /// `all_gather_coalesced`, of those that are not there.
-    pub fn gather(&self, cx: &Rc<Context>, wanted: impl Iterator<Item = usize>) {
-        let mut members: Members = wanted.filter(|index| self.get(*index).is_some_and(Parameter::is_away)).collect();
-        if members.len() > 1 {
-            members.sort_unstable();
-            members.dedup();
-            // `sort_dtypes`
-            members.sort_by_key(|index| self.get(*index).map(|parameter| parameter.whole.dtype().name()));
-        }
+    /// `all_gather_coalesced`, of those of `wanted` that are not there; how many numbers they have, where there are any.
+    pub fn gather(&self, cx: &Rc<Context>, wanted: &[usize]) -> Option<u64> {
+        let is_away = |index: &usize| self.get(*index).is_some_and(Parameter::is_away);
+        let mut away = wanted.iter().copied().filter(is_away);
+        let first = away.next()?;
+        let Some(second) = away.next() else {
+            let single = self.get(first)?;
+            cx.on_stream(self.stream, || self.gather_alone(cx, single));
+            single.status.set(Status::Coming);
+            drop(single.coming.replace(Some(Coming::Alone)));
+            return Some(single.numel);
+        };
+        let members: Members = [first, second].into_iter().chain(away).collect();
+        let sum = |numels: &mut dyn Iterator<Item = u64>| numels.fold(0u64, u64::saturating_add);
+        let numel = sum(&mut members.iter().filter_map(|index| self.get(*index)).map(|parameter| parameter.numel));
+        self.gather_together(cx, members);
+        Some(numel)
+    }
+
+    /// Several of which none is there.
+    fn gather_together(&self, cx: &Rc<Context>, mut members: Members) {
+        members.sort_unstable();
+        members.dedup();
+        // `sort_dtypes`
+        members.sort_by_key(|index| self.get(*index).map(|parameter| parameter.whole.dtype().name()));
         let parameters: SmallVec<[&Parameter; 4]> = members.iter().filter_map(|index| self.get(*index)).collect();
-        let coming = match parameters.as_slice() {
-            [] => return,
-            [single] => {
-                cx.on_stream(self.stream, || self.gather_alone(cx, single));
-                Coming::Alone
-            }
-            several => {
-                let flats = cx.on_stream(self.stream, || {
-                    let alike = several.chunk_by(|one, next| one.whole.dtype() == next.whole.dtype());
-                    let gathered = alike.map(|alike| {
-                        let dtype = alike.first().map_or(DType::Float32, |p| p.whole.dtype());
-                        let part = alike.iter().fold(0u64, |sum, p| sum.saturating_add(p.part));
-                        let into = Geometry::contiguous(&[part.saturating_mul(self.ranks)]);
-                        let flat = self.gathered(cx, into, dtype);
-                        let parts: Vec<Tensor> = alike.iter().filter_map(|p| self.fetched(cx, p)).collect();
-                        drop(parts);
-                        flat
-                    });
-                    gathered.collect()
+        let coming = if let [single] = parameters.as_slice() {
+            cx.on_stream(self.stream, || self.gather_alone(cx, single));
+            Coming::Alone
+        } else {
+            let flats = cx.on_stream(self.stream, || {
+                let alike = parameters.chunk_by(|one, next| one.whole.dtype() == next.whole.dtype());
+                let gathered = alike.map(|alike| {
+                    let dtype = alike.first().map_or(DType::Float32, |p| p.whole.dtype());
+                    let part = alike.iter().fold(0u64, |sum, p| sum.saturating_add(p.part));
+                    let flat = self.gathered(cx, part, dtype);
+                    let parts: Vec<Tensor> = alike.iter().filter_map(|p| self.fetched(cx, p)).collect();
+                    drop(parts);
+                    flat
                 });
-                Coming::Together(Rc::new(Gathering { members: members.clone(), flats, complete: Cell::new(false) }))
-            }
+                gathered.collect()
+            });
+            Coming::Together(Rc::new(Gathering { members: members.clone(), flats, complete: Cell::new(false) }))
         };
         for parameter in parameters {
             parameter.status.set(Status::Coming);
+            drop(parameter.coming.replace(Some(coming.clone())));
         }
-        let mut all = self.coming.borrow_mut();
-        for index in members {
-            if all.len() <= index {
-                all.resize(index + 1, None);
-            }
-            if let Some(place) = all.get_mut(index) {
-                *place = Some(coming.clone());
-            }
-        }
+    }
+
+    /// What the parts of one parameter are gathered into.
+    fn gathered_alone(&self, cx: &Rc<Context>, parameter: &Parameter) -> Tensor {
+        let make = || self.gathered(cx, parameter.part, parameter.whole.dtype());
+        parameter.moulds.gathered.make(cx, make)
     }
 
     /// All parts of one parameter, which becomes a view of them.
     fn gather_alone(&self, cx: &Rc<Context>, parameter: &Parameter) {
-        let flat = self.gathered(cx, parameter.gathered.clone(), parameter.whole.dtype());
+        let flat = self.gathered_alone(cx, parameter);
         drop(self.fetched(cx, parameter));
         drop(parameter.bytes.replace(Some(flat)));
     }
 
+    /// One parameter is gathered and let go of at once.
+    pub fn gather_once(&self, cx: &Rc<Context>, parameter: &Parameter) {
+        let flat = self.gathered_alone(cx, parameter);
+        drop(self.fetched(cx, parameter));
+        drop(flat);
+    }
+
     /// `handle.wait()`, where the parameter is being gathered: all that were gathered with it are whole now.
     pub fn wait(&self, cx: &Rc<Context>, index: usize) {
-        let coming = self.coming.borrow_mut().get_mut(index).and_then(Option::take);
-        let gathering = match coming {
+        let Some(parameter) = self.get(index) else { return };
+        let gathering = match parameter.coming.take() {
             None => return,
-            Some(Coming::Alone) => {
-                if let Some(parameter) = self.get(index) {
-                    parameter.status.set(Status::Here);
-                }
-                return;
-            }
+            Some(Coming::Alone) => return parameter.status.set(Status::Here),
             Some(Coming::Together(gathering)) => gathering,
         };
         if gathering.complete.replace(true) {
@@ -233,15 +268,16 @@ impl Store {
             let dtype = parameter.whole.dtype();
             let cat = || ops::rearrangement(cx, Rearrangement::Cat, parameter.whole.dims(), dtype);
             let here = || cx.counting_as(Kind::Parameter, || cx.put_down_to(self.module, cat));
-            drop(parameter.bytes.replace(Some(cx.on_stream(self.stream, here))));
+            let copied = cx.on_stream(self.stream, || parameter.moulds.copied.make(cx, here));
+            drop(parameter.bytes.replace(Some(copied)));
             parameter.status.set(Status::Here);
         }
     }
 
     /// Waits for all that is being gathered, and releases it; calls `released` with the numbers of each.
     pub fn settle(&self, cx: &Rc<Context>, released: &mut dyn FnMut(u64)) {
-        let waiting = |(index, coming): (usize, &Option<Coming>)| coming.is_some().then_some(index);
-        let waiting: Vec<usize> = self.coming.borrow().iter().enumerate().filter_map(waiting).collect();
+        let is_coming = |index: &usize| self.get(*index).is_some_and(|parameter| parameter.coming.borrow().is_some());
+        let waiting: Vec<usize> = (0..self.all.len()).filter(is_coming).collect();
         for index in waiting {
             self.wait(cx, index);
             self.release(index, released);
@@ -254,7 +290,7 @@ impl Store {
         if parameter.status.get() == Status::Here && parameter.used_by.borrow().is_empty() {
             drop(parameter.bytes.take());
             parameter.status.set(Status::Away);
-            released(parameter.numel());
+            released(parameter.numel);
         }
     }
 
@@ -271,13 +307,12 @@ impl Store {
     pub fn gather_now(&self, cx: &Rc<Context>, wanted: &[usize]) {
         let away: SmallVec<[&Parameter; 4]> =
             wanted.iter().filter_map(|i| self.get(*i)).filter(|p| p.is_away()).collect();
-        let whole = |parameter: &Parameter| self.gathered(cx, parameter.gathered.clone(), parameter.whole.dtype());
         match away.as_slice() {
             [single] => self.gather_alone(cx, single),
             several => {
                 let parts: Vec<Tensor> = several.iter().filter_map(|p| self.fetched(cx, p)).collect();
                 for parameter in several {
-                    drop(parameter.bytes.replace(Some(whole(parameter))));
+                    drop(parameter.bytes.replace(Some(self.gathered_alone(cx, parameter))));
                 }
                 drop(parts);
             }
@@ -296,7 +331,10 @@ impl Store {
 
     /// Which parameter this is.
     pub fn place(&self, tensor: &Tensor) -> Option<usize> {
-        self.places.get(&tensor.storage_id()).copied()
+        let id = tensor.storage_id();
+        // What is listed twice is found where it comes last.
+        let behind = self.places.partition_point(|(known, _)| *known <= id);
+        self.places.get(behind.checked_sub(1)?).filter(|(known, _)| *known == id).map(|(_, place)| *place)
     }
 
     /// What a parameter, or a view of it, has in bytes at the moment.
@@ -310,10 +348,5 @@ impl Store {
         if let Some(parameter) = self.place(tensor).and_then(|index| self.get(index)) {
             drop(parameter.bytes.take());
         }
-    }
-
-    /// `param.partition()`.
-    pub fn let_go(&self, index: usize) {
-        self.release(index, &mut |_| {});
     }
 }
