@@ -110,7 +110,7 @@ fn hulls_come_out_as_the_model_does_on_several_cards() {
             row.phases.iter().map(|(name, peak, end)| phase((name.as_str(), *peak, *end))).collect();
         assert_eq!(phases, wanted, "{name}");
     }
-    assert!(rows.len() >= 24, "{}", rows.len());
+    assert!(rows.len() >= 44, "{}", rows.len());
     for strategy in ["ddp", "fsdp2", "fsdp1", "zero-"] {
         let of = |row: &Row| {
             row.parallel.as_ref().is_some_and(|p| p["strategy"].as_str().is_some_and(|s| s.starts_with(strategy)))

@@ -97,7 +97,8 @@ impl Casts<'_> {
     }
 
     fn is_copy(&self, born: &Born) -> bool {
-        let half = self.hull.dtypes.get(born.dtype as usize).is_some_and(|name| name == "bfloat16" || name == "float16");
+        let half =
+            self.hull.dtypes.get(born.dtype as usize).is_some_and(|name| name == "bfloat16" || name == "float16");
         let sizes = self.hull.shapes.get(born.shape as usize);
         half && self.is_cast(born) && sizes.is_some_and(|sizes| self.sizes.contains(sizes.as_slice()))
     }
@@ -151,7 +152,7 @@ impl Casts<'_> {
         let mut returns: Vec<Option<usize>> = vec![None; segment.steps.len()];
         let mut calls: Vec<(usize, u32)> = Vec::new();
         let mut copies: Vec<(Copied, Option<usize>)> = Vec::new();
-        let mut unsaved = 0;
+        let mut settled = 0;
         let mut next = segment.first;
         for (at, step) in segment.steps.iter().enumerate() {
             match step {
@@ -173,8 +174,12 @@ impl Casts<'_> {
                         let copy = Copied { storage, at, module, until: last, saved: usize::MAX };
                         copies.push((copy, within.map(|(call, _)| call)));
                     } else if at >= forward && born.is_some_and(|born| self.is_of_backward(born)) {
-                        copies.iter_mut().skip(unsaved).filter(|(copy, _)| copy.at >= forward).for_each(|(copy, _)| copy.saved = at);
-                        unsaved = copies.len();
+                        copies
+                            .iter_mut()
+                            .skip(settled)
+                            .filter(|(copy, _)| copy.at >= forward)
+                            .for_each(|(copy, _)| copy.saved = at);
+                        settled = copies.len();
                     }
                 }
                 _ => {}
@@ -229,4 +234,96 @@ fn is_shared(segment: &Segment, copy: &Copied) -> bool {
     let forward = segment.begins[1] as usize;
     let again = copy.at < forward && copy.module.is_some_and(|module| count(Step::Module(module), forward) > 1);
     again || count(Step::Kept(copy.storage), segment.steps.len()) > 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Asked, Hull, Parameter, Tape, Variant};
+    use super::{Born, Segment, Step};
+
+    const OPS: [&str; 4] = ["parameter", "_to_copy", "addmm", "new_empty_strided"];
+    const WEIGHT: u32 = 0;
+    const CAST: u32 = 1;
+    const PRODUCT: u32 = 2;
+    const COPY: u32 = 3;
+
+    /// A weight, and micro-batches of these steps, which make these: operator, element type and autograd function.
+    fn of(steps: &[Step], made: &[(u32, u32, u32)]) -> (Hull, Tape) {
+        let mut hull = Hull::new(Asked::default());
+        hull.ops = OPS.map(str::to_owned).to_vec();
+        hull.dtypes = ["float32", "bfloat16"].map(str::to_owned).to_vec();
+        hull.nodes = ["", "AccumulateGrad", "AddmmBackward0"].map(str::to_owned).to_vec();
+        hull.modules = ["", "head"].map(str::to_owned).to_vec();
+        hull.shapes = vec![vec![0, 0]];
+        let born = |(op, dtype, node)| Born { bytes: 0, shape: 0, dtype, op, module: 1, node, kernel: 0 };
+        let weight = Parameter {
+            name: "head.weight".to_owned(),
+            sizes: vec![4, 4],
+            dtype: "float32".to_owned(),
+            trained: true,
+            storage: 0,
+        };
+        let forward = steps.iter().position(|step| *step == Step::Reached(0)).unwrap_or(steps.len());
+        let segment = Segment {
+            first: 1,
+            born: made.len() as u32,
+            steps: steps.to_vec(),
+            begins: [0, forward as u32],
+            gradients: vec![None],
+            loss: 1,
+            root: None,
+            leaves: Vec::new(),
+        };
+        let storages = [(WEIGHT, 0, 0)].into_iter().chain(made.iter().copied()).map(born).collect();
+        let tape = Tape {
+            precision: "bf16-amp".to_owned(),
+            variant: Variant::default(),
+            checkpointed: false,
+            batch: None,
+            cards: Vec::new(),
+            parameters: vec![weight],
+            loaded: 1,
+            storages,
+            segments: [segment.clone(), segment.clone(), segment],
+            asked: Vec::new(),
+            blocks: Vec::new(),
+            witnesses: Vec::new(),
+        };
+        (hull, tape)
+    }
+
+    #[test]
+    fn a_copy_of_a_view_goes_behind_the_product_it_was_made_for() {
+        use Step::{Born, Dropped, Kept, Module, Product, Return};
+        let steps = [Module(1), Born, Kept(1), Product(false), Born, Return, Dropped(1), Dropped(2), Step::Reached(0)];
+        let (hull, tape) = of(&steps, &[(CAST, 1, 0), (PRODUCT, 1, 0)]);
+        let made = tape.of_views(&hull).unwrap().unwrap();
+        let wanted = [Module(1), Born, Kept(1), Product(false), Born, Dropped(1), Return, Dropped(2), Step::Reached(0)];
+        assert_eq!((made.segments[0].steps.as_slice(), made.segments[0].begins), (wanted.as_slice(), [0, 8]));
+        // What no autocast keeps stays as it is.
+        let (hull, tape) = of(&wanted, &[(CAST, 1, 0), (PRODUCT, 1, 0)]);
+        assert_eq!(tape.of_views(&hull).unwrap(), None);
+    }
+
+    #[test]
+    fn a_copy_that_is_used_twice_is_refused() {
+        use Step::{Born, Dropped, Module, Product, Return};
+        let call = [Module(1), Product(false), Born, Return];
+        let steps = [&[Module(1), Born, Product(false), Born, Return], call.as_slice(), &[Dropped(1)]].concat();
+        let (hull, tape) = of(&steps, &[(CAST, 1, 0), (PRODUCT, 1, 0), (PRODUCT, 1, 0)]);
+        let error = tape.of_views(&hull).unwrap_err().to_string();
+        assert!(error.contains("head uses a parameter several times"), "{error}");
+    }
+
+    #[test]
+    fn a_gradient_of_a_view_goes_on_as_it_came() {
+        use Step::{Arrived, Born, Dropped, Reached};
+        let steps = [Reached(0), Born, Born, Dropped(1), Arrived(0)];
+        let (hull, tape) = of(&steps, &[(PRODUCT, 0, 2), (COPY, 0, 1)]);
+        let made = tape.of_views(&hull).unwrap().unwrap();
+        assert_eq!(made.segments[0].steps, [Reached(0), Born, Dropped(1), Born, Arrived(0)]);
+        let (hull, tape) = of(&[Reached(0), Born, Born, Arrived(0), Dropped(1)], &[(PRODUCT, 0, 2), (COPY, 0, 1)]);
+        let error = tape.of_views(&hull).unwrap_err().to_string();
+        assert!(error.contains("somebody else holds a gradient of head"), "{error}");
+    }
 }

@@ -80,7 +80,8 @@ fn turns(
     if nested {
         let paths: Vec<(String, usize)> = turns.iter().map(|(block, (last, _))| (cx.path(*block), *last)).collect();
         for (turn, (outer, _)) in turns.values_mut().zip(&paths) {
-            let within = |(path, _): &&(String, usize)| path.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'));
+            let within =
+                |(path, _): &&(String, usize)| path.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'));
             let last = paths.iter().filter(within).map(|(_, last)| *last).max();
             *turn = (turn.0.max(last.unwrap_or(0)), Reverse(outer.len()));
         }

@@ -97,7 +97,8 @@ pub(super) fn check_flat(sharded: &[Sharded], scenario: &Scenario) -> Result<()>
                 "without it PyTorch lays no frozen and no trained parameter into one flat parameter (\"Must flatten tensors with uniform \
                  `requires_grad`\")"
             };
-            let hint = "wrap what is trained by itself: parallel.fsdp.modules, or wrap = \"peft\" of adapters; or use fsdp2";
+            let hint =
+                "wrap what is trained by itself: parallel.fsdp.modules, or wrap = \"peft\" of adapters; or use fsdp2";
             return Err(Error::new(at::fsdp::use_orig_params, problem, hint));
         }
     }
