@@ -110,8 +110,8 @@ fn hulls_come_out_as_the_model_does_on_several_cards() {
             row.phases.iter().map(|(name, peak, end)| phase((name.as_str(), *peak, *end))).collect();
         assert_eq!(phases, wanted, "{name}");
     }
-    assert!(rows.len() >= 24, "{}", rows.len());
-    for strategy in ["ddp", "fsdp2", "zero-"] {
+    assert!(rows.len() >= 44, "{}", rows.len());
+    for strategy in ["ddp", "fsdp2", "fsdp1", "zero-"] {
         let of = |row: &Row| {
             row.parallel.as_ref().is_some_and(|p| p["strategy"].as_str().is_some_and(|s| s.starts_with(strategy)))
         };
@@ -129,7 +129,9 @@ fn what_several_cards_would_need_of_a_hull_is_refused_by_name() {
         scenario.map_err(|error| error.to_string()).unwrap_err()
     };
     for (parallel, word) in [
-        (json!({ "gpus": 4, "strategy": "fsdp1" }), "fsdp1"),
+        (json!({ "gpus": 4, "strategy": "fsdp1", "fsdp": { "param_dtype": "bf16" } }), "another program"),
+        (json!({ "gpus": 4, "strategy": "fsdp1", "fsdp": { "wrap": "torchtitan" } }), "torchtitan"),
+        (json!({ "gpus": 4, "strategy": "fsdp1", "fsdp": { "modules": ["nowhere.*"] } }), "nowhere.*"),
         (json!({ "gpus": 4, "strategy": "zero-3" }), "zero-3"),
         (json!({ "gpus": 4, "strategy": "ddp", "ddp": { "static_graph": true } }), "output"),
         (json!({ "gpus": 4, "strategy": "fsdp2", "fsdp": { "param_dtype": "bf16" } }), "another program"),

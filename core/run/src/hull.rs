@@ -190,6 +190,7 @@ impl Player {
             let trains = parameter.is_some_and(|parameter| parameter.trained);
             player.loaded.push(Some(if trains { tensor.into_leaf(false) } else { tensor }));
         }
+        spread::check_flat(&player.sharded, scenario)?;
         if tape.variant.quantization.as_deref() == Some("nf4-double") && cx.machine().kernels != Kernels::Uncounted {
             player.kept.push(load::table_of_scales(cx));
         }
@@ -303,11 +304,14 @@ impl Player {
         let seeded = behind(begin, self);
         self.play(cx, begin, seeded);
         if self.segment().root.is_some() {
+            // Backward's caller lets go of it when hooks have done their last, which a recording without them cannot tell.
+            let seed = self.now.held.last().cloned().flatten();
             let second = behind(seeded, self);
             self.play(cx, seeded, second.saturating_sub(1));
             self.loss_gradient(functions);
             self.play(cx, second, self.segment().steps.len());
             cx.finishes_told();
+            drop(seed);
             return self.finish(cx);
         }
         // What is called before the recorded graph: the scaling's function, then the division's.

@@ -48,7 +48,7 @@ pub struct FamilyRecipe {
 }
 
 /// Recipes over optimizers, accumulation, where gradients go, checkpointing, and several cards.
-pub const RECIPES: [FamilyRecipe; 8] = [
+pub const RECIPES: [FamilyRecipe; 13] = [
     FamilyRecipe { name: "AdamW", training: r#"{"optimizer":"adamw"}"#, parallel: None, batch: 3, lengths: (56, 72) },
     FamilyRecipe {
         name: "SGD, 2 micro-batches",
@@ -96,6 +96,43 @@ pub const RECIPES: [FamilyRecipe; 8] = [
         name: "FSDP2, checkpointing",
         training: r#"{"optimizer":"sgd-momentum","checkpointing":"full"}"#,
         parallel: Some(r#"{"gpus":8,"strategy":"fsdp2","fsdp":{"sync_every_micro_batch":false}}"#),
+        batch: 3,
+        lengths: (72, 48),
+    },
+    FamilyRecipe {
+        name: "FSDP1",
+        training: r#"{"optimizer":"adamw","accumulation":2}"#,
+        parallel: Some(r#"{"gpus":4,"strategy":"fsdp1"}"#),
+        batch: 5,
+        lengths: (56, 80),
+    },
+    FamilyRecipe {
+        name: "FSDP1, original parameters",
+        training: r#"{"optimizer":"adam","accumulation":2}"#,
+        parallel: Some(
+            r#"{"gpus":4,"strategy":"fsdp1","fsdp":{"use_orig_params":true,"backward_prefetch":"post","sync_every_micro_batch":false}}"#,
+        ),
+        batch: 3,
+        lengths: (88, 48),
+    },
+    FamilyRecipe {
+        name: "FSDP1, SHARD_GRAD_OP",
+        training: r#"{"optimizer":"sgd-momentum","clip_grad_norm":false}"#,
+        parallel: Some(r#"{"gpus":8,"strategy":"fsdp1","fsdp":{"sharding_strategy":"shard-grad-op","wrap":"root"}}"#),
+        batch: 6,
+        lengths: (64, 72),
+    },
+    FamilyRecipe {
+        name: "FSDP1, NO_SHARD",
+        training: r#"{"optimizer":"adamw","accumulation":2}"#,
+        parallel: Some(r#"{"gpus":2,"strategy":"fsdp1","fsdp":{"sharding_strategy":"no-shard"}}"#),
+        batch: 4,
+        lengths: (80, 56),
+    },
+    FamilyRecipe {
+        name: "FSDP1, checkpointing",
+        training: r#"{"optimizer":"adamw","checkpointing":"full"}"#,
+        parallel: Some(r#"{"gpus":8,"strategy":"fsdp1","fsdp":{"backward_prefetch":"none"}}"#),
         batch: 3,
         lengths: (72, 48),
     },

@@ -202,12 +202,12 @@ def with_fsdp2(model, parallel, where):
     return model
 
 
-def with_fsdp1(model, parallel, where):
+def with_fsdp1(model, parallel, where, blocks=worker.blocks):
     from torch.distributed.fsdp import BackwardPrefetch, CPUOffload, FullyShardedDataParallel, MixedPrecision, ShardingStrategy
     from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
 
     keys = parallel["fsdp"]
-    wrapped = {id(block) for block in worker.blocks(model)} if keys.get("wrap", "layer") != "root" else set()
+    wrapped = {id(block) for block in blocks(model)} if keys.get("wrap", "layer") != "root" else set()
     if keys.get("wrap") == "peft":
         # `fsdp_auto_wrap_policy` of peft: every leaf that is trained besides.
         def trained(module):

@@ -8,7 +8,6 @@ group, as in `fleet.py`; the second command estimates what the first has traced,
 """
 
 import argparse
-import contextlib
 import fnmatch
 import hashlib
 import json
@@ -38,7 +37,7 @@ def shapes(row, half):
 
 
 def wrapped(model, parallel):
-    """The modules that `fully_shard` is called on before the whole: by name, or those that repeat."""
+    """The modules that are wrapped before the whole: by name, or those that repeat."""
     patterns = parallel["fsdp"].get("modules")
     if not patterns:
         return [] if parallel["fsdp"].get("wrap") == "root" else list(hulls.blocks(model))
@@ -66,7 +65,7 @@ def with_fsdp2(model, parallel):
     return model
 
 
-class Loop(worker.Run):
+class Loop(fleet.Loop):
     """The probe's own loop around a model of any kind, spread as its row says."""
 
     def __init__(self, row):
@@ -78,7 +77,8 @@ class Loop(worker.Run):
         self.make_batch = lambda _: {name: torch.empty(shape, dtype=kind, device="cuda") for name, kind, shape in given}
         code = compile(row["trace"]["loss"], "the loss", "eval")
         fleet.MARKS.begin("load")
-        model = hulls.varied(row["trace"], self.training, half)
+        fleet.with_scaler(scenario)
+        model = hulls.varied(row["trace"], self.training, half, "cpu" if parallel["strategy"] == "fsdp1" else "meta")
         every = list(model.named_parameters(remove_duplicate=False))
         if parallel["strategy"] == "fsdp2" and len(every) > len(list(model.parameters())):
             # Parameters that are shared come apart on no device; loading is then not compared.
@@ -89,6 +89,8 @@ class Loop(worker.Run):
             hulls.checkpoint(model, self.training.get("checkpoint_modules"))
         if parallel["strategy"] == "fsdp2":
             self.model = with_fsdp2(model, parallel)
+        elif parallel["strategy"] == "fsdp1":
+            self.model = fleet.with_fsdp1(model, parallel, "cpu", lambda model: wrapped(model, parallel))
         else:
             hulls.on_card(model)
             self.model = fleet.with_ddp(model, parallel)
@@ -103,17 +105,6 @@ class Loop(worker.Run):
                 return None, eval(code, {**names, **batch})
 
         self.compute_loss = compute_loss
-
-    phase = fleet.Loop.phase
-
-    def micro_batch(self, step, number, samples, divide):
-        parallel, last = self.scenario["parallel"], number == self.training["accumulation"]
-        if parallel["strategy"] == "fsdp2" and not parallel["fsdp"].get("sync_every_micro_batch", True):
-            self.model.set_requires_gradient_sync(last)
-        quiet = parallel["strategy"] == "ddp" and parallel["ddp"].get("no_sync", True)
-        with self.model.no_sync() if quiet and not last else contextlib.nullcontext():
-            out = super().micro_batch(step, number, samples, divide)
-        return out
 
 
 def with_deepspeed(row):

@@ -19,6 +19,7 @@ mod repeats;
 mod solve;
 mod tape;
 mod variant;
+mod views;
 
 #[cfg(test)]
 mod tests;

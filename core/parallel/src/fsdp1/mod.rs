@@ -10,6 +10,7 @@
 mod unit;
 
 use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -60,6 +61,34 @@ pub fn flat(sharded: &[Sharded], parallel: &Parallel) -> BTreeSet<Option<ModuleI
     sharded.iter().filter(|p| trained.contains(&unit(p))).map(|p| p.block).collect()
 }
 
+/// When `_recursive_wrap` comes to each block: behind what its last parameter is of, and of blocks within one another, where there may be
+/// some, to the innermost first.
+fn turns(
+    cx: &Context,
+    grouped: &[(ModuleId, Vec<Sharded>)],
+    places: &BTreeMap<u32, usize>,
+    nested: bool,
+) -> BTreeMap<ModuleId, (usize, Reverse<usize>)> {
+    let mut turns: BTreeMap<ModuleId, (usize, Reverse<usize>)> = BTreeMap::new();
+    for member in grouped.iter().flat_map(|(_, members)| members) {
+        let place = places.get(&member.whole.storage_id()).copied().unwrap_or(usize::MAX);
+        if let Some(block) = member.block {
+            let turn = turns.entry(block).or_default();
+            turn.0 = turn.0.max(place);
+        }
+    }
+    if nested {
+        let paths: Vec<(String, usize)> = turns.iter().map(|(block, (last, _))| (cx.path(*block), *last)).collect();
+        for (turn, (outer, _)) in turns.values_mut().zip(&paths) {
+            let within =
+                |(path, _): &&(String, usize)| path.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'));
+            let last = paths.iter().filter(within).map(|(_, last)| *last).max();
+            *turn = (turn.0.max(last.unwrap_or(0)), Reverse(outer.len()));
+        }
+    }
+    turns
+}
+
 impl Fsdp1 {
     /// `FullyShardedDataParallel(model, device_id=...)` of a model in the machine's memory, every block a unit of its own. `order` are the
     /// whole parameters as `parameters()` lists them.
@@ -93,9 +122,11 @@ impl Fsdp1 {
             }
         }
         // What is within another is wrapped before it, and blocks before the root, with what is left.
+        let turns = turns(cx, &grouped, &places, !keys.modules.is_empty());
         grouped.sort_by_key(|(owner, members)| {
             let block = members.first().and_then(|member| member.block);
-            (*owner == ModuleId::ROOT, block, block == Some(*owner))
+            let turn = block.and_then(|block| turns.get(&block).copied());
+            (*owner == ModuleId::ROOT, turn, block == Some(*owner))
         });
         // What lies on the card already, whole, is not moved there unit by unit.
         let on_card = keys.load == LoadFrom::Cuda;
@@ -296,11 +327,12 @@ impl Hooks for Fsdp1 {
             return false;
         }
         self.settle(cx, sequence);
-        if sequence < self.root.get().end
-            && !self.root_reached.replace(true)
-            && let Some((index, unit)) = self.unit(ModuleId::ROOT)
-        {
-            self.pre_backward(cx, unit, index);
+        if sequence < self.root.get().end && !self.root_reached.replace(true) {
+            // Gradients that went between forward and backward.
+            self.units.iter().for_each(|(_, unit)| unit.reset());
+            if let Some((index, unit)) = self.unit(ModuleId::ROOT) {
+                self.pre_backward(cx, unit, index);
+            }
         }
         for (index, (module, unit)) in self.units.iter().enumerate() {
             let span = unit.span.get();

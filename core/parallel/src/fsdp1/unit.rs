@@ -78,6 +78,10 @@ pub struct Unit {
     pub root: bool,
     /// The gathered parameter, or where nothing is cut, its copy in the dtype of the computation.
     pub whole: RefCell<Option<Tensor>>,
+    /// Offloaded: this rank's part on the card, of which the original parameters are views.
+    moved: RefCell<Option<Tensor>>,
+    /// Whether the flat parameter is this rank's part.
+    resharded: Cell<bool>,
     /// `flat_param.grad` while it is whole: of micro-batches that do not reduce.
     gradient: RefCell<Option<Tensor>>,
     /// `_saved_grad_shard`, and the flat gradient that the original parameters' gradients are parts of.
@@ -153,6 +157,8 @@ impl Unit {
             progress: Cell::default(),
             root,
             whole: RefCell::default(),
+            moved: RefCell::default(),
+            resharded: Cell::new(true),
             gradient: RefCell::default(),
             shard_gradient: RefCell::default(),
         }
@@ -211,9 +217,13 @@ impl Unit {
         }
     }
 
-    /// `_unshard`, where it is not there.
+    /// `_unshard`, where it is not there. What lies in the machine's memory comes to the card even so, where no cast comes instead
+    /// (`pre_unshard`); the original parameters are views of it until this rank's part is used again (`flat_param_to`).
     pub fn unshard(&self, cx: &Rc<Context>, shared: &Shared) {
-        if self.whole.borrow().is_some() || (!shared.shards() && !self.casts()) {
+        let used = self.resharded.replace(false);
+        let there = self.whole.borrow().is_some();
+        let moves = shared.offloaded && !self.casts();
+        if (there && !(used && moves)) || (!shared.shards() && !self.casts()) {
             return;
         }
         let local = self.local(shared);
@@ -223,6 +233,12 @@ impl Unit {
         let part = (self.casts() || shared.offloaded).then(|| on(PRE_UNSHARD, local, self.computed));
         if shared.offloaded {
             ops::transfer(cx, Transfer::ToCard, local, 1, self.own);
+        }
+        if shared.originals && moves {
+            drop(self.moved.replace(part.clone()));
+        }
+        if there {
+            return;
         }
         let whole = if shared.shards() {
             let numel = local.saturating_mul(shared.ranks);
@@ -238,6 +254,8 @@ impl Unit {
 
     /// `_reshard`: lets the whole parameter go, if `frees`; a cast copy of one that is not cut always goes.
     pub fn reshard(&self, shared: &Shared, frees: bool) {
+        self.resharded.set(true);
+        drop(self.moved.take());
         if frees || !shared.shards() {
             drop(self.whole.take());
         }

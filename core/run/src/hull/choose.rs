@@ -5,7 +5,7 @@ use std::sync::Arc;
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::{Error, Result};
 use plimsoll_ledger::hull::{Chosen, Hull, Tape, names_match};
-use plimsoll_scenario::{Checkpointing, Scenario, at, variant_of};
+use plimsoll_scenario::{Checkpointing, ParallelStrategy, Scenario, at, variant_of};
 
 use super::Played;
 
@@ -48,17 +48,23 @@ pub(super) fn tape(hull: &Arc<Hull>, scenario: &Scenario, gpu: &Gpu) -> Result<P
         };
         Error::new(if known { at::device::gpu } else { at::training::precision }, problem, hint)
     })?;
-    let recorded = || Ok(Played::Recorded(Arc::clone(hull), number));
+    // What FSDP1 has made views of a flat parameter is no leaf to autocast.
+    let flat = scenario.parallel.strategy == ParallelStrategy::Fsdp1;
+    let views = if flat { hull.tapes[number].of_views(hull)? } else { None };
+    let recorded = |views: Option<Tape>| match views {
+        Some(tape) => Ok(Played::Made(Arc::new(tape))),
+        None => Ok(Played::Recorded(Arc::clone(hull), number)),
+    };
     if !checkpointed {
-        return recorded();
+        return recorded(views);
     }
-    let tape = &hull.tapes[number];
+    let tape = views.as_ref().unwrap_or(&hull.tapes[number]);
     let marked = tape.is_marked();
     let patterns = &training.checkpoint_modules;
     if patterns.is_empty() {
         // What PyTorch itself checkpointed while it was recorded is played as it is.
         if tape.checkpointed && !marked {
-            return recorded();
+            return recorded(views);
         }
         return match marked {
             true => Ok(Played::Made(Arc::new(tape.checkpointed(hull, Chosen::Marked)?.0))),

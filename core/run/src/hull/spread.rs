@@ -1,8 +1,12 @@
 //! What of a hull is spread over several cards: which modules are wrapped by themselves.
 
+use std::collections::BTreeMap;
+
 use plimsoll_ground::{Error, Result};
 use plimsoll_ledger::hull::{Hull, Segment, Step, Tape, names_match};
 use plimsoll_scenario::{ParallelStrategy, Scenario, Wrap, at};
+use plimsoll_torch::nn::Sharded;
+use plimsoll_torch::tensor::{DType, ModuleId};
 
 /// Modules that get a wrapper of their own, by the numbers of their names; none where the strategy wraps a model as a whole.
 ///
@@ -36,7 +40,8 @@ pub(super) fn blocks(hull: &Hull, tape: &Tape, scenario: &Scenario) -> Result<Ve
         };
         return refuse(&problem, "write one module whose forward does all of it, and record that; or use one card");
     }
-    if parallel.strategy != ParallelStrategy::Fsdp2 || parallel.fsdp.wrap == Wrap::Root {
+    let cuts = matches!(parallel.strategy, ParallelStrategy::Fsdp1 | ParallelStrategy::Fsdp2);
+    if !cuts || parallel.fsdp.wrap == Wrap::Root {
         return Ok(Vec::new());
     }
     let patterns = &parallel.fsdp.modules;
@@ -60,6 +65,44 @@ pub(super) fn blocks(hull: &Hull, tape: &Tape, scenario: &Scenario) -> Result<Ve
         ));
     }
     Ok((0..).zip(&hull.modules).filter(number).map(|(number, _)| number).collect())
+}
+
+/// Refuses what FSDP1 lays into no flat parameter (`_validate_tensors_to_flatten`), and frozen parameters that are views of one that takes
+/// a gradient.
+///
+/// # Errors
+/// That.
+pub(super) fn check_flat(sharded: &[Sharded], scenario: &Scenario) -> Result<()> {
+    let parallel = &scenario.parallel;
+    if parallel.strategy != ParallelStrategy::Fsdp1 {
+        return Ok(());
+    }
+    let trained = |p: &Sharded| p.shard.requires_grad();
+    let together = sharded.iter().filter(|p| parallel.fsdp.wrap != Wrap::Peft || !trained(p));
+    let mut units: BTreeMap<Option<ModuleId>, (DType, bool)> = BTreeMap::new();
+    for parameter in together {
+        let unit = parameter.block.filter(|_| parallel.fsdp.wrap != Wrap::Root);
+        let is = (parameter.shard.dtype(), trained(parameter));
+        let known = *units.entry(unit).or_insert(is);
+        if known.0 != is.0 {
+            let problem = "PyTorch lays no parameters of several element types into one flat parameter (\"Must flatten tensors with uniform \
+                           dtype\")";
+            let hint = "wrap what is of another type by itself (parallel.fsdp.modules), or use fsdp2";
+            return Err(Error::new(at::parallel::strategy, problem, hint));
+        }
+        if known.1 != is.1 {
+            let problem = if parallel.fsdp.use_orig_params {
+                "frozen parameters that share a flat one with trained ones get gradients in PyTorch, which are not recorded"
+            } else {
+                "without it PyTorch lays no frozen and no trained parameter into one flat parameter (\"Must flatten tensors with uniform \
+                 `requires_grad`\")"
+            };
+            let hint =
+                "wrap what is trained by itself: parallel.fsdp.modules, or wrap = \"peft\" of adapters; or use fsdp2";
+            return Err(Error::new(at::fsdp::use_orig_params, problem, hint));
+        }
+    }
+    Ok(())
 }
 
 /// A parameter that is trained and gets no gradient.

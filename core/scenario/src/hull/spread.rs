@@ -29,7 +29,7 @@ pub(super) fn check(scenario: &Scenario, model: &HullModel) -> Result<()> {
                 return refuse(key, problem, "leave it out");
             }
         }
-        ParallelStrategy::Fsdp2 => {
+        ParallelStrategy::Fsdp1 | ParallelStrategy::Fsdp2 => {
             if parallel.fsdp.wrap == Wrap::Torchtitan {
                 let hint = "use wrap = \"layer\" or \"root\", or name modules: modules = [\"layers.*\", \"head\"]";
                 return refuse(at::fsdp::wrap, "torchtitan's wrapping is known of its own models", hint);
@@ -51,7 +51,7 @@ pub(super) fn check(scenario: &Scenario, model: &HullModel) -> Result<()> {
         ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => casts(scenario, model)?,
         strategy => {
             let problem = format!("{strategy} is not estimated for hulls yet");
-            return refuse(at::parallel::strategy, &problem, "use ddp, fsdp2, zero-1 or zero-2, or one card");
+            return refuse(at::parallel::strategy, &problem, "use ddp, fsdp2, fsdp1, zero-1 or zero-2, or one card");
         }
     }
     Ok(())

@@ -32,8 +32,8 @@ levers! {
             yields: true,
             near: Near::unlike(1.5),
         }
-        /// Which modules of a hull get a `fully_shard` of their own, by name; `*` stands for whatever is between two dots
-        /// (`layers.*`). Where nothing is said, its blocks that repeat.
+        /// Which modules of a hull get a `fully_shard`, or a `FullyShardedDataParallel`, of their own, by name; `*` stands for whatever is
+        /// between two dots (`layers.*`). Where nothing is said, its blocks that repeat.
         pub modules: Vec<String> = Vec::new() => {
             link: "fsdp_modules",
             kind: Kind::Names { all: None, example: &["layers.*", "encoder.block.*"] },

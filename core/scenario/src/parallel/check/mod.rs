@@ -74,7 +74,7 @@ pub(crate) fn check(scenario: &Scenario) -> Result<()> {
         let hint = "leave it out; a model recorded with plimsoll trace can be wrapped by name";
         return Err(Error::new(fsdp::at::modules, "every layer of this model is wrapped, or none", hint));
     }
-    let second = [fsdp::at::reshard_after_forward, fsdp::at::reshard_after_backward, fsdp::at::modules];
+    let second = [fsdp::at::reshard_after_forward, fsdp::at::reshard_after_backward];
     for key in second {
         says_nothing(key, &[ParallelStrategy::Fsdp2])?;
     }
