@@ -238,6 +238,7 @@ proptest! {
         }
         // Checkpointing and a cache of keys and values do not go together.
         let scenario = with(&scenario, "training", "use_cache", false);
+        let scenario = with(&scenario, "training", "checkpoint_every", 1);
         let after = |checkpointing| after_forward(&run(&with(&scenario, "training", "checkpointing", checkpointing)));
         let ((all, saved), (all_full, saved_full)) = (after("none"), after("full"));
         prop_assert!(saved_full <= saved, "saved activations {saved_full} > {saved}: {scenario}");

@@ -105,13 +105,7 @@ impl Change {
                 }
             }
             Self::Precision(precision) => training.precision = *precision,
-            Self::Checkpointing(checkpointing) => {
-                training.checkpointing = *checkpointing;
-                if *checkpointing == Checkpointing::None {
-                    training.checkpoint_modules.clear();
-                    training.checkpoint_every = 1;
-                }
-            }
+            Self::Checkpointing(checkpointing) => training.checkpointing = *checkpointing,
             Self::Optimizer(optimizer) => training.optimizer = *optimizer,
             Self::Implementation(implementation) => training.optimizer_impl = *implementation,
             Self::Loss(implementation) => training.loss_impl = *implementation,

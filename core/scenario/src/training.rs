@@ -67,10 +67,11 @@ levers! {
         pub checkpoint_every: u64 = 1 => {
             link: "checkpoint_every",
             kind: Kind::Count { most: limits::LAYERS },
-            label: "Checkpointed layers",
-            help: "Every so many-th layer is checkpointed; the others keep all",
+            label: "Checkpointed: one layer of",
+            help: "Of a stack's layers one of so many is checkpointed; the others keep all",
             group: Group::Recipe,
             written: Written::WhereItSays,
+            yields: true,
             only: Some(Mode::Train),
             near: Near::octaves(0.5, 1.0),
         }
@@ -84,6 +85,7 @@ levers! {
             otherwise: "what the model's own switch checkpoints, else its blocks that repeat",
             group: Group::Recipe,
             written: Written::WhereItSays,
+            yields: true,
             only: Some(Mode::Train),
             near: Near::unlike(2.0),
         }
