@@ -14,7 +14,7 @@ use super::trainer::python;
 use crate::dialect::KEEPS;
 
 /// What a selective checkpoint keeps, as the probe's worker has it; named as [`KEEPS`] says.
-const KEEP_SELECTED: &str = "\
+const KEEP_SELECTED: &str = "
 def keep_selected():
     \"\"\"Layers are computed again in backward, but for what takes time; of products of two matrices every other one is kept.\"\"\"
     from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
