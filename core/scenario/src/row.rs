@@ -1,7 +1,7 @@
 //! What a model's row takes of a recipe: the rest is refused by it, never ignored.
 
 use plimsoll_catalog::families::{Checkpoints, ExpertPart, Experts, Family, Inputs};
-use plimsoll_catalog::software::{Rules, rules};
+use plimsoll_catalog::software::{Rules, Version, rules};
 use plimsoll_ground::{Error, Result};
 
 use super::lora::ATTENTION;
@@ -9,6 +9,9 @@ use super::{
     Attention, Checkpointing, Lora, LoraTargets, LossImpl, Optimizer, OptimizerImpl, Quantization, Scenario, Task,
     Trainer, ZeroGrad, ZeroGradAt, at,
 };
+
+/// Since then decoders of transformers write keys and values into a cache instead of returning them (`cache_utils.py` of 4.36.0).
+const CACHE_OBJECTS: Version = Version::new(4, 36);
 
 impl Scenario {
     /// Refuses what `family` cannot do.
@@ -64,9 +67,11 @@ impl Scenario {
                 format!("what {} remembers in training is nothing, or is not estimated yet", family.name),
                 "leave it out",
             ),
-            true if training.checkpointing != Checkpointing::None => (
+            // Layers that PyTorch's own `checkpoint_wrapper` wraps do not say so to their model. From 4.36 on they write into a
+            // cache, once more when they run again, and PyTorch fails.
+            true if training.checkpointing != Checkpointing::None && self.software.transformers >= CACHE_OBJECTS => (
                 "transformers switches the cache off under gradient checkpointing".to_owned(),
-                "leave it out, or use checkpointing = \"none\"",
+                "leave it out, or use checkpointing = \"none\"; before transformers 4.36 layers that are wrapped from outside keep it",
             ),
             true if training.loss_impl != LossImpl::Full => {
                 (format!("the cache beside {} is not estimated yet", training.loss_impl), "leave one of the two out")
