@@ -6,13 +6,18 @@ use std::collections::BTreeSet;
 
 use plimsoll_core::estimate::Run;
 use plimsoll_core::scenario::{Group, Lever, at, levers};
-use plimsoll_tests::product::questions;
+use plimsoll_tests::product::{Question, questions};
 
-#[test]
-fn every_lever_of_every_architecture_runs_or_is_refused_by_name() {
-    let mut ran = BTreeSet::new();
-    let mut wrong = Vec::new();
-    for question in questions().unwrap() {
+/// Which levers ran, and what was neither run nor refused.
+#[derive(Debug, Default)]
+struct Asked {
+    ran: BTreeSet<&'static str>,
+    wrong: Vec<String>,
+}
+
+fn ask(questions: &[Question]) -> Asked {
+    let Asked { mut ran, mut wrong } = Asked::default();
+    for question in questions {
         let (family, lever, value) = (question.family.name, question.lever, &question.value);
         let what = || format!("{family}, {} = {value}, of {}", lever.path, question.start.to_value()["training"]);
         match question.asked() {
@@ -28,7 +33,7 @@ fn every_lever_of_every_architecture_runs_or_is_refused_by_name() {
             // What a scenario may say, the engine does; but a module that is named need not be there, and of a small image
             // nothing may be left for the last stage.
             Ok(next) => match Run::new(&next) {
-                Ok(_) => drop(ran.insert((family, lever.path))),
+                Ok(_) => drop(ran.insert(lever.path)),
                 Err(error)
                     if error.key == lever.path
                         && [at::lora::targets, at::lora::modules_to_save, at::input::image].contains(&lever.path) => {}
@@ -38,6 +43,20 @@ fn every_lever_of_every_architecture_runs_or_is_refused_by_name() {
             },
         }
     }
+    Asked { ran, wrong }
+}
+
+#[test]
+fn every_lever_of_every_architecture_runs_or_is_refused_by_name() {
+    // Most of its time is the engine's, which needs one processor a run.
+    let questions = questions().unwrap();
+    let each = questions.len().div_ceil(std::thread::available_parallelism().map_or(1, usize::from)).max(1);
+    let parts: Vec<Asked> = std::thread::scope(|scope| {
+        let started: Vec<_> = questions.chunks(each).map(|part| scope.spawn(|| ask(part))).collect();
+        started.into_iter().map(|part| part.join().unwrap()).collect()
+    });
+    let wrong: Vec<String> = parts.iter().flat_map(|part| part.wrong.iter().cloned()).collect();
+    let ran: BTreeSet<&str> = parts.into_iter().flat_map(|part| part.ran).collect();
     assert!(wrong.is_empty(), "{} of the product:\n{}", wrong.len(), wrong.join("\n"));
     // What is carried and not estimated yet is refused everywhere.
     // Modules are named of hulls alone, which are in no row of the table.
@@ -47,6 +66,6 @@ fn every_lever_of_every_architecture_runs_or_is_refused_by_name() {
             && ![at::training::checkpoint_modules, at::fsdp::modules].contains(&lever.path)
     };
     for lever in levers().filter(estimated) {
-        assert!(ran.iter().any(|(_, path)| *path == lever.path), "{} never ran", lever.path);
+        assert!(ran.contains(lever.path), "{} never ran", lever.path);
     }
 }

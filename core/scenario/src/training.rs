@@ -153,7 +153,8 @@ levers! {
         }
         /// Whether a language model's forward fills the cache of keys and values and returns it with its outputs: they are
         /// then alive as long as the outputs are. transformers' Trainer switches it off since version 5
-        /// (`TrainingArguments.use_cache`), and so does checkpointing, always; a loop written by hand has what the config says.
+        /// (`TrainingArguments.use_cache`), and so does checkpointing, but for layers that were wrapped from outside before 4.36; a
+        /// loop written by hand has what the config says.
         pub use_cache: bool = false, or use_cache => {
             link: "use_cache",
             label: "Keys and values returned",
