@@ -96,7 +96,9 @@ pub struct Draft {
     pub prepare_kbit: Option<bool>,
     /// Whether layers are recomputed.
     pub checkpointing: Option<bool>,
-    /// Where they are, which part of it all, if not everything.
+    /// Whether only a part of it all is, and which: tools say the two apart, and the second may stand where the first is not so.
+    pub partly: bool,
+    /// Which part.
     pub recomputed: Option<Recomputed>,
     /// The optimizer.
     pub optimizer: Option<Optimizer>,

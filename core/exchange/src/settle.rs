@@ -132,13 +132,14 @@ fn recipe(draft: &mut Draft, out: &mut Table) {
     }
     out.maybe(at::training::optimizer, draft.optimizer.map(|word| word.as_str()));
     out.maybe(at::training::optimizer_impl, draft.implementation.map(|word| word.as_str()));
-    let checkpointing = |on: bool| match draft.recomputed {
+    let recomputed = draft.recomputed.filter(|_| draft.partly);
+    let checkpointing = |on: bool| match recomputed {
         _ if !on => Checkpointing::None,
         Some(Recomputed::Cheap) => Checkpointing::Selective,
         Some(Recomputed::Every(_)) | None => Checkpointing::Full,
     };
     out.maybe(at::training::checkpointing, draft.checkpointing.map(|on| checkpointing(on).as_str()));
-    if let (Some(true), Some(Recomputed::Every(every))) = (draft.checkpointing, draft.recomputed) {
+    if let (Some(true), Some(Recomputed::Every(every))) = (draft.checkpointing, recomputed) {
         out.put(at::training::checkpoint_every, every.into());
     }
     out.maybe(at::training::attention, draft.attention.map(Attention::as_str));

@@ -239,6 +239,12 @@ fn what_torchtitan_and_torchtune_recompute() {
     let third = format!("{mode} selective --activation_checkpoint.selective_ac_option 3");
     assert_eq!(of(titan(&third)), is("full", Some(3)));
     assert_eq!(of(titan(&format!("{mode} full"))), is("full", None));
+    // What the mode does not ask for may stand there all the same, before it or behind.
+    let option = "--activation_checkpoint.selective_ac_option op";
+    for said in [format!("{mode} full {option}"), format!("{option} {mode} full")] {
+        assert_eq!(of(titan(&said)), is("full", None), "{said}");
+    }
+    assert_eq!(of(titan(&format!("{mode} memory_budget"))), is("none", None));
     assert_eq!(of(titan(&format!("{mode} none"))), is("none", None));
     let tune = "
 model:
@@ -249,6 +255,9 @@ ac_option: 2
 dtype: bf16
 ";
     assert_eq!(of(imported(&[("8B_full.yaml", tune)]).scenario), is("full", Some(2)));
+    let whole =
+        tune.replace("checkpointing: False", "checkpointing: True").replace("ac_mode: selective", "ac_mode: none");
+    assert_eq!(of(imported(&[("8B_full.yaml", &whole)]).scenario), is("full", None));
 }
 
 /// A function of one's own that selects what is kept is named as what is not known; ours is.

@@ -124,6 +124,22 @@ pub fn clip(draft: &mut Draft, value: &Value) -> Heard {
     }
 }
 
+/// `activation_checkpoint.mode` of torchtitan, `ac_mode` of torchtune. `selective` leaves it at [`recomputed`] which part.
+pub fn recompute(draft: &mut Draft, value: &Value) -> Heard {
+    match value.as_str() {
+        Some(mode @ ("full" | "selective")) => (draft.checkpointing, draft.partly) = (Some(true), mode == "selective"),
+        Some("none") => draft.checkpointing = Some(false),
+        Some(other) => {
+            draft.checkpointing = Some(false);
+            return Heard::Beyond(format!(
+                "{other} is not estimated: nothing is recomputed; say full, selective or none"
+            ));
+        }
+        None => return Heard::wrong("full, none or selective"),
+    }
+    Heard::Taken
+}
+
 /// `selective_ac_option` of torchtitan, `ac_option` of torchtune: a number of layers, of which one is recomputed, or `op`.
 pub fn recomputed(draft: &mut Draft, value: &Value) -> Heard {
     draft.recomputed = match (value.as_str(), count(value)) {
@@ -141,7 +157,7 @@ pub const KEEPS: &str = "keep_selected";
 pub fn keeps(draft: &mut Draft, value: &Value) -> Heard {
     match value.as_str() {
         Some(KEEPS) => {
-            draft.recomputed = Some(Recomputed::Cheap);
+            (draft.partly, draft.recomputed) = (true, Some(Recomputed::Cheap));
             Heard::Taken
         }
         Some(_) => Heard::Beyond("which operators it keeps is not known: what is recomputed is estimated whole".into()),

@@ -4,7 +4,7 @@
 use plimsoll_scenario::{OptimizerImpl, ParallelStrategy, PolicyDtype, Wrap};
 use serde_json::Value;
 
-use super::common::{clip, optimizer_class, param_dtype, recomputed, reduce_dtype, reshard, row, weights};
+use super::common::{clip, optimizer_class, param_dtype, recompute, recomputed, reduce_dtype, reshard, row, weights};
 use crate::draft::{Draft, Dtype, Recomputed};
 use crate::rule::{Does, Heard, Rule, count};
 
@@ -19,7 +19,7 @@ pub fn defaults(draft: &mut Draft) {
     draft.bf16 = Some(false);
     draft.implementation = Some(OptimizerImpl::Fused);
     draft.checkpointing = Some(true);
-    draft.recomputed = Some(Recomputed::Every(2));
+    (draft.partly, draft.recomputed) = (true, Some(Recomputed::Every(2)));
     draft.clip = Some(true);
     draft.adapters = Some(false);
     draft.strategy = Some(ParallelStrategy::Fsdp2);
@@ -54,18 +54,6 @@ fn name(draft: &mut Draft, value: &Value) -> Heard {
 fn tokens(draft: &mut Draft, value: &Value) -> Heard {
     let (Some(tokens), Some(seq)) = (count(value), draft.seq) else { return Heard::wrong("a whole number") };
     draft.batch = Some((tokens / seq).max(1));
-    Heard::Taken
-}
-
-/// `selective` leaves it at which part of it all: `selective_ac_option`, which stands behind it.
-fn recompute(draft: &mut Draft, value: &Value) -> Heard {
-    match value.as_str() {
-        Some("full") => (draft.checkpointing, draft.recomputed) = (Some(true), None),
-        Some("selective") => draft.checkpointing = Some(true),
-        Some("none") => draft.checkpointing = Some(false),
-        Some(other) => return Heard::Beyond(format!("{other} is not estimated: say full, selective or none")),
-        None => return Heard::wrong("full, none or selective"),
-    }
     Heard::Taken
 }
 

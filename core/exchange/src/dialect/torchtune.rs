@@ -3,7 +3,7 @@
 use plimsoll_scenario::LossImpl;
 use serde_json::Value;
 
-use super::common::{clip, fused, optimizer_class, quant_type, rank, recomputed, row, weights};
+use super::common::{clip, fused, optimizer_class, quant_type, rank, recompute, recomputed, row, weights};
 use crate::draft::{Draft, Dtype, Targets};
 use crate::rule::{Does, Heard, Rule, flag, names};
 
@@ -18,15 +18,9 @@ pub fn defaults(draft: &mut Draft) {
     draft.remark("torchtune's own modules are estimated as transformers' of the same model");
 }
 
-/// `apply_selective_activation_checkpointing`: `ac_option` says which part of it all.
-fn recompute(draft: &mut Draft, value: &Value) -> Heard {
-    match value.as_str() {
-        Some("full") => (draft.checkpointing, draft.recomputed) = (Some(true), None),
-        Some("selective") => draft.checkpointing = Some(true),
-        Some("none") => {}
-        _ => return Heard::wrong("full, none or selective"),
-    }
-    Heard::Taken
+/// `apply_selective_activation_checkpointing`, beside `enable_activation_checkpointing`.
+fn selects(draft: &mut Draft, value: &Value) -> Heard {
+    if value == "none" { Heard::Silent } else { recompute(draft, value) }
 }
 
 /// `torchtune.models.llama3_1.qlora_llama3_1_8b`.
@@ -122,7 +116,7 @@ pub const RULES: &[Rule] = &[
     row("gradient_accumulation_steps", Count(|d| &mut d.accumulation)),
     row("dtype", By(weights)),
     row("enable_activation_checkpointing", Flag(|d| &mut d.checkpointing)),
-    row("ac_mode", By(recompute)),
+    row("ac_mode", By(selects)),
     row("ac_option", By(recomputed)),
     row("enable_activation_offloading", Beyond("activations are estimated on the card")),
     row("optimizer._component_", By(optimizer_class)),
