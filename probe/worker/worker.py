@@ -1199,22 +1199,19 @@ def fill(weight):
     weight.normal_(0.0, min(0.02, weight[0].numel() ** -0.5))
 
 
-# The results of these are kept by a selective checkpoint: `compute_intensive_ops` of torch/_functorch/partitioners.py, and
-# what torchtitan adds to them (`SelectiveAC` in torchtitan/distributed/activation_checkpoint.py).
-KEPT = ("mm", "addmm", "bmm", "convolution", "convolution_backward", "_scaled_mm", "_scaled_dot_product_flash_attention",
-        "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention", "_flash_attention_forward",
-        "_efficient_attention_forward", "max", "topk")
-
-
+# As core/exchange/src/write/keep_selected.py has it, line for line: `compute_intensive_ops` of torch/_functorch/partitioners.py,
+# and what torchtitan adds to them (`SelectiveAC` in torchtitan/distributed/activation_checkpoint.py).
 def keep_selected():
-    """What a selective checkpoint does in its forward and in its recomputation; of products of two matrices every other
-    one is kept."""
+    """Layers are computed again in backward, but for what takes time; of products of two matrices every other one is kept."""
     from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-    kept = {getattr(torch.ops.aten, name).default for name in KEPT if hasattr(torch.ops.aten, name)}
+    names = "mm addmm bmm convolution convolution_backward _scaled_mm max topk".split()
+    names += [f"_scaled_dot_product_{kernel}_attention" for kernel in ("flash", "efficient", "cudnn")]
+    names += ["_flash_attention_forward", "_efficient_attention_forward"]
+    kept = {getattr(torch.ops.aten, name).default for name in names if hasattr(torch.ops.aten, name)}
     products = {False: 0, True: 0}
 
-    def policy(context, op, *_arguments, **_keywords):
+    def policy(context, op, *args, **kwargs):
         if op is torch.ops.aten.mm.default:
             products[context.is_recompute] += 1
             if products[context.is_recompute] % 2 == 0:

@@ -47,6 +47,14 @@ fn folder(name: &str) -> PathBuf {
     if name == "core" { root().join("core") } else { root().join("core").join(name) }
 }
 
+/// What a person is given to select what a checkpoint keeps is what the probe runs, and so what was compared with the estimate.
+#[test]
+fn the_policy_that_is_written_down_is_the_workers() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+    let policy = read("core/exchange/src/write/keep_selected.py");
+    assert!(policy.starts_with("def keep_selected():") && read("probe/worker/worker.py").contains(&policy));
+}
+
 #[test]
 fn a_crate_sees_only_what_stands_below_it() {
     let mut below: BTreeSet<String> = BTreeSet::new();

@@ -101,9 +101,11 @@ pub fn load(scenario: &Scenario) -> String {
             text.push_str(" as loaded");
         }
     }
-    if training.checkpointing != Checkpointing::None {
-        text.push_str(", checkpointing");
-    }
+    text.push_str(match training.checkpointing {
+        Checkpointing::None => "",
+        Checkpointing::Full => ", checkpointing",
+        Checkpointing::Selective => ", selective checkpointing",
+    });
     if training.accumulation > 1 {
         text.push_str(&format!(", {} micro-batches", number::grouped(training.accumulation)));
     }

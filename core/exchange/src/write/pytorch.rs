@@ -14,28 +14,7 @@ use super::trainer::python;
 use crate::dialect::KEEPS;
 
 /// What a selective checkpoint keeps, as the probe's worker has it; named as [`KEEPS`] says.
-const KEEP_SELECTED: &str = "
-def keep_selected():
-    \"\"\"Layers are computed again in backward, but for what takes time; of products of two matrices every other one is kept.\"\"\"
-    from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
-
-    names = \"mm addmm bmm convolution convolution_backward _scaled_mm max topk\".split()
-    names += [f\"_scaled_dot_product_{kernel}_attention\" for kernel in (\"flash\", \"efficient\", \"cudnn\")]
-    names += [\"_flash_attention_forward\", \"_efficient_attention_forward\"]
-    kept = {getattr(torch.ops.aten, name).default for name in names if hasattr(torch.ops.aten, name)}
-    products = {False: 0, True: 0}
-
-    def policy(context, op, *args, **kwargs):
-        if op is torch.ops.aten.mm.default:
-            products[context.is_recompute] += 1
-            if products[context.is_recompute] % 2 == 0:
-                return CheckpointPolicy.PREFER_RECOMPUTE
-        return CheckpointPolicy.MUST_SAVE if op in kept else CheckpointPolicy.PREFER_RECOMPUTE
-
-    return create_selective_checkpoint_contexts(policy)
-
-
-";
+const KEEP_SELECTED: &str = include_str!("keep_selected.py");
 
 /// The script.
 pub fn write(scenario: &Scenario) -> Result<String> {
@@ -62,7 +41,7 @@ pub fn write(scenario: &Scenario) -> Result<String> {
     let _ = writeln!(out, "WEIGHTS = torch.{}", parts::weights(scenario));
     out.push_str("DEVICE = torch.device(\"cuda\" if torch.cuda.is_available() else \"cpu\")\n\n");
     if training.checkpointing == Checkpointing::Selective {
-        out.push_str(KEEP_SELECTED);
+        let _ = writeln!(out, "\n{KEEP_SELECTED}\n");
     }
     out.push_str(&model(scenario, class));
     out.push_str(&optimizer(scenario)?);
