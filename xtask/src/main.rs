@@ -113,6 +113,8 @@ fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error> {
             (Command::Serve(options), Long("open")) => options.open = true,
             (Command::Attack(options), Long("inputs")) => options.inputs = Some(parser.value()?.string()?),
             (Command::Test(options), Long("without-browser")) => options.without_browser = true,
+            // What `test` starts beside itself.
+            (Command::Test(options), Long("aside")) => options.aside = Some(parser.value()?.into()),
             (Command::Bench(part), Value(what)) if what == "load" => *part = bench::Part::Load,
             (Command::Bench(part), Value(what)) if what == "engine" => *part = bench::Part::Engine,
             (Command::Bench(part), Value(what)) if what == "browser" => *part = bench::Part::Browser,

@@ -1,5 +1,6 @@
-//! `cargo xtask test`: everything that is checked, in the order in which it fails fastest.
+//! `cargo xtask test`: everything that is checked; what needs no test program beside what does.
 
+mod aside;
 mod cpu;
 mod report;
 mod stages;
@@ -7,13 +8,17 @@ mod suite;
 mod tally;
 
 use std::{
+    path::PathBuf,
     process::ExitCode,
+    thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 
+use crate::python::Python;
 use crate::shell::headline;
+use aside::Aside;
 use suite::Suite;
 use tally::Tally;
 
@@ -22,10 +27,12 @@ use tally::Tally;
 pub struct Options {
     /// Leave the browser tests out.
     pub without_browser: bool,
+    /// Run the stages that another such process has beside its own, and write into this file how they ended.
+    pub aside: Option<PathBuf>,
 }
 
 /// How one stage ended.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Passed,
     Failed(String),
@@ -37,7 +44,7 @@ enum Outcome {
 }
 
 /// One row of the summary.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Row {
     name: &'static str,
     outcome: Outcome,
@@ -47,34 +54,44 @@ struct Row {
     cpu: Option<Duration>,
 }
 
+/// Runs one stage.
+fn measured(name: &'static str, stage: &mut dyn FnMut(&mut Tally) -> Result<Outcome>) -> Row {
+    headline(name);
+    let (start, before) = (Instant::now(), cpu::used());
+    let mut tally = Tally::default();
+    let outcome = stage(&mut tally).unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
+    if let Outcome::Failed(why) = &outcome {
+        headline(&format!("{name}: FAILED: {why}"));
+    }
+    let cpu = cpu::used().zip(before).map(|(after, before)| after.saturating_sub(before));
+    Row { name, outcome, tally, time: start.elapsed(), cpu }
+}
+
 /// Runs every stage, whatever the others do, and fails when one failed or could not run.
 pub fn run(options: &Options) -> Result<ExitCode> {
     let ci = std::env::var("CI").is_ok_and(|value| matches!(value.as_str(), "true" | "1"));
     ensure!(!(ci && options.without_browser), "CI=true asks for every test: --without-browser cannot be given there");
+    if let Some(file) = &options.aside {
+        return Ok(if aside::run(file)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
 
     let start = Instant::now();
     let mut rows = Vec::new();
     let mut stage = |name: &'static str, run: &mut dyn FnMut(&mut Tally) -> Result<Outcome>| {
-        headline(name);
-        let (start, before) = (Instant::now(), cpu::used());
-        let mut tally = Tally::default();
-        let outcome = run(&mut tally).unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
-        if let Outcome::Failed(why) = &outcome {
-            headline(&format!("{name}: FAILED: {why}"));
-        }
-        let cpu = cpu::used().zip(before).map(|(after, before)| after.saturating_sub(before));
-        rows.push(Row { name, outcome, tally, time: start.elapsed(), cpu });
+        rows.push(measured(name, run));
     };
+    // Where there is no Python with PyTorch one is made, which waits for the network more than for a processor.
+    let python = thread::spawn(move || Python::ready(ci));
     stage("formatting", &mut |_| stages::formatting());
     stage("advisories", &mut |_| stages::advisories());
-    stage("lints, native", &mut |_| stages::native_lints());
-    stage("documentation", &mut |_| stages::documentation());
     // All tests are built at once: apart, what they share would be built again with other features.
     let mut suite = None;
     stage("build, tests", &mut |_| {
         suite = Some(Suite::build()?);
         Ok(Outcome::Passed)
     });
+    // Cargo builds one thing after another in a folder, so these wait until the tests are built.
+    let aside = Aside::start()?;
     let without_suite = || Ok(Outcome::NotRun { why: "the tests were not built".to_owned(), required: true });
     stage("tests, native", &mut |tally| {
         suite.as_ref().map_or_else(without_suite, |suite| stages::native_tests(suite, tally))
@@ -83,16 +100,18 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     stage("tests, database", &mut |tally| {
         suite.as_ref().map_or_else(without_suite, |suite| stages::database_tests(suite, ci, tally))
     });
+    let mut python = Some(python);
     stage("tests, torch", &mut |tally| {
-        suite.as_ref().map_or_else(without_suite, |suite| stages::torch_tests(suite, ci, tally))
+        let python = python.take().and_then(|python| python.join().ok());
+        let python = python.unwrap_or_else(|| Err(anyhow!("looking for a Python was broken off")));
+        suite.as_ref().map_or_else(without_suite, |suite| stages::torch_tests(suite, python, ci, tally))
     });
-    stage("tests, wasm", &mut |tally| stages::wasm_tests(tally));
-    stage("lints, planner", &mut |_| stages::planner_lints());
     stage("tests, browser", &mut |tally| match &suite {
         Some(suite) if options.without_browser => stages::browser_tests_left_out(suite, tally),
         Some(suite) => stages::browser_tests(suite, tally),
         None => without_suite(),
     });
+    rows.extend(aside.end());
 
     let mut out = std::io::stdout().lock();
     report::print(&mut out, &rows, start.elapsed())?;

@@ -92,20 +92,32 @@ pub fn native_tests(suite: &Suite, tally: &mut Tally) -> Result<Outcome> {
     for program in suite.programs().filter(|program| !apart.contains(program)) {
         result = result.and(suite::run(&mut suite::command(program), tally));
     }
+    result?;
+    ran(*tally)
+}
+
+/// What the documentation shows runs.
+pub fn examples(tally: &mut Tally) -> Result<Outcome> {
     let mut examples = shell::cargo();
     examples.args(["test", "--locked", "--quiet", "--workspace", "--doc", "--no-fail-fast"]);
-    result.and(suite::run(&mut examples, tally))?;
+    suite::run(&mut examples, tally)?;
     ran(*tally)
+}
+
+/// The browser's tests find it built.
+pub fn planner_build() -> Result<Outcome> {
+    planner::wasm()?;
+    Ok(Outcome::Passed)
 }
 
 /// The instructions that PyTorch's oneDNN may use at most.
 const ISA: &str = "ONEDNN_MAX_CPU_ISA";
 
 /// The worker of the probe with real PyTorch: in CI always, elsewhere where there is a Python with it.
-pub fn torch_tests(suite: &Suite, ci: bool, tally: &mut Tally) -> Result<Outcome> {
+pub fn torch_tests(suite: &Suite, python: Result<Python>, ci: bool, tally: &mut Tally) -> Result<Outcome> {
     let programs: Vec<&Program> =
         TORCH_TESTED.into_iter().map(|(package, target)| suite.target(package, target)).collect::<Result<_>>()?;
-    let python = match Python::ready(ci) {
+    let python = match python {
         Ok(python) => python,
         Err(error) => {
             for program in programs {
