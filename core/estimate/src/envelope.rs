@@ -194,6 +194,7 @@ fn most(law: &Law, line: Line, last: u64) -> i64 {
 /// at one of these crossings or at an end of the range. Looking there is enough.
 fn keep_highest(summits: &mut Vec<Summit>, first: u64, last: u64) {
     const FEW: u64 = 4;
+    drop_dominated(summits, [first, last]);
     let mut few: Vec<Line> = Vec::new();
     for i in 0..=FEW {
         // Closer together near the first batch, where the peak moves from the optimizer to the backward.
@@ -223,8 +224,22 @@ fn keep_highest(summits: &mut Vec<Summit>, first: u64, last: u64) {
     summits.retain(|s| highest.iter().any(|(at, height)| s.line.height(*at) + i128::from(s.slack) >= *height));
 }
 
-/// Walks the stream once more and takes down exactly what is alive at each summit.
+/// Drops those that are lower than the highest at one of these batches and grow no faster: nearly all, by two comparisons
+/// each. None of them is the highest anywhere.
+fn drop_dominated(summits: &mut Vec<Summit>, batches: [u64; 2]) {
+    for batch in batches {
+        let Some(highest) = summits.iter().max_by_key(|s| s.line.height(batch)).map(|s| s.line) else { return };
+        let grows = |s: &Summit| s.line.per_sample > highest.per_sample;
+        summits.retain(|s| s.line.fixed.saturating_add(s.slack) >= highest.fixed || grows(s));
+    }
+}
+
+/// What is alive at each summit, exactly. Where something is whose size is no line, the stream is walked once more.
 fn moments(stream: &AnyBatch, summits: &[Summit]) -> Vec<Moment> {
+    if summits.iter().all(|s| s.slack == 0) {
+        let of = |s: &Summit| Moment { event: s.event, line: s.line, ragged: Vec::new(), lawful: Vec::new() };
+        return summits.iter().map(of).collect();
+    }
     let mut line = Line::constant(0);
     let mut ragged: BTreeMap<Line, u32> = BTreeMap::new();
     let mut laws: Vec<Option<(Law, Line)>> = vec![None; stream.lines.len()];
