@@ -1006,7 +1006,7 @@ AUTO_CLASSES = {
 # "eager" only.
 WITHOUT_ATTENTION = ("convnext", "convnextv2", "resnet", "gpt_neo", "gptj", "bloom", "deberta-v2", "gpt_oss")
 # Those that also see: their class is another one, and the text has a config of its own.
-WITH_IMAGES = ("qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
+WITH_IMAGES = ("qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
 # What peft calls them; without one it adds adapters and nothing else.
 PEFT_TASKS = {"causal-lm": "CAUSAL_LM", "seq2seq-lm": "SEQ_2_SEQ_LM"}
 # Keys of a config.json that say where it comes from or how it was stored, not what the model is.

@@ -67,6 +67,12 @@ fn config(model_type: &str) -> Option<Value> {
             "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
             "full_attention_interval": 2, "mlp_only_layers": [0], "partial_rotary_factor": 0.5,
         })),
+        "qwen3_5_text" | "qwen3_5_moe_text" => text(hybrid()),
+        "qwen3_5" | "qwen3_5_moe" => json!({
+            "model_type": model_type, "tie_word_embeddings": false,
+            "text_config": merged(sizes(), hybrid()),
+            "vision_config": merged(tower(), json!({ "intermediate_size": 48, "num_position_embeddings": 16 })),
+        }),
         "glm4_moe" => text(json!({
             "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "first_k_dense_replace": 1,
         })),
@@ -152,6 +158,15 @@ fn config(model_type: &str) -> Option<Value> {
 /// A tower for images beside a language model.
 fn tower() -> Value {
     json!({ "depth": 2, "hidden_size": 16, "num_heads": 2, "patch_size": 4, "out_hidden_size": 32 })
+}
+
+/// A linear layer and an attending one, and the sizes of experts where there are some.
+fn hybrid() -> Value {
+    json!({
+        "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16,
+        "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
+        "full_attention_interval": 2, "rope_parameters": { "rope_type": "default", "partial_rotary_factor": 0.5 },
+    })
 }
 
 /// As most configs call them.

@@ -7,8 +7,8 @@ use plimsoll_torch::nn::Scope;
 use super::{
     Config, Model, Plan, bart, bert, bloom, clip, convnext, deberta, deepseek, dinov2, distilbert, electra, falcon,
     gat, gemma, gemma2, glm, glm4_moe, gpt_neo, gpt_neox, gpt_oss, gpt2, gptj, llama, llama4, mixtral, mlp, modernbert,
-    nanogpt, nbeats, olmo, olmo2, olmoe, opt, phi, phi3, qwen_moe, qwen_vl, qwen3_next, resnet, roberta, smollm3,
-    stablelm, starcoder2, swin, t5, torchvision, vit, whisper,
+    nanogpt, nbeats, olmo, olmo2, olmoe, opt, phi, phi3, qwen_moe, qwen_vl, qwen3_5, qwen3_next, resnet, roberta,
+    smollm3, stablelm, starcoder2, swin, t5, torchvision, vit, whisper,
 };
 
 /// Builds the model of a row.
@@ -56,6 +56,7 @@ pub fn build(architecture: Architecture, scope: &Scope, config: &Config<'_>, pla
         Architecture::Opt => opt::build,
         Architecture::Phi => phi::build,
         Architecture::Phi3 => phi3::build,
+        Architecture::Qwen35 => qwen3_5::build,
         Architecture::Qwen3Next => qwen3_next::build,
         Architecture::QwenMoe => qwen_moe::build,
         Architecture::QwenVl => qwen_vl::build,

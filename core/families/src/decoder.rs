@@ -64,7 +64,7 @@ pub enum Masks {
     BothUnpacked(u64),
     /// The full one always, the windowed one only where a layer uses it (Qwen's way).
     FullThenUsed(u64),
-    /// The full one, and what linear layers know of padding (Qwen3-Next).
+    /// The full one, and what linear layers know of padding (Qwen3-Next, Qwen3.5).
     Recurrent,
 }
 
@@ -79,7 +79,7 @@ pub enum AngleTables {
     Once,
     /// As complex numbers, one for each angle (DeepSeek V2, Llama 4).
     Complex,
-    /// As wide as what is turned, of positions along three axes (Qwen2.5-VL, Qwen3-VL).
+    /// As wide as what is turned, of positions along three axes (Qwen2.5-VL, Qwen3-VL, Qwen3.5).
     Axes(Axes),
 }
 
@@ -122,7 +122,7 @@ pub struct Decoder {
     /// `model`.
     pub model: ModuleId,
     /// The model that it is the language model of, which looks up the embeddings, and what that one has on the card beside
-    /// it (Qwen2.5-VL, Qwen3-VL).
+    /// it (Qwen2.5-VL, Qwen3-VL, Qwen3.5).
     pub outer: Option<(ModuleId, VisionTower)>,
     /// Whether masks and layers are handed the positions: whoever has them along three axes alone (Qwen2.5-VL) hands on none.
     pub hands_positions: bool,

@@ -1,5 +1,5 @@
-//! `Qwen3NextGatedDeltaNet` (transformers `models/qwen3_next/modeling_qwen3_next.py`): linear attention by the gated delta
-//! rule behind a short causal convolution.
+//! `Qwen3NextGatedDeltaNet` and `Qwen3_5GatedDeltaNet` (transformers `models/{qwen3_next,qwen3_5}/modeling_*.py`): linear
+//! attention by the gated delta rule behind a short causal convolution.
 //!
 //! As it runs in PyTorch alone, where neither flash-linear-attention nor causal-conv1d is installed: what their kernels keep
 //! for backward is something else, and not estimated.
@@ -68,13 +68,41 @@ impl<'a> DeltaSizes<'a> {
     }
 }
 
+/// How a layer projects what comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InProjections {
+    /// By two linears, one for queries, keys, values and gates, one for steps and decays (Qwen3-Next).
+    Together,
+    /// By four: only queries, keys and values share one (Qwen3.5).
+    Apart,
+}
+
+/// The linears of it.
+#[derive(Debug)]
+enum InProj {
+    Together { qkvz: Linear, ba: Linear },
+    Apart { qkv: Linear, z: Linear, b: Linear, a: Linear },
+}
+
+/// What they make of the hidden states.
+struct Projected {
+    /// Queries, keys and values side by side, channels before places.
+    mixed: Tensor,
+    z: Tensor,
+    b: Tensor,
+    a: Tensor,
+    /// What `forward` holds besides until it takes the three apart again.
+    rebound: Vec<Tensor>,
+    /// What it holds to its end.
+    held: Vec<Tensor>,
+}
+
 /// The module.
 #[derive(Debug)]
 pub struct GatedDeltaNet {
     /// `conv1d.weight`, whose module is never called.
     conv_weight: Tensor,
-    in_proj_qkvz: Linear,
-    in_proj_ba: Linear,
+    in_proj: InProj,
     dt_bias: Tensor,
     a_log: Tensor,
     norm: GatedNorm,
@@ -86,17 +114,28 @@ pub struct GatedDeltaNet {
 
 impl GatedDeltaNet {
     /// `None` for an unknown activation.
-    pub fn new(scope: &Scope, sizes: &DeltaSizes<'_>) -> Option<Self> {
+    pub fn new(scope: &Scope, sizes: &DeltaSizes<'_>, projections: InProjections) -> Option<Self> {
         let (keys, values) = sizes.widths();
         let channels = 2 * keys + values;
         let place = scope.place();
         let linear = |name: &'static str, i, o| Linear::new(&scope.child(name), i, o, false);
+        let conv_weight = scope.child("conv1d").parameter(&[channels, 1, sizes.kernel]);
+        let together = (projections == InProjections::Together).then(|| InProj::Together {
+            qkvz: linear("in_proj_qkvz", sizes.hidden, 2 * (keys + values)),
+            ba: linear("in_proj_ba", sizes.hidden, 2 * sizes.value_heads),
+        });
+        let norm = GatedNorm::new(&scope.child("norm"), sizes.value_dim);
+        let out_proj = linear("out_proj", values, sizes.hidden);
         Some(Self {
-            conv_weight: scope.child("conv1d").parameter(&[channels, 1, sizes.kernel]),
-            in_proj_qkvz: linear("in_proj_qkvz", sizes.hidden, 2 * (keys + values)),
-            in_proj_ba: linear("in_proj_ba", sizes.hidden, 2 * sizes.value_heads),
-            norm: GatedNorm::new(&scope.child("norm"), sizes.value_dim),
-            out_proj: linear("out_proj", values, sizes.hidden),
+            conv_weight,
+            in_proj: together.unwrap_or_else(|| InProj::Apart {
+                qkv: linear("in_proj_qkv", sizes.hidden, channels),
+                z: linear("in_proj_z", sizes.hidden, values),
+                b: linear("in_proj_b", sizes.hidden, sizes.value_heads),
+                a: linear("in_proj_a", sizes.hidden, sizes.value_heads),
+            }),
+            norm,
+            out_proj,
             dt_bias: scope.own_parameter(place, &[sizes.value_heads]),
             a_log: scope.own_parameter(place + 1, &[sizes.value_heads]),
             activation: Activation::new(scope, sizes.act)?,
@@ -112,13 +151,7 @@ impl GatedDeltaNet {
             let (keys, values) = (key_heads * key_dim, value_heads * value_dim);
             let hidden = masked(hidden, mask);
             let (batch, seq) = (hidden.size(0), hidden.size(1));
-            let qkvz = self.in_proj_qkvz.forward(&hidden);
-            let ba = self.in_proj_ba.forward(&hidden);
-            let ([mut query, mut key, mut value], mut z, b, a) = self.ordered(&qkvz, &ba);
-            let flat = |x: &Tensor| ops::reshape(x, &[batch, seq, x.size(2) * x.size(3)]);
-            (query, key, value) = (flat(&query), flat(&key), flat(&value));
-            let mut mixed = ops::cat(&[&query, &key, &value], -1);
-            mixed = ops::transpose(&mixed, 1, 2);
+            let Projected { mut mixed, mut z, b, a, rebound, held } = self.projected(&hidden);
             let mut past = Remembered::take(&hidden);
             mixed = match &mut past {
                 Some(past) if past.is_going_on() => self.convolved_token(&mixed, past),
@@ -130,8 +163,8 @@ impl GatedDeltaNet {
             };
             mixed = ops::transpose(&mixed, 1, 2);
             let parts = ops::split_sizes(&mixed, &[keys, keys, values], -1);
-            [query, key, value] = [parts[0].clone(), parts[1].clone(), parts[2].clone()];
-            drop(parts);
+            let [mut query, mut key, mut value] = [parts[0].clone(), parts[1].clone(), parts[2].clone()];
+            drop((parts, rebound));
             let heads = |x: &Tensor, dim: u64| ops::reshape(x, &[batch, seq, x.size(2) / dim, dim]);
             query = heads(&query, key_dim);
             key = heads(&key, key_dim);
@@ -175,9 +208,31 @@ impl GatedDeltaNet {
             out = self.norm.forward(&out, &z);
             out = ops::reshape(&out, &[batch, seq, values]);
             let output = self.out_proj.forward(&out);
-            drop((hidden, qkvz, ba, query, key, value, z, b, a, mixed, beta, decay, out, state));
+            drop((hidden, held, query, key, value, z, b, a, mixed, beta, decay, out, state));
             output
         })
+    }
+
+    fn projected(&self, hidden: &Tensor) -> Projected {
+        let (batch, seq) = (hidden.size(0), hidden.size(1));
+        match &self.in_proj {
+            InProj::Together { qkvz, ba } => {
+                let (qkvz, ba) = (qkvz.forward(hidden), ba.forward(hidden));
+                let ([query, key, value], z, b, a) = self.ordered(&qkvz, &ba);
+                let flat = |x: &Tensor| ops::reshape(x, &[batch, seq, x.size(2) * x.size(3)]);
+                let rebound = vec![flat(&query), flat(&key), flat(&value)];
+                drop((query, key, value));
+                let mixed = ops::cat(&rebound.iter().collect::<Vec<_>>(), -1);
+                Projected { mixed: ops::transpose(&mixed, 1, 2), z, b, a, rebound, held: vec![qkvz, ba] }
+            }
+            InProj::Apart { qkv, z, b, a } => {
+                let mixed = ops::transpose(&qkv.forward(hidden), 1, 2);
+                let [_, value_heads, _, value_dim, ..] = self.sizes;
+                let z = ops::reshape(&z.forward(hidden), &[batch, seq, value_heads, value_dim]);
+                let (b, a) = (b.forward(hidden), a.forward(hidden));
+                Projected { mixed, z, b, a, rebound: Vec::new(), held: Vec::new() }
+            }
+        }
     }
 
     /// `fix_query_key_value_ordering`: every head of keys has its queries, values and gates beside it.

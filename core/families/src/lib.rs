@@ -60,6 +60,7 @@ mod opt;
 mod phi;
 mod phi3;
 mod pre_norm;
+mod qwen3_5;
 mod qwen3_next;
 mod qwen_moe;
 mod qwen_vl;

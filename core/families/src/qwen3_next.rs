@@ -12,7 +12,7 @@ use super::config::Config;
 use super::decoder::{Decoder, Keywords, Layer, Masks, Parts, layers};
 use super::decoder_head::DecoderHead;
 use super::gated_attend::GatedAttend;
-use super::gated_delta_net::{DeltaSizes, GatedDeltaNet};
+use super::gated_delta_net::{DeltaSizes, GatedDeltaNet, InProjections};
 use super::heads::{HeadDefaults, Heads};
 use super::mixture::Mixture;
 use super::pre_norm::{PreNormLayer, SelfAttention};
@@ -21,8 +21,10 @@ use super::{Model, Plan, causal_lm};
 
 /// What mixes the tokens of a layer.
 #[derive(Debug)]
-enum Mixer {
+pub enum Mixer {
+    /// Gated attention.
     Full(Box<GatedAttend>),
+    /// Linear attention by the gated delta rule.
     Linear(Box<GatedDeltaNet>),
 }
 
@@ -40,13 +42,17 @@ impl SelfAttention for Mixer {
 }
 
 /// Which layers are linear: `layer_types`, or all but every `full_attention_interval`-th.
-struct Pattern<'a> {
+pub struct Pattern<'a> {
     types: Option<Vec<&'a str>>,
     interval: u64,
 }
 
 impl<'a> Pattern<'a> {
-    fn read(config: &Config<'a>, layers: u64) -> Result<Self> {
+    /// Of a model with so many layers.
+    ///
+    /// # Errors
+    /// Layers of another kind, or too few of them.
+    pub fn read(config: &Config<'a>, layers: u64) -> Result<Self> {
         let types = config.texts("layer_types");
         let known = |kind: &&str| ["linear_attention", "full_attention"].contains(kind);
         if types.as_ref().is_some_and(|types| (types.len() as u64) < layers || !types.iter().all(known)) {
@@ -59,7 +65,8 @@ impl<'a> Pattern<'a> {
         Ok(Self { types, interval: config.size("full_attention_interval", 4)? })
     }
 
-    fn is_linear(&self, i: u64) -> bool {
+    /// Whether layer `i` is.
+    pub fn is_linear(&self, i: u64) -> bool {
         match &self.types {
             Some(types) => types.get(i as usize) == Some(&"linear_attention"),
             None => !(i + 1).is_multiple_of(self.interval),
@@ -97,7 +104,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         let norm = |name: &'static str| Norm::Gemma(GemmaRmsNorm::new(&scope.child(name), heads.hidden));
         let linear = pattern.is_linear(i);
         let self_attn = if linear {
-            Mixer::Linear(Box::new(GatedDeltaNet::new(&scope.child("linear_attn"), &delta)?))
+            Mixer::Linear(Box::new(GatedDeltaNet::new(&scope.child("linear_attn"), &delta, InProjections::Together)?))
         } else {
             Mixer::Full(Box::new(GatedAttend::new(&scope.child("self_attn"), heads, bias, core.clone())))
         };

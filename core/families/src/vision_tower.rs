@@ -1,5 +1,5 @@
-//! The vision towers of Qwen2.5-VL and Qwen3-VL (transformers `models/{qwen2_5_vl,qwen3_vl}/modeling_*.py`): what they take
-//! on the card beside a language model that reads text alone. No forward is here. Without images none runs, so that nothing
+//! The vision towers of Qwen2.5-VL, Qwen3-VL and Qwen3.5 (transformers `models/{qwen2_5_vl,qwen3_vl,qwen3_5}/modeling_*.py`):
+//! what they take on the card beside a language model that reads text alone. No forward is here. Without images none runs, so that nothing
 //! of them gets a gradient.
 
 use plimsoll_ground::Result;
@@ -8,13 +8,15 @@ use plimsoll_torch::tensor::Tensor;
 
 use super::config::{Config, divide};
 
-/// What differs between the two.
+/// What differs between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tower {
     /// `Qwen2_5_VisionTransformerPretrainedModel`.
     Qwen25,
     /// `Qwen3VLVisionModel`.
     Qwen3,
+    /// `Qwen3_5VisionModel`: the same, without outputs of layers that are merged for themselves.
+    Qwen35,
 }
 
 /// The sizes, with the defaults of the config classes.
@@ -32,13 +34,13 @@ struct Sizes {
     out: u64,
     /// Rows of the table of positions (Qwen3-VL).
     positions: u64,
-    /// How many layers' outputs are merged for themselves (Qwen3-VL).
-    deep: u64,
+    /// How many layers' outputs are merged for themselves (Qwen3-VL); `None` where there is no list of them.
+    deep: Option<u64>,
 }
 
 impl Sizes {
     fn read(config: &Config<'_>, tower: Tower) -> Result<Self> {
-        let third = tower == Tower::Qwen3;
+        let third = tower != Tower::Qwen25;
         let pick = |second, other| if third { other } else { second };
         let hidden = config.size("hidden_size", pick(3584, 1152))?;
         let heads = match config.optional_size("num_attention_heads")? {
@@ -64,7 +66,8 @@ impl Sizes {
             merged,
             out: config.size("out_hidden_size", 3584)?,
             positions: config.size("num_position_embeddings", 2304)?,
-            deep: config.counts("deepstack_visual_indexes").map_or(3, |layers| layers.len() as u64),
+            deep: (tower == Tower::Qwen3)
+                .then(|| config.counts("deepstack_visual_indexes").map_or(3, |layers| layers.len() as u64)),
         })
     }
 }
@@ -119,7 +122,7 @@ impl VisionTower {
         let sizes = Sizes::read(config, tower)?;
         Ok(Self(match tower {
             Tower::Qwen25 => second(scope, config, &sizes)?,
-            Tower::Qwen3 => third(scope, &sizes),
+            Tower::Qwen3 | Tower::Qwen35 => third(scope, &sizes),
         }))
     }
 }
@@ -181,6 +184,6 @@ fn third(scope: &Scope, sizes: &Sizes) -> Vec<Held> {
     let mut held = vec![patches, positions, rotary, Held::Several(blocks)];
     held.extend(merger(&scope.child("merger"), width));
     let deep = |scope: &Scope, _| merger(scope, sizes.merged);
-    held.push(Held::Several(ModuleList::of(scope, "deepstack_merger_list", sizes.deep, deep)));
+    held.extend(sizes.deep.map(|count| Held::Several(ModuleList::of(scope, "deepstack_merger_list", count, deep))));
     held
 }

@@ -40,6 +40,7 @@ pub enum Architecture {
     Opt,
     Phi,
     Phi3,
+    Qwen35,
     Qwen3Next,
     QwenMoe,
     QwenVl,

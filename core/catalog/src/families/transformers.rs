@@ -162,6 +162,26 @@ pub const TRANSFORMERS: &[Family] = &[
     mixture("qwen3_moe", Architecture::QwenMoe, 32_768, Some(QWEN)),
     // What its linear layers remember in training holds a part of the graph, which is not followed.
     Family { caches: false, ..mixture("qwen3_next", Architecture::Qwen3Next, 32_768, Some(QWEN)) },
+    Family { caches: false, ..decoder("qwen3_5_text", Architecture::Qwen35, 32_768) },
+    // peft leaves these experts and their router alone: no conversion of either is known by their names.
+    Family {
+        caches: false,
+        tasks: &[Task::CausalLm],
+        ..mixture("qwen3_5_moe_text", Architecture::Qwen35, 32_768, None)
+    },
+    Family {
+        architecture: Some(Architecture::Qwen35),
+        caches: false,
+        sizes: &[],
+        ..with_images("qwen3_5", &["text_config.max_position_embeddings"], 32_768)
+    },
+    Family {
+        architecture: Some(Architecture::Qwen35),
+        caches: false,
+        experts: Some(Experts { adapted: None, unadaptable: None }),
+        sizes: &[],
+        ..with_images("qwen3_5_moe", &["text_config.max_position_embeddings"], 32_768)
+    },
     with_images("qwen2_5_vl", &["text_config.max_position_embeddings", "max_position_embeddings"], 32_768),
     Family { sizes: &[], ..with_images("qwen3_vl", &["text_config.max_position_embeddings"], 128_000) },
     Family {
