@@ -200,9 +200,10 @@ impl DecoderOnly for Decoder {
         Shell { cx: &self.cx, head: &self.head, seq: self.seq, plan: &self.plan }
     }
 
-    /// Those of the three axes, and the text's before them.
+    /// Those of the three axes, and the text's before them, where a model of images makes them; of text alone they are the
+    /// same along all (Qwen3.5).
     fn position_axes(&self) -> u64 {
-        if matches!(self.angles, AngleTables::Axes(_)) { 4 } else { 1 }
+        if self.outer.is_some() { 4 } else { 1 }
     }
 
     /// `self.model(input_ids, ...)`: the last hidden state.

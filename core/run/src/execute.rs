@@ -215,6 +215,16 @@ fn finished<'a>(
     if cx.exhausted_by_now() {
         return Err(too_much(cx, scenario));
     }
+    if let Some((op, module)) = cx.kept_written_over() {
+        return Err(Error::new(
+            "training.checkpointing",
+            format!(
+                "{module} writes over what its selective checkpoint keeps ({op}), and PyTorch fails there: \
+                 \"Tensor cached during selective activation checkpoint has been mutated\""
+            ),
+            "use full",
+        ));
+    }
     let ledger = Ledger { parameters, trained, ..cx.take() };
     let (largest, sum) =
         ledger.storages.iter().fold((0, 0u64), |(largest, sum), s| (s.bytes.max(largest), sum.saturating_add(s.bytes)));

@@ -227,6 +227,26 @@ impl Context {
         }
         results
     }
+
+    /// Notes that `op` writes over `x`, where a selective checkpoint keeps it.
+    pub(super) fn is_written_over(&self, op: Op, x: &Tensor) {
+        if !self.selective.get() || self.written_over.get().is_some() {
+            return;
+        }
+        let is_kept = |frame: &Frame| {
+            let results = frame.0.kept.as_ref().map(|kept| kept.results.borrow());
+            results.is_some_and(|results| results.iter().flatten().any(|kept| kept.storage_id() == x.storage_id()))
+        };
+        if self.frames.borrow().iter().any(is_kept) {
+            self.written_over.set(Some((op, self.current_module())));
+        }
+    }
+
+    /// What wrote over something that a selective checkpoint keeps: its recomputation fails ("Tensor cached during selective
+    /// activation checkpoint has been mutated"). The operator, and the dotted path of the module it ran in.
+    pub fn kept_written_over(&self) -> Option<(&'static str, String)> {
+        self.written_over.get().map(|(op, module)| (op.name(), self.path(module)))
+    }
 }
 
 /// What an operator makes.

@@ -48,6 +48,8 @@ pub struct Context {
     pub(super) frames: RefCell<Vec<Frame>>,
     /// Whether checkpoints keep the results of some operators.
     pub(super) selective: Cell<bool>,
+    /// What first wrote over something that such a checkpoint keeps, and in which module.
+    pub(super) written_over: Cell<Option<(Op, ModuleId)>>,
     /// Of a stack's layers every so many-th is checkpointed.
     pub(super) checkpoint_every: Cell<u64>,
     /// Whether the layer that runs is one of the others.
@@ -105,6 +107,7 @@ impl Context {
             autocast: RefCell::default(),
             frames: RefCell::default(),
             selective: Cell::new(false),
+            written_over: Cell::default(),
             checkpoint_every: Cell::new(1),
             spared: Cell::new(false),
             inside_operator: Cell::new(false),

@@ -102,6 +102,7 @@ impl Context {
 
     /// Runs a kernel that writes over `x`, which is one of its operands as well.
     pub(crate) fn in_place(self: &Rc<Self>, op: Op, x: &Tensor, others: &[&Tensor]) {
+        self.is_written_over(op, x);
         drop(self.launch(op, others).reads(x.touched()).over(x).of(x.dtype()));
     }
 
