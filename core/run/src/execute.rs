@@ -215,15 +215,8 @@ fn finished<'a>(
     if cx.exhausted_by_now() {
         return Err(too_much(cx, scenario));
     }
-    if let Some((op, module)) = cx.kept_written_over() {
-        return Err(Error::new(
-            "training.checkpointing",
-            format!(
-                "{module} writes over what its selective checkpoint keeps ({op}), and PyTorch fails there: \
-                 \"Tensor cached during selective activation checkpoint has been mutated\""
-            ),
-            "use full",
-        ));
+    if let Some(why) = cx.refusal() {
+        return Err(why);
     }
     let ledger = Ledger { parameters, trained, ..cx.take() };
     let (largest, sum) =

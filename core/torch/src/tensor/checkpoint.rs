@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
+use plimsoll_ground::Error;
 use plimsoll_ledger::DType;
 use plimsoll_ledger::ModuleId;
 
@@ -230,7 +231,7 @@ impl Context {
 
     /// Notes that `op` writes over `x`, where a selective checkpoint keeps it.
     pub(super) fn is_written_over(&self, op: Op, x: &Tensor) {
-        if !self.selective.get() || self.written_over.get().is_some() {
+        if !self.selective.get() || self.is_refused() {
             return;
         }
         let is_kept = |frame: &Frame| {
@@ -238,14 +239,16 @@ impl Context {
             results.is_some_and(|results| results.iter().flatten().any(|kept| kept.storage_id() == x.storage_id()))
         };
         if self.frames.borrow().iter().any(is_kept) {
-            self.written_over.set(Some((op, self.current_module())));
+            self.refuse(|| {
+                let module = self.path(self.current_module());
+                let problem = format!(
+                    "{module} writes over what its selective checkpoint keeps ({}), and PyTorch fails there: \"Tensor cached \
+                     during selective activation checkpoint has been mutated\"",
+                    op.name()
+                );
+                Error::new("training.checkpointing", problem, "use full")
+            });
         }
-    }
-
-    /// What wrote over something that a selective checkpoint keeps: its recomputation fails ("Tensor cached during selective
-    /// activation checkpoint has been mutated"). The operator, and the dotted path of the module it ran in.
-    pub fn kept_written_over(&self) -> Option<(&'static str, String)> {
-        self.written_over.get().map(|(op, module)| (op.name(), self.path(module)))
     }
 }
 

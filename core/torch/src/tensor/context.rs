@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use plimsoll_ground::Error;
 use plimsoll_ledger::{Birth, DType, Event, Kind, Law, Ledger, ModuleId, Owner, PhaseName, Recorder, Stream};
 
 use super::autocast::Autocast;
@@ -48,8 +49,8 @@ pub struct Context {
     pub(super) frames: RefCell<Vec<Frame>>,
     /// Whether checkpoints keep the results of some operators.
     pub(super) selective: Cell<bool>,
-    /// What first wrote over something that such a checkpoint keeps, and in which module.
-    pub(super) written_over: Cell<Option<(Op, ModuleId)>>,
+    /// Why PyTorch fails on this run, if it does.
+    refused: RefCell<Option<Error>>,
     /// Of a stack's layers every so many-th is checkpointed.
     pub(super) checkpoint_every: Cell<u64>,
     /// Whether the layer that runs is one of the others.
@@ -107,7 +108,7 @@ impl Context {
             autocast: RefCell::default(),
             frames: RefCell::default(),
             selective: Cell::new(false),
-            written_over: Cell::default(),
+            refused: RefCell::default(),
             checkpoint_every: Cell::new(1),
             spared: Cell::new(false),
             inside_operator: Cell::new(false),
@@ -159,6 +160,23 @@ impl Context {
     /// How many modules there are.
     pub fn modules(&self) -> u32 {
         self.recorder.borrow().ledger().modules.len() as u32
+    }
+
+    /// PyTorch fails here. The run goes on; whoever executes it asks in the end. The first reason counts.
+    pub(crate) fn refuse(&self, why: impl FnOnce() -> Error) {
+        if !self.is_refused() {
+            *self.refused.borrow_mut() = Some(why());
+        }
+    }
+
+    /// Whether PyTorch fails on what ran by now.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused.borrow().is_some()
+    }
+
+    /// Why PyTorch fails on it, if it does.
+    pub fn refusal(&self) -> Option<Error> {
+        self.refused.take()
     }
 
     /// The dotted path of a module.
