@@ -18,9 +18,9 @@ use super::{Busy, PATIENCE, PATIENCE_LOADING, Request, Update, Watcher, Work};
 use crate::exit::Failure;
 use crate::interrupt;
 use crate::policy::{self, Attempted, Policy, Shape, Why};
+use crate::scripts::WORKER;
 use crate::worker::{
-    self, AttemptOutcome, Command, ErrorKind, Event, GuardKind, Hello, Job, Launch, Line, Next, Parsed, Phase, Python,
-    Worker,
+    AttemptOutcome, Command, ErrorKind, Event, GuardKind, Hello, Job, Launch, Line, Next, Parsed, Phase, Python, Worker,
 };
 
 /// How often the samples are looked at and Ctrl-C is answered.
@@ -46,7 +46,7 @@ pub struct Place<'a> {
 /// Runs one worker.
 pub fn run(request: &Request<'_>, place: &Place<'_>, watcher: &mut dyn Watcher) -> Result<Measurement, Early> {
     let clock = WorkerClock::new();
-    let launch = Launch { python: place.python, script: worker::SCRIPT, device: place.device, card: request.index };
+    let launch = Launch { python: place.python, script: WORKER, device: place.device, card: request.index };
     let mut worker = Worker::start(&launch)?;
     let work = Work::of(request.scenario);
     watcher.see(&Update::Starting {
