@@ -21,6 +21,7 @@ mod probe;
 mod records;
 mod rehearse;
 mod scenario;
+mod scripts;
 mod serve;
 mod session;
 mod signals;

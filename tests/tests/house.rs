@@ -52,7 +52,7 @@ fn folder(name: &str) -> PathBuf {
 fn the_policy_that_is_written_down_is_the_workers() {
     let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
     let policy = read("core/exchange/src/write/keep_selected.py");
-    assert!(policy.starts_with("def keep_selected():") && read("probe/worker/worker.py").contains(&policy));
+    assert!(policy.starts_with("def keep_selected():") && read("probe/worker/checkpoints.py").contains(&policy));
 }
 
 #[test]

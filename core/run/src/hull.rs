@@ -11,15 +11,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use plimsoll_catalog::Gpu;
-use plimsoll_ground::{Error, Result};
-use plimsoll_ledger::hull::{Hull, Parameter, Segment, Step, Tape, Way, values};
+use plimsoll_ledger::hull::{Hull, Segment, Step, Tape, Way};
 use plimsoll_ledger::{DType, GradFnId, Kind, ModuleId, OpId};
-use plimsoll_scenario::{HullModel, Scenario, at};
-use plimsoll_torch::nn::{ShardPlan, Sharded};
+use plimsoll_torch::nn::Sharded;
 use plimsoll_torch::ops;
 use plimsoll_torch::optim::{self, GradScaler};
-use plimsoll_torch::tensor::{Context, Kernels, Tensor, Told, ToldShape};
+use plimsoll_torch::tensor::{Context, Tensor, Told, ToldShape};
 
 /// The tape that is played.
 #[derive(Clone, Debug)]
@@ -101,118 +98,7 @@ struct Now {
     attention: Vec<u32>,
 }
 
-/// What a recording calls the scales beside a quantized weight.
-const QUANT_STATE: &str = "quant_state";
-
-/// An element type by PyTorch's name; one that the ledger has no name for is counted in bytes.
-fn dtype(name: &str) -> DType {
-    DType::ALL.into_iter().find(|dtype| dtype.name() == name).unwrap_or(DType::UInt8)
-}
-
 impl Player {
-    /// Loads the parameters and buffers of a scenario's hull.
-    ///
-    /// # Errors
-    /// Sizes or a card that it was not recorded for.
-    pub fn load(
-        cx: &Rc<Context>,
-        model: &HullModel,
-        scenario: &Scenario,
-        gpu: &Gpu,
-        plan: Option<&ShardPlan>,
-    ) -> Result<Self> {
-        let hull = Arc::clone(model.file()?);
-        let axes = model.values_from_one(scenario.input.batch)?;
-        let played = choose::tape(&hull, scenario, gpu)?;
-        let tape = played.tape();
-        let blocks = if scenario.parallel.gpus > 1 { spread::blocks(&hull, tape, scenario)? } else { Vec::new() };
-        let values = values(&hull.exprs, &axes);
-        let value = |expr: u32| values.get(expr as usize).copied().flatten();
-        let of_exprs = |shape: &[u32]| ToldShape::new(shape.iter().map(|expr| value(*expr).unwrap_or(0)));
-        let mut shapes: Vec<ToldShape> = hull.shapes.iter().map(|shape| of_exprs(shape)).collect();
-        shapes.push(of_exprs(&[]));
-        let mut all_bytes = Vec::with_capacity(tape.storages.len());
-        for born in &tape.storages {
-            let bytes = value(born.bytes).ok_or_else(|| {
-                let op = hull.ops.get(born.op as usize).map_or("", String::as_str);
-                let problem = format!("at these sizes a tensor of {op} would have no whole number of bytes");
-                Error::new(at::model::hull, problem, "ask for sizes that the model takes")
-            })?;
-            all_bytes.push(bytes);
-        }
-        let ops = hull.ops.iter().map(|name| cx.name_op(name)).collect();
-        let nodes = hull.nodes.iter().map(|name| cx.name_grad_fn(name)).collect();
-        let modules = modules(cx, &hull.modules);
-        let dtypes = hull.dtypes.iter().map(|name| dtype(name)).collect();
-        let mut player = Self {
-            tape: played.clone(),
-            bytes: all_bytes,
-            shapes,
-            modules,
-            ops,
-            nodes,
-            dtypes,
-            loaded: Vec::new(),
-            parameters: Vec::new(),
-            listed: Vec::new(),
-            packed: 0,
-            trained: Vec::new(),
-            sharded: Vec::new(),
-            left: Vec::new(),
-            kept: Vec::new(),
-            kernels: load::kernels(&hull, tape, &values),
-            attention: hull.ops.iter().map(|name| ops::Kernel::of_backward(name)).collect(),
-            shared: shared_gradients(tape),
-            begun: false,
-            now: Now::default(),
-        };
-        let mut parameters: Vec<Option<&Parameter>> = vec![None; tape.loaded as usize];
-        for parameter in &tape.parameters {
-            parameters[parameter.storage as usize] = Some(parameter);
-        }
-        for storage in 0..tape.loaded {
-            let parameter = parameters[storage as usize];
-            if let (Some(plan), Some(parameter)) = (plan, parameter) {
-                let block = spread::block_of(&hull, &blocks, &parameter.name);
-                let (born, sizes) = (tape.storages[storage as usize], player.sizes(storage));
-                let module = player.modules[born.module as usize];
-                let block = block.and_then(|block| player.modules.get(block as usize).copied());
-                let dtype = player.dtypes[born.dtype as usize];
-                let cut = plan.cut(cx, module, block, sizes, dtype, parameter.trained);
-                player.loaded.push(Some(cut.whole.clone()));
-                player.sharded.push(cut);
-                continue;
-            }
-            let op = hull.ops.get(tape.storages[storage as usize].op as usize).map_or("", String::as_str);
-            // A quantized weight's scales are no buffers of its module: who sends those over does not see them.
-            let kind = if parameter.is_some() || op == QUANT_STATE { Kind::Parameter } else { Kind::Buffer };
-            let tensor = player.come(cx, storage, Some(kind));
-            let trains = parameter.is_some_and(|parameter| parameter.trained);
-            player.loaded.push(Some(if trains { tensor.into_leaf(false) } else { tensor }));
-        }
-        spread::check_flat(&player.sharded, scenario)?;
-        if tape.variant.quantization.as_deref() == Some("nf4-double") && cx.machine().kernels != Kernels::Uncounted {
-            player.kept.push(load::table_of_scales(cx));
-        }
-        let tensor = |storage: u32| player.loaded.get(storage as usize).cloned().flatten();
-        let replaced = load::replaced(tape);
-        let listed = tape.parameters.iter().filter_map(|p| tensor(p.storage)).collect();
-        let trained = |p: &Parameter| tensor(p.storage).filter(|_| p.trained);
-        player.trained = tape.parameters.iter().map(trained).collect();
-        let (gone, stay): (Vec<&Parameter>, Vec<&Parameter>) =
-            tape.parameters.iter().partition(|p| !p.trained && replaced.binary_search(&p.storage).is_ok());
-        let numbers = |p: &&Parameter| player.sizes(p.storage).iter().fold(1u64, |all, size| all.saturating_mul(*size));
-        let by_two = |p: &&&Parameter| {
-            let dtype = player.dtypes[tape.storages[p.storage as usize].dtype as usize];
-            dtype == DType::UInt8 && tape.variant.quantization.is_some()
-        };
-        let beside = gone.iter().chain(stay.iter().filter(by_two));
-        player.packed = beside.map(numbers).fold(0, u64::saturating_add);
-        player.parameters = stay.iter().filter_map(|p| tensor(p.storage)).collect();
-        player.listed = listed;
-        Ok(player)
-    }
-
     fn segment(&self) -> &Segment {
         &self.tape.tape().segments[self.now.segment]
     }
@@ -497,36 +383,4 @@ impl Player {
         let rest = now.held.into_iter().chain(now.handles).chain(now.taken).flatten();
         self.kept.extend(rest);
     }
-}
-
-/// Storages that are the gradients of several parameters, in order.
-fn shared_gradients(tape: &Tape) -> Vec<u32> {
-    let mut all: Vec<u32> =
-        tape.segments.iter().flat_map(|segment| segment.gradients.iter().flatten().copied()).collect();
-    all.sort_unstable();
-    let mut shared: Vec<u32> = all.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
-    shared.dedup();
-    shared
-}
-
-/// The tree of modules, parents before their children; a number is an entry of the list it stands in.
-fn modules(cx: &Rc<Context>, names: &[String]) -> Vec<ModuleId> {
-    let mut known: BTreeMap<String, ModuleId> = BTreeMap::new();
-    names
-        .iter()
-        .map(|name| {
-            let (mut path, mut parent) = (String::new(), ModuleId::ROOT);
-            for piece in name.split('.').filter(|piece| !piece.is_empty()) {
-                if !path.is_empty() {
-                    path.push('.');
-                }
-                path.push_str(piece);
-                parent = *known.entry(path.clone()).or_insert_with(|| match piece.parse::<u32>() {
-                    Ok(item) => cx.module(parent, String::new().into(), Some(item)),
-                    Err(_) => cx.module(parent, piece.to_owned().into(), None),
-                });
-            }
-            parent
-        })
-        .collect()
 }

@@ -23,8 +23,8 @@ use plimsoll_core::scenario::{Mode, ParallelStrategy, at, limits, parse_memory};
 use plimsoll_core::{Bytes, Error, Scenario};
 
 use crate::exit::{self, Failure};
+use crate::scripts::WORKER;
 use crate::session::{self, Busy, Request};
-use crate::worker;
 
 /// Run the real training loop or inference with your own PyTorch and measure it
 #[derive(Debug, clap::Args)]
@@ -230,7 +230,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         Some(Command::Suite(args)) => suite::run(args),
         Some(Command::Contact(args)) => contact::run(args),
         None => {
-            anstream::stdout().lock().write_all(worker::SCRIPT.as_bytes())?;
+            anstream::stdout().lock().write_all(WORKER.as_bytes())?;
             Ok(exit::OK)
         }
     }

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use plimsoll_core::measurement::Known;
 
-use crate::worker::SCRIPT;
+use crate::scripts::WORKER;
 
 /// What takes the place of the other words.
 const LEFT_OUT: &str = "[left out]";
@@ -34,7 +34,7 @@ const WORDS: &str = "CUDA HIP MPS out of memory Tried to allocate GPU has a tota
 fn vocabulary() -> &'static HashSet<String> {
     static WORDS_OF_ALL: OnceLock<HashSet<String>> = OnceLock::new();
     WORDS_OF_ALL.get_or_init(|| {
-        let words = SCRIPT.split(|c: char| !c.is_ascii_alphabetic()).chain(WORDS.split_whitespace());
+        let words = WORKER.split(|c: char| !c.is_ascii_alphabetic()).chain(WORDS.split_whitespace());
         words.map(str::to_ascii_lowercase).collect()
     })
 }

@@ -14,14 +14,12 @@ use plimsoll_core::ledger::hull::{Asked, Axis, Hull, Variant};
 use plimsoll_core::scenario::{Training, variant_in_words};
 
 use crate::exit::{self, Failure};
+use crate::scripts::RECORDER;
 use crate::worker::{Quarters, find};
 
 use attempt::Attempt;
 use input::Given;
 use recorder::{Job, Recorder};
-
-/// The script, as `plimsoll trace --print-recorder` shows it.
-const SCRIPT: &str = include_str!("../../worker/trace.py");
 
 const EXAMPLES: &str = "\
 Examples:
@@ -130,13 +128,13 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     if args.print_recorder {
-        return crate::estimate::print(SCRIPT, exit::OK);
+        return crate::estimate::print(RECORDER, exit::OK);
     }
     let (job, given) = job(args)?;
     let cards = cards(args.gpu.as_deref())?;
     let python = find(args.python.as_deref())?;
     let quarters = Quarters::new()?;
-    let mut recorders = Recorder::start_all(&quarters, &python, SCRIPT, &job)?;
+    let mut recorders = Recorder::start_all(&quarters, &python, RECORDER, &job)?;
     let hello = recorders.first_mut().map(|first| std::mem::take(&mut first.hello)).unwrap_or_default();
     let given = match given {
         Some(given) => given,
@@ -168,7 +166,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
             // Another size may be one that the model takes, or does the same at.
             Err(failure @ Failure::Scenario { .. }) if given.may_step() => {
                 eprintln!("{failure}\nTrying multiples only");
-                recorders = Recorder::start_all(&quarters, &python, SCRIPT, &job)?;
+                recorders = Recorder::start_all(&quarters, &python, RECORDER, &job)?;
                 refused = refused.or(Some(failure));
             }
             Err(failure) => return Err(failure),

@@ -1,4 +1,4 @@
-//! The worker: the user's own Python, running the embedded script in a process of its own.
+//! The worker: the user's own Python, running [`scripts::WORKER`](crate::scripts::WORKER) in a process of its own.
 
 mod ask;
 mod discover;
@@ -13,6 +13,3 @@ pub use process::{End, Launch, Next, Worker, kill};
 pub use protocol::{AttemptOutcome, Command, ErrorKind, Event, GuardKind, Hello, Job, PROTOCOL, Parsed, Phase, Step};
 pub use quarters::Quarters;
 pub use reader::Line;
-
-/// The script, as `plimsoll probe --print-worker` shows it.
-pub const SCRIPT: &str = include_str!("../../worker/worker.py");

@@ -5,6 +5,7 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::LazyLock,
     time::{Duration, Instant},
 };
 
@@ -27,6 +28,16 @@ pub fn directory(name: &str, files: &[(&str, &str)]) -> PathBuf {
         fs::write(directory.join(name), text).unwrap();
     }
     directory
+}
+
+/// The worker as it is given to whoever asks for it, in a file.
+pub fn script() -> &'static Path {
+    static SCRIPT: LazyLock<PathBuf> = LazyLock::new(|| {
+        let printed = Command::new(env!("CARGO_BIN_EXE_plimsoll")).args(["probe", "--print-worker"]).output().unwrap();
+        let folder = directory("script", &[("worker.py", std::str::from_utf8(&printed.stdout).unwrap())]);
+        folder.join("worker.py")
+    });
+    &SCRIPT
 }
 
 /// The Python to test with, on one thread: the tests share the machine.
@@ -52,7 +63,7 @@ impl Worker {
         if let Some(modules) = modules {
             python.env("PYTHONPATH", modules);
         }
-        python.arg(file("worker/worker.py"));
+        python.arg(script());
         let mut child = python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let stdin = child.stdin.take();

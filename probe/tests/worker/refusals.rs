@@ -132,7 +132,7 @@ fn messages_name_no_paths() {
 fn it_is_written_in_the_syntax_of_python_3_9() {
     let parse = "import ast, sys; ast.parse(open(sys.argv[1]).read(), feature_version=(3, 9))";
     let parses = |path: std::path::PathBuf| process::python().args(["-c", parse]).arg(path).output().unwrap();
-    let output = parses(process::file("worker/worker.py"));
+    let output = parses(process::script().to_owned());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let newer = process::directory("syntax", &[("newer.py", "match 1:\n    case 1: pass\n")]);
     assert!(!parses(newer.join("newer.py")).status.success(), "it finds nothing");

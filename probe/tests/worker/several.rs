@@ -23,7 +23,7 @@ static IDLE: Mutex<Vec<Several>> = Mutex::new(Vec::new());
 impl Several {
     fn start() -> Self {
         let mut python = process::python();
-        python.arg(process::file("tests/worker/several.py")).arg(process::file("worker/worker.py"));
+        python.arg(process::file("tests/worker/several.py")).arg(process::script());
         let mut child = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let answers = BufReader::new(child.stdout.take().unwrap());
         Self { child, answers }

@@ -5,7 +5,7 @@ import pathlib
 
 import torch
 
-PATH = pathlib.Path(__file__).resolve().parents[3] / "probe" / "worker" / "worker.py"
+PATH = pathlib.Path(__file__).resolve().parents[1] / "worker.py"
 
 
 def own(name, **keys):

@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 def load_worker():
-    spec = importlib.util.spec_from_file_location("worker", ROOT / "probe" / "worker" / "worker.py")
+    spec = importlib.util.spec_from_file_location("worker", ROOT / "tests" / "tools" / "worker.py")
     worker = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(worker)
     worker.torch = torch

@@ -40,7 +40,7 @@ def answers(program, rows):
 
 
 def load_worker():
-    spec = importlib.util.spec_from_file_location("worker", ROOT / "probe" / "worker" / "worker.py")
+    spec = importlib.util.spec_from_file_location("worker", ROOT / "tests" / "tools" / "worker.py")
     worker = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(worker)
     return worker

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::exit::Failure;
 use crate::probe::Where;
+use crate::scripts::WORKER;
 use crate::worker::{self, Quarters};
 
 /// Importing PyTorch from a cold network disk takes a minute, and libraries are loaded besides.
@@ -50,7 +51,7 @@ impl Libraries {
 pub fn measure(place: &Where) -> Result<Libraries, Failure> {
     let python = worker::find(place.python.as_deref())?;
     let quarters = Quarters::new()?;
-    let mut command = quarters.script(&python, worker::SCRIPT)?;
+    let mut command = quarters.script(&python, WORKER)?;
     command.arg("--libraries");
     if let Some(index) = place.index {
         command.env("CUDA_DEVICE_ORDER", "PCI_BUS_ID").env("CUDA_VISIBLE_DEVICES", index.to_string());

@@ -1,9 +1,11 @@
 //! The example is good, and whatever is done to it is found.
 
+mod generation;
+mod hostile;
+mod several;
+
 use plimsoll_ground::{Bytes, Error};
 use plimsoll_ledger::PhaseName;
-use proptest::prelude::*;
-use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 
 use super::*;
@@ -48,60 +50,6 @@ fn what_is_written_is_read_back() {
     let text = serde_json::to_string(&record).unwrap();
     assert_eq!(Measurement::from_json(&text), Ok(record.clone()));
     assert_eq!(Measurement::from_json(&format!("\u{feff}{text}\n")), Ok(record));
-}
-
-/// The example as a run on two cards, of which the second took a little less.
-fn several() -> Measurement {
-    let mut record = example();
-    record.scenario["parallel"] = json!({ "gpus": 2, "strategy": "ddp" });
-    record.estimate = None;
-    let rank = |rank: u32, less: u64| {
-        let lower = |size: Option<Bytes>| size.map(|size| size.saturating_sub(Bytes::new(less)));
-        let peak = MeasuredPeak { allocated: lower(record.peak.allocated), ..record.peak.clone() };
-        let buffer = MeasuredBuffer { kind: BufferKind::Bucket, bytes: Bytes::from_mib(25), count: 19 };
-        let outcome = Some(Outcome::Finished);
-        MeasuredRank { rank, device: None, outcome, peak, phases: record.phases.clone(), buffers: vec![buffer] }
-    };
-    record.ranks = vec![rank(0, 0), rank(1, 4096)];
-    record
-}
-
-#[test]
-fn a_record_of_several_cards_tells_of_every_rank() {
-    let record = several();
-    assert_eq!(faults(&record), []);
-    let text = record.canonical();
-    assert_eq!(Measurement::from_json(&text), Ok(record.clone()));
-    // A record without ranks is written as it always was.
-    assert!(text.contains("\"ranks\"") && !example().canonical().contains("\"ranks\""));
-    let refused = |change: &dyn Fn(&mut Measurement)| {
-        let mut record = several();
-        change(&mut record);
-        let mut keys: Vec<String> = faults(&record).into_iter().map(|error| error.key).collect();
-        keys.dedup();
-        keys
-    };
-    assert_eq!(refused(&|r| _ = r.ranks.pop()), ["ranks"]);
-    assert_eq!(refused(&|r| r.ranks.clear()), [""; 0], "they may be left out");
-    assert_eq!(refused(&|r| r.scenario["parallel"] = json!({ "gpus": 4 })), ["ranks"]);
-    assert_eq!(refused(&|r| r.ranks.swap(0, 1)), ["ranks[0].rank", "ranks[1].rank"]);
-    assert_eq!(refused(&|r| r.ranks[0].peak.allocated = mib(10)), ["peak.allocated"], "the highest is no rank's");
-    assert_eq!(refused(&|r| r.ranks[1].peak.reserved = mib(10)), ["ranks[1].peak.allocated"]);
-    assert_eq!(
-        refused(&|r| r.ranks[1].peak.process_source = Some(ProcessSource::Resident)),
-        ["ranks[1].peak.process_source"]
-    );
-    assert_eq!(
-        refused(&|r| r.ranks[1].phases[1].end_allocated = mib(11_000)),
-        ["ranks[1].phases[1].peak_allocated", "ranks[1].phases[1].end_reserved"]
-    );
-    assert_eq!(refused(&|r| r.ranks[1].phases[1].attempt = 7), ["ranks[1].phases[1].attempt"]);
-    assert_eq!(refused(&|r| r.ranks[0].buffers[0].count = 0), ["ranks[0].buffers[0]"]);
-    assert_eq!(refused(&|r| r.ranks[1].device = Some("/home/zaphod".to_owned())), ["ranks[1].device"]);
-    // In a link without the phases of each: what is compared is there.
-    let packed = record.packed().unwrap();
-    let carried = Measurement::in_link(&format!("#r={packed}")).unwrap().unwrap();
-    assert_eq!((carried.ranks.len(), &carried.ranks[1].peak), (2, &record.ranks[1].peak));
 }
 
 #[test]
@@ -269,74 +217,6 @@ fn a_loop_out_of_order() {
     assert!(zero_grad.iter().all(|k| k.starts_with("phases[")) && zero_grad.len() == 2, "{zero_grad:?}");
 }
 
-/// The example, as if the model had answered: two generations.
-fn answered() -> Measurement {
-    let mut record = example();
-    record.scenario = plimsoll_scenario::Scenario::from_value(&json!({
-        "model": { "catalog": "gpt2" }, "input": { "batch": 8, "seq": 512, "max_new_tokens": 16 },
-        "training": { "mode": "inference", "precision": "bf16" },
-    }))
-    .unwrap()
-    .to_value();
-    record.estimate = None;
-    record.events.clear();
-    record.attempts.truncate(1);
-    record.attempts[0] = Attempt { batch: 8, accumulation: 1, outcome: Outcome::Finished, steps: 2 };
-    let load = record.phases[0].clone();
-    let phase = |name, step, micro_batch| MeasuredPhase { name, step: Some(step), micro_batch, ..load.clone() };
-    record.phases = vec![load.clone()];
-    for step in 1..=2 {
-        record.phases.push(phase(PhaseName::Input, step, Some(1)));
-        record.phases.push(phase(PhaseName::Prefill, step, None));
-        record.phases.push(phase(PhaseName::Decode, step, None));
-    }
-    record.peak.allocated = load.peak_allocated;
-    record.peak.reserved = load.peak_reserved;
-    let step = |step| MeasuredStep { attempt: 0, step, micros: 1000, loss: None, scale: None, skipped: false };
-    record.steps = vec![step(1), step(2)];
-    record.speed = Some(Speed { step_micros: 1000, samples_per_second: 8000.0, tokens_per_second: Some(128_000.0) });
-    record
-}
-
-#[test]
-fn a_generation_has_its_own_loop() {
-    assert_eq!(faults(&answered()), []);
-    let keys = |change: fn(&mut Measurement)| {
-        let mut record = answered();
-        change(&mut record);
-        record.validate().into_iter().map(|error| error.key).collect::<Vec<_>>()
-    };
-    assert_eq!(keys(|r| r.phases.swap(2, 3)), ["phases[3].name"]);
-    assert_eq!(keys(|r| r.phases[2].micro_batch = Some(1))[0], "phases[2].micro_batch");
-    assert_eq!(keys(|r| r.phases[3].name = PhaseName::Optimizer)[0], "phases[3].name");
-    assert_eq!(keys(|r| r.steps[1].loss = Some(2.0)), ["steps[1].loss"]);
-    assert_eq!(keys(|r| r.speed.as_mut().unwrap().tokens_per_second = Some(1e9)), ["speed.tokens_per_second"]);
-    // A smaller batch is a smaller batch: nothing makes up for it.
-    let halved = |accumulation| {
-        let mut record = answered();
-        record.attempts.insert(0, Attempt { batch: 8, accumulation: 1, outcome: Outcome::OutOfMemory, steps: 0 });
-        record.attempts[1] = Attempt { batch: 4, accumulation, ..record.attempts[1].clone() };
-        for phase in record.phases.iter_mut().skip(1) {
-            phase.attempt = 1;
-        }
-        for step in &mut record.steps {
-            step.attempt = 1;
-        }
-        record.speed = None;
-        record
-    };
-    assert_eq!(faults(&halved(1)), []);
-    assert_eq!(halved(1).as_run().unwrap().input.batch, 4);
-    assert_eq!(halved(2).validate()[0].key, "attempts[1].accumulation");
-    // And training has none of it.
-    let trained = |change: fn(&mut Measurement)| {
-        let mut record = example();
-        change(&mut record);
-        record.validate().into_iter().map(|error| error.key).collect::<Vec<_>>()
-    };
-    assert_eq!(trained(|r| r.phases[5].name = PhaseName::Prefill)[0], "phases[5].name");
-}
-
 #[test]
 fn attempts_and_steps_that_do_not_add_up() {
     assert_eq!(keys(|r| r.attempts[1].accumulation = 3)[0], "attempts[1].accumulation");
@@ -457,122 +337,6 @@ fn a_scrubbed_record_is_good() {
     assert_eq!(faults(&record), []);
     assert_eq!(record.events[0].message, "Traceback: File [left out] line 3 mail [left out]");
     assert_eq!(record.scenario["model"]["hf"]["_name_or_path"], json!("[left out]"));
-}
-
-/// Every place of a value, as JSON pointers.
-fn places(value: &Value, at: String, into: &mut Vec<String>) {
-    match value {
-        Value::Object(map) => map.iter().for_each(|(key, inner)| places(inner, format!("{at}/{key}"), into)),
-        Value::Array(items) => {
-            items.iter().enumerate().for_each(|(i, inner)| places(inner, format!("{at}/{i}"), into));
-        }
-        _ => {}
-    }
-    into.push(at);
-}
-
-fn parent(pointer: &str) -> (String, String) {
-    let (parent, key) = pointer.rsplit_once('/').unwrap_or(("", pointer));
-    (parent.to_owned(), key.to_owned())
-}
-
-proptest! {
-    #[test]
-    fn no_mutation_panics(
-        changes in prop::collection::vec((any::<Index>(), 0usize..4, any::<i64>(), select(vec![
-            json!(null), json!(true), json!(-1), json!(0), json!(u64::MAX), json!(1e308), json!(-0.5), json!("NaN"), json!(""),
-            json!("/home/ada/x"), json!([]), json!({}), json!([[]]), json!("forward"), json!(1_u64 << 40),
-        ])), 1..4)
-    ) {
-        let mut record = value();
-        for (place, how, number, put) in changes {
-            let mut all = Vec::new();
-            places(&record, String::new(), &mut all);
-            let pointer = place.get(&all).clone();
-            let (above, key) = parent(&pointer);
-            match (how, record.pointer_mut(&above)) {
-                (0, Some(Value::Object(map))) => { map.remove(&key); }
-                (0, Some(Value::Array(items))) => { items.pop(); }
-                (1, _) => if let Some(spot) = record.pointer_mut(&pointer) { *spot = json!(number) },
-                _ => if let Some(spot) = record.pointer_mut(&pointer) { *spot = put },
-            }
-        }
-        match Measurement::from_json(&record.to_string()) {
-            Err(error) => prop_assert!(!error.key.is_empty() && !error.problem.is_empty()),
-            Ok(read) => {
-                for error in read.validate() {
-                    prop_assert!(!error.key.is_empty() && !error.problem.is_empty() && !error.hint.is_empty(), "{}", error);
-                }
-                prop_assert_eq!(read.content_id().len(), 64);
-                let mut scrubbed = read;
-                scrubbed.scrub(&Known::default());
-            }
-        }
-    }
-
-    #[test]
-    fn no_text_panics(text in "\\PC{0,200}", cut in 0..EXAMPLE.trim_end().len()) {
-        let _ = Measurement::from_json(&text);
-        if let Some(front) = EXAMPLE.get(..cut) {
-            prop_assert!(Measurement::from_json(front).is_err());
-        }
-        let _ = scrubbed(&text);
-    }
-
-    /// A required key dropped, or given another type, is refused where it stands.
-    #[test]
-    fn a_broken_shape_is_refused_at_its_path(place in any::<Index>(), drop in any::<bool>()) {
-        let mut record = value();
-        let mut all = Vec::new();
-        places(&record, String::new(), &mut all);
-        // Inside the scenario and the estimate anything may stand as far as the shape goes; null is "left out".
-        all.retain(|p| !p.is_empty() && !p.starts_with("/scenario") && !p.starts_with("/estimate"));
-        let pointer = place.get(&all).clone();
-        let (above, key) = parent(&pointer);
-        let path = pointer.trim_start_matches('/').split('/').fold(String::new(), |path, step| {
-            if step.parse::<usize>().is_ok() { format!("{path}[{step}]") }
-            else if path.is_empty() { step.to_owned() } else { format!("{path}.{step}") }
-        });
-        let may_be_absent = {
-            let mut without = record.clone();
-            match without.pointer_mut(&above) {
-                Some(Value::Object(map)) => { map.remove(&key); }
-                Some(Value::Array(_)) | None => {}
-                Some(_) => unreachable!(),
-            }
-            Measurement::from_value(without).is_ok()
-        };
-        if drop {
-            let Some(Value::Object(map)) = record.pointer_mut(&above) else { return Ok(()) };
-            map.remove(&key);
-            if may_be_absent { return Ok(()) }
-        } else {
-            *record.pointer_mut(&pointer).unwrap() = json!({ "unheard": [of()] });
-        }
-        let error = Measurement::from_json(&record.to_string()).unwrap_err();
-        let above = path.rsplit_once(['.', '[']).map_or("record", |(above, _)| above);
-        prop_assert!(
-            error.key == path || error.key == above || error.key == format!("{path}.unheard"),
-            "{} where {} was broken: {}", error.key, path, error
-        );
-    }
-
-    /// A peak raised by anything beyond its neighbour is refused at a key of the peak.
-    #[test]
-    fn peaks_that_swap_are_refused(more in 1u64..1 << 40) {
-        let record = example();
-        let reserved = record.peak.reserved.unwrap().get();
-        let allocated = Measurement { peak: MeasuredPeak { allocated: Some(Bytes::new(reserved + more)), ..record.peak.clone() }, ..record.clone() };
-        prop_assert!(allocated.validate().iter().any(|e| e.key == "peak.allocated"));
-        let less = Bytes::new(reserved.saturating_sub(more));
-        let process = Measurement { peak: MeasuredPeak { process: Some(less), ..record.peak.clone() }, ..record };
-        prop_assert!(process.validate().iter().any(|e| e.key == "peak.process"));
-    }
-}
-
-/// A value no key takes.
-fn of() -> Value {
-    json!("of")
 }
 
 #[test]

@@ -1,0 +1,109 @@
+# ---------------------------------------------------------------------------------------------------------------------
+# Attention
+
+
+class Attention:
+    """`scaled_dot_product_attention` as `attention.cu` and `sdp_utils.cpp` have it: which kernel it takes is asked of the
+    driver. What it does around the kernel is `scaled_dot_product_attention` in `attention.cpp`."""
+
+    # Cards that choose differently from one another.
+    CLASSES = [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
+
+    def __init__(self, capability):
+        self.capability = capability
+        self.same = set(self.CLASSES)
+        self.taken = {}
+
+    def select(self, capability, query, key, value, mask, dropout, gqa):
+        import torch
+
+        head, half = query.size(-1), query.dtype in (torch.float16, torch.bfloat16)
+        heads = {head, value.size(-1)}
+        trains = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+        # check_batch_size_and_num_heads_dense: no fused kernel broadcasts heads that it was not told are grouped.
+        same = query.size(1) == key.size(1) == value.size(1) if query.dim() == 4 else False
+        if query.dim() != 4 or not (same or gqa):
+            return "math"
+        # check_last_dim_stride_equals_1_dense: none takes a mask whose rows do not lie together.
+        if mask is not None and mask.stride(-1) != 1:
+            return "math"
+        order = ["flash", "efficient"] if capability[0] >= 8 else ["efficient"]
+        for kernel in (["cudnn"] if self.prefers_cudnn(release_of(torch), capability) else []) + order:
+            if kernel == "cudnn":
+                # DeepSeek's pair is allowed by name (check_cudnn_tensor_shapes).
+                most = 256 if capability[0] == 9 else 192 if (head, value.size(-1)) == (192, 128) else 128
+                gradient = mask is not None and mask.requires_grad
+                fits = max(heads) <= most and all(size % 8 == 0 for size in heads)
+                if half and fits and key.size(2) != 1 and not gradient:
+                    return kernel
+            elif kernel == "flash":
+                small = capability in ((8, 6), (8, 7), (8, 9)) or capability[0] == 12
+                fits = not (trains and small) or not (193 <= head <= 224 or (head > 224 and dropout > 0))
+                # check_head_dim_size_flash: values are as wide as queries.
+                if half and mask is None and head <= 256 and len(heads) == 1 and fits:
+                    return kernel
+            else:
+                alignment = 8 if half else 4 if capability[0] >= 8 else 1
+                aligned_heads = all(size % alignment == 0 for size in heads)
+                if same and aligned_heads and (capability[0] >= 8 or query.dtype != torch.bfloat16):
+                    return kernel
+        return "math"
+
+    @staticmethod
+    def prefers_cudnn(release, capability):
+        """`check_prefer_cudnn_attention`: before 2.9 it had to be asked for, and 2.10 wants a newer cuDNN than its wheels bring."""
+        if release >= (2, 11):
+            return capability[0] in (9, 10)
+        return release == (2, 9) and capability in ((9, 0), (10, 0))
+
+    def __call__(self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+        import torch
+
+        aten = torch.ops.aten
+        asked = (query, key, value, attn_mask, dropout_p, enable_gqa)
+        kernel = self.select(self.capability, *asked)
+        self.same -= {other for other in self.CLASSES if self.select(other, *asked) != kernel}
+        self.taken[kernel] = self.taken.get(kernel, 0) + 1
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            # convert_boolean_attn_mask
+            made = torch.zeros_like(attn_mask, dtype=query.dtype)
+            made.masked_fill_(attn_mask.logical_not(), -math.inf)
+            attn_mask = made
+            del made
+        logsumexp = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+        del asked
+        if kernel == "cudnn":
+            return aten._scaled_dot_product_cudnn_attention(
+                query, key, value, attn_mask, logsumexp, dropout_p, is_causal, False, scale=scale
+            )[0]
+        if kernel == "flash":
+            size = query.size(-1)
+            missing = -size % 8
+            if missing:
+                query, key, value = (torch.nn.functional.pad(t, [0, missing]) for t in (query, key, value))
+            scale = scale if scale is not None else size**-0.5
+            out = aten._scaled_dot_product_flash_attention(
+                query, key, value, dropout_p, is_causal, False, scale=scale
+            )[0]
+            return out[..., :size] if missing else out
+        if kernel == "efficient":
+            if attn_mask is not None:
+                attn_mask = aligned(attn_mask).expand(query.size(0), query.size(1), query.size(2), key.size(2))
+            return aten._scaled_dot_product_efficient_attention(
+                query, key, value, attn_mask, logsumexp, dropout_p, is_causal, scale=scale
+            )[0]
+        return aten._scaled_dot_product_attention_math(
+            # Groups of heads are known to it since 2.5.
+            query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale,
+            **({"enable_gqa": True} if enable_gqa else {})
+        )[0]
+
+
+def aligned(mask):
+    """`preprocess_mask`, `pad_bias`: strides in multiples of 8 elements, else rows are made longer."""
+    import torch
+
+    if all(stride % 8 == 0 for stride in mask.stride()[:-1]):
+        return mask
+    size = mask.size(-1)
+    return torch.nn.functional.pad(mask, [0, 8 - size % 8])[..., :size]

@@ -1,0 +1,72 @@
+# ---------------------------------------------------------------------------------------------------------------------
+# What a driver would be asked
+
+
+def dropout(x, p, train):
+    """`dropout` in `Dropout.cpp`: on a card one kernel makes result and mask (`is_fused_kernel_acceptable`)."""
+    import torch
+
+    if not train or p == 0 or x.numel() == 0:
+        return x
+    if p == 1:
+        return x * torch.zeros([], dtype=x.dtype, device=x.device)
+    return torch.ops.aten.native_dropout(x, p, train)[0]
+
+
+def recurrent(plain, name):
+    """What stands for cuDNN's recurrent layers: its driver lays out their weights and what they keep for backward."""
+    def run(*args, **kwargs):
+        import torch
+
+        if not torch.backends.cudnn.enabled:
+            # PyTorch's own loop over the sequence, cell by cell.
+            return plain(*args, **kwargs)
+        raise Refusal(
+            "nn.%s runs in cuDNN, and how much that keeps for backward only a card's driver knows" % name.upper(),
+            "record it as it trains without cuDNN (torch.backends.cudnn.enabled = False in your module, nn.%sCell's loop, a "
+            "number for the length), or measure it on the card with plimsoll probe" % name.upper(),
+        )
+
+    return run
+
+
+@contextlib.contextmanager
+def no_card_needed(attention, watch, compiling=False):
+    """Questions that only a driver could answer are answered for this card."""
+    import torch
+    import torch.cuda.amp.common
+    from torch._subclasses import fake_tensor
+
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        # Older versions override without being asked whether they may (since 2.8).
+        may = {"allow_override": True} if "allow_override" in library.impl.__code__.co_varnames else {}
+        library.impl("scaled_dot_product_attention", attention, "CompositeImplicitAutograd", **may)
+        library.impl("dropout", dropout, "CompositeImplicitAutograd", **may)
+    replaced = [
+        # Without a driver autocast and GradScaler would switch themselves off.
+        (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
+        (torch.cuda, "is_bf16_supported", lambda *_, **__: True),
+        (torch.cuda, "get_device_capability", lambda *_: attention.capability),
+        (fake_tensor, "CONSTANT_NUMEL_LIMIT", 1024),
+    ]
+    replaced += [(torch._VF, called, recurrent(getattr(torch._VF, called), name)) for called, name in
+                 (("lstm", "lstm"), ("gru", "gru"), ("rnn_tanh", "rnn"), ("rnn_relu", "rnn"))]
+    # Fake tensors are taken for a graph being captured, and masks would then be made whether or not they are needed; as they are where
+    # one is (`torch.compile`).
+    for name in () if compiling else ("transformers.masking_utils", "transformers.modeling_attn_mask_utils"):
+        if name in sys.modules and hasattr(sys.modules[name], "is_tracing"):
+            replaced.append((sys.modules[name], "is_tracing", lambda *_: False))
+    if "bitsandbytes" in sys.modules:
+        functions = sys.modules["bitsandbytes"].autograd._functions
+        replaced += [(kind, "backward", in_backward(watch, kind)) for kind in (functions.MatMul4Bit, functions.MatMul8bitLt)]
+    before = [(place, name, getattr(place, name)) for place, name, _ in replaced]
+    for place, name, value in replaced:
+        setattr(place, name, value)
+    try:
+        yield
+    finally:
+        for place, name, value in before:
+            setattr(place, name, value)
+        library._destroy()

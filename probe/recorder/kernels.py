@@ -1,0 +1,128 @@
+# ---------------------------------------------------------------------------------------------------------------------
+# What kernels hold of their own
+
+
+def operand(tensor):
+    """Sizes, strides and dtype of what a kernel is given."""
+    return list(tensor.shape), list(tensor.stride()), short(tensor.dtype)
+
+
+def summation(dims):
+    """As `reduction`, and how large the elements are that whole numbers are made before they are summed: truth values become int64."""
+
+    def told(args, out):
+        made, operands, numbers = reduction(dims)(args, out)
+        other = not args[0].dtype.is_floating_point and args[0].dtype != out.dtype
+        return made, operands, numbers + [out.dtype.itemsize] * other
+
+    return told
+
+
+def reduction(dims):
+    """Over the dimensions that the argument of this number names, or over all: a bit each."""
+
+    def told(args, out):
+        rank = max(args[0].dim(), 1)
+        over = args[dims] if len(args) > dims else None
+        # An overload without dimensions has its dtype there.
+        over = [over] if isinstance(over, int) else over if over and isinstance(over, (list, tuple)) else range(rank)
+        return out[-1] if isinstance(out, tuple) else out, [args[0]], [sum({1 << dim % rank for dim in over})]
+
+    return told
+
+
+def along(number, of=lambda args, out: []):
+    """What is sorted or picked from, what else `of` says is given, and the dimension that the argument of this number names."""
+
+    def told(args, out):
+        dim = args[number] if len(args) > number else -1
+        return out[-1], [args[0], *of(args, out)], [dim % max(args[0].dim(), 1)]
+
+    return told
+
+
+def picked(args, out):
+    made, operands, numbers = along(2, lambda args, out: [out[0]])(args, out)
+    return made, operands, numbers + [int(args[4] if len(args) > 4 else True)]
+
+
+def group_norm_backward(args, out):
+    made = [tensor for tensor in out if tensor is not None]
+    return (made[-1], [args[1]], [args[8], int(args[9][0]), int(args[4] is not None)]) if made else None
+
+
+def layer_norm_backward(args, out):
+    grad, x, weight, wanted = args[0], args[1], args[5], args[7]
+    made = [tensor for tensor in out if tensor is not None]
+    if weight is None or not made:
+        return None
+    return made[-1], [grad, x, weight], [sum(map(bool, wanted[1:]))]
+
+
+def convolution_backward(args, out):
+    made = [tensor for tensor in out if tensor is not None]
+    return (made[-1], list(args[:3]), [int(out[2] is not None)]) if made else None
+
+
+def compared(reduction):
+    """A loss of an input and a target, where the argument of this number does not have it left element by element."""
+    return lambda args, out: (out, list(args[:2]), []) if out.dim() == 0 and (len(args) <= reduction or args[reduction]) else None
+
+
+def rows_added(args, out):
+    indices = [index for index in args[1] if index is not None]
+    if not (len(args) > 3 and args[3]) or not indices:
+        return None
+    return out, [args[2], indices[0]], []
+
+
+def attention(other):
+    """The queries, and the argument of this number."""
+
+    def told(args, out):
+        made = [tensor for tensor in out if hasattr(tensor, "untyped_storage") and tensor.device.type == "cuda"]
+        return (made[-1], [args[0], args[other]], []) if made else None
+
+    return told
+
+
+def flash(args, out):
+    # Keys are shared among blocks only where nothing is dropped.
+    return None if len(args) > 3 and args[3] else attention(1)(args, out)
+
+
+# Operators whose kernels hold something of their own while they run, which follows from what they are given: how that is told,
+# as the storage that is made last, the operands and numbers (docs/hull.md).
+KERNELS = {
+    "sum": summation(1), "mean": reduction(1), "linalg_vector_norm": reduction(2), "amax": reduction(1), "amin": reduction(1),
+    "max": reduction(1), "min": reduction(1), "max.dim": reduction(1), "min.dim": reduction(1), "argmax": reduction(1), "argmin": reduction(1),
+    "all": reduction(1), "all.dim": reduction(1), "any": reduction(1), "any.dim": reduction(1),
+    "var.correction": reduction(1), "std.correction": reduction(1), "var_mean.correction": reduction(1),
+    "sort.stable": along(2), "topk": picked,
+    "mse_loss": compared(2), "smooth_l1_loss": compared(2), "huber_loss": compared(2), "binary_cross_entropy": compared(3),
+    "native_group_norm": lambda args, out: (out[-1], [args[0]], [int(args[1] is not None or args[2] is not None)]),
+    "native_group_norm_backward": group_norm_backward,
+    "native_layer_norm": lambda args, out: (out[-1], [args[0]], []),
+    "native_layer_norm_backward": layer_norm_backward,
+    "_softmax_backward_data": lambda args, out: (out, [args[1]], []),
+    "embedding_dense_backward": lambda args, out: (out, [args[0], args[1]], []),
+    "convolution": lambda args, out: (out, list(args[:2]), []), "convolution_backward": convolution_backward,
+    "index_put": rows_added, "index_put_": rows_added, "_index_put_impl_": rows_added, "_unsafe_index_put": rows_added,
+    "_scaled_dot_product_flash_attention": flash,
+    "_scaled_dot_product_efficient_attention": attention(2),
+    "_scaled_dot_product_flash_attention_backward": lambda args, out: (out[2], [args[0], args[4]], []),
+}
+
+# The overloads of these that are told of, others of theirs being other operators (`max.other`).
+OVERLOADS = {"all", "amax", "amin", "any", "argmax", "argmin", "max", "min", "sort", "std", "var", "var_mean"}
+
+
+def told_by(func):
+    """How what this operator holds while it runs is told; `None` where it holds nothing."""
+    base = func._schema.name.split("::")[-1]
+    return KERNELS.get(name_of(func) if base in OVERLOADS else base)
+
+
+def name_of(func):
+    name = func._schema.name.split("::")[-1]
+    return name if func._overloadname == "default" else name + "." + func._overloadname

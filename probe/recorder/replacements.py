@@ -1,0 +1,116 @@
+# ---------------------------------------------------------------------------------------------------------------------
+# Operators that go another way
+
+
+def release_of(torch):
+    """`(2, 11)` of 2.11.0+cu130."""
+    return tuple(int(number) for number in torch.__version__.split(".")[:2])
+
+
+def replacements(watch):
+    """Operators that are not run as they are, because a driver would be asked or fake tensors go another way."""
+    import torch
+    from torch._meta_registrations import calc_conv_nd_return_shape
+
+    aten = torch.ops.aten
+    release = release_of(torch)
+    tape = watch.tape
+
+    @contextlib.contextmanager
+    def quiet():
+        yield
+
+    def last(tensor):
+        return tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
+
+    def convolution(func, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+        """Which convolution runs is asked of cuDNN; whichever it is, it fills one tensor."""
+        shape = calc_conv_nd_return_shape(
+            input, weight, list(stride), list(padding), list(dilation), transposed, groups,
+            list(output_padding) if transposed else None,
+        )
+        channels_last = weight.dim() == 4 and (last(input) or last(weight))
+        made = input.new_empty(shape)
+        return made.to(memory_format=torch.channels_last) if channels_last else made
+
+    def convolution_backward(func, gradient, input, weight, bias_sizes, stride, padding, dilation, transposed,
+                             output_padding, groups, mask):
+        """Gradients in the memory order that the forward ran in (`cudnn_convolution_backward` in ConvShared.cpp): where that is channels
+        last, a parameter that is not takes a copy of its own."""
+        channels_last = weight.dim() == 4 and (last(input) or last(weight))
+        order = torch.channels_last if channels_last else torch.contiguous_format
+        return (
+            torch.empty_like(input, memory_format=order) if mask[0] else None,
+            torch.empty_like(weight, memory_format=order) if mask[1] else None,
+            gradient.new_empty(weight.size(0) if not transposed else weight.size(1) * groups) if mask[2] else None,
+        )
+
+    def grouped_mm(func, left, right, offsets=None, bias=None, out_dtype=None):
+        """The fake one takes bfloat16 alone; the card multiplies other dtypes group by group into one result."""
+        if left.dtype == torch.bfloat16:
+            return NotImplemented
+        if left.dim() == 2 and right.dim() == 2:
+            return left.new_empty(offsets.size(0), left.size(0), right.size(1))
+        return left.new_empty(*left.shape[:-1], right.size(-1))
+
+    def safe_softmax(func, x, dim, dtype=None):
+        with watch:
+            out = torch.softmax(x, dim, dtype)
+            masked = x.eq(-math.inf)
+            rows = masked.all(dim, keepdim=True)
+            zero = torch.zeros([], dtype=out.dtype, device=out.device)
+            return torch.where(rows, zero, out)
+
+    def add(func, left, right, *, alpha=1):
+        """A second gradient for the same tensor. The engine adds in place to one that nobody else holds, but never to a
+        tensor of a Python class, as fake ones are."""
+        backward = tape.in_backward() and not torch.is_grad_enabled()
+        if not backward or alpha != 1 or not isinstance(right, torch.Tensor):
+            return NotImplemented
+        if (left.dtype, left.shape) != (right.dtype, right.shape) or not watch.may_add_in_place(left):
+            return NotImplemented
+        if left.is_contiguous():
+            # Nothing comes of that but what is there.
+            return left
+        with watch, torch.no_grad():
+            return left.add_(right)
+
+    def gru_cell(func, input, hidden, old, *biases):
+        """`_thnn_fused_gru_cell_cuda` in RNN.cu: the new state, and five times as much for backward."""
+        return torch.empty_like(old), old.new_empty(old.size(0), old.size(1) * 5)
+
+    def gru_cell_backward(func, gradient, kept, biased):
+        gates = [kept.new_empty(kept.size(0), kept.size(1) // 5 * 3) for _ in range(2)]
+        state = torch.empty_like(gradient)
+        return (*gates, state, *(gate.sum(0) if biased else None for gate in gates))
+
+    def batch_norm(func, input, weight, bias, mean, variance, training, momentum, eps):
+        """`batch_norm_cuda` in Normalization.cu and `cudnn_batch_norm` in BatchNorm.cpp. Before 2.10 fake tensors ask a driver as they
+        write the running statistics."""
+        if not training or release >= (2, 10):
+            return NotImplemented
+        kind = torch.float32 if input.dtype in (torch.float16, torch.bfloat16) else input.dtype
+        made = torch.empty_like(input), *(input.new_empty(input.size(1), dtype=kind) for _ in range(2))
+        return (*made, input.new_empty(0, dtype=torch.uint8)) if func is aten.cudnn_batch_norm.default else made
+
+    def into(func, made, *args, **kwargs):
+        """What picking and choosing do backwards: gradients are written into zeros made for them (`index_backward`,
+        `value_selecting_reduction_backward`, `gather_backward` in FunctionsManual.cpp)."""
+        backward = tape.in_backward() and not torch.is_grad_enabled()
+        return made if backward else NotImplemented
+
+    return {
+        **four_and_eight_bits(watch),
+        aten.add.Tensor: add,
+        aten.native_batch_norm.default: batch_norm,
+        aten.cudnn_batch_norm.default: batch_norm,
+        aten.index_put.default: into,
+        aten.scatter.src: into,
+        aten.scatter_add.default: into,
+        aten.convolution.default: convolution,
+        aten.convolution_backward.default: convolution_backward,
+        aten._thnn_fused_gru_cell.default: gru_cell,
+        aten._thnn_fused_gru_cell_backward.default: gru_cell_backward,
+        getattr(getattr(aten, "_grouped_mm", None), "default", "no grouped_mm"): grouped_mm,
+        getattr(getattr(aten, "_safe_softmax", None), "default", "no safe_softmax"): safe_softmax,
+    }

@@ -1,0 +1,421 @@
+# ---------------------------------------------------------------------------------------------------------------------
+# The card that is not there
+
+# Operators made of others that only fill what they make, or copy into it: looking inside shows nothing more.
+WHOLE = {
+    "clone", "_to_copy", "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones",
+    "new_full", "new_empty", "new_empty_strided", "empty_like", "scalar_tensor", "arange", "rand", "randn", "randint",
+    "rand_like", "randn_like", "cat", "stack", "copy", "detach", "alias", "lift_fresh", "repeat",
+    "_unsafe_view", "logical_not", "embedding",
+}
+
+PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "_grouped_mm"}
+
+# What calls on fake tensors have made, by what was told of them.
+MADE = {}
+
+# Operators whose results have more memory than their sizes say.
+PADDED = set()
+
+# Larger factories on the CPU stay fake: nobody reads that many numbers one by one.
+MOST_ON_HOST = 4_000_000
+
+
+def watch_class(compiling):
+    """The dispatch mode, made when torch is there."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    aten = torch.ops.aten
+    card, meta = torch.device("cuda", 0), torch.device("meta")
+    plain_values = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+    def counted(things):
+        """How many fake tensors there are, and how many of the host."""
+        fake = host = 0
+        for thing in things:
+            if isinstance(thing, torch.Tensor):
+                if isinstance(thing, FakeTensor):
+                    fake += 1
+                else:
+                    host += 1
+            elif isinstance(thing, (list, tuple)):
+                more = counted(thing)
+                fake, host = fake + more[0], host + more[1]
+        return fake, host
+
+    def wants_gradient(things):
+        """Whether one of them wants a gradient."""
+        for thing in things:
+            if isinstance(thing, torch.Tensor):
+                if thing.requires_grad:
+                    return True
+            elif isinstance(thing, (list, tuple)) and wants_gradient(thing):
+                return True
+        return False
+
+    def told_apart(things, told):
+        """Writes down what tells a call from others; whether that is all there is to it."""
+        for thing in things:
+            kind = type(thing)
+            if kind is FakeTensor or kind is torch.nn.Parameter and isinstance(thing, FakeTensor):
+                if thing.constant is not None or thing.dtype.is_complex:
+                    return False
+                told += (kind, thing.shape, thing.stride(), thing.dtype, thing.storage_offset(), thing.fake_device)
+            elif kind in (list, tuple, torch.Size):
+                told += (list, len(thing))
+                if not told_apart(thing, told):
+                    return False
+            elif kind in plain_values:
+                # 1 and 1.0 are as equal as the tensors they make are not.
+                told += (kind, thing)
+            else:
+                return False
+        return True
+
+    class Watch(TorchDispatchMode):
+        """Sees every operator that reaches the card, and has those that are made of others run as them."""
+
+        @classmethod
+        def _should_skip_dynamo(cls):
+            """Nothing is compiled while it looks on, but where a model is recorded so: PyTorch would otherwise switch its compiler off and on
+            around every operator."""
+            return compiling
+
+        def __init__(self, tape, answers):
+            super().__init__()
+            self.tape, self.answers, self.asked = tape, answers, {}
+            self.composite = {}
+            self.made, self.rebased, self.accumulating = (), False, False
+            self.leaves = []
+            self.truths = []
+            self.sole, self.samples = None, None
+            self.in_python = False
+            self.instead = replacements(self)
+            self.fake, self.remembered = None, {}
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            kwargs = kwargs or {}
+            if func is torch.ops.prim.device.default:
+                return self.device(args[0])
+            if self.tape.mute:
+                return func(*args, **kwargs)
+            self.tape.reach()
+            if kwargs.get("device") == meta:
+                kwargs = {**kwargs, "device": card}
+            fake, host = counted(args)
+            if kwargs:
+                more = counted(kwargs.values())
+                fake, host = fake + more[0], host + more[1]
+            place = kwargs.get("device")
+            if fake == 0 and (place is None or torch.device(place).type == "cpu"):
+                # Numbers of the host are computed, and can be asked for.
+                sizes = args[0] if args else ()
+                large = (
+                    not host
+                    and isinstance(sizes, (list, tuple))
+                    and math.prod(int(n) for n in sizes if not isinstance(n, (bool, str))) > MOST_ON_HOST
+                )
+                if not large:
+                    with unset_fake_temporarily():
+                        out = func(*args, **kwargs)
+                        return self.chance(out) if func is aten.rand.default and out.numel() == 1 else out
+            if func is aten._local_scalar_dense.default and getattr(args[0], "constant", None) is None:
+                return self.answer(args[0])
+            if func is aten.equal.default:
+                return True
+            if func in (aten.nonzero.default, aten.masked_select.default, aten.unique_consecutive.default,
+                        aten._unique2.default) or (func is aten.index.Tensor and any(
+                            i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])):
+                raise Refusal(
+                    "%s asks how many elements there are (%s), which only data decides" % (asking(), func.name()),
+                    "trace a part of the model whose sizes follow from its inputs' sizes",
+                )
+            self.tape.op = name_of(func)
+            replacement = self.instead.get(func)
+            if replacement is not None:
+                out = replacement(func, *args, **kwargs)
+                if out is not NotImplemented:
+                    return self.seen(func, out, args, kwargs)
+            if func._schema.is_mutable and func._schema.name.startswith("aten::_foreach_"):
+                # The card writes into the list it is given; fake tensors would go through copies of each.
+                return None
+            if self.is_composite(func):
+                with self:
+                    out = func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+                return self.seen(func, out, args, kwargs)
+            base = func._schema.name.split("::")[-1]
+            if base in PRODUCTS and not self.tape.closed:
+                bias = base in ("addmm", "addmv") and args[0].dim() == 1
+                self.tape.emit("b", int(bias))
+            return self.seen(func, self.run(func, args, kwargs), args, kwargs)
+
+        def run(self, func, args, kwargs):
+            """Runs an operator on fake tensors. What they remember of a call like it has tensors end with their last element: of one that
+            makes rows longer than it says (the gradient of attention's mask), they are to remember nothing."""
+            if func in PADDED:
+                self.fake.cache_enabled, before = False, self.fake.cache_enabled
+                try:
+                    return func(*args, **kwargs)
+                finally:
+                    self.fake.cache_enabled = before
+            known = self.call_of(func, args, kwargs)
+            made = None if known is None else MADE.get(known)
+            if made is not None:
+                return self.made_again(made, args)
+            out = func(*args, **kwargs)
+            for made in out if isinstance(out, (tuple, list)) else (out,):
+                if isinstance(made, FakeTensor) and not func.is_view and not made.is_contiguous() and made.numel():
+                    last = made.storage_offset() + sum((n - 1) * step for n, step in zip(made.shape, made.stride()))
+                    if made.untyped_storage().nbytes() > (last + 1) * made.dtype.itemsize:
+                        PADDED.add(func)
+            if known is not None and func not in PADDED:
+                made = self.described(func, args, out)
+                if made is not None:
+                    MADE[known] = made
+            return out
+
+        def call_of(self, func, args, kwargs):
+            """A call as far as what it makes follows from that, or `None`. Fake tensors remember calls themselves, at several times the
+            price."""
+            remembered = self.remembered.get(func)
+            if remembered is None:
+                tags = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view)
+                remembered = self.remembered[func] = (
+                    func.namespace == "aten" and not func._schema.is_mutable and not any(tag in func.tags for tag in tags)
+                    and not (func.is_view and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
+                )
+            if not remembered:
+                return None
+            told = [func, torch.get_default_dtype()]
+            if not (told_apart(args, told) and (not kwargs or told_apart(kwargs, told) and told_apart(kwargs.values(), told))):
+                return None
+            return tuple(told)
+
+        def described(self, func, args, out):
+            """What an operator made, as far as it can be made again: fresh tensors that end with their last element, or a view of the
+            first that it was given."""
+            whole = isinstance(out, (tuple, list))
+            # The one that is a view and does not say so to autograd.
+            viewed = func.is_view or func is aten._unsafe_view.default
+            if whole and (viewed or type(out) is not tuple):
+                return None
+            parts = []
+            for made in out if whole else (out,):
+                if made is None:
+                    parts.append(None)
+                    continue
+                if type(made) is not FakeTensor or made.constant is not None or made.fake_device != card or made.dtype.is_complex:
+                    return None
+                sizes, strides, offset = tuple(made.shape), tuple(made.stride()), made.storage_offset()
+                storage = made.untyped_storage()
+                if viewed:
+                    if type(args[0]) is not FakeTensor or storage._cdata != args[0].untyped_storage()._cdata:
+                        return None
+                else:
+                    last = 0 if made.numel() == 0 else 1 + sum((n - 1) * step for n, step in zip(sizes, strides))
+                    held = [storage._cdata == one.untyped_storage()._cdata for one in tree_leaves(args) if isinstance(one, torch.Tensor)]
+                    if offset or storage.nbytes() != last * made.dtype.itemsize or any(held):
+                        return None
+                parts.append((sizes, strides, made.dtype, offset, viewed))
+            return parts, whole
+
+        def made_again(self, made, args):
+            parts, whole = made
+            if not whole:
+                return self.one_again(parts[0], args)
+            return tuple([self.one_again(part, args) for part in parts])
+
+        def one_again(self, part, args):
+            if part is None:
+                return None
+            sizes, strides, dtype, offset, viewed = part
+            # Below whatever looks on.
+            plain = torch._C._DisableTorchDispatch()
+            if viewed:
+                empty = torch.empty(0, dtype=dtype, device=meta).set_(args[0].untyped_storage(), offset, sizes, strides)
+            else:
+                empty = torch.empty_strided(sizes, strides, dtype=dtype, device=meta)
+            del plain
+            return self.tape.as_fake(empty)
+
+        def chance(self, drawn):
+            """A number that the host draws to decide by, as whether a layer is left out (`layerdrop`): the same each
+            time, so that every micro-batch goes the same way, and near 1, so that nothing is left out."""
+            who = asking()
+            given = self.answers.get(who, NOTHING_LEFT_OUT)
+            self.asked[who] = [short(drawn.dtype), given]
+            return drawn.fill_(given)
+
+        def answer(self, tensor):
+            who = asking()
+            # Gradients that overflow: none does.
+            given = self.answers.get(who, ANSWERS.get(who))
+            if given is None:
+                given = self.truth(tensor)
+            if given is None:
+                given = False if tensor.dtype == torch.bool else 0.0 if tensor.dtype.is_floating_point else 1
+            self.asked[who] = [short(tensor.dtype), given]
+            return given
+
+        def truth(self, tensor):
+            """What a tensor says that asks about all or any, if it does: everything is as it should be (`isfinite(x).all()`,
+            `(mask == 1).all()`), and nothing is otherwise (`isinf(x).any()`)."""
+            return next((said for known, said in self.truths if known() is tensor), None)
+
+        def note_truth(self, func, out, args):
+            op = func._schema.name.split("::")[-1]
+            said = {"all": True, "any": False}.get(op)
+            if op in ("logical_not", "bitwise_not"):
+                said = self.truth(args[0])
+                said = None if said is None else not said
+            if said is not None and isinstance(out, torch.Tensor) and out.numel() == 1:
+                self.truths = [known for known in self.truths if known[0]() is not None] + [(weakref.ref(out), said)]
+
+        def accumulators(self, parameters):
+            """The nodes that accumulate the parameters' gradients, which live as long as this list."""
+            self.accumulating = True
+            nodes = [parameter.expand_as(parameter).grad_fn.next_functions[0][0] for parameter in parameters]
+            self.accumulating = False
+            return nodes
+
+        def device(self, tensor):
+            """Where C++ takes a tensor to be: on the card, but for autograd. Its engine would send what belongs to a card
+            to that card's own thread, and there is none; with nodes on no device it runs them in the caller's, in the
+            same order. What backward formulas then make where a gradient is (on `meta`) is put on the card above."""
+            if self.tape.in_backward() and len(self.tape.modules) == 1 and not self.in_python:
+                return meta
+            if not isinstance(tensor, FakeTensor):
+                return tensor.device
+            if not torch.is_grad_enabled():
+                return tensor.fake_device
+            if (self.rebased or not tensor.requires_grad) and any(tensor is made() for made in self.made):
+                # `set_history` on an operator's result, `rebase_history` on what it wrote to.
+                return meta
+            if any(tensor is leaf() for leaf in self.leaves):
+                return meta
+            if not tensor.requires_grad and leaves_function():
+                # The output of a `torch.autograd.Function`, whose operators had nothing that requires a gradient.
+                return meta
+            parameter = isinstance(tensor, torch.nn.Parameter)
+            if tensor.requires_grad and self.is_leaf(tensor) and (not parameter or self.accumulating):
+                # `AccumulateGrad`. Of parameters they are made beforehand: autocast asks the same question of them.
+                return meta
+            return tensor.fake_device
+
+        def is_leaf(self, tensor):
+            """Whether nothing made it. A view whose base was written to has its node made anew when that is asked (`grad_fn`
+            in variable.cpp), of views that must be seen to be made like any other."""
+            if not tensor._is_view():
+                return tensor.is_leaf
+            if not tensor._base.requires_grad:
+                # Made to want a gradient itself (`x[:, None].requires_grad = True`). C++ may be making its `AccumulateGrad` as it asks,
+                # under a lock that asking for its node would wait for.
+                return True
+            before = self.made, self.rebased, self.tape.op
+            with self:
+                leaf = tensor.is_leaf
+            self.made, self.rebased, self.tape.op = before
+            return leaf
+
+        @contextlib.contextmanager
+        def noting_leaves(self):
+            """Knows which views were made leaves that want a gradient."""
+            plain = torch.Tensor.requires_grad_
+
+            def requires_grad_(tensor, requires_grad=True):
+                if requires_grad and not tensor.requires_grad and tensor._is_view():
+                    self.leaves = [leaf for leaf in self.leaves if leaf() is not None] + [weakref.ref(tensor)]
+                return plain(tensor, requires_grad)
+
+            torch.Tensor.requires_grad_ = requires_grad_
+            try:
+                yield
+            finally:
+                torch.Tensor.requires_grad_ = plain
+
+        def seen(self, func, out, args, kwargs):
+            leaves = [out] if isinstance(out, torch.Tensor) else [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+            if func._schema.is_mutable:
+                self.tape.filled(name_of(func), leaves)
+            if wants_gradient(args):
+                self.made = [weakref.ref(t) for t in leaves]
+                self.rebased = func._schema.is_mutable
+                if self.rebased:
+                    # What is written to through a view has its base rebased (`CopySlices`).
+                    self.made += [weakref.ref(t._base) for t in leaves if t._is_view()]
+            self.tape.op = name_of(func)
+            self.note_truth(func, out, args)
+            for tensor in leaves:
+                if tensor.device.type == "cuda":
+                    self.tape.see(tensor)
+            self.tape.run(func, args, kwargs, out)
+            return out
+
+        def is_composite(self, func):
+            """Whether the card has no kernel of its own for it: C++ then makes it of other operators, whose temporaries
+            are allocated like anything else (`_safe_softmax`)."""
+            known = self.composite.get(func)
+            if known is None:
+                name, has = func.name(), torch._C._dispatch_has_kernel_for_dispatch_key
+                known = (
+                    func._schema.name.split("::")[-1] not in WHOLE
+                    and func.namespace == "aten"
+                    and not func._schema.is_mutable
+                    and not func.is_view
+                    and has(name, "CompositeExplicitAutograd")
+                    and not has(name, "CUDA")
+                )
+                self.composite[func] = known
+            return known
+
+        def may_add_in_place(self, left):
+            """Whether the engine's buffer alone holds a gradient (`can_accumulate_inplace` in input_buffer.cpp): by how
+            many refer to the tensor, to its storage and to its Python object, which is learnt from a graph where it is
+            known (`calibrate`)."""
+            held = (
+                left._use_count(),
+                torch._C._storage_Use_Count(left.untyped_storage()._cdata),
+                sys.getrefcount(left),
+            )
+            if self.samples is not None:
+                self.samples.append(held)
+                return False
+            # The loss's own gradient, behind the one that backward begins with: its caller holds that one.
+            return held == self.sole and self.tape.see(left) != self.tape.begun + 1
+
+        def calibrate(self):
+            """A leaf that two products use: the first gradient is fresh, and the buffer alone holds it when the second
+            one comes. Where the first is the incoming gradient itself, somebody else holds it too."""
+            if not hasattr(torch.Tensor, "_use_count"):
+                raise Refusal(
+                    "PyTorch %s does not say who else holds a gradient, by which it is added to in place or not" % torch.__version__,
+                    "record with PyTorch 2.4 or later: plimsoll trace --python PATH",
+                )
+
+            def run(body):
+                self.samples = []
+                leaf = torch.empty(4, device="cuda").requires_grad_()
+                keep = self.accumulators([leaf])
+                loss = body(leaf * 1.0).sum()
+                self.tape.phase = "backward"
+                loss.backward()
+                self.tape.phase = ""
+                samples, self.samples = self.samples, None
+                del keep
+                return samples
+
+            self.tape.closed = True
+            fresh = run(lambda x: x * 2.0 + x * 3.0)
+            self.tape.closed = False
+            self.tape.alive.clear()
+            if len(fresh) != 1:
+                raise Refusal(
+                    "this PyTorch (%s) adds gradients in a way that is not known here" % torch.__version__,
+                    "use PyTorch 2.11, or report it with the version",
+                )
+            self.sole = fresh[0]
+
+    return Watch

@@ -1,0 +1,97 @@
+# ---------------------------------------------------------------------------------------------------------------------
+# What steps: optimizers, and what stands beside them
+
+
+def make_optimizers(training, model, parameters, packages, device, channel):
+    """The optimizers, in the order they step: one, but for Muon, which leaves a part of the parameters to AdamW."""
+    name, implementation = training["optimizer"], training["optimizer_impl"]
+    if name == "adafactor":
+        transformers = packages["transformers"]
+        if hasattr(transformers, "Adafactor"):
+            Adafactor = transformers.Adafactor
+        else:
+            from transformers.optimization import Adafactor
+        return [Adafactor(parameters, lr=1e-4, scale_parameter=False, relative_step=False)]
+    if name in ("adamw-8bit", "paged-adamw", "paged-adamw-8bit"):
+        bitsandbytes = import_for_cuda("bitsandbytes", "the optimizer %s" % name, device, channel)
+        named = {"adamw-8bit": "AdamW8bit", "paged-adamw": "PagedAdamW", "paged-adamw-8bit": "PagedAdamW8bit"}[name]
+        return [getattr(bitsandbytes.optim, named)(parameters, lr=1e-4)]
+    if name == "adafactor-torch":
+        if not hasattr(torch.optim, "Adafactor"):
+            message = "PyTorch %s has no Adafactor: it came with 2.5" % torch.__version__
+            raise Stop("unsupported", message, 'python -m pip install --upgrade "torch>=2.5", or use optimizer = "adafactor"')
+    if name == "lion" and implementation == "fused":
+        bitsandbytes = import_for_cuda("bitsandbytes", "the optimizer lion, fused,", device, channel)
+        return [bitsandbytes.optim.Lion(parameters, lr=1e-4)]
+    if name == "lion":
+        import_package("lion_pytorch", "the optimizer lion")
+        if implementation == "foreach":
+            from lion_pytorch.foreach import Lion
+        else:
+            from lion_pytorch import Lion
+        return [Lion(parameters, lr=1e-4, weight_decay=1e-2)]
+    if name == "muon":
+        if not hasattr(torch.optim, "Muon"):
+            message = "PyTorch %s has no Muon: it came with 2.9" % torch.__version__
+            raise Stop("unsupported", message, 'python -m pip install --upgrade "torch>=2.9", or use another optimizer')
+        matrices = hidden_matrices(model, parameters)
+        chosen = {id(p) for p in matrices}
+        rest = [p for p in parameters if id(p) not in chosen]
+        muon = [torch.optim.Muon(matrices, lr=1e-4)] if matrices else []
+        # An optimizer without parameters is an error.
+        return muon + ([classic_optimizer("adamw", training, rest)] if rest else [])
+    return [classic_optimizer(name, training, parameters)]
+
+
+def hidden_matrices(model, parameters):
+    """The parameters that are Muon's: matrices, but for tables of embeddings and the output head."""
+    outer = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
+    for module in model.modules():
+        head = module.get_output_embeddings() if hasattr(module, "get_output_embeddings") else None
+        if head is not None:
+            outer.add(id(head.weight))
+    return [p for p in parameters if p.dim() == 2 and id(p) not in outer]
+
+
+def classic_optimizer(name, training, parameters):
+    implementation = training["optimizer_impl"]
+    options = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}}[implementation]
+    classes = {"sgd": torch.optim.SGD, "sgd-momentum": torch.optim.SGD, "adam": torch.optim.Adam,
+               "adamw": torch.optim.AdamW, "adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop,
+               "nadam": torch.optim.NAdam, "adamax": torch.optim.Adamax,
+               "rmsprop-momentum": torch.optim.RMSprop, "rmsprop-centered": torch.optim.RMSprop,
+               "rmsprop-centered-momentum": torch.optim.RMSprop, "adafactor-torch": getattr(torch.optim, "Adafactor", None)}
+    if name not in classes:
+        known = ", ".join(list(classes) + ["adafactor", "adamw-8bit", "paged-adamw", "paged-adamw-8bit", "lion", "muon"])
+        raise Stop("unsupported", "the optimizer %s cannot be measured" % clean(name), "use one of %s" % known)
+    if name.endswith("-momentum"):
+        options["momentum"] = 0.9
+    if training.get("weight_decay"):
+        options["weight_decay"] = training["weight_decay"]
+    if training.get("amsgrad"):
+        options["amsgrad"] = True
+    if name.startswith("rmsprop-centered"):
+        options["centered"] = True
+    try:
+        return classes[name](parameters, lr=1e-4, **options)
+    except (RuntimeError, TypeError, ValueError) as error:
+        message = "PyTorch %s has no %s %s here: %s" % (torch.__version__, implementation, name, clean(error))
+        raise Stop("unsupported", message, 'use optimizer_impl = "foreach"') from error
+
+
+def make_average(model):
+    """The moving average of the weights: a copy of the whole model on its own device."""
+    from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999))
+
+
+def make_scaler(kind, scale=None):
+    """A GradScaler, which PyTorch has for every device since 2.3 and for CUDA before."""
+    options = {} if scale is None else {"init_scale": scale}
+    if hasattr(torch.amp, "GradScaler"):
+        return torch.amp.GradScaler(kind, **options)
+    if kind == "cuda":
+        return torch.cuda.amp.GradScaler(**options)
+    message = "PyTorch %s has no GradScaler for %s" % (torch.__version__, kind)
+    raise Stop("unsupported", message, 'upgrade torch, or use precision = "bf16-amp"')
