@@ -5,7 +5,6 @@ a real card does.
 """
 
 import contextlib
-import importlib.util
 import math
 import pathlib
 import sys
@@ -14,6 +13,8 @@ import warnings
 
 import torch
 from torch._meta_registrations import calc_conv_nd_return_shape
+
+from scripts import load
 
 aten = torch.ops.aten
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -27,16 +28,8 @@ def compute_capability(gpu):
     raise SystemExit("data/gpus.toml has no card %r with a compute capability" % gpu)
 
 
-def load(name):
-    """One of the probe's scripts, as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "probe" / "worker" / (name + ".py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 # Which attention kernel runs, and what C++ does around it, is the recorder's to know too (`plimsoll trace`).
-recorder = load("trace")
+recorder = load("recorder")
 Attention, dropout = recorder.Attention, recorder.dropout
 
 

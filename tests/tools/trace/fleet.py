@@ -9,7 +9,6 @@ needed for its strategies alone. Truth values that the hollow card cannot know a
 
 import contextlib
 import functools
-import importlib.util
 import json
 import os
 import pathlib
@@ -19,18 +18,10 @@ import traceback
 
 import torch
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
+from scripts import load
 
-
-def load_worker():
-    spec = importlib.util.spec_from_file_location("worker", ROOT / "tests" / "tools" / "worker.py")
-    worker = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(worker)
-    worker.torch = torch
-    return worker
-
-
-worker = load_worker()
+worker = load("worker")
+worker.torch = torch
 
 # What a scenario has where it says nothing.
 TRAINING = {

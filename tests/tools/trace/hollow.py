@@ -10,7 +10,6 @@ another. `--events FOLDER` writes every birth and death, out of PyTorch's memory
 """
 
 import argparse
-import importlib.util
 import json
 import multiprocessing
 import os
@@ -19,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import traceback
+
+from scripts import load
 
 HERE = pathlib.Path(__file__).resolve()
 ROOT = HERE.parents[3]
@@ -37,13 +38,6 @@ def answers(program, rows):
     asked = "".join(json.dumps(row["scenario"]) + "\n" for row in rows)
     done = subprocess.run([program, "estimate", "--jsonl"], input=asked, stdout=subprocess.PIPE, text=True, check=False)
     return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def load_worker():
-    spec = importlib.util.spec_from_file_location("worker", ROOT / "tests" / "tools" / "worker.py")
-    worker = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(worker)
-    return worker
 
 
 class Told:
@@ -102,7 +96,7 @@ def run(row, results):
     try:
         import torch
 
-        worker = load_worker()
+        worker = load("worker")
         worker.torch = torch
         scenario, config = row["full"], row["config"]
         os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -9,8 +9,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import quantized
-from card import INSTEAD, ROOT, Attention, compute_capability, load, put_in
+from card import INSTEAD, ROOT, Attention, compute_capability, put_in
 from ledger import Ledger, Watch
+from scripts import load
 
 worker = load("worker")
 worker.torch = torch

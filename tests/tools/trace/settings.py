@@ -59,6 +59,8 @@ TOWER = {"depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 4,
 TOWERS = [{"vision_config": {"spatial_merge_size": 1}}, {"vision_config": {"in_channels": 1, "temporal_patch_size": 1}},
           {"vision_config": {"num_attention_heads": 2}}]
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+LINEAR = {"head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+          "shared_expert_intermediate_size": 48}
 ROUTES = [{"norm_topk_prob": True}, {"num_experts_per_tok": 1}, {"router_aux_loss_coef": 0.1}]
 ENCODES = [*ANY, *TIES, {"classifier_dropout": 0.2}, {"classifier_dropout": None}, {"hidden_act": "relu"}, {"type_vocab_size": 1},
            {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}, {"hidden_dropout_prob": 0}, {"pad_token_id": None}]
@@ -310,11 +312,7 @@ SETTINGS = {
         ],
     ),
     "qwen3_next": (
-        {
-            **DECODER, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
-            "shared_expert_intermediate_size": 48, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
-            "linear_key_head_dim": 16, "linear_value_head_dim": 16,
-        },
+        {**DECODER, **EXPERTS, **LINEAR},
         [
             *[changes for changes in ROTATES if "output_attentions" not in changes], {"head_dim": 32}, *BIAS, *ROUTES, *PARTIAL,
             {"mlp_only_layers": [1]}, {"mlp_only_layers": None}, {"decoder_sparse_step": 2}, {"full_attention_interval": 2},
@@ -322,6 +320,21 @@ SETTINGS = {
             {"linear_conv_kernel_dim": 3}, {"norm_topk_prob": False},
         ],
     ),
+    **dict.fromkeys(("qwen3_5_text", "qwen3_5_moe_text"), (
+        {**DECODER, **EXPERTS, **LINEAR},
+        [
+            *[changes for changes in ROTATES if "output_attentions" not in changes], {"head_dim": 32}, *BIAS, *PARTIAL,
+            {"full_attention_interval": 2}, {"layer_types": ["linear_attention", FULL, "linear_attention", FULL]}, {"linear_num_value_heads": 2},
+            {"linear_conv_kernel_dim": 3}, {"rope_parameters": {"rope_type": "default", "rope_theta": 50000.0, "mrope_section": [2, 1, 1]}},
+        ],
+    )),
+    **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), (
+        {"text_config": {**DECODER, **EXPERTS, **LINEAR}, "vision_config": {**TOWER, "num_position_embeddings": 16}},
+        [
+            {}, *TIES, {"dtype": "bfloat16"}, *({"text_config": changed} for changed in [*GROUPS, *HEADS[:1], *BIAS, *PARTIAL]),
+            {"text_config": {"rope_parameters": {"rope_type": "default", "rope_theta": 50000.0, "mrope_section": [2, 1, 1]}}}, *TOWERS,
+        ],
+    )),
     "bloom": (
         {"vocab_size": 500, "hidden_size": 64, "n_layer": 3, "n_head": 4},
         [
