@@ -37,6 +37,9 @@ fn ask(questions: &[Question]) -> Asked {
                 Err(error)
                     if error.key == lever.path
                         && [at::lora::targets, at::lora::modules_to_save, at::input::image].contains(&lever.path) => {}
+                // What a selective checkpoint keeps and a router writes over, only a run shows.
+                Err(error)
+                    if error.key == at::training::checkpointing && error.problem.contains("has been mutated") => {}
                 // Which parameters a loss does not reach, only a run shows; DDP fails of them.
                 Err(error) if error.key == at::ddp::find_unused_parameters => {}
                 Err(error) => wrong.push(format!("{}: {error}", what())),

@@ -28,15 +28,6 @@ struct Block {
 }
 
 impl Block {
-    /// A name that is taken anew: `x = self.gelu(x)`. Where nobody looks, what it named lives on in `kept`.
-    fn next(&self, kept: &mut Vec<Tensor>, x: Tensor, f: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
-        let next = f(&x);
-        if !self.published {
-            kept.push(x);
-        }
-        next
-    }
-
     fn attention(&self, x: &Tensor) -> Tensor {
         let (batch, seq, embed) = (x.size(0), x.size(1), x.size(2));
         let normed = self.ln1.forward(x);
@@ -57,11 +48,11 @@ impl Block {
         x.cx().within(self.module, || {
             let x = ops::add(x, &self.attention(x));
             let normed = self.ln2.forward(&x);
-            let mut kept = Vec::new();
-            let hidden = self.fc.forward(&normed);
+            let mut hidden = self.fc.forward(&normed);
             let argument = self.published.then_some(normed);
-            let hidden = self.next(&mut kept, hidden, ops::gelu);
-            let hidden = self.next(&mut kept, hidden, |x| ops::dropout(&self.out.forward(x), self.dropout));
+            hidden = ops::gelu(&hidden);
+            hidden = self.out.forward(&hidden);
+            hidden = ops::dropout(&hidden, self.dropout);
             drop(argument);
             ops::add(&x, &hidden)
         })

@@ -229,14 +229,16 @@ impl Context {
         results
     }
 
-    /// Notes that `op` writes over `x`, where a selective checkpoint keeps it.
+    /// Notes that `op` writes over `x`, where a selective checkpoint keeps it. A product of more than two dimensions is kept as
+    /// one of two or three, of which the result is an `_unsafe_view`: that one counts its own versions, and a bias may be added to it.
     pub(super) fn is_written_over(&self, op: Op, x: &Tensor) {
         if !self.selective.get() || self.is_refused() {
             return;
         }
         let is_kept = |frame: &Frame| {
             let results = frame.0.kept.as_ref().map(|kept| kept.results.borrow());
-            results.is_some_and(|results| results.iter().flatten().any(|kept| kept.storage_id() == x.storage_id()))
+            let is_it = |kept: &Tensor| kept.storage_id() == x.storage_id() && kept.geometry() == x.geometry();
+            results.is_some_and(|results| results.iter().flatten().any(is_it))
         };
         if self.frames.borrow().iter().any(is_kept) {
             self.refuse(|| {
