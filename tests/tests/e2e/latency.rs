@@ -125,7 +125,7 @@ fn from_opening_to_the_first_verdict() -> Result<()> {
                 devtools(page.client(), "Emulation.setCPUThrottlingRate", json!({ "rate": 1 })).await?;
             }
             report(&format!("{name}, the first verdict, served in the page"), &json!(served))?;
-            report(&format!("{name}, the planner stands: its own verdict, and it hears keys"), &json!(stands))?;
+            report(&format!("{name}, the planner stands (its own verdict, and it hears keys)"), &json!(stands))?;
         }
         Ok(())
     })
