@@ -21,6 +21,7 @@ pub mod plans;
 pub mod protocol;
 pub mod reading;
 pub mod scale;
+pub mod served;
 pub mod sizes;
 pub mod snapshot;
 pub mod spread;

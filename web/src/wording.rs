@@ -19,6 +19,11 @@ pub fn distance(headroom: i64) -> String {
     if headroom < 0 { format!("over by {bytes}") } else { format!("{bytes} to spare") }
 }
 
+/// Which side of the load line headroom is on: `Over by`, `To spare`.
+pub const fn side(headroom: i64) -> &'static str {
+    if headroom < 0 { "Over by" } else { "To spare" }
+}
+
 /// `step 1, backward, micro-batch 2`.
 pub fn phase(row: &PhaseRow) -> String {
     let mut text = row.step.map_or_else(String::new, |n| format!("step {n}, "));

@@ -2,8 +2,10 @@
 
 use anyhow::{Result, ensure};
 use plimsoll_core::scenario::Link;
+use serde_json::{Value, json};
 
 use crate::{
+    command::devtools,
     figures::agreed,
     journey::journey,
     watch::{findings, nothing_wrong},
@@ -27,6 +29,58 @@ fn opens_on_a_filled_scenario_and_the_engines_verdict() -> Result<()> {
         // For those who listen, the verdict is said as well.
         let spoken = page.reads_unseen("verdict-status", |text| text.contains(&figures.peak)).await?;
         ensure!(spoken.to_lowercase().starts_with(&figures.verdict), "spoken: {spoken}");
+        Ok(())
+    })
+}
+
+/// What the page was served with, before the planner took its place; noted before anything of the page runs.
+const SERVED: &str = "
+    const note = new MutationObserver(() => {
+        const panel = document.querySelector('.served .verdict-panel');
+        const end = document.querySelector('.wreck');
+        if (!end) return;
+        note.disconnect();
+        const text = selector => panel?.querySelector(selector)?.textContent.replace(/\\s+/g, ' ').trim() ?? null;
+        window.served = ['.verdict-subject', '.verdict', '.figure-peak', '.figure-headroom', '.where'].map(text);
+    });
+    note.observe(document, { subtree: true, childList: true });";
+
+/// Whether this address is one at which what was served is shown: asked when all styles are there.
+const SHOWN: &str = "
+    const probe = Object.assign(document.createElement('div'), { className: 'served' });
+    document.body.append(probe);
+    const shown = getComputedStyle(probe).display !== 'none';
+    probe.remove();
+    return shown;";
+
+#[test]
+fn the_verdict_in_the_served_page_is_the_planners() -> Result<()> {
+    journey("served", async |journey| {
+        let page = journey.browser().await?;
+        devtools(page.client(), "Page.addScriptToEvaluateOnNewDocument", json!({ "source": SERVED })).await?;
+        page.open("").await?;
+        agreed(&page).await?;
+        let served = page.eval("return window.served").await?;
+        ensure!(page.eval(SHOWN).await? == true, "what was served is hidden: {served}");
+        let now = page
+            .eval(
+                "return ['.verdict-subject', '.verdict', '.figure-peak', '.figure-headroom', '.where'].map(selector =>
+                    document.querySelector('#verdict ' + selector).textContent.replace(/\\s+/g, ' ').trim())",
+            )
+            .await?;
+        let bare = |texts: &Value| texts.to_string().replace(' ', "");
+        ensure!(bare(&served) == bare(&now), "served {served}, painted {now}");
+
+        // By now the address holds the link to what was served: loaded again, it is answered at once.
+        let link = page.address_with(&["?"]).await?;
+        page.reload().await?;
+        ensure!(page.eval(SHOWN).await? == true, "hidden at {link}");
+        // Another question gets no answer that is not its own.
+        for other in ["?model=gpt2&batch=7", "#model=gpt2&batch=7", "#/compare"] {
+            page.open(other).await?;
+            let shown = page.eval(SHOWN).await?;
+            ensure!(shown == false, "shown at {other}");
+        }
         Ok(())
     })
 }

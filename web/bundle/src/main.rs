@@ -19,7 +19,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use lexopt::prelude::*;
 
 use compress::Effort;
@@ -117,7 +117,8 @@ fn make(options: &Options, records: &Path, hulls: &Path) -> Result<Files> {
     let planner = bindgen::join(&options.wasm, options.release, options.wasm_opt.as_deref())?;
     let index = fs::read_to_string(web().join("index.html")).context("cannot read web/index.html")?;
     let page = page::write(&index, web(), planner, &mut files)?;
-    files.add("index.html", page)?;
+    let served = plimsoll_web::served::opening().map_err(|error| anyhow!("no verdict to serve: {error}"))?;
+    files.add("index.html", page::answer(&page, &served)?)?;
     measurements::ship(records, &mut files)?;
     hulls::ship(hulls, &mut files)?;
     let script = fs::read_to_string(web().join("assets").join(offline::NAME))

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use plimsoll_web::served::{Served, escaped};
 
 use crate::bindgen::Planner;
 use crate::files::Files;
@@ -17,6 +18,22 @@ const MARK: &str = "data-trunk";
 
 /// Starts the planner: Trunk writes a script of its own, inline, in its place.
 const START: &str = "start.js";
+
+/// Where the verdict goes that is served with the page, and what says before the first paint which link that answers.
+const VERDICT: &str = "<!-- The bundler puts the engine's verdict on the opening scenario here. -->";
+const BEFORE: &str = "<script src=\"before.js\">";
+
+/// The page with the engine's verdict on the opening scenario in it: read while the planner is still being compiled.
+///
+/// # Errors
+/// The page has not one place for it.
+pub fn answer(page: &str, served: &Served) -> Result<String> {
+    for place in [VERDICT, BEFORE] {
+        ensure!(page.matches(place).count() == 1, "web/index.html has not one {place}");
+    }
+    let before = format!("<script src=\"before.js\" data-opening=\"{}\">", escaped(&served.link));
+    Ok(page.replacen(VERDICT, &served.html, 1).replacen(BEFORE, &before, 1))
+}
 
 /// The page; what it names is added to the files.
 ///
@@ -192,6 +209,18 @@ mod tests {
     }
 
     #[test]
+    fn the_verdict_stands_in_the_page_with_its_link() {
+        let index = fs::read_to_string(crate::web().join("index.html")).unwrap();
+        let served = Served { link: "?a=1&b=2".to_owned(), html: "<p>Fits</p>".to_owned() };
+        let page = answer(&index, &served).unwrap();
+        assert!(
+            page.contains("data-opening=\"?a=1&amp;b=2\"></script>") && page.contains("      <p>Fits</p>\n"),
+            "{page}"
+        );
+        assert!(answer(&page, &served).is_err(), "there is no second place");
+    }
+
+    #[test]
     fn what_is_not_known_is_refused() {
         for (index, why) in [
             ("<p>no program</p>".to_owned(), "starts no program"),
@@ -210,6 +239,7 @@ mod tests {
         let web = crate::web();
         let index = fs::read_to_string(web.join("index.html")).unwrap();
         let page = write(&index, web, planner(), &mut Files::default()).unwrap();
+        let page = answer(&page, &plimsoll_web::served::opening().unwrap()).unwrap();
         assert!(!page.contains(MARK));
         for script in page.split("<script").skip(1) {
             let (tag, content) = script.split_once('>').unwrap();

@@ -5,7 +5,7 @@ use wasm_bindgen::prelude::*;
 
 use super::browser;
 
-/// Where the choice is kept; `theme.js` reads it before the first paint.
+/// Where the choice is kept; `before.js` reads it before the first paint.
 const KEY: &str = "plimsoll-theme";
 
 #[component]

@@ -29,10 +29,7 @@ pub fn VerdictPanel() -> impl IntoView {
         }
     });
     let load = move || planner.scenario.with(wording::load);
-    let side = Signal::derive(move || {
-        let over = reading.with(|r| r.as_ref().is_some_and(|r| r.headroom < 0));
-        if over { "Over by" } else { "To spare" }
-    });
+    let side = Signal::derive(move || wording::side(reading.with(|r| r.as_ref().map_or(0, |r| r.headroom))));
     view! {
         <div class="verdict-panel" id="verdict" tabindex="-1">
             <p class="verdict-subject">

@@ -59,7 +59,9 @@ pub fn part(waits: &[Wait], crates: &[Crate], sizes: &[Size], tools: &str) -> Re
         text,
         "Measured by `cargo xtask bench browser` on {}; {}; {tools}. The planner as it is given away, from `plimsoll serve` on\n\
          the same machine. A key changes the batch; its answer counts as painted when the frame after the changed figure has\n\
-         begun. The page is opened by a browser that has nothing of it.\n",
+         begun. The page is opened by a browser that has nothing of it. It is served with the engine's verdict on the opening\n\
+         scenario, which is the first that is painted; who opens a link waits until the planner stands, since what the link asks\n\
+         is behind the `#` or not known when the page is made.\n",
         machine::date(),
         machine::describe(),
     )?;
@@ -67,7 +69,7 @@ pub fn part(waits: &[Wait], crates: &[Crate], sizes: &[Size], tools: &str) -> Re
     for Wait { name, runs, ms: [median, late, slowest] } in waits {
         let name = match name.split_once(' ') {
             Some(("key", model)) => format!("a key, the painted answer: {model}"),
-            _ => format!("{name}, the first verdict"),
+            _ => name.clone(),
         };
         writeln!(text, "| {name} | {runs} | {median:.1} ms | {late:.1} ms | {slowest:.1} ms |")?;
     }
