@@ -80,8 +80,10 @@ pub enum InProjections {
 /// The linears of it.
 #[derive(Debug)]
 enum InProj {
-    Together { qkvz: Linear, ba: Linear },
-    Apart { qkv: Linear, z: Linear, b: Linear, a: Linear },
+    /// `in_proj_qkvz` and `in_proj_ba`.
+    Together(Box<[Linear; 2]>),
+    /// `in_proj_qkv`, `in_proj_z`, `in_proj_b` and `in_proj_a`.
+    Apart(Box<[Linear; 4]>),
 }
 
 /// What they make of the hidden states.
@@ -120,19 +122,23 @@ impl GatedDeltaNet {
         let place = scope.place();
         let linear = |name: &'static str, i, o| Linear::new(&scope.child(name), i, o, false);
         let conv_weight = scope.child("conv1d").parameter(&[channels, 1, sizes.kernel]);
-        let together = (projections == InProjections::Together).then(|| InProj::Together {
-            qkvz: linear("in_proj_qkvz", sizes.hidden, 2 * (keys + values)),
-            ba: linear("in_proj_ba", sizes.hidden, 2 * sizes.value_heads),
+        let together = (projections == InProjections::Together).then(|| {
+            InProj::Together(Box::new([
+                linear("in_proj_qkvz", sizes.hidden, 2 * (keys + values)),
+                linear("in_proj_ba", sizes.hidden, 2 * sizes.value_heads),
+            ]))
         });
         let norm = GatedNorm::new(&scope.child("norm"), sizes.value_dim);
         let out_proj = linear("out_proj", values, sizes.hidden);
         Some(Self {
             conv_weight,
-            in_proj: together.unwrap_or_else(|| InProj::Apart {
-                qkv: linear("in_proj_qkv", sizes.hidden, channels),
-                z: linear("in_proj_z", sizes.hidden, values),
-                b: linear("in_proj_b", sizes.hidden, sizes.value_heads),
-                a: linear("in_proj_a", sizes.hidden, sizes.value_heads),
+            in_proj: together.unwrap_or_else(|| {
+                InProj::Apart(Box::new([
+                    linear("in_proj_qkv", sizes.hidden, channels),
+                    linear("in_proj_z", sizes.hidden, values),
+                    linear("in_proj_b", sizes.hidden, sizes.value_heads),
+                    linear("in_proj_a", sizes.hidden, sizes.value_heads),
+                ]))
             }),
             norm,
             out_proj,
@@ -216,7 +222,8 @@ impl GatedDeltaNet {
     fn projected(&self, hidden: &Tensor) -> Projected {
         let (batch, seq) = (hidden.size(0), hidden.size(1));
         match &self.in_proj {
-            InProj::Together { qkvz, ba } => {
+            InProj::Together(linears) => {
+                let [qkvz, ba] = linears.as_ref();
                 let (qkvz, ba) = (qkvz.forward(hidden), ba.forward(hidden));
                 let ([query, key, value], z, b, a) = self.ordered(&qkvz, &ba);
                 let flat = |x: &Tensor| ops::reshape(x, &[batch, seq, x.size(2) * x.size(3)]);
@@ -225,7 +232,8 @@ impl GatedDeltaNet {
                 let mixed = ops::cat(&rebound.iter().collect::<Vec<_>>(), -1);
                 Projected { mixed: ops::transpose(&mixed, 1, 2), z, b, a, rebound, held: vec![qkvz, ba] }
             }
-            InProj::Apart { qkv, z, b, a } => {
+            InProj::Apart(linears) => {
+                let [qkv, z, b, a] = linears.as_ref();
                 let mixed = ops::transpose(&qkv.forward(hidden), 1, 2);
                 let [_, value_heads, _, value_dim, ..] = self.sizes;
                 let z = ops::reshape(&z.forward(hidden), &[batch, seq, value_heads, value_dim]);
