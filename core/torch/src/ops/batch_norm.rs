@@ -1,7 +1,5 @@
 //! Batch normalisation in training.
 
-use plimsoll_ground::Error;
-
 use crate::tensor::{DType, Geometry, Saved, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
@@ -18,14 +16,6 @@ pub fn batch_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, running: [&Tensor;
     } else {
         (Op::NativeBatchNorm, GradFn::NativeBatchNormBackward0, Op::NativeBatchNormBackward)
     };
-    // `_verify_batch_size` of `torch/nn/functional.py`.
-    if x.numel() == x.size(1) {
-        x.cx().refuse(|| {
-            let module = x.cx().path(x.cx().current_module());
-            let problem = format!("{module} has one value of each channel, and a batch norm in training needs more");
-            Error::new("input.batch", problem, "take a larger batch, or larger images")
-        });
-    }
     let tape = Tape::new(x.cx(), node, &[x, weight, bias]);
     let saved_x = tape.save(x);
     let saved_weight = tape.save(weight);
