@@ -48,7 +48,7 @@ pub fn BreakdownSection() -> impl IntoView {
                     </thead>
                     <tbody>
                         {move || {
-                            let reading = planner.reading.get();
+                            let reading = planner.below.reading.get();
                             let parts = reading.as_ref().map(|r| r.parts.clone()).unwrap_or_default();
                             let whole = reading.as_ref().map_or(Bytes::ZERO, |r| r.process);
                             parts
@@ -78,11 +78,11 @@ pub fn BreakdownSection() -> impl IntoView {
                     </tbody>
                     <tfoot>
                         <tr data-bytes=move || {
-                            planner.reading.with(|r| r.as_ref().map(|r| r.process.get().to_string()))
+                            planner.below.reading.with(|r| r.as_ref().map(|r| r.process.get().to_string()))
                         }>
                             <th scope="row">"Process peak"</th>
                             <td class="num">
-                                {move || planner.reading.with(|r| r.as_ref().map(|r| number::gib(r.process)))}
+                                {move || planner.below.reading.with(|r| r.as_ref().map(|r| number::gib(r.process)))}
                             </td>
                             <td class="num">"100 %"</td>
                         </tr>

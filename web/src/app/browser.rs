@@ -94,12 +94,16 @@ pub fn after(ms: i32, action: impl FnOnce() + 'static) -> Option<i32> {
 pub fn after_paint(action: Box<dyn FnOnce()>) {
     /// No frame comes later than this, in ms, on a page that is seen.
     const UNSEEN: i32 = 400;
+    /// Half a frame, in ms, for what brings the frame onto the screen.
+    const SHOWN: i32 = 8;
     let action = Rc::new(Cell::new(Some(action)));
     let act = |action: &Cell<Option<_>>| action.take().into_iter().for_each(|act: Box<dyn FnOnce()>| act());
     let late = Rc::clone(&action);
     after(UNSEEN, move || act(&late));
-    // A frame's callbacks run before it is drawn: those of the next one know that it was.
-    next_frame(move || next_frame(move || act(&action)));
+    // A frame's callbacks run before it is drawn, in the same task: what they put off comes after that.
+    next_frame(move || {
+        after(SHOWN, move || act(&action));
+    });
 }
 
 fn next_frame(action: impl FnOnce() + 'static) {

@@ -197,7 +197,8 @@ fn Take() -> impl IntoView {
     let planner = Planner::get();
     let form = RwSignal::new(None::<Form>);
     let copied = RwSignal::new(false);
-    let written = Memo::new(move |_| form.get().map(|form| planner.scenario.with(|scenario| write(scenario, form))));
+    let written =
+        Memo::new(move |_| form.get().map(|form| planner.below.scenario.with(|scenario| write(scenario, form))));
     let text = move || written.get_untracked().and_then(Result::ok).unwrap_or_default();
     let copy = move |_| {
         browser::copy(&text(), move |done| {

@@ -17,8 +17,8 @@ const CARDS: usize = 12;
 #[component]
 pub fn MakeItFit() -> impl IntoView {
     let planner = Planner::get();
-    let deep = Memo::new(move |_| planner.reading.with(|r| r.as_ref().is_some_and(|r| r.standing.below())));
-    let several = Memo::new(move |_| planner.scenario.with(|s| s.parallel.gpus > 1));
+    let deep = Memo::new(move |_| planner.below.reading.with(|r| r.as_ref().is_some_and(|r| r.standing.below())));
+    let several = Memo::new(move |_| planner.below.scenario.with(|s| s.parallel.gpus > 1));
     let shown = move || deep.get() || several.get();
     let busy = move || {
         if several.get() {

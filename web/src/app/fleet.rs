@@ -14,7 +14,7 @@ const BILGE: f64 = 14.0;
 pub fn FleetFigure() -> impl IntoView {
     let planner = Planner::get();
     move || {
-        let fleet = planner.reading.with(|reading| Fleet::new(reading.as_deref()?))?;
+        let fleet = planner.below.reading.with(|reading| Fleet::new(reading.as_deref()?))?;
         let Fleet { berths, line, deck } = fleet;
         let berths = berths.into_iter().enumerate();
         Some(view! {

@@ -17,7 +17,7 @@ pub fn HeatMapSection() -> impl IntoView {
     let planner = Planner::get();
     let map = Memo::new(move |_| planner.grid.with(|s| s.as_ref().map(|s| Map::new(s))));
     let own = Memo::new(move |_| {
-        let (batch, seq) = planner.scenario.with(|s| (s.input.batch, s.input.seq));
+        let (batch, seq) = planner.below.scenario.with(|s| (s.input.batch, s.input.seq));
         map.with(|m| m.as_ref().and_then(|m| m.place(batch, seq)))
     });
     // Where the keyboard is; where it has not been yet, the scenario's own cell.
@@ -29,7 +29,7 @@ pub fn HeatMapSection() -> impl IntoView {
         let at = looked_at.get().or_else(|| own.get())?;
         map.with(|m| Some(m.as_ref()?.rows.get(at.0)?.cells.get(at.1)?.says.clone()))
     };
-    let line = move || planner.reading.with(|r| r.as_ref().map(|r| number::bytes(r.load_line)));
+    let line = move || planner.below.reading.with(|r| r.as_ref().map(|r| number::bytes(r.load_line)));
     let step = move |event: web_sys::KeyboardEvent| {
         if event.meta_key() || event.alt_key() {
             return;

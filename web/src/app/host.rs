@@ -20,7 +20,7 @@ pub fn MachineMemory() -> impl IntoView {
 fn listed(id: &'static str, lines: fn(&Reading) -> Vec<(String, String)>) -> impl IntoView {
     let planner = Planner::get();
     move || {
-        let lines = planner.reading.with(|r| r.as_deref().map(lines).unwrap_or_default());
+        let lines = planner.below.reading.with(|r| r.as_deref().map(lines).unwrap_or_default());
         (!lines.is_empty()).then(|| {
             let line = |(what, figure): (String, String)| view! { <li>{what} ": " <strong>{figure}</strong></li> };
             view! { <ul class="machine-memory" data-testid=id>{lines.into_iter().map(line).collect_view()}</ul> }

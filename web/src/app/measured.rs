@@ -18,7 +18,7 @@ pub fn Measured() -> impl IntoView {
     let logbook = Logbook::get();
     let planner = Planner::get();
     let near = Memo::new(move |_| {
-        let scenario = planner.scenario.get();
+        let scenario = planner.below.scenario.get();
         logbook.entries.with(|entries| {
             nearest(entries, &scenario, LISTED).into_iter().map(|(entry, d)| (entry.clone(), d)).collect::<Vec<_>>()
         })

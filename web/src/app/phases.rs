@@ -31,7 +31,7 @@ pub fn PhasesTable() -> impl IntoView {
                     {move || {
                         // Closed, it is not worth its time on every keystroke.
                         let rows = if open.get() {
-                            planner.reading.with(|r| r.as_ref().map(|r| r.phases.clone()).unwrap_or_default())
+                            planner.below.reading.with(|r| r.as_ref().map(|r| r.phases.clone()).unwrap_or_default())
                         } else {
                             Vec::new()
                         };

@@ -29,6 +29,8 @@ pub struct Planner {
     pub scenario: RwSignal<Scenario>,
     /// The last run that could be read.
     pub reading: RwSignal<Option<Arc<Reading>>>,
+    /// Both, as what stands below the verdict shows them.
+    pub below: Below,
     /// Why the present scenario cannot be.
     pub fault: RwSignal<Option<Error>>,
     /// Whether a run is under way in the worker.
@@ -67,6 +69,18 @@ pub struct Planner {
     pub opened: RwSignal<Option<Bytes>>,
     /// When the last change was made, and of which levers.
     last: StoredValue<(f64, Vec<&'static str>)>,
+    /// Whether what stands below the verdict is behind it.
+    behind: StoredValue<bool>,
+}
+
+/// What all but the verdict and the fields is drawn of: the planner's own, once the verdict on it has been painted, so that
+/// nothing keeps a key from its answer.
+#[derive(Clone, Copy)]
+pub struct Below {
+    /// What is asked.
+    pub scenario: RwSignal<Scenario>,
+    /// The last run that could be read.
+    pub reading: RwSignal<Option<Arc<Reading>>>,
 }
 
 /// One neighbour of the scenario.
@@ -88,6 +102,8 @@ impl Planner {
             opened: RwSignal::new(None),
             beside: RwSignal::new(BTreeMap::new()),
             last: StoredValue::new((f64::NEG_INFINITY, Vec::new())),
+            behind: StoredValue::new(false),
+            below: Below { scenario: RwSignal::new(scenario.clone()), reading: RwSignal::new(None) },
             scenario: RwSignal::new(scenario),
             reading: RwSignal::new(None),
             fault: RwSignal::new(None),
@@ -270,11 +286,51 @@ impl Planner {
     fn recompute(&self) {
         let scenario = self.scenario.get_untracked();
         scheduler::run(*self, &scenario);
+        self.fall_behind();
+    }
+
+    /// Lets the page below the verdict follow when that is painted; while the worker is at it, with its answer, or when typing
+    /// rests.
+    fn fall_behind(&self) {
+        self.behind.set_value(true);
+        if !self.pending.get_untracked() {
+            let planner = *self;
+            browser::after_paint(Box::new(move || planner.catch_up()));
+        }
+    }
+
+    /// Shows below the verdict what it says; nothing where that is done.
+    pub fn catch_up(&self) {
+        if !self.behind.get_value() {
+            return;
+        }
+        self.behind.set_value(false);
+        let Below { scenario, reading } = self.below;
+        let now = self.scenario.get_untracked();
+        let refused = self.fault.with_untracked(Option::is_some);
+        let neighbours = if refused { Vec::new() } else { Neighbour::around(&now) };
+        self.rungs.update(|rungs| {
+            // A rung that stays keeps its last place until it is known anew: no jumping about.
+            let known = |neighbour| rungs.iter().find(|r| r.neighbour == neighbour).and_then(|r| r.peak.clone());
+            let rung = |(neighbour, _)| NeighbourPeak { neighbour, peak: known(neighbour) };
+            *rungs = neighbours.into_iter().map(rung).collect();
+        });
+        if scenario.with_untracked(|shown| *shown != now) {
+            scenario.set(now);
+        }
+        let read = self.reading.get_untracked();
+        let shown = reading.with_untracked(|shown| shown.as_ref().map(Arc::as_ptr));
+        if shown != read.as_ref().map(Arc::as_ptr) {
+            self.window.set(None);
+            self.cursor.set(None);
+            self.alive.set(read.as_ref().map(|read| read.holdings.clone()).unwrap_or_default());
+            reading.set(read);
+        }
     }
 
     /// Moves the timeline's cursor to a point of what it shows.
     pub fn look_at(&self, point: usize) {
-        let Some(reading) = self.reading.get_untracked() else {
+        let Some(reading) = self.below.reading.get_untracked() else {
             return;
         };
         let window = self.window.get_untracked();
@@ -295,7 +351,7 @@ impl Planner {
     /// What the timeline shows: its points, the index of the highest, and that of the cursor.
     pub fn shown<T>(&self, look: impl FnOnce(&Reading, &[Point], usize, usize) -> T) -> Option<T> {
         let (cursor, window) = (self.cursor.get(), self.window.get());
-        self.reading.with(|reading| {
+        self.below.reading.with(|reading| {
             let reading = reading.as_ref()?;
             let (points, peak) = window.as_ref().map_or((&reading.points, reading.peak), |w| (&w.points, w.peak));
             Some(look(reading, points, peak, cursor.unwrap_or(peak)))
@@ -304,7 +360,7 @@ impl Planner {
 
     /// The part of the run that the timeline shows, and how many events there are in all.
     pub fn stretch(&self) -> Option<(Stretch, u32)> {
-        let last = self.reading.with_untracked(|r| r.as_ref().and_then(|r| r.points.last().map(|p| p.event)))?;
+        let last = self.below.reading.with_untracked(|r| r.as_ref().and_then(|r| r.points.last().map(|p| p.event)))?;
         let whole = Stretch { from: 0, to: last };
         Some((self.window.with_untracked(|window| window.as_ref().map_or(whole, |window| window.stretch)), last))
     }
@@ -322,7 +378,7 @@ impl Planner {
         let event = self.event();
         self.window.set(None);
         self.cursor.set(None);
-        if let (Some(event), Some(reading)) = (event, self.reading.get_untracked()) {
+        if let (Some(event), Some(reading)) = (event, self.below.reading.get_untracked()) {
             self.look_at(reading.points.partition_point(|p| p.event <= event).saturating_sub(1));
         }
     }
@@ -353,6 +409,7 @@ impl Planner {
             (Topic::Reading, Err(fault)) => {
                 self.pending.set(false);
                 self.fault.set(Some(fault));
+                self.fall_behind();
             }
             (Topic::Largest, Ok(Answer::Largest(batch))) => self.largest.set(Some(Ok(batch))),
             (Topic::Largest, Err(fault)) => self.largest.set(Some(Err(fault))),
@@ -391,14 +448,12 @@ impl Planner {
     pub fn read(&self, reading: Reading) {
         self.pending.set(false);
         self.fault.set(None);
-        self.window.set(None);
-        self.cursor.set(None);
-        self.alive.set(reading.holdings.clone());
         let first = self.trail.with_untracked(|trail| self.scenario.with_untracked(|now| trail.first() == now));
         if first {
             self.opened.set(Some(reading.process));
         }
         self.reading.set(Some(Arc::new(reading)));
+        self.fall_behind();
     }
 
     fn neighbour(&self, neighbour: &'static Neighbour, peak: Result<Peak>) {

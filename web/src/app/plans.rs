@@ -106,7 +106,7 @@ fn KeepPlan(book: PlanBook) -> impl IntoView {
     let name = RwSignal::new(None::<String>);
     // What a plan is called until a person says otherwise.
     let wish = move || {
-        let wish = planner.scenario.with(|s| format!("{}, {}", summary::model_name(s), load(s)));
+        let wish = planner.below.scenario.with(|s| format!("{}, {}", summary::model_name(s), load(s)));
         book.plans.with(|plans| plans.free_name(&wish))
     };
     let keep = move || {
@@ -226,8 +226,8 @@ impl Entry {
 fn entries(planner: Planner, book: PlanBook) -> Vec<Entry> {
     let now = Entry {
         name: "Now".to_owned(),
-        scenario: planner.scenario.get(),
-        reading: planner.fault.get().map(Err).or_else(|| planner.reading.get().map(Ok)),
+        scenario: planner.below.scenario.get(),
+        reading: planner.fault.get().map(Err).or_else(|| planner.below.reading.get().map(Ok)),
     };
     let plans = book.plans.with(|plans| {
         let entry = |plan: &Plan| {

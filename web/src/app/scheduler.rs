@@ -17,18 +17,18 @@ use wasm_bindgen::prelude::*;
 use web_sys::{HtmlLinkElement, MessageEvent, Worker, WorkerOptions, WorkerType};
 
 use super::browser;
-use super::planner::{NeighbourPeak, Planner};
+use super::planner::Planner;
 
 /// Layer passes that a run must have to be left to the worker from the start: all models of the catalog are done on the
 /// page without accumulation. docs/performance.md has how long such runs take in WebAssembly.
 const HEAVY: u64 = 128;
 
-/// Runs that take longer than this on the page, in ms, are left to the worker: the rest of a 16 ms frame is the
-/// drawing's.
-const PATIENCE: f64 = 10.0;
+/// Runs that take longer than this on the page, in ms, are left to the worker. The way there and back costs about as much:
+/// the page is drawn once more meanwhile, and the reading is written and read as JSON.
+const PATIENCE: f64 = 25.0;
 
 /// After so many slow runs in a row it is the machine, and not the browser still compiling the wasm.
-const CERTAIN: u32 = 3;
+const CERTAIN: u32 = 6;
 
 /// How long typing must rest, in ms, before the neighbours of the scenario are run.
 const REST: i32 = 140;
@@ -158,17 +158,6 @@ pub fn run(planner: Planner, scenario: &Scenario) {
     planner.plans.set(None);
     planner.planned.set(None);
     planner.cards.set(None);
-    let neighbours = Neighbour::around(scenario);
-    planner.rungs.update(|rungs| {
-        // A rung that stays keeps its last place until it is known anew: no jumping about.
-        *rungs = neighbours
-            .iter()
-            .map(|(neighbour, _)| {
-                let known = rungs.iter().find(|r| r.neighbour == *neighbour).and_then(|r| r.peak.clone());
-                NeighbourPeak { neighbour, peak: known }
-            })
-            .collect();
-    });
 
     if heavy {
         planner.pending.set(true);
@@ -207,6 +196,9 @@ pub fn run(planner: Planner, scenario: &Scenario) {
     planner.grid_pending.set(grid);
     let scenario = scenario.clone();
     let timer = browser::after(REST, move || {
+        // Where nothing was painted since: the page is not seen, or its reading is awaited.
+        planner.catch_up();
+        let neighbours = Neighbour::around(&scenario);
         with(|scheduler| {
             scheduler.rest = None;
             scheduler.push(Topic::Largest, Question::Largest(asked(&scenario)));

@@ -26,7 +26,7 @@ pub fn TimelineSection() -> impl IntoView {
                 <h2 id="timeline-title">"Over the steps"</h2>
                 <p>
                     {move || {
-                        let infers = planner.scenario.with(|s| s.training.mode == Mode::Inference);
+                        let infers = planner.below.scenario.with(|s| s.training.mode == Mode::Inference);
                         if infers {
                             "One generation, or one forward where nothing is generated. "
                         } else {
@@ -175,7 +175,7 @@ fn Plot() -> impl IntoView {
         let width = width.get();
         let height = if width < 520.0 { HEIGHT.1 } else { HEIGHT.0 };
         let window = planner.window.get();
-        planner.reading.with(|reading| {
+        planner.below.reading.with(|reading| {
             let reading = reading.as_ref()?;
             Some(match &window {
                 Some(window) => Layout::closely(reading, window, width, height),

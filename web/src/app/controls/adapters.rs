@@ -11,7 +11,7 @@ use crate::app::widgets::Switch;
 pub fn Adapters() -> impl IntoView {
     let planner = Planner::get();
     let on = Memo::new(move |_| planner.scenario.with(|s| s.training.lora.is_some()));
-    let adapts = Memo::new(move |_| planner.scenario.with(|s| Change::Lora.apply(s).is_ok()));
+    let adapts = Memo::new(move |_| planner.below.scenario.with(|s| Change::Lora.apply(s).is_ok()));
     let set = Callback::new(move |on: bool| planner.change(&if on { Change::Lora } else { Change::Full }));
     view! {
         <Switch

@@ -71,7 +71,7 @@ pub fn ConfigPaste(hulls: Refused) -> impl IntoView {
     listen_for_drops(move |file| snapped.read(file, move |file| hulls.read(planner, file, text_file)));
     // What the engine itself finds wrong with a pasted model is said here too.
     let error = move || {
-        let pasted = planner.scenario.with(|s| matches!(s.model.source, ModelSource::HuggingFace(_)));
+        let pasted = planner.below.scenario.with(|s| matches!(s.model.source, ModelSource::HuggingFace(_)));
         let shown = pasted && !text.with(String::is_empty);
         refused.get().or_else(|| planner.fault.get().filter(|f| shown && f.key.starts_with("model")))
     };
@@ -79,7 +79,7 @@ pub fn ConfigPaste(hulls: Refused) -> impl IntoView {
     // A config that is refused: what stands in the verdict is the model before it.
     Effect::new(move || planner.holds("config-paste", "config.json", refused.with(Option::is_none)));
     // Another model was chosen meanwhile: the config in the field is no longer asked about.
-    let source = Memo::new(move |_| planner.scenario.with(|s| s.model.source.clone()));
+    let source = Memo::new(move |_| planner.below.scenario.with(|s| s.model.source.clone()));
     Effect::new(move |before: Option<ModelSource>| {
         let now = source.get();
         if before.is_some_and(|before| before != now) && refused.with_untracked(Option::is_some) {

@@ -38,7 +38,7 @@ pub fn DeviceChoice() -> impl IntoView {
         }
     });
     let help = Signal::derive(move || {
-        planner.reading.with(|r| {
+        planner.below.reading.with(|r| {
             r.as_ref().map_or_else(String::new, |r| {
                 format!("{} for one process, load line {}", number::bytes(r.capacity), number::bytes(r.load_line))
             })

@@ -17,7 +17,7 @@ pub fn FamilyChoice() -> impl IntoView {
     // The Hugging Face model one comes from is the one one goes back to.
     let last = StoredValue::new(engine::opening().model.source);
     let now = move || {
-        planner.scenario.with(|s| match &s.model.source {
+        planner.below.scenario.with(|s| match &s.model.source {
             ModelSource::Family { name, .. } => name.clone(),
             _ => String::new(),
         })
@@ -81,7 +81,7 @@ pub fn FamilySizes(family: String) -> impl IntoView {
 fn KeyField(key: &'static FamilyKey) -> impl IntoView {
     let planner = Planner::get();
     let given = move || {
-        planner.scenario.with(|s| match &s.model.source {
+        planner.below.scenario.with(|s| match &s.model.source {
             ModelSource::Family { keys, .. } => keys.get(key.name).cloned(),
             _ => None,
         })

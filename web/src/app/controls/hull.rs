@@ -72,7 +72,7 @@ pub fn HullChoice(refused: Refused) -> impl IntoView {
     };
     // Its file may come after its name, which a link says alone.
     let hull = Memo::new(move |_| {
-        planner.scenario.with(|s| match &s.model.source {
+        planner.below.scenario.with(|s| match &s.model.source {
             ModelSource::Hull(hull) => Some((hull.hash().to_owned(), hull.file().is_ok())),
             _ => None,
         })
@@ -148,7 +148,7 @@ fn AxisField(name: String, help: String) -> impl IntoView {
     let planner = Planner::get();
     let own = name.clone();
     let value = Signal::derive(move || {
-        planner.scenario.with(|s| match &s.model.source {
+        planner.below.scenario.with(|s| match &s.model.source {
             ModelSource::Hull(hull) => hull.axes().get(&own).map(ToString::to_string).unwrap_or_default(),
             _ => String::new(),
         })

@@ -22,7 +22,7 @@ pub fn Levers(group: Group) -> impl IntoView {
 #[component]
 fn LeverControl(lever: &'static Lever) -> impl IntoView {
     let planner = Planner::get();
-    let shown = Memo::new(move |_| planner.scenario.with(|s| control::is_shown(lever, s)));
+    let shown = Memo::new(move |_| planner.below.scenario.with(|s| control::is_shown(lever, s)));
     view! {
         <Show when=move || shown.get()>
             {match lever.row.kind {
@@ -113,7 +113,7 @@ fn Flag(lever: &'static Lever) -> impl IntoView {
 fn Words(lever: &'static Lever) -> impl IntoView {
     let planner = Planner::get();
     let now = value(planner, lever);
-    let words = Memo::new(move |_| planner.scenario.with(|s| control::words(lever, s)));
+    let words = Memo::new(move |_| planner.below.scenario.with(|s| control::words(lever, s)));
     let most = if let Kind::Words(words) = lever.row.kind { words.len() } else { 0 };
     view! {
         <Segments
@@ -137,7 +137,7 @@ fn Text(lever: &'static Lever) -> impl IntoView {
     });
     // What holds where nothing is said.
     let placeholder = Signal::derive(move || {
-        planner.reading.with(|reading| match (lever.path, reading) {
+        planner.below.reading.with(|reading| match (lever.path, reading) {
             (at::device::memory, Some(reading)) => number::bytes(reading.capacity),
             (at::device::load_line, Some(reading)) => number::bytes(reading.load_line),
             _ => String::new(),

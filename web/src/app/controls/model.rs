@@ -29,9 +29,9 @@ pub fn ModelChoice() -> impl IntoView {
         }
     });
     let help = Signal::derive(move || {
-        let layers = planner.scenario.with(engine::layers).map(|n| format!(", {n} layers")).unwrap_or_default();
-        let trains = planner.scenario.with(|s| s.training.mode == Mode::Train);
-        planner.reading.with(|r| match r.as_ref().map(|r| (r.parameters, r.trainable)) {
+        let layers = planner.below.scenario.with(engine::layers).map(|n| format!(", {n} layers")).unwrap_or_default();
+        let trains = planner.below.scenario.with(|s| s.training.mode == Mode::Train);
+        planner.below.reading.with(|r| match r.as_ref().map(|r| (r.parameters, r.trainable)) {
             Some((total, trained)) if trains && trained < total => {
                 format!("{} parameters, {} trained{layers}", number::count(total), number::count(trained))
             }

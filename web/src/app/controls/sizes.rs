@@ -16,7 +16,7 @@ pub fn OwnSizes() -> impl IntoView {
     let planner = Planner::get();
     // The fields are laid out anew only when the architecture changes, not with every digit.
     let shape = Memo::new(move |_| {
-        planner.scenario.with(|s| match &s.model.source {
+        planner.below.scenario.with(|s| match &s.model.source {
             ModelSource::Family { name, .. } => Err(name.clone()),
             source => Ok(source.family().sizes),
         })
@@ -41,7 +41,7 @@ pub fn OwnSizes() -> impl IntoView {
 fn SizeField(size: Size) -> impl IntoView {
     let planner = Planner::get();
     let value = Signal::derive(move || {
-        let config = planner.scenario.with(|s| s.model.source.config()).unwrap_or_default();
+        let config = planner.below.scenario.with(|s| s.model.source.config()).unwrap_or_default();
         sizes::text(&config, size)
     });
     let set = Callback::new(move |text: String| {
