@@ -20,13 +20,13 @@ pub fn words(lever: &'static Lever, scenario: &Scenario) -> Vec<Word> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use plimsoll_core::estimate::Run;
     use plimsoll_core::scenario::{Change, Group, at, levers};
     use plimsoll_tests::product::questions;
 
     use super::*;
 
-    /// Over every architecture: what a control offers runs, and what none offers is refused, or changes nothing.
+    /// Over every architecture: what a control offers is taken, and what none offers is refused, or changes nothing. That what
+    /// is taken runs is tested over the same questions, of the product of all architectures and levers.
     #[test]
     fn what_is_offered_is_what_the_engine_takes() {
         let mut shown = BTreeSet::new();
@@ -42,21 +42,11 @@ mod tests {
                 continue;
             }
             shown.insert(lever.path);
-            // A module that is named need not be there, and of a small image nothing may be left for the last stage.
-            let named = [at::lora::targets, at::lora::modules_to_save, at::input::image].contains(&lever.path);
             let offered = match lever.row.kind {
                 Kind::Words(_) => words(lever, start).iter().any(|word| question.value == word.key),
                 _ => asked.is_some(),
             };
             assert_eq!(offered, asked.is_some(), "{what}");
-            if let Some(next) = asked {
-                let ran = Run::new(&next).map(drop);
-                // Which parameters a loss does not reach, only a run shows; DDP fails of them, and says which key to set.
-                let unused = ran.as_ref().is_err_and(|error| error.key == at::ddp::find_unused_parameters);
-                // What a selective checkpoint keeps and a router writes over, only a run shows as well; it says what to use.
-                let mutated = ran.as_ref().is_err_and(|error| error.problem.contains("has been mutated"));
-                assert!(named || unused || mutated || ran.is_ok(), "{what} is offered: {ran:?}");
-            }
         }
         let elsewhere = [Group::Model, Group::Later];
         // Of recorded models alone, which no table of architectures asks about.

@@ -45,7 +45,7 @@ const WATCH: &str = "
     }).observe(figure, { subtree: true, childList: true, characterData: true });";
 
 /// The same of the verdict that is served in the page and of the planner's own, which takes its place: the planner stands
-/// then, and hears keys. Runs before anything of the page does.
+/// then, and its fields follow. Runs before anything of the page does.
 const OPENING: &str = "
     window.painted = {};
     const when = (name, selector) => {
@@ -125,7 +125,7 @@ fn from_opening_to_the_first_verdict() -> Result<()> {
                 devtools(page.client(), "Emulation.setCPUThrottlingRate", json!({ "rate": 1 })).await?;
             }
             report(&format!("{name}, the first verdict, served in the page"), &json!(served))?;
-            report(&format!("{name}, the planner stands (its own verdict, and it hears keys)"), &json!(stands))?;
+            report(&format!("{name}, the planner stands (its own verdict; the fields follow a frame later)"), &json!(stands))?;
         }
         Ok(())
     })

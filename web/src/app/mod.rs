@@ -88,6 +88,7 @@ fn App(
     provide_context(snapshot::Snapped::default());
     route.follow();
     // Opened once it stays: its drawings watch their width as long as the page lives.
+    let seen = painted.clone();
     let opened = Memo::new(move |before: Option<&bool>| before.copied().unwrap_or(false) || route.compares.get());
     view! {
         <a class="skip" href="#verdict" hidden=move || route.compares.get()>"Skip to the verdict"</a>
@@ -97,7 +98,7 @@ fn App(
         <main class="sheet" hidden=move || route.compares.get()>
             <hero::Hero/>
             <hero::Strip/>
-            <controls::Controls/>
+            <controls::Controls painted=seen/>
             <div class="below">
                 <Show when=move || painted.get()>
                     <fitting::MakeItFit/>

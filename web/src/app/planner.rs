@@ -275,6 +275,8 @@ impl Planner {
     pub fn came(&self) {
         let scenario = hulls::with_file(self.scenario.get_untracked());
         if hulls::missing(&scenario).is_none() {
+            // The scenario is the same as without the file.
+            self.below.scenario.set(scenario.clone());
             self.scenario.set(scenario);
             self.recompute();
             address::write_soon(*self, false);

@@ -17,8 +17,12 @@ use plimsoll_core::scenario::Group;
 use crate::app::browser;
 use crate::app::explain::{Explain, ExplainToggle};
 
+/// The model and the card come with the verdict; all that else can be said of a run when that is painted.
 #[component]
-pub fn Controls() -> impl IntoView {
+pub fn Controls(
+    /// Whether the verdict has been painted.
+    painted: ArcRwSignal<bool>,
+) -> impl IntoView {
     let refused = hull::Refused::new();
     let explain: Explain = expect_context();
     let form = NodeRef::<Form>::new();
@@ -52,27 +56,29 @@ pub fn Controls() -> impl IntoView {
                 <h2>"Card"</h2>
                 <device::DeviceChoice/>
             </section>
-            <section class="group">
-                <h2>"Load"</h2>
-                <lever::Levers group=Group::Load/>
-            </section>
-            <section class="group">
-                <div class="group-head">
-                    <h2>"Recipe"</h2>
-                    <ExplainToggle/>
-                    <button
-                        type="button"
-                        class="take"
-                        data-testid="to-exchange"
-                        on:click=move |_| browser::focus("exchange-text")
-                    >
-                        "bring yours"
-                    </button>
-                </div>
-                <lever::Levers group=Group::Recipe/>
-                <adapters::Adapters/>
-                <rest::Rest/>
-            </section>
+            <Show when=move || painted.get()>
+                <section class="group">
+                    <h2>"Load"</h2>
+                    <lever::Levers group=Group::Load/>
+                </section>
+                <section class="group">
+                    <div class="group-head">
+                        <h2>"Recipe"</h2>
+                        <ExplainToggle/>
+                        <button
+                            type="button"
+                            class="take"
+                            data-testid="to-exchange"
+                            on:click=move |_| browser::focus("exchange-text")
+                        >
+                            "bring yours"
+                        </button>
+                    </div>
+                    <lever::Levers group=Group::Recipe/>
+                    <adapters::Adapters/>
+                    <rest::Rest/>
+                </section>
+            </Show>
         </form>
     }
 }
