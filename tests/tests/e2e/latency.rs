@@ -125,7 +125,10 @@ fn from_opening_to_the_first_verdict() -> Result<()> {
                 devtools(page.client(), "Emulation.setCPUThrottlingRate", json!({ "rate": 1 })).await?;
             }
             report(&format!("{name}, the first verdict, served in the page"), &json!(served))?;
-            report(&format!("{name}, the planner stands (its own verdict; the fields follow a frame later)"), &json!(stands))?;
+            report(
+                &format!("{name}, the planner stands (its own verdict; the fields follow a frame later)"),
+                &json!(stands),
+            )?;
         }
         Ok(())
     })

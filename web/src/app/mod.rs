@@ -59,20 +59,35 @@ pub fn start() {
         shell.remove();
     }
     // What a first look is for is painted before the rest is made: most of the time until then is the browser compiling code.
-    let painted = ArcRwSignal::new(false);
+    let painted = ArcRwSignal::new(Painted::default());
     let first = painted.clone();
     mount_to_body(move || view! { <App painted=first/> });
     browser::after_paint(Box::new(move || {
-        painted.set(true);
-        scheduler::start();
-        browser::mark_ready();
+        painted.set(Painted::Verdict);
+        browser::after_paint(Box::new(move || {
+            painted.set(Painted::Fields);
+            scheduler::start();
+            browser::mark_ready();
+        }));
     }));
+}
+
+/// How far the page has been painted; what comes next is made then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Painted {
+    /// Not at all.
+    #[default]
+    Nothing,
+    /// The verdict, with the fields of model and card.
+    Verdict,
+    /// All fields.
+    Fields,
 }
 
 #[component]
 fn App(
-    /// Whether the verdict has been painted.
-    painted: ArcRwSignal<bool>,
+    /// How far.
+    painted: ArcRwSignal<Painted>,
 ) -> impl IntoView {
     let logbook = Logbook::open();
     provide_context(logbook);
@@ -100,7 +115,7 @@ fn App(
             <hero::Strip/>
             <controls::Controls painted=seen/>
             <div class="below">
-                <Show when=move || painted.get()>
+                <Show when={move || painted.get() >= Painted::Fields}>
                     <fitting::MakeItFit/>
                     <measured::Measured/>
                     <timeline::TimelineSection/>

@@ -14,14 +14,14 @@ use leptos::html::Form;
 use leptos::prelude::*;
 use plimsoll_core::scenario::Group;
 
-use crate::app::browser;
 use crate::app::explain::{Explain, ExplainToggle};
+use crate::app::{Painted, browser};
 
 /// The model and the card come with the verdict; all that else can be said of a run when that is painted.
 #[component]
 pub fn Controls(
-    /// Whether the verdict has been painted.
-    painted: ArcRwSignal<bool>,
+    /// How far the page has been painted.
+    painted: ArcRwSignal<Painted>,
 ) -> impl IntoView {
     let refused = hull::Refused::new();
     let explain: Explain = expect_context();
@@ -56,7 +56,7 @@ pub fn Controls(
                 <h2>"Card"</h2>
                 <device::DeviceChoice/>
             </section>
-            <Show when=move || painted.get()>
+            <Show when={move || painted.get() >= Painted::Verdict}>
                 <section class="group">
                     <h2>"Load"</h2>
                     <lever::Levers group=Group::Load/>
