@@ -16,7 +16,9 @@ pub fn batch_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, running: [&Tensor;
     if weight.dtype() != DType::Float32 && weight.dtype() != x.dtype() {
         x.cx().refuse(|| {
             let (module, was, wanted) = (x.cx().path(x.cx().current_module()), weight.dtype().name(), x.dtype().name());
-            let problem = format!("{module}, a batch norm with weights in {was}, is given {wanted}: PyTorch has no kernel for that");
+            let problem = format!(
+                "{module}, a batch norm with weights in {was}, is given {wanted}: PyTorch has no kernel for that"
+            );
             Error::new("training.base_dtype", problem, "use float32, or the dtype of the autocast")
         });
     }
