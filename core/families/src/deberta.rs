@@ -177,9 +177,13 @@ impl Encoder {
             let (batch, seq) = (embeds.size(0), embeds.size(1));
             let mask = ops::pointwise(Pointwise::MulTensor, given, &[given], &[batch, 1, seq, seq], given.dtype());
             let positions = self.relative.as_ref().map(|(_, buckets)| relative_positions(cx, seq, *buckets));
-            let table = self.relative.as_ref().map(|(table, _)| match &self.norm {
-                Some(norm) => norm.forward(table.weight()),
-                None => table.weight().clone(),
+            let table = self.relative.as_ref().map(|(table, _)| {
+                // `self.rel_embeddings.weight`
+                cx.read(table.weight());
+                match &self.norm {
+                    Some(norm) => norm.forward(table.weight()),
+                    None => table.weight().clone(),
+                }
             });
             let shared = Shared { mask, relative: positions.zip(table) };
             let mut all = vec![embeds.clone()];

@@ -250,9 +250,12 @@ fn make_log_bucket_position(positions: &Tensor) -> Tensor {
         log = make(op, &log, &[], DType::Float32);
     }
     let close = make(Pointwise::LeScalar, &far, &[], DType::Bool);
+    // A script lets go of a value at its last use.
+    drop(far);
     let whole = make(Pointwise::ToCopy, positions, &[], DType::Float32);
     let signed = make(Pointwise::MulTensor, &log, &[&sign], DType::Float32);
+    drop((log, sign));
     let bucket = make(Pointwise::WhereSelf, &whole, &[&close, &signed], DType::Float32);
-    drop((close, whole, signed, log, far, sign));
+    drop((close, whole, signed));
     bucket
 }

@@ -88,6 +88,7 @@ impl Head {
             }),
             Self::MaskedLm(transform, [weight, bias], module) => cx.within(*module, || {
                 let transformed = transform.forward(hidden);
+                cx.read(weight);
                 let product = ops::matmul(&transformed, &ops::t(weight));
                 ops::add(&product, bias)
             }),

@@ -124,6 +124,8 @@ pub struct Decoder {
     /// The model that it is the language model of, which looks up the embeddings, and what that one has on the card beside
     /// it (Qwen2.5-VL, Qwen3-VL, Qwen3.5).
     pub outer: Option<(ModuleId, VisionTower)>,
+    /// Whether it asks the word embeddings where they are (Llama 4).
+    pub asks_embeddings: bool,
     /// Whether masks and layers are handed the positions: whoever has them along three axes alone (Qwen2.5-VL) hands on none.
     pub hands_positions: bool,
     /// Tokens a sample.
@@ -183,6 +185,7 @@ impl Decoder {
             masks,
             model: model.module(),
             outer: None,
+            asks_embeddings: false,
             hands_positions: true,
             seq: plan.seq()?,
             plan: plan.clone(),
@@ -279,6 +282,9 @@ impl Decoder {
 
     /// `embed_tokens(input_ids)`, scaled where the family does.
     fn embeds(&self, ids: &Tensor) -> Tensor {
+        if self.asks_embeddings {
+            self.cx.read(self.embed_tokens.weight());
+        }
         let Some(scale) = &self.embed_scale else {
             return causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
         };

@@ -250,7 +250,7 @@ impl ForImageClassification {
         let cx = images.cx();
         let [base, encoder] = self.modules;
         cx.within(base, || {
-            let embeddings = self.embeddings.forward(images);
+            let embeddings = self.embeddings.forward(images, true);
             let encoded = cx.within(encoder, || {
                 self.layers.run(
                     cx,

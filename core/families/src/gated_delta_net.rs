@@ -279,6 +279,8 @@ impl GatedDeltaNet {
     /// autocast remembers no copy.
     fn convolved(&self, mixed: &Tensor) -> Tensor {
         let [.., kernel, _] = self.sizes;
+        // `self.conv1d.weight`: no call of the convolution's own.
+        mixed.cx().read(&self.conv_weight);
         let squeezed = ops::view(&self.conv_weight, &[self.conv_weight.size(0), kernel]);
         let out = {
             let states = ops::to(mixed, squeezed.dtype());

@@ -66,7 +66,8 @@ impl Heads {
     /// # Errors
     /// A factor outside 0..=1, or one that leaves an odd number.
     pub fn rotary(&self, config: &Config<'_>, legacy: &str, default: f64) -> Result<u64> {
-        let nested = ["rope_parameters", "rope_scaling"].iter().find_map(|key| config.table(key));
+        // `rope_scaling or self.rope_parameters` (`convert_rope_params_to_dict`).
+        let nested = ["rope_scaling", "rope_parameters"].iter().find_map(|key| config.table(key));
         let factor = match nested.and_then(|rope| rope.number("partial_rotary_factor")) {
             Some(factor) => factor,
             None => config.number(legacy).unwrap_or(default),

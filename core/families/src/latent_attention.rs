@@ -150,7 +150,12 @@ impl LatentAttention {
                 Queries::Whole(q_proj) => q_proj.forward(hidden),
                 Queries::Narrowed(parts) => {
                     let (narrow, norm, wide) = &**parts;
-                    wide.forward(&norm.forward(&narrow.forward(hidden)))
+                    // An argument is let go of where its call returns.
+                    let normed = {
+                        let narrowed = narrow.forward(hidden);
+                        norm.forward(&narrowed)
+                    };
+                    wide.forward(&normed)
                 }
             };
             q_states = ops::transpose(&ops::view(&q_states, &[batch, seq, heads, nope + rope]), 1, 2);

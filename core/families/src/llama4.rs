@@ -282,5 +282,6 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, false), || causal_lm::head(scope, &embed_tokens, tied))?;
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks: Masks::Chunked(chunk) };
-    Ok(Decoder { angles: AngleTables::Complex, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
+    Ok(Decoder { angles: AngleTables::Complex, asks_embeddings: true, ..Decoder::new(scope, &model, plan, parts)? }
+        .boxed())
 }

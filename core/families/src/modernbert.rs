@@ -245,7 +245,12 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     } else {
         let place = scope.child("decoder");
         let tied = config.flag("tie_word_embeddings", true)?;
-        let weight = if tied { tok_embeddings.weight().clone() } else { place.parameter(&[vocab, sizes.hidden]) };
+        let weight = if tied {
+            place.shares(tok_embeddings.weight());
+            tok_embeddings.weight().clone()
+        } else {
+            place.parameter(&[vocab, sizes.hidden])
+        };
         let bias = config.flag("decoder_bias", true)?.then(|| place.parameter(&[vocab]));
         Head::MaskedLm { weight, bias, module: place.module() }
     };

@@ -130,7 +130,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
 
 /// How many frequencies go by height and by width (`mrope_section`).
 fn axes(text: &Config<'_>) -> Result<Axes> {
-    let key = ["rope_parameters", "rope_scaling"].into_iter().find(|key| text.has(key));
+    let key = ["rope_scaling", "rope_parameters"].into_iter().find(|key| text.has(key));
     let sections = key.and_then(|key| text.table(key)).and_then(|rope| rope.counts("mrope_section"));
     let [_, height, width] = match sections {
         None => [11, 11, 10],

@@ -168,7 +168,12 @@ impl FeedForward {
             }
             hidden = self.inner_dropout.forward(&hidden);
             // wo's weight keeps its own dtype, and so does what it is given: under FSDP that which it is gathered in.
-            hidden = ops::to(&hidden, self.wo.plain().map_or(self.dtype, |(weight, _)| weight.dtype()));
+            if let Some((weight, _)) = self.wo.plain() {
+                x.cx().read(weight);
+                hidden = ops::to(&hidden, weight.dtype());
+            } else {
+                hidden = ops::to(&hidden, self.dtype);
+            }
             hidden = self.wo.forward(&hidden);
             drop(parts);
             hidden

@@ -105,11 +105,20 @@ impl Embeddings {
         ops::cat(&[&class, &patches], 1)
     }
 
-    /// `forward`.
-    pub fn forward(&self, images: &Tensor) -> Tensor {
+    /// The module that runs asks the patches' projection for its dtype.
+    fn read_projection(&self) {
+        let weight = self.projection.weight();
+        weight.cx().read(weight);
+    }
+
+    /// `forward`; whether it `asks` the patches' projection for its dtype (DINOv2's), which else the model has done.
+    pub fn forward(&self, images: &Tensor, asks: bool) -> Tensor {
         let cx = images.cx();
         let [embeddings, patches] = self.modules;
         cx.within(embeddings, || {
+            if asks {
+                self.read_projection();
+            }
             let mut x = cx.within(patches, || {
                 let projected = self.projection.forward(images);
                 let (batch, width) = (projected.size(0), projected.size(1));
@@ -345,7 +354,9 @@ impl ForImageClassification {
     fn hidden(&self, images: &Tensor) -> Tensor {
         let cx = images.cx();
         cx.within(self.vit, || {
-            let embeddings = self.embeddings.forward(images);
+            // `self.embeddings.patch_embeddings.projection.weight.dtype`
+            self.embeddings.read_projection();
+            let embeddings = self.embeddings.forward(images, false);
             let hidden = self.layers.run(
                 cx,
                 embeddings.clone(),

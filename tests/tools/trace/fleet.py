@@ -4,7 +4,8 @@
 
 A line a row: its phases with the highest and the last sum of live storages, each rounded to 512 bytes, and what was reserved at
 their end, out of PyTorch's memory history. EVENTS=FOLDER/ in the environment writes every birth and death too, with the Python it came from. DeepSpeed 0.19.8 is
-needed for its strategies alone. Truth values that the hollow card cannot know are answered here: no gradient overflows.
+needed for its strategies alone. Truth values that the hollow card cannot know are answered here: no gradient overflows. Rows whose
+mask is padded want `rehearse --truth false`, or it is found to hide nothing.
 """
 
 import contextlib
@@ -291,6 +292,7 @@ def with_deepspeed(scenario, config, packages):
             MARKS.begin("forward", step, number)
             output = engine(**batch)
             loss = output[1] if isinstance(output, tuple) else output.loss
+            outputs = output if training["keep_outputs"] else None
             del output
             MARKS.begin("backward", step, number)
             engine.backward(loss)
@@ -301,7 +303,7 @@ def with_deepspeed(scenario, config, packages):
                 engine.step()
         MARKS.begin("optimizer", step)
         engine.step()
-    return engine, batch, loss
+    return engine, batch, loss, outputs
 
 
 def set_allocator(said):

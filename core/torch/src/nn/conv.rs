@@ -14,6 +14,11 @@ pub struct Conv2d {
 }
 
 impl Conv2d {
+    /// `weight`.
+    pub const fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+
     /// From `inputs` to `outputs` channels in `groups` groups.
     pub fn new(scope: &Scope, inputs: u64, outputs: u64, groups: u64, window: Window, bias: bool) -> Self {
         let side = window.kernel;

@@ -139,7 +139,7 @@ impl Scope {
     }
 
     /// Says that the module here uses a parameter of another one.
-    pub(super) fn shares(&self, parameter: &Tensor) {
+    pub fn shares(&self, parameter: &Tensor) {
         if self.shared.shards.is_some() {
             self.shared.sharing.borrow_mut().push((self.module, parameter.clone()));
         }

@@ -1,5 +1,7 @@
 //! Batch normalisation in training.
 
+use plimsoll_ground::Error;
+
 use crate::tensor::{DType, Geometry, Saved, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
@@ -10,6 +12,16 @@ use crate::{GradFn, Op};
 /// (`_select_batch_norm_backend` in `Normalization.cpp`). Both keep the same; the reserve cuDNN may ask for in
 /// channels-last order is not counted.
 pub fn batch_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, running: [&Tensor; 2]) -> Tensor {
+    // Autocast leaves it what the convolution before it made.
+    if weight.dtype() != DType::Float32 && weight.dtype() != x.dtype() {
+        x.cx().refuse(|| {
+            let (module, was, wanted) = (x.cx().path(x.cx().current_module()), weight.dtype().name(), x.dtype().name());
+            let problem = format!(
+                "{module}, a batch norm with weights in {was}, is given {wanted}: PyTorch has no kernel for that"
+            );
+            Error::new("training.base_dtype", problem, "use float32, or the dtype of the autocast")
+        });
+    }
     let cudnn = weight.dtype() == DType::Float32 && x.dtype() != DType::BFloat16;
     let (op, node, backward) = if cudnn {
         (Op::CudnnBatchNorm, GradFn::CudnnBatchNormBackward0, Op::CudnnBatchNormBackward)

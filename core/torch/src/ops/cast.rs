@@ -1,5 +1,6 @@
 //! Casts, and what autocast does to an op's arguments (`cached_cast` in `autocast_mode.cpp`).
 
+use super::conv::is_channels_last;
 use crate::tensor::{DType, Kind, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
@@ -18,17 +19,23 @@ pub fn to(x: &Tensor, dtype: DType) -> Tensor {
 }
 
 /// `x.to(dtype, memory_format=torch.contiguous_format)`: a row-major copy in another dtype. Of this dtype it is x itself, in
-/// whatever order it lies (`to_will_alias` in `aten/src/ATen/native/TensorConversions.cpp` asks `suggest_memory_format`,
-/// which calls all contiguous that is not channels last).
+/// whatever order it lies, but where that is channels last, which four dimensions are that were turned round column by column
+/// (`to_will_alias` in `aten/src/ATen/native/TensorConversions.cpp` asks `suggest_memory_format`, which calls all else contiguous).
 pub fn to_row_major(x: &Tensor, dtype: DType) -> Tensor {
-    if x.dtype() == dtype {
+    let from = x.dtype();
+    if from == dtype && !is_channels_last(x.geometry()) {
         return x.clone();
     }
     let tape = Tape::new(x.cx(), GradFn::ToCopyBackward0, &[x]);
     let mut out = x.cx().launch(Op::ToCopy, &[x]).make_sizes(x.dims(), dtype);
-    let from = x.dtype();
     tape.record([&mut out], move |g| {
-        grads([Some(g.make(Op::ToCopy, &[g.grad()], g.grad().geometry().preserved(), from))])
+        // `_to_copy_backward` is a `to` without an order.
+        let gradient = if g.grad().dtype() == from {
+            g.grad().clone()
+        } else {
+            g.make(Op::ToCopy, &[g.grad()], g.grad().geometry().preserved(), from)
+        };
+        grads([Some(gradient)])
     });
     out
 }
@@ -99,6 +106,17 @@ mod tests {
         let (events, same) = watch(&cx, || to_row_major(&x, DType::Float32));
         assert!(events.is_empty() && same.geometry().strides() == x.geometry().strides());
         assert!(to_row_major(&x, DType::BFloat16).geometry().is_contiguous());
+    }
+
+    /// What a triangular system left column by column, its heads turned behind its tokens, lies channels last: `to_will_alias` says no.
+    #[test]
+    fn what_lies_channels_last_is_copied_though_it_has_the_dtype() {
+        let cx = forward();
+        let x = activation(&cx, &[2, 3, 8, 64]);
+        let columns = ops::neg(&x).view_as(Geometry::contiguous(&[2, 3, 8, 64]).transposed(-1, -2).transposed(1, 2));
+        let (events, copy) = watch(&cx, || to_row_major(&columns, DType::Float32));
+        assert_eq!(events, ["+_to_copy [2, 64, 3, 8] float32"]);
+        assert!(copy.geometry().is_contiguous());
     }
 
     /// `_to_copy` preserves strides (`MemoryFormat::Preserve`), so a later `contiguous()` still costs what it did.

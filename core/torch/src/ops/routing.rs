@@ -181,7 +181,8 @@ fn grouped(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
     let mut launch = x.cx().launch(Op::GroupedMm, &[x, weight, offsets]).flops(flops);
     let mut out = launch.make_sizes(&[x.size(0), weight.size(2)], x.dtype());
     drop(launch);
-    x.cx().blas();
+    let (groups, dtype) = (offsets.numel(), x.dtype());
+    inside::grouped_mm(x.cx(), groups, dtype);
     let turned = !weight.geometry().is_contiguous();
     let stored = if turned { weight.geometry().transposed(-2, -1) } else { weight.geometry().clone() };
     let rows = x.geometry().clone();
@@ -191,12 +192,15 @@ fn grouped(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
         let weight_grad = x.as_ref().map(|x| {
             let mut launch = g.cx().launch(Op::GroupedMm, &[g.grad(), x, &offsets]).flops(flops);
             let product = launch.make_sizes(stored.dims(), x.dtype());
+            inside::grouped_mm(g.cx(), groups, dtype);
             if turned { product.view_as(product.geometry().transposed(-2, -1)) } else { product }
         });
         let x_grad = weight.as_ref().map(|w| {
-            g.cx().launch(Op::GroupedMm, &[g.grad(), w, &offsets]).flops(flops).make_sizes(rows.dims(), w.dtype())
+            let mut launch = g.cx().launch(Op::GroupedMm, &[g.grad(), w, &offsets]).flops(flops);
+            let product = launch.make_sizes(rows.dims(), w.dtype());
+            inside::grouped_mm(g.cx(), groups, dtype);
+            product
         });
-        g.cx().blas();
         grads([x_grad, weight_grad])
     });
     out

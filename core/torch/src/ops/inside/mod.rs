@@ -7,6 +7,7 @@
 
 mod attention;
 mod embedding;
+mod grouped;
 mod norm;
 mod reduction;
 mod softmax;
@@ -17,6 +18,7 @@ mod tests;
 
 pub use attention::{Sizes, attention_backward, attention_forward, shared_keys};
 pub use embedding::{after_sorting, sorted_indices};
+pub use grouped::grouped_mm;
 pub use norm::{GroupNormBackward, foreach_norm, group_norm, group_norm_backward, layer_norm_parts};
 pub use reduction::{part, reduced, reduced_to, sum, sum_to};
 pub use softmax::softmax_backward;
