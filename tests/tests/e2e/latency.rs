@@ -1,5 +1,5 @@
 //! How long a person waits: from a key to the painted answer; from opening the page to the verdict that is served in it, and
-//! to the planner's own, from which on it answers to a key.
+//! to the planner's own.
 //!
 //! `cargo xtask bench browser` takes these against the planner that is given away, and writes what they say into
 //! docs/performance.md. Each says its figures in lines that begin with [`MARK`].
