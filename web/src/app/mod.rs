@@ -3,6 +3,7 @@
 mod address;
 mod alive;
 mod answer;
+mod below;
 mod breakdown;
 mod browser;
 mod compare;

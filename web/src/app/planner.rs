@@ -16,6 +16,7 @@ use plimsoll_web::trail::Trail;
 use plimsoll_web::window::{Stretch, Window};
 use plimsoll_web::wording::sentence;
 
+use super::below::Below;
 use super::{address, browser, hulls, scheduler};
 use scheduler::Topic;
 
@@ -69,18 +70,6 @@ pub struct Planner {
     pub opened: RwSignal<Option<Bytes>>,
     /// When the last change was made, and of which levers.
     last: StoredValue<(f64, Vec<&'static str>)>,
-    /// Whether what stands below the verdict is behind it.
-    behind: StoredValue<bool>,
-}
-
-/// What all but the verdict and the fields is drawn of: the planner's own, once the verdict on it has been painted, so that
-/// nothing keeps a key from its answer.
-#[derive(Clone, Copy)]
-pub struct Below {
-    /// What is asked.
-    pub scenario: RwSignal<Scenario>,
-    /// The last run that could be read.
-    pub reading: RwSignal<Option<Arc<Reading>>>,
 }
 
 /// One neighbour of the scenario.
@@ -102,8 +91,7 @@ impl Planner {
             opened: RwSignal::new(None),
             beside: RwSignal::new(BTreeMap::new()),
             last: StoredValue::new((f64::NEG_INFINITY, Vec::new())),
-            behind: StoredValue::new(false),
-            below: Below { scenario: RwSignal::new(scenario.clone()), reading: RwSignal::new(None) },
+            below: Below::of(scenario.clone()),
             scenario: RwSignal::new(scenario),
             reading: RwSignal::new(None),
             fault: RwSignal::new(None),
@@ -289,45 +277,6 @@ impl Planner {
         let scenario = self.scenario.get_untracked();
         scheduler::run(*self, &scenario);
         self.fall_behind();
-    }
-
-    /// Lets the page below the verdict follow when that is painted; while the worker is at it, with its answer, or when typing
-    /// rests.
-    fn fall_behind(&self) {
-        self.behind.set_value(true);
-        if !self.pending.get_untracked() {
-            let planner = *self;
-            browser::after_paint(Box::new(move || planner.catch_up()));
-        }
-    }
-
-    /// Shows below the verdict what it says; nothing where that is done.
-    pub fn catch_up(&self) {
-        if !self.behind.get_value() {
-            return;
-        }
-        self.behind.set_value(false);
-        let Below { scenario, reading } = self.below;
-        let now = self.scenario.get_untracked();
-        let refused = self.fault.with_untracked(Option::is_some);
-        let neighbours = if refused { Vec::new() } else { Neighbour::around(&now) };
-        self.rungs.update(|rungs| {
-            // A rung that stays keeps its last place until it is known anew: no jumping about.
-            let known = |neighbour| rungs.iter().find(|r| r.neighbour == neighbour).and_then(|r| r.peak.clone());
-            let rung = |(neighbour, _)| NeighbourPeak { neighbour, peak: known(neighbour) };
-            *rungs = neighbours.into_iter().map(rung).collect();
-        });
-        if scenario.with_untracked(|shown| *shown != now) {
-            scenario.set(now);
-        }
-        let read = self.reading.get_untracked();
-        let shown = reading.with_untracked(|shown| shown.as_ref().map(Arc::as_ptr));
-        if shown != read.as_ref().map(Arc::as_ptr) {
-            self.window.set(None);
-            self.cursor.set(None);
-            self.alive.set(read.as_ref().map(|read| read.holdings.clone()).unwrap_or_default());
-            reading.set(read);
-        }
     }
 
     /// Moves the timeline's cursor to a point of what it shows.

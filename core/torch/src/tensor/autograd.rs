@@ -134,23 +134,50 @@ impl std::fmt::Debug for Node {
     }
 }
 
+thread_local! {
+    /// How many nodes are being dropped within one another.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    /// What nodes too deep for that held; the outermost drops it.
+    static LATER: RefCell<Vec<Work>> = const { RefCell::new(Vec::new()) };
+}
+
+/// So deep nodes may be dropped within one another. A run that is followed to its end comes nowhere near; of one that is broken
+/// off within its forward, each checkpoint holds the node before it.
+const DEEPEST: u32 = 64;
+
 impl Drop for Node {
     /// Unlinks a long chain one node after the other; dropping it recursively would overflow a small stack.
     fn drop(&mut self) {
         let mut pending: SmallVec<[Rc<Self>; 4]> = SmallVec::new();
         let unlink = |node: &mut Self, pending: &mut SmallVec<[Rc<Self>; 4]>| {
-            for edge in &mut node.next {
-                if let Some(edge) = edge.take_if(|e| Rc::strong_count(&e.node) == 1) {
-                    pending.push(edge.node);
+            // As `gatherFunctions` in `torch/csrc/autograd/function.cpp`: of two edges to one node the first is only let go
+            // of, so that the second is its last.
+            for Edge { node, .. } in node.next.iter_mut().filter_map(Option::take) {
+                if Rc::strong_count(&node) == 1 {
+                    pending.push(node);
                 }
             }
         };
+        let depth = DEPTH.get();
+        DEPTH.set(depth + 1);
         unlink(self, &mut pending);
         while let Some(node) = pending.pop() {
             if let Some(mut node) = Rc::into_inner(node) {
                 unlink(&mut node, &mut pending);
             }
         }
+        let held = std::mem::replace(&mut self.work, Work::Formula(RefCell::default()));
+        if depth < DEEPEST {
+            drop(held);
+        } else {
+            LATER.with_borrow_mut(|later| later.push(held));
+        }
+        while depth == 0
+            && let Some(held) = LATER.with_borrow_mut(Vec::pop)
+        {
+            drop(held);
+        }
+        DEPTH.set(depth);
     }
 }
 
