@@ -189,6 +189,7 @@ mod tests {
 
     #[test]
     fn good_inputs_hold() {
+        let _alone = watch::tests::alone();
         for target in &TARGETS {
             assert!(harness::run(target, 0).unwrap() > 0, "{}", target.name);
         }
@@ -196,6 +197,7 @@ mod tests {
 
     #[test]
     fn hostile_inputs_neither_panic_nor_hang_nor_take_all_memory() {
+        let _alone = watch::tests::alone();
         for target in &TARGETS {
             let mut counter = count::Counter::new(target, SEED, 0, &harness::kept()).unwrap();
             counter.run(INPUTS * target.share / 100);

@@ -51,11 +51,20 @@ pub fn forget_peak() {
 }
 
 #[cfg(all(test, target_os = "linux"))]
-mod tests {
+pub(crate) mod tests {
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
     use super::*;
+
+    /// What the program takes is seen whole: no two tests that look at it, or take much, run at once.
+    pub fn alone() -> MutexGuard<'static, ()> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     #[test]
     fn what_is_taken_is_seen_and_forgotten() {
+        let _alone = alone();
         forget_peak();
         let before = Memory::Peak.read().unwrap();
         let taken = vec![1u8; 64 << 20];
